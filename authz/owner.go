@@ -240,12 +240,12 @@ func (o *Owners) read(ctx context.Context, budgetName, namespace string) (*corev
 	flight := o.flights.DoChan(key, func() (any, error) {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), liveReadTimeout)
 		defer cancel()
-		if budgetName != unlimitedBudget && !o.budgets.Of(budgetName).TryAccept() {
+		if budgetName != unlimitedBudget && !o.budgets.Limiter(budgetName).TryAccept() {
 			if _, known := o.missing.Get(key); known {
 				return nil, apierrors.NewNotFound(corev1.Resource("namespaces"), namespace)
 			}
 			// A tenant that applies many new objects one by one waits. A flood of lookups is throttled.
-			if !strings.HasPrefix(budgetName, tenantBudgetPrefix) || o.budgets.Of(budgetName).Wait(ctx) != nil {
+			if !strings.HasPrefix(budgetName, tenantBudgetPrefix) || o.budgets.Limiter(budgetName).Wait(ctx) != nil {
 				return nil, errThrottled
 			}
 		}

@@ -113,7 +113,7 @@ type Cluster struct {
 	// Stored are the metrics of [Cluster.MeasureStored].
 	Stored *stored.Metrics
 	// Backfill labels objects that were stored without admission.
-	Backfill *label.Sweep
+	Backfill *label.Backfill
 
 	owners     *authz.Owners
 	admission  *admissionObjects // nil until [Cluster.FollowAdmission] is called
@@ -158,7 +158,7 @@ func New(clients Clients, factory informers.SharedInformerFactory) (*Cluster, er
 	if c.byTenant, err = tenantquota.NewNamespaces(c.namespaces); err != nil {
 		return nil, err
 	}
-	c.Backfill = label.NewSweep(clients.Metadata, LabeledResources(clients.Typed.Discovery(), c.CRDs.ResourceScope), c.owners.OfUnthrottled)
+	c.Backfill = label.NewBackfill(clients.Metadata, LabeledResources(clients.Typed.Discovery(), c.CRDs.ResourceScope), c.owners.OfUnthrottled)
 	return c, nil
 }
 
@@ -337,7 +337,7 @@ func (c *Cluster) CountQuotas(ctx context.Context) error {
 // RunBackfill labels older objects until ctx ends, as soon as all namespaces and definitions are
 // known. The definitions must be followed, by [Cluster.Run] or [CRDScopes.Run].
 func (c *Cluster) RunBackfill(ctx context.Context) error {
-	if err := c.FollowNamespaces(c.Backfill.Follow()); err != nil {
+	if err := c.FollowNamespaces(c.Backfill.NamespaceHandler()); err != nil {
 		return err
 	}
 	if err := c.CRDs.OnChange(c.Backfill.Wake); err != nil {

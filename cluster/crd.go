@@ -138,7 +138,7 @@ func ScopeOf(obj any) authz.Scope {
 	return authz.ScopeUnknown
 }
 
-// LabeledResources returns a function that lists resources for [label.Sweep]. These are the
+// LabeledResources returns a function that lists resources for [label.Backfill]. These are the
 // namespaced resources that the server itself stores and that can be listed and patched. They
 // include custom resources that custom knows, and no aggregated resources. If the function returns
 // an error, the list may be incomplete.

@@ -11,17 +11,17 @@ import (
 	"github.com/kubetenant/kubetenant/plugins"
 )
 
-// TestKept checks that an error names every annotation that was added, changed or removed.
-func TestKept(t *testing.T) {
-	was := &metav1.ObjectMeta{Annotations: map[string]string{"changed": "1", "removed": "1", "same": "1"}}
-	is := &metav1.ObjectMeta{Annotations: map[string]string{"changed": "2", "added": "1", "same": "1"}}
-	err := plugins.Kept(was, is, "added", "changed", "removed", "same", "never")
+// TestCheckUnchanged checks that an error names every annotation that was added, changed or removed.
+func TestCheckUnchanged(t *testing.T) {
+	oldObj := &metav1.ObjectMeta{Annotations: map[string]string{"changed": "1", "removed": "1", "same": "1"}}
+	newObj := &metav1.ObjectMeta{Annotations: map[string]string{"changed": "2", "added": "1", "same": "1"}}
+	err := plugins.CheckUnchanged(oldObj, newObj, "added", "changed", "removed", "same", "never")
 	const want = "[the annotation added is immutable, the annotation changed is immutable, " +
 		"the annotation removed is immutable]"
 	if err == nil || err.Error() != want {
 		t.Errorf("%v", err)
 	}
-	if err := plugins.Kept(was, was, "changed", "never"); err != nil {
+	if err := plugins.CheckUnchanged(oldObj, oldObj, "changed", "never"); err != nil {
 		t.Error(err)
 	}
 }

@@ -21,37 +21,37 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// maxMarkGroups is the maximum number of groups that a mark may name. It bounds the number of
+// maxIdentityGroups is the maximum number of groups that a mark may name. It bounds the number of
 // authorization requests for one object.
-const maxMarkGroups = 64
+const maxIdentityGroups = 64
 
-// Person is the caller that a mark names. Tenant is empty if the mark names no tenant.
-type Person struct {
+// Identity is the caller that a mark names. Tenant is empty if the mark names no tenant.
+type Identity struct {
 	User, UID, Tenant string
 	Groups            []string
 }
 
-// Marks decides whether the creator of an object may keep a mark that the object has. An example is
+// ImpersonationCheck decides whether the creator of an object may keep a mark that the object has. An example is
 // the recorded creator of an object that a backup tool restores. The zero value keeps no mark.
-type Marks struct {
+type ImpersonationCheck struct {
 	// Authorizer is the server's authorizer. It decides whether a caller may impersonate a person.
 	Authorizer authorizer.Authorizer
 	Subject    SubjectFunc
 	Owner      OwnerFunc
 }
 
-// MayKeep reports whether u may keep a mark that names person on an object of the tenant owner. The
+// MayImpersonate reports whether u may keep a mark that names person on an object of the tenant owner. The
 // person must belong to that tenant, and u must be allowed to impersonate the person with all its
 // groups. MayKeep returns false on any error.
 //
 // The requests are those of the impersonation filter of kube-apiserver (k8s.io/apiserver
 // pkg/endpoints/filters/impersonation, v0.37.1). Only the verb impersonate is used.
-func (m *Marks) MayKeep(ctx context.Context, u user.Info, person Person, owner tenant.ID) bool {
-	if m.Authorizer == nil || owner.IsZero() || person.User == "" || len(person.Groups) > maxMarkGroups ||
-		person.Tenant != "" && person.Tenant != owner.String() {
+func (m *ImpersonationCheck) MayImpersonate(ctx context.Context, u user.Info, identity Identity, owner tenant.ID) bool {
+	if m.Authorizer == nil || owner.IsZero() || identity.User == "" || len(identity.Groups) > maxIdentityGroups ||
+		identity.Tenant != "" && identity.Tenant != owner.String() {
 		return false
 	}
-	requests, ok := m.requests(ctx, person, owner)
+	requests, ok := m.requests(ctx, identity, owner)
 	if !ok {
 		return false
 	}
@@ -84,34 +84,34 @@ func (m *Marks) MayKeep(ctx context.Context, u user.Info, person Person, owner t
 
 // requests returns the authorization requests for the impersonation of a person, without the
 // caller. It returns false if the person cannot belong to the tenant owner.
-func (m *Marks) requests(
-	ctx context.Context, person Person, owner tenant.ID,
+func (m *ImpersonationCheck) requests(
+	ctx context.Context, identity Identity, owner tenant.ID,
 ) ([]authorizer.AttributesRecord, bool) {
-	added := []string{user.AllAuthenticated, owner.Group()} // the server adds these groups itself
-	name := authorizer.AttributesRecord{Resource: "users", Name: person.User}
-	if namespace, isAccount := tenant.ServiceAccountNamespace(person.User); isAccount {
-		if of, err := m.Owner(ctx, namespace); err != nil || of != owner {
+	serverGroups := []string{user.AllAuthenticated, owner.Group()} // the server adds these groups itself
+	name := authorizer.AttributesRecord{Resource: "users", Name: identity.User}
+	if namespace, isAccount := tenant.ServiceAccountNamespace(identity.User); isAccount {
+		if namespaceOwner, err := m.Owner(ctx, namespace); err != nil || namespaceOwner != owner {
 			return nil, false
 		}
-		added = append(added, serviceaccount.MakeGroupNames(namespace)...)
+		serverGroups = append(serverGroups, serviceaccount.MakeGroupNames(namespace)...)
 		name.Resource, name.Namespace = "serviceaccounts", namespace
-		name.Name = strings.TrimPrefix(person.User, serviceaccount.MakeUsername(namespace, ""))
+		name.Name = strings.TrimPrefix(identity.User, serviceaccount.MakeUsername(namespace, ""))
 	}
 	out := []authorizer.AttributesRecord{name}
-	for _, group := range person.Groups {
+	for _, group := range identity.Groups {
 		switch {
-		case slices.Contains(added, group):
+		case slices.Contains(serverGroups, group):
 		case strings.HasPrefix(group, tenant.GroupPrefix):
 			return nil, false // the group of another tenant
 		default:
 			out = append(out, authorizer.AttributesRecord{Resource: "groups", Name: group})
 		}
 	}
-	if person.UID != "" {
+	if identity.UID != "" {
 		out = append(out, authorizer.AttributesRecord{
 			APIGroup: authenticationv1.GroupName,
 			Resource: "uids",
-			Name:     person.UID,
+			Name:     identity.UID,
 		})
 	}
 	return out, true
@@ -119,9 +119,9 @@ func (m *Marks) requests(
 
 // OwnerOf returns the tenant that owns a new object: the owner of its namespace, the tenant in the
 // label of a Namespace, or the system tenant.
-func (m *Marks) OwnerOf(ctx context.Context, a admission.Attributes, is metav1.Object) (tenant.ID, error) {
+func (m *ImpersonationCheck) OwnerOf(ctx context.Context, a admission.Attributes, newObj metav1.Object) (tenant.ID, error) {
 	if a.GetResource().GroupResource() == (schema.GroupResource{Resource: "namespaces"}) {
-		if label, has := is.GetLabels()[tenant.Label]; has {
+		if label, ok := newObj.GetLabels()[tenant.Label]; ok {
 			return tenant.Parse(label)
 		}
 		return tenant.System(), nil
@@ -134,13 +134,13 @@ func (m *Marks) OwnerOf(ctx context.Context, a admission.Attributes, is metav1.O
 
 // WarnRewritten warns the client of each annotation of a new object that differs from the sent
 // annotation. It never repeats a value.
-func WarnRewritten(ctx context.Context, sent map[string]string, is metav1.Object, keys ...string) {
+func WarnRewritten(ctx context.Context, sent map[string]string, newObj metav1.Object, keys ...string) {
 	for _, key := range keys {
-		value, had := sent[key]
-		now, has := is.GetAnnotations()[key]
+		value, oldOK := sent[key]
+		now, ok := newObj.GetAnnotations()[key]
 		switch {
-		case !had, has && now == value:
-		case has:
+		case !oldOK, ok && now == value:
+		case ok:
 			warning.AddWarning(ctx, "", "the annotation "+key+" is managed by the server and was rewritten")
 		default:
 			warning.AddWarning(ctx, "", "the annotation "+key+" is managed by the server and was removed")

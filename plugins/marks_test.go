@@ -18,17 +18,17 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-var errAway = errors.New("away")
+var errUnavailable = errors.New("away")
 
-// may answers authorization requests from a list, and records them.
-type may struct {
-	all   []string
-	other authorizer.Decision
-	err   error
-	asked []string
+// fakeAuthorizer answers authorization requests from a list, and records them.
+type fakeAuthorizer struct {
+	all      []string
+	other    authorizer.Decision
+	err      error
+	requests []string
 }
 
-func (m *may) authorize(_ context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
+func (m *fakeAuthorizer) authorize(_ context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
 	resource := a.GetResource()
 	if a.GetAPIGroup() != "" {
 		resource += "." + a.GetAPIGroup()
@@ -38,7 +38,7 @@ func (m *may) authorize(_ context.Context, a authorizer.Attributes) (authorizer.
 	}
 	name := strings.TrimPrefix(a.GetNamespace()+"/"+a.GetName(), "/")
 	text := fmt.Sprintf("%s %s %s", a.GetVerb(), resource, name)
-	m.asked = append(m.asked, text)
+	m.requests = append(m.requests, text)
 	if !a.IsResourceRequest() || a.GetAPIVersion() != "v1" || a.GetUser().GetName() != "velero" {
 		return authorizer.DecisionDeny, "", nil
 	}
@@ -55,14 +55,14 @@ func owner(_ context.Context, namespace string) (tenant.ID, error) {
 	case "b--web":
 		return tenant.Parse("b")
 	case "away":
-		return tenant.ID{}, errAway
+		return tenant.ID{}, errUnavailable
 	}
 	return tenant.System(), nil
 }
 
-// TestMayKeep checks that each request of upstream's impersonation filter must be allowed. Only the
+// TestMayImpersonate checks that each request of upstream's impersonation filter must be allowed. Only the
 // verb impersonate is used. A person of another tenant, an unknown fact or an error means no.
-func TestMayKeep(t *testing.T) {
+func TestMayImpersonate(t *testing.T) {
 	const (
 		alice = "impersonate users alice"
 		dev   = "impersonate groups dev"
@@ -71,13 +71,13 @@ func TestMayKeep(t *testing.T) {
 		robot = "impersonate serviceaccounts a--web/robot"
 	)
 	account := "system:serviceaccount:a--web:robot"
-	person := plugins.Person{
+	person := plugins.Identity{
 		User:   "alice",
 		UID:    "u1",
 		Tenant: "a",
 		Groups: []string{"dev", "tenant:a", "system:authenticated"},
 	}
-	with := func(change func(*plugins.Person)) plugins.Person {
+	with := func(change func(*plugins.Identity)) plugins.Identity {
 		p := person
 		change(&p)
 		return p
@@ -91,69 +91,69 @@ func TestMayKeep(t *testing.T) {
 		"impersonate serviceaccounts b--web/robot", "impersonate serviceaccounts away/robot",
 	}
 	for name, c := range map[string]struct {
-		person plugins.Person
-		may    may
+		person plugins.Identity
+		may    fakeAuthorizer
 		caller string
 		owner  string
 		want   bool
 	}{
-		"all": {person: person, may: may{all: all}, want: true},
+		"all": {person: person, may: fakeAuthorizer{all: all}, want: true},
 		"a caller of a": {
 			person: person,
-			may:    may{all: []string{alice, dev, uid}},
+			may:    fakeAuthorizer{all: []string{alice, dev, uid}},
 			caller: "a",
 			want:   true,
 		},
-		"without the user": {person: person, may: may{all: []string{dev, uid, extra}}},
-		"without a group":  {person: person, may: may{all: []string{alice, uid, extra}}},
-		"without the UID":  {person: person, may: may{all: []string{alice, dev, extra}}},
+		"without the user": {person: person, may: fakeAuthorizer{all: []string{dev, uid, extra}}},
+		"without a group":  {person: person, may: fakeAuthorizer{all: []string{alice, uid, extra}}},
+		"without the UID":  {person: person, may: fakeAuthorizer{all: []string{alice, dev, extra}}},
 		"without the extra": {
 			person: person,
-			may:    may{all: []string{alice, dev, uid}},
+			may:    fakeAuthorizer{all: []string{alice, dev, uid}},
 		},
-		"a denial of one":   {person: person, may: may{all: []string{alice, uid, extra}, other: authorizer.DecisionDeny}},
-		"an error":          {person: person, may: may{all: all, err: errAway}},
-		"an unknown caller": {person: person, may: may{all: all}, caller: "?"},
-		"no tenant":         {person: person, may: may{all: all}, caller: "-"},
-		"another owner":     {person: person, may: may{all: all}, owner: "b"},
-		"no owner":          {person: with(func(p *plugins.Person) { p.Tenant = "" }), may: may{all: all}, owner: "-"},
-		"another tenant":    {person: with(func(p *plugins.Person) { p.Tenant, p.Groups = "b", nil }), may: may{all: all}},
-		"no user":           {person: with(func(p *plugins.Person) { p.User = "" }), may: may{all: all}},
+		"a denial of one":   {person: person, may: fakeAuthorizer{all: []string{alice, uid, extra}, other: authorizer.DecisionDeny}},
+		"an error":          {person: person, may: fakeAuthorizer{all: all, err: errUnavailable}},
+		"an unknown caller": {person: person, may: fakeAuthorizer{all: all}, caller: "?"},
+		"no tenant":         {person: person, may: fakeAuthorizer{all: all}, caller: "-"},
+		"another owner":     {person: person, may: fakeAuthorizer{all: all}, owner: "b"},
+		"no owner":          {person: with(func(p *plugins.Identity) { p.Tenant = "" }), may: fakeAuthorizer{all: all}, owner: "-"},
+		"another tenant":    {person: with(func(p *plugins.Identity) { p.Tenant, p.Groups = "b", nil }), may: fakeAuthorizer{all: all}},
+		"no user":           {person: with(func(p *plugins.Identity) { p.User = "" }), may: fakeAuthorizer{all: all}},
 		"another tenant's group": {
-			person: with(func(p *plugins.Person) { p.Groups = []string{"tenant:b"} }),
-			may:    may{all: all},
+			person: with(func(p *plugins.Identity) { p.Groups = []string{"tenant:b"} }),
+			may:    fakeAuthorizer{all: all},
 		},
-		"many groups": {person: with(func(p *plugins.Person) { p.Groups = many }), may: may{all: all}},
-		"64 groups":   {person: with(func(p *plugins.Person) { p.Groups = many[:64] }), may: may{all: all}, want: true},
+		"many groups": {person: with(func(p *plugins.Identity) { p.Groups = many }), may: fakeAuthorizer{all: all}},
+		"64 groups":   {person: with(func(p *plugins.Identity) { p.Groups = many[:64] }), may: fakeAuthorizer{all: all}, want: true},
 		"no tenant in the mark": {
-			person: with(func(p *plugins.Person) { p.Tenant = "" }),
-			may:    may{all: all},
+			person: with(func(p *plugins.Identity) { p.Tenant = "" }),
+			may:    fakeAuthorizer{all: all},
 			want:   true,
 		},
 		"a service account": {
-			person: plugins.Person{
+			person: plugins.Identity{
 				User:   account,
 				Tenant: "a",
 				Groups: []string{"system:serviceaccounts", "system:serviceaccounts:a--web", "system:authenticated"},
 			},
-			may:  may{all: []string{robot, extra}},
+			may:  fakeAuthorizer{all: []string{robot, extra}},
 			want: true,
 		},
 		"a service account as a user": {
-			person: plugins.Person{User: account, Tenant: "a"},
-			may:    may{all: []string{"impersonate users " + account, extra}},
+			person: plugins.Identity{User: account, Tenant: "a"},
+			may:    fakeAuthorizer{all: []string{"impersonate users " + account, extra}},
 		},
 		"another tenant's service account": {
-			person: plugins.Person{User: "system:serviceaccount:b--web:robot", Tenant: "a"},
-			may:    may{all: all},
+			person: plugins.Identity{User: "system:serviceaccount:b--web:robot", Tenant: "a"},
+			may:    fakeAuthorizer{all: all},
 		},
 		"an account whose owner is unknown": {
-			person: plugins.Person{User: "system:serviceaccount:away:robot", Tenant: "a"},
-			may:    may{all: all},
+			person: plugins.Identity{User: "system:serviceaccount:away:robot", Tenant: "a"},
+			may:    fakeAuthorizer{all: all},
 		},
 		"constrained impersonation": {
 			person: person,
-			may: may{all: []string{
+			may: fakeAuthorizer{all: []string{
 				"impersonate:user-info users alice", "impersonate:user-info groups dev",
 				"impersonate:user-info uids.authentication.k8s.io u1",
 			}},
@@ -163,7 +163,7 @@ func TestMayKeep(t *testing.T) {
 		subject := func(context.Context, user.Info) (tenant.ID, error) {
 			switch c.caller {
 			case "?":
-				return tenant.System(), errAway
+				return tenant.System(), errUnavailable
 			case "-":
 				return tenant.ID{}, nil
 			case "":
@@ -180,15 +180,15 @@ func TestMayKeep(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		m := plugins.Marks{
+		m := plugins.ImpersonationCheck{
 			Authorizer: authorizer.AuthorizerFunc(c.may.authorize),
 			Subject:    subject,
 			Owner:      owner,
 		}
-		if got := m.MayKeep(t.Context(), &user.DefaultInfo{Name: "velero"}, c.person, id); got != c.want {
-			t.Errorf("%s: MayKeep() = %t, want %t; asked %q", name, got, c.want, c.may.asked)
+		if got := m.MayImpersonate(t.Context(), &user.DefaultInfo{Name: "velero"}, c.person, id); got != c.want {
+			t.Errorf("%s: MayKeep() = %t, want %t; asked %q", name, got, c.want, c.may.requests)
 		}
-		if (&plugins.Marks{}).MayKeep(t.Context(), &user.DefaultInfo{Name: "velero"}, c.person, id) {
+		if (&plugins.ImpersonationCheck{}).MayImpersonate(t.Context(), &user.DefaultInfo{Name: "velero"}, c.person, id) {
 			t.Errorf("%s: the zero value keeps a mark", name)
 		}
 	}

@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// UnguessedName returns a random name that no RBAC rule lists. An authorization request with this
+// UnguessableName returns a random name that no RBAC rule lists. An authorization request with this
 // name is allowed only if the caller has the right for every name. With an empty name, a rule that
 // lists only the name "" would allow the request. A caller MUST NOT learn the name before the
 // request is decided.
-func UnguessedName() string { return strings.ToLower(rand.Text()) }
+func UnguessableName() string { return strings.ToLower(rand.Text()) }

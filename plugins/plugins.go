@@ -56,10 +56,10 @@ func (subject SubjectFunc) IsKubelet(ctx context.Context, a admission.Attributes
 		subject.IsSystem(ctx, a.GetUserInfo())
 }
 
-// MakesClaims reports whether u is a controller that creates PersistentVolumeClaims from templates
+// CreatesClaims reports whether u is a controller that creates PersistentVolumeClaims from templates
 // (k8s.io/kubernetes pkg/controller/{statefulset,volume/ephemeral}, v1.37.1). u MUST belong to the
 // system tenant.
-func MakesClaims(u user.Info) bool {
+func CreatesClaims(u user.Info) bool {
 	return slices.Contains([]string{
 		"system:serviceaccount:kube-system:statefulset-controller",
 		"system:serviceaccount:kube-system:ephemeral-volume-controller", user.KubeControllerManager,
@@ -111,8 +111,8 @@ func Versioned[T any](obj runtime.Object, kind schema.GroupVersionKind, o admiss
 		out := new(T)
 		return out, runtime.DefaultUnstructuredConverter.FromUnstructured(obj.UnstructuredContent(), out)
 	default:
-		if is, ok := any(obj).(*T); ok {
-			return is, nil
+		if typed, ok := any(obj).(*T); ok {
+			return typed, nil
 		}
 		converted, err := admission.ConvertToGVK(obj, kind, o)
 		if err != nil {

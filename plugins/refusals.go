@@ -9,21 +9,21 @@ import (
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 )
 
-// maxRefusals is the maximum number of errors in one response.
-const maxRefusals = 16
+// maxErrors is the maximum number of errors in one response.
+const maxErrors = 16
 
-// Refusals collects the errors of an object, so that its author gets all of them at once. The zero
+// Errors collects the errors of an object, so that its author gets all of them at once. The zero
 // value has no errors.
-type Refusals struct {
+type Errors struct {
 	all  []error
 	more int
 }
 
 // Add adds an error. It ignores nil. After maxRefusals errors, it records only their number.
-func (r *Refusals) Add(err error) {
+func (r *Errors) Add(err error) {
 	switch {
 	case err == nil:
-	case len(r.all) < maxRefusals:
+	case len(r.all) < maxErrors:
 		r.all = append(r.all, err)
 	default:
 		r.more++
@@ -31,7 +31,7 @@ func (r *Refusals) Add(err error) {
 }
 
 // Err returns all errors as one error, or nil if there are none.
-func (r *Refusals) Err() error {
+func (r *Errors) Err() error {
 	all := r.all
 	if r.more > 0 {
 		all = append(all[:len(all):len(all)], fmt.Errorf("and %d more", r.more))

@@ -12,22 +12,22 @@ import (
 	"github.com/kubetenant/kubetenant/plugins"
 )
 
-// TestRefusals checks that all errors are returned at once. If there are too many errors, the first
+// TestErrorsAreReturnedTogether checks that all errors are returned at once. If there are too many errors, the first
 // ones and the number of the others are returned.
-func TestRefusals(t *testing.T) {
-	var none plugins.Refusals
+func TestErrorsAreReturnedTogether(t *testing.T) {
+	var none plugins.Errors
 	none.Add(nil)
 	if err := none.Err(); err != nil {
 		t.Errorf("%v", err)
 	}
 	first := errors.New("first")
-	var some plugins.Refusals
+	var some plugins.Errors
 	some.Add(first)
 	some.Add(errors.New("second"))
 	if err := some.Err(); !errors.Is(err, first) || err.Error() != "[first, second]" {
 		t.Errorf("%v", err)
 	}
-	var many plugins.Refusals
+	var many plugins.Errors
 	for i := range 1000 {
 		many.Add(fmt.Errorf("field %d", i))
 	}

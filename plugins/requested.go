@@ -14,16 +14,16 @@ import (
 	"k8s.io/apiserver/pkg/admission"
 )
 
-// requestedKey is the context key of the record of a request.
-type requestedKey struct{}
+// requestRecordKey is the context key of the record of a request.
+type requestRecordKey struct{}
 
-// requested records the object of a request before the cluster's admission changes it.
-type requested struct {
+// requestRecord records the object of a request before the cluster's admission changes it.
+type requestRecord struct {
 	mu     sync.Mutex
 	write  write
 	object runtime.Object
-	// unnamed is the number of creations with generated names.
-	unnamed int
+	// generatedNames is the number of creations with generated names.
+	generatedNames int
 }
 
 // write identifies a write of a request.
@@ -41,7 +41,7 @@ type write struct {
 
 // writeOf identifies a write, or returns false if the write has no objects.
 func writeOf(a admission.Attributes) (write, bool) {
-	is, err := meta.Accessor(a.GetObject())
+	newObj, err := meta.Accessor(a.GetObject())
 	if err != nil {
 		return write{}, false
 	}
@@ -52,17 +52,17 @@ func writeOf(a admission.Attributes) (write, bool) {
 		subresource: a.GetSubresource(),
 		namespace:   a.GetNamespace(),
 		name:        a.GetName(),
-		generate:    is.GetGenerateName(),
+		generate:    newObj.GetGenerateName(),
 	}
 	if w.name != "" {
 		w.generate = ""
 	}
 	if w.operation == admission.Update {
-		was, err := meta.Accessor(a.GetOldObject())
+		oldObj, err := meta.Accessor(a.GetOldObject())
 		if err != nil {
 			return write{}, false
 		}
-		w.uid, w.version = was.GetUID(), was.GetResourceVersion()
+		w.uid, w.version = oldObj.GetUID(), oldObj.GetResourceVersion()
 	}
 	return w, w.name != "" || w.generate != ""
 }
@@ -70,7 +70,7 @@ func writeOf(a admission.Attributes) (write, bool) {
 // WithRequested returns a context in which [RecordRequested] can record the object of one request.
 // A server MUST call it once for each request.
 func WithRequested(ctx context.Context) context.Context {
-	return context.WithValue(ctx, requestedKey{}, &requested{})
+	return context.WithValue(ctx, requestRecordKey{}, &requestRecord{})
 }
 
 // RecordRequested records a copy of the object of a write. It MUST be called before any plugin,
@@ -80,7 +80,7 @@ func WithRequested(ctx context.Context) context.Context {
 // The result of copyOf may share memory with the object. A plugin that changes shared memory also
 // changes the record. Its changes are then attributed to the client.
 func RecordRequested(ctx context.Context, a admission.Attributes, copyOf func(runtime.Object) runtime.Object) {
-	r, ok := ctx.Value(requestedKey{}).(*requested)
+	r, ok := ctx.Value(requestRecordKey{}).(*requestRecord)
 	if !ok {
 		return
 	}
@@ -94,7 +94,7 @@ func RecordRequested(ctx context.Context, a admission.Attributes, copyOf func(ru
 	if w.name == "" {
 		// A server admits such a creation once for each request. Two of them cannot be
 		// distinguished.
-		if r.unnamed++; r.unnamed > 1 {
+		if r.generatedNames++; r.generatedNames > 1 {
 			return
 		}
 	}
@@ -105,7 +105,7 @@ func RecordRequested(ctx context.Context, a admission.Attributes, copyOf func(ru
 // is nil, a plugin MUST treat the whole object of a as sent by the client. The result MUST NOT be
 // changed.
 func Requested(ctx context.Context, a admission.Attributes) runtime.Object {
-	r, ok := ctx.Value(requestedKey{}).(*requested)
+	r, ok := ctx.Value(requestRecordKey{}).(*requestRecord)
 	if !ok {
 		return nil
 	}
@@ -117,11 +117,11 @@ func Requested(ctx context.Context, a admission.Attributes) runtime.Object {
 	defer r.mu.Unlock()
 	if r.object != nil && r.write.name == "" && w.operation == admission.Create {
 		// The server has generated the name in the meantime.
-		is, err := meta.Accessor(a.GetObject())
+		newObj, err := meta.Accessor(a.GetObject())
 		if err != nil {
 			return nil
 		}
-		w.name, w.generate = "", is.GetGenerateName()
+		w.name, w.generate = "", newObj.GetGenerateName()
 	}
 	if r.object == nil || r.write != w {
 		return nil

@@ -17,32 +17,32 @@ import (
 	"github.com/kubetenant/kubetenant/plugins"
 )
 
-// sent is a write of a Pod. Its value distinguishes the objects of writes.
-type sent struct {
+// podWrite is a write of a Pod. Its value distinguishes the objects of writes.
+type podWrite struct {
 	operation                   admission.Operation
 	kind, resource, subresource string
 	namespace, name, generate   string
 	value, uid, version         string
 }
 
-func (s sent) attributes() admission.Attributes {
-	is := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
+func (s podWrite) attributes() admission.Attributes {
+	newObj := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
 		Name:         s.name,
 		GenerateName: s.generate,
 		Annotations:  map[string]string{"value": s.value},
 	}}
-	var was runtime.Object
+	var oldObj runtime.Object
 	if s.operation == admission.Update {
-		was = &corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: types.UID(s.uid), ResourceVersion: s.version}}
+		oldObj = &corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: types.UID(s.uid), ResourceVersion: s.version}}
 	}
 	gv := corev1.SchemeGroupVersion
-	return admission.NewAttributesRecord(is, was, gv.WithKind(s.kind), s.namespace, s.name, gv.WithResource(s.resource),
+	return admission.NewAttributesRecord(newObj, oldObj, gv.WithKind(s.kind), s.namespace, s.name, gv.WithResource(s.resource),
 		s.subresource, s.operation, nil, false, nil)
 }
 
 // createOf returns the creation of a Pod.
-func createOf(name string) sent {
-	return sent{
+func createOf(name string) podWrite {
+	return podWrite{
 		operation: admission.Create,
 		kind:      "Pod",
 		resource:  "pods",
@@ -56,8 +56,8 @@ func record(ctx context.Context, a admission.Attributes) {
 	plugins.RecordRequested(ctx, a, runtime.Object.DeepCopyObject)
 }
 
-// TestRequested checks that a plugin gets the object of its own write only.
-func TestRequested(t *testing.T) {
+// TestRequestedReturnsTheObjectOfItsWrite checks that a plugin gets the object of its own write only.
+func TestRequestedReturnsTheObjectOfItsWrite(t *testing.T) {
 	create := createOf("x")
 	update := create
 	update.operation, update.uid, update.version = admission.Update, "1", "7"
@@ -65,44 +65,44 @@ func TestRequested(t *testing.T) {
 	unnamed.name, unnamed.generate = "", "x-"
 	named := unnamed // the object that the server validates
 	named.name, named.value = "x-abcde", "stored"
-	with := func(s sent, change func(*sent)) sent {
+	with := func(s podWrite, change func(*podWrite)) podWrite {
 		change(&s)
 		return s
 	}
 	for name, c := range map[string]struct {
-		recorded  []sent
-		validated sent
+		recorded  []podWrite
+		validated podWrite
 		want      string
 	}{
 		"nothing recorded": {nil, create, ""},
-		"a creation":       {[]sent{create}, with(create, func(s *sent) { s.value = "stored" }), "sent"},
-		"an update":        {[]sent{update}, with(update, func(s *sent) { s.value = "stored" }), "sent"},
+		"a creation":       {[]podWrite{create}, with(create, func(s *podWrite) { s.value = "stored" }), "sent"},
+		"an update":        {[]podWrite{update}, with(update, func(s *podWrite) { s.value = "stored" }), "sent"},
 		"a retried patch": {
-			[]sent{with(update, func(s *sent) { s.value = "first" }), with(update, func(s *sent) { s.version = "8" })},
-			with(update, func(s *sent) { s.version = "8" }), "sent",
+			[]podWrite{with(update, func(s *podWrite) { s.value = "first" }), with(update, func(s *podWrite) { s.version = "8" })},
+			with(update, func(s *podWrite) { s.version = "8" }), "sent",
 		},
-		"the attempt before":        {[]sent{update}, with(update, func(s *sent) { s.version = "8" }), ""},
-		"an object made again":      {[]sent{update}, with(update, func(s *sent) { s.uid = "2" }), ""},
-		"a patch that creates":      {[]sent{create}, update, ""},
-		"a patch that then updates": {[]sent{create, update}, update, "sent"},
-		"a patch that then creates": {[]sent{update, create}, create, "sent"},
-		"another name":              {[]sent{create}, with(create, func(s *sent) { s.name = "y" }), ""},
-		"another namespace":         {[]sent{create}, with(create, func(s *sent) { s.namespace = "b--web" }), ""},
-		"another kind":              {[]sent{create}, with(create, func(s *sent) { s.kind = "Binding" }), ""},
-		"another resource":          {[]sent{create}, with(create, func(s *sent) { s.resource = "podtemplates" }), ""},
-		"another subresource":       {[]sent{update}, with(update, func(s *sent) { s.subresource = "status" }), ""},
-		"a second object":           {[]sent{create, with(create, func(s *sent) { s.name = "y" })}, create, ""},
-		"a generated name":          {[]sent{unnamed}, named, "sent"},
-		"another prefix":            {[]sent{unnamed}, with(named, func(s *sent) { s.generate = "y-" }), ""},
-		"no prefix":                 {[]sent{unnamed}, with(named, func(s *sent) { s.generate = "" }), ""},
-		"neither name nor prefix":   {[]sent{with(create, func(s *sent) { s.name = "" })}, create, ""},
-		"two generated names":       {[]sent{unnamed, unnamed}, named, ""},
-		"two of different prefixes": {[]sent{with(unnamed, func(s *sent) { s.generate = "y-" }), unnamed}, named, ""},
-		"a generated name, a name":  {[]sent{create, unnamed}, named, "sent"},
+		"the attempt before":        {[]podWrite{update}, with(update, func(s *podWrite) { s.version = "8" }), ""},
+		"an object made again":      {[]podWrite{update}, with(update, func(s *podWrite) { s.uid = "2" }), ""},
+		"a patch that creates":      {[]podWrite{create}, update, ""},
+		"a patch that then updates": {[]podWrite{create, update}, update, "sent"},
+		"a patch that then creates": {[]podWrite{update, create}, create, "sent"},
+		"another name":              {[]podWrite{create}, with(create, func(s *podWrite) { s.name = "y" }), ""},
+		"another namespace":         {[]podWrite{create}, with(create, func(s *podWrite) { s.namespace = "b--web" }), ""},
+		"another kind":              {[]podWrite{create}, with(create, func(s *podWrite) { s.kind = "Binding" }), ""},
+		"another resource":          {[]podWrite{create}, with(create, func(s *podWrite) { s.resource = "podtemplates" }), ""},
+		"another subresource":       {[]podWrite{update}, with(update, func(s *podWrite) { s.subresource = "status" }), ""},
+		"a second object":           {[]podWrite{create, with(create, func(s *podWrite) { s.name = "y" })}, create, ""},
+		"a generated name":          {[]podWrite{unnamed}, named, "sent"},
+		"another prefix":            {[]podWrite{unnamed}, with(named, func(s *podWrite) { s.generate = "y-" }), ""},
+		"no prefix":                 {[]podWrite{unnamed}, with(named, func(s *podWrite) { s.generate = "" }), ""},
+		"neither name nor prefix":   {[]podWrite{with(create, func(s *podWrite) { s.name = "" })}, create, ""},
+		"two generated names":       {[]podWrite{unnamed, unnamed}, named, ""},
+		"two of different prefixes": {[]podWrite{with(unnamed, func(s *podWrite) { s.generate = "y-" }), unnamed}, named, ""},
+		"a generated name, a name":  {[]podWrite{create, unnamed}, named, "sent"},
 		"an update of a generated": {
-			[]sent{unnamed}, with(update, func(s *sent) { s.name, s.generate = "x-abcde", "x-" }), "",
+			[]podWrite{unnamed}, with(update, func(s *podWrite) { s.name, s.generate = "x-abcde", "x-" }), "",
 		},
-		"a given name with a prefix": {[]sent{with(create, func(s *sent) { s.generate = "x-" })}, create, "sent"},
+		"a given name with a prefix": {[]podWrite{with(create, func(s *podWrite) { s.generate = "x-" })}, create, "sent"},
 	} {
 		ctx := plugins.WithRequested(t.Context())
 		for _, s := range c.recorded {
@@ -134,8 +134,8 @@ func TestRequestedIsACopy(t *testing.T) {
 	}
 }
 
-// TestRequestedIsOfOneRequest checks that the object is known only within the request that sent it.
-func TestRequestedIsOfOneRequest(t *testing.T) {
+// TestRequestedIsLimitedToOneRequest checks that the object is known only within the request that sent it.
+func TestRequestedIsLimitedToOneRequest(t *testing.T) {
 	s := createOf("x")
 	record(t.Context(), s.attributes()) // without a request
 	if got := plugins.Requested(t.Context(), s.attributes()); got != nil {

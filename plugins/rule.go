@@ -31,12 +31,12 @@ type Rule struct {
 // field is forbidden.
 type Rules map[string]Rule
 
-// IsInFamily reports whether an entry of a list has the form "domain/*" and key has exactly that
+// MatchesDomain reports whether an entry of a list has the form "domain/*" and key has exactly that
 // domain.
-func IsInFamily(entry, key string) bool {
-	domain, is := strings.CutSuffix(entry, "/*")
-	of, _, hasDomain := strings.Cut(key, "/")
-	return is && hasDomain && domain != "" && domain == of
+func MatchesDomain(entry, key string) bool {
+	domain, ok := strings.CutSuffix(entry, "/*")
+	keyDomain, _, hasDomain := strings.Cut(key, "/")
+	return ok && hasDomain && domain != "" && domain == keyDomain
 }
 
 // Allows reports whether the rule allows a value. matches reports whether the value matches an

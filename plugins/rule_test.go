@@ -9,8 +9,8 @@ import (
 	"github.com/kubetenant/kubetenant/plugins"
 )
 
-// TestIsInFamily checks that an entry "domain/*" matches the keys of exactly that domain.
-func TestIsInFamily(t *testing.T) {
+// TestMatchesDomain checks that an entry "domain/*" matches the keys of exactly that domain.
+func TestMatchesDomain(t *testing.T) {
 	for _, c := range []struct {
 		entry, key string
 		want       bool
@@ -27,7 +27,7 @@ func TestIsInFamily(t *testing.T) {
 		{"*/*", "example.com/a", false},
 		{"example.com/*=v", "example.com/a", false},
 	} {
-		if got := plugins.IsInFamily(c.entry, c.key); got != c.want {
+		if got := plugins.MatchesDomain(c.entry, c.key); got != c.want {
 			t.Errorf("%s has %s: %t", c.entry, c.key, got)
 		}
 	}

@@ -14,19 +14,19 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// IsUpkeep reports whether an update changes only finalizers and fields that the server itself
+// IsMaintenance reports whether an update changes only finalizers and fields that the server itself
 // writes. These are managedFields, resourceVersion, the deletion fields and the label that
 // TenantLabel checks.
-func IsUpkeep(a admission.Attributes) bool {
+func IsMaintenance(a admission.Attributes) bool {
 	if a.GetOperation() != admission.Update {
 		return false
 	}
-	was, errWas := withoutUpkeep(a.GetOldObject())
-	is, errIs := withoutUpkeep(a.GetObject())
-	return errWas == nil && errIs == nil && equality.Semantic.DeepEqual(was, is)
+	oldObj, oldErr := withoutMaintenanceFields(a.GetOldObject())
+	newObj, err := withoutMaintenanceFields(a.GetObject())
+	return oldErr == nil && err == nil && equality.Semantic.DeepEqual(oldObj, newObj)
 }
 
-func withoutUpkeep(obj runtime.Object) (runtime.Object, error) {
+func withoutMaintenanceFields(obj runtime.Object) (runtime.Object, error) {
 	if obj == nil {
 		return nil, ErrObject
 	}

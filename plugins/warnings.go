@@ -35,6 +35,6 @@ func WarnRestored(ctx context.Context, a admission.Attributes, path, kind string
 // isByKubectl reports whether a user of kubectl sent an update. It checks the default field
 // managers of kubectl's commands.
 func isByKubectl(a admission.Attributes) bool {
-	options, is := a.GetOperationOptions().(*metav1.UpdateOptions)
-	return is && strings.HasPrefix(options.FieldManager, "kubectl") && options.FieldManager != "kubectl-replace"
+	options, ok := a.GetOperationOptions().(*metav1.UpdateOptions)
+	return ok && strings.HasPrefix(options.FieldManager, "kubectl") && options.FieldManager != "kubectl-replace"
 }

@@ -17,12 +17,12 @@ import (
 	"github.com/kubetenant/kubetenant/plugins"
 )
 
-type warned []string
+type warnings []string
 
-func (w *warned) AddWarning(_, text string) { *w = append(*w, text) }
+func (w *warnings) AddWarning(_, text string) { *w = append(*w, text) }
 
-func recorder(ctx context.Context) (context.Context, *warned) {
-	w := &warned{}
+func recorder(ctx context.Context) (context.Context, *warnings) {
+	w := &warnings{}
 	return warning.WithWarningRecorder(ctx, w), w
 }
 
@@ -37,7 +37,7 @@ func updateBy(options runtime.Object) admission.Attributes {
 func TestWarnRestored(t *testing.T) {
 	const label, template = "the label a is managed by the server and was not removed",
 		"spec.template: the label a is managed by the server and was not removed"
-	for manager, is := range map[string]bool{
+	for manager, ok := range map[string]bool{
 		"kubectl":                   true,
 		"kubectl-label":             true,
 		"kubectl-edit":              true,
@@ -51,8 +51,8 @@ func TestWarnRestored(t *testing.T) {
 		a := updateBy(&metav1.UpdateOptions{FieldManager: manager})
 		plugins.WarnRestored(ctx, a, "", "label", "b", "a")
 		plugins.WarnRestored(ctx, a, "spec.template", "label", "a")
-		want := warned{label, "the label b is managed by the server and was not removed", template}
-		if !is {
+		want := warnings{label, "the label b is managed by the server and was not removed", template}
+		if !ok {
 			want = nil
 		}
 		if !slices.Equal(*got, want) {
@@ -66,15 +66,15 @@ func TestWarnRestored(t *testing.T) {
 	}
 }
 
-// TestKeepWarns checks that a caller is warned of every annotation that an update does not store.
-func TestKeepWarns(t *testing.T) {
+// TestRestoreAnnotationsWarns checks that a caller is warned of every annotation that an update does not store.
+func TestRestoreAnnotationsWarns(t *testing.T) {
 	for manager, more := range map[string]int{"kubectl-annotate": 1, "operator": 0} {
-		was := &metav1.ObjectMeta{Annotations: map[string]string{"changed": "1", "removed": "1", "same": "1"}}
-		is := &metav1.ObjectMeta{Annotations: map[string]string{"changed": "2", "added": "1", "same": "1"}}
+		oldObj := &metav1.ObjectMeta{Annotations: map[string]string{"changed": "1", "removed": "1", "same": "1"}}
+		newObj := &metav1.ObjectMeta{Annotations: map[string]string{"changed": "2", "added": "1", "same": "1"}}
 		ctx, got := recorder(t.Context())
-		plugins.Keep(ctx, updateBy(&metav1.UpdateOptions{FieldManager: manager}), was, is,
+		plugins.RestoreAnnotations(ctx, updateBy(&metav1.UpdateOptions{FieldManager: manager}), oldObj, newObj,
 			"added", "changed", "removed", "same")
-		if err := plugins.Kept(was, is, "added", "changed", "removed", "same"); err != nil || len(*got) != 2+more {
+		if err := plugins.CheckUnchanged(oldObj, newObj, "added", "changed", "removed", "same"); err != nil || len(*got) != 2+more {
 			t.Errorf("%s: %v, %q", manager, err, *got)
 		}
 	}

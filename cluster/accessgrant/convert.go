@@ -20,7 +20,7 @@ import (
 // grantOf returns a grant of an informer. It returns nil if the grant allows nothing, because it
 // has no grantor, is not accepted or is being deleted. The result shares slices with the object.
 func grantOf(obj any) (*grant.Grant, error) {
-	g, err := typed.From[v1alpha1.AccessGrant](obj)
+	g, err := typed.FromInformer[v1alpha1.AccessGrant](obj)
 	if err != nil {
 		return nil, err
 	}

@@ -93,7 +93,7 @@ func (r *reads) run(ctx context.Context, key readKey, s *pendingRead) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
-	err := r.budgets.Of(key.tenant.String()).Wait(ctx)
+	err := r.budgets.Limiter(key.tenant.String()).Wait(ctx)
 	r.mu.Lock()
 	delete(r.waiting, key) // later requests wait for the next read
 	r.mu.Unlock()

@@ -97,7 +97,7 @@ func (s *states) writeGauge() {
 
 // stateOf returns the state of a grant of the informer at a time.
 func stateOf(obj any, now time.Time) string {
-	g, err := typed.From[v1alpha1.AccessGrant](obj)
+	g, err := typed.FromInformer[v1alpha1.AccessGrant](obj)
 	if err != nil {
 		return stateInvalid
 	}

@@ -144,7 +144,7 @@ func accepted(ctx context.Context, auth authorizer.Authorizer, g *v1alpha1.Acces
 		return condition(metav1.ConditionFalse, "NotUnderstood", err.Error()), nil
 	}
 	u := tenant.Bind(&user.DefaultInfo{Name: grantor.User, UID: grantor.UID, Groups: grantor.Groups}, id)
-	if err := grantplugin.Check(ctx, auth, u, request); errors.Is(err, grantplugin.ErrUnsure) {
+	if err := grantplugin.Check(ctx, auth, u, request); errors.Is(err, grantplugin.ErrUnchecked) {
 		return metav1.Condition{}, err
 	} else if err != nil {
 		return condition(metav1.ConditionFalse, "GrantorMayNot", err.Error()), nil

@@ -167,7 +167,7 @@ func (e *Engine) markPrepared(ctx context.Context, ns *corev1.Namespace, desired
 	if desired.isUnrecorded(ns) && len(desired.labels) == 0 {
 		// Another engine may have recorded labels that this cache lacks.
 		metadata["resourceVersion"] = ns.ResourceVersion
-		annotations[tenant.GivenLabelsAnnotation] = namespace.Given{}.String()
+		annotations[tenant.GivenLabelsAnnotation] = namespace.AddedLabels{}.String()
 	}
 	if len(annotations) == 0 {
 		return nil

@@ -122,10 +122,10 @@ const (
 
 // SpreadOf returns the roles and templates that the spec of a Tenant specifies for each namespace,
 // in the form of the admission plugin.
-func SpreadOf(id tenant.ID, spec *v1alpha1.TenantSpec) *rolebinding.Spread {
-	out := &rolebinding.Spread{Tenant: id, Templates: spec.Namespaces.Templates}
+func SpreadOf(id tenant.ID, spec *v1alpha1.TenantSpec) *rolebinding.Bindings {
+	out := &rolebinding.Bindings{Tenant: id, Templates: spec.Namespaces.Templates}
 	if len(spec.Admins) > 0 {
-		out.Roles = append(out.Roles, rolebinding.SpreadRole{
+		out.Roles = append(out.Roles, rolebinding.RoleBinding{
 			Path:        adminsPath,
 			ClusterRole: v1alpha1.AdminRole,
 			Tenantwide:  v1alpha1.NamespacesRole,
@@ -134,21 +134,21 @@ func SpreadOf(id tenant.ID, spec *v1alpha1.TenantSpec) *rolebinding.Spread {
 	}
 	out.Roles = append(out.Roles, rolesOf(spec.Bindings)...)
 	for i, role := range spec.MemberRoles {
-		out.Members = append(out.Members,
-			rolebinding.SpreadRole{Path: fmt.Sprintf("spec.memberRoles[%d]", i), ClusterRole: role})
+		out.MemberRoles = append(out.MemberRoles,
+			rolebinding.RoleBinding{Path: fmt.Sprintf("spec.memberRoles[%d]", i), ClusterRole: role})
 	}
 	return out
 }
 
 // MembersSpreadOf returns the roles that the spec of TenantMembers specifies for each namespace, in
 // the form of the admission plugin.
-func MembersSpreadOf(id tenant.ID, spec *v1alpha1.TenantMembersSpec) *rolebinding.Spread {
-	return &rolebinding.Spread{Tenant: id, Roles: rolesOf(spec.Bindings), Defined: definedBy(spec)}
+func MembersSpreadOf(id tenant.ID, spec *v1alpha1.TenantMembersSpec) *rolebinding.Bindings {
+	return &rolebinding.Bindings{Tenant: id, Roles: rolesOf(spec.Bindings), DefinedRoles: definedBy(spec)}
 }
 
-func rolesOf(bindings []v1alpha1.TenantBinding) (roles []rolebinding.SpreadRole) {
+func rolesOf(bindings []v1alpha1.TenantBinding) (roles []rolebinding.RoleBinding) {
 	for i, b := range bindings {
-		roles = append(roles, rolebinding.SpreadRole{
+		roles = append(roles, rolebinding.RoleBinding{
 			Path:        fmt.Sprintf("spec.bindings[%d].subjects", i),
 			ClusterRole: b.ClusterRole,
 			Subjects:    tenants.Subjects(b.Subjects),

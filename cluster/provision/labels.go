@@ -55,8 +55,8 @@ func labelsPatch(ns *corev1.Namespace, desired *desiredState) map[string]any {
 	if desired.isLabeled(ns) {
 		return nil
 	}
-	recorded, _ := namespace.GivenOf(ns)
-	next := namespace.Given{}
+	recorded, _ := namespace.AddedLabelsOf(ns)
+	next := namespace.AddedLabels{}
 	labels := map[string]any{}
 	for key, value := range desired.labels {
 		before, ok := recorded[key]
@@ -68,13 +68,13 @@ func labelsPatch(ns *corev1.Namespace, desired *desiredState) map[string]any {
 		if isLevel {
 			next.SetLevel(value)
 		}
-		if ns.Labels[key] != value && (!isLevel || !recorded.IsTightened(ns, value)) {
+		if ns.Labels[key] != value && (!isLevel || !recorded.HasStricterLevel(ns, value)) {
 			labels[key] = value
 		}
 	}
 	for key, before := range recorded.Labels() {
 		_, ok := desired.labels[key]
-		isKept := key == namespace.EnforceLabel && before != nil && recorded.IsTightened(ns, *before)
+		isKept := key == namespace.EnforceLabel && before != nil && recorded.HasStricterLevel(ns, *before)
 		if !ok && !isKept {
 			labels[key] = before
 		}
@@ -99,7 +99,7 @@ func labelsPatch(ns *corev1.Namespace, desired *desiredState) map[string]any {
 // it.
 func valueBefore(ns *corev1.Namespace, key, desired string) *string {
 	value, exists := ns.Labels[key]
-	_, recorded := namespace.GivenOf(ns)
+	_, recorded := namespace.AddedLabelsOf(ns)
 	isOwn := recorded || value != desired && ns.Annotations[tenant.PreparedAnnotation] == ""
 	switch {
 	case !exists:
@@ -115,7 +115,7 @@ func valueBefore(ns *corev1.Namespace, key, desired string) *string {
 // isUnrecorded reports whether a Namespace with content of a Tenant has no record of its labels,
 // for example because an earlier release prepared it.
 func (g *desiredState) isUnrecorded(ns *corev1.Namespace) bool {
-	_, recorded := namespace.GivenOf(ns)
+	_, recorded := namespace.AddedLabelsOf(ns)
 	return !recorded && g.hash(ns) != ""
 }
 
@@ -125,13 +125,13 @@ func (g *desiredState) isLabeled(ns *corev1.Namespace) bool {
 	if g.uid == "" { // the labels of a former Tenant remain
 		return true
 	}
-	recorded, _ := namespace.GivenOf(ns)
+	recorded, _ := namespace.AddedLabelsOf(ns)
 	if g.isUnrecorded(ns) || len(recorded.Labels()) != len(g.labels) {
 		return false
 	}
 	for key, value := range g.labels {
 		_, ok := recorded[key]
-		isKept := key == namespace.EnforceLabel && recorded.IsTightened(ns, value) && recorded.Level() == value
+		isKept := key == namespace.EnforceLabel && recorded.HasStricterLevel(ns, value) && recorded.Level() == value
 		if !ok || ns.Labels[key] != value && !isKept {
 			return false
 		}

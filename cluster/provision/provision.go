@@ -150,7 +150,7 @@ func New(o Options) *Engine {
 	e.revocations = newQueue(workers, e.ownerOf)
 	e.unprepared = newQueue(workers, e.ownerOf)
 	e.updates = newQueue(workers, e.ownerOf)
-	e.subjects.Named = func(_ context.Context, _ tenant.ID, name string) (tenant.ID, error) {
+	e.subjects.ReferencedOwner = func(_ context.Context, _ tenant.ID, name string) (tenant.ID, error) {
 		return e.ownerOf(name), nil
 	}
 	return e

@@ -91,7 +91,7 @@ func (e *Engine) forgetManaged(id tenant.ID) {
 func (e *Engine) quotaOf(ctx context.Context, id tenant.ID) (own *v1alpha1.TenantQuota, others string, err error) {
 	var unknown error
 	options := metav1.ListOptions{ResourceVersion: "0", FieldSelector: tenants.QuotaSelector(id)}
-	err = e.quotas.Each(ctx, options, func(q *v1alpha1.TenantQuota) {
+	err = e.quotas.ForEach(ctx, options, func(q *v1alpha1.TenantQuota) {
 		switch {
 		case q.Spec.Tenant != id.String():
 		case q.Labels[tenant.ManagedLabel] != "", q.Labels[v1alpha1.DefaultQuotaLabel] != "":

@@ -186,7 +186,7 @@ func (e *deletion) deleteQuotas(ctx context.Context) ([]string, error) {
 	var unknown error
 	list := func() (all []metav1.Object, err error) {
 		unknown = nil
-		err = e.quotas.Each(ctx, metav1.ListOptions{FieldSelector: tenants.QuotaSelector(e.id)}, func(q *v1alpha1.TenantQuota) {
+		err = e.quotas.ForEach(ctx, metav1.ListOptions{FieldSelector: tenants.QuotaSelector(e.id)}, func(q *v1alpha1.TenantQuota) {
 			if q.Spec.Tenant == e.id.String() {
 				all = append(all, q)
 			}

@@ -58,7 +58,7 @@ func BenchmarkCharge(b *testing.B) {
 		})
 	}
 	charge := func() {
-		states, err := quotas.Of(b.Context(), a)
+		states, err := quotas.States(b.Context(), a)
 		if err != nil || len(states) != 1 {
 			b.Fatal(states, err)
 		}
@@ -73,7 +73,7 @@ func BenchmarkCharge(b *testing.B) {
 	b.Run("Of", func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
-			if _, err := quotas.Of(b.Context(), a); err != nil {
+			if _, err := quotas.States(b.Context(), a); err != nil {
 				b.Fatal(err)
 			}
 		}

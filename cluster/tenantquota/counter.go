@@ -163,7 +163,7 @@ func (c *Counter) count(ctx context.Context, name string) error {
 	if isDefault(known) && slices.ContainsFunc(siblings, isOwn) {
 		return c.quotas.deleteDefault(ctx, known)
 	}
-	object, err := typed.From[v1alpha1.TenantQuota](c.quotas.newest(known))
+	object, err := typed.FromInformer[v1alpha1.TenantQuota](c.quotas.newest(known))
 	if err != nil {
 		klog.FromContext(ctx).Error(err, "A TenantQuota is invalid, so its tenant cannot create objects",
 			"quota", name, "tenant", tenantOf(obj))
@@ -205,7 +205,7 @@ func earliest(all []quota.Reservation) time.Time {
 // If it cannot read a resource, it omits the limits of this resource and returns an error.
 func (c *Counter) objects(
 	ctx context.Context, q *v1alpha1.TenantQuota,
-) (out []quota.Counted, counted []corev1.ResourceName, unknown error) {
+) (out []quota.CountedObject, counted []corev1.ResourceName, unknown error) {
 	own, err := c.namespaces.OwnedBy(q.Spec.Tenant)
 	if err != nil {
 		return nil, nil, err
@@ -239,7 +239,7 @@ func (c *Counter) objects(
 // stored returns the objects of a resource in the namespaces of a tenant.
 func (c *Counter) stored(
 	ctx context.Context, of schema.GroupResource, id string, namespaces []string, classes quota.Classes,
-) ([]quota.Counted, error) {
+) ([]quota.CountedObject, error) {
 	if of == corev1.Resource("namespaces") {
 		return c.namespaces.count(id)
 	}
@@ -252,7 +252,7 @@ func (c *Counter) stored(
 	case !informer.HasSynced():
 		return nil, errCounting
 	}
-	var out []quota.Counted
+	var out []quota.CountedObject
 	for _, ns := range namespaces {
 		objects, err := informer.GetIndexer().ByIndex(cache.NamespaceIndex, ns)
 		if err != nil {
@@ -260,7 +260,7 @@ func (c *Counter) stored(
 		}
 		for _, obj := range objects {
 			if o, ok := obj.(*countedObject); ok {
-				out = append(out, quota.Counted{
+				out = append(out, quota.CountedObject{
 					UID:       o.UID,
 					Namespace: o.Namespace,
 					Version:   o.ResourceVersion,

@@ -100,7 +100,7 @@ func (s *Store) ensure(ctx context.Context, id tenant.ID, hard corev1.ResourceLi
 		return err
 	}
 	for _, object := range objects {
-		q, err := typed.From[v1alpha1.TenantQuota](object)
+		q, err := typed.FromInformer[v1alpha1.TenantQuota](object)
 		if err != nil {
 			return err
 		}

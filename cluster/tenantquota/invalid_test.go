@@ -48,10 +48,10 @@ func TestInvalidQuota(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				quotas, client := store(t, u, object(t, "b", "b", true, "1"), object(t, "a", "a", false, "1"))
 				a, b := tenanttest.ID(t, "a"), tenanttest.ID(t, "b")
-				if states, err := quotas.Of(t.Context(), b); err == nil {
+				if states, err := quotas.States(t.Context(), b); err == nil {
 					t.Errorf("the tenant is limited by %v only", states)
 				}
-				if taken, err := quotas.Taken(t.Context(), b); !taken || err != nil {
+				if taken, err := quotas.HasQuota(t.Context(), b); !taken || err != nil {
 					t.Errorf("Taken() = %t, %v", taken, err)
 				}
 				if !quotas.BelongsTo("invalid", b) || quotas.BelongsTo("invalid", tenanttest.ID(t, "invalid")) {
@@ -104,7 +104,7 @@ func TestQuotaBecomesInvalid(t *testing.T) {
 			synctest.Wait()
 		}
 		limit("many")
-		if states, err := quotas.Of(t.Context(), a); err == nil {
+		if states, err := quotas.States(t.Context(), a); err == nil {
 			t.Errorf("the tenant is limited by %v", states)
 		}
 		limit("7")
@@ -127,7 +127,7 @@ func TestInvalidDefault(t *testing.T) {
 					if got := written(client); !slices.Equal(slices.Compact(got), want) {
 						t.Errorf("wrote %v, want %v", got, want)
 					}
-					if _, err := quotas.Of(t.Context(), tenanttest.ID(t, "b")); (err == nil) != (pods == "") {
+					if _, err := quotas.States(t.Context(), tenanttest.ID(t, "b")); (err == nil) != (pods == "") {
 						t.Errorf("Of() = %v", err)
 					}
 				})

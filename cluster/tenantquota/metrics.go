@@ -56,7 +56,7 @@ func (s *Store) Metrics() ([]metrics.Registerable, error) {
 
 // set replaces the metrics of a quota. A quota that does not decode has no metrics.
 func (m *measures) set(obj any) {
-	q, err := typed.From[v1alpha1.TenantQuota](obj)
+	q, err := typed.FromInformer[v1alpha1.TenantQuota](obj)
 	if err != nil {
 		m.remove(obj)
 		return

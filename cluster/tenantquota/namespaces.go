@@ -72,15 +72,15 @@ func (n *Namespaces) OwnedBy(id string) ([]string, error) {
 
 // count returns the usage of the namespaces with a value of the tenant label. It includes
 // namespaces that are being deleted.
-func (n *Namespaces) count(id string) ([]quota.Counted, error) {
+func (n *Namespaces) count(id string) ([]quota.CountedObject, error) {
 	all, err := n.indexer.ByIndex(namespacesByTenant, id)
 	if err != nil {
 		return nil, err
 	}
-	out := make([]quota.Counted, 0, len(all))
+	out := make([]quota.CountedObject, 0, len(all))
 	for _, obj := range all {
 		if ns, ok := obj.(*corev1.Namespace); ok {
-			out = append(out, quota.Counted{
+			out = append(out, quota.CountedObject{
 				UID:       ns.UID,
 				Namespace: ns.Name,
 				Version:   ns.ResourceVersion,

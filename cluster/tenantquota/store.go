@@ -36,7 +36,7 @@ func tenantQuotas() schema.GroupVersionResource {
 // Store stores the TenantQuotas of a cluster. It implements [quota.Store].
 //
 // Its objects are TenantQuotas or [typed.Invalid]. A quota that does not decode still limits its
-// tenant: [Store.Of] fails, so the tenant cannot use more.
+// tenant: [Store.States] fails, so the tenant cannot use more.
 type Store struct {
 	client   dynamic.Interface
 	quotas   typed.Client[v1alpha1.TenantQuota, *v1alpha1.TenantQuota]
@@ -78,8 +78,8 @@ func New(client dynamic.Interface, defined func(schema.GroupResource) (is, known
 // sameSpec reports whether two states of a quota have the same limits, and both are or are not
 // default quotas.
 func sameSpec(before, after any) bool {
-	was, errBefore := typed.From[v1alpha1.TenantQuota](before)
-	now, errAfter := typed.From[v1alpha1.TenantQuota](after)
+	was, errBefore := typed.FromInformer[v1alpha1.TenantQuota](before)
+	now, errAfter := typed.FromInformer[v1alpha1.TenantQuota](after)
 	return errBefore == nil && errAfter == nil && was.UID == now.UID && isDefault(was) == isDefault(now) &&
 		equality.Semantic.DeepEqual(&was.Spec, &now.Spec)
 }
@@ -182,8 +182,8 @@ func (s *Store) isUndefined() bool {
 	return known && !defined
 }
 
-// Of implements [quota.Store]. While the definition is missing, it fails with [quota.ErrUnknown].
-func (s *Store) Of(_ context.Context, id tenant.ID) ([]*quota.State, error) {
+// States implements [quota.Store]. While the definition is missing, it fails with [quota.ErrUnknown].
+func (s *Store) States(_ context.Context, id tenant.ID) ([]*quota.State, error) {
 	if s.isUndefined() {
 		return nil, quota.ErrUnknown
 	}
@@ -193,7 +193,7 @@ func (s *Store) Of(_ context.Context, id tenant.ID) ([]*quota.State, error) {
 	}
 	out := make([]*quota.State, 0, len(objects))
 	for _, object := range objects {
-		q, err := typed.From[v1alpha1.TenantQuota](object)
+		q, err := typed.FromInformer[v1alpha1.TenantQuota](object)
 		if err != nil {
 			return nil, err
 		}
@@ -202,8 +202,8 @@ func (s *Store) Of(_ context.Context, id tenant.ID) ([]*quota.State, error) {
 	return out, nil
 }
 
-// Taken implements [quota.Store].
-func (s *Store) Taken(_ context.Context, id tenant.ID) (bool, error) {
+// HasQuota implements [quota.Store].
+func (s *Store) HasQuota(_ context.Context, id tenant.ID) (bool, error) {
 	objects, err := s.quotasOf(id.String())
 	return slices.ContainsFunc(objects, isOwn), err
 }
@@ -244,7 +244,7 @@ func (s *Store) write(ctx context.Context, was, is *quota.State, namespaces []v1
 	if err != nil || !ok {
 		return quota.ErrConflict
 	}
-	stored, err := typed.From[v1alpha1.TenantQuota](s.newest(object))
+	stored, err := typed.FromInformer[v1alpha1.TenantQuota](s.newest(object))
 	if err != nil {
 		return err
 	}

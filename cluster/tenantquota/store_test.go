@@ -74,10 +74,10 @@ func store(t *testing.T, objects ...runtime.Object) (*tenantquota.Store, *fake.F
 		t.Fatal(err)
 	}
 	// Until the quotas are known, no tenant is unlimited.
-	if _, err := quotas.Of(t.Context(), tenanttest.ID(t, "a")); !errors.Is(err, quota.ErrUnknown) {
+	if _, err := quotas.States(t.Context(), tenanttest.ID(t, "a")); !errors.Is(err, quota.ErrUnknown) {
 		t.Errorf("before they are known: %v", err)
 	}
-	if _, err := quotas.Taken(t.Context(), tenanttest.ID(t, "a")); !errors.Is(err, quota.ErrUnknown) {
+	if _, err := quotas.HasQuota(t.Context(), tenanttest.ID(t, "a")); !errors.Is(err, quota.ErrUnknown) {
 		t.Errorf("before they are known, whether one is taken: %v", err)
 	}
 	if quotas.BelongsTo("a", tenanttest.ID(t, "a")) {
@@ -91,7 +91,7 @@ func store(t *testing.T, objects ...runtime.Object) (*tenantquota.Store, *fake.F
 
 func names(t *testing.T, quotas *tenantquota.Store, id string) []string {
 	t.Helper()
-	states, err := quotas.Of(t.Context(), tenanttest.ID(t, id))
+	states, err := quotas.States(t.Context(), tenanttest.ID(t, id))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -140,7 +140,7 @@ func TestWhichQuotasApply(t *testing.T) {
 			"c": true,
 			"d": false,
 		} {
-			if got, err := quotas.Taken(t.Context(), tenanttest.ID(t, id)); got != want || err != nil {
+			if got, err := quotas.HasQuota(t.Context(), tenanttest.ID(t, id)); got != want || err != nil {
 				t.Errorf("%s has one of its own: %t, %v", id, got, err)
 			}
 		}
@@ -149,7 +149,7 @@ func TestWhichQuotasApply(t *testing.T) {
 
 func singleState(t *testing.T, quotas *tenantquota.Store, id tenant.ID) *quota.State {
 	t.Helper()
-	states, err := quotas.Of(t.Context(), id)
+	states, err := quotas.States(t.Context(), id)
 	if err != nil || len(states) != 1 {
 		t.Fatal(states, err)
 	}
@@ -218,7 +218,7 @@ func TestUndefined(t *testing.T) {
 			{true, true, false}, {false, true, true}, {false, false, false}, {true, true, false},
 		} {
 			is, known = c.is, c.known
-			states, err := quotas.Of(t.Context(), tenanttest.ID(t, "a"))
+			states, err := quotas.States(t.Context(), tenanttest.ID(t, "a"))
 			if errors.Is(err, quota.ErrUnknown) != c.unknown || (len(states) == 1) == c.unknown {
 				t.Errorf("defined %t, known %t: %v, %v", c.is, c.known, states, err)
 			}

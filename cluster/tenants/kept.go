@@ -46,7 +46,7 @@ func newParsedObjects[V, T any, P typed.Pointer[T]](
 	}
 	set := func(obj any) {
 		name, _ := cache.ObjectToName(obj)
-		object, err := typed.From[T, P](obj)
+		object, err := typed.FromInformer[T, P](obj)
 		var parsed *V
 		if err == nil {
 			parsed, err = parse(object)

@@ -96,7 +96,7 @@ func (l *tenantState) effective() authz.Access {
 // read returns an object of the informer, its tenant and its state. The last result is nil if the
 // Tenant does not apply.
 func (s *Store) read(obj any) (metav1.Object, tenant.ID, *tenantState) {
-	t, err := typed.From[v1alpha1.Tenant](obj)
+	t, err := typed.FromInformer[v1alpha1.Tenant](obj)
 	var invalid *typed.Invalid
 	if errors.As(err, &invalid) {
 		id, now := s.readInvalid(invalid)

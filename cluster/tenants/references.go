@@ -73,7 +73,7 @@ func References(
 func Remaining(ctx context.Context, client dynamic.Interface, id tenant.ID) (found []string, err error) {
 	members := typed.NewClient[v1alpha1.TenantMembers](client, membersResource())
 	named := fields.OneTermEqualSelector(metav1.ObjectNameField, id.ObjectName()).String()
-	err = members.Each(ctx, metav1.ListOptions{FieldSelector: named}, func(m *v1alpha1.TenantMembers) {
+	err = members.ForEach(ctx, metav1.ListOptions{FieldSelector: named}, func(m *v1alpha1.TenantMembers) {
 		if m.Spec.ID == id.String() {
 			found = append(found, v1alpha1.KindTenantMembers+" "+m.Name)
 		}
@@ -92,7 +92,7 @@ func Remaining(ctx context.Context, client dynamic.Interface, id tenant.ID) (fou
 	}
 	quotas := typed.NewClient[v1alpha1.TenantQuota](client,
 		v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceTenantQuotas))
-	err = quotas.Each(ctx, metav1.ListOptions{FieldSelector: QuotaSelector(id)}, func(q *v1alpha1.TenantQuota) {
+	err = quotas.ForEach(ctx, metav1.ListOptions{FieldSelector: QuotaSelector(id)}, func(q *v1alpha1.TenantQuota) {
 		if q.Spec.Tenant == id.String() {
 			add(q)
 		}

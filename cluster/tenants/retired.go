@@ -73,7 +73,7 @@ func newRetired(client dynamic.Interface, changed func(tenant.ID), gone func(nam
 
 // set stores a RetiredTenant. If it does not decode, its last valid version remains.
 func (r *retired) set(obj any) {
-	stored, err := typed.From[v1alpha1.RetiredTenant](obj)
+	stored, err := typed.FromInformer[v1alpha1.RetiredTenant](obj)
 	record := retiredRecord{}
 	if err == nil {
 		record.access, record.takenBack = TakenBackAccess(stored)

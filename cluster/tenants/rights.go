@@ -27,7 +27,7 @@ func Rights(id tenant.ID, admins []rbacv1.Subject) []rbac.DerivedRole {
 		EveryCaller: true,
 	}}
 	checked := rolebinding.Subjects{
-		Named: func(_ context.Context, by tenant.ID, _ string) (tenant.ID, error) { return by, nil },
+		ReferencedOwner: func(_ context.Context, by tenant.ID, _ string) (tenant.ID, error) { return by, nil },
 	}
 	admin := rbac.DerivedRole{Source: fmt.Sprintf("Tenant %q", id.ObjectName()), ClusterRole: v1alpha1.NamespacesRole}
 	for _, s := range admins {

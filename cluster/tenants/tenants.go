@@ -206,7 +206,7 @@ func (s *Store) Tenant(id tenant.ID) (t *v1alpha1.Tenant, known bool) {
 		return nil, false
 	}
 	if exists {
-		t, err := typed.From[v1alpha1.Tenant](obj)
+		t, err := typed.FromInformer[v1alpha1.Tenant](obj)
 		if err != nil {
 			return nil, false
 		}

@@ -28,7 +28,7 @@ func New(next authenticator.Token, abstains, malformed error) authenticator.Requ
 	})
 	adapters := []authenticator.Request{bearertoken.New(wellFormed), websocket.NewProtocolAuthenticator(wellFormed)}
 	return authenticator.RequestFunc(func(r *http.Request) (*authenticator.Response, bool, error) {
-		if !isPlain(r) {
+		if !hasSingleToken(r) {
 			if errors.Is(malformed, abstains) {
 				return nil, false, nil
 			}
@@ -59,10 +59,10 @@ func IsWellFormed(token string) bool {
 	return token != ""
 }
 
-// isPlain reports whether the Authorization header of a request, if it has the scheme Bearer, has
+// hasSingleToken reports whether the Authorization header of a request, if it has the scheme Bearer, has
 // exactly one token. Upstream's adapter ignores everything after the token
 // (k8s.io/apiserver pkg/authentication/request/bearertoken, v0.37.1).
-func isPlain(r *http.Request) bool {
+func hasSingleToken(r *http.Request) bool {
 	header := strings.Trim(r.Header.Get("Authorization"), " \t") // RFC 9110, section 5.5
 	if header != strings.TrimSpace(header) {
 		return false

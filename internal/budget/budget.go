@@ -12,9 +12,9 @@ import (
 	"k8s.io/utils/lru"
 )
 
-// remembered is the maximum number of names with a budget. The budget of the name that was not used
+// maxNames is the maximum number of names with a budget. The budget of the name that was not used
 // for the longest time is dropped. That name later gets a new budget.
-const remembered = 4096
+const maxNames = 4096
 
 // Budgets are token buckets by name. The zero value is not valid, see [New]. They are safe for
 // concurrent use.
@@ -28,11 +28,11 @@ type Budgets struct {
 
 // New returns budgets with perSecond operations a second and a burst for each name.
 func New(perSecond float32, burst int) *Budgets {
-	return &Budgets{perSecond: perSecond, burst: burst, byName: lru.New(remembered)}
+	return &Budgets{perSecond: perSecond, burst: burst, byName: lru.New(maxNames)}
 }
 
-// Of returns the budget of a name.
-func (b *Budgets) Of(name string) flowcontrol.RateLimiter {
+// Limiter returns the budget of a name.
+func (b *Budgets) Limiter(name string) flowcontrol.RateLimiter {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if limiter, known := b.byName.Get(name); known {

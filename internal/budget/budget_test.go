@@ -14,51 +14,51 @@ import (
 	"github.com/kubetenant/kubetenant/internal/budget"
 )
 
-// taken returns how often a name can use its budget at once.
-func taken(b *budget.Budgets, name string) (n int) {
-	for b.Of(name).TryAccept() {
+// countAccepted returns how often a name can use its budget at once.
+func countAccepted(b *budget.Budgets, name string) (n int) {
+	for b.Limiter(name).TryAccept() {
 		n++
 	}
 	return n
 }
 
-// TestBudgetsAreApart checks that an exhausted budget does not affect other names.
-func TestBudgetsAreApart(t *testing.T) {
+// TestBudgetsAreIndependent checks that an exhausted budget does not affect other names.
+func TestBudgetsAreIndependent(t *testing.T) {
 	b := budget.New(0.0001, 5)
 	for _, name := range []string{"a", "b", ""} {
-		if n := taken(b, name); n != 5 {
+		if n := countAccepted(b, name); n != 5 {
 			t.Errorf("%q: %d, want the burst of 5", name, n)
 		}
 	}
-	if n := taken(b, "a"); n != 0 {
+	if n := countAccepted(b, "a"); n != 0 {
 		t.Errorf("used up, and %d more", n)
 	}
 }
 
-// TestTheLongestUnusedBeginsAnew checks that many new names do not exhaust memory, and that a
+// TestLeastRecentlyUsedIsDropped checks that many new names do not exhaust memory, and that a
 // budget in use is not dropped.
-func TestTheLongestUnusedBeginsAnew(t *testing.T) {
+func TestLeastRecentlyUsedIsDropped(t *testing.T) {
 	b := budget.New(0.0001, 1)
-	taken(b, "busy")
-	taken(b, "idle")
+	countAccepted(b, "busy")
+	countAccepted(b, "idle")
 	for i := range 5000 {
-		taken(b, fmt.Sprint(i))
-		if n := taken(b, "busy"); n != 0 {
+		countAccepted(b, fmt.Sprint(i))
+		if n := countAccepted(b, "busy"); n != 0 {
 			t.Fatalf("forgotten after %d other names, though in use", i)
 		}
 	}
-	if n := taken(b, "idle"); n != 1 {
+	if n := countAccepted(b, "idle"); n != 1 {
 		t.Errorf("kept for ever: %d", n)
 	}
 }
 
-// TestManyTakeFromOne checks that concurrent calls with one name share one budget.
-func TestManyTakeFromOne(t *testing.T) {
+// TestConcurrentCallsShareABudget checks that concurrent calls with one name share one budget.
+func TestConcurrentCallsShareABudget(t *testing.T) {
 	b := budget.New(0.0001, 50)
 	var sum atomic.Int64
 	var all sync.WaitGroup
 	for range 16 {
-		all.Go(func() { sum.Add(int64(taken(b, "a"))) })
+		all.Go(func() { sum.Add(int64(countAccepted(b, "a"))) })
 	}
 	all.Wait()
 	if sum.Load() != 50 {
@@ -72,24 +72,24 @@ func TestBytes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := budget.NewBytes(100, 1000)
 		b.Charge("a", 999)
-		if !b.Has("a") {
+		if !b.HasBytes("a") {
 			t.Error("the burst is not used up")
 		}
 		b.Charge("a", 201)
-		if b.Has("a") || !b.Has("b") {
-			t.Errorf("a has %v, b has %v", b.Has("a"), b.Has("b"))
+		if b.HasBytes("a") || !b.HasBytes("b") {
+			t.Errorf("a has %v, b has %v", b.HasBytes("a"), b.HasBytes("b"))
 		}
 		time.Sleep(2 * time.Second)
-		if b.Has("a") {
+		if b.HasBytes("a") {
 			t.Error("bytes beyond the budget do not count")
 		}
 		time.Sleep(time.Second)
-		if !b.Has("a") {
+		if !b.HasBytes("a") {
 			t.Error("the budget does not grow")
 		}
 		time.Sleep(time.Hour)
 		b.Charge("a", 1000)
-		if b.Has("a") {
+		if b.HasBytes("a") {
 			t.Error("the budget exceeds its burst")
 		}
 	})

@@ -30,12 +30,12 @@ func NewBytes(perSecond, burst int64) *Bytes {
 	return &Bytes{
 		perSecond: float64(perSecond),
 		burst:     float64(burst),
-		byName:    lru.New(remembered),
+		byName:    lru.New(maxNames),
 	}
 }
 
-// Has reports whether a name has any bytes left.
-func (b *Bytes) Has(name string) bool {
+// HasBytes reports whether a name has any bytes left.
+func (b *Bytes) HasBytes(name string) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.account(name).left > 0

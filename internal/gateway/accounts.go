@@ -228,7 +228,7 @@ func (a *accounts) authenticate(
 	if err != nil {
 		return nil, false, errNotAccount
 	}
-	if !limits.Of(namespace).TryAccept() {
+	if !limits.Limiter(namespace).TryAccept() {
 		return nil, false, errTooManyReviews
 	}
 	switch ns, err := a.currentNamespace(ctx, namespace); {

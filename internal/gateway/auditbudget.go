@@ -60,7 +60,7 @@ func (c *route) withAudit(next http.Handler, a *auditing) http.Handler {
 		log, refused := a.events(), false
 		if name, bounded := c.auditedTenant(r, u); bounded && a.sink != nil {
 			log = &tenantSink{a.sink, a.budgets, name}
-			if refused = !a.budgets.Has(name) && a.records(r); refused {
+			if refused = !a.budgets.HasBytes(name) && a.records(r); refused {
 				host, _, _ := net.SplitHostPort(r.RemoteAddr)
 				a.sink.omit(name, networkOf(host))
 			}

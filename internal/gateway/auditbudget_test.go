@@ -122,7 +122,7 @@ func TestAuditBudgets(t *testing.T) {
 			b, began, written := auditBudgets(c.rotation), time.Now(), 0
 			const line = 100 << 10
 			for ; written < retained; time.Sleep(10 * time.Millisecond) {
-				for b.Has("acme") {
+				for b.HasBytes("acme") {
 					b.Charge("acme", line)
 					written += line
 				}

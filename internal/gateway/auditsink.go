@@ -98,7 +98,7 @@ func newUnauthenticatedEventLimits() *unauthenticatedEventLimits {
 
 // accept reports whether an event of an address may be written.
 func (u *unauthenticatedEventLimits) accept(peer string) bool {
-	return u.byPeer.Of(peer).TryAccept() && u.total.TryAccept()
+	return u.byPeer.Limiter(peer).TryAccept() && u.total.TryAccept()
 }
 
 // peerOf returns the address of an event. For IPv6, it is the /64 network, which usually belongs to

@@ -15,10 +15,10 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// Cluster returns the findings of a live cluster. It reads page by page and writes nothing.
+// FindingsInCluster returns the findings of a live cluster. It reads page by page and writes nothing.
 // unchecked has an error for each kind that could not be read completely. Findings about that kind
 // may be missing.
-func Cluster(
+func FindingsInCluster(
 	ctx context.Context, k kube.Interface, systemNamespaces []string,
 ) (found []Finding, unchecked []error) {
 	all := newCollection(systemNamespaces)

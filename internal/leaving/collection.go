@@ -35,11 +35,11 @@ func newCollection(systemNamespaces []string) *collection {
 func (c *collection) add(object runtime.Object) {
 	switch object := object.(type) {
 	case *rbacv1.ClusterRoleBinding:
-		c.found = append(c.found, OfClusterRoleBinding(object)...)
+		c.found = append(c.found, CheckClusterRoleBinding(object)...)
 	case *rbacv1.RoleBinding:
-		c.bindings[object.Namespace] = append(c.bindings[object.Namespace], OfRoleBinding(object)...)
+		c.bindings[object.Namespace] = append(c.bindings[object.Namespace], CheckRoleBinding(object)...)
 	case *corev1.Namespace:
-		c.found = append(c.found, OfNamespace(object, c.systemNamespaces)...)
+		c.found = append(c.found, CheckNamespace(object, c.systemNamespaces)...)
 		label, labeled := object.Labels[tenant.Label]
 		c.owned[object.Name] = labeled && label != tenant.System().String() &&
 			!slices.Contains(c.systemNamespaces, object.Name)
@@ -52,7 +52,7 @@ func (c *collection) add(object runtime.Object) {
 func (c *collection) findings() []Finding {
 	for namespace, found := range c.bindings {
 		if c.owned[namespace] {
-			found = summarized(found)
+			found = summarize(found)
 		}
 		c.found = append(c.found, found...)
 	}
@@ -60,8 +60,8 @@ func (c *collection) findings() []Finding {
 	return slices.Compact(c.found)
 }
 
-// summarized returns one finding for each remedy, with the number of the other findings.
-func summarized(found []Finding) []Finding {
+// summarize returns one finding for each remedy, with the number of the other findings.
+func summarize(found []Finding) []Finding {
 	slices.SortFunc(found, compare)
 	found = slices.Compact(found)
 	count := map[string]int{}

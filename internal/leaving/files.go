@@ -23,30 +23,30 @@ import (
 // bufferSize is the number of bytes that are read to distinguish JSON from YAML.
 const bufferSize = 4096
 
-// errNothing reports that a file contains no object of a checked kind.
-var errNothing = errors.New("no ClusterRoleBinding, RoleBinding or Namespace to check")
+// errNoObject reports that a file contains no object of a checked kind.
+var errNoObject = errors.New("no ClusterRoleBinding, RoleBinding or Namespace to check")
 
 // IsExport reports whether a file contains output of "kubectl get". Such a file has a list or an
 // object of a checked kind. A file that also contains a configuration of kubetenant is not an
 // export.
 func IsExport(data []byte) bool {
-	exported, configures := false, false
+	exported, hasConfiguration := false, false
 	err := each(data, func(meta metav1.TypeMeta, _ json.RawMessage) error {
-		exported = exported || isList(meta) || kindOf(meta) != nil
-		configures = configures || meta.Kind == configv1alpha1.KindTenancyConfiguration ||
+		exported = exported || isList(meta) || newObject(meta) != nil
+		hasConfiguration = hasConfiguration || meta.Kind == configv1alpha1.KindTenancyConfiguration ||
 			meta.Kind == configv1alpha1.KindRevocation
 		return nil
 	})
-	return exported && !configures && err == nil
+	return exported && !hasConfiguration && err == nil
 }
 
-// Exported returns the findings about the objects of a file. It skips objects of other kinds. It
+// FindingsInExport returns the findings about the objects of a file. It skips objects of other kinds. It
 // returns an error if the file cannot be read or contains no object to check.
-func Exported(data []byte, systemNamespaces []string) ([]Finding, error) {
+func FindingsInExport(data []byte, systemNamespaces []string) ([]Finding, error) {
 	all := newCollection(systemNamespaces)
 	checked := 0
 	err := eachItem(data, func(meta metav1.TypeMeta, text json.RawMessage) error {
-		object := kindOf(meta)
+		object := newObject(meta)
 		if object == nil {
 			return nil
 		}
@@ -58,15 +58,15 @@ func Exported(data []byte, systemNamespaces []string) ([]Finding, error) {
 		return nil
 	})
 	if err == nil && checked == 0 {
-		err = errNothing
+		err = errNoObject
 	}
 	return all.findings(), err
 }
 
 func isList(meta metav1.TypeMeta) bool { return strings.HasSuffix(meta.Kind, "List") }
 
-// kindOf returns an empty object of a checked kind, or nil for other kinds.
-func kindOf(meta metav1.TypeMeta) runtime.Object {
+// newObject returns an empty object of a checked kind, or nil for other kinds.
+func newObject(meta metav1.TypeMeta) runtime.Object {
 	group, _, _ := strings.Cut(meta.APIVersion, "/")
 	switch {
 	case group == rbacv1.GroupName && meta.Kind == "ClusterRoleBinding":
@@ -90,14 +90,14 @@ func eachItem(data []byte, f func(metav1.TypeMeta, json.RawMessage) error) error
 			return fmt.Errorf("%s: %w", meta.Kind, err)
 		}
 		for _, item := range list.Items {
-			is := metav1.TypeMeta{}
-			if err := json.Unmarshal(item, &is); err != nil {
+			itemMeta := metav1.TypeMeta{}
+			if err := json.Unmarshal(item, &itemMeta); err != nil {
 				return fmt.Errorf("%s: %w", meta.Kind, err)
 			}
-			if is.Kind == "" { // the API server omits the kind in a list of one kind
-				is = metav1.TypeMeta{APIVersion: meta.APIVersion, Kind: strings.TrimSuffix(meta.Kind, "List")}
+			if itemMeta.Kind == "" { // the API server omits the kind in a list of one kind
+				itemMeta = metav1.TypeMeta{APIVersion: meta.APIVersion, Kind: strings.TrimSuffix(meta.Kind, "List")}
 			}
-			if err := f(is, item); err != nil {
+			if err := f(itemMeta, item); err != nil {
 				return err
 			}
 		}

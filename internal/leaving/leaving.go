@@ -31,8 +31,8 @@ func (f Finding) String() string { return f.Object + ": " + f.Reason + ": " + f.
 // admins of a Tenant.
 const formerAdmins = "kubetenant:admins:"
 
-// OfClusterRoleBinding returns the findings about a ClusterRoleBinding.
-func OfClusterRoleBinding(b *rbacv1.ClusterRoleBinding) []Finding {
+// CheckClusterRoleBinding returns the findings about a ClusterRoleBinding.
+func CheckClusterRoleBinding(b *rbacv1.ClusterRoleBinding) []Finding {
 	object := "ClusterRoleBinding " + printable(b.Name)
 	grants := fmt.Sprintf("%s %q in the whole cluster", b.RoleRef.Kind, b.RoleRef.Name)
 	var found []Finding
@@ -50,17 +50,17 @@ func OfClusterRoleBinding(b *rbacv1.ClusterRoleBinding) []Finding {
 			"replace it with spec.bindings of the Tenant, or delete it before such a server starts",
 		})
 	}
-	return append(found, limits(object, b.Annotations, grants)...)
+	return append(found, limitFindings(object, b.Annotations, grants)...)
 }
 
-// OfRoleBinding returns the findings about a RoleBinding.
-func OfRoleBinding(b *rbacv1.RoleBinding) []Finding {
+// CheckRoleBinding returns the findings about a RoleBinding.
+func CheckRoleBinding(b *rbacv1.RoleBinding) []Finding {
 	object := "RoleBinding " + printable(b.Namespace) + "/" + printable(b.Name)
-	return limits(object, b.Annotations, fmt.Sprintf("%s %q in the namespace", b.RoleRef.Kind, b.RoleRef.Name))
+	return limitFindings(object, b.Annotations, fmt.Sprintf("%s %q in the namespace", b.RoleRef.Kind, b.RoleRef.Name))
 }
 
-// OfNamespace returns the findings about a Namespace if its name is in systemNamespaces.
-func OfNamespace(ns *corev1.Namespace, systemNamespaces []string) []Finding {
+// CheckNamespace returns the findings about a Namespace if its name is in systemNamespaces.
+func CheckNamespace(ns *corev1.Namespace, systemNamespaces []string) []Finding {
 	label, labeled := ns.Labels[tenant.Label]
 	if !labeled || label == tenant.System().String() || !slices.Contains(systemNamespaces, ns.Name) {
 		return nil
@@ -76,8 +76,8 @@ func OfNamespace(ns *corev1.Namespace, systemNamespaces []string) []Finding {
 	}}
 }
 
-// limits returns a finding for each annotation with which kubetenant limits a binding.
-func limits(object string, annotations map[string]string, grants string) []Finding {
+// limitFindings returns a finding for each annotation with which kubetenant limits a binding.
+func limitFindings(object string, annotations map[string]string, grants string) []Finding {
 	var found []Finding
 	if _, limited := annotations[tenant.ScopeAnnotation]; limited {
 		found = append(found, Finding{

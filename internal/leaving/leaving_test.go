@@ -151,7 +151,7 @@ var cases = map[string]struct {
 	"default, not listed": {namespace("default", label("acme")), nil},
 }
 
-func hold(t *testing.T, name string, found []leaving.Finding, want []string) {
+func checkFindings(t *testing.T, name string, found []leaving.Finding, want []string) {
 	t.Helper()
 	if len(found) != len(want) {
 		t.Fatalf("%s: %d findings, want %d: %v", name, len(found), len(want), found)
@@ -167,22 +167,22 @@ func hold(t *testing.T, name string, found []leaving.Finding, want []string) {
 // TestFindings checks that a live cluster and exported files have the same findings.
 func TestFindings(t *testing.T) {
 	for name, c := range cases {
-		live, unchecked := leaving.Cluster(t.Context(), fake.NewClientset(c.object), systemNamespaces)
+		live, unchecked := leaving.FindingsInCluster(t.Context(), fake.NewClientset(c.object), systemNamespaces)
 		if unchecked != nil {
 			t.Fatal(name, unchecked)
 		}
-		hold(t, name, live, c.want)
+		checkFindings(t, name, live, c.want)
 		text, err := yaml.Marshal(c.object)
 		if err != nil {
 			t.Fatal(err)
 		}
-		exported, err := leaving.Exported(text, systemNamespaces)
+		exported, err := leaving.FindingsInExport(text, systemNamespaces)
 		if diff := cmp.Diff(live, exported); err != nil || diff != "" {
 			t.Errorf("%s: %v, %s", name, err, diff)
 		}
 		list := "kind: List\napiVersion: v1\nitems:\n- " + strings.ReplaceAll(strings.TrimSpace(string(text)), "\n", "\n  ") +
 			"\n"
-		exported, err = leaving.Exported([]byte(list), systemNamespaces)
+		exported, err = leaving.FindingsInExport([]byte(list), systemNamespaces)
 		if diff := cmp.Diff(live, exported); err != nil || diff != "" {
 			t.Errorf("%s in a list: %v, %s", name, err, diff)
 		}
@@ -210,11 +210,11 @@ func TestClusterIsReadInPages(t *testing.T) {
 		}
 		return true, list, nil
 	})
-	found, unchecked := leaving.Cluster(t.Context(), k, systemNamespaces)
+	found, unchecked := leaving.FindingsInCluster(t.Context(), k, systemNamespaces)
 	if unchecked != nil {
 		t.Fatal(unchecked)
 	}
-	hold(t, "three pages", found, []string{"ClusterRoleBinding b1:", "ClusterRoleBinding b2:", "ClusterRoleBinding b3:"})
+	checkFindings(t, "three pages", found, []string{"ClusterRoleBinding b1:", "ClusterRoleBinding b2:", "ClusterRoleBinding b3:"})
 	for _, a := range k.Actions() {
 		if a.GetVerb() != "list" {
 			t.Errorf("%s of %s", a.GetVerb(), a.GetResource())
@@ -222,9 +222,9 @@ func TestClusterIsReadInPages(t *testing.T) {
 	}
 }
 
-// TestForbidden checks that a kind that may not be read is reported, and that findings about other
+// TestForbiddenKindsAreReported checks that a kind that may not be read is reported, and that findings about other
 // kinds are returned.
-func TestForbidden(t *testing.T) {
+func TestForbiddenKindsAreReported(t *testing.T) {
 	for resource, kind := range map[string]string{
 		"clusterrolebindings": "ClusterRoleBindings",
 		"rolebindings":        "RoleBindings",
@@ -235,7 +235,7 @@ func TestForbidden(t *testing.T) {
 		k.PrependReactor("list", resource, func(clienttesting.Action) (bool, runtime.Object, error) {
 			return true, nil, apierrors.NewForbidden(schema.GroupResource{Resource: resource}, "", context.Canceled)
 		})
-		found, unchecked := leaving.Cluster(t.Context(), k, systemNamespaces)
+		found, unchecked := leaving.FindingsInCluster(t.Context(), k, systemNamespaces)
 		if len(found) != 2 || len(unchecked) != 1 ||
 			!strings.HasPrefix(unchecked[0].Error(), kind+" could not be checked: ") || apierrors.IsForbidden(unchecked[0]) {
 			t.Errorf("%s: %v, %v", resource, found, unchecked)
@@ -275,16 +275,16 @@ func TestExports(t *testing.T) {
 		if got := leaving.IsExport([]byte(c.text)); got != c.export {
 			t.Errorf("%s: IsExport() = %t", name, got)
 		}
-		if _, err := leaving.Exported([]byte(c.text), nil); (err == nil) != (c.err == "") ||
+		if _, err := leaving.FindingsInExport([]byte(c.text), nil); (err == nil) != (c.err == "") ||
 			err != nil && !strings.Contains(err.Error(), c.err) {
 			t.Errorf("%s: %v; want %q", name, err, c.err)
 		}
 	}
 }
 
-// TestManyInATenantsNamespace checks that expiring RoleBindings in a tenant's namespace are one
+// TestTenantFindingsAreSummarized checks that expiring RoleBindings in a tenant's namespace are one
 // finding, because a tenant can create any number of them. In other namespaces, each is a finding.
-func TestManyInATenantsNamespace(t *testing.T) {
+func TestTenantFindingsAreSummarized(t *testing.T) {
 	ends := map[string]string{"kubetenant.dev/expires": "x"}
 	objects := []runtime.Object{
 		namespace("acme--web", label("acme")), namespace("kube-system", label("acme")),
@@ -307,11 +307,11 @@ func TestManyInATenantsNamespace(t *testing.T) {
 			"server without kubetenant ignores the annotation kubetenant.dev/expires", "RoleBinding acme--web/scoped: ",
 		"RoleBinding kube-system/b0: ", "RoleBinding kube-system/b1: ", "RoleBinding plain/b0: ", "RoleBinding plain/b1: ",
 	}
-	live, unchecked := leaving.Cluster(t.Context(), fake.NewClientset(objects...), systemNamespaces)
+	live, unchecked := leaving.FindingsInCluster(t.Context(), fake.NewClientset(objects...), systemNamespaces)
 	if unchecked != nil {
 		t.Fatal(unchecked)
 	}
-	hold(t, "live", live, want)
+	checkFindings(t, "live", live, want)
 	var text strings.Builder
 	for _, object := range objects {
 		document, err := yaml.Marshal(object)
@@ -320,7 +320,7 @@ func TestManyInATenantsNamespace(t *testing.T) {
 		}
 		text.WriteString("---\n" + string(document))
 	}
-	exported, err := leaving.Exported([]byte(text.String()), systemNamespaces)
+	exported, err := leaving.FindingsInExport([]byte(text.String()), systemNamespaces)
 	if diff := cmp.Diff(live, exported); err != nil || diff != "" {
 		t.Errorf("%v, %s", err, diff)
 	}

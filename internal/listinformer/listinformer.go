@@ -24,20 +24,20 @@ import (
 //
 // New is for resources with few objects that a server needs before it is ready. The whole list is
 // in memory at once.
-func New(client dynamic.Interface, of schema.GroupVersionResource) cache.SharedIndexInformer {
-	return dynamicinformer.NewDynamicSharedInformerFactory(listing{client}, 0).ForResource(of).Informer()
+func New(client dynamic.Interface, resource schema.GroupVersionResource) cache.SharedIndexInformer {
+	return dynamicinformer.NewDynamicSharedInformerFactory(listClient{client}, 0).ForResource(resource).Informer()
 }
 
-// servedEvery is the retry interval for a list of a resource that is not served yet. A reflector
+// retryInterval is the retry interval for a list of a resource that is not served yet. A reflector
 // would wait up to a minute (defaultBackoffMax and its jitter in
 // k8s.io/client-go/tools/cache/reflector.go, v0.37.1).
-const servedEvery = 3 * time.Second
+const retryInterval = 3 * time.Second
 
-type listing struct{ dynamic.Interface }
+type listClient struct{ dynamic.Interface }
 
 // Resource implements [dynamic.Interface].
-func (l listing) Resource(of schema.GroupVersionResource) dynamic.NamespaceableResourceInterface {
-	return namespaceable{l.Interface.Resource(of)}
+func (l listClient) Resource(resource schema.GroupVersionResource) dynamic.NamespaceableResourceInterface {
+	return namespaceable{l.Interface.Resource(resource)}
 }
 
 type namespaceable struct {
@@ -46,13 +46,13 @@ type namespaceable struct {
 
 // Namespace implements [dynamic.NamespaceableResourceInterface].
 func (n namespaceable) Namespace(name string) dynamic.ResourceInterface {
-	return served{n.NamespaceableResourceInterface.Namespace(name)}
+	return servedResource{n.NamespaceableResourceInterface.Namespace(name)}
 }
 
-type served struct{ dynamic.ResourceInterface }
+type servedResource struct{ dynamic.ResourceInterface }
 
 // List waits until the server serves the resource.
-func (s served) List(ctx context.Context, o metav1.ListOptions) (*unstructured.UnstructuredList, error) {
+func (s servedResource) List(ctx context.Context, o metav1.ListOptions) (*unstructured.UnstructuredList, error) {
 	for {
 		list, err := s.ResourceInterface.List(ctx, o)
 		if !apierrors.IsNotFound(err) {
@@ -61,11 +61,11 @@ func (s served) List(ctx context.Context, o metav1.ListOptions) (*unstructured.U
 		select {
 		case <-ctx.Done():
 			return nil, err
-		case <-time.After(servedEvery):
+		case <-time.After(retryInterval):
 		}
 	}
 }
 
 // IsWatchListSemanticsUnSupported implements the interface that reflectors check
 // (k8s.io/client-go/util/watchlist).
-func (listing) IsWatchListSemanticsUnSupported() bool { return true }
+func (listClient) IsWatchListSemanticsUnSupported() bool { return true }

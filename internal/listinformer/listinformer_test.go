@@ -26,8 +26,8 @@ import (
 	"github.com/kubetenant/kubetenant/internal/listinformer"
 )
 
-// TestLists checks that an informer begins with a list, even if client-go's would stream it.
-func TestLists(t *testing.T) {
+// TestInformerBeginsWithAList checks that an informer begins with a list, even if client-go's would stream it.
+func TestInformerBeginsWithAList(t *testing.T) {
 	featurestesting.SetFeatureDuringTest(t, features.WatchListClient, true)
 	asked := make(chan string, 100)
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -54,9 +54,9 @@ func TestLists(t *testing.T) {
 	}
 }
 
-// TestServedLater checks that an informer reads a resource within seconds after the server begins
+// TestListIsRetriedUntilServed checks that an informer reads a resource within seconds after the server begins
 // to serve it.
-func TestServedLater(t *testing.T) {
+func TestListIsRetriedUntilServed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		resource := schema.GroupVersionResource{Group: "g", Version: "v1", Resource: "kinds"}
 		client := dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(),

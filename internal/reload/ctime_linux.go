@@ -12,7 +12,7 @@ import (
 // changeTime returns when the content or the metadata of a file last changed. No user can set this
 // time.
 func changeTime(info os.FileInfo) time.Time {
-	if stat, is := info.Sys().(*syscall.Stat_t); is {
+	if stat, ok := info.Sys().(*syscall.Stat_t); ok {
 		return time.Unix(stat.Ctim.Unix())
 	}
 	return time.Time{}

@@ -24,14 +24,14 @@ const Interval = 500 * time.Millisecond
 const retryAfter = 10
 
 const (
-	// settle is the time until the second check of a new version. If the file is being written in
+	// settleTime is the time until the second check of a new version. If the file is being written in
 	// place, the second check finds another version.
-	settle = 100 * time.Millisecond
-	// old is the minimum age of a file that is read after the first check, at the start.
-	old = time.Second
-	// unended is the time after which a version is read although it does not end with a newline.
+	settleTime = 100 * time.Millisecond
+	// settledAge is the minimum age of a file that is read after the first check, at the start.
+	settledAge = time.Second
+	// newlineTimeout is the time after which a version is read although it does not end with a newline.
 	// Until then, it may be incomplete.
-	unended = 5 * time.Second
+	newlineTimeout = 5 * time.Second
 )
 
 // Report is called for each new version of a file. err is nil if the version is in use. Otherwise,
@@ -46,12 +46,12 @@ type File[T any] struct {
 	report Report
 
 	// Only the goroutine of Run uses these fields.
-	seen    version // the last version that was used or rejected
-	refused error   // why seen was rejected
-	looks   int     // the number of checks since then
-	next    version // a version that is not used yet
-	since   time.Time
-	awaited version // a version without a newline at its end
+	seen       version // the last version that was used or rejected
+	lastErr    error   // why seen was rejected
+	checks     int     // the number of checks since then
+	next       version // a version that is not used yet
+	since      time.Time
+	incomplete version // a version without a newline at its end
 
 	current atomic.Pointer[T]
 }
@@ -73,7 +73,7 @@ func Open[T any](path string, parse func([]byte) (T, error), report Report) (*Fi
 		report = func(string, error) {}
 	}
 	f := &File[T]{path: path, parse: parse, report: report}
-	v, err := lookUntilSettled(path)
+	v, err := waitUntilSettled(path)
 	if err != nil {
 		return nil, err
 	}
@@ -82,29 +82,29 @@ func Open[T any](path string, parse func([]byte) (T, error), report Report) (*Fi
 	if err != nil {
 		return nil, err
 	}
-	return f, f.take(data)
+	return f, f.apply(data)
 }
 
 // Load returns the last valid content. The caller MUST NOT change it.
 func (f *File[T]) Load() *T { return f.current.Load() }
 
-// Whole marks a file as complete, so that [Open] does not wait. It sets the modification time of
+// MarkComplete marks a file as complete, so that [Open] does not wait. It sets the modification time of
 // the file.
-func Whole(path string) error {
-	at := time.Now().Add(-2 * old)
+func MarkComplete(path string) error {
+	at := time.Now().Add(-2 * settledAge)
 	return os.Chtimes(path, at, at)
 }
 
-// lookUntilSettled checks a file again while it is being written, a limited number of times.
-func lookUntilSettled(path string) (version, error) {
-	v, err := look(path)
-	for range unended / settle {
-		if err != nil || time.Since(v.modified) > old {
+// waitUntilSettled checks a file again while it is being written, a limited number of times.
+func waitUntilSettled(path string) (version, error) {
+	v, err := statFile(path)
+	for range newlineTimeout / settleTime {
+		if err != nil || time.Since(v.modified) > settledAge {
 			break
 		}
-		time.Sleep(settle)
+		time.Sleep(settleTime)
 		before := v
-		if v, err = look(path); err == nil && v.same(before) {
+		if v, err = statFile(path); err == nil && v.equal(before) {
 			break
 		}
 	}
@@ -119,7 +119,7 @@ func (f *File[T]) Run(ctx context.Context) {
 	for {
 		wait := Interval
 		if f.check(ctx) {
-			wait = settle
+			wait = settleTime
 		}
 		select {
 		case <-ctx.Done():
@@ -131,7 +131,7 @@ func (f *File[T]) Run(ctx context.Context) {
 
 // check checks the file, and reports whether to check again soon.
 func (f *File[T]) check(ctx context.Context) (soon bool) {
-	found, err := look(f.path)
+	found, err := statFile(f.path)
 	if err != nil {
 		if f.seen.info != nil { // report the disappearance once
 			f.seen, f.next = version{}, version{}
@@ -141,45 +141,45 @@ func (f *File[T]) check(ctx context.Context) (soon bool) {
 	}
 	retry := false
 	switch {
-	case found.same(f.seen):
+	case found.equal(f.seen):
 		f.next = version{}
-		if f.looks++; f.refused == nil || f.looks < retryAfter {
+		if f.checks++; f.lastErr == nil || f.checks < retryAfter {
 			return false
 		}
 		retry = true
-	case !found.same(f.next):
+	case !found.equal(f.next):
 		f.next, f.since = found, time.Now()
 		return true
 	}
 	data, err := os.ReadFile(f.path)
-	if after, lookErr := look(f.path); lookErr != nil || !after.same(found) {
+	if after, lookErr := statFile(f.path); lookErr != nil || !after.equal(found) {
 		return true
 	}
 	if !retry && !bytes.HasSuffix(data, []byte("\n")) { // an empty file too, because a write in place begins with it
-		if !found.same(f.awaited) {
-			f.awaited = found
+		if !found.equal(f.incomplete) {
+			f.incomplete = found
 			klog.FromContext(ctx).Info("Waiting for the end of a new version of a file, which does not end with a newline",
 				"path", f.path)
 		}
-		if time.Since(f.since) < unended {
+		if time.Since(f.since) < newlineTimeout {
 			return false
 		}
 		klog.FromContext(ctx).Info("The file does not end with a newline and may be incomplete", "path", f.path)
 	}
-	f.seen, f.next, f.looks = found, version{}, 0
+	f.seen, f.next, f.checks = found, version{}, 0
 	if err == nil {
-		err = f.take(data)
+		err = f.apply(data)
 	}
-	told := retry && err != nil && err.Error() == f.refused.Error()
-	f.refused = err
-	if !told {
+	reported := retry && err != nil && err.Error() == f.lastErr.Error()
+	f.lastErr = err
+	if !reported {
 		f.report(f.path, err)
 	}
 	return false
 }
 
-// take makes data the current content if it can be parsed.
-func (f *File[T]) take(data []byte) error {
+// apply makes data the current content if it can be parsed.
+func (f *File[T]) apply(data []byte) error {
 	content, err := f.parse(data)
 	if err != nil {
 		return fmt.Errorf("%s: %w", f.path, err)
@@ -188,7 +188,7 @@ func (f *File[T]) take(data []byte) error {
 	return nil
 }
 
-func look(path string) (version, error) {
+func statFile(path string) (version, error) {
 	info, err := os.Stat(path)
 	if err != nil {
 		return version{}, err
@@ -204,7 +204,7 @@ func look(path string) (version, error) {
 	}, nil
 }
 
-func (v version) same(w version) bool {
+func (v version) equal(w version) bool {
 	return v.info != nil && w.info != nil && os.SameFile(v.info, w.info) &&
 		v.size == w.size && v.modified.Equal(w.modified) && v.changed.Equal(w.changed)
 }

@@ -78,7 +78,7 @@ func write(t *testing.T, path, text string) {
 	}
 }
 
-func TestFileFollowsAndKeepsTheLastGoodVersion(t *testing.T) {
+func TestFileReloadsAndRetainsTheLastValidVersion(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "f")
 	write(t, path, "one")
@@ -128,9 +128,9 @@ func TestFileFollowsSymbolicLinks(t *testing.T) {
 	}
 }
 
-// TestARefusedVersionIsTriedAgain checks that a rejected version is tried again, because it may
+// TestRejectedVersionIsRetried checks that a rejected version is tried again, because it may
 // depend on another file.
-func TestARefusedVersionIsTriedAgain(t *testing.T) {
+func TestRejectedVersionIsRetried(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	path, other := filepath.Join(dir, "f"), filepath.Join(dir, "other")
@@ -184,9 +184,9 @@ func writeInPlace(t *testing.T, path string, flag int, text string) {
 	}
 }
 
-// TestAHalfWrittenFileDoesNotCount checks that an incomplete file is not used while it grows, or if
+// TestIncompleteFileIsNotUsed checks that an incomplete file is not used while it grows, or if
 // the writer stops within a line.
-func TestAHalfWrittenFileDoesNotCount(t *testing.T) {
+func TestIncompleteFileIsNotUsed(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "f")
 	write(t, path, "one,,acme")
@@ -222,9 +222,9 @@ func TestAHalfWrittenFileDoesNotCount(t *testing.T) {
 	})
 }
 
-// TestALineWithoutAnEndCountsLate checks that a file without a newline at its end is used after a
+// TestFileWithoutFinalNewlineIsUsedLater checks that a file without a newline at its end is used after a
 // delay.
-func TestALineWithoutAnEndCountsLate(t *testing.T) {
+func TestFileWithoutFinalNewlineIsUsedLater(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "f")
 	write(t, path, "one")
@@ -249,9 +249,9 @@ func TestALineWithoutAnEndCountsLate(t *testing.T) {
 	}
 }
 
-// TestTheSameSizeAndTime checks that a version with the same size and modification time is
+// TestSameSizeAndTimeIsDetected checks that a version with the same size and modification time is
 // detected.
-func TestTheSameSizeAndTime(t *testing.T) {
+func TestSameSizeAndTimeIsDetected(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "f")
 	write(t, path, "one")
@@ -269,9 +269,9 @@ func TestTheSameSizeAndTime(t *testing.T) {
 	}
 }
 
-// TestAYoungFileIsLookedAtTwice checks that a file that is being written at the start is not read
+// TestRecentFileIsCheckedTwice checks that a file that is being written at the start is not read
 // too early.
-func TestAYoungFileIsLookedAtTwice(t *testing.T) {
+func TestRecentFileIsCheckedTwice(t *testing.T) {
 	t.Parallel()
 	const writes, settle = 12, 100 * time.Millisecond
 	path := filepath.Join(t.TempDir(), "f")

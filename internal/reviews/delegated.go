@@ -33,15 +33,15 @@ type Delegated struct {
 	Subject func(context.Context, user.Info) (tenant.ID, error)
 	// Authenticate returns the user of the token in a request. The request is synthetic.
 	Authenticate func(*http.Request) (*authenticator.Response, bool, error)
-	// Denies returns why the boundary denies a request, or "" if it does not.
-	Denies func(context.Context, authorizer.Attributes) string
+	// DenyReason returns why the boundary denies a request, or "" if it does not.
+	DenyReason func(context.Context, authorizer.Attributes) string
 	// Authorize decides on the request of a subject that is bound to the caller's tenant.
 	Authorize func(context.Context, authorizer.Attributes) (authorizer.Decision, string, error)
 }
 
-// Of returns the Reviewer for reviews of a resource by a caller. It returns nil if the API server
+// ReviewerFor returns the Reviewer for reviews of a resource by a caller. It returns nil if the API server
 // handles them, as for callers of the system tenant.
-func (d *Delegated) Of(r *http.Request, resource schema.GroupResource) Reviewer {
+func (d *Delegated) ReviewerFor(r *http.Request, resource schema.GroupResource) Reviewer {
 	u, _ := request.UserFrom(r.Context())
 	id, err := tenant.ID{}, tenant.ErrUnbound // if there is no user
 	if u != nil {
@@ -50,12 +50,12 @@ func (d *Delegated) Of(r *http.Request, resource schema.GroupResource) Reviewer 
 	if err == nil && id.IsSystem() {
 		return nil
 	}
-	var of func(*http.Request, tenant.ID, user.Info, runtime.Object) (runtime.Object, *apierrors.StatusError)
+	var handle func(*http.Request, tenant.ID, user.Info, runtime.Object) (runtime.Object, *apierrors.StatusError)
 	switch resource {
 	case authenticationv1.Resource("tokenreviews"):
-		of = d.token
+		handle = d.token
 	case authorizationv1.Resource("subjectaccessreviews"), authorizationv1.Resource("localsubjectaccessreviews"):
-		of = d.access
+		handle = d.access
 	default:
 		return nil
 	}
@@ -63,7 +63,7 @@ func (d *Delegated) Of(r *http.Request, resource schema.GroupResource) Reviewer 
 		if err != nil || id.IsZero() {
 			return nil, apierrors.NewForbidden(resource, "", tenant.ErrUnbound)
 		}
-		return of(r, id, u, object)
+		return handle(r, id, u, object)
 	}
 }
 
@@ -71,14 +71,14 @@ func (d *Delegated) Of(r *http.Request, resource schema.GroupResource) Reviewer 
 func (d *Delegated) token(
 	r *http.Request, id tenant.ID, _ user.Info, object runtime.Object,
 ) (runtime.Object, *apierrors.StatusError) {
-	review, is := object.(*authenticationv1.TokenReview)
-	if !is {
+	review, found := object.(*authenticationv1.TokenReview)
+	if !found {
 		return nil, errKind
 	}
 	if review.Spec.Token == "" {
 		return nil, apierrors.NewBadRequest("token is required for TokenReview in authentication")
 	}
-	token, asked := review.Spec.Token, authenticator.Audiences(review.Spec.Audiences)
+	token, audiences := review.Spec.Token, authenticator.Audiences(review.Spec.Audiences)
 	review.Spec.Token = "" // the response must not contain the token
 	review.Status = authenticationv1.TokenReviewStatus{}
 	if !bearer.IsWellFormed(token) { // another parser could read only a prefix of it
@@ -89,21 +89,21 @@ func (d *Delegated) token(
 		return nil, errRead
 	}
 	synthetic.Header.Set("Authorization", "Bearer "+token)
-	if len(asked) > 0 {
-		synthetic = synthetic.WithContext(authenticator.WithAudiences(synthetic.Context(), asked))
+	if len(audiences) > 0 {
+		synthetic = synthetic.WithContext(authenticator.WithAudiences(synthetic.Context(), audiences))
 	}
 	resp, ok, err := d.Authenticate(synthetic)
 	if err != nil || !ok || resp == nil || resp.User == nil ||
-		len(asked) > 0 && len(asked.Intersect(resp.Audiences)) == 0 {
+		len(audiences) > 0 && len(audiences.Intersect(resp.Audiences)) == 0 {
 		return review, nil
 	}
-	if of, err := d.Subject(r.Context(), resp.User); err != nil || of != id {
+	if owner, err := d.Subject(r.Context(), resp.User); err != nil || owner != id {
 		return review, nil
 	}
 	u := resp.User
 	review.Status = authenticationv1.TokenReviewStatus{
 		Authenticated: true,
-		Audiences:     asked.Intersect(resp.Audiences),
+		Audiences:     audiences.Intersect(resp.Audiences),
 		User: authenticationv1.UserInfo{
 			Username: u.GetName(),
 			UID:      u.GetUID(),
@@ -155,8 +155,8 @@ func (d *Delegated) access(
 		Denied:  true,
 		Reason:  "the subject does not belong to the caller's tenant",
 	}
-	subject, is := d.bind(r.Context(), id, caller, spec)
-	if !is {
+	subject, ok := d.bind(r.Context(), id, caller, spec)
+	if !ok {
 		return object, nil
 	}
 	attributes.User = subject
@@ -176,44 +176,44 @@ func (d *Delegated) bind(
 	ctx context.Context, id tenant.ID, caller user.Info, spec *authorizationv1.SubjectAccessReviewSpec,
 ) (user.Info, bool) {
 	out := &user.DefaultInfo{Name: spec.User, UID: spec.UID, Extra: map[string][]string{}}
-	own := []string{user.AllAuthenticated}
+	impliedGroups := []string{user.AllAuthenticated}
 	if namespace, _, err := serviceaccount.SplitUsername(spec.User); err == nil {
-		own = append(own, serviceaccount.MakeGroupNames(namespace)...)
+		impliedGroups = append(impliedGroups, serviceaccount.MakeGroupNames(namespace)...)
 	}
-	asked := []authorizer.AttributesRecord{impersonated("", "users", "", spec.User)}
+	requests := []authorizer.AttributesRecord{impersonated("", "users", "", spec.User)}
 	if namespace, name, err := serviceaccount.SplitUsername(spec.User); err == nil {
-		asked[0] = impersonated("", "serviceaccounts", "", name)
-		asked[0].Namespace = namespace
+		requests[0] = impersonated("", "serviceaccounts", "", name)
+		requests[0].Namespace = namespace
 	}
 	for _, group := range spec.Groups {
-		if !slices.Contains(own, group) {
-			asked = append(asked, impersonated("", "groups", "", group))
+		if !slices.Contains(impliedGroups, group) {
+			requests = append(requests, impersonated("", "groups", "", group))
 			out.Groups = append(out.Groups, group)
 		}
 	}
 	if spec.UID != "" {
-		asked = append(asked, impersonated("authentication.k8s.io", "uids", "", spec.UID))
+		requests = append(requests, impersonated("authentication.k8s.io", "uids", "", spec.UID))
 	}
 	for key, values := range spec.Extra {
-		if key = strings.ToLower(key); !saysOfCredential(key) {
+		if key = strings.ToLower(key); !isCredentialKey(key) {
 			for _, value := range values {
-				asked = append(asked, impersonated("authentication.k8s.io", "userextras", key, value))
+				requests = append(requests, impersonated("authentication.k8s.io", "userextras", key, value))
 			}
 		}
 		out.Extra[key] = values
 	}
-	for _, attributes := range asked {
-		if attributes.User = caller; d.Denies(ctx, attributes) != "" {
+	for _, attributes := range requests {
+		if attributes.User = caller; d.DenyReason(ctx, attributes) != "" {
 			return nil, false
 		}
 	}
-	out.Groups = append(out.Groups, own...)
+	out.Groups = append(out.Groups, impliedGroups...)
 	return tenant.Bind(out, id), true
 }
 
-// saysOfCredential reports whether only servers set an extra key. Such a key describes a credential
+// isCredentialKey reports whether only servers set an extra key. Such a key describes a credential
 // and grants nothing.
-func saysOfCredential(key string) bool {
+func isCredentialKey(key string) bool {
 	return strings.HasPrefix(key, "authentication.kubernetes.io/") || key == tenant.SourceKey
 }
 

@@ -28,14 +28,14 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/tenanttest"
 )
 
-// world knows tokens of two tenants and of the system tenant. Its boundary denies the impersonation
+// fakeServer knows tokens of two tenants and of the system tenant. Its boundary denies the impersonation
 // of some names.
-type world struct {
+type fakeServer struct {
 	reviews.Delegated
 	decided []authorizer.Attributes
 }
 
-func of(t *testing.T, name, id string, more ...string) *user.DefaultInfo {
+func userOf(t *testing.T, name, id string, more ...string) *user.DefaultInfo {
 	t.Helper()
 	return tenant.Bind(&user.DefaultInfo{
 		Name:   name,
@@ -44,12 +44,12 @@ func of(t *testing.T, name, id string, more ...string) *user.DefaultInfo {
 	}, tenanttest.ID(t, id))
 }
 
-func newWorld(t *testing.T) *world {
+func newFakeServer(t *testing.T) *fakeServer {
 	t.Helper()
-	w := &world{}
+	w := &fakeServer{}
 	tokens := map[string]user.Info{
-		"alice": of(t, "alice", "a", "dev"),
-		"bob":   of(t, "bob", "b"),
+		"alice": userOf(t, "alice", "a", "dev"),
+		"bob":   userOf(t, "bob", "b"),
 		"root":  tenant.Bind(&user.DefaultInfo{Name: "root"}, tenant.System()),
 		"stray": &user.DefaultInfo{Name: "stray"},
 	}
@@ -66,7 +66,7 @@ func newWorld(t *testing.T) *world {
 		u, known := tokens[token]
 		return &authenticator.Response{User: u, Audiences: authenticator.Audiences{"api"}}, known, nil
 	}
-	w.Denies = func(_ context.Context, a authorizer.Attributes) string {
+	w.DenyReason = func(_ context.Context, a authorizer.Attributes) string {
 		if a.GetUser().GetName() != "caller" || a.GetVerb() != "impersonate" || !a.IsResourceRequest() {
 			t.Errorf("the boundary is asked %+v", a)
 		}
@@ -92,7 +92,7 @@ func newWorld(t *testing.T) *world {
 
 // post sends a review as a caller. If caller is nil, the caller is unknown. The fake API server
 // responds with 418.
-func (w *world) post(caller user.Info, group, resource, namespace string, review any) (int, string) {
+func (w *fakeServer) post(caller user.Info, group, resource, namespace string, review any) (int, string) {
 	body, ok := review.(string)
 	if !ok {
 		text, err := json.Marshal(review)
@@ -104,7 +104,7 @@ func (w *world) post(caller user.Info, group, resource, namespace string, review
 	handler := reviews.With(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusTeapot)
 		_, _ = io.Copy(w, r.Body)
-	}), w.Of)
+	}), w.ReviewerFor)
 	r := httptest.NewRequest(http.MethodPost, "/", strings.NewReader(body))
 	r.Header.Set("Content-Type", "application/json")
 	ctx := request.WithRequestInfo(r.Context(), &request.RequestInfo{
@@ -130,11 +130,11 @@ func tokenReview(token string, audiences ...string) *authenticationv1.TokenRevie
 	return out
 }
 
-// TestTokens checks that a tenant's caller gets the users of its own tenant's tokens. The response
+// TestTokenReviews checks that a tenant's caller gets the users of its own tenant's tokens. The response
 // for a token of another tenant equals that for an unknown token.
-func TestTokens(t *testing.T) {
-	w := newWorld(t)
-	caller := of(t, "caller", "a")
+func TestTokenReviews(t *testing.T) {
+	w := newFakeServer(t)
+	caller := userOf(t, "caller", "a")
 	ask := func(token string, audiences ...string) (int, string) {
 		return w.post(caller, "authentication.k8s.io", "tokenreviews", "", tokenReview(token, audiences...))
 	}
@@ -167,10 +167,10 @@ func TestTokens(t *testing.T) {
 	}
 }
 
-// TestWhoIsAnswered checks that the API server handles reviews by the system tenant's callers.
+// TestReviewedCallers checks that the API server handles reviews by the system tenant's callers.
 // Callers without a tenant are denied.
-func TestWhoIsAnswered(t *testing.T) {
-	w := newWorld(t)
+func TestReviewedCallers(t *testing.T) {
+	w := newFakeServer(t)
 	for resource, kind := range map[string]schema.GroupVersionKind{
 		"tokenreviews":              authenticationv1.SchemeGroupVersion.WithKind("TokenReview"),
 		"subjectaccessreviews":      authorizationv1.SchemeGroupVersion.WithKind("SubjectAccessReview"),
@@ -189,7 +189,7 @@ func TestWhoIsAnswered(t *testing.T) {
 			case "stray":
 				caller = &user.DefaultInfo{Name: "stray"}
 			case "caller":
-				caller = of(t, "caller", "a")
+				caller = userOf(t, "caller", "a")
 			}
 			if code, text := w.post(caller, kind.Group, resource, "a--web",
 				fmt.Sprintf(`{"apiVersion":%q,"kind":%q}`, kind.GroupVersion(), kind.Kind)); code != want {
@@ -214,15 +214,15 @@ func TestWhoIsAnswered(t *testing.T) {
 			413,
 		},
 	} {
-		if code, text := w.post(of(t, "caller", "a"), "authentication.k8s.io", "tokenreviews", "", c.body); code != c.want {
+		if code, text := w.post(userOf(t, "caller", "a"), "authentication.k8s.io", "tokenreviews", "", c.body); code != c.want {
 			t.Errorf("%s: %d, want %d: %s", what, code, c.want, text)
 		}
 	}
 }
 
-// TestSubjects checks that a subject is bound to the caller's tenant, or is allowed nothing.
-func TestSubjects(t *testing.T) {
-	caller := of(t, "caller", "a")
+// TestSubjectAccessReviews checks that a subject is bound to the caller's tenant, or is allowed nothing.
+func TestSubjectAccessReviews(t *testing.T) {
+	caller := userOf(t, "caller", "a")
 	type spec = authorizationv1.SubjectAccessReviewSpec
 	get := &authorizationv1.ResourceAttributes{Verb: "get", Resource: "pods", Namespace: "a--web"}
 	extra := func(key string, values ...string) map[string]authorizationv1.ExtraValue {
@@ -302,7 +302,7 @@ func TestSubjects(t *testing.T) {
 			"",
 		},
 	} {
-		w := newWorld(t)
+		w := newFakeServer(t)
 		review := &authorizationv1.SubjectAccessReview{Spec: c.spec}
 		review.APIVersion, review.Kind, review.Status.Allowed = "authorization.k8s.io/v1", "SubjectAccessReview", true
 		code, text := w.post(caller, "authorization.k8s.io", "subjectaccessreviews", "", review)
@@ -326,7 +326,7 @@ func TestSubjects(t *testing.T) {
 
 // TestLocalReviews checks that a local review applies to its own namespace only.
 func TestLocalReviews(t *testing.T) {
-	w := newWorld(t)
+	w := newFakeServer(t)
 	for namespace, want := range map[string]int{
 		"a--web":   http.StatusCreated,
 		"a--other": http.StatusBadRequest,
@@ -336,7 +336,7 @@ func TestLocalReviews(t *testing.T) {
 			`"metadata":{"namespace":"a--web"},"spec":{"user":"carol","resourceAttributes":{"verb":"get","resource":"pods",`+
 			`"namespace":%q}}}`,
 			namespace)
-		if code, text := w.post(of(t, "caller", "a"), "authorization.k8s.io", "localsubjectaccessreviews",
+		if code, text := w.post(userOf(t, "caller", "a"), "authorization.k8s.io", "localsubjectaccessreviews",
 			"a--web", body); code != want {
 			t.Errorf("about %q: %d: %s", namespace, code, text)
 		}
@@ -349,7 +349,7 @@ func TestLocalReviews(t *testing.T) {
 		body := fmt.Sprintf(`{"apiVersion":"authorization.k8s.io/v1","kind":%q,"spec":{"user":"carol",`+
 			`"resourceAttributes":{"verb":"get","resource":"pods","namespace":"a--web"}}}`,
 			kind)
-		if code, text := w.post(of(t, "caller", "a"), "authorization.k8s.io", resource,
+		if code, text := w.post(userOf(t, "caller", "a"), "authorization.k8s.io", resource,
 			"a--web", body); code != http.StatusBadRequest {
 			t.Errorf("a %s to %s: %d: %s", kind, resource, code, text)
 		}
@@ -360,18 +360,18 @@ func TestLocalReviews(t *testing.T) {
 		"about nobody":  `{"resourceAttributes":{"verb":"get"}}`,
 	} {
 		body := `{"apiVersion":"authorization.k8s.io/v1","kind":"SubjectAccessReview","spec":` + spec + `}`
-		if code, text := w.post(of(t, "caller", "a"), "authorization.k8s.io", "subjectaccessreviews",
+		if code, text := w.post(userOf(t, "caller", "a"), "authorization.k8s.io", "subjectaccessreviews",
 			"", body); code != http.StatusBadRequest {
 			t.Errorf("%s: %d: %s", what, code, text)
 		}
 	}
 }
 
-// TestOtherRequestsGoOn checks that other requests reach the API server unchanged.
-func TestOtherRequestsGoOn(t *testing.T) {
-	w := newWorld(t)
+// TestOtherRequestsAreForwarded checks that other requests reach the API server unchanged.
+func TestOtherRequestsAreForwarded(t *testing.T) {
+	w := newFakeServer(t)
 	for _, resource := range []string{"selfsubjectreviews", "selfsubjectaccessreviews", "things"} {
-		if code, text := w.post(of(t, "caller", "a"), "authorization.k8s.io", resource,
+		if code, text := w.post(userOf(t, "caller", "a"), "authorization.k8s.io", resource,
 			"", "as it came"); code != http.StatusTeapot || text != "as it came" {
 			t.Errorf("%s: %d: %s", resource, code, text)
 		}

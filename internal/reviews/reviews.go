@@ -44,7 +44,7 @@ var (
 // With returns a handler that calls a Reviewer before next. The function of returns the Reviewer
 // for a request, or nil if there is none. The request to next contains only the decoded review, so
 // that another parser cannot read a different one. Reviews are never logged.
-func With(next http.Handler, of func(r *http.Request, resource schema.GroupResource) Reviewer) http.Handler {
+func With(next http.Handler, reviewerFor func(r *http.Request, resource schema.GroupResource) Reviewer) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		info, _ := request.RequestInfoFrom(r.Context())
 		if info == nil || !info.IsResourceRequest || info.Verb != "create" || info.Subresource != "" ||
@@ -52,14 +52,14 @@ func With(next http.Handler, of func(r *http.Request, resource schema.GroupResou
 			next.ServeHTTP(w, r)
 			return
 		}
-		review := of(r, schema.GroupResource{Group: info.APIGroup, Resource: info.Resource})
+		review := reviewerFor(r, schema.GroupResource{Group: info.APIGroup, Resource: info.Resource})
 		if review == nil {
 			next.ServeHTTP(w, r)
 			return
 		}
 		body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBytes))
 		if err != nil {
-			Respond(w, r, unread(err))
+			Respond(w, r, readError(err))
 			return
 		}
 		object, _, err := codecs().UniversalDeserializer().Decode(body, nil, nil)
@@ -67,29 +67,29 @@ func With(next http.Handler, of func(r *http.Request, resource schema.GroupResou
 			Respond(w, r, errRead)
 			return
 		}
-		answer, refused := review(r, object)
+		response, status := review(r, object)
 		switch {
-		case refused != nil:
-			Respond(w, r, refused)
+		case status != nil:
+			Respond(w, r, status)
 			return
-		case answer != nil:
+		case response != nil:
 			responsewriters.WriteObjectNegotiated(codecs(), negotiation.DefaultEndpointRestrictions,
-				answer.GetObjectKind().GroupVersionKind().GroupVersion(), w, r, http.StatusCreated, answer, false)
+				response.GetObjectKind().GroupVersionKind().GroupVersion(), w, r, http.StatusCreated, response, false)
 			return
 		}
-		again, err := json.Marshal(object)
+		reencoded, err := json.Marshal(object)
 		if err != nil {
 			Respond(w, r, errRead)
 			return
 		}
 		r = r.Clone(r.Context())
-		r.Body, r.ContentLength, r.TransferEncoding = io.NopCloser(bytes.NewReader(again)), int64(len(again)), nil
+		r.Body, r.ContentLength, r.TransferEncoding = io.NopCloser(bytes.NewReader(reencoded)), int64(len(reencoded)), nil
 		r.Header.Set("Content-Type", runtime.ContentTypeJSON)
 		next.ServeHTTP(w, r)
 	})
 }
 
-func unread(err error) *apierrors.StatusError {
+func readError(err error) *apierrors.StatusError {
 	var large *http.MaxBytesError
 	var ended *apierrors.StatusError
 	switch {
@@ -123,8 +123,8 @@ var errSelector = errors.New("selectors of reviews are not evaluated")
 // request in the review. Otherwise, the API server handles the review.
 func Access(decide func(*http.Request, authorizer.AttributesRecord) (authorizer.Decision, string, error)) Reviewer {
 	return func(r *http.Request, object runtime.Object) (runtime.Object, *apierrors.StatusError) {
-		review, is := object.(*authorizationv1.SelfSubjectAccessReview)
-		if !is {
+		review, ok := object.(*authorizationv1.SelfSubjectAccessReview)
+		if !ok {
 			return nil, errKind
 		}
 		attributes, err := attributesOf(review.Spec.ResourceAttributes, review.Spec.NonResourceAttributes)

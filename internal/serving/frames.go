@@ -92,7 +92,7 @@ func (f *idleFrames) wrap(ctx context.Context, conn *tls.Conn) *countedConn {
 		received: frameReader{skip: len(http2.ClientPreface)},
 		total:    flowcontrol.NewTokenBucketRateLimiter(connectionRate, connectionBurst),
 		reserved: flowcontrol.NewTokenBucketRateLimiter(reservedRate, reservedBurst),
-		address:  f.byAddress.Of(addressOf(conn.RemoteAddr())),
+		address:  f.byAddress.Limiter(addressOf(conn.RemoteAddr())),
 	}
 }
 

@@ -269,7 +269,7 @@ func workloadUser(c *configv1alpha1.WorkloadUser, names *tenant.SystemNames) (*a
 		to   *[]*regexp.Regexp
 	}{{c.SystemUsers, &out.SystemUsers}, {c.ExternalUsers, &out.ExternalUsers}, {c.ExternalGroups, &out.ExternalGroups}} {
 		for _, text := range list.from {
-			pattern, err := attribution.Pattern(text)
+			pattern, err := attribution.CompilePattern(text)
 			if err != nil {
 				return nil, fmt.Errorf("pattern %q: %w", text, err)
 			}
@@ -289,9 +289,9 @@ type defaultQuotas struct {
 	hard corev1.ResourceList
 }
 
-// Of implements [quota.Store].
-func (m defaultQuotas) Of(ctx context.Context, id tenant.ID) ([]*quota.State, error) {
-	states, err := m.Quotas.Of(ctx, id)
+// States implements [quota.Store].
+func (m defaultQuotas) States(ctx context.Context, id tenant.ID) ([]*quota.State, error) {
+	states, err := m.Quotas.States(ctx, id)
 	if err == nil && len(states) == 0 {
 		states = []*quota.State{{Name: id.ObjectName(), Hard: m.hard}} // the quota is being created, and its use is unknown
 	}
@@ -301,14 +301,14 @@ func (m defaultQuotas) Of(ctx context.Context, id tenant.ID) ([]*quota.State, er
 // unlimited is a store without quotas.
 type unlimited struct{}
 
-// Of implements [quota.Store].
-func (unlimited) Of(context.Context, tenant.ID) ([]*quota.State, error) { return nil, nil }
+// States implements [quota.Store].
+func (unlimited) States(context.Context, tenant.ID) ([]*quota.State, error) { return nil, nil }
 
 // Charge implements [quota.Store].
 func (unlimited) Charge(context.Context, *quota.State, *quota.State) error { return nil }
 
-// Taken implements [quota.Store].
-func (unlimited) Taken(context.Context, tenant.ID) (bool, error) { return false, nil }
+// HasQuota implements [quota.Store].
+func (unlimited) HasQuota(context.Context, tenant.ID) (bool, error) { return false, nil }
 
 // deviceClasses returns the function that returns the DeviceClasses, or nil if no quota is
 // enforced.

@@ -67,19 +67,19 @@ func policyRules(c *configv1alpha1.Policy) func(tenant.ID) plugins.Rules {
 }
 
 // placementRules returns a function that returns the placement rules of a tenant.
-func placementRules(c *configv1alpha1.Placement, user *attribution.WorkloadUser) func(tenant.ID) *placement.Space {
+func placementRules(c *configv1alpha1.Placement, user *attribution.WorkloadUser) func(tenant.ID) *placement.TenantRules {
 	scheduler := ""
 	if !user.Off && user.Scheduling != nil {
 		scheduler = user.Scheduling.SchedulerName // the server sets it in pods, so it is allowed
 	}
 	others := mergePlacement(scheduler, &c.PlacementRules)
-	own := map[string]*placement.Space{}
+	own := map[string]*placement.TenantRules{}
 	for i := range c.Tenants {
 		for _, name := range c.Tenants[i].Tenants {
 			own[name] = mergePlacement(scheduler, &c.PlacementRules, &c.Tenants[i].PlacementRules)
 		}
 	}
-	return func(id tenant.ID) *placement.Space {
+	return func(id tenant.ID) *placement.TenantRules {
 		if rules, ok := own[id.String()]; ok {
 			return rules
 		}
@@ -88,8 +88,8 @@ func placementRules(c *configv1alpha1.Placement, user *attribution.WorkloadUser)
 }
 
 // mergePlacement merges rules. Later rules override earlier ones.
-func mergePlacement(scheduler string, rules ...*configv1alpha1.PlacementRules) *placement.Space {
-	out := &placement.Space{Rules: plugins.Rules{}, Defaults: placement.Defaults{SchedulerName: scheduler}}
+func mergePlacement(scheduler string, rules ...*configv1alpha1.PlacementRules) *placement.TenantRules {
+	out := &placement.TenantRules{Rules: plugins.Rules{}, Defaults: placement.Defaults{SchedulerName: scheduler}}
 	for _, r := range rules {
 		for name, rule := range r.Fields() {
 			out.Rules[name] = plugins.Rule{Policy: fieldPolicies[rule.Policy], Allowed: rule.Allowed}
@@ -152,7 +152,7 @@ func idOf(text string) (tenant.ID, error) {
 }
 
 // tenantRightsOf returns the rights that a Tenant provides in namespaces.
-func tenantRightsOf(obj runtime.Object) (*rolebinding.Spread, error) {
+func tenantRightsOf(obj runtime.Object) (*rolebinding.Bindings, error) {
 	t, id, err := tenantOf(obj)
 	if err != nil {
 		return nil, err
@@ -161,7 +161,7 @@ func tenantRightsOf(obj runtime.Object) (*rolebinding.Spread, error) {
 }
 
 // memberRightsOf returns the rights that TenantMembers provide in namespaces.
-func memberRightsOf(obj runtime.Object) (*rolebinding.Spread, error) {
+func memberRightsOf(obj runtime.Object) (*rolebinding.Bindings, error) {
 	m, err := decode[v1alpha1.TenantMembers](obj)
 	if err != nil {
 		return nil, err
@@ -191,10 +191,10 @@ func retiredOf(obj runtime.Object) (lifecycle.Record, error) {
 	}
 	id, err := idOf(r.Spec.ID)
 	return lifecycle.Record{
-		ID:        id,
-		UID:       r.Spec.UID,
-		TakenBack: r.Spec.TakenBack != "",
-		Spec:      r.Spec,
+		ID:               id,
+		UID:              r.Spec.UID,
+		DeletionCanceled: r.Spec.TakenBack != "",
+		Spec:             r.Spec,
 	}, err
 }
 
@@ -257,13 +257,13 @@ func objectsOf(obj runtime.Object) (map[string]schema.GroupVersionResource, erro
 }
 
 // lifecycleOf reads the fields of a Tenant that its creation and deletion depend on.
-func lifecycleOf(obj runtime.Object) (*lifecycle.Life, error) {
+func lifecycleOf(obj runtime.Object) (*lifecycle.TenantSpec, error) {
 	t, id, err := tenantOf(obj)
 	if err != nil {
 		return nil, err
 	}
 	policy := t.Spec.DeletionPolicy
-	return &lifecycle.Life{
+	return &lifecycle.TenantSpec{
 		ID:        id,
 		Replaces:  t.Spec.Replaces,
 		Protected: policy != v1alpha1.TenantDeletionDelete && policy != v1alpha1.TenantDeletionOrphan,

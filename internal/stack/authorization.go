@@ -348,7 +348,7 @@ func (s *Stack) withReviews(next http.Handler) http.Handler {
 			Subject:      g.boundary.Subjects.TenantOf,
 			Authenticate: g.authenticator.AuthenticateRequest,
 			Authorize:    g.boundary.Authorize,
-			Denies: func(ctx context.Context, a authorizer.Attributes) string {
+			DenyReason: func(ctx context.Context, a authorizer.Attributes) string {
 				return g.boundary.DenialReason(ctx, a).String()
 			},
 		}
@@ -358,7 +358,7 @@ func (s *Stack) withReviews(next http.Handler) http.Handler {
 		if subjects := s.shared.Authorization.ReviewAuthorizer; subjects != nil {
 			d.Authorize = subjects.Authorize
 		}
-		return d.Of(r, resource)
+		return d.ReviewerFor(r, resource)
 	})
 }
 

@@ -131,33 +131,33 @@ func checkDefaultQuota(c *configv1alpha1.Quota) error {
 func (o *pluginOptions) namespace() namespace.Options {
 	c := &o.config.Admission
 	return namespace.Options{
-		Subject:            o.subject,
-		PrefixRequired:     c.Namespace.NamespacePrefix == v1alpha1.NamespacePrefixRequired,
-		PodSecurity:        c.Namespace.PodSecurity,
-		AllowedLabels:      c.Namespace.AllowedLabels,
-		AllowedAnnotations: c.Namespace.AllowedAnnotations,
-		ClusterLabels:      c.Namespace.ClusterLabels,
-		ClusterAnnotations: c.Namespace.ClusterAnnotations,
-		Recorded:           recordedAnnotations(c),
-		SystemNamespaces:   o.config.Authorization.SystemNamespaces,
-		Selected:           o.cluster.selectedLabel,
-		Spaces:             o.cluster.namespaceSettings,
-		Over:               o.cluster.hasEnded,
+		Subject:              o.subject,
+		PrefixRequired:       c.Namespace.NamespacePrefix == v1alpha1.NamespacePrefixRequired,
+		PodSecurity:          c.Namespace.PodSecurity,
+		AllowedLabels:        c.Namespace.AllowedLabels,
+		AllowedAnnotations:   c.Namespace.AllowedAnnotations,
+		ClusterLabels:        c.Namespace.ClusterLabels,
+		ClusterAnnotations:   c.Namespace.ClusterAnnotations,
+		ProtectedAnnotations: recordedAnnotations(c),
+		SystemNamespaces:     o.config.Authorization.SystemNamespaces,
+		SelectionReason:      o.cluster.selectedLabel,
+		Rules:                o.cluster.namespaceSettings,
+		Deleted:              o.cluster.hasEnded,
 	}
 }
 
 func (o *pluginOptions) lifecycle() lifecycle.Options {
 	return lifecycle.Options{
-		Subject:     o.subject,
-		Read:        lifecycleOf,
-		ReadMembers: membersSpecOf,
-		ReadRetired: retiredOf,
-		Rights:      writerRights,
-		Lineage:     o.cluster.knownLineage(),
-		Owned:       o.cluster.ownedNamespaces(),
-		References:  o.cluster.references(),
-		Authorizer:  o.grantorAuthorizer,
-		Now:         o.now,
+		Subject:         o.subject,
+		Read:            lifecycleOf,
+		ReadMembers:     membersSpecOf,
+		ReadRetired:     retiredOf,
+		RequiredRights:  writerRights,
+		Lineage:         o.cluster.knownLineage(),
+		OwnedNamespaces: o.cluster.ownedNamespaces(),
+		References:      o.cluster.references(),
+		Authorizer:      o.grantorAuthorizer,
+		Now:             o.now,
 	}
 }
 
@@ -176,7 +176,7 @@ func (o *pluginOptions) roleBinding() rolebinding.Options {
 	return rolebinding.Options{
 		Subject:           o.subject,
 		Owner:             o.cluster.owners.Of,
-		Named:             o.cluster.owners.OfForTenant,
+		ReferencedOwner:   o.cluster.owners.OfForTenant,
 		Names:             o.names,
 		QualifiedNames:    o.config.Authentication.QualifyNames,
 		ForbidExternalIPs: c.Services.ExternalIPs == configv1alpha1.PermissionForbid,
@@ -184,8 +184,8 @@ func (o *pluginOptions) roleBinding() rolebinding.Options {
 		Kinds:             o.kinds,
 		Namespaced:        o.cluster.isNamespacedKind,
 		Objects:           o.cluster.controllerObject(),
-		Spread:            tenantRightsOf,
-		Members:           memberRightsOf,
+		ReadTenant:        tenantRightsOf,
+		ReadMembers:       memberRightsOf,
 		MemberRoles:       o.cluster.memberRoles,
 		Namespaces:        o.cluster.remainingNamespaces(),
 		Authorizer:        o.grantorAuthorizer,
@@ -194,16 +194,16 @@ func (o *pluginOptions) roleBinding() rolebinding.Options {
 
 func (o *pluginOptions) managed() managed.Options {
 	return managed.Options{
-		Subject:     o.subject,
-		Terminating: o.cluster.owners.Terminating,
-		Holds:       o.cluster.holdsNamespaces(),
-		Held:        o.cluster.owners.Held,
-		Gives:       o.provisions,
-		Template:    templateOf,
-		Dropped:     removedResources,
-		Authorizer:  o.grantorAuthorizer,
-		Publishing:  o.publishing(),
-		Copied:      o.mayBePublished,
+		Subject:      o.subject,
+		Terminating:  o.cluster.owners.Terminating,
+		MustWait:     o.cluster.holdsNamespaces(),
+		Waiting:      o.cluster.owners.Held,
+		Provides:     o.provisions,
+		ReadTemplate: templateOf,
+		Removed:      removedResources,
+		Authorizer:   o.grantorAuthorizer,
+		Publishing:   o.publishing(),
+		MayPublish:   o.mayBePublished,
 	}
 }
 
@@ -252,8 +252,8 @@ func (o *pluginOptions) placement() placement.Options {
 		Subject:         o.subject,
 		Owner:           o.owner,
 		Kinds:           o.kinds,
-		Space:           placementRules(&c.Placement, o.user),
-		Named:           ownerByPrefix(c, o.cluster.owners),
+		TenantRules:     placementRules(&c.Placement, o.user),
+		ReferencedOwner: ownerByPrefix(c, o.cluster.owners),
 		DefaultPriority: o.cluster.defaultPriority,
 	}
 }
@@ -270,12 +270,12 @@ func (o *pluginOptions) policy() policy.Options {
 func (o *pluginOptions) gate() gate.Options {
 	mode := o.config.Admission.Gate.Mode
 	return gate.Options{
-		Subject: o.subject,
-		Owner:   o.owner,
-		Off:     mode == configv1alpha1.GateOff,
-		Shadow:  mode == configv1alpha1.GateShadow,
-		Denies:  o.denies,
-		Observe: o.gateDenied(mode),
+		Subject:    o.subject,
+		Owner:      o.owner,
+		Off:        mode == configv1alpha1.GateOff,
+		Shadow:     mode == configv1alpha1.GateShadow,
+		DenyReason: o.denies,
+		OnDeny:     o.gateDenied(mode),
 	}
 }
 

@@ -51,7 +51,7 @@ func (o *pluginOptions) publishing() *managed.Publishing {
 		Owner:    o.owner,
 		Read:     o.readPublication,
 		Resource: o.rules.Resource,
-		Naming:   o.naming,
+		IsNamed:  o.naming,
 		Object: func(ctx context.Context, of *managed.Source) (*unstructured.Unstructured, error) {
 			return o.cluster.objects.PublicationSource(ctx, &publication.Source{
 				Kind:      of.Kind,
@@ -95,7 +95,7 @@ func (o *pluginOptions) readPublication(obj runtime.Object) (*managed.Publicatio
 	}, nil
 }
 
-// naming is [managed.Publishing.Naming].
+// naming is [managed.Publishing.IsNamed].
 func (o *pluginOptions) naming(of schema.GroupResource, namespace, name string) (named, replace, known bool) {
 	naming, known := o.cluster.tenants.PublicationsFrom(namespace, name)
 	for _, p := range naming {

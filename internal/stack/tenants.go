@@ -77,12 +77,12 @@ func (c *clusterParts) accepts() func(context.Context, tenant.ID, time.Time) boo
 }
 
 // namespaceSettings returns the settings of a tenant's namespaces.
-func (c *clusterParts) namespaceSettings(id tenant.ID) namespace.Spaces {
+func (c *clusterParts) namespaceSettings(id tenant.ID) namespace.Rules {
 	if c.tenants == nil {
-		return namespace.Spaces{}
+		return namespace.Rules{}
 	}
 	spec := c.tenants.NamespaceSettings(id)
-	return namespace.Spaces{
+	return namespace.Rules{
 		Labels:         tenants.Labels(spec.Labels),
 		PodSecurity:    spec.PodSecurity,
 		PrefixRequired: spec.Prefix == v1alpha1.NamespacePrefixRequired,

@@ -37,7 +37,7 @@ func newUnauthenticatedLimits() *unauthenticatedLimits {
 
 // accept reports whether an event has a record. Each event of an authenticated caller has one.
 func (s *unauthenticatedLimits) accept(event *auditinternal.Event) bool {
-	return !isUnauthenticated(event) || s.byAddress.Of(addressOf(event)).TryAccept() && s.total.TryAccept()
+	return !isUnauthenticated(event) || s.byAddress.Limiter(addressOf(event)).TryAccept() && s.total.TryAccept()
 }
 
 func isUnauthenticated(event *auditinternal.Event) bool {

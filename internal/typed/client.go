@@ -32,7 +32,7 @@ func NewClient[T any, P Pointer[T]](client dynamic.Interface, resource schema.Gr
 	return Client[T, P]{client.Resource(resource)}
 }
 
-func (c Client[T, P]) in(namespace string) dynamic.ResourceInterface {
+func (c Client[T, P]) forNamespace(namespace string) dynamic.ResourceInterface {
 	if namespace == "" {
 		return c.resource
 	}
@@ -41,25 +41,25 @@ func (c Client[T, P]) in(namespace string) dynamic.ResourceInterface {
 
 // Get returns an object.
 func (c Client[T, P]) Get(ctx context.Context, name cache.ObjectName) (P, error) {
-	u, err := c.in(name.Namespace).Get(ctx, name.Name, metav1.GetOptions{})
+	u, err := c.forNamespace(name.Namespace).Get(ctx, name.Name, metav1.GetOptions{})
 	if err != nil {
 		return nil, err
 	}
 	return Decode[T, P](u)
 }
 
-// Each calls f for each object that options select, in all namespaces and page by page. It calls
+// ForEach calls f for each object that options select, in all namespaces and page by page. It calls
 // invalid for each object that does not decode.
-func (c Client[T, P]) Each(ctx context.Context, options metav1.ListOptions, f func(P), invalid func(*Invalid)) error {
+func (c Client[T, P]) ForEach(ctx context.Context, options metav1.ListOptions, f func(P), invalid func(*Invalid)) error {
 	for {
 		list, err := c.resource.List(ctx, options)
 		if err != nil {
 			return err
 		}
 		for i := range list.Items {
-			object, wrong := decode[T, P](&list.Items[i])
-			if wrong != nil {
-				invalid(wrong)
+			object, decodeErr := decode[T, P](&list.Items[i])
+			if decodeErr != nil {
+				invalid(decodeErr)
 				continue
 			}
 			f(object)
@@ -76,7 +76,7 @@ func (c Client[T, P]) Create(ctx context.Context, object P) (P, error) {
 	if err != nil {
 		return nil, err
 	}
-	u, err = c.in(object.GetNamespace()).Create(ctx, u, metav1.CreateOptions{FieldManager: v1alpha1.FieldManager})
+	u, err = c.forNamespace(object.GetNamespace()).Create(ctx, u, metav1.CreateOptions{FieldManager: v1alpha1.FieldManager})
 	if err != nil {
 		return nil, err
 	}
@@ -91,7 +91,7 @@ func (c Client[T, P]) UpdateStatus(ctx context.Context, object P) (P, error) {
 	if err != nil {
 		return nil, err
 	}
-	u, err = c.in(object.GetNamespace()).UpdateStatus(ctx, u,
+	u, err = c.forNamespace(object.GetNamespace()).UpdateStatus(ctx, u,
 		metav1.UpdateOptions{FieldManager: v1alpha1.FieldManager})
 	if err != nil {
 		return nil, err
@@ -103,7 +103,7 @@ func (c Client[T, P]) UpdateStatus(ctx context.Context, object P) (P, error) {
 func (c Client[T, P]) Patch(
 	ctx context.Context, name cache.ObjectName, kind types.PatchType, patch []byte, subresources ...string,
 ) (P, error) {
-	u, err := c.in(name.Namespace).Patch(ctx, name.Name, kind, patch,
+	u, err := c.forNamespace(name.Namespace).Patch(ctx, name.Name, kind, patch,
 		metav1.PatchOptions{FieldManager: v1alpha1.FieldManager}, subresources...)
 	if err != nil {
 		return nil, err
@@ -131,7 +131,7 @@ func (c Client[T, P]) PatchRead(
 
 // Delete deletes an object that was read, and no other object with its name.
 func (c Client[T, P]) Delete(ctx context.Context, read metav1.Object) error {
-	return c.in(read.GetNamespace()).Delete(ctx, read.GetName(),
+	return c.forNamespace(read.GetNamespace()).Delete(ctx, read.GetName(),
 		metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(read.GetUID()))})
 }
 

@@ -37,7 +37,7 @@ func TestStrict(t *testing.T) {
 			}
 			stored, _, _ := informer.GetStore().GetByKey("acme-web/g")
 			for _, obj := range []any{typed.Strict[v1alpha1.AccessGrant](grant("g", c.spec)), stored} {
-				if g, err := typed.From[v1alpha1.AccessGrant](obj); (err == nil) != c.valid {
+				if g, err := typed.FromInformer[v1alpha1.AccessGrant](obj); (err == nil) != c.valid {
 					t.Errorf("%v, %v", g, err)
 				}
 			}
@@ -49,20 +49,20 @@ func TestStrict(t *testing.T) {
 func TestStrictStatus(t *testing.T) {
 	u := grant("g", map[string]any{"from": map[string]any{"tenant": "globex"}})
 	u.Object["status"] = map[string]any{"usedBy": "later release"}
-	if _, err := typed.From[v1alpha1.AccessGrant](typed.Strict[v1alpha1.AccessGrant](u)); err != nil {
+	if _, err := typed.FromInformer[v1alpha1.AccessGrant](typed.Strict[v1alpha1.AccessGrant](u)); err != nil {
 		t.Error(err)
 	}
 	if u.Object["status"] == nil {
 		t.Error("Strict changed the object")
 	}
 	u.Object["status"] = "x"
-	if _, err := typed.From[v1alpha1.AccessGrant](typed.Strict[v1alpha1.AccessGrant](u)); err == nil {
+	if _, err := typed.FromInformer[v1alpha1.AccessGrant](typed.Strict[v1alpha1.AccessGrant](u)); err == nil {
 		t.Error("a status that does not decode is valid")
 	}
 }
 
-// TestErrorsHoldNoValues checks that the errors contain no values, because they are logged.
-func TestErrorsHoldNoValues(t *testing.T) {
+// TestErrorsContainNoValues checks that the errors contain no values, because they are logged.
+func TestErrorsContainNoValues(t *testing.T) {
 	for name, spec := range map[string]any{
 		"text for an object": "SECRET",
 		"no time":            map[string]any{"expires": `SE"CRET`},
@@ -76,7 +76,7 @@ func TestErrorsHoldNoValues(t *testing.T) {
 			_, grantErr := typed.Decode[v1alpha1.AccessGrant](u)
 			_, quotaErr := typed.Decode[v1alpha1.TenantQuota](u)
 			_, tenantErr := typed.Decode[v1alpha1.Tenant](u)
-			_, strictErr := typed.From[v1alpha1.AccessGrant](typed.Strict[v1alpha1.AccessGrant](u))
+			_, strictErr := typed.FromInformer[v1alpha1.AccessGrant](typed.Strict[v1alpha1.AccessGrant](u))
 			if strictErr == nil {
 				t.Error("the grant is valid")
 			}

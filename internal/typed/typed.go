@@ -29,7 +29,7 @@ type Pointer[T any] interface {
 }
 
 // Invalid represents an object that does not decode. It has the metadata of the object if that
-// decodes, and otherwise its name, namespace and UID. It is also the error of [Decode], [From] and
+// decodes, and otherwise its name, namespace and UID. It is also the error of [Decode], [FromInformer] and
 // [Client.Get] for such an object.
 type Invalid struct {
 	metav1.TypeMeta
@@ -109,7 +109,7 @@ func newInvalid(u *unstructured.Unstructured, err error) *Invalid {
 	out := &Invalid{Err: err}
 	out.SetGroupVersionKind(u.GroupVersionKind())
 	for _, field := range []string{"id", "tenant"} {
-		if id, is, _ := unstructured.NestedString(u.Object, "spec", field); is {
+		if id, ok, _ := unstructured.NestedString(u.Object, "spec", field); ok {
 			out.Tenant = id
 		}
 	}
@@ -126,9 +126,9 @@ func newInvalid(u *unstructured.Unstructured, err error) *Invalid {
 	return out
 }
 
-// From returns an object of an informer, or the last state of a deleted object. If the informer has
+// FromInformer returns an object of an informer, or the last state of a deleted object. If the informer has
 // an [Invalid], From returns it as the error.
-func From[T any, P Pointer[T]](obj any) (P, error) {
+func FromInformer[T any, P Pointer[T]](obj any) (P, error) {
 	if deleted, ok := obj.(cache.DeletedFinalStateUnknown); ok {
 		obj = deleted.Obj
 	}

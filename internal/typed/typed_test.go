@@ -61,18 +61,18 @@ func TestOneInvalidObject(t *testing.T) {
 				t.Fatal("the informer has not synced")
 			}
 			obj, _, _ := informer.GetStore().GetByKey("acme-web/good")
-			if g, err := typed.From[v1alpha1.AccessGrant](obj); err != nil || g.Spec.From.Tenant != "globex" {
+			if g, err := typed.FromInformer[v1alpha1.AccessGrant](obj); err != nil || g.Spec.From.Tenant != "globex" {
 				t.Errorf("the valid grant is %v, %v", g, err)
 			}
 			obj, _, _ = informer.GetStore().GetByKey("acme-web/bad")
-			if _, err := typed.From[v1alpha1.AccessGrant](obj); err == nil {
+			if _, err := typed.FromInformer[v1alpha1.AccessGrant](obj); err == nil {
 				t.Error("the invalid grant decodes")
 			}
 			if i, ok := obj.(*typed.Invalid); !ok || i.GetUID() != "uid-of-bad" {
 				t.Errorf("the invalid grant is %#v", obj)
 			}
 			var valid, invalid []string
-			err = typed.NewClient[v1alpha1.AccessGrant](c, grants()).Each(t.Context(), metav1.ListOptions{},
+			err = typed.NewClient[v1alpha1.AccessGrant](c, grants()).ForEach(t.Context(), metav1.ListOptions{},
 				func(g *v1alpha1.AccessGrant) { valid = append(valid, g.Name) },
 				func(i *typed.Invalid) { invalid = append(invalid, i.Name) })
 			if err != nil || !slices.Equal(valid, []string{"good"}) || !slices.Equal(invalid, []string{"bad"}) {
@@ -118,7 +118,7 @@ func TestClientReportsInvalid(t *testing.T) {
 	each := func() {
 		t.Helper()
 		names = nil
-		if err := c.Each(t.Context(), metav1.ListOptions{}, func(g *v1alpha1.AccessGrant) {
+		if err := c.ForEach(t.Context(), metav1.ListOptions{}, func(g *v1alpha1.AccessGrant) {
 			names = append(names, g.Name)
 		}, func(i *typed.Invalid) { names = append(names, "invalid "+i.Name) }); err != nil {
 			t.Fatal(err)

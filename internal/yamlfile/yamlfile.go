@@ -64,11 +64,11 @@ func Unmarshal(data []byte, apiVersion, kind string, into any) (problems []error
 	if err != nil {
 		return nil, err
 	}
-	var is metav1.TypeMeta
-	if err := json.Unmarshal(asJSON, &is); err != nil {
+	var typeMeta metav1.TypeMeta
+	if err := json.Unmarshal(asJSON, &typeMeta); err != nil {
 		return nil, err
 	}
-	if is.APIVersion != apiVersion || is.Kind != kind {
+	if typeMeta.APIVersion != apiVersion || typeMeta.Kind != kind {
 		return nil, fmt.Errorf("must have apiVersion %s and kind %s", apiVersion, kind)
 	}
 	return kjson.UnmarshalStrict(asJSON, into)

@@ -34,7 +34,7 @@ type Options struct {
 	Subject plugins.SubjectFunc
 	Owner   plugins.OwnerFunc
 	// Authorizer is the server's authorizer. It decides whether a caller may keep the marks of
-	// another user in a new object, see [plugins.Marks]. If nil, no caller may.
+	// another user in a new object, see [plugins.ImpersonationCheck]. If nil, no caller may.
 	Authorizer authorizer.Authorizer
 	Kinds      workload.Kinds
 	// Metadata returns at least the metadata of an object that an ownerReference names. It should
@@ -53,65 +53,65 @@ func New(o Options) plugins.Interface {
 	return &plugin{
 		Handler: admission.NewHandler(admission.Create, admission.Update),
 		Options: o,
-		marks: plugins.Marks{
+		impersonation: plugins.ImpersonationCheck{
 			Authorizer: o.Authorizer,
 			Subject:    o.Subject,
 			Owner:      o.Owner,
 		},
-		valid: lru.New(remembered),
+		parsedValues: lru.New(maxCachedValues),
 	}
 }
 
 type plugin struct {
 	*admission.Handler
 	Options
-	marks plugins.Marks
-	valid *lru.Cache
+	impersonation plugins.ImpersonationCheck
+	parsedValues  *lru.Cache
 }
 
 // Admit implements [admission.MutationInterface].
 func (p *plugin) Admit(ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces) error {
-	return p.each(ctx, a, o, p.record, p.stamp)
+	return p.checkAnnotations(ctx, a, o, p.setCreator, p.setUser)
 }
 
 // Validate implements [admission.ValidationInterface].
 func (p *plugin) Validate(ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces) error {
-	return p.each(ctx, a, o, p.checkCreator, p.checkUser)
+	return p.checkAnnotations(ctx, a, o, p.checkCreator, p.checkUser)
 }
 
-// each calls creator for the record of the creator, and workloadUser for the record of the user.
-func (p *plugin) each(
+// checkAnnotations calls creator for the record of the creator, and workloadUser for the record of the user.
+func (p *plugin) checkAnnotations(
 	ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces,
-	creator func(ctx context.Context, c *caller, a admission.Attributes, was, is metav1.Object) error,
+	creator func(ctx context.Context, c *caller, a admission.Attributes, old, obj metav1.Object) error,
 	workloadUser func(
-		ctx context.Context, c *caller, a admission.Attributes, is metav1.Object, o admission.ObjectInterfaces,
+		ctx context.Context, c *caller, a admission.Attributes, obj metav1.Object, o admission.ObjectInterfaces,
 	) error,
 ) error {
-	was, is, err := plugins.Stored(a)
+	old, obj, err := plugins.StoredMetadata(a)
 	if err != nil {
 		return admission.NewForbidden(a, err)
 	}
-	_, describes := p.Kinds[a.GetKind().GroupKind()]
-	describes = describes && !p.WorkloadUser.Off
+	_, hasTemplates := p.Kinds[a.GetKind().GroupKind()]
+	hasTemplates = hasTemplates && !p.WorkloadUser.Off
 	revision := a.GetKind().GroupKind() == revisionKind.GroupKind() && !p.WorkloadUser.Off
-	if is == nil || !p.Creator && !describes && !revision {
+	if obj == nil || !p.Creator && !hasTemplates && !revision {
 		return nil
 	}
 	var c *caller
-	if was == nil || describes || revision { // otherwise, the caller is not needed
+	if old == nil || hasTemplates || revision { // otherwise, the caller is not needed
 		c = p.caller(ctx, a.GetUserInfo())
 	}
 	if p.Creator {
-		err = creator(ctx, c, a, was, is)
+		err = creator(ctx, c, a, old, obj)
 	}
-	if err == nil && describes {
-		err = workloadUser(ctx, c, a, is, o)
+	if err == nil && hasTemplates {
+		err = workloadUser(ctx, c, a, obj, o)
 	}
 	if err == nil && revision {
 		err = p.checkRevision(ctx, c, a, o)
 	}
-	if err == nil && describes && workload.IsPod(a.GetKind().GroupKind()) {
-		err = p.checkQueue(ctx, a, was, is)
+	if err == nil && hasTemplates && workload.IsPod(a.GetKind().GroupKind()) {
+		err = p.checkQueue(ctx, a, old, obj)
 	}
 	if err != nil {
 		return admission.NewForbidden(a, err)
@@ -121,22 +121,22 @@ func (p *plugin) each(
 
 var errOwner = errors.New("cannot look up the owner of the object")
 
-// maker returns the object from which a new object was created. This is the object in the same
+// ownerOf returns the object from which a new object was created. This is the object in the same
 // namespace that the controller ownerReference names. The result is nil if that object does not
 // exist or its kind has no Pod templates.
-func (p *plugin) maker(
-	ctx context.Context, find plugins.ObjectFunc, a admission.Attributes, is metav1.Object,
+func (p *plugin) ownerOf(
+	ctx context.Context, find plugins.ObjectFunc, a admission.Attributes, obj metav1.Object,
 ) (runtime.Object, schema.GroupVersionKind, error) {
-	ref := metav1.GetControllerOfNoCopy(is)
+	ref := metav1.GetControllerOfNoCopy(obj)
 	if ref == nil {
 		return nil, schema.GroupVersionKind{}, nil
 	}
 	kind := schema.FromAPIVersionAndKind(ref.APIVersion, ref.Kind)
-	if _, makes := p.Kinds[kind.GroupKind()]; !makes {
+	if _, ok := p.Kinds[kind.GroupKind()]; !ok {
 		return nil, kind, nil
 	}
-	for _, look := range []plugins.ObjectFunc{find, p.Objects} { // a cache may still have a deleted object
-		owner, err := look(ctx, kind, a.GetNamespace(), ref.Name)
+	for _, lookup := range []plugins.ObjectFunc{find, p.Objects} { // a cache may still have a deleted object
+		owner, err := lookup(ctx, kind, a.GetNamespace(), ref.Name)
 		if err != nil {
 			klog.FromContext(ctx).Error(err, "Failed to look up the owner of a new object", "kind", kind,
 				"namespace", a.GetNamespace(), "name", ref.Name)

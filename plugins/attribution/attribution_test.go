@@ -30,28 +30,28 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-var errAway = errors.New("away")
+var errUnavailable = errors.New("away")
 
-// world is a fake cluster. It resolves the tenant of a caller from its extra, and has some objects.
-type world struct {
-	objects map[string]runtime.Object
-	away    bool
-	options attribution.WorkloadUser
+// fakeCluster is a fake cluster. It resolves the tenant of a caller from its extra, and has some objects.
+type fakeCluster struct {
+	objects     map[string]runtime.Object
+	unavailable bool
+	options     attribution.WorkloadUser
 }
 
-func (w *world) find(_ context.Context, kind schema.GroupVersionKind, namespace, name string) (runtime.Object, error) {
-	if w.away {
-		return nil, errAway
+func (w *fakeCluster) find(_ context.Context, kind schema.GroupVersionKind, namespace, name string) (runtime.Object, error) {
+	if w.unavailable {
+		return nil, errUnavailable
 	}
-	object, has := w.objects[kind.Kind+"/"+namespace+"/"+name]
-	if !has {
+	object, ok := w.objects[kind.Kind+"/"+namespace+"/"+name]
+	if !ok {
 		return nil, nil
 	}
 	return object, nil
 }
 
 // admit calls Admit and Validate.
-func (w *world) admit(t *testing.T, a admission.Attributes) error {
+func (w *fakeCluster) admit(t *testing.T, a admission.Attributes) error {
 	t.Helper()
 	o := w.options
 	if o.SystemUsers == nil {
@@ -106,13 +106,13 @@ func create(obj runtime.Object, u user.Info) admission.Attributes {
 	return admission.NewAttributesRecord(obj, nil, kind, "a--web", "x", resource, "", admission.Create, nil, false, u)
 }
 
-func update(is, was runtime.Object, u user.Info) admission.Attributes {
-	c := create(is, u)
-	return admission.NewAttributesRecord(is, was, c.GetKind(), "a--web", "x", c.GetResource(), "", admission.Update, nil,
+func update(obj, old runtime.Object, u user.Info) admission.Attributes {
+	c := create(obj, u)
+	return admission.NewAttributesRecord(obj, old, c.GetKind(), "a--web", "x", c.GetResource(), "", admission.Update, nil,
 		false, u)
 }
 
-func owned(kind, name string) metav1.ObjectMeta {
+func ownedBy(kind, name string) metav1.ObjectMeta {
 	yes := true
 	group := "apps/v1"
 	if kind == "CronJob" || kind == "Job" {
@@ -146,14 +146,14 @@ func replicaSet(userInfo string) *appsv1.ReplicaSet {
 	return rs
 }
 
-const bobs = `{"user":"bob","groups":["dev"]}`
+const bobUser = `{"user":"bob","groups":["dev"]}`
 
-// TestMadeByControllers checks that a controller creates an object on behalf of the owner's
+// TestControllersInheritCreatorAndUser checks that a controller creates an object on behalf of the owner's
 // creator. The user of the object is the owner's user.
-func TestMadeByControllers(t *testing.T) {
-	other := replicaSet(bobs)
+func TestControllersInheritCreatorAndUser(t *testing.T) {
+	other := replicaSet(bobUser)
 	other.UID = "another"
-	elsewhere := replicaSet(bobs)
+	elsewhere := replicaSet(bobUser)
 	elsewhere.Namespace = "b--web"
 	for name, c := range map[string]struct {
 		owner        runtime.Object
@@ -164,35 +164,35 @@ func TestMadeByControllers(t *testing.T) {
 		denied       string
 	}{
 		"a pod takes the owner's": {
-			owner:  replicaSet(bobs),
+			owner:  replicaSet(bobUser),
 			by:     controller,
-			user:   bobs,
+			user:   bobUser,
 			behalf: "alice",
 		},
 		"a pod that says the owner's": {
-			owner:    replicaSet(bobs),
-			supplied: bobs,
+			owner:    replicaSet(bobUser),
+			supplied: bobUser,
 			by:       controller,
-			user:     bobs,
+			user:     bobUser,
 			behalf:   "alice",
 		},
 		"a pod that says another, trusted": {
-			owner:    replicaSet(bobs),
+			owner:    replicaSet(bobUser),
 			supplied: `{"user":"eve"}`,
 			by:       controller,
 			user:     `{"user":"eve"}`,
 			behalf:   "alice",
 		},
 		"a pod that says the owner's, not trusted": {
-			owner:      replicaSet(bobs),
-			supplied:   bobs,
+			owner:      replicaSet(bobUser),
+			supplied:   bobUser,
 			by:         controller,
 			suspicious: true,
-			user:       bobs,
+			user:       bobUser,
 			behalf:     "alice",
 		},
 		"a pod that says another, not trusted": {
-			owner:      replicaSet(bobs),
+			owner:      replicaSet(bobUser),
 			supplied:   `{"user":"eve"}`,
 			by:         controller,
 			suspicious: true,
@@ -212,34 +212,34 @@ func TestMadeByControllers(t *testing.T) {
 		},
 		"an owner in another namespace": {owner: elsewhere, by: controller, user: `{"user":"system:replicaset-controller"}`},
 		"a tenant that names an owner": {
-			owner: replicaSet(bobs),
+			owner: replicaSet(bobUser),
 			by:    alice,
 			user:  `{"user":"alice","groups":["dev","tenant:a"]}`,
 		},
 		"a tenant that names an owner and its user": {
-			owner:    replicaSet(bobs),
-			supplied: bobs,
+			owner:    replicaSet(bobUser),
+			supplied: bobUser,
 			by:       alice,
 			denied:   "user alice with groups [dev,tenant:a] is not allowed to set user annotation",
 		},
 		"a tenant by the name of a controller": {
-			owner: replicaSet(bobs),
+			owner: replicaSet(bobUser),
 			by:    caller("system:replicaset-controller", "a"),
 			user:  `{"user":"system:replicaset-controller"}`,
 		},
 		"nobody's controller": {
-			owner: replicaSet(bobs),
+			owner: replicaSet(bobUser),
 			by:    &user.DefaultInfo{Name: "system:replicaset-controller"},
 			user:  `{"user":"system:replicaset-controller"}`,
 		},
 		"a system caller that is no controller": {
-			owner:  replicaSet(bobs),
+			owner:  replicaSet(bobUser),
 			by:     caller("root", "system"),
 			user:   `{"user":"root"}`,
 			behalf: "alice",
 		},
 		"a controller that supplies nonsense": {
-			owner:    replicaSet(bobs),
+			owner:    replicaSet(bobUser),
 			supplied: "{}",
 			by:       controller,
 			denied:   "the user annotation must be",
@@ -253,11 +253,11 @@ func TestMadeByControllers(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := &world{objects: map[string]runtime.Object{}, options: attribution.WorkloadUser{TrustControllers: c.suspicious}}
+			w := &fakeCluster{objects: map[string]runtime.Object{}, options: attribution.WorkloadUser{TrustControllers: c.suspicious}}
 			if c.owner != nil {
 				w.objects["ReplicaSet/a--web/rs"] = c.owner
 			}
-			pod := &corev1.Pod{ObjectMeta: owned("ReplicaSet", "rs")}
+			pod := &corev1.Pod{ObjectMeta: ownedBy("ReplicaSet", "rs")}
 			if c.supplied != "" {
 				pod.Annotations = map[string]string{tenant.WorkloadUserAnnotation: c.supplied}
 			}
@@ -281,44 +281,44 @@ func TestMadeByControllers(t *testing.T) {
 	}
 }
 
-// TestTemplatesOfControllers checks that a template that a controller creates equals the template
+// TestControllerTemplatesEqualTheOwnerTemplate checks that a template that a controller creates equals the template
 // of its owner. Otherwise, the controller would create the object again without end.
-func TestTemplatesOfControllers(t *testing.T) {
+func TestControllerTemplatesEqualTheOwnerTemplate(t *testing.T) {
 	deployment := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: "d", Namespace: "a--web", UID: "uid-of-owner"}}
 	cron := &batchv1.CronJob{ObjectMeta: metav1.ObjectMeta{Name: "c", Namespace: "a--web", UID: "uid-of-owner"}}
-	cron.Spec.JobTemplate.Spec.Template.Annotations = map[string]string{tenant.WorkloadUserAnnotation: bobs}
-	w := &world{
+	cron.Spec.JobTemplate.Spec.Template.Annotations = map[string]string{tenant.WorkloadUserAnnotation: bobUser}
+	w := &fakeCluster{
 		objects: map[string]runtime.Object{"Deployment/a--web/d": deployment, "CronJob/a--web/c": cron},
 		options: attribution.WorkloadUser{TrustControllers: true},
 	}
-	rs := &appsv1.ReplicaSet{ObjectMeta: owned("Deployment", "d")}
+	rs := &appsv1.ReplicaSet{ObjectMeta: ownedBy("Deployment", "d")}
 	if err := w.admit(t, create(rs, controller)); err != nil || rs.Spec.Template.Annotations != nil {
 		t.Errorf("%v, %v", rs.Spec.Template.Annotations, err)
 	}
-	job := &batchv1.Job{ObjectMeta: owned("CronJob", "c")}
-	job.Spec.Template.Annotations = map[string]string{tenant.WorkloadUserAnnotation: bobs}
+	job := &batchv1.Job{ObjectMeta: ownedBy("CronJob", "c")}
+	job.Spec.Template.Annotations = map[string]string{tenant.WorkloadUserAnnotation: bobUser}
 	if err := w.admit(t, create(job, controller)); err != nil ||
-		job.Spec.Template.Annotations[tenant.WorkloadUserAnnotation] != bobs {
+		job.Spec.Template.Annotations[tenant.WorkloadUserAnnotation] != bobUser {
 		t.Errorf("%v, %v", job.Spec.Template.Annotations, err)
 	}
 }
 
-// TestOwnerAway checks that a Pod of a controller is denied if its owner cannot be read.
-func TestOwnerAway(t *testing.T) {
-	w := &world{away: true}
-	if err := w.admit(t, create(&corev1.Pod{ObjectMeta: owned("ReplicaSet", "rs")}, controller)); err == nil {
+// TestUnreadableOwnerIsDenied checks that a Pod of a controller is denied if its owner cannot be read.
+func TestUnreadableOwnerIsDenied(t *testing.T) {
+	w := &fakeCluster{unavailable: true}
+	if err := w.admit(t, create(&corev1.Pod{ObjectMeta: ownedBy("ReplicaSet", "rs")}, controller)); err == nil {
 		t.Error("admitted")
 	}
-	if err := w.admit(t, create(&corev1.Pod{ObjectMeta: owned("ReplicaSet", "rs")}, alice)); err != nil {
+	if err := w.admit(t, create(&corev1.Pod{ObjectMeta: ownedBy("ReplicaSet", "rs")}, alice)); err != nil {
 		t.Error("a tenant's pod needs no look:", err)
 	}
 }
 
 // TestBypassAuth checks that every caller may supply a valid annotation.
 func TestBypassAuth(t *testing.T) {
-	w := &world{options: attribution.WorkloadUser{BypassAuth: true}}
+	w := &fakeCluster{options: attribution.WorkloadUser{BypassAuth: true}}
 	for value, valid := range map[string]bool{
-		bobs:                      true,
+		bobUser:                   true,
 		`{"user":"system:admin"}`: true,
 		"{}":                      false,
 		"null":                    false,
@@ -333,9 +333,9 @@ func TestBypassAuth(t *testing.T) {
 	}
 }
 
-// TestLaterChanges checks that Validate denies a change that a webhook makes after Admit.
-func TestLaterChanges(t *testing.T) {
-	w := &world{}
+// TestChangesAfterAdmitAreDenied checks that Validate denies a change that a webhook makes after Admit.
+func TestChangesAfterAdmitAreDenied(t *testing.T) {
+	w := &fakeCluster{}
 	o := attribution.Options{
 		Subject:  func(_ context.Context, u user.Info) (tenant.ID, error) { return tenant.Of(u) },
 		Owner:    func(context.Context, string) (tenant.ID, error) { return tenant.Parse("a") },
@@ -348,7 +348,7 @@ func TestLaterChanges(t *testing.T) {
 	for key, value := range map[string]string{
 		tenant.CreatorAnnotation:      `{"user":"root"}`,
 		tenant.OnBehalfOfAnnotation:   "x",
-		tenant.WorkloadUserAnnotation: bobs,
+		tenant.WorkloadUserAnnotation: bobUser,
 	} {
 		for _, remove := range []bool{false, true} {
 			pod := &corev1.Pod{}
@@ -368,12 +368,12 @@ func TestLaterChanges(t *testing.T) {
 	}
 }
 
-type heard []string
+type warnings []string
 
-func (h *heard) AddWarning(_, text string) { *h = append(*h, text) }
+func (h *warnings) AddWarning(_, text string) { *h = append(*h, text) }
 
-// TestWarning checks that a caller that tries to change the creator gets a warning.
-func TestWarning(t *testing.T) {
+// TestChangedCreatorWarns checks that a caller that tries to change the creator gets a warning.
+func TestChangedCreatorWarns(t *testing.T) {
 	for name, c := range map[string]struct {
 		is   map[string]string
 		want int
@@ -382,9 +382,9 @@ func TestWarning(t *testing.T) {
 		"left out": {nil, 0},
 		"same":     {map[string]string{tenant.CreatorAnnotation: "x"}, 0},
 	} {
-		var told heard
+		var told warnings
 		ctx := warning.WithWarningRecorder(t.Context(), &told)
-		w := &world{}
+		w := &fakeCluster{}
 		p := attribution.New(attribution.Options{
 			Subject:  func(_ context.Context, u user.Info) (tenant.ID, error) { return tenant.Of(u) },
 			Kinds:    workload.New(nil),
@@ -392,9 +392,9 @@ func TestWarning(t *testing.T) {
 			Objects:  w.find,
 			Creator:  true,
 		})
-		was := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{tenant.CreatorAnnotation: "x"}}}
+		old := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{tenant.CreatorAnnotation: "x"}}}
 		is := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Annotations: c.is}}
-		if err := p.Admit(ctx, update(is, was, alice), nil); err != nil {
+		if err := p.Admit(ctx, update(is, old, alice), nil); err != nil {
 			t.Fatal(err)
 		}
 		if is.Annotations[tenant.CreatorAnnotation] != "x" || len(told) != c.want {
@@ -405,7 +405,7 @@ func TestWarning(t *testing.T) {
 
 // TestScheduling checks that Pods get the configured scheduler, application and queue.
 func TestScheduling(t *testing.T) {
-	w := &world{
+	w := &fakeCluster{
 		options: attribution.WorkloadUser{
 			Scheduling: &attribution.Scheduling{SchedulerName: "yunikorn", Queue: "root.{tenant}.{namespace}"},
 		},
@@ -440,14 +440,14 @@ func TestScheduling(t *testing.T) {
 	}
 }
 
-// TestLongNames checks the maximum size of the record of a creator.
-func TestLongNames(t *testing.T) {
+// TestCreatorRecordSize checks the maximum size of the record of a creator.
+func TestCreatorRecordSize(t *testing.T) {
 	id, _ := tenant.Parse("a")
-	if _, err := attribution.Record(caller(strings.Repeat("x", 5000), "a"), id); err == nil {
+	if _, err := attribution.CreatorRecord(caller(strings.Repeat("x", 5000), "a"), id); err == nil {
 		t.Error("recorded")
 	}
 	many := slices.Repeat([]string{"a-group-of-some-length"}, 400)
-	text, err := attribution.Record(caller("alice", "a", many...), id)
+	text, err := attribution.CreatorRecord(caller("alice", "a", many...), id)
 	var got attribution.Creator
 	if err != nil || json.Unmarshal([]byte(text), &got) != nil || got.GroupCount != 400 || got.Groups != nil ||
 		len(text) > attribution.MaxCreatorBytes {
@@ -458,11 +458,11 @@ func TestLongNames(t *testing.T) {
 // FuzzUserInfo checks that an accepted value has a user, and no fields except user and groups.
 func FuzzUserInfo(f *testing.F) {
 	for _, text := range []string{
-		bobs, "{}", "null", `{"user":"a","groups":null}`, `{"user":"a"}{}`, `{"User":"a"}`, "[]", ` {"user":"x"} `,
+		bobUser, "{}", "null", `{"user":"a","groups":null}`, `{"user":"a"}{}`, `{"User":"a"}`, "[]", ` {"user":"x"} `,
 	} {
 		f.Add(text)
 	}
-	w := &world{options: attribution.WorkloadUser{ExternalUsers: []*regexp.Regexp{regexp.MustCompile(`\Aalice\z`)}}}
+	w := &fakeCluster{options: attribution.WorkloadUser{ExternalUsers: []*regexp.Regexp{regexp.MustCompile(`\Aalice\z`)}}}
 	f.Fuzz(func(t *testing.T, text string) {
 		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{tenant.WorkloadUserAnnotation: text}}}
 		if err := w.admit(t, create(pod, alice)); err != nil {
@@ -484,15 +484,15 @@ func FuzzUserInfo(f *testing.F) {
 	})
 }
 
-// TestUpdatesKeepTheUser checks that an update of a template does not remove or change the user. A
+// TestUpdatesRetainTheUser checks that an update of a template does not remove or change the user. A
 // change of the user of a Pod is denied.
-func TestUpdatesKeepTheUser(t *testing.T) {
+func TestUpdatesRetainTheUser(t *testing.T) {
 	p := attribution.New(attribution.Options{
 		Subject:  func(_ context.Context, u user.Info) (tenant.ID, error) { return tenant.Of(u) },
 		Owner:    func(context.Context, string) (tenant.ID, error) { return tenant.Parse("a") },
 		Kinds:    workload.New(nil),
-		Metadata: (&world{}).find,
-		Objects:  (&world{}).find,
+		Metadata: (&fakeCluster{}).find,
+		Objects:  (&fakeCluster{}).find,
 	})
 	deployment := func(value string) *appsv1.Deployment {
 		d := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: "d", Namespace: "a--web"}}
@@ -505,15 +505,15 @@ func TestUpdatesKeepTheUser(t *testing.T) {
 		was, is, want string
 		told          int
 	}{
-		"left out":           {bobs, "", bobs, 0},
-		"the same":           {bobs, bobs, bobs, 0},
-		"one's own":          {bobs, `{"user":"alice","groups":["dev","tenant:a"]}`, bobs, 1},
-		"another's":          {bobs, `{"user":"eve"}`, bobs, 1},
-		"nonsense":           {bobs, "x", bobs, 1},
-		"where none was":     {"", bobs, "", 1},
+		"left out":           {bobUser, "", bobUser, 0},
+		"the same":           {bobUser, bobUser, bobUser, 0},
+		"one's own":          {bobUser, `{"user":"alice","groups":["dev","tenant:a"]}`, bobUser, 1},
+		"another's":          {bobUser, `{"user":"eve"}`, bobUser, 1},
+		"nonsense":           {bobUser, "x", bobUser, 1},
+		"where none was":     {"", bobUser, "", 1},
 		"none where none is": {"", "", "", 0},
 	} {
-		var told heard
+		var told warnings
 		ctx := warning.WithWarningRecorder(t.Context(), &told)
 		is := deployment(c.is)
 		for range 2 { // the server calls plugins again after a webhook has changed the object
@@ -529,8 +529,8 @@ func TestUpdatesKeepTheUser(t *testing.T) {
 			t.Errorf("%s: %q, told %q", name, got, told)
 		}
 	}
-	var told heard
-	by := update(deployment(""), deployment(bobs), alice)
+	var told warnings
+	by := update(deployment(""), deployment(bobUser), alice)
 	by = admission.NewAttributesRecord(by.GetObject(), by.GetOldObject(), by.GetKind(), "a--web", "x", by.GetResource(),
 		"", admission.Update, &metav1.UpdateOptions{FieldManager: "kubectl-edit"}, false, alice)
 	if err := p.Admit(warning.WithWarningRecorder(t.Context(), &told), by, nil); err != nil || len(told) != 1 ||
@@ -544,26 +544,26 @@ func TestUpdatesKeepTheUser(t *testing.T) {
 		}
 	}
 	left := &corev1.Pod{}
-	if a := update(left, pod(bobs), alice); p.Admit(t.Context(), a, nil) != nil ||
-		p.Validate(t.Context(), a, nil) != nil || left.Annotations[tenant.WorkloadUserAnnotation] != bobs {
+	if a := update(left, pod(bobUser), alice); p.Admit(t.Context(), a, nil) != nil ||
+		p.Validate(t.Context(), a, nil) != nil || left.Annotations[tenant.WorkloadUserAnnotation] != bobUser {
 		t.Errorf("a Pod that leaves it out: %v", left.Annotations)
 	}
-	if a := update(pod(`{"user":"eve"}`), pod(bobs), alice); p.Admit(t.Context(), a, nil) != nil ||
+	if a := update(pod(`{"user":"eve"}`), pod(bobUser), alice); p.Admit(t.Context(), a, nil) != nil ||
 		p.Validate(t.Context(), a, nil) == nil {
 		t.Error("a Pod's user was changed")
 	}
 }
 
-// TestListsOfTemplates checks that templates in a list are matched by their values. If the number
+// TestTemplatesInListsAreMatched checks that templates in a list are matched by their values. If the number
 // of templates did not change, they are also matched by their positions.
-func TestListsOfTemplates(t *testing.T) {
+func TestTemplatesInListsAreMatched(t *testing.T) {
 	group := schema.GroupKind{Group: "example.com", Kind: "Farm"}
 	p := attribution.New(attribution.Options{
 		Subject:  func(_ context.Context, u user.Info) (tenant.ID, error) { return tenant.Of(u) },
 		Owner:    func(context.Context, string) (tenant.ID, error) { return tenant.Parse("a") },
 		Kinds:    workload.New(map[schema.GroupKind][]string{group: {"spec.groups.*.template"}}),
-		Metadata: (&world{}).find,
-		Objects:  (&world{}).find,
+		Metadata: (&fakeCluster{}).find,
+		Objects:  (&fakeCluster{}).find,
 	})
 	farm := func(users ...string) *unstructured.Unstructured {
 		var groups []any
@@ -596,8 +596,8 @@ func TestListsOfTemplates(t *testing.T) {
 		"moved, and one left out": {[]string{bob, eve}, []string{eve, ""}, []string{eve, mine}},
 		"two of one":              {[]string{bob, bob}, []string{bob, bob}, []string{bob, bob}},
 	} {
-		is := farm(c.is...)
-		a := admission.NewAttributesRecord(is, farm(c.was...), group.WithVersion("v1"), "a--web", "f",
+		obj := farm(c.is...)
+		a := admission.NewAttributesRecord(obj, farm(c.was...), group.WithVersion("v1"), "a--web", "f",
 			schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "farms"}, "",
 			admission.Update, nil, false, alice)
 		if err := p.Admit(t.Context(), a, nil); err != nil {
@@ -606,7 +606,7 @@ func TestListsOfTemplates(t *testing.T) {
 		if err := p.Validate(t.Context(), a, nil); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
-		if diff := cmp.Diff(farm(c.want...).Object, is.Object); diff != "" {
+		if diff := cmp.Diff(farm(c.want...).Object, obj.Object); diff != "" {
 			t.Errorf("%s: %s", name, diff)
 		}
 	}
@@ -616,7 +616,7 @@ func TestListsOfTemplates(t *testing.T) {
 		false, alice), nil); err == nil {
 		t.Error("another's name was copied onto a new template")
 	}
-	var told heard
+	var told warnings
 	fresh := farm(mine)
 	if err := p.Admit(warning.WithWarningRecorder(t.Context(), &told),
 		admission.NewAttributesRecord(fresh, farm(), group.WithVersion("v1"), "a--web", "f",
@@ -624,8 +624,8 @@ func TestListsOfTemplates(t *testing.T) {
 			false, alice), nil); err != nil || len(told) > 0 {
 		t.Errorf("a new template of one's own: %v, told %q", err, told)
 	}
-	is := farm(bob, eve, `{"user":"x"}`) // the number of templates changed, and no old one has this user
-	a := admission.NewAttributesRecord(is, farm(bob, eve), group.WithVersion("v1"), "a--web", "f",
+	obj := farm(bob, eve, `{"user":"x"}`) // the number of templates changed, and no old one has this user
+	a := admission.NewAttributesRecord(obj, farm(bob, eve), group.WithVersion("v1"), "a--web", "f",
 		schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "farms"}, "",
 		admission.Update, nil, false, alice)
 	if err := p.Admit(t.Context(), a, nil); err == nil {
@@ -633,29 +633,29 @@ func TestListsOfTemplates(t *testing.T) {
 	}
 }
 
-// TestRolledBack checks that an update by kubectl rollout undo gets no warning. It copies the
+// TestRolloutUndoDoesNotWarn checks that an update by kubectl rollout undo gets no warning. It copies the
 // annotations of a ReplicaSet onto its Deployment.
-func TestRolledBack(t *testing.T) {
+func TestRolloutUndoDoesNotWarn(t *testing.T) {
 	p := attribution.New(attribution.Options{
 		Subject:  func(_ context.Context, u user.Info) (tenant.ID, error) { return tenant.Of(u) },
 		Kinds:    workload.New(nil),
-		Metadata: (&world{}).find,
-		Objects:  (&world{}).find,
+		Metadata: (&fakeCluster{}).find,
+		Objects:  (&fakeCluster{}).find,
 		Creator:  true,
 	})
 	for says, want := range map[string]int{"x": 0, "y": 1} {
-		var told heard
-		was := &appsv1.Deployment{
+		var told warnings
+		old := &appsv1.Deployment{
 			ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{tenant.CreatorAnnotation: "x"}},
 		}
-		is := was.DeepCopy()
-		is.Annotations[tenant.OnBehalfOfAnnotation] = says
-		a := update(is, was, alice)
+		obj := old.DeepCopy()
+		obj.Annotations[tenant.OnBehalfOfAnnotation] = says
+		a := update(obj, old, alice)
 		if err := p.Admit(warning.WithWarningRecorder(t.Context(), &told), a, nil); err != nil {
 			t.Fatal(err)
 		}
-		if _, has := is.Annotations[tenant.OnBehalfOfAnnotation]; has || len(told) != want {
-			t.Errorf("%s: %v, told %q", says, is.Annotations, told)
+		if _, ok := obj.Annotations[tenant.OnBehalfOfAnnotation]; ok || len(told) != want {
+			t.Errorf("%s: %v, told %q", says, obj.Annotations, told)
 		}
 	}
 }

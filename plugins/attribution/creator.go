@@ -40,9 +40,9 @@ var (
 	errOnBehalfOf  = errors.New("only the server may set the annotation " + tenant.OnBehalfOfAnnotation)
 )
 
-// Record returns the record of a caller. For a caller of the system tenant, it contains only the
+// CreatorRecord returns the record of a caller. For a caller of the system tenant, it contains only the
 // name and the tenant. Tenants do not need to know the groups of such a caller.
-func Record(u user.Info, id tenant.ID) (string, error) {
+func CreatorRecord(u user.Info, id tenant.ID) (string, error) {
 	c := Creator{User: u.GetName(), Tenant: id.String()}
 	if !id.IsSystem() {
 		c.UID, c.Groups = u.GetUID(), u.GetGroups()
@@ -58,46 +58,46 @@ func Record(u user.Info, id tenant.ID) (string, error) {
 	return string(text), nil
 }
 
-// copies contains the kinds of an owner and of the objects that its controller creates, if the
+// copiesAnnotations contains the kinds of an owner and of the objects that its controller creates, if the
 // controller copies the owner's annotations onto these objects. The controller repeats the copy
 // until the annotations are equal, and does nothing else until then (k8s.io/kubernetes
 // pkg/controller/deployment/util, SetNewReplicaSetAnnotations, v1.37.1). Such an object therefore
 // has the creator of its owner.
-var copies = map[[2]schema.GroupKind]bool{
+var copiesAnnotations = map[[2]schema.GroupKind]bool{
 	{{Group: "apps", Kind: "Deployment"}, {Group: "apps", Kind: "ReplicaSet"}}: true,
 }
 
 // creator returns the annotations that a new object must have. It returns the annotations of the
 // object if the caller may keep them, and otherwise the annotations that the server records.
 func (p *plugin) creator(
-	ctx context.Context, c *caller, a admission.Attributes, is metav1.Object,
+	ctx context.Context, c *caller, a admission.Attributes, obj metav1.Object,
 ) (creator string, onBehalfOf *string, err error) {
-	if creator, onBehalfOf, err = p.recorded(ctx, c, a, is); err != nil {
+	if creator, onBehalfOf, err = p.recordedCreator(ctx, c, a, obj); err != nil {
 		return "", nil, err
 	}
-	if has, carries := is.GetAnnotations()[tenant.CreatorAnnotation]; carries && has != creator &&
-		p.mayKeepCreator(ctx, c, a, is, has) {
-		creator = has
+	if value, ok := obj.GetAnnotations()[tenant.CreatorAnnotation]; ok && value != creator &&
+		p.mayRetainCreator(ctx, c, a, obj, value) {
+		creator = value
 	}
-	if has, carries := is.GetAnnotations()[tenant.OnBehalfOfAnnotation]; carries && onBehalfOf == nil &&
-		p.mayKeepCreator(ctx, c, a, is, has) {
-		onBehalfOf = &has
+	if value, ok := obj.GetAnnotations()[tenant.OnBehalfOfAnnotation]; ok && onBehalfOf == nil &&
+		p.mayRetainCreator(ctx, c, a, obj, value) {
+		onBehalfOf = &value
 	}
 	return creator, onBehalfOf, nil
 }
 
-// mayKeepCreator reports whether the caller may keep a record of a creator in a new object. The
+// mayRetainCreator reports whether the caller may keep a record of a creator in a new object. The
 // caller may not keep a record that omits groups of the creator.
-func (p *plugin) mayKeepCreator(
-	ctx context.Context, c *caller, a admission.Attributes, is metav1.Object, record string,
+func (p *plugin) mayRetainCreator(
+	ctx context.Context, c *caller, a admission.Attributes, obj metav1.Object, record string,
 ) bool {
 	var creator Creator
 	strict, err := kjson.UnmarshalStrict([]byte(record), &creator)
 	if err != nil || len(strict) > 0 || len(record) > MaxCreatorBytes || creator.GroupCount != 0 || creator.Tenant == "" {
 		return false
 	}
-	owner, err := p.marks.OwnerOf(ctx, a, is)
-	return err == nil && p.marks.MayKeep(ctx, c, plugins.Person{
+	owner, err := p.impersonation.OwnerOf(ctx, a, obj)
+	return err == nil && p.impersonation.MayImpersonate(ctx, c, plugins.Identity{
 		User:   creator.User,
 		UID:    creator.UID,
 		Tenant: creator.Tenant,
@@ -105,15 +105,15 @@ func (p *plugin) mayKeepCreator(
 	}, owner)
 }
 
-// recorded returns the annotations that the server records on a new object.
-func (p *plugin) recorded(
-	ctx context.Context, c *caller, a admission.Attributes, is metav1.Object,
+// recordedCreator returns the annotations that the server records on a new object.
+func (p *plugin) recordedCreator(
+	ctx context.Context, c *caller, a admission.Attributes, obj metav1.Object,
 ) (creator string, onBehalfOf *string, err error) {
-	if creator, err = Record(c, c.id); err != nil || !c.id.IsSystem() {
+	if creator, err = CreatorRecord(c, c.id); err != nil || !c.id.IsSystem() {
 		return creator, nil, err
 	}
 	// Only callers of the system tenant are trusted to name an owner.
-	owner, kind, err := p.maker(ctx, p.Metadata, a, is)
+	owner, kind, err := p.ownerOf(ctx, p.Metadata, a, obj)
 	if err != nil || owner == nil {
 		return creator, nil, err
 	}
@@ -121,54 +121,54 @@ func (p *plugin) recorded(
 	if err != nil {
 		return "", nil, err
 	}
-	value, has := m.GetAnnotations()[tenant.CreatorAnnotation]
-	if has && copies[[2]schema.GroupKind{kind.GroupKind(), a.GetKind().GroupKind()}] {
+	value, ok := m.GetAnnotations()[tenant.CreatorAnnotation]
+	if ok && copiesAnnotations[[2]schema.GroupKind{kind.GroupKind(), a.GetKind().GroupKind()}] {
 		creator = value
 	}
 	for _, key := range []string{tenant.OnBehalfOfAnnotation, tenant.CreatorAnnotation} {
-		if value, has := m.GetAnnotations()[key]; has {
+		if value, ok := m.GetAnnotations()[key]; ok {
 			return creator, &value, nil
 		}
 	}
 	return creator, nil, nil
 }
 
-// record sets the creator of a new object. In an update, it restores the old creator.
-func (p *plugin) record(ctx context.Context, c *caller, a admission.Attributes, was, is metav1.Object) error {
-	if was != nil {
-		says := is.GetAnnotations()[tenant.OnBehalfOfAnnotation]
-		if says != "" && says == was.GetAnnotations()[tenant.CreatorAnnotation] {
+// setCreator sets the creator of a new object. In an update, it restores the old creator.
+func (p *plugin) setCreator(ctx context.Context, c *caller, a admission.Attributes, old, obj metav1.Object) error {
+	if old != nil {
+		onBehalfOf := obj.GetAnnotations()[tenant.OnBehalfOfAnnotation]
+		if onBehalfOf != "" && onBehalfOf == old.GetAnnotations()[tenant.CreatorAnnotation] {
 			// kubectl rollout undo copies the annotations of a ReplicaSet onto its Deployment.
-			plugins.SetAnnotation(is, tenant.OnBehalfOfAnnotation, nil)
+			plugins.SetAnnotation(obj, tenant.OnBehalfOfAnnotation, nil)
 		}
-		plugins.Keep(ctx, a, was, is, tenant.CreatorAnnotation, tenant.OnBehalfOfAnnotation)
+		plugins.RestoreAnnotations(ctx, a, old, obj, tenant.CreatorAnnotation, tenant.OnBehalfOfAnnotation)
 		return nil
 	}
-	creator, onBehalfOf, err := p.creator(ctx, c, a, is)
+	creator, onBehalfOf, err := p.creator(ctx, c, a, obj)
 	if err != nil {
 		return err
 	}
-	sent := is.GetAnnotations()
-	plugins.SetAnnotation(is, tenant.CreatorAnnotation, &creator)
-	plugins.SetAnnotation(is, tenant.OnBehalfOfAnnotation, onBehalfOf)
-	plugins.WarnRewritten(ctx, sent, is, tenant.CreatorAnnotation, tenant.OnBehalfOfAnnotation)
+	sent := obj.GetAnnotations()
+	plugins.SetAnnotation(obj, tenant.CreatorAnnotation, &creator)
+	plugins.SetAnnotation(obj, tenant.OnBehalfOfAnnotation, onBehalfOf)
+	plugins.WarnRewritten(ctx, sent, obj, tenant.CreatorAnnotation, tenant.OnBehalfOfAnnotation)
 	return nil
 }
 
 // checkCreator checks the annotations that record has set.
-func (p *plugin) checkCreator(ctx context.Context, c *caller, a admission.Attributes, was, is metav1.Object) error {
-	if was != nil {
-		return plugins.Kept(was, is, tenant.CreatorAnnotation, tenant.OnBehalfOfAnnotation)
+func (p *plugin) checkCreator(ctx context.Context, c *caller, a admission.Attributes, old, obj metav1.Object) error {
+	if old != nil {
+		return plugins.CheckUnchanged(old, obj, tenant.CreatorAnnotation, tenant.OnBehalfOfAnnotation)
 	}
-	creator, onBehalfOf, err := p.creator(ctx, c, a, is)
+	creator, onBehalfOf, err := p.creator(ctx, c, a, obj)
 	if err != nil {
 		return err
 	}
-	if is.GetAnnotations()[tenant.CreatorAnnotation] != creator {
+	if obj.GetAnnotations()[tenant.CreatorAnnotation] != creator {
 		return errCreator
 	}
-	value, has := is.GetAnnotations()[tenant.OnBehalfOfAnnotation]
-	if has != (onBehalfOf != nil) || has && value != *onBehalfOf {
+	value, ok := obj.GetAnnotations()[tenant.OnBehalfOfAnnotation]
+	if ok != (onBehalfOf != nil) || ok && value != *onBehalfOf {
 		return errOnBehalfOf
 	}
 	return nil

@@ -14,9 +14,9 @@ import (
 	"k8s.io/apiserver/pkg/admission"
 )
 
-// TestLeaving checks that the finalizers of an object that cannot be read may be removed during its
+// TestFinalizersOfUnreadableObjects checks that the finalizers of an object that cannot be read may be removed during its
 // deletion. The plugin adds nothing to the object and denies any other update.
-func TestLeaving(t *testing.T) {
+func TestFinalizersOfUnreadableObjects(t *testing.T) {
 	broken := func(template string, finalizers ...string) *unstructured.Unstructured {
 		u := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"template": template}}}
 		u.SetGroupVersionKind(appsv1.SchemeGroupVersion.WithKind("Deployment"))
@@ -36,7 +36,7 @@ func TestLeaving(t *testing.T) {
 		a := admission.NewAttributesRecord(c.is, c.was, kind, "a--web", "x",
 			appsv1.SchemeGroupVersion.WithResource("deployments"), "", admission.Update, nil, false, alice)
 		before := c.is.DeepCopy()
-		if err := (&world{}).admit(t, a); (err == nil) != c.passes {
+		if err := (&fakeCluster{}).admit(t, a); (err == nil) != c.passes {
 			t.Errorf("%s: %v", name, err)
 		}
 		if diff := cmp.Diff(before, c.is); diff != "" {

@@ -22,19 +22,19 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// impersonators allows impersonation by velero only.
-func impersonators(_ context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
+// authorizeVelero allows impersonation by velero only.
+func authorizeVelero(_ context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
 	if a.GetVerb() == "impersonate" && a.GetUser().GetName() == "velero" {
 		return authorizer.DecisionAllow, "", nil
 	}
 	return authorizer.DecisionNoOpinion, "", nil
 }
 
-func marksPlugin(w *world, refuse bool) admission.Interface {
+func impersonationPlugin(w *fakeCluster, refuse bool) admission.Interface {
 	return attribution.New(attribution.Options{
 		Subject:      func(_ context.Context, u user.Info) (tenant.ID, error) { return tenant.Of(u) },
 		Owner:        func(context.Context, string) (tenant.ID, error) { return tenant.Parse("a") },
-		Authorizer:   authorizer.AuthorizerFunc(impersonators),
+		Authorizer:   authorizer.AuthorizerFunc(authorizeVelero),
 		Kinds:        workload.New(nil),
 		Metadata:     w.find,
 		Objects:      w.find,
@@ -43,9 +43,9 @@ func marksPlugin(w *world, refuse bool) admission.Interface {
 	})
 }
 
-// TestMarksOfNewObjects checks that the marks of another user are either kept without a warning, or
+// TestImpersonatedCreatorOfNewObjects checks that the marks of another user are either kept without a warning, or
 // rewritten with one warning for each annotation. A warning repeats no value.
-func TestMarksOfNewObjects(t *testing.T) {
+func TestImpersonatedCreatorOfNewObjects(t *testing.T) {
 	const alices = `{"user":"alice","tenant":"a"}`
 	for name, c := range map[string]struct {
 		by          user.Info
@@ -61,7 +61,7 @@ func TestMarksOfNewObjects(t *testing.T) {
 			annotations: map[string]string{
 				tenant.CreatorAnnotation:      alices,
 				tenant.OnBehalfOfAnnotation:   alices,
-				tenant.WorkloadUserAnnotation: bobs,
+				tenant.WorkloadUserAnnotation: bobUser,
 			},
 			refuse: true,
 			kept:   true,
@@ -71,7 +71,7 @@ func TestMarksOfNewObjects(t *testing.T) {
 			annotations: map[string]string{
 				tenant.CreatorAnnotation:      alices,
 				tenant.OnBehalfOfAnnotation:   alices,
-				tenant.WorkloadUserAnnotation: bobs,
+				tenant.WorkloadUserAnnotation: bobUser,
 			},
 			warned: []string{tenant.CreatorAnnotation, tenant.OnBehalfOfAnnotation, tenant.WorkloadUserAnnotation},
 		},
@@ -85,7 +85,7 @@ func TestMarksOfNewObjects(t *testing.T) {
 		},
 		"refused": {
 			by:          caller("root", "system"),
-			annotations: map[string]string{tenant.WorkloadUserAnnotation: bobs},
+			annotations: map[string]string{tenant.WorkloadUserAnnotation: bobUser},
 			refuse:      true,
 			denied:      true,
 		},
@@ -107,9 +107,9 @@ func TestMarksOfNewObjects(t *testing.T) {
 			warned: []string{tenant.CreatorAnnotation},
 		},
 	} {
-		var told heard
+		var told warnings
 		ctx := warning.WithWarningRecorder(t.Context(), &told)
-		p := marksPlugin(&world{}, c.refuse)
+		p := impersonationPlugin(&fakeCluster{}, c.refuse)
 		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "x", Namespace: "a--web", Annotations: c.annotations}}
 		a := create(pod, c.by)
 		err := p.(admission.MutationInterface).Admit(ctx, a, nil)
@@ -141,8 +141,8 @@ func TestMarksOfNewObjects(t *testing.T) {
 	}
 }
 
-// TestCopiedMarks checks that a controller that copies its owner's creator gets no warning.
-func TestCopiedMarks(t *testing.T) {
+// TestCopiedCreatorDoesNotWarn checks that a controller that copies its owner's creator gets no warning.
+func TestCopiedCreatorDoesNotWarn(t *testing.T) {
 	const alices = `{"user":"alice","tenant":"a"}`
 	deployment := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{
 		Name:        "d",
@@ -150,14 +150,14 @@ func TestCopiedMarks(t *testing.T) {
 		UID:         "uid-of-owner",
 		Annotations: map[string]string{tenant.CreatorAnnotation: alices},
 	}}
-	deployment.Spec.Template.Annotations = map[string]string{tenant.WorkloadUserAnnotation: bobs}
-	rs := replicaSet(bobs)
-	rs.ObjectMeta = owned("Deployment", "d")
+	deployment.Spec.Template.Annotations = map[string]string{tenant.WorkloadUserAnnotation: bobUser}
+	rs := replicaSet(bobUser)
+	rs.ObjectMeta = ownedBy("Deployment", "d")
 	rs.Annotations = map[string]string{tenant.CreatorAnnotation: alices}
-	w := &world{objects: map[string]runtime.Object{"Deployment/a--web/d": deployment}}
-	var told heard
+	w := &fakeCluster{objects: map[string]runtime.Object{"Deployment/a--web/d": deployment}}
+	var told warnings
 	ctx := warning.WithWarningRecorder(t.Context(), &told)
-	p := marksPlugin(w, false)
+	p := impersonationPlugin(w, false)
 	if err := p.(admission.MutationInterface).Admit(ctx, create(rs, controller), nil); err != nil || len(told) > 0 {
 		t.Errorf("%v, told %q", err, told)
 	}

@@ -17,10 +17,10 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// TestTemplatesOfOwners checks that a caller of the system tenant may copy the template of the live
+// TestSystemCallersMayCopyTheOwnerTemplate checks that a caller of the system tenant may copy the template of the live
 // owner, even if the caller is not a known controller. Restamp makes no difference. The copy always
 // has the owner's user, so the controller does not create the object again without end.
-func TestTemplatesOfOwners(t *testing.T) {
+func TestSystemCallersMayCopyTheOwnerTemplate(t *testing.T) {
 	const mine = `{"user":"system:platform:rollouts"}`
 	rollouts := caller("system:platform:rollouts", "system")
 	stamped := func(value string, uid types.UID, namespace string) *appsv1.Deployment {
@@ -37,32 +37,32 @@ func TestTemplatesOfOwners(t *testing.T) {
 		want     string // with Restamp
 		refused  bool   // without Restamp
 	}{
-		"the owner's":                   {stamped(bobs, "uid-of-owner", "a--web"), rollouts, bobs, bobs, false},
-		"a controller's":                {stamped(bobs, "uid-of-owner", "a--web"), controller, bobs, bobs, false},
+		"the owner's":                   {stamped(bobUser, "uid-of-owner", "a--web"), rollouts, bobUser, bobUser, false},
+		"a controller's":                {stamped(bobUser, "uid-of-owner", "a--web"), controller, bobUser, bobUser, false},
 		"none, as the owner":            {stamped("", "uid-of-owner", "a--web"), rollouts, "", "", false},
-		"none, unlike the owner":        {stamped(bobs, "uid-of-owner", "a--web"), rollouts, "", mine, false},
-		"another than the owner's":      {stamped(bobs, "uid-of-owner", "a--web"), rollouts, `{"user":"eve"}`, mine, true},
-		"one of an owner without":       {stamped("", "uid-of-owner", "a--web"), rollouts, bobs, mine, true},
-		"one of an earlier owner":       {stamped(bobs, "another", "a--web"), rollouts, bobs, mine, true},
-		"one of an owner elsewhere":     {stamped(bobs, "uid-of-owner", "b--web"), rollouts, bobs, mine, true},
-		"one of an owner that is gone":  {nil, rollouts, bobs, mine, true},
+		"none, unlike the owner":        {stamped(bobUser, "uid-of-owner", "a--web"), rollouts, "", mine, false},
+		"another than the owner's":      {stamped(bobUser, "uid-of-owner", "a--web"), rollouts, `{"user":"eve"}`, mine, true},
+		"one of an owner without":       {stamped("", "uid-of-owner", "a--web"), rollouts, bobUser, mine, true},
+		"one of an earlier owner":       {stamped(bobUser, "another", "a--web"), rollouts, bobUser, mine, true},
+		"one of an owner elsewhere":     {stamped(bobUser, "uid-of-owner", "b--web"), rollouts, bobUser, mine, true},
+		"one of an owner that is gone":  {nil, rollouts, bobUser, mine, true},
 		"none of an owner that is gone": {nil, rollouts, "", mine, false},
 		"a tenant's caller": {
-			stamped(bobs, "uid-of-owner", "a--web"), alice, bobs, `{"user":"alice","groups":["dev","tenant:a"]}`, true,
+			stamped(bobUser, "uid-of-owner", "a--web"), alice, bobUser, `{"user":"alice","groups":["dev","tenant:a"]}`, true,
 		},
 		"a tenant's caller without": {
 			stamped("", "uid-of-owner", "a--web"), alice, "", `{"user":"alice","groups":["dev","tenant:a"]}`, false,
 		},
 		"no tenant": {
-			stamped(bobs, "uid-of-owner", "a--web"), &user.DefaultInfo{Name: "x"}, bobs, `{"user":"x"}`, true,
+			stamped(bobUser, "uid-of-owner", "a--web"), &user.DefaultInfo{Name: "x"}, bobUser, `{"user":"x"}`, true,
 		},
 	} {
 		for _, restamp := range []bool{true, false} {
-			w := &world{objects: map[string]runtime.Object{}, options: attribution.WorkloadUser{Restamp: restamp}}
+			w := &fakeCluster{objects: map[string]runtime.Object{}, options: attribution.WorkloadUser{Restamp: restamp}}
 			if c.owner != nil {
 				w.objects["Deployment/a--web/d"] = c.owner
 			}
-			rs := &appsv1.ReplicaSet{ObjectMeta: owned("Deployment", "d")}
+			rs := &appsv1.ReplicaSet{ObjectMeta: ownedBy("Deployment", "d")}
 			if c.supplied != "" {
 				rs.Spec.Template.Annotations = map[string]string{tenant.WorkloadUserAnnotation: c.supplied}
 			}
@@ -78,12 +78,12 @@ func TestTemplatesOfOwners(t *testing.T) {
 	}
 }
 
-// TestPodsOfOwners checks that a Pod keeps its owner's user only if the caller is a known
+// TestOnlyControllersInheritThePodUser checks that a Pod keeps its owner's user only if the caller is a known
 // controller. Other callers of the system tenant may not supply the user.
-func TestPodsOfOwners(t *testing.T) {
-	w := &world{objects: map[string]runtime.Object{"ReplicaSet/a--web/rs": replicaSet(bobs)}}
-	pod := &corev1.Pod{ObjectMeta: owned("ReplicaSet", "rs")}
-	pod.Annotations = map[string]string{tenant.WorkloadUserAnnotation: bobs}
+func TestOnlyControllersInheritThePodUser(t *testing.T) {
+	w := &fakeCluster{objects: map[string]runtime.Object{"ReplicaSet/a--web/rs": replicaSet(bobUser)}}
+	pod := &corev1.Pod{ObjectMeta: ownedBy("ReplicaSet", "rs")}
+	pod.Annotations = map[string]string{tenant.WorkloadUserAnnotation: bobUser}
 	if err := w.admit(t, create(pod, caller("root", "system"))); err == nil {
 		t.Error("a caller of the system tenant supplied a user")
 	}

@@ -46,12 +46,12 @@ func (p *plugin) checkRevision(
 	if err != nil {
 		return err
 	}
-	value, has := annotations[tenant.WorkloadUserAnnotation]
-	if mine, err := own(c); !has || err == nil && value == mine {
+	value, ok := annotations[tenant.WorkloadUserAnnotation]
+	if own, err := callerValue(c); !ok || err == nil && value == own {
 		return nil
 	}
 	err = p.maySupply(c, value)
-	if err == nil || a.GetOperation() == admission.Create && p.mayKeepUser(ctx, c, a, value) {
+	if err == nil || a.GetOperation() == admission.Create && p.mayRetainUser(ctx, c, a, value) {
 		return nil
 	}
 	// The server does not rewrite the data, because the name of the revision contains its hash.
@@ -64,10 +64,10 @@ var errRevision = errors.New("the data of the revision has a field twice or in t
 // error if a name on the path to them occurs twice or in another case. Another reader could find
 // other annotations in such data.
 func annotationsOf(raw []byte) (map[string]string, error) {
-	at := raw
+	data := raw
 	for _, name := range []string{"spec", "template", "metadata", "annotations"} {
 		var fields map[string]json.RawMessage
-		strict, err := kjson.UnmarshalStrict(at, &fields, kjson.DisallowDuplicateFields)
+		strict, err := kjson.UnmarshalStrict(data, &fields, kjson.DisallowDuplicateFields)
 		if err != nil || len(strict) > 0 {
 			return nil, errRevision
 		}
@@ -76,12 +76,12 @@ func annotationsOf(raw []byte) (map[string]string, error) {
 				return nil, errRevision
 			}
 		}
-		if at = fields[name]; at == nil || string(at) == "null" {
+		if data = fields[name]; data == nil || string(data) == "null" {
 			return nil, nil
 		}
 	}
 	var annotations map[string]string
-	strict, err := kjson.UnmarshalStrict(at, &annotations, kjson.DisallowDuplicateFields)
+	strict, err := kjson.UnmarshalStrict(data, &annotations, kjson.DisallowDuplicateFields)
 	if err != nil || len(strict) > 0 {
 		return nil, errRevision
 	}

@@ -35,9 +35,9 @@ type Scheduling struct {
 	Queue string
 }
 
-// schedule sets the scheduler name, the application and the queue of a tenant's new Pod.
-func (p *plugin) schedule(
-	ctx context.Context, a admission.Attributes, is metav1.Object, o admission.ObjectInterfaces,
+// setScheduling sets the scheduler name, the application and the queue of a tenant's new Pod.
+func (p *plugin) setScheduling(
+	ctx context.Context, a admission.Attributes, obj metav1.Object, o admission.ObjectInterfaces,
 ) error {
 	s := p.WorkloadUser.Scheduling
 	if s == nil {
@@ -55,7 +55,7 @@ func (p *plugin) schedule(
 	if spec.SchedulerName == "" || spec.SchedulerName == corev1.DefaultSchedulerName {
 		spec.SchedulerName = s.SchedulerName
 	}
-	labels := maps.Clone(is.GetLabels())
+	labels := maps.Clone(obj.GetLabels())
 	if labels == nil {
 		labels = map[string]string{}
 	}
@@ -63,12 +63,12 @@ func (p *plugin) schedule(
 		labels[applicationLabel] = labels[olderApplicationLabel]
 	}
 	if labels[applicationLabel] == "" {
-		labels[applicationLabel] = generated(a.GetNamespace())
+		labels[applicationLabel] = generatedApplication(a.GetNamespace())
 	}
 	if labels[olderApplicationLabel] == "" {
 		labels[olderApplicationLabel] = labels[applicationLabel]
 	}
-	if s.Queue != "" && labels[queueLabel] == "" && is.GetAnnotations()[queueAnnotation] == "" {
+	if s.Queue != "" && labels[queueLabel] == "" && obj.GetAnnotations()[queueAnnotation] == "" {
 		queue := s.queueOf(owner, a.GetNamespace())
 		if len(queue) <= validation.LabelValueMaxLength {
 			labels[queueLabel] = queue
@@ -89,7 +89,7 @@ func (s *Scheduling) queueOf(owner tenant.ID, namespace string) string {
 // them. The queue must be the configured queue or a queue below it. The application must not be the
 // generated application of another namespace, because the first Pod of an application sets its
 // queue.
-func (p *plugin) checkQueue(ctx context.Context, a admission.Attributes, was, is metav1.Object) error {
+func (p *plugin) checkQueue(ctx context.Context, a admission.Attributes, old, obj metav1.Object) error {
 	s := p.WorkloadUser.Scheduling
 	if s == nil {
 		return nil
@@ -99,11 +99,11 @@ func (p *plugin) checkQueue(ctx context.Context, a admission.Attributes, was, is
 		before, now map[string]string
 		key         string
 	}{
-		{"label", metaLabels(was), is.GetLabels(), queueLabel},
-		{"label", metaLabels(was), is.GetLabels(), queueAnnotation},
-		{"annotation", metaAnnotations(was), is.GetAnnotations(), queueAnnotation},
-		{"label", metaLabels(was), is.GetLabels(), applicationLabel},
-		{"label", metaLabels(was), is.GetLabels(), olderApplicationLabel},
+		{"label", metaLabels(old), obj.GetLabels(), queueLabel},
+		{"label", metaLabels(old), obj.GetLabels(), queueAnnotation},
+		{"annotation", metaAnnotations(old), obj.GetAnnotations(), queueAnnotation},
+		{"label", metaLabels(old), obj.GetLabels(), applicationLabel},
+		{"label", metaLabels(old), obj.GetLabels(), olderApplicationLabel},
 	} {
 		name := named.now[named.key]
 		if name == "" || name == named.before[named.key] {
@@ -114,15 +114,15 @@ func (p *plugin) checkQueue(ctx context.Context, a admission.Attributes, was, is
 			return err
 		}
 		if named.key == applicationLabel || named.key == olderApplicationLabel {
-			if isGenerated(name) && name != generated(a.GetNamespace()) && !owner.IsSystem() {
+			if isGeneratedApplication(name) && name != generatedApplication(a.GetNamespace()) && !owner.IsSystem() {
 				return fmt.Errorf("the label %s names the application of pods in another namespace", named.key)
 			}
 			continue
 		}
-		own := s.queueOf(owner, a.GetNamespace())
-		if own != "" && !owner.IsSystem() && name != own && !strings.HasPrefix(name, own+".") {
+		tenantQueue := s.queueOf(owner, a.GetNamespace())
+		if tenantQueue != "" && !owner.IsSystem() && name != tenantQueue && !strings.HasPrefix(name, tenantQueue+".") {
 			return fmt.Errorf("the %s %s must name the tenant's scheduler queue, %s, or a queue below it",
-				named.where, named.key, own)
+				named.where, named.key, tenantQueue)
 		}
 	}
 	return nil
@@ -145,13 +145,13 @@ func metaAnnotations(m metav1.Object) map[string]string {
 // generatedPrefix and generatedSuffix enclose the name of the application of Pods that name none.
 const generatedPrefix, generatedSuffix = "yunikorn-", "-autogen"
 
-func isGenerated(application string) bool {
+func isGeneratedApplication(application string) bool {
 	return strings.HasPrefix(application, generatedPrefix) && strings.HasSuffix(application, generatedSuffix)
 }
 
-// generated returns the application of Pods that name none, cut to the 63 characters of a label
+// generatedApplication returns the application of Pods that name none, cut to the 63 characters of a label
 // value.
-func generated(namespace string) string {
+func generatedApplication(namespace string) string {
 	const prefix, suffix = generatedPrefix, generatedSuffix
 	return prefix + namespace[:min(len(namespace), 63-len(prefix)-len(suffix))] + suffix
 }

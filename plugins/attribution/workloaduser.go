@@ -55,8 +55,10 @@ type WorkloadUser struct {
 	Scheduling *Scheduling
 }
 
-// Pattern compiles a pattern that matches whole names only.
-func Pattern(text string) (*regexp.Regexp, error) { return regexp.Compile(`\A(?:` + text + `)\z`) }
+// CompilePattern compiles a pattern that matches whole names only.
+func CompilePattern(text string) (*regexp.Regexp, error) {
+	return regexp.Compile(`\A(?:` + text + `)\z`)
+}
 
 var (
 	errChanged = errors.New("user info annotation change is not allowed")
@@ -66,8 +68,8 @@ var (
 
 // Limits of the cache of valid values. It uses a few megabytes at most.
 const (
-	remembered      = 1024
-	rememberedBytes = 2 << 10
+	maxCachedValues     = 1024
+	maxCachedValueBytes = 2 << 10
 )
 
 // userInfo is the content of the annotation.
@@ -85,7 +87,7 @@ func parse(value string) (*userInfo, error) {
 	return out, nil
 }
 
-func own(u user.Info) (string, error) {
+func callerValue(u user.Info) (string, error) {
 	text, err := json.Marshal(userInfo{u.GetName(), u.GetGroups()})
 	return string(text), err
 }
@@ -156,67 +158,67 @@ func (w *WorkloadUser) isQualified(c *caller, name string) bool {
 
 // parse parses a value. It caches valid values, because all Pods of a template have the same value.
 func (p *plugin) parse(value string) (*userInfo, error) {
-	if known, has := p.valid.Get(value); has {
+	if known, ok := p.parsedValues.Get(value); ok {
 		return known.(*userInfo), nil
 	}
 	info, err := parse(value)
-	if err == nil && len(value) <= rememberedBytes {
-		p.valid.Add(value, info)
+	if err == nil && len(value) <= maxCachedValueBytes {
+		p.parsedValues.Add(value, info)
 	}
 	return info, err
 }
 
-// described is a Pod, or a Pod template of an object.
-type described struct {
+// podTemplate is a Pod, or a Pod template of an object.
+type podTemplate struct {
 	path string
 	meta metav1.Object
 }
 
-// describe returns the Pod or the Pod templates of an object, and a function that writes changes
+// podTemplates returns the Pod or the Pod templates of an object, and a function that writes changes
 // back. For speed, it does not convert Pods.
-func (p *plugin) describe(
+func (p *plugin) podTemplates(
 	a admission.Attributes, obj runtime.Object, o admission.ObjectInterfaces,
-) ([]described, func() error, error) {
+) ([]podTemplate, func() error, error) {
 	if workload.IsPod(a.GetKind().GroupKind()) {
 		m, err := meta.Accessor(obj)
-		return []described{{"", m}}, func() error { return nil }, err
+		return []podTemplate{{"", m}}, func() error { return nil }, err
 	}
 	object, err := p.Kinds.Read(obj, a.GetKind(), o)
-	if err != nil && workload.IsLeaving(a) {
+	if err != nil && workload.IsFinalizing(a) {
 		return nil, nil, nil
 	}
 	if err != nil || object == nil {
 		return nil, nil, err
 	}
-	out := make([]described, 0, len(object.Templates))
+	out := make([]podTemplate, 0, len(object.Templates))
 	for _, t := range object.Templates {
-		out = append(out, described{t.Path, t.Meta})
+		out = append(out, podTemplate{t.Path, t.Meta})
 	}
 	return out, object.Write, nil
 }
 
-// supplied returns the value in an object's annotations, or nil if there is none.
-func supplied(m metav1.Object) *string {
-	if value, has := m.GetAnnotations()[tenant.WorkloadUserAnnotation]; has {
+// userValue returns the value in an object's annotations, or nil if there is none.
+func userValue(m metav1.Object) *string {
+	if value, ok := m.GetAnnotations()[tenant.WorkloadUserAnnotation]; ok {
 		return &value
 	}
 	return nil
 }
 
-// stamp sets the user of new Pods and templates. In an update that omits the user, it restores the
+// setUser sets the user of new Pods and templates. In an update that omits the user, it restores the
 // old value. It also does so for subresources of a Pod, because they can change its metadata.
-func (p *plugin) stamp(
-	ctx context.Context, c *caller, a admission.Attributes, is metav1.Object, o admission.ObjectInterfaces,
+func (p *plugin) setUser(
+	ctx context.Context, c *caller, a admission.Attributes, obj metav1.Object, o admission.ObjectInterfaces,
 ) error {
 	isPod := workload.IsPod(a.GetKind().GroupKind())
 	if a.GetSubresource() != "" && (!isPod || a.GetOperation() != admission.Update) {
 		return nil
 	}
-	now, write, err := p.describe(a, a.GetObject(), o)
+	now, write, err := p.podTemplates(a, a.GetObject(), o)
 	if err != nil || len(now) == 0 {
 		return err
 	}
-	before, err := p.before(c, a, now, o)
+	before, err := p.matchOldValues(c, a, now, o)
 	if err != nil {
 		return err
 	}
@@ -224,11 +226,11 @@ func (p *plugin) stamp(
 	for _, d := range now {
 		var want *string
 		if old, known := before[d.path]; known {
-			want = p.kept(ctx, c, a, d, old)
-		} else if want, err = p.stamped(ctx, c, a, is, d, o); err != nil {
+			want = p.updatedValue(ctx, c, a, d, old)
+		} else if want, err = p.newValue(ctx, c, a, obj, d, o); err != nil {
 			return err
 		}
-		if !same(supplied(d.meta), want) {
+		if !sameValue(userValue(d.meta), want) {
 			plugins.SetAnnotation(d.meta, tenant.WorkloadUserAnnotation, want)
 			changed = true
 		}
@@ -237,42 +239,42 @@ func (p *plugin) stamp(
 		err = write()
 	}
 	if err == nil && isPod && a.GetOperation() == admission.Create {
-		err = p.schedule(ctx, a, is, o)
+		err = p.setScheduling(ctx, a, obj, o)
 	}
 	return err
 }
 
-// stamped returns the value that a new Pod or template must have. It warns the caller if the caller
+// newValue returns the value that a new Pod or template must have. It warns the caller if the caller
 // sent another value.
-func (p *plugin) stamped(
-	ctx context.Context, c *caller, a admission.Attributes, is metav1.Object, d described, o admission.ObjectInterfaces,
+func (p *plugin) newValue(
+	ctx context.Context, c *caller, a admission.Attributes, obj metav1.Object, d podTemplate, o admission.ObjectInterfaces,
 ) (*string, error) {
-	want, err := p.wanted(ctx, c, a, is, d, o)
-	if has := supplied(d.meta); err == nil && has != nil && want != nil && *has != *want {
-		at := d.path
-		if at == "" {
-			at = "metadata"
+	want, err := p.requiredValue(ctx, c, a, obj, d, o)
+	if sent := userValue(d.meta); err == nil && sent != nil && want != nil && *sent != *want {
+		path := d.path
+		if path == "" {
+			path = "metadata"
 		}
 		warning.AddWarning(ctx, "", fmt.Sprintf("%s: the annotation %s was changed to name the author of the object",
-			at, tenant.WorkloadUserAnnotation))
+			path, tenant.WorkloadUserAnnotation))
 	}
 	return want, err
 }
 
-// kept returns the value that an update stores in an existing Pod or template. This is the old
+// updatedValue returns the value that an update stores in an existing Pod or template. This is the old
 // value, except in two cases. In a template, the caller may set a value that it may supply. In a
 // Pod, another value is left unchanged, and Validate denies it. The caller is warned if its value
 // is not stored.
-func (p *plugin) kept(ctx context.Context, c *caller, a admission.Attributes, d described, old *string) *string {
-	has := supplied(d.meta)
+func (p *plugin) updatedValue(ctx context.Context, c *caller, a admission.Attributes, d podTemplate, old *string) *string {
+	value := userValue(d.meta)
 	switch {
-	case same(has, old):
+	case sameValue(value, old):
 		return old
-	case has == nil:
+	case value == nil:
 		plugins.WarnRestored(ctx, a, d.path, "annotation", tenant.WorkloadUserAnnotation)
 		return old
-	case d.path == "" || p.maySupply(c, *has) == nil:
-		return has
+	case d.path == "" || p.maySupply(c, *value) == nil:
+		return value
 	}
 	warning.AddWarning(ctx, "",
 		fmt.Sprintf("%s: the annotation %s is managed by the server and was not changed",
@@ -280,95 +282,95 @@ func (p *plugin) kept(ctx context.Context, c *caller, a admission.Attributes, d 
 	return old
 }
 
-// same reports whether two values are equal. Nil means no value.
-func same(a, b *string) bool { return (a == nil) == (b == nil) && (a == nil || *a == *b) }
+// sameValue reports whether two values are equal. Nil means no value.
+func sameValue(a, b *string) bool { return (a == nil) == (b == nil) && (a == nil || *a == *b) }
 
-// before returns the old value of each template that existed before an update. The elements of a
+// matchOldValues returns the old value of each template that existed before an update. The elements of a
 // list can move. An element is matched by its value, and each old element is matched at most once.
 // If the number of templates did not change, an element without a match is matched by its position.
 // This does not apply to an element with the caller's own value.
-func (p *plugin) before(
-	c *caller, a admission.Attributes, now []described, o admission.ObjectInterfaces,
-) (earlier, error) {
+func (p *plugin) matchOldValues(
+	c *caller, a admission.Attributes, now []podTemplate, o admission.ObjectInterfaces,
+) (oldValues, error) {
 	if a.GetOperation() != admission.Update {
 		return nil, nil
 	}
-	old, _, err := p.describe(a, a.GetOldObject(), o)
+	old, _, err := p.podTemplates(a, a.GetOldObject(), o)
 	if err != nil {
 		return nil, err
 	}
-	mine, err := own(c)
+	callerUser, err := callerValue(c)
 	if err != nil {
 		return nil, err
 	}
-	left := map[string]*string{} // the values of old templates without a match, by path
+	unmatched := map[string]*string{} // the values of old templates without a match, by path
 	for _, d := range old {
-		left[d.path] = supplied(d.meta)
+		unmatched[d.path] = userValue(d.meta)
 	}
-	out := earlier{}
-	take := func(d described, path string) {
-		out[d.path] = left[path]
-		delete(left, path)
+	out := oldValues{}
+	match := func(d podTemplate, path string) {
+		out[d.path] = unmatched[path]
+		delete(unmatched, path)
 	}
 	for _, d := range now {
-		if path, found := says(d, left); found {
-			take(d, path)
+		if path, found := matchOldPath(d, unmatched); found {
+			match(d, path)
 		}
 	}
 	for _, d := range now {
-		_, taken := out[d.path]
-		_, stood := left[d.path]
-		moved := inList.MatchString(d.path) && (len(old) != len(now) || isValue(supplied(d.meta), mine))
-		if !taken && stood && !moved {
-			take(d, d.path)
+		_, matched := out[d.path]
+		_, existed := unmatched[d.path]
+		moved := listIndex.MatchString(d.path) && (len(old) != len(now) || isValue(userValue(d.meta), callerUser))
+		if !matched && existed && !moved {
+			match(d, d.path)
 		}
 	}
 	return out, nil
 }
 
-// inList matches the index of a list element in a path.
-var inList = regexp.MustCompile(`\[[0-9]+\]`)
+// listIndex matches the index of a list element in a path.
+var listIndex = regexp.MustCompile(`\[[0-9]+\]`)
 
-// says returns the path of an old element without a match that has the same value. It prefers the
+// matchOldPath returns the path of an old element without a match that has the same value. It prefers the
 // element in the same position.
-func says(d described, left map[string]*string) (string, bool) {
-	value := supplied(d.meta)
-	if value == nil || !inList.MatchString(d.path) {
+func matchOldPath(d podTemplate, unmatched map[string]*string) (string, bool) {
+	value := userValue(d.meta)
+	if value == nil || !listIndex.MatchString(d.path) {
 		return "", false
 	}
-	if isValue(left[d.path], *value) {
+	if isValue(unmatched[d.path], *value) {
 		return d.path, true
 	}
-	for _, path := range slices.Sorted(maps.Keys(left)) {
-		if inList.MatchString(path) && isValue(left[path], *value) {
+	for _, path := range slices.Sorted(maps.Keys(unmatched)) {
+		if listIndex.MatchString(path) && isValue(unmatched[path], *value) {
 			return path, true
 		}
 	}
 	return "", false
 }
 
-func isValue(is *string, value string) bool { return is != nil && *is == value }
+func isValue(p *string, value string) bool { return p != nil && *p == value }
 
 // checkUser checks the user after other admission plugins have changed the object. It denies
 // changes of the user by an update.
 func (p *plugin) checkUser(
-	ctx context.Context, c *caller, a admission.Attributes, is metav1.Object, o admission.ObjectInterfaces,
+	ctx context.Context, c *caller, a admission.Attributes, obj metav1.Object, o admission.ObjectInterfaces,
 ) error {
-	now, _, err := p.describe(a, a.GetObject(), o)
+	now, _, err := p.podTemplates(a, a.GetObject(), o)
 	if err != nil || len(now) == 0 {
 		return err
 	}
-	before, err := p.before(c, a, now, o)
+	before, err := p.matchOldValues(c, a, now, o)
 	if err != nil {
 		return err
 	}
 	for _, d := range now {
-		value := supplied(d.meta)
-		old, had := before[d.path]
+		value := userValue(d.meta)
+		old, ok := before[d.path]
 		switch {
-		case !had:
-			err = p.checkNew(ctx, c, a, is, d, o)
-		case same(old, value):
+		case !ok:
+			err = p.checkNew(ctx, c, a, obj, d, o)
+		case sameValue(old, value):
 		case value == nil || d.path == "" || p.maySupply(c, *value) != nil:
 			err = errChanged
 		}
@@ -381,10 +383,10 @@ func (p *plugin) checkUser(
 
 // checkNew checks that a new Pod or template has the wanted value.
 func (p *plugin) checkNew(
-	ctx context.Context, c *caller, a admission.Attributes, is metav1.Object, d described, o admission.ObjectInterfaces,
+	ctx context.Context, c *caller, a admission.Attributes, obj metav1.Object, d podTemplate, o admission.ObjectInterfaces,
 ) error {
-	value := supplied(d.meta)
-	want, err := p.wanted(ctx, c, a, is, d, o)
+	value := userValue(d.meta)
+	want, err := p.requiredValue(ctx, c, a, obj, d, o)
 	switch {
 	case err != nil:
 		return err

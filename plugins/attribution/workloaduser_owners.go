@@ -12,81 +12,81 @@ import (
 	"github.com/kubetenant/kubetenant/plugins"
 )
 
-// earlier contains the old value of each template, by the path of the template in the new object.
-type earlier map[string]*string
+// oldValues contains the old value of each template, by the path of the template in the new object.
+type oldValues map[string]*string
 
-// wanted returns the value that a new Pod or template must have, or nil if it must have none.
-func (p *plugin) wanted(
-	ctx context.Context, c *caller, a admission.Attributes, is metav1.Object, d described, o admission.ObjectInterfaces,
+// requiredValue returns the value that a new Pod or template must have, or nil if it must have none.
+func (p *plugin) requiredValue(
+	ctx context.Context, c *caller, a admission.Attributes, obj metav1.Object, d podTemplate, o admission.ObjectInterfaces,
 ) (*string, error) {
-	value := supplied(d.meta)
+	value := userValue(d.meta)
 	if c.controller && value != nil && p.maySupply(c, *value) == nil {
 		return value, nil // the fast path of a ReplicaSet's Pods does not encode the caller
 	}
-	mine, err := own(c)
+	callerUser, err := callerValue(c)
 	switch {
 	case err != nil:
 		return nil, err
 	case value == nil:
-		if value, inherits, err := p.inherits(ctx, c, a, is, d, o); inherits || err != nil {
+		if value, inherits, err := p.inheritedValue(ctx, c, a, obj, d, o); inherits || err != nil {
 			return value, err
 		}
-		return &mine, nil
-	case *value == mine: // the server calls the plugins again after a webhook has changed the object
+		return &callerUser, nil
+	case *value == callerUser: // the server calls the plugins again after a webhook has changed the object
 		return value, nil
 	}
 	refusal := p.maySupply(c, *value)
 	if refusal == nil {
 		return value, nil
 	}
-	if isOwners, err := p.isOwners(ctx, c, a, is, d, o); err != nil || isOwners {
+	if isOwners, err := p.isOwnerValue(ctx, c, a, obj, d, o); err != nil || isOwners {
 		return value, err
 	}
 	switch {
-	case a.GetOperation() == admission.Create && p.mayKeepUser(ctx, c, a, *value):
+	case a.GetOperation() == admission.Create && p.mayRetainUser(ctx, c, a, *value):
 		return value, nil
 	case !c.controller && p.WorkloadUser.Restamp:
-		return &mine, nil
+		return &callerUser, nil
 	}
 	return nil, refusal
 }
 
-// mayKeepUser reports whether the caller may keep a user in a new object. The value names a tenant
+// mayRetainUser reports whether the caller may keep a user in a new object. The value names a tenant
 // only in its groups, so the user must belong to the owner of the namespace.
-func (p *plugin) mayKeepUser(ctx context.Context, c *caller, a admission.Attributes, value string) bool {
+func (p *plugin) mayRetainUser(ctx context.Context, c *caller, a admission.Attributes, value string) bool {
 	info, err := p.parse(value)
 	if err != nil || a.GetNamespace() == "" {
 		return false
 	}
 	owner, err := p.Owner(ctx, a.GetNamespace())
-	return err == nil && p.marks.MayKeep(ctx, c, plugins.Person{User: info.User, Groups: info.Groups}, owner)
+	return err == nil && p.impersonation.MayImpersonate(ctx, c, plugins.Identity{User: info.User, Groups: info.Groups}, owner)
 }
 
-// isOwners reports whether a caller of the system tenant copied the value from the live owner of
+// isOwnerValue reports whether a caller of the system tenant copied the value from the live owner of
 // the new object. A controller compares the template of the new object with the owner's template.
 // If the server changed the value, the controller would create the object again without end. A
 // tenant's caller may not copy a value, because it could name any owner.
-func (p *plugin) isOwners(
-	ctx context.Context, c *caller, a admission.Attributes, is metav1.Object, d described, o admission.ObjectInterfaces,
+func (p *plugin) isOwnerValue(
+	ctx context.Context, c *caller, a admission.Attributes, obj metav1.Object, d podTemplate, o admission.ObjectInterfaces,
 ) (bool, error) {
 	if !c.controller && (!c.id.IsSystem() || d.path == "") {
 		return false, nil
 	}
-	owners, err := p.owners(ctx, a, is, d, o)
-	return err == nil && owners.value != nil && same(owners.value, supplied(d.meta)), err
+	owners, err := p.ownerValue(ctx, a, obj, d, o)
+	return err == nil && owners.value != nil && sameValue(owners.value, userValue(d.meta)), err
 }
 
-// inherits returns the value that a new Pod or template without a value gets from its owner, and
+// inheritedValue returns the value that a new Pod or template without a value gets from its owner, and
 // reports whether the owner determines the value. A Pod gets its owner's value. A template stays
 // without a value if its controller compares it with the owner's template.
-func (p *plugin) inherits(
-	ctx context.Context, c *caller, a admission.Attributes, is metav1.Object, d described, o admission.ObjectInterfaces,
-) (value *string, does bool, err error) {
+func (p *plugin) inheritedValue(
+	ctx context.Context, c *caller, a admission.Attributes, obj metav1.Object, d podTemplate, o admission.ObjectInterfaces,
+) (value *string, ok bool, err error) {
 	isTemplate := d.path != ""
 	if !c.controller && (!c.id.IsSystem() || !isTemplate) {
 		return nil, false, nil
 	}
-	owners, err := p.owners(ctx, a, is, d, o)
+	owners, err := p.ownerValue(ctx, a, obj, d, o)
 	switch {
 	case err != nil:
 		return nil, false, err
@@ -105,11 +105,11 @@ type inherited struct {
 	value *string
 }
 
-// owners returns the value in the template of a new object's owner.
-func (p *plugin) owners(
-	ctx context.Context, a admission.Attributes, is metav1.Object, d described, o admission.ObjectInterfaces,
+// ownerValue returns the value in the template of a new object's owner.
+func (p *plugin) ownerValue(
+	ctx context.Context, a admission.Attributes, obj metav1.Object, d podTemplate, o admission.ObjectInterfaces,
 ) (inherited, error) {
-	owner, kind, err := p.maker(ctx, p.Objects, a, is)
+	owner, kind, err := p.ownerOf(ctx, p.Objects, a, obj)
 	if err != nil || owner == nil {
 		return inherited{}, err
 	}
@@ -119,8 +119,8 @@ func (p *plugin) owners(
 	}
 	for _, t := range templates.Templates {
 		// If the owner has several templates, the value must be that of the new object.
-		if value := supplied(t.Meta); value != nil {
-			if has := supplied(d.meta); len(templates.Templates) == 1 || has != nil && *has == *value {
+		if value := userValue(t.Meta); value != nil {
+			if current := userValue(d.meta); len(templates.Templates) == 1 || current != nil && *current == *value {
 				return inherited{true, value}, nil
 			}
 		}

@@ -52,7 +52,7 @@ type Options struct {
 	Subject plugins.SubjectFunc
 	Owner   plugins.OwnerFunc
 	// Authorizer is the server's authorizer. It decides whether a caller may keep the identity of
-	// another user in a new object, see [plugins.Marks]. If nil, no caller may.
+	// another user in a new object, see [plugins.ImpersonationCheck]. If nil, no caller may.
 	Authorizer authorizer.Authorizer
 	// Kinds are the kinds that the plugin checks, in every version. If the value is true, the
 	// annotations of KubeVela are recorded too.
@@ -78,46 +78,46 @@ type plugin struct {
 	Options
 }
 
-// withKubeVela are the protected annotations of a kind that KubeVela reads.
-var withKubeVela = []string{tenant.IdentityAnnotation, KubeVelaUser, KubeVelaGroup}
+// kubeVelaKeys are the protected annotations of a kind that KubeVela reads.
+var kubeVelaKeys = []string{tenant.IdentityAnnotation, KubeVelaUser, KubeVelaGroup}
 
-// keys returns the protected annotations of a kind, or nil if the plugin does not check the kind.
-func (p *plugin) keys(kind schema.GroupKind) []string {
+// protectedKeys returns the protected annotations of a kind, or nil if the plugin does not check the kind.
+func (p *plugin) protectedKeys(kind schema.GroupKind) []string {
 	switch kubeVela, governed := p.Kinds[kind]; {
 	case !governed:
 		return nil
 	case kubeVela:
-		return withKubeVela
+		return kubeVelaKeys
 	}
 	return []string{tenant.IdentityAnnotation}
 }
 
 // Admit implements [admission.MutationInterface].
 func (p *plugin) Admit(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
-	keys := p.keys(a.GetKind().GroupKind())
+	keys := p.protectedKeys(a.GetKind().GroupKind())
 	if keys == nil {
 		return nil
 	}
-	was, is, err := plugins.Stored(a)
-	if err != nil || is == nil {
+	old, obj, err := plugins.StoredMetadata(a)
+	if err != nil || obj == nil {
 		return forbidden(a, err)
 	}
-	if !takes(was, is) || !p.Subject.IsSystem(ctx, a.GetUserInfo()) {
-		plugins.SetAnnotation(is, tenant.TakeIdentityAnnotation, nil) // already applied, or not allowed for this caller
+	if !takesIdentity(old, obj) || !p.Subject.IsSystem(ctx, a.GetUserInfo()) {
+		plugins.SetAnnotation(obj, tenant.TakeIdentityAnnotation, nil) // already applied, or not allowed for this caller
 	}
-	records, err := p.records(ctx, a, was, is, keys)
+	records, err := p.requiredAnnotations(ctx, a, old, obj, keys)
 	switch {
 	case err != nil:
 		return forbidden(a, err)
 	case records == nil:
-		plugins.Keep(ctx, a, was, is, keys...)
+		plugins.RestoreAnnotations(ctx, a, old, obj, keys...)
 	default:
-		sent := is.GetAnnotations()
+		sent := obj.GetAnnotations()
 		for key, value := range records {
-			plugins.SetAnnotation(is, key, value)
+			plugins.SetAnnotation(obj, key, value)
 		}
-		if was == nil {
-			plugins.WarnRewritten(ctx, sent, is, keys...)
+		if old == nil {
+			plugins.WarnRewritten(ctx, sent, obj, keys...)
 		}
 	}
 	return nil
@@ -130,12 +130,12 @@ func forbidden(a admission.Attributes, err error) error {
 	return admission.NewForbidden(a, err)
 }
 
-// records returns the annotations that a write must have, or nil if they must not change.
-func (p *plugin) records(
-	ctx context.Context, a admission.Attributes, was, is metav1.Object, keys []string,
+// requiredAnnotations returns the annotations that a write must have, or nil if they must not change.
+func (p *plugin) requiredAnnotations(
+	ctx context.Context, a admission.Attributes, old, obj metav1.Object, keys []string,
 ) (map[string]*string, error) {
-	asksFor := was == nil || changes(ctx, a) || takes(was, is) && p.Subject.IsSystem(ctx, a.GetUserInfo())
-	if !asksFor {
+	needsIdentity := old == nil || changesContent(ctx, a) || takesIdentity(old, obj) && p.Subject.IsSystem(ctx, a.GetUserInfo())
+	if !needsIdentity {
 		return nil, nil
 	}
 	caller, err := p.Subject(ctx, a.GetUserInfo())
@@ -143,15 +143,15 @@ func (p *plugin) records(
 		return nil, errUnknownCaller
 	}
 	identity := tenant.IdentityOf(a.GetUserInfo(), caller)
-	if was == nil && !takes(was, is) {
-		if kept, mayKeep := p.kept(ctx, a, is); mayKeep {
-			return annotations(kept, keys)
+	if old == nil && !takesIdentity(old, obj) {
+		if retained, ok := p.retainedIdentity(ctx, a, obj); ok {
+			return annotations(retained, keys)
 		}
 	}
-	if !caller.IsSystem() || takes(was, is) {
+	if !caller.IsSystem() || takesIdentity(old, obj) {
 		return annotations(identity, keys)
 	}
-	if isRecorded(was) {
+	if isRecorded(old) {
 		return nil, nil
 	}
 	if a.GetNamespace() == "" {
@@ -167,12 +167,12 @@ func (p *plugin) records(
 	return annotations(identity, keys)
 }
 
-// kept returns the identity that a new object has, and reports whether the caller may keep it. The
+// retainedIdentity returns the identity that a new object has, and reports whether the caller may keep it. The
 // caller must be allowed to impersonate that identity, which must belong to the owner of the
 // namespace.
-func (p *plugin) kept(ctx context.Context, a admission.Attributes, is metav1.Object) (tenant.Identity, bool) {
-	text, carries := is.GetAnnotations()[tenant.IdentityAnnotation]
-	if !carries || a.GetNamespace() == "" || len(text) > maxIdentityBytes {
+func (p *plugin) retainedIdentity(ctx context.Context, a admission.Attributes, obj metav1.Object) (tenant.Identity, bool) {
+	text, ok := obj.GetAnnotations()[tenant.IdentityAnnotation]
+	if !ok || a.GetNamespace() == "" || len(text) > maxIdentityBytes {
 		return tenant.Identity{}, false
 	}
 	identity, err := tenant.ParseIdentity(text)
@@ -183,29 +183,29 @@ func (p *plugin) kept(ctx context.Context, a admission.Attributes, is metav1.Obj
 	if err != nil {
 		return tenant.Identity{}, false
 	}
-	marks := plugins.Marks{
+	check := plugins.ImpersonationCheck{
 		Authorizer: p.Authorizer,
 		Subject:    p.Subject,
 		Owner:      p.Owner,
 	}
-	return identity, marks.MayKeep(ctx, a.GetUserInfo(), plugins.Person(identity), owner)
+	return identity, check.MayImpersonate(ctx, a.GetUserInfo(), plugins.Identity(identity), owner)
 }
 
 // isRecorded reports whether the old object has an identity. Without one, its other annotations are
 // not kept, because they were set without a check.
-func isRecorded(was metav1.Object) bool {
-	if was == nil {
+func isRecorded(old metav1.Object) bool {
+	if old == nil {
 		return false
 	}
-	_, recorded := was.GetAnnotations()[tenant.IdentityAnnotation]
-	return recorded
+	_, ok := old.GetAnnotations()[tenant.IdentityAnnotation]
+	return ok
 }
 
-// takes reports whether a write requests the identity of a system caller. An annotation that the
+// takesIdentity reports whether a write requests the identity of a system caller. An annotation that the
 // object already had is not a request, because any caller may have set it.
-func takes(was, is metav1.Object) bool {
-	return is.GetAnnotations()[tenant.TakeIdentityAnnotation] == "true" &&
-		(was == nil || was.GetAnnotations()[tenant.TakeIdentityAnnotation] != "true")
+func takesIdentity(old, obj metav1.Object) bool {
+	return obj.GetAnnotations()[tenant.TakeIdentityAnnotation] == "true" &&
+		(old == nil || old.GetAnnotations()[tenant.TakeIdentityAnnotation] != "true")
 }
 
 // annotations returns the protected annotations of a kind for an identity.
@@ -230,9 +230,9 @@ func annotations(identity tenant.Identity, keys []string) (map[string]*string, e
 	return out, nil
 }
 
-// changes reports whether an update changes more than the status and the fields that servers set.
+// changesContent reports whether an update changes more than the status and the fields that servers set.
 // If the client's object is known, changes by the cluster's webhooks are ignored.
-func changes(ctx context.Context, a admission.Attributes) bool {
+func changesContent(ctx context.Context, a admission.Attributes) bool {
 	if a.GetSubresource() == "status" {
 		return false
 	}
@@ -240,19 +240,19 @@ func changes(ctx context.Context, a admission.Attributes) bool {
 	if requested := plugins.Requested(ctx, a); requested != nil {
 		object = requested
 	}
-	was, errWas := substance(a.GetOldObject())
-	is, errIs := substance(object)
-	return errWas != nil || errIs != nil || !equality.Semantic.DeepEqual(was, is)
+	old, oldErr := identityContent(a.GetOldObject())
+	obj, err := identityContent(object)
+	return oldErr != nil || err != nil || !equality.Semantic.DeepEqual(old, obj)
 }
 
-// recorded are the annotations that servers set.
-var recorded = append(withKubeVela, tenant.TakeIdentityAnnotation, tenant.CreatorAnnotation,
+// serverAnnotations are the annotations that servers set.
+var serverAnnotations = append(kubeVelaKeys, tenant.TakeIdentityAnnotation, tenant.CreatorAnnotation,
 	tenant.OnBehalfOfAnnotation)
 
-// substance returns the part of an object for which its identity is responsible. This is everything
+// identityContent returns the part of an object for which its identity is responsible. This is everything
 // except the status and the metadata that servers set. Servers set much of this metadata between
 // mutation and validation.
-func substance(obj runtime.Object) (map[string]any, error) {
+func identityContent(obj runtime.Object) (map[string]any, error) {
 	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(obj)
 	if err != nil {
 		return nil, err
@@ -263,7 +263,7 @@ func substance(obj runtime.Object) (map[string]any, error) {
 	}
 	out := map[string]any{
 		"labels":      without(m.GetLabels(), tenant.Label),
-		"annotations": without(m.GetAnnotations(), recorded...),
+		"annotations": without(m.GetAnnotations(), serverAnnotations...),
 		"owners":      m.GetOwnerReferences(),
 		"finalizers":  m.GetFinalizers(),
 	}
@@ -290,27 +290,27 @@ func (p *plugin) Validate(ctx context.Context, a admission.Attributes, _ admissi
 	if a.GetSubresource() == "scale" {
 		return forbidden(a, p.checkScale(ctx, a))
 	}
-	keys := p.keys(a.GetKind().GroupKind())
+	keys := p.protectedKeys(a.GetKind().GroupKind())
 	if keys == nil {
 		return nil
 	}
-	was, is, err := plugins.Stored(a)
-	if err != nil || is == nil {
+	old, obj, err := plugins.StoredMetadata(a)
+	if err != nil || obj == nil {
 		return forbidden(a, err)
 	}
-	records, err := p.records(ctx, a, was, is, keys)
+	records, err := p.requiredAnnotations(ctx, a, old, obj, keys)
 	if err == nil && records == nil {
-		err = plugins.Kept(was, is, keys...)
+		err = plugins.CheckUnchanged(old, obj, keys...)
 	}
-	var refused plugins.Refusals
-	refused.Add(err)
+	var errs plugins.Errors
+	errs.Add(err)
 	for _, key := range slices.Sorted(maps.Keys(records)) {
 		want := records[key]
-		if value, has := is.GetAnnotations()[key]; has != (want != nil) || has && value != *want {
-			refused.Add(fmt.Errorf("only the server may set the annotation %s", key))
+		if value, ok := obj.GetAnnotations()[key]; ok != (want != nil) || ok && value != *want {
+			errs.Add(fmt.Errorf("only the server may set the annotation %s", key))
 		}
 	}
-	return forbidden(a, refused.Err())
+	return forbidden(a, errs.Err())
 }
 
 // checkScale checks the subresource scale, which also changes an object. A Scale does not have the
@@ -318,7 +318,7 @@ func (p *plugin) Validate(ctx context.Context, a admission.Attributes, _ admissi
 // object's identity may use scale. Other callers must change the object itself. Callers of the
 // system tenant may use scale and do not change the identity.
 func (p *plugin) checkScale(ctx context.Context, a admission.Attributes) error {
-	kind, governed := p.governedKind(a.GetResource())
+	kind, governed := p.checkedKind(a.GetResource())
 	if !governed {
 		return nil
 	}
@@ -340,20 +340,20 @@ func (p *plugin) checkScale(ctx context.Context, a admission.Attributes) error {
 		return errScale
 	}
 	recorded, err := tenant.ParseIdentity(m.GetAnnotations()[tenant.IdentityAnnotation])
-	if err != nil || sorted(recorded) != sorted(tenant.IdentityOf(a.GetUserInfo(), caller)) {
+	if err != nil || canonicalText(recorded) != canonicalText(tenant.IdentityOf(a.GetUserInfo(), caller)) {
 		return errScale
 	}
 	return nil
 }
 
-// sorted returns the text of an identity with sorted groups.
-func sorted(i tenant.Identity) string {
+// canonicalText returns the text of an identity with sorted groups.
+func canonicalText(i tenant.Identity) string {
 	i.Groups = slices.Compact(slices.Sorted(slices.Values(i.Groups)))
 	return i.String()
 }
 
-// governedKind returns the kind of a resource if the plugin checks that kind.
-func (p *plugin) governedKind(resource schema.GroupVersionResource) (schema.GroupVersionKind, bool) {
+// checkedKind returns the kind of a resource if the plugin checks that kind.
+func (p *plugin) checkedKind(resource schema.GroupVersionResource) (schema.GroupVersionKind, bool) {
 	if p.KindOf != nil {
 		if kind := p.KindOf(resource.GroupResource()); kind != "" {
 			known := schema.GroupKind{Group: resource.Group, Kind: kind}

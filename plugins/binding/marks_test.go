@@ -17,9 +17,9 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-type said []string
+type warnings []string
 
-func (s *said) AddWarning(_, text string) { *s = append(*s, text) }
+func (s *warnings) AddWarning(_, text string) { *s = append(*s, text) }
 
 // TestIdentityOfNewObjects checks that a new object keeps the identity of another user only if the
 // caller may impersonate that user. Otherwise, it gets the identity that the server records, with a
@@ -70,20 +70,20 @@ func TestIdentityOfNewObjects(t *testing.T) {
 		if c.kubeVela != "" {
 			annotations[binding.KubeVelaUser] = c.kubeVela
 		}
-		is := farm(annotations, nil)
-		is.SetNamespace(c.namespace)
-		var told said
-		record := admission.NewAttributesRecord(is, nil, is.GroupVersionKind(), c.namespace, "f",
+		obj := farm(annotations, nil)
+		obj.SetNamespace(c.namespace)
+		var told warnings
+		record := admission.NewAttributesRecord(obj, nil, obj.GroupVersionKind(), c.namespace, "f",
 			schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "farms"}, "", admission.Create, nil,
 			false, &user.DefaultInfo{Name: c.by})
 		err := p.Admit(warning.WithWarningRecorder(t.Context(), &told), record, nil)
 		if err == nil {
 			err = p.Validate(t.Context(), record, nil)
 		}
-		if got := is.GetAnnotations()[tenant.IdentityAnnotation]; err != nil || got != c.want || len(told) != c.told {
+		if got := obj.GetAnnotations()[tenant.IdentityAnnotation]; err != nil || got != c.want || len(told) != c.told {
 			t.Errorf("%s: %s, %v, told %q; want %s", name, got, err, told, c.want)
 		}
-		if got := is.GetAnnotations()[binding.KubeVelaUser]; got == "eve" {
+		if got := obj.GetAnnotations()[binding.KubeVelaUser]; got == "eve" {
 			t.Errorf("%s: KubeVela's user is %q", name, got)
 		}
 	}

@@ -26,9 +26,9 @@ import (
 
 type keys = map[string]string
 
-// recording returns the plugin for Farms, and for Applications of KubeVela. root belongs to the
+// newPlugin returns the plugin for Farms, and for Applications of KubeVela. root belongs to the
 // system tenant, and any other known caller to a.
-func recording() plugins.Interface {
+func newPlugin() plugins.Interface {
 	return binding.New(binding.Options{
 		Subject: func(_ context.Context, u user.Info) (tenant.ID, error) {
 			switch u.GetName() {
@@ -67,16 +67,16 @@ func farm(annotations keys, change func(*unstructured.Unstructured)) *unstructur
 	return u
 }
 
-// recorded is a write of a Farm, by default by alice in a--web.
-type recorded struct {
-	was, is         *unstructured.Unstructured // without was, it is a creation
+// write is a write of a Farm, by default by alice in a--web.
+type write struct {
+	old, obj        *unstructured.Unstructured // without was, it is a creation
 	by              string
 	groups          []string
 	namespace, kind string
 	subresource     string
 }
 
-func (r recorded) attributes() admission.Attributes {
+func (r write) attributes() admission.Attributes {
 	or := func(text, other string) string {
 		if text == "" {
 			return other
@@ -88,10 +88,10 @@ func (r recorded) attributes() admission.Attributes {
 		kind = schema.GroupVersionKind{Group: "core.oam.dev", Version: "v1", Kind: r.kind}
 	}
 	op, was := admission.Create, runtime.Object(nil)
-	if r.was != nil {
-		op, was = admission.Update, r.was
+	if r.old != nil {
+		op, was = admission.Update, r.old
 	}
-	return admission.NewAttributesRecord(r.is, was, kind, or(r.namespace, "a--web"), "f",
+	return admission.NewAttributesRecord(r.obj, was, kind, or(r.namespace, "a--web"), "f",
 		schema.GroupVersionResource{Group: kind.Group, Version: "v1", Resource: "x"},
 		r.subresource, op, nil, false, &user.DefaultInfo{Name: or(r.by, "alice"), Groups: r.groups})
 }
@@ -113,76 +113,76 @@ const (
 	roots   = `{"user":"root","tenant":"system"}`
 )
 
-var takes = keys{tenant.TakeIdentityAnnotation: "true"}
+var takeIdentity = keys{tenant.TakeIdentityAnnotation: "true"}
 
-// TestRecords checks that an object gets the identity of the tenant's caller that creates or
+// TestRecordedIdentity checks that an object gets the identity of the tenant's caller that creates or
 // changes it. It gets the identity of a system caller only on request, or in a namespace of the
 // system tenant.
-func TestRecords(t *testing.T) {
+func TestRecordedIdentity(t *testing.T) {
 	sized := func(u *unstructured.Unstructured) { _ = unstructured.SetNestedField(u.Object, "2", "spec", "size") }
 	for name, c := range map[string]struct {
-		recorded
+		write
 		want keys // nil if the write is denied
 	}{
-		"made":                      {recorded{is: farm(nil, nil)}, identity(mine)},
-		"made, forged":              {recorded{is: farm(identity(bobs), nil)}, identity(mine)},
-		"made, asked to take":       {recorded{is: farm(takes, nil)}, identity(mine)},
-		"made by the system":        {recorded{is: farm(nil, nil), by: "root"}, identity(nobodys)},
-		"made by the system, taken": {recorded{is: farm(takes, nil), by: "root"}, with(identity(roots), takes)},
+		"made":                      {write{obj: farm(nil, nil)}, identity(mine)},
+		"made, forged":              {write{obj: farm(identity(bobs), nil)}, identity(mine)},
+		"made, asked to take":       {write{obj: farm(takeIdentity, nil)}, identity(mine)},
+		"made by the system":        {write{obj: farm(nil, nil), by: "root"}, identity(nobodys)},
+		"made by the system, taken": {write{obj: farm(takeIdentity, nil), by: "root"}, with(identity(roots), takeIdentity)},
 		"made by the system, not taken": {
-			recorded{is: farm(keys{tenant.TakeIdentityAnnotation: "yes"}, nil), by: "root"}, identity(nobodys),
+			write{obj: farm(keys{tenant.TakeIdentityAnnotation: "yes"}, nil), by: "root"}, identity(nobodys),
 		},
 		"made at the system's": {
-			recorded{is: farm(nil, nil), by: "root", namespace: "kube-system"}, identity(roots),
+			write{obj: farm(nil, nil), by: "root", namespace: "kube-system"}, identity(roots),
 		},
-		"made in no namespace":              {recorded{is: farm(nil, nil), by: "root", namespace: "-"}, identity(roots)},
-		"made where the owner is not known": {recorded{is: farm(nil, nil), by: "root", namespace: "away"}, nil},
-		"made by nobody":                    {recorded{is: farm(nil, nil), by: "nobody"}, nil},
+		"made in no namespace":              {write{obj: farm(nil, nil), by: "root", namespace: "-"}, identity(roots)},
+		"made where the owner is not known": {write{obj: farm(nil, nil), by: "root", namespace: "away"}, nil},
+		"made by nobody":                    {write{obj: farm(nil, nil), by: "nobody"}, nil},
 		"changed": {
-			recorded{was: farm(identity(bobs), nil), is: farm(identity(bobs), sized)}, identity(mine),
+			write{old: farm(identity(bobs), nil), obj: farm(identity(bobs), sized)}, identity(mine),
 		},
-		"changed, unrecorded": {recorded{was: farm(nil, nil), is: farm(nil, sized)}, identity(mine)},
+		"changed, unrecorded": {write{old: farm(nil, nil), obj: farm(nil, sized)}, identity(mine)},
 		"changed by the system": {
-			recorded{was: farm(identity(bobs), nil), is: farm(identity(bobs), sized), by: "root"}, identity(bobs),
+			write{old: farm(identity(bobs), nil), obj: farm(identity(bobs), sized), by: "root"}, identity(bobs),
 		},
 		"changed by the system, unrecorded": {
-			recorded{was: farm(nil, nil), is: farm(nil, sized), by: "root"}, identity(nobodys),
+			write{old: farm(nil, nil), obj: farm(nil, sized), by: "root"}, identity(nobodys),
 		},
 		"taken": {
-			recorded{was: farm(identity(bobs), nil), is: farm(with(identity(bobs), takes), nil), by: "root"},
-			with(identity(roots), takes),
+			write{old: farm(identity(bobs), nil), obj: farm(with(identity(bobs), takeIdentity), nil), by: "root"},
+			with(identity(roots), takeIdentity),
 		},
 		"taken by a tenant": {
-			recorded{was: farm(identity(bobs), nil), is: farm(with(identity(bobs), takes), nil)}, identity(bobs),
+			write{old: farm(identity(bobs), nil), obj: farm(with(identity(bobs), takeIdentity), nil)}, identity(bobs),
 		},
 		"asked for before": {
-			recorded{was: farm(with(identity(bobs), takes), nil), is: farm(with(identity(bobs), takes), sized), by: "root"},
+			write{old: farm(with(identity(bobs), takeIdentity), nil), obj: farm(with(identity(bobs), takeIdentity), sized), by: "root"},
 			identity(bobs),
 		},
 		"not changed": {
-			recorded{was: farm(identity(bobs), nil), is: farm(identity(bobs), nil)}, identity(bobs),
+			write{old: farm(identity(bobs), nil), obj: farm(identity(bobs), nil)}, identity(bobs),
 		},
-		"not changed, unrecorded":   {recorded{was: farm(nil, nil), is: farm(nil, nil)}, keys{}},
-		"not changed by the system": {recorded{was: farm(nil, nil), is: farm(nil, nil), by: "root"}, keys{}},
+		"not changed, unrecorded":   {write{old: farm(nil, nil), obj: farm(nil, nil)}, keys{}},
+		"not changed by the system": {write{old: farm(nil, nil), obj: farm(nil, nil), by: "root"}, keys{}},
 		"another tool's annotation": {
-			recorded{was: farm(with(identity(bobs), keys{binding.KubeVelaUser: "x"}), nil), is: farm(identity(bobs), nil)},
+			write{old: farm(with(identity(bobs), keys{binding.KubeVelaUser: "x"}), nil), obj: farm(identity(bobs), nil)},
 			identity(bobs),
 		},
 		"not changed, forged": {
-			recorded{was: farm(identity(bobs), nil), is: farm(identity(mine), nil)}, identity(bobs),
+			write{old: farm(identity(bobs), nil), obj: farm(identity(mine), nil)}, identity(bobs),
 		},
-		"not changed, forged where none was": {recorded{was: farm(nil, nil), is: farm(identity(mine), nil)}, keys{}},
-		"not changed, left out":              {recorded{was: farm(identity(bobs), nil), is: farm(nil, nil)}, identity(bobs)},
+		"not changed, forged where none was": {write{old: farm(nil, nil), obj: farm(identity(mine), nil)}, keys{}},
+		"not changed, left out":              {write{old: farm(identity(bobs), nil), obj: farm(nil, nil)}, identity(bobs)},
 		"its status, all of it": {
-			recorded{was: farm(identity(bobs), nil), is: farm(identity(bobs), sized), subresource: "status"}, identity(bobs),
+			write{old: farm(identity(bobs), nil), obj: farm(identity(bobs), sized), subresource: "status"}, identity(bobs),
 		},
-		"a subresource that is made": {recorded{is: farm(identity(bobs), nil), subresource: "other"}, identity(bobs)},
-		"another kind":               {recorded{is: farm(identity(bobs), nil), kind: "Other"}, identity(bobs)},
+		"a subresource that is made": {write{obj: farm(identity(bobs), nil), subresource: "other"}, identity(bobs)},
+		"another kind":               {write{obj: farm(identity(bobs), nil), kind: "Other"}, identity(bobs)},
 		"by more groups than can be recorded": {
-			recorded{is: farm(nil, nil), groups: []string{strings.Repeat("g", 33<<10)}}, nil,
+			write{obj: farm(nil, nil), groups: []string{strings.Repeat("g", 33<<10)}}, nil,
 		},
 	} {
-		if got := run(t, c.recorded); !cmp.Equal(got, c.want) {
+		if got := run(t, c.write); !cmp.Equal(got, c.want) {
 			t.Errorf("%s: %v, want %v", name, got, c.want)
 		}
 	}
@@ -190,9 +190,9 @@ func TestRecords(t *testing.T) {
 
 // run calls Admit and Validate. It returns the annotations that would be stored, or nil if the
 // write is denied.
-func run(t *testing.T, r recorded) keys {
+func run(t *testing.T, r write) keys {
 	t.Helper()
-	p, a := recording(), r.attributes()
+	p, a := newPlugin(), r.attributes()
 	if p.Admit(t.Context(), a, nil) != nil {
 		if p.Validate(t.Context(), a, nil) == nil {
 			t.Errorf("%+v: not admitted, and valid", r)
@@ -202,12 +202,12 @@ func run(t *testing.T, r recorded) keys {
 	if err := p.Validate(t.Context(), a, nil); err != nil {
 		t.Errorf("%+v: admitted, and %v", r, err)
 	}
-	return with(r.is.GetAnnotations())
+	return with(r.obj.GetAnnotations())
 }
 
-// TestWhatIsAChange checks that every change sets the identity, except for changes of the status
+// TestChangesThatSetTheIdentity checks that every change sets the identity, except for changes of the status
 // and of fields that servers set.
-func TestWhatIsAChange(t *testing.T) {
+func TestChangesThatSetTheIdentity(t *testing.T) {
 	set := func(value any, path ...string) func(*unstructured.Unstructured) {
 		return func(u *unstructured.Unstructured) {
 			if err := unstructured.SetNestedField(u.Object, value, path...); err != nil {
@@ -242,122 +242,122 @@ func TestWhatIsAChange(t *testing.T) {
 		if c.is {
 			want = mine
 		}
-		if got := run(t, recorded{
-			was: farm(identity(bobs), nil),
-			is:  farm(identity(bobs), c.change),
+		if got := run(t, write{
+			old: farm(identity(bobs), nil),
+			obj: farm(identity(bobs), c.change),
 		}); got[tenant.IdentityAnnotation] != want {
 			t.Errorf("%s: %v", name, got)
 		}
 	}
 }
 
-// TestKubeVela checks that the identity of an Application is also recorded for KubeVela. An
+// TestKubeVelaAnnotations checks that the identity of an Application is also recorded for KubeVela. An
 // identity that KubeVela cannot read is denied.
-func TestKubeVela(t *testing.T) {
+func TestKubeVelaAnnotations(t *testing.T) {
 	vela := func(user, groups string) keys { return keys{binding.KubeVelaUser: user, binding.KubeVelaGroup: groups} }
 	const grouped = `{"user":"alice","tenant":"a","groups":["dev","ops"]}`
 	sized := func(u *unstructured.Unstructured) { _ = unstructured.SetNestedField(u.Object, "2", "spec", "size") }
 	for name, c := range map[string]struct {
-		recorded
+		write
 		want keys
 	}{
 		"made": {
-			recorded{is: farm(nil, nil), groups: []string{"dev", "ops"}}, with(identity(grouped), vela("alice", "dev,ops")),
+			write{obj: farm(nil, nil), groups: []string{"dev", "ops"}}, with(identity(grouped), vela("alice", "dev,ops")),
 		},
 		"made, forged": {
-			recorded{is: farm(vela("root", "system:masters"), nil)}, with(identity(mine), vela("alice", "")),
+			write{obj: farm(vela("root", "system:masters"), nil)}, with(identity(mine), vela("alice", "")),
 		},
-		"made by the system": {recorded{is: farm(vela("root", ""), nil), by: "root"}, identity(nobodys)},
+		"made by the system": {write{obj: farm(vela("root", ""), nil), by: "root"}, identity(nobodys)},
 		"changed": {
-			recorded{
-				was: farm(with(identity(bobs), vela("bob", "")), nil),
-				is:  farm(with(identity(bobs), vela("bob", "")), sized),
+			write{
+				old: farm(with(identity(bobs), vela("bob", "")), nil),
+				obj: farm(with(identity(bobs), vela("bob", "")), sized),
 			},
 			with(identity(mine), vela("alice", "")),
 		},
 		"not changed, forged": {
-			recorded{
-				was: farm(with(identity(bobs), vela("bob", "")), nil),
-				is:  farm(with(identity(bobs), vela("root", "x")), nil),
+			write{
+				old: farm(with(identity(bobs), vela("bob", "")), nil),
+				obj: farm(with(identity(bobs), vela("root", "x")), nil),
 			},
 			with(identity(bobs), vela("bob", "")),
 		},
 		"not changed, added": {
-			recorded{was: farm(identity(bobs), nil), is: farm(with(identity(bobs), vela("root", "x")), nil)}, identity(bobs),
+			write{old: farm(identity(bobs), nil), obj: farm(with(identity(bobs), vela("root", "x")), nil)}, identity(bobs),
 		},
 		"written before anybody looked": {
-			recorded{was: farm(vela("root", "x"), nil), is: farm(vela("root", "x"), sized), by: "root"}, identity(nobodys),
+			write{old: farm(vela("root", "x"), nil), obj: farm(vela("root", "x"), sized), by: "root"}, identity(nobodys),
 		},
-		"a group with a comma": {recorded{is: farm(nil, nil), groups: []string{"dev", "x,system:masters"}}, nil},
-		"a name with a comma":  {recorded{is: farm(nil, nil), by: "alice,bob"}, nil},
+		"a group with a comma": {write{obj: farm(nil, nil), groups: []string{"dev", "x,system:masters"}}, nil},
+		"a name with a comma":  {write{obj: farm(nil, nil), by: "alice,bob"}, nil},
 	} {
 		c.kind = "Application"
-		if got := run(t, c.recorded); !cmp.Equal(got, c.want) {
+		if got := run(t, c.write); !cmp.Equal(got, c.want) {
 			t.Errorf("%s: %v, want %v", name, got, c.want)
 		}
 	}
-	if got := run(t, recorded{is: farm(vela("x", "y"), nil), groups: []string{"x,y"}}); len(got) != 3 {
+	if got := run(t, write{obj: farm(vela("x", "y"), nil), groups: []string{"x,y"}}); len(got) != 3 {
 		t.Errorf("of another kind they are anybody's: %v", got)
 	}
 }
 
-// TestWhatAnotherWebhookWrites checks that Validate denies changes that are made after Admit.
-func TestWhatAnotherWebhookWrites(t *testing.T) {
+// TestChangesAfterAdmitAreDenied checks that Validate denies changes that are made after Admit.
+func TestChangesAfterAdmitAreDenied(t *testing.T) {
 	sized := func(u *unstructured.Unstructured) { _ = unstructured.SetNestedField(u.Object, "2", "spec", "size") }
 	vela := keys{binding.KubeVelaUser: "alice", binding.KubeVelaGroup: ""}
 	for name, c := range map[string]struct {
-		recorded
+		write
 		ok bool
 	}{
-		"made":                    {recorded{is: farm(identity(mine), nil)}, true},
-		"made, without":           {recorded{is: farm(nil, nil)}, false},
-		"made, another's":         {recorded{is: farm(identity(bobs), nil)}, false},
-		"changed, another's":      {recorded{was: farm(identity(bobs), nil), is: farm(identity(bobs), sized)}, false},
-		"not changed, another's":  {recorded{was: farm(identity(bobs), nil), is: farm(identity(mine), nil)}, false},
-		"not changed, taken away": {recorded{was: farm(identity(bobs), nil), is: farm(nil, nil)}, false},
+		"made":                    {write{obj: farm(identity(mine), nil)}, true},
+		"made, without":           {write{obj: farm(nil, nil)}, false},
+		"made, another's":         {write{obj: farm(identity(bobs), nil)}, false},
+		"changed, another's":      {write{old: farm(identity(bobs), nil), obj: farm(identity(bobs), sized)}, false},
+		"not changed, another's":  {write{old: farm(identity(bobs), nil), obj: farm(identity(mine), nil)}, false},
+		"not changed, taken away": {write{old: farm(identity(bobs), nil), obj: farm(nil, nil)}, false},
 		"not changed, asked to take": {
-			recorded{was: farm(identity(bobs), nil), is: farm(with(identity(bobs), takes), nil)}, true,
+			write{old: farm(identity(bobs), nil), obj: farm(with(identity(bobs), takeIdentity), nil)}, true,
 		},
-		"KubeVela's": {recorded{is: farm(with(identity(mine), vela), nil), kind: "Application"}, true},
+		"KubeVela's": {write{obj: farm(with(identity(mine), vela), nil), kind: "Application"}, true},
 		"KubeVela's, without groups": {
-			recorded{is: farm(with(identity(mine), keys{binding.KubeVelaUser: "alice"}), nil), kind: "Application"}, false,
+			write{obj: farm(with(identity(mine), keys{binding.KubeVelaUser: "alice"}), nil), kind: "Application"}, false,
 		},
 		"KubeVela's, for nobody": {
-			recorded{
-				is:   farm(with(identity(nobodys), keys{binding.KubeVelaUser: "root"}), nil),
+			write{
+				obj:  farm(with(identity(nobodys), keys{binding.KubeVelaUser: "root"}), nil),
 				by:   "root",
 				kind: "Application",
 			},
 			false,
 		},
 		"KubeVela's alone differ": {
-			recorded{was: farm(identity(bobs), nil), is: farm(with(identity(bobs), vela), nil), kind: "Application"}, false,
+			write{old: farm(identity(bobs), nil), obj: farm(with(identity(bobs), vela), nil), kind: "Application"}, false,
 		},
 	} {
-		if err := recording().Validate(t.Context(), c.attributes(), nil); (err == nil) != c.ok {
+		if err := newPlugin().Validate(t.Context(), c.attributes(), nil); (err == nil) != c.ok {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	wrong := recorded{is: farm(identity(bobs), nil), kind: "Application"}
+	wrong := write{obj: farm(identity(bobs), nil), kind: "Application"}
 	const all = "[only the server may set the annotation app.oam.dev/group, " +
 		"only the server may set the annotation app.oam.dev/username, " +
 		"only the server may set the annotation kubetenant.dev/identity]"
-	if err := recording().Validate(t.Context(), wrong.attributes(), nil); err == nil ||
+	if err := newPlugin().Validate(t.Context(), wrong.attributes(), nil); err == nil ||
 		!strings.Contains(err.Error(), all) {
 		t.Errorf("all three are wrong: %v", err)
 	}
 	for _, op := range []admission.Operation{admission.Create, admission.Update} {
 		a := admission.NewAttributesRecord(nil, nil, schema.GroupVersionKind{Group: "example.com", Kind: "Farm"}, "a--web",
 			"f", schema.GroupVersionResource{}, "", op, nil, false, &user.DefaultInfo{Name: "alice"})
-		if recording().Admit(t.Context(), a, nil) == nil || recording().Validate(t.Context(), a, nil) == nil {
+		if newPlugin().Admit(t.Context(), a, nil) == nil || newPlugin().Validate(t.Context(), a, nil) == nil {
 			t.Errorf("%s of nothing", op)
 		}
 	}
 }
 
-// TestScaledKinds checks that the kind of a resource without a definition is guessed, but not for
+// TestGuessedKinds checks that the kind of a resource without a definition is guessed, but not for
 // another group.
-func TestScaledKinds(t *testing.T) {
+func TestGuessedKinds(t *testing.T) {
 	for resource, c := range map[schema.GroupVersionResource]struct {
 		kindOf func(schema.GroupResource) string
 		held   bool

@@ -20,8 +20,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/tenanttest"
 )
 
-// TestIrregularPlurals checks that KindOf determines the kind if the name of the resource does not.
-func TestIrregularPlurals(t *testing.T) {
+// TestKindOfIrregularPlurals checks that KindOf determines the kind if the name of the resource does not.
+func TestKindOfIrregularPlurals(t *testing.T) {
 	a := tenanttest.ID(t, "a")
 	for kind, allowed := range map[string]bool{"Farm": false, "Other": true} {
 		o := binding.Options{

@@ -29,11 +29,11 @@ type Options struct {
 	// Off admits every write. Shadow does so too, but reports each write that would be denied in
 	// the log, in a warning and to Observe.
 	Off, Shadow bool
-	// Denies returns why the boundary denies a request, or "" if it does not. It MUST be safe for
+	// DenyReason returns why the boundary denies a request, or "" if it does not. It MUST be safe for
 	// concurrent use.
-	Denies func(context.Context, authorizer.Attributes) string
-	// Observe is called for each write that is denied, or would be denied in shadow mode.
-	Observe func()
+	DenyReason func(context.Context, authorizer.Attributes) string
+	// OnDeny is called for each write that is denied, or would be denied in shadow mode.
+	OnDeny func()
 }
 
 // New returns the plugin. It checks every write, delete and connect request in a tenant's
@@ -54,14 +54,14 @@ func (p *plugin) Validate(ctx context.Context, a admission.Attributes, _ admissi
 		return nil
 	}
 	caller, err := p.Subject(ctx, a.GetUserInfo())
-	if err != nil && !p.isTenants(ctx, a.GetNamespace()) {
+	if err != nil && !p.mayBelongToTenant(ctx, a.GetNamespace()) {
 		return nil // a caller without a tenant, outside the tenants' namespaces
 	}
-	reason := p.Denies(ctx, attributesOf(a))
+	reason := p.DenyReason(ctx, attributesOf(a))
 	if reason == "" {
 		return nil
 	}
-	p.Observe()
+	p.OnDeny()
 	if p.Shadow {
 		klog.FromContext(ctx).Info("Would be refused by TenantGate", "reason", reason,
 			"user", a.GetUserInfo().GetName(), "tenant", caller, "verb", verbOf(a),
@@ -80,8 +80,8 @@ func isSelfReview(a admission.Attributes) bool {
 		strings.HasPrefix(kind.Kind, "Self")
 }
 
-// isTenants reports whether a namespace belongs to a tenant, or may belong to one.
-func (p *plugin) isTenants(ctx context.Context, namespace string) bool {
+// mayBelongToTenant reports whether a namespace belongs to a tenant, or may belong to one.
+func (p *plugin) mayBelongToTenant(ctx context.Context, namespace string) bool {
 	if namespace == "" {
 		return false
 	}

@@ -19,7 +19,7 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/tenanttest"
 )
 
-var errAway = errors.New("away")
+var errUnavailable = errors.New("away")
 
 // write returns the attributes of an operation on a resource.
 func write(op admission.Operation, resource, subresource, namespace, name string) admission.Attributes {
@@ -29,9 +29,9 @@ func write(op admission.Operation, resource, subresource, namespace, name string
 		&user.DefaultInfo{Name: "u"})
 }
 
-// TestWhoIsJudged checks that callers outside the system tenant are checked in namespaces that may
+// TestCheckedCallers checks that callers outside the system tenant are checked in namespaces that may
 // belong to a tenant. Tenants' callers are checked everywhere.
-func TestWhoIsJudged(t *testing.T) {
+func TestCheckedCallers(t *testing.T) {
 	a := tenanttest.ID(t, "a")
 	for what, c := range map[string]struct {
 		caller, owner       tenant.ID
@@ -63,7 +63,7 @@ func TestWhoIsJudged(t *testing.T) {
 		"nobody's where the owner is not known": {
 			callerErr: tenant.ErrUnbound,
 			owner:     tenant.System(),
-			ownerErr:  errAway,
+			ownerErr:  errUnavailable,
 			namespace: "n",
 			judged:    true,
 		},
@@ -71,7 +71,7 @@ func TestWhoIsJudged(t *testing.T) {
 		"nobody's, of the cluster": {callerErr: tenant.ErrUnbound},
 		"who is not known, said to be the system's": {
 			caller:    tenant.System(),
-			callerErr: errAway,
+			callerErr: errUnavailable,
 			owner:     a,
 			namespace: "n",
 			judged:    true,
@@ -79,10 +79,10 @@ func TestWhoIsJudged(t *testing.T) {
 	} {
 		asked, observed := 0, 0
 		o := gate.Options{
-			Subject: func(context.Context, user.Info) (tenant.ID, error) { return c.caller, c.callerErr },
-			Owner:   func(context.Context, string) (tenant.ID, error) { return c.owner, c.ownerErr },
-			Denies:  func(context.Context, authorizer.Attributes) string { asked++; return "it crosses" },
-			Observe: func() { observed++ },
+			Subject:    func(context.Context, user.Info) (tenant.ID, error) { return c.caller, c.callerErr },
+			Owner:      func(context.Context, string) (tenant.ID, error) { return c.owner, c.ownerErr },
+			DenyReason: func(context.Context, authorizer.Attributes) string { asked++; return "it crosses" },
+			OnDeny:     func() { observed++ },
 		}
 		err := gate.New(o).Validate(t.Context(), write(admission.Create, "pods", "", c.namespace, "p"), nil)
 		if (err != nil) != c.judged || (asked == 1) != c.judged || observed != asked {
@@ -101,12 +101,12 @@ func TestWhoIsJudged(t *testing.T) {
 	}
 }
 
-// TestSelfReviewsPass checks that a self review is admitted, because it stores nothing.
-func TestSelfReviewsPass(t *testing.T) {
+// TestSelfReviewsAreAdmitted checks that a self review is admitted, because it stores nothing.
+func TestSelfReviewsAreAdmitted(t *testing.T) {
 	p := gate.New(gate.Options{
-		Subject: func(context.Context, user.Info) (tenant.ID, error) { return tenanttest.ID(t, "a"), nil },
-		Denies:  func(context.Context, authorizer.Attributes) string { return "it lists rules" },
-		Observe: func() {},
+		Subject:    func(context.Context, user.Info) (tenant.ID, error) { return tenanttest.ID(t, "a"), nil },
+		DenyReason: func(context.Context, authorizer.Attributes) string { return "it lists rules" },
+		OnDeny:     func() {},
 	})
 	for kind, passes := range map[string]bool{
 		"SelfSubjectRulesReview":  true,
@@ -124,8 +124,8 @@ func TestSelfReviewsPass(t *testing.T) {
 	}
 }
 
-// TestWhatIsAsked checks that the boundary gets the attributes of the request path.
-func TestWhatIsAsked(t *testing.T) {
+// TestBoundaryAttributes checks that the boundary gets the attributes of the request path.
+func TestBoundaryAttributes(t *testing.T) {
 	for what, c := range map[string]struct {
 		a                                              admission.Attributes
 		verb, resource, subresource, namespace, object string
@@ -145,8 +145,8 @@ func TestWhatIsAsked(t *testing.T) {
 		var got authorizer.Attributes
 		a := tenanttest.ID(t, "a")
 		p := gate.New(gate.Options{
-			Subject: func(context.Context, user.Info) (tenant.ID, error) { return a, nil },
-			Denies:  func(_ context.Context, of authorizer.Attributes) string { got = of; return "" },
+			Subject:    func(context.Context, user.Info) (tenant.ID, error) { return a, nil },
+			DenyReason: func(_ context.Context, of authorizer.Attributes) string { got = of; return "" },
 		})
 		if err := p.Validate(t.Context(), c.a, nil); err != nil || got == nil {
 			t.Fatalf("%s: %v", what, err)

@@ -37,7 +37,7 @@ var (
 	errOwnTenant     = errors.New("spec.from.tenant: may not be the tenant that owns the namespace")
 	errForeign       = errors.New("only the tenant that owns the namespace and the system tenant may write its grants, " +
 		"even if a grant allows more")
-	errNobodys  = errors.New("the namespace has no owner")
+	errNoOwner  = errors.New("the namespace has no owner")
 	errNoObject = errors.New("the object is not an AccessGrant")
 	errGrantor  = errors.New("spec.grantor may only be set by the server")
 )
@@ -90,23 +90,23 @@ func (p *plugin) Admit(ctx context.Context, a admission.Attributes, _ admission.
 	if !governs(a) || a.GetSubresource() != "" {
 		return nil
 	}
-	is, ok := a.GetObject().(*unstructured.Unstructured)
+	obj, ok := a.GetObject().(*unstructured.Unstructured)
 	if !ok {
 		return admission.NewForbidden(a, errNoObject)
 	}
-	grantor, err := p.grantor(ctx, a, is)
+	grantor, err := p.grantor(ctx, a, obj)
 	if err != nil {
 		return admission.NewForbidden(a, err)
 	}
 	if grantor == nil {
-		unstructured.RemoveNestedField(is.Object, "spec", "grantor")
+		unstructured.RemoveNestedField(obj.Object, "spec", "grantor")
 		return nil
 	}
-	if _, has, _ := unstructured.NestedMap(is.Object, "spec", "grantor"); has &&
-		a.GetOperation() == admission.Create && !p.isRecorded(is, grantor) {
+	if _, found, _ := unstructured.NestedMap(obj.Object, "spec", "grantor"); found &&
+		a.GetOperation() == admission.Create && !p.isRecorded(obj, grantor) {
 		warning.AddWarning(ctx, "", "spec.grantor is managed by the server and now names the caller")
 	}
-	if err := unstructured.SetNestedMap(is.Object, grantor, "spec", "grantor"); err != nil {
+	if err := unstructured.SetNestedMap(obj.Object, grantor, "spec", "grantor"); err != nil {
 		return admission.NewForbidden(a, err)
 	}
 	return nil
@@ -115,12 +115,12 @@ func (p *plugin) Admit(ctx context.Context, a admission.Attributes, _ admission.
 // grantor returns the grantor that a grant must have. If the spec does not change, it is the old
 // grantor, and otherwise the caller.
 func (p *plugin) grantor(
-	ctx context.Context, a admission.Attributes, is *unstructured.Unstructured,
+	ctx context.Context, a admission.Attributes, obj *unstructured.Unstructured,
 ) (map[string]any, error) {
-	was, ok := a.GetOldObject().(*unstructured.Unstructured)
-	if ok && a.GetOperation() == admission.Update && sameSpec(was, is) {
-		before, _, err := unstructured.NestedMap(was.Object, "spec", "grantor")
-		return before, err
+	old, ok := a.GetOldObject().(*unstructured.Unstructured)
+	if ok && a.GetOperation() == admission.Update && sameSpec(old, obj) {
+		oldGrantor, _, err := unstructured.NestedMap(old.Object, "spec", "grantor")
+		return oldGrantor, err
 	}
 	caller, err := p.Subject(ctx, a.GetUserInfo())
 	if err != nil {
@@ -131,13 +131,13 @@ func (p *plugin) grantor(
 		return nil, err
 	}
 	if owner.IsZero() {
-		return nil, errNobodys
+		return nil, errNoOwner
 	}
-	return p.recorded(is, a.GetUserInfo(), caller, owner), nil
+	return p.grantorRecord(obj, a.GetUserInfo(), caller, owner), nil
 }
 
-// recorded returns the record of the grantor, and of the Tenant that gets access.
-func (p *plugin) recorded(is *unstructured.Unstructured, u user.Info, caller, owner tenant.ID) map[string]any {
+// grantorRecord returns the record of the grantor, and of the Tenant that gets access.
+func (p *plugin) grantorRecord(obj *unstructured.Unstructured, u user.Info, caller, owner tenant.ID) map[string]any {
 	grantor := map[string]any{"owner": owner.String(), "tenant": caller.String(), "user": u.GetName()}
 	if uid := u.GetUID(); uid != "" {
 		grantor["uid"] = uid
@@ -149,13 +149,13 @@ func (p *plugin) recorded(is *unstructured.Unstructured, u user.Info, caller, ow
 		}
 		grantor["groups"] = groups
 	}
-	grantor["grantee"] = tenant.Seal(p.grantee(is)) // the seal does not reveal the UID
+	grantor["grantee"] = tenant.Seal(p.grantee(obj)) // the seal does not reveal the UID
 	return grantor
 }
 
 // grantee returns the UID of the Tenant that gets access, or "" if there is none.
-func (p *plugin) grantee(is *unstructured.Unstructured) string {
-	name, _, _ := unstructured.NestedString(is.Object, "spec", "from", "tenant")
+func (p *plugin) grantee(obj *unstructured.Unstructured) string {
+	name, _, _ := unstructured.NestedString(obj.Object, "spec", "from", "tenant")
 	id, err := tenant.Parse(name)
 	if err != nil || p.Lineage == nil {
 		return ""
@@ -164,29 +164,29 @@ func (p *plugin) grantee(is *unstructured.Unstructured) string {
 }
 
 // isRecorded reports whether a grant has the required record. Two seals of one UID differ.
-func (p *plugin) isRecorded(is *unstructured.Unstructured, want map[string]any) bool {
-	have, _, _ := unstructured.NestedMap(is.Object, "spec", "grantor")
-	if equality.Semantic.DeepEqual(have, want) {
+func (p *plugin) isRecorded(obj *unstructured.Unstructured, want map[string]any) bool {
+	recorded, _, _ := unstructured.NestedMap(obj.Object, "spec", "grantor")
+	if equality.Semantic.DeepEqual(recorded, want) {
 		return true
 	}
-	seal, _ := have["grantee"].(string)
-	if uid := p.grantee(is); uid != "" && !tenant.IsSealOf(seal, uid) {
+	seal, _ := recorded["grantee"].(string)
+	if uid := p.grantee(obj); uid != "" && !tenant.IsSealOf(seal, uid) {
 		return false
 	}
-	have, want = maps.Clone(have), maps.Clone(want)
-	delete(have, "grantee")
+	recorded, want = maps.Clone(recorded), maps.Clone(want)
+	delete(recorded, "grantee")
 	delete(want, "grantee")
-	return equality.Semantic.DeepEqual(have, want)
+	return equality.Semantic.DeepEqual(recorded, want)
 }
 
 // sameSpec reports whether the fields of the spec that clients write are equal.
-func sameSpec(was, is *unstructured.Unstructured) bool {
+func sameSpec(old, obj *unstructured.Unstructured) bool {
 	spec := func(u *unstructured.Unstructured) map[string]any {
 		content, _, _ := unstructured.NestedMap(u.Object, "spec")
 		delete(content, "grantor")
 		return content
 	}
-	return equality.Semantic.DeepEqual(spec(was), spec(is))
+	return equality.Semantic.DeepEqual(spec(old), spec(obj))
 }
 
 // Validate implements [admission.ValidationInterface].
@@ -207,22 +207,22 @@ func (p *plugin) check(ctx context.Context, a admission.Attributes) error {
 		}
 		return nil
 	}
-	is, ok := a.GetObject().(*unstructured.Unstructured)
+	obj, ok := a.GetObject().(*unstructured.Unstructured)
 	if !ok {
 		return errNoObject
 	}
-	want, err := p.grantor(ctx, a, is)
+	want, err := p.grantor(ctx, a, obj)
 	if err != nil {
 		return err
 	}
-	if !p.isRecorded(is, want) {
+	if !p.isRecorded(obj, want) {
 		return errGrantor
 	}
-	was, ok := a.GetOldObject().(*unstructured.Unstructured)
-	if ok && a.GetOperation() == admission.Update && sameSpec(was, is) {
+	old, ok := a.GetOldObject().(*unstructured.Unstructured)
+	if ok && a.GetOperation() == admission.Update && sameSpec(old, obj) {
 		return nil
 	}
-	request, err := p.Read(is)
+	request, err := p.Read(obj)
 	if err != nil {
 		return err
 	}
@@ -246,18 +246,18 @@ func (p *plugin) check(ctx context.Context, a admission.Attributes) error {
 	return Check(ctx, p.Authorizer, a.GetUserInfo(), request)
 }
 
-// ErrUnsure reports that the grantor's permissions cannot be checked now.
-var ErrUnsure = errors.New("cannot check the grantor's rights now")
+// ErrUnchecked reports that the grantor's permissions cannot be checked now.
+var ErrUnchecked = errors.New("cannot check the grantor's rights now")
 
 // Check returns an error that names the first action of a grant that u may not do itself. If the
-// action cannot be checked, the error wraps [ErrUnsure].
-func Check(ctx context.Context, may authorizer.Authorizer, u user.Info, request *Request) error {
+// action cannot be checked, the error wraps [ErrUnchecked].
+func Check(ctx context.Context, authz authorizer.Authorizer, u user.Info, request *Request) error {
 	for i := range request.Actions {
 		action := request.Actions[i]
 		action.User = u
-		decision, _, err := may.Authorize(ctx, &action)
+		decision, _, err := authz.Authorize(ctx, &action)
 		if err != nil {
-			return fmt.Errorf("%w: %v", ErrUnsure, err) //nolint:errorlint // the authorizer's errors are nobody's API
+			return fmt.Errorf("%w: %v", ErrUnchecked, err) //nolint:errorlint // the authorizer's errors are nobody's API
 		}
 		if decision != authorizer.DecisionAllow {
 			resource := schema.GroupResource{Group: action.APIGroup, Resource: action.Resource}.String()

@@ -22,12 +22,12 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-var errAway = errors.New("away")
+var errUnavailable = errors.New("away")
 
 // subject returns the first group of a caller as its tenant.
 func subject(_ context.Context, u user.Info) (tenant.ID, error) {
 	if u.GetName() == "nobody" {
-		return tenant.System(), errAway
+		return tenant.System(), errUnavailable
 	}
 	return tenant.Parse(u.GetGroups()[0])
 }
@@ -35,7 +35,7 @@ func subject(_ context.Context, u user.Info) (tenant.ID, error) {
 func owner(_ context.Context, namespace string) (tenant.ID, error) {
 	switch namespace {
 	case "away":
-		return tenant.System(), errAway
+		return tenant.System(), errUnavailable
 	case "bad":
 		return tenant.ID{}, nil
 	}
@@ -67,13 +67,13 @@ func object(namespace, from string, grantor map[string]any) *unstructured.Unstru
 	return u
 }
 
-func attributes(is, was *unstructured.Unstructured, sub string, u user.Info) admission.Attributes {
-	op, namespace := admission.Create, is.GetNamespace()
+func attributes(newObj, oldObj *unstructured.Unstructured, sub string, u user.Info) admission.Attributes {
+	op, namespace := admission.Create, newObj.GetNamespace()
 	var old runtime.Object
-	if was != nil {
-		op, old = admission.Update, was
+	if oldObj != nil {
+		op, old = admission.Update, oldObj
 	}
-	return admission.NewAttributesRecord(is, old,
+	return admission.NewAttributesRecord(newObj, old,
 		schema.GroupVersionKind{Group: tenant.Domain, Version: "v1alpha1", Kind: "AccessGrant"}, namespace, "g",
 		schema.GroupVersionResource{Group: tenant.Domain, Version: "v1alpha1", Resource: "accessgrants"}, sub, op, nil,
 		false, u)
@@ -94,7 +94,7 @@ func plugin(allowed ...string) plugins.Interface {
 				}
 			}
 			if a.GetUser().GetName() == "away" {
-				return authorizer.DecisionAllow, "", errAway
+				return authorizer.DecisionAllow, "", errUnavailable
 			}
 			return authorizer.DecisionNoOpinion, "", nil
 		}),
@@ -103,9 +103,9 @@ func plugin(allowed ...string) plugins.Interface {
 
 func caller(name, id string) user.Info { return &user.DefaultInfo{Name: name, Groups: []string{id}} }
 
-// TestWhoMayGrant checks that the grantor must be allowed to do the actions itself, and must belong
+// TestGrantorMustHaveTheRights checks that the grantor must be allowed to do the actions itself, and must belong
 // to the owner or to the system tenant. Otherwise, a grantee could justify its own grant.
-func TestWhoMayGrant(t *testing.T) {
+func TestGrantorMustHaveTheRights(t *testing.T) {
 	for name, c := range map[string]struct {
 		user            user.Info
 		namespace, from string
@@ -137,9 +137,9 @@ func TestWhoMayGrant(t *testing.T) {
 	}
 }
 
-// TestTheGrantorIsTheServers checks that the caller that writes the spec is recorded, and that the
+// TestOnlyTheServerRecordsTheGrantor checks that the caller that writes the spec is recorded, and that the
 // record cannot be changed afterwards.
-func TestTheGrantorIsTheServers(t *testing.T) {
+func TestOnlyTheServerRecordsTheGrantor(t *testing.T) {
 	p := plugin("admin")
 	was := object("b", "a", map[string]any{"owner": "b", "tenant": "b", "user": "somebody"})
 	same := object("b", "a", map[string]any{"owner": "b", "tenant": "system", "user": "root"})
@@ -165,14 +165,14 @@ func TestTheGrantorIsTheServers(t *testing.T) {
 	if err := p.Admit(t.Context(), attributes(none, bare, "", caller("admin", "b")), nil); err != nil {
 		t.Fatal(err)
 	}
-	if _, has, _ := unstructured.NestedMap(none.Object, "spec", "grantor"); has {
+	if _, ok, _ := unstructured.NestedMap(none.Object, "spec", "grantor"); ok {
 		t.Error("a grantor was recorded for a spec that nobody wrote")
 	}
 }
 
-// TestTheGranteeIsTheServers checks that only the server records for which Tenant a grant was
+// TestOnlyTheServerRecordsTheGrantee checks that only the server records for which Tenant a grant was
 // created.
-func TestTheGranteeIsTheServers(t *testing.T) {
+func TestOnlyTheServerRecordsTheGrantee(t *testing.T) {
 	uid := "u1"
 	fromA := func(runtime.Object) (*grant.Request, error) {
 		id, err := tenant.Parse("a")
@@ -227,7 +227,7 @@ func TestTheGranteeIsTheServers(t *testing.T) {
 	}
 }
 
-func TestStatus(t *testing.T) {
+func TestOnlyTheSystemTenantWritesTheStatus(t *testing.T) {
 	p := plugin("admin")
 	o := object("b", "a", nil)
 	for who, want := range map[string]bool{"b": false, "a": false, "system": true} {
@@ -296,9 +296,9 @@ func TestForgedGrantorWarns(t *testing.T) {
 		"empty":   {map[string]any{}, true},
 	} {
 		said := &warnings{}
-		is := object("acme", "globex", c.grantor)
-		err := plugin().Admit(warning.WithWarningRecorder(t.Context(), said), attributes(is, nil, "", alice), nil)
-		got, _, _ := unstructured.NestedString(is.Object, "spec", "grantor", "user")
+		obj := object("acme", "globex", c.grantor)
+		err := plugin().Admit(warning.WithWarningRecorder(t.Context(), said), attributes(obj, nil, "", alice), nil)
+		got, _, _ := unstructured.NestedString(obj.Object, "spec", "grantor", "user")
 		if err != nil || got != "alice" || (len(*said) > 0) != c.warned {
 			t.Errorf("%s: %q, %v, warned %q", name, got, err, *said)
 		}

@@ -5,7 +5,7 @@
 // the label of the namespace's owner, and no other object has the label. A list over all namespaces
 // with this label as selector therefore returns exactly the tenant's own objects.
 //
-// The plugin checks every write. The backfill of [NewSweep] corrects the objects that were stored
+// The plugin checks every write. The backfill of [NewBackfill] corrects the objects that were stored
 // before.
 package label
 
@@ -33,9 +33,9 @@ import (
 const Name = "TenantLabel"
 
 var (
-	errOutside = errors.New("the label " + tenant.Label + " may only be set in a tenant's namespaces")
-	errOther   = errors.New("the label " + tenant.Label + " must name the owner of the namespace and is immutable")
-	errBinding = errors.New("a Binding may not have a label or annotation of " + tenant.Domain + " or the annotation " +
+	errNotInTenant = errors.New("the label " + tenant.Label + " may only be set in a tenant's namespaces")
+	errWrongOwner  = errors.New("the label " + tenant.Label + " must name the owner of the namespace and is immutable")
+	errBinding     = errors.New("a Binding may not have a label or annotation of " + tenant.Domain + " or the annotation " +
 		tenant.WorkloadUserAnnotation)
 	errTokenKind = errors.New("in a tenant's namespace, a token may only be bound to a Pod or a Secret")
 	errNoObject  = errors.New("the object has no metadata")
@@ -65,8 +65,8 @@ func isNamespace(a admission.Attributes) bool {
 	return a.GetResource().GroupResource() == corev1.Resource("namespaces")
 }
 
-// want returns the label that the object must have, or "" if it must have none.
-func (p *plugin) want(ctx context.Context, a admission.Attributes) (string, error) {
+// requiredLabel returns the label that the object must have, or "" if it must have none.
+func (p *plugin) requiredLabel(ctx context.Context, a admission.Attributes) (string, error) {
 	if a.GetNamespace() == "" {
 		return "", nil
 	}
@@ -82,46 +82,46 @@ func (p *plugin) Admit(ctx context.Context, a admission.Attributes, _ admission.
 	if isNamespace(a) || plugins.IsVirtual(a) {
 		return nil
 	}
-	is, err := meta.Accessor(a.GetObject())
+	obj, err := meta.Accessor(a.GetObject())
 	if err != nil {
 		return admission.NewForbidden(a, errNoObject)
 	}
-	want, err := p.want(ctx, a)
+	want, err := p.requiredLabel(ctx, a)
 	if err != nil {
 		return admission.NewForbidden(a, err)
 	}
-	label, has := is.GetLabels()[tenant.Label]
-	if has == (want != "") && label == want {
+	label, ok := obj.GetLabels()[tenant.Label]
+	if ok == (want != "") && label == want {
 		return nil
 	}
-	if has && a.GetOperation() == admission.Create {
+	if ok && a.GetOperation() == admission.Create {
 		owner, err := p.owner(ctx, a.GetNamespace())
 		// With another label, the object would not match the selector of its controller, and the
 		// controller would create objects without end.
-		isControlled := metav1.GetControllerOf(is) != nil
+		isControlled := metav1.GetControllerOf(obj) != nil
 		if a.GetNamespace() == "" || err != nil || owner.IsZero() || isControlled {
 			return nil // Validate denies the label
 		}
 		warning.AddWarning(ctx, "",
 			"the label "+tenant.Label+" was rewritten, because it must name the owner of the namespace")
-		set(is, want)
+		setLabel(obj, want)
 		return nil
 	}
-	if has {
-		was, err := oldLabels(a)
-		if old, had := was[tenant.Label]; err != nil || !had || old != label {
+	if ok {
+		stored, err := oldLabels(a)
+		if old, oldOK := stored[tenant.Label]; err != nil || !oldOK || old != label {
 			return nil // a new value, which Validate denies
 		}
 	}
-	if was, err := oldLabels(a); err == nil && !has && want != "" && was[tenant.Label] == want {
+	if stored, err := oldLabels(a); err == nil && !ok && want != "" && stored[tenant.Label] == want {
 		plugins.WarnRestored(ctx, a, "", "label", tenant.Label)
 	}
-	set(is, want)
+	setLabel(obj, want)
 	return nil
 }
 
-// set sets the label. It replaces the map of labels with a copy, because the map may be shared.
-func set(object metav1.Object, want string) {
+// setLabel sets the label. It replaces the map of labels with a copy, because the map may be shared.
+func setLabel(object metav1.Object, want string) {
 	labels := make(map[string]string, len(object.GetLabels())+1)
 	for key, value := range object.GetLabels() {
 		labels[key] = value
@@ -137,11 +137,11 @@ func oldLabels(a admission.Attributes) (map[string]string, error) {
 	if a.GetOperation() != admission.Update {
 		return nil, nil
 	}
-	was, err := meta.Accessor(a.GetOldObject())
+	old, err := meta.Accessor(a.GetOldObject())
 	if err != nil {
 		return nil, err
 	}
-	return was.GetLabels(), nil
+	return old.GetLabels(), nil
 }
 
 // Validate implements [admission.ValidationInterface].
@@ -149,28 +149,28 @@ func (p *plugin) Validate(ctx context.Context, a admission.Attributes, o admissi
 	if isNamespace(a) {
 		return nil
 	}
-	is, err := meta.Accessor(a.GetObject())
+	obj, err := meta.Accessor(a.GetObject())
 	if err != nil {
 		return admission.NewForbidden(a, errNoObject)
 	}
-	want, err := p.want(ctx, a)
+	want, err := p.requiredLabel(ctx, a)
 	if err != nil {
 		return admission.NewForbidden(a, err)
 	}
-	label, has := is.GetLabels()[tenant.Label]
+	label, ok := obj.GetLabels()[tenant.Label]
 	switch kind := a.GetKind().GroupKind(); {
 	case kind == schema.GroupKind{Kind: "Binding"}:
-		err = checkBinding(is)
+		err = checkBinding(obj)
 	case a.GetSubresource() == "token" && plugins.IsVirtual(a):
 		err = p.checkTokenRequest(ctx, a, o)
 	case plugins.IsVirtual(a):
-	case a.GetSubresource() != "" && p.isUnchanged(a, label, has):
+	case a.GetSubresource() != "" && p.isUnchanged(a, label, ok):
 		// Many subresources use the stored metadata after Admit, such as the status of Deployments
 		// and of custom resources. The backfill corrects a wrong label.
-	case want == "" && has:
-		err = errOutside
+	case want == "" && ok:
+		err = errNotInTenant
 	case label != want:
-		err = errOther
+		err = errWrongOwner
 	}
 	if err != nil {
 		return admission.NewForbidden(a, err)
@@ -179,25 +179,25 @@ func (p *plugin) Validate(ctx context.Context, a admission.Attributes, o admissi
 }
 
 // isUnchanged reports whether an update leaves the label unchanged.
-func (p *plugin) isUnchanged(a admission.Attributes, label string, has bool) bool {
-	was, err := oldLabels(a)
-	old, had := was[tenant.Label]
-	return a.GetOperation() == admission.Update && err == nil && had == has && old == label
+func (p *plugin) isUnchanged(a admission.Attributes, label string, hasLabel bool) bool {
+	stored, err := oldLabels(a)
+	old, ok := stored[tenant.Label]
+	return a.GetOperation() == admission.Update && err == nil && ok == hasLabel && old == label
 }
 
 // checkBinding denies keys that pods/binding would copy onto the Pod without the admission of Pods
 // (k8s.io/kubernetes pkg/registry/core/pod/storage, assignPod, v1.37.1).
 func checkBinding(binding metav1.Object) error {
-	var refused plugins.Refusals
+	var errs plugins.Errors
 	for _, keys := range []map[string]string{binding.GetLabels(), binding.GetAnnotations()} {
 		for _, key := range slices.Sorted(maps.Keys(keys)) {
 			domain, _, _ := strings.Cut(key, "/")
 			if strings.EqualFold(domain, tenant.Domain) || key == tenant.WorkloadUserAnnotation {
-				refused.Add(fmt.Errorf("%q: %w", key, errBinding))
+				errs.Add(fmt.Errorf("%q: %w", key, errBinding))
 			}
 		}
 	}
-	return refused.Err()
+	return errs.Err()
 }
 
 // checkTokenRequest checks to which object a service account token in a tenant's namespace is

@@ -22,7 +22,7 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-var errAway = errors.New("away")
+var errUnavailable = errors.New("away")
 
 // owner returns the owner of a namespace. a--web belongs to a, kube-system to the system tenant,
 // and bad to no tenant. The lookup of away fails.
@@ -35,7 +35,7 @@ func owner(_ context.Context, namespace string) (tenant.ID, error) {
 	case "bad", "missing":
 		return tenant.ID{}, nil
 	case "away":
-		return tenant.ID{}, errAway
+		return tenant.ID{}, errUnavailable
 	}
 	return tenant.System(), nil
 }
@@ -50,12 +50,12 @@ func configMap(namespace string, labels ...string) *corev1.ConfigMap {
 
 var configMaps = corev1.SchemeGroupVersion.WithResource("configmaps")
 
-func attributes(is, was runtime.Object, namespace, subresource string) admission.Attributes {
+func attributes(obj, old runtime.Object, namespace, subresource string) admission.Attributes {
 	op := admission.Create
-	if was != nil {
+	if old != nil {
 		op = admission.Update
 	}
-	return admission.NewAttributesRecord(is, was, corev1.SchemeGroupVersion.WithKind("ConfigMap"), namespace, "x",
+	return admission.NewAttributesRecord(obj, old, corev1.SchemeGroupVersion.WithKind("ConfigMap"), namespace, "x",
 		configMaps, subresource, op, nil, false, nil)
 }
 
@@ -73,13 +73,13 @@ func run(t *testing.T, a admission.Attributes) (string, bool, error) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	value, has := m.GetLabels()[tenant.Label]
-	return value, has, nil
+	value, ok := m.GetLabels()[tenant.Label]
+	return value, ok, nil
 }
 
-// TestOldLabels checks that a write that does not change a wrong label corrects it, and that a
+// TestWrongStoredLabelsAreCorrected checks that a write that does not change a wrong label corrects it, and that a
 // write of a new value is denied. Scenarios test the cases that occur on a server.
-func TestOldLabels(t *testing.T) {
+func TestWrongStoredLabelsAreCorrected(t *testing.T) {
 	for name, c := range map[string]struct {
 		namespace string
 		was, is   []string
@@ -102,12 +102,12 @@ func TestOldLabels(t *testing.T) {
 		"a namespace whose owner is not known":     {"away", []string{"a"}, []string{"a"}, "!"},
 	} {
 		is := configMap(c.namespace, c.is...)
-		value, has, err := run(t, attributes(is, configMap(c.namespace, c.was...), c.namespace, ""))
+		value, ok, err := run(t, attributes(is, configMap(c.namespace, c.was...), c.namespace, ""))
 		got := value
 		switch {
 		case err != nil:
 			got = "!"
-		case !has:
+		case !ok:
 			got = "-"
 		}
 		if got != c.want {
@@ -119,9 +119,9 @@ func TestOldLabels(t *testing.T) {
 	}
 }
 
-// TestStoredMetadata checks that a subresource that uses the stored metadata is allowed without the
+// TestSubresourcesWithStoredMetadata checks that a subresource that uses the stored metadata is allowed without the
 // label. A change of the label is denied.
-func TestStoredMetadata(t *testing.T) {
+func TestSubresourcesWithStoredMetadata(t *testing.T) {
 	p := label.New(owner)
 	for name, c := range map[string]struct {
 		was, is []string
@@ -141,8 +141,8 @@ func TestStoredMetadata(t *testing.T) {
 	}
 }
 
-// TestTheObjectsMapIsItsOwn checks that labels, which may be shared with a cache, are copied.
-func TestTheObjectsMapIsItsOwn(t *testing.T) {
+// TestSharedLabelsAreCopied checks that labels, which may be shared with a cache, are copied.
+func TestSharedLabelsAreCopied(t *testing.T) {
 	shared := map[string]string{"x": "y"}
 	o := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "a--web", Labels: shared}}
 	if _, _, err := run(t, attributes(o, nil, "a--web", "")); err != nil || len(shared) != 1 ||
@@ -151,9 +151,9 @@ func TestTheObjectsMapIsItsOwn(t *testing.T) {
 	}
 }
 
-// TestWhatHasNoMetadata checks that an object without metadata is denied, and virtual objects are
+// TestObjectsWithoutMetadata checks that an object without metadata is denied, and virtual objects are
 // ignored.
-func TestWhatHasNoMetadata(t *testing.T) {
+func TestObjectsWithoutMetadata(t *testing.T) {
 	p := label.New(owner)
 	for name, a := range map[string]admission.Attributes{
 		"nothing": attributes(nil, nil, "a--web", ""),
@@ -237,14 +237,14 @@ func TestBindingKeys(t *testing.T) {
 	}
 }
 
-type said []string
+type warnings []string
 
-func (s *said) AddWarning(_, text string) { *s = append(*s, text) }
+func (s *warnings) AddWarning(_, text string) { *s = append(*s, text) }
 
-// TestTakenAway checks that a user of kubectl that removes the label gets a warning. A controller
+// TestRemovedLabelWarns checks that a user of kubectl that removes the label gets a warning. A controller
 // that sends its object without the label gets none, because it would get one on every update. A
 // user that replaces the object with a file gets none either.
-func TestTakenAway(t *testing.T) {
+func TestRemovedLabelWarns(t *testing.T) {
 	kubectl := &metav1.UpdateOptions{FieldManager: "kubectl-label"}
 	for name, c := range map[string]struct {
 		was     []string
@@ -260,7 +260,7 @@ func TestTakenAway(t *testing.T) {
 		"one that had none":         {nil, nil, kubectl, 0},
 		"a lie that is taken away":  {[]string{"b"}, nil, kubectl, 0},
 	} {
-		told := &said{}
+		told := &warnings{}
 		a := admission.NewAttributesRecord(configMap("a--web", c.is...), configMap("a--web", c.was...),
 			corev1.SchemeGroupVersion.WithKind("ConfigMap"), "a--web", "x",
 			configMaps, "", admission.Update, c.options, false, nil)
@@ -292,7 +292,7 @@ func TestRewrittenLabelWarns(t *testing.T) {
 		"an owner that is unknown": {"away", []string{"a"}, "", 0, true},
 		"without a namespace":      {"", []string{"a"}, "", 0, true},
 	} {
-		told := &said{}
+		told := &warnings{}
 		a := attributes(configMap(c.namespace, c.labels...), nil, c.namespace, "")
 		p := label.New(owner)
 		err := p.Admit(warning.WithWarningRecorder(t.Context(), told), a, nil)

@@ -193,8 +193,8 @@ func TestLabelModel(t *testing.T) {
 		if err == nil {
 			err = p.Validate(t.Context(), a, nil)
 		}
-		got, has := is.(metav1.Object).GetLabels()["kubetenant.dev/tenant"]
-		if !has {
+		got, ok := is.(metav1.Object).GetLabels()["kubetenant.dev/tenant"]
+		if !ok {
 			got = absent
 		}
 		want, accepted := w.stored()

@@ -19,17 +19,17 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// sweep corrects the objects of a resource, page by page. It returns the tenants with objects that
+// backfillResource corrects the objects of a resource, page by page. It returns the tenants with objects that
 // could not be written, and the errors. It returns nil tenants if not all objects were checked.
-func (s *Sweep) sweep(ctx context.Context, r schema.GroupVersionResource, namespace string) (tenants, error) {
-	lacking, problems := tenants{}, []error(nil)
+func (s *Backfill) backfillResource(ctx context.Context, r schema.GroupVersionResource, namespace string) (tenantSet, error) {
+	failed, problems := tenantSet{}, []error(nil)
 	options := metav1.ListOptions{Limit: pageSize}
 	for {
 		page, err := s.objects.Resource(r).Namespace(namespace).List(ctx, options)
 		if err != nil {
 			return nil, errors.Join(append(problems, err)...)
 		}
-		err = s.mend(ctx, r, page.Items, lacking)
+		err = s.fixLabels(ctx, r, page.Items, failed)
 		if errors.Is(err, errOwner) {
 			return nil, errors.Join(append(problems, err)...)
 		}
@@ -37,15 +37,15 @@ func (s *Sweep) sweep(ctx context.Context, r schema.GroupVersionResource, namesp
 			problems = append(problems, err)
 		}
 		if options.Continue = page.Continue; options.Continue == "" {
-			return lacking, errors.Join(problems...)
+			return failed, errors.Join(problems...)
 		}
 	}
 }
 
-// mend corrects wrong labels of objects. It adds the tenants of objects that could not be written
+// fixLabels corrects wrong labels of objects. It adds the tenants of objects that could not be written
 // to lacking.
-func (s *Sweep) mend(
-	ctx context.Context, r schema.GroupVersionResource, objects []metav1.PartialObjectMetadata, lacking tenants,
+func (s *Backfill) fixLabels(
+	ctx context.Context, r schema.GroupVersionResource, objects []metav1.PartialObjectMetadata, failed tenantSet,
 ) error {
 	owners := map[string]tenant.ID{} // one lookup for each namespace
 	for i := range objects {
@@ -59,29 +59,29 @@ func (s *Sweep) mend(
 		}
 	}
 	var group errgroup.Group
-	group.SetLimit(writers)
+	group.SetLimit(maxWriters)
 	var mu sync.Mutex
 	for i := range objects {
 		m := &objects[i].ObjectMeta
 		owner := owners[m.Namespace]
-		label, has := m.Labels[tenant.Label]
+		label, ok := m.Labels[tenant.Label]
 		want := owner.String()
 		if owner.IsSystem() {
 			want = ""
 		}
-		if has == (want != "") && label == want {
+		if ok == (want != "") && label == want {
 			continue
 		}
 		group.Go(func() error {
-			err := s.write(ctx, r, m, want)
+			err := s.patchLabel(ctx, r, m, want)
 			if err == nil {
 				return nil
 			}
 			mu.Lock()
 			defer mu.Unlock()
-			lacking[owner] = true
+			failed[owner] = true
 			if claimed, invalid := tenant.Parse(label); invalid == nil {
-				lacking[claimed] = true
+				failed[claimed] = true
 			}
 			return fmt.Errorf("%s/%s: %w", m.Namespace, m.Name, err)
 		})
@@ -89,8 +89,8 @@ func (s *Sweep) mend(
 	return group.Wait()
 }
 
-// write patches only the label, and only of this object. The plugin decides on the stored value.
-func (s *Sweep) write(ctx context.Context, r schema.GroupVersionResource, m *metav1.ObjectMeta, want string) error {
+// patchLabel patches only the label, and only of this object. The plugin decides on the stored value.
+func (s *Backfill) patchLabel(ctx context.Context, r schema.GroupVersionResource, m *metav1.ObjectMeta, want string) error {
 	var label any // null removes it
 	if want != "" {
 		label = want
@@ -111,7 +111,7 @@ func (s *Sweep) write(ctx context.Context, r schema.GroupVersionResource, m *met
 }
 
 // isGone reports whether the object no longer exists. Another object may have its name.
-func (s *Sweep) isGone(ctx context.Context, r schema.GroupVersionResource, m *metav1.ObjectMeta) bool {
-	now, err := s.objects.Resource(r).Namespace(m.Namespace).Get(ctx, m.Name, metav1.GetOptions{})
-	return apierrors.IsNotFound(err) || err == nil && now.UID != m.UID
+func (s *Backfill) isGone(ctx context.Context, r schema.GroupVersionResource, m *metav1.ObjectMeta) bool {
+	current, err := s.objects.Resource(r).Namespace(m.Namespace).Get(ctx, m.Name, metav1.GetOptions{})
+	return apierrors.IsNotFound(err) || err == nil && current.UID != m.UID
 }

@@ -72,24 +72,24 @@ func labelOf(t *testing.T, c *fake.FakeMetadataClient, r schema.GroupVersionReso
 	if err != nil {
 		t.Fatal(err)
 	}
-	if value, has := o.Labels[tenant.Label]; has {
+	if value, ok := o.Labels[tenant.Label]; ok {
 		return value
 	}
 	return "-"
 }
 
-// TestSweep checks that wrong labels are corrected, Services first, and that correct objects are
+// TestBackfill checks that wrong labels are corrected, Services first, and that correct objects are
 // not written.
-func TestSweep(t *testing.T) {
+func TestBackfill(t *testing.T) {
 	c := client(t, stored("Service", "a--web", "plain"), stored("Secret", "a--web", "plain"),
 		stored("Secret", "a--web", "lie", "b"),
 		stored("Secret", "a--web", "right", "a"), stored("Secret", "kube-system", "lie", "a"),
 		stored("Secret", "kube-system", "plain"), stored("Secret", "bad", "lie", "a"))
-	s := label.NewSweep(c, resources(secrets, services), owner)
+	s := label.NewBackfill(c, resources(secrets, services), owner)
 	if s.Done(secrets.GroupResource(), tenanttest.ID(t, "a")) {
 		t.Error("done before it began")
 	}
-	if err := s.Round(t.Context()); err != nil {
+	if err := s.RunOnce(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	for key, want := range map[[2]string]string{
@@ -115,15 +115,15 @@ func TestSweep(t *testing.T) {
 	}
 	// Another backfill, as after a restart of the server, finds nothing to write.
 	c.ClearActions()
-	if err := label.NewSweep(c, resources(secrets, services), owner).Round(t.Context()); err != nil ||
+	if err := label.NewBackfill(c, resources(secrets, services), owner).RunOnce(t.Context()); err != nil ||
 		len(writes(c)) != 0 {
 		t.Errorf("again: %v, %v", err, writes(c))
 	}
 }
 
-// TestSweepFailures checks that a failed write denies lists only to the tenants of the object. If
+// TestBackfillFailures checks that a failed write denies lists only to the tenants of the object. If
 // an owner cannot be looked up, lists are denied to all tenants.
-func TestSweepFailures(t *testing.T) {
+func TestBackfillFailures(t *testing.T) {
 	a, b, d := tenanttest.ID(t, "a"), tenanttest.ID(t, "b"), tenanttest.ID(t, "d")
 	c := client(t, stored("Secret", "a--web", "stuck", "b"), stored("Secret", "a--web", "later"),
 		stored("Secret", "b--web", "fine"))
@@ -131,8 +131,8 @@ func TestSweepFailures(t *testing.T) {
 	c.PrependReactor("patch", "secrets", func(action clienttesting.Action) (bool, runtime.Object, error) {
 		return refuse && action.(clienttesting.PatchAction).GetName() == "stuck", nil, errors.New("refused by a webhook")
 	})
-	s := label.NewSweep(c, resources(secrets), owner)
-	if err := s.Round(t.Context()); err == nil || !strings.Contains(err.Error(), "a--web/stuck") {
+	s := label.NewBackfill(c, resources(secrets), owner)
+	if err := s.RunOnce(t.Context()); err == nil || !strings.Contains(err.Error(), "a--web/stuck") {
 		t.Errorf("error %v", err)
 	}
 	if s.Done(secrets.GroupResource(), a) || s.Done(secrets.GroupResource(), b) || !s.Done(secrets.GroupResource(), d) {
@@ -142,7 +142,7 @@ func TestSweepFailures(t *testing.T) {
 		t.Errorf("what stands behind it: %q", got)
 	}
 	refuse = false
-	if err := s.Round(t.Context()); err != nil || !s.Done(secrets.GroupResource(), a) {
+	if err := s.RunOnce(t.Context()); err != nil || !s.Done(secrets.GroupResource(), a) {
 		t.Errorf("again: %v", err)
 	}
 
@@ -152,28 +152,28 @@ func TestSweepFailures(t *testing.T) {
 	c.PrependReactor("patch", "secrets", func(clienttesting.Action) (bool, runtime.Object, error) {
 		return true, nil, errors.New("refused")
 	})
-	s = label.NewSweep(c, resources(secrets), owner)
-	if err := s.Round(t.Context()); err == nil || s.Done(secrets.GroupResource(), b) {
+	s = label.NewBackfill(c, resources(secrets), owner)
+	if err := s.RunOnce(t.Context()); err == nil || s.Done(secrets.GroupResource(), b) {
 		t.Errorf("an owner that cannot be looked up behind another failure: %v", err)
 	}
 
 	c = client(t, stored("Secret", "away", "x"), stored("Secret", "a--web", "x"))
-	s = label.NewSweep(c, resources(secrets), owner)
-	if err := s.Round(t.Context()); err == nil || s.Done(secrets.GroupResource(), d) {
+	s = label.NewBackfill(c, resources(secrets), owner)
+	if err := s.RunOnce(t.Context()); err == nil || s.Done(secrets.GroupResource(), d) {
 		t.Errorf("an owner that cannot be looked up: %v", err)
 	}
-	c.PrependReactor("list", "*", func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, errAway })
-	if err := label.NewSweep(c, resources(secrets), owner).Round(t.Context()); !errors.Is(err, errAway) {
+	c.PrependReactor("list", "*", func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, errUnavailable })
+	if err := label.NewBackfill(c, resources(secrets), owner).RunOnce(t.Context()); !errors.Is(err, errUnavailable) {
 		t.Errorf("a list that fails: %v", err)
 	}
 }
 
-// TestANamespaceThatChangesHands checks that the objects of a namespace with a new owner are
+// TestReassignedNamespace checks that the objects of a namespace with a new owner are
 // corrected, and that other changes of a namespace cause no requests.
-func TestANamespaceThatChangesHands(t *testing.T) {
+func TestReassignedNamespace(t *testing.T) {
 	c := client(t, stored("Secret", "a--web", "x", "a"))
-	s := label.NewSweep(c, resources(secrets), owner)
-	if err := s.Round(t.Context()); err != nil {
+	s := label.NewBackfill(c, resources(secrets), owner)
+	if err := s.RunOnce(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	ns := func(labels map[string]string) *corev1.Namespace {
@@ -189,21 +189,21 @@ func TestANamespaceThatChangesHands(t *testing.T) {
 		return n
 	}
 	before := lists()
-	s.Follow().OnAdd(ns(nil), true)
-	s.Follow().OnUpdate(ns(nil), ns(nil))
-	if err := s.Round(t.Context()); err != nil || lists() != before {
+	s.NamespaceHandler().OnAdd(ns(nil), true)
+	s.NamespaceHandler().OnUpdate(ns(nil), ns(nil))
+	if err := s.RunOnce(t.Context()); err != nil || lists() != before {
 		t.Errorf("%d lists for nothing: %v", lists()-before, err)
 	}
 	for _, change := range []func(){
-		func() { s.Follow().OnUpdate(ns(nil), ns(map[string]string{tenant.Label: "a"})) },
+		func() { s.NamespaceHandler().OnUpdate(ns(nil), ns(map[string]string{tenant.Label: "a"})) },
 		func() {
-			s.Follow().OnDelete(ns(nil))
-			s.Follow().OnAdd(ns(map[string]string{tenant.Label: "b"}), false)
+			s.NamespaceHandler().OnDelete(ns(nil))
+			s.NamespaceHandler().OnAdd(ns(map[string]string{tenant.Label: "b"}), false)
 		},
 	} {
 		before := lists()
 		change()
-		if err := s.Round(t.Context()); err != nil || lists() != before+1 {
+		if err := s.RunOnce(t.Context()); err != nil || lists() != before+1 {
 			t.Errorf("%d lists, want 1: %v", lists()-before, err)
 		}
 	}
@@ -220,7 +220,7 @@ func TestRun(t *testing.T) {
 			return nil, nil
 		}
 	}
-	s := label.NewSweep(client(t, stored("Secret", "a--web", "x")), of, owner)
+	s := label.NewBackfill(client(t, stored("Secret", "a--web", "x")), of, owner)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan struct{})
 	go func() { s.Run(ctx); close(ended) }()
@@ -235,12 +235,12 @@ func TestRun(t *testing.T) {
 	<-ended
 }
 
-// TestANamespaceThatChangesHandsInPart checks that a failed write in a namespace with a new owner
+// TestPartiallyReassignedNamespace checks that a failed write in a namespace with a new owner
 // denies lists to the affected tenants.
-func TestANamespaceThatChangesHandsInPart(t *testing.T) {
+func TestPartiallyReassignedNamespace(t *testing.T) {
 	c := client(t, stored("Secret", "b--web", "x", "b"))
-	s := label.NewSweep(c, resources(secrets), owner)
-	if err := s.Round(t.Context()); err != nil || !s.Done(secrets.GroupResource(), tenanttest.ID(t, "b")) {
+	s := label.NewBackfill(c, resources(secrets), owner)
+	if err := s.RunOnce(t.Context()); err != nil || !s.Done(secrets.GroupResource(), tenanttest.ID(t, "b")) {
 		t.Fatal(err)
 	}
 	late := stored("Secret", "b--web", "late", "a").(*metav1.PartialObjectMetadata)
@@ -255,9 +255,9 @@ func TestANamespaceThatChangesHandsInPart(t *testing.T) {
 			ObjectMeta: metav1.ObjectMeta{Name: "b--web", Labels: map[string]string{tenant.Label: owner}},
 		}
 	}
-	s.Follow().OnAdd(ns("a"), true)
-	s.Follow().OnUpdate(ns("a"), ns("b"))
-	if err := s.Round(t.Context()); err == nil {
+	s.NamespaceHandler().OnAdd(ns("a"), true)
+	s.NamespaceHandler().OnUpdate(ns("a"), ns("b"))
+	if err := s.RunOnce(t.Context()); err == nil {
 		t.Error("no error")
 	}
 	for name, want := range map[string]bool{"a": false, "b": false, "d": true} {
@@ -271,13 +271,13 @@ func TestANamespaceThatChangesHandsInPart(t *testing.T) {
 // corrects wrong labels.
 func TestResume(t *testing.T) {
 	c := client(t, stored("Secret", "a--web", "plain"))
-	s := label.NewSweep(c, resources(services, secrets), owner)
+	s := label.NewBackfill(c, resources(services, secrets), owner)
 	a, b := tenanttest.ID(t, "a"), tenanttest.ID(t, "b")
 	s.Resume(map[schema.GroupResource][]tenant.ID{secrets.GroupResource(): {b}})
 	if !s.Done(secrets.GroupResource(), a) || s.Done(secrets.GroupResource(), b) || s.Done(services.GroupResource(), a) {
 		t.Error("what was said before does not hold, or more than that")
 	}
-	if err := s.Round(t.Context()); err != nil {
+	if err := s.RunOnce(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if labelOf(t, c, secrets, "a--web", "plain") != "a" || !s.Done(secrets.GroupResource(), b) {
@@ -291,38 +291,38 @@ func TestResume(t *testing.T) {
 	unreadable.PrependReactor("list", "secrets", func(clienttesting.Action) (bool, runtime.Object, error) {
 		return true, nil, errors.New("forbidden")
 	})
-	s = label.NewSweep(unreadable, resources(secrets), owner)
+	s = label.NewBackfill(unreadable, resources(secrets), owner)
 	s.Resume(map[schema.GroupResource][]tenant.ID{secrets.GroupResource(): nil})
-	if err := s.Round(t.Context()); err == nil || s.Done(secrets.GroupResource(), a) {
+	if err := s.RunOnce(t.Context()); err == nil || s.Done(secrets.GroupResource(), a) {
 		t.Errorf("what cannot be looked at counts on: %v", err)
 	}
 }
 
-// TestForget checks that every resource is backfilled again. The result of a backfill that began
+// TestReset checks that every resource is backfilled again. The result of a backfill that began
 // before Forget is ignored.
-func TestForget(t *testing.T) {
+func TestReset(t *testing.T) {
 	c := client(t, stored("Secret", "a--web", "plain"))
-	s := label.NewSweep(c, resources(secrets), owner)
+	s := label.NewBackfill(c, resources(secrets), owner)
 	a := tenanttest.ID(t, "a")
-	if err := s.Round(t.Context()); err != nil || !s.Done(secrets.GroupResource(), a) {
+	if err := s.RunOnce(t.Context()); err != nil || !s.Done(secrets.GroupResource(), a) {
 		t.Fatal(err)
 	}
-	s.Forget()
-	if s.Done(secrets.GroupResource(), a) || len(s.Swept()) > 0 {
+	s.Reset()
+	if s.Done(secrets.GroupResource(), a) || len(s.Results()) > 0 {
 		t.Error("what was forgotten counts on")
 	}
 	forgot := false
 	c.PrependReactor("list", "secrets", func(clienttesting.Action) (bool, runtime.Object, error) {
 		if !forgot {
 			forgot = true
-			s.Forget()
+			s.Reset()
 		}
 		return false, nil, nil
 	})
-	if err := s.Round(t.Context()); err != nil || s.Done(secrets.GroupResource(), a) {
+	if err := s.RunOnce(t.Context()); err != nil || s.Done(secrets.GroupResource(), a) {
 		t.Errorf("a sweep that began before counts: %v", err)
 	}
-	if err := s.Round(t.Context()); err != nil || !s.Done(secrets.GroupResource(), a) {
+	if err := s.RunOnce(t.Context()); err != nil || !s.Done(secrets.GroupResource(), a) {
 		t.Errorf("it is not swept anew: %v", err)
 	}
 }

@@ -17,28 +17,28 @@ import (
 var errKeystone = errors.New("only the server may set the annotation " + tenant.KeystoneAnnotation +
 	`: set it to "" so that the server records the Keystone domain again`)
 
-// keepKeystone restores the annotation of the Keystone domain, and removes it from a new Tenant. An
+// restoreKeystone restores the annotation of the Keystone domain, and removes it from a new Tenant. An
 // update may set it to "", which removes the permissions that come from Keystone.
-func keepKeystone(ctx context.Context, a admission.Attributes, was, is metav1.Object) {
-	if was == nil {
-		sent := is.GetAnnotations()
-		plugins.SetAnnotation(is, tenant.KeystoneAnnotation, nil)
-		plugins.WarnRewritten(ctx, sent, is, tenant.KeystoneAnnotation)
+func restoreKeystone(ctx context.Context, a admission.Attributes, old, obj metav1.Object) {
+	if old == nil {
+		sent := obj.GetAnnotations()
+		plugins.SetAnnotation(obj, tenant.KeystoneAnnotation, nil)
+		plugins.WarnRewritten(ctx, sent, obj, tenant.KeystoneAnnotation)
 		return
 	}
-	if value, has := is.GetAnnotations()[tenant.KeystoneAnnotation]; !has || value != "" {
-		plugins.Keep(ctx, a, was, is, tenant.KeystoneAnnotation)
+	if value, ok := obj.GetAnnotations()[tenant.KeystoneAnnotation]; !ok || value != "" {
+		plugins.RestoreAnnotations(ctx, a, old, obj, tenant.KeystoneAnnotation)
 	}
 }
 
-// checkKeystone returns an error for a value that [keepKeystone] would replace. A webhook that runs
+// checkKeystone returns an error for a value that [restoreKeystone] would replace. A webhook that runs
 // after keepKeystone may have written such a value.
-func checkKeystone(was, is metav1.Object) error {
-	value, has := is.GetAnnotations()[tenant.KeystoneAnnotation]
-	if value == "" && (has || was == nil) {
+func checkKeystone(old, obj metav1.Object) error {
+	value, ok := obj.GetAnnotations()[tenant.KeystoneAnnotation]
+	if value == "" && (ok || old == nil) {
 		return nil
 	}
-	if was == nil || plugins.Kept(was, is, tenant.KeystoneAnnotation) != nil {
+	if old == nil || plugins.CheckUnchanged(old, obj, tenant.KeystoneAnnotation) != nil {
 		return errKeystone
 	}
 	return nil

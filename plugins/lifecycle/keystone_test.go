@@ -26,8 +26,8 @@ type warnings []string
 
 func (w *warnings) AddWarning(_, text string) { *w = append(*w, text) }
 
-// ofDomain returns a Tenant with the annotation of a domain, or without it.
-func ofDomain(value string) *unstructured.Unstructured {
+// withKeystoneDomain returns a Tenant with the annotation of a domain, or without it.
+func withKeystoneDomain(value string) *unstructured.Unstructured {
 	u := object(map[string]any{"deletionPolicy": "Orphan"}, tenant.Finalizer)
 	u.SetAnnotations(map[string]string{"x": "y"})
 	if value != none {
@@ -37,7 +37,7 @@ func ofDomain(value string) *unstructured.Unstructured {
 }
 
 func domainOf(u *unstructured.Unstructured) string {
-	if value, has := u.GetAnnotations()[tenant.KeystoneAnnotation]; has {
+	if value, ok := u.GetAnnotations()[tenant.KeystoneAnnotation]; ok {
 		return value
 	}
 	return none
@@ -78,10 +78,10 @@ func TestKeystone(t *testing.T) {
 	} {
 		for _, by := range c.by {
 			t.Run(name+" by "+by, func(t *testing.T) {
-				p, is := lifecycle.New((&world{}).options(t)), ofDomain(c.is)
+				p, is := lifecycle.New((&fakeCluster{}).options(t)), withKeystoneDomain(c.is)
 				op, was := admission.Create, runtime.Object(nil)
 				if !c.create {
-					op, was = admission.Update, ofDomain(c.was)
+					op, was = admission.Update, withKeystoneDomain(c.was)
 				}
 				a := attributes(by, "", op, is, was)
 				err := p.Validate(t.Context(), a, nil)
@@ -109,14 +109,14 @@ func TestKeystone(t *testing.T) {
 // TestKeystoneForgedManager checks that a tenant's caller with the name of the server's identity
 // may not write the annotation.
 func TestKeystoneForgedManager(t *testing.T) {
-	o := (&world{}).options(t)
+	o := (&fakeCluster{}).options(t)
 	o.Subject = func(context.Context, user.Info) (tenant.ID, error) { return tenanttest.ID(t, "a"), nil }
-	is := ofDomain(`{"domain":"d1"}`)
-	a := attributes(tenant.ManagerUser, "", admission.Update, is, ofDomain(none))
+	obj := withKeystoneDomain(`{"domain":"d1"}`)
+	a := attributes(tenant.ManagerUser, "", admission.Update, obj, withKeystoneDomain(none))
 	if err := lifecycle.New(o).Validate(t.Context(), a, nil); err == nil {
 		t.Error("the annotation is allowed")
 	}
-	if err := lifecycle.New(o).Admit(t.Context(), a, nil); err != nil || domainOf(is) != none {
-		t.Errorf("annotations %v: %v", is.GetAnnotations(), err)
+	if err := lifecycle.New(o).Admit(t.Context(), a, nil); err != nil || domainOf(obj) != none {
+		t.Errorf("annotations %v: %v", obj.GetAnnotations(), err)
 	}
 }

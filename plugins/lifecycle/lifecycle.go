@@ -28,10 +28,10 @@ import (
 // Name is the name of the plugin.
 const Name = "TenantLifecycle"
 
-// rest is the time after the end of a tenant during which its name cannot be reused. It is longer
+// nameCooldown is the time after the end of a tenant during which its name cannot be reused. It is longer
 // than any cache of a token or a decision (kube-apiserver caches those of webhooks for five minutes
 // at most by default).
-const rest = 10 * time.Minute
+const nameCooldown = 10 * time.Minute
 
 var (
 	tenants = schema.GroupResource{Group: tenant.Domain, Resource: "tenants"}
@@ -42,13 +42,13 @@ var (
 		"or use kubectl tenant delete-tenant")
 	errFinalizer = errors.New("the finalizer " + tenant.Finalizer +
 		" may only be removed by the server: it does so after the tenant's deletion is complete")
-	errReplaces   = errors.New("spec.replaces: may not be set because no Tenant with this ID was deleted")
-	errNotKnown   = errors.New("spec.id: cannot check yet whether a deleted tenant had this ID: try again")
-	errUnfinished = errors.New("spec.id: the deletion of the tenant that had this ID is not complete")
+	errReplaces       = errors.New("spec.replaces: may not be set because no Tenant with this ID was deleted")
+	errLineageUnknown = errors.New("spec.id: cannot check yet whether a deleted tenant had this ID: try again")
+	errUnfinished     = errors.New("spec.id: the deletion of the tenant that had this ID is not complete")
 )
 
-// Life contains the fields of a Tenant that control its creation and deletion.
-type Life struct {
+// TenantSpec contains the fields of a Tenant that control its creation and deletion.
+type TenantSpec struct {
 	ID tenant.ID
 	// Replaces is the UID of the deleted Tenant that had the ID before.
 	Replaces string
@@ -60,7 +60,7 @@ type Life struct {
 type Options struct {
 	Subject plugins.SubjectFunc
 	// Read reads a Tenant. Its error names the field.
-	Read func(runtime.Object) (*Life, error)
+	Read func(runtime.Object) (*TenantSpec, error)
 	// ReadMembers reads the tenant and the spec of TenantMembers. If nil, the plugin does not
 	// record the Tenant to which TenantMembers belong.
 	ReadMembers func(runtime.Object) (id tenant.ID, spec any, err error)
@@ -69,15 +69,15 @@ type Options struct {
 	// Lineage returns the current Tenant and the deleted Tenants of a tenant. If it returns false,
 	// they are not known now, and the write is denied. If nil, no Tenants are known.
 	Lineage func(tenant.ID) (tenant.Lineage, bool)
-	// Owned returns the namespaces with the label of a tenant. If it is nil or fails, the name of a
+	// OwnedNamespaces returns the namespaces with the label of a tenant. If it is nil or fails, the name of a
 	// deleted tenant cannot be reused.
-	Owned func(tenant.ID) ([]string, error)
+	OwnedNamespaces func(tenant.ID) ([]string, error)
 	// References returns the objects of the system tenant that name the tenant, or service accounts
 	// of its namespaces. If it is nil or fails, the name of a deleted tenant cannot be reused.
 	References func(ctx context.Context, id tenant.ID, namespaces []string) ([]string, error)
-	// Rights returns the rights that the author of a Tenant needs for its change. was is nil if the
+	// RequiredRights returns the rights that the author of a Tenant needs for its change. was is nil if the
 	// Tenant is created.
-	Rights func(was, is runtime.Object) ([]Right, error)
+	RequiredRights func(was, is runtime.Object) ([]Right, error)
 	// Authorizer is the server's authorizer. It decides whether authors have these rights.
 	Authorizer authorizer.Authorizer
 	// Now returns the current time. Defaults to time.Now.
@@ -114,26 +114,26 @@ func (p *plugin) Admit(ctx context.Context, a admission.Attributes, _ admission.
 	if !governs(a, tenants) || a.GetOperation() == admission.Delete || p.Subject.IsManager(ctx, a) {
 		return nil
 	}
-	was, is, err := plugins.Stored(a)
-	if err != nil || is == nil {
+	old, obj, err := plugins.StoredMetadata(a)
+	if err != nil || obj == nil {
 		return admission.NewForbidden(a, plugins.ErrObject)
 	}
-	if needsFinalizer(was, is) {
-		is.SetFinalizers(append(slices.Clip(is.GetFinalizers()), tenant.Finalizer))
+	if needsFinalizer(old, obj) {
+		obj.SetFinalizers(append(slices.Clip(obj.GetFinalizers()), tenant.Finalizer))
 	}
-	dropTakeBack(ctx, is)
-	keepKeystone(ctx, a, was, is)
+	removeCancelAnnotation(ctx, obj)
+	restoreKeystone(ctx, a, old, obj)
 	if a.GetOperation() == admission.Update {
-		keepSuspension(ctx, a.GetOldObject(), a.GetObject())
+		restoreSuspension(ctx, a.GetOldObject(), a.GetObject())
 	}
 	return nil
 }
 
 // needsFinalizer reports whether a Tenant must get the finalizer. A Tenant that is being deleted
 // keeps its finalizer, but does not get one.
-func needsFinalizer(was, is metav1.Object) bool {
-	had := was != nil && slices.Contains(was.GetFinalizers(), tenant.Finalizer)
-	return !slices.Contains(is.GetFinalizers(), tenant.Finalizer) && (had || is.GetDeletionTimestamp() == nil)
+func needsFinalizer(old, obj metav1.Object) bool {
+	had := old != nil && slices.Contains(old.GetFinalizers(), tenant.Finalizer)
+	return !slices.Contains(obj.GetFinalizers(), tenant.Finalizer) && (had || obj.GetDeletionTimestamp() == nil)
 }
 
 // Validate implements [admission.ValidationInterface].
@@ -164,11 +164,11 @@ func (p *plugin) Validate(ctx context.Context, a admission.Attributes, _ admissi
 }
 
 func (p *plugin) checkUpdate(ctx context.Context, a admission.Attributes) error {
-	was, is, err := plugins.Stored(a)
+	old, obj, err := plugins.StoredMetadata(a)
 	if err != nil {
 		return err
 	}
-	if slices.Contains(was.GetFinalizers(), tenant.Finalizer) && !slices.Contains(is.GetFinalizers(), tenant.Finalizer) &&
+	if slices.Contains(old.GetFinalizers(), tenant.Finalizer) && !slices.Contains(obj.GetFinalizers(), tenant.Finalizer) &&
 		!p.Subject.IsManager(ctx, a) {
 		return errFinalizer
 	}
@@ -176,7 +176,7 @@ func (p *plugin) checkUpdate(ctx context.Context, a admission.Attributes) error 
 		return errSuspension
 	}
 	if !p.Subject.IsManager(ctx, a) {
-		if err := checkKeystone(was, is); err != nil {
+		if err := checkKeystone(old, obj); err != nil {
 			return err
 		}
 	}
@@ -197,28 +197,28 @@ func (p *plugin) checkDelete(_ context.Context, a admission.Attributes) error {
 	if err != nil {
 		return plugins.ErrObject
 	}
-	life, err := p.Read(obj)
+	spec, err := p.Read(obj)
 	if err != nil {
 		return err
 	}
 	switch {
 	case m.GetDeletionTimestamp() != nil:
 		return nil
-	case life.Protected:
+	case spec.Protected:
 		return errProtected
-	case hasTakeBack(m):
-		return errTakeBack
+	case cancelsDeletion(m):
+		return errCancelAnnotation
 	}
 	return nil
 }
 
 // checkCreate checks whether a new Tenant may have the name of a deleted tenant.
 func (p *plugin) checkCreate(ctx context.Context, a admission.Attributes) error {
-	life, err := p.Read(a.GetObject())
+	spec, err := p.Read(a.GetObject())
 	if err == nil && !p.Subject.IsManager(ctx, a) {
-		_, is, stored := plugins.Stored(a)
-		if err = stored; err == nil {
-			err = checkKeystone(nil, is)
+		_, obj, storedErr := plugins.StoredMetadata(a)
+		if err = storedErr; err == nil {
+			err = checkKeystone(nil, obj)
 		}
 	}
 	if err == nil {
@@ -227,20 +227,20 @@ func (p *plugin) checkCreate(ctx context.Context, a admission.Attributes) error 
 	if err != nil || p.Lineage == nil {
 		return err
 	}
-	lineage, known := p.Lineage(life.ID)
-	last, was := lineage.LastRetired()
+	lineage, known := p.Lineage(spec.ID)
+	last, ok := lineage.LastRetired()
 	switch {
 	case !known:
-		return errNotKnown
+		return errLineageUnknown
 	case lineage.Terminating:
 		return errUnfinished
 	case lineage.UID != "": // the Tenant exists, so the storage rejects the write
 		return nil
-	case !was && life.Replaces != "":
+	case !ok && spec.Replaces != "":
 		return errReplaces
-	case !was:
+	case !ok:
 		return nil
-	case life.Replaces != last.UID:
+	case spec.Replaces != last.UID:
 		return fmt.Errorf("spec.replaces: must be %s to reuse the ID of a deleted tenant (see kubectl tenant retired)",
 			last.UID)
 	}
@@ -248,42 +248,42 @@ func (p *plugin) checkCreate(ctx context.Context, a admission.Attributes) error 
 	if ended.IsZero() { // the Tenant was deleted early, for example with its CRD
 		ended = last.DeletionBegan
 	}
-	if until := ended.Add(rest); p.Now().Before(until) {
+	if until := ended.Add(nameCooldown); p.Now().Before(until) {
 		return fmt.Errorf("spec.id: the tenant that had this ID was deleted a moment ago: the ID can be reused after %s",
 			until.UTC().Format(time.RFC3339))
 	}
-	return p.checkLeft(ctx, life.ID, &lineage)
+	return p.checkRemaining(ctx, spec.ID, &lineage)
 }
 
-// named is the maximum number of remaining objects in one error.
-const named = 5
+// maxNamedObjects is the maximum number of remaining objects in one error.
+const maxNamedObjects = 5
 
-var errNotTold = errors.New("spec.id: cannot check what is left of the deleted tenant that had this ID")
+var errCannotCheck = errors.New("spec.id: cannot check what is left of the deleted tenant that had this ID")
 
-// checkLeft denies a name if objects of the deleted tenant are left.
-func (p *plugin) checkLeft(ctx context.Context, id tenant.ID, lineage *tenant.Lineage) error {
-	if p.Owned == nil || p.References == nil {
-		return errNotTold
+// checkRemaining denies a name if objects of the deleted tenant are left.
+func (p *plugin) checkRemaining(ctx context.Context, id tenant.ID, lineage *tenant.Lineage) error {
+	if p.OwnedNamespaces == nil || p.References == nil {
+		return errCannotCheck
 	}
-	owned, err := p.Owned(id)
+	owned, err := p.OwnedNamespaces(id)
 	if err != nil {
-		return fmt.Errorf("%w: %w", errNotTold, err)
+		return fmt.Errorf("%w: %w", errCannotCheck, err)
 	}
 	if len(owned) > 0 {
 		return fmt.Errorf("spec.id: namespaces of the deleted tenant that had this ID still exist: %s",
-			strings.Join(owned[:min(named, len(owned))], ", "))
+			strings.Join(owned[:min(maxNamedObjects, len(owned))], ", "))
 	}
-	var had []string
+	var namespaces []string
 	for _, r := range lineage.Retired {
-		had = append(had, r.Namespaces...)
+		namespaces = append(namespaces, r.Namespaces...)
 	}
-	left, err := p.References(ctx, id, had)
+	remaining, err := p.References(ctx, id, namespaces)
 	if err != nil {
-		return fmt.Errorf("%w: %w", errNotTold, err)
+		return fmt.Errorf("%w: %w", errCannotCheck, err)
 	}
-	if len(left) > 0 {
+	if len(remaining) > 0 {
 		return fmt.Errorf("spec.id: objects that name the deleted tenant with this ID would apply to the new tenant: %s",
-			strings.Join(left[:min(named, len(left))], ", "))
+			strings.Join(remaining[:min(maxNamedObjects, len(remaining))], ", "))
 	}
 	return nil
 }

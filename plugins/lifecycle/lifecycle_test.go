@@ -26,15 +26,15 @@ import (
 
 var now = time.Date(2026, 11, 24, 12, 0, 0, 0, time.UTC)
 
-// world is a fake cluster.
-type world struct {
+// fakeCluster is a fake cluster.
+type fakeCluster struct {
 	lineage           tenant.Lineage
 	owned, references []string
 	err               error
 	unknown, early    bool
 }
 
-func (w *world) options(t *testing.T) lifecycle.Options {
+func (w *fakeCluster) options(t *testing.T) lifecycle.Options {
 	o := lifecycle.Options{
 		Subject: func(_ context.Context, u user.Info) (tenant.ID, error) {
 			if u.GetName() == "mallory" {
@@ -42,20 +42,20 @@ func (w *world) options(t *testing.T) lifecycle.Options {
 			}
 			return tenant.System(), nil
 		},
-		Read: func(obj runtime.Object) (*lifecycle.Life, error) {
+		Read: func(obj runtime.Object) (*lifecycle.TenantSpec, error) {
 			u, is := obj.(*unstructured.Unstructured)
 			if !is || u.GetName() == "" {
 				return nil, errors.New("not read")
 			}
 			replaces, _, _ := unstructured.NestedString(u.Object, "spec", "replaces")
 			policy, _, _ := unstructured.NestedString(u.Object, "spec", "deletionPolicy")
-			return &lifecycle.Life{
+			return &lifecycle.TenantSpec{
 				ID:        tenanttest.ID(t, u.GetName()),
 				Replaces:  replaces,
 				Protected: policy == "",
 			}, nil
 		},
-		Rights: func(was, is runtime.Object) ([]lifecycle.Right, error) { return rightsOf(was, is) },
+		RequiredRights: func(was, is runtime.Object) ([]lifecycle.Right, error) { return rightsOf(was, is) },
 		Authorizer: authorizer.AuthorizerFunc(func(
 			_ context.Context, a authorizer.Attributes,
 		) (authorizer.Decision, string, error) {
@@ -76,7 +76,7 @@ func (w *world) options(t *testing.T) lifecycle.Options {
 		Now:     func() time.Time { return now },
 	}
 	if !w.unknown {
-		o.Owned = func(tenant.ID) ([]string, error) { return w.owned, w.err }
+		o.OwnedNamespaces = func(tenant.ID) ([]string, error) { return w.owned, w.err }
 		o.References = func(_ context.Context, _ tenant.ID, namespaces []string) ([]string, error) {
 			return append(namespaces, w.references...), w.err
 		}
@@ -91,78 +91,78 @@ func object(spec map[string]any, finalizers ...string) *unstructured.Unstructure
 	return u
 }
 
-func ending(u *unstructured.Unstructured) *unstructured.Unstructured {
+func withDeletionTimestamp(u *unstructured.Unstructured) *unstructured.Unstructured {
 	at := metav1.NewTime(now)
 	u.SetDeletionTimestamp(&at)
 	return u
 }
 
-func attributes(by, sub string, op admission.Operation, is, was runtime.Object) admission.Attributes {
-	return admission.NewAttributesRecord(is, was,
+func attributes(by, sub string, op admission.Operation, obj, old runtime.Object) admission.Attributes {
+	return admission.NewAttributesRecord(obj, old,
 		schema.GroupVersionKind{Group: tenant.Domain, Version: "v1alpha1", Kind: "Tenant"}, "", "acme",
 		schema.GroupVersionResource{Group: tenant.Domain, Version: "v1alpha1", Resource: "tenants"}, sub, op, nil, false,
 		&user.DefaultInfo{Name: by})
 }
 
-// TestNames checks that the name of a deleted tenant can be reused if nothing of that tenant is
+// TestReuseOfTenantNames checks that the name of a deleted tenant can be reused if nothing of that tenant is
 // left. The new Tenant must name the old one.
-func TestNames(t *testing.T) {
+func TestReuseOfTenantNames(t *testing.T) {
 	before := []tenant.Retired{{UID: "older", DeletionEnded: now.Add(-time.Hour)}, {UID: "old", DeletionEnded: now.Add(-10 * time.Minute)}}
 	replaces := func(uid string) map[string]any { return map[string]any{"replaces": uid} }
 	for name, c := range map[string]struct {
 		spec map[string]any
-		world
+		fakeCluster
 		want string
 	}{
-		"a new name": {nil, world{}, ""},
+		"a new name": {nil, fakeCluster{}, ""},
 		"a new name in use": {
-			nil, world{owned: []string{"acme--web"}, references: []string{"x"}, err: errors.New("away")}, "",
+			nil, fakeCluster{owned: []string{"acme--web"}, references: []string{"x"}, err: errors.New("away")}, "",
 		},
-		"no former Tenant": {replaces("old"), world{}, "no Tenant with this ID was deleted"},
+		"no former Tenant": {replaces("old"), fakeCluster{}, "no Tenant with this ID was deleted"},
 		"a name that was": {
 			nil,
-			world{lineage: tenant.Lineage{Retired: before}},
+			fakeCluster{lineage: tenant.Lineage{Retired: before}},
 			"replaces: must be old to reuse the ID of a deleted tenant (see kubectl tenant retired)",
 		},
-		"another is replaced":  {replaces("older"), world{lineage: tenant.Lineage{Retired: before}}, "replaces: must be old"},
-		"the last is replaced": {replaces("old"), world{lineage: tenant.Lineage{Retired: before}}, ""},
+		"another is replaced":  {replaces("older"), fakeCluster{lineage: tenant.Lineage{Retired: before}}, "replaces: must be old"},
+		"the last is replaced": {replaces("old"), fakeCluster{lineage: tenant.Lineage{Retired: before}}, ""},
 		"one that has not ended": {
 			replaces("old"),
-			world{lineage: tenant.Lineage{UID: "old", Terminating: true, Retired: []tenant.Retired{{UID: "old"}}}},
+			fakeCluster{lineage: tenant.Lineage{UID: "old", Terminating: true, Retired: []tenant.Retired{{UID: "old"}}}},
 			"is not complete",
 		},
-		"one that ends, early": {nil, world{lineage: tenant.Lineage{UID: "old", Terminating: true}}, "is not complete"},
+		"one that ends, early": {nil, fakeCluster{lineage: tenant.Lineage{UID: "old", Terminating: true}}, "is not complete"},
 		"one that went at once": {
 			replaces("old"),
-			world{lineage: tenant.Lineage{Retired: []tenant.Retired{{UID: "old", DeletionBegan: now.Add(-time.Minute)}}}},
+			fakeCluster{lineage: tenant.Lineage{Retired: []tenant.Retired{{UID: "old", DeletionBegan: now.Add(-time.Minute)}}}},
 			"after 2026-11-24T12:09:00Z",
 		},
 		"the same, long ago": {
 			replaces("old"),
-			world{lineage: tenant.Lineage{Retired: []tenant.Retired{{UID: "old", DeletionBegan: now.Add(-time.Hour)}}}},
+			fakeCluster{lineage: tenant.Lineage{Retired: []tenant.Retired{{UID: "old", DeletionBegan: now.Add(-time.Hour)}}}},
 			"",
 		},
 		"one that is there": {
-			nil, world{lineage: tenant.Lineage{UID: "new", Retired: before}, owned: []string{"acme--web"}}, "",
+			nil, fakeCluster{lineage: tenant.Lineage{UID: "new", Retired: before}, owned: []string{"acme--web"}}, "",
 		},
 		"one that just ended": {
 			replaces("old"),
-			world{lineage: tenant.Lineage{Retired: []tenant.Retired{{UID: "old", DeletionEnded: now.Add(-10*time.Minute + time.Second)}}}},
+			fakeCluster{lineage: tenant.Lineage{Retired: []tenant.Retired{{UID: "old", DeletionEnded: now.Add(-10*time.Minute + time.Second)}}}},
 			"after 2026-11-24T12:00:01Z",
 		},
 		"a namespace is left": {
 			replaces("old"),
-			world{lineage: tenant.Lineage{Retired: before}, owned: []string{"acme--web"}},
+			fakeCluster{lineage: tenant.Lineage{Retired: before}, owned: []string{"acme--web"}},
 			"still exist: acme--web",
 		},
 		"a binding is left": {
 			replaces("old"),
-			world{lineage: tenant.Lineage{Retired: before}, references: []string{"ClusterRoleBinding x"}},
+			fakeCluster{lineage: tenant.Lineage{Retired: before}, references: []string{"ClusterRoleBinding x"}},
 			"would apply to the new tenant: ClusterRoleBinding x",
 		},
 		"what it had is asked": {
 			replaces("old"),
-			world{
+			fakeCluster{
 				lineage: tenant.Lineage{
 					Retired: []tenant.Retired{{UID: "old", DeletionEnded: now.Add(-time.Hour), Namespaces: []string{"shop"}}},
 				},
@@ -171,13 +171,13 @@ func TestNames(t *testing.T) {
 		},
 		"the server is away": {
 			replaces("old"),
-			world{lineage: tenant.Lineage{Retired: before}, err: errors.New("away")},
+			fakeCluster{lineage: tenant.Lineage{Retired: before}, err: errors.New("away")},
 			"cannot check what is left of the deleted tenant that had this ID: away",
 		},
-		"too early to tell": {nil, world{early: true}, "cannot check yet"},
+		"too early to tell": {nil, fakeCluster{early: true}, "cannot check yet"},
 		"nobody can tell": {
 			replaces("old"),
-			world{lineage: tenant.Lineage{Retired: before}, unknown: true},
+			fakeCluster{lineage: tenant.Lineage{Retired: before}, unknown: true},
 			"cannot check what is left of the deleted tenant that had this ID",
 		},
 	} {
@@ -187,7 +187,7 @@ func TestNames(t *testing.T) {
 			t.Errorf("%s: %v; want %q", name, err, c.want)
 		}
 	}
-	o := (&world{}).options(t)
+	o := (&fakeCluster{}).options(t)
 	o.Lineage = nil
 	if err := lifecycle.New(o).Validate(t.Context(), attributes("root", "", admission.Create, object(nil), nil),
 		nil); err != nil {
@@ -200,7 +200,7 @@ func TestNames(t *testing.T) {
 }
 
 // rightsOf returns two rights if the deletion policy changes to Delete.
-func rightsOf(was, is runtime.Object) ([]lifecycle.Right, error) {
+func rightsOf(oldObj, newObj runtime.Object) ([]lifecycle.Right, error) {
 	policy := func(obj runtime.Object) string {
 		u, ok := obj.(*unstructured.Unstructured)
 		if !ok {
@@ -210,9 +210,9 @@ func rightsOf(was, is runtime.Object) ([]lifecycle.Right, error) {
 		return policy
 	}
 	switch {
-	case policy(is) == "unknown":
+	case policy(newObj) == "unknown":
 		return nil, errors.New("cannot tell")
-	case policy(is) != "Delete" || policy(was) == "Delete":
+	case policy(newObj) != "Delete" || policy(oldObj) == "Delete":
 		return nil, nil
 	}
 	const field = "spec.deletionPolicy"
@@ -241,7 +241,7 @@ func TestRights(t *testing.T) {
 		"at its creation":      {"root", nil, deletes, ""},
 		"without, created":     {"ops", nil, deletes, "spec.deletionPolicy: the caller may not delete namespaces"},
 	} {
-		p := lifecycle.New((&world{}).options(t))
+		p := lifecycle.New((&fakeCluster{}).options(t))
 		op, was := admission.Create, runtime.Object(nil)
 		if c.was != nil {
 			op, was = admission.Update, object(c.was, tenant.Finalizer)
@@ -253,8 +253,8 @@ func TestRights(t *testing.T) {
 	}
 }
 
-// TestProtected checks that no caller can delete a protected Tenant.
-func TestProtected(t *testing.T) {
+// TestProtectedTenantsAreNotDeleted checks that no caller can delete a protected Tenant.
+func TestProtectedTenantsAreNotDeleted(t *testing.T) {
 	deletes := map[string]any{"deletionPolicy": "Delete"}
 	for name, c := range map[string]struct {
 		was  runtime.Object
@@ -262,12 +262,12 @@ func TestProtected(t *testing.T) {
 	}{
 		"protected":                  {object(nil), "spec.deletionPolicy is Protect"},
 		"not":                        {object(deletes), ""},
-		"protected, but ends by now": {ending(object(nil)), ""},
+		"protected, but ends by now": {withDeletionTimestamp(object(nil)), ""},
 		"nothing":                    {nil, "no object"},
 		"not to be read":             {&unstructured.Unstructured{}, "not read"},
 	} {
 		for _, by := range []string{"root", tenant.ManagerUser} {
-			err := lifecycle.New((&world{}).options(t)).Validate(t.Context(),
+			err := lifecycle.New((&fakeCluster{}).options(t)).Validate(t.Context(),
 				attributes(by, "", admission.Delete, nil, c.was), nil)
 			if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
 				t.Errorf("%s by %s: %v; want %q", name, by, err, c.want)
@@ -309,20 +309,20 @@ func TestFinalizer(t *testing.T) {
 		},
 		"left out where it ends": {
 			by:   "root",
-			was:  ending(object(nil, f)),
-			is:   ending(object(nil)),
+			was:  withDeletionTimestamp(object(nil, f)),
+			is:   withDeletionTimestamp(object(nil)),
 			want: []string{f},
 		},
 		"none where it ends": {
 			by:   "root",
-			was:  ending(object(nil, "x")),
-			is:   ending(object(nil, "x")),
+			was:  withDeletionTimestamp(object(nil, "x")),
+			is:   withDeletionTimestamp(object(nil, "x")),
 			want: []string{"x"},
 		},
 		"taken off by the manager": {
 			by:   tenant.ManagerUser,
-			was:  ending(object(nil, f)),
-			is:   ending(object(nil)),
+			was:  withDeletionTimestamp(object(nil, f)),
+			is:   withDeletionTimestamp(object(nil)),
 			want: nil,
 		},
 		"taken off past the first half": {
@@ -339,7 +339,7 @@ func TestFinalizer(t *testing.T) {
 		if c.was != nil {
 			op, was = admission.Update, c.was
 		}
-		p, a := lifecycle.New((&world{}).options(t)), attributes(c.by, "", op, c.is, was)
+		p, a := lifecycle.New((&fakeCluster{}).options(t)), attributes(c.by, "", op, c.is, was)
 		if !c.unasked {
 			if err := p.Admit(t.Context(), a, nil); err != nil {
 				t.Errorf("%s: %v", name, err)
@@ -352,7 +352,7 @@ func TestFinalizer(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	p := lifecycle.New((&world{}).options(t))
+	p := lifecycle.New((&fakeCluster{}).options(t))
 	status := object(nil)
 	if err := p.Admit(t.Context(), attributes("root", "status", admission.Update, status, object(nil, f)),
 		nil); err != nil || len(status.GetFinalizers()) > 0 {

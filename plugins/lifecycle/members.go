@@ -25,20 +25,20 @@ func (p *plugin) admitMembers(ctx context.Context, a admission.Attributes) error
 	if p.ReadMembers == nil || p.Lineage == nil || a.GetOperation() == admission.Delete {
 		return nil
 	}
-	was, is, err := plugins.Stored(a)
-	if err != nil || is == nil {
+	old, obj, err := plugins.StoredMetadata(a)
+	if err != nil || obj == nil {
 		return admission.NewForbidden(a, plugins.ErrObject)
 	}
-	uid, writes, err := p.membersUID(a)
+	uid, changesSpec, err := p.membersUID(a)
 	switch {
 	case err != nil:
 		return admission.NewForbidden(a, err)
-	case !writes:
-		plugins.Keep(ctx, a, was, is, tenant.TenantUIDAnnotation)
+	case !changesSpec:
+		plugins.RestoreAnnotations(ctx, a, old, obj, tenant.TenantUIDAnnotation)
 	case uid == "":
-		plugins.SetAnnotation(is, tenant.TenantUIDAnnotation, nil)
+		plugins.SetAnnotation(obj, tenant.TenantUIDAnnotation, nil)
 	default:
-		plugins.SetAnnotation(is, tenant.TenantUIDAnnotation, &uid)
+		plugins.SetAnnotation(obj, tenant.TenantUIDAnnotation, &uid)
 	}
 	return nil
 }
@@ -49,14 +49,14 @@ func (p *plugin) validateMembers(a admission.Attributes) error {
 	if p.ReadMembers == nil || p.Lineage == nil || a.GetOperation() == admission.Delete {
 		return nil
 	}
-	was, is, err := plugins.Stored(a)
-	if err != nil || is == nil {
+	old, obj, err := plugins.StoredMetadata(a)
+	if err != nil || obj == nil {
 		return admission.NewForbidden(a, plugins.ErrObject)
 	}
-	uid, writes, err := p.membersUID(a)
-	if err == nil && !writes {
-		err = plugins.Kept(was, is, tenant.TenantUIDAnnotation)
-	} else if now := is.GetAnnotations()[tenant.TenantUIDAnnotation]; err == nil && now != "" && now != uid {
+	uid, changesSpec, err := p.membersUID(a)
+	if err == nil && !changesSpec {
+		err = plugins.CheckUnchanged(old, obj, tenant.TenantUIDAnnotation)
+	} else if now := obj.GetAnnotations()[tenant.TenantUIDAnnotation]; err == nil && now != "" && now != uid {
 		err = errTenantUID
 	}
 	if err != nil {
@@ -67,7 +67,7 @@ func (p *plugin) validateMembers(a admission.Attributes) error {
 
 // membersUID returns the UID of the Tenant of TenantMembers, or "" if the tenant has none. writes
 // reports whether the request creates or changes their spec.
-func (p *plugin) membersUID(a admission.Attributes) (uid string, writes bool, err error) {
+func (p *plugin) membersUID(a admission.Attributes) (uid string, changesSpec bool, err error) {
 	id, spec, err := p.ReadMembers(a.GetObject())
 	if err != nil {
 		return "", false, err

@@ -26,16 +26,16 @@ func membersWith(uid string, bindings ...any) *unstructured.Unstructured {
 	return u
 }
 
-func membersWrite(by string, op admission.Operation, is, was runtime.Object) admission.Attributes {
-	return admission.NewAttributesRecord(is, was,
+func membersWrite(by string, op admission.Operation, obj, old runtime.Object) admission.Attributes {
+	return admission.NewAttributesRecord(obj, old,
 		schema.GroupVersionKind{Group: tenant.Domain, Version: "v1alpha1", Kind: "TenantMembers"}, "", "acme",
 		schema.GroupVersionResource{Group: tenant.Domain, Version: "v1alpha1", Resource: "tenantmembers"}, "", op, nil,
 		false, &user.DefaultInfo{Name: by})
 }
 
-// TestMembersOfATenant checks that TenantMembers have the UID of the Tenant for which their spec
+// TestMembersHaveTheTenantUID checks that TenantMembers have the UID of the Tenant for which their spec
 // was written, and that no other value is allowed.
-func TestMembersOfATenant(t *testing.T) {
+func TestMembersHaveTheTenantUID(t *testing.T) {
 	const live = "uid-of-acme"
 	for name, c := range map[string]struct {
 		was, is *unstructured.Unstructured
@@ -86,7 +86,7 @@ func TestMembersOfATenant(t *testing.T) {
 		},
 	} {
 		for _, by := range []string{"mallory", "root", tenant.ManagerUser} {
-			w := &world{lineage: tenant.Lineage{UID: live}}
+			w := &fakeCluster{lineage: tenant.Lineage{UID: live}}
 			if c.none {
 				w.lineage.UID = ""
 			}
@@ -113,10 +113,10 @@ func TestMembersOfATenant(t *testing.T) {
 	}
 }
 
-// TestMembersWhenUnknown checks that TenantMembers are denied while their Tenant is not known.
+// TestMembersOfUnknownTenantAreDenied checks that TenantMembers are denied while their Tenant is not known.
 // Their deletion is allowed.
-func TestMembersWhenUnknown(t *testing.T) {
-	o := (&world{early: true}).options(t)
+func TestMembersOfUnknownTenantAreDenied(t *testing.T) {
+	o := (&fakeCluster{early: true}).options(t)
 	o.ReadMembers = readMembers(t)
 	p := lifecycle.New(o)
 	for name, a := range map[string]admission.Attributes{
@@ -140,8 +140,8 @@ func TestMembersWhenUnknown(t *testing.T) {
 
 func readMembers(t *testing.T) func(runtime.Object) (tenant.ID, any, error) {
 	return func(obj runtime.Object) (tenant.ID, any, error) {
-		u, is := obj.(*unstructured.Unstructured)
-		if !is || u.GetName() == "" {
+		u, ok := obj.(*unstructured.Unstructured)
+		if !ok || u.GetName() == "" {
 			return tenant.ID{}, nil, errors.New("not read")
 		}
 		return tenanttest.ID(t, u.GetName()), u.Object["spec"], nil

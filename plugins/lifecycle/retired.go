@@ -17,17 +17,17 @@ import (
 )
 
 var (
-	errRetiredSpec = errors.New("spec: only the server may change a RetiredTenant")
-	errTakenBack   = errors.New("spec.takenBack: only the server may record that a deletion was canceled")
+	errRetiredSpec      = errors.New("spec: only the server may change a RetiredTenant")
+	errDeletionCanceled = errors.New("spec.takenBack: only the server may record that a deletion was canceled")
 )
 
 // Record is the content of a RetiredTenant.
 type Record struct {
 	ID  tenant.ID
 	UID string
-	// TakenBack reports whether the deletion of the Tenant was canceled.
-	TakenBack bool
-	Spec      any
+	// DeletionCanceled reports whether the deletion of the Tenant was canceled.
+	DeletionCanceled bool
+	Spec             any
 }
 
 // checkRetired denies a RetiredTenant that would revoke the credentials of a tenant. Such an object
@@ -37,7 +37,7 @@ func (p *plugin) checkRetired(ctx context.Context, a admission.Attributes) error
 	if p.ReadRetired == nil || a.GetOperation() == admission.Delete || p.Subject.IsManager(ctx, a) {
 		return nil
 	}
-	if _, is, err := plugins.Stored(a); err != nil || is == nil {
+	if _, obj, err := plugins.StoredMetadata(a); err != nil || obj == nil {
 		return plugins.ErrObject
 	}
 	record, err := p.ReadRetired(a.GetObject())
@@ -57,16 +57,16 @@ func (p *plugin) checkRetired(ctx context.Context, a admission.Attributes) error
 	lineage, known := p.Lineage(record.ID)
 	switch {
 	case !known:
-		return errNotKnown
-	case record.TakenBack && lineage.UID != "": // the server would use it as its own record
-		return errTakenBack
-	case lineage.UID == "" || lineage.Terminating || slices.ContainsFunc(lineage.Retired, isOf(record.UID)):
+		return errLineageUnknown
+	case record.DeletionCanceled && lineage.UID != "": // the server would use it as its own record
+		return errDeletionCanceled
+	case lineage.UID == "" || lineage.Terminating || slices.ContainsFunc(lineage.Retired, hasUID(record.UID)):
 		return nil
 	}
 	return fmt.Errorf("spec.uid: the Tenant with this ID does not replace %q, so its credentials would be revoked: "+
 		"delete the Tenant first, or set its spec.replaces when you create it", record.UID)
 }
 
-func isOf(uid string) func(tenant.Retired) bool {
+func hasUID(uid string) func(tenant.Retired) bool {
 	return func(r tenant.Retired) bool { return r.UID == uid }
 }

@@ -39,9 +39,9 @@ func TestRetiredTenants(t *testing.T) {
 		"of the living Tenant":  {living, false, nil, retiredWith("live"), false},
 		"of a tenant that ends": {tenant.Lineage{UID: "live", Terminating: true}, false, nil, retiredWith("live"), true},
 		"of a deletion that is canceled": {
-			tenant.Lineage{UID: "live", Terminating: true}, false, nil, takenBack("live"), false,
+			tenant.Lineage{UID: "live", Terminating: true}, false, nil, canceledDeletion("live"), false,
 		},
-		"of a deletion that was canceled": {tenant.Lineage{}, false, nil, takenBack("old"), true},
+		"of a deletion that was canceled": {tenant.Lineage{}, false, nil, canceledDeletion("old"), true},
 		"of a replaced Tenant": {
 			tenant.Lineage{UID: "live", Retired: []tenant.Retired{{UID: "old"}}}, false, nil, retiredWith("old"), true,
 		},
@@ -53,7 +53,7 @@ func TestRetiredTenants(t *testing.T) {
 		"deleted":                {living, false, retiredWith("old"), nil, true},
 	} {
 		for _, by := range []string{"root", "mallory", tenant.ManagerUser} {
-			o := (&world{lineage: c.lineage, early: c.early}).options(t)
+			o := (&fakeCluster{lineage: c.lineage, early: c.early}).options(t)
 			o.ReadRetired = func(obj runtime.Object) (lifecycle.Record, error) {
 				u, ok := obj.(*unstructured.Unstructured)
 				if !ok || u.GetName() == "" {
@@ -62,10 +62,10 @@ func TestRetiredTenants(t *testing.T) {
 				uid, _, _ := unstructured.NestedString(u.Object, "spec", "uid")
 				_, takenBack, _ := unstructured.NestedString(u.Object, "spec", "takenBack")
 				return lifecycle.Record{
-					ID:        tenanttest.ID(t, u.GetName()),
-					UID:       uid,
-					TakenBack: takenBack,
-					Spec:      u.Object["spec"],
+					ID:               tenanttest.ID(t, u.GetName()),
+					UID:              uid,
+					DeletionCanceled: takenBack,
+					Spec:             u.Object["spec"],
 				}, nil
 			}
 			op := admission.Create
@@ -86,7 +86,7 @@ func TestRetiredTenants(t *testing.T) {
 	}
 }
 
-func takenBack(uid string) *unstructured.Unstructured {
+func canceledDeletion(uid string) *unstructured.Unstructured {
 	u := retiredWith(uid)
 	_ = unstructured.SetNestedField(u.Object, "Open", "spec", "takenBack")
 	return u

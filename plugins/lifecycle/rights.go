@@ -27,11 +27,11 @@ type Right struct {
 // checkRights denies a write of a Tenant if its author lacks a right that the server would use for
 // the change.
 func (p *plugin) checkRights(ctx context.Context, a admission.Attributes) error {
-	var was runtime.Object
+	var old runtime.Object
 	if a.GetOperation() == admission.Update {
-		was = a.GetOldObject()
+		old = a.GetOldObject()
 	}
-	rights, err := p.Rights(was, a.GetObject())
+	rights, err := p.RequiredRights(old, a.GetObject())
 	if err != nil {
 		return err
 	}
@@ -43,7 +43,7 @@ func (p *plugin) checkRights(ctx context.Context, a admission.Attributes) error 
 			APIGroup:        r.Group,
 			APIVersion:      "*",
 			Resource:        r.Resource,
-			Name:            plugins.UnguessedName(),
+			Name:            plugins.UnguessableName(),
 		})
 		if err != nil {
 			return fmt.Errorf("%s: cannot check now whether the caller may %s %s: %w", r.Field, r.Verb, r.GroupResource, err)

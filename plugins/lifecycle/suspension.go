@@ -18,7 +18,7 @@ import (
 var (
 	errSuspension = errors.New("spec.suspension: an update that omits the field does not resume the tenant: " +
 		"use kubectl tenant resume, or set the field to an empty string")
-	errTakeBack = errors.New("the annotation " + tenant.TakeBackAnnotation +
+	errCancelAnnotation = errors.New("the annotation " + tenant.TakeBackAnnotation +
 		" would cancel the deletion: remove it first")
 )
 
@@ -36,18 +36,18 @@ func suspensionOf(obj runtime.Object) (value any, has bool) {
 // omitsSuspension reports whether an update omits the suspension of a suspended tenant. The
 // manifest of a Tenant in Git does not have the field, so a tool that replaces the object would
 // resume the tenant.
-func omitsSuspension(was, is runtime.Object) bool {
-	before, _ := suspensionOf(was)
-	_, has := suspensionOf(is)
-	return before != nil && before != "" && !has
+func omitsSuspension(old, obj runtime.Object) bool {
+	before, _ := suspensionOf(old)
+	_, ok := suspensionOf(obj)
+	return before != nil && before != "" && !ok
 }
 
-// keepSuspension restores the suspension if an update omits it. The object must have a spec.
-func keepSuspension(ctx context.Context, was, is runtime.Object) {
-	if !omitsSuspension(was, is) {
+// restoreSuspension restores the suspension if an update omits it. The object must have a spec.
+func restoreSuspension(ctx context.Context, old, obj runtime.Object) {
+	if !omitsSuspension(old, obj) {
 		return
 	}
-	u, ok := is.(runtime.Unstructured)
+	u, ok := obj.(runtime.Unstructured)
 	if !ok {
 		return
 	}
@@ -56,23 +56,23 @@ func keepSuspension(ctx context.Context, was, is runtime.Object) {
 	if !ok {
 		return
 	}
-	spec["suspension"], _ = suspensionOf(was)
+	spec["suspension"], _ = suspensionOf(old)
 	u.SetUnstructuredContent(content)
 	warning.AddWarning(ctx, "", "spec.suspension was omitted and remains: use kubectl tenant resume to resume the tenant")
 }
 
-func hasTakeBack(m metav1.Object) bool {
-	_, has := m.GetAnnotations()[tenant.TakeBackAnnotation]
-	return has
+func cancelsDeletion(m metav1.Object) bool {
+	_, ok := m.GetAnnotations()[tenant.TakeBackAnnotation]
+	return ok
 }
 
-// dropTakeBack removes the annotation that cancels a deletion from a Tenant that is not being
+// removeCancelAnnotation removes the annotation that cancels a deletion from a Tenant that is not being
 // deleted. Otherwise, a later deletion would be canceled at once.
-func dropTakeBack(ctx context.Context, is metav1.Object) {
-	if is.GetDeletionTimestamp() != nil || !hasTakeBack(is) {
+func removeCancelAnnotation(ctx context.Context, obj metav1.Object) {
+	if obj.GetDeletionTimestamp() != nil || !cancelsDeletion(obj) {
 		return
 	}
-	plugins.SetAnnotation(is, tenant.TakeBackAnnotation, nil)
+	plugins.SetAnnotation(obj, tenant.TakeBackAnnotation, nil)
 	warning.AddWarning(ctx, "", "the annotation "+tenant.TakeBackAnnotation+
 		" was removed: set it while the Tenant is being deleted")
 }

@@ -42,7 +42,7 @@ func TestSuspension(t *testing.T) {
 		"omitted, never suspended": {"root", nil, nil, nil, false},
 		"set":                      {"root", nil, "Closed", "Closed", false},
 	} {
-		p, is := lifecycle.New((&world{}).options(t)), suspended(c.is)
+		p, is := lifecycle.New((&fakeCluster{}).options(t)), suspended(c.is)
 		a := attributes(c.by, "", admission.Update, is, suspended(c.was))
 		if err := p.Validate(t.Context(), a, nil); (err != nil) != c.refused {
 			t.Errorf("%s, not mutated: %v", name, err)
@@ -57,7 +57,7 @@ func TestSuspension(t *testing.T) {
 			t.Errorf("%s, mutated: %v", name, err)
 		}
 	}
-	p := lifecycle.New((&world{}).options(t))
+	p := lifecycle.New((&fakeCluster{}).options(t))
 	is := suspended(nil)
 	delete(is.Object, "spec")
 	if err := p.Admit(t.Context(), attributes("root", "", admission.Update, is, suspended("Closed")), nil); err != nil {
@@ -68,9 +68,9 @@ func TestSuspension(t *testing.T) {
 	}
 }
 
-// TestTakeBack checks that the annotation that cancels a deletion is set only on a Tenant that is
+// TestCancelDeletion checks that the annotation that cancels a deletion is set only on a Tenant that is
 // being deleted, and that no deletion begins while the annotation is set.
-func TestTakeBack(t *testing.T) {
+func TestCancelDeletion(t *testing.T) {
 	with := func(u *unstructured.Unstructured) *unstructured.Unstructured {
 		u.SetAnnotations(map[string]string{tenant.TakeBackAnnotation: "true", "x": "y"})
 		return u
@@ -82,17 +82,17 @@ func TestTakeBack(t *testing.T) {
 		"created with it":         {nil, with(suspended(nil)), false},
 		"added":                   {suspended(nil), with(suspended(nil)), false},
 		"there before":            {with(suspended(nil)), with(suspended(nil)), false},
-		"added while it is going": {ending(suspended(nil)), with(ending(suspended(nil))), true},
+		"added while it is going": {withDeletionTimestamp(suspended(nil)), with(withDeletionTimestamp(suspended(nil))), true},
 	} {
 		op, was := admission.Create, runtime.Object(nil)
 		if c.was != nil {
 			op, was = admission.Update, c.was
 		}
-		if err := lifecycle.New((&world{}).options(t)).Admit(t.Context(),
+		if err := lifecycle.New((&fakeCluster{}).options(t)).Admit(t.Context(),
 			attributes("root", "", op, c.is, was), nil); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
-		if _, has := c.is.GetAnnotations()[tenant.TakeBackAnnotation]; has != c.want || c.is.GetAnnotations()["x"] != "y" {
+		if _, ok := c.is.GetAnnotations()[tenant.TakeBackAnnotation]; ok != c.want || c.is.GetAnnotations()["x"] != "y" {
 			t.Errorf("%s: %v", name, c.is.GetAnnotations())
 		}
 	}
@@ -102,8 +102,8 @@ func TestTakeBack(t *testing.T) {
 	}{
 		"without it":        {suspended(nil), true},
 		"with it":           {with(suspended(nil)), false},
-		"with it, going":    {with(ending(suspended(nil))), true},
-		"without it, going": {ending(suspended(nil)), true},
+		"with it, going":    {with(withDeletionTimestamp(suspended(nil))), true},
+		"without it, going": {withDeletionTimestamp(suspended(nil)), true},
 		"with it, not \"true\"": {func() *unstructured.Unstructured {
 			u := suspended(nil)
 			u.SetAnnotations(map[string]string{tenant.TakeBackAnnotation: "false"})
@@ -111,7 +111,7 @@ func TestTakeBack(t *testing.T) {
 		}(), false},
 	} {
 		for _, by := range []string{"root", tenant.ManagerUser} {
-			err := lifecycle.New((&world{}).options(t)).Validate(t.Context(),
+			err := lifecycle.New((&fakeCluster{}).options(t)).Validate(t.Context(),
 				attributes(by, "", admission.Delete, nil, c.was), nil)
 			if (err == nil) != c.want {
 				t.Errorf("%s, deleted by %s: %v", name, by, err)

@@ -32,38 +32,38 @@ type author struct {
 
 // mayWrite returns an error if the author may not get a source, or may not write objects of its
 // resource in all namespaces.
-func (w *author) mayWrite(ctx context.Context, of *Publication) error {
+func (w *author) mayWrite(ctx context.Context, publication *Publication) error {
 	get := authorizer.AttributesRecord{
 		Verb:       "get",
-		Namespace:  of.Namespace,
-		Name:       nameOrEvery(of.Name),
-		APIGroup:   of.Resource.Group,
-		APIVersion: of.Resource.Version,
-		Resource:   of.Resource.Resource,
+		Namespace:  publication.Namespace,
+		Name:       nameOrEvery(publication.Name),
+		APIGroup:   publication.Resource.Group,
+		APIVersion: publication.Resource.Version,
+		Resource:   publication.Resource.Resource,
 	}
-	switch may, err := w.may(ctx, &get); {
+	switch may, err := w.isAllowed(ctx, &get); {
 	case err != nil:
 		return err
 	case !may:
-		return fmt.Errorf("%s: the caller may not get %s %s/%s", w.path, of.Resource.GroupResource(), of.Namespace, of.Name)
+		return fmt.Errorf("%s: the caller may not get %s %s/%s", w.path, publication.Resource.GroupResource(), publication.Namespace, publication.Name)
 	}
 	verbs := []string{"create", "update"}
-	if of.Replace {
+	if publication.Replace {
 		verbs = append(verbs, "delete")
 	}
-	every := plugins.UnguessedName()
+	anyName := plugins.UnguessableName()
 	for _, verb := range verbs {
-		switch may, err := w.may(ctx, &authorizer.AttributesRecord{
+		switch may, err := w.isAllowed(ctx, &authorizer.AttributesRecord{
 			Verb:       verb,
-			APIGroup:   of.Resource.Group,
-			APIVersion: of.Resource.Version,
-			Resource:   of.Resource.Resource,
-			Name:       every,
+			APIGroup:   publication.Resource.Group,
+			APIVersion: publication.Resource.Version,
+			Resource:   publication.Resource.Resource,
+			Name:       anyName,
 		}); {
 		case err != nil:
 			return err
 		case !may:
-			return fmt.Errorf("%s: the caller may not %s %s in all namespaces", w.path, verb, of.Resource.GroupResource())
+			return fmt.Errorf("%s: the caller may not %s %s in all namespaces", w.path, verb, publication.Resource.GroupResource())
 		}
 	}
 	return nil
@@ -73,15 +73,15 @@ func (w *author) mayWrite(ctx context.Context, of *Publication) error {
 // for every name.
 func nameOrEvery(name string) string {
 	if name == "" {
-		return plugins.UnguessedName()
+		return plugins.UnguessableName()
 	}
 	return name
 }
 
-// mayGive returns an error if the author may not grant the rules of a Role or of a RoleBinding in
+// mayGrant returns an error if the author may not grant the rules of a Role or of a RoleBinding in
 // all namespaces. Upstream applies the same rule to authors of these objects.
-func (w *author) mayGive(ctx context.Context, of *Content) error {
-	if of.Ref == nil && len(of.Rules) == 0 {
+func (w *author) mayGrant(ctx context.Context, content *Content) error {
+	if content.Ref == nil && len(content.Rules) == 0 {
 		return nil
 	}
 	special := authorizer.AttributesRecord{
@@ -89,20 +89,20 @@ func (w *author) mayGive(ctx context.Context, of *Content) error {
 		APIGroup:   rbacv1.GroupName,
 		APIVersion: rbacv1.SchemeGroupVersion.Version,
 		Resource:   "roles",
-		Name:       plugins.UnguessedName(),
+		Name:       plugins.UnguessableName(),
 	}
-	if of.Ref != nil {
-		special.Verb, special.Name = "bind", nameOrEvery(of.Ref.Name)
-		if of.Ref.Kind == "ClusterRole" {
+	if content.Ref != nil {
+		special.Verb, special.Name = "bind", nameOrEvery(content.Ref.Name)
+		if content.Ref.Kind == "ClusterRole" {
 			special.Resource = "clusterroles"
 		}
 	}
-	may, err := w.may(ctx, &special)
+	may, err := w.isAllowed(ctx, &special)
 	if err != nil || may {
 		return err
 	}
-	if !of.UnknownRules {
-		switch may, err := w.has(ctx, of.Rules); {
+	if !content.UnknownRules {
+		switch may, err := w.hasRules(ctx, content.Rules); {
 		case errors.Is(err, errManyRules):
 			return fmt.Errorf("%s: the role %w: the caller needs the right to %s %s",
 				w.path, err, special.Verb, special.Resource)
@@ -116,9 +116,9 @@ func (w *author) mayGive(ctx context.Context, of *Content) error {
 		w.path, special.Verb, special.Resource)
 }
 
-// has reports whether the author has all rules in the whole cluster. A wildcard in a rule is sent
+// hasRules reports whether the author has all rules in the whole cluster. A wildcard in a rule is sent
 // as a wildcard in the request, so only a rule with a wildcard allows it.
-func (w *author) has(ctx context.Context, rules []rbacv1.PolicyRule) (bool, error) {
+func (w *author) hasRules(ctx context.Context, rules []rbacv1.PolicyRule) (bool, error) {
 	checks := 0
 	for i := range rules {
 		if checks += ruleChecks(&rules[i]); checks > maxRuleChecks {
@@ -154,13 +154,13 @@ func ruleChecks(r *rbacv1.PolicyRule) int {
 func (w *author) hasRule(ctx context.Context, verb string, r *rbacv1.PolicyRule) (bool, error) {
 	names := r.ResourceNames
 	if len(names) == 0 {
-		names = []string{plugins.UnguessedName()}
+		names = []string{plugins.UnguessableName()}
 	}
 	for _, group := range r.APIGroups {
 		for _, path := range r.Resources {
 			resource, subresource, _ := strings.Cut(path, "/")
 			for _, name := range names {
-				may, err := w.may(ctx, &authorizer.AttributesRecord{
+				may, err := w.isAllowed(ctx, &authorizer.AttributesRecord{
 					Verb:        verb,
 					APIGroup:    group,
 					APIVersion:  "*",
@@ -177,7 +177,7 @@ func (w *author) hasRule(ctx context.Context, verb string, r *rbacv1.PolicyRule)
 	for _, url := range r.NonResourceURLs {
 		may, _, err := w.Authorizer.Authorize(ctx, authorizer.AttributesRecord{User: w.user, Verb: verb, Path: url})
 		if err != nil {
-			return false, w.unknown(err)
+			return false, w.checkError(err)
 		}
 		if may != authorizer.DecisionAllow {
 			return false, nil
@@ -186,16 +186,16 @@ func (w *author) hasRule(ctx context.Context, verb string, r *rbacv1.PolicyRule)
 	return true, nil
 }
 
-// may reports whether the author may make a resource request.
-func (w *author) may(ctx context.Context, a *authorizer.AttributesRecord) (bool, error) {
+// isAllowed reports whether the author may make a resource request.
+func (w *author) isAllowed(ctx context.Context, a *authorizer.AttributesRecord) (bool, error) {
 	a.User, a.ResourceRequest = w.user, true
 	decision, _, err := w.Authorizer.Authorize(ctx, a)
 	if err != nil {
-		return false, w.unknown(err)
+		return false, w.checkError(err)
 	}
 	return decision == authorizer.DecisionAllow, nil
 }
 
-func (w *author) unknown(err error) error {
+func (w *author) checkError(err error) error {
 	return fmt.Errorf("%s: cannot check now what the caller may do: %w", w.path, err)
 }

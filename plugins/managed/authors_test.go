@@ -163,14 +163,14 @@ func TestPublishedRoles(t *testing.T) {
 			rights:  append(base(resource), c.rights...),
 			sources: map[string]*managed.Content{"platform/x": &c.of},
 		}
-		is := published(kind+" platform/x", "", nil)
-		w := write{by: &user.DefaultInfo{Name: "root"}, resource: publicationsResource, is: is}
+		obj := published(kind+" platform/x", "", nil)
+		w := write{by: &user.DefaultInfo{Name: "root"}, resource: publicationsResource, obj: obj}
 		err := p.plugin().Validate(t.Context(), w.attributes(), nil)
 		if (err == nil) != c.ok {
 			t.Errorf("%s: %v", name, err)
 		}
-		if c.most > 0 && p.asked > c.most {
-			t.Errorf("%s: %d requests", name, p.asked)
+		if c.most > 0 && p.requests > c.most {
+			t.Errorf("%s: %d requests", name, p.requests)
 		}
 	}
 }

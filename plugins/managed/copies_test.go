@@ -44,9 +44,9 @@ func copyOf(labels, annotations map[string]string) *metav1.PartialObjectMetadata
 	return m
 }
 
-// TestCopies checks that only the manager writes the copies of Publications, for each kind. The
+// TestOnlyTheManagerWritesCopies checks that only the manager writes the copies of Publications, for each kind. The
 // error names the Publication.
-func TestCopies(t *testing.T) {
+func TestOnlyTheManagerWritesCopies(t *testing.T) {
 	ours := map[string]string{tenant.ManagedLabel: managed.SourcePublication, tenant.PublicationLabel: "ca"}
 	half := map[string]string{tenant.PublicationLabel: "ca"}
 	const belongs = "belongs to the Publication ca of the platform"
@@ -125,12 +125,12 @@ func TestCopies(t *testing.T) {
 					w.in = c.in
 				}
 				if c.was != nil {
-					w.was = c.was.DeepCopy()
+					w.old = c.was.DeepCopy()
 				}
 				var is *metav1.PartialObjectMetadata
 				if c.is != nil {
 					is = c.is.DeepCopy()
-					w.is = is
+					w.obj = is
 				}
 				p := (&publishing{rights: []string{"*"}}).plugin()
 				err := p.Admit(t.Context(), w.attributes(), nil)
@@ -158,7 +158,7 @@ func TestScaleOfCopies(t *testing.T) {
 				autoscalingv1.SchemeGroupVersion.WithKind("Scale"), "a--web", name,
 				corev1.SchemeGroupVersion.WithResource("configmaps"), "scale", admission.Update, nil, false,
 				&user.DefaultInfo{Name: by})
-			err := templated().Validate(t.Context(), a, nil)
+			err := templatePlugin().Validate(t.Context(), a, nil)
 			if (err == nil) != (want || by == tenant.ManagerUser) {
 				t.Errorf("%s by %s: %v", name, by, err)
 			}
@@ -166,15 +166,15 @@ func TestScaleOfCopies(t *testing.T) {
 	}
 }
 
-// TestGeneratedNames checks that a name that the server generates is reserved too. The admission
+// TestGeneratedNamesAreReserved checks that a name that the server generates is reserved too. The admission
 // attributes do not contain a generated name.
-func TestGeneratedNames(t *testing.T) {
+func TestGeneratedNamesAreReserved(t *testing.T) {
 	for name, ok := range map[string]bool{"given": false, "giv3n": true} {
-		is := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name, GenerateName: "giv"}}
-		a := admission.NewAttributesRecord(is, nil, corev1.SchemeGroupVersion.WithKind("ConfigMap"), "a--web", "",
+		obj := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name, GenerateName: "giv"}}
+		a := admission.NewAttributesRecord(obj, nil, corev1.SchemeGroupVersion.WithKind("ConfigMap"), "a--web", "",
 			corev1.SchemeGroupVersion.WithResource("configmaps"), "", admission.Create, nil, false,
 			&user.DefaultInfo{Name: "alice"})
-		if err := templated().Validate(t.Context(), a, nil); (err == nil) != ok {
+		if err := templatePlugin().Validate(t.Context(), a, nil); (err == nil) != ok {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

@@ -52,9 +52,9 @@ func restricted(group string, empty int, rights ...[2]string) (rules []rbacv1.Po
 	return rules
 }
 
-// TestRulesOfEmptyNames checks that a rule that lists only the name "" does not let an author write
+// TestEmptyNameRulesDoNotAllowPublications checks that a rule that lists only the name "" does not let an author write
 // a Publication.
-func TestRulesOfEmptyNames(t *testing.T) {
+func TestEmptyNameRulesDoNotAllowPublications(t *testing.T) {
 	rules := []rbacv1.PolicyRule{{Verbs: []string{"*"}, APIGroups: []string{"*"}, Resources: []string{"*"}}}
 	ref := func(kind, name string) *rbacv1.RoleRef { return &rbacv1.RoleRef{Kind: kind, Name: name} }
 	of := func(resource string, more ...[2]string) [][2]string {
@@ -94,8 +94,8 @@ func TestRulesOfEmptyNames(t *testing.T) {
 				sources: map[string]*managed.Content{"platform/x": &c.content, "platform/": &c.content},
 			}
 			for _, source := range []string{"platform/x", "platform/"} {
-				is := published(c.kind+" "+source, "Replace", nil)
-				w := write{by: &user.DefaultInfo{Name: "root"}, resource: publicationsResource, is: is}
+				obj := published(c.kind+" "+source, "Replace", nil)
+				w := write{by: &user.DefaultInfo{Name: "root"}, resource: publicationsResource, obj: obj}
 				err := p.plugin().Validate(t.Context(), w.attributes(), nil)
 				if (err == nil) != (empty < 0) {
 					t.Errorf("%s from %s, the name \"\" for %v: %v", name, source, c.rights[max(0, empty)], err)
@@ -105,24 +105,24 @@ func TestRulesOfEmptyNames(t *testing.T) {
 	}
 }
 
-// TestTemplatesOfEmptyNames checks that a rule that lists only the name "" does not let an author
+// TestEmptyNameRulesDoNotAllowTemplates checks that a rule that lists only the name "" does not let an author
 // write a NamespaceTemplate.
-func TestTemplatesOfEmptyNames(t *testing.T) {
+func TestEmptyNameRulesDoNotAllowTemplates(t *testing.T) {
 	rights := [][2]string{{"create", "configmaps"}, {"update", "configmaps"}, {"delete", "configmaps"}}
 	templates := schema.GroupVersionResource{Group: tenant.Domain, Version: "v1alpha1", Resource: "namespacetemplates"}
 	kinds := []schema.GroupVersionResource{corev1.SchemeGroupVersion.WithResource("configmaps")}
 	for empty := -1; empty < len(rights); empty++ {
 		p := managed.New(managed.Options{
-			Subject:    func(context.Context, user.Info) (tenant.ID, error) { return tenant.System(), nil },
-			Authorizer: evaluated(restricted("", empty, rights...)...),
-			Template:   func(runtime.Object) ([]schema.GroupVersionResource, error) { return kinds, nil },
-			Dropped:    func(_, _ runtime.Object) []schema.GroupVersionResource { return kinds },
+			Subject:      func(context.Context, user.Info) (tenant.ID, error) { return tenant.System(), nil },
+			Authorizer:   evaluated(restricted("", empty, rights...)...),
+			ReadTemplate: func(runtime.Object) ([]schema.GroupVersionResource, error) { return kinds, nil },
+			Removed:      func(_, _ runtime.Object) []schema.GroupVersionResource { return kinds },
 		})
 		w := write{
 			by:       &user.DefaultInfo{Name: "root"},
 			resource: templates,
-			was:      template("x", "a"),
-			is:       template("x", "b"),
+			old:      template("x", "a"),
+			obj:      template("x", "b"),
 		}
 		if err := p.Validate(t.Context(), w.attributes(), nil); (err == nil) != (empty < 0) {
 			t.Errorf("the name \"\" for %v: %v", rights[max(0, empty)], err)

@@ -64,17 +64,17 @@ func TestKeystone(t *testing.T) {
 						resource: namespaces,
 						in:       "a--web",
 						sub:      sub,
-						is:       is,
+						obj:      is,
 					}
 					if c.was != "" {
-						w.was = of(c.was)
+						w.old = of(c.was)
 					}
-					err := holding().Validate(t.Context(), w.attributes(), nil)
+					err := newPlugin().Validate(t.Context(), w.attributes(), nil)
 					if (err != nil) != c.refused || err != nil && !strings.Contains(err.Error(), "annotation") {
 						t.Errorf("not mutated: %v", err)
 					}
-					var got said
-					if err := holding().Admit(warning.WithWarningRecorder(t.Context(), &got), w.attributes(), nil); err != nil {
+					var got warnings
+					if err := newPlugin().Admit(warning.WithWarningRecorder(t.Context(), &got), w.attributes(), nil); err != nil {
 						t.Error(err)
 					}
 					if want := of(c.want); !maps.Equal(is.Annotations, want.Annotations) {
@@ -83,7 +83,7 @@ func TestKeystone(t *testing.T) {
 					if (len(got) > 0) != c.warned {
 						t.Errorf("warnings %q", got)
 					}
-					if err := holding().Validate(t.Context(), w.attributes(), nil); err != nil {
+					if err := newPlugin().Validate(t.Context(), w.attributes(), nil); err != nil {
 						t.Errorf("mutated: %v", err)
 					}
 				})

@@ -50,12 +50,12 @@ const (
 var (
 	errManaged = errors.New("the object is managed by a Tenant (label " + tenant.ManagedLabel + "): change spec.admins, " +
 		"spec.bindings or spec.quota of the Tenant, its TenantMembers or the NamespaceTemplate instead")
-	errLabel    = errors.New("only the server may set the label " + tenant.ManagedLabel)
-	errCopy     = errors.New("only the server may set the label " + tenant.PublicationLabel)
-	errGiven    = errors.New("a NamespaceTemplate of the Tenant or a Publication provides an object with this name")
-	errName     = errors.New("names that begin with " + NamePrefix + " are reserved for the server")
-	errPrepared = errors.New("only the server may set the annotations " + strings.Join(annotations, ", "))
-	errNotHeld  = errors.New("a new namespace of this tenant must have the annotation " + tenant.HeldAnnotation +
+	errManagedLabel     = errors.New("only the server may set the label " + tenant.ManagedLabel)
+	errPublicationLabel = errors.New("only the server may set the label " + tenant.PublicationLabel)
+	errNameProvided     = errors.New("a NamespaceTemplate of the Tenant or a Publication provides an object with this name")
+	errName             = errors.New("names that begin with " + NamePrefix + " are reserved for the server")
+	errServerAnnotation = errors.New("only the server may set the annotations " + strings.Join(serverAnnotations, ", "))
+	errNotWaiting       = errors.New("a new namespace of this tenant must have the annotation " + tenant.HeldAnnotation +
 		": its Tenant changed during the request, or a webhook removed the annotation")
 )
 
@@ -66,39 +66,39 @@ type Options struct {
 	// such a namespace may delete managed objects in it. Other callers may not, because Pods may
 	// still run there.
 	Terminating func(namespace string) bool
-	// Holds reports whether Pods must wait in a new namespace of a tenant until the namespace has
+	// MustWait reports whether Pods must wait in a new namespace of a tenant until the namespace has
 	// all objects that its Tenant specifies. If nil, Pods never wait.
-	Holds func(context.Context, tenant.ID) bool
-	// Held reports whether Pods must wait in a namespace. Required with Holds.
-	Held func(ctx context.Context, namespace string) (bool, error)
-	// Gives reports whether a template or a Publication provides an object with this name in a
+	MustWait func(context.Context, tenant.ID) bool
+	// Waiting reports whether Pods must wait in a namespace. Required with Holds.
+	Waiting func(ctx context.Context, namespace string) (bool, error)
+	// Provides reports whether a template or a Publication provides an object with this name in a
 	// namespace. Other callers may not create it. If nil, no names are reserved.
-	Gives func(ctx context.Context, namespace string, resource schema.GroupResource, name string) (bool, error)
-	// Template reads a NamespaceTemplate. It returns the resources of its objects, or an error if
+	Provides func(ctx context.Context, namespace string, resource schema.GroupResource, name string) (bool, error)
+	// ReadTemplate reads a NamespaceTemplate. It returns the resources of its objects, or an error if
 	// the template is invalid. If nil, NamespaceTemplates are not checked.
-	Template func(runtime.Object) ([]schema.GroupVersionResource, error)
-	// Dropped returns the resources of the objects that an update removes from a NamespaceTemplate.
+	ReadTemplate func(runtime.Object) ([]schema.GroupVersionResource, error)
+	// Removed returns the resources of the objects that an update removes from a NamespaceTemplate.
 	// Required with Template.
-	Dropped func(was, is runtime.Object) []schema.GroupVersionResource
+	Removed func(was, is runtime.Object) []schema.GroupVersionResource
 	// Authorizer is the server's authorizer. It decides whether authors of NamespaceTemplates and
 	// Publications have the required permissions. Required with Template and Publishing.
 	Authorizer authorizer.Authorizer
 	// Publishing reads Publications and the objects that they copy. If nil, no caller may write a
 	// Publication.
 	Publishing *Publishing
-	// Copied reports whether the configuration allows the publication of objects of a resource that
+	// MayPublish reports whether the configuration allows the publication of objects of a resource that
 	// is not built in. If nil, it allows none.
-	Copied func(schema.GroupResource) bool
+	MayPublish func(schema.GroupResource) bool
 }
 
-// created are the annotations that the creator of a Namespace may not set.
-var created = []string{
+// creationAnnotations are the annotations that the creator of a Namespace may not set.
+var creationAnnotations = []string{
 	tenant.PreparedAnnotation, tenant.HeldAnnotation, tenant.ReleasingAnnotation, tenant.KeystoneAnnotation,
 }
 
-// annotations are the annotations of a Namespace that only the server itself may change.
+// serverAnnotations are the annotations of a Namespace that only the server itself may change.
 // TenantNamespace sets [tenant.GivenLabelsAnnotation] when a Namespace is created.
-var annotations = append(created[:len(created):len(created)], tenant.GivenLabelsAnnotation)
+var serverAnnotations = append(creationAnnotations[:len(creationAnnotations):len(creationAnnotations)], tenant.GivenLabelsAnnotation)
 
 // New returns the plugin. It protects objects with [tenant.ManagedLabel] and the server's own
 // annotations of Namespaces. It also checks NamespaceTemplates, Publications, the objects that they
@@ -137,7 +137,7 @@ func MayBeManaged(r schema.GroupResource) bool {
 
 // mayBeManaged is [MayBeManaged] plus the resources that the configuration allows.
 func (p *plugin) mayBeManaged(r schema.GroupResource) bool {
-	return MayBeManaged(r) || p.Copied != nil && p.Copied(r)
+	return MayBeManaged(r) || p.MayPublish != nil && p.MayPublish(r)
 }
 
 var (
@@ -165,23 +165,23 @@ func (p *plugin) Admit(ctx context.Context, a admission.Attributes, o admission.
 // admitNamespace restores the server's annotations. On a new Namespace that must wait, it sets the
 // annotation that denies Pods.
 func (p *plugin) admitNamespace(ctx context.Context, a admission.Attributes) error {
-	was, is, err := plugins.Stored(a)
-	if err != nil || is == nil {
+	old, obj, err := plugins.StoredMetadata(a)
+	if err != nil || obj == nil {
 		return admission.NewForbidden(a, plugins.ErrObject)
 	}
 	manager := p.Subject.IsManager(ctx, a)
 	switch {
-	case was == nil && !manager:
-		sent := is.GetAnnotations()
-		for _, key := range created { // an export of another Namespace has them
-			plugins.SetAnnotation(is, key, nil)
+	case old == nil && !manager:
+		sent := obj.GetAnnotations()
+		for _, key := range creationAnnotations { // an export of another Namespace has them
+			plugins.SetAnnotation(obj, key, nil)
 		}
-		plugins.WarnRewritten(ctx, sent, is, created...)
+		plugins.WarnRewritten(ctx, sent, obj, creationAnnotations...)
 	case !manager:
-		plugins.Keep(ctx, a, was, is, annotations...)
+		plugins.RestoreAnnotations(ctx, a, old, obj, serverAnnotations...)
 	}
-	if was == nil && p.holds(ctx, is) { // also for the manager, which creates the namespaces of Keystone projects
-		plugins.SetAnnotation(is, tenant.HeldAnnotation, new("true"))
+	if old == nil && p.mustWait(ctx, obj) { // also for the manager, which creates the namespaces of Keystone projects
+		plugins.SetAnnotation(obj, tenant.HeldAnnotation, new("true"))
 	}
 	return nil
 }
@@ -215,7 +215,7 @@ func (p *plugin) Validate(ctx context.Context, a admission.Attributes, o admissi
 		return nil
 	}
 	switch err := check(ctx, a); {
-	case errors.Is(err, errNotHeld): // the next attempt succeeds, unless a webhook is the cause
+	case errors.Is(err, errNotWaiting): // the next attempt succeeds, unless a webhook is the cause
 		return tryAgain(a, err.Error())
 	case err != nil:
 		return admission.NewForbidden(a, err)
@@ -224,33 +224,33 @@ func (p *plugin) Validate(ctx context.Context, a admission.Attributes, o admissi
 }
 
 func (p *plugin) checkNamespace(ctx context.Context, a admission.Attributes) error {
-	was, is, err := plugins.Stored(a)
-	if err != nil || is == nil {
+	old, obj, err := plugins.StoredMetadata(a)
+	if err != nil || obj == nil {
 		return plugins.ErrObject
 	}
 	manager := p.Subject.IsManager(ctx, a)
-	if was != nil {
-		if !manager && plugins.Kept(was, is, annotations...) != nil {
-			return errPrepared
+	if old != nil {
+		if !manager && plugins.CheckUnchanged(old, obj, serverAnnotations...) != nil {
+			return errServerAnnotation
 		}
 		return nil
 	}
-	_, held := is.GetAnnotations()[tenant.HeldAnnotation]
+	_, waiting := obj.GetAnnotations()[tenant.HeldAnnotation]
 	switch {
-	case !manager && slices.ContainsFunc(created, func(key string) bool {
-		return key != tenant.HeldAnnotation && is.GetAnnotations()[key] != ""
+	case !manager && slices.ContainsFunc(creationAnnotations, func(key string) bool {
+		return key != tenant.HeldAnnotation && obj.GetAnnotations()[key] != ""
 	}):
-		return errPrepared
-	case !held && p.holds(ctx, is):
-		return errNotHeld
+		return errServerAnnotation
+	case !waiting && p.mustWait(ctx, obj):
+		return errNotWaiting
 	}
 	return nil
 }
 
 // check denies writes of managed objects by other callers.
 func (p *plugin) check(ctx context.Context, a admission.Attributes) error {
-	was, had := labelled(a.GetOldObject())
-	is, has := labelled(a.GetObject())
+	old, wasManaged := managedObject(a.GetOldObject())
+	obj, managed := managedObject(a.GetObject())
 	switch {
 	case plugins.IsVirtual(a):
 		// A Scale has no labels. The name shows whether it belongs to a copy.
@@ -258,15 +258,15 @@ func (p *plugin) check(ctx context.Context, a admission.Attributes) error {
 			return nil
 		}
 		return p.checkName(ctx, a, a.GetName())
-	case a.GetOperation() == admission.Create && is == nil,
-		a.GetOperation() != admission.Create && was == nil,
-		a.GetOperation() == admission.Update && is == nil:
+	case a.GetOperation() == admission.Create && obj == nil,
+		a.GetOperation() != admission.Create && old == nil,
+		a.GetOperation() == admission.Update && obj == nil:
 		return plugins.ErrObject
-	case a.GetOperation() == admission.Create && !has &&
+	case a.GetOperation() == admission.Create && !managed &&
 		(a.GetNamespace() == "" ||
-			!strings.HasPrefix(is.GetName(), NamePrefix) && !strings.HasPrefix(is.GetGenerateName(), NamePrefix)):
-		return p.checkName(ctx, a, is.GetName()) // the object has its generated name
-	case a.GetOperation() != admission.Create && !had && !has, p.Subject.IsManager(ctx, a):
+			!strings.HasPrefix(obj.GetName(), NamePrefix) && !strings.HasPrefix(obj.GetGenerateName(), NamePrefix)):
+		return p.checkName(ctx, a, obj.GetName()) // the object has its generated name
+	case a.GetOperation() != admission.Create && !wasManaged && !managed, p.Subject.IsManager(ctx, a):
 		return nil
 	}
 	switch a.GetOperation() {
@@ -276,47 +276,47 @@ func (p *plugin) check(ctx context.Context, a admission.Attributes) error {
 			return nil
 		}
 	case admission.Update:
-		if a.GetSubresource() == "status" && sameMetadata(was, is) { // such an update cannot change the spec
+		if a.GetSubresource() == "status" && sameMetadata(old, obj) { // such an update cannot change the spec
 			return nil
 		}
 		// A migration of stored objects changes nothing. A tenant's caller may not change
 		// managedFields either. The server compares them to find objects that other callers wrote.
-		if sameObject(a.GetOldObject(), a.GetObject()) && (sameFields(was, is) ||
+		if sameObject(a.GetOldObject(), a.GetObject()) && (sameManagedFields(old, obj) ||
 			p.Subject.IsSystem(ctx, a.GetUserInfo())) {
 			return nil
 		}
-		if !had {
-			return labelError(is)
+		if !wasManaged {
+			return labelError(obj)
 		}
 	case admission.Create:
-		if !has {
+		if !managed {
 			return errName
 		}
-		return labelError(is)
+		return labelError(obj)
 	}
-	return managedError(was)
+	return managedError(old)
 }
 
 // labelError returns the error for a caller that sets a label that only the server may set.
-func labelError(is metav1.Object) error {
-	if _, managed := is.GetLabels()[tenant.ManagedLabel]; !managed {
-		return errCopy
+func labelError(obj metav1.Object) error {
+	if _, managed := obj.GetLabels()[tenant.ManagedLabel]; !managed {
+		return errPublicationLabel
 	}
-	return errLabel
+	return errManagedLabel
 }
 
 // managedError returns the error for a caller that writes an object that the server manages.
-func managedError(was metav1.Object) error {
-	if name, is := was.GetLabels()[tenant.PublicationLabel]; is {
+func managedError(old metav1.Object) error {
+	if name, ok := old.GetLabels()[tenant.PublicationLabel]; ok {
 		return fmt.Errorf("the object belongs to the Publication %s of the platform (label %s): "+
 			"only the platform can change or delete it", name, tenant.PublicationLabel)
 	}
 	return errManaged
 }
 
-// labelled returns the metadata of an object, or nil if it has none, and reports whether the server
+// managedObject returns the metadata of an object, or nil if it has none, and reports whether the server
 // manages the object.
-func labelled(obj runtime.Object) (metav1.Object, bool) {
+func managedObject(obj runtime.Object) (metav1.Object, bool) {
 	if obj == nil {
 		return nil, false
 	}
@@ -324,12 +324,12 @@ func labelled(obj runtime.Object) (metav1.Object, bool) {
 	if err != nil {
 		return nil, false
 	}
-	return m, isOurs(m)
+	return m, isManaged(m)
 }
 
 // sameObject reports whether a write changes only managedFields and resourceVersion.
-func sameObject(was, is runtime.Object) bool {
-	before, now := was.DeepCopyObject(), is.DeepCopyObject()
+func sameObject(oldObj, newObj runtime.Object) bool {
+	before, now := oldObj.DeepCopyObject(), newObj.DeepCopyObject()
 	for _, obj := range []runtime.Object{before, now} {
 		m, err := meta.Accessor(obj)
 		if err != nil {
@@ -341,15 +341,15 @@ func sameObject(was, is runtime.Object) bool {
 	return equality.Semantic.DeepEqual(before, now)
 }
 
-// sameFields reports whether a write leaves managedFields unchanged.
-func sameFields(was, is metav1.Object) bool {
-	return equality.Semantic.DeepEqual(was.GetManagedFields(), is.GetManagedFields())
+// sameManagedFields reports whether a write leaves managedFields unchanged.
+func sameManagedFields(old, obj metav1.Object) bool {
+	return equality.Semantic.DeepEqual(old.GetManagedFields(), obj.GetManagedFields())
 }
 
 // sameMetadata reports whether labels, annotations, owners and finalizers are the same.
-func sameMetadata(was, is metav1.Object) bool {
-	return equality.Semantic.DeepEqual(was.GetLabels(), is.GetLabels()) &&
-		equality.Semantic.DeepEqual(was.GetAnnotations(), is.GetAnnotations()) &&
-		equality.Semantic.DeepEqual(was.GetOwnerReferences(), is.GetOwnerReferences()) &&
-		equality.Semantic.DeepEqual(was.GetFinalizers(), is.GetFinalizers())
+func sameMetadata(old, obj metav1.Object) bool {
+	return equality.Semantic.DeepEqual(old.GetLabels(), obj.GetLabels()) &&
+		equality.Semantic.DeepEqual(old.GetAnnotations(), obj.GetAnnotations()) &&
+		equality.Semantic.DeepEqual(old.GetOwnerReferences(), obj.GetOwnerReferences()) &&
+		equality.Semantic.DeepEqual(old.GetFinalizers(), obj.GetFinalizers())
 }

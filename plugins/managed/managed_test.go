@@ -25,10 +25,10 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// holding returns the plugin. The first group of a caller is its tenant. A caller without groups
+// newPlugin returns the plugin. The first group of a caller is its tenant. A caller without groups
 // belongs to the system tenant if its name is root or begins with "system:", and otherwise to no
 // known tenant. The namespace going is being deleted.
-func holding() plugins.Interface {
+func newPlugin() plugins.Interface {
 	return managed.New(managed.Options{
 		Subject: func(_ context.Context, u user.Info) (tenant.ID, error) {
 			if len(u.GetGroups()) > 0 {
@@ -69,22 +69,22 @@ type write struct {
 	by       user.Info
 	resource schema.GroupVersionResource
 	in, sub  string
-	was, is  runtime.Object
+	old, obj runtime.Object
 }
 
 func (w write) attributes() admission.Attributes {
 	op := admission.Update
-	if w.was == nil {
+	if w.old == nil {
 		op = admission.Create
-	} else if w.is == nil {
+	} else if w.obj == nil {
 		op = admission.Delete
 	}
-	return admission.NewAttributesRecord(w.is, w.was, schema.GroupVersionKind{}, w.in, "x", w.resource, w.sub, op, nil,
+	return admission.NewAttributesRecord(w.obj, w.old, schema.GroupVersionKind{}, w.in, "x", w.resource, w.sub, op, nil,
 		false, w.by)
 }
 
-// TestManaged checks that only the manager writes objects with the label.
-func TestManaged(t *testing.T) {
+// TestOnlyTheManagerWritesManagedObjects checks that only the manager writes objects with the label.
+func TestOnlyTheManagerWritesManagedObjects(t *testing.T) {
 	root, manager := &user.DefaultInfo{Name: "root"}, &user.DefaultInfo{Name: tenant.ManagerUser}
 	ours := map[string]string{tenant.ManagedLabel: "tenant"}
 	generated := binding("", nil)
@@ -97,68 +97,68 @@ func TestManaged(t *testing.T) {
 		write
 		want string
 	}{
-		"created": {write{by: root, is: binding("x", ours)}, "only the server may set the label kubetenant.dev/managed"},
+		"created": {write{by: root, obj: binding("x", ours)}, "only the server may set the label kubetenant.dev/managed"},
 		"created with no value": {
-			write{by: root, is: binding("x", map[string]string{tenant.ManagedLabel: ""})}, "the label kubetenant.dev/managed",
+			write{by: root, obj: binding("x", map[string]string{tenant.ManagedLabel: ""})}, "the label kubetenant.dev/managed",
 		},
 		"created by its name": {
-			write{by: root, is: binding("kubetenant:x", nil)}, "names that begin with kubetenant:",
+			write{by: root, obj: binding("kubetenant:x", nil)}, "names that begin with kubetenant:",
 		},
-		"created by a name that is made up": {write{by: root, is: generated}, "names that begin with kubetenant:"},
-		"created, another's":                {write{by: root, is: binding("x", nil)}, ""},
-		"created by the manager":            {write{by: manager, is: binding("kubetenant:x", ours)}, ""},
+		"created by a name that is made up": {write{by: root, obj: generated}, "names that begin with kubetenant:"},
+		"created, another's":                {write{by: root, obj: binding("x", nil)}, ""},
+		"created by the manager":            {write{by: manager, obj: binding("kubetenant:x", ours)}, ""},
 		"by a tenant's who has its name": {
-			write{by: &user.DefaultInfo{Name: tenant.ManagerUser, Groups: []string{"b"}}, is: binding("kubetenant:x", ours)},
+			write{by: &user.DefaultInfo{Name: tenant.ManagerUser, Groups: []string{"b"}}, obj: binding("kubetenant:x", ours)},
 			"the label",
 		},
-		"by somebody unknown": {write{by: &user.DefaultInfo{Name: "x"}, is: binding("kubetenant:x", ours)}, "the label"},
+		"by somebody unknown": {write{by: &user.DefaultInfo{Name: "x"}, obj: binding("kubetenant:x", ours)}, "the label"},
 		"changed": {
-			write{by: root, was: binding("kubetenant:admins", ours), is: other}, "is managed by a Tenant",
+			write{by: root, old: binding("kubetenant:admins", ours), obj: other}, "is managed by a Tenant",
 		},
-		"changed by the manager": {write{by: manager, was: binding("kubetenant:admins", ours), is: other}, ""},
-		"written as it was":      {write{by: root, was: stored, is: binding("kubetenant:admins", ours)}, ""},
+		"changed by the manager": {write{by: manager, old: binding("kubetenant:admins", ours), obj: other}, ""},
+		"written as it was":      {write{by: root, old: stored, obj: binding("kubetenant:admins", ours)}, ""},
 		"managedFields reset by a tenant": {
 			write{
 				by:  &user.DefaultInfo{Name: "x", Groups: []string{"b"}},
-				was: stored,
-				is:  binding("kubetenant:admins", ours),
+				old: stored,
+				obj: binding("kubetenant:admins", ours),
 			}, "is managed by a Tenant",
 		},
 		"written as it was by a tenant": {
-			write{by: &user.DefaultInfo{Name: "x", Groups: []string{"b"}}, was: stored, is: stored}, "",
+			write{by: &user.DefaultInfo{Name: "x", Groups: []string{"b"}}, old: stored, obj: stored}, "",
 		},
 		"unlabelled": {
-			write{by: root, was: binding("kubetenant:admins", ours), is: binding("kubetenant:admins", nil)},
+			write{by: root, old: binding("kubetenant:admins", ours), obj: binding("kubetenant:admins", nil)},
 			"is managed by a Tenant",
 		},
-		"labelled": {write{by: root, was: binding("x", nil), is: binding("x", ours)}, "the label"},
+		"labelled": {write{by: root, old: binding("x", nil), obj: binding("x", ours)}, "the label"},
 		"an older one of its name, changed": {
-			write{by: root, was: binding("kubetenant:x", nil), is: binding("kubetenant:x", map[string]string{"a": "b"})}, "",
+			write{by: root, old: binding("kubetenant:x", nil), obj: binding("kubetenant:x", map[string]string{"a": "b"})}, "",
 		},
-		"deleted":                {write{by: root, was: binding("kubetenant:admins", ours)}, "is managed by a Tenant"},
-		"deleted by the manager": {write{by: manager, was: binding("kubetenant:admins", ours)}, ""},
+		"deleted":                {write{by: root, old: binding("kubetenant:admins", ours)}, "is managed by a Tenant"},
+		"deleted by the manager": {write{by: manager, old: binding("kubetenant:admins", ours)}, ""},
 		"changed in a namespace that goes": {
 			write{
 				by:  root,
 				in:  "going",
-				was: binding("kubetenant:admins", ours),
-				is:  other,
+				old: binding("kubetenant:admins", ours),
+				obj: other,
 			},
 			"is managed by a Tenant",
 		},
-		"deleted, an older one of its name": {write{by: root, was: binding("kubetenant:x", nil)}, ""},
-		"no object":                         {write{by: root, was: &metav1.Status{}, is: &metav1.Status{}}, "no object"},
+		"deleted, an older one of its name": {write{by: root, old: binding("kubetenant:x", nil)}, ""},
+		"no object":                         {write{by: root, old: &metav1.Status{}, obj: &metav1.Status{}}, "no object"},
 		"something else with the label": {
-			write{by: root, resource: corev1.SchemeGroupVersion.WithResource("services"), is: binding("x", ours)}, "",
+			write{by: root, resource: corev1.SchemeGroupVersion.WithResource("services"), obj: binding("x", ours)}, "",
 		},
-		"a namespace deleted":      {write{by: root, resource: namespaces, was: namespace("h")}, ""},
-		"a namespace that says it": {write{by: root, resource: namespaces, is: namespace("h")}, "the annotation"},
+		"a namespace deleted":      {write{by: root, resource: namespaces, old: namespace("h")}, ""},
+		"a namespace that says it": {write{by: root, resource: namespaces, obj: namespace("h")}, "the annotation"},
 		"one that said another": {
 			write{
 				by:       root,
 				resource: namespaces,
-				was:      namespace("g"),
-				is:       namespace("h"),
+				old:      namespace("g"),
+				obj:      namespace("h"),
 			},
 			"the annotation",
 		},
@@ -167,8 +167,8 @@ func TestManaged(t *testing.T) {
 				by:       root,
 				resource: namespaces,
 				sub:      "status",
-				was:      namespace("g"),
-				is:       namespace(""),
+				old:      namespace("g"),
+				obj:      namespace(""),
 			},
 			"the annotation",
 		},
@@ -176,8 +176,8 @@ func TestManaged(t *testing.T) {
 			write{
 				by:       manager,
 				resource: namespaces,
-				was:      namespace("g"),
-				is:       namespace("h"),
+				old:      namespace("g"),
+				obj:      namespace("h"),
 			},
 			"",
 		},
@@ -186,13 +186,13 @@ func TestManaged(t *testing.T) {
 				by:       root,
 				resource: namespaces,
 				sub:      "finalize",
-				was:      namespace("g"),
-				is:       namespace("g"),
+				old:      namespace("g"),
+				obj:      namespace("g"),
 			},
 			"",
 		},
-		"no namespace":                       {write{by: root, resource: namespaces, is: &metav1.Status{}}, "no object"},
-		"an exempt namespace of the manager": {write{by: manager, resource: namespaces, is: namespace("h")}, ""},
+		"no namespace":                       {write{by: root, resource: namespaces, obj: &metav1.Status{}}, "no object"},
+		"an exempt namespace of the manager": {write{by: manager, resource: namespaces, obj: namespace("h")}, ""},
 	} {
 		if c.resource.Resource == "" {
 			c.resource = bindings
@@ -200,16 +200,16 @@ func TestManaged(t *testing.T) {
 		if c.in == "" {
 			c.in = "a--web"
 		}
-		got := fmt.Sprint(holding().Validate(t.Context(), c.attributes(), nil))
+		got := fmt.Sprint(newPlugin().Validate(t.Context(), c.attributes(), nil))
 		if (got == "<nil>") != (c.want == "") || !strings.Contains(got, c.want) {
 			t.Errorf("%s: %s, want %q", name, got, c.want)
 		}
 	}
 }
 
-// TestDeletedWithItsNamespace checks that only the controllers that empty a namespace may delete
+// TestOnlyNamespaceControllersDeleteManagedObjects checks that only the controllers that empty a namespace may delete
 // its managed objects. Pods may still run in a namespace that is being deleted.
-func TestDeletedWithItsNamespace(t *testing.T) {
+func TestOnlyNamespaceControllersDeleteManagedObjects(t *testing.T) {
 	const namespaceController = "system:serviceaccount:kube-system:namespace-controller"
 	for _, resource := range []schema.GroupVersionResource{
 		bindings,
@@ -238,8 +238,8 @@ func TestDeletedWithItsNamespace(t *testing.T) {
 			for _, in := range []string{"going", "a--web", ""} {
 				stored := binding("x", map[string]string{tenant.ManagedLabel: "template"})
 				w := write{by: c.by, resource: resource, in: in}
-				w.was = stored
-				err := holding().Validate(t.Context(), w.attributes(), nil)
+				w.old = stored
+				err := newPlugin().Validate(t.Context(), w.attributes(), nil)
 				if may := c.empties && in == "going"; (err == nil) != may {
 					t.Errorf("%s %v deletes %s in %q: %v", c.by.GetName(), c.by.GetGroups(), resource.Resource, in, err)
 				}
@@ -248,9 +248,9 @@ func TestDeletedWithItsNamespace(t *testing.T) {
 	}
 }
 
-// TestManagedInTheWholeCluster checks that ClusterRoleBindings with the label are protected too.
+// TestManagedClusterRoleBindings checks that ClusterRoleBindings with the label are protected too.
 // Their names are not reserved, because other callers may already use such names.
-func TestManagedInTheWholeCluster(t *testing.T) {
+func TestManagedClusterRoleBindings(t *testing.T) {
 	root, manager := &user.DefaultInfo{Name: "root"}, &user.DefaultInfo{Name: tenant.ManagerUser}
 	made := func(labelled bool, role string) *rbacv1.ClusterRoleBinding {
 		b := &rbacv1.ClusterRoleBinding{
@@ -279,21 +279,21 @@ func TestManagedInTheWholeCluster(t *testing.T) {
 		for _, by := range []user.Info{root, manager} {
 			w := write{by: by, resource: rbacv1.SchemeGroupVersion.WithResource("clusterrolebindings")}
 			if c.was != nil {
-				w.was = c.was
+				w.old = c.was
 			}
 			if c.is != nil {
-				w.is = c.is
+				w.obj = c.is
 			}
-			if err := holding().Validate(t.Context(), w.attributes(), nil); (err != nil) != (c.held && by == root) {
+			if err := newPlugin().Validate(t.Context(), w.attributes(), nil); (err != nil) != (c.held && by == root) {
 				t.Errorf("%s by %s: %v", name, by.GetName(), err)
 			}
 		}
 	}
 }
 
-// TestPrepared checks that only the manager changes the annotation of a Namespace. For other
+// TestPreparedAnnotation checks that only the manager changes the annotation of a Namespace. For other
 // callers, the old value is restored.
-func TestPrepared(t *testing.T) {
+func TestPreparedAnnotation(t *testing.T) {
 	root, manager := &user.DefaultInfo{Name: "root"}, &user.DefaultInfo{Name: tenant.ManagerUser}
 	for name, c := range map[string]struct {
 		by      user.Info
@@ -307,31 +307,31 @@ func TestPrepared(t *testing.T) {
 		"set":                    {manager, namespace("g"), namespace("h"), "h"},
 		"taken away":             {manager, namespace("g"), namespace(""), ""},
 	} {
-		w := write{by: c.by, resource: namespaces, is: c.is}
+		w := write{by: c.by, resource: namespaces, obj: c.is}
 		if c.was != nil {
-			w.was = c.was
+			w.old = c.was
 		}
-		if err := holding().Admit(t.Context(), w.attributes(), nil); err != nil ||
+		if err := newPlugin().Admit(t.Context(), w.attributes(), nil); err != nil ||
 			c.is.Annotations[tenant.PreparedAnnotation] != c.want {
 			t.Errorf("%s: %q, %v; want %q", name, c.is.Annotations[tenant.PreparedAnnotation], err, c.want)
 		}
 	}
-	var told said
-	if err := holding().Admit(warning.WithWarningRecorder(t.Context(), &told),
-		write{by: root, resource: namespaces, is: namespace("h")}.attributes(), nil); err != nil || len(told) != 1 ||
+	var told warnings
+	if err := newPlugin().Admit(warning.WithWarningRecorder(t.Context(), &told),
+		write{by: root, resource: namespaces, obj: namespace("h")}.attributes(), nil); err != nil || len(told) != 1 ||
 		!strings.Contains(told[0], tenant.PreparedAnnotation+" is managed by the server and was removed") {
 		t.Errorf("told %q, %v", told, err)
 	}
-	if err := holding().Admit(t.Context(), write{by: root, resource: namespaces, is: &metav1.Status{}}.attributes(),
+	if err := newPlugin().Admit(t.Context(), write{by: root, resource: namespaces, obj: &metav1.Status{}}.attributes(),
 		nil); err == nil {
 		t.Error("no namespace passes")
 	}
-	if err := holding().Admit(t.Context(), write{by: root, resource: bindings, is: binding("x", nil)}.attributes(),
+	if err := newPlugin().Admit(t.Context(), write{by: root, resource: bindings, obj: binding("x", nil)}.attributes(),
 		nil); err != nil {
 		t.Error(err)
 	}
 }
 
-type said []string
+type warnings []string
 
-func (s *said) AddWarning(_, text string) { *s = append(*s, text) }
+func (s *warnings) AddWarning(_, text string) { *s = append(*s, text) }

@@ -68,9 +68,9 @@ type Publishing struct {
 	Read func(runtime.Object) (*Publication, error)
 	// Resource returns the resource of a kind, or an error if its objects may not be published.
 	Resource func(schema.GroupVersionKind) (schema.GroupVersionResource, error)
-	// Naming reports whether Publications name an object, and whether one of them has the conflict
+	// IsNamed reports whether Publications name an object, and whether one of them has the conflict
 	// policy Replace. known is false if the Publications are not known.
-	Naming func(of schema.GroupResource, namespace, name string) (named, replace, known bool)
+	IsNamed func(of schema.GroupResource, namespace, name string) (named, replace, known bool)
 	// Object reads a source from the server. It returns nil if the source does not exist.
 	Object func(context.Context, *Source) (*unstructured.Unstructured, error)
 	// Content returns the content of a source. It reads the role of a RoleBinding from the server.
@@ -81,35 +81,35 @@ type Publishing struct {
 // admitPublication records the content that the author of a Publication may publish. It restores
 // the finalizer if an update omits it.
 func (p *plugin) admitPublication(ctx context.Context, a admission.Attributes) error {
-	was, is, err := plugins.Stored(a)
+	old, obj, err := plugins.StoredMetadata(a)
 	switch {
 	case err != nil:
 		return admission.NewForbidden(a, plugins.ErrObject)
-	case is == nil:
+	case obj == nil:
 		return nil
 	case a.GetSubresource() != "":
-		p.keepPublished(ctx, a, was, is)
+		p.restorePublished(ctx, a, old, obj)
 		return nil
 	}
 	manager := p.Subject.IsManager(ctx, a)
-	if !manager && losesFinalizer(was, is) {
-		is.SetFinalizers(append(slices.Clip(is.GetFinalizers()), tenant.PublicationFinalizer))
+	if !manager && removesFinalizer(old, obj) {
+		obj.SetFinalizers(append(slices.Clip(obj.GetFinalizers()), tenant.PublicationFinalizer))
 	}
-	isNew := was == nil || asksForCheck(was, is)
-	p.keepPublished(ctx, a, was, is)
+	isNew := old == nil || requestsCheck(old, obj)
+	p.restorePublished(ctx, a, old, obj)
 	if manager || !isNew && sameSource(a.GetOldObject(), a.GetObject()) {
 		return nil // the author of another change may not have read the content
 	}
 	if hash, err := p.checkedContent(ctx, a); err == nil { // Validate returns the error
-		setPublished(is, hash)
+		setPublished(obj, hash)
 	}
 	return nil
 }
 
 // sameSource reports whether an update leaves the source of a Publication unchanged.
 func sameSource(was, is runtime.Object) bool {
-	source := func(of runtime.Object) any {
-		u, is := of.(runtime.Unstructured)
+	source := func(object runtime.Object) any {
+		u, is := object.(runtime.Unstructured)
 		if !is {
 			return nil
 		}
@@ -120,60 +120,60 @@ func sameSource(was, is runtime.Object) bool {
 	return before != nil && equality.Semantic.DeepEqual(before, now)
 }
 
-// asksForCheck reports whether an update adds or removes [tenant.PublishedAnnotation]. An author
+// requestsCheck reports whether an update adds or removes [tenant.PublishedAnnotation]. An author
 // does this to confirm content that another caller wrote. Any other update confirms only its own
 // changes, because a tool that rewrites an object has not read its content.
-func asksForCheck(was, is metav1.Object) bool {
-	_, had := was.GetAnnotations()[tenant.PublishedAnnotation]
-	_, has := is.GetAnnotations()[tenant.PublishedAnnotation]
-	return had != has
+func requestsCheck(old, obj metav1.Object) bool {
+	_, oldOK := old.GetAnnotations()[tenant.PublishedAnnotation]
+	_, ok := obj.GetAnnotations()[tenant.PublishedAnnotation]
+	return oldOK != ok
 }
 
-// keepPublished removes [tenant.PublishedAnnotation] from a new object and restores it in an
+// restorePublished removes [tenant.PublishedAnnotation] from a new object and restores it in an
 // update.
-func (p *plugin) keepPublished(ctx context.Context, a admission.Attributes, was, is metav1.Object) {
-	if was != nil {
-		plugins.Keep(ctx, a, was, is, tenant.PublishedAnnotation)
+func (p *plugin) restorePublished(ctx context.Context, a admission.Attributes, old, obj metav1.Object) {
+	if old != nil {
+		plugins.RestoreAnnotations(ctx, a, old, obj, tenant.PublishedAnnotation)
 		return
 	}
-	sent := is.GetAnnotations()
-	plugins.SetAnnotation(is, tenant.PublishedAnnotation, nil)
-	plugins.WarnRewritten(ctx, sent, is, tenant.PublishedAnnotation)
+	sent := obj.GetAnnotations()
+	plugins.SetAnnotation(obj, tenant.PublishedAnnotation, nil)
+	plugins.WarnRewritten(ctx, sent, obj, tenant.PublishedAnnotation)
 }
 
 // setPublished sets [tenant.PublishedAnnotation], or removes it if the hash is empty.
-func setPublished(is metav1.Object, hash string) {
+func setPublished(obj metav1.Object, hash string) {
 	if hash == "" {
-		plugins.SetAnnotation(is, tenant.PublishedAnnotation, nil)
+		plugins.SetAnnotation(obj, tenant.PublishedAnnotation, nil)
 		return
 	}
-	plugins.SetAnnotation(is, tenant.PublishedAnnotation, &hash)
+	plugins.SetAnnotation(obj, tenant.PublishedAnnotation, &hash)
 }
 
-// losesFinalizer reports whether an update removes the finalizer of a Publication.
-func losesFinalizer(was, is metav1.Object) bool {
-	return was != nil && slices.Contains(was.GetFinalizers(), tenant.PublicationFinalizer) &&
-		!slices.Contains(is.GetFinalizers(), tenant.PublicationFinalizer)
+// removesFinalizer reports whether an update removes the finalizer of a Publication.
+func removesFinalizer(old, obj metav1.Object) bool {
+	return old != nil && slices.Contains(old.GetFinalizers(), tenant.PublicationFinalizer) &&
+		!slices.Contains(obj.GetFinalizers(), tenant.PublicationFinalizer)
 }
 
-// changesLabel reports whether a write adds, changes or removes [tenant.ManagedLabel] on a
+// changesManagedLabel reports whether a write adds, changes or removes [tenant.ManagedLabel] on a
 // Publication. The server sets this label on the Publications that it creates for annotated
 // objects. was is nil if the Publication is created.
-func changesLabel(was, is metav1.Object) bool {
-	now, has := is.GetLabels()[tenant.ManagedLabel]
-	if was == nil {
-		return has
+func changesManagedLabel(old, obj metav1.Object) bool {
+	now, ok := obj.GetLabels()[tenant.ManagedLabel]
+	if old == nil {
+		return ok
 	}
-	before, had := was.GetLabels()[tenant.ManagedLabel]
-	return had != has || before != now
+	before, oldOK := old.GetLabels()[tenant.ManagedLabel]
+	return oldOK != ok || before != now
 }
 
 // checkPublication denies an invalid Publication. It also denies a Publication if its author may
 // not publish the source. It applies to every caller, but checks only the validity for the manager.
 // The manager creates Publications for annotated objects. Their authors are checked instead.
 func (p *plugin) checkPublication(ctx context.Context, a admission.Attributes) error {
-	was, is, err := plugins.Stored(a)
-	if err != nil || is == nil {
+	old, obj, err := plugins.StoredMetadata(a)
+	if err != nil || obj == nil {
 		return plugins.ErrObject
 	}
 	manager := p.Subject.IsManager(ctx, a)
@@ -181,22 +181,22 @@ func (p *plugin) checkPublication(ctx context.Context, a admission.Attributes) e
 		switch {
 		case !p.Subject.IsSystem(ctx, a.GetUserInfo()):
 			return errStatus
-		case plugins.Kept(was, is, tenant.PublishedAnnotation) != nil, !manager && losesFinalizer(was, is):
+		case plugins.CheckUnchanged(old, obj, tenant.PublishedAnnotation) != nil, !manager && removesFinalizer(old, obj):
 			return errPublished
 		}
 		return nil
 	}
 	switch {
-	case !manager && losesFinalizer(was, is):
+	case !manager && removesFinalizer(old, obj):
 		return errFinalizer
-	case !manager && changesLabel(was, is):
-		return errLabel
+	case !manager && changesManagedLabel(old, obj):
+		return errManagedLabel
 	}
-	isChecked := is.GetAnnotations()[tenant.PublishedAnnotation]
-	isKept := was != nil && plugins.Kept(was, is, tenant.PublishedAnnotation) == nil
-	unchanged := was != nil && sameSpec(a.GetOldObject(), a.GetObject())
+	published := obj.GetAnnotations()[tenant.PublishedAnnotation]
+	isUnchanged := old != nil && plugins.CheckUnchanged(old, obj, tenant.PublishedAnnotation) == nil
+	unchanged := old != nil && sameSpec(a.GetOldObject(), a.GetObject())
 	if manager {
-		if !isKept && (was != nil || isChecked != "") {
+		if !isUnchanged && (old != nil || published != "") {
 			return errPublished
 		}
 		if unchanged {
@@ -205,7 +205,7 @@ func (p *plugin) checkPublication(ctx context.Context, a admission.Attributes) e
 		_, err := p.readPublication(ctx, a)
 		return err
 	}
-	if unchanged && (isKept || isChecked == "") {
+	if unchanged && (isUnchanged || published == "") {
 		return nil
 	}
 	hash, err := p.checkedContent(ctx, a)
@@ -214,7 +214,7 @@ func (p *plugin) checkPublication(ctx context.Context, a admission.Attributes) e
 		return errPublished
 	case err != nil:
 		return err
-	case isChecked != "" && isChecked != hash && !isKept:
+	case published != "" && published != hash && !isUnchanged:
 		return errPublished
 	}
 	return nil
@@ -226,32 +226,32 @@ func (p *plugin) readPublication(ctx context.Context, a admission.Attributes) (*
 	if p.Publishing == nil {
 		return nil, errPublication
 	}
-	of, err := p.Publishing.Read(a.GetObject())
+	publication, err := p.Publishing.Read(a.GetObject())
 	if err != nil {
 		return nil, err
 	}
-	owner, err := p.Publishing.Owner(ctx, of.Namespace)
+	owner, err := p.Publishing.Owner(ctx, publication.Namespace)
 	switch {
 	case err != nil:
 		return nil, fmt.Errorf("spec.from.namespace: cannot check now which tenant owns the namespace: %w", err)
 	case !owner.IsSystem():
 		return nil, errors.New("spec.from.namespace: must be a namespace of the system tenant")
 	}
-	return of, nil
+	return publication, nil
 }
 
 // checkedContent returns the hash of the source of a Publication if the caller may publish it. The
 // hash is empty if the source does not exist.
 func (p *plugin) checkedContent(ctx context.Context, a admission.Attributes) (string, error) {
-	of, err := p.readPublication(ctx, a)
+	publication, err := p.readPublication(ctx, a)
 	if err != nil {
 		return "", err
 	}
 	author := author{plugin: p, user: a.GetUserInfo(), path: "spec.from"}
-	if err := author.mayWrite(ctx, of); err != nil {
+	if err := author.mayWrite(ctx, publication); err != nil {
 		return "", err
 	}
-	object, err := p.Publishing.Object(ctx, &of.Source)
+	object, err := p.Publishing.Object(ctx, &publication.Source)
 	switch {
 	case err != nil:
 		return "", fmt.Errorf("spec.from: cannot read the object now: %w", err)
@@ -262,5 +262,5 @@ func (p *plugin) checkedContent(ctx context.Context, a admission.Attributes) (st
 	if err != nil {
 		return "", err
 	}
-	return content.Hash, author.mayGive(ctx, content)
+	return content.Hash, author.mayGrant(ctx, content)
 }

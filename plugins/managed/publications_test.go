@@ -25,208 +25,208 @@ func TestPublications(t *testing.T) {
 	}
 	author := with(configMapRights...)
 	for name, c := range map[string]publicationCase{
-		"by an author":       {publishing: author, is: published(from, "", nil), hash: "h"},
-		"with a forged hash": {publishing: author, is: published(from, "", hash("g")), hash: "h"},
+		"by an author":       {publishing: author, obj: published(from, "", nil), hash: "h"},
+		"with a forged hash": {publishing: author, obj: published(from, "", hash("g")), hash: "h"},
 		"of a source that does not exist": {
 			publishing: publishing{rights: configMapRights},
-			is:         published(from, "", hash("h")),
+			obj:        published(from, "", hash("h")),
 		},
 		"by an author who cannot get it": {
 			publishing: without(configMapRights[0]),
-			is:         published(from, "", nil),
+			obj:        published(from, "", nil),
 			want:       "spec.from: the caller may not get configmaps platform/x",
 		},
 		"by an author who cannot create it": {
 			publishing: without(configMapRights[1]),
-			is:         published(from, "", nil),
+			obj:        published(from, "", nil),
 			want:       "spec.from: the caller may not create configmaps in all namespaces",
 		},
 		"by an author who cannot update it": {
 			publishing: without(configMapRights[2]),
-			is:         published(from, "", nil),
+			obj:        published(from, "", nil),
 			want:       "spec.from: the caller may not update configmaps in all namespaces",
 		},
 		"by an author who cannot replace": {
 			publishing: author,
-			is:         published(from, "Replace", nil),
+			obj:        published(from, "Replace", nil),
 			want:       "spec.from: the caller may not delete configmaps in all namespaces",
 		},
 		"by an author who can replace": {
 			publishing: with(append(slices.Clone(configMapRights), "delete configmaps")...),
-			is:         published(from, "Replace", nil),
+			obj:        published(from, "Replace", nil),
 			hash:       "h",
 		},
 		"that is invalid": {
 			publishing: with("*"),
-			is:         published(from, "bad", nil),
+			obj:        published(from, "bad", nil),
 			want:       "spec.onConflict: must be Report or Replace",
 		},
 		"of an unknown kind": {
 			publishing: with("*"),
-			is:         published("Pod platform/x", "", nil),
+			obj:        published("Pod platform/x", "", nil),
 			want:       "spec.from: objects of the kind",
 		},
 		"of a tenant's object": {
 			publishing: with("*"),
-			is:         published("ConfigMap a--web/x", "", nil),
+			obj:        published("ConfigMap a--web/x", "", nil),
 			want:       "spec.from.namespace: must be a namespace of the system tenant",
 		},
 		"of an object in no namespace": {
 			publishing: with("*"),
-			is:         published("ConfigMap missing/x", "", nil),
+			obj:        published("ConfigMap missing/x", "", nil),
 			want:       "spec.from.namespace: must be a namespace",
 		},
 		"while the server does not know": {
-			publishing: publishing{rights: []string{"*"}, away: true},
-			is:         published(from, "", nil),
+			publishing: publishing{rights: []string{"*"}, unavailable: true},
+			obj:        published(from, "", nil),
 			want:       "cannot check now",
 		},
 		"by a tenant's caller without rights": {
 			publishing: publishing{},
 			by:         "alice",
-			is:         published(from, "", nil),
+			obj:        published(from, "", nil),
 			want:       "the caller may not get",
 		},
-		"by the manager":             {publishing: with("*"), by: tenant.ManagerUser, is: published(from, "", nil)},
-		"by the manager with a hash": {publishing: with("*"), by: tenant.ManagerUser, is: published(from, "", hash("h"))},
+		"by the manager":             {publishing: with("*"), by: tenant.ManagerUser, obj: published(from, "", nil)},
+		"by the manager with a hash": {publishing: with("*"), by: tenant.ManagerUser, obj: published(from, "", hash("h"))},
 		"by the manager of an unknown kind": {
 			publishing: with("*"),
 			by:         tenant.ManagerUser,
-			is:         published("Pod platform/x", "", nil),
+			obj:        published("Pod platform/x", "", nil),
 			want:       "spec.from: objects of the kind",
 		},
 		"changed by an author": {
 			publishing: with("*"),
-			was:        published(from, "", hash("g")),
-			is:         published(from, "Replace", hash("g")),
+			old:        published(from, "", hash("g")),
+			obj:        published(from, "Replace", hash("g")),
 			hash:       "g", // the author may not have read the content
 		},
 		"changed to another object by an author": {
 			publishing: with("*"),
-			was:        published("ConfigMap platform/other", "", hash("g")),
-			is:         published(from, "", hash("g")),
+			old:        published("ConfigMap platform/other", "", hash("g")),
+			obj:        published(from, "", hash("g")),
 			hash:       "h",
 		},
 		"changed without the rights": {
 			publishing: author,
-			was:        published(from, "", hash("g")),
-			is:         published(from, "Replace", hash("g")),
+			old:        published(from, "", hash("g")),
+			obj:        published(from, "Replace", hash("g")),
 			want:       "may not delete",
 		},
 		"unchanged without rights": {
 			publishing: publishing{},
-			was:        published(from, "", hash("g")),
-			is:         published(from, "", hash("g")),
+			old:        published(from, "", hash("g")),
+			obj:        published(from, "", hash("g")),
 			hash:       "g",
 		},
 		"unchanged by an author": {
 			publishing: author,
-			was:        published(from, "", hash("g")),
-			is:         published(from, "", hash("g")),
+			old:        published(from, "", hash("g")),
+			obj:        published(from, "", hash("g")),
 			hash:       "g",
 		},
 		"labeled by an author, without a hash": {
 			publishing: author,
-			was:        published(from, "", nil),
-			is:         published(from, "", nil),
+			old:        published(from, "", nil),
+			obj:        published(from, "", nil),
 		},
 		"confirmed for the first time by an author": {
 			publishing: author,
-			was:        published(from, "", nil),
-			is:         published(from, "", hash("?")),
+			old:        published(from, "", nil),
+			obj:        published(from, "", hash("?")),
 			hash:       "h",
 		},
 		"confirmed again by an author": {
 			publishing: author,
-			was:        published(from, "", hash("g")),
-			is:         published(from, "", nil),
+			old:        published(from, "", hash("g")),
+			obj:        published(from, "", nil),
 			hash:       "h",
 		},
 		"confirmed again without rights": {
 			publishing: publishing{sources: sources},
-			was:        published(from, "", hash("g")),
-			is:         published(from, "", nil),
+			old:        published(from, "", hash("g")),
+			obj:        published(from, "", nil),
 			hash:       "g",
 		},
 		"forged in an update without rights": {
 			publishing: publishing{sources: sources},
-			was:        published(from, "", hash("g")),
-			is:         published(from, "", hash("h")),
+			old:        published(from, "", hash("g")),
+			obj:        published(from, "", hash("h")),
 			hash:       "g",
 		},
 		"forged in an update by an author": {
 			publishing: author,
-			was:        published(from, "", hash("g")),
-			is:         published(from, "", hash("f")),
+			old:        published(from, "", hash("g")),
+			obj:        published(from, "", hash("f")),
 			hash:       "g",
 		},
 		"added in an update without rights": {
 			publishing: publishing{sources: sources},
-			was:        published(from, "", nil),
-			is:         published(from, "", hash("h")),
+			old:        published(from, "", nil),
+			obj:        published(from, "", hash("h")),
 		},
 		"changed by the manager": {
 			publishing: with("*"),
 			by:         tenant.ManagerUser,
-			was:        published(from, "", hash("g")),
-			is:         published(from, "", hash("h")),
+			old:        published(from, "", hash("g")),
+			obj:        published(from, "", hash("h")),
 			hash:       "g",
 		},
 		"a forged hash by the status": {
 			publishing: author,
 			sub:        "status",
-			was:        published(from, "", hash("g")),
-			is:         published(from, "", hash("h")),
+			old:        published(from, "", hash("g")),
+			obj:        published(from, "", hash("h")),
 			hash:       "g",
 		},
 		"the status by a tenant's caller": {
 			publishing: author,
 			by:         "alice",
 			sub:        "status",
-			was:        published(from, "", nil),
-			is:         published(from, "", nil),
+			old:        published(from, "", nil),
+			obj:        published(from, "", nil),
 			want:       "only the server may write the status",
 		},
 		"the status by the manager": {
 			publishing: author,
 			by:         tenant.ManagerUser,
 			sub:        "status",
-			was:        published(from, "", hash("g")),
-			is:         published(from, "", hash("g")),
+			old:        published(from, "", hash("g")),
+			obj:        published(from, "", hash("g")),
 			hash:       "g",
 		},
 		"of a source that went, changed": {
 			publishing: publishing{rights: []string{"*"}},
-			was:        published(from, "", hash("g")),
-			is:         published(from, "Replace", hash("g")),
+			old:        published(from, "", hash("g")),
+			obj:        published(from, "Replace", hash("g")),
 			hash:       "g",
 		},
 		"an excluded object": {
 			publishing: publishing{rights: []string{"*"}, sources: map[string]*managed.Content{"platform/kube-root-ca.crt": {}}},
-			is:         published("ConfigMap platform/kube-root-ca.crt", "", nil),
+			obj:        published("ConfigMap platform/kube-root-ca.crt", "", nil),
 			want:       "spec.from.name: excluded",
 		},
 		"where Publications cannot be checked": {
-			publishing: publishing{rights: []string{"*"}, away: true},
-			was:        published(from, "", hash("g")),
-			is:         published(from, "Replace", hash("g")),
+			publishing: publishing{rights: []string{"*"}, unavailable: true},
+			old:        published(from, "", hash("g")),
+			obj:        published(from, "Replace", hash("g")),
 			want:       "cannot check now",
 		},
 	} {
 		c.run(t, name)
 	}
-	w := write{by: &user.DefaultInfo{Name: "root"}, resource: publicationsResource, is: published(from, "", nil)}
-	if err := holding().Validate(t.Context(), w.attributes(), nil); err == nil {
+	w := write{by: &user.DefaultInfo{Name: "root"}, resource: publicationsResource, obj: published(from, "", nil)}
+	if err := newPlugin().Validate(t.Context(), w.attributes(), nil); err == nil {
 		t.Error("a server that cannot check Publications admits one")
 	}
-	w.is, w.was = nil, published(from, "", nil)
+	w.obj, w.old = nil, published(from, "", nil)
 	if err := author.plugin().Validate(t.Context(), w.attributes(), nil); err != nil {
 		t.Errorf("deleted: %v", err)
 	}
 }
 
-// TestPublishedByOtherPlugins checks that a value that another admission plugin set is denied.
-func TestPublishedByOtherPlugins(t *testing.T) {
+// TestHashSetByOtherPluginsIsDenied checks that a value that another admission plugin set is denied.
+func TestHashSetByOtherPluginsIsDenied(t *testing.T) {
 	const from = "ConfigMap platform/x"
 	c := publishing{rights: []string{"*"}, sources: map[string]*managed.Content{"platform/x": {Hash: "h"}}}
 	for name, w := range map[string]struct {
@@ -263,9 +263,9 @@ func TestPublishedByOtherPlugins(t *testing.T) {
 			is:  published(from, "Replace", hash("g")),
 		},
 	} {
-		of := write{by: &user.DefaultInfo{Name: w.by}, resource: publicationsResource, is: w.is}
+		of := write{by: &user.DefaultInfo{Name: w.by}, resource: publicationsResource, obj: w.is}
 		if w.was != nil {
-			of.was = w.was
+			of.old = w.was
 		}
 		if err := c.plugin().Validate(t.Context(), of.attributes(), nil); (err == nil) != w.ok {
 			t.Errorf("%s: %v", name, err)
@@ -306,8 +306,8 @@ func TestPublicationFinalizer(t *testing.T) {
 				by:       &user.DefaultInfo{Name: c.by},
 				resource: publicationsResource,
 				sub:      sub,
-				was:      c.was,
-				is:       is,
+				old:      c.was,
+				obj:      is,
 			}
 			p := (&publishing{}).plugin()
 			if err := p.Validate(t.Context(), w.attributes(), nil); (err != nil) != c.refused {
@@ -348,9 +348,9 @@ func TestPublicationLabel(t *testing.T) {
 		"never there": {was: of(""), is: of(""), ok: true},
 	} {
 		for _, by := range []string{"root", tenant.ManagerUser} {
-			w := write{by: &user.DefaultInfo{Name: by}, resource: publicationsResource, is: c.is}
+			w := write{by: &user.DefaultInfo{Name: by}, resource: publicationsResource, obj: c.is}
 			if c.was != nil {
-				w.was = c.was
+				w.old = c.was
 			}
 			p := publishing{rights: []string{"*"}}
 			if err := p.plugin().Validate(t.Context(), w.attributes(), nil); (err == nil) != (c.ok || by != "root") {

@@ -33,14 +33,14 @@ type publishing struct {
 	rbac authorizer.Authorizer
 	// hashed is the last object that was hashed.
 	hashed *unstructured.Unstructured
-	// asked is the number of authorization requests.
-	asked int
+	// requests is the number of authorization requests.
+	requests int
 	// sources are the contents of sources by namespace and name.
 	sources map[string]*managed.Content
 	// named are the sources that Publications name. replace and unknown apply to all of them.
 	named            []string
 	replace, unknown bool
-	away             bool // the authorizer, the owner and the source are unavailable
+	unavailable      bool // the authorizer, the owner and the source are unavailable
 }
 
 func (p *publishing) plugin() plugins.Interface {
@@ -53,16 +53,16 @@ func (p *publishing) plugin() plugins.Interface {
 		},
 		Terminating: func(namespace string) bool { return namespace == "going" },
 		Authorizer:  authorizer.AuthorizerFunc(p.authorize),
-		Copied:      func(r schema.GroupResource) bool { return r.Resource == "certificates" },
+		MayPublish:  func(r schema.GroupResource) bool { return r.Resource == "certificates" },
 		Publishing: &managed.Publishing{
 			Owner:    p.owner,
 			Read:     readPublication,
 			Resource: resourceOf,
-			Naming: func(of schema.GroupResource, namespace, name string) (named, replace, known bool) {
+			IsNamed: func(of schema.GroupResource, namespace, name string) (named, replace, known bool) {
 				return slices.Contains(p.named, of.Resource+" "+namespace+"/"+name), p.replace, !p.unknown
 			},
 			Object: func(_ context.Context, of *managed.Source) (*unstructured.Unstructured, error) {
-				if p.away {
+				if p.unavailable {
 					return nil, errors.New("away")
 				}
 				if p.sources[of.Namespace+"/"+of.Name] == nil {
@@ -90,7 +90,7 @@ func (p *publishing) plugin() plugins.Interface {
 
 func (p *publishing) owner(_ context.Context, namespace string) (tenant.ID, error) {
 	switch {
-	case p.away:
+	case p.unavailable:
 		return tenant.ID{}, errors.New("away")
 	case strings.HasPrefix(namespace, "a--"):
 		return tenant.Parse("a")
@@ -103,7 +103,7 @@ func (p *publishing) owner(_ context.Context, namespace string) (tenant.ID, erro
 func (p *publishing) authorize(
 	ctx context.Context, a authorizer.Attributes,
 ) (authorizer.Decision, string, error) {
-	p.asked++
+	p.requests++
 	if p.rbac != nil {
 		return p.rbac.Authorize(ctx, a)
 	}
@@ -116,7 +116,7 @@ func (p *publishing) authorize(
 		request = a.GetVerb() + " " + a.GetPath()
 	}
 	switch {
-	case p.away:
+	case p.unavailable:
 		return authorizer.DecisionAllow, "", errors.New("away") // the plugin must ignore a decision with an error
 	case slices.Contains(p.rights, "*"), slices.Contains(p.rights, request),
 		slices.Contains(p.rights, strings.TrimSpace(strings.TrimSuffix(request, a.GetName()))): // for every name
@@ -209,7 +209,7 @@ var configMapRights = []string{"get configmaps platform x", "create configmaps",
 type publicationCase struct {
 	publishing
 	by         string
-	was, is    *unstructured.Unstructured
+	old, obj   *unstructured.Unstructured
 	sub        string
 	want, hash string
 }
@@ -220,10 +220,10 @@ func (c *publicationCase) run(t *testing.T, name string) {
 	if c.by == "" {
 		c.by = "root"
 	}
-	w := write{by: &user.DefaultInfo{Name: c.by}, resource: publicationsResource, is: c.is}
+	w := write{by: &user.DefaultInfo{Name: c.by}, resource: publicationsResource, obj: c.obj}
 	w.sub = c.sub
-	if c.was != nil {
-		w.was = c.was
+	if c.old != nil {
+		w.old = c.old
 	}
 	if c.by == "alice" {
 		w.by = &user.DefaultInfo{Name: c.by, Groups: []string{"a"}}
@@ -236,7 +236,7 @@ func (c *publicationCase) run(t *testing.T, name string) {
 	if got := fmt.Sprint(err); (err == nil) != (c.want == "") || !strings.Contains(got, c.want) {
 		t.Errorf("%s: %s, want %q", name, got, c.want)
 	}
-	if got := c.is.GetAnnotations()[tenant.PublishedAnnotation]; err == nil && got != c.hash {
+	if got := c.obj.GetAnnotations()[tenant.PublishedAnnotation]; err == nil && got != c.hash {
 		t.Errorf("%s: the annotation is %q, want %q", name, got, c.hash)
 	}
 }

@@ -23,25 +23,25 @@ import (
 const (
 	warnNotSystem = "the annotation " + tenant.PublishAnnotation +
 		" has no effect: only objects in namespaces of the system tenant can be published"
-	warnNoKind = "the annotation " + tenant.PublishAnnotation + " has no effect: objects of this kind cannot be published"
+	warnNotPublishable = "the annotation " + tenant.PublishAnnotation + " has no effect: objects of this kind cannot be published"
 
-	inPublish = "metadata.annotations[" + tenant.PublishAnnotation + "]"
+	publishPath = "metadata.annotations[" + tenant.PublishAnnotation + "]"
 )
 
-var errGenerated = errors.New(inPublish +
+var errGenerated = errors.New(publishPath +
 	": an object with metadata.generateName cannot be published, set metadata.name")
 
 // admitSource records the hash of a published object if its author may publish the object. In all
 // other cases, it restores [tenant.PublishedAnnotation].
 func (p *plugin) admitSource(ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces) error {
-	was, is, err := plugins.Stored(a)
-	if err != nil || is == nil || isOurs(was) || isOurs(is) {
+	old, obj, err := plugins.StoredMetadata(a)
+	if err != nil || obj == nil || isManaged(old) || isManaged(obj) {
 		return nil //nolint:nilerr // Validate refuses it
 	}
-	marked := isMarked(is) || was != nil && isMarked(was)
+	marked := hasPublishAnnotation(obj) || old != nil && hasPublishAnnotation(old)
 	if a.GetSubresource() != "" {
 		if marked {
-			plugins.Keep(ctx, a, was, is, tenant.PublishAnnotation, tenant.PublishedAnnotation)
+			plugins.RestoreAnnotations(ctx, a, old, obj, tenant.PublishAnnotation, tenant.PublishedAnnotation)
 		}
 		return nil
 	}
@@ -49,34 +49,34 @@ func (p *plugin) admitSource(ctx context.Context, a admission.Attributes, o admi
 	if !marked && !isSource {
 		return nil
 	}
-	named, replace, known := p.naming(a)
+	named, replace, known := p.isNamed(a)
 	switch {
 	case !marked && known && !named:
 		return nil
 	case !isSource:
-		p.keepPublished(ctx, a, was, is)
-		if publishes(was, is) {
+		p.restorePublished(ctx, a, old, obj)
+		if changesPublishAnnotation(old, obj) {
 			warning.AddWarning(ctx, "", warnNotSystem)
 		}
 		return nil
 	}
-	_, annotated := is.GetAnnotations()[tenant.PublishAnnotation]
-	_, sent := is.GetAnnotations()[tenant.PublishedAnnotation]
+	_, annotated := obj.GetAnnotations()[tenant.PublishAnnotation]
+	_, sent := obj.GetAnnotations()[tenant.PublishedAnnotation]
 	switch {
-	case annotated && a.GetName() == "" && is.GetName() == "":
+	case annotated && a.GetName() == "" && obj.GetName() == "":
 		return admission.NewForbidden(a, errGenerated)
 	case known && !named && !annotated && !sent:
 		return nil // a caller may remove the annotation of an object that is no longer published
 	}
-	isNew := was == nil || asksForCheck(was, is) || begins(was, is)
-	p.keepPublished(ctx, a, was, is)
+	isNew := old == nil || requestsCheck(old, obj) || addsPublishAnnotation(old, obj)
+	p.restorePublished(ctx, a, old, obj)
 	if !known || !named && !annotated || p.Subject.IsManager(ctx, a) || !isNew && p.sameContent(ctx, a, o) {
 		return nil
 	}
 	switch hash, err := p.sourceContent(ctx, a, o, replace); {
 	case err == nil:
-		setPublished(is, hash)
-	case !publishes(was, is): // otherwise Validate denies the write
+		setPublished(obj, hash)
+	case !changesPublishAnnotation(old, obj): // otherwise Validate denies the write
 		warning.AddWarning(ctx, "", "the object is published, but the server does not copy this content: "+err.Error())
 	}
 	return nil
@@ -87,43 +87,43 @@ func warnNotPublished(ctx context.Context, a admission.Attributes) {
 	if a.GetSubresource() != "" || a.GetObject() == nil {
 		return
 	}
-	was, is, err := plugins.Stored(a)
-	if err == nil && is != nil && publishes(was, is) {
-		warning.AddWarning(ctx, "", warnNoKind)
+	old, obj, err := plugins.StoredMetadata(a)
+	if err == nil && obj != nil && changesPublishAnnotation(old, obj) {
+		warning.AddWarning(ctx, "", warnNotPublishable)
 	}
 }
 
 // checkSource denies a write that publishes an object by annotation if the caller may not publish
 // it. It also denies a value of [tenant.PublishedAnnotation] that another admission plugin set.
 func (p *plugin) checkSource(ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces) error {
-	was, is, err := plugins.Stored(a)
+	old, obj, err := plugins.StoredMetadata(a)
 	if err != nil {
 		return plugins.ErrObject
 	}
-	if is == nil || !isMarked(is) || isOurs(was) || isOurs(is) {
+	if obj == nil || !hasPublishAnnotation(obj) || isManaged(old) || isManaged(obj) {
 		return nil
 	}
-	hash, has := is.GetAnnotations()[tenant.PublishedAnnotation]
-	_, annotated := is.GetAnnotations()[tenant.PublishAnnotation]
-	foreign := has && (was == nil || plugins.Kept(was, is, tenant.PublishedAnnotation) != nil)
+	hash, ok := obj.GetAnnotations()[tenant.PublishedAnnotation]
+	_, annotated := obj.GetAnnotations()[tenant.PublishAnnotation]
+	changed := ok && (old == nil || plugins.CheckUnchanged(old, obj, tenant.PublishedAnnotation) != nil)
 	isSource := p.isSource(ctx, a)
-	publish := publishes(was, is) && isSource
+	publish := changesPublishAnnotation(old, obj) && isSource
 	switch {
-	case !foreign && !publish:
+	case !changed && !publish:
 		return nil
 	case !isSource, a.GetSubresource() != "", p.Subject.IsManager(ctx, a):
 		return errPublished
 	case publish:
-		if err := checkTenants(is.GetAnnotations()[tenant.PublishAnnotation]); err != nil {
+		if err := checkTenants(obj.GetAnnotations()[tenant.PublishAnnotation]); err != nil {
 			return err
 		}
 	}
-	named, replace, known := p.naming(a)
+	named, replace, known := p.isNamed(a)
 	want, err := p.sourceContent(ctx, a, o, replace)
 	switch {
 	case publish && err != nil:
 		return err
-	case foreign && (err != nil || hash != want || !known || !named && !annotated):
+	case changed && (err != nil || hash != want || !known || !named && !annotated):
 		return errPublished
 	}
 	return nil
@@ -146,19 +146,19 @@ func (p *plugin) sourceContent(
 	if err != nil {
 		return "", inAnnotation(err)
 	}
-	of := Publication{
+	publication := Publication{
 		Source:  Source{a.GetKind(), resource, a.GetNamespace(), u.GetName()},
 		Replace: replace,
 	}
-	author := author{plugin: p, user: a.GetUserInfo(), path: inPublish}
-	if err := author.mayWrite(ctx, &of); err != nil {
+	author := author{plugin: p, user: a.GetUserInfo(), path: publishPath}
+	if err := author.mayWrite(ctx, &publication); err != nil {
 		return "", err
 	}
 	content, err := p.Publishing.Content(ctx, u)
 	if err != nil {
 		return "", inAnnotation(err)
 	}
-	return content.Hash, author.mayGive(ctx, content)
+	return content.Hash, author.mayGrant(ctx, content)
 }
 
 // inAnnotation rewrites an error about the source of a Publication as an error about the
@@ -168,7 +168,7 @@ func inAnnotation(err error) error {
 	for _, field := range []string{".name", ": "} {
 		text = strings.TrimPrefix(text, field)
 	}
-	return fmt.Errorf("%s: %s", inPublish, strings.TrimPrefix(text, ": "))
+	return fmt.Errorf("%s: %s", publishPath, strings.TrimPrefix(text, ": "))
 }
 
 // checkTenants returns an error if a value of [tenant.PublishAnnotation] does not specify tenants.
@@ -179,18 +179,18 @@ func checkTenants(value string) error {
 	for text := range strings.SplitSeq(value, ",") {
 		if id, err := tenant.Parse(text); err != nil || id.IsSystem() {
 			return fmt.Errorf("%s: must be \"*\" or a list of tenant IDs, separated by commas: %q is not the ID of a tenant",
-				inPublish, text)
+				publishPath, text)
 		}
 	}
 	return nil
 }
 
-// naming calls [Publishing.Naming] for the object of a write.
-func (p *plugin) naming(a admission.Attributes) (named, replace, known bool) {
+// isNamed calls [Publishing.IsNamed] for the object of a write.
+func (p *plugin) isNamed(a admission.Attributes) (named, replace, known bool) {
 	if p.Publishing == nil || a.GetName() == "" {
 		return false, false, true
 	}
-	return p.Publishing.Naming(a.GetResource().GroupResource(), a.GetNamespace(), a.GetName())
+	return p.Publishing.IsNamed(a.GetResource().GroupResource(), a.GetNamespace(), a.GetName())
 }
 
 // isSource reports whether an object is known to be in a namespace of the system tenant.
@@ -202,8 +202,8 @@ func (p *plugin) isSource(ctx context.Context, a admission.Attributes) bool {
 	return err == nil && owner.IsSystem()
 }
 
-// isOurs reports whether the server manages an object.
-func isOurs(m metav1.Object) bool {
+// isManaged reports whether the server manages an object.
+func isManaged(m metav1.Object) bool {
 	if m == nil {
 		return false
 	}
@@ -216,9 +216,9 @@ func isOurs(m metav1.Object) bool {
 	return managed || published
 }
 
-// isMarked reports whether an object has [tenant.PublishAnnotation] or
+// hasPublishAnnotation reports whether an object has [tenant.PublishAnnotation] or
 // [tenant.PublishedAnnotation].
-func isMarked(m metav1.Object) bool {
+func hasPublishAnnotation(m metav1.Object) bool {
 	annotations := m.GetAnnotations()
 	if len(annotations) == 0 {
 		return false
@@ -228,22 +228,22 @@ func isMarked(m metav1.Object) bool {
 	return publish || published
 }
 
-// publishes reports whether a write adds or changes [tenant.PublishAnnotation]. was is nil if the
+// changesPublishAnnotation reports whether a write adds or changes [tenant.PublishAnnotation]. was is nil if the
 // object is created.
-func publishes(was, is metav1.Object) bool {
-	now, has := is.GetAnnotations()[tenant.PublishAnnotation]
-	if was == nil || !has {
-		return has
+func changesPublishAnnotation(old, obj metav1.Object) bool {
+	now, ok := obj.GetAnnotations()[tenant.PublishAnnotation]
+	if old == nil || !ok {
+		return ok
 	}
-	before, had := was.GetAnnotations()[tenant.PublishAnnotation]
-	return !had || before != now
+	before, oldOK := old.GetAnnotations()[tenant.PublishAnnotation]
+	return !oldOK || before != now
 }
 
-// begins reports whether an update adds [tenant.PublishAnnotation].
-func begins(was, is metav1.Object) bool {
-	_, had := was.GetAnnotations()[tenant.PublishAnnotation]
-	_, has := is.GetAnnotations()[tenant.PublishAnnotation]
-	return has && !had
+// addsPublishAnnotation reports whether an update adds [tenant.PublishAnnotation].
+func addsPublishAnnotation(old, obj metav1.Object) bool {
+	_, oldOK := old.GetAnnotations()[tenant.PublishAnnotation]
+	_, ok := obj.GetAnnotations()[tenant.PublishAnnotation]
+	return ok && !oldOK
 }
 
 // sameContent reports whether an update leaves all copied fields unchanged. Such an update does not
@@ -274,7 +274,7 @@ func contentOf(
 		return nil, plugins.ErrObject
 	}
 	out := &unstructured.Unstructured{}
-	if custom, is := obj.(runtime.Unstructured); is {
+	if custom, ok := obj.(runtime.Unstructured); ok {
 		out.Object = runtime.DeepCopyJSON(custom.UnstructuredContent())
 		out.SetGroupVersionKind(kind)
 		return out, nil
@@ -299,16 +299,16 @@ func contentOf(
 func withoutEmpty(value any) {
 	switch value := value.(type) {
 	case map[string]any:
-		for key, of := range value {
-			if list, is := of.([]any); is && len(list) == 0 {
+		for key, element := range value {
+			if list, ok := element.([]any); ok && len(list) == 0 {
 				value[key] = nil
 				continue
 			}
-			withoutEmpty(of)
+			withoutEmpty(element)
 		}
 	case []any:
-		for _, of := range value {
-			withoutEmpty(of)
+		for _, element := range value {
+			withoutEmpty(element)
 		}
 	}
 }

@@ -47,14 +47,14 @@ func marks(hash, publish string) map[string]string {
 	return out
 }
 
-// TestSources checks which writes of a published object record the hash of their content.
-func TestSources(t *testing.T) {
+// TestRecordedHashes checks which writes of a published object record the hash of their content.
+func TestRecordedHashes(t *testing.T) {
 	const old, now = "map[x:old]", "map[x:new]"
 	named := func(rights ...string) publishing {
 		return publishing{rights: rights, named: []string{"configmaps platform/x"}}
 	}
 	replaced, unknown, away := named(configMapRights...), named("*"), named("*")
-	replaced.replace, unknown.unknown, away.away = true, true, true
+	replaced.replace, unknown.unknown, away.unavailable = true, true, true
 	author, editor := named(configMapRights...), named("get configmaps platform x")
 	plain := func(rights ...string) publishing { return publishing{rights: rights} }
 	for name, c := range map[string]struct {
@@ -317,7 +317,7 @@ func TestSources(t *testing.T) {
 		}
 		a := admission.NewAttributesRecord(c.is, was, corev1.SchemeGroupVersion.WithKind("ConfigMap"), c.is.Namespace,
 			c.is.Name, corev1.SchemeGroupVersion.WithResource("configmaps"), c.sub, operation, nil, false, by)
-		var told said
+		var told warnings
 		ctx := warning.WithWarningRecorder(t.Context(), &told)
 		p := c.plugin()
 		err := p.Admit(ctx, a, nil)
@@ -342,9 +342,9 @@ func TestSources(t *testing.T) {
 	}
 }
 
-// TestSourcesOfOtherPlugins checks that a hash that another admission plugin set is denied. The
+// TestHashOfSourceSetByOtherPlugins checks that a hash that another admission plugin set is denied. The
 // hash of the content is allowed if the caller may publish the object.
-func TestSourcesOfOtherPlugins(t *testing.T) {
+func TestHashOfSourceSetByOtherPlugins(t *testing.T) {
 	const now = "map[x:new]"
 	author := publishing{rights: []string{"*"}, named: []string{"configmaps platform/x", "configmaps a--web/x"}}
 	unnamed, unknown := author, author
@@ -412,9 +412,9 @@ func TestSourcesOfOtherPlugins(t *testing.T) {
 	}
 }
 
-// TestNotPublished checks that the annotation has no effect on an object that cannot be published,
+// TestUnpublishableObjectsWarn checks that the annotation has no effect on an object that cannot be published,
 // and that the caller gets one warning.
-func TestNotPublished(t *testing.T) {
+func TestUnpublishableObjectsWarn(t *testing.T) {
 	p := publishing{rights: []string{"*"}}
 	for name, c := range map[string]struct {
 		was, is map[string]string
@@ -437,12 +437,12 @@ func TestNotPublished(t *testing.T) {
 			resource: corev1.SchemeGroupVersion.WithResource("services"),
 			in:       "platform",
 			sub:      c.sub,
-			is:       of(c.is),
+			obj:      of(c.is),
 		}
 		if c.was != nil {
-			w.was = of(c.was)
+			w.old = of(c.was)
 		}
-		var told said
+		var told warnings
 		ctx := warning.WithWarningRecorder(t.Context(), &told)
 		if err := p.plugin().Admit(ctx, w.attributes(), nil); err != nil || (len(told) == 1) != c.warned {
 			t.Errorf("%s: %v, warned %q", name, err, told)
@@ -483,12 +483,12 @@ func TestContentAsServed(t *testing.T) {
 			`{"apiVersion":"v1","kind":"X","metadata":{"name":"x","namespace":"platform"},"spec":{"list":[],"n":3}}`,
 		},
 	} {
-		is, err := meta.Accessor(c.sent)
+		obj, err := meta.Accessor(c.sent)
 		if err != nil {
 			t.Fatal(err)
 		}
-		is.SetName("x")
-		is.SetAnnotations(marks("", "*"))
+		obj.SetName("x")
+		obj.SetAnnotations(marks("", "*"))
 		p := publishing{rights: []string{"*"}}
 		a := admission.NewAttributesRecord(c.sent, nil, schema.GroupVersionKind{Version: "v1", Kind: "X"}, "platform", "x",
 			corev1.SchemeGroupVersion.WithResource("secrets"), "", admission.Create, nil, false,

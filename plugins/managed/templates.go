@@ -36,24 +36,24 @@ func tryAgain(a admission.Attributes, message string) error {
 	return apierrors.NewTooManyRequests(message, after)
 }
 
-// holds reports whether Pods must wait in a new namespace.
-func (p *plugin) holds(ctx context.Context, ns metav1.Object) bool {
+// mustWait reports whether Pods must wait in a new namespace.
+func (p *plugin) mustWait(ctx context.Context, ns metav1.Object) bool {
 	id, err := tenant.Parse(ns.GetLabels()[tenant.Label])
-	return p.Holds != nil && err == nil && !id.IsSystem() && p.Holds(ctx, id)
+	return p.MustWait != nil && err == nil && !id.IsSystem() && p.MustWait(ctx, id)
 }
 
 // checkPod denies every new Pod in a namespace that does not have all objects that its Tenant
 // specifies.
 func (p *plugin) checkPod(ctx context.Context, a admission.Attributes) error {
-	if p.Holds == nil || a.GetSubresource() != "" || a.GetOperation() != admission.Create {
+	if p.MustWait == nil || a.GetSubresource() != "" || a.GetOperation() != admission.Create {
 		return nil
 	}
-	held, err := p.Held(ctx, a.GetNamespace())
+	waiting, err := p.Waiting(ctx, a.GetNamespace())
 	if err != nil {
 		return admission.NewForbidden(a,
 			errors.New("cannot check whether the namespace has everything that its Tenant specifies"))
 	}
-	if !held {
+	if !waiting {
 		return nil
 	}
 	return tryAgain(a, "the namespace "+a.GetNamespace()+
@@ -63,15 +63,15 @@ func (p *plugin) checkPod(ctx context.Context, a admission.Attributes) error {
 // checkName reserves the names of the objects that a template or a Publication provides in a
 // namespace. A name is reserved even before the object exists.
 func (p *plugin) checkName(ctx context.Context, a admission.Attributes, name string) error {
-	if p.Gives == nil || a.GetNamespace() == "" || name == "" {
+	if p.Provides == nil || a.GetNamespace() == "" || name == "" {
 		return nil
 	}
-	gives, err := p.Gives(ctx, a.GetNamespace(), a.GetResource().GroupResource(), name)
+	provided, err := p.Provides(ctx, a.GetNamespace(), a.GetResource().GroupResource(), name)
 	switch {
 	case err != nil:
 		return err
-	case gives:
-		return errGiven
+	case provided:
+		return errNameProvided
 	}
 	return nil
 }
@@ -81,10 +81,10 @@ func (p *plugin) checkName(ctx context.Context, a admission.Attributes, name str
 // all namespaces, and to delete the objects that an update removes. It applies to every caller.
 func (p *plugin) checkTemplate(ctx context.Context, a admission.Attributes) error {
 	isUpdate := a.GetOperation() == admission.Update
-	if p.Template == nil || a.GetSubresource() != "" || isUpdate && sameSpec(a.GetOldObject(), a.GetObject()) {
+	if p.ReadTemplate == nil || a.GetSubresource() != "" || isUpdate && sameSpec(a.GetOldObject(), a.GetObject()) {
 		return nil
 	}
-	resources, err := p.Template(a.GetObject())
+	resources, err := p.ReadTemplate(a.GetObject())
 	if err != nil {
 		return err
 	}
@@ -98,7 +98,7 @@ func (p *plugin) checkTemplate(ctx context.Context, a admission.Attributes) erro
 	if !isUpdate {
 		return nil
 	}
-	for _, r := range p.Dropped(a.GetOldObject(), a.GetObject()) {
+	for _, r := range p.Removed(a.GetOldObject(), a.GetObject()) {
 		if err := p.checkRight(ctx, a.GetUserInfo(), "delete", r); err != nil {
 			return err
 		}
@@ -115,7 +115,7 @@ func (p *plugin) checkRight(ctx context.Context, u user.Info, verb string, r sch
 		APIGroup:        r.Group,
 		APIVersion:      r.Version,
 		Resource:        r.Resource,
-		Name:            plugins.UnguessedName(),
+		Name:            plugins.UnguessableName(),
 	})
 	if err != nil {
 		return fmt.Errorf("spec.objects: cannot check now whether the caller may %s %s: %w", verb, r.GroupResource(), err)
@@ -127,9 +127,9 @@ func (p *plugin) checkRight(ctx context.Context, u user.Info, verb string, r sch
 }
 
 // sameSpec reports whether an update leaves the spec unchanged.
-func sameSpec(was, is runtime.Object) bool {
-	before, hadContent := was.(runtime.Unstructured)
-	now, hasContent := is.(runtime.Unstructured)
+func sameSpec(old, obj runtime.Object) bool {
+	before, hadContent := old.(runtime.Unstructured)
+	now, hasContent := obj.(runtime.Unstructured)
 	return hadContent && hasContent &&
 		equality.Semantic.DeepEqual(before.UnstructuredContent()["spec"], now.UnstructuredContent()["spec"])
 }

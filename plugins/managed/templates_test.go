@@ -28,9 +28,9 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// templated returns the plugin. Pods wait in new namespaces of a. root may create and update
+// templatePlugin returns the plugin. Pods wait in new namespaces of a. root may create and update
 // ConfigMaps, and maker may only create them. For lost, the authorizer fails.
-func templated() plugins.Interface {
+func templatePlugin() plugins.Interface {
 	return managed.New(managed.Options{
 		Subject: func(_ context.Context, u user.Info) (tenant.ID, error) {
 			if u.GetName() == "alice" {
@@ -39,28 +39,28 @@ func templated() plugins.Interface {
 			return tenant.System(), nil
 		},
 		Terminating: func(string) bool { return false },
-		Holds:       func(_ context.Context, id tenant.ID) bool { return id.String() == "a" },
-		Gives: func(_ context.Context, namespace string, r schema.GroupResource, name string) (bool, error) {
+		MustWait:    func(_ context.Context, id tenant.ID) bool { return id.String() == "a" },
+		Provides: func(_ context.Context, namespace string, r schema.GroupResource, name string) (bool, error) {
 			if namespace == "away" {
 				return false, errors.New("away")
 			}
 			kinds := []string{"configmaps", "rolebindings", "roles", "secrets"}
 			return namespace == "a--web" && slices.Contains(kinds, r.Resource) && name == "given", nil
 		},
-		Held: func(_ context.Context, namespace string) (bool, error) {
+		Waiting: func(_ context.Context, namespace string) (bool, error) {
 			if namespace == "away" {
 				return false, errors.New("away")
 			}
 			return namespace == "a--new", nil
 		},
-		Template: func(obj runtime.Object) ([]schema.GroupVersionResource, error) {
+		ReadTemplate: func(obj runtime.Object) ([]schema.GroupVersionResource, error) {
 			u, _ := obj.(*unstructured.Unstructured)
 			if u.GetName() == "bad" {
 				return nil, errors.New("spec.objects[0]: is no object")
 			}
 			return []schema.GroupVersionResource{corev1.SchemeGroupVersion.WithResource("configmaps")}, nil
 		},
-		Dropped: func(was, is runtime.Object) []schema.GroupVersionResource {
+		Removed: func(was, is runtime.Object) []schema.GroupVersionResource {
 			if specOf(was) == "drops" {
 				return []schema.GroupVersionResource{corev1.SchemeGroupVersion.WithResource("configmaps")}
 			}
@@ -102,9 +102,9 @@ func template(name, spec string) *unstructured.Unstructured {
 	return u
 }
 
-// TestTemplates checks that the author of a NamespaceTemplate must be allowed to write its objects
+// TestTemplateAuthors checks that the author of a NamespaceTemplate must be allowed to write its objects
 // in all namespaces. Any caller may make an update that does not change the spec.
-func TestTemplates(t *testing.T) {
+func TestTemplateAuthors(t *testing.T) {
 	resource := schema.GroupVersionResource{Group: tenant.Domain, Version: "v1alpha1", Resource: "namespacetemplates"}
 	for name, c := range map[string]struct {
 		by      string
@@ -136,38 +136,38 @@ func TestTemplates(t *testing.T) {
 		w := write{
 			by:       &user.DefaultInfo{Name: c.by},
 			resource: resource,
-			was:      c.was,
-			is:       c.is,
+			old:      c.was,
+			obj:      c.is,
 		}
-		got := fmt.Sprint(templated().Validate(t.Context(), w.attributes(), nil))
+		got := fmt.Sprint(templatePlugin().Validate(t.Context(), w.attributes(), nil))
 		if (got == "<nil>") != (c.want == "") || !strings.Contains(got, c.want) {
 			t.Errorf("%s: %s, want %q", name, got, c.want)
 		}
 	}
 }
 
-// TestHeldPods checks that no caller can create a Pod in a namespace that is not prepared. The
+// TestPodsWaitForPreparedNamespaces checks that no caller can create a Pod in a namespace that is not prepared. The
 // caller must retry. Subresources and updates are allowed.
-func TestHeldPods(t *testing.T) {
+func TestPodsWaitForPreparedNamespaces(t *testing.T) {
 	pods := corev1.SchemeGroupVersion.WithResource("pods")
 	pod := &corev1.Pod{}
 	for name, c := range map[string]struct {
 		write
 		held, refused bool
 	}{
-		"created":               {write: write{in: "a--new", is: pod}, held: true},
-		"in another":            {write: write{in: "a--web", is: pod}},
-		"where it is not known": {write: write{in: "away", is: pod}, refused: true},
-		"bound":                 {write: write{in: "a--new", sub: "binding", is: pod}},
-		"changed":               {write: write{in: "a--new", was: pod, is: pod}},
-		"deleted":               {write: write{in: "a--new", was: pod}},
+		"created":               {write: write{in: "a--new", obj: pod}, held: true},
+		"in another":            {write: write{in: "a--web", obj: pod}},
+		"where it is not known": {write: write{in: "away", obj: pod}, refused: true},
+		"bound":                 {write: write{in: "a--new", sub: "binding", obj: pod}},
+		"changed":               {write: write{in: "a--new", old: pod, obj: pod}},
+		"deleted":               {write: write{in: "a--new", old: pod}},
 		"a configmap": {
-			write: write{in: "a--new", is: &corev1.ConfigMap{}, resource: corev1.SchemeGroupVersion.WithResource("configmaps")},
+			write: write{in: "a--new", obj: &corev1.ConfigMap{}, resource: corev1.SchemeGroupVersion.WithResource("configmaps")},
 		},
 		"a pod of another group": {
 			write: write{
 				in:       "a--new",
-				is:       pod,
+				obj:      pod,
 				resource: schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "pods"},
 			},
 		},
@@ -177,7 +177,7 @@ func TestHeldPods(t *testing.T) {
 		}
 		for _, by := range []string{"alice", "root", "system:kube-controller-manager"} {
 			c.by = &user.DefaultInfo{Name: by}
-			err := templated().Validate(t.Context(), c.attributes(), nil)
+			err := templatePlugin().Validate(t.Context(), c.attributes(), nil)
 			seconds, again := apierrors.SuggestsClientDelay(err)
 			people := !strings.HasPrefix(by, "system:") // human users wait for a retry
 			if apierrors.IsTooManyRequests(err) != c.held || again != (c.held && people) || again && seconds != 1 ||
@@ -188,9 +188,9 @@ func TestHeldPods(t *testing.T) {
 	}
 }
 
-// TestHeldNamespaces checks that every new Namespace gets the annotation, whichever caller creates
+// TestNewNamespacesWait checks that every new Namespace gets the annotation, whichever caller creates
 // it. Only the manager removes the annotation.
-func TestHeldNamespaces(t *testing.T) {
+func TestNewNamespacesWait(t *testing.T) {
 	of := func(id string, annotations ...string) *corev1.Namespace {
 		ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "x", Annotations: map[string]string{}}}
 		if id != "" {
@@ -228,17 +228,17 @@ func TestHeldNamespaces(t *testing.T) {
 		"left as it was":            {"root", of("a", held), of("a", held), true, false},
 		"by the manager":            {tenant.ManagerUser, of("a", held), of("a"), false, false},
 	} {
-		w := write{by: &user.DefaultInfo{Name: c.by}, resource: namespaces, is: c.is}
+		w := write{by: &user.DefaultInfo{Name: c.by}, resource: namespaces, obj: c.is}
 		if c.was != nil {
-			w.was = c.was
+			w.old = c.was
 		}
-		if err := templated().Validate(t.Context(), w.attributes(), nil); (err != nil) != c.invalid {
+		if err := templatePlugin().Validate(t.Context(), w.attributes(), nil); (err != nil) != c.invalid {
 			t.Errorf("%s, as it came: %v", name, err)
 		} else if after, waits := apierrors.SuggestsClientDelay(err); err != nil && strings.HasPrefix(name, "made") &&
 			(!apierrors.IsTooManyRequests(err) || waits == strings.HasPrefix(c.by, "system:") || waits && after != 1) {
 			t.Errorf("%s, as it came: %v, to be tried again after %d s: %t", name, err, after, waits)
 		}
-		if err := templated().Admit(t.Context(), w.attributes(), nil); err != nil {
+		if err := templatePlugin().Admit(t.Context(), w.attributes(), nil); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 		if _, is := c.is.Annotations[held]; is != c.held {
@@ -247,15 +247,15 @@ func TestHeldNamespaces(t *testing.T) {
 		if _, is := c.is.Annotations[tenant.KeystoneAnnotation]; is != (name == "of a Keystone project") {
 			t.Errorf("%s: the annotation of Keystone: %t", name, is)
 		}
-		if err := templated().Validate(t.Context(), w.attributes(), nil); err != nil {
+		if err := templatePlugin().Validate(t.Context(), w.attributes(), nil); err != nil {
 			t.Errorf("%s, afterwards: %v", name, err)
 		}
 	}
 }
 
-// TestGivenNames checks that other callers cannot create an object with a name that a template
+// TestProvidedNamesAreReserved checks that other callers cannot create an object with a name that a template
 // provides, even if the object does not exist yet.
-func TestGivenNames(t *testing.T) {
+func TestProvidedNamesAreReserved(t *testing.T) {
 	of := func(name string) *corev1.ConfigMap {
 		return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	}
@@ -264,29 +264,29 @@ func TestGivenNames(t *testing.T) {
 		name string
 		want string
 	}{
-		"given":                {write{in: "a--web", is: of("given")}, "given", "provides an object with this name"},
-		"another":              {write{in: "a--web", is: of("x")}, "x", ""},
-		"in another namespace": {write{in: "b--web", is: of("given")}, "given", ""},
+		"given":                {write{in: "a--web", obj: of("given")}, "given", "provides an object with this name"},
+		"another":              {write{in: "a--web", obj: of("x")}, "x", ""},
+		"in another namespace": {write{in: "b--web", obj: of("given")}, "given", ""},
 		"of another kind": {
-			write{in: "a--web", is: of("given"), resource: corev1.SchemeGroupVersion.WithResource("limitranges")}, "given", "",
+			write{in: "a--web", obj: of("given"), resource: corev1.SchemeGroupVersion.WithResource("limitranges")}, "given", "",
 		},
 		"a Secret": {
-			write{in: "a--web", is: of("given"), resource: corev1.SchemeGroupVersion.WithResource("secrets")},
+			write{in: "a--web", obj: of("given"), resource: corev1.SchemeGroupVersion.WithResource("secrets")},
 			"given",
 			"provides an object",
 		},
 		"a Role": {
-			write{in: "a--web", is: of("given"), resource: rbacv1.SchemeGroupVersion.WithResource("roles")},
+			write{in: "a--web", obj: of("given"), resource: rbacv1.SchemeGroupVersion.WithResource("roles")},
 			"given",
 			"provides an object",
 		},
 		"a RoleBinding": {
-			write{in: "a--web", is: of("given"), resource: bindings}, "given", "provides an object",
+			write{in: "a--web", obj: of("given"), resource: bindings}, "given", "provides an object",
 		},
-		"of a name to be made up": {write{in: "a--web", is: of("")}, "", ""},
-		"where it is not known":   {write{in: "away", is: of("x")}, "x", "away"},
-		"changed":                 {write{in: "a--web", was: of("given"), is: of("given")}, "given", ""},
-		"deleted":                 {write{in: "a--web", was: of("given")}, "given", ""},
+		"of a name to be made up": {write{in: "a--web", obj: of("")}, "", ""},
+		"where it is not known":   {write{in: "away", obj: of("x")}, "x", "away"},
+		"changed":                 {write{in: "a--web", old: of("given"), obj: of("given")}, "given", ""},
+		"deleted":                 {write{in: "a--web", old: of("given")}, "given", ""},
 	} {
 		if c.resource.Resource == "" {
 			c.resource = corev1.SchemeGroupVersion.WithResource("configmaps")
@@ -294,7 +294,7 @@ func TestGivenNames(t *testing.T) {
 		for _, by := range []string{"alice", "root"} {
 			c.by = &user.DefaultInfo{Name: by}
 			a := c.attributes()
-			got := fmt.Sprint(templated().Validate(t.Context(),
+			got := fmt.Sprint(templatePlugin().Validate(t.Context(),
 				admission.NewAttributesRecord(a.GetObject(), a.GetOldObject(), schema.GroupVersionKind{}, c.in, c.name, c.resource,
 					"", a.GetOperation(), nil, false, c.by), nil))
 			if (got == "<nil>") != (c.want == "") || !strings.Contains(got, c.want) {
@@ -304,9 +304,9 @@ func TestGivenNames(t *testing.T) {
 	}
 }
 
-// TestGivenObjects checks that only the manager writes objects with the label, for each kind of a
+// TestOnlyTheManagerWritesTemplateObjects checks that only the manager writes objects with the label, for each kind of a
 // template. A controller may write their status.
-func TestGivenObjects(t *testing.T) {
+func TestOnlyTheManagerWritesTemplateObjects(t *testing.T) {
 	given := func(obj metav1.Object, labelled bool) runtime.Object {
 		obj.SetName("x")
 		if labelled {
@@ -357,10 +357,10 @@ func TestGivenObjects(t *testing.T) {
 					resource: resource,
 					in:       "a--web",
 					sub:      c.sub,
-					was:      c.was,
-					is:       c.is,
+					old:      c.was,
+					obj:      c.is,
 				}
-				if err := templated().Validate(t.Context(), w.attributes(), nil); (err != nil) != (c.held &&
+				if err := templatePlugin().Validate(t.Context(), w.attributes(), nil); (err != nil) != (c.held &&
 					by != tenant.ManagerUser) {
 					t.Errorf("%s %s by %s: %v", resource.Resource, name, by, err)
 				}

@@ -14,46 +14,46 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-var errGivenLabels = errors.New("only the server may set the annotation " + tenant.GivenLabelsAnnotation)
+var errAddedLabels = errors.New("only the server may set the annotation " + tenant.GivenLabelsAnnotation)
 
-// Given contains the labels that a Tenant added to a Namespace, and the values that the labels had
+// AddedLabels contains the labels that a Tenant added to a Namespace, and the values that the labels had
 // before. A nil value means that the Namespace did not have the label. Given never depends on
 // managedFields, because a tenant may write them. The entry levelKey is not a label.
-type Given map[string]*string
+type AddedLabels map[string]*string
 
 // levelKey is the key of the PodSecurity level that the Tenant last set. With this entry, the
 // server can distinguish a stricter level that the tenant chose. No label has a key with "=".
 const levelKey = EnforceLabel + "="
 
 // SetLevel records the PodSecurity level that the Tenant sets.
-func (g Given) SetLevel(level string) { g[levelKey] = &level }
+func (g AddedLabels) SetLevel(level string) { g[levelKey] = &level }
 
 // Level returns the PodSecurity level that the Tenant last set, or "" if it set none.
-func (g Given) Level() string {
+func (g AddedLabels) Level() string {
 	if level := g[levelKey]; level != nil {
 		return *level
 	}
 	return ""
 }
 
-// IsTightened reports whether a caller has set a stricter level than level after the Tenant set
+// HasStricterLevel reports whether a caller has set a stricter level than level after the Tenant set
 // one. Such a level remains.
-func (g Given) IsTightened(ns metav1.Object, level string) bool {
+func (g AddedLabels) HasStricterLevel(ns metav1.Object, level string) bool {
 	present := ns.GetLabels()[EnforceLabel]
 	return g.Level() != "" && present != g.Level() && IsStricter(present, level)
 }
 
 // Labels returns the labels and their values before the Tenant set them.
-func (g Given) Labels() map[string]*string {
+func (g AddedLabels) Labels() map[string]*string {
 	labels := maps.Clone(map[string]*string(g))
 	delete(labels, levelKey)
 	return labels
 }
 
-// GivenOf returns the labels that a Tenant added to a Namespace. It returns false if
+// AddedLabelsOf returns the labels that a Tenant added to a Namespace. It returns false if
 // [tenant.GivenLabelsAnnotation] is missing or invalid.
-func GivenOf(ns metav1.Object) (Given, bool) {
-	var out Given
+func AddedLabelsOf(ns metav1.Object) (AddedLabels, bool) {
+	var out AddedLabels
 	if json.Unmarshal([]byte(ns.GetAnnotations()[tenant.GivenLabelsAnnotation]), &out) != nil || out == nil {
 		return nil, false
 	}
@@ -61,9 +61,9 @@ func GivenOf(ns metav1.Object) (Given, bool) {
 }
 
 // String returns the value of [tenant.GivenLabelsAnnotation].
-func (g Given) String() string {
+func (g AddedLabels) String() string {
 	if g == nil {
-		g = Given{}
+		g = AddedLabels{}
 	}
 	text, err := json.Marshal(map[string]*string(g))
 	if err != nil {
@@ -72,61 +72,61 @@ func (g Given) String() string {
 	return string(text)
 }
 
-// givenAtCreation returns the labels that the Tenant adds to a new Namespace. sent are the labels
+// labelsAtCreation returns the labels that the Tenant adds to a new Namespace. sent are the labels
 // that the caller sent. If a tenant creates the Namespace, the value before the Tenant's level is
 // the level in the configuration.
-func (p *plugin) givenAtCreation(caller tenant.ID, sent map[string]string) Given {
-	of := caller
+func (p *plugin) labelsAtCreation(caller tenant.ID, sent map[string]string) AddedLabels {
+	id := caller
 	if caller.IsSystem() {
-		of, _ = tenant.Parse(sent[tenant.Label]) // for the zero ID, there are no labels
+		id, _ = tenant.Parse(sent[tenant.Label]) // for the zero ID, there are no labels
 	}
-	out := Given{}
-	for key, value := range p.labelsOf(of) {
+	out := AddedLabels{}
+	for key, value := range p.labelsOf(id) {
 		if out[key] = nil; key == EnforceLabel {
 			out.SetLevel(value)
 		}
-		switch before, has := sent[key]; {
-		case caller.IsSystem() && has && before != value: // an equal value may come from a backup of the label
+		switch before, ok := sent[key]; {
+		case caller.IsSystem() && ok && before != value: // an equal value may come from a backup of the label
 			out[key] = &before
-		case key == EnforceLabel && p.PodSecurity != "" && (has || !caller.IsSystem()):
+		case key == EnforceLabel && p.PodSecurity != "" && (ok || !caller.IsSystem()):
 			out[key] = &p.PodSecurity
 		}
 	}
 	return out
 }
 
-// recordGiven sets [tenant.GivenLabelsAnnotation] on a new Namespace. It replaces a value that the
+// recordAddedLabels sets [tenant.GivenLabelsAnnotation] on a new Namespace. It replaces a value that the
 // caller sent, which comes from an export of another Namespace.
-func (p *plugin) recordGiven(caller tenant.ID, is metav1.Object) {
+func (p *plugin) recordAddedLabels(caller tenant.ID, obj metav1.Object) {
 	var record *string
-	if given := p.givenAtCreation(caller, is.GetLabels()); len(given) > 0 {
-		record = new(given.String())
+	if added := p.labelsAtCreation(caller, obj.GetLabels()); len(added) > 0 {
+		record = new(added.String())
 	}
-	plugins.SetAnnotation(is, tenant.GivenLabelsAnnotation, record)
+	plugins.SetAnnotation(obj, tenant.GivenLabelsAnnotation, record)
 }
 
-// checkGiven checks [tenant.GivenLabelsAnnotation] on a Namespace that a tenant creates.
-func (p *plugin) checkGiven(caller tenant.ID, is metav1.Object) error {
-	want := p.givenAtCreation(caller, is.GetLabels())
-	text, has := is.GetAnnotations()[tenant.GivenLabelsAnnotation]
-	if has != (len(want) > 0) || has && text != want.String() {
-		return errGivenLabels
+// checkAddedLabels checks [tenant.GivenLabelsAnnotation] on a Namespace that a tenant creates.
+func (p *plugin) checkAddedLabels(caller tenant.ID, obj metav1.Object) error {
+	want := p.labelsAtCreation(caller, obj.GetLabels())
+	text, ok := obj.GetAnnotations()[tenant.GivenLabelsAnnotation]
+	if ok != (len(want) > 0) || ok && text != want.String() {
+		return errAddedLabels
 	}
 	return nil
 }
 
-// heldLabels returns the labels that a tenant may not change. These are the labels that its Tenant
+// protectedLabels returns the labels that a tenant may not change. These are the labels that its Tenant
 // specifies, and the labels that it added to the Namespace before. The PodSecurity level has its
 // own rules.
-func heldLabels(specified map[string]string, was metav1.Object) map[string]string {
-	given, _ := GivenOf(was)
-	if len(given) == 0 {
+func protectedLabels(specified map[string]string, old metav1.Object) map[string]string {
+	added, _ := AddedLabelsOf(old)
+	if len(added) == 0 {
 		return specified
 	}
 	out := map[string]string{}
-	for key := range given.Labels() {
+	for key := range added.Labels() {
 		if key != EnforceLabel {
-			out[key] = was.GetLabels()[key]
+			out[key] = old.GetLabels()[key]
 		}
 	}
 	maps.Copy(out, specified)

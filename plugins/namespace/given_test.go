@@ -16,7 +16,7 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/tenanttest"
 )
 
-func TestGivenOf(t *testing.T) {
+func TestAddedLabelsOf(t *testing.T) {
 	for text, want := range map[string]string{
 		"":                        "",
 		"x":                       "",
@@ -28,7 +28,7 @@ func TestGivenOf(t *testing.T) {
 		`{"a":null}`:              `{"a":null}`,
 		` {"b": "x", "a": null} `: `{"a":null,"b":"x"}`,
 	} {
-		got, recorded := namespace.GivenOf(&metav1.ObjectMeta{
+		got, recorded := namespace.AddedLabelsOf(&metav1.ObjectMeta{
 			Annotations: map[string]string{tenant.GivenLabelsAnnotation: text},
 		})
 		if recorded != (want != "") || recorded && got.String() != want {
@@ -37,25 +37,25 @@ func TestGivenOf(t *testing.T) {
 	}
 }
 
-// giving returns the plugin for a caller of a tenant. Its Tenant specifies labels and a level.
-func giving(id, of tenant.ID) plugins.Interface {
-	return withSpaces(id, namespace.Spaces{Labels: map[string]string{"team": "x"}, PodSecurity: "restricted"}, of)
+// labelsPlugin returns the plugin for a caller of a tenant. Its Tenant specifies labels and a level.
+func labelsPlugin(id, of tenant.ID) plugins.Interface {
+	return withRules(id, namespace.Rules{Labels: map[string]string{"team": "x"}, PodSecurity: "restricted"}, of)
 }
 
-func withSpaces(id tenant.ID, spaces namespace.Spaces, owner tenant.ID) plugins.Interface {
-	return of(id, func(o *namespace.Options) {
-		o.Spaces = func(other tenant.ID) namespace.Spaces {
+func withRules(id tenant.ID, spaces namespace.Rules, owner tenant.ID) plugins.Interface {
+	return pluginFor(id, func(o *namespace.Options) {
+		o.Rules = func(other tenant.ID) namespace.Rules {
 			if other != owner {
-				return namespace.Spaces{}
+				return namespace.Rules{}
 			}
 			return spaces
 		}
 	})
 }
 
-// TestRecordOfGivenLabels checks that the record on a new Namespace never depends on the values
+// TestRecordOfAddedLabels checks that the record on a new Namespace never depends on the values
 // that its creator sent. A Namespace that a tenant creates without the correct record is denied.
-func TestRecordOfGivenLabels(t *testing.T) {
+func TestRecordOfAddedLabels(t *testing.T) {
 	acme, system := tenanttest.ID(t, "acme"), tenant.System()
 	full := map[string]string{tenant.Label: "acme", "team": "x", namespace.EnforceLabel: "restricted"}
 	for _, c := range []struct {
@@ -114,12 +114,12 @@ func TestRecordOfGivenLabels(t *testing.T) {
 		{"an invalid tenant", system, map[string]string{tenant.Label: "all"}, `{"x":"y"}`, ""},
 		{"no tenant", system, nil, `{"x":"y"}`, ""},
 	} {
-		p := giving(c.caller, acme)
+		p := labelsPlugin(c.caller, acme)
 		ns := named("acme--web", maps.Clone(c.labels), map[string]string{tenant.GivenLabelsAnnotation: c.sent})
 		if err := p.Admit(t.Context(), write(admission.Create, ns, nil), nil); err != nil {
 			t.Errorf("%s: Admit() = %v", c.name, err)
 		}
-		if got, has := ns.Annotations[tenant.GivenLabelsAnnotation]; got != c.record || has != (c.record != "") {
+		if got, ok := ns.Annotations[tenant.GivenLabelsAnnotation]; got != c.record || ok != (c.record != "") {
 			t.Errorf("%s: the record is %q, want %q", c.name, got, c.record)
 		}
 		if c.caller.IsSystem() {
@@ -135,7 +135,7 @@ func TestRecordOfGivenLabels(t *testing.T) {
 			}
 		}
 	}
-	plain := withSpaces(acme, namespace.Spaces{}, acme)
+	plain := withRules(acme, namespace.Rules{}, acme)
 	ns := named("acme--web", map[string]string{tenant.Label: "acme", namespace.EnforceLabel: "baseline"},
 		map[string]string{tenant.GivenLabelsAnnotation: `{}`})
 	if plain.Validate(t.Context(), write(admission.Create, ns, nil), nil) == nil {
@@ -143,23 +143,23 @@ func TestRecordOfGivenLabels(t *testing.T) {
 	}
 }
 
-// TestFormerLabelsAreHeld checks that a tenant cannot change a label that its Tenant added to a
+// TestFormerLabelsAreProtected checks that a tenant cannot change a label that its Tenant added to a
 // Namespace, even if the Tenant no longer specifies the label.
-func TestFormerLabelsAreHeld(t *testing.T) {
+func TestFormerLabelsAreProtected(t *testing.T) {
 	acme := tenanttest.ID(t, "acme")
 	record := map[string]string{tenant.GivenLabelsAnnotation: `{"team":null}`}
-	p := withSpaces(acme, namespace.Spaces{}, acme)
+	p := withRules(acme, namespace.Rules{}, acme)
 	for value, annotations := range map[string]map[string]string{"given": record, "own": nil} {
-		was := named("acme--web", map[string]string{tenant.Label: "acme", "team": value}, annotations)
-		is := named("acme--web", map[string]string{tenant.Label: "acme", "team": "other"}, maps.Clone(annotations))
-		err := p.Validate(t.Context(), write(admission.Update, is, was), nil)
+		old := named("acme--web", map[string]string{tenant.Label: "acme", "team": value}, annotations)
+		obj := named("acme--web", map[string]string{tenant.Label: "acme", "team": "other"}, maps.Clone(annotations))
+		err := p.Validate(t.Context(), write(admission.Update, obj, old), nil)
 		if (err == nil) != (value == "own") {
 			t.Errorf("a label of the kind %s changes: %v", value, err)
 		}
-		delete(is.Labels, "team")
-		if err := p.Admit(t.Context(), write(admission.Update, is, was), nil); err != nil ||
-			(is.Labels["team"] == "given") != (value == "given") {
-			t.Errorf("a label of the kind %s is removed: %v, %v", value, is.Labels, err)
+		delete(obj.Labels, "team")
+		if err := p.Admit(t.Context(), write(admission.Update, obj, old), nil); err != nil ||
+			(obj.Labels["team"] == "given") != (value == "given") {
+			t.Errorf("a label of the kind %s is removed: %v, %v", value, obj.Labels, err)
 		}
 	}
 }

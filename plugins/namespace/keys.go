@@ -24,44 +24,44 @@ const maxKeys = 16
 
 // The reasons why tenants may not write a key. Each continues a sentence.
 const (
-	// unlisted is the reason for a key that an administrator can add to a list.
-	unlisted = ": the key is not listed"
-	reserved = ": keys of the domain " + tenant.Domain + " are reserved"
-	given    = ": the Tenant sets this label"
-	pinned   = ": the cluster sets its value"
-	inexact  = " without an exact entry in admission.namespace.allowedLabels or clusterLabels: "
+	// reasonUnlisted is the reason for a key that an administrator can add to a list.
+	reasonUnlisted        = ": the key is not listed"
+	reasonReserved        = ": keys of the domain " + tenant.Domain + " are reserved"
+	reasonTenantLabel     = ": the Tenant sets this label"
+	reasonClusterValue    = ": the cluster sets its value"
+	reasonNeedsExactEntry = " without an exact entry in admission.namespace.allowedLabels or clusterLabels: "
 )
 
 // labelReason returns why tenants may not write a label, or "" if they may. labels are the labels
 // that the Tenant sets on each of its namespaces. Tenants may not write these.
 func (p *plugin) labelReason(key string, labels map[string]string) string {
-	if _, is := labels[key]; is {
-		return given
+	if _, ok := labels[key]; ok {
+		return reasonTenantLabel
 	}
-	if _, is := p.ClusterLabels[key]; is {
-		return pinned
+	if _, ok := p.ClusterLabels[key]; ok {
+		return reasonClusterValue
 	}
 	if domain, _, _ := strings.Cut(key, "/"); domain == podSecurityDomain {
-		if reason := podSecurityReason(key); reason != "" || p.Selected == nil || p.Selected(key) == "" {
+		if reason := podSecurityReason(key); reason != "" || p.SelectionReason == nil || p.SelectionReason(key) == "" {
 			return reason
 		}
-		return ": " + p.Selected(key)
+		return ": " + p.SelectionReason(key)
 	}
 	switch {
 	case slices.Contains(p.AllowedLabels, key):
 		return ""
 	case isReserved(key):
-		return reserved
+		return reasonReserved
 	case slices.Contains(injectionLabels, key):
-		return inexact + "it enables or disables webhooks"
+		return reasonNeedsExactEntry + "it enables or disables webhooks"
 	}
-	if p.Selected != nil {
-		if reason := p.Selected(key); reason != "" {
-			return inexact + reason
+	if p.SelectionReason != nil {
+		if reason := p.SelectionReason(key); reason != "" {
+			return reasonNeedsExactEntry + reason
 		}
 	}
 	if !isAllowed(key, p.AllowedLabels) && !isToolLabel(key) {
-		return unlisted
+		return reasonUnlisted
 	}
 	return ""
 }
@@ -69,16 +69,16 @@ func (p *plugin) labelReason(key string, labels map[string]string) string {
 // annotationReason returns why tenants may not write an annotation, or "" if they may. It allows
 // annotations that another plugin writes and protects.
 func (p *plugin) annotationReason(key string) string {
-	if _, is := p.ClusterAnnotations[key]; is {
-		return pinned
+	if _, ok := p.ClusterAnnotations[key]; ok {
+		return reasonClusterValue
 	}
 	switch {
-	case isAllowed(key, p.AllowedAnnotations) || isToolAnnotation(key) || slices.Contains(p.Recorded, key):
+	case isAllowed(key, p.AllowedAnnotations) || isToolAnnotation(key) || slices.Contains(p.ProtectedAnnotations, key):
 		return ""
 	case isReserved(key):
-		return reserved
+		return reasonReserved
 	}
-	return unlisted
+	return reasonUnlisted
 }
 
 func isReserved(key string) bool {
@@ -88,84 +88,84 @@ func isReserved(key string) bool {
 
 func isAllowed(key string, allowed []string) bool {
 	return !strings.Contains(key, "/") || slices.ContainsFunc(allowed, func(entry string) bool {
-		return entry == key || plugins.IsInFamily(entry, key)
+		return entry == key || plugins.MatchesDomain(entry, key)
 	})
 }
 
 // keys are the labels or annotations of a write, and the rules that apply to them.
 type keys struct {
 	kind string
-	// allowing and clusters are the names of the settings that can allow a key.
-	allowing, clusters string
-	was, is            map[string]string
+	// allowSetting and clusters are the names of the settings that can allow a key.
+	allowSetting, clusterSetting string
+	old, current                 map[string]string
 	// sent are the keys that the client sent. If isKnown is false, the client sent is.
 	sent    map[string]string
 	isKnown bool
 	// reason returns why tenants may not write a key, or "" if they may.
 	reason func(key string) string
-	// exact are the only values that a tenant may set for some keys.
-	exact map[string]string
+	// exactValues are the only values that a tenant may set for some keys.
+	exactValues map[string]string
 }
 
 // check denies a write that adds, changes or removes keys that tenants may not write. The error
 // names all these keys in order.
-func (k *keys) check(refused *plugins.Refusals) {
-	all := maps.Clone(k.was)
+func (k *keys) check(errs *plugins.Errors) {
+	all := maps.Clone(k.old)
 	if all == nil {
 		all = map[string]string{}
 	}
-	maps.Copy(all, k.is)
+	maps.Copy(all, k.current)
 	var list []string
 	for _, key := range slices.Sorted(maps.Keys(all)) {
-		old, had := k.was[key]
-		value, has := k.is[key]
-		want, isExact := k.exact[key]
-		if had == has && old == value || has && isExact && value == want {
+		old, oldOK := k.old[key]
+		value, ok := k.current[key]
+		want, isExact := k.exactValues[key]
+		if oldOK == ok && old == value || ok && isExact && value == want {
 			continue
 		}
 		reason := k.reason(key)
-		if k.isClusters(key, reason) {
+		if k.isSetByCluster(key, reason) {
 			continue
 		}
 		switch reason {
 		case "":
-		case unlisted:
+		case reasonUnlisted:
 			list = append(list, fmt.Sprintf("%q", key))
-		case pinned:
-			refused.Add(fmt.Errorf("tenants may not set or remove the %s %q: %s specifies the value %q",
-				k.kind, key, k.clusters, want))
+		case reasonClusterValue:
+			errs.Add(fmt.Errorf("tenants may not set or remove the %s %q: %s specifies the value %q",
+				k.kind, key, k.clusterSetting, want))
 		default:
-			refused.Add(fmt.Errorf("tenants may not set or remove the %s %q%s", k.kind, key, reason))
+			errs.Add(fmt.Errorf("tenants may not set or remove the %s %q%s", k.kind, key, reason))
 		}
 	}
-	refused.Add(k.refusal(list))
+	errs.Add(k.unlistedError(list))
 }
 
-// isClusters reports whether the cluster's admission changed a key that the client did not change.
+// isSetByCluster reports whether the cluster's admission changed a key that the client did not change.
 // It returns false for keys that kubetenant protects, and for the PodSecurity level.
-func (k *keys) isClusters(key, reason string) bool {
-	if !k.isKnown || reason == reserved || reason == given || key == EnforceLabel || key == corev1.LabelMetadataName {
+func (k *keys) isSetByCluster(key, reason string) bool {
+	if !k.isKnown || reason == reasonReserved || reason == reasonTenantLabel || key == EnforceLabel || key == corev1.LabelMetadataName {
 		return false
 	}
 	value, sent := k.sent[key]
-	if _, stored := k.is[key]; !stored {
+	if _, stored := k.current[key]; !stored {
 		return sent // the cluster removed the key
 	}
-	old, had := k.was[key]
-	return !sent || had && value == old
+	old, ok := k.old[key]
+	return !sent || ok && value == old
 }
 
-// refusal returns an error for keys that are not on a list, or nil if there are none.
-func (k *keys) refusal(quoted []string) error {
+// unlistedError returns an error for keys that are not on a list, or nil if there are none.
+func (k *keys) unlistedError(quoted []string) error {
 	switch {
 	case len(quoted) == 0:
 		return nil
 	case len(quoted) == 1:
 		return fmt.Errorf("tenants may not set or remove the %s %s: %s can allow it, or %s if the cluster sets it",
-			k.kind, quoted[0], k.allowing, k.clusters)
+			k.kind, quoted[0], k.allowSetting, k.clusterSetting)
 	case len(quoted) > maxKeys:
 		quoted = append(quoted[:maxKeys:maxKeys], fmt.Sprintf("and %d more", len(quoted)-maxKeys))
 	}
 	return fmt.Errorf("tenants may not set or remove the %ss %s: %s can allow them, or %s if the cluster sets them",
-		k.kind, strings.Join(quoted, ", "), k.allowing, k.clusters)
+		k.kind, strings.Join(quoted, ", "), k.allowSetting, k.clusterSetting)
 }

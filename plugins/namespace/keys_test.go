@@ -24,14 +24,14 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/tenanttest"
 )
 
-func of(id tenant.ID, change func(*namespace.Options)) plugins.Interface {
+func pluginFor(id tenant.ID, change func(*namespace.Options)) plugins.Interface {
 	o := namespace.Options{
-		PrefixRequired:     true,
-		PodSecurity:        "baseline",
-		AllowedLabels:      []string{"example.com/team", "example.org/*", "app.example.com/selected"},
-		AllowedAnnotations: []string{"example.com/note", "example.org/*"},
-		Recorded:           []string{"kubetenant.dev/creator"},
-		Selected: func(key string) string {
+		PrefixRequired:       true,
+		PodSecurity:          "baseline",
+		AllowedLabels:        []string{"example.com/team", "example.org/*", "app.example.com/selected"},
+		AllowedAnnotations:   []string{"example.com/note", "example.org/*"},
+		ProtectedAnnotations: []string{"kubetenant.dev/creator"},
+		SelectionReason: func(key string) string {
 			switch key {
 			case "selected", "example.org/selected", "app.example.com/selected", "app.kubernetes.io/created-by":
 				return "a ValidatingWebhookConfiguration of the cluster selects namespaces by it"
@@ -50,9 +50,9 @@ func named(name string, labels, annotations map[string]string) *corev1.Namespace
 	return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels, Annotations: annotations}}
 }
 
-// TestKeys checks which labels and annotations a tenant may add, change and remove.
-func TestKeys(t *testing.T) {
-	p := of(tenanttest.ID(t, "a"), nil)
+// TestAllowedKeys checks which labels and annotations a tenant may add, change and remove.
+func TestAllowedKeys(t *testing.T) {
+	p := pluginFor(tenanttest.ID(t, "a"), nil)
 	type keys = map[string]string
 	for _, c := range []struct {
 		key           string
@@ -128,8 +128,8 @@ func TestKeys(t *testing.T) {
 // They may not write a tool's label that a webhook uses to select namespaces.
 func TestTools(t *testing.T) {
 	lists := map[string]func(*namespace.Options){
-		"no lists": func(o *namespace.Options) { o.AllowedLabels, o.AllowedAnnotations, o.Selected = nil, nil, nil },
-		"lists":    func(o *namespace.Options) { o.Selected = nil },
+		"no lists": func(o *namespace.Options) { o.AllowedLabels, o.AllowedAnnotations, o.SelectionReason = nil, nil, nil },
+		"lists":    func(o *namespace.Options) { o.SelectionReason = nil },
 	}
 	for _, tool := range namespace.Tools() {
 		labels, annotations := map[string]string{}, map[string]string{}
@@ -140,32 +140,32 @@ func TestTools(t *testing.T) {
 			annotations[key] = "x"
 		}
 		for name, change := range lists {
-			p := of(tenanttest.ID(t, "a"), change)
-			is := named("a--x", maps.Clone(labels), maps.Clone(annotations))
-			if err := p.Admit(t.Context(), write(admission.Create, is, nil), nil); err != nil {
+			p := pluginFor(tenanttest.ID(t, "a"), change)
+			obj := named("a--x", maps.Clone(labels), maps.Clone(annotations))
+			if err := p.Admit(t.Context(), write(admission.Create, obj, nil), nil); err != nil {
 				t.Fatal(err)
 			}
-			if err := p.Validate(t.Context(), write(admission.Create, is, nil), nil); err != nil {
+			if err := p.Validate(t.Context(), write(admission.Create, obj, nil), nil); err != nil {
 				t.Errorf("%s, %s: %v", tool.Name, name, err)
 			}
 		}
-		p := of(tenanttest.ID(t, "a"), func(o *namespace.Options) {
-			o.Selected = func(string) string { return "a webhook selects namespaces by it" }
+		p := pluginFor(tenanttest.ID(t, "a"), func(o *namespace.Options) {
+			o.SelectionReason = func(string) string { return "a webhook selects namespaces by it" }
 		})
-		is := named("a--x", maps.Clone(labels), nil)
-		if err := p.Admit(t.Context(), write(admission.Create, is, nil), nil); err != nil {
+		obj := named("a--x", maps.Clone(labels), nil)
+		if err := p.Admit(t.Context(), write(admission.Create, obj, nil), nil); err != nil {
 			t.Fatal(err)
 		}
-		err := p.Validate(t.Context(), write(admission.Create, is, nil), nil)
+		err := p.Validate(t.Context(), write(admission.Create, obj, nil), nil)
 		if err == nil || strings.Count(err.Error(), "a webhook selects namespaces by it") != len(labels) {
 			t.Errorf("%s, selected: %v", tool.Name, err)
 		}
 	}
 }
 
-// TestRefusedKeys checks that an error names every key in order, and the setting that can allow it.
-func TestRefusedKeys(t *testing.T) {
-	p := of(tenanttest.ID(t, "a"), nil)
+// TestErrorsNameEveryDeniedKey checks that an error names every key in order, and the setting that can allow it.
+func TestErrorsNameEveryDeniedKey(t *testing.T) {
+	p := pluginFor(tenanttest.ID(t, "a"), nil)
 	labels := func(more ...string) map[string]string {
 		all := map[string]string{tenant.Label: "a", namespace.EnforceLabel: "baseline"}
 		for _, key := range more {
@@ -247,15 +247,15 @@ func TestRefusedKeys(t *testing.T) {
 	}
 }
 
-type warned []string
+type warnings []string
 
-func (w *warned) AddWarning(_, text string) { *w = append(*w, text) }
+func (w *warnings) AddWarning(_, text string) { *w = append(*w, text) }
 
-// TestRestoredIsSaid checks that a user of kubectl gets a warning for every key that an update
+// TestRestoredKeysWarn checks that a user of kubectl gets a warning for every key that an update
 // omitted and the server restored.
-func TestRestoredIsSaid(t *testing.T) {
-	p := of(tenanttest.ID(t, "a"), nil)
-	was := named("a--web",
+func TestRestoredKeysWarn(t *testing.T) {
+	p := pluginFor(tenanttest.ID(t, "a"), nil)
+	old := named("a--web",
 		map[string]string{
 			tenant.Label:           "a",
 			namespace.EnforceLabel: "baseline",
@@ -265,27 +265,27 @@ func TestRestoredIsSaid(t *testing.T) {
 			"example.com/team":     "1",
 		},
 		map[string]string{"example.net/note": "1", "kubetenant.dev/creator": "x", "example.com/note": "1"})
-	all := warned{
+	all := warnings{
 		"the label example.net/a is managed by the server and was not removed",
 		"the label example.net/b is managed by the server and was not removed",
 		"the label pod-security.kubernetes.io/enforce is managed by the server and was not removed",
 		"the annotation example.net/note is managed by the server and was not removed",
 	}
-	for manager, want := range map[string]warned{
+	for manager, want := range map[string]warnings{
 		"kubectl-label":   all,
 		"kubectl-patch":   all,
 		"kubectl-edit":    all,
 		"kubectl-replace": nil,
 		"operator":        nil,
 	} {
-		got := &warned{}
-		is := named("a--web", map[string]string{tenant.Label: "a"}, nil)
-		a := admission.NewAttributesRecord(is, was.DeepCopy(), corev1.SchemeGroupVersion.WithKind("Namespace"), "", "a--web",
+		got := &warnings{}
+		obj := named("a--web", map[string]string{tenant.Label: "a"}, nil)
+		a := admission.NewAttributesRecord(obj, old.DeepCopy(), corev1.SchemeGroupVersion.WithKind("Namespace"), "", "a--web",
 			corev1.SchemeGroupVersion.WithResource("namespaces"), "", admission.Update,
 			&metav1.UpdateOptions{FieldManager: manager}, false, &user.DefaultInfo{})
 		if err := p.Admit(warning.WithWarningRecorder(t.Context(), got), a, nil); err != nil ||
-			!slices.Equal(*got, want) || len(is.Labels) != 4 || len(is.Annotations) != 1 {
-			t.Errorf("%s: %v, %q, %v, %v", manager, err, *got, is.Labels, is.Annotations)
+			!slices.Equal(*got, want) || len(obj.Labels) != 4 || len(obj.Annotations) != 1 {
+			t.Errorf("%s: %v, %q, %v, %v", manager, err, *got, obj.Labels, obj.Annotations)
 		}
 	}
 }
@@ -316,7 +316,7 @@ func TestNames(t *testing.T) {
 		{"system", "", "a--", "b", false, false},
 		{"system", "a--web", "", "a b", false, false},
 	} {
-		p := of(tenanttest.ID(t, c.caller), func(o *namespace.Options) { o.PrefixRequired = !c.free })
+		p := pluginFor(tenanttest.ID(t, c.caller), func(o *namespace.Options) { o.PrefixRequired = !c.free })
 		ns := named(c.name, map[string]string{namespace.EnforceLabel: "baseline", tenant.Label: c.label}, nil)
 		if ns.GenerateName = c.generate; c.label == "-" {
 			delete(ns.Labels, tenant.Label)
@@ -326,7 +326,7 @@ func TestNames(t *testing.T) {
 		}
 	}
 	// An existing namespace is not denied because its name has the prefix of another tenant.
-	p := of(tenant.System(), nil)
+	p := pluginFor(tenant.System(), nil)
 	old := named("a--web", map[string]string{tenant.Label: "b"}, nil)
 	if err := p.Validate(t.Context(), write(admission.Update, old.DeepCopy(), old), nil); err != nil {
 		t.Errorf("an older one: %v", err)
@@ -339,7 +339,7 @@ func TestNames(t *testing.T) {
 // TestDefaults checks that missing labels are added to a tenant's new namespace, and restored in an
 // update.
 func TestDefaults(t *testing.T) {
-	p := of(tenanttest.ID(t, "a"), nil)
+	p := pluginFor(tenanttest.ID(t, "a"), nil)
 	ns := named("a--web", nil, nil)
 	if err := p.Admit(t.Context(), write(admission.Create, ns, nil), nil); err != nil || ns.Labels[tenant.Label] != "a" ||
 		ns.Labels[namespace.EnforceLabel] != "baseline" {
@@ -353,24 +353,24 @@ func TestDefaults(t *testing.T) {
 			t.Errorf("another's, and %v", ns.Labels)
 		}
 	}
-	was := named("a--web",
+	old := named("a--web",
 		map[string]string{tenant.Label: "a", namespace.EnforceLabel: "baseline", corev1.LabelMetadataName: "a--web"},
 		map[string]string{"kubetenant.dev/creator": "x"})
-	is := named("a--web", map[string]string{tenant.Label: "a"}, nil)
-	err := p.Admit(t.Context(), write(admission.Update, is, was), nil)
+	obj := named("a--web", map[string]string{tenant.Label: "a"}, nil)
+	err := p.Admit(t.Context(), write(admission.Update, obj, old), nil)
 	if err == nil {
-		err = p.Validate(t.Context(), write(admission.Update, is, was), nil)
+		err = p.Validate(t.Context(), write(admission.Update, obj, old), nil)
 	}
-	if err != nil || is.Labels[tenant.Label] != "a" || is.Labels[namespace.EnforceLabel] != "baseline" {
-		t.Errorf("an update that leaves out all other labels: %v, %v, %v", is.Labels, is.Annotations, err)
+	if err != nil || obj.Labels[tenant.Label] != "a" || obj.Labels[namespace.EnforceLabel] != "baseline" {
+		t.Errorf("an update that leaves out all other labels: %v, %v, %v", obj.Labels, obj.Annotations, err)
 	}
 }
 
 // TestPodSecuritySelected checks that a tenant may not set a PodSecurity label that a webhook uses
 // to select namespaces. The default level is set anyway.
 func TestPodSecuritySelected(t *testing.T) {
-	p := of(tenanttest.ID(t, "a"), func(o *namespace.Options) {
-		o.Selected = func(string) string { return "a webhook selects namespaces by it" }
+	p := pluginFor(tenanttest.ID(t, "a"), func(o *namespace.Options) {
+		o.SelectionReason = func(string) string { return "a webhook selects namespaces by it" }
 	})
 	for label, value := range map[string]string{
 		namespace.EnforceLabel:                "restricted",
@@ -381,13 +381,13 @@ func TestPodSecuritySelected(t *testing.T) {
 		"pod-security.kubernetes.io/unknown":  "x",
 		"pod-security.kubernetes.io/warn-not": "x",
 	} {
-		is := named("a--x", map[string]string{}, nil)
+		obj := named("a--x", map[string]string{}, nil)
 		if label != "" {
-			is.Labels[label] = value
+			obj.Labels[label] = value
 		}
-		err := p.Admit(t.Context(), write(admission.Create, is, nil), nil)
+		err := p.Admit(t.Context(), write(admission.Create, obj, nil), nil)
 		if err == nil {
-			err = p.Validate(t.Context(), write(admission.Create, is, nil), nil)
+			err = p.Validate(t.Context(), write(admission.Create, obj, nil), nil)
 		}
 		if (err == nil) != (label == "") {
 			t.Errorf("%q: %v", label, err)

@@ -46,14 +46,14 @@ var (
 	errUnknownCaller = errors.New("the caller's tenant is unknown")
 	errBadLabel      = errors.New(BadLabel)
 	errForeignLabel  = errors.New("the label " + tenant.Label + " may only name the caller's tenant")
-	errMoved         = errors.New("the label " + tenant.Label +
+	errImmutable     = errors.New("the label " + tenant.Label +
 		" is immutable: an administrator can release the namespace with kubectl tenant release NAMESPACE")
 	errSystem = errors.New("a namespace of authorization.systemNamespaces may not belong to a tenant: " +
 		"use another namespace")
 	errReleasing = errors.New("the namespace is being released from a tenant (annotation " +
 		tenant.ReleasingAnnotation + "): run kubectl tenant release NAMESPACE again first")
-	errGive = errors.New("only the system tenant may assign an existing namespace to a tenant")
-	errOver = errors.New("the label " + tenant.Label +
+	errAssign        = errors.New("only the system tenant may assign an existing namespace to a tenant")
+	errTenantDeleted = errors.New("the label " + tenant.Label +
 		" names a tenant that was deleted or is being deleted")
 	errUnnameable = errors.New("a tenant may not create namespaces if its name is not a lower-case DNS label " +
 		"or contains " + tenant.NamespaceSeparator)
@@ -79,24 +79,24 @@ type Options struct {
 	// their values. "{tenant}" in a value means the name of the tenant. Tenants may set these values,
 	// and no others.
 	ClusterLabels, ClusterAnnotations map[string]string
-	// Selected returns why a label may affect a webhook or a policy, or "" if none uses it to
+	// SelectionReason returns why a label may affect a webhook or a policy, or "" if none uses it to
 	// select namespaces. Tenants may set such a label only if AllowedLabels has its exact key. If
 	// nil, no label is selected.
-	Selected func(key string) string
-	// Spaces returns the rules for the namespaces of a tenant. It MUST be fast. If nil, there are
+	SelectionReason func(key string) string
+	// Rules returns the rules for the namespaces of a tenant. It MUST be fast. If nil, there are
 	// no such rules.
-	Spaces func(tenant.ID) Spaces
-	// Over reports whether a tenant is deleted or being deleted. Such a tenant gets no further
+	Rules func(tenant.ID) Rules
+	// Deleted reports whether a tenant is deleted or being deleted. Such a tenant gets no further
 	// namespaces. If nil, no tenant is deleted.
-	Over func(tenant.ID) bool
+	Deleted func(tenant.ID) bool
 	// SystemNamespaces are the names of the namespaces that no caller may assign to a tenant.
 	SystemNamespaces []string
-	// Recorded are annotations that another plugin writes and protects.
-	Recorded []string
+	// ProtectedAnnotations are annotations that another plugin writes and protects.
+	ProtectedAnnotations []string
 }
 
-// Spaces contains the rules for the namespaces of a tenant. The zero value has no rules.
-type Spaces struct {
+// Rules contains the rules for the namespaces of a tenant. The zero value has no rules.
+type Rules struct {
 	// Labels are set on each namespace. The tenant cannot change them.
 	Labels map[string]string
 	// PodSecurity is the value of EnforceLabel on the tenant's namespaces, whichever caller creates
@@ -107,12 +107,12 @@ type Spaces struct {
 	PrefixRequired bool
 }
 
-// spaces returns the rules for the namespaces of a tenant.
-func (p *plugin) spaces(id tenant.ID) Spaces {
-	if p.Spaces == nil || id.IsZero() || id.IsSystem() {
-		return Spaces{}
+// rulesFor returns the rules for the namespaces of a tenant.
+func (p *plugin) rulesFor(id tenant.ID) Rules {
+	if p.Rules == nil || id.IsZero() || id.IsSystem() {
+		return Rules{}
 	}
-	return p.Spaces(id)
+	return p.Rules(id)
 }
 
 // New returns the plugin. It checks every write of a Namespace, including the subresources status
@@ -126,23 +126,23 @@ type plugin struct {
 	Options
 }
 
-// objects returns the metadata of the old and the new Namespace of a write. It returns false if the
+// namespaceMetadata returns the metadata of the old and the new Namespace of a write. It returns false if the
 // write is not about a Namespace.
-func objects(a admission.Attributes) (was, is metav1.Object, ok bool) {
+func namespaceMetadata(a admission.Attributes) (old, obj metav1.Object, ok bool) {
 	if a.GetResource().GroupResource() != corev1.Resource("namespaces") {
 		return nil, nil, false
 	}
-	is, err := meta.Accessor(a.GetObject())
+	obj, err := meta.Accessor(a.GetObject())
 	if err != nil {
 		return nil, nil, false
 	}
-	was = &metav1.ObjectMeta{}
+	old = &metav1.ObjectMeta{}
 	if a.GetOperation() == admission.Update {
-		if was, err = meta.Accessor(a.GetOldObject()); err != nil {
+		if old, err = meta.Accessor(a.GetOldObject()); err != nil {
 			return nil, nil, false
 		}
 	}
-	return was, is, true
+	return old, obj, true
 }
 
 // Admit implements [admission.MutationInterface]. It labels the Namespaces that a tenant creates.
@@ -150,7 +150,7 @@ func objects(a admission.Attributes) (was, is metav1.Object, ok bool) {
 // not restore the tenant label. Validate denies an update without it, so that no caller believes
 // that the namespace was released.
 func (p *plugin) Admit(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
-	was, is, ok := objects(a)
+	old, obj, ok := namespaceMetadata(a)
 	if !ok {
 		return nil
 	}
@@ -160,7 +160,7 @@ func (p *plugin) Admit(ctx context.Context, a admission.Attributes, _ admission.
 	}
 	missing := map[string]string{}
 	if a.GetOperation() == admission.Create {
-		p.recordGiven(caller, is)
+		p.recordAddedLabels(caller, obj)
 	}
 	switch {
 	case a.GetOperation() == admission.Create && !caller.IsSystem():
@@ -170,63 +170,63 @@ func (p *plugin) Admit(ctx context.Context, a admission.Attributes, _ admission.
 			missing[EnforceLabel] = level
 		}
 	case a.GetOperation() == admission.Update && !caller.IsSystem():
-		own := heldLabels(p.spaces(caller).Labels, was)
-		missing = removed(was.GetLabels(), is.GetLabels(), func(key string) bool {
-			return key == tenant.Label || p.labelReason(key, own) == ""
+		protected := protectedLabels(p.rulesFor(caller).Labels, old)
+		missing = omittedKeys(old.GetLabels(), obj.GetLabels(), func(key string) bool {
+			return key == tenant.Label || p.labelReason(key, protected) == ""
 		})
-		annotations := removed(was.GetAnnotations(), is.GetAnnotations(), func(key string) bool {
+		annotations := omittedKeys(old.GetAnnotations(), obj.GetAnnotations(), func(key string) bool {
 			return p.annotationReason(key) == ""
 		})
 		if len(annotations) > 0 {
-			is.SetAnnotations(with(is.GetAnnotations(), annotations))
+			obj.SetAnnotations(withMissing(obj.GetAnnotations(), annotations))
 		}
 		plugins.WarnRestored(ctx, a, "", "label", slices.Collect(maps.Keys(missing))...)
 		plugins.WarnRestored(ctx, a, "", "annotation", slices.Collect(maps.Keys(annotations))...)
-	case a.GetOperation() == admission.Update && isTenant(was.GetLabels()[tenant.Label]): // it already has a tenant
+	case a.GetOperation() == admission.Update && isTenant(old.GetLabels()[tenant.Label]): // it already has a tenant
 	default: // a caller creates it for a tenant, or assigns it to a tenant
-		if id, err := tenant.Parse(is.GetLabels()[tenant.Label]); err == nil {
+		if id, err := tenant.Parse(obj.GetLabels()[tenant.Label]); err == nil {
 			missing = p.labelsOf(id)
 		}
 	}
-	if labels := with(is.GetLabels(), missing); len(labels) > len(is.GetLabels()) {
-		is.SetLabels(labels)
+	if labels := withMissing(obj.GetLabels(), missing); len(labels) > len(obj.GetLabels()) {
+		obj.SetLabels(labels)
 	}
 	return nil
 }
 
 // labelsOf returns the labels that are set on each namespace of a tenant.
 func (p *plugin) labelsOf(id tenant.ID) map[string]string {
-	spaces := p.spaces(id)
+	rules := p.rulesFor(id)
 	out := map[string]string{}
-	maps.Copy(out, spaces.Labels)
-	if spaces.PodSecurity != "" {
-		out[EnforceLabel] = spaces.PodSecurity
+	maps.Copy(out, rules.Labels)
+	if rules.PodSecurity != "" {
+		out[EnforceLabel] = rules.PodSecurity
 	}
 	return out
 }
 
-// removed returns the keys that an update omits and that a tenant may not set. The server restores
+// omittedKeys returns the keys that an update omits and that a tenant may not set. The server restores
 // them, because a client that replaces the object may not know these keys.
-func removed(was, is map[string]string, allowed func(string) bool) map[string]string {
+func omittedKeys(old, current map[string]string, allowed func(string) bool) map[string]string {
 	out := map[string]string{}
-	for key, value := range was {
-		if _, has := is[key]; !has && !allowed(key) {
+	for key, value := range old {
+		if _, ok := current[key]; !ok && !allowed(key) {
 			out[key] = value
 		}
 	}
 	return out
 }
 
-// with returns is, with the missing keys added.
-func with(is, missing map[string]string) map[string]string {
+// withMissing returns is, with the missing keys added.
+func withMissing(existing, missing map[string]string) map[string]string {
 	out := maps.Clone(missing)
-	maps.Copy(out, is)
+	maps.Copy(out, existing)
 	return out
 }
 
 // Validate implements [admission.ValidationInterface].
 func (p *plugin) Validate(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
-	was, is, ok := objects(a)
+	old, obj, ok := namespaceMetadata(a)
 	if !ok {
 		if a.GetResource().GroupResource() == corev1.Resource("namespaces") {
 			return admission.NewForbidden(a, errors.New("the object is not a Namespace"))
@@ -237,18 +237,18 @@ func (p *plugin) Validate(ctx context.Context, a admission.Attributes, _ admissi
 	if err != nil {
 		return admission.NewForbidden(a, errUnknownCaller)
 	}
-	err = p.checkOwner(ctx, caller, a, was, is)
+	err = p.checkOwner(ctx, caller, a, old, obj)
 	if err == nil {
-		err = p.checkOver(was, is)
+		err = p.checkDeleted(old, obj)
 	}
 	if err == nil && !caller.IsSystem() {
-		err = p.checkTenant(ctx, caller, a, was, is)
+		err = p.checkTenant(ctx, caller, a, old, obj)
 	}
 	if err == nil {
-		err = p.checkSystem(was, is)
+		err = p.checkSystem(old, obj)
 	}
 	if err == nil {
-		err = p.checkReserved(a.GetOperation(), was, is)
+		err = p.checkReserved(a.GetOperation(), old, obj)
 	}
 	if err != nil {
 		return admission.NewForbidden(a, err)
@@ -259,84 +259,84 @@ func (p *plugin) Validate(ctx context.Context, a admission.Attributes, _ admissi
 // checkReserved reserves the names that begin with a tenant's prefix for namespaces of that tenant.
 // It does not check existing namespaces. A system caller may create such a namespace without a
 // label, as kubectl create namespace does, and then assign it to the tenant.
-func (p *plugin) checkReserved(op admission.Operation, was, is metav1.Object) error {
-	label, labelled := is.GetLabels()[tenant.Label]
-	if op == admission.Update && was.GetLabels()[tenant.Label] == label || !labelled {
+func (p *plugin) checkReserved(op admission.Operation, old, obj metav1.Object) error {
+	label, labelled := obj.GetLabels()[tenant.Label]
+	if op == admission.Update && old.GetLabels()[tenant.Label] == label || !labelled {
 		return nil
 	}
-	owner := tenant.PrefixOwner(nameOf(is))
-	if !owner.IsZero() && owner.String() != label && (p.PrefixRequired || p.spaces(owner).PrefixRequired) {
+	owner := tenant.PrefixOwner(nameOf(obj))
+	if !owner.IsZero() && owner.String() != label && (p.PrefixRequired || p.rulesFor(owner).PrefixRequired) {
 		return errReserved
 	}
 	return nil
 }
 
 // nameOf returns the name of a Namespace, or the beginning of a name that the server generates.
-func nameOf(is metav1.Object) string {
-	if name := is.GetName(); name != "" {
+func nameOf(obj metav1.Object) string {
+	if name := obj.GetName(); name != "" {
 		return name
 	}
 	// The server appends random letters to this part, so the prefix alone is a valid beginning.
-	generate := is.GetGenerateName()
+	generate := obj.GetGenerateName()
 	return generate[:min(len(generate), generatedPrefixBytes)] + "x"
 }
 
 // checkOwner checks the tenant label. It applies to every caller.
 func (p *plugin) checkOwner(
-	ctx context.Context, caller tenant.ID, a admission.Attributes, was, is metav1.Object,
+	ctx context.Context, caller tenant.ID, a admission.Attributes, oldObj, newObj metav1.Object,
 ) error {
-	old, had := was.GetLabels()[tenant.Label]
-	label, has := is.GetLabels()[tenant.Label]
+	old, oldOK := oldObj.GetLabels()[tenant.Label]
+	label, ok := newObj.GetLabels()[tenant.Label]
 	switch {
-	case had == has && old == label: // includes an invalid value that was stored without the plugin
+	case oldOK == ok && old == label: // includes an invalid value that was stored without the plugin
 		return nil
-	case !has && p.Subject.IsManager(ctx, a):
+	case !ok && p.Subject.IsManager(ctx, a):
 		return nil
-	case had && (isTenant(old) || !has):
-		return errMoved
+	case oldOK && (isTenant(old) || !ok):
+		return errImmutable
 	case a.GetOperation() == admission.Create && !caller.IsSystem() && label != caller.String():
 		return errForeignLabel
 	case !isTenant(label):
 		return errBadLabel
 	case a.GetOperation() == admission.Update && !caller.IsSystem():
-		return errGive
+		return errAssign
 	}
-	return p.checkReleasing(ctx, a, was, is)
+	return p.checkReleasing(ctx, a, oldObj, newObj)
 }
 
 // checkReleasing denies the assignment of a Namespace to a tenant until its release is complete.
 // Until then, credentials of the former tenant may still be valid in the namespace. The server
 // itself may assign it to the former tenant again.
-func (p *plugin) checkReleasing(ctx context.Context, a admission.Attributes, was, is metav1.Object) error {
-	former, releasing := was.GetAnnotations()[tenant.ReleasingAnnotation]
-	_, still := is.GetAnnotations()[tenant.ReleasingAnnotation]
-	if !releasing || !still && former == is.GetLabels()[tenant.Label] && p.Subject.IsManager(ctx, a) {
+func (p *plugin) checkReleasing(ctx context.Context, a admission.Attributes, old, obj metav1.Object) error {
+	former, releasing := old.GetAnnotations()[tenant.ReleasingAnnotation]
+	_, still := obj.GetAnnotations()[tenant.ReleasingAnnotation]
+	if !releasing || !still && former == obj.GetLabels()[tenant.Label] && p.Subject.IsManager(ctx, a) {
 		return nil
 	}
 	return errReleasing
 }
 
 // checkSystem denies the assignment of a system namespace to a tenant. It applies to every caller.
-func (p *plugin) checkSystem(was, is metav1.Object) error {
-	label, labelled := is.GetLabels()[tenant.Label]
-	if !labelled || label == was.GetLabels()[tenant.Label] || label == tenant.System().String() {
+func (p *plugin) checkSystem(old, obj metav1.Object) error {
+	label, labelled := obj.GetLabels()[tenant.Label]
+	if !labelled || label == old.GetLabels()[tenant.Label] || label == tenant.System().String() {
 		return nil
 	}
-	if slices.Contains(p.SystemNamespaces, is.GetName()) {
+	if slices.Contains(p.SystemNamespaces, obj.GetName()) {
 		return errSystem
 	}
 	return nil
 }
 
-// checkOver denies the assignment of a Namespace to a tenant that is being deleted. It applies to
+// checkDeleted denies the assignment of a Namespace to a tenant that is being deleted. It applies to
 // every caller.
-func (p *plugin) checkOver(was, is metav1.Object) error {
-	label := is.GetLabels()[tenant.Label]
-	if p.Over == nil || label == was.GetLabels()[tenant.Label] {
+func (p *plugin) checkDeleted(old, obj metav1.Object) error {
+	label := obj.GetLabels()[tenant.Label]
+	if p.Deleted == nil || label == old.GetLabels()[tenant.Label] {
 		return nil
 	}
-	if id, err := tenant.Parse(label); err == nil && p.Over(id) {
-		return errOver
+	if id, err := tenant.Parse(label); err == nil && p.Deleted(id) {
+		return errTenantDeleted
 	}
 	return nil
 }
@@ -344,59 +344,59 @@ func (p *plugin) checkOver(was, is metav1.Object) error {
 // checkTenant checks the name and the keys that a tenant's caller writes. The error names all
 // problems.
 func (p *plugin) checkTenant(
-	ctx context.Context, caller tenant.ID, a admission.Attributes, was, is metav1.Object,
+	ctx context.Context, caller tenant.ID, a admission.Attributes, old, obj metav1.Object,
 ) error {
-	spaces := p.spaces(caller)
+	rules := p.rulesFor(caller)
 	exact := valuesFor(caller, p.ClusterLabels)
-	exact[corev1.LabelMetadataName], exact[tenant.Label] = is.GetName(), caller.String()
-	var refused plugins.Refusals
-	annotated := valuesFor(caller, p.ClusterAnnotations)
-	held := heldLabels(spaces.Labels, was)
+	exact[corev1.LabelMetadataName], exact[tenant.Label] = obj.GetName(), caller.String()
+	var errs plugins.Errors
+	exactAnnotations := valuesFor(caller, p.ClusterAnnotations)
+	protected := protectedLabels(rules.Labels, old)
 	if a.GetOperation() == admission.Create {
-		if is.GetLabels()[tenant.Label] != caller.String() {
+		if obj.GetLabels()[tenant.Label] != caller.String() {
 			return errForeignLabel
 		}
-		refused.Add(p.checkName(caller, is))
-		refused.Add(p.checkGiven(caller, is))
-		annotated[tenant.GivenLabelsAnnotation] = is.GetAnnotations()[tenant.GivenLabelsAnnotation]
-		for _, key := range slices.Sorted(maps.Keys(spaces.Labels)) {
-			if is.GetLabels()[key] != spaces.Labels[key] {
-				refused.Add(fmt.Errorf("the label %s must be %q", key, spaces.Labels[key]))
+		errs.Add(p.checkName(caller, obj))
+		errs.Add(p.checkAddedLabels(caller, obj))
+		exactAnnotations[tenant.GivenLabelsAnnotation] = obj.GetAnnotations()[tenant.GivenLabelsAnnotation]
+		for _, key := range slices.Sorted(maps.Keys(rules.Labels)) {
+			if obj.GetLabels()[key] != rules.Labels[key] {
+				errs.Add(fmt.Errorf("the label %s must be %q", key, rules.Labels[key]))
 			}
-			exact[key] = is.GetLabels()[key] // another value is denied above
+			exact[key] = obj.GetLabels()[key] // another value is denied above
 		}
 	}
-	sent, isKnown := requested(ctx, a)
-	p.checkPodSecurity(a.GetOperation(), was.GetLabels(), is.GetLabels(), &spaces, exact, &refused)
+	sent, isKnown := sentMetadata(ctx, a)
+	p.checkPodSecurity(a.GetOperation(), old.GetLabels(), obj.GetLabels(), &rules, exact, &errs)
 	labels := keys{
-		kind:     "label",
-		allowing: "admission.namespace.allowedLabels",
-		clusters: "admission.namespace.clusterLabels",
-		was:      was.GetLabels(),
-		is:       is.GetLabels(),
-		sent:     sent.GetLabels(),
-		isKnown:  isKnown,
-		reason:   func(key string) string { return p.labelReason(key, held) },
-		exact:    exact,
+		kind:           "label",
+		allowSetting:   "admission.namespace.allowedLabels",
+		clusterSetting: "admission.namespace.clusterLabels",
+		old:            old.GetLabels(),
+		current:        obj.GetLabels(),
+		sent:           sent.GetLabels(),
+		isKnown:        isKnown,
+		reason:         func(key string) string { return p.labelReason(key, protected) },
+		exactValues:    exact,
 	}
-	labels.check(&refused)
+	labels.check(&errs)
 	annotations := keys{
-		kind:     "annotation",
-		allowing: "admission.namespace.allowedAnnotations",
-		clusters: "admission.namespace.clusterAnnotations",
-		was:      was.GetAnnotations(),
-		is:       is.GetAnnotations(),
-		sent:     sent.GetAnnotations(),
-		isKnown:  isKnown,
-		reason:   p.annotationReason,
-		exact:    annotated,
+		kind:           "annotation",
+		allowSetting:   "admission.namespace.allowedAnnotations",
+		clusterSetting: "admission.namespace.clusterAnnotations",
+		old:            old.GetAnnotations(),
+		current:        obj.GetAnnotations(),
+		sent:           sent.GetAnnotations(),
+		isKnown:        isKnown,
+		reason:         p.annotationReason,
+		exactValues:    exactAnnotations,
 	}
-	annotations.check(&refused)
-	return refused.Err()
+	annotations.check(&errs)
+	return errs.Err()
 }
 
-// requested returns the metadata that the client sent, and reports whether it is known.
-func requested(ctx context.Context, a admission.Attributes) (metav1.Object, bool) {
+// sentMetadata returns the metadata that the client sent, and reports whether it is known.
+func sentMetadata(ctx context.Context, a admission.Attributes) (metav1.Object, bool) {
 	sent, err := meta.Accessor(plugins.Requested(ctx, a))
 	if err != nil {
 		return &metav1.ObjectMeta{}, false
@@ -413,15 +413,15 @@ func valuesFor(id tenant.ID, keys map[string]string) map[string]string {
 	return out
 }
 
-func (p *plugin) checkName(caller tenant.ID, is metav1.Object) error {
-	if !p.PrefixRequired && !p.spaces(caller).PrefixRequired {
+func (p *plugin) checkName(caller tenant.ID, obj metav1.Object) error {
+	if !p.PrefixRequired && !p.rulesFor(caller).PrefixRequired {
 		return nil
 	}
 	prefix := caller.NamespacePrefix()
 	if prefix == "" {
 		return errUnnameable
 	}
-	if tenant.PrefixOwner(nameOf(is)) != caller {
+	if tenant.PrefixOwner(nameOf(obj)) != caller {
 		return fmt.Errorf("the names of this tenant's namespaces must begin with %s", prefix)
 	}
 	return nil

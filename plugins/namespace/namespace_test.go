@@ -32,7 +32,7 @@ func write(op admission.Operation, obj, old runtime.Object) admission.Attributes
 		corev1.SchemeGroupVersion.WithResource("namespaces"), "", op, nil, false, &user.DefaultInfo{Name: "u"})
 }
 
-func TestAnUnknownCallerIsRefused(t *testing.T) {
+func TestUnknownCallerIsDenied(t *testing.T) {
 	for name, p := range map[string]plugins.Interface{
 		"unbound":     plugin(tenant.ID{}, tenant.ErrUnbound),
 		"not known":   plugin(tenant.System(), errors.New("away")),
@@ -101,16 +101,16 @@ func TestValidationDoesNotTrustMutation(t *testing.T) {
 		"the level lowered":  {tenant.Label: "a", namespace.EnforceLabel: "baseline"},
 		"a level of no kind": {tenant.Label: "a", namespace.EnforceLabel: "strict"},
 	} {
-		is := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "a--web", Labels: labels}}
-		if err := p.Validate(t.Context(), write(admission.Update, is, old), nil); err == nil {
+		obj := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "a--web", Labels: labels}}
+		if err := p.Validate(t.Context(), write(admission.Update, obj, old), nil); err == nil {
 			t.Errorf("%s: Validate() = nil", name)
 		}
 	}
 }
 
-// TestOnlyTheSystemGives checks that only the system tenant may assign an unlabeled namespace to a
+// TestOnlyTheSystemTenantAssignsNamespaces checks that only the system tenant may assign an unlabeled namespace to a
 // tenant. The boundary denies this to tenants too.
-func TestOnlyTheSystemGives(t *testing.T) {
+func TestOnlyTheSystemTenantAssignsNamespaces(t *testing.T) {
 	a, err := tenant.Parse("a")
 	if err != nil {
 		t.Fatal(err)

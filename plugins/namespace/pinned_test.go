@@ -14,9 +14,9 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/tenanttest"
 )
 
-// TestPinnedPodSecurity checks that a tenant cannot choose the value of a PodSecurity label that
+// TestClusterPodSecurityLabels checks that a tenant cannot choose the value of a PodSecurity label that
 // the cluster sets.
-func TestPinnedPodSecurity(t *testing.T) {
+func TestClusterPodSecurityLabels(t *testing.T) {
 	const domain = "pod-security.kubernetes.io/"
 	for key, c := range map[string]struct{ pinned, other string }{
 		domain + "warn":            {"restricted", "privileged"},
@@ -25,7 +25,7 @@ func TestPinnedPodSecurity(t *testing.T) {
 		domain + "audit-version":   {"v1.30", "v1.29"},
 		domain + "enforce-version": {"v1.30", "latest"},
 	} {
-		p := of(tenanttest.ID(t, "a"), func(o *namespace.Options) { o.ClusterLabels = map[string]string{key: c.pinned} })
+		p := pluginFor(tenanttest.ID(t, "a"), func(o *namespace.Options) { o.ClusterLabels = map[string]string{key: c.pinned} })
 		labels := func(value string) map[string]string {
 			all := map[string]string{tenant.Label: "a", namespace.EnforceLabel: "baseline"}
 			if value != "" {
@@ -51,10 +51,10 @@ func TestPinnedPodSecurity(t *testing.T) {
 	}
 }
 
-// TestGivenLabelsOfASecondRun checks that a second run of the plugins does not record labels of the
+// TestAddedLabelsOnReinvocation checks that a second run of the plugins does not record labels of the
 // Tenant as earlier values.
-func TestGivenLabelsOfASecondRun(t *testing.T) {
-	p := giving(tenant.System(), tenanttest.ID(t, "acme"))
+func TestAddedLabelsOnReinvocation(t *testing.T) {
+	p := labelsPlugin(tenant.System(), tenanttest.ID(t, "acme"))
 	ns := named("acme--web", map[string]string{tenant.Label: "acme"}, nil)
 	for run := range 2 {
 		if err := p.Admit(t.Context(), writeOf(admission.Create, ns, nil, ""), nil); err != nil {

@@ -29,8 +29,8 @@ const (
 	latestVersion = "latest"
 )
 
-// reservedLevel is the reason why a tenant may not remove the labels that restrict Pods.
-const reservedLevel = ": a tenant can only set a stricter level"
+// reasonStricterOnly is the reason why a tenant may not remove the labels that restrict Pods.
+const reasonStricterOnly = ": a tenant can only set a stricter level"
 
 // levels are the levels of PodSecurity, from the least to the most strict.
 var levels = []string{"privileged", "baseline", "restricted"}
@@ -45,11 +45,11 @@ func IsStricter(level, than string) bool {
 	return k >= 0 && i > k
 }
 
-// stricterOf returns the minimum level for a tenant. If the old label is not a level, PodSecurity
+// minimumLevel returns the minimum level for a tenant. If the old label is not a level, PodSecurity
 // enforces its strictest level, and so does this function.
-func stricterOf(floor string, was map[string]string) string {
-	old, had := was[EnforceLabel]
-	if had && !slices.Contains(levels, old) {
+func minimumLevel(floor string, oldLabels map[string]string) string {
+	old, ok := oldLabels[EnforceLabel]
+	if ok && !slices.Contains(levels, old) {
 		old = levels[len(levels)-1]
 	}
 	if floor == "" || IsStricter(old, floor) {
@@ -65,7 +65,7 @@ func podSecurityReason(key string) string {
 	case warnLabel, warnVersionLabel, auditLabel, auditVersionLabel:
 		return ""
 	case EnforceLabel, enforceVersionLabel:
-		return reservedLevel
+		return reasonStricterOnly
 	}
 	return ": keys of the domain " + podSecurityDomain + " are reserved"
 }
@@ -75,29 +75,29 @@ func podSecurityReason(key string) string {
 // because other versions can allow more. The checked labels are added to exact. [keys.check] checks
 // labels that the Tenant sets and labels that an update removes.
 func (p *plugin) checkPodSecurity(
-	operation admission.Operation, was, is map[string]string, spaces *Spaces, exact map[string]string,
-	refused *plugins.Refusals,
+	operation admission.Operation, oldLabels, labels map[string]string, rules *Rules, exact map[string]string,
+	errs *plugins.Errors,
 ) {
-	floor := stricterOf(cmp.Or(spaces.PodSecurity, p.PodSecurity), was)
-	if _, has := is[EnforceLabel]; !has && operation == admission.Create && floor != "" {
-		refused.Add(checkLevel("", floor))
+	floor := minimumLevel(cmp.Or(rules.PodSecurity, p.PodSecurity), oldLabels)
+	if _, ok := labels[EnforceLabel]; !ok && operation == admission.Create && floor != "" {
+		errs.Add(checkLevel("", floor))
 	}
 	for _, key := range []string{
 		auditLabel, auditVersionLabel, EnforceLabel, enforceVersionLabel, warnLabel, warnVersionLabel,
 	} {
-		value, has := is[key]
-		old, had := was[key]
-		_, isGiven := spaces.Labels[key]
-		_, isPinned := p.ClusterLabels[key]
-		if isGiven || isPinned && key != EnforceLabel || !has || had && old == value {
+		value, ok := labels[key]
+		old, oldOK := oldLabels[key]
+		_, isTenantLabel := rules.Labels[key]
+		_, isClusterLabel := p.ClusterLabels[key]
+		if isTenantLabel || isClusterLabel && key != EnforceLabel || !ok || oldOK && old == value {
 			continue
 		}
 		exact[key] = value // another value is denied here
-		if err := checkPodSecurityLabel(key, value, was, floor); err != nil {
-			refused.Add(err)
-		} else if p.Selected != nil && (key != EnforceLabel || value != floor) {
-			if reason := p.Selected(key); reason != "" {
-				refused.Add(fmt.Errorf("tenants may not set or remove the label %q: %s", key, reason))
+		if err := checkPodSecurityLabel(key, value, oldLabels, floor); err != nil {
+			errs.Add(err)
+		} else if p.SelectionReason != nil && (key != EnforceLabel || value != floor) {
+			if reason := p.SelectionReason(key); reason != "" {
+				errs.Add(fmt.Errorf("tenants may not set or remove the label %q: %s", key, reason))
 			}
 		}
 	}
@@ -116,12 +116,12 @@ func checkLevel(value, floor string) error {
 	return fmt.Errorf("the label %s must be %q or stricter", EnforceLabel, floor)
 }
 
-func checkPodSecurityLabel(key, value string, was map[string]string, floor string) error {
-	switch _, had := was[key]; key {
+func checkPodSecurityLabel(key, value string, oldLabels map[string]string, floor string) error {
+	switch _, ok := oldLabels[key]; key {
 	case EnforceLabel:
 		return checkLevel(value, floor)
 	case enforceVersionLabel:
-		if value != latestVersion || had {
+		if value != latestVersion || ok {
 			return fmt.Errorf("tenants may not set or remove the label %q: only %s is allowed, and only if there is "+
 				"no version yet", key, latestVersion)
 		}

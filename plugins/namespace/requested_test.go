@@ -21,18 +21,18 @@ import (
 )
 
 // writeOf returns a write of a Namespace.
-func writeOf(op admission.Operation, is, was *corev1.Namespace, subresource string) admission.Attributes {
+func writeOf(op admission.Operation, newObj, oldObj *corev1.Namespace, subresource string) admission.Attributes {
 	var old runtime.Object
 	if op == admission.Update {
-		old = was
+		old = oldObj
 	}
-	return admission.NewAttributesRecord(is, old, corev1.SchemeGroupVersion.WithKind("Namespace"), is.Name, is.Name,
+	return admission.NewAttributesRecord(newObj, old, corev1.SchemeGroupVersion.WithKind("Namespace"), newObj.Name, newObj.Name,
 		corev1.SchemeGroupVersion.WithResource("namespaces"), subresource, op, nil, false, &user.DefaultInfo{Name: "u"})
 }
 
-// judged records the object that the client sent, and calls Admit. It then changes the object as
+// admitRequested records the object that the client sent, and calls Admit. It then changes the object as
 // the cluster does, and calls Validate. It returns the error, or "" if the write is admitted.
-func judged(
+func admitRequested(
 	t *testing.T, p plugins.Interface, op admission.Operation, was, sent *corev1.Namespace, final func(*corev1.Namespace),
 	subresource string,
 ) string {
@@ -50,9 +50,9 @@ func judged(
 	return ""
 }
 
-// TestRequested checks a key that tenants may not set, as a label and as an annotation, for each
+// TestOnlyClientChangesAreDenied checks a key that tenants may not set, as a label and as an annotation, for each
 // operation and subresource. Only changes by the client are denied.
-func TestRequested(t *testing.T) {
+func TestOnlyClientChangesAreDenied(t *testing.T) {
 	const key = "billing.example.com/cost-centre"
 	type keys = map[string]string
 	with := func(value string) keys {
@@ -97,11 +97,11 @@ func TestRequested(t *testing.T) {
 				return out
 			}
 			own := keys{tenant.Label: "a", namespace.EnforceLabel: "baseline"}
-			p := of(tenanttest.ID(t, "a"), nil)
+			p := pluginFor(tenanttest.ID(t, "a"), nil)
 			for kind, got := range map[string]string{
-				"label": judged(t, p, c.op, named("a--web", set(own, c.was), nil), named("a--web", set(own, c.sent), nil),
+				"label": admitRequested(t, p, c.op, named("a--web", set(own, c.was), nil), named("a--web", set(own, c.sent), nil),
 					func(ns *corev1.Namespace) { ns.Labels = set(ns.Labels, c.final) }, subresource),
-				"annotation": judged(t, p, c.op, named("a--web", own, with(c.was)), named("a--web", own, with(c.sent)),
+				"annotation": admitRequested(t, p, c.op, named("a--web", own, with(c.was)), named("a--web", own, with(c.sent)),
 					func(ns *corev1.Namespace) { ns.Annotations = set(ns.Annotations, c.final) }, subresource),
 			} {
 				if (got != "") != c.refused || c.refused && !strings.Contains(got, kind+` "`+key) {
@@ -112,10 +112,10 @@ func TestRequested(t *testing.T) {
 	}
 }
 
-// TestRequestedIsNotEnough checks keys that are denied because of their final value.
-func TestRequestedIsNotEnough(t *testing.T) {
-	p := of(tenanttest.ID(t, "a"), func(o *namespace.Options) {
-		o.Spaces = func(tenant.ID) namespace.Spaces { return namespace.Spaces{Labels: map[string]string{"team": "x"}} }
+// TestFinalValuesAreChecked checks keys that are denied because of their final value.
+func TestFinalValuesAreChecked(t *testing.T) {
+	p := pluginFor(tenanttest.ID(t, "a"), func(o *namespace.Options) {
+		o.Rules = func(tenant.ID) namespace.Rules { return namespace.Rules{Labels: map[string]string{"team": "x"}} }
 	})
 	for key, value := range map[string]string{
 		tenant.Label:             "b",
@@ -135,18 +135,18 @@ func TestRequestedIsNotEnough(t *testing.T) {
 				"set":     func(ns *corev1.Namespace) { ns.Labels[key] = value },
 				"removed": func(ns *corev1.Namespace) { delete(ns.Labels, key) },
 			} {
-				if _, is := was.Labels[key]; what == "removed" &&
-					(!is || key == corev1.LabelMetadataName && op == admission.Create) {
+				if _, ok := was.Labels[key]; what == "removed" &&
+					(!ok || key == corev1.LabelMetadataName && op == admission.Create) {
 					continue
 				}
-				if got := judged(t, p, op, was, was.DeepCopy(), change, ""); got == "" {
+				if got := admitRequested(t, p, op, was, was.DeepCopy(), change, ""); got == "" {
 					t.Errorf("%s, %s by the cluster on %s: admitted", key, what, op)
 				}
 			}
 		}
 	}
 	annotate := func(ns *corev1.Namespace) { ns.Annotations = map[string]string{tenant.Domain + "/other": "x"} }
-	if got := judged(t, p, admission.Create, nil, named("a--web", nil, nil), annotate, ""); got == "" {
+	if got := admitRequested(t, p, admission.Create, nil, named("a--web", nil, nil), annotate, ""); got == "" {
 		t.Error("an annotation of the domain " + tenant.Domain + ": admitted")
 	}
 }
@@ -160,7 +160,7 @@ func TestClusterKeys(t *testing.T) {
 		"app.example.com/selected": "in",
 		"example.com/team":         "x",
 	}
-	p := of(tenanttest.ID(t, "a"), func(o *namespace.Options) {
+	p := pluginFor(tenanttest.ID(t, "a"), func(o *namespace.Options) {
 		o.ClusterLabels, o.ClusterAnnotations = configured, configured
 	})
 	for name, c := range map[string]struct {

@@ -36,67 +36,67 @@ func isSelectedNode(key string) bool {
 var claimKind = corev1.SchemeGroupVersion.WithKind("PersistentVolumeClaim")
 
 // checkNodes denies the nodes that annotations name, unless an annotation did not change.
-func (s *Space) checkNodes(path string, was, is metav1.Object, refused *plugins.Refusals) {
+func (r *TenantRules) checkNodes(path string, old, obj metav1.Object, errs *plugins.Errors) {
 	var before map[string]string
-	if was != nil {
-		before = was.GetAnnotations()
+	if old != nil {
+		before = old.GetAnnotations()
 	}
 	if path != "" {
 		path += "."
 	}
-	annotations := is.GetAnnotations()
+	annotations := obj.GetAnnotations()
 	for _, key := range slices.Sorted(maps.Keys(annotations)) {
 		node := annotations[key]
 		if !isSelectedNode(key) || node == "" || before[key] == node {
 			continue
 		}
-		refused.Add(check(s.Rules["nodeName"], "nodeName",
+		errs.Add(check(r.Rules["nodeName"], "nodeName",
 			item{path: path + "metadata.annotations[" + key + "]", key: node}))
 	}
 }
 
 // checkClaim checks a claim that a tenant's caller writes, or that a controller creates from a
 // tenant's template.
-func (p *plugin) checkClaim(ctx context.Context, a admission.Attributes, space *Space) error {
-	isMade := a.GetOperation() == admission.Create && plugins.MakesClaims(a.GetUserInfo())
-	if !isMade && p.Subject.IsSystem(ctx, a.GetUserInfo()) {
+func (p *plugin) checkClaim(ctx context.Context, a admission.Attributes, rules *TenantRules) error {
+	isFromTemplate := a.GetOperation() == admission.Create && plugins.CreatesClaims(a.GetUserInfo())
+	if !isFromTemplate && p.Subject.IsSystem(ctx, a.GetUserInfo()) {
 		return nil
 	}
-	is, err := meta.Accessor(a.GetObject())
+	obj, err := meta.Accessor(a.GetObject())
 	if err != nil {
 		return plugins.ErrObject
 	}
-	var was metav1.Object
+	var old metav1.Object
 	if a.GetOperation() == admission.Update {
-		if was, err = meta.Accessor(a.GetOldObject()); err != nil {
+		if old, err = meta.Accessor(a.GetOldObject()); err != nil {
 			return errOld
 		}
 	}
-	var refused plugins.Refusals
-	space.checkNodes("", was, is, &refused)
-	return refused.Err()
+	var errs plugins.Errors
+	rules.checkNodes("", old, obj, &errs)
+	return errs.Err()
 }
 
 var capacityKind = storagev1.SchemeGroupVersion.WithKind("CSIStorageCapacity")
 
 // checkCapacity checks an object with the nodes on which volumes fit. The scheduler reads these
 // objects in all namespaces, for the Pods of every tenant.
-func (p *plugin) checkCapacity(ctx context.Context, a admission.Attributes, space *Space) error {
-	if p.Subject.IsSystem(ctx, a.GetUserInfo()) || plugins.IsUpkeep(a) {
+func (p *plugin) checkCapacity(ctx context.Context, a admission.Attributes, rules *TenantRules) error {
+	if p.Subject.IsSystem(ctx, a.GetUserInfo()) || plugins.IsMaintenance(a) {
 		return nil
 	}
-	return check(space.Rules["nodeAffinity"], "nodeAffinity", item{path: "nodeTopology"})
+	return check(rules.Rules["nodeAffinity"], "nodeAffinity", item{path: "nodeTopology"})
 }
 
 // checkTemplates checks the templates of claims in an object.
-func checkTemplates(was, is *workload.Object, space *Space) error {
-	claims, err := is.Claims()
+func checkTemplates(oldObj, newObj *workload.Object, rules *TenantRules) error {
+	claims, err := newObj.Claims()
 	if err != nil || len(claims) == 0 {
 		return err
 	}
 	before := map[string]metav1.Object{}
-	if was != nil {
-		old, err := was.Claims()
+	if oldObj != nil {
+		old, err := oldObj.Claims()
 		if err != nil {
 			return errOld
 		}
@@ -104,32 +104,32 @@ func checkTemplates(was, is *workload.Object, space *Space) error {
 			before[c.Key] = c.Meta
 		}
 	}
-	var refused plugins.Refusals
+	var errs plugins.Errors
 	for _, c := range claims {
-		space.checkNodes(c.Path, before[c.Key], c.Meta, &refused)
+		rules.checkNodes(c.Path, before[c.Key], c.Meta, &errs)
 	}
-	return refused.Err()
+	return errs.Err()
 }
 
 // checkNominated checks the node that the status of a Pod nominates. The scheduler reserves room
 // for the Pod there.
 func (p *plugin) checkNominated(
-	ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces, space *Space,
+	ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces, rules *TenantRules,
 ) error {
 	if p.Subject.IsSystem(ctx, a.GetUserInfo()) {
 		return nil
 	}
 	kind := corev1.SchemeGroupVersion.WithKind("Pod")
-	is, err := plugins.Versioned[corev1.Pod](a.GetObject(), kind, o)
+	obj, err := plugins.Versioned[corev1.Pod](a.GetObject(), kind, o)
 	if err != nil {
 		return err
 	}
-	was, err := plugins.Versioned[corev1.Pod](a.GetOldObject(), kind, o)
+	old, err := plugins.Versioned[corev1.Pod](a.GetOldObject(), kind, o)
 	if err != nil {
 		return errOld
 	}
-	if node := is.Status.NominatedNodeName; node != "" && node != was.Status.NominatedNodeName {
-		return check(space.Rules["nodeName"], "nodeName", item{path: "status.nominatedNodeName", key: node})
+	if node := obj.Status.NominatedNodeName; node != "" && node != old.Status.NominatedNodeName {
+		return check(rules.Rules["nodeName"], "nodeName", item{path: "status.nominatedNodeName", key: node})
 	}
 	return nil
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/kubetenant/kubetenant/plugins"
 )
 
-func (d *Defaults) empty() bool {
+func (d *Defaults) isEmpty() bool {
 	return len(d.NodeSelector)+len(d.Tolerations) == 0 && d.SchedulerName == ""
 }
 
@@ -32,7 +32,7 @@ func (d *Defaults) apply(s *corev1.PodSpec) {
 		s.NodeSelector = selector
 	}
 	for _, t := range d.Tolerations {
-		if !slices.ContainsFunc(s.Tolerations, func(has corev1.Toleration) bool { return has.MatchToleration(&t) }) {
+		if !slices.ContainsFunc(s.Tolerations, func(existing corev1.Toleration) bool { return existing.MatchToleration(&t) }) {
 			s.Tolerations = append(slices.Clone(s.Tolerations), t)
 		}
 	}
@@ -50,35 +50,35 @@ type Cluster struct {
 // clusterFields are the fields that a Cluster can have.
 var clusterFields = []string{"nodeSelector", "tolerations", "schedulerName", "runtimeClassName", "priorityClassName"}
 
-// has reports whether the cluster adds exactly this item.
-func (c *Cluster) has(name string, i item) bool {
+// contains reports whether the cluster adds exactly this item.
+func (c *Cluster) contains(name string, i item) bool {
 	switch name {
 	case "tolerations":
-		is, _ := i.element.(corev1.Toleration)
+		toleration, _ := i.element.(corev1.Toleration)
 		return slices.ContainsFunc(c.Tolerations, func(t corev1.Toleration) bool {
 			one := Defaults{Tolerations: []corev1.Toleration{t}}
-			return one.has(name, i) && (t.Effect == "" || t.Effect == is.Effect) &&
-				cmp.Or(t.Operator, corev1.TolerationOpEqual) == cmp.Or(is.Operator, corev1.TolerationOpEqual) &&
-				(t.TolerationSeconds == nil || is.TolerationSeconds != nil && *is.TolerationSeconds <= *t.TolerationSeconds)
+			return one.contains(name, i) && (t.Effect == "" || t.Effect == toleration.Effect) &&
+				cmp.Or(t.Operator, corev1.TolerationOpEqual) == cmp.Or(toleration.Operator, corev1.TolerationOpEqual) &&
+				(t.TolerationSeconds == nil || toleration.TolerationSeconds != nil && *toleration.TolerationSeconds <= *t.TolerationSeconds)
 		})
 	case "runtimeClassName":
 		return c.RuntimeClassName != "" && i.key == c.RuntimeClassName
 	case "priorityClassName":
 		return c.PriorityClassName != "" && i.key == c.PriorityClassName
 	}
-	return c.Defaults.has(name, i)
+	return c.Defaults.contains(name, i)
 }
 
-// has reports whether the item is exactly a default.
-func (d *Defaults) has(name string, i item) bool {
+// contains reports whether the item is exactly a default.
+func (d *Defaults) contains(name string, i item) bool {
 	switch name {
 	case "nodeSelector":
-		value, is := d.NodeSelector[i.key]
-		return is && value == *i.value
+		value, ok := d.NodeSelector[i.key]
+		return ok && value == *i.value
 	case "tolerations":
 		return slices.ContainsFunc(d.Tolerations, func(t corev1.Toleration) bool {
 			items := tolerations(&corev1.PodSpec{Tolerations: []corev1.Toleration{t}})
-			return len(items) == 1 && items[0].key == i.key && text(items[0].value) == text(i.value) &&
+			return len(items) == 1 && items[0].key == i.key && valueOrEmpty(items[0].value) == valueOrEmpty(i.value) &&
 				(items[0].value == nil) == (i.value == nil)
 		})
 	case "schedulerName":
@@ -87,18 +87,18 @@ func (d *Defaults) has(name string, i item) bool {
 	return false
 }
 
-var errPinned = errors.New("must have the tenant's default value, because its pods run only on its own nodes")
+var errDefaultRequired = errors.New("must have the tenant's default value, because its pods run only on its own nodes")
 
 // check denies a new Pod that does not have the tenant's node selector.
 func (d *Defaults) check(s *corev1.PodSpec) error {
 	if len(d.NodeSelector) == 0 {
 		return nil // most tenants have none, and sorting allocates
 	}
-	var refused plugins.Refusals
+	var errs plugins.Errors
 	for _, key := range slices.Sorted(maps.Keys(d.NodeSelector)) {
 		if s.NodeSelector[key] != d.NodeSelector[key] {
-			refused.Add(fmt.Errorf("spec.nodeSelector[%s]: %w", key, errPinned))
+			errs.Add(fmt.Errorf("spec.nodeSelector[%s]: %w", key, errDefaultRequired))
 		}
 	}
-	return refused.Err()
+	return errs.Err()
 }

@@ -26,27 +26,27 @@ type item struct {
 	element any
 }
 
-// isKept reports whether old has the same element as i.
-func (i item) isKept(old item) bool {
+// isUnchanged reports whether old has the same element as i.
+func (i item) isUnchanged(old item) bool {
 	return i.element != nil && equality.Semantic.DeepEqual(i.element, old.element)
 }
 
-func isAny(governed) bool { return true }
+func anyField(podField) bool { return true }
 
-func isNodeName(f governed) bool { return f.name == "nodeName" }
+func isNodeName(f podField) bool { return f.name == "nodeName" }
 
-func isOther(f governed) bool { return !isNodeName(f) }
+func notNodeName(f podField) bool { return !isNodeName(f) }
 
-// governed is a field of a PodSpec that the plugin checks.
-type governed struct {
+// podField is a field of a PodSpec that the plugin checks.
+type podField struct {
 	name string
 	// value returns the value that is compared in an update.
 	value func(*corev1.PodSpec) any
 	items func(*corev1.PodSpec) []item
 }
 
-// says describes what each field selects.
-var says = map[string]string{
+// fieldDescriptions describes what each field selects.
+var fieldDescriptions = map[string]string{
 	"nodeName":          "the node of a pod",
 	"nodeSelector":      "the nodes of a pod",
 	"nodeAffinity":      "the nodes of a pod",
@@ -66,29 +66,29 @@ const podAffinity = "podAffinity"
 // Pods.
 const topologyKeys = "topologySpread"
 
-var fields = []governed{
+var fields = []podField{
 	{podAffinity, func(s *corev1.PodSpec) any { return podTerms(s) }, podNamespaces},
 	{
 		"nodeName",
 		func(s *corev1.PodSpec) any { return s.NodeName },
-		func(s *corev1.PodSpec) []item { return named("nodeName", s.NodeName) },
+		func(s *corev1.PodSpec) []item { return nameItem("nodeName", s.NodeName) },
 	},
 	{"nodeSelector", func(s *corev1.PodSpec) any { return s.NodeSelector }, nodeSelector},
 	{"nodeAffinity", func(s *corev1.PodSpec) any { return affinity(s) }, nodeAffinity},
 	{"tolerations", func(s *corev1.PodSpec) any { return s.Tolerations }, tolerations},
 	{topologyKeys, func(s *corev1.PodSpec) any { return s.TopologySpreadConstraints }, topologySpread},
 	{topologyKeys, func(s *corev1.PodSpec) any { return keysOf(podTopology(s)) }, podTopology},
-	{"runtimeClassName", func(s *corev1.PodSpec) any { return text(s.RuntimeClassName) }, func(s *corev1.PodSpec) []item {
-		return named("runtimeClassName", text(s.RuntimeClassName))
+	{"runtimeClassName", func(s *corev1.PodSpec) any { return valueOrEmpty(s.RuntimeClassName) }, func(s *corev1.PodSpec) []item {
+		return nameItem("runtimeClassName", valueOrEmpty(s.RuntimeClassName))
 	}},
 	{"priorityClassName", func(s *corev1.PodSpec) any { return s.PriorityClassName }, func(s *corev1.PodSpec) []item {
-		return named("priorityClassName", s.PriorityClassName)
+		return nameItem("priorityClassName", s.PriorityClassName)
 	}},
 	{"schedulerName", func(s *corev1.PodSpec) any { return s.SchedulerName }, func(s *corev1.PodSpec) []item {
 		if s.SchedulerName == corev1.DefaultSchedulerName { // the server's default
 			return nil
 		}
-		return named("schedulerName", s.SchedulerName)
+		return nameItem("schedulerName", s.SchedulerName)
 	}},
 }
 
@@ -130,7 +130,7 @@ func podNamespaces(s *corev1.PodSpec) []item {
 	var items []item
 	for _, t := range podTerms(s) {
 		if t.NamespaceSelector != nil {
-			items = append(items, selected(t.Path+".namespaceSelector", t.NamespaceSelector))
+			items = append(items, namespaceItem(t.Path+".namespaceSelector", t.NamespaceSelector))
 		}
 		for i, namespace := range t.Namespaces {
 			items = append(items, item{path: fmt.Sprintf("%s.namespaces[%d]", t.Path, i), key: namespace})
@@ -158,10 +158,10 @@ func keysOf(items []item) []string {
 	return keys
 }
 
-// selected returns the item for a selector of namespaces. If the selector requires the label of
+// namespaceItem returns the item for a selector of namespaces. If the selector requires the label of
 // exactly one tenant, the item has that label. Otherwise, no list allows the item.
-func selected(path string, s *metav1.LabelSelector) item {
-	if id, has := s.MatchLabels[tenant.Label]; has {
+func namespaceItem(path string, s *metav1.LabelSelector) item {
+	if id, ok := s.MatchLabels[tenant.Label]; ok {
 		return item{path: path, key: tenant.Label, value: &id}
 	}
 	for _, r := range s.MatchExpressions {
@@ -172,14 +172,14 @@ func selected(path string, s *metav1.LabelSelector) item {
 	return item{path: path}
 }
 
-func text(s *string) string {
+func valueOrEmpty(s *string) string {
 	if s == nil {
 		return ""
 	}
 	return *s
 }
 
-func named(path, value string) []item {
+func nameItem(path, value string) []item {
 	if value == "" {
 		return nil
 	}
@@ -248,7 +248,7 @@ func requirements(path string, all []corev1.NodeSelectorRequirement, element any
 func tolerations(s *corev1.PodSpec) []item {
 	var items []item
 	for i, t := range s.Tolerations {
-		if isServers(t) {
+		if isServerDefault(t) {
 			continue
 		}
 		one := item{path: fmt.Sprintf("tolerations[%d]", i), key: t.Key, element: t} // no list allows an empty key
@@ -260,10 +260,10 @@ func tolerations(s *corev1.PodSpec) []item {
 	return items
 }
 
-// isServers reports whether DefaultTolerationSeconds adds the toleration to every Pod. The
+// isServerDefault reports whether DefaultTolerationSeconds adds the toleration to every Pod. The
 // toleration limits how long the Pod stays on an unavailable node (k8s.io/kubernetes
 // plugin/pkg/admission/defaulttolerationseconds, v1.37.1).
-func isServers(t corev1.Toleration) bool {
+func isServerDefault(t corev1.Toleration) bool {
 	return (t.Key == corev1.TaintNodeNotReady || t.Key == corev1.TaintNodeUnreachable) &&
 		t.Operator == corev1.TolerationOpExists && t.Effect == corev1.TaintEffectNoExecute
 }

@@ -87,7 +87,7 @@ func TestPodTopology(t *testing.T) {
 			d.Spec.Template.Spec.TopologySpreadConstraints = spread("zone").TopologySpreadConstraints
 			return d
 		}
-		p := plugin(&placement.Space{
+		p := plugin(&placement.TenantRules{
 			Rules: plugins.Rules{"topologySpread": {Policy: plugins.AllowListed, Allowed: []string{"zone"}}},
 		})
 		for _, c := range []struct {
@@ -101,9 +101,9 @@ func TestPodTopology(t *testing.T) {
 			{zoned("rack"), zoned("rack"), false},
 			{zoned("rack"), zoned("zone"), false},
 		} {
-			w := write{kind: "Deployment", is: c.is}
+			w := write{kind: "Deployment", obj: c.is}
 			if c.was != nil {
-				w.was = c.was
+				w.old = c.was
 			}
 			got := fmt.Sprint(p.Validate(t.Context(), w.attributes(), nil))
 			want := "spec.template.spec.affinity." + path + ".topologyKey: "
@@ -114,9 +114,9 @@ func TestPodTopology(t *testing.T) {
 	}
 }
 
-// TestFields checks each field without a list and with a list. An error contains the path of the
+// TestCheckedFields checks each field without a list and with a list. An error contains the path of the
 // field.
-func TestFields(t *testing.T) {
+func TestCheckedFields(t *testing.T) {
 	const in = corev1.NodeSelectorOpIn
 	const required, preferred = "spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution." +
 		"nodeSelectorTerms", "spec.affinity.nodeAffinity.preferredDuringSchedulingIgnoredDuringExecution"
@@ -240,7 +240,7 @@ func TestFields(t *testing.T) {
 	} {
 		pod := &corev1.Pod{Spec: c.spec}
 		says := func(rule plugins.Rule) string {
-			err := plugin(&placement.Space{Rules: plugins.Rules{c.field: rule}}).Validate(t.Context(),
+			err := plugin(&placement.TenantRules{Rules: plugins.Rules{c.field: rule}}).Validate(t.Context(),
 				creating(pod, "a--web", caller("a")), nil)
 			return fmt.Sprint(err)
 		}
@@ -265,10 +265,10 @@ func TestFields(t *testing.T) {
 	}
 }
 
-// TestOtherPods checks that affinity refers only to the tenant's own namespaces, by name or by a
+// TestAffinityNamespaces checks that affinity refers only to the tenant's own namespaces, by name or by a
 // selector of the tenant's label.
-func TestOtherPods(t *testing.T) {
-	anyTopology := &placement.Space{Rules: plugins.Rules{"topologySpread": {Policy: plugins.Ignore}}}
+func TestAffinityNamespaces(t *testing.T) {
+	anyTopology := &placement.TenantRules{Rules: plugins.Rules{"topologySpread": {Policy: plugins.Ignore}}}
 	type terms = []corev1.PodAffinityTerm
 	by := func(id string) *metav1.LabelSelector {
 		return &metav1.LabelSelector{MatchLabels: map[string]string{tenant.Label: id, "x": "y"}}
@@ -333,7 +333,7 @@ func TestOtherPods(t *testing.T) {
 			},
 		} {
 			pod := &corev1.Pod{Spec: corev1.PodSpec{Affinity: a}}
-			got := fmt.Sprint(knowing(anyTopology).Validate(t.Context(), creating(pod, "a--web", caller("a")), nil))
+			got := fmt.Sprint(newPlugin(anyTopology).Validate(t.Context(), creating(pod, "a--web", caller("a")), nil))
 			if want := c.refused; (got == "<nil>") != (want == "") ||
 				want != "" && (!strings.Contains(got, "spec.affinity."+path) || !strings.Contains(got, want+":")) {
 				t.Errorf("%s, %s: %s", name, path, got)

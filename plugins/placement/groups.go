@@ -30,57 +30,57 @@ type choice struct {
 
 // checkGroup checks a group of Pods.
 func (p *plugin) checkGroup(
-	ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces, at *place,
+	ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces, ns *tenantNamespace,
 ) error {
 	if a.GetSubresource() == "status" {
 		return nil // no checked field is stored
 	}
-	is, err := readGroup(a.GetObject(), a.GetKind(), o)
-	if err != nil && workload.IsLeaving(a) {
+	choices, err := readGroup(a.GetObject(), a.GetKind(), o)
+	if err != nil && workload.IsFinalizing(a) {
 		return nil
 	}
 	if err != nil {
 		return err
 	}
-	var was []choice
+	var old []choice
 	if a.GetOperation() == admission.Update {
-		if was, err = readGroup(a.GetOldObject(), a.GetKind(), o); err != nil {
+		if old, err = readGroup(a.GetOldObject(), a.GetKind(), o); err != nil {
 			return errOld
 		}
 	}
-	var refused plugins.Refusals
-	p.checkChoices(ctx, was, is, at, &refused)
-	return refused.Err()
+	var errs plugins.Errors
+	p.checkChoices(ctx, old, choices, ns, &errs)
+	return errs.Err()
 }
 
 // checkScheduling checks the groups of Pods that the Job controller creates for a Job.
 func (p *plugin) checkScheduling(
-	ctx context.Context, was, is *workload.Object, at *place, refused *plugins.Refusals,
+	ctx context.Context, old, obj *workload.Object, ns *tenantNamespace, errs *plugins.Errors,
 ) error {
-	choices, err := scheduling(is)
+	choices, err := scheduling(obj)
 	if err != nil || len(choices) == 0 {
 		return err
 	}
 	var before []choice
-	if was != nil {
-		if before, err = scheduling(was); err != nil {
+	if old != nil {
+		if before, err = scheduling(old); err != nil {
 			return errOld
 		}
 	}
-	p.checkChoices(ctx, before, choices, at, refused)
+	p.checkChoices(ctx, before, choices, ns, errs)
 	return nil
 }
 
 // checkChoices denies choices that are not allowed, unless the old object had them.
-func (p *plugin) checkChoices(ctx context.Context, was, is []choice, at *place, refused *plugins.Refusals) {
+func (p *plugin) checkChoices(ctx context.Context, old, choices []choice, ns *tenantNamespace, errs *plugins.Errors) {
 	type said struct{ rule, key, value string }
 	before := map[said]bool{}
-	for _, c := range was {
-		before[said{c.rule, c.key, text(c.value)}] = true
+	for _, c := range old {
+		before[said{c.rule, c.key, valueOrEmpty(c.value)}] = true
 	}
-	for _, c := range is {
-		if !before[said{c.rule, c.key, text(c.value)}] && !p.isOpen(ctx, c.rule, c.item, at) {
-			refused.Add(check(at.Rules[c.rule], c.rule, c.item))
+	for _, c := range choices {
+		if !before[said{c.rule, c.key, valueOrEmpty(c.value)}] && !p.isAlwaysAllowed(ctx, c.rule, c.item, ns) {
+			errs.Add(check(ns.Rules[c.rule], c.rule, c.item))
 		}
 	}
 }
@@ -90,9 +90,9 @@ func readGroup(obj runtime.Object, kind schema.GroupVersionKind, o admission.Obj
 	if obj == nil {
 		return nil, plugins.ErrObject
 	}
-	u, is := obj.(runtime.Unstructured)
+	u, ok := obj.(runtime.Unstructured)
 	var content map[string]any
-	if is {
+	if ok {
 		content = u.UnstructuredContent()
 	} else {
 		versioned, err := admission.ConvertToGVK(obj, kind, o)
@@ -103,8 +103,8 @@ func readGroup(obj runtime.Object, kind schema.GroupVersionKind, o admission.Obj
 			return nil, err
 		}
 	}
-	spec, is := content["spec"].(map[string]any)
-	if !is {
+	spec, ok := content["spec"].(map[string]any)
+	if !ok {
 		return nil, plugins.ErrObject
 	}
 	r := choiceReader{isTemplate: kind.Kind == "Workload"}
@@ -163,11 +163,11 @@ func (r *choiceReader) readField(path, name string, value any, isConstraint bool
 	case name != "priorityClassName":
 		return r.read(path, value, isConstraint || name == "schedulingConstraints")
 	}
-	key, is := value.(string)
-	if !is {
+	key, ok := value.(string)
+	if !ok {
 		return plugins.ErrObject
 	}
-	for _, i := range named(path, key) {
+	for _, i := range nameItem(path, key) {
 		r.choices = append(r.choices, choice{rule, i})
 	}
 	return nil

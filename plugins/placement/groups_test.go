@@ -40,9 +40,9 @@ func keyed(keys ...any) object {
 	return object{"schedulingConstraints": object{"topology": topology}}
 }
 
-// TestGroups checks which groups of Pods a tenant's caller and a controller may write. The class
+// TestGroupsOfPods checks which groups of Pods a tenant's caller and a controller may write. The class
 // high and the key zone are on the lists. Pods without a class have the class standard.
-func TestGroups(t *testing.T) {
+func TestGroupsOfPods(t *testing.T) {
 	v1beta1 := schedulingv1beta1.SchemeGroupVersion
 	group, all := v1beta1.WithKind("PodGroup"), v1beta1.WithKind("Workload")
 	job := batchv1.SchemeGroupVersion.WithKind("Job")
@@ -109,7 +109,7 @@ func TestGroups(t *testing.T) {
 			}
 			a := admission.NewAttributesRecord(is, was, c.kind, "a--web", "x", schema.GroupVersionResource{}, "", op, nil,
 				false, by)
-			p := knowing(&placement.Space{Rules: plugins.Rules{
+			p := newPlugin(&placement.TenantRules{Rules: plugins.Rules{
 				"priorityClassName": {Policy: plugins.AllowListed, Allowed: []string{"high"}},
 				"topologySpread":    {Policy: plugins.AllowListed, Allowed: []string{"zone"}},
 			}})
@@ -121,10 +121,10 @@ func TestGroups(t *testing.T) {
 	}
 }
 
-// TestGroupsElsewhere checks that a status update is allowed, because no checked field is stored.
+// TestUncheckedGroups checks that a status update is allowed, because no checked field is stored.
 // PriorityClasses and the groups of the system tenant are not checked.
-func TestGroupsElsewhere(t *testing.T) {
-	p := knowing(&placement.Space{})
+func TestUncheckedGroups(t *testing.T) {
+	p := newPlugin(&placement.TenantRules{})
 	kind := schedulingv1beta1.SchemeGroupVersion.WithKind("PodGroup")
 	group := spec(kind, object{"priorityClassName": "vip"})
 	for name, c := range map[string]struct {
@@ -145,11 +145,11 @@ func TestGroupsElsewhere(t *testing.T) {
 	}
 }
 
-// TestCapacity checks that no tenant's caller can specify on which nodes volumes fit, unless the
+// TestStorageCapacity checks that no tenant's caller can specify on which nodes volumes fit, unless the
 // policy of nodeAffinity is Ignore.
-func TestCapacity(t *testing.T) {
-	nodes := func(rule plugins.Rule) *placement.Space {
-		return &placement.Space{Rules: plugins.Rules{"nodeAffinity": rule}}
+func TestStorageCapacity(t *testing.T) {
+	nodes := func(rule plugins.Rule) *placement.TenantRules {
+		return &placement.TenantRules{Rules: plugins.Rules{"nodeAffinity": rule}}
 	}
 	capacity := func(class string, finalizers ...string) *storagev1.CSIStorageCapacity {
 		return &storagev1.CSIStorageCapacity{
@@ -158,14 +158,14 @@ func TestCapacity(t *testing.T) {
 		}
 	}
 	for name, c := range map[string]struct {
-		space   *placement.Space
+		space   *placement.TenantRules
 		is, was runtime.Object
 		by      user.Info
 		refused bool
 	}{
 		"a tenant's caller":     {nodes(plugins.Rule{}), capacity("a"), nil, caller("a"), true},
 		"a caller of no tenant": {nodes(plugins.Rule{}), capacity("a"), nil, &user.DefaultInfo{Name: "x"}, true},
-		"no rules":              {&placement.Space{}, capacity("a"), nil, caller("a"), true},
+		"no rules":              {&placement.TenantRules{}, capacity("a"), nil, caller("a"), true},
 		"a list": {
 			nodes(plugins.Rule{Policy: plugins.AllowListed, Allowed: []string{"", "zone"}}), capacity("a"), nil, caller("a"),
 			true,

@@ -38,10 +38,10 @@ var clusterScoped = []string{
 
 // kindLeaves are the leaves that schedules matches, in the built-in namespaced kinds. A path that
 // ends with a dot includes all leaves below it. lookUp defines the names in capitals.
-var kindLeaves = map[string]map[string]known{
+var kindLeaves = map[string]map[string]fieldRule{
 	"CSIStorageCapacity.storage.k8s.io": {
-		"nodeTopology":     because("TestCapacity shows that no tenant writes it"),
-		"storageClassName": because("TestCapacity shows that no tenant writes it"),
+		"nodeTopology":     because("TestStorageCapacity shows that no tenant writes it"),
+		"storageClassName": because("TestStorageCapacity shows that no tenant writes it"),
 	},
 	"CompositePodGroup.scheduling.k8s.io": {
 		"spec.priorityClassName":                    rule("priorityClassName"),
@@ -156,14 +156,14 @@ var kindLeaves = map[string]map[string]known{
 var unserved = []string{"apps/v1beta1", "apps/v1beta2", "batch/v1beta1", "extensions/v1beta1"}
 
 // lookUp returns the entry of kindLeaves for a leaf, and the path of that entry.
-func lookUp(kind, path string) (known, string) {
+func lookUp(kind, path string) (fieldRule, string) {
 	for _, templates := range []string{
 		"spec.compositePodGroupTemplates[].podGroupTemplates[]", "spec.compositePodGroupTemplates[]",
 		"spec.podGroupTemplates[]",
 	} {
 		path = strings.Replace(path, templates, "TEMPLATE", 1)
 	}
-	if k, has := kindLeaves[kind][path]; has {
+	if k, ok := kindLeaves[kind][path]; ok {
 		return k, kind + " " + path
 	}
 	for entry, k := range kindLeaves[kind] {
@@ -171,13 +171,13 @@ func lookUp(kind, path string) (known, string) {
 			return k, kind + " " + entry
 		}
 	}
-	return known{}, ""
+	return fieldRule{}, ""
 }
 
-// TestEveryKindIsKnown checks that TenantPlacement reads every built-in kind that contains Pods.
+// TestEveryKindIsCovered checks that TenantPlacement reads every built-in kind that contains Pods.
 // Each field that selects where Pods run must have a rule, or a reason in the table. The test fails
 // if a later version of Kubernetes adds a kind or a field.
-func TestEveryKindIsKnown(t *testing.T) {
+func TestEveryKindIsCovered(t *testing.T) {
 	kinds, unseen := workload.New(nil), map[string]bool{}
 	for kind, leaves := range kindLeaves {
 		for path := range leaves {
@@ -186,8 +186,8 @@ func TestEveryKindIsKnown(t *testing.T) {
 	}
 	of := append(ends(), reflect.TypeFor[corev1.PodSpec](), reflect.TypeFor[corev1.PodTemplateSpec]())
 	for kind, typ := range scheme.Scheme.AllKnownTypes() {
-		_, is := typ.FieldByName("ObjectMeta")
-		if !is || slices.Contains(unserved, kind.GroupVersion().String()) ||
+		_, ok := typ.FieldByName("ObjectMeta")
+		if !ok || slices.Contains(unserved, kind.GroupVersion().String()) ||
 			slices.Contains(clusterScoped, kind.GroupKind().String()) {
 			continue
 		}
@@ -249,10 +249,10 @@ func checkLeaf(t *testing.T, kind schema.GroupVersionKind, typ reflect.Type, l l
 		}
 		a := admission.NewAttributesRecord(c.is, c.was, kind, "a--web", "x", schema.GroupVersionResource{}, "", op, nil,
 			false, caller("a"))
-		if err := plugin(ignoring("")).Validate(t.Context(), a, nil); err != nil {
+		if err := plugin(ignoreAllBut("")).Validate(t.Context(), a, nil); err != nil {
 			t.Errorf("%s: %s as %T, with every value allowed: %v", kind, l.path, c.is, err)
 		}
-		got := fmt.Sprint(plugin(ignoring(rule)).Validate(t.Context(), a, nil))
+		got := fmt.Sprint(plugin(ignoreAllBut(rule)).Validate(t.Context(), a, nil))
 		path := strings.ReplaceAll(l.path, "[]", "[0]") + ": tenants may not choose"
 		if c.passes != (got == "<nil>") || !c.passes && !strings.Contains(got, path) {
 			t.Errorf("%s: %s as %T by %s: %s", kind, l.path, c.is, rule, got)

@@ -34,8 +34,8 @@ type Defaults struct {
 	SchedulerName string
 }
 
-// Space contains the rules for one tenant.
-type Space struct {
+// TenantRules contains the rules for one tenant.
+type TenantRules struct {
 	// Rules allow keys, "key=value", "domain/*", or names of nodes and classes.
 	Rules    plugins.Rules
 	Defaults Defaults
@@ -43,9 +43,9 @@ type Space struct {
 	Cluster Cluster
 }
 
-// place contains the rules, the owner and the namespace of an object.
-type place struct {
-	*Space
+// tenantNamespace contains the rules, the owner and the namespace of an object.
+type tenantNamespace struct {
+	*TenantRules
 	owner     tenant.ID
 	namespace string
 }
@@ -55,12 +55,12 @@ type Options struct {
 	Subject plugins.SubjectFunc
 	Owner   plugins.OwnerFunc
 	Kinds   workload.Kinds
-	// Space returns the rules for a tenant. The result MUST NOT be changed afterwards.
-	Space func(tenant.ID) *Space
-	// Named returns the owner of a namespace that an object of the tenant by names. The namespace
+	// TenantRules returns the rules for a tenant. The result MUST NOT be changed afterwards.
+	TenantRules func(tenant.ID) *TenantRules
+	// ReferencedOwner returns the owner of a namespace that an object of the tenant by names. The namespace
 	// may not exist. It is called only for names with the tenant's prefix, which can never belong
 	// to another tenant. If nil, only the object's own namespace is allowed.
-	Named func(ctx context.Context, by tenant.ID, namespace string) (tenant.ID, error)
+	ReferencedOwner func(ctx context.Context, by tenant.ID, namespace string) (tenant.ID, error)
 	// DefaultPriority reports whether a PriorityClass is the default for Pods that name none. The
 	// server writes its name into such Pods. If nil, no class is the default.
 	DefaultPriority func(name string) bool
@@ -81,19 +81,19 @@ type plugin struct {
 
 var bindingKind = corev1.SchemeGroupVersion.WithKind("Binding")
 
-// place returns the rules for a write. held is false if the plugin does not check the write.
-func (p *plugin) place(ctx context.Context, a admission.Attributes) (at place, held bool, err error) {
+// namespaceOf returns the rules for a write. held is false if the plugin does not check the write.
+func (p *plugin) namespaceOf(ctx context.Context, a admission.Attributes) (ns tenantNamespace, checked bool, err error) {
 	kind := a.GetKind().GroupKind()
-	_, describes := p.Kinds[kind]
-	if a.GetNamespace() == "" || !describes && !isGroup(kind) && kind != bindingKind.GroupKind() &&
+	_, hasTemplates := p.Kinds[kind]
+	if a.GetNamespace() == "" || !hasTemplates && !isGroup(kind) && kind != bindingKind.GroupKind() &&
 		kind != claimKind.GroupKind() && kind != capacityKind.GroupKind() {
-		return place{}, false, nil
+		return tenantNamespace{}, false, nil
 	}
 	owner, err := p.Owner(ctx, a.GetNamespace())
 	if err != nil || owner.IsSystem() {
-		return place{}, false, err
+		return tenantNamespace{}, false, err
 	}
-	return place{p.Space(owner), owner, a.GetNamespace()}, true, nil
+	return tenantNamespace{p.TenantRules(owner), owner, a.GetNamespace()}, true, nil
 }
 
 // Admit implements [admission.MutationInterface]. It adds the defaults to a new Pod.
@@ -101,11 +101,11 @@ func (p *plugin) Admit(ctx context.Context, a admission.Attributes, o admission.
 	if !isNewPod(a) {
 		return nil
 	}
-	at, held, err := p.place(ctx, a)
+	ns, checked, err := p.namespaceOf(ctx, a)
 	if err != nil {
 		return admission.NewForbidden(a, err)
 	}
-	if !held || at.Defaults.empty() || p.Subject.IsKubelet(ctx, a) {
+	if !checked || ns.Defaults.isEmpty() || p.Subject.IsKubelet(ctx, a) {
 		return nil
 	}
 	pod, err := p.Kinds.Read(a.GetObject(), a.GetKind(), o)
@@ -115,7 +115,7 @@ func (p *plugin) Admit(ctx context.Context, a admission.Attributes, o admission.
 	if err != nil {
 		return admission.NewForbidden(a, err)
 	}
-	at.Defaults.apply(pod.Templates[0].Spec)
+	ns.Defaults.apply(pod.Templates[0].Spec)
 	if err := pod.Write(); err != nil {
 		return admission.NewForbidden(a, err)
 	}
@@ -128,24 +128,24 @@ func isNewPod(a admission.Attributes) bool {
 
 // Validate implements [admission.ValidationInterface].
 func (p *plugin) Validate(ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces) error {
-	at, held, err := p.place(ctx, a)
+	ns, checked, err := p.namespaceOf(ctx, a)
 	switch {
 	case err != nil:
 		return admission.NewForbidden(a, err)
-	case !held || p.Subject.IsKubelet(ctx, a):
+	case !checked || p.Subject.IsKubelet(ctx, a):
 		return nil
 	case a.GetKind().GroupKind() == bindingKind.GroupKind():
-		err = p.checkBinding(ctx, a, o, at.Space)
+		err = p.checkBinding(ctx, a, o, ns.TenantRules)
 	case a.GetKind().GroupKind() == claimKind.GroupKind():
-		err = p.checkClaim(ctx, a, at.Space)
+		err = p.checkClaim(ctx, a, ns.TenantRules)
 	case a.GetKind().GroupKind() == capacityKind.GroupKind():
-		err = p.checkCapacity(ctx, a, at.Space)
+		err = p.checkCapacity(ctx, a, ns.TenantRules)
 	case isGroup(a.GetKind().GroupKind()):
-		err = p.checkGroup(ctx, a, o, &at)
+		err = p.checkGroup(ctx, a, o, &ns)
 	case workload.IsPod(a.GetKind().GroupKind()) && a.GetSubresource() == "status":
-		err = p.checkNominated(ctx, a, o, at.Space) // no other checked field is stored
+		err = p.checkNominated(ctx, a, o, ns.TenantRules) // no other checked field is stored
 	default:
-		err = p.check(ctx, a, o, &at)
+		err = p.check(ctx, a, o, &ns)
 	}
 	if err != nil {
 		return admission.NewForbidden(a, err)
@@ -155,7 +155,7 @@ func (p *plugin) Validate(ctx context.Context, a admission.Attributes, o admissi
 
 // checkBinding checks a Binding, which names the node of a Pod.
 func (p *plugin) checkBinding(
-	ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces, space *Space,
+	ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces, rules *TenantRules,
 ) error {
 	if p.Subject.IsSystem(ctx, a.GetUserInfo()) {
 		return nil
@@ -164,23 +164,23 @@ func (p *plugin) checkBinding(
 	if err != nil {
 		return err
 	}
-	return check(space.Rules["nodeName"], "nodeName", item{path: "target.name", key: binding.Target.Name})
+	return check(rules.Rules["nodeName"], "nodeName", item{path: "target.name", key: binding.Target.Name})
 }
 
 var errOld = errors.New("cannot read the old object")
 
-func (p *plugin) check(ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces, at *place) error {
-	is, err := p.Kinds.Read(a.GetObject(), a.GetKind(), o)
-	if err != nil && workload.IsLeaving(a) {
+func (p *plugin) check(ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces, ns *tenantNamespace) error {
+	obj, err := p.Kinds.Read(a.GetObject(), a.GetKind(), o)
+	if err != nil && workload.IsFinalizing(a) {
 		return nil
 	}
 	if err != nil {
 		return err
 	}
-	if is == nil {
+	if obj == nil {
 		return plugins.ErrObject
 	}
-	was := map[string]*corev1.PodSpec{}
+	oldSpecs := map[string]*corev1.PodSpec{}
 	var old *workload.Object
 	if a.GetOperation() == admission.Update {
 		old, err = p.Kinds.Read(a.GetOldObject(), a.GetKind(), o)
@@ -188,26 +188,26 @@ func (p *plugin) check(ctx context.Context, a admission.Attributes, o admission.
 			return errOld
 		}
 		for _, t := range old.Templates {
-			was[t.Path] = t.Spec
+			oldSpecs[t.Path] = t.Spec
 		}
 	}
-	refused := &plugins.Refusals{}
-	p.checkFields(ctx, is, was, at, isAny, refused)
-	if refused.Err() != nil {
+	errs := &plugins.Errors{}
+	p.checkFields(ctx, obj, oldSpecs, ns, anyField, errs)
+	if errs.Err() != nil {
 		if requested := p.requested(ctx, a, o); requested != nil {
 			// The client may leave additions by the cluster in the object, except for the name of a
 			// node.
-			refused = &plugins.Refusals{}
-			p.checkFields(ctx, is, was, at, isNodeName, refused)
-			p.checkFields(ctx, requested, was, at, isOther, refused)
+			errs = &plugins.Errors{}
+			p.checkFields(ctx, obj, oldSpecs, ns, isNodeName, errs)
+			p.checkFields(ctx, requested, oldSpecs, ns, notNodeName, errs)
 		}
 	}
 	if isNewPod(a) {
-		refused.Add(at.Defaults.check(is.Templates[0].Spec))
+		errs.Add(ns.Defaults.check(obj.Templates[0].Spec))
 	}
-	refused.Add(checkTemplates(old, is, at.Space))
-	refused.Add(p.checkScheduling(ctx, old, is, at, refused))
-	return refused.Err()
+	errs.Add(checkTemplates(old, obj, ns.TenantRules))
+	errs.Add(p.checkScheduling(ctx, old, obj, ns, errs))
+	return errs.Err()
 }
 
 // requested returns the object that the client sent, or nil if it is not known. It returns nil for
@@ -226,73 +226,73 @@ func (p *plugin) requested(ctx context.Context, a admission.Attributes, o admiss
 
 // checkFields checks the fields of all templates for which included returns true.
 func (p *plugin) checkFields(
-	ctx context.Context, is *workload.Object, was map[string]*corev1.PodSpec, at *place, included func(governed) bool,
-	refused *plugins.Refusals,
+	ctx context.Context, obj *workload.Object, oldSpecs map[string]*corev1.PodSpec, ns *tenantNamespace, included func(podField) bool,
+	errs *plugins.Errors,
 ) {
-	for _, t := range is.Templates {
+	for _, t := range obj.Templates {
 		for _, f := range fields {
 			if included(f) {
-				p.checkField(ctx, f, t, was[t.Path], at, refused)
+				p.checkField(ctx, f, t, oldSpecs[t.Path], ns, errs)
 			}
 		}
 	}
 }
 
 func (p *plugin) checkField(
-	ctx context.Context, f governed, t *workload.Template, was *corev1.PodSpec, at *place, refused *plugins.Refusals,
+	ctx context.Context, f podField, t *workload.Template, old *corev1.PodSpec, ns *tenantNamespace, errs *plugins.Errors,
 ) {
-	rule := at.Rules[f.name]
-	if rule.Policy == plugins.Ignore || was != nil && equality.Semantic.DeepEqual(f.value(was), f.value(t.Spec)) {
+	rule := ns.Rules[f.name]
+	if rule.Policy == plugins.Ignore || old != nil && equality.Semantic.DeepEqual(f.value(old), f.value(t.Spec)) {
 		return
 	}
-	var kept []item
-	if was != nil {
-		kept = f.items(was)
+	var oldItems []item
+	if old != nil {
+		oldItems = f.items(old)
 	}
 	for _, i := range f.items(t.Spec) {
-		if p.isOpen(ctx, f.name, i, at) || slices.ContainsFunc(kept, i.isKept) {
+		if p.isAlwaysAllowed(ctx, f.name, i, ns) || slices.ContainsFunc(oldItems, i.isUnchanged) {
 			continue
 		}
 		i.path = t.Field("spec." + i.path)
 		err := check(rule, f.name, i)
 		if err != nil && f.name == podAffinity {
-			err = fmt.Errorf("%w: name own namespaces, or require the label %s: %s", err, tenant.Label, at.owner)
+			err = fmt.Errorf("%w: name own namespaces, or require the label %s: %s", err, tenant.Label, ns.owner)
 		}
-		refused.Add(err)
+		errs.Add(err)
 	}
 }
 
-// isOpen reports whether an item is allowed without a list. Examples are a default and Pods in the
+// isAlwaysAllowed reports whether an item is allowed without a list. Examples are a default and Pods in the
 // tenant's own namespaces.
-func (p *plugin) isOpen(ctx context.Context, field string, i item, at *place) bool {
+func (p *plugin) isAlwaysAllowed(ctx context.Context, field string, i item, ns *tenantNamespace) bool {
 	switch {
-	case at.Defaults.has(field, i), at.Cluster.has(field, i):
+	case ns.Defaults.contains(field, i), ns.Cluster.contains(field, i):
 		return true
 	case field == "priorityClassName":
 		return p.DefaultPriority != nil && p.DefaultPriority(i.key)
 	case field != podAffinity || i.key == "":
 		return false
 	case i.key == tenant.Label: // a selector, because no namespace has this name
-		return i.value != nil && *i.value == at.owner.String()
-	case i.key == at.namespace:
+		return i.value != nil && *i.value == ns.owner.String()
+	case i.key == ns.namespace:
 		return true
-	case p.Named == nil || tenant.PrefixOwner(i.key) != at.owner:
+	case p.ReferencedOwner == nil || tenant.PrefixOwner(i.key) != ns.owner:
 		return false
 	}
-	owner, err := p.Named(ctx, at.owner, i.key)
-	return err == nil && owner == at.owner && !owner.IsZero()
+	owner, err := p.ReferencedOwner(ctx, ns.owner, i.key)
+	return err == nil && owner == ns.owner && !owner.IsZero()
 }
 
-// keyed are the fields with lists that may have an entry "domain/*". The lists of other fields
+// keyFields are the fields with lists that may have an entry "domain/*". The lists of other fields
 // contain names.
-var keyed = []string{"nodeSelector", "nodeAffinity", "tolerations", "topologySpread"}
+var keyFields = []string{"nodeSelector", "nodeAffinity", "tolerations", "topologySpread"}
 
 // check denies an item that is not on the list. The error contains the list, which belongs to the
 // tenant.
 func check(r plugins.Rule, name string, i item) error {
 	if r.Allows(func(entry string) bool {
 		return i.key != "" && (entry == i.key || i.value != nil && entry == i.key+"="+*i.value ||
-			slices.Contains(keyed, name) && plugins.IsInFamily(entry, i.key))
+			slices.Contains(keyFields, name) && plugins.MatchesDomain(entry, i.key))
 	}) {
 		return nil
 	}
@@ -306,5 +306,5 @@ func check(r plugins.Rule, name string, i item) error {
 	if slices.Contains(clusterFields, name) {
 		allows += ", and admission.placement.cluster can allow what the cluster adds"
 	}
-	return fmt.Errorf("%s: tenants may not choose %s: %s", i.path, says[name], allows)
+	return fmt.Errorf("%s: tenants may not choose %s: %s", i.path, fieldDescriptions[name], allows)
 }

@@ -21,7 +21,7 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-func plugin(space *placement.Space) plugins.Interface {
+func plugin(space *placement.TenantRules) plugins.Interface {
 	return placement.New(placement.Options{
 		Subject: func(_ context.Context, u user.Info) (tenant.ID, error) { return tenant.Of(u) },
 		Owner: func(_ context.Context, namespace string) (tenant.ID, error) {
@@ -31,8 +31,8 @@ func plugin(space *placement.Space) plugins.Interface {
 			}
 			return tenant.Parse("a")
 		},
-		Kinds: workload.New(nil),
-		Space: func(tenant.ID) *placement.Space { return space },
+		Kinds:       workload.New(nil),
+		TenantRules: func(tenant.ID) *placement.TenantRules { return space },
 	})
 }
 
@@ -47,10 +47,10 @@ func creating(obj runtime.Object, namespace string, u user.Info) admission.Attri
 
 func on(node string) *corev1.Pod { return &corev1.Pod{Spec: corev1.PodSpec{NodeName: node}} }
 
-// TestWhoIsHeld checks that only kubelets may set the node of a tenant's Pod. Membership in the
+// TestOnlyKubeletsSetTheNode checks that only kubelets may set the node of a tenant's Pod. Membership in the
 // group of the nodes alone does not suffice.
-func TestWhoIsHeld(t *testing.T) {
-	p := plugin(&placement.Space{})
+func TestOnlyKubeletsSetTheNode(t *testing.T) {
+	p := plugin(&placement.TenantRules{})
 	for name, c := range map[string]struct {
 		by   user.Info
 		held bool
@@ -66,10 +66,10 @@ func TestWhoIsHeld(t *testing.T) {
 	}
 }
 
-// TestWhatIsNotKnownIsRefused checks that a write with an unknown owner or an invalid object is
+// TestUnknownOwnersAreDenied checks that a write with an unknown owner or an invalid object is
 // denied.
-func TestWhatIsNotKnownIsRefused(t *testing.T) {
-	p := plugin(&placement.Space{Defaults: placement.Defaults{NodeSelector: map[string]string{"pool": "a"}}})
+func TestUnknownOwnersAreDenied(t *testing.T) {
+	p := plugin(&placement.TenantRules{Defaults: placement.Defaults{NodeSelector: map[string]string{"pool": "a"}}})
 	for name, a := range map[string]admission.Attributes{
 		"no owner":  creating(on(""), "away", caller("a")),
 		"no object": creating(nil, "a--web", caller("a")),
@@ -85,9 +85,9 @@ func TestWhatIsNotKnownIsRefused(t *testing.T) {
 	}
 }
 
-// TestDefaultsAreDemanded checks that a later webhook cannot remove the node selector.
-func TestDefaultsAreDemanded(t *testing.T) {
-	p := plugin(&placement.Space{Defaults: placement.Defaults{
+// TestDefaultsAreRequired checks that a later webhook cannot remove the node selector.
+func TestDefaultsAreRequired(t *testing.T) {
+	p := plugin(&placement.TenantRules{Defaults: placement.Defaults{
 		NodeSelector: map[string]string{"pool": "a"},
 		Tolerations:  []corev1.Toleration{{Key: "pool", Operator: corev1.TolerationOpExists}},
 	}})
@@ -104,7 +104,7 @@ func TestDefaultsAreDemanded(t *testing.T) {
 	if err := p.Validate(t.Context(), a, nil); err != nil {
 		t.Error(err)
 	}
-	two := plugin(&placement.Space{
+	two := plugin(&placement.TenantRules{
 		Defaults: placement.Defaults{NodeSelector: map[string]string{"zone": "z", "pool": "a"}},
 	})
 	if err := two.Validate(t.Context(), creating(on(""), "a--web", caller("a")), nil); err == nil ||
@@ -118,8 +118,8 @@ func TestDefaultsAreDemanded(t *testing.T) {
 	}
 }
 
-// TestAllFaultsAreNamed checks that an error always names the same fields in the same order.
-func TestAllFaultsAreNamed(t *testing.T) {
+// TestErrorsNameAllFields checks that an error always names the same fields in the same order.
+func TestErrorsNameAllFields(t *testing.T) {
 	term := []corev1.PodAffinityTerm{{Namespaces: []string{"b--web"}}}
 	affinity := &corev1.Affinity{
 		PodAffinity:     &corev1.PodAffinity{RequiredDuringSchedulingIgnoredDuringExecution: term},
@@ -129,7 +129,7 @@ func TestAllFaultsAreNamed(t *testing.T) {
 	for _, key := range []string{"d", "b", "e", "a", "c"} {
 		pod.Spec.NodeSelector[key] = "x"
 	}
-	p := plugin(&placement.Space{})
+	p := plugin(&placement.TenantRules{})
 	for range 20 {
 		err := p.Validate(t.Context(), creating(pod, "a--web", caller("a")), nil)
 		if err == nil {
@@ -148,8 +148,8 @@ func TestAllFaultsAreNamed(t *testing.T) {
 	}
 }
 
-// TestRefusalsSayWhatIsAllowed checks that an error contains the tenant's list.
-func TestRefusalsSayWhatIsAllowed(t *testing.T) {
+// TestErrorsContainTheAllowedValues checks that an error contains the tenant's list.
+func TestErrorsContainTheAllowedValues(t *testing.T) {
 	listed := plugins.Rule{Policy: plugins.AllowListed, Allowed: []string{"zone", "disk=ssd"}}
 	anywhere := []corev1.PodAffinityTerm{{NamespaceSelector: &metav1.LabelSelector{}}}
 	const affinity = "the pods of other namespaces: admission.placement.podAffinity allows none: " +
@@ -191,7 +191,7 @@ func TestRefusalsSayWhatIsAllowed(t *testing.T) {
 			affinity,
 		},
 	} {
-		p := plugin(&placement.Space{Rules: c.rules})
+		p := plugin(&placement.TenantRules{Rules: c.rules})
 		err := p.Validate(t.Context(), creating(&corev1.Pod{Spec: c.spec}, "a--web", caller("a")), nil)
 		if err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v, want %s", name, err, c.want)
@@ -199,9 +199,9 @@ func TestRefusalsSayWhatIsAllowed(t *testing.T) {
 	}
 }
 
-// TestZeroRules checks that nothing is allowed without rules.
-func TestZeroRules(t *testing.T) {
-	p := plugin(&placement.Space{})
+// TestZeroRulesAllowNothing checks that nothing is allowed without rules.
+func TestZeroRulesAllowNothing(t *testing.T) {
+	p := plugin(&placement.TenantRules{})
 	if err := p.Validate(t.Context(), creating(on("n"), "a--web", caller("a")), nil); err == nil {
 		t.Error("valid")
 	}

@@ -57,27 +57,27 @@ var choices = map[string]func(*corev1.PodSpec){
 	},
 }
 
-// sent is a write. was is the stored object, is the object that the client sent, and final the
+// requestedWrite is a write. was is the stored object, is the object that the client sent, and final the
 // object after the cluster's changes.
-type sent struct {
-	kind           string
-	was, is, final runtime.Object
+type requestedWrite struct {
+	kind            string
+	old, obj, final runtime.Object
 	// records is how often the server records the object. The second time is after the server's own
 	// changes.
 	records int
 }
 
 // refusal returns the error of a write, or "" if it is admitted.
-func (s sent) refusal(t *testing.T) string {
+func (s requestedWrite) refusal(t *testing.T) string {
 	t.Helper()
-	p := knowing(&placement.Space{Rules: plugins.Rules{
+	p := newPlugin(&placement.TenantRules{Rules: plugins.Rules{
 		"nodeSelector": {Policy: plugins.AllowListed, Allowed: []string{"zone"}},
 		"tolerations":  {Policy: plugins.AllowListed, Allowed: []string{"spot"}},
 	}})
 	ctx := plugins.WithRequested(t.Context())
-	final := write{kind: s.kind, is: s.final, was: s.was}.attributes()
+	final := write{kind: s.kind, obj: s.final, old: s.old}.attributes()
 	if s.records > 0 {
-		plugins.RecordRequested(ctx, write{kind: s.kind, is: s.is, was: s.was}.attributes(), runtime.Object.DeepCopyObject)
+		plugins.RecordRequested(ctx, write{kind: s.kind, obj: s.obj, old: s.old}.attributes(), runtime.Object.DeepCopyObject)
 	}
 	if s.records > 1 {
 		plugins.RecordRequested(ctx, final, runtime.Object.DeepCopyObject)
@@ -104,9 +104,9 @@ func deploymentOf(changes ...func(*corev1.PodSpec)) *appsv1.Deployment {
 	return d
 }
 
-// TestRequested checks each field. A value that the cluster added is allowed. A value that the
+// TestOnlyClientValuesAreDenied checks each field. A value that the cluster added is allowed. A value that the
 // client sent is denied, even if the cluster changed it afterwards.
-func TestRequested(t *testing.T) {
+func TestOnlyClientValuesAreDenied(t *testing.T) {
 	rewrite := func(s *corev1.PodSpec) { // sets each field to another value that is on no list
 		for _, set := range choices {
 			set(s)
@@ -138,7 +138,7 @@ func TestRequested(t *testing.T) {
 				"Deployment", deploymentOf(set), deploymentOf(set), deploymentOf(rewrite), false,
 			},
 		} {
-			got := sent{c.kind, c.was, c.is, c.final, 1}.refusal(t)
+			got := requestedWrite{c.kind, c.was, c.is, c.final, 1}.refusal(t)
 			if (got != "") != c.refused || c.refused && !strings.Contains(got, "spec."+field) {
 				t.Errorf("%s, %s: %q", field, name, got)
 			}
@@ -146,9 +146,9 @@ func TestRequested(t *testing.T) {
 	}
 }
 
-// TestRequestedKeeps checks updates of a field that has values of the cluster. An unchanged element
+// TestUpdatesMayRetainClusterValues checks updates of a field that has values of the cluster. An unchanged element
 // is allowed, and a new one is denied.
-func TestRequestedKeeps(t *testing.T) {
+func TestUpdatesMayRetainClusterValues(t *testing.T) {
 	toleration := func(of ...corev1.Toleration) func(*corev1.PodSpec) {
 		return func(s *corev1.PodSpec) { s.Tolerations = of }
 	}
@@ -215,7 +215,7 @@ func TestRequestedKeeps(t *testing.T) {
 	} {
 		for _, records := range []int{0, 1} {
 			is := deploymentOf(c.is)
-			got := sent{"Deployment", deploymentOf(c.was), is, is, records}.refusal(t)
+			got := requestedWrite{"Deployment", deploymentOf(c.was), is, is, records}.refusal(t)
 			if (got == "") != (c.refused == "") || !strings.Contains(got, c.refused) {
 				t.Errorf("%s, %d records: %q, want %q", name, records, got, c.refused)
 			}
@@ -223,15 +223,15 @@ func TestRequestedKeeps(t *testing.T) {
 	}
 }
 
-// TestRequestedIsNotEnough checks values that are denied although the client did not send them.
-func TestRequestedIsNotEnough(t *testing.T) {
+// TestFinalValuesAreChecked checks values that are denied although the client did not send them.
+func TestFinalValuesAreChecked(t *testing.T) {
 	selected := choices["nodeSelector"]
 	node := func(s *corev1.PodSpec) { s.NodeName = "m" }
-	if got := (sent{"Pod", nil, podOf(), podOf(node, selected), 1}).refusal(t); !strings.Contains(got, "spec.nodeName") ||
+	if got := (requestedWrite{"Pod", nil, podOf(), podOf(node, selected), 1}).refusal(t); !strings.Contains(got, "spec.nodeName") ||
 		strings.Contains(got, "nodeSelector") {
 		t.Errorf("the name of a node: %q", got)
 	}
-	if got := (sent{"Pod", nil, podOf(), podOf(selected), 2}).refusal(t); got == "" {
+	if got := (requestedWrite{"Pod", nil, podOf(), podOf(selected), 2}).refusal(t); got == "" {
 		t.Error("a later object does not replace the record")
 	}
 	other := func(selector map[string]any) *unstructured.Unstructured {
@@ -252,31 +252,31 @@ func TestRequestedIsNotEnough(t *testing.T) {
 	}
 	ctx := plugins.WithRequested(t.Context())
 	plugins.RecordRequested(ctx, of(other(nil)), runtime.Object.DeepCopyObject)
-	p := knowingKinds(&placement.Space{}, map[schema.GroupKind][]string{kind.GroupKind(): {"spec.template"}})
+	p := newPluginWithKinds(&placement.TenantRules{}, map[schema.GroupKind][]string{kind.GroupKind(): {"spec.template"}})
 	if got := fmt.Sprint(p.Validate(ctx, of(other(map[string]any{"pool": "b"})), nil)); !strings.Contains(got,
 		"nodeSelector") {
 		t.Errorf("a template that a webhook made of the client's other fields: %s", got)
 	}
 }
 
-// TestRequestedIsPinned checks that the cluster cannot move a Pod to nodes of other tenants.
-func TestRequestedIsPinned(t *testing.T) {
-	p := knowing(&placement.Space{Defaults: placement.Defaults{NodeSelector: map[string]string{"pool": "a"}}})
+// TestClusterCannotChangeTheNodeSelector checks that the cluster cannot move a Pod to nodes of other tenants.
+func TestClusterCannotChangeTheNodeSelector(t *testing.T) {
+	p := newPlugin(&placement.TenantRules{Defaults: placement.Defaults{NodeSelector: map[string]string{"pool": "a"}}})
 	ctx := plugins.WithRequested(t.Context())
 	pinned := podOf(func(s *corev1.PodSpec) { s.NodeSelector = map[string]string{"pool": "a"} })
-	plugins.RecordRequested(ctx, write{kind: "Pod", is: pinned}.attributes(), runtime.Object.DeepCopyObject)
+	plugins.RecordRequested(ctx, write{kind: "Pod", obj: pinned}.attributes(), runtime.Object.DeepCopyObject)
 	moved := podOf(choices["nodeSelector"])
-	if got := fmt.Sprint(p.Validate(ctx, write{kind: "Pod", is: moved}.attributes(), nil)); !strings.Contains(got,
+	if got := fmt.Sprint(p.Validate(ctx, write{kind: "Pod", obj: moved}.attributes(), nil)); !strings.Contains(got,
 		"nodeSelector[pool]") {
 		t.Errorf("a pod of another pool: %s", got)
 	}
 }
 
-// TestCluster checks the values that the cluster adds. Exactly these values are allowed. The plugin
+// TestClusterValuesAreAllowed checks the values that the cluster adds. Exactly these values are allowed. The plugin
 // does not add or require them.
-func TestCluster(t *testing.T) {
+func TestClusterValuesAreAllowed(t *testing.T) {
 	gpu := corev1.Toleration{Key: "gpu", Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoSchedule}
-	p := knowing(&placement.Space{Cluster: placement.Cluster{
+	p := newPlugin(&placement.TenantRules{Cluster: placement.Cluster{
 		Defaults: placement.Defaults{
 			NodeSelector:  map[string]string{"pool": "shared"},
 			Tolerations:   []corev1.Toleration{gpu, {Key: "all", Value: "x"}},
@@ -326,7 +326,7 @@ func TestCluster(t *testing.T) {
 		}
 	}
 	var none placement.Cluster
-	empty := knowing(&placement.Space{Cluster: none})
+	empty := newPlugin(&placement.TenantRules{Cluster: none})
 	for name, pod := range map[string]*corev1.Pod{
 		"a runtime class": podOf(func(s *corev1.PodSpec) { s.RuntimeClassName = new("x") }),
 		"a label":         podOf(func(s *corev1.PodSpec) { s.NodeSelector = map[string]string{"": ""} }),

@@ -15,7 +15,7 @@ import (
 // TestTolerationsOfTheCluster checks that a tenant may send the toleration that the cluster adds. A
 // toleration that tolerates more or longer is denied.
 func TestTolerationsOfTheCluster(t *testing.T) {
-	p := knowing(&placement.Space{Rules: plugins.Rules{}, Cluster: placement.Cluster{Defaults: placement.Defaults{
+	p := newPlugin(&placement.TenantRules{Rules: plugins.Rules{}, Cluster: placement.Cluster{Defaults: placement.Defaults{
 		Tolerations: []corev1.Toleration{tolerates(corev1.TolerationOpExists, corev1.TaintEffectNoExecute, new(int64(60)))},
 	}}})
 	for name, c := range map[string]struct {
@@ -30,7 +30,7 @@ func TestTolerationsOfTheCluster(t *testing.T) {
 		"all effects": {tolerates(corev1.TolerationOpExists, "", nil), false},
 	} {
 		pod := podOf(func(s *corev1.PodSpec) { s.Tolerations = []corev1.Toleration{c.is} })
-		if err := p.Validate(t.Context(), write{kind: "Pod", is: pod}.attributes(), nil); (err == nil) != c.passes {
+		if err := p.Validate(t.Context(), write{kind: "Pod", obj: pod}.attributes(), nil); (err == nil) != c.passes {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

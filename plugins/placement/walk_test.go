@@ -115,14 +115,14 @@ func (l leaf) set(v reflect.Value) {
 	}
 }
 
-// known is the rule of TenantPlacement that applies to a field, or the reason why no rule applies.
-type known struct{ rule, reason string }
+// fieldRule is the rule of TenantPlacement that applies to a field, or the reason why no rule applies.
+type fieldRule struct{ rule, reason string }
 
-func rule(name string) known { return known{rule: name} }
-func because(s string) known { return known{reason: s} }
+func rule(name string) fieldRule { return fieldRule{rule: name} }
+func because(s string) fieldRule { return fieldRule{reason: s} }
 
 // podSpecFields are all fields of a PodSpec.
-var podSpecFields = map[string]known{
+var podSpecFields = map[string]fieldRule{
 	"affinity":                  because("its leaves are known"),
 	"nodeName":                  rule("nodeName"),
 	"nodeSelector":              rule("nodeSelector"),
@@ -175,7 +175,7 @@ var podSpecFields = map[string]known{
 
 // podSpecLeaves are the leaves of a PodSpec that schedules matches. short defines the names in
 // capitals.
-var podSpecLeaves = map[string]known{
+var podSpecLeaves = map[string]fieldRule{
 	"nodeName":          rule("nodeName"),
 	"nodeSelector{}":    rule("nodeSelector"),
 	"priorityClassName": rule("priorityClassName"),
@@ -245,8 +245,8 @@ func short(path string) string {
 	return path
 }
 
-// ignoring returns a Space that allows every value for all rules except one.
-func ignoring(but string) *placement.Space {
+// ignoreAllBut returns a Space that allows every value for all rules except one.
+func ignoreAllBut(but string) *placement.TenantRules {
 	rules := plugins.Rules{}
 	for _, name := range []string{
 		"nodeName", "nodeSelector", "nodeAffinity", "tolerations", "topologySpread", "runtimeClassName",
@@ -256,17 +256,17 @@ func ignoring(but string) *placement.Space {
 			rules[name] = plugins.Rule{Policy: plugins.Ignore}
 		}
 	}
-	return &placement.Space{Rules: rules}
+	return &placement.TenantRules{Rules: rules}
 }
 
-// TestPodSpecIsKnown checks that each field of a PodSpec that selects where a Pod runs has a rule,
+// TestPodSpecFieldsAreCovered checks that each field of a PodSpec that selects where a Pod runs has a rule,
 // or a reason in the tables. The test fails if a later version of Kubernetes adds a field.
-func TestPodSpecIsKnown(t *testing.T) {
+func TestPodSpecFieldsAreCovered(t *testing.T) {
 	spec := reflect.TypeFor[corev1.PodSpec]()
 	unseen := maps.Clone(podSpecFields)
 	for i := range spec.NumField() {
 		name, _, _ := strings.Cut(spec.Field(i).Tag.Get("json"), ",")
-		if podSpecFields[name] == (known{}) {
+		if podSpecFields[name] == (fieldRule{}) {
 			t.Errorf("spec.%s is not in podSpecFields", name)
 		}
 		delete(unseen, name)
@@ -281,7 +281,7 @@ func TestPodSpecIsKnown(t *testing.T) {
 		}
 		k := podSpecLeaves[short(l.path)]
 		delete(unseenLeaves, short(l.path))
-		if k == (known{}) {
+		if k == (fieldRule{}) {
 			t.Errorf("spec.%s is not in podSpecLeaves", l.path)
 		}
 		if k.rule == "" {
@@ -289,10 +289,10 @@ func TestPodSpecIsKnown(t *testing.T) {
 		}
 		pod := &corev1.Pod{}
 		l.set(reflect.ValueOf(&pod.Spec).Elem())
-		if err := plugin(ignoring("")).Validate(t.Context(), creating(pod, "a--web", caller("a")), nil); err != nil {
+		if err := plugin(ignoreAllBut("")).Validate(t.Context(), creating(pod, "a--web", caller("a")), nil); err != nil {
 			t.Errorf("spec.%s, with every value allowed: %v", l.path, err)
 		}
-		got := fmt.Sprint(plugin(ignoring(k.rule)).Validate(t.Context(), creating(pod, "a--web", caller("a")), nil))
+		got := fmt.Sprint(plugin(ignoreAllBut(k.rule)).Validate(t.Context(), creating(pod, "a--web", caller("a")), nil))
 		field, _, _ := strings.Cut(strings.NewReplacer("[]", "[", "{}", "[").Replace(l.path), "[")
 		if !strings.Contains(got, "spec."+field) || !strings.Contains(got, "tenants may not choose") {
 			t.Errorf("spec.%s by %s: %s", l.path, k.rule, got)

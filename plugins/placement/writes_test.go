@@ -30,11 +30,11 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// knowing returns the plugin with the owners of namespaces and the default priority class.
-func knowing(space *placement.Space) plugins.Interface { return knowingKinds(space, nil) }
+// newPlugin returns the plugin with the owners of namespaces and the default priority class.
+func newPlugin(space *placement.TenantRules) plugins.Interface { return newPluginWithKinds(space, nil) }
 
-// knowingKinds is knowing with other kinds, given by the paths of their templates.
-func knowingKinds(space *placement.Space, others map[schema.GroupKind][]string) plugins.Interface {
+// newPluginWithKinds is knowing with other kinds, given by the paths of their templates.
+func newPluginWithKinds(space *placement.TenantRules, others map[schema.GroupKind][]string) plugins.Interface {
 	return placement.New(placement.Options{
 		Subject: func(_ context.Context, u user.Info) (tenant.ID, error) { return tenant.Of(u) },
 		Owner: func(_ context.Context, namespace string) (tenant.ID, error) {
@@ -43,9 +43,9 @@ func knowingKinds(space *placement.Space, others map[schema.GroupKind][]string) 
 			}
 			return tenant.Parse("a")
 		},
-		Kinds: workload.New(others),
-		Space: func(tenant.ID) *placement.Space { return space },
-		Named: func(_ context.Context, by tenant.ID, namespace string) (tenant.ID, error) {
+		Kinds:       workload.New(others),
+		TenantRules: func(tenant.ID) *placement.TenantRules { return space },
+		ReferencedOwner: func(_ context.Context, by tenant.ID, namespace string) (tenant.ID, error) {
 			switch namespace {
 			case "a--gone":
 				return tenant.ID{}, nil
@@ -63,7 +63,7 @@ func knowingKinds(space *placement.Space, others map[schema.GroupKind][]string) 
 // write is a write by alice in a--web. If was is set, it is an update.
 type write struct {
 	kind, subresource string
-	is, was           runtime.Object
+	obj, old          runtime.Object
 	by                user.Info
 	namespace         string
 }
@@ -80,10 +80,10 @@ func (w write) attributes() admission.Attributes {
 		w.namespace = "a--web"
 	}
 	op := admission.Create
-	if w.was != nil {
+	if w.old != nil {
 		op = admission.Update
 	}
-	return admission.NewAttributesRecord(w.is, w.was, gv.WithKind(w.kind), w.namespace, "x", schema.GroupVersionResource{},
+	return admission.NewAttributesRecord(w.obj, w.old, gv.WithKind(w.kind), w.namespace, "x", schema.GroupVersionResource{},
 		w.subresource, op, nil, false, w.by)
 }
 
@@ -108,7 +108,7 @@ func claimed(node string) *corev1.PersistentVolumeClaim {
 func stateful(nodes map[string]string) *appsv1.StatefulSet {
 	s := &appsv1.StatefulSet{}
 	for _, name := range []string{"one", "two"} {
-		if node, has := nodes[name]; has {
+		if node, ok := nodes[name]; ok {
 			template := claimed(node)
 			template.Name = name
 			s.Spec.VolumeClaimTemplates = append(s.Spec.VolumeClaimTemplates, *template)
@@ -128,9 +128,9 @@ func claiming(templates any) runtime.Object {
 	}
 }
 
-// TestWrites checks each kind and subresource by several callers. A value that does not change is
+// TestCheckedWrites checks each kind and subresource by several callers. A value that does not change is
 // allowed. Node n is on the list.
-func TestWrites(t *testing.T) {
+func TestCheckedWrites(t *testing.T) {
 	leaving := func(data string) runtime.Object {
 		return &corev1.ConfigMap{
 			TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"},
@@ -150,48 +150,48 @@ func TestWrites(t *testing.T) {
 		write
 		refused string
 	}{
-		"a template":              {write{kind: "Deployment", is: deployment("m")}, "spec.template.spec.nodeName"},
-		"a template, on the list": {write{kind: "Deployment", is: deployment("n")}, ""},
+		"a template":              {write{kind: "Deployment", obj: deployment("m")}, "spec.template.spec.nodeName"},
+		"a template, on the list": {write{kind: "Deployment", obj: deployment("n")}, ""},
 		"a template, by the system": {
-			write{kind: "Deployment", is: deployment("m"), by: system}, "spec.template.spec.nodeName",
+			write{kind: "Deployment", obj: deployment("m"), by: system}, "spec.template.spec.nodeName",
 		},
-		"a template of the system's": {write{kind: "Deployment", is: deployment("m"), namespace: "kube-system"}, ""},
-		"a template as it was":       {write{kind: "Deployment", is: deployment("m"), was: deployment("m")}, ""},
+		"a template of the system's": {write{kind: "Deployment", obj: deployment("m"), namespace: "kube-system"}, ""},
+		"a template as it was":       {write{kind: "Deployment", obj: deployment("m"), old: deployment("m")}, ""},
 		"a template that changes": {
-			write{kind: "Deployment", is: deployment("m"), was: deployment("o")}, "spec.template.spec.nodeName",
+			write{kind: "Deployment", obj: deployment("m"), old: deployment("o")}, "spec.template.spec.nodeName",
 		},
 		"a template of nothing": {
 			write{
 				kind: "Deployment",
-				is:   deployment(""),
-				was:  &corev1.ConfigMap{TypeMeta: metav1.TypeMeta{APIVersion: "apps/v1", Kind: "Deployment"}},
+				obj:  deployment(""),
+				old:  &corev1.ConfigMap{TypeMeta: metav1.TypeMeta{APIVersion: "apps/v1", Kind: "Deployment"}},
 			},
 			"old object",
 		},
 		"a leaving object of nothing": {
-			write{kind: "Pod", is: leaving("a"), was: leaving("a")}, "",
+			write{kind: "Pod", obj: leaving("a"), old: leaving("a")}, "",
 		},
 		"a leaving object of nothing that changes": {
-			write{kind: "Pod", is: leaving("a"), was: leaving("b")}, "cannot read",
+			write{kind: "Pod", obj: leaving("a"), old: leaving("b")}, "cannot read",
 		},
-		"claims of nothing": {write{kind: "StatefulSet", is: claiming("x")}, "cannot read"},
+		"claims of nothing": {write{kind: "StatefulSet", obj: claiming("x")}, "cannot read"},
 		"after claims of nothing": {
-			write{kind: "StatefulSet", is: stateful(nodes{"one": "n"}), was: claiming("x")}, "old object",
+			write{kind: "StatefulSet", obj: stateful(nodes{"one": "n"}), old: claiming("x")}, "old object",
 		},
-		"another kind": {write{kind: "ConfigMap", is: &corev1.ConfigMap{}}, ""},
+		"another kind": {write{kind: "ConfigMap", obj: &corev1.ConfigMap{}}, ""},
 		"the server's class": {
-			write{kind: "Pod", is: &corev1.Pod{Spec: corev1.PodSpec{PriorityClassName: "standard"}}}, "",
+			write{kind: "Pod", obj: &corev1.Pod{Spec: corev1.PodSpec{PriorityClassName: "standard"}}}, "",
 		},
-		"the server's class, for a node": {write{kind: "Pod", is: on("standard")}, "spec.nodeName"},
-		"a binding":                      {write{kind: "Binding", is: binding("m")}, "target.name"},
-		"a binding, on the list":         {write{kind: "Binding", is: binding("n")}, ""},
-		"a binding, by the system":       {write{kind: "Binding", is: binding("m"), by: system}, ""},
+		"the server's class, for a node": {write{kind: "Pod", obj: on("standard")}, "spec.nodeName"},
+		"a binding":                      {write{kind: "Binding", obj: binding("m")}, "target.name"},
+		"a binding, on the list":         {write{kind: "Binding", obj: binding("n")}, ""},
+		"a binding, by the system":       {write{kind: "Binding", obj: binding("m"), by: system}, ""},
 		"a binding of nothing":           {write{kind: "Binding"}, "no object"},
 		"a nominated node": {
 			write{
 				kind:        "Pod",
-				is:          nominated("m"),
-				was:         nominated(""),
+				obj:         nominated("m"),
+				old:         nominated(""),
 				subresource: "status",
 			},
 			"status.nominatedNodeName",
@@ -199,8 +199,8 @@ func TestWrites(t *testing.T) {
 		"a nominated node on the list": {
 			write{
 				kind:        "Pod",
-				is:          nominated("n"),
-				was:         nominated(""),
+				obj:         nominated("n"),
+				old:         nominated(""),
 				subresource: "status",
 			},
 			"",
@@ -208,8 +208,8 @@ func TestWrites(t *testing.T) {
 		"a nominated node as it was": {
 			write{
 				kind:        "Pod",
-				is:          nominated("m"),
-				was:         nominated("m"),
+				obj:         nominated("m"),
+				old:         nominated("m"),
 				subresource: "status",
 			},
 			"",
@@ -217,8 +217,8 @@ func TestWrites(t *testing.T) {
 		"a nominated node taken away": {
 			write{
 				kind:        "Pod",
-				is:          nominated(""),
-				was:         nominated("m"),
+				obj:         nominated(""),
+				old:         nominated("m"),
 				subresource: "status",
 			},
 			"",
@@ -226,59 +226,59 @@ func TestWrites(t *testing.T) {
 		"a node nominated by the system": {
 			write{
 				kind:        "Pod",
-				is:          nominated("m"),
-				was:         nominated(""),
+				obj:         nominated("m"),
+				old:         nominated(""),
 				subresource: "status",
 				by:          system,
 			},
 			"",
 		},
-		"a status of nothing":    {write{kind: "Pod", was: nominated(""), subresource: "status"}, "no object"},
-		"a status after nothing": {write{kind: "Pod", is: nominated("m"), subresource: "status"}, "old object"},
+		"a status of nothing":    {write{kind: "Pod", old: nominated(""), subresource: "status"}, "no object"},
+		"a status after nothing": {write{kind: "Pod", obj: nominated("m"), subresource: "status"}, "old object"},
 		"a claim": {
-			write{kind: "PersistentVolumeClaim", is: claimed("m")}, "metadata.annotations[volume.kubernetes.io/selected-node]",
+			write{kind: "PersistentVolumeClaim", obj: claimed("m")}, "metadata.annotations[volume.kubernetes.io/selected-node]",
 		},
-		"a claim of no node":     {write{kind: "PersistentVolumeClaim", is: claimed("")}, ""},
-		"a claim, on the list":   {write{kind: "PersistentVolumeClaim", is: claimed("n")}, ""},
-		"a claim, by the system": {write{kind: "PersistentVolumeClaim", is: claimed("m"), by: system}, ""},
+		"a claim of no node":     {write{kind: "PersistentVolumeClaim", obj: claimed("")}, ""},
+		"a claim, on the list":   {write{kind: "PersistentVolumeClaim", obj: claimed("n")}, ""},
+		"a claim, by the system": {write{kind: "PersistentVolumeClaim", obj: claimed("m"), by: system}, ""},
 		"a claim of a template": {
-			write{kind: "PersistentVolumeClaim", is: claimed("m"), by: controller}, "metadata.annotations",
+			write{kind: "PersistentVolumeClaim", obj: claimed("m"), by: controller}, "metadata.annotations",
 		},
 		"a claim that a controller changes": {
 			write{
 				kind: "PersistentVolumeClaim",
-				is:   claimed("m"),
-				was:  claimed("o"),
+				obj:  claimed("m"),
+				old:  claimed("o"),
 				by:   controller,
 			},
 			"",
 		},
-		"a claim as it was": {write{kind: "PersistentVolumeClaim", is: claimed("m"), was: claimed("m")}, ""},
+		"a claim as it was": {write{kind: "PersistentVolumeClaim", obj: claimed("m"), old: claimed("m")}, ""},
 		"a claim that changes": {
-			write{kind: "PersistentVolumeClaim", is: claimed("m"), was: claimed("o")}, "metadata.annotations",
+			write{kind: "PersistentVolumeClaim", obj: claimed("m"), old: claimed("o")}, "metadata.annotations",
 		},
 		"no claim": {write{kind: "PersistentVolumeClaim"}, "no object"},
 		"a template of claims": {
-			write{kind: "StatefulSet", is: stateful(nodes{"one": "", "two": "m"})},
+			write{kind: "StatefulSet", obj: stateful(nodes{"one": "", "two": "m"})},
 			"spec.volumeClaimTemplates[1].metadata.annotations",
 		},
 		"two templates as they were": {
 			write{
 				kind: "StatefulSet",
-				is:   stateful(nodes{"one": "m", "two": "o"}),
-				was:  stateful(nodes{"one": "m", "two": "o"}),
+				obj:  stateful(nodes{"one": "m", "two": "o"}),
+				old:  stateful(nodes{"one": "m", "two": "o"}),
 			},
 			"",
 		},
 		"one of two taken away": {
-			write{kind: "StatefulSet", is: stateful(nodes{"two": "o"}), was: stateful(nodes{"one": "m", "two": "o"})}, "",
+			write{kind: "StatefulSet", obj: stateful(nodes{"two": "o"}), old: stateful(nodes{"one": "m", "two": "o"})}, "",
 		},
 		"another template's node": {
-			write{kind: "StatefulSet", is: stateful(nodes{"one": "m"}), was: stateful(nodes{"two": "m"})},
+			write{kind: "StatefulSet", obj: stateful(nodes{"one": "m"}), old: stateful(nodes{"two": "m"})},
 			"spec.volumeClaimTemplates[0].metadata.annotations",
 		},
 	} {
-		p := knowing(&placement.Space{
+		p := newPlugin(&placement.TenantRules{
 			Rules: plugins.Rules{"nodeName": {Policy: plugins.AllowListed, Allowed: []string{"n"}}},
 		})
 		got := fmt.Sprint(p.Validate(t.Context(), c.attributes(), nil))
@@ -288,9 +288,9 @@ func TestWrites(t *testing.T) {
 	}
 }
 
-// TestDefaults checks that the defaults are added to a new Pod. They replace only the default
+// TestDefaultsAreAdded checks that the defaults are added to a new Pod. They replace only the default
 // scheduler. Shared maps are not changed.
-func TestDefaults(t *testing.T) {
+func TestDefaultsAreAdded(t *testing.T) {
 	toleration := corev1.Toleration{
 		Key:      "pool",
 		Operator: corev1.TolerationOpEqual,
@@ -354,7 +354,7 @@ func TestDefaults(t *testing.T) {
 		shared := maps.Clone(c.is.NodeSelector)
 		before := c.is.NodeSelector
 		pod := &corev1.Pod{Spec: c.is}
-		if err := knowing(&placement.Space{Defaults: c.defaults}).Admit(t.Context(),
+		if err := newPlugin(&placement.TenantRules{Defaults: c.defaults}).Admit(t.Context(),
 			creating(pod, "a--web", caller("a")), nil); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -367,8 +367,8 @@ func TestDefaults(t *testing.T) {
 	}
 }
 
-// TestDefaultsAreOpen checks that exactly the defaults are allowed without a list.
-func TestDefaultsAreOpen(t *testing.T) {
+// TestDefaultsAreAllowed checks that exactly the defaults are allowed without a list.
+func TestDefaultsAreAllowed(t *testing.T) {
 	pool := placement.Defaults{
 		NodeSelector:  map[string]string{"pool": "a"},
 		SchedulerName: "own",
@@ -406,7 +406,7 @@ func TestDefaultsAreOpen(t *testing.T) {
 	} {
 		pod := &corev1.Pod{Spec: pinned(c.spec)}
 		got := fmt.Sprint(
-			knowing(&placement.Space{Defaults: pool}).Validate(t.Context(), creating(pod, "a--web", caller("a")), nil),
+			newPlugin(&placement.TenantRules{Defaults: pool}).Validate(t.Context(), creating(pod, "a--web", caller("a")), nil),
 		)
 		if (got == "<nil>") != (c.refused == "") || !strings.Contains(got, c.refused) {
 			t.Errorf("%s: %s, want %q", name, got, c.refused)
@@ -414,9 +414,9 @@ func TestDefaultsAreOpen(t *testing.T) {
 	}
 }
 
-// TestWhoGetsDefaults checks that only new Pods of tenants get the defaults. Templates, updates,
+// TestOnlyNewTenantPodsGetDefaults checks that only new Pods of tenants get the defaults. Templates, updates,
 // mirror Pods and Pods of the system tenant do not.
-func TestWhoGetsDefaults(t *testing.T) {
+func TestOnlyNewTenantPodsGetDefaults(t *testing.T) {
 	for name, c := range map[string]struct {
 		write
 		given bool
@@ -425,23 +425,23 @@ func TestWhoGetsDefaults(t *testing.T) {
 		"by the system":        {write{kind: "Pod", by: caller("system")}, true},
 		"a mirror":             {write{kind: "Pod", by: caller("system", user.NodesGroup)}, false},
 		"of the system's":      {write{kind: "Pod", namespace: "kube-system"}, false},
-		"an update":            {write{kind: "Pod", was: on("")}, false},
+		"an update":            {write{kind: "Pod", old: on("")}, false},
 		"a subresource":        {write{kind: "Pod", subresource: "status"}, false},
 		"what says it is more": {write{kind: "PodTemplate"}, false},
 	} {
 		pod := on("")
-		c.is = pod
-		if err := knowing(&placement.Space{Defaults: placement.Defaults{SchedulerName: "own"}}).Admit(t.Context(),
+		c.obj = pod
+		if err := newPlugin(&placement.TenantRules{Defaults: placement.Defaults{SchedulerName: "own"}}).Admit(t.Context(),
 			c.attributes(), nil); err != nil || (pod.Spec.SchedulerName == "own") != c.given {
 			t.Errorf("%s: %v, %q", name, err, pod.Spec.SchedulerName)
 		}
 	}
 	d := deployment("")
-	p := knowing(&placement.Space{Defaults: placement.Defaults{NodeSelector: map[string]string{"pool": "a"}}})
-	if err := p.Validate(t.Context(), write{kind: "Deployment", is: d}.attributes(), nil); err != nil {
+	p := newPlugin(&placement.TenantRules{Defaults: placement.Defaults{NodeSelector: map[string]string{"pool": "a"}}})
+	if err := p.Validate(t.Context(), write{kind: "Deployment", obj: d}.attributes(), nil); err != nil {
 		t.Errorf("a template is not pinned: %v", err)
 	}
-	if err := p.Validate(t.Context(), write{kind: "Pod", is: on(""), was: on("")}.attributes(), nil); err != nil {
+	if err := p.Validate(t.Context(), write{kind: "Pod", obj: on(""), old: on("")}.attributes(), nil); err != nil {
 		t.Errorf("an older pod is not pinned: %v", err)
 	}
 }
@@ -462,12 +462,12 @@ func TestSelectedNodes(t *testing.T) {
 		"selected-node":                            false,
 		"volume.kubernetes.io/storage-provisioner": false,
 	}
-	p := knowing(&placement.Space{})
+	p := newPlugin(&placement.TenantRules{})
 	annotated := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{}}}
 	for key, refused := range spelled {
 		annotated.Annotations[key] = "n"
 		c := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{key: "n"}}}
-		if err := p.Validate(t.Context(), write{kind: "PersistentVolumeClaim", is: c}.attributes(), nil); refused !=
+		if err := p.Validate(t.Context(), write{kind: "PersistentVolumeClaim", obj: c}.attributes(), nil); refused !=
 			(err != nil && strings.Contains(err.Error(), "metadata.annotations["+key+"]: ")) {
 			t.Errorf("%s: %v", key, err)
 		}
@@ -476,7 +476,7 @@ func TestSelectedNodes(t *testing.T) {
 	set.Spec.VolumeClaimTemplates[0].Annotations = annotated.Annotations
 	set.Spec.VolumeClaimTemplates[1].Annotations = annotated.Annotations
 	for kind, obj := range map[string]runtime.Object{"PersistentVolumeClaim": annotated, "StatefulSet": set} {
-		err := p.Validate(t.Context(), write{kind: kind, is: obj}.attributes(), nil)
+		err := p.Validate(t.Context(), write{kind: kind, obj: obj}.attributes(), nil)
 		got := regexp.MustCompile(`\w*annotations\[[^]]*]`).FindAllString(fmt.Sprint(err), -1)
 		want := 6
 		if kind == "StatefulSet" {

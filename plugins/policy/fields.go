@@ -97,7 +97,7 @@ func (p *plugin) reader(a admission.Attributes) reader {
 	}
 	isPod := workload.IsPod(kind.GroupKind())
 	if kind.GroupKind() == (schema.GroupKind{Kind: "Binding"}) || isPod && a.GetSubresource() == "status" {
-		return annotated // the Pod gets these annotations
+		return readAnnotations // the Pod gets these annotations
 	}
 	if _, describes := p.Kinds[kind.GroupKind()]; describes && a.GetSubresource() != "status" {
 		return func(obj runtime.Object, o admission.ObjectInterfaces) ([]item, error) { return p.pods(obj, kind, o) }
@@ -107,35 +107,35 @@ func (p *plugin) reader(a admission.Attributes) reader {
 
 func versioned[T any](kind schema.GroupVersionKind, read func(*T) []item) reader {
 	return func(obj runtime.Object, o admission.ObjectInterfaces) ([]item, error) {
-		is, err := plugins.Versioned[T](obj, kind, o)
+		typed, err := plugins.Versioned[T](obj, kind, o)
 		if err != nil {
 			return nil, err
 		}
-		return read(is), nil
+		return read(typed), nil
 	}
 }
 
 // pods returns the images in a Pod or in the Pod templates of an object, and the classes of the
 // claims that are created from it.
 func (p *plugin) pods(obj runtime.Object, kind schema.GroupVersionKind, o admission.ObjectInterfaces) ([]item, error) {
-	is, err := p.Kinds.Read(obj, kind, o)
+	object, err := p.Kinds.Read(obj, kind, o)
 	if err != nil {
 		return nil, err
 	}
-	if is == nil {
+	if object == nil {
 		return nil, plugins.ErrObject
 	}
 	var items []item
 	if workload.IsPod(kind.GroupKind()) {
-		items = annotatedHosts(is.Templates[0].Meta)
+		items = annotatedHosts(object.Templates[0].Meta)
 	}
-	for _, t := range is.Templates {
+	for _, t := range object.Templates {
 		for _, i := range images(t.Spec) {
 			i.path = t.Field("spec." + i.path)
 			items = append(items, i)
 		}
 	}
-	claims, err := is.Claims()
+	claims, err := object.Claims()
 	if err != nil {
 		return nil, err
 	}
@@ -183,7 +183,7 @@ func claim(c *corev1.PersistentVolumeClaim) []item {
 }
 
 func storageClass(path string, m metav1.Object, s *corev1.PersistentVolumeClaimSpec) item {
-	if class, has := m.GetAnnotations()[storageClassAnnotation]; has {
+	if class, ok := m.GetAnnotations()[storageClassAnnotation]; ok {
 		return item{StorageClasses, path + "metadata.annotations[" + storageClassAnnotation + "]", class}
 	}
 	i := item{field: StorageClasses, path: path + "spec.storageClassName"}
@@ -201,8 +201,8 @@ func service(s *corev1.Service) []item {
 	return items
 }
 
-// annotated returns the hosts in the annotations of any object.
-func annotated(obj runtime.Object, _ admission.ObjectInterfaces) ([]item, error) {
+// readAnnotations returns the hosts in the annotations of any object.
+func readAnnotations(obj runtime.Object, _ admission.ObjectInterfaces) ([]item, error) {
 	m, err := meta.Accessor(obj)
 	if err != nil {
 		return nil, plugins.ErrObject
@@ -211,11 +211,11 @@ func annotated(obj runtime.Object, _ admission.ObjectInterfaces) ([]item, error)
 }
 
 func annotatedHosts(m metav1.Object) []item {
-	return hostsOf("metadata.annotations", m.GetAnnotations())
+	return hostsInAnnotations("metadata.annotations", m.GetAnnotations())
 }
 
-// hostsOf returns the hosts in annotations. Each controller has its own separators.
-func hostsOf(path string, annotations map[string]string) []item {
+// hostsInAnnotations returns the hosts in annotations. Each controller has its own separators.
+func hostsInAnnotations(path string, annotations map[string]string) []item {
 	var items []item
 	for _, key := range slices.Sorted(maps.Keys(annotations)) {
 		var all []string
@@ -284,11 +284,11 @@ func gateway(kind string) reader {
 				return nil, err
 			}
 			// The controller sets these annotations on the objects that it creates.
-			made, _, err := unstructured.NestedStringMap(object, "spec", "infrastructure", "annotations")
+			infrastructure, _, err := unstructured.NestedStringMap(object, "spec", "infrastructure", "annotations")
 			if err != nil {
 				return nil, plugins.ErrObject
 			}
-			items = append(items, hostsOf("spec.infrastructure.annotations", made)...)
+			items = append(items, hostsInAnnotations("spec.infrastructure.annotations", infrastructure)...)
 			if usesDefault(object, "defaultScope") {
 				items = append(items, item{Hosts, "spec.defaultScope", allHosts})
 			}
@@ -313,8 +313,8 @@ func gateway(kind string) reader {
 		return nil
 	}
 	return func(obj runtime.Object, _ admission.ObjectInterfaces) ([]item, error) {
-		u, is := obj.(runtime.Unstructured)
-		if !is {
+		u, ok := obj.(runtime.Unstructured)
+		if !ok {
 			return nil, plugins.ErrObject
 		}
 		m, err := meta.Accessor(obj)
@@ -343,8 +343,8 @@ func isMesh(object map[string]any) bool {
 // useDefaultGateways attaches a route to every default Gateway. The field defaultScope makes a
 // Gateway a default Gateway (GEP-3793).
 func usesDefault(object map[string]any, field string) bool {
-	value, has, err := unstructured.NestedFieldNoCopy(object, "spec", field)
-	return err != nil || has && value != nil && value != "" && value != "None"
+	value, ok, err := unstructured.NestedFieldNoCopy(object, "spec", field)
+	return err != nil || ok && value != nil && value != "" && value != "None"
 }
 
 // allHosts is the value of an item that applies to the hosts of every route. No list allows it.
@@ -359,8 +359,8 @@ func listeners(object map[string]any) ([]item, error) {
 	}
 	var items []item
 	for i, l := range list {
-		listener, is := l.(map[string]any)
-		if !is {
+		listener, ok := l.(map[string]any)
+		if !ok {
 			return nil, plugins.ErrObject
 		}
 		host, _, err := unstructured.NestedString(listener, "hostname")

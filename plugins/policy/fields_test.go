@@ -37,9 +37,9 @@ func read(t *testing.T, apiVersion, kind, text string) *unstructured.Unstructure
 	return u
 }
 
-// says fails the test unless an error denies exactly the fields in want, each as "field
+// wantDenied fails the test unless an error denies exactly the fields in want, each as "field
 // path=value".
-func says(t *testing.T, name string, err error, want ...string) {
+func wantDenied(t *testing.T, name string, err error, want ...string) {
 	t.Helper()
 	got := fmt.Sprint(err)
 	if n := strings.Count(got, "admission.policy."); n != len(want) || (err == nil) != (len(want) == 0) {
@@ -58,8 +58,8 @@ func says(t *testing.T, name string, err error, want ...string) {
 	}
 }
 
-// TestFields checks the fields of each kind if nothing is allowed.
-func TestFields(t *testing.T) {
+// TestCheckedFields checks the fields of each kind if nothing is allowed.
+func TestCheckedFields(t *testing.T) {
 	const gateways, experimental = "gateway.networking.k8s.io/v1", "gateway.networking.x-k8s.io/v1alpha1"
 	p := plugin(acme(t), nil, plugins.Rules{})
 	for _, c := range []struct {
@@ -218,12 +218,12 @@ func TestFields(t *testing.T) {
 		},
 	} {
 		obj := read(t, c.apiVersion, c.kind, c.text)
-		says(t, c.kind+" "+c.text, p.Validate(t.Context(), creating(obj, caller("a")), nil), c.want...)
+		wantDenied(t, c.kind+" "+c.text, p.Validate(t.Context(), creating(obj, caller("a")), nil), c.want...)
 	}
 }
 
-// TestWhatCannotBeRead checks that an object that cannot be read is denied.
-func TestWhatCannotBeRead(t *testing.T) {
+// TestUnreadableObjectsAreDenied checks that an object that cannot be read is denied.
+func TestUnreadableObjectsAreDenied(t *testing.T) {
 	const gateways = "gateway.networking.k8s.io/v1"
 	open := plugins.Rules{}
 	for _, field := range []string{
@@ -259,9 +259,9 @@ func TestWhatCannotBeRead(t *testing.T) {
 	}
 }
 
-// TestUpdates checks that an update may have a value that the same field of the old object had, in
+// TestUpdatesMayRetainValues checks that an update may have a value that the same field of the old object had, in
 // any element of a list.
-func TestUpdates(t *testing.T) {
+func TestUpdatesMayRetainValues(t *testing.T) {
 	p := plugin(acme(t), nil, plugins.Rules{})
 	service := func(kind corev1.ServiceType) *corev1.Service {
 		return &corev1.Service{
@@ -273,12 +273,12 @@ func TestUpdates(t *testing.T) {
 	two.Spec.Containers = append(two.Spec.Containers, corev1.Container{Image: "a"})
 	always := pod("")
 	always.Spec.Containers[0].ImagePullPolicy = corev1.PullAlways
-	says(t, "the same", p.Validate(t.Context(), writing(service("NodePort"), service("NodePort"), caller("a")), nil))
-	says(t, "another", p.Validate(t.Context(), writing(service("NodePort"), service("LoadBalancer"), caller("a")), nil),
+	wantDenied(t, "the same", p.Validate(t.Context(), writing(service("NodePort"), service("NodePort"), caller("a")), nil))
+	wantDenied(t, "another", p.Validate(t.Context(), writing(service("NodePort"), service("LoadBalancer"), caller("a")), nil),
 		"serviceTypes spec.type=NodePort")
-	says(t, "elsewhere, with another", p.Validate(t.Context(), writing(two, pod("a"), caller("a")), nil),
+	wantDenied(t, "elsewhere, with another", p.Validate(t.Context(), writing(two, pod("a"), caller("a")), nil),
 		"imageRegistries spec.containers[0].image=b")
-	says(t, "the same word in another field", p.Validate(t.Context(), writing(pod("Always"), always, caller("a")), nil),
+	wantDenied(t, "the same word in another field", p.Validate(t.Context(), writing(pod("Always"), always, caller("a")), nil),
 		"imageRegistries spec.containers[0].image=Always")
 }
 
@@ -325,7 +325,7 @@ func TestSubresources(t *testing.T) {
 		}
 		a := admission.NewAttributesRecord(c.is, was, c.kind, c.namespace, "x", schema.GroupVersionResource{}, c.subresource,
 			admission.Update, nil, false, caller("a"))
-		says(t, c.kind.Kind+"/"+c.subresource, p.Validate(t.Context(), a, nil), c.want...)
+		wantDenied(t, c.kind.Kind+"/"+c.subresource, p.Validate(t.Context(), a, nil), c.want...)
 	}
 }
 
@@ -384,7 +384,7 @@ func TestEntries(t *testing.T) {
 			obj = read(t, "networking.k8s.io/v1", "Ingress", fmt.Sprintf("{spec: {ingressClassName: %q}}", c.value))
 		}
 		for name, want := range map[string]bool{"a": c.a, "x.y": c.dotted} {
-			err := listing(name, plugins.Rules{c.field: {Policy: plugins.AllowListed, Allowed: []string{"else", c.entry}}}).
+			err := newPlugin(name, plugins.Rules{c.field: {Policy: plugins.AllowListed, Allowed: []string{"else", c.entry}}}).
 				Validate(t.Context(), creating(obj, caller("system")), nil)
 			if (err == nil) != want {
 				t.Errorf("%s, %q by %q for %s: %v", c.field, c.value, c.entry, name, err)
@@ -396,8 +396,8 @@ func TestEntries(t *testing.T) {
 	}
 }
 
-// listing returns the plugin for a tenant with any name.
-func listing(name string, rules plugins.Rules) admission.ValidationInterface {
+// newPlugin returns the plugin for a tenant with any name.
+func newPlugin(name string, rules plugins.Rules) admission.ValidationInterface {
 	return policy.New(policy.Options{
 		Kinds:   workload.New(nil),
 		Subject: func(context.Context, user.Info) (tenant.ID, error) { return tenant.System(), nil },

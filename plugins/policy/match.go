@@ -31,34 +31,34 @@ func expand(entry string, owner tenant.ID) (string, bool) {
 // matches reports whether an entry in the list of its field allows an item. No list allows an empty
 // value.
 func (i item) matches(entry string, owner tenant.ID) bool {
-	entry, is := expand(entry, owner)
-	if !is || i.value == "" {
+	entry, ok := expand(entry, owner)
+	if !ok || i.value == "" {
 		return false
 	}
 	switch i.field {
 	case ImageRegistries:
-		return isUnder(i.value, entry)
+		return isInRepository(i.value, entry)
 	case Hosts:
-		return isHost(i.value, entry)
+		return matchesHost(i.value, entry)
 	}
 	return i.value == entry
 }
 
-// isUnder reports whether an image belongs to a registry, to a repository or to a repository below
+// isInRepository reports whether an image belongs to a registry, to a repository or to a repository below
 // it. An image without a registry belongs to Docker Hub, as in kubelets (k8s.io/kubernetes
 // pkg/util/parsers, v1.37.1).
-func isUnder(image, entry string) bool {
+func isInRepository(image, entry string) bool {
 	named, err := reference.ParseNormalizedNamed(image)
-	if err != nil || isID(named) {
+	if err != nil || isImageID(named) {
 		return false
 	}
 	repository := strings.ToLower(reference.Domain(named)) + "/" + reference.Path(named)
 	return repository == entry || strings.HasPrefix(repository, entry+"/")
 }
 
-// isID reports whether a name that looks like a repository of Docker Hub is the ID of an image on
+// isImageID reports whether a name that looks like a repository of Docker Hub is the ID of an image on
 // the node. Runtimes look for an ID first, and the image may come from any registry.
-func isID(named reference.Named) bool {
+func isImageID(named reference.Named) bool {
 	switch reference.Path(named) {
 	case "library/sha256", "library/sha384", "library/sha512":
 		return true
@@ -66,9 +66,9 @@ func isID(named reference.Named) bool {
 	return false
 }
 
-// isHost reports whether a host or a wildcard equals an entry. If the entry is a wildcard, the host
+// matchesHost reports whether a host or a wildcard equals an entry. If the entry is a wildcard, the host
 // may also be below it.
-func isHost(host, entry string) bool {
+func matchesHost(host, entry string) bool {
 	host = strings.ToLower(host)
 	if len(validation.IsDNS1123Subdomain(strings.TrimPrefix(host, "*."))) > 0 {
 		return false

@@ -76,7 +76,7 @@ func check(
 	before := map[said]bool{}
 	if a.GetOperation() == admission.Update {
 		old, err := read(a.GetOldObject(), o)
-		if err != nil && !workload.IsLeaving(a) {
+		if err != nil && !workload.IsFinalizing(a) {
 			return fmt.Errorf("old object: %w", err)
 		}
 		for _, i := range old {
@@ -85,36 +85,36 @@ func check(
 	}
 	items, err := read(a.GetObject(), o)
 	if err != nil {
-		if workload.IsLeaving(a) {
+		if workload.IsFinalizing(a) {
 			return nil
 		}
 		return err
 	}
-	var refused plugins.Refusals
+	var errs plugins.Errors
 	for _, i := range items {
 		rule := rules[i.field]
 		if before[said{i.field, i.value}] || rule.Allows(func(entry string) bool { return i.matches(entry, owner) }) {
 			continue
 		}
-		refused.Add(refusal(i, rule, owner))
+		errs.Add(deniedError(i, rule, owner))
 	}
-	return refused.Err()
+	return errs.Err()
 }
 
-// refusal returns an error with the denied value and the allowed values. The list belongs to the
+// deniedError returns an error with the denied value and the allowed values. The list belongs to the
 // tenant.
-func refusal(i item, rule plugins.Rule, owner tenant.ID) *field.Error {
-	var offered []string
+func deniedError(i item, rule plugins.Rule, owner tenant.ID) *field.Error {
+	var allowed []string
 	for _, entry := range rule.Allowed {
-		if own, is := expand(entry, owner); is && rule.Policy == plugins.AllowListed {
-			offered = append(offered, own)
+		if expanded, ok := expand(entry, owner); ok && rule.Policy == plugins.AllowListed {
+			allowed = append(allowed, expanded)
 		}
 	}
 	detail := "admission.policy." + i.field + " allows "
-	if len(offered) == 0 {
+	if len(allowed) == 0 {
 		detail += "none"
 	} else {
-		detail += strings.Join(offered, ", ")
+		detail += strings.Join(allowed, ", ")
 	}
 	if i.value == "" {
 		return field.Required(field.NewPath(i.path), detail)

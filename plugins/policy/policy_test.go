@@ -68,9 +68,9 @@ func pod(image string) *corev1.Pod {
 	return &corev1.Pod{Spec: corev1.PodSpec{Containers: []corev1.Container{{Image: image}}}}
 }
 
-// TestWhoIsHeld checks that every caller except a kubelet is checked in a tenant's namespace. If
+// TestCheckedCallers checks that every caller except a kubelet is checked in a tenant's namespace. If
 // the owner is not known, the write is denied.
-func TestWhoIsHeld(t *testing.T) {
+func TestCheckedCallers(t *testing.T) {
 	a := acme(t)
 	zero := plugins.Rules{}
 	for name, c := range map[string]struct {
@@ -97,8 +97,8 @@ func TestWhoIsHeld(t *testing.T) {
 	}
 }
 
-// TestZeroRules checks that nothing is allowed without rules.
-func TestZeroRules(t *testing.T) {
+// TestZeroRulesAllowNothing checks that nothing is allowed without rules.
+func TestZeroRulesAllowNothing(t *testing.T) {
 	p := plugin(acme(t), nil, plugins.Rules{})
 	object := func(apiVersion, kind string, spec map[string]any) runtime.Object {
 		return &unstructured.Unstructured{Object: map[string]any{
@@ -127,13 +127,13 @@ func TestZeroRules(t *testing.T) {
 	}
 }
 
-// TestAllIsToldAtOnce checks that an error names all denied fields.
-func TestAllIsToldAtOnce(t *testing.T) {
+// TestErrorsNameAllDeniedFields checks that an error names all denied fields.
+func TestErrorsNameAllDeniedFields(t *testing.T) {
 	p := plugin(acme(t), nil,
 		plugins.Rules{policy.ImageRegistries: {Policy: plugins.AllowListed, Allowed: []string{"docker.io/{tenant}"}}})
-	is := pod("nginx")
-	is.Spec.InitContainers = []corev1.Container{{Image: "busybox", ImagePullPolicy: corev1.PullNever}}
-	err := p.Validate(t.Context(), creating(is, caller("a")), nil)
+	obj := pod("nginx")
+	obj.Spec.InitContainers = []corev1.Container{{Image: "busybox", ImagePullPolicy: corev1.PullNever}}
+	err := p.Validate(t.Context(), creating(obj, caller("a")), nil)
 	for _, want := range []string{
 		`spec.containers[0].image: Unsupported value: "nginx": admission.policy.imageRegistries allows docker.io/a`,
 		`spec.initContainers[0].image: Unsupported value: "busybox"`, "spec.initContainers[0].imagePullPolicy",
@@ -144,9 +144,9 @@ func TestAllIsToldAtOnce(t *testing.T) {
 	}
 }
 
-// TestLeaving checks that the finalizers of an object that cannot be read may be removed during its
+// TestFinalizersOfUnreadableObjects checks that the finalizers of an object that cannot be read may be removed during its
 // deletion. Any other update of the object is denied.
-func TestLeaving(t *testing.T) {
+func TestFinalizersOfUnreadableObjects(t *testing.T) {
 	p := plugin(acme(t), nil, plugins.Rules{})
 	now := metav1.Now()
 	broken := func(deleted *metav1.Time) runtime.Object {

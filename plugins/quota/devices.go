@@ -49,11 +49,11 @@ type Classes []Class
 // IsDevice reports whether a limit with this name applies to devices. The DeviceClasses determine
 // the names of devices, see [Classes.Extend].
 func IsDevice(name corev1.ResourceName) bool {
-	if class, is := strings.CutSuffix(string(name), classSuffix); is {
+	if class, ok := strings.CutSuffix(string(name), classSuffix); ok {
 		return class != ""
 	}
-	requested, is := strings.CutPrefix(string(name), corev1.DefaultResourceRequestsPrefix)
-	return is && isExtended(corev1.ResourceName(requested))
+	requested, ok := strings.CutPrefix(string(name), corev1.DefaultResourceRequestsPrefix)
+	return ok && isExtended(corev1.ResourceName(requested))
 }
 
 // Extend returns a usage from [Usage] with all names of its devices. A limit with any of these
@@ -73,7 +73,7 @@ func (c Classes) Extend(usage corev1.ResourceList) corev1.ResourceList {
 		case isImplicit:
 			add(devices, implicit, quantity)
 		default:
-			if class := c.of(name); class != "" {
+			if class := c.classOf(name); class != "" {
 				add(devices, class, quantity)
 			} else {
 				add(out, name, quantity)
@@ -90,8 +90,8 @@ func (c Classes) Extend(usage corev1.ResourceList) corev1.ResourceList {
 	return out
 }
 
-// of returns the name of the class from which Pods get an extended resource, or "".
-func (c Classes) of(name corev1.ResourceName) string {
+// classOf returns the name of the class from which Pods get an extended resource, or "".
+func (c Classes) classOf(name corev1.ResourceName) string {
 	i := slices.IndexFunc(c, func(known Class) bool {
 		return known.Extended != "" && name == corev1.DefaultResourceRequestsPrefix+known.Extended
 	})
@@ -161,7 +161,7 @@ func readDevices(obj runtime.Object, o admission.ObjectInterfaces) (*claimDevice
 func contentOf[T any](
 	obj runtime.Object, kind schema.GroupVersionKind, o admission.ObjectInterfaces,
 ) (map[string]any, error) {
-	if u, is := obj.(runtime.Unstructured); is {
+	if u, ok := obj.(runtime.Unstructured); ok {
 		return u.UnstructuredContent(), nil
 	}
 	versioned, err := plugins.Versioned[T](obj, kind, o)
@@ -175,7 +175,7 @@ func contentOf[T any](
 // each class. It ignores a claim that the scheduler creates for the extended resources of a Pod,
 // because the Pod already uses these devices.
 func addDevices(out corev1.ResourceList, claim *claimDevices) {
-	if isOfPod(&claim.Metadata) {
+	if isPodClaim(&claim.Metadata) {
 		return
 	}
 	for _, request := range claim.Spec.Devices.Requests {
@@ -187,19 +187,19 @@ func addDevices(out corev1.ResourceList, claim *claimDevices) {
 		case request.DeviceClassName != "":
 			alternatives = []exactRequest{request.exactRequest}
 		}
-		most := map[string]int64{}
+		highest := map[string]int64{}
 		for _, alternative := range alternatives {
-			most[alternative.DeviceClassName] = max(most[alternative.DeviceClassName], alternative.devices())
+			highest[alternative.DeviceClassName] = max(highest[alternative.DeviceClassName], alternative.devices())
 		}
-		for class, number := range most {
+		for class, number := range highest {
 			add(out, corev1.ResourceName(class+classSuffix), *resource.NewQuantity(number, resource.DecimalSI))
 		}
 	}
 }
 
-// isOfPod reports whether the scheduler created a claim for the extended resources of a Pod. Only
+// isPodClaim reports whether the scheduler created a claim for the extended resources of a Pod. Only
 // the scheduler may write the annotation, see [plugin.checkClaim].
-func isOfPod(m *metav1.ObjectMeta) bool {
+func isPodClaim(m *metav1.ObjectMeta) bool {
 	owner := metav1.GetControllerOfNoCopy(m)
 	return m.Annotations[resourcev1.ExtendedResourceClaimAnnotation] == "true" &&
 		owner != nil && owner.APIVersion == "v1" && owner.Kind == "Pod"
@@ -216,12 +216,12 @@ var claimControllers = []string{
 // checkClaim denies a claim, or a template of claims, that a caller falsely marks as the claim of a
 // Pod. Its devices would not be counted.
 func (p *plugin) checkClaim(ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces) error {
-	is, err := pretends(a.GetObject(), a, o)
-	if err != nil || !is {
+	marked, err := marksPodClaim(a.GetObject(), a, o)
+	if err != nil || !marked {
 		return err
 	}
 	if a.GetOperation() == admission.Update {
-		if was, err := pretends(a.GetOldObject(), a, o); err != nil || was {
+		if wasMarked, err := marksPodClaim(a.GetOldObject(), a, o); err != nil || wasMarked {
 			return err
 		}
 	}
@@ -232,8 +232,8 @@ func (p *plugin) checkClaim(ctx context.Context, a admission.Attributes, o admis
 	return errExtendedClaim
 }
 
-// pretends reports whether an object has the annotation, or adds it to claims.
-func pretends(obj runtime.Object, a admission.Attributes, o admission.ObjectInterfaces) (bool, error) {
+// marksPodClaim reports whether an object has the annotation, or adds it to claims.
+func marksPodClaim(obj runtime.Object, a admission.Attributes, o admission.ObjectInterfaces) (bool, error) {
 	if a.GetResource().GroupResource() == deviceClaims {
 		m, err := meta.Accessor(obj)
 		if err != nil {

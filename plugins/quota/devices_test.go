@@ -44,8 +44,8 @@ func claimOf(requests ...resourcev1.DeviceRequest) *resourcev1.ResourceClaim {
 	}
 }
 
-// ofPod returns the claim that the scheduler creates for the extended resources of a Pod.
-func ofPod(
+// markedAsPodClaim returns the claim that the scheduler creates for the extended resources of a Pod.
+func markedAsPodClaim(
 	claim *resourcev1.ResourceClaim, annotation string, owners ...metav1.OwnerReference,
 ) *resourcev1.ResourceClaim {
 	claim.Annotations = map[string]string{resourcev1.ExtendedResourceClaimAnnotation: annotation}
@@ -62,7 +62,7 @@ func untyped(t *testing.T, obj runtime.Object) *unstructured.Unstructured {
 	return &unstructured.Unstructured{Object: content}
 }
 
-func said(usage corev1.ResourceList) string {
+func formatUsage(usage corev1.ResourceList) string {
 	var out []string
 	for _, name := range slices.Sorted(maps.Keys(usage)) {
 		quantity := usage[name]
@@ -71,9 +71,9 @@ func said(usage corev1.ResourceList) string {
 	return strings.Join(out, " ")
 }
 
-// TestDevices checks the number of devices that a ResourceClaim may get by class, in each version
+// TestUsageOfDevices checks the number of devices that a ResourceClaim may get by class, in each version
 // of the kind.
-func TestDevices(t *testing.T) {
+func TestUsageOfDevices(t *testing.T) {
 	const exact, all = resourcev1.DeviceAllocationModeExactCount, resourcev1.DeviceAllocationModeAll
 	controller := func(version, kind string) metav1.OwnerReference {
 		return metav1.OwnerReference{
@@ -111,10 +111,10 @@ func TestDevices(t *testing.T) {
 		"alternatives":          {claimOf(first, exactly("gpu", exact, 1)), "big=32 gpu=6"},
 		"an unknown request":    {claimOf(resourcev1.DeviceRequest{}), ""},
 		"an older version":      {untyped(t, old), "big=2 gpu=35"},
-		"of a Pod":              {ofPod(claimOf(exactly("gpu", exact, 8)), "true", pod), ""},
-		"of a Pod, not said so": {ofPod(claimOf(exactly("gpu", exact, 8)), "false", pod), "gpu=8"},
-		"of no Pod":             {ofPod(claimOf(exactly("gpu", exact, 8)), "true"), "gpu=8"},
-		"of a Job":              {ofPod(claimOf(exactly("gpu", exact, 8)), "true", job), "gpu=8"},
+		"of a Pod":              {markedAsPodClaim(claimOf(exactly("gpu", exact, 8)), "true", pod), ""},
+		"of a Pod, not said so": {markedAsPodClaim(claimOf(exactly("gpu", exact, 8)), "false", pod), "gpu=8"},
+		"of no Pod":             {markedAsPodClaim(claimOf(exactly("gpu", exact, 8)), "true"), "gpu=8"},
+		"of a Job":              {markedAsPodClaim(claimOf(exactly("gpu", exact, 8)), "true", job), "gpu=8"},
 	} {
 		want := "count/resourceclaims.resource.k8s.io=1"
 		for i, class := range strings.Fields(c.want) {
@@ -128,8 +128,8 @@ func TestDevices(t *testing.T) {
 		}
 		for _, obj := range []runtime.Object{c.claim, untyped(t, c.claim)} {
 			got, err := quota.Usage(deviceClaims, obj, nil, time.Now())
-			if err != nil || said(got) != want {
-				t.Errorf("%s as %T: %s, %v; want %s", name, obj, said(got), err, want)
+			if err != nil || formatUsage(got) != want {
+				t.Errorf("%s as %T: %s, %v; want %s", name, obj, formatUsage(got), err, want)
 			}
 		}
 	}
@@ -138,13 +138,13 @@ func TestDevices(t *testing.T) {
 	} {
 		o := admission.NewObjectInterfacesFromScheme(runtime.NewScheme())
 		if got, err := quota.Usage(deviceClaims, obj, o, time.Now()); err == nil {
-			t.Errorf("%T: %s", obj, said(got))
+			t.Errorf("%T: %s", obj, formatUsage(got))
 		}
 	}
 }
 
-// TestExtend checks that devices have the same names whether a Pod or a claim requests them.
-func TestExtend(t *testing.T) {
+// TestDeviceNames checks that devices have the same names whether a Pod or a claim requests them.
+func TestDeviceNames(t *testing.T) {
 	classes := quota.Classes{
 		{Name: "gpu", Extended: "example.com/gpu"}, {Name: "other", Extended: "example.com/gpu"}, {Name: "nic"},
 	}
@@ -179,12 +179,12 @@ func TestExtend(t *testing.T) {
 			}
 			return out
 		}
-		is := quantities(c.is)
-		if got, want := said(classes.Extend(is)), said(quantities(c.want)); got != want {
+		obj := quantities(c.is)
+		if got, want := formatUsage(classes.Extend(obj)), formatUsage(quantities(c.want)); got != want {
 			t.Errorf("%s: %s, want %s", name, got, want)
 		}
-		if said(is) != said(quantities(c.is)) {
-			t.Errorf("%s: the usage was changed to %s", name, said(is))
+		if formatUsage(obj) != formatUsage(quantities(c.is)) {
+			t.Errorf("%s: the usage was changed to %s", name, formatUsage(obj))
 		}
 	}
 }
@@ -192,9 +192,9 @@ func TestExtend(t *testing.T) {
 // TestDevicesAreLimited checks that a limit with any name of a device applies to Pods and claims,
 // whichever name they request. If the classes are not known, every request for devices is denied.
 func TestDevicesAreLimited(t *testing.T) {
-	claiming := func(class string, mode resourcev1.DeviceAllocationMode, count int64) asks {
+	claiming := func(class string, mode resourcev1.DeviceAllocationMode, count int64) write {
 		kind := resourcev1.SchemeGroupVersion.WithKind("ResourceClaim")
-		return asks{of: deviceClaims.String(), kind: kind, is: claimOf(exactly(class, mode, count))}
+		return write{resource: deviceClaims.String(), kind: kind, obj: claimOf(exactly(class, mode, count))}
 	}
 	requesting := func(name corev1.ResourceName, number string) runtime.Object {
 		return podOf(container(amounts{name: number}, amounts{name: number}))
@@ -204,14 +204,14 @@ func TestDevicesAreLimited(t *testing.T) {
 		"gpu.deviceclass.resource.k8s.io/devices",
 	} {
 		for name, c := range map[string]struct {
-			write   asks
+			write   write
 			refused bool
 		}{
-			"a Pod":                       {asks{is: requesting("example.com/gpu", "2")}, false},
-			"a Pod of eight":              {asks{is: requesting("example.com/gpu", "8")}, true},
-			"a Pod by the class":          {asks{is: requesting("deviceclass.resource.kubernetes.io/gpu", "2")}, false},
-			"a Pod of eight by the class": {asks{is: requesting("deviceclass.resource.kubernetes.io/gpu", "8")}, true},
-			"a Pod of others":             {asks{is: requesting("example.com/nic", "8")}, false},
+			"a Pod":                       {write{obj: requesting("example.com/gpu", "2")}, false},
+			"a Pod of eight":              {write{obj: requesting("example.com/gpu", "8")}, true},
+			"a Pod by the class":          {write{obj: requesting("deviceclass.resource.kubernetes.io/gpu", "2")}, false},
+			"a Pod of eight by the class": {write{obj: requesting("deviceclass.resource.kubernetes.io/gpu", "8")}, true},
+			"a Pod of others":             {write{obj: requesting("example.com/nic", "8")}, false},
 			"a claim":                     {claiming("gpu", "", 2), false},
 			"a claim of eight":            {claiming("gpu", "", 8), true},
 			"a claim of all":              {claiming("gpu", "All", 0), true},
@@ -223,7 +223,7 @@ func TestDevicesAreLimited(t *testing.T) {
 			away := func() (quota.Classes, error) { return nil, errors.New("away") }
 			for _, classes := range []func() (quota.Classes, error){known, away} {
 				store := &ledger{states: []*quota.State{limited("q", amounts{of: "2"}, amounts{of: "0"})}}
-				p := holding(store, func(o *quota.Options) { o.Classes = classes })
+				p := newPlugin(store, func(o *quota.Options) { o.Classes = classes })
 				err := p.Validate(t.Context(), c.write.attributes(), nil)
 				if _, e := classes(); e != nil {
 					if err == nil {
@@ -237,9 +237,9 @@ func TestDevicesAreLimited(t *testing.T) {
 	}
 }
 
-// TestClaimsOfPods checks that only the scheduler marks a claim as the claim of a Pod. A tenant
+// TestOnlyTheSchedulerMarksPodClaims checks that only the scheduler marks a claim as the claim of a Pod. A tenant
 // cannot do so in a claim, or in a template from which a controller creates claims.
-func TestClaimsOfPods(t *testing.T) {
+func TestOnlyTheSchedulerMarksPodClaims(t *testing.T) {
 	by := func(name, id string) user.Info {
 		return &user.DefaultInfo{Name: name, Extra: map[string][]string{tenant.ExtraKey: {id}}}
 	}
@@ -253,7 +253,7 @@ func TestClaimsOfPods(t *testing.T) {
 		return &resourcev1.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Annotations: annotations}}
 	}
 	const controller = "system:serviceaccount:kube-system:resource-claim-controller"
-	p := holding(&ledger{}, func(o *quota.Options) {
+	p := newPlugin(&ledger{}, func(o *quota.Options) {
 		o.Subject = func(_ context.Context, u user.Info) (tenant.ID, error) { return tenant.Of(u) }
 	})
 	for kind, make := range map[string]func(map[string]string) runtime.Object{

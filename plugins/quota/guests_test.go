@@ -19,13 +19,13 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// TestWhatAGuestLearns checks that a caller of another tenant learns only that a quota does not
+// TestOtherTenantsGetNoDetails checks that a caller of another tenant learns only that a quota does not
 // allow the write. Callers of the owner and of the system tenant get the details.
-func TestWhatAGuestLearns(t *testing.T) {
+func TestOtherTenantsGetNoDetails(t *testing.T) {
 	subject := func(_ context.Context, u user.Info) (tenant.ID, error) {
 		if u.GetName() == "away" {
 			id, _ := tenant.Parse("a")
-			return id, errAway
+			return id, errUnavailable
 		}
 		return tenant.Of(u)
 	}
@@ -35,33 +35,33 @@ func TestWhatAGuestLearns(t *testing.T) {
 	one, full := amounts{"requests.cpu": "1"}, amounts{"requests.cpu": "0.5"}
 	for name, c := range map[string]struct {
 		ledger *ledger
-		is     asks
+		is     write
 		detail string // part of the error for callers of the owner
 		later  bool
 	}{
-		"exceeded": {&ledger{states: []*quota.State{limited("secret", one, full)}}, asks{}, "exceeded quota: secret", false},
+		"exceeded": {&ledger{states: []*quota.State{limited("secret", one, full)}}, write{}, "exceeded quota: secret", false},
 		"not requested": {
 			&ledger{states: []*quota.State{limited("secret", amounts{"limits.cpu": "1"}, amounts{"limits.cpu": "0"})}},
-			asks{},
+			write{},
 			"failed quota: secret: must specify limits.cpu", false,
 		},
 		"negative": {
 			&ledger{states: []*quota.State{limited("secret", amounts{"requests.memory": "1", "requests.cpu": "9"},
 				amounts{"requests.memory": "0", "requests.cpu": "0"})}},
-			asks{is: podOf(container(amounts{"cpu": "1", "memory": "-1"}, nil))},
+			write{obj: podOf(container(amounts{"cpu": "1", "memory": "-1"}, nil))},
 			"quota usage is negative", false,
 		},
-		"not read":  {&ledger{of: errors.New("secret")}, asks{}, "could not be read", true},
-		"not known": {&ledger{of: quota.ErrUnknown}, asks{}, "not known yet", true},
+		"not read":  {&ledger{statesErr: errors.New("secret")}, write{}, "could not be read", true},
+		"not known": {&ledger{statesErr: quota.ErrUnknown}, write{}, "not known yet", true},
 		"not counted": {
-			&ledger{states: []*quota.State{limited("secret", one, nil)}}, asks{}, "secret, resources: requests.cpu", true,
+			&ledger{states: []*quota.State{limited("secret", one, nil)}}, write{}, "secret, resources: requests.cpu", true,
 		},
 		"not stored": {
 			&ledger{
 				states: []*quota.State{limited("secret", one, amounts{"requests.cpu": "0"})},
 				charge: func(int) error { return errors.New("secret") },
 			},
-			asks{},
+			write{},
 			"could not be charged", true,
 		},
 	} {
@@ -73,7 +73,7 @@ func TestWhatAGuestLearns(t *testing.T) {
 				a := admission.NewAttributesRecord(w.GetObject(), nil, w.GetKind(), w.GetNamespace(), "p", w.GetResource(), "",
 					admission.Create, nil, false, u)
 				l := *c.ledger
-				err := holding(&l, func(o *quota.Options) { o.Subject = subject }).Validate(t.Context(), a, nil)
+				err := newPlugin(&l, func(o *quota.Options) { o.Subject = subject }).Validate(t.Context(), a, nil)
 				got := fmt.Sprint(err)
 				if apierrors.IsTooManyRequests(err) != c.later || apierrors.IsForbidden(err) == c.later {
 					t.Errorf("%s, %s: %s", name, u.GetName(), got)

@@ -18,12 +18,12 @@ import (
 )
 
 const (
-	// attempts is the maximum number of attempts to charge a batch. Charges by other servers
+	// maxAttempts is the maximum number of attempts to charge a batch. Charges by other servers
 	// conflict.
-	attempts = 20
-	// chargeWithin is the timeout for a batch. The sum with patience is less than the timeout of a
+	maxAttempts = 20
+	// chargeTimeout is the timeout for a batch. The sum with patience is less than the timeout of a
 	// webhook.
-	chargeWithin = 2500 * time.Millisecond
+	chargeTimeout = 2500 * time.Millisecond
 	// chargePause is the maximum pause after the first attempt. It doubles with the next attempts.
 	chargePause = 5 * time.Millisecond
 )
@@ -68,12 +68,14 @@ func (l *ledger) charge(ctx context.Context, id tenant.ID, r *request) error {
 	case <-e.done:
 		return e.err
 	case <-ctx.Done():
-		return abandoned(ctx)
+		return canceledError(ctx)
 	}
 }
 
-// abandoned returns the error for a request that ended before it was charged.
-func abandoned(ctx context.Context) error { return fmt.Errorf("%w: %w", errStore, context.Cause(ctx)) }
+// canceledError returns the error for a request that ended before it was charged.
+func canceledError(ctx context.Context) error {
+	return fmt.Errorf("%w: %w", errStore, context.Cause(ctx))
+}
 
 // run charges batches until no write waits.
 func (l *ledger) run(ctx context.Context, id tenant.ID, b *batch) {
@@ -87,16 +89,16 @@ func (l *ledger) run(ctx context.Context, id tenant.ID, b *batch) {
 			return
 		}
 		l.mu.Unlock()
-		l.pay(ctx, id, entries)
+		l.chargeBatch(ctx, id, entries)
 		for _, e := range entries {
 			close(e.done)
 		}
 	}
 }
 
-// pay sets the result of each entry.
-func (l *ledger) pay(ctx context.Context, id tenant.ID, entries []*entry) {
-	ctx, cancel := context.WithTimeout(ctx, chargeWithin)
+// chargeBatch sets the result of each entry.
+func (l *ledger) chargeBatch(ctx context.Context, id tenant.ID, entries []*entry) {
+	ctx, cancel := context.WithTimeout(ctx, chargeTimeout)
 	defer cancel()
 	defer func() { // no filter of the server recovers a panic in this goroutine
 		if panicked := recover(); panicked != nil {
@@ -106,14 +108,14 @@ func (l *ledger) pay(ctx context.Context, id tenant.ID, entries []*entry) {
 			fail(entries, errStore)
 		}
 	}()
-	for try := range attempts {
+	for try := range maxAttempts {
 		if try > 0 {
 			select {
 			case <-time.After(time.Duration(rand.Int64N(int64(chargePause) << min(try, 6)))): // #nosec G404 -- a pause
 			case <-ctx.Done():
 			}
 		}
-		err := l.try(ctx, id, entries)
+		err := l.chargeOnce(ctx, id, entries)
 		if !errors.Is(err, ErrConflict) {
 			if err != nil {
 				klog.FromContext(ctx).Error(err, "Failed to charge a quota", "tenant", id)
@@ -133,33 +135,33 @@ func fail(entries []*entry, err error) {
 	}
 }
 
-// try charges all entries that fit, in order, with one write for each quota. If a tenant has
+// chargeOnce charges all entries that fit, in order, with one write for each quota. If a tenant has
 // several quotas by mistake, all of them apply. If one quota is charged and the next cannot be, the
 // first charge is released by a count after its reservation expires.
-func (l *ledger) try(ctx context.Context, id tenant.ID, entries []*entry) error {
-	were, err := l.store.Of(ctx, id)
+func (l *ledger) chargeOnce(ctx context.Context, id tenant.ID, entries []*entry) error {
+	oldStates, err := l.store.States(ctx, id)
 	if err != nil {
 		return err
 	}
-	are := append([]*State(nil), were...)
+	newStates := append([]*State(nil), oldStates...)
 	for _, e := range entries {
 		if e.err = nil; e.ctx.Err() != nil {
-			e.err = abandoned(e.ctx)
+			e.err = canceledError(e.ctx)
 			continue // the request has ended
 		}
-		next := make([]*State, len(are))
-		for i := range are {
-			if next[i], e.err = are[i].charge(e.request); e.err != nil {
+		next := make([]*State, len(newStates))
+		for i := range newStates {
+			if next[i], e.err = newStates[i].charge(e.request); e.err != nil {
 				break
 			}
 		}
 		if e.err == nil && !e.dryRun {
-			are = next
+			newStates = next
 		}
 	}
-	for i := range are {
-		if are[i] != were[i] {
-			if err := l.store.Charge(ctx, were[i], are[i]); err != nil {
+	for i := range newStates {
+		if newStates[i] != oldStates[i] {
+			if err := l.store.Charge(ctx, oldStates[i], newStates[i]); err != nil {
 				return err
 			}
 		}

@@ -14,15 +14,15 @@ import (
 // unlimited is a store without quotas.
 type unlimited struct{ Store }
 
-func (unlimited) Of(context.Context, tenant.ID) ([]*State, error) { return nil, nil }
+func (unlimited) States(context.Context, tenant.ID) ([]*State, error) { return nil, nil }
 
-// TestAbandonedRequests checks that a batch does not charge a request that has ended, and charges
+// TestCanceledRequestsAreNotCharged checks that a batch does not charge a request that has ended, and charges
 // all others.
-func TestAbandonedRequests(t *testing.T) {
+func TestCanceledRequestsAreNotCharged(t *testing.T) {
 	ended, end := context.WithCancel(t.Context())
 	end()
 	gone, waiting := &entry{request: &request{}, ctx: ended}, &entry{request: &request{}, ctx: t.Context()}
-	newLedger(unlimited{}).pay(t.Context(), tenant.ID{}, []*entry{gone, waiting})
+	newLedger(unlimited{}).chargeBatch(t.Context(), tenant.ID{}, []*entry{gone, waiting})
 	if !errors.Is(gone.err, errStore) || !errors.Is(gone.err, context.Canceled) || waiting.err != nil {
 		t.Errorf("%v and %v", gone.err, waiting.err)
 	}

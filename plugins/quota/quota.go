@@ -46,7 +46,7 @@ const Name = "TenantQuota"
 // ErrUnknown reports that a quota or its usage is not known yet.
 var ErrUnknown = errors.New("the usage of the quota is not known yet")
 
-var errTaken = errors.New("the tenant already has a quota")
+var errQuotaExists = errors.New("the tenant already has a quota")
 
 var (
 	errRead  = errors.New("the tenant's quota could not be read")
@@ -55,17 +55,17 @@ var (
 
 // A write waits for the first count of a new quota.
 const (
-	patience = 2 * time.Second // less than the timeout of a webhook
-	pause    = 100 * time.Millisecond
+	maxWait = 2 * time.Second // less than the timeout of a webhook
+	pause   = 100 * time.Millisecond
 )
 
 // Store reads and charges quotas. It MUST be safe for concurrent use.
 type Store interface {
-	// Of returns the known quotas of a tenant. A tenant has one, or none if it is not limited. The
+	// States returns the known quotas of a tenant. A tenant has one, or none if it is not limited. The
 	// result MUST NOT be changed.
-	Of(ctx context.Context, id tenant.ID) ([]*State, error)
-	// Taken reports whether a tenant has a quota other than a default quota.
-	Taken(ctx context.Context, id tenant.ID) (bool, error)
+	States(ctx context.Context, id tenant.ID) ([]*State, error)
+	// HasQuota reports whether a tenant has a quota other than a default quota.
+	HasQuota(ctx context.Context, id tenant.ID) (bool, error)
 	// Charge replaces was, a state that Of returned, with is. If was is not the newest state, it
 	// returns [ErrConflict]. The next Of then returns a newer state.
 	Charge(ctx context.Context, was, is *State) error
@@ -128,8 +128,8 @@ type plugin struct {
 // Validate implements [admission.ValidationInterface].
 func (p *plugin) Validate(ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces) error {
 	switch a.GetResource().GroupResource() {
-	case own:
-		return p.checkOwn(ctx, a)
+	case quotas:
+		return p.checkQuota(ctx, a)
 	case tenants:
 		return p.checkLimits(a, "spec", "quota")
 	case deviceClaims, claimTemplates:
@@ -148,39 +148,39 @@ func (p *plugin) Validate(ctx context.Context, a admission.Attributes, o admissi
 		return nil
 	}
 	err = p.charge(ctx, owner, a, o)
-	deadline := p.Now().Add(patience)
+	deadline := p.Now().Add(maxWait)
 	for errors.Is(err, ErrUnknown) && p.Now().Before(deadline) {
 		select {
 		case <-time.After(pause):
 		case <-ctx.Done():
-			return p.refuse(ctx, owner, a, err)
+			return p.errorResponse(ctx, owner, a, err)
 		}
 		err = p.charge(ctx, owner, a, o)
 	}
-	return p.refuse(ctx, owner, a, err)
+	return p.errorResponse(ctx, owner, a, err)
 }
 
-// refuse returns the response to a write, see [refuse]. A caller of another tenant may have access
+// errorResponse returns the response to a write, see [errorResponse]. A caller of another tenant may have access
 // to the namespace through an AccessGrant or a binding. Its response does not contain the limits,
 // the usage or the name of the quota.
-func (p *plugin) refuse(ctx context.Context, owner tenant.ID, a admission.Attributes, err error) error {
+func (p *plugin) errorResponse(ctx context.Context, owner tenant.ID, a admission.Attributes, err error) error {
 	if err == nil {
 		return nil
 	}
 	id, unknown := p.Subject(ctx, a.GetUserInfo())
 	if unknown == nil && (id.IsSystem() || id == owner) {
-		return refuse(a, err)
+		return errorResponse(a, err)
 	}
 	if isTemporary(err) {
-		return apierrors.NewTooManyRequests(errGuestLater.Error(), 0)
+		return apierrors.NewTooManyRequests(errOtherTenantRetry.Error(), 0)
 	}
-	return admission.NewForbidden(a, errGuest)
+	return admission.NewForbidden(a, errOtherTenant)
 }
 
 // The only errors for callers of another tenant.
 var (
-	errGuest      = errors.New("the quota of the tenant that owns the namespace does not allow this request")
-	errGuestLater = errors.New("the quota of the tenant that owns the namespace cannot be charged: try again")
+	errOtherTenant      = errors.New("the quota of the tenant that owns the namespace does not allow this request")
+	errOtherTenantRetry = errors.New("the quota of the tenant that owns the namespace cannot be charged: try again")
 )
 
 // isTemporary reports whether the same write may succeed soon.
@@ -188,11 +188,11 @@ func isTemporary(err error) bool {
 	return errors.Is(err, errStore) || errors.Is(err, errRead) || errors.Is(err, ErrUnknown)
 }
 
-// refuse returns the response to a write, or nil if err is nil. If the write may succeed soon, the
+// errorResponse returns the response to a write, or nil if err is nil. If the write may succeed soon, the
 // response is a 429. It has no Retry-After, because clients would then retry by themselves. The
 // ResourceQuotas of kube-apiserver were charged before this plugin ran, and each retry would charge
 // them again until they are counted.
-func refuse(a admission.Attributes, err error) error {
+func errorResponse(a admission.Attributes, err error) error {
 	switch {
 	case err == nil:
 		return nil
@@ -209,11 +209,11 @@ func (p *plugin) isManaged(a admission.Attributes) bool {
 		!p.Managed(a.GetResource().GroupResource()) {
 		return false
 	}
-	_, is, err := plugins.Stored(a)
-	if err != nil || is == nil {
+	_, obj, err := plugins.StoredMetadata(a)
+	if err != nil || obj == nil {
 		return false
 	}
-	_, managed := is.GetLabels()[tenant.ManagedLabel]
+	_, managed := obj.GetLabels()[tenant.ManagedLabel]
 	return managed
 }
 
@@ -231,12 +231,12 @@ func (p *plugin) owner(ctx context.Context, a admission.Attributes) (tenant.ID, 
 // newOwner returns the tenant to which a write assigns a Namespace, or the zero ID if the owner
 // does not change.
 func newOwner(a admission.Attributes) (tenant.ID, error) {
-	was, is, err := plugins.Stored(a)
-	if err != nil || is == nil {
+	old, obj, err := plugins.StoredMetadata(a)
+	if err != nil || obj == nil {
 		return tenant.ID{}, plugins.ErrObject
 	}
-	label := is.GetLabels()[tenant.Label]
-	if label == "" || was != nil && was.GetLabels()[tenant.Label] == label {
+	label := obj.GetLabels()[tenant.Label]
+	if label == "" || old != nil && old.GetLabels()[tenant.Label] == label {
 		return tenant.ID{}, nil
 	}
 	return tenant.Parse(label)
@@ -245,19 +245,19 @@ func newOwner(a admission.Attributes) (tenant.ID, error) {
 func (p *plugin) charge(
 	ctx context.Context, owner tenant.ID, a admission.Attributes, o admission.ObjectInterfaces,
 ) error {
-	states, err := p.Store.Of(ctx, owner)
+	states, err := p.Store.States(ctx, owner)
 	if err != nil {
-		return unread(ctx, owner, err)
+		return readError(ctx, owner, err)
 	}
 	of := a.GetResource().GroupResource()
-	governed := governedNames(states, of)
+	governed := allLimitNames(states, of)
 	if len(governed) == 0 {
 		return nil
 	}
 	var classes Classes
 	if slices.ContainsFunc(governed, IsDevice) {
 		if classes, err = p.Classes(); err != nil {
-			return unread(ctx, owner, err)
+			return readError(ctx, owner, err)
 		}
 	}
 	r, err := p.request(a, o, of, classes)
@@ -268,8 +268,8 @@ func (p *plugin) charge(
 	return p.ledger.charge(ctx, owner, r)
 }
 
-// unread logs why a quota could not be read, and returns the error for the response.
-func unread(ctx context.Context, id tenant.ID, err error) error {
+// readError logs why a quota could not be read, and returns the error for the response.
+func readError(ctx context.Context, id tenant.ID, err error) error {
 	if errors.Is(err, ErrUnknown) {
 		return ErrUnknown
 	}
@@ -277,8 +277,8 @@ func unread(ctx context.Context, id tenant.ID, err error) error {
 	return errRead
 }
 
-// own is the resource of quotas.
-var own = schema.GroupResource{Group: tenant.Domain, Resource: "tenantquotas"}
+// quotas is the resource of quotas.
+var quotas = schema.GroupResource{Group: tenant.Domain, Resource: "tenantquotas"}
 
 // tenants is the resource of Tenants. The field spec.quota of a Tenant becomes a quota.
 var tenants = schema.GroupResource{Group: tenant.Domain, Resource: "tenants"}
@@ -296,38 +296,38 @@ func (p *plugin) checkLimits(a admission.Attributes, field ...string) error {
 	if a.GetSubresource() != "" {
 		return nil
 	}
-	u, is := a.GetObject().(runtime.Unstructured)
-	if !is {
+	u, ok := a.GetObject().(runtime.Unstructured)
+	if !ok {
 		return admission.NewForbidden(a, plugins.ErrObject)
 	}
 	hard, _, err := unstructured.NestedMap(u.UnstructuredContent(), field...)
 	if err != nil {
 		return admission.NewForbidden(a, err)
 	}
-	var refused plugins.Refusals
+	var errs plugins.Errors
 	for _, name := range slices.Sorted(maps.Keys(hard)) {
-		at := fmt.Sprintf("%s[%s]", strings.Join(field, "."), name)
-		of := Resources(corev1.ResourceName(name))
+		path := fmt.Sprintf("%s[%s]", strings.Join(field, "."), name)
+		resources := Resources(corev1.ResourceName(name))
 		if err := ParseLimit(hard[name]); err != nil {
-			refused.Add(fmt.Errorf("%s: %w", at, err))
-		} else if len(of) == 0 || of[0] != namespaces && p.ClusterScoped != nil && slices.ContainsFunc(of, p.ClusterScoped) {
-			refused.Add(fmt.Errorf("%s: no object uses this resource", at))
+			errs.Add(fmt.Errorf("%s: %w", path, err))
+		} else if len(resources) == 0 || resources[0] != namespaces && p.ClusterScoped != nil && slices.ContainsFunc(resources, p.ClusterScoped) {
+			errs.Add(fmt.Errorf("%s: no object uses this resource", path))
 		}
 	}
-	return refuse(a, refused.Err())
+	return errorResponse(a, errs.Err())
 }
 
-// checkOwn checks a quota. Each limit must apply to some objects, and a tenant has at most one
+// checkQuota checks a quota. Each limit must apply to some objects, and a tenant has at most one
 // quota.
-func (p *plugin) checkOwn(ctx context.Context, a admission.Attributes) error {
+func (p *plugin) checkQuota(ctx context.Context, a admission.Attributes) error {
 	if a.GetSubresource() != "" {
 		return nil
 	}
 	if err := p.checkLimits(a, "spec", "hard"); err != nil {
 		return err
 	}
-	u, is := a.GetObject().(runtime.Unstructured)
-	if !is {
+	u, ok := a.GetObject().(runtime.Unstructured)
+	if !ok {
 		return admission.NewForbidden(a, plugins.ErrObject)
 	}
 	name, _, _ := unstructured.NestedString(u.UnstructuredContent(), "spec", "tenant")
@@ -335,21 +335,21 @@ func (p *plugin) checkOwn(ctx context.Context, a admission.Attributes) error {
 	if err != nil || a.GetOperation() != admission.Create {
 		return nil // the schema validates the name
 	}
-	taken, err := p.Store.Taken(ctx, id)
+	exists, err := p.Store.HasQuota(ctx, id)
 	switch {
 	case err != nil:
-		return refuse(a, unread(ctx, id, err))
-	case taken:
-		return admission.NewForbidden(a, errTaken)
+		return errorResponse(a, readError(ctx, id, err))
+	case exists:
+		return admission.NewForbidden(a, errQuotaExists)
 	}
 	return nil
 }
 
-// governedNames returns the names of the limits that apply to objects of a resource.
-func governedNames(states []*State, of schema.GroupResource) []corev1.ResourceName {
+// allLimitNames returns the names of the limits that apply to objects of a resource.
+func allLimitNames(states []*State, of schema.GroupResource) []corev1.ResourceName {
 	var out []corev1.ResourceName
 	for _, s := range states {
-		out = append(out, names(s.Hard, of)...)
+		out = append(out, limitNames(s.Hard, of)...)
 	}
 	return out
 }
@@ -359,21 +359,21 @@ func (p *plugin) request(
 ) (*request, error) {
 	now := p.Now()
 	r := &request{
-		expires:  now.Add(p.Reservation),
-		names:    func(hard corev1.ResourceList) []corev1.ResourceName { return names(hard, of) },
-		required: func([]corev1.ResourceName) error { return nil },
+		expires:       now.Add(p.Reservation),
+		limitNames:    func(hard corev1.ResourceList) []corev1.ResourceName { return limitNames(hard, of) },
+		checkRequired: func([]corev1.ResourceName) error { return nil },
 	}
 	var err error
-	if r.is, err = Usage(of, a.GetObject(), o, now); err != nil {
+	if r.usage, err = Usage(of, a.GetObject(), o, now); err != nil {
 		return nil, err
 	}
-	r.is = classes.Extend(r.is)
+	r.usage = classes.Extend(r.usage)
 	if of == pods {
 		pod, err := plugins.Versioned[corev1.Pod](a.GetObject(), corev1.SchemeGroupVersion.WithKind("Pod"), o)
 		if err != nil {
 			return nil, err
 		}
-		r.required = func(hard []corev1.ResourceName) error { return checkRequired(pod, hard) }
+		r.checkRequired = func(hard []corev1.ResourceName) error { return checkRequired(pod, hard) }
 	}
 	m, err := meta.Accessor(a.GetObject())
 	if err != nil {
@@ -394,8 +394,8 @@ func (p *plugin) request(
 		if of == namespaces {
 			return r, nil // the Namespace belonged to another tenant or to none
 		}
-		r.was, err = Usage(of, a.GetOldObject(), o, now)
-		r.was = classes.Extend(r.was)
+		r.oldUsage, err = Usage(of, a.GetOldObject(), o, now)
+		r.oldUsage = classes.Extend(r.oldUsage)
 		return r, err
 	}
 	return r, nil

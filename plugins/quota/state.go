@@ -44,8 +44,8 @@ type Reservation struct {
 	After string
 }
 
-// seen reports whether a stored object includes the admitted write.
-func (r *Reservation) seen(o *Counted, usage corev1.ResourceList) bool {
+// isIncluded reports whether a stored object includes the admitted write.
+func (r *Reservation) isIncluded(o *CountedObject, usage corev1.ResourceList) bool {
 	if r.After != "" {
 		if newer, err := resourceversion.CompareResourceVersion(o.Version, r.After); err != nil || newer <= 0 {
 			return false
@@ -57,48 +57,48 @@ func (r *Reservation) seen(o *Counted, usage corev1.ResourceList) bool {
 
 // request is a write to be charged.
 type request struct {
-	uid      types.UID
-	key      string
-	after    string
-	expires  time.Time
-	was, is  corev1.ResourceList
-	required func(hard []corev1.ResourceName) error
-	names    func(hard corev1.ResourceList) []corev1.ResourceName
-	dryRun   bool // the state is not stored
+	uid             types.UID
+	key             string
+	after           string
+	expires         time.Time
+	oldUsage, usage corev1.ResourceList
+	checkRequired   func(hard []corev1.ResourceName) error
+	limitNames      func(hard corev1.ResourceList) []corev1.ResourceName
+	dryRun          bool // the state is not stored
 }
 
 // charge returns a state that includes the usage of a write. It returns s itself if the usage does
 // not change. It returns an error if the usage exceeds a limit or is not known.
 func (s *State) charge(r *request) (*State, error) {
-	governed := r.names(s.Hard)
+	governed := r.limitNames(s.Hard)
 	if len(governed) == 0 {
 		return s, nil
 	}
-	if err := r.required(governed); err != nil {
+	if err := r.checkRequired(governed); err != nil {
 		return nil, fmt.Errorf("failed quota: %s: %w", s.Name, err)
 	}
-	is := upstream.Mask(r.is, governed)
-	paid := upstream.Mask(r.was, governed)
-	if earlier := s.reserved(r); earlier != nil {
-		paid = upstream.Max(paid, upstream.Mask(earlier.Usage, governed))
+	usage := upstream.Mask(r.usage, governed)
+	charged := upstream.Mask(r.oldUsage, governed)
+	if existing := s.reserved(r); existing != nil {
+		charged = upstream.Max(charged, upstream.Mask(existing.Usage, governed))
 	}
-	delta := upstream.RemoveZeros(upstream.SubtractWithNonNegativeResult(is, paid))
+	delta := upstream.RemoveZeros(upstream.SubtractWithNonNegativeResult(usage, charged))
 	if len(delta) == 0 && s.reserved(r) == nil {
 		return s, nil
 	}
-	if negative := upstream.IsNegative(r.is); len(negative) > 0 {
-		return nil, fmt.Errorf("quota usage is negative for resource(s): %s", join(negative))
+	if negative := upstream.IsNegative(r.usage); len(negative) > 0 {
+		return nil, fmt.Errorf("quota usage is negative for resource(s): %s", joinNames(negative))
 	}
-	asked := upstream.ResourceNames(delta)
-	for _, name := range asked {
+	increased := upstream.ResourceNames(delta)
+	for _, name := range increased {
 		if _, counted := s.Used[name]; !counted {
 			return nil, fmt.Errorf("%w: %s, resources: %s", ErrUnknown, s.Name, name)
 		}
 	}
 	used := upstream.Add(s.Used, delta)
-	if fits, exceeded := upstream.LessThanOrEqual(upstream.Mask(used, asked), s.Hard); !fits {
+	if fits, exceeded := upstream.LessThanOrEqual(upstream.Mask(used, increased), s.Hard); !fits {
 		return nil, fmt.Errorf("exceeded quota: %s, requested: %s, used: %s, limited: %s", s.Name,
-			list(upstream.Mask(delta, exceeded)), list(upstream.Mask(s.Used, exceeded)), list(upstream.Mask(s.Hard, exceeded)))
+			formatList(upstream.Mask(delta, exceeded)), formatList(upstream.Mask(s.Used, exceeded)), formatList(upstream.Mask(s.Hard, exceeded)))
 	}
 	out := *s
 	out.Used = used
@@ -107,12 +107,12 @@ func (s *State) charge(r *request) (*State, error) {
 		UID:     r.uid,
 		Key:     r.key,
 		Expires: r.expires,
-		Usage:   is,
+		Usage:   usage,
 		After:   r.after,
 	}
-	if earlier := out.reserved(r); earlier != nil {
-		next.Usage = upstream.Max(earlier.Usage, is)
-		*earlier = next
+	if existing := out.reserved(r); existing != nil {
+		next.Usage = upstream.Max(existing.Usage, usage)
+		*existing = next
 		return &out, nil
 	}
 	if len(out.Reserved) >= maxReserved {
@@ -138,8 +138,8 @@ func (s *State) reserved(r *request) *Reservation {
 	return nil
 }
 
-// Counted is a stored object.
-type Counted struct {
+// CountedObject is a stored object.
+type CountedObject struct {
 	UID       types.UID
 	Namespace string
 	Version   string
@@ -153,7 +153,7 @@ type Counted struct {
 // A reservation remains until the object is seen with the reserved usage, the object is gone, or
 // the reservation expires. Until then, the admitted write may still be stored.
 func (s *State) Recount(
-	objects []Counted, gone func(types.UID) bool, counted []corev1.ResourceName, now time.Time,
+	objects []CountedObject, gone func(types.UID) bool, counted []corev1.ResourceName, now time.Time,
 ) (*State, map[string]corev1.ResourceList) {
 	reserved := map[types.UID]Reservation{}
 	for _, r := range s.Reserved {
@@ -166,8 +166,8 @@ func (s *State) Recount(
 	for _, o := range objects {
 		usage := upstream.Mask(o.Usage, counted)
 		namespaces[o.Namespace] = upstream.Add(namespaces[o.Namespace], usage)
-		if r, has := reserved[o.UID]; has {
-			if r.seen(&o, usage) {
+		if r, ok := reserved[o.UID]; ok {
+			if r.isIncluded(&o, usage) {
 				delete(reserved, o.UID)
 			} else {
 				usage = upstream.Max(usage, upstream.Mask(r.Usage, counted))
@@ -203,7 +203,7 @@ func zero(names []corev1.ResourceName) corev1.ResourceList {
 	return out
 }
 
-func join(names []corev1.ResourceName) string {
+func joinNames(names []corev1.ResourceName) string {
 	out := make([]string, 0, len(names))
 	for _, name := range names {
 		out = append(out, string(name))
@@ -212,7 +212,7 @@ func join(names []corev1.ResourceName) string {
 	return strings.Join(out, ",")
 }
 
-func list(l corev1.ResourceList) string {
+func formatList(l corev1.ResourceList) string {
 	var out []string
 	for _, name := range slices.Sorted(maps.Keys(l)) {
 		quantity := l[name]

@@ -45,7 +45,7 @@ type replica struct {
 	rand  *rand.Rand
 }
 
-func (r *replica) Of(context.Context, tenant.ID) ([]*quota.State, error) {
+func (r *replica) States(context.Context, tenant.ID) ([]*quota.State, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.cache == nil || r.rand.IntN(3) == 0 {
@@ -56,24 +56,24 @@ func (r *replica) Of(context.Context, tenant.ID) ([]*quota.State, error) {
 	return []*quota.State{r.cache}, nil
 }
 
-func (r *replica) Taken(context.Context, tenant.ID) (bool, error) { return true, nil }
+func (r *replica) HasQuota(context.Context, tenant.ID) (bool, error) { return true, nil }
 
-func (r *replica) Charge(_ context.Context, was, is *quota.State) error {
-	err := r.put(was, is)
+func (r *replica) Charge(_ context.Context, old, obj *quota.State) error {
+	err := r.put(old, obj)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.cache = nil
 	return err
 }
 
-func (s *server) put(was, is *quota.State) error {
+func (s *server) put(old, obj *quota.State) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if was.Version != s.state.Version {
+	if old.Version != s.state.Version {
 		return quota.ErrConflict
 	}
 	s.version++
-	next := *is
+	next := *obj
 	next.Version = fmt.Sprint(s.version)
 	s.state = &next
 	return nil
@@ -84,18 +84,18 @@ func (s *server) recount(known map[types.UID]bool, gone func(types.UID) bool, no
 	s.mu.Lock()
 	was := s.state
 	s.mu.Unlock()
-	var all []quota.Counted
+	var all []quota.CountedObject
 	for uid := range known {
-		all = append(all, quota.Counted{UID: uid, Namespace: "a--web", Usage: hard(1)})
+		all = append(all, quota.CountedObject{UID: uid, Namespace: "a--web", Usage: hard(1)})
 	}
 	is, _ := was.Recount(all, gone, []corev1.ResourceName{counted}, now)
 	_ = s.put(was, is) // it may conflict with another update
 }
 
-// TestNeverExceeded checks that there are never more objects than the limit. Several servers create
+// TestLimitsAreNeverExceeded checks that there are never more objects than the limit. Several servers create
 // objects, charged writes fail, objects are deleted, and the controller's cache is outdated. At the
 // end, the usage equals the number of objects.
-func TestNeverExceeded(t *testing.T) {
+func TestLimitsAreNeverExceeded(t *testing.T) {
 	for seed := range uint64(40) {
 		neverExceeded(t, rand.New(rand.NewPCG(seed, 1)))
 	}
@@ -181,8 +181,8 @@ func creating(uid types.UID) admission.Attributes {
 		corev1.SchemeGroupVersion.WithResource("configmaps"), "", admission.Create, nil, false, nil)
 }
 
-// TestAtOnce checks that of many concurrent writes through two servers, as many succeed as fit.
-func TestAtOnce(t *testing.T) {
+// TestConcurrentWrites checks that of many concurrent writes through two servers, as many succeed as fit.
+func TestConcurrentWrites(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) { // its clock does not depend on the load of the machine
 		const limit, tries = 50, 200
 		s := &server{
@@ -228,8 +228,8 @@ type panicking struct{ *replica }
 
 func (panicking) Charge(context.Context, *quota.State, *quota.State) error { panic("a defect") }
 
-// TestAPanic checks that a panic during a charge denies the writes and does not end the server.
-func TestAPanic(t *testing.T) {
+// TestPanicDeniesTheWrites checks that a panic during a charge denies the writes and does not end the server.
+func TestPanicDeniesTheWrites(t *testing.T) {
 	id, _ := tenant.Parse("a")
 	s := &server{state: &quota.State{
 		Name:    "q",
@@ -249,9 +249,9 @@ func TestAPanic(t *testing.T) {
 	}
 }
 
-// TestOlderVersions checks that an older version of an object does not release the reservation of
+// TestOlderVersionsDoNotReleaseReservations checks that an older version of an object does not release the reservation of
 // an update. The usage of a name that was not counted does not change.
-func TestOlderVersions(t *testing.T) {
+func TestOlderVersionsDoNotReleaseReservations(t *testing.T) {
 	now := time.Unix(1000, 0)
 	other := corev1.ResourceName("count/secrets")
 	s := &quota.State{
@@ -271,7 +271,7 @@ func TestOlderVersions(t *testing.T) {
 		"21": 0,
 		"":   1,
 	} {
-		got, _ := s.Recount([]quota.Counted{{
+		got, _ := s.Recount([]quota.CountedObject{{
 			UID:       "x",
 			Namespace: "n",
 			Version:   version,
@@ -284,9 +284,9 @@ func TestOlderVersions(t *testing.T) {
 	}
 }
 
-// TestTriesOfOneName checks that retries with one name are charged once, because at most one of
+// TestRetriesAreChargedOnce checks that retries with one name are charged once, because at most one of
 // them is stored. Writes with other names that fail repeatedly cannot fill the quota object.
-func TestTriesOfOneName(t *testing.T) {
+func TestRetriesAreChargedOnce(t *testing.T) {
 	s := &server{
 		state: &quota.State{
 			Name:    "q",
@@ -334,7 +334,7 @@ func TestUpdatesAndReservations(t *testing.T) {
 		{UID: "gone", Expires: now.Add(time.Minute), Usage: hard(7)},
 		{UID: "seen", Expires: now.Add(time.Minute), Usage: hard(1)},
 	}
-	objects := []quota.Counted{
+	objects := []quota.CountedObject{
 		{UID: "grew", Namespace: "x", Usage: hard(3)}, {UID: "seen", Namespace: "y", Usage: hard(1)},
 	}
 	s := &quota.State{

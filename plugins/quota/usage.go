@@ -82,14 +82,14 @@ func Usage(
 		}
 		addDevices(out, claim)
 	default:
-		if alias, has := aliases[of]; has {
+		if alias, ok := aliases[of]; ok {
 			out[alias] = one
 		}
 	}
 	return out, nil
 }
 
-func isOver(pod *corev1.Pod, now time.Time) bool {
+func isFinished(pod *corev1.Pod, now time.Time) bool {
 	if pod.Status.Phase == corev1.PodFailed || pod.Status.Phase == corev1.PodSucceeded {
 		return true
 	}
@@ -99,7 +99,7 @@ func isOver(pod *corev1.Pod, now time.Time) bool {
 }
 
 func addPod(out corev1.ResourceList, pod *corev1.Pod, now time.Time) {
-	if isOver(pod, now) {
+	if isFinished(pod, now) {
 		return
 	}
 	o := resourcehelper.PodResourcesOptions{UseStatusResources: true}
@@ -171,12 +171,12 @@ func addClaim(out corev1.ResourceList, claim *corev1.PersistentVolumeClaim) {
 		}
 	}
 	add(corev1.ResourcePersistentVolumeClaims, one)
-	storage, has := claim.Spec.Resources.Requests[corev1.ResourceStorage]
-	if !has {
+	storage, ok := claim.Spec.Resources.Requests[corev1.ResourceStorage]
+	if !ok {
 		return
 	}
 	storage = wholeBytes(storage)
-	if allocated, has := claim.Status.AllocatedResources[corev1.ResourceStorage]; has && allocated.Cmp(storage) > 0 {
+	if allocated, ok := claim.Status.AllocatedResources[corev1.ResourceStorage]; ok && allocated.Cmp(storage) > 0 {
 		storage = wholeBytes(allocated) // a failed expansion
 	}
 	add(corev1.ResourceRequestsStorage, storage)
@@ -213,7 +213,7 @@ func isUsedBy(name corev1.ResourceName, of schema.GroupResource) bool {
 // resourceOf returns the resource with objects that use a name. The name must not limit devices.
 func resourceOf(name corev1.ResourceName) (of schema.GroupResource, ok bool) {
 	text := string(name)
-	if counted, is := strings.CutPrefix(text, "count/"); is {
+	if counted, found := strings.CutPrefix(text, "count/"); found {
 		of = schema.ParseGroupResource(counted)
 		isReview := of.Group == "authentication.k8s.io" || of.Group == "authorization.k8s.io"
 		return of, of.Resource != "" && !uncounted[of.Resource] && !isReview
@@ -223,7 +223,7 @@ func resourceOf(name corev1.ResourceName) (of schema.GroupResource, ok bool) {
 			return of, true
 		}
 	}
-	if class, rest, is := strings.Cut(text, storageClassSuffix); is {
+	if class, rest, found := strings.Cut(text, storageClassSuffix); found {
 		name, text = corev1.ResourceName(rest), rest
 		if class == "" || name != corev1.ResourcePersistentVolumeClaims && name != corev1.ResourceRequestsStorage {
 			return of, false
@@ -291,9 +291,9 @@ func checkRequired(pod *corev1.Pod, hard []corev1.ResourceName) error {
 		var without []string
 		for _, containers := range [][]corev1.Container{pod.Spec.Containers, pod.Spec.InitContainers} {
 			for i := range containers {
-				said := corev1.ResourceList{}
-				addCompute(said, containers[i].Resources.Requests, containers[i].Resources.Limits)
-				if _, has := said[name]; !has {
+				specified := corev1.ResourceList{}
+				addCompute(specified, containers[i].Resources.Requests, containers[i].Resources.Limits)
+				if _, ok := specified[name]; !ok {
 					without = append(without, containers[i].Name)
 				}
 			}
@@ -309,8 +309,8 @@ func checkRequired(pod *corev1.Pod, hard []corev1.ResourceName) error {
 	return fmt.Errorf("must specify %s", strings.Join(missing, "; "))
 }
 
-// names returns the sorted names of the limits that apply to objects of a resource.
-func names(hard corev1.ResourceList, of schema.GroupResource) []corev1.ResourceName {
+// limitNames returns the sorted names of the limits that apply to objects of a resource.
+func limitNames(hard corev1.ResourceList, of schema.GroupResource) []corev1.ResourceName {
 	var out []corev1.ResourceName
 	for _, name := range upstream.ResourceNames(hard) {
 		if isUsedBy(name, of) {

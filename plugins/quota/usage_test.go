@@ -53,7 +53,7 @@ func podOf(containers ...corev1.Container) *corev1.Pod {
 	}
 }
 
-func plain(name string) schema.GroupResource { return schema.GroupResource{Resource: name} }
+func groupResource(name string) schema.GroupResource { return schema.GroupResource{Resource: name} }
 
 func used(t *testing.T, of schema.GroupResource, obj runtime.Object, now time.Time) amounts {
 	t.Helper()
@@ -105,11 +105,11 @@ func TestUsageOfPods(t *testing.T) {
 		"a name of nothing": {amounts{"wood": "2", "kubernetes.io/wood": "2"}, amounts{"wood": "2"}, amounts{}},
 	} {
 		c.want["count/pods"], c.want["pods"] = "1", "1"
-		if diff := cmp.Diff(c.want, used(t, plain("pods"), podOf(container(c.requests, c.limits)), now)); diff != "" {
+		if diff := cmp.Diff(c.want, used(t, groupResource("pods"), podOf(container(c.requests, c.limits)), now)); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", name, diff)
 		}
 	}
-	two := used(t, plain("pods"), podOf(container(amounts{"cpu": "1"}, nil), container(amounts{"cpu": "2"}, nil)), now)
+	two := used(t, groupResource("pods"), podOf(container(amounts{"cpu": "1"}, nil), container(amounts{"cpu": "2"}, nil)), now)
 	if two["requests.cpu"] != "3" {
 		t.Errorf("two containers: %v", two)
 	}
@@ -121,14 +121,14 @@ func TestUsageOfPods(t *testing.T) {
 			Resources:          &corev1.ResourceRequirements{Requests: listOf(amounts{"cpu": "4"})},
 		},
 	}
-	if got := used(t, plain("pods"), resized, now); got["requests.cpu"] != "4" {
+	if got := used(t, groupResource("pods"), resized, now); got["requests.cpu"] != "4" {
 		t.Errorf("one that still has more than it asks for: %v", got)
 	}
 }
 
-// TestPodsThatAreOver checks that a Pod that has ended is counted as an object only. The same
+// TestFinishedPods checks that a Pod that has ended is counted as an object only. The same
 // applies to a Pod that its kubelet should have stopped.
-func TestPodsThatAreOver(t *testing.T) {
+func TestFinishedPods(t *testing.T) {
 	now := time.Unix(1000, 0)
 	at := func(seconds int64) *metav1.Time { return new(metav1.Unix(seconds, 0)) }
 	for name, c := range map[string]struct {
@@ -157,7 +157,7 @@ func TestPodsThatAreOver(t *testing.T) {
 				"requests.cpu": "1",
 			}
 		}
-		if diff := cmp.Diff(want, used(t, plain("pods"), pod, now)); diff != "" {
+		if diff := cmp.Diff(want, used(t, groupResource("pods"), pod, now)); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", name, diff)
 		}
 	}
@@ -192,7 +192,7 @@ func TestUsageOfServices(t *testing.T) {
 			"services.loadbalancers": c.balancers,
 			"services.nodeports":     c.node,
 		}
-		if diff := cmp.Diff(want, used(t, plain("services"), &corev1.Service{Spec: c.spec}, time.Time{})); diff != "" {
+		if diff := cmp.Diff(want, used(t, groupResource("services"), &corev1.Service{Spec: c.spec}, time.Time{})); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", name, diff)
 		}
 	}
@@ -240,18 +240,18 @@ func TestUsageOfClaims(t *testing.T) {
 		if c.allocated != "" {
 			claim.Status.AllocatedResources = listOf(amounts{"storage": c.allocated})
 		}
-		if diff := cmp.Diff(c.want, used(t, plain("persistentvolumeclaims"), claim, time.Time{})); diff != "" {
+		if diff := cmp.Diff(c.want, used(t, groupResource("persistentvolumeclaims"), claim, time.Time{})); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", name, diff)
 		}
 	}
 }
 
-// TestUsageOfOthers checks that any other object is counted as one, under its older name too. An
+// TestUsageOfOtherObjects checks that any other object is counted as one, under its older name too. An
 // object that cannot be read is an error.
-func TestUsageOfOthers(t *testing.T) {
+func TestUsageOfOtherObjects(t *testing.T) {
 	for of, want := range map[schema.GroupResource]amounts{
-		plain("secrets"):                            {"count/secrets": "1", "secrets": "1"},
-		plain("endpoints"):                          {"count/endpoints": "1"},
+		groupResource("secrets"):                         {"count/secrets": "1", "secrets": "1"},
+		groupResource("endpoints"):                       {"count/endpoints": "1"},
 		{Group: "apps", Resource: "deployments"}:    {"count/deployments.apps": "1"},
 		{Group: "example.com", Resource: "secrets"}: {"count/secrets.example.com": "1"},
 	} {
@@ -260,7 +260,7 @@ func TestUsageOfOthers(t *testing.T) {
 		}
 	}
 	for _, of := range []string{"pods", "services", "persistentvolumeclaims"} {
-		if usage, err := quota.Usage(plain(of), nil, nil, time.Time{}); err == nil || usage != nil {
+		if usage, err := quota.Usage(groupResource(of), nil, nil, time.Time{}); err == nil || usage != nil {
 			t.Errorf("none of %s: %v, %v", of, usage, err)
 		}
 	}
@@ -270,7 +270,7 @@ func TestUsageOfOthers(t *testing.T) {
 func TestResources(t *testing.T) {
 	none, devices := schema.GroupResource{}, schema.GroupResource{Resource: "devices"}
 	for name, want := range map[corev1.ResourceName]schema.GroupResource{
-		"count/pods":                 plain("pods"),
+		"count/pods":                 groupResource("pods"),
 		"count/deployments.apps":     {Group: "apps", Resource: "deployments"},
 		"count/":                     none,
 		"count":                      none,
@@ -281,23 +281,23 @@ func TestResources(t *testing.T) {
 		"count/tokenreviews.authentication.k8s.io":        none,
 		"count/subjectaccessreviews.authorization.k8s.io": none,
 		"count/roles.rbac.authorization.k8s.io":           {Group: "rbac.authorization.k8s.io", Resource: "roles"},
-		"configmaps":                                      plain("configmaps"),
-		"secrets":                                         plain("secrets"),
-		"resourcequotas":                                  plain("resourcequotas"),
-		"replicationcontrollers":                          plain("replicationcontrollers"),
+		"configmaps":                                      groupResource("configmaps"),
+		"secrets":                                         groupResource("secrets"),
+		"resourcequotas":                                  groupResource("resourcequotas"),
+		"replicationcontrollers":                          groupResource("replicationcontrollers"),
 		"deployments":                                     none,
-		"pods":                                            plain("pods"),
-		"cpu":                                             plain("pods"),
-		"memory":                                          plain("pods"),
-		"ephemeral-storage":                               plain("pods"),
-		"hugepages-2Mi":                                   plain("pods"),
-		"requests.cpu":                                    plain("pods"),
-		"requests.memory":                                 plain("pods"),
-		"requests.ephemeral-storage":                      plain("pods"),
-		"requests.hugepages-2Mi":                          plain("pods"),
-		"limits.cpu":                                      plain("pods"),
-		"limits.memory":                                   plain("pods"),
-		"limits.ephemeral-storage":                        plain("pods"),
+		"pods":                                            groupResource("pods"),
+		"cpu":                                             groupResource("pods"),
+		"memory":                                          groupResource("pods"),
+		"ephemeral-storage":                               groupResource("pods"),
+		"hugepages-2Mi":                                   groupResource("pods"),
+		"requests.cpu":                                    groupResource("pods"),
+		"requests.memory":                                 groupResource("pods"),
+		"requests.ephemeral-storage":                      groupResource("pods"),
+		"requests.hugepages-2Mi":                          groupResource("pods"),
+		"limits.cpu":                                      groupResource("pods"),
+		"limits.memory":                                   groupResource("pods"),
+		"limits.ephemeral-storage":                        groupResource("pods"),
 		"limits.hugepages-2Mi":                            none,
 		"limits.pods":                                     none,
 		"requests.example.com/gpu":                        devices,
@@ -312,15 +312,15 @@ func TestResources(t *testing.T) {
 		"count/resourceclaims.resource.k8s.io":                    {Group: "resource.k8s.io", Resource: "resourceclaims"},
 		"requests.kubernetes.io/gpu":                              none,
 		"requests.requests.example.com/gpu":                       none,
-		"services":                                                plain("services"),
-		"services.loadbalancers":                                  plain("services"),
-		"services.nodeports":                                      plain("services"),
+		"services":                                                groupResource("services"),
+		"services.loadbalancers":                                  groupResource("services"),
+		"services.nodeports":                                      groupResource("services"),
 		"services.other":                                          none,
-		"persistentvolumeclaims":                                  plain("persistentvolumeclaims"),
-		"requests.storage":                                        plain("persistentvolumeclaims"),
+		"persistentvolumeclaims":                                  groupResource("persistentvolumeclaims"),
+		"requests.storage":                                        groupResource("persistentvolumeclaims"),
 		"storage":                                                 none,
-		"fast.storageclass.storage.k8s.io/requests.storage":       plain("persistentvolumeclaims"),
-		"fast.storageclass.storage.k8s.io/persistentvolumeclaims": plain("persistentvolumeclaims"),
+		"fast.storageclass.storage.k8s.io/requests.storage":       groupResource("persistentvolumeclaims"),
+		"fast.storageclass.storage.k8s.io/persistentvolumeclaims": groupResource("persistentvolumeclaims"),
 		"fast.storageclass.storage.k8s.io/pods":                   none,
 		".storageclass.storage.k8s.io/requests.storage":           none,
 	} {
@@ -329,7 +329,7 @@ func TestResources(t *testing.T) {
 		case none:
 			all = nil
 		case devices:
-			all = []schema.GroupResource{plain("pods"), {Group: "resource.k8s.io", Resource: "resourceclaims"}}
+			all = []schema.GroupResource{groupResource("pods"), {Group: "resource.k8s.io", Resource: "resourceclaims"}}
 		}
 		if got := quota.Resources(name); !slices.Equal(got, all) {
 			t.Errorf("%s: %v, want %v", name, got, all)

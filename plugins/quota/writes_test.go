@@ -26,29 +26,29 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-var errAway = errors.New("away")
+var errUnavailable = errors.New("away")
 
 // ledger is a store of quotas without a cache.
 type ledger struct {
-	states    []*quota.State
-	of        error
-	taken     bool
-	takenErr  error
-	charge    func(try int) error // if nil, Charge succeeds
-	charged   int
-	forgotten bool // if true, Of fails
+	states      []*quota.State
+	statesErr   error
+	hasQuota    bool
+	hasQuotaErr error
+	charge      func(try int) error // if nil, Charge succeeds
+	charged     int
+	unreadable  bool // if true, Of fails
 }
 
-func (l *ledger) Of(context.Context, tenant.ID) ([]*quota.State, error) {
-	if l.forgotten {
+func (l *ledger) States(context.Context, tenant.ID) ([]*quota.State, error) {
+	if l.unreadable {
 		return nil, errors.New("the quotas were asked for")
 	}
-	return l.states, l.of
+	return l.states, l.statesErr
 }
 
-func (l *ledger) Taken(context.Context, tenant.ID) (bool, error) { return l.taken, l.takenErr }
+func (l *ledger) HasQuota(context.Context, tenant.ID) (bool, error) { return l.hasQuota, l.hasQuotaErr }
 
-func (l *ledger) Charge(_ context.Context, was, is *quota.State) error {
+func (l *ledger) Charge(_ context.Context, old, obj *quota.State) error {
 	l.charged++
 	if l.charge != nil {
 		if err := l.charge(l.charged); err != nil {
@@ -56,8 +56,8 @@ func (l *ledger) Charge(_ context.Context, was, is *quota.State) error {
 		}
 	}
 	for i := range l.states {
-		if l.states[i] == was {
-			l.states[i] = is
+		if l.states[i] == old {
+			l.states[i] = obj
 		}
 	}
 	return nil
@@ -67,9 +67,9 @@ func limited(name string, hard, used amounts) *quota.State {
 	return &quota.State{Name: name, Hard: listOf(hard), Used: listOf(used)}
 }
 
-// holding returns the plugin. a--web belongs to a, and kube-system to the system tenant. orphan has
+// newPlugin returns the plugin. a--web belongs to a, and kube-system to the system tenant. orphan has
 // no owner, and the owner of away is not known.
-func holding(l *ledger, change func(*quota.Options)) admission.ValidationInterface {
+func newPlugin(l *ledger, change func(*quota.Options)) admission.ValidationInterface {
 	o := quota.Options{
 		Subject:     func(context.Context, user.Info) (tenant.ID, error) { return tenant.Parse("a") },
 		Store:       l,
@@ -82,7 +82,7 @@ func holding(l *ledger, change func(*quota.Options)) admission.ValidationInterfa
 				return tenant.ID{}, nil
 			case "away":
 				id, _ := tenant.Parse("a")
-				return id, errAway
+				return id, errUnavailable
 			}
 			return tenant.Parse("a")
 		},
@@ -93,19 +93,19 @@ func holding(l *ledger, change func(*quota.Options)) admission.ValidationInterfa
 	return quota.New(o)
 }
 
-// asks is a write. It defaults to the creation of a Pod in a--web.
-type asks struct {
-	of               string // "resource" or "resource.group"
+// write is a write. It defaults to the creation of a Pod in a--web.
+type write struct {
+	resource         string // "resource" or "resource.group"
 	kind             schema.GroupVersionKind
 	namespace        string
 	subresource      string
-	is, was          runtime.Object // if was is set, the write is an update
-	dryRun, isNobody bool           // if isNobody is set, is stays nil
+	obj, old         runtime.Object // if was is set, the write is an update
+	dryRun, noObject bool           // if isNobody is set, is stays nil
 }
 
-func (w asks) attributes() admission.Attributes {
-	if w.of == "" {
-		w.of = "pods"
+func (w write) attributes() admission.Attributes {
+	if w.resource == "" {
+		w.resource = "pods"
 	}
 	if w.kind.Kind == "" {
 		w.kind = corev1.SchemeGroupVersion.WithKind("Pod")
@@ -116,19 +116,19 @@ func (w asks) attributes() admission.Attributes {
 	case "-":
 		w.namespace = ""
 	}
-	if w.is == nil && !w.isNobody {
-		w.is = podOf(container(amounts{"cpu": "1"}, nil))
+	if w.obj == nil && !w.noObject {
+		w.obj = podOf(container(amounts{"cpu": "1"}, nil))
 	}
 	op := admission.Create
-	if w.was != nil {
+	if w.old != nil {
 		op = admission.Update
 	}
-	return admission.NewAttributesRecord(w.is, w.was, w.kind, w.namespace, "p",
-		schema.ParseGroupResource(w.of).WithVersion("v1"), w.subresource, op, nil, w.dryRun, nil)
+	return admission.NewAttributesRecord(w.obj, w.old, w.kind, w.namespace, "p",
+		schema.ParseGroupResource(w.resource).WithVersion("v1"), w.subresource, op, nil, w.dryRun, nil)
 }
 
-// space returns a Namespace of a tenant.
-func space(of string) *corev1.Namespace {
+// tenantNamespace returns a Namespace of a tenant.
+func tenantNamespace(of string) *corev1.Namespace {
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "p", UID: "u", ResourceVersion: "1"}}
 	if of != "" {
 		ns.Labels = map[string]string{tenant.Label: of}
@@ -136,9 +136,9 @@ func space(of string) *corev1.Namespace {
 	return ns
 }
 
-// TestWhatIsCharged checks that creations in a tenant's namespace are charged, and updates that can
+// TestChargedWrites checks that creations in a tenant's namespace are charged, and updates that can
 // increase the usage. A write that stores no object is not charged.
-func TestWhatIsCharged(t *testing.T) {
+func TestChargedWrites(t *testing.T) {
 	big, bigger := podOf(container(amounts{"cpu": "1"}, nil)), podOf(container(amounts{"cpu": "3"}, nil))
 	service := func(kind corev1.ServiceType) *corev1.Service {
 		return &corev1.Service{Spec: corev1.ServiceSpec{Type: kind, Ports: []corev1.ServicePort{{Port: 1}}}}
@@ -154,105 +154,105 @@ func TestWhatIsCharged(t *testing.T) {
 	allocated.Status.AllocatedResources = listOf(amounts{"storage": "5"})
 	port, ports := service(corev1.ServiceTypeClusterIP), service(corev1.ServiceTypeNodePort)
 	for name, c := range map[string]struct {
-		asks
+		write
 		limit corev1.ResourceName
 		want  string // the usage after the write, "0" for none
 	}{
-		"a pod":                 {asks{}, "requests.cpu", "1"},
-		"a pod of the system's": {asks{namespace: "kube-system"}, "requests.cpu", "0"},
-		"a pod of nobody's":     {asks{namespace: "orphan"}, "requests.cpu", "0"},
-		"in no namespace":       {asks{of: "nodes", namespace: "-"}, "count/nodes", "0"},
-		"only asked for":        {asks{dryRun: true}, "requests.cpu", "0"},
-		"what is not limited":   {asks{}, "count/secrets", "0"},
+		"a pod":                 {write{}, "requests.cpu", "1"},
+		"a pod of the system's": {write{namespace: "kube-system"}, "requests.cpu", "0"},
+		"a pod of nobody's":     {write{namespace: "orphan"}, "requests.cpu", "0"},
+		"in no namespace":       {write{resource: "nodes", namespace: "-"}, "count/nodes", "0"},
+		"only asked for":        {write{dryRun: true}, "requests.cpu", "0"},
+		"what is not limited":   {write{}, "count/secrets", "0"},
 		"a binding": {
-			asks{of: "pods", subresource: "binding", kind: corev1.SchemeGroupVersion.WithKind("Binding")}, "pods", "0",
+			write{resource: "pods", subresource: "binding", kind: corev1.SchemeGroupVersion.WithKind("Binding")}, "pods", "0",
 		},
 		"an eviction": {
-			asks{subresource: "eviction", kind: schema.GroupVersionKind{Group: "policy", Version: "v1", Kind: "Eviction"}},
+			write{subresource: "eviction", kind: schema.GroupVersionKind{Group: "policy", Version: "v1", Kind: "Eviction"}},
 			"pods",
 			"0",
 		},
-		"a pod that grows":      {asks{is: bigger, was: big, subresource: "resize"}, "requests.cpu", "2"},
-		"a pod that shrinks":    {asks{is: big, was: bigger, subresource: "resize"}, "requests.cpu", "0"},
-		"a pod that is changed": {asks{is: bigger, was: big}, "requests.cpu", "0"},
-		"a pod's status":        {asks{is: bigger, was: big, subresource: "status"}, "requests.cpu", "0"},
-		"a service's type":      {asks{of: "services", is: ports, was: port}, "services.nodeports", "1"},
-		"a service's type back": {asks{of: "services", is: port, was: ports}, "services.nodeports", "0"},
+		"a pod that grows":      {write{obj: bigger, old: big, subresource: "resize"}, "requests.cpu", "2"},
+		"a pod that shrinks":    {write{obj: big, old: bigger, subresource: "resize"}, "requests.cpu", "0"},
+		"a pod that is changed": {write{obj: bigger, old: big}, "requests.cpu", "0"},
+		"a pod's status":        {write{obj: bigger, old: big, subresource: "status"}, "requests.cpu", "0"},
+		"a service's type":      {write{resource: "services", obj: ports, old: port}, "services.nodeports", "1"},
+		"a service's type back": {write{resource: "services", obj: port, old: ports}, "services.nodeports", "0"},
 		"a service's status": {
-			asks{
-				of:          "services",
-				is:          ports,
-				was:         port,
+			write{
+				resource:    "services",
+				obj:         ports,
+				old:         port,
 				subresource: "status",
 			},
 			"services.nodeports",
 			"0",
 		},
-		"a claim that grows": {asks{of: "persistentvolumeclaims", is: claim("4"), was: claim("1")}, "requests.storage", "3"},
+		"a claim that grows": {write{resource: "persistentvolumeclaims", obj: claim("4"), old: claim("1")}, "requests.storage", "3"},
 		"a claim of a larger volume": {
-			asks{
-				of:          "persistentvolumeclaims",
-				is:          allocated,
-				was:         claim("1"),
+			write{
+				resource:    "persistentvolumeclaims",
+				obj:         allocated,
+				old:         claim("1"),
 				subresource: "status",
 			},
 			"requests.storage",
 			"4",
 		},
 		"a claim's other subresource": {
-			asks{
-				of:          "persistentvolumeclaims",
-				is:          claim("4"),
-				was:         claim("1"),
+			write{
+				resource:    "persistentvolumeclaims",
+				obj:         claim("4"),
+				old:         claim("1"),
 				subresource: "other",
 			},
 			"requests.storage",
 			"0",
 		},
-		"a deployment that changes": {asks{of: "deployments.apps", is: big, was: bigger}, "count/deployments.apps", "0"},
-		"a namespace":               {asks{of: "namespaces", namespace: "-", is: space("a")}, "count/namespaces", "1"},
-		"a namespace of no tenant":  {asks{of: "namespaces", namespace: "-", is: space("")}, "count/namespaces", "0"},
+		"a deployment that changes": {write{resource: "deployments.apps", obj: big, old: bigger}, "count/deployments.apps", "0"},
+		"a namespace":               {write{resource: "namespaces", namespace: "-", obj: tenantNamespace("a")}, "count/namespaces", "1"},
+		"a namespace of no tenant":  {write{resource: "namespaces", namespace: "-", obj: tenantNamespace("")}, "count/namespaces", "0"},
 		"a namespace of the system tenant": {
-			asks{of: "namespaces", namespace: "-", is: space("system")}, "count/namespaces", "0",
+			write{resource: "namespaces", namespace: "-", obj: tenantNamespace("system")}, "count/namespaces", "0",
 		},
-		"a namespace that is given":      {asks{of: "namespaces", is: space("a"), was: space("")}, "count/namespaces", "1"},
-		"a namespace that changes hands": {asks{of: "namespaces", is: space("a"), was: space("b")}, "count/namespaces", "1"},
-		"a namespace that is taken away": {asks{of: "namespaces", is: space(""), was: space("a")}, "count/namespaces", "0"},
-		"a namespace that is changed":    {asks{of: "namespaces", is: space("a"), was: space("a")}, "count/namespaces", "0"},
+		"a namespace that is given":      {write{resource: "namespaces", obj: tenantNamespace("a"), old: tenantNamespace("")}, "count/namespaces", "1"},
+		"a namespace that changes hands": {write{resource: "namespaces", obj: tenantNamespace("a"), old: tenantNamespace("b")}, "count/namespaces", "1"},
+		"a namespace that is taken away": {write{resource: "namespaces", obj: tenantNamespace(""), old: tenantNamespace("a")}, "count/namespaces", "0"},
+		"a namespace that is changed":    {write{resource: "namespaces", obj: tenantNamespace("a"), old: tenantNamespace("a")}, "count/namespaces", "0"},
 		"a namespace's status": {
-			asks{
-				of:          "namespaces",
-				is:          space("a"),
-				was:         space(""),
+			write{
+				resource:    "namespaces",
+				obj:         tenantNamespace("a"),
+				old:         tenantNamespace(""),
 				subresource: "status",
 			},
 			"count/namespaces",
 			"1",
 		},
 		"a namespace's end": {
-			asks{
-				of:          "namespaces",
-				is:          space("a"),
-				was:         space(""),
+			write{
+				resource:    "namespaces",
+				obj:         tenantNamespace("a"),
+				old:         tenantNamespace(""),
 				subresource: "finalize",
 			},
 			"count/namespaces",
 			"1",
 		},
 		"a namespace that is only asked for": {
-			asks{
-				of:        "namespaces",
+			write{
+				resource:  "namespaces",
 				namespace: "-",
-				is:        space("a"),
+				obj:       tenantNamespace("a"),
 				dryRun:    true,
 			},
 			"count/namespaces",
 			"0",
 		},
-		"a pod's log": {asks{subresource: "log"}, "pods", "0"},
+		"a pod's log": {write{subresource: "log"}, "pods", "0"},
 	} {
 		l := &ledger{states: []*quota.State{limited("q", amounts{c.limit: "10"}, amounts{c.limit: "0"})}}
-		if err := holding(l, nil).Validate(t.Context(), c.attributes(), nil); err != nil {
+		if err := newPlugin(l, nil).Validate(t.Context(), c.attributes(), nil); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 		if got := textOf(l.states[0].Used)[c.limit]; got != c.want || (l.charged > 0) != (c.want != "0") {
@@ -261,24 +261,24 @@ func TestWhatIsCharged(t *testing.T) {
 	}
 }
 
-// TestWhatIsManaged checks that objects that the server manages are not charged. The label has no
+// TestManagedObjectsAreNotCharged checks that objects that the server manages are not charged. The label has no
 // effect on other kinds.
-func TestWhatIsManaged(t *testing.T) {
+func TestManagedObjectsAreNotCharged(t *testing.T) {
 	managed := func(obj metav1.Object) runtime.Object {
 		obj.SetLabels(map[string]string{tenant.ManagedLabel: "template"})
 		return obj.(runtime.Object)
 	}
 	for name, c := range map[string]struct {
-		asks
+		write
 		limit corev1.ResourceName
 		want  string
 	}{
-		"given":                {asks{of: "configmaps", is: managed(&corev1.ConfigMap{})}, "count/configmaps", "0"},
-		"not given":            {asks{of: "configmaps", is: &corev1.ConfigMap{}}, "count/configmaps", "1"},
-		"a pod with its label": {asks{is: managed(podOf(container(amounts{"cpu": "1"}, nil)))}, "requests.cpu", "1"},
+		"given":                {write{resource: "configmaps", obj: managed(&corev1.ConfigMap{})}, "count/configmaps", "0"},
+		"not given":            {write{resource: "configmaps", obj: &corev1.ConfigMap{}}, "count/configmaps", "1"},
+		"a pod with its label": {write{obj: managed(podOf(container(amounts{"cpu": "1"}, nil)))}, "requests.cpu", "1"},
 	} {
 		l := &ledger{states: []*quota.State{limited("q", amounts{c.limit: "10"}, amounts{c.limit: "0"})}}
-		p := holding(l, func(o *quota.Options) {
+		p := newPlugin(l, func(o *quota.Options) {
 			o.Managed = func(r schema.GroupResource) bool { return r.Resource == "configmaps" }
 		})
 		if err := p.Validate(t.Context(), c.attributes(), nil); err != nil {
@@ -290,8 +290,8 @@ func TestWhatIsManaged(t *testing.T) {
 	}
 }
 
-// TestWhatIsRefused checks writes that exceed the quota, and writes of unknown usage.
-func TestWhatIsRefused(t *testing.T) {
+// TestDeniedWrites checks writes that exceed the quota, and writes of unknown usage.
+func TestDeniedWrites(t *testing.T) {
 	withInit := podOf(container(amounts{"cpu": "1"}, nil))
 	withInit.Spec.InitContainers = []corev1.Container{container(nil, nil)}
 	whole := podOf(container(nil, nil))
@@ -307,34 +307,34 @@ func TestWhatIsRefused(t *testing.T) {
 	limitless := podOf(container(amounts{"cpu": "1", "memory": "1"}, nil))
 	negative := podOf(container(amounts{"cpu": "1", "memory": "-1"}, nil))
 	for name, c := range map[string]struct {
-		asks
+		write
 		hard amounts
 		want string // part of the error, or empty if there is none
 	}{
-		"fits exactly": {asks{}, amounts{"requests.cpu": "1"}, ""},
+		"fits exactly": {write{}, amounts{"requests.cpu": "1"}, ""},
 		"too much": {
-			asks{},
+			write{},
 			amounts{"requests.cpu": "900m"},
 			"exceeded quota: q, requested: requests.cpu=1, used: requests.cpu=0, limited: requests.cpu=900m",
 		},
-		"too much, asked alone":  {asks{dryRun: true}, amounts{"requests.cpu": "900m"}, "exceeded"},
-		"one of two is too much": {asks{}, amounts{"requests.cpu": "900m", "pods": "5"}, "requested: requests.cpu=1, used"},
+		"too much, asked alone":  {write{dryRun: true}, amounts{"requests.cpu": "900m"}, "exceeded"},
+		"one of two is too much": {write{}, amounts{"requests.cpu": "900m", "pods": "5"}, "requested: requests.cpu=1, used"},
 		"memory is not said": {
-			asks{}, amounts{"requests.memory": "9", "limits.cpu": "9"}, "must specify limits.cpu for: c; requests.memory for: c",
+			write{}, amounts{"requests.memory": "9", "limits.cpu": "9"}, "must specify limits.cpu for: c; requests.memory for: c",
 		},
-		"not by an init container": {asks{is: withInit}, amounts{"requests.cpu": "9"}, "must specify requests.cpu for: c"},
-		"for all of the pod":       {asks{is: whole}, amounts{"requests.cpu": "9"}, ""},
-		"no limit is demanded":     {asks{is: limitless}, amounts{"requests.cpu": "9", "requests.memory": "9"}, ""},
-		"no device is demanded":    {asks{}, amounts{"requests.example.com/gpu": "9"}, ""},
+		"not by an init container": {write{obj: withInit}, amounts{"requests.cpu": "9"}, "must specify requests.cpu for: c"},
+		"for all of the pod":       {write{obj: whole}, amounts{"requests.cpu": "9"}, ""},
+		"no limit is demanded":     {write{obj: limitless}, amounts{"requests.cpu": "9", "requests.memory": "9"}, ""},
+		"no device is demanded":    {write{}, amounts{"requests.example.com/gpu": "9"}, ""},
 		"negative": {
-			asks{is: negative}, amounts{"requests.cpu": "9"}, "quota usage is negative for resource(s): memory,requests.memory",
+			write{obj: negative}, amounts{"requests.cpu": "9"}, "quota usage is negative for groupResource(s): memory,requests.memory",
 		},
-		"an owner not known":        {asks{namespace: "away"}, amounts{}, "away"},
-		"no object":                 {asks{isNobody: true}, amounts{"pods": "1"}, "no object"},
-		"an old object that is not": {asks{was: &metav1.Status{}, subresource: "resize"}, amounts{"pods": "1"}, "object"},
+		"an owner not known":        {write{namespace: "away"}, amounts{}, "away"},
+		"no object":                 {write{noObject: true}, amounts{"pods": "1"}, "no object"},
+		"an old object that is not": {write{old: &metav1.Status{}, subresource: "resize"}, amounts{"pods": "1"}, "object"},
 	} {
 		l := &ledger{states: []*quota.State{limited("q", c.hard, zero)}}
-		err := holding(l, nil).Validate(t.Context(), c.attributes(), nil)
+		err := newPlugin(l, nil).Validate(t.Context(), c.attributes(), nil)
 		if (err != nil) != (c.want != "") || err != nil && !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v, want %q", name, err, c.want)
 		}
@@ -353,19 +353,19 @@ func TestReservations(t *testing.T) {
 	old := podOf(container(amounts{"cpu": "1"}, nil))
 	old.UID, old.ResourceVersion = "u", "7"
 	for name, c := range map[string]struct {
-		asks
+		write
 		limit corev1.ResourceName
 		want  quota.Reservation
 	}{
-		"a create":           {asks{is: created}, "pods", quota.Reservation{UID: "u", Key: "pods/a--web/p"}},
-		"one without a name": {asks{is: nameless}, "pods", quota.Reservation{UID: "?"}},
+		"a create":           {write{obj: created}, "pods", quota.Reservation{UID: "u", Key: "pods/a--web/p"}},
+		"one without a name": {write{obj: nameless}, "pods", quota.Reservation{UID: "?"}},
 		"an update": {
-			asks{is: grown, was: old, subresource: "resize"}, "requests.cpu", quota.Reservation{UID: "u", After: "7"},
+			write{obj: grown, old: old, subresource: "resize"}, "requests.cpu", quota.Reservation{UID: "u", After: "7"},
 		},
-		"one without its UID": {asks{is: podOf()}, "pods", quota.Reservation{UID: "?", Key: "pods/a--web/p"}},
+		"one without its UID": {write{obj: podOf()}, "pods", quota.Reservation{UID: "?", Key: "pods/a--web/p"}},
 	} {
 		l := &ledger{states: []*quota.State{limited("q", amounts{c.limit: "10"}, amounts{c.limit: "0"})}}
-		p := holding(l, func(o *quota.Options) { o.Now = func() time.Time { return now } })
+		p := newPlugin(l, func(o *quota.Options) { o.Now = func() time.Time { return now } })
 		if err := p.Validate(t.Context(), c.attributes(), nil); err != nil || len(l.states[0].Reserved) != 1 {
 			t.Errorf("%s: %v, %+v", name, err, l.states[0])
 			continue
@@ -386,28 +386,28 @@ func TestSeveralQuotas(t *testing.T) {
 	roomy, full, other := limited("roomy", amounts{"pods": "9"}, amounts{"pods": "0"}), limited("full",
 		amounts{"pods": "1"}, amounts{"pods": "1"}), limited("other", amounts{"secrets": "1"}, amounts{"secrets": "1"})
 	l := &ledger{states: []*quota.State{other, roomy, full}}
-	if err := holding(l, nil).Validate(t.Context(), asks{}.attributes(), nil); err == nil ||
+	if err := newPlugin(l, nil).Validate(t.Context(), write{}.attributes(), nil); err == nil ||
 		!strings.Contains(err.Error(), "full") || l.charged > 0 {
 		t.Errorf("%v, %d charges", err, l.charged)
 	}
 	l.states = []*quota.State{other, roomy}
-	if err := holding(l, nil).Validate(t.Context(), asks{}.attributes(), nil); err != nil || l.charged != 1 ||
+	if err := newPlugin(l, nil).Validate(t.Context(), write{}.attributes(), nil); err != nil || l.charged != 1 ||
 		l.states[0] != other {
 		t.Errorf("%v, %d charges", err, l.charged)
 	}
 }
 
-// TestStoresThatFail checks that a conflict is retried a limited number of times. Any other error
+// TestStoreErrors checks that a conflict is retried a limited number of times. Any other error
 // denies the write at once. The response does not contain the error of the store.
-func TestStoresThatFail(t *testing.T) {
+func TestStoreErrors(t *testing.T) {
 	for name, c := range map[string]struct {
 		of     error
 		charge func(int) error
 		want   string
 		tries  int
 	}{
-		"the quotas cannot be read": {errAway, nil, "could not be read", 0},
-		"it cannot be charged":      {nil, func(int) error { return errAway }, "could not be charged", 1},
+		"the quotas cannot be read": {errUnavailable, nil, "could not be read", 0},
+		"it cannot be charged":      {nil, func(int) error { return errUnavailable }, "could not be charged", 1},
 		"a conflict": {
 			nil, func(try int) error { return map[bool]error{true: quota.ErrConflict}[try < 3] }, "", 3,
 		},
@@ -417,11 +417,11 @@ func TestStoresThatFail(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			l := &ledger{
-				of:     c.of,
-				charge: c.charge,
-				states: []*quota.State{limited("q", amounts{"pods": "9"}, amounts{"pods": "0"})},
+				statesErr: c.of,
+				charge:    c.charge,
+				states:    []*quota.State{limited("q", amounts{"pods": "9"}, amounts{"pods": "0"})},
 			}
-			err := holding(l, nil).Validate(t.Context(), asks{}.attributes(), nil)
+			err := newPlugin(l, nil).Validate(t.Context(), write{}.attributes(), nil)
 			if (err != nil) != (c.want != "") || err != nil && !strings.Contains(err.Error(), c.want) || l.charged != c.tries {
 				t.Errorf("%s: %v after %d tries", name, err, l.charged)
 			}
@@ -434,9 +434,9 @@ func TestStoresThatFail(t *testing.T) {
 	}
 }
 
-// TestWhatIsNotCountedYet checks that a write waits a short time for the count of a new quota. It
+// TestWritesWaitForTheFirstCount checks that a write waits a short time for the count of a new quota. It
 // does not wait longer than its request.
-func TestWhatIsNotCountedYet(t *testing.T) {
+func TestWritesWaitForTheFirstCount(t *testing.T) {
 	for name, c := range map[string]struct {
 		counted, cancelled time.Duration
 		ok                 bool
@@ -459,8 +459,8 @@ func TestWhatIsNotCountedYet(t *testing.T) {
 				ledger: ledger{states: []*quota.State{limited("q", amounts{"pods": "9"}, amounts{"pods": "0"})}},
 				at:     start.Add(c.counted),
 			}
-			p := holding(nil, func(o *quota.Options) { o.Store = l })
-			err := p.Validate(ctx, asks{}.attributes(), nil)
+			p := newPlugin(nil, func(o *quota.Options) { o.Store = l })
+			err := p.Validate(ctx, write{}.attributes(), nil)
 			if took := time.Since(start); (err == nil) != c.ok || !c.ok && !apierrors.IsTooManyRequests(err) || took > c.after ||
 				!c.ok && took < c.after-200*time.Millisecond {
 				t.Errorf("%s: %v after %v", name, err, took)
@@ -476,16 +476,16 @@ type counting struct {
 	at time.Time
 }
 
-func (c *counting) Of(ctx context.Context, id tenant.ID) ([]*quota.State, error) {
+func (c *counting) States(ctx context.Context, id tenant.ID) ([]*quota.State, error) {
 	if time.Now().Before(c.at) {
 		return []*quota.State{limited("q", amounts{"pods": "9"}, nil)}, nil
 	}
-	return c.ledger.Of(ctx, id)
+	return c.ledger.States(ctx, id)
 }
 
-// TestQuotasThemselves checks that each limit of a quota must apply to some object, and that a
+// TestQuotaObjects checks that each limit of a quota must apply to some object, and that a
 // tenant has at most one quota.
-func TestQuotasThemselves(t *testing.T) {
+func TestQuotaObjects(t *testing.T) {
 	of := func(spec any) runtime.Object {
 		return &unstructured.Unstructured{Object: map[string]any{"metadata": map[string]any{"name": "q"}, "spec": spec}}
 	}
@@ -500,37 +500,37 @@ func TestQuotasThemselves(t *testing.T) {
 		return map[string]any{"tenant": "a", "hard": map[string]any{"pods": pods}}
 	}
 	for name, c := range map[string]struct {
-		asks
+		write
 		taken    bool
 		takenErr error
 		want     string
 	}{
-		"the first":            {asks{is: of(hard("pods", "count/secrets"))}, false, nil, ""},
-		"a second":             {asks{is: of(hard("pods"))}, true, nil, "already has a quota"},
-		"a second that is not": {asks{is: of(map[string]any{"tenant": "A B"})}, true, nil, ""},
-		"one that changes":     {asks{is: of(hard("pods")), was: of(hard())}, true, nil, ""},
-		"whether is not known": {asks{is: of(hard("pods"))}, false, errAway, "could not be read"},
+		"the first":            {write{obj: of(hard("pods", "count/secrets"))}, false, nil, ""},
+		"a second":             {write{obj: of(hard("pods"))}, true, nil, "already has a quota"},
+		"a second that is not": {write{obj: of(map[string]any{"tenant": "A B"})}, true, nil, ""},
+		"one that changes":     {write{obj: of(hard("pods")), old: of(hard())}, true, nil, ""},
+		"whether is not known": {write{obj: of(hard("pods"))}, false, errUnavailable, "could not be read"},
 		"a name of nothing": {
-			asks{is: of(hard("pods", "wood"))},
+			write{obj: of(hard("pods", "wood"))},
 			false, nil,
 			"spec.hard[wood]: no object uses this resource",
 		},
 		"names of nothing and no quantity": {
-			asks{is: of(map[string]any{"hard": map[string]any{"wood": "1", "iron": "1", "pods": "x"}})},
+			write{obj: of(map[string]any{"hard": map[string]any{"wood": "1", "iron": "1", "pods": "x"}})},
 			false, nil,
 			"[spec.hard[iron]: no object uses this resource, spec.hard[pods]: ",
 		},
-		"a limit of a number":     {asks{is: of(limit(int64(10)))}, false, nil, ""},
-		"no quantity":             {asks{is: of(limit("1e1.5"))}, false, nil, "spec.hard[pods]"},
-		"changed to one":          {asks{is: of(hard("wood")), was: of(hard())}, false, nil, "no object uses this resource"},
-		"of cluster-scoped":       {asks{is: of(hard("count/nodes"))}, false, nil, "spec.hard[count/nodes]"},
-		"limits of another shape": {asks{is: of(map[string]any{"hard": "x"})}, false, nil, "hard"},
-		"its status":              {asks{is: of(hard("wood")), was: of(hard()), subresource: "status"}, false, nil, ""},
-		"no object":               {asks{isNobody: true}, false, nil, "no object"},
+		"a limit of a number":     {write{obj: of(limit(int64(10)))}, false, nil, ""},
+		"no quantity":             {write{obj: of(limit("1e1.5"))}, false, nil, "spec.hard[pods]"},
+		"changed to one":          {write{obj: of(hard("wood")), old: of(hard())}, false, nil, "no object uses this resource"},
+		"of cluster-scoped":       {write{obj: of(hard("count/nodes"))}, false, nil, "spec.hard[count/nodes]"},
+		"limits of another shape": {write{obj: of(map[string]any{"hard": "x"})}, false, nil, "hard"},
+		"its status":              {write{obj: of(hard("wood")), old: of(hard()), subresource: "status"}, false, nil, ""},
+		"no object":               {write{noObject: true}, false, nil, "no object"},
 	} {
-		c.of, c.namespace = "tenantquotas."+tenant.Domain, "-"
-		p := holding(&ledger{taken: c.taken, takenErr: c.takenErr, forgotten: true}, func(o *quota.Options) {
-			o.ClusterScoped = func(of schema.GroupResource) bool { return of == plain("nodes") }
+		c.resource, c.namespace = "tenantquotas."+tenant.Domain, "-"
+		p := newPlugin(&ledger{hasQuota: c.taken, hasQuotaErr: c.takenErr, unreadable: true}, func(o *quota.Options) {
+			o.ClusterScoped = func(of schema.GroupResource) bool { return of == groupResource("nodes") }
 		})
 		err := p.Validate(t.Context(), c.attributes(), nil)
 		if (err != nil) != (c.want != "") || err != nil && !strings.Contains(err.Error(), c.want) ||
@@ -538,26 +538,26 @@ func TestQuotasThemselves(t *testing.T) {
 			t.Errorf("%s: %v, want %q", name, err, c.want)
 		}
 	}
-	nodes := asks{of: "tenantquotas." + tenant.Domain, namespace: "-", is: of(hard("count/nodes"))}
-	if err := holding(&ledger{}, nil).Validate(t.Context(), nodes.attributes(), nil); err != nil {
+	nodes := write{resource: "tenantquotas." + tenant.Domain, namespace: "-", obj: of(hard("count/nodes"))}
+	if err := newPlugin(&ledger{}, nil).Validate(t.Context(), nodes.attributes(), nil); err != nil {
 		t.Errorf("where nothing is known to be cluster-scoped: %v", err)
 	}
 }
 
-// TestAnEarlierUpdate checks that two updates of an object are charged once, with the larger usage.
-func TestAnEarlierUpdate(t *testing.T) {
+// TestRepeatedUpdatesAreChargedOnce checks that two updates of an object are charged once, with the larger usage.
+func TestRepeatedUpdatesAreChargedOnce(t *testing.T) {
 	version := func(n int, cpu string) *corev1.Pod {
 		pod := podOf(container(amounts{"cpu": cpu}, nil))
 		pod.UID, pod.ResourceVersion = types.UID("u"), fmt.Sprint(n)
 		return pod
 	}
 	l := &ledger{states: []*quota.State{limited("q", amounts{"requests.cpu": "10"}, amounts{"requests.cpu": "1"})}}
-	p := holding(l, nil)
+	p := newPlugin(l, nil)
 	for _, c := range []struct{ is, used, reserved string }{
 		{"3", "3", "3"}, {"5", "5", "5"}, {"2", "5", "5"}, {"5", "5", "5"},
 	} {
 		if err := p.Validate(t.Context(),
-			asks{is: version(2, c.is), was: version(1, "1"), subresource: "resize"}.attributes(), nil); err != nil {
+			write{obj: version(2, c.is), old: version(1, "1"), subresource: "resize"}.attributes(), nil); err != nil {
 			t.Fatal(err)
 		}
 		s := l.states[0]

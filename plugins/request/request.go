@@ -60,19 +60,19 @@ func (p *plugin) Admit(ctx context.Context, a admission.Attributes, _ admission.
 	return nil
 }
 
-// placed are the fields of a PodSpec that select where a Pod runs and that contain references. The
+// placementFields are the fields of a PodSpec that select where a Pod runs and that contain references. The
 // server's plugin RuntimeClass changes the referenced values in place.
-var placed = []string{"NodeSelector", "Affinity", "Tolerations", "TopologySpreadConstraints", "RuntimeClassName"}
+var placementFields = []string{"NodeSelector", "Affinity", "Tolerations", "TopologySpreadConstraints", "RuntimeClassName"}
 
 // copyOf returns the function that copies objects of a kind. A deep copy of a Pod takes longer than
 // most plugins, and few clients select where their Pods run. The function therefore makes a shallow
 // copy of an object without the fields in placed.
 func (p *plugin) copyOf(kind schema.GroupKind) func(runtime.Object) runtime.Object {
-	paths, describes := p.builtIn[kind]
+	paths, hasTemplates := p.builtIn[kind]
 	return func(object runtime.Object) runtime.Object {
 		value := reflect.ValueOf(object)
 		_, isUntyped := object.(runtime.Unstructured)
-		if !describes || isUntyped || value.Kind() != reflect.Pointer || p.isPlaced(value.Elem(), paths[0]) {
+		if !hasTemplates || isUntyped || value.Kind() != reflect.Pointer || p.hasPlacement(value.Elem(), paths[0]) {
 			return object.DeepCopyObject()
 		}
 		out := reflect.New(value.Elem().Type())
@@ -81,9 +81,9 @@ func (p *plugin) copyOf(kind schema.GroupKind) func(runtime.Object) runtime.Obje
 	}
 }
 
-// isPlaced reports whether an object has a field in placed. It also returns true if the type refers
+// hasPlacement reports whether an object has a field in placed. It also returns true if the type refers
 // to its template by a pointer.
-func (p *plugin) isPlaced(object reflect.Value, path []string) bool {
+func (p *plugin) hasPlacement(object reflect.Value, path []string) bool {
 	found, known := p.indexes.Load(object.Type())
 	if !known {
 		found = indexesOf(object.Type(), path)
@@ -105,16 +105,16 @@ func indexesOf(object reflect.Type, path []string) [][]int {
 		if object.Kind() != reflect.Struct {
 			return nil
 		}
-		f, has := object.FieldByName(strings.ToUpper(name[:1]) + name[1:])
-		if !has {
+		f, ok := object.FieldByName(strings.ToUpper(name[:1]) + name[1:])
+		if !ok {
 			return nil
 		}
 		prefix, object = append(prefix, f.Index...), f.Type
 	}
 	var out [][]int
-	for _, name := range placed {
-		f, has := object.FieldByName(name)
-		if !has {
+	for _, name := range placementFields {
+		f, ok := object.FieldByName(name)
+		if !ok {
 			return nil
 		}
 		out = append(out, append(slices.Clone(prefix), f.Index...))
@@ -132,6 +132,6 @@ func (p *plugin) governs(a admission.Attributes) bool {
 	}
 	kind := a.GetKind().GroupKind()
 	_, recorded := p.Kinds[kind]
-	_, describes := p.builtIn[kind]
-	return recorded || describes
+	_, hasTemplates := p.builtIn[kind]
+	return recorded || hasTemplates
 }

@@ -29,10 +29,10 @@ func write(kind schema.GroupKind, resource, subresource string, op admission.Ope
 		schema.GroupVersionResource{Group: kind.Group, Version: "v1", Resource: resource}, subresource, op, nil, false, nil)
 }
 
-// TestGoverned checks which objects are recorded. Namespaces are recorded for every subresource,
+// TestRecordedObjects checks which objects are recorded. Namespaces are recorded for every subresource,
 // because each can change labels. Kinds with Pod templates or an identity are recorded, except for
 // their status.
-func TestGoverned(t *testing.T) {
+func TestRecordedObjects(t *testing.T) {
 	p := request.New(request.Options{Kinds: map[schema.GroupKind]bool{governed: false}})
 	type recorded struct{ main, status, other bool }
 	rows := map[schema.GroupKind]recorded{
@@ -109,9 +109,9 @@ func TestReinvocation(t *testing.T) {
 	expect("another attempt", "tried again")
 }
 
-// TestCopies checks that later changes by other plugins are not in the record, even if they are
+// TestRecordsAreCopies checks that later changes by other plugins are not in the record, even if they are
 // made in place. It checks typed and unstructured objects of each kind with Pod templates.
-func TestCopies(t *testing.T) {
+func TestRecordsAreCopies(t *testing.T) {
 	for name, spec := range map[string]corev1.PodSpec{
 		"nothing":     {},
 		"a label":     {NodeSelector: map[string]string{"sent": "x"}},
@@ -183,11 +183,11 @@ func recordedSpec(t *testing.T, kind schema.GroupKind, object runtime.Object) *c
 	if err := request.New(request.Options{}).Admit(ctx, a, nil); err != nil {
 		t.Fatal(err)
 	}
-	is, err := kinds.Read(object, gvk, nil)
+	obj, err := kinds.Read(object, gvk, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	spec := is.Templates[0].Spec
+	spec := obj.Templates[0].Spec
 	if spec.NodeSelector == nil {
 		spec.NodeSelector = map[string]string{}
 	}
@@ -207,7 +207,7 @@ func recordedSpec(t *testing.T, kind schema.GroupKind, object runtime.Object) *c
 		spec.TopologySpreadConstraints[i].TopologyKey = "added"
 	}
 	spec.SchedulerName, spec.PriorityClassName = "added", "added"
-	if err := is.Write(); err != nil {
+	if err := obj.Write(); err != nil {
 		t.Fatal(err)
 	}
 	sent, err := kinds.Read(plugins.Requested(ctx, a), gvk, nil)

@@ -21,8 +21,8 @@ import (
 const Name = "TenantRestriction"
 
 var (
-	errTenant = errors.New("a tenant may not create or update this resource")
-	errSpace  = errors.New("this resource may not be created or updated in a tenant's namespace")
+	errTenant    = errors.New("a tenant may not create or update this resource")
+	errNamespace = errors.New("this resource may not be created or updated in a tenant's namespace")
 )
 
 // Options configure the plugin. Subject and Owner are required.
@@ -57,7 +57,7 @@ func (p *plugin) Validate(ctx context.Context, a admission.Attributes, _ admissi
 	if !p.Subject.IsSystem(ctx, a.GetUserInfo()) {
 		return admission.NewForbidden(a, errTenant)
 	}
-	if p.ExemptSystem || a.GetNamespace() == "" || isUpkeep(a) || p.Subject.IsManager(ctx, a) {
+	if p.ExemptSystem || a.GetNamespace() == "" || isMaintenance(a) || p.Subject.IsManager(ctx, a) {
 		return nil
 	}
 	owner, err := p.Owner(ctx, a.GetNamespace())
@@ -65,13 +65,13 @@ func (p *plugin) Validate(ctx context.Context, a admission.Attributes, _ admissi
 	case err != nil:
 		return admission.NewForbidden(a, err)
 	case owner != tenant.System():
-		return admission.NewForbidden(a, errSpace)
+		return admission.NewForbidden(a, errNamespace)
 	}
 	return nil
 }
 
-// isUpkeep reports whether an update writes the status, or does not change the content of the
+// isMaintenance reports whether an update writes the status, or does not change the content of the
 // object.
-func isUpkeep(a admission.Attributes) bool {
-	return a.GetOperation() == admission.Update && a.GetSubresource() == "status" || plugins.IsUpkeep(a)
+func isMaintenance(a admission.Attributes) bool {
+	return a.GetOperation() == admission.Update && a.GetSubresource() == "status" || plugins.IsMaintenance(a)
 }

@@ -36,9 +36,9 @@ func write(version, subresource string, op admission.Operation, obj, old runtime
 		&user.DefaultInfo{Name: "u"})
 }
 
-// TestWhatIsNotKnownIsRefused checks that a caller or a namespace with an unknown tenant is not
+// TestUnknownTenantsAreDenied checks that a caller or a namespace with an unknown tenant is not
 // treated as part of the system tenant.
-func TestWhatIsNotKnownIsRefused(t *testing.T) {
+func TestUnknownTenantsAreDenied(t *testing.T) {
 	a, err := tenant.Parse("a")
 	if err != nil {
 		t.Fatal(err)
@@ -68,9 +68,9 @@ func TestWhatIsNotKnownIsRefused(t *testing.T) {
 	}
 }
 
-// TestWhatIsGiven checks that only the server creates the objects of Tenants. A tenant's caller
+// TestOnlyTheServerCreatesTenantObjects checks that only the server creates the objects of Tenants. A tenant's caller
 // with the server's name may not.
-func TestWhatIsGiven(t *testing.T) {
+func TestOnlyTheServerCreatesTenantObjects(t *testing.T) {
 	a, err := tenant.Parse("a")
 	if err != nil {
 		t.Fatal(err)
@@ -92,9 +92,9 @@ func TestWhatIsGiven(t *testing.T) {
 	}
 }
 
-// TestUpkeep checks that the system tenant may write only the status and the finalizers in a
+// TestMaintenance checks that the system tenant may write only the status and the finalizers in a
 // tenant's namespace, for any kind of object.
-func TestUpkeep(t *testing.T) {
+func TestMaintenance(t *testing.T) {
 	a, err := tenant.Parse("a")
 	if err != nil {
 		t.Fatal(err)
@@ -142,10 +142,10 @@ func TestUpkeep(t *testing.T) {
 	}
 }
 
-// TestUpkeepOfUnstructured checks unstructured objects, as in the webhook service. A missing map of
+// TestMaintenanceOfUnstructured checks unstructured objects, as in the webhook service. A missing map of
 // labels equals an empty one. The label that TenantLabel adds is not a change, and a change of the
 // spec is one.
-func TestUpkeepOfUnstructured(t *testing.T) {
+func TestMaintenanceOfUnstructured(t *testing.T) {
 	a, err := tenant.Parse("a")
 	if err != nil {
 		t.Fatal(err)
@@ -169,9 +169,9 @@ func TestUpkeepOfUnstructured(t *testing.T) {
 	}
 }
 
-// TestWhatIsNotListed checks that other resources are allowed for every caller. A listed resource
+// TestUnlistedResourcesAreAllowed checks that other resources are allowed for every caller. A listed resource
 // is identified by group and name, and its deletion is allowed.
-func TestWhatIsNotListed(t *testing.T) {
+func TestUnlistedResourcesAreAllowed(t *testing.T) {
 	a, err := tenant.Parse("a")
 	if err != nil {
 		t.Fatal(err)
@@ -194,9 +194,9 @@ func TestWhatIsNotListed(t *testing.T) {
 	}
 }
 
-// TestNoUpkeep checks that a creation is not upkeep, and neither is an update with a missing or
+// TestInvalidUpdatesAreNotMaintenance checks that a creation is not upkeep, and neither is an update with a missing or
 // invalid object.
-func TestNoUpkeep(t *testing.T) {
+func TestInvalidUpdatesAreNotMaintenance(t *testing.T) {
 	a, err := tenant.Parse("a")
 	if err != nil {
 		t.Fatal(err)

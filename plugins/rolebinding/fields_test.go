@@ -25,9 +25,9 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// holding returns the plugin. The name of a caller is its tenant. The namespace x--y belongs to x,
+// newPlugin returns the plugin. The name of a caller is its tenant. The namespace x--y belongs to x,
 // and kube-system to the system tenant. The owner of away is not known.
-func holding(change func(*rolebinding.Options)) admission.ValidationInterface {
+func newPlugin(change func(*rolebinding.Options)) admission.ValidationInterface {
 	owner := func(namespace string) (tenant.ID, error) {
 		name, _, of := strings.Cut(namespace, "--")
 		switch {
@@ -47,8 +47,8 @@ func holding(change func(*rolebinding.Options)) admission.ValidationInterface {
 			}
 			return tenant.Parse(u.GetName())
 		},
-		Owner: func(_ context.Context, namespace string) (tenant.ID, error) { return owner(namespace) },
-		Named: func(_ context.Context, _ tenant.ID, namespace string) (tenant.ID, error) { return owner(namespace) },
+		Owner:           func(_ context.Context, namespace string) (tenant.ID, error) { return owner(namespace) },
+		ReferencedOwner: func(_ context.Context, _ tenant.ID, namespace string) (tenant.ID, error) { return owner(namespace) },
 	}
 	if change != nil {
 		change(&o)
@@ -56,13 +56,13 @@ func holding(change func(*rolebinding.Options)) admission.ValidationInterface {
 	return rolebinding.New(o)
 }
 
-// held is a write, by default by a in a--web. If was is set, it is an update.
-type held struct {
+// write is a write, by default by a in a--web. If was is set, it is an update.
+type write struct {
 	by, namespace, subresource string
-	is, was                    runtime.Object
+	obj, old                   runtime.Object
 }
 
-func (h held) says(t *testing.T, p admission.ValidationInterface, kind schema.GroupVersionKind) string {
+func (h write) validate(t *testing.T, p admission.ValidationInterface, kind schema.GroupVersionKind) string {
 	t.Helper()
 	or := func(text, other string) string {
 		if text == "" {
@@ -71,19 +71,19 @@ func (h held) says(t *testing.T, p admission.ValidationInterface, kind schema.Gr
 		return text
 	}
 	op := admission.Create
-	if h.was != nil {
+	if h.old != nil {
 		op = admission.Update
 	}
 	err := p.Validate(t.Context(),
-		admission.NewAttributesRecord(h.is, h.was, kind, or(h.namespace, "a--web"), "x", schema.GroupVersionResource{},
+		admission.NewAttributesRecord(h.obj, h.old, kind, or(h.namespace, "a--web"), "x", schema.GroupVersionResource{},
 			h.subresource, op, nil, false,
 			&user.DefaultInfo{Name: or(h.by, "a")}), nil)
 	return fmt.Sprint(err)
 }
 
-// differs fails the test unless got is an error that contains want. If want is empty, got must be
+// wantError fails the test unless got is an error that contains want. If want is empty, got must be
 // no error.
-func differs(t *testing.T, name, got, want string) {
+func wantError(t *testing.T, name, got, want string) {
 	t.Helper()
 	if (got == "<nil>") != (want == "") || !strings.Contains(got, want) {
 		t.Errorf("%s: %s, want %q", name, got, want)
@@ -130,19 +130,19 @@ func TestSubjects(t *testing.T) {
 			Subjects: []rbacv1.Subject{{Kind: "User", Name: "bob"}, {Kind: c.kind, Namespace: c.namespace, Name: c.name}},
 		}
 		for qualified, want := range map[bool]string{false: c.plain, true: c.qualified} {
-			p := holding(func(o *rolebinding.Options) { o.QualifiedNames = qualified })
+			p := newPlugin(func(o *rolebinding.Options) { o.QualifiedNames = qualified })
 			if want != "" && want != "away" {
 				want = "subjects[1] " + want
 			}
-			differs(t, fmt.Sprintf("%s %s/%s, qualified %t", c.kind, c.namespace, c.name, qualified),
-				held{is: binding}.says(t, p, rbacv1.SchemeGroupVersion.WithKind("RoleBinding")), want)
+			wantError(t, fmt.Sprintf("%s %s/%s, qualified %t", c.kind, c.namespace, c.name, qualified),
+				write{obj: binding}.validate(t, p, rbacv1.SchemeGroupVersion.WithKind("RoleBinding")), want)
 		}
 	}
 }
 
-// TestAllFaultsAreNamed checks that an error names every invalid subject and every invalid field.
-func TestAllFaultsAreNamed(t *testing.T) {
-	p := holding(func(o *rolebinding.Options) { o.ForbidVolumeNames = true })
+// TestErrorsNameAllFields checks that an error names every invalid subject and every invalid field.
+func TestErrorsNameAllFields(t *testing.T) {
+	p := newPlugin(func(o *rolebinding.Options) { o.ForbidVolumeNames = true })
 	binding := &rbacv1.RoleBinding{
 		ObjectMeta: metav1.ObjectMeta{OwnerReferences: []metav1.OwnerReference{
 			{
@@ -154,22 +154,22 @@ func TestAllFaultsAreNamed(t *testing.T) {
 		}},
 		Subjects: []rbacv1.Subject{{Kind: "User", Name: "root"}, {Kind: "Group", Name: "tenant:b"}},
 	}
-	differs(t, "a RoleBinding", held{is: binding}.says(t, p, rbacv1.SchemeGroupVersion.WithKind("RoleBinding")),
+	wantError(t, "a RoleBinding", write{obj: binding}.validate(t, p, rbacv1.SchemeGroupVersion.WithKind("RoleBinding")),
 		"[metadata.ownerReferences[0].blockOwnerDeletion may not be set for a cluster-scoped owner, "+
 			"subjects[0] is a reserved name, subjects[1] names callers of another tenant]")
 	both := selecting("x")
 	both.VolumeName, both.DataSourceRef = "v", from("b--web").DataSourceRef
 	const path = "spec.volumeClaimTemplates[%d].spec."
-	set := held{is: stateful(template("t", both), template("u", selecting("x")))}
-	differs(t, "a StatefulSet", set.says(t, p, appsv1.SchemeGroupVersion.WithKind("StatefulSet")),
+	set := write{obj: stateful(template("t", both), template("u", selecting("x")))}
+	wantError(t, "a StatefulSet", set.validate(t, p, appsv1.SchemeGroupVersion.WithKind("StatefulSet")),
 		fmt.Sprintf("["+path+"volumeName may not be set by a tenant, "+path+"selector may not be set by a tenant, "+
 			path+"dataSourceRef.namespace names a namespace that the tenant does not own, "+
 			path+"selector may not be set by a tenant]", 0, 0, 0, 1))
 }
 
-// TestBindingsThatChange checks that existing subjects are not checked again if the role is the
+// TestUpdatedBindings checks that existing subjects are not checked again if the role is the
 // same. The owner of the namespace determines which subjects are allowed.
-func TestBindingsThatChange(t *testing.T) {
+func TestUpdatedBindings(t *testing.T) {
 	of := func(role string, groups ...string) *rbacv1.RoleBinding {
 		b := &rbacv1.RoleBinding{RoleRef: rbacv1.RoleRef{Kind: "Role", Name: role}}
 		for _, g := range groups {
@@ -178,31 +178,31 @@ func TestBindingsThatChange(t *testing.T) {
 		return b
 	}
 	for name, c := range map[string]struct {
-		held
+		write
 		want string
 	}{
-		"as it was": {held{is: of("r", "tenant:b"), was: of("r", "tenant:b")}, ""},
+		"as it was": {write{obj: of("r", "tenant:b"), old: of("r", "tenant:b")}, ""},
 		"one more": {
-			held{is: of("r", "tenant:b", "tenant:c"), was: of("r", "tenant:b")}, "subjects[1] names callers of another",
+			write{obj: of("r", "tenant:b", "tenant:c"), old: of("r", "tenant:b")}, "subjects[1] names callers of another",
 		},
 		"another role": {
-			held{is: of("s", "tenant:b"), was: of("r", "tenant:b")}, "subjects[0] names callers of another",
+			write{obj: of("s", "tenant:b"), old: of("r", "tenant:b")}, "subjects[0] names callers of another",
 		},
-		"by a guest, the owner's":      {held{is: of("r", "tenant:a"), by: "b"}, ""},
-		"by a guest, its own":          {held{is: of("r", "tenant:b"), by: "b"}, "subjects[0] names callers of another"},
-		"by the system":                {held{is: of("r", "tenant:b"), by: "system"}, ""},
-		"by nobody":                    {held{is: of("r", "tenant:b"), by: "A B"}, "subjects[0] names callers of another"},
-		"where the owner is not known": {held{is: of("r"), namespace: "away"}, "away"},
-		"no binding":                   {held{}, "no object"},
+		"by a guest, the owner's":      {write{obj: of("r", "tenant:a"), by: "b"}, ""},
+		"by a guest, its own":          {write{obj: of("r", "tenant:b"), by: "b"}, "subjects[0] names callers of another"},
+		"by the system":                {write{obj: of("r", "tenant:b"), by: "system"}, ""},
+		"by nobody":                    {write{obj: of("r", "tenant:b"), by: "A B"}, "subjects[0] names callers of another"},
+		"where the owner is not known": {write{obj: of("r"), namespace: "away"}, "away"},
+		"no binding":                   {write{}, "no object"},
 		"after no binding": {
-			held{
-				is:  of("r"),
-				was: &corev1.ConfigMap{TypeMeta: metav1.TypeMeta{APIVersion: "rbac.authorization.k8s.io/v1", Kind: "RoleBinding"}},
+			write{
+				obj: of("r"),
+				old: &corev1.ConfigMap{TypeMeta: metav1.TypeMeta{APIVersion: "rbac.authorization.k8s.io/v1", Kind: "RoleBinding"}},
 			},
 			"no object",
 		},
 	} {
-		differs(t, name, c.says(t, holding(nil), rbacv1.SchemeGroupVersion.WithKind("RoleBinding")), c.want)
+		wantError(t, name, c.validate(t, newPlugin(nil), rbacv1.SchemeGroupVersion.WithKind("RoleBinding")), c.want)
 	}
 }
 
@@ -212,24 +212,24 @@ func TestExternalIPs(t *testing.T) {
 		return &corev1.Service{Spec: corev1.ServiceSpec{ExternalIPs: all}}
 	}
 	for name, c := range map[string]struct {
-		held
+		write
 		want string
 	}{
-		"none":          {held{is: of()}, ""},
-		"one":           {held{is: of("192.0.2.1")}, "externalIPs"},
-		"by the system": {held{is: of("192.0.2.1"), by: "system"}, ""},
-		"as they were":  {held{is: of("192.0.2.1", "192.0.2.2"), was: of("192.0.2.2", "192.0.2.1")}, ""},
-		"one less":      {held{is: of("192.0.2.1"), was: of("192.0.2.1", "192.0.2.2")}, ""},
-		"one more":      {held{is: of("192.0.2.1", "192.0.2.2"), was: of("192.0.2.1")}, "externalIPs"},
-		"no service":    {held{}, "no object"},
+		"none":          {write{obj: of()}, ""},
+		"one":           {write{obj: of("192.0.2.1")}, "externalIPs"},
+		"by the system": {write{obj: of("192.0.2.1"), by: "system"}, ""},
+		"as they were":  {write{obj: of("192.0.2.1", "192.0.2.2"), old: of("192.0.2.2", "192.0.2.1")}, ""},
+		"one less":      {write{obj: of("192.0.2.1"), old: of("192.0.2.1", "192.0.2.2")}, ""},
+		"one more":      {write{obj: of("192.0.2.1", "192.0.2.2"), old: of("192.0.2.1")}, "externalIPs"},
+		"no service":    {write{}, "no object"},
 		"after no service": {
-			held{is: of("192.0.2.1"), was: &corev1.ConfigMap{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Service"}}},
+			write{obj: of("192.0.2.1"), old: &corev1.ConfigMap{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Service"}}},
 			"no object",
 		},
 	} {
 		kind := corev1.SchemeGroupVersion.WithKind("Service")
-		differs(t, name, c.says(t, holding(func(o *rolebinding.Options) { o.ForbidExternalIPs = true }), kind), c.want)
-		differs(t, name+", not forbidden", c.says(t, holding(nil), kind), "")
+		wantError(t, name, c.validate(t, newPlugin(func(o *rolebinding.Options) { o.ForbidExternalIPs = true }), kind), c.want)
+		wantError(t, name+", not forbidden", c.validate(t, newPlugin(nil), kind), "")
 	}
 }
 
@@ -245,9 +245,9 @@ func selecting(label string) claimSpec {
 	return claimSpec{Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"l": label}}}
 }
 
-// TestClaims checks that the source of a claim must belong to the tenant. If ForbidVolumeNames is
+// TestClaimSources checks that the source of a claim must belong to the tenant. If ForbidVolumeNames is
 // set, a claim may not select its volume. Both rules apply to templates of claims too.
-func TestClaims(t *testing.T) {
+func TestClaimSources(t *testing.T) {
 	const controller = "system:serviceaccount:kube-system:ephemeral-volume-controller"
 	named := func(volume string) claimSpec { return claimSpec{VolumeName: volume} }
 	for name, c := range map[string]struct {
@@ -290,33 +290,33 @@ func TestClaims(t *testing.T) {
 		"made at the system's":             {controller, "kube-system", from("b--web"), nil, "", ""},
 		"made where the owner's not known": {controller, "away", claimSpec{}, nil, "away", "away"},
 	} {
-		claim := held{by: c.by, namespace: c.namespace, is: &corev1.PersistentVolumeClaim{Spec: c.is}}
-		set := held{by: c.by, namespace: c.namespace, is: stateful(template("t", c.is))}
+		claim := write{by: c.by, namespace: c.namespace, obj: &corev1.PersistentVolumeClaim{Spec: c.is}}
+		set := write{by: c.by, namespace: c.namespace, obj: stateful(template("t", c.is))}
 		if c.was != nil {
-			claim.was, set.was = &corev1.PersistentVolumeClaim{Spec: *c.was},
+			claim.old, set.old = &corev1.PersistentVolumeClaim{Spec: *c.was},
 				stateful(template("other", claimSpec{}), template("t", *c.was))
 		}
 		for forbidden, want := range map[bool]string{false: c.open, true: c.closed} {
-			p := holding(func(o *rolebinding.Options) { o.ForbidVolumeNames = forbidden })
-			differs(t, fmt.Sprintf("%s, forbidden %t", name, forbidden),
-				claim.says(t, p, corev1.SchemeGroupVersion.WithKind("PersistentVolumeClaim")), want)
+			p := newPlugin(func(o *rolebinding.Options) { o.ForbidVolumeNames = forbidden })
+			wantError(t, fmt.Sprintf("%s, forbidden %t", name, forbidden),
+				claim.validate(t, p, corev1.SchemeGroupVersion.WithKind("PersistentVolumeClaim")), want)
 			if c.by == controller || want == "away" && c.is.DataSourceRef == nil {
 				continue // the controller that creates claims does not write templates
 			}
 			if strings.HasPrefix(want, "spec.") {
 				want = "spec.volumeClaimTemplates[0]." + want
 			}
-			differs(t, fmt.Sprintf("%s in a template, forbidden %t", name, forbidden),
-				set.says(t, p, appsv1.SchemeGroupVersion.WithKind("StatefulSet")), want)
+			wantError(t, fmt.Sprintf("%s in a template, forbidden %t", name, forbidden),
+				set.validate(t, p, appsv1.SchemeGroupVersion.WithKind("StatefulSet")), want)
 		}
 	}
-	p := holding(nil)
-	differs(t, "no claim", held{}.says(t, p, corev1.SchemeGroupVersion.WithKind("PersistentVolumeClaim")), "no object")
-	differs(t, "after no claim",
-		held{
-			is:  &corev1.PersistentVolumeClaim{},
-			was: &corev1.ConfigMap{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "PersistentVolumeClaim"}},
-		}.says(t, p, corev1.SchemeGroupVersion.WithKind("PersistentVolumeClaim")), "no object")
+	p := newPlugin(nil)
+	wantError(t, "no claim", write{}.validate(t, p, corev1.SchemeGroupVersion.WithKind("PersistentVolumeClaim")), "no object")
+	wantError(t, "after no claim",
+		write{
+			obj: &corev1.PersistentVolumeClaim{},
+			old: &corev1.ConfigMap{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "PersistentVolumeClaim"}},
+		}.validate(t, p, corev1.SchemeGroupVersion.WithKind("PersistentVolumeClaim")), "no object")
 }
 
 func template(name string, spec claimSpec) corev1.PersistentVolumeClaim {
@@ -327,10 +327,10 @@ func stateful(templates ...corev1.PersistentVolumeClaim) *appsv1.StatefulSet {
 	return &appsv1.StatefulSet{Spec: appsv1.StatefulSetSpec{VolumeClaimTemplates: templates}}
 }
 
-// TestOtherTemplates checks that a Pod's ephemeral volumes may not select a volume if
+// TestEphemeralVolumes checks that a Pod's ephemeral volumes may not select a volume if
 // ForbidVolumeNames is set. Status updates and unreadable objects that are being deleted are not
 // checked.
-func TestOtherTemplates(t *testing.T) {
+func TestEphemeralVolumes(t *testing.T) {
 	pod := &corev1.Pod{Spec: corev1.PodSpec{Volumes: []corev1.Volume{{
 		Name: "v",
 		VolumeSource: corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{
@@ -370,36 +370,36 @@ func TestOtherTemplates(t *testing.T) {
 	}
 	sets, pods := appsv1.SchemeGroupVersion.WithKind("StatefulSet"), corev1.SchemeGroupVersion.WithKind("Pod")
 	for name, c := range map[string]struct {
-		held
+		write
 		kind         schema.GroupVersionKind
 		open, closed string
 	}{
-		"a pod's":           {held{is: pod}, pods, "", "spec.volumes[0].ephemeral.volumeClaimTemplate.spec.volumeName"},
-		"a pod's as it was": {held{is: pod, was: pod.DeepCopy()}, pods, "", ""},
-		"a pod's status":    {held{is: pod, was: &corev1.Pod{}, subresource: "status"}, pods, "", ""},
-		"no templates":      {held{is: stateful()}, sets, "", ""},
+		"a pod's":           {write{obj: pod}, pods, "", "spec.volumes[0].ephemeral.volumeClaimTemplate.spec.volumeName"},
+		"a pod's as it was": {write{obj: pod, old: pod.DeepCopy()}, pods, "", ""},
+		"a pod's status":    {write{obj: pod, old: &corev1.Pod{}, subresource: "status"}, pods, "", ""},
+		"no templates":      {write{obj: stateful()}, sets, "", ""},
 		"an owner in a template": {
-			held{is: stateful(blocking)},
+			write{obj: stateful(blocking)},
 			sets,
 			"spec.volumeClaimTemplates[0].metadata.ownerReferences[0].blockOwnerDeletion",
 			"ownerReferences[0].blockOwnerDeletion",
 		},
-		"an owner as it was":       {held{is: stateful(blocking), was: stateful(blocking)}, sets, "", ""},
-		"an owner that goes first": {held{is: owned(nil)}, sets, "", ""},
-		"one that is not blocked":  {held{is: owned(new(false))}, sets, "", ""},
-		"claims of nothing":        {held{is: claiming("x")}, sets, "cannot read", "cannot read"},
+		"an owner as it was":       {write{obj: stateful(blocking), old: stateful(blocking)}, sets, "", ""},
+		"an owner that goes first": {write{obj: owned(nil)}, sets, "", ""},
+		"one that is not blocked":  {write{obj: owned(new(false))}, sets, "", ""},
+		"claims of nothing":        {write{obj: claiming("x")}, sets, "cannot read", "cannot read"},
 		"after claims of nothing": {
-			held{is: stateful(blocking), was: claiming("x")}, sets, "cannot read", "cannot read",
+			write{obj: stateful(blocking), old: claiming("x")}, sets, "cannot read", "cannot read",
 		},
-		"unreadable":               {held{is: broken(false)}, sets, "cannot read", "cannot read"},
-		"unreadable and stays":     {held{is: broken(false), was: broken(false)}, sets, "cannot read", "cannot read"},
-		"unreadable, and leaving":  {held{is: broken(true), was: broken(true)}, sets, "", ""},
-		"leaving, and changed":     {held{is: changed, was: broken(true)}, sets, "cannot read", "cannot read"},
-		"after what is unreadable": {held{is: stateful(blocking), was: broken(false)}, sets, "no object", "no object"},
+		"unreadable":               {write{obj: broken(false)}, sets, "cannot read", "cannot read"},
+		"unreadable and stays":     {write{obj: broken(false), old: broken(false)}, sets, "cannot read", "cannot read"},
+		"unreadable, and leaving":  {write{obj: broken(true), old: broken(true)}, sets, "", ""},
+		"leaving, and changed":     {write{obj: changed, old: broken(true)}, sets, "cannot read", "cannot read"},
+		"after what is unreadable": {write{obj: stateful(blocking), old: broken(false)}, sets, "no object", "no object"},
 	} {
 		for forbidden, want := range map[bool]string{false: c.open, true: c.closed} {
-			differs(t, fmt.Sprintf("%s, forbidden %t", name, forbidden),
-				c.says(t, holding(func(o *rolebinding.Options) { o.ForbidVolumeNames = forbidden }), c.kind), want)
+			wantError(t, fmt.Sprintf("%s, forbidden %t", name, forbidden),
+				c.validate(t, newPlugin(func(o *rolebinding.Options) { o.ForbidVolumeNames = forbidden }), c.kind), want)
 		}
 	}
 }

@@ -13,16 +13,16 @@ import (
 )
 
 // manyRights returns TenantMembers that add n rights, in Roles of 1000 rules each.
-func manyRights(n int) *defined {
-	d := &defined{given(), nil}
+func manyRights(n int) *members {
+	d := &members{tenantWith(), nil}
 	for i := range n {
 		d.and(fmt.Sprint("x", i/1000), ruleOf("get", "", fmt.Sprint("r", i), ""))
 	}
 	return d
 }
 
-// spaces returns n namespaces in which the caller has rules.
-func spaces(n int, rules ...rbacv1.PolicyRule) map[string][]rbacv1.PolicyRule {
+// namespacesWith returns n namespaces in which the caller has rules.
+func namespacesWith(n int, rules ...rbacv1.PolicyRule) map[string][]rbacv1.PolicyRule {
 	in := map[string][]rbacv1.PolicyRule{}
 	for i := range n {
 		in[fmt.Sprint("a--", i)] = rules
@@ -30,17 +30,17 @@ func spaces(n int, rules ...rbacv1.PolicyRule) map[string][]rbacv1.PolicyRule {
 	return in
 }
 
-// TestManyRules checks that the number of checks for one write is limited.
-func TestManyRules(t *testing.T) {
+// TestNumberOfChecksIsLimited checks that the number of checks for one write is limited.
+func TestNumberOfChecksIsLimited(t *testing.T) {
 	const most, mostOfTenant = 2000, 500
 	reads := ruleOf("get", "", "*", "")
 	escalates := ruleOf("escalate", "rbac.authorization.k8s.io", "roles", "")
-	everywhere := writers{everywhere: []rbacv1.PolicyRule{reads}}
+	everywhere := fakeCluster{everywhere: []rbacv1.PolicyRule{reads}}
 	large := slices.Repeat([]string{"get"}, 50_000)
 	for name, c := range map[string]struct {
 		by   string // "a" if empty
-		w    writers
-		is   *defined
+		w    fakeCluster
+		is   *members
 		want string
 	}{
 		"the most rules":         {"", everywhere, manyRights(mostOfTenant), ""},
@@ -60,32 +60,32 @@ func TestManyRules(t *testing.T) {
 			}), "",
 		},
 		"many names": {
-			"", writers{in: spaces(1, reads)}, defines("x", ruleOf("get", "", "x", strings.Repeat("n,", 9)+"n")), "",
+			"", fakeCluster{in: namespacesWith(1, reads)}, defines("x", ruleOf("get", "", "x", strings.Repeat("n,", 9)+"n")), "",
 		},
-		"the most in namespaces": {"", writers{in: spaces(5, reads)}, manyRights(100), ""},
+		"the most in namespaces": {"", fakeCluster{in: namespacesWith(5, reads)}, manyRights(100), ""},
 		"more in namespaces": {
 			"",
-			writers{in: spaces(6, reads)},
+			fakeCluster{in: namespacesWith(6, reads)},
 			manyRights(100),
 			"need more than 500 checks in 6 namespaces. In one update, add at most 83 combinations",
 		},
 		"the most of the system in namespaces": {
-			"system:x", writers{in: spaces(20, reads)}, manyRights(100), "",
+			"system:x", fakeCluster{in: namespacesWith(20, reads)}, manyRights(100), "",
 		},
 		"more of the system in namespaces": {
-			"system:x", writers{in: spaces(21, reads)}, manyRights(100), "need more than 2000 checks in 21 namespaces",
+			"system:x", fakeCluster{in: namespacesWith(21, reads)}, manyRights(100), "need more than 2000 checks in 21 namespaces",
 		},
-		"more, but escalate": {"", writers{in: spaces(21, escalates)}, manyRights(100), ""},
+		"more, but escalate": {"", fakeCluster{in: namespacesWith(21, escalates)}, manyRights(100), ""},
 		"more, but escalate in most": {
-			"", writers{in: spacesBut(spaces(21, escalates), "a--7")}, manyRights(100), "need more than 500 checks",
+			"", fakeCluster{in: namespacesWithout(namespacesWith(21, escalates), "a--7")}, manyRights(100), "need more than 500 checks",
 		},
 		"too many namespaces": {
 			"",
-			writers{in: spaces(mostOfTenant+1, escalates)},
+			fakeCluster{in: namespacesWith(mostOfTenant+1, escalates)},
 			manyRights(1),
 			"has more than 500 namespaces: let a caller with these rights",
 		},
-		"many namespaces, one answer": {"", writers{in: spaces(mostOfTenant, reads)}, manyRights(1), ""},
+		"many namespaces, one answer": {"", fakeCluster{in: namespacesWith(mostOfTenant, reads)}, manyRights(1), ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			by, bound := "a", 2*mostOfTenant
@@ -96,7 +96,7 @@ func TestManyRules(t *testing.T) {
 			if (got == "") != (c.want == "") || !strings.Contains(got, c.want) {
 				t.Errorf("%.300s, want %q", got, c.want)
 			}
-			if n := c.w.asked.Load(); n > int64(bound) {
+			if n := c.w.checks.Load(); n > int64(bound) {
 				t.Errorf("%d questions", n)
 			}
 			if len(got) > 4000 {
@@ -106,33 +106,33 @@ func TestManyRules(t *testing.T) {
 	}
 }
 
-// TestQuestions checks how often one write calls the authorizer.
-func TestQuestions(t *testing.T) {
+// TestNumberOfAuthorizerCalls checks how often one write calls the authorizer.
+func TestNumberOfAuthorizerCalls(t *testing.T) {
 	reads := ruleOf("get", "", "*", "")
 	escalates := ruleOf("escalate", "rbac.authorization.k8s.io", "roles", "")
-	twice := &defined{given(), nil}
+	twice := &members{tenantWith(), nil}
 	for i := range 10 {
 		twice.and(fmt.Sprint("x", i), ruleOf("get,get", ",", "pods,pods,pods", ""), ruleOf("get", "", "pods", ""))
 	}
 	for name, c := range map[string]struct {
-		w    writers
-		is   *defined
+		w    fakeCluster
+		is   *members
 		most int64
 	}{
 		// The first checks are for the whole cluster: 4 rights in parallel, and one escalation.
-		"rights in each namespace":        {writers{in: spaces(5, reads)}, manyRights(100), 4 + 1 + 5*100},
-		"no rights":                       {writers{in: spaces(5)}, manyRights(100), 4 + 1 + 5*(100+1)},
-		"no rights in many namespaces":    {writers{in: spaces(50)}, manyRights(10), 4 + 1 + 5*(10+1)},
-		"no rights and too many":          {writers{in: spaces(50)}, manyRights(500), 4 + 1 + 5},
-		"rights in the whole cluster":     {writers{everywhere: []rbacv1.PolicyRule{reads}}, manyRights(100), 100},
-		"escalate in the whole cluster":   {writers{everywhere: []rbacv1.PolicyRule{escalates}}, manyRights(100), 100 + 1},
-		"escalate in each namespace":      {writers{in: spaces(5, escalates)}, manyRights(100), 4 + 1 + 5*(100+1)},
-		"equal rights of Roles":           {writers{in: spaces(5, reads)}, twice, 1 + 1 + 5},
-		"equal rights, escalate of Roles": {writers{in: spaces(5, escalates)}, twice, 1 + 1 + 5*(1+10)},
+		"rights in each namespace":        {fakeCluster{in: namespacesWith(5, reads)}, manyRights(100), 4 + 1 + 5*100},
+		"no rights":                       {fakeCluster{in: namespacesWith(5)}, manyRights(100), 4 + 1 + 5*(100+1)},
+		"no rights in many namespaces":    {fakeCluster{in: namespacesWith(50)}, manyRights(10), 4 + 1 + 5*(10+1)},
+		"no rights and too many":          {fakeCluster{in: namespacesWith(50)}, manyRights(500), 4 + 1 + 5},
+		"rights in the whole cluster":     {fakeCluster{everywhere: []rbacv1.PolicyRule{reads}}, manyRights(100), 100},
+		"escalate in the whole cluster":   {fakeCluster{everywhere: []rbacv1.PolicyRule{escalates}}, manyRights(100), 100 + 1},
+		"escalate in each namespace":      {fakeCluster{in: namespacesWith(5, escalates)}, manyRights(100), 4 + 1 + 5*(100+1)},
+		"equal rights of Roles":           {fakeCluster{in: namespacesWith(5, reads)}, twice, 1 + 1 + 5},
+		"equal rights, escalate of Roles": {fakeCluster{in: namespacesWith(5, escalates)}, twice, 1 + 1 + 5*(1+10)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := c.w.write(t, "a", nil, c.is)
-			if n := c.w.asked.Load(); n > c.most {
+			if n := c.w.checks.Load(); n > c.most {
 				t.Errorf("%d questions, want at most %d: %.300s", n, c.most, got)
 			}
 			if has := !strings.HasPrefix(name, "no rights"); has != (got == "") {
@@ -142,8 +142,8 @@ func TestQuestions(t *testing.T) {
 	}
 }
 
-// spacesBut removes the rules of one namespace.
-func spacesBut(in map[string][]rbacv1.PolicyRule, name string) map[string][]rbacv1.PolicyRule {
+// namespacesWithout removes the rules of one namespace.
+func namespacesWithout(in map[string][]rbacv1.PolicyRule, name string) map[string][]rbacv1.PolicyRule {
 	in[name] = nil
 	return in
 }

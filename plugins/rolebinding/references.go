@@ -39,22 +39,22 @@ var (
 	errRequest = errors.New("the certificate request cannot be read")
 	errSubject = errors.New("only callers of the system tenant may request " +
 		"a certificate for a tenant's name or a reserved name")
-	errExternalIPs = errors.New("spec.externalIPs may not be set in this tenant's namespaces")
-	errVolume      = errors.New("may not be set by a tenant")
-	errSource      = errors.New("names a namespace that the tenant does not own")
-	errToken       = errors.New("only the tenant that owns the namespace may request a token of a service account")
-	errOwnerUID    = errors.New("must name an existing object of this namespace and its UID")
-	errBlocks      = errors.New("may not be set for a cluster-scoped owner")
+	errExternalIPs        = errors.New("spec.externalIPs may not be set in this tenant's namespaces")
+	errVolume             = errors.New("may not be set by a tenant")
+	errSource             = errors.New("names a namespace that the tenant does not own")
+	errToken              = errors.New("only the tenant that owns the namespace may request a token of a service account")
+	errOwnerUID           = errors.New("must name an existing object of this namespace and its UID")
+	errBlockOwnerDeletion = errors.New("may not be set for a cluster-scoped owner")
 )
 
 // checkRequest denies a certificate that would give its holder the identity of a tenant's caller,
 // in the new or the old format. Package x509 describes the formats.
 func (p *plugin) checkRequest(_ context.Context, a admission.Attributes, o admission.ObjectInterfaces) error {
-	is, err := plugins.Versioned[certificatesv1.CertificateSigningRequest](a.GetObject(), requestKind, o)
+	obj, err := plugins.Versioned[certificatesv1.CertificateSigningRequest](a.GetObject(), requestKind, o)
 	if err != nil {
 		return err
 	}
-	block, rest := pem.Decode(is.Spec.Request)
+	block, rest := pem.Decode(obj.Spec.Request)
 	if block == nil || len(strings.TrimSpace(string(rest))) > 0 {
 		return errRequest
 	}
@@ -74,17 +74,17 @@ func (p *plugin) checkRequest(_ context.Context, a admission.Attributes, o admis
 
 // checkService denies new external IP addresses. It is off by default.
 func (p *plugin) checkService(_ context.Context, a admission.Attributes, o admission.ObjectInterfaces) error {
-	is, err := plugins.Versioned[corev1.Service](a.GetObject(), serviceKind, o)
-	if err != nil || len(is.Spec.ExternalIPs) == 0 {
+	obj, err := plugins.Versioned[corev1.Service](a.GetObject(), serviceKind, o)
+	if err != nil || len(obj.Spec.ExternalIPs) == 0 {
 		return err
 	}
 	if a.GetOperation() == admission.Update {
-		was, err := plugins.Versioned[corev1.Service](a.GetOldObject(), serviceKind, o)
+		old, err := plugins.Versioned[corev1.Service](a.GetOldObject(), serviceKind, o)
 		if err != nil {
 			return err
 		}
-		isNew := func(ip string) bool { return !slices.Contains(was.Spec.ExternalIPs, ip) }
-		if !slices.ContainsFunc(is.Spec.ExternalIPs, isNew) {
+		isNew := func(ip string) bool { return !slices.Contains(old.Spec.ExternalIPs, ip) }
+		if !slices.ContainsFunc(obj.Spec.ExternalIPs, isNew) {
 			return nil
 		}
 	}
@@ -93,30 +93,30 @@ func (p *plugin) checkService(_ context.Context, a admission.Attributes, o admis
 
 // checkClaim checks a claim. By default, it checks only the namespace of the data source.
 func (p *plugin) checkClaim(ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces) error {
-	is, err := plugins.Versioned[corev1.PersistentVolumeClaim](a.GetObject(), claimKind, o)
+	obj, err := plugins.Versioned[corev1.PersistentVolumeClaim](a.GetObject(), claimKind, o)
 	if err != nil {
 		return err
 	}
-	was := &corev1.PersistentVolumeClaim{}
+	old := &corev1.PersistentVolumeClaim{}
 	if a.GetOperation() == admission.Update {
-		if was, err = plugins.Versioned[corev1.PersistentVolumeClaim](a.GetOldObject(), claimKind, o); err != nil {
+		if old, err = plugins.Versioned[corev1.PersistentVolumeClaim](a.GetOldObject(), claimKind, o); err != nil {
 			return err
 		}
 	}
-	return p.checkVolume(ctx, a, "spec", &was.Spec, &is.Spec)
+	return p.checkVolume(ctx, a, "spec", &old.Spec, &obj.Spec)
 }
 
 // checkTemplates checks the templates of claims. A controller creates the claims with its own
 // permissions.
 func (p *plugin) checkTemplates(ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces) error {
-	is, err := p.Kinds.Read(a.GetObject(), a.GetKind(), o)
-	if err != nil && workload.IsLeaving(a) || err == nil && is == nil {
+	obj, err := p.Kinds.Read(a.GetObject(), a.GetKind(), o)
+	if err != nil && workload.IsFinalizing(a) || err == nil && obj == nil {
 		return nil
 	}
 	if err != nil {
 		return err
 	}
-	claims, err := is.Claims()
+	claims, err := obj.Claims()
 	if err != nil || len(claims) == 0 {
 		return err
 	}
@@ -126,66 +126,66 @@ func (p *plugin) checkTemplates(ctx context.Context, a admission.Attributes, o a
 		if err != nil || old == nil {
 			return plugins.ErrObject
 		}
-		were, err := old.Claims()
+		oldClaims, err := old.Claims()
 		if err != nil {
 			return err
 		}
-		for _, c := range were {
+		for _, c := range oldClaims {
 			before[c.Key] = c
 		}
 	}
-	var refused plugins.Refusals
+	var errs plugins.Errors
 	for _, c := range claims {
-		was, had := before[c.Key]
-		if !had {
-			was = workload.Claim{Meta: &metav1.ObjectMeta{}, Spec: &corev1.PersistentVolumeClaimSpec{}}
+		oldClaim, ok := before[c.Key]
+		if !ok {
+			oldClaim = workload.Claim{Meta: &metav1.ObjectMeta{}, Spec: &corev1.PersistentVolumeClaimSpec{}}
 		}
-		refused.Add(p.checkVolume(ctx, a, c.Path+".spec", was.Spec, c.Spec))
-		refused.Add(p.checkReferences(ctx, a, c.Path+".metadata", was.Meta.OwnerReferences, c.Meta.OwnerReferences))
+		errs.Add(p.checkVolume(ctx, a, c.Path+".spec", oldClaim.Spec, c.Spec))
+		errs.Add(p.checkReferences(ctx, a, c.Path+".metadata", oldClaim.Meta.OwnerReferences, c.Meta.OwnerReferences))
 	}
-	return refused.Err()
+	return errs.Err()
 }
 
 // checkVolume checks the fields that select the volume of a claim, if they changed.
 func (p *plugin) checkVolume(
-	ctx context.Context, a admission.Attributes, path string, was, is *corev1.PersistentVolumeClaimSpec,
+	ctx context.Context, a admission.Attributes, path string, old, spec *corev1.PersistentVolumeClaimSpec,
 ) error {
-	var refused plugins.Refusals
+	var errs plugins.Errors
 	if p.ForbidVolumeNames {
-		if is.VolumeName != "" && is.VolumeName != was.VolumeName {
-			refused.Add(fmt.Errorf("%s.volumeName %w", path, errVolume))
+		if spec.VolumeName != "" && spec.VolumeName != old.VolumeName {
+			errs.Add(fmt.Errorf("%s.volumeName %w", path, errVolume))
 		}
-		if is.Selector != nil && !equality.Semantic.DeepEqual(is.Selector, was.Selector) {
-			refused.Add(fmt.Errorf("%s.selector %w", path, errVolume))
+		if spec.Selector != nil && !equality.Semantic.DeepEqual(spec.Selector, old.Selector) {
+			errs.Add(fmt.Errorf("%s.selector %w", path, errVolume))
 		}
 	}
-	from := is.DataSourceRef
+	from := spec.DataSourceRef
 	if from == nil || from.Namespace == nil || *from.Namespace == a.GetNamespace() ||
-		equality.Semantic.DeepEqual(from, was.DataSourceRef) {
-		return refused.Err()
+		equality.Semantic.DeepEqual(from, old.DataSourceRef) {
+		return errs.Err()
 	}
 	owner, err := p.Owner(ctx, a.GetNamespace())
 	if err != nil {
 		return err
 	}
 	if err := p.subjects.checkNamespace(ctx, owner, *from.Namespace); err != nil {
-		refused.Add(fmt.Errorf("%s.dataSourceRef.namespace %w", path, errSource))
+		errs.Add(fmt.Errorf("%s.dataSourceRef.namespace %w", path, errSource))
 	}
-	return refused.Err()
+	return errs.Err()
 }
 
 // isFromTemplate reports whether a controller creates a claim in a tenant's namespace. It does so
 // from a tenant's template.
 func (p *plugin) isFromTemplate(ctx context.Context, a admission.Attributes) (bool, error) {
-	if a.GetOperation() != admission.Create || !plugins.MakesClaims(a.GetUserInfo()) {
+	if a.GetOperation() != admission.Create || !plugins.CreatesClaims(a.GetUserInfo()) {
 		return false, nil
 	}
 	owner, err := p.Owner(ctx, a.GetNamespace())
 	return !owner.IsSystem(), err
 }
 
-// refers reports whether an object has ownerReferences.
-func refers(a admission.Attributes) bool {
+// hasOwnerReferences reports whether an object has ownerReferences.
+func hasOwnerReferences(a admission.Attributes) bool {
 	m, err := meta.Accessor(a.GetObject())
 	return err == nil && len(m.GetOwnerReferences()) > 0
 }
@@ -195,37 +195,37 @@ func refers(a admission.Attributes) bool {
 // owners that do not block the deletion. These are harmless. A reference to the object's own
 // Namespace is allowed, because the object is deleted with it.
 func (p *plugin) checkOwners(ctx context.Context, a admission.Attributes) error {
-	was, is, err := plugins.Stored(a)
-	if err != nil || is == nil || len(is.GetOwnerReferences()) == 0 {
+	old, obj, err := plugins.StoredMetadata(a)
+	if err != nil || obj == nil || len(obj.GetOwnerReferences()) == 0 {
 		return err
 	}
 	var before []metav1.OwnerReference
-	if was != nil {
-		before = was.GetOwnerReferences()
+	if old != nil {
+		before = old.GetOwnerReferences()
 	}
-	return p.checkReferences(ctx, a, "metadata", before, is.GetOwnerReferences())
+	return p.checkReferences(ctx, a, "metadata", before, obj.GetOwnerReferences())
 }
 
 // checkReferences checks references that are new or changed.
 func (p *plugin) checkReferences(
-	ctx context.Context, a admission.Attributes, path string, was, is []metav1.OwnerReference,
+	ctx context.Context, a admission.Attributes, path string, oldRefs, refs []metav1.OwnerReference,
 ) error {
-	var refused plugins.Refusals
-	for i, ref := range is {
+	var errs plugins.Errors
+	for i, ref := range refs {
 		kind := schema.FromAPIVersionAndKind(ref.APIVersion, ref.Kind)
 		if ref.BlockOwnerDeletion == nil || !*ref.BlockOwnerDeletion ||
-			slices.ContainsFunc(was, func(old metav1.OwnerReference) bool { return equality.Semantic.DeepEqual(old, ref) }) {
+			slices.ContainsFunc(oldRefs, func(old metav1.OwnerReference) bool { return equality.Semantic.DeepEqual(old, ref) }) {
 			continue
 		}
 		isOwnNamespace := a.GetNamespace() != "" && ref.Name == a.GetNamespace() &&
 			kind.GroupKind() == schema.GroupKind{Kind: "Namespace"}
 		if !isOwnNamespace && (p.Namespaced == nil || !p.Namespaced(kind.GroupKind())) {
-			refused.Add(fmt.Errorf("%s.ownerReferences[%d].blockOwnerDeletion %w", path, i, errBlocks))
+			errs.Add(fmt.Errorf("%s.ownerReferences[%d].blockOwnerDeletion %w", path, i, errBlockOwnerDeletion))
 		} else if err := p.checkUID(ctx, a.GetNamespace(), kind, ref); err != nil {
-			refused.Add(fmt.Errorf("%s.ownerReferences[%d] %w", path, i, err))
+			errs.Add(fmt.Errorf("%s.ownerReferences[%d] %w", path, i, err))
 		}
 	}
-	return refused.Err()
+	return errs.Err()
 }
 
 // checkUID checks the UID of a reference. The garbage collector finds the owner by the UID alone
@@ -258,8 +258,8 @@ func (p *plugin) checkUID(
 // checkSecret denies Secrets that receive the token of a service account, unless the caller belongs
 // to the owner of the namespace. A grant to write Secrets does not suffice.
 func (p *plugin) checkSecret(ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces) error {
-	is, err := plugins.Versioned[corev1.Secret](a.GetObject(), secretKind, o)
-	if err != nil || is.Type != corev1.SecretTypeServiceAccountToken {
+	obj, err := plugins.Versioned[corev1.Secret](a.GetObject(), secretKind, o)
+	if err != nil || obj.Type != corev1.SecretTypeServiceAccountToken {
 		return err
 	}
 	caller, err := p.Subject(ctx, a.GetUserInfo())

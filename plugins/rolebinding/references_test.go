@@ -22,9 +22,9 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/tenanttest"
 )
 
-// referring returns the plugin. The name of a caller is its tenant. All namespaces belong to tenant
+// ownersPlugin returns the plugin. The name of a caller is its tenant. All namespaces belong to tenant
 // a.
-func referring(t *testing.T, find func() (types.UID, error)) admission.ValidationInterface {
+func ownersPlugin(t *testing.T, find func() (types.UID, error)) admission.ValidationInterface {
 	t.Helper()
 	return rolebinding.New(rolebinding.Options{
 		Subject: func(_ context.Context, u user.Info) (tenant.ID, error) { return tenant.Parse(u.GetName()) },
@@ -49,7 +49,7 @@ func referring(t *testing.T, find func() (types.UID, error)) admission.Validatio
 	})
 }
 
-func write(
+func writeReference(
 	p admission.ValidationInterface, caller string, obj, old runtime.Object, kind schema.GroupVersionKind, resource string,
 ) error {
 	op := admission.Create
@@ -61,9 +61,9 @@ func write(
 		&user.DefaultInfo{Name: caller}), nil)
 }
 
-// TestOwnersAreWhatTheySay checks that a reference must have the UID of its owner. The garbage
+// TestOwnerReferencesHaveTheOwnerUID checks that a reference must have the UID of its owner. The garbage
 // collector uses only the UID.
-func TestOwnersAreWhatTheySay(t *testing.T) {
+func TestOwnerReferencesHaveTheOwnerUID(t *testing.T) {
 	forbidden := apierrors.NewForbidden(schema.GroupResource{}, "x", errors.New("rights"))
 	blocks := true
 	for name, c := range map[string]struct {
@@ -85,7 +85,7 @@ func TestOwnersAreWhatTheySay(t *testing.T) {
 		"the system refers to what it likes": {"v1", "Node", "n", "2", nil, "system", true},
 		"a caller of no tenant does not":     {"v1", "Node", "n", "2", nil, "System", false},
 	} {
-		p := referring(t, func() (types.UID, error) { return c.uid, c.err })
+		p := ownersPlugin(t, func() (types.UID, error) { return c.uid, c.err })
 		ref := metav1.OwnerReference{
 			APIVersion:         c.api,
 			Kind:               c.kind,
@@ -93,26 +93,26 @@ func TestOwnersAreWhatTheySay(t *testing.T) {
 			UID:                "1",
 			BlockOwnerDeletion: &blocks,
 		}
-		is := &corev1.ConfigMap{
+		obj := &corev1.ConfigMap{
 			ObjectMeta: metav1.ObjectMeta{Name: "x", Namespace: "a--web", OwnerReferences: []metav1.OwnerReference{ref}},
 		}
 		kind := corev1.SchemeGroupVersion.WithKind("ConfigMap")
-		if err := write(p, c.caller, is, nil, kind, "configmaps"); (err == nil) != c.ok {
+		if err := writeReference(p, c.caller, obj, nil, kind, "configmaps"); (err == nil) != c.ok {
 			t.Errorf("%s: %v", name, err)
 		}
-		if err := write(p, c.caller, is, &corev1.ConfigMap{}, kind, "configmaps"); (err == nil) != c.ok {
+		if err := writeReference(p, c.caller, obj, &corev1.ConfigMap{}, kind, "configmaps"); (err == nil) != c.ok {
 			t.Errorf("%s, added: %v", name, err)
 		}
-		if err := write(p, c.caller, is, is.DeepCopy(), kind, "configmaps"); err != nil {
+		if err := writeReference(p, c.caller, obj, obj.DeepCopy(), kind, "configmaps"); err != nil {
 			t.Errorf("%s, there before: %v", name, err)
 		}
 	}
 }
 
-// TestTokensOfGuests checks that a caller with a grant to write Secrets cannot get a service
+// TestGranteesGetNoServiceAccountTokens checks that a caller with a grant to write Secrets cannot get a service
 // account token.
-func TestTokensOfGuests(t *testing.T) {
-	p := referring(t, nil)
+func TestGranteesGetNoServiceAccountTokens(t *testing.T) {
+	p := ownersPlugin(t, nil)
 	for _, c := range []struct {
 		caller string
 		kind   corev1.SecretType
@@ -125,7 +125,7 @@ func TestTokensOfGuests(t *testing.T) {
 		{"System", corev1.SecretTypeServiceAccountToken, false},
 	} {
 		secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "x", Namespace: "a--web"}, Type: c.kind}
-		if err := write(p, c.caller, secret, nil, corev1.SchemeGroupVersion.WithKind("Secret"),
+		if err := writeReference(p, c.caller, secret, nil, corev1.SchemeGroupVersion.WithKind("Secret"),
 			"secrets"); (err == nil) != c.ok {
 			t.Errorf("%s, %s: %v", c.caller, c.kind, err)
 		}

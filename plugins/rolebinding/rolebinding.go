@@ -30,9 +30,9 @@ const Name = "TenantRoleBinding"
 type Options struct {
 	Subject plugins.SubjectFunc
 	Owner   plugins.OwnerFunc
-	// Named returns the owner of a namespace that an object of the tenant by names. The namespace
+	// ReferencedOwner returns the owner of a namespace that an object of the tenant by names. The namespace
 	// may not exist. Required.
-	Named func(ctx context.Context, by tenant.ID, namespace string) (tenant.ID, error)
+	ReferencedOwner func(ctx context.Context, by tenant.ID, namespace string) (tenant.ID, error)
 	// Names are the reserved names.
 	Names *tenant.SystemNames
 	// QualifiedNames reports whether the names of a tenant's callers begin with the tenant and a
@@ -52,10 +52,10 @@ type Options struct {
 	Objects plugins.ObjectFunc
 	// Namespaced reports whether a kind is known to be namespaced. If nil, no kind is.
 	Namespaced func(schema.GroupKind) bool
-	// Spread reads a Tenant. If nil, Tenants are not checked.
-	Spread func(runtime.Object) (*Spread, error)
-	// Members reads TenantMembers. If nil, TenantMembers are not checked.
-	Members func(runtime.Object) (*Spread, error)
+	// ReadTenant reads a Tenant. If nil, Tenants are not checked.
+	ReadTenant func(runtime.Object) (*Bindings, error)
+	// ReadMembers reads TenantMembers. If nil, TenantMembers are not checked.
+	ReadMembers func(runtime.Object) (*Bindings, error)
 	// MemberRoles returns the ClusterRoles that a tenant itself may bind. Required with Members.
 	MemberRoles func(tenant.ID) []string
 	// Namespaces returns the namespaces of a tenant, without those that are being deleted. If nil,
@@ -72,7 +72,7 @@ type Options struct {
 // subject of a certificate request is immutable.
 func New(o Options) admission.ValidationInterface {
 	return &plugin{
-		admission.NewHandler(admission.Create, admission.Update), o, Subjects{o.Named, o.Names, o.QualifiedNames},
+		admission.NewHandler(admission.Create, admission.Update), o, Subjects{o.ReferencedOwner, o.Names, o.QualifiedNames},
 	}
 }
 
@@ -85,38 +85,38 @@ type plugin struct {
 // Validate implements [admission.ValidationInterface]. It checks the owners of an object before the
 // rules of its kind, so that no kind skips the check of the owners.
 func (p *plugin) Validate(ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces) error {
-	resource, check, refers := a.GetResource().GroupResource(), p.checkOf(a), refers(a)
-	if check == nil && !refers && resource != tenants && resource != members {
+	resource, check, hasOwners := a.GetResource().GroupResource(), p.checkFor(a), hasOwnerReferences(a)
+	if check == nil && !hasOwners && resource != tenants && resource != members {
 		return nil // the caller is identified only if a rule needs it
 	}
-	held := !p.Subject.IsSystem(ctx, a.GetUserInfo())
-	var refused plugins.Refusals
-	if held && refers {
-		refused.Add(p.checkOwners(ctx, a))
+	limited := !p.Subject.IsSystem(ctx, a.GetUserInfo())
+	var errs plugins.Errors
+	if limited && hasOwners {
+		errs.Add(p.checkOwners(ctx, a))
 	}
 	switch {
-	case refused.Err() != nil: // the refusal names only the owners
+	case errs.Err() != nil: // the refusal names only the owners
 	case resource == tenants:
 		return p.checkTenant(ctx, a)
 	case resource == members:
 		return p.checkMembers(ctx, a)
 	}
-	if check != nil && !held && a.GetKind().GroupKind() == claimKind.GroupKind() {
+	if check != nil && !limited && a.GetKind().GroupKind() == claimKind.GroupKind() {
 		var err error
-		held, err = p.isFromTemplate(ctx, a)
-		refused.Add(err)
+		limited, err = p.isFromTemplate(ctx, a)
+		errs.Add(err)
 	}
-	if check != nil && held {
-		refused.Add(check(ctx, a, o))
+	if check != nil && limited {
+		errs.Add(check(ctx, a, o))
 	}
-	if err := refused.Err(); err != nil {
+	if err := errs.Err(); err != nil {
 		return admission.NewForbidden(a, err)
 	}
 	return nil
 }
 
-// checkOf returns the check for objects of the kind of a write, or nil if there is none.
-func (p *plugin) checkOf(
+// checkFor returns the check for objects of the kind of a write, or nil if there is none.
+func (p *plugin) checkFor(
 	a admission.Attributes,
 ) func(context.Context, admission.Attributes, admission.ObjectInterfaces) error {
 	switch kind := a.GetKind().GroupKind(); kind {
@@ -135,8 +135,8 @@ func (p *plugin) checkOf(
 	default:
 		// The claim of a Pod's ephemeral volume is also checked when a controller creates it. For
 		// Pods, that check suffices unless ForbidVolumeNames is set.
-		_, describes := p.Kinds[kind]
-		if describes && a.GetSubresource() != "status" && (p.ForbidVolumeNames || kind == statefulSetKind.GroupKind()) {
+		_, hasTemplates := p.Kinds[kind]
+		if hasTemplates && a.GetSubresource() != "status" && (p.ForbidVolumeNames || kind == statefulSetKind.GroupKind()) {
 			return p.checkTemplates
 		}
 	}
@@ -149,28 +149,28 @@ func (p *plugin) checkRoleBinding(ctx context.Context, a admission.Attributes, o
 		return err
 	}
 	kind := rbacv1.SchemeGroupVersion.WithKind("RoleBinding")
-	is, err := plugins.Versioned[rbacv1.RoleBinding](a.GetObject(), kind, o)
+	obj, err := plugins.Versioned[rbacv1.RoleBinding](a.GetObject(), kind, o)
 	if err != nil {
 		return err
 	}
 	var before []rbacv1.Subject
 	if a.GetOperation() == admission.Update {
-		was, err := plugins.Versioned[rbacv1.RoleBinding](a.GetOldObject(), kind, o)
+		old, err := plugins.Versioned[rbacv1.RoleBinding](a.GetOldObject(), kind, o)
 		if err != nil {
 			return err
 		}
-		if was.RoleRef == is.RoleRef { // if the role changes, all subjects are new
-			before = was.Subjects
+		if old.RoleRef == obj.RoleRef { // if the role changes, all subjects are new
+			before = old.Subjects
 		}
 	}
-	var refused plugins.Refusals
-	for i, s := range is.Subjects {
+	var errs plugins.Errors
+	for i, s := range obj.Subjects {
 		if slices.Contains(before, s) {
 			continue
 		}
 		if err := p.subjects.Check(ctx, owner, s); err != nil {
-			refused.Add(fmt.Errorf("subjects[%d] %w", i, err))
+			errs.Add(fmt.Errorf("subjects[%d] %w", i, err))
 		}
 	}
-	return refused.Err()
+	return errs.Err()
 }

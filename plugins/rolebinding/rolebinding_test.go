@@ -112,8 +112,8 @@ func TestCertificateRequests(t *testing.T) {
 	}
 }
 
-// TestLookupsThatFail checks that a write is denied if a lookup fails.
-func TestLookupsThatFail(t *testing.T) {
+// TestFailedLookupsAreDenied checks that a write is denied if a lookup fails.
+func TestFailedLookupsAreDenied(t *testing.T) {
 	binding := &rbacv1.RoleBinding{
 		Subjects: []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: "a--web", Name: "x"}},
 	}

@@ -22,44 +22,44 @@ import (
 )
 
 const (
-	// mostQuestions is the maximum number of rights that one write of TenantMembers may add. It is
+	// maxChecks is the maximum number of rights that one write of TenantMembers may add. It is
 	// also the maximum number of checks in all namespaces together. A check calls the authorizer,
 	// and the webhook service sends it to kube-apiserver.
-	mostQuestions = 2000
-	// mostOfTenant is mostQuestions for a tenant's caller, which could repeat its writes in a loop.
+	maxChecks = 2000
+	// maxTenantChecks is mostQuestions for a tenant's caller, which could repeat its writes in a loop.
 	// It suffices to add 5 verbs for 5 resources in 20 namespaces.
-	mostOfTenant = 500
-	// parallelQuestions is the number of namespaces that are checked in parallel, and the number of
+	maxTenantChecks = 500
+	// parallelChecks is the number of namespaces that are checked in parallel, and the number of
 	// parallel checks in one of them.
-	parallelQuestions = 4
-	// reservedRoles is the prefix of the names of Roles that a tenant may not define.
-	reservedRoles = "kubetenant:"
+	parallelChecks = 4
+	// reservedRolePrefix is the prefix of the names of Roles that a tenant may not define.
+	reservedRolePrefix = "kubetenant:"
 )
 
 var (
-	errRoleName = errors.New("must not begin with " + reservedRoles + ", which is reserved for the server")
-	errRule     = errors.New("must have at least one verb, API group and resource, and no nonResourceURLs")
-	errNoSpace  = errors.New("spec.roles: the tenant has no namespace in which the caller could have these rights: " +
+	errRoleName    = errors.New("must not begin with " + reservedRolePrefix + ", which is reserved for the server")
+	errRule        = errors.New("must have at least one verb, API group and resource, and no nonResourceURLs")
+	errNoNamespace = errors.New("spec.roles: the tenant has no namespace in which the caller could have these rights: " +
 		"create a namespace first")
-	errSpaces = errors.New("spec.roles: the namespaces of the tenant are not known")
+	errNamespaces = errors.New("spec.roles: the namespaces of the tenant are not known")
 )
 
 // errManyRights returns the error for a write that adds too many rights.
-func errManyRights(most int) error {
+func errManyRights(limit int) error {
 	return fmt.Errorf("spec.roles: adds more than %d combinations of verb, API group, resource and name: "+
-		"add the rules in several updates", most)
+		"add the rules in several updates", limit)
 }
 
 // errManyChecks returns the error for a write that adds too many rights for the number of
 // namespaces.
-func errManyChecks(namespaces, most int) error {
-	if namespaces > most {
+func errManyChecks(namespaces, limit int) error {
+	if namespaces > limit {
 		return fmt.Errorf("spec.roles: the tenant has more than %d namespaces: let a caller with these rights in "+
-			"the whole cluster write the rules", most)
+			"the whole cluster write the rules", limit)
 	}
 	return fmt.Errorf("spec.roles: the added rules need more than %d checks in %d namespaces. In one update, add at most "+
 		"%d combinations of verb, API group, resource and name, to at most %[3]d Roles. Or let a caller with these rights "+
-		"in the whole cluster write the rules", most, namespaces, most/namespaces)
+		"in the whole cluster write the rules", limit, namespaces, limit/namespaces)
 }
 
 // DefinedRole is a Role that TenantMembers define. Path is the path of its field.
@@ -71,27 +71,27 @@ type DefinedRole struct {
 // CheckRole returns an error if a tenant may not define a Role of this form. A Role without rules
 // is valid.
 func CheckRole(role *DefinedRole) error {
-	var refused plugins.Refusals
-	if strings.HasPrefix(role.Name, reservedRoles) {
-		refused.Add(fmt.Errorf("%s.name: %w", role.Path, errRoleName))
+	var errs plugins.Errors
+	if strings.HasPrefix(role.Name, reservedRolePrefix) {
+		errs.Add(fmt.Errorf("%s.name: %w", role.Path, errRoleName))
 	}
 	for i := range role.Rules {
 		r := &role.Rules[i]
 		if len(r.Verbs) == 0 || len(r.APIGroups) == 0 || len(r.Resources) == 0 || len(r.NonResourceURLs) > 0 {
-			refused.Add(fmt.Errorf("%s.rules[%d]: %w", role.Path, i, errRule))
+			errs.Add(fmt.Errorf("%s.rules[%d]: %w", role.Path, i, errRule))
 		}
 	}
-	return refused.Err()
+	return errs.Err()
 }
 
-// question is a right, and the rules that grant it.
-type question struct {
+// requiredRight is a right, and the rules that grant it.
+type requiredRight struct {
 	right
-	at []place
+	rules []ruleRef
 }
 
-// place is a rule of a Role. path is the path of its field.
-type place struct {
+// ruleRef is a rule of a Role. path is the path of its field.
+type ruleRef struct {
 	role, path string
 }
 
@@ -105,70 +105,70 @@ type right struct {
 // checkDefined returns an error unless the writer has each rule that it adds to a Role.
 // kube-apiserver requires the same for a Role. The writer must have the rule in the whole cluster
 // or in every namespace of the tenant. The permission to escalate the Role there suffices.
-func (p *plugin) checkDefined(ctx context.Context, writer user.Info, was, is *Spread) error {
-	var refused plugins.Refusals
-	for i := range is.Defined {
-		refused.Add(CheckRole(&is.Defined[i]))
+func (p *plugin) checkDefined(ctx context.Context, writer user.Info, old, obj *Bindings) error {
+	var errs plugins.Errors
+	for i := range obj.DefinedRoles {
+		errs.Add(CheckRole(&obj.DefinedRoles[i]))
 	}
-	if err := refused.Err(); err != nil {
+	if err := errs.Err(); err != nil {
 		return err
 	}
 	c := rightsCheck{
-		may:       p.Authorizer,
-		writer:    writer,
-		most:      mostOfTenant,
-		unguessed: plugins.UnguessedName(),
+		authz:           p.Authorizer,
+		writer:          writer,
+		limit:           maxTenantChecks,
+		unguessableName: plugins.UnguessableName(),
 	}
 	if p.Subject.IsSystem(ctx, writer) {
-		c.most = mostQuestions
+		c.limit = maxChecks
 	}
-	asked, err := added(was, is, c.most)
+	rights, err := addedRights(old, obj, c.limit)
 	if err != nil {
 		return err
 	}
-	missing, err := c.notInCluster(ctx, asked)
+	missing, err := c.missingInCluster(ctx, rights)
 	if err != nil || len(missing) == 0 {
 		return err
 	}
 	if p.Namespaces == nil {
-		return errSpaces
+		return errNamespaces
 	}
-	namespaces, err := p.Namespaces(is.Tenant)
+	namespaces, err := p.Namespaces(obj.Tenant)
 	switch {
 	case err != nil:
-		return fmt.Errorf("%w: %w", errSpaces, err)
+		return fmt.Errorf("%w: %w", errNamespaces, err)
 	case len(namespaces) == 0:
-		return errNoSpace
+		return errNoNamespace
 	}
-	return c.inEach(ctx, namespaces, missing)
+	return c.checkNamespaces(ctx, namespaces, missing)
 }
 
-// added returns the rights of the rules that an update adds, without duplicates. A rule is not
+// addedRights returns the rights of the rules that an update adds, without duplicates. A rule is not
 // added if a Role with the same name already had it.
-func added(was, is *Spread, most int) ([]question, error) {
-	var all []question
+func addedRights(old, obj *Bindings, limit int) ([]requiredRight, error) {
+	var all []requiredRight
 	known := map[right]int{} // the index in all
-	for _, role := range is.Defined {
+	for _, role := range obj.DefinedRoles {
 		var before []rbacv1.PolicyRule
-		if i := slices.IndexFunc(was.Defined, func(r DefinedRole) bool { return r.Name == role.Name }); i >= 0 {
-			before = was.Defined[i].Rules
+		if i := slices.IndexFunc(old.DefinedRoles, func(r DefinedRole) bool { return r.Name == role.Name }); i >= 0 {
+			before = old.DefinedRoles[i].Rules
 		}
 		for i, rule := range role.Rules {
 			if slices.ContainsFunc(before, func(r rbacv1.PolicyRule) bool { return equality.Semantic.DeepEqual(r, rule) }) {
 				continue
 			}
-			for of := range rightsOf(&rule) {
-				k, has := known[of]
-				if !has {
-					if len(all) == most {
-						return nil, errManyRights(most)
+			for r := range rightsOf(&rule) {
+				k, ok := known[r]
+				if !ok {
+					if len(all) == limit {
+						return nil, errManyRights(limit)
 					}
 					k = len(all)
-					known[of], all = k, append(all, question{right: of})
+					known[r], all = k, append(all, requiredRight{right: r})
 				}
-				at := place{role: role.Name, path: fmt.Sprintf("%s.rules[%d]", role.Path, i)}
-				if n := len(all[k].at); n == 0 || all[k].at[n-1].role != role.Name {
-					all[k].at = append(all[k].at, at)
+				ref := ruleRef{role: role.Name, path: fmt.Sprintf("%s.rules[%d]", role.Path, i)}
+				if n := len(all[k].rules); n == 0 || all[k].rules[n-1].role != role.Name {
+					all[k].rules = append(all[k].rules, ref)
 				}
 			}
 		}
@@ -187,8 +187,8 @@ func rightsOf(rule *rbacv1.PolicyRule) func(yield func(right) bool) {
 	return func(yield func(right) bool) {
 		for _, verb := range verbs {
 			for _, group := range groups {
-				for _, full := range resources {
-					resource, subresource, _ := strings.Cut(full, "/")
+				for _, path := range resources {
+					resource, subresource, _ := strings.Cut(path, "/")
 					for _, name := range names {
 						if !yield(right{
 							verb:        verb,
@@ -221,56 +221,56 @@ func distinct(all []string) (out []string) {
 
 // rightsCheck calls the server's authorizer for the rights of a writer.
 type rightsCheck struct {
-	may    authorizer.Authorizer
+	authz  authorizer.Authorizer
 	writer user.Info
-	// most is the maximum number of checks in all namespaces.
-	most int
-	// unguessed is a random name that no rule lists.
-	unguessed string
+	// limit is the maximum number of checks in all namespaces.
+	limit int
+	// unguessableName is a random name that no rule lists.
+	unguessableName string
 }
 
-// notInCluster returns the rights that the server must check in each namespace. It stops when the
+// missingInCluster returns the rights that the server must check in each namespace. It stops when the
 // writer lacks a right in the whole cluster, and returns the remaining rights unchecked.
-func (c *rightsCheck) notInCluster(ctx context.Context, asked []question) ([]question, error) {
+func (c *rightsCheck) missingInCluster(ctx context.Context, rights []requiredRight) ([]requiredRight, error) {
 	escalates := map[string]bool{}
-	for from := 0; from < len(asked); from += parallelQuestions {
-		to := min(from+parallelQuestions, len(asked))
-		missing, err := c.missing(ctx, "", asked[from:to])
+	for from := 0; from < len(rights); from += parallelChecks {
+		to := min(from+parallelChecks, len(rights))
+		missing, err := c.missing(ctx, "", rights[from:to])
 		if err != nil {
 			return nil, err
 		}
-		switch refused, err := c.notEscalated(ctx, "", missing, escalates); {
+		switch refused, err := c.withoutEscalation(ctx, "", missing, escalates); {
 		case err != nil:
 			return nil, err
 		case len(refused) > 0:
-			return slices.Concat(missing, asked[to:]), nil
+			return slices.Concat(missing, rights[to:]), nil
 		}
 	}
 	return nil, nil
 }
 
-// inEach returns an error unless the writer has the rights, or may escalate the Roles, in each
+// checkNamespaces returns an error unless the writer has the rights, or may escalate the Roles, in each
 // namespace. After the first failure, it starts no check of another namespace.
-func (c *rightsCheck) inEach(ctx context.Context, namespaces []string, asked []question) error {
-	if len(rolesIn(asked))*len(namespaces) > c.most {
-		return errManyChecks(len(namespaces), c.most)
+func (c *rightsCheck) checkNamespaces(ctx context.Context, namespaces []string, rights []requiredRight) error {
+	if len(rolesIn(rights))*len(namespaces) > c.limit {
+		return errManyChecks(len(namespaces), c.limit)
 	}
-	in := c.in
-	if len(asked)*len(namespaces) > c.most {
-		in = func(ctx context.Context, namespace string, asked []question) error {
-			return c.inByEscalation(ctx, namespace, asked, len(namespaces))
+	check := c.checkNamespace
+	if len(rights)*len(namespaces) > c.limit {
+		check = func(ctx context.Context, namespace string, rights []requiredRight) error {
+			return c.checkEscalation(ctx, namespace, rights, len(namespaces))
 		}
 	}
 	failed := make([]error, len(namespaces))
 	var stopped atomic.Bool
 	var group errgroup.Group
-	group.SetLimit(parallelQuestions)
+	group.SetLimit(parallelChecks)
 	for i, namespace := range namespaces {
 		if stopped.Load() {
 			break
 		}
 		group.Go(func() error {
-			if failed[i] = in(ctx, namespace, asked); failed[i] != nil {
+			if failed[i] = check(ctx, namespace, rights); failed[i] != nil {
 				stopped.Store(true)
 			}
 			return nil
@@ -285,36 +285,36 @@ func (c *rightsCheck) inEach(ctx context.Context, namespaces []string, asked []q
 	return nil
 }
 
-// in does the check of [rightsCheck.inEach] in one namespace.
-func (c *rightsCheck) in(ctx context.Context, namespace string, asked []question) error {
-	missing, err := c.missing(ctx, namespace, asked)
+// checkNamespace does the check of [rightsCheck.checkNamespaces] in one namespace.
+func (c *rightsCheck) checkNamespace(ctx context.Context, namespace string, rights []requiredRight) error {
+	missing, err := c.missing(ctx, namespace, rights)
 	if err != nil {
 		return err
 	}
-	refused, err := c.notEscalated(ctx, namespace, missing, map[string]bool{})
+	refused, err := c.withoutEscalation(ctx, namespace, missing, map[string]bool{})
 	if err != nil {
 		return err
 	}
-	return lacks(namespace, refused)
+	return missingError(namespace, refused)
 }
 
-// inByEscalation replaces [rightsCheck.in] if there are too many rights to check. It checks only
+// checkEscalation replaces [rightsCheck.checkNamespace] if there are too many rights to check. It checks only
 // whether the writer may escalate the Roles.
-func (c *rightsCheck) inByEscalation(ctx context.Context, namespace string, asked []question, namespaces int) error {
-	refused, err := c.notEscalated(ctx, namespace, asked, map[string]bool{})
+func (c *rightsCheck) checkEscalation(ctx context.Context, namespace string, rights []requiredRight, namespaces int) error {
+	refused, err := c.withoutEscalation(ctx, namespace, rights, map[string]bool{})
 	if err != nil {
 		return err
 	}
 	if len(refused) > 0 {
-		return errManyChecks(namespaces, c.most)
+		return errManyChecks(namespaces, c.limit)
 	}
 	return nil
 }
 
-// lacks returns an error that names the rights that the writer lacks in a namespace, or nil if
+// missingError returns an error that names the rights that the writer lacks in a namespace, or nil if
 // there are none.
-func lacks(namespace string, missing []question) error {
-	var refused plugins.Refusals
+func missingError(namespace string, missing []requiredRight) error {
+	var errs plugins.Errors
 	for _, q := range missing {
 		resource := q.resource
 		if q.group != "" {
@@ -326,28 +326,28 @@ func lacks(namespace string, missing []question) error {
 		if q.name != "" {
 			resource += " " + q.name
 		}
-		refused.Add(fmt.Errorf("%s: the caller may not %s %s in namespace %s", q.at[0].path, q.verb, resource, namespace))
+		errs.Add(fmt.Errorf("%s: the caller may not %s %s in namespace %s", q.rules[0].path, q.verb, resource, namespace))
 	}
-	return refused.Err()
+	return errs.Err()
 }
 
 // missing returns the rights that the writer does not have in a namespace. If namespace is empty,
 // it returns the rights that the writer does not have in the whole cluster.
-func (c *rightsCheck) missing(ctx context.Context, namespace string, asked []question) ([]question, error) {
-	allowed := make([]bool, len(asked))
+func (c *rightsCheck) missing(ctx context.Context, namespace string, rights []requiredRight) ([]requiredRight, error) {
+	allowed := make([]bool, len(rights))
 	group, ctx := errgroup.WithContext(ctx)
-	group.SetLimit(parallelQuestions)
-	for i := range asked {
+	group.SetLimit(parallelChecks)
+	for i := range rights {
 		group.Go(func() (err error) {
-			allowed[i], err = c.has(ctx, namespace, &asked[i].right)
+			allowed[i], err = c.hasRight(ctx, namespace, &rights[i].right)
 			return err
 		})
 	}
 	if err := group.Wait(); err != nil {
 		return nil, err
 	}
-	var missing []question
-	for i, q := range asked {
+	var missing []requiredRight
+	for i, q := range rights {
 		if !allowed[i] {
 			missing = append(missing, q)
 		}
@@ -355,48 +355,48 @@ func (c *rightsCheck) missing(ctx context.Context, namespace string, asked []que
 	return missing, nil
 }
 
-// has reports whether the writer has a right. For a right to every name, it sends a name that no
+// hasRight reports whether the writer has a right. For a right to every name, it sends a name that no
 // rule lists. A rule with names does not allow that request, and neither does a rule for the name
 // "".
-func (c *rightsCheck) has(ctx context.Context, namespace string, of *right) (bool, error) {
-	name := of.name
+func (c *rightsCheck) hasRight(ctx context.Context, namespace string, r *right) (bool, error) {
+	name := r.name
 	switch {
-	case !of.anyName:
-	case namespace != "" && of.group == "" && of.resource == "namespaces":
+	case !r.anyName:
+	case namespace != "" && r.group == "" && r.resource == "namespaces":
 		name = namespace // a Role grants rights to its own Namespace only
 	default:
-		name = c.unguessed
+		name = c.unguessableName
 	}
-	return c.asks(ctx, &authorizer.AttributesRecord{
+	return c.authorize(ctx, &authorizer.AttributesRecord{
 		User:            c.writer,
-		Verb:            of.verb,
+		Verb:            r.verb,
 		ResourceRequest: true,
-		APIGroup:        of.group,
+		APIGroup:        r.group,
 		APIVersion:      "*",
-		Resource:        of.resource,
-		Subresource:     of.subresource,
+		Resource:        r.resource,
+		Subresource:     r.subresource,
 		Namespace:       namespace,
 		Name:            name,
 	})
 }
 
-// notEscalated returns the rights of Roles that the writer may not escalate in a namespace, or in
+// withoutEscalation returns the rights of Roles that the writer may not escalate in a namespace, or in
 // the whole cluster if namespace is empty. Each result has one such Role. escalates caches the
 // decisions by Role.
-func (c *rightsCheck) notEscalated(
-	ctx context.Context, namespace string, of []question, escalates map[string]bool,
-) (refused []question, err error) {
-	for _, q := range of {
-		for _, at := range q.at {
-			may, known := escalates[at.role]
+func (c *rightsCheck) withoutEscalation(
+	ctx context.Context, namespace string, rights []requiredRight, escalates map[string]bool,
+) (refused []requiredRight, err error) {
+	for _, q := range rights {
+		for _, rule := range q.rules {
+			may, known := escalates[rule.role]
 			if !known {
-				if may, err = c.escalates(ctx, namespace, at.role); err != nil {
+				if may, err = c.mayEscalate(ctx, namespace, rule.role); err != nil {
 					return nil, err
 				}
-				escalates[at.role] = may
+				escalates[rule.role] = may
 			}
 			if !may {
-				refused = append(refused, question{q.right, []place{at}})
+				refused = append(refused, requiredRight{q.right, []ruleRef{rule}})
 				break
 			}
 		}
@@ -404,9 +404,9 @@ func (c *rightsCheck) notEscalated(
 	return refused, nil
 }
 
-// escalates reports whether the writer may escalate a Role.
-func (c *rightsCheck) escalates(ctx context.Context, namespace, role string) (bool, error) {
-	return c.asks(ctx, &authorizer.AttributesRecord{
+// mayEscalate reports whether the writer may escalate a Role.
+func (c *rightsCheck) mayEscalate(ctx context.Context, namespace, role string) (bool, error) {
+	return c.authorize(ctx, &authorizer.AttributesRecord{
 		User:            c.writer,
 		Verb:            "escalate",
 		ResourceRequest: true,
@@ -419,18 +419,18 @@ func (c *rightsCheck) escalates(ctx context.Context, namespace, role string) (bo
 }
 
 // rolesIn returns the names of the Roles of rights, sorted and without duplicates.
-func rolesIn(of []question) (names []string) {
-	for _, q := range of {
-		for _, at := range q.at {
-			names = append(names, at.role)
+func rolesIn(rights []requiredRight) (names []string) {
+	for _, q := range rights {
+		for _, rule := range q.rules {
+			names = append(names, rule.role)
 		}
 	}
 	slices.Sort(names)
 	return slices.Compact(names)
 }
 
-func (c *rightsCheck) asks(ctx context.Context, a *authorizer.AttributesRecord) (bool, error) {
-	decision, _, err := c.may.Authorize(ctx, a)
+func (c *rightsCheck) authorize(ctx context.Context, a *authorizer.AttributesRecord) (bool, error) {
+	decision, _, err := c.authz.Authorize(ctx, a)
 	if err != nil {
 		return false, fmt.Errorf("spec.roles: cannot check now whether the caller has these rights: %w", err)
 	}
@@ -439,6 +439,6 @@ func (c *rightsCheck) asks(ctx context.Context, a *authorizer.AttributesRecord) 
 
 // sameTenant reports whether two versions of TenantMembers belong to the same Tenant object. The
 // Roles of an earlier Tenant had no effect.
-func sameTenant(was, is map[string]string) bool {
-	return was[tenant.TenantUIDAnnotation] == is[tenant.TenantUIDAnnotation]
+func sameTenant(old, current map[string]string) bool {
+	return old[tenant.TenantUIDAnnotation] == current[tenant.TenantUIDAnnotation]
 }

@@ -56,20 +56,20 @@ func allows(rules []rbacv1.PolicyRule, a authorizer.Attributes) bool {
 	})
 }
 
-// writers is a cluster with the rules of one caller. The keys of in are the namespaces of tenant a.
-type writers struct {
-	everywhere []rbacv1.PolicyRule
-	in         map[string][]rbacv1.PolicyRule
-	unknown    error // the error of Namespaces
-	unsure     bool  // the authorizer fails
+// fakeCluster is a cluster with the rules of one caller. The keys of in are the namespaces of tenant a.
+type fakeCluster struct {
+	everywhere      []rbacv1.PolicyRule
+	in              map[string][]rbacv1.PolicyRule
+	unknown         error // the error of Namespaces
+	authorizerFails bool  // the authorizer fails
 
-	asked *atomic.Int64 // the number of authorizer calls of the last write
+	checks *atomic.Int64 // the number of authorizer calls of the last write
 }
 
-func (w *writers) authorize(_ context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
-	w.asked.Add(1)
+func (w *fakeCluster) authorize(_ context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
+	w.checks.Add(1)
 	switch {
-	case w.unsure:
+	case w.authorizerFails:
 		return authorizer.DecisionAllow, "", errors.New("away")
 	case !a.IsResourceRequest() || a.GetUser().GetName() != "a" && a.GetUser().GetName() != "system:x":
 		return authorizer.DecisionNoOpinion, "", nil
@@ -79,37 +79,37 @@ func (w *writers) authorize(_ context.Context, a authorizer.Attributes) (authori
 	return authorizer.DecisionNoOpinion, "", nil
 }
 
-// defined are TenantMembers of tenant a that define a Role.
-type defined struct {
-	*spread
+// members are TenantMembers of tenant a that define a Role.
+type members struct {
+	*fakeTenant
 	roles []rolebinding.DefinedRole
 }
 
-func defines(name string, rules ...rbacv1.PolicyRule) *defined {
-	return &defined{given(), []rolebinding.DefinedRole{{Path: "spec.roles[0]", Name: name, Rules: rules}}}
+func defines(name string, rules ...rbacv1.PolicyRule) *members {
+	return &members{tenantWith(), []rolebinding.DefinedRole{{Path: "spec.roles[0]", Name: name, Rules: rules}}}
 }
 
-func (d *defined) and(name string, rules ...rbacv1.PolicyRule) *defined {
+func (d *members) and(name string, rules ...rbacv1.PolicyRule) *members {
 	d.roles = append(d.roles,
 		rolebinding.DefinedRole{Path: fmt.Sprintf("spec.roles[%d]", len(d.roles)), Name: name, Rules: rules})
 	return d
 }
 
-func (d *defined) of(uid string) *defined {
+func (d *members) withUID(uid string) *members {
 	d.Annotations = map[string]string{tenant.TenantUIDAnnotation: uid}
 	return d
 }
 
 // DeepCopyObject implements [runtime.Object].
-func (d *defined) DeepCopyObject() runtime.Object { return d }
+func (d *members) DeepCopyObject() runtime.Object { return d }
 
 // write returns the error of a write of TenantMembers, or "" if it is allowed.
-func (w *writers) write(t *testing.T, by string, was, is *defined) string {
+func (w *fakeCluster) write(t *testing.T, by string, oldObj, newObj *members) string {
 	t.Helper()
-	w.asked = &atomic.Int64{}
-	p := holding(func(o *rolebinding.Options) {
-		o.Members = func(obj runtime.Object) (*rolebinding.Spread, error) {
-			return &rolebinding.Spread{Tenant: tenanttest.ID(t, "a"), Defined: obj.(*defined).roles}, nil
+	w.checks = &atomic.Int64{}
+	p := newPlugin(func(o *rolebinding.Options) {
+		o.ReadMembers = func(obj runtime.Object) (*rolebinding.Bindings, error) {
+			return &rolebinding.Bindings{Tenant: tenanttest.ID(t, "a"), DefinedRoles: obj.(*members).roles}, nil
 		}
 		o.MemberRoles = func(tenant.ID) []string { return nil }
 		o.Authorizer = authorizer.AuthorizerFunc(w.authorize)
@@ -123,10 +123,10 @@ func (w *writers) write(t *testing.T, by string, was, is *defined) string {
 		}
 	})
 	op, before := admission.Create, runtime.Object(nil)
-	if was != nil {
-		op, before = admission.Update, was
+	if oldObj != nil {
+		op, before = admission.Update, oldObj
 	}
-	err := p.Validate(t.Context(), admission.NewAttributesRecord(is, before, schema.GroupVersionKind{}, "", "a",
+	err := p.Validate(t.Context(), admission.NewAttributesRecord(newObj, before, schema.GroupVersionKind{}, "", "a",
 		schema.GroupVersionResource{Group: "kubetenant.dev", Version: "v1alpha1", Resource: "tenantmembers"}, "", op, nil,
 		false, &user.DefaultInfo{Name: by}), nil)
 	if err == nil {
@@ -146,110 +146,110 @@ func TestDefinedRoles(t *testing.T) {
 	escalates := ruleOf("escalate", "rbac.authorization.k8s.io", "roles", "")
 	escalatesX := ruleOf("escalate", "rbac.authorization.k8s.io", "roles", "x")
 	for name, c := range map[string]struct {
-		w       writers
+		w       fakeCluster
 		by      string
-		was, is *defined
+		was, is *members
 		want    string
 	}{
-		"no Roles":                    {writers{}, "a", nil, &defined{given(), nil}, ""},
-		"rights in the whole cluster": {writers{everywhere: []rbacv1.PolicyRule{pods}}, "a", nil, defines("x", pods), ""},
-		"rights in each namespace":    {writers{in: both(pods)}, "a", nil, defines("x", pods), ""},
+		"no Roles":                    {fakeCluster{}, "a", nil, &members{tenantWith(), nil}, ""},
+		"rights in the whole cluster": {fakeCluster{everywhere: []rbacv1.PolicyRule{pods}}, "a", nil, defines("x", pods), ""},
+		"rights in each namespace":    {fakeCluster{in: both(pods)}, "a", nil, defines("x", pods), ""},
 		"by the system tenant": {
-			writers{in: both()}, "system:x", nil, defines("x", pods), "spec.roles[0].rules[0]",
+			fakeCluster{in: both()}, "system:x", nil, defines("x", pods), "spec.roles[0].rules[0]",
 		},
 		"by the system tenant, rights": {
-			writers{everywhere: []rbacv1.PolicyRule{pods}}, "system:x", nil, defines("x", pods), "",
+			fakeCluster{everywhere: []rbacv1.PolicyRule{pods}}, "system:x", nil, defines("x", pods), "",
 		},
 		"by another tenant": {
-			writers{everywhere: []rbacv1.PolicyRule{pods}}, "b", nil, defines("x", pods), "only callers of this tenant",
+			fakeCluster{everywhere: []rbacv1.PolicyRule{pods}}, "b", nil, defines("x", pods), "only callers of this tenant",
 		},
-		"a Role without rules": {writers{in: both()}, "a", nil, defines("x"), ""},
+		"a Role without rules": {fakeCluster{in: both()}, "a", nil, defines("x"), ""},
 		"rights in one namespace": {
-			writers{in: map[string][]rbacv1.PolicyRule{"a--db": nil, "a--web": {pods}}},
+			fakeCluster{in: map[string][]rbacv1.PolicyRule{"a--db": nil, "a--web": {pods}}},
 			"a", nil, defines("x", pods),
 			"[spec.roles[0].rules[0]: the caller may not get pods in namespace a--db, " +
 				"spec.roles[0].rules[0]: the caller may not list pods in namespace a--db]",
 		},
 		"rights in two parts": {
-			writers{
+			fakeCluster{
 				everywhere: []rbacv1.PolicyRule{secrets},
 				in:         map[string][]rbacv1.PolicyRule{"a--db": {ruleOf("*", "*", "*", "")}, "a--web": {pods}},
 			}, "a", nil, defines("x", pods, secrets), "",
 		},
 		"escalate in the whole cluster": {
-			writers{everywhere: []rbacv1.PolicyRule{escalates}}, "a", nil, defines("x", pods), "",
+			fakeCluster{everywhere: []rbacv1.PolicyRule{escalates}}, "a", nil, defines("x", pods), "",
 		},
-		"escalate in each namespace": {writers{in: both(escalates)}, "a", nil, defines("x", pods), ""},
-		"escalate of this Role":      {writers{in: both(escalatesX)}, "a", nil, defines("x", pods), ""},
+		"escalate in each namespace": {fakeCluster{in: both(escalates)}, "a", nil, defines("x", pods), ""},
+		"escalate of this Role":      {fakeCluster{in: both(escalatesX)}, "a", nil, defines("x", pods), ""},
 		"escalate of another Role": {
-			writers{in: both(escalatesX)}, "a", nil, defines("y", pods), "spec.roles[0].rules[0]",
+			fakeCluster{in: both(escalatesX)}, "a", nil, defines("y", pods), "spec.roles[0].rules[0]",
 		},
 		"escalate of one of two Roles": {
-			writers{in: both(escalatesX)},
+			fakeCluster{in: both(escalatesX)},
 			"a", nil, defines("x", pods).and("y", secrets),
 			"spec.roles[1].rules[0]: the caller may not get secrets in namespace a--db",
 		},
 		"escalate of one of two equal Roles": {
-			writers{in: both(escalatesX)},
+			fakeCluster{in: both(escalatesX)},
 			"a", nil, defines("x", secrets).and("y", secrets),
 			"spec.roles[1].rules[0]: the caller may not get secrets in namespace a--db",
 		},
 		"escalate of one of two equal Roles in the whole cluster": {
-			writers{everywhere: []rbacv1.PolicyRule{escalatesX}, in: both()},
+			fakeCluster{everywhere: []rbacv1.PolicyRule{escalatesX}, in: both()},
 			"a", nil, defines("x", secrets).and("y", secrets),
 			"spec.roles[1].rules[0]: the caller may not get secrets in namespace a--db",
 		},
 		"escalate in one namespace": {
-			writers{in: map[string][]rbacv1.PolicyRule{"a--db": {escalates}, "a--web": nil}},
+			fakeCluster{in: map[string][]rbacv1.PolicyRule{"a--db": {escalates}, "a--web": nil}},
 			"a", nil, defines("x", pods),
 			"in namespace a--web",
 		},
 		"no namespaces": {
-			writers{in: map[string][]rbacv1.PolicyRule{}}, "a", nil, defines("x", pods), "create a namespace first",
+			fakeCluster{in: map[string][]rbacv1.PolicyRule{}}, "a", nil, defines("x", pods), "create a namespace first",
 		},
 		"no known namespaces": {
-			writers{}, "a", nil, defines("x", pods), "the namespaces of the tenant are not known",
+			fakeCluster{}, "a", nil, defines("x", pods), "the namespaces of the tenant are not known",
 		},
 		"a failure of namespaces": {
-			writers{unknown: errors.New("away")}, "a", nil, defines("x", pods), "not known: away",
+			fakeCluster{unknown: errors.New("away")}, "a", nil, defines("x", pods), "not known: away",
 		},
-		"a failure of the decision": {writers{unsure: true}, "a", nil, defines("x", pods), "cannot check now"},
+		"a failure of the decision": {fakeCluster{authorizerFails: true}, "a", nil, defines("x", pods), "cannot check now"},
 		"a reserved name": {
-			writers{everywhere: []rbacv1.PolicyRule{pods}}, "a", nil, defines("kubetenant:admins", pods), "spec.roles[0].name",
+			fakeCluster{everywhere: []rbacv1.PolicyRule{pods}}, "a", nil, defines("kubetenant:admins", pods), "spec.roles[0].name",
 		},
 		"no verbs": {
-			writers{in: both()}, "a", nil, defines("x", rbacv1.PolicyRule{Resources: []string{"pods"}}), "at least one verb",
+			fakeCluster{in: both()}, "a", nil, defines("x", rbacv1.PolicyRule{Resources: []string{"pods"}}), "at least one verb",
 		},
 		"a path": {
-			writers{in: both()},
+			fakeCluster{in: both()},
 			"a", nil,
 			defines("x", rbacv1.PolicyRule{Verbs: []string{"get"}, NonResourceURLs: []string{"/metrics"}}), "nonResourceURLs",
 		},
-		"a rule as it was": {writers{in: both()}, "a", defines("x", pods), defines("x", pods), ""},
-		"one rule less":    {writers{in: both()}, "a", defines("x", pods, secrets), defines("x", secrets), ""},
-		"one Role less":    {writers{in: both()}, "a", defines("x", pods).and("y", secrets), defines("y", secrets), ""},
+		"a rule as it was": {fakeCluster{in: both()}, "a", defines("x", pods), defines("x", pods), ""},
+		"one rule less":    {fakeCluster{in: both()}, "a", defines("x", pods, secrets), defines("x", secrets), ""},
+		"one Role less":    {fakeCluster{in: both()}, "a", defines("x", pods).and("y", secrets), defines("y", secrets), ""},
 		"one rule more": {
-			writers{in: both(pods)},
+			fakeCluster{in: both(pods)},
 			"a", defines("x", pods), defines("x", pods, secrets),
 			"rules[1]: the caller may not get secrets",
 		},
 		"one verb more": {
-			writers{in: both(pods)},
+			fakeCluster{in: both(pods)},
 			"a", defines("x", pods), defines("x", ruleOf("get,list,watch", "", "pods", "")),
 			"may not watch pods",
 		},
 		"a name less": {
-			writers{in: both(pods)},
+			fakeCluster{in: both(pods)},
 			"a", defines("x", ruleOf("get", "", "secrets", "one")), defines("x", secrets),
 			"may not get secrets",
 		},
 		"a rule of another": {
-			writers{in: both()}, "a", defines("x", pods).and("y"), defines("x").and("y", pods), "spec.roles[1].rules[0]",
+			fakeCluster{in: both()}, "a", defines("x", pods).and("y"), defines("x").and("y", pods), "spec.roles[1].rules[0]",
 		},
-		"a renamed Role":     {writers{in: both()}, "a", defines("x", pods), defines("y", pods), "spec.roles[0].rules[0]"},
-		"of the same tenant": {writers{in: both()}, "a", defines("x", pods).of("1"), defines("x", pods).of("1"), ""},
+		"a renamed Role":     {fakeCluster{in: both()}, "a", defines("x", pods), defines("y", pods), "spec.roles[0].rules[0]"},
+		"of the same tenant": {fakeCluster{in: both()}, "a", defines("x", pods).withUID("1"), defines("x", pods).withUID("1"), ""},
 		"of an earlier tenant": {
-			writers{in: both()}, "a", defines("x", pods).of("1"), defines("x", pods).of("2"), "spec.roles[0].rules[0]",
+			fakeCluster{in: both()}, "a", defines("x", pods).withUID("1"), defines("x", pods).withUID("2"), "spec.roles[0].rules[0]",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -263,7 +263,7 @@ func TestDefinedRoles(t *testing.T) {
 // TestEscalatingRules checks that a writer with many rights cannot define a Role with a right that
 // it lacks.
 func TestEscalatingRules(t *testing.T) {
-	w := &writers{in: both(
+	w := &fakeCluster{in: both(
 		ruleOf("get,list,watch", "", "pods,pods/log,services,configmaps", ""),
 		ruleOf("create,update,patch,delete", "", "pods,services", ""),
 		ruleOf("get,update,patch", "", "secrets", "own"),
@@ -368,11 +368,11 @@ func TestDefinedRolesAsUpstream(t *testing.T) {
 	}
 	allowed := 0
 	for range 5000 {
-		w := &writers{everywhere: rules()[1:], in: map[string][]rbacv1.PolicyRule{"a--db": rules(), "a--web": rules()}}
+		w := &fakeCluster{everywhere: rules()[1:], in: map[string][]rbacv1.PolicyRule{"a--db": rules(), "a--web": rules()}}
 		role := []rbacv1.PolicyRule{rule()}
 		want := true
-		for _, has := range w.in {
-			covered, _ := validation.Covers(slices.Concat(w.everywhere, has), role)
+		for _, ok := range w.in {
+			covered, _ := validation.Covers(slices.Concat(w.everywhere, ok), role)
 			want = want && covered
 		}
 		if want {

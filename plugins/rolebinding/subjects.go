@@ -22,9 +22,9 @@ var (
 
 // Subjects checks which subjects a tenant may bind in its namespaces.
 type Subjects struct {
-	// Named returns the owner of a namespace that an object of the tenant by names. The namespace
+	// ReferencedOwner returns the owner of a namespace that an object of the tenant by names. The namespace
 	// may not exist. Required.
-	Named func(ctx context.Context, by tenant.ID, namespace string) (tenant.ID, error)
+	ReferencedOwner func(ctx context.Context, by tenant.ID, namespace string) (tenant.ID, error)
 	// Names are the reserved names. If nil, only the names that are always reserved are known.
 	Names *tenant.SystemNames
 	// QualifiedNames reports whether the names of a tenant's callers begin with the tenant and a
@@ -49,7 +49,7 @@ func (c *Subjects) Check(ctx context.Context, own tenant.ID, s rbacv1.Subject) e
 		if s.Name == own.Group() {
 			return nil
 		}
-		if namespace, is := strings.CutPrefix(s.Name, serviceaccount.ServiceAccountGroupPrefix); is {
+		if namespace, ok := strings.CutPrefix(s.Name, serviceaccount.ServiceAccountGroupPrefix); ok {
 			return c.checkNamespace(ctx, own, namespace)
 		}
 		if strings.HasPrefix(s.Name, tenant.GroupPrefix) {
@@ -68,7 +68,7 @@ func (c *Subjects) Check(ctx context.Context, own tenant.ID, s rbacv1.Subject) e
 }
 
 func (c *Subjects) checkNamespace(ctx context.Context, own tenant.ID, namespace string) error {
-	owner, err := c.Named(ctx, own, namespace)
+	owner, err := c.ReferencedOwner(ctx, own, namespace)
 	switch {
 	case err != nil:
 		return err

@@ -32,24 +32,24 @@ var (
 	errForeignMembers = errors.New("spec.id: " +
 		"only callers of this tenant and of the system tenant may change its members")
 	errOtherTenant = errors.New("spec.id is immutable")
-	errHolder      = errors.New("may only be added by callers of the system tenant")
+	errSystemOnly  = errors.New("may only be added by callers of the system tenant")
 )
 
-// Spread contains the roles and templates that a Tenant or TenantMembers specify for the tenant's
+// Bindings contains the roles and templates that a Tenant or TenantMembers specify for the tenant's
 // namespaces.
-type Spread struct {
+type Bindings struct {
 	Tenant tenant.ID
-	Roles  []SpreadRole
-	// Members are the ClusterRoles that the tenant itself may bind. They have no subjects.
-	Members []SpreadRole
+	Roles  []RoleBinding
+	// MemberRoles are the ClusterRoles that the tenant itself may bind. They have no subjects.
+	MemberRoles []RoleBinding
 	// Templates are the names of the NamespaceTemplates that the Tenant uses.
 	Templates []string
-	// Defined are the Roles of TenantMembers.
-	Defined []DefinedRole
+	// DefinedRoles are the Roles of TenantMembers.
+	DefinedRoles []DefinedRole
 }
 
-// SpreadRole is a ClusterRole and its subjects. Path is the path of the field of the subjects.
-type SpreadRole struct {
+// RoleBinding is a ClusterRole and its subjects. Path is the path of the field of the subjects.
+type RoleBinding struct {
 	Path, ClusterRole string
 	// Tenantwide is a ClusterRole that the subjects get once for the whole tenant. If empty, there
 	// is none.
@@ -62,34 +62,34 @@ type SpreadRole struct {
 // RBAC decides which callers may write TenantMembers. The server creates the bindings with its own
 // permissions.
 func (p *plugin) checkMembers(ctx context.Context, a admission.Attributes) error {
-	if p.Members == nil {
+	if p.ReadMembers == nil {
 		return nil
 	}
-	if err := p.checkHolders(ctx, a); err != nil {
+	if err := p.checkFinalizersAndOwners(ctx, a); err != nil {
 		return admission.NewForbidden(a, err)
 	}
 	if a.GetSubresource() != "" {
 		return nil
 	}
-	is, err := p.Members(a.GetObject())
+	obj, err := p.ReadMembers(a.GetObject())
 	if err != nil {
 		return admission.NewForbidden(a, err)
 	}
-	was := &Spread{}
+	old := &Bindings{}
 	if a.GetOperation() == admission.Update {
-		if was, err = p.Members(a.GetOldObject()); err != nil {
-			was = &Spread{} // the old object had no effect
-		} else if was.Tenant != is.Tenant {
+		if old, err = p.ReadMembers(a.GetOldObject()); err != nil {
+			old = &Bindings{} // the old object had no effect
+		} else if old.Tenant != obj.Tenant {
 			return admission.NewForbidden(a, errOtherTenant)
 		}
 	}
 	caller, unknown := p.Subject(ctx, a.GetUserInfo())
 	switch {
-	case unknown != nil, !caller.IsSystem() && caller != is.Tenant:
+	case unknown != nil, !caller.IsSystem() && caller != obj.Tenant:
 		err = errForeignMembers
 	default:
-		if err = checkName(a.GetObject(), is.Tenant); err == nil {
-			err = p.checkMemberSpec(ctx, a, was, is)
+		if err = checkName(a.GetObject(), obj.Tenant); err == nil {
+			err = p.checkMemberSpec(ctx, a, old, obj)
 		}
 	}
 	if err != nil {
@@ -99,75 +99,75 @@ func (p *plugin) checkMembers(ctx context.Context, a admission.Attributes) error
 }
 
 // checkMemberSpec checks the bindings and the Roles that a write adds.
-func (p *plugin) checkMemberSpec(ctx context.Context, a admission.Attributes, was, is *Spread) error {
-	before, now, err := plugins.Stored(a)
+func (p *plugin) checkMemberSpec(ctx context.Context, a admission.Attributes, old, obj *Bindings) error {
+	before, now, err := plugins.StoredMetadata(a)
 	if err != nil {
 		return err
 	}
 	if before == nil || now == nil || !sameTenant(before.GetAnnotations(), now.GetAnnotations()) {
-		was = &Spread{Roles: was.Roles}
+		old = &Bindings{Roles: old.Roles}
 	}
-	var refused plugins.Refusals
-	refused.Add(p.checkMemberRoles(ctx, was, is))
-	refused.Add(p.checkDefined(ctx, a.GetUserInfo(), was, is))
-	return refused.Err()
+	var errs plugins.Errors
+	errs.Add(p.checkMemberRoles(ctx, old, obj))
+	errs.Add(p.checkDefined(ctx, a.GetUserInfo(), old, obj))
+	return errs.Err()
 }
 
-// checkHolders denies finalizers and owners that a tenant's caller adds to TenantMembers. With a
+// checkFinalizersAndOwners denies finalizers and owners that a tenant's caller adds to TenantMembers. With a
 // finalizer, TenantMembers would remain after the deletion of the tenant.
-func (p *plugin) checkHolders(ctx context.Context, a admission.Attributes) error {
+func (p *plugin) checkFinalizersAndOwners(ctx context.Context, a admission.Attributes) error {
 	if p.Subject.IsSystem(ctx, a.GetUserInfo()) {
 		return nil
 	}
-	was, is, err := plugins.Stored(a)
-	if err != nil || is == nil {
+	oldObj, newObj, err := plugins.StoredMetadata(a)
+	if err != nil || newObj == nil {
 		return err
 	}
 	var finalizers []string
 	var owners []metav1.OwnerReference
-	if was != nil {
-		finalizers, owners = was.GetFinalizers(), was.GetOwnerReferences()
+	if oldObj != nil {
+		finalizers, owners = oldObj.GetFinalizers(), oldObj.GetOwnerReferences()
 	}
-	for i, f := range is.GetFinalizers() {
+	for i, f := range newObj.GetFinalizers() {
 		if !slices.Contains(finalizers, f) {
-			return fmt.Errorf("metadata.finalizers[%d]: %q %w", i, f, errHolder)
+			return fmt.Errorf("metadata.finalizers[%d]: %q %w", i, f, errSystemOnly)
 		}
 	}
-	for i, ref := range is.GetOwnerReferences() {
+	for i, ref := range newObj.GetOwnerReferences() {
 		if !slices.ContainsFunc(owners, func(old metav1.OwnerReference) bool {
 			return equality.Semantic.DeepEqual(old, ref)
 		}) {
-			return fmt.Errorf("metadata.ownerReferences[%d]: %s %q %w", i, ref.Kind, ref.Name, errHolder)
+			return fmt.Errorf("metadata.ownerReferences[%d]: %s %q %w", i, ref.Kind, ref.Name, errSystemOnly)
 		}
 	}
 	return nil
 }
 
 // checkMemberRoles checks the bindings that a write adds.
-func (p *plugin) checkMemberRoles(ctx context.Context, was, is *Spread) error {
-	allowed := p.MemberRoles(is.Tenant)
-	var refused plugins.Refusals
-	for i, role := range is.Roles {
-		before := was.subjects(&role)
+func (p *plugin) checkMemberRoles(ctx context.Context, old, obj *Bindings) error {
+	allowed := p.MemberRoles(obj.Tenant)
+	var errs plugins.Errors
+	for i, role := range obj.Roles {
+		before := old.subjects(&role)
 		for k, s := range role.Subjects {
 			if slices.Contains(before, s) {
 				continue
 			}
 			if !slices.Contains(allowed, role.ClusterRole) {
-				refused.Add(fmt.Errorf("spec.bindings[%d].clusterRole: %q is not listed in spec.memberRoles of the Tenant",
+				errs.Add(fmt.Errorf("spec.bindings[%d].clusterRole: %q is not listed in spec.memberRoles of the Tenant",
 					i, role.ClusterRole))
 				break
 			}
-			if err := p.subjects.Check(ctx, is.Tenant, s); err != nil {
-				refused.Add(fmt.Errorf("%s[%d] %w", role.Path, k, err))
+			if err := p.subjects.Check(ctx, obj.Tenant, s); err != nil {
+				errs.Add(fmt.Errorf("%s[%d] %w", role.Path, k, err))
 			}
 		}
 	}
-	return refused.Err()
+	return errs.Err()
 }
 
 // subjects returns the subjects that already have a role.
-func (s *Spread) subjects(role *SpreadRole) (all []rbacv1.Subject) {
+func (s *Bindings) subjects(role *RoleBinding) (all []rbacv1.Subject) {
 	for _, r := range s.Roles {
 		if r.ClusterRole == role.ClusterRole && (role.Tenantwide == "" || role.Tenantwide == r.Tenantwide) {
 			all = append(all, r.Subjects...)
@@ -180,21 +180,21 @@ func (s *Spread) subjects(role *SpreadRole) (all []rbacv1.Subject) {
 // be ones that the tenant may bind. The writer must be allowed to bind the roles in all namespaces,
 // because the server binds them with its own permissions.
 func (p *plugin) checkTenant(ctx context.Context, a admission.Attributes) error {
-	if p.Spread == nil || a.GetSubresource() != "" {
+	if p.ReadTenant == nil || a.GetSubresource() != "" {
 		return nil
 	}
-	is, err := p.Spread(a.GetObject())
+	obj, err := p.ReadTenant(a.GetObject())
 	if err == nil && a.GetOperation() == admission.Create {
-		err = checkName(a.GetObject(), is.Tenant)
+		err = checkName(a.GetObject(), obj.Tenant)
 	}
 	if err == nil {
-		was := &Spread{}
+		old := &Bindings{}
 		if a.GetOperation() == admission.Update {
-			if was, err = p.Spread(a.GetOldObject()); err != nil {
-				was = &Spread{} // the old object had no effect
+			if old, err = p.ReadTenant(a.GetOldObject()); err != nil {
+				old = &Bindings{} // the old object had no effect
 			}
 		}
-		err = p.checkSpread(ctx, a.GetUserInfo(), was, is)
+		err = p.checkBindings(ctx, a.GetUserInfo(), old, obj)
 	}
 	if err != nil {
 		return admission.NewForbidden(a, err)
@@ -206,52 +206,52 @@ func (p *plugin) checkTenant(ctx context.Context, a admission.Attributes) error 
 // the name for an ID that is not a DNS label. An object with the name that belongs to another
 // tenant would block that tenant's own object.
 func checkName(obj runtime.Object, id tenant.ID) error {
-	is, err := meta.Accessor(obj)
+	m, err := meta.Accessor(obj)
 	if err != nil {
 		return err
 	}
-	if is.GetName() != id.ObjectName() {
+	if m.GetName() != id.ObjectName() {
 		return fmt.Errorf("metadata.name must be %s", id.ObjectName())
 	}
 	return nil
 }
 
-func (p *plugin) checkSpread(ctx context.Context, writer user.Info, was, is *Spread) error {
-	var refused plugins.Refusals
-	for _, role := range is.Roles {
-		before := was.subjects(&role)
+func (p *plugin) checkBindings(ctx context.Context, writer user.Info, old, obj *Bindings) error {
+	var errs plugins.Errors
+	for _, role := range obj.Roles {
+		before := old.subjects(&role)
 		added := false
 		for i, s := range role.Subjects {
 			if slices.Contains(before, s) {
 				continue
 			}
 			added = true
-			if err := p.subjects.Check(ctx, is.Tenant, s); err != nil {
-				refused.Add(fmt.Errorf("%s[%d] %w", role.Path, i, err))
+			if err := p.subjects.Check(ctx, obj.Tenant, s); err != nil {
+				errs.Add(fmt.Errorf("%s[%d] %w", role.Path, i, err))
 			}
 		}
 		if !added {
 			continue
 		}
 		for _, name := range []string{role.ClusterRole, role.Tenantwide} {
-			refused.Add(p.checkBind(ctx, writer, role.Path, name))
+			errs.Add(p.checkBind(ctx, writer, role.Path, name))
 		}
 	}
-	for _, role := range is.Members {
-		if slices.ContainsFunc(was.Members, func(r SpreadRole) bool { return r.ClusterRole == role.ClusterRole }) {
+	for _, role := range obj.MemberRoles {
+		if slices.ContainsFunc(old.MemberRoles, func(r RoleBinding) bool { return r.ClusterRole == role.ClusterRole }) {
 			continue
 		}
-		refused.Add(p.checkBind(ctx, writer, role.Path, role.ClusterRole))
+		errs.Add(p.checkBind(ctx, writer, role.Path, role.ClusterRole))
 	}
-	p.checkUse(ctx, writer, was, is, &refused)
-	return refused.Err()
+	p.checkUse(ctx, writer, old, obj, &errs)
+	return errs.Err()
 }
 
 // checkUse checks that the writer may use the templates that it adds or removes. The objects of a
 // removed template are deleted.
-func (p *plugin) checkUse(ctx context.Context, writer user.Info, was, is *Spread, refused *plugins.Refusals) {
-	for _, name := range slices.Concat(was.Templates, is.Templates) {
-		if slices.Contains(was.Templates, name) && slices.Contains(is.Templates, name) {
+func (p *plugin) checkUse(ctx context.Context, writer user.Info, old, obj *Bindings, errs *plugins.Errors) {
+	for _, name := range slices.Concat(old.Templates, obj.Templates) {
+		if slices.Contains(old.Templates, name) && slices.Contains(obj.Templates, name) {
 			continue
 		}
 		may, _, err := p.Authorizer.Authorize(ctx, authorizer.AttributesRecord{
@@ -264,10 +264,10 @@ func (p *plugin) checkUse(ctx context.Context, writer user.Info, was, is *Spread
 			Name:            name,
 		})
 		if err != nil {
-			refused.Add(fmt.Errorf("spec.namespaces.templates: "+
+			errs.Add(fmt.Errorf("spec.namespaces.templates: "+
 				"cannot check now whether the caller may use the NamespaceTemplate %s: %w", name, err))
 		} else if may != authorizer.DecisionAllow {
-			refused.Add(fmt.Errorf("spec.namespaces.templates: the caller may not use the NamespaceTemplate %s", name))
+			errs.Add(fmt.Errorf("spec.namespaces.templates: the caller may not use the NamespaceTemplate %s", name))
 		}
 	}
 }

@@ -25,50 +25,50 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/tenanttest"
 )
 
-// given returns a fake Tenant that binds roles.
-func given(roles ...rolebinding.SpreadRole) *spread {
-	s := &spread{roles: roles}
+// tenantWith returns a fake Tenant that binds roles.
+func tenantWith(roles ...rolebinding.RoleBinding) *fakeTenant {
+	s := &fakeTenant{roles: roles}
 	s.Name = "a"
 	return s
 }
 
 // misnamed returns a fake Tenant with the name that belongs to another tenant.
-func misnamed(roles ...rolebinding.SpreadRole) *spread {
-	s := given(roles...)
+func misnamed(roles ...rolebinding.RoleBinding) *fakeTenant {
+	s := tenantWith(roles...)
 	s.Name = "b"
 	return s
 }
 
-type spread struct {
+type fakeTenant struct {
 	corev1.ConfigMap
-	roles, members []rolebinding.SpreadRole
-	of             string // another tenant
+	roles, members []rolebinding.RoleBinding
+	otherTenant    string // another tenant
 	templates      []string
 }
 
 // templated returns a fake Tenant that uses templates.
-func templated(names ...string) *spread {
-	s := given()
+func templated(names ...string) *fakeTenant {
+	s := tenantWith()
 	s.templates = names
 	return s
 }
 
-// giving returns a fake Tenant that lets the tenant itself bind roles.
-func giving(roles ...string) *spread {
-	s := given()
+// withMemberRoles returns a fake Tenant that lets the tenant itself bind roles.
+func withMemberRoles(roles ...string) *fakeTenant {
+	s := tenantWith()
 	for i, r := range roles {
-		s.members = append(s.members, rolebinding.SpreadRole{Path: fmt.Sprintf("spec.memberRoles[%d]", i), ClusterRole: r})
+		s.members = append(s.members, rolebinding.RoleBinding{Path: fmt.Sprintf("spec.memberRoles[%d]", i), ClusterRole: r})
 	}
 	return s
 }
 
 // DeepCopyObject implements [runtime.Object].
-func (s *spread) DeepCopyObject() runtime.Object { return s }
+func (s *fakeTenant) DeepCopyObject() runtime.Object { return s }
 
-func admins(names ...string) rolebinding.SpreadRole { return role("spec.admins", "admin", names...) }
+func admins(names ...string) rolebinding.RoleBinding { return role("spec.admins", "admin", names...) }
 
-func role(path, name string, users ...string) rolebinding.SpreadRole {
-	r := rolebinding.SpreadRole{Path: path, ClusterRole: name}
+func role(path, name string, users ...string) rolebinding.RoleBinding {
+	r := rolebinding.RoleBinding{Path: path, ClusterRole: name}
 	for _, u := range users {
 		r.Subjects = append(r.Subjects, rbacv1.Subject{Kind: "User", Name: u})
 	}
@@ -79,17 +79,17 @@ func role(path, name string, users ...string) rolebinding.SpreadRole {
 // The tenant must be allowed to bind the subjects that are added. Existing subjects are not
 // checked.
 func TestTenants(t *testing.T) {
-	p := holding(func(o *rolebinding.Options) {
-		o.Spread = func(obj runtime.Object) (*rolebinding.Spread, error) {
-			s, is := obj.(*spread)
+	p := newPlugin(func(o *rolebinding.Options) {
+		o.ReadTenant = func(obj runtime.Object) (*rolebinding.Bindings, error) {
+			s, is := obj.(*fakeTenant)
 			if !is {
 				return nil, errors.New("no Tenant")
 			}
-			return &rolebinding.Spread{
-				Tenant:    tenanttest.ID(t, "a"),
-				Roles:     s.roles,
-				Members:   s.members,
-				Templates: s.templates,
+			return &rolebinding.Bindings{
+				Tenant:      tenanttest.ID(t, "a"),
+				Roles:       s.roles,
+				MemberRoles: s.members,
+				Templates:   s.templates,
 			}, nil
 		}
 		o.Authorizer = authorizer.AuthorizerFunc(func(
@@ -118,24 +118,24 @@ func TestTenants(t *testing.T) {
 			return authorizer.DecisionNoOpinion, "", nil
 		})
 	})
-	both := given(admins("peter"))
+	both := tenantWith(admins("peter"))
 	both.templates = []string{"other"}
 	for name, c := range map[string]struct {
 		by, sub string
 		was, is runtime.Object
 		want    string
 	}{
-		"admins": {"system:admin", "", nil, given(admins("peter")), ""},
+		"admins": {"system:admin", "", nil, tenantWith(admins("peter")), ""},
 		"who may not bind that": {
-			"system:x", "", nil, given(admins("peter")), "spec.admins: the caller may not bind the ClusterRole admin",
+			"system:x", "", nil, tenantWith(admins("peter")), "spec.admins: the caller may not bind the ClusterRole admin",
 		},
-		"another, who may bind": {"system:x", "", nil, given(role("spec.bindings[0].subjects", "view", "peter")), ""},
-		"nobody knows":          {"system:unsure", "", nil, given(admins("peter")), "cannot check now"},
+		"another, who may bind": {"system:x", "", nil, tenantWith(role("spec.bindings[0].subjects", "view", "peter")), ""},
+		"nobody knows":          {"system:unsure", "", nil, tenantWith(admins("peter")), "cannot check now"},
 		"a reserved name": {
-			"system:admin", "", nil, given(admins("peter", "system:x")), "spec.admins[1] is a reserved name",
+			"system:admin", "", nil, tenantWith(admins("peter", "system:x")), "spec.admins[1] is a reserved name",
 		},
 		"two reserved names, by a caller that may not bind": {
-			"system:x", "", nil, given(admins("system:x", "system:y")),
+			"system:x", "", nil, tenantWith(admins("system:x", "system:y")),
 			"[spec.admins[0] is a reserved name, spec.admins[1] is a reserved name, " +
 				"spec.admins: the caller may not bind the ClusterRole admin]",
 		},
@@ -144,34 +144,34 @@ func TestTenants(t *testing.T) {
 			"[spec.admins: the caller may not bind the ClusterRole admin, " +
 				"spec.namespaces.templates: the caller may not use the NamespaceTemplate other]",
 		},
-		"one more":  {"system:x", "", given(admins("peter")), given(admins("peter", "mary")), "may not bind"},
-		"one less":  {"system:x", "", given(admins("peter", "mary")), given(admins("peter")), ""},
-		"as it was": {"system:x", "", given(admins("peter", "system:x")), given(admins("peter", "system:x")), ""},
+		"one more":  {"system:x", "", tenantWith(admins("peter")), tenantWith(admins("peter", "mary")), "may not bind"},
+		"one less":  {"system:x", "", tenantWith(admins("peter", "mary")), tenantWith(admins("peter")), ""},
+		"as it was": {"system:x", "", tenantWith(admins("peter", "system:x")), tenantWith(admins("peter", "system:x")), ""},
 		"the same role by another list": {
-			"system:x", "", given(admins("peter")), given(role("spec.bindings[0].subjects", "admin", "peter")), "",
+			"system:x", "", tenantWith(admins("peter")), tenantWith(role("spec.bindings[0].subjects", "admin", "peter")), "",
 		},
 		"another role": {
 			"system:x",
 			"",
-			given(role("spec.bindings[0].subjects", "view", "peter")),
-			given(role("spec.bindings[0].subjects", "edit", "peter")),
+			tenantWith(role("spec.bindings[0].subjects", "view", "peter")),
+			tenantWith(role("spec.bindings[0].subjects", "edit", "peter")),
 			"may not bind the ClusterRole edit",
 		},
-		"after what was not understood":  {"system:x", "", &corev1.ConfigMap{}, given(admins("peter")), "may not bind"},
+		"after what was not understood":  {"system:x", "", &corev1.ConfigMap{}, tenantWith(admins("peter")), "may not bind"},
 		"what is not understood":         {"system:admin", "", nil, &corev1.ConfigMap{}, "no Tenant"},
-		"a status":                       {"system:x", "status", given(), given(admins("peter")), ""},
+		"a status":                       {"system:x", "status", tenantWith(), tenantWith(admins("peter")), ""},
 		"of another's name":              {"system:admin", "", nil, misnamed(), "metadata.name must be a"},
 		"one of another's name as it is": {"system:x", "", misnamed(), misnamed(), ""},
-		"nothing":                        {"system:x", "", nil, given(), ""},
-		"roles of members":               {"system:x", "", nil, giving("view"), ""},
+		"nothing":                        {"system:x", "", nil, tenantWith(), ""},
+		"roles of members":               {"system:x", "", nil, withMemberRoles("view"), ""},
 		"one that he may not bind": {
 			"system:x",
 			"",
 			nil,
-			giving("view", "edit"),
+			withMemberRoles("view", "edit"),
 			"spec.memberRoles[1]: the caller may not bind the ClusterRole edit",
 		},
-		"one more that he may not": {"system:x", "", giving("view"), giving("view", "edit"), "spec.memberRoles[1]"},
+		"one more that he may not": {"system:x", "", withMemberRoles("view"), withMemberRoles("view", "edit"), "spec.memberRoles[1]"},
 		"a template":               {"system:x", "", nil, templated("std"), ""},
 		"one that he may not use": {
 			"system:x",
@@ -188,7 +188,7 @@ func TestTenants(t *testing.T) {
 			"system:x", "", templated("std", "other"), templated("std"), "may not use the NamespaceTemplate other",
 		},
 		"templates that were": {"system:x", "", templated("other", "std"), templated("other"), ""},
-		"those that were":     {"system:x", "", giving("view", "edit"), giving("edit", "view"), ""},
+		"those that were":     {"system:x", "", withMemberRoles("view", "edit"), withMemberRoles("edit", "view"), ""},
 	} {
 		op := admission.Create
 		if c.was != nil {
@@ -205,9 +205,9 @@ func TestTenants(t *testing.T) {
 	}
 }
 
-// heldBy returns fake TenantMembers with a finalizer and an owner.
-func heldBy(finalizer, owner string) *spread {
-	s := given()
+// membersWithFinalizer returns fake TenantMembers with a finalizer and an owner.
+func membersWithFinalizer(finalizer, owner string) *fakeTenant {
+	s := tenantWith()
 	if finalizer != "" {
 		s.Finalizers = []string{finalizer}
 	}
@@ -217,31 +217,31 @@ func heldBy(finalizer, owner string) *spread {
 	return s
 }
 
-// TestHolders checks that only callers of the system tenant add finalizers and owners to
+// TestFinalizersAndOwnersOfMembers checks that only callers of the system tenant add finalizers and owners to
 // TenantMembers. Any writer may remove them.
-func TestHolders(t *testing.T) {
-	p := holding(func(o *rolebinding.Options) {
-		o.Members = func(runtime.Object) (*rolebinding.Spread, error) {
-			return &rolebinding.Spread{Tenant: tenanttest.ID(t, "a")}, nil
+func TestFinalizersAndOwnersOfMembers(t *testing.T) {
+	p := newPlugin(func(o *rolebinding.Options) {
+		o.ReadMembers = func(runtime.Object) (*rolebinding.Bindings, error) {
+			return &rolebinding.Bindings{Tenant: tenanttest.ID(t, "a")}, nil
 		}
 		o.MemberRoles = func(tenant.ID) []string { return nil }
 	})
 	for name, c := range map[string]struct {
-		was, is *spread
+		was, is *fakeTenant
 		want    string
 	}{
-		"neither": {nil, given(), ""},
+		"neither": {nil, tenantWith(), ""},
 		"a finalizer": {
-			nil, heldBy("example.com/mine", ""), "metadata.finalizers[0]: \"example.com/mine\" may only be",
+			nil, membersWithFinalizer("example.com/mine", ""), "metadata.finalizers[0]: \"example.com/mine\" may only be",
 		},
-		"one that deletes":  {nil, heldBy("foregroundDeletion", ""), "metadata.finalizers[0]"},
-		"an owner":          {nil, heldBy("", "x"), "metadata.ownerReferences[0]: ConfigMap \"x\" may only be"},
-		"a finalizer added": {given(), heldBy("example.com/mine", ""), "metadata.finalizers[0]"},
-		"an owner added":    {given(), heldBy("", "x"), "metadata.ownerReferences[0]"},
-		"another finalizer": {heldBy("example.com/a", ""), heldBy("example.com/b", ""), "metadata.finalizers[0]"},
-		"another owner":     {heldBy("", "x"), heldBy("", "y"), "metadata.ownerReferences[0]"},
-		"both as before":    {heldBy("example.com/a", "x"), heldBy("example.com/a", "x"), ""},
-		"both removed":      {heldBy("example.com/a", "x"), given(), ""},
+		"one that deletes":  {nil, membersWithFinalizer("foregroundDeletion", ""), "metadata.finalizers[0]"},
+		"an owner":          {nil, membersWithFinalizer("", "x"), "metadata.ownerReferences[0]: ConfigMap \"x\" may only be"},
+		"a finalizer added": {tenantWith(), membersWithFinalizer("example.com/mine", ""), "metadata.finalizers[0]"},
+		"an owner added":    {tenantWith(), membersWithFinalizer("", "x"), "metadata.ownerReferences[0]"},
+		"another finalizer": {membersWithFinalizer("example.com/a", ""), membersWithFinalizer("example.com/b", ""), "metadata.finalizers[0]"},
+		"another owner":     {membersWithFinalizer("", "x"), membersWithFinalizer("", "y"), "metadata.ownerReferences[0]"},
+		"both as before":    {membersWithFinalizer("example.com/a", "x"), membersWithFinalizer("example.com/a", "x"), ""},
+		"both removed":      {membersWithFinalizer("example.com/a", "x"), tenantWith(), ""},
 	} {
 		for _, sub := range []string{"", "status"} {
 			for by, want := range map[string]string{"a": c.want, "system:x": ""} {
@@ -269,17 +269,17 @@ func TestHolders(t *testing.T) {
 // TenantMembers. They may bind only roles that the Tenant lists, and only to subjects that the
 // tenant may bind.
 func TestMembers(t *testing.T) {
-	p := holding(func(o *rolebinding.Options) {
-		o.Members = func(obj runtime.Object) (*rolebinding.Spread, error) {
-			s, is := obj.(*spread)
+	p := newPlugin(func(o *rolebinding.Options) {
+		o.ReadMembers = func(obj runtime.Object) (*rolebinding.Bindings, error) {
+			s, is := obj.(*fakeTenant)
 			if !is {
 				return nil, errors.New("no TenantMembers")
 			}
 			id := "a"
-			if s.of != "" {
-				id = s.of
+			if s.otherTenant != "" {
+				id = s.otherTenant
 			}
-			return &rolebinding.Spread{Tenant: tenanttest.ID(t, id), Roles: s.roles}, nil
+			return &rolebinding.Bindings{Tenant: tenanttest.ID(t, id), Roles: s.roles}, nil
 		}
 		o.MemberRoles = func(id tenant.ID) []string {
 			if id.String() == "a" {
@@ -289,9 +289,9 @@ func TestMembers(t *testing.T) {
 		}
 	})
 	const path = "spec.bindings[0].subjects"
-	others := func(roles ...rolebinding.SpreadRole) *spread {
+	others := func(roles ...rolebinding.RoleBinding) *fakeTenant {
 		s := misnamed(roles...)
-		s.of = "b"
+		s.otherTenant = "b"
 		return s
 	}
 	for name, c := range map[string]struct {
@@ -299,45 +299,45 @@ func TestMembers(t *testing.T) {
 		was, is runtime.Object
 		want    string
 	}{
-		"a role":                       {"a", nil, given(role(path, "view", "peter")), ""},
-		"by the system":                {"system:x", nil, given(role(path, "view", "peter")), ""},
-		"by another tenant's":          {"b", nil, given(role(path, "view", "peter")), "only callers of this tenant"},
-		"by another tenant's, nothing": {"b", nil, given(), "only callers of this tenant"},
-		"changed by another tenant's":  {"b", given(role(path, "view", "peter")), given(), "only callers of this tenant"},
-		"by nobody's":                  {"A B", nil, given(), "only callers of this tenant"},
+		"a role":                       {"a", nil, tenantWith(role(path, "view", "peter")), ""},
+		"by the system":                {"system:x", nil, tenantWith(role(path, "view", "peter")), ""},
+		"by another tenant's":          {"b", nil, tenantWith(role(path, "view", "peter")), "only callers of this tenant"},
+		"by another tenant's, nothing": {"b", nil, tenantWith(), "only callers of this tenant"},
+		"changed by another tenant's":  {"b", tenantWith(role(path, "view", "peter")), tenantWith(), "only callers of this tenant"},
+		"by nobody's":                  {"A B", nil, tenantWith(), "only callers of this tenant"},
 		"another role": {
 			"a",
 			nil,
-			given(role(path, "view"), role("spec.bindings[1].subjects", "admin", "peter")),
+			tenantWith(role(path, "view"), role("spec.bindings[1].subjects", "admin", "peter")),
 			"spec.bindings[1].clusterRole: \"admin\" is not listed in spec.memberRoles of the Tenant",
 		},
-		"another role, by the system": {"system:x", nil, given(role(path, "admin", "peter")), "spec.bindings[0].clusterRole"},
+		"another role, by the system": {"system:x", nil, tenantWith(role(path, "admin", "peter")), "spec.bindings[0].clusterRole"},
 		"a reserved name": {
-			"a", nil, given(role(path, "view", "peter", "system:masters")), "spec.bindings[0].subjects[1] is a reserved name",
+			"a", nil, tenantWith(role(path, "view", "peter", "system:masters")), "spec.bindings[0].subjects[1] is a reserved name",
 		},
 		"two roles and a reserved name": {
 			"a",
 			nil,
-			given(role(path, "admin", "peter", "mary"), role(path, "view", "system:masters")),
+			tenantWith(role(path, "admin", "peter", "mary"), role(path, "view", "system:masters")),
 			"[spec.bindings[0].clusterRole: \"admin\" is not listed in spec.memberRoles of the Tenant, " +
 				"spec.bindings[0].subjects[0] is a reserved name]",
 		},
 		"one more of what may not be": {
 			"a",
-			given(role(path, "admin", "peter")),
-			given(role(path, "admin", "peter", "mary")),
+			tenantWith(role(path, "admin", "peter")),
+			tenantWith(role(path, "admin", "peter", "mary")),
 			"spec.bindings[0].clusterRole",
 		},
 		"one less of what may not be": {
-			"a", given(role(path, "admin", "peter", "mary")), given(role(path, "admin", "peter")), "",
+			"a", tenantWith(role(path, "admin", "peter", "mary")), tenantWith(role(path, "admin", "peter")), "",
 		},
 		"of another's name":              {"a", nil, misnamed(), "metadata.name must be a"},
 		"of a tenant that may give none": {"b", nil, others(role(path, "view", "peter")), "spec.bindings[0].clusterRole"},
-		"made another tenant's":          {"system:x", given(), others(), "spec.id is immutable"},
+		"made another tenant's":          {"system:x", tenantWith(), others(), "spec.id is immutable"},
 		"what is not understood":         {"system:x", nil, &corev1.ConfigMap{}, "no TenantMembers"},
-		"after what is not understood":   {"a", &corev1.ConfigMap{}, given(role(path, "view", "peter")), ""},
+		"after what is not understood":   {"a", &corev1.ConfigMap{}, tenantWith(role(path, "view", "peter")), ""},
 		"after what is not, another's one": {
-			"b", &corev1.ConfigMap{}, given(role(path, "view", "peter")), "only callers of this tenant",
+			"b", &corev1.ConfigMap{}, tenantWith(role(path, "view", "peter")), "only callers of this tenant",
 		},
 	} {
 		op := admission.Create

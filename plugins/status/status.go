@@ -91,14 +91,14 @@ func (p *plugin) Validate(ctx context.Context, a admission.Attributes, o admissi
 	if caller.IsSystem() || p.Allowed != nil && p.Allowed(caller, resource) {
 		return nil
 	}
-	open := false
+	allowed := false
 	switch resource {
 	case pods:
-		open, err = gatesOnly(a, o)
+		allowed, err = changesOnlyGates(a, o)
 	case jobs:
-		open, err = isManagedElsewhere(a, o)
+		allowed, err = isManagedElsewhere(a, o)
 	}
-	if err == nil && !open {
+	if err == nil && !allowed {
 		err = errStatus
 	}
 	if err != nil {
@@ -107,19 +107,19 @@ func (p *plugin) Validate(ctx context.Context, a admission.Attributes, o admissi
 	return nil
 }
 
-// gatesOnly reports whether a write changes only conditions of a Pod that have a domain in their
+// changesOnlyGates reports whether a write changes only conditions of a Pod that have a domain in their
 // types.
-func gatesOnly(a admission.Attributes, o admission.ObjectInterfaces) (bool, error) {
+func changesOnlyGates(a admission.Attributes, o admission.ObjectInterfaces) (bool, error) {
 	kind := corev1.SchemeGroupVersion.WithKind("Pod")
-	was, err := plugins.Versioned[corev1.Pod](a.GetOldObject(), kind, o)
+	old, err := plugins.Versioned[corev1.Pod](a.GetOldObject(), kind, o)
 	if err != nil {
 		return false, err
 	}
-	is, err := plugins.Versioned[corev1.Pod](a.GetObject(), kind, o)
+	obj, err := plugins.Versioned[corev1.Pod](a.GetObject(), kind, o)
 	if err != nil {
 		return false, err
 	}
-	return equality.Semantic.DeepEqual(withoutGates(was), withoutGates(is)), nil
+	return equality.Semantic.DeepEqual(withoutGates(old), withoutGates(obj)), nil
 }
 
 func withoutGates(pod *corev1.Pod) *corev1.PodStatus {
@@ -133,10 +133,10 @@ func withoutGates(pod *corev1.Pod) *corev1.PodStatus {
 // isManagedElsewhere reports whether a controller other than the built-in one manages a Job
 // (KEP-4368).
 func isManagedElsewhere(a admission.Attributes, o admission.ObjectInterfaces) (bool, error) {
-	was, err := plugins.Versioned[batchv1.Job](a.GetOldObject(), batchv1.SchemeGroupVersion.WithKind("Job"), o)
+	old, err := plugins.Versioned[batchv1.Job](a.GetOldObject(), batchv1.SchemeGroupVersion.WithKind("Job"), o)
 	if err != nil {
 		return false, err
 	}
-	by := was.Spec.ManagedBy
-	return by != nil && *by != batchv1.JobControllerName, nil
+	managedBy := old.Spec.ManagedBy
+	return managedBy != nil && *managedBy != batchv1.JobControllerName, nil
 }

@@ -19,8 +19,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// said returns a Pod with a phase and true conditions of some types.
-func said(phase corev1.PodPhase, types ...corev1.PodConditionType) *corev1.Pod {
+// podWithStatus returns a Pod with a phase and true conditions of some types.
+func podWithStatus(phase corev1.PodPhase, types ...corev1.PodConditionType) *corev1.Pod {
 	pod := &corev1.Pod{Status: corev1.PodStatus{Phase: phase}}
 	for _, kind := range types {
 		pod.Status.Conditions = append(pod.Status.Conditions, corev1.PodCondition{Type: kind, Status: corev1.ConditionTrue})
@@ -28,33 +28,33 @@ func said(phase corev1.PodPhase, types ...corev1.PodConditionType) *corev1.Pod {
 	return pod
 }
 
-func managed(by *string) *batchv1.Job { return &batchv1.Job{Spec: batchv1.JobSpec{ManagedBy: by}} }
+func jobManagedBy(by *string) *batchv1.Job { return &batchv1.Job{Spec: batchv1.JobSpec{ManagedBy: by}} }
 
 // TestPodsAndJobs checks that a tenant may write readiness gates, and the status of a Job if the
 // stored Job has another controller.
 func TestPodsAndJobs(t *testing.T) {
 	const gate = "example.com/gate"
-	foreign := managed(new("example.com/controller"))
+	foreign := jobManagedBy(new("example.com/controller"))
 	for name, c := range map[string]struct {
 		resource string
 		was, is  runtime.Object
 		ok       bool
 	}{
-		"a gate":                        {"pods", said("Running"), said("Running", gate), true},
-		"a gate taken away":             {"pods", said("Running", "Ready", gate), said("Running", "Ready"), true},
-		"a gate beside others":          {"pods", said("Running", "Ready"), said("Running", gate, "Ready"), true},
-		"nothing":                       {"pods", said("Running", "Ready"), said("Running", "Ready"), true},
-		"a condition":                   {"pods", said("Running"), said("Running", "Ready"), false},
-		"a condition taken away":        {"pods", said("Running", "Ready"), said("Running"), false},
-		"a gate and the phase":          {"pods", said("Running"), said("Succeeded", gate), false},
-		"after no pod":                  {"pods", nil, said("Running"), false},
-		"no pod":                        {"pods", said("Running"), nil, false},
-		"a job":                         {"jobs.batch", managed(nil), managed(nil), false},
-		"a job by the built-in name":    {"jobs.batch", managed(new(batchv1.JobControllerName)), foreign, false},
-		"a job of another controller":   {"jobs.batch", foreign, managed(nil), true},
-		"a job given away by the write": {"jobs.batch", managed(nil), foreign, false},
+		"a gate":                        {"pods", podWithStatus("Running"), podWithStatus("Running", gate), true},
+		"a gate taken away":             {"pods", podWithStatus("Running", "Ready", gate), podWithStatus("Running", "Ready"), true},
+		"a gate beside others":          {"pods", podWithStatus("Running", "Ready"), podWithStatus("Running", gate, "Ready"), true},
+		"nothing":                       {"pods", podWithStatus("Running", "Ready"), podWithStatus("Running", "Ready"), true},
+		"a condition":                   {"pods", podWithStatus("Running"), podWithStatus("Running", "Ready"), false},
+		"a condition taken away":        {"pods", podWithStatus("Running", "Ready"), podWithStatus("Running"), false},
+		"a gate and the phase":          {"pods", podWithStatus("Running"), podWithStatus("Succeeded", gate), false},
+		"after no pod":                  {"pods", nil, podWithStatus("Running"), false},
+		"no pod":                        {"pods", podWithStatus("Running"), nil, false},
+		"a job":                         {"jobs.batch", jobManagedBy(nil), jobManagedBy(nil), false},
+		"a job by the built-in name":    {"jobs.batch", jobManagedBy(new(batchv1.JobControllerName)), foreign, false},
+		"a job of another controller":   {"jobs.batch", foreign, jobManagedBy(nil), true},
+		"a job given away by the write": {"jobs.batch", jobManagedBy(nil), foreign, false},
 		"after no job":                  {"jobs.batch", nil, foreign, false},
-		"another group's jobs":          {"jobs.example.com", managed(nil), managed(nil), true},
+		"another group's jobs":          {"jobs.example.com", jobManagedBy(nil), jobManagedBy(nil), true},
 		"a node":                        {"nodes", &corev1.Node{}, &corev1.Node{}, true},
 	} {
 		for caller, ok := range map[string]bool{"a": c.ok, "system": true} {
@@ -66,7 +66,7 @@ func TestPodsAndJobs(t *testing.T) {
 }
 
 func update(
-	t *testing.T, allowed func(tenant.ID, schema.GroupResource) bool, caller, resource string, was, is runtime.Object,
+	t *testing.T, allowed func(tenant.ID, schema.GroupResource) bool, caller, resource string, old, obj runtime.Object,
 ) error {
 	t.Helper()
 	p := status.New(status.Options{
@@ -77,7 +77,7 @@ func update(
 		t.Error("not updates alone are governed")
 	}
 	return p.Validate(t.Context(),
-		admission.NewAttributesRecord(is, was, schema.GroupVersionKind{}, "a--web", "x",
+		admission.NewAttributesRecord(obj, old, schema.GroupVersionKind{}, "a--web", "x",
 			schema.ParseGroupResource(resource).WithVersion("v1"), "status",
 			admission.Update, nil, false, &user.DefaultInfo{Name: caller}), nil)
 }
@@ -92,7 +92,7 @@ func TestAllowed(t *testing.T) {
 		ok               bool
 	}{{"a", "services", true}, {"b", "services", false}, {"a", "pods", false}, {"A B", "services", false}} {
 		was := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "x"}}
-		if err := update(t, allowed, c.caller, c.resource, was, said("Failed")); (err == nil) != c.ok {
+		if err := update(t, allowed, c.caller, c.resource, was, podWithStatus("Failed")); (err == nil) != c.ok {
 			t.Errorf("%s by %s: %v", c.resource, c.caller, err)
 		}
 	}

@@ -39,16 +39,16 @@ func (o *Object) Claims() ([]Claim, error) {
 			}
 		}
 	}
-	set, is := o.typed.(*appsv1.StatefulSet)
+	set, ok := o.typed.(*appsv1.StatefulSet)
 	kind := appsv1.SchemeGroupVersion.WithKind("StatefulSet").GroupKind()
 	u, untyped := o.stored.(runtime.Unstructured)
 	if untyped && u.GetObjectKind().GroupVersionKind().GroupKind() == kind {
-		set, is = &appsv1.StatefulSet{}, true
+		set, ok = &appsv1.StatefulSet{}, true
 		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.UnstructuredContent(), set); err != nil {
 			return nil, fmt.Errorf("%w: %w", errTemplate, err)
 		}
 	}
-	if is {
+	if ok {
 		for i := range set.Spec.VolumeClaimTemplates {
 			template := &set.Spec.VolumeClaimTemplates[i]
 			claims = append(claims, Claim{

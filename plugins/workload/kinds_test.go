@@ -193,9 +193,9 @@ func TestClaims(t *testing.T) {
 	}
 }
 
-// TestIsLeaving checks that the object must have been in deletion before the update, and that only
+// TestIsFinalizing checks that the object must have been in deletion before the update, and that only
 // finalizers may change.
-func TestIsLeaving(t *testing.T) {
+func TestIsFinalizing(t *testing.T) {
 	stays, leaves := &corev1.Pod{}, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{DeletionTimestamp: new(metav1.Now())}}
 	changed := leaves.DeepCopy()
 	changed.Spec.NodeName = "n"
@@ -214,7 +214,7 @@ func TestIsLeaving(t *testing.T) {
 		{leaves, nil, admission.Update, false},
 		{nil, leaves, admission.Update, false},
 	} {
-		if got := isLeaving(c.is, c.was, c.op); got != c.want {
+		if got := isFinalizing(c.is, c.was, c.op); got != c.want {
 			t.Errorf("%+v: %t", c, got)
 		}
 	}
@@ -225,14 +225,14 @@ func TestIsLeaving(t *testing.T) {
 		upkeep := []string{
 			"Finalizers", "ManagedFields", "ResourceVersion", "DeletionTimestamp", "DeletionGracePeriodSeconds",
 		}
-		if got, want := isLeaving(is, leaves, admission.Update), slices.Contains(upkeep, of.Field(i).Name); got != want {
+		if got, want := isFinalizing(is, leaves, admission.Update), slices.Contains(upkeep, of.Field(i).Name); got != want {
 			t.Errorf("a change of %s: %t", of.Field(i).Name, got)
 		}
 	}
 }
 
-func isLeaving(is, was runtime.Object, op admission.Operation) bool {
-	return workload.IsLeaving(admission.NewAttributesRecord(is, was, corev1.SchemeGroupVersion.WithKind("Pod"), "n", "p",
+func isFinalizing(obj, old runtime.Object, op admission.Operation) bool {
+	return workload.IsFinalizing(admission.NewAttributesRecord(obj, old, corev1.SchemeGroupVersion.WithKind("Pod"), "n", "p",
 		schema.GroupVersionResource{}, "", op, nil, false, nil))
 }
 

@@ -33,8 +33,8 @@ func (o *Object) Scheduling() (path string, content map[string]any, err error) {
 	if !is {
 		return "", nil, nil
 	}
-	path, has := scheduled[u.GetObjectKind().GroupVersionKind().GroupKind()]
-	if !has {
+	path, ok := scheduled[u.GetObjectKind().GroupVersionKind().GroupKind()]
+	if !ok {
 		return "", nil, nil
 	}
 	content, _, err = unstructured.NestedMap(u.UnstructuredContent(), split(path)...)
@@ -44,11 +44,11 @@ func (o *Object) Scheduling() (path string, content map[string]any, err error) {
 	return path, content, nil
 }
 
-func jobScheduling(kind string, is *batchv1.JobSchedulingConfiguration) (string, map[string]any, error) {
+func jobScheduling(kind string, config *batchv1.JobSchedulingConfiguration) (string, map[string]any, error) {
 	path := scheduled[schema.GroupKind{Group: batchv1.GroupName, Kind: kind}]
-	if is == nil {
+	if config == nil {
 		return path, nil, nil
 	}
-	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(is)
+	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(config)
 	return path, content, err
 }

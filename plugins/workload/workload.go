@@ -28,8 +28,8 @@ import (
 
 var errTemplate = errors.New("cannot read the pod template")
 
-// each in a path means every element of a list or a map.
-const each = "*"
+// anyElement in a path means every element of a list or a map.
+const anyElement = "*"
 
 // Kinds contains the kinds with Pod templates, and the paths to the templates. A path has names of
 // fields, or "*" for every element of a list or a map.
@@ -67,8 +67,8 @@ func IsPod(kind schema.GroupKind) bool { return kind == schema.GroupKind{Kind: "
 
 // IsBuiltIn reports whether kind is a built-in kind with Pod templates.
 func IsBuiltIn(kind schema.GroupKind) bool {
-	_, is := builtIn[kind]
-	return is
+	_, ok := builtIn[kind]
+	return ok
 }
 
 func split(path string) []string {
@@ -78,12 +78,12 @@ func split(path string) []string {
 	return strings.Split(path, ".")
 }
 
-// IsLeaving reports whether an update changes only the finalizers of an object that is being
+// IsFinalizing reports whether an update changes only the finalizers of an object that is being
 // deleted. A plugin MUST NOT deny such an update because it cannot read the object. Otherwise, the
 // object would remain forever.
-func IsLeaving(a admission.Attributes) bool {
+func IsFinalizing(a admission.Attributes) bool {
 	old, err := meta.Accessor(a.GetOldObject())
-	return err == nil && old.GetDeletionTimestamp() != nil && plugins.IsUpkeep(a)
+	return err == nil && old.GetDeletionTimestamp() != nil && plugins.IsMaintenance(a)
 }
 
 // Template is a Pod template. [Object.Write] writes its changes to the object.
@@ -117,11 +117,11 @@ type Object struct {
 // versioned or unstructured. Read does not change obj, but the result may share memory with it. If
 // Read returns an error, obj MUST be denied.
 func (k Kinds) Read(obj runtime.Object, kind schema.GroupVersionKind, o admission.ObjectInterfaces) (*Object, error) {
-	paths, describes := k[kind.GroupKind()]
-	if !describes || obj == nil {
+	paths, hasTemplates := k[kind.GroupKind()]
+	if !hasTemplates || obj == nil {
 		return nil, nil
 	}
-	if u, is := obj.(runtime.Unstructured); is {
+	if u, ok := obj.(runtime.Unstructured); ok {
 		return readUnstructured(u, paths)
 	}
 	out := &Object{stored: obj, typed: obj}
@@ -202,29 +202,29 @@ func walk(from any, path []string, at string, found func(string, map[string]any)
 		return nil
 	}
 	if len(path) == 0 {
-		m, is := from.(map[string]any)
-		if !is {
+		m, ok := from.(map[string]any)
+		if !ok {
 			return errTemplate
 		}
 		return found(strings.TrimPrefix(at, "."), m)
 	}
 	name, rest := path[0], path[1:]
-	switch here := from.(type) {
+	switch value := from.(type) {
 	case map[string]any:
-		if name != each {
-			return walk(here[name], rest, at+"."+name, found)
+		if name != anyElement {
+			return walk(value[name], rest, at+"."+name, found)
 		}
-		for _, key := range slices.Sorted(maps.Keys(here)) {
-			if err := walk(here[key], rest, at+"["+key+"]", found); err != nil {
+		for _, key := range slices.Sorted(maps.Keys(value)) {
+			if err := walk(value[key], rest, at+"["+key+"]", found); err != nil {
 				return err
 			}
 		}
 		return nil
 	case []any:
-		if name != each {
+		if name != anyElement {
 			return errTemplate
 		}
-		for i, element := range here {
+		for i, element := range value {
 			if err := walk(element, rest, at+"["+strconv.Itoa(i)+"]", found); err != nil {
 				return err
 			}
@@ -244,7 +244,7 @@ func (o *Object) Write() error {
 		return o.convert.GetObjectConvertor().Convert(o.typed, o.stored, nil)
 	}
 	for i, t := range o.Templates {
-		is, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&corev1.PodTemplateSpec{
+		template, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&corev1.PodTemplateSpec{
 			ObjectMeta: *t.Meta,
 			Spec:       *t.Spec,
 		})
@@ -252,8 +252,8 @@ func (o *Object) Write() error {
 			return err
 		}
 		for _, f := range writable {
-			value, has, err := unstructured.NestedFieldNoCopy(is, f...)
-			if err != nil || !has {
+			value, ok, err := unstructured.NestedFieldNoCopy(template, f...)
+			if err != nil || !ok {
 				continue
 			}
 			if err := unstructured.SetNestedField(o.maps[i], value, f...); err != nil {

@@ -32,9 +32,9 @@ func object(t testing.TB, text string) *unstructured.Unstructured {
 	return u
 }
 
-// TestPaths checks that every template is found, and that a template that cannot be read is an
+// TestTemplatePaths checks that every template is found, and that a template that cannot be read is an
 // error.
-func TestPaths(t *testing.T) {
+func TestTemplatePaths(t *testing.T) {
 	const pod = `{"spec":{"containers":[],"nodeName":"n"}}`
 	for text, want := range map[string][]string{
 		`{"spec":{"roles":{"b":{"template":` + pod + `},"a":{"template":` + pod +
@@ -98,8 +98,8 @@ func TestWrite(t *testing.T) {
 	}
 }
 
-// TestOthers checks that a kind without Pods has no templates.
-func TestOthers(t *testing.T) {
+// TestOtherKindsHaveNoTemplates checks that a kind without Pods has no templates.
+func TestOtherKindsHaveNoTemplates(t *testing.T) {
 	if o, err := kinds().Read(object(t, "{}"), schema.GroupVersionKind{Version: "v1", Kind: "ConfigMap"}, nil); o != nil ||
 		err != nil {
 		t.Error(o, err)

@@ -134,7 +134,7 @@ func (c *Cluster) tenants(ctx context.Context) (*knownTenants, error) {
 	found := &knownTenants{valid: map[string]*v1alpha1.Tenant{}, invalid: map[string]bool{}}
 	client := typed.NewClient[v1alpha1.Tenant](c.Dynamic,
 		v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceTenants))
-	err := client.Each(ctx, metav1.ListOptions{Limit: pageSize}, func(t *v1alpha1.Tenant) {
+	err := client.ForEach(ctx, metav1.ListOptions{Limit: pageSize}, func(t *v1alpha1.Tenant) {
 		if id, _ := tenants.AccessOf(t); !id.IsZero() {
 			found.ids = append(found.ids, id)
 			found.valid[t.Name] = t

@@ -289,7 +289,7 @@ func (r *Release) removeLabel(ctx context.Context, ns *corev1.Namespace, former 
 				labels[key] = nil
 			}
 		}
-		record, _ := namespace.GivenOf(now)
+		record, _ := namespace.AddedLabelsOf(now)
 		for key, before := range record.Labels() {
 			if before != nil || key != podSecurity { // a level remains if there was none before
 				labels[key] = before

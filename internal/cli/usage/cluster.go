@@ -64,7 +64,7 @@ func OfTenant(
 // All returns the usage of all tenants as a cluster reports it, for the duration since before now.
 func All(ctx context.Context, d dynamic.Interface, now time.Time, since time.Duration) (*Report, error) {
 	r := newReport(now, since)
-	err := usages(d).Each(ctx, metav1.ListOptions{Limit: pageSize}, r.addObject,
+	err := usages(d).ForEach(ctx, metav1.ListOptions{Limit: pageSize}, r.addObject,
 		func(invalid *typed.Invalid) { r.problem(invalid.Error()) })
 	if err != nil {
 		return nil, explain(tenant.ID{}, err)

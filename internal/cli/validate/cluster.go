@@ -27,7 +27,7 @@ func (r *run) export(f *file, docs []document) ([]Finding, error) {
 	if found := misshapen(docs); len(found) > 0 {
 		return found, nil
 	}
-	all, err := leaving.Exported(f.data, r.systemNamespaces)
+	all, err := leaving.FindingsInExport(f.data, r.systemNamespaces)
 	if err != nil {
 		return nil, err
 	}
@@ -108,7 +108,7 @@ func (r *Report) Cluster(ctx context.Context, name string, k kube.Interface, nam
 		}
 		namespaces = published
 	}
-	all, unread := leaving.Cluster(ctx, k, namespaces)
+	all, unread := leaving.FindingsInCluster(ctx, k, namespaces)
 	r.Unread = append(r.Unread, unread...)
 	for _, l := range all {
 		r.Findings = append(r.Findings, Finding{

@@ -36,7 +36,7 @@ func (r *run) subjects(d *document) ([]Finding, error) {
 		return nil, err
 	}
 	check := rolebinding.Subjects{
-		Named: func(_ context.Context, by tenant.ID, namespace string) (tenant.ID, error) {
+		ReferencedOwner: func(_ context.Context, by tenant.ID, namespace string) (tenant.ID, error) {
 			if slices.Contains(r.systemNamespaces, namespace) {
 				return tenant.System(), nil
 			}
@@ -75,7 +75,7 @@ func (r *run) settings() (*configv1alpha1.Settings, error) {
 }
 
 // spreadOf returns the roles of a Tenant or of TenantMembers, or nil if the object is invalid.
-func spreadOf(kind string, value map[string]any) *rolebinding.Spread {
+func spreadOf(kind string, value map[string]any) *rolebinding.Bindings {
 	converter := runtime.DefaultUnstructuredConverter
 	switch kind {
 	case v1alpha1.KindTenant:

@@ -410,19 +410,19 @@ func (c *checker) checkKind(kind string, doc []byte) error {
 	case "Namespace":
 		return decoded(doc, func(n *corev1.Namespace) {
 			c.namespaces[n.Name] = n.Labels
-			c.reportAll(leaving.OfNamespace(n, c.settings.Authorization.SystemNamespaces))
+			c.reportAll(leaving.CheckNamespace(n, c.settings.Authorization.SystemNamespaces))
 		})
 	case "ClusterRoleBinding":
 		return decoded(doc, func(b *rbacv1.ClusterRoleBinding) {
 			c.addSubjects(kind, b.Name, b.Subjects)
 			c.roleGrants = append(c.roleGrants, roleGrant{c.file, kind + " " + b.Name, "", b.RoleRef, b.Subjects})
-			c.reportAll(leaving.OfClusterRoleBinding(b))
+			c.reportAll(leaving.CheckClusterRoleBinding(b))
 		})
 	case "RoleBinding":
 		return decoded(doc, func(b *rbacv1.RoleBinding) {
 			c.addSubjects(kind, b.Name, b.Subjects)
 			c.roleGrants = append(c.roleGrants, roleGrant{c.file, kind + " " + b.Name, b.Namespace, b.RoleRef, b.Subjects})
-			c.reportAll(leaving.OfRoleBinding(b))
+			c.reportAll(leaving.CheckRoleBinding(b))
 		})
 	case "ClusterRole":
 		return decoded(doc, func(r *rbacv1.ClusterRole) { c.roles[kind+"/"+r.Name] = r.Rules })

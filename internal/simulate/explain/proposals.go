@@ -280,7 +280,7 @@ func (q *Query) withLine(line []byte) (*configv1alpha1.Settings, func(), error) 
 	remove := func() { _ = os.RemoveAll(folder) }
 	path := filepath.Join(folder, "policy.jsonl")
 	err = os.WriteFile(path, append(append(data, line...), '\n'), 0o600) // #nosec G703 -- a new folder of its own
-	if err := errors.Join(err, reload.Whole(path)); err != nil {
+	if err := errors.Join(err, reload.MarkComplete(path)); err != nil {
 		remove()
 		return nil, nil, err
 	}

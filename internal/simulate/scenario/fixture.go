@@ -155,7 +155,7 @@ func NewFixture(s *Scenario, keys *Keys) (_ *Fixture, err error) {
 		if err != nil || entry.IsDir() {
 			return err
 		}
-		return reload.Whole(path)
+		return reload.MarkComplete(path)
 	})
 }
 

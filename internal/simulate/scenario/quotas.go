@@ -74,7 +74,7 @@ func (q *quotas) add(id tenant.ID, name string, hard corev1.ResourceList) error 
 	if err != nil {
 		return err
 	}
-	var counted []quota.Counted
+	var counted []quota.CountedObject
 	for _, raw := range q.held {
 		u := &unstructured.Unstructured{}
 		if err := json.Unmarshal(raw, &u.Object); err != nil {
@@ -89,7 +89,7 @@ func (q *quotas) add(id tenant.ID, name string, hard corev1.ResourceList) error 
 		if err != nil {
 			return err
 		}
-		counted = append(counted, quota.Counted{
+		counted = append(counted, quota.CountedObject{
 			UID:       uuid.NewUUID(),
 			Namespace: u.GetNamespace(),
 			Usage:     classes.Extend(usage),
@@ -126,13 +126,13 @@ func (q *quotas) Classes() (quota.Classes, error) {
 	return classes, nil
 }
 
-// Of returns the quotas of a tenant. It implements [quota.Store].
-func (q *quotas) Of(_ context.Context, id tenant.ID) ([]*quota.State, error) {
+// States returns the quotas of a tenant. It implements [quota.Store].
+func (q *quotas) States(_ context.Context, id tenant.ID) ([]*quota.State, error) {
 	return q.states[id.String()], nil
 }
 
-// Taken implements quota.Store.
-func (q *quotas) Taken(_ context.Context, id tenant.ID) (bool, error) {
+// HasQuota implements quota.Store.
+func (q *quotas) HasQuota(_ context.Context, id tenant.ID) (bool, error) {
 	return slices.ContainsFunc(slices.Collect(maps.Values(q.tenants)), func(has tenant.ID) bool { return has == id }), nil
 }
 

@@ -14,10 +14,10 @@ import (
 // implements [stack.QuotaStore].
 type quotaTenants map[string]tenant.ID
 
-func (quotaTenants) Of(context.Context, tenant.ID) ([]*quota.State, error)    { return nil, nil }
-func (quotaTenants) Taken(context.Context, tenant.ID) (bool, error)           { return false, nil }
-func (quotaTenants) Charge(context.Context, *quota.State, *quota.State) error { return nil }
-func (quotaTenants) Classes() (quota.Classes, error)                          { return nil, nil }
+func (quotaTenants) States(context.Context, tenant.ID) ([]*quota.State, error) { return nil, nil }
+func (quotaTenants) HasQuota(context.Context, tenant.ID) (bool, error)         { return false, nil }
+func (quotaTenants) Charge(context.Context, *quota.State, *quota.State) error  { return nil }
+func (quotaTenants) Classes() (quota.Classes, error)                           { return nil, nil }
 
 // BelongsTo implements [stack.QuotaStore].
 func (q quotaTenants) BelongsTo(name string, id tenant.ID) bool {

@@ -77,13 +77,13 @@ func TestBackfillText(t *testing.T) {
 		`{"pods":[]}`:                           {pods: nil},
 		`{"jobs.batch":["a","b"],"pods":["b"]}`: {pods: {b, b}, jobs: {b, a, b}},
 	} {
-		s := label.NewSweep(nil, nil, nil)
+		s := label.NewBackfill(nil, nil, nil)
 		s.Resume(swept)
 		got, err := backfillText(s)
 		if got != want || err != nil {
 			t.Errorf("sweptText() = %s, %v; want %s", got, err, want)
 		}
-		again := label.NewSweep(nil, nil, nil)
+		again := label.NewBackfill(nil, nil, nil)
 		again.Resume(state.ParseBackfill(got))
 		if text, err := backfillText(again); text != want || err != nil {
 			t.Errorf("as the service reads it: %s, %v; want %s", text, err, want)
@@ -110,7 +110,7 @@ func TestFailedPublicationIsRetried(t *testing.T) {
 	p := &publisher{
 		client:    client,
 		namespace: "system",
-		backfill:  label.NewSweep(nil, nil, nil),
+		backfill:  label.NewBackfill(nil, nil, nil),
 		version:   now,
 		webhooks:  func() (state.WebhooksVersion, bool) { return now, true },
 	}
@@ -199,7 +199,7 @@ func TestPublisherRestoresConfigMap(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			client := fake.NewClientset()
-			swept := label.NewSweep(nil, nil, nil)
+			swept := label.NewBackfill(nil, nil, nil)
 			swept.Resume(map[schema.GroupResource][]tenant.ID{{Resource: "pods"}: nil})
 			p := &publisher{
 				client:    client,
@@ -306,7 +306,7 @@ func TestBackfillRestarts(t *testing.T) {
 		"narrowed, and as before": {version(3, "ca", admissionregistrationv1.Fail), true, "{}"},
 		"gone":                    {state.WebhooksVersion{}, false, "{}"},
 	} {
-		s := label.NewSweep(nil, nil, nil)
+		s := label.NewBackfill(nil, nil, nil)
 		s.Resume(map[schema.GroupResource][]tenant.ID{pods: nil})
 		p := &publisher{backfill: s, version: before, webhooks: func() (state.WebhooksVersion, bool) { return c.now, c.there }}
 		text, err := p.content()

@@ -93,7 +93,7 @@ func NewTasks(
 	flows := flowschemas.NewMetrics()
 	return &Tasks{
 		Unlabeled: func() (n int) {
-			for _, unlabeled := range c.Backfill.Swept() {
+			for _, unlabeled := range c.Backfill.Results() {
 				n += min(1, len(unlabeled))
 			}
 			return n
@@ -178,7 +178,7 @@ func backfill(ctx context.Context, c *cluster.Cluster, namespace string) error {
 type publisher struct {
 	client    kubernetes.Interface
 	namespace string
-	backfill  *label.Sweep
+	backfill  *label.Backfill
 	webhooks  func() (state.WebhooksVersion, bool)
 	version   state.WebhooksVersion // the webhooks during the backfill, or zero if there are none
 	// inFlightUntil is when all writes that the webhooks may have missed are stored. It is zero if none
@@ -276,10 +276,10 @@ func (p *publisher) content() (string, error) {
 	version, installed := p.webhooks()
 	switch changed := installed && !version.Follows(p.version) || !installed && p.version != (state.WebhooksVersion{}); {
 	case changed:
-		p.backfill.Forget()
+		p.backfill.Reset()
 		p.inFlightUntil = time.Now().Add(maxInFlight)
 	case installed && !p.inFlightUntil.IsZero() && !time.Now().Before(p.inFlightUntil):
-		p.backfill.Forget() // again, for the writes that were in flight
+		p.backfill.Reset() // again, for the writes that were in flight
 		p.inFlightUntil = time.Time{}
 	}
 	if p.version = version; !installed || !p.inFlightUntil.IsZero() {
@@ -289,9 +289,9 @@ func (p *publisher) content() (string, error) {
 }
 
 // backfillText returns the text that the service reads.
-func backfillText(b *label.Sweep) (string, error) {
+func backfillText(b *label.Backfill) (string, error) {
 	out := map[string][]string{}
-	for resource, unlabeled := range b.Swept() {
+	for resource, unlabeled := range b.Results() {
 		names := make(map[string]bool, len(unlabeled))
 		for _, id := range unlabeled {
 			names[id.String()] = true
