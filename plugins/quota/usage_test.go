@@ -250,8 +250,8 @@ func TestUsageOfClaims(t *testing.T) {
 // object that cannot be read is an error.
 func TestUsageOfOtherObjects(t *testing.T) {
 	for of, want := range map[schema.GroupResource]amounts{
-		groupResource("secrets"):                         {"count/secrets": "1", "secrets": "1"},
-		groupResource("endpoints"):                       {"count/endpoints": "1"},
+		groupResource("secrets"):                    {"count/secrets": "1", "secrets": "1"},
+		groupResource("endpoints"):                  {"count/endpoints": "1"},
 		{Group: "apps", Resource: "deployments"}:    {"count/deployments.apps": "1"},
 		{Group: "example.com", Resource: "secrets"}: {"count/secrets.example.com": "1"},
 	} {

@@ -28,20 +28,20 @@ type Enforcement struct {
 
 // Functions that enforce rules.
 const (
-	inSources     = "authn/hygiene.go:clean"
-	inNames       = "authn/hygiene.go:Check"
-	inBuiltIn     = "authn/builtin.go:cleanBuiltIn"
+	inSources     = "authn/identityrules.go:mapUser"
+	inNames       = "authn/identityrules.go:Check"
+	inBuiltIn     = "authn/builtin.go:validatedBuiltIn"
 	inForm        = "authz/resolve.go:checkForm"
 	inSystemGroup = "authz/subject.go:inForeignSystemGroup"
-	inByRule      = "authz/subject.go:ByRule"
-	inStated      = "authz/subject.go:stated"
+	inByRule      = "authz/subject.go:TenantWithRule"
+	inStated      = "authz/subject.go:statedTenant"
 	inToken       = "authn/token.go:wellFormed" // #nosec G101 -- a function
 	inCertificate = "authn/certificates.go:checkPresented"
-	inRevoked     = "authn/revocation.go:unrevoked"
+	inRevoked     = "authn/revocation.go:withRevocation"
 	inResolve     = "authz/resolve.go:resolve"
 	inLineage     = "authn/lineage.go:check"
 	inReview      = "authz/decide.go:decideImpersonation"
-	inWhom        = "authz/subject.go:impersonated"
+	inWhom        = "authz/subject.go:impersonatedTenant"
 	inRBAC        = "authz/rbac/evaluator.go:Authorize"
 	inCheckFile   = "internal/manifests/webhook/check_control_plane.go:checkAuthentication"
 )
