@@ -83,7 +83,9 @@ func TestIdentityRules(t *testing.T) {
 			authn.ErrReservedExtra,
 		},
 	} {
-		chain := authn.New(authn.Chain{Sources: []authn.Source{{Rules: identityRules(t, "src", "a"), Request: identity(c.user)}}})
+		chain := authn.New(
+			authn.Chain{Sources: []authn.Source{{Rules: identityRules(t, "src", "a"), Request: identity(c.user)}}},
+		)
 		resp, ok, err := chain.AuthenticateRequest(&http.Request{})
 		if !errors.Is(err, c.want) || ok != (c.want == nil) || (resp != nil) != ok {
 			t.Errorf("%s: %v, %v, %v; want %v", c.name, resp, ok, err, c.want)

@@ -233,7 +233,8 @@ func TestLongChainsAreRejected(t *testing.T) {
 		"large":       {[]*x509.Certificate{leaf, large}, authn.ErrChain},
 		"unreadable":  {[]*x509.Certificate{large}, authn.ErrEncoding},
 	} {
-		if err := authenticatePresented(c.presented...)(&authn.Chain{}); !errors.Is(err, c.err) || err != nil && c.err == nil {
+		if err := authenticatePresented(c.presented...)(&authn.Chain{}); !errors.Is(err, c.err) ||
+			err != nil && c.err == nil {
 			t.Errorf("%s: %v, want %v", name, err, c.err)
 		}
 	}

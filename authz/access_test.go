@@ -53,7 +53,8 @@ func TestRulesByAccess(t *testing.T) {
 		authz.AccessUnknown:  nil,
 		authz.AccessOpen + 1: nil,
 	} {
-		resources, _, incomplete, err := authz.New(optionsWithAccess(access), nil, r).RulesFor(t.Context(), callerOf("a"), "a--web")
+		resources, _, incomplete, err := authz.New(optionsWithAccess(access), nil, r).
+			RulesFor(t.Context(), callerOf("a"), "a--web")
 		var got []string
 		for _, rule := range resources {
 			verbs := ""

@@ -131,7 +131,8 @@ func TestDelegateDecisionIsReturned(t *testing.T) {
 			t.Errorf("Authorize() = %v, %q, %v; want the delegate's %v, %v", d, reason, err, r.decision, r.err)
 		}
 	}
-	d, reason, err := authz.New(options(namespaceLabels), nil, nil).Authorize(t.Context(), podRequest(callerOf("a"), "get", "a--web"))
+	d, reason, err := authz.New(options(namespaceLabels), nil, nil).
+		Authorize(t.Context(), podRequest(callerOf("a"), "get", "a--web"))
 	if d != authorizer.DecisionNoOpinion || reason != "" || err != nil {
 		t.Errorf("without a delegate: %v, %q, %v; want no opinion", d, reason, err)
 	}

@@ -50,7 +50,8 @@ func (b *Boundary) except(ctx context.Context, state *requestState, c *caller, a
 		return verdict{}
 	}
 	owner, err := b.objectOwnerOf(ctx, id, attrs)
-	if err != nil || owner == (ObjectOwner{ID: id}) || state != nil && !owner.All && !b.isLimitedTo(state, owner.ID, attrs) {
+	if err != nil || owner == (ObjectOwner{ID: id}) ||
+		state != nil && !owner.All && !b.isLimitedTo(state, owner.ID, attrs) {
 		return verdict{}
 	}
 	var selector labels.Requirements

@@ -44,8 +44,14 @@ func serve(t *testing.T, u, impersonated user.Info, target string) (*servedReque
 
 func send(t *testing.T, u, impersonated user.Info, method, target string) (*servedRequest, int) {
 	t.Helper()
-	return sendThrough(t, authz.New(options(namespaceLabels), &recorder{decision: authorizer.DecisionAllow}, nil), u, impersonated,
-		method, target)
+	return sendThrough(
+		t,
+		authz.New(options(namespaceLabels), &recorder{decision: authorizer.DecisionAllow}, nil),
+		u,
+		impersonated,
+		method,
+		target,
+	)
 }
 
 func sendThrough(

@@ -76,7 +76,12 @@ func withTenantRequirement(selector labels.Requirements, id tenant.ID) (labels.R
 // decideLimitedList decides about a list or watch that must be limited to tenant id. For a request on its way
 // to the API handler, or a self review of such a request, limit adds the requirement. Any other
 // request must already have it. A selector that does not parse or occurs twice is denied.
-func (b *Boundary) decideLimitedList(ctx context.Context, state *requestState, id tenant.ID, attrs *requestAttributes) verdict {
+func (b *Boundary) decideLimitedList(
+	ctx context.Context,
+	state *requestState,
+	id tenant.ID,
+	attrs *requestAttributes,
+) verdict {
 	selector, err := attrs.GetLabelSelector()
 	if err != nil {
 		return verdict{reason: ReasonNotLimited, err: err}

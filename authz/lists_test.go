@@ -802,11 +802,16 @@ func TestExceptedSessionsEnd(t *testing.T) {
 	before.send(t, callerOf("a"), http.MethodGet, "/api/v1/namespaces/b--web/pods?watch=true")
 	// A change while the request is being authorized ends its session.
 	s := allowingServer(o)
-	s.boundary = authz.New(withException(o,
-		authz.Exception{Reason: authz.ReasonGrant, Allows: func(context.Context, *authz.CrossTenantRequest) (bool, time.Time) {
-			s.sessions.EndExcepted("b--web")
-			return true, time.Time{}
-		}}), nil, nil)
+	s.boundary = authz.New(withException(
+		o,
+		authz.Exception{
+			Reason: authz.ReasonGrant,
+			Allows: func(context.Context, *authz.CrossTenantRequest) (bool, time.Time) {
+				s.sessions.EndExcepted("b--web")
+				return true, time.Time{}
+			},
+		},
+	), nil, nil)
 	ended := false
 	s.handle = func(r *http.Request) { ended = r.Context().Err() != nil }
 	if s.send(t, callerOf("a"), http.MethodGet, "/api/v1/namespaces/b--web/pods?watch=true"); !ended {

@@ -287,7 +287,11 @@ func makeNamespace(d choices, name string) modelNamespace {
 			live:   oneOf(d, ending, modelState{}, modelState{exists: true, labeled: true, label: oneOf(d, modelTenants...)}),
 		}
 	case 3: // lookups fail
-		return oneOf(d, modelNamespace{live: modelState{lookupFails: true}}, modelNamespace{cached: modelState{lookupFails: true}})
+		return oneOf(
+			d,
+			modelNamespace{live: modelState{lookupFails: true}},
+			modelNamespace{cached: modelState{lookupFails: true}},
+		)
 	}
 	return modelNamespace{cached: known, live: known}
 }
@@ -488,7 +492,10 @@ func makeRequest(d choices, w *modelCluster) modelRequest {
 		useGrant(d, &q, oneOf(d, w.grants...))
 	case oneIn(d, 24): // a list of announced grants
 		id := pickTenant(d)
-		q.user, q.impersonator, q.isResource, q.url, q.group, q.resource, q.announced = callerNamed(pickUser(d), id), nil, true, "",
+		q.user, q.impersonator, q.isResource, q.url, q.group, q.resource, q.announced = callerNamed(
+			pickUser(d),
+			id,
+		), nil, true, "",
 			"kubetenant.dev", "accessgrants", id
 		if !oneIn(d, 4) {
 			q.path, q.namespace, q.name, q.subresource, q.verb = "", "", "", "", oneOf(d, "list", "watch", "deletecollection")

@@ -558,7 +558,8 @@ func (w *modelCluster) comparePassed(tb testing.TB, q *modelRequest, want *model
 	query := got.served.URL.Query()
 	if want.limitedTo != "" {
 		selector, err := labels.ParseToRequirements(query.Get("labelSelector"))
-		if err != nil || !selectsOnlyTenant(selector, want.limitedTo) || len(query["labelSelector"]) != 1 || query.Has("limit") {
+		if err != nil || !selectsOnlyTenant(selector, want.limitedTo) || len(query["labelSelector"]) != 1 ||
+			query.Has("limit") {
 			return fmt.Sprintf("query %v is served; want it limited to %s", query, want.limitedTo)
 		}
 		for _, r := range q.selector {

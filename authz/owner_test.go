@@ -182,7 +182,10 @@ func TestOwnersHaveSeparateBudgets(t *testing.T) {
 }
 
 func TestFailedLiveReadsReturnErrors(t *testing.T) {
-	o := authz.NewOwners(namespaceCache(nil), func(context.Context, string) (*corev1.Namespace, error) { return nil, errUnavailable })
+	o := authz.NewOwners(
+		namespaceCache(nil),
+		func(context.Context, string) (*corev1.Namespace, error) { return nil, errUnavailable },
+	)
 	if id, err := o.Of(t.Context(), "new"); !id.IsZero() || !errors.Is(err, errUnavailable) {
 		t.Errorf("Of() = %q, %v; want the error", id, err)
 	}

@@ -117,7 +117,11 @@ func RecordCaller(ctx context.Context, u user.Info) user.Info {
 // does. The tenant of u MUST be named as on that server. The function names translates the tenant
 // in the request's path in the same way. If it has no name for that tenant, NoteMapped returns
 // false, and the caller MUST reject the request.
-func RecordMappedCaller(ctx context.Context, u user.Info, translate func(tenant.ID) (tenant.ID, bool)) (user.Info, bool) {
+func RecordMappedCaller(
+	ctx context.Context,
+	u user.Info,
+	translate func(tenant.ID) (tenant.ID, bool),
+) (user.Info, bool) {
 	state := requestStateFrom(ctx)
 	if state == nil {
 		return nil, false

@@ -111,7 +111,8 @@ func (b *Boundary) identify(
 	case err != nil:
 		return tenant.ID{}, u, err
 	}
-	if impersonatorTenant.IsSystem() || isInTenantGroup(state.authenticated, id) { // an impersonator cannot add a group that it is not in
+	if impersonatorTenant.IsSystem() ||
+		isInTenantGroup(state.authenticated, id) { // an impersonator cannot add a group that it is not in
 		u = b.withTenantGroup(u, id)
 	}
 	return id, bind(u, id), nil

@@ -105,10 +105,13 @@ func TestTooManyMissingNamespaces(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := options(namespaceLabels)
 		var reads atomic.Int32
-		o.Owners = authz.NewOwners(namespaceCache(namespaceLabels), func(_ context.Context, name string) (*corev1.Namespace, error) {
-			reads.Add(1)
-			return nil, notFound(name)
-		})
+		o.Owners = authz.NewOwners(
+			namespaceCache(namespaceLabels),
+			func(_ context.Context, name string) (*corev1.Namespace, error) {
+				reads.Add(1)
+				return nil, notFound(name)
+			},
+		)
 		b := authz.New(o,
 			authorizer.AuthorizerFunc(func(context.Context, authorizer.Attributes) (authorizer.Decision, string, error) {
 				return authorizer.DecisionNoOpinion, "", nil

@@ -108,7 +108,10 @@ func (s *Subjects) TenantWithRule(ctx context.Context, u user.Info) (tenant.ID, 
 		return tenant.ID{}, "", tenant.ErrUnbound
 	}
 	if id, err := fromGroups(u); !errors.Is(err, tenant.ErrUnbound) && !id.IsSystem() {
-		return tenant.ID{}, "", fmt.Errorf("%w: a name of the system tenant and a group of another tenant", ErrConflictingTenants)
+		return tenant.ID{}, "", fmt.Errorf(
+			"%w: a name of the system tenant and a group of another tenant",
+			ErrConflictingTenants,
+		)
 	}
 	return tenant.System(), SubjectRuleSystemName, nil
 }
@@ -195,7 +198,11 @@ func fromGroups(u user.Info) (tenant.ID, error) {
 }
 
 // impersonatedTenant returns the tenant of u, which a caller of tenant real impersonates.
-func (s *Subjects) impersonatedTenant(ctx context.Context, impersonatorTenant tenant.ID, u user.Info) (tenant.ID, error) {
+func (s *Subjects) impersonatedTenant(
+	ctx context.Context,
+	impersonatorTenant tenant.ID,
+	u user.Info,
+) (tenant.ID, error) {
 	group, groupErr := fromGroups(u)
 	if groupErr != nil && !errors.Is(groupErr, tenant.ErrUnbound) {
 		return tenant.ID{}, groupErr

@@ -158,7 +158,11 @@ func New(clients Clients, factory informers.SharedInformerFactory) (*Cluster, er
 	if c.byTenant, err = tenantquota.NewNamespaces(c.namespaces); err != nil {
 		return nil, err
 	}
-	c.Backfill = label.NewBackfill(clients.Metadata, LabeledResources(clients.Typed.Discovery(), c.CRDs.ResourceScope), c.owners.OfUnthrottled)
+	c.Backfill = label.NewBackfill(
+		clients.Metadata,
+		LabeledResources(clients.Typed.Discovery(), c.CRDs.ResourceScope),
+		c.owners.OfUnthrottled,
+	)
 	return c, nil
 }
 

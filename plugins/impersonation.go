@@ -119,7 +119,11 @@ func (m *ImpersonationCheck) requests(
 
 // OwnerOf returns the tenant that owns a new object: the owner of its namespace, the tenant in the
 // label of a Namespace, or the system tenant.
-func (m *ImpersonationCheck) OwnerOf(ctx context.Context, a admission.Attributes, newObj metav1.Object) (tenant.ID, error) {
+func (m *ImpersonationCheck) OwnerOf(
+	ctx context.Context,
+	a admission.Attributes,
+	newObj metav1.Object,
+) (tenant.ID, error) {
 	if a.GetResource().GroupResource() == (schema.GroupResource{Resource: "namespaces"}) {
 		if label, ok := newObj.GetLabels()[tenant.Label]; ok {
 			return tenant.Parse(label)

@@ -36,8 +36,19 @@ func (s podWrite) attributes() admission.Attributes {
 		oldObj = &corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: types.UID(s.uid), ResourceVersion: s.version}}
 	}
 	gv := corev1.SchemeGroupVersion
-	return admission.NewAttributesRecord(newObj, oldObj, gv.WithKind(s.kind), s.namespace, s.name, gv.WithResource(s.resource),
-		s.subresource, s.operation, nil, false, nil)
+	return admission.NewAttributesRecord(
+		newObj,
+		oldObj,
+		gv.WithKind(s.kind),
+		s.namespace,
+		s.name,
+		gv.WithResource(s.resource),
+		s.subresource,
+		s.operation,
+		nil,
+		false,
+		nil,
+	)
 }
 
 // createOf returns the creation of a Pod.

@@ -74,7 +74,8 @@ func TestRestoreAnnotationsWarns(t *testing.T) {
 		ctx, got := recorder(t.Context())
 		plugins.RestoreAnnotations(ctx, updateBy(&metav1.UpdateOptions{FieldManager: manager}), oldObj, newObj,
 			"added", "changed", "removed", "same")
-		if err := plugins.CheckUnchanged(oldObj, newObj, "added", "changed", "removed", "same"); err != nil || len(*got) != 2+more {
+		if err := plugins.CheckUnchanged(oldObj, newObj, "added", "changed", "removed", "same"); err != nil ||
+			len(*got) != 2+more {
 			t.Errorf("%s: %v, %q", manager, err, *got)
 		}
 	}

@@ -120,7 +120,9 @@ func TestLineageAcceptsOnlyCurrentTenant(t *testing.T) {
 func TestSortByDeletionEnd(t *testing.T) {
 	at := time.Date(2026, 11, 24, 12, 0, 0, 0, time.UTC)
 	all := tenant.SortByDeletionEnd([]tenant.Retired{
-		{UID: "c"}, {UID: "b", DeletionEnded: at}, {UID: "d"}, {UID: "a", DeletionEnded: at}, {UID: "e", DeletionEnded: at.Add(-1)},
+		{
+			UID: "c",
+		}, {UID: "b", DeletionEnded: at}, {UID: "d"}, {UID: "a", DeletionEnded: at}, {UID: "e", DeletionEnded: at.Add(-1)},
 	})
 	text := ""
 	for _, r := range all {

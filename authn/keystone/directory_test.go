@@ -453,7 +453,8 @@ func TestExtraAttributes(t *testing.T) {
 	} {
 		f := newFake(t)
 		f.handlers["projects"] = text(strings.Replace(smallLists()["projects"], `"extra":NaN`, extra, 1))
-		if got, err := unlimitedDirectory(t, f.URL).Read(t.Context()); err != nil || !reflect.DeepEqual(got, smallContents()) {
+		if got, err := unlimitedDirectory(t, f.URL).Read(t.Context()); err != nil ||
+			!reflect.DeepEqual(got, smallContents()) {
 			t.Errorf("%s: %+v, %v", name, got, err)
 		}
 		f.Close()

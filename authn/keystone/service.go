@@ -87,7 +87,10 @@ type bounds struct {
 
 func httpClient(t *http.Transport, b bounds) http.Client {
 	t.MaxResponseHeaderBytes = outbound.MaxHeaderBytes
-	return http.Client{Timeout: b.timeout, Transport: outbound.StripErrorBodiesAt(b.bytes, utilnet.SetTransportDefaults(t))}
+	return http.Client{
+		Timeout:   b.timeout,
+		Transport: outbound.StripErrorBodiesAt(b.bytes, utilnet.SetTransportDefaults(t)),
+	}
 }
 
 func newService(data []byte, cloud, authURL string) (*service, error) {

@@ -212,7 +212,8 @@ func (k *keySet) newerThan(ctx context.Context, known *keyring, reason purpose) 
 	}
 	if k.flight == nil {
 		now := k.now()
-		if k.err != nil && now.Sub(k.lastFailure) < refetchAfter || reason == forKey && now.Sub(k.lastKeyFetch) < refetchAfter {
+		if k.err != nil && now.Sub(k.lastFailure) < refetchAfter ||
+			reason == forKey && now.Sub(k.lastKeyFetch) < refetchAfter {
 			defer k.mu.Unlock()
 			return known, false, k.err
 		}

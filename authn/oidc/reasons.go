@@ -81,8 +81,14 @@ func fixedReasons() []struct {
 		{"oidc: parse claims: ", ErrMalformed},
 		{"oidc: verify token: oidc: id token signed with unsupported algorithm", ErrAlgorithm},
 		{"oidc: verify token: oidc: failed to obtain source", withDetail(ErrClaim, "_claim_names names no source")},
-		{"oidc: verify token: oidc: source does not exist", withDetail(ErrClaim, "_claim_sources lacks a source of _claim_names")},
-		{"oidc: verify token: oidc: id token issued by a different provider", withDetail(ErrClaim, "iss names another issuer")},
+		{
+			"oidc: verify token: oidc: source does not exist",
+			withDetail(ErrClaim, "_claim_sources lacks a source of _claim_names"),
+		},
+		{
+			"oidc: verify token: oidc: id token issued by a different provider",
+			withDetail(ErrClaim, "iss names another issuer"),
+		},
 		{"oidc: verify token: oidc: expected audience", ErrAudience},
 		{
 			"oidc: verify token: oidc: token is expired (Token Expiry: 0001-01-01 00:00:00 +0000 UTC)",

@@ -84,7 +84,8 @@ func Expired(b metav1.Object, now time.Time) bool {
 func Applies(b metav1.Object, caller, owner tenant.ID, now time.Time) bool {
 	l := limitsOf(b)
 	return l == nil ||
-		!l.expired(now) && (l.allTenants || !owner.IsZero() && (l.ownTenant && caller == owner || slices.Contains(l.tenants, owner)))
+		!l.expired(now) &&
+			(l.allTenants || !owner.IsZero() && (l.ownTenant && caller == owner || slices.Contains(l.tenants, owner)))
 }
 
 // expired reports whether the binding has expired at a time.

@@ -102,7 +102,8 @@ func TestABindingIsNeverAbsent(t *testing.T) {
 	}
 	close(stop)
 	wg.Wait()
-	if allows(t, e, podRequest("user-5", "get", "ns")) || !allows(t, e, podRequest(fmt.Sprintf("user-%d", rounds-1), "get", "ns")) {
+	if allows(t, e, podRequest("user-5", "get", "ns")) ||
+		!allows(t, e, podRequest(fmt.Sprintf("user-%d", rounds-1), "get", "ns")) {
 		t.Error("the last version does not count alone")
 	}
 }
@@ -222,7 +223,8 @@ func TestNothingIsAllowedWithoutUserOrBindings(t *testing.T) {
 		t.Error("allowed with conditions")
 	}
 	if d, _, err := e.EvaluateConditions(t.Context(), e.ConditionsAwareAuthorize(t.Context(), podRequest("alice", "get", "")),
-		nil); d != authorizer.DecisionDeny || err == nil {
+		nil); d != authorizer.DecisionDeny ||
+		err == nil {
 		t.Error(d, err)
 	}
 }

@@ -154,7 +154,8 @@ func resourceMatches(rule *rbacv1.PolicyRule, r *request) bool {
 			return true
 		}
 		// "*/scale" means that subresource of any resource.
-		if subresource, found := strings.CutPrefix(resource, "*/"); found && r.subresource != "" && subresource == r.subresource {
+		if subresource, found := strings.CutPrefix(resource, "*/"); found && r.subresource != "" &&
+			subresource == r.subresource {
 			return true
 		}
 	}

@@ -188,7 +188,12 @@ func (t *tenantPlan) findNamespaces() {
 			t.problem("namespace %s: %v", ns.Name, err)
 		case record == nil || record.Project == "" || record.Domain != t.domain.ID:
 		case t.namespaces[record.Project].ns != nil:
-			t.problem("namespaces %s and %s both belong to project %s", ns.Name, t.namespaces[record.Project].ns.Name, record.Project)
+			t.problem(
+				"namespaces %s and %s both belong to project %s",
+				ns.Name,
+				t.namespaces[record.Project].ns.Name,
+				record.Project,
+			)
 			t.duplicates = append(t.duplicates, projectNamespace{ns, record})
 		default:
 			t.namespaces[record.Project] = projectNamespace{ns, record}

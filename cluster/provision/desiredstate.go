@@ -55,7 +55,12 @@ type desiredState struct {
 // desiredOf returns the content that a Tenant and its TenantMembers specify. members may be nil. It
 // omits subjects with reserved names, and subjects of other tenants and their namespaces. Only
 // admission checks the names that the configuration reserves.
-func (e *Engine) desiredOf(ctx context.Context, id tenant.ID, t *v1alpha1.Tenant, members *v1alpha1.TenantMembers) *desiredState {
+func (e *Engine) desiredOf(
+	ctx context.Context,
+	id tenant.ID,
+	t *v1alpha1.Tenant,
+	members *v1alpha1.TenantMembers,
+) *desiredState {
 	out := &desiredState{quota: hardOf(&t.Spec), uid: t.UID, generation: t.Generation}
 	roles := SpreadOf(id, &t.Spec).Roles
 	if members != nil {

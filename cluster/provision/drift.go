@@ -104,7 +104,11 @@ func (e *Engine) logDriftError(ctx context.Context, err error) {
 }
 
 // checkQuotas queues the tenants whose managed quota has changed or does not exist.
-func (e *Engine) checkQuotas(ctx context.Context, desiredFor func(tenant.ID) *desiredState, desired map[tenant.ID]*desiredState) {
+func (e *Engine) checkQuotas(
+	ctx context.Context,
+	desiredFor func(tenant.ID) *desiredState,
+	desired map[tenant.ID]*desiredState,
+) {
 	stored := map[string]corev1.ResourceList{} // by tenant
 	err := e.quotas.ForEach(ctx, metav1.ListOptions{LabelSelector: tenant.ManagedLabel, Limit: driftPage},
 		func(q *v1alpha1.TenantQuota) { stored[q.Spec.Tenant] = q.Spec.Hard },

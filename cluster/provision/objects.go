@@ -142,7 +142,10 @@ func (g *desiredState) objectsOf(id tenant.ID, ns *corev1.Namespace, of schema.G
 			continue
 		}
 		all = slices.DeleteFunc(all, func(o template.Object) bool { return !of.Empty() && o.Resource != of })
-		objectSources = append(objectSources, objectSource{v1alpha1.KindNamespaceTemplate, t.name, t.template.Created, all, nil})
+		objectSources = append(
+			objectSources,
+			objectSource{v1alpha1.KindNamespaceTemplate, t.name, t.template.Created, all, nil},
+		)
 	}
 	for _, p := range g.published {
 		if p.gone || !p.publication.SelectsNamespace(ns.Name, g.namespaceLabels) {
@@ -153,7 +156,10 @@ func (g *desiredState) objectsOf(id tenant.ID, ns *corev1.Namespace, of schema.G
 		case p.content != nil && !of.Empty() && p.content.Resource != of:
 		case p.content != nil:
 			all := []template.Object{{Resource: p.content.Resource, Object: p.content.Render(id, ns.Name)}}
-			objectSources = append(objectSources, objectSource{v1alpha1.KindPublication, p.publication.Name, p.publication.Created, all, p})
+			objectSources = append(
+				objectSources,
+				objectSource{v1alpha1.KindPublication, p.publication.Name, p.publication.Created, all, p},
+			)
 		case p.publication.Hold && !p.publication.Deleting && isHeld(ns):
 			out.err = errors.Join(out.err, fmt.Errorf("%s %s: %s", v1alpha1.KindPublication, p.publication.Name, p.message))
 		}
@@ -213,7 +219,12 @@ func (o *objects) removes(key object, u *unstructured.Unstructured) bool {
 }
 
 // withMetadata returns an object of a source in the form in which the engine writes it.
-func withMetadata(u *unstructured.Unstructured, id tenant.ID, namespace string, from objectSource) *unstructured.Unstructured {
+func withMetadata(
+	u *unstructured.Unstructured,
+	id tenant.ID,
+	namespace string,
+	from objectSource,
+) *unstructured.Unstructured {
 	text, err := json.Marshal(u.Object)
 	if err != nil {
 		panic(err) // u was decoded from JSON

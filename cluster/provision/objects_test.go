@@ -172,7 +172,12 @@ func TestMissingTemplates(t *testing.T) {
 		w.expectStatus("both", "Prepared 1/1/0 of generation 1")
 		w.template("std")
 		w.tenant(func(s *v1alpha1.TenantSpec) { s.Admins = nil })
-		w.expectObjects("one was deleted", "acme--web", "configmaps/of-acme later acme in acme--web", "networkpolicies/deny std")
+		w.expectObjects(
+			"one was deleted",
+			"acme--web",
+			"configmaps/of-acme later acme in acme--web",
+			"networkpolicies/deny std",
+		)
 		w.expect("one was deleted", "acme--web")
 		w.expectStatus("one was deleted", "TemplateRefused 1/0/1 of generation 2")
 		w.setTemplates("later")
@@ -195,8 +200,12 @@ func TestInvalidTemplates(t *testing.T) {
 		w.expectStatus("of two", "TemplateRefused 1/0/1 of generation 1")
 		w.template("a-young-one", `{ apiVersion: v1, kind: ConfigMap, metadata: { name: "${tenant}_x" } }`)
 		w.expectStatus("a name", "TemplateRefused 1/0/1 of generation 1")
-		w.expectObjects("what cannot be made leaves what was", "acme--web", "configmaps/of-acme a-young-one acme in acme--web",
-			"networkpolicies/deny old")
+		w.expectObjects(
+			"what cannot be made leaves what was",
+			"acme--web",
+			"configmaps/of-acme a-young-one acme in acme--web",
+			"networkpolicies/deny old",
+		)
 		w.setTemplates("old")
 		w.expectObjects("one", "acme--web", "networkpolicies/deny old")
 		w.setTemplates()

@@ -43,7 +43,8 @@ func (e *Engine) applyObjects(
 		}
 		err = fmt.Errorf("%s %s: %w", want.GetKind(), key.name, err)
 		// Another attempt has the same result until the cause is removed.
-		permanent := errors.Is(err, errNameTaken) || apierrors.IsInvalid(err) || apierrors.IsForbidden(err) && e.hasTried(ns.Name)
+		permanent := errors.Is(err, errNameTaken) || apierrors.IsInvalid(err) ||
+			apierrors.IsForbidden(err) && e.hasTried(ns.Name)
 		if want.publication != nil {
 			desired.refused[want.publication.publication.Name] = err
 		}

@@ -58,8 +58,12 @@ func (p *publisher) handleDeletion(ctx context.Context, name string) error {
 	}
 	if err != nil && ctx.Err() == nil {
 		klog.FromContext(ctx).Info("Failed to end a deleted Publication, will retry", "publication", name, "err", err)
-		p.engine.events.Event(v1alpha1.KindPublication, &metav1.ObjectMeta{Name: name, UID: was.publication.UID}, corev1.EventTypeWarning,
-			&metav1.Condition{Reason: v1alpha1.ReasonFailed, Message: tenants.ConditionMessage(err.Error())})
+		p.engine.events.Event(
+			v1alpha1.KindPublication,
+			&metav1.ObjectMeta{Name: name, UID: was.publication.UID},
+			corev1.EventTypeWarning,
+			&metav1.Condition{Reason: v1alpha1.ReasonFailed, Message: tenants.ConditionMessage(err.Error())},
+		)
 	}
 	return err
 }

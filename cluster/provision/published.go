@@ -302,7 +302,10 @@ func (p *publisher) queueNamespaces(states ...*published) {
 	}
 	for _, ns := range all {
 		id := p.engine.OwnerOf(ns)
-		if slices.ContainsFunc(states, func(s *published) bool { return s != nil && p.engine.Tenants.Selects(s.publication, id) }) {
+		if slices.ContainsFunc(
+			states,
+			func(s *published) bool { return s != nil && p.engine.Tenants.Selects(s.publication, id) },
+		) {
 			p.engine.updates.Add(ns.Name)
 		}
 	}

@@ -209,7 +209,8 @@ func countNamespace(
 func (p *publisher) writeStatus(ctx context.Context, is *published, status *v1alpha1.PublicationStatus) error {
 	name := is.publication.Name
 	stored, err := p.publications.Get(ctx, cache.ObjectName{Name: name})
-	if apierrors.IsNotFound(err) || err == nil && (stored.UID != is.publication.UID || stored.Generation != is.publication.Generation) {
+	if apierrors.IsNotFound(err) ||
+		err == nil && (stored.UID != is.publication.UID || stored.Generation != is.publication.Generation) {
 		return nil // the event of the new version follows
 	}
 	if err != nil {

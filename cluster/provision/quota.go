@@ -146,7 +146,8 @@ func (e *Engine) updateQuota(ctx context.Context, stored *v1alpha1.TenantQuota, 
 
 func (e *Engine) patchQuota(ctx context.Context, stored *v1alpha1.TenantQuota, hard corev1.ResourceList) error {
 	_, byDefault := stored.Labels[v1alpha1.DefaultQuotaLabel]
-	if !byDefault && stored.Labels[tenant.ManagedLabel] == managed.SourceTenant && upstreamquota.Equals(stored.Spec.Hard, hard) {
+	if !byDefault && stored.Labels[tenant.ManagedLabel] == managed.SourceTenant &&
+		upstreamquota.Equals(stored.Spec.Hard, hard) {
 		return nil
 	}
 	limits := map[string]any{}

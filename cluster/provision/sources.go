@@ -216,7 +216,9 @@ func (s *sources) publish(ctx context.Context, source publication.Source) error 
 	if err != nil {
 		return nil //nolint:nilerr // such an annotation has no effect
 	}
-	object, err := s.publisher.engine.Metadata.Resource(resource).Namespace(source.Namespace).Get(ctx, source.Name, metav1.GetOptions{})
+	object, err := s.publisher.engine.Metadata.Resource(resource).
+		Namespace(source.Namespace).
+		Get(ctx, source.Name, metav1.GetOptions{})
 	if err != nil && !apierrors.IsNotFound(err) {
 		return err
 	}

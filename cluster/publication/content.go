@@ -182,7 +182,8 @@ func checkObject(u *unstructured.Unstructured) error {
 		}
 	case "Secret":
 		secretType, _, _ := unstructured.NestedString(u.Object, "type")
-		if secretType == string(corev1.SecretTypeServiceAccountToken) || secretType == string(corev1.SecretTypeBootstrapToken) {
+		if secretType == string(corev1.SecretTypeServiceAccountToken) ||
+			secretType == string(corev1.SecretTypeBootstrapToken) {
 			return fmt.Errorf("spec.from: Secrets of the type %s cannot be published", secretType)
 		}
 	case "RoleBinding":

@@ -63,9 +63,14 @@ func (e *deletion) proceed(ctx context.Context) (time.Duration, error) {
 	switch e.t.Spec.DeletionPolicy {
 	case v1alpha1.TenantDeletionDelete, v1alpha1.TenantDeletionOrphan:
 	default: // it was deleted without the admission plugin
-		return 0, e.writeConditions(ctx,
-			heldCondition(v1alpha1.ReasonProtected, "spec.deletionPolicy is Protect: set it to Delete or Orphan to continue the "+
-				"deletion"))
+		return 0, e.writeConditions(
+			ctx,
+			heldCondition(
+				v1alpha1.ReasonProtected,
+				"spec.deletionPolicy is Protect: set it to Delete or Orphan to continue the "+
+					"deletion",
+			),
+		)
 	}
 	if !e.hasBegun() {
 		if again, over, err := e.delay(ctx); !over || err != nil {
@@ -88,7 +93,10 @@ func (e *deletion) proceed(ctx context.Context) (time.Duration, error) {
 	if missing := e.Undefined(v1alpha1.ResourceRetiredTenants); missing != "" {
 		// Nothing is deleted before the name is reserved.
 		return pollDefinitionEvery,
-			e.writeConditions(ctx, deletingCondition(v1alpha1.ReasonDefinition, "the tenant's name cannot be reserved: "+missing))
+			e.writeConditions(
+				ctx,
+				deletingCondition(v1alpha1.ReasonDefinition, "the tenant's name cannot be reserved: "+missing),
+			)
 	}
 	// This step is the first, so that the ID is reserved even if the Tenant is removed.
 	record, err := e.reserve(ctx, namespaces.Items)
@@ -167,10 +175,15 @@ func (e *deletion) deleteNamespaces(ctx context.Context, namespaces []corev1.Nam
 	if len(namespaces) == 0 {
 		condition := meta.FindStatusCondition(e.t.Status.Conditions, v1alpha1.ConditionNamespacesGone)
 		if condition == nil || condition.Status != metav1.ConditionTrue {
-			return settleTime, e.writeConditions(ctx,
-				deletingCondition(v1alpha1.ReasonSettling, "all namespaces are deleted: checking for namespaces that were created in the "+
-					"meantime"),
-				namespacesGoneCondition(metav1.ConditionTrue))
+			return settleTime, e.writeConditions(
+				ctx,
+				deletingCondition(
+					v1alpha1.ReasonSettling,
+					"all namespaces are deleted: checking for namespaces that were created in the "+
+						"meantime",
+				),
+				namespacesGoneCondition(metav1.ConditionTrue),
+			)
 		}
 		return max(0, settleTime-time.Since(condition.LastTransitionTime.Time)), nil
 	}

@@ -186,18 +186,23 @@ func (e *deletion) deleteQuotas(ctx context.Context) ([]string, error) {
 	var unknown error
 	list := func() (all []metav1.Object, err error) {
 		unknown = nil
-		err = e.quotas.ForEach(ctx, metav1.ListOptions{FieldSelector: tenants.QuotaSelector(e.id)}, func(q *v1alpha1.TenantQuota) {
-			if q.Spec.Tenant == e.id.String() {
-				all = append(all, q)
-			}
-		}, func(i *typed.Invalid) {
-			switch i.Tenant {
-			case e.id.String():
-				all = append(all, i)
-			case "":
-				unknown = i
-			}
-		})
+		err = e.quotas.ForEach(
+			ctx,
+			metav1.ListOptions{FieldSelector: tenants.QuotaSelector(e.id)},
+			func(q *v1alpha1.TenantQuota) {
+				if q.Spec.Tenant == e.id.String() {
+					all = append(all, q)
+				}
+			},
+			func(i *typed.Invalid) {
+				switch i.Tenant {
+				case e.id.String():
+					all = append(all, i)
+				case "":
+					unknown = i
+				}
+			},
+		)
 		return all, ignoreNotFound(err) // the server may not define the kind
 	}
 	left, err := e.deleteAll(ctx, v1alpha1.KindTenantQuota, list, func(q metav1.Object) error {

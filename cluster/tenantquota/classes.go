@@ -32,7 +32,10 @@ type deviceClasses struct {
 
 func newDeviceClasses(client dynamic.Interface) *deviceClasses {
 	c := &deviceClasses{wanted: make(chan struct{}, 1)}
-	c.informer = listinformer.New(recordingClient{client, &c.notServed}, resourcev1.SchemeGroupVersion.WithResource("deviceclasses"))
+	c.informer = listinformer.New(
+		recordingClient{client, &c.notServed},
+		resourcev1.SchemeGroupVersion.WithResource("deviceclasses"),
+	)
 	return c
 }
 

@@ -36,7 +36,9 @@ func NewNamespaces(informer cache.SharedIndexInformer) (*Namespaces, error) {
 	}}); err != nil {
 		return nil, err
 	}
-	_, err := informer.AddEventHandler(countChanges(n.changes, func(was, now any) bool { return labelOf(was) == labelOf(now) }))
+	_, err := informer.AddEventHandler(
+		countChanges(n.changes, func(was, now any) bool { return labelOf(was) == labelOf(now) }),
+	)
 	return n, err
 }
 

@@ -31,7 +31,8 @@ func membersResource() schema.GroupVersionResource {
 // once. A kind that is not defined needs no read.
 func (s *Store) InputsSynced() bool {
 	_, known := s.Publications()
-	return known && s.isReady(templateResource(), s.templates.registration) && s.isReady(membersResource(), s.members.registration)
+	return known && s.isReady(templateResource(), s.templates.registration) &&
+		s.isReady(membersResource(), s.members.registration)
 }
 
 // Template returns a NamespaceTemplate, or nil if it does not exist or is invalid. The second

@@ -154,7 +154,8 @@ func TestInvalidTemplate(t *testing.T) {
 		bad.Object["spec"].(map[string]any)["hold"] = "x"
 		w := newFixture(t, definition(), naming("a", "bad"), naming("b", "open"), bad, templateNamed("open", false))
 		w.run()
-		if !w.store.HoldsNamespaces(t.Context(), tenanttest.ID(t, "a")) || w.store.HoldsNamespaces(t.Context(), tenanttest.ID(t, "b")) {
+		if !w.store.HoldsNamespaces(t.Context(), tenanttest.ID(t, "a")) ||
+			w.store.HoldsNamespaces(t.Context(), tenanttest.ID(t, "b")) {
 			t.Error("Pods do not wait for the invalid template, or wait for a valid one")
 		}
 		if got, known := w.store.Template("bad"); got != nil || !known {

@@ -136,7 +136,9 @@ func (r *retired) rebuild(id tenant.ID) {
 		switch {
 		case !record.takenBack:
 			ended = append(ended, record.Retired)
-		case !last.takenBack, record.DeletionBegan.After(last.DeletionBegan), record.DeletionBegan.Equal(last.DeletionBegan) && record.access < last.access:
+		case !last.takenBack,
+			record.DeletionBegan.After(last.DeletionBegan),
+			record.DeletionBegan.Equal(last.DeletionBegan) && record.access < last.access:
 			last = record
 		}
 	}

@@ -259,7 +259,11 @@ func (s *Store) Run(ctx context.Context) {
 
 // startInformer starts an informer as soon as its kind is defined. It returns false if ctx ends before
 // that.
-func (s *Store) startInformer(ctx context.Context, of schema.GroupVersionResource, informer cache.SharedIndexInformer) bool {
+func (s *Store) startInformer(
+	ctx context.Context,
+	of schema.GroupVersionResource,
+	informer cache.SharedIndexInformer,
+) bool {
 	if wait.PollUntilContextCancel(ctx, definedEvery, true, func(context.Context) (bool, error) {
 		defined, _ := s.defined(of.GroupResource())
 		return defined, nil
@@ -345,7 +349,8 @@ func (s *Store) Lineage(id tenant.ID) tenant.Lineage {
 	if state == nil {
 		return tenant.Lineage{Retired: retired}
 	}
-	if state.replaces != "" && !slices.ContainsFunc(retired, func(r tenant.Retired) bool { return r.UID == state.replaces }) {
+	if state.replaces != "" &&
+		!slices.ContainsFunc(retired, func(r tenant.Retired) bool { return r.UID == state.replaces }) {
 		// spec.replaces names an earlier Tenant, even if its RetiredTenant is missing.
 		retired = append([]tenant.Retired{{UID: state.replaces, DeletionEnded: state.created.Time}}, retired...)
 	}

@@ -186,7 +186,12 @@ func checkSubresource(c *client.Cluster, resource schema.GroupVersionResource, n
 	if len(names) == 0 {
 		return fmt.Errorf("%s has no subresources, so it has no %q", resource.Resource, name)
 	}
-	return fmt.Errorf("%s has no subresource %q: its subresources are %s", resource.Resource, name, strings.Join(names, ", "))
+	return fmt.Errorf(
+		"%s has no subresource %q: its subresources are %s",
+		resource.Resource,
+		name,
+		strings.Join(names, ", "),
+	)
 }
 
 // subresources returns the subresources of a resource that the server serves.

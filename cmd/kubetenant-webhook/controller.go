@@ -65,7 +65,11 @@ func (f *leaderCommand) run(
 		return err
 	}
 	defer func() { _ = metricsServer.Close() }()
-	return leader.Run(ctx, config, leader.Lease{Namespace: f.namespace, Name: f.name, LeadingChanged: leads.Store}, tasks...)
+	return leader.Run(
+		ctx,
+		config,
+		leader.Lease{Namespace: f.namespace, Name: f.name, LeadingChanged: leads.Store},
+		tasks...)
 }
 
 func newControllerCommand() *cobra.Command {

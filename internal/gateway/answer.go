@@ -28,8 +28,10 @@ import (
 var (
 	errServer              = errors.New("the server address of the cluster is not a URL")
 	errRedirect            = errors.New("the cluster answered with a redirect to another address")
-	errGatewayUnauthorized = errors.New("the cluster did not authenticate the gateway: the gateway's credential has expired or " +
-		"was revoked")
+	errGatewayUnauthorized = errors.New(
+		"the cluster did not authenticate the gateway: the gateway's credential has expired or " +
+			"was revoked",
+	)
 	errImpersonate = errors.New("the cluster does not allow the gateway to impersonate this caller: check the " +
 		"gateway's roles (kubetenant-gateway generate)")
 	errUnreachable    = errors.New("the cluster cannot be reached")

@@ -100,8 +100,18 @@ func TestRapidReset(t *testing.T) {
 	c := newFakeCluster(t, defaultNamespaces())
 	w := newFixture(t, clusterEntry("eu1", ""), map[string]*fakeCluster{"eu1": c})
 	// A GOAWAY frame would close the connection too.
-	w.write("tenancy.yaml",
-		strings.Replace(configHeader, "timeout: 5s", "timeout: 5s, goawayPerMillion: 0", 1)+clusterEntry("eu1", ", root: true"))
+	w.write(
+		"tenancy.yaml",
+		strings.Replace(
+			configHeader,
+			"timeout: 5s",
+			"timeout: 5s, goawayPerMillion: 0",
+			1,
+		)+clusterEntry(
+			"eu1",
+			", root: true",
+		),
+	)
 	w.waitForStatus(http.StatusOK, "alice-token", podsPath)
 	var open, most atomic.Int64
 	c.update(func() {

@@ -101,7 +101,9 @@ func TestUnauthenticatedEventsAreLimited(t *testing.T) {
 		if len(events) != 1 {
 			t.Fatalf("%d events, want the one that counts", len(events))
 		}
-		want := fmt.Sprint(1000 - unauthenticatedBurstPerPeer + 1000 - (unauthenticatedBurst - unauthenticatedBurstPerPeer - 1))
+		want := fmt.Sprint(
+			1000 - unauthenticatedBurstPerPeer + 1000 - (unauthenticatedBurst - unauthenticatedBurstPerPeer - 1),
+		)
 		e := events[0]
 		if e.Annotations[omittedAuditAnnotation] != want || len(e.SourceIPs) != omittedPeers || e.AuditID == "" ||
 			e.Level != auditv1.LevelMetadata || !e.RequestReceivedTimestamp.Time.Equal(began.Truncate(time.Microsecond)) {

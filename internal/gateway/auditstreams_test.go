@@ -39,7 +39,11 @@ func newAuditFixture(t *testing.T, readers ...string) (*fixture, *fakeCluster) {
 		})
 		clusters[name] = c
 	}
-	return newFixture(t, clusterEntry("eu1", "")+clusterEntry("us1", "")+"audit: { directory: streams }\n", clusters), clusters["eu1"]
+	return newFixture(
+		t,
+		clusterEntry("eu1", "")+clusterEntry("us1", "")+"audit: { directory: streams }\n",
+		clusters,
+	), clusters["eu1"]
 }
 
 // auditRecords returns the records of a stream, after the stream has the wanted number of records.
@@ -178,7 +182,11 @@ func TestAuditStreamsAndLog(t *testing.T) {
 		t.Fatal(err)
 	}
 	both := "  audit: { policyFile: " + rules + ", logPath: audit.log }\naudit: { directory: streams }\n"
-	w := newFixture(t, clusterEntry("eu1", "")+both, map[string]*fakeCluster{"eu1": newFakeCluster(t, defaultNamespaces())})
+	w := newFixture(
+		t,
+		clusterEntry("eu1", "")+both,
+		map[string]*fakeCluster{"eu1": newFakeCluster(t, defaultNamespaces())},
+	)
 	w.get("alice-token", "/clusters/eu1"+podsPath)
 	w.get("bob-token", "/clusters/eu1"+podsPath)
 	log, err := os.ReadFile(filepath.Join(w.dir, "audit.log"))

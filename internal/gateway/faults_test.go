@@ -38,7 +38,11 @@ const gigabyte = 1 << 30
 
 // responseBytes is the part of gigabyte that TestLargeAnswers sends. The race detector checks each
 // copy, so a gigabyte would take minutes. make test sends a gigabyte without the race detector.
-var responseBytes = flag.Int64("answer.bytes", 1<<27, "length of the answers of TestLargeAnswers, more than may be held")
+var responseBytes = flag.Int64(
+	"answer.bytes",
+	1<<27,
+	"length of the answers of TestLargeAnswers, more than may be held",
+)
 
 // maxHeapGrowth limits the additional memory of the process while a cluster sends such responses. It
 // includes the fake clusters, the clients and the test.
@@ -207,8 +211,11 @@ func TestFaultyClusterFailsInTime(t *testing.T) {
 // useImpersonator changes the impersonator's kubeconfig of eu1.
 func (w *fixture) useImpersonator(file string) {
 	w.t.Helper()
-	w.write("tenancy.yaml", configHeader+strings.Replace(clusterEntry("eu1", ""), "impersonator: { kubeConfigFile: eu1-imp }",
-		"impersonator: { kubeConfigFile: "+file+" }", 1)+clusterEntry("us1", ""))
+	w.write(
+		"tenancy.yaml",
+		configHeader+strings.Replace(clusterEntry("eu1", ""), "impersonator: { kubeConfigFile: eu1-imp }",
+			"impersonator: { kubeConfigFile: "+file+" }", 1)+clusterEntry("us1", ""),
+	)
 }
 
 // TestLargeAnswers checks that endless responses to callers are streamed and not held in memory.
@@ -326,9 +333,14 @@ func TestFailedReviewsDenyCallers(t *testing.T) {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
 			c := newFakeCluster(t, defaultNamespaces())
-			w := newFixture(t,
-				clusterEntry("eu1", ", root: true, serviceAccounts: { tokens: Pass, issuers: [\"https://kubernetes.default.svc\"] }"),
-				map[string]*fakeCluster{"eu1": c})
+			w := newFixture(
+				t,
+				clusterEntry(
+					"eu1",
+					", root: true, serviceAccounts: { tokens: Pass, issuers: [\"https://kubernetes.default.svc\"] }",
+				),
+				map[string]*fakeCluster{"eu1": c},
+			)
 			account := c.token(t, "system:serviceaccount:acme--web:builder")
 			c.update(func() {
 				c.allow = func(authorizationv1.SubjectAccessReviewSpec) bool { return true }

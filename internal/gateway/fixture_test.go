@@ -513,7 +513,12 @@ func newFixture(t testing.TB, config string, clusters map[string]*fakeCluster) *
 }
 
 // newTracedFixture is newWorld with a tracer.
-func newTracedFixture(t testing.TB, config string, clusters map[string]*fakeCluster, recorded trace.TracerProvider) *fixture {
+func newTracedFixture(
+	t testing.TB,
+	config string,
+	clusters map[string]*fakeCluster,
+	recorded trace.TracerProvider,
+) *fixture {
 	t.Helper()
 	w := &fixture{
 		t:        t,

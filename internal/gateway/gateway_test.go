@@ -37,7 +37,10 @@ func newRootFixture(t testing.TB) (*fixture, *fakeCluster) {
 
 // rootClusterEntry returns the cluster of [rooted] in a configuration.
 func rootClusterEntry() string {
-	return clusterEntry("eu1", ", root: true, serviceAccounts: { tokens: Pass, issuers: [\"https://kubernetes.default.svc\"] }")
+	return clusterEntry(
+		"eu1",
+		", root: true, serviceAccounts: { tokens: Pass, issuers: [\"https://kubernetes.default.svc\"] }",
+	)
 }
 
 const aliceIdentity = "alice [dev ops tenant:acme] kubetenant.dev%2ftenant=acme"
@@ -313,7 +316,8 @@ func TestSelfReviewsAgreeWithRequests(t *testing.T) {
 		case r.goesOn != (len(sent) == 1):
 			t.Errorf("%s: %d: %s, and %d requests came", r.attributes, code, text, len(sent))
 		case r.goesOn:
-			if strings.Contains(sent[0].body, `"Spec"`) || !strings.Contains(sent[0].body, `"spec"`) || sent[0].identity() != aliceIdentity {
+			if strings.Contains(sent[0].body, `"Spec"`) || !strings.Contains(sent[0].body, `"spec"`) ||
+				sent[0].identity() != aliceIdentity {
 				t.Errorf("%s: what goes on is %s", r.attributes, sent[0].body)
 			}
 		case json.Unmarshal([]byte(text), &review) != nil || code != http.StatusCreated || review.Status.Allowed ||
@@ -441,7 +445,13 @@ func TestServiceAccounts(t *testing.T) {
 // use. Each cluster has its own names, and decides about impersonation itself.
 func TestClusters(t *testing.T) {
 	t.Parallel()
-	eu, us := newFakeCluster(t, map[string]string{"acme--web": "acme-eu", "x": "acme"}), newFakeCluster(t, defaultNamespaces())
+	eu, us := newFakeCluster(
+		t,
+		map[string]string{"acme--web": "acme-eu", "x": "acme"},
+	), newFakeCluster(
+		t,
+		defaultNamespaces(),
+	)
 	config := clusterEntry("eu1",
 		", tenantMap: { acme: acme-eu }") + strings.Replace(clusterEntry("us1", ""), `["*", system]`, "[acme, globex]", 1)
 	w := newFixture(t, config, map[string]*fakeCluster{"eu1": eu, "us1": us})
@@ -796,12 +806,28 @@ func TestBrokenClusterAffectsNoOther(t *testing.T) {
 		t.Errorf("one is gone, and another: %d: %s", code, text)
 	}
 	// A new version of the configuration still applies.
-	w.write("tenancy.yaml", configHeader+clusterEntry("eu1", "")+clusterEntry("us2", "")+strings.ReplaceAll(clusterEntry("us3", ""), "us3-", "us1-"))
+	w.write(
+		"tenancy.yaml",
+		configHeader+clusterEntry(
+			"eu1",
+			"",
+		)+clusterEntry(
+			"us2",
+			"",
+		)+strings.ReplaceAll(
+			clusterEntry("us3", ""),
+			"us3-",
+			"us1-",
+		),
+	)
 	time.Sleep(3 * reload.Interval) // no response shows that it is rejected
 	if code, _ := w.get("alice-token", "/clusters/us1"+path); code != http.StatusOK {
 		t.Errorf("a version that names a file that is not there counts: %d", code)
 	}
-	w.write("tenancy.yaml", configHeader+clusterEntry("eu1", "")+strings.ReplaceAll(clusterEntry("us3", ""), "us3-", "us1-"))
+	w.write(
+		"tenancy.yaml",
+		configHeader+clusterEntry("eu1", "")+strings.ReplaceAll(clusterEntry("us3", ""), "us3-", "us1-"),
+	)
 	waittest.Until(t, func() error {
 		if code, text := w.get("alice-token", "/clusters/us3"+path); code != http.StatusOK {
 			return fmt.Errorf("%d: %s", code, text)

@@ -50,7 +50,8 @@ func removeUnreadHeaders(r *http.Request) {
 	}
 	for name := range r.Header {
 		canonical := http.CanonicalHeaderKey(name)
-		if !isForwarded(canonical, false) && !slices.Contains(readHeaders, canonical) && !hasAnyPrefix(canonical, identityPrefixes) {
+		if !isForwarded(canonical, false) && !slices.Contains(readHeaders, canonical) &&
+			!hasAnyPrefix(canonical, identityPrefixes) {
 			delete(r.Header, name)
 		}
 	}

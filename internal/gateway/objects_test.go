@@ -123,7 +123,11 @@ func newTrackerFixture(t testing.TB, more string) (*fixture, *fakeCluster, *trac
 	return newTrackerFixtureIn(t, more, defaultNamespaces())
 }
 
-func newTrackerFixtureIn(t testing.TB, more string, namespaces map[string]string) (*fixture, *fakeCluster, *trackerServer) {
+func newTrackerFixtureIn(
+	t testing.TB,
+	more string,
+	namespaces map[string]string,
+) (*fixture, *fakeCluster, *trackerServer) {
 	t.Helper()
 	s := &trackerServer{
 		events: make(chan string, 16),
@@ -216,7 +220,8 @@ func TestObjectViews(t *testing.T) {
 		}
 	}
 	for _, requested := range s.requests() {
-		if strings.Contains(requested, "elector") || strings.Contains(requested, "continue") || strings.Contains(requested, "limit") {
+		if strings.Contains(requested, "elector") || strings.Contains(requested, "continue") ||
+			strings.Contains(requested, "limit") {
 			t.Errorf("the cluster was asked %s", requested)
 		}
 	}
@@ -491,7 +496,8 @@ func TestObjectViewsAreDisabledByDefault(t *testing.T) {
 		}
 	}
 	tracker, cluster, _ := newTrackerFixture(t, ", root: true")
-	if code, text := tracker.get("alice-token", "/gateway/apis"); code != http.StatusForbidden || len(cluster.takeRequests()) > 0 {
+	if code, text := tracker.get("alice-token", "/gateway/apis"); code != http.StatusForbidden ||
+		len(cluster.takeRequests()) > 0 {
 		t.Errorf("without the name of the cluster: %d: %s", code, text)
 	}
 }

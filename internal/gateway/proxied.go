@@ -30,7 +30,14 @@ var proxiedResponseHeaders = []string{
 var proxiedResponsePrefixes = []string{"Content-", "Docker-", "Grpc-", "Sec-Websocket-", "X-"}
 
 // proxyInstructionPrefixes are prefixes of response headers that instruct a proxy in front of the gateway.
-var proxyInstructionPrefixes = []string{"X-Accel-", "X-Forwarded-", "X-Lighttpd-", "X-Litespeed-", "X-Remote-", "X-Sendfile"}
+var proxyInstructionPrefixes = []string{
+	"X-Accel-",
+	"X-Forwarded-",
+	"X-Lighttpd-",
+	"X-Litespeed-",
+	"X-Remote-",
+	"X-Sendfile",
+}
 
 // removeUnsafeHeaders deletes the headers in the response of a Pod, Service or node that the caller must not
 // receive.

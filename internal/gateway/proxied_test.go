@@ -134,7 +134,8 @@ func TestUIDIsRejectedUnlessForwarded(t *testing.T) {
 		}
 		return nil
 	})
-	if received := c.takeRequests(); len(received) == 0 || received[len(received)-1].Header.Get("Impersonate-Uid") != "u9" {
+	if received := c.takeRequests(); len(received) == 0 ||
+		received[len(received)-1].Header.Get("Impersonate-Uid") != "u9" {
 		t.Errorf("%v: want the UID", received)
 	}
 }

@@ -237,7 +237,11 @@ func storedDecisions() map[string]func(w *fixture) (int, string) {
 
 // newDecisionFixture returns a gateway that has stored the decision of a request, and a counter of the
 // reviews that the cluster answered.
-func newDecisionFixture(t *testing.T, allowed *atomic.Bool, attempt func(w *fixture) (int, string)) (*fixture, *fakeCluster, *atomic.Int64) {
+func newDecisionFixture(
+	t *testing.T,
+	allowed *atomic.Bool,
+	attempt func(w *fixture) (int, string),
+) (*fixture, *fakeCluster, *atomic.Int64) {
 	t.Helper()
 	w, c := newSharedFixture(t)
 	reviews := &atomic.Int64{}

@@ -41,7 +41,8 @@ func (c *route) withReviews(next http.Handler) http.Handler {
 
 // isDelegatedReview reports whether a request is a review of other users.
 func isDelegatedReview(a authorizer.Attributes) bool {
-	return a.IsResourceRequest() && isDelegatedReviewResource(schema.GroupResource{Group: a.GetAPIGroup(), Resource: a.GetResource()})
+	return a.IsResourceRequest() &&
+		isDelegatedReviewResource(schema.GroupResource{Group: a.GetAPIGroup(), Resource: a.GetResource()})
 }
 
 func isDelegatedReviewResource(r schema.GroupResource) bool {
@@ -55,7 +56,8 @@ func isDelegatedReviewResource(r schema.GroupResource) bool {
 
 // answersLocally reports whether the gateway answers a request itself instead of the cluster.
 func answersLocally(info *request.RequestInfo) bool {
-	return info.IsResourceRequest && isDelegatedReviewResource(schema.GroupResource{Group: info.APIGroup, Resource: info.Resource})
+	return info.IsResourceRequest &&
+		isDelegatedReviewResource(schema.GroupResource{Group: info.APIGroup, Resource: info.Resource})
 }
 
 // reviewToken authenticates a token. The user has its name in the cluster.

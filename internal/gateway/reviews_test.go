@@ -22,8 +22,13 @@ import (
 func TestDelegatedReviews(t *testing.T) {
 	t.Parallel()
 	eu := newFakeCluster(t, map[string]string{"acme--web": "acme-eu", "globex--shop": "globex"})
-	entry := strings.Replace(clusterEntry("eu1", ", tenantMap: { acme: acme-eu }, serviceAccounts: { tokens: Pass, issuers: "+
-		"[\"https://kubernetes.default.svc\"] }"), `["*", system]`, "[acme, globex, system]", 1)
+	entry := strings.Replace(
+		clusterEntry("eu1", ", tenantMap: { acme: acme-eu }, serviceAccounts: { tokens: Pass, issuers: "+
+			"[\"https://kubernetes.default.svc\"] }"),
+		`["*", system]`,
+		"[acme, globex, system]",
+		1,
+	)
 	w := newFixture(t, entry+"authorization: { delegatedReviews: true }\n", map[string]*fakeCluster{"eu1": eu})
 	w.write("tokens.csv", "alice-token,alice,u1,\"dev,ops\",,acme\nbob-token,bob,u2,dev,,globex\n"+
 		"carol-token,carol,u4,dev,,initech\nroot-token,root,u3,,,system\n")

@@ -234,7 +234,10 @@ func TestEndWithCredentialEndsStreams(t *testing.T) {
 	w, _ := newRootFixture(t)
 	resp := w.open(t.Context(), "alice-token", http.MethodGet, podsPath+"?watch=1", "")
 	defer func() { _ = resp.Body.Close() }()
-	w.write("tenancy.yaml", configHeader+clusterEntry("eu1", passAccountTokens)+"  sessions: { endWithCredential: true }\n")
+	w.write(
+		"tenancy.yaml",
+		configHeader+clusterEntry("eu1", passAccountTokens)+"  sessions: { endWithCredential: true }\n",
+	)
 	if err := waitForEnd(resp); err != nil {
 		t.Error(err)
 	}

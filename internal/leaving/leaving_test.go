@@ -214,7 +214,12 @@ func TestClusterIsReadInPages(t *testing.T) {
 	if unchecked != nil {
 		t.Fatal(unchecked)
 	}
-	checkFindings(t, "three pages", found, []string{"ClusterRoleBinding b1:", "ClusterRoleBinding b2:", "ClusterRoleBinding b3:"})
+	checkFindings(
+		t,
+		"three pages",
+		found,
+		[]string{"ClusterRoleBinding b1:", "ClusterRoleBinding b2:", "ClusterRoleBinding b3:"},
+	)
 	for _, a := range k.Actions() {
 		if a.GetVerb() != "list" {
 			t.Errorf("%s of %s", a.GetVerb(), a.GetResource())

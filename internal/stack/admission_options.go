@@ -67,7 +67,10 @@ func policyRules(c *configv1alpha1.Policy) func(tenant.ID) plugins.Rules {
 }
 
 // placementRules returns a function that returns the placement rules of a tenant.
-func placementRules(c *configv1alpha1.Placement, user *attribution.WorkloadUser) func(tenant.ID) *placement.TenantRules {
+func placementRules(
+	c *configv1alpha1.Placement,
+	user *attribution.WorkloadUser,
+) func(tenant.ID) *placement.TenantRules {
 	scheduler := ""
 	if !user.Off && user.Scheduling != nil {
 		scheduler = user.Scheduling.SchedulerName // the server sets it in pods, so it is allowed

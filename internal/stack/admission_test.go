@@ -104,7 +104,12 @@ func TestReinvocation(t *testing.T) {
 }
 
 func admitAgain(
-	t *testing.T, name string, stack *stack.Stack, kind schema.GroupVersionKind, newObj, oldObj runtime.Object, u user.Info,
+	t *testing.T,
+	name string,
+	stack *stack.Stack,
+	kind schema.GroupVersionKind,
+	newObj, oldObj runtime.Object,
+	u user.Info,
 ) {
 	t.Helper()
 	resource := map[string]string{
@@ -120,8 +125,19 @@ func admitAgain(
 	if kind.Kind == "Namespace" {
 		namespace = ""
 	}
-	a := admission.NewAttributesRecord(newObj, oldObj, kind, namespace, "x", kind.GroupVersion().WithResource(resource), "",
-		operation, nil, false, u)
+	a := admission.NewAttributesRecord(
+		newObj,
+		oldObj,
+		kind,
+		namespace,
+		"x",
+		kind.GroupVersion().WithResource(resource),
+		"",
+		operation,
+		nil,
+		false,
+		u,
+	)
 	var first runtime.Object
 	for range 2 {
 		first = newObj.DeepCopyObject()

@@ -248,7 +248,12 @@ func (f *flatUnion) Authorize(ctx context.Context, a authorizer.Attributes) (aut
 			reasons = append(reasons, each.AuthorizerName+": "+reason)
 		}
 	}
-	return authorizer.DecisionNoOpinion, strings.Join(append(serverReasons, reasons...), "\n"), utilerrors.NewAggregate(errs)
+	return authorizer.DecisionNoOpinion, strings.Join(
+			append(serverReasons, reasons...),
+			"\n",
+		), utilerrors.NewAggregate(
+			errs,
+		)
 }
 
 func (d *delegates) add(name string, a authorizer.Authorizer, r authorizer.RuleResolver) {

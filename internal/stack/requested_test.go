@@ -168,9 +168,19 @@ func writeBy(newObj, oldObj runtime.Object) admission.Attributes {
 	if oldObj != nil {
 		op = admission.Update
 	}
-	return admission.NewAttributesRecord(newObj, oldObj, gv.WithKind(kind), namespace, name, gv.WithResource(resource), "", op,
+	return admission.NewAttributesRecord(
+		newObj,
+		oldObj,
+		gv.WithKind(kind),
+		namespace,
+		name,
+		gv.WithResource(resource),
+		"",
+		op,
 		nil,
-		false, caller)
+		false,
+		caller,
+	)
 }
 
 // TestWebhookDoesNotChangeIdentity checks that the identity of an object does not change if only a webhook

@@ -30,7 +30,11 @@ import (
 
 // newUsageStack returns a stack that writes usage records to a file. acme owns the namespace acme--web,
 // and no other tenant exists.
-func newUsageStack(t *testing.T, configured v1alpha1.FairUse, change func(*stack.Server)) (s *stack.Stack, file string) {
+func newUsageStack(
+	t *testing.T,
+	configured v1alpha1.FairUse,
+	change func(*stack.Server),
+) (s *stack.Stack, file string) {
 	t.Helper()
 	dir := t.TempDir()
 	file = filepath.Join(dir, "usage.jsonl")

@@ -26,7 +26,11 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-var searched = flag.Int("searched", 20_000, "number of events in which TestStreamDoesNotContainOtherTenant searches for other tenants")
+var searched = flag.Int(
+	"searched",
+	20_000,
+	"number of events in which TestStreamDoesNotContainOtherTenant searches for other tenants",
+)
 
 func id(name string) tenant.ID {
 	if name == "" {

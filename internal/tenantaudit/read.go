@@ -135,7 +135,11 @@ func (r *reader) readCurrent(ctx context.Context) (again bool, err error) {
 		return true, err
 	}
 	for text := (&lines{file: f}); ; {
-		isCurrent := isSameFile(r.root, fileOf(r.stream), f) // checked before the read, so that a rotated file is read to its end
+		isCurrent := isSameFile(
+			r.root,
+			fileOf(r.stream),
+			f,
+		) // checked before the read, so that a rotated file is read to its end
 		if err := text.rewind(f); err != nil {
 			return false, err
 		}

@@ -50,7 +50,12 @@ func (c Client[T, P]) Get(ctx context.Context, name cache.ObjectName) (P, error)
 
 // ForEach calls f for each object that options select, in all namespaces and page by page. It calls
 // invalid for each object that does not decode.
-func (c Client[T, P]) ForEach(ctx context.Context, options metav1.ListOptions, f func(P), invalid func(*Invalid)) error {
+func (c Client[T, P]) ForEach(
+	ctx context.Context,
+	options metav1.ListOptions,
+	f func(P),
+	invalid func(*Invalid),
+) error {
 	for {
 		list, err := c.resource.List(ctx, options)
 		if err != nil {
@@ -76,7 +81,8 @@ func (c Client[T, P]) Create(ctx context.Context, object P) (P, error) {
 	if err != nil {
 		return nil, err
 	}
-	u, err = c.forNamespace(object.GetNamespace()).Create(ctx, u, metav1.CreateOptions{FieldManager: v1alpha1.FieldManager})
+	u, err = c.forNamespace(object.GetNamespace()).
+		Create(ctx, u, metav1.CreateOptions{FieldManager: v1alpha1.FieldManager})
 	if err != nil {
 		return nil, err
 	}

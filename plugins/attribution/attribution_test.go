@@ -39,7 +39,11 @@ type fakeCluster struct {
 	options     attribution.WorkloadUser
 }
 
-func (w *fakeCluster) find(_ context.Context, kind schema.GroupVersionKind, namespace, name string) (runtime.Object, error) {
+func (w *fakeCluster) find(
+	_ context.Context,
+	kind schema.GroupVersionKind,
+	namespace, name string,
+) (runtime.Object, error) {
 	if w.unavailable {
 		return nil, errUnavailable
 	}
@@ -253,7 +257,10 @@ func TestControllersInheritCreatorAndUser(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := &fakeCluster{objects: map[string]runtime.Object{}, options: attribution.WorkloadUser{TrustControllers: c.suspicious}}
+			w := &fakeCluster{
+				objects: map[string]runtime.Object{},
+				options: attribution.WorkloadUser{TrustControllers: c.suspicious},
+			}
 			if c.owner != nil {
 				w.objects["ReplicaSet/a--web/rs"] = c.owner
 			}

@@ -265,7 +265,13 @@ func (p *plugin) newValue(
 // value, except in two cases. In a template, the caller may set a value that it may supply. In a
 // Pod, another value is left unchanged, and Validate denies it. The caller is warned if its value
 // is not stored.
-func (p *plugin) updatedValue(ctx context.Context, c *caller, a admission.Attributes, d podTemplate, old *string) *string {
+func (p *plugin) updatedValue(
+	ctx context.Context,
+	c *caller,
+	a admission.Attributes,
+	d podTemplate,
+	old *string,
+) *string {
 	value := userValue(d.meta)
 	switch {
 	case sameValue(value, old):

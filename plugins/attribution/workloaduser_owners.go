@@ -59,7 +59,8 @@ func (p *plugin) mayRetainUser(ctx context.Context, c *caller, a admission.Attri
 		return false
 	}
 	owner, err := p.Owner(ctx, a.GetNamespace())
-	return err == nil && p.impersonation.MayImpersonate(ctx, c, plugins.Identity{User: info.User, Groups: info.Groups}, owner)
+	return err == nil &&
+		p.impersonation.MayImpersonate(ctx, c, plugins.Identity{User: info.User, Groups: info.Groups}, owner)
 }
 
 // isOwnerValue reports whether a caller of the system tenant copied the value from the live owner of

@@ -134,7 +134,8 @@ func forbidden(a admission.Attributes, err error) error {
 func (p *plugin) requiredAnnotations(
 	ctx context.Context, a admission.Attributes, old, obj metav1.Object, keys []string,
 ) (map[string]*string, error) {
-	needsIdentity := old == nil || changesContent(ctx, a) || takesIdentity(old, obj) && p.Subject.IsSystem(ctx, a.GetUserInfo())
+	needsIdentity := old == nil || changesContent(ctx, a) ||
+		takesIdentity(old, obj) && p.Subject.IsSystem(ctx, a.GetUserInfo())
 	if !needsIdentity {
 		return nil, nil
 	}
@@ -170,7 +171,11 @@ func (p *plugin) requiredAnnotations(
 // retainedIdentity returns the identity that a new object has, and reports whether the caller may keep it. The
 // caller must be allowed to impersonate that identity, which must belong to the owner of the
 // namespace.
-func (p *plugin) retainedIdentity(ctx context.Context, a admission.Attributes, obj metav1.Object) (tenant.Identity, bool) {
+func (p *plugin) retainedIdentity(
+	ctx context.Context,
+	a admission.Attributes,
+	obj metav1.Object,
+) (tenant.Identity, bool) {
 	text, ok := obj.GetAnnotations()[tenant.IdentityAnnotation]
 	if !ok || a.GetNamespace() == "" || len(text) > maxIdentityBytes {
 		return tenant.Identity{}, false

@@ -21,7 +21,11 @@ import (
 
 // backfillResource corrects the objects of a resource, page by page. It returns the tenants with objects that
 // could not be written, and the errors. It returns nil tenants if not all objects were checked.
-func (s *Backfill) backfillResource(ctx context.Context, r schema.GroupVersionResource, namespace string) (tenantSet, error) {
+func (s *Backfill) backfillResource(
+	ctx context.Context,
+	r schema.GroupVersionResource,
+	namespace string,
+) (tenantSet, error) {
 	failed, problems := tenantSet{}, []error(nil)
 	options := metav1.ListOptions{Limit: pageSize}
 	for {
@@ -90,7 +94,12 @@ func (s *Backfill) fixLabels(
 }
 
 // patchLabel patches only the label, and only of this object. The plugin decides on the stored value.
-func (s *Backfill) patchLabel(ctx context.Context, r schema.GroupVersionResource, m *metav1.ObjectMeta, want string) error {
+func (s *Backfill) patchLabel(
+	ctx context.Context,
+	r schema.GroupVersionResource,
+	m *metav1.ObjectMeta,
+	want string,
+) error {
 	var label any // null removes it
 	if want != "" {
 		label = want

@@ -162,7 +162,11 @@ func TestBackfillFailures(t *testing.T) {
 	if err := s.RunOnce(t.Context()); err == nil || s.Done(secrets.GroupResource(), d) {
 		t.Errorf("an owner that cannot be looked up: %v", err)
 	}
-	c.PrependReactor("list", "*", func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, errUnavailable })
+	c.PrependReactor(
+		"list",
+		"*",
+		func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, errUnavailable },
+	)
 	if err := label.NewBackfill(c, resources(secrets), owner).RunOnce(t.Context()); !errors.Is(err, errUnavailable) {
 		t.Errorf("a list that fails: %v", err)
 	}

@@ -35,8 +35,10 @@ const Name = "TenantLabel"
 var (
 	errNotInTenant = errors.New("the label " + tenant.Label + " may only be set in a tenant's namespaces")
 	errWrongOwner  = errors.New("the label " + tenant.Label + " must name the owner of the namespace and is immutable")
-	errBinding     = errors.New("a Binding may not have a label or annotation of " + tenant.Domain + " or the annotation " +
-		tenant.WorkloadUserAnnotation)
+	errBinding     = errors.New(
+		"a Binding may not have a label or annotation of " + tenant.Domain + " or the annotation " +
+			tenant.WorkloadUserAnnotation,
+	)
 	errTokenKind = errors.New("in a tenant's namespace, a token may only be bound to a Pod or a Secret")
 	errNoObject  = errors.New("the object has no metadata")
 )

@@ -107,7 +107,10 @@ func attributes(by, sub string, op admission.Operation, obj, old runtime.Object)
 // TestReuseOfTenantNames checks that the name of a deleted tenant can be reused if nothing of that tenant is
 // left. The new Tenant must name the old one.
 func TestReuseOfTenantNames(t *testing.T) {
-	before := []tenant.Retired{{UID: "older", DeletionEnded: now.Add(-time.Hour)}, {UID: "old", DeletionEnded: now.Add(-10 * time.Minute)}}
+	before := []tenant.Retired{
+		{UID: "older", DeletionEnded: now.Add(-time.Hour)},
+		{UID: "old", DeletionEnded: now.Add(-10 * time.Minute)},
+	}
 	replaces := func(uid string) map[string]any { return map[string]any{"replaces": uid} }
 	for name, c := range map[string]struct {
 		spec map[string]any

@@ -45,7 +45,13 @@ func (w *author) mayWrite(ctx context.Context, publication *Publication) error {
 	case err != nil:
 		return err
 	case !may:
-		return fmt.Errorf("%s: the caller may not get %s %s/%s", w.path, publication.Resource.GroupResource(), publication.Namespace, publication.Name)
+		return fmt.Errorf(
+			"%s: the caller may not get %s %s/%s",
+			w.path,
+			publication.Resource.GroupResource(),
+			publication.Namespace,
+			publication.Name,
+		)
 	}
 	verbs := []string{"create", "update"}
 	if publication.Replace {
@@ -63,7 +69,12 @@ func (w *author) mayWrite(ctx context.Context, publication *Publication) error {
 		case err != nil:
 			return err
 		case !may:
-			return fmt.Errorf("%s: the caller may not %s %s in all namespaces", w.path, verb, publication.Resource.GroupResource())
+			return fmt.Errorf(
+				"%s: the caller may not %s %s in all namespaces",
+				w.path,
+				verb,
+				publication.Resource.GroupResource(),
+			)
 		}
 	}
 	return nil

@@ -52,7 +52,9 @@ var (
 		"spec.bindings or spec.quota of the Tenant, its TenantMembers or the NamespaceTemplate instead")
 	errManagedLabel     = errors.New("only the server may set the label " + tenant.ManagedLabel)
 	errPublicationLabel = errors.New("only the server may set the label " + tenant.PublicationLabel)
-	errNameProvided     = errors.New("a NamespaceTemplate of the Tenant or a Publication provides an object with this name")
+	errNameProvided     = errors.New(
+		"a NamespaceTemplate of the Tenant or a Publication provides an object with this name",
+	)
 	errName             = errors.New("names that begin with " + NamePrefix + " are reserved for the server")
 	errServerAnnotation = errors.New("only the server may set the annotations " + strings.Join(serverAnnotations, ", "))
 	errNotWaiting       = errors.New("a new namespace of this tenant must have the annotation " + tenant.HeldAnnotation +
@@ -98,7 +100,10 @@ var creationAnnotations = []string{
 
 // serverAnnotations are the annotations of a Namespace that only the server itself may change.
 // TenantNamespace sets [tenant.GivenLabelsAnnotation] when a Namespace is created.
-var serverAnnotations = append(creationAnnotations[:len(creationAnnotations):len(creationAnnotations)], tenant.GivenLabelsAnnotation)
+var serverAnnotations = append(
+	creationAnnotations[:len(creationAnnotations):len(creationAnnotations)],
+	tenant.GivenLabelsAnnotation,
+)
 
 // New returns the plugin. It protects objects with [tenant.ManagedLabel] and the server's own
 // annotations of Namespaces. It also checks NamespaceTemplates, Publications, the objects that they

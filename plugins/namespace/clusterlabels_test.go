@@ -25,7 +25,10 @@ func TestClusterPodSecurityLabels(t *testing.T) {
 		domain + "audit-version":   {"v1.30", "v1.29"},
 		domain + "enforce-version": {"v1.30", "latest"},
 	} {
-		p := pluginFor(tenanttest.ID(t, "a"), func(o *namespace.Options) { o.ClusterLabels = map[string]string{key: c.pinned} })
+		p := pluginFor(
+			tenanttest.ID(t, "a"),
+			func(o *namespace.Options) { o.ClusterLabels = map[string]string{key: c.pinned} },
+		)
 		labels := func(value string) map[string]string {
 			all := map[string]string{tenant.Label: "a", namespace.EnforceLabel: "baseline"}
 			if value != "" {

@@ -144,7 +144,8 @@ func (k *keys) check(errs *plugins.Errors) {
 // isSetByCluster reports whether the cluster's admission changed a key that the client did not change.
 // It returns false for keys that kubetenant protects, and for the PodSecurity level.
 func (k *keys) isSetByCluster(key, reason string) bool {
-	if !k.isKnown || reason == reasonReserved || reason == reasonTenantLabel || key == EnforceLabel || key == corev1.LabelMetadataName {
+	if !k.isKnown || reason == reasonReserved || reason == reasonTenantLabel || key == EnforceLabel ||
+		key == corev1.LabelMetadataName {
 		return false
 	}
 	value, sent := k.sent[key]

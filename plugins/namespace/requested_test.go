@@ -26,8 +26,19 @@ func writeOf(op admission.Operation, newObj, oldObj *corev1.Namespace, subresour
 	if op == admission.Update {
 		old = oldObj
 	}
-	return admission.NewAttributesRecord(newObj, old, corev1.SchemeGroupVersion.WithKind("Namespace"), newObj.Name, newObj.Name,
-		corev1.SchemeGroupVersion.WithResource("namespaces"), subresource, op, nil, false, &user.DefaultInfo{Name: "u"})
+	return admission.NewAttributesRecord(
+		newObj,
+		old,
+		corev1.SchemeGroupVersion.WithKind("Namespace"),
+		newObj.Name,
+		newObj.Name,
+		corev1.SchemeGroupVersion.WithResource("namespaces"),
+		subresource,
+		op,
+		nil,
+		false,
+		&user.DefaultInfo{Name: "u"},
+	)
 }
 
 // admitRequested records the object that the client sent, and calls Admit. It then changes the object as

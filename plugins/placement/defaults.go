@@ -32,7 +32,10 @@ func (d *Defaults) apply(s *corev1.PodSpec) {
 		s.NodeSelector = selector
 	}
 	for _, t := range d.Tolerations {
-		if !slices.ContainsFunc(s.Tolerations, func(existing corev1.Toleration) bool { return existing.MatchToleration(&t) }) {
+		if !slices.ContainsFunc(
+			s.Tolerations,
+			func(existing corev1.Toleration) bool { return existing.MatchToleration(&t) },
+		) {
 			s.Tolerations = append(slices.Clone(s.Tolerations), t)
 		}
 	}

@@ -78,9 +78,13 @@ var fields = []podField{
 	{"tolerations", func(s *corev1.PodSpec) any { return s.Tolerations }, tolerations},
 	{topologyKeys, func(s *corev1.PodSpec) any { return s.TopologySpreadConstraints }, topologySpread},
 	{topologyKeys, func(s *corev1.PodSpec) any { return keysOf(podTopology(s)) }, podTopology},
-	{"runtimeClassName", func(s *corev1.PodSpec) any { return valueOrEmpty(s.RuntimeClassName) }, func(s *corev1.PodSpec) []item {
-		return nameItem("runtimeClassName", valueOrEmpty(s.RuntimeClassName))
-	}},
+	{
+		"runtimeClassName",
+		func(s *corev1.PodSpec) any { return valueOrEmpty(s.RuntimeClassName) },
+		func(s *corev1.PodSpec) []item {
+			return nameItem("runtimeClassName", valueOrEmpty(s.RuntimeClassName))
+		},
+	},
 	{"priorityClassName", func(s *corev1.PodSpec) any { return s.PriorityClassName }, func(s *corev1.PodSpec) []item {
 		return nameItem("priorityClassName", s.PriorityClassName)
 	}},

@@ -82,7 +82,10 @@ type plugin struct {
 var bindingKind = corev1.SchemeGroupVersion.WithKind("Binding")
 
 // namespaceOf returns the rules for a write. held is false if the plugin does not check the write.
-func (p *plugin) namespaceOf(ctx context.Context, a admission.Attributes) (ns tenantNamespace, checked bool, err error) {
+func (p *plugin) namespaceOf(
+	ctx context.Context,
+	a admission.Attributes,
+) (ns tenantNamespace, checked bool, err error) {
 	kind := a.GetKind().GroupKind()
 	_, hasTemplates := p.Kinds[kind]
 	if a.GetNamespace() == "" || !hasTemplates && !isGroup(kind) && kind != bindingKind.GroupKind() &&
@@ -169,7 +172,12 @@ func (p *plugin) checkBinding(
 
 var errOld = errors.New("cannot read the old object")
 
-func (p *plugin) check(ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces, ns *tenantNamespace) error {
+func (p *plugin) check(
+	ctx context.Context,
+	a admission.Attributes,
+	o admission.ObjectInterfaces,
+	ns *tenantNamespace,
+) error {
 	obj, err := p.Kinds.Read(a.GetObject(), a.GetKind(), o)
 	if err != nil && workload.IsFinalizing(a) {
 		return nil
@@ -226,7 +234,11 @@ func (p *plugin) requested(ctx context.Context, a admission.Attributes, o admiss
 
 // checkFields checks the fields of all templates for which included returns true.
 func (p *plugin) checkFields(
-	ctx context.Context, obj *workload.Object, oldSpecs map[string]*corev1.PodSpec, ns *tenantNamespace, included func(podField) bool,
+	ctx context.Context,
+	obj *workload.Object,
+	oldSpecs map[string]*corev1.PodSpec,
+	ns *tenantNamespace,
+	included func(podField) bool,
 	errs *plugins.Errors,
 ) {
 	for _, t := range obj.Templates {

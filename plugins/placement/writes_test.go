@@ -83,8 +83,19 @@ func (w write) attributes() admission.Attributes {
 	if w.old != nil {
 		op = admission.Update
 	}
-	return admission.NewAttributesRecord(w.obj, w.old, gv.WithKind(w.kind), w.namespace, "x", schema.GroupVersionResource{},
-		w.subresource, op, nil, false, w.by)
+	return admission.NewAttributesRecord(
+		w.obj,
+		w.old,
+		gv.WithKind(w.kind),
+		w.namespace,
+		"x",
+		schema.GroupVersionResource{},
+		w.subresource,
+		op,
+		nil,
+		false,
+		w.by,
+	)
 }
 
 func deployment(node string) *appsv1.Deployment {

@@ -274,12 +274,20 @@ func TestUpdatesMayRetainValues(t *testing.T) {
 	always := pod("")
 	always.Spec.Containers[0].ImagePullPolicy = corev1.PullAlways
 	wantDenied(t, "the same", p.Validate(t.Context(), writing(service("NodePort"), service("NodePort"), caller("a")), nil))
-	wantDenied(t, "another", p.Validate(t.Context(), writing(service("NodePort"), service("LoadBalancer"), caller("a")), nil),
-		"serviceTypes spec.type=NodePort")
+	wantDenied(
+		t,
+		"another",
+		p.Validate(t.Context(), writing(service("NodePort"), service("LoadBalancer"), caller("a")), nil),
+		"serviceTypes spec.type=NodePort",
+	)
 	wantDenied(t, "elsewhere, with another", p.Validate(t.Context(), writing(two, pod("a"), caller("a")), nil),
 		"imageRegistries spec.containers[0].image=b")
-	wantDenied(t, "the same word in another field", p.Validate(t.Context(), writing(pod("Always"), always, caller("a")), nil),
-		"imageRegistries spec.containers[0].image=Always")
+	wantDenied(
+		t,
+		"the same word in another field",
+		p.Validate(t.Context(), writing(pod("Always"), always, caller("a")), nil),
+		"imageRegistries spec.containers[0].image=Always",
+	)
 }
 
 // TestSubresources checks that only the annotations are checked in the status of a Pod, and nothing

@@ -97,8 +97,15 @@ func (s *State) charge(r *request) (*State, error) {
 	}
 	used := upstream.Add(s.Used, delta)
 	if fits, exceeded := upstream.LessThanOrEqual(upstream.Mask(used, increased), s.Hard); !fits {
-		return nil, fmt.Errorf("exceeded quota: %s, requested: %s, used: %s, limited: %s", s.Name,
-			formatList(upstream.Mask(delta, exceeded)), formatList(upstream.Mask(s.Used, exceeded)), formatList(upstream.Mask(s.Hard, exceeded)))
+		return nil, fmt.Errorf(
+			"exceeded quota: %s, requested: %s, used: %s, limited: %s",
+			s.Name,
+			formatList(
+				upstream.Mask(delta, exceeded),
+			),
+			formatList(upstream.Mask(s.Used, exceeded)),
+			formatList(upstream.Mask(s.Hard, exceeded)),
+		)
 	}
 	out := *s
 	out.Used = used

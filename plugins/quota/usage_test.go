@@ -109,7 +109,12 @@ func TestUsageOfPods(t *testing.T) {
 			t.Errorf("%s (-want +got):\n%s", name, diff)
 		}
 	}
-	two := used(t, groupResource("pods"), podOf(container(amounts{"cpu": "1"}, nil), container(amounts{"cpu": "2"}, nil)), now)
+	two := used(
+		t,
+		groupResource("pods"),
+		podOf(container(amounts{"cpu": "1"}, nil), container(amounts{"cpu": "2"}, nil)),
+		now,
+	)
 	if two["requests.cpu"] != "3" {
 		t.Errorf("two containers: %v", two)
 	}

@@ -327,7 +327,7 @@ func TestDeniedWrites(t *testing.T) {
 		"no limit is demanded":     {write{obj: limitless}, amounts{"requests.cpu": "9", "requests.memory": "9"}, ""},
 		"no device is demanded":    {write{}, amounts{"requests.example.com/gpu": "9"}, ""},
 		"negative": {
-			write{obj: negative}, amounts{"requests.cpu": "9"}, "quota usage is negative for groupResource(s): memory,requests.memory",
+			write{obj: negative}, amounts{"requests.cpu": "9"}, "quota usage is negative for resource(s): memory,requests.memory",
 		},
 		"an owner not known":        {write{namespace: "away"}, amounts{}, "away"},
 		"no object":                 {write{noObject: true}, amounts{"pods": "1"}, "no object"},

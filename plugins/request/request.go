@@ -62,7 +62,13 @@ func (p *plugin) Admit(ctx context.Context, a admission.Attributes, _ admission.
 
 // placementFields are the fields of a PodSpec that select where a Pod runs and that contain references. The
 // server's plugin RuntimeClass changes the referenced values in place.
-var placementFields = []string{"NodeSelector", "Affinity", "Tolerations", "TopologySpreadConstraints", "RuntimeClassName"}
+var placementFields = []string{
+	"NodeSelector",
+	"Affinity",
+	"Tolerations",
+	"TopologySpreadConstraints",
+	"RuntimeClassName",
+}
 
 // copyOf returns the function that copies objects of a kind. A deep copy of a Pod takes longer than
 // most plugins, and few clients select where their Pods run. The function therefore makes a shallow

@@ -228,7 +228,12 @@ func TestExternalIPs(t *testing.T) {
 		},
 	} {
 		kind := corev1.SchemeGroupVersion.WithKind("Service")
-		wantError(t, name, c.validate(t, newPlugin(func(o *rolebinding.Options) { o.ForbidExternalIPs = true }), kind), c.want)
+		wantError(
+			t,
+			name,
+			c.validate(t, newPlugin(func(o *rolebinding.Options) { o.ForbidExternalIPs = true }), kind),
+			c.want,
+		)
 		wantError(t, name+", not forbidden", c.validate(t, newPlugin(nil), kind), "")
 	}
 }
@@ -311,7 +316,12 @@ func TestClaimSources(t *testing.T) {
 		}
 	}
 	p := newPlugin(nil)
-	wantError(t, "no claim", write{}.validate(t, p, corev1.SchemeGroupVersion.WithKind("PersistentVolumeClaim")), "no object")
+	wantError(
+		t,
+		"no claim",
+		write{}.validate(t, p, corev1.SchemeGroupVersion.WithKind("PersistentVolumeClaim")),
+		"no object",
+	)
 	wantError(t, "after no claim",
 		write{
 			obj: &corev1.PersistentVolumeClaim{},

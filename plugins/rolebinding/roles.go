@@ -300,7 +300,12 @@ func (c *rightsCheck) checkNamespace(ctx context.Context, namespace string, righ
 
 // checkEscalation replaces [rightsCheck.checkNamespace] if there are too many rights to check. It checks only
 // whether the writer may escalate the Roles.
-func (c *rightsCheck) checkEscalation(ctx context.Context, namespace string, rights []requiredRight, namespaces int) error {
+func (c *rightsCheck) checkEscalation(
+	ctx context.Context,
+	namespace string,
+	rights []requiredRight,
+	namespaces int,
+) error {
 	refused, err := c.withoutEscalation(ctx, namespace, rights, map[string]bool{})
 	if err != nil {
 		return err

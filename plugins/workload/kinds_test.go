@@ -232,8 +232,10 @@ func TestIsFinalizing(t *testing.T) {
 }
 
 func isFinalizing(obj, old runtime.Object, op admission.Operation) bool {
-	return workload.IsFinalizing(admission.NewAttributesRecord(obj, old, corev1.SchemeGroupVersion.WithKind("Pod"), "n", "p",
-		schema.GroupVersionResource{}, "", op, nil, false, nil))
+	return workload.IsFinalizing(
+		admission.NewAttributesRecord(obj, old, corev1.SchemeGroupVersion.WithKind("Pod"), "n", "p",
+			schema.GroupVersionResource{}, "", op, nil, false, nil),
+	)
 }
 
 // fill sets a field of metadata to a value that no test uses otherwise.

@@ -122,7 +122,11 @@ func createNamespace(ctx context.Context, k kubernetes.Interface, owner string, 
 		return err
 	}
 	for i := range perSpace {
-		subject := rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: fmt.Sprintf("user-%s-%d", owner, i)}
+		subject := rbacv1.Subject{
+			APIGroup: rbacv1.GroupName,
+			Kind:     rbacv1.UserKind,
+			Name:     fmt.Sprintf("user-%s-%d", owner, i),
+		}
 		switch i % 4 {
 		case 2:
 			subject.Kind = rbacv1.GroupKind

@@ -115,8 +115,12 @@ func rulesOfNames() []IdentityRule {
 			Rule: "No credential contains a group `tenant:<id>`, an extra below `kubetenant.dev/`, or, from a remote " +
 				"source, an extra below `kubernetes.io/` or `k8s.io/`.",
 			CompiledIn: enforcedBy(allCallers, inSources, inBuiltIn),
-			Webhook: enforcedBy("its sources. `generate --check` reports claims of kube-apiserver's own issuers that could assert a "+
-				"tenant", inSources, inCheckFile),
+			Webhook: enforcedBy(
+				"its sources. `generate --check` reports claims of kube-apiserver's own issuers that could assert a "+
+					"tenant",
+				inSources,
+				inCheckFile,
+			),
 			Gateway: enforcedBy(allCallers, inSources),
 			Library: enforcedBy(allCallers, inSources, inBuiltIn),
 			Shown:   []string{"identity-webhook.yaml", "identity-oidc.yaml"},
@@ -139,8 +143,11 @@ func rulesOfTenants() []IdentityRule {
 		{
 			Rule:       "A source asserts only the tenants in its `tenants`.",
 			CompiledIn: names,
-			Webhook: enforcedBy("its sources. A certificate names the tenant that its authority signs (`subject.fromGroups`): the "+
-				"authorities in kube-apiserver's --client-ca-file are trusted for every tenant", inNames),
+			Webhook: enforcedBy(
+				"its sources. A certificate names the tenant that its authority signs (`subject.fromGroups`): the "+
+					"authorities in kube-apiserver's --client-ca-file are trusted for every tenant",
+				inNames,
+			),
 			Gateway: names,
 			Library: names,
 			Shown:   []string{"identity-oidc.yaml", "identity-x509.yaml"},
@@ -194,16 +201,22 @@ func rulesOfCredentials() []IdentityRule {
 		{
 			Rule:       "A token has no invisible character, has no claim twice, and has at most 64 KiB.",
 			CompiledIn: enforcedBy(allCallers, inToken),
-			Webhook:    enforcedBy("its sources. The service does not receive tokens of kube-apiserver's own authenticators", inToken),
-			Gateway:    enforcedBy(ownSources+", and tokens of a cluster's service accounts", inToken),
-			Library:    enforcedBy("servers that use the chain of sources", inToken),
-			Shown:      []string{"identity-oidc.yaml"},
+			Webhook: enforcedBy(
+				"its sources. The service does not receive tokens of kube-apiserver's own authenticators",
+				inToken,
+			),
+			Gateway: enforcedBy(ownSources+", and tokens of a cluster's service accounts", inToken),
+			Library: enforcedBy("servers that use the chain of sources", inToken),
+			Shown:   []string{"identity-oidc.yaml"},
 		},
 		{
 			Rule:       "A caller of a tenant impersonates only identities of its own tenant.",
 			CompiledIn: enforcedBy(allCallers, inReview, inWhom),
-			Webhook: enforcedBy("the service decides the review of the verb impersonate. The impersonated identity names its tenant "+
-				"itself, since the service does not receive the caller", inReview),
+			Webhook: enforcedBy(
+				"the service decides the review of the verb impersonate. The impersonated identity names its tenant "+
+					"itself, since the service does not receive the caller",
+				inReview,
+			),
 			Gateway: enforcedBy("the cluster's RBAC must allow it too", inReview, inWhom),
 			Library: enforcedBy(allCallers, inReview, inWhom),
 			Shown:   []string{"impersonation.yaml"},
@@ -215,8 +228,11 @@ func rulesOfCredentials() []IdentityRule {
 // enforce them.
 func BindingLimits() []IdentityRule {
 	const indexed = "if `authorization.rbac.evaluator` is Indexed, the default"
-	webhook := enforcedBy(indexed+", and `authorization.mode` is Enforce. The service denies what only such a binding would "+
-		"allow, since kube-apiserver's own RBAC does not know limits", inRBAC)
+	webhook := enforcedBy(
+		indexed+", and `authorization.mode` is Enforce. The service denies what only such a binding would "+
+			"allow, since kube-apiserver's own RBAC does not know limits",
+		inRBAC,
+	)
 	gateway := notEnforced("the cluster's own RBAC decides and ignores the annotation. Do not use it behind a gateway")
 	return []IdentityRule{
 		{

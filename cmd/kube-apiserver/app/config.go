@@ -108,9 +108,15 @@ func NewConfig(
 	}
 	controlPlane := kube.ControlPlane
 	extensions, err := controlplaneapiserver.CreateAPIExtensionsConfig(
-		*controlPlane.Generic, controlPlane.VersionedInformers, initializers, opts.CompletedOptions, opts.MasterCount, resolver,
+		*controlPlane.Generic,
+		controlPlane.VersionedInformers,
+		initializers,
+		opts.CompletedOptions,
+		opts.MasterCount,
+		resolver,
 		webhook.NewDefaultAuthenticationInfoResolverWrapper(controlPlane.ProxyTransport, controlPlane.Generic.EgressSelector,
-			controlPlane.Generic.LoopbackClientConfig, controlPlane.Generic.TracerProvider))
+			controlPlane.Generic.LoopbackClientConfig, controlPlane.Generic.TracerProvider),
+	)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -95,9 +95,11 @@ func findCluster(config *clientcmdapi.Config, name string) (clusterRef, error) {
 	}
 	switch len(found) {
 	case 0:
-		return clusterRef{}, fmt.Errorf("--cluster %q: not in the kubeconfig, neither as a cluster nor as a context of your user "+
-			"behind a gateway: create it with kubectl tenant gen-kubeconfig --gateway URL --cluster %[1]s",
-			name)
+		return clusterRef{}, fmt.Errorf(
+			"--cluster %q: not in the kubeconfig, neither as a cluster nor as a context of your user "+
+				"behind a gateway: create it with kubectl tenant gen-kubeconfig --gateway URL --cluster %[1]s",
+			name,
+		)
 	case 1:
 		return clusterRef{context: found[0]}, nil
 	}

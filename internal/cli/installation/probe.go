@@ -165,8 +165,10 @@ var (
 	errNoSuchAPI = errors.New("the server does not serve subjectaccessreviews of authorization.k8s.io/v1")
 	// ErrReviewForbidden means that the caller may not create the review that shows whether the boundary
 	// decides requests.
-	ErrReviewForbidden = errors.New("you may not create subjectaccessreviews, which are required here: use the kubeconfig " +
-		"of a cluster admin")
+	ErrReviewForbidden = errors.New(
+		"you may not create subjectaccessreviews, which are required here: use the kubeconfig " +
+			"of a cluster admin",
+	)
 )
 
 // reasonForm matches a reason of the boundary at the end of a message. Other releases use other

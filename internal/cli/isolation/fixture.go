@@ -267,10 +267,16 @@ func (w *fixture) makeNamespace(ctx context.Context, name string, owner tenant.I
 // eventually waits until f succeeds. If f does not succeed in time, it returns the last error of f.
 func eventually(ctx context.Context, f func(context.Context) error) error {
 	var last error
-	err := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, requestTimeout, true, func(ctx context.Context) (bool, error) {
-		last = f(ctx)
-		return last == nil, nil
-	})
+	err := wait.PollUntilContextTimeout(
+		ctx,
+		50*time.Millisecond,
+		requestTimeout,
+		true,
+		func(ctx context.Context) (bool, error) {
+			last = f(ctx)
+			return last == nil, nil
+		},
+	)
 	if err != nil {
 		return errors.Join(err, last)
 	}

@@ -57,8 +57,10 @@ type matrix struct {
 type question = authorizationv1.ResourceAttributes
 
 // ErrNotRemoved means that some objects of a run were not removed.
-var ErrNotRemoved = errors.New("the temporary tenants were not completely deleted: run kubectl tenant verify-isolation " +
-	"--clean-up")
+var ErrNotRemoved = errors.New(
+	"the temporary tenants were not completely deleted: run kubectl tenant verify-isolation " +
+		"--clean-up",
+)
 
 // removeTimeout limits the time for deleting the objects, which continues after an interrupt.
 const removeTimeout = time.Minute

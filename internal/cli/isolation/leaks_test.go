@@ -121,7 +121,15 @@ func targetsOf(probes []probe) []string {
 // impersonate.
 func TestTargets(t *testing.T) {
 	m, c := testMatrix(t, nil)
-	everywhere := []string{targetOwn, targetForeign, targetSystem, targetMissing, targetAll, targetPath, targetImpersonation}
+	everywhere := []string{
+		targetOwn,
+		targetForeign,
+		targetSystem,
+		targetMissing,
+		targetAll,
+		targetPath,
+		targetImpersonation,
+	}
 	for name, want := range map[string]struct {
 		own  int
 		real bool

@@ -122,7 +122,13 @@ func (m *matrix) tryRejectedWrites(ctx context.Context, served []resource) error
 		if h.object != "" {
 			name := fmt.Sprintf("held-%d", i)
 			body := strings.Replace(h.object, `"spec":`, `"metadata":{"name":"`+name+`"},"spec":`, 1)
-			created, err := admin.send(ctx, http.MethodPost, path, []byte(body), http.Header{"Content-Type": {"application/json"}})
+			created, err := admin.send(
+				ctx,
+				http.MethodPost,
+				path,
+				[]byte(body),
+				http.Header{"Content-Type": {"application/json"}},
+			)
 			if err != nil {
 				return fmt.Errorf("create %s to test whether its status can be written: %w", h.resource, err)
 			}

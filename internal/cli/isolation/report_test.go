@@ -16,7 +16,14 @@ func TestFindingsAreGrouped(t *testing.T) {
 	m := &matrix{}
 	for i := range 12 {
 		for n := range i + 1 {
-			m.note(callers[n%2], targets[1+n%2], Leaked, "", fmt.Sprintf("get kind%02d", i), fmt.Sprintf("GET /%d/%d: 200", i, n))
+			m.note(
+				callers[n%2],
+				targets[1+n%2],
+				Leaked,
+				"",
+				fmt.Sprintf("get kind%02d", i),
+				fmt.Sprintf("GET /%d/%d: 200", i, n),
+			)
 		}
 	}
 	m.note(callerUser, targetOwn, Refused, "", "get pods", "GET /pods: 403")

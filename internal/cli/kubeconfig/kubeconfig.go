@@ -70,8 +70,10 @@ func New(e *Entry, config *rest.Config) (*clientcmdapi.Config, error) {
 var ErrExists = errors.New("the file already exists: use another name, or --merge to add to it")
 
 // ErrNameInUse reports that a kubeconfig already uses a name for another server.
-var ErrNameInUse = errors.New("the name is already used for a different server, certificate authority or verification " +
-	"setting: use --out to write a separate file")
+var ErrNameInUse = errors.New(
+	"the name is already used for a different server, certificate authority or verification " +
+		"setting: use --out to write a separate file",
+)
 
 // Write writes a new file that only its owner may read. The error wraps [ErrExists] if the file
 // exists.

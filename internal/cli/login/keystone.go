@@ -71,7 +71,9 @@ func (k *Keystone) Read() error {
 }
 
 // ErrUnencrypted reports that a password would be sent over the network unencrypted.
-var ErrUnencrypted = errors.New("the Keystone address must start with https:// (http:// is allowed for this machine only)")
+var ErrUnencrypted = errors.New(
+	"the Keystone address must start with https:// (http:// is allowed for this machine only)",
+)
 
 // checkAddress returns an error if the secret would be sent unencrypted.
 func (k *Keystone) checkAddress() error {

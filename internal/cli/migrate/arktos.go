@@ -68,7 +68,11 @@ func arktosCredentials(data []byte, file, kind string) (*Result, error) {
 			result.reportUnconverted(location, "the fields between the groups and the tenant (Arktos ignored them)")
 		}
 		if groups := withoutReserved(&converted, id); len(groups) > 0 {
-			result.reportUnconverted(location, "the groups %s, which are reserved for the system tenant", strings.Join(groups, ", "))
+			result.reportUnconverted(
+				location,
+				"the groups %s, which are reserved for the system tenant",
+				strings.Join(groups, ", "),
+			)
 		}
 		key := func(fields []string) string {
 			if kind == "tokenFile" {
@@ -79,7 +83,11 @@ func arktosCredentials(data []byte, file, kind string) (*Result, error) {
 		records = slices.DeleteFunc(records, func(earlier credential) bool {
 			same := key(earlier.fields) == key(converted)
 			if same {
-				result.reportUnconverted(fmt.Sprintf("line %d", earlier.line), "replaced by line %d, which Arktos used instead", line)
+				result.reportUnconverted(
+					fmt.Sprintf("line %d", earlier.line),
+					"replaced by line %d, which Arktos used instead",
+					line,
+				)
 			}
 			return same
 		})

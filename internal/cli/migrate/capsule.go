@@ -127,8 +127,11 @@ func (m *capsuleMigration) dropDuplicates() {
 			m.result.reportUnconverted(t.location, "the whole Tenant: metadata.name is not a valid tenant ID (%v); "+
 				"create the tenant under another name", err)
 		case t.id.IsSystem():
-			m.result.reportUnconverted(t.location, "the whole Tenant: system is the reserved name of the system tenant; create the tenant "+
-				"under another name")
+			m.result.reportUnconverted(
+				t.location,
+				"the whole Tenant: system is the reserved name of the system tenant; create the tenant "+
+					"under another name",
+			)
 		case count[t.name] > 1:
 			m.result.reportUnconverted(t.location, "the whole Tenant: the file contains %d Tenants of this name; keep one",
 				count[t.name])
@@ -166,8 +169,11 @@ func (m *capsuleMigration) convert(t *capsuleTenant) {
 		t.object.Spec.Namespaces.Templates = []string{t.template.Name}
 	}
 	if len(t.namespaces) == 0 {
-		m.result.reportUnconverted(t.location, "its namespaces are unknown; get the Tenant from the cluster with its status, or add its "+
-			"Namespaces to the file")
+		m.result.reportUnconverted(
+			t.location,
+			"its namespaces are unknown; get the Tenant from the cluster with its status, or add its "+
+				"Namespaces to the file",
+		)
 	}
 	t.reportUnhandled(capsuleReasons())
 }

@@ -94,8 +94,11 @@ func (t *capsuleTenant) convertWildcards(ingress node) {
 	case allowed && areListed:
 		wildcards.reportUnconverted("hosts with a wildcard are limited, too; list them in admission.policy.hosts")
 	case !allowed && !areListed:
-		t.result.reportUnconverted(t.location, "spec.ingressOptions.allowWildcardHostnames: Capsule refuses hosts with a wildcard, but "+
-			"kubetenant allows them; list the tenant's hosts in admission.policy.hosts")
+		t.result.reportUnconverted(
+			t.location,
+			"spec.ingressOptions.allowWildcardHostnames: Capsule refuses hosts with a wildcard, but "+
+				"kubetenant allows them; list the tenant's hosts in admission.policy.hosts",
+		)
 	}
 }
 
@@ -125,12 +128,15 @@ func convertRule(field string, list node) *configv1alpha1.FieldRule {
 	}
 	list.get("allowedRegex").reportUnconverted("regular expressions are not supported; list the names that it matches")
 	list.get("matchLabels").reportUnconverted("selecting classes by label is not supported; list the names of the classes")
-	list.get("matchExpressions").reportUnconverted("selecting classes by label is not supported; list the names of the classes")
+	list.get("matchExpressions").
+		reportUnconverted("selecting classes by label is not supported; list the names of the classes")
 	names := list.get("allowed").items()
 	if standard := list.get("default"); standard.isSet {
 		names = append(names, standard)
-		defer standard.reportUnconverted("the name is allowed, but is not the default for objects without one; use a mutating admission " +
-			"policy")
+		defer standard.reportUnconverted(
+			"the name is allowed, but is not the default for objects without one; use a mutating admission " +
+				"policy",
+		)
 	}
 	return ruleOf(field, names)
 }
@@ -160,7 +166,10 @@ func ruleOf(field string, names []node) *configv1alpha1.FieldRule {
 			item.reportUnconverted("{tenant} would be replaced by the name of the tenant; use the name itself")
 			continue
 		case field == "hosts" && strings.HasPrefix(entry, "*."):
-			item.reportUnconverted("%s is one host in Capsule, but matches all hosts below it in kubetenant; list the hosts", entry)
+			item.reportUnconverted(
+				"%s is one host in Capsule, but matches all hosts below it in kubetenant; list the hosts",
+				entry,
+			)
 			continue
 		case problem != "":
 			item.reportUnconverted("%q is not allowed, because it %s; correct it", entry, problem)

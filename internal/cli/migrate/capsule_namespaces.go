@@ -94,8 +94,11 @@ func (m *capsuleMigration) readNamespace(n node, owners map[string]string, add f
 		cordoned.reportUnconverted("a single namespace cannot be cordoned; set spec.access of the Tenant to ReadOnly")
 	}
 	if !found {
-		m.result.reportUnconverted(n.location, "it belongs to no Tenant of Capsule; remove it from the file, or assign it to a tenant with "+
-			"kubectl tenant adopt")
+		m.result.reportUnconverted(
+			n.location,
+			"it belongs to no Tenant of Capsule; remove it from the file, or assign it to a tenant with "+
+				"kubectl tenant adopt",
+		)
 	}
 }
 

@@ -61,7 +61,9 @@ func (t *capsuleTenant) convertQuotas() {
 // applies, as it does in Capsule.
 func (t *capsuleTenant) addQuota(item node) {
 	if item.get("scopes").isSet || item.get("scopeSelector").isSet {
-		item.reportUnconverted("a limit for selected Pods can only apply to a namespace; use a ResourceQuota in a NamespaceTemplate")
+		item.reportUnconverted(
+			"a limit for selected Pods can only apply to a namespace; use a ResourceQuota in a NamespaceTemplate",
+		)
 		return
 	}
 	for _, key := range item.get("hard").keys() {
@@ -74,8 +76,10 @@ func (t *capsuleTenant) addQuota(item node) {
 		case !isQuantity || limit.Sign() < 0:
 			entry.reportUnconverted("the limit is not a valid quantity; correct it")
 		case !isUsed || name == "count/namespaces":
-			entry.reportUnconverted("a tenant's quota cannot limit this; limit namespaces with spec.namespaces.max, and other resources " +
-				"with count/<resource>.<group>")
+			entry.reportUnconverted(
+				"a tenant's quota cannot limit this; limit namespaces with spec.namespaces.max, and other resources " +
+					"with count/<resource>.<group>",
+			)
 		case !ok && len(t.object.Spec.Quota) == maxLimits:
 			entry.reportUnconverted("a Tenant has at most %d limits; use a ResourceQuota in a NamespaceTemplate", maxLimits)
 		default:

@@ -47,11 +47,16 @@ func (m *capsuleMigration) convertResources() {
 		spec := n.get("spec")
 		spec.get("resyncPeriod").consume() // the server watches the objects
 		if prunes, isSet := spec.get("pruningOnDelete").flag(); isSet && !prunes {
-			n.result.reportUnconverted(n.location, "spec.pruningOnDelete: the copies of a deleted Publication are always deleted")
+			n.result.reportUnconverted(
+				n.location,
+				"spec.pruningOnDelete: the copies of a deleted Publication are always deleted",
+			)
 		}
 		tenants, ok := m.selectedTenants(spec.get("tenantSelector"))
 		if !ok {
-			spec.reportUnconverted("its tenantSelector selects no Tenant of the file; publish the objects with kubectl tenant publish")
+			spec.reportUnconverted(
+				"its tenantSelector selects no Tenant of the file; publish the objects with kubectl tenant publish",
+			)
 		}
 		for _, block := range spec.get("resources").items() {
 			if ok {
@@ -121,8 +126,10 @@ func (m *capsuleMigration) convertBlock(block node, tenants v1alpha1.Publication
 			keys = append(keys, e.Key)
 		}
 		if slices.ContainsFunc(keys, func(key string) bool { return key != corev1.LabelMetadataName }) {
-			block.reportUnconverted("a Publication selects namespaces only by their names and by labels that tenants cannot set. Set the " +
-				"label in spec.namespaces.labels of the Tenants, and publish the objects with kubectl tenant publish")
+			block.reportUnconverted(
+				"a Publication selects namespaces only by their names and by labels that tenants cannot set. Set the " +
+					"label in spec.namespaces.labels of the Tenants, and publish the objects with kubectl tenant publish",
+			)
 			return
 		}
 		to.namespaces = selector
@@ -151,8 +158,10 @@ func (m *capsuleMigration) publishStored(item node, to target) {
 	case u.GetName() == "" || u.GetNamespace() == "":
 		item.reportUnconverted("a Publication names one object; publish each object with kubectl tenant publish KIND/NAME")
 	case isTenants:
-		item.reportUnconverted("the object is in a namespace of a tenant; move it to a namespace of the system tenant, and publish it " +
-			"with kubectl tenant publish")
+		item.reportUnconverted(
+			"the object is in a namespace of a tenant; move it to a namespace of the system tenant, and publish it " +
+				"with kubectl tenant publish",
+		)
 	default:
 		m.publish(item, u, to)
 	}
@@ -172,8 +181,10 @@ func (m *capsuleMigration) publishRaw(item node, to target) {
 	case hasPlaceholder(content):
 		item.reportUnconverted("${tenant} and ${namespace} would be replaced; write the %s by hand", u.GetKind())
 	case strings.Contains(fmt.Sprint(translated), "{{"):
-		item.reportUnconverted("only the names of the tenant and the namespace are replaced, and only in values; write the %s by hand",
-			u.GetKind())
+		item.reportUnconverted(
+			"only the names of the tenant and the namespace are replaced, and only in values; write the %s by hand",
+			u.GetKind(),
+		)
 	case strings.Contains(u.GetName(), "$"):
 		item.reportUnconverted("the name of a copy cannot depend on the namespace; choose one name")
 	default:

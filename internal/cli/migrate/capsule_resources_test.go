@@ -170,8 +170,9 @@ func TestCapsuleTenantResource(t *testing.T) {
 	r := converted(t, "capsule", oil("nodeSelector: {}")+"---\n{ apiVersion: capsule.clastix.io/v1beta2, kind: "+
 		"TenantResource, metadata: { name: x, namespace: a }, spec: { resources: [ { rawItems: [ { apiVersion: "+
 		"rbac.authorization.k8s.io/v1, kind: RoleBinding, metadata: { name: x } } ] } ] } }\n")
-	if r.Files[publicationsFile] != "" || !strings.Contains(strings.Join(r.Unconverted, "\n"), "(TenantResource x): the whole "+
-		"object: a tenant wrote it, and a Publication uses the rights of the platform") {
+	if r.Files[publicationsFile] != "" ||
+		!strings.Contains(strings.Join(r.Unconverted, "\n"), "(TenantResource x): the whole "+
+			"object: a tenant wrote it, and a Publication uses the rights of the platform") {
 		t.Errorf("%q\n%s", r.Unconverted, r.Files[publicationsFile])
 	}
 }

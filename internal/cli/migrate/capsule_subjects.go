@@ -44,7 +44,10 @@ func (t *capsuleTenant) convertSubjects() {
 // because an admin may delete the tenant's namespaces. It binds the owner's other ClusterRoles.
 func (t *capsuleTenant) convertOwner(owner node) {
 	if t.isBeta1() && t.hasRoleAnnotations() {
-		owner.reportUnconverted("its ClusterRoles are in an annotation of this API version; get the Tenant as %s/v1beta2", capsuleGroup)
+		owner.reportUnconverted(
+			"its ClusterRoles are in an annotation of this API version; get the Tenant as %s/v1beta2",
+			capsuleGroup,
+		)
 		return
 	}
 	subject, problem := t.ownerSubject(owner)
@@ -67,8 +70,10 @@ func (t *capsuleTenant) convertOwner(owner node) {
 		case isAdmin && slices.Contains([]string{v1alpha1.AdminRole, deleterRole, provisionerRole}, name):
 			role.consume()
 		case name == deleterRole || name == provisionerRole:
-			role.reportUnconverted("only spec.admins may create and delete namespaces of a tenant; if the owner may be an admin, add it " +
-				"there")
+			role.reportUnconverted(
+				"only spec.admins may create and delete namespaces of a tenant; if the owner may be an admin, add it " +
+					"there",
+			)
 		default:
 			t.bind(role, name, subject)
 		}
@@ -76,8 +81,12 @@ func (t *capsuleTenant) convertOwner(owner node) {
 	owner.get("kind").consume()
 	owner.get("name").consume()
 	if !isAdmin {
-		t.result.reportUnconverted(owner.location, "%s: the owner could create namespaces; if it may also delete them, add it to "+
-			"spec.admins", owner.path)
+		t.result.reportUnconverted(
+			owner.location,
+			"%s: the owner could create namespaces; if it may also delete them, add it to "+
+				"spec.admins",
+			owner.path,
+		)
 	}
 }
 

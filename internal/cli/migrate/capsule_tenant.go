@@ -126,7 +126,8 @@ func (t *capsuleTenant) convertNamespaceOptions() {
 		}
 	}
 	if only, ok := options.get("managedMetadataOnly").flag(); ok && only {
-		options.get("managedMetadataOnly").reportUnconverted("other labels of namespaces remain; remove unwanted labels by hand")
+		options.get("managedMetadataOnly").
+			reportUnconverted("other labels of namespaces remain; remove unwanted labels by hand")
 	}
 	t.convertPrefix()
 }
@@ -156,7 +157,9 @@ func (t *capsuleTenant) convertLabels(labels node) {
 		case key == nameLabel || isOfDomain(key, tenant.Domain) || isCapsuleLabel(key):
 			label.reportUnconverted("the label is reserved, or has no effect without Capsule; remove it from the file")
 		case len(validation.IsQualifiedName(key))+len(validation.IsValidLabelValue(value)) > 0:
-			label.reportUnconverted("it is not a valid label, and Capsule's templates are not supported; set spec.namespaces.labels")
+			label.reportUnconverted(
+				"it is not a valid label, and Capsule's templates are not supported; set spec.namespaces.labels",
+			)
 		case !exists && len(namespaces.Labels) == maxLabels:
 			label.reportUnconverted("a Tenant sets at most %d labels; set it on the namespaces", maxLabels)
 		default:
@@ -194,11 +197,15 @@ func (t *capsuleTenant) convertPrefix() {
 	switch {
 	case !ok:
 	case !required:
-		force.reportUnconverted("a Tenant cannot override the configured rule for namespace names; if tenants may choose names, set " +
-			"admission.namespace.namespacePrefix to None")
+		force.reportUnconverted(
+			"a Tenant cannot override the configured rule for namespace names; if tenants may choose names, set " +
+				"admission.namespace.namespacePrefix to None",
+		)
 	case prefix == "":
-		force.reportUnconverted("this tenant ID cannot be a prefix of namespaces; to require a prefix, create the tenant under another " +
-			"name")
+		force.reportUnconverted(
+			"this tenant ID cannot be a prefix of namespaces; to require a prefix, create the tenant under another " +
+				"name",
+		)
 	default:
 		t.object.Spec.Namespaces.Prefix = v1alpha1.NamespacePrefixRequired
 		force.reportUnconverted("new namespaces must begin with %q instead of %q; "+

@@ -441,8 +441,14 @@ func TestCapsuleManyObjects(t *testing.T) {
 	if n := len(objectsOf(t, r.Files[templatesFile])); n != 32 {
 		t.Errorf("%d objects", n)
 	}
-	same(t, "left",
-		oilReports("spec.limitRanges.items[32]: a NamespaceTemplate has at most 32 objects; create another one"), r.Unconverted)
+	same(
+		t,
+		"left",
+		oilReports(
+			"spec.limitRanges.items[32]: a NamespaceTemplate has at most 32 objects; create another one",
+		),
+		r.Unconverted,
+	)
 }
 
 // TestCapsuleAdmission checks that limits on field values become rules of the tenant. A name that a

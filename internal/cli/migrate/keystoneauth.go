@@ -183,8 +183,12 @@ func (k *keystone) rules(p *keystonePolicy) map[string][]rbacv1.PolicyRule {
 	for _, key := range slices.Sorted(maps.Keys(p.ResourcePermissions)) {
 		namespace, resources, found := strings.Cut(key, "/")
 		if !found || namespace == "" || strings.Contains(resources, "/") {
-			k.result.reportUnconverted(k.location, "%q must be namespace/resource; for cluster-scoped resources, write a ClusterRole by "+
-				"hand", key)
+			k.result.reportUnconverted(
+				k.location,
+				"%q must be namespace/resource; for cluster-scoped resources, write a ClusterRole by "+
+					"hand",
+				key,
+			)
 			continue
 		}
 		k.rule(rules, namespace, lower(list(resources)), lower(p.ResourcePermissions[key]), "*")
@@ -199,8 +203,12 @@ func (k *keystone) rules(p *keystonePolicy) map[string][]rbacv1.PolicyRule {
 // final star as a wildcard.
 func (k *keystone) path(rules map[string][]rbacv1.PolicyRule, path string, verbs []string) {
 	if strings.HasSuffix(path, "*") {
-		k.result.reportUnconverted(k.location, "the path %q would be a wildcard in RBAC, but may not have been one before; list the "+
-			"paths", path)
+		k.result.reportUnconverted(
+			k.location,
+			"the path %q would be a wildcard in RBAC, but may not have been one before; list the "+
+				"paths",
+			path,
+		)
 		return
 	}
 	rules[""] = append(rules[""], rbacv1.PolicyRule{Verbs: verbs, NonResourceURLs: []string{path}})
@@ -263,9 +271,12 @@ func (k *keystone) subjects(p *keystonePolicy) []rbacv1.Subject {
 	case wanted == nil:
 		return nil
 	case len(groups) > 0:
-		k.result.reportUnconverted(k.location, "the groups %s: in k8s-keystone-auth, groups are project IDs, which are not groups in "+
-			"kubetenant",
-			strings.Join(groups, ", "))
+		k.result.reportUnconverted(
+			k.location,
+			"the groups %s: in k8s-keystone-auth, groups are project IDs, which are not groups in "+
+				"kubetenant",
+			strings.Join(groups, ", "),
+		)
 		return nil
 	case slices.Contains(slices.Concat(users, projects, roles), "*"):
 		k.result.reportUnconverted(k.location, "\"*\" is not supported for users, projects and roles; list the names")
@@ -310,7 +321,11 @@ func (k *keystone) matchedNames(p *keystonePolicy) map[string][]string {
 	}
 	for _, m := range p.Match {
 		if len(m.Values) == 0 {
-			k.result.reportUnconverted(k.location, "a match of type %s without values never matched in k8s-keystone-auth", m.Type)
+			k.result.reportUnconverted(
+				k.location,
+				"a match of type %s without values never matched in k8s-keystone-auth",
+				m.Type,
+			)
 			return nil
 		}
 		if _, twice := wanted[m.Type]; twice {
@@ -325,8 +340,11 @@ func (k *keystone) matchedNames(p *keystonePolicy) map[string][]string {
 			k.result.reportUnconverted(k.location, "users.%s: k8s-keystone-auth only read users.roles and users.projects", key)
 			return nil
 		case key == "roles" && len(p.Users[key]) > 1:
-			k.result.reportUnconverted(k.location, "the roles %s: all of them were required, but RBAC cannot require several roles",
-				strings.Join(p.Users[key], ", "))
+			k.result.reportUnconverted(
+				k.location,
+				"the roles %s: all of them were required, but RBAC cannot require several roles",
+				strings.Join(p.Users[key], ", "),
+			)
 			return nil
 		}
 		wanted[strings.TrimSuffix(key, "s")] = p.Users[key]

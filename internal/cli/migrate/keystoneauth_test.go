@@ -286,8 +286,14 @@ func TestKeystoneUnread(t *testing.T) {
 	const unknown = ": the field or its value is not supported; look up its effect and set it up by hand"
 	same(t, "left", []string{"policy 0: comment" + unknown, "policy 0: resource.name" + unknown}, r.Unconverted)
 	r = converted(t, "k8s-keystone-auth", "kind: ConfigMap\ndata: { policies: '[]', syncConfig: x }\n")
-	same(t, "left",
-		[]string{"ConfigMap: data.syncConfig: k8s-keystone-auth does not read policies from it; convert it by hand"}, r.Unconverted)
+	same(
+		t,
+		"left",
+		[]string{
+			"ConfigMap: data.syncConfig: k8s-keystone-auth does not read policies from it; convert it by hand",
+		},
+		r.Unconverted,
+	)
 }
 
 // TestKeystoneFiles checks that policies are read from a list or from a ConfigMap, and that each

@@ -44,7 +44,11 @@ func OfTenant(id tenant.ID) *Identity {
 
 // OfServiceAccount returns the identity of a service account. owner is the owner of its namespace.
 func OfServiceAccount(namespace, name string, owner tenant.ID) *Identity {
-	i := &Identity{Kind: "ServiceAccount", Name: namespace + "/" + name, User: serviceaccount.MakeUsername(namespace, name)}
+	i := &Identity{
+		Kind: "ServiceAccount",
+		Name: namespace + "/" + name,
+		User: serviceaccount.MakeUsername(namespace, name),
+	}
 	return i.with(serviceaccount.MakeGroupNames(namespace), owner)
 }
 

@@ -49,7 +49,13 @@ func answers(t *testing.T, b *privileges.Boundary, q *privileges.Action) []strin
 // TestOnlyNamed checks that a right to some objects is reported with their names, and not for
 // another object.
 func TestOnlyNamed(t *testing.T) {
-	named := roleAndBinding("named", "eve", "acme--web", rule("get", "", "secrets", "a", "b"), rule("get", "", "configmaps", "c"))
+	named := roleAndBinding(
+		"named",
+		"eve",
+		"acme--web",
+		rule("get", "", "secrets", "a", "b"),
+		rule("get", "", "configmaps", "c"),
+	)
 	const eves = "eve by RoleBinding acme--web/named in namespace acme--web only "
 	for name, c := range map[string]struct {
 		q    *privileges.Action
@@ -74,7 +80,10 @@ func TestOnlyNamed(t *testing.T) {
 func TestPathsNeedClusterRoleBindings(t *testing.T) {
 	metrics := rbacv1.PolicyRule{Verbs: []string{"get"}, NonResourceURLs: []string{"/metrics"}}
 	q := &privileges.Action{Everywhere: true, AttributesRecord: authorizer.AttributesRecord{Verb: "get", Path: "/metrics"}}
-	b := boundary(t, shop(t), append(roleAndBinding("all", "eve", "", metrics), roleAndBinding("one", "mallory", "acme--web", metrics)...)...)
+	b := boundary(
+		t,
+		shop(t),
+		append(roleAndBinding("all", "eve", "", metrics), roleAndBinding("one", "mallory", "acme--web", metrics)...)...)
 	if got, want := answers(t, b, q),
 		[]string{"eve by ClusterRoleBinding all in the whole cluster only "}; !slices.Equal(got, want) {
 		t.Errorf("%q; want %q", got, want)

@@ -33,7 +33,11 @@ func isUnchecked(u *unstructured.Unstructured) bool {
 // object has [tenant.PublishedAnnotation], confirm sets the annotation there, because the
 // Publication's annotation then has no effect. confirm fails if the object's content has changed
 // since the caller published it, or if the server does not confirm it.
-func (p *Publisher) confirm(ctx context.Context, o *Object, publication *unstructured.Unstructured) (verb string, err error) {
+func (p *Publisher) confirm(
+	ctx context.Context,
+	o *Object,
+	publication *unstructured.Unstructured,
+) (verb string, err error) {
 	objects := p.Objects.Resource(o.mapping.Resource).Namespace(o.Content.GetNamespace())
 	source, err := objects.Get(ctx, o.Content.GetName(), metav1.GetOptions{})
 	if err != nil {

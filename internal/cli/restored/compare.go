@@ -30,8 +30,11 @@ func (c *check) auditLogs(ctx context.Context) error {
 			log.invalid, log.firstInvalid)
 	}
 	if log.events == 0 {
-		c.recordUnread("audit log: %s: no audit events found: a log needs one audit.k8s.io/v1 event in JSON per line, with stage "+
-			"ResponseComplete", strings.Join(c.AuditLogs, ", "))
+		c.recordUnread(
+			"audit log: %s: no audit events found: a log needs one audit.k8s.io/v1 event in JSON per line, with stage "+
+				"ResponseComplete",
+			strings.Join(c.AuditLogs, ", "),
+		)
 		return nil
 	}
 	sameCluster, err := c.isOfCluster(ctx, log)
@@ -95,7 +98,8 @@ func (c *check) compare(ctx context.Context, r *resource, log *auditLog) error {
 	}
 	for _, k := range keys {
 		obj, exists := objects[k]
-		if !exists && (log.deletedWithNamespace(k) || r.Resource == v1alpha1.ResourceRetiredTenants && c.tenantExists(k.name, log)) {
+		if !exists &&
+			(log.deletedWithNamespace(k) || r.Resource == v1alpha1.ResourceRetiredTenants && c.tenantExists(k.name, log)) {
 			continue
 		}
 		c.compareObject(r, k, log.last[k], obj, exists)
@@ -124,8 +128,11 @@ func (c *check) compareObject(r *resource, k key, w write, obj object, exists bo
 	case !exists:
 		c.find(name, "was written "+when+", but does not exist", "create it again, or ignore this if its owner was deleted")
 	case obj.written.Before(since) && !retired:
-		c.find(name, "was written "+when+", but its last change is of "+obj.written.UTC().Format(time.RFC3339)+": "+r.olderEffect,
-			"repeat the change: compare the object with its source, such as Git")
+		c.find(
+			name,
+			"was written "+when+", but its last change is of "+obj.written.UTC().Format(time.RFC3339)+": "+r.olderEffect,
+			"repeat the change: compare the object with its source, such as Git",
+		)
 	}
 }
 

@@ -49,8 +49,12 @@ func resources() []resource {
 		return schema.GroupVersionResource{Version: "v1", Resource: name}
 	}
 	return []resource{
-		tenantResource(v1alpha1.ResourceTenants, v1alpha1.KindTenant, "its callers have access again, and its name is not reserved",
-			"a suspension may be missing, and removed admins may have access again"),
+		tenantResource(
+			v1alpha1.ResourceTenants,
+			v1alpha1.KindTenant,
+			"its callers have access again, and its name is not reserved",
+			"a suspension may be missing, and removed admins may have access again",
+		),
 		tenantResource(v1alpha1.ResourceRetiredTenants, v1alpha1.KindRetiredTenant, "it reserves the name again",
 			"the name of the deleted tenant is not reserved"),
 		tenantResource(v1alpha1.ResourceTenantMembers, v1alpha1.KindTenantMembers, "its members have their roles again",

@@ -113,8 +113,12 @@ func (c *check) successors() {
 		if existing.replaces == "" || c.tenants.knows(id, existing.replaces) {
 			continue
 		}
-		c.find("Tenant "+existing.name, fmt.Sprintf("replaces the Tenant with the UID %s, but no RetiredTenant has this UID: "+
-			"credentials of the former tenant are valid", existing.replaces), reserve(id, existing.replaces))
+		c.find(
+			"Tenant "+existing.name,
+			fmt.Sprintf("replaces the Tenant with the UID %s, but no RetiredTenant has this UID: "+
+				"credentials of the former tenant are valid", existing.replaces),
+			reserve(id, existing.replaces),
+		)
 	}
 }
 

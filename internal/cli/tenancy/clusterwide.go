@@ -53,8 +53,11 @@ func (g *ClusterWideGrant) Binding() *rbacv1.ClusterRoleBinding {
 	return &rbacv1.ClusterRoleBinding{
 		TypeMeta: metav1.TypeMeta{APIVersion: rbacv1.SchemeGroupVersion.String(), Kind: "ClusterRoleBinding"},
 		ObjectMeta: metav1.ObjectMeta{
-			Name:        bindingName(g.Subject, ref),
-			Labels:      map[string]string{privileges.CreatedByLabel: createdByValue, subjectLabel: hash(subjectText(g.Subject))},
+			Name: bindingName(g.Subject, ref),
+			Labels: map[string]string{
+				privileges.CreatedByLabel: createdByValue,
+				subjectLabel:              hash(subjectText(g.Subject)),
+			},
 			Annotations: map[string]string{tenant.ScopeAnnotation: tenant.System().String()},
 		},
 		RoleRef:  ref,
@@ -88,7 +91,8 @@ func (g *ClusterWideGrant) correct(
 ) (*rbacv1.ClusterRoleBinding, string, error) {
 	scope := got.Annotations[tenant.ScopeAnnotation]
 	_, ends := got.Annotations[tenant.ExpiresAnnotation]
-	isOurs := got.Labels[privileges.CreatedByLabel] == createdByValue && got.Labels[subjectLabel] == want.Labels[subjectLabel]
+	isOurs := got.Labels[privileges.CreatedByLabel] == createdByValue &&
+		got.Labels[subjectLabel] == want.Labels[subjectLabel]
 	switch {
 	case got.RoleRef != want.RoleRef || !isOurs:
 		return nil, "", fmt.Errorf("%w: ClusterRoleBinding %s already exists, and grant-privileges did not create it: "+
@@ -116,7 +120,8 @@ func (g *ClusterWideGrant) Revoke(ctx context.Context, k kube.Interface) (delete
 	}
 	for i := range list.Items {
 		b := &list.Items[i]
-		isOurs := b.Labels[privileges.CreatedByLabel] == createdByValue && b.Labels[subjectLabel] == hash(subjectText(g.Subject))
+		isOurs := b.Labels[privileges.CreatedByLabel] == createdByValue &&
+			b.Labels[subjectLabel] == hash(subjectText(g.Subject))
 		switch {
 		case g.ClusterRole != "" && b.RoleRef.Name != g.ClusterRole || !slices.Contains(b.Subjects, g.Subject):
 		case isOurs && len(b.Subjects) == 1:

@@ -53,8 +53,10 @@ var ErrNotEmpty = errors.New("the tenant is not empty (use --with-everything to 
 var ErrNoTenant = errors.New("there is no such tenant: to list the tenants, run kubectl tenant tenants")
 
 // ErrDeletionPending reports that the deletion of a tenant is not complete.
-var ErrDeletionPending = errors.New("the deletion is not finished and continues on the server: to follow it, run kubectl get " +
-	"tenant -o wide; to wait again, repeat this command")
+var ErrDeletionPending = errors.New(
+	"the deletion is not finished and continues on the server: to follow it, run kubectl get " +
+		"tenant -o wide; to wait again, repeat this command",
+)
 
 // parts are the objects of a tenant.
 type parts struct {
@@ -146,8 +148,12 @@ func partsOf(ctx context.Context, k kube.Interface, d dynamic.Interface, id tena
 // deleteObject makes the server delete a tenant.
 func deleteObject(ctx context.Context, d dynamic.Interface, found *parts, opts *Deletion) error {
 	name, uid := found.object.GetName(), found.object.GetUID()
-	opts.Printf("the server deletes the namespaces of tenant %s (namespaces: %d), its bindings and its quotas, and reserves "+
-		"its name", name, len(found.namespaces))
+	opts.Printf(
+		"the server deletes the namespaces of tenant %s (namespaces: %d), its bindings and its quotas, and reserves "+
+			"its name",
+		name,
+		len(found.namespaces),
+	)
 	if opts.ClientDryRun || len(opts.DryRun) > 0 {
 		if err := dryDelete(ctx, d, found, opts); err != nil {
 			return err

@@ -375,8 +375,10 @@ func TestDeleteFails(t *testing.T) {
 	}
 	forbidden := apierrors.NewForbidden(schema.GroupResource{Resource: "x"}, "y", errors.New("no"))
 	opts := tenancy.Deletion{Writing: tenancy.Writing{Printf: func(string, ...any) {}}}
-	if err := tenancy.Delete(t.Context(), tenantCluster{ofAcme()}, objects(), tenanttest.ID(t, "initech"), opts); !errors.Is(err,
-		tenancy.ErrNoTenant) {
+	if err := tenancy.Delete(t.Context(), tenantCluster{ofAcme()}, objects(), tenanttest.ID(t, "initech"), opts); !errors.Is(
+		err,
+		tenancy.ErrNoTenant,
+	) {
 		t.Errorf("a tenant of nothing: %v", err)
 	}
 	for name, c := range map[string]struct {

@@ -226,7 +226,8 @@ func (g *Grant) Revoke(ctx context.Context, k kube.Interface) (r Revoked, err er
 	}
 	for i := range list.Items {
 		b := &list.Items[i]
-		isCreatedByUs := b.Labels[privileges.CreatedByLabel] == createdByValue && b.Labels[subjectLabel] == hash(subjectText(g.Subject))
+		isCreatedByUs := b.Labels[privileges.CreatedByLabel] == createdByValue &&
+			b.Labels[subjectLabel] == hash(subjectText(g.Subject))
 		switch {
 		case g.Role != "" && b.RoleRef.Name != g.Role:
 		case isCreatedByUs && len(b.Subjects) > 1 && slices.Contains(b.Subjects, g.Subject): // another caller added subjects

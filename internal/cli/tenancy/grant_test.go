@@ -59,7 +59,8 @@ func TestApplyAndRevoke(t *testing.T) {
 		t.Fatalf("changed: %+v, %s, %v", b, verb, err)
 	}
 	revoked, err := aliceMayEdit().Revoke(t.Context(), k)
-	if err != nil || !slices.Equal(revoked.Deleted, []string{b.Name}) || !slices.Equal(revoked.Remaining, []string{"others"}) ||
+	if err != nil || !slices.Equal(revoked.Deleted, []string{b.Name}) ||
+		!slices.Equal(revoked.Remaining, []string{"others"}) ||
 		len(revoked.Changed) > 0 {
 		t.Errorf("%+v, %v", revoked, err)
 	}

@@ -195,7 +195,8 @@ func Suspend(
 	case err != nil:
 		return "", false, refusal(err)
 	}
-	if current, _, err := unstructured.NestedString(stored.Object, "spec", "suspension"); err == nil && current == string(suspension) {
+	if current, _, err := unstructured.NestedString(stored.Object, "spec", "suspension"); err == nil &&
+		current == string(suspension) {
 		return accessOf(stored), false, nil
 	}
 	patch, err := json.Marshal(map[string]any{"spec": map[string]any{"suspension": suspension}})

@@ -207,7 +207,12 @@ func (r *Release) refuseContents(ctx context.Context, name string) error {
 	if err != nil || len(found) == 0 {
 		return err
 	}
-	return fmt.Errorf("%w: namespace %s contains %s (use --force to delete them)", ErrNamespaceNotEmpty, name, summary(found))
+	return fmt.Errorf(
+		"%w: namespace %s contains %s (use --force to delete them)",
+		ErrNamespaceNotEmpty,
+		name,
+		summary(found),
+	)
 }
 
 // release removes a namespace from its tenant. After the label is removed, the tenant's callers are
@@ -341,7 +346,11 @@ func (r *Release) complete(ctx context.Context, ns *corev1.Namespace) error {
 }
 
 // patchIfUnchanged patches a Namespace unless it was replaced or labeled since it was read.
-func (r *Release) patchIfUnchanged(ctx context.Context, ns *corev1.Namespace, labels, annotations map[string]any) error {
+func (r *Release) patchIfUnchanged(
+	ctx context.Context,
+	ns *corev1.Namespace,
+	labels, annotations map[string]any,
+) error {
 	return retry.RetryOnConflict(notObservedBackoff(), func() error {
 		now, err := r.Kube.CoreV1().Namespaces().Get(ctx, ns.Name, metav1.GetOptions{})
 		if err != nil {

@@ -34,9 +34,13 @@ func (r *Release) checkSystem(ctx context.Context, name string) error {
 	if len(found) > maxListed {
 		names = append(names, "...")
 	}
-	problem := fmt.Sprintf("callers of a tenant created %d objects in namespace %s, which would then belong to the system "+
-		"tenant: %s",
-		len(found), name, strings.Join(names, ", "))
+	problem := fmt.Sprintf(
+		"callers of a tenant created %d objects in namespace %s, which would then belong to the system "+
+			"tenant: %s",
+		len(found),
+		name,
+		strings.Join(names, ", "),
+	)
 	if r.Force {
 		r.Warn("%s", problem)
 		return nil

@@ -86,7 +86,8 @@ func TestUpstreamBindings(t *testing.T) {
 			"cluster-admin, labels: {kubernetes.io/bootstrapping: rbac-defaults}"+c.metadata, c.subjects)))
 		o, out := options(t, s)
 		err := uninstall.Run(t.Context(), o)
-		if !errors.Is(err, uninstall.ErrRefused) || !strings.Contains(err.Error(), "cluster-admin") || out.contains("Step 3") ||
+		if !errors.Is(err, uninstall.ErrRefused) || !strings.Contains(err.Error(), "cluster-admin") ||
+			out.contains("Step 3") ||
 			len(s.writes) > 0 {
 			t.Errorf("%s: %v, writes %q", name, err, s.writes)
 		}
@@ -202,8 +203,11 @@ func TestTenantsServiceNamespace(t *testing.T) {
 // TestPodsThatStay checks that the wait for the Pods of the service times out, and that the error
 // names them.
 func TestPodsThatStay(t *testing.T) {
-	s := newServer(t, installedWith("{apiVersion: v1, kind: Pod, metadata: {name: stuck, namespace: kubetenant-system, labels: "+
-		"{app.kubernetes.io/name: kubetenant-webhook}}}"))
+	s := newServer(
+		t,
+		installedWith("{apiVersion: v1, kind: Pod, metadata: {name: stuck, namespace: kubetenant-system, labels: "+
+			"{app.kubernetes.io/name: kubetenant-webhook}}}"),
+	)
 	s.compiledIn = false
 	o, _ := options(t, s)
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)

@@ -49,8 +49,10 @@ func (r *run) changeServers(ctx context.Context) (changed bool, err error) {
 	if err := r.awaitServers(ctx); err != nil {
 		return false, err
 	}
-	r.Printf("The servers have changed. Their controllers may have written bindings and finalizers again, so steps 2 to 4 " +
-		"are repeated.")
+	r.Printf(
+		"The servers have changed. Their controllers may have written bindings and finalizers again, so steps 2 to 4 " +
+			"are repeated.",
+	)
 	return true, r.deleteBindings(ctx)
 }
 

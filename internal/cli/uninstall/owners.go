@@ -60,8 +60,12 @@ func (r *run) readOwners(ctx context.Context) (*owners, error) {
 	}
 	for _, name := range system {
 		if owner, labelled := o.byNamespace[name]; labelled {
-			r.Printf("  warning: the system namespace %s has the label of tenant %s, but servers ignore it: its objects are not "+
-				"treated as the tenant's objects", name, owner)
+			r.Printf(
+				"  warning: the system namespace %s has the label of tenant %s, but servers ignore it: its objects are not "+
+					"treated as the tenant's objects",
+				name,
+				owner,
+			)
 			delete(o.byNamespace, name)
 		}
 	}

@@ -138,9 +138,12 @@ func TestUnreadableEnd(t *testing.T) {
 // TestOwnRoles checks that an operator's own roles and bindings remain, whatever their names are.
 func TestOwnRoles(t *testing.T) {
 	const role = "{apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRole, metadata: {name: %s}}"
-	s := newServer(t, installedWith(fmt.Sprintf(role, "'kubetenant:auditors'"), fmt.Sprintf(role, "'kubetenant:tenant-member'"),
-		fmt.Sprintf(role, "'kubetenant:x', labels: {kubetenant.dev/managed: tenant}"),
-		fmt.Sprintf(crb, "'kubetenant:auditors'", "{kind: User, name: ops}")))
+	s := newServer(
+		t,
+		installedWith(fmt.Sprintf(role, "'kubetenant:auditors'"), fmt.Sprintf(role, "'kubetenant:tenant-member'"),
+			fmt.Sprintf(role, "'kubetenant:x', labels: {kubetenant.dev/managed: tenant}"),
+			fmt.Sprintf(crb, "'kubetenant:auditors'", "{kind: User, name: ops}")),
+	)
 	runToEnd(t, s)
 	if got := s.names("kubetenant:"); !slices.Equal(got, []string{"kubetenant:auditors", "kubetenant:auditors"}) {
 		t.Errorf("%q is left", got)

@@ -22,8 +22,10 @@ import (
 // sources returns an error if a running server accepts credentials of tenants, unless Force is set.
 func (r *run) sources(ctx context.Context) error {
 	r.step(1, "check that no server accepts credentials of tenants")
-	r.Printf("  this command cannot see other issuers of certificates with O=tenant:<id>, and such certificates are valid " +
-		"until they expire")
+	r.Printf(
+		"  this command cannot see other issuers of certificates with O=tenant:<id>, and such certificates are valid " +
+			"until they expire",
+	)
 	if !r.servers.Running() && !r.hidden {
 		r.Printf("  no server runs kubetenant, so its sources no longer apply")
 		return nil

@@ -190,7 +190,8 @@ func decodingErrors[T any](docs []document, err error) []Finding {
 			found[i].Fix = "write a value that docs/configuration.md allows for this field"
 		}
 		for j := range unmatched {
-			if m := unknown.FindStringSubmatch(found[i].Reason); m != nil && m[1] == unmatched[j].field && unmatched[j].known != nil {
+			if m := unknown.FindStringSubmatch(found[i].Reason); m != nil && m[1] == unmatched[j].field &&
+				unmatched[j].known != nil {
 				found[i] = unmatched[j].finding(d)
 			}
 		}

@@ -80,7 +80,13 @@ func (c conversion) writeObject(w http.ResponseWriter, r *http.Request, _ *Objec
 	c.writeNegotiated(w, r, c.convert(object))
 }
 
-func (c conversion) writeList(w http.ResponseWriter, r *http.Request, v *ObjectView, items []any, resourceVersion string) {
+func (c conversion) writeList(
+	w http.ResponseWriter,
+	r *http.Request,
+	v *ObjectView,
+	items []any,
+	resourceVersion string,
+) {
 	if c == asTable {
 		c.writeTable(w, r, items, resourceVersion)
 		return

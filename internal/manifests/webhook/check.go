@@ -201,7 +201,8 @@ func isSelfManaged(set []setFile) bool {
 	return slices.ContainsFunc(set, func(f setFile) bool {
 		return slices.ContainsFunc(f.items, func(doc item) bool {
 			var object metav1.PartialObjectMetadata
-			return json.Unmarshal(doc.json, &object) == nil && object.Kind == "ServiceAccount" && object.Name == "kubetenant-certificates"
+			return json.Unmarshal(doc.json, &object) == nil && object.Kind == "ServiceAccount" &&
+				object.Name == "kubetenant-certificates"
 		})
 	})
 }

@@ -445,7 +445,10 @@ func TestWritesInServiceNamespace(t *testing.T) {
 			granted:         c.may,
 		}
 		for _, a.operation = range []admission.Operation{admission.Update, admission.Delete} {
-			denied := slices.ContainsFunc(set.denialMessages(t, &a), func(s string) bool { return strings.HasPrefix(s, "service.") })
+			denied := slices.ContainsFunc(
+				set.denialMessages(t, &a),
+				func(s string) bool { return strings.HasPrefix(s, "service.") },
+			)
 			if denied == c.writes {
 				t.Errorf("%s: %s: denied: %v", name, describe(&a), denied)
 			}

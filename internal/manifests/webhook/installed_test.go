@@ -93,8 +93,12 @@ func TestCheckFlags(t *testing.T) {
 	expectFinding(t, "no authorization",
 		findingsAfter(t, options(t), func(files map[string][]byte) { delete(files, "control-plane/authorization.yaml") }),
 		"the AuthorizationConfiguration is missing")
-	expectFinding(t, "no rights", findingsAfter(t, options(t), func(files map[string][]byte) { delete(files, "cluster/accounts.yaml") }),
-		"ClusterRole/kubetenant-webhook is missing: a part of the service lacks the rights")
+	expectFinding(
+		t,
+		"no rights",
+		findingsAfter(t, options(t), func(files map[string][]byte) { delete(files, "cluster/accounts.yaml") }),
+		"ClusterRole/kubetenant-webhook is missing: a part of the service lacks the rights",
+	)
 }
 
 // TestCheckOtherObjects checks other objects of the cluster by the rights that they give to callers.
@@ -161,7 +165,12 @@ func TestCheckOtherObjects(t *testing.T) {
 			wants[name] = c.want
 		}
 	}
-	expectFinding(t, "what is passed over", findingsAfter(t, options(t), func(files map[string][]byte) { maps.Copy(files, harmless) }), "")
+	expectFinding(
+		t,
+		"what is passed over",
+		findingsAfter(t, options(t), func(files map[string][]byte) { maps.Copy(files, harmless) }),
+		"",
+	)
 	all := findingsAfter(t, options(t), func(files map[string][]byte) { maps.Copy(files, harmful) })
 	for name, want := range wants {
 		expectFinding(t, name,

@@ -317,7 +317,12 @@ func TestPolicyOfKeystoneTenants(t *testing.T) {
 		a := managerRequest(admission.Create, tenants(), "acme")
 		a.metadata, a.spec = c.metadata, c.spec
 		expectDenial(t, name, creates.denialMessages(t, &a), c.denied)
-		expectDenial(t, name+", without createTenants", follows.denialMessages(t, &a), "may only write objects that Tenants define")
+		expectDenial(
+			t,
+			name+", without createTenants",
+			follows.denialMessages(t, &a),
+			"may only write objects that Tenants define",
+		)
 	}
 	a := managerRequest(admission.Delete, tenants(), "acme")
 	a.oldMetadata, a.oldSpec = labeledMetadata(""), map[string]any{"id": "acme"}

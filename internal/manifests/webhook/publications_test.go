@@ -43,7 +43,10 @@ func labeled(source, publication string, annotations ...string) map[string]any {
 // copied returns the resources of copies.
 func copied() []schema.GroupVersionResource {
 	return []schema.GroupVersionResource{
-		resourceOf("", "configmaps"), resourceOf("", "limitranges"), resourceOf("", "resourcequotas"), resourceOf("", "secrets"),
+		resourceOf(
+			"",
+			"configmaps",
+		), resourceOf("", "limitranges"), resourceOf("", "resourcequotas"), resourceOf("", "secrets"),
 		resourceOf("networking.k8s.io", "networkpolicies"),
 		resourceOf("rbac.authorization.k8s.io", "roles"), resourceOf("rbac.authorization.k8s.io", "rolebindings"),
 		resourceOf("cert-manager.io", "certificates"),

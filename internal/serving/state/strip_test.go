@@ -34,7 +34,8 @@ func TestStripKeepsLimits(t *testing.T) {
 		}
 	}
 	ends := &rbacv1.ClusterRoleBinding{ObjectMeta: *of.DeepCopy()}
-	if kept, err := stripUnused(ends); err != nil || kept.(metav1.Object).GetAnnotations()[tenant.ExpiresAnnotation] == "" {
+	if kept, err := stripUnused(ends); err != nil ||
+		kept.(metav1.Object).GetAnnotations()[tenant.ExpiresAnnotation] == "" {
 		t.Errorf("ClusterRoleBinding: %v, %v; want its end kept", kept, err)
 	}
 	if kept, err := stripUnused(&rbacv1.RoleBinding{ObjectMeta: *of.DeepCopy()}); err != nil ||

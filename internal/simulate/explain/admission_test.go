@@ -141,11 +141,16 @@ func TestNewNamespace(t *testing.T) {
 		"of the system's callers": {"system", "new", true, nil, "", ""},
 	} {
 		var q *explain.Query
-		e := explained(t, newUser("alice", c.as, "dev"), newRequest("create", "pods", c.namespace), func(query *explain.Query) {
-			writing(t, pods, aPod(c.namespace, c.host), c.more...)(query)
-			retry := *query
-			q = &retry
-		})
+		e := explained(
+			t,
+			newUser("alice", c.as, "dev"),
+			newRequest("create", "pods", c.namespace),
+			func(query *explain.Query) {
+				writing(t, pods, aPod(c.namespace, c.host), c.more...)(query)
+				retry := *query
+				q = &retry
+			},
+		)
 		if e.Allowed() || e.Reason != `namespaces "`+c.namespace+`" not found` || e.Remedy == nil ||
 			!strings.HasPrefix(e.Remedy.Text, "There is no namespace "+c.namespace) ||
 			strings.Contains(e.Remedy.YAML, "enforce: "+c.level) != (c.level != "") ||

@@ -111,7 +111,10 @@ func (q *Query) evaluate(ctx context.Context) (*answer, error) {
 	record := q.Request
 	record.User = q.User
 	a := &answer{stack: q.stackRun.Stack}
-	a.decision, a.reason, _ = a.stack.Authorizer.Authorize(simulator.WithSelfReviewRequest(ctx), &record) // rbac reports the error
+	a.decision, a.reason, _ = a.stack.Authorizer.Authorize(
+		simulator.WithSelfReviewRequest(ctx),
+		&record,
+	) // rbac reports the error
 	if outcome := q.stackRun.outcome.Load(); outcome != nil {
 		a.outcome = *outcome
 	}

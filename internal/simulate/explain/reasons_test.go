@@ -335,7 +335,9 @@ func reasonCases(t *testing.T) map[authz.Reason][]reasonCase {
 			},
 			{"one of unknown scope", carol, newRequest("get", "widgets.example.com", ""), nil, "", none},
 		},
-		authz.ReasonNamespaceVerb: {{"a status", carol, newRequest("update", "namespaces/status", "acme--web"), nil, "", none}},
+		authz.ReasonNamespaceVerb: {
+			{"a status", carol, newRequest("update", "namespaces/status", "acme--web"), nil, "", none},
+		},
 		authz.ReasonWildcard: {
 			{"any verb", carol, newRequest("*", "pods", "acme--web"), nil, "", "No tenant may use wildcards."},
 		},

@@ -197,7 +197,8 @@ func (t tenantObjects) Admins(id tenant.ID) []rbacv1.Subject { return t.live[id]
 // Lineage implements [lookup.Tenants].
 func (t tenantObjects) Lineage(id tenant.ID) tenant.Lineage {
 	object, retired := t.live[id], t.retired[id]
-	if object.Replaces != "" && !slices.ContainsFunc(retired, func(r tenant.Retired) bool { return r.UID == object.Replaces }) {
+	if object.Replaces != "" &&
+		!slices.ContainsFunc(retired, func(r tenant.Retired) bool { return r.UID == object.Replaces }) {
 		retired = append(slices.Clip(retired), tenant.Retired{UID: object.Replaces, DeletionEnded: object.Created})
 	}
 	return tenant.Lineage{

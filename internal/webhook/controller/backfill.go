@@ -210,7 +210,8 @@ func (p *publisher) run(ctx context.Context) error {
 		}
 		if current := p.version.String() + " " + text; !strings.HasPrefix(published, current+" ") {
 			guard := p.guard(ctx)
-			config := applycorev1.ConfigMap(state.BackfillName, p.namespace).WithData(map[string]string{state.BackfillKey: text}).
+			config := applycorev1.ConfigMap(state.BackfillName, p.namespace).
+				WithData(map[string]string{state.BackfillKey: text}).
 				WithAnnotations(map[string]string{
 					state.WebhooksAnnotation: p.version.String(),
 					state.PolicyAnnotation:   guard,

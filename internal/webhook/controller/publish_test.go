@@ -308,7 +308,11 @@ func TestBackfillRestarts(t *testing.T) {
 	} {
 		s := label.NewBackfill(nil, nil, nil)
 		s.Resume(map[schema.GroupResource][]tenant.ID{pods: nil})
-		p := &publisher{backfill: s, version: before, webhooks: func() (state.WebhooksVersion, bool) { return c.now, c.there }}
+		p := &publisher{
+			backfill: s,
+			version:  before,
+			webhooks: func() (state.WebhooksVersion, bool) { return c.now, c.there },
+		}
 		text, err := p.content()
 		if err != nil || text != c.want || p.version != c.now {
 			t.Errorf("%s: %s, %v; want %s", what, text, err, c.want)

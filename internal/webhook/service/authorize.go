@@ -33,7 +33,12 @@ type accessSpec struct {
 
 // accessFormat returns the form of SubjectAccessReviews.
 func accessFormat() *reviewFormat[accessSpec] {
-	return &reviewFormat[accessSpec]{authorizationv1.GroupName, "SubjectAccessReview", decodeAccessSpec, `{"allowed":false}`}
+	return &reviewFormat[accessSpec]{
+		authorizationv1.GroupName,
+		"SubjectAccessReview",
+		decodeAccessSpec,
+		`{"allowed":false}`,
+	}
 }
 
 func decodeAccessSpec(q *fastDecoder, s *accessSpec) bool {

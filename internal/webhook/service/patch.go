@@ -136,7 +136,8 @@ func (d *differ) compare(path []string, oldValue, newValue reflect.Value) error 
 		if oldValue.Len() == 0 && newValue.Len() == 0 {
 			return nil
 		}
-		if kind := oldValue.Type().Elem().Kind(); oldValue.Len() == newValue.Len() && (kind == reflect.Struct || kind == reflect.Interface) {
+		if kind := oldValue.Type().Elem().Kind(); oldValue.Len() == newValue.Len() &&
+			(kind == reflect.Struct || kind == reflect.Interface) {
 			for i := range oldValue.Len() {
 				if err := d.compare(append(path, strconv.Itoa(i)), oldValue.Index(i), newValue.Index(i)); err != nil {
 					return err

@@ -71,7 +71,9 @@ func newServer(ctx context.Context, seats int, m mode, handler http.Handler) (*s
 		func(string) (storage.Stats, error) { return storage.Stats{}, errors.New("no storage") },
 		wrapped.GetInterestedWatchCount, flowrequest.DefaultWorkEstimatorConfig(), wrapped.GetMaxSeats)
 	longRunning := filters.BasicLongRunningRequestCheck(sets.NewString("watch", "proxy"), sets.NewString())
-	s.filter = m.wrapHandler(filters.WithPriorityAndFairness(s.countExecuting(handler), longRunning, wrapped, estimate, waitLimit))
+	s.filter = m.wrapHandler(
+		filters.WithPriorityAndFairness(s.countExecuting(handler), longRunning, wrapped, estimate, waitLimit),
+	)
 	return s, nil
 }
 

@@ -298,7 +298,13 @@ func (b *bench) compare(ctx context.Context, title string, processes targets) er
 			return err
 		}
 	}
-	fmt.Printf("  %s: saturated at %.0f requests/s (plain %.0f, second plain %.0f)\n", title, maxRates[2], maxRates[0], maxRates[1])
+	fmt.Printf(
+		"  %s: saturated at %.0f requests/s (plain %.0f, second plain %.0f)\n",
+		title,
+		maxRates[2],
+		maxRates[0],
+		maxRates[1],
+	)
 	for _, share := range shares {
 		rate := share * maxRates[2]
 		results := []targetResults{{name: "plain"}, {name: "second plain"}, {name: "gateway"}}

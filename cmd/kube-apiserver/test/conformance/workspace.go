@@ -195,7 +195,9 @@ func (w *workspace) killRemaining() error {
 		return nil
 	}
 	for _, id := range strings.Fields(string(text)) {
-		commandLine, err := os.ReadFile(filepath.Join("/proc", id, "cmdline")) // #nosec G304 G703 -- of a process that we started
+		commandLine, err := os.ReadFile(
+			filepath.Join("/proc", id, "cmdline"),
+		) // #nosec G304 G703 -- of a process that we started
 		program, _, _ := strings.Cut(string(commandLine), "\x00")
 		if err != nil || filepath.Dir(program) != w.bin && filepath.Dir(program) != w.dir { // it has ended
 			continue

@@ -147,9 +147,20 @@ func BenchmarkAdmission(b *testing.B) {
 	})
 	newObject := oldObject.DeepCopyObject()
 	b.Run("update a ConfigMap of the system", func(b *testing.B) {
-		a := admission.NewAttributesRecord(newObject, oldObject, corev1.SchemeGroupVersion.WithKind("ConfigMap"), "kube-system", "c",
+		a := admission.NewAttributesRecord(
+			newObject,
+			oldObject,
+			corev1.SchemeGroupVersion.WithKind("ConfigMap"),
+			"kube-system",
+			"c",
 			// No plugin changes the ConfigMap.
-			corev1.SchemeGroupVersion.WithResource("configmaps"), "", admission.Update, nil, false, controller)
+			corev1.SchemeGroupVersion.WithResource("configmaps"),
+			"",
+			admission.Update,
+			nil,
+			false,
+			controller,
+		)
 		b.ReportAllocs()
 		for b.Loop() {
 			admit(b, stack, a, o)

@@ -91,10 +91,21 @@ var (
 	nonEmptyResources = []string{"pods", "pods", "pods", "deployments", "", "pods/log", "*", "scale"}
 	subs              = []string{"", "", "", "log", "scale", "*", "log/x"}
 	objects           = []string{"", "x", "y", "*"}
-	paths             = []string{"/", "/healthz", "/healthz/*", "*", "/api*", "/apis/x", "", "/healthz/ping", "/**", "/heal*thz"}
-	roleNames         = []string{"r1", "r2", "r3", "r1", "r2", "r3", "missing"}
-	refKinds          = []string{"ClusterRole", "ClusterRole", "Role", "Role", "Other", ""}
-	kinds             = []string{"User", "User", "Group", "Group", "ServiceAccount", "user", ""}
+	paths             = []string{
+		"/",
+		"/healthz",
+		"/healthz/*",
+		"*",
+		"/api*",
+		"/apis/x",
+		"",
+		"/healthz/ping",
+		"/**",
+		"/heal*thz",
+	}
+	roleNames = []string{"r1", "r2", "r3", "r1", "r2", "r3", "missing"}
+	refKinds  = []string{"ClusterRole", "ClusterRole", "Role", "Role", "Other", ""}
+	kinds     = []string{"User", "User", "Group", "Group", "ServiceAccount", "user", ""}
 )
 
 func pick[T any](r *rand.Rand, of []T) T { return of[r.IntN(len(of))] }
@@ -170,8 +181,20 @@ func randomRequest(r *rand.Rand) authorizer.AttributesRecord {
 		a.Path = pick(r, paths)
 		return a
 	}
-	a.ResourceRequest, a.APIGroup, a.Resource, a.Subresource, a.Name = true, pick(r, apiGroups), pick(r, nonEmptyResources),
-		pick(r, subs), pick(r, objects)
+	a.ResourceRequest, a.APIGroup, a.Resource, a.Subresource, a.Name = true, pick(
+		r,
+		apiGroups,
+	), pick(
+		r,
+		nonEmptyResources,
+	),
+		pick(
+			r,
+			subs,
+		), pick(
+			r,
+			objects,
+		)
 	return a
 }
 

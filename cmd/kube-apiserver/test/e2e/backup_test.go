@@ -36,9 +36,18 @@ func TestWebhookRestore(t *testing.T) { testRestore(t, "--webhook") }
 // restoreOrder returns the resources of a namespace in the order of a restore: Velero's priorities, and
 // then all others by name.
 func restoreOrder() []schema.GroupVersionResource {
-	return slices.Concat(resources("", "serviceaccounts", "secrets", "configmaps", "limitranges", "pods"),
-		resources("apps", "replicasets"), resources("", "services"),
-		resources("batch", "cronjobs"), resources("apps", "deployments"), resources("batch", "jobs"), resources("apps", "statefulsets"))
+	return slices.Concat(
+		resources("", "serviceaccounts", "secrets", "configmaps", "limitranges", "pods"),
+		resources("apps", "replicasets"),
+		resources("", "services"),
+		resources(
+			"batch",
+			"cronjobs",
+		),
+		resources("apps", "deployments"),
+		resources("batch", "jobs"),
+		resources("apps", "statefulsets"),
+	)
 }
 
 func testRestore(t *testing.T, args ...string) {
@@ -136,7 +145,13 @@ func createWorkloads(t *testing.T, acme, admin kubernetes.Interface) {
 
 // backupClient returns a client of a service account of the system tenant that may write all objects. If
 // keeps is set, it may also impersonate all users.
-func backupClient(t *testing.T, admin kubernetes.Interface, c *rest.Config, name string, restoresIdentity bool) dynamic.Interface {
+func backupClient(
+	t *testing.T,
+	admin kubernetes.Interface,
+	c *rest.Config,
+	name string,
+	restoresIdentity bool,
+) dynamic.Interface {
 	t.Helper()
 	ctx := t.Context()
 	verbs := []string{"get", "list", "watch", "create", "update", "patch", "delete", "deletecollection"}

@@ -344,10 +344,13 @@ func sendAllVerbs(t *testing.T, b *serverPair) {
 					if resource == "namespaces" {
 						name = "acme--none"
 					}
-					b.compare(fmt.Sprintf("%s %s %s in %q", verb, list.GroupVersion, r.Name, place), func(s *localserver.Server) string {
-						return status(sendVerb(t.Context(), clients[s].Resource(gv.WithResource(resource)).Namespace(place),
-							gv.WithKind(r.Kind), verb, name, sub))
-					})
+					b.compare(
+						fmt.Sprintf("%s %s %s in %q", verb, list.GroupVersion, r.Name, place),
+						func(s *localserver.Server) string {
+							return status(sendVerb(t.Context(), clients[s].Resource(gv.WithResource(resource)).Namespace(place),
+								gv.WithKind(r.Kind), verb, name, sub))
+						},
+					)
 				}
 			}
 		}

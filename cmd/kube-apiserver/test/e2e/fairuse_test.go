@@ -144,7 +144,8 @@ func watchesAreLimited(t *testing.T, s *localserver.Server) {
 			t.Fatalf("watch %d: %s", i, resp.Status)
 		}
 	}
-	if code, retryAfter := codeOf(t, s, "acme", acmePods+"?watch=1"); code != http.StatusTooManyRequests || retryAfter != "1" {
+	if code, retryAfter := codeOf(t, s, "acme", acmePods+"?watch=1"); code != http.StatusTooManyRequests ||
+		retryAfter != "1" {
 		t.Errorf("a third watch: %d, Retry-After %q", code, retryAfter)
 	}
 	if code, _ := codeOf(t, s, "acme", acmePods); code != http.StatusOK {

@@ -349,8 +349,14 @@ func (s *gatewaySession) Authorize(
 	}
 	refused := ""
 	err = poll(ctx, "the label", func(ctx context.Context) error {
-		a, err := s.gateway.as(ctx, s.sentCredential(c), http.MethodPost, "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews",
-			body, nil)
+		a, err := s.gateway.as(
+			ctx,
+			s.sentCredential(c),
+			http.MethodPost,
+			"/apis/authorization.k8s.io/v1/selfsubjectaccessreviews",
+			body,
+			nil,
+		)
 		switch {
 		case err != nil:
 			return err

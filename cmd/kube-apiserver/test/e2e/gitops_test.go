@@ -312,8 +312,18 @@ func TestGitOpsArgo(t *testing.T) {
 		t.Helper()
 		before := 0
 		if output == nil { // the agent applies the repository when it starts
-			output = runTool(t, s.Kubeconfig("admin"), agent, repository, "--port", strconv.Itoa(port), "--resync-seconds", "3600",
-				"--default-namespace", "default")
+			output = runTool(
+				t,
+				s.Kubeconfig("admin"),
+				agent,
+				repository,
+				"--port",
+				strconv.Itoa(port),
+				"--resync-seconds",
+				"3600",
+				"--default-namespace",
+				"default",
+			)
 		} else {
 			before = strings.Count(output.String(), "RESOURCE ")
 			waittest.Until(t, func() error {

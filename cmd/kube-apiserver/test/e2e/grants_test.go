@@ -258,7 +258,9 @@ func invalidGrantsAreRejected(t *testing.T, w *grantsFixture) {
 // grantEndsWithGrantorsRight checks that a grant ends after its grantor loses the right. A change of the
 // grant starts the check, which is otherwise periodic.
 func grantEndsWithGrantorsRight(
-	t *testing.T, w *grantsFixture, create func(*testing.T, *unstructured.Unstructured) (*unstructured.Unstructured, error),
+	t *testing.T,
+	w *grantsFixture,
+	create func(*testing.T, *unstructured.Unstructured) (*unstructured.Unstructured, error),
 ) {
 	if _, err := create(t, grantOf("lost", []any{"get", "list"}, "configmaps")); err != nil {
 		t.Fatal(err)
@@ -287,7 +289,9 @@ func grantEndsWithGrantorsRight(
 
 // grantsEndWithTheNamespace checks that the grants and bindings of a namespace end with it.
 func grantsEndWithTheNamespace(
-	t *testing.T, w *grantsFixture, create func(*testing.T, *unstructured.Unstructured) (*unstructured.Unstructured, error),
+	t *testing.T,
+	w *grantsFixture,
+	create func(*testing.T, *unstructured.Unstructured) (*unstructured.Unstructured, error),
 ) {
 	if _, err := create(t, grantOf("old", []any{"get", "list"}, "configmaps")); err != nil {
 		t.Fatal(err)
@@ -322,7 +326,9 @@ func grantsEndWithTheNamespace(
 // testAnnounced checks that the callers of a tenant can list and watch the grants that are
 // announced to it. They read no other grant with any form of the request.
 func testAnnounced(
-	t *testing.T, w *grantsFixture, create func(*testing.T, *unstructured.Unstructured) (*unstructured.Unstructured, error),
+	t *testing.T,
+	w *grantsFixture,
+	create func(*testing.T, *unstructured.Unstructured) (*unstructured.Unstructured, error),
 ) {
 	c, err := dynamic.NewForConfig(config(t, w.s, "acme"))
 	if err != nil {

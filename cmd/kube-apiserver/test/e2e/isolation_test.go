@@ -217,7 +217,8 @@ func interrupted(t *testing.T, s *localserver.Server) {
 		}
 		_ = cmd.Wait()
 		if signal == syscall.SIGINT {
-			if cmd.ProcessState.ExitCode() != 130 || !strings.Contains(progressText, "everything that the run created was deleted") {
+			if cmd.ProcessState.ExitCode() != 130 ||
+				!strings.Contains(progressText, "everything that the run created was deleted") {
 				t.Errorf("interrupted: exit code %d\n%s", cmd.ProcessState.ExitCode(), progressText)
 			}
 		} else if out, err := verify(t, "--kubeconfig", s.Kubeconfig("admin"), "--clean-up"); err != nil ||

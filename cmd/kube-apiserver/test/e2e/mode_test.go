@@ -343,21 +343,27 @@ func (s *session) awaitKinds(ctx context.Context, objects []runtime.RawExtension
 	}
 	var before []v1alpha1.TenantQuota
 	var since time.Time
-	return wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, waitLimit, true, func(ctx context.Context) (bool, error) {
-		var grants struct{ Items []v1alpha1.AccessGrant }
-		var quotas struct{ Items []v1alpha1.TenantQuota }
-		err := errors.Join(s.asAdmin(ctx, http.MethodGet, "/apis/kubetenant.dev/v1alpha1/accessgrants", nil, &grants),
-			s.asAdmin(ctx, http.MethodGet, "/apis/kubetenant.dev/v1alpha1/tenantquotas", nil, &quotas))
-		if !equality.Semantic.DeepEqual(before, quotas.Items) {
-			before, since = quotas.Items, time.Now()
-		}
-		return err == nil && len(grants.Items) >= wantGrants && len(quotas.Items) >= wantQuotas &&
-			(wantQuotas == 0 || time.Since(since) > quotaDelay) &&
-			!slices.ContainsFunc(grants.Items, func(g v1alpha1.AccessGrant) bool { return len(g.Status.Conditions) == 0 }) &&
-			!slices.ContainsFunc(quotas.Items, func(q v1alpha1.TenantQuota) bool {
-				return len(q.Status.Used) < len(q.Spec.Hard)
-			}), nil
-	})
+	return wait.PollUntilContextTimeout(
+		ctx,
+		50*time.Millisecond,
+		waitLimit,
+		true,
+		func(ctx context.Context) (bool, error) {
+			var grants struct{ Items []v1alpha1.AccessGrant }
+			var quotas struct{ Items []v1alpha1.TenantQuota }
+			err := errors.Join(s.asAdmin(ctx, http.MethodGet, "/apis/kubetenant.dev/v1alpha1/accessgrants", nil, &grants),
+				s.asAdmin(ctx, http.MethodGet, "/apis/kubetenant.dev/v1alpha1/tenantquotas", nil, &quotas))
+			if !equality.Semantic.DeepEqual(before, quotas.Items) {
+				before, since = quotas.Items, time.Now()
+			}
+			return err == nil && len(grants.Items) >= wantGrants && len(quotas.Items) >= wantQuotas &&
+				(wantQuotas == 0 || time.Since(since) > quotaDelay) &&
+				!slices.ContainsFunc(grants.Items, func(g v1alpha1.AccessGrant) bool { return len(g.Status.Conditions) == 0 }) &&
+				!slices.ContainsFunc(quotas.Items, func(q v1alpha1.TenantQuota) bool {
+					return len(q.Status.Used) < len(q.Spec.Hard)
+				}), nil
+		},
+	)
 }
 
 // tenantsIn returns the number of Tenants with each access.

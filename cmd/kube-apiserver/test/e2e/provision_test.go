@@ -155,7 +155,9 @@ func testProvision(t *testing.T, tenancy string, args ...string) {
 		!strings.Contains(out, "spec.deletionPolicy is Protect") {
 		t.Errorf("a Tenant that is protected is deleted: %s", out)
 	}
-	applyTenant(`deletionPolicy: Orphan, bindings: [ { clusterRole: edit, subjects: [ { kind: Group, name: watchers } ] } ]`)
+	applyTenant(
+		`deletionPolicy: Orphan, bindings: [ { clusterRole: edit, subjects: [ { kind: Group, name: watchers } ] } ]`,
+	)
 	if out, err := kubectl(t, s, "admin", "delete", "tenant", "acme", "--timeout=3m"); err != nil {
 		t.Fatal(out)
 	}

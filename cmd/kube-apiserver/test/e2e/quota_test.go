@@ -127,7 +127,13 @@ func secretOf(name string) *corev1.Secret {
 
 // createMany creates n Secrets at the same time, half in each namespace. It calls after for each
 // success.
-func createMany(t *testing.T, c kubernetes.Interface, prefix string, n int, after func(created int)) (created, refused int) {
+func createMany(
+	t *testing.T,
+	c kubernetes.Interface,
+	prefix string,
+	n int,
+	after func(created int),
+) (created, refused int) {
 	t.Helper()
 	var ok, exceeded atomic.Int64
 	var all sync.WaitGroup

@@ -49,7 +49,10 @@ type sharedMode interface {
 
 func TestScenarios(t *testing.T) {
 	bin := binaries(t)
-	testScenarios(t, func(keys *scenario.Keys, dir string) sharedMode { return &compiledIn{bin: bin, keys: keys, dir: dir} })
+	testScenarios(
+		t,
+		func(keys *scenario.Keys, dir string) sharedMode { return &compiledIn{bin: bin, keys: keys, dir: dir} },
+	)
 }
 
 // TestWebhookScenarios checks that the results are the same for an unmodified kube-apiserver with

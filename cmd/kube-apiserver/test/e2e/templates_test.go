@@ -137,7 +137,10 @@ func templatesAreApplied(t *testing.T, s *localserver.Server) {
 	}, asOps...)...); err != nil {
 		t.Fatal(out)
 	}
-	waittest.Until(t, func() error { return checkObjects("stark--held", all[0], all[1], "resourcequota/balancers", all[3]) })
+	waittest.Until(
+		t,
+		func() error { return checkObjects("stark--held", all[0], all[1], "resourcequota/balancers", all[3]) },
+	)
 	if out, err := kubectl(t, s, "admin", append([]string{
 		"create", "--raw=/api/v1/namespaces/stark--held/pods", "-f", testFile(t, pod("stark--held")),
 	}, asOps...)...); err == nil || !strings.Contains(out, "does not have everything that its Tenant specifies yet") {

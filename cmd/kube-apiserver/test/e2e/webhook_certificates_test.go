@@ -365,7 +365,9 @@ template: {metadata: {labels: {a: b}}, spec: {containers: [{name: c, image: i}]}
 				Resource:  r.Resource,
 			},
 		}}
-		result, err := account.AuthorizationV1().SelfSubjectAccessReviews().Create(t.Context(), review, metav1.CreateOptions{})
+		result, err := account.AuthorizationV1().
+			SelfSubjectAccessReviews().
+			Create(t.Context(), review, metav1.CreateOptions{})
 		if err != nil || !result.Status.Allowed {
 			t.Errorf("%s cannot be labelled: %v", r, err)
 		}

@@ -342,7 +342,10 @@ func TestWebhookHelm(t *testing.T) {
 		!strings.Contains(output, "clusterrole") {
 		t.Errorf("before kube-apiserver shows its certificate:\n%s", output)
 	}
-	if output := helm(append(command("upgrade"), "--set", "monitoring=false")...); !strings.Contains(output, "are in force") {
+	if output := helm(append(command("upgrade"), "--set", "monitoring=false")...); !strings.Contains(
+		output,
+		"are in force",
+	) {
 		t.Errorf("the notes are missing:\n%s", output)
 	}
 	installed := names()
@@ -430,7 +433,8 @@ func TestWebhookChartValues(t *testing.T) {
 		{"storage.size=large", "/storage/size"},
 	} {
 		output, err := exec.CommandContext(t.Context(), binary(t, "helm"), "template", "kubetenant", "../../../../deploy/chart",
-			"-f", filepath.Join(out, "values.yaml"), "--set", c.set).CombinedOutput()
+			"-f", filepath.Join(out, "values.yaml"), "--set", c.set).
+			CombinedOutput()
 		if err == nil || !strings.Contains(string(output), "schema") || !strings.Contains(string(output), c.at) {
 			t.Errorf("%s: %v\n%.600s", c.set, err, output)
 		}

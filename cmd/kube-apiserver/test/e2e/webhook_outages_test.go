@@ -547,7 +547,11 @@ func (r *replicaUnderTest) replace(t *testing.T, name string, data []byte) (rest
 }
 
 // otherCertificate makes the replica serve another certificate. If ca is nil, it is self-signed.
-func (r *replicaUnderTest) otherCertificate(t *testing.T, ca *tls.Certificate, lifetime time.Duration) (restore func()) {
+func (r *replicaUnderTest) otherCertificate(
+	t *testing.T,
+	ca *tls.Certificate,
+	lifetime time.Duration,
+) (restore func()) {
 	t.Helper()
 	pair := selfOrSigned(t, "webhook", ca, lifetime)
 	key, err := keyutil.MarshalPrivateKeyToPEM(pair.PrivateKey)

@@ -83,7 +83,11 @@ func main() {
 }
 
 // measure sends requests of another caller until ctx ends.
-func measure(ctx context.Context, server, token, path string, pid int) (times []time.Duration, failures, maxResident int) {
+func measure(
+	ctx context.Context,
+	server, token, path string,
+	pid int,
+) (times []time.Duration, failures, maxResident int) {
 	client := &http.Client{
 		Transport: &http.Transport{
 			ForceAttemptHTTP2: true,

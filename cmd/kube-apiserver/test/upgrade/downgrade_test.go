@@ -52,8 +52,9 @@ func (p *controlPlane) storeLaterField(t *testing.T, address string) {
 func laterField(t *testing.T, client dynamic.Interface) string {
 	t.Helper()
 	patch := []byte(`{"metadata":{"annotations":{"example.com/touched":"` + fmt.Sprint(t.Name()) + `"}}}`)
-	o, err := client.Resource(tenantResource(v1alpha1.ResourceTenants)).Patch(t.Context(), "later", "application/merge-patch+json",
-		patch, metav1.PatchOptions{})
+	o, err := client.Resource(tenantResource(v1alpha1.ResourceTenants)).
+		Patch(t.Context(), "later", "application/merge-patch+json",
+			patch, metav1.PatchOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
