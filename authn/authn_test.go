@@ -67,10 +67,14 @@ func TestIdentityRules(t *testing.T) {
 			authn.ErrReservedGroup,
 		},
 		{
-			"a configured group", &user.DefaultInfo{Name: "u", Groups: []string{"root"}, Extra: tenantExtra("a")}, authn.ErrReservedGroup,
+			"a configured group",
+			&user.DefaultInfo{Name: "u", Groups: []string{"root"}, Extra: tenantExtra("a")},
+			authn.ErrReservedGroup,
 		},
 		{
-			"a tenant group", &user.DefaultInfo{Name: "u", Groups: []string{"tenant:a"}, Extra: tenantExtra("a")}, authn.ErrReservedGroup,
+			"a tenant group",
+			&user.DefaultInfo{Name: "u", Groups: []string{"tenant:a"}, Extra: tenantExtra("a")},
+			authn.ErrReservedGroup,
 		},
 		{
 			"an own key",
@@ -264,7 +268,10 @@ func TestQualifiedNamesMayNotBeReserved(t *testing.T) {
 		user *user.DefaultInfo
 		want error
 	}{
-		{&user.DefaultInfo{Name: "u", Groups: []string{"cluster-admins"}, Extra: tenantExtra("kubeadm")}, authn.ErrReservedGroup},
+		{
+			&user.DefaultInfo{Name: "u", Groups: []string{"cluster-admins"}, Extra: tenantExtra("kubeadm")},
+			authn.ErrReservedGroup,
+		},
 		{&user.DefaultInfo{Name: "root", Extra: tenantExtra("infra")}, authn.ErrReservedUser},
 		{&user.DefaultInfo{Name: "u", Extra: tenantExtra("boot")}, authn.ErrReservedUser},
 		{&user.DefaultInfo{Name: "root", Groups: []string{"cluster-admins"}, Extra: tenantExtra("other")}, nil},

@@ -138,8 +138,8 @@ func signers(tb testing.TB) map[string]crypto.Signer {
 	return keys
 }
 
-// TestReencodedCertificatesAreRejectedOrRevoked checks certificates that were encoded differently without the signer's key. They
-// are rejected or are revoked together with the original.
+// TestReencodedCertificatesAreRejectedOrRevoked checks certificates that were encoded differently
+// without the signer's key. They are rejected or are revoked together with the original.
 func TestReencodedCertificatesAreRejectedOrRevoked(t *testing.T) {
 	for name, key := range signers(t) {
 		ca, leaf := issue(t, key)

@@ -392,11 +392,21 @@ func TestExceptions(t *testing.T) {
 		asked bool
 		space authz.ObjectOwner
 	}{
-		"another tenant's namespace": {callerOf("a"), pod("get", "b--web"), true, authz.ObjectOwner{ID: tenanttest.ID(t, "b")}},
-		"the system's namespace":     {callerOf("a"), pod("get", "kube-system"), true, authz.ObjectOwner{ID: tenant.System()}},
-		"nobody's namespace":         {callerOf("a"), pod("get", "bad"), true, authz.ObjectOwner{}},
-		"a missing namespace":        {callerOf("a"), pod("get", "missing"), true, authz.ObjectOwner{}},
-		"over all namespaces":        {callerOf("a"), pod("list", ""), true, authz.ObjectOwner{All: true}},
+		"another tenant's namespace": {
+			callerOf("a"),
+			pod("get", "b--web"),
+			true,
+			authz.ObjectOwner{ID: tenanttest.ID(t, "b")},
+		},
+		"the system's namespace": {
+			callerOf("a"),
+			pod("get", "kube-system"),
+			true,
+			authz.ObjectOwner{ID: tenant.System()},
+		},
+		"nobody's namespace":  {callerOf("a"), pod("get", "bad"), true, authz.ObjectOwner{}},
+		"a missing namespace": {callerOf("a"), pod("get", "missing"), true, authz.ObjectOwner{}},
+		"over all namespaces": {callerOf("a"), pod("list", ""), true, authz.ObjectOwner{All: true}},
 		"cluster scope": {
 			callerOf("a"),
 			authorizer.AttributesRecord{Verb: "get", Resource: "nodes", ResourceRequest: true},
@@ -404,7 +414,10 @@ func TestExceptions(t *testing.T) {
 			authz.ObjectOwner{ID: tenant.System()},
 		},
 		"a path": {
-			callerOf("a"), authorizer.AttributesRecord{Verb: "get", Path: "/metrics"}, true, authz.ObjectOwner{ID: tenant.System()},
+			callerOf("a"),
+			authorizer.AttributesRecord{Verb: "get", Path: "/metrics"},
+			true,
+			authz.ObjectOwner{ID: tenant.System()},
 		},
 		"the own namespace":   {callerOf("a"), pod("get", "a--web"), false, authz.ObjectOwner{}},
 		"a lookup that fails": {callerOf("a"), pod("get", "away"), false, authz.ObjectOwner{}},
@@ -470,7 +483,12 @@ func TestExceptions(t *testing.T) {
 			false,
 			authz.ObjectOwner{},
 		},
-		"impersonation for a request": {callerOf("a"), pod("impersonate-on:user-info:get", "b--web"), false, authz.ObjectOwner{}},
+		"impersonation for a request": {
+			callerOf("a"),
+			pod("impersonate-on:user-info:get", "b--web"),
+			false,
+			authz.ObjectOwner{},
+		},
 	} {
 		for _, allow := range []bool{true, false} {
 			e := &exceptionRecorder{allow: allow}
@@ -537,16 +555,25 @@ func TestSessionsEnd(t *testing.T) {
 		"another's": {
 			func(s *authz.Sessions) { s.NamespaceHandler(authz.OwnerOf).OnUpdate(ns("1", "a"), ns("1", "b")) }, true,
 		},
-		"the label is gone": {func(s *authz.Sessions) { s.NamespaceHandler(authz.OwnerOf).OnUpdate(ns("1", "a"), ns("1", "")) }, true},
+		"the label is gone": {
+			func(s *authz.Sessions) { s.NamespaceHandler(authz.OwnerOf).OnUpdate(ns("1", "a"), ns("1", "")) },
+			true,
+		},
 		"nobody's": {
 			func(s *authz.Sessions) { s.NamespaceHandler(authz.OwnerOf).OnUpdate(ns("1", "a"), ns("1", "System")) }, true,
 		},
 		"made anew for a": {
 			func(s *authz.Sessions) { s.NamespaceHandler(authz.OwnerOf).OnUpdate(ns("1", "a"), ns("2", "a")) }, true,
 		},
-		"made anew for b":    {func(s *authz.Sessions) { s.NamespaceHandler(authz.OwnerOf).OnAdd(ns("2", "b"), false) }, true},
-		"deleted":            {func(s *authz.Sessions) { s.NamespaceHandler(authz.OwnerOf).OnDelete(ns("1", "a")) }, true},
-		"known at the start": {func(s *authz.Sessions) { s.NamespaceHandler(authz.OwnerOf).OnAdd(ns("1", "a"), true) }, false},
+		"made anew for b": {
+			func(s *authz.Sessions) { s.NamespaceHandler(authz.OwnerOf).OnAdd(ns("2", "b"), false) },
+			true,
+		},
+		"deleted": {func(s *authz.Sessions) { s.NamespaceHandler(authz.OwnerOf).OnDelete(ns("1", "a")) }, true},
+		"known at the start": {
+			func(s *authz.Sessions) { s.NamespaceHandler(authz.OwnerOf).OnAdd(ns("1", "a"), true) },
+			false,
+		},
 	} {
 		s := allowingServer(labeledOptions())
 		s.handle = func(r *http.Request) {

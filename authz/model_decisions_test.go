@@ -240,8 +240,10 @@ func (w *modelCluster) boundary(tb testing.TB) (*authz.Boundary, *recorder) {
 		PrefixesReserved:             w.prefixesReserved,
 		RulesReviewsBypassBoundary:   w.rulesReviewsBypassBoundary,
 		Shadow:                       w.shadow,
-		Labeled:                      func(r schema.GroupResource, _ tenant.ID) bool { return !w.unlabeled[r.Group+"/"+r.Resource] },
-		Stale:                        func() bool { return w.stale },
+		Labeled: func(r schema.GroupResource, _ tenant.ID) bool {
+			return !w.unlabeled[r.Group+"/"+r.Resource]
+		},
+		Stale: func() bool { return w.stale },
 		Access: func(id tenant.ID) authz.Access {
 			switch w.access[id.String()] {
 			case "unknown":

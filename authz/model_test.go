@@ -355,7 +355,8 @@ func (w *modelCluster) decide(q modelRequest) modelDecision {
 	}
 	out := w.decideFor(q, id, &callerInGroup)
 	if level := w.access[id]; id != noTenant && id != "system" &&
-		(level == "closed" && !isSelfReviewRequest(&q) || level == "reads" && !isSelfReviewRequest(&q) && !allowedReadOnly(&q)) {
+		(level == "closed" && !isSelfReviewRequest(&q) ||
+			level == "reads" && !isSelfReviewRequest(&q) && !allowedReadOnly(&q)) {
 		out = modelDecision{deniedInShadowMode: true}
 	}
 	if !out.delegated && !out.allowed && !out.deniedInShadowMode && w.shadow {
@@ -688,8 +689,8 @@ func (w *modelCluster) mayImpersonate(q modelRequest, id string) bool {
 		return isNamed && !reserved && !w.isSystemName(q.name) && qualified
 	case q.resource == "groups":
 		return q.name == "tenant:"+id ||
-			isNamed && !reserved && !strings.HasPrefix(q.name, "tenant:") && !w.systemGroups[q.name] && !w.organizations[q.name] &&
-				qualified
+			isNamed && !reserved && !strings.HasPrefix(q.name, "tenant:") && !w.systemGroups[q.name] &&
+				!w.organizations[q.name] && qualified
 	case q.resource == "userextras":
 		domain, _, _ := strings.Cut(strings.ToLower(q.subresource), "/")
 		domain = "." + domain

@@ -286,7 +286,8 @@ func TestReviewsHaveNamespaceOfRequest(t *testing.T) {
 		for _, u := range []user.Info{callerOf("a"), callerOf("system")} {
 			c.a.User = u
 			r := &recorder{decision: authorizer.DecisionNoOpinion}
-			if d, reason, _ := authz.New(options(namespaceLabels), r, nil).Authorize(t.Context(), c.a); d == authorizer.DecisionDeny {
+			d, reason, _ := authz.New(options(namespaceLabels), r, nil).Authorize(t.Context(), c.a)
+			if d == authorizer.DecisionDeny {
 				t.Errorf("%s: %q", name, reason)
 				continue
 			}

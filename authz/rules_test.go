@@ -113,8 +113,9 @@ func TestRulesOfOthersAreNotListed(t *testing.T) {
 	if got, _, incomplete := listRules(t, r, callerOf("system"), "b--web"); len(got) != 1 || incomplete {
 		t.Errorf("rules of the system tenant: %v, incomplete %v; want the delegate's", got, incomplete)
 	}
-	if _, _, _, err := authz.New(options(namespaceLabels), nil, r).RulesFor(t.Context(), callerOf("a"), "away"); err == nil ||
-		strings.Contains(err.Error(), errUnavailable.Error()) {
+	if _, _, _, err := authz.New(options(namespaceLabels), nil, r).RulesFor(
+		t.Context(), callerOf("a"), "away",
+	); err == nil || strings.Contains(err.Error(), errUnavailable.Error()) {
 		t.Errorf("rules where the lookup fails: %v; want a reason alone", err)
 	}
 }

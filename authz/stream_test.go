@@ -99,7 +99,11 @@ func TestHijackedConnectionsClose(t *testing.T) {
 			"all tenants' access": {
 				callerOf("system"), func(s *authz.Sessions) { s.EndTenants(func(tenant.ID) bool { return true }) }, false,
 			},
-			"a system caller's, of the tenant": {callerOf("system"), func(s *authz.Sessions) { s.EndTenants(isTenant(a)) }, false},
+			"a system caller's, of the tenant": {
+				callerOf("system"),
+				func(s *authz.Sessions) { s.EndTenants(isTenant(a)) },
+				false,
+			},
 		} {
 			t.Run(target+" "+name, func(t *testing.T) {
 				t.Parallel()

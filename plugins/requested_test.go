@@ -89,8 +89,12 @@ func TestRequestedReturnsTheObjectOfItsWrite(t *testing.T) {
 		"a creation":       {[]podWrite{create}, with(create, func(s *podWrite) { s.value = "stored" }), "sent"},
 		"an update":        {[]podWrite{update}, with(update, func(s *podWrite) { s.value = "stored" }), "sent"},
 		"a retried patch": {
-			[]podWrite{with(update, func(s *podWrite) { s.value = "first" }), with(update, func(s *podWrite) { s.version = "8" })},
-			with(update, func(s *podWrite) { s.version = "8" }), "sent",
+			[]podWrite{
+				with(update, func(s *podWrite) { s.value = "first" }),
+				with(update, func(s *podWrite) { s.version = "8" }),
+			},
+			with(update, func(s *podWrite) { s.version = "8" }),
+			"sent",
 		},
 		"the attempt before":        {[]podWrite{update}, with(update, func(s *podWrite) { s.version = "8" }), ""},
 		"an object made again":      {[]podWrite{update}, with(update, func(s *podWrite) { s.uid = "2" }), ""},
@@ -100,7 +104,11 @@ func TestRequestedReturnsTheObjectOfItsWrite(t *testing.T) {
 		"another name":              {[]podWrite{create}, with(create, func(s *podWrite) { s.name = "y" }), ""},
 		"another namespace":         {[]podWrite{create}, with(create, func(s *podWrite) { s.namespace = "b--web" }), ""},
 		"another kind":              {[]podWrite{create}, with(create, func(s *podWrite) { s.kind = "Binding" }), ""},
-		"another resource":          {[]podWrite{create}, with(create, func(s *podWrite) { s.resource = "podtemplates" }), ""},
+		"another resource": {
+			[]podWrite{create},
+			with(create, func(s *podWrite) { s.resource = "podtemplates" }),
+			"",
+		},
 		"another subresource":       {[]podWrite{update}, with(update, func(s *podWrite) { s.subresource = "status" }), ""},
 		"a second object":           {[]podWrite{create, with(create, func(s *podWrite) { s.name = "y" })}, create, ""},
 		"a generated name":          {[]podWrite{unnamed}, named, "sent"},

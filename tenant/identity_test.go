@@ -20,7 +20,8 @@ func TestIdentity(t *testing.T) {
 	}
 	u := &user.DefaultInfo{Name: "alice, the first", UID: "u1", Groups: []string{"dev,ops", "tenant:a"}}
 	identity := tenant.IdentityOf(u, id)
-	if text := identity.String(); text != `{"user":"alice, the first","uid":"u1","tenant":"a","groups":["dev,ops","tenant:a"]}` {
+	if text := identity.String(); text != `{"user":"alice, the first","uid":"u1","tenant":"a",`+
+		`"groups":["dev,ops","tenant:a"]}` {
 		t.Error(text)
 	}
 	got, err := tenant.ParseIdentity(identity.String())

@@ -118,7 +118,8 @@ func (a *Authenticator) Issuers() []string {
 // later. It checks the objects and the owner of the namespace.
 func (a *Authenticator) AuthenticateToken(ctx context.Context, token string) (*authenticator.Response, bool, error) {
 	c := &claims{}
-	if _, err := jwt.NewParser(jwt.WithoutClaimsValidation()).ParseWithClaims(token, c, a.keys.verificationKeys); err != nil {
+	parser := jwt.NewParser(jwt.WithoutClaimsValidation())
+	if _, err := parser.ParseWithClaims(token, c, a.keys.verificationKeys); err != nil {
 		return nil, false, reasonOf(err)
 	}
 	audiences, err := a.check(ctx, c)

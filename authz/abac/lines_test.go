@@ -368,12 +368,8 @@ func TestLineSubjects(t *testing.T) {
 		&user.DefaultInfo{Name: "alice"}, "a--web"); len(resources)+len(paths) > 0 || !incomplete {
 		t.Error("rules of nobody")
 	}
-	if resources, paths, incomplete := p.RulesFor(a, authz.ObjectOwner{ID: a}, nil, "a--web"); len(
-		resources,
-	)+len(
-		paths,
-	) > 0 ||
-		!incomplete {
+	resources, paths, incomplete := p.RulesFor(a, authz.ObjectOwner{ID: a}, nil, "a--web")
+	if len(resources)+len(paths) > 0 || !incomplete {
 		t.Error("rules of no user")
 	}
 }

@@ -167,12 +167,27 @@ func TestRequestsThatNoGrantAllows(t *testing.T) {
 		change func(*authz.CrossTenantRequest, *authorizer.AttributesRecord)
 		want   bool
 	}{
-		"a pod":               {func(*authz.CrossTenantRequest, *authorizer.AttributesRecord) {}, true},
-		"a subresource":       {func(_ *authz.CrossTenantRequest, a *authorizer.AttributesRecord) { a.Subresource = "exec" }, true},
-		"another subresource": {func(_ *authz.CrossTenantRequest, a *authorizer.AttributesRecord) { a.Subresource = "log" }, false},
-		"another API group":   {func(_ *authz.CrossTenantRequest, a *authorizer.AttributesRecord) { a.APIGroup = "apps" }, false},
-		"a path":              {func(_ *authz.CrossTenantRequest, a *authorizer.AttributesRecord) { a.ResourceRequest = false }, false},
-		"all namespaces":      {func(_ *authz.CrossTenantRequest, a *authorizer.AttributesRecord) { a.Namespace = "" }, false},
+		"a pod": {func(*authz.CrossTenantRequest, *authorizer.AttributesRecord) {}, true},
+		"a subresource": {
+			func(_ *authz.CrossTenantRequest, a *authorizer.AttributesRecord) { a.Subresource = "exec" },
+			true,
+		},
+		"another subresource": {
+			func(_ *authz.CrossTenantRequest, a *authorizer.AttributesRecord) { a.Subresource = "log" },
+			false,
+		},
+		"another API group": {
+			func(_ *authz.CrossTenantRequest, a *authorizer.AttributesRecord) { a.APIGroup = "apps" },
+			false,
+		},
+		"a path": {
+			func(_ *authz.CrossTenantRequest, a *authorizer.AttributesRecord) { a.ResourceRequest = false },
+			false,
+		},
+		"all namespaces": {
+			func(_ *authz.CrossTenantRequest, a *authorizer.AttributesRecord) { a.Namespace = "" },
+			false,
+		},
 		"the Namespace itself": {
 			func(_ *authz.CrossTenantRequest, a *authorizer.AttributesRecord) { a.Resource = "namespaces" }, false,
 		},
@@ -187,13 +202,19 @@ func TestRequestsThatNoGrantAllows(t *testing.T) {
 				a.Verb = "impersonate-on:user-info:get"
 			}, false,
 		},
-		"a verb that has a name": {func(_ *authz.CrossTenantRequest, a *authorizer.AttributesRecord) { a.Verb = "use" }, true},
+		"a verb that has a name": {
+			func(_ *authz.CrossTenantRequest, a *authorizer.AttributesRecord) { a.Verb = "use" },
+			true,
+		},
 		"the space of several": {
 			func(c *authz.CrossTenantRequest, _ *authorizer.AttributesRecord) {
 				c.Owner = authz.ObjectOwner{All: true}
 			}, false,
 		},
-		"several, and the owner": {func(c *authz.CrossTenantRequest, _ *authorizer.AttributesRecord) { c.Owner.All = true }, false},
+		"several, and the owner": {
+			func(c *authz.CrossTenantRequest, _ *authorizer.AttributesRecord) { c.Owner.All = true },
+			false,
+		},
 		"the space of nobody": {
 			func(c *authz.CrossTenantRequest, _ *authorizer.AttributesRecord) { c.Owner = authz.ObjectOwner{} }, false,
 		},
@@ -203,8 +224,11 @@ func TestRequestsThatNoGrantAllows(t *testing.T) {
 		"to the system tenant's": {
 			func(c *authz.CrossTenantRequest, _ *authorizer.AttributesRecord) { c.Caller = tenant.System() }, false,
 		},
-		"to a third": {func(c *authz.CrossTenantRequest, _ *authorizer.AttributesRecord) { c.Caller = tenanttest.ID(t, "c") }, false},
-		"to nobody":  {func(c *authz.CrossTenantRequest, _ *authorizer.AttributesRecord) { c.Caller = tenant.ID{} }, false},
+		"to a third": {
+			func(c *authz.CrossTenantRequest, _ *authorizer.AttributesRecord) { c.Caller = tenanttest.ID(t, "c") },
+			false,
+		},
+		"to nobody": {func(c *authz.CrossTenantRequest, _ *authorizer.AttributesRecord) { c.Caller = tenant.ID{} }, false},
 	} {
 		index := grant.NewIndex()
 		one, system := wideGrant(t, "a"), wideGrant(t, "system")

@@ -182,7 +182,10 @@ func TestBindings(t *testing.T) {
 			`RBAC: allowed by RoleBinding "b/n" of Role "r" to Group "ops"`,
 		},
 		"a role of another namespace": {
-			bindSubject("m", "Role", "r", named("User", "", "alice")), alice, "", `RBAC: role.rbac.authorization.k8s.io "r" not found`,
+			bindSubject("m", "Role", "r", named("User", "", "alice")),
+			alice,
+			"",
+			`RBAC: role.rbac.authorization.k8s.io "r" not found`,
 		},
 		"a service account": {
 			bindSubject("m", "ClusterRole", "r", named("ServiceAccount", "n", "robot")),
@@ -196,7 +199,12 @@ func TestBindings(t *testing.T) {
 			"n",
 			`RBAC: allowed by RoleBinding "b/n" of ClusterRole "r" to ServiceAccount "robot/n"`,
 		},
-		"one of another namespace": {bindSubject("m", "ClusterRole", "r", named("ServiceAccount", "", "robot")), robot, "", ""},
+		"one of another namespace": {
+			bindSubject("m", "ClusterRole", "r", named("ServiceAccount", "", "robot")),
+			robot,
+			"",
+			"",
+		},
 		"one of no namespace": {
 			bindSubject("", "ClusterRole", "r", named("ServiceAccount", "", "robot")),
 			&user.DefaultInfo{Name: "system:serviceaccount::robot"},
@@ -217,10 +225,16 @@ func TestBindings(t *testing.T) {
 			`RBAC: role.rbac.authorization.k8s.io "gone" not found`,
 		},
 		"a namespace's for the cluster": {
-			bindSubject("", "Role", "r", named("User", "", "alice")), alice, "", `RBAC: role.rbac.authorization.k8s.io "r" not found`,
+			bindSubject("", "Role", "r", named("User", "", "alice")),
+			alice,
+			"",
+			`RBAC: role.rbac.authorization.k8s.io "r" not found`,
 		},
 		"a role of no kind": {
-			bindSubject("", "Robot", "r", named("User", "", "alice")), alice, "", `RBAC: unsupported role reference kind: "Robot"`,
+			bindSubject("", "Robot", "r", named("User", "", "alice")),
+			alice,
+			"",
+			`RBAC: unsupported role reference kind: "Robot"`,
 		},
 	} {
 		x := rbac.NewIndex()

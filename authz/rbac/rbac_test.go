@@ -222,9 +222,9 @@ func TestNothingIsAllowedWithoutUserOrBindings(t *testing.T) {
 	if d := e.ConditionsAwareAuthorize(t.Context(), podRequest("alice", "get", "")); d.IsAllow() {
 		t.Error("allowed with conditions")
 	}
-	if d, _, err := e.EvaluateConditions(t.Context(), e.ConditionsAwareAuthorize(t.Context(), podRequest("alice", "get", "")),
-		nil); d != authorizer.DecisionDeny ||
-		err == nil {
+	if d, _, err := e.EvaluateConditions(t.Context(),
+		e.ConditionsAwareAuthorize(t.Context(), podRequest("alice", "get", "")),
+		nil); d != authorizer.DecisionDeny || err == nil {
 		t.Error(d, err)
 	}
 }

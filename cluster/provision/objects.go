@@ -142,10 +142,8 @@ func (g *desiredState) objectsOf(id tenant.ID, ns *corev1.Namespace, of schema.G
 			continue
 		}
 		all = slices.DeleteFunc(all, func(o template.Object) bool { return !of.Empty() && o.Resource != of })
-		objectSources = append(
-			objectSources,
-			objectSource{v1alpha1.KindNamespaceTemplate, t.name, t.template.Created, all, nil},
-		)
+		objectSources = append(objectSources,
+			objectSource{v1alpha1.KindNamespaceTemplate, t.name, t.template.Created, all, nil})
 	}
 	for _, p := range g.published {
 		if p.gone || !p.publication.SelectsNamespace(ns.Name, g.namespaceLabels) {
@@ -156,10 +154,8 @@ func (g *desiredState) objectsOf(id tenant.ID, ns *corev1.Namespace, of schema.G
 		case p.content != nil && !of.Empty() && p.content.Resource != of:
 		case p.content != nil:
 			all := []template.Object{{Resource: p.content.Resource, Object: p.content.Render(id, ns.Name)}}
-			objectSources = append(
-				objectSources,
-				objectSource{v1alpha1.KindPublication, p.publication.Name, p.publication.Created, all, p},
-			)
+			objectSources = append(objectSources,
+				objectSource{v1alpha1.KindPublication, p.publication.Name, p.publication.Created, all, p})
 		case p.publication.Hold && !p.publication.Deleting && isHeld(ns):
 			out.err = errors.Join(out.err, fmt.Errorf("%s %s: %s", v1alpha1.KindPublication, p.publication.Name, p.message))
 		}
@@ -356,7 +352,8 @@ func (e *Engine) kindsIn(ns *corev1.Namespace, desired *objects) []schema.GroupV
 }
 
 // provisionedSelector selects the objects of templates and Publications.
-const provisionedSelector = tenant.ManagedLabel + " in (" + managed.SourceTemplate + "," + managed.SourcePublication + ")"
+const provisionedSelector = tenant.ManagedLabel +
+	" in (" + managed.SourceTemplate + "," + managed.SourcePublication + ")"
 
 // listObjects returns the objects of templates and Publications that a namespace has. It lists all
 // kinds at the same time, because each list waits for the watch cache of its kind (KEP-2340).

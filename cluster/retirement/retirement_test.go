@@ -449,13 +449,14 @@ func TestDefinitionDeleted(t *testing.T) {
 			if err := end(w); err != nil {
 				t.Fatal(err)
 			}
-			if err := w.dynamic.Tracker().Update(tenantObjects, object("acme", v1alpha1.TenantDeletionDelete, true),
-				""); err != nil {
+			if err := w.dynamic.Tracker().Update(tenantObjects,
+				object("acme", v1alpha1.TenantDeletionDelete, true), ""); err != nil {
 				t.Fatal(err)
 			}
 			time.Sleep(10 * time.Minute)
-			if got := w.objects(); got != "namespace acme--db; namespace acme--web; namespace globex--shop; binding member:acme; "+
-				"binding member:globex; tenantquota acme; tenantquota globex; tenantmember acme; tenantmember globex" {
+			if got := w.objects(); got != "namespace acme--db; namespace acme--web; namespace globex--shop; "+
+				"binding member:acme; binding member:globex; tenantquota acme; tenantquota globex; "+
+				"tenantmember acme; tenantmember globex" {
 				t.Errorf("%s: there is %s", name, got)
 			}
 			if got := w.store.Access(tenanttest.ID(t, "acme")); got != authz.AccessOpen {
@@ -508,8 +509,8 @@ func TestStuckDeletionsDoNotBlockOthers(t *testing.T) {
 		}
 		w.start()
 		time.Sleep(2 * time.Hour)
-		if err := w.dynamic.Tracker().Create(tenantObjects, object("acme", v1alpha1.TenantDeletionOrphan, true),
-			""); err != nil {
+		if err := w.dynamic.Tracker().Create(tenantObjects,
+			object("acme", v1alpha1.TenantDeletionOrphan, true), ""); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(5 * time.Minute)

@@ -113,7 +113,9 @@ func New(client dynamic.Interface, defined func(schema.GroupResource) (is, known
 	}); err != nil {
 		return nil, err
 	}
-	if s.retired, err = newRetired(client, s.notifyLostAccess, func(name string) { s.changed.Add(retiredPrefix + name) }); err != nil {
+	if s.retired, err = newRetired(client, s.notifyLostAccess, func(name string) {
+		s.changed.Add(retiredPrefix + name)
+	}); err != nil {
 		return nil, err
 	}
 	if s.templates, err = newParsedObjects(client, templateResource(), template.Parse); err != nil {

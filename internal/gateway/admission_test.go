@@ -70,18 +70,8 @@ func TestOlderPathsRevealNothing(t *testing.T) {
 	c := newFakeCluster(t, defaultNamespaces())
 	c.update(func() { c.definitions = []string{"widgets.example.io"} })
 	w := newFixture(t, clusterEntry("eu1", ""), map[string]*fakeCluster{"eu1": c})
-	w.write(
-		"tenancy.yaml",
-		strings.Replace(
-			configHeader,
-			"gateway:\n",
-			"authorization: { olderTenantPaths: true }\ngateway:\n",
-			1,
-		)+clusterEntry(
-			"eu1",
-			"",
-		),
-	)
+	header := strings.Replace(configHeader, "gateway:\n", "authorization: { olderTenantPaths: true }\ngateway:\n", 1)
+	w.write("tenancy.yaml", header+clusterEntry("eu1", ""))
 	waittest.Until(t, func() error {
 		if code, _ := w.get("alice-token", "/clusters/eu1/api/v1/tenants/-bad-/pods"); code != http.StatusBadRequest {
 			return fmt.Errorf("%d", code)

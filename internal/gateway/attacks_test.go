@@ -100,18 +100,9 @@ func TestRapidReset(t *testing.T) {
 	c := newFakeCluster(t, defaultNamespaces())
 	w := newFixture(t, clusterEntry("eu1", ""), map[string]*fakeCluster{"eu1": c})
 	// A GOAWAY frame would close the connection too.
-	w.write(
-		"tenancy.yaml",
-		strings.Replace(
-			configHeader,
-			"timeout: 5s",
-			"timeout: 5s, goawayPerMillion: 0",
-			1,
-		)+clusterEntry(
-			"eu1",
-			", root: true",
-		),
-	)
+	w.write("tenancy.yaml",
+		strings.Replace(configHeader, "timeout: 5s", "timeout: 5s, goawayPerMillion: 0", 1)+
+			clusterEntry("eu1", ", root: true"))
 	w.waitForStatus(http.StatusOK, "alice-token", podsPath)
 	var open, most atomic.Int64
 	c.update(func() {
@@ -338,7 +329,8 @@ func TestInvalidConfigurationsAreRejected(t *testing.T) {
 			configHeader + clusterEntry("eu1", "") + "  audit: { policyFile: bodies.yaml, logPath: audit.log }\n", "Request",
 		},
 		"answers in the log": {
-			configHeader + clusterEntry("eu1", "") + "  audit: { policyFile: answers.yaml, logPath: audit.log }\n", "RequestResponse",
+			configHeader + clusterEntry("eu1", "") + "  audit: { policyFile: answers.yaml, logPath: audit.log }\n",
+			"RequestResponse",
 		},
 	} {
 		w.write("bodies.yaml",

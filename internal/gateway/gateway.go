@@ -385,7 +385,6 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	defer leave()
 	removeUnreadHeaders(r)
-	growStack(r.ProtoMajor)
 	serving.WithPanicRecovery(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		g.serve(w, r, leave)
 	})).ServeHTTP(w, r)

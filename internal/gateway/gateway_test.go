@@ -445,15 +445,10 @@ func TestServiceAccounts(t *testing.T) {
 // use. Each cluster has its own names, and decides about impersonation itself.
 func TestClusters(t *testing.T) {
 	t.Parallel()
-	eu, us := newFakeCluster(
-		t,
-		map[string]string{"acme--web": "acme-eu", "x": "acme"},
-	), newFakeCluster(
-		t,
-		defaultNamespaces(),
-	)
-	config := clusterEntry("eu1",
-		", tenantMap: { acme: acme-eu }") + strings.Replace(clusterEntry("us1", ""), `["*", system]`, "[acme, globex]", 1)
+	eu := newFakeCluster(t, map[string]string{"acme--web": "acme-eu", "x": "acme"})
+	us := newFakeCluster(t, defaultNamespaces())
+	config := clusterEntry("eu1", ", tenantMap: { acme: acme-eu }") +
+		strings.Replace(clusterEntry("us1", ""), `["*", system]`, "[acme, globex]", 1)
 	w := newFixture(t, config, map[string]*fakeCluster{"eu1": eu, "us1": us})
 	_, unknown := w.get("root-token", "/clusters/nowhere/api")
 	code, closed := w.get("root-token", "/clusters/us1/api")
@@ -571,8 +566,8 @@ func TestSlowBodiesAreAborted(t *testing.T) {
 	}
 }
 
-// TestResponsesAboutTheGatewayAreHidden checks that a response about the gateway itself does not reach the caller, and that
-// redirects stay behind the gateway.
+// TestResponsesAboutTheGatewayAreHidden checks that a response about the gateway itself does not
+// reach the caller, and that redirects stay behind the gateway.
 func TestResponsesAboutTheGatewayAreHidden(t *testing.T) {
 	t.Parallel()
 	w, c := newRootFixture(t)
@@ -808,17 +803,8 @@ func TestBrokenClusterAffectsNoOther(t *testing.T) {
 	// A new version of the configuration still applies.
 	w.write(
 		"tenancy.yaml",
-		configHeader+clusterEntry(
-			"eu1",
-			"",
-		)+clusterEntry(
-			"us2",
-			"",
-		)+strings.ReplaceAll(
-			clusterEntry("us3", ""),
-			"us3-",
-			"us1-",
-		),
+		configHeader+clusterEntry("eu1", "")+clusterEntry("us2", "")+
+			strings.ReplaceAll(clusterEntry("us3", ""), "us3-", "us1-"),
 	)
 	time.Sleep(3 * reload.Interval) // no response shows that it is rejected
 	if code, _ := w.get("alice-token", "/clusters/us1"+path); code != http.StatusOK {

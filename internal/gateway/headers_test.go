@@ -28,7 +28,11 @@ func TestForwardedHeaders(t *testing.T) {
 		"X-Remote-User", "X-Remote-Extra-A", "X-Forwarded-Host", "X-Forwarded-Proto", "Forwarded", "X-Real-Ip",
 		"Proxy-Authorization", "Proxy-Connection", "Cookie", "Audit-Id",
 	}
-	for subresource, forwarded := range map[string][]string{"": allowed, "log": allowed, "proxy": slices.Concat(allowed, ofApps)} {
+	for subresource, forwarded := range map[string][]string{
+		"":      allowed,
+		"log":   allowed,
+		"proxy": slices.Concat(allowed, ofApps),
+	} {
 		r := httptest.NewRequest(http.MethodGet, "/", http.NoBody)
 		r.RemoteAddr = "192.0.2.7:1234"
 		for _, name := range slices.Concat(allowed, ofApps, dropped) {

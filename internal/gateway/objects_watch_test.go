@@ -123,7 +123,8 @@ func TestViewWatchesEndWithTheirRights(t *testing.T) {
 		},
 		"another owner": func(_ *fixture, c *fakeCluster) { c.setOwner("acme--web", "globex") },
 		"another view": func(w *fixture, _ *fakeCluster) {
-			w.write("tenancy.yaml", configHeader+clusterEntry("eu1", "")+strings.Replace(trackerViews, "      - spec.type\n", "", 1))
+			w.write("tenancy.yaml", configHeader+clusterEntry("eu1", "")+
+				strings.Replace(trackerViews, "      - spec.type\n", "", 1))
 		},
 		"no view at all": func(w *fixture, _ *fakeCluster) { w.write("tenancy.yaml", configHeader+clusterEntry("eu1", "")) },
 	} {

@@ -43,7 +43,8 @@ func streamEnd(resp *http.Response) <-chan time.Time {
 	return ended
 }
 
-const passAccountTokens = ", root: true, serviceAccounts: { tokens: Pass, issuers: [\"https://kubernetes.default.svc\"] }"
+const passAccountTokens = ", root: true, serviceAccounts: { tokens: Pass, " +
+	"issuers: [\"https://kubernetes.default.svc\"] }"
 
 // TestEndWithCredential checks that a stream ends with its credential if this is configured.
 // Streams without an expiry continue.

@@ -214,7 +214,8 @@ func TestReviewedCallers(t *testing.T) {
 			413,
 		},
 	} {
-		if code, text := w.post(userOf(t, "caller", "a"), "authentication.k8s.io", "tokenreviews", "", c.body); code != c.want {
+		if code, text := w.post(userOf(t, "caller", "a"), "authentication.k8s.io", "tokenreviews", "",
+			c.body); code != c.want {
 			t.Errorf("%s: %d, want %d: %s", what, code, c.want, text)
 		}
 	}

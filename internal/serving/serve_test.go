@@ -405,8 +405,8 @@ func TestSlowClients(t *testing.T) {
 	}
 }
 
-// TestUnreadyReplicaClosesConnections checks that a replica that is not ready closes its connections, but not before they
-// have a minimum age.
+// TestUnreadyReplicaClosesConnections checks that a replica that is not ready closes its
+// connections, but not before they have a minimum age.
 func TestUnreadyReplicaClosesConnections(t *testing.T) {
 	r := startServer(t, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), time.Minute)
 	var ready atomic.Bool

@@ -166,7 +166,8 @@ func newSnapshot(ctx context.Context, state *shared, config *configv1alpha1.Sett
 	if g.hash, err = hashOf(config); err != nil {
 		return nil, err
 	}
-	if required := config.Authorization.RequireTenant; required != state.required { // else, no further tenant is locked out
+	// Without a change of the setting, no further tenant is locked out.
+	if required := config.Authorization.RequireTenant; required != state.required {
 		if err = state.cluster.checkRequired(required); err != nil {
 			return nil, err
 		}

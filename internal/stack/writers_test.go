@@ -279,8 +279,8 @@ func newPlugin(t *testing.T, name string, rights []string) admission.ValidationI
 	return nil
 }
 
-// TestTemplateWriterMayDeleteRemovedObjects checks that the writer of a NamespaceTemplate may delete the objects that the
-// template no longer has.
+// TestTemplateWriterMayDeleteRemovedObjects checks that the writer of a NamespaceTemplate may
+// delete the objects that the template no longer has.
 func TestTemplateWriterMayDeleteRemovedObjects(t *testing.T) {
 	of := func(objects ...any) *unstructured.Unstructured {
 		u := &unstructured.Unstructured{Object: map[string]any{

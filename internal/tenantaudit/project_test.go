@@ -478,8 +478,8 @@ func TestStreamOf(t *testing.T) {
 	}
 }
 
-// TestStreamDoesNotContainOtherTenant searches for the name of another tenant in the stream of a tenant. The events contain
-// that name in each field that can have it.
+// TestStreamDoesNotContainOtherTenant searches for the name of another tenant in the stream of a
+// tenant. The events contain that name in each field that can have it.
 func TestStreamDoesNotContainOtherTenant(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	r, found, foreign, typed := fixture(), 0, 0, 0

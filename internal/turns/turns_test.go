@@ -241,8 +241,8 @@ func TestExempt(t *testing.T) {
 	})
 }
 
-// TestFullQueueRejectsLargestFlow checks that a full queue rejects requests of the flow with the most waiting requests. A
-// queue without room to wait admits as many requests as there are places.
+// TestFullQueueRejectsLargestFlow checks that a full queue rejects requests of the flow with the
+// most waiting requests. A queue without room to wait admits as many requests as there are places.
 func TestFullQueueRejectsLargestFlow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newTestClients(t, New(1, 4, 100))

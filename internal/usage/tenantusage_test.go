@@ -296,8 +296,8 @@ func TestWriterOrder(t *testing.T) {
 	}
 }
 
-// TestTenantUsageRemainsWhenTenantIsCreated checks that a tenant that gets a Tenant retains its TenantUsage, including the
-// totals that were not written before.
+// TestTenantUsageRemainsWhenTenantIsCreated checks that a tenant that gets a Tenant retains its
+// TenantUsage, including the totals that were not written before.
 func TestTenantUsageRemainsWhenTenantIsCreated(t *testing.T) {
 	s, d := usagetest.New(t), newDirectory()
 	d.set("acme", "")

@@ -14,8 +14,9 @@ import (
 	"k8s.io/apiserver/pkg/admission"
 )
 
-// TestFinalizersOfUnreadableObjects checks that the finalizers of an object that cannot be read may be removed during its
-// deletion. The plugin adds nothing to the object and denies any other update.
+// TestFinalizersOfUnreadableObjects checks that the finalizers of an object that cannot be read may
+// be removed during its deletion. The plugin adds nothing to the object and denies any other
+// update.
 func TestFinalizersOfUnreadableObjects(t *testing.T) {
 	broken := func(template string, finalizers ...string) *unstructured.Unstructured {
 		u := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"template": template}}}

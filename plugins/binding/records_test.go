@@ -156,7 +156,11 @@ func TestRecordedIdentity(t *testing.T) {
 			write{old: farm(identity(bobs), nil), obj: farm(with(identity(bobs), takeIdentity), nil)}, identity(bobs),
 		},
 		"asked for before": {
-			write{old: farm(with(identity(bobs), takeIdentity), nil), obj: farm(with(identity(bobs), takeIdentity), sized), by: "root"},
+			write{
+				old: farm(with(identity(bobs), takeIdentity), nil),
+				obj: farm(with(identity(bobs), takeIdentity), sized),
+				by:  "root",
+			},
 			identity(bobs),
 		},
 		"not changed": {

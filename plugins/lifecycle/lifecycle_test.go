@@ -127,7 +127,11 @@ func TestReuseOfTenantNames(t *testing.T) {
 			fakeCluster{lineage: tenant.Lineage{Retired: before}},
 			"replaces: must be old to reuse the ID of a deleted tenant (see kubectl tenant retired)",
 		},
-		"another is replaced":  {replaces("older"), fakeCluster{lineage: tenant.Lineage{Retired: before}}, "replaces: must be old"},
+		"another is replaced": {
+			replaces("older"),
+			fakeCluster{lineage: tenant.Lineage{Retired: before}},
+			"replaces: must be old",
+		},
 		"the last is replaced": {replaces("old"), fakeCluster{lineage: tenant.Lineage{Retired: before}}, ""},
 		"one that has not ended": {
 			replaces("old"),
@@ -150,7 +154,9 @@ func TestReuseOfTenantNames(t *testing.T) {
 		},
 		"one that just ended": {
 			replaces("old"),
-			fakeCluster{lineage: tenant.Lineage{Retired: []tenant.Retired{{UID: "old", DeletionEnded: now.Add(-10*time.Minute + time.Second)}}}},
+			fakeCluster{lineage: tenant.Lineage{
+				Retired: []tenant.Retired{{UID: "old", DeletionEnded: now.Add(-10*time.Minute + time.Second)}},
+			}},
 			"after 2026-11-24T12:00:01Z",
 		},
 		"a namespace is left": {

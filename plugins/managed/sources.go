@@ -23,7 +23,8 @@ import (
 const (
 	warnNotSystem = "the annotation " + tenant.PublishAnnotation +
 		" has no effect: only objects in namespaces of the system tenant can be published"
-	warnNotPublishable = "the annotation " + tenant.PublishAnnotation + " has no effect: objects of this kind cannot be published"
+	warnNotPublishable = "the annotation " + tenant.PublishAnnotation +
+		" has no effect: objects of this kind cannot be published"
 
 	publishPath = "metadata.annotations[" + tenant.PublishAnnotation + "]"
 )

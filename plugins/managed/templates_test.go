@@ -304,8 +304,8 @@ func TestProvidedNamesAreReserved(t *testing.T) {
 	}
 }
 
-// TestOnlyTheManagerWritesTemplateObjects checks that only the manager writes objects with the label, for each kind of a
-// template. A controller may write their status.
+// TestOnlyTheManagerWritesTemplateObjects checks that only the manager writes objects with the
+// label, for each kind of a template. A controller may write their status.
 func TestOnlyTheManagerWritesTemplateObjects(t *testing.T) {
 	given := func(obj metav1.Object, labelled bool) runtime.Object {
 		obj.SetName("x")

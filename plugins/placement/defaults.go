@@ -62,7 +62,8 @@ func (c *Cluster) contains(name string, i item) bool {
 			one := Defaults{Tolerations: []corev1.Toleration{t}}
 			return one.contains(name, i) && (t.Effect == "" || t.Effect == toleration.Effect) &&
 				cmp.Or(t.Operator, corev1.TolerationOpEqual) == cmp.Or(toleration.Operator, corev1.TolerationOpEqual) &&
-				(t.TolerationSeconds == nil || toleration.TolerationSeconds != nil && *toleration.TolerationSeconds <= *t.TolerationSeconds)
+				(t.TolerationSeconds == nil ||
+					toleration.TolerationSeconds != nil && *toleration.TolerationSeconds <= *t.TolerationSeconds)
 		})
 	case "runtimeClassName":
 		return c.RuntimeClassName != "" && i.key == c.RuntimeClassName

@@ -227,11 +227,8 @@ func TestUpdatesMayRetainClusterValues(t *testing.T) {
 func TestFinalValuesAreChecked(t *testing.T) {
 	selected := choices["nodeSelector"]
 	node := func(s *corev1.PodSpec) { s.NodeName = "m" }
-	if got := (requestedWrite{"Pod", nil, podOf(), podOf(node, selected), 1}).refusal(t); !strings.Contains(
-		got,
-		"spec.nodeName",
-	) ||
-		strings.Contains(got, "nodeSelector") {
+	got := (requestedWrite{"Pod", nil, podOf(), podOf(node, selected), 1}).refusal(t)
+	if !strings.Contains(got, "spec.nodeName") || strings.Contains(got, "nodeSelector") {
 		t.Errorf("the name of a node: %q", got)
 	}
 	if got := (requestedWrite{"Pod", nil, podOf(), podOf(selected), 2}).refusal(t); got == "" {

@@ -144,8 +144,8 @@ func TestErrorsNameAllDeniedFields(t *testing.T) {
 	}
 }
 
-// TestFinalizersOfUnreadableObjects checks that the finalizers of an object that cannot be read may be removed during its
-// deletion. Any other update of the object is denied.
+// TestFinalizersOfUnreadableObjects checks that the finalizers of an object that cannot be read may
+// be removed during its deletion. Any other update of the object is denied.
 func TestFinalizersOfUnreadableObjects(t *testing.T) {
 	p := plugin(acme(t), nil, plugins.Rules{})
 	now := metav1.Now()

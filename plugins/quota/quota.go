@@ -310,7 +310,8 @@ func (p *plugin) checkLimits(a admission.Attributes, field ...string) error {
 		resources := Resources(corev1.ResourceName(name))
 		if err := ParseLimit(hard[name]); err != nil {
 			errs.Add(fmt.Errorf("%s: %w", path, err))
-		} else if len(resources) == 0 || resources[0] != namespaces && p.ClusterScoped != nil && slices.ContainsFunc(resources, p.ClusterScoped) {
+		} else if len(resources) == 0 ||
+			resources[0] != namespaces && p.ClusterScoped != nil && slices.ContainsFunc(resources, p.ClusterScoped) {
 			errs.Add(fmt.Errorf("%s: no object uses this resource", path))
 		}
 	}

@@ -249,8 +249,8 @@ func TestPanicDeniesTheWrites(t *testing.T) {
 	}
 }
 
-// TestOlderVersionsDoNotReleaseReservations checks that an older version of an object does not release the reservation of
-// an update. The usage of a name that was not counted does not change.
+// TestOlderVersionsDoNotReleaseReservations checks that an older version of an object does not
+// release the reservation of an update. The usage of a name that was not counted does not change.
 func TestOlderVersionsDoNotReleaseReservations(t *testing.T) {
 	now := time.Unix(1000, 0)
 	other := corev1.ResourceName("count/secrets")

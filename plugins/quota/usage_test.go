@@ -197,7 +197,8 @@ func TestUsageOfServices(t *testing.T) {
 			"services.loadbalancers": c.balancers,
 			"services.nodeports":     c.node,
 		}
-		if diff := cmp.Diff(want, used(t, groupResource("services"), &corev1.Service{Spec: c.spec}, time.Time{})); diff != "" {
+		got := used(t, groupResource("services"), &corev1.Service{Spec: c.spec}, time.Time{})
+		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", name, diff)
 		}
 	}

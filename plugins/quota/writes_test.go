@@ -188,7 +188,11 @@ func TestChargedWrites(t *testing.T) {
 			"services.nodeports",
 			"0",
 		},
-		"a claim that grows": {write{resource: "persistentvolumeclaims", obj: claim("4"), old: claim("1")}, "requests.storage", "3"},
+		"a claim that grows": {
+			write{resource: "persistentvolumeclaims", obj: claim("4"), old: claim("1")},
+			"requests.storage",
+			"3",
+		},
 		"a claim of a larger volume": {
 			write{
 				resource:    "persistentvolumeclaims",
@@ -209,16 +213,46 @@ func TestChargedWrites(t *testing.T) {
 			"requests.storage",
 			"0",
 		},
-		"a deployment that changes": {write{resource: "deployments.apps", obj: big, old: bigger}, "count/deployments.apps", "0"},
-		"a namespace":               {write{resource: "namespaces", namespace: "-", obj: tenantNamespace("a")}, "count/namespaces", "1"},
-		"a namespace of no tenant":  {write{resource: "namespaces", namespace: "-", obj: tenantNamespace("")}, "count/namespaces", "0"},
-		"a namespace of the system tenant": {
-			write{resource: "namespaces", namespace: "-", obj: tenantNamespace("system")}, "count/namespaces", "0",
+		"a deployment that changes": {
+			write{resource: "deployments.apps", obj: big, old: bigger},
+			"count/deployments.apps",
+			"0",
 		},
-		"a namespace that is given":      {write{resource: "namespaces", obj: tenantNamespace("a"), old: tenantNamespace("")}, "count/namespaces", "1"},
-		"a namespace that changes hands": {write{resource: "namespaces", obj: tenantNamespace("a"), old: tenantNamespace("b")}, "count/namespaces", "1"},
-		"a namespace that is taken away": {write{resource: "namespaces", obj: tenantNamespace(""), old: tenantNamespace("a")}, "count/namespaces", "0"},
-		"a namespace that is changed":    {write{resource: "namespaces", obj: tenantNamespace("a"), old: tenantNamespace("a")}, "count/namespaces", "0"},
+		"a namespace": {
+			write{resource: "namespaces", namespace: "-", obj: tenantNamespace("a")},
+			"count/namespaces",
+			"1",
+		},
+		"a namespace of no tenant": {
+			write{resource: "namespaces", namespace: "-", obj: tenantNamespace("")},
+			"count/namespaces",
+			"0",
+		},
+		"a namespace of the system tenant": {
+			write{resource: "namespaces", namespace: "-", obj: tenantNamespace("system")},
+			"count/namespaces",
+			"0",
+		},
+		"a namespace that is given": {
+			write{resource: "namespaces", obj: tenantNamespace("a"), old: tenantNamespace("")},
+			"count/namespaces",
+			"1",
+		},
+		"a namespace that changes hands": {
+			write{resource: "namespaces", obj: tenantNamespace("a"), old: tenantNamespace("b")},
+			"count/namespaces",
+			"1",
+		},
+		"a namespace that is taken away": {
+			write{resource: "namespaces", obj: tenantNamespace(""), old: tenantNamespace("a")},
+			"count/namespaces",
+			"0",
+		},
+		"a namespace that is changed": {
+			write{resource: "namespaces", obj: tenantNamespace("a"), old: tenantNamespace("a")},
+			"count/namespaces",
+			"0",
+		},
 		"a namespace's status": {
 			write{
 				resource:    "namespaces",
@@ -320,14 +354,18 @@ func TestDeniedWrites(t *testing.T) {
 		"too much, asked alone":  {write{dryRun: true}, amounts{"requests.cpu": "900m"}, "exceeded"},
 		"one of two is too much": {write{}, amounts{"requests.cpu": "900m", "pods": "5"}, "requested: requests.cpu=1, used"},
 		"memory is not said": {
-			write{}, amounts{"requests.memory": "9", "limits.cpu": "9"}, "must specify limits.cpu for: c; requests.memory for: c",
+			write{},
+			amounts{"requests.memory": "9", "limits.cpu": "9"},
+			"must specify limits.cpu for: c; requests.memory for: c",
 		},
 		"not by an init container": {write{obj: withInit}, amounts{"requests.cpu": "9"}, "must specify requests.cpu for: c"},
 		"for all of the pod":       {write{obj: whole}, amounts{"requests.cpu": "9"}, ""},
 		"no limit is demanded":     {write{obj: limitless}, amounts{"requests.cpu": "9", "requests.memory": "9"}, ""},
 		"no device is demanded":    {write{}, amounts{"requests.example.com/gpu": "9"}, ""},
 		"negative": {
-			write{obj: negative}, amounts{"requests.cpu": "9"}, "quota usage is negative for resource(s): memory,requests.memory",
+			write{obj: negative},
+			amounts{"requests.cpu": "9"},
+			"quota usage is negative for resource(s): memory,requests.memory",
 		},
 		"an owner not known":        {write{namespace: "away"}, amounts{}, "away"},
 		"no object":                 {write{noObject: true}, amounts{"pods": "1"}, "no object"},
@@ -520,9 +558,14 @@ func TestQuotaObjects(t *testing.T) {
 			false, nil,
 			"[spec.hard[iron]: no object uses this resource, spec.hard[pods]: ",
 		},
-		"a limit of a number":     {write{obj: of(limit(int64(10)))}, false, nil, ""},
-		"no quantity":             {write{obj: of(limit("1e1.5"))}, false, nil, "spec.hard[pods]"},
-		"changed to one":          {write{obj: of(hard("wood")), old: of(hard())}, false, nil, "no object uses this resource"},
+		"a limit of a number": {write{obj: of(limit(int64(10)))}, false, nil, ""},
+		"no quantity":         {write{obj: of(limit("1e1.5"))}, false, nil, "spec.hard[pods]"},
+		"changed to one": {
+			write{obj: of(hard("wood")), old: of(hard())},
+			false,
+			nil,
+			"no object uses this resource",
+		},
 		"of cluster-scoped":       {write{obj: of(hard("count/nodes"))}, false, nil, "spec.hard[count/nodes]"},
 		"limits of another shape": {write{obj: of(map[string]any{"hard": "x"})}, false, nil, "hard"},
 		"its status":              {write{obj: of(hard("wood")), old: of(hard()), subresource: "status"}, false, nil, ""},

@@ -73,11 +73,17 @@ func TestNumberOfChecksIsLimited(t *testing.T) {
 			"system:x", fakeCluster{in: namespacesWith(20, reads)}, manyRights(100), "",
 		},
 		"more of the system in namespaces": {
-			"system:x", fakeCluster{in: namespacesWith(21, reads)}, manyRights(100), "need more than 2000 checks in 21 namespaces",
+			"system:x",
+			fakeCluster{in: namespacesWith(21, reads)},
+			manyRights(100),
+			"need more than 2000 checks in 21 namespaces",
 		},
 		"more, but escalate": {"", fakeCluster{in: namespacesWith(21, escalates)}, manyRights(100), ""},
 		"more, but escalate in most": {
-			"", fakeCluster{in: namespacesWithout(namespacesWith(21, escalates), "a--7")}, manyRights(100), "need more than 500 checks",
+			"",
+			fakeCluster{in: namespacesWithout(namespacesWith(21, escalates), "a--7")},
+			manyRights(100),
+			"need more than 500 checks",
 		},
 		"too many namespaces": {
 			"",
@@ -120,13 +126,21 @@ func TestNumberOfAuthorizerCalls(t *testing.T) {
 		most int64
 	}{
 		// The first checks are for the whole cluster: 4 rights in parallel, and one escalation.
-		"rights in each namespace":        {fakeCluster{in: namespacesWith(5, reads)}, manyRights(100), 4 + 1 + 5*100},
-		"no rights":                       {fakeCluster{in: namespacesWith(5)}, manyRights(100), 4 + 1 + 5*(100+1)},
-		"no rights in many namespaces":    {fakeCluster{in: namespacesWith(50)}, manyRights(10), 4 + 1 + 5*(10+1)},
-		"no rights and too many":          {fakeCluster{in: namespacesWith(50)}, manyRights(500), 4 + 1 + 5},
-		"rights in the whole cluster":     {fakeCluster{everywhere: []rbacv1.PolicyRule{reads}}, manyRights(100), 100},
-		"escalate in the whole cluster":   {fakeCluster{everywhere: []rbacv1.PolicyRule{escalates}}, manyRights(100), 100 + 1},
-		"escalate in each namespace":      {fakeCluster{in: namespacesWith(5, escalates)}, manyRights(100), 4 + 1 + 5*(100+1)},
+		"rights in each namespace":     {fakeCluster{in: namespacesWith(5, reads)}, manyRights(100), 4 + 1 + 5*100},
+		"no rights":                    {fakeCluster{in: namespacesWith(5)}, manyRights(100), 4 + 1 + 5*(100+1)},
+		"no rights in many namespaces": {fakeCluster{in: namespacesWith(50)}, manyRights(10), 4 + 1 + 5*(10+1)},
+		"no rights and too many":       {fakeCluster{in: namespacesWith(50)}, manyRights(500), 4 + 1 + 5},
+		"rights in the whole cluster":  {fakeCluster{everywhere: []rbacv1.PolicyRule{reads}}, manyRights(100), 100},
+		"escalate in the whole cluster": {
+			fakeCluster{everywhere: []rbacv1.PolicyRule{escalates}},
+			manyRights(100),
+			100 + 1,
+		},
+		"escalate in each namespace": {
+			fakeCluster{in: namespacesWith(5, escalates)},
+			manyRights(100),
+			4 + 1 + 5*(100+1),
+		},
 		"equal rights of Roles":           {fakeCluster{in: namespacesWith(5, reads)}, twice, 1 + 1 + 5},
 		"equal rights, escalate of Roles": {fakeCluster{in: namespacesWith(5, escalates)}, twice, 1 + 1 + 5*(1+10)},
 	} {

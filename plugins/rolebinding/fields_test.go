@@ -47,8 +47,10 @@ func newPlugin(change func(*rolebinding.Options)) admission.ValidationInterface 
 			}
 			return tenant.Parse(u.GetName())
 		},
-		Owner:           func(_ context.Context, namespace string) (tenant.ID, error) { return owner(namespace) },
-		ReferencedOwner: func(_ context.Context, _ tenant.ID, namespace string) (tenant.ID, error) { return owner(namespace) },
+		Owner: func(_ context.Context, namespace string) (tenant.ID, error) { return owner(namespace) },
+		ReferencedOwner: func(_ context.Context, _ tenant.ID, namespace string) (tenant.ID, error) {
+			return owner(namespace)
+		},
 	}
 	if change != nil {
 		change(&o)

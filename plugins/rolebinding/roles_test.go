@@ -215,7 +215,11 @@ func TestDefinedRoles(t *testing.T) {
 		},
 		"a failure of the decision": {fakeCluster{authorizerFails: true}, "a", nil, defines("x", pods), "cannot check now"},
 		"a reserved name": {
-			fakeCluster{everywhere: []rbacv1.PolicyRule{pods}}, "a", nil, defines("kubetenant:admins", pods), "spec.roles[0].name",
+			fakeCluster{everywhere: []rbacv1.PolicyRule{pods}},
+			"a",
+			nil,
+			defines("kubetenant:admins", pods),
+			"spec.roles[0].name",
 		},
 		"no verbs": {
 			fakeCluster{in: both()}, "a", nil, defines("x", rbacv1.PolicyRule{Resources: []string{"pods"}}), "at least one verb",
@@ -246,10 +250,26 @@ func TestDefinedRoles(t *testing.T) {
 		"a rule of another": {
 			fakeCluster{in: both()}, "a", defines("x", pods).and("y"), defines("x").and("y", pods), "spec.roles[1].rules[0]",
 		},
-		"a renamed Role":     {fakeCluster{in: both()}, "a", defines("x", pods), defines("y", pods), "spec.roles[0].rules[0]"},
-		"of the same tenant": {fakeCluster{in: both()}, "a", defines("x", pods).withUID("1"), defines("x", pods).withUID("1"), ""},
+		"a renamed Role": {
+			fakeCluster{in: both()},
+			"a",
+			defines("x", pods),
+			defines("y", pods),
+			"spec.roles[0].rules[0]",
+		},
+		"of the same tenant": {
+			fakeCluster{in: both()},
+			"a",
+			defines("x", pods).withUID("1"),
+			defines("x", pods).withUID("1"),
+			"",
+		},
 		"of an earlier tenant": {
-			fakeCluster{in: both()}, "a", defines("x", pods).withUID("1"), defines("x", pods).withUID("2"), "spec.roles[0].rules[0]",
+			fakeCluster{in: both()},
+			"a",
+			defines("x", pods).withUID("1"),
+			defines("x", pods).withUID("2"),
+			"spec.roles[0].rules[0]",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -171,8 +171,14 @@ func TestTenants(t *testing.T) {
 			withMemberRoles("view", "edit"),
 			"spec.memberRoles[1]: the caller may not bind the ClusterRole edit",
 		},
-		"one more that he may not": {"system:x", "", withMemberRoles("view"), withMemberRoles("view", "edit"), "spec.memberRoles[1]"},
-		"a template":               {"system:x", "", nil, templated("std"), ""},
+		"one more that he may not": {
+			"system:x",
+			"",
+			withMemberRoles("view"),
+			withMemberRoles("view", "edit"),
+			"spec.memberRoles[1]",
+		},
+		"a template": {"system:x", "", nil, templated("std"), ""},
 		"one that he may not use": {
 			"system:x",
 			"",
@@ -194,11 +200,10 @@ func TestTenants(t *testing.T) {
 		if c.was != nil {
 			op = admission.Update
 		}
-		got := fmt.Sprint(
-			p.Validate(t.Context(), admission.NewAttributesRecord(c.is, c.was, schema.GroupVersionKind{}, "", "a",
-				schema.GroupVersionResource{Group: "kubetenant.dev", Version: "v1alpha1", Resource: "tenants"}, c.sub, op, nil,
-				false, &user.DefaultInfo{Name: c.by}), nil),
-		)
+		attributes := admission.NewAttributesRecord(c.is, c.was, schema.GroupVersionKind{}, "", "a",
+			schema.GroupVersionResource{Group: "kubetenant.dev", Version: "v1alpha1", Resource: "tenants"},
+			c.sub, op, nil, false, &user.DefaultInfo{Name: c.by})
+		got := fmt.Sprint(p.Validate(t.Context(), attributes, nil))
 		if (got == "<nil>") != (c.want == "") || !strings.Contains(got, c.want) {
 			t.Errorf("%s: %s, want %q", name, got, c.want)
 		}
@@ -238,10 +243,14 @@ func TestFinalizersAndOwnersOfMembers(t *testing.T) {
 		"an owner":          {nil, membersWithFinalizer("", "x"), "metadata.ownerReferences[0]: ConfigMap \"x\" may only be"},
 		"a finalizer added": {tenantWith(), membersWithFinalizer("example.com/mine", ""), "metadata.finalizers[0]"},
 		"an owner added":    {tenantWith(), membersWithFinalizer("", "x"), "metadata.ownerReferences[0]"},
-		"another finalizer": {membersWithFinalizer("example.com/a", ""), membersWithFinalizer("example.com/b", ""), "metadata.finalizers[0]"},
-		"another owner":     {membersWithFinalizer("", "x"), membersWithFinalizer("", "y"), "metadata.ownerReferences[0]"},
-		"both as before":    {membersWithFinalizer("example.com/a", "x"), membersWithFinalizer("example.com/a", "x"), ""},
-		"both removed":      {membersWithFinalizer("example.com/a", "x"), tenantWith(), ""},
+		"another finalizer": {
+			membersWithFinalizer("example.com/a", ""),
+			membersWithFinalizer("example.com/b", ""),
+			"metadata.finalizers[0]",
+		},
+		"another owner":  {membersWithFinalizer("", "x"), membersWithFinalizer("", "y"), "metadata.ownerReferences[0]"},
+		"both as before": {membersWithFinalizer("example.com/a", "x"), membersWithFinalizer("example.com/a", "x"), ""},
+		"both removed":   {membersWithFinalizer("example.com/a", "x"), tenantWith(), ""},
 	} {
 		for _, sub := range []string{"", "status"} {
 			for by, want := range map[string]string{"a": c.want, "system:x": ""} {
@@ -252,11 +261,10 @@ func TestFinalizersAndOwnersOfMembers(t *testing.T) {
 				if sub != "" && op == admission.Create {
 					continue
 				}
-				got := fmt.Sprint(
-					p.Validate(t.Context(), admission.NewAttributesRecord(c.is, was, schema.GroupVersionKind{}, "", "a",
-						schema.GroupVersionResource{Group: "kubetenant.dev", Version: "v1alpha1", Resource: "tenantmembers"}, sub, op,
-						nil, false, &user.DefaultInfo{Name: by}), nil),
-				)
+				attributes := admission.NewAttributesRecord(c.is, was, schema.GroupVersionKind{}, "", "a",
+					schema.GroupVersionResource{Group: "kubetenant.dev", Version: "v1alpha1", Resource: "tenantmembers"},
+					sub, op, nil, false, &user.DefaultInfo{Name: by})
+				got := fmt.Sprint(p.Validate(t.Context(), attributes, nil))
 				if (got == "<nil>") != (want == "") || !strings.Contains(got, want) {
 					t.Errorf("%s by %s %s: %s, want %q", name, by, sub, got, want)
 				}
@@ -303,17 +311,30 @@ func TestMembers(t *testing.T) {
 		"by the system":                {"system:x", nil, tenantWith(role(path, "view", "peter")), ""},
 		"by another tenant's":          {"b", nil, tenantWith(role(path, "view", "peter")), "only callers of this tenant"},
 		"by another tenant's, nothing": {"b", nil, tenantWith(), "only callers of this tenant"},
-		"changed by another tenant's":  {"b", tenantWith(role(path, "view", "peter")), tenantWith(), "only callers of this tenant"},
-		"by nobody's":                  {"A B", nil, tenantWith(), "only callers of this tenant"},
+		"changed by another tenant's": {
+			"b",
+			tenantWith(role(path, "view", "peter")),
+			tenantWith(),
+			"only callers of this tenant",
+		},
+		"by nobody's": {"A B", nil, tenantWith(), "only callers of this tenant"},
 		"another role": {
 			"a",
 			nil,
 			tenantWith(role(path, "view"), role("spec.bindings[1].subjects", "admin", "peter")),
 			"spec.bindings[1].clusterRole: \"admin\" is not listed in spec.memberRoles of the Tenant",
 		},
-		"another role, by the system": {"system:x", nil, tenantWith(role(path, "admin", "peter")), "spec.bindings[0].clusterRole"},
+		"another role, by the system": {
+			"system:x",
+			nil,
+			tenantWith(role(path, "admin", "peter")),
+			"spec.bindings[0].clusterRole",
+		},
 		"a reserved name": {
-			"a", nil, tenantWith(role(path, "view", "peter", "system:masters")), "spec.bindings[0].subjects[1] is a reserved name",
+			"a",
+			nil,
+			tenantWith(role(path, "view", "peter", "system:masters")),
+			"spec.bindings[0].subjects[1] is a reserved name",
 		},
 		"two roles and a reserved name": {
 			"a",
@@ -344,11 +365,10 @@ func TestMembers(t *testing.T) {
 		if c.was != nil {
 			op = admission.Update
 		}
-		got := fmt.Sprint(
-			p.Validate(t.Context(), admission.NewAttributesRecord(c.is, c.was, schema.GroupVersionKind{}, "", "a",
-				schema.GroupVersionResource{Group: "kubetenant.dev", Version: "v1alpha1", Resource: "tenantmembers"}, "", op, nil,
-				false, &user.DefaultInfo{Name: c.by}), nil),
-		)
+		attributes := admission.NewAttributesRecord(c.is, c.was, schema.GroupVersionKind{}, "", "a",
+			schema.GroupVersionResource{Group: "kubetenant.dev", Version: "v1alpha1", Resource: "tenantmembers"},
+			"", op, nil, false, &user.DefaultInfo{Name: c.by})
+		got := fmt.Sprint(p.Validate(t.Context(), attributes, nil))
 		if (got == "<nil>") != (c.want == "") || !strings.Contains(got, c.want) {
 			t.Errorf("%s: %s, want %q", name, got, c.want)
 		}

@@ -40,9 +40,19 @@ func TestPodsAndJobs(t *testing.T) {
 		was, is  runtime.Object
 		ok       bool
 	}{
-		"a gate":                        {"pods", podWithStatus("Running"), podWithStatus("Running", gate), true},
-		"a gate taken away":             {"pods", podWithStatus("Running", "Ready", gate), podWithStatus("Running", "Ready"), true},
-		"a gate beside others":          {"pods", podWithStatus("Running", "Ready"), podWithStatus("Running", gate, "Ready"), true},
+		"a gate": {"pods", podWithStatus("Running"), podWithStatus("Running", gate), true},
+		"a gate taken away": {
+			"pods",
+			podWithStatus("Running", "Ready", gate),
+			podWithStatus("Running", "Ready"),
+			true,
+		},
+		"a gate beside others": {
+			"pods",
+			podWithStatus("Running", "Ready"),
+			podWithStatus("Running", gate, "Ready"),
+			true,
+		},
 		"nothing":                       {"pods", podWithStatus("Running", "Ready"), podWithStatus("Running", "Ready"), true},
 		"a condition":                   {"pods", podWithStatus("Running"), podWithStatus("Running", "Ready"), false},
 		"a condition taken away":        {"pods", podWithStatus("Running", "Ready"), podWithStatus("Running"), false},

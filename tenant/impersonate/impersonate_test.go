@@ -39,7 +39,14 @@ func TestConfig(t *testing.T) {
 		groups   []string
 		err      error
 	}{
-		"the default user": {impersonate.Options{DefaultUser: "runner"}, aliceIdentity, "a", "runner", []string{"tenant:a"}, nil},
+		"the default user": {
+			impersonate.Options{DefaultUser: "runner"},
+			aliceIdentity,
+			"a",
+			"runner",
+			[]string{"tenant:a"},
+			nil,
+		},
 		"with groups": {
 			impersonate.Options{DefaultUser: "runner", GroupPattern: "team-.*"},
 			aliceIdentity,
@@ -57,7 +64,12 @@ func TestConfig(t *testing.T) {
 			nil,
 		},
 		"a pattern matches as whole": {
-			impersonate.Options{DefaultUser: "runner", GroupPattern: "team"}, aliceIdentity, "a", "runner", []string{"tenant:a"}, nil,
+			impersonate.Options{DefaultUser: "runner", GroupPattern: "team"},
+			aliceIdentity,
+			"a",
+			"runner",
+			[]string{"tenant:a"},
+			nil,
 		},
 		"with the user": {
 			impersonate.Options{DefaultUser: "runner", WithUser: true}, aliceIdentity, "a", "alice", []string{"tenant:a"}, nil,

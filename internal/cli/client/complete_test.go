@@ -60,7 +60,9 @@ func TestClusters(t *testing.T) {
 		},
 		"one twice": {twoClusters(east), []string{"--context", "west,west"}, `--context names "west" twice`},
 		"one that is not": {
-			twoClusters(east), []string{"--context", "west,north"}, `the kubeconfig has no context "north": its contexts are east, west`,
+			twoClusters(east),
+			[]string{"--context", "west,north"},
+			`the kubeconfig has no context "north": its contexts are east, west`,
 		},
 		"none is current": {
 			strings.Replace(twoClusters(east), "current-context: east, ", "", 1),

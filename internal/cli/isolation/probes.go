@@ -30,7 +30,15 @@ const (
 
 // targets are the targets in the order of the table. callers are the callers.
 var targets = []string{
-	targetOwn, targetForeign, targetSystem, targetMissing, targetCluster, targetAll, targetPath, targetImpersonation, targetAdmission,
+	targetOwn,
+	targetForeign,
+	targetSystem,
+	targetMissing,
+	targetCluster,
+	targetAll,
+	targetPath,
+	targetImpersonation,
+	targetAdmission,
 }
 
 var callers = []string{callerUser, callerAccount, callerNoTenant, callerAnonymous}

@@ -43,7 +43,12 @@ func (m *matrix) tryReviews(ctx context.Context, served []resource) error {
 		return err
 	}
 	for _, c := range m.fixture.callers {
-		for _, namespace := range []string{m.fixture.namespace(0), m.fixture.namespace(1), systemNamespace, missingNamespace} {
+		for _, namespace := range []string{
+			m.fixture.namespace(0),
+			m.fixture.namespace(1),
+			systemNamespace,
+			missingNamespace,
+		} {
 			if err := m.tryRules(ctx, c, namespace, served); err != nil {
 				return err
 			}

@@ -102,7 +102,12 @@ func TestReviews(t *testing.T) {
 		"any group": {
 			nil, listedRules("a--isolation", with("get", "*", "pods")), installation.CompiledIn, "rules with a wildcard",
 		},
-		"any resource": {nil, listedRules("a--isolation", with("get", "", "*")), installation.CompiledIn, "rules with a wildcard"},
+		"any resource": {
+			nil,
+			listedRules("a--isolation", with("get", "", "*")),
+			installation.CompiledIn,
+			"rules with a wildcard",
+		},
 		"a right that is none": {
 			nil,
 			listedRules("a--isolation", with("delete", "", "pods")),

@@ -6,19 +6,22 @@ package migrate
 const (
 	ownRecord       = "it is an internal record of Capsule; remove it from the file"
 	writtenByTenant = "a tenant wrote it, and a Publication uses the rights of the platform. Check the objects, " +
-		"move them to a " +
-		"namespace of the system tenant, and publish them with kubectl tenant publish --to TENANT"
-	useQuota               = "limit the tenant with spec.quota of its Tenant"
-	onlyCapsuleTenant      = "it applies only to Capsule's Tenant object; set the metadata that your tools need on the new Tenant"
-	noBindingMetadata      = "a Tenant's RoleBindings cannot have labels or annotations; remove them from the file"
-	isDeleting             = "Capsule is deleting the Tenant, and its namespaces with it; do not adopt them"
-	notPromoted            = "service accounts are not promoted; add them to spec.admins or spec.bindings after the adoption"
-	notAnOwner             = "the owner or role is not in spec.owners; if it is needed, add it to spec.admins or spec.bindings"
+		"move them to a namespace of the system tenant, and publish them with kubectl tenant publish --to TENANT"
+	useQuota          = "limit the tenant with spec.quota of its Tenant"
+	onlyCapsuleTenant = "it applies only to Capsule's Tenant object; set the metadata that your tools " +
+		"need on the new Tenant"
+	noBindingMetadata = "a Tenant's RoleBindings cannot have labels or annotations; remove them from the file"
+	isDeleting        = "Capsule is deleting the Tenant, and its namespaces with it; do not adopt them"
+	notPromoted       = "service accounts are not promoted; add them to spec.admins or spec.bindings " +
+		"after the adoption"
+	notAnOwner = "the owner or role is not in spec.owners; if it is needed, add it to spec.admins " +
+		"or spec.bindings"
 	noObjectMetadata       = "labels and annotations of such objects are not set; use a mutating admission policy"
 	noNamespaceAnnotations = "annotations of namespaces are not set; set them by hand, or use a mutating admission policy"
-	onlyUnselectedLabels   = "only labels of an entry without a namespaceSelector can be set; label the other namespaces by hand"
-	metadataRules          = "a tenant cannot set a label or annotation with a domain unless the configuration allows it; " +
-		"check admission.namespace.allowedLabels and allowedAnnotations"
+	onlyUnselectedLabels   = "only labels of an entry without a namespaceSelector can be set; label the other " +
+		"namespaces by hand"
+	metadataRules = "a tenant cannot set a label or annotation with a domain unless the configuration " +
+		"allows it; check admission.namespace.allowedLabels and allowedAnnotations"
 	noServiceMetadata = "labels and annotations of Services are not limited; use a ValidatingAdmissionPolicy"
 )
 

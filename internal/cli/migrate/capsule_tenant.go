@@ -115,7 +115,8 @@ func (t *capsuleTenant) convertNamespaceOptions() {
 			namespaces.Max = &limit
 			quota.consume()
 		} else {
-			quota.reportUnconverted("a Tenant can limit its namespaces to a number from 0 to %d; set spec.namespaces.max", maxNamespaces)
+			quota.reportUnconverted("a Tenant can limit its namespaces to a number from 0 to %d; set spec.namespaces.max",
+				maxNamespaces)
 		}
 	}
 	t.convertLabels(options.get("additionalMetadata").get("labels"))

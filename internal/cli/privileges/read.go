@@ -85,7 +85,9 @@ func Read(
 	custom := func(kind string, resource schema.GroupVersionResource, namespace string) {
 		client := d.Resource(resource).Namespace(namespace)
 		lists = append(lists, kindList{
-			kind, resource.Group == tenant.Domain, func(o metav1.ListOptions) (runtime.Object, error) { return client.List(ctx, o) },
+			kind,
+			resource.Group == tenant.Domain,
+			func(o metav1.ListOptions) (runtime.Object, error) { return client.List(ctx, o) },
 		})
 	}
 	custom("Tenants", v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceTenants), "")

@@ -58,7 +58,8 @@ func (c *check) checkUsed(id, uid string, last time.Time) {
 	case !ok:
 		c.find("tenant "+id, seen+"but the cluster has neither a Tenant nor a RetiredTenant with this UID: its name is "+
 			"not reserved", "if the tenant was not deleted, apply its Tenant; otherwise "+reserve(id, uid))
-	case last.Add(time.Hour).After(existing.created): // an earlier Tenant may have been deleted before RetiredTenants existed
+	case last.Add(time.Hour).After(existing.created):
+		// An earlier Tenant may have been deleted before RetiredTenants existed.
 		c.find("tenant "+id, seen+fmt.Sprintf("but the Tenant in the cluster has the UID %s: it was replaced after the "+
 			"backup, so credentials of its former users are valid again", existing.uid),
 			"kubectl tenant delete-tenant "+argument(id)+", then create the tenant again with --replaces "+existing.uid)

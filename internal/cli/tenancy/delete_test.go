@@ -160,7 +160,11 @@ func TestDelete(t *testing.T) {
 		"for good":     {tenancy.Deletion{}, false, want, nil, wantPrinted},
 		"by no server": {tenancy.Deletion{ClientDryRun: true}, false, nil, nil, wantPrinted},
 		"in a dry run": {
-			tenancy.Deletion{Writing: dry}, false, []string{"All " + want[0], "All " + want[1], "All " + want[2]}, nil, wantPrinted,
+			tenancy.Deletion{Writing: dry},
+			false,
+			[]string{"All " + want[0], "All " + want[1], "All " + want[2]},
+			nil,
+			wantPrinted,
 		},
 		"for good, a Tenant": {
 			tenancy.Deletion{},
@@ -375,10 +379,9 @@ func TestDeleteFails(t *testing.T) {
 	}
 	forbidden := apierrors.NewForbidden(schema.GroupResource{Resource: "x"}, "y", errors.New("no"))
 	opts := tenancy.Deletion{Writing: tenancy.Writing{Printf: func(string, ...any) {}}}
-	if err := tenancy.Delete(t.Context(), tenantCluster{ofAcme()}, objects(), tenanttest.ID(t, "initech"), opts); !errors.Is(
-		err,
-		tenancy.ErrNoTenant,
-	) {
+	if err := tenancy.Delete(
+		t.Context(), tenantCluster{ofAcme()}, objects(), tenanttest.ID(t, "initech"), opts,
+	); !errors.Is(err, tenancy.ErrNoTenant) {
 		t.Errorf("a tenant of nothing: %v", err)
 	}
 	for name, c := range map[string]struct {

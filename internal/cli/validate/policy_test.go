@@ -18,7 +18,8 @@ const policyPrefix = `{"apiVersion":"abac.authorization.kubernetes.io/v1beta1","
 func TestPolicy(t *testing.T) {
 	checkFindings(t, validate.ABAC, map[string]finding{
 		"good": {
-			"# comment\n\n# comment\n" + policyPrefix + `{"user":"alice","tenant":"acme","space":"*","resource":"pods"}}` + "\n" +
+			"# comment\n\n# comment\n" + policyPrefix +
+				`{"user":"alice","tenant":"acme","space":"*","resource":"pods"}}` + "\n" +
 				`{"user":"alice"}`,
 			nil,
 		},

@@ -353,7 +353,8 @@ func (c *checker) checkFile(f *setFile) {
 			continue
 		}
 		c.seen[object.Kind+"/"+object.Name] = true
-		if err := errors.Join(c.checkKind(object.Kind, doc.json), c.checkGenerated(object.Kind, object.Name, doc.json)); err != nil {
+		if err := errors.Join(c.checkKind(object.Kind, doc.json),
+			c.checkGenerated(object.Kind, object.Name, doc.json)); err != nil {
 			c.report("%s %s cannot be checked: %v", object.Kind, object.Name, err)
 		}
 	}

@@ -319,8 +319,18 @@ func TestPolicyOfFlowSchemas(t *testing.T) {
 			levelSpec("Limited", 100),
 			kinds,
 		},
-		"another kind of the group":  {create, resourceOf(flowControl, "others"), "", mine, nil, ours, nil, spec, kinds},
-		"a FlowSchema elsewhere":     {create, resourceOf("example.com", "flowschemas"), "", mine, nil, ours, nil, spec, relabeled},
+		"another kind of the group": {create, resourceOf(flowControl, "others"), "", mine, nil, ours, nil, spec, kinds},
+		"a FlowSchema elsewhere": {
+			create,
+			resourceOf("example.com", "flowschemas"),
+			"",
+			mine,
+			nil,
+			ours,
+			nil,
+			spec,
+			relabeled,
+		},
 		"a namespace with the label": {create, resourceOf("", "namespaces"), "", mine, nil, ours, nil, spec, relabeled},
 	} {
 		a := attempt{

@@ -228,9 +228,13 @@ func TestPolicyOfKeystoneNamespaces(t *testing.T) {
 		metadata map[string]any
 		denied   string // with sync
 	}{
-		"of a project":                       {"acme--web-12345678", labeledMetadata("acme", key, project), ""},
-		"without the annotation":             {"acme--web-12345678", labeledMetadata("acme"), denied},
-		"with another annotation":            {"acme--web-12345678", labeledMetadata("acme", "example.com/keystone", project), denied},
+		"of a project":           {"acme--web-12345678", labeledMetadata("acme", key, project), ""},
+		"without the annotation": {"acme--web-12345678", labeledMetadata("acme"), denied},
+		"with another annotation": {
+			"acme--web-12345678",
+			labeledMetadata("acme", "example.com/keystone", project),
+			denied,
+		},
 		"without the prefix":                 {"web", labeledMetadata("acme", key, project), denied},
 		"with half of the prefix":            {"acme-web", labeledMetadata("acme", key, project), denied},
 		"of another tenant":                  {"acme--web-12345678", labeledMetadata("initech", key, project), denied},
@@ -266,11 +270,19 @@ func TestPolicyOfKeystoneRoles(t *testing.T) {
 		was, is map[string]any
 		allow   bool
 	}{
-		"set":                       {labeledMetadata("acme", other, "x"), labeledMetadata("acme", other, "x", key, "r"), true},
-		"changed":                   {labeledMetadata("acme", key, "r"), labeledMetadata("acme", key, "s"), true},
-		"removed":                   {labeledMetadata("acme", key, "r"), labeledMetadata("acme"), true},
-		"with another annotation":   {labeledMetadata("acme"), labeledMetadata("acme", key, "r", other, "x"), false},
-		"and another one changed":   {labeledMetadata("acme", other, "x"), labeledMetadata("acme", other, "y", key, "r"), false},
+		"set": {
+			labeledMetadata("acme", other, "x"),
+			labeledMetadata("acme", other, "x", key, "r"),
+			true,
+		},
+		"changed":                 {labeledMetadata("acme", key, "r"), labeledMetadata("acme", key, "s"), true},
+		"removed":                 {labeledMetadata("acme", key, "r"), labeledMetadata("acme"), true},
+		"with another annotation": {labeledMetadata("acme"), labeledMetadata("acme", key, "r", other, "x"), false},
+		"and another one changed": {
+			labeledMetadata("acme", other, "x"),
+			labeledMetadata("acme", other, "y", key, "r"),
+			false,
+		},
 		"and another one removed":   {labeledMetadata("acme", other, "x"), labeledMetadata("acme", key, "r"), false},
 		"of a namespace outside":    {labeledMetadata(""), labeledMetadata("", key, "r"), false},
 		"of the system tenant's":    {labeledMetadata("system"), labeledMetadata("system", key, "r"), false},
@@ -299,8 +311,12 @@ func TestPolicyOfKeystoneTenants(t *testing.T) {
 		metadata, spec map[string]any
 		denied         string
 	}{
-		"an ID":          {labeledMetadata(""), map[string]any{"id": "acme"}, ""},
-		"the defaults":   {labeledMetadata(""), map[string]any{"id": "acme", "access": "Open", "deletionPolicy": "Protect"}, ""},
+		"an ID": {labeledMetadata(""), map[string]any{"id": "acme"}, ""},
+		"the defaults": {
+			labeledMetadata(""),
+			map[string]any{"id": "acme", "access": "Open", "deletionPolicy": "Protect"},
+			"",
+		},
 		"admins":         {labeledMetadata(""), spec("admins", []any{map[string]any{"kind": "User", "name": "eve"}}), only},
 		"bindings":       {labeledMetadata(""), spec("bindings", []any{map[string]any{"clusterRole": "edit"}}), only},
 		"no admins":      {labeledMetadata(""), spec("admins", []any{}), only},
@@ -341,16 +357,29 @@ func TestPolicyOfKeystoneDomains(t *testing.T) {
 		spec    map[string]any
 		allow   bool
 	}{
-		"set":                     {labeledMetadata(""), labeledMetadata("", key, "d"), spec, true},
-		"changed":                 {labeledMetadata("", key, "d", other, "x"), labeledMetadata("", key, "e", other, "x"), spec, true},
+		"set": {labeledMetadata(""), labeledMetadata("", key, "d"), spec, true},
+		"changed": {
+			labeledMetadata("", key, "d", other, "x"),
+			labeledMetadata("", key, "e", other, "x"),
+			spec,
+			true,
+		},
 		"with another annotation": {labeledMetadata(""), labeledMetadata("", key, "d", other, "x"), spec, false},
 		"and another one changed": {labeledMetadata("", other, "x"), labeledMetadata("", key, "d", other, "y"), spec, false},
 		"and another one removed": {labeledMetadata("", other, "x"), labeledMetadata("", key, "d"), spec, false},
 		"and a label":             {labeledMetadata(""), labeledMetadata("acme", key, "d"), spec, false},
 		"and admins": {
-			labeledMetadata(""), labeledMetadata("", key, "d"), map[string]any{"id": "acme", "admins": []any{map[string]any{"name": "eve"}}}, false,
+			labeledMetadata(""),
+			labeledMetadata("", key, "d"),
+			map[string]any{"id": "acme", "admins": []any{map[string]any{"name": "eve"}}},
+			false,
 		},
-		"and less access": {labeledMetadata(""), labeledMetadata("", key, "d"), map[string]any{"id": "acme", "access": "Closed"}, false},
+		"and less access": {
+			labeledMetadata(""),
+			labeledMetadata("", key, "d"),
+			map[string]any{"id": "acme", "access": "Closed"},
+			false,
+		},
 	} {
 		a := managerRequest(admission.Update, tenants(), "acme")
 		a.oldMetadata, a.metadata, a.oldSpec, a.spec = c.was, c.is, spec, c.spec
@@ -371,9 +400,13 @@ func TestForgedKeystoneAnnotation(t *testing.T) {
 		was, is map[string]any
 		judged  bool
 	}{
-		"set":       {labeledMetadata("acme"), labeledMetadata("acme", tenant.KeystoneAnnotation, "r"), true},
-		"removed":   {labeledMetadata("acme", tenant.KeystoneAnnotation, "r"), labeledMetadata("acme"), true},
-		"unchanged": {labeledMetadata("acme", tenant.KeystoneAnnotation, "r"), labeledMetadata("acme", tenant.KeystoneAnnotation, "r"), false},
+		"set":     {labeledMetadata("acme"), labeledMetadata("acme", tenant.KeystoneAnnotation, "r"), true},
+		"removed": {labeledMetadata("acme", tenant.KeystoneAnnotation, "r"), labeledMetadata("acme"), true},
+		"unchanged": {
+			labeledMetadata("acme", tenant.KeystoneAnnotation, "r"),
+			labeledMetadata("acme", tenant.KeystoneAnnotation, "r"),
+			false,
+		},
 	} {
 		a := managerRequest(admission.Update, namespaces(), "acme--web")
 		a.oldMetadata, a.metadata = c.was, c.is

@@ -149,8 +149,8 @@ func TestServiceRightsAreListed(t *testing.T) {
 	}
 }
 
-// TestOnlySystemIdentitiesAreExempt checks that only identities that the configuration assigns to the system tenant bypass
-// the service.
+// TestOnlySystemIdentitiesAreExempt checks that only identities that the configuration assigns to
+// the system tenant bypass the service.
 func TestOnlySystemIdentitiesAreExempt(t *testing.T) {
 	o := options(t)
 	write(t, o.Config, `{apiVersion: kubetenant.dev/v1alpha1, kind: TenancyConfiguration, authorization: {

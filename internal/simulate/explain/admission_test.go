@@ -81,7 +81,12 @@ func TestPodSecurity(t *testing.T) {
 		"refused": {
 			newRequest("create", "pods", "acme--baseline"), writing(t, pods, aPod("acme--baseline", true)), violation, "",
 		},
-		"admitted":        {newRequest("create", "pods", "acme--baseline"), writing(t, pods, aPod("acme--baseline", false)), "", ""},
+		"admitted": {
+			newRequest("create", "pods", "acme--baseline"),
+			writing(t, pods, aPod("acme--baseline", false)),
+			"",
+			"",
+		},
 		"without a level": {newRequest("create", "pods", "acme--web"), writing(t, pods, aPod("acme--web", true)), "", ""},
 		"a workload": {
 			newRequest("create", "deployments.apps", "acme--baseline"),
@@ -196,14 +201,20 @@ func TestNotChecked(t *testing.T) {
 			},
 			"privilege escalation",
 		},
-		"a role": {newRequest("update", "roles.rbac.authorization.k8s.io", "acme--web"), []string{"privilege escalation"}, ""},
+		"a role": {
+			newRequest("update", "roles.rbac.authorization.k8s.io", "acme--web"),
+			[]string{"privilege escalation"},
+			"",
+		},
 		"a deletion": {
 			newRequest("delete", "configmaps", "acme--web"),
 			[]string{"the stored object", "other webhooks and policies of the cluster"},
 			"ResourceQuota",
 		},
 		"a connection": {
-			newRequest("create", "pods/exec", "acme--web"), []string{"other webhooks and policies of the cluster"}, explain.NoObject,
+			newRequest("create", "pods/exec", "acme--web"),
+			[]string{"other webhooks and policies of the cluster"},
+			explain.NoObject,
 		},
 	} {
 		e := explained(t, alice, c.r, writing(t, schema.GroupVersionKind{}, nil))

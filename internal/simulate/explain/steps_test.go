@@ -257,7 +257,13 @@ func TestSteps(t *testing.T) {
 				"rbac":     "allowed by",
 			},
 		},
-		"nobody's": {alice, newRequest("get", "pods", "nobodys"), nil, "deny", map[string]string{"owner": "none, or not looked up"}},
+		"nobody's": {
+			alice,
+			newRequest("get", "pods", "nobodys"),
+			nil,
+			"deny",
+			map[string]string{"owner": "none, or not looked up"},
+		},
 		"in no namespace": {
 			alice,
 			newRequest("get", "nodes", ""),
@@ -383,7 +389,11 @@ func TestRemedies(t *testing.T) {
 		},
 		"a path": {carol, newPathRequest("/version"), admin, []string{"nonResourceURLs", "name: get-path"}, "resources:"},
 		"the system tenant's": {
-			newUser("root", "system"), newRequest("get", "nodes", ""), admin, []string{"kind: ClusterRole\n"}, "kubetenant.dev/scope",
+			newUser("root", "system"),
+			newRequest("get", "nodes", ""),
+			admin,
+			[]string{"kind: ClusterRole\n"},
+			"kubetenant.dev/scope",
 		},
 		"a grant": {
 			carol,
@@ -423,7 +433,13 @@ func TestRemedies(t *testing.T) {
 		"a line for a path":    {carol, newPathRequest("/metrics"), line, []string{`"nonResourcePath":"/metrics"`}, ""},
 		"a line for everybody": {newUser("*", "acme"), newRequest("delete", "nodes", ""), none, nil, ""},
 		"no line can say it":   {carol, newRequest("get", "nodes/proxy", ""), none, nil, ""},
-		"no tenant":            {newUser("eve", ""), newRequest("get", "pods", "acme--web"), "The caller has no tenant.", nil, ""},
+		"no tenant": {
+			newUser("eve", ""),
+			newRequest("get", "pods", "acme--web"),
+			"The caller has no tenant.",
+			nil,
+			"",
+		},
 		"a system group": {
 			newUser("eve", "acme", "system:masters"),
 			newRequest("get", "pods", "acme--web"),
@@ -491,10 +507,15 @@ func TestAdmission(t *testing.T) {
 			admit,
 		},
 		"kept out in any case": {newRequest("create", "daemonsets.apps", "acme--web"), nil, explain.Refused, "refuses: "},
-		"denied":               {newRequest("create", "pods", "globex--shop"), nil, "", "not reached; result would be: " + hangs},
-		"a new namespace":      {namespace("acme--new"), all, explain.Admitted, admit},
-		"another's namespace":  {namespace("globex--new"), all, explain.Refused, "refuses: "},
-		"one without a name":   {namespace(""), all, explain.Undecided, hangs},
+		"denied": {
+			newRequest("create", "pods", "globex--shop"),
+			nil,
+			"",
+			"not reached; result would be: " + hangs,
+		},
+		"a new namespace":     {namespace("acme--new"), all, explain.Admitted, admit},
+		"another's namespace": {namespace("globex--new"), all, explain.Refused, "refuses: "},
+		"one without a name":  {namespace(""), all, explain.Undecided, hangs},
 		"in a missing namespace": {
 			newRequest("create", "pods", "acme--gone"), all, explain.Refused, `refuses: namespaces "acme--gone" not found`,
 		},
@@ -550,13 +571,22 @@ func TestIsWrite(t *testing.T) {
 	paths.Verb = "create"
 	for want, all := range map[bool][]authorizer.AttributesRecord{
 		true: {
-			newRequest("create", "pods", "n"), newRequest("update", "pods", "n"), newRequest("patch", "pods", "n"), newRequest("delete", "pods", "n"),
+			newRequest("create", "pods", "n"),
+			newRequest("update", "pods", "n"),
+			newRequest("patch", "pods", "n"),
+			newRequest("delete", "pods", "n"),
 			newRequest("deletecollection", "pods", "n"),
-			newRequest("get", "pods/exec", "n"), newRequest("create", "pods/attach", "n"), newRequest("get", "pods/portforward", "n"),
+			newRequest("get", "pods/exec", "n"),
+			newRequest("create", "pods/attach", "n"),
+			newRequest("get", "pods/portforward", "n"),
 			newRequest("get", "services/proxy", "n"),
 		},
 		false: {
-			newRequest("get", "pods", "n"), newRequest("list", "pods", ""), newRequest("watch", "pods", ""), newRequest("get", "pods/log", "n"), paths,
+			newRequest("get", "pods", "n"),
+			newRequest("list", "pods", ""),
+			newRequest("watch", "pods", ""),
+			newRequest("get", "pods/log", "n"),
+			paths,
 		},
 	} {
 		for _, r := range all {

@@ -72,7 +72,8 @@ func tenantObjectOf(u *unstructured.Unstructured) (tenant.ID, TenantObject) {
 	if t, err := typed.Decode[v1alpha1.Tenant](u); err == nil {
 		id, object.Access = tenants.AccessOf(t)
 		object.Replaces = t.Spec.Replaces
-		object.AcceptUndated, object.Namespaces, object.MemberRoles = t.Spec.AcceptUndated, t.Spec.Namespaces, t.Spec.MemberRoles
+		object.AcceptUndated, object.Namespaces = t.Spec.AcceptUndated, t.Spec.Namespaces
+		object.MemberRoles = t.Spec.MemberRoles
 		object.Admins, object.FairUse = tenants.Subjects(t.Spec.Admins), t.Spec.FairUse
 	}
 	if object.Ending = u.GetDeletionTimestamp() != nil; object.Ending {

@@ -240,8 +240,9 @@ func (p *publisher) isChanged(ctx context.Context, published string) bool {
 	case apierrors.IsNotFound(err):
 	case err != nil:
 		return false
-	case current.Annotations[state.WebhooksAnnotation]+" "+current.Data[state.BackfillKey]+" "+current.Annotations[state.PolicyAnnotation] ==
-		published && current.Annotations[state.PolicyAnnotation] == p.guard(ctx):
+	case current.Annotations[state.WebhooksAnnotation]+" "+current.Data[state.BackfillKey]+" "+
+		current.Annotations[state.PolicyAnnotation] == published &&
+		current.Annotations[state.PolicyAnnotation] == p.guard(ctx):
 		return false
 	}
 	klog.FromContext(ctx).Info("Another caller changed what the controller published, or the policy that guards it "+

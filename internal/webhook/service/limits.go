@@ -187,7 +187,8 @@ func userOf(body []byte) (u reviewedUser) {
 		case path == "/request/userInfo"+extra, path == "/spec"+extra:
 			u.tenant = token.String()
 		case u.tenant == "" &&
-			slices.Contains([]string{"/request/userInfo/groups", "/spec/groups"}, path[:max(0, strings.LastIndexByte(path, '/'))]):
+			slices.Contains([]string{"/request/userInfo/groups", "/spec/groups"},
+				path[:max(0, strings.LastIndexByte(path, '/'))]):
 			if id, ok := strings.CutPrefix(token.String(), tenant.GroupPrefix); ok {
 				u.tenant = id
 			}

@@ -199,8 +199,8 @@ func TestAuthorize(t *testing.T) {
 	}
 }
 
-// TestTenantsAreDeniedWithStaleState checks that tenants' callers are denied with a specific reason while the state of the
-// cluster is unknown.
+// TestTenantsAreDeniedWithStaleState checks that tenants' callers are denied with a specific reason
+// while the state of the cluster is unknown.
 func TestTenantsAreDeniedWithStaleState(t *testing.T) {
 	w := newFixture(t)
 	h := w.handler(t)

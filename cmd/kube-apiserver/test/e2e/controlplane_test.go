@@ -291,7 +291,8 @@ func (p *controlPlane) seed(ctx context.Context, objects []runtime.RawExtension,
 				return errors.Join(err, errors.New("the server under test made one"))
 			}
 			if a.code == http.StatusConflict && isCopy(objects[i].Raw) { // the server under test has created the same copy
-				if a, err = p.seederCaller.send(ctx, http.MethodGet, collection(w)+"/"+w.Name, nil, nil, p.seederCaller.admin); err != nil {
+				if a, err = p.seederCaller.send(ctx, http.MethodGet, collection(w)+"/"+w.Name, nil, nil,
+					p.seederCaller.admin); err != nil {
 					return err
 				}
 			}

@@ -145,7 +145,8 @@ func (u *upgrade) store(t *testing.T, o *unstructured.Unstructured) {
 		return
 	}
 	stored.Object["status"] = o.Object["status"]
-	if _, err := u.clientOf(o).UpdateStatus(t.Context(), stored, metav1.UpdateOptions{FieldValidation: "Strict"}); err != nil {
+	if _, err := u.clientOf(o).UpdateStatus(t.Context(), stored,
+		metav1.UpdateOptions{FieldValidation: "Strict"}); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -485,8 +485,8 @@ func (f *forger) tryOtherRequests() {
 	}
 	for _, g := range protectedKinds() {
 		f.tried++
-		if err := f.client("acme", g).DeleteCollection(f.t.Context(), metav1.DeleteOptions{DryRun: []string{metav1.DryRunAll}},
-			metav1.ListOptions{}); err != nil {
+		if err := f.client("acme", g).DeleteCollection(f.t.Context(),
+			metav1.DeleteOptions{DryRun: []string{metav1.DryRunAll}}, metav1.ListOptions{}); err != nil {
 			f.refused++
 		}
 		for _, p := range g.keyPositions() {

@@ -125,7 +125,10 @@ func (s *compiledIn) Open(ctx context.Context, w *scenario.Fixture) (scenario.Se
 	return asSession(s.runOnShared(ctx, w, args, func(session *session, objects []runtime.RawExtension, first bool) error {
 		if !first { // the next scenario's objects must not exist under the last configuration
 			// Objects of the last scenario could cause the rejection of the next configuration.
-			if err := errors.Join(s.controlPlane.seed(ctx, nil, session.caller), awaitTenants(ctx, session.caller, nil)); err != nil {
+			if err := errors.Join(
+				s.controlPlane.seed(ctx, nil, session.caller),
+				awaitTenants(ctx, session.caller, nil),
+			); err != nil {
 				return err
 			}
 			if err := s.controlPlane.reload(ctx, func() error { return setCurrent(s.dir, w) }); err != nil {

@@ -189,8 +189,8 @@ func compareChart(t *testing.T, out string) {
 	if !slices.Equal(rendered, want) {
 		t.Errorf("helm template:\n%s\n\ngenerate:\n%s", strings.Join(rendered, "\n"), strings.Join(want, "\n"))
 	}
-	if output, err := exec.CommandContext(t.Context(), binary(t, "helm"), "template", chart).CombinedOutput(); err == nil ||
-		!bytes.Contains(output, []byte("at '/image'")) {
+	if output, err := exec.CommandContext(t.Context(), binary(t, "helm"), "template", chart).
+		CombinedOutput(); err == nil || !bytes.Contains(output, []byte("at '/image'")) {
 		t.Errorf("without an image: %v\n%s", err, output)
 	}
 }
@@ -331,21 +331,20 @@ func TestWebhookHelm(t *testing.T) {
 		t.Fatalf("%s has no helm %s", pages[verb], verb)
 		return nil
 	}
-	if output, err := kubectl(t, s, "admin", "apply", "-f", filepath.Join(out, "cluster", "00-namespace.yaml")); err != nil {
+	if output, err := kubectl(t, s, "admin", "apply", "-f",
+		filepath.Join(out, "cluster", "00-namespace.yaml")); err != nil {
 		t.Fatal(output)
 	}
-	if output := helm(append(command("install"), "--set", "monitoring=false")...); !strings.Contains(output,
-		"are not installed yet") {
+	if output := helm(append(command("install"),
+		"--set", "monitoring=false")...); !strings.Contains(output, "are not installed yet") {
 		t.Errorf("the notes are missing:\n%s", output)
 	}
 	if output := names(); strings.Contains(output, "webhookconfiguration") || strings.Contains(output, "policy") ||
 		!strings.Contains(output, "clusterrole") {
 		t.Errorf("before kube-apiserver shows its certificate:\n%s", output)
 	}
-	if output := helm(append(command("upgrade"), "--set", "monitoring=false")...); !strings.Contains(
-		output,
-		"are in force",
-	) {
+	if output := helm(append(command("upgrade"),
+		"--set", "monitoring=false")...); !strings.Contains(output, "are in force") {
 		t.Errorf("the notes are missing:\n%s", output)
 	}
 	installed := names()
@@ -432,8 +431,8 @@ func TestWebhookChartValues(t *testing.T) {
 		{"storage.type=HostPath", "/storage/type"},
 		{"storage.size=large", "/storage/size"},
 	} {
-		output, err := exec.CommandContext(t.Context(), binary(t, "helm"), "template", "kubetenant", "../../../../deploy/chart",
-			"-f", filepath.Join(out, "values.yaml"), "--set", c.set).
+		output, err := exec.CommandContext(t.Context(), binary(t, "helm"), "template", "kubetenant",
+			"../../../../deploy/chart", "-f", filepath.Join(out, "values.yaml"), "--set", c.set).
 			CombinedOutput()
 		if err == nil || !strings.Contains(string(output), "schema") || !strings.Contains(string(output), c.at) {
 			t.Errorf("%s: %v\n%.600s", c.set, err, output)
