@@ -339,21 +339,21 @@ func tryWrite(ctx context.Context, c *client.Cluster, q *explain.Query) (*dryRun
 }
 
 // withError sets the verdict and the text for the error of a dry run.
-func (is *dryRun) withError(err error) (*dryRun, error) {
+func (d *dryRun) withError(err error) (*dryRun, error) {
 	switch {
 	case err == nil:
-		is.verdict, is.said = explain.Admitted, "the server accepted a dry run"
+		d.verdict, d.said = explain.Admitted, "the server accepted a dry run"
 	case apierrors.IsAlreadyExists(err), apierrors.IsConflict(err), apierrors.IsTooManyRequests(err):
-		is.said = err.Error()
+		d.said = err.Error()
 	case apierrors.IsBadRequest(err) && strings.Contains(err.Error(), "does not support dry run"):
 		// The webhook has side effects.
-		is.said = err.Error()
+		d.said = err.Error()
 	case apierrors.IsForbidden(err), apierrors.IsInvalid(err), apierrors.IsBadRequest(err), isMissingNamespace(err):
-		is.verdict, is.said = explain.Refused, explain.Refusal(err)
+		d.verdict, d.said = explain.Refused, explain.Refusal(err)
 	default:
 		return nil, err
 	}
-	return is, nil
+	return d, nil
 }
 
 // isMissingNamespace reports whether an error means that the namespace of an object does not exist.

@@ -144,6 +144,28 @@ func (s *shared) observe(ctx context.Context, o authz.Outcome) {
 	}
 }
 
+// authorizationParts returns what the boundary of a snapshot is created from.
+func (s *shared) authorizationParts(
+	config *configv1alpha1.Settings, g *snapshot, names *tenant.SystemNames, report reload.Report,
+) *authorizationParts {
+	isServiceAccountSource := func(source configv1alpha1.Source) bool { return source.ServiceAccount != nil }
+	return &authorizationParts{
+		Authorization: s.Authorization,
+		cluster:       s.cluster,
+		names:         names,
+		limits:        tenant.Limits(config.Authentication.Limits),
+		qualified:     config.Authentication.QualifyNames,
+		accountsInGroup: s.Authentication.Credentials != BearerTokens &&
+			slices.ContainsFunc(config.Authentication.Sources, isServiceAccountSource),
+		ownPrefixes:       config.Admission.Namespace.NamespacePrefix == v1alpha1.NamespacePrefixRequired,
+		revoked:           g.revoked,
+		sourceTenant:      s.sourceTenant,
+		report:            report,
+		observe:           s.observe,
+		exceptionsChanged: func() { s.sessions.EndExcepted("") },
+	}
+}
+
 // newSnapshot returns the snapshot of a valid configuration. It follows the files of the
 // configuration until ctx ends or the snapshot is stopped.
 func newSnapshot(ctx context.Context, state *shared, config *configv1alpha1.Settings) (_ *snapshot, err error) {
@@ -184,22 +206,7 @@ func newSnapshot(ctx context.Context, state *shared, config *configv1alpha1.Sett
 			return nil, err
 		}
 	}
-	isServiceAccountSource := func(s configv1alpha1.Source) bool { return s.ServiceAccount != nil }
-	authorization := &authorizationParts{
-		Authorization: state.Authorization,
-		cluster:       state.cluster,
-		names:         names,
-		limits:        tenant.Limits(config.Authentication.Limits),
-		qualified:     config.Authentication.QualifyNames,
-		accountsInGroup: state.Authentication.Credentials != BearerTokens &&
-			slices.ContainsFunc(config.Authentication.Sources, isServiceAccountSource),
-		ownPrefixes:       config.Admission.Namespace.NamespacePrefix == v1alpha1.NamespacePrefixRequired,
-		revoked:           g.revoked,
-		sourceTenant:      state.sourceTenant,
-		report:            report,
-		observe:           state.observe,
-		exceptionsChanged: func() { state.sessions.EndExcepted("") },
-	}
+	authorization := state.authorizationParts(config, g, names, report)
 	if g.boundary, err = newBoundary(ctx, authorization, &config.Authorization); err != nil {
 		return nil, err
 	}

@@ -142,6 +142,7 @@ func TestStaticPolicyOfFlowSchemas(t *testing.T) {
 
 // Resources of the requests in the tests below.
 func flows() schema.GroupVersionResource { return resourceOf(flowControl, "flowschemas") }
+
 func levels() schema.GroupVersionResource {
 	return resourceOf(flowControl, "prioritylevelconfigurations")
 }
