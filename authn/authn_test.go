@@ -87,16 +87,18 @@ func TestIdentityRules(t *testing.T) {
 			authn.ErrReservedExtra,
 		},
 	} {
-		chain := authn.New(
-			authn.Chain{Sources: []authn.Source{{Rules: identityRules(t, "src", "a"), Request: identity(c.user)}}},
-		)
-		resp, ok, err := chain.AuthenticateRequest(&http.Request{})
-		if !errors.Is(err, c.want) || ok != (c.want == nil) || (resp != nil) != ok {
-			t.Errorf("%s: %v, %v, %v; want %v", c.name, resp, ok, err, c.want)
-		}
-		if err != nil && !strings.HasPrefix(err.Error(), `source "src": `) {
-			t.Errorf("%s: the error does not name the source: %v", c.name, err)
-		}
+		t.Run(c.name, func(t *testing.T) {
+			chain := authn.New(
+				authn.Chain{Sources: []authn.Source{{Rules: identityRules(t, "src", "a"), Request: identity(c.user)}}},
+			)
+			resp, ok, err := chain.AuthenticateRequest(&http.Request{})
+			if !errors.Is(err, c.want) || ok != (c.want == nil) || (resp != nil) != ok {
+				t.Errorf("%v, %v, %v; want %v", resp, ok, err, c.want)
+			}
+			if err != nil && !strings.HasPrefix(err.Error(), `source "src": `) {
+				t.Errorf("the error does not name the source: %v", err)
+			}
+		})
 	}
 }
 
@@ -167,19 +169,21 @@ func TestIdentityRulesOfRemoteSources(t *testing.T) {
 			nil,
 		},
 	} {
-		for _, remote := range []bool{false, true} {
-			h := identityRules(t, "src", "a", "system")
-			h.Remote, h.Extras = remote, []string{own}
-			want := c.local
-			if remote {
-				want = c.want
+		t.Run(c.name, func(t *testing.T) {
+			for _, remote := range []bool{false, true} {
+				h := identityRules(t, "src", "a", "system")
+				h.Remote, h.Extras = remote, []string{own}
+				want := c.local
+				if remote {
+					want = c.want
+				}
+				_, ok, err := authn.New(authn.Chain{Sources: []authn.Source{{Rules: h, Request: identity(c.user)}}}).
+					AuthenticateRequest(&http.Request{})
+				if !errors.Is(err, want) || ok != (want == nil) {
+					t.Errorf("%s, remote %v: %v, %v; want %v", c.name, remote, ok, err, want)
+				}
 			}
-			_, ok, err := authn.New(authn.Chain{Sources: []authn.Source{{Rules: h, Request: identity(c.user)}}}).
-				AuthenticateRequest(&http.Request{})
-			if !errors.Is(err, want) || ok != (want == nil) {
-				t.Errorf("%s, remote %v: %v, %v; want %v", c.name, remote, ok, err, want)
-			}
-		}
+		})
 	}
 }
 
@@ -204,15 +208,17 @@ func TestIdentityRulesOfServiceAccounts(t *testing.T) {
 		{"system:admin", groups, authn.ErrReservedUser},
 		{"alice", nil, authn.ErrReservedUser},
 	} {
-		h := identityRules(t, "src", "a")
-		h.ServiceAccounts, h.QualifyNames = true, true
-		resp, ok, err := authn.New(authn.Chain{Sources: []authn.Source{{
-			Rules:   h,
-			Request: identity(&user.DefaultInfo{Name: c.name, Groups: c.groups, Extra: tenantExtra("a")}),
-		}}}).AuthenticateRequest(&http.Request{})
-		if !errors.Is(err, c.want) || ok != (c.want == nil) || ok && resp.User.GetName() != c.name {
-			t.Errorf("%s in %q: %+v, %v; want %v", c.name, c.groups, resp, err, c.want)
-		}
+		t.Run(c.name, func(t *testing.T) {
+			h := identityRules(t, "src", "a")
+			h.ServiceAccounts, h.QualifyNames = true, true
+			resp, ok, err := authn.New(authn.Chain{Sources: []authn.Source{{
+				Rules:   h,
+				Request: identity(&user.DefaultInfo{Name: c.name, Groups: c.groups, Extra: tenantExtra("a")}),
+			}}}).AuthenticateRequest(&http.Request{})
+			if !errors.Is(err, c.want) || ok != (c.want == nil) || ok && resp.User.GetName() != c.name {
+				t.Errorf("%s in %q: %+v, %v; want %v", c.name, c.groups, resp, err, c.want)
+			}
+		})
 	}
 }
 
@@ -337,9 +343,12 @@ func TestBuiltInMayNotAssertTenants(t *testing.T) {
 		"another key":         {Name: "u", Extra: map[string][]string{"kubetenant.dev/x": {"a"}}},
 		"a tenant group":      {Name: "u", Groups: []string{"g", "tenant:a"}},
 	} {
-		if _, ok, err := authn.New(authn.Chain{BuiltIn: identity(u)}).AuthenticateRequest(&http.Request{}); ok || err == nil {
-			t.Errorf("%s = %v, %v; want an error", name, ok, err)
-		}
+		t.Run(name, func(t *testing.T) {
+			if _, ok, err := authn.New(authn.Chain{BuiltIn: identity(u)}).AuthenticateRequest(&http.Request{}); ok ||
+				err == nil {
+				t.Errorf("%s = %v, %v; want an error", name, ok, err)
+			}
+		})
 	}
 	plain := &user.DefaultInfo{Name: "system:anonymous", Groups: []string{"system:unauthenticated"}}
 	if resp, ok, err := authn.New(authn.Chain{BuiltIn: identity(plain)}).AuthenticateRequest(&http.Request{}); !ok ||
@@ -373,24 +382,26 @@ func TestTokens(t *testing.T) {
 		}
 	}
 	for name, form := range map[string]func(string) http.Header{"bearer": bearer, "websocket": websocket} {
-		r := &http.Request{Header: form("good")}
-		if _, ok, err := chain.AuthenticateRequest(r); !ok || err != nil {
-			t.Errorf("%s: a good token = %v, %v", name, ok, err)
-		}
-		for _, values := range r.Header {
-			for _, v := range values {
-				if strings.Contains(v, "good") || strings.Contains(v, "base64url.bearer") {
-					t.Errorf("%s: the token is still on the request: %v", name, r.Header)
+		t.Run(name, func(t *testing.T) {
+			r := &http.Request{Header: form("good")}
+			if _, ok, err := chain.AuthenticateRequest(r); !ok || err != nil {
+				t.Errorf("a good token = %v, %v", ok, err)
+			}
+			for _, values := range r.Header {
+				for _, v := range values {
+					if strings.Contains(v, "good") || strings.Contains(v, "base64url.bearer") {
+						t.Errorf("the token is still on the request: %v", r.Header)
+					}
 				}
 			}
-		}
-		if _, ok, err := chain.AuthenticateRequest(&http.Request{Header: form("bad")}); ok || err == nil {
-			t.Errorf("%s: a bad token = %v, %v; want an error", name, ok, err)
-		}
-		if resp, ok, err := chain.AuthenticateRequest(&http.Request{Header: form("foreign")}); resp != nil || ok ||
-			err != nil {
-			t.Errorf("%s: a foreign token = %v, %v; want an abstention", name, ok, err)
-		}
+			if _, ok, err := chain.AuthenticateRequest(&http.Request{Header: form("bad")}); ok || err == nil {
+				t.Errorf("a bad token = %v, %v; want an error", ok, err)
+			}
+			if resp, ok, err := chain.AuthenticateRequest(&http.Request{Header: form("foreign")}); resp != nil || ok ||
+				err != nil {
+				t.Errorf("a foreign token = %v, %v; want an abstention", ok, err)
+			}
+		})
 	}
 }
 

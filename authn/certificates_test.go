@@ -181,17 +181,19 @@ func TestReencodedCertificatesAreRejectedOrRevoked(t *testing.T) {
 				return nil
 			},
 		} {
-			other := reencode(t, leaf, change)
-			if other == nil {
-				continue
-			}
-			for where, presented := range map[string][]*x509.Certificate{"alone": {other}, "behind another": {leaf, other}} {
-				err := authenticatePresented(presented...)(chain(nil))
-				if isGenuine := ca.CheckSignature(other.SignatureAlgorithm,
-					other.RawTBSCertificate, other.Signature) == nil; isGenuine && !errors.Is(err, authn.ErrEncoding) {
-					t.Errorf("%s: %s, %s: %v", name, form, where, err)
+			t.Run(form, func(t *testing.T) {
+				other := reencode(t, leaf, change)
+				if other == nil {
+					return
 				}
-			}
+				for where, presented := range map[string][]*x509.Certificate{"alone": {other}, "behind another": {leaf, other}} {
+					err := authenticatePresented(presented...)(chain(nil))
+					if isGenuine := ca.CheckSignature(other.SignatureAlgorithm,
+						other.RawTBSCertificate, other.Signature) == nil; isGenuine && !errors.Is(err, authn.ErrEncoding) {
+						t.Errorf("%s: %s, %s: %v", name, form, where, err)
+					}
+				}
+			})
 		}
 		if ec, is := key.(*ecdsa.PrivateKey); is {
 			twin := reencode(t, leaf, func(p *certificateParts) []byte {
@@ -233,10 +235,12 @@ func TestLongChainsAreRejected(t *testing.T) {
 		"large":       {[]*x509.Certificate{leaf, large}, authn.ErrChain},
 		"unreadable":  {[]*x509.Certificate{large}, authn.ErrEncoding},
 	} {
-		if err := authenticatePresented(c.presented...)(&authn.Chain{}); !errors.Is(err, c.err) ||
-			err != nil && c.err == nil {
-			t.Errorf("%s: %v, want %v", name, err, c.err)
-		}
+		t.Run(name, func(t *testing.T) {
+			if err := authenticatePresented(c.presented...)(&authn.Chain{}); !errors.Is(err, c.err) ||
+				err != nil && c.err == nil {
+				t.Errorf("%v, want %v", err, c.err)
+			}
+		})
 	}
 }
 
@@ -270,21 +274,23 @@ func TestBuiltInRevokedAuthority(t *testing.T) {
 		"no way any more":     {nil, "X509SHA256=1", byFingerprint(other), true},
 		"a token beside that": {[][]*x509.Certificate{{leaf, ca}}, "JTI=1", byFingerprint(ca), false},
 	} {
-		chain := &authn.Chain{
-			Revoked:       func() *authn.Revocations { return c.list },
-			BuiltInChains: func([]*x509.Certificate) [][]*x509.Certificate { return c.chains },
-			Subject:       func(context.Context, user.Info) (tenant.ID, error) { return tenant.ID{}, tenant.ErrUnbound },
-			BuiltIn: identity(&user.DefaultInfo{
-				Name:  "alice",
-				Extra: map[string][]string{user.CredentialIDKey: {c.credential}},
-			}),
-		}
-		req := bearing(t.Context(), "")
-		req.TLS = &tls.ConnectionState{PeerCertificates: []*x509.Certificate{leaf}}
-		if _, ok, err := authn.New(*chain).AuthenticateRequest(req); errors.Is(err, authn.ErrRevoked) != c.revoked ||
-			ok == c.revoked {
-			t.Errorf("%s: %t, %v", name, ok, err)
-		}
+		t.Run(name, func(t *testing.T) {
+			chain := &authn.Chain{
+				Revoked:       func() *authn.Revocations { return c.list },
+				BuiltInChains: func([]*x509.Certificate) [][]*x509.Certificate { return c.chains },
+				Subject:       func(context.Context, user.Info) (tenant.ID, error) { return tenant.ID{}, tenant.ErrUnbound },
+				BuiltIn: identity(&user.DefaultInfo{
+					Name:  "alice",
+					Extra: map[string][]string{user.CredentialIDKey: {c.credential}},
+				}),
+			}
+			req := bearing(t.Context(), "")
+			req.TLS = &tls.ConnectionState{PeerCertificates: []*x509.Certificate{leaf}}
+			if _, ok, err := authn.New(*chain).AuthenticateRequest(req); errors.Is(err, authn.ErrRevoked) != c.revoked ||
+				ok == c.revoked {
+				t.Errorf("%t, %v", ok, err)
+			}
+		})
 	}
 }
 

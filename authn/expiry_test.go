@@ -46,27 +46,29 @@ func TestExpiry(t *testing.T) {
 			time.Time{},
 		},
 	} {
-		c.source.Rules = identityRules(t, "src", "a")
-		chain := authn.New(authn.Chain{Sources: []authn.Source{c.source}})
-		for _, remembered := range []bool{false, true} {
+		t.Run(what, func(t *testing.T) {
+			c.source.Rules = identityRules(t, "src", "a")
+			chain := authn.New(authn.Chain{Sources: []authn.Source{c.source}})
+			for _, remembered := range []bool{false, true} {
+				var e authn.Expiry
+				req := bearing(authn.WithExpiry(t.Context(), &e), c.token)
+				if c.token == "" {
+					req.Header.Del("Authorization")
+				}
+				_, _, _ = chain.AuthenticateRequest(req)
+				if !e.At.Equal(c.want) {
+					t.Errorf("%s, remembered %t: %v, want %v", what, remembered, e.At, c.want)
+				}
+			}
+			refusing := authn.New(authn.Chain{
+				Sources: []authn.Source{c.source},
+				Accepts: func(context.Context, tenant.ID, time.Time) bool { return false },
+			})
 			var e authn.Expiry
-			req := bearing(authn.WithExpiry(t.Context(), &e), c.token)
-			if c.token == "" {
-				req.Header.Del("Authorization")
+			if _, ok, _ := refusing.AuthenticateRequest(bearing(authn.WithExpiry(t.Context(), &e), c.token)); ok ||
+				!e.At.IsZero() {
+				t.Errorf("%s, refused: %t, %v", what, ok, e.At)
 			}
-			_, _, _ = chain.AuthenticateRequest(req)
-			if !e.At.Equal(c.want) {
-				t.Errorf("%s, remembered %t: %v, want %v", what, remembered, e.At, c.want)
-			}
-		}
-		refusing := authn.New(authn.Chain{
-			Sources: []authn.Source{c.source},
-			Accepts: func(context.Context, tenant.ID, time.Time) bool { return false },
 		})
-		var e authn.Expiry
-		if _, ok, _ := refusing.AuthenticateRequest(bearing(authn.WithExpiry(t.Context(), &e), c.token)); ok ||
-			!e.At.IsZero() {
-			t.Errorf("%s, refused: %t, %v", what, ok, e.At)
-		}
 	}
 }

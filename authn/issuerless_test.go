@@ -55,14 +55,16 @@ func TestTokensWithoutAnIssuer(t *testing.T) {
 		"an issuer in another case":      {with("ISS", "https://one"), authn.Match{Prefix: "eyJ"}, false},
 		"an issuer in the form, any way": {with("iss", nil), authn.Match{Form: keystone.LooksLike}, false},
 	} {
-		src := &fake{user: alice()}
-		chain := authn.New(authn.Chain{
-			Sources: []authn.Source{{Rules: identityRules(t, "src", "a"), Token: src, Match: c.match}},
+		t.Run(name, func(t *testing.T) {
+			src := &fake{user: alice()}
+			chain := authn.New(authn.Chain{
+				Sources: []authn.Source{{Rules: identityRules(t, "src", "a"), Token: src, Match: c.match}},
+			})
+			_, ok, err := chain.AuthenticateRequest(bearing(t.Context(), c.token))
+			if ok != c.want || (src.calls > 0) != c.want {
+				t.Errorf("accepted %t, asked %d times, %v; want %t", ok, src.calls, err, c.want)
+			}
 		})
-		_, ok, err := chain.AuthenticateRequest(bearing(t.Context(), c.token))
-		if ok != c.want || (src.calls > 0) != c.want {
-			t.Errorf("%s: accepted %t, asked %d times, %v; want %t", name, ok, src.calls, err, c.want)
-		}
 	}
 }
 

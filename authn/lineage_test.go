@@ -128,29 +128,31 @@ func TestCredentialsOfDeletedTenants(t *testing.T) {
 		"two young ones":                {builtIn(&user.DefaultInfo{Name: "u"}), twice(young, young), always},
 		"the server's own of no time":   {builtIn(&user.DefaultInfo{Name: "u"}), &http.Request{}, undated},
 	} {
-		for accepting, want := range map[bool]bool{false: c.want.ok, true: c.want.acceptingUndated} {
-			var of tenant.Lineage
-			c.chain.Accepts = func(_ context.Context, id tenant.ID, issued time.Time) bool {
-				return id.String() != "a" || of.Accepts(issued)
+		t.Run(what, func(t *testing.T) {
+			for accepting, want := range map[bool]bool{false: c.want.ok, true: c.want.acceptingUndated} {
+				var of tenant.Lineage
+				c.chain.Accepts = func(_ context.Context, id tenant.ID, issued time.Time) bool {
+					return id.String() != "a" || of.Accepts(issued)
+				}
+				chain := authn.New(c.chain)
+				ask := func() (bool, error) {
+					_, ok, err := chain.AuthenticateRequest(c.req.Clone(t.Context()))
+					return ok, err
+				}
+				if ok, err := ask(); !ok || err != nil { // the result is cached
+					t.Errorf("%s, of a name that was nobody's: %t, %v", what, ok, err)
+				}
+				of = tenant.Lineage{
+					UID:           "new",
+					Created:       made,
+					AcceptUndated: accepting,
+					Retired:       []tenant.Retired{{UID: "old"}},
+				}
+				if ok, err := ask(); ok != want || errors.Is(err, authn.ErrPredecessor) == want {
+					t.Errorf("%s, accepting undated %t: %t, %v", what, accepting, ok, err)
+				}
 			}
-			chain := authn.New(c.chain)
-			ask := func() (bool, error) {
-				_, ok, err := chain.AuthenticateRequest(c.req.Clone(t.Context()))
-				return ok, err
-			}
-			if ok, err := ask(); !ok || err != nil { // the result is cached
-				t.Errorf("%s, of a name that was nobody's: %t, %v", what, ok, err)
-			}
-			of = tenant.Lineage{
-				UID:           "new",
-				Created:       made,
-				AcceptUndated: accepting,
-				Retired:       []tenant.Retired{{UID: "old"}},
-			}
-			if ok, err := ask(); ok != want || errors.Is(err, authn.ErrPredecessor) == want {
-				t.Errorf("%s, accepting undated %t: %t, %v", what, accepting, ok, err)
-			}
-		}
+		})
 	}
 }
 

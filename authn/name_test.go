@@ -33,12 +33,14 @@ func TestDistinguishedName(t *testing.T) {
 		"3000":                                                           "",
 		"30183116301406035504030c0d6b756265726e657465732d636100": "",
 	} {
-		raw, err := hex.DecodeString(der)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got := distinguishedName(raw); got != want {
-			t.Errorf("%s\n got %s\nwant %s", der, got, want)
-		}
+		t.Run(der, func(t *testing.T) {
+			raw, err := hex.DecodeString(der)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := distinguishedName(raw); got != want {
+				t.Errorf("%s\n got %s\nwant %s", der, got, want)
+			}
+		})
 	}
 }

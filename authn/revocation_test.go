@@ -63,17 +63,19 @@ func TestRevokedIdentities(t *testing.T) {
 		{"another token", a, user.DefaultInfo{Name: "alice", Extra: credential("JTI=token-2")}, false, false},
 		{"a credential of its name", a, user.DefaultInfo{Name: "alice", Extra: credential("token-1")}, false, false},
 	} {
-		if got := list.Covers(c.id, &c.user); got != c.is {
-			t.Errorf("%s: Covers() = %t", c.what, got)
-		}
-		if got := list.MayCover(c.id, &c.user); got != c.mayBeIt {
-			t.Errorf("%s: MayCover() = %t", c.what, got)
-		}
-		for name, nothing := range map[string]*authn.Revocations{"nil": nil, "the zero value": {}} {
-			if nothing.Covers(c.id, &c.user) || nothing.MayCover(c.id, &c.user) {
-				t.Errorf("%s is covered by %s", c.what, name)
+		t.Run(c.what, func(t *testing.T) {
+			if got := list.Covers(c.id, &c.user); got != c.is {
+				t.Errorf("Covers() = %t", got)
 			}
-		}
+			if got := list.MayCover(c.id, &c.user); got != c.mayBeIt {
+				t.Errorf("MayCover() = %t", got)
+			}
+			for name, nothing := range map[string]*authn.Revocations{"nil": nil, "the zero value": {}} {
+				if nothing.Covers(c.id, &c.user) || nothing.MayCover(c.id, &c.user) {
+					t.Errorf("%s is covered by %s", c.what, name)
+				}
+			}
+		})
 	}
 	// An identity does not contain the subject or the time of issue, so any token may be revoked.
 	for _, rule := range []authn.TokenRule{{Subject: "alice"}, {IssuedBefore: time.Now()}} {
@@ -110,26 +112,29 @@ func TestRevokedTokens(t *testing.T) {
 		{"issued nobody knows when", undated, []authn.TokenRule{{IssuedBefore: issued}}, "https://one", true},
 		{"its ID, issued later", token, []authn.TokenRule{{ID: "t1", IssuedBefore: issued}}, "https://one", false},
 	} {
-		list := &authn.Revocations{Tokens: map[string][]authn.TokenRule{c.issuer: c.rules}}
-		var in *authn.Revocations
-		chain := authn.New(authn.Chain{
-			Revoked: func() *authn.Revocations { return in },
-			Sources: []authn.Source{
-				{
-					Rules: identityRules(t, "one", "a"),
-					Match: authn.Match{Issuers: []string{"https://one"}},
-					Token: &fake{user: alice()},
+		t.Run(c.what, func(t *testing.T) {
+			list := &authn.Revocations{Tokens: map[string][]authn.TokenRule{c.issuer: c.rules}}
+			var in *authn.Revocations
+			chain := authn.New(authn.Chain{
+				Revoked: func() *authn.Revocations { return in },
+				Sources: []authn.Source{
+					{
+						Rules: identityRules(t, "one", "a"),
+						Match: authn.Match{Issuers: []string{"https://one"}},
+						Token: &fake{user: alice()},
+					},
 				},
-			},
+			})
+			if _, ok, err := chain.AuthenticateRequest(bearing(t.Context(), c.token)); !ok ||
+				err != nil { // the result is cached
+				t.Fatal(c.what, ok, err)
+			}
+			in = list
+			_, ok, err := chain.AuthenticateRequest(bearing(t.Context(), c.token))
+			if ok == c.refused || errors.Is(err, authn.ErrRevoked) != c.refused {
+				t.Errorf("%t, %v", ok, err)
+			}
 		})
-		if _, ok, err := chain.AuthenticateRequest(bearing(t.Context(), c.token)); !ok || err != nil { // the result is cached
-			t.Fatal(c.what, ok, err)
-		}
-		in = list
-		_, ok, err := chain.AuthenticateRequest(bearing(t.Context(), c.token))
-		if ok == c.refused || errors.Is(err, authn.ErrRevoked) != c.refused {
-			t.Errorf("%s: %t, %v", c.what, ok, err)
-		}
 	}
 }
 
@@ -153,19 +158,21 @@ func TestRevokedClientCertificate(t *testing.T) {
 			authn.Revocations{Users: map[authn.TenantUser]struct{}{{Tenant: tenanttest.ID(t, "a"), Name: "u"}: {}}}, true,
 		},
 	} {
-		chain := authn.New(authn.Chain{
-			Revoked: func() *authn.Revocations { return &c.list },
-			Sources: []authn.Source{
-				{Rules: identityRules(t, "src", "a"), Request: identity(&user.DefaultInfo{Name: "u", Extra: tenantExtra("a")})},
-			},
+		t.Run(what, func(t *testing.T) {
+			chain := authn.New(authn.Chain{
+				Revoked: func() *authn.Revocations { return &c.list },
+				Sources: []authn.Source{
+					{Rules: identityRules(t, "src", "a"), Request: identity(&user.DefaultInfo{Name: "u", Extra: tenantExtra("a")})},
+				},
+			})
+			_, ok, err := chain.AuthenticateRequest(&http.Request{
+				TLS: &tls.ConnectionState{PeerCertificates: []*x509.Certificate{presented}},
+			})
+			if ok == c.refused || errors.Is(err, authn.ErrRevoked) != c.refused ||
+				c.refused && !strings.Contains(err.Error(), `"src"`) {
+				t.Errorf("%t, %v", ok, err)
+			}
 		})
-		_, ok, err := chain.AuthenticateRequest(&http.Request{
-			TLS: &tls.ConnectionState{PeerCertificates: []*x509.Certificate{presented}},
-		})
-		if ok == c.refused || errors.Is(err, authn.ErrRevoked) != c.refused ||
-			c.refused && !strings.Contains(err.Error(), `"src"`) {
-			t.Errorf("%s: %t, %v", what, ok, err)
-		}
 	}
 }
 
@@ -188,14 +195,16 @@ func TestBuiltInRevokedCallers(t *testing.T) {
 		{"who is two", tenant.ID{}, tenant.ErrAmbiguous, true, nil},
 		{"not to be told", tenant.ID{}, away, false, away},
 	} {
-		chain := authn.New(authn.Chain{
-			Revoked: func() *authn.Revocations { return list },
-			BuiltIn: identity(&user.DefaultInfo{Name: "u"}),
-			Subject: func(context.Context, user.Info) (tenant.ID, error) { return c.id, c.err },
+		t.Run(c.what, func(t *testing.T) {
+			chain := authn.New(authn.Chain{
+				Revoked: func() *authn.Revocations { return list },
+				BuiltIn: identity(&user.DefaultInfo{Name: "u"}),
+				Subject: func(context.Context, user.Info) (tenant.ID, error) { return c.id, c.err },
+			})
+			if _, ok, err := chain.AuthenticateRequest(&http.Request{}); ok != c.ok || !errors.Is(err, c.want) {
+				t.Errorf("%t, %v", ok, err)
+			}
 		})
-		if _, ok, err := chain.AuthenticateRequest(&http.Request{}); ok != c.ok || !errors.Is(err, c.want) {
-			t.Errorf("%s: %t, %v", c.what, ok, err)
-		}
 	}
 }
 
@@ -208,14 +217,16 @@ func TestAmbiguousTokensAreRejected(t *testing.T) {
 		"a control character":          "hello\x00alice",
 		"too long":                     long + "x",
 	} {
-		source := &fake{user: alice()}
-		chain := authn.New(authn.Chain{
-			Sources: []authn.Source{{Rules: identityRules(t, "src", "a"), Match: authn.Match{Rest: true}, Token: source}},
+		t.Run(what, func(t *testing.T) {
+			source := &fake{user: alice()}
+			chain := authn.New(authn.Chain{
+				Sources: []authn.Source{{Rules: identityRules(t, "src", "a"), Match: authn.Match{Rest: true}, Token: source}},
+			})
+			_, ok, err := chain.AuthenticateRequest(bearing(t.Context(), token))
+			if ok || !errors.Is(err, authn.ErrForm) || source.calls > 0 {
+				t.Errorf("%t, %v, asked %d times", ok, err, source.calls)
+			}
 		})
-		_, ok, err := chain.AuthenticateRequest(bearing(t.Context(), token))
-		if ok || !errors.Is(err, authn.ErrForm) || source.calls > 0 {
-			t.Errorf("%s: %t, %v, asked %d times", what, ok, err, source.calls)
-		}
 	}
 	source := &fake{user: alice()}
 	chain := authn.New(authn.Chain{

@@ -93,35 +93,37 @@ func TestTokenGoesToItsSource(t *testing.T) {
 		"a.b.c":                     "rest",
 		"eyJhbGciOiJub25lIn0.e30.":  "",
 	} {
-		sources := map[string]*fake{}
-		var chain authn.Chain
-		for name, match := range matches { // in random order
-			sources[name] = &fake{}
-			if name != "lookup" {
-				sources[name].user = alice()
+		t.Run(token, func(t *testing.T) {
+			sources := map[string]*fake{}
+			var chain authn.Chain
+			for name, match := range matches { // in random order
+				sources[name] = &fake{}
+				if name != "lookup" {
+					sources[name].user = alice()
+				}
+				chain.Sources = append(chain.Sources,
+					authn.Source{Rules: identityRules(t, name, "a"), Token: sources[name], Match: match})
 			}
-			chain.Sources = append(chain.Sources,
-				authn.Source{Rules: identityRules(t, name, "a"), Token: sources[name], Match: match})
-		}
-		resp, ok, err := authn.New(chain).AuthenticateRequest(bearing(t.Context(), token))
-		got := ""
-		if ok {
-			got = resp.User.GetExtra()[tenant.SourceKey][0]
-		}
-		if want == "malformed" {
-			if want = ""; !errors.Is(err, authn.ErrForm) {
-				t.Errorf("%.20q: %v, want %v", token, err, authn.ErrForm)
+			resp, ok, err := authn.New(chain).AuthenticateRequest(bearing(t.Context(), token))
+			got := ""
+			if ok {
+				got = resp.User.GetExtra()[tenant.SourceKey][0]
 			}
-			err = nil
-		}
-		if got != want || err != nil {
-			t.Errorf("%.20q was claimed by %q (%v), want %q", token, got, err, want)
-		}
-		for name, s := range sources {
-			if shown := s.calls > 0; shown != (name == want || name == "lookup" && token != "anything else") {
-				t.Errorf("%.20q was shown to %q: %v", token, name, shown)
+			if want == "malformed" {
+				if want = ""; !errors.Is(err, authn.ErrForm) {
+					t.Errorf("%.20q: %v, want %v", token, err, authn.ErrForm)
+				}
+				err = nil
 			}
-		}
+			if got != want || err != nil {
+				t.Errorf("%.20q was claimed by %q (%v), want %q", token, got, err, want)
+			}
+			for name, s := range sources {
+				if shown := s.calls > 0; shown != (name == want || name == "lookup" && token != "anything else") {
+					t.Errorf("%.20q was shown to %q: %v", token, name, shown)
+				}
+			}
+		})
 	}
 }
 
@@ -297,38 +299,40 @@ func TestRevocation(t *testing.T) {
 		"tenant":          {Tenants: map[tenant.ID]struct{}{a: {}}},
 		"certificate":     {Fingerprints: map[string]struct{}{hex.EncodeToString(fingerprint[:]): {}}},
 	} {
-		for _, builtIn := range []bool{false, true} {
-			current := &authn.Revocations{}
-			c := authn.Chain{
-				Revoked: func() *authn.Revocations { return current },
-				Subject: func(context.Context, user.Info) (tenant.ID, error) { return a, nil },
-			}
-			if builtIn {
-				c.BuiltIn = identity(&user.DefaultInfo{Name: "alice"})
-			} else {
-				c.Sources = []authn.Source{
-					{Rules: identityRules(t, "src", "a"), Token: &fake{user: alice()}, Match: authn.Match{Issuers: []string{"i"}}},
+		t.Run(name, func(t *testing.T) {
+			for _, builtIn := range []bool{false, true} {
+				current := &authn.Revocations{}
+				c := authn.Chain{
+					Revoked: func() *authn.Revocations { return current },
+					Subject: func(context.Context, user.Info) (tenant.ID, error) { return a, nil },
+				}
+				if builtIn {
+					c.BuiltIn = identity(&user.DefaultInfo{Name: "alice"})
+				} else {
+					c.Sources = []authn.Source{
+						{Rules: identityRules(t, "src", "a"), Token: &fake{user: alice()}, Match: authn.Match{Issuers: []string{"i"}}},
+					}
+				}
+				chain := authn.New(c)
+				ask := func() error {
+					req := bearing(t.Context(), token)
+					req.TLS = &tls.ConnectionState{PeerCertificates: []*x509.Certificate{certificate}}
+					_, ok, err := chain.AuthenticateRequest(req)
+					if ok == (err != nil) {
+						t.Fatalf("%v, %v", ok, err)
+					}
+					return err
+				}
+				if err := ask(); err != nil {
+					t.Fatalf("before: %v", err)
+				}
+				current = &rules
+				revoked := !strings.HasPrefix(name, "another") && name != "nothing"
+				if err := ask(); revoked != errors.Is(err, authn.ErrRevoked) || !revoked && err != nil {
+					t.Errorf("%s, built-in %v: %v", name, builtIn, err)
 				}
 			}
-			chain := authn.New(c)
-			ask := func() error {
-				req := bearing(t.Context(), token)
-				req.TLS = &tls.ConnectionState{PeerCertificates: []*x509.Certificate{certificate}}
-				_, ok, err := chain.AuthenticateRequest(req)
-				if ok == (err != nil) {
-					t.Fatalf("%s: %v, %v", name, ok, err)
-				}
-				return err
-			}
-			if err := ask(); err != nil {
-				t.Fatalf("%s: before: %v", name, err)
-			}
-			current = &rules
-			revoked := !strings.HasPrefix(name, "another") && name != "nothing"
-			if err := ask(); revoked != errors.Is(err, authn.ErrRevoked) || !revoked && err != nil {
-				t.Errorf("%s, built-in %v: %v", name, builtIn, err)
-			}
-		}
+		})
 	}
 }
 
@@ -409,14 +413,16 @@ func TestFailedTenantLookupRejectsWithRevocations(t *testing.T) {
 		"nobody's":    {tenant.ErrUnbound, nil},
 		"a bad label": {fmt.Errorf("%w: x", tenant.ErrInvalid), nil},
 	} {
-		chain := authn.New(authn.Chain{
-			BuiltIn: identity(&user.DefaultInfo{Name: "u"}),
-			Revoked: func() *authn.Revocations { return &authn.Revocations{Tenants: map[tenant.ID]struct{}{a: {}}} },
-			Subject: func(context.Context, user.Info) (tenant.ID, error) { return tenant.ID{}, c.err },
+		t.Run(name, func(t *testing.T) {
+			chain := authn.New(authn.Chain{
+				BuiltIn: identity(&user.DefaultInfo{Name: "u"}),
+				Revoked: func() *authn.Revocations { return &authn.Revocations{Tenants: map[tenant.ID]struct{}{a: {}}} },
+				Subject: func(context.Context, user.Info) (tenant.ID, error) { return tenant.ID{}, c.err },
+			})
+			if _, ok, err := chain.AuthenticateRequest(&http.Request{}); !errors.Is(err, c.want) || ok != (c.want == nil) {
+				t.Errorf("%v, %v", ok, err)
+			}
 		})
-		if _, ok, err := chain.AuthenticateRequest(&http.Request{}); !errors.Is(err, c.want) || ok != (c.want == nil) {
-			t.Errorf("%s: %v, %v", name, ok, err)
-		}
 	}
 }
 
@@ -467,14 +473,16 @@ func TestAuditNamesRevokedCaller(t *testing.T) {
 			"i": {{IssuedBefore: time.Date(2099, 1, 1, 0, 0, 0, 0, time.UTC)}},
 		}},
 	} {
-		rules = &r
-		want := `revoked: user "alice" in tenant "a", by the entry ` + entry
-		ctx := audit.WithAuditContext(t.Context())
-		_, _, _ = chain.AuthenticateRequest(bearing(ctx, token))
-		got := audit.AuditContextFrom(ctx).GetEventAnnotations()
-		const prefix = "authentication.kubetenant.dev/"
-		if got[prefix+"source"] != "src" || got[prefix+"refused"] != want || got[prefix+"credential-id"] != "JTI=id" {
-			t.Errorf("%s: annotations %v", entry, got)
-		}
+		t.Run(entry, func(t *testing.T) {
+			rules = &r
+			want := `revoked: user "alice" in tenant "a", by the entry ` + entry
+			ctx := audit.WithAuditContext(t.Context())
+			_, _, _ = chain.AuthenticateRequest(bearing(ctx, token))
+			got := audit.AuditContextFrom(ctx).GetEventAnnotations()
+			const prefix = "authentication.kubetenant.dev/"
+			if got[prefix+"source"] != "src" || got[prefix+"refused"] != want || got[prefix+"credential-id"] != "JTI=id" {
+				t.Errorf("annotations %v", got)
+			}
+		})
 	}
 }

@@ -168,20 +168,22 @@ func TestTenantSessionsEnd(t *testing.T) {
 		"/api/v1/namespaces/a--web/pods/p/log?follow=true",
 	} {
 		for id, want := range map[string]bool{"a": true, "b": false, "system": false} {
-			s := allowingServer(labeledOptions())
-			target := target
-			if id == "b" {
-				target = "/api/v1/pods?watch=true"
-			}
-			s.handle = func(r *http.Request) {
-				s.sessions.EndTenants(isTenant(a))
-				if ended := r.Context().Err() != nil; ended != want {
-					t.Errorf("%s of %s: ended %t", target, id, ended)
+			t.Run(id, func(t *testing.T) {
+				s := allowingServer(labeledOptions())
+				target := target
+				if id == "b" {
+					target = "/api/v1/pods?watch=true"
 				}
-			}
-			if got, code := s.send(t, callerOf(id), http.MethodGet, target); got == nil {
-				t.Errorf("%s of %s: %d", target, id, code)
-			}
+				s.handle = func(r *http.Request) {
+					s.sessions.EndTenants(isTenant(a))
+					if ended := r.Context().Err() != nil; ended != want {
+						t.Errorf("%s of %s: ended %t", target, id, ended)
+					}
+				}
+				if got, code := s.send(t, callerOf(id), http.MethodGet, target); got == nil {
+					t.Errorf("%s of %s: %d", target, id, code)
+				}
+			})
 		}
 	}
 }
@@ -201,18 +203,20 @@ func TestExceptionSessionsEndWithOwnersAccess(t *testing.T) {
 		"over all, of no one's":   {"/api/v1/pods?watch=true", "b", false},
 		"of the grantee, as ever": {"/api/v1/namespaces/b--web/pods?watch=true", "a", true},
 	} {
-		o := labeledOptions()
-		o.Exceptions = []authz.Exception{(&exceptionRecorder{allow: true}).exception()}
-		s := allowingServer(o)
-		s.handle = func(r *http.Request) {
-			s.sessions.EndTenants(isTenant(tenanttest.ID(t, c.ending)))
-			if ended := r.Context().Err() != nil; ended != c.want {
-				t.Errorf("%s: ended %t", name, ended)
+		t.Run(name, func(t *testing.T) {
+			o := labeledOptions()
+			o.Exceptions = []authz.Exception{(&exceptionRecorder{allow: true}).exception()}
+			s := allowingServer(o)
+			s.handle = func(r *http.Request) {
+				s.sessions.EndTenants(isTenant(tenanttest.ID(t, c.ending)))
+				if ended := r.Context().Err() != nil; ended != c.want {
+					t.Errorf("ended %t", ended)
+				}
 			}
-		}
-		if got, code := s.send(t, callerOf("a"), http.MethodGet, c.target); got == nil {
-			t.Errorf("%s: %d", name, code)
-		}
+			if got, code := s.send(t, callerOf("a"), http.MethodGet, c.target); got == nil {
+				t.Errorf("%d", code)
+			}
+		})
 	}
 }
 
@@ -248,10 +252,12 @@ func TestCallersOfDeletedTenants(t *testing.T) {
 			"who he is":        {self, authorizer.DecisionDeny},
 			"another's caller": {readPods("b", "b--web"), authorizer.DecisionAllow},
 		} {
-			if d, reason, err := b.Authorize(t.Context(), c.asked); d != c.want || err != nil ||
-				d == authorizer.DecisionDeny && reason != authz.ReasonRetired.String() {
-				t.Errorf("%s (shadow %t): %v %q %v", what, shadow, d, reason, err)
-			}
+			t.Run(what, func(t *testing.T) {
+				if d, reason, err := b.Authorize(t.Context(), c.asked); d != c.want || err != nil ||
+					d == authorizer.DecisionDeny && reason != authz.ReasonRetired.String() {
+					t.Errorf("%s (shadow %t): %v %q %v", what, shadow, d, reason, err)
+				}
+			})
 		}
 	}
 }
@@ -278,18 +284,20 @@ func TestUndatedCertificates(t *testing.T) {
 			tenant.Lineage{UID: "new", AcceptUndated: true, Retired: []tenant.Retired{{UID: "old"}}}, authorizer.DecisionAllow,
 		},
 	} {
-		for _, shadow := range []bool{false, true} {
-			o := options(namespaceLabels)
-			o.Shadow = shadow
-			subjects := *o.Subjects
-			subjects.FromGroups, subjects.Lineage = true, func(tenant.ID) tenant.Lineage { return c.lineage }
-			o.Subjects = &subjects
-			attrs := readPods("a", "a--web")
-			attrs.User = certified
-			d, reason, err := authz.New(o, authorizer.AuthorizerFunc(allowAll), nil).Authorize(t.Context(), attrs)
-			if d != c.want || err != nil || d == authorizer.DecisionDeny && reason != authz.ReasonUndated.String() {
-				t.Errorf("%s (shadow %t): %v %q %v", name, shadow, d, reason, err)
+		t.Run(name, func(t *testing.T) {
+			for _, shadow := range []bool{false, true} {
+				o := options(namespaceLabels)
+				o.Shadow = shadow
+				subjects := *o.Subjects
+				subjects.FromGroups, subjects.Lineage = true, func(tenant.ID) tenant.Lineage { return c.lineage }
+				o.Subjects = &subjects
+				attrs := readPods("a", "a--web")
+				attrs.User = certified
+				d, reason, err := authz.New(o, authorizer.AuthorizerFunc(allowAll), nil).Authorize(t.Context(), attrs)
+				if d != c.want || err != nil || d == authorizer.DecisionDeny && reason != authz.ReasonUndated.String() {
+					t.Errorf("%s (shadow %t): %v %q %v", name, shadow, d, reason, err)
+				}
 			}
-		}
+		})
 	}
 }

@@ -149,13 +149,15 @@ func TestDenialsHaveNoError(t *testing.T) {
 		"another tenant's":       podRequest(callerOf("a"), "get", "b--web"),
 		"nobody":                 podRequest(nil, "get", "a--web"),
 	} {
-		d, reason, err := b.Authorize(t.Context(), a)
-		if d != authorizer.DecisionDeny || reason == "" || err != nil || r.reached != nil {
-			t.Errorf("%s: Authorize() = %v, %q, %v; want a denial with a reason alone", name, d, reason, err)
-		}
-		if c := b.ConditionsAwareAuthorize(t.Context(), a); !c.IsDeny() || r.reached != nil {
-			t.Errorf("%s: ConditionsAwareAuthorize() = %v; want a denial", name, c)
-		}
+		t.Run(name, func(t *testing.T) {
+			d, reason, err := b.Authorize(t.Context(), a)
+			if d != authorizer.DecisionDeny || reason == "" || err != nil || r.reached != nil {
+				t.Errorf("Authorize() = %v, %q, %v; want a denial with a reason alone", d, reason, err)
+			}
+			if c := b.ConditionsAwareAuthorize(t.Context(), a); !c.IsDeny() || r.reached != nil {
+				t.Errorf("ConditionsAwareAuthorize() = %v; want a denial", c)
+			}
+		})
 	}
 }
 

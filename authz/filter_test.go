@@ -111,24 +111,26 @@ func TestNamespacesAreFiltered(t *testing.T) {
 		"?labelSelector=%zz":                                         false,
 		"?a=b;labelSelector=kubetenant.dev%2Ftenant%3Db":             false,
 	} {
-		for _, path := range []string{"/api/v1/namespaces", "/api/v1/watch/namespaces", "/tenants/a/api/v1/namespaces"} {
-			got, code := serve(t, callerOf("a"), nil, path+query)
-			if (got != nil) != want {
-				t.Errorf("%s%s: served %v (%d), want %v", path, query, got != nil, code, want)
-			}
-			if got == nil {
-				continue
-			}
-			for where, text := range map[string]string{"query": got.selector, "RequestInfo": got.info.LabelSelector} {
-				selector, err := labels.Parse(text)
-				if err != nil || selector.Matches(labels.Set{tenant.Label: "b"}) || selector.Matches(labels.Set{"env": "prod"}) {
-					t.Errorf("%s%s: the selector in the %s is %q (%v)", path, query, where, text, err)
+		t.Run(query, func(t *testing.T) {
+			for _, path := range []string{"/api/v1/namespaces", "/api/v1/watch/namespaces", "/tenants/a/api/v1/namespaces"} {
+				got, code := serve(t, callerOf("a"), nil, path+query)
+				if (got != nil) != want {
+					t.Errorf("%s%s: served %v (%d), want %v", path, query, got != nil, code, want)
+				}
+				if got == nil {
+					continue
+				}
+				for where, text := range map[string]string{"query": got.selector, "RequestInfo": got.info.LabelSelector} {
+					selector, err := labels.Parse(text)
+					if err != nil || selector.Matches(labels.Set{tenant.Label: "b"}) || selector.Matches(labels.Set{"env": "prod"}) {
+						t.Errorf("%s%s: the selector in the %s is %q (%v)", path, query, where, text, err)
+					}
+				}
+				if strings.Contains(query, "prod") && !strings.Contains(got.selector, "env=prod") {
+					t.Errorf("%s%s: the caller's own selector is lost: %q", path, query, got.selector)
 				}
 			}
-			if strings.Contains(query, "prod") && !strings.Contains(got.selector, "env=prod") {
-				t.Errorf("%s%s: the caller's own selector is lost: %q", path, query, got.selector)
-			}
-		}
+		})
 	}
 	if got, code := serve(t, callerOf("a"), nil, "/api/v1/watch/namespaces/a--web"); got != nil {
 		t.Errorf("the old watch of one namespace is served (%d)", code)
@@ -256,9 +258,11 @@ func TestDelegatedReviewsOnTenantPaths(t *testing.T) {
 		"/apis/authorization.k8s.io/v1/namespaces/a--web/localsubjectaccessreviews",
 	} {
 		for id, want := range map[string]int{"a": http.StatusOK, "system": http.StatusForbidden} {
-			if _, code := sendThrough(t, boundary, callerOf(id), nil, http.MethodPost, "/tenants/a"+path); code != want {
-				t.Errorf("%s by %s: %d, want %d", path, id, code, want)
-			}
+			t.Run(id, func(t *testing.T) {
+				if _, code := sendThrough(t, boundary, callerOf(id), nil, http.MethodPost, "/tenants/a"+path); code != want {
+					t.Errorf("%s by %s: %d, want %d", path, id, code, want)
+				}
+			})
 		}
 		if _, code := sendThrough(t, boundary, callerOf("system"), nil, http.MethodPost, path); code != http.StatusOK {
 			t.Errorf("%s by the system tenant's at the plain path: %d", path, code)
@@ -356,22 +360,24 @@ func TestImpersonatedUsersAreBound(t *testing.T) {
 			"",
 		},
 	} {
-		got, code := serve(t, c.real, c.become, "/api/v1/namespaces/a--web/pods")
-		if (got != nil) != (c.want != "") {
-			t.Errorf("%s: served %v (%d), want tenant %q", c.name, got != nil, code, c.want)
-			continue
-		}
-		if got != nil {
-			if id, err := tenant.Of(got.user); id.String() != c.want || err != nil || got.user.GetName() != c.become.GetName() {
-				t.Errorf("%s: the handler sees %+v, %v", c.name, got.user, err)
+		t.Run(c.name, func(t *testing.T) {
+			got, code := serve(t, c.real, c.become, "/api/v1/namespaces/a--web/pods")
+			if (got != nil) != (c.want != "") {
+				t.Errorf("served %v (%d), want tenant %q", got != nil, code, c.want)
+				return
 			}
-			if _, code := serve(t, c.real, c.become, "/api/v1/namespaces/b--web/pods"); code != http.StatusForbidden {
-				t.Errorf("%s: another tenant's namespace is served", c.name)
+			if got != nil {
+				if id, err := tenant.Of(got.user); id.String() != c.want || err != nil || got.user.GetName() != c.become.GetName() {
+					t.Errorf("the handler sees %+v, %v", got.user, err)
+				}
+				if _, code := serve(t, c.real, c.become, "/api/v1/namespaces/b--web/pods"); code != http.StatusForbidden {
+					t.Error("another tenant's namespace is served")
+				}
+				if _, code := serve(t, c.real, c.become, "/api/v1/nodes"); code != http.StatusForbidden {
+					t.Error("nodes are served")
+				}
 			}
-			if _, code := serve(t, c.real, c.become, "/api/v1/nodes"); code != http.StatusForbidden {
-				t.Errorf("%s: nodes are served", c.name)
-			}
-		}
+		})
 	}
 }
 

@@ -41,15 +41,17 @@ func TestIdentityForm(t *testing.T) {
 		"the most bytes":            {func(u *user.DefaultInfo) { u.Groups = append(numbered(128, 1000), added...) }, false},
 		"more than most bytes":      {func(u *user.DefaultInfo) { u.Groups = append(numbered(140, 1000), added...) }, true},
 	} {
-		for _, id := range []string{"a", tenant.System().String()} {
-			u := callerOf(id)
-			c.change(u)
-			b := authz.New(options(map[string]string{"a--web": "a"}), authorizer.AuthorizerFunc(allowAll), nil)
-			decision, reason, err := b.Authorize(t.Context(), podRequest(u, "get", "a--web"))
-			denied := decision == authorizer.DecisionDeny && reason == authz.ReasonMalformed.String()
-			if err != nil || denied != (c.is && id == "a") || !denied && decision != authorizer.DecisionAllow {
-				t.Errorf("%s, tenant %s: %v %q %v", name, id, decision, reason, err)
+		t.Run(name, func(t *testing.T) {
+			for _, id := range []string{"a", tenant.System().String()} {
+				u := callerOf(id)
+				c.change(u)
+				b := authz.New(options(map[string]string{"a--web": "a"}), authorizer.AuthorizerFunc(allowAll), nil)
+				decision, reason, err := b.Authorize(t.Context(), podRequest(u, "get", "a--web"))
+				denied := decision == authorizer.DecisionDeny && reason == authz.ReasonMalformed.String()
+				if err != nil || denied != (c.is && id == "a") || !denied && decision != authorizer.DecisionAllow {
+					t.Errorf("%s, tenant %s: %v %q %v", name, id, decision, reason, err)
+				}
 			}
-		}
+		})
 	}
 }

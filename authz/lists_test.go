@@ -118,22 +118,24 @@ func TestListsAreFiltered(t *testing.T) {
 		"?labelSelector=a;labelSelector=b": false,
 		"?a=%zz":                           false,
 	} {
-		for _, l := range listsOverAllNamespaces {
-			got, code := allowingServer(labeledOptions()).send(t, callerOf("a"), l.method, l.path+query)
-			if (got != nil) != want {
-				t.Errorf("%s %s%s: %d, served %t", l.method, l.path, query, code, got != nil)
-			}
-			if got == nil {
-				continue
-			}
-			for _, text := range []string{got.selector, got.info.LabelSelector} {
-				selector, err := labels.Parse(text)
-				if err != nil || selector.Matches(labels.Set{tenant.Label: "b", "env": "prod"}) ||
-					selector.Matches(labels.Set{"env": "prod"}) {
-					t.Errorf("%s %s%s goes on with %q", l.method, l.path, query, text)
+		t.Run(query, func(t *testing.T) {
+			for _, l := range listsOverAllNamespaces {
+				got, code := allowingServer(labeledOptions()).send(t, callerOf("a"), l.method, l.path+query)
+				if (got != nil) != want {
+					t.Errorf("%s %s%s: %d, served %t", l.method, l.path, query, code, got != nil)
+				}
+				if got == nil {
+					continue
+				}
+				for _, text := range []string{got.selector, got.info.LabelSelector} {
+					selector, err := labels.Parse(text)
+					if err != nil || selector.Matches(labels.Set{tenant.Label: "b", "env": "prod"}) ||
+						selector.Matches(labels.Set{"env": "prod"}) {
+						t.Errorf("%s %s%s goes on with %q", l.method, l.path, query, text)
+					}
 				}
 			}
-		}
+		})
 	}
 }
 
@@ -159,39 +161,43 @@ func TestPagination(t *testing.T) {
 			"?continue=&continue=abc": 410,
 			"?Continue=abc":           410,
 		} {
-			for _, l := range append(listsOverAllNamespaces[:len(listsOverAllNamespaces):len(listsOverAllNamespaces)],
-				struct{ method, path string }{http.MethodGet, "/api/v1/namespaces"}) {
-				want := want
-				switch {
-				// Attributes of that path have no selector, so the exception allows the whole list.
-				case strings.Contains(l.path, "/watch/") && strings.HasSuffix(own, "b"):
-					continue
-				case l.method == http.MethodDelete && want == 200 && strings.Contains(strings.ToLower(query), "limit"):
-					want = 400 // more would be deleted
+			t.Run(query, func(t *testing.T) {
+				for _, l := range append(listsOverAllNamespaces[:len(listsOverAllNamespaces):len(listsOverAllNamespaces)],
+					struct{ method, path string }{http.MethodGet, "/api/v1/namespaces"}) {
+					want := want
+					switch {
+					// Attributes of that path have no selector, so the exception allows the whole list.
+					case strings.Contains(l.path, "/watch/") && strings.HasSuffix(own, "b"):
+						continue
+					case l.method == http.MethodDelete && want == 200 && strings.Contains(strings.ToLower(query), "limit"):
+						want = 400 // more would be deleted
+					}
+					s, query := allowingServer(o), query+own
+					raw := ""
+					s.handle = func(r *http.Request) { raw = strings.ToLower(r.URL.RawQuery) }
+					if _, code := s.send(t, callerOf("a"), l.method, l.path+query); code != want || strings.Contains(raw, "limit=") ||
+						strings.Contains(raw, "continue=") {
+						t.Errorf("%s %s%s: %d, want %d; goes on with %q", l.method, l.path, query, code, want, raw)
+					}
 				}
-				s, query := allowingServer(o), query+own
-				raw := ""
-				s.handle = func(r *http.Request) { raw = strings.ToLower(r.URL.RawQuery) }
-				if _, code := s.send(t, callerOf("a"), l.method, l.path+query); code != want || strings.Contains(raw, "limit=") ||
-					strings.Contains(raw, "continue=") {
-					t.Errorf("%s %s%s: %d, want %d; goes on with %q", l.method, l.path, query, code, want, raw)
-				}
-			}
+			})
 		}
 	}
 	for target, u := range map[string]user.Info{
 		"/api/v1/namespaces/a--web/pods?limit=1&continue=abc": callerOf("a"),
 		"/api/v1/pods?limit=1&continue=abc":                   callerOf("system"),
 	} {
-		s := allowingServer(o)
-		s.handle = func(r *http.Request) {
-			if r.URL.Query().Get("limit") != "1" || r.URL.Query().Get("continue") != "abc" {
-				t.Errorf("%s goes on with %q", target, r.URL.RawQuery)
+		t.Run(target, func(t *testing.T) {
+			s := allowingServer(o)
+			s.handle = func(r *http.Request) {
+				if r.URL.Query().Get("limit") != "1" || r.URL.Query().Get("continue") != "abc" {
+					t.Errorf("%s goes on with %q", target, r.URL.RawQuery)
+				}
 			}
-		}
-		if _, code := s.send(t, u, http.MethodGet, target); code != 200 {
-			t.Errorf("%s: %d", target, code)
-		}
+			if _, code := s.send(t, u, http.MethodGet, target); code != 200 {
+				t.Errorf("%d", code)
+			}
+		})
 	}
 }
 
@@ -208,19 +214,23 @@ func TestListsAreDeniedUntilLabeled(t *testing.T) {
 		"/api/v1/nodes":                     403,
 		"/apis/x.example.com/v1/things":     403,
 	} {
-		if _, code := allowingServer(o).send(t, callerOf("a"), http.MethodGet, path); code != want {
-			t.Errorf("%s = %d, want %d", path, code, want)
-		}
-		if _, code := allowingServer(options(namespaceLabels)).send(t, callerOf("a"), http.MethodGet, path); code != 403 {
-			t.Errorf("%s without a sweep = %d", path, code)
-		}
+		t.Run(path, func(t *testing.T) {
+			if _, code := allowingServer(o).send(t, callerOf("a"), http.MethodGet, path); code != want {
+				t.Errorf("%s = %d, want %d", path, code, want)
+			}
+			if _, code := allowingServer(options(namespaceLabels)).send(t, callerOf("a"), http.MethodGet, path); code != 403 {
+				t.Errorf("%s without a sweep = %d", path, code)
+			}
+		})
 	}
 	o.Selectable = []schema.GroupResource{{Group: "metrics.k8s.io", Resource: "pods"}, {Resource: "nodes"}}
 	for path, want := range map[string]int{"/apis/metrics.k8s.io/v1beta1/pods": 200, "/api/v1/nodes": 403} {
-		if got, code := allowingServer(o).send(t, callerOf("a"), http.MethodGet, path); code != want ||
-			got != nil && got.selector != "kubetenant.dev/tenant=a" {
-			t.Errorf("%s = %d %+v, want %d", path, code, got, want)
-		}
+		t.Run(path, func(t *testing.T) {
+			if got, code := allowingServer(o).send(t, callerOf("a"), http.MethodGet, path); code != want ||
+				got != nil && got.selector != "kubetenant.dev/tenant=a" {
+				t.Errorf("%s = %d %+v, want %d", path, code, got, want)
+			}
+		})
 	}
 }
 
@@ -490,23 +500,25 @@ func TestExceptions(t *testing.T) {
 			authz.ObjectOwner{},
 		},
 	} {
-		for _, allow := range []bool{true, false} {
-			e := &exceptionRecorder{allow: allow}
-			o := labeledOptions()
-			o.Exceptions = []authz.Exception{e.exception()}
-			c.a.User = c.user
-			d, reason, err := authz.New(o, nil, nil).Authorize(t.Context(), c.a)
-			if (len(e.requests) == 1) != c.asked {
-				t.Errorf("%s: asked %d times", name, len(e.requests))
+		t.Run(name, func(t *testing.T) {
+			for _, allow := range []bool{true, false} {
+				e := &exceptionRecorder{allow: allow}
+				o := labeledOptions()
+				o.Exceptions = []authz.Exception{e.exception()}
+				c.a.User = c.user
+				d, reason, err := authz.New(o, nil, nil).Authorize(t.Context(), c.a)
+				if (len(e.requests) == 1) != c.asked {
+					t.Errorf("asked %d times", len(e.requests))
+				}
+				if c.asked && (e.requests[0].Owner != c.space || e.requests[0].Caller != tenanttest.ID(t, "a")) {
+					t.Errorf("asked about %+v", e.requests[0])
+				}
+				if want := c.asked && allow; (d == authorizer.DecisionAllow) != want ||
+					(reason == authz.ReasonGrant.String()) != want || err != nil {
+					t.Errorf("%v, %q, %v", d, reason, err)
+				}
 			}
-			if c.asked && (e.requests[0].Owner != c.space || e.requests[0].Caller != tenanttest.ID(t, "a")) {
-				t.Errorf("%s: asked about %+v", name, e.requests[0])
-			}
-			if want := c.asked && allow; (d == authorizer.DecisionAllow) != want ||
-				(reason == authz.ReasonGrant.String()) != want || err != nil {
-				t.Errorf("%s: %v, %q, %v", name, d, reason, err)
-			}
-		}
+		})
 	}
 }
 
@@ -527,9 +539,11 @@ func TestExceptionsInRequestFilters(t *testing.T) {
 		"/apis/metrics.k8s.io/v1beta1/pods?labelSelector=kubetenant.dev/tenant%3Db":                         200,
 		"/api/v1/namespaces?labelSelector=kubetenant.dev/tenant%3Db&labelSelector=kubetenant.dev/tenant%3D": 403,
 	} {
-		if _, code := allowingServer(o).send(t, callerOf("a"), http.MethodGet, target); code != want {
-			t.Errorf("%s = %d, want %d", target, code, want)
-		}
+		t.Run(target, func(t *testing.T) {
+			if _, code := allowingServer(o).send(t, callerOf("a"), http.MethodGet, target); code != want {
+				t.Errorf("%s = %d, want %d", target, code, want)
+			}
+		})
 	}
 }
 
@@ -575,27 +589,29 @@ func TestSessionsEnd(t *testing.T) {
 			false,
 		},
 	} {
-		s := allowingServer(labeledOptions())
-		s.handle = func(r *http.Request) {
-			c.event(&s.sessions)
-			if ended := r.Context().Err() != nil; ended != c.ends {
-				t.Errorf("%s: ended %t", name, ended)
+		t.Run(name, func(t *testing.T) {
+			s := allowingServer(labeledOptions())
+			s.handle = func(r *http.Request) {
+				c.event(&s.sessions)
+				if ended := r.Context().Err() != nil; ended != c.ends {
+					t.Errorf("ended %t", ended)
+				}
 			}
-		}
-		if got, code := s.send(t, callerOf("a"), http.MethodGet, "/api/v1/namespaces/a--web/pods?watch=true"); got == nil {
-			t.Fatal(code)
-		}
-		// Requests of the system tenant and requests in other namespaces do not end.
-		s.handle = func(r *http.Request) {
-			s.sessions.NamespaceHandler(authz.OwnerOf).OnUpdate(ns("1", "a"), ns("1", "b"))
-			s.sessions.NamespaceHandler(authz.OwnerOf).OnDelete(ns("1", "a"))
-			if r.Context().Err() != nil {
-				t.Errorf("%s: a request of somebody else ended", r.URL.Path)
+			if got, code := s.send(t, callerOf("a"), http.MethodGet, "/api/v1/namespaces/a--web/pods?watch=true"); got == nil {
+				t.Fatal(code)
 			}
-		}
-		s.send(t, callerOf("system"), http.MethodGet, "/api/v1/namespaces/a--web/pods?watch=true")
-		s.send(t, callerOf("b"), http.MethodGet, "/api/v1/namespaces/b--web/pods?watch=true")
-		s.send(t, callerOf("a"), http.MethodGet, "/api/v1/pods?watch=true")
+			// Requests of the system tenant and requests in other namespaces do not end.
+			s.handle = func(r *http.Request) {
+				s.sessions.NamespaceHandler(authz.OwnerOf).OnUpdate(ns("1", "a"), ns("1", "b"))
+				s.sessions.NamespaceHandler(authz.OwnerOf).OnDelete(ns("1", "a"))
+				if r.Context().Err() != nil {
+					t.Errorf("%s: a request of somebody else ended", r.URL.Path)
+				}
+			}
+			s.send(t, callerOf("system"), http.MethodGet, "/api/v1/namespaces/a--web/pods?watch=true")
+			s.send(t, callerOf("b"), http.MethodGet, "/api/v1/namespaces/b--web/pods?watch=true")
+			s.send(t, callerOf("a"), http.MethodGet, "/api/v1/pods?watch=true")
+		})
 	}
 }
 
@@ -624,20 +640,22 @@ func TestSessionsInMissingNamespacesEnd(t *testing.T) {
 		"nobody's":     {map[string]string{tenant.Label: "System"}, true},
 		"one's own":    {map[string]string{tenant.Label: "a"}, false},
 	} {
-		o := labeledOptions()
-		o.PrefixesReserved = true
-		s := allowingServer(o)
-		s.handle = func(r *http.Request) {
-			s.sessions.NamespaceHandler(authz.OwnerOf).OnAdd(&corev1.Namespace{
-				ObjectMeta: metav1.ObjectMeta{Name: "a--new", Labels: c.labels},
-			}, false)
-			if ended := r.Context().Err() != nil; ended != c.ends {
-				t.Errorf("%s: ended %t", name, ended)
+		t.Run(name, func(t *testing.T) {
+			o := labeledOptions()
+			o.PrefixesReserved = true
+			s := allowingServer(o)
+			s.handle = func(r *http.Request) {
+				s.sessions.NamespaceHandler(authz.OwnerOf).OnAdd(&corev1.Namespace{
+					ObjectMeta: metav1.ObjectMeta{Name: "a--new", Labels: c.labels},
+				}, false)
+				if ended := r.Context().Err() != nil; ended != c.ends {
+					t.Errorf("ended %t", ended)
+				}
 			}
-		}
-		if got, code := s.send(t, callerOf("a"), http.MethodPost, "/api/v1/namespaces/a--new/pods"); got == nil {
-			t.Fatal(code)
-		}
+			if got, code := s.send(t, callerOf("a"), http.MethodPost, "/api/v1/namespaces/a--new/pods"); got == nil {
+				t.Fatal(code)
+			}
+		})
 	}
 }
 
@@ -657,18 +675,20 @@ func TestImpersonatedGroups(t *testing.T) {
 		"in no group":       {&user.DefaultInfo{Name: "bot", Extra: callerOf("a").GetExtra()}, false},
 		"the system tenant": {callerOf("system"), true},
 	} {
-		s := allowingServer(labeledOptions())
-		s.impersonated = &user.DefaultInfo{Name: "bob", Extra: callerOf("a").GetExtra()}
-		s.handle = func(r *http.Request) {
-			u, _ := request.UserFrom(r.Context())
-			if inGroup := slices.Contains(u.GetGroups(), "tenant:a"); inGroup != c.is {
-				t.Errorf("%s: in the tenant's group: %t", name, inGroup)
+		t.Run(name, func(t *testing.T) {
+			s := allowingServer(labeledOptions())
+			s.impersonated = &user.DefaultInfo{Name: "bob", Extra: callerOf("a").GetExtra()}
+			s.handle = func(r *http.Request) {
+				u, _ := request.UserFrom(r.Context())
+				if inGroup := slices.Contains(u.GetGroups(), "tenant:a"); inGroup != c.is {
+					t.Errorf("in the tenant's group: %t", inGroup)
+				}
 			}
-		}
-		if got, code := s.send(t, c.real, http.MethodGet, "/api/v1/namespaces/a--web/pods"); got == nil &&
-			name != "in another group" {
-			t.Errorf("%s: %d", name, code)
-		}
+			if got, code := s.send(t, c.real, http.MethodGet, "/api/v1/namespaces/a--web/pods"); got == nil &&
+				name != "in another group" {
+				t.Errorf("%d", code)
+			}
+		})
 	}
 }
 
@@ -689,16 +709,18 @@ func TestRevokedSessionsEnd(t *testing.T) {
 			"mallory of the system": {mallory("system"), true},
 			"alice":                 {callerOf("a"), false},
 		} {
-			s := allowingServer(labeledOptions())
-			s.handle = func(r *http.Request) {
-				s.sessions.EndRevoked(isMallory)
-				if ended := r.Context().Err() != nil; ended != c.ends {
-					t.Errorf("%s, %s: ended %t", target, name, ended)
+			t.Run(name, func(t *testing.T) {
+				s := allowingServer(labeledOptions())
+				s.handle = func(r *http.Request) {
+					s.sessions.EndRevoked(isMallory)
+					if ended := r.Context().Err() != nil; ended != c.ends {
+						t.Errorf("%s, %s: ended %t", target, name, ended)
+					}
 				}
-			}
-			if got, code := s.send(t, c.user, http.MethodGet, target); got == nil {
-				t.Errorf("%s, %s: %d", target, name, code)
-			}
+				if got, code := s.send(t, c.user, http.MethodGet, target); got == nil {
+					t.Errorf("%s, %s: %d", target, name, code)
+				}
+			})
 		}
 	}
 }
@@ -707,23 +729,25 @@ func TestRevokedSessionsEnd(t *testing.T) {
 // impersonator is revoked.
 func TestSessionsOfRevokedImpersonatorsEnd(t *testing.T) {
 	for name, ends := range map[string]bool{"mallory": true, "alice": false} {
-		s := allowingServer(labeledOptions())
-		s.impersonated = &user.DefaultInfo{Name: "bob"}
-		s.handle = func(r *http.Request) {
-			s.sessions.EndRevoked(func(c *authz.Caller) bool {
-				if c.User.GetName() != "bob" || c.Impersonator == nil {
-					t.Errorf("%s: %+v", name, c)
+		t.Run(name, func(t *testing.T) {
+			s := allowingServer(labeledOptions())
+			s.impersonated = &user.DefaultInfo{Name: "bob"}
+			s.handle = func(r *http.Request) {
+				s.sessions.EndRevoked(func(c *authz.Caller) bool {
+					if c.User.GetName() != "bob" || c.Impersonator == nil {
+						t.Errorf("%+v", c)
+					}
+					return c.Impersonator != nil && c.Impersonator.GetName() == "mallory"
+				})
+				if ended := r.Context().Err() != nil; ended != ends {
+					t.Errorf("as bob by %s: ended %t", name, ended)
 				}
-				return c.Impersonator != nil && c.Impersonator.GetName() == "mallory"
-			})
-			if ended := r.Context().Err() != nil; ended != ends {
-				t.Errorf("as bob by %s: ended %t", name, ended)
 			}
-		}
-		if got, code := s.send(t, &user.DefaultInfo{Name: name, Extra: callerOf("a").GetExtra()}, http.MethodGet,
-			"/api/v1/pods?watch=true"); got == nil {
-			t.Errorf("%s: %d", name, code)
-		}
+			if got, code := s.send(t, &user.DefaultInfo{Name: name, Extra: callerOf("a").GetExtra()}, http.MethodGet,
+				"/api/v1/pods?watch=true"); got == nil {
+				t.Errorf("%d", code)
+			}
+		})
 	}
 }
 
@@ -748,25 +772,27 @@ func TestInvalidMethodsAreRejected(t *testing.T) {
 		"(GET)":                        400,
 		"impersonate:user-info":        400,
 	} {
-		reached := false
-		handler := authz.WithRequestState(filters.WithRequestInfo(http.HandlerFunc(func(
-			_ http.ResponseWriter, r *http.Request,
-		) {
-			reached = true
-			if info, ok := request.RequestInfoFrom(r.Context()); ok && strings.HasPrefix(info.Verb, "impersonate") {
-				t.Errorf("%q is the verb %q", method, info.Verb)
+		t.Run(method, func(t *testing.T) {
+			reached := false
+			handler := authz.WithRequestState(filters.WithRequestInfo(http.HandlerFunc(func(
+				_ http.ResponseWriter, r *http.Request,
+			) {
+				reached = true
+				if info, ok := request.RequestInfoFrom(r.Context()); ok && strings.HasPrefix(info.Verb, "impersonate") {
+					t.Errorf("%q is the verb %q", method, info.Verb)
+				}
+			}), &request.RequestInfoFactory{
+				APIPrefixes:          sets.NewString("api", "apis"),
+				GrouplessAPIPrefixes: sets.NewString("api"),
+			}), nil)
+			r := httptest.NewRequestWithContext(t.Context(), http.MethodGet,
+				"/tenants/b/api/v1/namespaces/b--web/pods", http.NoBody)
+			r.Method = method
+			answer := httptest.NewRecorder()
+			if handler.ServeHTTP(answer, r); answer.Code != want || reached != (want == 200) {
+				t.Errorf("method %q: %d, want %d", method, answer.Code, want)
 			}
-		}), &request.RequestInfoFactory{
-			APIPrefixes:          sets.NewString("api", "apis"),
-			GrouplessAPIPrefixes: sets.NewString("api"),
-		}), nil)
-		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet,
-			"/tenants/b/api/v1/namespaces/b--web/pods", http.NoBody)
-		r.Method = method
-		answer := httptest.NewRecorder()
-		if handler.ServeHTTP(answer, r); answer.Code != want || reached != (want == 200) {
-			t.Errorf("method %q: %d, want %d", method, answer.Code, want)
-		}
+		})
 	}
 }
 
@@ -805,17 +831,19 @@ func TestExceptedSessionsEnd(t *testing.T) {
 			"/api/v1/namespaces/a--web/pods?watch=true", time.Time{}, func(s *authz.Sessions) { s.EndExcepted("") }, false,
 		},
 	} {
-		e.until = c.until
-		s := allowingServer(o)
-		s.handle = func(r *http.Request) {
-			c.during(&s.sessions)
-			if ended := r.Context().Err() != nil; ended != c.ends {
-				t.Errorf("%s: ended %t", name, ended)
+		t.Run(name, func(t *testing.T) {
+			e.until = c.until
+			s := allowingServer(o)
+			s.handle = func(r *http.Request) {
+				c.during(&s.sessions)
+				if ended := r.Context().Err() != nil; ended != c.ends {
+					t.Errorf("ended %t", ended)
+				}
 			}
-		}
-		if got, code := s.send(t, callerOf("a"), http.MethodGet, c.target); got == nil {
-			t.Errorf("%s: %d", name, code)
-		}
+			if got, code := s.send(t, callerOf("a"), http.MethodGet, c.target); got == nil {
+				t.Errorf("%d", code)
+			}
+		})
 	}
 	e.until = time.Time{}
 	// A change before the request began does not end its session.

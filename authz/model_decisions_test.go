@@ -86,9 +86,11 @@ func TestModel(t *testing.T) {
 		"delegated": kinds[1].Load(),
 		"allowed":   kinds[2].Load(),
 	} {
-		if count < int64(*modelDecisions)/200 && *modelDecisions >= 10_000 {
-			t.Errorf("%s: %d of %d: the worlds do not ask enough of it", kind, count, *modelDecisions)
-		}
+		t.Run(kind, func(t *testing.T) {
+			if count < int64(*modelDecisions)/200 && *modelDecisions >= 10_000 {
+				t.Errorf("%d of %d: the worlds do not ask enough of it", count, *modelDecisions)
+			}
+		})
 	}
 	t.Logf("%d denied, %d delegated, %d allowed", kinds[0].Load(), kinds[1].Load(), kinds[2].Load())
 }

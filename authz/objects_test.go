@@ -200,40 +200,42 @@ func TestReviewsOfOwnObjects(t *testing.T) {
 		{"tenantquotas", "of-b", "metadata.name=of-b,spec.tenant=a", false, false},
 		{"tenantquotas", "c", "", false, false},
 	} {
-		for verb, want := range map[string]bool{"list": c.list, "watch": c.watch, "deletecollection": false} {
-			selector, err := fields.ParseSelector(c.fields)
-			if err != nil {
-				t.Fatal(err)
+		t.Run(c.name, func(t *testing.T) {
+			for verb, want := range map[string]bool{"list": c.list, "watch": c.watch, "deletecollection": false} {
+				selector, err := fields.ParseSelector(c.fields)
+				if err != nil {
+					t.Fatal(err)
+				}
+				a := authorizer.AttributesRecord{
+					User:                      callerOf("a"),
+					Verb:                      verb,
+					APIGroup:                  "kubetenant.dev",
+					Resource:                  c.resource,
+					Name:                      c.name,
+					ResourceRequest:           true,
+					FieldSelectorRequirements: selector.Requirements(),
+				}
+				r := &recorder{decision: authorizer.DecisionNoOpinion}
+				d, reason, _ := authz.New(ownObjectOptions(), r, nil).Authorize(t.Context(), a)
+				if (d != authorizer.DecisionDeny) != want {
+					t.Errorf("%s %s %q with %q: %v, %s; want %t", verb, c.resource, c.name, c.fields, d, reason, want)
+				}
+				if !want && verb != "deletecollection" && c.name == "" && reason != authz.ReasonNotNamed.String() {
+					t.Errorf("%s %s with %q: %q; want the field selector named", verb, c.resource, c.fields, reason)
+				}
+				a.FieldSelectorParsingErr = errSelector
+				if d, _, _ := authz.New(ownObjectOptions(), r, nil).Authorize(t.Context(), a); c.name == "" &&
+					d != authorizer.DecisionDeny {
+					t.Errorf("%s %s with a selector that does not parse: %v", verb, c.resource, d)
+				}
+				a.FieldSelectorParsingErr = nil
+				own := c.name == "" || c.name == "a" || c.name == "of-a"
+				d, reason, _ = authz.New(ownObjectOptions(), r, nil).Authorize(selfReviewContext(t.Context()), a)
+				if (d != authorizer.DecisionDeny) != (own && verb != "deletecollection") {
+					t.Errorf("self review: %s %s %q: %v, %s", verb, c.resource, c.name, d, reason)
+				}
 			}
-			a := authorizer.AttributesRecord{
-				User:                      callerOf("a"),
-				Verb:                      verb,
-				APIGroup:                  "kubetenant.dev",
-				Resource:                  c.resource,
-				Name:                      c.name,
-				ResourceRequest:           true,
-				FieldSelectorRequirements: selector.Requirements(),
-			}
-			r := &recorder{decision: authorizer.DecisionNoOpinion}
-			d, reason, _ := authz.New(ownObjectOptions(), r, nil).Authorize(t.Context(), a)
-			if (d != authorizer.DecisionDeny) != want {
-				t.Errorf("%s %s %q with %q: %v, %s; want %t", verb, c.resource, c.name, c.fields, d, reason, want)
-			}
-			if !want && verb != "deletecollection" && c.name == "" && reason != authz.ReasonNotNamed.String() {
-				t.Errorf("%s %s with %q: %q; want the field selector named", verb, c.resource, c.fields, reason)
-			}
-			a.FieldSelectorParsingErr = errSelector
-			if d, _, _ := authz.New(ownObjectOptions(), r, nil).Authorize(t.Context(), a); c.name == "" &&
-				d != authorizer.DecisionDeny {
-				t.Errorf("%s %s with a selector that does not parse: %v", verb, c.resource, d)
-			}
-			a.FieldSelectorParsingErr = nil
-			own := c.name == "" || c.name == "a" || c.name == "of-a"
-			d, reason, _ = authz.New(ownObjectOptions(), r, nil).Authorize(selfReviewContext(t.Context()), a)
-			if (d != authorizer.DecisionDeny) != (own && verb != "deletecollection") {
-				t.Errorf("self review: %s %s %q: %v, %s", verb, c.resource, c.name, d, reason)
-			}
-		}
+		})
 	}
 }
 
@@ -255,23 +257,25 @@ func TestVerbsOnOwnNames(t *testing.T) {
 		{"c", "tenantquotas", "c", false, false},
 		{"a", "others", "a", false, false},
 	} {
-		for _, verb := range []string{"get", "create", "update", "patch", "delete", "deletecollection", "use", "*", ""} {
-			for _, subresource := range []string{"", "status"} {
-				want := c.own && subresource == "" && (verb == "get" || slices.Contains(writes, verb) && c.writable)
-				d, reason, _ := authz.New(ownObjectOptions(), &recorder{decision: authorizer.DecisionNoOpinion}, nil).Authorize(
-					t.Context(), authorizer.AttributesRecord{
-						User:            callerOf(c.id),
-						Verb:            verb,
-						APIGroup:        "kubetenant.dev",
-						Resource:        c.resource,
-						Subresource:     subresource,
-						Name:            c.name,
-						ResourceRequest: true,
-					})
-				if (d != authorizer.DecisionDeny) != want {
-					t.Errorf("%s: %q %s/%s %s: %v, %s; want %t", c.id, verb, c.resource, subresource, c.name, d, reason, want)
+		t.Run(c.name, func(t *testing.T) {
+			for _, verb := range []string{"get", "create", "update", "patch", "delete", "deletecollection", "use", "*", ""} {
+				for _, subresource := range []string{"", "status"} {
+					want := c.own && subresource == "" && (verb == "get" || slices.Contains(writes, verb) && c.writable)
+					d, reason, _ := authz.New(ownObjectOptions(), &recorder{decision: authorizer.DecisionNoOpinion}, nil).Authorize(
+						t.Context(), authorizer.AttributesRecord{
+							User:            callerOf(c.id),
+							Verb:            verb,
+							APIGroup:        "kubetenant.dev",
+							Resource:        c.resource,
+							Subresource:     subresource,
+							Name:            c.name,
+							ResourceRequest: true,
+						})
+					if (d != authorizer.DecisionDeny) != want {
+						t.Errorf("%s: %q %s/%s %s: %v, %s; want %t", c.id, verb, c.resource, subresource, c.name, d, reason, want)
+					}
 				}
 			}
-		}
+		})
 	}
 }

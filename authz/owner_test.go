@@ -58,9 +58,11 @@ func TestOwners(t *testing.T) {
 		"missing":  "",
 		"":         "",
 	} {
-		if id, err := o.Of(t.Context(), namespace); id.String() != want || err != nil {
-			t.Errorf("Of(%q) = %q, %v; want %q", namespace, id, err, want)
-		}
+		t.Run(namespace, func(t *testing.T) {
+			if id, err := o.Of(t.Context(), namespace); id.String() != want || err != nil {
+				t.Errorf("Of(%q) = %q, %v; want %q", namespace, id, err, want)
+			}
+		})
 	}
 	if id, err := o.Of(t.Context(), "away"); !id.IsZero() || !errors.Is(err, errUnavailable) {
 		t.Errorf("Of(away) = %q, %v; want the error", id, err)
@@ -163,21 +165,23 @@ func TestOwnersHaveSeparateBudgets(t *testing.T) {
 		"missing": func(i int) string { return "a--missing-" + itoa(i) },
 		"ending":  func(int) string { return "ending-a" },
 	} {
-		o := options(nil)
-		o.Subjects.Owners = authz.NewOwners(func(name string) (*corev1.Namespace, error) {
-			if owner, ok := strings.CutPrefix(name, "ending-"); ok {
-				return ending(owner), nil
+		t.Run(name, func(t *testing.T) {
+			o := options(nil)
+			o.Subjects.Owners = authz.NewOwners(func(name string) (*corev1.Namespace, error) {
+				if owner, ok := strings.CutPrefix(name, "ending-"); ok {
+					return ending(owner), nil
+				}
+				return nil, notFound(name)
+			}, live)
+			for i := range 200 {
+				_, _ = o.Subjects.ServiceAccountTenant(t.Context(), flood(i))
 			}
-			return nil, notFound(name)
-		}, live)
-		for i := range 200 {
-			_, _ = o.Subjects.ServiceAccountTenant(t.Context(), flood(i))
-		}
-		for _, namespace := range []string{"b--new", "ending-b"} {
-			if id, err := o.Subjects.ServiceAccountTenant(t.Context(), namespace); id.String() != "b" {
-				t.Errorf("%s namespaces of a: service accounts of %s are %q's, %v", name, namespace, id, err)
+			for _, namespace := range []string{"b--new", "ending-b"} {
+				if id, err := o.Subjects.ServiceAccountTenant(t.Context(), namespace); id.String() != "b" {
+					t.Errorf("%s namespaces of a: service accounts of %s are %q's, %v", name, namespace, id, err)
+				}
 			}
-		}
+		})
 	}
 }
 
@@ -219,8 +223,10 @@ func TestTerminating(t *testing.T) {
 		return nil, apierrors.NewNotFound(corev1.Resource("namespaces"), name)
 	}, nil)
 	for name, want := range map[string]bool{"going": true, "stays": false, "missing": false} {
-		if got := owners.Terminating(name); got != want {
-			t.Errorf("%s: %t", name, got)
-		}
+		t.Run(name, func(t *testing.T) {
+			if got := owners.Terminating(name); got != want {
+				t.Errorf("%t", got)
+			}
+		})
 	}
 }

@@ -60,20 +60,22 @@ func TestMissingNamespaces(t *testing.T) {
 			authorizer.DecisionDeny, authz.ReasonOwnerUnknown,
 		},
 	} {
-		o := options(namespaceLabels)
-		o.Owners, o.PrefixesReserved = authz.NewOwners(namespaceCache(namespaceLabels), c.live), c.prefix
-		a := authorizer.AttributesRecord{
-			User:            callerOf("a"),
-			Verb:            "get",
-			Resource:        "pods",
-			Namespace:       "a--new",
-			Name:            "p",
-			ResourceRequest: true,
-		}
-		d, reason, err := authz.New(o, &recorder{decision: authorizer.DecisionNoOpinion}, nil).Authorize(t.Context(), a)
-		if d != c.want || c.want == authorizer.DecisionDeny && reason != c.because.String() || err != nil {
-			t.Errorf("%s: %v, %q, %v", name, d, reason, err)
-		}
+		t.Run(name, func(t *testing.T) {
+			o := options(namespaceLabels)
+			o.Owners, o.PrefixesReserved = authz.NewOwners(namespaceCache(namespaceLabels), c.live), c.prefix
+			a := authorizer.AttributesRecord{
+				User:            callerOf("a"),
+				Verb:            "get",
+				Resource:        "pods",
+				Namespace:       "a--new",
+				Name:            "p",
+				ResourceRequest: true,
+			}
+			d, reason, err := authz.New(o, &recorder{decision: authorizer.DecisionNoOpinion}, nil).Authorize(t.Context(), a)
+			if d != c.want || c.want == authorizer.DecisionDeny && reason != c.because.String() || err != nil {
+				t.Errorf("%v, %q, %v", d, reason, err)
+			}
+		})
 	}
 }
 
@@ -174,13 +176,15 @@ func TestSelfReviewsOfAnyObject(t *testing.T) {
 		// Not in a single namespace either.
 		"finalize": {authorizer.AttributesRecord{Verb: "finalize", Resource: "pods"}, false, false},
 	} {
-		c.a.User, c.a.ResourceRequest = callerOf("a"), true
-		b := authz.New(options(namespaceLabels), &recorder{decision: authorizer.DecisionNoOpinion}, nil)
-		for ctx, want := range map[context.Context]bool{selfReviewContext(t.Context()): c.self, t.Context(): c.others} {
-			if d, reason, _ := b.Authorize(ctx, c.a); (d != authorizer.DecisionDeny) != want {
-				t.Errorf("%s: %v, %q", name, d, reason)
+		t.Run(name, func(t *testing.T) {
+			c.a.User, c.a.ResourceRequest = callerOf("a"), true
+			b := authz.New(options(namespaceLabels), &recorder{decision: authorizer.DecisionNoOpinion}, nil)
+			for ctx, want := range map[context.Context]bool{selfReviewContext(t.Context()): c.self, t.Context(): c.others} {
+				if d, reason, _ := b.Authorize(ctx, c.a); (d != authorizer.DecisionDeny) != want {
+					t.Errorf("%v, %q", d, reason)
+				}
 			}
-		}
+		})
 	}
 }
 
@@ -282,23 +286,25 @@ func TestReviewsHaveNamespaceOfRequest(t *testing.T) {
 			"a--web",
 		},
 	} {
-		c.a.ResourceRequest = true
-		for _, u := range []user.Info{callerOf("a"), callerOf("system")} {
-			c.a.User = u
-			r := &recorder{decision: authorizer.DecisionNoOpinion}
-			d, reason, _ := authz.New(options(namespaceLabels), r, nil).Authorize(t.Context(), c.a)
-			if d == authorizer.DecisionDeny {
-				t.Errorf("%s: %q", name, reason)
-				continue
+		t.Run(name, func(t *testing.T) {
+			c.a.ResourceRequest = true
+			for _, u := range []user.Info{callerOf("a"), callerOf("system")} {
+				c.a.User = u
+				r := &recorder{decision: authorizer.DecisionNoOpinion}
+				d, reason, _ := authz.New(options(namespaceLabels), r, nil).Authorize(t.Context(), c.a)
+				if d == authorizer.DecisionDeny {
+					t.Errorf("%q", reason)
+					continue
+				}
+				want := c.want
+				if id, _ := tenant.Of(u); id.IsSystem() {
+					want = c.a.Namespace
+				}
+				if r.reached.GetNamespace() != want {
+					t.Errorf("asked in %q", r.reached.GetNamespace())
+				}
 			}
-			want := c.want
-			if id, _ := tenant.Of(u); id.IsSystem() {
-				want = c.a.Namespace
-			}
-			if r.reached.GetNamespace() != want {
-				t.Errorf("%s: asked in %q", name, r.reached.GetNamespace())
-			}
-		}
+		})
 	}
 }
 
@@ -327,23 +333,25 @@ func TestTenantGroupIsAdded(t *testing.T) {
 		"who has it":          {full, []string{"tenant:a", "dev"}},
 		"the system's caller": {&user.DefaultInfo{Name: "system:kube-scheduler", Groups: []string{"x"}}, []string{"x"}},
 	} {
-		r := &recorder{decision: authorizer.DecisionNoOpinion}
-		a := authorizer.AttributesRecord{
-			User:            c.u,
-			Verb:            "get",
-			Resource:        "pods",
-			Namespace:       "a--web",
-			Name:            "p",
-			ResourceRequest: true,
-		}
-		before := slices.Clone(c.u.GetGroups())
-		o := options(namespaceLabels)
-		o.ServiceAccountsInTenantGroup = name != "an account of others"
-		if d, reason, _ := authz.New(o, r, nil).Authorize(t.Context(), a); d == authorizer.DecisionDeny {
-			t.Errorf("%s: %q", name, reason)
-		} else if !slices.Equal(r.reached.GetUser().GetGroups(), c.want) || !slices.Equal(c.u.GetGroups(), before) {
-			t.Errorf("%s: %q, given %q", name, r.reached.GetUser().GetGroups(), c.u.GetGroups())
-		}
+		t.Run(name, func(t *testing.T) {
+			r := &recorder{decision: authorizer.DecisionNoOpinion}
+			a := authorizer.AttributesRecord{
+				User:            c.u,
+				Verb:            "get",
+				Resource:        "pods",
+				Namespace:       "a--web",
+				Name:            "p",
+				ResourceRequest: true,
+			}
+			before := slices.Clone(c.u.GetGroups())
+			o := options(namespaceLabels)
+			o.ServiceAccountsInTenantGroup = name != "an account of others"
+			if d, reason, _ := authz.New(o, r, nil).Authorize(t.Context(), a); d == authorizer.DecisionDeny {
+				t.Errorf("%q", reason)
+			} else if !slices.Equal(r.reached.GetUser().GetGroups(), c.want) || !slices.Equal(c.u.GetGroups(), before) {
+				t.Errorf("%q, given %q", r.reached.GetUser().GetGroups(), c.u.GetGroups())
+			}
+		})
 	}
 	got, status := serve(t, callerOf("a"), &user.DefaultInfo{Name: "bob", Groups: []string{"dev"}},
 		"/api/v1/namespaces/a--web/pods/p")

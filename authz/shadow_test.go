@@ -86,19 +86,21 @@ func TestDecisionsAreObserved(t *testing.T) {
 			"the system's", false, "system", "b--web", authorizer.DecisionAllow, authz.Delegated, authz.ReasonNone, "system", "",
 		},
 	} {
-		var seen []authz.Outcome
-		o := options(namespaceLabels)
-		o.Shadow = c.shadow
-		o.Observe = func(_ context.Context, out authz.Outcome) { seen = append(seen, out) }
-		decision, _, err := authz.New(o, authorizer.AuthorizerFunc(allowAll), nil).Authorize(t.Context(),
-			readPods(c.caller, c.in))
-		if err != nil || decision != c.decision || len(seen) != 1 {
-			t.Fatalf("%s: %v, %v, observed %v", c.name, decision, err, seen)
-		}
-		if got := seen[0]; got.Verdict != c.want || got.Reason != c.reason || got.Caller.String() != c.tenant ||
-			got.Owner.String() != c.nsTenant {
-			t.Errorf("%s: observed %+v", c.name, got)
-		}
+		t.Run(c.name, func(t *testing.T) {
+			var seen []authz.Outcome
+			o := options(namespaceLabels)
+			o.Shadow = c.shadow
+			o.Observe = func(_ context.Context, out authz.Outcome) { seen = append(seen, out) }
+			decision, _, err := authz.New(o, authorizer.AuthorizerFunc(allowAll), nil).Authorize(t.Context(),
+				readPods(c.caller, c.in))
+			if err != nil || decision != c.decision || len(seen) != 1 {
+				t.Fatalf("%v, %v, observed %v", decision, err, seen)
+			}
+			if got := seen[0]; got.Verdict != c.want || got.Reason != c.reason || got.Caller.String() != c.tenant ||
+				got.Owner.String() != c.nsTenant {
+				t.Errorf("observed %+v", got)
+			}
+		})
 	}
 }
 

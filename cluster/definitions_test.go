@@ -150,27 +150,29 @@ func TestDefinitions(t *testing.T) {
 			cluster.DefinitionNotEstablished, "another definition has one of its names",
 		},
 	} {
-		objects := slices.DeleteFunc(established(t), func(o runtime.Object) bool {
-			return o.(*unstructured.Unstructured).GetName() == "tenants.kubetenant.dev"
+		t.Run(name, func(t *testing.T) {
+			objects := slices.DeleteFunc(established(t), func(o runtime.Object) bool {
+				return o.(*unstructured.Unstructured).GetName() == "tenants.kubetenant.dev"
+			})
+			text := deploy.Definitions()["tenants.yaml"]
+			if c.replace != "" {
+				text = c.replace
+			}
+			changed := definition(t, text)
+			if c.change != nil {
+				c.change(changed)
+			}
+			problems, err := cluster.Definitions(t.Context(), fakeDefinitions(append(objects, changed)...))
+			switch {
+			case err != nil:
+				t.Errorf("%v", err)
+			case c.state == "" && len(problems) != 0:
+				t.Errorf("%v; want nothing", &problems[0])
+			case c.state != "" &&
+				(len(problems) != 1 || problems[0].State != c.state || !strings.Contains(problems[0].String(), c.says)):
+				t.Errorf("%+v; want %s with %q", problems, c.state, c.says)
+			}
 		})
-		text := deploy.Definitions()["tenants.yaml"]
-		if c.replace != "" {
-			text = c.replace
-		}
-		changed := definition(t, text)
-		if c.change != nil {
-			c.change(changed)
-		}
-		problems, err := cluster.Definitions(t.Context(), fakeDefinitions(append(objects, changed)...))
-		switch {
-		case err != nil:
-			t.Errorf("%s: %v", name, err)
-		case c.state == "" && len(problems) != 0:
-			t.Errorf("%s: %v; want nothing", name, &problems[0])
-		case c.state != "" &&
-			(len(problems) != 1 || problems[0].State != c.state || !strings.Contains(problems[0].String(), c.says)):
-			t.Errorf("%s: %+v; want %s with %q", name, problems, c.state, c.says)
-		}
 	}
 }
 

@@ -49,8 +49,10 @@ func TestNamespaceSelectors(t *testing.T) {
 		"both":    "a ValidatingWebhookConfiguration of the cluster selects namespaces by it",
 		"env":     "",
 	} {
-		if got := s.Reason(key); got != want {
-			t.Errorf("%s: %q", key, got)
-		}
+		t.Run(key, func(t *testing.T) {
+			if got := s.Reason(key); got != want {
+				t.Errorf("%q", got)
+			}
+		})
 	}
 }

@@ -174,36 +174,38 @@ func TestMayImpersonate(t *testing.T) {
 			caller: "a",
 		},
 	} {
-		subject := func(context.Context, user.Info) (tenant.ID, error) {
-			switch c.caller {
-			case "?":
-				return tenant.System(), errUnavailable
-			case "-":
-				return tenant.ID{}, nil
-			case "":
-				return tenant.System(), nil
+		t.Run(name, func(t *testing.T) {
+			subject := func(context.Context, user.Info) (tenant.ID, error) {
+				switch c.caller {
+				case "?":
+					return tenant.System(), errUnavailable
+				case "-":
+					return tenant.ID{}, nil
+				case "":
+					return tenant.System(), nil
+				}
+				return tenant.Parse(c.caller)
 			}
-			return tenant.Parse(c.caller)
-		}
-		id, err := tenant.Parse("a")
-		if c.owner == "-" {
-			id = tenant.ID{}
-		} else if c.owner != "" {
-			id, err = tenant.Parse(c.owner)
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		m := plugins.ImpersonationCheck{
-			Authorizer: authorizer.AuthorizerFunc(c.may.authorize),
-			Subject:    subject,
-			Owner:      owner,
-		}
-		if got := m.MayImpersonate(t.Context(), &user.DefaultInfo{Name: "velero"}, c.person, id); got != c.want {
-			t.Errorf("%s: MayKeep() = %t, want %t; asked %q", name, got, c.want, c.may.requests)
-		}
-		if (&plugins.ImpersonationCheck{}).MayImpersonate(t.Context(), &user.DefaultInfo{Name: "velero"}, c.person, id) {
-			t.Errorf("%s: the zero value keeps a mark", name)
-		}
+			id, err := tenant.Parse("a")
+			if c.owner == "-" {
+				id = tenant.ID{}
+			} else if c.owner != "" {
+				id, err = tenant.Parse(c.owner)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			m := plugins.ImpersonationCheck{
+				Authorizer: authorizer.AuthorizerFunc(c.may.authorize),
+				Subject:    subject,
+				Owner:      owner,
+			}
+			if got := m.MayImpersonate(t.Context(), &user.DefaultInfo{Name: "velero"}, c.person, id); got != c.want {
+				t.Errorf("MayKeep() = %t, want %t; asked %q", got, c.want, c.may.requests)
+			}
+			if (&plugins.ImpersonationCheck{}).MayImpersonate(t.Context(), &user.DefaultInfo{Name: "velero"}, c.person, id) {
+				t.Error("the zero value keeps a mark")
+			}
+		})
 	}
 }

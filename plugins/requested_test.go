@@ -123,13 +123,15 @@ func TestRequestedReturnsTheObjectOfItsWrite(t *testing.T) {
 		},
 		"a given name with a prefix": {[]podWrite{with(create, func(s *podWrite) { s.generate = "x-" })}, create, "sent"},
 	} {
-		ctx := plugins.WithRequested(t.Context())
-		for _, s := range c.recorded {
-			record(ctx, s.attributes())
-		}
-		if got := valueOf(ctx, c.validated.attributes()); got != c.want {
-			t.Errorf("%s: the object %q, want %q", name, got, c.want)
-		}
+		t.Run(name, func(t *testing.T) {
+			ctx := plugins.WithRequested(t.Context())
+			for _, s := range c.recorded {
+				record(ctx, s.attributes())
+			}
+			if got := valueOf(ctx, c.validated.attributes()); got != c.want {
+				t.Errorf("the object %q, want %q", got, c.want)
+			}
+		})
 	}
 }
 

@@ -47,17 +47,19 @@ func TestWarnRestored(t *testing.T) {
 		"operator":                  false,
 		"":                          false,
 	} {
-		ctx, got := recorder(t.Context())
-		a := updateBy(&metav1.UpdateOptions{FieldManager: manager})
-		plugins.WarnRestored(ctx, a, "", "label", "b", "a")
-		plugins.WarnRestored(ctx, a, "spec.template", "label", "a")
-		want := warnings{label, "the label b is managed by the server and was not removed", template}
-		if !ok {
-			want = nil
-		}
-		if !slices.Equal(*got, want) {
-			t.Errorf("%q: %q", manager, *got)
-		}
+		t.Run(manager, func(t *testing.T) {
+			ctx, got := recorder(t.Context())
+			a := updateBy(&metav1.UpdateOptions{FieldManager: manager})
+			plugins.WarnRestored(ctx, a, "", "label", "b", "a")
+			plugins.WarnRestored(ctx, a, "spec.template", "label", "a")
+			want := warnings{label, "the label b is managed by the server and was not removed", template}
+			if !ok {
+				want = nil
+			}
+			if !slices.Equal(*got, want) {
+				t.Errorf("%q", *got)
+			}
+		})
 	}
 	ctx, got := recorder(t.Context())
 	plugins.WarnRestored(ctx, updateBy(nil), "", "label", "a")
@@ -69,14 +71,16 @@ func TestWarnRestored(t *testing.T) {
 // TestRestoreAnnotationsWarns checks that a caller is warned of every annotation that an update does not store.
 func TestRestoreAnnotationsWarns(t *testing.T) {
 	for manager, more := range map[string]int{"kubectl-annotate": 1, "operator": 0} {
-		oldObj := &metav1.ObjectMeta{Annotations: map[string]string{"changed": "1", "removed": "1", "same": "1"}}
-		newObj := &metav1.ObjectMeta{Annotations: map[string]string{"changed": "2", "added": "1", "same": "1"}}
-		ctx, got := recorder(t.Context())
-		plugins.RestoreAnnotations(ctx, updateBy(&metav1.UpdateOptions{FieldManager: manager}), oldObj, newObj,
-			"added", "changed", "removed", "same")
-		if err := plugins.CheckUnchanged(oldObj, newObj, "added", "changed", "removed", "same"); err != nil ||
-			len(*got) != 2+more {
-			t.Errorf("%s: %v, %q", manager, err, *got)
-		}
+		t.Run(manager, func(t *testing.T) {
+			oldObj := &metav1.ObjectMeta{Annotations: map[string]string{"changed": "1", "removed": "1", "same": "1"}}
+			newObj := &metav1.ObjectMeta{Annotations: map[string]string{"changed": "2", "added": "1", "same": "1"}}
+			ctx, got := recorder(t.Context())
+			plugins.RestoreAnnotations(ctx, updateBy(&metav1.UpdateOptions{FieldManager: manager}), oldObj, newObj,
+				"added", "changed", "removed", "same")
+			if err := plugins.CheckUnchanged(oldObj, newObj, "added", "changed", "removed", "same"); err != nil ||
+				len(*got) != 2+more {
+				t.Errorf("%v, %q", err, *got)
+			}
+		})
 	}
 }

@@ -34,9 +34,11 @@ func TestWellFormed(t *testing.T) {
 			"1" + string(r) + "me":  !hidden,
 			"na" + string(r) + "-":  !hidden,
 		} {
-			if tenant.IsWellFormed(name) != want {
-				t.Errorf("IsWellFormed(%q) = %t", name, !want)
-			}
+			t.Run(name, func(t *testing.T) {
+				if tenant.IsWellFormed(name) != want {
+					t.Errorf("IsWellFormed(%q) = %t", name, !want)
+				}
+			})
 		}
 		if value, want := "a"+string(r)+"b", !unicode.IsControl(r); tenant.IsWellFormedValue(value) != want {
 			t.Errorf("IsWellFormedValue(%q) = %t", value, !want)
@@ -104,9 +106,11 @@ func TestLimits(t *testing.T) {
 			user.DefaultInfo{Name: "a", Extra: map[string][]string{"k": {"v", "a\nb"}}}, tenant.ErrForm,
 		},
 	} {
-		if err := tenant.DefaultLimits().Check(&c.user); !errors.Is(err, c.err) {
-			t.Errorf("%s: %v, want %v", name, err, c.err)
-		}
+		t.Run(name, func(t *testing.T) {
+			if err := tenant.DefaultLimits().Check(&c.user); !errors.Is(err, c.err) {
+				t.Errorf("%v, want %v", err, c.err)
+			}
+		})
 	}
 	if err := (tenant.Limits{}).Check(&user.DefaultInfo{Name: "a"}); !errors.Is(err, tenant.ErrLarge) {
 		t.Errorf("the zero limits: %v", err)

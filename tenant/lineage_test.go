@@ -100,19 +100,21 @@ func TestLineageAcceptsOnlyCurrentTenant(t *testing.T) {
 			},
 		},
 	} {
-		l := c.Lineage
-		got := of{
-			l.HasEnded(),
-			l.Accepts(time.Time{}),
-			l.Accepts(created.Add(-5*time.Minute - time.Second)),
-			l.Accepts(created.Add(-5 * time.Minute)),
-			l.AcceptsSeal(""),
-			l.AcceptsSeal(tenant.Seal("old")),
-			l.AcceptsSeal(tenant.Seal("live")),
-		}
-		if got != c.want {
-			t.Errorf("%s: %+v, want %+v", name, got, c.want)
-		}
+		t.Run(name, func(t *testing.T) {
+			l := c.Lineage
+			got := of{
+				l.HasEnded(),
+				l.Accepts(time.Time{}),
+				l.Accepts(created.Add(-5*time.Minute - time.Second)),
+				l.Accepts(created.Add(-5 * time.Minute)),
+				l.AcceptsSeal(""),
+				l.AcceptsSeal(tenant.Seal("old")),
+				l.AcceptsSeal(tenant.Seal("live")),
+			}
+			if got != c.want {
+				t.Errorf("%+v, want %+v", got, c.want)
+			}
+		})
 	}
 }
 
@@ -152,9 +154,11 @@ func TestSeal(t *testing.T) {
 		".":       false,
 		one + "x": false,
 	} {
-		if tenant.IsSealOf(seal, "u") != want || tenant.IsSealOf(seal, "") || tenant.IsSealOf(seal, "v") {
-			t.Errorf("%q: %t", seal, !want)
-		}
+		t.Run(seal, func(t *testing.T) {
+			if tenant.IsSealOf(seal, "u") != want || tenant.IsSealOf(seal, "") || tenant.IsSealOf(seal, "v") {
+				t.Errorf("%t", !want)
+			}
+		})
 	}
 }
 

@@ -37,9 +37,11 @@ func TestNamespacePrefixes(t *testing.T) {
 		"a --x":     "",
 		"ä--x":      "",
 	} {
-		if got := tenant.PrefixOwner(name); got.String() != want {
-			t.Errorf("%q is %q's; want %q", name, got, want)
-		}
+		t.Run(name, func(t *testing.T) {
+			if got := tenant.PrefixOwner(name); got.String() != want {
+				t.Errorf("%q is %q's; want %q", name, got, want)
+			}
+		})
 	}
 	for id, want := range map[string]string{
 		"a":      "a--",
@@ -50,16 +52,18 @@ func TestNamespacePrefixes(t *testing.T) {
 		"a_b":    "",
 		"system": "",
 	} {
-		parsed, err := tenant.Parse(id)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got := parsed.NamespacePrefix(); got != want {
-			t.Errorf("the prefix of %q is %q; want %q", id, got, want)
-		}
-		if want != "" && tenant.PrefixOwner(want+"x") != parsed {
-			t.Errorf("%q is not %q's", want+"x", id)
-		}
+		t.Run(id, func(t *testing.T) {
+			parsed, err := tenant.Parse(id)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := parsed.NamespacePrefix(); got != want {
+				t.Errorf("the prefix of %q is %q; want %q", id, got, want)
+			}
+			if want != "" && tenant.PrefixOwner(want+"x") != parsed {
+				t.Errorf("%q is not %q's", want+"x", id)
+			}
+		})
 	}
 	if (tenant.ID{}).NamespacePrefix() != "" {
 		t.Error("nobody has a prefix")

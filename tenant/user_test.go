@@ -42,10 +42,12 @@ func TestOf(t *testing.T) {
 			tenant.ErrInvalid,
 		},
 	} {
-		id, err := tenant.Of(&user.DefaultInfo{Name: "u", Extra: c.extra})
-		if id.String() != c.want || !errors.Is(err, c.err) {
-			t.Errorf("%s: Of() = %q, %v; want %q, %v", c.name, id, err, c.want, c.err)
-		}
+		t.Run(c.name, func(t *testing.T) {
+			id, err := tenant.Of(&user.DefaultInfo{Name: "u", Extra: c.extra})
+			if id.String() != c.want || !errors.Is(err, c.err) {
+				t.Errorf("Of() = %q, %v; want %q, %v", id, err, c.want, c.err)
+			}
+		})
 	}
 	if id, err := tenant.Of(nil); !id.IsZero() || !errors.Is(err, tenant.ErrUnbound) {
 		t.Errorf("Of(nil) = %q, %v; want ErrUnbound", id, err)
@@ -139,9 +141,11 @@ func TestReservedNames(t *testing.T) {
 		"alice":    false,
 		"Ops":      false,
 	} {
-		if n.ReservedUser(name) != want {
-			t.Errorf("ReservedUser(%q) = %v", name, !want)
-		}
+		t.Run(name, func(t *testing.T) {
+			if n.ReservedUser(name) != want {
+				t.Errorf("ReservedUser(%q) = %v", name, !want)
+			}
+		})
 	}
 	for name, want := range map[string]bool{
 		"root":           true,
@@ -151,9 +155,11 @@ func TestReservedNames(t *testing.T) {
 		"tenant":         false,
 		"dev":            false,
 	} {
-		if n.ReservedGroup(name) != want {
-			t.Errorf("ReservedGroup(%q) = %v", name, !want)
-		}
+		t.Run(name, func(t *testing.T) {
+			if n.ReservedGroup(name) != want {
+				t.Errorf("ReservedGroup(%q) = %v", name, !want)
+			}
+		})
 	}
 	if n.Has(&user.DefaultInfo{Name: "x", Groups: []string{"corp"}}) {
 		t.Error("an organization alone makes nobody the system's")
@@ -176,9 +182,11 @@ func TestReservedNames(t *testing.T) {
 		"example.com/k8s.io":             false,
 		"scope":                          false,
 	} {
-		if tenant.IsReservedExtraKey(key) != want {
-			t.Errorf("IsReservedExtraKey(%q) = %v", key, !want)
-		}
+		t.Run(key, func(t *testing.T) {
+			if tenant.IsReservedExtraKey(key) != want {
+				t.Errorf("IsReservedExtraKey(%q) = %v", key, !want)
+			}
+		})
 	}
 }
 

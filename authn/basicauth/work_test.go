@@ -83,18 +83,20 @@ func TestFloodAffectsOnlyItsAddress(t *testing.T) {
 		},
 		"no address": {func(int) string { return "" }, "192.0.2.2:1000", true},
 	} {
-		slow := newLoginLimiter()
-		waiting := 0
-		for i := range 200 {
-			if slow.admit(clientOf(c.flood(i))) {
-				waiting++
+		t.Run(name, func(t *testing.T) {
+			slow := newLoginLimiter()
+			waiting := 0
+			for i := range 200 {
+				if slow.admit(clientOf(c.flood(i))) {
+					waiting++
+				}
 			}
-		}
-		if ok := slow.admit(clientOf(c.other)); ok != c.ok || waiting > (maxRunningLogins+maxWaitingLogins)/2 {
-			t.Errorf("%s: arrives %t, %d of the flood wait", name, ok, waiting)
-		}
-		for range waiting {
-			slow.leave(clientOf(c.flood(0)))
-		}
+			if ok := slow.admit(clientOf(c.other)); ok != c.ok || waiting > (maxRunningLogins+maxWaitingLogins)/2 {
+				t.Errorf("arrives %t, %d of the flood wait", ok, waiting)
+			}
+			for range waiting {
+				slow.leave(clientOf(c.flood(0)))
+			}
+		})
 	}
 }

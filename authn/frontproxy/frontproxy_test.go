@@ -90,9 +90,11 @@ func TestCheckAuthorities(t *testing.T) {
 		{"an authority that the proxies' signed, for one name", config("front-proxy-client"), [][]byte{intermediate}, nil},
 		{"the same authority, renewed", config(), [][]byte{renewed}, frontproxy.ErrSharedAuthority},
 	} {
-		if err := frontproxy.CheckAuthorities(c.config, c.clients...); !errors.Is(err, c.want) {
-			t.Errorf("%s: CheckAuthorities() = %v, want %v", c.name, err, c.want)
-		}
+		t.Run(c.name, func(t *testing.T) {
+			if err := frontproxy.CheckAuthorities(c.config, c.clients...); !errors.Is(err, c.want) {
+				t.Errorf("CheckAuthorities() = %v, want %v", err, c.want)
+			}
+		})
 	}
 	if err := frontproxy.CheckAuthorities(config(), []byte("no certificate")); err == nil {
 		t.Error("a client CA that cannot be read is accepted")

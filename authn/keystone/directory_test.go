@@ -286,13 +286,15 @@ func TestIncompleteLists(t *testing.T) {
 			"OS-INHERIT:inherited_to":true}}]}`, "wrong type",
 		},
 	} {
-		f := newFake(t)
-		f.handlers[c.list] = text(c.body)
-		expectReadError(t, name, unlimitedDirectory(t, f.URL), ErrIncomplete, c.problem)
-		if n := f.requests.Load(); n < 2 || n > 10 || n%2 != 0 {
-			t.Errorf("%s: %d requests; want two passes", name, n)
-		}
-		f.Close()
+		t.Run(name, func(t *testing.T) {
+			f := newFake(t)
+			f.handlers[c.list] = text(c.body)
+			expectReadError(t, name, unlimitedDirectory(t, f.URL), ErrIncomplete, c.problem)
+			if n := f.requests.Load(); n < 2 || n > 10 || n%2 != 0 {
+				t.Errorf("%d requests; want two passes", n)
+			}
+			f.Close()
+		})
 	}
 }
 
@@ -347,10 +349,12 @@ func TestTruncatedResponses(t *testing.T) {
 			func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, ErrUnavailable, "no response",
 		},
 	} {
-		f := newFake(t)
-		f.handlers["projects"] = c.handler
-		expectReadError(t, name, unlimitedDirectory(t, f.URL), c.want, c.problem)
-		f.Close()
+		t.Run(name, func(t *testing.T) {
+			f := newFake(t)
+			f.handlers["projects"] = c.handler
+			expectReadError(t, name, unlimitedDirectory(t, f.URL), c.want, c.problem)
+			f.Close()
+		})
 	}
 	f := newFake(t)
 	f.handlers["projects"] = raw("Transfer-Encoding: chunked", chunk+"0\r\n\r\n")
@@ -451,13 +455,15 @@ func TestExtraAttributes(t *testing.T) {
 		"lone surrogates":    `"a":"\ud800","\udfff":1`,
 		"a list in an entry": `"projects":[],"domains":null`,
 	} {
-		f := newFake(t)
-		f.handlers["projects"] = text(strings.Replace(smallLists()["projects"], `"extra":NaN`, extra, 1))
-		if got, err := unlimitedDirectory(t, f.URL).Read(t.Context()); err != nil ||
-			!reflect.DeepEqual(got, smallContents()) {
-			t.Errorf("%s: %+v, %v", name, got, err)
-		}
-		f.Close()
+		t.Run(name, func(t *testing.T) {
+			f := newFake(t)
+			f.handlers["projects"] = text(strings.Replace(smallLists()["projects"], `"extra":NaN`, extra, 1))
+			if got, err := unlimitedDirectory(t, f.URL).Read(t.Context()); err != nil ||
+				!reflect.DeepEqual(got, smallContents()) {
+				t.Errorf("%+v, %v", got, err)
+			}
+			f.Close()
+		})
 	}
 }
 

@@ -31,22 +31,24 @@ func TestFiniteReader(t *testing.T) {
 		`NaNaN`:                          ` 0 aN`,
 		`"` + "\xc3\xa9\xff" + `NaN"NaN`: `"` + "\xc3\xa9\xff" + `NaN" 0 `,
 	} {
-		for name, from := range map[string]io.Reader{
-			"whole":          strings.NewReader(in),
-			"byte by byte":   iotest.OneByteReader(strings.NewReader(in)),
-			"EOF with data":  iotest.DataErrReader(strings.NewReader(in)),
-			"after a buffer": strings.NewReader(in),
-		} {
-			pad := ""
-			if name == "after a buffer" { // the literal crosses the end of bufio's buffer
-				pad = strings.Repeat(" ", 4094)
-				from = io.MultiReader(strings.NewReader(pad), from)
+		t.Run(in, func(t *testing.T) {
+			for name, from := range map[string]io.Reader{
+				"whole":          strings.NewReader(in),
+				"byte by byte":   iotest.OneByteReader(strings.NewReader(in)),
+				"EOF with data":  iotest.DataErrReader(strings.NewReader(in)),
+				"after a buffer": strings.NewReader(in),
+			} {
+				pad := ""
+				if name == "after a buffer" { // the literal crosses the end of bufio's buffer
+					pad = strings.Repeat(" ", 4094)
+					from = io.MultiReader(strings.NewReader(pad), from)
+				}
+				got, err := io.ReadAll(newFiniteReader(from))
+				if err != nil || string(got) != pad+want {
+					t.Errorf("%q, %s: %q, %v; want %q", in, name, got[len(pad):], err, want)
+				}
 			}
-			got, err := io.ReadAll(newFiniteReader(from))
-			if err != nil || string(got) != pad+want {
-				t.Errorf("%q, %s: %q, %v; want %q", in, name, got[len(pad):], err, want)
-			}
-		}
+		})
 	}
 }
 

@@ -516,9 +516,11 @@ func TestLooksLike(t *testing.T) {
 		signed(`{"openstack_methods":["password"]}`) + ".x.y":                     false,
 		"bnVsbA.eyJvcGVuc3RhY2tfbWV0aG9kcyI6W119.x":                               false, // the header is null
 	} {
-		if keystone.LooksLike(token) != want {
-			t.Errorf("LooksLike(%q) = %v", token, !want)
-		}
+		t.Run(token, func(t *testing.T) {
+			if keystone.LooksLike(token) != want {
+				t.Errorf("LooksLike(%q) = %v", token, !want)
+			}
+		})
 	}
 }
 
@@ -550,14 +552,16 @@ func TestOpenErrors(t *testing.T) {
 		"clouds: { kube: { cert: other.pem, key: missing.pem, " + password + " } }": "key: stat missing.pem: no such file",
 		"clouds: { kube: { cert: other.pem, key: other.pem, " + password + " } }":   "cert and key are not a PEM-encoded",
 	} {
-		path := filepath.Join(dir, "clouds.yaml")
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		if _, _, err := keystone.Open(path, "kube", keystone.Options{AuthURL: "http://k"}, nil); err == nil ||
-			strings.Contains(err.Error(), "CANARY") || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: Open() = %v; want %s", text, err, want)
-		}
+		t.Run(text, func(t *testing.T) {
+			path := filepath.Join(dir, "clouds.yaml")
+			if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if _, _, err := keystone.Open(path, "kube", keystone.Options{AuthURL: "http://k"}, nil); err == nil ||
+				strings.Contains(err.Error(), "CANARY") || !strings.Contains(err.Error(), want) {
+				t.Errorf("Open() = %v; want %s", err, want)
+			}
+		})
 	}
 }
 

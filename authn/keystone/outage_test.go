@@ -62,31 +62,33 @@ func TestUnknownTokensStartNoOutage(t *testing.T) {
 			"gAAAAx", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "{}") },
 		},
 	} {
-		s := newServer(t)
-		a, clock := open(t, s, func(o *keystone.Options) { o.Stale = time.Hour })
-		if _, ok, err := a.AuthenticateToken(t.Context(), token(1)); !ok {
-			t.Fatal(err)
-		}
-		asked := s.validations.Load()
-		s.set(func() {
-			s.fault = func(w http.ResponseWriter, r *http.Request) {
-				if r.Header.Get("X-Subject-Token") == token(1) || c.fault == nil {
-					http.NotFound(w, r) // the token was revoked
-					return
+		t.Run(name, func(t *testing.T) {
+			s := newServer(t)
+			a, clock := open(t, s, func(o *keystone.Options) { o.Stale = time.Hour })
+			if _, ok, err := a.AuthenticateToken(t.Context(), token(1)); !ok {
+				t.Fatal(err)
+			}
+			asked := s.validations.Load()
+			s.set(func() {
+				s.fault = func(w http.ResponseWriter, r *http.Request) {
+					if r.Header.Get("X-Subject-Token") == token(1) || c.fault == nil {
+						http.NotFound(w, r) // the token was revoked
+						return
+					}
+					c.fault(w, r)
 				}
-				c.fault(w, r)
+			})
+			clock.Advance(10 * time.Minute)
+			if _, ok, err := a.AuthenticateToken(t.Context(), c.token); ok || err == nil {
+				t.Error("accepted")
+			}
+			if c.fault == nil && s.validations.Load() != asked {
+				t.Error("Keystone was asked")
+			}
+			if _, ok, err := a.AuthenticateToken(t.Context(), token(1)); ok || !errors.Is(err, keystone.ErrUnknown) {
+				t.Errorf("a revoked token counts again: %t, %v", ok, err)
 			}
 		})
-		clock.Advance(10 * time.Minute)
-		if _, ok, err := a.AuthenticateToken(t.Context(), c.token); ok || err == nil {
-			t.Errorf("%s: accepted", name)
-		}
-		if c.fault == nil && s.validations.Load() != asked {
-			t.Errorf("%s: Keystone was asked", name)
-		}
-		if _, ok, err := a.AuthenticateToken(t.Context(), token(1)); ok || !errors.Is(err, keystone.ErrUnknown) {
-			t.Errorf("%s: a revoked token counts again: %t, %v", name, ok, err)
-		}
 	}
 }
 
@@ -136,20 +138,22 @@ func TestResponseAboutAnotherTokenIsRejected(t *testing.T) {
 		token(2): false,
 		"x":      false,
 	} {
-		s := newServer(t)
-		a, _ := open(t, s, nil)
-		s.set(func() {
-			s.fault = func(w http.ResponseWriter, _ *http.Request) {
-				if named != "" {
-					w.Header().Set("X-Subject-Token", named)
+		t.Run(named, func(t *testing.T) {
+			s := newServer(t)
+			a, _ := open(t, s, nil)
+			s.set(func() {
+				s.fault = func(w http.ResponseWriter, _ *http.Request) {
+					if named != "" {
+						w.Header().Set("X-Subject-Token", named)
+					}
+					_, _ = io.WriteString(w, body("2", time.Now().Add(time.Hour)))
 				}
-				_, _ = io.WriteString(w, body("2", time.Now().Add(time.Hour)))
+			})
+			if _, ok, err := a.AuthenticateToken(t.Context(), token(1)); ok != want ||
+				!want && !errors.Is(err, keystone.ErrUnavailable) {
+				t.Errorf("an answer about %q: %t, %v", named, ok, err)
 			}
 		})
-		if _, ok, err := a.AuthenticateToken(t.Context(), token(1)); ok != want ||
-			!want && !errors.Is(err, keystone.ErrUnavailable) {
-			t.Errorf("an answer about %q: %t, %v", named, ok, err)
-		}
 	}
 }
 
@@ -163,12 +167,14 @@ func TestAmbiguousResponsesAreRejected(t *testing.T) {
 		"a second document":            good + "{}",
 		"text after it":                good + "x",
 	} {
-		s := newServer(t)
-		a, _ := open(t, s, nil)
-		s.set(func() { s.fault = func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, answer) } })
-		if _, ok, err := a.AuthenticateToken(t.Context(), token(1)); ok || !errors.Is(err, keystone.ErrUnavailable) {
-			t.Errorf("%s: %t, %v", name, ok, err)
-		}
+		t.Run(name, func(t *testing.T) {
+			s := newServer(t)
+			a, _ := open(t, s, nil)
+			s.set(func() { s.fault = func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, answer) } })
+			if _, ok, err := a.AuthenticateToken(t.Context(), token(1)); ok || !errors.Is(err, keystone.ErrUnavailable) {
+				t.Errorf("%t, %v", ok, err)
+			}
+		})
 	}
 }
 
@@ -250,20 +256,22 @@ func TestIncompleteResponsesAreOutages(t *testing.T) {
 			strings.Replace(good, `,"name":"member"`, "", 1), "token.roles has a role without an id or a name",
 		},
 	} {
-		s := newServer(t)
-		a, clock := open(t, s, func(o *keystone.Options) { o.Stale = time.Hour })
-		if _, ok, err := a.AuthenticateToken(t.Context(), token(1)); !ok {
-			t.Fatal(err)
-		}
-		s.set(func() { s.fault = func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, c.answer) } })
-		clock.Advance(10 * time.Minute)
-		_, ok, err := a.AuthenticateToken(t.Context(), token(1))
-		if c.want == "" && (!ok || err != nil) {
-			t.Errorf("%s: %t, %v; want the answer of before", name, ok, err)
-		}
-		if c.want != "" && (ok || !errors.Is(err, keystone.ErrResponse) || !strings.HasSuffix(err.Error(), c.want)) {
-			t.Errorf("%s: %t, %v; want %s", name, ok, err, c.want)
-		}
-		s.Close()
+		t.Run(name, func(t *testing.T) {
+			s := newServer(t)
+			a, clock := open(t, s, func(o *keystone.Options) { o.Stale = time.Hour })
+			if _, ok, err := a.AuthenticateToken(t.Context(), token(1)); !ok {
+				t.Fatal(err)
+			}
+			s.set(func() { s.fault = func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, c.answer) } })
+			clock.Advance(10 * time.Minute)
+			_, ok, err := a.AuthenticateToken(t.Context(), token(1))
+			if c.want == "" && (!ok || err != nil) {
+				t.Errorf("%t, %v; want the answer of before", ok, err)
+			}
+			if c.want != "" && (ok || !errors.Is(err, keystone.ErrResponse) || !strings.HasSuffix(err.Error(), c.want)) {
+				t.Errorf("%t, %v; want %s", ok, err, c.want)
+			}
+			s.Close()
+		})
 	}
 }

@@ -88,22 +88,24 @@ func TestLinks(t *testing.T) {
 		"http://[::1/v3/projects?marker=a":                false,
 		f.URL + "/v3/projects?a\\nb: c":                   false, // a newline in JSON
 	} {
-		f.set(func() {
-			f.handlers["projects"] = func(w http.ResponseWriter, r *http.Request) {
-				if r.URL.Query().Get("marker") == "a" {
-					_, _ = io.WriteString(w, last)
-					return
+		t.Run(link, func(t *testing.T) {
+			f.set(func() {
+				f.handlers["projects"] = func(w http.ResponseWriter, r *http.Request) {
+					if r.URL.Query().Get("marker") == "a" {
+						_, _ = io.WriteString(w, last)
+						return
+					}
+					_, _ = fmt.Fprintf(w, `{"projects":[],"links":{"next":"%s"}}`, link)
 				}
-				_, _ = fmt.Fprintf(w, `{"projects":[],"links":{"next":"%s"}}`, link)
+			})
+			if ok {
+				if _, err := d.Read(t.Context()); err != nil {
+					t.Errorf("%v", err)
+				}
+				return
 			}
+			expectReadError(t, link, d, ErrIncomplete, "another address")
 		})
-		if ok {
-			if _, err := d.Read(t.Context()); err != nil {
-				t.Errorf("%s: %v", link, err)
-			}
-			continue
-		}
-		expectReadError(t, link, d, ErrIncomplete, "another address")
 	}
 	f.set(func() {
 		f.handlers["projects"] = func(w http.ResponseWriter, r *http.Request) {
@@ -151,20 +153,22 @@ func TestEndlessPages(t *testing.T) {
 		"two in turn":      {nil, "repeats", 3},
 		"another each one": {nil, "more than 2000 pages", maxPages - 4},
 	} {
-		f := newFake(t)
-		var n atomic.Int64
-		switch {
-		case name == "two in turn":
-			c.handler = func(w http.ResponseWriter, r *http.Request) { text(next(fmt.Sprintf("marker=%d", n.Add(1)%2)))(w, r) }
-		case c.handler == nil:
-			c.handler = func(w http.ResponseWriter, r *http.Request) { text(next(fmt.Sprintf("marker=%d", n.Add(1))))(w, r) }
-		}
-		f.handlers["projects"] = c.handler
-		expectReadError(t, name, unlimitedDirectory(t, f.URL), ErrIncomplete, c.problem)
-		if want := 2 * (4 + c.pages); f.requests.Load() != want {
-			t.Errorf("%s: %d requests, want %d", name, f.requests.Load(), want)
-		}
-		f.Close()
+		t.Run(name, func(t *testing.T) {
+			f := newFake(t)
+			var n atomic.Int64
+			switch {
+			case name == "two in turn":
+				c.handler = func(w http.ResponseWriter, r *http.Request) { text(next(fmt.Sprintf("marker=%d", n.Add(1)%2)))(w, r) }
+			case c.handler == nil:
+				c.handler = func(w http.ResponseWriter, r *http.Request) { text(next(fmt.Sprintf("marker=%d", n.Add(1))))(w, r) }
+			}
+			f.handlers["projects"] = c.handler
+			expectReadError(t, name, unlimitedDirectory(t, f.URL), ErrIncomplete, c.problem)
+			if want := 2 * (4 + c.pages); f.requests.Load() != want {
+				t.Errorf("%d requests, want %d", f.requests.Load(), want)
+			}
+			f.Close()
+		})
 	}
 }
 
@@ -183,22 +187,24 @@ func TestChangesBetweenPages(t *testing.T) {
 		"another entry":  {text(`{"projects":[{"id":"p1","name":"web","domain_id":"d2","enabled":true}]}`), "two different"},
 		"the same entry": {text(`{"projects":[{"id":"p1","name":"web","domain_id":"d1","enabled":true}]}`), ""},
 	} {
-		f.set(func() {
-			f.handlers["projects"] = func(w http.ResponseWriter, r *http.Request) {
-				if r.URL.Query().Has("marker") {
-					c.second(w, r)
-					return
+		t.Run(name, func(t *testing.T) {
+			f.set(func() {
+				f.handlers["projects"] = func(w http.ResponseWriter, r *http.Request) {
+					if r.URL.Query().Has("marker") {
+						c.second(w, r)
+						return
+					}
+					first(w, r)
 				}
-				first(w, r)
+			})
+			if c.problem != "" {
+				expectReadError(t, name, d, ErrIncomplete, c.problem)
+				return
+			}
+			if got, err := d.Read(t.Context()); err != nil || len(got.Projects) != 1 {
+				t.Errorf("%v, %v", got, err)
 			}
 		})
-		if c.problem != "" {
-			expectReadError(t, name, d, ErrIncomplete, c.problem)
-			continue
-		}
-		if got, err := d.Read(t.Context()); err != nil || len(got.Projects) != 1 {
-			t.Errorf("%s: %v, %v", name, got, err)
-		}
 	}
 }
 
@@ -242,18 +248,20 @@ func TestPassLimits(t *testing.T) {
 		"an entry more":    {entries: maxEntries - 2, problem: "more than 500000 entries"},
 		"no entry is left": {entries: maxEntries, problem: "more than 500000 entries"},
 	} {
-		d := unlimitedDirectory(t, f.URL)
-		p := &pass{
-			service: d.service(),
-			limiter: d.limiter,
-			bytes:   c.bytes,
-			entries: c.entries,
-		}
-		err := readList(t.Context(), p, "projects", pageQuery, func(*projectEntry) error { return nil })
-		if c.problem == "" && err != nil ||
-			c.problem != "" && (!errors.Is(err, ErrIncomplete) || !strings.Contains(err.Error(), c.problem)) {
-			t.Errorf("%s: %v; want %q", name, err, c.problem)
-		}
+		t.Run(name, func(t *testing.T) {
+			d := unlimitedDirectory(t, f.URL)
+			p := &pass{
+				service: d.service(),
+				limiter: d.limiter,
+				bytes:   c.bytes,
+				entries: c.entries,
+			}
+			err := readList(t.Context(), p, "projects", pageQuery, func(*projectEntry) error { return nil })
+			if c.problem == "" && err != nil ||
+				c.problem != "" && (!errors.Is(err, ErrIncomplete) || !strings.Contains(err.Error(), c.problem)) {
+				t.Errorf("%v; want %q", err, c.problem)
+			}
+		})
 	}
 	implied := strings.TrimSuffix(strings.Repeat(`{"id":"r2"},`, 10), ",")
 	f.handlers["role_inferences"] = text(`{"role_inferences":[{"prior_role":{"id":"r1"},"implies":[` + implied + `]}]}`)

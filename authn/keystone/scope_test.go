@@ -146,36 +146,38 @@ func TestScopes(t *testing.T) {
 			ErrAccessRules, nil,
 		},
 	} {
-		for scopes := Scopes(0); scopes <= all; scopes++ {
-			u, err := identityOf(t, Options{Scopes: scopes}, rolesPart, c.parts)
-			want := c.err
-			if !scopes.Has(c.needs) {
-				want = c.refused
+		t.Run(c.name, func(t *testing.T) {
+			for scopes := Scopes(0); scopes <= all; scopes++ {
+				u, err := identityOf(t, Options{Scopes: scopes}, rolesPart, c.parts)
+				want := c.err
+				if !scopes.Has(c.needs) {
+					want = c.refused
+				}
+				if !errors.Is(err, want) || (u == nil) != (want != nil) {
+					t.Errorf("%s, accepted scopes %b: %v, %v; want %v", c.name, scopes, u, err, want)
+					continue
+				}
+				if u == nil {
+					continue
+				}
+				extra := u.GetExtra()
+				got := identity{
+					name:    u.GetName(),
+					tenant:  strings.Join(extra[tenant.ExtraKey], "|"),
+					groups:  strings.Join(u.GetGroups(), " "),
+					project: strings.Join(extra[tenant.KeystoneProjectKey], "|"),
+				}
+				if got != c.want || u.GetUID() != "u" {
+					t.Errorf("%s, accepted scopes %b: %+v; want %+v", c.name, scopes, got, c.want)
+				}
+				if _, has := extra[tenant.KeystoneProjectKey]; has != (c.want.project != "") {
+					t.Errorf("extras %v", extra)
+				}
+				if roles := extra[tenant.KeystoneRolesKey]; !slices.Equal(roles, []string{"r1", "r2"}) {
+					t.Errorf("roles %v", roles)
+				}
 			}
-			if !errors.Is(err, want) || (u == nil) != (want != nil) {
-				t.Errorf("%s, accepted scopes %b: %v, %v; want %v", c.name, scopes, u, err, want)
-				continue
-			}
-			if u == nil {
-				continue
-			}
-			extra := u.GetExtra()
-			got := identity{
-				name:    u.GetName(),
-				tenant:  strings.Join(extra[tenant.ExtraKey], "|"),
-				groups:  strings.Join(u.GetGroups(), " "),
-				project: strings.Join(extra[tenant.KeystoneProjectKey], "|"),
-			}
-			if got != c.want || u.GetUID() != "u" {
-				t.Errorf("%s, accepted scopes %b: %+v; want %+v", c.name, scopes, got, c.want)
-			}
-			if _, has := extra[tenant.KeystoneProjectKey]; has != (c.want.project != "") {
-				t.Errorf("%s: extras %v", c.name, extra)
-			}
-			if roles := extra[tenant.KeystoneRolesKey]; !slices.Equal(roles, []string{"r1", "r2"}) {
-				t.Errorf("%s: roles %v", c.name, roles)
-			}
-		}
+		})
 	}
 }
 
@@ -183,27 +185,29 @@ func TestScopes(t *testing.T) {
 func TestMissingFields(t *testing.T) {
 	const all = ScopeProject | ScopeDomain | ScopeSystem
 	for scope, part := range map[string]string{"project": projectPart, "domain": domainOfD, "system": wholeSystem} {
-		for missing, parts := range map[string]string{
-			"user.id":          `"user":{"id":"","name":"alice","domain":{"id":"d","name":"acme"}}`,
-			"user.name":        `"user":{"id":"u","name":"","domain":{"id":"d","name":"acme"}}`,
-			"user.domain.id":   `"user":{"id":"u","name":"alice","domain":{"id":"","name":"acme"}}`,
-			"user.domain.name": `"user":{"id":"u","name":"alice","domain":{"id":"d","name":""}}`,
-			"roles has a role": `"roles":[{"id":"r"}]`,
-			"roles":            `"roles":[{"name":"admin"}]`,
-		} {
-			_, err := identityOf(t, Options{Scopes: all}, rolesPart, part, parts)
-			if !errors.Is(err, ErrResponse) || !strings.Contains(err.Error(), "token."+missing) {
-				t.Errorf("scope %s without %s: %v", scope, missing, err)
+		t.Run(scope, func(t *testing.T) {
+			for missing, parts := range map[string]string{
+				"user.id":          `"user":{"id":"","name":"alice","domain":{"id":"d","name":"acme"}}`,
+				"user.name":        `"user":{"id":"u","name":"","domain":{"id":"d","name":"acme"}}`,
+				"user.domain.id":   `"user":{"id":"u","name":"alice","domain":{"id":"","name":"acme"}}`,
+				"user.domain.name": `"user":{"id":"u","name":"alice","domain":{"id":"d","name":""}}`,
+				"roles has a role": `"roles":[{"id":"r"}]`,
+				"roles":            `"roles":[{"name":"admin"}]`,
+			} {
+				_, err := identityOf(t, Options{Scopes: all}, rolesPart, part, parts)
+				if !errors.Is(err, ErrResponse) || !strings.Contains(err.Error(), "token."+missing) {
+					t.Errorf("scope %s without %s: %v", scope, missing, err)
+				}
 			}
-		}
-		_, err := identityOf(t, Options{Scopes: all}, part)
-		if refused := errors.Is(err, ErrResponse); refused != (scope != "project") {
-			t.Errorf("scope %s without roles: %v", scope, err)
-		}
-		_, err = identityOf(t, Options{Scopes: all}, rolesPart, part, `"expires_at":"2001-01-01T00:00:00Z"`)
-		if !errors.Is(err, ErrExpired) {
-			t.Errorf("scope %s, an expired token: %v", scope, err)
-		}
+			_, err := identityOf(t, Options{Scopes: all}, part)
+			if refused := errors.Is(err, ErrResponse); refused != (scope != "project") {
+				t.Errorf("scope %s without roles: %v", scope, err)
+			}
+			_, err = identityOf(t, Options{Scopes: all}, rolesPart, part, `"expires_at":"2001-01-01T00:00:00Z"`)
+			if !errors.Is(err, ErrExpired) {
+				t.Errorf("scope %s, an expired token: %v", scope, err)
+			}
+		})
 	}
 }
 
@@ -267,23 +271,25 @@ func TestSystemNames(t *testing.T) {
 		{"a\u200d", "\u200cb", "system/a%E2%80%8D:%E2%80%8Cb"},
 		{"日本", "ü", "system/日本:ü"},
 	} {
-		owner, err := json.Marshal(map[string]any{
-			"id":     "u",
-			"name":   c.name,
-			"domain": map[string]any{"id": "d", "name": c.domain},
+		t.Run(c.name, func(t *testing.T) {
+			owner, err := json.Marshal(map[string]any{
+				"id":     "u",
+				"name":   c.name,
+				"domain": map[string]any{"id": "d", "name": c.domain},
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			u, err := identityOf(t, Options{Scopes: ScopeSystem}, rolesPart, wholeSystem, `"user":`+string(owner))
+			if err != nil {
+				t.Errorf("%q of %q: %v", c.name, c.domain, err)
+				return
+			}
+			if u.GetName() != c.want || !tenant.IsWellFormed(u.GetName()) || seen[c.want] != "" {
+				t.Errorf("%q of %q is %q, want %q, as which %q is known", c.name, c.domain, u.GetName(), c.want, seen[c.want])
+			}
+			seen[c.want] = c.domain + "/" + c.name
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		u, err := identityOf(t, Options{Scopes: ScopeSystem}, rolesPart, wholeSystem, `"user":`+string(owner))
-		if err != nil {
-			t.Errorf("%q of %q: %v", c.name, c.domain, err)
-			continue
-		}
-		if u.GetName() != c.want || !tenant.IsWellFormed(u.GetName()) || seen[c.want] != "" {
-			t.Errorf("%q of %q is %q, want %q, as which %q is known", c.name, c.domain, u.GetName(), c.want, seen[c.want])
-		}
-		seen[c.want] = c.domain + "/" + c.name
 	}
 }
 
@@ -300,13 +306,15 @@ func TestDomainUserCannotHaveSystemName(t *testing.T) {
 		"system/a/b":          "system%2Fa%2Fb",
 		"a/b":                 "a/b",
 	} {
-		owner := fmt.Sprintf(`"user":{"id":"u","name":%q,"domain":{"id":"d","name":"admins"}}`, name)
-		for _, part := range []string{projectPart, domainOfD} {
-			u, err := identityOf(t, o, rolesPart, part, owner)
-			if err != nil || u.GetName() != want {
-				t.Errorf("%s: %v, %v; want %s", name, u, err, want)
+		t.Run(name, func(t *testing.T) {
+			owner := fmt.Sprintf(`"user":{"id":"u","name":%q,"domain":{"id":"d","name":"admins"}}`, name)
+			for _, part := range []string{projectPart, domainOfD} {
+				u, err := identityOf(t, o, rolesPart, part, owner)
+				if err != nil || u.GetName() != want {
+					t.Errorf("%v, %v; want %s", u, err, want)
+				}
 			}
-		}
+		})
 	}
 	// In another tenant, the name is harmless and does not change.
 	u, err := identityOf(t, o, rolesPart, projectPart,
@@ -360,19 +368,21 @@ func TestRoleGroups(t *testing.T) {
 func TestLegacyExtrasOfScopes(t *testing.T) {
 	o := Options{Scopes: ScopeProject | ScopeDomain | ScopeSystem, LegacyExtras: true}
 	for part, want := range map[string]int{projectPart: 5, domainOfD: 3, wholeSystem: 3} {
-		u, err := identityOf(t, o, rolesPart, part)
-		if err != nil {
-			t.Fatal(err)
-		}
-		n := 0
-		for _, key := range LegacyExtras() {
-			if len(u.GetExtra()[key]) > 0 {
-				n++
+		t.Run(part, func(t *testing.T) {
+			u, err := identityOf(t, o, rolesPart, part)
+			if err != nil {
+				t.Fatal(err)
 			}
-		}
-		if n != want || !slices.Equal(u.GetExtra()[legacyRoles], []string{"admin", "member"}) {
-			t.Errorf("%s: %v", part, u.GetExtra())
-		}
+			n := 0
+			for _, key := range LegacyExtras() {
+				if len(u.GetExtra()[key]) > 0 {
+					n++
+				}
+			}
+			if n != want || !slices.Equal(u.GetExtra()[legacyRoles], []string{"admin", "member"}) {
+				t.Errorf("%v", u.GetExtra())
+			}
+		})
 	}
 }
 

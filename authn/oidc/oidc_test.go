@@ -188,10 +188,12 @@ func TestCompilerSeparatesKinds(t *testing.T) {
 			"one": &authenticationcel.ExtraMappingExpression{Key: "one", Expression: "claims.x"},
 			"two": &authenticationcel.ExtraMappingExpression{Key: "two", Expression: "claims.x"},
 		} {
-			r, err := c.CompileClaimsExpression(e)
-			if err != nil || r.ExpressionAccessor.(*authenticationcel.ExtraMappingExpression).Key != key {
-				t.Errorf("%s: %+v, %v", key, r.ExpressionAccessor, err)
-			}
+			t.Run(key, func(t *testing.T) {
+				r, err := c.CompileClaimsExpression(e)
+				if err != nil || r.ExpressionAccessor.(*authenticationcel.ExtraMappingExpression).Key != key {
+					t.Errorf("%+v, %v", r.ExpressionAccessor, err)
+				}
+			})
 		}
 		if _, err := c.CompileClaimsExpression(&authenticationcel.ClaimValidationCondition{
 			Expression: "'text'",
@@ -234,17 +236,19 @@ func TestKeySets(t *testing.T) {
 		"no set":       {func([]any) []any { return nil }, oidc.ErrKeys},
 		"null entries": {func(k []any) []any { return append([]any{nil, "text", 1}, k...) }, nil},
 	} {
-		issuer, a, _ := open(t, key)
-		issuer.Fail(func(w http.ResponseWriter, r *http.Request) {
-			document := map[string]any{"issuer": issuer.URL(), "jwks_uri": issuer.URL() + "/keys"}
-			if r.URL.Path == "/keys" {
-				document = map[string]any{"keys": c.change([]any{key.JWK()})}
+		t.Run(name, func(t *testing.T) {
+			issuer, a, _ := open(t, key)
+			issuer.Fail(func(w http.ResponseWriter, r *http.Request) {
+				document := map[string]any{"issuer": issuer.URL(), "jwks_uri": issuer.URL() + "/keys"}
+				if r.URL.Path == "/keys" {
+					document = map[string]any{"keys": c.change([]any{key.JWK()})}
+				}
+				_ = json.NewEncoder(w).Encode(document)
+			})
+			if _, _, err := a.AuthenticateToken(t.Context(), key.MustSign(claims(issuer.URL()))); !errors.Is(err, c.want) {
+				t.Errorf("%v, want %v", err, c.want)
 			}
-			_ = json.NewEncoder(w).Encode(document)
 		})
-		if _, _, err := a.AuthenticateToken(t.Context(), key.MustSign(claims(issuer.URL()))); !errors.Is(err, c.want) {
-			t.Errorf("%s: %v, want %v", name, err, c.want)
-		}
 	}
 }
 
@@ -267,18 +271,20 @@ func TestDiscovery(t *testing.T) {
 		"without keys":        {func(d map[string]any) { delete(d, "jwks_uri") }, oidc.ErrKeys},
 		"the issuer's prefix": {func(d map[string]any) { d["issuer"] = d["issuer"].(string) + "/" }, oidc.ErrKeys},
 	} {
-		issuer, a, _ := open(t, key)
-		issuer.Fail(func(w http.ResponseWriter, r *http.Request) {
-			document := map[string]any{"issuer": issuer.URL(), "jwks_uri": issuer.URL() + "/keys"}
-			c.change(document)
-			if r.URL.Path == "/keys" {
-				document = map[string]any{"keys": []any{key.JWK()}}
+		t.Run(name, func(t *testing.T) {
+			issuer, a, _ := open(t, key)
+			issuer.Fail(func(w http.ResponseWriter, r *http.Request) {
+				document := map[string]any{"issuer": issuer.URL(), "jwks_uri": issuer.URL() + "/keys"}
+				c.change(document)
+				if r.URL.Path == "/keys" {
+					document = map[string]any{"keys": []any{key.JWK()}}
+				}
+				_ = json.NewEncoder(w).Encode(document)
+			})
+			if _, _, err := a.AuthenticateToken(t.Context(), key.MustSign(claims(issuer.URL()))); !errors.Is(err, c.want) {
+				t.Errorf("%v, want %v", err, c.want)
 			}
-			_ = json.NewEncoder(w).Encode(document)
 		})
-		if _, _, err := a.AuthenticateToken(t.Context(), key.MustSign(claims(issuer.URL()))); !errors.Is(err, c.want) {
-			t.Errorf("%s: %v, want %v", name, err, c.want)
-		}
 	}
 }
 
@@ -330,16 +336,18 @@ func TestErrorsContainNoClaims(t *testing.T) {
 		},
 		"a bad subject": func(c map[string]any) { c["sub"] = 1; c["jti"] = canary },
 	} {
-		c := claims(issuer.URL())
-		change(c)
-		resp, ok, err := a.AuthenticateToken(t.Context(), key.MustSign(c))
-		if ok || err == nil {
-			t.Errorf("%s: accepted: %+v", name, resp)
-			continue
-		}
-		if strings.Contains(err.Error(), canary) || strings.Contains(fmt.Sprintf("%+v", err), canary) {
-			t.Errorf("%s: the error holds part of the token: %v", name, err)
-		}
+		t.Run(name, func(t *testing.T) {
+			c := claims(issuer.URL())
+			change(c)
+			resp, ok, err := a.AuthenticateToken(t.Context(), key.MustSign(c))
+			if ok || err == nil {
+				t.Errorf("accepted: %+v", resp)
+				return
+			}
+			if strings.Contains(err.Error(), canary) || strings.Contains(fmt.Sprintf("%+v", err), canary) {
+				t.Errorf("the error holds part of the token: %v", err)
+			}
+		})
 	}
 }
 

@@ -215,17 +215,19 @@ func TestReasonsOfProviders(t *testing.T) {
 		"no https":      {map[string]any{"jwks_uri": "http://x"}, "jwks_uri in the document at https://"},
 		"no document":   {"text", "/.well-known/openid-configuration cannot be read"},
 	} {
-		issuer, a, _ := open(t, key)
-		issuer.Fail(func(w http.ResponseWriter, _ *http.Request) {
-			if d, is := c.document.(map[string]any); is && d["jwks_uri"] != nil {
-				d["issuer"] = issuer.URL()
+		t.Run(name, func(t *testing.T) {
+			issuer, a, _ := open(t, key)
+			issuer.Fail(func(w http.ResponseWriter, _ *http.Request) {
+				if d, is := c.document.(map[string]any); is && d["jwks_uri"] != nil {
+					d["issuer"] = issuer.URL()
+				}
+				_ = json.NewEncoder(w).Encode(c.document)
+			})
+			_, _, err := a.AuthenticateToken(t.Context(), key.MustSign(claims(issuer.URL())))
+			if !errors.Is(err, oidc.ErrKeys) || !strings.Contains(err.Error(), c.want) || len(err.Error()) > 500 {
+				t.Errorf("%v; want %s", err, c.want)
 			}
-			_ = json.NewEncoder(w).Encode(c.document)
 		})
-		_, _, err := a.AuthenticateToken(t.Context(), key.MustSign(claims(issuer.URL())))
-		if !errors.Is(err, oidc.ErrKeys) || !strings.Contains(err.Error(), c.want) || len(err.Error()) > 500 {
-			t.Errorf("%s: %v; want %s", name, err, c.want)
-		}
 	}
 }
 

@@ -190,21 +190,23 @@ func TestRevalidate(t *testing.T) {
 		"a lookup fails":   {func(c *cluster) { c.err = context.DeadlineExceeded }, serviceaccount.ErrLookup},
 		"no owner anymore": {func(c *cluster) { c.owner = "All" }, tenant.ErrInvalid},
 	} {
-		c := &cluster{owner: "a", uid: "u"}
-		a := open(t, c, key)
-		token := key.MustSign(bound("u"))
-		resp, _, err := a.AuthenticateToken(t.Context(), token)
-		if err != nil {
-			t.Fatalf("%s: %v", name, err)
-		}
-		change.do(c)
-		live := resp.User.(interface{ Live(context.Context) error })
-		if err := live.Live(t.Context()); !errors.Is(err, change.want) || (err == nil) != (change.want == nil) {
-			t.Errorf("%s: Live() = %v, want %v", name, err, change.want)
-		}
-		if _, ok, err := a.AuthenticateToken(t.Context(), token); ok != (change.want == nil) {
-			t.Errorf("%s: AuthenticateToken() = %v, %v", name, ok, err)
-		}
+		t.Run(name, func(t *testing.T) {
+			c := &cluster{owner: "a", uid: "u"}
+			a := open(t, c, key)
+			token := key.MustSign(bound("u"))
+			resp, _, err := a.AuthenticateToken(t.Context(), token)
+			if err != nil {
+				t.Fatalf("%v", err)
+			}
+			change.do(c)
+			live := resp.User.(interface{ Live(context.Context) error })
+			if err := live.Live(t.Context()); !errors.Is(err, change.want) || (err == nil) != (change.want == nil) {
+				t.Errorf("Live() = %v, want %v", err, change.want)
+			}
+			if _, ok, err := a.AuthenticateToken(t.Context(), token); ok != (change.want == nil) {
+				t.Errorf("AuthenticateToken() = %v, %v", ok, err)
+			}
+		})
 	}
 }
 
@@ -219,29 +221,31 @@ func TestLegacy(t *testing.T) {
 		"the Secret has another token": {key.MustSign(legacy()) + "x", serviceaccount.ErrInvalidated},
 		"the Secret is empty":          {"", serviceaccount.ErrInvalidated},
 	} {
-		used := 0
-		cl := &cluster{owner: "a", uid: "u", token: c.token}
-		keys, err := serviceaccount.OpenKeys([]string{keyFile(t, key)}, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		a := serviceaccount.New(keys, serviceaccount.Options{
-			Issuer:            issuer,
-			Legacy:            true,
-			Owner:             cl.ownerOf,
-			Objects:           cl,
-			OnLegacyTokenUsed: func(_ context.Context, s *corev1.Secret) { used++ },
+		t.Run(name, func(t *testing.T) {
+			used := 0
+			cl := &cluster{owner: "a", uid: "u", token: c.token}
+			keys, err := serviceaccount.OpenKeys([]string{keyFile(t, key)}, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			a := serviceaccount.New(keys, serviceaccount.Options{
+				Issuer:            issuer,
+				Legacy:            true,
+				Owner:             cl.ownerOf,
+				Objects:           cl,
+				OnLegacyTokenUsed: func(_ context.Context, s *corev1.Secret) { used++ },
+			})
+			if _, _, err := a.AuthenticateToken(t.Context(), token); !errors.Is(err, c.want) {
+				t.Errorf("%v, want %v", err, c.want)
+			}
+			if (used == 1) != (c.want == nil) {
+				t.Errorf("its use was told %d times", used)
+			}
+			a = serviceaccount.New(keys, serviceaccount.Options{Issuer: issuer, Owner: cl.ownerOf, Objects: cl})
+			if _, _, err := a.AuthenticateToken(t.Context(), token); !errors.Is(err, serviceaccount.ErrIssuer) {
+				t.Errorf("without Legacy: %v", err)
+			}
 		})
-		if _, _, err := a.AuthenticateToken(t.Context(), token); !errors.Is(err, c.want) {
-			t.Errorf("%s: %v, want %v", name, err, c.want)
-		}
-		if (used == 1) != (c.want == nil) {
-			t.Errorf("%s: its use was told %d times", name, used)
-		}
-		a = serviceaccount.New(keys, serviceaccount.Options{Issuer: issuer, Owner: cl.ownerOf, Objects: cl})
-		if _, _, err := a.AuthenticateToken(t.Context(), token); !errors.Is(err, serviceaccount.ErrIssuer) {
-			t.Errorf("%s: without Legacy: %v", name, err)
-		}
 	}
 }
 

@@ -54,13 +54,15 @@ func TestAmbiguousResponsesAreUnreadable(t *testing.T) {
 		`{` + review + `,"status":{"authenticated":true,"user":{"username":"alice","groups":[` +
 			strings.Repeat(`"g",`, 2000) + `"g"]}}}`: tenant.ErrLarge,
 	} {
-		a := open(t, func(w http.ResponseWriter, _ *http.Request) {
-			w.Header().Set("Content-Type", "application/json")
-			_, _ = io.WriteString(w, answer)
+		t.Run(answer, func(t *testing.T) {
+			a := open(t, func(w http.ResponseWriter, _ *http.Request) {
+				w.Header().Set("Content-Type", "application/json")
+				_, _ = io.WriteString(w, answer)
+			})
+			if _, ok, err := a.AuthenticateToken(t.Context(), "token"); !errors.Is(err, want) || ok != (want == nil) {
+				t.Errorf("%.140s: %t, %v; want %v", answer, ok, err, want)
+			}
 		})
-		if _, ok, err := a.AuthenticateToken(t.Context(), "token"); !errors.Is(err, want) || ok != (want == nil) {
-			t.Errorf("%.140s: %t, %v; want %v", answer, ok, err, want)
-		}
 	}
 }
 
@@ -99,26 +101,28 @@ func TestUnreadableResponsesAreOutages(t *testing.T) {
 			"application/json", `{"x":"` + strings.Repeat("CANARY", 1<<18) + `"}`, "response too large",
 		},
 	} {
-		a := open(t, func(w http.ResponseWriter, _ *http.Request) {
-			w.Header().Set("Content-Type", c.contentType)
-			_, _ = io.WriteString(w, c.answer)
-		})
-		var logged authntest.Log
-		logger := funcr.New(func(_, args string) { _, _ = logged.Write([]byte(args + "\n")) }, funcr.Options{})
-		ctx := klog.NewContext(t.Context(), logger)
-		for range 3 {
-			_, ok, err := a.AuthenticateToken(ctx, "token")
-			if ok || !errors.Is(err, webhook.ErrUnreadable) || !errors.As(err, new(outbound.Unavailable)) ||
-				!strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "CANARY") {
-				t.Errorf("%s: %t, %v; want %s", name, ok, err, c.want)
+		t.Run(name, func(t *testing.T) {
+			a := open(t, func(w http.ResponseWriter, _ *http.Request) {
+				w.Header().Set("Content-Type", c.contentType)
+				_, _ = io.WriteString(w, c.answer)
+			})
+			var logged authntest.Log
+			logger := funcr.New(func(_, args string) { _, _ = logged.Write([]byte(args + "\n")) }, funcr.Options{})
+			ctx := klog.NewContext(t.Context(), logger)
+			for range 3 {
+				_, ok, err := a.AuthenticateToken(ctx, "token")
+				if ok || !errors.Is(err, webhook.ErrUnreadable) || !errors.As(err, new(outbound.Unavailable)) ||
+					!strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "CANARY") {
+					t.Errorf("%t, %v; want %s", ok, err, c.want)
+				}
 			}
-		}
-		if n := strings.Count(logged.String(), c.want); n != 1 || !strings.Contains(logged.String(), `"source"="partner"`) {
-			t.Errorf("%s: logged %d times:\n%s", name, n, logged.String())
-		}
-		if strings.Contains(logged.String(), "CANARY") {
-			t.Errorf("%s: the log contains a part of the response:\n%s", name, logged.String())
-		}
+			if n := strings.Count(logged.String(), c.want); n != 1 || !strings.Contains(logged.String(), `"source"="partner"`) {
+				t.Errorf("logged %d times:\n%s", n, logged.String())
+			}
+			if strings.Contains(logged.String(), "CANARY") {
+				t.Errorf("the log contains a part of the response:\n%s", logged.String())
+			}
+		})
 	}
 }
 
@@ -140,18 +144,20 @@ func TestRejectionReasons(t *testing.T) {
 		strings.Join(strings.Split(token, ""), "\n"): "contains a part of the token",
 		"%53%45%43%52%45%54%2D0123456789":            "contains a part of the token",
 	} {
-		a := open(t, func(w http.ResponseWriter, _ *http.Request) {
-			w.Header().Set("Content-Type", "application/json")
-			_ = json.NewEncoder(w).Encode(authenticationv1.TokenReview{
-				TypeMeta: metav1.TypeMeta{APIVersion: "authentication.k8s.io/v1", Kind: "TokenReview"},
-				Status:   authenticationv1.TokenReviewStatus{Error: reason},
+		t.Run(reason, func(t *testing.T) {
+			a := open(t, func(w http.ResponseWriter, _ *http.Request) {
+				w.Header().Set("Content-Type", "application/json")
+				_ = json.NewEncoder(w).Encode(authenticationv1.TokenReview{
+					TypeMeta: metav1.TypeMeta{APIVersion: "authentication.k8s.io/v1", Kind: "TokenReview"},
+					Status:   authenticationv1.TokenReviewStatus{Error: reason},
+				})
 			})
+			_, ok, err := a.AuthenticateToken(t.Context(), token)
+			if ok || !errors.Is(err, webhook.ErrNotAuthenticated) || !strings.HasSuffix(err.Error(), want) ||
+				errors.As(err, new(outbound.Unavailable)) || strings.Contains(err.Error(), "SECRET") {
+				t.Errorf("%t, %v; want %s", ok, err, want)
+			}
 		})
-		_, ok, err := a.AuthenticateToken(t.Context(), token)
-		if ok || !errors.Is(err, webhook.ErrNotAuthenticated) || !strings.HasSuffix(err.Error(), want) ||
-			errors.As(err, new(outbound.Unavailable)) || strings.Contains(err.Error(), "SECRET") {
-			t.Errorf("%q: %t, %v; want %s", reason, ok, err, want)
-		}
 	}
 }
 

@@ -120,15 +120,17 @@ func TestRequestsAreNotShared(t *testing.T) {
 	})
 	var all sync.WaitGroup
 	for token, audiences := range map[string]authenticator.Audiences{`a" "b`: nil, "a": {"b"}} {
-		all.Go(func() {
-			ctx := context.Background()
-			if audiences != nil {
-				ctx = authenticator.WithAudiences(ctx, audiences)
-			}
-			resp, ok, err := a.AuthenticateToken(ctx, token)
-			if !ok || resp.User.GetName() != token {
-				t.Errorf("%q: %+v, %v", token, resp, err)
-			}
+		t.Run(token, func(t *testing.T) {
+			all.Go(func() {
+				ctx := context.Background()
+				if audiences != nil {
+					ctx = authenticator.WithAudiences(ctx, audiences)
+				}
+				resp, ok, err := a.AuthenticateToken(ctx, token)
+				if !ok || resp.User.GetName() != token {
+					t.Errorf("%+v, %v", resp, err)
+				}
+			})
 		})
 	}
 	<-begun
@@ -179,12 +181,14 @@ func TestResponseMustBeTokenReview(t *testing.T) {
 		`"apiVersion":"authorization.k8s.io/v1","kind":"SubjectAccessReview"`: false,
 		`"kind":"TokenReview"`: false,
 	} {
-		a := open(t, func(w http.ResponseWriter, _ *http.Request) {
-			_, _ = io.WriteString(w, `{`+kind+`,"status":{"authenticated":true,"user":{"username":"alice"}}}`)
+		t.Run(kind, func(t *testing.T) {
+			a := open(t, func(w http.ResponseWriter, _ *http.Request) {
+				_, _ = io.WriteString(w, `{`+kind+`,"status":{"authenticated":true,"user":{"username":"alice"}}}`)
+			})
+			if _, ok, err := a.AuthenticateToken(t.Context(), "x"); ok != want {
+				t.Errorf("%v, %v", ok, err)
+			}
 		})
-		if _, ok, err := a.AuthenticateToken(t.Context(), "x"); ok != want {
-			t.Errorf("%s: %v, %v", kind, ok, err)
-		}
 	}
 }
 
@@ -239,14 +243,16 @@ func TestCompile(t *testing.T) {
 		"user.groups[7]":                 "",
 		"'not a tenant'":                 "",
 	} {
-		of, err := webhook.Compile(compiler, text)
-		if err != nil {
-			t.Errorf("%s: %v", text, err)
-			continue
-		}
-		if id, err := of(t.Context(), u); id.String() != want || (err == nil) != (want != "") {
-			t.Errorf("%s = %q, %v; want %q", text, id, err, want)
-		}
+		t.Run(text, func(t *testing.T) {
+			of, err := webhook.Compile(compiler, text)
+			if err != nil {
+				t.Errorf("%v", err)
+				return
+			}
+			if id, err := of(t.Context(), u); id.String() != want || (err == nil) != (want != "") {
+				t.Errorf("%s = %q, %v; want %q", text, id, err, want)
+			}
+		})
 	}
 	for _, text := range []string{"", "user.", "1", "user.groups", "claims.sub", "user.nonsense"} {
 		if of, err := webhook.Compile(compiler, text); err == nil {
@@ -270,16 +276,18 @@ func TestErrorsAndLogsContainNoSecrets(t *testing.T) {
 		"as text":      canary,
 		"as a status":  `{"kind":"Status","apiVersion":"v1","status":"Failure","message":"CANARY","reason":"CANARY"}`,
 	} {
-		for _, code := range []int{200, 400, 401, 500} {
-			a := open(t, func(w http.ResponseWriter, _ *http.Request) {
-				w.Header().Set("Warning", `299 - "CANARY"`)
-				w.WriteHeader(code)
-				_, _ = io.WriteString(w, answer)
-			})
-			if _, ok, err := a.AuthenticateToken(t.Context(), canary); ok || strings.Contains(err.Error(), canary) {
-				t.Errorf("%s, %d: %v, %v", name, code, ok, err)
+		t.Run(name, func(t *testing.T) {
+			for _, code := range []int{200, 400, 401, 500} {
+				a := open(t, func(w http.ResponseWriter, _ *http.Request) {
+					w.Header().Set("Warning", `299 - "CANARY"`)
+					w.WriteHeader(code)
+					_, _ = io.WriteString(w, answer)
+				})
+				if _, ok, err := a.AuthenticateToken(t.Context(), canary); ok || strings.Contains(err.Error(), canary) {
+					t.Errorf("%s, %d: %v, %v", name, code, ok, err)
+				}
 			}
-		}
+		})
 	}
 	if text := log.String(); strings.Contains(text, canary) || text == "" {
 		t.Errorf("the log: %q", text)

@@ -188,9 +188,11 @@ func TestAbstains(t *testing.T) {
 		"another authority":          request(sign(t, other, tenantA, false, inAYear())),
 		"another authority, expired": request(sign(t, other, tenantA, false, time.Now().Add(-time.Minute))),
 	} {
-		if resp, ok, err := a.AuthenticateRequest(r); resp != nil || ok || err != nil {
-			t.Errorf("%s: %v, %v, %v; want an abstention", name, resp, ok, err)
-		}
+		t.Run(name, func(t *testing.T) {
+			if resp, ok, err := a.AuthenticateRequest(r); resp != nil || ok || err != nil {
+				t.Errorf("%v, %v, %v; want an abstention", resp, ok, err)
+			}
+		})
 	}
 }
 
@@ -228,19 +230,21 @@ func TestSharedVerification(t *testing.T) {
 		shared = append(shared, ours.New(verifier, func() *ours.Authorities { return a }, ours.Options{}))
 	}
 	for name, r := range presented {
-		for i, roots := range lists {
-			want, wantOK, wantErr := source(t, roots...).AuthenticateRequest(r)
-			for range 2 { // verified, then cached
-				got, ok, err := shared[i].AuthenticateRequest(r)
-				if ok != wantOK || (err == nil) != (wantErr == nil) || !reflect.DeepEqual(got, want) {
-					t.Errorf("%s, list %d: %v, %t, %v; alone %v, %t, %v", name, i, got, ok, err, want, wantOK, wantErr)
+		t.Run(name, func(t *testing.T) {
+			for i, roots := range lists {
+				want, wantOK, wantErr := source(t, roots...).AuthenticateRequest(r)
+				for range 2 { // verified, then cached
+					got, ok, err := shared[i].AuthenticateRequest(r)
+					if ok != wantOK || (err == nil) != (wantErr == nil) || !reflect.DeepEqual(got, want) {
+						t.Errorf("%s, list %d: %v, %t, %v; alone %v, %t, %v", name, i, got, ok, err, want, wantOK, wantErr)
+					}
+				}
+				theirs, upstreamOK, _ := upstream.New(pool(roots...), upstream.CommonNameUserConversion).AuthenticateRequest(r)
+				if wantOK && (!upstreamOK || theirs.User.GetName() != want.User.GetName()) {
+					t.Errorf("%s, list %d: accepted, and not by upstream", name, i)
 				}
 			}
-			theirs, upstreamOK, _ := upstream.New(pool(roots...), upstream.CommonNameUserConversion).AuthenticateRequest(r)
-			if wantOK && (!upstreamOK || theirs.User.GetName() != want.User.GetName()) {
-				t.Errorf("%s, list %d: accepted, and not by upstream", name, i)
-			}
-		}
+		})
 	}
 }
 
@@ -293,17 +297,19 @@ func TestRevokedAuthority(t *testing.T) {
 		"both ways":                  {[]*signer{root, other}, request(leaf, middle, crossed), errRevoked},
 		"the leaf is others' matter": {[]*signer{leaf}, request(leaf, middle), nil},
 	} {
-		all := authorities(t, root, other)
-		a := ours.New(ours.NewVerifier(nil), func() *ours.Authorities { return all },
-			ours.Options{Revoked: func(cert *x509.Certificate) error {
-				if slices.ContainsFunc(c.revoked, func(s *signer) bool { return s.cert.Equal(cert) }) {
-					return errRevoked
-				}
-				return nil
-			}})
-		if _, ok, err := a.AuthenticateRequest(c.presented); !errors.Is(err, c.err) || ok != (c.err == nil) {
-			t.Errorf("%s: %t, %v; want %v", name, ok, err, c.err)
-		}
+		t.Run(name, func(t *testing.T) {
+			all := authorities(t, root, other)
+			a := ours.New(ours.NewVerifier(nil), func() *ours.Authorities { return all },
+				ours.Options{Revoked: func(cert *x509.Certificate) error {
+					if slices.ContainsFunc(c.revoked, func(s *signer) bool { return s.cert.Equal(cert) }) {
+						return errRevoked
+					}
+					return nil
+				}})
+			if _, ok, err := a.AuthenticateRequest(c.presented); !errors.Is(err, c.err) || ok != (c.err == nil) {
+				t.Errorf("%t, %v; want %v", ok, err, c.err)
+			}
+		})
 	}
 }
 
@@ -328,13 +334,15 @@ func TestExpiry(t *testing.T) {
 		},
 		"an authority that ends": {request(sign(t, other, tenantA, false, inAYear())), time.Now().Add(3 * time.Hour)},
 	} {
-		resp, ok, err := a.AuthenticateRequest(c.presented)
-		if err != nil || !ok {
-			t.Fatalf("%s: %t, %v", what, ok, err)
-		}
-		if _, end := validity.Of(resp.User); end.Sub(c.want).Abs() > time.Minute {
-			t.Errorf("%s: %v, want %v", what, end, c.want)
-		}
+		t.Run(what, func(t *testing.T) {
+			resp, ok, err := a.AuthenticateRequest(c.presented)
+			if err != nil || !ok {
+				t.Fatalf("%t, %v", ok, err)
+			}
+			if _, end := validity.Of(resp.User); end.Sub(c.want).Abs() > time.Minute {
+				t.Errorf("%v, want %v", end, c.want)
+			}
+		})
 	}
 }
 
@@ -421,15 +429,17 @@ func TestErrorNamesInvalidCertificate(t *testing.T) {
 		},
 		"the authority of the leaf ended": {request(sign(t, root, tenantA, false, at(900))), 400, `"CN=root"`, "CN=u"},
 	} {
-		present := at(c.days)
-		a := authorities(t, root)
-		s := ours.New(ours.NewVerifier(func() time.Time { return present }),
-			func() *ours.Authorities { return a }, ours.Options{})
-		_, ok, err := s.AuthenticateRequest(c.presented)
-		if ok || err == nil || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), c.not) ||
-			!strings.Contains(err.Error(), "current time "+present.Format("2006-01-02T15:04:05")) &&
-				!strings.Contains(err.Error(), "current time "+present.UTC().Format("2006-01-02T15:04:05")) {
-			t.Errorf("%s: %t, %v; want %s at %s", name, ok, err, c.want, present)
-		}
+		t.Run(name, func(t *testing.T) {
+			present := at(c.days)
+			a := authorities(t, root)
+			s := ours.New(ours.NewVerifier(func() time.Time { return present }),
+				func() *ours.Authorities { return a }, ours.Options{})
+			_, ok, err := s.AuthenticateRequest(c.presented)
+			if ok || err == nil || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), c.not) ||
+				!strings.Contains(err.Error(), "current time "+present.Format("2006-01-02T15:04:05")) &&
+					!strings.Contains(err.Error(), "current time "+present.UTC().Format("2006-01-02T15:04:05")) {
+				t.Errorf("%t, %v; want %s at %s", ok, err, c.want, present)
+			}
+		})
 	}
 }

@@ -53,22 +53,24 @@ func TestAnnounced(t *testing.T) {
 			all, func(a *authorizer.AttributesRecord) { a.FieldSelectorParsingErr = errors.New("bad") }, false,
 		},
 	} {
-		a := &authorizer.AttributesRecord{
-			Verb:                      "list",
-			APIGroup:                  tenant.Domain,
-			Resource:                  "accessgrants",
-			ResourceRequest:           true,
-			FieldSelectorRequirements: fields.ParseSelectorOrDie(c.fields).Requirements(),
-		}
-		if c.change != nil {
-			c.change(a)
-		}
-		if got, until := grant.AllowsAnnounced(t.Context(),
-			&authz.CrossTenantRequest{Attributes: a, Caller: tenanttest.ID(t, "a")}); got != c.want || !until.IsZero() {
-			t.Errorf("%s: %t until %v", name, got, until)
-		}
-		if got, _ := grant.AllowsAnnounced(t.Context(), &authz.CrossTenantRequest{Attributes: a}); got {
-			t.Errorf("%s: open to nobody's caller", name)
-		}
+		t.Run(name, func(t *testing.T) {
+			a := &authorizer.AttributesRecord{
+				Verb:                      "list",
+				APIGroup:                  tenant.Domain,
+				Resource:                  "accessgrants",
+				ResourceRequest:           true,
+				FieldSelectorRequirements: fields.ParseSelectorOrDie(c.fields).Requirements(),
+			}
+			if c.change != nil {
+				c.change(a)
+			}
+			if got, until := grant.AllowsAnnounced(t.Context(),
+				&authz.CrossTenantRequest{Attributes: a, Caller: tenanttest.ID(t, "a")}); got != c.want || !until.IsZero() {
+				t.Errorf("%t until %v", got, until)
+			}
+			if got, _ := grant.AllowsAnnounced(t.Context(), &authz.CrossTenantRequest{Attributes: a}); got {
+				t.Error("open to nobody's caller")
+			}
+		})
 	}
 }

@@ -110,10 +110,12 @@ func TestStoredGrantDecides(t *testing.T) {
 			return g, nil
 		}, true},
 	} {
-		g := newGrants(podsGrant(t), func() (*grant.Grant, error) { return c.live(podsGrant(t)) })
-		if got, _ := g.Allows(t.Context(), crossTenantRequest(t)); got != c.want {
-			t.Errorf("a grant that is %s: %t", name, got)
-		}
+		t.Run(name, func(t *testing.T) {
+			g := newGrants(podsGrant(t), func() (*grant.Grant, error) { return c.live(podsGrant(t)) })
+			if got, _ := g.Allows(t.Context(), crossTenantRequest(t)); got != c.want {
+				t.Errorf("a grant that is %s: %t", name, got)
+			}
+		})
 	}
 }
 
@@ -230,23 +232,25 @@ func TestRequestsThatNoGrantAllows(t *testing.T) {
 		},
 		"to nobody": {func(c *authz.CrossTenantRequest, _ *authorizer.AttributesRecord) { c.Caller = tenant.ID{} }, false},
 	} {
-		index := grant.NewIndex()
-		one, system := wideGrant(t, "a"), wideGrant(t, "system")
-		system.Name = "system"
-		index.Set(one)
-		index.Set(system)
-		g := &grant.Grants{
-			Index: index,
-			Now:   func() time.Time { return now },
-			Live: func(_ context.Context, _ tenant.ID, _, name string) (*grant.Grant, error) {
-				return map[string]*grant.Grant{"wide": one, "system": system}[name], nil
-			},
-		}
-		request := crossTenantRequest(t)
-		c.change(request, request.Attributes.(*authorizer.AttributesRecord))
-		if got := allowed(t, g, request); got != c.want {
-			t.Errorf("%s: allowed %t", name, got)
-		}
+		t.Run(name, func(t *testing.T) {
+			index := grant.NewIndex()
+			one, system := wideGrant(t, "a"), wideGrant(t, "system")
+			system.Name = "system"
+			index.Set(one)
+			index.Set(system)
+			g := &grant.Grants{
+				Index: index,
+				Now:   func() time.Time { return now },
+				Live: func(_ context.Context, _ tenant.ID, _, name string) (*grant.Grant, error) {
+					return map[string]*grant.Grant{"wide": one, "system": system}[name], nil
+				},
+			}
+			request := crossTenantRequest(t)
+			c.change(request, request.Attributes.(*authorizer.AttributesRecord))
+			if got := allowed(t, g, request); got != c.want {
+				t.Errorf("allowed %t", got)
+			}
+		})
 	}
 }
 
@@ -352,17 +356,19 @@ func TestGrantsEndWithTheirTenants(t *testing.T) {
 			tenant.Seal("u"), tenant.Lineage{UID: "o", Retired: before}, tenant.Lineage{UID: "u"}, true,
 		},
 	} {
-		stored := podsGrant(t)
-		stored.GranteeSeal = c.recorded
-		g := newGrants(stored, func() (*grant.Grant, error) { return stored, nil })
-		g.Lineage = func(id tenant.ID) tenant.Lineage {
-			if id == stored.Owner {
-				return c.owner
+		t.Run(name, func(t *testing.T) {
+			stored := podsGrant(t)
+			stored.GranteeSeal = c.recorded
+			g := newGrants(stored, func() (*grant.Grant, error) { return stored, nil })
+			g.Lineage = func(id tenant.ID) tenant.Lineage {
+				if id == stored.Owner {
+					return c.owner
+				}
+				return c.grantee
 			}
-			return c.grantee
-		}
-		if got := allowed(t, g, crossTenantRequest(t)); got != c.want {
-			t.Errorf("%s: %t", name, got)
-		}
+			if got := allowed(t, g, crossTenantRequest(t)); got != c.want {
+				t.Errorf("%t", got)
+			}
+		})
 	}
 }

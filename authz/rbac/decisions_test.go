@@ -92,15 +92,17 @@ func TestRules(t *testing.T) {
 		x.Set(binding("b", "r", "alice"))
 		e := rbac.New(x, rbac.Options{})
 		for list, want := range map[string]bool{c.yes: true, c.no: false} {
-			for text := range strings.SplitSeq(list, ",") {
-				if text == "" {
-					continue
+			t.Run(list, func(t *testing.T) {
+				for text := range strings.SplitSeq(list, ",") {
+					if text == "" {
+						continue
+					}
+					a := parseRequest(text)
+					if allows(t, e, a) != want || allows(t, e, attributes{a}) != want || rbac.Allows([]rule{{}, c.rule}, a) != want {
+						t.Errorf("%+v: %s", c.rule, text)
+					}
 				}
-				a := parseRequest(text)
-				if allows(t, e, a) != want || allows(t, e, attributes{a}) != want || rbac.Allows([]rule{{}, c.rule}, a) != want {
-					t.Errorf("%+v: %s", c.rule, text)
-				}
-			}
+			})
 		}
 	}
 }
@@ -237,13 +239,15 @@ func TestBindings(t *testing.T) {
 			`RBAC: unsupported role reference kind: "Robot"`,
 		},
 	} {
-		x := rbac.NewIndex()
-		x.Set(role("r", "get"))
-		x.Set(roleInN("get"))
-		x.Set(c.binding)
-		if in, reason := allowed(t, name, rbac.New(x, rbac.Options{}), c.by); in != c.in || reason != c.reason {
-			t.Errorf("%s: allowed in %q, reason %s", name, in, reason)
-		}
+		t.Run(name, func(t *testing.T) {
+			x := rbac.NewIndex()
+			x.Set(role("r", "get"))
+			x.Set(roleInN("get"))
+			x.Set(c.binding)
+			if in, reason := allowed(t, name, rbac.New(x, rbac.Options{}), c.by); in != c.in || reason != c.reason {
+				t.Errorf("allowed in %q, reason %s", in, reason)
+			}
+		})
 	}
 }
 
@@ -342,20 +346,22 @@ func TestIndexFollowsChanges(t *testing.T) {
 			"",
 		},
 	} {
-		if err := step.do(); err != nil {
-			t.Fatal(step.name, err)
-		}
-		waittest.Until(t, func() error {
-			var gotVerbs []string
-			for _, verb := range []string{"get", "list", "watch"} {
-				if allows(t, e, podRequest("alice", verb, "n")) {
-					gotVerbs = append(gotVerbs, verb)
+		t.Run(step.name, func(t *testing.T) {
+			if err := step.do(); err != nil {
+				t.Fatal(step.name, err)
+			}
+			waittest.Until(t, func() error {
+				var gotVerbs []string
+				for _, verb := range []string{"get", "list", "watch"} {
+					if allows(t, e, podRequest("alice", verb, "n")) {
+						gotVerbs = append(gotVerbs, verb)
+					}
 				}
-			}
-			if got := strings.Join(gotVerbs, " "); got != step.verbs {
-				return fmt.Errorf("%s: %q, want %q", step.name, got, step.verbs)
-			}
-			return nil
+				if got := strings.Join(gotVerbs, " "); got != step.verbs {
+					return fmt.Errorf("%q, want %q", got, step.verbs)
+				}
+				return nil
+			})
 		})
 	}
 }

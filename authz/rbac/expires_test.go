@@ -54,19 +54,21 @@ func TestBindingsExpire(t *testing.T) {
 		"2030-02-31T18:00:00Z":        {-time.Hour: false},
 		"0001-01-01T00:00:00Z":        {-time.Hour: false},
 	} {
-		x := expiringIndex(t, until)
-		for after, want := range wantAfter {
-			e := rbac.New(x, rbac.Options{Now: func() time.Time { return expiry.Add(after) }})
-			for _, name := range []string{"alice", "root"} {
-				if got := allows(t, e, podRequest(name, "get", "a--web")); got != want {
-					t.Errorf("until %q, %v after %v: %s: %t", until, after, expiry, name, got)
-				}
-				rules, _, _, err := e.RulesFor(t.Context(), &user.DefaultInfo{Name: name}, "a--web")
-				if (len(rules) > 0) != want || err != nil {
-					t.Errorf("until %q, %v after %v: %s has the rules %v, %v", until, after, expiry, name, rules, err)
+		t.Run(until, func(t *testing.T) {
+			x := expiringIndex(t, until)
+			for after, want := range wantAfter {
+				e := rbac.New(x, rbac.Options{Now: func() time.Time { return expiry.Add(after) }})
+				for _, name := range []string{"alice", "root"} {
+					if got := allows(t, e, podRequest(name, "get", "a--web")); got != want {
+						t.Errorf("until %q, %v after %v: %s: %t", until, after, expiry, name, got)
+					}
+					rules, _, _, err := e.RulesFor(t.Context(), &user.DefaultInfo{Name: name}, "a--web")
+					if (len(rules) > 0) != want || err != nil {
+						t.Errorf("until %q, %v after %v: %s has the rules %v, %v", until, after, expiry, name, rules, err)
+					}
 				}
 			}
-		}
+		})
 	}
 }
 

@@ -150,35 +150,37 @@ func TestScope(t *testing.T) {
 		"a,*":       {},
 		"System":    {},
 	} {
-		x := rbac.NewIndex()
-		x.Set(role("reader", "get"))
-		b := binding("limited", "reader", "root", "alice", "lost")
-		b.Annotations = map[string]string{tenant.ScopeAnnotation: annotation}
-		x.Set(b)
-		e := rbac.New(x, o)
-		for _, name := range []string{"root", "alice", "lost"} {
-			for _, namespace := range []string{"a--web", "b--web", "kube-system", "missing", "away", ""} {
-				if got := allows(t, e, podRequest(name, "get", namespace)); got != want[[2]string{name, namespace}] {
-					t.Errorf("%q: %s in %q: %t", annotation, name, namespace, got)
+		t.Run(annotation, func(t *testing.T) {
+			x := rbac.NewIndex()
+			x.Set(role("reader", "get"))
+			b := binding("limited", "reader", "root", "alice", "lost")
+			b.Annotations = map[string]string{tenant.ScopeAnnotation: annotation}
+			x.Set(b)
+			e := rbac.New(x, o)
+			for _, name := range []string{"root", "alice", "lost"} {
+				for _, namespace := range []string{"a--web", "b--web", "kube-system", "missing", "away", ""} {
+					if got := allows(t, e, podRequest(name, "get", namespace)); got != want[[2]string{name, namespace}] {
+						t.Errorf("%s in %q: %t", name, namespace, got)
+					}
+				}
+				if rules, _, incomplete, err := e.RulesFor(t.Context(), &user.DefaultInfo{Name: name}, "a--web"); len(rules) > 0 ||
+					!incomplete || err != nil {
+					t.Errorf("rules %v, incomplete %t, %v", rules, incomplete, err)
 				}
 			}
-			if rules, _, incomplete, err := e.RulesFor(t.Context(), &user.DefaultInfo{Name: name}, "a--web"); len(rules) > 0 ||
-				!incomplete || err != nil {
-				t.Errorf("%q: rules %v, incomplete %t, %v", annotation, rules, incomplete, err)
+			x.Set(&rbacv1.RoleBinding{
+				ObjectMeta: metav1.ObjectMeta{Namespace: "b--web", Name: "in-a-space", Annotations: b.Annotations},
+				RoleRef:    b.RoleRef,
+				Subjects:   []rbacv1.Subject{{Kind: rbacv1.UserKind, Name: "dave"}},
+			})
+			if !allows(t, e, podRequest("dave", "get", "b--web")) || allows(t, e, podRequest("dave", "get", "a--web")) {
+				t.Error("limits a RoleBinding")
 			}
-		}
-		x.Set(&rbacv1.RoleBinding{
-			ObjectMeta: metav1.ObjectMeta{Namespace: "b--web", Name: "in-a-space", Annotations: b.Annotations},
-			RoleRef:    b.RoleRef,
-			Subjects:   []rbacv1.Subject{{Kind: rbacv1.UserKind, Name: "dave"}},
+			x.Set(binding("free", "reader", "root")) // a binding without limits
+			if !allows(t, e, podRequest("root", "get", "b--web")) || !allows(t, e, podRequest("root", "get", "away")) {
+				t.Error("limits a binding without it")
+			}
 		})
-		if !allows(t, e, podRequest("dave", "get", "b--web")) || allows(t, e, podRequest("dave", "get", "a--web")) {
-			t.Errorf("%q: limits a RoleBinding", annotation)
-		}
-		x.Set(binding("free", "reader", "root")) // a binding without limits
-		if !allows(t, e, podRequest("root", "get", "b--web")) || !allows(t, e, podRequest("root", "get", "away")) {
-			t.Errorf("%q: limits a binding without it", annotation)
-		}
 	}
 }
 
@@ -268,10 +270,12 @@ func TestDenyLimited(t *testing.T) {
 		{"bob", "get", "b", authorizer.DecisionAllow},
 		{"carol", "get", "b", authorizer.DecisionNoOpinion},
 	} {
-		in = c.in
-		d, reason, err := e.Authorize(t.Context(), podRequest(c.name, c.verb, "n"))
-		if d != c.want || err != nil || (d == authorizer.DecisionDeny) != (reason == rbac.ReasonLimited) {
-			t.Errorf("%s %s in %s: %v %q %v; want %v", c.name, c.verb, c.in, d, reason, err, c.want)
-		}
+		t.Run(c.name, func(t *testing.T) {
+			in = c.in
+			d, reason, err := e.Authorize(t.Context(), podRequest(c.name, c.verb, "n"))
+			if d != c.want || err != nil || (d == authorizer.DecisionDeny) != (reason == rbac.ReasonLimited) {
+				t.Errorf("%s %s in %s: %v %q %v; want %v", c.name, c.verb, c.in, d, reason, err, c.want)
+			}
+		})
 	}
 }

@@ -131,17 +131,19 @@ func TestValidGrants(t *testing.T) {
 			func(g *v1alpha1.AccessGrant) { g.Spec.From.Users, g.Spec.From.Groups = nil, []string{"dev"} }, true,
 		},
 	} {
-		g := granted()
-		c.change(g)
-		grants := controller(t, clientOf(t, g), func() time.Time { return now })
-		if err := grants.Sync(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		asked := crossTenantRequests(t)
-		asked.User = &user.DefaultInfo{Name: "alice", Groups: []string{"dev"}}
-		if got, _ := grants.Grants().Allows(t.Context(), asked); got != c.want {
-			t.Errorf("%s: allowed %t", name, got)
-		}
+		t.Run(name, func(t *testing.T) {
+			g := granted()
+			c.change(g)
+			grants := controller(t, clientOf(t, g), func() time.Time { return now })
+			if err := grants.Sync(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			asked := crossTenantRequests(t)
+			asked.User = &user.DefaultInfo{Name: "alice", Groups: []string{"dev"}}
+			if got, _ := grants.Grants().Allows(t.Context(), asked); got != c.want {
+				t.Errorf("allowed %t", got)
+			}
+		})
 	}
 	// A service account is identified by its namespace and name.
 	g := granted()
@@ -156,11 +158,13 @@ func TestValidGrants(t *testing.T) {
 		"system:serviceaccount:a--web:robot": false,
 		"robot":                              false,
 	} {
-		asked := crossTenantRequests(t)
-		asked.User = &user.DefaultInfo{Name: name}
-		if got, _ := grants.Grants().Allows(t.Context(), asked); got != want {
-			t.Errorf("%s: allowed %t", name, got)
-		}
+		t.Run(name, func(t *testing.T) {
+			asked := crossTenantRequests(t)
+			asked.User = &user.DefaultInfo{Name: name}
+			if got, _ := grants.Grants().Allows(t.Context(), asked); got != want {
+				t.Errorf("allowed %t", got)
+			}
+		})
 	}
 }
 

@@ -206,9 +206,11 @@ func TestUpstream(t *testing.T) {
 			classified{"global-default", "global-default", user.Anonymous},
 		},
 	} {
-		if got := m.classify(c.who, c.request); got != c.want {
-			t.Errorf("%s: %+v, want %+v", name, got, c.want)
-		}
+		t.Run(name, func(t *testing.T) {
+			if got := m.classify(c.who, c.request); got != c.want {
+				t.Errorf("%+v, want %+v", got, c.want)
+			}
+		})
 	}
 }
 

@@ -49,13 +49,15 @@ func TestSettingsOf(t *testing.T) {
 		{byID, "globex", "acme", ""},
 		{byID, "system", "acme", ""},
 	} {
-		settings, err := SettingsOf(test.source)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if id, err := settings.TenantOf(test.id, test.name); id.String() != test.want || (err == nil) != (test.want != "") {
-			t.Errorf("the domain %s named %q maps to %q (%v), want %q", test.id, test.name, id, err, test.want)
-		}
+		t.Run(test.name, func(t *testing.T) {
+			settings, err := SettingsOf(test.source)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if id, err := settings.TenantOf(test.id, test.name); id.String() != test.want || (err == nil) != (test.want != "") {
+				t.Errorf("the domain %s named %q maps to %q (%v), want %q", test.id, test.name, id, err, test.want)
+			}
+		})
 	}
 	s, err := SettingsOf(byName)
 	if err != nil || !s.CreateTenants || !s.DeleteNamespaces || s.Interval != time.Minute ||

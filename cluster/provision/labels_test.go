@@ -211,38 +211,40 @@ func TestRemovedLabelsReturnToEarlierValues(t *testing.T) {
 		},
 	}
 	for name, claim := range claims {
-		for _, step := range []string{"", "new leader"} {
-			synctest.Test(t, func(t *testing.T) {
-				w := newFixture(t)
-				w.namespace("acme--web", "acme", nil)
-				w.change(func(ns *corev1.Namespace) { maps.Copy(ns.Labels, own) })
-				w.tenant(func(s *v1alpha1.TenantSpec) { s.Admins = []v1alpha1.Subject{peter} })
-				w.setLabels("privileged", map[string]v1alpha1.LabelValue{adminAccess: "true", "team": "given"})
-				want := map[string]string{adminAccess: "true", "team": "given", namespace.EnforceLabel: "privileged"}
-				if !maps.Equal(w.labels(), want) {
-					t.Errorf("%s: given %v, want %v", name, w.labels(), want)
-				}
-				w.change(claim)
-				w.setLabels("restricted", nil)
-				if want = map[string]string{"team": "own", namespace.EnforceLabel: "restricted"}; !maps.Equal(w.labels(), want) {
-					t.Errorf("%s: after another level %v, want %v", name, w.labels(), want)
-				}
-				w.change(claim)
-				if step != "" {
-					w.stop()
-				}
-				w.setLabels("", nil)
-				if step != "" {
-					w.start()
-				}
-				if !maps.Equal(w.labels(), own) {
-					t.Errorf("%s, %s: in the end %v, want %v", name, step, w.labels(), own)
-				}
-				if got := w.condition(v1alpha1.ConditionPrepared); got != "True Prepared" {
-					t.Errorf("%s: Prepared is %s", name, got)
-				}
-			})
-		}
+		t.Run(name, func(t *testing.T) {
+			for _, step := range []string{"", "new leader"} {
+				synctest.Test(t, func(t *testing.T) {
+					w := newFixture(t)
+					w.namespace("acme--web", "acme", nil)
+					w.change(func(ns *corev1.Namespace) { maps.Copy(ns.Labels, own) })
+					w.tenant(func(s *v1alpha1.TenantSpec) { s.Admins = []v1alpha1.Subject{peter} })
+					w.setLabels("privileged", map[string]v1alpha1.LabelValue{adminAccess: "true", "team": "given"})
+					want := map[string]string{adminAccess: "true", "team": "given", namespace.EnforceLabel: "privileged"}
+					if !maps.Equal(w.labels(), want) {
+						t.Errorf("given %v, want %v", w.labels(), want)
+					}
+					w.change(claim)
+					w.setLabels("restricted", nil)
+					if want = map[string]string{"team": "own", namespace.EnforceLabel: "restricted"}; !maps.Equal(w.labels(), want) {
+						t.Errorf("after another level %v, want %v", w.labels(), want)
+					}
+					w.change(claim)
+					if step != "" {
+						w.stop()
+					}
+					w.setLabels("", nil)
+					if step != "" {
+						w.start()
+					}
+					if !maps.Equal(w.labels(), own) {
+						t.Errorf("%s, %s: in the end %v, want %v", name, step, w.labels(), own)
+					}
+					if got := w.condition(v1alpha1.ConditionPrepared); got != "True Prepared" {
+						t.Errorf("Prepared is %s", got)
+					}
+				})
+			}
+		})
 	}
 }
 

@@ -116,24 +116,26 @@ func TestQuota(t *testing.T) {
 			"Prepared",
 		},
 	} {
-		synctest.Test(t, func(t *testing.T) {
-			w := newFixture(t)
-			c.before(w)
-			for i, step := range []struct {
-				change func(*v1alpha1.TenantSpec)
-				want   string
-			}{{pods(5), c.first}, {pods(7), c.changed}, {none, c.after}} {
-				w.tenant(step.change)
-				sorted := strings.Split(step.want, " | ")
-				parts := strings.Split(sorted[0], "; ")
-				slices.Sort(parts)
-				if want := strings.Join(parts, "; ") + " | " + sorted[1]; w.quotas() != want {
-					t.Errorf("%s, step %d: %s; want %s", name, i, w.quotas(), want)
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newFixture(t)
+				c.before(w)
+				for i, step := range []struct {
+					change func(*v1alpha1.TenantSpec)
+					want   string
+				}{{pods(5), c.first}, {pods(7), c.changed}, {none, c.after}} {
+					w.tenant(step.change)
+					sorted := strings.Split(step.want, " | ")
+					parts := strings.Split(sorted[0], "; ")
+					slices.Sort(parts)
+					if want := strings.Join(parts, "; ") + " | " + sorted[1]; w.quotas() != want {
+						t.Errorf("%s, step %d: %s; want %s", name, i, w.quotas(), want)
+					}
+					if says := w.status(); i < 2 && !strings.HasPrefix(says, c.says+" ") {
+						t.Errorf("%s, step %d: it says %s", name, i, says)
+					}
 				}
-				if says := w.status(); i < 2 && !strings.HasPrefix(says, c.says+" ") {
-					t.Errorf("%s, step %d: it says %s", name, i, says)
-				}
-			}
+			})
 		})
 	}
 }
@@ -228,33 +230,35 @@ func TestQuotaWithoutChanges(t *testing.T) {
 // TestQuotaFails checks that errors are reported and retried until the quota is written or deleted.
 func TestQuotaFails(t *testing.T) {
 	for verb, to := range map[string]func(*v1alpha1.TenantSpec){"create": pods(5), "patch": pods(7), "delete": none} {
-		synctest.Test(t, func(t *testing.T) {
-			w := newFixture(t)
-			if verb != "create" {
-				w.tenant(pods(5))
-			}
-			var failing atomic.Bool
-			failing.Store(true)
-			prepend(&w.dynamic.Fake, verb, "tenantquotas", func(clienttesting.Action) (bool, runtime.Object, error) {
-				return failing.Load(), nil, errors.New("away")
+		t.Run(verb, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newFixture(t)
+				if verb != "create" {
+					w.tenant(pods(5))
+				}
+				var failing atomic.Bool
+				failing.Store(true)
+				prepend(&w.dynamic.Fake, verb, "tenantquotas", func(clienttesting.Action) (bool, runtime.Object, error) {
+					return failing.Load(), nil, errors.New("away")
+				})
+				w.tenant(to)
+				if says := w.status(); !strings.HasPrefix(says, v1alpha1.ReasonFailed+" ") {
+					t.Errorf("it says %s", says)
+				}
+				if has := w.quotas(); verb != "create" && !strings.HasSuffix(has, "| acme") {
+					t.Errorf("of the one that is left it says %s", has)
+				}
+				failing.Store(false)
+				time.Sleep(2 * time.Minute)
+				w.settle()
+				if says := w.status(); !strings.HasPrefix(says, v1alpha1.ReasonPrepared+" ") {
+					t.Errorf("afterwards it says %s", says)
+				}
+				if has := w.quotas(); strings.Contains(has, "pods:5") != (verb == "create") ||
+					strings.Contains(has, "pods:7") != (verb == "patch") {
+					t.Errorf("afterwards %s", has)
+				}
 			})
-			w.tenant(to)
-			if says := w.status(); !strings.HasPrefix(says, v1alpha1.ReasonFailed+" ") {
-				t.Errorf("%s: it says %s", verb, says)
-			}
-			if has := w.quotas(); verb != "create" && !strings.HasSuffix(has, "| acme") {
-				t.Errorf("%s: of the one that is left it says %s", verb, has)
-			}
-			failing.Store(false)
-			time.Sleep(2 * time.Minute)
-			w.settle()
-			if says := w.status(); !strings.HasPrefix(says, v1alpha1.ReasonPrepared+" ") {
-				t.Errorf("%s: afterwards it says %s", verb, says)
-			}
-			if has := w.quotas(); strings.Contains(has, "pods:5") != (verb == "create") ||
-				strings.Contains(has, "pods:7") != (verb == "patch") {
-				t.Errorf("%s: afterwards %s", verb, has)
-			}
 		})
 	}
 }
@@ -273,16 +277,18 @@ func TestQuotaDrift(t *testing.T) {
 			return err
 		},
 	} {
-		synctest.Test(t, func(t *testing.T) {
-			w := newFixture(t)
-			w.namespace("acme--web", "acme", nil)
-			w.tenant(pods(5))
-			w.must(change(w))
-			time.Sleep(11 * time.Minute)
-			w.settle()
-			if has := w.quotas(); !strings.Contains(has, "map[pods:5]") {
-				t.Errorf("%s: %s", name, has)
-			}
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newFixture(t)
+				w.namespace("acme--web", "acme", nil)
+				w.tenant(pods(5))
+				w.must(change(w))
+				time.Sleep(11 * time.Minute)
+				w.settle()
+				if has := w.quotas(); !strings.Contains(has, "map[pods:5]") {
+					t.Errorf("%s", has)
+				}
+			})
 		})
 	}
 }

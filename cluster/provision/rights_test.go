@@ -141,23 +141,25 @@ func TestEarlierRoles(t *testing.T) {
 			"more":       {more, ""},
 			"aggregated": {aggregated, ""},
 		} {
-			client := fake.NewClientset()
-			if c.stored != nil {
-				client = fake.NewClientset(c.stored.DeepCopy())
-			}
-			roles := client.RbacV1().ClusterRoles()
-			done, err := provision.WriteRole(t.Context(), roles, current.DeepCopy(), metav1.CreateOptions{})
-			if done != c.done || err != nil {
-				t.Errorf("%s, %s: %q, %v; want %q", current.Name, name, done, err, c.done)
-			}
-			want := current
-			if c.done == "" {
-				want = c.stored
-			}
-			got, err := roles.Get(t.Context(), current.Name, metav1.GetOptions{})
-			if err != nil || !equality.Semantic.DeepEqual(got.Rules, want.Rules) {
-				t.Errorf("%s, %s: rules %v, %v; want %v", current.Name, name, got, err, want.Rules)
-			}
+			t.Run(name, func(t *testing.T) {
+				client := fake.NewClientset()
+				if c.stored != nil {
+					client = fake.NewClientset(c.stored.DeepCopy())
+				}
+				roles := client.RbacV1().ClusterRoles()
+				done, err := provision.WriteRole(t.Context(), roles, current.DeepCopy(), metav1.CreateOptions{})
+				if done != c.done || err != nil {
+					t.Errorf("%s, %s: %q, %v; want %q", current.Name, name, done, err, c.done)
+				}
+				want := current
+				if c.done == "" {
+					want = c.stored
+				}
+				got, err := roles.Get(t.Context(), current.Name, metav1.GetOptions{})
+				if err != nil || !equality.Semantic.DeepEqual(got.Rules, want.Rules) {
+					t.Errorf("%s, %s: rules %v, %v; want %v", current.Name, name, got, err, want.Rules)
+				}
+			})
 		}
 	}
 }

@@ -88,36 +88,38 @@ func TestHeldObjects(t *testing.T) {
 	}
 	for _, policy := range []v1alpha1.TenantDeletionPolicy{v1alpha1.TenantDeletionDelete, v1alpha1.TenantDeletionOrphan} {
 		for name, c := range held {
-			synctest.Test(t, func(t *testing.T) {
-				w := newFixture(t, object("acme", policy, true))
-				w.addObjects()
-				w.hold(c.resource, c.name, heldFinalizer, "example.com/too")
-				w.dynamic.PrependReactor("delete", "tenantmembers", keepFinalizers(w.dynamic.Tracker()))
-				w.dynamic.PrependReactor("delete", "tenantquotas", keepFinalizers(w.dynamic.Tracker()))
-				w.kube.PrependReactor("delete", "clusterrolebindings", keepFinalizers(w.kube.Tracker()))
-				w.start()
-				time.Sleep(10 * time.Minute)
-				want := "Stuck: objects that are not deleted yet: 1 (" + name + ", finalizers: " + heldFinalizer +
-					", example.com/too)"
-				if got := w.condition("acme", v1alpha1.ConditionDeleting); got != want {
-					t.Errorf("%s, %s: %q, want %q", name, policy, got, want)
-				}
-				if got := w.objects(); !strings.Contains(got, "retired acme acme-uid-acme ended=false") {
-					t.Errorf("%s, %s: %s", name, policy, got)
-				}
-				writes := w.writes.Load()
-				time.Sleep(10 * time.Minute)
-				if more := w.writes.Load() - writes; more > 0 {
-					t.Errorf("%s, %s: %d writes while nothing changes", name, policy, more)
-				}
-				w.hold(c.resource, c.name)
-				time.Sleep(2 * time.Minute)
-				got := strings.Split(w.objects(), "; ")
-				if !slices.ContainsFunc(got, func(s string) bool {
-					return strings.HasPrefix(s, "retired acme acme-uid-acme ended=true")
-				}) || slices.Contains(got, "tenant acme") {
-					t.Errorf("%s, %s, released: %s", name, policy, got)
-				}
+			t.Run(name, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					w := newFixture(t, object("acme", policy, true))
+					w.addObjects()
+					w.hold(c.resource, c.name, heldFinalizer, "example.com/too")
+					w.dynamic.PrependReactor("delete", "tenantmembers", keepFinalizers(w.dynamic.Tracker()))
+					w.dynamic.PrependReactor("delete", "tenantquotas", keepFinalizers(w.dynamic.Tracker()))
+					w.kube.PrependReactor("delete", "clusterrolebindings", keepFinalizers(w.kube.Tracker()))
+					w.start()
+					time.Sleep(10 * time.Minute)
+					want := "Stuck: objects that are not deleted yet: 1 (" + name + ", finalizers: " + heldFinalizer +
+						", example.com/too)"
+					if got := w.condition("acme", v1alpha1.ConditionDeleting); got != want {
+						t.Errorf("%s, %s: %q, want %q", name, policy, got, want)
+					}
+					if got := w.objects(); !strings.Contains(got, "retired acme acme-uid-acme ended=false") {
+						t.Errorf("%s, %s: %s", name, policy, got)
+					}
+					writes := w.writes.Load()
+					time.Sleep(10 * time.Minute)
+					if more := w.writes.Load() - writes; more > 0 {
+						t.Errorf("%s, %s: %d writes while nothing changes", name, policy, more)
+					}
+					w.hold(c.resource, c.name)
+					time.Sleep(2 * time.Minute)
+					got := strings.Split(w.objects(), "; ")
+					if !slices.ContainsFunc(got, func(s string) bool {
+						return strings.HasPrefix(s, "retired acme acme-uid-acme ended=true")
+					}) || slices.Contains(got, "tenant acme") {
+						t.Errorf("%s, %s, released: %s", name, policy, got)
+					}
+				})
 			})
 		}
 	}
@@ -128,34 +130,36 @@ func TestHeldObjects(t *testing.T) {
 func TestUsageIsDeleted(t *testing.T) {
 	usages := v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceTenantUsages)
 	for name, err := range map[string]error{"deleted": nil, "not allowed": errors.New("forbidden")} {
-		synctest.Test(t, func(t *testing.T) {
-			w := newFixture(t, object("acme", v1alpha1.TenantDeletionOrphan, true))
-			for _, of := range []string{"acme", "other"} {
-				u := &unstructured.Unstructured{Object: map[string]any{"tenant": of, "uid": "x"}}
-				u.SetAPIVersion(v1alpha1.GroupVersion)
-				u.SetKind(v1alpha1.KindTenantUsage)
-				u.SetName(of)
-				u.SetUID(types.UID("uid-of-" + of))
-				if err := w.dynamic.Tracker().Create(usages, u, ""); err != nil {
-					t.Fatal(err)
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newFixture(t, object("acme", v1alpha1.TenantDeletionOrphan, true))
+				for _, of := range []string{"acme", "other"} {
+					u := &unstructured.Unstructured{Object: map[string]any{"tenant": of, "uid": "x"}}
+					u.SetAPIVersion(v1alpha1.GroupVersion)
+					u.SetKind(v1alpha1.KindTenantUsage)
+					u.SetName(of)
+					u.SetUID(types.UID("uid-of-" + of))
+					if err := w.dynamic.Tracker().Create(usages, u, ""); err != nil {
+						t.Fatal(err)
+					}
 				}
-			}
-			if err != nil {
-				w.dynamic.PrependReactor("delete", v1alpha1.ResourceTenantUsages,
-					func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, err })
-			}
-			w.start()
-			time.Sleep(10 * time.Minute)
-			_, got := w.dynamic.Tracker().Get(usages, "", "acme")
-			if apierrors.IsNotFound(got) != (err == nil) {
-				t.Errorf("%s: the TenantUsage: %v", name, got)
-			}
-			if _, err := w.dynamic.Tracker().Get(usages, "", "other"); err != nil {
-				t.Errorf("%s: the TenantUsage of another tenant: %v", name, err)
-			}
-			if got := w.objects(); strings.Contains(got, "ended=false") {
-				t.Errorf("%s: the tenant was not deleted: %s", name, got)
-			}
+				if err != nil {
+					w.dynamic.PrependReactor("delete", v1alpha1.ResourceTenantUsages,
+						func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, err })
+				}
+				w.start()
+				time.Sleep(10 * time.Minute)
+				_, got := w.dynamic.Tracker().Get(usages, "", "acme")
+				if apierrors.IsNotFound(got) != (err == nil) {
+					t.Errorf("the TenantUsage: %v", got)
+				}
+				if _, err := w.dynamic.Tracker().Get(usages, "", "other"); err != nil {
+					t.Errorf("the TenantUsage of another tenant: %v", err)
+				}
+				if got := w.objects(); strings.Contains(got, "ended=false") {
+					t.Errorf("the tenant was not deleted: %s", got)
+				}
+			})
 		})
 	}
 }

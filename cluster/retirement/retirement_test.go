@@ -441,27 +441,29 @@ func TestDefinitionDeleted(t *testing.T) {
 			return w.dynamic.Tracker().Update(definitions, u, "")
 		},
 	} {
-		synctest.Test(t, func(t *testing.T) {
-			w := newFixture(t, object("acme", v1alpha1.TenantDeletionDelete, false))
-			w.addObjects()
-			w.start()
-			time.Sleep(time.Second)
-			if err := end(w); err != nil {
-				t.Fatal(err)
-			}
-			if err := w.dynamic.Tracker().Update(tenantObjects,
-				object("acme", v1alpha1.TenantDeletionDelete, true), ""); err != nil {
-				t.Fatal(err)
-			}
-			time.Sleep(10 * time.Minute)
-			if got := w.objects(); got != "namespace acme--db; namespace acme--web; namespace globex--shop; "+
-				"binding member:acme; binding member:globex; tenantquota acme; tenantquota globex; "+
-				"tenantmember acme; tenantmember globex" {
-				t.Errorf("%s: there is %s", name, got)
-			}
-			if got := w.store.Access(tenanttest.ID(t, "acme")); got != authz.AccessOpen {
-				t.Errorf("%s: its callers may go %d", name, got)
-			}
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newFixture(t, object("acme", v1alpha1.TenantDeletionDelete, false))
+				w.addObjects()
+				w.start()
+				time.Sleep(time.Second)
+				if err := end(w); err != nil {
+					t.Fatal(err)
+				}
+				if err := w.dynamic.Tracker().Update(tenantObjects,
+					object("acme", v1alpha1.TenantDeletionDelete, true), ""); err != nil {
+					t.Fatal(err)
+				}
+				time.Sleep(10 * time.Minute)
+				if got := w.objects(); got != "namespace acme--db; namespace acme--web; namespace globex--shop; "+
+					"binding member:acme; binding member:globex; tenantquota acme; tenantquota globex; "+
+					"tenantmember acme; tenantmember globex" {
+					t.Errorf("there is %s", got)
+				}
+				if got := w.store.Access(tenanttest.ID(t, "acme")); got != authz.AccessOpen {
+					t.Errorf("its callers may go %d", got)
+				}
+			})
 		})
 	}
 }

@@ -215,30 +215,32 @@ func TestErrors(t *testing.T) {
 		"not JSON":     func() (io.ReadCloser, error) { return io.NopCloser(strings.NewReader(`<html>`)), nil },
 		"an empty one": func() (io.ReadCloser, error) { return io.NopCloser(strings.NewReader(``)), nil },
 	} {
-		f := newFixture(t)
-		f.objects = objects{pods: {pod("acme--web", "1")}, secrets: nil}
-		list := f.options.List
-		f.options.List = func(
-			ctx context.Context, of schema.GroupVersionResource, limit int, next string,
-		) (io.ReadCloser, error) {
-			if of == secrets {
-				return answer()
+		t.Run(name, func(t *testing.T) {
+			f := newFixture(t)
+			f.objects = objects{pods: {pod("acme--web", "1")}, secrets: nil}
+			list := f.options.List
+			f.options.List = func(
+				ctx context.Context, of schema.GroupVersionResource, limit int, next string,
+			) (io.ReadCloser, error) {
+				if of == secrets {
+					return answer()
+				}
+				return list(ctx, of, limit, next)
 			}
-			return list(ctx, of, limit, next)
-		}
-		err := stored.New(f.options).Pass(t.Context())
-		if err == nil || !strings.Contains(err.Error(), "list secrets") {
-			t.Errorf("%s: %v; want an error that names secrets", name, err)
-		}
-		missing := []string{"secrets"}
-		if u := f.Usage("acme"); u == nil || u.Stored.Objects != 1 || !slices.Equal(u.Stored.Incomplete, missing) {
-			t.Errorf("%s: %+v; want the pod, and that secrets are missing", name, u)
-		}
-		f.options.List = list
-		f.pass(t)
-		if u := f.Usage("acme"); len(u.Stored.Incomplete) != 0 {
-			t.Errorf("%s: %+v; want a complete measurement", name, u)
-		}
+			err := stored.New(f.options).Pass(t.Context())
+			if err == nil || !strings.Contains(err.Error(), "list secrets") {
+				t.Errorf("%v; want an error that names secrets", err)
+			}
+			missing := []string{"secrets"}
+			if u := f.Usage("acme"); u == nil || u.Stored.Objects != 1 || !slices.Equal(u.Stored.Incomplete, missing) {
+				t.Errorf("%+v; want the pod, and that secrets are missing", u)
+			}
+			f.options.List = list
+			f.pass(t)
+			if u := f.Usage("acme"); len(u.Stored.Incomplete) != 0 {
+				t.Errorf("%+v; want a complete measurement", u)
+			}
+		})
 	}
 	f := newFixture(t)
 	f.options.Tenants = func() (map[tenant.ID]string, bool) { return nil, false }
@@ -488,9 +490,11 @@ func TestChangesDuringPass(t *testing.T) {
 	})
 	f.pass(t)
 	for name, uid := range map[string]string{"acme": "second", "late": "uid-of-late"} {
-		if u := f.Usage(name); u == nil || u.UID != uid || u.Stored != nil || len(u.Servers) != 1 {
-			t.Errorf("%s: %+v; want the TenantUsage of the new Tenant without a measurement", name, u)
-		}
+		t.Run(name, func(t *testing.T) {
+			if u := f.Usage(name); u == nil || u.UID != uid || u.Stored != nil || len(u.Servers) != 1 {
+				t.Errorf("%+v; want the TenantUsage of the new Tenant without a measurement", u)
+			}
+		})
 	}
 }
 
@@ -513,9 +517,11 @@ func TestChangesDuringWrite(t *testing.T) {
 		t.Errorf("%v; want that tenants changed", err)
 	}
 	for name, uid := range map[string]string{"acme": "second", "deleted": "uid-of-deleted"} {
-		if u := f.Usage(name); u == nil || u.UID != uid || len(u.Servers) != 1 {
-			t.Errorf("%s: %+v; want the TenantUsage of the new Tenant", name, u)
-		}
+		t.Run(name, func(t *testing.T) {
+			if u := f.Usage(name); u == nil || u.UID != uid || len(u.Servers) != 1 {
+				t.Errorf("%+v; want the TenantUsage of the new Tenant", u)
+			}
+		})
 	}
 }
 

@@ -83,10 +83,12 @@ func TestTemplateValidate(t *testing.T) {
 		`{ apiVersion: v1, kind: ConfigMap, metadata: { name: x }, data: { a: "` + strings.Repeat("${tenant}", 20_000) +
 			`" } }`: "spec.objects: must have at most 1048576 bytes",
 	} {
-		got := fmt.Sprint(templateOf(t, objects).Validate())
-		if (got == "<nil>") != (want == "") || !strings.Contains(got, want) {
-			t.Errorf("%.200s: %.300s, want %q", objects, got, want)
-		}
+		t.Run(objects, func(t *testing.T) {
+			got := fmt.Sprint(templateOf(t, objects).Validate())
+			if (got == "<nil>") != (want == "") || !strings.Contains(got, want) {
+				t.Errorf("%.200s: %.300s, want %q", objects, got, want)
+			}
+		})
 	}
 }
 

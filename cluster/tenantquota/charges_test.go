@@ -31,27 +31,29 @@ func TestChargesThatFail(t *testing.T) {
 		"written by another": {apierrors.NewConflict(of, "a", nil), true, 4},
 		"refused":            {apierrors.NewForbidden(of, "a", nil), false, 1},
 	} {
-		synctest.Test(t, func(t *testing.T) {
-			a := tenanttest.ID(t, "a")
-			quotas, client := store(t, object(t, "a", "a", false, "1"))
-			client.PrependReactor("update", "*", func(clienttesting.Action) (bool, runtime.Object, error) {
-				return true, nil, c.err
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				a := tenanttest.ID(t, "a")
+				quotas, client := store(t, object(t, "a", "a", false, "1"))
+				client.PrependReactor("update", "*", func(clienttesting.Action) (bool, runtime.Object, error) {
+					return true, nil, c.err
+				})
+				client.PrependReactor("get", "*", func(clienttesting.Action) (bool, runtime.Object, error) {
+					newest := object(t, "a", "a", false, "4")
+					newest.SetResourceVersion("9")
+					return true, newest, nil
+				})
+				was := singleState(t, quotas, a)
+				next := *was
+				next.Used = corev1.ResourceList{corev1.ResourcePods: resource.MustParse("2")}
+				err := quotas.Charge(t.Context(), was, &next)
+				if err == nil || errors.Is(err, quota.ErrConflict) != c.conflict {
+					t.Errorf("%v", err)
+				}
+				if got := singleState(t, quotas, a).Used.Pods().Value(); got != c.used {
+					t.Errorf("%d used", got)
+				}
 			})
-			client.PrependReactor("get", "*", func(clienttesting.Action) (bool, runtime.Object, error) {
-				newest := object(t, "a", "a", false, "4")
-				newest.SetResourceVersion("9")
-				return true, newest, nil
-			})
-			was := singleState(t, quotas, a)
-			next := *was
-			next.Used = corev1.ResourceList{corev1.ResourcePods: resource.MustParse("2")}
-			err := quotas.Charge(t.Context(), was, &next)
-			if err == nil || errors.Is(err, quota.ErrConflict) != c.conflict {
-				t.Errorf("%s: %v", name, err)
-			}
-			if got := singleState(t, quotas, a).Used.Pods().Value(); got != c.used {
-				t.Errorf("%s: %d used", name, got)
-			}
 		})
 	}
 }

@@ -161,27 +161,29 @@ func TestMembersOfSuccessor(t *testing.T) {
 		"no UID, of a deleted tenant":     {"", false, true, false, false},
 		"no UID, of a tenant without one": {"", false, false, false, true},
 	} {
-		synctest.Test(t, func(t *testing.T) {
-			var objects []runtime.Object
-			if c.hasTenant {
-				live := naming("acme")
-				live.SetUID("live")
-				objects = append(objects, live)
-			}
-			if c.replaced {
-				objects = append(objects, retired("acme", "old", time.Now().Add(-time.Hour)))
-			}
-			w := newFixture(t, objects...)
-			resource := v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceTenantMembers)
-			if err := w.client.Tracker().Create(resource, members(c.uid, c.isGoing), ""); err != nil {
-				t.Fatal(err)
-			}
-			w.run()
-			w.settle()
-			m, known := w.store.Members(tenanttest.ID(t, "acme"))
-			if !known || (m != nil) != c.want {
-				t.Errorf("%s: %v, %t", name, m, known)
-			}
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var objects []runtime.Object
+				if c.hasTenant {
+					live := naming("acme")
+					live.SetUID("live")
+					objects = append(objects, live)
+				}
+				if c.replaced {
+					objects = append(objects, retired("acme", "old", time.Now().Add(-time.Hour)))
+				}
+				w := newFixture(t, objects...)
+				resource := v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceTenantMembers)
+				if err := w.client.Tracker().Create(resource, members(c.uid, c.isGoing), ""); err != nil {
+					t.Fatal(err)
+				}
+				w.run()
+				w.settle()
+				m, known := w.store.Members(tenanttest.ID(t, "acme"))
+				if !known || (m != nil) != c.want {
+					t.Errorf("%v, %t", m, known)
+				}
+			})
 		})
 	}
 }
@@ -220,30 +222,32 @@ func TestRemaining(t *testing.T) {
 		"an invalid one":       {wrongQuota, "[TenantQuota q]"},
 		"a going one, another": {of(quota, "q", "tenant", "globex", true), "[]"},
 	} {
-		client := fake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), map[schema.GroupVersionResource]string{
-			v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceTenantMembers): "TenantMembersList",
-			v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourcePublications):  "PublicationList",
-			v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceTenantQuotas):  "TenantQuotaList",
-		})
-		resource := v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceTenantMembers)
-		if c.object.GetKind() == quota {
-			resource = v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceTenantQuotas)
-		}
-		if err := client.Tracker().Create(resource, c.object, ""); err != nil {
-			t.Fatal(err)
-		}
-		got, err := tenants.Remaining(t.Context(), client, tenanttest.ID(t, "acme"))
-		if err != nil || fmt.Sprint(got) != c.want {
-			t.Errorf("%s: %v, %v; want %s", name, got, err, c.want)
-		}
-		for _, resource := range []string{"tenantmembers", "tenantquotas"} {
-			client.PrependReactor("list", resource, func(clienttesting.Action) (bool, runtime.Object, error) {
-				return true, nil, errors.New("away")
+		t.Run(name, func(t *testing.T) {
+			client := fake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), map[schema.GroupVersionResource]string{
+				v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceTenantMembers): "TenantMembersList",
+				v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourcePublications):  "PublicationList",
+				v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceTenantQuotas):  "TenantQuotaList",
 			})
-			if _, err := tenants.Remaining(t.Context(), client, tenanttest.ID(t, "acme")); err == nil {
-				t.Errorf("%s: the server is away for %s", name, resource)
+			resource := v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceTenantMembers)
+			if c.object.GetKind() == quota {
+				resource = v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceTenantQuotas)
 			}
-			client.ReactionChain = client.ReactionChain[1:]
-		}
+			if err := client.Tracker().Create(resource, c.object, ""); err != nil {
+				t.Fatal(err)
+			}
+			got, err := tenants.Remaining(t.Context(), client, tenanttest.ID(t, "acme"))
+			if err != nil || fmt.Sprint(got) != c.want {
+				t.Errorf("%v, %v; want %s", got, err, c.want)
+			}
+			for _, resource := range []string{"tenantmembers", "tenantquotas"} {
+				client.PrependReactor("list", resource, func(clienttesting.Action) (bool, runtime.Object, error) {
+					return true, nil, errors.New("away")
+				})
+				if _, err := tenants.Remaining(t.Context(), client, tenanttest.ID(t, "acme")); err == nil {
+					t.Errorf("the server is away for %s", resource)
+				}
+				client.ReactionChain = client.ReactionChain[1:]
+			}
+		})
 	}
 }

@@ -113,9 +113,11 @@ func TestKeystoneOf(t *testing.T) {
 		"no annotations": &corev1.Namespace{},
 		"empty":          annotated(""),
 	} {
-		if got, err := tenants.KeystoneOf(object); got != nil || err != nil {
-			t.Errorf("%s: %v, %v", name, got, err)
-		}
+		t.Run(name, func(t *testing.T) {
+			if got, err := tenants.KeystoneOf(object); got != nil || err != nil {
+				t.Errorf("%v, %v", got, err)
+			}
+		})
 	}
 }
 
@@ -147,10 +149,12 @@ func TestKeystoneEqual(t *testing.T) {
 		"found":        func(k *tenants.Keystone) { k.MissingSince = nil },
 		"later":        func(k *tenants.Keystone) { k.MissingSince = &later },
 	} {
-		other := *k
-		if change(&other); k.Equal(&other) || other.Equal(k) || k.Equal(nil) {
-			t.Errorf("%s: equal", name)
-		}
+		t.Run(name, func(t *testing.T) {
+			other := *k
+			if change(&other); k.Equal(&other) || other.Equal(k) || k.Equal(nil) {
+				t.Error("equal")
+			}
+		})
 	}
 	if other := *k; !k.Equal(&other) {
 		t.Error("a copy is not equal")

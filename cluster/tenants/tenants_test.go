@@ -159,14 +159,16 @@ func TestAccessOf(t *testing.T) {
 		{"a", "", "", "", authz.AccessUnknown},
 		{"", "", "", "", authz.AccessUnknown},
 	} {
-		object := &v1alpha1.Tenant{
-			ObjectMeta: metav1.ObjectMeta{Name: c.name},
-			Spec:       v1alpha1.TenantSpec{ID: c.id, Access: c.access, Suspension: c.suspension},
-		}
-		id, got := tenants.AccessOf(object)
-		if got != c.want || id.IsZero() != (c.want == authz.AccessUnknown) || !id.IsZero() && id.String() != c.id {
-			t.Errorf("%+v: %q, %d", c, id, got)
-		}
+		t.Run(c.name, func(t *testing.T) {
+			object := &v1alpha1.Tenant{
+				ObjectMeta: metav1.ObjectMeta{Name: c.name},
+				Spec:       v1alpha1.TenantSpec{ID: c.id, Access: c.access, Suspension: c.suspension},
+			}
+			id, got := tenants.AccessOf(object)
+			if got != c.want || id.IsZero() != (c.want == authz.AccessUnknown) || !id.IsZero() && id.String() != c.id {
+				t.Errorf("%+v: %q, %d", c, id, got)
+			}
+		})
 	}
 }
 

@@ -135,10 +135,12 @@ func TestAuditFromFiles(t *testing.T) {
 		"of-initech":     {s, []string{"--tenant", "initech"}},
 		"of-id-x":        {s, []string{"--tenant", "id-x"}},
 	} {
-		out, err := c.server.run(t, append([]string{"audit", "--from", dir}, c.args...)...)
-		if err != nil || strings.Count(out, "\n") != 2 || !strings.Contains(out, "pods "+want) {
-			t.Errorf("%s: %v\n%s", want, err, out)
-		}
+		t.Run(want, func(t *testing.T) {
+			out, err := c.server.run(t, append([]string{"audit", "--from", dir}, c.args...)...)
+			if err != nil || strings.Count(out, "\n") != 2 || !strings.Contains(out, "pods "+want) {
+				t.Errorf("%v\n%s", err, out)
+			}
+		})
 	}
 	out, err := offline.run(t, "audit", "--from", dir, "--uid", "broken", "-o", "json")
 	if err != nil || strings.Count(out, `"code":200`) != 2 || strings.Contains(out, "\x1b") {
@@ -179,10 +181,13 @@ func TestAuditRefusesArguments(t *testing.T) {
 		`kubectl tenant audit takes no arguments`:    {"acme"},
 		`--since "yesterday": must be a duration`:    {"--since", "yesterday"},
 	} {
-		s := newServer(t, nil)
-		if out, err := s.run(t, append([]string{"audit"}, args...)...); err == nil || !strings.HasPrefix(err.Error(), want) ||
-			out != "" || len(s.requests) > 0 {
-			t.Errorf("%v: %q, %v, %v", args, out, err, s.requests)
-		}
+		t.Run(want, func(t *testing.T) {
+			s := newServer(t, nil)
+			if out, err := s.run(t, append([]string{"audit"}, args...)...); err == nil || !strings.HasPrefix(err.Error(), want) ||
+				out != "" ||
+				len(s.requests) > 0 {
+				t.Errorf("%v: %q, %v, %v", args, out, err, s.requests)
+			}
+		})
 	}
 }

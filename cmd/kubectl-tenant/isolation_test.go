@@ -68,17 +68,19 @@ func TestVerifyIsolationRefusesServers(t *testing.T) {
 		"upstream":                   {nil, installation.ErrNotInstalled},
 		"a cluster behind a gateway": {behindGateway, errDirect},
 	} {
-		s := newServer(t, c.around)
-		out, err := s.run(t, "verify-isolation")
-		if !errors.Is(err, c.want) || exitCode(err) != exitUnusual || out != "" {
-			t.Errorf("%s: %v, exit code %d, printed %q", name, err, exitCode(err), out)
-		}
-		for request := range s.requests {
-			if strings.HasPrefix(request, "POST ") && strings.Contains(request, "rbac") ||
-				strings.HasPrefix(request, "DELETE ") {
-				t.Errorf("%s: %s", name, request)
+		t.Run(name, func(t *testing.T) {
+			s := newServer(t, c.around)
+			out, err := s.run(t, "verify-isolation")
+			if !errors.Is(err, c.want) || exitCode(err) != exitUnusual || out != "" {
+				t.Errorf("%v, exit code %d, printed %q", err, exitCode(err), out)
 			}
-		}
+			for request := range s.requests {
+				if strings.HasPrefix(request, "POST ") && strings.Contains(request, "rbac") ||
+					strings.HasPrefix(request, "DELETE ") {
+					t.Errorf("%s", request)
+				}
+			}
+		})
 	}
 }
 

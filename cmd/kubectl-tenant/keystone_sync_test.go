@@ -178,9 +178,11 @@ func TestKeystoneSyncPrintsChanges(t *testing.T) {
 			"Tenant acme update Tenant acme ;Namespace acme create namespace " + syncedNamespace + " edit;",
 		"custom-columns=N:.name": "N\nacme\n" + syncedNamespace + "\n",
 	} {
-		if out, err := f.sync(t, "-o", format); err != nil || out != want {
-			t.Errorf("-o %s: %q, %v; want %q", format, out, err, want)
-		}
+		t.Run(format, func(t *testing.T) {
+			if out, err := f.sync(t, "-o", format); err != nil || out != want {
+				t.Errorf("-o %s: %q, %v; want %q", format, out, err, want)
+			}
+		})
 	}
 	if out, err := f.sync(t, "-o", "wide", "--no-headers"); err != nil || !strings.Contains(out, "   edit\n") {
 		t.Errorf("-o wide: %q, %v", out, err)
@@ -321,11 +323,13 @@ func TestKeystoneSyncRefusesItsArguments(t *testing.T) {
 		"takes no arguments":                                                        "--dry-run acme --config " + f.config,
 		"-o x: must be one of":                                                      "--dry-run -o x --config " + f.config,
 	} {
-		args := strings.Fields(line)
-		out, err := f.run(t, append([]string{"keystone-sync"}, args...)...)
-		if err == nil || !strings.Contains(err.Error(), want) || exitCode(err) != exitUnusual || out != "" {
-			t.Errorf("%v: %q, %v; want %q", args, out, err, want)
-		}
+		t.Run(want, func(t *testing.T) {
+			args := strings.Fields(line)
+			out, err := f.run(t, append([]string{"keystone-sync"}, args...)...)
+			if err == nil || !strings.Contains(err.Error(), want) || exitCode(err) != exitUnusual || out != "" {
+				t.Errorf("%v: %q, %v; want %q", args, out, err, want)
+			}
+		})
 	}
 	if len(f.requests) != 0 {
 		t.Errorf("it sent %v", f.requests)

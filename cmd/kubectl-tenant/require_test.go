@@ -388,11 +388,13 @@ func TestTenantRowsOfUnreadKinds(t *testing.T) {
 		"Tenants are not":          {nil, []string{"Tenants"}, []string{"", "", "<unknown>"}},
 		"a kind that nobody needs": {nil, []string{"AccessGrants"}, []string{"", "", ""}},
 	} {
-		acme.Admins = c.admins
-		cells := tenantRows([]*tenancy.Tenant{acme}, c.unread).Rows[0].Cells
-		if got := []string{cells[2], cells[3], cells[6]}; !slices.Equal(got, c.want) {
-			t.Errorf("%s: %q; want %q", name, got, c.want)
-		}
+		t.Run(name, func(t *testing.T) {
+			acme.Admins = c.admins
+			cells := tenantRows([]*tenancy.Tenant{acme}, c.unread).Rows[0].Cells
+			if got := []string{cells[2], cells[3], cells[6]}; !slices.Equal(got, c.want) {
+				t.Errorf("%q; want %q", got, c.want)
+			}
+		})
 	}
 }
 
@@ -415,9 +417,11 @@ func TestExitCodes(t *testing.T) {
 		"a tenant is missing":    {fmt.Errorf("tenant x: %w", tenancy.ErrNoTenant), exitFailed},
 		"a namespace is missing": {fmt.Errorf("namespace x: %w", tenancy.ErrMissing), exitFailed},
 	} {
-		if got := exitCode(c.err); got != c.want {
-			t.Errorf("%s: %d; want %d", name, got, c.want)
-		}
+		t.Run(name, func(t *testing.T) {
+			if got := exitCode(c.err); got != c.want {
+				t.Errorf("%d; want %d", got, c.want)
+			}
+		})
 	}
 }
 

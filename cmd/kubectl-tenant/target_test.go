@@ -48,11 +48,13 @@ func TestParseTarget(t *testing.T) {
 		"nothing":                  {nil, "", target{}, errAny},
 		"too many":                 {[]string{"pods", "a", "b"}, "", target{}, errTwoNames},
 	} {
-		got, err := parseTarget(c.args, c.subresource)
-		isWrong := errors.Is(err, c.wrong) || err != nil && errors.Is(c.wrong, errAny)
-		if got != c.want || !isWrong {
-			t.Errorf("%s: %+v, %v; want %+v, %v", name, got, err, c.want, c.wrong)
-		}
+		t.Run(name, func(t *testing.T) {
+			got, err := parseTarget(c.args, c.subresource)
+			isWrong := errors.Is(err, c.wrong) || err != nil && errors.Is(c.wrong, errAny)
+			if got != c.want || !isWrong {
+				t.Errorf("%+v, %v; want %+v, %v", got, err, c.want, c.wrong)
+			}
+		})
 	}
 }
 

@@ -228,11 +228,14 @@ func TestUsageRefusesArguments(t *testing.T) {
 		"-o xml: must be one of wide, csv":                                  {"-o", "xml"},
 		"accepts at most 1 arg(s)":                                          {"a", "b"},
 	} {
-		s := newServer(t, nil)
-		if out, err := s.run(t, append([]string{"usage"}, args...)...); err == nil || !strings.HasPrefix(err.Error(), want) ||
-			out != "" || len(s.requests) > 0 {
-			t.Errorf("%v: %q, %v, %v", args, out, err, s.requests)
-		}
+		t.Run(want, func(t *testing.T) {
+			s := newServer(t, nil)
+			if out, err := s.run(t, append([]string{"usage"}, args...)...); err == nil || !strings.HasPrefix(err.Error(), want) ||
+				out != "" ||
+				len(s.requests) > 0 {
+				t.Errorf("%v: %q, %v, %v", args, out, err, s.requests)
+			}
+		})
 	}
 }
 

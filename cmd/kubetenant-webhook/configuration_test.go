@@ -70,23 +70,25 @@ func TestCheckConfiguration(t *testing.T) {
 			"tokens.csv:2:",
 		},
 	} {
-		temporary := t.TempDir()
-		t.Setenv("TMPDIR", temporary)
-		data := map[string][]byte{}
-		for key, text := range c.data {
-			data[key] = []byte(text)
-		}
-		problems, err := checkConfiguration(t.Context(), data)
-		text := strings.Join(problems, "; ")
-		if err != nil || (c.want == "") != (len(problems) == 0) || !strings.Contains(text, c.want) {
-			t.Errorf("%s: %q, %v; want %q", name, problems, err, c.want)
-		}
-		if strings.Contains(text, "s3cret") || strings.Contains(text, temporary) {
-			t.Errorf("%s: %q has a credential or a path of the server", name, text)
-		}
-		if left, err := os.ReadDir(temporary); err != nil || len(left) > 0 {
-			t.Errorf("%s: left %v, %v", name, left, err)
-		}
+		t.Run(name, func(t *testing.T) {
+			temporary := t.TempDir()
+			t.Setenv("TMPDIR", temporary)
+			data := map[string][]byte{}
+			for key, text := range c.data {
+				data[key] = []byte(text)
+			}
+			problems, err := checkConfiguration(t.Context(), data)
+			text := strings.Join(problems, "; ")
+			if err != nil || (c.want == "") != (len(problems) == 0) || !strings.Contains(text, c.want) {
+				t.Errorf("%q, %v; want %q", problems, err, c.want)
+			}
+			if strings.Contains(text, "s3cret") || strings.Contains(text, temporary) {
+				t.Errorf("%q has a credential or a path of the server", text)
+			}
+			if left, err := os.ReadDir(temporary); err != nil || len(left) > 0 {
+				t.Errorf("left %v, %v", left, err)
+			}
+		})
 	}
 	t.Setenv("TMPDIR", "/nonexistent")
 	if problems, err := checkConfiguration(t.Context(), map[string][]byte{"tenancy.yaml": []byte(head)}); err == nil {

@@ -186,10 +186,12 @@ func TestDashboardContent(t *testing.T) {
 		"Tenants' denied requests a second":        {"by (tenant) (rate(kubetenant_tenant_denials_total"},
 		"Tenants' requests above a limit a second": {"by (tenant, limit) (rate(kubetenant_tenant_limited_total"},
 	} {
-		for _, metric := range metrics {
-			if !strings.Contains(queries[title], metric) {
-				t.Errorf("%s lacks %s: %q", title, metric, queries[title])
+		t.Run(title, func(t *testing.T) {
+			for _, metric := range metrics {
+				if !strings.Contains(queries[title], metric) {
+					t.Errorf("%s lacks %s: %q", title, metric, queries[title])
+				}
 			}
-		}
+		})
 	}
 }

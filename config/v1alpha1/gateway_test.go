@@ -89,14 +89,16 @@ func TestObjectViews(t *testing.T) {
 				"namespaceFrom: spec.a, fields: [spec.b] }\n", "gateway.views.objects[1].name",
 		},
 	} {
-		text := strings.Replace(objectView, c.old, c.new, 1)
-		if c.old != "" && text == objectView {
-			t.Fatalf("%s: %q is not there", what, c.old)
-		}
-		_, err := v1alpha1.Decode([]byte(gatewayHeader + gatewayCluster + text))
-		if c.at == "" && err != nil || c.at != "" && (err == nil || !strings.Contains(err.Error(), c.at)) {
-			t.Errorf("%s: %v, want %s", what, err, c.at)
-		}
+		t.Run(what, func(t *testing.T) {
+			text := strings.Replace(objectView, c.old, c.new, 1)
+			if c.old != "" && text == objectView {
+				t.Fatalf("%q is not there", c.old)
+			}
+			_, err := v1alpha1.Decode([]byte(gatewayHeader + gatewayCluster + text))
+			if c.at == "" && err != nil || c.at != "" && (err == nil || !strings.Contains(err.Error(), c.at)) {
+				t.Errorf("%v, want %s", err, c.at)
+			}
+		})
 	}
 }
 
@@ -246,14 +248,16 @@ func TestGatewaySection(t *testing.T) {
 			"gateway.clusters[1].name",
 		},
 	} {
-		text := strings.Replace(gatewayCluster, c.old, c.new, 1)
-		if c.old != "" && text == gatewayCluster {
-			t.Fatalf("%s: %q is not there", what, c.old)
-		}
-		_, err := v1alpha1.Decode([]byte(gatewayHeader + text))
-		if c.at == "" && err != nil || c.at != "" && (err == nil || !strings.Contains(err.Error(), c.at)) {
-			t.Errorf("%s: %v, want %s", what, err, c.at)
-		}
+		t.Run(what, func(t *testing.T) {
+			text := strings.Replace(gatewayCluster, c.old, c.new, 1)
+			if c.old != "" && text == gatewayCluster {
+				t.Fatalf("%q is not there", c.old)
+			}
+			_, err := v1alpha1.Decode([]byte(gatewayHeader + text))
+			if c.at == "" && err != nil || c.at != "" && (err == nil || !strings.Contains(err.Error(), c.at)) {
+				t.Errorf("%v, want %s", err, c.at)
+			}
+		})
 	}
 	if _, err := v1alpha1.Decode([]byte(gatewayHeader + "  clusters: []\n")); err == nil ||
 		!strings.Contains(err.Error(), "gateway.clusters") {

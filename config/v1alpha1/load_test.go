@@ -41,10 +41,12 @@ func TestDecodeIsStrict(t *testing.T) {
 		"not YAML":         {header + "\t{", "yaml"},
 		"a list":           {"- a\n", "cannot unmarshal array"},
 	} {
-		_, err := v1alpha1.Decode([]byte(c.text))
-		if err == nil || !strings.Contains(err.Error(), c.want) {
-			t.Errorf("%s: Decode() = %v; want %q", name, err, c.want)
-		}
+		t.Run(name, func(t *testing.T) {
+			_, err := v1alpha1.Decode([]byte(c.text))
+			if err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("Decode() = %v; want %q", err, c.want)
+			}
+		})
 	}
 }
 
@@ -236,17 +238,19 @@ func TestListsThatTheClusterNeeds(t *testing.T) {
 			[]string{"/livez"},
 		},
 	} {
-		decoded, err := v1alpha1.Decode([]byte(header + c.text + "\n"))
-		if err != nil {
-			t.Errorf("%s: %v", name, err)
-			continue
-		}
-		for _, times := range []string{"once", "twice"} {
-			if diff := cmp.Diff(c.want, c.list(&decoded.Settings)); diff != "" {
-				t.Errorf("%s, defaulted %s: %s", name, times, diff)
+		t.Run(name, func(t *testing.T) {
+			decoded, err := v1alpha1.Decode([]byte(header + c.text + "\n"))
+			if err != nil {
+				t.Errorf("%v", err)
+				return
 			}
-			v1alpha1.Default(&decoded.Settings)
-		}
+			for _, times := range []string{"once", "twice"} {
+				if diff := cmp.Diff(c.want, c.list(&decoded.Settings)); diff != "" {
+					t.Errorf("%s, defaulted %s: %s", name, times, diff)
+				}
+				v1alpha1.Default(&decoded.Settings)
+			}
+		})
 	}
 }
 
@@ -282,14 +286,16 @@ func TestWarningsOfReplacedLists(t *testing.T) {
 			"systemOrganizations: [system:masters] } } ] }": "",
 		"admission: { attribution: { workloadUser: { systemUsers: [] } }, namespace: { allowedAnnotations: [] } }": "",
 	} {
-		c, err := v1alpha1.Decode([]byte(header + config + "\n"))
-		if err != nil {
-			t.Errorf("%s: %v", config, err)
-			continue
-		}
-		if got := strings.Join(c.Warnings(), "\n"); got != want {
-			t.Errorf("%s: Warnings() = %q, want %q", config, got, want)
-		}
+		t.Run(config, func(t *testing.T) {
+			c, err := v1alpha1.Decode([]byte(header + config + "\n"))
+			if err != nil {
+				t.Errorf("%v", err)
+				return
+			}
+			if got := strings.Join(c.Warnings(), "\n"); got != want {
+				t.Errorf("Warnings() = %q, want %q", got, want)
+			}
+		})
 	}
 }
 
@@ -314,16 +320,18 @@ func TestWarningsOfTenants(t *testing.T) {
 			"keystone.tenantMap[D]: tenant Default" + text,
 		source("tenants: [Default], x509: { clientCAFile: c }") + "\nadmission: { namespace: { namespacePrefix: None } }": "",
 	} {
-		c, err := v1alpha1.Decode([]byte(header + config + "\n"))
-		if err != nil {
-			t.Errorf("%s: %v", config, err)
-			continue
-		}
-		got := c.Warnings()
-		if want == "" && len(got) > 0 || want != "" && (len(got) != 1 ||
-			!strings.HasPrefix(got[0], "authentication.sources[0]."+want)) {
-			t.Errorf("%s: Warnings() = %q, want %q", config, got, want)
-		}
+		t.Run(config, func(t *testing.T) {
+			c, err := v1alpha1.Decode([]byte(header + config + "\n"))
+			if err != nil {
+				t.Errorf("%v", err)
+				return
+			}
+			got := c.Warnings()
+			if want == "" && len(got) > 0 || want != "" && (len(got) != 1 ||
+				!strings.HasPrefix(got[0], "authentication.sources[0]."+want)) {
+				t.Errorf("Warnings() = %q, want %q", got, want)
+			}
+		})
 	}
 }
 
@@ -335,10 +343,12 @@ func TestDefaultTenant(t *testing.T) {
 		"system": "system",
 		"ALL":    "",
 	} {
-		f := v1alpha1.CredentialFile{DefaultTenant: value}
-		if got := f.Default(); got.String() != want {
-			t.Errorf("Default() of %q = %q, want %q", value, got, want)
-		}
+		t.Run(value, func(t *testing.T) {
+			f := v1alpha1.CredentialFile{DefaultTenant: value}
+			if got := f.Default(); got.String() != want {
+				t.Errorf("Default() of %q = %q, want %q", value, got, want)
+			}
+		})
 	}
 }
 

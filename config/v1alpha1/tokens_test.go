@@ -27,13 +27,15 @@ func TestTenantExpressions(t *testing.T) {
 			`size(user.groups) == 1 ? user.groups[0] : ""`,
 		},
 	} {
-		for _, expression := range expressions {
-			text := "apiVersion: kubetenant.dev/v1alpha1\nkind: TenancyConfiguration\nauthentication:\n  sources:\n" +
-				"  - { name: a, tenants: [acme], " + fmt.Sprintf(source, strconv.Quote(expression)) + " }\n"
-			if _, err := v1alpha1.Decode([]byte(text)); err != nil {
-				t.Errorf("%s: %v", expression, err)
+		t.Run(source, func(t *testing.T) {
+			for _, expression := range expressions {
+				text := "apiVersion: kubetenant.dev/v1alpha1\nkind: TenancyConfiguration\nauthentication:\n  sources:\n" +
+					"  - { name: a, tenants: [acme], " + fmt.Sprintf(source, strconv.Quote(expression)) + " }\n"
+				if _, err := v1alpha1.Decode([]byte(text)); err != nil {
+					t.Errorf("%s: %v", expression, err)
+				}
 			}
-		}
+		})
 	}
 }
 

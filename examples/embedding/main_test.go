@@ -131,17 +131,19 @@ func TestNotes(t *testing.T) {
 		"a-secret-of-bob":   {"his"},
 		"a-secret-of-ops":   {"hers", "his"},
 	} {
-		list, err := as(token).Resource(notes).List(t.Context(), metav1.ListOptions{Limit: 1})
-		if err != nil {
-			t.Fatal(err)
-		}
-		var got []string
-		for i := range list.Items {
-			got = append(got, list.Items[i].GetName())
-		}
-		if slices.Sort(got); !slices.Equal(got, want) {
-			t.Errorf("%s sees %v, want %v", token, got, want)
-		}
+		t.Run(token, func(t *testing.T) {
+			list, err := as(token).Resource(notes).List(t.Context(), metav1.ListOptions{Limit: 1})
+			if err != nil {
+				t.Fatal(err)
+			}
+			var got []string
+			for i := range list.Items {
+				got = append(got, list.Items[i].GetName())
+			}
+			if slices.Sort(got); !slices.Equal(got, want) {
+				t.Errorf("%s sees %v, want %v", token, got, want)
+			}
+		})
 	}
 	_, err = alice.Resource(notes).Namespace("globex--shop").Get(t.Context(), "his", metav1.GetOptions{})
 	if !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "tenant boundary") {

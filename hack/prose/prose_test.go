@@ -253,17 +253,19 @@ func TestExtract(t *testing.T) {
 		"deploy/x/values.yaml": {"# One\n# two.\na: b # Three.\n#\n# Four.\n", []string{"One two.", "Three.", "Four."}},
 	}
 	for name, c := range cases {
-		found, err := extract(name, []byte(c.content))
-		if err != nil || len(found) != 1 {
-			t.Fatalf("%s: %d sources, %v", name, len(found), err)
-		}
-		var got []string
-		for _, text := range found[0].texts {
-			got = append(got, string(text.b))
-		}
-		if !slices.Equal(got, c.want) {
-			t.Errorf("%s: got %q, want %q", name, got, c.want)
-		}
+		t.Run(name, func(t *testing.T) {
+			found, err := extract(name, []byte(c.content))
+			if err != nil || len(found) != 1 {
+				t.Fatalf("%d sources, %v", len(found), err)
+			}
+			var got []string
+			for _, text := range found[0].texts {
+				got = append(got, string(text.b))
+			}
+			if !slices.Equal(got, c.want) {
+				t.Errorf("got %q, want %q", got, c.want)
+			}
+		})
 	}
 }
 

@@ -46,11 +46,13 @@ func TestTheScriptRefusesARelease(t *testing.T) {
 				"docs/upgrade.md": "# Upgrading\n\n## 0.1.0 - 2026-11-29\n",
 				".gitignore":      "/dist/\n/*.key\n",
 			} {
-				path := filepath.Join(dir, file)
-				if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-					t.Fatal(err)
-				}
-				write(t, path, []byte(text))
+				t.Run(file, func(t *testing.T) {
+					path := filepath.Join(dir, file)
+					if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+						t.Fatal(err)
+					}
+					write(t, path, []byte(text))
+				})
 			}
 			shell := func(command string, variables ...string) (string, error) {
 				cmd := exec.CommandContext(t.Context(), "bash", "-euc", command)

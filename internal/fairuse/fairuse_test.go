@@ -75,9 +75,11 @@ func TestLimitsOf(t *testing.T) {
 			},
 		},
 	} {
-		if got := fairuse.LimitsOf(c.spec, c.configured); got != c.want {
-			t.Errorf("%s: %+v, want %+v", name, got, c.want)
-		}
+		t.Run(name, func(t *testing.T) {
+			if got := fairuse.LimitsOf(c.spec, c.configured); got != c.want {
+				t.Errorf("%+v, want %+v", got, c.want)
+			}
+		})
 	}
 }
 

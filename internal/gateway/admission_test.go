@@ -52,14 +52,16 @@ func TestWritesNeedAdmission(t *testing.T) {
 		"a read":               {"alice-token", "GET", web + "secrets", true},
 		"the system's, of all": {"root-token", "POST", web + "secrets", true},
 	} {
-		body := ""
-		if r.method != http.MethodGet && r.method != http.MethodDelete {
-			body = "{}"
-		}
-		code, text := w.do(r.token, r.method, r.path, body)
-		if sent := len(c.takeRequests()) == 1; sent != r.goesOn || sent != (code == http.StatusOK) {
-			t.Errorf("%s: it goes on: %v: %d: %s", what, sent, code, text)
-		}
+		t.Run(what, func(t *testing.T) {
+			body := ""
+			if r.method != http.MethodGet && r.method != http.MethodDelete {
+				body = "{}"
+			}
+			code, text := w.do(r.token, r.method, r.path, body)
+			if sent := len(c.takeRequests()) == 1; sent != r.goesOn || sent != (code == http.StatusOK) {
+				t.Errorf("it goes on: %v: %d: %s", sent, code, text)
+			}
+		})
 	}
 }
 

@@ -333,17 +333,19 @@ func TestInvalidConfigurationsAreRejected(t *testing.T) {
 			"RequestResponse",
 		},
 	} {
-		w.write("bodies.yaml",
-			"apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [ { level: Metadata, verbs: [get] }, { level: Request } ]\n")
-		w.write("answers.yaml", "apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [ { level: RequestResponse } ]\n")
-		w.write("other.yaml", of.config)
-		ctx, stop := context.WithCancel(t.Context())
-		_, err := gateway.Open(ctx, filepath.Join(w.dir, "other.yaml"),
-			gateway.Options{Register: func(metrics.Registerable) error { return nil }})
-		stop()
-		if err == nil || !strings.Contains(err.Error(), of.want) || errors.Is(err, context.Canceled) {
-			t.Errorf("%s: %v", what, err)
-		}
+		t.Run(what, func(t *testing.T) {
+			w.write("bodies.yaml",
+				"apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [ { level: Metadata, verbs: [get] }, { level: Request } ]\n")
+			w.write("answers.yaml", "apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [ { level: RequestResponse } ]\n")
+			w.write("other.yaml", of.config)
+			ctx, stop := context.WithCancel(t.Context())
+			_, err := gateway.Open(ctx, filepath.Join(w.dir, "other.yaml"),
+				gateway.Options{Register: func(metrics.Registerable) error { return nil }})
+			stop()
+			if err == nil || !strings.Contains(err.Error(), of.want) || errors.Is(err, context.Canceled) {
+				t.Errorf("%v", err)
+			}
+		})
 	}
 }
 
@@ -356,32 +358,34 @@ func TestUnreadRejectionsAreReset(t *testing.T) {
 		podsPath:   1, // the 401 also closes the connection
 		"/api//v1": 100,
 	} {
-		f := w.dialHTTP2()
-		if err := f.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0}); err != nil {
-			t.Fatal(err)
-		}
-		for range many {
-			if err := f.get("nobody", path); err != nil {
+		t.Run(path, func(t *testing.T) {
+			f := w.dialHTTP2()
+			if err := f.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0}); err != nil {
 				t.Fatal(err)
 			}
-		}
-		for range 5 {
-			if code, text := w.get("alice-token", podsPath); code != http.StatusOK {
-				t.Errorf("another caller: %d %s", code, text)
+			for range many {
+				if err := f.get("nobody", path); err != nil {
+					t.Fatal(err)
+				}
 			}
-		}
-		if err := f.conn.SetReadDeadline(time.Now().Add(15 * time.Second)); err != nil {
-			t.Fatal(err)
-		}
-		for reset := map[uint32]bool{}; len(reset) < many; {
-			frame, err := f.ReadFrame()
-			if err != nil {
-				t.Fatalf("%s: %d of %d answers were given up: %v", path, len(reset), many, err)
+			for range 5 {
+				if code, text := w.get("alice-token", podsPath); code != http.StatusOK {
+					t.Errorf("another caller: %d %s", code, text)
+				}
 			}
-			if frame.Header().Type == http2.FrameRSTStream {
-				reset[frame.Header().StreamID] = true
+			if err := f.conn.SetReadDeadline(time.Now().Add(15 * time.Second)); err != nil {
+				t.Fatal(err)
 			}
-		}
+			for reset := map[uint32]bool{}; len(reset) < many; {
+				frame, err := f.ReadFrame()
+				if err != nil {
+					t.Fatalf("%d of %d answers were given up: %v", len(reset), many, err)
+				}
+				if frame.Header().Type == http2.FrameRSTStream {
+					reset[frame.Header().StreamID] = true
+				}
+			}
+		})
 	}
 }
 
@@ -398,13 +402,15 @@ func TestAuthenticatedCallersUseNoLimit(t *testing.T) {
 		}
 	})
 	for token, want := range map[string]int{"alice-token": http.StatusOK, "nobody": http.StatusUnauthorized} {
-		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, podsPath, http.NoBody)
-		r.Header.Set("Authorization", "Bearer "+token)
-		r.Header.Set("Cookie", "a=b")
-		answer := httptest.NewRecorder()
-		if w.gateway.ServeHTTP(answer, r); answer.Code != want || r.Header.Get("Cookie") != "" {
-			t.Errorf("%d, want %d, with cookies %q", answer.Code, want, r.Header.Get("Cookie"))
-		}
+		t.Run(token, func(t *testing.T) {
+			r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, podsPath, http.NoBody)
+			r.Header.Set("Authorization", "Bearer "+token)
+			r.Header.Set("Cookie", "a=b")
+			answer := httptest.NewRecorder()
+			if w.gateway.ServeHTTP(answer, r); answer.Code != want || r.Header.Get("Cookie") != "" {
+				t.Errorf("%d, want %d, with cookies %q", answer.Code, want, r.Header.Get("Cookie"))
+			}
+		})
 	}
 	if during.Load() != 1 || w.gateway.Unauthenticated() != 0 {
 		t.Errorf("%d strangers while the cluster answers, %d afterwards", during.Load()-1, w.gateway.Unauthenticated())

@@ -188,20 +188,22 @@ func TestAuditRecordsRequestTarget(t *testing.T) {
 		"ftp://evil.example" + podsPath:     http.StatusBadRequest,
 		"file://" + podsPath:                http.StatusBadRequest,
 	} {
-		before := len(w.logLines("audit.log"))
-		_, _, resp := w.raw("GET " + target + " HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer alice-token\r\n\r\n")
-		if resp.StatusCode != want {
-			t.Errorf("%s: %s, want %d", target, resp.Status, want)
-		}
-		if want != http.StatusOK {
-			continue
-		}
-		w.get("alice-token", podsPath)
-		events := w.logLines("audit.log")[before:]
-		if len(events) != 4 || !strings.Contains(events[0], `"gateway.kubetenant.dev/request-target":"`+target+`"`) ||
-			strings.Contains(events[2], "request-target") {
-			t.Errorf("%s: %v", target, events)
-		}
+		t.Run(target, func(t *testing.T) {
+			before := len(w.logLines("audit.log"))
+			_, _, resp := w.raw("GET " + target + " HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer alice-token\r\n\r\n")
+			if resp.StatusCode != want {
+				t.Errorf("%s, want %d", resp.Status, want)
+			}
+			if want != http.StatusOK {
+				return
+			}
+			w.get("alice-token", podsPath)
+			events := w.logLines("audit.log")[before:]
+			if len(events) != 4 || !strings.Contains(events[0], `"gateway.kubetenant.dev/request-target":"`+target+`"`) ||
+				strings.Contains(events[2], "request-target") {
+				t.Errorf("%v", events)
+			}
+		})
 	}
 }
 
@@ -221,15 +223,17 @@ func TestAuditLogIsReopened(t *testing.T) {
 		"renamed": func() error { return os.Rename(log, log+".1") },
 		"removed": func() error { return os.Remove(log) },
 	} {
-		if err := change(); err != nil {
-			t.Fatal(err)
-		}
-		if code, text := w.get("alice-token", podsPath); code != http.StatusOK {
-			t.Errorf("%s: %d, %s", what, code, text)
-		}
-		if events := w.logLines("logs/audit.log"); len(events) != 2 {
-			t.Errorf("%s: %v, want two events", what, events)
-		}
+		t.Run(what, func(t *testing.T) {
+			if err := change(); err != nil {
+				t.Fatal(err)
+			}
+			if code, text := w.get("alice-token", podsPath); code != http.StatusOK {
+				t.Errorf("%d, %s", code, text)
+			}
+			if events := w.logLines("logs/audit.log"); len(events) != 2 {
+				t.Errorf("%v, want two events", events)
+			}
+		})
 	}
 	if err := os.Rename(logs, logs+".old"); err != nil {
 		t.Fatal(err)

@@ -56,23 +56,25 @@ func TestEventsAreBounded(t *testing.T) {
 	}
 	r := newRecordingSink()
 	for what, fill := range texts {
-		full := event()
-		fill(full)
-		before, err := json.Marshal(full)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if bytes, written := r.process(full); !written || bytes > maxLine {
-			t.Errorf("%s: a line of %d bytes", what, bytes)
-		}
-		field, _, _ := strings.Cut(what, ".")
-		e := r.events(t)[0]
-		if e.Annotations[cutAuditAnnotation] != field || e.Annotations["b"] != "c" || e.ObjectRef == nil {
-			t.Errorf("%s: %v, %v", what, e.Annotations[cutAuditAnnotation], e.ObjectRef)
-		}
-		if after, _ := json.Marshal(full); !slices.Equal(before, after) {
-			t.Errorf("%s: the event itself was changed", what)
-		}
+		t.Run(what, func(t *testing.T) {
+			full := event()
+			fill(full)
+			before, err := json.Marshal(full)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if bytes, written := r.process(full); !written || bytes > maxLine {
+				t.Errorf("a line of %d bytes", bytes)
+			}
+			field, _, _ := strings.Cut(what, ".")
+			e := r.events(t)[0]
+			if e.Annotations[cutAuditAnnotation] != field || e.Annotations["b"] != "c" || e.ObjectRef == nil {
+				t.Errorf("%v, %v", e.Annotations[cutAuditAnnotation], e.ObjectRef)
+			}
+			if after, _ := json.Marshal(full); !slices.Equal(before, after) {
+				t.Error("the event itself was changed")
+			}
+		})
 	}
 	all := event()
 	for _, fill := range texts {
@@ -95,9 +97,11 @@ func TestTextsAreCutToEncodedSize(t *testing.T) {
 		"é":             "é",
 		"éé":            "\xc3...",
 	} {
-		if got := cutTo(text, 12); got != want {
-			t.Errorf("%q: %q, want %q", text, got, want)
-		}
+		t.Run(text, func(t *testing.T) {
+			if got := cutTo(text, 12); got != want {
+				t.Errorf("%q, want %q", got, want)
+			}
+		})
 	}
 }
 

@@ -132,9 +132,11 @@ func TestIPv6PeersAreNetworks(t *testing.T) {
 		"fe80::1%eth0":          "fe80::",
 		"not an address at all": "not an address at all",
 	} {
-		if got := peerOf(&auditinternal.Event{SourceIPs: []string{address}}); got != want {
-			t.Errorf("%s: %s, want %s", address, got, want)
-		}
+		t.Run(address, func(t *testing.T) {
+			if got := peerOf(&auditinternal.Event{SourceIPs: []string{address}}); got != want {
+				t.Errorf("%s, want %s", got, want)
+			}
+		})
 	}
 	if got := peerOf(&auditinternal.Event{}); got != "" {
 		t.Errorf("no address: %s", got)

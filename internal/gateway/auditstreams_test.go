@@ -158,9 +158,11 @@ func TestAuditStreamsAreAuthorized(t *testing.T) {
 		"root-token":  403,
 		"nobody":      401,
 	} {
-		if code, text := w.get(token, "/clusters/eu1"+auditPath); code != want {
-			t.Errorf("%s: %d, want %d: %s", token, code, want, text)
-		}
+		t.Run(token, func(t *testing.T) {
+			if code, text := w.get(token, "/clusters/eu1"+auditPath); code != want {
+				t.Errorf("%d, want %d: %s", code, want, text)
+			}
+		})
 	}
 	if code, _ := w.get("alice-token", "/clusters/made-up"+auditPath); code != http.StatusForbidden {
 		t.Errorf("an unknown cluster: %d", code)

@@ -42,8 +42,10 @@ func TestCheckCredential(t *testing.T) {
 			rest.Config{Host: "https://a", Impersonate: rest.ImpersonationConfig{UserName: "root"}}, errImpersonates,
 		},
 	} {
-		if _, err := checkCredential(&c.config); !errors.Is(err, c.want) || (err == nil) != (c.want == nil) {
-			t.Errorf("%s: %v, want %v", what, err, c.want)
-		}
+		t.Run(what, func(t *testing.T) {
+			if _, err := checkCredential(&c.config); !errors.Is(err, c.want) || (err == nil) != (c.want == nil) {
+				t.Errorf("%v, want %v", err, c.want)
+			}
+		})
 	}
 }

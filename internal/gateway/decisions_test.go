@@ -44,32 +44,34 @@ func TestNamespaceChanges(t *testing.T) {
 			h.OnDelete(cache.DeletedFinalStateUnknown{Key: "web", Obj: before})
 		}, true},
 	} {
-		synctest.Test(t, func(t *testing.T) {
-			var all changes
-			c.event(namespaceChangeHandler(all.record))
-			if all.empty() == c.changed {
-				t.Errorf("%s: changed: %v", what, !c.changed)
-			}
-			for text, names := range map[string]bool{
-				"web":                              true,
-				"system:serviceaccount:web:robot":  true,
-				"system:serviceaccounts:web":       true,
-				"":                                 false,
-				"webs":                             false,
-				"system:serviceaccount:shop:robot": false,
-				"acme":                             false,
-			} {
-				if got := all.affects("shop", text); got != (names && c.changed) {
-					t.Errorf("%s: %q: %v", what, text, got)
+		t.Run(what, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var all changes
+				c.event(namespaceChangeHandler(all.record))
+				if all.empty() == c.changed {
+					t.Errorf("changed: %v", !c.changed)
 				}
-			}
-			time.Sleep(changeTTL)
-			if all.affects("web") {
-				t.Errorf("%s: for ever", what)
-			}
-			if all.record("shop"); len(all.byName) != 1 {
-				t.Errorf("%s: %v are kept", what, all.byName)
-			}
+				for text, names := range map[string]bool{
+					"web":                              true,
+					"system:serviceaccount:web:robot":  true,
+					"system:serviceaccounts:web":       true,
+					"":                                 false,
+					"webs":                             false,
+					"system:serviceaccount:shop:robot": false,
+					"acme":                             false,
+				} {
+					if got := all.affects("shop", text); got != (names && c.changed) {
+						t.Errorf("%q: %v", text, got)
+					}
+				}
+				time.Sleep(changeTTL)
+				if all.affects("web") {
+					t.Error("for ever")
+				}
+				if all.record("shop"); len(all.byName) != 1 {
+					t.Errorf("%v are kept", all.byName)
+				}
+			})
 		})
 	}
 }

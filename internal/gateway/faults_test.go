@@ -161,28 +161,30 @@ func TestFaultyClusterFailsInTime(t *testing.T) {
 			_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 3\r\nContent-Length: 4\r\n\r\nabcd")
 		}, 503},
 	} {
-		n++
-		imp := fmt.Sprintf("eu1-imp-%d", n)
-		serveTLS(t, filepath.Join(w.dir, imp), impersonatorToken, fault.with)
-		w.useImpersonator(imp)
-		held := heapGrowth(func() {
-			waittest.Until(t, func() error {
-				code, text := w.get("alice-token", "/clusters/eu1"+podsPath)
-				if code != fault.want || strings.Contains(text, tryAgain) {
-					return fmt.Errorf("%s: %d, want %d: %s", what, code, fault.want, text)
-				}
-				if strings.Contains(text, "127.0.0.1") || strings.Contains(text, "malformed") {
-					t.Errorf("%s: callers are told %s", what, text)
-				}
-				return nil
+		t.Run(what, func(t *testing.T) {
+			n++
+			imp := fmt.Sprintf("eu1-imp-%d", n)
+			serveTLS(t, filepath.Join(w.dir, imp), impersonatorToken, fault.with)
+			w.useImpersonator(imp)
+			held := heapGrowth(func() {
+				waittest.Until(t, func() error {
+					code, text := w.get("alice-token", "/clusters/eu1"+podsPath)
+					if code != fault.want || strings.Contains(text, tryAgain) {
+						return fmt.Errorf("%d, want %d: %s", code, fault.want, text)
+					}
+					if strings.Contains(text, "127.0.0.1") || strings.Contains(text, "malformed") {
+						t.Errorf("callers are told %s", text)
+					}
+					return nil
+				})
 			})
+			if held > maxHeapGrowth {
+				t.Errorf("%d MiB are held", held>>20)
+			}
+			if code, text := w.getAgain("alice-token", "/clusters/us1"+podsPath); code != http.StatusOK {
+				t.Errorf("%s, and another: %d: %s", what, code, text)
+			}
 		})
-		if held > maxHeapGrowth {
-			t.Errorf("%s: %d MiB are held", what, held>>20)
-		}
-		if code, text := w.getAgain("alice-token", "/clusters/us1"+podsPath); code != http.StatusOK {
-			t.Errorf("%s, and another: %d: %s", what, code, text)
-		}
 	}
 	// The right address with another certificate authority.
 	other, _, err := cert.GenerateSelfSignedCertKey("127.0.0.1", nil, nil)
@@ -355,12 +357,14 @@ func TestFailedReviewsDenyCallers(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), 3*eventTimeout)
 			defer cancel()
 			for callerToken, headers := range map[string][]string{account: nil, "alice-token": {"Impersonate-User", "bob"}} {
-				resp := w.open(ctx, callerToken, http.MethodGet, podsPath+"?watch=true", "", headers...) // a watch has no deadline
-				text, err := io.ReadAll(resp.Body)
-				_ = resp.Body.Close()
-				if resp.StatusCode < 400 || err != nil && !errors.Is(err, io.EOF) || len(c.takeRequests()) > 0 {
-					t.Errorf("%v: %s: %s, %v", headers, resp.Status, text, err)
-				}
+				t.Run(callerToken, func(t *testing.T) {
+					resp := w.open(ctx, callerToken, http.MethodGet, podsPath+"?watch=true", "", headers...) // a watch has no deadline
+					text, err := io.ReadAll(resp.Body)
+					_ = resp.Body.Close()
+					if resp.StatusCode < 400 || err != nil && !errors.Is(err, io.EOF) || len(c.takeRequests()) > 0 {
+						t.Errorf("%v: %s: %s, %v", headers, resp.Status, text, err)
+					}
+				})
 			}
 			if code, text := w.get("alice-token", podsPath); code != http.StatusOK {
 				t.Errorf("who needs no answer: %d: %s", code, text)
@@ -389,11 +393,13 @@ func TestUnavailableKeysRevealNothing(t *testing.T) {
 		"forged":  token[:len(token)-8] + "AAAAAAAA",
 		"none":    "x",
 	} {
-		code, text := w.get(token, "/clusters/eu1"+podsPath)
-		missingCode, missingText := w.get(token, "/clusters/nowhere"+podsPath)
-		if code != http.StatusUnauthorized || code != missingCode || text != missingText {
-			t.Errorf("%s: %d: %s, at no cluster %d: %s", what, code, text, missingCode, missingText)
-		}
+		t.Run(what, func(t *testing.T) {
+			code, text := w.get(token, "/clusters/eu1"+podsPath)
+			missingCode, missingText := w.get(token, "/clusters/nowhere"+podsPath)
+			if code != http.StatusUnauthorized || code != missingCode || text != missingText {
+				t.Errorf("%d: %s, at no cluster %d: %s", code, text, missingCode, missingText)
+			}
+		})
 	}
 	c.update(func() { c.readerHandler = nil })
 	w.waitForStatus(http.StatusOK, token, podsPath)
@@ -436,17 +442,19 @@ func TestResponsesDoNotRevealTheGateway(t *testing.T) {
 		"what is proxied has a password": {podsPath + "/x/proxy/", "log in", 401, 401},
 		"what is proxied refuses":        {podsPath + "/x/proxy/", "no", 403, 403},
 	} {
-		c.update(func() {
-			c.handler = func(w http.ResponseWriter, _ *http.Request) bool {
-				w.WriteHeader(a.code)
-				_, _ = io.WriteString(w, a.body)
-				return true
+		t.Run(what, func(t *testing.T) {
+			c.update(func() {
+				c.handler = func(w http.ResponseWriter, _ *http.Request) bool {
+					w.WriteHeader(a.code)
+					_, _ = io.WriteString(w, a.body)
+					return true
+				}
+			})
+			if code, text := w.get("alice-token", a.path); code != a.want || strings.Contains(text, "gateway-impersonator") ||
+				code < 500 && text != a.body {
+				t.Errorf("%d, want %d: %s", code, a.want, text)
 			}
 		})
-		if code, text := w.get("alice-token", a.path); code != a.want || strings.Contains(text, "gateway-impersonator") ||
-			code < 500 && text != a.body {
-			t.Errorf("%s: %d, want %d: %s", what, code, a.want, text)
-		}
 	}
 	c.CloseClientConnections()
 	_ = c.Listener.Close()

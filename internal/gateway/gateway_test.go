@@ -57,18 +57,20 @@ func TestForwardedAsTheCaller(t *testing.T) {
 		"a forged forwarder":                  {"X-Forwarded-For", "203.0.113.9", "Forwarded", "for=203.0.113.9"},
 		"another request's name in the audit": {"Audit-Id", "mine"},
 	} {
-		code, text := w.get("alice-token", "/api/v1/namespaces/acme--web/pods", headers...)
-		sent := c.takeRequests()
-		if code != http.StatusOK || len(sent) != 1 {
-			t.Errorf("%s: %d: %s, and %d requests came", what, code, text, len(sent))
-			continue
-		}
-		r := sent[0]
-		if r.identity() != aliceIdentity || r.Header.Get("X-Remote-User") != "" || r.Header.Get("Forwarded") != "" ||
-			r.Header.Get("X-Forwarded-For") != "127.0.0.1" || r.Header.Get("Audit-Id") == "mine" ||
-			r.Header.Get("Audit-Id") == "" {
-			t.Errorf("%s: it is of %s: %v", what, r.identity(), r.Header)
-		}
+		t.Run(what, func(t *testing.T) {
+			code, text := w.get("alice-token", "/api/v1/namespaces/acme--web/pods", headers...)
+			sent := c.takeRequests()
+			if code != http.StatusOK || len(sent) != 1 {
+				t.Errorf("%d: %s, and %d requests came", code, text, len(sent))
+				return
+			}
+			r := sent[0]
+			if r.identity() != aliceIdentity || r.Header.Get("X-Remote-User") != "" || r.Header.Get("Forwarded") != "" ||
+				r.Header.Get("X-Forwarded-For") != "127.0.0.1" || r.Header.Get("Audit-Id") == "mine" ||
+				r.Header.Get("Audit-Id") == "" {
+				t.Errorf("it is of %s: %v", r.identity(), r.Header)
+			}
+		})
 	}
 }
 
@@ -244,14 +246,16 @@ func TestRejectedRequests(t *testing.T) {
 			want:   403,
 		},
 	} {
-		method := r.method
-		if method == "" {
-			method = http.MethodGet
-		}
-		code, text := w.do(r.token, method, r.path, r.body, r.headers...)
-		if sent := c.takeRequests(); code != r.want || len(sent) > 0 {
-			t.Errorf("%s: %d, want %d: %s, and %d requests came", what, code, r.want, text, len(sent))
-		}
+		t.Run(what, func(t *testing.T) {
+			method := r.method
+			if method == "" {
+				method = http.MethodGet
+			}
+			code, text := w.do(r.token, method, r.path, r.body, r.headers...)
+			if sent := c.takeRequests(); code != r.want || len(sent) > 0 {
+				t.Errorf("%d, want %d: %s, and %d requests came", code, r.want, text, len(sent))
+			}
+		})
 	}
 }
 
@@ -358,14 +362,16 @@ func TestServiceAccounts(t *testing.T) {
 		"expired":                {expired, "eu1", 401},
 		"of another's namespace": {elsewhere, "eu1", 403},
 	} {
-		if code, text := w.get(r.token, "/clusters/"+r.cluster+path); code != r.want {
-			t.Errorf("%s: %d, want %d: %s", what, code, r.want, text)
-		}
-		for _, sent := range eu.takeRequests() {
-			if sent.identity() != "token "+account {
-				t.Errorf("%s: it is of %s", what, sent.identity())
+		t.Run(what, func(t *testing.T) {
+			if code, text := w.get(r.token, "/clusters/"+r.cluster+path); code != r.want {
+				t.Errorf("%d, want %d: %s", code, r.want, text)
 			}
-		}
+			for _, sent := range eu.takeRequests() {
+				if sent.identity() != "token "+account {
+					t.Errorf("it is of %s", sent.identity())
+				}
+			}
+		})
 	}
 	if code, _ := w.get(expired, "/clusters/us1"+path); code != http.StatusUnauthorized {
 		t.Errorf("expired, at its own: %d", code)
@@ -472,9 +478,11 @@ func TestClusters(t *testing.T) {
 		"/clusters/eu1/tenants/acme-eu/api/v1/namespaces/acme--web/pods": 403,
 		"/clusters/us1/api/v1/namespaces/acme--web/pods":                 200,
 	} {
-		if code, text := w.get("alice-token", path); code != want {
-			t.Errorf("%s: %d, want %d: %s", path, code, want, text)
-		}
+		t.Run(path, func(t *testing.T) {
+			if code, text := w.get("alice-token", path); code != want {
+				t.Errorf("%d, want %d: %s", code, want, text)
+			}
+		})
 	}
 	for _, r := range eu.takeRequests() {
 		if r.identity() != "alice [dev ops tenant:acme-eu] kubetenant.dev%2ftenant=acme-eu" ||
@@ -516,10 +524,12 @@ func TestPagesNeedATokenOfTheirOwn(t *testing.T) {
 		"a page":                    nil,
 		"with a token that is none": {"Sec-Websocket-Protocol", "base64url.bearer.authorization.k8s.io.eA"},
 	} {
-		code, _ := w.get("", path, slices.Concat(basic, []string{"Origin", "https://evil.example"}, more)...)
-		if sent := c.takeRequests(); code != http.StatusForbidden && code != http.StatusUnauthorized || len(sent) > 0 {
-			t.Errorf("%s: %d, and %d requests came", what, code, len(sent))
-		}
+		t.Run(what, func(t *testing.T) {
+			code, _ := w.get("", path, slices.Concat(basic, []string{"Origin", "https://evil.example"}, more)...)
+			if sent := c.takeRequests(); code != http.StatusForbidden && code != http.StatusUnauthorized || len(sent) > 0 {
+				t.Errorf("%d, and %d requests came", code, len(sent))
+			}
+		})
 	}
 	if code, text := w.get("alice-token", path, "Origin", "https://evil.example"); code != http.StatusOK {
 		t.Errorf("with a token: %d: %s", code, text)
@@ -605,27 +615,29 @@ func TestResponsesAboutTheGatewayAreHidden(t *testing.T) {
 			wantBody: "oh",
 		},
 	} {
-		c.mu.Lock()
-		c.handler = func(w http.ResponseWriter, _ *http.Request) bool {
-			if a.location != "" {
-				w.Header().Set("Location", a.location)
+		t.Run(what, func(t *testing.T) {
+			c.mu.Lock()
+			c.handler = func(w http.ResponseWriter, _ *http.Request) bool {
+				if a.location != "" {
+					w.Header().Set("Location", a.location)
+				}
+				w.WriteHeader(a.code)
+				_, _ = io.WriteString(w, a.body)
+				return true
 			}
-			w.WriteHeader(a.code)
-			_, _ = io.WriteString(w, a.body)
-			return true
-		}
-		c.mu.Unlock()
-		resp := w.open(t.Context(), "alice-token", http.MethodGet,
-			"/clusters/eu1/tenants/acme/api/v1/namespaces/acme--web/pods", "")
-		text, _ := io.ReadAll(resp.Body)
-		_ = resp.Body.Close()
-		if resp.StatusCode != a.want || a.wantBody != "" && string(text) != a.wantBody ||
-			resp.Header.Get("Location") != a.wantTo || a.want >= 502 && strings.Contains(string(text), "gateway\"") {
-			t.Errorf("%s: %s to %q: %s", what, resp.Status, resp.Header.Get("Location"), text)
-		}
-		if len(resp.Header["Audit-Id"]) != 1 {
-			t.Errorf("%s: %v", what, resp.Header["Audit-Id"])
-		}
+			c.mu.Unlock()
+			resp := w.open(t.Context(), "alice-token", http.MethodGet,
+				"/clusters/eu1/tenants/acme/api/v1/namespaces/acme--web/pods", "")
+			text, _ := io.ReadAll(resp.Body)
+			_ = resp.Body.Close()
+			if resp.StatusCode != a.want || a.wantBody != "" && string(text) != a.wantBody ||
+				resp.Header.Get("Location") != a.wantTo || a.want >= 502 && strings.Contains(string(text), "gateway\"") {
+				t.Errorf("%s to %q: %s", resp.Status, resp.Header.Get("Location"), text)
+			}
+			if len(resp.Header["Audit-Id"]) != 1 {
+				t.Errorf("%v", resp.Header["Audit-Id"])
+			}
+		})
 	}
 }
 
@@ -674,7 +686,7 @@ func waitForEnd(resp *http.Response) error {
 	case err := <-done:
 		return err
 	case <-time.After(eventTimeout):
-		return fmt.Errorf("it goes on")
+		return fmt.Error("it goes on")
 	}
 }
 
@@ -778,16 +790,18 @@ func TestBrokenClusterAffectsNoOther(t *testing.T) {
 		"it hangs":  {func(_ http.ResponseWriter, r *http.Request) bool { <-r.Context().Done(); return true }, 504},
 		"it resets": {func(http.ResponseWriter, *http.Request) bool { panic(http.ErrAbortHandler) }, 503},
 	} {
-		eu.mu.Lock()
-		eu.handler = c.answer
-		eu.mu.Unlock()
-		code, text := w.get("alice-token", "/clusters/eu1"+path)
-		if code != c.want || strings.Contains(text, "127.0.0.1") {
-			t.Errorf("%s: %d, want %d: %s", what, code, c.want, text)
-		}
-		if code, text := w.get("alice-token", "/clusters/us1"+path); code != http.StatusOK {
-			t.Errorf("%s, and another: %d: %s", what, code, text)
-		}
+		t.Run(what, func(t *testing.T) {
+			eu.mu.Lock()
+			eu.handler = c.answer
+			eu.mu.Unlock()
+			code, text := w.get("alice-token", "/clusters/eu1"+path)
+			if code != c.want || strings.Contains(text, "127.0.0.1") {
+				t.Errorf("%d, want %d: %s", code, c.want, text)
+			}
+			if code, text := w.get("alice-token", "/clusters/us1"+path); code != http.StatusOK {
+				t.Errorf("%s, and another: %d: %s", what, code, text)
+			}
+		})
 	}
 	eu.CloseClientConnections()
 	eu.Close()

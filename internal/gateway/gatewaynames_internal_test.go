@@ -43,32 +43,34 @@ func TestGatewayNamesStayReserved(t *testing.T) {
 		"an error": func() (runtime.Object, error) { return nil, errors.New("no") },
 		"a panic":  func() (runtime.Object, error) { panic("what a cluster sends") },
 	} {
-		client := fake.NewClientset()
-		answerNow := answer
-		client.PrependReactor("create", "selfsubjectreviews", func(clienttesting.Action) (bool, runtime.Object, error) {
-			obj, err := answerNow()
-			return true, obj, err
+		t.Run(what, func(t *testing.T) {
+			client := fake.NewClientset()
+			answerNow := answer
+			client.PrependReactor("create", "selfsubjectreviews", func(clienttesting.Action) (bool, runtime.Object, error) {
+				obj, err := answerNow()
+				return true, obj, err
+			})
+			o := &gatewayNames{clients: []kubernetes.Interface{client}, configs: []*rest.Config{{}}}
+			if err := o.check(t.Context(), "gateway"); slices.Contains([]string{"no name", "an error", "a panic"},
+				what) != (err != nil) {
+				t.Errorf("%s, at first: %v", what, err)
+			}
+			refresh := func(now func() (runtime.Object, error)) {
+				answerNow = now
+				known := *o.cached.Load()
+				known.until = time.Time{}
+				o.cached.Store(&known)
+				o.refresh(t.Context())
+			}
+			refresh(review("gateway"))
+			refresh(answer)
+			if err := o.check(t.Context(), "gateway"); !errors.Is(err, errGatewayName) {
+				t.Errorf("%s, later: %v", what, err)
+			}
+			if err := o.check(t.Context(), "alice"); err != nil {
+				t.Errorf("%s, somebody: %v", what, err)
+			}
 		})
-		o := &gatewayNames{clients: []kubernetes.Interface{client}, configs: []*rest.Config{{}}}
-		if err := o.check(t.Context(), "gateway"); slices.Contains([]string{"no name", "an error", "a panic"},
-			what) != (err != nil) {
-			t.Errorf("%s, at first: %v", what, err)
-		}
-		refresh := func(now func() (runtime.Object, error)) {
-			answerNow = now
-			known := *o.cached.Load()
-			known.until = time.Time{}
-			o.cached.Store(&known)
-			o.refresh(t.Context())
-		}
-		refresh(review("gateway"))
-		refresh(answer)
-		if err := o.check(t.Context(), "gateway"); !errors.Is(err, errGatewayName) {
-			t.Errorf("%s, later: %v", what, err)
-		}
-		if err := o.check(t.Context(), "alice"); err != nil {
-			t.Errorf("%s, somebody: %v", what, err)
-		}
 	}
 }
 

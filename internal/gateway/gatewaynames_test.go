@@ -39,10 +39,13 @@ func TestCallersCannotUseGatewayNames(t *testing.T) {
 				"acme")
 		},
 	} {
-		if code, text := attempt(); code != http.StatusForbidden || !strings.Contains(text, "the name belongs to an account "+
-			"of the gateway") {
-			t.Errorf("%s: %d: %s", what, code, text)
-		}
+		t.Run(what, func(t *testing.T) {
+			if code, text := attempt(); code != http.StatusForbidden ||
+				!strings.Contains(text, "the name belongs to an account "+
+					"of the gateway") {
+				t.Errorf("%d: %s", code, text)
+			}
+		})
 	}
 	if sent := c.takeRequests(); len(sent) > 0 {
 		t.Errorf("%d requests were sent on, the first as %s", len(sent), sent[0].identity())
@@ -126,11 +129,13 @@ func TestReviewsRejectGatewayNames(t *testing.T) {
 			`"allowed":true`,
 		},
 	} {
-		if code, text := reviews.somebodys(); code != http.StatusCreated || !strings.Contains(text, reviews.yes) {
-			t.Errorf("%s of somebody: %d: %s", what, code, text)
-		}
-		if code, text := reviews.gateways(); strings.Contains(text, reviews.yes) {
-			t.Errorf("%s of the gateway's: %d: %s", what, code, text)
-		}
+		t.Run(what, func(t *testing.T) {
+			if code, text := reviews.somebodys(); code != http.StatusCreated || !strings.Contains(text, reviews.yes) {
+				t.Errorf("%s of somebody: %d: %s", what, code, text)
+			}
+			if code, text := reviews.gateways(); strings.Contains(text, reviews.yes) {
+				t.Errorf("%s of the gateway's: %d: %s", what, code, text)
+			}
+		})
 	}
 }

@@ -33,33 +33,35 @@ func TestForwardedHeaders(t *testing.T) {
 		"log":   allowed,
 		"proxy": slices.Concat(allowed, ofApps),
 	} {
-		r := httptest.NewRequest(http.MethodGet, "/", http.NoBody)
-		r.RemoteAddr = "192.0.2.7:1234"
-		for _, name := range slices.Concat(allowed, ofApps, dropped) {
-			r.Header[name] = []string{"v"}
-		}
-		r.Header["X-Forwarded-For"] = []string{"203.0.113.1"}
-		r.Header["Sec-Websocket-Protocol"] = []string{"v4.channel.k8s.io, base64url.bearer.authorization.k8s.io.c2VjcmV0"}
-		ctx := request.WithRequestInfo(context.Background(),
-			&request.RequestInfo{IsResourceRequest: true, Subresource: subresource})
-		got := forwardedHeaders(r.WithContext(ctx))
-		want := append([]string{"Sec-Websocket-Protocol", "X-Forwarded-For"}, forwarded...)
-		for name := range got {
-			if !slices.Contains(want, name) {
-				t.Errorf("of %q goes on: %s", subresource, name)
+		t.Run(subresource, func(t *testing.T) {
+			r := httptest.NewRequest(http.MethodGet, "/", http.NoBody)
+			r.RemoteAddr = "192.0.2.7:1234"
+			for _, name := range slices.Concat(allowed, ofApps, dropped) {
+				r.Header[name] = []string{"v"}
 			}
-		}
-		for _, name := range want {
-			if len(got[name]) != 1 {
-				t.Errorf("of %q does not go on: %s", subresource, name)
+			r.Header["X-Forwarded-For"] = []string{"203.0.113.1"}
+			r.Header["Sec-Websocket-Protocol"] = []string{"v4.channel.k8s.io, base64url.bearer.authorization.k8s.io.c2VjcmV0"}
+			ctx := request.WithRequestInfo(context.Background(),
+				&request.RequestInfo{IsResourceRequest: true, Subresource: subresource})
+			got := forwardedHeaders(r.WithContext(ctx))
+			want := append([]string{"Sec-Websocket-Protocol", "X-Forwarded-For"}, forwarded...)
+			for name := range got {
+				if !slices.Contains(want, name) {
+					t.Errorf("of %q goes on: %s", subresource, name)
+				}
 			}
-		}
-		if value := got.Get("X-Forwarded-For"); value != "192.0.2.7" {
-			t.Errorf("X-Forwarded-For is %q", value)
-		}
-		if value := got.Get("Sec-Websocket-Protocol"); value != "v4.channel.k8s.io" {
-			t.Errorf("the subprotocols are %q", value)
-		}
+			for _, name := range want {
+				if len(got[name]) != 1 {
+					t.Errorf("of %q does not go on: %s", subresource, name)
+				}
+			}
+			if value := got.Get("X-Forwarded-For"); value != "192.0.2.7" {
+				t.Errorf("X-Forwarded-For is %q", value)
+			}
+			if value := got.Get("Sec-Websocket-Protocol"); value != "v4.channel.k8s.io" {
+				t.Errorf("the subprotocols are %q", value)
+			}
+		})
 	}
 }
 

@@ -87,21 +87,23 @@ func TestMappedIdentity(t *testing.T) {
 			}
 		}, want{"bob", "u1", []string{"tenant:acme"}, 2, "acme"}},
 	} {
-		m := newTestMapping(t, c.change)
-		mapped, err := m.caller(acme, alice)
-		if err != nil {
-			t.Errorf("%s: %v", what, err)
-			continue
-		}
-		if !slices.Contains(mapped.GetGroups(), user.AllAuthenticated) {
-			t.Errorf("%s: it is decided without %s: %v", what, user.AllAuthenticated, mapped.GetGroups())
-		}
-		got, err := m.impersonation(mapped)
-		if err != nil || got.UserName != c.want.name || got.UID != c.want.uid || !slices.Equal(got.Groups, c.want.groups) ||
-			len(got.Extra) != c.want.extras ||
-			!slices.Equal(got.Extra[tenant.ExtraKey], []string{c.want.tenant}) {
-			t.Errorf("%s: %+v, %v", what, got, err)
-		}
+		t.Run(what, func(t *testing.T) {
+			m := newTestMapping(t, c.change)
+			mapped, err := m.caller(acme, alice)
+			if err != nil {
+				t.Errorf("%v", err)
+				return
+			}
+			if !slices.Contains(mapped.GetGroups(), user.AllAuthenticated) {
+				t.Errorf("it is decided without %s: %v", user.AllAuthenticated, mapped.GetGroups())
+			}
+			got, err := m.impersonation(mapped)
+			if err != nil || got.UserName != c.want.name || got.UID != c.want.uid || !slices.Equal(got.Groups, c.want.groups) ||
+				len(got.Extra) != c.want.extras ||
+				!slices.Equal(got.Extra[tenant.ExtraKey], []string{c.want.tenant}) {
+				t.Errorf("%+v, %v", got, err)
+			}
+		})
 	}
 }
 
@@ -136,14 +138,16 @@ func TestIncompleteIdentityIsRejected(t *testing.T) {
 			errUnmapped,
 		},
 	} {
-		m := newTestMapping(t, c.change)
-		mapped, err := m.caller(c.id, &c.user)
-		if err == nil {
-			_, err = m.impersonation(mapped)
-		}
-		if !errors.Is(err, c.want) {
-			t.Errorf("%s: %v", what, err)
-		}
+		t.Run(what, func(t *testing.T) {
+			m := newTestMapping(t, c.change)
+			mapped, err := m.caller(c.id, &c.user)
+			if err == nil {
+				_, err = m.impersonation(mapped)
+			}
+			if !errors.Is(err, c.want) {
+				t.Errorf("%v", err)
+			}
+		})
 	}
 }
 
@@ -187,12 +191,14 @@ func TestImpersonatedIdentityIsComplete(t *testing.T) {
 		},
 		"an account's group": {user.DefaultInfo{Name: "bob", Groups: []string{"system:serviceaccounts"}}, errReserved},
 	} {
-		got, err := m.impersonation(&c.user)
-		if !errors.Is(err, c.want) {
-			t.Errorf("%s: %v", what, err)
-		}
-		if tenant.IsServiceAccountName(c.user.Name) && len(got.Groups) > 0 {
-			t.Errorf("%s: with groups of ours it would have none of its own: %v", what, got.Groups)
-		}
+		t.Run(what, func(t *testing.T) {
+			got, err := m.impersonation(&c.user)
+			if !errors.Is(err, c.want) {
+				t.Errorf("%v", err)
+			}
+			if tenant.IsServiceAccountName(c.user.Name) && len(got.Groups) > 0 {
+				t.Errorf("with groups of ours it would have none of its own: %v", got.Groups)
+			}
+		})
 	}
 }

@@ -86,15 +86,17 @@ func TestUpgradeDoesNotBypassLimits(t *testing.T) {
 		podsPath + "/p/exec":        false,
 		podsPath + "/p/portforward": false,
 	} {
-		for _, method := range []string{http.MethodGet, http.MethodDelete} {
-			if !refused && method == http.MethodDelete {
-				continue
+		t.Run(path, func(t *testing.T) {
+			for _, method := range []string{http.MethodGet, http.MethodDelete} {
+				if !refused && method == http.MethodDelete {
+					continue
+				}
+				resp := w.open(t.Context(), "alice-token", method, path, "", "Connection", "Upgrade", "Upgrade", "websocket")
+				_ = resp.Body.Close()
+				if (resp.StatusCode == http.StatusBadRequest) != refused {
+					t.Errorf("%s %s with an upgrade: %s", method, path, resp.Status)
+				}
 			}
-			resp := w.open(t.Context(), "alice-token", method, path, "", "Connection", "Upgrade", "Upgrade", "websocket")
-			_ = resp.Body.Close()
-			if (resp.StatusCode == http.StatusBadRequest) != refused {
-				t.Errorf("%s %s with an upgrade: %s", method, path, resp.Status)
-			}
-		}
+		})
 	}
 }

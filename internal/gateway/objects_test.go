@@ -204,20 +204,22 @@ func TestObjectViews(t *testing.T) {
 		"another form":          {"/other", "", 404, `"message":"trackers.gateway.kubetenant.dev \"other\" not found"`},
 		"a name with a percent": {"/a%25b", "", 404, "not found"},
 	} {
-		accept := r.accept
-		if accept == "" {
-			accept = "application/json"
-		}
-		code, text := w.getAs(t.Context(), "alice-token", trackersPath+r.path, accept)
-		if code != r.code || !strings.Contains(text, r.want) || strings.HasPrefix(r.want, "{") && r.accept == "" &&
-			strings.TrimSpace(text) != r.want {
-			t.Errorf("%s: %d: %s, want %d: %s", what, code, text, r.code, r.want)
-		}
-		for _, hidden := range []string{"globex", "CANARY", "hidden\":"} {
-			if what != "a namespace" && strings.Contains(text, hidden) {
-				t.Errorf("%s: it contains %s: %s", what, hidden, text)
+		t.Run(what, func(t *testing.T) {
+			accept := r.accept
+			if accept == "" {
+				accept = "application/json"
 			}
-		}
+			code, text := w.getAs(t.Context(), "alice-token", trackersPath+r.path, accept)
+			if code != r.code || !strings.Contains(text, r.want) || strings.HasPrefix(r.want, "{") && r.accept == "" &&
+				strings.TrimSpace(text) != r.want {
+				t.Errorf("%d: %s, want %d: %s", code, text, r.code, r.want)
+			}
+			for _, hidden := range []string{"globex", "CANARY", "hidden\":"} {
+				if what != "a namespace" && strings.Contains(text, hidden) {
+					t.Errorf("it contains %s: %s", hidden, text)
+				}
+			}
+		})
 	}
 	for _, requested := range s.requests() {
 		if strings.Contains(requested, "elector") || strings.Contains(requested, "continue") ||
@@ -275,10 +277,12 @@ func TestObjectViewPaths(t *testing.T) {
 		"dots":             {"alice-token", "GET", viewsRoot + "/../apis", 400},
 		"what begins like": {"alice-token", "GET", viewsRoot + "x/apis", 403},
 	} {
-		code, text := w.do(r.token, r.method, r.path, "")
-		if code != r.want || strings.Contains(text, "globex") || strings.Contains(text, "CANARY") {
-			t.Errorf("%s: %d, want %d: %s", what, code, r.want, text)
-		}
+		t.Run(what, func(t *testing.T) {
+			code, text := w.do(r.token, r.method, r.path, "")
+			if code != r.want || strings.Contains(text, "globex") || strings.Contains(text, "CANARY") {
+				t.Errorf("%d, want %d: %s", code, r.want, text)
+			}
+		})
 	}
 	if paths := s.requests(); len(paths) > 0 {
 		t.Errorf("the cluster was asked %v", paths)
@@ -326,26 +330,28 @@ func TestObjectViewRights(t *testing.T) {
 		},
 		"the system": {"root-token", "", nil, "kt:root tenant:system,system:authenticated list acme--web trackers/"},
 	} {
-		s.requests()
-		code, text := w.get(r.token, trackersPath+r.path, r.headers...)
-		if code != http.StatusForbidden || !strings.Contains(text, `cannot`) {
-			t.Errorf("%s: %d: %s", what, code, text)
-		}
-		s.update(func() {
-			if len(s.reviewed) != 1 {
-				t.Errorf("%s: reviews: %v", what, s.reviewed)
-				return
+		t.Run(what, func(t *testing.T) {
+			s.requests()
+			code, text := w.get(r.token, trackersPath+r.path, r.headers...)
+			if code != http.StatusForbidden || !strings.Contains(text, `cannot`) {
+				t.Errorf("%d: %s", code, text)
 			}
-			spec, a := s.reviewed[0], s.reviewed[0].ResourceAttributes
-			got := fmt.Sprintf("%s %s %s %s %s/%s",
-				spec.User, strings.Join(spec.Groups, ","), a.Verb, a.Namespace, a.Resource, a.Name)
-			if got != r.want || a.Group != "gateway.kubetenant.dev" || a.Version != "v1alpha1" || a.Subresource != "" {
-				t.Errorf("%s: %s, want %s", what, got, r.want)
+			s.update(func() {
+				if len(s.reviewed) != 1 {
+					t.Errorf("reviews: %v", s.reviewed)
+					return
+				}
+				spec, a := s.reviewed[0], s.reviewed[0].ResourceAttributes
+				got := fmt.Sprintf("%s %s %s %s %s/%s",
+					spec.User, strings.Join(spec.Groups, ","), a.Verb, a.Namespace, a.Resource, a.Name)
+				if got != r.want || a.Group != "gateway.kubetenant.dev" || a.Version != "v1alpha1" || a.Subresource != "" {
+					t.Errorf("%s, want %s", got, r.want)
+				}
+			})
+			if paths := s.requests(); len(paths) > 0 {
+				t.Errorf("the cluster was asked %v", paths)
 			}
 		})
-		if paths := s.requests(); len(paths) > 0 {
-			t.Errorf("%s: the cluster was asked %v", what, paths)
-		}
 	}
 }
 
@@ -371,13 +377,15 @@ func TestObjectViewWithImpersonation(t *testing.T) {
 		"erin":           200,
 		"system:serviceaccount:globex--shop:default": 403,
 	} {
-		s.requests()
-		if code, text := w.get("alice-token", trackersPath, "Impersonate-User", name); code != want {
-			t.Errorf("%s: %d: %s", name, code, text)
-		}
-		if paths := s.requests(); want != 200 && len(paths) > 0 {
-			t.Errorf("%s: the cluster was asked %v", name, paths)
-		}
+		t.Run(name, func(t *testing.T) {
+			s.requests()
+			if code, text := w.get("alice-token", trackersPath, "Impersonate-User", name); code != want {
+				t.Errorf("%d: %s", code, text)
+			}
+			if paths := s.requests(); want != 200 && len(paths) > 0 {
+				t.Errorf("the cluster was asked %v", paths)
+			}
+		})
 	}
 }
 
@@ -430,18 +438,20 @@ func TestObjectViewFaults(t *testing.T) {
 		"an endless text": {endless(`{"items":["`), 503, 503},
 		"another object":  {respond(trackerOf("another", "1", "acme--web")), 503, 404},
 	} {
-		s.update(func() { s.handler = c.answer })
-		for path, want := range map[string]int{
-			"":                           c.list,
-			"?watch=1":                   c.list,
-			"?watch=1&resourceVersion=5": c.list,
-			"/shop":                      c.get,
-		} {
-			if code, text := w.get("alice-token", trackersPath+path); code != want || strings.Contains(text, "CANARY") ||
-				strings.Contains(text, "another") {
-				t.Errorf("%s, %s: %d, want %d: %s", what, path, code, want, text)
+		t.Run(what, func(t *testing.T) {
+			s.update(func() { s.handler = c.answer })
+			for path, want := range map[string]int{
+				"":                           c.list,
+				"?watch=1":                   c.list,
+				"?watch=1&resourceVersion=5": c.list,
+				"/shop":                      c.get,
+			} {
+				if code, text := w.get("alice-token", trackersPath+path); code != want || strings.Contains(text, "CANARY") ||
+					strings.Contains(text, "another") {
+					t.Errorf("%s, %s: %d, want %d: %s", what, path, code, want, text)
+				}
 			}
-		}
+		})
 	}
 	s.update(func() { s.handler = nil })
 	if code, text := w.get("alice-token", trackersPath+"/shop"); code != http.StatusOK {

@@ -86,16 +86,18 @@ func TestMalformedBodies(t *testing.T) {
 		"text after the last chunk": "2\r\n{}\r\n0\r\nno trailer\r\n\r\n",
 		"a negative size":           "-1\r\n{}\r\n0\r\n\r\n",
 	} {
-		before := w.metricSum(requests, "code=400")
-		_, _, resp := w.raw("POST " + podsPath + " HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer alice-token\r\n" +
-			"Content-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n" + body)
-		if resp.StatusCode != http.StatusBadRequest {
-			t.Errorf("%s: %s", what, resp.Status)
-		}
-		_ = resp.Body.Close()
-		if got := w.metricSum(requests, "code=400") - before; got != 1 {
-			t.Errorf("%s: %v requests with status 400, want 1", what, got)
-		}
+		t.Run(what, func(t *testing.T) {
+			before := w.metricSum(requests, "code=400")
+			_, _, resp := w.raw("POST " + podsPath + " HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer alice-token\r\n" +
+				"Content-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n" + body)
+			if resp.StatusCode != http.StatusBadRequest {
+				t.Errorf("%s", resp.Status)
+			}
+			_ = resp.Body.Close()
+			if got := w.metricSum(requests, "code=400") - before; got != 1 {
+				t.Errorf("%v requests with status 400, want 1", got)
+			}
+		})
 	}
 	if got := w.metricSum(requests, "code=503") + w.metricSum(requests, "code=502"); got != 0 {
 		t.Errorf("%v requests count against the cluster", got)

@@ -46,20 +46,22 @@ func TestCheckRaw(t *testing.T) {
 		"POST /x HTTP/1.1\r\nUpgrade: SPDY/3.1\r\nContent-Length: 1\r\n":           400,
 		"POST /x HTTP/1.1\r\nUpgrade: websocket\r\nTransfer-Encoding: chunked\r\n": 400,
 	} {
-		r, err := http.ReadRequest(bufio.NewReader(strings.NewReader(raw + "Host: x\r\n\r\n")))
-		if err != nil {
-			t.Fatalf("%q: %v", raw, err)
-		}
-		got := 0
-		if refused := checkRaw(r); refused != nil {
-			got = int(refused.Status().Code)
-			if strings.Contains(refused.Error(), "%") || strings.Contains(refused.Error(), "h2c") {
-				t.Errorf("%q: the answer repeats it: %v", raw, refused)
+		t.Run(raw, func(t *testing.T) {
+			r, err := http.ReadRequest(bufio.NewReader(strings.NewReader(raw + "Host: x\r\n\r\n")))
+			if err != nil {
+				t.Fatalf("%v", err)
 			}
-		}
-		if got != want {
-			t.Errorf("%q: %d, want %d", raw, got, want)
-		}
+			got := 0
+			if refused := checkRaw(r); refused != nil {
+				got = int(refused.Status().Code)
+				if strings.Contains(refused.Error(), "%") || strings.Contains(refused.Error(), "h2c") {
+					t.Errorf("the answer repeats it: %v", refused)
+				}
+			}
+			if got != want {
+				t.Errorf("%d, want %d", got, want)
+			}
+		})
 	}
 }
 

@@ -136,16 +136,18 @@ func TestTokensWithoutIssueTimeAreRejected(t *testing.T) {
 		"a second after it":           c.started.Add(-time.Hour + time.Second),
 		"longer than a minute before": c.started.Add(-2 * time.Hour),
 	} {
-		want := http.StatusUnauthorized
-		if strings.HasPrefix(what, "the time") || strings.HasSuffix(what, "after it") {
-			want = http.StatusOK
-		}
-		token := c.tokenBetween(t, robot, issued, time.Now().Add(time.Hour))
-		for _, headers := range [][]string{nil, {"Impersonate-User", robot}} {
-			if code, text := w.get(token, sharedPath+"pods", headers...); code != want {
-				t.Errorf("%s: %d, want %d: %s", what, code, want, text)
+		t.Run(what, func(t *testing.T) {
+			want := http.StatusUnauthorized
+			if strings.HasPrefix(what, "the time") || strings.HasSuffix(what, "after it") {
+				want = http.StatusOK
 			}
-		}
+			token := c.tokenBetween(t, robot, issued, time.Now().Add(time.Hour))
+			for _, headers := range [][]string{nil, {"Impersonate-User", robot}} {
+				if code, text := w.get(token, sharedPath+"pods", headers...); code != want {
+					t.Errorf("%d, want %d: %s", code, want, text)
+				}
+			}
+		})
 	}
 }
 

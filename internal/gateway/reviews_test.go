@@ -70,14 +70,16 @@ func TestDelegatedReviews(t *testing.T) {
 		"root-token":  "",
 		"nobody's":    "",
 	} {
-		status := reviewToken("alice-token", token)
-		extra := strings.Join(status.User.Extra["kubetenant.dev/tenant"], ",")
-		switch {
-		case want == "" && (status.Authenticated || status.User.Username != "" || status.Error != ""):
-			t.Errorf("of %.20s is told %+v", token, status)
-		case want != "" && (!status.Authenticated || !strings.HasPrefix(status.User.Username+" "+extra, want)):
-			t.Errorf("of %.20s is told %+v, want %q", token, status, want)
-		}
+		t.Run(token, func(t *testing.T) {
+			status := reviewToken("alice-token", token)
+			extra := strings.Join(status.User.Extra["kubetenant.dev/tenant"], ",")
+			switch {
+			case want == "" && (status.Authenticated || status.User.Username != "" || status.Error != ""):
+				t.Errorf("of %.20s is told %+v", token, status)
+			case want != "" && (!status.Authenticated || !strings.HasPrefix(status.User.Username+" "+extra, want)):
+				t.Errorf("of %.20s is told %+v, want %q", token, status, want)
+			}
+		})
 	}
 	if sent := eu.takeRequests(); len(sent) > 0 {
 		t.Errorf("reviews of tokens were sent on: %v", sent[0].identity())
@@ -92,31 +94,39 @@ func TestDelegatedReviews(t *testing.T) {
 		`"user":"dave","groups":["system:masters"]`:                  false,
 		`"user":"dave","extra":{"kubetenant.dev/tenant":["globex"]}`: false,
 	} {
-		for namespace, isOwn := range map[string]bool{"acme--web": true, "globex--shop": false} {
-			eu.update(func() { reviews = nil })
-			code, text := w.do("alice-token", http.MethodPost, "/clusters/eu1/apis/authorization.k8s.io/v1/subjectaccessreviews",
-				fmt.Sprintf(`{"apiVersion":"authorization.k8s.io/v1","kind":"SubjectAccessReview",`+
-					`"spec":{%s,"resourceAttributes":{"namespace":%q,"verb":"get","resource":"pods"}}}`,
-					subject, namespace), "Content-Type", "application/json")
-			review := authorizationv1.SubjectAccessReview{}
-			if err := json.Unmarshal([]byte(text), &review); code != http.StatusCreated || err != nil {
-				t.Fatalf("%s: %d: %s", subject, code, text)
-			}
-			if review.Status.Allowed != (want && isOwn) {
-				t.Errorf("%s in %s: %+v", subject, namespace, review.Status)
-			}
-			eu.update(func() {
-				allowed := want && isOwn
-				if allowed &&
-					(len(reviews) != 1 ||
-						!slices.Contains(reviews[0].Groups, "tenant:acme-eu") != strings.Contains(subject, "serviceaccount")) {
-					t.Errorf("%s in %s: the cluster was asked %+v", subject, namespace, reviews)
+		t.Run(subject, func(t *testing.T) {
+			for namespace, isOwn := range map[string]bool{"acme--web": true, "globex--shop": false} {
+				eu.update(func() { reviews = nil })
+				code, text := w.do(
+					"alice-token",
+					http.MethodPost,
+					"/clusters/eu1/apis/authorization.k8s.io/v1/subjectaccessreviews",
+					fmt.Sprintf(`{"apiVersion":"authorization.k8s.io/v1","kind":"SubjectAccessReview",`+
+						`"spec":{%s,"resourceAttributes":{"namespace":%q,"verb":"get","resource":"pods"}}}`,
+						subject, namespace),
+					"Content-Type",
+					"application/json",
+				)
+				review := authorizationv1.SubjectAccessReview{}
+				if err := json.Unmarshal([]byte(text), &review); code != http.StatusCreated || err != nil {
+					t.Fatalf("%d: %s", code, text)
 				}
-				if !allowed && len(reviews) > 0 {
-					t.Errorf("%s in %s: the cluster was asked %+v", subject, namespace, reviews)
+				if review.Status.Allowed != (want && isOwn) {
+					t.Errorf("%s in %s: %+v", subject, namespace, review.Status)
 				}
-			})
-		}
+				eu.update(func() {
+					allowed := want && isOwn
+					if allowed &&
+						(len(reviews) != 1 ||
+							!slices.Contains(reviews[0].Groups, "tenant:acme-eu") != strings.Contains(subject, "serviceaccount")) {
+						t.Errorf("%s in %s: the cluster was asked %+v", subject, namespace, reviews)
+					}
+					if !allowed && len(reviews) > 0 {
+						t.Errorf("%s in %s: the cluster was asked %+v", subject, namespace, reviews)
+					}
+				})
+			}
+		})
 	}
 	if sent := eu.takeRequests(); len(sent) > 0 {
 		t.Errorf("reviews of subjects were sent on: %v", sent[0].identity())

@@ -193,11 +193,13 @@ func TestEndWithCertificate(t *testing.T) {
 	config := issue(end)
 	ended := map[string]<-chan time.Time{}
 	for what, path := range map[string]string{"a watch": podsPath + "?watch=1", "a log": podsPath + "/p/log?follow=true"} {
-		resp := open(config, path)
-		if resp.StatusCode != http.StatusOK {
-			t.Fatalf("%s: %s", what, resp.Status)
-		}
-		ended[what] = streamEnd(resp)
+		t.Run(what, func(t *testing.T) {
+			resp := open(config, path)
+			if resp.StatusCode != http.StatusOK {
+				t.Fatalf("%s", resp.Status)
+			}
+			ended[what] = streamEnd(resp)
+		})
 	}
 	config = config.Clone()
 	config.NextProtos = []string{"http/1.1"}
@@ -218,14 +220,16 @@ func TestEndWithCertificate(t *testing.T) {
 	}
 	ended["what is upgraded"] = streamEnd(&http.Response{Body: io.NopCloser(reader)})
 	for what, at := range ended {
-		select {
-		case at := <-at:
-			if at.Before(end) {
-				t.Errorf("%s ended %v before its credential", what, end.Sub(at))
+		t.Run(what, func(t *testing.T) {
+			select {
+			case at := <-at:
+				if at.Before(end) {
+					t.Errorf("%s ended %v before its credential", what, end.Sub(at))
+				}
+			case <-time.After(eventTimeout):
+				t.Errorf("%s goes on", what)
 			}
-		case <-time.After(eventTimeout):
-			t.Errorf("%s goes on", what)
-		}
+		})
 	}
 }
 

@@ -24,46 +24,48 @@ func TestTraces(t *testing.T) {
 		sampler sdktrace.Sampler
 		want    int
 	}{"all are recorded": {sdktrace.AlwaysSample(), 2}, "none is": {sdktrace.NeverSample(), 0}} {
-		recorder := tracetest.NewSpanRecorder()
-		c1 := newFakeCluster(t, defaultNamespaces())
-		w := newTracedFixture(t, clusterEntry("eu1", ", root: true"), map[string]*fakeCluster{"eu1": c1},
-			sdktrace.NewTracerProvider(sdktrace.WithSampler(sdktrace.ParentBased(c.sampler)),
-				sdktrace.WithSpanProcessor(recorder)))
-		recorder.Reset()
-		if code, text := w.get("alice-token", podsPath+"/x/proxy/CANARY-path?password=CANARY-query", "Traceparent", sampled,
-			"Tracestate", "vendor=CANARY-state", "X-Forwarded-For", "CANARY-address"); code != http.StatusOK {
-			t.Fatalf("%s: %d: %s", what, code, text)
-		}
-		w.server.Close() // waits for active responses
-		spans := recorder.Ended()
-		sent := c1.takeRequests()
-		if len(sent) != 1 || sent[0].Header.Get("Tracestate") != "" {
-			t.Fatalf("%s: %v", what, sent)
-		}
-		parent := strings.Split(sent[0].Header.Get("Traceparent"), "-")
-		if len(parent) != 4 || parent[1] == callers || (parent[3] == "01") != (c.want > 0) {
-			t.Errorf("%s: the cluster is told %v", what, parent)
-		}
-		if len(spans) != c.want {
-			t.Errorf("%s: %d spans", what, len(spans))
-		}
-		for _, s := range spans {
-			if s.SpanContext().TraceID().String() != parent[1] {
-				t.Errorf("%s: %s is of another trace", what, s.Name())
+		t.Run(what, func(t *testing.T) {
+			recorder := tracetest.NewSpanRecorder()
+			c1 := newFakeCluster(t, defaultNamespaces())
+			w := newTracedFixture(t, clusterEntry("eu1", ", root: true"), map[string]*fakeCluster{"eu1": c1},
+				sdktrace.NewTracerProvider(sdktrace.WithSampler(sdktrace.ParentBased(c.sampler)),
+					sdktrace.WithSpanProcessor(recorder)))
+			recorder.Reset()
+			if code, text := w.get("alice-token", podsPath+"/x/proxy/CANARY-path?password=CANARY-query", "Traceparent", sampled,
+				"Tracestate", "vendor=CANARY-state", "X-Forwarded-For", "CANARY-address"); code != http.StatusOK {
+				t.Fatalf("%d: %s", code, text)
 			}
-			if text := fmt.Sprint(s.Name(), s.Attributes(), s.Events(), s.Status()); strings.Contains(text, "CANARY") ||
-				strings.Contains(text, "alice-token") || strings.Contains(text, impersonatorToken) {
-				t.Errorf("%s: %s holds a secret: %s", what, s.Name(), text)
+			w.server.Close() // waits for active responses
+			spans := recorder.Ended()
+			sent := c1.takeRequests()
+			if len(sent) != 1 || sent[0].Header.Get("Tracestate") != "" {
+				t.Fatalf("%v", sent)
 			}
-		}
-		if c.want > 0 {
-			if own := spans[1]; own.Name() != "get pods/proxy" || len(own.Links()) != 1 ||
-				own.Links()[0].SpanContext.TraceID().String() != callers {
-				t.Errorf("%s: %s, linked to %v", what, own.Name(), own.Links())
+			parent := strings.Split(sent[0].Header.Get("Traceparent"), "-")
+			if len(parent) != 4 || parent[1] == callers || (parent[3] == "01") != (c.want > 0) {
+				t.Errorf("the cluster is told %v", parent)
 			}
-			if parent[2] != spans[0].SpanContext().SpanID().String() {
-				t.Errorf("%s: the cluster is told of %s", what, parent[2])
+			if len(spans) != c.want {
+				t.Errorf("%d spans", len(spans))
 			}
-		}
+			for _, s := range spans {
+				if s.SpanContext().TraceID().String() != parent[1] {
+					t.Errorf("%s is of another trace", s.Name())
+				}
+				if text := fmt.Sprint(s.Name(), s.Attributes(), s.Events(), s.Status()); strings.Contains(text, "CANARY") ||
+					strings.Contains(text, "alice-token") || strings.Contains(text, impersonatorToken) {
+					t.Errorf("%s holds a secret: %s", s.Name(), text)
+				}
+			}
+			if c.want > 0 {
+				if own := spans[1]; own.Name() != "get pods/proxy" || len(own.Links()) != 1 ||
+					own.Links()[0].SpanContext.TraceID().String() != callers {
+					t.Errorf("%s, linked to %v", own.Name(), own.Links())
+				}
+				if parent[2] != spans[0].SpanContext().SpanID().String() {
+					t.Errorf("the cluster is told of %s", parent[2])
+				}
+			}
+		})
 	}
 }

@@ -118,16 +118,18 @@ func TestUnreadHeadersAreRemoved(t *testing.T) {
 		"/api/v1/namespaces/acme--web/pods":              false,
 		"/api/v1/namespaces/acme--web/services/s/proxy/": true,
 	} {
-		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, http.NoBody)
-		for name := range headers {
-			r.Header[name] = []string{"x"}
-		}
-		removeUnreadHeaders(r)
-		for name, want := range headers {
-			if present := slices.Contains(r.Header[name], "x"); present != (want || proxied && name != "Cookie") {
-				t.Errorf("%s: %s is there: %v", path, name, present)
+		t.Run(path, func(t *testing.T) {
+			r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, http.NoBody)
+			for name := range headers {
+				r.Header[name] = []string{"x"}
 			}
-		}
+			removeUnreadHeaders(r)
+			for name, want := range headers {
+				if present := slices.Contains(r.Header[name], "x"); present != (want || proxied && name != "Cookie") {
+					t.Errorf("%s is there: %v", name, present)
+				}
+			}
+		})
 	}
 }
 

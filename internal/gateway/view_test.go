@@ -80,10 +80,12 @@ func TestViewOfClusters(t *testing.T) {
 	t.Parallel()
 	w := newViewFixture(t)
 	for token, want := range map[string]string{"alice-token": "eu1 us1 us2", "bob-token": "eu1 us2", "root-token": "eu1"} {
-		list, err := w.view(token).List(t.Context(), metav1.ListOptions{})
-		if err != nil || namesOf(list) != want {
-			t.Errorf("%s: %v, %v, want %s", token, namesOf(list), err, want)
-		}
+		t.Run(token, func(t *testing.T) {
+			list, err := w.view(token).List(t.Context(), metav1.ListOptions{})
+			if err != nil || namesOf(list) != want {
+				t.Errorf("%v, %v, want %s", namesOf(list), err, want)
+			}
+		})
 	}
 	bob := w.view("bob-token")
 	hidden, err := bob.Get(t.Context(), "us1", metav1.GetOptions{})
@@ -178,10 +180,12 @@ func TestViewRejectsRequests(t *testing.T) {
 		"dots":                            {"alice-token", "GET", "/gateway/../api", 400},
 		"what begins alike":               {"alice-token", "GET", "/gatewayx/apis", 403},
 	} {
-		code, text := w.do(r.token, r.method, r.path, "")
-		if code != r.want || strings.Contains(text, "us1") {
-			t.Errorf("%s: %d, want %d: %s", what, code, r.want, text)
-		}
+		t.Run(what, func(t *testing.T) {
+			code, text := w.do(r.token, r.method, r.path, "")
+			if code != r.want || strings.Contains(text, "us1") {
+				t.Errorf("%d, want %d: %s", code, r.want, text)
+			}
+		})
 	}
 	for name, c := range w.clusters {
 		if received := c.takeRequests(); len(received) > 0 {
@@ -210,12 +214,14 @@ func TestViewIsAnAPI(t *testing.T) {
 		"?includeObject=Object": `"kind":"Cluster"`,
 		"?includeObject=None":   `"object":null`,
 	} {
-		code, text := w.getAs(t.Context(), "bob-token",
-			views.Path+"/apis/"+views.GroupVersion.String()+"/clusters"+include, table)
-		if code != http.StatusOK || !strings.Contains(text, `"kind":"Table"`) || !strings.Contains(text, want) ||
-			!strings.Contains(text, `"name":"Reachable"`) {
-			t.Errorf("%s: %d: %s", include, code, text)
-		}
+		t.Run(include, func(t *testing.T) {
+			code, text := w.getAs(t.Context(), "bob-token",
+				views.Path+"/apis/"+views.GroupVersion.String()+"/clusters"+include, table)
+			if code != http.StatusOK || !strings.Contains(text, `"kind":"Table"`) || !strings.Contains(text, want) ||
+				!strings.Contains(text, `"name":"Reachable"`) {
+				t.Errorf("%d: %s", code, text)
+			}
+		})
 	}
 	for accept, want := range map[string]int{
 		"application/yaml": 200,
@@ -223,10 +229,12 @@ func TestViewIsAnAPI(t *testing.T) {
 		"application/vnd.kubernetes.protobuf":                  406,
 		"image/png":                                            406,
 	} {
-		if code, text := w.getAs(t.Context(), "bob-token", views.Path+"/apis/"+views.GroupVersion.String()+"/clusters",
-			accept); code != want {
-			t.Errorf("%s: %d: %s", accept, code, text)
-		}
+		t.Run(accept, func(t *testing.T) {
+			if code, text := w.getAs(t.Context(), "bob-token", views.Path+"/apis/"+views.GroupVersion.String()+"/clusters",
+				accept); code != want {
+				t.Errorf("%d: %s", code, text)
+			}
+		})
 	}
 }
 

@@ -42,23 +42,25 @@ func TestStalledWritesAreAborted(t *testing.T) {
 		"it has nearly ended": {since: now.Add(-stalledWriteTimeout + time.Second)},
 		"it stands still":     {since: now.Add(-stalledWriteTimeout - time.Second), cut: true},
 	} {
-		d := &deadlineRecorder{ResponseRecorder: httptest.NewRecorder()}
-		_, w, done := all.track(d)
-		if !c.since.IsZero() {
-			w.writeStart.Store(c.since.UnixNano())
-		}
-		all.check(now)
-		if cut := len(d.set) == 1 && d.set[0].Equal(now); cut != c.cut {
-			t.Errorf("%s: deadlines %v", what, d.set)
-		}
-		d.set = nil
-		done()
-		if len(d.set) != 1 || d.set[0].Before(now) {
-			t.Errorf("%s, at its end: deadlines %v", what, d.set)
-		}
-		if all.check(now.Add(time.Hour)); len(d.set) != 1 {
-			t.Errorf("%s, after its end: deadlines %v", what, d.set)
-		}
+		t.Run(what, func(t *testing.T) {
+			d := &deadlineRecorder{ResponseRecorder: httptest.NewRecorder()}
+			_, w, done := all.track(d)
+			if !c.since.IsZero() {
+				w.writeStart.Store(c.since.UnixNano())
+			}
+			all.check(now)
+			if cut := len(d.set) == 1 && d.set[0].Equal(now); cut != c.cut {
+				t.Errorf("deadlines %v", d.set)
+			}
+			d.set = nil
+			done()
+			if len(d.set) != 1 || d.set[0].Before(now) {
+				t.Errorf("%s, at its end: deadlines %v", what, d.set)
+			}
+			if all.check(now.Add(time.Hour)); len(d.set) != 1 {
+				t.Errorf("%s, after its end: deadlines %v", what, d.set)
+			}
+		})
 	}
 	// A write to a hijacked connection is recorded too.
 	gatewayEnd, clusterEnd := net.Pipe()

@@ -235,16 +235,18 @@ func TestForbiddenKindsAreReported(t *testing.T) {
 		"rolebindings":        "RoleBindings",
 		"namespaces":          "Namespaces",
 	} {
-		k := fake.NewClientset(clusterRoleBinding("b", nil, "tenant:a"),
-			roleBinding("b", map[string]string{"kubetenant.dev/scope": ""}), namespace("kube-system", label("a")))
-		k.PrependReactor("list", resource, func(clienttesting.Action) (bool, runtime.Object, error) {
-			return true, nil, apierrors.NewForbidden(schema.GroupResource{Resource: resource}, "", context.Canceled)
+		t.Run(resource, func(t *testing.T) {
+			k := fake.NewClientset(clusterRoleBinding("b", nil, "tenant:a"),
+				roleBinding("b", map[string]string{"kubetenant.dev/scope": ""}), namespace("kube-system", label("a")))
+			k.PrependReactor("list", resource, func(clienttesting.Action) (bool, runtime.Object, error) {
+				return true, nil, apierrors.NewForbidden(schema.GroupResource{Resource: resource}, "", context.Canceled)
+			})
+			found, unchecked := leaving.FindingsInCluster(t.Context(), k, systemNamespaces)
+			if len(found) != 2 || len(unchecked) != 1 ||
+				!strings.HasPrefix(unchecked[0].Error(), kind+" could not be checked: ") || apierrors.IsForbidden(unchecked[0]) {
+				t.Errorf("%v, %v", found, unchecked)
+			}
 		})
-		found, unchecked := leaving.FindingsInCluster(t.Context(), k, systemNamespaces)
-		if len(found) != 2 || len(unchecked) != 1 ||
-			!strings.HasPrefix(unchecked[0].Error(), kind+" could not be checked: ") || apierrors.IsForbidden(unchecked[0]) {
-			t.Errorf("%s: %v, %v", resource, found, unchecked)
-		}
 	}
 }
 
@@ -277,13 +279,15 @@ func TestExports(t *testing.T) {
 		"an item of no kind": {"apiVersion: v1\nkind: List\nitems: [ 1 ]\n", true, "List: json"},
 		"null":               {"null\n---\n" + binding, true, ""},
 	} {
-		if got := leaving.IsExport([]byte(c.text)); got != c.export {
-			t.Errorf("%s: IsExport() = %t", name, got)
-		}
-		if _, err := leaving.FindingsInExport([]byte(c.text), nil); (err == nil) != (c.err == "") ||
-			err != nil && !strings.Contains(err.Error(), c.err) {
-			t.Errorf("%s: %v; want %q", name, err, c.err)
-		}
+		t.Run(name, func(t *testing.T) {
+			if got := leaving.IsExport([]byte(c.text)); got != c.export {
+				t.Errorf("IsExport() = %t", got)
+			}
+			if _, err := leaving.FindingsInExport([]byte(c.text), nil); (err == nil) != (c.err == "") ||
+				err != nil && !strings.Contains(err.Error(), c.err) {
+				t.Errorf("%v; want %q", err, c.err)
+			}
+		})
 	}
 }
 

@@ -116,14 +116,16 @@ func TestPart(t *testing.T) {
 			[]string{list},
 		},
 	} {
-		got, belongs := project(t, c.from, c.fields...).Part(tracker(t), c.namespace)
-		text, err := json.Marshal(got)
-		if err != nil || belongs != (c.want != "") || belongs && string(text) != strings.ReplaceAll(c.want, "\n", "") {
-			t.Errorf("%s:\n%s, want\n%s", what, text, c.want)
-		}
-		if what != "an object of one namespace" && strings.Contains(string(text), "SECRET") {
-			t.Errorf("%s: it contains what is not the namespace's: %s", what, text)
-		}
+		t.Run(what, func(t *testing.T) {
+			got, belongs := project(t, c.from, c.fields...).Part(tracker(t), c.namespace)
+			text, err := json.Marshal(got)
+			if err != nil || belongs != (c.want != "") || belongs && string(text) != strings.ReplaceAll(c.want, "\n", "") {
+				t.Errorf("%s:\n%s, want\n%s", what, text, c.want)
+			}
+			if what != "an object of one namespace" && strings.Contains(string(text), "SECRET") {
+				t.Errorf("it contains what is not the namespace's: %s", text)
+			}
+		})
 	}
 }
 
@@ -282,21 +284,23 @@ func TestOtherNamespaceObjectShowsOnlyPath(t *testing.T) {
 			`{"items":[{"name":"own"}]}`,
 		},
 	} {
-		var object map[string]any
-		if err := utiljson.Unmarshal([]byte(`{`+meta+`,"spec":`+c.spec+`}`), &object); err != nil {
-			t.Fatal(err)
-		}
-		part, belongs := project(t, c.from, c.field).Part(object, "acme")
-		got := ""
-		if spec, ok := part["spec"]; ok {
-			text, err := json.Marshal(spec)
-			if err != nil {
+		t.Run(what, func(t *testing.T) {
+			var object map[string]any
+			if err := utiljson.Unmarshal([]byte(`{`+meta+`,"spec":`+c.spec+`}`), &object); err != nil {
 				t.Fatal(err)
 			}
-			got = string(text)
-		}
-		if !belongs || got != c.want {
-			t.Errorf("%s: %t, %s, want %s", what, belongs, got, c.want)
-		}
+			part, belongs := project(t, c.from, c.field).Part(object, "acme")
+			got := ""
+			if spec, ok := part["spec"]; ok {
+				text, err := json.Marshal(spec)
+				if err != nil {
+					t.Fatal(err)
+				}
+				got = string(text)
+			}
+			if !belongs || got != c.want {
+				t.Errorf("%t, %s, want %s", belongs, got, c.want)
+			}
+		})
 	}
 }

@@ -176,26 +176,28 @@ func TestReviewedCallers(t *testing.T) {
 		"subjectaccessreviews":      authorizationv1.SchemeGroupVersion.WithKind("SubjectAccessReview"),
 		"localsubjectaccessreviews": authorizationv1.SchemeGroupVersion.WithKind("LocalSubjectAccessReview"),
 	} {
-		for who, want := range map[string]int{
-			"root":   http.StatusTeapot,
-			"stray":  http.StatusForbidden,
-			"caller": http.StatusBadRequest,
-			"":       http.StatusForbidden,
-		} {
-			var caller user.Info
-			switch who {
-			case "root":
-				caller = tenant.Bind(&user.DefaultInfo{Name: "root"}, tenant.System())
-			case "stray":
-				caller = &user.DefaultInfo{Name: "stray"}
-			case "caller":
-				caller = userOf(t, "caller", "a")
+		t.Run(resource, func(t *testing.T) {
+			for who, want := range map[string]int{
+				"root":   http.StatusTeapot,
+				"stray":  http.StatusForbidden,
+				"caller": http.StatusBadRequest,
+				"":       http.StatusForbidden,
+			} {
+				var caller user.Info
+				switch who {
+				case "root":
+					caller = tenant.Bind(&user.DefaultInfo{Name: "root"}, tenant.System())
+				case "stray":
+					caller = &user.DefaultInfo{Name: "stray"}
+				case "caller":
+					caller = userOf(t, "caller", "a")
+				}
+				if code, text := w.post(caller, kind.Group, resource, "a--web",
+					fmt.Sprintf(`{"apiVersion":%q,"kind":%q}`, kind.GroupVersion(), kind.Kind)); code != want {
+					t.Errorf("%s by %q: %d, want %d: %s", resource, who, code, want, text)
+				}
 			}
-			if code, text := w.post(caller, kind.Group, resource, "a--web",
-				fmt.Sprintf(`{"apiVersion":%q,"kind":%q}`, kind.GroupVersion(), kind.Kind)); code != want {
-				t.Errorf("%s by %q: %d, want %d: %s", resource, who, code, want, text)
-			}
-		}
+		})
 	}
 	for what, c := range map[string]struct {
 		body string
@@ -214,10 +216,12 @@ func TestReviewedCallers(t *testing.T) {
 			413,
 		},
 	} {
-		if code, text := w.post(userOf(t, "caller", "a"), "authentication.k8s.io", "tokenreviews", "",
-			c.body); code != c.want {
-			t.Errorf("%s: %d, want %d: %s", what, code, c.want, text)
-		}
+		t.Run(what, func(t *testing.T) {
+			if code, text := w.post(userOf(t, "caller", "a"), "authentication.k8s.io", "tokenreviews", "",
+				c.body); code != c.want {
+				t.Errorf("%d, want %d: %s", code, c.want, text)
+			}
+		})
 	}
 }
 
@@ -303,25 +307,27 @@ func TestSubjectAccessReviews(t *testing.T) {
 			"",
 		},
 	} {
-		w := newFakeServer(t)
-		review := &authorizationv1.SubjectAccessReview{Spec: c.spec}
-		review.APIVersion, review.Kind, review.Status.Allowed = "authorization.k8s.io/v1", "SubjectAccessReview", true
-		code, text := w.post(caller, "authorization.k8s.io", "subjectaccessreviews", "", review)
-		if err := json.Unmarshal([]byte(text), review); err != nil || code != http.StatusCreated ||
-			review.Status.Allowed != c.allowed || strings.Contains(text, "CANARY") {
-			t.Errorf("%s: %d: %s", what, code, text)
-		}
-		got := ""
-		for _, a := range w.decided {
-			u := a.GetUser()
-			got = strings.Join(u.GetGroups(), " ")
-			if id, err := tenant.Of(u); err != nil || id.String() != "a" || u.GetName() != c.spec.User {
-				t.Errorf("%s: it is decided about %+v", what, u)
+		t.Run(what, func(t *testing.T) {
+			w := newFakeServer(t)
+			review := &authorizationv1.SubjectAccessReview{Spec: c.spec}
+			review.APIVersion, review.Kind, review.Status.Allowed = "authorization.k8s.io/v1", "SubjectAccessReview", true
+			code, text := w.post(caller, "authorization.k8s.io", "subjectaccessreviews", "", review)
+			if err := json.Unmarshal([]byte(text), review); err != nil || code != http.StatusCreated ||
+				review.Status.Allowed != c.allowed || strings.Contains(text, "CANARY") {
+				t.Errorf("%d: %s", code, text)
 			}
-		}
-		if got != c.groups || len(w.decided) > 1 {
-			t.Errorf("%s: it is decided about one in %q", what, got)
-		}
+			got := ""
+			for _, a := range w.decided {
+				u := a.GetUser()
+				got = strings.Join(u.GetGroups(), " ")
+				if id, err := tenant.Of(u); err != nil || id.String() != "a" || u.GetName() != c.spec.User {
+					t.Errorf("it is decided about %+v", u)
+				}
+			}
+			if got != c.groups || len(w.decided) > 1 {
+				t.Errorf("it is decided about one in %q", got)
+			}
+		})
 	}
 }
 
@@ -333,38 +339,44 @@ func TestLocalReviews(t *testing.T) {
 		"a--other": http.StatusBadRequest,
 		"":         http.StatusBadRequest,
 	} {
-		body := fmt.Sprintf(`{"apiVersion":"authorization.k8s.io/v1","kind":"LocalSubjectAccessReview",`+
-			`"metadata":{"namespace":"a--web"},"spec":{"user":"carol","resourceAttributes":{"verb":"get","resource":"pods",`+
-			`"namespace":%q}}}`,
-			namespace)
-		if code, text := w.post(userOf(t, "caller", "a"), "authorization.k8s.io", "localsubjectaccessreviews",
-			"a--web", body); code != want {
-			t.Errorf("about %q: %d: %s", namespace, code, text)
-		}
+		t.Run(namespace, func(t *testing.T) {
+			body := fmt.Sprintf(`{"apiVersion":"authorization.k8s.io/v1","kind":"LocalSubjectAccessReview",`+
+				`"metadata":{"namespace":"a--web"},"spec":{"user":"carol","resourceAttributes":{"verb":"get","resource":"pods",`+
+				`"namespace":%q}}}`,
+				namespace)
+			if code, text := w.post(userOf(t, "caller", "a"), "authorization.k8s.io", "localsubjectaccessreviews",
+				"a--web", body); code != want {
+				t.Errorf("about %q: %d: %s", namespace, code, text)
+			}
+		})
 	}
 	// A caller with the right to one kind of review cannot send the other kind with it.
 	for resource, kind := range map[string]string{
 		"localsubjectaccessreviews": "SubjectAccessReview",
 		"subjectaccessreviews":      "LocalSubjectAccessReview",
 	} {
-		body := fmt.Sprintf(`{"apiVersion":"authorization.k8s.io/v1","kind":%q,"spec":{"user":"carol",`+
-			`"resourceAttributes":{"verb":"get","resource":"pods","namespace":"a--web"}}}`,
-			kind)
-		if code, text := w.post(userOf(t, "caller", "a"), "authorization.k8s.io", resource,
-			"a--web", body); code != http.StatusBadRequest {
-			t.Errorf("a %s to %s: %d: %s", kind, resource, code, text)
-		}
+		t.Run(resource, func(t *testing.T) {
+			body := fmt.Sprintf(`{"apiVersion":"authorization.k8s.io/v1","kind":%q,"spec":{"user":"carol",`+
+				`"resourceAttributes":{"verb":"get","resource":"pods","namespace":"a--web"}}}`,
+				kind)
+			if code, text := w.post(userOf(t, "caller", "a"), "authorization.k8s.io", resource,
+				"a--web", body); code != http.StatusBadRequest {
+				t.Errorf("a %s to %s: %d: %s", kind, resource, code, text)
+			}
+		})
 	}
 	for what, spec := range map[string]string{
 		"about nothing": `{"user":"x"}`,
 		"about both":    `{"user":"x","resourceAttributes":{},"nonResourceAttributes":{}}`,
 		"about nobody":  `{"resourceAttributes":{"verb":"get"}}`,
 	} {
-		body := `{"apiVersion":"authorization.k8s.io/v1","kind":"SubjectAccessReview","spec":` + spec + `}`
-		if code, text := w.post(userOf(t, "caller", "a"), "authorization.k8s.io", "subjectaccessreviews",
-			"", body); code != http.StatusBadRequest {
-			t.Errorf("%s: %d: %s", what, code, text)
-		}
+		t.Run(what, func(t *testing.T) {
+			body := `{"apiVersion":"authorization.k8s.io/v1","kind":"SubjectAccessReview","spec":` + spec + `}`
+			if code, text := w.post(userOf(t, "caller", "a"), "authorization.k8s.io", "subjectaccessreviews",
+				"", body); code != http.StatusBadRequest {
+				t.Errorf("%d: %s", code, text)
+			}
+		})
 	}
 }
 

@@ -81,23 +81,25 @@ func TestIdleFrames(t *testing.T) {
 		}
 	}
 	for what, c := range cases {
-		var sent bytes.Buffer
-		f := http2.NewFramer(&sent, nil)
-		f.AllowIllegalWrites = true
-		if err := c.write(f); err != nil {
-			t.Fatal(what, err)
-		}
-		if err := f.WriteRSTStream(1, http2.ErrCodeCancel); err != nil { // which is found only at a frame boundary
-			t.Fatal(err)
-		}
-		for size := 1; size <= sent.Len(); size += 1 + size/8 {
-			all := append([]byte(http2.ClientPreface), sent.Bytes()...)
-			without, with := countIdle(all, size, 0)-1, countIdle(all, size, 1)-1
-			is := map[[2]int]string{{0, 0}: works, {1, 0}: small, {1, 1}: idle}[[2]int{without, with}]
-			if is != c.is {
-				t.Errorf("%s, read by %d bytes: %d idle frames, %d with a credit: want it %s", what, size, without, with, c.is)
+		t.Run(what, func(t *testing.T) {
+			var sent bytes.Buffer
+			f := http2.NewFramer(&sent, nil)
+			f.AllowIllegalWrites = true
+			if err := c.write(f); err != nil {
+				t.Fatal(what, err)
 			}
-		}
+			if err := f.WriteRSTStream(1, http2.ErrCodeCancel); err != nil { // which is found only at a frame boundary
+				t.Fatal(err)
+			}
+			for size := 1; size <= sent.Len(); size += 1 + size/8 {
+				all := append([]byte(http2.ClientPreface), sent.Bytes()...)
+				without, with := countIdle(all, size, 0)-1, countIdle(all, size, 1)-1
+				is := map[[2]int]string{{0, 0}: works, {1, 0}: small, {1, 1}: idle}[[2]int{without, with}]
+				if is != c.is {
+					t.Errorf("%s, read by %d bytes: %d idle frames, %d with a credit: want it %s", what, size, without, with, c.is)
+				}
+			}
+		})
 	}
 }
 
@@ -134,13 +136,15 @@ func TestCredits(t *testing.T) {
 		"16 KiB":     {[]frameHeader{{kind: http2.FrameData, length: 16 << 10}}, dataCredits + 16, 0},
 		"resets":     {[]frameHeader{{kind: http2.FrameRSTStream}, {kind: http2.FrameRSTStream}}, 0, 2},
 	} {
-		w := &frameClassifier{}
-		for _, f := range c.sent {
-			w.send(f)
-		}
-		if w.credits.Load() != c.credits || w.resets.Load() != c.resets {
-			t.Errorf("%s: %d credits, %d resets", what, w.credits.Load(), w.resets.Load())
-		}
+		t.Run(what, func(t *testing.T) {
+			w := &frameClassifier{}
+			for _, f := range c.sent {
+				w.send(f)
+			}
+			if w.credits.Load() != c.credits || w.resets.Load() != c.resets {
+				t.Errorf("%d credits, %d resets", w.credits.Load(), w.resets.Load())
+			}
+		})
 	}
 	w := &frameClassifier{}
 	for range 100_000 {

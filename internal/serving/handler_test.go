@@ -47,12 +47,14 @@ func TestHealth(t *testing.T) {
 		"bad, the other name": {[]healthz.HealthChecker{good, bad}, "/readyz/good", 200, "ok"},
 		"live all the same":   {[]healthz.HealthChecker{bad}, "/livez", 200, "ok"},
 	} {
-		mux := http.NewServeMux()
-		serving.InstallHealth(mux, []healthz.HealthChecker{good}, c.checks)
-		answer := httptest.NewRecorder()
-		mux.ServeHTTP(answer, httptest.NewRequestWithContext(t.Context(), http.MethodGet, c.path, http.NoBody))
-		if answer.Code != c.code || !strings.Contains(answer.Body.String(), c.want) {
-			t.Errorf("%s: %d %q; want %d %q", name, answer.Code, answer.Body, c.code, c.want)
-		}
+		t.Run(name, func(t *testing.T) {
+			mux := http.NewServeMux()
+			serving.InstallHealth(mux, []healthz.HealthChecker{good}, c.checks)
+			answer := httptest.NewRecorder()
+			mux.ServeHTTP(answer, httptest.NewRequestWithContext(t.Context(), http.MethodGet, c.path, http.NoBody))
+			if answer.Code != c.code || !strings.Contains(answer.Body.String(), c.want) {
+				t.Errorf("%d %q; want %d %q", answer.Code, answer.Body, c.code, c.want)
+			}
+		})
 	}
 }

@@ -51,33 +51,35 @@ func TestBehindProxies(t *testing.T) {
 			"127.0.0.0/8", header(t, 1, proxyproto.PROXY) + header(t, 1, proxyproto.PROXY), refused,
 		},
 	} {
-		proxies, err := serving.ParsePrefixes([]string{"192.0.2.7", c.from})
-		if err != nil {
-			t.Fatal(err)
-		}
-		s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			_, _ = io.WriteString(w, r.RemoteAddr)
-		}))
-		s.Listener = serving.BehindProxies(s.Listener, proxies)
-		s.StartTLS()
-		client := s.Client().Transport.(*http.Transport)
-		client.DialContext = func(ctx context.Context, network, address string) (net.Conn, error) {
-			conn, err := (&net.Dialer{}).DialContext(ctx, network, address)
-			if err == nil {
-				_, err = io.WriteString(conn, c.header)
+		t.Run(what, func(t *testing.T) {
+			proxies, err := serving.ParsePrefixes([]string{"192.0.2.7", c.from})
+			if err != nil {
+				t.Fatal(err)
 			}
-			return conn, err
-		}
-		got := refused
-		if resp, err := s.Client().Get(s.URL); err == nil {
-			text, _ := io.ReadAll(resp.Body)
-			_ = resp.Body.Close()
-			got, _, _ = strings.Cut(string(text), ":")
-		}
-		if got != c.want {
-			t.Errorf("%s: %q, want %q", what, got, c.want)
-		}
-		s.Close()
+			s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				_, _ = io.WriteString(w, r.RemoteAddr)
+			}))
+			s.Listener = serving.BehindProxies(s.Listener, proxies)
+			s.StartTLS()
+			client := s.Client().Transport.(*http.Transport)
+			client.DialContext = func(ctx context.Context, network, address string) (net.Conn, error) {
+				conn, err := (&net.Dialer{}).DialContext(ctx, network, address)
+				if err == nil {
+					_, err = io.WriteString(conn, c.header)
+				}
+				return conn, err
+			}
+			got := refused
+			if resp, err := s.Client().Get(s.URL); err == nil {
+				text, _ := io.ReadAll(resp.Body)
+				_ = resp.Body.Close()
+				got, _, _ = strings.Cut(string(text), ":")
+			}
+			if got != c.want {
+				t.Errorf("%q, want %q", got, c.want)
+			}
+			s.Close()
+		})
 	}
 }
 

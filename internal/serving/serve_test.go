@@ -465,27 +465,29 @@ func TestCertificateValid(t *testing.T) {
 		"ended":   {-2 * time.Hour, -time.Minute},
 		"to come": {time.Hour, 2 * time.Hour},
 	} {
-		template := &x509.Certificate{
-			SerialNumber: big.NewInt(1),
-			NotBefore:    time.Now().Add(times[0]),
-			NotAfter:     time.Now().Add(times[1]),
-		}
-		key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-		if err != nil {
-			t.Fatal(err)
-		}
-		der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-		if err != nil {
-			t.Fatal(err)
-		}
-		dir := t.TempDir()
-		certFile, keyFile := writePair(t, dir, &tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key})
-		s, err := serving.NewServer(serving.Serving{CertFile: certFile, KeyFile: keyFile})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if s.CertificateValid().Check(nil) == nil {
-			t.Errorf("%s: ready", name)
-		}
+		t.Run(name, func(t *testing.T) {
+			template := &x509.Certificate{
+				SerialNumber: big.NewInt(1),
+				NotBefore:    time.Now().Add(times[0]),
+				NotAfter:     time.Now().Add(times[1]),
+			}
+			key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+			if err != nil {
+				t.Fatal(err)
+			}
+			der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+			if err != nil {
+				t.Fatal(err)
+			}
+			dir := t.TempDir()
+			certFile, keyFile := writePair(t, dir, &tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key})
+			s, err := serving.NewServer(serving.Serving{CertFile: certFile, KeyFile: keyFile})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if s.CertificateValid().Check(nil) == nil {
+				t.Error("ready")
+			}
+		})
 	}
 }

@@ -97,9 +97,11 @@ func TestReinvocation(t *testing.T) {
 			nil,
 		},
 	} {
-		for by, u := range callers {
-			admitAgain(t, name+" by "+by, stack, c.kind, c.is.DeepCopyObject(), c.was, u)
-		}
+		t.Run(name, func(t *testing.T) {
+			for by, u := range callers {
+				admitAgain(t, name+" by "+by, stack, c.kind, c.is.DeepCopyObject(), c.was, u)
+			}
+		})
 	}
 }
 

@@ -41,10 +41,12 @@ func TestAuditFollowIsAStream(t *testing.T) {
 		"?since=2026-11-28T01:00:00Z": false,
 		"":                            false,
 	} {
-		r := httptest.NewRequest(http.MethodGet, authz.AuditPath+query, http.NoBody)
-		if got := fairuse.IsStream(r, info); got != want {
-			t.Errorf("%q: a stream of fair use: %t, want %t", query, got, want)
-		}
+		t.Run(query, func(t *testing.T) {
+			r := httptest.NewRequest(http.MethodGet, authz.AuditPath+query, http.NoBody)
+			if got := fairuse.IsStream(r, info); got != want {
+				t.Errorf("a stream of fair use: %t, want %t", got, want)
+			}
+		})
 	}
 }
 
@@ -133,18 +135,20 @@ func TestAuditStream(t *testing.T) {
 		"renewed":  "u-renewed",
 		"system":   "system",
 	} {
-		id, err := tenant.Parse(name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		got, ok := s.AuditStream(id)
-		if ok != (want != "") || ok && got != want {
-			t.Errorf("%s has the stream %q (%v), want %q", name, got, ok, want)
-		}
-		after, ok := s.AuditResolver().Stream(id, renewedAt.Add(6*time.Second))
-		if ok != (want != "") || ok && after != want {
-			t.Errorf("%s has the stream %q (%v) for an event, want %q", name, after, ok, want)
-		}
+		t.Run(name, func(t *testing.T) {
+			id, err := tenant.Parse(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, ok := s.AuditStream(id)
+			if ok != (want != "") || ok && got != want {
+				t.Errorf("%s has the stream %q (%v), want %q", name, got, ok, want)
+			}
+			after, ok := s.AuditResolver().Stream(id, renewedAt.Add(6*time.Second))
+			if ok != (want != "") || ok && after != want {
+				t.Errorf("%s has the stream %q (%v) for an event, want %q", name, after, ok, want)
+			}
+		})
 	}
 	for _, name := range []string{"acme", "renewed"} {
 		id, _ := tenant.Parse(name)
@@ -198,10 +202,12 @@ func TestAuditResolver(t *testing.T) {
 		"a tenant as another's user":           {callerOf("alice", "acme"), callerOf("gwen", "globex"), "acme", "acme"},
 		"no tenant as a user":                  {named("a"), callerOf("gwen", "globex"), "", ""},
 	} {
-		authenticated, acting := r.Caller(c.caller, c.as, renewedAt)
-		if authenticated.String() != c.authenticated || acting.String() != c.acting {
-			t.Errorf("%s: %q and %q, want %q and %q", name, authenticated, acting, c.authenticated, c.acting)
-		}
+		t.Run(name, func(t *testing.T) {
+			authenticated, acting := r.Caller(c.caller, c.as, renewedAt)
+			if authenticated.String() != c.authenticated || acting.String() != c.acting {
+				t.Errorf("%q and %q, want %q and %q", authenticated, acting, c.authenticated, c.acting)
+			}
+		})
 	}
 	for namespace, want := range map[string]string{
 		"acme--web":    "acme",
@@ -209,9 +215,11 @@ func TestAuditResolver(t *testing.T) {
 		"gone":         "",
 		"":             "",
 	} {
-		if got := r.Owner(namespace, renewedAt).String(); got != want {
-			t.Errorf("%s belongs to %q, want %q", namespace, got, want)
-		}
+		t.Run(namespace, func(t *testing.T) {
+			if got := r.Owner(namespace, renewedAt).String(); got != want {
+				t.Errorf("%s belongs to %q, want %q", namespace, got, want)
+			}
+		})
 	}
 }
 

@@ -165,19 +165,21 @@ func TestFlowUser(t *testing.T) {
 			name: "system:serviceaccount:acme--web:robot",
 		},
 	} {
-		duringRequest(s, c.caller, c.as, func(_ http.ResponseWriter, r *http.Request, u user.Info) {
-			before := slices.Clone(u.GetGroups())
-			flow, leave, refused := s.AdmitFlow(r.Context(), u)
-			if refused != nil {
-				t.Fatalf("%s: %v", name, refused)
-			}
-			leave()
-			if flow.GetName() != c.name || !slices.Equal(flow.GetGroups(), c.groups) {
-				t.Errorf("%s: %s %q, want %s %q", name, flow.GetName(), flow.GetGroups(), c.name, c.groups)
-			}
-			if !slices.Equal(before, u.GetGroups()) {
-				t.Errorf("%s: the groups of the caller have changed: %q", name, u.GetGroups())
-			}
+		t.Run(name, func(t *testing.T) {
+			duringRequest(s, c.caller, c.as, func(_ http.ResponseWriter, r *http.Request, u user.Info) {
+				before := slices.Clone(u.GetGroups())
+				flow, leave, refused := s.AdmitFlow(r.Context(), u)
+				if refused != nil {
+					t.Fatalf("%v", refused)
+				}
+				leave()
+				if flow.GetName() != c.name || !slices.Equal(flow.GetGroups(), c.groups) {
+					t.Errorf("%s %q, want %s %q", flow.GetName(), flow.GetGroups(), c.name, c.groups)
+				}
+				if !slices.Equal(before, u.GetGroups()) {
+					t.Errorf("the groups of the caller have changed: %q", u.GetGroups())
+				}
+			})
 		})
 	}
 	if flow, _, refused := s.AdmitFlow(t.Context(), nil); flow != nil || refused != nil {
@@ -220,46 +222,48 @@ func TestLimitsOfTenants(t *testing.T) {
 			"inFlight": {InFlight: n(1)},
 			"watches":  {Watches: n(1)},
 		} {
-			s := newFairUseStack(t, v1alpha1.FairUse{}, map[string]v1alpha1.FairUse{"acme": spec})
-			code := func(caller user.Info, inside func()) (int, *http.Response, int) {
-				reached := 0
-				open := s.WithTenant(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
-					reached++
-					if inside != nil {
-						inside()
+			t.Run(limit, func(t *testing.T) {
+				s := newFairUseStack(t, v1alpha1.FairUse{}, map[string]v1alpha1.FairUse{"acme": spec})
+				code := func(caller user.Info, inside func()) (int, *http.Response, int) {
+					reached := 0
+					open := s.WithTenant(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+						reached++
+						if inside != nil {
+							inside()
+						}
+					}))
+					resp := duringRequest(s, caller, nil, func(w http.ResponseWriter, r *http.Request, _ user.Info) {
+						open.ServeHTTP(w, r.WithContext(request.WithRequestInfo(r.Context(), info)))
+					})
+					return resp.StatusCode, resp, reached
+				}
+				// The limit is reached within the request, and afterwards only if it is a rate.
+				refuses := limit == "rate" || stream == (limit == "watches")
+				within := http.StatusOK
+				if refuses {
+					within = http.StatusTooManyRequests
+				}
+				first, _, _ := code(callerOf("alice", "acme"), func() {
+					got, resp, reached := code(callerOf("bob", "acme"), nil)
+					if got != within || (got == http.StatusOK) != (reached == 1) {
+						t.Errorf("%s, %s: %d, reached %d times; want %d", name, limit, got, reached, within)
 					}
-				}))
-				resp := duringRequest(s, caller, nil, func(w http.ResponseWriter, r *http.Request, _ user.Info) {
-					open.ServeHTTP(w, r.WithContext(request.WithRequestInfo(r.Context(), info)))
+					if got == http.StatusTooManyRequests {
+						checkRefusal(t, name, resp)
+					}
+					for _, other := range []user.Info{callerOf("carol", "globex"), callerOf("root", "system")} {
+						if got, _, _ := code(other, nil); got != http.StatusOK {
+							t.Errorf("%s, %s: %d for %s", name, limit, got, other.GetName())
+						}
+					}
 				})
-				return resp.StatusCode, resp, reached
-			}
-			// The limit is reached within the request, and afterwards only if it is a rate.
-			refuses := limit == "rate" || stream == (limit == "watches")
-			within := http.StatusOK
-			if refuses {
-				within = http.StatusTooManyRequests
-			}
-			first, _, _ := code(callerOf("alice", "acme"), func() {
-				got, resp, reached := code(callerOf("bob", "acme"), nil)
-				if got != within || (got == http.StatusOK) != (reached == 1) {
-					t.Errorf("%s, %s: %d, reached %d times; want %d", name, limit, got, reached, within)
+				if first != http.StatusOK {
+					t.Errorf("%s, %s: %d for the first request", name, limit, first)
 				}
-				if got == http.StatusTooManyRequests {
-					checkRefusal(t, name, resp)
-				}
-				for _, other := range []user.Info{callerOf("carol", "globex"), callerOf("root", "system")} {
-					if got, _, _ := code(other, nil); got != http.StatusOK {
-						t.Errorf("%s, %s: %d for %s", name, limit, got, other.GetName())
-					}
+				if got, _, _ := code(callerOf("alice", "acme"), nil); (got == http.StatusOK) != (limit != "rate") {
+					t.Errorf("%s, %s: %d after the first request has ended", name, limit, got)
 				}
 			})
-			if first != http.StatusOK {
-				t.Errorf("%s, %s: %d for the first request", name, limit, first)
-			}
-			if got, _, _ := code(callerOf("alice", "acme"), nil); (got == http.StatusOK) != (limit != "rate") {
-				t.Errorf("%s, %s: %d after the first request has ended", name, limit, got)
-			}
 		}
 	}
 }
@@ -360,9 +364,11 @@ func TestFairUseReport(t *testing.T) {
 		"the user as another tenant's user": {caller: alice, as: carol},
 		"the user as the system tenant":     {caller: alice, as: root},
 	} {
-		if code, got := ask(http.MethodGet, c.caller, c.as); code != http.StatusOK || len(got) != 1 || *got[0] != acme {
-			t.Errorf("%s: %d, %+v", name, code, got)
-		}
+		t.Run(name, func(t *testing.T) {
+			if code, got := ask(http.MethodGet, c.caller, c.as); code != http.StatusOK || len(got) != 1 || *got[0] != acme {
+				t.Errorf("%d, %+v", code, got)
+			}
+		})
 	}
 	if code, got := ask(http.MethodGet, root, nil); code != http.StatusOK || len(got) != 1 || *got[0] != globex {
 		t.Errorf("the system tenant: %d, %+v", code, got)
@@ -376,9 +382,11 @@ func TestFairUseReport(t *testing.T) {
 		"another method":    {http.MethodPost, alice},
 		"a system's method": {http.MethodDelete, root},
 	} {
-		if code, _ := ask(c.method, c.caller, nil); code != http.StatusTeapot {
-			t.Errorf("%s: %d", name, code)
-		}
+		t.Run(name, func(t *testing.T) {
+			if code, _ := ask(c.method, c.caller, nil); code != http.StatusTeapot {
+				t.Errorf("%d", code)
+			}
+		})
 	}
 }
 

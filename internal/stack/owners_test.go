@@ -91,28 +91,30 @@ func TestOwnerReferencesDoNotBlockDeletion(t *testing.T) {
 			namespace = ""
 		}
 		for name, owner := range owners {
-			owner.UID, owner.BlockOwnerDeletion = "1", &blocks
-			original := &unstructured.Unstructured{}
-			original.SetGroupVersionKind(kind)
-			original.SetName("x")
-			original.SetNamespace(namespace)
-			newObj := original.DeepCopy()
-			newObj.SetOwnerReferences([]metav1.OwnerReference{owner})
-			for _, operation := range []admission.Operation{admission.Create, admission.Update} {
-				for _, by := range []user.Info{of("alice", "acme"), of("root", "system"), &user.DefaultInfo{Name: "unknown"}} {
-					old := original
-					if operation == admission.Create {
-						old = nil
-					}
-					tested++
-					err := plugin.Validate(t.Context(), admission.NewAttributesRecord(newObj, old, kind, namespace, "x",
-						resource, "", operation, nil, false, by), nil)
-					refused := err != nil && strings.Contains(err.Error(), "ownerReferences[0]")
-					if refused == (by.GetName() == "root") {
-						t.Errorf("%s owns %s, %s by %s: %v", name, resource, operation, by.GetName(), err)
+			t.Run(name, func(t *testing.T) {
+				owner.UID, owner.BlockOwnerDeletion = "1", &blocks
+				original := &unstructured.Unstructured{}
+				original.SetGroupVersionKind(kind)
+				original.SetName("x")
+				original.SetNamespace(namespace)
+				newObj := original.DeepCopy()
+				newObj.SetOwnerReferences([]metav1.OwnerReference{owner})
+				for _, operation := range []admission.Operation{admission.Create, admission.Update} {
+					for _, by := range []user.Info{of("alice", "acme"), of("root", "system"), &user.DefaultInfo{Name: "unknown"}} {
+						old := original
+						if operation == admission.Create {
+							old = nil
+						}
+						tested++
+						err := plugin.Validate(t.Context(), admission.NewAttributesRecord(newObj, old, kind, namespace, "x",
+							resource, "", operation, nil, false, by), nil)
+						refused := err != nil && strings.Contains(err.Error(), "ownerReferences[0]")
+						if refused == (by.GetName() == "root") {
+							t.Errorf("%s owns %s, %s by %s: %v", name, resource, operation, by.GetName(), err)
+						}
 					}
 				}
-			}
+			})
 		}
 	}
 	if tested < 1000 {

@@ -134,27 +134,29 @@ func TestPluginsCheckRequestedObject(t *testing.T) {
 		"a namespace, updated":          {namespace(nothing), namespace(nothing), nothing, label, ""},
 		"a namespace, updated and sent": {namespace(label), namespace(nothing), nothing, nothing, key},
 	} {
-		for _, method := range []string{http.MethodPost, http.MethodPut, http.MethodPatch} {
-			var err error
-			inRequest(stack, method, func(ctx context.Context) {
-				err = admitWrite(ctx, stack.Admission, writeBy(c.is.DeepCopyObject(), c.was), c.cluster, c.webhook)
-			})
-			if (err != nil) != (c.refused != "") || err != nil && !strings.Contains(err.Error(), c.refused) {
-				t.Errorf("%s by %s: %v, want %q", name, method, err, c.refused)
+		t.Run(name, func(t *testing.T) {
+			for _, method := range []string{http.MethodPost, http.MethodPut, http.MethodPatch} {
+				var err error
+				inRequest(stack, method, func(ctx context.Context) {
+					err = admitWrite(ctx, stack.Admission, writeBy(c.is.DeepCopyObject(), c.was), c.cluster, c.webhook)
+				})
+				if (err != nil) != (c.refused != "") || err != nil && !strings.Contains(err.Error(), c.refused) {
+					t.Errorf("%s by %s: %v, want %q", name, method, err, c.refused)
+				}
 			}
-		}
-		// Without the first plugin, the plugins attribute the cluster's changes to the client.
-		var err error
-		inRequest(stack, http.MethodPost, func(ctx context.Context) {
-			err = admitWrite(ctx, stack.Admission[1:], writeBy(c.is.DeepCopyObject(), c.was), c.cluster, c.webhook)
+			// Without the first plugin, the plugins attribute the cluster's changes to the client.
+			var err error
+			inRequest(stack, http.MethodPost, func(ctx context.Context) {
+				err = admitWrite(ctx, stack.Admission[1:], writeBy(c.is.DeepCopyObject(), c.was), c.cluster, c.webhook)
+			})
+			if err == nil {
+				t.Errorf("%s is admitted although nobody knows what the client sent", name)
+			}
+			if err = admitWrite(t.Context(), stack.Admission, writeBy(c.is.DeepCopyObject(), c.was),
+				c.cluster, c.webhook); err == nil {
+				t.Errorf("%s is admitted outside a request", name)
+			}
 		})
-		if err == nil {
-			t.Errorf("%s is admitted although nobody knows what the client sent", name)
-		}
-		if err = admitWrite(t.Context(), stack.Admission, writeBy(c.is.DeepCopyObject(), c.was),
-			c.cluster, c.webhook); err == nil {
-			t.Errorf("%s is admitted outside a request", name)
-		}
 	}
 }
 
@@ -204,17 +206,19 @@ func TestWebhookDoesNotChangeIdentity(t *testing.T) {
 	kind := schema.GroupVersionKind{Group: "example.com", Version: "v1", Kind: "Application"}
 	caller := &user.DefaultInfo{Name: "alice", Extra: map[string][]string{tenant.ExtraKey: {"acme"}}}
 	for sent, kept := range map[string]bool{"1": true, "2": false} {
-		obj := application(sent)
-		a := admission.NewAttributesRecord(obj, application("1"), kind, "acme--web", "x",
-			kind.GroupVersion().WithResource("applications"), "", admission.Update, nil, false, caller)
-		var err error
-		inRequest(stack, http.MethodPut, func(ctx context.Context) {
-			err = admitWrite(ctx, stack.Admission, a, func(runtime.Object) {}, func(o runtime.Object) {
-				_ = unstructured.SetNestedField(o.(*unstructured.Unstructured).Object, "x", "spec", "injected")
+		t.Run(sent, func(t *testing.T) {
+			obj := application(sent)
+			a := admission.NewAttributesRecord(obj, application("1"), kind, "acme--web", "x",
+				kind.GroupVersion().WithResource("applications"), "", admission.Update, nil, false, caller)
+			var err error
+			inRequest(stack, http.MethodPut, func(ctx context.Context) {
+				err = admitWrite(ctx, stack.Admission, a, func(runtime.Object) {}, func(o runtime.Object) {
+					_ = unstructured.SetNestedField(o.(*unstructured.Unstructured).Object, "x", "spec", "injected")
+				})
 			})
+			if got := obj.GetAnnotations()[tenant.IdentityAnnotation]; err != nil || (got == bobs) != kept {
+				t.Errorf("size %s: %v, the identity %s", sent, err, got)
+			}
 		})
-		if got := obj.GetAnnotations()[tenant.IdentityAnnotation]; err != nil || (got == bobs) != kept {
-			t.Errorf("size %s: %v, the identity %s", sent, err, got)
-		}
 	}
 }

@@ -213,19 +213,21 @@ func TestRequireTenantNeedsTenantForEachOwner(t *testing.T) {
 		"not known":  {func() ([]string, bool) { return []string{"acme"}, false }, ""},
 		"never said": {nil, ""},
 	} {
-		_, err := newRequireTenantStack(t.Context(), t, configv1alpha1.RequireTenantAlways,
-			lookup.Parts{Tenants: fakeTenants{}, Namespaces: &lookuptest.Namespaces{IDs: c.without}})
-		if (err != nil) != (c.want != "") || err != nil && !strings.Contains(err.Error(), c.want) {
-			t.Errorf("%s: %v", name, err)
-		}
-		for _, other := range []configv1alpha1.RequireTenant{
-			configv1alpha1.RequireTenantNever, configv1alpha1.RequireTenantWarn,
-		} {
-			if _, err := newRequireTenantStack(t.Context(), t, other,
-				lookup.Parts{Tenants: fakeTenants{}, Namespaces: &lookuptest.Namespaces{IDs: c.without}}); err != nil {
-				t.Errorf("%s, %s: %v", name, other, err)
+		t.Run(name, func(t *testing.T) {
+			_, err := newRequireTenantStack(t.Context(), t, configv1alpha1.RequireTenantAlways,
+				lookup.Parts{Tenants: fakeTenants{}, Namespaces: &lookuptest.Namespaces{IDs: c.without}})
+			if (err != nil) != (c.want != "") || err != nil && !strings.Contains(err.Error(), c.want) {
+				t.Errorf("%v", err)
 			}
-		}
+			for _, other := range []configv1alpha1.RequireTenant{
+				configv1alpha1.RequireTenantNever, configv1alpha1.RequireTenantWarn,
+			} {
+				if _, err := newRequireTenantStack(t.Context(), t, other,
+					lookup.Parts{Tenants: fakeTenants{}, Namespaces: &lookuptest.Namespaces{IDs: c.without}}); err != nil {
+					t.Errorf("%s, %s: %v", name, other, err)
+				}
+			}
+		})
 	}
 }
 

@@ -174,10 +174,12 @@ func TestUsage(t *testing.T) {
 		usage.NoTenant:     {Requests: 1, Denied: 1},
 		"system":           {Requests: 1, SeatMilliseconds: 1000},
 	} {
-		if got[name] != want {
-			t.Errorf("%s: %+v; want %+v", name, got[name], want)
-		}
-		delete(got, name)
+		t.Run(name, func(t *testing.T) {
+			if got[name] != want {
+				t.Errorf("%+v; want %+v", got[name], want)
+			}
+			delete(got, name)
+		})
 	}
 	if len(got) > 0 {
 		t.Errorf("records of others: %+v", got)

@@ -71,16 +71,18 @@ func TestWebhookRevocation(t *testing.T) {
 			false,
 		},
 	} {
-		stack, err := stack.Open(t.Context(), filepath.Join(dir, "tenancy.yaml"),
-			stack.Server{Cluster: lookuptest.OwnedBy(owners(t))})
-		if err != nil {
-			t.Fatal(err)
-		}
-		a := authorizer.AttributesRecord{User: &c.u, Verb: "get", Path: "/version"}
-		d, reason, err := stack.Authorizer.Authorize(t.Context(), a)
-		if revoked := d == authorizer.DecisionDeny && reason == authz.ReasonRevoked.String(); err != nil ||
-			revoked != c.want {
-			t.Errorf("%s: %v %q %v", name, d, reason, err)
-		}
+		t.Run(name, func(t *testing.T) {
+			stack, err := stack.Open(t.Context(), filepath.Join(dir, "tenancy.yaml"),
+				stack.Server{Cluster: lookuptest.OwnedBy(owners(t))})
+			if err != nil {
+				t.Fatal(err)
+			}
+			a := authorizer.AttributesRecord{User: &c.u, Verb: "get", Path: "/version"}
+			d, reason, err := stack.Authorizer.Authorize(t.Context(), a)
+			if revoked := d == authorizer.DecisionDeny && reason == authz.ReasonRevoked.String(); err != nil ||
+				revoked != c.want {
+				t.Errorf("%v %q %v", d, reason, err)
+			}
+		})
 	}
 }

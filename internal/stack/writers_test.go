@@ -309,19 +309,21 @@ func TestTemplateWriterMayDeleteRemovedObjects(t *testing.T) {
 		"another kind":          {of(config), of(limits), "may not delete configmaps"},
 		"one that was not read": {invalid, of(config), "may not delete"},
 	} {
-		for _, may := range []bool{false, true} {
-			rights, want := write, c.want
-			if may {
-				rights, want = append(slices.Clone(write), "delete configmaps", "delete limitranges", "delete resourcequotas",
-					"delete networkpolicies.networking.k8s.io"), ""
+		t.Run(name, func(t *testing.T) {
+			for _, may := range []bool{false, true} {
+				rights, want := write, c.want
+				if may {
+					rights, want = append(slices.Clone(write), "delete configmaps", "delete limitranges", "delete resourcequotas",
+						"delete networkpolicies.networking.k8s.io"), ""
+				}
+				err := newPlugin(t, managed.Name, rights).Validate(t.Context(), admission.NewAttributesRecord(c.is, c.was,
+					v1alpha1.SchemeGroupVersion.WithKind(v1alpha1.KindNamespaceTemplate), "", "std",
+					v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceNamespaceTemplates), "", admission.Update, nil, false,
+					&user.DefaultInfo{Name: "ops", Extra: map[string][]string{tenant.ExtraKey: {"system"}}}), nil)
+				if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+					t.Errorf("%s, may delete: %t: %v; want %q", name, may, err, want)
+				}
 			}
-			err := newPlugin(t, managed.Name, rights).Validate(t.Context(), admission.NewAttributesRecord(c.is, c.was,
-				v1alpha1.SchemeGroupVersion.WithKind(v1alpha1.KindNamespaceTemplate), "", "std",
-				v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceNamespaceTemplates), "", admission.Update, nil, false,
-				&user.DefaultInfo{Name: "ops", Extra: map[string][]string{tenant.ExtraKey: {"system"}}}), nil)
-			if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
-				t.Errorf("%s, may delete: %t: %v; want %q", name, may, err, want)
-			}
-		}
+		})
 	}
 }

@@ -262,11 +262,13 @@ func TestSeen(t *testing.T) {
 		"received": func(e *auditinternal.Event) { e.RequestReceivedTimestamp = metav1.NowMicro() },
 		"reached":  func(e *auditinternal.Event) { e.StageTimestamp = metav1.NowMicro() },
 	} {
-		other := *one
-		change(&other)
-		if len(seen.New([]*auditinternal.Event{&other})) != 1 {
-			t.Errorf("an event with another %s is not new", name)
-		}
+		t.Run(name, func(t *testing.T) {
+			other := *one
+			change(&other)
+			if len(seen.New([]*auditinternal.Event{&other})) != 1 {
+				t.Errorf("an event with another %s is not new", name)
+			}
+		})
 	}
 	now = now.Add(21 * time.Minute)
 	if len(seen.New([]*auditinternal.Event{one})) != 1 {

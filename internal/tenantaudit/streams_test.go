@@ -89,13 +89,15 @@ func TestModes(t *testing.T) {
 		s := open(t, tenantaudit.Options{Directory: directory})
 		write(t, s, placed("a", "1")...)
 		for name, want := range map[string]os.FileMode{".": 0o700, "a.jsonl": 0o600, "lock": 0o600} {
-			info, err := os.Stat(filepath.Join(directory, name))
-			if err != nil {
-				t.Fatal(err)
-			}
-			if got := info.Mode().Perm(); got != want {
-				t.Errorf("%s has the mode %o, want %o", name, got, want)
-			}
+			t.Run(name, func(t *testing.T) {
+				info, err := os.Stat(filepath.Join(directory, name))
+				if err != nil {
+					t.Fatal(err)
+				}
+				if got := info.Mode().Perm(); got != want {
+					t.Errorf("%s has the mode %o, want %o", name, got, want)
+				}
+			})
 		}
 		// A volume can change the mode of the directory before the next start.
 		if err := errors.Join(s.Close(), os.Chmod(directory, 0o770)); err != nil { // #nosec G302 -- as above
@@ -472,13 +474,15 @@ func TestFilter(t *testing.T) {
 		"2":     {Denied: true, User: "alice"},
 		"14":    {Cluster: "us"},
 	} {
-		var got strings.Builder
-		if err := tenantaudit.Read(t.Context(), s.Directory(), "a", filter, func(r *tenantaudit.Record, _ []byte) error {
-			got.WriteString(r.Name)
-			return nil
-		}); err != nil || got.String() != want {
-			t.Errorf("%+v selects %s, want %s (%v)", filter, got.String(), want, err)
-		}
+		t.Run(want, func(t *testing.T) {
+			var got strings.Builder
+			if err := tenantaudit.Read(t.Context(), s.Directory(), "a", filter, func(r *tenantaudit.Record, _ []byte) error {
+				got.WriteString(r.Name)
+				return nil
+			}); err != nil || got.String() != want {
+				t.Errorf("%+v selects %s, want %s (%v)", filter, got.String(), want, err)
+			}
+		})
 	}
 }
 

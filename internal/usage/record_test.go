@@ -75,13 +75,15 @@ func TestInvalidRecords(t *testing.T) {
 		"a number as the tenant": {`"acme"`, `7`},
 		"not JSON":               {`{`, `[`},
 	} {
-		text := strings.Replace(string(line), change[0], change[1], 1)
-		if text == string(line) {
-			t.Fatalf("%s: nothing was replaced", name)
-		}
-		if all, invalid := usage.Parse([]byte(text)); len(all) != 0 || invalid != 1 {
-			t.Errorf("%s: %+v, %d invalid lines", name, all, invalid)
-		}
+		t.Run(name, func(t *testing.T) {
+			text := strings.Replace(string(line), change[0], change[1], 1)
+			if text == string(line) {
+				t.Fatal("nothing was replaced")
+			}
+			if all, invalid := usage.Parse([]byte(text)); len(all) != 0 || invalid != 1 {
+				t.Errorf("%+v, %d invalid lines", all, invalid)
+			}
+		})
 	}
 	for _, name := range []string{usage.NoTenant, usage.OtherTenants, "system"} {
 		text := strings.Replace(string(line), `"acme"`, `"`+name+`"`, 1)

@@ -161,9 +161,11 @@ func TestRecorder(t *testing.T) {
 		"initech":          {},
 		"invented-1":       {},
 	} {
-		if got, _ := s.totalsOf(name); got != want {
-			t.Errorf("%s: %+v; want %+v", name, got, want)
-		}
+		t.Run(name, func(t *testing.T) {
+			if got, _ := s.totalsOf(name); got != want {
+				t.Errorf("%+v; want %+v", got, want)
+			}
+		})
 	}
 	if len(r.Changed()) != 0 {
 		t.Error("hours changed without a request")
@@ -480,10 +482,12 @@ func TestAllocations(t *testing.T) {
 		"executed": func() { r.Executed(acme, 1, time.Millisecond) },
 		"none":     func() { r.Allowed(tenant.ID{}) },
 	} {
-		f()
-		if n := testing.AllocsPerRun(1000, f); n != 0 {
-			t.Errorf("%s: %v allocations", name, n)
-		}
+		t.Run(name, func(t *testing.T) {
+			f()
+			if n := testing.AllocsPerRun(1000, f); n != 0 {
+				t.Errorf("%v allocations", n)
+			}
+		})
 	}
 }
 

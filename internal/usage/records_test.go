@@ -540,21 +540,23 @@ func TestEndpoint(t *testing.T) {
 		"another server":  func() { e = usage.NewEndpoint(server.URL, "", "", waittest.Limit) },
 		"no server there": func() { server.Close() },
 	} {
-		before, certificate := e, string(pem.EncodeToMemory(&pem.Block{
-			Type:  "CERTIFICATE",
-			Bytes: server.Certificate().Raw,
-		}))
-		write(token, "first")
-		write(ca, certificate)
-		got = nil
-		spoil()
-		err := send()
-		if err == nil || len(got) != 0 {
-			t.Errorf("%s: %v, requests %q", name, err, got)
-		} else if strings.Contains(err.Error(), "first") || strings.Contains(err.Error(), server.URL) {
-			t.Errorf("%s: the error contains a secret: %v", name, err)
-		}
-		e = before
+		t.Run(name, func(t *testing.T) {
+			before, certificate := e, string(pem.EncodeToMemory(&pem.Block{
+				Type:  "CERTIFICATE",
+				Bytes: server.Certificate().Raw,
+			}))
+			write(token, "first")
+			write(ca, certificate)
+			got = nil
+			spoil()
+			err := send()
+			if err == nil || len(got) != 0 {
+				t.Errorf("%v, requests %q", err, got)
+			} else if strings.Contains(err.Error(), "first") || strings.Contains(err.Error(), server.URL) {
+				t.Errorf("the error contains a secret: %v", err)
+			}
+			e = before
+		})
 	}
 }
 

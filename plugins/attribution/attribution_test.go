@@ -331,12 +331,14 @@ func TestBypassAuth(t *testing.T) {
 		"null":                    false,
 		"bob":                     false,
 	} {
-		pod := &corev1.Pod{
-			ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{tenant.WorkloadUserAnnotation: value}},
-		}
-		if err := w.admit(t, create(pod, alice)); (err == nil) != valid {
-			t.Errorf("%s: %v", value, err)
-		}
+		t.Run(value, func(t *testing.T) {
+			pod := &corev1.Pod{
+				ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{tenant.WorkloadUserAnnotation: value}},
+			}
+			if err := w.admit(t, create(pod, alice)); (err == nil) != valid {
+				t.Errorf("%v", err)
+			}
+		})
 	}
 }
 
@@ -357,21 +359,23 @@ func TestChangesAfterAdmitAreDenied(t *testing.T) {
 		tenant.OnBehalfOfAnnotation:   "x",
 		tenant.WorkloadUserAnnotation: bobUser,
 	} {
-		for _, remove := range []bool{false, true} {
-			pod := &corev1.Pod{}
-			a := create(pod, alice)
-			if err := p.Admit(t.Context(), a, nil); err != nil {
-				t.Fatal(err)
+		t.Run(key, func(t *testing.T) {
+			for _, remove := range []bool{false, true} {
+				pod := &corev1.Pod{}
+				a := create(pod, alice)
+				if err := p.Admit(t.Context(), a, nil); err != nil {
+					t.Fatal(err)
+				}
+				if remove {
+					delete(pod.Annotations, key)
+				} else {
+					pod.Annotations[key] = value
+				}
+				if err := p.Validate(t.Context(), a, nil); (err == nil) != (remove && key == tenant.OnBehalfOfAnnotation) {
+					t.Errorf("%s, removed %t: %v", key, remove, err)
+				}
 			}
-			if remove {
-				delete(pod.Annotations, key)
-			} else {
-				pod.Annotations[key] = value
-			}
-			if err := p.Validate(t.Context(), a, nil); (err == nil) != (remove && key == tenant.OnBehalfOfAnnotation) {
-				t.Errorf("%s, removed %t: %v", key, remove, err)
-			}
-		}
+		})
 	}
 }
 
@@ -389,24 +393,26 @@ func TestChangedCreatorWarns(t *testing.T) {
 		"left out": {nil, 0},
 		"same":     {map[string]string{tenant.CreatorAnnotation: "x"}, 0},
 	} {
-		var told warnings
-		ctx := warning.WithWarningRecorder(t.Context(), &told)
-		w := &fakeCluster{}
-		p := attribution.New(attribution.Options{
-			Subject:  func(_ context.Context, u user.Info) (tenant.ID, error) { return tenant.Of(u) },
-			Kinds:    workload.New(nil),
-			Metadata: w.find,
-			Objects:  w.find,
-			Creator:  true,
+		t.Run(name, func(t *testing.T) {
+			var told warnings
+			ctx := warning.WithWarningRecorder(t.Context(), &told)
+			w := &fakeCluster{}
+			p := attribution.New(attribution.Options{
+				Subject:  func(_ context.Context, u user.Info) (tenant.ID, error) { return tenant.Of(u) },
+				Kinds:    workload.New(nil),
+				Metadata: w.find,
+				Objects:  w.find,
+				Creator:  true,
+			})
+			old := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{tenant.CreatorAnnotation: "x"}}}
+			is := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Annotations: c.is}}
+			if err := p.Admit(ctx, update(is, old, alice), nil); err != nil {
+				t.Fatal(err)
+			}
+			if is.Annotations[tenant.CreatorAnnotation] != "x" || len(told) != c.want {
+				t.Errorf("%v, told %q", is.Annotations, told)
+			}
 		})
-		old := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{tenant.CreatorAnnotation: "x"}}}
-		is := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Annotations: c.is}}
-		if err := p.Admit(ctx, update(is, old, alice), nil); err != nil {
-			t.Fatal(err)
-		}
-		if is.Annotations[tenant.CreatorAnnotation] != "x" || len(told) != c.want {
-			t.Errorf("%s: %v, told %q", name, is.Annotations, told)
-		}
 	}
 }
 
@@ -520,21 +526,23 @@ func TestUpdatesRetainTheUser(t *testing.T) {
 		"where none was":     {"", bobUser, "", 1},
 		"none where none is": {"", "", "", 0},
 	} {
-		var told warnings
-		ctx := warning.WithWarningRecorder(t.Context(), &told)
-		is := deployment(c.is)
-		for range 2 { // the server calls plugins again after a webhook has changed the object
-			a := update(is, deployment(c.was), alice)
-			if err := p.Admit(ctx, a, nil); err != nil {
-				t.Fatalf("%s: %v", name, err)
+		t.Run(name, func(t *testing.T) {
+			var told warnings
+			ctx := warning.WithWarningRecorder(t.Context(), &told)
+			is := deployment(c.is)
+			for range 2 { // the server calls plugins again after a webhook has changed the object
+				a := update(is, deployment(c.was), alice)
+				if err := p.Admit(ctx, a, nil); err != nil {
+					t.Fatalf("%v", err)
+				}
+				if err := p.Validate(ctx, a, nil); err != nil {
+					t.Errorf("%v", err)
+				}
 			}
-			if err := p.Validate(ctx, a, nil); err != nil {
-				t.Errorf("%s: %v", name, err)
+			if got := is.Spec.Template.Annotations[tenant.WorkloadUserAnnotation]; got != c.want || len(told) != c.told {
+				t.Errorf("%q, told %q", got, told)
 			}
-		}
-		if got := is.Spec.Template.Annotations[tenant.WorkloadUserAnnotation]; got != c.want || len(told) != c.told {
-			t.Errorf("%s: %q, told %q", name, got, told)
-		}
+		})
 	}
 	var told warnings
 	by := update(deployment(""), deployment(bobUser), alice)
@@ -603,19 +611,21 @@ func TestTemplatesInListsAreMatched(t *testing.T) {
 		"moved, and one left out": {[]string{bob, eve}, []string{eve, ""}, []string{eve, mine}},
 		"two of one":              {[]string{bob, bob}, []string{bob, bob}, []string{bob, bob}},
 	} {
-		obj := farm(c.is...)
-		a := admission.NewAttributesRecord(obj, farm(c.was...), group.WithVersion("v1"), "a--web", "f",
-			schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "farms"}, "",
-			admission.Update, nil, false, alice)
-		if err := p.Admit(t.Context(), a, nil); err != nil {
-			t.Errorf("%s: %v", name, err)
-		}
-		if err := p.Validate(t.Context(), a, nil); err != nil {
-			t.Errorf("%s: %v", name, err)
-		}
-		if diff := cmp.Diff(farm(c.want...).Object, obj.Object); diff != "" {
-			t.Errorf("%s: %s", name, diff)
-		}
+		t.Run(name, func(t *testing.T) {
+			obj := farm(c.is...)
+			a := admission.NewAttributesRecord(obj, farm(c.was...), group.WithVersion("v1"), "a--web", "f",
+				schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "farms"}, "",
+				admission.Update, nil, false, alice)
+			if err := p.Admit(t.Context(), a, nil); err != nil {
+				t.Errorf("%v", err)
+			}
+			if err := p.Validate(t.Context(), a, nil); err != nil {
+				t.Errorf("%v", err)
+			}
+			if diff := cmp.Diff(farm(c.want...).Object, obj.Object); diff != "" {
+				t.Errorf("%s", diff)
+			}
+		})
 	}
 	copied := farm(bob, bob) // only one of the two existed before
 	if err := p.Admit(t.Context(), admission.NewAttributesRecord(copied, farm(bob), group.WithVersion("v1"), "a--web", "f",
@@ -651,18 +661,20 @@ func TestRolloutUndoDoesNotWarn(t *testing.T) {
 		Creator:  true,
 	})
 	for says, want := range map[string]int{"x": 0, "y": 1} {
-		var told warnings
-		old := &appsv1.Deployment{
-			ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{tenant.CreatorAnnotation: "x"}},
-		}
-		obj := old.DeepCopy()
-		obj.Annotations[tenant.OnBehalfOfAnnotation] = says
-		a := update(obj, old, alice)
-		if err := p.Admit(warning.WithWarningRecorder(t.Context(), &told), a, nil); err != nil {
-			t.Fatal(err)
-		}
-		if _, ok := obj.Annotations[tenant.OnBehalfOfAnnotation]; ok || len(told) != want {
-			t.Errorf("%s: %v, told %q", says, obj.Annotations, told)
-		}
+		t.Run(says, func(t *testing.T) {
+			var told warnings
+			old := &appsv1.Deployment{
+				ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{tenant.CreatorAnnotation: "x"}},
+			}
+			obj := old.DeepCopy()
+			obj.Annotations[tenant.OnBehalfOfAnnotation] = says
+			a := update(obj, old, alice)
+			if err := p.Admit(warning.WithWarningRecorder(t.Context(), &told), a, nil); err != nil {
+				t.Fatal(err)
+			}
+			if _, ok := obj.Annotations[tenant.OnBehalfOfAnnotation]; ok || len(told) != want {
+				t.Errorf("%v, told %q", obj.Annotations, told)
+			}
+		})
 	}
 }

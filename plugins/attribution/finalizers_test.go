@@ -33,15 +33,17 @@ func TestFinalizersOfUnreadableObjects(t *testing.T) {
 		"the template is changed": {broken("y"), broken("x"), false},
 		"both":                    {broken("y"), broken("x", "example.com/x"), false},
 	} {
-		kind := appsv1.SchemeGroupVersion.WithKind("Deployment")
-		a := admission.NewAttributesRecord(c.is, c.was, kind, "a--web", "x",
-			appsv1.SchemeGroupVersion.WithResource("deployments"), "", admission.Update, nil, false, alice)
-		before := c.is.DeepCopy()
-		if err := (&fakeCluster{}).admit(t, a); (err == nil) != c.passes {
-			t.Errorf("%s: %v", name, err)
-		}
-		if diff := cmp.Diff(before, c.is); diff != "" {
-			t.Errorf("%s: %s", name, diff)
-		}
+		t.Run(name, func(t *testing.T) {
+			kind := appsv1.SchemeGroupVersion.WithKind("Deployment")
+			a := admission.NewAttributesRecord(c.is, c.was, kind, "a--web", "x",
+				appsv1.SchemeGroupVersion.WithResource("deployments"), "", admission.Update, nil, false, alice)
+			before := c.is.DeepCopy()
+			if err := (&fakeCluster{}).admit(t, a); (err == nil) != c.passes {
+				t.Errorf("%v", err)
+			}
+			if diff := cmp.Diff(before, c.is); diff != "" {
+				t.Errorf("%s", diff)
+			}
+		})
 	}
 }

@@ -107,37 +107,39 @@ func TestImpersonatedCreatorOfNewObjects(t *testing.T) {
 			warned: []string{tenant.CreatorAnnotation},
 		},
 	} {
-		var told warnings
-		ctx := warning.WithWarningRecorder(t.Context(), &told)
-		p := impersonationPlugin(&fakeCluster{}, c.refuse)
-		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "x", Namespace: "a--web", Annotations: c.annotations}}
-		a := create(pod, c.by)
-		err := p.(admission.MutationInterface).Admit(ctx, a, nil)
-		if err == nil {
-			err = p.(admission.ValidationInterface).Validate(ctx, a, nil)
-		}
-		if (err != nil) != c.denied {
-			t.Errorf("%s: %v, want denied %t", name, err, c.denied)
-			continue
-		}
-		for key, value := range c.annotations {
-			if got := pod.Annotations[key]; !c.denied && (got == value) != c.kept {
-				t.Errorf("%s: %s is %q, want kept %t", name, key, got, c.kept)
+		t.Run(name, func(t *testing.T) {
+			var told warnings
+			ctx := warning.WithWarningRecorder(t.Context(), &told)
+			p := impersonationPlugin(&fakeCluster{}, c.refuse)
+			pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "x", Namespace: "a--web", Annotations: c.annotations}}
+			a := create(pod, c.by)
+			err := p.(admission.MutationInterface).Admit(ctx, a, nil)
+			if err == nil {
+				err = p.(admission.ValidationInterface).Validate(ctx, a, nil)
 			}
-		}
-		if len(told) != len(c.warned) {
-			t.Errorf("%s: told %q, want one for each of %q", name, told, c.warned)
-		}
-		for _, key := range c.warned {
-			if !strings.Contains(strings.Join(told, "\n"), "the annotation "+key+" ") {
-				t.Errorf("%s: told %q, want a warning about %s", name, told, key)
+			if (err != nil) != c.denied {
+				t.Errorf("%v, want denied %t", err, c.denied)
+				return
 			}
-		}
-		for _, text := range told {
-			if strings.Contains(text, "alice") || strings.Contains(text, "bob") {
-				t.Errorf("%s: the warning %q repeats a value", name, text)
+			for key, value := range c.annotations {
+				if got := pod.Annotations[key]; !c.denied && (got == value) != c.kept {
+					t.Errorf("%s is %q, want kept %t", key, got, c.kept)
+				}
 			}
-		}
+			if len(told) != len(c.warned) {
+				t.Errorf("told %q, want one for each of %q", told, c.warned)
+			}
+			for _, key := range c.warned {
+				if !strings.Contains(strings.Join(told, "\n"), "the annotation "+key+" ") {
+					t.Errorf("told %q, want a warning about %s", told, key)
+				}
+			}
+			for _, text := range told {
+				if strings.Contains(text, "alice") || strings.Contains(text, "bob") {
+					t.Errorf("the warning %q repeats a value", text)
+				}
+			}
+		})
 	}
 }
 

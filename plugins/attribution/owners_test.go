@@ -57,24 +57,26 @@ func TestSystemCallersMayCopyTheOwnerTemplate(t *testing.T) {
 			stamped(bobUser, "uid-of-owner", "a--web"), &user.DefaultInfo{Name: "x"}, bobUser, `{"user":"x"}`, true,
 		},
 	} {
-		for _, restamp := range []bool{true, false} {
-			w := &fakeCluster{objects: map[string]runtime.Object{}, options: attribution.WorkloadUser{Restamp: restamp}}
-			if c.owner != nil {
-				w.objects["Deployment/a--web/d"] = c.owner
+		t.Run(name, func(t *testing.T) {
+			for _, restamp := range []bool{true, false} {
+				w := &fakeCluster{objects: map[string]runtime.Object{}, options: attribution.WorkloadUser{Restamp: restamp}}
+				if c.owner != nil {
+					w.objects["Deployment/a--web/d"] = c.owner
+				}
+				rs := &appsv1.ReplicaSet{ObjectMeta: ownedBy("Deployment", "d")}
+				if c.supplied != "" {
+					rs.Spec.Template.Annotations = map[string]string{tenant.WorkloadUserAnnotation: c.supplied}
+				}
+				err := w.admit(t, create(rs, c.by))
+				if refused := c.refused && !restamp; refused != (err != nil) {
+					t.Errorf("%s, restamp %t: %v, want refused %t", name, restamp, err, refused)
+					continue
+				}
+				if got := rs.Spec.Template.Annotations[tenant.WorkloadUserAnnotation]; err == nil && got != c.want {
+					t.Errorf("%s, restamp %t: %s, want %s", name, restamp, got, c.want)
+				}
 			}
-			rs := &appsv1.ReplicaSet{ObjectMeta: ownedBy("Deployment", "d")}
-			if c.supplied != "" {
-				rs.Spec.Template.Annotations = map[string]string{tenant.WorkloadUserAnnotation: c.supplied}
-			}
-			err := w.admit(t, create(rs, c.by))
-			if refused := c.refused && !restamp; refused != (err != nil) {
-				t.Errorf("%s, restamp %t: %v, want refused %t", name, restamp, err, refused)
-				continue
-			}
-			if got := rs.Spec.Template.Annotations[tenant.WorkloadUserAnnotation]; err == nil && got != c.want {
-				t.Errorf("%s, restamp %t: %s, want %s", name, restamp, got, c.want)
-			}
-		}
+		})
 	}
 }
 

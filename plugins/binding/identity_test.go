@@ -48,43 +48,45 @@ func TestIdentityOfNewObjects(t *testing.T) {
 		"no namespace":             {"root", "", bobs, `{"user":"root","tenant":"system"}`, "", 1},
 		"another user of KubeVela": {"root", "a--web", bobs, bobs, "eve", 1},
 	} {
-		p := binding.New(binding.Options{
-			Subject: func(_ context.Context, u user.Info) (tenant.ID, error) {
-				if u.GetName() == "root" || u.GetName() == "poor" {
-					return tenant.System(), nil
-				}
-				return tenant.Parse("a")
-			},
-			Owner: func(context.Context, string) (tenant.ID, error) { return tenant.Parse("a") },
-			Authorizer: authorizer.AuthorizerFunc(func(
-				_ context.Context, a authorizer.Attributes,
-			) (authorizer.Decision, string, error) {
-				if name := a.GetUser().GetName(); a.GetVerb() == "impersonate" && (name == "root" || name == "lead") {
-					return authorizer.DecisionAllow, "", nil
-				}
-				return authorizer.DecisionNoOpinion, "", nil
-			}),
-			Kinds: map[schema.GroupKind]bool{{Group: "example.com", Kind: "Farm"}: true},
+		t.Run(name, func(t *testing.T) {
+			p := binding.New(binding.Options{
+				Subject: func(_ context.Context, u user.Info) (tenant.ID, error) {
+					if u.GetName() == "root" || u.GetName() == "poor" {
+						return tenant.System(), nil
+					}
+					return tenant.Parse("a")
+				},
+				Owner: func(context.Context, string) (tenant.ID, error) { return tenant.Parse("a") },
+				Authorizer: authorizer.AuthorizerFunc(func(
+					_ context.Context, a authorizer.Attributes,
+				) (authorizer.Decision, string, error) {
+					if name := a.GetUser().GetName(); a.GetVerb() == "impersonate" && (name == "root" || name == "lead") {
+						return authorizer.DecisionAllow, "", nil
+					}
+					return authorizer.DecisionNoOpinion, "", nil
+				}),
+				Kinds: map[schema.GroupKind]bool{{Group: "example.com", Kind: "Farm"}: true},
+			})
+			annotations := keys{tenant.IdentityAnnotation: c.identity}
+			if c.kubeVela != "" {
+				annotations[binding.KubeVelaUser] = c.kubeVela
+			}
+			obj := farm(annotations, nil)
+			obj.SetNamespace(c.namespace)
+			var told warnings
+			record := admission.NewAttributesRecord(obj, nil, obj.GroupVersionKind(), c.namespace, "f",
+				schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "farms"}, "", admission.Create, nil,
+				false, &user.DefaultInfo{Name: c.by})
+			err := p.Admit(warning.WithWarningRecorder(t.Context(), &told), record, nil)
+			if err == nil {
+				err = p.Validate(t.Context(), record, nil)
+			}
+			if got := obj.GetAnnotations()[tenant.IdentityAnnotation]; err != nil || got != c.want || len(told) != c.told {
+				t.Errorf("%s, %v, told %q; want %s", got, err, told, c.want)
+			}
+			if got := obj.GetAnnotations()[binding.KubeVelaUser]; got == "eve" {
+				t.Errorf("KubeVela's user is %q", got)
+			}
 		})
-		annotations := keys{tenant.IdentityAnnotation: c.identity}
-		if c.kubeVela != "" {
-			annotations[binding.KubeVelaUser] = c.kubeVela
-		}
-		obj := farm(annotations, nil)
-		obj.SetNamespace(c.namespace)
-		var told warnings
-		record := admission.NewAttributesRecord(obj, nil, obj.GroupVersionKind(), c.namespace, "f",
-			schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "farms"}, "", admission.Create, nil,
-			false, &user.DefaultInfo{Name: c.by})
-		err := p.Admit(warning.WithWarningRecorder(t.Context(), &told), record, nil)
-		if err == nil {
-			err = p.Validate(t.Context(), record, nil)
-		}
-		if got := obj.GetAnnotations()[tenant.IdentityAnnotation]; err != nil || got != c.want || len(told) != c.told {
-			t.Errorf("%s: %s, %v, told %q; want %s", name, got, err, told, c.want)
-		}
-		if got := obj.GetAnnotations()[binding.KubeVelaUser]; got == "eve" {
-			t.Errorf("%s: KubeVela's user is %q", name, got)
-		}
 	}
 }

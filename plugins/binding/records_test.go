@@ -186,9 +186,11 @@ func TestRecordedIdentity(t *testing.T) {
 			write{obj: farm(nil, nil), groups: []string{strings.Repeat("g", 33<<10)}}, nil,
 		},
 	} {
-		if got := run(t, c.write); !cmp.Equal(got, c.want) {
-			t.Errorf("%s: %v, want %v", name, got, c.want)
-		}
+		t.Run(name, func(t *testing.T) {
+			if got := run(t, c.write); !cmp.Equal(got, c.want) {
+				t.Errorf("%v, want %v", got, c.want)
+			}
+		})
 	}
 }
 
@@ -242,16 +244,18 @@ func TestChangesThatSetTheIdentity(t *testing.T) {
 		"KubeVela's user":      {set("x", "metadata", "annotations", binding.KubeVelaUser), false},
 		"the resource version": {set("9", "metadata", "resourceVersion"), false},
 	} {
-		want := bobs
-		if c.is {
-			want = mine
-		}
-		if got := run(t, write{
-			old: farm(identity(bobs), nil),
-			obj: farm(identity(bobs), c.change),
-		}); got[tenant.IdentityAnnotation] != want {
-			t.Errorf("%s: %v", name, got)
-		}
+		t.Run(name, func(t *testing.T) {
+			want := bobs
+			if c.is {
+				want = mine
+			}
+			if got := run(t, write{
+				old: farm(identity(bobs), nil),
+				obj: farm(identity(bobs), c.change),
+			}); got[tenant.IdentityAnnotation] != want {
+				t.Errorf("%v", got)
+			}
+		})
 	}
 }
 
@@ -295,10 +299,12 @@ func TestKubeVelaAnnotations(t *testing.T) {
 		"a group with a comma": {write{obj: farm(nil, nil), groups: []string{"dev", "x,system:masters"}}, nil},
 		"a name with a comma":  {write{obj: farm(nil, nil), by: "alice,bob"}, nil},
 	} {
-		c.kind = "Application"
-		if got := run(t, c.write); !cmp.Equal(got, c.want) {
-			t.Errorf("%s: %v, want %v", name, got, c.want)
-		}
+		t.Run(name, func(t *testing.T) {
+			c.kind = "Application"
+			if got := run(t, c.write); !cmp.Equal(got, c.want) {
+				t.Errorf("%v, want %v", got, c.want)
+			}
+		})
 	}
 	if got := run(t, write{obj: farm(vela("x", "y"), nil), groups: []string{"x,y"}}); len(got) != 3 {
 		t.Errorf("of another kind they are anybody's: %v", got)
@@ -338,9 +344,11 @@ func TestChangesAfterAdmitAreDenied(t *testing.T) {
 			write{old: farm(identity(bobs), nil), obj: farm(with(identity(bobs), vela), nil), kind: "Application"}, false,
 		},
 	} {
-		if err := newPlugin().Validate(t.Context(), c.attributes(), nil); (err == nil) != c.ok {
-			t.Errorf("%s: %v", name, err)
-		}
+		t.Run(name, func(t *testing.T) {
+			if err := newPlugin().Validate(t.Context(), c.attributes(), nil); (err == nil) != c.ok {
+				t.Errorf("%v", err)
+			}
+		})
 	}
 	wrong := write{obj: farm(identity(bobs), nil), kind: "Application"}
 	const all = "[only the server may set the annotation app.oam.dev/group, " +

@@ -24,20 +24,22 @@ import (
 func TestKindOfIrregularPlurals(t *testing.T) {
 	a := tenanttest.ID(t, "a")
 	for kind, allowed := range map[string]bool{"Farm": false, "Other": true} {
-		o := binding.Options{
-			Subject: func(context.Context, user.Info) (tenant.ID, error) { return a, nil },
-			Owner:   func(context.Context, string) (tenant.ID, error) { return a, nil },
-			Kinds:   map[schema.GroupKind]bool{{Group: "example.com", Kind: "Farm"}: false},
-			KindOf:  func(schema.GroupResource) string { return kind },
-		}
-		scale := &autoscalingv1.Scale{}
-		err := binding.New(o).Validate(t.Context(),
-			admission.NewAttributesRecord(scale, scale, autoscalingv1.SchemeGroupVersion.WithKind("Scale"), "a--web", "f",
-				schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "farmland"}, "scale", admission.Update,
-				nil, false, &user.DefaultInfo{Name: "alice"}), nil)
-		if (err == nil) != allowed {
-			t.Errorf("%s: %v", kind, err)
-		}
+		t.Run(kind, func(t *testing.T) {
+			o := binding.Options{
+				Subject: func(context.Context, user.Info) (tenant.ID, error) { return a, nil },
+				Owner:   func(context.Context, string) (tenant.ID, error) { return a, nil },
+				Kinds:   map[schema.GroupKind]bool{{Group: "example.com", Kind: "Farm"}: false},
+				KindOf:  func(schema.GroupResource) string { return kind },
+			}
+			scale := &autoscalingv1.Scale{}
+			err := binding.New(o).Validate(t.Context(),
+				admission.NewAttributesRecord(scale, scale, autoscalingv1.SchemeGroupVersion.WithKind("Scale"), "a--web", "f",
+					schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "farmland"}, "scale", admission.Update,
+					nil, false, &user.DefaultInfo{Name: "alice"}), nil)
+			if (err == nil) != allowed {
+				t.Errorf("%v", err)
+			}
+		})
 	}
 }
 
@@ -72,38 +74,40 @@ func TestScale(t *testing.T) {
 		"an unknown caller":               {user.DefaultInfo{Name: "nobody"}, "farms", farm(mine), nil, false},
 		"a kind that is not governed":     {*alice, "deployments", farm(others), nil, true},
 	} {
-		o := binding.Options{
-			Subject: func(_ context.Context, u user.Info) (tenant.ID, error) {
-				switch u.GetName() {
-				case "root":
-					return tenant.System(), nil
-				case "alice":
-					return a, nil
-				}
-				return tenant.ID{}, tenant.ErrUnbound
-			},
-			Owner: func(context.Context, string) (tenant.ID, error) { return a, nil },
-			Kinds: map[schema.GroupKind]bool{{Group: "example.com", Kind: "Farm"}: false},
-			Objects: func(_ context.Context, kind schema.GroupVersionKind, namespace, name string) (runtime.Object, error) {
-				if kind != (schema.GroupVersionKind{Group: "example.com", Version: "v1", Kind: "Farm"}) || namespace != "a--web" ||
-					name != "f" {
-					t.Errorf("asked for %s %s/%s", kind, namespace, name)
-				}
-				return c.stored, c.err
-			},
-		}
-		scale := &autoscalingv1.Scale{ObjectMeta: metav1.ObjectMeta{Name: "f", Namespace: "a--web"}}
-		for _, nobodyKnows := range []bool{false, true} {
-			if nobodyKnows {
-				o.Objects = nil
+		t.Run(name, func(t *testing.T) {
+			o := binding.Options{
+				Subject: func(_ context.Context, u user.Info) (tenant.ID, error) {
+					switch u.GetName() {
+					case "root":
+						return tenant.System(), nil
+					case "alice":
+						return a, nil
+					}
+					return tenant.ID{}, tenant.ErrUnbound
+				},
+				Owner: func(context.Context, string) (tenant.ID, error) { return a, nil },
+				Kinds: map[schema.GroupKind]bool{{Group: "example.com", Kind: "Farm"}: false},
+				Objects: func(_ context.Context, kind schema.GroupVersionKind, namespace, name string) (runtime.Object, error) {
+					if kind != (schema.GroupVersionKind{Group: "example.com", Version: "v1", Kind: "Farm"}) || namespace != "a--web" ||
+						name != "f" {
+						t.Errorf("asked for %s %s/%s", kind, namespace, name)
+					}
+					return c.stored, c.err
+				},
 			}
-			err := binding.New(o).Validate(t.Context(),
-				admission.NewAttributesRecord(scale, scale, autoscalingv1.SchemeGroupVersion.WithKind("Scale"), "a--web", "f",
-					schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: c.resource}, "scale", admission.Update,
-					nil, false, &c.u), nil)
-			if want := c.allowed && (!nobodyKnows || c.u.Name == "root" || c.resource != "farms"); (err == nil) != want {
-				t.Errorf("%s, objects known %t: %v", name, !nobodyKnows, err)
+			scale := &autoscalingv1.Scale{ObjectMeta: metav1.ObjectMeta{Name: "f", Namespace: "a--web"}}
+			for _, nobodyKnows := range []bool{false, true} {
+				if nobodyKnows {
+					o.Objects = nil
+				}
+				err := binding.New(o).Validate(t.Context(),
+					admission.NewAttributesRecord(scale, scale, autoscalingv1.SchemeGroupVersion.WithKind("Scale"), "a--web", "f",
+						schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: c.resource}, "scale", admission.Update,
+						nil, false, &c.u), nil)
+				if want := c.allowed && (!nobodyKnows || c.u.Name == "root" || c.resource != "farms"); (err == nil) != want {
+					t.Errorf("%s, objects known %t: %v", name, !nobodyKnows, err)
+				}
 			}
-		}
+		})
 	}
 }

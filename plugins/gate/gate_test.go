@@ -77,27 +77,30 @@ func TestCheckedCallers(t *testing.T) {
 			judged:    true,
 		},
 	} {
-		asked, observed := 0, 0
-		o := gate.Options{
-			Subject:    func(context.Context, user.Info) (tenant.ID, error) { return c.caller, c.callerErr },
-			Owner:      func(context.Context, string) (tenant.ID, error) { return c.owner, c.ownerErr },
-			DenyReason: func(context.Context, authorizer.Attributes) string { asked++; return "it crosses" },
-			OnDeny:     func() { observed++ },
-		}
-		err := gate.New(o).Validate(t.Context(), write(admission.Create, "pods", "", c.namespace, "p"), nil)
-		if (err != nil) != c.judged || (asked == 1) != c.judged || observed != asked {
-			t.Errorf("%s: %v, asked %d times, observed %d", what, err, asked, observed)
-		}
-		o.Shadow = true
-		if err := gate.New(o).Validate(t.Context(), write(admission.Create, "pods", "", c.namespace, "p"), nil); err != nil ||
-			(asked == 2) != c.judged || observed != asked {
-			t.Errorf("%s, in the shadow: %v, asked %d times, observed %d", what, err, asked, observed)
-		}
-		o.Off, asked = true, 0
-		if err := gate.New(o).Validate(t.Context(), write(admission.Create, "pods", "", c.namespace, "p"), nil); err != nil ||
-			asked > 0 {
-			t.Errorf("%s, off: %v", what, err)
-		}
+		t.Run(what, func(t *testing.T) {
+			asked, observed := 0, 0
+			o := gate.Options{
+				Subject:    func(context.Context, user.Info) (tenant.ID, error) { return c.caller, c.callerErr },
+				Owner:      func(context.Context, string) (tenant.ID, error) { return c.owner, c.ownerErr },
+				DenyReason: func(context.Context, authorizer.Attributes) string { asked++; return "it crosses" },
+				OnDeny:     func() { observed++ },
+			}
+			err := gate.New(o).Validate(t.Context(), write(admission.Create, "pods", "", c.namespace, "p"), nil)
+			if (err != nil) != c.judged || (asked == 1) != c.judged || observed != asked {
+				t.Errorf("%v, asked %d times, observed %d", err, asked, observed)
+			}
+			o.Shadow = true
+			if err := gate.New(o).Validate(t.Context(), write(admission.Create, "pods", "", c.namespace, "p"), nil); err != nil ||
+				(asked == 2) != c.judged ||
+				observed != asked {
+				t.Errorf("%s, in the shadow: %v, asked %d times, observed %d", what, err, asked, observed)
+			}
+			o.Off, asked = true, 0
+			if err := gate.New(o).Validate(t.Context(), write(admission.Create, "pods", "", c.namespace, "p"), nil); err != nil ||
+				asked > 0 {
+				t.Errorf("%s, off: %v", what, err)
+			}
+		})
 	}
 }
 
@@ -114,13 +117,15 @@ func TestSelfReviewsAreAdmitted(t *testing.T) {
 		"SubjectAccessReview":     false,
 		"TokenReview":             false,
 	} {
-		a := admission.NewAttributesRecord(&corev1.Pod{}, nil,
-			schema.GroupVersionKind{Group: "authorization.k8s.io", Version: "v1", Kind: kind}, "", "",
-			schema.GroupVersionResource{Group: "authorization.k8s.io", Version: "v1", Resource: "x"}, "", admission.Create, nil,
-			false, &user.DefaultInfo{Name: "u"})
-		if err := p.Validate(t.Context(), a, nil); (err == nil) != passes {
-			t.Errorf("%s: %v", kind, err)
-		}
+		t.Run(kind, func(t *testing.T) {
+			a := admission.NewAttributesRecord(&corev1.Pod{}, nil,
+				schema.GroupVersionKind{Group: "authorization.k8s.io", Version: "v1", Kind: kind}, "", "",
+				schema.GroupVersionResource{Group: "authorization.k8s.io", Version: "v1", Resource: "x"}, "", admission.Create, nil,
+				false, &user.DefaultInfo{Name: "u"})
+			if err := p.Validate(t.Context(), a, nil); (err == nil) != passes {
+				t.Errorf("%v", err)
+			}
+		})
 	}
 }
 
@@ -142,19 +147,21 @@ func TestBoundaryAttributes(t *testing.T) {
 			write(admission.Update, "namespaces", "finalize", "n", "n"), "update", "namespaces", "finalize", "n", "n",
 		},
 	} {
-		var got authorizer.Attributes
-		a := tenanttest.ID(t, "a")
-		p := gate.New(gate.Options{
-			Subject:    func(context.Context, user.Info) (tenant.ID, error) { return a, nil },
-			DenyReason: func(_ context.Context, of authorizer.Attributes) string { got = of; return "" },
+		t.Run(what, func(t *testing.T) {
+			var got authorizer.Attributes
+			a := tenanttest.ID(t, "a")
+			p := gate.New(gate.Options{
+				Subject:    func(context.Context, user.Info) (tenant.ID, error) { return a, nil },
+				DenyReason: func(_ context.Context, of authorizer.Attributes) string { got = of; return "" },
+			})
+			if err := p.Validate(t.Context(), c.a, nil); err != nil || got == nil {
+				t.Fatalf("%v", err)
+			}
+			if got.GetVerb() != c.verb || got.GetResource() != c.resource || got.GetSubresource() != c.subresource ||
+				got.GetNamespace() != c.namespace || got.GetName() != c.object ||
+				!got.IsResourceRequest() || got.GetUser().GetName() != "u" || got.GetAPIVersion() != "v1" {
+				t.Errorf("%+v", got)
+			}
 		})
-		if err := p.Validate(t.Context(), c.a, nil); err != nil || got == nil {
-			t.Fatalf("%s: %v", what, err)
-		}
-		if got.GetVerb() != c.verb || got.GetResource() != c.resource || got.GetSubresource() != c.subresource ||
-			got.GetNamespace() != c.namespace || got.GetName() != c.object ||
-			!got.IsResourceRequest() || got.GetUser().GetName() != "u" || got.GetAPIVersion() != "v1" {
-			t.Errorf("%s: %+v", what, got)
-		}
 	}
 }

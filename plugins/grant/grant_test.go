@@ -125,15 +125,17 @@ func TestGrantorMustHaveTheRights(t *testing.T) {
 		"an authorizer that allows with an error": {caller("away", "b"), "b", "a", false},
 		"to nobody": {caller("admin", "b"), "b", "", false},
 	} {
-		a := attributes(object(c.namespace, c.from, nil), nil, "", c.user)
-		p := plugin("admin")
-		err := p.Admit(t.Context(), a, nil)
-		if err == nil {
-			err = p.Validate(t.Context(), a, nil)
-		}
-		if (err == nil) != c.want {
-			t.Errorf("%s: %v", name, err)
-		}
+		t.Run(name, func(t *testing.T) {
+			a := attributes(object(c.namespace, c.from, nil), nil, "", c.user)
+			p := plugin("admin")
+			err := p.Admit(t.Context(), a, nil)
+			if err == nil {
+				err = p.Validate(t.Context(), a, nil)
+			}
+			if (err == nil) != c.want {
+				t.Errorf("%v", err)
+			}
+		})
 	}
 }
 
@@ -220,10 +222,12 @@ func TestOnlyTheServerRecordsTheGrantee(t *testing.T) {
 		"the UID itself":                {"u1", "u1", false},
 		"any, where there is no Tenant": {tenant.Seal(""), "", true},
 	} {
-		uid = c.uid
-		if err := p.Validate(t.Context(), attributes(made(c.grantee), nil, "", admin), nil); (err == nil) != c.want {
-			t.Errorf("%s: %v", name, err)
-		}
+		t.Run(name, func(t *testing.T) {
+			uid = c.uid
+			if err := p.Validate(t.Context(), attributes(made(c.grantee), nil, "", admin), nil); (err == nil) != c.want {
+				t.Errorf("%v", err)
+			}
+		})
 	}
 }
 
@@ -231,11 +235,13 @@ func TestOnlyTheSystemTenantWritesTheStatus(t *testing.T) {
 	p := plugin("admin")
 	o := object("b", "a", nil)
 	for who, want := range map[string]bool{"b": false, "a": false, "system": true} {
-		for _, sub := range []string{"status", "scale"} {
-			if err := p.Validate(t.Context(), attributes(o, o, sub, caller("admin", who)), nil); (err == nil) != want {
-				t.Errorf("%s of tenant %s: %v", sub, who, err)
+		t.Run(who, func(t *testing.T) {
+			for _, sub := range []string{"status", "scale"} {
+				if err := p.Validate(t.Context(), attributes(o, o, sub, caller("admin", who)), nil); (err == nil) != want {
+					t.Errorf("%s of tenant %s: %v", sub, who, err)
+				}
 			}
-		}
+		})
 	}
 }
 
@@ -251,30 +257,32 @@ func TestExpiredGrantsWarn(t *testing.T) {
 		"to come":   {now.Add(time.Second), false},
 		"never":     {time.Time{}, false},
 	} {
-		p := grant.New(grant.Options{
-			Subject: subject,
-			Owner:   owner,
-			Now:     func() time.Time { return now },
-			Read: func(obj runtime.Object) (*grant.Request, error) {
-				r, err := read(obj)
-				r.Expires = c.expires
-				return r, err
-			},
-			Authorizer: authorizer.AuthorizerFunc(func(
-				context.Context, authorizer.Attributes,
-			) (authorizer.Decision, string, error) {
-				return authorizer.DecisionAllow, "", nil
-			}),
+		t.Run(name, func(t *testing.T) {
+			p := grant.New(grant.Options{
+				Subject: subject,
+				Owner:   owner,
+				Now:     func() time.Time { return now },
+				Read: func(obj runtime.Object) (*grant.Request, error) {
+					r, err := read(obj)
+					r.Expires = c.expires
+					return r, err
+				},
+				Authorizer: authorizer.AuthorizerFunc(func(
+					context.Context, authorizer.Attributes,
+				) (authorizer.Decision, string, error) {
+					return authorizer.DecisionAllow, "", nil
+				}),
+			})
+			said := &warnings{}
+			ctx := warning.WithWarningRecorder(t.Context(), said)
+			a := attributes(object("acme", "globex", nil), nil, "", &user.DefaultInfo{Name: "alice", Groups: []string{"acme"}})
+			if err := errors.Join(p.Admit(ctx, a, nil), p.Validate(ctx, a, nil)); err != nil {
+				t.Errorf("%v", err)
+			}
+			if warned := len(*said) > 0; warned != c.warned {
+				t.Errorf("warned %v", *said)
+			}
 		})
-		said := &warnings{}
-		ctx := warning.WithWarningRecorder(t.Context(), said)
-		a := attributes(object("acme", "globex", nil), nil, "", &user.DefaultInfo{Name: "alice", Groups: []string{"acme"}})
-		if err := errors.Join(p.Admit(ctx, a, nil), p.Validate(ctx, a, nil)); err != nil {
-			t.Errorf("%s: %v", name, err)
-		}
-		if warned := len(*said) > 0; warned != c.warned {
-			t.Errorf("%s: warned %v", name, *said)
-		}
 	}
 }
 
@@ -295,12 +303,14 @@ func TestForgedGrantorWarns(t *testing.T) {
 		"another": {map[string]any{"user": "root", "tenant": "system"}, true},
 		"empty":   {map[string]any{}, true},
 	} {
-		said := &warnings{}
-		obj := object("acme", "globex", c.grantor)
-		err := plugin().Admit(warning.WithWarningRecorder(t.Context(), said), attributes(obj, nil, "", alice), nil)
-		got, _, _ := unstructured.NestedString(obj.Object, "spec", "grantor", "user")
-		if err != nil || got != "alice" || (len(*said) > 0) != c.warned {
-			t.Errorf("%s: %q, %v, warned %q", name, got, err, *said)
-		}
+		t.Run(name, func(t *testing.T) {
+			said := &warnings{}
+			obj := object("acme", "globex", c.grantor)
+			err := plugin().Admit(warning.WithWarningRecorder(t.Context(), said), attributes(obj, nil, "", alice), nil)
+			got, _, _ := unstructured.NestedString(obj.Object, "spec", "grantor", "user")
+			if err != nil || got != "alice" || (len(*said) > 0) != c.warned {
+				t.Errorf("%q, %v, warned %q", got, err, *said)
+			}
+		})
 	}
 }

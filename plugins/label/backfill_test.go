@@ -265,9 +265,11 @@ func TestPartiallyReassignedNamespace(t *testing.T) {
 		t.Error("no error")
 	}
 	for name, want := range map[string]bool{"a": false, "b": false, "d": true} {
-		if got := s.Done(secrets.GroupResource(), tenanttest.ID(t, name)); got != want {
-			t.Errorf("the lists of %s: %t", name, got)
-		}
+		t.Run(name, func(t *testing.T) {
+			if got := s.Done(secrets.GroupResource(), tenanttest.ID(t, name)); got != want {
+				t.Errorf("the lists of %s: %t", name, got)
+			}
+		})
 	}
 }
 

@@ -44,24 +44,26 @@ func TestLabelsOfControlledObjects(t *testing.T) {
 		"another label without a controller":  {nil, "b", true},
 		"another label, owned by a ConfigMap": {[]metav1.OwnerReference{other}, "b", true},
 	} {
-		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
-			GenerateName:    "x-",
-			Namespace:       "a--web",
-			OwnerReferences: c.owners,
-			Labels:          map[string]string{"app": "x"},
-		}}
-		if c.label != "" {
-			pod.Labels[tenant.Label] = c.label
-		}
-		a := admission.NewAttributesRecord(pod, nil, corev1.SchemeGroupVersion.WithKind("Pod"), "a--web", "",
-			corev1.SchemeGroupVersion.WithResource("pods"), "", admission.Create, nil, false,
-			&user.DefaultInfo{Name: "system:serviceaccount:kube-system:replicaset-controller"})
-		err := p.Admit(t.Context(), a, nil)
-		if err == nil {
-			err = p.Validate(t.Context(), a, nil)
-		}
-		if (err == nil) != c.passes || c.passes && pod.Labels[tenant.Label] != "a" {
-			t.Errorf("%s: %v, %v", name, pod.Labels, err)
-		}
+		t.Run(name, func(t *testing.T) {
+			pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
+				GenerateName:    "x-",
+				Namespace:       "a--web",
+				OwnerReferences: c.owners,
+				Labels:          map[string]string{"app": "x"},
+			}}
+			if c.label != "" {
+				pod.Labels[tenant.Label] = c.label
+			}
+			a := admission.NewAttributesRecord(pod, nil, corev1.SchemeGroupVersion.WithKind("Pod"), "a--web", "",
+				corev1.SchemeGroupVersion.WithResource("pods"), "", admission.Create, nil, false,
+				&user.DefaultInfo{Name: "system:serviceaccount:kube-system:replicaset-controller"})
+			err := p.Admit(t.Context(), a, nil)
+			if err == nil {
+				err = p.Validate(t.Context(), a, nil)
+			}
+			if (err == nil) != c.passes || c.passes && pod.Labels[tenant.Label] != "a" {
+				t.Errorf("%v, %v", pod.Labels, err)
+			}
+		})
 	}
 }

@@ -101,21 +101,23 @@ func TestWrongStoredLabelsAreCorrected(t *testing.T) {
 		"an empty label in tenant space, as it is": {"a--web", []string{""}, []string{""}, "a"},
 		"a namespace whose owner is not known":     {"away", []string{"a"}, []string{"a"}, "!"},
 	} {
-		is := configMap(c.namespace, c.is...)
-		value, ok, err := run(t, attributes(is, configMap(c.namespace, c.was...), c.namespace, ""))
-		got := value
-		switch {
-		case err != nil:
-			got = "!"
-		case !ok:
-			got = "-"
-		}
-		if got != c.want {
-			t.Errorf("%s: %q, want %q (%v)", name, got, c.want, err)
-		}
-		if err == nil && len(c.is) > 0 && is.Labels["other"] != "kept" {
-			t.Errorf("%s: other labels %v", name, is.Labels)
-		}
+		t.Run(name, func(t *testing.T) {
+			is := configMap(c.namespace, c.is...)
+			value, ok, err := run(t, attributes(is, configMap(c.namespace, c.was...), c.namespace, ""))
+			got := value
+			switch {
+			case err != nil:
+				got = "!"
+			case !ok:
+				got = "-"
+			}
+			if got != c.want {
+				t.Errorf("%q, want %q (%v)", got, c.want, err)
+			}
+			if err == nil && len(c.is) > 0 && is.Labels["other"] != "kept" {
+				t.Errorf("other labels %v", is.Labels)
+			}
+		})
 	}
 }
 
@@ -133,11 +135,13 @@ func TestSubresourcesWithStoredMetadata(t *testing.T) {
 		"another":               {[]string{"a"}, []string{"b"}, false},
 		"taken away":            {[]string{"a"}, nil, false},
 	} {
-		err := p.Validate(t.Context(),
-			attributes(configMap("a--web", c.is...), configMap("a--web", c.was...), "a--web", "status"), nil)
-		if (err == nil) != c.ok {
-			t.Errorf("%s: %v", name, err)
-		}
+		t.Run(name, func(t *testing.T) {
+			err := p.Validate(t.Context(),
+				attributes(configMap("a--web", c.is...), configMap("a--web", c.was...), "a--web", "status"), nil)
+			if (err == nil) != c.ok {
+				t.Errorf("%v", err)
+			}
+		})
 	}
 }
 
@@ -160,12 +164,14 @@ func TestObjectsWithoutMetadata(t *testing.T) {
 		"a list": admission.NewAttributesRecord(&metav1.Status{}, nil, schema.GroupVersionKind{Kind: "X"}, "a--web", "x",
 			configMaps, "", admission.Create, nil, false, nil),
 	} {
-		if err := p.Admit(t.Context(), a, nil); err == nil {
-			t.Errorf("%s was mutated", name)
-		}
-		if err := p.Validate(t.Context(), a, nil); err == nil {
-			t.Errorf("%s was admitted", name)
-		}
+		t.Run(name, func(t *testing.T) {
+			if err := p.Admit(t.Context(), a, nil); err == nil {
+				t.Errorf("%s was mutated", name)
+			}
+			if err := p.Validate(t.Context(), a, nil); err == nil {
+				t.Errorf("%s was admitted", name)
+			}
+		})
 	}
 	for _, kind := range []schema.GroupVersionKind{
 		{Group: "autoscaling", Version: "v1", Kind: "Scale"},
@@ -195,13 +201,15 @@ func TestTokenRequests(t *testing.T) {
 		{APIVersion: "admissionregistration.k8s.io/v1", Kind: "ValidatingWebhookConfiguration"}: false,
 	} {
 		for namespace, always := range map[string]bool{"a--web": false, "bad": false, "kube-system": true} {
-			o := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{BoundObjectRef: &ref}}
-			a := admission.NewAttributesRecord(o, nil, authenticationv1.SchemeGroupVersion.WithKind("TokenRequest"), namespace,
-				"robot",
-				corev1.SchemeGroupVersion.WithResource("serviceaccounts"), "token", admission.Create, nil, false, nil)
-			if err := p.Validate(t.Context(), a, nil); (err == nil) != (want || always) {
-				t.Errorf("%v in %s: %v", ref, namespace, err)
-			}
+			t.Run(namespace, func(t *testing.T) {
+				o := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{BoundObjectRef: &ref}}
+				a := admission.NewAttributesRecord(o, nil, authenticationv1.SchemeGroupVersion.WithKind("TokenRequest"), namespace,
+					"robot",
+					corev1.SchemeGroupVersion.WithResource("serviceaccounts"), "token", admission.Create, nil, false, nil)
+				if err := p.Validate(t.Context(), a, nil); (err == nil) != (want || always) {
+					t.Errorf("%v in %s: %v", ref, namespace, err)
+				}
+			})
 		}
 	}
 	o := &authenticationv1.TokenRequest{}
@@ -260,14 +268,16 @@ func TestRemovedLabelWarns(t *testing.T) {
 		"one that had none":         {nil, nil, kubectl, 0},
 		"a lie that is taken away":  {[]string{"b"}, nil, kubectl, 0},
 	} {
-		told := &warnings{}
-		a := admission.NewAttributesRecord(configMap("a--web", c.is...), configMap("a--web", c.was...),
-			corev1.SchemeGroupVersion.WithKind("ConfigMap"), "a--web", "x",
-			configMaps, "", admission.Update, c.options, false, nil)
-		if err := label.New(owner).Admit(warning.WithWarningRecorder(t.Context(), told), a, nil); err != nil ||
-			len(*told) != c.told {
-			t.Errorf("%s: %v, %q", name, err, *told)
-		}
+		t.Run(name, func(t *testing.T) {
+			told := &warnings{}
+			a := admission.NewAttributesRecord(configMap("a--web", c.is...), configMap("a--web", c.was...),
+				corev1.SchemeGroupVersion.WithKind("ConfigMap"), "a--web", "x",
+				configMaps, "", admission.Update, c.options, false, nil)
+			if err := label.New(owner).Admit(warning.WithWarningRecorder(t.Context(), told), a, nil); err != nil ||
+				len(*told) != c.told {
+				t.Errorf("%v, %q", err, *told)
+			}
+		})
 	}
 }
 
@@ -292,20 +302,22 @@ func TestRewrittenLabelWarns(t *testing.T) {
 		"an owner that is unknown": {"away", []string{"a"}, "", 0, true},
 		"without a namespace":      {"", []string{"a"}, "", 0, true},
 	} {
-		told := &warnings{}
-		a := attributes(configMap(c.namespace, c.labels...), nil, c.namespace, "")
-		p := label.New(owner)
-		err := p.Admit(warning.WithWarningRecorder(t.Context(), told), a, nil)
-		if err == nil {
-			err = p.Validate(t.Context(), a, nil)
-		}
-		m, accessErr := meta.Accessor(a.GetObject())
-		if accessErr != nil {
-			t.Fatal(accessErr)
-		}
-		if got := m.GetLabels()[tenant.Label]; (err != nil) != c.denied || len(*told) != c.told ||
-			!c.denied && got != c.want {
-			t.Errorf("%s: %q, %v, told %q; want %q, denied %t", name, got, err, *told, c.want, c.denied)
-		}
+		t.Run(name, func(t *testing.T) {
+			told := &warnings{}
+			a := attributes(configMap(c.namespace, c.labels...), nil, c.namespace, "")
+			p := label.New(owner)
+			err := p.Admit(warning.WithWarningRecorder(t.Context(), told), a, nil)
+			if err == nil {
+				err = p.Validate(t.Context(), a, nil)
+			}
+			m, accessErr := meta.Accessor(a.GetObject())
+			if accessErr != nil {
+				t.Fatal(accessErr)
+			}
+			if got := m.GetLabels()[tenant.Label]; (err != nil) != c.denied || len(*told) != c.told ||
+				!c.denied && got != c.want {
+				t.Errorf("%q, %v, told %q; want %q, denied %t", got, err, *told, c.want, c.denied)
+			}
+		})
 	}
 }

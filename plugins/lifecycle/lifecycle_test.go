@@ -190,11 +190,13 @@ func TestReuseOfTenantNames(t *testing.T) {
 			"cannot check what is left of the deleted tenant that had this ID",
 		},
 	} {
-		p := lifecycle.New(c.options(t))
-		err := p.Validate(t.Context(), attributes("root", "", admission.Create, object(c.spec), nil), nil)
-		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
-			t.Errorf("%s: %v; want %q", name, err, c.want)
-		}
+		t.Run(name, func(t *testing.T) {
+			p := lifecycle.New(c.options(t))
+			err := p.Validate(t.Context(), attributes("root", "", admission.Create, object(c.spec), nil), nil)
+			if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+				t.Errorf("%v; want %q", err, c.want)
+			}
+		})
 	}
 	o := (&fakeCluster{}).options(t)
 	o.Lineage = nil
@@ -250,15 +252,17 @@ func TestRights(t *testing.T) {
 		"at its creation":      {"root", nil, deletes, ""},
 		"without, created":     {"ops", nil, deletes, "spec.deletionPolicy: the caller may not delete namespaces"},
 	} {
-		p := lifecycle.New((&fakeCluster{}).options(t))
-		op, was := admission.Create, runtime.Object(nil)
-		if c.was != nil {
-			op, was = admission.Update, object(c.was, tenant.Finalizer)
-		}
-		err := p.Validate(t.Context(), attributes(c.by, "", op, object(c.is, tenant.Finalizer), was), nil)
-		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
-			t.Errorf("%s: %v; want %q", name, err, c.want)
-		}
+		t.Run(name, func(t *testing.T) {
+			p := lifecycle.New((&fakeCluster{}).options(t))
+			op, was := admission.Create, runtime.Object(nil)
+			if c.was != nil {
+				op, was = admission.Update, object(c.was, tenant.Finalizer)
+			}
+			err := p.Validate(t.Context(), attributes(c.by, "", op, object(c.is, tenant.Finalizer), was), nil)
+			if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+				t.Errorf("%v; want %q", err, c.want)
+			}
+		})
 	}
 }
 
@@ -275,13 +279,15 @@ func TestProtectedTenantsAreNotDeleted(t *testing.T) {
 		"nothing":                    {nil, "no object"},
 		"not to be read":             {&unstructured.Unstructured{}, "not read"},
 	} {
-		for _, by := range []string{"root", tenant.ManagerUser} {
-			err := lifecycle.New((&fakeCluster{}).options(t)).Validate(t.Context(),
-				attributes(by, "", admission.Delete, nil, c.was), nil)
-			if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
-				t.Errorf("%s by %s: %v; want %q", name, by, err, c.want)
+		t.Run(name, func(t *testing.T) {
+			for _, by := range []string{"root", tenant.ManagerUser} {
+				err := lifecycle.New((&fakeCluster{}).options(t)).Validate(t.Context(),
+					attributes(by, "", admission.Delete, nil, c.was), nil)
+				if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+					t.Errorf("%s by %s: %v; want %q", name, by, err, c.want)
+				}
 			}
-		}
+		})
 	}
 }
 
@@ -343,23 +349,25 @@ func TestFinalizer(t *testing.T) {
 			refused: true,
 		},
 	} {
-		op := admission.Create
-		var was runtime.Object
-		if c.was != nil {
-			op, was = admission.Update, c.was
-		}
-		p, a := lifecycle.New((&fakeCluster{}).options(t)), attributes(c.by, "", op, c.is, was)
-		if !c.unasked {
-			if err := p.Admit(t.Context(), a, nil); err != nil {
-				t.Errorf("%s: %v", name, err)
+		t.Run(name, func(t *testing.T) {
+			op := admission.Create
+			var was runtime.Object
+			if c.was != nil {
+				op, was = admission.Update, c.was
 			}
-		}
-		if got := c.is.GetFinalizers(); !slices.Equal(got, c.want) {
-			t.Errorf("%s: %v, want %v", name, got, c.want)
-		}
-		if err := p.Validate(t.Context(), a, nil); (err != nil) != c.refused {
-			t.Errorf("%s: %v", name, err)
-		}
+			p, a := lifecycle.New((&fakeCluster{}).options(t)), attributes(c.by, "", op, c.is, was)
+			if !c.unasked {
+				if err := p.Admit(t.Context(), a, nil); err != nil {
+					t.Errorf("%v", err)
+				}
+			}
+			if got := c.is.GetFinalizers(); !slices.Equal(got, c.want) {
+				t.Errorf("%v, want %v", got, c.want)
+			}
+			if err := p.Validate(t.Context(), a, nil); (err != nil) != c.refused {
+				t.Errorf("%v", err)
+			}
+		})
 	}
 	p := lifecycle.New((&fakeCluster{}).options(t))
 	status := object(nil)

@@ -85,31 +85,33 @@ func TestMembersHaveTheTenantUID(t *testing.T) {
 			refused: true,
 		},
 	} {
-		for _, by := range []string{"mallory", "root", tenant.ManagerUser} {
-			w := &fakeCluster{lineage: tenant.Lineage{UID: live}}
-			if c.none {
-				w.lineage.UID = ""
+		t.Run(name, func(t *testing.T) {
+			for _, by := range []string{"mallory", "root", tenant.ManagerUser} {
+				w := &fakeCluster{lineage: tenant.Lineage{UID: live}}
+				if c.none {
+					w.lineage.UID = ""
+				}
+				o := w.options(t)
+				o.ReadMembers = readMembers(t)
+				op, was := admission.Create, runtime.Object(nil)
+				if c.was != nil {
+					op, was = admission.Update, c.was
+				}
+				p, is := lifecycle.New(o), c.is.DeepCopy()
+				if err := p.Validate(t.Context(), membersWrite(by, op, is, was), nil); (err != nil) != c.refused {
+					t.Errorf("%s by %s, not mutated: %v", name, by, err)
+				}
+				if err := p.Admit(t.Context(), membersWrite(by, op, is, was), nil); err != nil {
+					t.Errorf("%s by %s: %v", name, by, err)
+				}
+				if got := is.GetAnnotations()[tenant.TenantUIDAnnotation]; got != c.want {
+					t.Errorf("%s by %s: %q, want %q", name, by, got, c.want)
+				}
+				if err := p.Validate(t.Context(), membersWrite(by, op, is, was), nil); err != nil {
+					t.Errorf("%s by %s, mutated: %v", name, by, err)
+				}
 			}
-			o := w.options(t)
-			o.ReadMembers = readMembers(t)
-			op, was := admission.Create, runtime.Object(nil)
-			if c.was != nil {
-				op, was = admission.Update, c.was
-			}
-			p, is := lifecycle.New(o), c.is.DeepCopy()
-			if err := p.Validate(t.Context(), membersWrite(by, op, is, was), nil); (err != nil) != c.refused {
-				t.Errorf("%s by %s, not mutated: %v", name, by, err)
-			}
-			if err := p.Admit(t.Context(), membersWrite(by, op, is, was), nil); err != nil {
-				t.Errorf("%s by %s: %v", name, by, err)
-			}
-			if got := is.GetAnnotations()[tenant.TenantUIDAnnotation]; got != c.want {
-				t.Errorf("%s by %s: %q, want %q", name, by, got, c.want)
-			}
-			if err := p.Validate(t.Context(), membersWrite(by, op, is, was), nil); err != nil {
-				t.Errorf("%s by %s, mutated: %v", name, by, err)
-			}
-		}
+		})
 	}
 }
 
@@ -125,12 +127,14 @@ func TestMembersOfUnknownTenantAreDenied(t *testing.T) {
 		"not to be read": membersWrite("root", admission.Create, &unstructured.Unstructured{}, nil),
 		"no object":      membersWrite("root", admission.Create, nil, nil),
 	} {
-		if err := p.Admit(t.Context(), a, nil); err == nil {
-			t.Errorf("%s: admitted", name)
-		}
-		if err := p.Validate(t.Context(), a, nil); err == nil {
-			t.Errorf("%s: valid", name)
-		}
+		t.Run(name, func(t *testing.T) {
+			if err := p.Admit(t.Context(), a, nil); err == nil {
+				t.Error("admitted")
+			}
+			if err := p.Validate(t.Context(), a, nil); err == nil {
+				t.Error("valid")
+			}
+		})
 	}
 	deletes := membersWrite("root", admission.Delete, nil, membersWith("", "a"))
 	if err := errors.Join(p.Admit(t.Context(), deletes, nil), p.Validate(t.Context(), deletes, nil)); err != nil {

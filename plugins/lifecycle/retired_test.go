@@ -52,37 +52,39 @@ func TestRetiredTenants(t *testing.T) {
 		"with another UID":       {tenant.Lineage{}, false, retiredWith("old"), retiredWith("new"), false},
 		"deleted":                {living, false, retiredWith("old"), nil, true},
 	} {
-		for _, by := range []string{"root", "mallory", tenant.ManagerUser} {
-			o := (&fakeCluster{lineage: c.lineage, early: c.early}).options(t)
-			o.ReadRetired = func(obj runtime.Object) (lifecycle.Record, error) {
-				u, ok := obj.(*unstructured.Unstructured)
-				if !ok || u.GetName() == "" {
-					return lifecycle.Record{}, errors.New("not read")
+		t.Run(name, func(t *testing.T) {
+			for _, by := range []string{"root", "mallory", tenant.ManagerUser} {
+				o := (&fakeCluster{lineage: c.lineage, early: c.early}).options(t)
+				o.ReadRetired = func(obj runtime.Object) (lifecycle.Record, error) {
+					u, ok := obj.(*unstructured.Unstructured)
+					if !ok || u.GetName() == "" {
+						return lifecycle.Record{}, errors.New("not read")
+					}
+					uid, _, _ := unstructured.NestedString(u.Object, "spec", "uid")
+					_, takenBack, _ := unstructured.NestedString(u.Object, "spec", "takenBack")
+					return lifecycle.Record{
+						ID:               tenanttest.ID(t, u.GetName()),
+						UID:              uid,
+						DeletionCanceled: takenBack,
+						Spec:             u.Object["spec"],
+					}, nil
 				}
-				uid, _, _ := unstructured.NestedString(u.Object, "spec", "uid")
-				_, takenBack, _ := unstructured.NestedString(u.Object, "spec", "takenBack")
-				return lifecycle.Record{
-					ID:               tenanttest.ID(t, u.GetName()),
-					UID:              uid,
-					DeletionCanceled: takenBack,
-					Spec:             u.Object["spec"],
-				}, nil
+				op := admission.Create
+				switch {
+				case c.is == nil:
+					op = admission.Delete
+				case c.was != nil:
+					op = admission.Update
+				}
+				err := lifecycle.New(o).Validate(t.Context(), admission.NewAttributesRecord(c.is, c.was,
+					schema.GroupVersionKind{Group: tenant.Domain, Version: "v1alpha1", Kind: "RetiredTenant"}, "", "acme",
+					schema.GroupVersionResource{Group: tenant.Domain, Version: "v1alpha1", Resource: "retiredtenants"}, "", op,
+					nil, false, &user.DefaultInfo{Name: by}), nil)
+				if want := c.want || by == tenant.ManagerUser; (err == nil) != want {
+					t.Errorf("%s by %s: %v", name, by, err)
+				}
 			}
-			op := admission.Create
-			switch {
-			case c.is == nil:
-				op = admission.Delete
-			case c.was != nil:
-				op = admission.Update
-			}
-			err := lifecycle.New(o).Validate(t.Context(), admission.NewAttributesRecord(c.is, c.was,
-				schema.GroupVersionKind{Group: tenant.Domain, Version: "v1alpha1", Kind: "RetiredTenant"}, "", "acme",
-				schema.GroupVersionResource{Group: tenant.Domain, Version: "v1alpha1", Resource: "retiredtenants"}, "", op,
-				nil, false, &user.DefaultInfo{Name: by}), nil)
-			if want := c.want || by == tenant.ManagerUser; (err == nil) != want {
-				t.Errorf("%s by %s: %v", name, by, err)
-			}
-		}
+		})
 	}
 }
 

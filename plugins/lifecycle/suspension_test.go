@@ -42,20 +42,22 @@ func TestSuspension(t *testing.T) {
 		"omitted, never suspended": {"root", nil, nil, nil, false},
 		"set":                      {"root", nil, "Closed", "Closed", false},
 	} {
-		p, is := lifecycle.New((&fakeCluster{}).options(t)), suspended(c.is)
-		a := attributes(c.by, "", admission.Update, is, suspended(c.was))
-		if err := p.Validate(t.Context(), a, nil); (err != nil) != c.refused {
-			t.Errorf("%s, not mutated: %v", name, err)
-		}
-		if err := p.Admit(t.Context(), a, nil); err != nil {
-			t.Errorf("%s: %v", name, err)
-		}
-		if got := is.Object["spec"].(map[string]any)["suspension"]; got != c.want {
-			t.Errorf("%s: %v, want %v", name, got, c.want)
-		}
-		if err := p.Validate(t.Context(), a, nil); err != nil {
-			t.Errorf("%s, mutated: %v", name, err)
-		}
+		t.Run(name, func(t *testing.T) {
+			p, is := lifecycle.New((&fakeCluster{}).options(t)), suspended(c.is)
+			a := attributes(c.by, "", admission.Update, is, suspended(c.was))
+			if err := p.Validate(t.Context(), a, nil); (err != nil) != c.refused {
+				t.Errorf("%s, not mutated: %v", name, err)
+			}
+			if err := p.Admit(t.Context(), a, nil); err != nil {
+				t.Errorf("%v", err)
+			}
+			if got := is.Object["spec"].(map[string]any)["suspension"]; got != c.want {
+				t.Errorf("%v, want %v", got, c.want)
+			}
+			if err := p.Validate(t.Context(), a, nil); err != nil {
+				t.Errorf("%s, mutated: %v", name, err)
+			}
+		})
 	}
 	p := lifecycle.New((&fakeCluster{}).options(t))
 	is := suspended(nil)
@@ -84,17 +86,19 @@ func TestCancelDeletion(t *testing.T) {
 		"there before":            {with(suspended(nil)), with(suspended(nil)), false},
 		"added while it is going": {withDeletionTimestamp(suspended(nil)), with(withDeletionTimestamp(suspended(nil))), true},
 	} {
-		op, was := admission.Create, runtime.Object(nil)
-		if c.was != nil {
-			op, was = admission.Update, c.was
-		}
-		if err := lifecycle.New((&fakeCluster{}).options(t)).Admit(t.Context(),
-			attributes("root", "", op, c.is, was), nil); err != nil {
-			t.Errorf("%s: %v", name, err)
-		}
-		if _, ok := c.is.GetAnnotations()[tenant.TakeBackAnnotation]; ok != c.want || c.is.GetAnnotations()["x"] != "y" {
-			t.Errorf("%s: %v", name, c.is.GetAnnotations())
-		}
+		t.Run(name, func(t *testing.T) {
+			op, was := admission.Create, runtime.Object(nil)
+			if c.was != nil {
+				op, was = admission.Update, c.was
+			}
+			if err := lifecycle.New((&fakeCluster{}).options(t)).Admit(t.Context(),
+				attributes("root", "", op, c.is, was), nil); err != nil {
+				t.Errorf("%v", err)
+			}
+			if _, ok := c.is.GetAnnotations()[tenant.TakeBackAnnotation]; ok != c.want || c.is.GetAnnotations()["x"] != "y" {
+				t.Errorf("%v", c.is.GetAnnotations())
+			}
+		})
 	}
 	for name, c := range map[string]struct {
 		was  *unstructured.Unstructured
@@ -110,12 +114,14 @@ func TestCancelDeletion(t *testing.T) {
 			return u
 		}(), false},
 	} {
-		for _, by := range []string{"root", tenant.ManagerUser} {
-			err := lifecycle.New((&fakeCluster{}).options(t)).Validate(t.Context(),
-				attributes(by, "", admission.Delete, nil, c.was), nil)
-			if (err == nil) != c.want {
-				t.Errorf("%s, deleted by %s: %v", name, by, err)
+		t.Run(name, func(t *testing.T) {
+			for _, by := range []string{"root", tenant.ManagerUser} {
+				err := lifecycle.New((&fakeCluster{}).options(t)).Validate(t.Context(),
+					attributes(by, "", admission.Delete, nil, c.was), nil)
+				if (err == nil) != c.want {
+					t.Errorf("%s, deleted by %s: %v", name, by, err)
+				}
 			}
-		}
+		})
 	}
 }

@@ -154,23 +154,25 @@ func TestPublishedRoles(t *testing.T) {
 		},
 		"an empty role": {of: managed.Content{Ref: cluster}, ok: true},
 	} {
-		kind, resource := "Role", "roles"
-		if c.of.Ref != nil {
-			kind, resource = "RoleBinding", "rolebindings"
-		}
-		c.of.Hash = "h"
-		p := publishing{
-			rights:  append(base(resource), c.rights...),
-			sources: map[string]*managed.Content{"platform/x": &c.of},
-		}
-		obj := published(kind+" platform/x", "", nil)
-		w := write{by: &user.DefaultInfo{Name: "root"}, resource: publicationsResource, obj: obj}
-		err := p.plugin().Validate(t.Context(), w.attributes(), nil)
-		if (err == nil) != c.ok {
-			t.Errorf("%s: %v", name, err)
-		}
-		if c.most > 0 && p.requests > c.most {
-			t.Errorf("%s: %d requests", name, p.requests)
-		}
+		t.Run(name, func(t *testing.T) {
+			kind, resource := "Role", "roles"
+			if c.of.Ref != nil {
+				kind, resource = "RoleBinding", "rolebindings"
+			}
+			c.of.Hash = "h"
+			p := publishing{
+				rights:  append(base(resource), c.rights...),
+				sources: map[string]*managed.Content{"platform/x": &c.of},
+			}
+			obj := published(kind+" platform/x", "", nil)
+			w := write{by: &user.DefaultInfo{Name: "root"}, resource: publicationsResource, obj: obj}
+			err := p.plugin().Validate(t.Context(), w.attributes(), nil)
+			if (err == nil) != c.ok {
+				t.Errorf("%v", err)
+			}
+			if c.most > 0 && p.requests > c.most {
+				t.Errorf("%d requests", p.requests)
+			}
+		})
 	}
 }

@@ -106,46 +106,48 @@ func TestOnlyTheManagerWritesCopies(t *testing.T) {
 		"another":                 {is: object(nil, "")},
 		"another, deleted":        {was: object(nil, "")},
 	} {
-		for _, resource := range publishable() {
-			callers := []user.Info{
-				&user.DefaultInfo{Name: "root", Groups: []string{user.SystemPrivilegedGroup}},
-				&user.DefaultInfo{Name: "alice", Groups: []string{"a"}},
+		t.Run(name, func(t *testing.T) {
+			for _, resource := range publishable() {
+				callers := []user.Info{
+					&user.DefaultInfo{Name: "root", Groups: []string{user.SystemPrivilegedGroup}},
+					&user.DefaultInfo{Name: "alice", Groups: []string{"a"}},
+				}
+				if c.by != "" {
+					callers = []user.Info{&user.DefaultInfo{Name: c.by}}
+				}
+				for _, by := range callers {
+					w := write{
+						by:       by,
+						resource: resource,
+						in:       "a--web",
+						sub:      c.sub,
+					}
+					if c.in != "" {
+						w.in = c.in
+					}
+					if c.was != nil {
+						w.old = c.was.DeepCopy()
+					}
+					var is *metav1.PartialObjectMetadata
+					if c.is != nil {
+						is = c.is.DeepCopy()
+						w.obj = is
+					}
+					p := (&publishing{rights: []string{"*"}}).plugin()
+					err := p.Admit(t.Context(), w.attributes(), nil)
+					if err == nil {
+						err = p.Validate(t.Context(), w.attributes(), nil)
+					}
+					if got := fmt.Sprint(err); (err == nil) != (c.want == "") || !strings.Contains(got, c.want) {
+						t.Errorf("%s %s by %s: %s, want %q", resource.Resource, name, by.GetName(), got, c.want)
+					}
+					if err == nil && is != nil && is.Annotations[tenant.PublishedAnnotation] !=
+						c.is.Annotations[tenant.PublishedAnnotation] {
+						t.Errorf("%s %s: the annotation of the manager changed", resource.Resource, name)
+					}
+				}
 			}
-			if c.by != "" {
-				callers = []user.Info{&user.DefaultInfo{Name: c.by}}
-			}
-			for _, by := range callers {
-				w := write{
-					by:       by,
-					resource: resource,
-					in:       "a--web",
-					sub:      c.sub,
-				}
-				if c.in != "" {
-					w.in = c.in
-				}
-				if c.was != nil {
-					w.old = c.was.DeepCopy()
-				}
-				var is *metav1.PartialObjectMetadata
-				if c.is != nil {
-					is = c.is.DeepCopy()
-					w.obj = is
-				}
-				p := (&publishing{rights: []string{"*"}}).plugin()
-				err := p.Admit(t.Context(), w.attributes(), nil)
-				if err == nil {
-					err = p.Validate(t.Context(), w.attributes(), nil)
-				}
-				if got := fmt.Sprint(err); (err == nil) != (c.want == "") || !strings.Contains(got, c.want) {
-					t.Errorf("%s %s by %s: %s, want %q", resource.Resource, name, by.GetName(), got, c.want)
-				}
-				if err == nil && is != nil && is.Annotations[tenant.PublishedAnnotation] !=
-					c.is.Annotations[tenant.PublishedAnnotation] {
-					t.Errorf("%s %s: the annotation of the manager changed", resource.Resource, name)
-				}
-			}
-		}
+		})
 	}
 }
 
@@ -153,16 +155,18 @@ func TestOnlyTheManagerWritesCopies(t *testing.T) {
 // has no labels.
 func TestScaleOfCopies(t *testing.T) {
 	for name, want := range map[string]bool{"given": false, "x": true} {
-		for _, by := range []string{"alice", "root", tenant.ManagerUser} {
-			a := admission.NewAttributesRecord(&autoscalingv1.Scale{}, &autoscalingv1.Scale{},
-				autoscalingv1.SchemeGroupVersion.WithKind("Scale"), "a--web", name,
-				corev1.SchemeGroupVersion.WithResource("configmaps"), "scale", admission.Update, nil, false,
-				&user.DefaultInfo{Name: by})
-			err := templatePlugin().Validate(t.Context(), a, nil)
-			if (err == nil) != (want || by == tenant.ManagerUser) {
-				t.Errorf("%s by %s: %v", name, by, err)
+		t.Run(name, func(t *testing.T) {
+			for _, by := range []string{"alice", "root", tenant.ManagerUser} {
+				a := admission.NewAttributesRecord(&autoscalingv1.Scale{}, &autoscalingv1.Scale{},
+					autoscalingv1.SchemeGroupVersion.WithKind("Scale"), "a--web", name,
+					corev1.SchemeGroupVersion.WithResource("configmaps"), "scale", admission.Update, nil, false,
+					&user.DefaultInfo{Name: by})
+				err := templatePlugin().Validate(t.Context(), a, nil)
+				if (err == nil) != (want || by == tenant.ManagerUser) {
+					t.Errorf("%s by %s: %v", name, by, err)
+				}
 			}
-		}
+		})
 	}
 }
 
@@ -170,12 +174,14 @@ func TestScaleOfCopies(t *testing.T) {
 // attributes do not contain a generated name.
 func TestGeneratedNamesAreReserved(t *testing.T) {
 	for name, ok := range map[string]bool{"given": false, "giv3n": true} {
-		obj := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name, GenerateName: "giv"}}
-		a := admission.NewAttributesRecord(obj, nil, corev1.SchemeGroupVersion.WithKind("ConfigMap"), "a--web", "",
-			corev1.SchemeGroupVersion.WithResource("configmaps"), "", admission.Create, nil, false,
-			&user.DefaultInfo{Name: "alice"})
-		if err := templatePlugin().Validate(t.Context(), a, nil); (err == nil) != ok {
-			t.Errorf("%s: %v", name, err)
-		}
+		t.Run(name, func(t *testing.T) {
+			obj := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name, GenerateName: "giv"}}
+			a := admission.NewAttributesRecord(obj, nil, corev1.SchemeGroupVersion.WithKind("ConfigMap"), "a--web", "",
+				corev1.SchemeGroupVersion.WithResource("configmaps"), "", admission.Create, nil, false,
+				&user.DefaultInfo{Name: "alice"})
+			if err := templatePlugin().Validate(t.Context(), a, nil); (err == nil) != ok {
+				t.Errorf("%v", err)
+			}
+		})
 	}
 }

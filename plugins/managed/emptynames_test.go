@@ -87,21 +87,23 @@ func TestEmptyNameRulesDoNotAllowPublications(t *testing.T) {
 			of("rolebindings", [2]string{"bind", "clusterroles"}),
 		},
 	} {
-		for empty := -1; empty < len(c.rights); empty++ {
-			c.content.Hash = "h"
-			p := publishing{
-				rbac:    evaluated(restricted(c.group, empty, c.rights...)...),
-				sources: map[string]*managed.Content{"platform/x": &c.content, "platform/": &c.content},
-			}
-			for _, source := range []string{"platform/x", "platform/"} {
-				obj := published(c.kind+" "+source, "Replace", nil)
-				w := write{by: &user.DefaultInfo{Name: "root"}, resource: publicationsResource, obj: obj}
-				err := p.plugin().Validate(t.Context(), w.attributes(), nil)
-				if (err == nil) != (empty < 0) {
-					t.Errorf("%s from %s, the name \"\" for %v: %v", name, source, c.rights[max(0, empty)], err)
+		t.Run(name, func(t *testing.T) {
+			for empty := -1; empty < len(c.rights); empty++ {
+				c.content.Hash = "h"
+				p := publishing{
+					rbac:    evaluated(restricted(c.group, empty, c.rights...)...),
+					sources: map[string]*managed.Content{"platform/x": &c.content, "platform/": &c.content},
+				}
+				for _, source := range []string{"platform/x", "platform/"} {
+					obj := published(c.kind+" "+source, "Replace", nil)
+					w := write{by: &user.DefaultInfo{Name: "root"}, resource: publicationsResource, obj: obj}
+					err := p.plugin().Validate(t.Context(), w.attributes(), nil)
+					if (err == nil) != (empty < 0) {
+						t.Errorf("%s from %s, the name \"\" for %v: %v", name, source, c.rights[max(0, empty)], err)
+					}
 				}
 			}
-		}
+		})
 	}
 }
 

@@ -194,16 +194,18 @@ func TestOnlyTheManagerWritesManagedObjects(t *testing.T) {
 		"no namespace":                       {write{by: root, resource: namespaces, obj: &metav1.Status{}}, "no object"},
 		"an exempt namespace of the manager": {write{by: manager, resource: namespaces, obj: namespace("h")}, ""},
 	} {
-		if c.resource.Resource == "" {
-			c.resource = bindings
-		}
-		if c.in == "" {
-			c.in = "a--web"
-		}
-		got := fmt.Sprint(newPlugin().Validate(t.Context(), c.attributes(), nil))
-		if (got == "<nil>") != (c.want == "") || !strings.Contains(got, c.want) {
-			t.Errorf("%s: %s, want %q", name, got, c.want)
-		}
+		t.Run(name, func(t *testing.T) {
+			if c.resource.Resource == "" {
+				c.resource = bindings
+			}
+			if c.in == "" {
+				c.in = "a--web"
+			}
+			got := fmt.Sprint(newPlugin().Validate(t.Context(), c.attributes(), nil))
+			if (got == "<nil>") != (c.want == "") || !strings.Contains(got, c.want) {
+				t.Errorf("%s, want %q", got, c.want)
+			}
+		})
 	}
 }
 
@@ -276,18 +278,20 @@ func TestManagedClusterRoleBindings(t *testing.T) {
 		"others changed": {made(false, "x"), made(false, "y"), false},
 		"others deleted": {made(false, "x"), nil, false},
 	} {
-		for _, by := range []user.Info{root, manager} {
-			w := write{by: by, resource: rbacv1.SchemeGroupVersion.WithResource("clusterrolebindings")}
-			if c.was != nil {
-				w.old = c.was
+		t.Run(name, func(t *testing.T) {
+			for _, by := range []user.Info{root, manager} {
+				w := write{by: by, resource: rbacv1.SchemeGroupVersion.WithResource("clusterrolebindings")}
+				if c.was != nil {
+					w.old = c.was
+				}
+				if c.is != nil {
+					w.obj = c.is
+				}
+				if err := newPlugin().Validate(t.Context(), w.attributes(), nil); (err != nil) != (c.held && by == root) {
+					t.Errorf("%s by %s: %v", name, by.GetName(), err)
+				}
 			}
-			if c.is != nil {
-				w.obj = c.is
-			}
-			if err := newPlugin().Validate(t.Context(), w.attributes(), nil); (err != nil) != (c.held && by == root) {
-				t.Errorf("%s by %s: %v", name, by.GetName(), err)
-			}
-		}
+		})
 	}
 }
 
@@ -307,14 +311,16 @@ func TestPreparedAnnotation(t *testing.T) {
 		"set":                    {manager, namespace("g"), namespace("h"), "h"},
 		"taken away":             {manager, namespace("g"), namespace(""), ""},
 	} {
-		w := write{by: c.by, resource: namespaces, obj: c.is}
-		if c.was != nil {
-			w.old = c.was
-		}
-		if err := newPlugin().Admit(t.Context(), w.attributes(), nil); err != nil ||
-			c.is.Annotations[tenant.PreparedAnnotation] != c.want {
-			t.Errorf("%s: %q, %v; want %q", name, c.is.Annotations[tenant.PreparedAnnotation], err, c.want)
-		}
+		t.Run(name, func(t *testing.T) {
+			w := write{by: c.by, resource: namespaces, obj: c.is}
+			if c.was != nil {
+				w.old = c.was
+			}
+			if err := newPlugin().Admit(t.Context(), w.attributes(), nil); err != nil ||
+				c.is.Annotations[tenant.PreparedAnnotation] != c.want {
+				t.Errorf("%q, %v; want %q", c.is.Annotations[tenant.PreparedAnnotation], err, c.want)
+			}
+		})
 	}
 	var told warnings
 	if err := newPlugin().Admit(warning.WithWarningRecorder(t.Context(), &told),

@@ -213,7 +213,9 @@ func TestPublications(t *testing.T) {
 			want:       "cannot check now",
 		},
 	} {
-		c.run(t, name)
+		t.Run(name, func(t *testing.T) {
+			c.run(t, name)
+		})
 	}
 	w := write{by: &user.DefaultInfo{Name: "root"}, resource: publicationsResource, obj: published(from, "", nil)}
 	if err := newPlugin().Validate(t.Context(), w.attributes(), nil); err == nil {
@@ -263,13 +265,15 @@ func TestHashSetByOtherPluginsIsDenied(t *testing.T) {
 			is:  published(from, "Replace", hash("g")),
 		},
 	} {
-		of := write{by: &user.DefaultInfo{Name: w.by}, resource: publicationsResource, obj: w.is}
-		if w.was != nil {
-			of.old = w.was
-		}
-		if err := c.plugin().Validate(t.Context(), of.attributes(), nil); (err == nil) != w.ok {
-			t.Errorf("%s: %v", name, err)
-		}
+		t.Run(name, func(t *testing.T) {
+			of := write{by: &user.DefaultInfo{Name: w.by}, resource: publicationsResource, obj: w.is}
+			if w.was != nil {
+				of.old = w.was
+			}
+			if err := c.plugin().Validate(t.Context(), of.attributes(), nil); (err == nil) != w.ok {
+				t.Errorf("%v", err)
+			}
+		})
 	}
 }
 
@@ -300,29 +304,31 @@ func TestPublicationFinalizer(t *testing.T) {
 		"removed by the manager": {tenant.ManagerUser, of(ours), of(), nil, false},
 		"omitted by a tenant":    {"alice", of(ours), of(), []string{ours}, true},
 	} {
-		for _, sub := range []string{"", "status"} {
-			is := c.is.DeepCopy()
-			w := write{
-				by:       &user.DefaultInfo{Name: c.by},
-				resource: publicationsResource,
-				sub:      sub,
-				old:      c.was,
-				obj:      is,
+		t.Run(name, func(t *testing.T) {
+			for _, sub := range []string{"", "status"} {
+				is := c.is.DeepCopy()
+				w := write{
+					by:       &user.DefaultInfo{Name: c.by},
+					resource: publicationsResource,
+					sub:      sub,
+					old:      c.was,
+					obj:      is,
+				}
+				p := (&publishing{}).plugin()
+				if err := p.Validate(t.Context(), w.attributes(), nil); (err != nil) != c.refused {
+					t.Errorf("%s, %q: %v", name, sub, err)
+				}
+				if sub != "" {
+					continue // the server drops the metadata of a status update
+				}
+				if err := p.Admit(t.Context(), w.attributes(), nil); err != nil || !slices.Equal(is.GetFinalizers(), c.after) {
+					t.Errorf("%v, %v", is.GetFinalizers(), err)
+				}
+				if err := p.Validate(t.Context(), w.attributes(), nil); err != nil {
+					t.Errorf("%s, afterwards: %v", name, err)
+				}
 			}
-			p := (&publishing{}).plugin()
-			if err := p.Validate(t.Context(), w.attributes(), nil); (err != nil) != c.refused {
-				t.Errorf("%s, %q: %v", name, sub, err)
-			}
-			if sub != "" {
-				continue // the server drops the metadata of a status update
-			}
-			if err := p.Admit(t.Context(), w.attributes(), nil); err != nil || !slices.Equal(is.GetFinalizers(), c.after) {
-				t.Errorf("%s: %v, %v", name, is.GetFinalizers(), err)
-			}
-			if err := p.Validate(t.Context(), w.attributes(), nil); err != nil {
-				t.Errorf("%s, afterwards: %v", name, err)
-			}
-		}
+		})
 	}
 }
 
@@ -347,15 +353,17 @@ func TestPublicationLabel(t *testing.T) {
 		"kept":        {was: of("annotation"), is: of("annotation"), ok: true},
 		"never there": {was: of(""), is: of(""), ok: true},
 	} {
-		for _, by := range []string{"root", tenant.ManagerUser} {
-			w := write{by: &user.DefaultInfo{Name: by}, resource: publicationsResource, obj: c.is}
-			if c.was != nil {
-				w.old = c.was
+		t.Run(name, func(t *testing.T) {
+			for _, by := range []string{"root", tenant.ManagerUser} {
+				w := write{by: &user.DefaultInfo{Name: by}, resource: publicationsResource, obj: c.is}
+				if c.was != nil {
+					w.old = c.was
+				}
+				p := publishing{rights: []string{"*"}}
+				if err := p.plugin().Validate(t.Context(), w.attributes(), nil); (err == nil) != (c.ok || by != "root") {
+					t.Errorf("%s by %s: %v", name, by, err)
+				}
 			}
-			p := publishing{rights: []string{"*"}}
-			if err := p.plugin().Validate(t.Context(), w.attributes(), nil); (err == nil) != (c.ok || by != "root") {
-				t.Errorf("%s by %s: %v", name, by, err)
-			}
-		}
+		})
 	}
 }

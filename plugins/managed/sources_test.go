@@ -303,42 +303,44 @@ func TestRecordedHashes(t *testing.T) {
 			warned:     true,
 		},
 	} {
-		by := user.Info(&user.DefaultInfo{Name: c.by})
-		switch c.by {
-		case "":
-			by = &user.DefaultInfo{Name: "root"}
-		case "alice":
-			by = &user.DefaultInfo{Name: c.by, Groups: []string{"a"}}
-		}
-		operation := admission.Create
-		var was runtime.Object
-		if c.was != nil {
-			operation, was = admission.Update, c.was
-		}
-		a := admission.NewAttributesRecord(c.is, was, corev1.SchemeGroupVersion.WithKind("ConfigMap"), c.is.Namespace,
-			c.is.Name, corev1.SchemeGroupVersion.WithResource("configmaps"), c.sub, operation, nil, false, by)
-		var told warnings
-		ctx := warning.WithWarningRecorder(t.Context(), &told)
-		p := c.plugin()
-		err := p.Admit(ctx, a, nil)
-		if err == nil {
-			err = p.Validate(ctx, a, nil)
-		}
-		if got := fmt.Sprint(err); (err == nil) != (c.want == "") || !strings.Contains(got, c.want) {
-			t.Errorf("%s: %s, want %q", name, got, c.want)
-		}
-		if err != nil {
-			continue
-		}
-		if got := c.is.Annotations[tenant.PublishedAnnotation]; got != c.hash {
-			t.Errorf("%s: the hash is %q, want %q", name, got, c.hash)
-		}
-		if got := c.is.Annotations[tenant.PublishAnnotation]; got != c.publish {
-			t.Errorf("%s: the tenants are %q, want %q", name, got, c.publish)
-		}
-		if c.warned && len(told) == 0 || c.silent && len(told) > 0 {
-			t.Errorf("%s: warned %q", name, told)
-		}
+		t.Run(name, func(t *testing.T) {
+			by := user.Info(&user.DefaultInfo{Name: c.by})
+			switch c.by {
+			case "":
+				by = &user.DefaultInfo{Name: "root"}
+			case "alice":
+				by = &user.DefaultInfo{Name: c.by, Groups: []string{"a"}}
+			}
+			operation := admission.Create
+			var was runtime.Object
+			if c.was != nil {
+				operation, was = admission.Update, c.was
+			}
+			a := admission.NewAttributesRecord(c.is, was, corev1.SchemeGroupVersion.WithKind("ConfigMap"), c.is.Namespace,
+				c.is.Name, corev1.SchemeGroupVersion.WithResource("configmaps"), c.sub, operation, nil, false, by)
+			var told warnings
+			ctx := warning.WithWarningRecorder(t.Context(), &told)
+			p := c.plugin()
+			err := p.Admit(ctx, a, nil)
+			if err == nil {
+				err = p.Validate(ctx, a, nil)
+			}
+			if got := fmt.Sprint(err); (err == nil) != (c.want == "") || !strings.Contains(got, c.want) {
+				t.Errorf("%s, want %q", got, c.want)
+			}
+			if err != nil {
+				return
+			}
+			if got := c.is.Annotations[tenant.PublishedAnnotation]; got != c.hash {
+				t.Errorf("the hash is %q, want %q", got, c.hash)
+			}
+			if got := c.is.Annotations[tenant.PublishAnnotation]; got != c.publish {
+				t.Errorf("the tenants are %q, want %q", got, c.publish)
+			}
+			if c.warned && len(told) == 0 || c.silent && len(told) > 0 {
+				t.Errorf("warned %q", told)
+			}
+		})
 	}
 }
 
@@ -392,23 +394,25 @@ func TestHashOfSourceSetByOtherPlugins(t *testing.T) {
 		"with tenants, other content":  {publishing: unnamed, is: marks("g", "a")},
 		"with tenants, without rights": {publishing: publishing{}, is: marks("", "a")},
 	} {
-		by, namespace, operation := c.by, "platform", admission.Create
-		if by == "" {
-			by = "root"
-		}
-		if c.namespace != "" {
-			namespace = c.namespace
-		}
-		var was runtime.Object
-		if c.was != nil {
-			operation, was = admission.Update, source(namespace, "x", "old", c.was)
-		}
-		a := admission.NewAttributesRecord(source(namespace, "x", "new", c.is), was,
-			corev1.SchemeGroupVersion.WithKind("ConfigMap"), namespace, "x",
-			corev1.SchemeGroupVersion.WithResource("configmaps"), c.sub, operation, nil, false, &user.DefaultInfo{Name: by})
-		if err := c.plugin().Validate(t.Context(), a, nil); (err == nil) != c.ok {
-			t.Errorf("%s: %v", name, err)
-		}
+		t.Run(name, func(t *testing.T) {
+			by, namespace, operation := c.by, "platform", admission.Create
+			if by == "" {
+				by = "root"
+			}
+			if c.namespace != "" {
+				namespace = c.namespace
+			}
+			var was runtime.Object
+			if c.was != nil {
+				operation, was = admission.Update, source(namespace, "x", "old", c.was)
+			}
+			a := admission.NewAttributesRecord(source(namespace, "x", "new", c.is), was,
+				corev1.SchemeGroupVersion.WithKind("ConfigMap"), namespace, "x",
+				corev1.SchemeGroupVersion.WithResource("configmaps"), c.sub, operation, nil, false, &user.DefaultInfo{Name: by})
+			if err := c.plugin().Validate(t.Context(), a, nil); (err == nil) != c.ok {
+				t.Errorf("%v", err)
+			}
+		})
 	}
 }
 
@@ -427,29 +431,31 @@ func TestUnpublishableObjectsWarn(t *testing.T) {
 		"kept":               {was: marks("", "*"), is: marks("", "*")},
 		"by the status":      {was: marks("", ""), is: marks("", "*"), sub: "status"},
 	} {
-		of := func(annotations map[string]string) *corev1.Service {
-			s := &corev1.Service{}
-			s.Name, s.Namespace, s.Annotations = "x", "platform", annotations
-			return s
-		}
-		w := write{
-			by:       &user.DefaultInfo{Name: "root"},
-			resource: corev1.SchemeGroupVersion.WithResource("services"),
-			in:       "platform",
-			sub:      c.sub,
-			obj:      of(c.is),
-		}
-		if c.was != nil {
-			w.old = of(c.was)
-		}
-		var told warnings
-		ctx := warning.WithWarningRecorder(t.Context(), &told)
-		if err := p.plugin().Admit(ctx, w.attributes(), nil); err != nil || (len(told) == 1) != c.warned {
-			t.Errorf("%s: %v, warned %q", name, err, told)
-		}
-		if err := p.plugin().Validate(ctx, w.attributes(), nil); err != nil {
-			t.Errorf("%s: %v", name, err)
-		}
+		t.Run(name, func(t *testing.T) {
+			of := func(annotations map[string]string) *corev1.Service {
+				s := &corev1.Service{}
+				s.Name, s.Namespace, s.Annotations = "x", "platform", annotations
+				return s
+			}
+			w := write{
+				by:       &user.DefaultInfo{Name: "root"},
+				resource: corev1.SchemeGroupVersion.WithResource("services"),
+				in:       "platform",
+				sub:      c.sub,
+				obj:      of(c.is),
+			}
+			if c.was != nil {
+				w.old = of(c.was)
+			}
+			var told warnings
+			ctx := warning.WithWarningRecorder(t.Context(), &told)
+			if err := p.plugin().Admit(ctx, w.attributes(), nil); err != nil || (len(told) == 1) != c.warned {
+				t.Errorf("%v, warned %q", err, told)
+			}
+			if err := p.plugin().Validate(ctx, w.attributes(), nil); err != nil {
+				t.Errorf("%v", err)
+			}
+		})
 	}
 }
 
@@ -483,24 +489,26 @@ func TestContentAsServed(t *testing.T) {
 			`{"apiVersion":"v1","kind":"X","metadata":{"name":"x","namespace":"platform"},"spec":{"list":[],"n":3}}`,
 		},
 	} {
-		obj, err := meta.Accessor(c.sent)
-		if err != nil {
-			t.Fatal(err)
-		}
-		obj.SetName("x")
-		obj.SetAnnotations(marks("", "*"))
-		p := publishing{rights: []string{"*"}}
-		a := admission.NewAttributesRecord(c.sent, nil, schema.GroupVersionKind{Version: "v1", Kind: "X"}, "platform", "x",
-			corev1.SchemeGroupVersion.WithResource("secrets"), "", admission.Create, nil, false,
-			&user.DefaultInfo{Name: "root"})
-		if err := p.plugin().Admit(t.Context(), a, nil); err != nil {
-			t.Fatal(err)
-		}
-		p.hashed.SetAnnotations(nil)
-		unstructured.RemoveNestedField(p.hashed.Object, "metadata", "creationTimestamp")
-		got, err := json.Marshal(p.hashed.Object)
-		if err != nil || string(got) != c.want {
-			t.Errorf("%s: %s, %v; want %s", name, got, err, c.want)
-		}
+		t.Run(name, func(t *testing.T) {
+			obj, err := meta.Accessor(c.sent)
+			if err != nil {
+				t.Fatal(err)
+			}
+			obj.SetName("x")
+			obj.SetAnnotations(marks("", "*"))
+			p := publishing{rights: []string{"*"}}
+			a := admission.NewAttributesRecord(c.sent, nil, schema.GroupVersionKind{Version: "v1", Kind: "X"}, "platform", "x",
+				corev1.SchemeGroupVersion.WithResource("secrets"), "", admission.Create, nil, false,
+				&user.DefaultInfo{Name: "root"})
+			if err := p.plugin().Admit(t.Context(), a, nil); err != nil {
+				t.Fatal(err)
+			}
+			p.hashed.SetAnnotations(nil)
+			unstructured.RemoveNestedField(p.hashed.Object, "metadata", "creationTimestamp")
+			got, err := json.Marshal(p.hashed.Object)
+			if err != nil || string(got) != c.want {
+				t.Errorf("%s, %v; want %s", got, err, c.want)
+			}
+		})
 	}
 }

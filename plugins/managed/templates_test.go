@@ -133,16 +133,18 @@ func TestTemplateAuthors(t *testing.T) {
 		"of what is none":     {"root", nil, template("bad", "a"), "spec.objects[0]: is no object"},
 		"deleted":             {"nobody", template("x", "a"), nil, ""},
 	} {
-		w := write{
-			by:       &user.DefaultInfo{Name: c.by},
-			resource: resource,
-			old:      c.was,
-			obj:      c.is,
-		}
-		got := fmt.Sprint(templatePlugin().Validate(t.Context(), w.attributes(), nil))
-		if (got == "<nil>") != (c.want == "") || !strings.Contains(got, c.want) {
-			t.Errorf("%s: %s, want %q", name, got, c.want)
-		}
+		t.Run(name, func(t *testing.T) {
+			w := write{
+				by:       &user.DefaultInfo{Name: c.by},
+				resource: resource,
+				old:      c.was,
+				obj:      c.is,
+			}
+			got := fmt.Sprint(templatePlugin().Validate(t.Context(), w.attributes(), nil))
+			if (got == "<nil>") != (c.want == "") || !strings.Contains(got, c.want) {
+				t.Errorf("%s, want %q", got, c.want)
+			}
+		})
 	}
 }
 
@@ -172,19 +174,21 @@ func TestPodsWaitForPreparedNamespaces(t *testing.T) {
 			},
 		},
 	} {
-		if c.resource.Resource == "" {
-			c.resource = pods
-		}
-		for _, by := range []string{"alice", "root", "system:kube-controller-manager"} {
-			c.by = &user.DefaultInfo{Name: by}
-			err := templatePlugin().Validate(t.Context(), c.attributes(), nil)
-			seconds, again := apierrors.SuggestsClientDelay(err)
-			people := !strings.HasPrefix(by, "system:") // human users wait for a retry
-			if apierrors.IsTooManyRequests(err) != c.held || again != (c.held && people) || again && seconds != 1 ||
-				apierrors.IsForbidden(err) != c.refused || !c.held && !c.refused && err != nil {
-				t.Errorf("%s by %s: %v", name, by, err)
+		t.Run(name, func(t *testing.T) {
+			if c.resource.Resource == "" {
+				c.resource = pods
 			}
-		}
+			for _, by := range []string{"alice", "root", "system:kube-controller-manager"} {
+				c.by = &user.DefaultInfo{Name: by}
+				err := templatePlugin().Validate(t.Context(), c.attributes(), nil)
+				seconds, again := apierrors.SuggestsClientDelay(err)
+				people := !strings.HasPrefix(by, "system:") // human users wait for a retry
+				if apierrors.IsTooManyRequests(err) != c.held || again != (c.held && people) || again && seconds != 1 ||
+					apierrors.IsForbidden(err) != c.refused || !c.held && !c.refused && err != nil {
+					t.Errorf("%s by %s: %v", name, by, err)
+				}
+			}
+		})
 	}
 }
 
@@ -228,28 +232,30 @@ func TestNewNamespacesWait(t *testing.T) {
 		"left as it was":            {"root", of("a", held), of("a", held), true, false},
 		"by the manager":            {tenant.ManagerUser, of("a", held), of("a"), false, false},
 	} {
-		w := write{by: &user.DefaultInfo{Name: c.by}, resource: namespaces, obj: c.is}
-		if c.was != nil {
-			w.old = c.was
-		}
-		if err := templatePlugin().Validate(t.Context(), w.attributes(), nil); (err != nil) != c.invalid {
-			t.Errorf("%s, as it came: %v", name, err)
-		} else if after, waits := apierrors.SuggestsClientDelay(err); err != nil && strings.HasPrefix(name, "made") &&
-			(!apierrors.IsTooManyRequests(err) || waits == strings.HasPrefix(c.by, "system:") || waits && after != 1) {
-			t.Errorf("%s, as it came: %v, to be tried again after %d s: %t", name, err, after, waits)
-		}
-		if err := templatePlugin().Admit(t.Context(), w.attributes(), nil); err != nil {
-			t.Errorf("%s: %v", name, err)
-		}
-		if _, is := c.is.Annotations[held]; is != c.held {
-			t.Errorf("%s: held is %t", name, is)
-		}
-		if _, is := c.is.Annotations[tenant.KeystoneAnnotation]; is != (name == "of a Keystone project") {
-			t.Errorf("%s: the annotation of Keystone: %t", name, is)
-		}
-		if err := templatePlugin().Validate(t.Context(), w.attributes(), nil); err != nil {
-			t.Errorf("%s, afterwards: %v", name, err)
-		}
+		t.Run(name, func(t *testing.T) {
+			w := write{by: &user.DefaultInfo{Name: c.by}, resource: namespaces, obj: c.is}
+			if c.was != nil {
+				w.old = c.was
+			}
+			if err := templatePlugin().Validate(t.Context(), w.attributes(), nil); (err != nil) != c.invalid {
+				t.Errorf("%s, as it came: %v", name, err)
+			} else if after, waits := apierrors.SuggestsClientDelay(err); err != nil && strings.HasPrefix(name, "made") &&
+				(!apierrors.IsTooManyRequests(err) || waits == strings.HasPrefix(c.by, "system:") || waits && after != 1) {
+				t.Errorf("%s, as it came: %v, to be tried again after %d s: %t", name, err, after, waits)
+			}
+			if err := templatePlugin().Admit(t.Context(), w.attributes(), nil); err != nil {
+				t.Errorf("%v", err)
+			}
+			if _, is := c.is.Annotations[held]; is != c.held {
+				t.Errorf("held is %t", is)
+			}
+			if _, is := c.is.Annotations[tenant.KeystoneAnnotation]; is != (name == "of a Keystone project") {
+				t.Errorf("the annotation of Keystone: %t", is)
+			}
+			if err := templatePlugin().Validate(t.Context(), w.attributes(), nil); err != nil {
+				t.Errorf("%s, afterwards: %v", name, err)
+			}
+		})
 	}
 }
 
@@ -288,19 +294,21 @@ func TestProvidedNamesAreReserved(t *testing.T) {
 		"changed":                 {write{in: "a--web", old: of("given"), obj: of("given")}, "given", ""},
 		"deleted":                 {write{in: "a--web", old: of("given")}, "given", ""},
 	} {
-		if c.resource.Resource == "" {
-			c.resource = corev1.SchemeGroupVersion.WithResource("configmaps")
-		}
-		for _, by := range []string{"alice", "root"} {
-			c.by = &user.DefaultInfo{Name: by}
-			a := c.attributes()
-			got := fmt.Sprint(templatePlugin().Validate(t.Context(),
-				admission.NewAttributesRecord(a.GetObject(), a.GetOldObject(), schema.GroupVersionKind{}, c.in, c.name, c.resource,
-					"", a.GetOperation(), nil, false, c.by), nil))
-			if (got == "<nil>") != (c.want == "") || !strings.Contains(got, c.want) {
-				t.Errorf("%s by %s: %s, want %q", name, by, got, c.want)
+		t.Run(name, func(t *testing.T) {
+			if c.resource.Resource == "" {
+				c.resource = corev1.SchemeGroupVersion.WithResource("configmaps")
 			}
-		}
+			for _, by := range []string{"alice", "root"} {
+				c.by = &user.DefaultInfo{Name: by}
+				a := c.attributes()
+				got := fmt.Sprint(templatePlugin().Validate(t.Context(),
+					admission.NewAttributesRecord(a.GetObject(), a.GetOldObject(), schema.GroupVersionKind{}, c.in, c.name, c.resource,
+						"", a.GetOperation(), nil, false, c.by), nil))
+				if (got == "<nil>") != (c.want == "") || !strings.Contains(got, c.want) {
+					t.Errorf("%s by %s: %s, want %q", name, by, got, c.want)
+				}
+			}
+		})
 	}
 }
 
@@ -351,20 +359,22 @@ func TestOnlyTheManagerWritesTemplateObjects(t *testing.T) {
 			"deleted":          {was: given(object(), true), held: true},
 			"deleted, another": {was: given(object(), false)},
 		} {
-			for _, by := range []string{"alice", "root", tenant.ManagerUser} {
-				w := write{
-					by:       &user.DefaultInfo{Name: by},
-					resource: resource,
-					in:       "a--web",
-					sub:      c.sub,
-					old:      c.was,
-					obj:      c.is,
+			t.Run(name, func(t *testing.T) {
+				for _, by := range []string{"alice", "root", tenant.ManagerUser} {
+					w := write{
+						by:       &user.DefaultInfo{Name: by},
+						resource: resource,
+						in:       "a--web",
+						sub:      c.sub,
+						old:      c.was,
+						obj:      c.is,
+					}
+					if err := templatePlugin().Validate(t.Context(), w.attributes(), nil); (err != nil) != (c.held &&
+						by != tenant.ManagerUser) {
+						t.Errorf("%s %s by %s: %v", resource.Resource, name, by, err)
+					}
 				}
-				if err := templatePlugin().Validate(t.Context(), w.attributes(), nil); (err != nil) != (c.held &&
-					by != tenant.ManagerUser) {
-					t.Errorf("%s %s by %s: %v", resource.Resource, name, by, err)
-				}
-			}
+			})
 		}
 	}
 }

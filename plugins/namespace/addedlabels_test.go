@@ -28,12 +28,14 @@ func TestAddedLabelsOf(t *testing.T) {
 		`{"a":null}`:              `{"a":null}`,
 		` {"b": "x", "a": null} `: `{"a":null,"b":"x"}`,
 	} {
-		got, recorded := namespace.AddedLabelsOf(&metav1.ObjectMeta{
-			Annotations: map[string]string{tenant.GivenLabelsAnnotation: text},
+		t.Run(text, func(t *testing.T) {
+			got, recorded := namespace.AddedLabelsOf(&metav1.ObjectMeta{
+				Annotations: map[string]string{tenant.GivenLabelsAnnotation: text},
+			})
+			if recorded != (want != "") || recorded && got.String() != want {
+				t.Errorf("GivenOf(%s) = %s, %t; want %s", text, got, recorded, want)
+			}
 		})
-		if recorded != (want != "") || recorded && got.String() != want {
-			t.Errorf("GivenOf(%s) = %s, %t; want %s", text, got, recorded, want)
-		}
 	}
 }
 
@@ -114,26 +116,28 @@ func TestRecordOfAddedLabels(t *testing.T) {
 		{"an invalid tenant", system, map[string]string{tenant.Label: "all"}, `{"x":"y"}`, ""},
 		{"no tenant", system, nil, `{"x":"y"}`, ""},
 	} {
-		p := labelsPlugin(c.caller, acme)
-		ns := named("acme--web", maps.Clone(c.labels), map[string]string{tenant.GivenLabelsAnnotation: c.sent})
-		if err := p.Admit(t.Context(), write(admission.Create, ns, nil), nil); err != nil {
-			t.Errorf("%s: Admit() = %v", c.name, err)
-		}
-		if got, ok := ns.Annotations[tenant.GivenLabelsAnnotation]; got != c.record || ok != (c.record != "") {
-			t.Errorf("%s: the record is %q, want %q", c.name, got, c.record)
-		}
-		if c.caller.IsSystem() {
-			continue
-		}
-		if err := p.Validate(t.Context(), write(admission.Create, ns, nil), nil); err != nil {
-			t.Errorf("%s: Validate() = %v", c.name, err)
-		}
-		for _, forged := range []map[string]string{nil, {tenant.GivenLabelsAnnotation: `{"team":"x"}`}} {
-			ns.Annotations = forged
-			if p.Validate(t.Context(), write(admission.Create, ns, nil), nil) == nil {
-				t.Errorf("%s: Validate() accepts the annotations %v", c.name, forged)
+		t.Run(c.name, func(t *testing.T) {
+			p := labelsPlugin(c.caller, acme)
+			ns := named("acme--web", maps.Clone(c.labels), map[string]string{tenant.GivenLabelsAnnotation: c.sent})
+			if err := p.Admit(t.Context(), write(admission.Create, ns, nil), nil); err != nil {
+				t.Errorf("Admit() = %v", err)
 			}
-		}
+			if got, ok := ns.Annotations[tenant.GivenLabelsAnnotation]; got != c.record || ok != (c.record != "") {
+				t.Errorf("the record is %q, want %q", got, c.record)
+			}
+			if c.caller.IsSystem() {
+				return
+			}
+			if err := p.Validate(t.Context(), write(admission.Create, ns, nil), nil); err != nil {
+				t.Errorf("Validate() = %v", err)
+			}
+			for _, forged := range []map[string]string{nil, {tenant.GivenLabelsAnnotation: `{"team":"x"}`}} {
+				ns.Annotations = forged
+				if p.Validate(t.Context(), write(admission.Create, ns, nil), nil) == nil {
+					t.Errorf("Validate() accepts the annotations %v", forged)
+				}
+			}
+		})
 	}
 	plain := withRules(acme, namespace.Rules{}, acme)
 	ns := named("acme--web", map[string]string{tenant.Label: "acme", namespace.EnforceLabel: "baseline"},
@@ -150,16 +154,18 @@ func TestFormerLabelsAreProtected(t *testing.T) {
 	record := map[string]string{tenant.GivenLabelsAnnotation: `{"team":null}`}
 	p := withRules(acme, namespace.Rules{}, acme)
 	for value, annotations := range map[string]map[string]string{"given": record, "own": nil} {
-		old := named("acme--web", map[string]string{tenant.Label: "acme", "team": value}, annotations)
-		obj := named("acme--web", map[string]string{tenant.Label: "acme", "team": "other"}, maps.Clone(annotations))
-		err := p.Validate(t.Context(), write(admission.Update, obj, old), nil)
-		if (err == nil) != (value == "own") {
-			t.Errorf("a label of the kind %s changes: %v", value, err)
-		}
-		delete(obj.Labels, "team")
-		if err := p.Admit(t.Context(), write(admission.Update, obj, old), nil); err != nil ||
-			(obj.Labels["team"] == "given") != (value == "given") {
-			t.Errorf("a label of the kind %s is removed: %v, %v", value, obj.Labels, err)
-		}
+		t.Run(value, func(t *testing.T) {
+			old := named("acme--web", map[string]string{tenant.Label: "acme", "team": value}, annotations)
+			obj := named("acme--web", map[string]string{tenant.Label: "acme", "team": "other"}, maps.Clone(annotations))
+			err := p.Validate(t.Context(), write(admission.Update, obj, old), nil)
+			if (err == nil) != (value == "own") {
+				t.Errorf("a label of the kind %s changes: %v", value, err)
+			}
+			delete(obj.Labels, "team")
+			if err := p.Admit(t.Context(), write(admission.Update, obj, old), nil); err != nil ||
+				(obj.Labels["team"] == "given") != (value == "given") {
+				t.Errorf("a label of the kind %s is removed: %v, %v", value, obj.Labels, err)
+			}
+		})
 	}
 }

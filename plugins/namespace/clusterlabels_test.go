@@ -25,32 +25,34 @@ func TestClusterPodSecurityLabels(t *testing.T) {
 		domain + "audit-version":   {"v1.30", "v1.29"},
 		domain + "enforce-version": {"v1.30", "latest"},
 	} {
-		p := pluginFor(
-			tenanttest.ID(t, "a"),
-			func(o *namespace.Options) { o.ClusterLabels = map[string]string{key: c.pinned} },
-		)
-		labels := func(value string) map[string]string {
-			all := map[string]string{tenant.Label: "a", namespace.EnforceLabel: "baseline"}
-			if value != "" {
-				all[key] = value
-			}
-			return all
-		}
-		for what, was := range map[string]map[string]string{
-			"created": nil, "changed": labels(c.pinned), "added": labels(""),
-		} {
-			for _, value := range []string{c.pinned, c.other} {
-				ns := named("a--web", labels(value), nil)
-				write := writeOf(admission.Create, ns, nil, "")
-				if was != nil {
-					write = writeOf(admission.Update, ns, named("a--web", was, nil), "")
+		t.Run(key, func(t *testing.T) {
+			p := pluginFor(
+				tenanttest.ID(t, "a"),
+				func(o *namespace.Options) { o.ClusterLabels = map[string]string{key: c.pinned} },
+			)
+			labels := func(value string) map[string]string {
+				all := map[string]string{tenant.Label: "a", namespace.EnforceLabel: "baseline"}
+				if value != "" {
+					all[key] = value
 				}
-				err := p.Validate(t.Context(), write, nil)
-				if (err == nil) != (value == c.pinned) || err != nil && !strings.Contains(err.Error(), "clusterLabels") {
-					t.Errorf("%s: %q is %s: %v", key, value, what, err)
+				return all
+			}
+			for what, was := range map[string]map[string]string{
+				"created": nil, "changed": labels(c.pinned), "added": labels(""),
+			} {
+				for _, value := range []string{c.pinned, c.other} {
+					ns := named("a--web", labels(value), nil)
+					write := writeOf(admission.Create, ns, nil, "")
+					if was != nil {
+						write = writeOf(admission.Update, ns, named("a--web", was, nil), "")
+					}
+					err := p.Validate(t.Context(), write, nil)
+					if (err == nil) != (value == c.pinned) || err != nil && !strings.Contains(err.Error(), "clusterLabels") {
+						t.Errorf("%q is %s: %v", value, what, err)
+					}
 				}
 			}
-		}
+		})
 	}
 }
 

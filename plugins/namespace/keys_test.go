@@ -93,25 +93,27 @@ func TestAllowedKeys(t *testing.T) {
 			"taken away": {admission.Update, keys{c.key: "x"}, nil},
 			"made":       {admission.Create, nil, keys{c.key: "x"}},
 		} {
-			attributes := func(is, was *corev1.Namespace) admission.Attributes {
-				var old runtime.Object
-				if write.op == admission.Update {
-					old = was
+			t.Run(what, func(t *testing.T) {
+				attributes := func(is, was *corev1.Namespace) admission.Attributes {
+					var old runtime.Object
+					if write.op == admission.Update {
+						old = was
+					}
+					return admission.NewAttributesRecord(is, old, corev1.SchemeGroupVersion.WithKind("Namespace"), "a--web", "a--web",
+						corev1.SchemeGroupVersion.WithResource("namespaces"), "", write.op, nil, false, &user.DefaultInfo{})
 				}
-				return admission.NewAttributesRecord(is, old, corev1.SchemeGroupVersion.WithKind("Namespace"), "a--web", "a--web",
-					corev1.SchemeGroupVersion.WithResource("namespaces"), "", write.op, nil, false, &user.DefaultInfo{})
-			}
-			labels := attributes(named("a--web", own(write.is), nil), named("a--web", own(write.was), nil))
-			if c.key == namespace.EnforceLabel && what == "taken away" {
-				continue // own adds it again
-			}
-			if err := p.Validate(t.Context(), labels, nil); (err == nil) != c.label {
-				t.Errorf("label %s %s: %v", c.key, what, err)
-			}
-			annotations := attributes(named("a--web", own(nil), write.is), named("a--web", own(nil), write.was))
-			if err := p.Validate(t.Context(), annotations, nil); (err == nil) != c.annote {
-				t.Errorf("annotation %s %s: %v", c.key, what, err)
-			}
+				labels := attributes(named("a--web", own(write.is), nil), named("a--web", own(write.was), nil))
+				if c.key == namespace.EnforceLabel && what == "taken away" {
+					return // own adds it again
+				}
+				if err := p.Validate(t.Context(), labels, nil); (err == nil) != c.label {
+					t.Errorf("label %s %s: %v", c.key, what, err)
+				}
+				annotations := attributes(named("a--web", own(nil), write.is), named("a--web", own(nil), write.was))
+				if err := p.Validate(t.Context(), annotations, nil); (err == nil) != c.annote {
+					t.Errorf("annotation %s %s: %v", c.key, what, err)
+				}
+			})
 		}
 		// An existing key is allowed if it does not change.
 		kept := admission.NewAttributesRecord(named("a--web", own(keys{c.key: "x"}), keys{c.key: "x"}),
@@ -140,14 +142,16 @@ func TestTools(t *testing.T) {
 			annotations[key] = "x"
 		}
 		for name, change := range lists {
-			p := pluginFor(tenanttest.ID(t, "a"), change)
-			obj := named("a--x", maps.Clone(labels), maps.Clone(annotations))
-			if err := p.Admit(t.Context(), write(admission.Create, obj, nil), nil); err != nil {
-				t.Fatal(err)
-			}
-			if err := p.Validate(t.Context(), write(admission.Create, obj, nil), nil); err != nil {
-				t.Errorf("%s, %s: %v", tool.Name, name, err)
-			}
+			t.Run(name, func(t *testing.T) {
+				p := pluginFor(tenanttest.ID(t, "a"), change)
+				obj := named("a--x", maps.Clone(labels), maps.Clone(annotations))
+				if err := p.Admit(t.Context(), write(admission.Create, obj, nil), nil); err != nil {
+					t.Fatal(err)
+				}
+				if err := p.Validate(t.Context(), write(admission.Create, obj, nil), nil); err != nil {
+					t.Errorf("%s, %s: %v", tool.Name, name, err)
+				}
+			})
 		}
 		p := pluginFor(tenanttest.ID(t, "a"), func(o *namespace.Options) {
 			o.SelectionReason = func(string) string { return "a webhook selects namespaces by it" }
@@ -238,12 +242,14 @@ func TestErrorsNameEveryDeniedKey(t *testing.T) {
 				`admission.namespace.clusterAnnotations if the cluster sets them]`,
 		},
 	} {
-		for range 20 {
-			err := p.Validate(t.Context(), write(admission.Create, c.is, nil), nil)
-			if err == nil || !strings.HasSuffix(err.Error(), c.want) {
-				t.Fatalf("%s: %v, want %s", name, err, c.want)
+		t.Run(name, func(t *testing.T) {
+			for range 20 {
+				err := p.Validate(t.Context(), write(admission.Create, c.is, nil), nil)
+				if err == nil || !strings.HasSuffix(err.Error(), c.want) {
+					t.Fatalf("%v, want %s", err, c.want)
+				}
 			}
-		}
+		})
 	}
 }
 
@@ -278,15 +284,27 @@ func TestRestoredKeysWarn(t *testing.T) {
 		"kubectl-replace": nil,
 		"operator":        nil,
 	} {
-		got := &warnings{}
-		obj := named("a--web", map[string]string{tenant.Label: "a"}, nil)
-		a := admission.NewAttributesRecord(obj, old.DeepCopy(), corev1.SchemeGroupVersion.WithKind("Namespace"), "", "a--web",
-			corev1.SchemeGroupVersion.WithResource("namespaces"), "", admission.Update,
-			&metav1.UpdateOptions{FieldManager: manager}, false, &user.DefaultInfo{})
-		if err := p.Admit(warning.WithWarningRecorder(t.Context(), got), a, nil); err != nil ||
-			!slices.Equal(*got, want) || len(obj.Labels) != 4 || len(obj.Annotations) != 1 {
-			t.Errorf("%s: %v, %q, %v, %v", manager, err, *got, obj.Labels, obj.Annotations)
-		}
+		t.Run(manager, func(t *testing.T) {
+			got := &warnings{}
+			obj := named("a--web", map[string]string{tenant.Label: "a"}, nil)
+			a := admission.NewAttributesRecord(
+				obj,
+				old.DeepCopy(),
+				corev1.SchemeGroupVersion.WithKind("Namespace"),
+				"",
+				"a--web",
+				corev1.SchemeGroupVersion.WithResource("namespaces"),
+				"",
+				admission.Update,
+				&metav1.UpdateOptions{FieldManager: manager},
+				false,
+				&user.DefaultInfo{},
+			)
+			if err := p.Admit(warning.WithWarningRecorder(t.Context(), got), a, nil); err != nil ||
+				!slices.Equal(*got, want) || len(obj.Labels) != 4 || len(obj.Annotations) != 1 {
+				t.Errorf("%v, %q, %v, %v", err, *got, obj.Labels, obj.Annotations)
+			}
+		})
 	}
 }
 
@@ -316,14 +334,16 @@ func TestNames(t *testing.T) {
 		{"system", "", "a--", "b", false, false},
 		{"system", "a--web", "", "a b", false, false},
 	} {
-		p := pluginFor(tenanttest.ID(t, c.caller), func(o *namespace.Options) { o.PrefixRequired = !c.free })
-		ns := named(c.name, map[string]string{namespace.EnforceLabel: "baseline", tenant.Label: c.label}, nil)
-		if ns.GenerateName = c.generate; c.label == "-" {
-			delete(ns.Labels, tenant.Label)
-		}
-		if err := p.Validate(t.Context(), write(admission.Create, ns, nil), nil); (err == nil) != c.ok {
-			t.Errorf("%+v: %v", c, err)
-		}
+		t.Run(c.name, func(t *testing.T) {
+			p := pluginFor(tenanttest.ID(t, c.caller), func(o *namespace.Options) { o.PrefixRequired = !c.free })
+			ns := named(c.name, map[string]string{namespace.EnforceLabel: "baseline", tenant.Label: c.label}, nil)
+			if ns.GenerateName = c.generate; c.label == "-" {
+				delete(ns.Labels, tenant.Label)
+			}
+			if err := p.Validate(t.Context(), write(admission.Create, ns, nil), nil); (err == nil) != c.ok {
+				t.Errorf("%+v: %v", c, err)
+			}
+		})
 	}
 	// An existing namespace is not denied because its name has the prefix of another tenant.
 	p := pluginFor(tenant.System(), nil)
@@ -381,16 +401,18 @@ func TestPodSecuritySelected(t *testing.T) {
 		"pod-security.kubernetes.io/unknown":  "x",
 		"pod-security.kubernetes.io/warn-not": "x",
 	} {
-		obj := named("a--x", map[string]string{}, nil)
-		if label != "" {
-			obj.Labels[label] = value
-		}
-		err := p.Admit(t.Context(), write(admission.Create, obj, nil), nil)
-		if err == nil {
-			err = p.Validate(t.Context(), write(admission.Create, obj, nil), nil)
-		}
-		if (err == nil) != (label == "") {
-			t.Errorf("%q: %v", label, err)
-		}
+		t.Run(label, func(t *testing.T) {
+			obj := named("a--x", map[string]string{}, nil)
+			if label != "" {
+				obj.Labels[label] = value
+			}
+			err := p.Admit(t.Context(), write(admission.Create, obj, nil), nil)
+			if err == nil {
+				err = p.Validate(t.Context(), write(admission.Create, obj, nil), nil)
+			}
+			if (err == nil) != (label == "") {
+				t.Errorf("%v", err)
+			}
+		})
 	}
 }

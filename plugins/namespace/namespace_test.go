@@ -38,12 +38,14 @@ func TestUnknownCallerIsDenied(t *testing.T) {
 		"not known":   plugin(tenant.System(), errors.New("away")),
 		"zero tenant": plugin(tenant.ID{}, nil),
 	} {
-		ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "x--y"}}
-		mutated := p.Admit(t.Context(), write(admission.Create, ns, nil), nil)
-		validated := p.Validate(t.Context(), write(admission.Create, ns, nil), nil)
-		if mutated == nil && validated == nil {
-			t.Errorf("%s: a namespace is created, labels %v", name, ns.Labels)
-		}
+		t.Run(name, func(t *testing.T) {
+			ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "x--y"}}
+			mutated := p.Admit(t.Context(), write(admission.Create, ns, nil), nil)
+			validated := p.Validate(t.Context(), write(admission.Create, ns, nil), nil)
+			if mutated == nil && validated == nil {
+				t.Errorf("a namespace is created, labels %v", ns.Labels)
+			}
+		})
 	}
 }
 
@@ -82,10 +84,12 @@ func TestValidationDoesNotTrustMutation(t *testing.T) {
 		},
 		"the tenant label absent": {namespace.EnforceLabel: "baseline"},
 	} {
-		ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "a--web", Labels: labels}}
-		if err := p.Validate(t.Context(), write(admission.Create, ns, nil), nil); err == nil {
-			t.Errorf("%s: Validate() = nil", name)
-		}
+		t.Run(name, func(t *testing.T) {
+			ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "a--web", Labels: labels}}
+			if err := p.Validate(t.Context(), write(admission.Create, ns, nil), nil); err == nil {
+				t.Error("Validate() = nil")
+			}
+		})
 	}
 	if err := p.Validate(t.Context(), write(admission.Create, nil, nil), nil); err == nil {
 		t.Error("a write without an object passes")
@@ -101,10 +105,12 @@ func TestValidationDoesNotTrustMutation(t *testing.T) {
 		"the level lowered":  {tenant.Label: "a", namespace.EnforceLabel: "baseline"},
 		"a level of no kind": {tenant.Label: "a", namespace.EnforceLabel: "strict"},
 	} {
-		obj := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "a--web", Labels: labels}}
-		if err := p.Validate(t.Context(), write(admission.Update, obj, old), nil); err == nil {
-			t.Errorf("%s: Validate() = nil", name)
-		}
+		t.Run(name, func(t *testing.T) {
+			obj := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "a--web", Labels: labels}}
+			if err := p.Validate(t.Context(), write(admission.Update, obj, old), nil); err == nil {
+				t.Error("Validate() = nil")
+			}
+		})
 	}
 }
 

@@ -93,33 +93,35 @@ func TestOnlyClientChangesAreDenied(t *testing.T) {
 		"updated, changed and rewritten":   {admission.Update, "41", "7", "42", true},
 		"updated, changed and put back":    {admission.Update, "42", "7", "42", false},
 	} {
-		for _, subresource := range []string{"", "status", "finalize"} {
-			if subresource != "" && c.op == admission.Create {
-				continue
-			}
-			set := func(on map[string]string, value string) map[string]string {
-				out := maps.Clone(on)
-				if delete(out, key); value != "" {
-					if out == nil {
-						out = keys{}
+		t.Run(name, func(t *testing.T) {
+			for _, subresource := range []string{"", "status", "finalize"} {
+				if subresource != "" && c.op == admission.Create {
+					continue
+				}
+				set := func(on map[string]string, value string) map[string]string {
+					out := maps.Clone(on)
+					if delete(out, key); value != "" {
+						if out == nil {
+							out = keys{}
+						}
+						out[key] = value
 					}
-					out[key] = value
+					return out
 				}
-				return out
-			}
-			own := keys{tenant.Label: "a", namespace.EnforceLabel: "baseline"}
-			p := pluginFor(tenanttest.ID(t, "a"), nil)
-			for kind, got := range map[string]string{
-				"label": admitRequested(t, p, c.op, named("a--web", set(own, c.was), nil), named("a--web", set(own, c.sent), nil),
-					func(ns *corev1.Namespace) { ns.Labels = set(ns.Labels, c.final) }, subresource),
-				"annotation": admitRequested(t, p, c.op, named("a--web", own, with(c.was)), named("a--web", own, with(c.sent)),
-					func(ns *corev1.Namespace) { ns.Annotations = set(ns.Annotations, c.final) }, subresource),
-			} {
-				if (got != "") != c.refused || c.refused && !strings.Contains(got, kind+` "`+key) {
-					t.Errorf("%s %s, subresource %q: %q", kind, name, subresource, got)
+				own := keys{tenant.Label: "a", namespace.EnforceLabel: "baseline"}
+				p := pluginFor(tenanttest.ID(t, "a"), nil)
+				for kind, got := range map[string]string{
+					"label": admitRequested(t, p, c.op, named("a--web", set(own, c.was), nil), named("a--web", set(own, c.sent), nil),
+						func(ns *corev1.Namespace) { ns.Labels = set(ns.Labels, c.final) }, subresource),
+					"annotation": admitRequested(t, p, c.op, named("a--web", own, with(c.was)), named("a--web", own, with(c.sent)),
+						func(ns *corev1.Namespace) { ns.Annotations = set(ns.Annotations, c.final) }, subresource),
+				} {
+					if (got != "") != c.refused || c.refused && !strings.Contains(got, kind+` "`+key) {
+						t.Errorf("%s %s, subresource %q: %q", kind, name, subresource, got)
+					}
 				}
 			}
-		}
+		})
 	}
 }
 
@@ -135,26 +137,28 @@ func TestFinalValuesAreChecked(t *testing.T) {
 		corev1.LabelMetadataName: "b--web",
 		"team":                   "y",
 	} {
-		for _, op := range []admission.Operation{admission.Create, admission.Update} {
-			was := named("a--web", map[string]string{
-				tenant.Label:             "a",
-				namespace.EnforceLabel:   "baseline",
-				corev1.LabelMetadataName: "a--web",
-				"team":                   "x",
-			}, nil)
-			for what, change := range map[string]func(*corev1.Namespace){
-				"set":     func(ns *corev1.Namespace) { ns.Labels[key] = value },
-				"removed": func(ns *corev1.Namespace) { delete(ns.Labels, key) },
-			} {
-				if _, ok := was.Labels[key]; what == "removed" &&
-					(!ok || key == corev1.LabelMetadataName && op == admission.Create) {
-					continue
-				}
-				if got := admitRequested(t, p, op, was, was.DeepCopy(), change, ""); got == "" {
-					t.Errorf("%s, %s by the cluster on %s: admitted", key, what, op)
+		t.Run(key, func(t *testing.T) {
+			for _, op := range []admission.Operation{admission.Create, admission.Update} {
+				was := named("a--web", map[string]string{
+					tenant.Label:             "a",
+					namespace.EnforceLabel:   "baseline",
+					corev1.LabelMetadataName: "a--web",
+					"team":                   "x",
+				}, nil)
+				for what, change := range map[string]func(*corev1.Namespace){
+					"set":     func(ns *corev1.Namespace) { ns.Labels[key] = value },
+					"removed": func(ns *corev1.Namespace) { delete(ns.Labels, key) },
+				} {
+					if _, ok := was.Labels[key]; what == "removed" &&
+						(!ok || key == corev1.LabelMetadataName && op == admission.Create) {
+						continue
+					}
+					if got := admitRequested(t, p, op, was, was.DeepCopy(), change, ""); got == "" {
+						t.Errorf("%s, %s by the cluster on %s: admitted", key, what, op)
+					}
 				}
 			}
-		}
+		})
 	}
 	annotate := func(ns *corev1.Namespace) { ns.Annotations = map[string]string{tenant.Domain + "/other": "x"} }
 	if got := admitRequested(t, p, admission.Create, nil, named("a--web", nil, nil), annotate, ""); got == "" {
@@ -191,29 +195,31 @@ func TestClusterKeys(t *testing.T) {
 		"a key that selects namespaces": {"app.example.com/selected", "", "in", false},
 		"another value of an allowed":   {"example.com/team", "", "y", true},
 	} {
-		set := func(value string) map[string]string {
-			out := map[string]string{tenant.Label: "a", namespace.EnforceLabel: "baseline"}
-			if value != "" {
-				out[c.key] = value
+		t.Run(name, func(t *testing.T) {
+			set := func(value string) map[string]string {
+				out := map[string]string{tenant.Label: "a", namespace.EnforceLabel: "baseline"}
+				if value != "" {
+					out[c.key] = value
+				}
+				return out
 			}
-			return out
-		}
-		op := admission.Create
-		if c.was != "" {
-			op = admission.Update
-		}
-		labels := p.Validate(t.Context(), writeOf(op, named("a--web", set(c.is), nil), named("a--web", set(c.was), nil), ""),
-			nil)
-		own := set("")
-		annotations := p.Validate(t.Context(), writeOf(op, named("a--web", own, map[string]string{c.key: c.is}),
-			named("a--web", own, map[string]string{c.key: c.was}), ""), nil)
-		for setting, err := range map[string]error{"clusterLabels": labels, "clusterAnnotations": annotations} {
-			got := fmt.Sprint(err)
-			if (err != nil) != c.refused ||
-				c.refused && !strings.Contains(got, "admission.namespace."+setting+" specifies the value") {
-				t.Errorf("%s, %s: %s", setting, name, got)
+			op := admission.Create
+			if c.was != "" {
+				op = admission.Update
 			}
-		}
+			labels := p.Validate(t.Context(), writeOf(op, named("a--web", set(c.is), nil), named("a--web", set(c.was), nil), ""),
+				nil)
+			own := set("")
+			annotations := p.Validate(t.Context(), writeOf(op, named("a--web", own, map[string]string{c.key: c.is}),
+				named("a--web", own, map[string]string{c.key: c.was}), ""), nil)
+			for setting, err := range map[string]error{"clusterLabels": labels, "clusterAnnotations": annotations} {
+				got := fmt.Sprint(err)
+				if (err != nil) != c.refused ||
+					c.refused && !strings.Contains(got, "admission.namespace."+setting+" specifies the value") {
+					t.Errorf("%s, %s: %s", setting, name, got)
+				}
+			}
+		})
 	}
 	was := named("a--web", map[string]string{tenant.Label: "a", key: "42", "team": "t-a"},
 		map[string]string{"team": "t-a"})

@@ -81,36 +81,38 @@ func TestPodTopology(t *testing.T) {
 			}}
 		},
 	} {
-		zoned := func(key string) *appsv1.Deployment {
-			d := deployment("")
-			d.Spec.Template.Spec.Affinity = by(key)
-			d.Spec.Template.Spec.TopologySpreadConstraints = spread("zone").TopologySpreadConstraints
-			return d
-		}
-		p := plugin(&placement.TenantRules{
-			Rules: plugins.Rules{"topologySpread": {Policy: plugins.AllowListed, Allowed: []string{"zone"}}},
+		t.Run(path, func(t *testing.T) {
+			zoned := func(key string) *appsv1.Deployment {
+				d := deployment("")
+				d.Spec.Template.Spec.Affinity = by(key)
+				d.Spec.Template.Spec.TopologySpreadConstraints = spread("zone").TopologySpreadConstraints
+				return d
+			}
+			p := plugin(&placement.TenantRules{
+				Rules: plugins.Rules{"topologySpread": {Policy: plugins.AllowListed, Allowed: []string{"zone"}}},
+			})
+			for _, c := range []struct {
+				was, is *appsv1.Deployment
+				refused bool
+			}{
+				{nil, zoned("zone"), false},
+				{nil, zoned("node-role.kubernetes.io/control-plane"), true},
+				{nil, zoned(""), true},
+				{zoned("zone"), zoned("rack"), true},
+				{zoned("rack"), zoned("rack"), false},
+				{zoned("rack"), zoned("zone"), false},
+			} {
+				w := write{kind: "Deployment", obj: c.is}
+				if c.was != nil {
+					w.old = c.was
+				}
+				got := fmt.Sprint(p.Validate(t.Context(), w.attributes(), nil))
+				want := "spec.template.spec.affinity." + path + ".topologyKey: "
+				if c.refused && !strings.Contains(got, want) || !c.refused && got != "<nil>" {
+					t.Errorf("%s, %+v: %s", path, c.is.Spec.Template.Spec.Affinity, got)
+				}
+			}
 		})
-		for _, c := range []struct {
-			was, is *appsv1.Deployment
-			refused bool
-		}{
-			{nil, zoned("zone"), false},
-			{nil, zoned("node-role.kubernetes.io/control-plane"), true},
-			{nil, zoned(""), true},
-			{zoned("zone"), zoned("rack"), true},
-			{zoned("rack"), zoned("rack"), false},
-			{zoned("rack"), zoned("zone"), false},
-		} {
-			w := write{kind: "Deployment", obj: c.is}
-			if c.was != nil {
-				w.old = c.was
-			}
-			got := fmt.Sprint(p.Validate(t.Context(), w.attributes(), nil))
-			want := "spec.template.spec.affinity." + path + ".topologyKey: "
-			if c.refused && !strings.Contains(got, want) || !c.refused && got != "<nil>" {
-				t.Errorf("%s, %+v: %s", path, c.is.Spec.Template.Spec.Affinity, got)
-			}
-		}
 	}
 }
 
@@ -314,41 +316,43 @@ func TestAffinityNamespaces(t *testing.T) {
 			corev1.PodAffinityTerm{NamespaceSelector: one("team", metav1.LabelSelectorOpIn, "a")}, ".namespaceSelector",
 		},
 	} {
-		for path, a := range map[string]*corev1.Affinity{
-			"podAffinity.required": {
-				PodAffinity: &corev1.PodAffinity{RequiredDuringSchedulingIgnoredDuringExecution: terms{c.term}},
-			},
-			"podAffinity.preferred": {
-				PodAffinity: &corev1.PodAffinity{
-					PreferredDuringSchedulingIgnoredDuringExecution: []corev1.WeightedPodAffinityTerm{{PodAffinityTerm: c.term}},
-				},
-			},
-			"podAntiAffinity.required": {
-				PodAntiAffinity: &corev1.PodAntiAffinity{RequiredDuringSchedulingIgnoredDuringExecution: terms{c.term}},
-			},
-			"podAntiAffinity.preferred": {
-				PodAntiAffinity: &corev1.PodAntiAffinity{
-					PreferredDuringSchedulingIgnoredDuringExecution: []corev1.WeightedPodAffinityTerm{{PodAffinityTerm: c.term}},
-				},
-			},
-		} {
-			pod := &corev1.Pod{Spec: corev1.PodSpec{Affinity: a}}
-			got := fmt.Sprint(newPlugin(anyTopology).Validate(t.Context(), creating(pod, "a--web", caller("a")), nil))
-			if want := c.refused; (got == "<nil>") != (want == "") ||
-				want != "" && (!strings.Contains(got, "spec.affinity."+path) || !strings.Contains(got, want+":")) {
-				t.Errorf("%s, %s: %s", name, path, got)
-			}
-		}
-		pod := &corev1.Pod{
-			Spec: corev1.PodSpec{
-				Affinity: &corev1.Affinity{
+		t.Run(name, func(t *testing.T) {
+			for path, a := range map[string]*corev1.Affinity{
+				"podAffinity.required": {
 					PodAffinity: &corev1.PodAffinity{RequiredDuringSchedulingIgnoredDuringExecution: terms{c.term}},
 				},
-			},
-		}
-		if err := plugin(anyTopology).Validate(t.Context(),
-			creating(pod, "a--web", caller("a")), nil); (err == nil) != (c.refused == "" && name != "another of the tenant's") {
-			t.Errorf("%s, where nothing is known of others: %v", name, err)
-		}
+				"podAffinity.preferred": {
+					PodAffinity: &corev1.PodAffinity{
+						PreferredDuringSchedulingIgnoredDuringExecution: []corev1.WeightedPodAffinityTerm{{PodAffinityTerm: c.term}},
+					},
+				},
+				"podAntiAffinity.required": {
+					PodAntiAffinity: &corev1.PodAntiAffinity{RequiredDuringSchedulingIgnoredDuringExecution: terms{c.term}},
+				},
+				"podAntiAffinity.preferred": {
+					PodAntiAffinity: &corev1.PodAntiAffinity{
+						PreferredDuringSchedulingIgnoredDuringExecution: []corev1.WeightedPodAffinityTerm{{PodAffinityTerm: c.term}},
+					},
+				},
+			} {
+				pod := &corev1.Pod{Spec: corev1.PodSpec{Affinity: a}}
+				got := fmt.Sprint(newPlugin(anyTopology).Validate(t.Context(), creating(pod, "a--web", caller("a")), nil))
+				if want := c.refused; (got == "<nil>") != (want == "") ||
+					want != "" && (!strings.Contains(got, "spec.affinity."+path) || !strings.Contains(got, want+":")) {
+					t.Errorf("%s, %s: %s", name, path, got)
+				}
+			}
+			pod := &corev1.Pod{
+				Spec: corev1.PodSpec{
+					Affinity: &corev1.Affinity{
+						PodAffinity: &corev1.PodAffinity{RequiredDuringSchedulingIgnoredDuringExecution: terms{c.term}},
+					},
+				},
+			}
+			if err := plugin(anyTopology).Validate(t.Context(),
+				creating(pod, "a--web", caller("a")), nil); (err == nil) != (c.refused == "" && name != "another of the tenant's") {
+				t.Errorf("%s, where nothing is known of others: %v", name, err)
+			}
+		})
 	}
 }

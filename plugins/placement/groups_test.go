@@ -98,26 +98,28 @@ func TestGroupsOfPods(t *testing.T) {
 		"a Job of nothing":            {job, with("x"), nil, "cannot read"},
 		"after a Job of nothing":      {job, with(keyed("zone")), with("x"), "old object"},
 	} {
-		for _, by := range []user.Info{caller("a"), caller("system")} {
-			var is, was runtime.Object
-			if _, none := c.is.(nothing); !none {
-				is = spec(c.kind, c.is)
+		t.Run(name, func(t *testing.T) {
+			for _, by := range []user.Info{caller("a"), caller("system")} {
+				var is, was runtime.Object
+				if _, none := c.is.(nothing); !none {
+					is = spec(c.kind, c.is)
+				}
+				op := admission.Create
+				if c.was != nil {
+					was, op = spec(c.kind, c.was), admission.Update
+				}
+				a := admission.NewAttributesRecord(is, was, c.kind, "a--web", "x", schema.GroupVersionResource{}, "", op, nil,
+					false, by)
+				p := newPlugin(&placement.TenantRules{Rules: plugins.Rules{
+					"priorityClassName": {Policy: plugins.AllowListed, Allowed: []string{"high"}},
+					"topologySpread":    {Policy: plugins.AllowListed, Allowed: []string{"zone"}},
+				}})
+				if got := fmt.Sprint(p.Validate(t.Context(), a, nil)); (got == "<nil>") != (c.refused == "") ||
+					!strings.Contains(got, c.refused) {
+					t.Errorf("%s, want %q", got, c.refused)
+				}
 			}
-			op := admission.Create
-			if c.was != nil {
-				was, op = spec(c.kind, c.was), admission.Update
-			}
-			a := admission.NewAttributesRecord(is, was, c.kind, "a--web", "x", schema.GroupVersionResource{}, "", op, nil,
-				false, by)
-			p := newPlugin(&placement.TenantRules{Rules: plugins.Rules{
-				"priorityClassName": {Policy: plugins.AllowListed, Allowed: []string{"high"}},
-				"topologySpread":    {Policy: plugins.AllowListed, Allowed: []string{"zone"}},
-			}})
-			if got := fmt.Sprint(p.Validate(t.Context(), a, nil)); (got == "<nil>") != (c.refused == "") ||
-				!strings.Contains(got, c.refused) {
-				t.Errorf("%s: %s, want %q", name, got, c.refused)
-			}
-		}
+		})
 	}
 }
 
@@ -137,11 +139,13 @@ func TestUncheckedGroups(t *testing.T) {
 		"the system's":              {"kube-system", "", false},
 		"an object of no namespace": {"", "", false},
 	} {
-		a := admission.NewAttributesRecord(group, nil, kind, c.namespace, "x", schema.GroupVersionResource{}, c.subresource,
-			admission.Create, nil, false, caller("a"))
-		if err := p.Validate(t.Context(), a, nil); (err != nil) != c.refused {
-			t.Errorf("%s: %v", name, err)
-		}
+		t.Run(name, func(t *testing.T) {
+			a := admission.NewAttributesRecord(group, nil, kind, c.namespace, "x", schema.GroupVersionResource{}, c.subresource,
+				admission.Create, nil, false, caller("a"))
+			if err := p.Validate(t.Context(), a, nil); (err != nil) != c.refused {
+				t.Errorf("%v", err)
+			}
+		})
 	}
 }
 
@@ -175,15 +179,17 @@ func TestStorageCapacity(t *testing.T) {
 		"a change":               {nodes(plugins.Rule{}), capacity("a"), capacity("b"), caller("a"), true},
 		"a finalizer is removed": {nodes(plugins.Rule{}), capacity("a"), capacity("a", "example.com/x"), caller("a"), false},
 	} {
-		op := admission.Create
-		if c.was != nil {
-			op = admission.Update
-		}
-		kind := storagev1.SchemeGroupVersion.WithKind("CSIStorageCapacity")
-		a := admission.NewAttributesRecord(c.is, c.was, kind, "a--web", "x", schema.GroupVersionResource{}, "", op, nil,
-			false, c.by)
-		if err := plugin(c.space).Validate(t.Context(), a, nil); (err != nil) != c.refused {
-			t.Errorf("%s: %v", name, err)
-		}
+		t.Run(name, func(t *testing.T) {
+			op := admission.Create
+			if c.was != nil {
+				op = admission.Update
+			}
+			kind := storagev1.SchemeGroupVersion.WithKind("CSIStorageCapacity")
+			a := admission.NewAttributesRecord(c.is, c.was, kind, "a--web", "x", schema.GroupVersionResource{}, "", op, nil,
+				false, c.by)
+			if err := plugin(c.space).Validate(t.Context(), a, nil); (err != nil) != c.refused {
+				t.Errorf("%v", err)
+			}
+		})
 	}
 }

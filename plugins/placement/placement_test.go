@@ -60,9 +60,11 @@ func TestOnlyKubeletsSetTheNode(t *testing.T) {
 		"a tenant in the kubelets' group": {caller("a", user.NodesGroup), true},
 		"nobody in the kubelets' group":   {&user.DefaultInfo{Name: "x", Groups: []string{user.NodesGroup}}, true},
 	} {
-		if err := p.Validate(t.Context(), creating(on("n"), "a--web", c.by), nil); (err != nil) != c.held {
-			t.Errorf("%s: %v", name, err)
-		}
+		t.Run(name, func(t *testing.T) {
+			if err := p.Validate(t.Context(), creating(on("n"), "a--web", c.by), nil); (err != nil) != c.held {
+				t.Errorf("%v", err)
+			}
+		})
 	}
 }
 
@@ -76,12 +78,14 @@ func TestUnknownOwnersAreDenied(t *testing.T) {
 		"another object": creating(&corev1.ConfigMap{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}},
 			"a--web", caller("a")),
 	} {
-		if err := p.Admit(t.Context(), a, nil); err == nil {
-			t.Errorf("%s: admitted", name)
-		}
-		if err := p.Validate(t.Context(), a, nil); err == nil {
-			t.Errorf("%s: valid", name)
-		}
+		t.Run(name, func(t *testing.T) {
+			if err := p.Admit(t.Context(), a, nil); err == nil {
+				t.Error("admitted")
+			}
+			if err := p.Validate(t.Context(), a, nil); err == nil {
+				t.Error("valid")
+			}
+		})
 	}
 }
 
@@ -191,11 +195,13 @@ func TestErrorsContainTheAllowedValues(t *testing.T) {
 			affinity,
 		},
 	} {
-		p := plugin(&placement.TenantRules{Rules: c.rules})
-		err := p.Validate(t.Context(), creating(&corev1.Pod{Spec: c.spec}, "a--web", caller("a")), nil)
-		if err == nil || !strings.Contains(err.Error(), c.want) {
-			t.Errorf("%s: %v, want %s", name, err, c.want)
-		}
+		t.Run(name, func(t *testing.T) {
+			p := plugin(&placement.TenantRules{Rules: c.rules})
+			err := p.Validate(t.Context(), creating(&corev1.Pod{Spec: c.spec}, "a--web", caller("a")), nil)
+			if err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("%v, want %s", err, c.want)
+			}
+		})
 	}
 }
 

@@ -138,10 +138,12 @@ func TestOnlyClientValuesAreDenied(t *testing.T) {
 				"Deployment", deploymentOf(set), deploymentOf(set), deploymentOf(rewrite), false,
 			},
 		} {
-			got := requestedWrite{c.kind, c.was, c.is, c.final, 1}.refusal(t)
-			if (got != "") != c.refused || c.refused && !strings.Contains(got, "spec."+field) {
-				t.Errorf("%s, %s: %q", field, name, got)
-			}
+			t.Run(name, func(t *testing.T) {
+				got := requestedWrite{c.kind, c.was, c.is, c.final, 1}.refusal(t)
+				if (got != "") != c.refused || c.refused && !strings.Contains(got, "spec."+field) {
+					t.Errorf("%s, %s: %q", field, name, got)
+				}
+			})
 		}
 	}
 }
@@ -213,13 +215,15 @@ func TestUpdatesMayRetainClusterValues(t *testing.T) {
 			"topologySpreadConstraints[1]",
 		},
 	} {
-		for _, records := range []int{0, 1} {
-			is := deploymentOf(c.is)
-			got := requestedWrite{"Deployment", deploymentOf(c.was), is, is, records}.refusal(t)
-			if (got == "") != (c.refused == "") || !strings.Contains(got, c.refused) {
-				t.Errorf("%s, %d records: %q, want %q", name, records, got, c.refused)
+		t.Run(name, func(t *testing.T) {
+			for _, records := range []int{0, 1} {
+				is := deploymentOf(c.is)
+				got := requestedWrite{"Deployment", deploymentOf(c.was), is, is, records}.refusal(t)
+				if (got == "") != (c.refused == "") || !strings.Contains(got, c.refused) {
+					t.Errorf("%s, %d records: %q, want %q", name, records, got, c.refused)
+				}
 			}
-		}
+		})
 	}
 }
 
@@ -314,16 +318,18 @@ func TestClusterValuesAreAllowed(t *testing.T) {
 		"the priority class":      {corev1.PodSpec{PriorityClassName: "standard-tenants"}, ""},
 		"another priority class":  {corev1.PodSpec{PriorityClassName: "gvisor"}, "priorityClassName"},
 	} {
-		pod := &corev1.Pod{Spec: c.spec}
-		a := creating(pod, "a--web", caller("a"))
-		if err := p.Admit(t.Context(), a, nil); err != nil || !equality.Semantic.DeepEqual(pod.Spec, c.spec) {
-			t.Errorf("%s: %v, changed to %+v", name, err, pod.Spec)
-		}
-		got := fmt.Sprint(p.Validate(t.Context(), a, nil))
-		if (got == "<nil>") != (c.refused == "") || c.refused != "" &&
-			(!strings.Contains(got, "spec."+c.refused) || !strings.Contains(got, "admission.placement.cluster can allow")) {
-			t.Errorf("%s: %s, want %q", name, got, c.refused)
-		}
+		t.Run(name, func(t *testing.T) {
+			pod := &corev1.Pod{Spec: c.spec}
+			a := creating(pod, "a--web", caller("a"))
+			if err := p.Admit(t.Context(), a, nil); err != nil || !equality.Semantic.DeepEqual(pod.Spec, c.spec) {
+				t.Errorf("%v, changed to %+v", err, pod.Spec)
+			}
+			got := fmt.Sprint(p.Validate(t.Context(), a, nil))
+			if (got == "<nil>") != (c.refused == "") || c.refused != "" &&
+				(!strings.Contains(got, "spec."+c.refused) || !strings.Contains(got, "admission.placement.cluster can allow")) {
+				t.Errorf("%s, want %q", got, c.refused)
+			}
+		})
 	}
 	var none placement.Cluster
 	empty := newPlugin(&placement.TenantRules{Cluster: none})
@@ -331,8 +337,10 @@ func TestClusterValuesAreAllowed(t *testing.T) {
 		"a runtime class": podOf(func(s *corev1.PodSpec) { s.RuntimeClassName = new("x") }),
 		"a label":         podOf(func(s *corev1.PodSpec) { s.NodeSelector = map[string]string{"": ""} }),
 	} {
-		if empty.Validate(t.Context(), creating(pod, "a--web", caller("a")), nil) == nil {
-			t.Errorf("%s without a setting: admitted", name)
-		}
+		t.Run(name, func(t *testing.T) {
+			if empty.Validate(t.Context(), creating(pod, "a--web", caller("a")), nil) == nil {
+				t.Errorf("%s without a setting: admitted", name)
+			}
+		})
 	}
 }

@@ -29,10 +29,12 @@ func TestTolerationsOfTheCluster(t *testing.T) {
 		"lower":       {tolerates("Lt", corev1.TaintEffectNoExecute, new(int64(60))), false},
 		"all effects": {tolerates(corev1.TolerationOpExists, "", nil), false},
 	} {
-		pod := podOf(func(s *corev1.PodSpec) { s.Tolerations = []corev1.Toleration{c.is} })
-		if err := p.Validate(t.Context(), write{kind: "Pod", obj: pod}.attributes(), nil); (err == nil) != c.passes {
-			t.Errorf("%s: %v", name, err)
-		}
+		t.Run(name, func(t *testing.T) {
+			pod := podOf(func(s *corev1.PodSpec) { s.Tolerations = []corev1.Toleration{c.is} })
+			if err := p.Validate(t.Context(), write{kind: "Pod", obj: pod}.attributes(), nil); (err == nil) != c.passes {
+				t.Errorf("%v", err)
+			}
+		})
 	}
 }
 

@@ -289,13 +289,15 @@ func TestCheckedWrites(t *testing.T) {
 			"spec.volumeClaimTemplates[0].metadata.annotations",
 		},
 	} {
-		p := newPlugin(&placement.TenantRules{
-			Rules: plugins.Rules{"nodeName": {Policy: plugins.AllowListed, Allowed: []string{"n"}}},
+		t.Run(name, func(t *testing.T) {
+			p := newPlugin(&placement.TenantRules{
+				Rules: plugins.Rules{"nodeName": {Policy: plugins.AllowListed, Allowed: []string{"n"}}},
+			})
+			got := fmt.Sprint(p.Validate(t.Context(), c.attributes(), nil))
+			if (got == "<nil>") != (c.refused == "") || !strings.Contains(got, c.refused) {
+				t.Errorf("%s, want %q", got, c.refused)
+			}
 		})
-		got := fmt.Sprint(p.Validate(t.Context(), c.attributes(), nil))
-		if (got == "<nil>") != (c.refused == "") || !strings.Contains(got, c.refused) {
-			t.Errorf("%s: %s, want %q", name, got, c.refused)
-		}
 	}
 }
 
@@ -362,16 +364,18 @@ func TestDefaultsAreAdded(t *testing.T) {
 			corev1.PodSpec{NodeSelector: pool.NodeSelector, SchedulerName: corev1.DefaultSchedulerName},
 		},
 	} {
-		shared := maps.Clone(c.is.NodeSelector)
-		before := c.is.NodeSelector
-		pod := &corev1.Pod{Spec: c.is}
-		if err := newPlugin(&placement.TenantRules{Defaults: c.defaults}).Admit(t.Context(),
-			creating(pod, "a--web", caller("a")), nil); err != nil {
-			t.Errorf("%s: %v", name, err)
-		}
-		if diff := cmp.Diff(c.want, pod.Spec); diff != "" || !maps.Equal(shared, before) {
-			t.Errorf("%s (-want +got):\n%s", name, diff)
-		}
+		t.Run(name, func(t *testing.T) {
+			shared := maps.Clone(c.is.NodeSelector)
+			before := c.is.NodeSelector
+			pod := &corev1.Pod{Spec: c.is}
+			if err := newPlugin(&placement.TenantRules{Defaults: c.defaults}).Admit(t.Context(),
+				creating(pod, "a--web", caller("a")), nil); err != nil {
+				t.Errorf("%v", err)
+			}
+			if diff := cmp.Diff(c.want, pod.Spec); diff != "" || !maps.Equal(shared, before) {
+				t.Errorf("%s (-want +got):\n%s", name, diff)
+			}
+		})
 	}
 	if len(pool.NodeSelector) != 1 {
 		t.Errorf("the defaults have become %v", pool)
@@ -415,13 +419,15 @@ func TestDefaultsAreAllowed(t *testing.T) {
 		"another scheduler":        {corev1.PodSpec{SchedulerName: "mine"}, "spec.schedulerName"},
 		"a node named as the pool": {corev1.PodSpec{NodeName: "own"}, "spec.nodeName"},
 	} {
-		pod := &corev1.Pod{Spec: pinned(c.spec)}
-		got := fmt.Sprint(
-			newPlugin(&placement.TenantRules{Defaults: pool}).Validate(t.Context(), creating(pod, "a--web", caller("a")), nil),
-		)
-		if (got == "<nil>") != (c.refused == "") || !strings.Contains(got, c.refused) {
-			t.Errorf("%s: %s, want %q", name, got, c.refused)
-		}
+		t.Run(name, func(t *testing.T) {
+			pod := &corev1.Pod{Spec: pinned(c.spec)}
+			got := fmt.Sprint(
+				newPlugin(&placement.TenantRules{Defaults: pool}).Validate(t.Context(), creating(pod, "a--web", caller("a")), nil),
+			)
+			if (got == "<nil>") != (c.refused == "") || !strings.Contains(got, c.refused) {
+				t.Errorf("%s, want %q", got, c.refused)
+			}
+		})
 	}
 }
 
@@ -440,12 +446,14 @@ func TestOnlyNewTenantPodsGetDefaults(t *testing.T) {
 		"a subresource":        {write{kind: "Pod", subresource: "status"}, false},
 		"what says it is more": {write{kind: "PodTemplate"}, false},
 	} {
-		pod := on("")
-		c.obj = pod
-		if err := newPlugin(&placement.TenantRules{Defaults: placement.Defaults{SchedulerName: "own"}}).Admit(t.Context(),
-			c.attributes(), nil); err != nil || (pod.Spec.SchedulerName == "own") != c.given {
-			t.Errorf("%s: %v, %q", name, err, pod.Spec.SchedulerName)
-		}
+		t.Run(name, func(t *testing.T) {
+			pod := on("")
+			c.obj = pod
+			if err := newPlugin(&placement.TenantRules{Defaults: placement.Defaults{SchedulerName: "own"}}).Admit(t.Context(),
+				c.attributes(), nil); err != nil || (pod.Spec.SchedulerName == "own") != c.given {
+				t.Errorf("%v, %q", err, pod.Spec.SchedulerName)
+			}
+		})
 	}
 	d := deployment("")
 	p := newPlugin(&placement.TenantRules{Defaults: placement.Defaults{NodeSelector: map[string]string{"pool": "a"}}})
@@ -487,14 +495,16 @@ func TestSelectedNodes(t *testing.T) {
 	set.Spec.VolumeClaimTemplates[0].Annotations = annotated.Annotations
 	set.Spec.VolumeClaimTemplates[1].Annotations = annotated.Annotations
 	for kind, obj := range map[string]runtime.Object{"PersistentVolumeClaim": annotated, "StatefulSet": set} {
-		err := p.Validate(t.Context(), write{kind: kind, obj: obj}.attributes(), nil)
-		got := regexp.MustCompile(`\w*annotations\[[^]]*]`).FindAllString(fmt.Sprint(err), -1)
-		want := 6
-		if kind == "StatefulSet" {
-			want = 12
-		}
-		if len(got) != want || !slices.IsSorted(got[:6]) {
-			t.Errorf("%s: %d, %q: %v", kind, len(got), got, err)
-		}
+		t.Run(kind, func(t *testing.T) {
+			err := p.Validate(t.Context(), write{kind: kind, obj: obj}.attributes(), nil)
+			got := regexp.MustCompile(`\w*annotations\[[^]]*]`).FindAllString(fmt.Sprint(err), -1)
+			want := 6
+			if kind == "StatefulSet" {
+				want = 12
+			}
+			if len(got) != want || !slices.IsSorted(got[:6]) {
+				t.Errorf("%d, %q: %v", len(got), got, err)
+			}
+		})
 	}
 }

@@ -392,14 +392,16 @@ func TestEntries(t *testing.T) {
 			obj = read(t, "networking.k8s.io/v1", "Ingress", fmt.Sprintf("{spec: {ingressClassName: %q}}", c.value))
 		}
 		for name, want := range map[string]bool{"a": c.a, "x.y": c.dotted} {
-			err := newPlugin(name, plugins.Rules{c.field: {Policy: plugins.AllowListed, Allowed: []string{"else", c.entry}}}).
-				Validate(t.Context(), creating(obj, caller("system")), nil)
-			if (err == nil) != want {
-				t.Errorf("%s, %q by %q for %s: %v", c.field, c.value, c.entry, name, err)
-			}
-			if name == "x.y" && err != nil && strings.Contains(err.Error(), "{tenant}") {
-				t.Errorf("what is no entry for the tenant is offered: %v", err)
-			}
+			t.Run(name, func(t *testing.T) {
+				err := newPlugin(name, plugins.Rules{c.field: {Policy: plugins.AllowListed, Allowed: []string{"else", c.entry}}}).
+					Validate(t.Context(), creating(obj, caller("system")), nil)
+				if (err == nil) != want {
+					t.Errorf("%s, %q by %q for %s: %v", c.field, c.value, c.entry, name, err)
+				}
+				if name == "x.y" && err != nil && strings.Contains(err.Error(), "{tenant}") {
+					t.Errorf("what is no entry for the tenant is offered: %v", err)
+				}
+			})
 		}
 	}
 }
@@ -438,21 +440,23 @@ func TestDefaultGateways(t *testing.T) {
 			"TLSRoute":  {"parentRefs": services, "useDefaultGateways": c.value},
 			"Gateway":   {"defaultScope": c.value},
 		} {
-			for _, group := range []string{"gateway.networking.k8s.io/v1", "gateway.networking.x-k8s.io/v1alpha1"} {
-				u := &unstructured.Unstructured{Object: map[string]any{"apiVersion": group, "kind": kind, "spec": spec}}
-				rules := plugins.Rules{
-					policy.Hosts:          {Policy: plugins.AllowListed, Allowed: []string{"*.example.com", "all", "*"}},
-					policy.GatewayClasses: {Policy: plugins.Ignore},
+			t.Run(kind, func(t *testing.T) {
+				for _, group := range []string{"gateway.networking.k8s.io/v1", "gateway.networking.x-k8s.io/v1alpha1"} {
+					u := &unstructured.Unstructured{Object: map[string]any{"apiVersion": group, "kind": kind, "spec": spec}}
+					rules := plugins.Rules{
+						policy.Hosts:          {Policy: plugins.AllowListed, Allowed: []string{"*.example.com", "all", "*"}},
+						policy.GatewayClasses: {Policy: plugins.Ignore},
+					}
+					err := plugin(acme(t), nil, rules).Validate(t.Context(), creating(u, caller("a")), nil)
+					if (err != nil) != c.defaults {
+						t.Errorf("%s %s with %v: %v", group, kind, c.value, err)
+					}
+					rules[policy.Hosts] = plugins.Rule{Policy: plugins.Ignore}
+					if err = plugin(acme(t), nil, rules).Validate(t.Context(), creating(u, caller("a")), nil); err != nil {
+						t.Errorf("%s %s with %v, any host: %v", group, kind, c.value, err)
+					}
 				}
-				err := plugin(acme(t), nil, rules).Validate(t.Context(), creating(u, caller("a")), nil)
-				if (err != nil) != c.defaults {
-					t.Errorf("%s %s with %v: %v", group, kind, c.value, err)
-				}
-				rules[policy.Hosts] = plugins.Rule{Policy: plugins.Ignore}
-				if err = plugin(acme(t), nil, rules).Validate(t.Context(), creating(u, caller("a")), nil); err != nil {
-					t.Errorf("%s %s with %v, any host: %v", group, kind, c.value, err)
-				}
-			}
+			})
 		}
 	}
 }

@@ -90,10 +90,12 @@ func TestCheckedCallers(t *testing.T) {
 		"an owner who is not known":      {plugin(tenant.System(), errors.New("away"), zero), caller("system"), true},
 		"a tenant of whom nothing holds": {plugin(a, nil, nil), caller("a"), false},
 	} {
-		err := c.plugin.Validate(t.Context(), creating(pod("nginx"), c.by), nil)
-		if (err != nil) != c.held {
-			t.Errorf("%s: %v", name, err)
-		}
+		t.Run(name, func(t *testing.T) {
+			err := c.plugin.Validate(t.Context(), creating(pod("nginx"), c.by), nil)
+			if (err != nil) != c.held {
+				t.Errorf("%v", err)
+			}
+		})
 	}
 }
 
@@ -120,10 +122,12 @@ func TestZeroRulesAllowNothing(t *testing.T) {
 		policy.StorageClasses: object("v1", "PersistentVolumeClaim", map[string]any{"storageClassName": "c"}),
 		policy.ServiceTypes:   object("v1", "Service", map[string]any{"type": "LoadBalancer"}),
 	} {
-		err := p.Validate(t.Context(), creating(obj, caller("a")), nil)
-		if err == nil || !strings.Contains(err.Error(), "admission.policy."+field+" allows none") {
-			t.Errorf("%s: %v", field, err)
-		}
+		t.Run(field, func(t *testing.T) {
+			err := p.Validate(t.Context(), creating(obj, caller("a")), nil)
+			if err == nil || !strings.Contains(err.Error(), "admission.policy."+field+" allows none") {
+				t.Errorf("%v", err)
+			}
+		})
 	}
 }
 

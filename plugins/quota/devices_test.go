@@ -116,22 +116,24 @@ func TestUsageOfDevices(t *testing.T) {
 		"of no Pod":             {markedAsPodClaim(claimOf(exactly("gpu", exact, 8)), "true"), "gpu=8"},
 		"of a Job":              {markedAsPodClaim(claimOf(exactly("gpu", exact, 8)), "true", job), "gpu=8"},
 	} {
-		want := "count/resourceclaims.resource.k8s.io=1"
-		for i, class := range strings.Fields(c.want) {
-			class, number, _ := strings.Cut(class, "=")
-			item := class + ".deviceclass.resource.k8s.io/devices=" + number
-			if i == 0 && class < "count" {
-				want = item + " " + want
-			} else {
-				want += " " + item
+		t.Run(name, func(t *testing.T) {
+			want := "count/resourceclaims.resource.k8s.io=1"
+			for i, class := range strings.Fields(c.want) {
+				class, number, _ := strings.Cut(class, "=")
+				item := class + ".deviceclass.resource.k8s.io/devices=" + number
+				if i == 0 && class < "count" {
+					want = item + " " + want
+				} else {
+					want += " " + item
+				}
 			}
-		}
-		for _, obj := range []runtime.Object{c.claim, untyped(t, c.claim)} {
-			got, err := quota.Usage(deviceClaims, obj, nil, time.Now())
-			if err != nil || formatUsage(got) != want {
-				t.Errorf("%s as %T: %s, %v; want %s", name, obj, formatUsage(got), err, want)
+			for _, obj := range []runtime.Object{c.claim, untyped(t, c.claim)} {
+				got, err := quota.Usage(deviceClaims, obj, nil, time.Now())
+				if err != nil || formatUsage(got) != want {
+					t.Errorf("%s as %T: %s, %v; want %s", name, obj, formatUsage(got), err, want)
+				}
 			}
-		}
+		})
 	}
 	for _, obj := range []runtime.Object{
 		nil, &corev1.Pod{}, &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"devices": "x"}}},
@@ -172,20 +174,22 @@ func TestDeviceNames(t *testing.T) {
 		"a class that is not there":        {list{"gone" + devices: 2}, list{implicit + "gone": 2, "gone" + devices: 2}},
 		"another extended resource":        {list{"requests.example.com/x": 2}, list{"requests.example.com/x": 2}},
 	} {
-		quantities := func(l list) corev1.ResourceList {
-			out := corev1.ResourceList{}
-			for name, number := range l {
-				out[name] = *resource.NewQuantity(number, resource.DecimalSI)
+		t.Run(name, func(t *testing.T) {
+			quantities := func(l list) corev1.ResourceList {
+				out := corev1.ResourceList{}
+				for name, number := range l {
+					out[name] = *resource.NewQuantity(number, resource.DecimalSI)
+				}
+				return out
 			}
-			return out
-		}
-		obj := quantities(c.is)
-		if got, want := formatUsage(classes.Extend(obj)), formatUsage(quantities(c.want)); got != want {
-			t.Errorf("%s: %s, want %s", name, got, want)
-		}
-		if formatUsage(obj) != formatUsage(quantities(c.is)) {
-			t.Errorf("%s: the usage was changed to %s", name, formatUsage(obj))
-		}
+			obj := quantities(c.is)
+			if got, want := formatUsage(classes.Extend(obj)), formatUsage(quantities(c.want)); got != want {
+				t.Errorf("%s, want %s", got, want)
+			}
+			if formatUsage(obj) != formatUsage(quantities(c.is)) {
+				t.Errorf("the usage was changed to %s", formatUsage(obj))
+			}
+		})
 	}
 }
 
@@ -217,22 +221,24 @@ func TestDevicesAreLimited(t *testing.T) {
 			"a claim of all":              {claiming("gpu", "All", 0), true},
 			"a claim of another class":    {claiming("nic", "", 8), false},
 		} {
-			known := func() (quota.Classes, error) {
-				return quota.Classes{{Name: "gpu", Extended: "example.com/gpu"}}, nil
-			}
-			away := func() (quota.Classes, error) { return nil, errors.New("away") }
-			for _, classes := range []func() (quota.Classes, error){known, away} {
-				store := &ledger{states: []*quota.State{limited("q", amounts{of: "2"}, amounts{of: "0"})}}
-				p := newPlugin(store, func(o *quota.Options) { o.Classes = classes })
-				err := p.Validate(t.Context(), c.write.attributes(), nil)
-				if _, e := classes(); e != nil {
-					if err == nil {
-						t.Errorf("%s of %s: admitted, though the classes are not known", name, of)
-					}
-				} else if (err != nil) != c.refused || err != nil && !strings.Contains(err.Error(), "exceeded quota") {
-					t.Errorf("%s of %s: %v", name, of, err)
+			t.Run(name, func(t *testing.T) {
+				known := func() (quota.Classes, error) {
+					return quota.Classes{{Name: "gpu", Extended: "example.com/gpu"}}, nil
 				}
-			}
+				away := func() (quota.Classes, error) { return nil, errors.New("away") }
+				for _, classes := range []func() (quota.Classes, error){known, away} {
+					store := &ledger{states: []*quota.State{limited("q", amounts{of: "2"}, amounts{of: "0"})}}
+					p := newPlugin(store, func(o *quota.Options) { o.Classes = classes })
+					err := p.Validate(t.Context(), c.write.attributes(), nil)
+					if _, e := classes(); e != nil {
+						if err == nil {
+							t.Errorf("%s of %s: admitted, though the classes are not known", name, of)
+						}
+					} else if (err != nil) != c.refused || err != nil && !strings.Contains(err.Error(), "exceeded quota") {
+						t.Errorf("%s of %s: %v", name, of, err)
+					}
+				}
+			})
 		}
 	}
 }
@@ -259,41 +265,43 @@ func TestOnlyTheSchedulerMarksPodClaims(t *testing.T) {
 	for kind, make := range map[string]func(map[string]string) runtime.Object{
 		"ResourceClaim": claim, "ResourceClaimTemplate": template,
 	} {
-		for name, c := range map[string]struct {
-			by      user.Info
-			is, was map[string]string
-			update  bool
-			refused bool
-		}{
-			"the scheduler":                    {by("system:kube-scheduler", "system"), marked, nil, false, false},
-			"a tenant":                         {by("alice", "a"), marked, nil, false, true},
-			"a tenant by the scheduler's name": {by("system:kube-scheduler", "a"), marked, nil, false, true},
-			"no tenant":                        {&user.DefaultInfo{Name: "system:kube-scheduler"}, marked, nil, false, true},
-			"a controller":                     {by(controller, "system"), marked, nil, false, true},
-			"kube-controller-manager":          {by("system:kube-controller-manager", "system"), marked, nil, false, true},
-			"a tenant, later":                  {by("alice", "a"), marked, nil, true, true},
-			"a tenant, as it was":              {by("alice", "a"), marked, marked, true, false},
-			"a tenant takes it away":           {by("alice", "a"), nil, marked, true, false},
-			"a tenant without it":              {by("alice", "a"), map[string]string{"x": "true"}, nil, false, false},
-		} {
-			gvk := resourcev1.SchemeGroupVersion.WithKind(kind)
-			is, was, op := make(c.is), runtime.Object(nil), admission.Create
-			if c.update {
-				was, op = make(c.was), admission.Update
-			}
-			for _, untype := range []bool{false, true} {
-				if untype {
-					if is = untyped(t, is); was != nil {
-						was = untyped(t, was)
+		t.Run(kind, func(t *testing.T) {
+			for name, c := range map[string]struct {
+				by      user.Info
+				is, was map[string]string
+				update  bool
+				refused bool
+			}{
+				"the scheduler":                    {by("system:kube-scheduler", "system"), marked, nil, false, false},
+				"a tenant":                         {by("alice", "a"), marked, nil, false, true},
+				"a tenant by the scheduler's name": {by("system:kube-scheduler", "a"), marked, nil, false, true},
+				"no tenant":                        {&user.DefaultInfo{Name: "system:kube-scheduler"}, marked, nil, false, true},
+				"a controller":                     {by(controller, "system"), marked, nil, false, true},
+				"kube-controller-manager":          {by("system:kube-controller-manager", "system"), marked, nil, false, true},
+				"a tenant, later":                  {by("alice", "a"), marked, nil, true, true},
+				"a tenant, as it was":              {by("alice", "a"), marked, marked, true, false},
+				"a tenant takes it away":           {by("alice", "a"), nil, marked, true, false},
+				"a tenant without it":              {by("alice", "a"), map[string]string{"x": "true"}, nil, false, false},
+			} {
+				gvk := resourcev1.SchemeGroupVersion.WithKind(kind)
+				is, was, op := make(c.is), runtime.Object(nil), admission.Create
+				if c.update {
+					was, op = make(c.was), admission.Update
+				}
+				for _, untype := range []bool{false, true} {
+					if untype {
+						if is = untyped(t, is); was != nil {
+							was = untyped(t, was)
+						}
+					}
+					of := gvk.GroupVersion().WithResource(strings.ToLower(kind) + "s")
+					a := admission.NewAttributesRecord(is, was, gvk, "a--web", "x", of, "", op, nil, false, c.by)
+					if got := fmt.Sprint(p.Validate(t.Context(), a, nil)); (got != "<nil>") != c.refused ||
+						c.refused && !strings.Contains(got, resourcev1.ExtendedResourceClaimAnnotation) {
+						t.Errorf("%s, %s: %s", kind, name, got)
 					}
 				}
-				of := gvk.GroupVersion().WithResource(strings.ToLower(kind) + "s")
-				a := admission.NewAttributesRecord(is, was, gvk, "a--web", "x", of, "", op, nil, false, c.by)
-				if got := fmt.Sprint(p.Validate(t.Context(), a, nil)); (got != "<nil>") != c.refused ||
-					c.refused && !strings.Contains(got, resourcev1.ExtendedResourceClaimAnnotation) {
-					t.Errorf("%s, %s: %s", kind, name, got)
-				}
 			}
-		}
+		})
 	}
 }

@@ -65,29 +65,31 @@ func TestOtherTenantsGetNoDetails(t *testing.T) {
 			"could not be charged", true,
 		},
 	} {
-		for _, u := range []user.Info{
-			by("alice", "a"), by("root", "system"), by("bob", "b"), by("away", "a"), &user.DefaultInfo{Name: "nobody"},
-		} {
-			synctest.Test(t, func(t *testing.T) {
-				w := c.is.attributes()
-				a := admission.NewAttributesRecord(w.GetObject(), nil, w.GetKind(), w.GetNamespace(), "p", w.GetResource(), "",
-					admission.Create, nil, false, u)
-				l := *c.ledger
-				err := newPlugin(&l, func(o *quota.Options) { o.Subject = subject }).Validate(t.Context(), a, nil)
-				got := fmt.Sprint(err)
-				if apierrors.IsTooManyRequests(err) != c.later || apierrors.IsForbidden(err) == c.later {
-					t.Errorf("%s, %s: %s", name, u.GetName(), got)
-				}
-				isGuest := u.GetName() != "alice" && u.GetName() != "root"
-				if !isGuest && !strings.Contains(got, c.detail) {
-					t.Errorf("%s, %s: %s, want %s", name, u.GetName(), got, c.detail)
-				}
-				const told = "the quota of the tenant that owns the namespace "
-				if isGuest && (!strings.Contains(got, told) || strings.Contains(got, "secret") ||
-					strings.Contains(got, "cpu") || strings.Contains(got, c.detail)) {
-					t.Errorf("%s, %s: %s", name, u.GetName(), got)
-				}
-			})
-		}
+		t.Run(name, func(t *testing.T) {
+			for _, u := range []user.Info{
+				by("alice", "a"), by("root", "system"), by("bob", "b"), by("away", "a"), &user.DefaultInfo{Name: "nobody"},
+			} {
+				synctest.Test(t, func(t *testing.T) {
+					w := c.is.attributes()
+					a := admission.NewAttributesRecord(w.GetObject(), nil, w.GetKind(), w.GetNamespace(), "p", w.GetResource(), "",
+						admission.Create, nil, false, u)
+					l := *c.ledger
+					err := newPlugin(&l, func(o *quota.Options) { o.Subject = subject }).Validate(t.Context(), a, nil)
+					got := fmt.Sprint(err)
+					if apierrors.IsTooManyRequests(err) != c.later || apierrors.IsForbidden(err) == c.later {
+						t.Errorf("%s, %s: %s", name, u.GetName(), got)
+					}
+					isGuest := u.GetName() != "alice" && u.GetName() != "root"
+					if !isGuest && !strings.Contains(got, c.detail) {
+						t.Errorf("%s, %s: %s, want %s", name, u.GetName(), got, c.detail)
+					}
+					const told = "the quota of the tenant that owns the namespace "
+					if isGuest && (!strings.Contains(got, told) || strings.Contains(got, "secret") ||
+						strings.Contains(got, "cpu") || strings.Contains(got, c.detail)) {
+						t.Errorf("%s, %s: %s", name, u.GetName(), got)
+					}
+				})
+			}
+		})
 	}
 }

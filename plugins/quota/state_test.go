@@ -271,16 +271,18 @@ func TestOlderVersionsDoNotReleaseReservations(t *testing.T) {
 		"21": 0,
 		"":   1,
 	} {
-		got, _ := s.Recount([]quota.CountedObject{{
-			UID:       "x",
-			Namespace: "n",
-			Version:   version,
-			Usage:     hard(5),
-		}}, func(types.UID) bool { return false }, []corev1.ResourceName{counted}, now)
-		kept := got.Used[other]
-		if len(got.Reserved) != left || kept.Value() != 4 {
-			t.Errorf("version %q: %d reserved, want %d; %s kept", version, len(got.Reserved), left, kept.String())
-		}
+		t.Run(version, func(t *testing.T) {
+			got, _ := s.Recount([]quota.CountedObject{{
+				UID:       "x",
+				Namespace: "n",
+				Version:   version,
+				Usage:     hard(5),
+			}}, func(types.UID) bool { return false }, []corev1.ResourceName{counted}, now)
+			kept := got.Used[other]
+			if len(got.Reserved) != left || kept.Value() != 4 {
+				t.Errorf("version %q: %d reserved, want %d; %s kept", version, len(got.Reserved), left, kept.String())
+			}
+		})
 	}
 }
 

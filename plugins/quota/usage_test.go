@@ -104,10 +104,12 @@ func TestUsageOfPods(t *testing.T) {
 		},
 		"a name of nothing": {amounts{"wood": "2", "kubernetes.io/wood": "2"}, amounts{"wood": "2"}, amounts{}},
 	} {
-		c.want["count/pods"], c.want["pods"] = "1", "1"
-		if diff := cmp.Diff(c.want, used(t, groupResource("pods"), podOf(container(c.requests, c.limits)), now)); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", name, diff)
-		}
+		t.Run(name, func(t *testing.T) {
+			c.want["count/pods"], c.want["pods"] = "1", "1"
+			if diff := cmp.Diff(c.want, used(t, groupResource("pods"), podOf(container(c.requests, c.limits)), now)); diff != "" {
+				t.Errorf("%s (-want +got):\n%s", name, diff)
+			}
+		})
 	}
 	two := used(
 		t,
@@ -151,20 +153,22 @@ func TestFinishedPods(t *testing.T) {
 		"leaving, no time said":    {corev1.PodRunning, at(10), nil, false},
 		"a time said, not leaving": {corev1.PodRunning, nil, new(int64(1)), false},
 	} {
-		pod := podOf(container(amounts{"cpu": "1"}, nil))
-		pod.Status.Phase, pod.DeletionTimestamp, pod.DeletionGracePeriodSeconds = c.phase, c.deleted, c.grace
-		want := amounts{"count/pods": "1"}
-		if !c.over {
-			want = amounts{
-				"count/pods":   "1",
-				"pods":         "1",
-				"cpu":          "1",
-				"requests.cpu": "1",
+		t.Run(name, func(t *testing.T) {
+			pod := podOf(container(amounts{"cpu": "1"}, nil))
+			pod.Status.Phase, pod.DeletionTimestamp, pod.DeletionGracePeriodSeconds = c.phase, c.deleted, c.grace
+			want := amounts{"count/pods": "1"}
+			if !c.over {
+				want = amounts{
+					"count/pods":   "1",
+					"pods":         "1",
+					"cpu":          "1",
+					"requests.cpu": "1",
+				}
 			}
-		}
-		if diff := cmp.Diff(want, used(t, groupResource("pods"), pod, now)); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", name, diff)
-		}
+			if diff := cmp.Diff(want, used(t, groupResource("pods"), pod, now)); diff != "" {
+				t.Errorf("%s (-want +got):\n%s", name, diff)
+			}
+		})
 	}
 }
 
@@ -190,17 +194,19 @@ func TestUsageOfServices(t *testing.T) {
 			corev1.ServiceSpec{Type: corev1.ServiceTypeLoadBalancer, AllocateLoadBalancerNodePorts: new(false)}, "1", "1",
 		},
 	} {
-		c.spec.Ports = ports
-		want := amounts{
-			"count/services":         "1",
-			"services":               "1",
-			"services.loadbalancers": c.balancers,
-			"services.nodeports":     c.node,
-		}
-		got := used(t, groupResource("services"), &corev1.Service{Spec: c.spec}, time.Time{})
-		if diff := cmp.Diff(want, got); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", name, diff)
-		}
+		t.Run(name, func(t *testing.T) {
+			c.spec.Ports = ports
+			want := amounts{
+				"count/services":         "1",
+				"services":               "1",
+				"services.loadbalancers": c.balancers,
+				"services.nodeports":     c.node,
+			}
+			got := used(t, groupResource("services"), &corev1.Service{Spec: c.spec}, time.Time{})
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("%s (-want +got):\n%s", name, diff)
+			}
+		})
 	}
 }
 
@@ -236,19 +242,21 @@ func TestUsageOfClaims(t *testing.T) {
 		"an expansion under way":      {nil, nil, "2Gi", "1Gi", classes("", "2Gi")},
 		"no size, and some allocated": {nil, nil, "", "1Gi", classes("", "")},
 	} {
-		claim := &corev1.PersistentVolumeClaim{Spec: corev1.PersistentVolumeClaimSpec{StorageClassName: c.class}}
-		if c.older != nil {
-			claim.Annotations = map[string]string{corev1.BetaStorageClassAnnotation: *c.older}
-		}
-		if c.storage != "" {
-			claim.Spec.Resources.Requests = listOf(amounts{"storage": c.storage})
-		}
-		if c.allocated != "" {
-			claim.Status.AllocatedResources = listOf(amounts{"storage": c.allocated})
-		}
-		if diff := cmp.Diff(c.want, used(t, groupResource("persistentvolumeclaims"), claim, time.Time{})); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", name, diff)
-		}
+		t.Run(name, func(t *testing.T) {
+			claim := &corev1.PersistentVolumeClaim{Spec: corev1.PersistentVolumeClaimSpec{StorageClassName: c.class}}
+			if c.older != nil {
+				claim.Annotations = map[string]string{corev1.BetaStorageClassAnnotation: *c.older}
+			}
+			if c.storage != "" {
+				claim.Spec.Resources.Requests = listOf(amounts{"storage": c.storage})
+			}
+			if c.allocated != "" {
+				claim.Status.AllocatedResources = listOf(amounts{"storage": c.allocated})
+			}
+			if diff := cmp.Diff(c.want, used(t, groupResource("persistentvolumeclaims"), claim, time.Time{})); diff != "" {
+				t.Errorf("%s (-want +got):\n%s", name, diff)
+			}
+		})
 	}
 }
 

@@ -285,13 +285,15 @@ func TestChargedWrites(t *testing.T) {
 		},
 		"a pod's log": {write{subresource: "log"}, "pods", "0"},
 	} {
-		l := &ledger{states: []*quota.State{limited("q", amounts{c.limit: "10"}, amounts{c.limit: "0"})}}
-		if err := newPlugin(l, nil).Validate(t.Context(), c.attributes(), nil); err != nil {
-			t.Errorf("%s: %v", name, err)
-		}
-		if got := textOf(l.states[0].Used)[c.limit]; got != c.want || (l.charged > 0) != (c.want != "0") {
-			t.Errorf("%s: %s of %s after %d charges, want %s", name, got, c.limit, l.charged, c.want)
-		}
+		t.Run(name, func(t *testing.T) {
+			l := &ledger{states: []*quota.State{limited("q", amounts{c.limit: "10"}, amounts{c.limit: "0"})}}
+			if err := newPlugin(l, nil).Validate(t.Context(), c.attributes(), nil); err != nil {
+				t.Errorf("%v", err)
+			}
+			if got := textOf(l.states[0].Used)[c.limit]; got != c.want || (l.charged > 0) != (c.want != "0") {
+				t.Errorf("%s of %s after %d charges, want %s", got, c.limit, l.charged, c.want)
+			}
+		})
 	}
 }
 
@@ -311,16 +313,18 @@ func TestManagedObjectsAreNotCharged(t *testing.T) {
 		"not given":            {write{resource: "configmaps", obj: &corev1.ConfigMap{}}, "count/configmaps", "1"},
 		"a pod with its label": {write{obj: managed(podOf(container(amounts{"cpu": "1"}, nil)))}, "requests.cpu", "1"},
 	} {
-		l := &ledger{states: []*quota.State{limited("q", amounts{c.limit: "10"}, amounts{c.limit: "0"})}}
-		p := newPlugin(l, func(o *quota.Options) {
-			o.Managed = func(r schema.GroupResource) bool { return r.Resource == "configmaps" }
+		t.Run(name, func(t *testing.T) {
+			l := &ledger{states: []*quota.State{limited("q", amounts{c.limit: "10"}, amounts{c.limit: "0"})}}
+			p := newPlugin(l, func(o *quota.Options) {
+				o.Managed = func(r schema.GroupResource) bool { return r.Resource == "configmaps" }
+			})
+			if err := p.Validate(t.Context(), c.attributes(), nil); err != nil {
+				t.Errorf("%v", err)
+			}
+			if got := textOf(l.states[0].Used)[c.limit]; got != c.want {
+				t.Errorf("%s of %s, want %s", got, c.limit, c.want)
+			}
 		})
-		if err := p.Validate(t.Context(), c.attributes(), nil); err != nil {
-			t.Errorf("%s: %v", name, err)
-		}
-		if got := textOf(l.states[0].Used)[c.limit]; got != c.want {
-			t.Errorf("%s: %s of %s, want %s", name, got, c.limit, c.want)
-		}
 	}
 }
 
@@ -371,14 +375,16 @@ func TestDeniedWrites(t *testing.T) {
 		"no object":                 {write{noObject: true}, amounts{"pods": "1"}, "no object"},
 		"an old object that is not": {write{old: &metav1.Status{}, subresource: "resize"}, amounts{"pods": "1"}, "object"},
 	} {
-		l := &ledger{states: []*quota.State{limited("q", c.hard, zero)}}
-		err := newPlugin(l, nil).Validate(t.Context(), c.attributes(), nil)
-		if (err != nil) != (c.want != "") || err != nil && !strings.Contains(err.Error(), c.want) {
-			t.Errorf("%s: %v, want %q", name, err, c.want)
-		}
-		if err != nil && l.charged > 0 {
-			t.Errorf("%s: refused, and charged", name)
-		}
+		t.Run(name, func(t *testing.T) {
+			l := &ledger{states: []*quota.State{limited("q", c.hard, zero)}}
+			err := newPlugin(l, nil).Validate(t.Context(), c.attributes(), nil)
+			if (err != nil) != (c.want != "") || err != nil && !strings.Contains(err.Error(), c.want) {
+				t.Errorf("%v, want %q", err, c.want)
+			}
+			if err != nil && l.charged > 0 {
+				t.Error("refused, and charged")
+			}
+		})
 	}
 }
 
@@ -402,20 +408,22 @@ func TestReservations(t *testing.T) {
 		},
 		"one without its UID": {write{obj: podOf()}, "pods", quota.Reservation{UID: "?", Key: "pods/a--web/p"}},
 	} {
-		l := &ledger{states: []*quota.State{limited("q", amounts{c.limit: "10"}, amounts{c.limit: "0"})}}
-		p := newPlugin(l, func(o *quota.Options) { o.Now = func() time.Time { return now } })
-		if err := p.Validate(t.Context(), c.attributes(), nil); err != nil || len(l.states[0].Reserved) != 1 {
-			t.Errorf("%s: %v, %+v", name, err, l.states[0])
-			continue
-		}
-		got := l.states[0].Reserved[0]
-		if c.want.UID == "?" && got.UID != "" {
-			got.UID = "?"
-		}
-		if got.UID != c.want.UID || got.Key != c.want.Key || got.After != c.want.After ||
-			!got.Expires.Equal(now.Add(time.Minute)) {
-			t.Errorf("%s: %+v", name, got)
-		}
+		t.Run(name, func(t *testing.T) {
+			l := &ledger{states: []*quota.State{limited("q", amounts{c.limit: "10"}, amounts{c.limit: "0"})}}
+			p := newPlugin(l, func(o *quota.Options) { o.Now = func() time.Time { return now } })
+			if err := p.Validate(t.Context(), c.attributes(), nil); err != nil || len(l.states[0].Reserved) != 1 {
+				t.Errorf("%v, %+v", err, l.states[0])
+				return
+			}
+			got := l.states[0].Reserved[0]
+			if c.want.UID == "?" && got.UID != "" {
+				got.UID = "?"
+			}
+			if got.UID != c.want.UID || got.Key != c.want.Key || got.After != c.want.After ||
+				!got.Expires.Equal(now.Add(time.Minute)) {
+				t.Errorf("%+v", got)
+			}
+		})
 	}
 }
 
@@ -453,21 +461,23 @@ func TestStoreErrors(t *testing.T) {
 			nil, func(int) error { return fmt.Errorf("again: %w", quota.ErrConflict) }, "could not be charged", 20,
 		},
 	} {
-		synctest.Test(t, func(t *testing.T) {
-			l := &ledger{
-				statesErr: c.of,
-				charge:    c.charge,
-				states:    []*quota.State{limited("q", amounts{"pods": "9"}, amounts{"pods": "0"})},
-			}
-			err := newPlugin(l, nil).Validate(t.Context(), write{}.attributes(), nil)
-			if (err != nil) != (c.want != "") || err != nil && !strings.Contains(err.Error(), c.want) || l.charged != c.tries {
-				t.Errorf("%s: %v after %d tries", name, err, l.charged)
-			}
-			if err != nil &&
-				(strings.Contains(err.Error(), "away") || !apierrors.IsTooManyRequests(err) ||
-					err.(apierrors.APIStatus).Status().Details.RetryAfterSeconds != 0) {
-				t.Errorf("%s: %v", name, err)
-			}
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l := &ledger{
+					statesErr: c.of,
+					charge:    c.charge,
+					states:    []*quota.State{limited("q", amounts{"pods": "9"}, amounts{"pods": "0"})},
+				}
+				err := newPlugin(l, nil).Validate(t.Context(), write{}.attributes(), nil)
+				if (err != nil) != (c.want != "") || err != nil && !strings.Contains(err.Error(), c.want) || l.charged != c.tries {
+					t.Errorf("%v after %d tries", err, l.charged)
+				}
+				if err != nil &&
+					(strings.Contains(err.Error(), "away") || !apierrors.IsTooManyRequests(err) ||
+						err.(apierrors.APIStatus).Status().Details.RetryAfterSeconds != 0) {
+					t.Errorf("%v", err)
+				}
+			})
 		})
 	}
 }
@@ -485,25 +495,28 @@ func TestWritesWaitForTheFirstCount(t *testing.T) {
 		"a request's end":  {counted: time.Hour, cancelled: 550 * time.Millisecond, after: 550 * time.Millisecond},
 		"counted too late": {counted: 3 * time.Second, after: 2200 * time.Millisecond},
 	} {
-		synctest.Test(t, func(t *testing.T) {
-			ctx := t.Context()
-			if c.cancelled > 0 {
-				var stop context.CancelFunc
-				ctx, stop = context.WithTimeout(ctx, c.cancelled)
-				defer stop()
-			}
-			start := time.Now()
-			l := &counting{
-				ledger: ledger{states: []*quota.State{limited("q", amounts{"pods": "9"}, amounts{"pods": "0"})}},
-				at:     start.Add(c.counted),
-			}
-			p := newPlugin(nil, func(o *quota.Options) { o.Store = l })
-			err := p.Validate(ctx, write{}.attributes(), nil)
-			if took := time.Since(start); (err == nil) != c.ok || !c.ok && !apierrors.IsTooManyRequests(err) || took > c.after ||
-				!c.ok && took < c.after-200*time.Millisecond {
-				t.Errorf("%s: %v after %v", name, err, took)
-			}
-			synctest.Wait()
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ctx := t.Context()
+				if c.cancelled > 0 {
+					var stop context.CancelFunc
+					ctx, stop = context.WithTimeout(ctx, c.cancelled)
+					defer stop()
+				}
+				start := time.Now()
+				l := &counting{
+					ledger: ledger{states: []*quota.State{limited("q", amounts{"pods": "9"}, amounts{"pods": "0"})}},
+					at:     start.Add(c.counted),
+				}
+				p := newPlugin(nil, func(o *quota.Options) { o.Store = l })
+				err := p.Validate(ctx, write{}.attributes(), nil)
+				if took := time.Since(start); (err == nil) != c.ok || !c.ok && !apierrors.IsTooManyRequests(err) ||
+					took > c.after ||
+					!c.ok && took < c.after-200*time.Millisecond {
+					t.Errorf("%v after %v", err, took)
+				}
+				synctest.Wait()
+			})
 		})
 	}
 }
@@ -571,15 +584,17 @@ func TestQuotaObjects(t *testing.T) {
 		"its status":              {write{obj: of(hard("wood")), old: of(hard()), subresource: "status"}, false, nil, ""},
 		"no object":               {write{noObject: true}, false, nil, "no object"},
 	} {
-		c.resource, c.namespace = "tenantquotas."+tenant.Domain, "-"
-		p := newPlugin(&ledger{hasQuota: c.taken, hasQuotaErr: c.takenErr, unreadable: true}, func(o *quota.Options) {
-			o.ClusterScoped = func(of schema.GroupResource) bool { return of == groupResource("nodes") }
+		t.Run(name, func(t *testing.T) {
+			c.resource, c.namespace = "tenantquotas."+tenant.Domain, "-"
+			p := newPlugin(&ledger{hasQuota: c.taken, hasQuotaErr: c.takenErr, unreadable: true}, func(o *quota.Options) {
+				o.ClusterScoped = func(of schema.GroupResource) bool { return of == groupResource("nodes") }
+			})
+			err := p.Validate(t.Context(), c.attributes(), nil)
+			if (err != nil) != (c.want != "") || err != nil && !strings.Contains(err.Error(), c.want) ||
+				apierrors.IsTooManyRequests(err) != (c.takenErr != nil) {
+				t.Errorf("%v, want %q", err, c.want)
+			}
 		})
-		err := p.Validate(t.Context(), c.attributes(), nil)
-		if (err != nil) != (c.want != "") || err != nil && !strings.Contains(err.Error(), c.want) ||
-			apierrors.IsTooManyRequests(err) != (c.takenErr != nil) {
-			t.Errorf("%s: %v, want %q", name, err, c.want)
-		}
 	}
 	nodes := write{resource: "tenantquotas." + tenant.Domain, namespace: "-", obj: of(hard("count/nodes"))}
 	if err := newPlugin(&ledger{}, nil).Validate(t.Context(), nodes.attributes(), nil); err != nil {

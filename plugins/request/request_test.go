@@ -58,15 +58,17 @@ func TestRecordedObjects(t *testing.T) {
 			"ephemeralcontainers": want.other,
 			"resize":              want.other,
 		} {
-			for _, op := range []admission.Operation{admission.Create, admission.Update} {
-				ctx, a := plugins.WithRequested(t.Context()), write(kind, resource, subresource, op)
-				if err := p.Admit(ctx, a, nil); err != nil || !p.Handles(op) {
-					t.Fatal(err)
+			t.Run(subresource, func(t *testing.T) {
+				for _, op := range []admission.Operation{admission.Create, admission.Update} {
+					ctx, a := plugins.WithRequested(t.Context()), write(kind, resource, subresource, op)
+					if err := p.Admit(ctx, a, nil); err != nil || !p.Handles(op) {
+						t.Fatal(err)
+					}
+					if got := plugins.Requested(ctx, a) != nil; got != want {
+						t.Errorf("%s %v/%s: recorded %t", op, kind, subresource, got)
+					}
 				}
-				if got := plugins.Requested(ctx, a) != nil; got != want {
-					t.Errorf("%s %v/%s: recorded %t", op, kind, subresource, got)
-				}
-			}
+			})
 		}
 	}
 	for _, op := range []admission.Operation{admission.Delete, admission.Connect} {
@@ -123,18 +125,20 @@ func TestRecordsAreCopies(t *testing.T) {
 		},
 		"a class": {RuntimeClassName: new("sent")},
 	} {
-		for kind := range workload.New(nil) {
-			typed := objectOf(kind.Kind, corev1.PodTemplateSpec{Spec: spec})
-			content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(typed)
-			if err != nil {
-				t.Fatal(kind, err)
-			}
-			for _, object := range []runtime.Object{typed.DeepCopyObject(), &unstructured.Unstructured{Object: content}} {
-				if got := recordedSpec(t, kind, object); !equality.Semantic.DeepEqual(got, &spec) {
-					t.Errorf("%s with %s as %T: the record has %+v", kind.Kind, name, object, got)
+		t.Run(name, func(t *testing.T) {
+			for kind := range workload.New(nil) {
+				typed := objectOf(kind.Kind, corev1.PodTemplateSpec{Spec: spec})
+				content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(typed)
+				if err != nil {
+					t.Fatal(kind, err)
+				}
+				for _, object := range []runtime.Object{typed.DeepCopyObject(), &unstructured.Unstructured{Object: content}} {
+					if got := recordedSpec(t, kind, object); !equality.Semantic.DeepEqual(got, &spec) {
+						t.Errorf("%s with %s as %T: the record has %+v", kind.Kind, name, object, got)
+					}
 				}
 			}
-		}
+		})
 	}
 }
 

@@ -59,12 +59,14 @@ func TestUnknownTenantsAreDenied(t *testing.T) {
 		{"a caller who is not known", plugin(tenant.System(), away, tenant.System(), nil), false},
 		{"a zero caller", plugin(tenant.ID{}, nil, tenant.System(), nil), false},
 	} {
-		for _, version := range []string{"v1", "v1beta2", "v2"} {
-			if err := c.plugin.Validate(t.Context(), write(version, "", admission.Create, ds, nil),
-				nil); (err == nil) != c.allowed {
-				t.Errorf("%s, %s: Validate() = %v", c.name, version, err)
+		t.Run(c.name, func(t *testing.T) {
+			for _, version := range []string{"v1", "v1beta2", "v2"} {
+				if err := c.plugin.Validate(t.Context(), write(version, "", admission.Create, ds, nil),
+					nil); (err == nil) != c.allowed {
+					t.Errorf("%s, %s: Validate() = %v", c.name, version, err)
+				}
 			}
-		}
+		})
 	}
 }
 
@@ -83,12 +85,14 @@ func TestOnlyTheServerCreatesTenantObjects(t *testing.T) {
 		"a tenant's caller of its name": {a, false},
 		"nobody's":                      {tenant.ID{}, false},
 	} {
-		made := admission.NewAttributesRecord(&appsv1.DaemonSet{}, nil, schema.GroupVersionKind{}, "ns", "d",
-			appsv1.SchemeGroupVersion.WithResource("daemonsets"), "", admission.Create, nil, false,
-			&user.DefaultInfo{Name: tenant.ManagerUser})
-		if err := plugin(c.subject, nil, a, nil).Validate(t.Context(), made, nil); (err == nil) != c.allowed {
-			t.Errorf("%s: %v", name, err)
-		}
+		t.Run(name, func(t *testing.T) {
+			made := admission.NewAttributesRecord(&appsv1.DaemonSet{}, nil, schema.GroupVersionKind{}, "ns", "d",
+				appsv1.SchemeGroupVersion.WithResource("daemonsets"), "", admission.Create, nil, false,
+				&user.DefaultInfo{Name: tenant.ManagerUser})
+			if err := plugin(c.subject, nil, a, nil).Validate(t.Context(), made, nil); (err == nil) != c.allowed {
+				t.Errorf("%v", err)
+			}
+		})
 	}
 }
 
@@ -118,24 +122,26 @@ func TestMaintenance(t *testing.T) {
 		return u
 	}
 	for name, make := range map[string]func(string, string) runtime.Object{"typed": typed, "custom": custom} {
-		if err := p.Validate(t.Context(), write("v1", "", admission.Update, make("x", "1"), make("y", "1")),
-			nil); err != nil {
-			t.Errorf("%s: finalizers = %v", name, err)
-		}
-		if err := p.Validate(t.Context(), write("v1", "", admission.Update, make("x", "1"), make("y", "2")),
-			nil); err == nil || !strings.Contains(err.Error(), "tenant's namespace") {
-			t.Errorf("%s: finalizers and a label = %v", name, err)
-		}
-		if err := p.Validate(t.Context(), write("v1", "status", admission.Update, make("x", "1"), make("y", "2")),
-			nil); err != nil {
-			t.Errorf("%s: status = %v", name, err)
-		}
-		for _, sub := range []string{"scale", "Status", "status/x"} {
-			if err := p.Validate(t.Context(), write("v1", sub, admission.Update, make("x", "1"), make("y", "2")),
-				nil); err == nil {
-				t.Errorf("%s: subresource %s is written", name, sub)
+		t.Run(name, func(t *testing.T) {
+			if err := p.Validate(t.Context(), write("v1", "", admission.Update, make("x", "1"), make("y", "1")),
+				nil); err != nil {
+				t.Errorf("finalizers = %v", err)
 			}
-		}
+			if err := p.Validate(t.Context(), write("v1", "", admission.Update, make("x", "1"), make("y", "2")),
+				nil); err == nil || !strings.Contains(err.Error(), "tenant's namespace") {
+				t.Errorf("finalizers and a label = %v", err)
+			}
+			if err := p.Validate(t.Context(), write("v1", "status", admission.Update, make("x", "1"), make("y", "2")),
+				nil); err != nil {
+				t.Errorf("status = %v", err)
+			}
+			for _, sub := range []string{"scale", "Status", "status/x"} {
+				if err := p.Validate(t.Context(), write("v1", sub, admission.Update, make("x", "1"), make("y", "2")),
+					nil); err == nil {
+					t.Errorf("subresource %s is written", sub)
+				}
+			}
+		})
 	}
 	if err := p.Validate(t.Context(), write("v1", "", admission.Update, nil, nil), nil); err == nil {
 		t.Error("an update without objects passes")
@@ -210,9 +216,11 @@ func TestInvalidUpdatesAreNotMaintenance(t *testing.T) {
 		"nothing":          write("v1", "", admission.Update, nil, nil),
 		"no objects":       write("v1", "", admission.Update, &metav1.Status{}, &metav1.Status{}),
 	} {
-		if err := p.Validate(t.Context(), w, nil); err == nil {
-			t.Errorf("%s is upkeep", name)
-		}
+		t.Run(name, func(t *testing.T) {
+			if err := p.Validate(t.Context(), w, nil); err == nil {
+				t.Errorf("%s is upkeep", name)
+			}
+		})
 	}
 	if err := p.Validate(t.Context(), write("v1", "", admission.Update, ds, ds), nil); err != nil {
 		t.Errorf("an update of nothing: %v", err)

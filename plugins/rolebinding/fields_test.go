@@ -128,17 +128,19 @@ func TestSubjects(t *testing.T) {
 		{"ServiceAccount", "away--web", "robot", "away", "away"},
 		{"Robot", "", "bob", reserved, reserved},
 	} {
-		binding := &rbacv1.RoleBinding{
-			Subjects: []rbacv1.Subject{{Kind: "User", Name: "bob"}, {Kind: c.kind, Namespace: c.namespace, Name: c.name}},
-		}
-		for qualified, want := range map[bool]string{false: c.plain, true: c.qualified} {
-			p := newPlugin(func(o *rolebinding.Options) { o.QualifiedNames = qualified })
-			if want != "" && want != "away" {
-				want = "subjects[1] " + want
+		t.Run(c.name, func(t *testing.T) {
+			binding := &rbacv1.RoleBinding{
+				Subjects: []rbacv1.Subject{{Kind: "User", Name: "bob"}, {Kind: c.kind, Namespace: c.namespace, Name: c.name}},
 			}
-			wantError(t, fmt.Sprintf("%s %s/%s, qualified %t", c.kind, c.namespace, c.name, qualified),
-				write{obj: binding}.validate(t, p, rbacv1.SchemeGroupVersion.WithKind("RoleBinding")), want)
-		}
+			for qualified, want := range map[bool]string{false: c.plain, true: c.qualified} {
+				p := newPlugin(func(o *rolebinding.Options) { o.QualifiedNames = qualified })
+				if want != "" && want != "away" {
+					want = "subjects[1] " + want
+				}
+				wantError(t, fmt.Sprintf("%s %s/%s, qualified %t", c.kind, c.namespace, c.name, qualified),
+					write{obj: binding}.validate(t, p, rbacv1.SchemeGroupVersion.WithKind("RoleBinding")), want)
+			}
+		})
 	}
 }
 
@@ -204,7 +206,9 @@ func TestUpdatedBindings(t *testing.T) {
 			"no object",
 		},
 	} {
-		wantError(t, name, c.validate(t, newPlugin(nil), rbacv1.SchemeGroupVersion.WithKind("RoleBinding")), c.want)
+		t.Run(name, func(t *testing.T) {
+			wantError(t, name, c.validate(t, newPlugin(nil), rbacv1.SchemeGroupVersion.WithKind("RoleBinding")), c.want)
+		})
 	}
 }
 
@@ -229,14 +233,16 @@ func TestExternalIPs(t *testing.T) {
 			"no object",
 		},
 	} {
-		kind := corev1.SchemeGroupVersion.WithKind("Service")
-		wantError(
-			t,
-			name,
-			c.validate(t, newPlugin(func(o *rolebinding.Options) { o.ForbidExternalIPs = true }), kind),
-			c.want,
-		)
-		wantError(t, name+", not forbidden", c.validate(t, newPlugin(nil), kind), "")
+		t.Run(name, func(t *testing.T) {
+			kind := corev1.SchemeGroupVersion.WithKind("Service")
+			wantError(
+				t,
+				name,
+				c.validate(t, newPlugin(func(o *rolebinding.Options) { o.ForbidExternalIPs = true }), kind),
+				c.want,
+			)
+			wantError(t, name+", not forbidden", c.validate(t, newPlugin(nil), kind), "")
+		})
 	}
 }
 
@@ -297,25 +303,27 @@ func TestClaimSources(t *testing.T) {
 		"made at the system's":             {controller, "kube-system", from("b--web"), nil, "", ""},
 		"made where the owner's not known": {controller, "away", claimSpec{}, nil, "away", "away"},
 	} {
-		claim := write{by: c.by, namespace: c.namespace, obj: &corev1.PersistentVolumeClaim{Spec: c.is}}
-		set := write{by: c.by, namespace: c.namespace, obj: stateful(template("t", c.is))}
-		if c.was != nil {
-			claim.old, set.old = &corev1.PersistentVolumeClaim{Spec: *c.was},
-				stateful(template("other", claimSpec{}), template("t", *c.was))
-		}
-		for forbidden, want := range map[bool]string{false: c.open, true: c.closed} {
-			p := newPlugin(func(o *rolebinding.Options) { o.ForbidVolumeNames = forbidden })
-			wantError(t, fmt.Sprintf("%s, forbidden %t", name, forbidden),
-				claim.validate(t, p, corev1.SchemeGroupVersion.WithKind("PersistentVolumeClaim")), want)
-			if c.by == controller || want == "away" && c.is.DataSourceRef == nil {
-				continue // the controller that creates claims does not write templates
+		t.Run(name, func(t *testing.T) {
+			claim := write{by: c.by, namespace: c.namespace, obj: &corev1.PersistentVolumeClaim{Spec: c.is}}
+			set := write{by: c.by, namespace: c.namespace, obj: stateful(template("t", c.is))}
+			if c.was != nil {
+				claim.old, set.old = &corev1.PersistentVolumeClaim{Spec: *c.was},
+					stateful(template("other", claimSpec{}), template("t", *c.was))
 			}
-			if strings.HasPrefix(want, "spec.") {
-				want = "spec.volumeClaimTemplates[0]." + want
+			for forbidden, want := range map[bool]string{false: c.open, true: c.closed} {
+				p := newPlugin(func(o *rolebinding.Options) { o.ForbidVolumeNames = forbidden })
+				wantError(t, fmt.Sprintf("%s, forbidden %t", name, forbidden),
+					claim.validate(t, p, corev1.SchemeGroupVersion.WithKind("PersistentVolumeClaim")), want)
+				if c.by == controller || want == "away" && c.is.DataSourceRef == nil {
+					continue // the controller that creates claims does not write templates
+				}
+				if strings.HasPrefix(want, "spec.") {
+					want = "spec.volumeClaimTemplates[0]." + want
+				}
+				wantError(t, fmt.Sprintf("%s in a template, forbidden %t", name, forbidden),
+					set.validate(t, p, appsv1.SchemeGroupVersion.WithKind("StatefulSet")), want)
 			}
-			wantError(t, fmt.Sprintf("%s in a template, forbidden %t", name, forbidden),
-				set.validate(t, p, appsv1.SchemeGroupVersion.WithKind("StatefulSet")), want)
-		}
+		})
 	}
 	p := newPlugin(nil)
 	wantError(
@@ -409,9 +417,11 @@ func TestEphemeralVolumes(t *testing.T) {
 		"leaving, and changed":     {write{obj: changed, old: broken(true)}, sets, "cannot read", "cannot read"},
 		"after what is unreadable": {write{obj: stateful(blocking), old: broken(false)}, sets, "no object", "no object"},
 	} {
-		for forbidden, want := range map[bool]string{false: c.open, true: c.closed} {
-			wantError(t, fmt.Sprintf("%s, forbidden %t", name, forbidden),
-				c.validate(t, newPlugin(func(o *rolebinding.Options) { o.ForbidVolumeNames = forbidden }), c.kind), want)
-		}
+		t.Run(name, func(t *testing.T) {
+			for forbidden, want := range map[bool]string{false: c.open, true: c.closed} {
+				wantError(t, fmt.Sprintf("%s, forbidden %t", name, forbidden),
+					c.validate(t, newPlugin(func(o *rolebinding.Options) { o.ForbidVolumeNames = forbidden }), c.kind), want)
+			}
+		})
 	}
 }

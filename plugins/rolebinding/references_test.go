@@ -85,27 +85,29 @@ func TestOwnerReferencesHaveTheOwnerUID(t *testing.T) {
 		"the system refers to what it likes": {"v1", "Node", "n", "2", nil, "system", true},
 		"a caller of no tenant does not":     {"v1", "Node", "n", "2", nil, "System", false},
 	} {
-		p := ownersPlugin(t, func() (types.UID, error) { return c.uid, c.err })
-		ref := metav1.OwnerReference{
-			APIVersion:         c.api,
-			Kind:               c.kind,
-			Name:               c.name,
-			UID:                "1",
-			BlockOwnerDeletion: &blocks,
-		}
-		obj := &corev1.ConfigMap{
-			ObjectMeta: metav1.ObjectMeta{Name: "x", Namespace: "a--web", OwnerReferences: []metav1.OwnerReference{ref}},
-		}
-		kind := corev1.SchemeGroupVersion.WithKind("ConfigMap")
-		if err := writeReference(p, c.caller, obj, nil, kind, "configmaps"); (err == nil) != c.ok {
-			t.Errorf("%s: %v", name, err)
-		}
-		if err := writeReference(p, c.caller, obj, &corev1.ConfigMap{}, kind, "configmaps"); (err == nil) != c.ok {
-			t.Errorf("%s, added: %v", name, err)
-		}
-		if err := writeReference(p, c.caller, obj, obj.DeepCopy(), kind, "configmaps"); err != nil {
-			t.Errorf("%s, there before: %v", name, err)
-		}
+		t.Run(name, func(t *testing.T) {
+			p := ownersPlugin(t, func() (types.UID, error) { return c.uid, c.err })
+			ref := metav1.OwnerReference{
+				APIVersion:         c.api,
+				Kind:               c.kind,
+				Name:               c.name,
+				UID:                "1",
+				BlockOwnerDeletion: &blocks,
+			}
+			obj := &corev1.ConfigMap{
+				ObjectMeta: metav1.ObjectMeta{Name: "x", Namespace: "a--web", OwnerReferences: []metav1.OwnerReference{ref}},
+			}
+			kind := corev1.SchemeGroupVersion.WithKind("ConfigMap")
+			if err := writeReference(p, c.caller, obj, nil, kind, "configmaps"); (err == nil) != c.ok {
+				t.Errorf("%v", err)
+			}
+			if err := writeReference(p, c.caller, obj, &corev1.ConfigMap{}, kind, "configmaps"); (err == nil) != c.ok {
+				t.Errorf("%s, added: %v", name, err)
+			}
+			if err := writeReference(p, c.caller, obj, obj.DeepCopy(), kind, "configmaps"); err != nil {
+				t.Errorf("%s, there before: %v", name, err)
+			}
+		})
 	}
 }
 

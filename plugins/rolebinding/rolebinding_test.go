@@ -99,9 +99,11 @@ func TestCertificateRequests(t *testing.T) {
 		"by the system tenant, older":     {pkix.Name{CommonName: "a:eve"}, caller("system"), false},
 		"no tenant's, by nobody's caller": {pkix.Name{CommonName: "eve", Organization: []string{"dev"}}, nobody, false},
 	} {
-		if err := validate(t, request(t, c.subject, c.by)); (err != nil) != c.refused {
-			t.Errorf("%s: %v", name, err)
-		}
+		t.Run(name, func(t *testing.T) {
+			if err := validate(t, request(t, c.subject, c.by)); (err != nil) != c.refused {
+				t.Errorf("%v", err)
+			}
+		})
 	}
 	for _, text := range [][]byte{
 		nil, []byte("x"), pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: []byte("x")}),

@@ -196,17 +196,19 @@ func TestTenants(t *testing.T) {
 		"templates that were": {"system:x", "", templated("other", "std"), templated("other"), ""},
 		"those that were":     {"system:x", "", withMemberRoles("view", "edit"), withMemberRoles("edit", "view"), ""},
 	} {
-		op := admission.Create
-		if c.was != nil {
-			op = admission.Update
-		}
-		attributes := admission.NewAttributesRecord(c.is, c.was, schema.GroupVersionKind{}, "", "a",
-			schema.GroupVersionResource{Group: "kubetenant.dev", Version: "v1alpha1", Resource: "tenants"},
-			c.sub, op, nil, false, &user.DefaultInfo{Name: c.by})
-		got := fmt.Sprint(p.Validate(t.Context(), attributes, nil))
-		if (got == "<nil>") != (c.want == "") || !strings.Contains(got, c.want) {
-			t.Errorf("%s: %s, want %q", name, got, c.want)
-		}
+		t.Run(name, func(t *testing.T) {
+			op := admission.Create
+			if c.was != nil {
+				op = admission.Update
+			}
+			attributes := admission.NewAttributesRecord(c.is, c.was, schema.GroupVersionKind{}, "", "a",
+				schema.GroupVersionResource{Group: "kubetenant.dev", Version: "v1alpha1", Resource: "tenants"},
+				c.sub, op, nil, false, &user.DefaultInfo{Name: c.by})
+			got := fmt.Sprint(p.Validate(t.Context(), attributes, nil))
+			if (got == "<nil>") != (c.want == "") || !strings.Contains(got, c.want) {
+				t.Errorf("%s, want %q", got, c.want)
+			}
+		})
 	}
 }
 
@@ -252,24 +254,26 @@ func TestFinalizersAndOwnersOfMembers(t *testing.T) {
 		"both as before": {membersWithFinalizer("example.com/a", "x"), membersWithFinalizer("example.com/a", "x"), ""},
 		"both removed":   {membersWithFinalizer("example.com/a", "x"), tenantWith(), ""},
 	} {
-		for _, sub := range []string{"", "status"} {
-			for by, want := range map[string]string{"a": c.want, "system:x": ""} {
-				op, was := admission.Create, runtime.Object(nil)
-				if c.was != nil {
-					op, was = admission.Update, c.was
-				}
-				if sub != "" && op == admission.Create {
-					continue
-				}
-				attributes := admission.NewAttributesRecord(c.is, was, schema.GroupVersionKind{}, "", "a",
-					schema.GroupVersionResource{Group: "kubetenant.dev", Version: "v1alpha1", Resource: "tenantmembers"},
-					sub, op, nil, false, &user.DefaultInfo{Name: by})
-				got := fmt.Sprint(p.Validate(t.Context(), attributes, nil))
-				if (got == "<nil>") != (want == "") || !strings.Contains(got, want) {
-					t.Errorf("%s by %s %s: %s, want %q", name, by, sub, got, want)
+		t.Run(name, func(t *testing.T) {
+			for _, sub := range []string{"", "status"} {
+				for by, want := range map[string]string{"a": c.want, "system:x": ""} {
+					op, was := admission.Create, runtime.Object(nil)
+					if c.was != nil {
+						op, was = admission.Update, c.was
+					}
+					if sub != "" && op == admission.Create {
+						continue
+					}
+					attributes := admission.NewAttributesRecord(c.is, was, schema.GroupVersionKind{}, "", "a",
+						schema.GroupVersionResource{Group: "kubetenant.dev", Version: "v1alpha1", Resource: "tenantmembers"},
+						sub, op, nil, false, &user.DefaultInfo{Name: by})
+					got := fmt.Sprint(p.Validate(t.Context(), attributes, nil))
+					if (got == "<nil>") != (want == "") || !strings.Contains(got, want) {
+						t.Errorf("%s by %s %s: %s, want %q", name, by, sub, got, want)
+					}
 				}
 			}
-		}
+		})
 	}
 }
 
@@ -361,16 +365,18 @@ func TestMembers(t *testing.T) {
 			"b", &corev1.ConfigMap{}, tenantWith(role(path, "view", "peter")), "only callers of this tenant",
 		},
 	} {
-		op := admission.Create
-		if c.was != nil {
-			op = admission.Update
-		}
-		attributes := admission.NewAttributesRecord(c.is, c.was, schema.GroupVersionKind{}, "", "a",
-			schema.GroupVersionResource{Group: "kubetenant.dev", Version: "v1alpha1", Resource: "tenantmembers"},
-			"", op, nil, false, &user.DefaultInfo{Name: c.by})
-		got := fmt.Sprint(p.Validate(t.Context(), attributes, nil))
-		if (got == "<nil>") != (c.want == "") || !strings.Contains(got, c.want) {
-			t.Errorf("%s: %s, want %q", name, got, c.want)
-		}
+		t.Run(name, func(t *testing.T) {
+			op := admission.Create
+			if c.was != nil {
+				op = admission.Update
+			}
+			attributes := admission.NewAttributesRecord(c.is, c.was, schema.GroupVersionKind{}, "", "a",
+				schema.GroupVersionResource{Group: "kubetenant.dev", Version: "v1alpha1", Resource: "tenantmembers"},
+				"", op, nil, false, &user.DefaultInfo{Name: c.by})
+			got := fmt.Sprint(p.Validate(t.Context(), attributes, nil))
+			if (got == "<nil>") != (c.want == "") || !strings.Contains(got, c.want) {
+				t.Errorf("%s, want %q", got, c.want)
+			}
+		})
 	}
 }

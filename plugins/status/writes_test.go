@@ -67,11 +67,13 @@ func TestPodsAndJobs(t *testing.T) {
 		"another group's jobs":          {"jobs.example.com", jobManagedBy(nil), jobManagedBy(nil), true},
 		"a node":                        {"nodes", &corev1.Node{}, &corev1.Node{}, true},
 	} {
-		for caller, ok := range map[string]bool{"a": c.ok, "system": true} {
-			if err := update(t, nil, caller, c.resource, c.was, c.is); (err == nil) != ok {
-				t.Errorf("%s, by %s: %v", name, caller, err)
+		t.Run(name, func(t *testing.T) {
+			for caller, ok := range map[string]bool{"a": c.ok, "system": true} {
+				if err := update(t, nil, caller, c.resource, c.was, c.is); (err == nil) != ok {
+					t.Errorf("%s, by %s: %v", name, caller, err)
+				}
 			}
-		}
+		})
 	}
 }
 

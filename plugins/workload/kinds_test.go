@@ -129,9 +129,11 @@ func TestConversion(t *testing.T) {
 		"one that cannot be converted": &corev1.ConfigMap{},
 		"one that describes no pods":   &corev1.ConfigMap{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}},
 	} {
-		if got, err := kinds().Read(obj, kind, o); err == nil || got != nil {
-			t.Errorf("%s: %v", name, got)
-		}
+		t.Run(name, func(t *testing.T) {
+			if got, err := kinds().Read(obj, kind, o); err == nil || got != nil {
+				t.Errorf("%v", got)
+			}
+		})
 	}
 }
 
@@ -181,15 +183,17 @@ func TestClaims(t *testing.T) {
 	}
 	// Only a StatefulSet has such templates.
 	for kind, refused := range map[string]bool{"StatefulSet": true, "Deployment": false} {
-		u := object(t,
-			`{"apiVersion":"apps/v1","kind":"`+kind+`","spec":{"volumeClaimTemplates":"x","template":{"spec":{}}}}`)
-		o, err := kinds().Read(u, appsv1.SchemeGroupVersion.WithKind(kind), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if claims, err := o.Claims(); (err != nil) != refused || len(claims) > 0 {
-			t.Errorf("%s: %v, %v", kind, claims, err)
-		}
+		t.Run(kind, func(t *testing.T) {
+			u := object(t,
+				`{"apiVersion":"apps/v1","kind":"`+kind+`","spec":{"volumeClaimTemplates":"x","template":{"spec":{}}}}`)
+			o, err := kinds().Read(u, appsv1.SchemeGroupVersion.WithKind(kind), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if claims, err := o.Claims(); (err != nil) != refused || len(claims) > 0 {
+				t.Errorf("%v, %v", claims, err)
+			}
+		})
 	}
 }
 

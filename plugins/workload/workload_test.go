@@ -51,27 +51,29 @@ func TestTemplatePaths(t *testing.T) {
 		`{"spec":{"main":[]}}`:                                   nil,
 		`{"spec":{"main":{"template":{"spec":{"nodeName":1}}}}}`: nil,
 	} {
-		got, err := kinds().Read(object(t, text), farm, nil)
-		if want == nil {
-			if err == nil {
-				t.Errorf("%s: read", text)
+		t.Run(text, func(t *testing.T) {
+			got, err := kinds().Read(object(t, text), farm, nil)
+			if want == nil {
+				if err == nil {
+					t.Error("read")
+				}
+				return
 			}
-			continue
-		}
-		if err != nil {
-			t.Errorf("%s: %v", text, err)
-			continue
-		}
-		paths := []string{}
-		for _, template := range got.Templates {
-			paths = append(paths, template.Path)
-			if template.Spec.NodeName != "n" {
-				t.Errorf("%s: %v", text, template.Spec)
+			if err != nil {
+				t.Errorf("%v", err)
+				return
 			}
-		}
-		if !slices.Equal(paths, want) {
-			t.Errorf("%s: %v, want %v", text, paths, want)
-		}
+			paths := []string{}
+			for _, template := range got.Templates {
+				paths = append(paths, template.Path)
+				if template.Spec.NodeName != "n" {
+					t.Errorf("%v", template.Spec)
+				}
+			}
+			if !slices.Equal(paths, want) {
+				t.Errorf("%v, want %v", paths, want)
+			}
+		})
 	}
 }
 

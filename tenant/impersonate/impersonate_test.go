@@ -113,26 +113,28 @@ func TestConfig(t *testing.T) {
 		},
 		"no tenant": {impersonate.Options{DefaultUser: "runner"}, `{"user":"root"}`, "", "", nil, tenant.ErrInvalid},
 	} {
-		i, err := impersonate.New(c.options)
-		if err != nil {
-			t.Fatal(err)
-		}
-		got, err := i.Config(application(c.identity, c.label))
-		if !errors.Is(err, c.err) || c.err == nil && err != nil {
-			t.Errorf("%s: %v", name, err)
-			continue
-		}
-		want := rest.ImpersonationConfig{}
-		if c.err == nil {
-			want = rest.ImpersonationConfig{
-				UserName: c.user,
-				Groups:   c.groups,
-				Extra:    map[string][]string{tenant.ExtraKey: {"a"}},
+		t.Run(name, func(t *testing.T) {
+			i, err := impersonate.New(c.options)
+			if err != nil {
+				t.Fatal(err)
 			}
-		}
-		if !reflect.DeepEqual(got, want) {
-			t.Errorf("%s: %+v, want %+v", name, got, want)
-		}
+			got, err := i.Config(application(c.identity, c.label))
+			if !errors.Is(err, c.err) || c.err == nil && err != nil {
+				t.Errorf("%v", err)
+				return
+			}
+			want := rest.ImpersonationConfig{}
+			if c.err == nil {
+				want = rest.ImpersonationConfig{
+					UserName: c.user,
+					Groups:   c.groups,
+					Extra:    map[string][]string{tenant.ExtraKey: {"a"}},
+				}
+			}
+			if !reflect.DeepEqual(got, want) {
+				t.Errorf("%+v, want %+v", got, want)
+			}
+		})
 	}
 	for _, o := range []impersonate.Options{{}, {DefaultUser: "system:x"}, {DefaultUser: "x", GroupPattern: "("}} {
 		if _, err := impersonate.New(o); err == nil {

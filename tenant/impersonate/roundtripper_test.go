@@ -131,42 +131,44 @@ func TestRoundTripper(t *testing.T) {
 		"no name of a cluster":            {ctx: impersonate.WithCluster(own, "../eu1"), err: impersonate.ErrClusterName},
 		"an empty one":                    {ctx: impersonate.WithCluster(own, ""), err: impersonate.ErrClusterName},
 	} {
-		sent := 0
-		rt := i.RoundTripper(roundTripper(func(r *http.Request) (*http.Response, error) {
-			sent++
-			if r.Header.Get("Impersonate-User") != c.as || r.URL.Path != c.path ||
-				len(r.Header.Values("Impersonate-Group")) > 0 == (c.as == "") || r.Header.Get("X-Mine") != "y" {
-				t.Errorf("%s: %s as %v", what, r.URL, r.Header)
+		t.Run(what, func(t *testing.T) {
+			sent := 0
+			rt := i.RoundTripper(roundTripper(func(r *http.Request) (*http.Response, error) {
+				sent++
+				if r.Header.Get("Impersonate-User") != c.as || r.URL.Path != c.path ||
+					len(r.Header.Values("Impersonate-Group")) > 0 == (c.as == "") || r.Header.Get("X-Mine") != "y" {
+					t.Errorf("%s as %v", r.URL, r.Header)
+				}
+				return &http.Response{StatusCode: http.StatusOK, Body: http.NoBody}, nil
+			}), impersonate.OwnerByLabel(func(_ context.Context, name string) (*corev1.Namespace, error) {
+				ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
+				switch tenant, _, found := strings.Cut(name, "--"); {
+				case found:
+					ns.Labels = map[string]string{"kubetenant.dev/tenant": tenant}
+				case name == "gone":
+					return nil, errUnavailable
+				}
+				return ns, nil
+			}))
+			b := &body{Reader: strings.NewReader("x")}
+			r, err := http.NewRequestWithContext(c.ctx, http.MethodPost, "https://gateway/api/v1/pods", b)
+			if err != nil {
+				t.Fatal(err)
 			}
-			return &http.Response{StatusCode: http.StatusOK, Body: http.NoBody}, nil
-		}), impersonate.OwnerByLabel(func(_ context.Context, name string) (*corev1.Namespace, error) {
-			ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
-			switch tenant, _, found := strings.Cut(name, "--"); {
-			case found:
-				ns.Labels = map[string]string{"kubetenant.dev/tenant": tenant}
-			case name == "gone":
-				return nil, errUnavailable
+			r.Header.Set("Impersonate-User", "root")
+			r.Header.Set("Impersonate-Group", "system:masters")
+			r.Header.Set("X-Mine", "y")
+			resp, err := rt.RoundTrip(r)
+			if resp != nil {
+				_ = resp.Body.Close()
 			}
-			return ns, nil
-		}))
-		b := &body{Reader: strings.NewReader("x")}
-		r, err := http.NewRequestWithContext(c.ctx, http.MethodPost, "https://gateway/api/v1/pods", b)
-		if err != nil {
-			t.Fatal(err)
-		}
-		r.Header.Set("Impersonate-User", "root")
-		r.Header.Set("Impersonate-Group", "system:masters")
-		r.Header.Set("X-Mine", "y")
-		resp, err := rt.RoundTrip(r)
-		if resp != nil {
-			_ = resp.Body.Close()
-		}
-		if !errors.Is(err, c.err) || (err == nil) != (c.err == nil) || sent != map[bool]int{true: 1}[c.err == nil] ||
-			b.closed != (c.err != nil) {
-			t.Errorf("%s: %v, sent %d times, closed %v", what, err, sent, b.closed)
-		}
-		if r.Header.Get("Impersonate-User") != "root" || r.URL.Path != "/api/v1/pods" {
-			t.Errorf("%s: the request was changed: %s %v", what, r.URL, r.Header)
-		}
+			if !errors.Is(err, c.err) || (err == nil) != (c.err == nil) || sent != map[bool]int{true: 1}[c.err == nil] ||
+				b.closed != (c.err != nil) {
+				t.Errorf("%v, sent %d times, closed %v", err, sent, b.closed)
+			}
+			if r.Header.Get("Impersonate-User") != "root" || r.URL.Path != "/api/v1/pods" {
+				t.Errorf("the request was changed: %s %v", r.URL, r.Header)
+			}
+		})
 	}
 }

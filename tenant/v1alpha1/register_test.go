@@ -71,10 +71,12 @@ func TestNamespaceTemplateObject(t *testing.T) {
 		object *v1alpha1.NamespaceTemplateObject
 		same   bool
 	}{"an assignment": {&shared, false}, "a copy": {copied, true}} {
-		got := string(is.object.Content.Raw)
-		if (got == text) != is.same {
-			t.Errorf("%s has %s", what, got)
-		}
+		t.Run(what, func(t *testing.T) {
+			got := string(is.object.Content.Raw)
+			if (got == text) != is.same {
+				t.Errorf("%s has %s", what, got)
+			}
+		})
 	}
 	got, err := json.Marshal(copied)
 	if err != nil || string(got) != text {

@@ -312,9 +312,11 @@ func TestThirdPartyClients(t *testing.T) {
 	for _, s := range sources(t) {
 		for _, imported := range s.imports {
 			for client, only := range folders {
-				if !s.test && strings.HasPrefix(imported, client) && !under(s.folder, only...) {
-					t.Errorf("%s imports %s, which only %v may import", s.file, imported, only)
-				}
+				t.Run(client, func(t *testing.T) {
+					if !s.test && strings.HasPrefix(imported, client) && !under(s.folder, only...) {
+						t.Errorf("%s imports %s, which only %v may import", s.file, imported, only)
+					}
+				})
 			}
 		}
 	}

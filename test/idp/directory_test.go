@@ -127,12 +127,14 @@ func TestDirectory(t *testing.T) {
 			"a project": {"user_domain_name: acme, project_id: " + m.child, "role reader with system scope"},
 			"a domain":  {"domain_id: " + m.domain, "the token is scoped to a domain"},
 		} {
-			clouds := fmt.Appendf(nil, "clouds:\n  kube:\n    auth: { username: alice, password: %s, %s }\n",
-				idp.AdminPassword, c.scope)
-			got, err := openDirectory(t, t.TempDir(), clouds, k.URL).Read(t.Context())
-			if got != nil || !errors.Is(err, keystone.ErrIncomplete) || !strings.Contains(err.Error(), c.problem) {
-				t.Errorf("%s: %v, %v", name, got, err)
-			}
+			t.Run(name, func(t *testing.T) {
+				clouds := fmt.Appendf(nil, "clouds:\n  kube:\n    auth: { username: alice, password: %s, %s }\n",
+					idp.AdminPassword, c.scope)
+				got, err := openDirectory(t, t.TempDir(), clouds, k.URL).Read(t.Context())
+				if got != nil || !errors.Is(err, keystone.ErrIncomplete) || !strings.Contains(err.Error(), c.problem) {
+					t.Errorf("%v, %v", got, err)
+				}
+			})
 		}
 	})
 	t.Run("list_limit", func(t *testing.T) {

@@ -209,9 +209,11 @@ authentication:
 		"alpha.kubernetes.io/identity/project/name":     "web",
 		"alpha.kubernetes.io/identity/user/domain/name": "acme",
 	} {
-		if got := u.GetExtra()[key]; !slices.Equal(got, []string{want}) {
-			t.Errorf("extra %s = %q, want %q", key, got, want)
-		}
+		t.Run(key, func(t *testing.T) {
+			if got := u.GetExtra()[key]; !slices.Equal(got, []string{want}) {
+				t.Errorf("extra %s = %q, want %q", key, got, want)
+			}
+		})
 	}
 	if u.GetUID() != domains["acme"].User ||
 		!strings.HasPrefix(u.GetExtra()[user.CredentialIDKey][0], "KEYSTONEAUDITID=") {

@@ -97,20 +97,22 @@ func TestConfigurationPage(t *testing.T) {
 	structsOf(reflect.TypeFor[configv1alpha1.Revocation](), types)
 	sections, fields := page(t, "configuration.md"), 0
 	for name, typ := range types {
-		for _, f := range fieldsOf(reflect.Zero(typ)) {
-			fields++
-			r, found := sections[name][f.name]
-			words := strings.Fields(strings.TrimPrefix(r.description, f.name+" specifies "))
-			switch element := elementOf(f.value.Type()); {
-			case !found:
-				t.Errorf("%s.%s is not on the page: run make generate", name, f.name)
-			case !strings.HasPrefix(r.description, f.name+" specifies ") || len(words) < 3:
-				t.Errorf("%s.%s: the comment must be %q and a description, not %q", name, f.name,
-					f.name+" specifies", r.description)
-			case element.Kind() == reflect.Struct && !strings.Contains(r.kind, "]("):
-				t.Errorf("%s.%s: the type %s has no link", name, f.name, r.kind)
+		t.Run(name, func(t *testing.T) {
+			for _, f := range fieldsOf(reflect.Zero(typ)) {
+				fields++
+				r, found := sections[name][f.name]
+				words := strings.Fields(strings.TrimPrefix(r.description, f.name+" specifies "))
+				switch element := elementOf(f.value.Type()); {
+				case !found:
+					t.Errorf("%s.%s is not on the page: run make generate", name, f.name)
+				case !strings.HasPrefix(r.description, f.name+" specifies ") || len(words) < 3:
+					t.Errorf("%s.%s: the comment must be %q and a description, not %q", name, f.name,
+						f.name+" specifies", r.description)
+				case element.Kind() == reflect.Struct && !strings.Contains(r.kind, "]("):
+					t.Errorf("%s.%s: the type %s has no link", name, f.name, r.kind)
+				}
 			}
-		}
+		})
 	}
 	if len(types) < 50 || fields < 200 {
 		t.Errorf("found %d types with %d fields", len(types), fields)

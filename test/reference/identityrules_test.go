@@ -27,12 +27,14 @@ func TestIdentityRules(t *testing.T) {
 			"gateway":     r.Gateway,
 			"library":     r.Library,
 		} {
-			if cell.Note == "" {
-				t.Errorf("%s %s: the cell is empty", r.Rule, name)
-			}
-			for _, code := range cell.Code {
-				checkCode(t, code)
-			}
+			t.Run(name, func(t *testing.T) {
+				if cell.Note == "" {
+					t.Errorf("%s %s: the cell is empty", r.Rule, name)
+				}
+				for _, code := range cell.Code {
+					checkCode(t, code)
+				}
+			})
 		}
 		if len(r.Shown) == 0 {
 			t.Errorf("%s nothing shows it", r.Rule)

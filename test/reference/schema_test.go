@@ -171,9 +171,11 @@ func TestSchemaAccepts(t *testing.T) {
 		".go":    10,
 		".txtar": 3,
 	} {
-		if found[extension] < want {
-			t.Errorf("found %d configurations in *%s", found[extension], extension)
-		}
+		t.Run(extension, func(t *testing.T) {
+			if found[extension] < want {
+				t.Errorf("found %d configurations in *%s", found[extension], extension)
+			}
+		})
 	}
 }
 

@@ -61,14 +61,16 @@ func TestCommitRanges(t *testing.T) {
 	checkSubjects(t, dir, second, "")
 
 	for depth, want := range map[string]string{"1": "", "3": "Second commit"} {
-		shallow := t.TempDir()
-		git(t, shallow, "clone", "-q", "--depth", depth, "file://"+dir, "clone")
-		shallow = filepath.Join(shallow, "clone")
-		installScript(t, shallow, script)
-		out := checkSubjects(t, shallow, first, want)
-		if !strings.Contains(out, "this shallow clone has no commit "+first) {
-			t.Errorf("depth %s: got %q", depth, out)
-		}
+		t.Run(depth, func(t *testing.T) {
+			shallow := t.TempDir()
+			git(t, shallow, "clone", "-q", "--depth", depth, "file://"+dir, "clone")
+			shallow = filepath.Join(shallow, "clone")
+			installScript(t, shallow, script)
+			out := checkSubjects(t, shallow, first, want)
+			if !strings.Contains(out, "this shallow clone has no commit "+first) {
+				t.Errorf("depth %s: got %q", depth, out)
+			}
+		})
 	}
 }
 

@@ -32,9 +32,11 @@ func TestPublishRelease(t *testing.T) {
 				"dist/checksums.txt.sigstore.json": "{}",
 				"dist/images/webhook/index.json":   "{}",
 			} {
-				if path != "dist/"+c.lacks {
-					writeExecutable(t, filepath.Join(dir, path), text)
-				}
+				t.Run(path, func(t *testing.T) {
+					if path != "dist/"+c.lacks {
+						writeExecutable(t, filepath.Join(dir, path), text)
+					}
+				})
 			}
 			cmd := exec.CommandContext(t.Context(), "../../hack/publish-release.sh", filepath.Join(dir, "dist"), c.version)
 			cmd.Env = append(os.Environ(), "PATH="+filepath.Join(dir, "bin")+":"+os.Getenv("PATH"))

@@ -227,9 +227,11 @@ func TestDependabot(t *testing.T) {
 	want := map[string][]string{"github-actions": {"/"}}
 	root := git(t, ".", "rev-parse", "--show-toplevel")[0]
 	for ecosystem, file := range map[string]string{"gomod": "go.mod", "npm": "package.json"} {
-		for _, name := range git(t, root, "ls-files", "--", file, "*/"+file) {
-			want[ecosystem] = append(want[ecosystem], filepath.Join("/", filepath.Dir(name)))
-		}
+		t.Run(ecosystem, func(t *testing.T) {
+			for _, name := range git(t, root, "ls-files", "--", file, "*/"+file) {
+				want[ecosystem] = append(want[ecosystem], filepath.Join("/", filepath.Dir(name)))
+			}
+		})
 	}
 	for ecosystem, directories := range want {
 		t.Run(ecosystem, func(t *testing.T) {

@@ -84,17 +84,19 @@ func TestUnsupportedHashesAreRejected(t *testing.T) {
 		"!!$6$salt$" + sum:                      "$6$",
 		" $6$salt$" + sum:                       "$6$",
 	} {
-		for as, instead := range map[credfile.Secrets]string{
-			credfile.Text:         "write the token itself",
-			credfile.TextOrBcrypt: "write a bcrypt hash",
-		} {
-			err := secretOf(secret, as)
-			var at *credfile.Error
-			if !errors.As(err, &at) || at.Field != 0 || !strings.Contains(err.Error(), "not supported: "+instead) ||
-				!strings.Contains(err.Error(), format) || strings.Contains(err.Error(), sum) {
-				t.Errorf("%s: %v", secret, err)
+		t.Run(secret, func(t *testing.T) {
+			for as, instead := range map[credfile.Secrets]string{
+				credfile.Text:         "write the token itself",
+				credfile.TextOrBcrypt: "write a bcrypt hash",
+			} {
+				err := secretOf(secret, as)
+				var at *credfile.Error
+				if !errors.As(err, &at) || at.Field != 0 || !strings.Contains(err.Error(), "not supported: "+instead) ||
+					!strings.Contains(err.Error(), format) || strings.Contains(err.Error(), sum) {
+					t.Errorf("%v", err)
+				}
 			}
-		}
+		})
 	}
 }
 
@@ -119,11 +121,13 @@ func TestInvalidSecretsAreRejected(t *testing.T) {
 		"basic YWxpY2U6c2VjcmV0":           "the name of an authentication scheme",
 		"p\xe4ssword":                      "not valid UTF-8",
 	} {
-		for _, as := range []credfile.Secrets{credfile.Text, credfile.TextOrBcrypt} {
-			if err := secretOf(secret, as); err == nil || !strings.Contains(err.Error(), want) {
-				t.Errorf("%q: %v; want %q", secret, err, want)
+		t.Run(secret, func(t *testing.T) {
+			for _, as := range []credfile.Secrets{credfile.Text, credfile.TextOrBcrypt} {
+				if err := secretOf(secret, as); err == nil || !strings.Contains(err.Error(), want) {
+					t.Errorf("%v; want %q", err, want)
+				}
 			}
-		}
+		})
 	}
 	for _, secret := range []string{
 		"$2y$05$half", "$2y$05", "$2", bcryptHash + "x", bcryptHash[:59], " " + bcryptHash, bcryptHash + ":alice",
@@ -174,10 +178,12 @@ func TestComments(t *testing.T) {
 		"\ufeff\"#tok\",carol,3,,a\n":             "",
 		"t#k,#carol,3,#g,,a\n":                    "",
 	} {
-		_, err := read(data, rules())
-		if (err == nil) != (want == "") || err != nil && !strings.HasPrefix(err.Error(), want) {
-			t.Errorf("%q: %v; want %q", data, err, want)
-		}
+		t.Run(data, func(t *testing.T) {
+			_, err := read(data, rules())
+			if (err == nil) != (want == "") || err != nil && !strings.HasPrefix(err.Error(), want) {
+				t.Errorf("%v; want %q", err, want)
+			}
+		})
 	}
 }
 
@@ -206,8 +212,10 @@ func TestEncodings(t *testing.T) {
 		"tok,b\tob,2,,a\n":        "line 1, field 1: the user name contains a control character",
 		"tok,bob,2,d ,,a\n":       "line 1, field 3: a group begins or ends with white space",
 	} {
-		if _, err := read(data, rules()); err == nil || !strings.HasPrefix(err.Error(), want) {
-			t.Errorf("%q: %v; want %q", data, err, want)
-		}
+		t.Run(data, func(t *testing.T) {
+			if _, err := read(data, rules()); err == nil || !strings.HasPrefix(err.Error(), want) {
+				t.Errorf("%v; want %q", err, want)
+			}
+		})
 	}
 }

@@ -52,12 +52,14 @@ func TestCapped(t *testing.T) {
 			outbound.ErrTooLarge,
 		},
 	} {
-		server := httptest.NewServer(c.handler)
-		_, data, err := get(t, outbound.Capped(http.DefaultTransport), server.URL)
-		if !errors.Is(err, c.want) || len(data) > outbound.MaxBytes {
-			t.Errorf("%s: %d bytes, %v; want %v", name, len(data), err, c.want)
-		}
-		server.Close()
+		t.Run(name, func(t *testing.T) {
+			server := httptest.NewServer(c.handler)
+			_, data, err := get(t, outbound.Capped(http.DefaultTransport), server.URL)
+			if !errors.Is(err, c.want) || len(data) > outbound.MaxBytes {
+				t.Errorf("%d bytes, %v; want %v", len(data), err, c.want)
+			}
+			server.Close()
+		})
 	}
 }
 

@@ -73,10 +73,12 @@ func TestRead(t *testing.T) {
 			nil,
 		},
 	} {
-		got, err := unverified.Read(c.token)
-		if got.JWT != c.jwt || got.Issuer != c.issuer || !errors.Is(err, c.err) {
-			t.Errorf("%s: Read() = %+v, %v; want JWT %v, issuer %q, %v", name, got, err, c.jwt, c.issuer, c.err)
-		}
+		t.Run(name, func(t *testing.T) {
+			got, err := unverified.Read(c.token)
+			if got.JWT != c.jwt || got.Issuer != c.issuer || !errors.Is(err, c.err) {
+				t.Errorf("Read() = %+v, %v; want JWT %v, issuer %q, %v", got, err, c.jwt, c.issuer, c.err)
+			}
+		})
 	}
 }
 
@@ -87,10 +89,12 @@ func TestReadTimes(t *testing.T) {
 		"1.7e9":        time.Unix(1700000000, 0),
 		"-1":           time.Unix(-1, 0),
 	} {
-		got, err := unverified.Read(jwt(`{"exp":` + exp + `,"iat":` + exp + `}`))
-		if err != nil || !got.Expires.Equal(want) || !got.IssuedAt.Equal(want) {
-			t.Errorf("exp %s: %v, %v; want %v", exp, got.Expires, err, want)
-		}
+		t.Run(exp, func(t *testing.T) {
+			got, err := unverified.Read(jwt(`{"exp":` + exp + `,"iat":` + exp + `}`))
+			if err != nil || !got.Expires.Equal(want) || !got.IssuedAt.Equal(want) {
+				t.Errorf("exp %s: %v, %v; want %v", exp, got.Expires, err, want)
+			}
+		})
 	}
 	for _, bad := range []string{`"1700000000"`, "1e300", "null", "true", "[1]", "{}"} {
 		for _, claim := range []string{"exp", "iat", "nbf"} {
@@ -126,12 +130,14 @@ func TestIssuerless(t *testing.T) {
 		`["iss"]`:                    false,
 		`{"sub":"u","iss":{"a":[]}}`: false,
 	} {
-		if got, err := unverified.Read(jwt(payload)); got.Issuerless != want {
-			t.Errorf("%s: %+v, %v; want %v", payload, got, err, want)
-		}
-		if got, _ := unverified.Read(jwt(payload) + ".x.y"); got.Issuerless {
-			t.Errorf("%s with five parts: %+v", payload, got)
-		}
+		t.Run(payload, func(t *testing.T) {
+			if got, err := unverified.Read(jwt(payload)); got.Issuerless != want {
+				t.Errorf("%+v, %v; want %v", got, err, want)
+			}
+			if got, _ := unverified.Read(jwt(payload) + ".x.y"); got.Issuerless {
+				t.Errorf("%s with five parts: %+v", payload, got)
+			}
+		})
 	}
 }
 
@@ -148,9 +154,11 @@ func TestIsVisible(t *testing.T) {
 		"a\x7f":    false,
 		"\u2028":   false,
 	} {
-		if unverified.IsVisible(token) != want {
-			t.Errorf("IsVisible(%q) = %v", token, !want)
-		}
+		t.Run(token, func(t *testing.T) {
+			if unverified.IsVisible(token) != want {
+				t.Errorf("IsVisible(%q) = %v", token, !want)
+			}
+		})
 	}
 }
 
@@ -164,9 +172,11 @@ func TestReadManyMembers(t *testing.T) {
 		"{" + b.String() + `"k3":1,"iss":"i"}`:  unverified.ErrDuplicate,
 		"{" + b.String() + `"k99":1,"iss":"i"}`: unverified.ErrDuplicate,
 	} {
-		if got, err := unverified.Read(jwt(payload)); got.Issuer != "i" || !errors.Is(err, want) {
-			t.Errorf("Read() = %+v, %v; want %v", got, err, want)
-		}
+		t.Run(payload, func(t *testing.T) {
+			if got, err := unverified.Read(jwt(payload)); got.Issuer != "i" || !errors.Is(err, want) {
+				t.Errorf("Read() = %+v, %v; want %v", got, err, want)
+			}
+		})
 	}
 }
 

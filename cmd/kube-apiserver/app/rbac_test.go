@@ -41,10 +41,12 @@ func TestRemoveRBAC(t *testing.T) {
 		user.SystemPrivilegedGroup: authorizer.DecisionAllow,
 		"dev":                      authorizer.DecisionNoOpinion,
 	} {
-		d, reason, err := alone.Authorize(t.Context(),
-			authorizer.AttributesRecord{User: &user.DefaultInfo{Groups: []string{groups}}})
-		if d != want || reason != "" || err != nil {
-			t.Errorf("%s: %v, %q, %v", groups, d, reason, err)
-		}
+		t.Run(groups, func(t *testing.T) {
+			d, reason, err := alone.Authorize(t.Context(),
+				authorizer.AttributesRecord{User: &user.DefaultInfo{Groups: []string{groups}}})
+			if d != want || reason != "" || err != nil {
+				t.Errorf("%v, %q, %v", d, reason, err)
+			}
+		})
 	}
 }

@@ -82,40 +82,42 @@ func TestIssuer(t *testing.T) {
 		return tenant.Parse("a")
 	})
 	for namespace, ownerErr := range owners {
-		// A Pod's token with a lifetime of an hour contains the time after which to warn, which is
-		// a number.
-		public, private, err := serviceaccount.Claims(core.ServiceAccount{
-			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "robot", UID: "u"},
-		},
-			&core.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", UID: "p"}}, nil, nil, nil, nil, 31536000, 3607,
-			[]string{iss}, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		token, err := i.GenerateToken(t.Context(), public, private)
-		if errors.Is(ownerErr, down) {
-			if err == nil {
-				t.Errorf("%s: a token although the owner is not known", namespace)
+		t.Run(namespace, func(t *testing.T) {
+			// A Pod's token with a lifetime of an hour contains the time after which to warn, which is
+			// a number.
+			public, private, err := serviceaccount.Claims(core.ServiceAccount{
+				ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "robot", UID: "u"},
+			},
+				&core.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", UID: "p"}}, nil, nil, nil, nil, 31536000, 3607,
+				[]string{iss}, nil)
+			if err != nil {
+				t.Fatal(err)
 			}
-			continue
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, ok, err := theirs.AuthenticateToken(t.Context(), token); !ok {
-			t.Errorf("%s: upstream refuses the token: %v", namespace, err)
-		}
-		plain, err := next.GenerateToken(t.Context(), public, private)
-		if err != nil {
-			t.Fatal(err)
-		}
-		got, want := members(t, token), members(t, plain)
-		if ownerErr == nil {
-			want[tenant.ExtraKey] = "a"
-		}
-		if diff := cmp.Diff(want, got); diff != "" {
-			t.Errorf("%s: %s", namespace, diff)
-		}
+			token, err := i.GenerateToken(t.Context(), public, private)
+			if errors.Is(ownerErr, down) {
+				if err == nil {
+					t.Error("a token although the owner is not known")
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, ok, err := theirs.AuthenticateToken(t.Context(), token); !ok {
+				t.Errorf("upstream refuses the token: %v", err)
+			}
+			plain, err := next.GenerateToken(t.Context(), public, private)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, want := members(t, token), members(t, plain)
+			if ownerErr == nil {
+				want[tenant.ExtraKey] = "a"
+			}
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("%s", diff)
+			}
+		})
 	}
 }
 

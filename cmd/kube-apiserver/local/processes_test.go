@@ -34,29 +34,31 @@ func TestFailedControllerIsRestarted(t *testing.T) {
 		"it always fails": {code: 1, fails: 100, want: 1 + maxRestarts},
 		"it ends":         {code: 0, fails: 100, want: 1},
 	} {
-		s := &webhookDeployment{cluster: &cluster{dir: t.TempDir()}, o: &Options{}, exits: make(chan exit, 9)}
-		starts := filepath.Join(s.dir, "starts")
-		script := fmt.Sprintf("#!/bin/sh\necho >> %[1]s\n[ $(wc -l < %[1]s) -gt %[2]d ] && exec sleep 600\nexit %[3]d\n",
-			starts, c.fails, c.code)
-		if err := os.WriteFile(binary, []byte(script), 0o700); err != nil { // #nosec G306 -- to be run
-			t.Fatal(err)
-		}
-		if err := s.startController(); err != nil {
-			t.Fatal(err)
-		}
-		started := func() int {
-			said, _ := os.ReadFile(starts) // the file does not exist before the first start
-			return bytes.Count(said, []byte("\n"))
-		}
-		err := s.await(t.Context(), name, func(context.Context) error {
-			if n := started(); n <= c.fails {
-				return fmt.Errorf("it was started %d times", n)
+		t.Run(name, func(t *testing.T) {
+			s := &webhookDeployment{cluster: &cluster{dir: t.TempDir()}, o: &Options{}, exits: make(chan exit, 9)}
+			starts := filepath.Join(s.dir, "starts")
+			script := fmt.Sprintf("#!/bin/sh\necho >> %[1]s\n[ $(wc -l < %[1]s) -gt %[2]d ] && exec sleep 600\nexit %[3]d\n",
+				starts, c.fails, c.code)
+			if err := os.WriteFile(binary, []byte(script), 0o700); err != nil { // #nosec G306 -- to be run
+				t.Fatal(err)
 			}
-			return nil
+			if err := s.startController(); err != nil {
+				t.Fatal(err)
+			}
+			started := func() int {
+				said, _ := os.ReadFile(starts) // the file does not exist before the first start
+				return bytes.Count(said, []byte("\n"))
+			}
+			err := s.await(t.Context(), name, func(context.Context) error {
+				if n := started(); n <= c.fails {
+					return fmt.Errorf("it was started %d times", n)
+				}
+				return nil
+			})
+			if n := started(); n != c.want || c.runs != (err == nil) {
+				t.Errorf("%d starts, want %d: %v", n, c.want, err)
+			}
+			_ = s.stop(0)
 		})
-		if n := started(); n != c.want || c.runs != (err == nil) {
-			t.Errorf("%s: %d starts, want %d: %v", name, n, c.want, err)
-		}
-		_ = s.stop(0)
 	}
 }

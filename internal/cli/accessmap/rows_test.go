@@ -109,14 +109,16 @@ func TestGroups(t *testing.T) {
 		},
 		"a verb that is none of it": {roleWithRule("bind", "rbac.authorization.k8s.io", "roles"), nil},
 	} {
-		_, got := cellsOf(t, func(p *simulator.Snapshot) { bind(p, "acme--web", "alice", c.role) })
-		var want []string
-		for _, text := range c.want {
-			want = append(want, "User alice acme acme--web "+text+" own")
-		}
-		if diff := cmp.Diff(want, got); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", name, diff)
-		}
+		t.Run(name, func(t *testing.T) {
+			_, got := cellsOf(t, func(p *simulator.Snapshot) { bind(p, "acme--web", "alice", c.role) })
+			var want []string
+			for _, text := range c.want {
+				want = append(want, "User alice acme acme--web "+text+" own")
+			}
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("%s (-want +got):\n%s", name, diff)
+			}
+		})
 	}
 }
 

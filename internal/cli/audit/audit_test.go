@@ -260,13 +260,15 @@ func TestRefused(t *testing.T) {
 			"you may not read your audit stream: your admin must allow get on the path /kubetenant/audit",
 		},
 	} {
-		client := server(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(c.code) })
-		var s seen
-		err := audit.FromServer(t.Context(), client, &audit.Query{Tenant: c.id}, s.visitor())
-		if err == nil || !strings.HasPrefix(err.Error(), c.want) ||
-			apierrors.IsForbidden(err) != (c.code == http.StatusForbidden) {
-			t.Errorf("%s: %v", name, err)
-		}
+		t.Run(name, func(t *testing.T) {
+			client := server(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(c.code) })
+			var s seen
+			err := audit.FromServer(t.Context(), client, &audit.Query{Tenant: c.id}, s.visitor())
+			if err == nil || !strings.HasPrefix(err.Error(), c.want) ||
+				apierrors.IsForbidden(err) != (c.code == http.StatusForbidden) {
+				t.Errorf("%v", err)
+			}
+		})
 	}
 }
 
@@ -322,10 +324,12 @@ func TestWriteText(t *testing.T) {
 			User:     "tenant globex\r\u202e",
 		},
 	} {
-		var b bytes.Buffer
-		if err := audit.WriteText(&b, &r); err != nil || b.String() != want {
-			t.Errorf("%v\n%q, want\n%q", err, &b, want)
-		}
+		t.Run(want, func(t *testing.T) {
+			var b bytes.Buffer
+			if err := audit.WriteText(&b, &r); err != nil || b.String() != want {
+				t.Errorf("%v\n%q, want\n%q", err, &b, want)
+			}
+		})
 	}
 	if strings.Index(audit.Header, "OBJECT") != strings.Index("2026-11-28T01:00:00Z   200    get          pods", "pods") {
 		t.Errorf("the header does not fit: %s", audit.Header)

@@ -61,20 +61,22 @@ func TestExplain(t *testing.T) {
 			"credential",
 		},
 	} {
-		c.config.Proxy = func(*http.Request) (*url.URL, error) { return nil, nil } // ignore the environment of this machine
-		k, err := kubernetes.NewForConfig(c.config)
-		if err != nil {
-			t.Fatal(err)
-		}
-		_, cause := k.CoreV1().Namespaces().Get(t.Context(), "web", metav1.GetOptions{})
-		if cause == nil {
-			t.Fatalf("%s: an answer", name)
-		}
-		got := (&client.Cluster{Config: c.config}).Explain(cause)
-		if text := got.Error(); !strings.Contains(text, c.want) || strings.Contains(text, "\n") ||
-			strings.Contains(text, "a-secret") || !errors.Is(got, cause) {
-			t.Errorf("%s: %q, want %q, of %v", name, text, c.want, cause)
-		}
+		t.Run(name, func(t *testing.T) {
+			c.config.Proxy = func(*http.Request) (*url.URL, error) { return nil, nil } // ignore the environment of this machine
+			k, err := kubernetes.NewForConfig(c.config)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, cause := k.CoreV1().Namespaces().Get(t.Context(), "web", metav1.GetOptions{})
+			if cause == nil {
+				t.Fatal("an answer")
+			}
+			got := (&client.Cluster{Config: c.config}).Explain(cause)
+			if text := got.Error(); !strings.Contains(text, c.want) || strings.Contains(text, "\n") ||
+				strings.Contains(text, "a-secret") || !errors.Is(got, cause) {
+				t.Errorf("%q, want %q, of %v", text, c.want, cause)
+			}
+		})
 	}
 	cluster := &client.Cluster{Config: &rest.Config{Host: "https://example.com"}}
 	if err := cluster.Explain(nil); err != nil {
@@ -99,16 +101,18 @@ func TestNames(t *testing.T) {
 		"namespace": {client.CheckNamespace, []string{"acme--web"}, []string{"", "Acme", "a/b", strings.Repeat("a", 64)}},
 		"object":    {client.CheckObject, []string{"web.acme"}, []string{"", "a/b", ".."}},
 	} {
-		for _, good := range c.good {
-			if err := c.check("--x", good); err != nil {
-				t.Errorf("%s %q: %v", name, good, err)
+		t.Run(name, func(t *testing.T) {
+			for _, good := range c.good {
+				if err := c.check("--x", good); err != nil {
+					t.Errorf("%s %q: %v", name, good, err)
+				}
 			}
-		}
-		for _, bad := range c.bad {
-			if err := c.check("--x", bad); err == nil || !strings.Contains(err.Error(), "--x") {
-				t.Errorf("%s %q: %v", name, bad, err)
+			for _, bad := range c.bad {
+				if err := c.check("--x", bad); err == nil || !strings.Contains(err.Error(), "--x") {
+					t.Errorf("%s %q: %v", name, bad, err)
+				}
 			}
-		}
+		})
 	}
 	if id, err := client.ParseTenant("--tenant", "acme"); err != nil || id.String() != "acme" {
 		t.Error(id, err)

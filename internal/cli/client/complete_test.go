@@ -175,10 +175,12 @@ func TestComplete(t *testing.T) {
 		"groups":     {f.CompleteGroups, "", []string{"dev"}},
 		"roles":      {f.CompleteRoles, "v", []string{"view"}},
 	} {
-		if got, said := c.complete(cmd, nil, c.prefix); !slices.Equal(got, c.want) ||
-			said != cobra.ShellCompDirectiveNoFileComp {
-			t.Errorf("%s: %q, %d; want %q", name, got, said, c.want)
-		}
+		t.Run(name, func(t *testing.T) {
+			if got, said := c.complete(cmd, nil, c.prefix); !slices.Equal(got, c.want) ||
+				said != cobra.ShellCompDirectiveNoFileComp {
+				t.Errorf("%q, %d; want %q", got, said, c.want)
+			}
+		})
 	}
 	contexts, _ := cmd.GetFlagCompletionFunc("context")
 	if got, _ := contexts(cmd, nil, ""); !slices.Equal(got, []string{"east", "west"}) {

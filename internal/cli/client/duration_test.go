@@ -36,10 +36,12 @@ func TestParseDuration(t *testing.T) {
 		"106751d24h":            math.MinInt64,
 		"99999999999999999999d": math.MinInt64,
 	} {
-		got, err := client.ParseDuration(text)
-		if isValid := want != math.MinInt64; isValid != (err == nil) || isValid && got != want {
-			t.Errorf("ParseDuration(%q) = %v, %v; want %v", text, got, err, want)
-		}
+		t.Run(text, func(t *testing.T) {
+			got, err := client.ParseDuration(text)
+			if isValid := want != math.MinInt64; isValid != (err == nil) || isValid && got != want {
+				t.Errorf("ParseDuration(%q) = %v, %v; want %v", text, got, err, want)
+			}
+		})
 	}
 }
 

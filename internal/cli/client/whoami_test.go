@@ -99,10 +99,12 @@ func TestWhoAmITenant(t *testing.T) {
 		},
 		"a namespace is broken": {robot + "}", 200, strings.Replace(owned, `"acme"`, `"NO/"`, 1), "", "none: "},
 	} {
-		i, err := (&client.Cluster{Config: authenticatingServer(t, c.user, c.code, c.namespace)}).WhoAmI(t.Context())
-		if err != nil || i.Tenant != c.tenant || !strings.HasPrefix(i.TenantReason, c.because) {
-			t.Errorf("%s: %+v, %v; want %q, %q", name, i, err, c.tenant, c.because)
-		}
+		t.Run(name, func(t *testing.T) {
+			i, err := (&client.Cluster{Config: authenticatingServer(t, c.user, c.code, c.namespace)}).WhoAmI(t.Context())
+			if err != nil || i.Tenant != c.tenant || !strings.HasPrefix(i.TenantReason, c.because) {
+				t.Errorf("%+v, %v; want %q, %q", i, err, c.tenant, c.because)
+			}
+		})
 	}
 }
 
@@ -137,24 +139,26 @@ func TestWhoAmIExpires(t *testing.T) {
 		},
 		"nothing": {alice, "", nil, "unknown: no credential with an expiry was sent"},
 	} {
-		config := authenticatingServer(t, c.user, 0, "")
-		config.BearerToken = c.token
-		if c.change != nil {
-			c.change(config)
-		}
-		// The server has no TLS, so it never receives the certificate. Only its expiration is read.
-		i, err := (&client.Cluster{Config: config}).WhoAmI(t.Context())
-		if err != nil {
-			t.Errorf("%s: %v", name, err)
-			continue
-		}
-		got := i.ExpiryUnknown
-		if i.Expires != nil {
-			got = i.Expires.Format(time.RFC3339)
-		}
-		if got != c.want || i.Source != "idp" || i.User != "alice" {
-			t.Errorf("%s: %+v, ends %q; want %q", name, i, got, c.want)
-		}
+		t.Run(name, func(t *testing.T) {
+			config := authenticatingServer(t, c.user, 0, "")
+			config.BearerToken = c.token
+			if c.change != nil {
+				c.change(config)
+			}
+			// The server has no TLS, so it never receives the certificate. Only its expiration is read.
+			i, err := (&client.Cluster{Config: config}).WhoAmI(t.Context())
+			if err != nil {
+				t.Errorf("%v", err)
+				return
+			}
+			got := i.ExpiryUnknown
+			if i.Expires != nil {
+				got = i.Expires.Format(time.RFC3339)
+			}
+			if got != c.want || i.Source != "idp" || i.User != "alice" {
+				t.Errorf("%+v, ends %q; want %q", i, got, c.want)
+			}
+		})
 	}
 }
 
@@ -209,10 +213,12 @@ func TestExpiredCertificate(t *testing.T) {
 			ExecProvider:    &clientcmdapi.ExecConfig{Command: "x"},
 		},
 	} {
-		if err := (&client.Cluster{Config: config}).Explain(apierrors.NewUnauthorized("no")); !strings.HasPrefix(err.Error(),
-			want) || !apierrors.IsUnauthorized(err) {
-			t.Errorf("%v; want %q", err, want)
-		}
+		t.Run(want, func(t *testing.T) {
+			if err := (&client.Cluster{Config: config}).Explain(apierrors.NewUnauthorized("no")); !strings.HasPrefix(err.Error(),
+				want) || !apierrors.IsUnauthorized(err) {
+				t.Errorf("%v; want %q", err, want)
+			}
+		})
 	}
 }
 
@@ -243,12 +249,14 @@ func TestTenantURL(t *testing.T) {
 			func(http.ResponseWriter, *http.Request) { t.Error("it was asked") }, "/tenants/globex", tenant.System(), "",
 		},
 	} {
-		config := serverConfig(t, c.handler)
-		base := config.Host
-		config.Host += c.path
-		if got, err := (&client.Cluster{Config: config}).TenantURL(t.Context(), c.of); err != nil || got != base+c.want {
-			t.Errorf("%s: %s, %v; want %s", name, got, err, base+c.want)
-		}
+		t.Run(name, func(t *testing.T) {
+			config := serverConfig(t, c.handler)
+			base := config.Host
+			config.Host += c.path
+			if got, err := (&client.Cluster{Config: config}).TenantURL(t.Context(), c.of); err != nil || got != base+c.want {
+				t.Errorf("%s, %v; want %s", got, err, base+c.want)
+			}
+		})
 	}
 	away := httptest.NewServer(nil)
 	away.Close()

@@ -322,16 +322,18 @@ func TestDetectUnreachable(t *testing.T) {
 		"it is gone":     gone.URL,
 		"it has no name": "https://nowhere.invalid:6443",
 	} {
-		config := &rest.Config{
-			Host:    host,
-			Timeout: 50 * time.Millisecond,
-			Proxy:   func(*http.Request) (*url.URL, error) { return nil, nil },
-		}
-		got, err := installation.Detect(t.Context(), config)
-		undetermined := &installation.UndeterminedError{}
-		if got != nil || !errors.As(err, &undetermined) || errors.Is(err, installation.ErrNotInstalled) {
-			t.Errorf("%s: %+v, %v", name, got, err)
-		}
+		t.Run(name, func(t *testing.T) {
+			config := &rest.Config{
+				Host:    host,
+				Timeout: 50 * time.Millisecond,
+				Proxy:   func(*http.Request) (*url.URL, error) { return nil, nil },
+			}
+			got, err := installation.Detect(t.Context(), config)
+			undetermined := &installation.UndeterminedError{}
+			if got != nil || !errors.As(err, &undetermined) || errors.Is(err, installation.ErrNotInstalled) {
+				t.Errorf("%+v, %v", got, err)
+			}
+		})
 	}
 }
 
@@ -379,16 +381,18 @@ func TestPublished(t *testing.T) {
 		"webhook":     {fake{review: denied}, installation.WebhookNamespace},
 		"gateway":     {fake{wrapHandler: gateway(true)}, installation.WebhookNamespace},
 	} {
-		for _, namespace := range []string{"kube-system", installation.WebhookNamespace} {
-			c.published, c.namespace = published(`"authorization":{"mode":"Enforce"}`), namespace
-			found, err := installation.Detect(t.Context(), c.start(t))
-			if err != nil {
-				t.Fatalf("%s: %v", name, err)
+		t.Run(name, func(t *testing.T) {
+			for _, namespace := range []string{"kube-system", installation.WebhookNamespace} {
+				c.published, c.namespace = published(`"authorization":{"mode":"Enforce"}`), namespace
+				found, err := installation.Detect(t.Context(), c.start(t))
+				if err != nil {
+					t.Fatalf("%v", err)
+				}
+				if p, err := found.Published(t.Context()); (err == nil) != (namespace == c.reads) {
+					t.Errorf("%s, with a configuration in %s: %+v, %v", name, namespace, p, err)
+				}
 			}
-			if p, err := found.Published(t.Context()); (err == nil) != (namespace == c.reads) {
-				t.Errorf("%s, with a configuration in %s: %+v, %v", name, namespace, p, err)
-			}
-		}
+		})
 	}
 }
 
@@ -410,14 +414,16 @@ func TestPublishedByATenant(t *testing.T) {
 		"the Namespace is not served": {status(500, "InternalError", "no"), true},
 		"the Namespace is forbidden":  {forbidden, false},
 	} {
-		found, err := installation.Detect(t.Context(),
-			fake{wrapHandler: tenantPaths, owner: c.owner, published: published(`"authorization":{"mode":"Enforce"}`)}.start(t))
-		if err != nil {
-			t.Fatalf("%s: %v", name, err)
-		}
-		if p, err := found.Published(t.Context()); (err != nil) != c.refuses {
-			t.Errorf("%s: %+v, %v", name, p, err)
-		}
+		t.Run(name, func(t *testing.T) {
+			found, err := installation.Detect(t.Context(),
+				fake{wrapHandler: tenantPaths, owner: c.owner, published: published(`"authorization":{"mode":"Enforce"}`)}.start(t))
+			if err != nil {
+				t.Fatalf("%v", err)
+			}
+			if p, err := found.Published(t.Context()); (err != nil) != c.refuses {
+				t.Errorf("%+v, %v", p, err)
+			}
+		})
 	}
 }
 
@@ -447,12 +453,14 @@ func TestDerivesRights(t *testing.T) {
 		"webhook":              {fake: fake{review: denied, published: indexed}},
 		"gateway":              {fake: fake{wrapHandler: gateway(true), published: indexed}},
 	} {
-		found, err := installation.Detect(t.Context(), c.start(t))
-		if err != nil {
-			t.Fatalf("%s: %v", name, err)
-		}
-		if got, err := found.DerivesRights(t.Context()); got != c.want || (err != nil) != c.fails {
-			t.Errorf("%s: %t, %v; want %t", name, got, err, c.want)
-		}
+		t.Run(name, func(t *testing.T) {
+			found, err := installation.Detect(t.Context(), c.start(t))
+			if err != nil {
+				t.Fatalf("%v", err)
+			}
+			if got, err := found.DerivesRights(t.Context()); got != c.want || (err != nil) != c.fails {
+				t.Errorf("%t, %v; want %t", got, err, c.want)
+			}
+		})
 	}
 }

@@ -263,16 +263,18 @@ func TestRunCleansUp(t *testing.T) {
 			"NO/", func(context.CancelFunc) func(http.ResponseWriter, *http.Request) bool { return nil }, false, `tenant "NO/"`,
 		},
 	} {
-		ctx, stop := context.WithCancel(t.Context())
-		s := &store{objects: map[string]map[string]any{}, create: c.create(stop)}
-		report, err := Run(ctx, Options{Admin: s.admin(t), Tenants: [2]string{"a", c.second}, Mode: installation.CompiledIn})
-		stop()
-		if report != nil || err == nil || !strings.Contains(err.Error(), c.err) {
-			t.Errorf("%s: %v, %v; want %q", name, report, err, c.err)
-		}
-		if len(s.objects) > 0 || slices.Contains(s.writes, "POST "+bindings) != c.wrote {
-			t.Errorf("%s: left %v after %q", name, s.objects, s.writes)
-		}
+		t.Run(name, func(t *testing.T) {
+			ctx, stop := context.WithCancel(t.Context())
+			s := &store{objects: map[string]map[string]any{}, create: c.create(stop)}
+			report, err := Run(ctx, Options{Admin: s.admin(t), Tenants: [2]string{"a", c.second}, Mode: installation.CompiledIn})
+			stop()
+			if report != nil || err == nil || !strings.Contains(err.Error(), c.err) {
+				t.Errorf("%v, %v; want %q", report, err, c.err)
+			}
+			if len(s.objects) > 0 || slices.Contains(s.writes, "POST "+bindings) != c.wrote {
+				t.Errorf("left %v after %q", s.objects, s.writes)
+			}
+		})
 	}
 }
 

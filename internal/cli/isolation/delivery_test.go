@@ -56,18 +56,20 @@ func TestListsDeliver(t *testing.T) {
 			"not ours":       {403, "go away", [6]int{Untested: 1}},
 			"does not speak": {406, foreign, [6]int{}},
 		} {
-			m, caller := testMatrix(t, func(w http.ResponseWriter, r *http.Request) {
-				if r.Header.Get("Accept") != form {
-					t.Errorf("accepts %q; want %q", r.Header.Get("Accept"), form)
+			t.Run(name, func(t *testing.T) {
+				m, caller := testMatrix(t, func(w http.ResponseWriter, r *http.Request) {
+					if r.Header.Get("Accept") != form {
+						t.Errorf("accepts %q; want %q", r.Header.Get("Accept"), form)
+					}
+					respondAlways(c.code, c.body)(w, r)
+				})
+				if err := m.tryList(t.Context(), caller, "/api/v1/secrets", form); err != nil {
+					t.Fatal(err)
 				}
-				respondAlways(c.code, c.body)(w, r)
+				if got := outcomeCounts(m); got != c.want {
+					t.Errorf("%s as %s: %v; want %v", name, form, got, c.want)
+				}
 			})
-			if err := m.tryList(t.Context(), caller, "/api/v1/secrets", form); err != nil {
-				t.Fatal(err)
-			}
-			if got := outcomeCounts(m); got != c.want {
-				t.Errorf("%s as %s: %v; want %v", name, form, got, c.want)
-			}
 		}
 	}
 }
@@ -158,17 +160,19 @@ func TestWatchesDeliver(t *testing.T) {
 		"both":    {matchAll, [6]int{Leaked: 1}},
 		"nothing": {matchNone, [6]int{Untested: 1}},
 	} {
-		for _, path := range []string{"/api/v1/configmaps", "/api/v1/secrets"} {
-			f := &feed{}
-			m, caller := testMatrix(t, f.serve(c.passes, "canary-of-a"))
-			m.fixture.admin = f.admin()
-			if err := m.tryWatch(t.Context(), caller, path); err != nil {
-				t.Fatal(err)
+		t.Run(name, func(t *testing.T) {
+			for _, path := range []string{"/api/v1/configmaps", "/api/v1/secrets"} {
+				f := &feed{}
+				m, caller := testMatrix(t, f.serve(c.passes, "canary-of-a"))
+				m.fixture.admin = f.admin()
+				if err := m.tryWatch(t.Context(), caller, path); err != nil {
+					t.Fatal(err)
+				}
+				if got := outcomeCounts(m); got != c.want {
+					t.Errorf("%s on %s: %v; want %v", name, path, got, c.want)
+				}
 			}
-			if got := outcomeCounts(m); got != c.want {
-				t.Errorf("%s on %s: %v; want %v", name, path, got, c.want)
-			}
-		}
+		})
 	}
 	m, caller := testMatrix(t, respondAlways(http.StatusForbidden, deniedText))
 	if err := m.tryWatch(t.Context(), caller, "/api/v1/secrets"); err != nil || m.report.found(Untested) != 1 ||
@@ -190,27 +194,29 @@ func TestRecreation(t *testing.T) {
 		"they go on":   {matchAll, installation.CompiledIn, [6]int{Leaked: 2}},
 		"of a webhook": {matchAll, installation.Webhook, [6]int{Leaked: 1}},
 	} {
-		f := &feed{}
-		m, user := testMatrix(t, f.serve(c.passes, "canary-of-a-reborn"))
-		m.fixture.admin, m.fixture.objects, m.fixture.mode, m.fixture.callers = f.admin(), quotas(), c.mode,
-			[]*caller{user, {name: callerNoTenant, own: -1}}
-		if err := m.tryRecreation(t.Context(), nil); err != nil {
-			t.Fatal(err)
-		}
-		if got := outcomeCounts(m); got != c.want {
-			t.Errorf("%s: %v; want %v", name, got, c.want)
-		}
-		ns, err := m.fixture.admin.CoreV1().Namespaces().Get(t.Context(), "a-reborn", metav1.GetOptions{})
-		if err != nil || ns.Labels["kubetenant.dev/tenant"] != "b" {
-			t.Errorf("%s: the namespace is %+v, %v", name, ns, err)
-		}
-		if err := m.fixture.deleteAll(t.Context()); err != nil {
-			t.Error(err)
-		}
-		if all, err := m.fixture.admin.CoreV1().Namespaces().List(t.Context(), metav1.ListOptions{}); err != nil ||
-			len(all.Items) > 0 {
-			t.Errorf("%s: %d namespaces are left, %v", name, len(all.Items), err)
-		}
+		t.Run(name, func(t *testing.T) {
+			f := &feed{}
+			m, user := testMatrix(t, f.serve(c.passes, "canary-of-a-reborn"))
+			m.fixture.admin, m.fixture.objects, m.fixture.mode, m.fixture.callers = f.admin(), quotas(), c.mode,
+				[]*caller{user, {name: callerNoTenant, own: -1}}
+			if err := m.tryRecreation(t.Context(), nil); err != nil {
+				t.Fatal(err)
+			}
+			if got := outcomeCounts(m); got != c.want {
+				t.Errorf("%v; want %v", got, c.want)
+			}
+			ns, err := m.fixture.admin.CoreV1().Namespaces().Get(t.Context(), "a-reborn", metav1.GetOptions{})
+			if err != nil || ns.Labels["kubetenant.dev/tenant"] != "b" {
+				t.Errorf("the namespace is %+v, %v", ns, err)
+			}
+			if err := m.fixture.deleteAll(t.Context()); err != nil {
+				t.Error(err)
+			}
+			if all, err := m.fixture.admin.CoreV1().Namespaces().List(t.Context(), metav1.ListOptions{}); err != nil ||
+				len(all.Items) > 0 {
+				t.Errorf("%d namespaces are left, %v", len(all.Items), err)
+			}
+		})
 	}
 }
 
@@ -227,11 +233,13 @@ func TestCreateObject(t *testing.T) {
 			return err
 		},
 	} {
-		if err := w.createObject(t.Context(), path, "n", "x"); err != nil {
-			t.Fatal(err)
-		}
-		if err := exists(t.Context(), "x"); err != nil {
-			t.Errorf("%s: %v", path, err)
-		}
+		t.Run(path, func(t *testing.T) {
+			if err := w.createObject(t.Context(), path, "n", "x"); err != nil {
+				t.Fatal(err)
+			}
+			if err := exists(t.Context(), "x"); err != nil {
+				t.Errorf("%v", err)
+			}
+		})
 	}
 }

@@ -29,21 +29,23 @@ func TestUndiscoveredGroups(t *testing.T) {
 		}
 	})
 	for groups, want := range map[string]int{"": 1, "metrics.k8s.io": 1, "apps": 0} {
-		m, c := testMatrix(t, down)
-		if groups != "" {
-			m.Groups = []string{groups}
-		}
-		server.Host = c.url
-		k, err := kubernetes.NewForConfig(server)
-		if err != nil {
-			t.Fatal(err)
-		}
-		served, err := m.discover(k)
-		if err != nil || len(served) != len(required) || m.report.found(Untested) != want {
-			t.Errorf("groups %q: %d resources, %v, findings %v", groups, len(served), err, m.report.Findings)
-		}
-		if want > 0 && !strings.Contains(m.report.Findings[0].Example, "metrics.k8s.io/v1beta1") {
-			t.Errorf("groups %q: %v", groups, m.report.Findings[0])
-		}
+		t.Run(groups, func(t *testing.T) {
+			m, c := testMatrix(t, down)
+			if groups != "" {
+				m.Groups = []string{groups}
+			}
+			server.Host = c.url
+			k, err := kubernetes.NewForConfig(server)
+			if err != nil {
+				t.Fatal(err)
+			}
+			served, err := m.discover(k)
+			if err != nil || len(served) != len(required) || m.report.found(Untested) != want {
+				t.Errorf("groups %q: %d resources, %v, findings %v", groups, len(served), err, m.report.Findings)
+			}
+			if want > 0 && !strings.Contains(m.report.Findings[0].Example, "metrics.k8s.io/v1beta1") {
+				t.Errorf("groups %q: %v", groups, m.report.Findings[0])
+			}
+		})
 	}
 }

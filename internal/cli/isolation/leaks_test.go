@@ -139,18 +139,22 @@ func TestTargets(t *testing.T) {
 		"one impersonated": {0, false, everywhere[:6]},
 		"nobody's":         {-1, true, everywhere[1:5]},
 	} {
-		c.own, c.real = want.own, want.real
-		if got := targetsOf(m.probes(c, kinds()["a resource"])); !slices.Equal(got, want.want) {
-			t.Errorf("%s: %v; want %v", name, got, want.want)
-		}
+		t.Run(name, func(t *testing.T) {
+			c.own, c.real = want.own, want.real
+			if got := targetsOf(m.probes(c, kinds()["a resource"])); !slices.Equal(got, want.want) {
+				t.Errorf("%v; want %v", got, want.want)
+			}
+		})
 	}
 	c.own = 0
 	for of, own := range map[string]bool{"storageclasses": true, "selfsubjectaccessreviews": true, "nodes": false} {
-		for _, p := range m.probes(c, resource{schema.GroupVersion{Version: "v1"}, of, "", false, []string{"get"}}) {
-			if p.own != own || p.target != targetCluster {
-				t.Errorf("%s: own %t in %s", of, p.own, p.target)
+		t.Run(of, func(t *testing.T) {
+			for _, p := range m.probes(c, resource{schema.GroupVersion{Version: "v1"}, of, "", false, []string{"get"}}) {
+				if p.own != own || p.target != targetCluster {
+					t.Errorf("own %t in %s", p.own, p.target)
+				}
 			}
-		}
+		})
 	}
 	m.fixture.mode = installation.Webhook
 	rules := resource{
@@ -228,9 +232,11 @@ func TestPaths(t *testing.T) {
 		withTimeout("/a"):                                                 "/a?timeoutSeconds=1",
 		withTimeout("/a?b=c"):                                             "/a?b=c&timeoutSeconds=1",
 	} {
-		if got != want {
-			t.Errorf("%s; want %s", got, want)
-		}
+		t.Run(got, func(t *testing.T) {
+			if got != want {
+				t.Errorf("%s; want %s", got, want)
+			}
+		})
 	}
 	m, c := testMatrix(t, nil)
 	seen := map[string]bool{}

@@ -112,32 +112,34 @@ func TestOutcomes(t *testing.T) {
 			503, status(`no endpoints available for service "probe"`), true, 0, Passed, "",
 		},
 	} {
-		m, caller := testMatrix(t, respondAlways(c.code, c.body))
-		caller.own = c.tenant
-		if err := m.try(t.Context(), caller, probe{
-			target: targetForeign,
-			method: http.MethodGet,
-			path:   "/x",
-			group:  "get pods",
-			own:    c.own,
-		}); err != nil {
-			t.Fatal(err)
-		}
-		m.report.finish()
-		reason := ""
-		if len(m.report.Findings) > 0 {
-			reason = m.report.Findings[0].Group
-		}
-		if m.report.Total(c.want) != 1 || m.report.OK() != (c.want != Leaked && c.want != Refused) ||
-			!strings.Contains(reason, c.why) {
-			t.Errorf("%s: %+v, %q; want %s, %q", name, m.report.Cells[0], reason, c.want, c.why)
-		}
-		var table strings.Builder
-		m.report.Write(&table)
-		if strings.Contains(table.String(), "LEAKED:") != (c.want == Leaked) ||
-			strings.Contains(table.String(), "NOT TESTED:") != (c.want == Untested) {
-			t.Errorf("%s: %s", name, &table)
-		}
+		t.Run(name, func(t *testing.T) {
+			m, caller := testMatrix(t, respondAlways(c.code, c.body))
+			caller.own = c.tenant
+			if err := m.try(t.Context(), caller, probe{
+				target: targetForeign,
+				method: http.MethodGet,
+				path:   "/x",
+				group:  "get pods",
+				own:    c.own,
+			}); err != nil {
+				t.Fatal(err)
+			}
+			m.report.finish()
+			reason := ""
+			if len(m.report.Findings) > 0 {
+				reason = m.report.Findings[0].Group
+			}
+			if m.report.Total(c.want) != 1 || m.report.OK() != (c.want != Leaked && c.want != Refused) ||
+				!strings.Contains(reason, c.why) {
+				t.Errorf("%+v, %q; want %s, %q", m.report.Cells[0], reason, c.want, c.why)
+			}
+			var table strings.Builder
+			m.report.Write(&table)
+			if strings.Contains(table.String(), "LEAKED:") != (c.want == Leaked) ||
+				strings.Contains(table.String(), "NOT TESTED:") != (c.want == Untested) {
+				t.Errorf("%s", &table)
+			}
+		})
 	}
 }
 
@@ -168,11 +170,13 @@ func TestOnlyOwn(t *testing.T) {
 		`{}`:       {Untested, Untested},
 		``:         {Untested, Limited},
 	} {
-		for i, path := range []string{"/api/v1/pods", "/api/v1/pods?watch=true"} {
-			if got := outcomeOf(m.fixture.onlyOwn(0, path), http.StatusOK, body); got != want[i] {
-				t.Errorf("%s of %s: %s; want %s", body, path, got, want[i])
+		t.Run(body, func(t *testing.T) {
+			for i, path := range []string{"/api/v1/pods", "/api/v1/pods?watch=true"} {
+				if got := outcomeOf(m.fixture.onlyOwn(0, path), http.StatusOK, body); got != want[i] {
+					t.Errorf("%s of %s: %s; want %s", body, path, got, want[i])
+				}
 			}
-		}
+		})
 	}
 	if got := outcomeOf(m.fixture.onlyOwn(0, "/api/v1/pods"), http.StatusGone, status("too old")); got != Limited {
 		t.Errorf("an error of the client: %s", got)
@@ -196,10 +200,12 @@ func TestContinuations(t *testing.T) {
 		`{}`:                                                          {Untested, Untested, Untested},
 		``:                                                            {Untested, Untested, Untested},
 	} {
-		got := [3]Outcome{outcomeOf(own, 200, body), outcomeOf(webhook, 200, body), outcomeOf(quotas, 200, body)}
-		if got != want {
-			t.Errorf("%s: %v; want %v", body, got, want)
-		}
+		t.Run(body, func(t *testing.T) {
+			got := [3]Outcome{outcomeOf(own, 200, body), outcomeOf(webhook, 200, body), outcomeOf(quotas, 200, body)}
+			if got != want {
+				t.Errorf("%v; want %v", got, want)
+			}
+		})
 	}
 }
 
@@ -218,9 +224,11 @@ func TestWatchesOfOwnObjects(t *testing.T) {
 		`{"items":[{"spec":{"id":"b"}}]}`:                                                              Leaked,
 		`{"type":"ADDED","object":{"spec":{"id":"a"}}}{"type":`:                                        Untested,
 	} {
-		if got := outcomeOf(onlyAbout(m.fixture.tenants[0], "id", true), http.StatusOK, body); got != want {
-			t.Errorf("%s: %v; want %v", body, got, want)
-		}
+		t.Run(body, func(t *testing.T) {
+			if got := outcomeOf(onlyAbout(m.fixture.tenants[0], "id", true), http.StatusOK, body); got != want {
+				t.Errorf("%v; want %v", got, want)
+			}
+		})
 	}
 }
 
@@ -287,9 +295,11 @@ func TestRejectedByAdmission(t *testing.T) {
 		"not at all":                     {200, `{}`, Leaked},
 		"not at all, created":            {201, `{}`, Leaked},
 	} {
-		if got := outcomeOf(rejectedByAdmission, c.code, c.body); got != c.want {
-			t.Errorf("%s: %s; want %s", name, got, c.want)
-		}
+		t.Run(name, func(t *testing.T) {
+			if got := outcomeOf(rejectedByAdmission, c.code, c.body); got != c.want {
+				t.Errorf("%s; want %s", got, c.want)
+			}
+		})
 	}
 }
 
@@ -305,24 +315,26 @@ func TestRetries(t *testing.T) {
 		"throttled for ever":       {1000, "0", Untested, retries + 1},
 		"throttled without a time": {1000, "", Untested, 1},
 	} {
-		requests := 0
-		m, caller := testMatrix(t, func(w http.ResponseWriter, r *http.Request) {
-			requests++
-			if requests > c.refusals {
-				respondAlways(200, `{}`)(w, r)
-				return
+		t.Run(name, func(t *testing.T) {
+			requests := 0
+			m, caller := testMatrix(t, func(w http.ResponseWriter, r *http.Request) {
+				requests++
+				if requests > c.refusals {
+					respondAlways(200, `{}`)(w, r)
+					return
+				}
+				if c.header != "" {
+					w.Header().Set("Retry-After", c.header)
+				}
+				respondAlways(429, status("throttled"))(w, r)
+			})
+			if err := m.try(t.Context(), caller, probe{target: targetForeign, method: http.MethodGet, path: "/x"}); err != nil {
+				t.Fatal(err)
 			}
-			if c.header != "" {
-				w.Header().Set("Retry-After", c.header)
+			if m.report.Total(c.want) != 1 || requests != c.requests {
+				t.Errorf("%+v after %d requests; want %s after %d", m.report.Cells[0].Counts, requests, c.want, c.requests)
 			}
-			respondAlways(429, status("throttled"))(w, r)
 		})
-		if err := m.try(t.Context(), caller, probe{target: targetForeign, method: http.MethodGet, path: "/x"}); err != nil {
-			t.Fatal(err)
-		}
-		if m.report.Total(c.want) != 1 || requests != c.requests {
-			t.Errorf("%s: %+v after %d requests; want %s after %d", name, m.report.Cells[0].Counts, requests, c.want, c.requests)
-		}
 	}
 }
 
@@ -379,17 +391,19 @@ func TestReviewsWithoutAnAnswer(t *testing.T) {
 		"no object":                     {201, 0, ``, "no status"},
 		"a page":                        {200, 0, `<html>`, "selfsubjectaccessreviews: 200"},
 	} {
-		m, caller := testMatrix(t, respondAlways(c.code, c.body))
-		caller.own = c.own
-		ok, err := caller.isAllowed(t.Context(), &authorizationv1.ResourceAttributes{})
-		if ok != (name == "allowed") || (err != nil) != (c.want != "") ||
-			err != nil && !strings.Contains(err.Error(), c.want) {
-			t.Errorf("%s: %t, %v; want %q", name, ok, err, c.want)
-		}
-		m.Parallel, m.answers[caller] = 1, map[question]bool{{Verb: "get", Resource: "pods"}: false}
-		if err := m.tryReviews(t.Context(), nil); err != nil || m.report.found(Untested) > 0 != (c.want != "") {
-			t.Errorf("%s: %v, findings %v", name, err, m.report.Findings)
-		}
+		t.Run(name, func(t *testing.T) {
+			m, caller := testMatrix(t, respondAlways(c.code, c.body))
+			caller.own = c.own
+			ok, err := caller.isAllowed(t.Context(), &authorizationv1.ResourceAttributes{})
+			if ok != (name == "allowed") || (err != nil) != (c.want != "") ||
+				err != nil && !strings.Contains(err.Error(), c.want) {
+				t.Errorf("%t, %v; want %q", ok, err, c.want)
+			}
+			m.Parallel, m.answers[caller] = 1, map[question]bool{{Verb: "get", Resource: "pods"}: false}
+			if err := m.tryReviews(t.Context(), nil); err != nil || m.report.found(Untested) > 0 != (c.want != "") {
+				t.Errorf("%v, findings %v", err, m.report.Findings)
+			}
+		})
 	}
 }
 
@@ -398,9 +412,11 @@ func TestReviewsWithoutAnAnswer(t *testing.T) {
 func TestRefusedRules(t *testing.T) {
 	for body, want := range map[string]int{status("forbidden: the namespace does not belong to the caller's " +
 		"tenant"): 0, "no": 1} {
-		m, caller := testMatrix(t, respondAlways(http.StatusForbidden, body))
-		if err := m.tryRules(t.Context(), caller, "b--isolation", nil); err != nil || m.report.found(Untested) != want {
-			t.Errorf("%s: %v, findings %v", body, err, m.report.Findings)
-		}
+		t.Run(body, func(t *testing.T) {
+			m, caller := testMatrix(t, respondAlways(http.StatusForbidden, body))
+			if err := m.tryRules(t.Context(), caller, "b--isolation", nil); err != nil || m.report.found(Untested) != want {
+				t.Errorf("%v, findings %v", err, m.report.Findings)
+			}
+		})
 	}
 }

@@ -85,14 +85,16 @@ func TestVerdict(t *testing.T) {
 			[]Outcome{Denied, Passed, Refused}, "NOT ISOLATED: 0 leaked, 0 contradicted, 1 refused", false, true,
 		},
 	} {
-		m := &matrix{}
-		for _, o := range c.outcomes {
-			m.note(callerUser, targetOwn, o, "why", "get pods", "")
-		}
-		m.report.Resources = 7
-		m.report.finish()
-		if r := &m.report; !strings.HasPrefix(r.Verdict, c.want) || r.OK() != c.isOK || r.Complete() != c.isComplete {
-			t.Errorf("%s: %q, OK %t, complete %t", name, r.Verdict, r.OK(), r.Complete())
-		}
+		t.Run(name, func(t *testing.T) {
+			m := &matrix{}
+			for _, o := range c.outcomes {
+				m.note(callerUser, targetOwn, o, "why", "get pods", "")
+			}
+			m.report.Resources = 7
+			m.report.finish()
+			if r := &m.report; !strings.HasPrefix(r.Verdict, c.want) || r.OK() != c.isOK || r.Complete() != c.isComplete {
+				t.Errorf("%q, OK %t, complete %t", r.Verdict, r.OK(), r.Complete())
+			}
+		})
 	}
 }

@@ -200,9 +200,11 @@ func TestDiscover(t *testing.T) {
 	const pods, deployments = "/api/v1/pods  true [get]; /api/v1/pods exec true [create]",
 		"/apis/apps/v1/deployments  true []"
 	for groups, want := range map[string]string{"": pods, "apps": deployments, "none": ""} {
-		if got := names(ofGroups(all, []string{groups})); got != want {
-			t.Errorf("of group %q: %s; want %s", groups, got, want)
-		}
+		t.Run(groups, func(t *testing.T) {
+			if got := names(ofGroups(all, []string{groups})); got != want {
+				t.Errorf("of group %q: %s; want %s", groups, got, want)
+			}
+		})
 	}
 	if got := names(ofGroups(all, nil)); got != pods+"; "+deployments {
 		t.Errorf("all: %s", got)

@@ -228,16 +228,18 @@ func TestPreviewWithoutRights(t *testing.T) {
 		"tenants":    "you need the verb list on tenants.kubetenant.dev in the whole cluster",
 		"namespaces": "you need the verb list on namespaces in the whole cluster",
 	} {
-		f := newFixture(t, nil)
-		refuse := func(clienttesting.Action) (bool, runtime.Object, error) {
-			return true, nil, apierrors.NewForbidden(schema.GroupResource{Resource: resource}, "", errors.New("no"))
-		}
-		f.kube.PrependReactor("list", resource, refuse)
-		f.dynamic.PrependReactor("list", resource, refuse)
-		report, err := keystonesync.Preview(t.Context(), &f.cluster, settings(), contents(), now)
-		if report != nil || !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: %v, %v; want %q", resource, report, err, want)
-		}
+		t.Run(resource, func(t *testing.T) {
+			f := newFixture(t, nil)
+			refuse := func(clienttesting.Action) (bool, runtime.Object, error) {
+				return true, nil, apierrors.NewForbidden(schema.GroupResource{Resource: resource}, "", errors.New("no"))
+			}
+			f.kube.PrependReactor("list", resource, refuse)
+			f.dynamic.PrependReactor("list", resource, refuse)
+			report, err := keystonesync.Preview(t.Context(), &f.cluster, settings(), contents(), now)
+			if report != nil || !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), want) {
+				t.Errorf("%v, %v; want %q", report, err, want)
+			}
+		})
 	}
 }
 
@@ -301,8 +303,10 @@ func TestNames(t *testing.T) {
 		"a, b":                     {"a", "b"},
 		"a, b, c, d, e and 2 more": {"a", "b", "c", "d", "e", "f", "g"},
 	} {
-		if got := keystonesync.Names(all); got != want {
-			t.Errorf("%q; want %q", got, want)
-		}
+		t.Run(want, func(t *testing.T) {
+			if got := keystonesync.Names(all); got != want {
+				t.Errorf("%q; want %q", got, want)
+			}
+		})
 	}
 }

@@ -203,11 +203,13 @@ func TestMerge(t *testing.T) {
 		"no verification": func(c *clientcmdapi.Cluster) { c.InsecureSkipTLSVerify = true },
 		"another name":    func(c *clientcmdapi.Cluster) { c.TLSServerName = "elsewhere" },
 	} {
-		other := entry(t, "third")
-		change(other.Clusters["acme@c"])
-		if _, err := kubeconfig.Merge(path, other); !errors.Is(err, kubeconfig.ErrNameInUse) {
-			t.Errorf("%s = %v, want ErrOther", what, err)
-		}
+		t.Run(what, func(t *testing.T) {
+			other := entry(t, "third")
+			change(other.Clusters["acme@c"])
+			if _, err := kubeconfig.Merge(path, other); !errors.Is(err, kubeconfig.ErrNameInUse) {
+				t.Errorf("%s = %v, want ErrOther", what, err)
+			}
+		})
 	}
 	if replaced, err := kubeconfig.Merge(path, entry(t, "second")); err != nil || !replaced {
 		t.Errorf("the same again = %v, %v", replaced, err)

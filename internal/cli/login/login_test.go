@@ -355,36 +355,38 @@ func TestKeystone(t *testing.T) {
 		"password":               {Environment: os.Getenv},
 		"application_credential": {Cloud: "kube", File: file, Environment: os.Getenv},
 	} {
-		for variable, value := range map[string]string{
-			"OS_AUTH_URL":            server.URL + "/v3",
-			"OS_USERNAME":            "alice",
-			"OS_PASSWORD":            "SECRET",
-			"OS_USER_DOMAIN_NAME":    "acme",
-			"OS_PROJECT_NAME":        "web",
-			"OS_PROJECT_DOMAIN_NAME": "acme",
-		} {
-			t.Setenv(variable, value)
-		}
-		k.Now = time.Now
-		if err := k.Read(); err != nil {
-			t.Fatalf("%s: %v", name, err)
-		}
-		status = http.StatusCreated
-		got, err := k.Token(t.Context(), nil)
-		if err != nil || got.Token != "gAAAA-"+name {
-			t.Errorf("%s: %v, %v", name, got, err)
-			continue
-		}
-		before := logins
-		if again, err := k.Token(t.Context(), got); err != nil || again != got || logins != before {
-			t.Errorf("%s: the token that is kept = %v, %v", name, again, err)
-		}
-		status = http.StatusUnauthorized
-		if _, err := k.Token(t.Context(), nil); err == nil || strings.Contains(err.Error(), "SECRET") ||
-			strings.Contains(err.Error(), "CANARY") ||
-			!strings.Contains(err.Error(), "the credential was rejected") {
-			t.Errorf("%s: refused = %v", name, err)
-		}
+		t.Run(name, func(t *testing.T) {
+			for variable, value := range map[string]string{
+				"OS_AUTH_URL":            server.URL + "/v3",
+				"OS_USERNAME":            "alice",
+				"OS_PASSWORD":            "SECRET",
+				"OS_USER_DOMAIN_NAME":    "acme",
+				"OS_PROJECT_NAME":        "web",
+				"OS_PROJECT_DOMAIN_NAME": "acme",
+			} {
+				t.Setenv(variable, value)
+			}
+			k.Now = time.Now
+			if err := k.Read(); err != nil {
+				t.Fatalf("%v", err)
+			}
+			status = http.StatusCreated
+			got, err := k.Token(t.Context(), nil)
+			if err != nil || got.Token != "gAAAA-"+name {
+				t.Errorf("%v, %v", got, err)
+				return
+			}
+			before := logins
+			if again, err := k.Token(t.Context(), got); err != nil || again != got || logins != before {
+				t.Errorf("the token that is kept = %v, %v", again, err)
+			}
+			status = http.StatusUnauthorized
+			if _, err := k.Token(t.Context(), nil); err == nil || strings.Contains(err.Error(), "SECRET") ||
+				strings.Contains(err.Error(), "CANARY") ||
+				!strings.Contains(err.Error(), "the credential was rejected") {
+				t.Errorf("refused = %v", err)
+			}
+		})
 	}
 	t.Setenv("OS_AUTH_URL", "")
 	if err := (&login.Keystone{Environment: os.Getenv}).Read(); !errors.Is(err, login.ErrNoCloud) {
@@ -395,9 +397,11 @@ func TestKeystone(t *testing.T) {
 func TestInteractive(t *testing.T) {
 	const v1 = `{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","spec":{"interactive":%v}}`
 	for info, want := range map[string]bool{"": true, fmt.Sprintf(v1, true): true, fmt.Sprintf(v1, false): false} {
-		if got, err := login.Interactive(info); err != nil || got != want {
-			t.Errorf("Interactive(%q) = %v, %v", info, got, err)
-		}
+		t.Run(info, func(t *testing.T) {
+			if got, err := login.Interactive(info); err != nil || got != want {
+				t.Errorf("Interactive(%q) = %v, %v", info, got, err)
+			}
+		})
 	}
 	for _, info := range []string{"{", `{"apiVersion":"client.authentication.k8s.io/v1beta1"}`} {
 		if _, err := login.Interactive(info); err == nil {

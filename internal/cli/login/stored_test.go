@@ -33,9 +33,11 @@ func TestExpiryMargin(t *testing.T) {
 		"an empty one":       {&login.Token{Expires: now.Add(time.Hour), Refresh: "r"}, false},
 		"nothing that ended": {nil, false},
 	} {
-		if got, err := o.Token(t.Context(), c.kept); (err == nil) != c.sent || c.sent && got != c.kept {
-			t.Errorf("%s: %v, %v", name, got, err)
-		}
+		t.Run(name, func(t *testing.T) {
+			if got, err := o.Token(t.Context(), c.kept); (err == nil) != c.sent || c.sent && got != c.kept {
+				t.Errorf("%v, %v", got, err)
+			}
+		})
 	}
 }
 
@@ -110,11 +112,13 @@ func TestAuthority(t *testing.T) {
 		empty + "x": "no such file",
 		"":          "certificate",
 	} {
-		o := p.client()
-		o.CAFile = file
-		if _, err := o.Token(t.Context(), nil); err == nil || !strings.Contains(err.Error(), want) || p.Logins != 0 {
-			t.Errorf("%q: %v, %d logins", file, err, p.Logins)
-		}
+		t.Run(file, func(t *testing.T) {
+			o := p.client()
+			o.CAFile = file
+			if _, err := o.Token(t.Context(), nil); err == nil || !strings.Contains(err.Error(), want) || p.Logins != 0 {
+				t.Errorf("%v, %d logins", err, p.Logins)
+			}
+		})
 	}
 }
 
@@ -172,9 +176,11 @@ func TestKeystoneAddress(t *testing.T) {
 		"https://%zz":                     login.ErrUnencrypted,
 		"":                                login.ErrNoCloud,
 	} {
-		if err := (&login.Keystone{Environment: environment("OS_AUTH_URL", address)}).Read(); !errors.Is(err, want) {
-			t.Errorf("%s: %v, want %v", address, err, want)
-		}
+		t.Run(address, func(t *testing.T) {
+			if err := (&login.Keystone{Environment: environment("OS_AUTH_URL", address)}).Read(); !errors.Is(err, want) {
+				t.Errorf("%v, want %v", err, want)
+			}
+		})
 	}
 }
 
@@ -200,11 +206,13 @@ func TestKeystoneKeys(t *testing.T) {
 		"another Keystone":            {"OS_AUTH_URL", "https://other.example.com"},
 		"a credential":                {"OS_APPLICATION_CREDENTIAL_ID", "c", "OS_APPLICATION_CREDENTIAL_SECRET", "SECRET"},
 	} {
-		got := key(pairs...)
-		if seen[got] != "" || strings.Contains(got, "SECRET") {
-			t.Errorf("%s: %s, as %s", name, got, seen[got])
-		}
-		seen[got] = name
+		t.Run(name, func(t *testing.T) {
+			got := key(pairs...)
+			if seen[got] != "" || strings.Contains(got, "SECRET") {
+				t.Errorf("%s, as %s", got, seen[got])
+			}
+			seen[got] = name
+		})
 	}
 	credential := []string{"OS_APPLICATION_CREDENTIAL_ID", "c", "OS_APPLICATION_CREDENTIAL_SECRET", "SECRET"}
 	if one, other := key(credential...),

@@ -86,9 +86,11 @@ func TestArktosTokens(t *testing.T) {
 		},
 		"a user with two tokens": {"S1,alice,1\nS2,alice,1\n", "S1,alice,1,,system\nS2,alice,1,,system\n", nil},
 	} {
-		r := converted(t, "arktos-tokens", c.text)
-		same(t, name+": tokens.csv", c.want, r.Files["tokens.csv"])
-		same(t, name+": left", c.left, r.Unconverted)
+		t.Run(name, func(t *testing.T) {
+			r := converted(t, "arktos-tokens", c.text)
+			same(t, name+": tokens.csv", c.want, r.Files["tokens.csv"])
+			same(t, name+": left", c.left, r.Unconverted)
+		})
 	}
 }
 
@@ -116,7 +118,9 @@ func TestArktosOmissions(t *testing.T) {
 		},
 		"S1,alice,1\nS1,alice,1,,acme\n": nil,
 	} {
-		same(t, text, want, converted(t, "arktos-tokens", text).Next)
+		t.Run(text, func(t *testing.T) {
+			same(t, text, want, converted(t, "arktos-tokens", text).Next)
+		})
 	}
 }
 
@@ -222,8 +226,10 @@ func TestArktosPolicy(t *testing.T) {
 			[]string{"line 1: tenant: invalid tenant: not a valid label value"},
 		},
 	} {
-		r := converted(t, "arktos-policy", c.text)
-		same(t, name+": policy.jsonl", c.want, r.Files["policy.jsonl"])
-		same(t, name+": left", c.left, r.Unconverted)
+		t.Run(name, func(t *testing.T) {
+			r := converted(t, "arktos-policy", c.text)
+			same(t, name+": policy.jsonl", c.want, r.Files["policy.jsonl"])
+			same(t, name+": left", c.left, r.Unconverted)
+		})
 	}
 }

@@ -188,13 +188,15 @@ func TestCapsuleTenant(t *testing.T) {
 			},
 		},
 	} {
-		r := converted(t, "capsule", oil(c.spec))
-		same(t, name, strings.NewReplacer("namespaces:{}", "", ",}", "}").Replace(c.want),
-			strings.NewReplacer(",namespaces:{}", "", "namespaces:{},", "", "namespaces:{}", "").Replace(
-				specOf(t, r.Files[tenantsFile]),
-			))
-		same(t, name+": left", oilReports(c.left...), r.Unconverted)
-		checkFiles(t, r.Files)
+		t.Run(name, func(t *testing.T) {
+			r := converted(t, "capsule", oil(c.spec))
+			same(t, name, strings.NewReplacer("namespaces:{}", "", ",}", "}").Replace(c.want),
+				strings.NewReplacer(",namespaces:{}", "", "namespaces:{},", "", "namespaces:{}", "").Replace(
+					specOf(t, r.Files[tenantsFile]),
+				))
+			same(t, name+": left", oilReports(c.left...), r.Unconverted)
+			checkFiles(t, r.Files)
+		})
 	}
 }
 
@@ -267,22 +269,24 @@ func TestCapsuleSubjects(t *testing.T) {
 			`{ kind: Robot, name: x }`, "the subject is not a user, a group or a service account; correct it", "",
 		},
 	} {
-		r := converted(t, "capsule", oil(`owners: [ `+c.subject+` ]`))
-		var left []string
-		if c.why != "" {
-			left = oilReports("spec.owners[0]: " + c.why)
-		}
-		same(t, name+": left", left, r.Unconverted)
-		if tenants := r.Files[tenantsFile]; strings.Contains(tenants, "admins") || strings.Contains(tenants, "bindings") {
-			t.Errorf("%s: the Tenant gives a role before the adoption:\n%s", name, tenants)
-		}
-		if adopted, ok := r.Files[adoptedFile]; ok != (c.adopted != "") ||
-			ok && !strings.Contains(specOf(t, adopted), "admins:["+c.adopted+"]") {
-			t.Errorf("%s: after the adoption: %s", name, adopted)
-		}
-		if apply := "kubectl apply -f after-adoption/"; slices.Contains(r.Next, apply) != (c.adopted != "") {
-			t.Errorf("%s: next: %q", name, r.Next)
-		}
+		t.Run(name, func(t *testing.T) {
+			r := converted(t, "capsule", oil(`owners: [ `+c.subject+` ]`))
+			var left []string
+			if c.why != "" {
+				left = oilReports("spec.owners[0]: " + c.why)
+			}
+			same(t, name+": left", left, r.Unconverted)
+			if tenants := r.Files[tenantsFile]; strings.Contains(tenants, "admins") || strings.Contains(tenants, "bindings") {
+				t.Errorf("the Tenant gives a role before the adoption:\n%s", tenants)
+			}
+			if adopted, ok := r.Files[adoptedFile]; ok != (c.adopted != "") ||
+				ok && !strings.Contains(specOf(t, adopted), "admins:["+c.adopted+"]") {
+				t.Errorf("after the adoption: %s", adopted)
+			}
+			if apply := "kubectl apply -f after-adoption/"; slices.Contains(r.Next, apply) != (c.adopted != "") {
+				t.Errorf("next: %q", r.Next)
+			}
+		})
 	}
 }
 
@@ -418,18 +422,20 @@ func TestCapsuleTemplate(t *testing.T) {
 			[]string{"spec.resourceQuotas: the scope must be Tenant or Namespace; correct it"},
 		},
 	} {
-		r := converted(t, "capsule", oil(c.spec))
-		text, ok := r.Files[templatesFile]
-		var got []string
-		if ok {
-			got = objectsOf(t, text)
-		}
-		same(t, name, c.want, got)
-		same(t, name+": left", oilReports(c.left...), r.Unconverted)
-		if named := strings.Contains(r.Files[tenantsFile], "- oil-capsule\n"); named != ok {
-			t.Errorf("%s: the Tenant names a template: %t, want %t", name, named, ok)
-		}
-		checkFiles(t, r.Files)
+		t.Run(name, func(t *testing.T) {
+			r := converted(t, "capsule", oil(c.spec))
+			text, ok := r.Files[templatesFile]
+			var got []string
+			if ok {
+				got = objectsOf(t, text)
+			}
+			same(t, name, c.want, got)
+			same(t, name+": left", oilReports(c.left...), r.Unconverted)
+			if named := strings.Contains(r.Files[tenantsFile], "- oil-capsule\n"); named != ok {
+				t.Errorf("the Tenant names a template: %t, want %t", named, ok)
+			}
+			checkFiles(t, r.Files)
+		})
 	}
 }
 
@@ -544,19 +550,21 @@ func TestCapsuleAdmission(t *testing.T) {
 		},
 		"all services": {`serviceOptions: { allowedServices: { nodePort: true } }`, "", nil},
 	} {
-		text := oil(c.spec)
-		if strings.Contains(c.spec, "ingressOptions") {
-			text = strings.Replace(text, "ingressOptions: { allowWildcardHostnames: true }, ", "", 1)
-		}
-		r := converted(t, "capsule", text)
-		checkFiles(t, r.Files)
-		same(t, name, c.want, settingsOf(t, r.Files[configFile]))
-		same(t, name+": left", oilReports(c.left...), r.Unconverted)
-		validate, add := "kubectl tenant validate configuration/tenancy.yaml",
-			"add the section admission of configuration/tenancy.yaml to the configuration of the server"
-		if slices.Contains(r.Next, validate) != (c.want != "") || slices.Contains(r.Next, add) != (c.want != "") {
-			t.Errorf("%s: next %q", name, r.Next)
-		}
+		t.Run(name, func(t *testing.T) {
+			text := oil(c.spec)
+			if strings.Contains(c.spec, "ingressOptions") {
+				text = strings.Replace(text, "ingressOptions: { allowWildcardHostnames: true }, ", "", 1)
+			}
+			r := converted(t, "capsule", text)
+			checkFiles(t, r.Files)
+			same(t, name, c.want, settingsOf(t, r.Files[configFile]))
+			same(t, name+": left", oilReports(c.left...), r.Unconverted)
+			validate, add := "kubectl tenant validate configuration/tenancy.yaml",
+				"add the section admission of configuration/tenancy.yaml to the configuration of the server"
+			if slices.Contains(r.Next, validate) != (c.want != "") || slices.Contains(r.Next, add) != (c.want != "") {
+				t.Errorf("next %q", r.Next)
+			}
+		})
 	}
 }
 
@@ -689,20 +697,22 @@ func TestCapsuleNamespaces(t *testing.T) {
 			},
 		},
 	} {
-		r := converted(t, "capsule", c.text)
-		var adopted []string
-		for _, step := range r.Next {
-			if command, ok := strings.CutPrefix(step, "kubectl tenant adopt "); ok &&
-				!strings.HasSuffix(command, "--dry-run=server") {
-				names, _, _ := strings.Cut(command, " --tenant")
-				adopted = append(adopted, names)
+		t.Run(name, func(t *testing.T) {
+			r := converted(t, "capsule", c.text)
+			var adopted []string
+			for _, step := range r.Next {
+				if command, ok := strings.CutPrefix(step, "kubectl tenant adopt "); ok &&
+					!strings.HasSuffix(command, "--dry-run=server") {
+					names, _, _ := strings.Cut(command, " --tenant")
+					adopted = append(adopted, names)
+				}
 			}
-		}
-		same(t, name, c.want, strings.Join(adopted, " "))
-		same(t, name+": left", c.left, r.Unconverted)
-		if !strings.Contains(r.Files[tenantsFile], "name: alice") {
-			t.Errorf("%s: the Tenant is not complete:\n%s", name, r.Files[tenantsFile])
-		}
+			same(t, name, c.want, strings.Join(adopted, " "))
+			same(t, name+": left", c.left, r.Unconverted)
+			if !strings.Contains(r.Files[tenantsFile], "name: alice") {
+				t.Errorf("the Tenant is not complete:\n%s", r.Files[tenantsFile])
+			}
+		})
 	}
 }
 
@@ -773,9 +783,11 @@ func TestCapsuleFiles(t *testing.T) {
 		"":                                     "the file contains no Tenant of capsule.clastix.io",
 		"apiVersion: v1\nkind: ConfigMap\n":    "the file contains no Tenant of capsule.clastix.io",
 	} {
-		if _, err := migrate.From()["capsule"]([]byte(text), migrate.Options{}); err == nil ||
-			!strings.HasPrefix(err.Error(), want) {
-			t.Errorf("%q: %v, want %s", text, err, want)
-		}
+		t.Run(text, func(t *testing.T) {
+			if _, err := migrate.From()["capsule"]([]byte(text), migrate.Options{}); err == nil ||
+				!strings.HasPrefix(err.Error(), want) {
+				t.Errorf("%v, want %s", err, want)
+			}
+		})
 	}
 }

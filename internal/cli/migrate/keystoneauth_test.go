@@ -132,19 +132,21 @@ func TestKeystoneSubjects(t *testing.T) {
 			"users and match in one policy: RBAC cannot require both",
 		},
 	} {
-		r := converted(t, "k8s-keystone-auth", `[{"nonresource_permissions":{"/x":["get"]},`+c.whom+"}]")
-		want := []string{`ClusterRole /keystone-0: [get] [] [][/x]`}
-		for _, s := range c.want {
-			want = append(want, "ClusterRoleBinding /keystone-0: "+s+" to ClusterRole keystone-0")
-		}
-		left := []string{"policy 0: " + c.left}
-		if c.left == "" {
-			left = nil
-		} else {
-			want = nil
-		}
-		same(t, name, want, rules(t, r.Files["rbac.yaml"]))
-		same(t, name+": left", left, r.Unconverted)
+		t.Run(name, func(t *testing.T) {
+			r := converted(t, "k8s-keystone-auth", `[{"nonresource_permissions":{"/x":["get"]},`+c.whom+"}]")
+			want := []string{`ClusterRole /keystone-0: [get] [] [][/x]`}
+			for _, s := range c.want {
+				want = append(want, "ClusterRoleBinding /keystone-0: "+s+" to ClusterRole keystone-0")
+			}
+			left := []string{"policy 0: " + c.left}
+			if c.left == "" {
+				left = nil
+			} else {
+				want = nil
+			}
+			same(t, name, want, rules(t, r.Files["rbac.yaml"]))
+			same(t, name+": left", left, r.Unconverted)
+		})
 	}
 }
 
@@ -261,15 +263,17 @@ func TestKeystoneRules(t *testing.T) {
 			},
 		},
 	} {
-		r := converted(t, "k8s-keystone-auth", `[{"users":{"projects":["web"]},`+c.what+"}]")
-		same(t, name, c.want, slices.DeleteFunc(rules(t, r.Files["rbac.yaml"]), func(text string) bool {
-			return strings.Contains(text, "Binding ")
-		}))
-		var left []string
-		for _, text := range c.left {
-			left = append(left, "policy 0: "+text)
-		}
-		same(t, name+": left", left, r.Unconverted)
+		t.Run(name, func(t *testing.T) {
+			r := converted(t, "k8s-keystone-auth", `[{"users":{"projects":["web"]},`+c.what+"}]")
+			same(t, name, c.want, slices.DeleteFunc(rules(t, r.Files["rbac.yaml"]), func(text string) bool {
+				return strings.Contains(text, "Binding ")
+			}))
+			var left []string
+			for _, text := range c.left {
+				left = append(left, "policy 0: "+text)
+			}
+			same(t, name+": left", left, r.Unconverted)
+		})
 	}
 }
 

@@ -29,14 +29,16 @@ func TestChanges(t *testing.T) {
 		`tenant.kubetenant.dev "b" deleted from web namespace`: deleted(tenants, "web", "b"),
 		`namespace/a\nb configured`:                            did(namespaces, "a\nb", output.Configured),
 	} {
-		for dryRun, note := range map[string]string{"": "", "client": " (dry run)", "server": " (server dry run)"} {
-			for cluster, prefix := range map[string]string{"": "", "eu1": "eu1: "} {
-				var b strings.Builder
-				print(output.NewChanges(&b, dryRun, cluster))
-				if got := b.String(); got != prefix+want+note+"\n" {
-					t.Errorf("%q; want %q", got, prefix+want+note)
+		t.Run(want, func(t *testing.T) {
+			for dryRun, note := range map[string]string{"": "", "client": " (dry run)", "server": " (server dry run)"} {
+				for cluster, prefix := range map[string]string{"": "", "eu1": "eu1: "} {
+					var b strings.Builder
+					print(output.NewChanges(&b, dryRun, cluster))
+					if got := b.String(); got != prefix+want+note+"\n" {
+						t.Errorf("%q; want %q", got, prefix+want+note)
+					}
 				}
 			}
-		}
+		})
 	}
 }

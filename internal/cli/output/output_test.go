@@ -34,9 +34,11 @@ func TestSafe(t *testing.T) {
 		"a\x00b\x7fc\u0085d":  `a\x00b\x7fc\u0085d`,
 		"a\U000e0041b\ufeffc": `a\U000e0041b\ufeffc`,
 	} {
-		if got := output.Safe(text); got != want {
-			t.Errorf("Safe(%q) = %q, want %q", text, got, want)
-		}
+		t.Run(text, func(t *testing.T) {
+			if got := output.Safe(text); got != want {
+				t.Errorf("Safe(%q) = %q, want %q", text, got, want)
+			}
+		})
 	}
 }
 
@@ -160,9 +162,11 @@ func TestFormatRefused(t *testing.T) {
 		"-ojsonpath={.x":         "unclosed action",
 		"-ogo-template={{":       "template",
 	} {
-		if err := format(t, output.NewListFormat(), args).Check(); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: %v, want %s", args, err, want)
-		}
+		t.Run(args, func(t *testing.T) {
+			if err := format(t, output.NewListFormat(), args).Check(); err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("%v, want %s", err, want)
+			}
+		})
 	}
 	if err := format(t, output.NewFormat("html"), "-oname").Check(); err == nil ||
 		!strings.HasPrefix(err.Error(), "-o name: must be one of html, json") {
@@ -248,14 +252,16 @@ func TestValue(t *testing.T) {
 		"-ogo-template={{.a}}": "<b>",
 		"":                     "",
 	} {
-		f := format(t, output.NewFormat(), strings.Fields(args)...)
-		if err := f.Check(); err != nil {
-			t.Fatal(err)
-		}
-		var b bytes.Buffer
-		done, err := f.Value(&b, "Letter", map[string]string{"a": "<b>"})
-		if done == f.IsText() || err != nil || b.String() != want {
-			t.Errorf("%s: %t, %v, %q", args, done, err, b.String())
-		}
+		t.Run(args, func(t *testing.T) {
+			f := format(t, output.NewFormat(), strings.Fields(args)...)
+			if err := f.Check(); err != nil {
+				t.Fatal(err)
+			}
+			var b bytes.Buffer
+			done, err := f.Value(&b, "Letter", map[string]string{"a": "<b>"})
+			if done == f.IsText() || err != nil || b.String() != want {
+				t.Errorf("%t, %v, %q", done, err, b.String())
+			}
+		})
 	}
 }

@@ -138,14 +138,21 @@ func TestBecomeAccount(t *testing.T) {
 		},
 		"reading pods": {"acme--web", []rbacv1.PolicyRule{rule("get", "", "pods")}, nil},
 	} {
-		got := pathsOf(t, boundary(t, shop(t), roleAndBinding("eves", "eve", c.namespace, c.rules...)...), robot, tenant.ID{})
-		// from the fixture
-		got = slices.DeleteFunc(got, func(text string) bool {
-			return text == "read its token Secret, if one exists: carol"
+		t.Run(name, func(t *testing.T) {
+			got := pathsOf(
+				t,
+				boundary(t, shop(t), roleAndBinding("eves", "eve", c.namespace, c.rules...)...),
+				robot,
+				tenant.ID{},
+			)
+			// from the fixture
+			got = slices.DeleteFunc(got, func(text string) bool {
+				return text == "read its token Secret, if one exists: carol"
+			})
+			if !slices.Equal(got, c.want) {
+				t.Errorf("%q; want %q", got, c.want)
+			}
 		})
-		if !slices.Equal(got, c.want) {
-			t.Errorf("%s: %q; want %q", name, got, c.want)
-		}
 	}
 }
 
@@ -189,10 +196,12 @@ func TestBecomeUser(t *testing.T) {
 		},
 		"a token of none": {[]rbacv1.PolicyRule{rule("create", "", "serviceaccounts/token")}, nil},
 	} {
-		if got := pathsOf(t, boundary(t, shop(t), roleAndBinding("eves", "eve", "", c.rules...)...),
-			"alice", tenant.ID{}); !slices.Equal(got, c.want) {
-			t.Errorf("%s: %q; want %q", name, got, c.want)
-		}
+		t.Run(name, func(t *testing.T) {
+			if got := pathsOf(t, boundary(t, shop(t), roleAndBinding("eves", "eve", "", c.rules...)...),
+				"alice", tenant.ID{}); !slices.Equal(got, c.want) {
+				t.Errorf("%q; want %q", got, c.want)
+			}
+		})
 	}
 	// Two subjects with one half each do not have both halves.
 	halves := append(roleAndBinding("approves", "eve", "", rule("update", group, "certificatesigningrequests/approval")),
@@ -273,11 +282,13 @@ func TestActionsSelection(t *testing.T) {
 	}
 	s.Roles[simulator.Key{Name: "reader"}] = &simulator.Role{Rules: []rbacv1.PolicyRule{rule("get", "", "pods")}}
 	for role, want := range map[string]bool{"signer": true, "reader": false, "missing": false} {
-		for range 2 { // the second result is cached
-			if got := keep(s, &simulator.Binding{RoleRef: rbacv1.RoleRef{Kind: "ClusterRole", Name: role}}); got != want {
-				t.Errorf("keep a binding of %s: %t; want %t", role, got, want)
+		t.Run(role, func(t *testing.T) {
+			for range 2 { // the second result is cached
+				if got := keep(s, &simulator.Binding{RoleRef: rbacv1.RoleRef{Kind: "ClusterRole", Name: role}}); got != want {
+					t.Errorf("keep a binding of %s: %t; want %t", role, got, want)
+				}
 			}
-		}
+		})
 	}
 	if len(actions) != n || n <= len(paths) {
 		t.Errorf("%d questions of %d", len(actions), n)

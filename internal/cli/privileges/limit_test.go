@@ -43,13 +43,15 @@ func TestReadOfATenant(t *testing.T) {
 		},
 	}
 	for name, lists := range want {
-		selectors = nil
-		s := privileges.Selection{Grants: true, Scopes: true}
-		if name != "" {
-			s.Tenant = tenanttest.ID(t, name)
-		}
-		if _, err := privileges.Read(t.Context(), config, s, nil); err != nil || !slices.Equal(selectors, lists) {
-			t.Errorf("tenant %q: %q, %v; want %q", name, selectors, err, lists)
-		}
+		t.Run(name, func(t *testing.T) {
+			selectors = nil
+			s := privileges.Selection{Grants: true, Scopes: true}
+			if name != "" {
+				s.Tenant = tenanttest.ID(t, name)
+			}
+			if _, err := privileges.Read(t.Context(), config, s, nil); err != nil || !slices.Equal(selectors, lists) {
+				t.Errorf("tenant %q: %q, %v; want %q", name, selectors, err, lists)
+			}
+		})
 	}
 }

@@ -81,9 +81,11 @@ func TestListScope(t *testing.T) {
 		"limited to nothing": {of("acme"), limited(""), nil, "limited to : it does not apply to tenant acme"},
 		"limited, unknown":   {unknown, limited("globex"), nil, "limited to globex: "},
 	} {
-		if got := listed(t, c.who, c.b, c.unread...); got != c.want {
-			t.Errorf("%s: %q; want %q", name, got, c.want)
-		}
+		t.Run(name, func(t *testing.T) {
+			if got := listed(t, c.who, c.b, c.unread...); got != c.want {
+				t.Errorf("%q; want %q", got, c.want)
+			}
+		})
 	}
 }
 
@@ -140,16 +142,18 @@ func TestListReaches(t *testing.T) {
 			privileges.OfTenant(acme), rbacv1.Subject{Kind: rbacv1.GroupKind, Name: "tenant:acme"}, "group tenant:acme",
 		},
 	} {
-		s := simulator.NewSnapshot()
-		b := &simulator.Binding{Namespace: "acme--web", Name: "b", Subjects: []rbacv1.Subject{c.to}}
-		s.Bindings = []*simulator.Binding{b}
-		got := ""
-		if roles := privileges.List(s, c.who, time.Now()).Roles; len(roles) > 0 {
-			got = roles[0].Bindings[0].Subject
-		}
-		if got != c.want || privileges.ForIdentity(c.who).KeepBinding(s, b) != (c.want != "") {
-			t.Errorf("%s: %q; want %q", name, got, c.want)
-		}
+		t.Run(name, func(t *testing.T) {
+			s := simulator.NewSnapshot()
+			b := &simulator.Binding{Namespace: "acme--web", Name: "b", Subjects: []rbacv1.Subject{c.to}}
+			s.Bindings = []*simulator.Binding{b}
+			got := ""
+			if roles := privileges.List(s, c.who, time.Now()).Roles; len(roles) > 0 {
+				got = roles[0].Bindings[0].Subject
+			}
+			if got != c.want || privileges.ForIdentity(c.who).KeepBinding(s, b) != (c.want != "") {
+				t.Errorf("%q; want %q", got, c.want)
+			}
+		})
 	}
 }
 
@@ -286,15 +290,17 @@ func TestListGrants(t *testing.T) {
 			g.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionAccepted, Status: metav1.ConditionFalse}}
 		}, alice, "globex: its grantor no longer has these rights"},
 	} {
-		s := shop(t)
-		s.Grants = []*unstructured.Unstructured{grant(t, "g", c.change)}
-		got := "none"
-		for _, g := range privileges.List(s, c.who, now).Grants {
-			got = g.Owner + ": " + g.HeldBack
-		}
-		if got != c.want {
-			t.Errorf("%s: %q; want %q", name, got, c.want)
-		}
+		t.Run(name, func(t *testing.T) {
+			s := shop(t)
+			s.Grants = []*unstructured.Unstructured{grant(t, "g", c.change)}
+			got := "none"
+			for _, g := range privileges.List(s, c.who, now).Grants {
+				got = g.Owner + ": " + g.HeldBack
+			}
+			if got != c.want {
+				t.Errorf("%q; want %q", got, c.want)
+			}
+		})
 	}
 }
 

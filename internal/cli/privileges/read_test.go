@@ -164,11 +164,13 @@ func TestReadFails(t *testing.T) {
 		"CustomResourceDefinitions": {crdPath: gone},
 		"AccessGrants":              {ownPath + "accessgrants": apierrors.NewInternalError(http.ErrAbortHandler)},
 	} {
-		config, _ := apiServer(t, answers)
-		s, err := privileges.Read(t.Context(), config, privileges.Selection{Grants: true, Scopes: true}, nil)
-		if err == nil || s != nil || !strings.HasPrefix(err.Error(), "list "+kind+": ") {
-			t.Errorf("%s: %v, %v", kind, s, err)
-		}
+		t.Run(kind, func(t *testing.T) {
+			config, _ := apiServer(t, answers)
+			s, err := privileges.Read(t.Context(), config, privileges.Selection{Grants: true, Scopes: true}, nil)
+			if err == nil || s != nil || !strings.HasPrefix(err.Error(), "list "+kind+": ") {
+				t.Errorf("%v, %v", s, err)
+			}
+		})
 	}
 }
 

@@ -69,9 +69,11 @@ func TestOnlyNamed(t *testing.T) {
 			&privileges.Action{AttributesRecord: authorizer.AttributesRecord{Verb: "get", Path: "/metrics"}}, nil,
 		},
 	} {
-		if got := answers(t, boundary(t, shop(t), named...), c.q); !slices.Equal(got, c.want) {
-			t.Errorf("%s: %q; want %q", name, got, c.want)
-		}
+		t.Run(name, func(t *testing.T) {
+			if got := answers(t, boundary(t, shop(t), named...), c.q); !slices.Equal(got, c.want) {
+				t.Errorf("%q; want %q", got, c.want)
+			}
+		})
 	}
 }
 
@@ -125,9 +127,11 @@ func TestGranted(t *testing.T) {
 			nil,
 		},
 	} {
-		if got := answers(t, boundary(t, shop(t), grant(t, "g", c.change)), c.q); !slices.Equal(got, c.want) {
-			t.Errorf("%s: %q; want %q", name, got, c.want)
-		}
+		t.Run(name, func(t *testing.T) {
+			if got := answers(t, boundary(t, shop(t), grant(t, "g", c.change)), c.q); !slices.Equal(got, c.want) {
+				t.Errorf("%q; want %q", got, c.want)
+			}
+		})
 	}
 }
 
@@ -179,15 +183,17 @@ func TestByPolicy(t *testing.T) {
 			},
 		},
 	} {
-		var got []string
-		for _, a := range b.WhoCan(ctx, c.q) {
-			if strings.HasPrefix(a.By, "line ") {
-				got = append(got, a.Name+" of "+strings.Join(a.Tenants, ",")+" by "+a.By+" in "+a.Scope)
+		t.Run(name, func(t *testing.T) {
+			var got []string
+			for _, a := range b.WhoCan(ctx, c.q) {
+				if strings.HasPrefix(a.By, "line ") {
+					got = append(got, a.Name+" of "+strings.Join(a.Tenants, ",")+" by "+a.By+" in "+a.Scope)
+				}
 			}
-		}
-		if !slices.Equal(got, c.want) {
-			t.Errorf("%s: %q; want %q", name, got, c.want)
-		}
+			if !slices.Equal(got, c.want) {
+				t.Errorf("%q; want %q", got, c.want)
+			}
+		})
 	}
 }
 
@@ -202,16 +208,18 @@ func TestScopeOfAnswers(t *testing.T) {
 		{rbacv1.GroupKind, "tenant:acme", "", "in all namespaces of the tenant only "},
 		{rbacv1.UserKind, "eve", "acme", ", limited to acme only "},
 	} {
-		b := &rbacv1.ClusterRoleBinding{
-			ObjectMeta: metav1.ObjectMeta{Name: "b"},
-			RoleRef:    rbacv1.RoleRef{Kind: "ClusterRole", Name: "secrets"},
-			Subjects:   []rbacv1.Subject{{Kind: c.kind, Name: c.name}},
-		}
-		if c.scope != "" {
-			b.Annotations = map[string]string{tenant.ScopeAnnotation: c.scope}
-		}
-		if got := answers(t, boundary(t, shop(t), b), q); len(got) != 1 || !strings.HasSuffix(got[0], c.want) {
-			t.Errorf("%s: %q; want %q", c.name, got, c.want)
-		}
+		t.Run(c.name, func(t *testing.T) {
+			b := &rbacv1.ClusterRoleBinding{
+				ObjectMeta: metav1.ObjectMeta{Name: "b"},
+				RoleRef:    rbacv1.RoleRef{Kind: "ClusterRole", Name: "secrets"},
+				Subjects:   []rbacv1.Subject{{Kind: c.kind, Name: c.name}},
+			}
+			if c.scope != "" {
+				b.Annotations = map[string]string{tenant.ScopeAnnotation: c.scope}
+			}
+			if got := answers(t, boundary(t, shop(t), b), q); len(got) != 1 || !strings.HasSuffix(got[0], c.want) {
+				t.Errorf("%q; want %q", got, c.want)
+			}
+		})
 	}
 }

@@ -26,10 +26,12 @@ func TestSubjectOf(t *testing.T) {
 		"Group system:serviceaccount:a:b": {Kind: rbacv1.GroupKind, Name: "system:serviceaccount:a:b"},
 		"User alice":                      {Kind: rbacv1.UserKind, Name: "alice"},
 	} {
-		got := privileges.SubjectOf(s, "web")
-		if got.Kind+" "+got.Title() != want {
-			t.Errorf("SubjectOf(%+v) = %s %s; want %s", s, got.Kind, got.Title(), want)
-		}
+		t.Run(want, func(t *testing.T) {
+			got := privileges.SubjectOf(s, "web")
+			if got.Kind+" "+got.Title() != want {
+				t.Errorf("SubjectOf(%+v) = %s %s; want %s", s, got.Kind, got.Title(), want)
+			}
+		})
 	}
 }
 
@@ -72,11 +74,13 @@ func TestCaller(t *testing.T) {
 			all("system:serviceaccounts"),
 		},
 	} {
-		u := privileges.SubjectOf(c.s, "").Caller(acme, c.in)
-		if u.Name != c.user || !slices.Equal(u.Groups, c.groups) ||
-			!slices.Equal(u.Extra[tenant.ExtraKey], []string{"acme"}) {
-			t.Errorf("%s: %+v; want %s in %v", name, u, c.user, c.groups)
-		}
+		t.Run(name, func(t *testing.T) {
+			u := privileges.SubjectOf(c.s, "").Caller(acme, c.in)
+			if u.Name != c.user || !slices.Equal(u.Groups, c.groups) ||
+				!slices.Equal(u.Extra[tenant.ExtraKey], []string{"acme"}) {
+				t.Errorf("%+v; want %s in %v", u, c.user, c.groups)
+			}
+		})
 	}
 	everybodys := privileges.SubjectOf(rbacv1.Subject{Kind: rbacv1.GroupKind, Name: "system:serviceaccounts"}, "")
 	if u := everybodys.Caller(tenant.System(), "acme--web"); u.Name != "system:serviceaccount:kube-system:any" {
@@ -116,11 +120,13 @@ func TestIdentity(t *testing.T) {
 			[]string{"acme"},
 		},
 	} {
-		u := c.i.Info()
-		if u.GetName() != c.user || !slices.Equal(u.GetGroups(), c.groups) ||
-			!slices.Equal(u.GetExtra()[tenant.ExtraKey], c.extra) {
-			t.Errorf("%s: %+v; want %s in %v", name, u, c.user, c.groups)
-		}
+		t.Run(name, func(t *testing.T) {
+			u := c.i.Info()
+			if u.GetName() != c.user || !slices.Equal(u.GetGroups(), c.groups) ||
+				!slices.Equal(u.GetExtra()[tenant.ExtraKey], c.extra) {
+				t.Errorf("%+v; want %s in %v", u, c.user, c.groups)
+			}
+		})
 	}
 	given := []string{"dev", "spare"}
 	if privileges.OfUser("alice", given[:1], acme); given[1] != "spare" {
@@ -214,9 +220,11 @@ func TestIsDefault(t *testing.T) {
 			false,
 		},
 	} {
-		b := &simulator.Binding{Namespace: c.in, Name: c.binding, RoleRef: rbacv1.RoleRef{Kind: "ClusterRole", Name: c.role}}
-		if got := privileges.IsDefault(b, c.s); got != c.want {
-			t.Errorf("%s: %t; want %t", name, got, c.want)
-		}
+		t.Run(name, func(t *testing.T) {
+			b := &simulator.Binding{Namespace: c.in, Name: c.binding, RoleRef: rbacv1.RoleRef{Kind: "ClusterRole", Name: c.role}}
+			if got := privileges.IsDefault(b, c.s); got != c.want {
+				t.Errorf("%t; want %t", got, c.want)
+			}
+		})
 	}
 }

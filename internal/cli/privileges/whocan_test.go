@@ -120,23 +120,25 @@ func TestWhoCan(t *testing.T) {
 			},
 		},
 	} {
-		q := &privileges.Action{
-			Everywhere: c.everywhere,
-			AttributesRecord: authorizer.AttributesRecord{
-				Verb:            "get",
-				APIVersion:      "v1",
-				Resource:        "pods",
-				Namespace:       c.namespace,
-				ResourceRequest: true,
-			},
-		}
-		var got []string
-		for _, a := range b.WhoCan(ctx, q) {
-			got = append(got, a.Kind+" "+a.Name+" of "+strings.Join(a.Tenants, ",")+" by "+a.By)
-		}
-		if !slices.Equal(got, c.want) {
-			t.Errorf("%s:\n%s\nwant\n%s", name, strings.Join(got, "\n"), strings.Join(c.want, "\n"))
-		}
+		t.Run(name, func(t *testing.T) {
+			q := &privileges.Action{
+				Everywhere: c.everywhere,
+				AttributesRecord: authorizer.AttributesRecord{
+					Verb:            "get",
+					APIVersion:      "v1",
+					Resource:        "pods",
+					Namespace:       c.namespace,
+					ResourceRequest: true,
+				},
+			}
+			var got []string
+			for _, a := range b.WhoCan(ctx, q) {
+				got = append(got, a.Kind+" "+a.Name+" of "+strings.Join(a.Tenants, ",")+" by "+a.By)
+			}
+			if !slices.Equal(got, c.want) {
+				t.Errorf("%s:\n%s\nwant\n%s", name, strings.Join(got, "\n"), strings.Join(c.want, "\n"))
+			}
+		})
 	}
 }
 
@@ -222,14 +224,16 @@ func TestWhoCanAcrossNamespaces(t *testing.T) {
 			[]string{"User bob of system in the whole cluster"},
 		},
 	} {
-		c.request.APIVersion = "*"
-		var got []string
-		for _, a := range b.WhoCan(ctx, &privileges.Action{AttributesRecord: c.request}) {
-			got = append(got, a.Kind+" "+a.Name+" of "+strings.Join(a.Tenants, ",")+" in "+a.Scope)
-		}
-		if !slices.Equal(got, c.want) {
-			t.Errorf("%s:\n%s\nwant\n%s", name, strings.Join(got, "\n"), strings.Join(c.want, "\n"))
-		}
+		t.Run(name, func(t *testing.T) {
+			c.request.APIVersion = "*"
+			var got []string
+			for _, a := range b.WhoCan(ctx, &privileges.Action{AttributesRecord: c.request}) {
+				got = append(got, a.Kind+" "+a.Name+" of "+strings.Join(a.Tenants, ",")+" in "+a.Scope)
+			}
+			if !slices.Equal(got, c.want) {
+				t.Errorf("%s:\n%s\nwant\n%s", name, strings.Join(got, "\n"), strings.Join(c.want, "\n"))
+			}
+		})
 	}
 }
 
@@ -316,48 +320,50 @@ func TestWhoCanByLimits(t *testing.T) {
 			"erin of acme,system in namespace acme--web",
 		},
 	} {
-		s, err := shop(t).With(&rbacv1.ClusterRoleBinding{
-			ObjectMeta: metav1.ObjectMeta{Name: "erin", Annotations: c.annotations},
-			RoleRef:    rbacv1.RoleRef{Kind: "ClusterRole", Name: "secrets"},
-			Subjects:   []rbacv1.Subject{{Kind: rbacv1.UserKind, Name: "erin"}},
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		for evaluator, want := range map[configv1alpha1.Evaluator][2]string{
-			configv1alpha1.EvaluatorIndexed:  {c.web, c.all},
-			configv1alpha1.EvaluatorUpstream: {c.free, "erin of system," + everybody + " in the whole cluster"},
-		} {
-			config, err := (&configv1alpha1.Settings{}).Complete()
+		t.Run(name, func(t *testing.T) {
+			s, err := shop(t).With(&rbacv1.ClusterRoleBinding{
+				ObjectMeta: metav1.ObjectMeta{Name: "erin", Annotations: c.annotations},
+				RoleRef:    rbacv1.RoleRef{Kind: "ClusterRole", Name: "secrets"},
+				Subjects:   []rbacv1.Subject{{Kind: rbacv1.UserKind, Name: "erin"}},
+			})
 			if err != nil {
 				t.Fatal(err)
 			}
-			config.Authorization.RBAC.Evaluator = evaluator
-			b, err := privileges.NewBoundary(ctx, s, config, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
-			for i, namespace := range []string{"acme--web", ""} {
-				q := &privileges.Action{
-					AttributesRecord: authorizer.AttributesRecord{
-						Verb:            "get",
-						Resource:        "secrets",
-						Namespace:       namespace,
-						ResourceRequest: true,
-					},
-					Everywhere: namespace == "",
+			for evaluator, want := range map[configv1alpha1.Evaluator][2]string{
+				configv1alpha1.EvaluatorIndexed:  {c.web, c.all},
+				configv1alpha1.EvaluatorUpstream: {c.free, "erin of system," + everybody + " in the whole cluster"},
+			} {
+				config, err := (&configv1alpha1.Settings{}).Complete()
+				if err != nil {
+					t.Fatal(err)
 				}
-				got := ""
-				for _, a := range b.WhoCan(ctx, q) {
-					if a.Name == "erin" {
-						got += a.Name + " of " + strings.Join(a.Tenants, ",") + " in " + a.Scope
+				config.Authorization.RBAC.Evaluator = evaluator
+				b, err := privileges.NewBoundary(ctx, s, config, nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				for i, namespace := range []string{"acme--web", ""} {
+					q := &privileges.Action{
+						AttributesRecord: authorizer.AttributesRecord{
+							Verb:            "get",
+							Resource:        "secrets",
+							Namespace:       namespace,
+							ResourceRequest: true,
+						},
+						Everywhere: namespace == "",
+					}
+					got := ""
+					for _, a := range b.WhoCan(ctx, q) {
+						if a.Name == "erin" {
+							got += a.Name + " of " + strings.Join(a.Tenants, ",") + " in " + a.Scope
+						}
+					}
+					if got != want[i] {
+						t.Errorf("%s, %s, in %q: %q; want %q", name, evaluator, namespace, got, want[i])
 					}
 				}
-				if got != want[i] {
-					t.Errorf("%s, %s, in %q: %q; want %q", name, evaluator, namespace, got, want[i])
-				}
 			}
-		}
+		})
 	}
 }
 

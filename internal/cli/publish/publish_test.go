@@ -89,7 +89,7 @@ func newCluster(t *testing.T, more ...*unstructured.Unstructured) *cluster {
 	c.metadata = metadatafake.NewSimpleMetadataClient(known, partial...)
 	c.metadata.PrependReactor("list", "secrets", func(action clienttesting.Action) (bool, runtime.Object, error) {
 		if list := action.(clienttesting.ListAction); list.GetListRestrictions().Fields.String() != "metadata.name=registry" {
-			t.Errorf("it listed Secrets of every name")
+			t.Error("it listed Secrets of every name")
 		}
 		return false, nil, nil
 	})
@@ -564,17 +564,19 @@ func TestRead(t *testing.T) {
 		"{kind: Secret, metadata: {name: a}}":                               "document 1: apiVersion and kind must be set",
 		"{apiVersion: v1, kind: Secret, kind: Secret, metadata: {name: a}}": "document 1: ",
 	} {
-		var got []string
-		all, err := publish.Read([]byte(text), "platform", false)
-		for _, o := range all {
-			got = append(got, fmt.Sprintf("%s %s/%s", o.Content.GetKind(), o.Content.GetNamespace(), o.Content.GetName()))
-		}
-		if err != nil {
-			got = []string{err.Error()}
-		}
-		if is := strings.Join(got, ", "); !strings.HasPrefix(is, want) || want == "" {
-			t.Errorf("%s: %q; want %q", text, is, want)
-		}
+		t.Run(text, func(t *testing.T) {
+			var got []string
+			all, err := publish.Read([]byte(text), "platform", false)
+			for _, o := range all {
+				got = append(got, fmt.Sprintf("%s %s/%s", o.Content.GetKind(), o.Content.GetNamespace(), o.Content.GetName()))
+			}
+			if err != nil {
+				got = []string{err.Error()}
+			}
+			if is := strings.Join(got, ", "); !strings.HasPrefix(is, want) || want == "" {
+				t.Errorf("%q; want %q", is, want)
+			}
+		})
 	}
 	_, err := publish.Read([]byte("{apiVersion: v1, kind: Secret, metadata: {name: a, namespace: b}}"), "platform", true)
 	if want := `document 1: the namespace of Secret is "b", but -n is "platform"`; err == nil || err.Error() != want {
@@ -586,38 +588,40 @@ func TestRead(t *testing.T) {
 // Publication with an unchecked author. It changes no other Publication.
 func TestPublishUnchecked(t *testing.T) {
 	for reason, want := range map[string]int{v1alpha1.ReasonAuthorNotChecked: 1, v1alpha1.ReasonPublished: 0} {
-		for _, annotation := range []string{"", "0123"} {
-			c := newCluster(t)
-			p := c.publisher()
-			p.Spec.Tenants.All = true
-			o := &publish.Object{Content: secret("platform")}
-			if err := p.Prepare(t.Context(), o); err != nil {
-				t.Fatal(err)
-			}
-			stored, err := runtime.DefaultUnstructuredConverter.ToUnstructured(o.Publication())
-			if err != nil {
-				t.Fatal(err)
-			}
-			u := &unstructured.Unstructured{Object: stored}
-			if annotation != "" {
-				u.SetAnnotations(map[string]string{tenant.PublishedAnnotation: annotation})
-			}
-			u.Object["status"] = map[string]any{"conditions": []any{map[string]any{"type": "Ready", "reason": reason}}}
-			if err := c.objects.Tracker().Add(u); err != nil {
-				t.Fatal(err)
-			}
-			if err := p.Publish(t.Context(), o); err != nil {
-				t.Fatal(err)
-			}
-			updates := 0
-			for _, w := range c.written {
-				if strings.HasPrefix(w, "update Publication") {
-					updates++
+		t.Run(reason, func(t *testing.T) {
+			for _, annotation := range []string{"", "0123"} {
+				c := newCluster(t)
+				p := c.publisher()
+				p.Spec.Tenants.All = true
+				o := &publish.Object{Content: secret("platform")}
+				if err := p.Prepare(t.Context(), o); err != nil {
+					t.Fatal(err)
+				}
+				stored, err := runtime.DefaultUnstructuredConverter.ToUnstructured(o.Publication())
+				if err != nil {
+					t.Fatal(err)
+				}
+				u := &unstructured.Unstructured{Object: stored}
+				if annotation != "" {
+					u.SetAnnotations(map[string]string{tenant.PublishedAnnotation: annotation})
+				}
+				u.Object["status"] = map[string]any{"conditions": []any{map[string]any{"type": "Ready", "reason": reason}}}
+				if err := c.objects.Tracker().Add(u); err != nil {
+					t.Fatal(err)
+				}
+				if err := p.Publish(t.Context(), o); err != nil {
+					t.Fatal(err)
+				}
+				updates := 0
+				for _, w := range c.written {
+					if strings.HasPrefix(w, "update Publication") {
+						updates++
+					}
+				}
+				if updates != want {
+					t.Errorf("%s, annotation %q: %q, want %d updates", reason, annotation, c.written, want)
 				}
 			}
-			if updates != want {
-				t.Errorf("%s, annotation %q: %q, want %d updates", reason, annotation, c.written, want)
-			}
-		}
+		})
 	}
 }

@@ -218,31 +218,33 @@ func TestCollect(t *testing.T) {
 			a[tenantsPath] = list("Tenant", "kubetenant.dev/v1alpha1", aTenant("acme", "True"), aTenant("globex", "False"))
 		}, "eu-1,eu-2", []string{"not ready: 1"}, nil},
 	} {
-		a := healthy()
-		if c.change != nil {
-			c.change(a)
-		}
-		r, err := status.Collect(t.Context(), a.cluster(t, true))
-		if err != nil || r.Installed == nil || !*r.Installed || r.Mode != installation.CompiledIn ||
-			r.Versions.Kubernetes != "v1.37.1" {
-			t.Errorf("%s: %+v, %v", name, r, err)
-			continue
-		}
-		var names []string
-		for _, replica := range r.Replicas {
-			names = append(names, replica.Name)
-		}
-		if got := strings.Join(names, ","); got != c.replicas || !slices.Equal(r.Unknown, c.unknown) ||
-			len(r.Problems) != len(c.problems) {
-			t.Errorf("%s: replicas %s, problems %q, unknown %q; want %s, %q, %q",
-				name, got, r.Problems, r.Unknown, c.replicas, c.problems, c.unknown)
-			continue
-		}
-		for i, problem := range c.problems {
-			if !strings.Contains(r.Problems[i], problem) {
-				t.Errorf("%s: %q; want %q", name, r.Problems[i], problem)
+		t.Run(name, func(t *testing.T) {
+			a := healthy()
+			if c.change != nil {
+				c.change(a)
 			}
-		}
+			r, err := status.Collect(t.Context(), a.cluster(t, true))
+			if err != nil || r.Installed == nil || !*r.Installed || r.Mode != installation.CompiledIn ||
+				r.Versions.Kubernetes != "v1.37.1" {
+				t.Errorf("%+v, %v", r, err)
+				return
+			}
+			var names []string
+			for _, replica := range r.Replicas {
+				names = append(names, replica.Name)
+			}
+			if got := strings.Join(names, ","); got != c.replicas || !slices.Equal(r.Unknown, c.unknown) ||
+				len(r.Problems) != len(c.problems) {
+				t.Errorf("replicas %s, problems %q, unknown %q; want %s, %q, %q",
+					got, r.Problems, r.Unknown, c.replicas, c.problems, c.unknown)
+				return
+			}
+			for i, problem := range c.problems {
+				if !strings.Contains(r.Problems[i], problem) {
+					t.Errorf("%q; want %q", r.Problems[i], problem)
+				}
+			}
+		})
 	}
 }
 

@@ -185,25 +185,27 @@ func TestDelete(t *testing.T) {
 			ends,
 		},
 	} {
-		own := object("networking.k8s.io/v1", "NetworkPolicy", "acme--web", "kubetenant-own-tenant", "kubectl-tenant")
-		k, d := ofAcme(), objects(append(everywhere(), own)...)
-		if c.object {
-			addTenant(t, d)
-		}
-		var printed []string
-		c.how.Changes, c.how.Printf = newWriting(&printed).Changes, appendTo(&printed)
-		if err := tenancy.Delete(t.Context(), tenantCluster{k}, d, tenanttest.ID(t, "acme"), c.how); err != nil {
-			t.Errorf("%s: %v", name, err)
-		}
-		var patched []string
-		for _, a := range d.Actions() {
-			if p, ok := a.(clienttesting.PatchActionImpl); ok {
-				patched = append(patched, strings.TrimSpace(strings.Join(p.PatchOptions.DryRun, " ")+" "+string(p.Patch)))
+		t.Run(name, func(t *testing.T) {
+			own := object("networking.k8s.io/v1", "NetworkPolicy", "acme--web", "kubetenant-own-tenant", "kubectl-tenant")
+			k, d := ofAcme(), objects(append(everywhere(), own)...)
+			if c.object {
+				addTenant(t, d)
 			}
-		}
-		same(t, name, c.want, deleted(append(k.Actions(), d.Actions()...)...))
-		same(t, name+": patched", c.patched, patched)
-		same(t, name+": said", c.said, printed)
+			var printed []string
+			c.how.Changes, c.how.Printf = newWriting(&printed).Changes, appendTo(&printed)
+			if err := tenancy.Delete(t.Context(), tenantCluster{k}, d, tenanttest.ID(t, "acme"), c.how); err != nil {
+				t.Errorf("%v", err)
+			}
+			var patched []string
+			for _, a := range d.Actions() {
+				if p, ok := a.(clienttesting.PatchActionImpl); ok {
+					patched = append(patched, strings.TrimSpace(strings.Join(p.PatchOptions.DryRun, " ")+" "+string(p.Patch)))
+				}
+			}
+			same(t, name, c.want, deleted(append(k.Actions(), d.Actions()...)...))
+			same(t, name+": patched", c.patched, patched)
+			same(t, name+": said", c.said, printed)
+		})
 	}
 }
 
@@ -229,18 +231,20 @@ func TestDeleteIsConfirmed(t *testing.T) {
 		"by no server": {tenancy.Deletion{ClientDryRun: true}, false},
 		"in a dry run": {tenancy.Deletion{Writing: tenancy.Writing{DryRun: []string{"All"}}}, false},
 	} {
-		k, d := ofAcme(), objects(everywhere()...)
-		var confirmed []string
-		c.how.Printf = func(string, ...any) {}
-		c.how.Confirm = func(namespaces []string) error {
-			confirmed = namespaces
-			return no
-		}
-		err := tenancy.Delete(t.Context(), tenantCluster{k}, d, tenanttest.ID(t, "acme"), c.how)
-		if errors.Is(err, no) != c.asked || (len(confirmed) > 0) != c.asked ||
-			c.asked && len(deleted(append(k.Actions(), d.Actions()...)...)) > 0 {
-			t.Errorf("%s: asked of %v, %v", name, confirmed, err)
-		}
+		t.Run(name, func(t *testing.T) {
+			k, d := ofAcme(), objects(everywhere()...)
+			var confirmed []string
+			c.how.Printf = func(string, ...any) {}
+			c.how.Confirm = func(namespaces []string) error {
+				confirmed = namespaces
+				return no
+			}
+			err := tenancy.Delete(t.Context(), tenantCluster{k}, d, tenanttest.ID(t, "acme"), c.how)
+			if errors.Is(err, no) != c.asked || (len(confirmed) > 0) != c.asked ||
+				c.asked && len(deleted(append(k.Actions(), d.Actions()...)...)) > 0 {
+				t.Errorf("asked of %v, %v", confirmed, err)
+			}
+		})
 	}
 }
 
@@ -281,40 +285,45 @@ func TestDeleteWaits(t *testing.T) {
 			return d.Tracker().Update(v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceTenants), u, "")
 		}, "waiting for the server to start the deletion", nil},
 	} {
-		synctest.Test(t, func(t *testing.T) {
-			k, d := ofAcme(), objects(everywhere()...)
-			addTenant(t, d)
-			// the Tenant has a finalizer
-			d.PrependReactor("delete", "tenants", func(clienttesting.Action) (bool, runtime.Object, error) {
-				return true, nil, nil
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				k, d := ofAcme(), objects(everywhere()...)
+				addTenant(t, d)
+				// the Tenant has a finalizer
+				d.PrependReactor("delete", "tenants", func(clienttesting.Action) (bool, runtime.Object, error) {
+					return true, nil, nil
+				})
+				u, err := d.Resource(v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceTenants)).
+					Get(t.Context(), "acme", metav1.GetOptions{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				u.Object["status"] = map[string]any{"conditions": c.conditions}
+				if err := d.Tracker().Update(v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceTenants), u, ""); err != nil {
+					t.Fatal(err)
+				}
+				if c.after != nil {
+					go func() {
+						time.Sleep(30 * time.Second)
+						if err := c.after(d); err != nil {
+							t.Error(err)
+						}
+					}()
+				}
+				waited := ""
+				opts := tenancy.Deletion{
+					Writing:    tenancy.Writing{Printf: func(string, ...any) {}},
+					Wait:       time.Minute,
+					OnProgress: func(what string) { waited = what },
+				}
+				if err := tenancy.Delete(t.Context(), tenantCluster{k}, d, tenanttest.ID(t, "acme"), opts); !errors.Is(
+					err,
+					c.err,
+				) ||
+					waited != c.waited {
+					t.Errorf("waited for %q, %v", waited, err)
+				}
 			})
-			u, err := d.Resource(v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceTenants)).
-				Get(t.Context(), "acme", metav1.GetOptions{})
-			if err != nil {
-				t.Fatal(err)
-			}
-			u.Object["status"] = map[string]any{"conditions": c.conditions}
-			if err := d.Tracker().Update(v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceTenants), u, ""); err != nil {
-				t.Fatal(err)
-			}
-			if c.after != nil {
-				go func() {
-					time.Sleep(30 * time.Second)
-					if err := c.after(d); err != nil {
-						t.Error(err)
-					}
-				}()
-			}
-			waited := ""
-			opts := tenancy.Deletion{
-				Writing:    tenancy.Writing{Printf: func(string, ...any) {}},
-				Wait:       time.Minute,
-				OnProgress: func(what string) { waited = what },
-			}
-			if err := tenancy.Delete(t.Context(), tenantCluster{k}, d, tenanttest.ID(t, "acme"), opts); !errors.Is(err, c.err) ||
-				waited != c.waited {
-				t.Errorf("%s: waited for %q, %v", name, waited, err)
-			}
 		})
 	}
 }
@@ -331,18 +340,20 @@ func TestDeleteNotEmpty(t *testing.T) {
 		"networkpolicies.networking.k8s.io in acme--web: 1": object("networking.k8s.io/v1", "NetworkPolicy", "acme--web",
 			"kubetenant-own-tenant", ""),
 	} {
-		k, d := ofAcme(), objects(append(everywhere(), obj)...)
-		opts := tenancy.Deletion{Writing: tenancy.Writing{Printf: func(string, ...any) {}}}
-		err := tenancy.Delete(t.Context(), tenantCluster{k}, d, tenanttest.ID(t, "acme"), opts)
-		if !errors.Is(err, tenancy.ErrNotEmpty) || !strings.HasSuffix(err.Error(), "it contains "+want) ||
-			len(deleted(k.Actions()...)) > 0 {
-			t.Errorf("%s: %v, deleted %v", want, err, deleted(k.Actions()...))
-		}
-		opts.Everything = true
-		if err := tenancy.Delete(t.Context(), tenantCluster{k}, d, tenanttest.ID(t, "acme"), opts); err != nil ||
-			len(deleted(k.Actions()...)) != 2 {
-			t.Errorf("%s, everything: %v, deleted %v", want, err, deleted(k.Actions()...))
-		}
+		t.Run(want, func(t *testing.T) {
+			k, d := ofAcme(), objects(append(everywhere(), obj)...)
+			opts := tenancy.Deletion{Writing: tenancy.Writing{Printf: func(string, ...any) {}}}
+			err := tenancy.Delete(t.Context(), tenantCluster{k}, d, tenanttest.ID(t, "acme"), opts)
+			if !errors.Is(err, tenancy.ErrNotEmpty) || !strings.HasSuffix(err.Error(), "it contains "+want) ||
+				len(deleted(k.Actions()...)) > 0 {
+				t.Errorf("%v, deleted %v", err, deleted(k.Actions()...))
+			}
+			opts.Everything = true
+			if err := tenancy.Delete(t.Context(), tenantCluster{k}, d, tenanttest.ID(t, "acme"), opts); err != nil ||
+				len(deleted(k.Actions()...)) != 2 {
+				t.Errorf("%s, everything: %v, deleted %v", want, err, deleted(k.Actions()...))
+			}
+		})
 	}
 }
 
@@ -353,21 +364,23 @@ func TestDeleteRefusesASystemNamespace(t *testing.T) {
 		"without a Tenant": func(*testing.T, *dynamicfake.FakeDynamicClient) {},
 		"with a Tenant":    addTenant,
 	} {
-		k, d := ofAcme(), objects(everywhere()...)
-		change(t, d)
-		opts := tenancy.Deletion{
-			Writing:    tenancy.Writing{Printf: func(string, ...any) {}},
-			Everything: true,
-			System:     []string{"kube-system", "acme--web"},
-		}
-		err := tenancy.Delete(t.Context(), tenantCluster{k}, d, tenanttest.ID(t, "acme"), opts)
-		if !errors.Is(err, tenancy.ErrRefused) || !strings.Contains(err.Error(), "acme--web") ||
-			!strings.Contains(err.Error(), "kubectl tenant release") {
-			t.Errorf("%s: %v", name, err)
-		}
-		if all := deleted(append(k.Actions(), d.Actions()...)...); len(all) > 0 {
-			t.Errorf("%s: deleted %v", name, all)
-		}
+		t.Run(name, func(t *testing.T) {
+			k, d := ofAcme(), objects(everywhere()...)
+			change(t, d)
+			opts := tenancy.Deletion{
+				Writing:    tenancy.Writing{Printf: func(string, ...any) {}},
+				Everything: true,
+				System:     []string{"kube-system", "acme--web"},
+			}
+			err := tenancy.Delete(t.Context(), tenantCluster{k}, d, tenanttest.ID(t, "acme"), opts)
+			if !errors.Is(err, tenancy.ErrRefused) || !strings.Contains(err.Error(), "acme--web") ||
+				!strings.Contains(err.Error(), "kubectl tenant release") {
+				t.Errorf("%v", err)
+			}
+			if all := deleted(append(k.Actions(), d.Actions()...)...); len(all) > 0 {
+				t.Errorf("deleted %v", all)
+			}
+		})
 	}
 }
 
@@ -404,21 +417,23 @@ func TestDeleteFails(t *testing.T) {
 		"a Tenant gone":         {"delete", "tenants", notFound("tenants"), nil},
 		"a Tenant held":         {"patch", "tenants", forbidden, tenancy.ErrRefused},
 	} {
-		k, d := ofAcme(), objects(everywhere()...)
-		if strings.Contains(name, "Tenant") && name != "no Tenants" {
-			addTenant(t, d)
-		}
-		refuse(&k.Fake, c.verb, c.resource, c.err)
-		refuse(&d.Fake, c.verb, c.resource, c.err)
-		if c.verb == "delete" && c.resource == "namespaces" && c.want == nil { // as if another caller had deleted it
-			k.PrependReactor(c.verb, c.resource, func(clienttesting.Action) (bool, runtime.Object, error) {
-				_ = k.Tracker().Delete(corev1.SchemeGroupVersion.WithResource("namespaces"), "", "acme--web")
-				return true, nil, c.err
-			})
-		}
-		if err := tenancy.Delete(t.Context(), tenantCluster{k}, d, tenanttest.ID(t, "acme"), opts); !errors.Is(err, c.want) {
-			t.Errorf("%s: %v", name, err)
-		}
+		t.Run(name, func(t *testing.T) {
+			k, d := ofAcme(), objects(everywhere()...)
+			if strings.Contains(name, "Tenant") && name != "no Tenants" {
+				addTenant(t, d)
+			}
+			refuse(&k.Fake, c.verb, c.resource, c.err)
+			refuse(&d.Fake, c.verb, c.resource, c.err)
+			if c.verb == "delete" && c.resource == "namespaces" && c.want == nil { // as if another caller had deleted it
+				k.PrependReactor(c.verb, c.resource, func(clienttesting.Action) (bool, runtime.Object, error) {
+					_ = k.Tracker().Delete(corev1.SchemeGroupVersion.WithResource("namespaces"), "", "acme--web")
+					return true, nil, c.err
+				})
+			}
+			if err := tenancy.Delete(t.Context(), tenantCluster{k}, d, tenanttest.ID(t, "acme"), opts); !errors.Is(err, c.want) {
+				t.Errorf("%v", err)
+			}
+		})
 	}
 }
 
@@ -483,23 +498,25 @@ func TestList(t *testing.T) {
 		t.Error(err)
 	}
 	for resource, kind := range map[string]string{"tenantquotas": "TenantQuotas", "tenants": "Tenants"} {
-		for name, c := range map[string]struct {
-			err    error
-			unread []string
-			fails  bool
-		}{
-			"forbidden": {apierrors.NewForbidden(schema.GroupResource{}, "", nil), []string{"Roles", kind}, false},
-			"unknown":   {apierrors.NewNotFound(schema.GroupResource{}, ""), []string{"Roles"}, false},
-			"broken":    {errors.New("broken"), nil, true},
-		} {
-			d := objects()
-			refuse(&d.Fake, "list", resource, c.err)
-			_, unread, err := list(d)
-			same(t, resource+" "+name+": unread", c.unread, unread)
-			if (err != nil) != c.fails {
-				t.Errorf("%s %s: %v", resource, name, err)
+		t.Run(resource, func(t *testing.T) {
+			for name, c := range map[string]struct {
+				err    error
+				unread []string
+				fails  bool
+			}{
+				"forbidden": {apierrors.NewForbidden(schema.GroupResource{}, "", nil), []string{"Roles", kind}, false},
+				"unknown":   {apierrors.NewNotFound(schema.GroupResource{}, ""), []string{"Roles"}, false},
+				"broken":    {errors.New("broken"), nil, true},
+			} {
+				d := objects()
+				refuse(&d.Fake, "list", resource, c.err)
+				_, unread, err := list(d)
+				same(t, resource+" "+name+": unread", c.unread, unread)
+				if (err != nil) != c.fails {
+					t.Errorf("%s %s: %v", resource, name, err)
+				}
 			}
-		}
+		})
 	}
 }
 
@@ -514,9 +531,11 @@ func TestUsage(t *testing.T) {
 		"0/5":  {"services", "pods"},
 		"":     {"limits.cpu"},
 	} {
-		if got := all[0].Usage(names...); got != want {
-			t.Errorf("Usage(%v) = %q, want %q", names, got, want)
-		}
+		t.Run(want, func(t *testing.T) {
+			if got := all[0].Usage(names...); got != want {
+				t.Errorf("Usage(%v) = %q, want %q", names, got, want)
+			}
+		})
 	}
 	if none := (&tenancy.Tenant{}); none.Usage("pods") != "" || none.AllUsage() != "" {
 		t.Error("a tenant without a quota")

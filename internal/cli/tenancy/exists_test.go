@@ -48,18 +48,20 @@ func TestCheckExists(t *testing.T) {
 		"the system tenant always is":    {of: "system"},
 		"a tenant named like the system": {of: "system0", want: "there is no such tenant"},
 	} {
-		k, d := fake.NewClientset(namespace("globex--shop", "globex")),
-			objects(tenancy.Object(tenanttest.ID(t, "acme")), runtime.Object(retired))
-		forbidden := apierrors.NewForbidden(schema.GroupResource{}, "", errors.New("no"))
-		if c.refused != "" {
-			refuse(&k.Fake, "*", c.refused, forbidden)
-			refuse(&d.Fake, "*", c.refused, forbidden)
-		}
-		err := tenancy.CheckExists(t.Context(), k, d, tenanttest.ID(t, c.of))
-		if c.want == "" && err != nil ||
-			c.want != "" && (!errors.Is(err, tenancy.ErrNoTenant) || !strings.Contains(err.Error(), c.want)) {
-			t.Errorf("%s: %v; want %q", name, err, c.want)
-		}
+		t.Run(name, func(t *testing.T) {
+			k, d := fake.NewClientset(namespace("globex--shop", "globex")),
+				objects(tenancy.Object(tenanttest.ID(t, "acme")), runtime.Object(retired))
+			forbidden := apierrors.NewForbidden(schema.GroupResource{}, "", errors.New("no"))
+			if c.refused != "" {
+				refuse(&k.Fake, "*", c.refused, forbidden)
+				refuse(&d.Fake, "*", c.refused, forbidden)
+			}
+			err := tenancy.CheckExists(t.Context(), k, d, tenanttest.ID(t, c.of))
+			if c.want == "" && err != nil ||
+				c.want != "" && (!errors.Is(err, tenancy.ErrNoTenant) || !strings.Contains(err.Error(), c.want)) {
+				t.Errorf("%v; want %q", err, c.want)
+			}
+		})
 	}
 	if err := tenancy.CheckExists(t.Context(), fake.NewClientset(), objects(), tenant.ID{}); err != nil {
 		t.Errorf("no tenant is named: %v", err)
@@ -85,10 +87,12 @@ func TestHasAny(t *testing.T) {
 		"a Tenant":         {[]runtime.Object{tenancy.Object(acme)}, nil, true},
 		"another's Tenant": {[]runtime.Object{tenancy.Object(tenanttest.ID(t, "globex"))}, nil, false},
 	} {
-		got, err := tenancy.HasAny(t.Context(), fake.NewClientset(c.namespaces...), objects(c.tenants...), acme)
-		if err != nil || got != c.want {
-			t.Errorf("%s: %t, %v", name, got, err)
-		}
+		t.Run(name, func(t *testing.T) {
+			got, err := tenancy.HasAny(t.Context(), fake.NewClientset(c.namespaces...), objects(c.tenants...), acme)
+			if err != nil || got != c.want {
+				t.Errorf("%t, %v", got, err)
+			}
+		})
 	}
 	k, d := fake.NewClientset(), objects()
 	forbidden := apierrors.NewForbidden(schema.GroupResource{}, "", nil)

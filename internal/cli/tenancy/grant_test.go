@@ -157,10 +157,12 @@ func TestRolePrecedesClusterRole(t *testing.T) {
 		&rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "edit"}})
 	g := aliceMayEdit()
 	for want, only := range map[string]bool{"Role": false, "ClusterRole": true} {
-		g.ClusterRole = only
-		if b, _, err := g.Apply(t.Context(), k); err != nil || b.RoleRef.Kind != want {
-			t.Errorf("%+v, %v; want a %s", b, err, want)
-		}
+		t.Run(want, func(t *testing.T) {
+			g.ClusterRole = only
+			if b, _, err := g.Apply(t.Context(), k); err != nil || b.RoleRef.Kind != want {
+				t.Errorf("%+v, %v; want a %s", b, err, want)
+			}
+		})
 	}
 }
 
@@ -186,10 +188,12 @@ func TestCreateNamespace(t *testing.T) {
 		"default":      {acme, false, tenancy.ErrRefused},
 		"nobodys":      {tenant.System(), false, tenancy.ErrRefused},
 	} {
-		if made, err := tenancy.CreateNamespace(t.Context(), k, name, c.owner, nil); made != c.made ||
-			!errors.Is(err, c.err) {
-			t.Errorf("%s: %t, %v", name, made, err)
-		}
+		t.Run(name, func(t *testing.T) {
+			if made, err := tenancy.CreateNamespace(t.Context(), k, name, c.owner, nil); made != c.made ||
+				!errors.Is(err, c.err) {
+				t.Errorf("%t, %v", made, err)
+			}
+		})
 	}
 	if made, err := tenancy.CreateNamespace(t.Context(), k, "default", tenant.System(), nil); made || err != nil {
 		t.Errorf("the system tenant's: %t, %v", made, err)

@@ -124,30 +124,32 @@ func TestMemberGrantConflicts(t *testing.T) {
 			return err
 		},
 	} {
-		d := membersIn(t, member(t, alice, "edit").Object())
-		raced := false
-		for _, verb := range []string{"patch", "delete"} {
-			d.PrependReactor(verb, "tenantmembers", func(clienttesting.Action) (bool, runtime.Object, error) {
-				if raced {
-					return false, nil, nil
-				}
-				raced = true
-				both := member(t, alice, "edit").Object()
-				_ = unstructured.SetNestedSlice(both.Object, []any{map[string]any{
-					"clusterRole": "edit",
-					"subjects": []any{
-						map[string]any{"kind": "User", "name": "alice"}, map[string]any{"kind": "User", "name": "bob"},
-					},
-				}}, "spec", "bindings")
-				if err := d.Tracker().Update(membersResource, both, ""); err != nil {
-					t.Error(err)
-				}
-				return true, nil, apierrors.NewConflict(membersResource.GroupResource(), "acme", nil)
-			})
-		}
-		if err := write(d); err != nil || !raced || !strings.Contains(stored(t, d), "bob") {
-			t.Errorf("%s: %v, raced %t, stored %s", name, err, raced, stored(t, d))
-		}
+		t.Run(name, func(t *testing.T) {
+			d := membersIn(t, member(t, alice, "edit").Object())
+			raced := false
+			for _, verb := range []string{"patch", "delete"} {
+				d.PrependReactor(verb, "tenantmembers", func(clienttesting.Action) (bool, runtime.Object, error) {
+					if raced {
+						return false, nil, nil
+					}
+					raced = true
+					both := member(t, alice, "edit").Object()
+					_ = unstructured.SetNestedSlice(both.Object, []any{map[string]any{
+						"clusterRole": "edit",
+						"subjects": []any{
+							map[string]any{"kind": "User", "name": "alice"}, map[string]any{"kind": "User", "name": "bob"},
+						},
+					}}, "spec", "bindings")
+					if err := d.Tracker().Update(membersResource, both, ""); err != nil {
+						t.Error(err)
+					}
+					return true, nil, apierrors.NewConflict(membersResource.GroupResource(), "acme", nil)
+				})
+			}
+			if err := write(d); err != nil || !raced || !strings.Contains(stored(t, d), "bob") {
+				t.Errorf("%v, raced %t, stored %s", err, raced, stored(t, d))
+			}
+		})
 	}
 }
 
@@ -187,12 +189,14 @@ func TestMemberGrantRefused(t *testing.T) {
 			"the CustomResourceDefinition tenantmembers.kubetenant.dev is not installed",
 		},
 	} {
-		d := objects()
-		refuse(&d.Fake, c.verb, "tenantmembers", c.err)
-		if _, _, err := member(t, alice, "view").Apply(t.Context(), d); !errors.Is(err, tenancy.ErrRefused) ||
-			!strings.Contains(err.Error(), c.want) {
-			t.Errorf("%s: %v; want %q", name, err, c.want)
-		}
+		t.Run(name, func(t *testing.T) {
+			d := objects()
+			refuse(&d.Fake, c.verb, "tenantmembers", c.err)
+			if _, _, err := member(t, alice, "view").Apply(t.Context(), d); !errors.Is(err, tenancy.ErrRefused) ||
+				!strings.Contains(err.Error(), c.want) {
+				t.Errorf("%v; want %q", err, c.want)
+			}
+		})
 	}
 }
 
@@ -237,10 +241,12 @@ func TestCheckWide(t *testing.T) {
 		"Group system:serviceaccounts:kube-system": false,
 		"ServiceAccount robot":                     true,
 	} {
-		kind, name, _ := strings.Cut(subject, " ")
-		if err := tenancy.CheckClusterWide(rbacv1.Subject{Kind: kind, Name: name}); (err == nil) != allowed {
-			t.Errorf("%s: %v", subject, err)
-		}
+		t.Run(subject, func(t *testing.T) {
+			kind, name, _ := strings.Cut(subject, " ")
+			if err := tenancy.CheckClusterWide(rbacv1.Subject{Kind: kind, Name: name}); (err == nil) != allowed {
+				t.Errorf("%v", err)
+			}
+		})
 	}
 }
 

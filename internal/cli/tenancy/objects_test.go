@@ -39,30 +39,32 @@ func TestSuspend(t *testing.T) {
 		"ReadOnly": {"ReadOnly", "Closed", "ReadOnly"},
 		"Closed":   {"Closed", "Closed", "Closed"},
 	} {
-		u := tenancy.Object(acme)
-		if access != "" {
-			u.Object["spec"].(map[string]any)["access"] = access
-		}
-		d := objects(u)
-		for i, suspension := range []v1alpha1.TenantAccess{v1alpha1.TenantAccessReadOnly, v1alpha1.TenantAccessClosed, ""} {
-			for _, wantChanged := range []bool{true, false} {
-				got, changed, err := tenancy.Suspend(t.Context(), d, acme, suspension, nil)
-				if err != nil || got != want[i] || changed != wantChanged {
-					t.Errorf("access %q suspended %q: %q, %t, %v", access, suspension, got, changed, err)
+		t.Run(access, func(t *testing.T) {
+			u := tenancy.Object(acme)
+			if access != "" {
+				u.Object["spec"].(map[string]any)["access"] = access
+			}
+			d := objects(u)
+			for i, suspension := range []v1alpha1.TenantAccess{v1alpha1.TenantAccessReadOnly, v1alpha1.TenantAccessClosed, ""} {
+				for _, wantChanged := range []bool{true, false} {
+					got, changed, err := tenancy.Suspend(t.Context(), d, acme, suspension, nil)
+					if err != nil || got != want[i] || changed != wantChanged {
+						t.Errorf("access %q suspended %q: %q, %t, %v", access, suspension, got, changed, err)
+					}
+				}
+				stored, err := d.Resource(tenantsResource).Get(t.Context(), "acme", metav1.GetOptions{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				has, set, _ := unstructured.NestedString(stored.Object, "spec", "suspension")
+				if has != string(suspension) || !set {
+					t.Errorf("stored as %v", stored.Object["spec"])
+				}
+				if kept, _, _ := unstructured.NestedString(stored.Object, "spec", "access"); kept != access {
+					t.Errorf("access %q became %q", access, kept)
 				}
 			}
-			stored, err := d.Resource(tenantsResource).Get(t.Context(), "acme", metav1.GetOptions{})
-			if err != nil {
-				t.Fatal(err)
-			}
-			has, set, _ := unstructured.NestedString(stored.Object, "spec", "suspension")
-			if has != string(suspension) || !set {
-				t.Errorf("stored as %v", stored.Object["spec"])
-			}
-			if kept, _, _ := unstructured.NestedString(stored.Object, "spec", "access"); kept != access {
-				t.Errorf("access %q became %q", access, kept)
-			}
-		}
+		})
 	}
 	if _, _, err := tenancy.Suspend(t.Context(), objects(), acme, v1alpha1.TenantAccessClosed, nil); !errors.Is(err,
 		tenancy.ErrNoObject) {
@@ -96,33 +98,35 @@ func TestAdoptTenants(t *testing.T) {
 		"some":         {[]tenant.ID{tenanttest.ID(t, "acme"), tenanttest.ID(t, "has")}, false, []string{"acme"}},
 		"in a dry run": {nil, true, []string{odd, "acme", "initech"}},
 	} {
-		d := objects(tenancy.Object(tenanttest.ID(t, "has")), misnamed)
-		var printed []string
-		created, err := tenancy.AdoptTenants(t.Context(), newClient(), d,
-			&tenancy.ObjectAdoption{Only: c.only, ClientDryRun: c.nothing, System: []string{"monitoring"}},
-			newWriting(&printed))
-		if err != nil {
-			t.Errorf("%s: %v", name, err)
-		}
-		var got []string
-		for _, obj := range created {
-			got = append(got, obj.(*unstructured.Unstructured).GetName())
-		}
-		same(t, name, c.want, got)
-		if len(printed) != len(c.want) || !slices.Contains(printed, "tenant.kubetenant.dev/acme created") {
-			t.Errorf("%s: said %q", name, printed)
-		}
-		list, err := d.Resource(tenantsResource).List(t.Context(), metav1.ListOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		want := 2
-		if !c.nothing {
-			want += len(c.want)
-		}
-		if len(list.Items) != want {
-			t.Errorf("%s: %d Tenants", name, len(list.Items))
-		}
+		t.Run(name, func(t *testing.T) {
+			d := objects(tenancy.Object(tenanttest.ID(t, "has")), misnamed)
+			var printed []string
+			created, err := tenancy.AdoptTenants(t.Context(), newClient(), d,
+				&tenancy.ObjectAdoption{Only: c.only, ClientDryRun: c.nothing, System: []string{"monitoring"}},
+				newWriting(&printed))
+			if err != nil {
+				t.Errorf("%v", err)
+			}
+			var got []string
+			for _, obj := range created {
+				got = append(got, obj.(*unstructured.Unstructured).GetName())
+			}
+			same(t, name, c.want, got)
+			if len(printed) != len(c.want) || !slices.Contains(printed, "tenant.kubetenant.dev/acme created") {
+				t.Errorf("said %q", printed)
+			}
+			list, err := d.Resource(tenantsResource).List(t.Context(), metav1.ListOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			want := 2
+			if !c.nothing {
+				want += len(c.want)
+			}
+			if len(list.Items) != want {
+				t.Errorf("%d Tenants", len(list.Items))
+			}
+		})
 	}
 	if _, err := tenancy.AdoptTenants(t.Context(), newClient(), objects(),
 		&tenancy.ObjectAdoption{Only: []tenant.ID{tenanttest.ID(t, "typo")}}, tenancy.Writing{}); err == nil ||
@@ -232,19 +236,21 @@ func TestAwaitPrepared(t *testing.T) {
 		"a change before":         {"h", "True", 1, tenancy.ErrNotPrepared},
 		"something failed":        {"h", "False", 2, tenancy.ErrNotPrepared},
 	} {
-		synctest.Test(t, func(t *testing.T) {
-			ns := namespace("acme--web", "acme")
-			ns.Annotations = map[string]string{tenant.PreparedAnnotation: c.annotation}
-			u := tenancy.Object(acme)
-			u.SetGeneration(2)
-			u.Object["status"] = map[string]any{
-				"observedGeneration": c.observed,
-				"conditions":         []any{map[string]any{"type": "Prepared", "status": c.status}},
-			}
-			if err := tenancy.AwaitPrepared(t.Context(), fake.NewClientset(ns), objects(u),
-				acme, []string{"acme--web"}); !errors.Is(err, c.want) {
-				t.Errorf("%s: %v", name, err)
-			}
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ns := namespace("acme--web", "acme")
+				ns.Annotations = map[string]string{tenant.PreparedAnnotation: c.annotation}
+				u := tenancy.Object(acme)
+				u.SetGeneration(2)
+				u.Object["status"] = map[string]any{
+					"observedGeneration": c.observed,
+					"conditions":         []any{map[string]any{"type": "Prepared", "status": c.status}},
+				}
+				if err := tenancy.AwaitPrepared(t.Context(), fake.NewClientset(ns), objects(u),
+					acme, []string{"acme--web"}); !errors.Is(err, c.want) {
+					t.Errorf("%v", err)
+				}
+			})
 		})
 	}
 	k := fake.NewClientset(namespace("acme--web", "acme"))

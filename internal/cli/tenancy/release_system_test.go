@@ -51,27 +51,29 @@ func TestReleaseOfASystemNamespaceRefuses(t *testing.T) {
 		"an object without a record": {inWeb("v1", "Secret", "token", nil), ""},
 		"a ConfigMap":                {of("v1", "ConfigMap", "c", acme), ""},
 	} {
-		w := newReleaseFixture(c.object)
-		r := w.release()
-		r.System = []string{"web"}
-		err := r.Run(t.Context(), "web")
-		_, labeled := w.namespace(t).Labels[tenant.Label]
-		if errors.Is(err, tenancy.ErrNamespaceNotEmpty) != (c.named != "") || labeled != (c.named != "") ||
-			err != nil && !strings.Contains(err.Error(), c.named) {
-			t.Errorf("%s: %v, labeled %t", name, err, labeled)
-		}
-		r.Force = true
-		err = r.Run(t.Context(), "web")
-		_, labeled = w.namespace(t).Labels[tenant.Label]
-		if warned := strings.Contains(w.output[0], "warning: ") && strings.Contains(w.output[0], c.named); err != nil ||
-			labeled || !warned {
-			t.Errorf("%s, forced: %v, labeled %t, said %q", name, err, labeled, w.output)
-		}
-		for _, a := range w.objects.Actions() {
-			if a.GetVerb() == "delete" {
-				t.Errorf("%s: deleted %v", name, a)
+		t.Run(name, func(t *testing.T) {
+			w := newReleaseFixture(c.object)
+			r := w.release()
+			r.System = []string{"web"}
+			err := r.Run(t.Context(), "web")
+			_, labeled := w.namespace(t).Labels[tenant.Label]
+			if errors.Is(err, tenancy.ErrNamespaceNotEmpty) != (c.named != "") || labeled != (c.named != "") ||
+				err != nil && !strings.Contains(err.Error(), c.named) {
+				t.Errorf("%v, labeled %t", err, labeled)
 			}
-		}
+			r.Force = true
+			err = r.Run(t.Context(), "web")
+			_, labeled = w.namespace(t).Labels[tenant.Label]
+			if warned := strings.Contains(w.output[0], "warning: ") && strings.Contains(w.output[0], c.named); err != nil ||
+				labeled || !warned {
+				t.Errorf("%s, forced: %v, labeled %t, said %q", name, err, labeled, w.output)
+			}
+			for _, a := range w.objects.Actions() {
+				if a.GetVerb() == "delete" {
+					t.Errorf("deleted %v", a)
+				}
+			}
+		})
 	}
 }
 

@@ -315,18 +315,20 @@ func TestReleaseWithoutWrites(t *testing.T) {
 			return "plain"
 		},
 	} {
-		w := newReleaseFixture()
-		r := w.release()
-		w.writes = 0
-		err := r.Run(t.Context(), change(w, r))
-		if errors.Is(err, errInterrupted) || (err != nil) != (name == "not confirmed") ||
-			err != nil && !strings.Contains(err.Error(), "acme") {
-			t.Errorf("%s: %v", name, err)
-		}
-		if w.writes != 0 ||
-			name == "no tenant" && !slices.Equal(w.output, []string{"namespace/plain unchanged"}) {
-			t.Errorf("%s: %d writes, said %q", name, -w.writes, w.output)
-		}
+		t.Run(name, func(t *testing.T) {
+			w := newReleaseFixture()
+			r := w.release()
+			w.writes = 0
+			err := r.Run(t.Context(), change(w, r))
+			if errors.Is(err, errInterrupted) || (err != nil) != (name == "not confirmed") ||
+				err != nil && !strings.Contains(err.Error(), "acme") {
+				t.Errorf("%v", err)
+			}
+			if w.writes != 0 ||
+				name == "no tenant" && !slices.Equal(w.output, []string{"namespace/plain unchanged"}) {
+				t.Errorf("%d writes, said %q", -w.writes, w.output)
+			}
+		})
 	}
 }
 
@@ -391,24 +393,26 @@ func TestReleaseRestoresLabels(t *testing.T) {
 		`{"a":null,"team":"own","pod-security.kubernetes.io/enforce":"baseline"}`: "baseline",
 		`{"a":null,"team":"own","pod-security.kubernetes.io/enforce":null}`:       "restricted",
 	} {
-		synctest.Test(t, func(t *testing.T) {
-			w := newReleaseFixture()
-			ns := w.namespace(t)
-			maps.Copy(ns.Labels, map[string]string{
-				"a": "1", "team": "given", "pod-security.kubernetes.io/enforce": "restricted",
+		t.Run(record, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newReleaseFixture()
+				ns := w.namespace(t)
+				maps.Copy(ns.Labels, map[string]string{
+					"a": "1", "team": "given", "pod-security.kubernetes.io/enforce": "restricted",
+				})
+				ns.Annotations[tenant.GivenLabelsAnnotation] = record
+				if err := w.kube.Tracker().Update(corev1.SchemeGroupVersion.WithResource("namespaces"), ns, ""); err != nil {
+					t.Fatal(err)
+				}
+				if err := w.release().Run(t.Context(), "web"); err != nil {
+					t.Fatal(err)
+				}
+				ns = w.namespace(t)
+				want := map[string]string{"env": "x", "team": "own", "pod-security.kubernetes.io/enforce": level}
+				if !maps.Equal(ns.Labels, want) || ns.Annotations[tenant.GivenLabelsAnnotation] != "" {
+					t.Errorf("the labels are %v, want %v; the annotations are %v", ns.Labels, want, ns.Annotations)
+				}
 			})
-			ns.Annotations[tenant.GivenLabelsAnnotation] = record
-			if err := w.kube.Tracker().Update(corev1.SchemeGroupVersion.WithResource("namespaces"), ns, ""); err != nil {
-				t.Fatal(err)
-			}
-			if err := w.release().Run(t.Context(), "web"); err != nil {
-				t.Fatal(err)
-			}
-			ns = w.namespace(t)
-			want := map[string]string{"env": "x", "team": "own", "pod-security.kubernetes.io/enforce": level}
-			if !maps.Equal(ns.Labels, want) || ns.Annotations[tenant.GivenLabelsAnnotation] != "" {
-				t.Errorf("the labels are %v, want %v; the annotations are %v", ns.Labels, want, ns.Annotations)
-			}
 		})
 	}
 }

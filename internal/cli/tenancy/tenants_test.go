@@ -133,13 +133,15 @@ func TestObjects(t *testing.T) {
 			},
 		},
 	} {
-		n := newAcme(t)
-		c.of(n)
-		var got []string
-		for _, obj := range n.Objects() {
-			got = append(got, describe(obj))
-		}
-		same(t, name, c.want, got)
+		t.Run(name, func(t *testing.T) {
+			n := newAcme(t)
+			c.of(n)
+			var got []string
+			for _, obj := range n.Objects() {
+				got = append(got, describe(obj))
+			}
+			same(t, name, c.want, got)
+		})
 	}
 }
 
@@ -275,13 +277,15 @@ func TestCreateRefuses(t *testing.T) {
 		"nobodys":      "kubectl tenant adopt",
 		"globex--new":  "has the prefix of tenant globex",
 	} {
-		k := fake.NewClientset(namespace("globex--shop", "globex"), namespace("nobodys", ""))
-		n := newAcme(t)
-		n.Namespaces = append(n.Namespaces[:1], name)
-		err := tenancy.Create(t.Context(), k, objects(), n, tenancy.Writing{Printf: func(string, ...any) {}})
-		if !errors.Is(err, tenancy.ErrRefused) || !strings.Contains(err.Error(), want) || len(createdObjects(k)) > 0 {
-			t.Errorf("%s: %v, made %v", name, err, createdObjects(k))
-		}
+		t.Run(name, func(t *testing.T) {
+			k := fake.NewClientset(namespace("globex--shop", "globex"), namespace("nobodys", ""))
+			n := newAcme(t)
+			n.Namespaces = append(n.Namespaces[:1], name)
+			err := tenancy.Create(t.Context(), k, objects(), n, tenancy.Writing{Printf: func(string, ...any) {}})
+			if !errors.Is(err, tenancy.ErrRefused) || !strings.Contains(err.Error(), want) || len(createdObjects(k)) > 0 {
+				t.Errorf("%v, made %v", err, createdObjects(k))
+			}
+		})
 	}
 }
 

@@ -45,9 +45,11 @@ func TestSystemNamespaces(t *testing.T) {
 		"rolebindings kube-system/dns":               true,
 		"rolebindings kube-system/theirs":            false,
 	} {
-		if got := s.objects["rbac.authorization.k8s.io/v1/"+key] != nil; got != want {
-			t.Errorf("%s stays: %t, want %t", key, got, want)
-		}
+		t.Run(key, func(t *testing.T) {
+			if got := s.objects["rbac.authorization.k8s.io/v1/"+key] != nil; got != want {
+				t.Errorf("%s stays: %t, want %t", key, got, want)
+			}
+		})
 	}
 	if !out.contains("namespace kube-system has the label of tenant acme") {
 		t.Errorf("no warning\n%s", strings.Join(out.lines, "\n"))
@@ -82,20 +84,22 @@ func TestUpstreamBindings(t *testing.T) {
 			"{kind: Group, name: 'system:masters'}",
 		},
 	} {
-		s := newServer(t, installedWith(fmt.Sprintf(crb,
-			"cluster-admin, labels: {kubernetes.io/bootstrapping: rbac-defaults}"+c.metadata, c.subjects)))
-		o, out := options(t, s)
-		err := uninstall.Run(t.Context(), o)
-		if !errors.Is(err, uninstall.ErrRefused) || !strings.Contains(err.Error(), "cluster-admin") ||
-			out.contains("Step 3") ||
-			len(s.writes) > 0 {
-			t.Errorf("%s: %v, writes %q", name, err, s.writes)
-		}
-		o.Force = true
-		if err := uninstall.Run(t.Context(), o); err != nil || len(s.names("clusterrolebindings /cluster-admin")) != 1 ||
-			!strings.Contains(s.state(), "system:masters") {
-			t.Errorf("%s: with --force: %v\n%s", name, err, strings.Join(out.lines, "\n"))
-		}
+		t.Run(name, func(t *testing.T) {
+			s := newServer(t, installedWith(fmt.Sprintf(crb,
+				"cluster-admin, labels: {kubernetes.io/bootstrapping: rbac-defaults}"+c.metadata, c.subjects)))
+			o, out := options(t, s)
+			err := uninstall.Run(t.Context(), o)
+			if !errors.Is(err, uninstall.ErrRefused) || !strings.Contains(err.Error(), "cluster-admin") ||
+				out.contains("Step 3") ||
+				len(s.writes) > 0 {
+				t.Errorf("%v, writes %q", err, s.writes)
+			}
+			o.Force = true
+			if err := uninstall.Run(t.Context(), o); err != nil || len(s.names("clusterrolebindings /cluster-admin")) != 1 ||
+				!strings.Contains(s.state(), "system:masters") {
+				t.Errorf("with --force: %v\n%s", err, strings.Join(out.lines, "\n"))
+			}
+		})
 	}
 }
 

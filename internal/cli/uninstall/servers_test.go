@@ -32,21 +32,23 @@ func TestReplicas(t *testing.T) {
 		"another, of a node":         {installation.Webhook, "old", []string{hosted}, true},
 		"another, of a Pod that was": {installation.Webhook, "old", nil, false},
 	} {
-		s := newServer(t, installedWith(append(c.objects, fmt.Sprintf(crb, "any", "{kind: User, name: any}"))...))
-		for _, namespace := range []string{"kube-system", "kubetenant-system"} {
-			s.publish(namespace, "authentication: {sources: []}")
-			data := s.objects["v1/configmaps "+namespace+"/kubetenant-configuration"].Object["data"].(map[string]any)
-			data["hash"], data["replica.a"], data["replica.b"] = "new", `{"hash":"new"}`, `{"hash":"`+c.hash+`"}`
-		}
-		o, out := options(t, s)
-		o.CheckServers = func(context.Context) (*uninstall.Servers, error) {
-			return &uninstall.Servers{Mode: c.mode, With: []string{"a"}}, nil
-		}
-		err := uninstall.Run(t.Context(), o)
-		if errors.Is(err, uninstall.ErrRefused) != c.refused || c.refused && (!strings.Contains(err.Error(), ": b") ||
-			len(s.writes) > 0) {
-			t.Errorf("%s: %v, writes %q\n%s", name, err, s.writes, strings.Join(out.lines, "\n"))
-		}
+		t.Run(name, func(t *testing.T) {
+			s := newServer(t, installedWith(append(c.objects, fmt.Sprintf(crb, "any", "{kind: User, name: any}"))...))
+			for _, namespace := range []string{"kube-system", "kubetenant-system"} {
+				s.publish(namespace, "authentication: {sources: []}")
+				data := s.objects["v1/configmaps "+namespace+"/kubetenant-configuration"].Object["data"].(map[string]any)
+				data["hash"], data["replica.a"], data["replica.b"] = "new", `{"hash":"new"}`, `{"hash":"`+c.hash+`"}`
+			}
+			o, out := options(t, s)
+			o.CheckServers = func(context.Context) (*uninstall.Servers, error) {
+				return &uninstall.Servers{Mode: c.mode, With: []string{"a"}}, nil
+			}
+			err := uninstall.Run(t.Context(), o)
+			if errors.Is(err, uninstall.ErrRefused) != c.refused || c.refused && (!strings.Contains(err.Error(), ": b") ||
+				len(s.writes) > 0) {
+				t.Errorf("%v, writes %q\n%s", err, s.writes, strings.Join(out.lines, "\n"))
+			}
+		})
 	}
 }
 
@@ -57,19 +59,21 @@ func TestShadowWithoutWebhooks(t *testing.T) {
 		"Deployment":  "/deployments kubetenant-system/kubetenant-webhook",
 		"StatefulSet": "/statefulsets kubetenant-system/kubetenant-webhook", // if it has a volume
 	} {
-		s := newServer(t, strings.Replace(installed(), "kind: Deployment, metadata: {name: kubetenant-webhook,",
-			"kind: "+kind+", metadata: {name: kubetenant-webhook,", 1))
-		s.compiledIn = false
-		delete(s.objects, "admissionregistration.k8s.io/v1/validatingwebhookconfigurations /kubetenant")
-		s.publish("kubetenant-system", "authentication: {sources: []}, authorization: {mode: Shadow}")
-		o, _ := options(t, s)
-		if err := uninstall.Run(t.Context(), o); !errors.Is(err, uninstall.ErrRefused) || len(s.names(workload)) != 1 {
-			t.Errorf("%s: %v", kind, err)
-		}
-		o.Force = true
-		if err := uninstall.Run(t.Context(), o); err != nil || len(s.names(workload)) > 0 {
-			t.Errorf("%s: with --force: %v", kind, err)
-		}
+		t.Run(kind, func(t *testing.T) {
+			s := newServer(t, strings.Replace(installed(), "kind: Deployment, metadata: {name: kubetenant-webhook,",
+				"kind: "+kind+", metadata: {name: kubetenant-webhook,", 1))
+			s.compiledIn = false
+			delete(s.objects, "admissionregistration.k8s.io/v1/validatingwebhookconfigurations /kubetenant")
+			s.publish("kubetenant-system", "authentication: {sources: []}, authorization: {mode: Shadow}")
+			o, _ := options(t, s)
+			if err := uninstall.Run(t.Context(), o); !errors.Is(err, uninstall.ErrRefused) || len(s.names(workload)) != 1 {
+				t.Errorf("%v", err)
+			}
+			o.Force = true
+			if err := uninstall.Run(t.Context(), o); err != nil || len(s.names(workload)) > 0 {
+				t.Errorf("with --force: %v", err)
+			}
+		})
 	}
 }
 
@@ -124,14 +128,16 @@ func TestUnreadableEnd(t *testing.T) {
 		}, true},
 		"--keep-bindings": {true, func(string) (bool, error) { return true, nil }, true},
 	} {
-		s := newServer(t, installed())
-		o, out := options(t, s)
-		o.Yes, o.KeepBindings, o.Confirm = false, c.keep, c.ask
-		err := uninstall.Run(t.Context(), o)
-		if stays := slices.Contains(s.names("/rolebindings "), "kube-system/ended"); stays != c.stay || err != nil ||
-			!out.contains("kube-system/ended (view to user ops)") {
-			t.Errorf("%s: %v, it stays: %t\n%s", name, err, stays, strings.Join(out.lines, "\n"))
-		}
+		t.Run(name, func(t *testing.T) {
+			s := newServer(t, installed())
+			o, out := options(t, s)
+			o.Yes, o.KeepBindings, o.Confirm = false, c.keep, c.ask
+			err := uninstall.Run(t.Context(), o)
+			if stays := slices.Contains(s.names("/rolebindings "), "kube-system/ended"); stays != c.stay || err != nil ||
+				!out.contains("kube-system/ended (view to user ops)") {
+				t.Errorf("%v, it stays: %t\n%s", err, stays, strings.Join(out.lines, "\n"))
+			}
+		})
 	}
 }
 

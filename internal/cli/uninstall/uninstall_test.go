@@ -202,9 +202,11 @@ func TestRemovesEverything(t *testing.T) {
 		},
 		"Secrets": {"acme--web/plain", "acme--web/registry", "kubetenant-system/registry"},
 	} {
-		if got := s.names("/" + strings.ToLower(resource) + " "); !slices.Equal(got, want) {
-			t.Errorf("%s: %q, want %q", resource, got, want)
-		}
+		t.Run(resource, func(t *testing.T) {
+			if got := s.names("/" + strings.ToLower(resource) + " "); !slices.Equal(got, want) {
+				t.Errorf("%q, want %q", got, want)
+			}
+		})
 	}
 	if !strings.Contains(state, "pod-security.kubernetes.io/enforce: baseline") || !strings.Contains(state, "app: shop") {
 		t.Error("labels of others are gone")
@@ -334,22 +336,24 @@ func TestRefuses(t *testing.T) {
 		}, false, true, "cannot be read"},
 		"a Tenant that is being deleted": {ending, true, true, "being deleted"},
 	} {
-		s := newServer(t, installed())
-		c.change(s)
-		o, out := options(t, s)
-		err := uninstall.Run(t.Context(), o)
-		if err == nil || errors.Is(err, uninstall.ErrRefused) != c.refused || !strings.Contains(err.Error(), c.want) ||
-			len(s.writes) > 0 {
-			t.Errorf("%s: %v; writes %q", name, err, s.writes)
-		}
-		o.DryRun = true
-		if err := uninstall.Run(t.Context(), o); (err == nil) != c.force || len(s.writes) > 0 {
-			t.Errorf("%s: dry run: %v", name, err)
-		}
-		o.DryRun, o.Force = false, true
-		if err := uninstall.Run(t.Context(), o); (err == nil) != c.force {
-			t.Errorf("%s: with --force: %v\n%s", name, err, strings.Join(out.lines, "\n"))
-		}
+		t.Run(name, func(t *testing.T) {
+			s := newServer(t, installed())
+			c.change(s)
+			o, out := options(t, s)
+			err := uninstall.Run(t.Context(), o)
+			if err == nil || errors.Is(err, uninstall.ErrRefused) != c.refused || !strings.Contains(err.Error(), c.want) ||
+				len(s.writes) > 0 {
+				t.Errorf("%v; writes %q", err, s.writes)
+			}
+			o.DryRun = true
+			if err := uninstall.Run(t.Context(), o); (err == nil) != c.force || len(s.writes) > 0 {
+				t.Errorf("dry run: %v", err)
+			}
+			o.DryRun, o.Force = false, true
+			if err := uninstall.Run(t.Context(), o); (err == nil) != c.force {
+				t.Errorf("with --force: %v\n%s", err, strings.Join(out.lines, "\n"))
+			}
+		})
 	}
 }
 
@@ -379,15 +383,17 @@ func TestQuestions(t *testing.T) {
 		"no terminal": {false, nil, "use --yes"},
 		"no":          {false, never, "the servers must not change"},
 	} {
-		s := newServer(t, installed())
-		o, _ := options(t, s)
-		o.Yes, o.KeepBindings, o.Confirm = false, c.keep, c.ask
-		if err := uninstall.Run(t.Context(), o); err == nil || !strings.Contains(err.Error(), c.want) {
-			t.Errorf("%s: %v", name, err)
-		}
-		if len(s.writes) > 0 {
-			t.Errorf("%s: writes %q", name, s.writes)
-		}
+		t.Run(name, func(t *testing.T) {
+			s := newServer(t, installed())
+			o, _ := options(t, s)
+			o.Yes, o.KeepBindings, o.Confirm = false, c.keep, c.ask
+			if err := uninstall.Run(t.Context(), o); err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("%v", err)
+			}
+			if len(s.writes) > 0 {
+				t.Errorf("writes %q", s.writes)
+			}
+		})
 	}
 	s := newServer(t, installed())
 	s.compiledIn = false
@@ -433,27 +439,29 @@ func TestClusterRoleBindings(t *testing.T) {
 			"{kind: Group, name: 'tenant:acme'}, {kind: User, name: ops}", "",
 		},
 	} {
-		s := newServer(t, installed()+"\n---\n"+fmt.Sprintf(crb, "tried"+c.metadata, c.subjects))
-		o, out := options(t, s)
-		if err := uninstall.Run(t.Context(), o); err != nil {
-			t.Errorf("%s: %v", name, err)
-		}
-		if strings.Contains(c.metadata, "made-by") && out.contains("annotation kubetenant.dev/scope: tried") {
-			t.Errorf("%s: it is not kubetenant's own", name)
-		}
-		left := ""
-		if u := s.objects["rbac.authorization.k8s.io/v1/clusterrolebindings /tried"]; u != nil {
-			all, _, _ := unstructured.NestedSlice(u.Object, "subjects")
-			for _, subject := range all {
-				left += subject.(map[string]any)["name"].(string)
+		t.Run(name, func(t *testing.T) {
+			s := newServer(t, installed()+"\n---\n"+fmt.Sprintf(crb, "tried"+c.metadata, c.subjects))
+			o, out := options(t, s)
+			if err := uninstall.Run(t.Context(), o); err != nil {
+				t.Errorf("%v", err)
 			}
-			if plain := strings.Contains("peter ops system:authenticated", left); plain != out.contains("    tried (") {
-				t.Errorf("%s: there is a warning: %t", name, !plain)
+			if strings.Contains(c.metadata, "made-by") && out.contains("annotation kubetenant.dev/scope: tried") {
+				t.Error("it is not kubetenant's own")
 			}
-		}
-		if left != c.left {
-			t.Errorf("%s: %q stays, want %q", name, left, c.left)
-		}
+			left := ""
+			if u := s.objects["rbac.authorization.k8s.io/v1/clusterrolebindings /tried"]; u != nil {
+				all, _, _ := unstructured.NestedSlice(u.Object, "subjects")
+				for _, subject := range all {
+					left += subject.(map[string]any)["name"].(string)
+				}
+				if plain := strings.Contains("peter ops system:authenticated", left); plain != out.contains("    tried (") {
+					t.Errorf("there is a warning: %t", !plain)
+				}
+			}
+			if left != c.left {
+				t.Errorf("%q stays, want %q", left, c.left)
+			}
+		})
 	}
 }
 
@@ -486,23 +494,25 @@ func TestRoleBindings(t *testing.T) {
 		},
 		"a user in the system": {"kube-system", "{kind: User, name: peter}", "peter"},
 	} {
-		s := newServer(t, installed()+"\n---\n{apiVersion: v1, kind: Namespace, metadata: {name: umbrella--x, labels: "+
-			"{kubetenant.dev/tenant: umbrella}}}\n---\n"+fmt.Sprintf(rb, "tried", c.namespace, c.subjects))
-		o, _ := options(t, s)
-		if err := uninstall.Run(t.Context(), o); err != nil {
-			t.Errorf("%s: %v", name, err)
-		}
-		var left []string
-		namespace, _, _ := strings.Cut(c.namespace, ",")
-		if u := s.objects["rbac.authorization.k8s.io/v1/rolebindings "+namespace+"/tried"]; u != nil {
-			all, _, _ := unstructured.NestedSlice(u.Object, "subjects")
-			for _, subject := range all {
-				left = append(left, subject.(map[string]any)["name"].(string))
+		t.Run(name, func(t *testing.T) {
+			s := newServer(t, installed()+"\n---\n{apiVersion: v1, kind: Namespace, metadata: {name: umbrella--x, labels: "+
+				"{kubetenant.dev/tenant: umbrella}}}\n---\n"+fmt.Sprintf(rb, "tried", c.namespace, c.subjects))
+			o, _ := options(t, s)
+			if err := uninstall.Run(t.Context(), o); err != nil {
+				t.Errorf("%v", err)
 			}
-		}
-		if got := strings.Join(left, " "); got != c.left {
-			t.Errorf("%s: %q stays, want %q", name, got, c.left)
-		}
+			var left []string
+			namespace, _, _ := strings.Cut(c.namespace, ",")
+			if u := s.objects["rbac.authorization.k8s.io/v1/rolebindings "+namespace+"/tried"]; u != nil {
+				all, _, _ := unstructured.NestedSlice(u.Object, "subjects")
+				for _, subject := range all {
+					left = append(left, subject.(map[string]any)["name"].(string))
+				}
+			}
+			if got := strings.Join(left, " "); got != c.left {
+				t.Errorf("%q stays, want %q", got, c.left)
+			}
+		})
 	}
 }
 
@@ -622,27 +632,29 @@ func TestServersChange(t *testing.T) {
 // shows whether it is called.
 func TestShadow(t *testing.T) {
 	for mode, hidden := range map[string]bool{"Shadow": true, "Enforce": false, "": true} {
-		s := newServer(t, installed())
-		s.compiledIn = false
-		u := s.objects["v1/configmaps kubetenant-system/kubetenant-configuration"]
-		delete(s.objects, "v1/configmaps kubetenant-system/kubetenant-configuration")
-		if mode != "" {
-			u.SetNamespace("kubetenant-system")
-			u.Object["data"] = map[string]any{"tenancy.yaml": "{apiVersion: kubetenant.dev/v1alpha1, kind: " +
-				"TenancyConfiguration, authentication: {sources: []}, authorization: {mode: " + mode + "}}"}
-			s.put(u)
-		}
-		o, out := options(t, s)
-		err := uninstall.Run(t.Context(), o)
-		if deployed := len(s.names("/deployments kubetenant-system/kubetenant-webhook")) == 1; deployed != hidden ||
-			errors.Is(err, uninstall.ErrRefused) != (mode == "Shadow") {
-			t.Errorf("%q: %v, the service is there: %t\n%s", mode, err, deployed, strings.Join(out.lines, "\n"))
-		}
-		o.Force = true
-		if err := uninstall.Run(t.Context(), o); err != nil || len(s.names("/deployments "+
-			"kubetenant-system/kubetenant-webhook")) > 0 {
-			t.Errorf("%q: with --force: %v", mode, err)
-		}
+		t.Run(mode, func(t *testing.T) {
+			s := newServer(t, installed())
+			s.compiledIn = false
+			u := s.objects["v1/configmaps kubetenant-system/kubetenant-configuration"]
+			delete(s.objects, "v1/configmaps kubetenant-system/kubetenant-configuration")
+			if mode != "" {
+				u.SetNamespace("kubetenant-system")
+				u.Object["data"] = map[string]any{"tenancy.yaml": "{apiVersion: kubetenant.dev/v1alpha1, kind: " +
+					"TenancyConfiguration, authentication: {sources: []}, authorization: {mode: " + mode + "}}"}
+				s.put(u)
+			}
+			o, out := options(t, s)
+			err := uninstall.Run(t.Context(), o)
+			if deployed := len(s.names("/deployments kubetenant-system/kubetenant-webhook")) == 1; deployed != hidden ||
+				errors.Is(err, uninstall.ErrRefused) != (mode == "Shadow") {
+				t.Errorf("%v, the service is there: %t\n%s", err, deployed, strings.Join(out.lines, "\n"))
+			}
+			o.Force = true
+			if err := uninstall.Run(t.Context(), o); err != nil || len(s.names("/deployments "+
+				"kubetenant-system/kubetenant-webhook")) > 0 {
+				t.Errorf("with --force: %v", err)
+			}
+		})
 	}
 }
 

@@ -185,23 +185,25 @@ func TestInvalidRecords(t *testing.T) {
 		`{"x":"` + strings.Repeat("x", jsonlines.MaxLine) + `"}`:                 "longer than",
 		`[` + strings.TrimSpace(validLine) + `]`:                                 "not a usage record",
 	} {
-		if invalidLine == validLine {
-			t.Fatalf("the line for %q is valid", want)
-		}
-		text := validLine + strings.TrimSpace(invalidLine) + "\n" + line("a", "00:00", "acme", "u1", 3, 1)
-		dir := directory(t, map[string]string{"usage.jsonl": text})
-		r, err := usage.FromRecords(dir, tenant.ID{}, now, time.Hour)
-		if err != nil {
-			t.Fatal(err)
-		}
-		text = strings.Join(r.Problems, "\n")
-		if r.ProblemsTotal != 1 || !strings.HasPrefix(text, filepath.Join(dir, "usage.jsonl")+":2: ") ||
-			!strings.Contains(text, want) || strings.Contains(text, "SECRET") {
-			t.Errorf("%.80s: %d problems: %s, want %s", invalidLine, r.ProblemsTotal, text, want)
-		}
-		if len(r.Tenants) != 1 || r.Total.Requests != 2 {
-			t.Errorf("%.80s: the other lines are %v", invalidLine, r.Total)
-		}
+		t.Run(invalidLine, func(t *testing.T) {
+			if invalidLine == validLine {
+				t.Fatalf("the line for %q is valid", want)
+			}
+			text := validLine + strings.TrimSpace(invalidLine) + "\n" + line("a", "00:00", "acme", "u1", 3, 1)
+			dir := directory(t, map[string]string{"usage.jsonl": text})
+			r, err := usage.FromRecords(dir, tenant.ID{}, now, time.Hour)
+			if err != nil {
+				t.Fatal(err)
+			}
+			text = strings.Join(r.Problems, "\n")
+			if r.ProblemsTotal != 1 || !strings.HasPrefix(text, filepath.Join(dir, "usage.jsonl")+":2: ") ||
+				!strings.Contains(text, want) || strings.Contains(text, "SECRET") {
+				t.Errorf("%.80s: %d problems: %s, want %s", invalidLine, r.ProblemsTotal, text, want)
+			}
+			if len(r.Tenants) != 1 || r.Total.Requests != 2 {
+				t.Errorf("%.80s: the other lines are %v", invalidLine, r.Total)
+			}
+		})
 	}
 	r := records(t, map[string]string{"usage.jsonl": strings.Repeat("x\n", 1000)}, tenant.ID{}, time.Hour)
 	if r.ProblemsTotal != 1000 || len(r.Problems) != usage.MaxProblems {
@@ -366,21 +368,23 @@ func TestOfTenant(t *testing.T) {
 func TestOfAPredecessor(t *testing.T) {
 	acme := tenanttest.ID(t, "acme")
 	for uid, want := range map[string]int{"old": 0, "new": 1, "": 0} {
-		current := &v1alpha1.Tenant{
-			TypeMeta:   metav1.TypeMeta{APIVersion: v1alpha1.SchemeGroupVersion.String(), Kind: "Tenant"},
-			ObjectMeta: metav1.ObjectMeta{Name: "acme", UID: "new"},
-		}
-		d := cluster(t, object("acme", "acme", uid, 2, 1), current)
-		r, err := usage.OfTenant(t.Context(), d, acme, now, 24*time.Hour)
-		if err != nil || len(r.Tenants) != want || r.ProblemsTotal != 0 {
-			t.Errorf("UID %q: %v, %v", uid, r, err)
-		}
-		d.PrependReactor("get", v1alpha1.ResourceTenants, func(clienttesting.Action) (bool, runtime.Object, error) {
-			return true, nil, apierrors.NewInternalError(context.DeadlineExceeded)
+		t.Run(uid, func(t *testing.T) {
+			current := &v1alpha1.Tenant{
+				TypeMeta:   metav1.TypeMeta{APIVersion: v1alpha1.SchemeGroupVersion.String(), Kind: "Tenant"},
+				ObjectMeta: metav1.ObjectMeta{Name: "acme", UID: "new"},
+			}
+			d := cluster(t, object("acme", "acme", uid, 2, 1), current)
+			r, err := usage.OfTenant(t.Context(), d, acme, now, 24*time.Hour)
+			if err != nil || len(r.Tenants) != want || r.ProblemsTotal != 0 {
+				t.Errorf("UID %q: %v, %v", uid, r, err)
+			}
+			d.PrependReactor("get", v1alpha1.ResourceTenants, func(clienttesting.Action) (bool, runtime.Object, error) {
+				return true, nil, apierrors.NewInternalError(context.DeadlineExceeded)
+			})
+			if r, err := usage.OfTenant(t.Context(), d, acme, now, 24*time.Hour); err == nil {
+				t.Errorf("UID %q, and the Tenant cannot be read: %v", uid, r)
+			}
 		})
-		if r, err := usage.OfTenant(t.Context(), d, acme, now, 24*time.Hour); err == nil {
-			t.Errorf("UID %q, and the Tenant cannot be read: %v", uid, r)
-		}
 	}
 }
 
@@ -423,15 +427,17 @@ func TestForgedObjects(t *testing.T) {
 		"a number of server s0 is negative":     object("acme", "acme", "u1", 2, -1),
 		"does not decode":                       unknown,
 	} {
-		d := cluster(t, forged)
-		all, err := usage.All(t.Context(), d, now, 24*time.Hour)
-		if err != nil || all.ProblemsTotal != 1 || !strings.Contains(all.Problems[0], want) || all.Total.Requests != 0 {
-			t.Errorf("%s: %v, %v", want, all, err)
-		}
-		one, err := usage.OfTenant(t.Context(), d, tenanttest.ID(t, "acme"), now, 24*time.Hour)
-		if err != nil || one.ProblemsTotal != 1 || !strings.Contains(one.Problems[0], want) || one.Total.Requests != 0 {
-			t.Errorf("%s: %v, %v", want, one, err)
-		}
+		t.Run(want, func(t *testing.T) {
+			d := cluster(t, forged)
+			all, err := usage.All(t.Context(), d, now, 24*time.Hour)
+			if err != nil || all.ProblemsTotal != 1 || !strings.Contains(all.Problems[0], want) || all.Total.Requests != 0 {
+				t.Errorf("%v, %v", all, err)
+			}
+			one, err := usage.OfTenant(t.Context(), d, tenanttest.ID(t, "acme"), now, 24*time.Hour)
+			if err != nil || one.ProblemsTotal != 1 || !strings.Contains(one.Problems[0], want) || one.Total.Requests != 0 {
+				t.Errorf("%v, %v", one, err)
+			}
+		})
 	}
 }
 
@@ -527,32 +533,34 @@ func TestWriteJSON(t *testing.T) {
 		"none":    line("a", "00:00", "acme", "u1", 2, 1) + "x\n",
 		"several": line("a", "00:00", "acme", "u1", 2, 1) + line("a", "00:00", "globex", "", 3, 2),
 	} {
-		id := tenant.ID{}
-		if name == "none" {
-			id = tenanttest.ID(t, "initech")
-		}
-		r := records(t, map[string]string{"usage.jsonl": text}, id, 24*time.Hour)
-		var b bytes.Buffer
-		if err := r.WriteJSON(&b, "example.com/v1", "Usage"); err != nil {
-			t.Fatal(err)
-		}
-		var got, want map[string]any
-		if err := json.Unmarshal(b.Bytes(), &got); err != nil {
-			t.Fatalf("%v\n%s", err, &b)
-		}
-		whole, err := json.Marshal(r)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := json.Unmarshal(whole, &want); err != nil {
-			t.Fatal(err)
-		}
-		want["apiVersion"], want["kind"] = "example.com/v1", "Usage"
-		if diff := cmp.Diff(want, got); diff != "" || got["tenants"] == nil {
-			t.Errorf("%s: %s", name, diff)
-		}
-		if err := r.WriteJSON(fullDisk{}, "", ""); err == nil {
-			t.Error("a full disk is not an error")
-		}
+		t.Run(name, func(t *testing.T) {
+			id := tenant.ID{}
+			if name == "none" {
+				id = tenanttest.ID(t, "initech")
+			}
+			r := records(t, map[string]string{"usage.jsonl": text}, id, 24*time.Hour)
+			var b bytes.Buffer
+			if err := r.WriteJSON(&b, "example.com/v1", "Usage"); err != nil {
+				t.Fatal(err)
+			}
+			var got, want map[string]any
+			if err := json.Unmarshal(b.Bytes(), &got); err != nil {
+				t.Fatalf("%v\n%s", err, &b)
+			}
+			whole, err := json.Marshal(r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := json.Unmarshal(whole, &want); err != nil {
+				t.Fatal(err)
+			}
+			want["apiVersion"], want["kind"] = "example.com/v1", "Usage"
+			if diff := cmp.Diff(want, got); diff != "" || got["tenants"] == nil {
+				t.Errorf("%s", diff)
+			}
+			if err := r.WriteJSON(fullDisk{}, "", ""); err == nil {
+				t.Error("a full disk is not an error")
+			}
+		})
 	}
 }

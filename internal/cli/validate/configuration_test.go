@@ -255,9 +255,11 @@ func TestKinds(t *testing.T) {
 			"file.csv", "kind: CertificateSigningRequest\n", "apiVersion: does not match the kind",
 		},
 	} {
-		if got := found(t, file(t, c.file, c.text), ""); !strings.Contains(strings.Join(got, "\n"), c.want) {
-			t.Errorf("%s: %v, want %s", name, got, c.want)
-		}
+		t.Run(name, func(t *testing.T) {
+			if got := found(t, file(t, c.file, c.text), ""); !strings.Contains(strings.Join(got, "\n"), c.want) {
+				t.Errorf("%v, want %s", got, c.want)
+			}
+		})
 	}
 	if _, err := check(t.Context(), file(t, "file", ""), "nothing"); err == nil ||
 		!strings.Contains(err.Error(), strings.Join(validate.Kinds(), ", ")) {

@@ -48,10 +48,12 @@ func TestFixesFit(t *testing.T) {
 	for name, fixes := range map[string][][2]string{
 		"credentials": credentialFixes(), "policy": policyFixes(), "installed": setFixes(),
 	} {
-		for _, f := range fixes {
-			if !slices.Contains(foreign, f[0]) && !strings.Contains(source.String(), f[0]) {
-				t.Errorf("%s: no message contains %q", name, f[0])
+		t.Run(name, func(t *testing.T) {
+			for _, f := range fixes {
+				if !slices.Contains(foreign, f[0]) && !strings.Contains(source.String(), f[0]) {
+					t.Errorf("no message contains %q", f[0])
+				}
 			}
-		}
+		})
 	}
 }

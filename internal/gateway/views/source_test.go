@@ -18,11 +18,13 @@ func TestReadList(t *testing.T) {
 		`{"items":[{"a":1}],"metadata":{"resourceVersion":"5"},"x":{"y":[1]}}`:      `{"a":1} 5`,
 		`{"metadata":{"resourceVersion":"5"},"items":[]}`:                           ` 5`,
 	} {
-		var got strings.Builder
-		version, err := readList(strings.NewReader(text), func(raw []byte) error { got.Write(raw); return nil })
-		if result := got.String() + " " + version; err != nil || result != want {
-			t.Errorf("%s: %s, %v", text, result, err)
-		}
+		t.Run(text, func(t *testing.T) {
+			var got strings.Builder
+			version, err := readList(strings.NewReader(text), func(raw []byte) error { got.Write(raw); return nil })
+			if result := got.String() + " " + version; err != nil || result != want {
+				t.Errorf("%s, %v", result, err)
+			}
+		})
 	}
 	for _, text := range []string{
 		``, `[]`, `{`, `null`, `{}`, `{"items":null,"metadata":{"resourceVersion":"5"}}`, `{"items":{},"metadata":{}}`,

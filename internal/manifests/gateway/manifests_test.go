@@ -118,38 +118,40 @@ func TestAccountRightsAreLimited(t *testing.T) {
 			true,
 		},
 	} {
-		_, _, files := generate(t, cluster+c.more, c.accounts)
-		file := files["clusters/eu1.yaml"]
-		for _, r := range rules(t, file, gateway.ReaderAccount) {
-			for _, verb := range r.Verbs {
-				creates := verb == "create" &&
-					(slices.Equal(r.Resources, []string{"tokenreviews"}) ||
-						slices.Equal(r.Resources, []string{"subjectaccessreviews"}))
-				if !creates && !slices.Contains([]string{"get", "list", "watch"}, verb) {
-					t.Errorf("%s: the reader may %s %v", what, verb, r.Resources)
+		t.Run(what, func(t *testing.T) {
+			_, _, files := generate(t, cluster+c.more, c.accounts)
+			file := files["clusters/eu1.yaml"]
+			for _, r := range rules(t, file, gateway.ReaderAccount) {
+				for _, verb := range r.Verbs {
+					creates := verb == "create" &&
+						(slices.Equal(r.Resources, []string{"tokenreviews"}) ||
+							slices.Equal(r.Resources, []string{"subjectaccessreviews"}))
+					if !creates && !slices.Contains([]string{"get", "list", "watch"}, verb) {
+						t.Errorf("the reader may %s %v", verb, r.Resources)
+					}
 				}
 			}
-		}
-		var got []string
-		for _, r := range rules(t, file, gateway.ImpersonatorAccount) {
-			got = append(got, strings.Join(r.Resources, ",")+": "+strings.Join(r.ResourceNames, " "))
-			// The verbs of non-resource requests in RequestInfo.
-			for _, method := range []string{"get", "head", "post", "put", "patch", "delete", "options"} {
-				if len(r.NonResourceURLs) > 0 && !slices.Contains(r.Verbs, "impersonate-on:user-info:"+method) {
-					t.Errorf("%s: the impersonator may not %s", what, method)
+			var got []string
+			for _, r := range rules(t, file, gateway.ImpersonatorAccount) {
+				got = append(got, strings.Join(r.Resources, ",")+": "+strings.Join(r.ResourceNames, " "))
+				// The verbs of non-resource requests in RequestInfo.
+				for _, method := range []string{"get", "head", "post", "put", "patch", "delete", "options"} {
+					if len(r.NonResourceURLs) > 0 && !slices.Contains(r.Verbs, "impersonate-on:user-info:"+method) {
+						t.Errorf("the impersonator may not %s", method)
+					}
+				}
+				for _, verb := range r.Verbs {
+					if !strings.HasPrefix(verb, "impersonate") ||
+						strings.HasPrefix(verb, "impersonate:") != c.on && !strings.HasPrefix(verb, "impersonate-on:user-info:") ||
+						strings.HasPrefix(verb, "impersonate-on:") && !c.on {
+						t.Errorf("the impersonator may %s %v", verb, r.Resources)
+					}
 				}
 			}
-			for _, verb := range r.Verbs {
-				if !strings.HasPrefix(verb, "impersonate") ||
-					strings.HasPrefix(verb, "impersonate:") != c.on && !strings.HasPrefix(verb, "impersonate-on:user-info:") ||
-					strings.HasPrefix(verb, "impersonate-on:") && !c.on {
-					t.Errorf("%s: the impersonator may %s %v", what, verb, r.Resources)
-				}
+			if !slices.Equal(got, c.want) {
+				t.Errorf("%q, want %q", got, c.want)
 			}
-		}
-		if !slices.Equal(got, c.want) {
-			t.Errorf("%s: %q, want %q", what, got, c.want)
-		}
+		})
 	}
 }
 
@@ -260,11 +262,13 @@ func TestNoteForUnlimitedImpersonator(t *testing.T) {
 		},
 		"nobody is mapped": {` }, tenants: [acme], identity: { unmapped: Deny, groupPattern: "" } }`, false},
 	} {
-		dir, o, _ := generate(t, cluster+c.more, false)
-		_, notes, err := gateway.Check(dir, o)
-		if told := strings.Contains(strings.Join(notes, "\n"), "a cluster admin"); err != nil || told != c.told {
-			t.Errorf("%s: %v, %v", what, notes, err)
-		}
+		t.Run(what, func(t *testing.T) {
+			dir, o, _ := generate(t, cluster+c.more, false)
+			_, notes, err := gateway.Check(dir, o)
+			if told := strings.Contains(strings.Join(notes, "\n"), "a cluster admin"); err != nil || told != c.told {
+				t.Errorf("%v, %v", notes, err)
+			}
+		})
 	}
 }
 
@@ -332,9 +336,11 @@ contexts: [{name: a, context: {cluster: a, user: me}}, {name: b, context: {clust
 		"files elsewhere":         {"us1": "a"},
 		"one file of two":         {"eu1": "a", "ap1": "a"},
 	} {
-		if _, err := generate(contexts); err == nil || strings.Contains(err.Error(), "s3cret") {
-			t.Errorf("%s: %v", what, err)
-		}
+		t.Run(what, func(t *testing.T) {
+			if _, err := generate(contexts); err == nil || strings.Contains(err.Error(), "s3cret") {
+				t.Errorf("%v", err)
+			}
+		})
 	}
 }
 

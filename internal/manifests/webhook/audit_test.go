@@ -30,34 +30,36 @@ audit: {directory: /var/lib/kubetenant/streams}}`)
 		"--audit-webhook-batch-max-wait=1s", "--audit-webhook-truncate-enabled=true",
 	}
 	for name, o := range map[string]webhook.Options{"off": off, "on": on} {
-		files, err := webhook.Generate(o)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, flag := range flags {
-			if has := strings.Contains(string(files["control-plane/flags.txt"]), flag); has != (name == "on") {
-				t.Errorf("%s: flags: %s", name, files["control-plane/flags.txt"])
+		t.Run(name, func(t *testing.T) {
+			files, err := webhook.Generate(o)
+			if err != nil {
+				t.Fatal(err)
 			}
-		}
-		kubeconfig, has := files["control-plane/webhook-audit.kubeconfig"]
-		if has != (name == "on") {
-			t.Errorf("%s: %s", name, kubeconfig)
-		}
-		if name == "off" {
-			continue
-		}
-		client, err := clientcmd.Load(kubeconfig)
-		if err != nil {
-			t.Fatal(err)
-		}
-		cluster, user := client.Clusters["kubetenant"], client.AuthInfos["kube-apiserver"]
-		if cluster.Server != "https://10.0.0.9:9443/audit" || user.ClientCertificate != o.ClientCertificate ||
-			cluster.CertificateAuthority != filepath.Join(o.Directory, "webhook-ca.crt") {
-			t.Errorf("the kubeconfig is %s", kubeconfig)
-		}
-		rules, err := policy.LoadPolicyFromBytes(files["control-plane/audit-policy.yaml"])
-		if err != nil || rules.Rules[0].Level != auditinternal.LevelMetadata {
-			t.Errorf("the policy is %+v (%v)", rules, err)
-		}
+			for _, flag := range flags {
+				if has := strings.Contains(string(files["control-plane/flags.txt"]), flag); has != (name == "on") {
+					t.Errorf("flags: %s", files["control-plane/flags.txt"])
+				}
+			}
+			kubeconfig, has := files["control-plane/webhook-audit.kubeconfig"]
+			if has != (name == "on") {
+				t.Errorf("%s", kubeconfig)
+			}
+			if name == "off" {
+				return
+			}
+			client, err := clientcmd.Load(kubeconfig)
+			if err != nil {
+				t.Fatal(err)
+			}
+			cluster, user := client.Clusters["kubetenant"], client.AuthInfos["kube-apiserver"]
+			if cluster.Server != "https://10.0.0.9:9443/audit" || user.ClientCertificate != o.ClientCertificate ||
+				cluster.CertificateAuthority != filepath.Join(o.Directory, "webhook-ca.crt") {
+				t.Errorf("the kubeconfig is %s", kubeconfig)
+			}
+			rules, err := policy.LoadPolicyFromBytes(files["control-plane/audit-policy.yaml"])
+			if err != nil || rules.Rules[0].Level != auditinternal.LevelMetadata {
+				t.Errorf("the policy is %+v (%v)", rules, err)
+			}
+		})
 	}
 }

@@ -429,30 +429,32 @@ func TestWritesInServiceNamespace(t *testing.T) {
 		},
 		"an account of another tenant": {account("acme--web:ed"), may("update", "tenants"), false, false},
 	} {
-		for _, a := range attempts(c.by, labels) {
-			a.granted = c.may
-			want := c.writes || c.evicts && a.subresource == "eviction"
-			if denied := set.denialMessages(t, &a); (len(denied) == 0) != want {
-				t.Errorf("%s: %s: denied %q", name, describe(&a), denied)
+		t.Run(name, func(t *testing.T) {
+			for _, a := range attempts(c.by, labels) {
+				a.granted = c.may
+				want := c.writes || c.evicts && a.subresource == "eviction"
+				if denied := set.denialMessages(t, &a); (len(denied) == 0) != want {
+					t.Errorf("%s: denied %q", describe(&a), denied)
+				}
 			}
-		}
-		a := attempt{
-			resource:        schema.GroupVersionResource{Version: "v1", Resource: "namespaces"},
-			namespace:       own,
-			name:            own,
-			namespaceLabels: labels,
-			by:              c.by,
-			granted:         c.may,
-		}
-		for _, a.operation = range []admission.Operation{admission.Update, admission.Delete} {
-			denied := slices.ContainsFunc(
-				set.denialMessages(t, &a),
-				func(s string) bool { return strings.HasPrefix(s, "service.") },
-			)
-			if denied == c.writes {
-				t.Errorf("%s: %s: denied: %v", name, describe(&a), denied)
+			a := attempt{
+				resource:        schema.GroupVersionResource{Version: "v1", Resource: "namespaces"},
+				namespace:       own,
+				name:            own,
+				namespaceLabels: labels,
+				by:              c.by,
+				granted:         c.may,
 			}
-		}
+			for _, a.operation = range []admission.Operation{admission.Update, admission.Delete} {
+				denied := slices.ContainsFunc(
+					set.denialMessages(t, &a),
+					func(s string) bool { return strings.HasPrefix(s, "service.") },
+				)
+				if denied == c.writes {
+					t.Errorf("%s: denied: %v", describe(&a), denied)
+				}
+			}
+		})
 	}
 	// In Enforce mode, the service itself decides for callers that the policy identifies only by
 	// their rights.
@@ -464,10 +466,12 @@ func TestWritesInServiceNamespace(t *testing.T) {
 		namespaceLabels: labels,
 	}
 	for name, want := range map[string]bool{"acme--web:admin": true, own + ":x": false, "kube-system:x": false} {
-		a.by = account(name)
-		if got := slices.Contains(set.receivingWebhooks(t, &a), "service.validating.kubetenant.dev"); got != want {
-			t.Errorf("%s is judged by the service: %v", name, got)
-		}
+		t.Run(name, func(t *testing.T) {
+			a.by = account(name)
+			if got := slices.Contains(set.receivingWebhooks(t, &a), "service.validating.kubetenant.dev"); got != want {
+				t.Errorf("%s is judged by the service: %v", name, got)
+			}
+		})
 	}
 }
 
@@ -483,20 +487,22 @@ func TestOnlyControllerWritesBackfill(t *testing.T) {
 		"system:serviceaccount:kube-system:x":                     false,
 		"system:kube-controller-manager":                          false,
 	} {
-		for _, operation := range operations()[:3] {
-			a := attempt{
-				operation:       operation,
-				resource:        schema.GroupVersionResource{Version: "v1", Resource: "configmaps"},
-				namespace:       own,
-				name:            "kubetenant-swept",
-				namespaceLabels: map[string]string{corev1.LabelMetadataName: own},
-				by:              &user.DefaultInfo{Name: name},
+		t.Run(name, func(t *testing.T) {
+			for _, operation := range operations()[:3] {
+				a := attempt{
+					operation:       operation,
+					resource:        schema.GroupVersionResource{Version: "v1", Resource: "configmaps"},
+					namespace:       own,
+					name:            "kubetenant-swept",
+					namespaceLabels: map[string]string{corev1.LabelMetadataName: own},
+					by:              &user.DefaultInfo{Name: name},
+				}
+				denied := set.denialMessages(t, &a)
+				if want := writes || operation == admission.Delete; (len(denied) == 0) != want {
+					t.Errorf("%s: %q", operation, denied)
+				}
 			}
-			denied := set.denialMessages(t, &a)
-			if want := writes || operation == admission.Delete; (len(denied) == 0) != want {
-				t.Errorf("%s: %s: %q", name, operation, denied)
-			}
-		}
+		})
 	}
 }
 
@@ -571,14 +577,16 @@ func TestCheckCoverage(t *testing.T) {
 			"webhooks.yaml", `resources: ["*/*"]`, `resources: ["*"]`, `(subresource "x")`,
 		},
 	} {
-		all := findingsAfter(t, options(t), func(files map[string][]byte) {
-			changed := strings.ReplaceAll(string(files["cluster/"+c.file]), c.old, c.new)
-			if c.old != "" && changed == string(files["cluster/"+c.file]) {
-				t.Fatalf("%s: nothing to change", name)
-			}
-			files["cluster/"+c.file] = []byte(changed)
+		t.Run(name, func(t *testing.T) {
+			all := findingsAfter(t, options(t), func(files map[string][]byte) {
+				changed := strings.ReplaceAll(string(files["cluster/"+c.file]), c.old, c.new)
+				if c.old != "" && changed == string(files["cluster/"+c.file]) {
+					t.Fatal("nothing to change")
+				}
+				files["cluster/"+c.file] = []byte(changed)
+			})
+			all = slices.DeleteFunc(all, func(s string) bool { return !strings.Contains(s, text) })
+			expectFinding(t, name, all, c.want)
 		})
-		all = slices.DeleteFunc(all, func(s string) bool { return !strings.Contains(s, text) })
-		expectFinding(t, name, all, c.want)
 	}
 }

@@ -87,9 +87,11 @@ func TestEveryDefinition(t *testing.T) {
 		"deploy/chart/crds":         names(chart),
 		"crds, written by generate": names(written),
 	} {
-		if !slices.Equal(got, want) {
-			t.Errorf("%s has definitions of %q; want %q", where, got, want)
-		}
+		t.Run(where, func(t *testing.T) {
+			if !slices.Equal(got, want) {
+				t.Errorf("%s has definitions of %q; want %q", where, got, want)
+			}
+		})
 	}
 	for name, text := range deploy.Definitions() {
 		data, err := deploy.Files.ReadFile("chart/crds/" + name)
@@ -180,17 +182,19 @@ func TestPagesInstallDefinitionsFolder(t *testing.T) {
 		"docs/install.md":       {"3. Start the service", "When a definition is missing"},
 		"docs/tasks/upgrade.md": {"Webhook service"},
 	} {
-		content, err := os.ReadFile(filepath.Join(repository, page))
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, section := range sections {
-			_, text, _ := strings.Cut(string(content), "\n## "+section+"\n")
-			text, _, _ = strings.Cut(text, "\n## ")
-			if !strings.Contains(text, "kubectl apply --server-side -f installed/crds/ --force-conflicts\n") {
-				t.Errorf("%s, %s: must apply the folder", page, section)
+		t.Run(page, func(t *testing.T) {
+			content, err := os.ReadFile(filepath.Join(repository, page))
+			if err != nil {
+				t.Fatal(err)
 			}
-		}
+			for _, section := range sections {
+				_, text, _ := strings.Cut(string(content), "\n## "+section+"\n")
+				text, _, _ = strings.Cut(text, "\n## ")
+				if !strings.Contains(text, "kubectl apply --server-side -f installed/crds/ --force-conflicts\n") {
+					t.Errorf("%s, %s: must apply the folder", page, section)
+				}
+			}
+		})
 	}
 }
 

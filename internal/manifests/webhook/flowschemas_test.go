@@ -35,39 +35,41 @@ func flowSchemaOptions(t *testing.T) webhook.Options {
 func TestFlowSchemas(t *testing.T) {
 	t.Parallel()
 	for name, o := range map[string]webhook.Options{"off": options(t), "on": flowSchemaOptions(t)} {
-		files, err := webhook.Generate(o)
-		if err != nil {
-			t.Fatal(err)
-		}
-		var values struct {
-			FlowSchemas map[string]bool `json:"flowSchemas"`
-		}
-		if err := yaml.Unmarshal(files["values.yaml"], &values); err != nil {
-			t.Fatal(err)
-		}
-		if len(values.FlowSchemas) != 1 || values.FlowSchemas["enabled"] != o.FlowSchemas {
-			t.Errorf("%s: values: %v", name, values.FlowSchemas)
-		}
-		for _, d := range documents[appsv1.Deployment](t, files["cluster/deployment.yaml"], "Deployment") {
-			has := slices.Contains(d.Spec.Template.Spec.Containers[0].Args, "--flow-schemas")
-			if has != (o.FlowSchemas && d.Name == "kubetenant-controller") {
-				t.Errorf("%s: %s has %q", name, d.Name, d.Spec.Template.Spec.Containers[0].Args)
+		t.Run(name, func(t *testing.T) {
+			files, err := webhook.Generate(o)
+			if err != nil {
+				t.Fatal(err)
 			}
-		}
-		want := map[string]string{}
-		if o.FlowSchemas {
-			want = map[string]string{
-				"kubetenant-controller flowschemas":                 "create delete list update watch",
-				"kubetenant-controller prioritylevelconfigurations": "create list watch",
+			var values struct {
+				FlowSchemas map[string]bool `json:"flowSchemas"`
 			}
-		}
-		if got := flowControlRights(t, files["cluster/accounts.yaml"]); !maps.Equal(got, want) {
-			t.Errorf("%s: rights %v, want %v", name, got, want)
-		}
-		if has := bytes.Contains(files["cluster/policies.yaml"], []byte(flowControl)); has != o.FlowSchemas {
-			t.Errorf("%s: policies name the API group: %v", name, has)
-		}
-		expectFinding(t, name, findingsAfter(t, o, func(map[string][]byte) {}), "")
+			if err := yaml.Unmarshal(files["values.yaml"], &values); err != nil {
+				t.Fatal(err)
+			}
+			if len(values.FlowSchemas) != 1 || values.FlowSchemas["enabled"] != o.FlowSchemas {
+				t.Errorf("values: %v", values.FlowSchemas)
+			}
+			for _, d := range documents[appsv1.Deployment](t, files["cluster/deployment.yaml"], "Deployment") {
+				has := slices.Contains(d.Spec.Template.Spec.Containers[0].Args, "--flow-schemas")
+				if has != (o.FlowSchemas && d.Name == "kubetenant-controller") {
+					t.Errorf("%s has %q", d.Name, d.Spec.Template.Spec.Containers[0].Args)
+				}
+			}
+			want := map[string]string{}
+			if o.FlowSchemas {
+				want = map[string]string{
+					"kubetenant-controller flowschemas":                 "create delete list update watch",
+					"kubetenant-controller prioritylevelconfigurations": "create list watch",
+				}
+			}
+			if got := flowControlRights(t, files["cluster/accounts.yaml"]); !maps.Equal(got, want) {
+				t.Errorf("rights %v, want %v", got, want)
+			}
+			if has := bytes.Contains(files["cluster/policies.yaml"], []byte(flowControl)); has != o.FlowSchemas {
+				t.Errorf("policies name the API group: %v", has)
+			}
+			expectFinding(t, name, findingsAfter(t, o, func(map[string][]byte) {}), "")
+		})
 	}
 }
 
@@ -120,7 +122,9 @@ func TestFlowSchemaRightsNeedThePolicy(t *testing.T) {
 			"ClusterRole kubetenant-controller: the field rules differs",
 		},
 	} {
-		expectFinding(t, name, findingsAfter(t, flowSchemaOptions(t), c.change), c.want)
+		t.Run(name, func(t *testing.T) {
+			expectFinding(t, name, findingsAfter(t, flowSchemaOptions(t), c.change), c.want)
+		})
 	}
 }
 
@@ -334,22 +338,24 @@ func TestPolicyOfFlowSchemas(t *testing.T) {
 		},
 		"a namespace with the label": {create, resourceOf("", "namespaces"), "", mine, nil, ours, nil, spec, relabeled},
 	} {
-		a := attempt{
-			operation:   c.operation,
-			resource:    c.resource,
-			subresource: c.subresource,
-			name:        c.name,
-			oldMetadata: c.was,
-			metadata:    c.is,
-			oldSpec:     c.wasSpec,
-			spec:        c.spec,
-			by:          &user.DefaultInfo{Name: "system:serviceaccount:" + own + ":kubetenant-controller"},
-		}
-		expectDenial(t, name, on.denialMessages(t, &a), c.denied)
-		if len(off.denialMessages(t, &a)) == 0 {
-			t.Errorf("%s: not denied without the option", name)
-		}
-		a.by = &user.DefaultInfo{Name: "admin", Groups: []string{"system:masters"}}
-		expectDenial(t, name+", by an administrator", on.denialMessages(t, &a), "")
+		t.Run(name, func(t *testing.T) {
+			a := attempt{
+				operation:   c.operation,
+				resource:    c.resource,
+				subresource: c.subresource,
+				name:        c.name,
+				oldMetadata: c.was,
+				metadata:    c.is,
+				oldSpec:     c.wasSpec,
+				spec:        c.spec,
+				by:          &user.DefaultInfo{Name: "system:serviceaccount:" + own + ":kubetenant-controller"},
+			}
+			expectDenial(t, name, on.denialMessages(t, &a), c.denied)
+			if len(off.denialMessages(t, &a)) == 0 {
+				t.Error("not denied without the option")
+			}
+			a.by = &user.DefaultInfo{Name: "admin", Groups: []string{"system:masters"}}
+			expectDenial(t, name+", by an administrator", on.denialMessages(t, &a), "")
+		})
 	}
 }

@@ -110,16 +110,18 @@ func TestGenerateOptions(t *testing.T) {
 		"all that is asked": {func(*webhook.Options) {}, "cluster/deployment.yaml", "--client-ca-file", "--admission-only"},
 		"the configuration": {func(*webhook.Options) {}, "cluster/config.yaml", "kind: TenancyConfiguration", ""},
 	} {
-		o := options(t)
-		c.change(&o)
-		files, err := webhook.Generate(o)
-		if err != nil {
-			t.Errorf("%s: %v", name, err)
-			continue
-		}
-		if text := string(files[c.file]); !strings.Contains(text, c.has) || c.not != "" && strings.Contains(text, c.not) {
-			t.Errorf("%s: %s has no %q, or %q", name, c.file, c.has, c.not)
-		}
+		t.Run(name, func(t *testing.T) {
+			o := options(t)
+			c.change(&o)
+			files, err := webhook.Generate(o)
+			if err != nil {
+				t.Errorf("%v", err)
+				return
+			}
+			if text := string(files[c.file]); !strings.Contains(text, c.has) || c.not != "" && strings.Contains(text, c.not) {
+				t.Errorf("%s has no %q, or %q", c.file, c.has, c.not)
+			}
+		})
 	}
 }
 
@@ -161,12 +163,14 @@ func TestGeneratedFiles(t *testing.T) {
 			nil,
 		},
 	} {
-		got := all(c.change)
-		missing := slices.DeleteFunc(slices.Clone(plain), func(path string) bool { return slices.Contains(got, path) })
-		added := slices.DeleteFunc(got, func(path string) bool { return slices.Contains(plain, path) })
-		if !slices.Equal(added, c.more) || !slices.Equal(missing, c.less) {
-			t.Errorf("%s: %v more, %v less; want %v, %v", name, added, missing, c.more, c.less)
-		}
+		t.Run(name, func(t *testing.T) {
+			got := all(c.change)
+			missing := slices.DeleteFunc(slices.Clone(plain), func(path string) bool { return slices.Contains(got, path) })
+			added := slices.DeleteFunc(got, func(path string) bool { return slices.Contains(plain, path) })
+			if !slices.Equal(added, c.more) || !slices.Equal(missing, c.less) {
+				t.Errorf("%v more, %v less; want %v, %v", added, missing, c.more, c.less)
+			}
+		})
 	}
 }
 
@@ -184,25 +188,27 @@ func TestWrite(t *testing.T) {
 		"cluster": {"a.yaml", "deep/b.yaml"},
 		"none":    nil,
 	} {
-		dir := t.TempDir()
-		if err := manifests.Write(dir, folder, files); err != nil {
-			t.Fatal(err)
-		}
-		var got []string
-		err := filepath.WalkDir(dir, func(path string, d os.DirEntry, err error) error {
-			info, statErr := os.Stat(path)
-			if err != nil || statErr != nil || path != dir && info.Mode().Perm()&0o077 != 0 {
-				t.Errorf("%s: %v, %v, %v", path, err, statErr, info.Mode())
+		t.Run(folder, func(t *testing.T) {
+			dir := t.TempDir()
+			if err := manifests.Write(dir, folder, files); err != nil {
+				t.Fatal(err)
 			}
-			if !d.IsDir() {
-				rel, _ := filepath.Rel(dir, path)
-				got = append(got, filepath.ToSlash(rel))
+			var got []string
+			err := filepath.WalkDir(dir, func(path string, d os.DirEntry, err error) error {
+				info, statErr := os.Stat(path)
+				if err != nil || statErr != nil || path != dir && info.Mode().Perm()&0o077 != 0 {
+					t.Errorf("%s: %v, %v, %v", path, err, statErr, info.Mode())
+				}
+				if !d.IsDir() {
+					rel, _ := filepath.Rel(dir, path)
+					got = append(got, filepath.ToSlash(rel))
+				}
+				return nil
+			})
+			if err != nil || !slices.Equal(got, want) {
+				t.Errorf("folder %q: %v, %v; want %v", folder, got, err, want)
 			}
-			return nil
 		})
-		if err != nil || !slices.Equal(got, want) {
-			t.Errorf("folder %q: %v, %v; want %v", folder, got, err, want)
-		}
 	}
 	file := filepath.Join(t.TempDir(), "file")
 	write(t, file, "in the way")

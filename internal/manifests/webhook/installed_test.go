@@ -80,9 +80,11 @@ func TestCheckFlags(t *testing.T) {
 		"tokens by the default": {"--authentication-token-webhook-cache-ttl=", "must be at most 1s"},
 		"tokens at once":        {"--authentication-token-webhook-cache-ttl=0s", ""},
 	} {
-		expectFinding(t, name, findingsAfter(t, options(t), func(files map[string][]byte) {
-			files["control-plane/flags.txt"] = append(files["control-plane/flags.txt"], "\n"+c.flags+"\n"...)
-		}), c.want)
+		t.Run(name, func(t *testing.T) {
+			expectFinding(t, name, findingsAfter(t, options(t), func(files map[string][]byte) {
+				files["control-plane/flags.txt"] = append(files["control-plane/flags.txt"], "\n"+c.flags+"\n"...)
+			}), c.want)
+		})
 	}
 	expectFinding(t, "the flags of something else", findingsAfter(t, options(t), func(files map[string][]byte) {
 		files["other.txt"] = []byte("--oidc-issuer-url=https://i\n--disable-admission-plugins=ValidatingAdmissionPolicy")
@@ -188,11 +190,13 @@ func TestCheckCopiedAuthorities(t *testing.T) {
 		one + two: "",
 		two + one: "",
 	} {
-		expectFinding(t, "copied", findingsAfter(t, options(t), func(files map[string][]byte) {
-			files["control-plane/webhook-ca.crt"] = []byte(copied)
-			files["more.yaml"] = []byte("{apiVersion: v1, kind: ConfigMap, metadata: {name: kubetenant-webhook-ca}, data: " +
-				"{ca.crt: " + strconv.Quote(one+two) + "}}")
-		}), want)
+		t.Run(copied, func(t *testing.T) {
+			expectFinding(t, "copied", findingsAfter(t, options(t), func(files map[string][]byte) {
+				files["control-plane/webhook-ca.crt"] = []byte(copied)
+				files["more.yaml"] = []byte("{apiVersion: v1, kind: ConfigMap, metadata: {name: kubetenant-webhook-ca}, data: " +
+					"{ca.crt: " + strconv.Quote(one+two) + "}}")
+			}), want)
+		})
 	}
 }
 
@@ -225,13 +229,15 @@ func TestCheckSelectors(t *testing.T) {
 			"namespaceSelector on app excludes every other namespace",
 		},
 	} {
-		expectFinding(t, name, findingsAfter(t, c.o, func(files map[string][]byte) {
-			spoiled := strings.Replace(string(files["cluster/webhooks.yaml"]), c.old, c.new, 1)
-			if spoiled == string(files["cluster/webhooks.yaml"]) {
-				t.Fatalf("%s: there is no %q", name, c.old)
-			}
-			files["cluster/webhooks.yaml"] = []byte(spoiled)
-		}), c.want)
+		t.Run(name, func(t *testing.T) {
+			expectFinding(t, name, findingsAfter(t, c.o, func(files map[string][]byte) {
+				spoiled := strings.Replace(string(files["cluster/webhooks.yaml"]), c.old, c.new, 1)
+				if spoiled == string(files["cluster/webhooks.yaml"]) {
+					t.Fatalf("there is no %q", c.old)
+				}
+				files["cluster/webhooks.yaml"] = []byte(spoiled)
+			}), c.want)
+		})
 	}
 }
 
@@ -249,12 +255,14 @@ func TestCheckStatic(t *testing.T) {
 		"only warnings": {"validationActions: [Deny]", "validationActions: [Warn]", "validationActions lacks Deny"},
 		"another rule":  {"      !variables.foreign", "      true || !variables.foreign", "the field spec differs"},
 	} {
-		expectFinding(t, name, findingsAfter(t, o, func(files map[string][]byte) {
-			if strings.Contains(string(files[path]), ".kubetenant.dev\n") || !strings.Contains(string(files[path]), c.old) {
-				t.Errorf("%s: the static policies are\n%s", name, files[path])
-			}
-			files[path] = []byte(strings.Replace(string(files[path]), c.old, c.new, 1))
-		}), c.want)
+		t.Run(name, func(t *testing.T) {
+			expectFinding(t, name, findingsAfter(t, o, func(files map[string][]byte) {
+				if strings.Contains(string(files[path]), ".kubetenant.dev\n") || !strings.Contains(string(files[path]), c.old) {
+					t.Errorf("the static policies are\n%s", files[path])
+				}
+				files[path] = []byte(strings.Replace(string(files[path]), c.old, c.new, 1))
+			}), c.want)
+		})
 	}
 }
 
@@ -275,24 +283,26 @@ func TestCheckComparesWithConfiguration(t *testing.T) {
 		"the gate is there":    "admission: {gate: {mode: Enforce}}",
 		"closed probes":        "authorization: {unboundAllow: {paths: []}}",
 	} {
-		o := options(t)
-		write(t, o.Config, "{apiVersion: kubetenant.dev/v1alpha1, kind: TenancyConfiguration, "+settings+"}")
-		files, err := webhook.Generate(o)
-		if err != nil {
-			t.Errorf("%s: %v", name, err)
-			continue
-		}
-		dir := t.TempDir()
-		if err := manifests.Write(dir, "", files); err != nil {
-			t.Fatal(err)
-		}
-		if all, err := webhook.Check(dir, plain.Config, o.Namespace); err != nil || len(all) == 0 {
-			t.Errorf("%s: nothing is found by another configuration, %v", name, err)
-		}
-		if all, err := webhook.Check(dir, o.Config, o.Namespace); err != nil ||
-			name != "closed probes" && name != "other system names" && len(all) > 0 {
-			t.Errorf("%s: by its own: %v, %v", name, all, err)
-		}
+		t.Run(name, func(t *testing.T) {
+			o := options(t)
+			write(t, o.Config, "{apiVersion: kubetenant.dev/v1alpha1, kind: TenancyConfiguration, "+settings+"}")
+			files, err := webhook.Generate(o)
+			if err != nil {
+				t.Errorf("%v", err)
+				return
+			}
+			dir := t.TempDir()
+			if err := manifests.Write(dir, "", files); err != nil {
+				t.Fatal(err)
+			}
+			if all, err := webhook.Check(dir, plain.Config, o.Namespace); err != nil || len(all) == 0 {
+				t.Errorf("nothing is found by another configuration, %v", err)
+			}
+			if all, err := webhook.Check(dir, o.Config, o.Namespace); err != nil ||
+				name != "closed probes" && name != "other system names" && len(all) > 0 {
+				t.Errorf("by its own: %v, %v", all, err)
+			}
+		})
 	}
 }
 

@@ -93,9 +93,11 @@ func TestKeystoneSync(t *testing.T) {
 			}
 			checkDeployments(t, files["cluster/deployment.yaml"], c.follows)
 			for resource, want := range map[string]bool{"namespaces": c.follows, "tenants": c.create} {
-				if got := allowsCreation(t, files["cluster/accounts.yaml"], resource); got != want {
-					t.Errorf("the manager may create %s: %v, want %v", resource, got, want)
-				}
+				t.Run(resource, func(t *testing.T) {
+					if got := allowsCreation(t, files["cluster/accounts.yaml"], resource); got != want {
+						t.Errorf("the manager may create %s: %v, want %v", resource, got, want)
+					}
+				})
 			}
 			expectFinding(t, name, findingsAfter(t, o, func(map[string][]byte) {}), "")
 			o.Config = keystoneOptions(t, notSynced).Config
@@ -243,10 +245,12 @@ func TestPolicyOfKeystoneNamespaces(t *testing.T) {
 		"a system namespace":                 {"kube-system", labeledMetadata("acme", key, project), denied},
 		"a system namespace with the prefix": {"acme--platform", labeledMetadata("acme", key, project), denied},
 	} {
-		a := managerRequest(admission.Create, namespaces(), c.name)
-		a.metadata = c.metadata
-		expectDenial(t, name, follows.denialMessages(t, &a), c.denied)
-		expectDenial(t, name+", without sync", without.denialMessages(t, &a), denied)
+		t.Run(name, func(t *testing.T) {
+			a := managerRequest(admission.Create, namespaces(), c.name)
+			a.metadata = c.metadata
+			expectDenial(t, name, follows.denialMessages(t, &a), c.denied)
+			expectDenial(t, name+", without sync", without.denialMessages(t, &a), denied)
+		})
 	}
 }
 
@@ -288,14 +292,16 @@ func TestPolicyOfKeystoneRoles(t *testing.T) {
 		"of the system tenant's":    {labeledMetadata("system"), labeledMetadata("system", key, "r"), false},
 		"of one that gets a tenant": {labeledMetadata(""), labeledMetadata("acme", key, "r"), false},
 	} {
-		a := managerRequest(admission.Update, namespaces(), "acme--web")
-		a.oldMetadata, a.metadata = c.was, c.is
-		a.spec, a.oldSpec = map[string]any{}, map[string]any{}
-		want := "and change their labels"
-		if c.allow {
-			want = ""
-		}
-		expectDenial(t, name, set.denialMessages(t, &a), want)
+		t.Run(name, func(t *testing.T) {
+			a := managerRequest(admission.Update, namespaces(), "acme--web")
+			a.oldMetadata, a.metadata = c.was, c.is
+			a.spec, a.oldSpec = map[string]any{}, map[string]any{}
+			want := "and change their labels"
+			if c.allow {
+				want = ""
+			}
+			expectDenial(t, name, set.denialMessages(t, &a), want)
+		})
 	}
 }
 
@@ -330,15 +336,17 @@ func TestPolicyOfKeystoneTenants(t *testing.T) {
 		"roles":          {labeledMetadata("", tenant.KeystoneAnnotation, "r"), map[string]any{"id": "acme"}, only},
 		"no ID but more": {labeledMetadata(""), map[string]any{"namespaces": map[string]any{"max": "1"}}, only},
 	} {
-		a := managerRequest(admission.Create, tenants(), "acme")
-		a.metadata, a.spec = c.metadata, c.spec
-		expectDenial(t, name, creates.denialMessages(t, &a), c.denied)
-		expectDenial(
-			t,
-			name+", without createTenants",
-			follows.denialMessages(t, &a),
-			"may only write objects that Tenants define",
-		)
+		t.Run(name, func(t *testing.T) {
+			a := managerRequest(admission.Create, tenants(), "acme")
+			a.metadata, a.spec = c.metadata, c.spec
+			expectDenial(t, name, creates.denialMessages(t, &a), c.denied)
+			expectDenial(
+				t,
+				name+", without createTenants",
+				follows.denialMessages(t, &a),
+				"may only write objects that Tenants define",
+			)
+		})
 	}
 	a := managerRequest(admission.Delete, tenants(), "acme")
 	a.oldMetadata, a.oldSpec = labeledMetadata(""), map[string]any{"id": "acme"}
@@ -381,13 +389,15 @@ func TestPolicyOfKeystoneDomains(t *testing.T) {
 			false,
 		},
 	} {
-		a := managerRequest(admission.Update, tenants(), "acme")
-		a.oldMetadata, a.metadata, a.oldSpec, a.spec = c.was, c.is, spec, c.spec
-		want := "change the finalizer"
-		if c.allow {
-			want = ""
-		}
-		expectDenial(t, name, set.denialMessages(t, &a), want)
+		t.Run(name, func(t *testing.T) {
+			a := managerRequest(admission.Update, tenants(), "acme")
+			a.oldMetadata, a.metadata, a.oldSpec, a.spec = c.was, c.is, spec, c.spec
+			want := "change the finalizer"
+			if c.allow {
+				want = ""
+			}
+			expectDenial(t, name, set.denialMessages(t, &a), want)
+		})
 	}
 }
 
@@ -408,11 +418,13 @@ func TestForgedKeystoneAnnotation(t *testing.T) {
 			false,
 		},
 	} {
-		a := managerRequest(admission.Update, namespaces(), "acme--web")
-		a.oldMetadata, a.metadata = c.was, c.is
-		a.by = &user.DefaultInfo{Name: "system:kube-controller-manager"}
-		if names := set.receivingWebhooks(t, &a); (len(names) > 0) != c.judged {
-			t.Errorf("%s: judged by %v", name, names)
-		}
+		t.Run(name, func(t *testing.T) {
+			a := managerRequest(admission.Update, namespaces(), "acme--web")
+			a.oldMetadata, a.metadata = c.was, c.is
+			a.by = &user.DefaultInfo{Name: "system:kube-controller-manager"}
+			if names := set.receivingWebhooks(t, &a); (len(names) > 0) != c.judged {
+				t.Errorf("judged by %v", names)
+			}
+		})
 	}
 }

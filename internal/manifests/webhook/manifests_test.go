@@ -87,31 +87,33 @@ func TestFilesDecodeStrictly(t *testing.T) {
 		"emptyDir": func(o *webhook.Options) { o.Storage, o.StorageSize = webhook.StorageEmptyDir, "1Gi" },
 		"sync":     func(o *webhook.Options) { *o = keystoneOptions(t, createsTenants) },
 	} {
-		o := options(t)
-		change(&o)
-		files, err := webhook.Generate(o)
-		if err != nil {
-			t.Fatalf("%s: %v", name, err)
-		}
-		for _, path := range slices.Sorted(maps.Keys(files)) {
-			if slices.Contains(foreign, filepath.Base(path)) || filepath.Dir(path) == "crds" || path == "values.yaml" ||
-				filepath.Ext(path) != ".yaml" && filepath.Ext(path) != ".kubeconfig" {
-				continue
+		t.Run(name, func(t *testing.T) {
+			o := options(t)
+			change(&o)
+			files, err := webhook.Generate(o)
+			if err != nil {
+				t.Fatalf("%v", err)
 			}
-			for i, doc := range bytes.Split(files[path], []byte("\n---\n")) {
-				if len(bytes.TrimSpace(bytes.Trim(bytes.TrimSpace(doc), "-"))) == 0 {
+			for _, path := range slices.Sorted(maps.Keys(files)) {
+				if slices.Contains(foreign, filepath.Base(path)) || filepath.Dir(path) == "crds" || path == "values.yaml" ||
+					filepath.Ext(path) != ".yaml" && filepath.Ext(path) != ".kubeconfig" {
 					continue
 				}
-				if filepath.Ext(path) == ".kubeconfig" {
-					err = yaml.UnmarshalStrict(doc, &clientcmdapiv1.Config{})
-				} else {
-					_, _, err = decoder.Decode(doc, nil, nil)
-				}
-				if err != nil {
-					t.Errorf("%s: %s, document %d: %v\n%s", name, path, i, err, doc)
+				for i, doc := range bytes.Split(files[path], []byte("\n---\n")) {
+					if len(bytes.TrimSpace(bytes.Trim(bytes.TrimSpace(doc), "-"))) == 0 {
+						continue
+					}
+					if filepath.Ext(path) == ".kubeconfig" {
+						err = yaml.UnmarshalStrict(doc, &clientcmdapiv1.Config{})
+					} else {
+						_, _, err = decoder.Decode(doc, nil, nil)
+					}
+					if err != nil {
+						t.Errorf("%s, document %d: %v\n%s", path, i, err, doc)
+					}
 				}
 			}
-		}
+		})
 	}
 }
 
@@ -201,11 +203,13 @@ func TestInvalidOptionsAreRejected(t *testing.T) {
 			write(t, o.Config, `{apiVersion: kubetenant.dev/v1alpha1, kind: TenancyConfiguration, nope: 1}`)
 		},
 	} {
-		o := options(t)
-		change(&o)
-		if _, err := webhook.Generate(o); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: %v", want, err)
-		}
+		t.Run(want, func(t *testing.T) {
+			o := options(t)
+			change(&o)
+			if _, err := webhook.Generate(o); err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("%v", err)
+			}
+		})
 	}
 }
 

@@ -292,29 +292,31 @@ func TestPoliciesOfCopies(t *testing.T) {
 			only:      "configmaps",
 		},
 	} {
-		for _, resource := range copyResources(c.only) {
-			a := attempt{
-				operation:       c.operation,
-				resource:        resource,
-				namespace:       "acme--web",
-				name:            "x",
-				namespaceLabels: acme,
-				by:              c.by,
-				metadata:        c.is,
-				oldMetadata:     c.was,
+		t.Run(name, func(t *testing.T) {
+			for _, resource := range copyResources(c.only) {
+				a := attempt{
+					operation:       c.operation,
+					resource:        resource,
+					namespace:       "acme--web",
+					name:            "x",
+					namespaceLabels: acme,
+					by:              c.by,
+					metadata:        c.is,
+					oldMetadata:     c.was,
+				}
+				if c.where != nil {
+					a.namespace, a.namespaceLabels = "platform", c.where
+				}
+				if resource.Resource == "publications" || resource.Resource == "clusterroles" {
+					a.namespace, a.namespaceLabels = "", nil
+					a.metadata, a.oldMetadata = withoutTenant(c.is), withoutTenant(c.was)
+				}
+				got := strings.Join(set.denialMessages(t, &a), "; ")
+				if (got == "") != (c.denied == "") || !strings.Contains(got, c.denied) {
+					t.Errorf("%s, %s: %q, want %q", name, resource.Resource, got, c.denied)
+				}
 			}
-			if c.where != nil {
-				a.namespace, a.namespaceLabels = "platform", c.where
-			}
-			if resource.Resource == "publications" || resource.Resource == "clusterroles" {
-				a.namespace, a.namespaceLabels = "", nil
-				a.metadata, a.oldMetadata = withoutTenant(c.is), withoutTenant(c.was)
-			}
-			got := strings.Join(set.denialMessages(t, &a), "; ")
-			if (got == "") != (c.denied == "") || !strings.Contains(got, c.denied) {
-				t.Errorf("%s, %s: %q, want %q", name, resource.Resource, got, c.denied)
-			}
-		}
+		})
 	}
 }
 
@@ -358,39 +360,41 @@ func TestWebhooksOfSources(t *testing.T) {
 		"another":            {is: plain, ignore: true},
 		"another, updated":   {was: plain, is: plain, ignore: true},
 	} {
-		for _, resource := range copied() {
-			for _, by := range []user.Info{
-				&user.DefaultInfo{Name: "root", Groups: []string{user.SystemPrivilegedGroup}},
-				&user.DefaultInfo{Name: "system:serviceaccount:kube-system:gitops"},
-				&user.DefaultInfo{Name: "alice"},
-			} {
-				a := attempt{
-					operation:       admission.Create,
-					resource:        resource,
-					namespace:       "platform",
-					name:            "x",
-					namespaceLabels: system,
-					by:              by,
-					metadata:        c.is,
-					oldMetadata:     c.was,
-				}
-				if c.was != nil {
-					a.operation = admission.Update
-				}
-				exempt := by.GetName() != "alice"
-				validated := set.receivingWebhooks(t, &a)
-				if got := slices.Contains(validated, "elsewhere.validating.kubetenant.dev"); got != (c.fails || !exempt) {
-					t.Errorf("%s of %s by %s: validated by %q", name, resource.Resource, by.GetName(), validated)
-				}
-				mutated := mutating.receivingWebhooks(t, &a)
-				if got := slices.Contains(mutated, "elsewhere.mutating.kubetenant.dev"); got != (c.fails || !exempt) {
-					t.Errorf("%s of %s by %s: mutated by %q", name, resource.Resource, by.GetName(), mutated)
-				}
-				if got := slices.Contains(mutated, "sources.mutating.kubetenant.dev"); got != (c.ignore && exempt) {
-					t.Errorf("%s of %s by %s: mutated by %q", name, resource.Resource, by.GetName(), mutated)
+		t.Run(name, func(t *testing.T) {
+			for _, resource := range copied() {
+				for _, by := range []user.Info{
+					&user.DefaultInfo{Name: "root", Groups: []string{user.SystemPrivilegedGroup}},
+					&user.DefaultInfo{Name: "system:serviceaccount:kube-system:gitops"},
+					&user.DefaultInfo{Name: "alice"},
+				} {
+					a := attempt{
+						operation:       admission.Create,
+						resource:        resource,
+						namespace:       "platform",
+						name:            "x",
+						namespaceLabels: system,
+						by:              by,
+						metadata:        c.is,
+						oldMetadata:     c.was,
+					}
+					if c.was != nil {
+						a.operation = admission.Update
+					}
+					exempt := by.GetName() != "alice"
+					validated := set.receivingWebhooks(t, &a)
+					if got := slices.Contains(validated, "elsewhere.validating.kubetenant.dev"); got != (c.fails || !exempt) {
+						t.Errorf("%s of %s by %s: validated by %q", name, resource.Resource, by.GetName(), validated)
+					}
+					mutated := mutating.receivingWebhooks(t, &a)
+					if got := slices.Contains(mutated, "elsewhere.mutating.kubetenant.dev"); got != (c.fails || !exempt) {
+						t.Errorf("%s of %s by %s: mutated by %q", name, resource.Resource, by.GetName(), mutated)
+					}
+					if got := slices.Contains(mutated, "sources.mutating.kubetenant.dev"); got != (c.ignore && exempt) {
+						t.Errorf("%s of %s by %s: mutated by %q", name, resource.Resource, by.GetName(), mutated)
+					}
 				}
 			}
-		}
+		})
 	}
 }
 
@@ -416,30 +420,32 @@ func TestNoPublicationFromServiceNamespace(t *testing.T) {
 		"as it was":     {was: labeled("", "", tenant.PublishAnnotation), is: labeled("", "", tenant.PublishAnnotation)},
 		"not published": {was: labeled("", "", tenant.PublishAnnotation), is: plain},
 	} {
-		for _, resource := range copied() {
-			for _, by := range []user.Info{
-				&user.DefaultInfo{Name: "root", Groups: []string{user.SystemPrivilegedGroup}},
-				&user.DefaultInfo{Name: "system:serviceaccount:" + own + ":kubetenant-webhook"},
-			} {
-				a := attempt{
-					operation:       admission.Update,
-					resource:        resource,
-					namespace:       own,
-					name:            "x",
-					namespaceLabels: map[string]string{corev1.LabelMetadataName: own},
-					by:              by,
-					granted:         func(authorizer.Attributes) bool { return true },
-					metadata:        c.is,
-					oldMetadata:     c.was,
-				}
-				if c.was == nil {
-					a.operation = admission.Create
-				}
-				if got := strings.Join(set.denialMessages(t, &a), "; "); strings.Contains(got, "cannot be published") != c.denied {
-					t.Errorf("%s, %s by %s: %q", name, resource.Resource, by.GetName(), got)
+		t.Run(name, func(t *testing.T) {
+			for _, resource := range copied() {
+				for _, by := range []user.Info{
+					&user.DefaultInfo{Name: "root", Groups: []string{user.SystemPrivilegedGroup}},
+					&user.DefaultInfo{Name: "system:serviceaccount:" + own + ":kubetenant-webhook"},
+				} {
+					a := attempt{
+						operation:       admission.Update,
+						resource:        resource,
+						namespace:       own,
+						name:            "x",
+						namespaceLabels: map[string]string{corev1.LabelMetadataName: own},
+						by:              by,
+						granted:         func(authorizer.Attributes) bool { return true },
+						metadata:        c.is,
+						oldMetadata:     c.was,
+					}
+					if c.was == nil {
+						a.operation = admission.Create
+					}
+					if got := strings.Join(set.denialMessages(t, &a), "; "); strings.Contains(got, "cannot be published") != c.denied {
+						t.Errorf("%s, %s by %s: %q", name, resource.Resource, by.GetName(), got)
+					}
 				}
 			}
-		}
+		})
 	}
 }
 

@@ -88,8 +88,10 @@ func TestCheckRights(t *testing.T) {
 		},
 		"the service's": {within("kubetenant-system", "edit", member), "impersonation"},
 	} {
-		all := findingsAfter(t, options(t), func(files map[string][]byte) { files["extra.yaml"] = []byte(c.text) })
-		all = slices.DeleteFunc(all, func(s string) bool { return !strings.Contains(s, "admission does not judge") })
-		expectFinding(t, name, all, c.want)
+		t.Run(name, func(t *testing.T) {
+			all := findingsAfter(t, options(t), func(files map[string][]byte) { files["extra.yaml"] = []byte(c.text) })
+			all = slices.DeleteFunc(all, func(s string) bool { return !strings.Contains(s, "admission does not judge") })
+			expectFinding(t, name, all, c.want)
+		})
 	}
 }

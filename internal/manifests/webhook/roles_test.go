@@ -40,27 +40,29 @@ func TestPoliciesOfRoles(t *testing.T) {
 			&user.DefaultInfo{Name: tenant.ManagerUser, Groups: []string{"tenant:acme"}}, acme, managed, ofOthers,
 		},
 	} {
-		for _, operation := range []admission.Operation{admission.Create, admission.Update, admission.Delete} {
-			a := attempt{
-				operation:       operation,
-				resource:        resourceOf("rbac.authorization.k8s.io", "roles"),
-				namespace:       "acme--web",
-				name:            "x",
-				namespaceLabels: c.place,
-				labels:          c.labels,
-				by:              c.by,
+		t.Run(name, func(t *testing.T) {
+			for _, operation := range []admission.Operation{admission.Create, admission.Update, admission.Delete} {
+				a := attempt{
+					operation:       operation,
+					resource:        resourceOf("rbac.authorization.k8s.io", "roles"),
+					namespace:       "acme--web",
+					name:            "x",
+					namespaceLabels: c.place,
+					labels:          c.labels,
+					by:              c.by,
+				}
+				denied := set.denialMessages(t, &a)
+				isDenied := slices.ContainsFunc(denied, func(text string) bool { return strings.HasPrefix(text, c.want+": ") })
+				// An update without a change is a migration of stored objects.
+				unchanged := c.want == ofOthers && operation == admission.Update
+				if isDenied != (c.want != "" && !unchanged) {
+					t.Errorf("%s, %s: denied %q, want %q", name, operation, denied, c.want)
+				}
+				if c.want == "" && c.by == user.Info(manager) && len(denied) > 0 {
+					t.Errorf("%s, %s: denied %q", name, operation, denied)
+				}
 			}
-			denied := set.denialMessages(t, &a)
-			isDenied := slices.ContainsFunc(denied, func(text string) bool { return strings.HasPrefix(text, c.want+": ") })
-			// An update without a change is a migration of stored objects.
-			unchanged := c.want == ofOthers && operation == admission.Update
-			if isDenied != (c.want != "" && !unchanged) {
-				t.Errorf("%s, %s: denied %q, want %q", name, operation, denied, c.want)
-			}
-			if c.want == "" && c.by == user.Info(manager) && len(denied) > 0 {
-				t.Errorf("%s, %s: denied %q", name, operation, denied)
-			}
-		}
+		})
 	}
 	for _, by := range []user.Info{manager, admin} {
 		a := attempt{

@@ -65,21 +65,23 @@ func TestStorageIsRequired(t *testing.T) {
 		"a path of records":             {strings.Replace(file, "/kubetenant/records", "", 1), claim, "usage.file.path"},
 		"an unknown type":               {audit, "HostPath", "must be EmptyDir or Claim"},
 	} {
-		o := storageOptions(t, c.sections, c.storage)
-		if _, err := webhook.Generate(o); !isProblem(err, c.want) {
-			t.Errorf("%s: generate returns %v, want %q", name, err, c.want)
-		}
-		if c.storage == "HostPath" {
-			continue // the schema of the values rejects it
-		}
-		if err := renderStorage(t, c.sections, c.storage); !isProblem(err, c.want) {
-			t.Errorf("%s: the chart returns %v, want %q", name, err, c.want)
-		}
-		o.External = true
-		o.Image = ""
-		if _, err := webhook.Generate(o); err != nil {
-			t.Errorf("%s: a service outside of the cluster: %v", name, err)
-		}
+		t.Run(name, func(t *testing.T) {
+			o := storageOptions(t, c.sections, c.storage)
+			if _, err := webhook.Generate(o); !isProblem(err, c.want) {
+				t.Errorf("generate returns %v, want %q", err, c.want)
+			}
+			if c.storage == "HostPath" {
+				return // the schema of the values rejects it
+			}
+			if err := renderStorage(t, c.sections, c.storage); !isProblem(err, c.want) {
+				t.Errorf("the chart returns %v, want %q", err, c.want)
+			}
+			o.External = true
+			o.Image = ""
+			if _, err := webhook.Generate(o); err != nil {
+				t.Errorf("a service outside of the cluster: %v", err)
+			}
+		})
 	}
 	o := storageOptions(t, audit, claim)
 	o.StorageSize = "large"

@@ -169,10 +169,12 @@ func TestFirstReconciliation(t *testing.T) {
 	}
 	authorities, serving := w.secrets(t)
 	for slot, want := range map[string]time.Duration{"1": caLifetime, "2": secondCALifetime} {
-		p, err := parseKeyPair(authorities.Data["ca-"+slot+".crt"], authorities.Data["ca-"+slot+".key"])
-		if err != nil || p.cert.NotAfter.Sub(w.now) != want {
-			t.Errorf("authority %s: %v, ends after %v; want %v", slot, err, p.cert.NotAfter.Sub(w.now), want)
-		}
+		t.Run(slot, func(t *testing.T) {
+			p, err := parseKeyPair(authorities.Data["ca-"+slot+".crt"], authorities.Data["ca-"+slot+".key"])
+			if err != nil || p.cert.NotAfter.Sub(w.now) != want {
+				t.Errorf("authority %s: %v, ends after %v; want %v", slot, err, p.cert.NotAfter.Sub(w.now), want)
+			}
+		})
 	}
 	for key := range serving.Data {
 		if key == "ca.key" || bytes.Contains(serving.Data[key], authorities.Data["ca-1.key"]) {
@@ -297,55 +299,57 @@ func TestConcurrentWriteIsNotOverwritten(t *testing.T) {
 // confirms each copy gets no alert.
 func TestCopyDue(t *testing.T) {
 	for name, diligent := range map[string]bool{"copied once": false, "copied each time": true} {
-		w := newFixture()
-		if err := metrics.NewKubeRegistry().Register(w.Due); err != nil {
-			t.Fatal(err)
-		}
-		var copied []byte
-		alertSince, refused := time.Time{}, time.Time{}
-		for range 3 * 365 / 5 {
-			if err := w.Reconcile(t.Context()); err != nil {
+		t.Run(name, func(t *testing.T) {
+			w := newFixture()
+			if err := metrics.NewKubeRegistry().Register(w.Due); err != nil {
 				t.Fatal(err)
 			}
-			published, err := w.client.CoreV1().ConfigMaps(namespace).Get(t.Context(), AuthoritiesName, metav1.GetOptions{})
-			if err != nil {
-				t.Fatal(err)
-			}
-			if copied == nil || diligent {
-				copied = []byte(published.Data[bundleKey])
-				sum := sha256.Sum256(copied)
-				published.Annotations = map[string]string{CopiedAnnotation: hex.EncodeToString(sum[:])}
-				if _, err := w.client.CoreV1().ConfigMaps(namespace).Update(t.Context(),
-					published, metav1.UpdateOptions{}); err != nil {
-					t.Fatal(err)
-				}
+			var copied []byte
+			alertSince, refused := time.Time{}, time.Time{}
+			for range 3 * 365 / 5 {
 				if err := w.Reconcile(t.Context()); err != nil {
 					t.Fatal(err)
 				}
+				published, err := w.client.CoreV1().ConfigMaps(namespace).Get(t.Context(), AuthoritiesName, metav1.GetOptions{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				if copied == nil || diligent {
+					copied = []byte(published.Data[bundleKey])
+					sum := sha256.Sum256(copied)
+					published.Annotations = map[string]string{CopiedAnnotation: hex.EncodeToString(sum[:])}
+					if _, err := w.client.CoreV1().ConfigMaps(namespace).Update(t.Context(),
+						published, metav1.UpdateOptions{}); err != nil {
+						t.Fatal(err)
+					}
+					if err := w.Reconcile(t.Context()); err != nil {
+						t.Fatal(err)
+					}
+				}
+				due, err := testutil.GetGaugeMetricValue(w.Due)
+				if err != nil {
+					t.Fatal(err)
+				}
+				switch alert := due-float64(w.now.Unix()) < (60 * day).Seconds(); {
+				case !alert && !alertSince.IsZero():
+					t.Fatalf("on %s the alert goes off, without anything having been copied", w.now)
+				case alert && diligent:
+					t.Fatalf("alert on %s", w.now)
+				case alert && alertSince.IsZero():
+					alertSince = w.now
+				}
+				_, serving := w.secrets(t)
+				if verify(copied, serving.Data[corev1.TLSCertKey], w.now) != nil && refused.IsZero() {
+					refused = w.now
+				}
+				w.now = w.now.Add(5 * day)
 			}
-			due, err := testutil.GetGaugeMetricValue(w.Due)
-			if err != nil {
-				t.Fatal(err)
+			if diligent && !refused.IsZero() {
+				t.Errorf("refused on %s", refused)
 			}
-			switch alert := due-float64(w.now.Unix()) < (60 * day).Seconds(); {
-			case !alert && !alertSince.IsZero():
-				t.Fatalf("%s: on %s the alert goes off, without anything having been copied", name, w.now)
-			case alert && diligent:
-				t.Fatalf("%s: alert on %s", name, w.now)
-			case alert && alertSince.IsZero():
-				alertSince = w.now
+			if !diligent && (refused.IsZero() || alertSince.IsZero() || refused.Sub(alertSince) < 50*day) {
+				t.Errorf("refused on %s, alert since %s", refused, alertSince)
 			}
-			_, serving := w.secrets(t)
-			if verify(copied, serving.Data[corev1.TLSCertKey], w.now) != nil && refused.IsZero() {
-				refused = w.now
-			}
-			w.now = w.now.Add(5 * day)
-		}
-		if diligent && !refused.IsZero() {
-			t.Errorf("%s: refused on %s", name, refused)
-		}
-		if !diligent && (refused.IsZero() || alertSince.IsZero() || refused.Sub(alertSince) < 50*day) {
-			t.Errorf("%s: refused on %s, alert since %s", name, refused, alertSince)
-		}
+		})
 	}
 }

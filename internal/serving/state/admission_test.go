@@ -78,10 +78,12 @@ func TestCheckWebhooks(t *testing.T) {
 		"another scope":           {"scope: Namespaced", "scope: Cluster"},
 		"one is not there":        {"name: elsewhere.", "name: nowhere."},
 	} {
-		if mutating, validating := changedWebhooks(t, c.old, c.with); state.CheckWebhooks("kubetenant-system",
-			mutating, validating) == nil {
-			t.Errorf("%s: it counts", what)
-		}
+		t.Run(what, func(t *testing.T) {
+			if mutating, validating := changedWebhooks(t, c.old, c.with); state.CheckWebhooks("kubetenant-system",
+				mutating, validating) == nil {
+				t.Error("it counts")
+			}
+		})
 	}
 	mutating, validating := changedWebhooks(t, "", "")
 	if err := state.CheckWebhooks("kubetenant-system", mutating, validating); err != nil {
@@ -94,9 +96,11 @@ func TestCheckWebhooks(t *testing.T) {
 			&admissionv1.ValidatingWebhookConfiguration{}),
 		"of a service elsewhere": state.CheckWebhooks("elsewhere", mutating, validating),
 	} {
-		if err == nil {
-			t.Errorf("%s: it counts", what)
-		}
+		t.Run(what, func(t *testing.T) {
+			if err == nil {
+				t.Error("it counts")
+			}
+		})
 	}
 }
 
@@ -125,31 +129,33 @@ func TestLabelsTrusted(t *testing.T) {
 		"narrowed now":                   {narrowed, version(5), false},
 		"not there now":                  {nil, version(5), false},
 	} {
-		objects := []runtime.Object{validating}
-		if c.is != nil {
-			is := c.is.DeepCopy()
-			is.Generation = 5
-			objects = append(objects, is)
-		}
-		ctx, cancel := context.WithCancel(t.Context())
-		w := state.FollowWebhooks(fake.NewClientset(objects...), "kubetenant-system")
-		s := state.NewForLabels(w, c.swept)
-		if s.LabelsTrusted() {
-			t.Errorf("%s: they hold before anything is known", what)
-		}
-		go w.Run(ctx)
-		waittest.Until(t, func() error {
+		t.Run(what, func(t *testing.T) {
+			objects := []runtime.Object{validating}
+			if c.is != nil {
+				is := c.is.DeepCopy()
+				is.Generation = 5
+				objects = append(objects, is)
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			w := state.FollowWebhooks(fake.NewClientset(objects...), "kubetenant-system")
+			s := state.NewForLabels(w, c.swept)
+			if s.LabelsTrusted() {
+				t.Error("they hold before anything is known")
+			}
+			go w.Run(ctx)
+			waittest.Until(t, func() error {
+				if s.LabelsTrusted() != c.holds {
+					return errors.New(what)
+				}
+				if _, there := w.Version(); there != (c.is != nil) {
+					return errors.New("it is not known yet")
+				}
+				return nil
+			})
 			if s.LabelsTrusted() != c.holds {
-				return errors.New(what)
+				t.Errorf("%v", !c.holds)
 			}
-			if _, there := w.Version(); there != (c.is != nil) {
-				return errors.New("it is not known yet")
-			}
-			return nil
+			cancel()
 		})
-		if s.LabelsTrusted() != c.holds {
-			t.Errorf("%s: %v", what, !c.holds)
-		}
-		cancel()
 	}
 }

@@ -28,10 +28,12 @@ func TestStripKeepsLimits(t *testing.T) {
 		tenant.ExpiresAnnotation: &rbacv1.RoleBinding{ObjectMeta: *of.DeepCopy()},
 		tenant.ScopeAnnotation:   &rbacv1.ClusterRoleBinding{ObjectMeta: *of.DeepCopy()},
 	} {
-		kept, err := stripUnused(obj)
-		if err != nil || kept.(metav1.Object).GetAnnotations()[key] != of.Annotations[key] {
-			t.Errorf("%T: %v, %v; want %s kept", obj, kept, err, key)
-		}
+		t.Run(key, func(t *testing.T) {
+			kept, err := stripUnused(obj)
+			if err != nil || kept.(metav1.Object).GetAnnotations()[key] != of.Annotations[key] {
+				t.Errorf("%T: %v, %v; want %s kept", obj, kept, err, key)
+			}
+		})
 	}
 	ends := &rbacv1.ClusterRoleBinding{ObjectMeta: *of.DeepCopy()}
 	if kept, err := stripUnused(ends); err != nil ||

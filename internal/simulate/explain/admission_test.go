@@ -110,15 +110,17 @@ func TestPodSecurity(t *testing.T) {
 			"",
 		},
 	} {
-		e := explained(t, alice, c.r, c.change)
-		if e.Allowed() != (c.reason == "") || c.reason != "" && !strings.HasPrefix(e.Reason, c.reason) ||
-			e.Allowed() != (len(e.NotChecked) > 0) {
-			t.Errorf("%s: %+v; want %q", name, e, c.reason)
-		}
-		at := slices.IndexFunc(e.Steps, func(s explain.Step) bool { return s.Name == "pods" })
-		if (at >= 0) != (c.pods != "") || at >= 0 && e.Steps[at].Result != c.pods {
-			t.Errorf("%s: steps %+v; want %q", name, e.Steps, c.pods)
-		}
+		t.Run(name, func(t *testing.T) {
+			e := explained(t, alice, c.r, c.change)
+			if e.Allowed() != (c.reason == "") || c.reason != "" && !strings.HasPrefix(e.Reason, c.reason) ||
+				e.Allowed() != (len(e.NotChecked) > 0) {
+				t.Errorf("%+v; want %q", e, c.reason)
+			}
+			at := slices.IndexFunc(e.Steps, func(s explain.Step) bool { return s.Name == "pods" })
+			if (at >= 0) != (c.pods != "") || at >= 0 && e.Steps[at].Result != c.pods {
+				t.Errorf("steps %+v; want %q", e.Steps, c.pods)
+			}
+		})
 	}
 }
 
@@ -145,29 +147,31 @@ func TestNewNamespace(t *testing.T) {
 		},
 		"of the system's callers": {"system", "new", true, nil, "", ""},
 	} {
-		var q *explain.Query
-		e := explained(
-			t,
-			newUser("alice", c.as, "dev"),
-			newRequest("create", "pods", c.namespace),
-			func(query *explain.Query) {
-				writing(t, pods, aPod(c.namespace, c.host), c.more...)(query)
-				retry := *query
-				q = &retry
-			},
-		)
-		if e.Allowed() || e.Reason != `namespaces "`+c.namespace+`" not found` || e.Remedy == nil ||
-			!strings.HasPrefix(e.Remedy.Text, "There is no namespace "+c.namespace) ||
-			strings.Contains(e.Remedy.YAML, "enforce: "+c.level) != (c.level != "") ||
-			(e.Remedy.Then != nil) != (c.then != "") || e.Remedy.Then != nil && !strings.HasPrefix(e.Remedy.Then.Text, c.then) {
-			t.Errorf("%s: %+v, remedy %+v", name, e, e.Remedy)
-			continue
-		}
-		apply(t, q, e.Remedy)
-		if e, err := explain.Explain(klog.NewContext(t.Context(), logr.Discard()), q); err != nil ||
-			e.Allowed() != (c.then == "") {
-			t.Errorf("%s: with the namespace: %+v, %v", name, e, err)
-		}
+		t.Run(name, func(t *testing.T) {
+			var q *explain.Query
+			e := explained(
+				t,
+				newUser("alice", c.as, "dev"),
+				newRequest("create", "pods", c.namespace),
+				func(query *explain.Query) {
+					writing(t, pods, aPod(c.namespace, c.host), c.more...)(query)
+					retry := *query
+					q = &retry
+				},
+			)
+			if e.Allowed() || e.Reason != `namespaces "`+c.namespace+`" not found` || e.Remedy == nil ||
+				!strings.HasPrefix(e.Remedy.Text, "There is no namespace "+c.namespace) ||
+				strings.Contains(e.Remedy.YAML, "enforce: "+c.level) != (c.level != "") ||
+				(e.Remedy.Then != nil) != (c.then != "") || e.Remedy.Then != nil && !strings.HasPrefix(e.Remedy.Then.Text, c.then) {
+				t.Errorf("%+v, remedy %+v", e, e.Remedy)
+				return
+			}
+			apply(t, q, e.Remedy)
+			if e, err := explain.Explain(klog.NewContext(t.Context(), logr.Discard()), q); err != nil ||
+				e.Allowed() != (c.then == "") {
+				t.Errorf("with the namespace: %+v, %v", e, err)
+			}
+		})
 	}
 }
 
@@ -217,14 +221,16 @@ func TestNotChecked(t *testing.T) {
 			explain.NoObject,
 		},
 	} {
-		e := explained(t, alice, c.r, writing(t, schema.GroupVersionKind{}, nil))
-		for _, want := range c.want {
-			if !slices.Contains(e.NotChecked, want) {
-				t.Errorf("%s: %q is not in %q", name, want, e.NotChecked)
+		t.Run(name, func(t *testing.T) {
+			e := explained(t, alice, c.r, writing(t, schema.GroupVersionKind{}, nil))
+			for _, want := range c.want {
+				if !slices.Contains(e.NotChecked, want) {
+					t.Errorf("%q is not in %q", want, e.NotChecked)
+				}
 			}
-		}
-		if !e.Allowed() || slices.Contains(e.NotChecked, c.not) || (c.want == nil) != (len(e.NotChecked) == 0) {
-			t.Errorf("%s: %+v", name, e)
-		}
+			if !e.Allowed() || slices.Contains(e.NotChecked, c.not) || (c.want == nil) != (len(e.NotChecked) == 0) {
+				t.Errorf("%+v", e)
+			}
+		})
 	}
 }

@@ -315,17 +315,19 @@ func TestSteps(t *testing.T) {
 			map[string]string{"boundary": "denies: " + authz.ReasonSystemGroup.String()},
 		},
 	} {
-		e := explained(t, c.who, c.r, c.change)
-		if e.Decision != c.decision || e.Allowed() != (c.decision == "allow") || e.Allowed() != (e.Remedy == nil) ||
-			!e.Allowed() && e.Reason == "" {
-			t.Errorf("%s: %s (%s), remedy %v; want %s", name, e.Decision, e.Reason, e.Remedy, c.decision)
-		}
-		for step, want := range c.want {
-			if at := slices.IndexFunc(e.Steps, func(s explain.Step) bool { return s.Name == step }); at < 0 ||
-				!strings.HasPrefix(e.Steps[at].Result, want) {
-				t.Errorf("%s: step %s of %+v; want %q", name, step, e.Steps, want)
+		t.Run(name, func(t *testing.T) {
+			e := explained(t, c.who, c.r, c.change)
+			if e.Decision != c.decision || e.Allowed() != (c.decision == "allow") || e.Allowed() != (e.Remedy == nil) ||
+				!e.Allowed() && e.Reason == "" {
+				t.Errorf("%s (%s), remedy %v; want %s", e.Decision, e.Reason, e.Remedy, c.decision)
 			}
-		}
+			for step, want := range c.want {
+				if at := slices.IndexFunc(e.Steps, func(s explain.Step) bool { return s.Name == step }); at < 0 ||
+					!strings.HasPrefix(e.Steps[at].Result, want) {
+					t.Errorf("step %s of %+v; want %q", step, e.Steps, want)
+				}
+			}
+		})
 	}
 }
 
@@ -451,17 +453,19 @@ func TestRemedies(t *testing.T) {
 			carol, newRequest("impersonate", "users", ""), "No setting allows a tenant's caller to impersonate", nil, "",
 		},
 	} {
-		e := explained(t, c.who, c.r, nil)
-		if e.Remedy == nil || !strings.Contains(e.Remedy.Text, c.text) || (e.Remedy.YAML == "") != (c.yaml == nil) ||
-			c.not != "" && strings.Contains(e.Remedy.YAML, c.not) {
-			t.Errorf("%s: %+v; want %q, without %q", name, e.Remedy, c.text, c.not)
-			continue
-		}
-		for _, want := range c.yaml {
-			if !strings.Contains(e.Remedy.YAML, want) {
-				t.Errorf("%s: no %q in\n%s", name, want, e.Remedy.YAML)
+		t.Run(name, func(t *testing.T) {
+			e := explained(t, c.who, c.r, nil)
+			if e.Remedy == nil || !strings.Contains(e.Remedy.Text, c.text) || (e.Remedy.YAML == "") != (c.yaml == nil) ||
+				c.not != "" && strings.Contains(e.Remedy.YAML, c.not) {
+				t.Errorf("%+v; want %q, without %q", e.Remedy, c.text, c.not)
+				return
 			}
-		}
+			for _, want := range c.yaml {
+				if !strings.Contains(e.Remedy.YAML, want) {
+					t.Errorf("no %q in\n%s", want, e.Remedy.YAML)
+				}
+			}
+		})
 	}
 }
 
@@ -520,17 +524,19 @@ func TestAdmission(t *testing.T) {
 			newRequest("create", "pods", "acme--gone"), all, explain.Refused, `refuses: namespaces "acme--gone" not found`,
 		},
 	} {
-		e := explained(t, alice, c.r, c.change)
-		result := e.Steps[len(e.Steps)-1].Result
-		if e.Admission != c.want || !strings.HasPrefix(result, c.said) {
-			t.Errorf("%s: %q, %q; want %q, %q", name, e.Admission, result, c.want, c.said)
-		}
-		if c.want == explain.Refused && (e.Remedy != nil) != (c.r.Namespace == "acme--gone") {
-			t.Errorf("%s: remedy %+v", name, e.Remedy)
-		}
-		if c.want == explain.Refused && (e.Allowed() || "refuses: "+e.Reason != result) {
-			t.Errorf("%s: %s (%s), though admission refuses", name, e.Decision, e.Reason)
-		}
+		t.Run(name, func(t *testing.T) {
+			e := explained(t, alice, c.r, c.change)
+			result := e.Steps[len(e.Steps)-1].Result
+			if e.Admission != c.want || !strings.HasPrefix(result, c.said) {
+				t.Errorf("%q, %q; want %q, %q", e.Admission, result, c.want, c.said)
+			}
+			if c.want == explain.Refused && (e.Remedy != nil) != (c.r.Namespace == "acme--gone") {
+				t.Errorf("remedy %+v", e.Remedy)
+			}
+			if c.want == explain.Refused && (e.Allowed() || "refuses: "+e.Reason != result) {
+				t.Errorf("%s (%s), though admission refuses", e.Decision, e.Reason)
+			}
+		})
 	}
 }
 
@@ -542,10 +548,12 @@ func TestRepeatedQuery(t *testing.T) {
 		q = first
 	})
 	for of, want := range map[string]bool{"acme": true, "globex": false} {
-		q.User = newUser("bob", of, "dev")
-		if e, err := explain.Explain(ctx, q); err != nil || e.Allowed() != want {
-			t.Errorf("of %s: %+v, %v", of, e, err)
-		}
+		t.Run(of, func(t *testing.T) {
+			q.User = newUser("bob", of, "dev")
+			if e, err := explain.Explain(ctx, q); err != nil || e.Allowed() != want {
+				t.Errorf("of %s: %+v, %v", of, e, err)
+			}
+		})
 	}
 }
 
@@ -558,9 +566,11 @@ func TestRequestText(t *testing.T) {
 		"list nodes":   newRequest("list", "nodes", ""),
 		"get /metrics": newPathRequest("/metrics"),
 	} {
-		if got := explain.RequestText(&r); got != want {
-			t.Errorf("%q; want %q", got, want)
-		}
+		t.Run(want, func(t *testing.T) {
+			if got := explain.RequestText(&r); got != want {
+				t.Errorf("%q; want %q", got, want)
+			}
+		})
 	}
 }
 
@@ -604,8 +614,10 @@ func TestRefusal(t *testing.T) {
 		"no object": apierrors.NewBadRequest("no object"),
 		"plainly":   errors.New("plainly"),
 	} {
-		if got := explain.Refusal(err); got != want {
-			t.Errorf("%q; want %q", got, want)
-		}
+		t.Run(want, func(t *testing.T) {
+			if got := explain.Refusal(err); got != want {
+				t.Errorf("%q; want %q", got, want)
+			}
+		})
 	}
 }

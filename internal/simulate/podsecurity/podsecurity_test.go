@@ -213,10 +213,12 @@ func TestLevels(t *testing.T) {
 			p.Spec.HostNetwork, first(p).Ports = true, []corev1.ContainerPort{{ContainerPort: 80}}
 		}), `host namespaces (hostNetwork=true), hostPort (container "c" uses hostPort 80)`},
 	} {
-		err := plugin(t, c.labels).Validate(t.Context(), write("pods", c.pod, nil), nil)
-		if (err != nil) != (c.want != "") || err != nil && !strings.Contains(err.Error(), c.want) {
-			t.Errorf("%s: %v; want %q", name, err, c.want)
-		}
+		t.Run(name, func(t *testing.T) {
+			err := plugin(t, c.labels).Validate(t.Context(), write("pods", c.pod, nil), nil)
+			if (err != nil) != (c.want != "") || err != nil && !strings.Contains(err.Error(), c.want) {
+				t.Errorf("%v; want %q", err, c.want)
+			}
+		})
 	}
 }
 
@@ -261,10 +263,12 @@ func TestWrites(t *testing.T) {
 		},
 		"no Pod": {"pods", &corev1.ConfigMap{}, nil, true},
 	} {
-		if err := plugin(t, enforce("baseline")).Validate(t.Context(),
-			write(c.resource, c.object, c.old), nil); (err != nil) != c.refused {
-			t.Errorf("%s: %v; refused %t", name, err, c.refused)
-		}
+		t.Run(name, func(t *testing.T) {
+			if err := plugin(t, enforce("baseline")).Validate(t.Context(),
+				write(c.resource, c.object, c.old), nil); (err != nil) != c.refused {
+				t.Errorf("%v; refused %t", err, c.refused)
+			}
+		})
 	}
 }
 
@@ -304,24 +308,26 @@ func TestTemplates(t *testing.T) {
 	silent := enforce("baseline")
 	silent[podsecurity.LabelPrefix+"warn"], silent[podsecurity.LabelPrefix+"audit"] = "privileged", "privileged"
 	for resource, of := range kinds {
-		for _, labels := range []map[string]string{enforce("baseline"), silent} {
-			p := plugin(t, labels)
-			for id, change := range violations() {
-				a := write(resource, of(template(restricted(change))), nil)
-				if err := p.Validate(t.Context(), a, nil); err != nil {
-					t.Errorf("%s is refused: %v", resource, err)
+		t.Run(resource, func(t *testing.T) {
+			for _, labels := range []map[string]string{enforce("baseline"), silent} {
+				p := plugin(t, labels)
+				for id, change := range violations() {
+					a := write(resource, of(template(restricted(change))), nil)
+					if err := p.Validate(t.Context(), a, nil); err != nil {
+						t.Errorf("%s is refused: %v", resource, err)
+					}
+					got := p.TemplateViolation(t.Context(), a)
+					pod := p.Validate(t.Context(), write("pods", restricted(change), nil), nil)
+					if (got != "") != (pod != nil) || got != "" && !strings.HasSuffix(pod.Error(), got) {
+						t.Errorf("%s, %s: %q; the Pod itself: %v", resource, id, got, pod)
+					}
 				}
-				got := p.TemplateViolation(t.Context(), a)
-				pod := p.Validate(t.Context(), write("pods", restricted(change), nil), nil)
-				if (got != "") != (pod != nil) || got != "" && !strings.HasSuffix(pod.Error(), got) {
-					t.Errorf("%s, %s: %q; the Pod itself: %v", resource, id, got, pod)
+				a := write(resource, of(template(restricted(violations()["privileged"]))), nil)
+				if got := plugin(t, nil).TemplateViolation(t.Context(), a); got != "" {
+					t.Errorf("%s without a level: %q", resource, got)
 				}
 			}
-			a := write(resource, of(template(restricted(violations()["privileged"]))), nil)
-			if got := plugin(t, nil).TemplateViolation(t.Context(), a); got != "" {
-				t.Errorf("%s without a level: %q", resource, got)
-			}
-		}
+		})
 	}
 	p := plugin(t, enforce("baseline"))
 	for name, a := range map[string]admission.Attributes{
@@ -331,8 +337,10 @@ func TestTemplates(t *testing.T) {
 		"a Pod":            write("pods", restricted(violations()["privileged"]), nil),
 		"another resource": write("secrets", &corev1.Secret{}, nil),
 	} {
-		if got := p.TemplateViolation(t.Context(), a); got != "" {
-			t.Errorf("%s: %q", name, got)
-		}
+		t.Run(name, func(t *testing.T) {
+			if got := p.TemplateViolation(t.Context(), a); got != "" {
+				t.Errorf("%q", got)
+			}
+		})
 	}
 }

@@ -83,10 +83,12 @@ func TestDecodeScenarios(t *testing.T) {
 			"must not be set together with request",
 		},
 	} {
-		_, err := scenario.DecodeScenarios([]byte(c.text))
-		if err == nil || !strings.Contains(err.Error(), c.want) {
-			t.Errorf("%s: DecodeScenarios() = %v; want %q", name, err, c.want)
-		}
+		t.Run(name, func(t *testing.T) {
+			_, err := scenario.DecodeScenarios([]byte(c.text))
+			if err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("DecodeScenarios() = %v; want %q", err, c.want)
+			}
+		})
 	}
 }
 

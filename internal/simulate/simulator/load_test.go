@@ -113,9 +113,11 @@ func TestLoadRefuses(t *testing.T) {
 			"web, labels: [1]}}]}",
 		"an unknown version": "{apiVersion: rbac.authorization.k8s.io/v9, kind: Role, metadata: {name: r, namespace: web}}",
 	} {
-		if s, err := load(t, text); err == nil || s != nil || !strings.Contains(err.Error(), "objects.yaml") {
-			t.Errorf("%s: %v, %v", name, s, err)
-		}
+		t.Run(name, func(t *testing.T) {
+			if s, err := load(t, text); err == nil || s != nil || !strings.Contains(err.Error(), "objects.yaml") {
+				t.Errorf("%v, %v", s, err)
+			}
+		})
 	}
 	if _, err := simulator.Load(filepath.Join(t.TempDir(), "none")); !os.IsNotExist(err) {
 		t.Errorf("no file: %v", err)

@@ -28,9 +28,11 @@ func TestQuotasOfTenants(t *testing.T) {
 		{"bad", "bad", false},
 		{"none", "acme", false},
 	} {
-		if got := quotas.BelongsTo(c.name, tenanttest.ID(t, c.id)); got != c.want {
-			t.Errorf("quota %s belongs to %s: %t; want %t", c.name, c.id, got, c.want)
-		}
+		t.Run(c.name, func(t *testing.T) {
+			if got := quotas.BelongsTo(c.name, tenanttest.ID(t, c.id)); got != c.want {
+				t.Errorf("quota %s belongs to %s: %t; want %t", c.name, c.id, got, c.want)
+			}
+		})
 	}
 	if (quotaTenants{"bad": {}}).BelongsTo("bad", tenanttest.ID(t, "acme")) || quotas.BelongsTo("x", tenant.ID{}) ||
 		quotas.BelongsTo("bad", tenant.ID{}) {

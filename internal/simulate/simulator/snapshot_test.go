@@ -46,46 +46,48 @@ func TestEmptyIsNotAbsent(t *testing.T) {
 		"the system's": {nil, nil, "acme", authorizer.DecisionDeny},
 		"nobody's":     {map[string]string{tenant.Label: ""}, nil, "acme", authorizer.DecisionDeny},
 	} {
-		snapshot, err := simulator.NewSnapshot().With(
-			&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "web", Labels: c.labels}},
-			&rbacv1.ClusterRole{
-				ObjectMeta: metav1.ObjectMeta{Name: "r"},
-				Rules:      []rbacv1.PolicyRule{{Verbs: []string{"get"}, APIGroups: []string{""}, Resources: []string{"pods"}}},
-			},
-			&rbacv1.ClusterRoleBinding{
-				ObjectMeta: metav1.ObjectMeta{Name: "b", Annotations: c.annotations},
-				Subjects:   subjects,
-				RoleRef:    rbacv1.RoleRef{Kind: "ClusterRole", Name: "r"},
+		t.Run(name, func(t *testing.T) {
+			snapshot, err := simulator.NewSnapshot().With(
+				&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "web", Labels: c.labels}},
+				&rbacv1.ClusterRole{
+					ObjectMeta: metav1.ObjectMeta{Name: "r"},
+					Rules:      []rbacv1.PolicyRule{{Verbs: []string{"get"}, APIGroups: []string{""}, Resources: []string{"pods"}}},
+				},
+				&rbacv1.ClusterRoleBinding{
+					ObjectMeta: metav1.ObjectMeta{Name: "b", Annotations: c.annotations},
+					Subjects:   subjects,
+					RoleRef:    rbacv1.RoleRef{Kind: "ClusterRole", Name: "r"},
+				})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if name == "nobody's" && !snapshot.Owner("web").IsZero() {
+				t.Errorf("owned by %s", snapshot.Owner("web"))
+			}
+			config, err := (&configv1alpha1.Settings{}).Complete()
+			if err != nil {
+				t.Fatal(err)
+			}
+			stack, err := simulator.New(ctx, config, snapshot, nil, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			decision, reason, err := stack.Authorizer.Authorize(ctx, &authorizer.AttributesRecord{
+				Verb:            "get",
+				APIVersion:      "v1",
+				Resource:        "pods",
+				Namespace:       "web",
+				Name:            "p",
+				ResourceRequest: true,
+				User: &user.DefaultInfo{
+					Name:   "alice",
+					Groups: []string{user.AllAuthenticated, tenant.GroupPrefix + c.caller},
+					Extra:  map[string][]string{tenant.ExtraKey: {c.caller}},
+				},
 			})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if name == "nobody's" && !snapshot.Owner("web").IsZero() {
-			t.Errorf("%s: owned by %s", name, snapshot.Owner("web"))
-		}
-		config, err := (&configv1alpha1.Settings{}).Complete()
-		if err != nil {
-			t.Fatal(err)
-		}
-		stack, err := simulator.New(ctx, config, snapshot, nil, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		decision, reason, err := stack.Authorizer.Authorize(ctx, &authorizer.AttributesRecord{
-			Verb:            "get",
-			APIVersion:      "v1",
-			Resource:        "pods",
-			Namespace:       "web",
-			Name:            "p",
-			ResourceRequest: true,
-			User: &user.DefaultInfo{
-				Name:   "alice",
-				Groups: []string{user.AllAuthenticated, tenant.GroupPrefix + c.caller},
-				Extra:  map[string][]string{tenant.ExtraKey: {c.caller}},
-			},
+			if decision != c.want || err != nil {
+				t.Errorf("%v, %q, %v; want %v", decision, reason, err, c.want)
+			}
 		})
-		if decision != c.want || err != nil {
-			t.Errorf("%s: %v, %q, %v; want %v", name, decision, reason, err, c.want)
-		}
 	}
 }

@@ -76,29 +76,31 @@ func TestServerAuthorizer(t *testing.T) {
 		"what every cluster holds": {yes, "acme", "kube-system", nil, authorizer.DecisionDeny, authz.ReasonNotOwned.String()},
 		"default is the system's":  {yes, "acme", "default", nil, authorizer.DecisionDeny, authz.ReasonNotOwned.String()},
 	} {
-		var seen []authz.Verdict
-		stack, err := simulator.New(ctx, config, snapshot, c.delegate, func(_ context.Context, o authz.Outcome) {
-			seen = append(seen, o.Verdict)
+		t.Run(name, func(t *testing.T) {
+			var seen []authz.Verdict
+			stack, err := simulator.New(ctx, config, snapshot, c.delegate, func(_ context.Context, o authz.Outcome) {
+				seen = append(seen, o.Verdict)
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			decision, reason, err := stack.Authorizer.Authorize(ctx, &authorizer.AttributesRecord{
+				Verb:            "get",
+				APIVersion:      "v1",
+				Resource:        "pods",
+				Namespace:       c.in,
+				Name:            "p",
+				ResourceRequest: true,
+				User: &user.DefaultInfo{
+					Name:   "alice",
+					Groups: c.groups,
+					Extra:  map[string][]string{tenant.ExtraKey: {c.of}},
+				},
+			})
+			if decision != c.want || reason != c.wantReason || err != nil || len(seen) != 1 {
+				t.Errorf("%v, %q, %v, seen %v; want %v, %q", decision, reason, err, seen, c.want, c.wantReason)
+			}
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		decision, reason, err := stack.Authorizer.Authorize(ctx, &authorizer.AttributesRecord{
-			Verb:            "get",
-			APIVersion:      "v1",
-			Resource:        "pods",
-			Namespace:       c.in,
-			Name:            "p",
-			ResourceRequest: true,
-			User: &user.DefaultInfo{
-				Name:   "alice",
-				Groups: c.groups,
-				Extra:  map[string][]string{tenant.ExtraKey: {c.of}},
-			},
-		})
-		if decision != c.want || reason != c.wantReason || err != nil || len(seen) != 1 {
-			t.Errorf("%s: %v, %q, %v, seen %v; want %v, %q", name, decision, reason, err, seen, c.want, c.wantReason)
-		}
 	}
 }
 
@@ -142,20 +144,22 @@ func TestAdmitOrder(t *testing.T) {
 		"a validating one":  {nil, refused, admission.Create, []string{"admit b", "validate a"}, refused},
 		"a deletion":        {refused, nil, admission.Delete, []string{"validate c"}, nil},
 	} {
-		var calls []string
-		newPlugin := func(name string, err error, operations ...admission.Operation) plugin {
-			return plugin{admission.NewHandler(operations...), name, err, &calls}
-		}
-		stack := &stack.Stack{Admission: []stack.Plugin{
-			{Name: "a", Interface: validating{newPlugin("a", c.second, admission.Create)}},
-			{Name: "b", Interface: mutating{newPlugin("b", c.first, admission.Create)}},
-			{Name: "c", Interface: validating{newPlugin("c", nil, admission.Create, admission.Delete)}},
-		}}
-		a := admission.NewAttributesRecord(&corev1.Pod{}, nil, schema.GroupVersionKind{}, "web", "p",
-			schema.GroupVersionResource{}, "", c.operation, nil, false, nil)
-		if err := simulator.Admit(t.Context(), stack.Admission, a); !errors.Is(err, c.err) || !slices.Equal(calls, c.want) {
-			t.Errorf("%s: %v, asked %v; want %v, %v", name, err, calls, c.err, c.want)
-		}
+		t.Run(name, func(t *testing.T) {
+			var calls []string
+			newPlugin := func(name string, err error, operations ...admission.Operation) plugin {
+				return plugin{admission.NewHandler(operations...), name, err, &calls}
+			}
+			stack := &stack.Stack{Admission: []stack.Plugin{
+				{Name: "a", Interface: validating{newPlugin("a", c.second, admission.Create)}},
+				{Name: "b", Interface: mutating{newPlugin("b", c.first, admission.Create)}},
+				{Name: "c", Interface: validating{newPlugin("c", nil, admission.Create, admission.Delete)}},
+			}}
+			a := admission.NewAttributesRecord(&corev1.Pod{}, nil, schema.GroupVersionKind{}, "web", "p",
+				schema.GroupVersionResource{}, "", c.operation, nil, false, nil)
+			if err := simulator.Admit(t.Context(), stack.Admission, a); !errors.Is(err, c.err) || !slices.Equal(calls, c.want) {
+				t.Errorf("%v, asked %v; want %v, %v", err, calls, c.err, c.want)
+			}
+		})
 	}
 }
 
@@ -184,18 +188,20 @@ func TestQuotasOfTenants(t *testing.T) {
 		"acme bad":     authorizer.DecisionDeny,
 		"acme missing": authorizer.DecisionDeny,
 	} {
-		of, quota, _ := strings.Cut(name, " ")
-		decision, reason, err := stack.Authorizer.Authorize(ctx, &authorizer.AttributesRecord{
-			Verb:            "get",
-			APIGroup:        tenant.Domain,
-			APIVersion:      "v1alpha1",
-			Resource:        v1alpha1.ResourceTenantQuotas,
-			Name:            quota,
-			ResourceRequest: true,
-			User:            &user.DefaultInfo{Name: "alice", Extra: map[string][]string{tenant.ExtraKey: {of}}},
+		t.Run(name, func(t *testing.T) {
+			of, quota, _ := strings.Cut(name, " ")
+			decision, reason, err := stack.Authorizer.Authorize(ctx, &authorizer.AttributesRecord{
+				Verb:            "get",
+				APIGroup:        tenant.Domain,
+				APIVersion:      "v1alpha1",
+				Resource:        v1alpha1.ResourceTenantQuotas,
+				Name:            quota,
+				ResourceRequest: true,
+				User:            &user.DefaultInfo{Name: "alice", Extra: map[string][]string{tenant.ExtraKey: {of}}},
+			})
+			if decision != want || err != nil {
+				t.Errorf("%v, %q, %v; want %v", decision, reason, err, want)
+			}
 		})
-		if decision != want || err != nil {
-			t.Errorf("%s: %v, %q, %v; want %v", name, decision, reason, err, want)
-		}
 	}
 }

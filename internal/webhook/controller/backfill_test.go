@@ -61,9 +61,11 @@ func TestBackfillIsValidForSameWebhooks(t *testing.T) {
 		"older":         version("1", "old", fail, 0),
 		"none":          {},
 	} {
-		if now.Follows(before) {
-			t.Errorf("%s: webhooks are taken for the same", what)
-		}
+		t.Run(what, func(t *testing.T) {
+			if now.Follows(before) {
+				t.Error("webhooks are taken for the same")
+			}
+		})
 	}
 	if none := (state.WebhooksVersion{}); none.Follows(none) || state.ParseVersion("").Follows(none) ||
 		state.ParseVersion(before.String()[:66]).Follows(before) {

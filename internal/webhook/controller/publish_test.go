@@ -77,17 +77,19 @@ func TestBackfillText(t *testing.T) {
 		`{"pods":[]}`:                           {pods: nil},
 		`{"jobs.batch":["a","b"],"pods":["b"]}`: {pods: {b, b}, jobs: {b, a, b}},
 	} {
-		s := label.NewBackfill(nil, nil, nil)
-		s.Resume(swept)
-		got, err := backfillText(s)
-		if got != want || err != nil {
-			t.Errorf("sweptText() = %s, %v; want %s", got, err, want)
-		}
-		again := label.NewBackfill(nil, nil, nil)
-		again.Resume(state.ParseBackfill(got))
-		if text, err := backfillText(again); text != want || err != nil {
-			t.Errorf("as the service reads it: %s, %v; want %s", text, err, want)
-		}
+		t.Run(want, func(t *testing.T) {
+			s := label.NewBackfill(nil, nil, nil)
+			s.Resume(swept)
+			got, err := backfillText(s)
+			if got != want || err != nil {
+				t.Errorf("sweptText() = %s, %v; want %s", got, err, want)
+			}
+			again := label.NewBackfill(nil, nil, nil)
+			again.Resume(state.ParseBackfill(got))
+			if text, err := backfillText(again); text != want || err != nil {
+				t.Errorf("as the service reads it: %s, %v; want %s", text, err, want)
+			}
+		})
 	}
 }
 
@@ -161,26 +163,28 @@ func TestBackfillResumes(t *testing.T) {
 		"the policy is not in force":          {same, guarded, "system", "{}", []runtime.Object{policy}},
 		"neither, and nothing was said of it": {same, "", "system", "{}", nil},
 	} {
-		ctx, cancel := context.WithTimeout(t.Context(), waittest.Limit)
-		client := fake.NewClientset(append([]runtime.Object{mutating, validating, &corev1.ConfigMap{
-			ObjectMeta: metav1.ObjectMeta{
-				Name:        state.BackfillName,
-				Namespace:   c.namespace,
-				Annotations: map[string]string{state.WebhooksAnnotation: c.webhooks, state.PolicyAnnotation: c.guard},
-			},
-			Data: map[string]string{state.BackfillKey: before},
-		}}, c.policies...)...)
-		said := ""
-		onPublish(t, client, func(m *corev1.ConfigMap) error {
-			said = m.Data[state.BackfillKey] + " of " + m.Annotations[state.WebhooksAnnotation]
+		t.Run(name, func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(t.Context(), waittest.Limit)
+			client := fake.NewClientset(append([]runtime.Object{mutating, validating, &corev1.ConfigMap{
+				ObjectMeta: metav1.ObjectMeta{
+					Name:        state.BackfillName,
+					Namespace:   c.namespace,
+					Annotations: map[string]string{state.WebhooksAnnotation: c.webhooks, state.PolicyAnnotation: c.guard},
+				},
+				Data: map[string]string{state.BackfillKey: before},
+			}}, c.policies...)...)
+			said := ""
+			onPublish(t, client, func(m *corev1.ConfigMap) error {
+				said = m.Data[state.BackfillKey] + " of " + m.Annotations[state.WebhooksAnnotation]
+				cancel()
+				return nil
+			})
+			_ = backfill(ctx, newCluster(t, client), "system") // the error is that the caches did not sync
+			if want := c.want + " of " + same; said != want {
+				t.Errorf("%s; want %s", said, want)
+			}
 			cancel()
-			return nil
 		})
-		_ = backfill(ctx, newCluster(t, client), "system") // the error is that the caches did not sync
-		if want := c.want + " of " + same; said != want {
-			t.Errorf("%s: %s; want %s", name, said, want)
-		}
-		cancel()
 	}
 }
 
@@ -196,48 +200,53 @@ func TestPublisherRestoresConfigMap(t *testing.T) {
 		"another policy":   func(m *corev1.ConfigMap) bool { m.Annotations[state.PolicyAnnotation] = "x 1 y 1"; return true },
 		"nothing is there": func(*corev1.ConfigMap) bool { return false },
 	} {
-		synctest.Test(t, func(t *testing.T) {
-			ctx, cancel := context.WithCancel(t.Context())
-			client := fake.NewClientset()
-			swept := label.NewBackfill(nil, nil, nil)
-			swept.Resume(map[schema.GroupResource][]tenant.ID{{Resource: "pods"}: nil})
-			p := &publisher{
-				client:    client,
-				namespace: "system",
-				backfill:  swept,
-				version:   now,
-				webhooks:  func() (state.WebhooksVersion, bool) { return now, true },
-			}
-			done := make(chan error)
-			go func() { done <- p.run(ctx) }()
-			synctest.Wait()
-			configs := client.CoreV1().ConfigMaps("system")
-			first, err := configs.Get(ctx, state.BackfillName, metav1.GetOptions{})
-			if err != nil {
-				t.Fatal(err)
-			}
-			spoiled := first.DeepCopy()
-			if spoil(spoiled) {
-				_, err = configs.Update(ctx, spoiled, metav1.UpdateOptions{})
-			} else {
-				err = configs.Delete(ctx, state.BackfillName, metav1.DeleteOptions{})
-			}
-			if err != nil {
-				t.Fatal(err)
-			}
-			client.ClearActions()
-			time.Sleep(confirmInterval + 2*publishInterval)
-			synctest.Wait()
-			written := slices.ContainsFunc(client.Actions(), func(a clienttesting.Action) bool { return a.GetVerb() == "patch" })
-			current, err := configs.Get(ctx, state.BackfillName, metav1.GetOptions{})
-			if err != nil || !maps.Equal(current.Data, first.Data) || !maps.Equal(current.Annotations, first.Annotations) ||
-				written != (name != "nothing") {
-				t.Errorf("%s: %+v, %v; want %+v; written: %v", name, current, err, first, written)
-			}
-			cancel()
-			if err := <-done; err != nil {
-				t.Error(err)
-			}
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ctx, cancel := context.WithCancel(t.Context())
+				client := fake.NewClientset()
+				swept := label.NewBackfill(nil, nil, nil)
+				swept.Resume(map[schema.GroupResource][]tenant.ID{{Resource: "pods"}: nil})
+				p := &publisher{
+					client:    client,
+					namespace: "system",
+					backfill:  swept,
+					version:   now,
+					webhooks:  func() (state.WebhooksVersion, bool) { return now, true },
+				}
+				done := make(chan error)
+				go func() { done <- p.run(ctx) }()
+				synctest.Wait()
+				configs := client.CoreV1().ConfigMaps("system")
+				first, err := configs.Get(ctx, state.BackfillName, metav1.GetOptions{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				spoiled := first.DeepCopy()
+				if spoil(spoiled) {
+					_, err = configs.Update(ctx, spoiled, metav1.UpdateOptions{})
+				} else {
+					err = configs.Delete(ctx, state.BackfillName, metav1.DeleteOptions{})
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+				client.ClearActions()
+				time.Sleep(confirmInterval + 2*publishInterval)
+				synctest.Wait()
+				written := slices.ContainsFunc(
+					client.Actions(),
+					func(a clienttesting.Action) bool { return a.GetVerb() == "patch" },
+				)
+				current, err := configs.Get(ctx, state.BackfillName, metav1.GetOptions{})
+				if err != nil || !maps.Equal(current.Data, first.Data) || !maps.Equal(current.Annotations, first.Annotations) ||
+					written != (name != "nothing") {
+					t.Errorf("%+v, %v; want %+v; written: %v", current, err, first, written)
+				}
+				cancel()
+				if err := <-done; err != nil {
+					t.Error(err)
+				}
+			})
 		})
 	}
 }
@@ -306,32 +315,34 @@ func TestBackfillRestarts(t *testing.T) {
 		"narrowed, and as before": {version(3, "ca", admissionregistrationv1.Fail), true, "{}"},
 		"gone":                    {state.WebhooksVersion{}, false, "{}"},
 	} {
-		s := label.NewBackfill(nil, nil, nil)
-		s.Resume(map[schema.GroupResource][]tenant.ID{pods: nil})
-		p := &publisher{
-			backfill: s,
-			version:  before,
-			webhooks: func() (state.WebhooksVersion, bool) { return c.now, c.there },
-		}
-		text, err := p.content()
-		if err != nil || text != c.want || p.version != c.now {
-			t.Errorf("%s: %s, %v; want %s", what, text, err, c.want)
-		}
-		s.Resume(map[schema.GroupResource][]tenant.ID{pods: nil}) // as if the backfill had completed at once
-		if again, err := p.content(); err != nil || again != c.want {
-			t.Errorf("%s, again: %s, %v", what, again, err)
-		}
-		if c.want != "{}" || !c.there {
-			continue
-		}
-		// The writes that were in flight are stored by then.
-		p.inFlightUntil = time.Now().Add(-time.Second)
-		if text, err := p.content(); err != nil || text != "{}" || !p.inFlightUntil.IsZero() {
-			t.Errorf("%s, when all is stored: %s, %v", what, text, err)
-		}
-		s.Resume(map[schema.GroupResource][]tenant.ID{pods: nil})
-		if text, err := p.content(); err != nil || text != `{"pods":[]}` {
-			t.Errorf("%s, swept anew: %s, %v", what, text, err)
-		}
+		t.Run(what, func(t *testing.T) {
+			s := label.NewBackfill(nil, nil, nil)
+			s.Resume(map[schema.GroupResource][]tenant.ID{pods: nil})
+			p := &publisher{
+				backfill: s,
+				version:  before,
+				webhooks: func() (state.WebhooksVersion, bool) { return c.now, c.there },
+			}
+			text, err := p.content()
+			if err != nil || text != c.want || p.version != c.now {
+				t.Errorf("%s, %v; want %s", text, err, c.want)
+			}
+			s.Resume(map[schema.GroupResource][]tenant.ID{pods: nil}) // as if the backfill had completed at once
+			if again, err := p.content(); err != nil || again != c.want {
+				t.Errorf("%s, again: %s, %v", what, again, err)
+			}
+			if c.want != "{}" || !c.there {
+				return
+			}
+			// The writes that were in flight are stored by then.
+			p.inFlightUntil = time.Now().Add(-time.Second)
+			if text, err := p.content(); err != nil || text != "{}" || !p.inFlightUntil.IsZero() {
+				t.Errorf("%s, when all is stored: %s, %v", what, text, err)
+			}
+			s.Resume(map[schema.GroupResource][]tenant.ID{pods: nil})
+			if text, err := p.content(); err != nil || text != `{"pods":[]}` {
+				t.Errorf("%s, swept anew: %s, %v", what, text, err)
+			}
+		})
 	}
 }

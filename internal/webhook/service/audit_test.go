@@ -231,9 +231,11 @@ func TestAuditRejectsInvalidRequests(t *testing.T) {
 		"an alias":       strings.Replace(good, `"items"`, `"Items"`, 1),
 		"without events": batch(t),
 	} {
-		if code := send(h, body); code != http.StatusOK {
-			t.Errorf("%s: %d", name, code)
-		}
+		t.Run(name, func(t *testing.T) {
+			if code := send(h, body); code != http.StatusOK {
+				t.Errorf("%d", code)
+			}
+		})
 	}
 	// A body of 100 MB is rejected, without reading it if its length is known.
 	connection := &tls.ConnectionState{VerifiedChains: [][]*x509.Certificate{{{}}}}
@@ -372,9 +374,11 @@ func TestAuditNeedsClientCertificate(t *testing.T) {
 			PeerCertificates: []*x509.Certificate{{}},
 		},
 	} {
-		if code := sendAs(h, connection, good); code != http.StatusNotFound {
-			t.Errorf("%s: %d", name, code)
-		}
+		t.Run(name, func(t *testing.T) {
+			if code := sendAs(h, connection, good); code != http.StatusNotFound {
+				t.Errorf("%d", code)
+			}
+		})
 	}
 	w.Anonymous, w.Register = &service.Anonymous{}, newFixture(t).Register
 	if code := send(w.handler(t), good); code != http.StatusNotFound {

@@ -44,32 +44,34 @@ func TestConfigure(t *testing.T) {
 		},
 		"cannot be checked": {review("CREATE", "Secret", ConfigurationSecret, `{"data":{}}`), "", true},
 	} {
-		answered, err := configure(func(_ context.Context, data map[string][]byte) ([]string, error) {
-			switch string(data["tenancy.yaml"]) {
-			case "good":
-				return nil, nil
-			case "bad":
-				return []string{"tenancy.yaml:1:1: bad"}, nil
+		t.Run(name, func(t *testing.T) {
+			answered, err := configure(func(_ context.Context, data map[string][]byte) ([]string, error) {
+				switch string(data["tenancy.yaml"]) {
+				case "good":
+					return nil, nil
+				case "bad":
+					return []string{"tenancy.yaml:1:1: bad"}, nil
+				}
+				return nil, errors.New("no directory")
+			})(t.Context(), []byte(c.body))
+			if (err != nil) != c.fails || err != nil && strings.Contains(err.Error(), "s3cret") {
+				t.Errorf("%v", err)
 			}
-			return nil, errors.New("no directory")
-		})(t.Context(), []byte(c.body))
-		if (err != nil) != c.fails || err != nil && strings.Contains(err.Error(), "s3cret") {
-			t.Errorf("%s: %v", name, err)
-		}
-		if err != nil {
-			continue
-		}
-		text, err := answered.encode()
-		var out struct {
-			Response struct {
-				UID     string
-				Allowed bool
-				Status  struct{ Message, Reason string }
+			if err != nil {
+				return
 			}
-		}
-		if err = errors.Join(err, json.Unmarshal(text, &out)); err != nil || out.Response.UID != "1" ||
-			out.Response.Allowed != (c.message == "") || out.Response.Status.Message != c.message {
-			t.Errorf("%s: %s, %v", name, text, err)
-		}
+			text, err := answered.encode()
+			var out struct {
+				Response struct {
+					UID     string
+					Allowed bool
+					Status  struct{ Message, Reason string }
+				}
+			}
+			if err = errors.Join(err, json.Unmarshal(text, &out)); err != nil || out.Response.UID != "1" ||
+				out.Response.Allowed != (c.message == "") || out.Response.Status.Message != c.message {
+				t.Errorf("%s, %v", text, err)
+			}
+		})
 	}
 }

@@ -61,12 +61,14 @@ func TestFlow(t *testing.T) {
 		`{"request":{"userInfo":{"username":"root",` + extra +
 			`},"object":{"namespace":"acme--web"},"namespace":"acme--web"}}`: system("root"),
 	} {
-		if got := flowOf([]byte(body), ownerOf); got != want {
-			t.Errorf("%s: %+v, want %+v", body, got, want)
-		}
-		if got := forgeableFlow([]byte(body), ownerOf); got.Exempt || got.Name != want.Name {
-			t.Errorf("%s without authentication: %+v, want %+v, not exempt", body, got, want)
-		}
+		t.Run(body, func(t *testing.T) {
+			if got := flowOf([]byte(body), ownerOf); got != want {
+				t.Errorf("%+v, want %+v", got, want)
+			}
+			if got := forgeableFlow([]byte(body), ownerOf); got.Exempt || got.Name != want.Name {
+				t.Errorf("%s without authentication: %+v, want %+v, not exempt", body, got, want)
+			}
+		})
 	}
 }
 

@@ -170,15 +170,17 @@ func TestPatch(t *testing.T) {
 		},
 		"nothing": {`{"metadata":{"labels":{}},"unknown":1}`, func(o runtime.Object) { o.(*corev1.Pod).Labels = nil }, ``},
 	} {
-		object, err := readObject([]byte(c.text), typed(pod))
-		if err != nil {
-			t.Fatal(err)
-		}
-		was := object.DeepCopyObject()
-		c.change(object)
-		if patch, err := (&encodings{}).patchOf([]byte(c.text), was, object); err != nil || string(patch) != c.want {
-			t.Errorf("%s: %s, %v; want %s", name, patch, err, c.want)
-		}
+		t.Run(name, func(t *testing.T) {
+			object, err := readObject([]byte(c.text), typed(pod))
+			if err != nil {
+				t.Fatal(err)
+			}
+			was := object.DeepCopyObject()
+			c.change(object)
+			if patch, err := (&encodings{}).patchOf([]byte(c.text), was, object); err != nil || string(patch) != c.want {
+				t.Errorf("%s, %v; want %s", patch, err, c.want)
+			}
+		})
 	}
 }
 

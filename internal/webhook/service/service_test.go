@@ -186,12 +186,14 @@ func TestAuthorize(t *testing.T) {
 			`"denied":true`,
 		},
 	} {
-		if code, got := post(h, service.AuthorizePath, c.body); code != http.StatusOK || !strings.Contains(got, c.want) {
-			t.Errorf("%s: %d %s; want %s", name, code, got, c.want)
-		}
+		t.Run(name, func(t *testing.T) {
+			if code, got := post(h, service.AuthorizePath, c.body); code != http.StatusOK || !strings.Contains(got, c.want) {
+				t.Errorf("%d %s; want %s", code, got, c.want)
+			}
+		})
 	}
 	w.authorizer = func(context.Context, authorizer.Attributes) (authorizer.Decision, string, error) {
-		return authorizer.DecisionAllow, "", fmt.Errorf("a detail")
+		return authorizer.DecisionAllow, "", fmt.Error("a detail")
 	}
 	if _, got := post(h, service.AuthorizePath, access("v1", "groups", "a--web")); strings.Contains(got,
 		`"allowed":true`) || strings.Contains(got, "detail") {
@@ -239,13 +241,15 @@ func TestAuthenticate(t *testing.T) {
 			`"status":{"user":{}`,
 		},
 	} {
-		code, got := post(h, service.AuthenticatePath, c.body)
-		if code != http.StatusOK || !strings.Contains(got, c.want) {
-			t.Errorf("%s: %d %s; want %s", name, code, got, c.want)
-		}
-		if strings.Contains(got, token) {
-			t.Errorf("%s: the answer holds the token", name)
-		}
+		t.Run(name, func(t *testing.T) {
+			code, got := post(h, service.AuthenticatePath, c.body)
+			if code != http.StatusOK || !strings.Contains(got, c.want) {
+				t.Errorf("%d %s; want %s", code, got, c.want)
+			}
+			if strings.Contains(got, token) {
+				t.Error("the answer holds the token")
+			}
+		})
 	}
 	if _, got := post(h, service.AuthenticatePath, tokenReview("v1", token)); !strings.Contains(got,
 		`"kubetenant.dev/tenant":["a"]`) {
@@ -298,9 +302,11 @@ func TestAdmit(t *testing.T) {
 			`"apiVersion":"admission.k8s.io/v1beta1"`,
 		},
 	} {
-		if code, got := post(h, c.path, c.body); code != http.StatusOK || !strings.Contains(got, c.want) {
-			t.Errorf("%s: %d %s; want %s", name, code, got, c.want)
-		}
+		t.Run(name, func(t *testing.T) {
+			if code, got := post(h, c.path, c.body); code != http.StatusOK || !strings.Contains(got, c.want) {
+				t.Errorf("%d %s; want %s", code, got, c.want)
+			}
+		})
 	}
 	_, got := post(h, service.MutatePath, admissionReview("CREATE", configMap(""), ""))
 	var answer struct{ Response struct{ Patch []byte } }
@@ -444,9 +450,11 @@ func TestMemoryLimit(t *testing.T) {
 		"a tree":     {20_000, http.StatusRequestEntityTooLarge},
 		"any object": {60_000, http.StatusRequestEntityTooLarge},
 	} {
-		if code, said := post(h, service.MutatePath, review(c.size)); code != c.code {
-			t.Errorf("%s: %d %s", name, code, said)
-		}
+		t.Run(name, func(t *testing.T) {
+			if code, said := post(h, service.MutatePath, review(c.size)); code != c.code {
+				t.Errorf("%d %s", code, said)
+			}
+		})
 	}
 	if code, _ := post(h, service.MutatePath, admissionReview("CREATE",
 		configMap(`,"annotations":{"a":"`+strings.Repeat("x", 20_000)+`"}`), "")); code != http.StatusOK {
@@ -502,7 +510,7 @@ func TestHealth(t *testing.T) {
 	healthy := false
 	w.Ready = append(w.Ready, healthz.NamedCheck("informers", func(*http.Request) error {
 		if !healthy {
-			return fmt.Errorf("a detail")
+			return fmt.Error("a detail")
 		}
 		return nil
 	}))

@@ -118,10 +118,12 @@ func TestClassify(t *testing.T) {
 			nil, nil, []difference{{"m/q", "TestByDesign", "passed", "failed", "because"}}, true,
 		},
 	} {
-		got := &comparison{suite: s, vanilla: c.vanilla, tenancy: c.tenancy}
-		if got.classify(c.list); got.asDesigned() != c.want {
-			t.Errorf("%s: %+v, %+v", name, got.unlisted, got.obsolete)
-		}
+		t.Run(name, func(t *testing.T) {
+			got := &comparison{suite: s, vanilla: c.vanilla, tenancy: c.tenancy}
+			if got.classify(c.list); got.asDesigned() != c.want {
+				t.Errorf("%+v, %+v", got.unlisted, got.obsolete)
+			}
+		})
 	}
 }
 
@@ -134,13 +136,15 @@ func TestDifferences(t *testing.T) {
 		"no difference": `[{package: p, test: t, vanilla: passed, tenancy: passed, reason: r}]`,
 		"a field":       `[{package: p, test: t, vanilla: passed, tenancy: failed, reason: r, because: x}]`,
 	} {
-		path := filepath.Join(t.TempDir(), "list.yaml")
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := readDifferences(path); err == nil {
-			t.Errorf("%s is taken", name)
-		}
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "list.yaml")
+			if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := readDifferences(path); err == nil {
+				t.Errorf("%s is taken", name)
+			}
+		})
 	}
 	if _, err := choose("pkg/client,pkg/nothing"); err == nil {
 		t.Error("a package that is not known")

@@ -92,9 +92,11 @@ labels: { team: platform }
 		"extraArgs[0]=serve":                "at '/extraArgs/0'",
 		`labels.app\.kubernetes\.io/name=x`: "invalid propertyName 'app.kubernetes.io/name'",
 	} {
-		if output, err := exec.CommandContext(t.Context(), binary(t, "helm"), "template", gatewayChart, "--set", "image=x",
-			"--set", invalid).CombinedOutput(); err == nil || !bytes.Contains(output, []byte(at)) {
-			t.Errorf("%s: %v\n%s", invalid, err, output)
-		}
+		t.Run(invalid, func(t *testing.T) {
+			if output, err := exec.CommandContext(t.Context(), binary(t, "helm"), "template", gatewayChart, "--set", "image=x",
+				"--set", invalid).CombinedOutput(); err == nil || !bytes.Contains(output, []byte(at)) {
+				t.Errorf("%v\n%s", err, output)
+			}
+		})
 	}
 }

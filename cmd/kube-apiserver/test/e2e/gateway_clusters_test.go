@@ -69,10 +69,12 @@ func TestGatewayClusters(t *testing.T) {
 			"acme":  "gateway\n",
 			"admin": "gateway (you are connected directly to a cluster behind it)\n",
 		} {
-			if out := tenantCommand(t, s, name, "status"); !regexp.MustCompile(`Deployment mode: +` + regexp.QuoteMeta(want)).
-				MatchString(out) {
-				t.Errorf("%s: %s", name, out)
-			}
+			t.Run(name, func(t *testing.T) {
+				if out := tenantCommand(t, s, name, "status"); !regexp.MustCompile(`Deployment mode: +` + regexp.QuoteMeta(want)).
+					MatchString(out) {
+					t.Errorf("%s", out)
+				}
+			})
 		}
 		if out := tenantCommand(t, s, "admin", "clusters"); !strings.Contains(out, "it is not a gateway") {
 			t.Errorf("of a server: %s", out)

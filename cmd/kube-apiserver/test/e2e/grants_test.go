@@ -115,11 +115,13 @@ func TestGrants(t *testing.T) {
 	apply(t, s, grantRights)
 	w := &grantsFixture{s: s, acme: client(t, config(t, s, "acme"))}
 	for name, into := range map[string]*dynamic.Interface{"globex": &w.globex, "admin": &w.admin} {
-		c, err := dynamic.NewForConfig(config(t, s, name))
-		if err != nil {
-			t.Fatal(err)
-		}
-		*into = c
+		t.Run(name, func(t *testing.T) {
+			c, err := dynamic.NewForConfig(config(t, s, name))
+			if err != nil {
+				t.Fatal(err)
+			}
+			*into = c
+		})
 	}
 	if w.mayRead(t) {
 		t.Fatal("acme reads without a grant")

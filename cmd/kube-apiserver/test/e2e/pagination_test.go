@@ -58,38 +58,40 @@ func TestContinueRevealsNothing(t *testing.T) {
 		client *kubernetes.Clientset
 		found  bool
 	}{"a tenant": {acme, false}, "the system": {root, true}} {
-		const rounds = 64
-		for _, search := range searches() {
-			if caller == "the system" && search != "/api/v1/configmaps?limit=1&fieldSelector=metadata.name%3Dzz" {
-				continue
-			}
-			hits, seen := 0, map[string][2]int{} // how often an answer was sent without and with the object
-			for range rounds {
-				coin := rand.IntN(2)
-				if err := setForeign(t.Context(), globex, coin == 1); err != nil {
-					t.Fatal(err)
+		t.Run(caller, func(t *testing.T) {
+			const rounds = 64
+			for _, search := range searches() {
+				if caller == "the system" && search != "/api/v1/configmaps?limit=1&fieldSelector=metadata.name%3Dzz" {
+					continue
 				}
-				body, err := c.client.RESTClient().Get().RequestURI(search).DoRaw(t.Context())
-				answer := fmt.Sprint(changing.ReplaceAllString(string(body), ""), err)
-				guess := rand.IntN(2)
-				if counts := seen[answer]; counts[0] != counts[1] {
-					guess = 0
-					if counts[1] > counts[0] {
-						guess = 1
+				hits, seen := 0, map[string][2]int{} // how often an answer was sent without and with the object
+				for range rounds {
+					coin := rand.IntN(2)
+					if err := setForeign(t.Context(), globex, coin == 1); err != nil {
+						t.Fatal(err)
 					}
+					body, err := c.client.RESTClient().Get().RequestURI(search).DoRaw(t.Context())
+					answer := fmt.Sprint(changing.ReplaceAllString(string(body), ""), err)
+					guess := rand.IntN(2)
+					if counts := seen[answer]; counts[0] != counts[1] {
+						guess = 0
+						if counts[1] > counts[0] {
+							guess = 1
+						}
+					}
+					if guess == coin {
+						hits++
+					}
+					counts := seen[answer]
+					counts[coin]++
+					seen[answer] = counts
 				}
-				if guess == coin {
-					hits++
+				// 64 flips of a coin have 49 or more hits once in 70,000 times (binomial).
+				if found := hits >= 49; found != c.found {
+					t.Errorf("%s, %s: %d of %d guessed, %d different answers", caller, search, hits, rounds, len(seen))
 				}
-				counts := seen[answer]
-				counts[coin]++
-				seen[answer] = counts
 			}
-			// 64 flips of a coin have 49 or more hits once in 70,000 times (binomial).
-			if found := hits >= 49; found != c.found {
-				t.Errorf("%s, %s: %d of %d guessed, %d different answers", caller, search, hits, rounds, len(seen))
-			}
-		}
+		})
 	}
 }
 

@@ -85,15 +85,17 @@ func TestRecordedIdentity(t *testing.T) {
 		"the default user": {DefaultUser: "widget-runner"},
 		"all of it":        {DefaultUser: "widget-runner", WithUser: true, GroupPattern: ".*"},
 	} {
-		i, err := impersonate.New(o)
-		if err != nil {
-			t.Fatal(err)
-		}
-		impersonated, err := i.Client(controller, object)
-		if err != nil {
-			t.Fatal(err)
-		}
-		checkImpersonated(t, name, impersonated)
+		t.Run(name, func(t *testing.T) {
+			i, err := impersonate.New(o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			impersonated, err := i.Client(controller, object)
+			if err != nil {
+				t.Fatal(err)
+			}
+			checkImpersonated(t, name, impersonated)
+		})
 	}
 	// A record that was changed after the read names another tenant.
 	object.SetAnnotations(map[string]string{tenant.IdentityAnnotation: `{"user":"root","tenant":"globex"}`})

@@ -516,13 +516,15 @@ func TestRefusedStarts(t *testing.T) {
 		"a bad tenant":                      {t.TempDir(), []string{"--tenant", "ALL"}, "invalid tenant"},
 		"an unknown flag of kube-apiserver": {t.TempDir(), []string{"--", "--no-such-flag"}, "no-such-flag"},
 	} {
-		s, err := localserver.Start(t.Context(), binary(t, "kubetenant-local"), c.dir, c.args...)
-		if err == nil {
-			_ = s.Stop()
-		}
-		if err == nil || !strings.Contains(err.Error(), c.want) || strings.Count(err.Error(), "\n") > 1 {
-			t.Errorf("%s: %v; want one line with %q", name, err, c.want)
-		}
+		t.Run(name, func(t *testing.T) {
+			s, err := localserver.Start(t.Context(), binary(t, "kubetenant-local"), c.dir, c.args...)
+			if err == nil {
+				_ = s.Stop()
+			}
+			if err == nil || !strings.Contains(err.Error(), c.want) || strings.Count(err.Error(), "\n") > 1 {
+				t.Errorf("%v; want one line with %q", err, c.want)
+			}
+		})
 	}
 }
 

@@ -319,9 +319,11 @@ template: {metadata: {labels: {a: b}}, spec: {containers: [{name: c, image: i}]}
 			`{"metadata":{"labels":{"a":"b"}}}`,
 		},
 	} {
-		if err := patch(c.path, merge, c.body); !apierrors.IsForbidden(err) && !apierrors.IsNotFound(err) {
-			t.Errorf("%s: %v", name, err)
-		}
+		t.Run(name, func(t *testing.T) {
+			if err := patch(c.path, merge, c.body); !apierrors.IsForbidden(err) && !apierrors.IsNotFound(err) {
+				t.Errorf("%v", err)
+			}
+		})
 	}
 	for name, err := range map[string]error{
 		"delete": account.CoreV1().Secrets("shop").Delete(t.Context(), "s", metav1.DeleteOptions{}),
@@ -331,9 +333,11 @@ template: {metadata: {labels: {a: b}}, spec: {containers: [{name: c, image: i}]}
 			return err
 		}(),
 	} {
-		if !apierrors.IsForbidden(err) {
-			t.Errorf("%s: %v", name, err)
-		}
+		t.Run(name, func(t *testing.T) {
+			if !apierrors.IsForbidden(err) {
+				t.Errorf("%v", err)
+			}
+		})
 	}
 	// The purpose of the account: when a tenant receives a namespace, all objects in it get its
 	// label.

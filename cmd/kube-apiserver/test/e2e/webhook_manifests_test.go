@@ -248,14 +248,16 @@ kind: WebhookAdmissionConfiguration, kubeConfigFile: %[2]q}}]`,
 		}
 		return nil
 	})
-	for name, label := range map[string]string{"acme--mine": "system", "acme--theirs": "globex"} { // no caller is exempt
-		body := fmt.Sprintf("{apiVersion: v1, kind: Namespace, metadata: {name: %s, labels: {kubetenant.dev/tenant: %s}}}",
-			name, label)
-		if err := admin.CoreV1().RESTClient().Post().AbsPath("/api/v1/namespaces").SetHeader("Content-Type",
-			"application/yaml").Body([]byte(body)).Do(t.Context()).Error(); err == nil ||
-			!strings.Contains(err.Error(), "is reserved for that tenant") {
-			t.Errorf("%s: %v", name, err)
-		}
+	for name, label := range map[string]string{"acme--mine": "system", "acme--theirs": "globex"} {
+		t.Run(name, func(t *testing.T) { // no caller is exempt
+			body := fmt.Sprintf("{apiVersion: v1, kind: Namespace, metadata: {name: %s, labels: {kubetenant.dev/tenant: %s}}}",
+				name, label)
+			if err := admin.CoreV1().RESTClient().Post().AbsPath("/api/v1/namespaces").SetHeader("Content-Type",
+				"application/yaml").Body([]byte(body)).Do(t.Context()).Error(); err == nil ||
+				!strings.Contains(err.Error(), "is reserved for that tenant") {
+				t.Errorf("%v", err)
+			}
+		})
 	}
 	apply(t, s, "{apiVersion: v1, kind: Namespace, metadata: {name: acme--ours, labels: {kubetenant.dev/tenant: "+
 		"acme}}}\n---\n{apiVersion: v1, kind: Namespace, metadata: {name: system--x}}")

@@ -77,65 +77,67 @@ admission: { binding: { kinds: [ { group: argoproj.io, kind: Application } ] } }
 				`"spec":{"d":` + content + `}}`,
 		},
 	} {
-		body := `{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":"u","kind":{` + c.kind +
-			`,"kind":"` + name + `"},"resource":{` + c.kind + `,"resource":"` + c.resource + `"},` +
-			`"name":"x","namespace":"acme--web","operation":"UPDATE","userInfo":{"username":"acme",` +
-			`"groups":["tenant:acme","system:authenticated"]},"dryRun":true,"object":` + c.object + `,"oldObject":` + c.object +
-			`}}`
-		var wg sync.WaitGroup
-		var answered, refused atomic.Int64
-		for i := range 50 {
-			wg.Go(func() {
-				url := "https://" + r.front.Address() + []string{"/admit/mutate", "/admit/validate"}[i%2]
-				request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url, strings.NewReader(body))
-				if err != nil {
-					t.Error(err)
-					return
-				}
-				resp, err := service.Do(request)
-				if err != nil {
-					t.Error(err)
-					return
-				}
-				defer func() { _ = resp.Body.Close() }()
-				response, err := io.ReadAll(resp.Body)
-				switch {
-				case err != nil || resp.StatusCode != http.StatusOK && resp.StatusCode != http.StatusTooManyRequests:
-					t.Errorf("%s: %s %.200s %v", name, resp.Status, response, err)
-				case resp.StatusCode == http.StatusOK:
-					answered.Add(1)
-				default:
-					refused.Add(1)
-				}
-			})
-		}
-		done := make(chan struct{})
-		go func() { wg.Wait(); close(done) }()
-		served, denied := 0, 0
-		for over := false; !over; {
-			select {
-			case <-done:
-				over = true
-			case <-time.After(100 * time.Millisecond):
+		t.Run(name, func(t *testing.T) {
+			body := `{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":"u","kind":{` + c.kind +
+				`,"kind":"` + name + `"},"resource":{` + c.kind + `,"resource":"` + c.resource + `"},` +
+				`"name":"x","namespace":"acme--web","operation":"UPDATE","userInfo":{"username":"acme",` +
+				`"groups":["tenant:acme","system:authenticated"]},"dryRun":true,"object":` + c.object + `,"oldObject":` + c.object +
+				`}}`
+			var wg sync.WaitGroup
+			var answered, refused atomic.Int64
+			for i := range 50 {
+				wg.Go(func() {
+					url := "https://" + r.front.Address() + []string{"/admit/mutate", "/admit/validate"}[i%2]
+					request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url, strings.NewReader(body))
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					resp, err := service.Do(request)
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					defer func() { _ = resp.Body.Close() }()
+					response, err := io.ReadAll(resp.Body)
+					switch {
+					case err != nil || resp.StatusCode != http.StatusOK && resp.StatusCode != http.StatusTooManyRequests:
+						t.Errorf("%s %.200s %v", resp.Status, response, err)
+					case resp.StatusCode == http.StatusOK:
+						answered.Add(1)
+					default:
+						refused.Add(1)
+					}
+				})
 			}
-			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
-			if _, err := globex.CoreV1().ConfigMaps("globex--web").List(ctx, metav1.ListOptions{}); err != nil {
-				denied++
-			} else {
-				served++
+			done := make(chan struct{})
+			go func() { wg.Wait(); close(done) }()
+			served, denied := 0, 0
+			for over := false; !over; {
+				select {
+				case <-done:
+					over = true
+				case <-time.After(100 * time.Millisecond):
+				}
+				ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+				if _, err := globex.CoreV1().ConfigMaps("globex--web").List(ctx, metav1.ListOptions{}); err != nil {
+					denied++
+				} else {
+					served++
+				}
+				cancel()
 			}
-			cancel()
-		}
-		peak := highWaterKiB(t, r.process.Process.Pid)
-		t.Logf("%s: 50 of %.1f MB at once, %d answered, %d refused; at most %d MiB resident (held by a cgroup: %t); "+
-			"another tenant served %d times, denied %d times",
-			name, float64(len(body))/1e6, answered.Load(), refused.Load(), peak>>10, held, served, denied)
-		if peak<<10 > memoryLimit {
-			t.Errorf("%s: took %d MiB", name, peak>>10)
-		}
-		if answered.Load() == 0 || denied > 0 {
-			t.Errorf("%s: %d answered; another tenant was denied %d times", name, answered.Load(), denied)
-		}
+			peak := highWaterKiB(t, r.process.Process.Pid)
+			t.Logf("%s: 50 of %.1f MB at once, %d answered, %d refused; at most %d MiB resident (held by a cgroup: %t); "+
+				"another tenant served %d times, denied %d times",
+				name, float64(len(body))/1e6, answered.Load(), refused.Load(), peak>>10, held, served, denied)
+			if peak<<10 > memoryLimit {
+				t.Errorf("took %d MiB", peak>>10)
+			}
+			if answered.Load() == 0 || denied > 0 {
+				t.Errorf("%d answered; another tenant was denied %d times", answered.Load(), denied)
+			}
+		})
 	}
 }
 
