@@ -209,7 +209,7 @@ func (b *Boundary) decideNamespaced(ctx context.Context, id tenant.ID, verb stri
 	return b.decideOwnedOrMissing(ctx, id, verb, attrs, attrs.namespace)
 }
 
-// decideOwnedOrMissing calls ownedBy. It also delegates some requests in a missing namespace whose name
+// decideOwnedOrMissing calls decideOwned. It also delegates some requests in a missing namespace whose name
 // only the tenant can use. The server then answers 404 or an empty list. Clients depend on that
 // answer to apply, to create missing objects and to delete, and Helm depends on the list. Only
 // requests that end are delegated, because a watch would continue in a namespace that gets the name

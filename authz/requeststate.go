@@ -96,7 +96,7 @@ func answerStatus(w http.ResponseWriter, err error) {
 
 // RecordCaller records that u was authenticated and returns a copy of u. The request MUST continue
 // with the copy. Any other user that is found in the request later is known to be impersonated. If
-// [WithRequestState] added no state, NoteCaller returns u itself. TokenReview authenticates outside
+// [WithRequestState] added no state, RecordCaller returns u itself. TokenReview authenticates outside
 // any request.
 func RecordCaller(ctx context.Context, u user.Info) user.Info {
 	state := requestStateFrom(ctx)
@@ -113,9 +113,9 @@ func RecordCaller(ctx context.Context, u user.Info) user.Info {
 }
 
 // RecordMappedCaller records that the server of the request knows the authenticated user as u. [RecordCaller]
-// MUST have recorded the user before. NoteMapped returns the user for the request, as NoteCaller
+// MUST have recorded the user before. RecordMappedCaller returns the user for the request, as RecordCaller
 // does. The tenant of u MUST be named as on that server. The function names translates the tenant
-// in the request's path in the same way. If it has no name for that tenant, NoteMapped returns
+// in the request's path in the same way. If it has no name for that tenant, RecordMappedCaller returns
 // false, and the caller MUST reject the request.
 func RecordMappedCaller(
 	ctx context.Context,

@@ -258,7 +258,7 @@ func selectableFields(version map[string]any) (paths []string) {
 // maxNamedParts is the maximum number of lacking parts that a message names.
 const maxNamedParts = 3
 
-// joinParts names at most namedParts parts. The list must not be empty.
+// joinParts names at most maxNamedParts parts. The list must not be empty.
 func joinParts(parts []string) string {
 	text := strings.Join(parts[:min(maxNamedParts, len(parts))], ", ")
 	if more := len(parts) - maxNamedParts; more > 0 {

@@ -19,7 +19,7 @@ type Errors struct {
 	more int
 }
 
-// Add adds an error. It ignores nil. After maxRefusals errors, it records only their number.
+// Add adds an error. It ignores nil. After maxErrors errors, it records only their number.
 func (r *Errors) Add(err error) {
 	switch {
 	case err == nil:

@@ -68,7 +68,7 @@ func isHeld(ns *corev1.Namespace) bool {
 // that, only the drift pass tries again.
 const maxForbiddenTries = 8
 
-// hasTried reports whether a namespace was retried triesOfForbidden times.
+// hasTried reports whether a namespace was retried maxForbiddenTries times.
 func (e *Engine) hasTried(namespace string) bool {
 	return e.unprepared.NumRequeues(namespace)+e.updates.NumRequeues(namespace) >= maxForbiddenTries
 }

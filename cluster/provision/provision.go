@@ -233,7 +233,7 @@ func (e *Engine) Run(ctx context.Context) error {
 	return nil
 }
 
-// awaitInputs waits at most givenWithin for the templates, the members, and the Publications with
+// awaitInputs waits at most inputTimeout for the templates, the members, and the Publications with
 // their sources. If the engine cannot read the members of a tenant, it changes nothing in the
 // tenant's namespaces.
 func (e *Engine) awaitInputs(ctx context.Context) {

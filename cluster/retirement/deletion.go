@@ -24,7 +24,7 @@ import (
 )
 
 const (
-	// pollEvery is the interval at which the deletion of namespaces is checked. lookAtStuck is the
+	// pollEvery is the interval at which the deletion of namespaces is checked. pollStuckEvery is the
 	// interval if only stuck objects remain.
 	pollEvery, pollStuckEvery = 2 * time.Second, time.Minute
 	// pollDefinitionEvery is the interval at which a deletion that waits for a CustomResourceDefinition
@@ -39,7 +39,7 @@ const (
 	stuckAfter = 10 * time.Minute
 	// heldRetry is the interval at which a deletion that exceeds the limit is checked.
 	heldRetry = time.Minute
-	// minStarts and beginShare (1/100 of all Tenants) limit the number of deletions that start within
+	// minStarts and startShare (1/100 of all Tenants) limit the number of deletions that start within
 	// an hour. The larger limit applies. An administrator can therefore stop a tool that deletes all
 	// Tenants by mistake.
 	minStarts, startShare = 10, 100

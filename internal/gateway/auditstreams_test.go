@@ -60,7 +60,7 @@ func (w *fixture) auditRecords(token, path string, want int) (all []tenantaudit.
 			if err := json.Unmarshal([]byte(line), &r); err != nil {
 				return err
 			}
-			if r.Path != auditPath && r.Name != "" { // not the reads of the stream, and not the requests of newWorld
+			if r.Path != auditPath && r.Name != "" { // not the reads of the stream, and not the requests of newFixture
 				all = append(all, r)
 			}
 		}

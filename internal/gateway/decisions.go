@@ -37,7 +37,7 @@ type decisions struct {
 	changes *changes
 	// cached and unstored send SubjectAccessReviews to the cluster.
 	cached, uncached authorizer.Authorizer
-	// cachedImpersonation and impersonatedAnew are the impersonation step. For ten seconds, upstream's filter
+	// cachedImpersonation and uncachedImpersonation are the impersonation step. For ten seconds, upstream's filter
 	// stores which caller may impersonate which user (k8s.io/apiserver
 	// pkg/endpoints/filters/impersonation, v0.37.1).
 	cachedImpersonation   http.Handler

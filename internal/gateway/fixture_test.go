@@ -512,7 +512,7 @@ func newFixture(t testing.TB, config string, clusters map[string]*fakeCluster) *
 	return newTracedFixture(t, config, clusters, nil)
 }
 
-// newTracedFixture is newWorld with a tracer.
+// newTracedFixture is newFixture with a tracer.
 func newTracedFixture(
 	t testing.TB,
 	config string,

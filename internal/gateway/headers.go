@@ -15,7 +15,7 @@ import (
 )
 
 // allowedHeaders are the headers of a caller that are forwarded to kube-apiserver, next to those that begin
-// with one of passedPrefixes.
+// with one of allowedPrefixes.
 var allowedHeaders = []string{
 	"Accept", "Accept-Encoding", "Content-Type", "If-None-Match", "User-Agent", "Traceparent", "X-Stream-Protocol-Version",
 }
@@ -34,7 +34,7 @@ var identityPrefixes = []string{"Impersonate-", "X-Remote-", "X-Forwarded-", "Pr
 var ignoredHeaders = []string{auditapi.HeaderAuditID, "X-Forwarded-For", "X-Real-Ip", "Forwarded"}
 
 // readHeaders are the headers that the gateway reads and does not forward, next to those that begin with
-// one of keptPrefixes.
+// one of identityPrefixes.
 var readHeaders = []string{
 	"Authorization", "Connection", "Upgrade", "Origin", "Sec-Fetch-Site", "Expect", "Content-Length", "Accept-Language",
 	"Transfer-Encoding", "Host", "Te", "Trailer",

@@ -14,7 +14,7 @@ import (
 )
 
 // proxiedResponseHeaders are the headers in the response of a Pod, Service or node that the gateway passes to the
-// caller. Headers that begin with one of answeredPrefixes are passed too. Headers that apply to the
+// caller. Headers that begin with one of proxiedResponsePrefixes are passed too. Headers that apply to the
 // whole origin are not in the list, because all responses share the gateway's origin. Examples are
 // Clear-Site-Data, Strict-Transport-Security, Alt-Svc, Set-Cookie, Service-Worker-Allowed,
 // WWW-Authenticate, Access-Control-*.

@@ -23,7 +23,7 @@ const (
 	// stalledWriteTimeout is how long a write may make no progress.
 	stalledWriteTimeout = 30 * time.Second
 	// receiveBuffer limits the bytes that one HTTP/2 stream buffers. The default in Go is 4 MiB. A
-	// tenant may have about 260 streams. If a caller reads nothing, its stream ends after blockedFor.
+	// tenant may have about 260 streams. If a caller reads nothing, its stream ends after stalledWriteTimeout.
 	receiveBuffer = 128 << 10
 	// headerBytes limits the headers of a response, which stay in memory until the body is complete. A
 	// proxied response may come from any server.

@@ -21,7 +21,7 @@ const (
 	maxUnauthenticated           = 4096
 	maxUnauthenticatedPerAddress = 1024
 	// For refusals, such as 401 and 400, that their clients do not read. Above the limit, a refusal
-	// waits only for hurriedFor, so that it delays no other caller.
+	// waits only for shortRejectionTimeout, so that it delays no other caller.
 	maxRejections           = 512
 	maxRejectionsPerAddress = 64
 	rejectionTimeout        = 2 * time.Second

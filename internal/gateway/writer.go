@@ -15,7 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 )
 
-// writers are the writers of the responses in progress. A write without progress for blockedFor is
+// writers are the writers of the responses in progress. A write without progress for stalledWriteTimeout is
 // aborted. A loop checks all writers at intervals, because a deadline for each write would cost
 // more than the write. Over HTTP/2, a deadline is a message to the goroutine of the connection. It
 // is safe for concurrent use.

@@ -74,7 +74,7 @@ type shared struct {
 	required configv1alpha1.RequireTenant
 	// acceptsAdmins belongs to the current snapshot too.
 	acceptsAdmins bool
-	// startService is the section service of the configuration at the start. atStart contains the
+	// startService is the section service of the configuration at the start. startSettings contains the
 	// section usage.
 	startService  *configv1alpha1.Service
 	startSettings *configv1alpha1.Settings

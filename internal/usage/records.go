@@ -27,7 +27,7 @@ const (
 	maxSpool = 1 << 30
 	// maxBatch limits the size of one delivery, in bytes.
 	maxBatch = 512 << 10
-	// minRetryDelay and retryAtLast limit the delays between failed deliveries. The delays are
+	// minRetryDelay and maxRetryDelay limit the delays between failed deliveries. The delays are
 	// randomized.
 	minRetryDelay = time.Second
 	maxRetryDelay = 5 * time.Minute

@@ -29,7 +29,7 @@ func (o *RunOptions) metrics() (all []*Metrics) {
 }
 
 const (
-	// passTimeout and recordsEndWithin limit how long the shutdown of a server waits for the
+	// passTimeout and recordTimeout limit how long the shutdown of a server waits for the
 	// last TenantUsages and for the last records.
 	passTimeout   = 10 * time.Second
 	recordTimeout = 15 * time.Second

@@ -31,8 +31,8 @@ const (
 	pageSize = 500
 	// maxWriters is the maximum number of concurrent writes. It leaves capacity for other clients.
 	maxWriters = 8
-	// minBackoff is the delay before the first retry. It doubles up to lookAfter. lookAfter is also
-	// the interval at which Run looks for new resources. restBetween is the minimum delay between
+	// minBackoff is the delay before the first retry. It doubles up to maxInterval. maxInterval is also
+	// the interval at which Run looks for new resources. minPause is the minimum delay between
 	// two rounds.
 	minBackoff  = time.Second
 	maxInterval = 30 * time.Second

@@ -32,7 +32,7 @@ func restoreKeystone(ctx context.Context, a admission.Attributes, old, obj metav
 }
 
 // checkKeystone returns an error for a value that [restoreKeystone] would replace. A webhook that runs
-// after keepKeystone may have written such a value.
+// after restoreKeystone may have written such a value.
 func checkKeystone(old, obj metav1.Object) error {
 	value, ok := obj.GetAnnotations()[tenant.KeystoneAnnotation]
 	if value == "" && (ok || old == nil) {

@@ -100,7 +100,7 @@ type write struct {
 	namespace        string
 	subresource      string
 	obj, old         runtime.Object // if was is set, the write is an update
-	dryRun, noObject bool           // if isNobody is set, is stays nil
+	dryRun, noObject bool           // if noObject is set, is stays nil
 }
 
 func (w write) attributes() admission.Attributes {

@@ -26,7 +26,7 @@ const (
 	// also the maximum number of checks in all namespaces together. A check calls the authorizer,
 	// and the webhook service sends it to kube-apiserver.
 	maxChecks = 2000
-	// maxTenantChecks is mostQuestions for a tenant's caller, which could repeat its writes in a loop.
+	// maxTenantChecks is maxChecks for a tenant's caller, which could repeat its writes in a loop.
 	// It suffices to add 5 verbs for 5 resources in 20 namespaces.
 	maxTenantChecks = 500
 	// parallelChecks is the number of namespaces that are checked in parallel, and the number of

@@ -112,7 +112,7 @@ func (s *webhookDeployment) startOtherClusters(ctx context.Context) error {
 	return nil
 }
 
-// stopOtherClusters stops the clusters that startFurther started.
+// stopOtherClusters stops the clusters that startOtherClusters started.
 func (s *webhookDeployment) stopOtherClusters() error {
 	var errs []error
 	for _, server := range s.otherClusters {

@@ -48,7 +48,7 @@ const (
 	webhookNamespace = "kubetenant-system"
 	// clientName is the user name of kube-apiserver at the service. It has no other use.
 	clientName = "kubetenant-webhook-client"
-	// startTimeout limits the duration of the start of each process, and stopWithin that of the end
+	// startTimeout limits the duration of the start of each process, and stopTimeout that of the end
 	// of all.
 	startTimeout = 3 * time.Minute
 	stopTimeout  = 20 * time.Second

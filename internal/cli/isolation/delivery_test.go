@@ -144,7 +144,7 @@ func (f *feed) admin() *fake.Clientset {
 	return k
 }
 
-// matchOwn, allOnes and noOnes filter the objects that a watch delivers.
+// matchOwn, matchAll and matchNone filter the objects that a watch delivers.
 func matchOwn(name string) bool { return strings.HasPrefix(name, "canary-of-a") }
 func matchAll(string) bool      { return true }
 func matchNone(string) bool     { return false }

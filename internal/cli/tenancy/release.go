@@ -33,7 +33,7 @@ import (
 
 const (
 	// releaseChecks is the number of checks of the contents after the label was removed.
-	// releaseLookEvery is the time between two checks. Servers observe the change with a delay, and
+	// releaseCheckInterval is the time between two checks. Servers observe the change with a delay, and
 	// may store requests that they admitted before.
 	releaseChecks        = 4
 	releaseCheckInterval = 500 * time.Millisecond

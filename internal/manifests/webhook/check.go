@@ -43,7 +43,7 @@ type Finding struct {
 
 func (f Finding) String() string { return f.File + ": " + f.Problem }
 
-// authorizerName is the name of the service in an AuthorizationConfiguration. ownSuffix is the
+// authorizerName is the name of the service in an AuthorizationConfiguration. policySuffix is the
 // suffix of the names of policies, and staticSuffix is that in static manifests.
 const (
 	authorizerName = "kubetenant"

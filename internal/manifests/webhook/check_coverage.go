@@ -30,7 +30,7 @@ type enforcer struct {
 	rules     []admissionregistrationv1.RuleWithOperations
 }
 
-// addWebhooks records the validating webhooks of the service that fail closed. checkSame compares
+// addWebhooks records the validating webhooks of the service that fail closed. checkGenerated compares
 // their match conditions, which exempt callers by name, with the output of generate.
 func (c *checker) addWebhooks(w *admissionregistrationv1.ValidatingWebhookConfiguration) {
 	if w.Name != certificates.ConfigurationName {
@@ -50,7 +50,7 @@ func (c *checker) addWebhooks(w *admissionregistrationv1.ValidatingWebhookConfig
 // tenant's account. The other policies only deny changes of certain fields.
 func denyingPolicies() []string { return []string{"service." + tenant.Domain} }
 
-// addPolicy records a policy that denies requests of a tenant's account. checkSame compares its
+// addPolicy records a policy that denies requests of a tenant's account. checkGenerated compares its
 // expressions with the output of generate.
 func (c *checker) addPolicy(p *admissionregistrationv1.ValidatingAdmissionPolicy) {
 	match := p.Spec.MatchConstraints

@@ -49,7 +49,7 @@ func addressOf(r *http.Request) netip.Addr {
 // have at most half of the places and of the memory for bodies that are still being read. In that
 // half, the tenants that the bodies name take turns. A client can forge a body, but it does not get
 // the turns of another address. A client that sends slowly keeps no other client out. Clients at
-// several addresses can make the others wait, for arrivalTime at a time. Safe for concurrent use.
+// several addresses can make the others wait, for bodyTimeout at a time. Safe for concurrent use.
 type clientLimits struct {
 	places, queued int
 	maxMemory      int64

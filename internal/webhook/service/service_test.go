@@ -48,7 +48,7 @@ func newFixture(t testing.TB) *fixture {
 	return newFixtureWith(t, "\nadmission: {attribution: {creator: {enabled: false}}}")
 }
 
-// newFixtureWith is newWorld with additional configuration.
+// newFixtureWith is newFixture with additional configuration.
 func newFixtureWith(t testing.TB, more string) *fixture {
 	t.Helper()
 	dir := t.TempDir()

@@ -243,7 +243,7 @@ func callersOfTenants() []rest.ImpersonationConfig {
 }
 
 // checkDenied checks with upstream's server what each caller may do in the whole cluster. If kept is
-// not empty, tenant acme has RoleBindings in that namespace, and mayNothing checks namespaces as
+// not empty, tenant acme has RoleBindings in that namespace, and checkDenied checks namespaces as
 // well.
 func checkDenied(t *testing.T, server *rest.Config, callers []rest.ImpersonationConfig, kept string) {
 	t.Helper()
