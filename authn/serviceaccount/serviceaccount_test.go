@@ -19,6 +19,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/kubetenant/kubetenant/authn"
 	"github.com/kubetenant/kubetenant/authn/authntest"
 	"github.com/kubetenant/kubetenant/authn/serviceaccount"
 	"github.com/kubetenant/kubetenant/tenant"
@@ -199,9 +200,9 @@ func TestRevalidate(t *testing.T) {
 				t.Fatalf("%v", err)
 			}
 			change.do(c)
-			live := resp.User.(interface{ Live(context.Context) error })
-			if err := live.Live(t.Context()); !errors.Is(err, change.want) || (err == nil) != (change.want == nil) {
-				t.Errorf("Live() = %v, want %v", err, change.want)
+			revalidator := resp.User.(authn.Revalidator)
+			if err := revalidator.Revalidate(t.Context()); !errors.Is(err, change.want) || (err == nil) != (change.want == nil) {
+				t.Errorf("Revalidate() = %v, want %v", err, change.want)
 			}
 			if _, ok, err := a.AuthenticateToken(t.Context(), token); ok != (change.want == nil) {
 				t.Errorf("AuthenticateToken() = %v, %v", ok, err)
