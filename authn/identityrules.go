@@ -179,9 +179,10 @@ func (h *IdentityRules) mapUser(u user.Info) (user.Info, error) {
 	}
 	extra := maps.Clone(u.GetExtra())
 	for key := range extra {
-		switch own := slices.Contains(h.Extras, key); {
-		case key == tenant.ExtraKey, own:
-		case h.Remote && tenant.IsReservedExtraKey(key), isOwnKey(key) && key != tenant.SourceKey:
+		if key == tenant.ExtraKey || slices.Contains(h.Extras, key) {
+			continue
+		}
+		if h.Remote && tenant.IsReservedExtraKey(key) || isOwnKey(key) && key != tenant.SourceKey {
 			return nil, ErrReservedExtra
 		}
 	}

@@ -58,8 +58,10 @@ func (m *Metrics) lookup(result string) {
 
 // count adds a request to the metrics. No label value comes from a credential.
 func (m *Metrics) count(resp *authenticator.Response, ok bool, r *refusal) {
+	if m == nil {
+		return
+	}
 	switch {
-	case m == nil:
 	case r != nil && errors.As(r, new(outbound.Unavailable)):
 		m.requests.WithLabelValues(r.source, "unavailable").Inc()
 	case r != nil:

@@ -75,14 +75,17 @@ func (m *identityModel) clean() *user.DefaultInfo {
 		}
 	}
 	for key := range m.extra {
-		own := slices.Contains(m.extras, key)
-		switch {
-		case key == "kubetenant.dev/tenant":
-		case strings.EqualFold(key, "kubetenant.dev/tenant"):
+		if key == "kubetenant.dev/tenant" {
+			continue
+		}
+		if strings.EqualFold(key, "kubetenant.dev/tenant") {
 			return nil
-		case own, key == "kubetenant.dev/source" && !m.remote:
-		case m.remote && isUnder(key, "kubetenant.dev", "kubernetes.io", "k8s.io"),
-			domain(key) == "kubetenant.dev" && strings.Contains(key, "/"):
+		}
+		if slices.Contains(m.extras, key) || key == "kubetenant.dev/source" && !m.remote {
+			continue
+		}
+		if m.remote && isUnder(key, "kubetenant.dev", "kubernetes.io", "k8s.io") ||
+			domain(key) == "kubetenant.dev" && strings.Contains(key, "/") {
 			return nil
 		}
 	}

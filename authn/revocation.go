@@ -269,9 +269,7 @@ func (c *Chain) withRevocation(next authenticator.Request) authenticator.Request
 		if errors.Is(err, tenant.ErrUnbound) {
 			id, err = c.Subject(req.Context(), resp.User)
 		}
-		switch {
-		case err == nil, isNoTenant(err):
-		default: // the unknown tenant may be revoked
+		if err != nil && !isNoTenant(err) { // the unknown tenant may be revoked
 			return nil, false, &refusal{source: revocationSource, err: err}
 		}
 		if entry == "" {

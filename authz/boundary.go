@@ -236,31 +236,7 @@ func (b *Boundary) check(
 	if state == nil && !c.tenant.IsSystem() {
 		b.normalizeReview(&attrs)
 	}
-	v := verdict{reason: c.denied, err: c.err}
-	access := b.accessOf(c.tenant)
-	accessReason := access.denialReason(&attrs)
-	switch {
-	case c.denied == ReasonRevoked:
-	case access == AccessRetired && c.denied == ReasonNone:
-		if v = b.decideUnbound(&attrs); !v.delegate {
-			v.reason = accessReason
-		}
-	case accessReason.deniesInShadowMode():
-		v.reason = accessReason // in shadow mode too
-	case c.denied != ReasonNone:
-	case b.Stale != nil && b.dependsOnCaches(&c) && b.Stale():
-		v.reason = ReasonStale
-	case access == AccessNone:
-		if v = b.decideUnbound(&attrs); !v.delegate {
-			v.reason = accessReason
-		}
-	case accessReason != ReasonNone:
-		v.reason = accessReason
-	default:
-		if v = b.except(ctx, state, &c, &attrs); !v.excepted {
-			v = b.decide(ctx, state, &c, &attrs)
-		}
-	}
+	v := b.evaluate(ctx, state, &c, &attrs)
 	out := Outcome{
 		Caller:  c.tenant,
 		Owner:   v.owner,
@@ -285,6 +261,42 @@ func (b *Boundary) check(
 		return attrs.Attributes, authorizer.DecisionNoOpinion, ReasonNone
 	}
 	return &attributes{attrs.Attributes, c.user, v.limits}, authorizer.DecisionNoOpinion, ReasonNone
+}
+
+// evaluate returns the verdict about a request. It checks the caller and the access of its tenant
+// first. Then, an exception applies, or the boundary decides.
+func (b *Boundary) evaluate(ctx context.Context, state *requestState, c *caller, attrs *requestAttributes) verdict {
+	access := b.accessOf(c.tenant)
+	accessReason := access.denialReason(attrs)
+	switch {
+	case c.denied == ReasonRevoked:
+		return verdict{reason: c.denied, err: c.err}
+	case access == AccessRetired && c.denied == ReasonNone:
+		return b.decideWithoutAccess(attrs, accessReason)
+	case accessReason.deniesInShadowMode():
+		return verdict{reason: accessReason, err: c.err} // in shadow mode too
+	case c.denied != ReasonNone:
+		return verdict{reason: c.denied, err: c.err}
+	case b.Stale != nil && b.dependsOnCaches(c) && b.Stale():
+		return verdict{reason: ReasonStale, err: c.err}
+	case access == AccessNone:
+		return b.decideWithoutAccess(attrs, accessReason)
+	case accessReason != ReasonNone:
+		return verdict{reason: accessReason, err: c.err}
+	}
+	if v := b.except(ctx, state, c, attrs); v.excepted {
+		return v
+	}
+	return b.decide(ctx, state, c, attrs)
+}
+
+// decideWithoutAccess decides as for a caller without a tenant. Its denials have the given reason.
+func (b *Boundary) decideWithoutAccess(attrs *requestAttributes, reason Reason) verdict {
+	v := b.decideUnbound(attrs)
+	if !v.delegate {
+		v.reason = reason
+	}
+	return v
 }
 
 // recordDecision records the decision in the request state, for the innermost filter.

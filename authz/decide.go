@@ -339,26 +339,33 @@ func (b *Boundary) isQualified(id tenant.ID, name string) bool {
 // of another tenant or of the system tenant are denied. A later check decides about the requests of
 // the impersonated user.
 func (b *Boundary) decideImpersonation(ctx context.Context, id tenant.ID, attrs *requestAttributes) verdict {
+	denied := verdict{reason: ReasonImpersonation}
+	group, resource := attrs.resource.Group, attrs.resource.Resource
+	if group != "" && group != "authentication.k8s.io" || strings.HasSuffix(attrs.verb, "-node") {
+		return denied
+	}
 	name, names := attrs.name, b.Subjects.Names
-	ok := false
-	switch group := attrs.resource.Group; {
-	case group != "" && group != "authentication.k8s.io", strings.HasSuffix(attrs.verb, "-node"):
-	case attrs.resource.Resource == "serviceaccounts" && name != "" && name != "*" && attrs.namespace != "":
+	if resource == "serviceaccounts" && name != "" && name != "*" && attrs.namespace != "" {
 		return b.decideOwned(ctx, id, attrs, attrs.namespace)
-	case attrs.namespace != "": // only service accounts have a namespace
-	case attrs.resource.Resource == "users":
+	}
+	if attrs.namespace != "" { // only service accounts have a namespace
+		return denied
+	}
+	ok := false
+	switch resource {
+	case "users":
 		ok = name != "" && name != "*" && !names.ReservedUser(name) && b.isQualified(id, name)
-	case attrs.resource.Resource == "groups":
+	case "groups":
 		ok = name == id.Group() || name != "" && name != "*" && !names.ReservedGroup(name) && b.isQualified(id, name)
-	case attrs.resource.Resource == "userextras":
+	case "userextras":
 		key := attrs.subresource
 		ok = key == tenant.ExtraKey && name == id.String() ||
 			key != "" && key != "*" && !tenant.IsReservedExtraKey(key)
-	case attrs.resource.Resource == "uids":
+	case "uids":
 		ok = true
 	}
 	if !ok {
-		return verdict{reason: ReasonImpersonation}
+		return denied
 	}
 	return verdict{delegate: true, rule: RuleImpersonation}
 }

@@ -41,13 +41,14 @@ func selectsOnlyTenant(selector labels.Requirements, id tenant.ID) bool {
 func selectedTenant(selector labels.Requirements) (tenant.ID, bool) {
 	found := ""
 	for i := range selector {
-		switch value, ok := tenantValue(&selector[i]); {
-		case !ok:
-		case found != "" && found != value:
-			return tenant.ID{}, false
-		default:
-			found = value
+		value, ok := tenantValue(&selector[i])
+		if !ok {
+			continue
 		}
+		if found != "" && found != value {
+			return tenant.ID{}, false
+		}
+		found = value
 	}
 	id, err := tenant.Parse(found)
 	return id, err == nil
@@ -152,15 +153,14 @@ func (b *Boundary) decideOwnObjectList(
 	} else if attrs.name != "" {
 		l.fields = fields.AndSelectors(fields.OneTermEqualSelector(metav1.ObjectNameField, attrs.name), l.fields)
 	}
+	// For these requests, the server reads only the object of that name.
+	readsOne := attrs.name != "" && (byName || verb == "list")
 	var err error
 	limited := true
 	switch {
 	case state != nil:
 		limited, err = requiresOnly(state.query, l.fields.Requirements())
-	case isForSelfReview(ctx):
-	case attrs.name != "" && (byName || verb == "list"):
-		// The server reads only the object of that name.
-	default:
+	case !isForSelfReview(ctx) && !readsOne:
 		limited, err = requires(attrs, fields.OneTermEqualSelector(field, value).Requirements())
 	}
 	if !limited || err != nil {

@@ -231,9 +231,11 @@ func (w *modelCluster) statedTenant(u *modelUser) string {
 		return invalidTenant
 	}
 	n := w.lookUp(namespace)
+	if n.lookupFails || !n.exists {
+		return invalidTenant
+	}
 	owner := invalidTenant
 	switch {
-	case n.lookupFails || !n.exists:
 	case w.systemNamespaces[namespace]:
 		owner = "system"
 	case n.labeled && isModelTenant(n.label):
@@ -709,12 +711,11 @@ func (w *modelCluster) normalizeReview(q *modelRequest) {
 	}
 	virtual := slices.Contains([]string{"users", "groups", "uids", "userextras"}, q.resource) &&
 		(q.group == "" || q.group == "authentication.k8s.io")
+	aboutAny := q.name == "" && !slices.Contains([]string{"create", "list", "watch", "deletecollection"}, q.verb)
 	switch {
 	case virtual && strings.HasPrefix(q.verb, "impersonate") && !strings.HasPrefix(q.verb, "impersonate-on:"):
 		q.namespace = ""
-	case q.kind() == "/namespaces" && q.name == "" && q.verb != "create" && q.verb != "list" && q.verb != "watch" &&
-		q.verb != "deletecollection":
-	case q.kind() == "/namespaces" && q.name != q.namespace:
+	case q.kind() == "/namespaces" && !aboutAny:
 		q.namespace = q.name
 	case q.kind() != "/namespaces" && w.scopes[q.kind()] == "cluster":
 		q.namespace = ""
@@ -727,7 +728,6 @@ func (w *modelCluster) exceptionFor(q modelRequest, id string, u *modelUser) (by
 	if id == noTenant || id == "system" || isImpersonation(&q) || q.path != "" || q.isResource && w.isNeverAllowed(q) {
 		return "", nil
 	}
-	objectOwner, all := "system", false
 	across := q.verb == "list" || q.verb == "watch" || q.verb == "deletecollection"
 	scope := w.scopes[q.kind()]
 	isNamespace := q.kind() == "/namespaces"
@@ -739,17 +739,17 @@ func (w *modelCluster) exceptionFor(q modelRequest, id string, u *modelUser) (by
 	}
 	overAll := across && q.namespace == "" && (scope != "cluster" || isNamespace && q.name == "")
 	limit := ""
-	switch {
-	case !q.isResource:
-	case namespace != "":
+	objectOwner := "system"
+	if q.isResource && namespace != "" {
 		owner, known := w.owner(namespace)
 		if !known {
 			return "", nil
 		}
 		objectOwner = owner
-	case isNamespace && q.verb == "create", !isNamespace && scope == "cluster":
-	default:
-		all = true
+	}
+	all := q.isResource && namespace == "" && (isNamespace && q.verb != "create" || !isNamespace && scope != "cluster")
+	if all {
+		objectOwner = ""
 		named := q.selected()
 		holds := isNamespace || scope == "namespaced" && !w.unlabeled[q.kind()] || scope == "" && w.selectable[q.kind()]
 		one := len(named) > 0 && !slices.ContainsFunc(named, func(s string) bool { return s != named[0] }) &&
@@ -757,9 +757,6 @@ func (w *modelCluster) exceptionFor(q modelRequest, id string, u *modelUser) (by
 		if one && holds && across && q.subresource == "" && !q.badSelector {
 			all, objectOwner = false, named[0]
 		}
-	}
-	if all {
-		objectOwner = ""
 	}
 	if !all && objectOwner == id {
 		return "", nil
@@ -801,18 +798,24 @@ func (w *modelCluster) exceptionFor(q modelRequest, id string, u *modelUser) (by
 		if l.user == "*" || group == "*" {
 			group = "system:authenticated"
 		}
-		switch {
-		case l.tenant != "*" && l.tenant != id, l.user != "" && l.user != "*" && l.user != u.name,
-			group != "" && !slices.Contains(u.groups, group):
-		case l.owner == "*" && objectOwner == "" && !all, l.owner != "*" && (all || l.owner != objectOwner):
-		case l.readonly &&
-			(q.verb != "get" && q.verb != "list" && q.verb != "watch" || isConnecting(q.subresource) && q.isResource):
-		case !q.isResource &&
+		if l.tenant != "*" && l.tenant != id || l.user != "" && l.user != "*" && l.user != u.name ||
+			group != "" && !slices.Contains(u.groups, group) {
+			continue
+		}
+		if l.owner == "*" && objectOwner == "" && !all || l.owner != "*" && (all || l.owner != objectOwner) {
+			continue
+		}
+		if l.readonly &&
+			(q.verb != "get" && q.verb != "list" && q.verb != "watch" || isConnecting(q.subresource) && q.isResource) {
+			continue
+		}
+		if !q.isResource &&
 			(l.path == "*" || l.path != "" && l.path == q.url ||
-				strings.HasSuffix(l.path, "*") && strings.HasPrefix(q.url, strings.TrimRight(l.path, "*"))):
+				strings.HasSuffix(l.path, "*") && strings.HasPrefix(q.url, strings.TrimRight(l.path, "*"))) {
 			return "abac", &limit
-		case q.isResource && l.resource != "" && (l.resource == "*" || l.resource == q.resource) &&
-			(l.apiGroup == "*" || l.apiGroup == q.group) && (l.namespace == "*" || l.namespace == q.namespace):
+		}
+		if q.isResource && l.resource != "" && (l.resource == "*" || l.resource == q.resource) &&
+			(l.apiGroup == "*" || l.apiGroup == q.group) && (l.namespace == "*" || l.namespace == q.namespace) {
 			return "abac", &limit
 		}
 	}

@@ -18,21 +18,19 @@ import (
 // In the webhook service, where reviews look like requests, the function therefore changes no
 // request.
 func (b *Boundary) normalizeReview(attrs *requestAttributes) {
-	switch {
-	case !attrs.isResource || attrs.namespace == "":
-		return
-	case isVirtualSubject(attrs):
-	case attrs.resource == namespaces && attrs.name != attrs.namespace:
-		if attrs.name == "" && attrs.verb != "create" && !isCollection(attrs.verb) {
-			return
-		}
-		attrs.setNamespace(attrs.name) // a Namespace is in the namespace of its own name
-		return
-	case attrs.resource != namespaces && b.scopeOf(attrs) == ScopeCluster:
-	default:
+	if !attrs.isResource || attrs.namespace == "" {
 		return
 	}
-	attrs.setNamespace("")
+	if isVirtualSubject(attrs) || attrs.resource != namespaces && b.scopeOf(attrs) == ScopeCluster {
+		attrs.setNamespace("")
+		return
+	}
+	if attrs.resource != namespaces || attrs.name == attrs.namespace {
+		return
+	}
+	if attrs.name != "" || attrs.verb == "create" || isCollection(attrs.verb) {
+		attrs.setNamespace(attrs.name) // a Namespace is in the namespace of its own name
+	}
 }
 
 // isVirtualSubject reports whether attrs is an impersonation check for a subject that is in no

@@ -185,11 +185,14 @@ func (s *Sessions) NamespaceHandler(ownerOf func(*corev1.Namespace) tenant.ID) c
 		UpdateFunc: func(oldObj, newObj any) {
 			before, _ := oldObj.(*corev1.Namespace)
 			now, ok := newObj.(*corev1.Namespace)
-			switch {
-			case !ok || before == nil:
-			case before.UID != now.UID:
+			if !ok || before == nil {
+				return
+			}
+			if before.UID != now.UID {
 				s.endOtherTenants(now.Name, tenant.ID{}) // created again, and the deletion was not observed
-			case ownerOf(before) != ownerOf(now):
+				return
+			}
+			if ownerOf(before) != ownerOf(now) {
 				s.endOtherTenants(now.Name, ownerOf(now))
 			}
 		},

@@ -181,15 +181,16 @@ func fromGroups(u user.Info) (tenant.ID, error) {
 	found := ""
 	for _, group := range u.GetGroups() {
 		name, ok := strings.CutPrefix(group, tenant.GroupPrefix)
-		switch {
-		case !ok:
-		case found != "":
-			return tenant.ID{}, fmt.Errorf("%w: groups", tenant.ErrAmbiguous)
-		case name == "":
-			return tenant.ID{}, fmt.Errorf("%w: group without a tenant", tenant.ErrInvalid)
-		default:
-			found = name
+		if !ok {
+			continue
 		}
+		if found != "" {
+			return tenant.ID{}, fmt.Errorf("%w: groups", tenant.ErrAmbiguous)
+		}
+		if name == "" {
+			return tenant.ID{}, fmt.Errorf("%w: group without a tenant", tenant.ErrInvalid)
+		}
+		found = name
 	}
 	if found == "" {
 		return tenant.ID{}, tenant.ErrUnbound
@@ -233,9 +234,10 @@ func (s *Subjects) impersonatedTenant(
 // always have. u does not belong to the system tenant.
 func inForeignSystemGroup(u user.Info) bool {
 	for _, group := range u.GetGroups() {
-		switch {
-		case !strings.HasPrefix(group, "system:"), group == user.AllAuthenticated:
-		case !tenant.IsServiceAccountName(group) || !ownServiceAccountGroup(u.GetName(), group):
+		if !strings.HasPrefix(group, "system:") || group == user.AllAuthenticated {
+			continue
+		}
+		if !tenant.IsServiceAccountName(group) || !ownServiceAccountGroup(u.GetName(), group) {
 			return true
 		}
 	}

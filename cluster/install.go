@@ -25,11 +25,10 @@ func InstallCRDs(ctx context.Context, client dynamic.Interface) error {
 	for _, resource := range definedResources() {
 		definition := ownDefinitions()[resource].DeepCopy()
 		stored, err := client.Resource(definitions).Get(ctx, definition.GetName(), metav1.GetOptions{})
-		switch {
-		case apierrors.IsNotFound(err):
-		case err != nil:
+		if err != nil && !apierrors.IsNotFound(err) {
 			return fmt.Errorf("read CustomResourceDefinition %s: %w", definition.GetName(), err)
-		default:
+		}
+		if err == nil {
 			if more := laterParts(definition, stored); len(more) > 0 {
 				klog.FromContext(ctx).Info("Keeping a CustomResourceDefinition of a later release, because objects "+
 					"would lose fields without it. To replace it, set its annotation "+

@@ -21,13 +21,14 @@ type Errors struct {
 
 // Add adds an error. It ignores nil. After maxErrors errors, it records only their number.
 func (r *Errors) Add(err error) {
-	switch {
-	case err == nil:
-	case len(r.all) < maxErrors:
-		r.all = append(r.all, err)
-	default:
-		r.more++
+	if err == nil {
+		return
 	}
+	if len(r.all) >= maxErrors {
+		r.more++
+		return
+	}
+	r.all = append(r.all, err)
 }
 
 // Err returns all errors as one error, or nil if there are none.

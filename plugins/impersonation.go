@@ -99,13 +99,13 @@ func (m *ImpersonationCheck) requests(
 	}
 	out := []authorizer.AttributesRecord{name}
 	for _, group := range identity.Groups {
-		switch {
-		case slices.Contains(serverGroups, group):
-		case strings.HasPrefix(group, tenant.GroupPrefix):
-			return nil, false // the group of another tenant
-		default:
-			out = append(out, authorizer.AttributesRecord{Resource: "groups", Name: group})
+		if slices.Contains(serverGroups, group) {
+			continue
 		}
+		if strings.HasPrefix(group, tenant.GroupPrefix) {
+			return nil, false // the group of another tenant
+		}
+		out = append(out, authorizer.AttributesRecord{Resource: "groups", Name: group})
 	}
 	if identity.UID != "" {
 		out = append(out, authorizer.AttributesRecord{
@@ -142,12 +142,13 @@ func WarnRewritten(ctx context.Context, sent map[string]string, newObj metav1.Ob
 	for _, key := range keys {
 		value, oldOK := sent[key]
 		now, ok := newObj.GetAnnotations()[key]
-		switch {
-		case !oldOK, ok && now == value:
-		case ok:
-			warning.AddWarning(ctx, "", "the annotation "+key+" is managed by the server and was rewritten")
-		default:
-			warning.AddWarning(ctx, "", "the annotation "+key+" is managed by the server and was removed")
+		if !oldOK || ok && now == value {
+			continue
 		}
+		if ok {
+			warning.AddWarning(ctx, "", "the annotation "+key+" is managed by the server and was rewritten")
+			continue
+		}
+		warning.AddWarning(ctx, "", "the annotation "+key+" is managed by the server and was removed")
 	}
 }

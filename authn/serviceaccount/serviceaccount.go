@@ -156,9 +156,7 @@ func (a *Authenticator) owner(ctx context.Context, namespace string) (tenant.ID,
 
 // check checks the registered claims and returns the audiences for which the token is valid.
 func (a *Authenticator) check(ctx context.Context, c *claims) (authenticator.Audiences, error) {
-	switch {
-	case c.Issuer == a.o.Issuer, a.o.Legacy && c.isLegacy():
-	default:
+	if c.Issuer != a.o.Issuer && (!a.o.Legacy || !c.isLegacy()) {
 		return nil, ErrIssuer
 	}
 	wanted, limited := authenticator.AudiencesFrom(ctx)

@@ -48,13 +48,13 @@ func (r *response) validate(contentType, token string, err error) error {
 	for _, field := range []struct{ name, got, want string }{
 		{"apiVersion", r.APIVersion, group}, {"kind", r.Kind, "TokenReview"},
 	} {
-		switch {
-		case field.got == field.want:
-		case shown(field.got):
-			return fmt.Errorf("%w: %s is %s, and must be %s", ErrUnreadable, field.name, field.got, field.want)
-		default:
-			return fmt.Errorf("%w: %s is missing or invalid, and must be %s", ErrUnreadable, field.name, field.want)
+		if field.got == field.want {
+			continue
 		}
+		if shown(field.got) {
+			return fmt.Errorf("%w: %s is %s, and must be %s", ErrUnreadable, field.name, field.got, field.want)
+		}
+		return fmt.Errorf("%w: %s is missing or invalid, and must be %s", ErrUnreadable, field.name, field.want)
 	}
 	if r.Status == nil {
 		return fmt.Errorf("%w: status is missing", ErrUnreadable)

@@ -228,13 +228,7 @@ func readResponses(next http.RoundTripper, limits tenant.Limits) http.RoundTripp
 		status := authenticationv1.TokenReviewStatus{} // not authenticated
 		if result.err = review.validate(resp.Header.Get("Content-Type"), result.token, err); result.err == nil {
 			status = *review.Status
-		}
-		switch {
-		case result.err != nil:
-		case !status.Authenticated:
-			result.err = rejectedError(status.Error, result.token)
-		default:
-			result.err = checkUser(&status.User, limits)
+			result.err = checkStatus(&status, result.token, limits)
 		}
 		if result.err != nil {
 			status = authenticationv1.TokenReviewStatus{}
@@ -250,6 +244,14 @@ func readResponses(next http.RoundTripper, limits tenant.Limits) http.RoundTripp
 		resp.Body, resp.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
 		return resp, nil
 	})
+}
+
+// checkStatus returns an error if the token is not authenticated, or if its user exceeds the limits.
+func checkStatus(status *authenticationv1.TokenReviewStatus, token string, limits tenant.Limits) error {
+	if !status.Authenticated {
+		return rejectedError(status.Error, token)
+	}
+	return checkUser(&status.User, limits)
 }
 
 func checkUser(u *authenticationv1.UserInfo, limits tenant.Limits) error {

@@ -168,11 +168,12 @@ func (p *Policy) RulesFor(
 			if !l.appliesTo(u) {
 				continue
 			}
-			switch {
-			case l.resource == "" || !l.owner.matches(owner.ID):
-			case l.resource == wildcard && l.readonly, !l.owner.matches(id):
+			allows := l.resource != "" && l.owner.matches(owner.ID)
+			expressible := (l.resource != wildcard || !l.readonly) && l.owner.matches(id)
+			if allows && !expressible {
 				incomplete = true
-			default:
+			}
+			if allows && expressible {
 				resources = append(resources, &authorizer.DefaultResourceRuleInfo{
 					Verbs:     l.verbs(),
 					APIGroups: []string{l.apiGroup},

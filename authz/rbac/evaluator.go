@@ -176,15 +176,17 @@ func (x *Index) find(r *request) (allowing *binding, limited []*binding, danglin
 	defer x.mu.RUnlock()
 	for key := range r.keys {
 		for _, b := range x.subjects[key] {
-			switch {
-			case b.role == nil || b.role.content == nil:
+			if b.role == nil || b.role.content == nil {
 				dangling = true
-			case !b.role.allows(r):
-			case b.limits == nil:
-				return b, nil, false
-			default:
-				limited = append(limited, b)
+				continue
 			}
+			if !b.role.allows(r) {
+				continue
+			}
+			if b.limits == nil {
+				return b, nil, false
+			}
+			limited = append(limited, b)
 		}
 	}
 	return nil, limited, dangling

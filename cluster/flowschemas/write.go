@@ -67,11 +67,11 @@ func (s *Syncer) write(ctx context.Context, changes []change, found *findings) (
 			s.attempts[c.name()] = a
 		}
 		changed[c.name()] = true
+		due := !now.Before(a.next)
 		switch {
-		case now.Before(a.next):
-		case written == maxWrites:
+		case due && written == maxWrites:
 			more = true
-		default:
+		case due:
 			written++
 			if err := s.writes.Wait(ctx); err != nil {
 				return false

@@ -183,11 +183,14 @@ func (t *tenantPlan) findNamespaces() {
 	})
 	for _, ns := range owned {
 		record, err := tenants.KeystoneOf(ns)
-		switch {
-		case err != nil:
+		if err != nil {
 			t.problem("namespace %s: %v", ns.Name, err)
-		case record == nil || record.Project == "" || record.Domain != t.domain.ID:
-		case t.namespaces[record.Project].ns != nil:
+			continue
+		}
+		if record == nil || record.Project == "" || record.Domain != t.domain.ID {
+			continue
+		}
+		if t.namespaces[record.Project].ns != nil {
 			t.problem(
 				"namespaces %s and %s both belong to project %s",
 				ns.Name,
@@ -195,9 +198,9 @@ func (t *tenantPlan) findNamespaces() {
 				record.Project,
 			)
 			t.duplicates = append(t.duplicates, projectNamespace{ns, record})
-		default:
-			t.namespaces[record.Project] = projectNamespace{ns, record}
+			continue
 		}
+		t.namespaces[record.Project] = projectNamespace{ns, record}
 	}
 }
 
@@ -340,9 +343,11 @@ func (t *tenantPlan) dropUnmapped(id string) bool {
 // project's roles or namespace.
 func (t *tenantPlan) remove(id string) {
 	f := t.namespaces[id]
+	if f.ns.DeletionTimestamp != nil {
+		return
+	}
 	to := *f.recorded
 	switch expired := t.isExpired(f.recorded.MissingSince, id); {
-	case f.ns.DeletionTimestamp != nil:
 	case t.missingSince(f.recorded.MissingSince) != f.recorded.MissingSince:
 		to.MissingSince = t.missingSince(nil)
 		end := "Its RoleBindings end after "

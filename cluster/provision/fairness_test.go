@@ -159,11 +159,13 @@ func TestRevocationsGoFirst(t *testing.T) {
 		time.Sleep(20 * time.Second)
 		var revoked, given, before int // before: additions before the last revocation
 		for _, a := range w.kube.Actions() {
-			switch {
-			case a.GetResource().Resource != "rolebindings":
-			case a.GetVerb() == "delete", a.GetVerb() == "update":
+			if a.GetResource().Resource != "rolebindings" {
+				continue
+			}
+			switch a.GetVerb() {
+			case "delete", "update":
 				revoked, before = revoked+1, given
-			case a.GetVerb() == "create":
+			case "create":
 				given++
 			}
 		}

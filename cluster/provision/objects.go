@@ -150,8 +150,10 @@ func (g *desiredState) objectsOf(id tenant.ID, ns *corev1.Namespace, of schema.G
 			continue
 		}
 		out.selecting[p.publication.Name] = true
+		if p.content != nil && !of.Empty() && p.content.Resource != of {
+			continue
+		}
 		switch {
-		case p.content != nil && !of.Empty() && p.content.Resource != of:
 		case p.content != nil:
 			all := []template.Object{{Resource: p.content.Resource, Object: p.content.Render(id, ns.Name)}}
 			objectSources = append(objectSources,

@@ -100,18 +100,20 @@ func (e *Engine) applyObject(ctx context.Context, key object, stored *unstructur
 		return err
 	}
 	existing, getErr := all.Get(ctx, key.name, metav1.GetOptions{})
-	switch {
-	case getErr != nil:
+	if getErr != nil {
 		return err // it was deleted meanwhile
-	case isProvisioned(existing):
-	case existing.GetLabels()[tenant.ManagedLabel] != "":
+	}
+	if isProvisioned(existing) {
+		return e.updateObject(ctx, key, existing, want.Unstructured)
+	}
+	if existing.GetLabels()[tenant.ManagedLabel] != "" {
 		return errNameTaken // an object of a Tenant or its TenantMembers
-	case want.publication != nil && want.publication.publication.Replace:
-		if existing, err = e.adopt(ctx, existing, want); err != nil {
-			return err
-		}
-	default:
+	}
+	if want.publication == nil || !want.publication.publication.Replace {
 		return errNameTaken
+	}
+	if existing, err = e.adopt(ctx, existing, want); err != nil {
+		return err
 	}
 	return e.updateObject(ctx, key, existing, want.Unstructured)
 }

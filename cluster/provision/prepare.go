@@ -201,11 +201,11 @@ var errStale = errors.New("the Tenant has changed since it was read")
 func (e *Engine) release(ctx context.Context, id tenant.ID, ns *corev1.Namespace, desired *desiredState) error {
 	if _, held := ns.Annotations[tenant.HeldAnnotation]; held {
 		t, err := e.tenants.Get(ctx, cache.ObjectName{Name: id.ObjectName()})
-		switch {
-		case apierrors.IsNotFound(err) && desired.uid == "":
-		case err != nil:
+		deleted := apierrors.IsNotFound(err) && desired.uid == ""
+		if err != nil && !deleted {
 			return err
-		case t.UID != desired.uid || t.Generation != desired.generation:
+		}
+		if err == nil && (t.UID != desired.uid || t.Generation != desired.generation) {
 			return errStale
 		}
 		if err := e.published.isCurrent(ctx); err != nil {

@@ -94,13 +94,15 @@ func (p *publisher) writeStatuses(ctx context.Context) {
 	p.mu.Lock()
 	var all, invalid []*published
 	for name := range p.dirty {
-		switch is := p.known[name]; {
-		case is == nil || is.publication.Deleting:
-		case is.invalid:
-			invalid = append(invalid, is)
-		default:
-			all = append(all, is)
+		is := p.known[name]
+		if is == nil || is.publication.Deleting {
+			continue
 		}
+		if is.invalid {
+			invalid = append(invalid, is)
+			continue
+		}
+		all = append(all, is)
 	}
 	p.dirty = map[string]bool{}
 	p.mu.Unlock()

@@ -92,13 +92,14 @@ func (e *Engine) quotaOf(ctx context.Context, id tenant.ID) (own *v1alpha1.Tenan
 	var unknown error
 	options := metav1.ListOptions{ResourceVersion: "0", FieldSelector: tenants.QuotaSelector(id)}
 	err = e.quotas.ForEach(ctx, options, func(q *v1alpha1.TenantQuota) {
-		switch {
-		case q.Spec.Tenant != id.String():
-		case q.Labels[tenant.ManagedLabel] != "", q.Labels[v1alpha1.DefaultQuotaLabel] != "":
-			own = q
-		default:
-			others = q.Name
+		if q.Spec.Tenant != id.String() {
+			return
 		}
+		if q.Labels[tenant.ManagedLabel] != "" || q.Labels[v1alpha1.DefaultQuotaLabel] != "" {
+			own = q
+			return
+		}
+		others = q.Name
 	}, func(i *typed.Invalid) { unknown = i })
 	return own, others, errors.Join(err, unknown)
 }

@@ -297,13 +297,15 @@ func TestRoleRevocationsGoFirst(t *testing.T) {
 		time.Sleep(time.Minute)
 		var revoked, given, before int // before: additions before the last revocation in time
 		for _, a := range w.kube.Actions() {
-			switch {
-			case a.GetResource().Resource != "roles":
-			case a.GetVerb() == "delete", a.GetVerb() == "update":
+			if a.GetResource().Resource != "roles" {
+				continue
+			}
+			switch a.GetVerb() {
+			case "delete", "update":
 				if revoked++; revoked == 2*namespaces {
 					before = given
 				}
-			case a.GetVerb() == "create":
+			case "create":
 				given++
 			}
 		}

@@ -152,11 +152,13 @@ func readyOf(
 ) metav1.Condition {
 	c := prepared
 	c.Type = v1alpha1.ConditionReady
+	if c.Status != metav1.ConditionTrue {
+		return c
+	}
 	others := slices.DeleteFunc(slices.Clone(names), func(name string) bool {
 		return t.Spec.Namespaces.Prefix != v1alpha1.NamespacePrefixRequired || tenant.PrefixOwner(name) == id
 	})
 	switch limit := t.Spec.Namespaces.Max; {
-	case c.Status != metav1.ConditionTrue:
 	case limit != nil && total > *limit:
 		c.Status, c.Reason = metav1.ConditionFalse, v1alpha1.ReasonManyNamespaces
 		c.Message = fmt.Sprintf("the tenant has %d namespaces but spec.namespaces.max is %d: delete some before you "+

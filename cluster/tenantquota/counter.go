@@ -304,12 +304,11 @@ func (c *Counter) informer(ctx context.Context, of schema.GroupResource) (cache.
 		c.mapper.Reset()
 		resource, err = c.mapper.ResourceFor(of.WithVersion(""))
 	}
-	var informer cache.SharedIndexInformer
-	switch {
-	case meta.IsNoMatchError(err):
-	case err != nil:
+	if err != nil && !meta.IsNoMatchError(err) {
 		return nil, err
-	default:
+	}
+	var informer cache.SharedIndexInformer // nil if the server does not have the resource
+	if err == nil {
 		informer = dynamicinformer.NewDynamicSharedInformerFactory(c.client, 0).ForResource(resource).Informer()
 		if err := informer.SetTransform(func(obj any) (any, error) { return countable(of, obj) }); err != nil {
 			return nil, err

@@ -166,11 +166,12 @@ func (s *Store) put(name string, id tenant.ID, now *tenantState) {
 		delete(s.named, name)
 	}
 	delete(s.invalid, name)
-	switch {
-	case now == nil:
-	case id.IsZero():
-		s.invalid[name] = now
-	default:
-		s.states[id], s.named[name] = now, id
+	if now == nil {
+		return
 	}
+	if id.IsZero() {
+		s.invalid[name] = now
+		return
+	}
+	s.states[id], s.named[name] = now, id
 }

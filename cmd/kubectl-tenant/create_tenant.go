@@ -174,19 +174,18 @@ func setDefaultNamespace(t *tenancy.New) error {
 		return fmt.Errorf("tenant %q cannot be a namespace prefix: set --namespaces", t.ID)
 	}
 	name := t.ID.NamespacePrefix() + "default"
-	switch {
-	case len(name) <= validation.DNS1123LabelMaxLength:
-	case len(t.ID.NamespacePrefix()) < validation.DNS1123LabelMaxLength:
+	if len(name) <= validation.DNS1123LabelMaxLength {
+		t.Namespaces = []string{name}
+		return nil
+	}
+	if len(t.ID.NamespacePrefix()) < validation.DNS1123LabelMaxLength {
 		return fmt.Errorf("tenant %q: with %s and a name it is longer than %d characters: "+
 			"set --namespaces to a shorter name than %s",
 			t.ID, tenant.NamespaceSeparator, validation.DNS1123LabelMaxLength, name)
-	default:
-		return fmt.Errorf("tenant %q: with %s and a name it is longer than %d characters: "+
-			"choose a tenant name of at most %d characters", t.ID, tenant.NamespaceSeparator,
-			validation.DNS1123LabelMaxLength, validation.DNS1123LabelMaxLength-len(tenant.NamespaceSeparator)-1)
 	}
-	t.Namespaces = []string{name}
-	return nil
+	return fmt.Errorf("tenant %q: with %s and a name it is longer than %d characters: "+
+		"choose a tenant name of at most %d characters", t.ID, tenant.NamespaceSeparator,
+		validation.DNS1123LabelMaxLength, validation.DNS1123LabelMaxLength-len(tenant.NamespaceSeparator)-1)
 }
 
 // printObjects prints created objects if -o requests this. In a dry run, it prints the objects that

@@ -161,15 +161,15 @@ func (o *explainOptions) offlineRequest(q *explain.Query, args []string) error {
 	}
 	gr := schema.ParseGroupResource(t.resource)
 	scope := authz.Scopes{Custom: q.Snapshot.CustomScope}.Of(gr)
-	switch namespace := o.flags.Namespace(); {
-	case o.object != nil && (gr != schema.GroupResource{Group: r.APIGroup, Resource: r.Resource}):
+	if o.object != nil && (gr != schema.GroupResource{Group: r.APIGroup, Resource: r.Resource}) {
 		return fmt.Errorf("the object in the file is one of %s, but TYPE is %s",
 			schema.GroupResource{Group: r.APIGroup, Resource: r.Resource}, gr)
-	case o.object != nil, o.requestFlags.everywhere, scope == authz.ScopeCluster:
-	case namespace == "" && scope == authz.ScopeNamespaced:
-		return fmt.Errorf("%s are namespaced, and a scenario has no current namespace: set -n or -A", gr)
-	default:
-		r.Namespace = namespace
+	}
+	if o.object == nil && !o.requestFlags.everywhere && scope != authz.ScopeCluster {
+		r.Namespace = o.flags.Namespace()
+		if r.Namespace == "" && scope == authz.ScopeNamespaced {
+			return fmt.Errorf("%s are namespaced, and a scenario has no current namespace: set -n or -A", gr)
+		}
 	}
 	r.APIGroup, r.Resource, r.Name = gr.Group, gr.Resource, t.name
 	q.Request = r

@@ -149,18 +149,17 @@ func accountIdentity(ctx context.Context, c *client.Cluster, namespace, name str
 	if err != nil {
 		return nil, err
 	}
-	var id tenant.ID
 	ns, err := k.CoreV1().Namespaces().Get(ctx, namespace, metav1.GetOptions{})
-	switch {
-	case apierrors.IsForbidden(err), apierrors.IsNotFound(err):
-	case err != nil:
-		return nil, err
-	default:
-		subjects, err := client.Subjects(func(context.Context, string) (*corev1.Namespace, error) { return ns, nil })
-		if err != nil {
-			return nil, err
-		}
-		id, _ = subjects.ServiceAccountTenant(ctx, namespace) // no tenant if the namespace is unowned
+	if apierrors.IsForbidden(err) || apierrors.IsNotFound(err) {
+		return privileges.OfServiceAccount(namespace, name, tenant.ID{}), nil
 	}
+	if err != nil {
+		return nil, err
+	}
+	subjects, err := client.Subjects(func(context.Context, string) (*corev1.Namespace, error) { return ns, nil })
+	if err != nil {
+		return nil, err
+	}
+	id, _ := subjects.ServiceAccountTenant(ctx, namespace) // no tenant if the namespace is unowned
 	return privileges.OfServiceAccount(namespace, name, id), nil
 }

@@ -181,14 +181,15 @@ func printToken(
 // system.
 func browse(ctx context.Context, address string) error {
 	name, args := os.Getenv("BROWSER"), []string{address}
-	switch {
-	case name != "":
-	case runtime.GOOS == "darwin":
-		name = "open"
-	case runtime.GOOS == "windows":
-		name, args = "rundll32", []string{"url.dll,FileProtocolHandler", address}
-	default:
-		name = "xdg-open"
+	if name == "" {
+		switch runtime.GOOS {
+		case "darwin":
+			name = "open"
+		case "windows":
+			name, args = "rundll32", []string{"url.dll,FileProtocolHandler", address}
+		default:
+			name = "xdg-open"
+		}
 	}
 	c := exec.CommandContext(context.WithoutCancel(ctx), name, args...) // #nosec G204 G702 -- the caller's own browser
 	if err := c.Start(); err != nil {

@@ -52,8 +52,10 @@ func main() {
 	err := newCommand().ExecuteContext(ctx)
 	interrupted := ctx.Err() != nil
 	stop()
+	if err == nil {
+		return
+	}
 	switch {
-	case err == nil:
 	case interrupted && errors.Is(err, errUndone):
 		fmt.Fprintln(os.Stderr, "kubectl tenant:", err)
 		os.Exit(exitInterrupted)

@@ -103,22 +103,25 @@ func (f *requestFlags) question(cmd *cobra.Command, c *client.Cluster, args []st
 		q.APIGroup = "certificates.k8s.io"
 	}
 	given := client.Changed(cmd.Flags(), "namespace")
-	switch {
-	case f.everywhere && given:
+	if f.everywhere && given {
 		return nil, errors.New("-A and -n cannot be used together")
-	case !namespaced && given:
+	}
+	if !namespaced && given {
 		_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "warning: %s are not namespaced: -n is ignored\n", r.Resource)
-	case f.everywhere, !namespaced:
-	case given:
+	}
+	if f.everywhere || !namespaced {
+		return q, nil
+	}
+	if !given && f.eachNamespace && q.Name == "" {
+		q.Everywhere = true
+		return q, nil
+	}
+	if given {
 		if err := client.CheckNamespace("-n", c.Namespace); err != nil {
 			return nil, err
 		}
-		q.Namespace = c.Namespace
-	case f.eachNamespace && q.Name == "":
-		q.Everywhere = true
-	default:
-		q.Namespace = c.Namespace
 	}
+	q.Namespace = c.Namespace
 	return q, nil
 }
 

@@ -162,8 +162,10 @@ func validateKeys(keys []string, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for i, key := range keys {
 		domain, name, hasDomain := strings.Cut(key, "/")
+		if !hasDomain && len(validation.IsQualifiedName(key)) == 0 { // a webhook may select namespaces by it
+			continue
+		}
 		switch {
-		case !hasDomain && len(validation.IsQualifiedName(key)) == 0: // opens one that a webhook selects by
 		case name != "*" && len(validation.IsQualifiedName(key)) > 0, len(validation.IsDNS1123Subdomain(domain)) > 0:
 			errs = append(errs,
 				field.Invalid(path.Index(i), key, "must be a qualified name (for example example.com/key) or domain/*"))

@@ -301,8 +301,10 @@ func (c *GatewayCluster) validateNamesakes(path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	system := slices.Contains(c.Tenants, tenant.System().String())
 	for n, u := range c.Identity.Users {
+		if !strings.HasPrefix(u.As, c.Identity.UsernamePrefix) {
+			continue
+		}
 		switch {
-		case !strings.HasPrefix(u.As, c.Identity.UsernamePrefix):
 		case c.Identity.Unmapped == UnmappedKeep:
 			errs = append(errs, field.Invalid(path.Index(n).Child("as"), u.As,
 				"an unmapped caller could have this name: set unmapped to Deny, "+

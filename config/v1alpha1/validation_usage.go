@@ -86,29 +86,35 @@ func (f *UsageFile) validate(path *field.Path) field.ErrorList {
 }
 
 func (e *UsageEndpoint) validate(path *field.Path) field.ErrorList {
-	errs := requireAll(path, map[string]string{"url": e.URL})
-	at := path.Child("url")
-	u, err := url.Parse(e.URL)
-	switch {
-	case e.URL == "":
-	case err != nil: // the error contains the URL, which may contain a password
-		errs = append(errs, field.Invalid(at, field.OmitValueType{}, "must be a URL"))
-	case u.User != nil:
-		errs = append(errs, field.Invalid(at, field.OmitValueType{}, "must contain no user information: use tokenFile"))
-	case u.RawQuery != "" || u.ForceQuery: // it may contain a secret
-		errs = append(errs, field.Invalid(at, field.OmitValueType{}, "must contain no query: use tokenFile"))
-	case u.Host == "" || u.Fragment != "" || u.Scheme != "https" && u.Scheme != "http":
-		errs = append(errs, field.Invalid(at, e.URL, "must be an https URL with a host and without a fragment"))
-	case u.Scheme == "http" && !isLoopback(u.Hostname()):
-		errs = append(errs, field.Invalid(at, e.URL, "must begin with https, unless its host is a loopback address"))
-	case u.Scheme == "http" && e.CAFile != "":
-		errs = append(errs, field.Forbidden(path.Child("caFile"), "must be unset if url begins with http"))
-	}
+	errs := e.validateURL(path)
 	if t := e.Timeout.Duration; t < minUsageTimeout || t > maxUsageTimeout {
 		errs = append(errs, field.Invalid(path.Child("timeout"), t.String(),
 			fmt.Sprintf("must be between %v and %v", minUsageTimeout, maxUsageTimeout)))
 	}
 	return errs
+}
+
+func (e *UsageEndpoint) validateURL(path *field.Path) field.ErrorList {
+	at := path.Child("url")
+	if e.URL == "" {
+		return field.ErrorList{field.Required(at, "")}
+	}
+	u, err := url.Parse(e.URL)
+	switch {
+	case err != nil: // the error contains the URL, which may contain a password
+		return field.ErrorList{field.Invalid(at, field.OmitValueType{}, "must be a URL")}
+	case u.User != nil:
+		return field.ErrorList{field.Invalid(at, field.OmitValueType{}, "must contain no user information: use tokenFile")}
+	case u.RawQuery != "" || u.ForceQuery: // it may contain a secret
+		return field.ErrorList{field.Invalid(at, field.OmitValueType{}, "must contain no query: use tokenFile")}
+	case u.Host == "" || u.Fragment != "" || u.Scheme != "https" && u.Scheme != "http":
+		return field.ErrorList{field.Invalid(at, e.URL, "must be an https URL with a host and without a fragment")}
+	case u.Scheme == "http" && !isLoopback(u.Hostname()):
+		return field.ErrorList{field.Invalid(at, e.URL, "must begin with https, unless its host is a loopback address")}
+	case u.Scheme == "http" && e.CAFile != "":
+		return field.ErrorList{field.Forbidden(path.Child("caFile"), "must be unset if url begins with http")}
+	}
+	return nil
 }
 
 func isLoopback(host string) bool {

@@ -328,11 +328,14 @@ func (k *kindsInstalled) install(ctx context.Context, client dynamic.Interface) 
 
 // advertise adds the authorities of the stack to those that the server sends in TLS handshakes.
 func advertise(serving *genericapiserver.SecureServingInfo, stackCA dynamiccertificates.CAContentProvider) {
-	switch {
-	case serving == nil:
-	case serving.ClientCA != nil:
+	if serving == nil {
+		return
+	}
+	if serving.ClientCA != nil {
 		serving.ClientCA = dynamiccertificates.NewUnionCAContentProvider(serving.ClientCA, stackCA)
-	case len(stackCA.CurrentCABundleContent()) > 0:
+		return
+	}
+	if len(stackCA.CurrentCABundleContent()) > 0 {
 		serving.ClientCA = stackCA
 	}
 }

@@ -55,14 +55,11 @@ func (c *route) modifyResponse(resp *http.Response) error {
 	if isProxied(ctx) {
 		removeUnsafeHeaders(resp.Header)
 	}
-	switch {
-	case resp.StatusCode == http.StatusSwitchingProtocols:
+	if resp.StatusCode == http.StatusSwitchingProtocols {
 		return nil
-	case x.passesToken(): // the response is never about the gateway
-	case resp.StatusCode == http.StatusUnauthorized && (!isProxied(ctx) || matchesText(resp, isUnauthorized)):
-		return errGatewayUnauthorized
-	case resp.StatusCode == http.StatusForbidden && matchesText(resp, impersonationDenied.Match):
-		return errImpersonate
+	}
+	if err := gatewayRejection(resp, x); err != nil {
+		return err
 	}
 	if location := resp.Header.Get("Location"); location != "" {
 		here, err := c.rewriteLocation(location, x.prefix)
@@ -73,6 +70,21 @@ func (c *route) modifyResponse(resp *http.Response) error {
 	}
 	if x.isStream {
 		resp.Body = &endedBody{resp.Body, ctx}
+	}
+	return nil
+}
+
+// gatewayRejection returns an error if the cluster rejected the gateway itself, or nil.
+func gatewayRejection(resp *http.Response, x *proxyState) error {
+	if x.passesToken() {
+		return nil // the response is never about the gateway
+	}
+	proxied := isProxied(resp.Request.Context())
+	if resp.StatusCode == http.StatusUnauthorized && (!proxied || matchesText(resp, isUnauthorized)) {
+		return errGatewayUnauthorized
+	}
+	if resp.StatusCode == http.StatusForbidden && matchesText(resp, impersonationDenied.Match) {
+		return errImpersonate
 	}
 	return nil
 }

@@ -70,11 +70,10 @@ func shortened(event *auditinternal.Event, limits textLimits) *auditinternal.Eve
 	cutURI := c.cut("requestURI", &out.RequestURI, limits.uri)
 	c.cut("verb", &out.Verb, limits.text)
 	c.cut("userAgent", &out.UserAgent, limits.text)
-	switch {
-	case out.ObjectRef == nil:
-	case cutURI && !limits.refWithoutURI:
+	if cutURI && !limits.refWithoutURI {
 		out.ObjectRef = nil
-	default:
+	}
+	if out.ObjectRef != nil {
 		ref := *out.ObjectRef
 		for _, text := range []*string{
 			&ref.Resource, &ref.Namespace, &ref.Name, &ref.APIGroup, &ref.APIVersion, &ref.Subresource,

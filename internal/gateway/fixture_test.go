@@ -372,15 +372,16 @@ func (s *fakeCluster) watch(w http.ResponseWriter, r *http.Request, resource str
 			})
 		}
 		for name, owner := range s.namespaces {
-			now := s.namespaceOf(name, owner, fmt.Sprint(version), s.recreations[name])
-			switch {
-			case resource != "namespaces":
-			case known[name] != s.recreations[name]:
-				sendEvent("DELETED", s.namespaceOf(name, owner, fmt.Sprint(version), known[name]))
-				sendEvent("ADDED", now)
-			default:
-				sendEvent("MODIFIED", now)
+			if resource != "namespaces" {
+				continue
 			}
+			now := s.namespaceOf(name, owner, fmt.Sprint(version), s.recreations[name])
+			if known[name] == s.recreations[name] {
+				sendEvent("MODIFIED", now)
+				continue
+			}
+			sendEvent("DELETED", s.namespaceOf(name, owner, fmt.Sprint(version), known[name]))
+			sendEvent("ADDED", now)
 			known[name] = s.recreations[name]
 		}
 		s.mu.Unlock()

@@ -136,15 +136,16 @@ func (o *gatewayNames) reviewSelf(ctx context.Context) (sets.Set[string], error)
 		names.Insert(credentialNames(o.configs[i])...)
 		review, err := client.AuthenticationV1().SelfSubjectReviews().Create(ctx,
 			&authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
-		switch {
-		case apierrors.IsNotFound(err):
-		case err != nil:
-			return nil, err
-		case review.Status.UserInfo.Username == "":
-			return nil, errForm
-		default:
-			names.Insert(review.Status.UserInfo.Username)
+		if apierrors.IsNotFound(err) {
+			continue
 		}
+		if err != nil {
+			return nil, err
+		}
+		if review.Status.UserInfo.Username == "" {
+			return nil, errForm
+		}
+		names.Insert(review.Status.UserInfo.Username)
 	}
 	return names, nil
 }

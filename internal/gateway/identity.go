@@ -163,19 +163,22 @@ func (m *mapping) impersonation(u user.Info) (transport.ImpersonationConfig, err
 		return out, errUID
 	}
 	for _, group := range u.GetGroups() {
-		switch {
-		case group == user.AllAuthenticated || isAccount && slices.Contains(serviceaccount.MakeGroupNames(namespace), group):
-			// the cluster adds it
-		case strings.HasPrefix(group, "system:"):
-			return out, errReserved
-		case !tenant.IsWellFormed(group):
-			return out, errForm
-		case isAccount && strings.HasPrefix(group, tenant.GroupPrefix): // it would replace the account's own groups
-		case isAccount:
-			return out, errAccountGroup
-		default:
-			out.Groups = append(out.Groups, group)
+		if group == user.AllAuthenticated || isAccount && slices.Contains(serviceaccount.MakeGroupNames(namespace), group) {
+			continue // the cluster adds it
 		}
+		if strings.HasPrefix(group, "system:") {
+			return out, errReserved
+		}
+		if !tenant.IsWellFormed(group) {
+			return out, errForm
+		}
+		if isAccount && strings.HasPrefix(group, tenant.GroupPrefix) {
+			continue // it would replace the account's own groups
+		}
+		if isAccount {
+			return out, errAccountGroup
+		}
+		out.Groups = append(out.Groups, group)
 	}
 	for _, key := range slices.Sorted(maps.Keys(u.GetExtra())) {
 		values := u.GetExtra()[key]

@@ -78,12 +78,13 @@ func (b *callerBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	var tooLarge *http.MaxBytesError
 	var late net.Error
-	switch {
-	case err == nil, errors.Is(err, io.EOF), errors.As(err, &tooLarge), errors.As(err, &late) && late.Timeout():
-	case errors.Is(err, http.ErrBodyReadAfterClose): // the cluster has already responded
-	default:
-		b.malformed.Store(true)
+	if err == nil || errors.Is(err, io.EOF) || errors.As(err, &tooLarge) || errors.As(err, &late) && late.Timeout() {
+		return n, err
 	}
+	if errors.Is(err, http.ErrBodyReadAfterClose) {
+		return n, err // the cluster has already responded
+	}
+	b.malformed.Store(true)
 	return n, err
 }
 

@@ -156,25 +156,26 @@ func (p *authorizationParts) addRBAC(
 	ctx context.Context, config *configv1alpha1.Authorization, o *authz.Options, chain *delegates,
 ) {
 	r := p.RBAC
-	switch {
-	case r == nil:
-	case config.RBAC.Evaluator == configv1alpha1.EvaluatorUpstream && r.Upstream != nil:
+	if r == nil {
+		return
+	}
+	if config.RBAC.Evaluator == configv1alpha1.EvaluatorUpstream && r.Upstream != nil {
 		klog.FromContext(ctx).Info("RBAC is evaluated by the server's own evaluator, which ignores the annotations " +
 			tenant.ScopeAnnotation + " and " + tenant.ExpiresAnnotation)
 		chain.add("rbac", r.Upstream, r.UpstreamRules)
-	default:
-		options := rbac.Options{
-			Subject:     o.Subjects.TenantOf,
-			Owner:       chain.ownerOf,
-			DenyLimited: r.ServerFallback && !o.Shadow,
-			Synced:      r.Synced,
-		}
-		if p.derivesRights(config) {
-			options.DerivedRoles = p.cluster.rights
-		}
-		evaluator := rbac.New(r.Index, options)
-		chain.add("rbac", evaluator, evaluator)
+		return
 	}
+	options := rbac.Options{
+		Subject:     o.Subjects.TenantOf,
+		Owner:       chain.ownerOf,
+		DenyLimited: r.ServerFallback && !o.Shadow,
+		Synced:      r.Synced,
+	}
+	if p.derivesRights(config) {
+		options.DerivedRoles = p.cluster.rights
+	}
+	evaluator := rbac.New(r.Index, options)
+	chain.add("rbac", evaluator, evaluator)
 }
 
 func objectVerbs(resources []configv1alpha1.ObjectVerb) (out []authz.ObjectVerb) {
@@ -240,13 +241,14 @@ func (f *flatUnion) Authorize(ctx context.Context, a authorizer.Attributes) (aut
 		if err != nil {
 			errs = append(errs, err)
 		}
-		switch {
-		case reason == "":
-		case each.AuthorizerName == serverDelegate:
-			serverReasons = append(serverReasons, reason)
-		default:
-			reasons = append(reasons, each.AuthorizerName+": "+reason)
+		if reason == "" {
+			continue
 		}
+		if each.AuthorizerName == serverDelegate {
+			serverReasons = append(serverReasons, reason)
+			continue
+		}
+		reasons = append(reasons, each.AuthorizerName+": "+reason)
 	}
 	return authorizer.DecisionNoOpinion, strings.Join(
 			append(serverReasons, reasons...),

@@ -281,7 +281,7 @@ func (m *memoryServer) serve(w http.ResponseWriter, r *http.Request) {
 	info, _ := request.RequestInfoFrom(r.Context())
 	selector, err := labels.Parse(r.URL.Query().Get("labelSelector"))
 	switch {
-	case err != nil:
+	case err != nil: // the response below reports it
 	case !info.IsResourceRequest || info.Subresource != "":
 		err = apierrors.NewNotFound(schema.GroupResource{}, r.URL.Path)
 	case info.Verb == "watch":

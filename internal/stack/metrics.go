@@ -111,13 +111,14 @@ func (m *decisionMetrics) observe(_ context.Context, o authz.Outcome) {
 	if denied {
 		of.denials.Inc()
 	}
-	switch {
-	case m.usage == nil:
-	case denied:
-		m.usage.Denied(o.Caller)
-	default:
-		m.usage.Allowed(o.Caller)
+	if m.usage == nil {
+		return
 	}
+	if denied {
+		m.usage.Denied(o.Caller)
+		return
+	}
+	m.usage.Allowed(o.Caller)
 }
 
 // recordLimit records a request that was rejected because of a limit of fair use.

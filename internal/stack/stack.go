@@ -371,17 +371,10 @@ func (s *Stack) swap(g *snapshot) {
 	for _, name := range s.shared.cluster.owners.Reserve(g.config.Authorization.SystemNamespaces) {
 		s.shared.sessions.EndOtherTenants(name, tenant.System())
 	}
-	required := g.config.Authorization.RequireTenant
-	switch {
-	case old == nil:
-	case old.boundary.Shadow && !g.boundary.Shadow: // Shadow mode only recorded denials
-		s.shared.sessions.EndTenants(func(tenant.ID) bool { return true })
-	case required == configv1alpha1.RequireTenantAlways && s.shared.required != required:
-		s.shared.sessions.EndTenants(func(id tenant.ID) bool {
-			return !id.IsZero() && g.boundary.Access(id) == authz.AccessNone
-		})
+	if old != nil {
+		s.endDenied(old, g)
 	}
-	s.shared.required, s.shared.acceptsAdmins = required, g.acceptsAdmins
+	s.shared.required, s.shared.acceptsAdmins = g.config.Authorization.RequireTenant, g.acceptsAdmins
 	s.shared.reloads.setSnapshot(g)
 	s.shared.decisions.setMax(g.tenantMetrics)
 	if old != nil {
@@ -390,6 +383,20 @@ func (s *Stack) swap(g *snapshot) {
 		if g.revoked != nil {
 			s.shared.revocationsChanged(g.revoked())
 		}
+	}
+}
+
+// endDenied ends the sessions that the old snapshot allowed and g may deny.
+func (s *Stack) endDenied(old, g *snapshot) {
+	if old.boundary.Shadow && !g.boundary.Shadow { // Shadow mode only recorded denials
+		s.shared.sessions.EndTenants(func(tenant.ID) bool { return true })
+		return
+	}
+	required := g.config.Authorization.RequireTenant
+	if required == configv1alpha1.RequireTenantAlways && s.shared.required != required {
+		s.shared.sessions.EndTenants(func(id tenant.ID) bool {
+			return !id.IsZero() && g.boundary.Access(id) == authz.AccessNone
+		})
 	}
 }
 

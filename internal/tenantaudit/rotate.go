@@ -110,16 +110,17 @@ func (s *Streams) pruneIfDue() {
 	before := s.expired
 	s.expired = map[string]bool{}
 	for _, f := range all {
-		switch {
-		case now.Sub(f.changed) <= s.options.MaxAge:
-		case !before[f.name]:
-			s.expired[f.name] = true
-		default:
-			if f.name == fileOf(f.stream) {
-				s.open.Remove(f.stream)
-			}
-			_ = s.root.Remove(f.name) // the next call tries again
+		if now.Sub(f.changed) <= s.options.MaxAge {
+			continue
 		}
+		if !before[f.name] {
+			s.expired[f.name] = true
+			continue
+		}
+		if f.name == fileOf(f.stream) {
+			s.open.Remove(f.stream)
+		}
+		_ = s.root.Remove(f.name) // the next call tries again
 	}
 }
 

@@ -141,10 +141,11 @@ func (w *WorkloadUser) checkNames(c *caller, info *userInfo) error {
 		return errName
 	}
 	for _, group := range info.Groups {
-		switch {
-		case group == user.AllAuthenticated, !c.id.IsZero() && group == c.id.Group(),
-			isAccount && slices.Contains(serviceaccount.MakeGroupNames(namespace), group):
-		case w.Names.ReservedGroup(group), !w.isQualified(c, group):
+		if group == user.AllAuthenticated || !c.id.IsZero() && group == c.id.Group() ||
+			isAccount && slices.Contains(serviceaccount.MakeGroupNames(namespace), group) {
+			continue
+		}
+		if w.Names.ReservedGroup(group) || !w.isQualified(c, group) {
 			return errName
 		}
 	}
@@ -373,15 +374,17 @@ func (p *plugin) checkUser(
 	for _, d := range now {
 		value := userValue(d.meta)
 		old, ok := before[d.path]
-		switch {
-		case !ok:
-			err = p.checkNew(ctx, c, a, obj, d, o)
-		case sameValue(old, value):
-		case value == nil || d.path == "" || p.maySupply(c, *value) != nil:
-			err = errChanged
+		if !ok {
+			if err := p.checkNew(ctx, c, a, obj, d, o); err != nil {
+				return err
+			}
+			continue
 		}
-		if err != nil {
-			return err
+		if sameValue(old, value) {
+			continue
+		}
+		if value == nil || d.path == "" || p.maySupply(c, *value) != nil {
+			return errChanged
 		}
 	}
 	return nil

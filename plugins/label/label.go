@@ -166,9 +166,11 @@ func (p *plugin) Validate(ctx context.Context, a admission.Attributes, o admissi
 	case a.GetSubresource() == "token" && plugins.IsVirtual(a):
 		err = p.checkTokenRequest(ctx, a, o)
 	case plugins.IsVirtual(a):
+		return nil
 	case a.GetSubresource() != "" && p.isUnchanged(a, label, ok):
 		// Many subresources use the stored metadata after Admit, such as the status of Deployments
 		// and of custom resources. The backfill corrects a wrong label.
+		return nil
 	case want == "" && ok:
 		err = errNotInTenant
 	case label != want:

@@ -182,8 +182,8 @@ func (p *plugin) Admit(ctx context.Context, a admission.Attributes, _ admission.
 		}
 		plugins.WarnRestored(ctx, a, "", "label", slices.Collect(maps.Keys(missing))...)
 		plugins.WarnRestored(ctx, a, "", "annotation", slices.Collect(maps.Keys(annotations))...)
-	case a.GetOperation() == admission.Update && isTenant(old.GetLabels()[tenant.Label]): // it already has a tenant
-	default: // a caller creates it for a tenant, or assigns it to a tenant
+	case a.GetOperation() != admission.Update || !isTenant(old.GetLabels()[tenant.Label]):
+		// A caller creates it for a tenant, or assigns it to a tenant.
 		if id, err := tenant.Parse(obj.GetLabels()[tenant.Label]); err == nil {
 			missing = p.labelsOf(id)
 		}

@@ -122,6 +122,20 @@ type deviceRequest struct {
 	FirstAvailable []exactRequest   `json:"firstAvailable,omitempty"`
 }
 
+// alternatives returns the requests of which the scheduler satisfies one.
+func (r *deviceRequest) alternatives() []exactRequest {
+	if len(r.FirstAvailable) > 0 {
+		return r.FirstAvailable
+	}
+	if r.Exactly != nil {
+		return []exactRequest{*r.Exactly}
+	}
+	if r.DeviceClassName != "" {
+		return []exactRequest{r.exactRequest}
+	}
+	return nil
+}
+
 type exactRequest struct {
 	DeviceClassName string `json:"deviceClassName,omitempty"`
 	AllocationMode  string `json:"allocationMode,omitempty"`
@@ -179,16 +193,8 @@ func addDevices(out corev1.ResourceList, claim *claimDevices) {
 		return
 	}
 	for _, request := range claim.Spec.Devices.Requests {
-		alternatives := request.FirstAvailable
-		switch {
-		case len(alternatives) > 0:
-		case request.Exactly != nil:
-			alternatives = []exactRequest{*request.Exactly}
-		case request.DeviceClassName != "":
-			alternatives = []exactRequest{request.exactRequest}
-		}
 		highest := map[string]int64{}
-		for _, alternative := range alternatives {
+		for _, alternative := range request.alternatives() {
 			highest[alternative.DeviceClassName] = max(highest[alternative.DeviceClassName], alternative.devices())
 		}
 		for class, number := range highest {

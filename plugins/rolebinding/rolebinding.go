@@ -94,11 +94,11 @@ func (p *plugin) Validate(ctx context.Context, a admission.Attributes, o admissi
 	if limited && hasOwners {
 		errs.Add(p.checkOwners(ctx, a))
 	}
-	switch {
-	case errs.Err() != nil: // the refusal names only the owners
-	case resource == tenants:
+	validOwners := errs.Err() == nil // if false, the error is only about the owners
+	if validOwners && resource == tenants {
 		return p.checkTenant(ctx, a)
-	case resource == members:
+	}
+	if validOwners && resource == members {
 		return p.checkMembers(ctx, a)
 	}
 	if check != nil && !limited && a.GetKind().GroupKind() == claimKind.GroupKind() {

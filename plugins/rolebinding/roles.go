@@ -366,10 +366,9 @@ func (c *rightsCheck) missing(ctx context.Context, namespace string, rights []re
 func (c *rightsCheck) hasRight(ctx context.Context, namespace string, r *right) (bool, error) {
 	name := r.name
 	switch {
-	case !r.anyName:
-	case namespace != "" && r.group == "" && r.resource == "namespaces":
+	case r.anyName && namespace != "" && r.group == "" && r.resource == "namespaces":
 		name = namespace // a Role grants rights to its own Namespace only
-	default:
+	case r.anyName:
 		name = c.unguessableName
 	}
 	return c.authorize(ctx, &authorizer.AttributesRecord{

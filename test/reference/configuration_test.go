@@ -54,13 +54,14 @@ type field struct {
 func fieldsOf(v reflect.Value) (all []field) {
 	for f, value := range v.Fields() {
 		name, options, _ := strings.Cut(f.Tag.Get("json"), ",")
-		switch {
-		case f.Type == reflect.TypeFor[metav1.TypeMeta]() || !f.IsExported() || name == "-":
-		case strings.Contains(options, "inline"):
-			all = append(all, fieldsOf(value)...)
-		default:
-			all = append(all, field{name, value})
+		if f.Type == reflect.TypeFor[metav1.TypeMeta]() || !f.IsExported() || name == "-" {
+			continue
 		}
+		if strings.Contains(options, "inline") {
+			all = append(all, fieldsOf(value)...)
+			continue
+		}
+		all = append(all, field{name, value})
 	}
 	return all
 }

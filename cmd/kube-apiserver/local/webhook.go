@@ -190,13 +190,14 @@ func (s *webhookDeployment) restartService(ctx context.Context) error {
 		return err
 	}
 	for _, child := range s.children {
-		switch {
-		case isServer(child):
-		case isController(child):
-			_ = child.Process.Signal(syscall.SIGTERM) // it releases its Lease; it may have ended
-		default:
-			_ = child.Process.Kill() // it would continue for a while
+		if isServer(child) {
+			continue
 		}
+		if isController(child) {
+			_ = child.Process.Signal(syscall.SIGTERM) // it releases its Lease; it may have ended
+			continue
+		}
+		_ = child.Process.Kill() // it would continue for a while
 	}
 	for len(s.children) > 1 {
 		e := <-s.exits

@@ -113,11 +113,11 @@ func (i *Installation) Published(ctx context.Context) (*configv1alpha1.Published
 		namespace = metav1.NamespaceSystem
 	}
 	ns, err := i.client.CoreV1().Namespaces().Get(ctx, namespace, metav1.GetOptions{})
-	switch {
-	case apierrors.IsNotFound(err), apierrors.IsForbidden(err): // a caller may read the configuration alone
-	case err != nil:
+	// The caller may be allowed to read the configuration, but not its namespace.
+	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsForbidden(err) {
 		return nil, err
-	default:
+	}
+	if err == nil {
 		if owner, labeled := ns.Labels[tenant.Label]; labeled && owner != tenant.System().String() {
 			return nil, fmt.Errorf("%w: namespace %s has the label of tenant %q", ErrUntrusted, namespace, owner)
 		}

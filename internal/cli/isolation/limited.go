@@ -78,8 +78,7 @@ func (o objects) judge(body []byte, isOwn func(listed) bool) (Outcome, string) {
 			outcome, reason = Untested, untestedNoList
 		case d.Type == "ERROR" && d.Object.Code >= http.StatusInternalServerError:
 			outcome, reason = Untested, untestedNoAnswer
-		case d.Type == "BOOKMARK", d.Type == "ERROR":
-		case !isOwn(*d.Object):
+		case d.Type != "BOOKMARK" && d.Type != "ERROR" && !isOwn(*d.Object):
 			return Leaked, ""
 		}
 	}

@@ -214,8 +214,12 @@ func oldWatch(collection string) string {
 	return strings.Join(parts[:4], "/") + "/watch/" + parts[4]
 }
 
-// acrossProbes returns requests over all namespaces, with every selector that might widen them.
+// acrossProbes returns requests over all namespaces, with every selector that might widen them. It
+// returns none for a subresource.
 func (m *matrix) acrossProbes(c *caller, r resource) []probe {
+	if r.subresource != "" {
+		return nil
+	}
 	var all []probe
 	w := m.fixture
 	var verb string
@@ -244,9 +248,8 @@ func (m *matrix) acrossProbes(c *caller, r resource) []probe {
 	collection := r.path("")
 	foreign := w.tenants[1].String()
 	for _, verb = range r.verbs {
-		switch {
-		case r.subresource != "":
-		case verb == "list":
+		switch verb {
+		case "list":
 			add(http.MethodGet, collection, attributes(verb))
 			for _, selector := range []string{
 				tenant.Label + "=" + foreign, tenant.Label + " in (" + foreign + ")", "!" + tenant.Label, tenant.Label,
@@ -264,12 +267,12 @@ func (m *matrix) acrossProbes(c *caller, r resource) []probe {
 				add(http.MethodGet, query(collection, "limit", "1", "labelSelector", own), nil)
 			}
 			add(http.MethodGet, query(collection, "resourceVersion", "0"), nil)
-		case verb == "watch":
+		case "watch":
 			add(http.MethodGet, query(collection, "watch", "true", "timeoutSeconds", "1"), attributes(verb))
 			add(http.MethodGet, query(oldWatch(collection), "timeoutSeconds", "1"), nil)
-		case verb == "deletecollection":
+		case "deletecollection":
 			add(http.MethodDelete, query(collection, "dryRun", "All"), attributes(verb))
-		case verb == "create":
+		case "create":
 			p := probe{
 				target: targetAll,
 				method: http.MethodPost,
@@ -378,28 +381,38 @@ func (m *matrix) clusterProbes(c *caller, r resource) []probe {
 	}
 	var all []probe
 	for _, p := range r.requests("", targetCluster) {
-		switch read := p.method == http.MethodGet; {
-		case r.name == "selfsubjectrulesreviews" && m.fixture.mode == installation.Webhook:
-			// a webhook cannot limit the rules, so these reviews are denied
-		case c.own >= 0 && r.isSelf(), c.own >= 0 && read && r.isShared():
-			p.own = true
-		case c.own >= 0 && read && r.matches(tenant.Domain, v1alpha1.ResourceTenantQuotas):
-			p = limitedToOwn(p, m.fixture.tenants[c.own], "tenant")
-		case c.own >= 0 && read &&
-			(r.matches(tenant.Domain, v1alpha1.ResourceTenants) || r.matches(tenant.Domain, v1alpha1.ResourceTenantMembers)):
-			p = limitedToOwn(p, m.fixture.tenants[c.own], "id")
-		case c.own >= 0 && p.method == http.MethodPost && r.subresource == "" &&
-			r.matches(tenant.Domain, v1alpha1.ResourceTenantMembers):
-			// Admission rejects the members of another tenant.
-			other := m.fixture.tenants[1]
-			p.body = fmt.Appendf(nil, `{"apiVersion":%q,"kind":%q,"metadata":{"name":%q},"spec":{"id":%q}}`,
-				v1alpha1.GroupVersion, v1alpha1.KindTenantMembers, other.ObjectName(), other)
-			p.review = nil
-			p.limited = rejectedByAdmission
-		}
-		all = append(all, p)
+		all = append(all, m.clusterProbe(c, r, p))
 	}
 	return all
+}
+
+// clusterProbe returns a request for a cluster-scoped resource with its expected outcome.
+func (m *matrix) clusterProbe(c *caller, r resource, p probe) probe {
+	if c.own < 0 {
+		return p
+	}
+	// A webhook cannot limit the rules, so these reviews are denied.
+	if r.name == "selfsubjectrulesreviews" && m.fixture.mode == installation.Webhook {
+		return p
+	}
+	read := p.method == http.MethodGet
+	isMembers := r.matches(tenant.Domain, v1alpha1.ResourceTenantMembers)
+	switch {
+	case r.isSelf(), read && r.isShared():
+		p.own = true
+	case read && r.matches(tenant.Domain, v1alpha1.ResourceTenantQuotas):
+		p = limitedToOwn(p, m.fixture.tenants[c.own], "tenant")
+	case read && (r.matches(tenant.Domain, v1alpha1.ResourceTenants) || isMembers):
+		p = limitedToOwn(p, m.fixture.tenants[c.own], "id")
+	case p.method == http.MethodPost && r.subresource == "" && isMembers:
+		// Admission rejects the members of another tenant.
+		other := m.fixture.tenants[1]
+		p.body = fmt.Appendf(nil, `{"apiVersion":%q,"kind":%q,"metadata":{"name":%q},"spec":{"id":%q}}`,
+			v1alpha1.GroupVersion, v1alpha1.KindTenantMembers, other.ObjectName(), other)
+		p.review = nil
+		p.limited = rejectedByAdmission
+	}
+	return p
 }
 
 // namespaceProbes returns requests for Namespace objects.

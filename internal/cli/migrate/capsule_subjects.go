@@ -65,8 +65,11 @@ func (t *capsuleTenant) convertOwner(owner node) {
 		}
 	}
 	for _, role := range roles.items() {
-		switch name, _ := role.value.(string); {
-		case name == "":
+		name, _ := role.value.(string)
+		if name == "" {
+			continue
+		}
+		switch {
 		case isAdmin && slices.Contains([]string{v1alpha1.AdminRole, deleterRole, provisionerRole}, name):
 			role.consume()
 		case name == deleterRole || name == provisionerRole:
@@ -150,23 +153,27 @@ func (t *capsuleTenant) addAdmin(s v1alpha1.Subject) string {
 // bind binds a ClusterRole in each namespace of the tenant. It consumes n, or reports why the role
 // cannot be bound.
 func (t *capsuleTenant) bind(n node, role string, s v1alpha1.Subject) bool {
-	bindings := &t.object.Spec.Bindings
-	i := slices.IndexFunc(*bindings, func(b v1alpha1.TenantBinding) bool { return b.ClusterRole == role })
-	switch {
-	case role == "" || len(role) > maxNameLength || role == "." || role == ".." || strings.ContainsAny(role, "/%"):
+	if role == "" || len(role) > maxNameLength || role == "." || role == ".." || strings.ContainsAny(role, "/%") {
 		n.reportUnconverted("the name of the ClusterRole is not valid; correct it")
 		return false
-	case i < 0 && len(*bindings) == maxBindings:
+	}
+	bindings := &t.object.Spec.Bindings
+	i := slices.IndexFunc(*bindings, func(b v1alpha1.TenantBinding) bool { return b.ClusterRole == role })
+	if i < 0 && len(*bindings) == maxBindings {
 		n.reportUnconverted("a Tenant binds at most %d ClusterRoles; aggregate some of them", maxBindings)
 		return false
-	case i < 0:
-		*bindings = append(*bindings, v1alpha1.TenantBinding{ClusterRole: role, Subjects: []v1alpha1.Subject{s}})
-	case slices.Contains((*bindings)[i].Subjects, s):
-	case len((*bindings)[i].Subjects) == maxSubjects:
-		n.reportUnconverted("a Tenant can bind a ClusterRole to at most %d subjects; use a group instead", maxSubjects)
-		return false
-	default:
-		(*bindings)[i].Subjects = append((*bindings)[i].Subjects, s)
+	}
+	if i < 0 {
+		i = len(*bindings)
+		*bindings = append(*bindings, v1alpha1.TenantBinding{ClusterRole: role})
+	}
+	subjects := &(*bindings)[i].Subjects
+	if !slices.Contains(*subjects, s) {
+		if len(*subjects) == maxSubjects {
+			n.reportUnconverted("a Tenant can bind a ClusterRole to at most %d subjects; use a group instead", maxSubjects)
+			return false
+		}
+		*subjects = append(*subjects, s)
 	}
 	n.consume()
 	return true

@@ -143,10 +143,12 @@ func (t *capsuleTenant) convertLabels(labels node) {
 	namespaces := &t.object.Spec.Namespaces
 	for _, key := range labels.keys() {
 		label := labels.get(key)
-		value, isText := label.value.(string)
+		value, ok := label.value.(string)
+		if !ok {
+			continue
+		}
 		current, exists := namespaces.Labels[key]
 		switch {
-		case !isText:
 		case key == podSecurityLabel && !slices.Contains([]string{"privileged", "baseline", "restricted"}, value):
 			label.reportUnconverted("the level must be privileged, baseline or restricted; set spec.namespaces.podSecurity")
 		case key == podSecurityLabel && namespaces.PodSecurity != "" && namespaces.PodSecurity != value,
@@ -194,9 +196,11 @@ func isOfDomain(key, domain string) bool {
 func (t *capsuleTenant) convertPrefix() {
 	force := t.find("spec.forceTenantPrefix")
 	required, ok := force.flag()
+	if !ok {
+		return
+	}
 	prefix := t.id.NamespacePrefix()
 	switch {
-	case !ok:
 	case !required:
 		force.reportUnconverted(
 			"a Tenant cannot override the configured rule for namespace names; if tenants may choose names, set " +

@@ -166,20 +166,8 @@ func (k *keystone) rules(p *keystonePolicy) map[string][]rbacv1.PolicyRule {
 		k.result.reportUnconverted(k.location, "the policy has permissions of both versions; split it into two policies")
 		return nil
 	}
-	switch r := p.Resource; {
-	case r == nil:
-	case r.APIGroup == nil || r.Namespace == nil || *r.Namespace == "":
-		k.result.reportUnconverted(k.location, "a resource without version or namespace never matched in k8s-keystone-auth")
-	default:
-		k.rule(rules, *r.Namespace, r.Resources, r.Verbs, *r.APIGroup)
-	}
-	switch n := p.NonResource; {
-	case n == nil:
-	case n.Path == nil:
-		k.result.reportUnconverted(k.location, "a nonresource without path never matched in k8s-keystone-auth")
-	default:
-		k.path(rules, *n.Path, n.Verbs)
-	}
+	k.resource(rules, p)
+	k.nonResource(rules, p)
 	for _, key := range slices.Sorted(maps.Keys(p.ResourcePermissions)) {
 		namespace, resources, found := strings.Cut(key, "/")
 		if !found || namespace == "" || strings.Contains(resources, "/") {
@@ -197,6 +185,32 @@ func (k *keystone) rules(p *keystonePolicy) map[string][]rbacv1.PolicyRule {
 		k.path(rules, path, p.NonResourcePermissions[path])
 	}
 	return rules
+}
+
+// resource adds a rule for the field resource, if the policy has it.
+func (k *keystone) resource(rules map[string][]rbacv1.PolicyRule, p *keystonePolicy) {
+	r := p.Resource
+	if r == nil {
+		return
+	}
+	if r.APIGroup == nil || r.Namespace == nil || *r.Namespace == "" {
+		k.result.reportUnconverted(k.location, "a resource without version or namespace never matched in k8s-keystone-auth")
+		return
+	}
+	k.rule(rules, *r.Namespace, r.Resources, r.Verbs, *r.APIGroup)
+}
+
+// nonResource adds a rule for the field nonresource, if the policy has it.
+func (k *keystone) nonResource(rules map[string][]rbacv1.PolicyRule, p *keystonePolicy) {
+	n := p.NonResource
+	if n == nil {
+		return
+	}
+	if n.Path == nil {
+		k.result.reportUnconverted(k.location, "a nonresource without path never matched in k8s-keystone-auth")
+		return
+	}
+	k.path(rules, *n.Path, n.Verbs)
 }
 
 // path adds a rule for a path. k8s-keystone-auth compared paths literally, but RBAC interprets a

@@ -45,17 +45,21 @@ func (n node) get(key string) node {
 	if ok && len(m) == 0 {
 		n.consume()
 	}
-	child := node{document: n.document, path: n.path + "[" + strconv.Quote(key) + "]"}
-	switch {
-	case !plainKey.MatchString(key):
-	case n.path == "":
-		child.path = key
-	default:
-		child.path = n.path + "." + key
-	}
+	child := node{document: n.document, path: fieldPath(n.path, key)}
 	child.value, child.isSet = m[key]
 	child.isSet = child.isSet && child.value != nil
 	return child
+}
+
+// fieldPath returns the path of a field of the object at a path.
+func fieldPath(object, key string) string {
+	if !plainKey.MatchString(key) {
+		return object + "[" + strconv.Quote(key) + "]"
+	}
+	if object == "" {
+		return key
+	}
+	return object + "." + key
 }
 
 // find returns the field at a path of plain keys.

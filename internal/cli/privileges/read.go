@@ -9,7 +9,6 @@ package privileges
 import (
 	"context"
 	"fmt"
-	"slices"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -127,16 +126,19 @@ type reader struct {
 // Limit returns the options of a list that is limited to the objects of a tenant. The list is not
 // limited if the ID is zero or if objects of the kind belong to no tenant.
 func Limit(id tenant.ID, kind string) metav1.ListOptions {
-	switch {
-	case id.IsZero():
-	case slices.Contains([]string{"Namespaces", "Roles", "RoleBindings", "AccessGrants"}, kind):
+	if id.IsZero() {
+		return metav1.ListOptions{}
+	}
+	switch kind {
+	case "Namespaces", "Roles", "RoleBindings", "AccessGrants":
 		return metav1.ListOptions{LabelSelector: tenant.Label + "=" + id.String()}
-	case slices.Contains([]string{"Tenants", "TenantQuotas", "TenantMembers"}, kind):
+	case "Tenants", "TenantQuotas", "TenantMembers":
 		return metav1.ListOptions{
 			FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, id.ObjectName()).String(),
 		}
+	default:
+		return metav1.ListOptions{}
 	}
-	return metav1.ListOptions{}
 }
 
 func (r *reader) list(ctx context.Context, list kindList, options metav1.ListOptions) error {

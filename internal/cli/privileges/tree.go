@@ -64,14 +64,13 @@ func (i *Identity) title() string {
 	if i.Kind == "ServiceAccount" {
 		text = "service account " + i.Name
 	}
-	switch {
-	case i.Kind == "Tenant":
-	case i.Tenant != "":
-		text += ", tenant " + i.Tenant
-	default:
-		text += ", tenant unknown: bindings that the boundary blocks are not marked"
+	if i.Kind == "Tenant" {
+		return text
 	}
-	return text
+	if i.Tenant == "" {
+		return text + ", tenant unknown: bindings that the boundary blocks are not marked"
+	}
+	return text + ", tenant " + i.Tenant
 }
 
 func (n *node) add(colour, format string, args ...any) {

@@ -118,10 +118,16 @@ func (c *check) compareObject(r *resource, k key, w write, obj object, exists bo
 	// Managed fields have no fractions of a second.
 	since := w.at.Truncate(time.Second)
 	retired := r.Resource == v1alpha1.ResourceRetiredTenants
+	if w.deleted {
+		if exists && !obj.deleting && !obj.managed && !obj.created.After(w.at) {
+			c.find(name, "was deleted "+when+", but exists: "+r.recreatedEffect, deletion(r, k))
+		}
+		return
+	}
+	if isOfServer(w.by) && !retired || exists && obj.managed {
+		return
+	}
 	switch {
-	case w.deleted && exists && !obj.deleting && !obj.managed && !obj.created.After(w.at):
-		c.find(name, "was deleted "+when+", but exists: "+r.recreatedEffect, deletion(r, k))
-	case w.deleted, isOfServer(w.by) && !retired, exists && obj.managed:
 	case !exists && retired:
 		c.find(name, "was created "+when+", but does not exist: "+r.olderEffect,
 			"create it again, with the ID and the UID of its name in spec.id and spec.uid")

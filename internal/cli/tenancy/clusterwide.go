@@ -120,20 +120,21 @@ func (g *ClusterWideGrant) Revoke(ctx context.Context, k kube.Interface) (delete
 	}
 	for i := range list.Items {
 		b := &list.Items[i]
+		if g.ClusterRole != "" && b.RoleRef.Name != g.ClusterRole || !slices.Contains(b.Subjects, g.Subject) {
+			continue
+		}
 		isOurs := b.Labels[privileges.CreatedByLabel] == createdByValue &&
 			b.Labels[subjectLabel] == hash(subjectText(g.Subject))
-		switch {
-		case g.ClusterRole != "" && b.RoleRef.Name != g.ClusterRole || !slices.Contains(b.Subjects, g.Subject):
-		case isOurs && len(b.Subjects) == 1:
-			err := bindings.Delete(ctx, b.Name,
-				metav1.DeleteOptions{DryRun: g.DryRun, Preconditions: metav1.NewUIDPreconditions(string(b.UID))})
-			if err != nil && !apierrors.IsNotFound(err) {
-				return deleted, remaining, refusal(err)
-			}
-			deleted = append(deleted, b.Name)
-		default:
+		if !isOurs || len(b.Subjects) != 1 {
 			remaining = append(remaining, b.Name)
+			continue
 		}
+		err := bindings.Delete(ctx, b.Name,
+			metav1.DeleteOptions{DryRun: g.DryRun, Preconditions: metav1.NewUIDPreconditions(string(b.UID))})
+		if err != nil && !apierrors.IsNotFound(err) {
+			return deleted, remaining, refusal(err)
+		}
+		deleted = append(deleted, b.Name)
 	}
 	return deleted, remaining, nil
 }

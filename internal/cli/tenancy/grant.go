@@ -226,25 +226,27 @@ func (g *Grant) Revoke(ctx context.Context, k kube.Interface) (r Revoked, err er
 	}
 	for i := range list.Items {
 		b := &list.Items[i]
+		if g.Role != "" && b.RoleRef.Name != g.Role || !slices.Contains(b.Subjects, g.Subject) {
+			continue
+		}
 		isCreatedByUs := b.Labels[privileges.CreatedByLabel] == createdByValue &&
 			b.Labels[subjectLabel] == hash(subjectText(g.Subject))
 		switch {
-		case g.Role != "" && b.RoleRef.Name != g.Role:
-		case isCreatedByUs && len(b.Subjects) > 1 && slices.Contains(b.Subjects, g.Subject): // another caller added subjects
+		case !isCreatedByUs:
+			r.Remaining = append(r.Remaining, b.Name)
+		case len(b.Subjects) > 1: // another caller added subjects
 			b.Subjects = slices.DeleteFunc(b.Subjects, func(s rbacv1.Subject) bool { return s == g.Subject })
 			if _, err := bindings.Update(ctx, b, metav1.UpdateOptions{DryRun: g.DryRun}); err != nil {
 				return r, refusal(err)
 			}
 			r.Changed = append(r.Changed, b.Name)
-		case isCreatedByUs && len(b.Subjects) == 1 && b.Subjects[0] == g.Subject:
+		default:
 			err := bindings.Delete(ctx, b.Name,
 				metav1.DeleteOptions{DryRun: g.DryRun, Preconditions: metav1.NewUIDPreconditions(string(b.UID))})
 			if err != nil && !apierrors.IsNotFound(err) {
 				return r, refusal(err)
 			}
 			r.Deleted = append(r.Deleted, b.Name)
-		case slices.Contains(b.Subjects, g.Subject):
-			r.Remaining = append(r.Remaining, b.Name)
 		}
 	}
 	if len(list.Items) == 0 { // the list is also empty if the namespace does not exist

@@ -73,32 +73,28 @@ func List(
 	}
 	unread = p.Unread
 	addSubjectsAndTenants(p, tenantNamed)
-	list, err := d.Resource(quotas).List(ctx, privileges.Limit(own, "TenantQuotas"))
-	switch {
-	case apierrors.IsForbidden(err):
-		unread = append(slices.Clone(unread), "TenantQuotas")
-	case apierrors.IsNotFound(err): // the server lacks the kind
-	case err != nil:
+	items, ok, err := listReadable(ctx, d.Resource(quotas), privileges.Limit(own, "TenantQuotas"))
+	if err != nil {
 		return nil, nil, err
-	default:
-		for i := range list.Items {
-			if q, err := typed.Decode[v1alpha1.TenantQuota](&list.Items[i]); err == nil {
-				tenantNamed(q.Spec.Tenant).Quota, tenantNamed(q.Spec.Tenant).Used = &q.Spec, &q.Status
-			}
+	}
+	if !ok {
+		unread = append(slices.Clone(unread), "TenantQuotas")
+	}
+	for i := range items {
+		if q, err := typed.Decode[v1alpha1.TenantQuota](&items[i]); err == nil {
+			tenantNamed(q.Spec.Tenant).Quota, tenantNamed(q.Spec.Tenant).Used = &q.Spec, &q.Status
 		}
 	}
-	objects, err := d.Resource(tenantObjects).List(ctx, privileges.Limit(own, "Tenants"))
-	switch {
-	case apierrors.IsForbidden(err):
-		unread = append(slices.Clone(unread), "Tenants")
-	case apierrors.IsNotFound(err): // the server lacks the kind
-	case err != nil:
+	items, ok, err = listReadable(ctx, d.Resource(tenantObjects), privileges.Limit(own, "Tenants"))
+	if err != nil {
 		return nil, nil, err
-	default:
-		for i := range objects.Items {
-			if id := tenantOf(&objects.Items[i]); id != "" {
-				tenantNamed(id).Access = accessOf(&objects.Items[i])
-			}
+	}
+	if !ok {
+		unread = append(slices.Clone(unread), "Tenants")
+	}
+	for i := range items {
+		if id := tenantOf(&items[i]); id != "" {
+			tenantNamed(id).Access = accessOf(&items[i])
 		}
 	}
 	for _, t := range tenants {
@@ -111,6 +107,24 @@ func List(
 	}
 	all = slices.SortedFunc(maps.Values(tenants), func(a, b *Tenant) int { return cmp.Compare(a.Name, b.Name) })
 	return all, unread, nil
+}
+
+// listReadable lists objects, and reports whether the caller may read them. It lists none if the
+// server lacks the kind.
+func listReadable(
+	ctx context.Context, objects dynamic.ResourceInterface, opts metav1.ListOptions,
+) ([]unstructured.Unstructured, bool, error) {
+	list, err := objects.List(ctx, opts)
+	if apierrors.IsForbidden(err) {
+		return nil, false, nil
+	}
+	if apierrors.IsNotFound(err) { // the server lacks the kind
+		return nil, true, nil
+	}
+	if err != nil {
+		return nil, false, err
+	}
+	return list.Items, true, nil
 }
 
 // addSubjectsAndTenants adds the subjects that have all rights in a tenant's namespace, and the tenants that

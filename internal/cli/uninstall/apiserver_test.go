@@ -231,22 +231,22 @@ func (s *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func (s *apiServer) serveObjects(w http.ResponseWriter, r *http.Request, path string) {
 	for gv, resources := range served() {
 		rest, ok := strings.CutPrefix(path, gv)
-		switch {
-		case !ok:
-		case rest == "":
+		if ok && rest == "" {
 			answer(w, http.StatusOK, &metav1.APIResourceList{GroupVersion: gv, APIResources: resources})
 			return
-		case strings.HasPrefix(rest, "/"):
-			namespace, rest := "", strings.TrimPrefix(rest, "/")
-			if parts := strings.SplitN(rest, "/", 3); len(parts) == 3 && parts[0] == "namespaces" {
-				namespace, rest = parts[1], parts[2]
-			}
-			name, object, _ := strings.Cut(rest, "/")
-			if slices.ContainsFunc(resources, func(r metav1.APIResource) bool { return r.Name == name }) && s.isDefined(gv,
-				name) {
-				s.serveResource(w, r, gv+"/"+name+" ", namespace, object)
-				return
-			}
+		}
+		if !ok || !strings.HasPrefix(rest, "/") {
+			continue
+		}
+		namespace, rest := "", strings.TrimPrefix(rest, "/")
+		if parts := strings.SplitN(rest, "/", 3); len(parts) == 3 && parts[0] == "namespaces" {
+			namespace, rest = parts[1], parts[2]
+		}
+		name, object, _ := strings.Cut(rest, "/")
+		if slices.ContainsFunc(resources, func(r metav1.APIResource) bool { return r.Name == name }) &&
+			s.isDefined(gv, name) {
+			s.serveResource(w, r, gv+"/"+name+" ", namespace, object)
+			return
 		}
 	}
 	status(w, http.StatusNotFound, metav1.StatusReasonNotFound)
@@ -339,8 +339,7 @@ func merge(into, patch map[string]any) {
 			delete(into, key)
 		case ok && had:
 			merge(existing, object)
-		case ok && len(object) == 0:
-		default:
+		case !ok || len(object) > 0:
 			into[key] = value
 		}
 	}

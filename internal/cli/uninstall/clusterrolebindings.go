@@ -87,11 +87,9 @@ func (r *run) wideBindings(ctx context.Context) (*wideBindingCheck, error) {
 		return r.Admin.Kube.RbacV1().ClusterRoleBindings().List(ctx, opts)
 	}, func(b *rbacv1.ClusterRoleBinding) {
 		stay := b.Subjects
-		switch w := r.owners.wideOf(b); {
-		case w == nil:
-		case isUpstream(b):
+		if w := r.owners.wideOf(b); w != nil && isUpstream(b) {
 			found.upstream = append(found.upstream, b.Name+" ("+w.reason+")")
-		default:
+		} else if w != nil {
 			found.wide, stay = append(found.wide, w), w.remaining
 		}
 		if isDoubtful(b, stay) {
@@ -183,16 +181,20 @@ func (r *run) confirmWide(found []*wideBinding) error {
 func (r *run) emptyAdminsRole(ctx context.Context) {
 	roles := r.Admin.Kube.RbacV1().ClusterRoles()
 	role, err := roles.Get(ctx, v1alpha1.NamespacesRole, metav1.GetOptions{})
-	switch {
-	case apierrors.IsNotFound(err), err == nil && len(role.Rules) == 0:
-	case err != nil:
-		r.fail(err, "read ClusterRole %s", v1alpha1.NamespacesRole)
-	default:
-		r.do(ctx, func(ctx context.Context) error {
-			_, err := roles.Patch(ctx, role.Name, types.MergePatchType, []byte(`{"rules":[]}`), metav1.PatchOptions{})
-			return err
-		}, "remove the rules of ClusterRole %s", role.Name)
+	if apierrors.IsNotFound(err) {
+		return
 	}
+	if err != nil {
+		r.fail(err, "read ClusterRole %s", v1alpha1.NamespacesRole)
+		return
+	}
+	if len(role.Rules) == 0 {
+		return
+	}
+	r.do(ctx, func(ctx context.Context) error {
+		_, err := roles.Patch(ctx, role.Name, types.MergePatchType, []byte(`{"rules":[]}`), metav1.PatchOptions{})
+		return err
+	}, "remove the rules of ClusterRole %s", role.Name)
 }
 
 // narrowBinding deletes a binding. If other subjects remain, it removes only the subjects of tenants.

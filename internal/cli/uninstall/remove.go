@@ -141,11 +141,13 @@ func deleteInBackground(u *unstructured.Unstructured) metav1.DeleteOptions {
 func (r *run) deleteNamed(ctx context.Context, namespace string, objects namedObjects) error {
 	for _, name := range objects.names {
 		u, err := r.Admin.Objects.Resource(objects.resource).Namespace(namespace).Get(ctx, name, metav1.GetOptions{})
-		switch {
-		case apierrors.IsNotFound(err):
-		case err != nil:
+		if apierrors.IsNotFound(err) {
+			continue
+		}
+		if err != nil {
 			return fmt.Errorf("read %s %s/%s: %w", objects.resource.GroupResource(), namespace, name, err)
-		case u.GetDeletionTimestamp() == nil:
+		}
+		if u.GetDeletionTimestamp() == nil {
 			r.delete(ctx, r.Admin.Objects.Resource(objects.resource).Namespace(namespace), u)
 		}
 	}

@@ -118,11 +118,11 @@ func (s *sums) report(dir string, id tenant.ID, r *Report) (*Report, error) {
 			}
 			read[path] = true
 			err := s.addFile(path, id, r)
-			switch {
-			case errors.Is(err, errManyKeys):
+			if errors.Is(err, errManyKeys) {
 				return nil, err
-			case errors.Is(err, fs.ErrNotExist): // it has another name now, or was deleted because of its age
-			case err != nil:
+			}
+			// A missing file has another name now, or was deleted because of its age.
+			if err != nil && !errors.Is(err, fs.ErrNotExist) {
 				r.problem(err.Error())
 			}
 		}

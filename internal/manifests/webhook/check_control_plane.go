@@ -197,13 +197,17 @@ func (c *checker) checkAuthentication(config *apiserverv1.AuthenticationConfigur
 			"username": m.Username,
 			"groups":   m.Groups,
 		} {
-			switch prefix := mapping.Prefix; {
-			case mapping.Expression != "":
+			if mapping.Expression != "" {
 				if m := literalPrefix.FindStringSubmatch(mapping.Expression); m == nil || allowsReserved(m[2]) {
 					c.report("jwt[%d]: the expression of %s does not begin with a literal prefix: it can create names that begin "+
 						"with system: or tenant:", i, field)
 				}
-			case mapping.Claim == "":
+				continue
+			}
+			if mapping.Claim == "" {
+				continue
+			}
+			switch prefix := mapping.Prefix; {
 			case prefix == nil || *prefix == "":
 				c.report("jwt[%d]: %s has no prefix: a claim can create names that begin with system: or "+
 					"%s", i, field, tenant.GroupPrefix)

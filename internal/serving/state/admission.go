@@ -221,14 +221,14 @@ func selects(s *metav1.LabelSelector, want metav1.LabelSelectorOperator, ownName
 	}
 	found := false
 	for _, e := range s.MatchExpressions {
-		switch {
-		case e.Key == tenant.Label && e.Operator == want && !found:
-			found = true
-		case e.Key == "kubernetes.io/metadata.name" && e.Operator == metav1.LabelSelectorOpNotIn &&
-			slices.Equal(e.Values, []string{ownNamespace}):
-		default:
+		if e.Key == "kubernetes.io/metadata.name" && e.Operator == metav1.LabelSelectorOpNotIn &&
+			slices.Equal(e.Values, []string{ownNamespace}) {
+			continue
+		}
+		if e.Key != tenant.Label || e.Operator != want || found {
 			return false
 		}
+		found = true
 	}
 	return found
 }

@@ -243,13 +243,14 @@ type watchBody struct {
 
 func (n *watchBody) Read(b []byte) (int, error) {
 	count, err := n.ReadCloser.Read(b)
-	switch {
-	case err == nil:
-	case errors.Is(err, io.EOF):
-		n.once.Do(func() { n.ended(n.now()) })
-	default:
-		n.once.Do(func() { n.ended(n.now().Add(-lossNoticedWithin)) })
+	if err == nil {
+		return count, nil
 	}
+	if errors.Is(err, io.EOF) {
+		n.once.Do(func() { n.ended(n.now()) })
+		return count, err
+	}
+	n.once.Do(func() { n.ended(n.now().Add(-lossNoticedWithin)) })
 	return count, err
 }
 

@@ -248,12 +248,15 @@ func (s *Snapshot) References(_ context.Context, id tenant.ID, namespaces []stri
 	found = slices.Clone(s.left[id])
 	names := tenants.SubjectMatcher(id, namespaces)
 	for _, b := range slices.Concat(s.Bindings, s.dropped) {
-		owner := s.Owner(b.Namespace)
-		switch made := b.Namespace == "" && b.Labels[tenant.OfTenantLabel] == id.String(); {
-		case !made && !names(b.Subjects):
-		case b.Namespace == "":
+		made := b.Namespace == "" && b.Labels[tenant.OfTenantLabel] == id.String()
+		if !made && !names(b.Subjects) {
+			continue
+		}
+		if b.Namespace == "" {
 			found = append(found, "ClusterRoleBinding "+b.Name)
-		case b.Namespace != "" && (owner.IsZero() || owner.IsSystem()):
+			continue
+		}
+		if owner := s.Owner(b.Namespace); owner.IsZero() || owner.IsSystem() {
 			found = append(found, "RoleBinding "+b.Namespace+"/"+b.Name)
 		}
 	}

@@ -149,7 +149,6 @@ func backfill(ctx context.Context, c *cluster.Cluster, namespace string) error {
 	}); err != nil {
 		return nil // ctx ended before the webhooks were installed
 	}
-	// The result of the previous leader is still valid if the webhooks have not changed since.
 	previous, err := c.Typed.CoreV1().ConfigMaps(namespace).Get(ctx, state.BackfillName, metav1.GetOptions{})
 	p := &publisher{
 		client:    c.Typed,
@@ -158,14 +157,8 @@ func backfill(ctx context.Context, c *cluster.Cluster, namespace string) error {
 		webhooks:  webhooks.Version,
 		version:   version,
 	}
-	switch {
-	case err != nil: // there is no earlier result
-	case !p.isGuarded(ctx, previous):
-		// Another client may have written it.
-	case version.Follows(state.ParseVersion(previous.Annotations[state.WebhooksAnnotation])):
-		c.Backfill.Resume(state.ParseBackfill(previous.Data[state.BackfillKey]))
-	default:
-		p.inFlightUntil = time.Now().Add(maxInFlight)
+	if err == nil {
+		p.resume(ctx, previous)
 	}
 	group, ctx := errgroup.WithContext(ctx) // if one function ends, the other ends too
 	group.Go(func() error { return c.RunBackfill(ctx) })
@@ -192,6 +185,19 @@ const maxInFlight = 90 * time.Second
 
 // confirmInterval is the interval at which the publisher checks the content of the ConfigMap.
 const confirmInterval = 5 * time.Second
+
+// resume continues from the result of the previous leader. It is still valid if the webhooks have
+// not changed since.
+func (p *publisher) resume(ctx context.Context, previous *corev1.ConfigMap) {
+	if !p.isGuarded(ctx, previous) {
+		return // another client may have written it
+	}
+	if p.version.Follows(state.ParseVersion(previous.Annotations[state.WebhooksAnnotation])) {
+		p.backfill.Resume(state.ParseBackfill(previous.Data[state.BackfillKey]))
+		return
+	}
+	p.inFlightUntil = time.Now().Add(maxInFlight)
+}
 
 // run publishes until ctx ends. It restores the ConfigMap if another client changed or deleted it.
 func (p *publisher) run(ctx context.Context) error {
@@ -236,13 +242,12 @@ func (p *publisher) run(ctx context.Context) error {
 // the policy that guards it has changed. It reports false if the ConfigMap cannot be read.
 func (p *publisher) isChanged(ctx context.Context, published string) bool {
 	current, err := p.client.CoreV1().ConfigMaps(p.namespace).Get(ctx, state.BackfillName, metav1.GetOptions{})
-	switch {
-	case apierrors.IsNotFound(err):
-	case err != nil:
+	if err != nil && !apierrors.IsNotFound(err) {
 		return false
-	case current.Annotations[state.WebhooksAnnotation]+" "+current.Data[state.BackfillKey]+" "+
+	}
+	if err == nil && current.Annotations[state.WebhooksAnnotation]+" "+current.Data[state.BackfillKey]+" "+
 		current.Annotations[state.PolicyAnnotation] == published &&
-		current.Annotations[state.PolicyAnnotation] == p.guard(ctx):
+		current.Annotations[state.PolicyAnnotation] == p.guard(ctx) {
 		return false
 	}
 	klog.FromContext(ctx).Info("Another caller changed what the controller published, or the policy that guards it "+

@@ -79,15 +79,18 @@ func authenticate(a authenticator.Request) answerer {
 		synthetic := (&http.Request{}).WithContext(ctx)
 		synthetic.Header = http.Header{"Authorization": {"Bearer " + in.Spec.Token}}
 		resp, ok, err := a.AuthenticateRequest(synthetic)
-		switch {
-		case err != nil:
+		if err != nil {
 			out.err = err.Error()
-		case !ok || resp == nil || resp.User == nil:
-		case len(requested) > 0 && len(requested.Intersect(resp.Audiences)) == 0:
-			out.err = "the token is not valid for any of the requested audiences"
-		default:
-			out.user, out.audiences = resp.User, requested.Intersect(resp.Audiences)
+			return out, nil
 		}
+		if !ok || resp == nil || resp.User == nil {
+			return out, nil
+		}
+		if len(requested) > 0 && len(requested.Intersect(resp.Audiences)) == 0 {
+			out.err = "the token is not valid for any of the requested audiences"
+			return out, nil
+		}
+		out.user, out.audiences = resp.User, requested.Intersect(resp.Audiences)
 		return out, nil
 	}
 }

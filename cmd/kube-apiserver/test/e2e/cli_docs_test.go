@@ -157,14 +157,15 @@ func checkSessions(t *testing.T, page, dir string, env []string, before func(), 
 		}
 		return out + "```"
 	})
-	switch {
-	case got == string(text):
-	case os.Getenv("UPDATE_GOLDEN") != "":
-		if err := os.WriteFile(page, []byte(got), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	default:
+	if got == string(text) {
+		return
+	}
+	if os.Getenv("UPDATE_GOLDEN") == "" {
 		t.Errorf("%s says something else than the commands (UPDATE_GOLDEN=1 writes it):\n%s", filepath.Base(page), got)
+		return
+	}
+	if err := os.WriteFile(page, []byte(got), 0o600); err != nil {
+		t.Fatal(err)
 	}
 }
 

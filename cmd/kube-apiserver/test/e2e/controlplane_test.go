@@ -426,11 +426,13 @@ func (p *controlPlane) reload(ctx context.Context, act func() error) error {
 		logText = append(logText, more...)
 		for line := range bytes.Lines(logText) {
 			text := string(line)
-			switch {
-			case !strings.Contains(text, path):
-			case strings.Contains(text, "Loaded a new version of a file"):
+			if !strings.Contains(text, path) {
+				continue
+			}
+			if strings.Contains(text, "Loaded a new version of a file") {
 				return nil
-			case strings.Contains(text, "Rejected a new version of a file") && !strings.Contains(text, "no such file"):
+			}
+			if strings.Contains(text, "Rejected a new version of a file") && !strings.Contains(text, "no such file") {
 				return permanentError{errors.New(text)}
 			}
 		}
