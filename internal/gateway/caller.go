@@ -34,13 +34,13 @@ var (
 	errNoTenant = errors.New("the caller has no tenant")
 )
 
-// withCaller is the step after authentication. It checks whether the caller may use the cluster,
-// maps the caller to its identity in the cluster, and applies the limits of its tenant.
-func (c *route) withCaller(next http.Handler) http.Handler {
+// withMappedCaller replaces the authenticated user by its identity in the cluster. It rejects callers
+// that may not use the cluster.
+func (c *route) withMappedCaller(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ctx, x := r.Context(), proxyStateFrom(r.Context())
-		u, known := request.UserFrom(ctx)
-		if !known {
+		u, ok := request.UserFrom(ctx)
+		if !ok {
 			respond(w, r, forbidden(errNoTenant))
 			return
 		}
@@ -50,52 +50,94 @@ func (c *route) withCaller(next http.Handler) http.Handler {
 			respond(w, r, forbidden(err))
 			return
 		}
-		mapped, known = authz.RecordMappedCaller(ctx, mapped, c.mapping.tenant)
-		if !known {
+		mapped, ok = authz.RecordMappedCaller(ctx, mapped, c.mapping.tenant)
+		if !ok {
 			respond(w, r, forbidden(errTenantName))
 			return
 		}
-		if c.bypassesAdmission(r, id) {
+		x.tenant, x.impersonates = id, r.Header.Get("Impersonate-User") != ""
+		next.ServeHTTP(w, r.WithContext(request.WithUser(ctx, mapped)))
+	})
+}
+
+// requireAdmission rejects writes that the cluster would not send to the webhook service.
+func (c *route) requireAdmission(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if c.bypassesAdmission(r, proxyStateFrom(r.Context()).tenant) {
 			respond(w, r, forbidden(errAdmission))
 			return
 		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// withFairUse applies the limits of the caller's tenant.
+func (c *route) withFairUse(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		admit := c.cluster.stack.AdmitRequest
-		if x.isStream {
+		if proxyStateFrom(r.Context()).isStream {
 			admit = c.cluster.stack.AdmitStream
 		}
-		leave, refused := admit(ctx, mapped)
+		mapped, _ := request.UserFrom(r.Context())
+		leave, refused := admit(r.Context(), mapped)
 		if refused != nil {
 			respond(w, r, refused)
 			return
 		}
 		defer leave()
-		if err := c.gatewayNames.check(ctx, mapped.GetName()); err != nil {
-			respond(w, r, statusOf(ctx, err))
+		next.ServeHTTP(w, r)
+	})
+}
+
+// withNameCheck rejects callers that have the name of an identity of the gateway in the cluster.
+func (c *route) withNameCheck(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		mapped, _ := request.UserFrom(r.Context())
+		if err := c.gatewayNames.check(r.Context(), mapped.GetName()); err != nil {
+			respond(w, r, statusOf(r.Context(), err))
 			return
 		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// withBodyLimit limits the size of the caller's body.
+func (c *route) withBodyLimit(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Body != nil {
+			x := proxyStateFrom(r.Context())
 			x.body = &callerBody{ReadCloser: http.MaxBytesReader(w, r.Body, *c.shared.Limits.BodyBytes)}
 			r.Body = x.body
 		}
-		if x.isStream && r.ContentLength != 0 {
+		next.ServeHTTP(w, r)
+	})
+}
+
+// withStreamLimits ends streams when the gateway stops and, if the configuration specifies it, when
+// the caller's credential expires.
+func (c *route) withStreamLimits(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		x := proxyStateFrom(r.Context())
+		if !x.isStream {
+			next.ServeHTTP(w, r)
+			return
+		}
+		ctx := r.Context()
+		if r.ContentLength != 0 {
 			_ = x.control.SetReadDeadline(time.Time{}) // streams have no time limit
 		}
-		if end := x.expiry.At; x.isStream && !end.IsZero() && c.shared.Sessions.EndWithCredential {
+		if end := x.expiry.At; !end.IsZero() && c.shared.Sessions.EndWithCredential {
 			var stop func()
 			ctx, stop = context.WithDeadline(ctx, end)
 			defer stop()
 		}
-		if x.isStream {
-			var done func()
-			var ok bool
-			if ctx, done, ok = c.gateway.stopping.stream(ctx, r); !ok {
-				refuseStream(w, r)
-				return
-			}
-			defer done()
+		ctx, done, ok := c.gateway.stopping.stream(ctx, r)
+		if !ok {
+			refuseStream(w, r)
+			return
 		}
-		x.impersonates = r.Header.Get("Impersonate-User") != ""
-		next.ServeHTTP(w, r.WithContext(request.WithUser(ctx, mapped)))
+		defer done()
+		next.ServeHTTP(w, r.WithContext(ctx))
 	})
 }
 

@@ -68,9 +68,15 @@ func (c *route) build(a *auditing) error {
 	if c.decisions, err = c.newDecisions(h); err != nil {
 		return err
 	}
-	h = c.withCaller(c.waitForSlotBeforeReviews(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	h = c.waitForSlotBeforeReviews(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		c.decisions.impersonation(r).ServeHTTP(w, r)
-	})))
+	}))
+	h = c.withStreamLimits(h)
+	h = c.withBodyLimit(h)
+	h = c.withNameCheck(h)
+	h = c.withFairUse(h)
+	h = c.requireAdmission(h)
+	h = c.withMappedCaller(h)
 	// Older tenant paths are parsed only for Kubernetes' own resources. The result must not reveal,
 	// before authentication, which other resources a cluster serves.
 	c.handler = c.gateway.stack.WithRequestState(c.withAuthentication(h, c.authn, a))

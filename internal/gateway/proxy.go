@@ -17,6 +17,7 @@ import (
 
 	"github.com/kubetenant/kubetenant/authn"
 	"github.com/kubetenant/kubetenant/internal/fairuse"
+	"github.com/kubetenant/kubetenant/tenant"
 )
 
 // proxyState is the state that the steps of one request share. One goroutine uses it at a time.
@@ -39,6 +40,9 @@ type proxyState struct {
 	// finished.
 	body   *callerBody
 	isView bool // whether the request is for a view of the cluster's objects
+	// tenant is the caller's tenant by its name in the configuration. It is the zero ID before the
+	// caller is mapped.
+	tenant tenant.ID
 	// impersonates reports whether the caller impersonates another user.
 	impersonates bool
 	// tokenIsSent reports whether the cluster receives and checks the token of the service account
