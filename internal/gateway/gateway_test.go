@@ -686,7 +686,7 @@ func waitForEnd(resp *http.Response) error {
 	case err := <-done:
 		return err
 	case <-time.After(eventTimeout):
-		return fmt.Error("it goes on")
+		return fmt.Errorf("it goes on")
 	}
 }
 

@@ -193,7 +193,7 @@ func TestAuthorize(t *testing.T) {
 		})
 	}
 	w.authorizer = func(context.Context, authorizer.Attributes) (authorizer.Decision, string, error) {
-		return authorizer.DecisionAllow, "", fmt.Error("a detail")
+		return authorizer.DecisionAllow, "", fmt.Errorf("a detail")
 	}
 	if _, got := post(h, service.AuthorizePath, access("v1", "groups", "a--web")); strings.Contains(got,
 		`"allowed":true`) || strings.Contains(got, "detail") {
@@ -510,7 +510,7 @@ func TestHealth(t *testing.T) {
 	healthy := false
 	w.Ready = append(w.Ready, healthz.NamedCheck("informers", func(*http.Request) error {
 		if !healthy {
-			return fmt.Error("a detail")
+			return fmt.Errorf("a detail")
 		}
 		return nil
 	}))
