@@ -183,9 +183,8 @@ func TestAuditRefusesArguments(t *testing.T) {
 	} {
 		t.Run(want, func(t *testing.T) {
 			s := newServer(t, nil)
-			if out, err := s.run(t, append([]string{"audit"}, args...)...); err == nil || !strings.HasPrefix(err.Error(), want) ||
-				out != "" ||
-				len(s.requests) > 0 {
+			out, err := s.run(t, append([]string{"audit"}, args...)...)
+			if err == nil || !strings.HasPrefix(err.Error(), want) || out != "" || len(s.requests) > 0 {
 				t.Errorf("%v: %q, %v, %v", args, out, err, s.requests)
 			}
 		})

@@ -230,8 +230,8 @@ func TestUsageRefusesArguments(t *testing.T) {
 	} {
 		t.Run(want, func(t *testing.T) {
 			s := newServer(t, nil)
-			if out, err := s.run(t, append([]string{"usage"}, args...)...); err == nil || !strings.HasPrefix(err.Error(), want) ||
-				out != "" ||
+			out, err := s.run(t, append([]string{"usage"}, args...)...)
+			if err == nil || !strings.HasPrefix(err.Error(), want) || out != "" ||
 				len(s.requests) > 0 {
 				t.Errorf("%v: %q, %v, %v", args, out, err, s.requests)
 			}

@@ -106,8 +106,9 @@ func TestUsageOfPods(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			c.want["count/pods"], c.want["pods"] = "1", "1"
-			if diff := cmp.Diff(c.want, used(t, groupResource("pods"), podOf(container(c.requests, c.limits)), now)); diff != "" {
-				t.Errorf("%s (-want +got):\n%s", name, diff)
+			got := used(t, groupResource("pods"), podOf(container(c.requests, c.limits)), now)
+			if diff := cmp.Diff(c.want, got); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
 			}
 		})
 	}

@@ -299,7 +299,8 @@ func TestDeleteWaits(t *testing.T) {
 					t.Fatal(err)
 				}
 				u.Object["status"] = map[string]any{"conditions": c.conditions}
-				if err := d.Tracker().Update(v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceTenants), u, ""); err != nil {
+				kind := v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceTenants)
+				if err := d.Tracker().Update(kind, u, ""); err != nil {
 					t.Fatal(err)
 				}
 				if c.after != nil {
