@@ -16,7 +16,7 @@ import (
 // clustersPath is the prefix of paths that name a cluster.
 const clustersPath = views.ClustersPath
 
-// errClusterPath is the 400 response to every malformed cluster part. It repeats nothing of the
+// errClusterPath is the 400 response to every malformed cluster part. It contains no text of the
 // path.
 var errClusterPath = errors.New(views.MalformedClusterPath)
 

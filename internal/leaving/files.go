@@ -27,8 +27,8 @@ const bufferSize = 4096
 var errNoObject = errors.New("no ClusterRoleBinding, RoleBinding or Namespace to check")
 
 // IsExport reports whether a file contains output of "kubectl get". Such a file has a list or an
-// object of a checked kind. A file that also contains a configuration of kubetenant is not an
-// export.
+// object of a checked kind. A file that also contains a TenancyConfiguration or a Revocation is not
+// an export.
 func IsExport(data []byte) bool {
 	exported, hasConfiguration := false, false
 	err := each(data, func(meta metav1.TypeMeta, _ json.RawMessage) error {

@@ -15,14 +15,15 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// Path is the root path of the views. The server URL in a kubeconfig ends with it.
+// Path is the root path of the views. The server URL in a kubeconfig for the views ends with this
+// path.
 const Path = "/gateway"
 
 // ClustersPath is the prefix of a gateway's paths that name a cluster.
 const ClustersPath = "/clusters/"
 
 // MalformedClusterPath is the message of the 400 response to every malformed cluster part of a
-// path. It repeats nothing of the path. "kubectl tenant" recognizes a gateway by this message.
+// path. It contains no text of the path. "kubectl tenant" recognizes a gateway by this message.
 const MalformedClusterPath = "malformed cluster part in the path"
 
 // Resource and Kind are the names of the view of the clusters.
