@@ -21,7 +21,8 @@ var (
 	errMalformed = errors.New("malformed")
 )
 
-// TestTokens checks which credentials contain the token that the authenticator knows.
+// TestTokens checks which headers and websocket subprotocols the authenticator accepts, rejects as
+// malformed, or abstains from.
 func TestTokens(t *testing.T) {
 	t.Parallel()
 	const known = "a-Z.0_9~+/:!=="

@@ -14,8 +14,9 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/request"
 )
 
-// TestForwardedHeaders checks that only listed headers of a caller are forwarded, and that no forwarded
-// header can change the caller's identity.
+// TestForwardedHeaders checks that only listed headers of a caller are forwarded to kube-apiserver.
+// Other headers are forwarded only to proxied servers, and only if they identify neither the caller
+// nor a forwarder.
 func TestForwardedHeaders(t *testing.T) {
 	allowed := []string{
 		"Accept", "Content-Type", "User-Agent", "Kubectl-Command", "Sec-Websocket-Key", "X-Stream-Protocol-Version",

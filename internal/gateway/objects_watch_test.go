@@ -89,8 +89,9 @@ func TestObjectViewWatch(t *testing.T) {
 	}
 }
 
-// TestObjectViewWatchFrom checks that a watch from a resource version begins with the objects that
-// the caller has at that version.
+// TestObjectViewWatchFrom checks that a watch from a resource version sends no initial objects. It
+// sends a deletion if an object that the caller had at that version leaves. Invalid events end a
+// watch.
 func TestObjectViewWatchFrom(t *testing.T) {
 	t.Parallel()
 	w, _, s := newTrackerFixture(t, "")

@@ -104,8 +104,8 @@ func TestMalformedBodies(t *testing.T) {
 	}
 }
 
-// TestUIDIsRejectedUnlessForwarded checks that the gateway rejects a UID that the configuration does not
-// forward. The cluster would reject the gateway's request.
+// TestUIDIsRejectedUnlessForwarded checks that the gateway rejects a UID that the configuration
+// does not forward. Otherwise, the cluster would reject the gateway's request.
 func TestUIDIsRejectedUnlessForwarded(t *testing.T) {
 	t.Parallel()
 	w, c := newRootFixture(t)

@@ -48,9 +48,10 @@ func (w *fixture) reviewToken(caller, token string) (authenticationv1.TokenRevie
 	return review.Status, nil
 }
 
-// TestTokensOfARecreatedNamespaceAreRejected checks that a service account's token is rejected after its
-// namespace was deleted and created again, for the same or another tenant. It tries each way to
-// present the token. The fake cluster still accepts the token, like a server that has cached it.
+// TestTokensOfARecreatedNamespaceAreRejected checks that a service account's token is rejected
+// after its namespace was deleted and created again, for the same or another tenant. The test
+// presents the token directly, with impersonation, and in a TokenReview. The fake cluster still
+// accepts the token, like a server that has cached it.
 func TestTokensOfARecreatedNamespaceAreRejected(t *testing.T) {
 	for _, owner := range []string{"globex", "acme"} {
 		t.Run(owner, func(t *testing.T) {
@@ -123,7 +124,8 @@ func TestTokensOfARecreatedNamespaceAreRejected(t *testing.T) {
 	}
 }
 
-// TestTokensWithoutIssueTimeAreRejected checks that a token without a time of issue is rejected.
+// TestTokensWithoutIssueTimeAreRejected checks that a token is rejected if it has no valid time of
+// issue, or if it was issued before its namespace was created.
 func TestTokensWithoutIssueTimeAreRejected(t *testing.T) {
 	t.Parallel()
 	w, c := newSharedFixture(t)
@@ -194,7 +196,8 @@ func TestStoredReviews(t *testing.T) {
 	if n := reviews(func() error { _, err := w.reviewToken(token, "another"); return err }); n != 3 {
 		t.Errorf("as the caller of a review: %d reviews, want 3", n)
 	}
-	// A deleted account is rejected at once, except if the cluster itself checks the token.
+	// The token of a deleted account is rejected at once, unless the cluster itself checks the
+	// token.
 	c.update(func() { delete(c.tokens, token) })
 	if code, _ := w.get(token, sharedPath+"pods", "Impersonate-User", robot); code != http.StatusUnauthorized {
 		t.Errorf("an account that is gone impersonates: %d", code)
@@ -294,8 +297,8 @@ func TestNamespaceChangeDropsDecisions(t *testing.T) {
 	}
 }
 
-// TestOtherTenantsKeepStoredDecisions checks that stored decisions about other tenants' requests remain
-// valid when a tenant creates and deletes its namespaces.
+// TestOtherTenantsKeepStoredDecisions checks that stored decisions about other tenants' requests
+// are still used when a tenant creates and deletes its namespaces.
 func TestOtherTenantsKeepStoredDecisions(t *testing.T) {
 	for way, attempt := range storedDecisions() {
 		t.Run(way, func(t *testing.T) {

@@ -18,7 +18,7 @@ import (
 )
 
 // TestDelegatedReviews checks that callers can review tokens and subjects of their own tenant only,
-// by their names in the cluster. The gateway does not forward the review, or a token in it.
+// by their names in the cluster. The gateway forwards neither the review nor the token in it.
 func TestDelegatedReviews(t *testing.T) {
 	t.Parallel()
 	eu := newFakeCluster(t, map[string]string{"acme--web": "acme-eu", "globex--shop": "globex"})

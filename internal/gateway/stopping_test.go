@@ -63,7 +63,7 @@ func TestShutdownEndsStreams(t *testing.T) {
 	}
 }
 
-// TestShutdownEndsUpgrades checks that upgraded connections end when the time is over.
+// TestShutdownEndsUpgrades checks that EndStreams ends upgraded connections when its context ends.
 func TestShutdownEndsUpgrades(t *testing.T) {
 	t.Parallel()
 	w, c := newRootFixture(t)
@@ -78,7 +78,7 @@ func TestShutdownEndsUpgrades(t *testing.T) {
 }
 
 // TestReadyAfterSync checks that a gateway is not ready until its caches of all clusters have
-// synced.
+// synced. A cluster that becomes unreachable later does not change this.
 func TestReadyAfterSync(t *testing.T) {
 	t.Parallel()
 	c := newFakeCluster(t, defaultNamespaces())

@@ -58,7 +58,7 @@ func (s *slowCluster) names() string {
 	return strings.Join(s.held, " ")
 }
 
-// waitFor waits until the cluster has received the requests.
+// waitFor waits until the cluster has received exactly the wanted requests.
 func (s *slowCluster) waitFor(t *testing.T, want string) {
 	t.Helper()
 	waittest.Until(t, func() error {
@@ -288,8 +288,8 @@ func TestWaitingRequestsEnd(t *testing.T) {
 	}
 }
 
-// TestDeadlineInQueueGets429 checks that a client may retry a request whose deadline passed while it
-// waited.
+// TestDeadlineInQueueGets429 checks that a request whose deadline passed while it waited gets 429,
+// so that the client may retry.
 func TestDeadlineInQueueGets429(t *testing.T) {
 	t.Parallel()
 	w, eu := newLimitedFixture(t, 1, 10)
@@ -304,8 +304,8 @@ func TestDeadlineInQueueGets429(t *testing.T) {
 	first.wantCode(t, http.StatusOK)
 }
 
-// TestLimitChangeKeepsRequests checks that a change of the limits ends no running or waiting request. No place
-// in the queue is lost or used twice.
+// TestLimitChangeKeepsRequests checks that a change of the limits ends no running or waiting
+// request. No slot of the queue is lost or used twice.
 func TestLimitChangeKeepsRequests(t *testing.T) {
 	t.Parallel()
 	w, eu := newLimitedFixture(t, 2, 20)
@@ -338,8 +338,8 @@ func TestLimitChangeKeepsRequests(t *testing.T) {
 	}
 }
 
-// TestImpersonationReviewsWait checks that the reviews that a tenant's impersonation causes wait in the
-// queue too. The request uses one place, not one for each review.
+// TestImpersonationReviewsWait checks that the reviews that a tenant's impersonation causes wait in
+// the queue too. The request and its reviews use one slot together.
 func TestImpersonationReviewsWait(t *testing.T) {
 	t.Parallel()
 	w, eu := newLimitedFixture(t, 1, 10)

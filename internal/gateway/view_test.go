@@ -74,8 +74,8 @@ func namesOf(l *unstructured.UnstructuredList) string {
 	return strings.Join(names, " ")
 }
 
-// TestViewOfClusters checks that each caller gets the clusters that its tenant may use. It gets the
-// same response for other clusters as for missing ones.
+// TestViewOfClusters checks that each caller gets the clusters that its tenant may use. For other
+// clusters, it gets the same response as for missing clusters.
 func TestViewOfClusters(t *testing.T) {
 	t.Parallel()
 	w := newViewFixture(t)

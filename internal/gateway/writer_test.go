@@ -28,8 +28,8 @@ type fakeHijacker struct{ net.Conn }
 
 func (h fakeHijacker) Hijack() (net.Conn, *bufio.ReadWriter, error) { return h.Conn, nil, nil }
 
-// TestStalledWritesAreAborted checks that a blocked write is aborted, but not a response without
-// writes. The rest of a response gets a deadline.
+// TestStalledWritesAreAborted checks that a write without progress is aborted, and that a response
+// without a current write is not. When a handler ends, the rest of its response gets a deadline.
 func TestStalledWritesAreAborted(t *testing.T) {
 	var all writers
 	now := time.Now()

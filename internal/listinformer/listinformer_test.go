@@ -26,7 +26,8 @@ import (
 	"github.com/kubetenant/kubetenant/internal/listinformer"
 )
 
-// TestInformerBeginsWithAList checks that an informer begins with a list, even if client-go's would stream it.
+// TestInformerBeginsWithAList checks that an informer begins with a list, even if client-go's
+// informers would use a streaming list.
 func TestInformerBeginsWithAList(t *testing.T) {
 	featurestesting.SetFeatureDuringTest(t, features.WatchListClient, true)
 	asked := make(chan string, 100)

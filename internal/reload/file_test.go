@@ -20,7 +20,7 @@ import (
 	"github.com/kubetenant/kubetenant/test/waittest"
 )
 
-// reports collects what a File reports.
+// reports collects the errors, or nil, that a File reports.
 type reports struct {
 	mu  sync.Mutex
 	all []error
