@@ -240,8 +240,8 @@ func TestStalledReadersAreDisconnected(t *testing.T) {
 	})
 }
 
-// TestRecreatedNamespaceEndsStreams checks that streams in a namespace end when it is deleted and created
-// again, whatever its new owner.
+// TestRecreatedNamespaceEndsStreams checks that streams in a namespace end when it is deleted and
+// created again, whatever its new owner.
 func TestRecreatedNamespaceEndsStreams(t *testing.T) {
 	for _, owner := range []string{"globex", "acme"} {
 		t.Run(owner, func(t *testing.T) {
@@ -313,8 +313,8 @@ func TestCollectionsHaveTenantSelector(t *testing.T) {
 	}
 }
 
-// TestInvalidConfigurationsAreRejected checks that a configuration is rejected if only kube-apiserver supports
-// it, or if it would record bodies.
+// TestInvalidConfigurationsAreRejected checks that a configuration is rejected if only
+// kube-apiserver supports it, or if it would record bodies.
 func TestInvalidConfigurationsAreRejected(t *testing.T) {
 	t.Parallel()
 	c := newFakeCluster(t, defaultNamespaces())

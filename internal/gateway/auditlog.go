@@ -86,8 +86,8 @@ func (l auditLog) write(event *auditinternal.Event) (int, error) {
 	return l.out.Write(line.Text)
 }
 
-// writeEvent writes all fields of an event. TestAuditLogEqualsUpstream fails if a later release adds a
-// field.
+// writeEvent writes all fields of an event. TestAuditLogEqualsUpstream fails if a later release
+// adds a field.
 func writeEvent(w *quickjson.Writer, e *auditv1.Event) error {
 	w.Begin()
 	w.String("kind", "Event")

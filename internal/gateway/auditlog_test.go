@@ -139,8 +139,8 @@ func (s *unsafeWriter) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-// TestConcurrentAuditWrites checks that concurrent events do not mix in one line, and that no line is
-// lost.
+// TestConcurrentAuditWrites checks that concurrent events do not mix in one line, and that no line
+// is lost.
 func TestConcurrentAuditWrites(t *testing.T) {
 	var out unsafeWriter
 	log := auditLog{&wholeLines{out: &out}}

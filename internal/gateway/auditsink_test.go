@@ -64,8 +64,8 @@ func eventFrom(address, name string) *auditinternal.Event {
 	return event
 }
 
-// TestUnauthenticatedEventsAreLimited checks the limits for events of unauthenticated requests. One event
-// contains the number of omitted events.
+// TestUnauthenticatedEventsAreLimited checks the limits for events of unauthenticated requests. One
+// event contains the number of omitted events.
 func TestUnauthenticatedEventsAreLimited(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -104,8 +104,8 @@ func (c *route) resolver() *tenantaudit.Resolver {
 	}
 }
 
-// auditFanout writes all events except RequestReceived to the streams, and the events that its policy
-// selects to the log. If the streams cannot be written, the request is still handled.
+// auditFanout writes all events except RequestReceived to the streams, and the events that its
+// policy selects to the log. If the streams cannot be written, the request is still handled.
 type auditFanout struct {
 	streams audit.Sink
 	log     audit.Sink // nil without a log

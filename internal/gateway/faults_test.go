@@ -122,8 +122,8 @@ func writeKubeconfig(t testing.TB, path, server string, authority []byte, token 
 	}
 }
 
-// TestFaultyClusterFailsInTime checks that a faulty server at a cluster's address causes an error within
-// bounded time, and does not affect other clusters.
+// TestFaultyClusterFailsInTime checks that a faulty server at a cluster's address causes an error
+// within bounded time, and does not affect other clusters.
 func TestFaultyClusterFailsInTime(t *testing.T) {
 	t.Parallel()
 	eu, us := newFakeCluster(t, defaultNamespaces()), newFakeCluster(t, defaultNamespaces())
@@ -374,8 +374,8 @@ func TestFailedReviewsDenyCallers(t *testing.T) {
 	}
 }
 
-// TestUnavailableKeysRevealNothing checks the response to a token that cannot be verified because the keys are
-// unavailable. It reveals neither whether the cluster exists nor its state.
+// TestUnavailableKeysRevealNothing checks the response to a token that cannot be verified because
+// the keys are unavailable. It reveals neither whether the cluster exists nor its state.
 func TestUnavailableKeysRevealNothing(t *testing.T) {
 	t.Parallel()
 	w, c := newRootFixture(t)
@@ -406,8 +406,8 @@ func TestUnavailableKeysRevealNothing(t *testing.T) {
 	w.waitForStatus(http.StatusOK, token, podsPath)
 }
 
-// TestLargeResponseHeadersAreRejected checks that a proxied server cannot make the gateway hold large headers in
-// memory.
+// TestLargeResponseHeadersAreRejected checks that a proxied server cannot make the gateway hold
+// large headers in memory.
 func TestLargeResponseHeadersAreRejected(t *testing.T) {
 	t.Parallel()
 	w, c := newRootFixture(t)
@@ -422,8 +422,8 @@ func TestLargeResponseHeadersAreRejected(t *testing.T) {
 	}
 }
 
-// TestResponsesDoNotRevealTheGateway checks that responses contain neither a cluster's address nor the
-// gateway's name there.
+// TestResponsesDoNotRevealTheGateway checks that responses contain neither a cluster's address nor
+// the gateway's name there.
 func TestResponsesDoNotRevealTheGateway(t *testing.T) {
 	t.Parallel()
 	w, c := newRootFixture(t)

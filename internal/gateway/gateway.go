@@ -121,8 +121,8 @@ func Open(ctx context.Context, path string, o Options) (*Gateway, error) {
 // in the TLS handshake.
 func (g *Gateway) ClientCA() dynamiccertificates.CAContentProvider { return g.stack.ClientCA }
 
-// forgetInterval is the interval at which the gateway deletes the metrics of tenants that exist in no
-// cluster.
+// forgetInterval is the interval at which the gateway deletes the metrics of tenants that exist in
+// no cluster.
 const forgetInterval = time.Minute
 
 // hasTenant reports whether a tenant exists, or may exist, in at least one cluster that its callers

@@ -45,8 +45,8 @@ func rootClusterEntry() string {
 
 const aliceIdentity = "alice [dev ops tenant:acme] kubetenant.dev%2ftenant=acme"
 
-// TestForwardedAsTheCaller checks that a request is forwarded with its caller's identity, whatever its
-// headers contain.
+// TestForwardedAsTheCaller checks that a request is forwarded with its caller's identity, whatever
+// its headers contain.
 func TestForwardedAsTheCaller(t *testing.T) {
 	t.Parallel()
 	w, c := newRootFixture(t)
@@ -505,8 +505,8 @@ func TestClusters(t *testing.T) {
 	}
 }
 
-// TestPagesNeedATokenOfTheirOwn checks that credentials that a browser sends by itself do not authenticate a page, even
-// next to an invalid token.
+// TestPagesNeedATokenOfTheirOwn checks that credentials that a browser sends by itself do not
+// authenticate a page, even next to an invalid token.
 func TestPagesNeedATokenOfTheirOwn(t *testing.T) {
 	t.Parallel()
 	w, c := newRootFixture(t)
@@ -783,8 +783,8 @@ func TestStreamLimitIsPerTenant(t *testing.T) {
 	})
 }
 
-// TestBrokenClusterAffectsNoOther checks that requests to a cluster that hangs, resets or is gone fail within
-// bounded time, and that other clusters are not affected.
+// TestBrokenClusterAffectsNoOther checks that requests to a cluster that hangs, resets or is gone
+// fail within bounded time, and that other clusters are not affected.
 func TestBrokenClusterAffectsNoOther(t *testing.T) {
 	t.Parallel()
 	eu, us := newFakeCluster(t, defaultNamespaces()), newFakeCluster(t, defaultNamespaces())

@@ -23,13 +23,13 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// errGatewayName: a caller with the gateway's own name would be able to impersonate every user that the
-// gateway can.
+// errGatewayName: a caller with the gateway's own name would be able to impersonate every user that
+// the gateway can.
 var errGatewayName = errors.New("the name belongs to an account of the gateway")
 
 const (
-	// gatewayNamesTTL is how long the gateway's user names in a cluster are valid. A token file may later
-	// contain the token of another account.
+	// gatewayNamesTTL is how long the gateway's user names in a cluster are valid. A token file may
+	// later contain the token of another account.
 	gatewayNamesTTL = 30 * time.Second
 	// gatewayNamesRetryDelay is the pause after a failed request for the names.
 	gatewayNamesRetryDelay = time.Second
@@ -72,8 +72,8 @@ func newGatewayNames(cluster string, configs ...*rest.Config) (*gatewayNames, er
 	return o, nil
 }
 
-// check returns an error if a caller must not use a name. The error wraps [errGatewayName], or reports that
-// the gateway's names in the cluster are unknown.
+// check returns an error if a caller must not use a name. The error wraps [errGatewayName], or
+// reports that the gateway's names in the cluster are unknown.
 func (o *gatewayNames) check(ctx context.Context, name string) error {
 	cached := o.cached.Load()
 	if cached == nil || time.Now().After(cached.until) {

@@ -22,8 +22,8 @@ var allowedHeaders = []string{
 
 var allowedPrefixes = []string{"Kubectl-", "Sec-Websocket-"}
 
-// identityHeaders are the headers that are not forwarded to a Pod, Service or node. They identify the caller
-// or a forwarder.
+// identityHeaders are the headers that are not forwarded to a Pod, Service or node. They identify
+// the caller or a forwarder.
 var identityHeaders = []string{"Authorization", "Proxy-Authorization", "Forwarded", "X-Real-Ip", "Cookie2"}
 
 var identityPrefixes = []string{"Impersonate-", "X-Remote-", "X-Forwarded-", "Proxy-"}

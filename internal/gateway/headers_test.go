@@ -66,8 +66,8 @@ func TestForwardedHeaders(t *testing.T) {
 	}
 }
 
-// FuzzForwardedHeaders checks that no forwarded header can change the caller's identity or belongs to one
-// connection, whatever the names of the caller's headers.
+// FuzzForwardedHeaders checks that no forwarded header can change the caller's identity or belongs
+// to one connection, whatever the names of the caller's headers.
 func FuzzForwardedHeaders(f *testing.F) {
 	for _, name := range []string{
 		"Accept", "Authorization", "impersonate-user", "Impersonate_User", "X-Remote-Group", "Connection", "x-forwarded-host",

@@ -12,7 +12,8 @@ import (
 	"github.com/kubetenant/kubetenant/test/waittest"
 )
 
-// metricSum returns the sum of all series of a metric that have the labels. It is 0 if there are none.
+// metricSum returns the sum of all series of a metric that have the labels. It is 0 if there are
+// none.
 func (w *fixture) metricSum(name string, labels ...string) (sum float64) {
 	w.t.Helper()
 	families, err := w.registry.Gather()

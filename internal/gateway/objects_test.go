@@ -516,8 +516,8 @@ func TestObjectViewsAreDisabledByDefault(t *testing.T) {
 	}
 }
 
-// TestRemovedAccountsCannotReadViews checks that a stored TokenReview does not authenticate a request
-// that the gateway answers itself.
+// TestRemovedAccountsCannotReadViews checks that a stored TokenReview does not authenticate a
+// request that the gateway answers itself.
 func TestRemovedAccountsCannotReadViews(t *testing.T) {
 	t.Parallel()
 	w, c, _ := newTrackerFixture(t, passAccountTokens)

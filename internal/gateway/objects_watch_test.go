@@ -114,8 +114,8 @@ func TestObjectViewWatchFrom(t *testing.T) {
 	got.next("ERROR", "", `"code":500`)
 }
 
-// TestViewWatchesEndWithTheirRights checks that a watch ends when its caller is revoked, and when the
-// namespace or the view changes.
+// TestViewWatchesEndWithTheirRights checks that a watch ends when its caller is revoked, and when
+// the namespace or the view changes.
 func TestViewWatchesEndWithTheirRights(t *testing.T) {
 	t.Parallel()
 	for what, change := range map[string]func(w *fixture, c *fakeCluster){

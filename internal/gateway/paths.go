@@ -49,8 +49,8 @@ func cutView(r *http.Request) (rest *http.Request, found bool) {
 	return trimPathPrefix(r, views.Path), true
 }
 
-// trimPathPrefix returns a request whose path does not have the prefix. The request's escaped path MUST
-// begin with the prefix.
+// trimPathPrefix returns a request whose path does not have the prefix. The request's escaped path
+// MUST begin with the prefix.
 func trimPathPrefix(r *http.Request, prefix string) *http.Request {
 	out := r.Clone(r.Context())
 	out.URL.Path = "/" + strings.TrimPrefix(strings.TrimPrefix(r.URL.Path, prefix), "/")

@@ -30,7 +30,8 @@ var proxiedResponseHeaders = []string{
 
 var proxiedResponsePrefixes = []string{"Content-", "Docker-", "Grpc-", "Sec-Websocket-", "X-"}
 
-// proxyInstructionPrefixes are prefixes of response headers that instruct a proxy in front of the gateway.
+// proxyInstructionPrefixes are prefixes of response headers that instruct a proxy in front of the
+// gateway.
 var proxyInstructionPrefixes = []string{
 	"X-Accel-",
 	"X-Forwarded-",
@@ -40,8 +41,8 @@ var proxyInstructionPrefixes = []string{
 	"X-Sendfile",
 }
 
-// removeUnsafeHeaders deletes the headers in the response of a Pod, Service or node that the caller must not
-// receive.
+// removeUnsafeHeaders deletes the headers in the response of a Pod, Service or node that the caller
+// must not receive.
 func removeUnsafeHeaders(h http.Header) {
 	for name := range h {
 		canonical := http.CanonicalHeaderKey(name)

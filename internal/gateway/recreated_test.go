@@ -25,7 +25,8 @@ const (
 	reviewPath = "/apis/authentication.k8s.io/v1/tokenreviews"
 )
 
-// newSharedFixture returns a gateway in front of a cluster in which acme owns the namespace "shared".
+// newSharedFixture returns a gateway in front of a cluster in which acme owns the namespace
+// "shared".
 func newSharedFixture(t *testing.T) (*fixture, *fakeCluster) {
 	t.Helper()
 	c := newFakeCluster(t, map[string]string{"shared": "acme", "globex--shop": "globex", "acme--web": "acme"})
@@ -240,8 +241,8 @@ func storedDecisions() map[string]func(w *fixture) (int, string) {
 	}
 }
 
-// newDecisionFixture returns a gateway that has stored the decision of a request, and a counter of the
-// reviews that the cluster answered.
+// newDecisionFixture returns a gateway that has stored the decision of a request, and a counter of
+// the reviews that the cluster answered.
 func newDecisionFixture(
 	t *testing.T,
 	allowed *atomic.Bool,
@@ -265,9 +266,9 @@ func newDecisionFixture(
 	return w, c, reviews
 }
 
-// TestNamespaceChangeDropsDecisions checks that the cluster decides again after a namespace in the request
-// was created again or got another owner. This applies to impersonation and to the subject of a
-// review.
+// TestNamespaceChangeDropsDecisions checks that the cluster decides again after a namespace in the
+// request was created again or got another owner. This applies to impersonation and to the subject
+// of a review.
 func TestNamespaceChangeDropsDecisions(t *testing.T) {
 	for what, change := range map[string]func(w *fixture, c *fakeCluster){
 		"created again": func(_ *fixture, c *fakeCluster) { c.recreate("shared", "acme") },

@@ -27,8 +27,8 @@ import (
 	"github.com/kubetenant/kubetenant/test/waittest"
 )
 
-// hookedRecorder calls a function once, after the gateway has selected the route of a request and before it
-// handles the request.
+// hookedRecorder calls a function once, after the gateway has selected the route of a request and
+// before it handles the request.
 type hookedRecorder struct {
 	*httptest.ResponseRecorder
 	once   sync.Once
@@ -251,8 +251,8 @@ func TestInvalidKubeconfigsAreIgnored(t *testing.T) {
 	}
 }
 
-// checkToken sends a request as alice. It returns an error if the cluster does not receive the request
-// with the gateway's token.
+// checkToken sends a request as alice. It returns an error if the cluster does not receive the
+// request with the gateway's token.
 func checkToken(w *fixture, c *fakeCluster, token string) error {
 	c.takeRequests()
 	if code, text := w.get("alice-token", podsPath); code != http.StatusOK {

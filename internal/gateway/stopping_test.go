@@ -19,8 +19,8 @@ import (
 	"github.com/kubetenant/kubetenant/test/waittest"
 )
 
-// TestShutdownEndsStreams checks a gateway that stops. It ends watches without an error, rejects new
-// streams, and lets upgraded connections continue for a while.
+// TestShutdownEndsStreams checks a gateway that stops. It ends watches without an error, rejects
+// new streams, and lets upgraded connections continue for a while.
 func TestShutdownEndsStreams(t *testing.T) {
 	t.Parallel()
 	w, c := newRootFixture(t)

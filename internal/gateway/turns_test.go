@@ -22,7 +22,8 @@ import (
 
 const globexPods = "/api/v1/namespaces/globex--shop/pods"
 
-// slowCluster makes a cluster hold the requests whose query contains "hold" until they are released.
+// slowCluster makes a cluster hold the requests whose query contains "hold" until they are
+// released.
 type slowCluster struct {
 	cluster *fakeCluster
 	release chan struct{}
@@ -175,8 +176,8 @@ func (c *call) wantCode(t *testing.T, code int) {
 	}
 }
 
-// TestNoisyTenantDoesNotDelayOthers checks that a noisy tenant of a slow cluster does not delay a quiet
-// tenant or requests to another cluster. Watches do not wait.
+// TestNoisyTenantDoesNotDelayOthers checks that a noisy tenant of a slow cluster does not delay a
+// quiet tenant or requests to another cluster. Watches do not wait.
 func TestNoisyTenantDoesNotDelayOthers(t *testing.T) {
 	t.Parallel()
 	w, eu := newLimitedFixture(t, 2, 20)
@@ -256,8 +257,8 @@ func TestFullQueue(t *testing.T) {
 	}
 }
 
-// TestWaitingRequestsEnd checks that a waiting request ends when its client disconnects or its caller is
-// revoked. The request is not sent, and does not block the queue.
+// TestWaitingRequestsEnd checks that a waiting request ends when its client disconnects or its
+// caller is revoked. The request is not sent, and does not block the queue.
 func TestWaitingRequestsEnd(t *testing.T) {
 	t.Parallel()
 	w, eu := newLimitedFixture(t, 1, 10)

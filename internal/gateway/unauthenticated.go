@@ -65,8 +65,8 @@ func (s *requestLimits) enter(remote string) (leave func(), ok bool) {
 	}), true
 }
 
-// rejectOverLimit responds to a request above the limits, and closes its connection (over HTTP/2 with a
-// GOAWAY frame).
+// rejectOverLimit responds to a request above the limits, and closes its connection (over HTTP/2
+// with a GOAWAY frame).
 func rejectOverLimit(w http.ResponseWriter, r *http.Request) {
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(shortRejectionTimeout))
 	w.Header().Set("Connection", "close")

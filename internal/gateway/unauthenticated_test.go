@@ -81,7 +81,8 @@ func TestRejectionTimeout(t *testing.T) {
 	}
 }
 
-// TestRequestsOverLimitGet429 checks that a request above the limits gets 429, and that its connection ends.
+// TestRequestsOverLimitGet429 checks that a request above the limits gets 429, and that its
+// connection ends.
 func TestRequestsOverLimitGet429(t *testing.T) {
 	w := httptest.NewRecorder()
 	rejectOverLimit(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/api", http.NoBody))
@@ -91,7 +92,8 @@ func TestRequestsOverLimitGet429(t *testing.T) {
 	}
 }
 
-// TestUnreadHeadersAreRemoved checks that headers that nothing reads are removed before authentication.
+// TestUnreadHeadersAreRemoved checks that headers that nothing reads are removed before
+// authentication.
 func TestUnreadHeadersAreRemoved(t *testing.T) {
 	headers := map[string]bool{ // whether the header is kept
 		"Cookie":                         false,

@@ -64,8 +64,8 @@ func (s *snapshot) tenantClusters(id tenant.ID, issued *time.Time) []views.Clust
 }
 
 const (
-	// maxViewRequests is how many requests for the view of the clusters a tenant may have at the same
-	// time.
+	// maxViewRequests is how many requests for the view of the clusters a tenant may have at the
+	// same time.
 	maxViewRequests = 64
 	// versionInterval is the interval at which the gateway requests the version of a cluster.
 	versionInterval = time.Minute

@@ -108,8 +108,8 @@ type closeWriteConn struct {
 
 func (h *closeWriteConn) CloseWrite() error { h.closed = true; return nil }
 
-// TestCloseWriteIsForwarded checks that closing a hijacked connection for writing does not close it for
-// reading.
+// TestCloseWriteIsForwarded checks that closing a hijacked connection for writing does not close it
+// for reading.
 func TestCloseWriteIsForwarded(t *testing.T) {
 	conn := &closeWriteConn{}
 	if err := (&timedConn{conn, &timedWriter{}}).CloseWrite(); err != nil || !conn.closed {

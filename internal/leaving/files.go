@@ -40,8 +40,8 @@ func IsExport(data []byte) bool {
 	return exported && !hasConfiguration && err == nil
 }
 
-// FindingsInExport returns the findings about the objects of a file. It skips objects of other kinds. It
-// returns an error if the file cannot be read or contains no object to check.
+// FindingsInExport returns the findings about the objects of a file. It skips objects of other
+// kinds. It returns an error if the file cannot be read or contains no object to check.
 func FindingsInExport(data []byte, systemNamespaces []string) ([]Finding, error) {
 	all := newCollection(systemNamespaces)
 	checked := 0

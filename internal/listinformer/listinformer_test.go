@@ -55,8 +55,8 @@ func TestInformerBeginsWithAList(t *testing.T) {
 	}
 }
 
-// TestListIsRetriedUntilServed checks that an informer reads a resource within seconds after the server begins
-// to serve it.
+// TestListIsRetriedUntilServed checks that an informer reads a resource within seconds after the
+// server begins to serve it.
 func TestListIsRetriedUntilServed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		resource := schema.GroupVersionResource{Group: "g", Version: "v1", Resource: "kinds"}

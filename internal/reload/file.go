@@ -25,13 +25,13 @@ const Interval = 500 * time.Millisecond
 const retryAfter = 10
 
 const (
-	// settleTime is the time until the second check of a new version. If the file is being written in
-	// place, the second check finds another version.
+	// settleTime is the time until the second check of a new version. If the file is being written
+	// in place, the second check finds another version.
 	settleTime = 100 * time.Millisecond
 	// settledAge is the minimum age of a file that [Open] reads without a second check.
 	settledAge = time.Second
-	// newlineTimeout is the time after which a version is read although it does not end with a newline.
-	// Until then, it may be incomplete.
+	// newlineTimeout is the time after which a version is read although it does not end with a
+	// newline. Until then, it may be incomplete.
 	newlineTimeout = 5 * time.Second
 )
 
@@ -90,8 +90,8 @@ func Open[T any](path string, parse func([]byte) (T, error), report Report) (*Fi
 // Load returns the last valid content. The caller MUST NOT change it.
 func (f *File[T]) Load() *T { return f.current.Load() }
 
-// MarkComplete marks a file as complete, so that [Open] does not wait. It sets the modification time of
-// the file.
+// MarkComplete marks a file as complete, so that [Open] does not wait. It sets the modification
+// time of the file.
 func MarkComplete(path string) error {
 	at := time.Now().Add(-2 * settledAge)
 	return os.Chtimes(path, at, at)

@@ -39,8 +39,8 @@ type Delegated struct {
 	Authorize func(context.Context, authorizer.Attributes) (authorizer.Decision, string, error)
 }
 
-// ReviewerFor returns the Reviewer for reviews of a resource by a caller. It returns nil if the API server
-// handles them, as for callers of the system tenant.
+// ReviewerFor returns the Reviewer for reviews of a resource by a caller. It returns nil if the API
+// server handles them, as for callers of the system tenant.
 func (d *Delegated) ReviewerFor(r *http.Request, resource schema.GroupResource) Reviewer {
 	u, _ := request.UserFrom(r.Context())
 	id, err := tenant.ID{}, tenant.ErrUnbound // if there is no user

@@ -28,8 +28,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/tenanttest"
 )
 
-// fakeServer knows tokens of two tenants and of the system tenant. Its boundary denies the impersonation
-// of some names.
+// fakeServer knows tokens of two tenants and of the system tenant. Its boundary denies the
+// impersonation of some names.
 type fakeServer struct {
 	reviews.Delegated
 	decided []authorizer.Attributes
@@ -130,8 +130,8 @@ func tokenReview(token string, audiences ...string) *authenticationv1.TokenRevie
 	return out
 }
 
-// TestTokenReviews checks that a tenant's caller gets the users of its own tenant's tokens. The response
-// for a token of another tenant equals that for an unknown token.
+// TestTokenReviews checks that a tenant's caller gets the users of its own tenant's tokens. The
+// response for a token of another tenant equals that for an unknown token.
 func TestTokenReviews(t *testing.T) {
 	w := newFakeServer(t)
 	caller := userOf(t, "caller", "a")

@@ -50,7 +50,8 @@ func (m *limitedReader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// namespacePart returns the part of a JSON object that belongs to a namespace, or false if there is none.
+// namespacePart returns the part of a JSON object that belongs to a namespace, or false if there is
+// none.
 func (v *ObjectView) namespacePart(raw []byte, namespace string) (map[string]any, bool) {
 	var object map[string]any
 	if err := utiljson.Unmarshal(raw, &object); err != nil {

@@ -49,8 +49,8 @@ type ClusterStatus struct {
 	// Reachable reports whether the gateway's data about the cluster is current. If it is not, the
 	// gateway denies tenants' requests to the cluster.
 	Reachable bool `json:"reachable"`
-	// Version is the last version that the cluster's kube-apiserver reported. It is empty before the
-	// first report.
+	// Version is the last version that the cluster's kube-apiserver reported. It is empty before
+	// the first report.
 	Version string `json:"version,omitempty"`
 }
 

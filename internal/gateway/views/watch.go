@@ -81,8 +81,8 @@ func (h *Objects) watch(w http.ResponseWriter, r *http.Request, v *ObjectView, i
 	}
 }
 
-// listInitial reads the objects that the caller already has. It returns the initial objects to send, and
-// the resource version from which the watch continues.
+// listInitial reads the objects that the caller already has. It returns the initial objects to
+// send, and the resource version from which the watch continues.
 func (h *Objects) listInitial(
 	r *http.Request, s *watchState, held *memoryReservation,
 ) (initial []map[string]any, from string, refused *apierrors.StatusError) {
