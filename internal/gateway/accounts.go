@@ -144,8 +144,8 @@ func newAccounts(a *accounts) authenticator.Request {
 }
 
 // authenticateCached returns the result of a TokenReview. It uses a stored result only if the
-// cluster checks the token again, and the watch cache contains the namespace and it is not being
-// deleted.
+// cluster itself checks the token again. In addition, the watch cache must contain the namespace,
+// and the namespace must not be in deletion.
 func (a *accounts) authenticateCached(
 	ctx context.Context, results authenticator.Token, token string, claimed *claims,
 ) (*authenticator.Response, bool, error) {

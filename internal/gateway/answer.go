@@ -209,8 +209,8 @@ func statusOf(ctx context.Context, err error) *apierrors.StatusError {
 // buffers is a pool of the buffers through which bodies are copied.
 type buffers struct{ pool sync.Pool }
 
-// The sizes of buffers in bytes. There are many streams. Each transfers little data at a time, but
-// holds its buffer for a long time.
+// The sizes of buffers in bytes. There are many streams. Each stream transfers little data at a
+// time, but holds its buffer for long.
 const (
 	requestBuffer = 32 << 10
 	streamBuffer  = 4 << 10

@@ -14,8 +14,9 @@ import (
 )
 
 // BenchmarkFairness measures the requests of a quiet caller in three cases: alone, next to a noisy
-// tenant, and as a caller of the noisy tenant, whose requests do not take turns with each other.
-// The limit on concurrent requests of a tenant is too high to have an effect.
+// tenant, and as a caller of the noisy tenant. In the last case, the quiet caller and the noisy
+// callers share one turn. The limit on concurrent requests of a tenant is too high to have an
+// effect.
 func BenchmarkFairness(b *testing.B) {
 	var alone loadtest.Result
 	for _, c := range []struct {

@@ -178,7 +178,7 @@ func (g *Gateway) applySettings(ctx context.Context, settings *configv1alpha1.Se
 	return g.applySettingsLocked(ctx, settings)
 }
 
-// applySettingsLocked is applySettings for a caller that holds g.applyMu, which it MUST.
+// applySettingsLocked is applySettings without locking. The caller MUST hold g.applyMu.
 func (g *Gateway) applySettingsLocked(ctx context.Context, settings *configv1alpha1.Settings) (_ *snapshot, err error) {
 	if settings.Gateway == nil {
 		return nil, errNoSection

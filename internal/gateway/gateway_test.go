@@ -108,7 +108,7 @@ func TestConnectionHeaders(t *testing.T) {
 	}
 }
 
-// TestRejectedRequests checks requests that the gateway rejects and never forwards to a cluster.
+// TestRejectedRequests checks that the gateway rejects certain requests and never forwards them.
 func TestRejectedRequests(t *testing.T) {
 	t.Parallel()
 	w, c := newRootFixture(t)
@@ -312,7 +312,7 @@ func TestSelfReviewsAgreeWithRequests(t *testing.T) {
 		{`"nonResourceAttributes":{"verb":"get","path":"/metrics"}`, false},
 		{`"nonResourceAttributes":{"verb":"get","path":"/api"}`, true},
 	} {
-		// Another parser may use the second spec.
+		// Another parser may ignore case, and use the first spec or the second.
 		body := `{"apiVersion":"authorization.k8s.io/v1","kind":"SelfSubjectAccessReview","Spec":{},"spec":{` + r.attributes +
 			`}}`
 		code, text := w.do("alice-token", http.MethodPost, path, body)
@@ -414,7 +414,7 @@ func TestServiceAccounts(t *testing.T) {
 		"/clusters/us1/api/v1/namespaces/globex--shop/pods"); code != http.StatusOK {
 		t.Errorf("one of another namespace: %d: %s", code, text)
 	}
-	// If the cluster cannot review a token, the token is not rejected.
+	// If the cluster cannot review a token, the caller gets 503 and not 401.
 	us.update(func() {
 		us.readerHandler = func(w http.ResponseWriter, r *http.Request) bool {
 			if fails := strings.HasSuffix(r.URL.Path, "/tokenreviews"); !fails {

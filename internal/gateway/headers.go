@@ -65,7 +65,7 @@ func hasAnyPrefix(name string, prefixes []string) bool {
 }
 
 // hopByHop are the headers that apply to one connection (RFC 9110, section 7.6.1). The connection
-// to the cluster has its own.
+// to the cluster has its own headers of this kind.
 var hopByHop = []string{"Connection", "Keep-Alive", "Te", "Trailer", "Transfer-Encoding", "Upgrade"}
 
 // tokenProtocol is the prefix of the websocket subprotocol that contains a token (k8s.io/apiserver

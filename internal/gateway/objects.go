@@ -222,7 +222,7 @@ func copyAttributes(a authorizer.Attributes) *authorizer.AttributesRecord {
 }
 
 // forwardedIdentity returns the identity that the cluster would receive if the gateway forwarded a
-// request of the caller. The error is the same as for such a request.
+// request of the caller. The error is the same as for a forwarded request.
 func (c *route) forwardedIdentity(ctx context.Context, u user.Info) (user.Info, error) {
 	if u == nil {
 		return nil, &notForwardedError{errForm}

@@ -131,7 +131,7 @@ func TestDelegatedReviews(t *testing.T) {
 	if sent := eu.takeRequests(); len(sent) > 0 {
 		t.Errorf("reviews of subjects were sent on: %v", sent[0].identity())
 	}
-	// The revocation has the tenant's name in the sources.
+	// The revocation contains the tenant's name in the configuration, not its name in the cluster.
 	w.write("revoked.yaml",
 		noRevocations+"users: [ { tenant: acme, name: \"system:serviceaccount:acme--web:builder\" } ]\n")
 	waittest.Until(t, func() error {
