@@ -44,8 +44,8 @@ type proxyState struct {
 	// tokenIsSent reports whether the cluster receives and checks the token of the service account
 	// that sends the request. If it is false, a stored result of a TokenReview MUST NOT be used.
 	tokenIsSent bool
-	// hasSlot reports whether the request has left the cluster's queue, which limits the number of
-	// concurrent requests to the cluster.
+	// hasSlot reports whether the request has a slot of the cluster's queue, which limits the
+	// number of concurrent requests to the cluster.
 	hasSlot bool
 	// authenticated is called when the caller is authenticated. isAuthenticated reports whether it
 	// was called.

@@ -21,7 +21,8 @@ const (
 	maxUnauthenticated           = 4096
 	maxUnauthenticatedPerAddress = 1024
 	// For responses such as 400 and 401 that their clients have not read yet. Above the limit, the
-	// gateway writes a response only for shortRejectionTimeout, so that it delays no other caller.
+	// gateway writes a response only for shortRejectionTimeout, so that a slow client holds few
+	// resources.
 	maxRejections           = 512
 	maxRejectionsPerAddress = 64
 	rejectionTimeout        = 2 * time.Second
