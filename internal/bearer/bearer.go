@@ -18,7 +18,8 @@ import (
 
 // New returns an authenticator of the token in the Authorization header or in the websocket
 // subprotocol of a request. It abstains if there is no token, or if next returns the error
-// abstains. If the token is malformed, it returns the error malformed, which may equal abstains.
+// abstains. If the token is malformed, it returns the error malformed. If malformed equals
+// abstains, it abstains from malformed tokens.
 func New(next authenticator.Token, abstains, malformed error) authenticator.Request {
 	wellFormed := authenticator.TokenFunc(func(ctx context.Context, token string) (*authenticator.Response, bool, error) {
 		if !IsWellFormed(token) {
@@ -59,8 +60,9 @@ func IsWellFormed(token string) bool {
 	return token != ""
 }
 
-// hasSingleToken reports whether the Authorization header of a request, if it has the scheme Bearer, has
-// exactly one token. Upstream's adapter ignores everything after the token
+// hasSingleToken reports whether the Authorization header of a request contains at most one bearer
+// token, which must be well-formed. It returns false if the header begins or ends with white space
+// other than spaces and tabs. Upstream's adapter ignores everything after the token
 // (k8s.io/apiserver pkg/authentication/request/bearertoken, v0.37.1).
 func hasSingleToken(r *http.Request) bool {
 	header := strings.Trim(r.Header.Get("Authorization"), " \t") // RFC 9110, section 5.5

@@ -21,7 +21,8 @@ var (
 	errMalformed = errors.New("malformed")
 )
 
-// TestTokens checks which credentials contain the token that the authenticator knows.
+// TestTokens checks which headers and websocket subprotocols the authenticator accepts, rejects as
+// malformed, or abstains from.
 func TestTokens(t *testing.T) {
 	t.Parallel()
 	const known = "a-Z.0_9~+/:!=="
@@ -62,7 +63,7 @@ func TestTokens(t *testing.T) {
 	if ok, err := authenticate("", known); !ok || err != nil {
 		t.Errorf("a subprotocol: %v, %v", ok, err)
 	}
-	// white space of ASCII and of Unicode, control characters, and invisible characters
+	// These are white space in ASCII and Unicode, control characters, and invisible characters.
 	strange := []string{
 		" ", "\t", "\n", "\r", "\v", "\f", "\x00", "\x1f", "\x7f", "\u0085", "\u00a0", "\u2028", "\u200b", "\ufeff", "é",
 		"\xff",

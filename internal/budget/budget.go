@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package budget limits the rate of an operation for each of many names. One name cannot use the
-// budget of another.
+// budget of another name.
 package budget
 
 import (
@@ -12,8 +12,8 @@ import (
 	"k8s.io/utils/lru"
 )
 
-// maxNames is the maximum number of names with a budget. The budget of the name that was not used
-// for the longest time is dropped. That name later gets a new budget.
+// maxNames is the maximum number of names with a budget. If there are more names, the budget of the
+// least recently used name is dropped. If this name is used again, it gets a new budget.
 const maxNames = 4096
 
 // Budgets are token buckets by name. The zero value is not valid, see [New]. They are safe for

@@ -35,8 +35,8 @@ func TestBudgetsAreIndependent(t *testing.T) {
 	}
 }
 
-// TestLeastRecentlyUsedIsDropped checks that many new names do not exhaust memory, and that a
-// budget in use is not dropped.
+// TestLeastRecentlyUsedIsDropped checks that many new names drop the budget of a name that is not
+// used, but not a budget in use.
 func TestLeastRecentlyUsedIsDropped(t *testing.T) {
 	b := budget.New(0.0001, 1)
 	countAccepted(b, "busy")
@@ -66,8 +66,8 @@ func TestConcurrentCallsShareABudget(t *testing.T) {
 	}
 }
 
-// TestBytes checks that a name may write its burst and then its rate. Additional bytes are charged
-// to later writes. Each name has its own budget.
+// TestBytes checks that a name may write its burst and then its rate. If a name is charged more
+// than it has left, it must wait longer. Each name has its own budget.
 func TestBytes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := budget.NewBytes(100, 1000)

@@ -10,8 +10,9 @@ import (
 	"k8s.io/utils/lru"
 )
 
-// Bytes limits the number of bytes that each of many names writes. A caller checks a budget before
-// a write, and charges it afterwards with the written bytes. Bytes is safe for concurrent use.
+// Bytes limits the rate in bytes at which each of many names writes. A caller checks a budget
+// before a write, and charges it afterwards with the written bytes. Bytes is safe for concurrent
+// use.
 type Bytes struct {
 	perSecond, burst float64
 

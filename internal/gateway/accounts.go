@@ -42,8 +42,8 @@ var (
 	errReviewFailed   = errors.New("the cluster could not review the token")
 )
 
-// reviewTTL is how long the result of a TokenReview is valid for requests that the gateway
-// forwards with the caller's own token. The cluster checks the token of each such request again.
+// reviewTTL is how long the result of a TokenReview is used for requests that the gateway forwards
+// with the caller's own token. The cluster checks the token of each such request again.
 const reviewTTL = 10 * time.Second
 
 // signatureVerifier verifies that a token was signed with one of a cluster's keys.
@@ -52,7 +52,7 @@ type signatureVerifier interface {
 }
 
 // accounts authenticates the tokens of the service accounts of one cluster with TokenReviews. A
-// TokenReview accepts every credential of the cluster, so accounts rejects users that are not
+// TokenReview accepts every token that the cluster accepts, so accounts rejects users that are not
 // service accounts. It sends only tokens that the cluster's keys have signed.
 //
 // If a namespace was deleted and created again, the name of a service account does not determine
@@ -66,8 +66,8 @@ type accounts struct {
 	reviews authenticationclient.TokenReviewInterface
 	// cachedNamespace returns the Namespace in the watch cache, or an error if there is none.
 	cachedNamespace func(name string) (*corev1.Namespace, error)
-	// currentNamespace returns the Namespace that currently has the name, or nil if there is none. It may read
-	// it from the cluster.
+	// currentNamespace returns the Namespace that currently has the name, or nil if there is none.
+	// The function may read the Namespace from the cluster.
 	currentNamespace func(ctx context.Context, name string) (*corev1.Namespace, error)
 }
 
@@ -77,9 +77,10 @@ type reviewLimits struct {
 	uncached *budget.Budgets // for reviews whose result is used once
 }
 
-// The limits of TokenReviews for one namespace. If the cluster does not receive the token itself,
-// for example with impersonation, a result is used once. The limit of such reviews exceeds what an
-// impersonating controller sends.
+// The limits of TokenReviews for the service accounts of one namespace. A result is used only once
+// if the cluster does not receive the token itself, for example with impersonation, or if the watch
+// cache does not contain the namespace. The limit of such reviews is higher than the request rate
+// of an impersonating controller.
 const (
 	reviewsPerSecond         = 20
 	reviewBurst              = 200
@@ -94,8 +95,9 @@ func newReviewLimits() *reviewLimits {
 	}
 }
 
-// newAccounts returns the authenticator of requests with such tokens. It records the token that the
-// gateway forwards, and abstains from tokens of other issuers.
+// newAccounts returns an authenticator of requests with tokens of the cluster's service accounts.
+// It records a valid token in the [proxyState], so that the gateway can forward it. It abstains
+// from tokens of other issuers.
 func newAccounts(a *accounts) authenticator.Request {
 	results := cache.New(authenticator.TokenFunc(a.authenticateKeyed), false, reviewTTL, reviewTTL)
 	token := authenticator.TokenFunc(func(ctx context.Context, token string) (*authenticator.Response, bool, error) {
@@ -111,7 +113,7 @@ func newAccounts(a *accounts) authenticator.Request {
 		switch {
 		case err == nil && !ok:
 			err = errTokenRejected // the issuer is the cluster's, so do not abstain
-		case err == nil && a.revoked().HasToken(token): // applies to stored results too: the signature is valid
+		case err == nil && a.revoked().HasToken(token): // stored results too; the signature is valid
 			err = authn.ErrRevoked
 		}
 		if x != nil {
@@ -121,8 +123,8 @@ func newAccounts(a *accounts) authenticator.Request {
 			case errors.Is(err, errTooManyReviews):
 				x.reviewError = apierrors.NewTooManyRequests(errTooManyReviews.Error(), 1)
 			case errors.Is(err, errReviewFailed):
-				// If the keys are missing, the caller gets 401, because the issuer of the token is not
-				// verified.
+				// If the gateway has no keys of the cluster, the caller gets 401, because the
+				// token's issuer was not verified.
 				x.reviewError = apierrors.NewServiceUnavailable(errReviewFailed.Error())
 			}
 		}
@@ -134,15 +136,16 @@ func newAccounts(a *accounts) authenticator.Request {
 	tokens := bearer.New(token, errOtherIssuer, errOtherIssuer) // the configured sources reject malformed tokens
 	return authenticator.RequestFunc(func(req *http.Request) (*authenticator.Response, bool, error) {
 		resp, ok, err := tokens.AuthenticateRequest(req)
-		if ok && a.revoked().HasPresented(req) { // with a revoked certificate, a connection authenticates no caller
+		if ok && a.revoked().HasPresented(req) { // a connection with a revoked certificate authenticates no caller
 			return nil, false, authn.ErrRevoked
 		}
 		return resp, ok, err
 	})
 }
 
-// authenticateCached returns the result of a TokenReview. It uses a stored result only if the cluster checks
-// the token again and the watch cache contains the namespace.
+// authenticateCached returns the result of a TokenReview. It uses a stored result only if the
+// cluster itself checks the token again. In addition, the watch cache must contain the namespace,
+// and the namespace must not be in deletion.
 func (a *accounts) authenticateCached(
 	ctx context.Context, results authenticator.Token, token string, claimed *claims,
 ) (*authenticator.Response, bool, error) {
@@ -153,7 +156,7 @@ func (a *accounts) authenticateCached(
 	x := proxyStateFrom(ctx)
 	ns, err := a.cachedNamespace(namespace)
 	switch {
-	case err == nil && claimed.issuedBefore(ns): // must not use the budget of the namespace
+	case err == nil && claimed.issuedBefore(ns): // rejected here, so that it does not use the namespace's rate limit
 		return nil, false, errTokenRejected
 	case err != nil || ns.DeletionTimestamp != nil || x == nil || !x.tokenIsSent:
 		return a.authenticate(ctx, token, a.limits.uncached)
@@ -161,13 +164,14 @@ func (a *accounts) authenticateCached(
 	return results.AuthenticateToken(ctx, cacheKeyPrefix(ns)+"\n"+token)
 }
 
-// cacheKeyPrefix returns the namespace's part of a stored result's key. It changes whenever the service
-// accounts of the namespace may belong to other callers than before.
+// cacheKeyPrefix returns the prefix of the key of a stored result. The prefix contains the UID and
+// the tenant label of the namespace. If one of them changes, the service accounts of the namespace
+// may belong to other callers than before.
 func cacheKeyPrefix(ns *corev1.Namespace) string {
 	return string(ns.UID) + " " + ns.Labels[tenant.Label]
 }
 
-// claims are the claims of a cluster's token (RFC 7519, section 4.1).
+// claims are the claims of a service account token (RFC 7519, section 4.1).
 type claims struct {
 	Issuer   string  `json:"iss"`
 	Subject  string  `json:"sub"`
@@ -175,7 +179,8 @@ type claims struct {
 	IssuedAt float64 `json:"iat"`
 }
 
-// expires returns the Unix epoch if the claim is not a valid time.
+// expires returns when the token expires, or the Unix epoch if the claim is missing or not a valid
+// time.
 func (c *claims) expires() time.Time { return timeOf(c.Expires) }
 
 func timeOf(seconds float64) time.Time {
@@ -185,15 +190,16 @@ func timeOf(seconds float64) time.Time {
 	return time.Unix(int64(seconds), 0)
 }
 
-// issuedBefore reports whether the token was issued before the Namespace was created. It then belongs to
-// an account of an earlier namespace with the same name. Both times are whole seconds. A token
-// without a time of issue precedes every namespace.
+// issuedBefore reports whether the token was issued before the Namespace was created. Such a token
+// belongs to an account of an earlier namespace with the same name. The times are compared in whole
+// seconds. A token without a time of issue was issued before every namespace.
 func (c *claims) issuedBefore(ns *corev1.Namespace) bool {
 	issued := timeOf(c.IssuedAt)
 	return issued.Unix() <= 0 || issued.Before(ns.CreationTimestamp.Truncate(time.Second))
 }
 
-// claimsOf returns the claims of a JSON Web Token without verifying it.
+// claimsOf returns the claims of a JSON Web Token without verifying the token. If the token is
+// malformed, it returns no claims.
 func claimsOf(token string) (out claims) {
 	_, rest, found := strings.Cut(token, ".")
 	payload, _, more := strings.Cut(rest, ".")
@@ -207,7 +213,8 @@ func claimsOf(token string) (out claims) {
 	return out
 }
 
-// authenticateKeyed is authenticate for a token with the namespace's part of the key in front.
+// authenticateKeyed authenticates the token in the key of a stored result. The token follows the
+// prefix that [cacheKeyPrefix] returns.
 func (a *accounts) authenticateKeyed(ctx context.Context, keyed string) (*authenticator.Response, bool, error) {
 	_, token, _ := strings.Cut(keyed, "\n")
 	return a.authenticate(ctx, token, a.limits.cached)

@@ -12,8 +12,9 @@ import (
 	"github.com/kubetenant/kubetenant/test/waittest"
 )
 
-// TestWritesNeedAdmission checks that tenants cannot write objects with labels while the cluster does
-// not call the webhook service. Other requests are forwarded.
+// TestWritesNeedAdmission checks that tenants' callers cannot make writes that the webhook service
+// must check, while the cluster does not call the service. Their other requests, and writes of the
+// system tenant, are forwarded.
 func TestWritesNeedAdmission(t *testing.T) {
 	t.Parallel()
 	w, c := newRootFixture(t)
@@ -65,8 +66,9 @@ func TestWritesNeedAdmission(t *testing.T) {
 	}
 }
 
-// TestOlderPathsRevealNothing checks that responses to unauthenticated requests reveal neither which
-// resources a cluster serves nor whether it exists.
+// TestOlderPathsRevealNothing checks that an unauthenticated request with an older tenant path gets
+// the same status for an existing cluster as for a missing cluster. The status does not depend on
+// whether the cluster serves the resource.
 func TestOlderPathsRevealNothing(t *testing.T) {
 	t.Parallel()
 	c := newFakeCluster(t, defaultNamespaces())

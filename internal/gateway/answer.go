@@ -39,12 +39,12 @@ var (
 	errClusterTimeout = errors.New("the cluster did not answer in time")
 )
 
-// matchedBytes limits the part of a refusal that is searched, in bytes.
+// matchedBytes is the maximum number of bytes of a 401 or 403 response that are searched.
 const matchedBytes = 64 << 10
 
 // impersonationDenied matches the message with which kube-apiserver denies the gateway an
-// impersonation, in both modes (k8s.io/apiserver pkg/endpoints/handlers/responsewriters/errors.go,
-// v0.37.1).
+// impersonation, in both impersonation modes (k8s.io/apiserver
+// pkg/endpoints/handlers/responsewriters/errors.go, v0.37.1).
 var impersonationDenied = regexp.MustCompile(` cannot impersonate[a-z:-]* resource "`)
 
 // modifyResponse checks and changes a response of the cluster before its caller receives it.
@@ -95,8 +95,9 @@ func isProxied(ctx context.Context) bool {
 	return ok && (info.Subresource == "proxy" || info.Verb == "proxy")
 }
 
-// matchesText reports whether the text of a response matches. A Pod, Service or node can imitate such a
-// text, which only replaces its own response. The body can be read again afterwards.
+// matchesText reports whether the first matchedBytes of a response match. A Pod, Service or node
+// can send matching text, but this replaces only its own response. The body can be read again from
+// its beginning.
 func matchesText(resp *http.Response, matches func(text []byte) bool) bool {
 	head, err := io.ReadAll(io.LimitReader(resp.Body, matchedBytes))
 	resp.Body = &struct {
@@ -106,8 +107,8 @@ func matchesText(resp *http.Response, matches func(text []byte) bool) bool {
 	return err == nil && matches(bytes.ReplaceAll(head, []byte(`\"`), []byte(`"`)))
 }
 
-// isUnauthorized reports whether a text is the response of kube-apiserver to a credential that it
-// does not accept.
+// isUnauthorized reports whether a text is the response with which kube-apiserver rejects a
+// credential.
 func isUnauthorized(text []byte) bool {
 	obj, _, err := codecs().UniversalDeserializer().Decode(text, nil, nil)
 	status, ok := obj.(*metav1.Status)
@@ -156,7 +157,7 @@ type endedBody struct {
 
 func (b *endedBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
-	if b.ctx.Err() != nil { // bytes that were just read are not forwarded either
+	if b.ctx.Err() != nil { // the bytes that were just read are not forwarded
 		return 0, io.EOF
 	}
 	return n, err
@@ -174,7 +175,7 @@ func (c *route) respondError(w http.ResponseWriter, r *http.Request, err error) 
 		refuseStream(w, r)
 		return
 	case errors.Is(r.Context().Err(), context.Canceled) && x.callerErr() == nil: // the session has ended
-		if r.Method == http.MethodGet || r.Method == http.MethodHead { // not for a write, which may already have happened
+		if r.Method == http.MethodGet || r.Method == http.MethodHead { // a write may have succeeded
 			w.Header().Set("Retry-After", "1")
 		}
 		reason := errConfigChanged
@@ -190,8 +191,8 @@ func (c *route) respondError(w http.ResponseWriter, r *http.Request, err error) 
 	responsewriters.ErrorNegotiated(statusOf(r.Context(), err), codecs(), schemaVersion, w, r)
 }
 
-// statusOf returns the response to an error. The response never contains the text of a client's
-// error.
+// statusOf returns the response to an error. The response never contains the text of an error of
+// the HTTP client, which may contain the cluster's address.
 func statusOf(ctx context.Context, err error) *apierrors.StatusError {
 	code, cause := http.StatusServiceUnavailable, errUnreachable
 	var tooLarge *http.MaxBytesError
@@ -201,7 +202,7 @@ func statusOf(ctx context.Context, err error) *apierrors.StatusError {
 		return forbidden(notForwarded)
 	case errors.Is(err, errGatewayName):
 		return forbidden(err)
-	case apierrors.IsUnauthorized(err): // the response to a request that the gateway sent itself
+	case apierrors.IsUnauthorized(err): // the response to a request that the gateway itself sent
 		cause = errGatewayUnauthorized
 	case errors.Is(err, errRedirect), errors.Is(err, errImpersonate):
 		code, cause = http.StatusBadGateway, err
@@ -220,8 +221,8 @@ func statusOf(ctx context.Context, err error) *apierrors.StatusError {
 // buffers is a pool of the buffers through which bodies are copied.
 type buffers struct{ pool sync.Pool }
 
-// The sizes of buffers in bytes. There are many streams. Each transfers little data at a time, but
-// holds its buffer for a long time.
+// The sizes of buffers in bytes. There are many streams. Each stream transfers little data at a
+// time, but holds its buffer for long.
 const (
 	requestBuffer = 32 << 10
 	streamBuffer  = 4 << 10

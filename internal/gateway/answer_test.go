@@ -18,7 +18,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// TestRedirectsStayBehindTheGateway checks that a redirect leads to a path of the same cluster, behind the gateway.
+// TestRedirectsStayBehindTheGateway checks that a redirect is rewritten to a path of the same
+// cluster behind the gateway. Redirects to other addresses are rejected.
 func TestRedirectsStayBehindTheGateway(t *testing.T) {
 	for _, c := range []struct{ server, prefix, location, want string }{
 		{"https://a:6443", "", "/api/v1/x", "/api/v1/x"},
@@ -49,7 +50,8 @@ func TestRedirectsStayBehindTheGateway(t *testing.T) {
 	}
 }
 
-// FuzzLocate checks that no Location leads to another host, in a browser's interpretation.
+// FuzzLocate checks that no rewritten Location leads to another host, or contains a backslash,
+// which browsers interpret as a slash.
 func FuzzLocate(f *testing.F) {
 	for _, seed := range []string{
 		"/x", "//evil", "https://evil/", `/\evil`, "https://a//evil", "?x", "#x", "http:evil", "\t//evil", "/%2f/evil",
@@ -72,8 +74,8 @@ func FuzzLocate(f *testing.F) {
 	})
 }
 
-// TestStreamBodyEndsWithSession checks that buffered data of a stream is dropped when its session has ended,
-// without an error.
+// TestStreamBodyEndsWithSession checks that buffered data of a stream is dropped when its session
+// has ended, and that reading returns io.EOF.
 func TestStreamBodyEndsWithSession(t *testing.T) {
 	ctx, end := context.WithCancel(t.Context())
 	body := &endedBody{io.NopCloser(strings.NewReader("first, second")), ctx}
@@ -109,8 +111,8 @@ func TestUnauthorizedInEachEncoding(t *testing.T) {
 	}
 }
 
-// TestRemovedPathPrefix checks the prefix that the cluster's path does not have. In an older tenant path,
-// the tenant is in the middle.
+// TestRemovedPathPrefix checks the prefix that the gateway removes from a path. In an older tenant
+// path, the tenant is in the middle and is not part of the prefix.
 func TestRemovedPathPrefix(t *testing.T) {
 	for _, c := range []struct{ cluster, came, rest, want string }{
 		{"eu1", "/clusters/eu1/api/v1/pods", "/api/v1/pods", "/clusters/eu1"},
@@ -132,7 +134,8 @@ func TestRemovedPathPrefix(t *testing.T) {
 	}
 }
 
-// TestPageRequestsKeepOnlyBearerTokens checks that the request of a web page retains only its bearer token.
+// TestPageRequestsKeepOnlyBearerTokens checks that a bearer token is the only credential that the
+// request of a web page retains.
 func TestPageRequestsKeepOnlyBearerTokens(t *testing.T) {
 	r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "https://gateway/", http.NoBody)
 	r.TLS.PeerCertificates, r.TLS.VerifiedChains = []*x509.Certificate{{}}, [][]*x509.Certificate{{{}}}

@@ -92,9 +92,9 @@ func (f *http2Client) drain() <-chan error {
 	return ended
 }
 
-// TestRapidReset checks a client that sends requests and resets them at once (CVE-2023-44487). It
-// cannot exceed the limit of active requests at a cluster, leaves none behind, and does not delay
-// other callers.
+// TestRapidReset checks a client that sends requests and resets them at once (CVE-2023-44487). The
+// tenant's limit on concurrent requests applies at the cluster before the resets. All requests end,
+// and other callers get responses.
 func TestRapidReset(t *testing.T) {
 	t.Parallel()
 	c := newFakeCluster(t, defaultNamespaces())
@@ -193,8 +193,8 @@ func openStalledWatches(t *testing.T, streams int64) (open *atomic.Int64, w *fix
 	return open, w, f
 }
 
-// TestStalledReadersUseLittleMemory checks that unread streams use little memory, whatever the cluster
-// sends.
+// TestStalledReadersUseLittleMemory checks that streams that the client does not read use little
+// memory, although the cluster sends 64 MiB on each stream.
 func TestStalledReadersUseLittleMemory(t *testing.T) {
 	const streams = 200
 	if held := heapGrowth(func() {
@@ -221,7 +221,8 @@ func TestStalledReadersUseLittleMemory(t *testing.T) {
 	}
 }
 
-// TestStalledReadersAreDisconnected checks that unread streams end.
+// TestStalledReadersAreDisconnected checks that streams that the client does not read end within a
+// minute.
 func TestStalledReadersAreDisconnected(t *testing.T) {
 	t.Parallel()
 	open, _, _ := openStalledWatches(t, 20)
@@ -239,8 +240,8 @@ func TestStalledReadersAreDisconnected(t *testing.T) {
 	})
 }
 
-// TestRecreatedNamespaceEndsStreams checks that streams in a namespace end when it is deleted and created
-// again, whatever its new owner.
+// TestRecreatedNamespaceEndsStreams checks that streams in a namespace end when it is deleted and
+// created again, whatever its new owner.
 func TestRecreatedNamespaceEndsStreams(t *testing.T) {
 	for _, owner := range []string{"globex", "acme"} {
 		t.Run(owner, func(t *testing.T) {
@@ -263,9 +264,9 @@ func TestRecreatedNamespaceEndsStreams(t *testing.T) {
 }
 
 // TestCollectionsHaveTenantSelector checks that requests over all namespaces are forwarded with the
-// tenant's label in their selector. A deletion therefore affects only the tenant's own objects, and
-// the continue token of another list is rejected. While labels are not verified, the gateway
-// forwards no such request.
+// tenant's label in their selector. A deletion therefore affects only the tenant's own objects. The
+// continue token of another list is rejected. While labels are not verified, the gateway forwards
+// no request over all namespaces.
 func TestCollectionsHaveTenantSelector(t *testing.T) {
 	t.Parallel()
 	w, c := newRootFixture(t)
@@ -312,8 +313,8 @@ func TestCollectionsHaveTenantSelector(t *testing.T) {
 	}
 }
 
-// TestInvalidConfigurationsAreRejected checks that a configuration is rejected if only kube-apiserver supports
-// it, or if it would record bodies.
+// TestInvalidConfigurationsAreRejected checks that a configuration is rejected if only
+// kube-apiserver supports it, or if it would record bodies.
 func TestInvalidConfigurationsAreRejected(t *testing.T) {
 	t.Parallel()
 	c := newFakeCluster(t, defaultNamespaces())
@@ -349,8 +350,9 @@ func TestInvalidConfigurationsAreRejected(t *testing.T) {
 	}
 }
 
-// TestUnreadRejectionsAreReset checks that the response to a malformed or unauthenticated request waits at
-// most two seconds for its reader. Such responses delay no other caller of the same address.
+// TestUnreadRejectionsAreReset checks that responses to malformed or unauthenticated requests are
+// reset within seconds if the client does not read them. Until then, they delay no other caller of
+// the same address.
 func TestUnreadRejectionsAreReset(t *testing.T) {
 	t.Parallel()
 	w, _ := newRootFixture(t)
@@ -389,8 +391,9 @@ func TestUnreadRejectionsAreReset(t *testing.T) {
 	}
 }
 
-// TestAuthenticatedCallersUseNoLimit checks that a request uses the limits of unauthenticated requests
-// only until its caller is authenticated. By then, headers that nothing reads are no longer held.
+// TestAuthenticatedCallersUseNoLimit checks that a request counts toward the limits of
+// unauthenticated requests only until its caller is authenticated or rejected. It also checks that
+// the gateway removes cookies from the request.
 func TestAuthenticatedCallersUseNoLimit(t *testing.T) {
 	t.Parallel()
 	w, c := newRootFixture(t)

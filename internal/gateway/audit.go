@@ -20,7 +20,7 @@ import (
 type auditing struct {
 	sink     *auditSink // nil if no requests are recorded
 	policy   audit.PolicyRuleEvaluator
-	log      *logFile      // nil without a log, and for standard output
+	log      *logFile      // nil if there is no log, or if it is standard output
 	rotation rotation      // rotation of log
 	budgets  *budget.Bytes // by tenant
 	// policyFile is the path of the policy. policyText is the fingerprint of its content.
@@ -79,7 +79,8 @@ func (a *auditing) events() audit.Sink {
 	return a.sink
 }
 
-// open returns the writer for events. It opens the log, unless the previous version has it open.
+// open returns the writer for events. It opens the log, unless the current snapshot has already
+// opened it.
 func (a *auditing) open(before *snapshot, config *configv1alpha1.GatewayAudit) (io.Writer, error) {
 	if config.LogPath == configv1alpha1.LogPathStdout {
 		return &wholeLines{out: os.Stdout}, nil
@@ -93,7 +94,7 @@ func (a *auditing) open(before *snapshot, config *configv1alpha1.GatewayAudit) (
 	return a.log, err
 }
 
-// replace closes the log of the previous version if this version has another one. It then applies
+// replace closes the log of the previous version if this version has another log. It then applies
 // the rotation of this version.
 func (a *auditing) replace(before *auditing) {
 	if before.log != nil && before.log != a.log {
@@ -104,7 +105,8 @@ func (a *auditing) replace(before *auditing) {
 	}
 }
 
-// discard closes the log of a version that is not applied.
+// discard closes the log of a version that is not applied, unless the current snapshot uses the
+// log.
 func (a *auditing) discard(current *snapshot) {
 	if a.log != nil && (current == nil || current.auditing.log != a.log) {
 		a.log.retire()

@@ -19,8 +19,9 @@ import (
 )
 
 // TestAuditNamesTheCluster checks that each event contains the cluster of its request, even if the
-// request was rejected, and never an invented cluster name. An incomplete line of an earlier
-// gateway is not part of an event.
+// request was rejected, and never an invented cluster name. An incomplete line that an earlier
+// process left in the log is not part of an event. The client's address is that of the connection,
+// not that of a header.
 func TestAuditNamesTheCluster(t *testing.T) {
 	t.Parallel()
 	c := newFakeCluster(t, defaultNamespaces())
@@ -73,8 +74,8 @@ func TestAuditNamesTheCluster(t *testing.T) {
 	}
 }
 
-// enableAudit configures an audit log for the cluster of [rooted]. It does not change the entry of the
-// cluster, because a changed entry ends active requests.
+// enableAudit configures an audit log for the cluster of [newRootFixture]. It does not change the
+// entry of the cluster, because a changed entry ends active requests.
 func (w *fixture) enableAudit(settings string) {
 	w.t.Helper()
 	w.write("audit.yaml", "apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [ { level: Metadata } ]\n")
@@ -104,8 +105,9 @@ func (w *fixture) waitForLog(name string) {
 	})
 }
 
-// TestUnauthenticatedAuditEventsAreBounded checks that a caller without a credential cannot fill the audit log,
-// neither with long requests nor with many. Other callers' requests are still recorded.
+// TestUnauthenticatedAuditEventsAreBounded checks that a caller without a credential cannot fill
+// the audit log, neither with long requests nor with many requests. Other callers' requests are
+// still recorded.
 func TestUnauthenticatedAuditEventsAreBounded(t *testing.T) {
 	t.Parallel()
 	w, _ := newRootFixture(t)
@@ -166,8 +168,8 @@ func TestUnauthenticatedAuditEventsAreBounded(t *testing.T) {
 	}
 }
 
-// TestAuditRecordsRequestTarget checks that the audit log contains the whole target of a request, and that
-// other schemes are rejected.
+// TestAuditRecordsRequestTarget checks that the audit log contains the target of a request that was
+// sent with a whole URL. Targets with schemes other than http and https are rejected.
 func TestAuditRecordsRequestTarget(t *testing.T) {
 	t.Parallel()
 	w, c := newRootFixture(t)
@@ -253,7 +255,8 @@ func TestAuditLogIsReopened(t *testing.T) {
 	}
 }
 
-// TestAuditOnFailure checks the effect of a full disk on requests.
+// TestAuditOnFailure checks that the requests of authenticated callers are rejected while events
+// cannot be written, unless onFailure is Ignore.
 func TestAuditOnFailure(t *testing.T) {
 	t.Parallel()
 	w, c := newRootFixture(t)
@@ -278,7 +281,8 @@ func TestAuditOnFailure(t *testing.T) {
 	w.waitForStatus(http.StatusOK, "alice-token", podsPath)
 }
 
-// TestAuditPolicyIsReloaded checks that a new policy applies, even if nothing else changes.
+// TestAuditPolicyIsReloaded checks that a changed policy file applies, even if nothing else
+// changes.
 func TestAuditPolicyIsReloaded(t *testing.T) {
 	t.Parallel()
 	c := newFakeCluster(t, defaultNamespaces())
@@ -312,9 +316,10 @@ func TestAuditPolicyIsReloaded(t *testing.T) {
 	})
 }
 
-// TestAuditBudgetOfATenant checks that a tenant's callers cannot push other tenants' events out of the
-// log. Their events are short, and further requests are rejected. An event contains the number of
-// rejected requests. The test does not run in parallel, because the budget grows with time.
+// TestAuditBudgetOfATenant checks that a tenant's callers cannot push other tenants' events out of
+// the log. The gateway cuts the texts of their events, and rejects requests above the tenant's
+// budget. When the gateway closes, it writes an event about the omitted events of the tenant. The
+// test does not run in parallel, because the budget grows with time.
 func TestAuditBudgetOfATenant(t *testing.T) {
 	w, c := newSharedFixture(t)
 	w.write("audit.yaml", "apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [ { level: None, "+

@@ -18,9 +18,9 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// The budget of a tenant in the audit log. The callers of one tenant need more than 20 minutes to
-// write as many bytes as the retained files have. If a log has no such limit, the budget is that of
-// the default rotation.
+// The budget of a tenant in the audit log. Unless the minimum values apply, a tenant's callers need
+// more than 20 minutes to write as many bytes as all retained files may have. If the size or the
+// number of files is unlimited, the budget is that of the default rotation.
 const (
 	auditFillSeconds  = 30 * 60
 	auditBurstDivisor = 4
@@ -30,7 +30,7 @@ const (
 	bytesPerMegabyte  = 1 << 20
 )
 
-// auditBudgets returns the tenants' budgets for a log with a rotation.
+// auditBudgets returns the tenants' budgets for a log with the given rotation.
 func auditBudgets(r rotation) *budget.Bytes {
 	retained := int64(r.megabytes) * int64(r.backups+1) * bytesPerMegabyte
 	if r.megabytes == 0 || r.backups == 0 {
@@ -43,14 +43,15 @@ func auditBudgets(r rotation) *budget.Bytes {
 // noTenant is the name of the budget of callers without a tenant. No tenant can have this name.
 const noTenant = "(none)"
 
-// errAuditBudget is the response to callers of a tenant that has used up its budget.
+// errAuditBudget is the response to callers of a tenant that has used up its budget in the audit
+// log.
 func errAuditBudget() *apierrors.StatusError {
 	return apierrors.NewTooManyRequests("the tenant has written too many bytes to the audit log", 1)
 }
 
-// withAudit records the requests of authenticated callers. It rejects a request that would be
-// recorded in the log if the budget of the caller's tenant is used up. For all other requests, it
-// writes every event.
+// withAudit records the requests of authenticated callers. If the budget of the caller's tenant is
+// used up, it rejects each request that the policy would record in the log. It writes all events of
+// a request that it does not reject, even if they exceed the budget.
 func (c *route) withAudit(next http.Handler, a *auditing) http.Handler {
 	if a.sink == nil && c.gateway.audits == nil {
 		return next
@@ -74,7 +75,8 @@ func (c *route) withAudit(next http.Handler, a *auditing) http.Handler {
 	})
 }
 
-// records reports whether the policy records a request.
+// records reports whether the policy records a request. It returns true if the policy cannot be
+// evaluated.
 func (a *auditing) records(r *http.Request) bool {
 	attributes, err := filters.GetAuthorizerAttributes(r.Context())
 	return err != nil || a.policy.EvaluatePolicyRule(attributes).Level != auditinternal.LevelNone

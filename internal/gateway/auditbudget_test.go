@@ -17,8 +17,8 @@ import (
 	auditinternal "k8s.io/apiserver/pkg/apis/audit"
 )
 
-// TestEventsAreBounded fills each text of an authenticated caller's event. The line in the log
-// stays short, and the event specifies the fields that were cut.
+// TestEventsAreBounded checks that the line in the log stays short if a text of an authenticated
+// caller's event is long, and that the event specifies the fields that were cut.
 func TestEventsAreBounded(t *testing.T) {
 	t.Parallel()
 	const maxLine = 32 << 10
@@ -85,7 +85,8 @@ func TestEventsAreBounded(t *testing.T) {
 	}
 }
 
-// TestTextsAreCutToEncodedSize checks that a text within the limit is not cut. The limit is in bytes of the log.
+// TestTextsAreCutToEncodedSize checks that a text is cut only if its encoded size in the log
+// exceeds the limit.
 func TestTextsAreCutToEncodedSize(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
@@ -138,8 +139,8 @@ func TestAuditBudgets(t *testing.T) {
 	})
 }
 
-// TestOmissionsAreWritten checks that the count of a tenant's omitted events is kept until its
-// event was written.
+// TestOmissionsAreWritten checks that the count of a tenant's omitted events is retained until an
+// event with this count was written.
 func TestOmissionsAreWritten(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -12,17 +12,18 @@ import (
 	auditinternal "k8s.io/apiserver/pkg/apis/audit"
 )
 
-// unauthenticatedText limits each text in the event of an unauthenticated request, in bytes.
+// unauthenticatedText is the maximum size of each text in the event of an unauthenticated request,
+// in bytes of the log.
 const unauthenticatedText = 256
 
-// textLimits limit the texts of an event, in bytes of the log. Some characters need six bytes
-// there.
+// textLimits are the maximum sizes of the texts in an event, in bytes of the log. Some characters
+// need six bytes in JSON.
 type textLimits struct {
 	uri, text int
-	// user limits all texts of a user together.
+	// user is the maximum size of all texts of a user together.
 	user int
-	// refWithoutURI retains the object reference if the URI is cut. The reference repeats parts of the
-	// URI.
+	// refWithoutURI specifies that the object reference is retained if the URI is cut. The
+	// reference repeats parts of the URI.
 	refWithoutURI bool
 }
 
@@ -32,7 +33,7 @@ var (
 		text: unauthenticatedText,
 		user: unauthenticatedText,
 	}
-	// The URI contains the arguments of an exec. A valid name has at most 253 bytes.
+	// The URI of an exec contains the arguments of the command. A valid name has at most 253 bytes.
 	callerTextLimits = textLimits{
 		uri:           4 << 10,
 		text:          1 << 10,
@@ -85,7 +86,7 @@ func shortened(event *auditinternal.Event, limits textLimits) *auditinternal.Eve
 	if out.ResponseStatus != nil {
 		status := *out.ResponseStatus
 		if c.cut("responseStatus", &status.Message, limits.text) {
-			status.Details = nil // they repeat the message
+			status.Details = nil // the details repeat the message
 		}
 		out.ResponseStatus = &status
 	}
@@ -163,7 +164,7 @@ func cutTo(text string, maxBytes int) string {
 	return text
 }
 
-// encodedBytes returns the maximum number of bytes that a text needs in a JSON string.
+// encodedBytes returns an upper bound of the number of bytes that a text needs in a JSON string.
 func encodedBytes(text string) (size int) {
 	for i := range len(text) {
 		size += encodedByte(text[i])

@@ -17,9 +17,9 @@ import (
 	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
 )
 
-// logFile is an audit log at a path. Each write goes to the file that currently has the path: if
-// the file was renamed or removed, the path is opened again. Regular files are rotated. It is safe
-// for concurrent use.
+// logFile is an audit log at a path. Each write goes to the file that currently has the path. If
+// the file was renamed or removed, the next write opens the path again. Regular files are rotated.
+// It is safe for concurrent use.
 type logFile struct {
 	path string
 
@@ -32,8 +32,8 @@ type logFile struct {
 	retired  bool
 }
 
-// rotation specifies when a file is rotated, and how many rotated files are kept for how many days.
-// With 0 megabytes, the file is not rotated.
+// rotation specifies at which size a file is rotated, how many rotated files are retained, and for
+// how many days. If megabytes is 0, the file is not rotated.
 type rotation struct{ megabytes, backups, days int }
 
 func newRotation(config *configv1alpha1.GatewayAudit) rotation {
@@ -50,13 +50,14 @@ func newRotation(config *configv1alpha1.GatewayAudit) rotation {
 // writeAndSearch is W_OK | X_OK of access(2).
 const writeAndSearch = 2 | 1
 
-// openAttempts limits how often a path is opened if another process replaces the file in the
-// meantime, or if the file must be rotated first.
+// openAttempts is the maximum number of attempts to open a path. Another attempt is necessary if
+// another process replaces the file in the meantime, or if the file is rotated first.
 const openAttempts = 3
 
 var errLogReplaced = errors.New("the audit log was replaced while it was opened")
 
-// openLogFile opens a log. If the path cannot be written, it returns an error of the configuration.
+// openLogFile opens a log. If the path cannot be written, or the file must be rotated in a
+// directory that cannot be written, it returns an error.
 func openLogFile(config *configv1alpha1.GatewayAudit) (*logFile, error) {
 	l := &logFile{path: config.LogPath}
 	l.configure(newRotation(config))
@@ -87,7 +88,7 @@ func (l *logFile) Write(line []byte) (int, error) {
 	return l.lines.Write(line)
 }
 
-// configure changes the rotation.
+// configure changes the rotation. If it differs, the next write opens the file again.
 func (l *logFile) configure(r rotation) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -122,7 +123,8 @@ func (l *logFile) close() {
 	l.file, l.opened = nil, nil
 }
 
-// reopenIfMoved opens the path again if it is no longer the open file. The caller MUST hold l.mu.
+// reopenIfMoved opens the path again if the open file no longer has this path. The caller MUST hold
+// l.mu.
 func (l *logFile) reopenIfMoved() error {
 	for range openAttempts {
 		now, err := os.Stat(l.path)
@@ -167,14 +169,14 @@ func (l *logFile) open() error {
 	return nil
 }
 
-// endsTorn reports whether the last line of a file is incomplete, as after a crash. It returns
-// false if the file cannot be read.
+// endsTorn reports whether the last line of a file is incomplete, for example after a crash. It
+// returns false if the file cannot be read.
 func endsTorn(file *os.File) bool {
 	info, err := file.Stat()
 	if err != nil || !info.Mode().IsRegular() || info.Size() == 0 {
 		return false
 	}
-	// O_NONBLOCK: the path may have become another kind of file.
+	// O_NONBLOCK: the path may now be a named pipe, which would block.
 	reader, err := os.OpenFile(file.Name(), os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return false

@@ -16,7 +16,7 @@ import (
 	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
 )
 
-// openTestLog opens a log with a rotation.
+// openTestLog opens a log with the given rotation.
 func openTestLog(t *testing.T, path string, megabytes, backups int) *logFile {
 	t.Helper()
 	none := 0
@@ -140,8 +140,8 @@ func TestAuditLogFailsWithoutItsFile(t *testing.T) {
 	}
 }
 
-// TestAuditLogRotates checks that files do not exceed their size and that the oldest are deleted.
-// No event is lost or split between two files.
+// TestAuditLogRotates checks that files do not exceed their maximum size, and that no event is lost
+// or split between two files.
 func TestAuditLogRotates(t *testing.T) {
 	t.Parallel()
 	folder := t.TempDir()
@@ -179,8 +179,8 @@ func TestAuditLogRotates(t *testing.T) {
 	}
 }
 
-// TestConcurrentWritesDuringRotation checks that concurrent writers lose no event while two processes
-// rotate the same file.
+// TestConcurrentWritesDuringRotation checks that concurrent writers lose no event while the log is
+// rotated and another goroutine renames the file.
 func TestConcurrentWritesDuringRotation(t *testing.T) {
 	t.Parallel()
 	folder := t.TempDir()
@@ -213,8 +213,8 @@ func TestConcurrentWritesDuringRotation(t *testing.T) {
 	}
 }
 
-// TestFullDeviceIsAnError checks that a full device causes an error, and that a file that is not
-// regular is not renamed.
+// TestFullDeviceIsAnError checks that a write to a full device returns an error, and that a device
+// is not rotated.
 func TestFullDeviceIsAnError(t *testing.T) {
 	t.Parallel()
 	log := openTestLog(t, "/dev/full", 1, 1)
@@ -228,8 +228,8 @@ func TestFullDeviceIsAnError(t *testing.T) {
 	}
 }
 
-// TestAuditLogMustBeRotatable checks that a log that cannot be rotated is an error of the
-// configuration, unless rotation is off.
+// TestAuditLogMustBeRotatable checks that a log that cannot be rotated cannot be opened, unless
+// rotation is off.
 func TestAuditLogMustBeRotatable(t *testing.T) {
 	t.Parallel()
 	const path = "/proc/self/comm" // not even root can write this folder

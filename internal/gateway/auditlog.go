@@ -17,15 +17,15 @@ import (
 	"github.com/kubetenant/kubetenant/internal/serving/quickjson"
 )
 
-// auditLog writes a line of JSON for each event. The bytes are those of upstream's log backend
-// (k8s.io/apiserver/plugin/pkg/audit/log, v0.37.1), but it needs less time
-// (docs/design/benchmarks.md). For each event, upstream's backend determines the conversion again,
-// and encoding/json uses reflection. Each request has two events. Each line is one Write. out MUST
-// NOT retain the bytes, which are reused. auditLog is safe for concurrent use if out is.
+// auditLog writes a line of JSON for each event. The bytes equal those of upstream's log backend
+// (k8s.io/apiserver/plugin/pkg/audit/log, v0.37.1), but auditLog needs less time
+// (docs/design/benchmarks.md). Upstream's backend looks up the conversion for each event, and
+// encoding/json uses reflection. Each request has two events. Each line is one Write. out MUST NOT
+// retain the bytes, which are reused. auditLog is safe for concurrent use if out is.
 type auditLog struct{ out io.Writer }
 
-// ProcessEvents implements [audit.Sink]. It tries to write all events, and returns false if one
-// failed.
+// ProcessEvents implements [audit.Sink]. It tries to write all events, and returns false if writing
+// one of them failed.
 func (l auditLog) ProcessEvents(events ...*auditinternal.Event) bool {
 	success := true
 	for _, event := range events {
@@ -60,10 +60,10 @@ func (l *wholeLines) Write(line []byte) (int, error) {
 	return n, err
 }
 
-// lineWriters is a pool of writers.
+// lineWriters is a pool of the writers that encode lines.
 var lineWriters = sync.Pool{New: func() any { return &quickjson.Writer{} }}
 
-// lineBytes limits the buffer that a writer retains for the next line.
+// lineBytes is the maximum size of a buffer that a writer retains for the next line, in bytes.
 const lineBytes = 16 << 10
 
 // write writes an event and returns the length of its line.
@@ -86,8 +86,8 @@ func (l auditLog) write(event *auditinternal.Event) (int, error) {
 	return l.out.Write(line.Text)
 }
 
-// writeEvent writes all fields of an event. TestAuditLogEqualsUpstream fails if a later release adds a
-// field.
+// writeEvent writes all fields of an event. TestAuditLogEqualsUpstream fails if a later release
+// adds a field.
 func writeEvent(w *quickjson.Writer, e *auditv1.Event) error {
 	w.Begin()
 	w.String("kind", "Event")
@@ -123,7 +123,7 @@ func writeEvent(w *quickjson.Writer, e *auditv1.Event) error {
 	return nil
 }
 
-// writeText writes a member, even if it is empty.
+// writeText writes a member, even if its value is empty.
 func writeText(w *quickjson.Writer, name, value string) {
 	w.Name(name)
 	w.Quote(value)
@@ -154,7 +154,7 @@ func writeStatus(w *quickjson.Writer, s *metav1.Status) error {
 	if s == nil {
 		return nil
 	}
-	// The statuses of refusals have details.
+	// The statuses of rejected requests have details.
 	if (s.TypeMeta != metav1.TypeMeta{}) || (s.ListMeta != metav1.ListMeta{}) || s.Details != nil {
 		return w.Any("responseStatus", s)
 	}

@@ -37,8 +37,8 @@ func upstreamLine(t *testing.T, event *auditinternal.Event) string {
 	return out.String()
 }
 
-// TestAuditLogEqualsUpstream checks that the log is equal to that of upstream's backend for every
-// event.
+// TestAuditLogEqualsUpstream checks that the gateway's log is equal to that of upstream's backend,
+// for unusual and for random events.
 func TestAuditLogEqualsUpstream(t *testing.T) {
 	const strange = "\xff\n\"\\ \u2028<>&\x00"
 	at := metav1.NewMicroTime(time.Date(2026, 11, 26, 1, 2, 3, 4_999, time.FixedZone("east", 5*3600+1800)))
@@ -110,8 +110,8 @@ func TestAuditLogEqualsUpstream(t *testing.T) {
 	}
 }
 
-// TestUnencodableEventsAreReported checks that an event that cannot be encoded is not written and is reported.
-// The other events are written.
+// TestUnencodableEventsAreReported checks that an event that cannot be encoded is not written, and
+// that ProcessEvents returns false. The other events are written.
 func TestUnencodableEventsAreReported(t *testing.T) {
 	good := &auditinternal.Event{Verb: "get"}
 	for _, body := range []*runtime.Unknown{
@@ -139,8 +139,8 @@ func (s *unsafeWriter) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-// TestConcurrentAuditWrites checks that concurrent events do not mix in one line, and that no line is
-// lost.
+// TestConcurrentAuditWrites checks that concurrent events do not mix in one line, and that no line
+// is lost.
 func TestConcurrentAuditWrites(t *testing.T) {
 	var out unsafeWriter
 	log := auditLog{&wholeLines{out: &out}}
@@ -177,9 +177,9 @@ func (f *failOnceWriter) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-// TestAuditLogReportsFailedWrites checks that a failed write is reported, so that the request is rejected, and
-// that later events are written. Each event is one write, so that lines of concurrent events do not
-// mix.
+// TestAuditLogReportsFailedWrites checks that ProcessEvents returns false if a write failed, and
+// that it writes the later events. Each event is one write of one line, so that lines of concurrent
+// events do not mix.
 func TestAuditLogReportsFailedWrites(t *testing.T) {
 	f := &failOnceWriter{}
 	if (auditLog{f}).ProcessEvents(&auditinternal.Event{}, &auditinternal.Event{}, &auditinternal.Event{}) {
@@ -215,8 +215,8 @@ func (f *fullDisk) Write(b []byte) (int, error) {
 	return n, errors.New("no space left on device")
 }
 
-// TestAuditLogRecoversFromAFullDisk checks that an incomplete line does not affect later lines. A line that
-// cannot be separated from it is not written, and there are no empty lines.
+// TestAuditLogRecoversFromAFullDisk checks that an incomplete line does not affect later lines. If
+// the incomplete line cannot be ended, a later line is not written. The log has no empty lines.
 func TestAuditLogRecoversFromAFullDisk(t *testing.T) {
 	event := &auditinternal.Event{AuditID: "a"}
 	whole := upstreamLine(t, event)
@@ -250,7 +250,7 @@ func TestAuditLogRecoversFromAFullDisk(t *testing.T) {
 }
 
 // BenchmarkAuditLog writes the event of a typical kubectl request, with upstream's backend and with
-// this one.
+// auditLog.
 func BenchmarkAuditLog(b *testing.B) {
 	event := &auditinternal.Event{
 		Level:      auditinternal.LevelMetadata,

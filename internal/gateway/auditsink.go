@@ -14,8 +14,8 @@ import (
 	"github.com/kubetenant/kubetenant/internal/budget"
 )
 
-// auditSink writes events. It limits their texts, and the number of events of unauthenticated
-// requests. It is safe for concurrent use.
+// auditSink writes events. It limits the size of their texts, and the rate of events of
+// unauthenticated requests. It is safe for concurrent use.
 type auditSink struct {
 	lines auditLog
 	// ignoresErrors specifies that requests are handled even if their events cannot be written.
@@ -58,7 +58,7 @@ func (s *auditSink) omit(tenant, peer string) {
 	})
 }
 
-// write writes an event. It returns the number of bytes written, and false if it failed.
+// write writes an event. It returns the number of bytes written, and false if writing failed.
 func (s *auditSink) write(event *auditinternal.Event) (bytes int, written bool) {
 	bytes, err := s.lines.write(event)
 	if err != nil {
@@ -70,11 +70,11 @@ func (s *auditSink) write(event *auditinternal.Event) (bytes int, written bool) 
 	return bytes, true
 }
 
-// isUnauthenticated reports whether the caller of an event is not authenticated, or not yet.
+// isUnauthenticated reports whether the caller was not authenticated when the event was created.
 func isUnauthenticated(event *auditinternal.Event) bool { return event.User.Username == "" }
 
-// The limits for events of unauthenticated requests. Each event has at most about 5 KiB. Therefore
-// an attacker can write at most about 2 GB a day, and usually 0.5 GB.
+// The limits for events of unauthenticated requests. Each event is at most about 5 KiB long.
+// Therefore an attacker can write at most about 2 GB a day, and usually 0.5 GB.
 const (
 	unauthenticatedPerSecond        = 5
 	unauthenticatedBurst            = 500
@@ -82,8 +82,8 @@ const (
 	unauthenticatedBurstPerPeer     = 50
 )
 
-// unauthenticatedEventLimits limits the number of events of unauthenticated requests, by address and in total.
-// It is safe for concurrent use.
+// unauthenticatedEventLimits limits the rate of events of unauthenticated requests, by client
+// address and in total. It is safe for concurrent use.
 type unauthenticatedEventLimits struct {
 	total  flowcontrol.RateLimiter
 	byPeer *budget.Budgets
@@ -96,13 +96,13 @@ func newUnauthenticatedEventLimits() *unauthenticatedEventLimits {
 	}
 }
 
-// accept reports whether an event of an address may be written.
+// accept reports whether the event of a request from an address is within the limits.
 func (u *unauthenticatedEventLimits) accept(peer string) bool {
 	return u.byPeer.Limiter(peer).TryAccept() && u.total.TryAccept()
 }
 
-// peerOf returns the address of an event. For IPv6, it is the /64 network, which usually belongs to
-// one host.
+// peerOf returns the client address of an event. For IPv6, it is the first address of the /64
+// network, which usually belongs to one host.
 func peerOf(event *auditinternal.Event) string {
 	if len(event.SourceIPs) == 0 {
 		return ""
@@ -110,7 +110,8 @@ func peerOf(event *auditinternal.Event) string {
 	return networkOf(event.SourceIPs[len(event.SourceIPs)-1])
 }
 
-// networkOf returns an IPv4 address, or the first address of the network of an IPv6 address.
+// networkOf returns an IPv4 address unchanged. For an IPv6 address, it returns the first address of
+// its /64 network.
 func networkOf(peer string) string {
 	address, err := netip.ParseAddr(peer)
 	if err != nil || address.Unmap().Is4() {

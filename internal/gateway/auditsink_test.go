@@ -64,8 +64,8 @@ func eventFrom(address, name string) *auditinternal.Event {
 	return event
 }
 
-// TestUnauthenticatedEventsAreLimited checks the limits for events of unauthenticated requests. One event
-// contains the number of omitted events.
+// TestUnauthenticatedEventsAreLimited checks the limits for events of unauthenticated requests. One
+// event contains the number of omitted events.
 func TestUnauthenticatedEventsAreLimited(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -120,7 +120,8 @@ func TestUnauthenticatedEventsAreLimited(t *testing.T) {
 	})
 }
 
-// TestIPv6PeersAreNetworks checks which addresses share a budget.
+// TestIPv6PeersAreNetworks checks that the IPv6 addresses of one /64 network share a budget, and
+// that other addresses do not.
 func TestIPv6PeersAreNetworks(t *testing.T) {
 	t.Parallel()
 	for address, want := range map[string]string{
@@ -143,8 +144,9 @@ func TestIPv6PeersAreNetworks(t *testing.T) {
 	}
 }
 
-// TestUnauthenticatedEventsAreShortened checks that an event is not changed in place, and that a short event is
-// written unchanged.
+// TestUnauthenticatedEventsAreShortened checks that the long texts of an unauthenticated request
+// are cut in the log, but not in the event itself. A short event, and the URI of an authenticated
+// caller, are written unchanged.
 func TestUnauthenticatedEventsAreShortened(t *testing.T) {
 	t.Parallel()
 	r := newRecordingSink()

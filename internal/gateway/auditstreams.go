@@ -26,8 +26,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// auditStreams are the audit streams of all clusters. Each stream belongs to a Tenant of one
-// cluster.
+// auditStreams are the audit streams of all clusters. Each stream belongs to one Tenant object of
+// one cluster.
 type auditStreams struct {
 	streams *tenantaudit.Streams
 	backend *tenantaudit.Backend
@@ -35,8 +35,8 @@ type auditStreams struct {
 	end     func()
 }
 
-// openAuditStreams opens the audit streams. It uses the first version of the configuration and ignores
-// later versions.
+// openAuditStreams opens the audit streams. It applies only the first version of the configuration.
+// Later versions have no effect on the streams.
 func (g *Gateway) openAuditStreams(ctx context.Context, config *configv1alpha1.Audit) error {
 	if g.current.Load() != nil || g.audits != nil {
 		return nil
@@ -65,8 +65,8 @@ func (g *Gateway) openAuditStreams(ctx context.Context, config *configv1alpha1.A
 	return nil
 }
 
-// resolver returns the resolver of tenants in the events of a route. It finds tenants by their
-// names in the cluster. Records contain their names in the configuration.
+// resolver returns the functions that determine the tenants in the audit events of a route. They
+// use the names of tenants in the cluster. The records contain the names in the configuration.
 func (c *route) resolver() *tenantaudit.Resolver {
 	if c.cluster == nil {
 		return &tenantaudit.Resolver{
@@ -104,8 +104,8 @@ func (c *route) resolver() *tenantaudit.Resolver {
 	}
 }
 
-// auditFanout writes all events except RequestReceived to the streams, and the events that its policy
-// selects to the log. If the streams cannot be written, the request is still handled.
+// auditFanout writes all events except RequestReceived to the streams, and the events that its
+// policy selects to the log. If the streams cannot be written, the request is still handled.
 type auditFanout struct {
 	streams audit.Sink
 	log     audit.Sink // nil without a log

@@ -22,8 +22,8 @@ import (
 
 const auditPath = "/kubetenant/audit"
 
-// newAuditFixture returns a gateway that writes audit streams, in front of two clusters. The clusters
-// allow the callers in readers to read them.
+// newAuditFixture returns a gateway that writes audit streams, in front of two clusters. The
+// clusters allow only the callers in readers to read the streams.
 func newAuditFixture(t *testing.T, readers ...string) (*fixture, *fakeCluster) {
 	t.Helper()
 	clusters := map[string]*fakeCluster{}
@@ -46,7 +46,7 @@ func newAuditFixture(t *testing.T, readers ...string) (*fixture, *fakeCluster) {
 	), clusters["eu1"]
 }
 
-// auditRecords returns the records of a stream, after the stream has the wanted number of records.
+// auditRecords waits until a stream has the wanted number of records, and returns them.
 func (w *fixture) auditRecords(token, path string, want int) (all []tenantaudit.Record) {
 	w.t.Helper()
 	waittest.Until(w.t, func() error {

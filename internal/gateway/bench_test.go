@@ -10,7 +10,7 @@ import (
 )
 
 // BenchmarkGet measures a request through the gateway, including the costs of the client and of the
-// fake cluster. make bench-gateway measures those of the gateway alone.
+// fake cluster. make bench-gateway measures the costs of the gateway alone.
 func BenchmarkGet(b *testing.B) {
 	w, c := newRootFixture(b)
 	c.update(func() { // clear the recorded requests

@@ -16,18 +16,20 @@ import (
 // The limits of a cluster's responses to the gateway itself. The gateway holds these responses in
 // memory. It streams the responses to callers' requests.
 const (
-	// responseBytes limits each response to a request that the gateway sends for a caller, such as a
-	// review, the keys or the version.
+	// responseBytes is the maximum size of each response to a review, and of the responses with the
+	// cluster's keys and version.
 	responseBytes   = 1 << 20
 	responseTimeout = 10 * time.Second
-	// listBytes limits all lists together that are read at the same time. client-go limits each event
-	// of a watch (k8s.io/apimachinery pkg/runtime/serializer/streaming, v0.37.1: 16 MiB).
+	// listBytes is the maximum total size of the lists that the gateway reads from one cluster at
+	// the same time. client-go limits each event of a watch (k8s.io/apimachinery
+	// pkg/runtime/serializer/streaming, v0.37.1: 16 MiB).
 	listBytes = 128 << 20
 )
 
 var errResponseTooLarge = errors.New("the response of the cluster is too large")
 
-// limitResponses returns a configuration that reads each response only up to a limit. Watches are not
+// limitResponses returns a configuration with which reading a response fails beyond a limit.
+// newLimit returns the limit for a response, which several responses may share. Watches are not
 // limited.
 func limitResponses(config *rest.Config, newLimit func() *byteLimit) *rest.Config {
 	out := rest.CopyConfig(config)
@@ -53,7 +55,7 @@ func newByteLimit(maxBytes int64) *byteLimit {
 	return b
 }
 
-// limitedBody is a body that uses a limit until it ends.
+// limitedBody is a body whose bytes use a limit until the body is closed.
 type limitedBody struct {
 	io.ReadCloser
 	limit *byteLimit

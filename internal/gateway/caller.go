@@ -24,11 +24,11 @@ var (
 	// errCluster is the response for an unknown cluster, and for a cluster that the caller may not
 	// use.
 	errCluster = errors.New("the cluster does not exist or is not available to the caller's tenant")
-	// errPage is the response to requests from web pages that have no token.
+	// errPage is the response to a request from a web page if the request has no token.
 	errPage = errors.New("a request from a web page, or with an Origin header, must have a bearer token: certificates " +
 		"and passwords are not accepted")
 	errNotOwned = errors.New("the namespace does not belong to the caller's tenant")
-	// errAdmission is the response while callers could forge labels.
+	// errAdmission is the response to writes while callers could forge labels.
 	errAdmission = errors.New("the cluster does not call the webhook service for every write: tenants cannot write " +
 		"until it does")
 	errNoTenant = errors.New("the caller has no tenant")
@@ -141,8 +141,8 @@ func (c *route) withStreamLimits(next http.Handler) http.Handler {
 	})
 }
 
-// mapCaller returns the tenant of an authenticated user by its name in the configuration, and the
-// user's identity in the cluster.
+// mapCaller returns the tenant of an authenticated user, under the tenant's name in the
+// configuration, and the user's identity in the cluster.
 func (c *route) mapCaller(r *http.Request, u user.Info) (tenant.ID, user.Info, error) {
 	if proxyStateFrom(r.Context()).token != "" { // a service account of the cluster
 		mapped, _, err := c.cluster.stack.Subject(r.Context(), u)
@@ -172,12 +172,12 @@ func (c *route) mapCaller(r *http.Request, u user.Info) (tenant.ID, user.Info, e
 	return id, mapped, nil
 }
 
-// unlabeledSubresources are the subresources that store no object with labels.
+// unlabeledSubresources are the subresources whose writes store no object with labels.
 var unlabeledSubresources = []string{"attach", "exec", "portforward", "proxy", "token", "eviction"}
 
-// bypassesAdmission reports whether a tenant's caller makes a write that the webhook service must check,
-// while the cluster may not call that service. A forged label, or a TenantMember of another tenant,
-// would remain in the cluster.
+// bypassesAdmission reports whether a tenant's caller makes a write that the webhook service must
+// check, although it is not certain that the cluster calls the service. Such a write could leave a
+// forged label, or a TenantMember of another tenant, in the cluster.
 func (c *route) bypassesAdmission(r *http.Request, id tenant.ID) bool {
 	info, ok := request.RequestInfoFrom(r.Context())
 	if !ok || id.IsSystem() || !info.IsResourceRequest ||

@@ -26,8 +26,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// route leads to one cluster, by one version of the configuration. It does not change after the
-// first request, and is then safe for concurrent use.
+// route handles the requests to one cluster according to one version of the configuration. It is
+// not changed after [Gateway.newRoute] returns it, and is then safe for concurrent use.
 type route struct {
 	name    string
 	config  *configv1alpha1.GatewayCluster
@@ -35,24 +35,25 @@ type route struct {
 	gateway *Gateway
 	cluster *cluster
 
-	// files are the kubeconfigs that the route was built from, by path. A fingerprint includes the
-	// certificates and authorities that the kubeconfig names.
+	// files are the fingerprints of the kubeconfigs from which the route was built, by path. Each
+	// fingerprint also covers the certificate, key and CA files that the kubeconfig names.
 	files        map[string]fingerprint
 	tenants      tenant.Set
 	mapping      *mapping
 	gatewayNames *gatewayNames
 	server       *url.URL
-	// impersonator sends requests that impersonate callers. anonymous sends requests that contain the
-	// callers' own tokens.
+	// impersonator sends requests that impersonate callers. anonymous has no credential, and sends
+	// requests that contain the callers' own tokens.
 	impersonator, anonymous *transports
 	authn                   authenticator.Request
-	// decisions stores what the cluster allowed in the last seconds.
+	// decisions sends SubjectAccessReviews to the cluster and stores allowed results for a short
+	// time.
 	decisions *decisions
 	handler   http.Handler
 	objects   http.Handler // the views of the cluster's objects, nil if there are none
 }
 
-// build links the steps of a request, from the last to the first.
+// build builds the chain of handlers for a request, from the last handler to the first.
 func (c *route) build(a *auditing) error {
 	c.authn = c.authenticator()
 	last := c.withReviews(c.newProxy())
@@ -83,7 +84,8 @@ func (c *route) build(a *auditing) error {
 	return nil
 }
 
-// withAuthentication adds, in front of a step, all steps that do not depend on the cluster.
+// withAuthentication puts the handlers that all requests share in front of h. These authenticate
+// the caller, set the deadline, and create the request info, the audit events and the span.
 func (c *route) withAuthentication(h http.Handler, authn authenticator.Request, a *auditing) http.Handler {
 	h = c.withAudit(h, a)
 	failed := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -102,9 +104,9 @@ func (c *route) withAuthentication(h http.Handler, authn authenticator.Request, 
 	return filters.WithRequestReceivedTimestamp(h)
 }
 
-// unauthorized responds to callers that were not authenticated. The response is 401. If
-// authentication failed temporarily, it is an error with which clients retry instead of discarding
-// a valid token.
+// unauthorized responds to callers that were not authenticated. The response is usually 401. If the
+// review of a service account token failed temporarily, the response is 429 or 503, so that the
+// client retries and does not discard a valid token.
 func unauthorized() http.Handler {
 	refuse := filters.Unauthorized(codecs())
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -125,8 +127,9 @@ func (c *route) unknownCluster(a *auditing) http.Handler {
 	return c.gateway.stack.WithRequestState(c.withAuthentication(refuse, c.gateway.stack.Authenticator, a))
 }
 
-// authenticator returns the configured sources. If the cluster's service account tokens are passed,
-// their authenticator runs first.
+// authenticator returns the authenticator of requests to the cluster. It consists of the configured
+// sources. If serviceAccounts.tokens is Pass, the authenticator of the cluster's service accounts
+// runs before them.
 func (c *route) authenticator() authenticator.Request {
 	sources := c.gateway.stack.Authenticator
 	if c.config.ServiceAccounts.Tokens != configv1alpha1.TokensPass {
@@ -151,8 +154,9 @@ const clusterAuditAnnotation = "gateway.kubetenant.dev/cluster"
 // with a path. The gateway cuts it after 256 bytes and ignores everything in it except the path.
 const targetAuditAnnotation = "gateway.kubetenant.dev/request-target"
 
-// withAuditAnnotations adds to the audit events of a request what its path does not contain: the cluster, and
-// the rest of the request target.
+// withAuditAnnotations adds two annotations to the audit events of a request: the cluster, and the
+// request target if it is a whole URL. The requestURI of the events contains neither the cluster
+// part of the path nor the host.
 func (c *route) withAuditAnnotations(next http.Handler) http.Handler {
 	name := nameOf(c)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -165,12 +169,13 @@ func (c *route) withAuditAnnotations(next http.Handler) http.Handler {
 }
 
 // errConfigChanged is the response if the configuration or the caller's rights changed during the
-// request. The current configuration decides about the next attempt.
+// request. If the client retries, the new configuration applies.
 var errConfigChanged = errors.New("the configuration or the caller's rights changed during the request: try again")
 
-// requireCurrentRoute passes a request on only if its whole route is current. A caller that the new
-// sources authenticate must not be mapped by the old configuration. The request's session has
-// already begun, so a later change ends it.
+// requireCurrentRoute rejects a request if its route was replaced by a route that does not keep its
+// sessions. Otherwise, the old configuration could map a caller that the new sources authenticated.
+// At this step, the session of the request has already begun, so a later change of the route ends
+// it.
 func (c *route) requireCurrentRoute(next http.Handler) http.Handler {
 	return c.gateway.requireCurrent(func(current *snapshot) bool {
 		latest := current.routes[c.name]
@@ -178,12 +183,12 @@ func (c *route) requireCurrentRoute(next http.Handler) http.Handler {
 	}, next)
 }
 
-// requireCurrent passes a request on if the function still returns true for the current generation,
-// and no new generation is being applied.
+// requireCurrent rejects a request with 503 if isCurrent returns false for the current snapshot, or
+// while a new snapshot is being applied.
 func (g *Gateway) requireCurrent(isCurrent func(current *snapshot) bool, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		// Read this before g.current. A request that was authenticated during a commit then observes
-		// either the commit or the new generation.
+		// This value must be read before g.current. Then a request that was authenticated during a
+		// commit observes either the commit or the new snapshot.
 		committing := g.committing.Load()
 		if !isCurrent(g.current.Load()) || committing {
 			w.Header().Set("Retry-After", "1")
@@ -209,8 +214,9 @@ func (c *route) keepsSessions(before *route) bool {
 	return reflect.DeepEqual(oldConfig, newConfig)
 }
 
-// withRequestProperties records properties of a request. It rejects a malformed timeout, which upstream's
-// filter would repeat in the log and in the audit event of an unauthenticated request.
+// withRequestProperties records properties of a request in its [proxyState]. It rejects upgrades
+// that no API server supports. It also rejects a malformed timeout, because upstream's filter would
+// copy it to the log, and to the audit event of an unauthenticated request.
 func withRequestProperties(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		info, ok := request.RequestInfoFrom(r.Context())
@@ -231,18 +237,20 @@ func withRequestProperties(next http.Handler) http.Handler {
 	})
 }
 
-// errNoUpgrade is the response to an upgrade of a request that no API server upgrades. As a stream,
-// the request would bypass the limits on concurrent requests and the queue.
+// errNoUpgrade is the response to an upgrade that no API server supports for the request. Every
+// upgrade is handled as a stream, and streams bypass the limits on concurrent requests and the
+// queue.
 var errNoUpgrade = errors.New("this request cannot change the protocol of its connection: remove the header Upgrade")
 
-// mayUpgrade reports whether an API server can change the protocol of a request. Such requests are
-// watches, proxy requests, and subresources such as exec.
+// mayUpgrade reports whether an API server may support an upgrade of a request. It returns true for
+// watches, proxy requests, requests for subresources (such as exec) and non-resource requests.
 func mayUpgrade(info *request.RequestInfo) bool {
 	return !info.IsResourceRequest || info.Subresource != "" || info.Verb == "watch" || info.Verb == "proxy"
 }
 
-// prefixOf returns the prefix of the original path that the cluster's path does not have. In an
-// older tenant path, the tenant is in the middle, so the prefix is only the cluster part.
+// prefixOf returns the prefix that the gateway removed from the original path, such as
+// /clusters/<name>. In an older tenant path, the tenant is in the middle, so the prefix is only the
+// cluster part.
 func prefixOf(x *proxyState, path string) string {
 	before, found := strings.CutSuffix(x.path, path)
 	if !found && path != "/" { // for the root of a cluster, the original path may have no final slash
@@ -263,11 +271,12 @@ func nameOf(c *route) string {
 	return c.name
 }
 
-// authorize decides after the boundary. It sends the cluster a review for each impersonation and
-// for each review of other users. It allows all other requests, because the cluster authorizes them
-// when it receives them.
+// authorize decides about requests that the boundary does not deny. For impersonations and for
+// reviews of other users, the cluster decides with a SubjectAccessReview. In constrained mode,
+// service accounts cannot be impersonated. authorize allows all other requests, because the cluster
+// authorizes them when it receives them.
 func (c *route) authorize(ctx context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
-	if isDelegatedReview(a) { // the gateway responds to it
+	if isDelegatedReview(a) { // the cluster does not receive the review itself
 		return c.reviewAccess(ctx, a)
 	}
 	if !isImpersonation(a.GetVerb()) {
@@ -279,10 +288,11 @@ func (c *route) authorize(ctx context.Context, a authorizer.Attributes) (authori
 	return c.reviewAccess(ctx, a)
 }
 
-// reviewAccess sends a SubjectAccessReview to the cluster.
+// reviewAccess decides about a request with a SubjectAccessReview in the cluster, whose result may
+// be stored. If the review fails, reviewAccess denies the request and returns no error.
 func (c *route) reviewAccess(ctx context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
 	decision, reason, err := c.decisions.accessReviewer(a).Authorize(ctx, a)
-	if err != nil { // contains the cluster's address, which the caller must not see
+	if err != nil { // err contains the cluster's address, which the caller must not see
 		klog.FromContext(ctx).Error(err, "Failed to review the access of a caller in the cluster", "cluster", c.name)
 		return authorizer.DecisionDeny, errUnreachable.Error(), nil
 	}

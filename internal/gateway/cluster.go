@@ -26,8 +26,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// cluster is the cached state of one cluster and its sessions. It survives changes of the
-// configuration.
+// cluster contains the cached state of one cluster and its sessions. It survives changes of the
+// configuration that do not change its key.
 type cluster struct {
 	key           clusterKey
 	state         *state.State
@@ -37,14 +37,13 @@ type cluster struct {
 	limits        *reviewLimits
 	reader        *rest.Config
 	listsByTenant inFlight      // lists of all objects behind the views, by tenant
-	totalLists    inFlight      // the same lists of all tenants, under the zero ID
+	totalLists    inFlight      // the total number of these lists, under the zero ID
 	viewBudget    *views.Budget // bytes that the views of all tenants hold
 	// changes are the namespaces for which stored decisions are not used.
 	changes changes
-	// queue limits the requests that are sent to the cluster at the same time. It survives changes of
-	// the configuration.
+	// queue limits the number of requests that are sent to the cluster at the same time.
 	queue *turns.Queue
-	// route is the current route. It is nil before the first one.
+	// route is the current route. It is nil before the first route takes effect.
 	route atomic.Pointer[route]
 	stop  context.CancelFunc
 	// version is the last version that the cluster reported. It is nil before the first report.
@@ -61,7 +60,7 @@ type clusterKey struct {
 var errNoRoute = errors.New("the cluster is not configured")
 
 // newCluster builds the caches of a cluster and keeps them current until ctx ends or the cluster is
-// stopped. The stack of the gateway watches the revocations and records the decisions.
+// stopped. The gateway's stack provides the revocations and records the decisions.
 func newCluster(
 	ctx context.Context,
 	key clusterKey,
@@ -85,7 +84,7 @@ func newCluster(
 		queue:      turns.New(*settings.Gateway.Limits.Concurrent, *settings.Gateway.Limits.Queued, 0),
 	}
 	reviewConfig := limitResponses(reader, func() *byteLimit { return newByteLimit(responseBytes) })
-	reviewConfig.QPS = -1 // callers wait for each response, and their number is limited
+	reviewConfig.QPS = -1 // no rate limit: callers wait for each response, and their number is limited
 	reviewConfig.Timeout = responseTimeout
 	if k.client, err = kubernetes.NewForConfig(reviewConfig); err != nil {
 		return nil, err
@@ -135,7 +134,7 @@ func newCluster(
 	return k, nil
 }
 
-// labelCheckedCluster is a cluster whose objects have trusted tenant labels only while hold returns true.
+// labelCheckedCluster is a cluster without labeled resources while trusted returns false.
 type labelCheckedCluster struct {
 	lookup.Cluster
 
@@ -158,7 +157,8 @@ func (r *labeledResources) Labeled(resource schema.GroupResource, id tenant.ID) 
 	return r.trusted() && r.Resources.Labeled(resource, id)
 }
 
-// labelsTrusted reports whether the labels in the cluster can be trusted.
+// labelsTrusted reports whether the tenant labels in the cluster can be trusted. If admission is
+// Unchecked in the configuration, it returns true without a check.
 func (k *cluster) labelsTrusted() bool {
 	c := k.route.Load()
 	return c != nil && (c.config.Admission == configv1alpha1.GatewayAdmissionUnchecked || k.state.LabelsTrusted())

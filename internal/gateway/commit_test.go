@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// TestRequestsDuringCommitGet503 checks that requests get 503 while only some parts of a generation apply. If a part
-// panics, this continues until a whole generation applies.
+// TestRequestsDuringCommitGet503 checks that requests get 503 while only some parts of a snapshot
+// have been applied. If a part panics, requests get 503 until a whole snapshot has been applied.
 func TestRequestsDuringCommitGet503(t *testing.T) {
 	g, in := &Gateway{}, &snapshot{auditing: &auditing{}}
 	h := g.requireCurrent(func(current *snapshot) bool { return current == in },

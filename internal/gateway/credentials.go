@@ -29,15 +29,16 @@ var (
 		"and certificate authorities differ")
 )
 
-// fingerprint is a digest of the contents of a kubeconfig.
+// fingerprint is the SHA-256 digest of a kubeconfig or an audit policy. See [credential.fullDigest]
+// for kubeconfigs.
 type fingerprint [sha256.Size]byte
 
-// credential is a kubeconfig that was read.
+// credential is the configuration in a kubeconfig, and digests that change with its content.
 type credential struct {
 	*rest.Config
 	fileDigest fingerprint
-	// fullDigest covers the text, and the certificates and authorities that it names. It does not cover a
-	// token file, which client-go reloads.
+	// fullDigest covers the text of the kubeconfig, and the certificates, keys and CAs that it
+	// contains or names. It does not cover a token file, which client-go reloads.
 	fullDigest fingerprint
 }
 
@@ -49,7 +50,7 @@ func loadKubeconfig(path string) (*credential, error) {
 	}
 	raw, err := clientcmd.Load(data)
 	if err != nil {
-		return nil, fmt.Errorf("%s: not a kubeconfig", path) // the error must not repeat its content
+		return nil, fmt.Errorf("%s: not a kubeconfig", path) // err may repeat the content of the file
 	}
 	for _, c := range raw.Clusters {
 		c.LocationOfOrigin = path
@@ -75,8 +76,8 @@ func loadKubeconfig(path string) (*credential, error) {
 	}, nil
 }
 
-// checkCredential returns the contents of the files that a configuration names, or the reason why
-// it is rejected.
+// checkCredential returns the TLS settings with the contents of the files that a configuration
+// names, or the reason why the configuration is rejected.
 func checkCredential(config *rest.Config) (rest.TLSClientConfig, error) {
 	server, err := serverOf(config.Host)
 	switch {
@@ -94,8 +95,9 @@ func checkCredential(config *rest.Config) (rest.TLSClientConfig, error) {
 	return loaded.TLSClientConfig, err
 }
 
-// checkSameCluster returns an error if two credentials belong to different clusters. One cluster
-// may have several addresses, which then share a certificate authority.
+// checkSameCluster returns an error if two credentials have different servers and different
+// certificate authorities. One cluster may have several addresses with the same certificate
+// authority.
 func checkSameCluster(reader, impersonator *rest.Config) error {
 	a, b := rest.CopyConfig(reader), rest.CopyConfig(impersonator)
 	if err := errors.Join(rest.LoadTLSFiles(a), rest.LoadTLSFiles(b)); err != nil {
@@ -111,14 +113,14 @@ const (
 	// fileCheckInterval is the interval at which the gateway checks the files that are named in the
 	// configuration and that no other component watches.
 	fileCheckInterval = 2 * time.Second
-	// rejectedChecks is the number of checks after which rejected files are tried again. Another file
-	// may not have been complete.
+	// rejectedChecks is the number of checks after which rejected files are tried again. The reason
+	// may have been another file, which was incomplete.
 	rejectedChecks = 10
 )
 
-// watchFiles applies changed kubeconfigs, the files that they name, and changed audit policies,
-// until ctx ends. It applies a change if the files can be read and have the same content in two
-// consecutive checks.
+// watchFiles applies changed kubeconfigs, changed files that they name, and changed audit policies,
+// until ctx ends. It applies a change if two consecutive checks find the same contents. If the
+// changed files are rejected, the current snapshot stays in use.
 func (g *Gateway) watchFiles(ctx context.Context) {
 	var previous, rejected map[string]fingerprint
 	checks := 0
@@ -143,8 +145,8 @@ func (g *Gateway) watchFiles(ctx context.Context) {
 	}, fileCheckInterval)
 }
 
-// renew rebuilds a generation, unless it is no longer current. A newer generation has read the
-// files itself.
+// renew builds a new snapshot from the settings of old, unless another snapshot has replaced old.
+// The other snapshot was built from the changed files.
 func (g *Gateway) renew(ctx context.Context, old *snapshot) (renewed bool, err error) {
 	g.applyMu.Lock()
 	defer g.applyMu.Unlock()
@@ -155,8 +157,8 @@ func (g *Gateway) renew(ctx context.Context, old *snapshot) (renewed bool, err e
 	return err == nil, err
 }
 
-// changedFiles returns the fingerprints of the files of a generation, and the files whose content has
-// changed since. A file that cannot be read has the zero fingerprint.
+// changedFiles returns the fingerprints of the files of a snapshot, and the files whose content has
+// changed since the snapshot was built. A file that cannot be read has the zero fingerprint.
 func (s *snapshot) changedFiles() (found map[string]fingerprint, changed []string) {
 	found = map[string]fingerprint{}
 	compare := func(path string, expected, actual fingerprint) {

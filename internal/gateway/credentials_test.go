@@ -12,8 +12,8 @@ import (
 	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
 )
 
-// TestFileChangeKeepsNewerConfiguration checks that a changed kubeconfig does not restore a configuration that
-// was replaced in the meantime.
+// TestFileChangeKeepsNewerConfiguration checks that a changed kubeconfig does not restore a
+// configuration that was replaced in the meantime.
 func TestFileChangeKeepsNewerConfiguration(t *testing.T) {
 	g := &Gateway{}
 	before, now := &snapshot{settings: &configv1alpha1.Settings{}}, &snapshot{settings: &configv1alpha1.Settings{}}

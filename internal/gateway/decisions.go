@@ -22,24 +22,26 @@ import (
 )
 
 const (
-	// allowTTL is how long the gateway stores the allowed decision of a SubjectAccessReview in a
-	// cluster. It does not store denials.
+	// allowTTL is how long the gateway uses the result of a SubjectAccessReview that the cluster
+	// allowed. It does not store denials.
 	allowTTL = 10 * time.Second
-	// changeTTL is how long the gateway uses no stored decisions about a namespace after it changed.
-	// A review that the gateway sent before the change, and retried once, is stored within this time.
+	// changeTTL is how long the gateway ignores stored decisions about a namespace after the
+	// namespace changed. It covers the lifetime of a decision whose review was sent before the
+	// change and retried once.
 	changeTTL = allowTTL + 3*responseTimeout
 )
 
-// decisions stores what the cluster allowed, for one route. Its keys contain names of namespaces
-// and service accounts. Stored decisions are not used for namespaces that changed. It is safe for
-// concurrent use.
+// decisions stores what the cluster allowed, for one route. The keys of stored decisions contain
+// names of namespaces and service accounts. Stored decisions are not used for namespaces that
+// changed recently. It is safe for concurrent use.
 type decisions struct {
 	changes *changes
-	// cached and unstored send SubjectAccessReviews to the cluster.
+	// cached and uncached send SubjectAccessReviews to the cluster.
 	cached, uncached authorizer.Authorizer
-	// cachedImpersonation and uncachedImpersonation are the impersonation step. For ten seconds, upstream's filter
-	// stores which caller may impersonate which user (k8s.io/apiserver
-	// pkg/endpoints/filters/impersonation, v0.37.1).
+	// cachedImpersonation is the handler of the impersonation step, and uncachedImpersonation
+	// returns a new one. For ten seconds, upstream's filter stores which caller may impersonate
+	// which user (k8s.io/apiserver pkg/endpoints/filters/impersonation, v0.37.1). A new handler has
+	// stored nothing yet.
 	cachedImpersonation   http.Handler
 	uncachedImpersonation func() http.Handler
 }
@@ -75,7 +77,8 @@ func (c *route) newDecisions(next http.Handler) (*decisions, error) {
 	}, nil
 }
 
-// accessReviewer returns the authorizer that decides about a request.
+// accessReviewer returns the authorizer that decides about a request. This authorizer uses no
+// stored decisions if the request names a namespace that changed recently.
 func (d *decisions) accessReviewer(a authorizer.Attributes) authorizer.Authorizer {
 	if d.changes.affects(namesIn(a.GetUser(), a.GetNamespace(), a.GetName())...) {
 		return d.uncached
@@ -83,7 +86,8 @@ func (d *decisions) accessReviewer(a authorizer.Attributes) authorizer.Authorize
 	return d.cached
 }
 
-// impersonation returns the impersonation step for a request.
+// impersonation returns the handler of the impersonation step for a request. The handler has no
+// stored decisions if the request names a namespace that changed recently.
 func (d *decisions) impersonation(r *http.Request) http.Handler {
 	if d.changes.empty() {
 		return d.cachedImpersonation
@@ -104,8 +108,8 @@ func (d *decisions) impersonation(r *http.Request) http.Handler {
 	return d.cachedImpersonation
 }
 
-// namesIn returns the texts of a user that may contain the name of a namespace, in addition to
-// others.
+// namesIn returns the texts of a user that may contain the name of a namespace, and the other
+// texts.
 func namesIn(u user.Info, others ...string) []string {
 	if u == nil {
 		return others
@@ -137,7 +141,7 @@ func (c *changes) record(name string) {
 	c.byName[name] = now
 }
 
-// empty reports whether no namespace changed recently.
+// empty reports whether no change is recorded.
 func (c *changes) empty() bool {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
@@ -162,8 +166,8 @@ func (c *changes) affects(texts ...string) bool {
 	return false
 }
 
-// namespaceChangeHandler returns a handler of Namespace events. It calls note when the names in a namespace may
-// belong to other callers than before.
+// namespaceChangeHandler returns a handler of Namespace events. It calls note with the name of each
+// namespace that was deleted, created again, or assigned to another owner.
 func namespaceChangeHandler(note func(name string)) cache.ResourceEventHandler {
 	return cache.ResourceEventHandlerFuncs{
 		UpdateFunc: func(oldObject, newObject any) {

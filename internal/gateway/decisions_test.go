@@ -16,8 +16,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// TestNamespaceChanges checks which events change a namespace, which texts name it, and how long the change
-// is recorded.
+// TestNamespaceChanges checks which events are recorded as a change of a namespace, which texts
+// contain the name of the namespace, and how long the change has an effect.
 func TestNamespaceChanges(t *testing.T) {
 	t.Parallel()
 	namespace := func(uid types.UID, owner string) *corev1.Namespace {

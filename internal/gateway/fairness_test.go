@@ -13,9 +13,10 @@ import (
 	"github.com/kubetenant/kubetenant/test/loadtest"
 )
 
-// BenchmarkFairness measures a quiet tenant alone, next to a noisy tenant, and without turns. To
-// measure the latter, the quiet caller belongs to the noisy tenant. The limit of concurrent
-// requests is off.
+// BenchmarkFairness measures the requests of a quiet caller in three cases: alone, next to a noisy
+// tenant, and as a caller of the noisy tenant. In the last case, the quiet caller and the noisy
+// callers share one turn. The limit on concurrent requests of a tenant is too high to have an
+// effect.
 func BenchmarkFairness(b *testing.B) {
 	var alone loadtest.Result
 	for _, c := range []struct {

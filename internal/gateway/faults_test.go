@@ -33,10 +33,10 @@ import (
 
 const podsPath = "/api/v1/namespaces/acme--web/pods"
 
-// gigabyte is the size of a malicious cluster's responses.
+// gigabyte is the size of a malicious cluster's list.
 const gigabyte = 1 << 30
 
-// responseBytes is the part of gigabyte that TestLargeAnswers sends. The race detector checks each
+// responseBytes is the size of the responses in TestLargeAnswers. The race detector checks each
 // copy, so a gigabyte would take minutes. make test sends a gigabyte without the race detector.
 var responseBytes = flag.Int64(
 	"answer.bytes",
@@ -44,8 +44,8 @@ var responseBytes = flag.Int64(
 	"length of the answers of TestLargeAnswers, more than may be held",
 )
 
-// maxHeapGrowth limits the additional memory of the process while a cluster sends such responses. It
-// includes the fake clusters, the clients and the test.
+// maxHeapGrowth is the maximum additional memory of the process while a cluster sends large
+// responses. It includes the fake clusters, the clients and the test.
 const maxHeapGrowth = 96 << 20
 
 // heapGrowth returns the maximum additional heap memory while a function runs.
@@ -70,10 +70,10 @@ func heapGrowth(do func()) uint64 {
 	}
 }
 
-// chunk is the part that is repeated in all responses.
+// chunk is the text of which large responses consist.
 var chunk = bytes.Repeat([]byte("x"), 1<<20)
 
-// writeChunks writes a number of bytes, or stops at the first error.
+// writeChunks writes n bytes, rounded down to whole chunks. It stops at the first error.
 func writeChunks(w http.ResponseWriter, n int64) {
 	for range n / int64(len(chunk)) {
 		if _, err := w.Write(chunk); err != nil {
@@ -122,8 +122,8 @@ func writeKubeconfig(t testing.TB, path, server string, authority []byte, token 
 	}
 }
 
-// TestFaultyClusterFailsInTime checks that a faulty server at a cluster's address causes an error within
-// bounded time, and does not affect other clusters.
+// TestFaultyClusterFailsInTime checks that a faulty server at a cluster's address causes an error
+// within bounded time, and does not affect other clusters.
 func TestFaultyClusterFailsInTime(t *testing.T) {
 	t.Parallel()
 	eu, us := newFakeCluster(t, defaultNamespaces()), newFakeCluster(t, defaultNamespaces())
@@ -186,7 +186,7 @@ func TestFaultyClusterFailsInTime(t *testing.T) {
 			}
 		})
 	}
-	// The right address with another certificate authority.
+	// The kubeconfig names the right address, but another certificate authority.
 	other, _, err := cert.GenerateSelfSignedCertKey("127.0.0.1", nil, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -220,8 +220,8 @@ func (w *fixture) useImpersonator(file string) {
 	)
 }
 
-// TestLargeAnswers checks that endless responses to callers are streamed and not held in memory.
-// Responses to the gateway itself are cut off.
+// TestLargeAnswers checks that large responses to callers are streamed and not held in memory, and
+// that large responses to the gateway itself are cut off.
 func TestLargeAnswers(t *testing.T) {
 	eu, us := newFakeCluster(t, defaultNamespaces()), newFakeCluster(t, defaultNamespaces())
 	const pass = ", serviceAccounts: { tokens: Pass, issuers: [\"https://kubernetes.default.svc\"] }"
@@ -273,7 +273,8 @@ func TestLargeAnswers(t *testing.T) {
 	}
 }
 
-// TestLargeLists checks that a cluster with endless lists never becomes current.
+// TestLargeLists checks that a cluster does not become current while its lists are too large. The
+// memory of the gateway is limited, and other clusters are not affected.
 func TestLargeLists(t *testing.T) {
 	eu, us := newFakeCluster(t, defaultNamespaces()), newFakeCluster(t, defaultNamespaces())
 	w := newFixture(t, clusterEntry("us1", ""), map[string]*fakeCluster{"us1": us})
@@ -316,8 +317,8 @@ func TestLargeLists(t *testing.T) {
 	})
 }
 
-// TestFailedReviewsDenyCallers checks that the gateway does not accept a caller if the cluster does not answer
-// its requests about the caller.
+// TestFailedReviewsDenyCallers checks that the gateway does not accept a caller if the cluster does
+// not answer the gateway's reviews, or answers with something else.
 func TestFailedReviewsDenyCallers(t *testing.T) {
 	t.Parallel()
 	for what, answer := range map[string]func(http.ResponseWriter, *http.Request){
@@ -373,8 +374,8 @@ func TestFailedReviewsDenyCallers(t *testing.T) {
 	}
 }
 
-// TestUnavailableKeysRevealNothing checks the response to a token that cannot be verified because the keys are
-// unavailable. It reveals neither whether the cluster exists nor its state.
+// TestUnavailableKeysRevealNothing checks the response to a token that cannot be verified because
+// the keys are unavailable. It reveals neither whether the cluster exists nor its state.
 func TestUnavailableKeysRevealNothing(t *testing.T) {
 	t.Parallel()
 	w, c := newRootFixture(t)
@@ -405,8 +406,8 @@ func TestUnavailableKeysRevealNothing(t *testing.T) {
 	w.waitForStatus(http.StatusOK, token, podsPath)
 }
 
-// TestLargeResponseHeadersAreRejected checks that a proxied server cannot make the gateway hold large headers in
-// memory.
+// TestLargeResponseHeadersAreRejected checks that a proxied server cannot make the gateway hold
+// large headers in memory.
 func TestLargeResponseHeadersAreRejected(t *testing.T) {
 	t.Parallel()
 	w, c := newRootFixture(t)
@@ -421,8 +422,8 @@ func TestLargeResponseHeadersAreRejected(t *testing.T) {
 	}
 }
 
-// TestResponsesDoNotRevealTheGateway checks that responses contain neither a cluster's address nor the
-// gateway's name there.
+// TestResponsesDoNotRevealTheGateway checks that responses contain neither a cluster's address nor
+// the gateway's name there.
 func TestResponsesDoNotRevealTheGateway(t *testing.T) {
 	t.Parallel()
 	w, c := newRootFixture(t)

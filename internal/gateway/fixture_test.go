@@ -63,8 +63,8 @@ const (
 	impersonatorToken = "impersonator-token"
 )
 
-// fakeCluster is a fake kube-apiserver. It serves namespaces, and records the requests that it
-// receives, with their identities.
+// fakeCluster is a fake kube-apiserver. It serves namespaces and the project's resources to the
+// gateway's reader, and records forwarded requests.
 type fakeCluster struct {
 	*httptest.Server
 	key     *authntest.Key
@@ -77,16 +77,16 @@ type fakeCluster struct {
 	recreations  map[string]int    // how often each namespace was created again
 	backfill     string            // content of the ConfigMap about the backfill of labels
 	retired      []string          // IDs of deleted tenants
-	definitions  []string          // names of CustomResourceDefinitions, besides the project's
+	definitions  []string          // names of CustomResourceDefinitions, in addition to the project's
 	missing      []string          // the project's resources that are not defined
 	changed      chan struct{}     // closed at each change
 	requests     []request
 	tokenReviews int // number of tokens
-	// allow decides SubjectAccessReviews. If answer is set and returns true, it has written the
+	// allow decides SubjectAccessReviews. If handler is set and returns true, it has written the
 	// response to a forwarded request.
 	allow   func(authorizationv1.SubjectAccessReviewSpec) bool
 	handler func(http.ResponseWriter, *http.Request) bool
-	// readerHandler is answer for the requests of the gateway itself.
+	// readerHandler is the same as handler, for the requests of the gateway itself.
 	readerHandler func(http.ResponseWriter, *http.Request) bool
 }
 
@@ -96,7 +96,7 @@ type request struct {
 	body string
 }
 
-// identity returns the identity of a request.
+// identity returns the identity with which a request was forwarded.
 func (r *request) identity() string {
 	if token := strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer "); token != impersonatorToken &&
 		r.Header.Get("Impersonate-User") == "" {
@@ -173,8 +173,9 @@ func (s *fakeCluster) takeRequests() []request {
 	return s.requests
 }
 
-// namespaceOf returns a Namespace. Its creation time is an hour before the test began. After a new
-// creation, it is at least an hour after that, so that no test needs to wait.
+// namespaceOf returns a Namespace that was created again a number of times before. At first, its
+// creation time is an hour before the test began. Each new creation is two hours later, so that no
+// test needs to wait.
 func (s *fakeCluster) namespaceOf(name, owner, version string, before int) *corev1.Namespace {
 	uid := types.UID(fmt.Sprintf("u-%d", before+1))
 	ns := &corev1.Namespace{
@@ -204,7 +205,7 @@ func definitionOf(name string) json.RawMessage {
 		name, group, plural)
 }
 
-// ownDefinitions returns the CustomResourceDefinitions of the project, except some.
+// ownDefinitions returns the CustomResourceDefinitions of the project, except the given ones.
 func ownDefinitions(lacks []string) []any {
 	items := []any{}
 	for file, text := range deploy.Definitions() {
@@ -446,7 +447,7 @@ func (s *fakeCluster) token(t *testing.T, subject string) string {
 	return s.tokenUntil(t, subject, time.Now().Add(time.Hour))
 }
 
-// tokenUntil is token with an expiry.
+// tokenUntil is token with an expiration time.
 func (s *fakeCluster) tokenUntil(t *testing.T, subject string, end time.Time) string {
 	t.Helper()
 	return s.tokenBetween(t, subject, time.Now(), end)
@@ -484,8 +485,8 @@ type fixture struct {
 	connectionAge atomic.Int64 // age that is added to each connection, in ns
 }
 
-// configHeader begins a configuration. It has the tokens of two tenants' callers and of one system
-// caller.
+// configHeader is the beginning of a configuration. Its tokens belong to callers of two tenants and
+// to one caller of the system tenant.
 const configHeader = `apiVersion: kubetenant.dev/v1alpha1
 kind: TenancyConfiguration
 authentication:
@@ -500,20 +501,21 @@ gateway:
 
 const noRevocations = "apiVersion: kubetenant.dev/v1alpha1\nkind: Revocation\n"
 
-// clusterEntry returns a cluster in a configuration.
+// clusterEntry returns the entry of a cluster in a configuration. The entry ends with the fields in
+// more.
 func clusterEntry(name, more string) string {
 	return fmt.Sprintf("  - { name: %[1]s, tenants: [\"*\", system], admission: Unchecked, reader: { kubeConfigFile: "+
 		"%[1]s-reader }, impersonator: { kubeConfigFile: %[1]s-imp }%[2]s }\n",
 		name, more)
 }
 
-// newFixture starts a gateway. The configuration is header followed by config.
+// newFixture starts a gateway. The configuration is configHeader followed by config.
 func newFixture(t testing.TB, config string, clusters map[string]*fakeCluster) *fixture {
 	t.Helper()
 	return newTracedFixture(t, config, clusters, nil)
 }
 
-// newTracedFixture is newFixture with a tracer.
+// newTracedFixture is newFixture with a tracer for the gateway.
 func newTracedFixture(
 	t testing.TB,
 	config string,
@@ -649,7 +651,7 @@ func (w *fixture) open(ctx context.Context, token, method, path, body string, he
 	return resp
 }
 
-// dial connects to the gateway with a protocol.
+// dial connects to the gateway over TLS with an ALPN protocol.
 func (w *fixture) dial(protocol string) *tls.Conn {
 	w.t.Helper()
 	pool := x509.NewCertPool()

@@ -34,25 +34,25 @@ import (
 
 // Gateway is the HTTP handler of a gateway. It is safe for concurrent use.
 type Gateway struct {
-	// stack authenticates the callers of all clusters and watches the revocations. Each cluster also
-	// has its own stack, with the cluster's boundary and sessions.
+	// stack authenticates the callers of all clusters with the configured sources, and watches the
+	// revocations. Each cluster also has its own stack, with the cluster's boundary and sessions.
 	stack                 *stack.Stack
 	metrics               *gatewayMetrics
-	views                 inFlight // requests for the view of the clusters, by tenant
+	views                 inFlight // concurrent requests for the view of the clusters, by tenant
 	writers               writers
 	unauthenticatedEvents *unauthenticatedEventLimits
 	omissions             omissions
 	audits                *auditStreams  // nil if no audit stream is configured
 	unauthenticated       *requestLimits // requests whose caller is being authenticated
 	rejections            *requestLimits // responses to callers that were not authenticated
-	path                  string         // path of the configuration
+	path                  string         // path of the configuration file
 	register              func(metrics.Registerable) error
 	tracer                trace.TracerProvider // nil if requests are not traced
 	stopping              *stopping
 	started               time.Time
 	synced                atomic.Bool // whether the caches of all clusters have synced once
-	applyMu               sync.Mutex  // held while a generation is built
-	committing            atomic.Bool // whether parts of the next generation already apply. New requests then get 503
+	applyMu               sync.Mutex  // held while a snapshot is built
+	committing            atomic.Bool // whether parts of the next snapshot may already apply; requests then get 503
 	current               atomic.Pointer[snapshot]
 	usage                 *usage.Running
 }
@@ -60,7 +60,7 @@ type Gateway struct {
 // snapshot is one version of the configuration and everything that was built from it.
 type snapshot struct {
 	routes         map[string]*route
-	root           *route // nil if no cluster is the root
+	root           *route // the cluster for paths that name no cluster, or nil
 	unknownCluster http.Handler
 	view           http.Handler // nil if the view of the clusters is disabled
 	auditing       *auditing
@@ -71,15 +71,15 @@ var errNoSection = errors.New("the configuration has no gateway section")
 
 // Options are the settings that are not part of the configuration.
 type Options struct {
-	// Register registers metrics. Required.
+	// Register registers metrics. It is required.
 	Register func(metrics.Registerable) error
 	// Tracer creates a span for each request. If nil, requests are not traced.
 	Tracer trace.TracerProvider
 }
 
-// Open returns the gateway for the configuration at path, and watches this file until ctx ends. A
-// new version applies to all clusters. If any part of a new version is invalid, it applies to no
-// cluster. The configuration is valid even if a cluster cannot be reached.
+// Open returns the gateway for the configuration file at path, and watches the file until ctx ends.
+// If a new version of the file is valid, it applies to all clusters. Otherwise, it applies to no
+// cluster. Open does not return an error if a cluster cannot be reached.
 func Open(ctx context.Context, path string, o Options) (*Gateway, error) {
 	g := &Gateway{
 		path:     path,
@@ -117,15 +117,16 @@ func Open(ctx context.Context, path string, o Options) (*Gateway, error) {
 	return g, nil
 }
 
-// ClientCA returns the certificate authorities of client certificates, which the TLS handshake
-// advertises.
+// ClientCA returns the certificate authorities of client certificates, which the server advertises
+// in the TLS handshake.
 func (g *Gateway) ClientCA() dynamiccertificates.CAContentProvider { return g.stack.ClientCA }
 
-// forgetInterval is the interval at which the gateway deletes the metrics of tenants that exist in no
-// cluster.
+// forgetInterval is the interval at which the gateway deletes the metrics of tenants that exist in
+// no cluster.
 const forgetInterval = time.Minute
 
-// hasTenant reports whether a tenant exists in a cluster that it may use.
+// hasTenant reports whether a tenant exists, or may exist, in at least one cluster that its callers
+// may use.
 func (g *Gateway) hasTenant(id tenant.ID) bool {
 	current := g.current.Load()
 	if current == nil {
@@ -139,14 +140,15 @@ func (g *Gateway) hasTenant(id tenant.ID) bool {
 	return false
 }
 
-// acceptsIssueTime reports whether the cluster of a request accepts a tenant's credential with this time of
-// issue. A deleted tenant may have had the same name. See [tenant.Lineage.Accepts].
+// acceptsIssueTime reports whether the cluster of a request accepts a credential of the given
+// tenant that was issued at the given time. An older credential may belong to a deleted tenant with
+// the same name. See [tenant.Lineage.Accepts].
 func acceptsIssueTime(ctx context.Context, id tenant.ID, issued time.Time) bool {
 	x := proxyStateFrom(ctx)
 	switch {
 	case x == nil: // not a request to the gateway
 		return false
-	case x.route == nil: // for no cluster: the view later checks the time for each cluster
+	case x.route == nil: // the request is for no cluster; the view checks the time for each cluster
 		x.issued = &issued
 		return true
 	}
@@ -154,14 +156,14 @@ func acceptsIssueTime(ctx context.Context, id tenant.ID, issued time.Time) bool 
 	return x.route.acceptsIssueTime(mapped, issued)
 }
 
-// acceptsIssueTime reports whether the cluster accepts a tenant's credential with this time of issue. there
-// is the tenant's name in the cluster. See [tenant.Lineage.Accepts].
+// acceptsIssueTime reports whether the cluster accepts a tenant's credential that was issued at the
+// given time. mapped is the name of the tenant in the cluster. See [tenant.Lineage.Accepts].
 func (c *route) acceptsIssueTime(mapped tenant.ID, issued time.Time) bool {
 	return c.cluster.state.Server.Cluster.Tenants().Accepts(mapped, issued)
 }
 
-// withoutAccounts returns settings without the sources of service accounts. Each cluster
-// authenticates its own service accounts.
+// withoutAccounts returns a copy of the settings without the sources of kind serviceAccount. Each
+// cluster authenticates its own service accounts, see [accounts].
 func withoutAccounts(s *configv1alpha1.Settings) *configv1alpha1.Settings {
 	out := *s
 	isAccounts := func(src configv1alpha1.Source) bool { return src.ServiceAccount != nil }
@@ -169,14 +171,14 @@ func withoutAccounts(s *configv1alpha1.Settings) *configv1alpha1.Settings {
 	return &out
 }
 
-// applySettings applies a version of the configuration.
+// applySettings builds the snapshot of a version of the configuration and makes it the current one.
 func (g *Gateway) applySettings(ctx context.Context, settings *configv1alpha1.Settings) (*snapshot, error) {
 	g.applyMu.Lock()
 	defer g.applyMu.Unlock()
 	return g.applySettingsLocked(ctx, settings)
 }
 
-// applySettingsLocked is follow without locking. The caller MUST hold g.following.
+// applySettingsLocked is applySettings without locking. The caller MUST hold g.applyMu.
 func (g *Gateway) applySettingsLocked(ctx context.Context, settings *configv1alpha1.Settings) (_ *snapshot, err error) {
 	if settings.Gateway == nil {
 		return nil, errNoSection
@@ -228,7 +230,7 @@ func (g *Gateway) applySettingsLocked(ctx context.Context, settings *configv1alp
 			next.root = c
 		}
 	}
-	own := &route{gateway: g, shared: settings.Gateway} // leads to no cluster
+	own := &route{gateway: g, shared: settings.Gateway} // a route to no cluster
 	next.unknownCluster = own.unknownCluster(next.auditing)
 	if settings.Gateway.Views.Clusters.Enabled {
 		next.view = own.view(next)
@@ -239,9 +241,10 @@ func (g *Gateway) applySettingsLocked(ctx context.Context, settings *configv1alp
 	return next, nil
 }
 
-// commit applies the parts of a generation one by one.
+// commit calls the commit functions of the parts of a snapshot one by one. It then makes the
+// snapshot the current one.
 func (g *Gateway) commit(next *snapshot, parts []func()) {
-	g.committing.Store(true) // remains true if a part panics
+	g.committing.Store(true) // remains true if a part panics, so that requests get 503
 	for _, part := range parts {
 		part()
 	}
@@ -249,8 +252,8 @@ func (g *Gateway) commit(next *snapshot, parts []func()) {
 	g.committing.Store(false)
 }
 
-// swap replaces the current generation. It ends the sessions of the previous one that the new one
-// does not allow to continue.
+// swap makes next the current snapshot. It ends the sessions in each cluster whose new route does
+// not keep the sessions of the previous route, see [route.keepsSessions].
 func (g *Gateway) swap(next *snapshot) {
 	before := g.current.Swap(next)
 	if before == nil {
@@ -269,9 +272,9 @@ func (g *Gateway) swap(next *snapshot) {
 	}
 }
 
-// endRevoked ends the sessions of revoked callers in all clusters. Only the gateway's stack watches
-// the revocations, and it authenticates the requests that reopen a session. Therefore a revoked
-// caller cannot reopen it.
+// endRevoked ends the sessions of revoked callers in all clusters. The gateway's stack calls it
+// when the revocations change. New requests are checked against the same revocations, so a revoked
+// caller cannot reopen its session.
 func (g *Gateway) endRevoked(revoked *authn.Revocations) {
 	current := g.current.Load()
 	if current == nil { // no request has been accepted yet
@@ -282,8 +285,9 @@ func (g *Gateway) endRevoked(revoked *authn.Revocations) {
 	}
 }
 
-// newRoute returns the route to a cluster. It reuses the caches of the current route if the keys
-// are equal.
+// newRoute returns the route to a cluster. If the current cluster of that name has an equal
+// [clusterKey], the route uses it with its caches. commit makes the route take effect, and discard
+// releases it.
 func (g *Gateway) newRoute(
 	ctx context.Context, config *configv1alpha1.GatewayCluster, settings *configv1alpha1.Settings, a *auditing,
 ) (c *route, commit, discard func(), err error) {
@@ -346,8 +350,8 @@ func (g *Gateway) newRoute(
 	return c, commit, func() { discardStack(); c.close() }, nil
 }
 
-// createTransports creates the transports to the cluster. The impersonator's kubeconfig determines the
-// address.
+// createTransports creates the transports to the cluster. The address of the cluster is from the
+// impersonator's kubeconfig.
 func (c *route) createTransports(sender *rest.Config) (err error) {
 	if c.server, err = serverOf(sender.Host); err != nil {
 		return err
@@ -359,8 +363,8 @@ func (c *route) createTransports(sender *rest.Config) (err error) {
 	return err
 }
 
-// keyOf returns the key of a cluster. If the key changes, the gateway refills its caches of the
-// cluster.
+// keyOf returns the key of a cluster. If the key changes, the gateway replaces the [cluster] by one
+// with empty caches.
 func keyOf(reader fingerprint, c *configv1alpha1.GatewayCluster, settings *configv1alpha1.Settings) clusterKey {
 	return clusterKey{
 		reader:    reader,
@@ -370,9 +374,10 @@ func keyOf(reader fingerprint, c *configv1alpha1.GatewayCluster, settings *confi
 	}
 }
 
-// goawayMinAge is the minimum age of a connection before the gateway requests its client to open
-// another one. During the handshake, the requests of a busy client wait. Without a minimum, a
-// client that sends a thousand requests a second would have to reconnect every second.
+// goawayMinAge is the minimum age of a connection before the gateway sends a GOAWAY frame, which
+// requests that the client open another connection. The requests of a busy client wait during the
+// handshake. With the default of limits.goawayPerMillion (1000) and without a minimum age, a client
+// that sends a thousand requests a second would reconnect every second.
 const goawayMinAge = time.Minute
 
 // ServeHTTP implements [http.Handler].
@@ -390,7 +395,8 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	})).ServeHTTP(w, r)
 }
 
-// serve handles a request. It calls decided when the caller is authenticated or rejected.
+// serve handles a request. It calls decided as soon as the caller is authenticated or the request
+// is rejected.
 func (g *Gateway) serve(w http.ResponseWriter, r *http.Request, decided func()) {
 	began, current := time.Now(), g.current.Load()
 	answer, timed, done := g.writers.track(w)
@@ -411,8 +417,8 @@ func (g *Gateway) serve(w http.ResponseWriter, r *http.Request, decided func()) 
 		return
 	}
 	if r.ContentLength != 0 {
-		// A slow body must not hold a connection for longer than a request may take. This also applies to
-		// callers that are not yet authenticated.
+		// A client that sends its body slowly must not hold a connection for longer than
+		// limits.timeout. This also applies before the client is authenticated.
 		_ = x.control.SetReadDeadline(began.Add(current.settings.Gateway.Limits.Timeout.Duration))
 	}
 	ctx := authn.WithExpiry(rest.Context(), &x.expiry)
@@ -435,7 +441,7 @@ func (g *Gateway) serve(w http.ResponseWriter, r *http.Request, decided func()) 
 }
 
 // accept returns the handler of a request, and the request without the cluster part of its path. If
-// refused is not nil, no handler accepts the request, whatever its caller.
+// refused is not nil, the gateway rejects the request without authenticating its caller.
 func (s *snapshot) accept(
 	x *proxyState, r *http.Request,
 ) (handler http.Handler, rest *http.Request, refused *apierrors.StatusError) {
@@ -477,7 +483,8 @@ func (s *snapshot) find(r *http.Request) (c *route, handler http.Handler, rest *
 	return c, c.handler, rest, nil
 }
 
-// Collector reports whether the gateway's data about each cluster is current.
+// Collector returns the collector of a metric that reports whether the gateway's data about each
+// cluster is current.
 func (g *Gateway) Collector() metrics.StableCollector { return g.metrics.current }
 
 // Clusters returns the names of the clusters in the current configuration.

@@ -35,7 +35,7 @@ func newRootFixture(t testing.TB) (*fixture, *fakeCluster) {
 	return newFixture(t, rootClusterEntry(), map[string]*fakeCluster{"eu1": c}), c
 }
 
-// rootClusterEntry returns the cluster of [rooted] in a configuration.
+// rootClusterEntry returns the entry of the cluster of [newRootFixture] in a configuration.
 func rootClusterEntry() string {
 	return clusterEntry(
 		"eu1",
@@ -45,8 +45,8 @@ func rootClusterEntry() string {
 
 const aliceIdentity = "alice [dev ops tenant:acme] kubetenant.dev%2ftenant=acme"
 
-// TestForwardedAsTheCaller checks that a request is forwarded with its caller's identity, whatever its
-// headers contain.
+// TestForwardedAsTheCaller checks that a request is forwarded with its caller's identity, whatever
+// its headers contain.
 func TestForwardedAsTheCaller(t *testing.T) {
 	t.Parallel()
 	w, c := newRootFixture(t)
@@ -108,7 +108,7 @@ func TestConnectionHeaders(t *testing.T) {
 	}
 }
 
-// TestRejectedRequests checks requests that the gateway rejects and never forwards to a cluster.
+// TestRejectedRequests checks that the gateway rejects certain requests and never forwards them.
 func TestRejectedRequests(t *testing.T) {
 	t.Parallel()
 	w, c := newRootFixture(t)
@@ -259,8 +259,9 @@ func TestRejectedRequests(t *testing.T) {
 	}
 }
 
-// TestImpersonation checks that the boundary and the cluster decide on a caller's --as. The cluster
-// decides by the caller's identity there. The first of several user names applies.
+// TestImpersonation checks that the boundary and the cluster decide about an impersonation. The
+// cluster decides by the caller's identity in the cluster. If a request has several
+// Impersonate-User headers, the first one applies.
 func TestImpersonation(t *testing.T) {
 	t.Parallel()
 	w, c := newRootFixture(t)
@@ -293,7 +294,8 @@ func TestImpersonation(t *testing.T) {
 	}
 }
 
-// TestSelfReviewsAgreeWithRequests checks that self reviews return the same decisions as requests.
+// TestSelfReviewsAgreeWithRequests checks that the gateway denies the access in a self review if
+// the boundary denies it. It forwards other self reviews, and only with the spec that it decoded.
 func TestSelfReviewsAgreeWithRequests(t *testing.T) {
 	t.Parallel()
 	w, c := newRootFixture(t)
@@ -310,7 +312,7 @@ func TestSelfReviewsAgreeWithRequests(t *testing.T) {
 		{`"nonResourceAttributes":{"verb":"get","path":"/metrics"}`, false},
 		{`"nonResourceAttributes":{"verb":"get","path":"/api"}`, true},
 	} {
-		// Another parser may use the second spec.
+		// Another parser may ignore case, and use the first spec or the second.
 		body := `{"apiVersion":"authorization.k8s.io/v1","kind":"SelfSubjectAccessReview","Spec":{},"spec":{` + r.attributes +
 			`}}`
 		code, text := w.do("alice-token", http.MethodPost, path, body)
@@ -332,7 +334,7 @@ func TestSelfReviewsAgreeWithRequests(t *testing.T) {
 }
 
 // TestServiceAccounts checks that a cluster authenticates only its own service accounts, with
-// tokens that its own keys signed.
+// tokens that its own keys signed. The rate of TokenReviews is limited by namespace.
 func TestServiceAccounts(t *testing.T) {
 	eu, us := newFakeCluster(t, defaultNamespaces()), newFakeCluster(t, defaultNamespaces())
 	const pass = ", serviceAccounts: { tokens: Pass, issuers: [\"https://kubernetes.default.svc\"] }"
@@ -412,7 +414,7 @@ func TestServiceAccounts(t *testing.T) {
 		"/clusters/us1/api/v1/namespaces/globex--shop/pods"); code != http.StatusOK {
 		t.Errorf("one of another namespace: %d: %s", code, text)
 	}
-	// If the cluster cannot review a token, the token is not rejected.
+	// If the cluster cannot review a token, the caller gets 503 and not 401.
 	us.update(func() {
 		us.readerHandler = func(w http.ResponseWriter, r *http.Request) bool {
 			if fails := strings.HasSuffix(r.URL.Path, "/tokenreviews"); !fails {
@@ -447,8 +449,9 @@ func TestServiceAccounts(t *testing.T) {
 	}
 }
 
-// TestClusters checks that an unknown cluster gets the same response as one that the caller may not
-// use. Each cluster has its own names, and decides about impersonation itself.
+// TestClusters checks that a request for an unknown cluster gets the same response as a request for
+// a cluster that the caller may not use. Each cluster has its own tenant map, and decides itself
+// about impersonation.
 func TestClusters(t *testing.T) {
 	t.Parallel()
 	eu := newFakeCluster(t, map[string]string{"acme--web": "acme-eu", "x": "acme"})
@@ -502,8 +505,8 @@ func TestClusters(t *testing.T) {
 	}
 }
 
-// TestPagesNeedATokenOfTheirOwn checks that credentials that a browser sends by itself do not authenticate a page, even
-// next to an invalid token.
+// TestPagesNeedATokenOfTheirOwn checks that credentials that a browser sends by itself do not
+// authenticate a page, even next to an invalid token.
 func TestPagesNeedATokenOfTheirOwn(t *testing.T) {
 	t.Parallel()
 	w, c := newRootFixture(t)
@@ -536,8 +539,8 @@ func TestPagesNeedATokenOfTheirOwn(t *testing.T) {
 	}
 }
 
-// TestSlowBodiesAreAborted checks that slow and large bodies are aborted, whatever their caller and their
-// Connection header.
+// TestSlowBodiesAreAborted checks that requests with a slow or a large body are rejected, whether
+// or not the caller is authenticated, and that a Connection header does not prevent this.
 func TestSlowBodiesAreAborted(t *testing.T) {
 	t.Parallel()
 	w, c := newRootFixture(t)
@@ -641,8 +644,8 @@ func TestResponsesAboutTheGatewayAreHidden(t *testing.T) {
 	}
 }
 
-// TestFailedUpgrade checks that requests after a failed upgrade do not bypass the gateway
-// (CVE-2018-1002105).
+// TestFailedUpgrade checks that a request on the connection of a failed upgrade does not bypass the
+// gateway (CVE-2018-1002105).
 func TestFailedUpgrade(t *testing.T) {
 	t.Parallel()
 	w, c := newRootFixture(t)
@@ -675,7 +678,8 @@ func TestFailedUpgrade(t *testing.T) {
 	}
 }
 
-// waitForEnd waits until a response has ended without an error.
+// waitForEnd waits until a response has ended. It returns an error if the response ended with an
+// error or did not end in time.
 func waitForEnd(resp *http.Response) error {
 	done := make(chan error, 1)
 	go func() {
@@ -690,7 +694,9 @@ func waitForEnd(resp *http.Response) error {
 	}
 }
 
-// TestWatchesEndWithTheirRights checks that a watch ends with its right, and that another tenant's continues.
+// TestWatchesEndWithTheirRights checks that a watch ends when its caller is revoked, its namespace
+// gets another owner, or its cluster's configuration changes. Revocations and new owners do not end
+// the watch of another tenant.
 func TestWatchesEndWithTheirRights(t *testing.T) {
 	for what, act := range map[string]func(*fixture, *fakeCluster){
 		"the caller is revoked": func(w *fixture, _ *fakeCluster) {
@@ -739,7 +745,8 @@ func TestWatchesEndWithTheirRights(t *testing.T) {
 	}
 }
 
-// TestStreamLimitIsPerTenant checks that only the tenant with too many streams gets 429.
+// TestStreamLimitIsPerTenant checks that only the tenant with too many streams gets 429, and only
+// for streams.
 func TestStreamLimitIsPerTenant(t *testing.T) {
 	t.Parallel()
 	w, _ := newRootFixture(t)
@@ -776,8 +783,8 @@ func TestStreamLimitIsPerTenant(t *testing.T) {
 	})
 }
 
-// TestBrokenClusterAffectsNoOther checks that requests to a cluster that hangs, resets or is gone fail within
-// bounded time, and that other clusters are not affected.
+// TestBrokenClusterAffectsNoOther checks that requests to a cluster that hangs, resets or is gone
+// fail within bounded time, and that other clusters are not affected.
 func TestBrokenClusterAffectsNoOther(t *testing.T) {
 	t.Parallel()
 	eu, us := newFakeCluster(t, defaultNamespaces()), newFakeCluster(t, defaultNamespaces())
@@ -814,7 +821,7 @@ func TestBrokenClusterAffectsNoOther(t *testing.T) {
 	if code, text := w.get("alice-token", "/clusters/us1"+path); code != http.StatusOK {
 		t.Errorf("one is gone, and another: %d: %s", code, text)
 	}
-	// A new version of the configuration still applies.
+	// An invalid version of the configuration has no effect, and a later valid version applies.
 	w.write(
 		"tenancy.yaml",
 		configHeader+clusterEntry("eu1", "")+clusterEntry("us2", "")+
@@ -836,10 +843,10 @@ func TestBrokenClusterAffectsNoOther(t *testing.T) {
 	})
 }
 
-// TestLogsContainNoTokens checks that neither logs nor responses contain a credential, at any verbosity. Above
-// 8, client-go also logs times of connections, which it reads while another dial of the same
-// transport writes them (transport/round_trippers.go, debuggingRoundTripper, release 1.37). The
-// test avoids this race: it opens the connections first.
+// TestLogsContainNoTokens checks that neither logs nor responses contain a credential, at verbosity
+// 8 and 10. Above 8, client-go also logs times of connections, which it reads while another dial of
+// the same transport writes them (transport/round_trippers.go, debuggingRoundTripper, release
+// 1.37). To avoid this race, the test opens the connections at verbosity 8.
 func TestLogsContainNoTokens(t *testing.T) {
 	log, end, err := authntest.CaptureLog(8)
 	if err != nil {

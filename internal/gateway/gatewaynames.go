@@ -23,13 +23,13 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// errGatewayName: a caller with the gateway's own name would be able to impersonate every user that the
-// gateway can.
+// errGatewayName: a caller with the gateway's own name would be able to impersonate every user that
+// the gateway can.
 var errGatewayName = errors.New("the name belongs to an account of the gateway")
 
 const (
-	// gatewayNamesTTL is how long the gateway's user names in a cluster are valid. A token file may later
-	// contain the token of another account.
+	// gatewayNamesTTL is how long the gateway's user names in a cluster are valid. A token file may
+	// later contain the token of another account.
 	gatewayNamesTTL = 30 * time.Second
 	// gatewayNamesRetryDelay is the pause after a failed request for the names.
 	gatewayNamesRetryDelay = time.Second
@@ -72,13 +72,13 @@ func newGatewayNames(cluster string, configs ...*rest.Config) (*gatewayNames, er
 	return o, nil
 }
 
-// check returns an error if a caller must not use a name. The error wraps [errGatewayName], or reports that
-// the gateway's names in the cluster are unknown.
+// check returns an error if a caller must not use a name. The error wraps [errGatewayName], or
+// reports that the gateway's names in the cluster are unknown.
 func (o *gatewayNames) check(ctx context.Context, name string) error {
 	cached := o.cached.Load()
 	if cached == nil || time.Now().After(cached.until) {
 		result := o.flight.DoChan("", func() (any, error) { return o.refresh(context.WithoutCancel(ctx)), nil })
-		if cached == nil || cached.names == nil { // otherwise the known names are valid until there are new ones
+		if cached == nil || cached.names == nil { // otherwise the known names are used until there are new ones
 			select {
 			case fetched := <-result:
 				cached, _ = fetched.Val.(*gatewayNamesResult)
@@ -96,8 +96,9 @@ func (o *gatewayNames) check(ctx context.Context, name string) error {
 	return nil
 }
 
-// refresh requests the names from the cluster, unless they are new. Names from earlier answers remain
-// reserved, because the gateway may get an earlier account again.
+// refresh requests the names from the cluster, unless the stored names are still valid. Names from
+// earlier responses remain reserved, because the gateway's credential may change back to an earlier
+// account.
 func (o *gatewayNames) refresh(ctx context.Context) *gatewayNamesResult {
 	before := o.cached.Load()
 	if before != nil && time.Now().Before(before.until) {
@@ -118,7 +119,8 @@ func (o *gatewayNames) refresh(ctx context.Context) *gatewayNamesResult {
 
 var errNamesPanic = errors.New("panic while reading the user names of the gateway")
 
-// reviewSelfRecovered is names for a goroutine in which a panic would end the gateway for all clusters.
+// reviewSelfRecovered calls reviewSelf and recovers from a panic. It runs in a goroutine in which a
+// panic would end the gateway for all clusters.
 func (o *gatewayNames) reviewSelfRecovered(ctx context.Context) (names sets.Set[string], err error) {
 	defer func() {
 		if recover() != nil { // the panic value may contain text of the cluster
@@ -128,8 +130,9 @@ func (o *gatewayNames) reviewSelfRecovered(ctx context.Context) (names sets.Set[
 	return o.reviewSelf(ctx)
 }
 
-// reviewSelf requests the name of each credential, and adds the names that the credential itself
-// contains. Clusters before Kubernetes 1.28 do not support this review.
+// reviewSelf requests the user name of each credential with a SelfSubjectReview. It adds the names
+// that the credential itself contains. Clusters before Kubernetes 1.28 do not support
+// SelfSubjectReviews.
 func (o *gatewayNames) reviewSelf(ctx context.Context) (sets.Set[string], error) {
 	names := sets.New[string]()
 	for i, client := range o.clients {

@@ -22,9 +22,9 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 )
 
-// TestGatewayNamesStayReserved checks that a name that a cluster has reported remains reserved for the gateway.
-// A later request may return another name, fail or panic. Before the first report, no caller is
-// allowed.
+// TestGatewayNamesStayReserved checks that a name that a cluster has reported remains reserved for
+// the gateway. A later request may return another name, fail or panic. Before the first report,
+// callers are rejected if the request fails.
 func TestGatewayNamesStayReserved(t *testing.T) {
 	t.Parallel()
 	review := func(name string) func() (runtime.Object, error) {
@@ -75,7 +75,7 @@ func TestGatewayNamesStayReserved(t *testing.T) {
 }
 
 // TestCallersWaitForGatewayNames checks that callers wait for the response while the gateway
-// requests its names. The pause after a failure begins at the end of the request.
+// requests its names. The retry delay after a failure begins at the end of the request.
 func TestCallersWaitForGatewayNames(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client := fake.NewClientset()

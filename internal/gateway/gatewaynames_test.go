@@ -12,8 +12,8 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 )
 
-// TestCallersCannotUseGatewayNames checks that a caller with the name of one of the gateway's accounts is
-// rejected, and so is a caller that impersonates this name. Otherwise, the caller would have the
+// TestCallersCannotUseGatewayNames checks that the gateway rejects a caller that has, or
+// impersonates, the name of one of the gateway's accounts. Otherwise, the caller would have the
 // account's rights, including impersonation.
 func TestCallersCannotUseGatewayNames(t *testing.T) {
 	t.Parallel()
@@ -56,8 +56,9 @@ func TestCallersCannotUseGatewayNames(t *testing.T) {
 	}
 }
 
-// TestCallersDeniedWhileGatewayNamesUnknown checks that callers are rejected until the cluster reports the gateway's
-// names. A cluster that does not support this review is allowed.
+// TestCallersDeniedWhileGatewayNamesUnknown checks that callers are rejected until the cluster
+// reports the gateway's names. If a cluster does not support SelfSubjectReviews, callers are
+// accepted.
 func TestCallersDeniedWhileGatewayNamesUnknown(t *testing.T) {
 	t.Parallel()
 	for what, c := range map[string]struct{ code, want int }{
@@ -93,8 +94,8 @@ func TestCallersDeniedWhileGatewayNamesUnknown(t *testing.T) {
 	}
 }
 
-// TestReviewsRejectGatewayNames checks that a review never confirms a user with the gateway's name.
-// The server that sent the review would trust the result.
+// TestReviewsRejectGatewayNames checks that a delegated review confirms neither the token nor the
+// access of a user with the gateway's name. The server that sent the review would trust the result.
 func TestReviewsRejectGatewayNames(t *testing.T) {
 	t.Parallel()
 	c := newFakeCluster(t, defaultNamespaces())

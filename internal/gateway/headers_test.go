@@ -14,8 +14,9 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/request"
 )
 
-// TestForwardedHeaders checks that only listed headers of a caller are forwarded, and that no forwarded
-// header can change the caller's identity.
+// TestForwardedHeaders checks that only listed headers of a caller are forwarded to kube-apiserver.
+// Other headers are forwarded only to proxied servers, and only if they identify neither the caller
+// nor a forwarder.
 func TestForwardedHeaders(t *testing.T) {
 	allowed := []string{
 		"Accept", "Content-Type", "User-Agent", "Kubectl-Command", "Sec-Websocket-Key", "X-Stream-Protocol-Version",
@@ -65,8 +66,8 @@ func TestForwardedHeaders(t *testing.T) {
 	}
 }
 
-// FuzzForwardedHeaders checks that no forwarded header can change the caller's identity or belongs to one
-// connection, whatever the names of the caller's headers.
+// FuzzForwardedHeaders checks that no forwarded header can change the caller's identity or belongs
+// to one connection, whatever the names of the caller's headers.
 func FuzzForwardedHeaders(f *testing.F) {
 	for _, name := range []string{
 		"Accept", "Authorization", "impersonate-user", "Impersonate_User", "X-Remote-Group", "Connection", "x-forwarded-host",

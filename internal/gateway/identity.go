@@ -18,7 +18,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// The reasons why an identity is not forwarded, for the audit log. Test for them with [errors.Is].
+// The reasons why an identity is not forwarded to a cluster. The caller receives the reason in the
+// response. Test for them with [errors.Is].
 var (
 	errTenantName = errors.New("the name of the tenant belongs to another tenant in the cluster")
 	errUnmapped   = errors.New("the user has no name in the cluster")
@@ -26,12 +27,13 @@ var (
 	errForm       = errors.New("the name cannot be sent in a header")
 	errUID        = errors.New("the UID is not forwarded to the cluster")
 	errExtra      = errors.New("the extra key is not forwarded to the cluster")
-	// errAccountGroup: the cluster would know the account in this group only. If the gateway omitted
-	// the group, the account would have more groups than the caller requested.
+	// errAccountGroup: if the gateway forwarded the group, the cluster would not add the account's
+	// own groups. If the gateway omitted the group, the account would have more groups than the
+	// caller requested.
 	errAccountGroup = errors.New("the service account has a group that is not its own")
 )
 
-// mapping maps identities to their names in a cluster. It is safe for concurrent use.
+// mapping maps tenants and users to their names in a cluster. It is safe for concurrent use.
 type mapping struct {
 	to, from map[tenant.ID]tenant.ID
 	config   configv1alpha1.GatewayIdentity
@@ -96,14 +98,14 @@ func (m *mapping) source(id tenant.ID) tenant.ID {
 	if from, ok := m.from[id]; ok {
 		return from
 	}
-	if _, renamed := m.to[id]; renamed { // it has another name here, so this name has no tenant
+	if _, renamed := m.to[id]; renamed { // that tenant has another name in the cluster
 		return tenant.ID{}
 	}
 	return id
 }
 
-// caller returns the identity of a tenant's caller in the cluster, with the groups that the cluster
-// receives. The error is the reason why the identity is not forwarded.
+// caller returns the identity in the cluster of a caller of the given tenant, with the groups that
+// the cluster receives. The error is the reason why the identity is not forwarded.
 func (m *mapping) caller(id tenant.ID, u user.Info) (user.Info, error) {
 	mapped, ok := m.tenant(id)
 	if !ok {
@@ -133,7 +135,8 @@ func (m *mapping) caller(id tenant.ID, u user.Info) (user.Info, error) {
 	return tenant.Bind(out, mapped), nil
 }
 
-// name returns the name of a user in the cluster.
+// name returns the name in the cluster of a user of the given tenant. The error is errUnmapped if
+// the user has none.
 func (m *mapping) name(id tenant.ID, name string) (string, error) {
 	if !*m.config.WithUser {
 		return m.config.DefaultUser, nil
@@ -147,9 +150,10 @@ func (m *mapping) name(id tenant.ID, name string) (string, error) {
 	return m.config.UsernamePrefix + name, nil
 }
 
-// impersonation returns the impersonation headers for u, which has its name in the cluster. It
-// omits no part that the caller requested, except the tenant's group of a service account. The
-// error is the reason why the identity is not forwarded.
+// impersonation returns the impersonation headers for u, whose names are those in the cluster. It
+// omits the groups that the cluster itself adds, and the tenant's group of a service account. It
+// never omits anything else that the caller requested, but returns an error. The error is the
+// reason why the identity is not forwarded.
 func (m *mapping) impersonation(u user.Info) (transport.ImpersonationConfig, error) {
 	out := transport.ImpersonationConfig{UserName: u.GetName(), UID: u.GetUID(), Extra: map[string][]string{}}
 	isAccount := tenant.IsServiceAccountName(out.UserName)
@@ -159,7 +163,7 @@ func (m *mapping) impersonation(u user.Info) (transport.ImpersonationConfig, err
 		return out, errForm
 	case strings.HasPrefix(out.UserName, "system:") && !isAccount:
 		return out, errReserved
-	case out.UID != "" && !m.config.WithUID: // the impersonator may not send it
+	case out.UID != "" && !m.config.WithUID: // the impersonator has no permission to send a UID
 		return out, errUID
 	}
 	for _, group := range u.GetGroups() {

@@ -107,7 +107,8 @@ func TestMappedIdentity(t *testing.T) {
 	}
 }
 
-// TestIncompleteIdentityIsRejected checks that an identity is rejected if it cannot be forwarded completely.
+// TestIncompleteIdentityIsRejected checks that an identity is rejected if it cannot be forwarded
+// completely.
 func TestIncompleteIdentityIsRejected(t *testing.T) {
 	acme, other := tenanttest.ID(t, "acme"), tenanttest.ID(t, "acme-eu")
 	plain := func(*configv1alpha1.GatewayCluster) {}
@@ -151,8 +152,8 @@ func TestIncompleteIdentityIsRejected(t *testing.T) {
 	}
 }
 
-// TestImpersonatedIdentityIsComplete checks that an impersonated identity is forwarded completely, or
-// rejected.
+// TestImpersonatedIdentityIsComplete checks that an impersonated identity is forwarded completely,
+// or rejected.
 func TestImpersonatedIdentityIsComplete(t *testing.T) {
 	m := newTestMapping(t, func(c *configv1alpha1.GatewayCluster) { c.Identity.Extras = []string{"example.com/a"} })
 	of := map[string][]string{tenant.ExtraKey: {"acme"}}

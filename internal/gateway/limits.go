@@ -11,8 +11,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// inFlight is the number of concurrent requests of each tenant. The zero value has none. It is safe
-// for concurrent use.
+// inFlight is the number of concurrent requests of each tenant. The zero value contains no
+// requests. It is safe for concurrent use.
 type inFlight struct {
 	mu   sync.Mutex
 	open map[tenant.ID]int

@@ -13,8 +13,8 @@ import (
 	"github.com/kubetenant/kubetenant/test/waittest"
 )
 
-// TestLimits checks the limits on a tenant's concurrent requests and on the size of a body. They do
-// not affect other tenants.
+// TestLimits checks the limits on a tenant's concurrent requests and on the size of a body. Other
+// tenants can still send requests.
 func TestLimits(t *testing.T) {
 	t.Parallel()
 	c := newFakeCluster(t, defaultNamespaces())
@@ -70,8 +70,8 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// TestUpgradeDoesNotBypassLimits checks that a header cannot turn a request into a stream, which has other
-// limits and does not wait in the queue.
+// TestUpgradeDoesNotBypassLimits checks that a header cannot turn a request into a stream, because
+// a stream has other limits and does not wait in the queue.
 func TestUpgradeDoesNotBypassLimits(t *testing.T) {
 	t.Parallel()
 	c := newFakeCluster(t, defaultNamespaces())

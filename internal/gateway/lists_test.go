@@ -12,8 +12,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/tenanttest"
 )
 
-// TestConcurrentViewListsAreLimited checks how many lists the views of one tenant, and of all tenants, read at the
-// same time.
+// TestConcurrentViewListsAreLimited checks how many lists the views of one tenant, and of all
+// tenants, read at the same time.
 func TestConcurrentViewListsAreLimited(t *testing.T) {
 	t.Parallel()
 	k := &cluster{}

@@ -19,7 +19,7 @@ type gatewayMetrics struct {
 	latency  *metrics.HistogramVec
 	// overLimit has no label for the address, because callers choose their addresses.
 	overLimit *metrics.Counter
-	// auditEvents has the results auditWritten, auditFailed and auditOmitted.
+	// auditEvents counts audit events by result: auditWritten, auditFailed or auditOmitted.
 	auditEvents *metrics.CounterVec
 	streams     *tenantaudit.Metrics
 	current     metrics.StableCollector

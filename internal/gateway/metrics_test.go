@@ -12,7 +12,8 @@ import (
 	"github.com/kubetenant/kubetenant/test/waittest"
 )
 
-// metricSum returns the sum of all series of a metric that have the labels. It is 0 if there are none.
+// metricSum returns the sum of all series of a metric that have the labels. It is 0 if there are
+// none.
 func (w *fixture) metricSum(name string, labels ...string) (sum float64) {
 	w.t.Helper()
 	families, err := w.registry.Gather()
@@ -40,8 +41,9 @@ func (w *fixture) metricSum(name string, labels ...string) (sum float64) {
 	return sum
 }
 
-// TestDecisionMetrics checks that the metrics show decisions of the boundary by tenant. A tenant
-// has its name in the configuration, and invented tenants have no series.
+// TestDecisionMetrics checks that the metrics show decisions of the boundary by tenant. The label
+// contains the tenant's name in the configuration. Tenants that do not exist have no series of
+// their own.
 func TestDecisionMetrics(t *testing.T) {
 	t.Parallel()
 	c := newFakeCluster(t, map[string]string{"acme--web": "acme", "acme-eu--web": "acme-eu", "globex--shop": "globex"})
@@ -76,7 +78,8 @@ func TestDecisionMetrics(t *testing.T) {
 	}
 }
 
-// TestReloadMetrics checks that the metrics show a configuration that the gateway rejected.
+// TestReloadMetrics checks that the metrics report whether the gateway accepted or rejected a new
+// configuration.
 func TestReloadMetrics(t *testing.T) {
 	t.Parallel()
 	w, _ := newRootFixture(t)

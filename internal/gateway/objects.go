@@ -30,25 +30,26 @@ import (
 )
 
 const (
-	// viewBytes limits the bytes of objects that the gateway holds for the responses of one cluster's
-	// views.
+	// viewBytes is the maximum number of bytes of objects that the gateway holds for the responses
+	// of one cluster's views.
 	viewBytes = 64 << 20
 	// viewBytesPerTenant is the limit for one tenant.
 	viewBytesPerTenant = 16 << 20
-	// maxViewListsPerTenant is how many lists of all objects a tenant's views may read at the same time. The
-	// reader also sends the requests that the boundary needs, and the cluster treats all its requests
-	// as one flow.
+	// maxViewListsPerTenant is how many lists of all objects the gateway reads at the same time for
+	// one tenant's views. With the reader's credential, the gateway also sends the requests that
+	// the boundary needs. The cluster's API Priority and Fairness treats all requests with this
+	// credential as one flow.
 	maxViewListsPerTenant = 4
-	// maxViewLists is the limit for the views of all tenants. Each list in progress holds one object
-	// of at most 4 MiB.
+	// maxViewLists is the limit for the views of all tenants. While a list is read, the gateway
+	// holds one object of at most 4 MiB, in addition to the bytes that viewBytes limits.
 	maxViewLists = 24
 )
 
 var errViewSource = errors.New("the cluster does not allow the gateway to read the objects of the view: check the " +
 	"gateway's roles (kubetenant-gateway generate)")
 
-// withObjects returns the last step of a route with views. Requests to [route.objects] pass the
-// same steps as all other requests.
+// withObjects returns the last handler of a route with views. It sets [route.objects], which sends
+// requests for views through the same steps as all other requests.
 func (c *route) withObjects(next http.Handler) (http.Handler, error) {
 	objects, err := c.newObjects()
 	if err != nil {
@@ -72,7 +73,7 @@ func (c *route) withObjects(next http.Handler) (http.Handler, error) {
 // view.
 func (c *route) newObjects() (http.Handler, error) {
 	config := rest.CopyConfig(c.cluster.reader)
-	config.QPS = -1 // callers wait for each response, and their number is limited
+	config.QPS = -1 // no rate limit: callers wait for each response, and their number is limited
 	config.NegotiatedSerializer = scheme.Codecs.WithoutConversion()
 	config.Wrap(func(next http.RoundTripper) http.RoundTripper {
 		return roundTripper(func(r *http.Request) (*http.Response, error) {
@@ -129,16 +130,16 @@ func (c *route) newObjects() (http.Handler, error) {
 	}, nil
 }
 
-// callerTenant returns the tenant of a caller of a view.
+// callerTenant returns the tenant of the request's user, under the tenant's name in the cluster.
 func (c *route) callerTenant(r *http.Request) (tenant.ID, error) {
 	u, _ := request.UserFrom(r.Context())
 	id, _, err := c.cluster.stack.Subject(r.Context(), u)
 	return id, err
 }
 
-// acquireList adds a list of all objects to the lists that a tenant's views read at the same time.
-// It returns an error if there are too many. If refused is nil, leave must be called, at least
-// once.
+// acquireList reserves one of the lists of all objects that a tenant's views may read at the same
+// time. It returns an error if no list is left. If refused is nil, the caller MUST call leave at
+// least once.
 func (k *cluster) acquireList(id tenant.ID) (leave func(), refused *apierrors.StatusError) {
 	leaveOwn, ok := k.listsByTenant.acquire(id, maxViewListsPerTenant)
 	if !ok {
@@ -177,7 +178,8 @@ func newObjectView(config *configv1alpha1.GatewayObjectView) (*views.ObjectView,
 }
 
 // authorizeView returns an error if the caller may not read a view. The boundary has already
-// decided. The cluster decides by the roles of the identity that the gateway would forward.
+// checked the request. The cluster decides by the roles of the identity that it would receive in a
+// forwarded request.
 func (c *route) authorizeView(r *http.Request) *apierrors.StatusError {
 	ctx := r.Context()
 	attributes, err := filters.GetAuthorizerAttributes(ctx)
@@ -219,8 +221,8 @@ func copyAttributes(a authorizer.Attributes) *authorizer.AttributesRecord {
 	}
 }
 
-// forwardedIdentity returns the identity that the cluster would receive if the gateway forwarded a request
-// of the caller. The error is the same as for such a request.
+// forwardedIdentity returns the identity that the cluster would receive if the gateway forwarded a
+// request of the caller. The error is the same as for a forwarded request.
 func (c *route) forwardedIdentity(ctx context.Context, u user.Info) (user.Info, error) {
 	if u == nil {
 		return nil, &notForwardedError{errForm}

@@ -232,7 +232,8 @@ func TestObjectViews(t *testing.T) {
 	}
 }
 
-// TestObjectViewPaths checks that a view has one path, in one version and one namespace.
+// TestObjectViewPaths checks that a view can be read only at its own path, in one version and one
+// namespace.
 func TestObjectViewPaths(t *testing.T) {
 	t.Parallel()
 	w, c, s := newTrackerFixture(t, "")
@@ -355,7 +356,8 @@ func TestObjectViewRights(t *testing.T) {
 	}
 }
 
-// TestObjectViewWithImpersonation checks that with --as, the roles of the impersonated user decide.
+// TestObjectViewWithImpersonation checks that the roles of the impersonated user apply if the
+// caller impersonates a user.
 func TestObjectViewWithImpersonation(t *testing.T) {
 	t.Parallel()
 	w, c, s := newTrackerFixture(t, "")
@@ -389,7 +391,8 @@ func TestObjectViewWithImpersonation(t *testing.T) {
 	}
 }
 
-// TestObjectViewFaults checks that faulty responses of a cluster are not forwarded.
+// TestObjectViewFaults checks the responses to callers if the cluster returns errors or invalid
+// objects. They contain no text of the cluster.
 func TestObjectViewFaults(t *testing.T) {
 	t.Parallel()
 	w, _, s := newTrackerFixture(t, "")
@@ -496,7 +499,8 @@ func TestObjectViewLimits(t *testing.T) {
 	}
 }
 
-// TestObjectViewsAreDisabledByDefault checks that views are off by default. Their paths belong to the cluster.
+// TestObjectViewsAreDisabledByDefault checks that views are off by default, and exist only below
+// the name of a cluster. Otherwise, their paths are paths of the cluster.
 func TestObjectViewsAreDisabledByDefault(t *testing.T) {
 	t.Parallel()
 	w, c := newRootFixture(t)
@@ -512,8 +516,8 @@ func TestObjectViewsAreDisabledByDefault(t *testing.T) {
 	}
 }
 
-// TestRemovedAccountsCannotReadViews checks that a stored TokenReview does not authenticate a request
-// that the gateway answers itself.
+// TestRemovedAccountsCannotReadViews checks that a stored TokenReview does not authenticate a
+// request that the gateway answers itself.
 func TestRemovedAccountsCannotReadViews(t *testing.T) {
 	t.Parallel()
 	w, c, _ := newTrackerFixture(t, passAccountTokens)

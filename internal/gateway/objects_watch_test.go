@@ -89,8 +89,9 @@ func TestObjectViewWatch(t *testing.T) {
 	}
 }
 
-// TestObjectViewWatchFrom checks that a watch from a resource version begins with the objects that
-// the caller has at that version.
+// TestObjectViewWatchFrom checks that a watch from a resource version sends no initial objects. It
+// sends a deletion if an object that the caller had at that version leaves. Invalid events end a
+// watch.
 func TestObjectViewWatchFrom(t *testing.T) {
 	t.Parallel()
 	w, _, s := newTrackerFixture(t, "")
@@ -113,8 +114,8 @@ func TestObjectViewWatchFrom(t *testing.T) {
 	got.next("ERROR", "", `"code":500`)
 }
 
-// TestViewWatchesEndWithTheirRights checks that a watch ends when its caller is revoked, and when the
-// namespace or the view changes.
+// TestViewWatchesEndWithTheirRights checks that a watch ends when its caller is revoked, and when
+// the namespace or the view changes.
 func TestViewWatchesEndWithTheirRights(t *testing.T) {
 	t.Parallel()
 	for what, change := range map[string]func(w *fixture, c *fakeCluster){

@@ -16,9 +16,9 @@ import (
 )
 
 const (
-	// omittedInterval is the interval of the events that report omitted events.
+	// omittedInterval is the interval at which the gateway writes the number of omitted events.
 	omittedInterval = 10 * time.Second
-	// omittedPeers limits the addresses in such an event.
+	// omittedPeers is the maximum number of client addresses in an event about omitted events.
 	omittedPeers = 16
 )
 
@@ -32,19 +32,19 @@ const omittedAuditAnnotation = "gateway.kubetenant.dev/omitted-events"
 const omittedTenantAuditAnnotation = "gateway.kubetenant.dev/omitted-events-tenant"
 
 // omissions are the numbers of events that were not written, by tenant. Every ten seconds, an event
-// reports the number for each tenant. A number is kept until its event was written. The zero value
-// is empty. It is safe for concurrent use.
+// reports the number for each tenant. A number is retained until an event with it was written. The
+// zero value is empty. It is safe for concurrent use.
 type omissions struct {
 	mu       sync.Mutex
 	byTenant map[string]*omission
 }
 
-// omission is the number for one tenant.
+// omission is the number of events that were not written for one tenant.
 type omission struct {
 	since time.Time // time of the first event
 	count int
 	peers []string
-	write func(*auditinternal.Event) bool // from the newest version of the configuration
+	write func(*auditinternal.Event) bool // from the last call of record
 }
 
 // record adds an event that is not written. The tenant is empty for an unauthenticated request.
@@ -67,7 +67,8 @@ func (o *omissions) record(tenant, peer string, write func(*auditinternal.Event)
 	}
 }
 
-// report writes the event with the number of a tenant. If this fails, it tries again later.
+// report writes the event with the number of omitted events of a tenant. If writing fails, it tries
+// again after omittedInterval.
 func (o *omissions) report(tenant string) {
 	o.mu.Lock()
 	of := o.byTenant[tenant]
@@ -91,7 +92,7 @@ func (o *omissions) report(tenant string) {
 	time.AfterFunc(omittedInterval, func() { o.report(tenant) })
 }
 
-// flush writes the numbers of all tenants. It is called when the gateway stops.
+// flush writes the numbers of omitted events of all tenants. It is called when the gateway stops.
 func (o *omissions) flush() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -102,7 +103,7 @@ func (o *omissions) flush() {
 	}
 }
 
-// event returns the event with the number of a tenant.
+// event returns the event with the number of omitted events of a tenant.
 func (of *omission) event(tenant string) *auditinternal.Event {
 	out := &auditinternal.Event{
 		Level:                    auditinternal.LevelMetadata,

@@ -16,8 +16,8 @@ import (
 	"github.com/kubetenant/kubetenant/test/waittest"
 )
 
-// TestRevocationEndsUnfinishedRequests checks that a request whose last byte is missing has no effect after its
-// caller was revoked, whatever its path and tenant. The caller gets 503.
+// TestRevocationEndsUnfinishedRequests checks that a request whose body lacks its last byte does
+// not reach the cluster after its caller or tenant was revoked. The caller gets 503.
 func TestRevocationEndsUnfinishedRequests(t *testing.T) {
 	const review = `{"apiVersion":"authorization.k8s.io/v1","kind":"SelfSubjectAccessReview",` +
 		`"spec":{"resourceAttributes":{"namespace":"globex--shop","verb":"list","resource":"pods"}}}`

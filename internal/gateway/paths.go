@@ -16,7 +16,7 @@ import (
 // clustersPath is the prefix of paths that name a cluster.
 const clustersPath = views.ClustersPath
 
-// errClusterPath is the 400 response to every malformed cluster part. It repeats nothing of the
+// errClusterPath is the 400 response to every malformed cluster part. It contains no text of the
 // path.
 var errClusterPath = errors.New(views.MalformedClusterPath)
 
@@ -49,8 +49,8 @@ func cutView(r *http.Request) (rest *http.Request, found bool) {
 	return trimPathPrefix(r, views.Path), true
 }
 
-// trimPathPrefix returns a request whose path does not have the prefix. The request's escaped path MUST
-// begin with the prefix.
+// trimPathPrefix returns a request whose path does not have the prefix. The request's escaped path
+// MUST begin with the prefix.
 func trimPathPrefix(r *http.Request, prefix string) *http.Request {
 	out := r.Clone(r.Context())
 	out.URL.Path = "/" + strings.TrimPrefix(strings.TrimPrefix(r.URL.Path, prefix), "/")

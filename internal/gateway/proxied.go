@@ -13,11 +13,12 @@ import (
 	"sync/atomic"
 )
 
-// proxiedResponseHeaders are the headers in the response of a Pod, Service or node that the gateway passes to the
-// caller. Headers that begin with one of proxiedResponsePrefixes are passed too. Headers that apply to the
-// whole origin are not in the list, because all responses share the gateway's origin. Examples are
-// Clear-Site-Data, Strict-Transport-Security, Alt-Svc, Set-Cookie, Service-Worker-Allowed,
-// WWW-Authenticate, Access-Control-*.
+// proxiedResponseHeaders are the headers in the response of a Pod, Service or node that the gateway
+// passes to the caller. It also passes headers that begin with one of proxiedResponsePrefixes, but
+// not with one of proxyInstructionPrefixes. All responses share the gateway's origin, so headers
+// that apply to a whole origin are not in the list. Examples are Clear-Site-Data,
+// Strict-Transport-Security, Alt-Svc, Set-Cookie, Service-Worker-Allowed, WWW-Authenticate,
+// Access-Control-*.
 var proxiedResponseHeaders = []string{
 	"Accept-Patch", "Accept-Post", "Accept-Ranges", "Age", "Allow", "Cache-Control", "Connection",
 	"Cross-Origin-Embedder-Policy",
@@ -29,7 +30,8 @@ var proxiedResponseHeaders = []string{
 
 var proxiedResponsePrefixes = []string{"Content-", "Docker-", "Grpc-", "Sec-Websocket-", "X-"}
 
-// proxyInstructionPrefixes are prefixes of response headers that instruct a proxy in front of the gateway.
+// proxyInstructionPrefixes are prefixes of response headers that instruct a proxy in front of the
+// gateway.
 var proxyInstructionPrefixes = []string{
 	"X-Accel-",
 	"X-Forwarded-",
@@ -39,8 +41,8 @@ var proxyInstructionPrefixes = []string{
 	"X-Sendfile",
 }
 
-// removeUnsafeHeaders deletes the headers in the response of a Pod, Service or node that the caller must not
-// receive.
+// removeUnsafeHeaders deletes the headers in the response of a Pod, Service or node that the caller
+// must not receive.
 func removeUnsafeHeaders(h http.Header) {
 	for name := range h {
 		canonical := http.CanonicalHeaderKey(name)
@@ -53,7 +55,7 @@ func removeUnsafeHeaders(h http.Header) {
 }
 
 // finalWriter drops informational responses (RFC 9110, section 15.2). Their headers would bypass
-// the list of headers, and the audit log would contain their status.
+// [removeUnsafeHeaders], and the audit log would contain their status instead of the final status.
 type finalWriter struct{ http.ResponseWriter }
 
 // WriteHeader implements [http.ResponseWriter].
@@ -66,8 +68,8 @@ func (w *finalWriter) WriteHeader(code int) {
 // Unwrap returns the writer for [http.ResponseController].
 func (w *finalWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// callerBody is the body of a caller's request. It records whether reading the body failed. It is
-// safe for concurrent use.
+// callerBody is the body of a caller's request. It records whether the body was malformed or
+// incomplete. It is safe for concurrent use.
 type callerBody struct {
 	io.ReadCloser
 	malformed atomic.Bool

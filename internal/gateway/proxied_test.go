@@ -15,8 +15,8 @@ import (
 	"github.com/kubetenant/kubetenant/test/waittest"
 )
 
-// TestProxiedResponseHeaders checks that a Pod cannot set headers that apply to the gateway's origin, in a
-// response, an informational response or an upgrade.
+// TestProxiedResponseHeaders checks that a Pod cannot set headers that apply to the gateway's
+// origin, in a response, an informational response or an upgrade.
 func TestProxiedResponseHeaders(t *testing.T) {
 	t.Parallel()
 	w, c := newRootFixture(t)
@@ -104,8 +104,8 @@ func TestMalformedBodies(t *testing.T) {
 	}
 }
 
-// TestUIDIsRejectedUnlessForwarded checks that the gateway rejects a UID that the configuration does not
-// forward. The cluster would reject the gateway's request.
+// TestUIDIsRejectedUnlessForwarded checks that the gateway rejects a UID that the configuration
+// does not forward. Otherwise, the cluster would reject the gateway's request.
 func TestUIDIsRejectedUnlessForwarded(t *testing.T) {
 	t.Parallel()
 	w, c := newRootFixture(t)
@@ -142,8 +142,8 @@ func TestUIDIsRejectedUnlessForwarded(t *testing.T) {
 	}
 }
 
-// TestOriginOfUpgradesIsForwarded checks that the Origin of an upgrade is forwarded, because the cluster requires it
-// for a watch over websocket. The Origin of other requests is not forwarded.
+// TestOriginOfUpgradesIsForwarded checks that the Origin of an upgrade is forwarded, because the
+// cluster requires it for a watch over websocket. The Origin of other requests is not forwarded.
 func TestOriginOfUpgradesIsForwarded(t *testing.T) {
 	t.Parallel()
 	w, c := newRootFixture(t)

@@ -33,11 +33,11 @@ type proxyState struct {
 	token       string                 // token of a service account that the caller sent to its own cluster
 	reviewError *apierrors.StatusError // response if the token's signature is valid, but its review failed
 	expiry      authn.Expiry
-	// issued is the time of issue of a credential in a request for no cluster. It is nil before
-	// authentication.
+	// issued is when the caller's credential was issued. It is set by authentication, and only if
+	// the request is for no cluster.
 	issued *time.Time
-	// body is the body of the caller's request. It is nil if there is none or authentication has not
-	// finished.
+	// body is the body of the caller's request. It is nil if the request has no body or before
+	// authentication has finished.
 	body   *callerBody
 	isView bool // whether the request is for a view of the cluster's objects
 	// tenant is the caller's tenant by its name in the configuration. It is the zero ID before the
@@ -48,16 +48,17 @@ type proxyState struct {
 	// tokenIsSent reports whether the cluster receives and checks the token of the service account
 	// that sends the request. If it is false, a stored result of a TokenReview MUST NOT be used.
 	tokenIsSent bool
-	// hasSlot reports whether the request is one of the limited number that are sent to the cluster
-	// at the same time.
+	// hasSlot reports whether the request has a slot of the cluster's queue, which limits the
+	// number of concurrent requests to the cluster.
 	hasSlot bool
-	// authenticated is called when the caller is authenticated. known reports whether it was called.
+	// authenticated is called when the caller is authenticated. isAuthenticated reports whether it
+	// was called.
 	authenticated   func()
 	isAuthenticated bool
 }
 
 // passesToken reports whether the gateway forwards a request with the token of the caller's own
-// service account, and not by impersonation.
+// service account, and does not impersonate the caller.
 func (x *proxyState) passesToken() bool { return x.token != "" && !x.impersonates }
 
 type proxyStateKey struct{}
@@ -90,8 +91,8 @@ func (c *route) newProxy() http.Handler {
 	})
 }
 
-// rewrite creates the request to the cluster. It copies only the caller's listed headers, and adds
-// no identity yet.
+// rewrite creates the request to the cluster. It copies only the headers that [forwardedHeaders]
+// returns, and adds no identity yet.
 func (c *route) rewrite(p *httputil.ProxyRequest) {
 	p.SetURL(c.server)
 	p.Out.Host = c.server.Host
@@ -121,7 +122,7 @@ func (c *route) roundTrip(r *http.Request) (*http.Response, error) {
 		r.Header.Set("Authorization", "Bearer "+x.token)
 		return next.RoundTrip(r)
 	}
-	// A proxied request must not contain it either.
+	// The impersonator's transport adds its credential only to a request without this header.
 	r.Header.Del("Authorization")
 	u, ok := request.UserFrom(r.Context())
 	if !ok {

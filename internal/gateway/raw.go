@@ -13,7 +13,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// The responses to requests that two parsers could interpret differently. They repeat nothing of
+// The responses to requests that two parsers could interpret differently. They contain no text of
 // the request.
 var (
 	errQuery   = errors.New("malformed query")
@@ -46,7 +46,9 @@ func checkRaw(r *http.Request) *apierrors.StatusError {
 	return nil
 }
 
-// isPlainPath reports whether every parser interprets an escaped path in the same way.
+// isPlainPath reports whether an escaped path contains none of the parts that parsers interpret
+// differently. These are empty segments, dot segments, backslashes, and the escapes of "/", "\",
+// "." and NUL.
 func isPlainPath(escaped string) bool {
 	if !strings.HasPrefix(escaped, "/") || strings.Contains(escaped, "//") {
 		return false
@@ -65,7 +67,7 @@ func isPlainPath(escaped string) bool {
 	return true
 }
 
-// isPlainTimeout reports whether the timeout of a request is missing or a duration.
+// isPlainTimeout reports whether the timeout parameter of a request is missing or a valid duration.
 func isPlainTimeout(r *http.Request) bool {
 	timeout := r.URL.Query().Get("timeout")
 	if timeout == "" {

@@ -25,7 +25,8 @@ const (
 	reviewPath = "/apis/authentication.k8s.io/v1/tokenreviews"
 )
 
-// newSharedFixture returns a gateway in front of a cluster in which acme owns the namespace "shared".
+// newSharedFixture returns a gateway in front of a cluster in which acme owns the namespace
+// "shared".
 func newSharedFixture(t *testing.T) (*fixture, *fakeCluster) {
 	t.Helper()
 	c := newFakeCluster(t, map[string]string{"shared": "acme", "globex--shop": "globex", "acme--web": "acme"})
@@ -48,9 +49,10 @@ func (w *fixture) reviewToken(caller, token string) (authenticationv1.TokenRevie
 	return review.Status, nil
 }
 
-// TestTokensOfARecreatedNamespaceAreRejected checks that a service account's token is rejected after its
-// namespace was deleted and created again, for the same or another tenant. It tries each way to
-// present the token. The fake cluster still accepts the token, like a server that has cached it.
+// TestTokensOfARecreatedNamespaceAreRejected checks that a service account's token is rejected
+// after its namespace was deleted and created again, for the same or another tenant. The test
+// presents the token directly, with impersonation, and in a TokenReview. The fake cluster still
+// accepts the token, like a server that has cached it.
 func TestTokensOfARecreatedNamespaceAreRejected(t *testing.T) {
 	for _, owner := range []string{"globex", "acme"} {
 		t.Run(owner, func(t *testing.T) {
@@ -123,7 +125,8 @@ func TestTokensOfARecreatedNamespaceAreRejected(t *testing.T) {
 	}
 }
 
-// TestTokensWithoutIssueTimeAreRejected checks that a token without a time of issue is rejected.
+// TestTokensWithoutIssueTimeAreRejected checks that a token is rejected if it has no valid time of
+// issue, or if it was issued before its namespace was created.
 func TestTokensWithoutIssueTimeAreRejected(t *testing.T) {
 	t.Parallel()
 	w, c := newSharedFixture(t)
@@ -194,7 +197,8 @@ func TestStoredReviews(t *testing.T) {
 	if n := reviews(func() error { _, err := w.reviewToken(token, "another"); return err }); n != 3 {
 		t.Errorf("as the caller of a review: %d reviews, want 3", n)
 	}
-	// A deleted account is rejected at once, except if the cluster itself checks the token.
+	// The token of a deleted account is rejected at once, unless the cluster itself checks the
+	// token.
 	c.update(func() { delete(c.tokens, token) })
 	if code, _ := w.get(token, sharedPath+"pods", "Impersonate-User", robot); code != http.StatusUnauthorized {
 		t.Errorf("an account that is gone impersonates: %d", code)
@@ -237,8 +241,8 @@ func storedDecisions() map[string]func(w *fixture) (int, string) {
 	}
 }
 
-// newDecisionFixture returns a gateway that has stored the decision of a request, and a counter of the
-// reviews that the cluster answered.
+// newDecisionFixture returns a gateway that has stored the decision of a request, and a counter of
+// the reviews that the cluster answered.
 func newDecisionFixture(
 	t *testing.T,
 	allowed *atomic.Bool,
@@ -262,9 +266,9 @@ func newDecisionFixture(
 	return w, c, reviews
 }
 
-// TestNamespaceChangeDropsDecisions checks that the cluster decides again after a namespace in the request
-// was created again or got another owner. This applies to impersonation and to the subject of a
-// review.
+// TestNamespaceChangeDropsDecisions checks that the cluster decides again after a namespace in the
+// request was created again or got another owner. This applies to impersonation and to the subject
+// of a review.
 func TestNamespaceChangeDropsDecisions(t *testing.T) {
 	for what, change := range map[string]func(w *fixture, c *fakeCluster){
 		"created again": func(_ *fixture, c *fakeCluster) { c.recreate("shared", "acme") },
@@ -294,8 +298,8 @@ func TestNamespaceChangeDropsDecisions(t *testing.T) {
 	}
 }
 
-// TestOtherTenantsKeepStoredDecisions checks that stored decisions about other tenants' requests remain
-// valid when a tenant creates and deletes its namespaces.
+// TestOtherTenantsKeepStoredDecisions checks that stored decisions about other tenants' requests
+// are still used when a tenant creates and deletes its namespaces.
 func TestOtherTenantsKeepStoredDecisions(t *testing.T) {
 	for way, attempt := range storedDecisions() {
 		t.Run(way, func(t *testing.T) {

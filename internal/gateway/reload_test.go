@@ -27,8 +27,8 @@ import (
 	"github.com/kubetenant/kubetenant/test/waittest"
 )
 
-// hookedRecorder calls a function once, after the gateway has selected the route of a request and before it
-// handles the request.
+// hookedRecorder calls a function once, after the gateway has selected the route of a request and
+// before it handles the request.
 type hookedRecorder struct {
 	*httptest.ResponseRecorder
 	once   sync.Once
@@ -41,9 +41,9 @@ func (h *hookedRecorder) SetReadDeadline(time.Time) error  { h.once.Do(h.do); re
 func (h *hookedRecorder) SetWriteDeadline(time.Time) error { return nil }
 
 // TestReloadDuringARequest checks that requests that begin while the configuration is replaced get
-// a 503, so that clients retry. No watch outlives its configuration, and no view contains the
-// clusters of the old one. A cluster that the caller may not use gets the same response as a
-// missing one.
+// a 503, so that clients retry. No watch uses the old configuration, and no view contains its
+// clusters. A request for a cluster that the caller may not use gets the same response as a request
+// for a missing cluster.
 func TestReloadDuringARequest(t *testing.T) {
 	t.Parallel()
 	const shown = "  views: { clusters: { enabled: true } }\n"
@@ -103,8 +103,9 @@ func TestReloadDuringARequest(t *testing.T) {
 	}
 }
 
-// TestActiveRequestsGet503 checks that a change of the configuration, or the end of the gateway, ends active
-// requests with a 503. It has Retry-After only if the request cannot have written anything.
+// TestActiveRequestsGet503 checks that a change of the configuration, or the end of the gateway,
+// ends active requests with a 503. The response has Retry-After only if the request cannot have
+// written anything.
 func TestActiveRequestsGet503(t *testing.T) {
 	for what, act := range map[string]func(w *fixture){
 		"changed during the request": func(w *fixture) {
@@ -194,7 +195,8 @@ func TestReloadUnderLoad(t *testing.T) {
 	}
 }
 
-// TestKubeconfigsAreReloaded checks that a new credential applies, even if nothing else changes.
+// TestKubeconfigsAreReloaded checks that new tokens in the kubeconfigs apply, even if nothing else
+// changes.
 func TestKubeconfigsAreReloaded(t *testing.T) {
 	t.Parallel()
 	c := newFakeCluster(t, defaultNamespaces())
@@ -215,7 +217,7 @@ func TestKubeconfigsAreReloaded(t *testing.T) {
 }
 
 // TestInvalidKubeconfigsAreIgnored checks that the gateway keeps its credential if the new
-// kubeconfig is invalid.
+// kubeconfig is invalid or belongs to another cluster.
 func TestInvalidKubeconfigsAreIgnored(t *testing.T) {
 	t.Parallel()
 	other, _, err := cert.GenerateSelfSignedCertKey("127.0.0.1", nil, nil)
@@ -249,8 +251,8 @@ func TestInvalidKubeconfigsAreIgnored(t *testing.T) {
 	}
 }
 
-// checkToken sends a request as alice. It returns an error if the cluster does not receive the request
-// with the gateway's token.
+// checkToken sends a request as alice. It returns an error if the cluster does not receive the
+// request with the gateway's token.
 func checkToken(w *fixture, c *fakeCluster, token string) error {
 	c.takeRequests()
 	if code, text := w.get("alice-token", podsPath); code != http.StatusOK {
@@ -284,8 +286,8 @@ func changeImpersonator(w *fixture, change func(*clientcmdapi.AuthInfo)) {
 	}
 }
 
-// checkCertificate sends a request as alice. It returns an error if the name in the gateway's client
-// certificate does not have a prefix.
+// checkCertificate sends a request as alice. It returns an error if the name in the gateway's
+// client certificate does not begin with want.
 func checkCertificate(w *fixture, c *fakeCluster, want string) error {
 	c.takeRequests()
 	if code, text := w.get("alice-token", podsPath); code != http.StatusOK {
@@ -307,10 +309,10 @@ func checkCertificate(w *fixture, c *fakeCluster, want string) error {
 	return nil
 }
 
-// TestPluginRunsAgainAfter401 checks that a plugin's credential is used until the cluster rejects it
-// with 401. The rejected request gets 503 and not 401, because its caller is not at fault. The
-// plugin then runs again: the next request has its new token, and its new certificate over a new
-// connection.
+// TestPluginRunsAgainAfter401 checks that a plugin's credential is used until the cluster rejects
+// it with 401. The rejected request gets 503 and not 401, because its caller is not at fault. The
+// plugin then runs again. The next request has the plugin's new token, and is sent over a new
+// connection with its new certificate.
 func TestPluginRunsAgainAfter401(t *testing.T) {
 	t.Parallel()
 	c := newFakeCluster(t, defaultNamespaces())
@@ -368,8 +370,8 @@ func TestPluginRunsAgainAfter401(t *testing.T) {
 	waittest.Until(t, func() error { return checkCertificate(w, c, "second") })
 }
 
-// TestCertificatesAreReloaded checks that a renewed certificate file applies while connections use
-// the old certificate. Streams on these connections continue.
+// TestCertificatesAreReloaded checks that a renewed certificate file applies to new requests. A
+// stream on a connection with the old certificate continues.
 func TestCertificatesAreReloaded(t *testing.T) {
 	t.Parallel()
 	c := newFakeCluster(t, defaultNamespaces())

@@ -22,8 +22,9 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// withReviews is the step that responds to a caller's self reviews if the boundary denies the
-// access. The cluster does not know the boundary, and would decide by its roles alone.
+// withReviews handles a caller's self reviews. It responds to a SelfSubjectAccessReview if the
+// boundary does not allow the access, and rejects a SelfSubjectRulesReview for a namespace of
+// another tenant. The cluster does not know the boundary, and would decide by its roles alone.
 func (c *route) withReviews(next http.Handler) http.Handler {
 	access := reviews.Access(func(r *http.Request, a authorizer.AttributesRecord) (authorizer.Decision, string, error) {
 		return c.cluster.stack.Authorizer.Authorize(r.Context(), a)
@@ -39,7 +40,8 @@ func (c *route) withReviews(next http.Handler) http.Handler {
 	})
 }
 
-// isDelegatedReview reports whether a request is a review of other users.
+// isDelegatedReview reports whether a request is a review of the token or the access of another
+// user.
 func isDelegatedReview(a authorizer.Attributes) bool {
 	return a.IsResourceRequest() &&
 		isDelegatedReviewResource(schema.GroupResource{Group: a.GetAPIGroup(), Resource: a.GetResource()})
@@ -54,24 +56,27 @@ func isDelegatedReviewResource(r schema.GroupResource) bool {
 	return false
 }
 
-// answersLocally reports whether the gateway answers a request itself instead of the cluster.
+// answersLocally reports whether the gateway itself may respond to a request instead of the
+// cluster.
 func answersLocally(info *request.RequestInfo) bool {
 	return info.IsResourceRequest &&
 		isDelegatedReviewResource(schema.GroupResource{Group: info.APIGroup, Resource: info.Resource})
 }
 
-// reviewToken authenticates a token. The user has its name in the cluster.
+// reviewToken authenticates the token in a request. It returns the user under the user's name in
+// the cluster.
 func (k *cluster) reviewToken(r *http.Request) (*authenticator.Response, bool, error) {
 	c := k.route.Load()
 	if c == nil {
 		return nil, false, errNoRoute
 	}
-	x := &proxyState{route: c} // the reviewed token is not the request's own
+	x := &proxyState{route: c} // a state of its own, because the reviewed token is not the caller's token
 	resp, ok, err := c.authn.AuthenticateRequest(r.WithContext(context.WithValue(r.Context(), proxyStateKey{}, x)))
 	if err != nil || !ok {
 		return resp, ok, err
 	}
-	// For a request with this token, the boundary checks revocations by name, UID and tenant.
+	// The boundary checks revocations by name, UID and tenant only for a request that is sent with
+	// the token. A review of the token must check them here.
 	if x.token != "" {
 		id, _, err := k.stack.Subject(r.Context(), resp.User)
 		switch {
@@ -99,8 +104,8 @@ func (k *cluster) reviewToken(r *http.Request) (*authenticator.Response, bool, e
 	return &authenticator.Response{User: mapped, Audiences: resp.Audiences}, true, nil
 }
 
-// reviewSubject decides about a subject, which has its name in the cluster. The boundary decides
-// first, then the cluster.
+// reviewSubject decides about a request of a subject, whose name is the one in the cluster. The
+// boundary decides first, and the cluster second.
 func (k *cluster) reviewSubject(ctx context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
 	c := k.route.Load()
 	if c == nil {
@@ -129,8 +134,8 @@ func (k *cluster) reviewSubject(ctx context.Context, a authorizer.Attributes) (a
 	return c.reviewAccess(ctx, a)
 }
 
-// reviewRules allows callers to review their rules in their own namespaces only. The rules in other
-// namespaces belong to other tenants.
+// reviewRules rejects a SelfSubjectRulesReview for a namespace that does not belong to the caller's
+// tenant. Callers of the system tenant may review their rules in every namespace.
 func (c *route) reviewRules(r *http.Request, object runtime.Object) (runtime.Object, *apierrors.StatusError) {
 	review, ok := object.(*authorizationv1.SelfSubjectRulesReview)
 	if !ok {

@@ -18,7 +18,7 @@ import (
 )
 
 // TestDelegatedReviews checks that callers can review tokens and subjects of their own tenant only,
-// by their names in the cluster. The gateway does not forward the review, or a token in it.
+// by their names in the cluster. The gateway forwards neither the review nor the token in it.
 func TestDelegatedReviews(t *testing.T) {
 	t.Parallel()
 	eu := newFakeCluster(t, map[string]string{"acme--web": "acme-eu", "globex--shop": "globex"})
@@ -131,7 +131,7 @@ func TestDelegatedReviews(t *testing.T) {
 	if sent := eu.takeRequests(); len(sent) > 0 {
 		t.Errorf("reviews of subjects were sent on: %v", sent[0].identity())
 	}
-	// The revocation has the tenant's name in the sources.
+	// The revocation contains the tenant's name in the configuration, not its name in the cluster.
 	w.write("revoked.yaml",
 		noRevocations+"users: [ { tenant: acme, name: \"system:serviceaccount:acme--web:builder\" } ]\n")
 	waittest.Until(t, func() error {

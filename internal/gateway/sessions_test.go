@@ -26,7 +26,7 @@ import (
 	"github.com/kubetenant/kubetenant/test/waittest"
 )
 
-// isActive reports whether a stream is still active.
+// isActive reports whether a stream is still active after 100 ms.
 func isActive(ended <-chan time.Time) bool {
 	select {
 	case <-ended:
@@ -46,8 +46,8 @@ func streamEnd(resp *http.Response) <-chan time.Time {
 const passAccountTokens = ", root: true, serviceAccounts: { tokens: Pass, " +
 	"issuers: [\"https://kubernetes.default.svc\"] }"
 
-// TestEndWithCredential checks that a stream ends with its credential if this is configured.
-// Streams without an expiry continue.
+// TestEndWithCredential checks that a stream ends when its credential expires, if endWithCredential
+// is true. Streams without an expiry continue.
 func TestEndWithCredential(t *testing.T) {
 	for more, ending := range map[string]bool{"": false, "  sessions: { endWithCredential: true }\n": true} {
 		t.Run(fmt.Sprint(ending), func(t *testing.T) {
@@ -73,7 +73,7 @@ func TestEndWithCredential(t *testing.T) {
 				case <-time.After(eventTimeout):
 					t.Error("it goes on")
 				}
-				// Only the clock shows that the credential has expired.
+				// No event shows that the credential has expired, so the test waits.
 			} else if <-time.After(time.Until(end)); !isActive(ended) {
 				t.Error("it ended")
 			}
@@ -188,7 +188,7 @@ func TestEndWithCertificate(t *testing.T) {
 		}
 		return nil
 	})
-	// This must suffice for a busy machine to open all three.
+	// A busy machine may need most of this time to open all three streams.
 	end := time.Now().Add(15 * time.Second).Truncate(time.Second)
 	config := issue(end)
 	ended := map[string]<-chan time.Time{}
@@ -233,7 +233,8 @@ func TestEndWithCertificate(t *testing.T) {
 	}
 }
 
-// TestEndWithCredentialEndsStreams checks that existing streams end when endWithCredential is enabled.
+// TestEndWithCredentialEndsStreams checks that existing streams end when the configuration enables
+// endWithCredential.
 func TestEndWithCredentialEndsStreams(t *testing.T) {
 	t.Parallel()
 	w, _ := newRootFixture(t)
@@ -248,8 +249,8 @@ func TestEndWithCredentialEndsStreams(t *testing.T) {
 	}
 }
 
-// TestGoawayClosesOldConnections checks that some requests on old connections make their client open
-// another connection, if this is configured. Active streams continue.
+// TestGoawayClosesOldConnections checks that the gateway closes old connections with GOAWAY frames
+// after some requests, if goawayPerMillion is not 0. Active streams continue.
 func TestGoawayClosesOldConnections(t *testing.T) {
 	t.Parallel()
 	w, _ := newRootFixture(t)
@@ -258,7 +259,7 @@ func TestGoawayClosesOldConnections(t *testing.T) {
 		older             time.Duration
 	}{{0, 0, time.Hour}, {20_000, 0, 0}, {19_999, 1, time.Hour}} {
 		perMillion, least := c.perMillion, c.least
-		w.server.Client().CloseIdleConnections() // they keep their age
+		w.server.Client().CloseIdleConnections() // existing connections would keep their age
 		w.connectionAge.Store(int64(c.older))
 		w.write("tenancy.yaml", strings.Replace(configHeader, "timeout: 5s",
 			fmt.Sprintf("timeout: 5s, goawayPerMillion: %d", perMillion),
@@ -293,8 +294,9 @@ func TestGoawayClosesOldConnections(t *testing.T) {
 	}
 }
 
-// TestRevokedCallersCannotReconnect checks that a revoked caller cannot reopen a stream that the revocation ended,
-// even if its name in the cluster differs.
+// TestRevokedCallersCannotReconnect checks that a revoked caller cannot reopen a stream that the
+// revocation ended, even if the caller's name in the cluster differs from its name in the
+// revocation.
 func TestRevokedCallersCannotReconnect(t *testing.T) {
 	t.Parallel()
 	w := newFixture(t, clusterEntry("eu1", ", root: true, identity: { usernamePrefix: \"kt:\" }"),

@@ -20,10 +20,11 @@ const (
 	// upgradeGrace is how long upgraded connections may continue when the gateway stops. Unlike a
 	// watch, a shell cannot be resumed.
 	upgradeGrace = 10 * time.Second
-	// closeGrace is how long such a connection then has to notify its caller and to write its audit
-	// event.
+	// closeGrace is how long the handler of an upgraded connection then has to notify the caller
+	// and to write the audit event.
 	closeGrace = time.Second
-	// syncTimeout is how long a starting gateway waits for its clusters before it accepts requests.
+	// syncTimeout is how long after its start a gateway may be unready because the caches of some
+	// clusters have not synced.
 	syncTimeout = 30 * time.Second
 )
 
@@ -94,7 +95,7 @@ func (s *stopping) awaitUpgrades(ctx context.Context, timeout time.Duration) {
 
 // CheckReady returns an error while a gateway that has just started should not receive requests. A
 // cluster denies its tenants' requests until its caches have synced. An unreachable cluster delays
-// readiness for half a minute after the start, and never later.
+// readiness for at most half a minute after the start. Later, it has no effect on readiness.
 func (g *Gateway) CheckReady(*http.Request) error {
 	if g.synced.Load() || time.Since(g.started) > syncTimeout {
 		return nil

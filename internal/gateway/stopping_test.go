@@ -19,8 +19,8 @@ import (
 	"github.com/kubetenant/kubetenant/test/waittest"
 )
 
-// TestShutdownEndsStreams checks a gateway that stops. It ends watches without an error, rejects new
-// streams, and lets upgraded connections continue for a while.
+// TestShutdownEndsStreams checks a gateway that stops. It ends watches without an error, rejects
+// new streams, and lets upgraded connections continue for a while.
 func TestShutdownEndsStreams(t *testing.T) {
 	t.Parallel()
 	w, c := newRootFixture(t)
@@ -63,7 +63,7 @@ func TestShutdownEndsStreams(t *testing.T) {
 	}
 }
 
-// TestShutdownEndsUpgrades checks that upgraded connections end when the time is over.
+// TestShutdownEndsUpgrades checks that EndStreams ends upgraded connections when its context ends.
 func TestShutdownEndsUpgrades(t *testing.T) {
 	t.Parallel()
 	w, c := newRootFixture(t)
@@ -78,7 +78,7 @@ func TestShutdownEndsUpgrades(t *testing.T) {
 }
 
 // TestReadyAfterSync checks that a gateway is not ready until its caches of all clusters have
-// synced.
+// synced. A cluster that becomes unreachable later does not change this.
 func TestReadyAfterSync(t *testing.T) {
 	t.Parallel()
 	c := newFakeCluster(t, defaultNamespaces())

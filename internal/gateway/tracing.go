@@ -20,8 +20,8 @@ const instrumentation = "github.com/kubetenant/kubetenant/internal/gateway"
 
 // withTracing creates a span for each request, in a new trace that links to the caller's trace. The
 // caller does not decide whether the span is recorded. Unlike kube-apiserver (k8s.io/apiserver
-// pkg/endpoints/filters/traces.go, v0.37.1), it records neither queries nor the paths of proxied
-// requests, which may contain secrets.
+// pkg/endpoints/filters/traces.go, v0.37.1), the gateway does not record queries, or the part of a
+// proxied path after "/proxy". Both may contain secrets.
 func (g *Gateway) withTracing(next http.Handler) http.Handler {
 	if g.tracer == nil {
 		return next
@@ -62,7 +62,7 @@ func spanName(_ string, r *http.Request) string {
 
 // traceRoundTrip creates a span for the time until a cluster begins its response. kube-apiserver
 // links its own spans to this span. If the impersonator is in system:masters or system:monitoring,
-// they become its children.
+// the spans of kube-apiserver become children of this span.
 func (g *Gateway) traceRoundTrip(cluster string, send roundTripper) roundTripper {
 	if g.tracer == nil {
 		return send
@@ -75,7 +75,7 @@ func (g *Gateway) traceRoundTrip(cluster string, send roundTripper) roundTripper
 		r.Header.Del("Tracestate") // belongs to the caller's trace
 		propagation.TraceContext{}.Inject(ctx, propagation.HeaderCarrier(r.Header))
 		resp, err := send(r)
-		if err != nil { // contains the cluster's address
+		if err != nil { // err contains the cluster's address
 			span.SetStatus(codes.Error, statusOf(ctx, err).ErrStatus.Message)
 			return nil, err
 		}

@@ -14,9 +14,9 @@ import (
 )
 
 // TestTraces checks that each request has its own trace, which is propagated to the cluster and
-// linked to the caller's trace. It contains no credential, no query, no address that the caller
-// sent, and no path of a proxied request. The gateway, not the caller, decides whether it is
-// recorded.
+// linked to the caller's trace. The spans contain no credential, no query, no address that the
+// caller sent, and no path at a proxied server. The gateway, not the caller, decides whether a
+// trace is recorded.
 func TestTraces(t *testing.T) {
 	t.Parallel()
 	const callers, sampled = "0af7651916cd43dd8448eb211c80319c", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"

@@ -13,20 +13,21 @@ import (
 )
 
 const (
-	// dialTimeout limits the time to establish a connection.
+	// dialTimeout is the timeout for dialing, and for the TLS handshake.
 	dialTimeout = 5 * time.Second
 	// pingAfter is how long a connection may be silent before it is pinged. pingTimeout is how long
-	// the response may take. client-go uses 30s and 15s. The loss of a cluster would then be an outage
-	// of 45s.
+	// the response may take. client-go uses 30s and 15s. With these values, the loss of a
+	// connection would be an outage of 45s.
 	pingAfter   = 5 * time.Second
 	pingTimeout = 5 * time.Second
 	// stalledWriteTimeout is how long a write may make no progress.
 	stalledWriteTimeout = 30 * time.Second
-	// receiveBuffer limits the bytes that one HTTP/2 stream buffers. The default in Go is 4 MiB. A
-	// tenant may have about 260 streams. If a caller reads nothing, its stream ends after stalledWriteTimeout.
+	// receiveBuffer is the maximum number of bytes that one HTTP/2 stream buffers. The default in
+	// Go is 4 MiB. A tenant may have about 260 streams. If a caller reads nothing, its stream ends
+	// after stalledWriteTimeout.
 	receiveBuffer = 128 << 10
-	// headerBytes limits the headers of a response, which stay in memory until the body is complete. A
-	// proxied response may come from any server.
+	// headerBytes is the maximum size of the headers of a response, which stay in memory until the
+	// body is complete. A proxied response may come from any server.
 	headerBytes      = 128 << 10
 	idleTimeout      = 90 * time.Second
 	idleConnsPerHost = 64
@@ -49,8 +50,9 @@ func Transports(config *rest.Config) (requests, upgrades http.RoundTripper, err 
 	return t.requests, t.upgrades, nil
 }
 
-// newTransports returns transports with the credential in config. They reload a token file, and
-// credentials from a plugin. If a plugin returns another certificate, connections are opened again.
+// newTransports returns transports with the credential in config. The transports reload a token
+// file, and credentials from a plugin. If a plugin returns another certificate, its connections are
+// closed and opened again.
 func newTransports(config *rest.Config) (*transports, error) {
 	config = rest.CopyConfig(config)
 	config.Dial = (&net.Dialer{Timeout: dialTimeout, KeepAlive: pingAfter}).DialContext
@@ -83,7 +85,7 @@ func newTransport(to *transport.Config, setProtocols func(*http.Protocols)) (*ht
 		Proxy:                  http.ProxyFromEnvironment,
 		TLSClientConfig:        secured,
 		TLSHandshakeTimeout:    dialTimeout,
-		DialContext:            to.DialHolder.Dial, // plugins close its connections
+		DialContext:            to.DialHolder.Dial, // credential plugins close the connections of this dialer
 		MaxIdleConnsPerHost:    idleConnsPerHost,
 		IdleConnTimeout:        idleTimeout,
 		MaxResponseHeaderBytes: headerBytes,
@@ -102,7 +104,7 @@ func newTransport(to *transport.Config, setProtocols func(*http.Protocols)) (*ht
 	}
 	if t.TLSClientConfig != nil {
 		t.TLSClientConfig = t.TLSClientConfig.Clone()
-		t.TLSClientConfig.NextProtos = nil // Protocols determines it
+		t.TLSClientConfig.NextProtos = nil // net/http derives NextProtos from Protocols
 	}
 	return t, nil
 }

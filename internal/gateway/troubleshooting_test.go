@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// TestTroubleshootingContainsErrors checks that docs/troubleshooting.md contains the text of each
-// refusal.
+// TestTroubleshootingContainsErrors checks that docs/troubleshooting.md contains the beginning of
+// the message of each error that callers receive.
 func TestTroubleshootingContainsErrors(t *testing.T) {
 	text, err := os.ReadFile("../../docs/troubleshooting.md")
 	if err != nil {

@@ -16,9 +16,9 @@ import (
 
 const errQueue = "too many requests wait for the cluster: try again"
 
-// waitForSlot is the step at which a request waits until the gateway may send it to the cluster. The
-// tenants of a cluster take turns, and each cluster has its own queue. Streams do not wait. If its
-// session ends, a waiting request ends.
+// waitForSlot makes a request wait in the cluster's [turns.Queue] until the gateway may send it to
+// the cluster. Each cluster has its own queue, in which its tenants take turns. Streams do not
+// wait. If the session of a waiting request ends, the request ends.
 func (c *route) waitForSlot(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		x := proxyStateFrom(r.Context())
@@ -42,11 +42,11 @@ func (c *route) waitForSlot(next http.Handler) http.Handler {
 	})
 }
 
-// waitForSlotBeforeReviews is [route.waitForSlot] for requests of tenants for which the gateway sends reviews to
-// the cluster before it forwards anything. These are requests with an impersonated user, and
-// reviews of other users. A tenant can impersonate only its own users, so the tenant is known here.
-// For a caller of the system tenant, it is unknown, and the request waits after the impersonation
-// step.
+// waitForSlotBeforeReviews is [route.waitForSlot] for requests of tenants for which the gateway
+// sends reviews to the cluster before it forwards anything. These are requests with an impersonated
+// user, and reviews of other users. A tenant can impersonate only its own users, so the tenant of
+// the impersonated user is known here. If a caller of the system tenant impersonates a user, the
+// tenant of that user is unknown. Such a request waits after the impersonation step.
 func (c *route) waitForSlotBeforeReviews(next http.Handler) http.Handler {
 	inTurn := c.waitForSlot(next)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -60,8 +60,8 @@ func (c *route) waitForSlotBeforeReviews(next http.Handler) http.Handler {
 	})
 }
 
-// flow returns the flow of the caller in the cluster. A caller whose tenant is unknown is not
-// exempt.
+// flow returns the [turns.Flow] of the request's user. If the user's tenant is unknown, the flow is
+// not exempt from its share of the slots.
 func (c *route) flow(r *http.Request) turns.Flow {
 	id, err := c.callerTenant(r)
 	if err != nil {

@@ -22,7 +22,8 @@ import (
 
 const globexPods = "/api/v1/namespaces/globex--shop/pods"
 
-// slowCluster makes a cluster hold the requests whose query contains "hold" until they are released.
+// slowCluster makes a cluster hold the requests whose query contains "hold" until they are
+// released.
 type slowCluster struct {
 	cluster *fakeCluster
 	release chan struct{}
@@ -58,7 +59,7 @@ func (s *slowCluster) names() string {
 	return strings.Join(s.held, " ")
 }
 
-// waitFor waits until the cluster has received the requests.
+// waitFor waits until the cluster has received exactly the wanted requests.
 func (s *slowCluster) waitFor(t *testing.T, want string) {
 	t.Helper()
 	waittest.Until(t, func() error {
@@ -175,8 +176,8 @@ func (c *call) wantCode(t *testing.T, code int) {
 	}
 }
 
-// TestNoisyTenantDoesNotDelayOthers checks that a noisy tenant of a slow cluster does not delay a quiet
-// tenant or requests to another cluster. Watches do not wait.
+// TestNoisyTenantDoesNotDelayOthers checks that a noisy tenant of a slow cluster does not delay a
+// quiet tenant or requests to another cluster. Watches do not wait.
 func TestNoisyTenantDoesNotDelayOthers(t *testing.T) {
 	t.Parallel()
 	w, eu := newLimitedFixture(t, 2, 20)
@@ -256,8 +257,8 @@ func TestFullQueue(t *testing.T) {
 	}
 }
 
-// TestWaitingRequestsEnd checks that a waiting request ends when its client disconnects or its caller is
-// revoked. The request is not sent, and does not block the queue.
+// TestWaitingRequestsEnd checks that a waiting request ends when its client disconnects or its
+// caller is revoked. The request is not sent, and does not block the queue.
 func TestWaitingRequestsEnd(t *testing.T) {
 	t.Parallel()
 	w, eu := newLimitedFixture(t, 1, 10)
@@ -288,8 +289,8 @@ func TestWaitingRequestsEnd(t *testing.T) {
 	}
 }
 
-// TestDeadlineInQueueGets429 checks that a client may retry a request whose deadline passed while it
-// waited.
+// TestDeadlineInQueueGets429 checks that a request whose deadline passed while it waited gets 429,
+// so that the client may retry.
 func TestDeadlineInQueueGets429(t *testing.T) {
 	t.Parallel()
 	w, eu := newLimitedFixture(t, 1, 10)
@@ -304,8 +305,8 @@ func TestDeadlineInQueueGets429(t *testing.T) {
 	first.wantCode(t, http.StatusOK)
 }
 
-// TestLimitChangeKeepsRequests checks that a change of the limits ends no running or waiting request. No place
-// in the queue is lost or used twice.
+// TestLimitChangeKeepsRequests checks that a change of the limits ends no running or waiting
+// request. No slot of the queue is lost or used twice.
 func TestLimitChangeKeepsRequests(t *testing.T) {
 	t.Parallel()
 	w, eu := newLimitedFixture(t, 2, 20)
@@ -338,8 +339,8 @@ func TestLimitChangeKeepsRequests(t *testing.T) {
 	}
 }
 
-// TestImpersonationReviewsWait checks that the reviews that a tenant's impersonation causes wait in the
-// queue too. The request uses one place, not one for each review.
+// TestImpersonationReviewsWait checks that the reviews that a tenant's impersonation causes wait in
+// the queue too. The request and its reviews use one slot together.
 func TestImpersonationReviewsWait(t *testing.T) {
 	t.Parallel()
 	w, eu := newLimitedFixture(t, 1, 10)

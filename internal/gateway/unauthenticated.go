@@ -20,16 +20,17 @@ const (
 	// For requests whose caller is being authenticated. This usually takes less than a millisecond.
 	maxUnauthenticated           = 4096
 	maxUnauthenticatedPerAddress = 1024
-	// For refusals, such as 401 and 400, that their clients do not read. Above the limit, a refusal
-	// waits only for shortRejectionTimeout, so that it delays no other caller.
+	// For responses such as 400 and 401 that their clients have not read yet. Above the limit, the
+	// gateway writes a response only for shortRejectionTimeout, so that a slow client holds few
+	// resources.
 	maxRejections           = 512
 	maxRejectionsPerAddress = 64
 	rejectionTimeout        = 2 * time.Second
 	shortRejectionTimeout   = 100 * time.Millisecond
 )
 
-// requestLimits are the numbers of concurrent requests, with limits in total and by address. It is safe
-// for concurrent use.
+// requestLimits limits the number of concurrent requests, in total and by client address. It is
+// safe for concurrent use.
 type requestLimits struct {
 	maxTotal, maxPerAddress int
 	mu                      sync.Mutex
@@ -41,8 +42,8 @@ func newRequestLimits(inAll, each int) *requestLimits {
 	return &requestLimits{maxTotal: inAll, maxPerAddress: each, byAddress: map[string]int{}}
 }
 
-// enter reports whether a request from an address is within the limits. If it is, the request uses
-// the limits until leave is called. leave may be called more than once.
+// enter reports whether a request from an address is within the limits. If so, the request counts
+// toward the limits until leave is called. The caller may call leave more than once.
 func (s *requestLimits) enter(remote string) (leave func(), ok bool) {
 	address := ""
 	if from, err := netip.ParseAddrPort(remote); err == nil {
@@ -65,17 +66,18 @@ func (s *requestLimits) enter(remote string) (leave func(), ok bool) {
 	}), true
 }
 
-// rejectOverLimit responds to a request above the limits, and closes its connection (over HTTP/2 with a
-// GOAWAY frame).
+// rejectOverLimit responds to a request above the limits, and closes its connection (over HTTP/2
+// with a GOAWAY frame).
 func rejectOverLimit(w http.ResponseWriter, r *http.Request) {
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(shortRejectionTimeout))
 	w.Header().Set("Connection", "close")
 	respond(w, r, apierrors.NewTooManyRequests("too many requests are waiting for authentication", 1))
 }
 
-// flushRejection completes the response to a caller that was not authenticated, over HTTP/2. It flushes the
-// response here, while it is one of the counted refusals, and not after the handler returns. An
-// HTTP/1.1 connection has only one response at a time, which ends like any other.
+// flushRejection completes the response to a caller that was not authenticated, over HTTP/2. It
+// flushes the response here, while the request counts toward the limits of rejections, and not
+// after the handler returns. Over HTTP/1.1, a connection has only one response at a time, and
+// flushRejection does nothing.
 func (g *Gateway) flushRejection(w *timedWriter, r *http.Request) {
 	if r.ProtoMajor != 2 || w.code == http.StatusSwitchingProtocols {
 		return

@@ -16,8 +16,8 @@ import (
 	"k8s.io/component-base/metrics/testutil"
 )
 
-// TestUnauthenticatedRequestsAreLimited checks the limits of requests whose callers are being authenticated, in
-// total and by address. Each request uses the limits until it leaves.
+// TestUnauthenticatedRequestsAreLimited checks the limits of requests whose callers are being
+// authenticated, in total and by address. Each request counts until leave is called.
 func TestUnauthenticatedRequestsAreLimited(t *testing.T) {
 	s := newRequestLimits(maxUnauthenticated, maxUnauthenticatedPerAddress)
 	var leave []func()
@@ -57,8 +57,9 @@ func TestUnauthenticatedRequestsAreLimited(t *testing.T) {
 	}
 }
 
-// TestRejectionTimeout checks how long a refusal waits for its reader: two seconds, or a tenth of a
-// second if many refusals wait.
+// TestRejectionTimeout checks how long the gateway waits until a client reads the response to a
+// rejected request. The timeout is two seconds, or a tenth of a second above the limit of such
+// responses.
 func TestRejectionTimeout(t *testing.T) {
 	g := &Gateway{rejections: newRequestLimits(maxRejections, maxRejectionsPerAddress)}
 	r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/api", http.NoBody)
@@ -74,13 +75,14 @@ func TestRejectionTimeout(t *testing.T) {
 		if waits := w.set[len(w.set)-1].Sub(began); waits < want || waits > want+time.Second {
 			t.Errorf("refusal %d waits %v, want %v", i, waits, want)
 		}
-		if _, ok := g.rejections.enter(r.RemoteAddr); ok != (i < maxRejectionsPerAddress) { // it is never left
+		if _, ok := g.rejections.enter(r.RemoteAddr); ok != (i < maxRejectionsPerAddress) { // leave is never called
 			t.Errorf("refusal %d counts: %t", i, ok)
 		}
 	}
 }
 
-// TestRequestsOverLimitGet429 checks that a request above the limits gets 429, and that its connection ends.
+// TestRequestsOverLimitGet429 checks that a request above the limits gets 429, and that its
+// connection ends.
 func TestRequestsOverLimitGet429(t *testing.T) {
 	w := httptest.NewRecorder()
 	rejectOverLimit(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/api", http.NoBody))
@@ -90,7 +92,8 @@ func TestRequestsOverLimitGet429(t *testing.T) {
 	}
 }
 
-// TestUnreadHeadersAreRemoved checks that headers that nothing reads are removed before authentication.
+// TestUnreadHeadersAreRemoved checks that headers that nothing reads are removed before
+// authentication.
 func TestUnreadHeadersAreRemoved(t *testing.T) {
 	headers := map[string]bool{ // whether the header is kept
 		"Cookie":                         false,

@@ -21,10 +21,10 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// view returns the handler for the view of a generation's clusters. Each caller receives only the
+// view returns the handler for the view of a snapshot's clusters. Each caller receives only the
 // clusters that it may use.
 func (c *route) view(g *snapshot) http.Handler {
-	// The view is valid only while its own generation is current. Changes of the generation are rare.
+	// The view responds only while its snapshot is current. Snapshots change rarely.
 	shown := c.gateway.requireCurrent(func(current *snapshot) bool { return current == g },
 		&views.Handler{Clusters: func(r *http.Request) ([]views.Cluster, *apierrors.StatusError) {
 			u, _ := request.UserFrom(r.Context())
@@ -42,9 +42,9 @@ func (c *route) view(g *snapshot) http.Handler {
 	return c.gateway.stack.WithRequestState(c.withAuthentication(shown, c.gateway.stack.Authenticator, g.auditing))
 }
 
-// tenantClusters returns the clusters that the callers of a tenant may use, sorted by name. It omits
-// clusters in which a credential issued at that time may belong to a deleted tenant. If issued is
-// nil, it returns none.
+// tenantClusters returns the clusters that the callers of a tenant may use, sorted by name. It
+// omits clusters in which a credential that was issued at the given time may belong to a deleted
+// tenant. If issued is nil, it returns none.
 func (s *snapshot) tenantClusters(id tenant.ID, issued *time.Time) []views.Cluster {
 	all := []views.Cluster{}
 	for _, name := range slices.Sorted(maps.Keys(s.routes)) {
@@ -64,12 +64,12 @@ func (s *snapshot) tenantClusters(id tenant.ID, issued *time.Time) []views.Clust
 }
 
 const (
-	// maxViewRequests is how many requests for the view of the clusters a tenant may have at the same
-	// time.
+	// maxViewRequests is how many requests for the view of the clusters a tenant may have at the
+	// same time.
 	maxViewRequests = 64
 	// versionInterval is the interval at which the gateway requests the version of a cluster.
 	versionInterval = time.Minute
-	// versionBytes limits the length of a version. Longer ones are ignored.
+	// versionBytes is the maximum length of a version in bytes. A longer version is ignored.
 	versionBytes = 64
 )
 

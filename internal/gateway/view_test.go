@@ -21,7 +21,8 @@ import (
 	"github.com/kubetenant/kubetenant/test/waittest"
 )
 
-// newViewFixture returns a gateway in front of three clusters, each with a different list of tenants.
+// newViewFixture returns a gateway in front of three clusters, each with a different list of
+// tenants.
 func newViewFixture(t *testing.T) *fixture {
 	t.Helper()
 	withTenants := func(name, tenants, more string) string {
@@ -74,8 +75,8 @@ func namesOf(l *unstructured.UnstructuredList) string {
 	return strings.Join(names, " ")
 }
 
-// TestViewOfClusters checks that each caller gets the clusters that its tenant may use. It gets the
-// same response for other clusters as for missing ones.
+// TestViewOfClusters checks that each caller gets the clusters that its tenant may use. For other
+// clusters, it gets the same response as for missing clusters.
 func TestViewOfClusters(t *testing.T) {
 	t.Parallel()
 	w := newViewFixture(t)
@@ -120,8 +121,8 @@ func TestViewOfClusters(t *testing.T) {
 	}
 }
 
-// TestViewOmitsDeletedTenantsClusters checks that the view omits clusters that reject a credential because it
-// may belong to a deleted tenant of the same name.
+// TestViewOmitsDeletedTenantsClusters checks that the view omits clusters that reject a credential
+// because it may belong to a deleted tenant of the same name.
 func TestViewOmitsDeletedTenantsClusters(t *testing.T) {
 	t.Parallel()
 	eu, us := newFakeCluster(t, defaultNamespaces()), newFakeCluster(t, defaultNamespaces())
@@ -249,8 +250,8 @@ func (w *fixture) getAs(ctx context.Context, token, path, accept string) (int, s
 	return w.read(w.clientWithToken(token).Do(req)) //nolint:bodyclose // read does
 }
 
-// TestViewIsDisabledByDefault checks that the view is disabled by default. Its path then belongs to the root
-// cluster.
+// TestViewIsDisabledByDefault checks that the view is disabled by default. Its path then belongs to
+// the root cluster.
 func TestViewIsDisabledByDefault(t *testing.T) {
 	t.Parallel()
 	w, c := newRootFixture(t)

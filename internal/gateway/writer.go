@@ -15,10 +15,10 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 )
 
-// writers are the writers of the responses in progress. A write without progress for stalledWriteTimeout is
-// aborted. A loop checks all writers at intervals, because a deadline for each write would cost
-// more than the write. Over HTTP/2, a deadline is a message to the goroutine of the connection. It
-// is safe for concurrent use.
+// writers are the writers of the responses in progress. A write without progress for
+// stalledWriteTimeout is aborted. A loop checks all writers at intervals, because a deadline for
+// each write would cost more than the write. Over HTTP/2, a deadline is a message to the goroutine
+// of the connection. The methods are safe for concurrent use.
 type writers struct {
 	mu   sync.Mutex
 	open map[*timedWriter]struct{}
@@ -75,12 +75,12 @@ type timedWriter struct {
 	http.ResponseWriter
 	control *http.ResponseController
 	code    int // status of the response
-	// finished reports whether the response has its last deadline.
+	// finished reports whether flushRejection has set the last deadline of the response.
 	finished   bool
 	writeStart atomic.Int64 // start of the current write in ns, 0 if there is none
 }
 
-// timed runs a function that may block.
+// timed runs a function that may block, and records when it began.
 func (w *timedWriter) timed(do func()) {
 	w.writeStart.Store(time.Now().UnixNano())
 	defer w.writeStart.Store(0)

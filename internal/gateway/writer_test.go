@@ -28,8 +28,8 @@ type fakeHijacker struct{ net.Conn }
 
 func (h fakeHijacker) Hijack() (net.Conn, *bufio.ReadWriter, error) { return h.Conn, nil, nil }
 
-// TestStalledWritesAreAborted checks that a blocked write is aborted, but not a response without
-// writes. The rest of a response gets a deadline.
+// TestStalledWritesAreAborted checks that a write without progress is aborted, and that a response
+// without a current write is not. When a handler ends, the rest of its response gets a deadline.
 func TestStalledWritesAreAborted(t *testing.T) {
 	var all writers
 	now := time.Now()
@@ -108,8 +108,8 @@ type closeWriteConn struct {
 
 func (h *closeWriteConn) CloseWrite() error { h.closed = true; return nil }
 
-// TestCloseWriteIsForwarded checks that closing a hijacked connection for writing does not close it for
-// reading.
+// TestCloseWriteIsForwarded checks that closing a hijacked connection for writing does not close it
+// for reading.
 func TestCloseWriteIsForwarded(t *testing.T) {
 	conn := &closeWriteConn{}
 	if err := (&timedConn{conn, &timedWriter{}}).CloseWrite(); err != nil || !conn.closed {

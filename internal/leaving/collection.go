@@ -20,7 +20,7 @@ type collection struct {
 	systemNamespaces []string
 	found            []Finding
 	bindings         map[string][]Finding // about RoleBindings, by their namespaces
-	owned            map[string]bool      // the namespaces of tenants
+	owned            map[string]bool      // whether a namespace belongs to a tenant
 }
 
 func newCollection(systemNamespaces []string) *collection {
@@ -31,7 +31,7 @@ func newCollection(systemNamespaces []string) *collection {
 	}
 }
 
-// add adds the findings about an object of any kind.
+// add adds the findings about an object. It ignores objects of kinds that are not checked.
 func (c *collection) add(object runtime.Object) {
 	switch object := object.(type) {
 	case *rbacv1.ClusterRoleBinding:
@@ -60,7 +60,8 @@ func (c *collection) findings() []Finding {
 	return slices.Compact(c.found)
 }
 
-// summarize returns one finding for each remedy, with the number of the other findings.
+// summarize returns the first finding for each remedy. Its Object contains the number of further
+// findings with this remedy.
 func summarize(found []Finding) []Finding {
 	slices.SortFunc(found, compare)
 	found = slices.Compact(found)

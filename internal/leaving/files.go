@@ -27,8 +27,8 @@ const bufferSize = 4096
 var errNoObject = errors.New("no ClusterRoleBinding, RoleBinding or Namespace to check")
 
 // IsExport reports whether a file contains output of "kubectl get". Such a file has a list or an
-// object of a checked kind. A file that also contains a configuration of kubetenant is not an
-// export.
+// object of a checked kind. A file that also contains a TenancyConfiguration or a Revocation is not
+// an export.
 func IsExport(data []byte) bool {
 	exported, hasConfiguration := false, false
 	err := each(data, func(meta metav1.TypeMeta, _ json.RawMessage) error {
@@ -40,8 +40,8 @@ func IsExport(data []byte) bool {
 	return exported && !hasConfiguration && err == nil
 }
 
-// FindingsInExport returns the findings about the objects of a file. It skips objects of other kinds. It
-// returns an error if the file cannot be read or contains no object to check.
+// FindingsInExport returns the findings about the objects of a file. It skips objects of other
+// kinds. It returns an error if the file cannot be read or contains no object to check.
 func FindingsInExport(data []byte, systemNamespaces []string) ([]Finding, error) {
 	all := newCollection(systemNamespaces)
 	checked := 0

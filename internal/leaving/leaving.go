@@ -1,9 +1,10 @@
 // Copyright The kubetenant authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package leaving finds the objects of a cluster that allow more on a server without kubetenant.
-// These are bindings that only kubetenant limits, and system namespaces with the label of a tenant.
-// The same functions check a live cluster and exported objects.
+// Package leaving finds the objects of a cluster that grant more access on a server without
+// kubetenant. These are bindings that only kubetenant limits, bindings from earlier releases, and
+// system namespaces with the label of a tenant. The same functions check a live cluster and
+// exported objects.
 package leaving
 
 import (
@@ -17,7 +18,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// Finding is one object and one reason. Each text is one line without control characters.
+// Finding is an object and one reason why it is reported. Each text is one line without control
+// characters.
 type Finding struct {
 	Object string `json:"object"` // kind, namespace and name
 	Reason string `json:"reason"` // the effect of the object on a server without kubetenant
@@ -97,7 +99,7 @@ func limitFindings(object string, annotations map[string]string, grants string) 
 	return found
 }
 
-// tenantGroups returns the groups of tenants' callers among subjects, sorted and quoted.
+// tenantGroups returns the groups of tenants' callers in a list of subjects, sorted and quoted.
 func tenantGroups(subjects []rbacv1.Subject) []string {
 	var groups []string
 	for _, s := range subjects {

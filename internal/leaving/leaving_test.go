@@ -227,8 +227,8 @@ func TestClusterIsReadInPages(t *testing.T) {
 	}
 }
 
-// TestForbiddenKindsAreReported checks that a kind that may not be read is reported, and that findings about other
-// kinds are returned.
+// TestForbiddenKindsAreReported checks that a kind is reported if listing it is forbidden, and that
+// findings about other kinds are returned.
 func TestForbiddenKindsAreReported(t *testing.T) {
 	for resource, kind := range map[string]string{
 		"clusterrolebindings": "ClusterRoleBindings",
@@ -292,7 +292,8 @@ func TestExports(t *testing.T) {
 }
 
 // TestTenantFindingsAreSummarized checks that expiring RoleBindings in a tenant's namespace are one
-// finding, because a tenant can create any number of them. In other namespaces, each is a finding.
+// finding, because a tenant can create any number of them. In other namespaces, each RoleBinding is
+// a finding of its own.
 func TestTenantFindingsAreSummarized(t *testing.T) {
 	ends := map[string]string{"kubetenant.dev/expires": "x"}
 	objects := []runtime.Object{

@@ -17,10 +17,11 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// New returns an informer of a resource in all namespaces, without resync. It begins with a list at
-// resourceVersion=0. If streaming lists are enabled (WatchList, KEP-3157), client-go's informers
-// begin with one. For a resource without writes, the bookmark at its end may come from a timer, up
-// to 1.25 s later (k8s.io/apiserver/pkg/storage/cacher/cacher.go, dispatchEvents, v0.37.1).
+// New returns an informer of a resource in all namespaces, without resync. The informer begins with
+// a list at resourceVersion=0. If streaming lists are enabled (WatchList, KEP-3157), client-go's
+// informers begin with a streaming list. For a resource without writes, the bookmark at the end of
+// a streaming list may come from a timer, up to 1.25 s later
+// (k8s.io/apiserver/pkg/storage/cacher/cacher.go, dispatchEvents, v0.37.1).
 //
 // New is for resources with few objects that a server needs before it is ready. The whole list is
 // in memory at once.
@@ -51,7 +52,7 @@ func (n namespaceable) Namespace(name string) dynamic.ResourceInterface {
 
 type servedResource struct{ dynamic.ResourceInterface }
 
-// List waits until the server serves the resource.
+// List lists the resource, and retries while the server does not serve it.
 func (s servedResource) List(ctx context.Context, o metav1.ListOptions) (*unstructured.UnstructuredList, error) {
 	for {
 		list, err := s.ResourceInterface.List(ctx, o)

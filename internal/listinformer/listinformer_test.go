@@ -26,7 +26,8 @@ import (
 	"github.com/kubetenant/kubetenant/internal/listinformer"
 )
 
-// TestInformerBeginsWithAList checks that an informer begins with a list, even if client-go's would stream it.
+// TestInformerBeginsWithAList checks that an informer begins with a list, even if client-go's
+// informers would use a streaming list.
 func TestInformerBeginsWithAList(t *testing.T) {
 	featurestesting.SetFeatureDuringTest(t, features.WatchListClient, true)
 	asked := make(chan string, 100)
@@ -54,8 +55,8 @@ func TestInformerBeginsWithAList(t *testing.T) {
 	}
 }
 
-// TestListIsRetriedUntilServed checks that an informer reads a resource within seconds after the server begins
-// to serve it.
+// TestListIsRetriedUntilServed checks that an informer reads a resource within seconds after the
+// server begins to serve it.
 func TestListIsRetriedUntilServed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		resource := schema.GroupVersionResource{Group: "g", Version: "v1", Resource: "kinds"}

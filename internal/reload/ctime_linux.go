@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// changeTime returns when the content or the metadata of a file last changed. No user can set this
-// time.
+// changeTime returns when the content or the metadata of a file last changed. No system call sets
+// this time to a chosen value.
 func changeTime(info os.FileInfo) time.Time {
 	if stat, ok := info.Sys().(*syscall.Stat_t); ok {
 		return time.Unix(stat.Ctim.Unix())

@@ -15,27 +15,29 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// Interval is the time between two checks of a file. A check is one stat. Unlike events, it also
-// works for renames, symbolic links of mounted ConfigMaps, and network file systems.
+// Interval is the time between two checks of a file. A check is one stat. Unlike file system
+// events, it also works for renames, symbolic links of mounted ConfigMaps, and network file
+// systems.
 const Interval = 500 * time.Millisecond
 
-// retryAfter is the number of checks after which a rejected version is tried again. It may depend
-// on another file that was not ready yet.
+// retryAfter is the number of checks after which a rejected version is tried again. Its content may
+// depend on another file that was not ready yet.
 const retryAfter = 10
 
 const (
-	// settleTime is the time until the second check of a new version. If the file is being written in
-	// place, the second check finds another version.
+	// settleTime is the time until the second check of a new version. If the file is being written
+	// in place, the second check finds another version.
 	settleTime = 100 * time.Millisecond
-	// settledAge is the minimum age of a file that is read after the first check, at the start.
+	// settledAge is the minimum age of a file that [Open] reads without a second check.
 	settledAge = time.Second
-	// newlineTimeout is the time after which a version is read although it does not end with a newline.
-	// Until then, it may be incomplete.
+	// newlineTimeout is the time after which a version is read although it does not end with a
+	// newline. Until then, it may be incomplete.
 	newlineTimeout = 5 * time.Second
 )
 
-// Report is called for each new version of a file. err is nil if the version is in use. Otherwise,
-// err is the reason why the previous version stays in use. Report MUST be safe for concurrent use.
+// Report is called for each new version of a file, and once if the file disappears. If err is nil,
+// the version is in use. Otherwise, the previous version stays in use, and err is the reason.
+// Report MUST be safe for concurrent use.
 type Report func(path string, err error)
 
 // File contains the last valid content of one file. [Open] creates it. It is safe for concurrent
@@ -48,7 +50,7 @@ type File[T any] struct {
 	// Only the goroutine of Run uses these fields.
 	seen       version // the last version that was used or rejected
 	lastErr    error   // why seen was rejected
-	checks     int     // the number of checks since then
+	checks     int     // the number of checks since seen was set
 	next       version // a version that is not used yet
 	since      time.Time
 	incomplete version // a version without a newline at its end
@@ -88,14 +90,15 @@ func Open[T any](path string, parse func([]byte) (T, error), report Report) (*Fi
 // Load returns the last valid content. The caller MUST NOT change it.
 func (f *File[T]) Load() *T { return f.current.Load() }
 
-// MarkComplete marks a file as complete, so that [Open] does not wait. It sets the modification time of
-// the file.
+// MarkComplete marks a file as complete, so that [Open] does not wait. It sets the modification
+// time of the file.
 func MarkComplete(path string) error {
 	at := time.Now().Add(-2 * settledAge)
 	return os.Chtimes(path, at, at)
 }
 
-// waitUntilSettled checks a file again while it is being written, a limited number of times.
+// waitUntilSettled waits while a file is being written, but at most about newlineTimeout. It
+// returns the version that the last check found.
 func waitUntilSettled(path string) (version, error) {
 	v, err := statFile(path)
 	for range newlineTimeout / settleTime {

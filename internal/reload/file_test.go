@@ -20,7 +20,7 @@ import (
 	"github.com/kubetenant/kubetenant/test/waittest"
 )
 
-// reports collects what a File reports.
+// reports collects the errors, or nil, that a File reports.
 type reports struct {
 	mu  sync.Mutex
 	all []error
@@ -222,8 +222,8 @@ func TestIncompleteFileIsNotUsed(t *testing.T) {
 	})
 }
 
-// TestFileWithoutFinalNewlineIsUsedLater checks that a file without a newline at its end is used after a
-// delay.
+// TestFileWithoutFinalNewlineIsUsedLater checks that a file without a newline at its end is used
+// after a delay.
 func TestFileWithoutFinalNewlineIsUsedLater(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "f")

@@ -24,23 +24,23 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// Delegated lets tenants' callers review tokens and subjects of their own tenant. Servers of a
-// tenant need this if they delegate authentication and authorization to the cluster. A token of
-// another tenant gets the same response as an unknown token. A subject of another tenant is allowed
-// nothing. All fields are required.
+// Delegated lets tenants' callers review tokens and subjects of their own tenant. A tenant's own
+// servers need these reviews if they delegate authentication and authorization to the cluster. A
+// token of another tenant gets the same response as an unknown token. A subject of another tenant
+// is allowed nothing. All fields are required.
 type Delegated struct {
 	// Subject returns the tenant of an authenticated user.
 	Subject func(context.Context, user.Info) (tenant.ID, error)
 	// Authenticate returns the user of the token in a request. The request is synthetic.
 	Authenticate func(*http.Request) (*authenticator.Response, bool, error)
-	// DenyReason returns why the boundary denies a request, or "" if it does not.
+	// DenyReason returns why the boundary denies a request, or "" if the boundary does not deny it.
 	DenyReason func(context.Context, authorizer.Attributes) string
 	// Authorize decides on the request of a subject that is bound to the caller's tenant.
 	Authorize func(context.Context, authorizer.Attributes) (authorizer.Decision, string, error)
 }
 
-// ReviewerFor returns the Reviewer for reviews of a resource by a caller. It returns nil if the API server
-// handles them, as for callers of the system tenant.
+// ReviewerFor returns the Reviewer for reviews of a resource by a caller. It returns nil if the API
+// server handles them, as for callers of the system tenant.
 func (d *Delegated) ReviewerFor(r *http.Request, resource schema.GroupResource) Reviewer {
 	u, _ := request.UserFrom(r.Context())
 	id, err := tenant.ID{}, tenant.ErrUnbound // if there is no user
@@ -170,8 +170,9 @@ func (d *Delegated) access(
 }
 
 // bind returns the subject of a review as if the caller impersonated it. It returns false if the
-// caller may not impersonate it. Two kinds of attributes need no permission: groups that every
-// server adds, and extra keys about a credential that only servers set. A TokenReview returns both.
+// boundary denies this impersonation. It does not check whether a role allows it. Two kinds of
+// attributes are not checked at all: groups that every server adds, and extra keys about a
+// credential that only servers set. A TokenReview returns both.
 func (d *Delegated) bind(
 	ctx context.Context, id tenant.ID, caller user.Info, spec *authorizationv1.SubjectAccessReviewSpec,
 ) (user.Info, bool) {

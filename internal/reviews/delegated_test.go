@@ -28,8 +28,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/tenanttest"
 )
 
-// fakeServer knows tokens of two tenants and of the system tenant. Its boundary denies the impersonation
-// of some names.
+// fakeServer knows tokens of two tenants and of the system tenant. Its boundary denies the
+// impersonation of some names.
 type fakeServer struct {
 	reviews.Delegated
 	decided []authorizer.Attributes
@@ -130,8 +130,8 @@ func tokenReview(token string, audiences ...string) *authenticationv1.TokenRevie
 	return out
 }
 
-// TestTokenReviews checks that a tenant's caller gets the users of its own tenant's tokens. The response
-// for a token of another tenant equals that for an unknown token.
+// TestTokenReviews checks that a tenant's caller gets the users of its own tenant's tokens. The
+// response for a token of another tenant equals that for an unknown token.
 func TestTokenReviews(t *testing.T) {
 	w := newFakeServer(t)
 	caller := userOf(t, "caller", "a")
@@ -167,8 +167,8 @@ func TestTokenReviews(t *testing.T) {
 	}
 }
 
-// TestReviewedCallers checks that the API server handles reviews by the system tenant's callers.
-// Callers without a tenant are denied.
+// TestReviewedCallers checks that the API server handles reviews by callers of the system tenant.
+// Reviews by callers without a tenant, and invalid reviews, are rejected.
 func TestReviewedCallers(t *testing.T) {
 	w := newFakeServer(t)
 	for resource, kind := range map[string]schema.GroupVersionKind{
@@ -225,7 +225,8 @@ func TestReviewedCallers(t *testing.T) {
 	}
 }
 
-// TestSubjectAccessReviews checks that a subject is bound to the caller's tenant, or is allowed nothing.
+// TestSubjectAccessReviews checks that a subject either belongs to the caller's tenant in the
+// decision, or is allowed nothing.
 func TestSubjectAccessReviews(t *testing.T) {
 	caller := userOf(t, "caller", "a")
 	type spec = authorizationv1.SubjectAccessReviewSpec
@@ -331,7 +332,8 @@ func TestSubjectAccessReviews(t *testing.T) {
 	}
 }
 
-// TestLocalReviews checks that a local review applies to its own namespace only.
+// TestLocalReviews checks that a LocalSubjectAccessReview is rejected if it is about another
+// namespace than its own. It also checks reviews of the wrong kind or with invalid fields.
 func TestLocalReviews(t *testing.T) {
 	w := newFakeServer(t)
 	for namespace, want := range map[string]int{
@@ -380,7 +382,8 @@ func TestLocalReviews(t *testing.T) {
 	}
 }
 
-// TestOtherRequestsAreForwarded checks that other requests reach the API server unchanged.
+// TestOtherRequestsAreForwarded checks that requests for other resources of authorization.k8s.io
+// reach the API server unchanged.
 func TestOtherRequestsAreForwarded(t *testing.T) {
 	w := newFakeServer(t)
 	for _, resource := range []string{"selfsubjectreviews", "selfsubjectaccessreviews", "things"} {

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package reviews handles reviews of authentication.k8s.io and authorization.k8s.io before they
-// reach an API server. The API server alone does not have the facts to answer them.
+// reach an API server. The API server alone does not know the tenants of callers and subjects.
 package reviews
 
 import (
@@ -27,7 +27,7 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/request"
 )
 
-// maxBytes is the maximum size of a review.
+// maxBytes is the maximum size of a review in bytes.
 const maxBytes = 64 << 10
 
 // Reviewer handles a review. It returns the response for the caller or an error. If it returns
@@ -41,9 +41,10 @@ var (
 	errSpec = apierrors.NewBadRequest("exactly one of nonResourceAttributes or resourceAttributes must be specified")
 )
 
-// With returns a handler that calls a Reviewer before next. The function of returns the Reviewer
-// for a request, or nil if there is none. The request to next contains only the decoded review, so
-// that another parser cannot read a different one. Reviews are never logged.
+// With returns a handler that calls a Reviewer before next. The function reviewerFor returns the
+// Reviewer for a request, or nil if there is none. If a Reviewer was called, the request to next
+// contains only the review that was decoded, so that another parser cannot read a different review.
+// With logs no reviews.
 func With(next http.Handler, reviewerFor func(r *http.Request, resource schema.GroupResource) Reviewer) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		info, _ := request.RequestInfoFrom(r.Context())
@@ -95,7 +96,7 @@ func readError(err error) *apierrors.StatusError {
 	switch {
 	case errors.As(err, &large):
 		return apierrors.NewRequestEntityTooLargeError("a review may have at most 64 KiB")
-	case errors.As(err, &ended): // package authz ended the session
+	case errors.As(err, &ended): // the error with which package authz ends a session
 		return ended
 	}
 	return errRead
@@ -115,12 +116,13 @@ var codecs = sync.OnceValue(func() serializer.CodecFactory {
 	return serializer.NewCodecFactory(scheme)
 })
 
-// errSelector replaces a selector of a review. A selector might limit the request to allowed
-// objects, and only the request itself shows that.
+// errSelector is the parsing error that [attributesOf] reports for every selector in a review. A
+// selector might limit the request to allowed objects, but reviews cannot determine this.
 var errSelector = errors.New("selectors of reviews are not evaluated")
 
-// Access returns a Reviewer for SelfSubjectAccessReviews. It responds if decide does not allow the
-// request in the review. Otherwise, the API server handles the review.
+// Access returns a Reviewer for SelfSubjectAccessReviews. It responds that the access is not
+// allowed if decide does not allow the request in the review. Otherwise, the API server handles the
+// review.
 func Access(decide func(*http.Request, authorizer.AttributesRecord) (authorizer.Decision, string, error)) Reviewer {
 	return func(r *http.Request, object runtime.Object) (runtime.Object, *apierrors.StatusError) {
 		review, ok := object.(*authorizationv1.SelfSubjectAccessReview)
@@ -146,7 +148,7 @@ func Access(decide func(*http.Request, authorizer.AttributesRecord) (authorizer.
 	}
 }
 
-// attributesOf returns the attributes of the request in a review, without a user (as
+// attributesOf returns the attributes of the request in a review, without a user (see
 // k8s.io/kubernetes pkg/registry/authorization/util, v1.37.1).
 func attributesOf(
 	resource *authorizationv1.ResourceAttributes, path *authorizationv1.NonResourceAttributes,

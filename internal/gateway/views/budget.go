@@ -26,7 +26,7 @@ type Budget struct {
 	byTenant map[string]int64
 }
 
-// NewBudget returns a budget with limits, in bytes, in total and for each tenant.
+// NewBudget returns a budget with limits in bytes, in total (all) and for each tenant (each).
 func NewBudget(all, each int64) *Budget {
 	return &Budget{maxTotal: all, maxPerTenant: each, byTenant: map[string]int64{}}
 }
@@ -42,7 +42,8 @@ type memoryReservation struct {
 	bytes  int64
 }
 
-// add holds bytes until release is called, even if it returns an error.
+// add reserves n bytes until release is called. The bytes are reserved even if add returns an
+// error.
 func (h *memoryReservation) add(n int) error {
 	b := h.budget
 	b.mu.Lock()

@@ -11,8 +11,9 @@ import (
 	"testing"
 )
 
-// TestTenantsShareTheBudget checks that one tenant cannot use up the memory of the views. It also checks the
-// responses to its callers and to callers of other tenants.
+// TestTenantsShareTheBudget checks that one tenant cannot use up the whole budget. It also checks
+// the errors if a response, a tenant or all tenants exceed their limits, and the responses to these
+// errors.
 func TestTenantsShareTheBudget(t *testing.T) {
 	b := NewBudget(100, 40)
 	var all []*memoryReservation
@@ -56,7 +57,7 @@ func TestTenantsShareTheBudget(t *testing.T) {
 	}
 }
 
-// TestReadObjectsUseTheBudget checks that an object uses the budget while it is read.
+// TestReadObjectsUseTheBudget checks that the bytes of an object use the budget when they are read.
 func TestReadObjectsUseTheBudget(t *testing.T) {
 	b := NewBudget(1000, 40)
 	for size, want := range map[int]error{40: nil, 41: errTooLarge} {

@@ -24,7 +24,7 @@ const (
 	asPartial conversion = "PartialObjectMetadata"
 )
 
-// allowedKinds are the kinds that a caller may request. Watches have no tables.
+// allowedKinds are the kinds that a caller may request. For watches, table is false.
 type allowedKinds struct {
 	tableRestrictions
 
@@ -41,7 +41,7 @@ func (f allowedKinds) AllowsMediaTypeTransform(_, _ string, target *schema.Group
 		(kind == asPartial || f.table && target.Kind == string(asTable))
 }
 
-// negotiate returns the requested form of a response.
+// negotiate returns the conversion that a caller requests. For a watch, only JSON is allowed.
 func negotiate(r *http.Request, allowed allowedKinds) (conversion, *apierrors.StatusError) {
 	media, _, err := negotiation.NegotiateOutputMediaType(r, codecs(), allowed)
 	if err != nil || !allowed.table && media.Accepted.MediaType != runtime.ContentTypeJSON {

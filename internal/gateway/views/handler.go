@@ -139,7 +139,7 @@ func (h *Handler) list(w http.ResponseWriter, r *http.Request) {
 func respondObjectOrTable(w http.ResponseWriter, r *http.Request, object runtime.Object, items []Cluster) {
 	media, _, err := negotiation.NegotiateOutputMediaType(r, codecs(), tableRestrictions{})
 	if err != nil {
-		respond(w, r, GroupVersion, object) // it responds with the error
+		respond(w, r, GroupVersion, object) // respond writes the error
 		return
 	}
 	if media.Convert == nil {
@@ -220,7 +220,7 @@ var codecs = sync.OnceValue(func() textCodecs {
 	return textCodecs{serializer.NewCodecFactory(scheme)}
 })
 
-// tableRestrictions allows callers to request a Table.
+// tableRestrictions allows callers to request the objects themselves or a Table.
 type tableRestrictions struct{}
 
 // AllowsMediaTypeTransform implements [negotiation.EndpointRestrictions].

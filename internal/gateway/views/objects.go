@@ -52,8 +52,9 @@ type Objects struct {
 	Authorize func(*http.Request) *apierrors.StatusError
 	// Tenant returns the name of the caller's tenant.
 	Tenant func(*http.Request) string
-	// Acquire returns an error if the caller's tenant may not read the list of all objects now. If
-	// refused is nil, leave must be called afterwards, at least once.
+	// Acquire returns an error if the list of all objects cannot be read for the caller's tenant
+	// now, because too many lists are being read. If refused is nil, leave MUST be called at least
+	// once after the list was read.
 	Acquire func(*http.Request) (leave func(), refused *apierrors.StatusError)
 	// ClusterError returns the response to an error of the cluster. It MUST NOT repeat the error.
 	ClusterError func(context.Context, error) *apierrors.StatusError
@@ -188,8 +189,8 @@ func (h *Objects) list(w http.ResponseWriter, r *http.Request, v *ObjectView, in
 	convert.writeList(w, r, v, items, version)
 }
 
-// errorResponse returns the response to an error from reading the objects. It repeats nothing of the
-// error.
+// errorResponse returns the response to an error from reading the objects. It contains no text of
+// the error.
 func (h *Objects) errorResponse(ctx context.Context, err error) *apierrors.StatusError {
 	if refused := budgetError(err); refused != nil {
 		return refused
@@ -213,8 +214,8 @@ func errExpired() *apierrors.StatusError {
 // in RequestInfo, for which the request was authorized.
 type options struct{ internalversion.ListOptions }
 
-// parseOptions returns the options of a list or a watch. It rejects every option that a view does
-// not support, except limit: a list has one page.
+// parseOptions returns the options of a list or a watch. It rejects the options that a view does
+// not support. It ignores limit, because each list has one page.
 func parseOptions(r *http.Request, info *request.RequestInfo) (*options, *apierrors.StatusError) {
 	out := &options{}
 	query := r.URL.Query()
@@ -242,8 +243,8 @@ func parseOptions(r *http.Request, info *request.RequestInfo) (*options, *apierr
 	return out, nil
 }
 
-// matches reports whether an object's part matches the selectors. Selectors do not match labels
-// that the view does not show.
+// matches reports whether the part of an object in the view matches the selectors. Selectors do not
+// match labels that the view does not show.
 func (o *options) matches(object map[string]any) bool {
 	name, namespace, shown := nameOf(object), stringAt(object, "metadata", "namespace"), labelsOf(object)
 	return (o.LabelSelector == nil || o.LabelSelector.Matches(shown)) &&

@@ -29,11 +29,12 @@ var (
 	errForm     = errors.New("the response of the cluster is not what was requested")
 )
 
-// limitedReader is a reader that fails if one object is longer than objectBytes.
+// limitedReader is a reader that fails after remaining bytes. Before each object, remaining is set
+// to objectBytes.
 type limitedReader struct {
 	io.Reader
 	remaining   int
-	reservation *memoryReservation // adds the bytes that are read, nil if they are not held
+	reservation *memoryReservation // reserves the bytes that are read; nil if they are not held
 }
 
 func (m *limitedReader) Read(p []byte) (int, error) {
@@ -49,7 +50,8 @@ func (m *limitedReader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// namespacePart returns the part of a JSON object that belongs to a namespace, or false if there is none.
+// namespacePart returns the part of a JSON object that belongs to a namespace, or false if there is
+// none.
 func (v *ObjectView) namespacePart(raw []byte, namespace string) (map[string]any, bool) {
 	var object map[string]any
 	if err := utiljson.Unmarshal(raw, &object); err != nil {
@@ -88,8 +90,8 @@ func (h *Objects) read(
 	return io.ReadAll(&limitedReader{Reader: body, remaining: objectBytes, reservation: held})
 }
 
-// readAll calls each for every object, and returns the resource version of the list. It holds one
-// object at a time.
+// readAll calls the function each with every object, and returns the resource version of the list.
+// It holds one object at a time.
 func (h *Objects) readAll(
 	ctx context.Context, v *ObjectView, resourceVersion string, match metav1.ResourceVersionMatch, each func([]byte) error,
 ) (string, error) {
@@ -112,7 +114,8 @@ func (h *Objects) readAll(
 	return readList(body, each)
 }
 
-// readList calls each for every item of a JSON list, and returns the list's resource version.
+// readList calls the function each with every item of a JSON list, and returns the list's resource
+// version.
 func readList(body io.Reader, each func(raw []byte) error) (resourceVersion string, err error) {
 	in := &limitedReader{Reader: body, remaining: objectBytes}
 	dec := json.NewDecoder(in)
@@ -185,7 +188,8 @@ type event struct {
 	Object json.RawMessage `json:"object"`
 }
 
-// openWatch opens a watch of the objects that begins at a resource version.
+// openWatch opens a watch of the objects that begins after a resource version. next returns the
+// next event, and closed closes the watch.
 func (h *Objects) openWatch(
 	ctx context.Context, v *ObjectView, resourceVersion string, o *options,
 ) (next func() (*event, error), closed func(), err error) {

@@ -38,7 +38,8 @@ func TestReadList(t *testing.T) {
 	}
 }
 
-// TestReadListLimits checks the size limits of one object and of all objects that are held at once.
+// TestReadListLimits checks the maximum size of one object, and of the objects that one response
+// holds.
 func TestReadListLimits(t *testing.T) {
 	object := `{"a":"` + strings.Repeat("x", objectBytes/2) + `"}`
 	list := func(n int) io.Reader {
@@ -71,7 +72,8 @@ type endlessReader struct{}
 
 func (*endlessReader) Read(p []byte) (int, error) { return copy(p, strings.Repeat("0", len(p))), nil }
 
-// FuzzReadList checks that no text makes the reader panic, and that every item is valid JSON.
+// FuzzReadList checks that no text makes readList panic, and that every item that it returns is
+// valid JSON.
 func FuzzReadList(f *testing.F) {
 	f.Add(`{"kind":"L","metadata":{"resourceVersion":"5"},"items":[{"a":1},{"b":2}]}`)
 	f.Add(`{"items":[[[]],null,"x"],"items":[1]}`)

@@ -15,14 +15,15 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// Path is the root path of the views. The server URL in a kubeconfig ends with it.
+// Path is the root path of the views. The server URL in a kubeconfig for the views ends with this
+// path.
 const Path = "/gateway"
 
 // ClustersPath is the prefix of a gateway's paths that name a cluster.
 const ClustersPath = "/clusters/"
 
 // MalformedClusterPath is the message of the 400 response to every malformed cluster part of a
-// path. It repeats nothing of the path. "kubectl tenant" recognizes a gateway by this message.
+// path. It contains no text of the path. "kubectl tenant" recognizes a gateway by this message.
 const MalformedClusterPath = "malformed cluster part in the path"
 
 // Resource and Kind are the names of the view of the clusters.
@@ -48,8 +49,8 @@ type ClusterStatus struct {
 	// Reachable reports whether the gateway's data about the cluster is current. If it is not, the
 	// gateway denies tenants' requests to the cluster.
 	Reachable bool `json:"reachable"`
-	// Version is the last version that the cluster's kube-apiserver reported. It is empty before the
-	// first report.
+	// Version is the last version that the cluster's kube-apiserver reported. It is empty before
+	// the first report.
 	Version string `json:"version,omitempty"`
 }
 

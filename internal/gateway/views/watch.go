@@ -27,8 +27,8 @@ type watchState struct {
 }
 
 // watch sends the changes of the parts that belong to a namespace. It first lists the objects at
-// the caller's resource version, to find out which ones the caller already has. The caller
-// therefore receives a deletion when such an object leaves the namespace.
+// the caller's resource version, to find out which objects the caller already has. If one of these
+// objects later leaves the namespace, the caller receives a deletion.
 func (h *Objects) watch(w http.ResponseWriter, r *http.Request, v *ObjectView, info *request.RequestInfo) {
 	convert, refused := negotiate(r, allowedKinds{})
 	if refused != nil {
@@ -81,8 +81,8 @@ func (h *Objects) watch(w http.ResponseWriter, r *http.Request, v *ObjectView, i
 	}
 }
 
-// listInitial reads the objects that the caller already has. It returns the initial objects to send, and
-// the resource version from which the watch continues.
+// listInitial reads the objects that the caller already has. It returns the initial objects to
+// send, and the resource version from which the watch continues.
 func (h *Objects) listInitial(
 	r *http.Request, s *watchState, held *memoryReservation,
 ) (initial []map[string]any, from string, refused *apierrors.StatusError) {
@@ -117,7 +117,8 @@ func (h *Objects) listInitial(
 	return initial, from, nil
 }
 
-// forward sends the result of an event of the cluster for the namespace. An error ends the watch.
+// forward sends the caller what an event of the cluster changes in the namespace. If it returns an
+// error, the watch ends.
 func (s *watchState) forward(e *event) error {
 	switch watch.EventType(e.Type) {
 	case watch.Added, watch.Modified:
@@ -168,8 +169,8 @@ func (s *watchState) sendChanged(raw []byte) error {
 	return nil // only fields that the view does not show have changed
 }
 
-// sendDeleted sends a deletion if the caller has the object. The cluster has not sent the part of this
-// namespace, so the event contains only the name and the resource version.
+// sendDeleted sends a deletion if the caller has the object. The cluster's event may not contain
+// the part of this namespace, so the deletion contains only the name and the resource version.
 func (s *watchState) sendDeleted(name, resourceVersion string) error {
 	if _, ok := s.sentDigests[name]; !ok {
 		return nil
@@ -191,7 +192,7 @@ func (s *watchState) send(what watch.EventType, object map[string]any) error {
 	return s.out.Encode(map[string]any{"type": what, "object": s.convert.convert(object)})
 }
 
-// digest identifies the part of an object, ignoring its resource version.
+// digest returns a digest of the part of an object in the view, without its resource version.
 func digest(object map[string]any) [sha256.Size]byte {
 	metadata, _ := object["metadata"].(map[string]any)
 	version := metadata["resourceVersion"]
