@@ -37,7 +37,7 @@ type Options struct {
 	// DescribesTenant reports whether the named object of a cluster-scoped resource describes
 	// tenant id. The callers of that tenant may get the object. It also reports true for a missing
 	// object whose name is reserved for the tenant, so that these callers get a 404 response. It
-	// MUST report false if the answer is unknown, and for the kinds of other projects. If nil, no
+	// MUST report false if the answer is unknown, and for resources of other projects. If nil, no
 	// object describes a tenant.
 	DescribesTenant func(resource schema.GroupResource, name string, id tenant.ID) bool
 	// ObjectField returns a field and a value. The objects that describe tenant id, and no other
@@ -125,7 +125,7 @@ const (
 	Delegated    Verdict = "delegate"
 	Excepted     Verdict = "allow"
 	Denied       Verdict = "deny"
-	ShadowDenied Verdict = "shadow-deny" // delegated, but denied without shadow mode
+	ShadowDenied Verdict = "shadow-deny" // delegated only because of shadow mode
 )
 
 // Boundary denies a request that may reach outside the caller's tenant, and delegates every other
