@@ -166,8 +166,8 @@ func (by requester) budget(namespace string, cached *corev1.Namespace) string {
 	return "owned by " + prefix
 }
 
-// lookupResult is the result of a namespace lookup. The namespace is nil if it does not exist or if there
-// is an error.
+// lookupResult is the result of a namespace lookup. The namespace is nil if it does not exist or if
+// there is an error.
 type lookupResult struct {
 	ns  *corev1.Namespace
 	id  tenant.ID // the owner of ns

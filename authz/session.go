@@ -173,7 +173,8 @@ func (s *Sessions) EndExcepted(namespace string) {
 	s.end(namespace, func(sess *session) bool { return sess.excepted })
 }
 
-// EndOtherTenants ends the sessions in a namespace that were authorized for a tenant other than owner.
+// EndOtherTenants ends the sessions in a namespace that were authorized for a tenant other than
+// owner.
 func (s *Sessions) EndOtherTenants(namespace string, owner tenant.ID) {
 	s.endOtherTenants(namespace, owner)
 }
