@@ -25,7 +25,7 @@ const (
 	AccessNone
 	// AccessClosed allows only self reviews, such as SelfSubjectAccessReview.
 	AccessClosed
-	// AccessReadOnly allows get, head, list, watch and delete, and self reviews. Of the
+	// AccessReadOnly allows get, head, list, watch and delete, and self reviews. Among
 	// subresources, only status, scale and log may be read. It also allows impersonation checks,
 	// because the level applies to the impersonated user too.
 	AccessReadOnly

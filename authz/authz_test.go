@@ -187,9 +187,9 @@ func TestForeignAndMissingNamespacesGetSameAnswer(t *testing.T) {
 	}
 }
 
-// FuzzBoundary checks that the boundary never allows a request itself. It also checks that the
-// delegate gets a request of a tenant's caller only if the request is in a namespace of the tenant,
-// in a missing namespace with the tenant's prefix, or in no namespace.
+// FuzzBoundary checks that the boundary never allows a request itself. It also checks in
+// which namespaces the delegate gets a request of a tenant's caller: in the tenant's namespaces, in
+// missing namespaces with the tenant's prefix, or in no namespace.
 func FuzzBoundary(f *testing.F) {
 	f.Add("alice", "", "a", "get", "", "pods", "", "a--web", "p", "", true)
 	f.Add("system:serviceaccount:a--web:default", "", "", "list", "apps", "deployments", "scale", "b--web", "", "", true)

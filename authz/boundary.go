@@ -69,7 +69,7 @@ type Options struct {
 	Exceptions []Exception
 	// Stale reports whether the caches behind Owners and Scopes are outdated. If they are, the
 	// boundary denies callers of tenants, and service accounts that belong to the system tenant
-	// only by the label of their namespace. If nil, the caches count as current.
+	// only by the label of their namespace. If nil, the caches are always current.
 	Stale func() bool
 	// Shadow specifies that the boundary records a denial but delegates the request. It then limits
 	// no lists. Even in shadow mode, the boundary denies revoked callers, callers of deleted
@@ -217,7 +217,7 @@ type verdict struct {
 	rule     Rule      // the rule that delegates the request
 	err      error     // the error to log
 	owner    tenant.ID // the owner of the object; zero if unowned or not looked up
-	limits   *limits   // of limited lists and of exceptions, otherwise nil
+	limits   *limits   // set for limited lists and for exceptions, otherwise nil
 }
 
 // limits restrict a request that the boundary delegates or allows. The zero value limits nothing.

@@ -206,8 +206,8 @@ func (b *sessionBody) Read(p []byte) (int, error) {
 }
 
 // isAuthenticatedUser reports whether u is the authenticated user. A request of the loopback client
-// has no recorded user and counts as not impersonated. Its user belongs to the system tenant in any
-// case.
+// has no recorded user and is treated as not impersonated. Its user belongs to the system tenant in
+// any case.
 func (s *requestState) isAuthenticatedUser(u user.Info) bool {
 	return s == nil || s.authenticated == nil || u == s.authenticated
 }

@@ -10,8 +10,8 @@ import (
 )
 
 // A review is about a request that was not made, so a client chooses its attributes. kubectl auth
-// can-i always sends the namespace of its context. If it asks about any object, it sends a verb for
-// one object but no name.
+// can-i always sends the namespace of its context. For a review about any object, it sends a
+// verb for one object but no name.
 
 // normalizeReview changes the attributes of a review to those that the reviewed request would have.
 // It removes the namespace for a cluster-scoped resource. A real request for such a resource has a

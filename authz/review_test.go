@@ -156,8 +156,8 @@ func TestTooManyMissingNamespaces(t *testing.T) {
 	})
 }
 
-// TestSelfReviewsOfAnyObject checks the reviews by which kubectl auth can-i asks about any object
-// in all namespaces. Such a review has a verb for one object and no name. No request has these
+// TestSelfReviewsOfAnyObject checks the reviews of kubectl auth can-i about any object in
+// all namespaces. Such a review has a verb for one object and no name. No request has these
 // attributes.
 func TestSelfReviewsOfAnyObject(t *testing.T) {
 	for name, c := range map[string]struct {

@@ -37,9 +37,9 @@ func AnnouncedSelector(id tenant.ID) fields.Selector {
 }
 
 // AllowsAnnounced reports whether a cross-tenant request is a list or a watch of AccessGrants over
-// all namespaces whose field selector limits it to grants that are announced to the caller's
-// tenant. The permission does not expire. If the server does not pass field selectors to
-// authorizers (KEP-4601), no request is allowed.
+// all namespaces. Its field selector must limit it to the grants announced to the caller's tenant.
+// The permission does not expire. If the server does not pass field selectors to authorizers
+// (KEP-4601), no request is allowed.
 func AllowsAnnounced(_ context.Context, c *authz.CrossTenantRequest) (bool, time.Time) {
 	if !c.IsResourceRequest() || c.GetVerb() != "list" && c.GetVerb() != "watch" ||
 		c.GetAPIGroup() != tenant.Domain || c.GetResource() != resource || c.GetSubresource() != "" ||

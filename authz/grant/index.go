@@ -119,9 +119,9 @@ func (g *Grants) Allows(ctx context.Context, c *authz.CrossTenantRequest) (allow
 	return false, time.Time{}
 }
 
-// isCurrent reports whether the tenants of a grant are still the same. It returns false if the owner
-// was deleted or is being deleted, or if the grantee is no longer the tenant to which the access was
-// granted.
+// isCurrent reports whether the tenants of a grant are still the same. It returns false if the
+// owner was deleted or is being deleted, or if the grantee is no longer the tenant to which the
+// access was granted.
 func (g *Grants) isCurrent(candidate *Grant) bool {
 	if g.Lineage == nil {
 		return true

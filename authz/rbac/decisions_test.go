@@ -145,8 +145,8 @@ func roleInN(verbs ...string) *rbacv1.Role {
 	return &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: "r", Namespace: "n"}, Rules: role("r", verbs...).Rules}
 }
 
-// TestBindings checks to whom and in which namespaces a binding applies, and the reason of the
-// decision. A missing role allows nothing, and the reason contains an error about the role.
+// TestBindings checks to which users and in which namespaces a binding applies, and the reason of
+// the decision. A missing role allows nothing, and the reason contains an error about the role.
 func TestBindings(t *testing.T) {
 	named := func(kind, namespace, name string) rbacv1.Subject {
 		return rbacv1.Subject{Kind: kind, Namespace: namespace, Name: name}

@@ -48,7 +48,7 @@ type Options struct {
 	// that does not know these limits.
 	DenyLimited bool
 	// Synced reports whether the index contains all bindings. Until then, an evaluator with
-	// DenyLimited denies every request. If nil, the index counts as complete.
+	// DenyLimited denies every request. If nil, the index is always complete.
 	Synced func() bool
 	// Now is the clock. Defaults to [time.Now].
 	Now func() time.Time
