@@ -9,25 +9,27 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// Access is the access level of a tenant's callers. It applies whatever the namespaces and the
-// delegate allow. The zero value is [AccessUnknown].
+// Access is the access level of a tenant's callers. It applies in addition to the rules of the
+// boundary and the delegate. The zero value is [AccessUnknown].
 type Access int
 
 // The access levels, from the strictest to the least strict.
 const (
 	// AccessUnknown denies every request, because the level is not known yet.
 	AccessUnknown Access = iota
-	// AccessRetired means that the tenant was deleted. Its callers have no tenant, even if tenants
-	// need not exist as objects.
+	// AccessRetired means that the tenant was deleted. Its callers are treated as callers without a
+	// tenant, even if the server requires no Tenant objects.
 	AccessRetired
-	// AccessNone means that the tenant does not exist. Its callers have no tenant.
+	// AccessNone means that the tenant does not exist. Its callers are treated as callers without a
+	// tenant.
 	AccessNone
-	// AccessClosed allows only reviews of the caller itself.
+	// AccessClosed allows only self reviews, such as SelfSubjectAccessReview.
 	AccessClosed
-	// AccessReadOnly allows get, list, watch and delete. The subresources status, scale and log may be
-	// read, and no others.
+	// AccessReadOnly allows get, head, list, watch and delete, and self reviews. Among
+	// subresources, only status, scale and log may be read. It also allows impersonation checks,
+	// because the level applies to the impersonated user too.
 	AccessReadOnly
-	// AccessOpen does not limit the callers.
+	// AccessOpen adds no limit.
 	AccessOpen
 )
 
@@ -39,8 +41,8 @@ func (b *Boundary) accessOf(id tenant.ID) Access {
 	return b.Access(id)
 }
 
-// denialReason returns why the access denies a request, or [ReasonNone] if it does not. It allows an
-// impersonation of the tenant's own callers, because the same access applies to them.
+// denialReason returns the reason for which the access level denies a request, or [ReasonNone] if
+// it does not.
 func (level Access) denialReason(attrs *requestAttributes) Reason {
 	if level == AccessOpen { // the usual case
 		return ReasonNone
@@ -65,9 +67,8 @@ func (level Access) denialReason(attrs *requestAttributes) Reason {
 	return ReasonClosed
 }
 
-// allowedReadOnly reports whether [AccessReadOnly] allows a verb. Callers may also delete objects.
-// Only subresources that are known to be read from the object are allowed, because a get of another
-// one may connect to a backend.
+// allowedReadOnly reports whether [AccessReadOnly] allows a verb on a subresource, or on the object
+// if the subresource is empty. A get of any other subresource may connect to a backend.
 func allowedReadOnly(verb, subresource string) bool {
 	switch verb {
 	case "get", "list", "watch", "head":

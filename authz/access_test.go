@@ -17,7 +17,7 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/tenanttest"
 )
 
-// optionsWithAccess returns options in which callers of tenant a have the access level.
+// optionsWithAccess returns options with the given access level for callers of tenant a.
 func optionsWithAccess(access authz.Access) authz.Options {
 	o := options(namespaceLabels)
 	o.Access = func(id tenant.ID) authz.Access {
@@ -29,7 +29,7 @@ func optionsWithAccess(access authz.Access) authz.Options {
 	return o
 }
 
-// TestRulesByAccess checks that only the rules that the access level allows are listed.
+// TestRulesByAccess checks that RulesFor lists only the rules that the access level allows.
 func TestRulesByAccess(t *testing.T) {
 	r := &fixedRules{resources: []authorizer.ResourceRuleInfo{
 		rule("get,create,delete,deletecollection", "", "pods"), rule("get,create", "", "pods/exec"),
@@ -69,8 +69,8 @@ func TestRulesByAccess(t *testing.T) {
 	}
 }
 
-// TestPathsByAccess checks rules about paths. With [authz.AccessReadOnly] they are reduced to
-// reads, and with [authz.AccessClosed] they are removed.
+// TestPathsByAccess checks that rules about paths are reduced to reads with [authz.AccessReadOnly],
+// and removed with [authz.AccessClosed].
 func TestPathsByAccess(t *testing.T) {
 	r := &fixedRules{paths: []authorizer.NonResourceRuleInfo{
 		&authorizer.DefaultNonResourceRuleInfo{Verbs: []string{"*"}, NonResourceURLs: []string{"/api"}},
@@ -93,8 +93,8 @@ func TestPathsByAccess(t *testing.T) {
 	}
 }
 
-// TestRulesInShadowMode checks that shadow mode lists all rules, except for access levels that it
-// denies too.
+// TestRulesInShadowMode checks that shadow mode lists all rules, except for the access levels that
+// also apply in shadow mode.
 func TestRulesInShadowMode(t *testing.T) {
 	r := &fixedRules{resources: []authorizer.ResourceRuleInfo{rule("get", "", "pods")}}
 	for access, want := range map[authz.Access]int{
@@ -114,8 +114,9 @@ func TestRulesInShadowMode(t *testing.T) {
 	}
 }
 
-// TestAccessInShadowMode checks that shadow mode denies requests only if an administrator has
-// restricted the tenant. It does not deny them if the tenant is unknown or missing.
+// TestAccessInShadowMode checks that shadow mode denies a request only if an administrator has
+// restricted the tenant. It does not deny the request if the access level is unknown or the tenant
+// does not exist.
 func TestAccessInShadowMode(t *testing.T) {
 	for access, want := range map[authz.Access]authorizer.Decision{
 		authz.AccessClosed:   authorizer.DecisionDeny,
@@ -141,8 +142,8 @@ func TestAccessInShadowMode(t *testing.T) {
 	}
 }
 
-// TestAccessAppliesOnlyToTenants checks that Access is called neither for callers of the system tenant nor
-// for callers without a tenant.
+// TestAccessAppliesOnlyToTenants checks that Access is not called for callers of the system tenant
+// or without a tenant.
 func TestAccessAppliesOnlyToTenants(t *testing.T) {
 	o := options(namespaceLabels)
 	o.Access = func(id tenant.ID) authz.Access {
@@ -160,7 +161,8 @@ func TestAccessAppliesOnlyToTenants(t *testing.T) {
 	}
 }
 
-// TestTenantSessionsEnd checks that all sessions of a tenant's callers end, on every path.
+// TestTenantSessionsEnd checks that EndTenants ends all sessions of a tenant's callers, on every
+// path.
 func TestTenantSessionsEnd(t *testing.T) {
 	a := tenanttest.ID(t, "a")
 	for _, target := range []string{
@@ -188,8 +190,8 @@ func TestTenantSessionsEnd(t *testing.T) {
 	}
 }
 
-// TestExceptionSessionsEndWithOwnersAccess checks which sessions end with the access of the owner: only
-// those that its exceptions allowed.
+// TestExceptionSessionsEndWithOwnersAccess checks that a stricter access level of the owner ends
+// only those sessions of other tenants that an exception allowed.
 func TestExceptionSessionsEndWithOwnersAccess(t *testing.T) {
 	for name, c := range map[string]struct {
 		target string
@@ -220,8 +222,8 @@ func TestExceptionSessionsEndWithOwnersAccess(t *testing.T) {
 	}
 }
 
-// TestCallersOfDeletedTenants checks that callers of a deleted tenant may make only the requests that all
-// callers may make. This is also true in shadow mode.
+// TestCallersOfDeletedTenants checks that callers of a deleted tenant may make only the requests of
+// callers without a tenant, also in shadow mode.
 func TestCallersOfDeletedTenants(t *testing.T) {
 	for _, shadow := range []bool{false, true} {
 		o := optionsWithAccess(authz.AccessRetired)
@@ -263,7 +265,8 @@ func TestCallersOfDeletedTenants(t *testing.T) {
 }
 
 // TestUndatedCertificates checks certificates that kube-apiserver verified. Their time of issue is
-// unknown, so they are denied if the tenant's name had an earlier tenant.
+// unknown, so they are denied if an earlier tenant had the name, unless the tenant accepts undated
+// credentials.
 func TestUndatedCertificates(t *testing.T) {
 	certified := &user.DefaultInfo{
 		Name:   "alice",
@@ -278,7 +281,7 @@ func TestUndatedCertificates(t *testing.T) {
 		"another's": {
 			tenant.Lineage{UID: "new", Retired: []tenant.Retired{{UID: "old"}}}, authorizer.DecisionDeny,
 		},
-		// The access level denies these callers.
+		// Only the access level denies these callers.
 		"nobody's any more": {tenant.Lineage{Retired: []tenant.Retired{{UID: "old"}}}, authorizer.DecisionAllow},
 		"one that takes them": {
 			tenant.Lineage{UID: "new", AcceptUndated: true, Retired: []tenant.Retired{{UID: "old"}}}, authorizer.DecisionAllow,

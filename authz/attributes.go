@@ -27,7 +27,7 @@ type requestAttributes struct {
 	scopeKnown bool    // scope is set
 }
 
-// lookup is the result of a namespace lookup. There is one lookup of a namespace for each request.
+// lookup is the result of a namespace lookup, for reuse within one request.
 type lookup struct {
 	namespace string
 	result    lookupResult
@@ -35,8 +35,8 @@ type lookup struct {
 
 func readAttributes(a authorizer.Attributes) requestAttributes {
 	if r, ok := a.(*authorizer.AttributesRecord); ok {
-		// The requests of a server have this type. Its methods have value receivers, so each call through
-		// the interface would copy the whole struct.
+		// A server passes this type. Its methods have value receivers, so each call through the
+		// interface would copy the whole struct.
 		if !r.ResourceRequest {
 			return requestAttributes{
 				Attributes: a,
@@ -75,8 +75,8 @@ func readAttributes(a authorizer.Attributes) requestAttributes {
 
 func isRead(verb string) bool { return verb == "get" || verb == "list" || verb == "watch" }
 
-// isPlainRead reports whether attrs only reads data of the server itself. A get that connects to a
-// backend may do anything there.
+// isPlainRead reports whether attrs only reads data of the server itself. A get request that
+// connects to a backend may do anything there.
 func (attrs *requestAttributes) isPlainRead() bool {
 	return isRead(attrs.verb) && !attrs.connects()
 }
@@ -93,7 +93,7 @@ func connects(subresource string) bool {
 }
 
 // isImpersonation reports whether attrs is an impersonation check and not the request itself. The
-// verb of a request for a path is its HTTP method. A method cannot contain a colon (RFC 9110,
+// verb of a non-resource request is its HTTP method, which cannot contain a colon (RFC 9110,
 // section 5.6.2).
 func (attrs *requestAttributes) isImpersonation() bool {
 	if !attrs.isResource {
@@ -102,8 +102,9 @@ func (attrs *requestAttributes) isImpersonation() bool {
 	return strings.HasPrefix(attrs.verb, "impersonate")
 }
 
-// hasDotSegment reports whether a part of a resource's path is a dot segment. RequestInfo treats it
-// as a name. An aggregated server receives the path unchanged and might resolve it.
+// hasDotSegment reports whether a part of a resource's path is a dot segment. RequestInfo treats a
+// dot segment as a name. An aggregated server receives the path unchanged and might resolve the dot
+// segment.
 func (attrs *requestAttributes) hasDotSegment() bool {
 	return isDots(attrs.resource.Group) || isDots(attrs.version) || isDots(attrs.namespace) ||
 		isDots(attrs.resource.Resource) || isDots(attrs.name) || isDots(attrs.subresource)
@@ -111,8 +112,8 @@ func (attrs *requestAttributes) hasDotSegment() bool {
 
 func isDots(s string) bool { return s == "." || s == ".." }
 
-// isReview reports whether attrs is a review of another caller. The answer reveals whether a token
-// or name is known, or which tenant owns a namespace.
+// isReview reports whether attrs is a TokenReview, SubjectAccessReview or LocalSubjectAccessReview.
+// The answer reveals whether a token or name is known, or which tenant owns a namespace.
 func (attrs *requestAttributes) isReview() bool { return isReview(attrs.resource) }
 
 func isReview(r schema.GroupResource) bool {
@@ -125,7 +126,7 @@ func isReview(r schema.GroupResource) bool {
 	return false
 }
 
-// isSelfReview reports whether reviews of a resource are only about the caller.
+// isSelfReview reports whether the resource is a kind of review that is only about the caller.
 func isSelfReview(r schema.GroupResource) bool {
 	switch r.Group {
 	case "authentication.k8s.io":

@@ -13,13 +13,14 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// AuditEventMargin is how long after its creation a namespace or Tenant receives no audit events. An
-// event of this time may belong to a predecessor of the same name. The reason is that creation
-// times have a resolution of one second and that the clocks of servers differ.
+// AuditEventMargin is the period after the creation of a namespace or Tenant object in which no
+// audit event is attributed to it. An event in this period may belong to a deleted object of the
+// same name, because creation times have a resolution of one second and the clocks of servers
+// differ.
 const AuditEventMargin = 5 * time.Second
 
-// auditEventKey is the context key of lookups for an audit event. Its value is the time of the event.
-// Such lookups must not read from the server.
+// auditEventKey is the context key of lookups for an audit event. Its value is the time of the
+// event. These lookups must use only the cache.
 type auditEventKey struct{}
 
 func isCachedOnly(ctx context.Context) bool { return ctx.Value(auditEventKey{}) != nil }
@@ -34,16 +35,17 @@ func eventMayPrecede(ctx context.Context, ns *corev1.Namespace) bool {
 	return ok && MayPrecede(at, ns.CreationTimestamp.Time)
 }
 
-// MayPrecede reports whether an audit event at a time may be older than a namespace or Tenant that
-// was created at another time. It also returns true within [AuditEventMargin] after the creation.
+// MayPrecede reports whether an audit event at the given time may be older than a namespace or
+// Tenant object with the given creation time. It also returns true within [AuditEventMargin] after
+// the creation.
 func MayPrecede(at, created time.Time) bool {
 	return !created.IsZero() && !at.After(created.Add(AuditEventMargin))
 }
 
-// AuditEventTenants returns the tenants of the users of an audit event at a time. The first is the tenant of
-// the authenticated caller. The second is the tenant of the user that acted: the impersonated user
-// as, or the caller if as is nil. Recorded uses only the cache. A tenant that is not known is zero.
-// The tenant of a service account is not known if its namespace was created after the event.
+// AuditEventTenants returns the tenants of the users of an audit event at the given time. The first
+// is the tenant of the authenticated caller. The second is the tenant of the impersonated user as,
+// or of the caller if as is nil. An unknown tenant is zero. Lookups use only the cache. The tenant
+// of a service account is unknown if its namespace may have been created after the event.
 //
 // Security: the server that wrote the event MUST have checked that the caller may impersonate as.
 func (b *Boundary) AuditEventTenants(caller, as user.Info, at time.Time) (authenticated, acting tenant.ID) {
@@ -61,8 +63,9 @@ func (b *Boundary) AuditEventTenants(caller, as user.Info, at time.Time) (authen
 	return authenticated, acting
 }
 
-// AuditEventOwner returns the tenant that owned the namespace of an audit event. It uses only the
-// cache, as [Boundary.AuditEventTenants] does.
+// AuditEventOwner returns the tenant that owned the namespace of an audit event at the given time,
+// or the zero ID if the owner is unknown. It uses only the cache, as [Boundary.AuditEventTenants]
+// does.
 func (b *Boundary) AuditEventOwner(namespace string, at time.Time) tenant.ID {
 	id, err := b.Owners.find(auditEventContext(at), requester{}, namespace).owner()
 	if err != nil {
@@ -72,7 +75,7 @@ func (b *Boundary) AuditEventOwner(namespace string, at time.Time) tenant.ID {
 }
 
 // PathTenant returns the tenant in the path of a request, to which the boundary limits the request.
-// It returns the zero ID if the path names no tenant.
+// It returns the zero ID if the path names no tenant or all tenants.
 func PathTenant(ctx context.Context) tenant.ID {
 	if state := requestStateFrom(ctx); state != nil {
 		return state.path.id

@@ -23,8 +23,8 @@ import (
 
 var errUnavailable = errors.New("the server is away")
 
-// namespaceCache returns a cache of namespaces with the labels. The label "-" means no label. A lookup of a
-// namespace named "away" fails.
+// namespaceCache returns the Get function of a cache that contains namespaces with the given
+// labels. The label "-" means no label. A lookup of a namespace named "away" fails.
 func namespaceCache(labels map[string]string) func(string) (*corev1.Namespace, error) {
 	all := map[string]*corev1.Namespace{}
 	for name, label := range labels {
@@ -72,7 +72,7 @@ func options(labels map[string]string) authz.Options {
 	}
 }
 
-// recorder is a delegate that records the attributes of its requests.
+// recorder is a delegate that records the attributes of the last request.
 type recorder struct {
 	reached  authorizer.Attributes
 	decision authorizer.Decision
@@ -138,8 +138,8 @@ func TestDelegateDecisionIsReturned(t *testing.T) {
 	}
 }
 
-// TestDenialsHaveNoError checks that a denial has no error, because kube-apiserver would print it
-// in a 500 response.
+// TestDenialsHaveNoError checks that a denial has a reason but no error, because kube-apiserver
+// would print the error in a 500 response.
 func TestDenialsHaveNoError(t *testing.T) {
 	r := &recorder{decision: authorizer.DecisionAllow}
 	b := authz.New(options(namespaceLabels), r, nil)
@@ -173,8 +173,8 @@ func TestDelegateEvaluatesConditions(t *testing.T) {
 	}
 }
 
-// TestForeignAndMissingNamespacesGetSameAnswer checks that foreign, missing and invalid namespaces get the
-// same answer.
+// TestForeignAndMissingNamespacesGetSameAnswer checks that the boundary denies requests in foreign,
+// missing and unowned namespaces for the same reason.
 func TestForeignAndMissingNamespacesGetSameAnswer(t *testing.T) {
 	b := authz.New(options(namespaceLabels), nil, nil)
 	for _, verb := range []string{"get", "list", "create", "delete"} {
@@ -187,19 +187,19 @@ func TestForeignAndMissingNamespacesGetSameAnswer(t *testing.T) {
 	}
 }
 
-// FuzzBoundary checks that the boundary never allows a request itself. It also checks that the
-// delegate gets a tenant's request only if it stays in the tenant's namespaces or reaches no
-// namespace.
+// FuzzBoundary checks that the boundary never allows a request itself. It also checks in
+// which namespaces the delegate gets a request of a tenant's caller: in the tenant's namespaces, in
+// missing namespaces with the tenant's prefix, or in no namespace.
 func FuzzBoundary(f *testing.F) {
 	f.Add("alice", "", "a", "get", "", "pods", "", "a--web", "p", "", true)
 	f.Add("system:serviceaccount:a--web:default", "", "", "list", "apps", "deployments", "scale", "b--web", "", "", true)
 	f.Add("alice", "system:masters", "a", "impersonate", "", "users", "", "", "root", "", true)
 	f.Add("alice", "", "a", "get", "", "", "", "", "", "/api/../metrics", false)
 	f.Add("alice", "", "system", "impersonate-on:user-info:get", "", "namespaces", "finalize", "x", "y", "", true)
-	// An HTTP method may be any word.
+	// An HTTP method may be any token.
 	f.Add("alice", "", "a", "impersonate", "", "users", "", "", "0", "/debug/pprof", false)
-	f.Add("alice", "", "a", "impersonate", "", "users", "", "b--web", "0", "", true) // users are in no namespace
-	// In each of these, one field of the request determines the decision.
+	f.Add("alice", "", "a", "impersonate", "", "users", "", "b--web", "0", "", true) // a user has no namespace
+	// One field determines the decision about each of these requests.
 	f.Add("alice", "", "a", "get", "", "namespaces", "status", "a--web", "a--web", "", true)
 	f.Add("alice", "", "a", "get", "", "namespaces", "", "", "a--web", "", true)
 	f.Add("alice", "", "a", "get", "example.com", "nodes", "", "a--web", "n", "", true)
@@ -229,7 +229,8 @@ func FuzzBoundary(f *testing.F) {
 			Path:            path,
 		}
 		d, reason, err := authz.New(o, r, nil).Authorize(t.Context(), a)
-		// A server passes a pointer, which has its own code path. A review passes a value.
+		// A server passes a pointer, for which the boundary has separate code. A review passes a
+		// value.
 		byPointer, pointersReason, _ := authz.New(o, &recorder{decision: authorizer.DecisionNoOpinion}, nil).
 			Authorize(t.Context(), &a)
 		if byPointer != d || pointersReason != reason {
@@ -243,10 +244,10 @@ func FuzzBoundary(f *testing.F) {
 		if r.reached == nil || caller.IsSystem() {
 			return
 		}
-		if isResource { // the namespace of a review may differ from that of the request
+		if isResource { // the boundary may change the namespace of a review
 			namespace, object = r.reached.GetNamespace(), r.reached.GetName()
 		}
-		// The same verbs are valid in an impersonation check.
+		// The verb in an impersonation check is compared in the same way.
 		single := verb == "create" || verb == "list" ||
 			object != "" && slices.Contains([]string{"get", "update", "patch", "delete"}, verb)
 		if rest, found := strings.CutPrefix(verb, "impersonate-on:"); found {
@@ -312,7 +313,7 @@ func BenchmarkBoundary(b *testing.B) {
 	o.Owners, o.Subjects.Owners = owners, owners
 	boundary := authz.New(o, nil, nil)
 	u := callerOf("tenanta")
-	for name, of := range map[string]func(i int) string{ // the minimum cost of a decision
+	for name, of := range map[string]func(i int) string{ // the minimum cost of a decision: the lookup
 		"lister own namespaces":     func(i int) string { return list[i%3800*26] },
 		"lister foreign namespaces": func(i int) string { return list[i%3800*26+1] },
 		"lister one namespace":      func(int) string { return list[26*77] },
@@ -324,8 +325,8 @@ func BenchmarkBoundary(b *testing.B) {
 			}
 		})
 	}
-	// The minimum cost in one namespace: reading the attributes, the caller and the label, without any
-	// decision.
+	// This is the minimum cost of a decision in one namespace. It includes reading the attributes,
+	// the caller and the label.
 	b.Run("least of a decision", func(b *testing.B) {
 		var a authorizer.Attributes = &authorizer.AttributesRecord{
 			User:            u,
@@ -364,7 +365,7 @@ func BenchmarkBoundary(b *testing.B) {
 		},
 	} {
 		b.Run(name, func(b *testing.B) {
-			// In a server, too, the attributes were created just before.
+			// A server also creates the attributes just before the decision.
 			a := &authorizer.AttributesRecord{
 				User:            u,
 				Verb:            "get",

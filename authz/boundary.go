@@ -29,76 +29,86 @@ type Options struct {
 	Owners   *Owners
 	Scopes   Scopes
 	// UnboundPaths and UnboundObjects specify the only requests that callers without a tenant may
-	// make. Callers of tenants may access these paths too.
+	// make. Callers of tenants may access UnboundPaths too.
 	UnboundPaths   []string
 	UnboundObjects []ObjectVerb
 	// Shared specifies the cluster-scoped resources that every tenant may read.
 	Shared []schema.GroupResource
-	// DescribesTenant reports whether a cluster-scoped object of the project's own kinds is about a tenant.
-	// The callers of this tenant may get the object. It also reports true if no object has the name
-	// and the name is reserved for the tenant, so that these callers get a 404. It MUST report false
-	// if that is unknown, and for other resources. If nil, no object is about a tenant.
+	// DescribesTenant reports whether the named object of a cluster-scoped resource describes
+	// tenant id. The callers of that tenant may get the object. It also reports true for a missing
+	// object whose name is reserved for the tenant, so that these callers get a 404 response. It
+	// MUST report false if the answer is unknown, and for resources of other projects. If nil, no
+	// object describes a tenant.
 	DescribesTenant func(resource schema.GroupResource, name string, id tenant.ID) bool
-	// ObjectField returns a field, and the value that the field has in the objects about a tenant and
-	// in no other object. Lists and watches of these objects are limited by it. It MUST return
-	// metadata.name only if an object of that name can never be about another tenant. The field is
-	// empty for other resources, and if it is unknown. If nil, there are no such objects.
+	// ObjectField returns a field and a value. The objects that describe tenant id, and no other
+	// objects, have the value in the field. The boundary limits the tenant's lists and watches of
+	// the resource by this field. ObjectField MUST return metadata.name only if an object with that
+	// name can never describe another tenant. The field is empty for other resources, and if the
+	// field is unknown. If nil, these lists and watches are denied.
 	ObjectField func(resource schema.GroupResource, id tenant.ID) (field, value string)
-	// TenantWritable specifies resources. A tenant may create, update, patch and delete the object that
-	// is about it. A create request may have no name yet. Admission MUST therefore check the object's
-	// tenant.
+	// TenantWritable specifies resources. The callers of a tenant may create, update, patch and
+	// delete the object that describes their tenant. A create request may have no name yet.
+	// Admission MUST therefore check the tenant of the new object.
 	TenantWritable []schema.GroupResource
-	// ServiceAccountsInTenantGroup specifies that the server adds service accounts to the group of their tenant
-	// when it authenticates them. A reviewed or impersonated service account then gets the group too.
+	// ServiceAccountsInTenantGroup specifies that the server adds a service account to the group of
+	// its tenant when it authenticates the account. The boundary then adds a reviewed or
+	// impersonated service account to the group too.
 	ServiceAccountsInTenantGroup bool
-	// Labeled reports whether all objects of a tenant and no other objects have its label. It is
-	// called for namespaced resources. If true, a list over all namespaces may be limited to the
-	// label. If nil, such lists are denied.
+	// Labeled reports whether all objects of a tenant, and no other objects, have the tenant's
+	// label. It is called for namespaced resources. If true, the boundary may limit a list over all
+	// namespaces by the label. If nil, it denies such a list.
 	Labeled func(schema.GroupResource, tenant.ID) bool
-	// Selectable specifies namespaced resources of aggregated servers that honor label selectors.
-	// Their objects have the tenant's label.
+	// Selectable specifies namespaced resources of aggregated servers. These servers MUST honor
+	// label selectors, and exactly the objects of a tenant MUST have the tenant's label.
 	Selectable []schema.GroupResource
 	// Access returns the access level of a tenant's callers. It MUST return quickly and be safe for
-	// concurrent use. When the level becomes stricter, the active requests of these callers MUST be
-	// ended ([Sessions.EndTenants]). If nil, every tenant has [AccessOpen].
+	// concurrent use. When the level becomes stricter, the program MUST end the active requests of
+	// these callers ([Sessions.EndTenants]). If nil, every tenant has [AccessOpen].
 	Access func(tenant.ID) Access
-	// Exceptions are evaluated in this order before the boundary decides.
+	// Exceptions are evaluated in this order before the rules of the boundary.
 	Exceptions []Exception
-	// Stale reports whether the caches behind Owners and Scopes are outdated. If they are, callers of
-	// tenants are denied. If nil, the caches are always current.
+	// Stale reports whether the caches behind Owners and Scopes are outdated. If they are, the
+	// boundary denies callers of tenants, and service accounts that belong to the system tenant
+	// only by the label of their namespace. If nil, the caches are always current.
 	Stale func() bool
-	// Shadow records a denial and delegates the request. Lists over all namespaces are not limited.
-	// Even in shadow mode, the boundary denies revoked callers, callers of deleted tenants, and
-	// requests that exceed [AccessClosed] or [AccessReadOnly].
+	// Shadow specifies that the boundary records a denial but delegates the request. It then limits
+	// no lists. Even in shadow mode, the boundary denies revoked callers, callers of deleted
+	// tenants, undated credentials that may belong to a deleted tenant, and requests that exceed
+	// [AccessClosed] or [AccessReadOnly].
 	Shadow bool
-	// Revoked reports whether a caller is revoked. It covers the callers that authentication does not
-	// check: impersonated users and, if the server authenticates requests itself, every caller. If
-	// nil, no caller is revoked.
+	// Revoked reports whether a caller is revoked. It is called for every caller with a tenant,
+	// because authentication does not check impersonated users. If the server authenticates
+	// requests itself, authentication checks no caller. If nil, no caller is revoked.
 	Revoked func(tenant.ID, user.Info) bool
-	// Limits apply to the identities of tenants' callers. The zero value means tenant.DefaultLimits.
+	// Limits are the maximum sizes of the identities of tenants' callers. Defaults to
+	// [tenant.DefaultLimits].
 	Limits tenant.Limits
-	// QualifiedNames specifies that the names of a tenant's callers begin with the tenant and a colon.
-	// A tenant's caller may not impersonate other names.
+	// QualifiedNames specifies that the user and group names of a tenant's callers begin with the
+	// tenant and a colon. A tenant's caller may then impersonate no other names, except the
+	// tenant's own group.
 	QualifiedNames bool
-	// PrefixesReserved specifies that a namespace whose name begins with a tenant's prefix never belongs to
-	// another tenant. A tenant's caller may then request a missing namespace with its own prefix, so
-	// that the server can report that it does not exist.
+	// PrefixesReserved specifies that a namespace whose name begins with a tenant's prefix never
+	// belongs to another tenant. The boundary then delegates some requests of a tenant's caller in
+	// a missing namespace with the tenant's prefix, so that the server can report that the
+	// namespace does not exist.
 	PrefixesReserved bool
-	// RulesReviewsBypassBoundary specifies that the server answers reviews of rules without [Boundary.RulesFor].
-	// Tenants may then not create them, because the answers would contain roles of other tenants.
+	// RulesReviewsBypassBoundary specifies that the server answers a SelfSubjectRulesReview without
+	// [Boundary.RulesFor]. The boundary then denies these reviews to tenants, because the answers
+	// would contain roles of other tenants.
 	RulesReviewsBypassBoundary bool
-	// Reviews lets tenants' callers create reviews of other callers. The handler of the reviews MUST
-	// answer a tenant only from what that tenant may know. The handler of an API server does not.
+	// Reviews allows tenants' callers to create a TokenReview, SubjectAccessReview or
+	// LocalSubjectAccessReview. The handler of these reviews MUST reveal to a tenant only facts
+	// about that tenant. The handlers of kube-apiserver do not have this limit.
 	Reviews bool
-	// Observe is called for each decision. It MUST return quickly and be safe for concurrent use. If
-	// nil, decisions are not reported.
+	// Observe is called for each decision, except by [Boundary.DenialReason]. It MUST return
+	// quickly and be safe for concurrent use. If nil, it is not called.
 	Observe func(context.Context, Outcome)
 }
 
 // An Outcome is the boundary's decision about one request.
 type Outcome struct {
-	// Caller is zero if the caller has no tenant. Owner is zero if no tenant owns the object, or if
-	// the owner was not looked up.
+	// Caller is zero if the caller has no tenant or an unknown tenant. Owner is zero if no tenant
+	// owns the object, or if the owner was not looked up.
 	Caller, Owner tenant.ID
 	Verdict       Verdict
 	// Reason is [ReasonNone] if the verdict is Delegated. Rule is set only if the verdict is
@@ -115,16 +125,17 @@ const (
 	Delegated    Verdict = "delegate"
 	Excepted     Verdict = "allow"
 	Denied       Verdict = "deny"
-	ShadowDenied Verdict = "shadow-deny" // denied if not in shadow mode, and delegated
+	ShadowDenied Verdict = "shadow-deny" // delegated only because of shadow mode
 )
 
-// Boundary denies a request that reaches objects of another tenant, and delegates every other
+// Boundary denies a request that may reach outside the caller's tenant, and delegates every other
 // request. It implements [authorizer.Authorizer] and, by [Boundary.RulesFor],
 // [authorizer.RuleResolver]. The zero value is not usable. A Boundary is safe for concurrent use.
 //
-// Except for its [Exception]s, it never allows a request itself. It never returns NoOpinion itself,
-// so that another authorizer of a union cannot override its denial. A denial has a [Reason] and no
-// error, because kube-apiserver would print the error in a 500 response. Errors are logged.
+// Except for its [Exception]s, it never allows a request itself. It denies with DecisionDeny and
+// not with NoOpinion, so that another authorizer of a union cannot override the denial. A denial
+// has a [Reason] and no error, because kube-apiserver would print the error in a 500 response.
+// Errors are logged.
 type Boundary struct {
 	Options
 	delegate authorizer.Authorizer
@@ -137,7 +148,8 @@ var (
 )
 
 // New returns a boundary in front of delegate and rules. If delegate is nil, the boundary returns
-// NoOpinion for delegated requests. If rules is nil, it lists no rules.
+// NoOpinion for delegated requests. If rules is nil, [Boundary.RulesFor] returns no rules and an
+// error.
 func New(o Options, delegate authorizer.Authorizer, rules authorizer.RuleResolver) *Boundary {
 	if delegate == nil {
 		delegate = authorizer.AuthorizerFunc(func(
@@ -177,9 +189,9 @@ func (b *Boundary) EvaluateConditions(
 	return b.delegate.EvaluateConditions(ctx, d, data)
 }
 
-// DenialReason returns why the boundary denies a request that did not pass the filters of the server. It
-// returns [ReasonNone] if the boundary does not deny it. Shadow mode does not apply, and Observe is
-// not called.
+// DenialReason returns the reason for which the boundary denies a request, or [ReasonNone] if the
+// boundary does not deny it. It is for requests that have not passed the filters of the server,
+// such as reviewed requests. It ignores shadow mode and does not call Observe.
 func (b *Boundary) DenialReason(ctx context.Context, a authorizer.Attributes) Reason {
 	strict := &Boundary{Options: b.Options}
 	strict.Shadow, strict.Observe = false, nil
@@ -197,7 +209,7 @@ func userName(u user.Info) string {
 	return u.GetName()
 }
 
-// verdict is the boundary's decision about one request. The zero value denies.
+// verdict is the boundary's decision about one request. The zero value is a denial.
 type verdict struct {
 	delegate bool
 	excepted bool      // an exception allows the request
@@ -208,7 +220,7 @@ type verdict struct {
 	limits   *limits   // set for limited lists and for exceptions, otherwise nil
 }
 
-// limits restrict a request that the boundary lets through. The zero value limits nothing.
+// limits restrict a request that the boundary delegates or allows. The zero value limits nothing.
 type limits struct {
 	selector labels.Requirements // label selector to apply
 	name     string              // name of the only object that a list may return
@@ -224,9 +236,9 @@ func (v *verdict) limitsOrZero() limits {
 	return *v.limits
 }
 
-// check decides about a request. It resolves the caller, evaluates the exceptions, decides, and
-// limits a request over all namespaces. It returns the attributes for the delegate. If these are
-// nil, the decision and its reason are final.
+// check decides about a request. It resolves the caller, evaluates the exceptions, applies the
+// rules of the boundary, and limits a request over all namespaces. It returns the attributes for
+// the delegate. If these are nil, the decision and its reason are final.
 func (b *Boundary) check(
 	ctx context.Context, a authorizer.Attributes,
 ) (authorizer.Attributes, authorizer.Decision, Reason) {
@@ -245,7 +257,8 @@ func (b *Boundary) check(
 		Rule:    v.rule,
 	}
 	b.report(ctx, &attrs, &v, &out)
-	// Only the request's own attributes are annotated, because the event has one value for each key.
+	// The audit event has one value for each key, so only the decision about the request itself is
+	// annotated.
 	if state != nil && !attrs.isImpersonation() {
 		annotate(ctx, state.path, out)
 		b.recordDecision(state, &c, &v)
@@ -312,12 +325,12 @@ func (b *Boundary) recordDecision(state *requestState, c *caller, v *verdict) {
 	} else if !c.tenant.IsSystem() {
 		state.session.owner, state.session.excepted, state.session.until = v.owner, v.excepted, l.until
 		if v.rule == RuleMissing {
-			state.session.owner = c.tenant // ends when another tenant creates the namespace
+			state.session.owner = c.tenant // the session ends if another tenant creates the namespace
 		}
 	}
 }
 
-// report logs errors and denials in shadow mode, and calls Observe.
+// report logs errors and shadow denials, and calls [Options.Observe].
 func (b *Boundary) report(ctx context.Context, attrs *requestAttributes, v *verdict, out *Outcome) {
 	if v.err != nil || out.Verdict == ShadowDenied {
 		message := "Denied by the tenant boundary"
@@ -346,8 +359,8 @@ func (b *Boundary) verdictOf(v *verdict) Verdict {
 	return Denied
 }
 
-// attributes are the attributes of a request with another user, or limited to a tenant by a label
-// selector or by a field selector.
+// attributes are the attributes of a request for the delegate, with another user or with selectors
+// or a name that limit the request to a tenant.
 type attributes struct {
 	authorizer.Attributes
 	user   user.Info

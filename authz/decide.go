@@ -16,7 +16,7 @@ import (
 
 var namespaces = schema.GroupResource{Resource: "namespaces"}
 
-// decide implements the decision table of the boundary.
+// decide applies the rules of the boundary to a request that no exception allows.
 func (b *Boundary) decide(ctx context.Context, state *requestState, c *caller, attrs *requestAttributes) verdict {
 	id := c.tenant
 	switch {
@@ -32,9 +32,9 @@ func (b *Boundary) decide(ctx context.Context, state *requestState, c *caller, a
 	return b.decideTenant(ctx, state, id, attrs)
 }
 
-// impersonatesWellFormed reports whether the name to impersonate has one form only. The check
-// applies to every impersonator, because an aggregated server reads headers without the white space
-// at their ends (RFC 9110, section 5.5).
+// impersonatesWellFormed reports whether the name to impersonate is well-formed
+// ([tenant.IsWellFormed]). The check applies to every impersonator, because an aggregated server
+// reads headers without the white space at their ends (RFC 9110, section 5.5).
 func impersonatesWellFormed(attrs *requestAttributes) bool {
 	if attrs.resource.Resource == "userextras" {
 		return tenant.IsWellFormedValue(attrs.name) && tenant.IsWellFormed(attrs.subresource)
@@ -70,7 +70,7 @@ func (b *Boundary) decideOnTenantPath(
 	case id.IsSystem() && attrs.isReview(): // the answer would be about all tenants
 		return verdict{reason: ReasonReview}
 	case id.IsSystem() && attrs.verb == "create" && attrs.resource == namespaces:
-		return verdict{reason: ReasonCluster} // admission could not determine the owner
+		return verdict{reason: ReasonCluster} // admission could not determine the owner of the namespace
 	}
 	v := b.decideTenant(ctx, state, state.path.id, attrs)
 	if v.reason == ReasonNotOwned {
@@ -79,8 +79,8 @@ func (b *Boundary) decideOnTenantPath(
 	return v
 }
 
-// isClusterRead reports whether attrs only reads paths or cluster-scoped resources. A caller of the
-// system tenant may still read them on a tenant path.
+// isClusterRead reports whether attrs only reads a path or a cluster-scoped resource other than
+// namespaces. A caller of the system tenant may make such a request on any tenant path.
 func (b *Boundary) isClusterRead(attrs *requestAttributes) bool {
 	return attrs.isPlainRead() && (!attrs.isResource || attrs.resource != namespaces && b.scopeOf(attrs) == ScopeCluster)
 }
@@ -111,7 +111,8 @@ func (b *Boundary) decideTenant(
 	return b.decideCluster(ctx, state, id, verb, attrs)
 }
 
-// invalidReason returns why a tenant may not make this request in any namespace, or [ReasonNone] if it may.
+// invalidReason returns why a tenant may not make this request in any namespace, or [ReasonNone] if
+// it may.
 func (b *Boundary) invalidReason(verb string, attrs *requestAttributes) Reason {
 	switch {
 	case !attrs.isResource:
@@ -129,7 +130,8 @@ func (b *Boundary) invalidReason(verb string, attrs *requestAttributes) Reason {
 	return ReasonNone
 }
 
-// find looks up a namespace of attrs. It reuses the result of the last lookup of attrs.
+// find looks up a namespace. It reuses the last result in attrs if that is about the same
+// namespace.
 func (b *Boundary) find(ctx context.Context, id tenant.ID, attrs *requestAttributes, namespace string) lookupResult {
 	if attrs.lastLookup == nil || attrs.lastLookup.namespace != namespace {
 		ns := b.Owners.find(ctx, requester{id: id}, namespace)
@@ -142,9 +144,9 @@ func (b *Boundary) find(ctx context.Context, id tenant.ID, attrs *requestAttribu
 }
 
 // underlyingVerb returns the verb of the request itself. Constrained impersonation (KEP-5284)
-// checks the verb impersonate-on:<mode>:<verb> with the attributes of the request. For any other
-// verb, the verb itself is returned. It returns false for unknown modes, and for the modes of
-// nodes, because a tenant may not impersonate a node.
+// checks the verb impersonate-on:<mode>:<verb> with the attributes of the request. Any other verb
+// is returned unchanged. The result is false for an unknown mode, for an impersonation verb after
+// the mode, and for the modes of nodes, because a tenant may not impersonate a node.
 func underlyingVerb(verb string) (string, bool) {
 	rest, found := strings.CutPrefix(verb, "impersonate-on:")
 	if !found {
@@ -155,9 +157,8 @@ func underlyingVerb(verb string) (string, bool) {
 	return verb, found && known && !strings.HasPrefix(verb, "impersonate")
 }
 
-// decidePath delegates requests for discovery, for the schemas, and for the paths that every caller
-// may read. It also delegates requests for the report and the audit stream of the caller's own
-// tenant.
+// decidePath delegates requests for discovery, for the API schemas, and for the paths that every
+// caller may read. It also delegates requests for [FairUsePath] and [AuditPath].
 func (b *Boundary) decidePath(p string) verdict {
 	if p == FairUsePath || p == AuditPath || slices.Contains(b.UnboundPaths, p) {
 		return verdict{delegate: true, rule: RulePath}
@@ -193,7 +194,7 @@ func (b *Boundary) decideNamespace(
 	case "create": // admission assigns the owner
 		return verdict{delegate: true, rule: RuleCreateNamespace}
 	case "list", "watch":
-		if attrs.namespace != "" && attrs.name != "" { // the old watch path of one object ignores selectors
+		if attrs.namespace != "" && attrs.name != "" { // the deprecated watch path of one object ignores selectors
 			return verdict{reason: ReasonNotLimited}
 		}
 		return b.decideLimitedList(ctx, state, id, attrs)
@@ -209,11 +210,10 @@ func (b *Boundary) decideNamespaced(ctx context.Context, id tenant.ID, verb stri
 	return b.decideOwnedOrMissing(ctx, id, verb, attrs, attrs.namespace)
 }
 
-// decideOwnedOrMissing calls decideOwned. It also delegates some requests in a missing namespace whose name
-// only the tenant can use. The server then answers 404 or an empty list. Clients depend on that
-// answer to apply, to create missing objects and to delete, and Helm depends on the list. Only
-// requests that end are delegated, because a watch would continue in a namespace that gets the name
-// later.
+// decideOwnedOrMissing calls decideOwned. It also delegates some requests in a missing namespace
+// whose name only the tenant can use. The server then answers with 404 or an empty list. kubectl
+// apply and delete depend on the 404 response, and Helm depends on the list. A watch is not
+// delegated, because it would continue in a namespace that gets the name later.
 func (b *Boundary) decideOwnedOrMissing(
 	ctx context.Context, id tenant.ID, verb string, attrs *requestAttributes, namespace string,
 ) verdict {
@@ -225,8 +225,8 @@ func (b *Boundary) decideOwnedOrMissing(
 	return v
 }
 
-// isFiniteRequest reports whether attrs requests one object or a list from the server itself, with a
-// response that ends.
+// isFiniteRequest reports whether attrs requests one object or a list from the server itself, and
+// the response ends without the client.
 func (b *Boundary) isFiniteRequest(verb string, attrs *requestAttributes) bool {
 	switch verb {
 	case "get", "update", "patch", "delete":
@@ -241,8 +241,8 @@ func (b *Boundary) isFiniteRequest(verb string, attrs *requestAttributes) bool {
 		(attrs.resource == namespaces || b.scopeOf(attrs) == ScopeNamespaced)
 }
 
-// decideOwned delegates a request in a namespace of tenant id. A namespace of another tenant and a
-// missing namespace get the same answer.
+// decideOwned delegates a request in a namespace of tenant id. It denies a request in another
+// tenant's namespace and in a missing namespace for the same reason.
 func (b *Boundary) decideOwned(ctx context.Context, id tenant.ID, attrs *requestAttributes, namespace string) verdict {
 	owner, err := b.find(ctx, id, attrs, namespace).owner()
 	switch {
@@ -254,7 +254,7 @@ func (b *Boundary) decideOwned(ctx context.Context, id tenant.ID, attrs *request
 	return verdict{delegate: true, rule: RuleOwn, owner: owner}
 }
 
-// decideCluster decides about requests outside any namespace.
+// decideCluster decides about requests whose attributes contain no namespace.
 func (b *Boundary) decideCluster(
 	ctx context.Context, state *requestState, id tenant.ID, verb string, attrs *requestAttributes,
 ) verdict {
@@ -265,7 +265,7 @@ func (b *Boundary) decideCluster(
 			return verdict{reason: ReasonRules}
 		}
 		return verdict{delegate: true, rule: RuleSelfReview}
-	case attrs.isReview() && scope == ScopeCluster: // allowed by Options.Reviews, or denied before
+	case attrs.isReview() && scope == ScopeCluster: // invalidReason denies it unless [Options.Reviews] is set
 		return verdict{delegate: true, rule: RuleReview}
 	case isRead(verb) && attrs.subresource == "" && b.isShared(resource):
 		return verdict{delegate: true, rule: RuleShared}
@@ -285,8 +285,9 @@ func (b *Boundary) decideCluster(
 	return verdict{reason: ReasonCluster}
 }
 
-// writesOwnObject reports whether a request writes the object that is about tenant id, or creates an
-// object whose name is not known yet. A creation by PATCH or PUT has the name.
+// writesOwnObject reports whether a request writes the object that describes tenant id, or creates
+// an object whose name is not known yet. The attributes of a creation by PATCH or PUT contain the
+// name.
 func (b *Boundary) writesOwnObject(verb string, attrs *requestAttributes, id tenant.ID) bool {
 	switch verb {
 	case "create":
@@ -297,13 +298,13 @@ func (b *Boundary) writesOwnObject(verb string, attrs *requestAttributes, id ten
 	return false
 }
 
-// describesTenant calls [Options.DescribesTenant].
+// describesTenant calls [Options.DescribesTenant], or returns false if the option is nil.
 func (b *Boundary) describesTenant(resource schema.GroupResource, name string, id tenant.ID) bool {
 	return b.DescribesTenant != nil && b.DescribesTenant(resource, name, id)
 }
 
-// decideAllNamespaces decides about requests over all namespaces. They are limited to the tenant's
-// namespaces by its label.
+// decideAllNamespaces decides about requests over all namespaces. The tenant's label limits them to
+// the tenant's objects.
 func (b *Boundary) decideAllNamespaces(
 	ctx context.Context, state *requestState, id tenant.ID, verb string, attrs *requestAttributes,
 ) verdict {
@@ -330,14 +331,14 @@ func (b *Boundary) isShared(resource schema.GroupResource) bool {
 	return slices.Contains(b.Shared, resource) && b.Scopes.Of(resource) != ScopeNamespaced
 }
 
-// isQualified reports whether a caller of tenant id can have the name.
+// isQualified reports whether a caller of tenant id can have the given user or group name.
 func (b *Boundary) isQualified(id tenant.ID, name string) bool {
 	return !b.QualifiedNames || strings.HasPrefix(name, id.String()+":")
 }
 
-// decideImpersonation decides whether a caller of tenant id may impersonate an identity. Identities
-// of another tenant or of the system tenant are denied. A later check decides about the requests of
-// the impersonated user.
+// decideImpersonation decides whether a caller of tenant id may impersonate an identity. It denies
+// reserved names, service accounts in other tenants' namespaces, and the extra of another tenant. A
+// later check decides about the requests of the impersonated user.
 func (b *Boundary) decideImpersonation(ctx context.Context, id tenant.ID, attrs *requestAttributes) verdict {
 	denied := verdict{reason: ReasonImpersonation}
 	group, resource := attrs.resource.Group, attrs.resource.Resource

@@ -19,8 +19,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/tenanttest"
 )
 
-// TestEveryRequestIsASession checks that a request of any caller, to any path and with any method,
-// ends when its caller loses its permissions. The rest of its body cannot be read then.
+// TestEveryRequestIsASession checks that a request ends when its caller loses its permissions, for
+// any caller, path and method. The rest of the request's body cannot be read after the end.
 func TestEveryRequestIsASession(t *testing.T) {
 	a, system := tenanttest.ID(t, "a"), tenant.System()
 	revoked := func(id tenant.ID) func(*authz.Sessions) {

@@ -14,8 +14,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// CrossTenantRequest is a request by a caller of one tenant for objects of another tenant. Its attributes are
-// those of the request. If a user is impersonated, User is that user.
+// CrossTenantRequest is a request by a tenant's caller for objects that do not all belong to that
+// tenant. User is the user that the boundary decides about, such as an impersonated user.
 type CrossTenantRequest struct {
 	authorizer.Attributes
 	Caller tenant.ID
@@ -23,26 +23,27 @@ type CrossTenantRequest struct {
 	Owner  ObjectOwner
 }
 
-// GetUser returns the user that the boundary decides about.
+// GetUser returns User instead of the user in the attributes.
 func (c *CrossTenantRequest) GetUser() user.Info { return c.User }
 
-// Exception allows cross-tenant requests that an authorized user has permitted. Its reason is a
-// constant. Exceptions are not evaluated for impersonation checks, for requests on a tenant path,
-// or for callers of the system tenant, which are not limited. A read of a namespace by the server
-// itself therefore never leads to another such read.
+// Exception allows cross-tenant requests that an authorized user has permitted. The boundary does
+// not evaluate exceptions for impersonation checks, for requests on a tenant path, or for callers
+// of the system tenant, which are not limited. The server itself reads namespaces as a caller of
+// the system tenant. Such a read therefore never causes another read.
 //
 // An active request that an exception allowed ends with the exception. It ends at the time that
-// Allows returns, where zero means no end, or when exceptions change ([Sessions.EndExcepted]).
+// Allows returns, where zero means no end. It also ends when a change of exceptions calls
+// [Sessions.EndExcepted].
 type Exception struct {
 	Reason Reason
-	// Unpaged specifies that lists over all namespaces have one page, like lists that are limited to a
-	// tenant. A continue token would depend on objects that the list does not contain.
+	// Unpaged specifies that lists over all namespaces have one page, like lists that are limited
+	// to a tenant. A continue token would depend on objects that the list does not contain.
 	Unpaged bool
 	Allows  func(context.Context, *CrossTenantRequest) (allowed bool, until time.Time)
 }
 
 // except returns the verdict of the exception that allows attrs. It returns the zero verdict if no
-// exception does, if a lookup fails, or if no tenant may make such a request.
+// exception allows attrs, if a lookup fails, or if no tenant may make such a request.
 func (b *Boundary) except(ctx context.Context, state *requestState, c *caller, attrs *requestAttributes) verdict {
 	id := c.tenant
 	if len(b.Exceptions) == 0 || id.IsZero() || id.IsSystem() || attrs.isImpersonation() ||
@@ -73,7 +74,7 @@ func (b *Boundary) except(ctx context.Context, state *requestState, c *caller, a
 				if err != nil {
 					continue
 				}
-				selector = append(labels.Requirements{}, requirements...) // not nil, even without a requirement
+				selector = append(labels.Requirements{}, requirements...) // not nil, so that [WithTenant] removes paging
 			}
 			return verdict{
 				excepted: true,
@@ -86,14 +87,16 @@ func (b *Boundary) except(ctx context.Context, state *requestState, c *caller, a
 	return verdict{}
 }
 
-// isAllNamespaces reports whether attrs is a request over all namespaces.
+// isAllNamespaces reports whether attrs is a request over all namespaces, or for all Namespace
+// objects.
 func (b *Boundary) isAllNamespaces(attrs *requestAttributes) bool {
 	return isCollection(attrs.verb) && attrs.namespace == "" &&
 		(b.scopeOf(attrs) != ScopeCluster || attrs.resource == namespaces && attrs.name == "")
 }
 
-// isLimitedTo reports whether the query of a list over all namespaces limits it to id. It also reports
-// true for other requests. RequestInfo contains only the first of several selectors.
+// isLimitedTo reports whether the label selector in the query limits a request over all namespaces
+// to tenant id. For any other request, it returns true. It reads the query itself, because
+// RequestInfo contains only the first of several selectors.
 func (b *Boundary) isLimitedTo(state *requestState, id tenant.ID, attrs *requestAttributes) bool {
 	if !b.isAllNamespaces(attrs) {
 		return true

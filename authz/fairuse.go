@@ -11,18 +11,18 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// FairUsePath is the path of the report on the usage of the caller's own tenant. Callers of the
-// system tenant see all tenants.
+// FairUsePath is the path of the report on the usage of the caller's tenant. Callers of the system
+// tenant see the report on all tenants.
 const FairUsePath = "/kubetenant/fair-use"
 
 // AuditPath is the path of the audit stream of the caller's own tenant. Callers of the system
 // tenant can read all streams.
 const AuditPath = "/kubetenant/audit"
 
-// FairUseTenant returns the tenant whose limits of fair use apply to a request with user u. It is the
-// tenant of the authenticated caller. If that is the system tenant, it is the tenant of the
-// impersonated user, because a gateway or a controller acts for that user. Payer returns the zero
-// ID if there is no tenant.
+// FairUseTenant returns the tenant whose limits of fair use apply to a request with user u. It is
+// the tenant of the authenticated caller. If that is the system tenant, it is the tenant of the
+// impersonated user, because a gateway or a controller acts for that user. FairUseTenant returns
+// the zero ID if there is no tenant.
 //
 // Security: the server MUST have checked that the caller may impersonate u.
 func (b *Boundary) FairUseTenant(ctx context.Context, u user.Info) tenant.ID {

@@ -24,7 +24,7 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// servedRequest is a request at the API handler.
+// servedRequest contains what the API handler received.
 type servedRequest struct {
 	user     user.Info
 	info     *request.RequestInfo
@@ -34,9 +34,9 @@ type servedRequest struct {
 	path     string
 }
 
-// serve sends a request of u through the filters of a server. If impersonated is not nil, it
-// replaces the user, as the impersonation filter does. serve returns nil and the status if the
-// request did not reach the handler.
+// serve sends a GET request of u through the filters of a server. If impersonated is not nil, it
+// replaces the user, as the impersonation filter does. serve returns the request at the handler, or
+// nil if the request did not reach the handler, and the status.
 func serve(t *testing.T, u, impersonated user.Info, target string) (*servedRequest, int) {
 	t.Helper()
 	return send(t, u, impersonated, http.MethodGet, target)
@@ -87,8 +87,8 @@ func sendThrough(
 	return got, answer.Code
 }
 
-// TestNamespacesAreFiltered checks each way to list or watch Namespaces. The request reaches the
-// handler limited to the caller's tenant, in the query and in RequestInfo, or it is denied.
+// TestNamespacesAreFiltered checks that a request to list or watch Namespaces is either denied or
+// limited to the caller's tenant, in the query and in RequestInfo.
 func TestNamespacesAreFiltered(t *testing.T) {
 	for query, want := range map[string]bool{
 		"":                           true,
@@ -99,8 +99,8 @@ func TestNamespacesAreFiltered(t *testing.T) {
 		"?labelSelector=":            true,
 		"?labelSelector=env%3Dprod":  true,
 		"?labelSelector=kubetenant.dev%2Ftenant%3Da":                 true,
-		"?labelSelector=kubetenant.dev%2Ftenant%3Db":                 true, // limited to both tenants, so nothing matches
-		"?labelSelector=%21kubetenant.dev%2Ftenant":                  true, // contradicts the label, so nothing matches
+		"?labelSelector=kubetenant.dev%2Ftenant%3Db":                 true, // requires two tenants
+		"?labelSelector=%21kubetenant.dev%2Ftenant":                  true, // contradicts the added requirement
 		"?fieldSelector=metadata.name%3Db--web":                      true,
 		"?fieldSelector=metadata.name%3Db--web&watch=true":           true,
 		"?labelSelector=a&labelSelector=kubetenant.dev%2Ftenant%3Db": false,
@@ -209,8 +209,8 @@ func TestTenantPaths(t *testing.T) {
 	}
 }
 
-// TestMalformedTenantPathReturnsStatus checks that the response is a Status, because clients do not
-// show plain text.
+// TestMalformedTenantPathReturnsStatus checks that the response is a Status object, because clients
+// do not show plain text.
 func TestMalformedTenantPathReturnsStatus(t *testing.T) {
 	answer := httptest.NewRecorder()
 	authz.WithRequestState(http.NotFoundHandler(), nil).ServeHTTP(answer,
@@ -223,8 +223,8 @@ func TestMalformedTenantPathReturnsStatus(t *testing.T) {
 	}
 }
 
-// TestWritesOnTenantPaths checks that a caller of the system tenant on a tenant path writes only to
-// the objects of that tenant.
+// TestWritesOnTenantPaths checks that a caller of the system tenant can write only the objects of
+// the tenant in the path.
 func TestWritesOnTenantPaths(t *testing.T) {
 	for _, c := range []struct {
 		method, target string
@@ -246,9 +246,9 @@ func TestWritesOnTenantPaths(t *testing.T) {
 	}
 }
 
-// TestDelegatedReviewsOnTenantPaths checks that a tenant's caller may create reviews on its tenant
-// path, as on the plain path. A caller of the system tenant may not, because its answer would be
-// about all tenants.
+// TestDelegatedReviewsOnTenantPaths checks that a tenant's caller may create reviews of other
+// callers on the path of its tenant. A caller of the system tenant may create them only on a path
+// without a tenant, because the answer would be about all tenants.
 func TestDelegatedReviewsOnTenantPaths(t *testing.T) {
 	o := options(namespaceLabels)
 	o.Reviews = true
@@ -270,9 +270,9 @@ func TestDelegatedReviewsOnTenantPaths(t *testing.T) {
 	}
 }
 
-// TestImpersonationChecksDoNotChangeUser checks that the handler never sees the user of an
-// impersonation check. Constrained impersonation uses a changed copy of the authenticated user
-// there, before the request itself is decided.
+// TestImpersonationChecksDoNotChangeUser checks that the handler gets the impersonated user.
+// Constrained impersonation checks a changed copy of the authenticated user before the decision
+// about the request itself. The handler must not get that copy.
 func TestImpersonationChecksDoNotChangeUser(t *testing.T) {
 	boundary := authz.New(options(namespaceLabels), &recorder{decision: authorizer.DecisionAllow}, nil)
 	agent := &user.DefaultInfo{Name: "system:serviceaccount:kube-system:agent"}
@@ -307,8 +307,8 @@ func TestImpersonationChecksDoNotChangeUser(t *testing.T) {
 	}
 }
 
-// TestHandlersHaveNoRequestState checks that a handler can authorize another user, as a review does. That
-// user is not treated as impersonated.
+// TestHandlersHaveNoRequestState checks that a handler can authorize another user, as a review
+// does. The boundary does not treat that user as impersonated.
 func TestHandlersHaveNoRequestState(t *testing.T) {
 	boundary := authz.New(options(namespaceLabels), &recorder{decision: authorizer.DecisionAllow}, nil)
 	reached := false
@@ -330,7 +330,7 @@ func TestHandlersHaveNoRequestState(t *testing.T) {
 	}
 }
 
-// TestImpersonatedUsersAreBound checks that handlers and admission get the impersonated user with
+// TestImpersonatedUsersAreBound checks that the handler gets an impersonated user that is bound to
 // its tenant.
 func TestImpersonatedUsersAreBound(t *testing.T) {
 	root := &user.DefaultInfo{Name: "root", Groups: []string{"system:masters"}}
@@ -381,7 +381,7 @@ func TestImpersonatedUsersAreBound(t *testing.T) {
 	}
 }
 
-// FuzzTenantPath checks that a tenant's caller reaches no object of another tenant by any path.
+// FuzzTenantPath checks that no path lets a tenant's caller reach an object of another tenant.
 func FuzzTenantPath(f *testing.F) {
 	for _, s := range []string{
 		"/tenants/a/api/v1/namespaces/b--web/pods", "/tenants/b/api/v1/namespaces/b--web/pods", "/tenants/a/tenants/b/api",

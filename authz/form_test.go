@@ -15,9 +15,9 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// TestIdentityForm checks each part of an identity that a server may have authenticated without
-// this project's sources. The limits of form and size apply to the callers of tenants, as in the
-// sources. Groups and extras that servers add later have their own allowance.
+// TestIdentityForm checks the form and the size of the names and groups of an identity that the
+// server authenticated itself. The limits apply only to callers of tenants, with an allowance for
+// groups that servers add later. Extras are not checked.
 func TestIdentityForm(t *testing.T) {
 	numbered := func(n, width int) (groups []string) {
 		for i := range n {

@@ -25,8 +25,8 @@ const labelSelector = "labelSelector"
 
 var errSelectorTwice = errors.New("labelSelector is set twice or in the wrong case")
 
-// selectsOnlyTenant reports whether a selector matches only objects of tenant id. It must contain a
-// requirement on the tenant label with exactly this value.
+// selectsOnlyTenant reports whether a selector matches only objects with the label of tenant id.
+// The selector must contain a requirement on the tenant label with exactly this value.
 func selectsOnlyTenant(selector labels.Requirements, id tenant.ID) bool {
 	for i := range selector {
 		if value, ok := tenantValue(&selector[i]); ok && value == id.String() {
@@ -36,8 +36,8 @@ func selectsOnlyTenant(selector labels.Requirements, id tenant.ID) bool {
 	return false
 }
 
-// selectedTenant returns the only tenant that a selector is limited to. It returns false if the
-// selector is not limited to a tenant, or if it requires two tenants and matches no object.
+// selectedTenant returns the only tenant to which a selector is limited. It returns false if the
+// selector is not limited to a valid tenant, or if it requires two different tenants.
 func selectedTenant(selector labels.Requirements) (tenant.ID, bool) {
 	found := ""
 	for i := range selector {
@@ -54,7 +54,8 @@ func selectedTenant(selector labels.Requirements) (tenant.ID, bool) {
 	return id, err == nil
 }
 
-// tenantValue returns the only value of the tenant label that the requirement allows.
+// tenantValue returns the only value of the tenant label that the requirement allows. It returns
+// false if the requirement allows any other value.
 func tenantValue(r *labels.Requirement) (string, bool) {
 	switch r.Operator() {
 	case selection.Equals, selection.DoubleEquals, selection.In:
@@ -65,7 +66,7 @@ func tenantValue(r *labels.Requirement) (string, bool) {
 	return "", false
 }
 
-// withTenantRequirement returns the requirements of selector and a requirement on the tenant label.
+// withTenantRequirement returns a copy of selector with a requirement on the label of tenant id.
 func withTenantRequirement(selector labels.Requirements, id tenant.ID) (labels.Requirements, error) {
 	r, err := labels.NewRequirement(tenant.Label, selection.Equals, []string{id.String()})
 	if err != nil {
@@ -74,9 +75,10 @@ func withTenantRequirement(selector labels.Requirements, id tenant.ID) (labels.R
 	return append(append(labels.Requirements{}, selector...), *r), nil
 }
 
-// decideLimitedList decides about a list or watch that must be limited to tenant id. For a request on its way
-// to the API handler, or a self review of such a request, limit adds the requirement. Any other
-// request must already have it. A selector that does not parse or occurs twice is denied.
+// decideLimitedList decides about a list, watch or deletecollection that must be limited to tenant
+// id. If the request is on its way to the API handler, or a SelfSubjectAccessReview is about it,
+// the server adds the label requirement. Any other request must already have the requirement. A
+// label selector that does not parse or occurs twice is denied.
 func (b *Boundary) decideLimitedList(
 	ctx context.Context,
 	state *requestState,
@@ -107,7 +109,7 @@ func (b *Boundary) decideLimitedList(
 }
 
 // onlyLabelSelector returns the only label selector of a query. It reads the query itself, because
-// RequestInfo contains only the first of several selectors, and none on the old watch paths.
+// RequestInfo contains only the first of several selectors, and none on the deprecated watch paths.
 func onlyLabelSelector(query string) (labels.Requirements, error) {
 	values, err := url.ParseQuery(query)
 	if err != nil {
@@ -126,17 +128,17 @@ func onlyLabelSelector(query string) (labels.Requirements, error) {
 	return labels.ParseToRequirements(text)
 }
 
-// isForSelfReview reports whether a SelfSubjectAccessReview calls the authorizer. The server would
-// limit the reviewed request on its way to the API handler.
+// isForSelfReview reports whether ctx belongs to a SelfSubjectAccessReview. The server would limit
+// the reviewed request on its way to the API handler.
 func isForSelfReview(ctx context.Context) bool {
 	info, ok := request.RequestInfoFrom(ctx)
 	return ok && info.IsResourceRequest && info.APIGroup == "authorization.k8s.io" &&
 		info.Resource == "selfsubjectaccessreviews" && info.Verb == "create"
 }
 
-// decideOwnObjectList decides about a list or a watch of objects that are each about one tenant. It limits
-// the request to the objects about tenant id. It denies a request that names another object, and a
-// request with another field selector.
+// decideOwnObjectList decides about a list or a watch of a resource whose objects each describe one
+// tenant. It limits the request to the objects that describe tenant id. It denies a request for the
+// name of another object, and a request with another field selector.
 func (b *Boundary) decideOwnObjectList(
 	ctx context.Context, state *requestState, id tenant.ID, verb string, attrs *requestAttributes,
 ) verdict {
@@ -178,8 +180,8 @@ const fieldSelector = "fieldSelector"
 
 var errFieldsTwice = errors.New("fieldSelector is set twice or in the wrong case")
 
-// requiresOnly reports whether the field selector of a query requires only the terms. It reads the
-// query itself, because RequestInfo contains only the first of several selectors.
+// requiresOnly reports whether all terms in the field selector of a query are in terms. It reads
+// the query itself, because RequestInfo contains only the first of several selectors.
 func requiresOnly(query string, terms fields.Requirements) (bool, error) {
 	values, err := url.ParseQuery(query)
 	if err != nil {
@@ -205,7 +207,7 @@ func requiresOnly(query string, terms fields.Requirements) (bool, error) {
 	return true, nil
 }
 
-// requires reports whether the field selector of a request contains the terms.
+// requires reports whether the field selector of a request contains all terms.
 func requires(attrs *requestAttributes, terms fields.Requirements) (bool, error) {
 	requirements, err := attrs.GetFieldSelector()
 	for _, term := range terms {
@@ -216,8 +218,9 @@ func requires(attrs *requestAttributes, terms fields.Requirements) (bool, error)
 	return true, err
 }
 
-// withFieldSelector returns the request limited by a field selector and without pages. The name is
-// empty if the selector does not require one. An error is the response to the client.
+// withFieldSelector returns the request limited by a field selector and without paging. The
+// RequestInfo gets the given name, which is empty if the selector requires no name. An error is the
+// response to the client.
 func withFieldSelector(
 	ctx context.Context, r *http.Request, selector fields.Selector, name string,
 ) (context.Context, *http.Request, error) {
@@ -231,8 +234,8 @@ func withFieldSelector(
 	return ctx, r, nil
 }
 
-// withQuery returns the request with another query. It makes the same change to the RequestInfo
-// that the handlers read.
+// withQuery returns the request with another query. It applies change to a copy of the RequestInfo,
+// which the handlers read.
 func withQuery(
 	ctx context.Context, r *http.Request, query url.Values, change func(*request.RequestInfo),
 ) (context.Context, *http.Request) {
@@ -249,15 +252,15 @@ func withQuery(
 }
 
 // errExpired is the response to a list with a continue token. A limited list has one page, because
-// the end of a page would depend on objects of other tenants. Clients start the list again.
+// the end of a page would depend on objects of other tenants. Clients then start the list again.
 var errExpired error = apierrors.NewResourceExpired("the list cannot be continued: start again without continue")
 
 var errLimitedDelete error = apierrors.NewBadRequest("limit may not be set to delete a collection across all " +
 	"namespaces")
 
-// queryWithoutPaging returns the query of a request without paging. With a limit, the continue token would
-// reveal that more objects exist, even if only other tenants have them. An error is the response to
-// the client.
+// queryWithoutPaging returns the query of a request without limit and continue. With a limit, the
+// continue token would reveal that more objects exist, even if only other tenants have them. An
+// error is the response to the client.
 func queryWithoutPaging(r *http.Request) (url.Values, error) {
 	values, err := url.ParseQuery(r.URL.RawQuery)
 	if err != nil {
@@ -282,8 +285,8 @@ func queryWithoutPaging(r *http.Request) (url.Values, error) {
 	return values, nil
 }
 
-// withLabelSelector returns the request limited to the selector and without pages. An error is the response
-// to the client.
+// withLabelSelector returns the request limited to the selector and without paging. An error is the
+// response to the client.
 func withLabelSelector(
 	ctx context.Context, r *http.Request, selector labels.Requirements,
 ) (context.Context, *http.Request, error) {

@@ -30,14 +30,14 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/tenanttest"
 )
 
-// labeledOptions returns options of a cluster in which all objects have their label.
+// labeledOptions returns options with which all objects have their tenant's label.
 func labeledOptions() authz.Options {
 	o := options(namespaceLabels)
 	o.Labeled = func(schema.GroupResource, tenant.ID) bool { return true }
 	return o
 }
 
-// server is the filters of a server around a handler that records its requests.
+// server contains the filters of a server around a handler that records its requests.
 type server struct {
 	boundary *authz.Boundary
 	older    authz.OlderPaths
@@ -62,7 +62,7 @@ func (s *server) send(t *testing.T, u user.Info, method, target string) (*served
 	return got, answer.Code
 }
 
-// chain returns the filters around an API handler, for requests of u.
+// chain returns the filters around the given API handler, for requests of u.
 func (s *server) chain(u user.Info, api http.Handler) http.Handler {
 	handler := authz.WithTenant(api, &s.sessions)
 	handler = filters.WithAuthorization(handler, s.boundary, scheme.Codecs)
@@ -95,8 +95,8 @@ var listsOverAllNamespaces = []struct{ method, path string }{
 	{http.MethodGet, "/apis/rbac.authorization.k8s.io/v1/rolebindings"},
 }
 
-// TestListsAreFiltered checks each request over all namespaces. It reaches the handler limited to
-// the tenant, in the query and in RequestInfo, or it is denied.
+// TestListsAreFiltered checks that a request over all namespaces is either denied or limited to the
+// caller's tenant, in the query and in RequestInfo.
 func TestListsAreFiltered(t *testing.T) {
 	for query, want := range map[string]bool{
 		"":                          true,
@@ -140,7 +140,7 @@ func TestListsAreFiltered(t *testing.T) {
 }
 
 // TestPagination checks that a list over all namespaces has one page, so that no continue token
-// reveals objects of other tenants. The selector may be in the request or be added.
+// reveals objects of other tenants. Either the client or the boundary provides the label selector.
 func TestPagination(t *testing.T) {
 	e := &exceptionRecorder{allow: true}
 	o := labeledOptions()
@@ -166,11 +166,12 @@ func TestPagination(t *testing.T) {
 					struct{ method, path string }{http.MethodGet, "/api/v1/namespaces"}) {
 					want := want
 					switch {
-					// Attributes of that path have no selector, so the exception allows the whole list.
+					// The attributes of this path have no selector, so the exception allows the
+					// whole list.
 					case strings.Contains(l.path, "/watch/") && strings.HasSuffix(own, "b"):
 						continue
 					case l.method == http.MethodDelete && want == 200 && strings.Contains(strings.ToLower(query), "limit"):
-						want = 400 // more would be deleted
+						want = 400 // without the limit, more objects would be deleted
 					}
 					s, query := allowingServer(o), query+own
 					raw := ""
@@ -201,8 +202,8 @@ func TestPagination(t *testing.T) {
 	}
 }
 
-// TestListsAreDeniedUntilLabeled checks that lists of a resource are denied until its objects are labeled.
-// They are also denied without the backfill.
+// TestListsAreDeniedUntilLabeled checks that lists of a resource are denied until its objects are
+// labeled. Without [authz.Options.Labeled], all these lists are denied.
 func TestListsAreDeniedUntilLabeled(t *testing.T) {
 	pods := schema.GroupResource{Resource: "pods"}
 	o := options(namespaceLabels)
@@ -234,8 +235,8 @@ func TestListsAreDeniedUntilLabeled(t *testing.T) {
 	}
 }
 
-// FuzzSelector checks that no selector of a tenant makes the handler select an unlabeled object or
-// an object of another tenant.
+// FuzzSelector checks that no query of a tenant's caller makes the handler select an unlabeled
+// object or an object of another tenant.
 func FuzzSelector(f *testing.F) {
 	for _, s := range []string{
 		"labelSelector=a%3Db", "labelSelector=!a", "labelSelector=kubetenant.dev/tenant%3Db",
@@ -274,8 +275,8 @@ func servesOlderPaths(r schema.GroupResource) bool {
 		r.Group == "apps" && r.Resource == "deployments"
 }
 
-// TestOlderTenantPaths checks paths with the tenant after the version, in front of a known
-// resource.
+// TestOlderTenantPaths checks paths in the older form, in which the tenant is between the version
+// and the resource.
 func TestOlderTenantPaths(t *testing.T) {
 	for _, c := range []struct {
 		tenant, target, path string
@@ -299,7 +300,7 @@ func TestOlderTenantPaths(t *testing.T) {
 		{"a", "/api/v1/tenants/System/pods", "", 400},
 		{"a", "/tenants/a/api/v1/tenants/a/pods", "", 400},
 		{"a", "/tenants/a/api/v1/tenants/b/pods", "", 400},
-		// These paths do not have the older form. They keep their usual meaning, and tenants may not
+		// These paths are not in the older form. They keep their usual meaning, and tenants may not
 		// access them.
 		{"a", "/api/v1/tenants/a", "", 403},
 		{"a", "/api/v1/tenants/a/", "", 403},
@@ -328,8 +329,8 @@ func TestOlderTenantPaths(t *testing.T) {
 	}
 }
 
-// FuzzOlderTenantPath checks that a tenant's caller gets no object of another tenant if both forms
-// are enabled.
+// FuzzOlderTenantPath checks that no path lets a tenant's caller reach an object of another tenant
+// if both forms are enabled.
 func FuzzOlderTenantPath(f *testing.F) {
 	for _, s := range []string{
 		"/api/v1/tenants/a/namespaces/b--web/pods", "/api/v1/tenants/b/pods", "/tenants/a/api/v1/tenants/b/pods",
@@ -361,7 +362,7 @@ func FuzzOlderTenantPath(f *testing.F) {
 	})
 }
 
-// exceptionRecorder records the requests for which an exception is evaluated.
+// exceptionRecorder is an exception that records the requests for which it is evaluated.
 type exceptionRecorder struct {
 	requests []*authz.CrossTenantRequest
 	allow    bool
@@ -378,8 +379,8 @@ func (a *exceptionRecorder) exception() authz.Exception {
 	}
 }
 
-// TestExceptions checks that exceptions are evaluated only for cross-tenant requests, and allow
-// with their reason.
+// TestExceptions checks that exceptions are evaluated only for cross-tenant requests, and that the
+// decision has the reason of the exception.
 func TestExceptions(t *testing.T) {
 	system := &user.DefaultInfo{Name: "root", Extra: map[string][]string{tenant.ExtraKey: {"system"}}}
 	inSystemGroup := &user.DefaultInfo{
@@ -522,8 +523,8 @@ func TestExceptions(t *testing.T) {
 	}
 }
 
-// TestExceptionsInRequestFilters checks that exceptions are not evaluated for requests on a tenant path.
-// They do not apply to requests with two selectors either.
+// TestExceptionsInRequestFilters checks that exceptions allow neither requests on a tenant path nor
+// requests with two label selectors.
 func TestExceptionsInRequestFilters(t *testing.T) {
 	e := &exceptionRecorder{allow: true}
 	o := labeledOptions()
@@ -535,7 +536,8 @@ func TestExceptionsInRequestFilters(t *testing.T) {
 		"/api/v1/pods?labelSelector=kubetenant.dev/tenant%3Db":                                         200,
 		"/api/v1/pods?labelSelector=kubetenant.dev/tenant%3Db&labelSelector=kubetenant.dev/tenant%3Dc": 403,
 		"/api/v1/pods?labelSelector=kubetenant.dev/tenant%3Db&LabelSelector=x":                         403,
-		// This request is about all tenants. The exception of this test allows every request.
+		// The exception of this test allows every request, even this one for the objects of all
+		// tenants.
 		"/apis/metrics.k8s.io/v1beta1/pods?labelSelector=kubetenant.dev/tenant%3Db":                         200,
 		"/api/v1/namespaces?labelSelector=kubetenant.dev/tenant%3Db&labelSelector=kubetenant.dev/tenant%3D": 403,
 	} {
@@ -600,7 +602,7 @@ func TestSessionsEnd(t *testing.T) {
 			if got, code := s.send(t, callerOf("a"), http.MethodGet, "/api/v1/namespaces/a--web/pods?watch=true"); got == nil {
 				t.Fatal(code)
 			}
-			// Requests of the system tenant and requests in other namespaces do not end.
+			// Requests of system callers and requests in other namespaces do not end.
 			s.handle = func(r *http.Request) {
 				s.sessions.NamespaceHandler(authz.OwnerOf).OnUpdate(ns("1", "a"), ns("1", "b"))
 				s.sessions.NamespaceHandler(authz.OwnerOf).OnDelete(ns("1", "a"))
@@ -615,7 +617,7 @@ func TestSessionsEnd(t *testing.T) {
 	}
 }
 
-// TestEndedSessionsAreRemoved checks that finished sessions are not kept in memory.
+// TestEndedSessionsAreRemoved checks that Sessions does not retain sessions that have ended.
 func TestEndedSessionsAreRemoved(t *testing.T) {
 	s := allowingServer(labeledOptions())
 	for range 3 {
@@ -628,8 +630,8 @@ func TestEndedSessionsAreRemoved(t *testing.T) {
 	})
 }
 
-// TestSessionsInMissingNamespacesEnd checks a request in a missing namespace. It must not continue in a
-// namespace that another tenant creates meanwhile.
+// TestSessionsInMissingNamespacesEnd checks that a request in a missing namespace ends when another
+// tenant creates the namespace.
 func TestSessionsInMissingNamespacesEnd(t *testing.T) {
 	for name, c := range map[string]struct {
 		labels map[string]string
@@ -659,8 +661,8 @@ func TestSessionsInMissingNamespacesEnd(t *testing.T) {
 	}
 }
 
-// TestImpersonatedGroups checks that an impersonator cannot add the group of a tenant that it is
-// not in. Callers of the system tenant can.
+// TestImpersonatedGroups checks that an impersonator cannot add the group of a tenant without being
+// in the group itself. A caller of the system tenant can.
 func TestImpersonatedGroups(t *testing.T) {
 	for name, c := range map[string]struct {
 		real user.Info
@@ -692,8 +694,8 @@ func TestImpersonatedGroups(t *testing.T) {
 	}
 }
 
-// TestRevokedSessionsEnd checks that all sessions of a revoked caller end, and no others. This
-// includes callers of the system tenant.
+// TestRevokedSessionsEnd checks that all sessions of a revoked caller end, and no others. A caller
+// of the system tenant can be revoked too.
 func TestRevokedSessionsEnd(t *testing.T) {
 	mallory := func(id string) user.Info { return &user.DefaultInfo{Name: "mallory", Extra: callerOf(id).GetExtra()} }
 	isMallory := func(c *authz.Caller) bool { return c.User.GetName() == "mallory" && c.Tenant.String() != "b" }
@@ -751,8 +753,8 @@ func TestSessionsOfRevokedImpersonatorsEnd(t *testing.T) {
 	}
 }
 
-// TestInvalidMethodsAreRejected checks methods that are not tokens. HTTP/2 accepts them, and the boundary could read
-// them as impersonation verbs.
+// TestInvalidMethodsAreRejected checks that a method that is not a token is rejected. HTTP/2
+// accepts such a method, and the boundary could read it as an impersonation verb.
 func TestInvalidMethodsAreRejected(t *testing.T) {
 	for method, want := range map[string]int{
 		"GET":                          200,
@@ -797,7 +799,7 @@ func TestInvalidMethodsAreRejected(t *testing.T) {
 }
 
 // TestExceptedSessionsEnd checks that a session that an exception allowed ends when the exception
-// expires or changes.
+// expires or the exceptions change.
 func TestExceptedSessionsEnd(t *testing.T) {
 	e := &exceptionRecorder{allow: true}
 	o := labeledOptions()
@@ -846,7 +848,7 @@ func TestExceptedSessionsEnd(t *testing.T) {
 		})
 	}
 	e.until = time.Time{}
-	// A change before the request began does not end its session.
+	// A change before the start of the request does not end its session.
 	before := allowingServer(o)
 	before.sessions.EndExcepted("b--web")
 	before.handle = func(r *http.Request) {

@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// choices are the choices that generate a cluster. They are random or come from a fuzzer.
+// choices are the choices from which a cluster is generated. They are random or come from a fuzzer.
 type choices interface {
 	// intn returns a number from 0 to n-1.
 	intn(n int) int
@@ -20,7 +20,7 @@ type randomChoices struct{ *rand.Rand }
 
 func (r randomChoices) intn(n int) int { return r.IntN(n) }
 
-// fuzzChoices are the choices of a fuzzer. After the last one, all choices are 0.
+// fuzzChoices are the choices of a fuzzer. After the last byte of left, each choice is 0.
 type fuzzChoices struct{ left []byte }
 
 func (b *fuzzChoices) intn(n int) int {
@@ -43,7 +43,8 @@ func someOf(d choices, n int, all []string) []string {
 	return some
 }
 
-// pickTenant returns a tenant, mostly one of a few, so that requests concern the same tenants.
+// pickTenant returns a tenant. It usually returns one of three, so that requests concern the same
+// tenants.
 func pickTenant(d choices) string {
 	if oneIn(d, 6) {
 		return oneOf(d, modelTenants...)
@@ -51,7 +52,7 @@ func pickTenant(d choices) string {
 	return oneOf(d, "a", "b", "acme")
 }
 
-// pickKind returns a kind, mostly an ordinary one.
+// pickKind returns a kind, usually one that tenants may use.
 func pickKind(d choices) string {
 	if oneIn(d, 3) {
 		return oneOf(d, modelKinds...)
@@ -135,7 +136,8 @@ var (
 		"/kubetenant/fair-use", "/kubetenant/fair-use/", "/kubetenant/audit", "/kubetenant/audit/",
 		"/kubetenant/", "/kubetenant//fair-use",
 	}
-	// The scope of each resource. It is "" if neither the table nor a CustomResourceDefinition has it.
+	// modelScopes contains the scope of each resource. It is "" if neither the table nor a
+	// CustomResourceDefinition specifies the scope.
 	modelScopes = map[string]string{
 		"/pods":                           "namespaced",
 		"/configmaps":                     "namespaced",
@@ -244,10 +246,10 @@ func makeCluster(d choices) *modelCluster {
 		w.access[oneOf(d, modelTenants...)] = oneOf(d, "unknown", "none", "closed", "reads", "reads")
 	}
 	if oneIn(d, 4) {
-		// The boundary does not know that these are cluster-scoped.
+		// The boundary does not know that these resources are cluster-scoped.
 		w.shared["example.com/widgets"], w.shared["aggregated.example.com/things"] = true, true
 	}
-	if oneIn(d, 3) { // an object of tenant a has the own name of another tenant
+	if oneIn(d, 3) { // an object of tenant a has the name that is reserved for another tenant
 		w.objects["kubetenant.dev/"+oneOf(d, "tenantquotas/quota-", "reports/own-")+oneOf(d, "b", "acme")] = "a"
 	}
 	if oneIn(d, 3) {
@@ -265,7 +267,8 @@ func makeCluster(d choices) *modelCluster {
 	return w
 }
 
-// makeNamespace generates a namespace in one of its states, mostly one that is in the cache.
+// makeNamespace generates the state of a namespace. In most cases, the cache contains the
+// namespace.
 func makeNamespace(d choices, name string) modelNamespace {
 	label := pickTenant(d)
 	if prefix, _, found := strings.Cut(name, "--"); found && !oneIn(d, 6) {
@@ -354,7 +357,7 @@ func makeLine(d choices) modelLine {
 	return l
 }
 
-// text returns the line of the policy file.
+// text returns the line in the format of the policy file.
 func (l *modelLine) text() []byte {
 	text, err := json.Marshal(map[string]any{
 		"apiVersion": "abac.authorization.kubernetes.io/v1beta1",
@@ -402,8 +405,8 @@ func makeUser(d choices) *modelUser {
 		if !oneIn(d, 3) {
 			u.groups = append(u.groups, "tenant:"+id)
 		}
-	case 7: // without a tenant
-	case 8: // forged
+	case 7: // no tenant
+	case 8: // a forged tenant
 		u.extra[oneOf(d, "kubetenant.dev/tenant", "Kubetenant.dev/tenant", "kubetenant.dev/TENANT")] = oneOf(d, nil,
 			[]string{"a", "b"}, []string{oneOf(d, modelLabels...)}, []string{id, id})
 	}
@@ -416,8 +419,7 @@ func makeUser(d choices) *modelUser {
 	return u
 }
 
-// makeRequest generates a request, sometimes one that a grant or a policy line of the cluster
-// concerns.
+// makeRequest generates a request. Some requests match a grant or a policy line of the cluster.
 func makeRequest(d choices, w *modelCluster) modelRequest {
 	q := modelRequest{
 		user:           makeUser(d),
@@ -462,7 +464,7 @@ func makeRequest(d choices, w *modelCluster) modelRequest {
 	if q.throughFilters {
 		if oneIn(d, 4) {
 			q.impersonator = makeUser(d)
-			if oneIn(d, 4) { // with groups that the client sent
+			if oneIn(d, 4) { // groups that the client sent
 				q.user.groups = append(q.user.groups, someOf(d, 3, []string{
 					"tenant:a", "tenant:b", "tenant:acme", "tenant:", "tenant:all", "tenant:system", "system:masters", "dev",
 				})...)
@@ -598,13 +600,13 @@ func makeSelectors(d choices, q *modelRequest) {
 				"metadata.name="+oneOf(d, "quota-", "own-")+pickTenant(d)))
 		}
 		if q.name != "" && (q.verb == "list" || q.verb == "watch") && !oneIn(d, 4) {
-			terms = append(terms, "metadata.name="+q.name) // RequestInfo reads the name from it
+			terms = append(terms, "metadata.name="+q.name) // RequestInfo reads the name from this term
 		}
 		q.fields = strings.Join(terms, ",")
 	}
 }
 
-// useOwnObject changes the request to one for an object about a tenant.
+// useOwnObject changes the request to a request for an object that describes a tenant.
 func useOwnObject(d choices, q *modelRequest) {
 	id := oneOf(d, "a", "b", "acme")
 	q.user, q.impersonator, q.path, q.isResource, q.url = callerNamed(pickUser(d), id), nil, "", true, ""

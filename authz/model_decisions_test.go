@@ -47,11 +47,12 @@ var (
 	modelSeed      = flag.Uint64("model.seed", 0, "the first world of TestModel")
 )
 
-// decisionsPerCluster is small, because each boundary limits the live reads of unknown namespaces.
+// decisionsPerCluster is small, because each boundary has a rate limit for live reads of unknown
+// namespaces.
 const decisionsPerCluster = 6
 
-// TestModel checks that the boundary, with grants and a policy, decides as the model does. If they
-// differ, -model.seed generates the failing cluster again.
+// TestModel checks that the boundary, with grants and a policy, makes the same decisions as the
+// model. The seed in a failure generates the same cluster again with -model.seed.
 func TestModel(t *testing.T) {
 	t.Parallel()
 	var next, failed atomic.Int64
@@ -153,7 +154,7 @@ func (u *modelUser) describe() string {
 	return fmt.Sprintf("%+v", *u)
 }
 
-// namespace returns the state as a cache or a server returns it.
+// namespace returns the Namespace or the error that a lookup in this state returns.
 func (s modelState) namespace(name string) (*corev1.Namespace, error) {
 	switch {
 	case s.lookupFails:
@@ -188,14 +189,14 @@ func resourcesOf(set map[string]bool) []schema.GroupResource {
 	return all
 }
 
-// idOrZero returns the tenant of a name, or the zero ID if the name is not valid.
+// idOrZero returns the tenant with the given name, or the zero ID if the name is not valid.
 func idOrZero(name string) tenant.ID {
 	id, _ := tenant.Parse(name)
 	return id
 }
 
-// boundary returns the real boundary of the generated cluster, and a delegate that records its
-// requests.
+// boundary returns a real boundary with the generated configuration, and its delegate, which
+// records requests.
 func (w *modelCluster) boundary(tb testing.TB) (*authz.Boundary, *recorder) {
 	tb.Helper()
 	owners := authz.NewOwners(func(name string) (*corev1.Namespace, error) {
@@ -362,7 +363,7 @@ func (r modelRequirement) labelRequirement(tb testing.TB) labels.Requirement {
 
 var errSelector = errors.New("selector")
 
-// selectors returns the requirements of the request, and its query.
+// selectors returns the label requirements of the request, and its query.
 func (q *modelRequest) selectors(tb testing.TB) (requirements labels.Requirements, query string, err error) {
 	tb.Helper()
 	values := url.Values{"limit": {"3"}}
@@ -414,13 +415,13 @@ type modelOutcome struct {
 	decision authorizer.Decision
 	reason   string
 	err      error
-	reached  authorizer.Attributes // at the delegate
-	served   *http.Request         // at the API handler
+	reached  authorizer.Attributes // the attributes that the delegate received
+	served   *http.Request         // the request that the API handler received
 	status   int
 }
 
-// send sends the request to the real boundary as a server does. A request passes the filters, a
-// review does not.
+// send sends the request to the real boundary. Requests pass the filters of a server, and reviews
+// do not.
 func (q *modelRequest) send(tb testing.TB, b *authz.Boundary, delegate *recorder) (out modelOutcome) {
 	tb.Helper()
 	requirements, query, err := q.selectors(tb)
@@ -469,8 +470,9 @@ func (q *modelRequest) send(tb testing.TB, b *authz.Boundary, delegate *recorder
 	return out
 }
 
-// compare decides with the model and with the boundary. It returns the kind of the boundary's
-// decision (0 denied, 1 delegated, 2 allowed) and the difference between the two.
+// compare makes the decision with the model and with the boundary. It returns the kind of the
+// boundary's decision (0 denied, 1 delegated, 2 allowed) and a description of the difference, which
+// is empty if both agree.
 func (w *modelCluster) compare(
 	tb testing.TB, b *authz.Boundary, delegate *recorder, q modelRequest,
 ) (kind int, problem string) {
@@ -508,7 +510,8 @@ func (w *modelCluster) compare(
 	return kind, problem
 }
 
-// comparePassed compares the requests that reach the delegate and the handler.
+// comparePassed compares the requests that the delegate and the handler received with the model's
+// decision.
 func (w *modelCluster) comparePassed(tb testing.TB, q *modelRequest, want *modelDecision, got *modelOutcome) string {
 	tb.Helper()
 	if want.delegated {
@@ -582,7 +585,7 @@ func (w *modelCluster) comparePassed(tb testing.TB, q *modelRequest, want *model
 	return ""
 }
 
-// selectsOnlyTenant reports whether a selector matches only objects of the tenant.
+// selectsOnlyTenant reports whether a selector matches only objects with the label of the tenant.
 func selectsOnlyTenant(selector labels.Requirements, id string) bool {
 	return slices.ContainsFunc(selector, func(r labels.Requirement) bool {
 		return r.Key() == "kubetenant.dev/tenant" && r.Values().Len() == 1 && r.Values().Has(id) &&

@@ -8,9 +8,9 @@ import (
 	"strings"
 )
 
-// A model of the boundary, for TestModel. It implements the table of docs/authorization.md row by
-// row, with maps and loops. It knows the whole cluster, shares no code with the boundary, uses
-// strings for names, and is slow.
+// This file contains a model of the boundary for TestModel. The model implements the table of
+// docs/authorization.md row by row, with maps and loops. It knows the whole cluster, shares no code
+// with the boundary, uses strings for names, and is slow.
 
 // modelCluster is a generated cluster and a configuration.
 type modelCluster struct {
@@ -21,13 +21,15 @@ type modelCluster struct {
 	systemNamespaces, paths, shared, selectable, unlabeled   map[string]bool
 	unboundObjects                                           map[[5]string]bool // verb, namespace, name, group, resource
 	revoked                                                  map[string]bool    // user names
-	// The tenant that an own object is about, by group/resource/name.
+	// The tenant that an object describes, by group/resource/name.
 	objects map[string]string
-	// Values of group/resource. Objects of these have any name, so lists are limited by spec.tenant.
+	// Values of group/resource whose objects have any name. Lists of these objects are limited by
+	// spec.tenant.
 	freelyNamed map[string]bool
-	// Values of group/resource. A tenant may write its own objects of these.
+	// Values of group/resource. A tenant may write the objects that describe the tenant.
 	writable map[string]bool
-	// The access level of a tenant: "unknown", "none", "closed", "reads", or open.
+	// The access level by tenant: "unknown", "none", "closed", "reads", or any other value for
+	// open.
 	access map[string]string
 
 	fromGroups, serviceAccountsInTenantGroup, qualified, prefixesReserved, rulesReviewsBypassBoundary, shadow, stale bool
@@ -50,11 +52,11 @@ type modelGrant struct {
 	namespace, owner, tenant                   string
 	users, groups                              []string
 	verbs, apiGroups, resources, resourceNames []string
-	expired, deleted                           bool // gone: only the index still has it
+	expired, deleted                           bool // only the index still contains a deleted grant
 }
 
 type modelLine struct {
-	tenant, owner, user, group          string // tenant and space: a name or "*"
+	tenant, owner, user, group          string // tenant and owner: a name or "*"
 	readonly                            bool
 	apiGroup, resource, namespace, path string
 }
@@ -67,19 +69,19 @@ type modelUser struct {
 
 // modelRequest is a request to the boundary.
 type modelRequest struct {
-	user, impersonator *modelUser // real: the authenticated user if user is impersonated
-	throughFilters     bool       // a request through the server's filters, not a review
-	selfReview         bool       // in a SelfSubjectAccessReview
+	user, impersonator *modelUser // impersonator: the authenticated user if user is impersonated
+	throughFilters     bool       // false for a review
+	selfReview         bool       // the request of a SelfSubjectAccessReview
 	path               string     // the tenant that the path names, or "all"
 
 	isResource                                                        bool
 	verb, group, version, resource, subresource, namespace, name, url string
 
 	selector          []modelRequirement
-	badSelector       bool   // it does not parse
-	duplicateSelector bool   // it occurs twice, so the valid one is unknown
+	badSelector       bool   // the label selector does not parse
+	duplicateSelector bool   // the label selector occurs twice
 	fields            string // the field selector
-	announced         string // the tenant whose announced grants it selects, "" for another selector
+	announced         string // the tenant whose announced grants fields selects, otherwise ""
 }
 
 type modelRequirement struct {
@@ -90,13 +92,13 @@ type modelRequirement struct {
 // modelDecision is the decision of the model. The zero value is a denial.
 type modelDecision struct {
 	delegated, allowed bool
-	by                 string // grant or abac
+	by                 string // "grant" or "abac"
 	impersonated       bool
-	tenant             string // that an impersonated user is bound to
-	group              string // that the boundary adds to the user
-	limitedTo, object  string // set for a limited list
-	fields             string // the field selector of a list of objects about the tenant
-	namespace          string // for the delegate
+	tenant             string // the tenant to which an impersonated user is bound
+	group              string // the group that the boundary adds to the user
+	limitedTo, object  string // set for limited lists
+	fields             string // the field selector of a list of objects that describe the tenant
+	namespace          string // the namespace that the delegate gets
 	deniedInShadowMode bool   // denied in shadow mode too
 }
 
@@ -122,7 +124,8 @@ func isModelTenant(name string) bool {
 	return true
 }
 
-// lookUp finds a namespace in the cache or, if it is missing or terminating there, on the server.
+// lookUp finds a namespace in the cache. If the namespace is missing or terminating in the cache,
+// lookUp finds it on the server.
 func (w *modelCluster) lookUp(name string) modelState {
 	n := w.namespaces[name]
 	switch {
@@ -136,8 +139,8 @@ func (w *modelCluster) lookUp(name string) modelState {
 	return n.live
 }
 
-// owner returns the name of a tenant, or "" if the namespace is unowned. It returns false if the
-// owner is unknown.
+// owner returns the name of the tenant that owns a namespace, or "" if the namespace is unowned. It
+// returns false if the owner is unknown.
 func (w *modelCluster) owner(namespace string) (string, bool) {
 	switch n := w.lookUp(namespace); {
 	case n.lookupFails:
@@ -167,7 +170,8 @@ func (u *modelUser) tenantGroups() []string {
 	return found
 }
 
-// group returns the tenant of the only group tenant:<id>. It returns "" if there is none, or bad.
+// group returns the tenant of the only group tenant:<id>. Without such a group, or with an invalid
+// one, it returns noTenant or invalidTenant.
 func (u *modelUser) group() string {
 	switch found := u.tenantGroups(); {
 	case len(found) == 0:
@@ -183,8 +187,8 @@ func (u *modelUser) isCertificate() bool {
 	return len(ids) == 1 && strings.HasPrefix(ids[0], "X509SHA256=")
 }
 
-// parseServiceAccount returns the namespace of a service account. is reports whether the name is in the form of
-// one.
+// parseServiceAccount returns the namespace of a service account. isAccount reports whether the
+// name has the prefix of service accounts, and wellFormed whether the whole name is valid.
 func parseServiceAccount(name string) (namespace string, isAccount, wellFormed bool) {
 	if !strings.HasPrefix(name, "system:serviceaccount") {
 		return "", false, false
@@ -210,7 +214,7 @@ func isModelName(s string, dots bool) bool {
 	return true
 }
 
-// statedTenant returns the tenant that an identity states by its extra and its namespace.
+// statedTenant returns the tenant that an identity states by its extra or by its namespace.
 func (w *modelCluster) statedTenant(u *modelUser) string {
 	stated := noTenant
 	for key, values := range u.extra {
@@ -333,7 +337,7 @@ func (w *modelCluster) decide(q modelRequest) modelDecision {
 	switch {
 	case !impersonated:
 		id = w.tenantOf(caller)
-	case impersonatorTenant == invalidTenant, impersonatorTenant == noTenant: // no impersonation without a tenant
+	case impersonatorTenant == invalidTenant, impersonatorTenant == noTenant: // an impersonator needs a tenant
 		return modelDecision{delegated: w.shadow}
 	default:
 		id = w.impersonatedTenant(impersonatorTenant, caller)
@@ -371,7 +375,7 @@ func (w *modelCluster) decide(q modelRequest) modelDecision {
 	return out
 }
 
-// decideFor decides about a request of a caller of tenant id.
+// decideFor decides about a request of a caller that belongs to tenant id.
 func (w *modelCluster) decideFor(q modelRequest, id string, caller *modelUser) modelDecision {
 	namespaceOf, isAccount, _ := parseServiceAccount(caller.name)
 	if id != noTenant && id != "system" {
@@ -433,7 +437,8 @@ func (w *modelCluster) allowsUnbound(q *modelRequest) bool {
 		q.isResource && q.subresource == "" && w.unboundObjects[[5]string{q.verb, q.namespace, q.name, q.group, q.resource}]
 }
 
-// isSelfReviewRequest reports whether the request is a self review, which a closed tenant still allows.
+// isSelfReviewRequest reports whether the request is a self review. A closed tenant's callers may
+// still create self reviews.
 func isSelfReviewRequest(q *modelRequest) bool {
 	self := map[string]bool{
 		"authentication.k8s.io/selfsubjectreviews":      true,
@@ -443,7 +448,7 @@ func isSelfReviewRequest(q *modelRequest) bool {
 	return q.isResource && q.verb == "create" && q.subresource == "" && self[q.kind()]
 }
 
-// allowedReadOnly reports whether callers of a tenant that may only read may make the request.
+// allowedReadOnly reports whether callers of a read-only tenant may make the request.
 func allowedReadOnly(q *modelRequest) bool {
 	verb := q.verb
 	if strings.HasPrefix(verb, "impersonate-on:") {
@@ -474,7 +479,7 @@ func isConnecting(subresource string) bool {
 	return slices.Contains([]string{"proxy", "exec", "attach", "portforward"}, subresource)
 }
 
-// decideTenant decides about a request of a tenant other than the system tenant.
+// decideTenant decides about a request of a caller of tenant id, which is not the system tenant.
 func (w *modelCluster) decideTenant(q modelRequest, id string) modelDecision {
 	none, pass := modelDecision{}, modelDecision{delegated: true}
 	if strings.HasPrefix(q.verb, "impersonate-on:") {
@@ -553,7 +558,7 @@ func (w *modelCluster) decideTenant(q modelRequest, id string) modelDecision {
 	case scope == "namespaced" || scope == "" && w.selectable[q.kind()]:
 		if !across || q.subresource != "" {
 			if !q.throughFilters && q.selfReview && q.name == "" && q.verb != "finalize" {
-				return pass // about any object of the tenant
+				return pass // a review about any object of the tenant
 			}
 			return none
 		}
@@ -581,8 +586,8 @@ func (w *modelCluster) isNeverAllowed(q modelRequest) bool {
 		q.namespace != "" && q.kind() != "/namespaces" && w.scopes[q.kind()] == "cluster"
 }
 
-// isInOwnNamespace reports whether the request is in a namespace of the tenant. It also reports true for a
-// missing namespace with the tenant's prefix if the request ends.
+// isInOwnNamespace reports whether the request is in a namespace of the tenant. It also returns
+// true for a missing namespace with the tenant's prefix if the response to the request ends.
 func (w *modelCluster) isInOwnNamespace(q modelRequest, id, namespace string) bool {
 	owner, known := w.owner(namespace)
 	if !known || owner == id {
@@ -599,7 +604,7 @@ func (w *modelCluster) isInOwnNamespace(q modelRequest, id, namespace string) bo
 	return ends && q.subresource != "log" && !isConnecting(q.subresource) && (own || w.scopes[q.kind()] == "namespaced")
 }
 
-// selected returns the tenants that a selector is limited to.
+// selected returns the tenants to which a label selector is limited.
 func (q *modelRequest) selected() []string {
 	var found []string
 	for _, r := range q.selector {
@@ -611,8 +616,8 @@ func (q *modelRequest) selected() []string {
 	return found
 }
 
-// decideLimitedList decides about a list over all namespaces. A request is limited on its way to the handler.
-// A review must be limited already.
+// decideLimitedList decides about a list over all namespaces. The boundary limits a request on its
+// way to the handler. A review must already be limited.
 func (w *modelCluster) decideLimitedList(q modelRequest, id string) modelDecision {
 	if q.badSelector || q.duplicateSelector || !q.throughFilters && !q.selfReview && !slices.Contains(q.selected(), id) {
 		return modelDecision{}
@@ -622,7 +627,7 @@ func (w *modelCluster) decideLimitedList(q modelRequest, id string) modelDecisio
 
 func (w *modelCluster) isOwnKind(kind string) bool { return strings.HasPrefix(kind, "kubetenant.dev/") }
 
-// ownName is the name that is reserved for the object of a kind about a tenant.
+// ownName returns the name that is reserved for the object of a kind that describes a tenant.
 func ownName(kind, id string) string {
 	switch kind {
 	case "kubetenant.dev/tenantquotas":
@@ -633,7 +638,8 @@ func ownName(kind, id string) string {
 	return ""
 }
 
-// describesTenant reports whether an object is about a tenant, or is missing and has the tenant's own name.
+// describesTenant reports whether an object describes the tenant, or is missing and has the name
+// that is reserved for the tenant.
 func (w *modelCluster) describesTenant(kind, name, id string) bool {
 	if of, exists := w.objects[kind+"/"+name]; exists {
 		return of == id
@@ -641,7 +647,7 @@ func (w *modelCluster) describesTenant(kind, name, id string) bool {
 	return name != "" && name == ownName(kind, id)
 }
 
-// decideOwnObjectList decides about a list or a watch of objects about the tenant.
+// decideOwnObjectList decides about a list or a watch of objects that describe the tenant.
 func (w *modelCluster) decideOwnObjectList(q modelRequest, id string) modelDecision {
 	reservedName := ownName(q.kind(), id)
 	named := q.name != ""
@@ -704,7 +710,8 @@ func (w *modelCluster) mayImpersonate(q modelRequest, id string) bool {
 	return q.resource == "uids"
 }
 
-// normalizeReview removes the namespace of a review if the request itself would have none.
+// normalizeReview removes the namespace of a review if the reviewed request would have no
+// namespace.
 func (w *modelCluster) normalizeReview(q *modelRequest) {
 	if !q.isResource || q.namespace == "" {
 		return
@@ -722,8 +729,8 @@ func (w *modelCluster) normalizeReview(q *modelRequest) {
 	}
 }
 
-// exceptionFor returns the kind of exception that allows a cross-tenant request, and the tenant that the
-// request limits itself to.
+// exceptionFor returns the kind of exception that allows a cross-tenant request, and the tenant to
+// which the request is limited by its own selector.
 func (w *modelCluster) exceptionFor(q modelRequest, id string, u *modelUser) (by string, limitedTo *string) {
 	if id == noTenant || id == "system" || isImpersonation(&q) || q.path != "" || q.isResource && w.isNeverAllowed(q) {
 		return "", nil
@@ -792,7 +799,7 @@ func (w *modelCluster) exceptionFor(q modelRequest, id string, u *modelUser) (by
 	}
 	for _, l := range w.policyLines {
 		if strings.HasPrefix(q.verb, "impersonate") {
-			break // an HTTP method of that name is not a verb
+			break // an HTTP method with this name is not a verb
 		}
 		group := l.group
 		if l.user == "*" || group == "*" {
@@ -822,8 +829,8 @@ func (w *modelCluster) exceptionFor(q modelRequest, id string, u *modelUser) (by
 	return "", nil
 }
 
-// malformed are the generated names that have more than one form. malformedValue are those that are
-// not valid as a value.
+// malformed contains the generated names that are not well-formed. malformedValue contains the
+// generated names that are not valid as the value of an extra.
 var (
 	malformed      = map[string]bool{" alice": true, "alice\n": true, "al\u200bice": true}
 	malformedValue = map[string]bool{" alice": true, "alice\n": true}

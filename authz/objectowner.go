@@ -13,26 +13,26 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// ObjectOwner specifies the owner of the objects of a request. The zero value means that they are
-// unowned.
+// ObjectOwner specifies the owner of the requested objects. The zero value means that the objects
+// are unowned.
 type ObjectOwner struct {
-	// ID is the only tenant whose objects the request reaches. The system tenant owns everything that
-	// no tenant owns.
+	// ID is the only tenant whose objects the request reaches. The system tenant owns everything
+	// outside the tenants' namespaces.
 	ID tenant.ID
 	// All specifies that the request reaches objects of several tenants.
 	All bool
 }
 
-// ObjectOwnerOf returns the owner of the objects of a request. For a request in a namespace, it is the
-// owner of the namespace. For a list over all namespaces, it is the tenant of the label selector,
-// or All. For paths and cluster-scoped resources, it is the system tenant. The error reports that
-// the lookup of the owner failed.
+// ObjectOwnerOf returns the owner of the requested objects. For a request in a namespace, it is the
+// owner of the namespace. For a list over all namespaces, it is the only tenant that the label
+// selector selects, otherwise All. For paths and cluster-scoped resources, it is the system tenant.
+// The error reports that the lookup of the owner failed.
 func (b *Boundary) ObjectOwnerOf(ctx context.Context, a authorizer.Attributes) (ObjectOwner, error) {
 	attrs := readAttributes(a)
 	return b.objectOwnerOf(ctx, tenant.ID{}, &attrs)
 }
 
-// objectOwnerOf is [Boundary.ObjectOwnerOf] for a request of tenant id.
+// objectOwnerOf is [Boundary.ObjectOwnerOf] with the lookup budget of tenant id.
 func (b *Boundary) objectOwnerOf(ctx context.Context, id tenant.ID, attrs *requestAttributes) (ObjectOwner, error) {
 	switch {
 	case !attrs.isResource:
@@ -55,8 +55,8 @@ func (b *Boundary) objectOwnerOf(ctx context.Context, id tenant.ID, attrs *reque
 	return ObjectOwner{All: true}, nil
 }
 
-// isSelectable reports whether a list that is limited to the tenant's label contains only objects
-// of that tenant.
+// isSelectable reports whether a list of the resource that is limited by the label of tenant id
+// contains only objects of that tenant.
 func (b *Boundary) isSelectable(resource schema.GroupResource, id tenant.ID) bool {
 	switch b.Scopes.Of(resource) {
 	case ScopeNamespaced:

@@ -18,8 +18,9 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/tenanttest"
 )
 
-// ownObjectOptions has two kinds. The objects of kind tenants have the names of tenants, and object b is
-// invalid. The objects of kind tenantquotas have any name. The tenant unknown is not known.
+// ownObjectOptions returns options with two kinds of objects that describe tenants. Objects of kind
+// tenants are named like their tenant, and object b is invalid. Objects of kind tenantquotas have
+// any name. No field is known for the tenant "unknown".
 func ownObjectOptions() authz.Options {
 	o := labeledOptions()
 	o.Scopes.Custom = func(schema.GroupResource) authz.Scope { return authz.ScopeCluster }
@@ -53,7 +54,7 @@ func ownObjectOptions() authz.Options {
 }
 
 // TestObjectsAboutATenant checks that lists and watches of cluster-scoped objects are limited to
-// the objects about the caller's tenant, on every path and with every query.
+// the objects that describe the caller's tenant, on every path and with every query.
 func TestObjectsAboutATenant(t *testing.T) {
 	const byName, both = "metadata.name=a", "metadata.name=of-a,spec.tenant=a"
 	for _, c := range []struct {
@@ -76,9 +77,9 @@ func TestObjectsAboutATenant(t *testing.T) {
 		{"b", "tenants?", ""},
 		{"b", "tenants?fieldSelector=metadata.name%3Db", ""},
 		{"unknown", "tenants?", ""},
-		{"new", "tenants?", "metadata.name=new"}, // before the object exists
+		{"new", "tenants?", "metadata.name=new"}, // the object does not exist yet
 		{"a", "tenantquotas?", "spec.tenant=a"},
-		{"b", "tenantquotas?", "spec.tenant=b"}, // this tenant has several
+		{"b", "tenantquotas?", "spec.tenant=b"}, // several objects describe this tenant
 		{"new", "tenantquotas?", "spec.tenant=new"},
 		{"a", "tenantquotas?fieldSelector=spec.tenant%3Da", "spec.tenant=a"},
 		{"a", "tenantquotas?fieldSelector=spec.tenant%3D%3Da", "spec.tenant=a"},
@@ -114,7 +115,7 @@ func TestObjectsAboutATenant(t *testing.T) {
 	}
 }
 
-// TestOlderWatchPaths checks the paths /apis/.../watch/..., which have the name in the path. The
+// TestOlderWatchPaths checks the deprecated paths /apis/.../watch/..., which contain the name. The
 // handlers reject a field selector with another name.
 func TestOlderWatchPaths(t *testing.T) {
 	for _, c := range []struct{ id, target, want string }{
@@ -137,8 +138,8 @@ func TestOlderWatchPaths(t *testing.T) {
 	}
 }
 
-// TestContinueTokensOfOwnObjectsAreRejected checks that no continue token is accepted. Tokens are not signed, and they
-// name the first object of the page.
+// TestContinueTokensOfOwnObjectsAreRejected checks that no continue token is accepted. A client can
+// forge a token, because it is not signed and contains the name of the first object of the page.
 func TestContinueTokensOfOwnObjectsAreRejected(t *testing.T) {
 	for _, query := range []string{"", "&fieldSelector=metadata.name%3Da", "&watch=true"} {
 		if got, status := sendThrough(t, authz.New(ownObjectOptions(), &recorder{decision: authorizer.DecisionAllow}, nil),
@@ -149,8 +150,9 @@ func TestContinueTokensOfOwnObjectsAreRejected(t *testing.T) {
 	}
 }
 
-// TestWatchesOfOwnObjectsEnd checks that a watch of own objects ends when the access level becomes
-// stricter. Otherwise, a watch could continue until another tenant gets the name.
+// TestWatchesOfOwnObjectsEnd checks that a watch of objects that describe a tenant ends when the
+// access level becomes stricter. Otherwise, the watch could continue until another tenant gets the
+// name.
 func TestWatchesOfOwnObjectsEnd(t *testing.T) {
 	for _, resource := range []string{"tenants", "tenantquotas"} {
 		s := allowingServer(ownObjectOptions())
@@ -171,9 +173,9 @@ func TestWatchesOfOwnObjectsEnd(t *testing.T) {
 	}
 }
 
-// TestReviewsOfOwnObjects checks access reviews, such as those of kube-apiserver in front of the
-// webhook service. Nothing limits such a request afterwards, so the review must show that it is
-// limited.
+// TestReviewsOfOwnObjects checks access reviews, such as those that kube-apiserver sends to the
+// webhook service. No filter limits the reviewed request afterwards, so the review must already
+// contain the limit.
 func TestReviewsOfOwnObjects(t *testing.T) {
 	for _, c := range []struct {
 		resource, name, fields string
@@ -193,7 +195,7 @@ func TestReviewsOfOwnObjects(t *testing.T) {
 		{"tenantquotas", "", "spec.tenant=a,status.x=y", true, true},
 		{"tenantquotas", "", "spec.tenant=b", false, false},
 		{"tenantquotas", "", "spec.tenant!=a", false, false},
-		{"tenantquotas", "of-a", "metadata.name=of-a", true, false}, // another tenant can get the name
+		{"tenantquotas", "of-a", "metadata.name=of-a", true, false}, // an object of another tenant can get the name
 		{"tenantquotas", "of-a", "", true, false},
 		{"tenantquotas", "a", "metadata.name=a", true, false},
 		{"tenantquotas", "of-a", "metadata.name=of-a,spec.tenant=a", true, true},
@@ -239,8 +241,9 @@ func TestReviewsOfOwnObjects(t *testing.T) {
 	}
 }
 
-// TestVerbsOnOwnNames checks each verb on an existing object, on a missing object of the tenant's
-// own name, and on other names. A creation by PATCH or PUT has the name.
+// TestVerbsOnOwnNames checks each verb on an existing object, on a missing object with the name
+// that is reserved for the tenant, and on other names. The attributes of a creation by PATCH or PUT
+// contain the name.
 func TestVerbsOnOwnNames(t *testing.T) {
 	writes := []string{"create", "update", "patch", "delete"}
 	for _, c := range []struct {

@@ -22,19 +22,19 @@ import (
 )
 
 const (
-	// liveReadsPerSecond and liveReadBurst limit live reads of namespaces that the cache does not
-	// have. Each requesting tenant has its own budget, so that no tenant can use up another's. A
-	// lookup without a requesting tenant uses the budget of the namespace's owner. The budget is
-	// enough for every namespace that a busy tenant creates, and too small to overload the server with
-	// lookups of missing names.
+	// liveReadsPerSecond and liveReadBurst are the rate limit and the burst of live reads of
+	// namespaces. Each requesting tenant has its own limit, called its budget, so that no tenant
+	// can use up the budget of another tenant. A lookup without a requesting tenant uses the budget
+	// of the namespace's owner. The budget is enough for every namespace that a busy tenant
+	// creates, and too small to overload the server with lookups of missing names.
 	liveReadsPerSecond = 10
 	liveReadBurst      = 30
-	// liveReadTimeout limits a live read, which the request waits for. It includes the time that a
-	// tenant's caller waits for the budget.
+	// liveReadTimeout is the timeout of a live read, for which the request waits. It includes the
+	// time that a tenant's caller waits for the budget.
 	liveReadTimeout = 2 * time.Second
-	// missingTTL is how long a live read that found no namespace is remembered. A requester whose
-	// budget is used up gets this result again, for example for each of a hundred objects in a missing
-	// namespace.
+	// missingTTL is how long the result of a live read that found no namespace is cached. A
+	// requester whose budget is used up gets this result again, for example for each of a hundred
+	// objects in a missing namespace.
 	missingTTL = time.Second
 )
 
@@ -45,8 +45,8 @@ var errThrottled = errors.New("too many lookups of unknown namespaces")
 // errNoAnswer reports that a live read returned neither a namespace nor an error.
 var errNoAnswer = errors.New("the lookup returned neither a namespace nor an error")
 
-// Owners looks up the owners of namespaces. It uses a cache, and live reads for namespaces that the
-// cache does not have yet. It is safe for concurrent use.
+// Owners looks up the owners of namespaces. It uses a cache, and live reads for namespaces that are
+// terminating or not yet in the cache. It is safe for concurrent use.
 type Owners struct {
 	cached   func(name string) (*corev1.Namespace, error)
 	live     func(ctx context.Context, name string) (*corev1.Namespace, error)
@@ -70,8 +70,9 @@ func NewOwners(cached func(name string) (*corev1.Namespace, error),
 	}
 }
 
-// Reserve sets the names of the namespaces that the system tenant owns, whatever label they have.
-// It replaces the names of an earlier call, and returns the names that were not reserved before.
+// Reserve sets the names of the namespaces that the system tenant owns, whatever label these
+// namespaces have. It replaces the names of an earlier call, and returns the names that were not
+// reserved before.
 func (o *Owners) Reserve(names []string) (added []string) {
 	names = slices.Clone(names)
 	before := o.reserved.Swap(&names)
@@ -80,50 +81,50 @@ func (o *Owners) Reserve(names []string) (added []string) {
 	})
 }
 
-// IsReserved reports whether the system tenant owns a namespace of this name, whatever label it
-// has.
+// IsReserved reports whether the system tenant owns any namespace with this name, whatever its
+// label is.
 func (o *Owners) IsReserved(namespace string) bool {
 	names := o.reserved.Load()
 	return names != nil && slices.Contains(*names, namespace)
 }
 
-// Of returns the tenant that owns the namespace. It is the tenant of the label, or the system
-// tenant if there is no label. The ID is zero if the label is not a valid tenant or the namespace
-// does not exist. It is also zero if the namespace is unknown and the budget for lookups is used
-// up. Callers cannot distinguish these cases. The error reports that the lookup failed and the
-// owner is unknown.
+// Of returns the tenant that owns the namespace. It is the system tenant if the name is reserved or
+// the namespace has no label, otherwise the tenant in the label. The ID is zero if the label is not
+// a valid tenant or the namespace does not exist. It is also zero if the namespace is unknown and
+// the budget for lookups is used up. Callers cannot distinguish these cases. The error reports that
+// the lookup failed and the owner is unknown.
 func (o *Owners) Of(ctx context.Context, namespace string) (tenant.ID, error) {
 	return o.find(ctx, requester{}, namespace).owner()
 }
 
-// OfForTenant returns the same as [Owners.Of], but uses the budget of tenant id. Use it for names that
-// callers of the tenant can make up.
+// OfForTenant returns the same as [Owners.Of], but uses the budget of tenant id. Use it for names
+// that callers of the tenant can invent.
 func (o *Owners) OfForTenant(ctx context.Context, id tenant.ID, namespace string) (tenant.ID, error) {
 	return o.find(ctx, requester{id: id}, namespace).owner()
 }
 
-// OfUnthrottled returns the same as [Owners.Of], but lookups are not limited. It is for callers that act
-// on the answer, because a used-up budget must not make a namespace look unowned. Callers MUST NOT
-// use it for names that a client can make up.
+// OfUnthrottled returns the same as [Owners.Of], but its lookups have no rate limit. It is for
+// callers that act on the answer, because a used-up budget must not make a namespace look unowned.
+// Callers MUST NOT use it for names that a client can invent.
 func (o *Owners) OfUnthrottled(ctx context.Context, namespace string) (tenant.ID, error) {
 	return o.find(ctx, requester{unlimited: true}, namespace).owner()
 }
 
-// Namespace returns the Namespace that has the name now. It finds it as [Owners.Of] does and
-// returns nil if there is none. The error reports that the lookup failed or was limited. The caller
-// MUST NOT change the Namespace.
+// Namespace returns the current Namespace object with the given name, or nil if there is none. It
+// uses the cache and live reads as [Owners.Of] does. The error reports that the lookup failed or
+// was throttled. The caller MUST NOT change the Namespace.
 func (o *Owners) Namespace(ctx context.Context, name string) (*corev1.Namespace, error) {
 	result := o.find(ctx, requester{}, name)
 	return result.ns, result.err
 }
 
-// Terminating reports whether a namespace is known to be terminating.
+// Terminating reports whether the namespace is terminating, according to the cache.
 func (o *Owners) Terminating(namespace string) bool {
 	ns, err := o.cached(namespace)
 	return err == nil && ns.DeletionTimestamp != nil
 }
 
-// Held reports whether a namespace may not contain Pods until it is prepared, see
+// Held reports whether Pods are denied in a namespace because it is not prepared yet, see
 // [tenant.HeldAnnotation]. The error reports that the answer is unknown.
 func (o *Owners) Held(ctx context.Context, namespace string) (bool, error) {
 	result := o.find(ctx, requester{unlimited: true}, namespace)
@@ -139,15 +140,16 @@ const (
 	tenantBudgetPrefix = "asked by " // prefix of the budgets of requesting tenants
 )
 
-// requester is the tenant that looks up a namespace. The zero ID is no particular tenant.
+// requester is the tenant that looks up a namespace. With a zero id, no tenant requests the lookup.
 type requester struct {
 	id        tenant.ID
 	unlimited bool // without a limit on live reads
 }
 
 // budget returns the name of the budget for a lookup. Without a requesting tenant, it is the budget
-// of the namespace's owner. The owner is the tenant of the cached label or of the prefix in the
-// name. Such lookups determine the tenant of a service account or the owner of an admitted object.
+// of the namespace's owner, according to the cached label or the prefix in the name. Lookups for
+// the tenant of a service account and for the owner of an admitted object have no requesting
+// tenant.
 func (by requester) budget(namespace string, cached *corev1.Namespace) string {
 	switch {
 	case by.unlimited:
@@ -158,22 +160,22 @@ func (by requester) budget(namespace string, cached *corev1.Namespace) string {
 		return "owned by " + cached.Labels[tenant.Label]
 	}
 	prefix, _, found := strings.Cut(namespace, tenant.NamespaceSeparator)
-	if !found { // names without a prefix share one budget, because clients can make up any number of them
+	if !found { // names without a prefix share one budget, because clients can invent any number of them
 		prefix = ""
 	}
 	return "owned by " + prefix
 }
 
-// lookupResult is the result of a namespace lookup. The namespace is nil if it does not exist or if there
-// is an error.
+// lookupResult is the result of a namespace lookup. The namespace is nil if it does not exist or if
+// there is an error.
 type lookupResult struct {
 	ns  *corev1.Namespace
 	id  tenant.ID // the owner of ns
 	err error
 }
 
-// missing reports whether the namespace does not exist. If live reads are possible, a current or a
-// recent one has confirmed this.
+// missing reports whether the namespace does not exist. If live reads are possible, this read or a
+// recent read has confirmed that.
 func (f lookupResult) missing() bool { return f.err == nil && f.ns == nil }
 
 // owner returns the tenant that owns the namespace, or the zero ID if the lookup was throttled.
@@ -187,7 +189,7 @@ func (f lookupResult) owner() (tenant.ID, error) {
 	return tenant.ID{}, f.err
 }
 
-// OwnerOf returns the tenant that owns a Namespace. If the name is reserved, it is the system
+// OwnerOf returns the tenant that owns a Namespace. If its name is reserved, that is the system
 // tenant. Otherwise, it is the result of the function [OwnerOf].
 func (o *Owners) OwnerOf(ns *corev1.Namespace) tenant.ID {
 	if o.IsReserved(ns.Name) {
@@ -197,8 +199,8 @@ func (o *Owners) OwnerOf(ns *corev1.Namespace) tenant.ID {
 }
 
 // OwnerOf returns the tenant that owns a Namespace, according to its label. Without a label, it is
-// the system tenant. If the label is empty or not a valid tenant, the ID is zero. The function
-// ignores the reserved names: see [Owners.OwnerOf].
+// the system tenant. If the label is empty or not a valid tenant, the ID is zero. The function does
+// not know the reserved names, see [Owners.OwnerOf].
 func OwnerOf(ns *corev1.Namespace) tenant.ID {
 	label, ok := ns.Labels[tenant.Label]
 	if !ok {
@@ -213,7 +215,8 @@ func (o *Owners) find(ctx context.Context, by requester, namespace string) looku
 	ns, err := o.cached(namespace)
 	switch {
 	case err == nil && ns.DeletionTimestamp != nil && o.live != nil && !isCachedOnly(ctx):
-		// It may be deleted by now, and another tenant may have a new one of the same name.
+		// The namespace may be deleted by now, and another tenant may have a new namespace of the
+		// same name.
 		ns, err = o.read(ctx, by.budget(namespace, ns), namespace)
 	case err != nil && apierrors.IsNotFound(err): // IsNotFound allocates, and most lookups succeed
 		ns, err = o.read(ctx, by.budget(namespace, nil), namespace)
@@ -244,7 +247,8 @@ func (o *Owners) read(ctx context.Context, budgetName, namespace string) (*corev
 			if _, known := o.missing.Get(key); known {
 				return nil, apierrors.NewNotFound(corev1.Resource("namespaces"), namespace)
 			}
-			// A tenant that applies many new objects one by one waits. A flood of lookups is throttled.
+			// A lookup for a requesting tenant waits, for example if a client applies many new
+			// objects. Other lookups fail.
 			if !strings.HasPrefix(budgetName, tenantBudgetPrefix) || o.budgets.Limiter(budgetName).Wait(ctx) != nil {
 				return nil, errThrottled
 			}
@@ -256,7 +260,7 @@ func (o *Owners) read(ctx context.Context, budgetName, namespace string) (*corev
 		case err == nil:
 			o.missing.Delete(key)
 		case apierrors.IsNotFound(err) && strings.HasPrefix(budgetName, tenantBudgetPrefix):
-			// The budgets limit the number of these entries.
+			// The rate limits also limit the number of these entries.
 			o.missing.Set(key, struct{}{}, missingTTL)
 		}
 		return ns, err

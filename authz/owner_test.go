@@ -26,7 +26,7 @@ import (
 
 func itoa(i int) string { return strconv.Itoa(i) }
 
-// newLister returns client-go's lister of namespaces with the labels.
+// newLister returns a client-go lister of namespaces with the given labels.
 func newLister(t testing.TB, labels map[string]string) corelisters.NamespaceLister {
 	t.Helper()
 	indexer := cache.NewIndexer(cache.MetaNamespaceKeyFunc, nil)
@@ -93,7 +93,7 @@ func TestLiveReads(t *testing.T) {
 				}
 			})
 		}
-		synctest.Wait() // all 50 wait for the one read
+		synctest.Wait() // all 50 lookups wait for the one read
 		close(release)
 		all.Wait()
 		if reads != 1 {
@@ -102,8 +102,8 @@ func TestLiveReads(t *testing.T) {
 	})
 }
 
-// TestLiveReadsAreLimited checks that lookups of missing names cause only a few live reads. The
-// answer is always that of a missing namespace.
+// TestLiveReadsAreLimited checks that lookups of missing names cause only a few live reads, and
+// that every lookup reports a missing namespace.
 func TestLiveReadsAreLimited(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) { // the clock does not advance
 		var reads atomic.Int32
@@ -122,8 +122,8 @@ func TestLiveReadsAreLimited(t *testing.T) {
 	})
 }
 
-// TestTenantsHaveSeparateBudgets checks that a tenant that looks up too many missing names uses up only its
-// own budget.
+// TestTenantsHaveSeparateBudgets checks that a tenant that looks up too many missing names uses up
+// only its own budget.
 func TestTenantsHaveSeparateBudgets(t *testing.T) {
 	o := options(nil)
 	owners := authz.NewOwners(namespaceCache(nil), func(_ context.Context, name string) (*corev1.Namespace, error) {
@@ -147,8 +147,8 @@ func TestTenantsHaveSeparateBudgets(t *testing.T) {
 	}
 }
 
-// TestOwnersHaveSeparateBudgets checks lookups without a requesting tenant. Missing and terminating
-// namespaces of one tenant use up only the budget of that tenant.
+// TestOwnersHaveSeparateBudgets checks that lookups without a requesting tenant use up only the
+// budget of the namespaces' owner. It looks up missing and terminating namespaces.
 func TestOwnersHaveSeparateBudgets(t *testing.T) {
 	ending := func(owner string) *corev1.Namespace {
 		return &corev1.Namespace{

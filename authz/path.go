@@ -14,12 +14,14 @@ import (
 )
 
 // MalformedTenantPath is the message of the 400 response to every malformed tenant part of a path.
-// It does not repeat the path. "kubectl tenant" recognizes a server that serves tenant paths by it.
+// It does not repeat the path. "kubectl tenant" uses it to recognize a server that serves tenant
+// paths.
 const MalformedTenantPath = "malformed tenant segment in the path"
 
 var errTenantPath = errors.New(MalformedTenantPath)
 
-// tenantPath is the tenant part of a request's path. The zero value means no tenant part.
+// tenantPath is the tenant part of a request's path. The zero value means that the path has no
+// tenant part.
 type tenantPath struct {
 	id  tenant.ID // the tenant that the path names
 	all bool      // the path names all tenants
@@ -39,8 +41,8 @@ const tenantsSegment = "/tenants/"
 // for a group that serves a resource "tenants" itself. If nil, no such path has a tenant part.
 type OlderPaths func(schema.GroupResource) bool
 
-// cutTenantPath removes the tenant part from a URL whose path continues after it. If there is no
-// tenant part to remove, the returned URL is nil and the path keeps its usual meaning.
+// cutTenantPath removes the tenant part from a URL whose path continues after that part. If there
+// is no tenant part to remove, the returned URL is nil and the path keeps its usual meaning.
 func cutTenantPath(u *url.URL, older OlderPaths) (tenantPath, *url.URL, error) {
 	escaped := u.EscapedPath()
 	before, isOlder := beforeOlderPart(escaped, older)

@@ -4,12 +4,11 @@
 package authz
 
 // A Reason specifies why the boundary denied or allowed a request. It has a code for programs and a
-// text for people. It contains no user input and no name of an object or of another tenant. There
-// is no way to make a new Reason from a string. The zero value is [ReasonNone]. docs/reasons.md
-// lists the reasons for operators.
+// text for people. It contains no user input and no name of an object or of another tenant. A
+// string cannot be converted to a new Reason. The zero value is [ReasonNone]. docs/reasons.md lists
+// the reasons for operators.
 //
-// Reason is an int32 because go vet rejects the conversion of an int32 to a string. Its size also
-// lets the boundary copy a decision with few instructions.
+// Reason is an int32 because go vet rejects the conversion of an int32 to a string.
 type Reason int32
 
 // The reasons. Their numbers are not part of the interface and may change.
@@ -144,8 +143,9 @@ func ReasonOf(text string) (Reason, bool) {
 	return ReasonNone, false
 }
 
-// deniesInShadowMode reports whether the boundary denies for this reason in shadow mode too. An administrator
-// has revoked the caller or restricted its tenant.
+// deniesInShadowMode reports whether the boundary denies for this reason in shadow mode too. These
+// are the reasons for which an administrator has revoked the caller, or has deleted or restricted
+// its tenant.
 func (r Reason) deniesInShadowMode() bool {
 	return r == ReasonRevoked || r == ReasonRetired || r == ReasonUndated || r == ReasonClosed || r == ReasonReadOnly
 }

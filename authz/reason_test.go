@@ -14,7 +14,7 @@ import (
 	"github.com/kubetenant/kubetenant/authz"
 )
 
-// TestReasonsAreComplete requires that Reasons returns each reason that reason.go declares.
+// TestReasonsAreComplete checks that Reasons returns as many reasons as reason.go declares.
 func TestReasonsAreComplete(t *testing.T) {
 	source, err := os.ReadFile("reason.go")
 	if err != nil {
@@ -26,8 +26,8 @@ func TestReasonsAreComplete(t *testing.T) {
 	}
 }
 
-// TestReasonCodesAreStable lists the codes that alerts and dashboards match. A new reason gets a new
-// row. No row changes.
+// TestReasonCodesAreStable checks the codes, which alerts and dashboards match. Add a row for a new
+// reason. Do not change a row.
 func TestReasonCodesAreStable(t *testing.T) {
 	want := map[authz.Reason]string{
 		authz.ReasonNone:           "",
@@ -72,7 +72,7 @@ func TestReasonCodesAreStable(t *testing.T) {
 	}
 }
 
-// TestReasonOf checks that only the exact text of a reason names it.
+// TestReasonOf checks that ReasonOf returns a reason only for its exact text.
 func TestReasonOf(t *testing.T) {
 	for _, r := range authz.Reasons() {
 		if got, ok := authz.ReasonOf(r.String()); !ok || got != r {
@@ -94,7 +94,7 @@ func TestReasonOf(t *testing.T) {
 	}
 }
 
-// TestReasonsAreDocumented compares docs/reasons.md with the codes and texts of the reasons.
+// TestReasonsAreDocumented checks that docs/reasons.md contains the codes and texts of the reasons.
 func TestReasonsAreDocumented(t *testing.T) {
 	page, err := os.ReadFile("../docs/reasons.md")
 	if err != nil {

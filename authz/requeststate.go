@@ -24,17 +24,16 @@ import (
 )
 
 // requestState is the boundary's state of one request, from the outermost filter to the API
-// handler. The context contains it only on this path. Handlers and admission call the same
-// authorizer again for reviews and escalation checks, and find no state. One goroutine uses it at a
-// time.
+// handler. The context contains the state only between these two. Handlers and admission call the
+// same authorizer again for reviews and escalation checks, and find no state. Only one goroutine
+// uses the state at any time.
 type requestState struct {
 	path  tenantPath
-	query string // unchanged
+	query string // the query of the client
 	// authenticated is the authenticated user, under the name that the server uses. It is nil before
 	// authentication, and for the server's own loopback client.
 	authenticated user.Info
-	// mappedFrom is the authenticated user if the server knows it by another name ([RecordMappedCaller]),
-	// otherwise nil.
+	// mappedFrom is the authenticated user if [RecordMappedCaller] replaced it, otherwise nil.
 	mappedFrom user.Info
 
 	handlerUser user.Info           // the user for the handlers; an impersonated user is bound to its tenant
@@ -43,7 +42,7 @@ type requestState struct {
 	fields      fields.Selector     // the field selector that limits a list
 
 	session session
-	began   time.Time // before the request was authorized
+	began   time.Time // a time before the request was authorized
 }
 
 type requestStateKey struct{}
@@ -57,10 +56,10 @@ func requestStateFrom(ctx context.Context) *requestState {
 }
 
 // WithRequestState is the outermost filter. It removes the tenant part of a path /tenants/<id>/...,
-// and of a path in the older form if older allows it. A malformed tenant part gets 400. A method
-// that is not a token (RFC 9110, section 9.1) gets 400 too. HTTP/2 accepts such a method, and the
-// boundary might read it as an impersonation verb. The filter adds the state of the request to the
-// context.
+// and of a path in the older form if older allows it. It answers with 400 if the tenant part is
+// malformed. It also answers with 400 if the method is not a token (RFC 9110, section 9.1). HTTP/2
+// accepts such a method, and the boundary might read the method as an impersonation verb. The
+// filter adds the state of the request to the context.
 func WithRequestState(next http.Handler, older OlderPaths) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !httpguts.ValidHeaderFieldName(r.Method) { // a field name is a token too
@@ -95,9 +94,9 @@ func answerStatus(w http.ResponseWriter, err error) {
 }
 
 // RecordCaller records that u was authenticated and returns a copy of u. The request MUST continue
-// with the copy. Any other user that is found in the request later is known to be impersonated. If
-// [WithRequestState] added no state, RecordCaller returns u itself. TokenReview authenticates outside
-// any request.
+// with the copy, because the boundary treats any other user in the request as impersonated. If the
+// context has no state of [WithRequestState], as in the handler of a TokenReview, RecordCaller
+// returns u itself.
 func RecordCaller(ctx context.Context, u user.Info) user.Info {
 	state := requestStateFrom(ctx)
 	if state == nil {
@@ -112,11 +111,11 @@ func RecordCaller(ctx context.Context, u user.Info) user.Info {
 	return state.authenticated
 }
 
-// RecordMappedCaller records that the server of the request knows the authenticated user as u. [RecordCaller]
-// MUST have recorded the user before. RecordMappedCaller returns the user for the request, as RecordCaller
-// does. The tenant of u MUST be named as on that server. The function names translates the tenant
-// in the request's path in the same way. If it has no name for that tenant, RecordMappedCaller returns
-// false, and the caller MUST reject the request.
+// RecordMappedCaller records that the server of the request knows the authenticated user as u.
+// [RecordCaller] MUST have recorded the authenticated user before. RecordMappedCaller returns a
+// copy of u, and the request MUST continue with the copy. The tenant of u MUST have its name on
+// that server. translate returns the name on that server of the tenant in the request's path. If
+// translate or RecordMappedCaller returns false, the caller MUST reject the request.
 func RecordMappedCaller(
 	ctx context.Context,
 	u user.Info,
@@ -140,10 +139,10 @@ func RecordMappedCaller(
 }
 
 // WithTenant is the innermost filter, around the API handler. It applies the decisions that the
-// boundary recorded. An impersonated user is bound to its tenant, and a list is limited to the
-// tenant, both in the query and in RequestInfo. Every request is a session, whatever its caller and
-// its path. The session ends when the caller loses its permissions or the namespace changes its
-// owner.
+// boundary recorded. It binds an impersonated user to its tenant, and limits a list to the tenant,
+// both in the query and in RequestInfo. It adds every request to sessions, whatever the caller and
+// the path are. The session ends when the caller loses its permissions or the namespace gets
+// another owner.
 func WithTenant(next http.Handler, sessions *Sessions) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		state := requestStateFrom(r.Context())
@@ -190,8 +189,8 @@ func WithTenant(next http.Handler, sessions *Sessions) http.Handler {
 var errEnded = apierrors.NewServiceUnavailable(
 	"the caller's rights or the namespace's owner changed during the request: try again")
 
-// sessionBody is the body of a request. It cannot be read after the session of the request has
-// ended, so that a body that a client completes later has no effect.
+// sessionBody is the body of a request. It cannot be read after a change has ended the session of
+// the request. A body that a client completes later therefore has no effect.
 type sessionBody struct {
 	io.ReadCloser
 	ctx context.Context //nolint:containedctx // of the one request
@@ -206,8 +205,9 @@ func (b *sessionBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// isAuthenticatedUser reports whether u is the authenticated user. A request of the loopback client has no
-// recorded user and is treated as not impersonated. It belongs to the system tenant in either case.
+// isAuthenticatedUser reports whether u is the authenticated user. A request of the loopback client
+// has no recorded user and is treated as not impersonated. Its user belongs to the system tenant in
+// any case.
 func (s *requestState) isAuthenticatedUser(u user.Info) bool {
 	return s == nil || s.authenticated == nil || u == s.authenticated
 }
@@ -228,9 +228,10 @@ func bind(u user.Info, id tenant.ID) user.Info {
 	return tenant.Bind(u, id)
 }
 
-// withTenantGroup returns u in the group of tenant id. It returns u itself if u is already in the group, or
-// if the server would not add the group when it authenticates u. The system tenant's callers that
-// no source bound, such as kubelets and controllers, are not in a tenant's group.
+// withTenantGroup returns u in the group of tenant id. It returns u itself if u is already in the
+// group, or if the server would not add the group when it authenticates u. It also returns u itself
+// for the system tenant, because kubelets and controllers, which no source bound, are not in a
+// tenant's group.
 func (b *Boundary) withTenantGroup(u user.Info, id tenant.ID) user.Info {
 	if id.IsZero() || id.IsSystem() || tenant.IsServiceAccountName(u.GetName()) && !b.ServiceAccountsInTenantGroup {
 		return u

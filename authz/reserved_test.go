@@ -13,8 +13,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// TestReservedNamespaces checks that the system tenant owns a reserved namespace, for requests and
-// for service accounts, whatever label it has.
+// TestReservedNamespaces checks that a reserved namespace and its service accounts belong to the
+// system tenant, whatever label the namespace has.
 func TestReservedNamespaces(t *testing.T) {
 	for _, label := range []string{"acme", "system", "", "System"} {
 		ns := &corev1.Namespace{

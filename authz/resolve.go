@@ -13,21 +13,22 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// caller is the caller of a request. It is resolved once. Later steps use it and not the user of
-// the attributes.
+// caller is the resolved caller of a request. Later steps use its user instead of the user in the
+// attributes.
 type caller struct {
-	// tenant is zero if the caller has no tenant.
+	// tenant is zero if the caller has no tenant, or if its tenant could not be determined.
 	tenant tenant.ID
-	// user is the user for the delegate. An impersonated user is bound to its tenant. It is nil if the
-	// caller is denied.
+	// user is the user for the delegate. An impersonated user is bound to its tenant. user is nil
+	// if denied is set.
 	user user.Info
-	// denied is the reason why the caller may make no request. err is the cause, for the log.
+	// denied is the reason to deny every request of the caller, if there is one. err is the cause,
+	// for the log.
 	denied Reason
 	err    error
 }
 
-// resolve returns the caller. Only the authenticated caller may impersonate. In an impersonation
-// check, the attributes may contain a changed copy of it.
+// resolve returns the caller of a request. For an impersonation check, the caller is the
+// authenticated user, because the attributes may contain a changed copy of that user.
 func (b *Boundary) resolve(ctx context.Context, state *requestState, attrs *requestAttributes) caller {
 	if attrs.user == nil {
 		return caller{denied: ReasonNoTenant}
@@ -55,16 +56,18 @@ func (b *Boundary) resolve(ctx context.Context, state *requestState, attrs *requ
 	return caller{tenant: id, user: u}
 }
 
-// addedGroups and addedBytes limit what servers add to an identity after its limits were checked:
-// the groups of a tenant, of all authenticated users and of service accounts.
+// addedGroups and addedBytes are the number of groups and bytes that a server may add to an
+// identity after authentication checked its size. A server adds the groups of the tenant, of all
+// authenticated users and of service accounts.
 const (
 	addedGroups = 8
 	addedBytes  = 4 << 10
 )
 
 // checkForm returns an error if the identity is too large, or if a server that trims names could
-// take a tenant's caller for another user. A server that authenticates requests itself does not
-// check this. Extras are not checked, because no server bases a decision on them.
+// confuse a tenant's caller with another user. It repeats a check of authentication for servers
+// that authenticate requests themselves. Extras are not checked, because [tenant.Of] validates the
+// extra that names the tenant.
 func (b *Boundary) checkForm(u user.Info) error {
 	limits, groups := b.Limits.OrDefault(), u.GetGroups()
 	size := len(u.GetName()) + len(u.GetUID())
@@ -83,12 +86,13 @@ func (b *Boundary) checkForm(u user.Info) error {
 }
 
 // errImpersonation reports that an impersonated user does not belong to the tenant of its
-// impersonator.
+// impersonator, or that the impersonator has no tenant or conflicting tenants.
 var errImpersonation = errors.New("impersonation")
 
-// identify returns the tenant of the caller and the user for the delegate. The user is in the group
-// of its tenant, as after authentication. A reviewed or impersonated user arrives with only the
-// groups that the client sent.
+// identify returns the caller's tenant and the user for the delegate. A reviewed or impersonated
+// user has only the groups that the client sent. identify therefore adds the group of the tenant,
+// as authentication does. It does not add the group if a tenant's impersonator is not in the group
+// itself.
 func (b *Boundary) identify(
 	ctx context.Context, state *requestState, attrs *requestAttributes,
 ) (tenant.ID, user.Info, error) {
@@ -99,7 +103,7 @@ func (b *Boundary) identify(
 	}
 	impersonatorTenant, err := b.Subjects.TenantOf(ctx, state.authenticated)
 	if err != nil {
-		if errors.Is(err, ErrConflictingTenants) || errors.Is(err, tenant.ErrUnbound) { // no impersonation without a tenant
+		if errors.Is(err, ErrConflictingTenants) || errors.Is(err, tenant.ErrUnbound) { // an impersonator needs a tenant
 			err = errImpersonation
 		}
 		return tenant.ID{}, u, err
@@ -118,9 +122,9 @@ func (b *Boundary) identify(
 	return id, bind(u, id), nil
 }
 
-// dependsOnCaches reports whether the permissions of a caller depend on the caches. They do for the
-// callers of tenants, and for a service account that belongs to the system tenant by the label of
-// its namespace.
+// dependsOnCaches reports whether the permissions of a caller depend on the caches that
+// [Options.Stale] describes. They do for a tenant's caller, and for a service account that belongs
+// to the system tenant only by the label of its namespace.
 func (b *Boundary) dependsOnCaches(c *caller) bool {
 	if !c.tenant.IsSystem() {
 		return !c.tenant.IsZero()

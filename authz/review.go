@@ -10,13 +10,13 @@ import (
 )
 
 // A review is about a request that was not made, so a client chooses its attributes. kubectl auth
-// can-i always sends the namespace of its context. For a question about any object, it sends a verb
-// on one object and no name.
+// can-i always sends the namespace of its context. For a review about any object, it sends a
+// verb for one object but no name.
 
-// normalizeReview changes the attributes of a review to those of the reviewed request. A cluster-scoped
-// resource gets no namespace. A real request has a namespace there only if its path is not served.
-// In the webhook service, where reviews look like requests, the function therefore changes no
-// request.
+// normalizeReview changes the attributes of a review to those that the reviewed request would have.
+// It removes the namespace for a cluster-scoped resource. A real request for such a resource has a
+// namespace only if its path is not served. The webhook service, in which reviews and requests look
+// the same, can therefore call the function for both.
 func (b *Boundary) normalizeReview(attrs *requestAttributes) {
 	if !attrs.isResource || attrs.namespace == "" {
 		return
@@ -65,8 +65,9 @@ type namespacedAttributes struct {
 
 func (a *namespacedAttributes) GetNamespace() string { return a.namespace }
 
-// isSelfReviewOfAnyObject reports whether attrs is a self review about any object in all namespaces. For a tenant's
-// caller, these are the namespaces of its tenant. No request has such attributes.
+// isSelfReviewOfAnyObject reports whether attrs is a SelfSubjectAccessReview about any object in
+// all namespaces. For a tenant's caller, all namespaces means those of its tenant. No real request
+// has these attributes.
 func isSelfReviewOfAnyObject(ctx context.Context, state *requestState, attrs *requestAttributes) bool {
 	return state == nil && attrs.name == "" && isForSelfReview(ctx)
 }

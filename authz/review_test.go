@@ -35,7 +35,8 @@ func selfReviewContext(ctx context.Context) context.Context {
 	})
 }
 
-// TestMissingNamespaces checks that only a live read can confirm that a namespace does not exist.
+// TestMissingNamespaces checks that a request in a missing namespace is delegated only if a live
+// read has confirmed that the namespace is missing, and only if prefixes are reserved.
 func TestMissingNamespaces(t *testing.T) {
 	found := func(label string) func(context.Context, string) (*corev1.Namespace, error) {
 		return func(_ context.Context, name string) (*corev1.Namespace, error) {
@@ -79,8 +80,8 @@ func TestMissingNamespaces(t *testing.T) {
 	}
 }
 
-// TestFailedLiveReadsRevealNothing checks that failed live reads reveal nothing after they have used up
-// the budget of a tenant.
+// TestFailedLiveReadsRevealNothing checks that a namespace is not reported as missing after failed
+// live reads have used up a tenant's budget.
 func TestFailedLiveReadsRevealNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var reads atomic.Int32
@@ -89,20 +90,20 @@ func TestFailedLiveReadsRevealNothing(t *testing.T) {
 			return nil, errUnavailable
 		})
 		a := tenanttest.ID(t, "a")
-		for reads.Load() < 30 { // the whole burst
+		for reads.Load() < 30 { // until the burst is used up
 			if id, err := owners.OfForTenant(t.Context(), a, "a--new"); !id.IsZero() || err == nil {
 				t.Fatal(id, err)
 			}
 		}
-		// A name that could not be read must not be reported as missing.
+		// A namespace that could not be read must not be reported as missing.
 		if _, err := owners.OfForTenant(t.Context(), a, "a--new"); err == nil {
 			t.Error("a name that cannot be read is said to be missing")
 		}
 	})
 }
 
-// TestTooManyMissingNamespaces checks that requests in too many missing namespaces at once are denied.
-// One by one, they wait for the budget and are delegated.
+// TestTooManyMissingNamespaces checks that concurrent requests in too many missing namespaces are
+// denied. Sequential requests wait for the budget and are delegated.
 func TestTooManyMissingNamespaces(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := options(namespaceLabels)
@@ -155,12 +156,13 @@ func TestTooManyMissingNamespaces(t *testing.T) {
 	})
 }
 
-// TestSelfReviewsOfAnyObject checks the reviews of kubectl auth can-i about any object in all namespaces.
-// Such a review has a verb on one object and no name, which no request has.
+// TestSelfReviewsOfAnyObject checks the reviews of kubectl auth can-i about any object in
+// all namespaces. Such a review has a verb for one object and no name. No request has these
+// attributes.
 func TestSelfReviewsOfAnyObject(t *testing.T) {
 	for name, c := range map[string]struct {
 		a      authorizer.AttributesRecord
-		self   bool // delegated in a self review
+		self   bool // delegated in a SelfSubjectAccessReview
 		others bool // delegated otherwise
 	}{
 		"get":            {authorizer.AttributesRecord{Verb: "get", Resource: "pods"}, true, false},
@@ -173,7 +175,7 @@ func TestSelfReviewsOfAnyObject(t *testing.T) {
 			authorizer.AttributesRecord{Verb: "get", APIGroup: "example.com", Resource: "things"}, false, false,
 		},
 		"a wildcard": {authorizer.AttributesRecord{Verb: "*", Resource: "pods"}, false, false},
-		// Not in a single namespace either.
+		// This verb is denied in a namespace too.
 		"finalize": {authorizer.AttributesRecord{Verb: "finalize", Resource: "pods"}, false, false},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -188,8 +190,8 @@ func TestSelfReviewsOfAnyObject(t *testing.T) {
 	}
 }
 
-// TestRulesReviewsBypassBoundary checks that a review of rules is denied with its own reason if the server
-// answers it without the boundary.
+// TestRulesReviewsBypassBoundary checks that a SelfSubjectRulesReview is denied with a reason of
+// its own if the server answers it without the boundary.
 func TestRulesReviewsBypassBoundary(t *testing.T) {
 	a := authorizer.AttributesRecord{
 		User:            callerOf("a"),
@@ -211,8 +213,9 @@ func TestRulesReviewsBypassBoundary(t *testing.T) {
 	}
 }
 
-// TestReviewsHaveNamespaceOfRequest checks that the delegate does not see the namespace of a review if the
-// request itself would have none. For a system caller, the delegate sees the attributes unchanged.
+// TestReviewsHaveNamespaceOfRequest checks that the delegate gets the namespace that the reviewed
+// request would have, which may be none. For a system caller, the delegate gets the attributes
+// unchanged.
 func TestReviewsHaveNamespaceOfRequest(t *testing.T) {
 	for name, c := range map[string]struct {
 		a    authorizer.AttributesRecord
@@ -308,8 +311,8 @@ func TestReviewsHaveNamespaceOfRequest(t *testing.T) {
 	}
 }
 
-// TestTenantGroupIsAdded checks that a reviewed or impersonated user is in the group of its tenant, like
-// an authenticated user.
+// TestTenantGroupIsAdded checks that the boundary adds a reviewed or impersonated user to the group
+// of its tenant.
 func TestTenantGroupIsAdded(t *testing.T) {
 	account := &user.DefaultInfo{
 		Name:   "system:serviceaccount:a--web:default",
@@ -325,7 +328,7 @@ func TestTenantGroupIsAdded(t *testing.T) {
 		want []string
 	}{
 		"an account":           {account, []string{"system:serviceaccounts", "system:serviceaccounts:a--web", "tenant:a"}},
-		"an account of others": {account, account.Groups}, // this server does not add the group at authentication
+		"an account of others": {account, account.Groups}, // if the server does not add accounts to the group
 		"somebody": {
 			&user.DefaultInfo{Name: "bob", Groups: []string{"tenant:", "x"}, Extra: map[string][]string{tenant.ExtraKey: {"a"}}},
 			[]string{"tenant:", "x", "tenant:a"},

@@ -3,8 +3,8 @@
 
 package authz
 
-// A Rule names the rule of the boundary by which it delegated a request. Tools that explain a
-// decision print it. A denied request has a [Reason] instead.
+// A Rule is the rule of the boundary that delegates a request. Tools that explain a decision print
+// the rule. A denied request has a [Reason] instead.
 type Rule string
 
 // The rules.

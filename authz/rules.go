@@ -14,13 +14,15 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 )
 
-// namespacedVerbs replace the verb "*" in a tenant's own namespace.
+// namespacedVerbs replace the verb "*" of a rule about resources.
 var namespacedVerbs = []string{"get", "list", "watch", "create", "update", "patch", "delete", "deletecollection"}
 
-// RulesFor implements [authorizer.RuleResolver]. It returns the delegate's rules that still apply
-// after the boundary, and no others. For a tenant's caller, it lists nothing in a foreign
-// namespace, no wildcards, and no rules that reach outside the tenant. If it omits anything,
-// incomplete is true and the error gives the reason. The caller sees the error next to the rules.
+// RulesFor implements [authorizer.RuleResolver]. It returns only those rules of the delegate that
+// the boundary does not deny. For a tenant's caller, it lists no rules in a foreign namespace, no
+// wildcard resources or resource verbs, and no rules that reach outside the tenant. If it omits or
+// reduces a rule, incomplete is true and the error gives the reason, which a SelfSubjectRulesReview
+// shows next to the rules. In shadow mode, it returns all rules of the delegate, or none if the
+// tenant's access level denies requests in shadow mode too.
 func (b *Boundary) RulesFor(
 	ctx context.Context, u user.Info, namespace string,
 ) ([]authorizer.ResourceRuleInfo, []authorizer.NonResourceRuleInfo, bool, error) {
@@ -33,7 +35,7 @@ func (b *Boundary) RulesFor(
 	switch {
 	case access == AccessClosed, access == AccessRetired:
 		return nil, nil, true, errors.New(access.denialReason(&requestAttributes{}).String())
-	case b.Shadow && access == AccessReadOnly: // in shadow mode, rules are not reduced to those for reading
+	case b.Shadow && access == AccessReadOnly: // shadow mode does not reduce rules, so none are listed
 		return nil, nil, true, errors.New(ReasonReadOnly.String())
 	case b.Shadow:
 		return b.rules.RulesFor(ctx, u, namespace)

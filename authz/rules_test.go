@@ -39,7 +39,8 @@ func rule(verbs, groups, resources string, names ...string) authorizer.ResourceR
 	}
 }
 
-// listRules returns the rules for a caller of tenant a in the form "verbs group/resources names".
+// listRules returns the rules for u in the form "verbs group/resources names", the paths, and
+// whether the list is incomplete.
 func listRules(t *testing.T, r *fixedRules, u user.Info, namespace string) ([]string, []string, bool) {
 	t.Helper()
 	resources, paths, incomplete, err := authz.New(options(namespaceLabels), nil, r).RulesFor(t.Context(), u, namespace)

@@ -32,7 +32,8 @@ func (s Scopes) Of(resource schema.GroupResource) Scope {
 	return s.Custom(resource)
 }
 
-// scopeOf returns the scope of the resource of attrs. It is determined once for a request.
+// scopeOf returns the scope of the resource of attrs. It looks up the scope only once for each
+// request.
 func (b *Boundary) scopeOf(attrs *requestAttributes) Scope {
 	if !attrs.scopeKnown {
 		attrs.scope, attrs.scopeKnown = b.Scopes.Of(attrs.resource), true

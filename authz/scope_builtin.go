@@ -62,7 +62,7 @@ type groupScope struct {
 }
 
 // index indexes the scopes by the name of the resource alone. Few names are in two groups, and a
-// lookup of one string is faster than a lookup of two.
+// lookup by one string is faster than a lookup by two.
 func index(namespaced, cluster map[string][]string) map[string][]groupScope {
 	all := map[string][]groupScope{}
 	add := func(groups map[string][]string, scope Scope) {

@@ -17,18 +17,20 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// changeRetention is how long a change applies to requests that were being authorized when it occurred.
-// It is longer than the request timeout of a server (--request-timeout, 60 s by default).
+// changeRetention is how long a change applies to requests that were being authorized when the
+// change occurred. It is longer than the request timeout of a server (--request-timeout, 60 s by
+// default).
 const changeRetention = 2 * time.Minute
 
-// Sessions are the active requests of a server, of every caller and on every path. A request in a
-// namespace ends when the namespace gets another owner. Otherwise, a watch in a namespace that was
-// deleted and created again for another tenant would continue in the new namespace. A request that
-// an exception allowed ends with the exception, and a request of a revoked caller with the
-// revocation. The zero value is ready to use. Sessions is safe for concurrent use.
+// Sessions contains the active requests of a server, of every caller and on every path. A request
+// of a tenant's caller in a namespace ends when the namespace gets another owner. Otherwise, a
+// watch in a namespace that was deleted and created again for another tenant would continue in the
+// new namespace. A request that an exception allowed ends with the exception. A request of a
+// revoked caller ends with the revocation. The zero value is ready to use. Sessions is safe for
+// concurrent use.
 //
-// When a session ends, its context is canceled. A connection that a handler hijacked (exec, attach,
-// portforward) closes. The body of a request cannot be read after its session has ended.
+// When a session ends, its context ends. A connection that a handler hijacked (exec, attach,
+// portforward) closes. After a change has ended a session, the body of the request cannot be read.
 type Sessions struct {
 	mu      sync.Mutex
 	active  map[string]map[*session]struct{} // by namespace; empty for requests over all namespaces
@@ -37,20 +39,21 @@ type Sessions struct {
 
 // Caller is the caller of an active request.
 type Caller struct {
-	// Tenant is zero if the caller has no tenant. User is nil for the server's own client.
+	// Tenant is zero if the caller has no tenant. User is nil if the boundary resolved no caller,
+	// such as the server's own client.
 	Tenant tenant.ID
 	User   user.Info
 	// Impersonator is the authenticated user if User is impersonated, otherwise nil.
 	Impersonator user.Info
-	// MappedFrom is the authenticated user if the server knows it by another name ([RecordMappedCaller]),
-	// otherwise nil.
+	// MappedFrom is the authenticated user if [RecordMappedCaller] replaced it by User, otherwise
+	// nil.
 	MappedFrom user.Info
 	// Certificates are the client certificates of the request.
 	Certificates []*x509.Certificate
 }
 
-// session is one request. If its caller belongs to a tenant, owner is the tenant that owned the
-// requested namespace at authorization. Otherwise, owner is zero.
+// session is one request. If its caller belongs to a tenant other than system, owner is the tenant
+// that owned the requested object at authorization. Otherwise, owner is zero.
 type session struct {
 	Caller
 	owner    tenant.ID
@@ -59,7 +62,7 @@ type session struct {
 	end      context.CancelFunc
 }
 
-// change ends sessions.
+// change is an event that ends sessions in a namespace.
 type change struct {
 	at        time.Time
 	namespace string
@@ -67,7 +70,7 @@ type change struct {
 }
 
 // begin returns a context that ends with the session. The request was authorized after began, so
-// that changes since then apply too. The caller must call done at the end of the request.
+// changes since began apply too. The caller must call done at the end of the request.
 func (s *Sessions) begin(
 	ctx context.Context, namespace string, sess session, began time.Time,
 ) (_ context.Context, done func()) {
@@ -105,14 +108,15 @@ func (s *Sessions) begin(
 	}
 }
 
-// allNamespaces means all namespaces in a change.
+// allNamespaces is the namespace of a change that concerns all namespaces.
 const allNamespaces = "*"
 
 func (c *change) concerns(namespace string) bool {
 	return c.namespace == allNamespaces || c.namespace == namespace
 }
 
-// end ends the active sessions that a change concerns, and those that are about to begin.
+// end ends the sessions in a namespace for which ends returns true. It also ends those that are
+// about to begin.
 func (s *Sessions) end(namespace string, ends func(*session) bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -134,20 +138,21 @@ func (s *Sessions) end(namespace string, ends func(*session) bool) {
 	}
 }
 
-// endOtherTenants ends the sessions in a namespace that were authorized for another owner. A zero owner
-// means that the namespace is unowned now.
+// endOtherTenants ends the sessions in a namespace that were authorized for another owner. A zero
+// owner means that the namespace is unowned or was deleted.
 func (s *Sessions) endOtherTenants(namespace string, owner tenant.ID) {
 	s.end(namespace, func(sess *session) bool { return !sess.owner.IsZero() && sess.owner != owner })
 }
 
-// EndRevoked ends the sessions of revoked callers.
+// EndRevoked ends the sessions for whose caller revoked returns true.
 func (s *Sessions) EndRevoked(revoked func(*Caller) bool) {
 	s.end(allNamespaces, func(sess *session) bool { return sess.User != nil && revoked(&sess.Caller) })
 }
 
-// EndTenants ends the sessions of the callers of some tenants, and the sessions that exceptions of
-// these tenants allow. The zero ID means callers without a tenant. Sessions of the system
-// tenant's callers do not end. A client that still has access can connect again.
+// EndTenants ends the sessions of callers whose tenant matches. It also ends the sessions in which
+// an exception allows access to the objects of a matching tenant. The zero ID means callers without
+// a tenant. Sessions of the system tenant's callers do not end. A client that still has access can
+// connect again.
 func (s *Sessions) EndTenants(matches func(tenant.ID) bool) {
 	s.end(allNamespaces, func(sess *session) bool {
 		hasCaller := sess.User != nil || !sess.Tenant.IsZero() // not the server's own client
@@ -159,8 +164,8 @@ func (s *Sessions) EndTenants(matches func(tenant.ID) bool) {
 // EndAll ends all sessions.
 func (s *Sessions) EndAll() { s.end(allNamespaces, func(*session) bool { return true }) }
 
-// EndExcepted ends the sessions that exceptions allow in a namespace. An empty namespace means all
-// namespaces. A client that still has access can connect again.
+// EndExcepted ends the sessions in a namespace that an exception allowed. An empty namespace means
+// all namespaces. A client that still has access can connect again.
 func (s *Sessions) EndExcepted(namespace string) {
 	if namespace == "" {
 		namespace = allNamespaces
@@ -168,13 +173,15 @@ func (s *Sessions) EndExcepted(namespace string) {
 	s.end(namespace, func(sess *session) bool { return sess.excepted })
 }
 
-// EndOtherTenants ends the sessions in a namespace that were authorized for a tenant other than owner.
+// EndOtherTenants ends the sessions in a namespace that were authorized for a tenant other than
+// owner.
 func (s *Sessions) EndOtherTenants(namespace string, owner tenant.ID) {
 	s.endOtherTenants(namespace, owner)
 }
 
-// NamespaceHandler returns the handler of a Namespace informer. ownerOf returns the
-// tenant that owns a Namespace.
+// NamespaceHandler returns an event handler for a Namespace informer. It ends the sessions that
+// were authorized for another owner of a namespace. ownerOf returns the tenant that owns a
+// Namespace.
 func (s *Sessions) NamespaceHandler(ownerOf func(*corev1.Namespace) tenant.ID) cache.ResourceEventHandler {
 	return cache.ResourceEventHandlerDetailedFuncs{
 		AddFunc: func(obj any, initial bool) {

@@ -14,7 +14,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// readPods returns a read of pods in a namespace by a caller of a tenant. An empty tenant means none.
+// readPods returns a request to read pods in a namespace by a tenant's caller. If caller is empty,
+// the user has no tenant.
 func readPods(caller, namespace string) authorizer.AttributesRecord {
 	u := &user.DefaultInfo{Name: "alice"}
 	if caller != "" {
@@ -34,8 +35,8 @@ func allowAll(context.Context, authorizer.Attributes) (authorizer.Decision, stri
 	return authorizer.DecisionAllow, "", nil
 }
 
-// TestDecisionsAreObserved checks that each decision is reported once, with the caller's tenant and the reason.
-// In shadow mode, it is the decision without shadow mode.
+// TestDecisionsAreObserved checks that each decision is reported once, with the caller's tenant and
+// the reason. In shadow mode, the reported reason is that of the denial without shadow mode.
 func TestDecisionsAreObserved(t *testing.T) {
 	for _, c := range []struct {
 		name             string
@@ -104,8 +105,8 @@ func TestDecisionsAreObserved(t *testing.T) {
 	}
 }
 
-// TestShadowModeDoesNotChangeUser checks that the delegate gets the user unchanged, even if it is
-// invalid.
+// TestShadowModeDoesNotChangeUser checks that the delegate gets the user unchanged, even if the
+// user's identity is invalid.
 func TestShadowModeDoesNotChangeUser(t *testing.T) {
 	o := options(namespaceLabels)
 	o.Shadow = true
@@ -124,7 +125,8 @@ func TestShadowModeDoesNotChangeUser(t *testing.T) {
 }
 
 // TestStale checks that tenants' callers are denied every request and get no rules while the caches
-// are outdated, with or without exceptions. Other callers are not affected.
+// are outdated, with or without exceptions. A system caller that is not a service account, and a
+// caller without a tenant, are not affected.
 func TestStale(t *testing.T) {
 	o := options(namespaceLabels)
 	o.Stale = func() bool { return true }

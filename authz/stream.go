@@ -12,9 +12,9 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/responsewriter"
 )
 
-// closeHijackedOnDone returns a writer. If a handler hijacks its connection (exec, attach, portforward and
-// proxied requests), the connection closes when ctx ends. The handlers of the server return when
-// the hijacked connection is done, and ctx ends then.
+// closeHijackedOnDone returns a writer that closes its connection when ctx ends, if a handler has
+// hijacked the connection (exec, attach, portforward and proxied requests). A handler of the server
+// returns when its hijacked connection is done. ctx ends then too.
 func closeHijackedOnDone(ctx context.Context, w http.ResponseWriter) http.ResponseWriter {
 	hijacker, ok := w.(http.Hijacker)
 	if !ok { // HTTP/2 connections cannot be hijacked
@@ -33,7 +33,7 @@ func closeHijackedOnDone(ctx context.Context, w http.ResponseWriter) http.Respon
 	return &cancelableStream{w, notifier, hijacker, ctx}
 }
 
-// cancelableStream has the methods of the writers of HTTP/1.1 (k8s.io/apiserver
+// cancelableStream has the methods of the server's HTTP/1.1 writers (k8s.io/apiserver
 // pkg/endpoints/responsewriter, v0.37.1).
 type cancelableStream struct {
 	http.ResponseWriter

@@ -26,10 +26,11 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/tenanttest"
 )
 
-// echoHandler hijacks a connection, as exec does, and sends back what it receives.
+// echoHandler hijacks a connection, as the handler of exec does, and returns the bytes that it
+// receives.
 func echoHandler(t *testing.T) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		// Upstream's handlers wrap the writer too.
+		// The handlers of upstream wrap the writer too.
 		w = responsewriter.WrapForHTTP1Or2(&wrappedWriter{w})
 		hijacker, ok := w.(http.Hijacker)
 		if !ok {
@@ -54,7 +55,8 @@ type wrappedWriter struct{ http.ResponseWriter }
 
 func (d *wrappedWriter) Unwrap() http.ResponseWriter { return d.ResponseWriter }
 
-// TestHijackedConnectionsClose checks that a hijacked connection closes when its session ends, and not before.
+// TestHijackedConnectionsClose checks that a hijacked connection closes when its session ends, and
+// not before.
 func TestHijackedConnectionsClose(t *testing.T) {
 	a := tenanttest.ID(t, "a")
 	web := func(owner string) *corev1.Namespace {
@@ -130,7 +132,7 @@ func TestHijackedConnectionsClose(t *testing.T) {
 				}
 				c.act(&s.sessions)
 				err = pingPong(t, conn, from)
-				for begun := time.Now(); c.ends && err == nil && time.Since(begun) < time.Minute; { // it closes soon
+				for begun := time.Now(); c.ends && err == nil && time.Since(begun) < time.Minute; { // the connection closes soon
 					err = pingPong(t, conn, from)
 				}
 				switch {
@@ -148,7 +150,7 @@ func isTenant(id tenant.ID) func(tenant.ID) bool {
 	return func(other tenant.ID) bool { return other == id }
 }
 
-// pingPong sends a byte and waits until it is sent back.
+// pingPong sends a byte and waits until the same byte arrives.
 func pingPong(t *testing.T, conn net.Conn, from *bufio.Reader) error {
 	t.Helper()
 	if err := conn.SetDeadline(time.Now().Add(time.Minute)); err != nil {
@@ -161,8 +163,8 @@ func pingPong(t *testing.T, conn net.Conn, from *bufio.Reader) error {
 	return err
 }
 
-// TestHTTP2ConnectionsAreNotHijacked checks that HTTP/2 connections cannot be hijacked, with or without the
-// filter.
+// TestHTTP2ConnectionsAreNotHijacked checks that HTTP/2 connections cannot be hijacked, with or
+// without the filter.
 func TestHTTP2ConnectionsAreNotHijacked(t *testing.T) {
 	s := allowingServer(labeledOptions())
 	served := httptest.NewUnstartedServer(s.chain(callerOf("a"), echoHandler(t)))
@@ -187,8 +189,8 @@ func TestHTTP2ConnectionsAreNotHijacked(t *testing.T) {
 	}
 }
 
-// TestUnknownWritersCannotBeHijacked checks that a handler cannot hijack a connection that nothing would
-// close.
+// TestUnknownWritersCannotBeHijacked checks that a handler cannot hijack a connection if the
+// boundary could not close it.
 func TestUnknownWritersCannotBeHijacked(t *testing.T) {
 	s := allowingServer(labeledOptions())
 	hijacked := false

@@ -31,18 +31,20 @@ const certificateCredential = "X509SHA256=" // #nosec G101 -- the beginning of a
 // Subjects determines the tenant of an authenticated identity. It must not be changed after its
 // first use. It is then safe for concurrent use.
 type Subjects struct {
-	// Names are the identities of the system tenant that do not name a tenant themselves.
+	// Names are the user and group names that belong to the system tenant without naming a tenant.
 	Names *tenant.SystemNames
 	// SystemNamespaces are the namespaces whose service accounts belong to the system tenant, whatever
 	// label the namespace has.
 	SystemNamespaces []string
-	// FromGroups reads the tenant of a certificate's identity from its only group tenant:<id>.
+	// FromGroups specifies that the only group tenant:<id> of a certificate's identity determines
+	// the tenant.
 	FromGroups bool
-	// Owners looks up the owners of the service accounts' namespaces.
+	// Owners looks up the owner of a service account's namespace.
 	Owners *Owners
-	// Lineage returns the earlier tenants of a tenant's name. With FromGroups, their certificates are
-	// rejected. It MUST return quickly and be safe for concurrent use. If nil, no name had an earlier
-	// tenant.
+	// Lineage returns the current and the earlier tenants of a name. With FromGroups, the
+	// certificates of a name that had an earlier tenant are rejected, because they contain no time
+	// of issue, unless the tenant accepts undated credentials. Lineage MUST return quickly and be
+	// safe for concurrent use. If nil, no name had an earlier tenant.
 	Lineage func(tenant.ID) tenant.Lineage
 }
 
@@ -51,11 +53,11 @@ type Subjects struct {
 //  1. The extra [tenant.ExtraKey].
 //  2. The owner of a service account's namespace. If rule 1 applies too, both must agree.
 //  3. With FromGroups, the only group tenant:<id> of a certificate's identity.
-//  4. The names of the system tenant.
+//  4. A user or group name of the system tenant.
 //
 // If no rule applies, the error wraps [tenant.ErrUnbound]. If a rule applies but does not lead to
-// one tenant, the error wraps [tenant.ErrAmbiguous], [tenant.ErrInvalid], [ErrConflictingTenants] or
-// [ErrUndated]. Any other error reports that a lookup failed. With an error, the ID is zero.
+// one tenant, the error wraps [tenant.ErrAmbiguous], [tenant.ErrInvalid], [ErrConflictingTenants]
+// or [ErrUndated]. Any other error reports that a lookup failed. With an error, the ID is zero.
 //
 // Security: u MUST be the authenticated caller, or a user for which the server has checked that a
 // caller of the system tenant may impersonate it.
@@ -75,8 +77,8 @@ const (
 	SubjectRuleSystemName     SubjectRule = "a name of the system tenant"
 )
 
-// TenantWithRule returns the tenant as [Subjects.TenantOf] does, and the rule that determined it. The rule is
-// empty if the tenant is not known.
+// TenantWithRule returns the same tenant as [Subjects.TenantOf], and the rule that determined the
+// tenant. With an error, the rule is empty.
 func (s *Subjects) TenantWithRule(ctx context.Context, u user.Info) (tenant.ID, SubjectRule, error) {
 	id, err := s.statedTenant(ctx, u)
 	switch {
@@ -116,8 +118,9 @@ func (s *Subjects) TenantWithRule(ctx context.Context, u user.Info) (tenant.ID, 
 	return tenant.System(), SubjectRuleSystemName, nil
 }
 
-// hasReservedName reports whether u, of a tenant, has a reserved name or group. Groups that begin
-// with system: are not included, because the server adds some itself. The boundary checks them.
+// hasReservedName reports whether u, a tenant's caller, has a reserved user name or group. It
+// ignores groups that begin with "tenant:", and groups that begin with "system:". The server adds
+// some of the latter itself, and the boundary checks them ([inForeignSystemGroup]).
 func (s *Subjects) hasReservedName(u user.Info) bool {
 	return s.Names.ReservedUser(u.GetName()) || slices.ContainsFunc(u.GetGroups(), func(group string) bool {
 		return s.Names.ReservedGroup(group) && !strings.HasPrefix(group, "system:") &&
@@ -125,16 +128,16 @@ func (s *Subjects) hasReservedName(u user.Info) bool {
 	})
 }
 
-// statedTenant applies rules 1 and 2, which use only what the identity itself states. If the namespace of
-// a service account is unowned, the error is not ErrUnbound, because no later rule may apply.
+// statedTenant applies rules 1 and 2 of [Subjects.TenantOf]. If the namespace of a service account
+// is unowned, the error is not ErrUnbound, because no later rule may apply.
 func (s *Subjects) statedTenant(ctx context.Context, u user.Info) (tenant.ID, error) {
 	id, err := tenant.Of(u)
 	if err != nil && !errors.Is(err, tenant.ErrUnbound) || u == nil || !tenant.IsServiceAccountName(u.GetName()) {
 		return id, err
 	}
 	if isCertificate(u) && errors.Is(err, tenant.ErrUnbound) {
-		// Service accounts have tokens. If kube-apiserver verifies certificates itself, it accepts such a
-		// name in a certificate.
+		// Service accounts authenticate by token. A kube-apiserver that verifies certificates
+		// itself also accepts the name of a service account in a certificate.
 		return tenant.ID{}, fmt.Errorf("%w: a service account's name in a certificate", tenant.ErrInvalid)
 	}
 	namespace, ok := tenant.ServiceAccountNamespace(u.GetName())
@@ -151,10 +154,10 @@ func (s *Subjects) statedTenant(ctx context.Context, u user.Info) (tenant.ID, er
 	return owner, nil
 }
 
-// ServiceAccountTenant returns the tenant of the service accounts of a namespace. In SystemNamespaces,
-// it is the system tenant. In any other namespace, it is the tenant of the namespace's label. If
-// the service accounts have no tenant, the error wraps [tenant.ErrInvalid]. Any other error reports
-// that the lookup failed.
+// ServiceAccountTenant returns the tenant of the service accounts of a namespace. In
+// SystemNamespaces, it is the system tenant. In any other namespace, it is the tenant in the
+// namespace's label. If the namespace is missing or has no valid label, the error wraps
+// [tenant.ErrInvalid]. Any other error reports that the lookup failed.
 func (s *Subjects) ServiceAccountTenant(ctx context.Context, namespace string) (tenant.ID, error) {
 	result := s.Owners.find(ctx, requester{}, namespace)
 	if result.err != nil {
@@ -176,7 +179,8 @@ func isCertificate(u user.Info) bool {
 	return len(ids) == 1 && strings.HasPrefix(ids[0], certificateCredential)
 }
 
-// fromGroups returns the tenant of the only group tenant:<id>.
+// fromGroups returns the tenant of the only group tenant:<id>. Without such a group, the error is
+// ErrUnbound.
 func fromGroups(u user.Info) (tenant.ID, error) {
 	found := ""
 	for _, group := range u.GetGroups() {
@@ -198,7 +202,7 @@ func fromGroups(u user.Info) (tenant.ID, error) {
 	return tenant.Parse(found)
 }
 
-// impersonatedTenant returns the tenant of u, which a caller of tenant real impersonates.
+// impersonatedTenant returns the tenant of u, which a caller of impersonatorTenant impersonates.
 func (s *Subjects) impersonatedTenant(
 	ctx context.Context,
 	impersonatorTenant tenant.ID,
@@ -230,8 +234,9 @@ func (s *Subjects) impersonatedTenant(
 	return id, err
 }
 
-// inForeignSystemGroup reports whether u is in a system group that its kind of caller does not
-// always have. u does not belong to the system tenant.
+// inForeignSystemGroup reports whether u, a caller outside the system tenant, is in a forbidden
+// group that begins with "system:". Only system:authenticated and, for a service account, its own
+// two groups are permitted.
 func inForeignSystemGroup(u user.Info) bool {
 	for _, group := range u.GetGroups() {
 		if !strings.HasPrefix(group, "system:") || group == user.AllAuthenticated {

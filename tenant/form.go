@@ -12,9 +12,9 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 )
 
-// The reasons why the form of an identity is rejected. Callers test for them with [errors.Is]. The
-// error of [CheckForm] and [Limits.Check] specifies which name breaks which rule. It contains no
-// part of the name.
+// The reasons for which the form of an identity is rejected. Callers test for them with
+// [errors.Is]. The error of [CheckForm] and [Limits.Check] specifies which part of the identity
+// breaks which rule. It contains no part of a name.
 var (
 	ErrForm  = errors.New("a name begins or ends with white space, or contains an invisible character")
 	ErrLarge = errors.New("the identity exceeds the limits")
@@ -25,11 +25,12 @@ var (
 // bytes.
 func DefaultLimits() Limits { return Limits{Bytes: 128 << 10, Groups: 2000} }
 
-// Limits limit the size of an identity. The zero value allows no identity.
+// Limits specify the maximum size of an identity. The zero value allows no identity.
 type Limits struct {
-	// Bytes is the total size of all names, groups, extra keys and values.
+	// Bytes is the maximum total size of the name, the UID, the groups, and the extra keys and
+	// values.
 	Bytes int
-	// Groups is the number of groups.
+	// Groups is the maximum number of groups.
 	Groups int
 }
 
@@ -41,10 +42,10 @@ func (l Limits) OrDefault() Limits {
 	return l
 }
 
-// Check returns an error of kind [ErrLarge] if u exceeds the limits. It returns an error of kind
-// [ErrForm] if a name of u has more than one form. A name that it accepts stays the same in every
-// HTTP header, where white space is trimmed (RFC 9110, section 5.5). Names that only look alike,
-// because of similar letters or Unicode compositions, are different names.
+// Check returns [ErrLarge] if u exceeds the limits. It returns an error of kind [ErrForm] if a name
+// of u is not well-formed. A well-formed name stays the same in every HTTP header, from which white
+// space is trimmed (RFC 9110, section 5.5). Names that only look alike, because of similar letters
+// or Unicode compositions, are different names.
 func (l Limits) Check(u user.Info) error {
 	groups := u.GetGroups()
 	size := len(u.GetName()) + len(u.GetUID())
@@ -73,9 +74,9 @@ func (l Limits) Check(u user.Info) error {
 	return err
 }
 
-// CheckForm returns nil if a name is well-formed ([IsWellFormed]). Otherwise it returns an error of
-// kind [ErrForm] that begins with what, such as "the user name", and specifies the rule that the
-// name breaks. The error does not contain the name.
+// CheckForm returns nil if a name is well-formed ([IsWellFormed]). Otherwise, it returns an error
+// of kind [ErrForm]. The error begins with what, such as "the user name", and specifies the rule
+// that the name breaks. It does not contain the name.
 func CheckForm(what, name string) error {
 	at := IndexMalformed(name)
 	if at < 0 {
@@ -92,9 +93,9 @@ func (e *formError) Error() string { return e.what + " " + e.rule }
 // Is implements the interface that [errors.Is] uses.
 func (e *formError) Is(target error) bool { return target == ErrForm }
 
-// brokenRule returns the rule that a text breaks. If it breaks several rules, the encoding comes first,
-// and white space second. The position of an invisible character is at, or -1 if the text may
-// contain such characters.
+// brokenRule returns the rule that a text breaks. If the text breaks several rules, the rule about
+// the encoding comes first, and the rule about white space second. at is the index of an invisible
+// character, or -1 if the text may contain invisible characters.
 func brokenRule(text string, at int) string {
 	switch {
 	case !utf8.ValidString(text):
@@ -109,25 +110,25 @@ func brokenRule(text string, at int) string {
 	return "is malformed"
 }
 
-// IsWellFormed reports whether a name has one form only. A name is the name of a user or group, a
-// UID or an extra key. It must be UTF-8 without white space at either end. It must not contain a
-// control character (Cc), a line or paragraph separator (Zl, Zp) or a filler
+// IsWellFormed reports whether a name reads the same in every server. A name is the name of a user
+// or group, a UID or an extra key. It must be UTF-8 without white space at either end. It must not
+// contain a control character (Cc), a line or paragraph separator (Zl, Zp) or a filler
 // (Other_Default_Ignorable_Code_Point). Format characters (Cf) are not allowed either, except the
 // two joiners between letters, which Persian and Indic names need. The empty name is well-formed.
 func IsWellFormed(name string) bool { return IndexMalformed(name) < 0 }
 
-// IsWellFormedValue reports whether the value of an extra has no white space at either end and no
-// control character. Unlike a name, it may contain other invisible characters, because no decision
-// depends on it.
+// IsWellFormedValue reports whether the value of an extra is UTF-8, has no white space at either
+// end and no control character. Unlike a name, the value may contain other invisible characters,
+// because no decision depends on them.
 func IsWellFormedValue(value string) bool {
 	return utf8.ValidString(value) && strings.TrimSpace(value) == value && !strings.ContainsFunc(value, unicode.IsControl)
 }
 
-// IndexMalformed returns the index of the first rune for which a name is not well-formed, or -1 if
-// the name is well-formed.
+// IndexMalformed returns the byte index of the first rune that makes a name malformed, or -1 if the
+// name is well-formed.
 func IndexMalformed(name string) int {
 	for i := range len(name) {
-		// Most names are visible ASCII, for which this loop is enough.
+		// Most names are visible ASCII. This loop is sufficient for them.
 		if c := name[i]; c <= ' ' || c >= 0x7f {
 			return indexMalformed(name)
 		}

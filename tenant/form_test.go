@@ -17,8 +17,7 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// TestWellFormed enumerates every code point at the beginning, in the middle
-// and at the end of a name.
+// TestWellFormed checks each code point at the beginning, in the middle and at the end of a name.
 func TestWellFormed(t *testing.T) {
 	for r := rune(0); r <= unicode.MaxRune; r++ {
 		if !utf8.ValidRune(r) {
@@ -62,8 +61,8 @@ func TestWellFormed(t *testing.T) {
 	}
 }
 
-// FuzzIsWellFormed checks that HTTP/1.1 does not change a well-formed name, although it trims
-// header values.
+// FuzzIsWellFormed checks that a well-formed name is UTF-8 without control characters, and stays
+// the same when HTTP/1.1 trims a header value.
 func FuzzIsWellFormed(f *testing.F) {
 	for _, seed := range []string{" system:masters", "system:masters\t", "a\u200db", "\ufeffa", "a\u2028b"} {
 		f.Add(seed)

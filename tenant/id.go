@@ -9,9 +9,9 @@ import (
 	"strings"
 )
 
-// MaxLength is the length of the longest tenant name, in bytes. It is the limit of a Kubernetes
-// label value (k8s.io/apimachinery pkg/util/validation LabelValueMaxLength, v0.37.1), because the
-// name is a label value.
+// MaxLength is the maximum length of a tenant name, in bytes. A tenant name is a Kubernetes label
+// value and has the same limit (k8s.io/apimachinery pkg/util/validation LabelValueMaxLength,
+// v0.37.1).
 const MaxLength = 63
 
 // ErrInvalid reports that a text or an identity does not name a valid tenant. Callers test for it
@@ -20,8 +20,8 @@ var ErrInvalid = errors.New("invalid tenant")
 
 // ID identifies one tenant. It is comparable with == and usable as a map key.
 //
-// The zero ID names no tenant. It owns nothing and may access nothing. Only [Parse] and [System]
-// return other IDs, so an ID that is not zero is always valid.
+// The zero ID names no tenant. It owns nothing and may access nothing. Only [Parse], [System] and
+// [ID.UnmarshalText] create other IDs, so an ID that is not zero is always valid.
 type ID struct{ name string }
 
 // System returns the system tenant. It owns everything that no tenant owns, and it may access the
@@ -52,7 +52,7 @@ func Parse(s string) (ID, error) {
 }
 
 // isReserved reports whether no tenant may have the name s, which is a label value and therefore
-// ASCII. The length alone rules out most names.
+// ASCII. The length alone excludes most names.
 func isReserved(s string) bool {
 	switch len(s) {
 	case len("all"):
@@ -63,9 +63,9 @@ func isReserved(s string) bool {
 	return false
 }
 
-// isLabelValue is k8s.io/apimachinery's validation.IsValidLabelValue for a non-empty value within
-// its length. It uses no regular expression, because the boundary parses a tenant for each
-// decision. A fuzz target compares the two.
+// isLabelValue implements validation.IsValidLabelValue of k8s.io/apimachinery for a non-empty value
+// of permitted length. It uses no regular expression, because the boundary parses a tenant for each
+// decision. A fuzz target compares the two functions.
 func isLabelValue(s string) bool {
 	if !isAlphanumeric(s[0]) || !isAlphanumeric(s[len(s)-1]) {
 		return false
@@ -88,10 +88,10 @@ func (id ID) IsZero() bool { return id.name == "" }
 // IsSystem reports whether id is the system tenant.
 func (id ID) IsSystem() bool { return id.name == systemName }
 
-// String returns the name, or "" for the zero ID. Parse(id.String()) returns id.
+// String returns the name, or "" for the zero ID. Parse(id.String()) returns id if id is not zero.
 func (id ID) String() string { return id.name }
 
-// Group returns the RBAC group of all callers of the tenant, "tenant:<id>", or "" for the zero ID.
+// Group returns the group of all callers of the tenant, "tenant:<id>", or "" for the zero ID.
 func (id ID) Group() string {
 	if id.IsZero() {
 		return ""
@@ -102,7 +102,8 @@ func (id ID) Group() string {
 // MarshalText implements [encoding.TextMarshaler]. The text of the zero ID is empty.
 func (id ID) MarshalText() ([]byte, error) { return []byte(id.name), nil }
 
-// UnmarshalText implements [encoding.TextUnmarshaler] by [Parse]. It rejects the empty text.
+// UnmarshalText implements [encoding.TextUnmarshaler]. It accepts the same texts as [Parse], so it
+// rejects the empty text.
 func (id *ID) UnmarshalText(text []byte) error {
 	parsed, err := Parse(string(text))
 	if err != nil {

@@ -11,11 +11,10 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 )
 
-// Identity is the identity for which a controller acts, as [IdentityAnnotation] contains it. It is
-// compact JSON. The groups are a list and are never joined by commas.
+// Identity is the identity for which a controller acts. [IdentityAnnotation] contains it as compact
+// JSON. The groups are a list and are never joined by commas.
 //
-// The zero value is no identity. An Identity without a user represents the tenant as a whole,
-// because no user of it made the request.
+// The zero value is no identity. An Identity without a user represents the tenant as a whole.
 type Identity struct {
 	User   string   `json:"user,omitempty"`
 	UID    string   `json:"uid,omitempty"`
@@ -33,7 +32,7 @@ func IdentityOf(u user.Info, id ID) Identity {
 	}
 }
 
-// String returns the identity in the form of the annotation.
+// String returns the identity as compact JSON, the form of [IdentityAnnotation].
 func (i Identity) String() string {
 	text, err := json.Marshal(i)
 	if err != nil { // not possible with a struct of strings
@@ -44,12 +43,12 @@ func (i Identity) String() string {
 
 var errIdentity = errors.New("invalid identity record")
 
-// ParseIdentity parses a recorded identity. The error wraps [ErrInvalid] if the tenant is not
-// valid.
+// ParseIdentity parses a recorded identity. If the tenant is not valid, the error wraps
+// [ErrInvalid].
 func ParseIdentity(text string) (Identity, error) {
 	var out Identity
 	if err := json.Unmarshal([]byte(text), &out); err != nil {
-		return Identity{}, errIdentity // without the text, which any client may have written
+		return Identity{}, errIdentity // err may contain the text, which any client may have written
 	}
 	if _, err := Parse(out.Tenant); err != nil {
 		return Identity{}, fmt.Errorf("%w: %w", errIdentity, err)

@@ -40,8 +40,8 @@ func TestIdentity(t *testing.T) {
 	}
 }
 
-// FuzzParseIdentity checks that an error comes with the zero value. A parsed identity names a
-// tenant and is the same after it is written and parsed again.
+// FuzzParseIdentity checks that an error comes with the zero value. It also checks that a parsed
+// identity names a tenant and stays the same after it is written and parsed again.
 func FuzzParseIdentity(f *testing.F) {
 	f.Add(`{"user":"alice","tenant":"a","groups":["dev"]}`)
 	f.Add(`{"tenant":"a"}`)

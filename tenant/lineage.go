@@ -13,42 +13,45 @@ import (
 	"time"
 )
 
-// maxBackdating is how long before the creation of its Tenant a credential may have been issued.
-// kube-controller-manager's signer backdates certificates by this time (k8s.io/kubernetes
-// pkg/controller/certificates/signer, v1.37.1).
+// maxBackdating is the maximum time between the issue of a credential and the later creation of its
+// Tenant object. The signer of kube-controller-manager backdates certificates by the same time
+// (k8s.io/kubernetes pkg/controller/certificates/signer, v1.37.1).
 const maxBackdating = 5 * time.Minute
 
-// Lineage describes the Tenant of a tenant and the earlier Tenants of the same name. The zero value
-// is a tenant without a Tenant, whose name no other tenant had before.
+// Lineage describes the current Tenant object of a name and the deleted Tenant objects of the same
+// name. The zero value describes a name that has, and had, no Tenant object.
 type Lineage struct {
-	// UID is the UID of the Tenant. It is empty if there is none.
+	// UID is the UID of the current Tenant object. It is empty if none exists.
 	UID string
-	// Created is when the Tenant was created. Ending reports that it is being deleted.
+	// Created is the creation time of the Tenant object. Terminating reports that the object is
+	// being deleted.
 	Created     time.Time
 	Terminating bool
-	// AcceptUndated accepts credentials that do not contain their time of issue.
+	// AcceptUndated specifies that credentials without a time of issue are accepted.
 	AcceptUndated bool
-	// Retired are the deleted Tenants of the name, sorted by the end of their deletion. It must not be
-	// changed.
+	// Retired lists the deleted Tenant objects of the name, sorted by the end of their deletion. It
+	// MUST NOT be changed.
 	Retired []Retired
 }
 
-// Retired is a Tenant that was deleted.
+// Retired is a deleted Tenant object.
 type Retired struct {
-	// UID is the UID of the Tenant.
+	// UID is the UID of the Tenant object.
 	UID string
-	// DeletionBegan is when the deletion began. At is when it ended, or zero if it has not ended yet.
+	// DeletionBegan is when the deletion began. DeletionEnded is when it ended, or zero if it has
+	// not ended yet.
 	DeletionBegan, DeletionEnded time.Time
-	// Namespaces are the namespaces of the Tenant.
+	// Namespaces lists the namespaces of the deleted tenant.
 	Namespaces []string
 }
 
-// HasEnded reports whether the name belongs to no tenant. Its Tenant is being deleted, or was deleted
-// and has no successor.
+// HasEnded reports whether the name belongs to no current tenant. Its Tenant object is being
+// deleted, or was deleted and has no successor.
 func (l *Lineage) HasEnded() bool { return l.Terminating || l.UID == "" && len(l.Retired) > 0 }
 
-// Accepts reports whether a credential can belong to this tenant and not to an earlier tenant of
-// the same name. It was issued at a time that is zero if it is unknown.
+// Accepts reports whether a credential is accepted for the current tenant of the name. A credential
+// from before the current tenant may belong to an earlier tenant of the same name. issued is the
+// time of issue, or zero if that is unknown.
 func (l *Lineage) Accepts(issued time.Time) bool {
 	switch {
 	case len(l.Retired) == 0:
@@ -59,15 +62,15 @@ func (l *Lineage) Accepts(issued time.Time) bool {
 	return !issued.Before(l.Created.Add(-maxBackdating))
 }
 
-// AcceptsSeal reports whether a record with the [Seal] of a Tenant's UID is about the current tenant of
-// the name. If no other tenant had the name before, every record is. If [Lineage.HasEnded] is true,
-// none is.
+// AcceptsSeal reports whether a record with the given seal is about the current tenant of the name,
+// see [Seal]. If no other tenant had the name before, it returns true for every record. If
+// [Lineage.HasEnded] is true, it returns false.
 func (l *Lineage) AcceptsSeal(seal string) bool {
 	return !l.HasEnded() && (len(l.Retired) == 0 || IsSealOf(seal, l.UID))
 }
 
-// Seal returns a salted hash of a Tenant's UID, for records that other tenants can read. It reveals
-// neither the UID nor whether there is one.
+// Seal returns a salted hash of the UID of a Tenant object, for records that other tenants can
+// read. The seal reveals neither the UID nor whether it is empty.
 func Seal(uid string) string {
 	if uid == "" {
 		uid = rand.Text()
@@ -75,7 +78,7 @@ func Seal(uid string) string {
 	return saltedHash(rand.Text(), uid)
 }
 
-// IsSealOf reports whether a seal is a seal of a UID. It returns false for an empty UID.
+// IsSealOf reports whether seal is a seal of the given UID. It returns false for an empty UID.
 func IsSealOf(seal, uid string) bool {
 	salt, _, ok := strings.Cut(seal, ".")
 	return ok && uid != "" && seal == saltedHash(salt, uid)
@@ -86,7 +89,8 @@ func saltedHash(salt, uid string) string {
 	return salt + "." + hex.EncodeToString(sum[:])
 }
 
-// LastRetired returns the Tenant of the name that was deleted last. It returns false if none was deleted.
+// LastRetired returns the Tenant object of the name that was deleted last. It returns false if none
+// was deleted.
 func (l *Lineage) LastRetired() (Retired, bool) {
 	if len(l.Retired) == 0 {
 		return Retired{}, false
@@ -94,8 +98,8 @@ func (l *Lineage) LastRetired() (Retired, bool) {
 	return l.Retired[len(l.Retired)-1], true
 }
 
-// SortByDeletionEnd returns the Tenants of a name, sorted by the end of their deletion. Tenants whose
-// deletion has not ended are last.
+// SortByDeletionEnd returns the deleted Tenant objects of a name, sorted by the end of their
+// deletion. Objects whose deletion has not ended are last.
 func SortByDeletionEnd(all []Retired) []Retired {
 	return slices.SortedFunc(slices.Values(all), func(a, b Retired) int {
 		switch {

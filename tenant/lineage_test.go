@@ -11,8 +11,9 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// TestLineageAcceptsOnlyCurrentTenant checks credentials and records of a name that earlier tenants had. They are valid
-// only for the current tenant. If the name belongs to no tenant, its records are not valid.
+// TestLineageAcceptsOnlyCurrentTenant checks credentials and records of a name that earlier tenants
+// had. They are accepted only for the current tenant. If the name belongs to no tenant, no record
+// is accepted.
 func TestLineageAcceptsOnlyCurrentTenant(t *testing.T) {
 	created := time.Date(2026, 11, 24, 12, 0, 0, 0, time.UTC)
 	before := []tenant.Retired{{UID: "old", DeletionEnded: created.Add(-time.Hour)}}
@@ -118,7 +119,8 @@ func TestLineageAcceptsOnlyCurrentTenant(t *testing.T) {
 	}
 }
 
-// TestSortByDeletionEnd checks that a Tenant whose deletion has not ended is last.
+// TestSortByDeletionEnd checks the order, in which Tenant objects whose deletion has not ended are
+// last.
 func TestSortByDeletionEnd(t *testing.T) {
 	at := time.Date(2026, 11, 24, 12, 0, 0, 0, time.UTC)
 	all := tenant.SortByDeletionEnd([]tenant.Retired{
@@ -139,7 +141,8 @@ func TestSortByDeletionEnd(t *testing.T) {
 	}
 }
 
-// TestSeal checks that a seal matches only its UID and does not reveal whether there is a UID.
+// TestSeal checks that a seal matches only its UID, and that its length does not reveal whether the
+// UID is empty.
 func TestSeal(t *testing.T) {
 	one, again, none := tenant.Seal("u"), tenant.Seal("u"), tenant.Seal("")
 	if one == again || len(one) != len(none) || tenant.Seal("") == none {

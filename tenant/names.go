@@ -12,28 +12,28 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 )
 
-// serviceAccountNames is the prefix of every user and group name of a service account.
+// serviceAccountNames is the prefix of the user names and group names of service accounts.
 const serviceAccountNames = "system:serviceaccount"
 
-// SystemNames are the names by which an identity without a tenant belongs to the system tenant.
-// Other callers may therefore not have these names.
+// SystemNames are the names by which an identity belongs to the system tenant without naming it.
+// Other callers may not have these names.
 //
 // With the zero value or nil, no identity belongs to the system tenant by its name. The prefixes
-// "system:" and "tenant:" are reserved even then. It is safe for concurrent use while it is not
-// changed.
+// "system:" and "tenant:" are reserved even then. SystemNames is safe for concurrent use if it is
+// not changed.
 type SystemNames struct {
 	Users        []string // exact user names
 	UserPrefixes []string // prefixes of user names
-	Groups       []string // exact group names; one is enough
-	// Organizations are also reserved as group names. An old-format certificate with one of them
-	// belongs to the system tenant.
+	Groups       []string // exact group names; membership in one group is enough
+	// Organizations are also reserved as group names. An old-format certificate with one of these
+	// organizations belongs to the system tenant.
 	Organizations []string
-	// CommonNames are reserved as user names. An old-format certificate with one of them belongs to
-	// the system tenant. Other callers do not become system callers by such a name.
+	// CommonNames are reserved as user names. An old-format certificate with one of these common
+	// names belongs to the system tenant. [SystemNames.Has] ignores them.
 	CommonNames []string
 }
 
-// Has reports whether u belongs to the system tenant by its name or by one of its groups.
+// Has reports whether u belongs to the system tenant by its user name or by one of its groups.
 //
 // Security: callers MUST have checked that u was not impersonated by a tenant's caller.
 func (n *SystemNames) Has(u user.Info) bool {
@@ -66,10 +66,10 @@ func (n *SystemNames) ReservedGroup(name string) bool {
 func IsServiceAccountName(name string) bool { return strings.HasPrefix(name, serviceAccountNames) }
 
 // ServiceAccountNamespace returns the namespace in the user name of a service account. ok is false
-// if the name does not belong to a service account.
+// if the name is not that of a service account.
 //
 // It is [serviceaccount.SplitUsername] without the regular expressions, because each decision and
-// each admission plugin calls it for a service account. A fuzz target compares the two.
+// each admission plugin calls it for a service account. A fuzz target compares the two functions.
 func ServiceAccountNamespace(name string) (namespace string, ok bool) {
 	name, ok = strings.CutPrefix(name, serviceaccount.ServiceAccountUsernamePrefix)
 	namespace, account, _ := strings.Cut(name, serviceaccount.ServiceAccountUsernameSeparator)
@@ -79,8 +79,8 @@ func ServiceAccountNamespace(name string) (namespace string, ok bool) {
 	return namespace, true
 }
 
-// isDNSSubdomain reports whether s consists of labels separated by dots. As in upstream, only the
-// total length is limited.
+// isDNSSubdomain reports whether s consists of DNS labels separated by dots. As in upstream, only
+// the total length is limited.
 func isDNSSubdomain(s string) bool {
 	for label := range strings.SplitSeq(s, ".") {
 		if !isDNSLabel(label) {
@@ -101,9 +101,10 @@ func isDNSLabel(s string) bool {
 	return s != "" && s[0] != '-' && s[len(s)-1] != '-'
 }
 
-// IsReservedExtraKey reports whether the domain of an extra key is kubetenant.dev, or kubernetes.io
-// or k8s.io or a subdomain of any of them, in any case. Servers exchange information by such keys.
-// Remote content may not set them, and a tenant may not impersonate them.
+// IsReservedExtraKey reports whether the domain of an extra key is reserved, in any case. The
+// domains kubetenant.dev, kubernetes.io and k8s.io and their subdomains are reserved, because
+// servers exchange information by such keys. Remote content may not set these keys, and a tenant
+// may not impersonate them, except [ExtraKey] with its own ID.
 func IsReservedExtraKey(key string) bool {
 	domain, _, _ := strings.Cut(strings.ToLower(key), "/")
 	for _, reserved := range []string{Domain, "kubernetes.io", "k8s.io"} {

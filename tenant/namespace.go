@@ -9,13 +9,13 @@ import (
 	"strings"
 )
 
-// NamespaceSeparator separates the tenant from the rest of the name of its namespace.
+// NamespaceSeparator separates the tenant from the rest of the name of a tenant's namespace.
 const NamespaceSeparator = "--"
 
 // NamespacePrefix returns the prefix "<id>--" that the names of the tenant's namespaces must have
-// if prefixes are required. It is empty for an ID that may not create namespaces then. These are
-// the system tenant, and an ID that is not a lower-case DNS label or contains the separator. No
-// name can therefore begin with the prefixes of two tenants.
+// if prefixes are required. It returns "" for a tenant that may not create namespaces then. These
+// are the system tenant, and a tenant whose ID is not a lower-case DNS label or contains the
+// separator. No name can therefore begin with the prefixes of two tenants.
 func (id ID) NamespacePrefix() string {
 	if id.IsSystem() || !isDNSLabel(id.name) || strings.Contains(id.name, NamespaceSeparator) {
 		return ""
@@ -23,8 +23,8 @@ func (id ID) NamespacePrefix() string {
 	return id.name + NamespaceSeparator
 }
 
-// PrefixOwner returns the only tenant whose [ID.NamespacePrefix] is a prefix of the name of a
-// namespace, with more text after it. It returns the zero ID if there is none.
+// PrefixOwner returns the tenant whose [ID.NamespacePrefix] is a prefix of the namespace's name and
+// is shorter than the name. It returns the zero ID if no tenant has such a prefix.
 func PrefixOwner(namespace string) ID {
 	name, rest, _ := strings.Cut(namespace, NamespaceSeparator)
 	id, err := Parse(name)
@@ -34,9 +34,9 @@ func PrefixOwner(namespace string) ID {
 	return id
 }
 
-// ObjectName returns the name of a cluster-scoped object of which each tenant has one. It is the ID
-// if that is a valid object name. Otherwise, it is a name that no other tenant can have. The zero
-// ID has no object name.
+// ObjectName returns the name of a cluster-scoped object of a kind that has one object for each
+// tenant. It is the ID if the ID is a lower-case DNS label. Otherwise, it is
+// [ID.DistinctObjectName]. The zero ID has no object name.
 func (id ID) ObjectName() string {
 	if isDNSLabel(id.name) {
 		return id.name
@@ -44,8 +44,8 @@ func (id ID) ObjectName() string {
 	return id.DistinctObjectName()
 }
 
-// DistinctObjectName returns [ID.ObjectName] with a hash of the ID, for use if that name may be
-// taken.
+// DistinctObjectName returns a valid object name from the ID and a hash of the ID. Use it if
+// another object may already have the name [ID.ObjectName].
 func (id ID) DistinctObjectName() string {
 	if id.IsZero() {
 		return ""

@@ -11,8 +11,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/tenanttest"
 )
 
-// TestNamespacePrefixes checks that a name begins with the prefix of at most one tenant, and only of a
-// tenant that may create namespaces.
+// TestNamespacePrefixes checks that the name of a namespace belongs to at most one tenant by its
+// prefix, and only to a tenant that may create namespaces.
 func TestNamespacePrefixes(t *testing.T) {
 	for name, want := range map[string]string{
 		"a--web":    "a",
@@ -70,8 +70,7 @@ func TestNamespacePrefixes(t *testing.T) {
 	}
 }
 
-// TestObjectName checks that two tenants never have the same object name, even if their IDs are
-// similar.
+// TestObjectName checks that tenants with similar IDs have different object names.
 func TestObjectName(t *testing.T) {
 	seen := map[string]string{}
 	for _, id := range []string{"acme", "Acme", "a.b", "a-b", "a_b", "A-b", "1"} {

@@ -8,15 +8,15 @@ import "fmt"
 // AnyName in a list of tenants means every tenant except the system tenant.
 const AnyName = "*"
 
-// Set is a set of tenants that a source may assert. It contains names, and [AnyName] for all except
-// the system tenant. The zero Set is empty.
+// Set is a set of the tenants that a source may assert. [AnyName] adds all tenants except the
+// system tenant. The zero Set is empty.
 type Set struct {
 	any bool
 	ids map[ID]struct{}
 }
 
-// ParseSet returns the set of the listed names. The error wraps [ErrInvalid] and contains the
-// index.
+// ParseSet returns the set of the listed names. The error wraps [ErrInvalid] and contains the index
+// of the invalid name.
 func ParseSet(names []string) (Set, error) {
 	s := Set{ids: make(map[ID]struct{}, len(names))}
 	for i, name := range names {

@@ -20,11 +20,11 @@ var (
 	ErrAmbiguous = errors.New("more than one tenant")
 )
 
-// Of returns the tenant in the extra [ExtraKey] of u.
+// Of returns the tenant that the extra [ExtraKey] of u names.
 //
-// The error wraps [ErrUnbound] if there is no such key, and [ErrAmbiguous] if it has several
-// values. It wraps [ErrInvalid] if there is no value or [Parse] rejects the value. It also wraps
-// [ErrInvalid] if a key equals ExtraKey only under case folding, because another reader might
+// The error wraps [ErrUnbound] if u has no such key, and [ErrAmbiguous] if the key has several
+// values. It wraps [ErrInvalid] if the key has no value or [Parse] rejects the value. It also wraps
+// [ErrInvalid] if a key equals ExtraKey only under case folding, because other software might
 // accept that key. With an error, the ID is zero. A nil u has no tenant.
 //
 // Security: callers MUST have authenticated u. A client that can write the extra can choose the
@@ -57,9 +57,9 @@ func Of(u user.Info) (ID, error) {
 	return Parse(values[0])
 }
 
-// hasOnlyCommonKeys reports whether extra, apart from [ExtraKey], contains only the keys that most callers
-// have. others is the number of these other keys. The function saves a loop over extra for each
-// decision.
+// hasOnlyCommonKeys reports whether extra, apart from [ExtraKey], contains only the keys that most
+// callers have. others is the number of keys other than ExtraKey. The function avoids a loop over
+// extra for each decision.
 func hasOnlyCommonKeys(extra map[string][]string, others int) bool {
 	if others == 0 {
 		return true

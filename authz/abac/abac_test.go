@@ -17,7 +17,7 @@ import (
 )
 
 // The files abac.yaml and invalid-abac.yaml in testdata/scenarios test policy lines and their
-// decisions. The differential test of the nested module compares decisions with upstream's.
+// decisions. A differential test in the nested module compares decisions with those of upstream.
 
 const v1beta1 = `{"apiVersion":"abac.authorization.kubernetes.io/v1beta1","kind":"Policy","spec":`
 
@@ -45,7 +45,7 @@ func parse(t testing.TB, text string) *abac.Policy {
 	return p
 }
 
-// TestLongLines checks that the error names the number of a line that is too long or incomplete.
+// TestLongLines checks that the error contains the number of a line that is too long or incomplete.
 func TestLongLines(t *testing.T) {
 	long := v1beta1 + `{"user":"` + strings.Repeat("x", 70_000) + `","resource":"pods"}}`
 	if _, err := abac.Parse([]byte("\n# x\n" + long)); err == nil || !strings.HasPrefix(err.Error(), "line 3: longer") {
@@ -56,7 +56,7 @@ func TestLongLines(t *testing.T) {
 	}
 }
 
-// TestRulesFor checks that only rules that apply are listed.
+// TestRulesFor checks that RulesFor lists only the rules of lines that apply.
 func TestRulesFor(t *testing.T) {
 	p := parse(t, strings.Join([]string{
 		v1beta1 +
@@ -84,9 +84,9 @@ func TestRulesFor(t *testing.T) {
 	}
 }
 
-// FuzzParse checks that an error comes without a policy. It also checks that a policy never allows
-// a caller without a tenant, impersonation, or a request for unowned objects. A policy whose lines
-// name no tenant applies only to the system tenant.
+// FuzzParse checks that Parse returns either a policy or an error. It also checks that a policy
+// never allows a caller without a tenant, impersonation, or a request for unowned objects. A line
+// without a tenant or a space must apply only to the system tenant.
 func FuzzParse(f *testing.F) {
 	for _, s := range []string{
 		v1beta1 + `{"user":"alice","tenant":"a","space":"*","resource":"*","namespace":"*","apiGroup":"*"}}`,
@@ -138,7 +138,7 @@ func FuzzParse(f *testing.F) {
 				t.Fatalf("%q allows %+v", text, a)
 			}
 			if strings.Contains(text, `\u`) {
-				continue // a key may be spelled with escapes
+				continue // JSON escapes may hide the key from the checks below
 			}
 			if !strings.Contains(text, "tenant") && p.Allows(b, authz.ObjectOwner{ID: b}, a) ||
 				!strings.Contains(text, "space") && p.Allows(tenant.System(), authz.ObjectOwner{ID: b}, a) {

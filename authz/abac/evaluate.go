@@ -15,18 +15,18 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// Allows reports whether a policy line allows a request of a caller of tenant id for the objects of
-// space. It never allows a caller without a tenant, or a request for unowned objects. A request for
-// the objects of several tenants matches only lines for any space.
+// Allows reports whether a policy line allows a request of a caller of tenant id for objects with
+// the given owner. It never allows a caller without a tenant, or a request for unowned objects. A
+// request for the objects of several tenants matches only lines whose space is "*".
 //
-// Impersonation is never allowed. A readonly line does not allow connections, because a get of
+// Allows never allows impersonation. A readonly line does not allow connections, because a get of
 // pods/exec or nodes/proxy is not a read.
 func (p *Policy) Allows(id tenant.ID, owner authz.ObjectOwner, a authorizer.Attributes) bool {
 	return p.Line(id, owner, a) > 0
 }
 
-// Line returns the number of the line that allows the request, from 1, or 0 if none does. See
-// [Policy.Allows].
+// Line returns the number of the first matching line that allows the request, from 1. It returns 0
+// if no line allows the request, see [Policy.Allows].
 func (p *Policy) Line(id tenant.ID, owner authz.ObjectOwner, a authorizer.Attributes) int {
 	u := a.GetUser()
 	if u == nil || id.IsZero() || strings.HasPrefix(a.GetVerb(), "impersonate") {
@@ -68,7 +68,8 @@ type request struct {
 	group, resource, namespace, path string
 }
 
-// matchingLine returns the number of a line of the subject that allows the request, or 0 if none does.
+// matchingLine returns the number of a line with the given subject that allows the request, or 0 if
+// no line does.
 func (p *Policy) matchingLine(key subject, r *request) int {
 	lines := p.subjects[key]
 	if lines == nil {
@@ -85,8 +86,8 @@ func (p *Policy) matchingLine(key subject, r *request) int {
 	return 0
 }
 
-// allowedBy reports whether a line allows the request. The user or group and the namespace match
-// already.
+// allowedBy reports whether a line allows the request. The caller has already compared the
+// namespace, and the user or the group.
 func (r *request) allowedBy(l *line) bool {
 	switch {
 	case l.user != "" && l.group != "" && !slices.Contains(r.groups, l.group):
@@ -115,7 +116,7 @@ func connects(subresource string) bool {
 type LineSubject struct {
 	// Number is the number of the line, from 1.
 	Number int
-	// User and Group must both match if both are set.
+	// User and Group must both match the caller if both are set.
 	User, Group string
 	// Tenant is the tenant of the caller. The zero ID means any tenant.
 	Tenant tenant.ID
@@ -136,8 +137,8 @@ func (p *Policy) Subjects() []LineSubject {
 	return slices.CompactFunc(all, func(a, b LineSubject) bool { return a.Number == b.Number })
 }
 
-// LinesFor returns the numbers of the lines that apply to u, a caller of tenant id, in the order of the
-// file.
+// LinesFor returns the numbers of the lines that apply to u, a caller of tenant id, in the order of
+// the file.
 func (p *Policy) LinesFor(id tenant.ID, u user.Info) []int {
 	var numbers []int
 	for _, key := range subjectsOf(id, u) {
@@ -153,10 +154,11 @@ func (p *Policy) LinesFor(id tenant.ID, u user.Info) []int {
 	return slices.Compact(numbers)
 }
 
-// RulesFor returns what the lines allow u, a caller of tenant id, in a namespace whose owner is
-// space. It omits lines that a rule cannot express and sets incomplete to true. A rule cannot
-// exclude connections from reads of all resources. It cannot exclude cluster-scoped resources
-// either, to which a line for another tenant's objects does not apply.
+// RulesFor returns the rules by which the lines allow requests of u, a caller of tenant id, in a
+// namespace with the given owner. It omits lines that a rule cannot express, and then sets
+// incomplete to true. A rule cannot exclude connections from reads of all resources. A rule cannot
+// exclude cluster-scoped resources either, to which a line for another tenant's objects does not
+// apply.
 func (p *Policy) RulesFor(
 	id tenant.ID, owner authz.ObjectOwner, u user.Info, namespace string,
 ) (resources []authorizer.ResourceRuleInfo, paths []authorizer.NonResourceRuleInfo, incomplete bool) {
@@ -199,8 +201,8 @@ func subjectsOf(id tenant.ID, u user.Info) (all []subject) {
 	return all
 }
 
-// appliesTo reports whether a line applies to u. It was found by one subject of u, but it may name
-// both a user and a group.
+// appliesTo reports whether a line applies to u. The caller has found the line by a user or a group
+// of u, but the line may name both.
 func (l *line) appliesTo(u user.Info) bool {
 	return l.user == "" || l.group == "" || slices.Contains(u.GetGroups(), l.group)
 }

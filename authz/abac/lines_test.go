@@ -17,10 +17,10 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/tenanttest"
 )
 
-// lineRequest is a request for objects of space. Missing fields have default values: alice of tenant a
-// gets a pod in a--web.
+// lineRequest is a request for objects of owner. Missing fields have default values: alice of
+// tenant a gets a pod in a--web.
 type lineRequest struct {
-	tenant, owner, user, groups string // space "*": of several tenants
+	tenant, owner, user, groups string // owner "*": several tenants own the objects
 	verb, resource, group       string
 	namespace, subresource      string // namespace "-": none
 	path                        string
@@ -67,7 +67,8 @@ func (q lineRequest) matchingLine(t *testing.T, p *abac.Policy) int {
 	return n
 }
 
-// TestLines checks which line of a file allows a request. 0 means that none does.
+// TestLines checks which line of a file allows a request. The number 0 means that no line allows
+// it.
 func TestLines(t *testing.T) {
 	for _, c := range []struct {
 		spec string
@@ -233,8 +234,8 @@ func TestLines(t *testing.T) {
 	}
 }
 
-// TestUnversionedFormat checks the format without a version. Missing fields match everything, as in upstream,
-// but only for objects of the system tenant.
+// TestUnversionedFormat checks the format without a version. A missing field matches everything, as
+// in upstream, but only for objects of the system tenant.
 func TestUnversionedFormat(t *testing.T) {
 	for _, c := range []struct {
 		text string
@@ -291,8 +292,8 @@ func TestUnversionedFormat(t *testing.T) {
 	}
 }
 
-// TestInvalidLines checks that a file with any of these lines is rejected, and that the error names
-// the line.
+// TestInvalidLines checks that a file with any of these lines is rejected, and that the error
+// contains the number of the line.
 func TestInvalidLines(t *testing.T) {
 	for _, text := range []string{
 		`[]`, `"x"`, `{"user":"x"} {"user":"y"}`, `{"user":"x","user":"y"}`, `{"User":"x"}`, `{"user":"x","verbs":["get"]}`,
@@ -324,10 +325,11 @@ func TestInvalidLines(t *testing.T) {
 	}
 }
 
-// TestLineSubjects checks the line numbers that commands print to explain a decision.
+// TestLineSubjects checks the line numbers that commands print to explain a decision. A line for a
+// resource and a path is listed once.
 func TestLineSubjects(t *testing.T) {
 	p := parse(t, strings.Join([]string{
-		v1beta1 + `{"user":"alice","tenant":"a","space":"a","resource":"pods","nonResourcePath":"/x"}}`, // is about both
+		v1beta1 + `{"user":"alice","tenant":"a","space":"a","resource":"pods","nonResourcePath":"/x"}}`,
 		"# two",
 		v1beta1 + `{"group":"dev","tenant":"*","space":"a","resource":"pods"}}`,
 		v1beta1 + `{"user":"alice","group":"ops","tenant":"a","space":"a","resource":"pods"}}`,

@@ -1,13 +1,13 @@
 // Copyright The kubetenant authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package abac reads policies of attribute-based access control, with one JSON object on each line
-// of a file. A policy line names the tenant of its callers and the tenant of the objects. If the
-// two differ, the line allows cross-tenant requests. Only the administrator of the cluster, who
-// writes the file, can permit this.
+// Package abac reads policies of attribute-based access control from a file with one JSON object on
+// each line. A policy line names the tenant of its callers and the tenant that owns the objects. If
+// the two differ, the line allows cross-tenant requests. Only the administrator of the cluster, who
+// writes the file, can permit such requests.
 //
-// The format is that of kube-apiserver (k8s.io/kubernetes pkg/auth/authorizer/abac, v1.37.1), but
-// it is decoded strictly.
+// The format is that of kube-apiserver (k8s.io/kubernetes pkg/auth/authorizer/abac, v1.37.1), with
+// additional fields and with strict decoding.
 package abac
 
 import (
@@ -27,7 +27,7 @@ const (
 	kind       = "Policy"
 	wildcard   = "*"
 
-	// maxLine is the length of the longest line, in bytes. It is the limit of upstream
+	// maxLine is the maximum length of a line, in bytes. Upstream has the same limit
 	// (bufio.Scanner).
 	maxLine = 64 * 1024
 )
@@ -54,7 +54,7 @@ type tenantMatcher struct {
 
 func (t tenantMatcher) matches(id tenant.ID) bool { return !id.IsZero() && (t.any || t.id == id) }
 
-// line is one policy. In the index, a line applies either to resources or to paths.
+// line is one policy. In the index, each line applies either to resources or to paths.
 type line struct {
 	number                              int // in the file, from 1
 	user, group                         string
@@ -66,7 +66,7 @@ type line struct {
 // Policy is a policy file, indexed by subject. The zero value allows nothing. A Policy does not
 // change and is safe for concurrent use.
 type Policy struct {
-	subjects  map[subject]map[string][]*line // then by namespace, or by anything
+	subjects  map[subject]map[string][]*line // then by namespace, or by wildcard for any namespace and for paths
 	anyTenant bool                           // some line applies to callers of any tenant
 }
 
@@ -119,8 +119,7 @@ func parseLine(text []byte) (*line, error) {
 	case text[0] != '{':
 		return nil, errNotObject
 	}
-	// Determine the format. An object with an unknown version or kind must not be parsed as the old
-	// format.
+	// An object with an unknown version or kind must not be parsed as the old format.
 	var form map[string]any
 	if _, err := json.UnmarshalStrict(text, &form); err != nil {
 		return nil, err
@@ -150,7 +149,7 @@ func parseLine(text []byte) (*line, error) {
 	return policy.Spec.line()
 }
 
-// decode is strict. Unknown keys, duplicate keys, and keys in another case are errors.
+// decode decodes strictly. Unknown keys, duplicate keys, and keys in another case are errors.
 func decode(text []byte, into any) error {
 	problems, err := json.UnmarshalStrict(text, into)
 	return errors.Join(append(problems, err)...)
@@ -211,8 +210,8 @@ func parseOld(text []byte) (*line, error) {
 	return l, l.complete(&f)
 }
 
-// complete parses the tenants. Like upstream, it replaces "*" with the group of all authenticated
-// callers.
+// complete parses the tenants of a line. It replaces the name "*" with the group of all
+// authenticated callers, as upstream does.
 func (l *line) complete(f *fields) error {
 	if (l.user == wildcard || l.group == wildcard) && l.user != "" && l.group != "" && l.user != l.group {
 		return errHalfAny
@@ -245,8 +244,8 @@ func parseTenants(key string, text *string) (tenantMatcher, error) {
 	return tenantMatcher{id: id}, nil
 }
 
-// add indexes the resources of a line by its namespace. It indexes the paths of a line under
-// anything, because a path has no namespace.
+// add indexes the resources of a line by its namespace. It indexes the path of a line by the
+// wildcard, because a path has no namespace.
 func (p *Policy) add(l *line) {
 	if l.path != "" {
 		paths := *l
@@ -272,7 +271,8 @@ func (p *Policy) index(namespace string, l *line) {
 	p.subjects[key][namespace] = append(p.subjects[key][namespace], l)
 }
 
-// matchesPath is upstream's nonResourceMatches.
+// matchesPath reports whether the line's path matches. It is nonResourceMatches of the upstream
+// package.
 func (l *line) matchesPath(path string) bool {
 	return l.path == wildcard || l.path != "" && l.path == path ||
 		strings.HasSuffix(l.path, wildcard) && strings.HasPrefix(path, strings.TrimRight(l.path, wildcard))

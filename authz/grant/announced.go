@@ -14,19 +14,20 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// The fields of an AccessGrant that select the announced grants. Its definition names them as
-// selectable (KEP-4358), so that the server limits a list or a watch to the selected grants.
+// The fields of an AccessGrant that select the announced grants. Its CustomResourceDefinition lists
+// them as selectable fields (KEP-4358), so that the server limits a list or a watch to the selected
+// grants.
 const (
 	FieldTenant   = "spec.from.tenant"
 	FieldAnnounce = "spec.announce"
-	// FieldAnnouncedTo is written by the server. It is empty for a grant that was announced to an
+	// FieldAnnouncedTo is written by the server. It is empty if the grant was announced to an
 	// earlier tenant of the same name.
 	FieldAnnouncedTo = "status.announcedTo"
 )
 
 const resource = "accessgrants"
 
-// AnnouncedSelector returns the fields that select the grants that are announced to a tenant.
+// AnnouncedSelector returns the field selector for the grants that are announced to a tenant.
 func AnnouncedSelector(id tenant.ID) fields.Selector {
 	return fields.SelectorFromSet(fields.Set{
 		FieldTenant:      id.String(),
@@ -35,9 +36,9 @@ func AnnouncedSelector(id tenant.ID) fields.Selector {
 	})
 }
 
-// AllowsAnnounced reports whether a cross-tenant request is a list or a watch of AccessGrants over all
-// namespaces. The request must be limited to grants that are announced to the caller's tenant. The
-// permission does not expire. If the server does not pass field selectors to authorizers
+// AllowsAnnounced reports whether a cross-tenant request is a list or a watch of AccessGrants over
+// all namespaces. Its field selector must limit it to the grants announced to the caller's tenant.
+// The permission does not expire. If the server does not pass field selectors to authorizers
 // (KEP-4601), no request is allowed.
 func AllowsAnnounced(_ context.Context, c *authz.CrossTenantRequest) (bool, time.Time) {
 	if !c.IsResourceRequest() || c.GetVerb() != "list" && c.GetVerb() != "watch" ||
@@ -52,7 +53,7 @@ func AllowsAnnounced(_ context.Context, c *authz.CrossTenantRequest) (bool, time
 	return announced, time.Time{}
 }
 
-// requiresField reports whether a selector requires that a field has exactly this value.
+// requiresField reports whether a field selector requires exactly this value of a field.
 func requiresField(selected fields.Requirements, field, value string) bool {
 	for _, r := range selected {
 		if r.Field == field && r.Value == value && (r.Operator == selection.Equals || r.Operator == selection.DoubleEquals) {

@@ -16,9 +16,10 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/tenanttest"
 )
 
-// TestAnnounced checks that a list or watch over all namespaces is allowed if all fields select the
-// grants that are announced to the caller's own tenant. It is denied with one field less, another
-// value, operator, verb or resource, or a selector that cannot be read.
+// TestAnnounced checks that a list or watch over all namespaces is allowed if its field selector
+// contains all fields that select the grants announced to the caller's tenant. It is denied if a
+// field is missing, if a value, operator, verb or resource differs, or if the selector cannot be
+// read.
 func TestAnnounced(t *testing.T) {
 	all := grant.AnnouncedSelector(tenanttest.ID(t, "a")).String()
 	for name, c := range map[string]struct {

@@ -16,8 +16,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// A grant lets callers of one tenant make one kind of request in a namespace of another tenant. It
-// ends when it expires or its owner deletes it.
+// A grant lets callers of one tenant make one kind of request in a namespace of another tenant. The
+// grant ends when it expires or its owner deletes it.
 func ExampleGrants() {
 	acme, _ := tenant.Parse("acme")
 	globex, _ := tenant.Parse("globex")

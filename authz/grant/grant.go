@@ -1,8 +1,8 @@
 // Copyright The kubetenant authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package grant lets callers of one tenant access named objects in a namespace of another tenant.
-// An authorized user of the other tenant must have granted the access.
+// Package grant lets callers of one tenant access objects in a namespace of another tenant. An
+// authorized user of the other tenant must have granted the access.
 //
 // [Index] finds the grants that may apply to a request. A matching grant is read again from the
 // server before it applies. The removal or change of a grant therefore takes effect with the next
@@ -31,22 +31,23 @@ type Grant struct {
 	// of Groups.
 	Tenant        tenant.ID
 	Users, Groups []string
-	// GranteeSeal is the seal of the Tenant that had the name when the grant was created, see
-	// [tenant.Seal].
+	// GranteeSeal is the seal of the Tenant object that had the grantee's name when the grant was
+	// created, see [tenant.Seal].
 	GranteeSeal string
 	Rules       []Rule
 	// Expires is the end of the grant. Zero means that it does not expire.
 	Expires time.Time
 }
 
-// Rule lists verbs, groups and resources, each by its name. "*" has no special meaning.
+// Rule lists verbs, API groups and resources by name. "*" has no special meaning.
 type Rule struct {
 	APIGroups, Resources, Verbs []string
-	// ResourceNames limits the rule to these objects. If empty, the rule applies to all objects.
+	// ResourceNames limits the rule to objects with these names. If empty, the rule applies to all
+	// objects.
 	ResourceNames []string
 }
 
-// allows reports whether the grant allows a request of u for objects of owner at a time.
+// allows reports whether the grant allows a request of u for objects of owner at the given time.
 func (g *Grant) allows(u user.Info, owner tenant.ID, a authorizer.Attributes, now time.Time) bool {
 	switch {
 	case g.Owner.IsZero() || g.Owner != owner:

@@ -30,7 +30,8 @@ func podsGrant(tb testing.TB) *grant.Grant {
 	}
 }
 
-// crossTenantRequest returns a request of alice of tenant a, which gets a pod in a namespace of tenant b.
+// crossTenantRequest returns a get request of alice of tenant a for a pod in a namespace of tenant
+// b.
 func crossTenantRequest(tb testing.TB) *authz.CrossTenantRequest {
 	u := &user.DefaultInfo{Name: "alice"}
 	return &authz.CrossTenantRequest{
@@ -56,7 +57,8 @@ func allowed(t *testing.T, g *grant.Grants, c *authz.CrossTenantRequest) bool {
 
 var now = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 
-// newGrants returns Grants with an indexed grant. live returns the current version of the grant.
+// newGrants returns Grants whose index contains one grant. live returns the current version of that
+// grant.
 func newGrants(indexed *grant.Grant, live func() (*grant.Grant, error)) *grant.Grants {
 	index := grant.NewIndex()
 	index.Set(indexed)
@@ -67,8 +69,8 @@ func newGrants(indexed *grant.Grant, live func() (*grant.Grant, error)) *grant.G
 	}
 }
 
-// TestStoredGrantDecides checks that the stored version of a grant decides. The index only finds
-// the grant to read.
+// TestStoredGrantDecides checks that the stored version of a grant determines the decision, and not
+// the indexed version.
 func TestStoredGrantDecides(t *testing.T) {
 	for name, c := range map[string]struct {
 		live func(*grant.Grant) (*grant.Grant, error)
@@ -139,8 +141,8 @@ func TestZeroGrantAllowsNothing(t *testing.T) {
 	}
 }
 
-// TestUpdateReplacesGrant checks that an update to another tenant removes the grant from the
-// first tenant.
+// TestUpdateReplacesGrant checks that a grant no longer applies to its first tenant after an update
+// to another tenant.
 func TestUpdateReplacesGrant(t *testing.T) {
 	g := newGrants(podsGrant(t), func() (*grant.Grant, error) { return podsGrant(t), nil })
 	other := podsGrant(t)
@@ -151,7 +153,7 @@ func TestUpdateReplacesGrant(t *testing.T) {
 	}
 }
 
-// wideGrant returns a grant that lists every request of the tests below.
+// wideGrant returns a grant that lists all requests of the tests below.
 func wideGrant(tb testing.TB, from string) *grant.Grant {
 	g := podsGrant(tb)
 	g.Tenant, g.Name = tenanttest.ID(tb, from), "wide"
@@ -163,7 +165,7 @@ func wideGrant(tb testing.TB, from string) *grant.Grant {
 	return g
 }
 
-// TestRequestsThatNoGrantAllows checks requests that no grant allows, whatever it lists.
+// TestRequestsThatNoGrantAllows checks that some requests are denied, even if a grant lists them.
 func TestRequestsThatNoGrantAllows(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(*authz.CrossTenantRequest, *authorizer.AttributesRecord)
@@ -254,8 +256,8 @@ func TestRequestsThatNoGrantAllows(t *testing.T) {
 	}
 }
 
-// TestEachGrantAppliesIndependently checks that one group is enough, that names limit a grant, and that each of
-// several grants applies and is deleted independently.
+// TestEachGrantAppliesIndependently checks that membership in one group is enough and that names
+// limit a grant. It also checks that each of several grants applies and is deleted independently.
 func TestEachGrantAppliesIndependently(t *testing.T) {
 	index, live := grant.NewIndex(), map[string]*grant.Grant{}
 	used, reads := "", 0
@@ -307,7 +309,7 @@ func TestEachGrantAppliesIndependently(t *testing.T) {
 	}
 }
 
-// BenchmarkGrants measures a decision with 100,000 grants, none of which matches.
+// BenchmarkGrants measures a decision with 100,000 grants, of which none matches.
 func BenchmarkGrants(b *testing.B) {
 	g := newGrants(podsGrant(b), func() (*grant.Grant, error) { return nil, nil })
 	for i := range 100_000 {
@@ -326,8 +328,9 @@ func BenchmarkGrants(b *testing.B) {
 	}
 }
 
-// TestGrantsEndWithTheirTenants checks that a grant applies only while its owner and its grantee are the same as at
-// its creation, and neither is being deleted.
+// TestGrantsEndWithTheirTenants checks that a grant does not apply if its owner or its grantee is
+// being deleted. It also checks that a grant does not apply to a successor of the grantee with the
+// same name.
 func TestGrantsEndWithTheirTenants(t *testing.T) {
 	before := []tenant.Retired{{UID: "old"}}
 	for name, c := range map[string]struct {

@@ -16,10 +16,10 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// liveTimeout limits the read of a matching grant, which the request waits for.
+// liveTimeout is the timeout of the read of a matching grant, for which the request waits.
 const liveTimeout = 2 * time.Second
 
-// Index finds grants by tenant and namespace. The zero value is not usable; see [NewIndex]. It is
+// Index finds grants by tenant and namespace. The zero value is not usable, see [NewIndex]. It is
 // safe for concurrent use.
 type Index struct {
 	mu     sync.RWMutex
@@ -37,7 +37,7 @@ type name struct{ namespace, name string }
 // NewIndex returns an empty index.
 func NewIndex() *Index { return &Index{grants: map[key][]*Grant{}, byName: map[name]*Grant{}} }
 
-// Set replaces the grant of the same name with g.
+// Set adds g, or replaces the grant with the same namespace and name.
 func (x *Index) Set(g *Grant) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -69,31 +69,35 @@ func (x *Index) remove(n name) {
 	x.grants[k] = left
 }
 
-// grantsFor returns the grants for a tenant in a namespace. The result does not change later.
+// grantsFor returns the grants of access for a tenant's callers in a namespace. Later changes of
+// the index do not change the result.
 func (x *Index) grantsFor(id tenant.ID, namespace string) []*Grant {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
 	return slices.Clip(x.grants[key{id, namespace}])
 }
 
-// Grants decides by an index. All fields except Lineage and Used are required.
+// Grants decides whether the grants of an index allow a request. All fields except Lineage and Used
+// are required.
 type Grants struct {
 	Index *Index
-	// Live reads the current version of a grant. The read uses the budget of the caller's tenant, by.
-	// An error denies the request, and so does nil, which means that the grant no longer applies.
+	// Live reads the current version of a grant. The read uses the rate limit of the caller's
+	// tenant, by. If Live returns an error or nil, the grant does not allow the request. Nil means
+	// that the grant no longer applies.
 	Live func(ctx context.Context, by tenant.ID, namespace, name string) (*Grant, error)
 	// Lineage returns the current and the earlier tenants of a name. It MUST return quickly and be
-	// safe for concurrent use. If nil, names alone identify tenants.
+	// safe for concurrent use. If nil, a name alone identifies a tenant.
 	Lineage func(tenant.ID) tenant.Lineage
 	// Now is the clock.
 	Now func() time.Time
-	// Used is called for each grant that allowed a request. It must not block. It may be nil.
+	// Used is called for each grant that allows a request. It MUST NOT block. If nil, it is not
+	// called.
 	Used func(*Grant)
 }
 
 // Allows reports whether a grant allows a cross-tenant request, and until when. A zero time means
-// no end. The request must be for an object in a namespace. Grants never allow impersonation or
-// access to Namespaces themselves.
+// no end. A grant allows only requests in a namespace. Grants never allow impersonation or access
+// to Namespace objects.
 func (g *Grants) Allows(ctx context.Context, c *authz.CrossTenantRequest) (allowed bool, until time.Time) {
 	namespace := c.GetNamespace()
 	if !c.IsResourceRequest() || namespace == "" || c.Caller.IsSystem() || c.Owner.All || c.Owner.ID.IsZero() {
@@ -115,8 +119,9 @@ func (g *Grants) Allows(ctx context.Context, c *authz.CrossTenantRequest) (allow
 	return false, time.Time{}
 }
 
-// isCurrent reports whether the owner and the grantee still have their names, and neither is being
-// deleted.
+// isCurrent reports whether the tenants of a grant are still the same. It returns false if the
+// owner was deleted or is being deleted, or if the grantee is no longer the tenant to which the
+// access was granted.
 func (g *Grants) isCurrent(candidate *Grant) bool {
 	if g.Lineage == nil {
 		return true
@@ -125,8 +130,8 @@ func (g *Grants) isCurrent(candidate *Grant) bool {
 	return !owner.HasEnded() && grantee.AcceptsSeal(candidate.GranteeSeal)
 }
 
-// stillAllows reads the grant again and decides by the current version. It returns nil if that
-// version does not allow the request.
+// stillAllows reads the grant again. It returns the current version of the grant if that version
+// allows the request, otherwise nil.
 func (g *Grants) stillAllows(ctx context.Context, candidate *Grant, c *authz.CrossTenantRequest) *Grant {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), liveTimeout)
 	defer cancel()

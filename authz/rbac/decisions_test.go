@@ -20,7 +20,8 @@ import (
 	"github.com/kubetenant/kubetenant/test/waittest"
 )
 
-// attributes wraps a request, so that the evaluator cannot use upstream's record directly.
+// attributes wraps a request, so that the evaluator cannot read the fields of AttributesRecord
+// directly.
 type attributes struct{ authorizer.Attributes }
 
 // TestRules checks which requests a rule allows. A request is "verb resource[/subresource][.group]
@@ -82,7 +83,7 @@ func TestRules(t *testing.T) {
 		{rule{}, "", "get pods,get /"},
 	} {
 		x := rbac.NewIndex()
-		for i := range 8 { // other roles, whose masks must not affect the result
+		for i := range 8 { // the masks of these other roles must not affect the result
 			x.Set(role(fmt.Sprintf("other-%d", i), fmt.Sprintf("verb-%d", i)))
 		}
 		x.Set(&rbacv1.ClusterRole{
@@ -126,7 +127,8 @@ func parseRequest(text string) *authorizer.AttributesRecord {
 	return a
 }
 
-// bindSubject returns a binding of a role to one subject, in a namespace or in the whole cluster.
+// bindSubject returns a binding of a role to the given subject and one other user. If namespace is
+// empty, it is a ClusterRoleBinding.
 func bindSubject(namespace, kind, role string, s rbacv1.Subject) any {
 	ref, subjects := rbacv1.RoleRef{Kind: kind, Name: role}, []rbacv1.Subject{{Kind: "User", Name: "somebody"}, s}
 	if namespace == "" {
@@ -143,8 +145,8 @@ func roleInN(verbs ...string) *rbacv1.Role {
 	return &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: "r", Namespace: "n"}, Rules: role("r", verbs...).Rules}
 }
 
-// TestBindings checks the subjects, the namespaces and the reason of a binding. A missing role
-// allows nothing, and the reason reports it.
+// TestBindings checks to which users and in which namespaces a binding applies, and the reason of
+// the decision. A missing role allows nothing, and the reason contains an error about the role.
 func TestBindings(t *testing.T) {
 	named := func(kind, namespace, name string) rbacv1.Subject {
 		return rbacv1.Subject{Kind: kind, Namespace: namespace, Name: name}
@@ -154,8 +156,8 @@ func TestBindings(t *testing.T) {
 	for name, c := range map[string]struct {
 		binding any
 		by      user.Info
-		in      string // where it allows: "n", "n m -" with "-" for no namespace
-		reason  string // in the first of these, or in n
+		in      string // the namespaces in which it allows pods: "n m -", with "-" for no namespace
+		reason  string // the reason in the first of these namespaces, or in n
 	}{
 		"a user of the cluster": {
 			bindSubject("", "ClusterRole", "r", named("User", "", "alice")),
@@ -251,8 +253,8 @@ func TestBindings(t *testing.T) {
 	}
 }
 
-// allowed returns the namespaces in which a user may get pods, of n, m and "-" for none. It also
-// returns the first reason.
+// allowed returns in which of the namespaces n and m a user may get pods, and "-" if the user may
+// get pods without a namespace. It also returns the first reason.
 func allowed(t *testing.T, name string, e *rbac.Evaluator, by user.Info) (in, reason string) {
 	t.Helper()
 	var all []string
@@ -291,8 +293,8 @@ func followingIndex(t *testing.T, client kubernetes.Interface) *rbac.Index {
 	return x
 }
 
-// TestIndexFollowsChanges checks that the index follows changes of each kind. A role that is created
-// again applies to its bindings again.
+// TestIndexFollowsChanges checks that the index follows changes of each kind of object. If a role
+// is created again, its bindings apply again.
 func TestIndexFollowsChanges(t *testing.T) {
 	ctx, client := t.Context(), fake.NewClientset(role("c", "get"), roleInN("list"), binding("b", "c", "alice"))
 	x := followingIndex(t, client)
@@ -301,7 +303,7 @@ func TestIndexFollowsChanges(t *testing.T) {
 	for _, step := range []struct {
 		name  string
 		do    func() error
-		verbs string // that alice has in n
+		verbs string // the verbs that alice may use in n
 	}{
 		{"at the start", func() error { return nil }, "get"},
 		{
@@ -366,7 +368,8 @@ func TestIndexFollowsChanges(t *testing.T) {
 	}
 }
 
-// TestRequestsAreDeniedUntilSynced checks that DenyLimited denies every request until all bindings are known.
+// TestRequestsAreDeniedUntilSynced checks that DenyLimited denies every request until all bindings
+// are known.
 func TestRequestsAreDeniedUntilSynced(t *testing.T) {
 	x := rbac.NewIndex()
 	x.Set(role("r", "get"))
@@ -387,7 +390,8 @@ func TestRequestsAreDeniedUntilSynced(t *testing.T) {
 	}
 }
 
-// TestRulesAreListedOnce checks that rules are listed once if several subjects of a binding match.
+// TestRulesAreListedOnce checks that the rules of a binding are listed once, even if several of its
+// subjects match.
 func TestRulesAreListedOnce(t *testing.T) {
 	x := rbac.NewIndex()
 	x.Set(role("r", "get"))

@@ -13,12 +13,13 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 )
 
-// DerivedRole is a ClusterRole that callers of one tenant have in the whole cluster without a binding.
-// Nothing is stored, so no caller has the role on a server without kubetenant.
+// DerivedRole is a ClusterRole that callers of one tenant have in the whole cluster without a
+// binding. It is not stored as an object, so no caller has the role on a server without kubetenant.
 type DerivedRole struct {
-	// Source names the object or the fact that provides the role, such as `Tenant "acme"`.
+	// Source specifies what provides the role, such as `Tenant "acme"`.
 	Source string
-	// ClusterRole is the name of the role. If there is no such role, it allows nothing.
+	// ClusterRole is the name of the role. If no such ClusterRole exists, the DerivedRole allows
+	// nothing.
 	ClusterRole string
 	// Subjects are the callers of the tenant that have the role.
 	Subjects []rbacv1.Subject
@@ -26,13 +27,14 @@ type DerivedRole struct {
 	EveryCaller bool
 }
 
-// includes reports whether the caller of a request has the role. The caller belongs to the tenant.
+// includes reports whether the caller of a request, which belongs to the tenant, has the role.
 func (d *DerivedRole) includes(r *request) bool {
 	_, ok := d.subject(r)
 	return ok || d.EveryCaller
 }
 
-// subject returns the subject that matches the caller of a request. ok is false if none matches.
+// subject returns the subject that matches the caller of a request. ok is false if no subject
+// matches.
 func (d *DerivedRole) subject(r *request) (s *rbacv1.Subject, ok bool) {
 	for i := range d.Subjects {
 		if key, valid := keyOf(&d.Subjects[i], ""); valid && r.hasSubject(key) {
@@ -42,8 +44,8 @@ func (d *DerivedRole) subject(r *request) (s *rbacv1.Subject, ok bool) {
 	return nil, false
 }
 
-// derivedRoles returns the roles that u has without a binding. A caller whose
-// tenant is unknown has none.
+// derivedRoles returns the roles that u has without a binding. A caller whose tenant is unknown has
+// none.
 func (e *Evaluator) derivedRoles(ctx context.Context, u user.Info) []DerivedRole {
 	if e.DerivedRoles == nil {
 		return nil
@@ -56,7 +58,8 @@ func (e *Evaluator) derivedRoles(ctx context.Context, u user.Info) []DerivedRole
 	return slices.DeleteFunc(e.DerivedRoles(id), func(d DerivedRole) bool { return !d.includes(&r) })
 }
 
-// allowDerived returns the reason why a derived role allows the request. ok is false if none does.
+// allowDerived returns the reason for which a derived role allows the request. ok is false if no
+// derived role allows it.
 func (e *Evaluator) allowDerived(ctx context.Context, r *request) (reason string, ok bool) {
 	for _, d := range e.derivedRoles(ctx, r.user) {
 		if role := e.index.clusterRole(d.ClusterRole); role != nil && role.allows(r) {
@@ -76,7 +79,7 @@ func (e *Evaluator) derivedRules(ctx context.Context, u user.Info) (rules ruleLi
 	return rules
 }
 
-// clusterRole returns the content of a ClusterRole. It is nil if there is no such role.
+// clusterRole returns the content of a ClusterRole, or nil if the ClusterRole does not exist.
 func (x *Index) clusterRole(name string) *content {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
@@ -86,7 +89,7 @@ func (x *Index) clusterRole(name string) *content {
 	return nil
 }
 
-// reason returns the reason of a decision that allows a request.
+// reason returns the reason for which the derived role allows a request.
 func (d *DerivedRole) reason(r *request) string {
 	text := append(make([]byte, 0, reasonCap), "RBAC: allowed by "...)
 	text = append(append(text, d.Source...), " of ClusterRole "...)
@@ -97,7 +100,7 @@ func (d *DerivedRole) reason(r *request) string {
 	return string(append(text, "every caller of the tenant"...))
 }
 
-// ruleList collects rules in the form of a rules review.
+// ruleList collects rules in the form of a SelfSubjectRulesReview.
 type ruleList struct {
 	resources []authorizer.ResourceRuleInfo
 	paths     []authorizer.NonResourceRuleInfo

@@ -19,8 +19,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/tenanttest"
 )
 
-// derivedOptions derives the ClusterRole of a name for callers of tenant a. The tenant of a caller
-// is the value of the tenant extra.
+// derivedOptions returns options with a derived role for callers of tenant a. role is the name of
+// its ClusterRole. The tenant of a caller is the value of the tenant extra.
 func derivedOptions(role string, subjects ...rbacv1.Subject) rbac.Options {
 	return rbac.Options{
 		Subject: func(_ context.Context, u user.Info) (tenant.ID, error) { return tenant.Of(u) },
@@ -45,8 +45,8 @@ func callerOf(id, name string, groups ...string) *user.DefaultInfo {
 	return u
 }
 
-// TestDerived checks that a derived role allows requests of the tenant's callers that it names, and
-// appears in rules reviews.
+// TestDerived checks that a derived role allows requests of its subjects if they belong to the
+// tenant, and that its rules are listed.
 func TestDerived(t *testing.T) {
 	user, group, account := rbacv1.UserKind, rbacv1.GroupKind, rbacv1.ServiceAccountKind
 	subjects := []rbacv1.Subject{
@@ -107,8 +107,9 @@ func TestDerived(t *testing.T) {
 	}
 }
 
-// TestCurrentClusterRoleDecides checks that the current ClusterRole decides. A missing role allows nothing.
-// A Role of that name does not replace it.
+// TestCurrentClusterRoleDecides checks that a derived role has the rules of the current
+// ClusterRole. A missing ClusterRole allows nothing. A Role with the same name does not replace the
+// ClusterRole.
 func TestCurrentClusterRoleDecides(t *testing.T) {
 	x := rbac.NewIndex()
 	e := rbac.New(x, derivedOptions("reader", rbacv1.Subject{Kind: rbacv1.UserKind, Name: "peter"}))
@@ -133,8 +134,8 @@ func TestCurrentClusterRoleDecides(t *testing.T) {
 	}
 }
 
-// TestDerivedRoleOfEveryCaller checks that every caller of the tenant is included only if EveryCaller
-// is set. If the lookup of the tenant fails, there is no role.
+// TestDerivedRoleOfEveryCaller checks that a derived role applies to every caller of the tenant
+// only if EveryCaller is set. If the lookup of the tenant fails, the role does not apply.
 func TestDerivedRoleOfEveryCaller(t *testing.T) {
 	x := rbac.NewIndex()
 	x.Set(role("reader", "get"))

@@ -27,26 +27,28 @@ const (
 	ReasonNotSynced = "tenant scope: the role bindings are not known yet"
 )
 
-// Options supplies the facts for the limits of bindings. Subject and Space are required. They are
-// called for limited bindings and, if Derive is set, for callers whose bindings do not allow the
-// request.
+// Options supplies the facts for the limits of bindings. Subject and Owner are required. They are
+// called for limited bindings. If DerivedRoles is set, Subject is also called for callers whose
+// bindings do not allow the request, and for reviews of rules.
 type Options struct {
-	// Subject returns the tenant of a user. With an error, the tenant is unknown and no limited
-	// binding applies.
+	// Subject returns the tenant of a user. With an error, the tenant is unknown. No binding that is
+	// limited to the caller's own tenant then applies.
 	Subject func(context.Context, user.Info) (tenant.ID, error)
-	// Owner returns the tenant whose objects a request is about, or the zero ID if there is no single
-	// tenant. With an error, the tenant is unknown and no limited binding applies.
+	// Owner returns the tenant that owns the requested objects, or the zero ID if no tenant or
+	// several tenants own them. With an error, the owner is unknown, and no binding that is limited
+	// to tenants applies.
 	Owner func(context.Context, authorizer.Attributes) (tenant.ID, error)
-	// DerivedRoles returns the roles that callers of a tenant have without a binding. It is never called
-	// for the system tenant. If nil, there are no such roles. Callers MUST set it only if the
-	// boundary is enforced: a derived role applies in the whole cluster, and the boundary confines it
-	// to the tenant's namespaces.
+	// DerivedRoles returns the roles that callers of a tenant have without a binding. It is never
+	// called for the system tenant. If nil, no such roles exist. Callers MUST set it only if the
+	// boundary is not in shadow mode. A derived role applies in the whole cluster, and only the
+	// boundary confines the role to the tenant's namespaces.
 	DerivedRoles func(tenant.ID) []DerivedRole
-	// DenyLimited denies a request that is allowed only by bindings whose limits exclude it. Set it if
-	// the server calls another evaluator next that does not know these limits.
+	// DenyLimited specifies that the evaluator denies a request that no binding allows, if a limited
+	// binding would allow it without its limits. Set it if the server calls another evaluator next
+	// that does not know these limits.
 	DenyLimited bool
-	// Synced reports whether the index contains all bindings. Until then, DenyLimited denies every
-	// request. If nil, the index is always complete.
+	// Synced reports whether the index contains all bindings. Until then, an evaluator with
+	// DenyLimited denies every request. If nil, the index is always complete.
 	Synced func() bool
 	// Now is the clock. Defaults to [time.Now].
 	Now func() time.Time
@@ -60,7 +62,8 @@ func (o *Options) now() time.Time {
 }
 
 // Evaluator is an [authorizer.Authorizer] and [authorizer.RuleResolver] over an [Index]. It allows
-// or has no opinion. It denies only if its options specify this. It is safe for concurrent use.
+// a request or has no opinion. It denies a request only with DenyLimited. It is safe for concurrent
+// use.
 type Evaluator struct {
 	index *Index
 	Options
@@ -85,8 +88,8 @@ type request struct {
 
 func newRequest(a authorizer.Attributes) request {
 	if r, ok := a.(*authorizer.AttributesRecord); ok {
-		// Its methods have value receivers, so each call through the interface would copy the whole
-		// struct.
+		// The methods of AttributesRecord have value receivers, so each call through the interface
+		// would copy the whole struct.
 		return request{
 			user:        r.User,
 			isResource:  r.ResourceRequest,
@@ -160,7 +163,8 @@ func (e *Evaluator) EvaluateConditions(
 	return authorizer.DecisionDeny, "", authorizer.ErrorConditionEvaluationNotSupported
 }
 
-// limitedReason returns the reason why no limited binding applies.
+// limitedReason returns the reason of a denial if only limited bindings match the request and none
+// applies.
 func limitedReason(limited []*binding, now time.Time) string {
 	if slices.ContainsFunc(limited, func(b *binding) bool { return !b.limits.expired(now) }) {
 		return ReasonLimited
@@ -210,7 +214,7 @@ func (r *request) keys(yield func(subjectKey) bool) {
 	}
 }
 
-// bindingsFor returns each binding that applies to a request once.
+// bindingsFor returns the bindings whose subjects match the request, each once.
 func (x *Index) bindingsFor(r *request) []*binding {
 	var all []*binding
 	seen := map[*binding]bool{}
@@ -225,8 +229,8 @@ func (x *Index) bindingsFor(r *request) []*binding {
 	return all
 }
 
-// missingRoleErrors returns the errors for missing roles of applying bindings, in the words of upstream's
-// listers.
+// missingRoleErrors returns the errors about the missing roles of matching bindings, with the same
+// text as upstream's listers.
 func (x *Index) missingRoleErrors(r *request) []error {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
@@ -251,8 +255,8 @@ func (b *binding) missingRoleError() error {
 }
 
 // RulesFor implements [authorizer.RuleResolver]. It omits the rules of bindings that are limited to
-// some tenants, because a rule cannot express this limit. The list is then incomplete. It ignores
-// expired bindings.
+// listed tenants or to the caller's own tenant, because a rule cannot express this limit. The
+// result is then incomplete. It ignores expired bindings.
 func (e *Evaluator) RulesFor(
 	ctx context.Context, u user.Info, namespace string,
 ) ([]authorizer.ResourceRuleInfo, []authorizer.NonResourceRuleInfo, bool, error) {
@@ -284,8 +288,8 @@ func (e *Evaluator) RulesFor(
 // reasonCap is large enough for most reasons, in bytes.
 const reasonCap = 192
 
-// reason returns the reason why the binding allows a request, as upstream writes it to audit
-// events. It does not use fmt, because it runs for every allowed request.
+// reason returns the reason for which the binding allows a request, in the format that upstream
+// writes to audit events. It does not use fmt, because it runs for every allowed request.
 func (b *binding) reason(r *request) string {
 	text := make([]byte, 0, reasonCap)
 	if b.namespaced != nil {

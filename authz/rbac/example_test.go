@@ -16,8 +16,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// A ClusterRoleBinding with the annotation applies only in the namespaces of the tenants that it
-// names.
+// A ClusterRoleBinding with the scope annotation applies only in the namespaces of the tenants that
+// the annotation lists.
 func ExampleEvaluator() {
 	index := rbac.NewIndex() // Index.Follow fills one from informers
 	index.Set(&rbacv1.ClusterRole{

@@ -19,8 +19,8 @@ import (
 
 var expiry = time.Date(2030, 1, 31, 18, 0, 0, 0, time.UTC)
 
-// expiringIndex returns an index that binds the role reader until a time. The role is bound to alice in
-// a--web and to root in the whole cluster.
+// expiringIndex returns an index whose bindings of the role reader expire at the given time. The
+// role is bound to alice in a--web and to root in the whole cluster.
 func expiringIndex(t *testing.T, until string) *rbac.Index {
 	t.Helper()
 	x := rbac.NewIndex()
@@ -72,8 +72,9 @@ func TestBindingsExpire(t *testing.T) {
 	}
 }
 
-// TestExpiredBindingsAreDenied checks that DenyLimited denies a request that only an expired binding would
-// allow. If another binding is limited to another tenant, the reason is that limit.
+// TestExpiredBindingsAreDenied checks that DenyLimited denies a request that only an expired
+// binding would allow. If a binding for another tenant would also allow the request, the reason is
+// ReasonLimited.
 func TestExpiredBindingsAreDenied(t *testing.T) {
 	x := expiringIndex(t, expiry.Format(time.RFC3339))
 	now := expiry

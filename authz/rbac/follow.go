@@ -38,8 +38,8 @@ func (x *Index) Follow(informers rbacinformers.Interface) (synced func() bool, e
 	}, nil
 }
 
-// Set adds a role or a binding, or replaces the one of the same name. It ignores other objects. The
-// object MUST NOT be changed afterwards.
+// Set adds a role or a binding, or replaces the object of the same kind and name. It ignores
+// objects of other kinds. The object MUST NOT be changed afterwards.
 func (x *Index) Set(obj any) {
 	switch o := obj.(type) {
 	case *rbacv1.ClusterRole:

@@ -12,8 +12,8 @@ import (
 )
 
 // Index contains roles and bindings, indexed by subject and namespace. A change takes effect as a
-// whole. No decision sees an updated binding as absent, or only some of its subjects. Index is safe
-// for concurrent use. Decisions wait only while a change is made.
+// whole, so no decision misses a binding or a subject during an update. Index is safe for
+// concurrent use. Decisions wait only while a change is made.
 type Index struct {
 	masks masks
 
@@ -36,15 +36,14 @@ func NewIndex() *Index {
 // objectKey is the key of a role or a binding. A cluster-scoped object has no namespace.
 type objectKey struct{ namespace, name string }
 
-// subjectKey is a subject in one namespace. If the namespace is empty, it is a subject in the
-// cluster.
+// subjectKey is a subject in one namespace, or in the whole cluster if the namespace is empty.
 type subjectKey struct {
 	namespace, name string
 	isGroup         bool // otherwise a user; a service account is the user that it authenticates as
 }
 
-// binding is a ClusterRoleBinding or a RoleBinding. Exactly one of the two is set. It never
-// changes, except for the content of its role.
+// binding is a ClusterRoleBinding or a RoleBinding. Exactly one of these two fields is set. A
+// binding never changes, except for the content of its role.
 type binding struct {
 	cluster    *rbacv1.ClusterRoleBinding
 	namespaced *rbacv1.RoleBinding
@@ -103,7 +102,7 @@ func roleKey(ref *rbacv1.RoleRef, namespace string) (objectKey, bool) {
 	return objectKey{}, false
 }
 
-// setRole replaces the content of a role. Nil content removes the role.
+// setRole replaces the content of a role. If c is nil, setRole removes the role.
 func (x *Index) setRole(key objectKey, c *content) {
 	x.mu.Lock()
 	defer x.mu.Unlock()

@@ -16,12 +16,12 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// Tenanted is the value of [tenant.ScopeAnnotation] that limits the rules of a binding to objects
-// of the caller's own tenant.
+// Tenanted is the value of [tenant.ScopeAnnotation] that limits the rules of a binding to the
+// objects of the caller's own tenant.
 const Tenanted = "Tenanted"
 
-// limits specify the tenants to whose objects the rules of a binding apply, and until when. The zero
-// value means no tenant.
+// limits specify to which tenants' objects the rules of a binding apply, and when the binding
+// expires. The zero value allows no tenant's objects.
 type limits struct {
 	allTenants bool
 	ownTenant  bool // the rules apply to objects of the caller's own tenant
@@ -29,9 +29,9 @@ type limits struct {
 	until      time.Time // zero if it does not expire
 }
 
-// limitsOf reads the annotations of a binding. It returns nil if there are none, so that the rules
-// apply everywhere and do not expire. With an invalid annotation, the rules never apply. The scope
-// annotation applies only to ClusterRoleBindings, because a RoleBinding is limited to its
+// limitsOf reads the annotations of a binding. It returns nil if the annotations contain no limit,
+// so that the rules apply everywhere and do not expire. With an invalid annotation, the rules never
+// apply. The scope annotation is ignored on a RoleBinding, because a RoleBinding is limited to its
 // namespace.
 func limitsOf(b metav1.Object) *limits {
 	annotations := b.GetAnnotations()
@@ -72,15 +72,15 @@ func tenantsOf(text string) []tenant.ID {
 	return all
 }
 
-// Expired reports whether a binding has expired at a time, according to its annotation.
+// Expired reports whether a binding has expired at the given time, according to its annotation.
 func Expired(b metav1.Object, now time.Time) bool {
 	l := limitsOf(b)
 	return l != nil && l.expired(now)
 }
 
-// Applies reports whether the annotations of a binding let its rules apply at a time. The caller
-// belongs to one tenant and requests objects that space owns. A zero space means that the objects
-// do not belong to a single tenant.
+// Applies reports whether the rules of a binding apply at the given time, according to the
+// binding's annotations. caller is the tenant of the caller. owner is the tenant that owns the
+// requested objects, or zero if no tenant or several tenants own them.
 func Applies(b metav1.Object, caller, owner tenant.ID, now time.Time) bool {
 	l := limitsOf(b)
 	return l == nil ||
@@ -88,7 +88,7 @@ func Applies(b metav1.Object, caller, owner tenant.ID, now time.Time) bool {
 			(l.allTenants || !owner.IsZero() && (l.ownTenant && caller == owner || slices.Contains(l.tenants, owner)))
 }
 
-// expired reports whether the binding has expired at a time.
+// expired reports whether the binding has expired at the given time.
 func (l *limits) expired(now time.Time) bool { return !l.until.IsZero() && !now.Before(l.until) }
 
 // applies reports whether the rules apply to a request of u.

@@ -22,7 +22,7 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// The differential test of the nested module compares the decisions with upstream's.
+// A differential test in the nested module compares the decisions with those of upstream.
 
 func role(name string, verbs ...string) *rbacv1.ClusterRole {
 	return &rbacv1.ClusterRole{
@@ -61,8 +61,9 @@ func allows(t *testing.T, e *rbac.Evaluator, a authorizer.Attributes) bool {
 	return d == authorizer.DecisionAllow
 }
 
-// TestABindingIsNeverAbsent updates one binding repeatedly while others are created and deleted. No
-// decision may miss the unchanged part of the binding or see a part of a change.
+// TestABindingIsNeverAbsent checks decisions while one binding is updated repeatedly and other
+// bindings are created and deleted. No decision may miss the unchanged subjects of the binding or
+// see only a part of an update.
 func TestABindingIsNeverAbsent(t *testing.T) {
 	x := rbac.NewIndex()
 	e := rbac.New(x, rbac.Options{})
@@ -108,8 +109,9 @@ func TestABindingIsNeverAbsent(t *testing.T) {
 	}
 }
 
-// TestScope checks that the annotation limits the rules of a binding to some tenants. If the
-// annotation is invalid or a lookup fails, the rules do not apply.
+// TestScope checks that the scope annotation limits the rules of a binding to the objects of listed
+// tenants or of the caller's tenant. If the annotation is invalid or a lookup fails, the rules do
+// not apply.
 func TestScope(t *testing.T) {
 	errUnavailable := errors.New("away")
 	owners := map[string]string{"a--web": "a", "b--web": "b", "kube-system": "system"}
@@ -184,7 +186,8 @@ func TestScope(t *testing.T) {
 	}
 }
 
-// TestFollow checks that the index follows the informers, including tombstones.
+// TestFollow checks that the index contains the objects of the informers, and that Delete accepts
+// tombstones.
 func TestFollow(t *testing.T) {
 	client := fake.NewClientset(role("reader", "get"), binding("one", "reader", "alice"))
 	factory := informers.NewSharedInformerFactory(client, 0)
@@ -211,7 +214,8 @@ func TestFollow(t *testing.T) {
 	x.Set("nothing")
 }
 
-// TestNothingIsAllowedWithoutUserOrBindings checks that nothing is allowed without a user or with an empty index.
+// TestNothingIsAllowedWithoutUserOrBindings checks that nothing is allowed without a user or with
+// an empty index.
 func TestNothingIsAllowedWithoutUserOrBindings(t *testing.T) {
 	e := rbac.New(rbac.NewIndex(), rbac.Options{})
 	if allows(t, e, authorizer.AttributesRecord{}) || allows(t, e, podRequest("alice", "get", "")) {
@@ -245,8 +249,8 @@ func TestRulesFor(t *testing.T) {
 	}
 }
 
-// TestDenyLimited checks that DenyLimited denies only the requests that only limited bindings would
-// allow.
+// TestDenyLimited checks that DenyLimited denies a request that a limited binding excludes, unless
+// another binding allows it.
 func TestDenyLimited(t *testing.T) {
 	x := rbac.NewIndex()
 	x.Set(role("reader", "get"))

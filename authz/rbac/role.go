@@ -68,7 +68,7 @@ type role struct {
 	bindings int // the number of bindings that refer to it
 }
 
-// content is the content of a role. Nil means that the role does not exist.
+// content is the content of a role. It is nil if the role does not exist.
 type content struct {
 	mask  mask // the union of the masks of all rules
 	rules []compiled
@@ -100,8 +100,9 @@ func Allows(rules []rbacv1.PolicyRule, a authorizer.Attributes) bool {
 	})
 }
 
-// allows reports whether a rule allows the request (RuleAllows of upstream's package). The role
-// must exist. The function is inlined, because the mask alone decides for most bindings of a group.
+// allows reports whether a rule allows the request (RuleAllows in the upstream package). The role
+// must exist. The function is short enough for inlining, because the mask alone decides for most
+// bindings of a group.
 func (c *content) allows(r *request) bool {
 	return (!r.isResource || c.mask&r.mask == r.mask) && c.ruleAllows(r)
 }
@@ -123,7 +124,8 @@ func (c *content) ruleAllows(r *request) bool {
 	return false
 }
 
-// The functions below are those of upstream's pkg/apis/rbac/v1 evaluation_helpers.go, v1.37.1.
+// The functions below are those of evaluation_helpers.go in the upstream package pkg/apis/rbac/v1,
+// v1.37.1.
 
 func matches(rule *rbacv1.PolicyRule, r *request) bool {
 	return verbMatches(rule, r.verb) && groupMatches(rule, r.group) && resourceMatches(rule, r) &&
@@ -153,7 +155,7 @@ func resourceMatches(rule *rbacv1.PolicyRule, r *request) bool {
 		if resource == rbacv1.ResourceAll || resourceEquals(resource, r) {
 			return true
 		}
-		// "*/scale" means that subresource of any resource.
+		// "*/scale" means the subresource scale of any resource.
 		if subresource, found := strings.CutPrefix(resource, "*/"); found && r.subresource != "" &&
 			subresource == r.subresource {
 			return true
@@ -162,7 +164,8 @@ func resourceMatches(rule *rbacv1.PolicyRule, r *request) bool {
 	return false
 }
 
-// resourceEquals reports whether a rule's resource equals the request's resource with its subresource.
+// resourceEquals reports whether a rule's resource equals the request's resource, including its
+// subresource.
 func resourceEquals(resource string, r *request) bool {
 	if r.subresource == "" {
 		return resource == r.resource

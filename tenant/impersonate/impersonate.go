@@ -2,11 +2,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package impersonate is for controllers that act on objects of tenants. It converts the identity
-// that is recorded on an object to a client with the permissions of that identity and no others.
+// that is recorded on an object to a client with the permissions of that identity, as far as
+// [Options] select them.
 //
 // Only the server writes the record, [tenant.IdentityAnnotation] (plugin TenantBinding). A
-// controller MUST use it only for objects of kinds that the plugin covers. On other kinds, any
-// client may have written it.
+// controller MUST use the record only for objects of kinds that the plugin covers. On objects of
+// other kinds, any client may have written the annotation.
 package impersonate
 
 import (
@@ -36,17 +37,17 @@ var (
 	errDefaultUser = errors.New("DefaultUser is required and may not have the prefix \"system:\"")
 )
 
-// Options specify which parts of an identity are used. DefaultUser is required.
+// Options specify which parts of a recorded identity the client uses. DefaultUser is required.
 type Options struct {
-	// WithUser uses the recorded user. By default, DefaultUser acts for all users, with the groups of
-	// the recorded user.
+	// WithUser specifies that the client impersonates the recorded user. By default, it
+	// impersonates DefaultUser with the selected groups of the recorded user.
 	WithUser bool
-	// DefaultUser acts if no user is recorded or the recorded user is not used. It should have no
-	// bindings. It may not begin with "system:".
+	// DefaultUser is impersonated if no user is recorded, or if the recorded user is not used. It
+	// should have no bindings. It may not begin with "system:".
 	DefaultUser string
-	// GroupPattern selects the recorded groups that are used. It must match the whole name of a group.
-	// If empty, none are used. Groups that begin with "system:" or "tenant:" are never used. The
-	// tenant's own group is always used.
+	// GroupPattern is a regular expression that selects which recorded groups are used. It must
+	// match the whole name of a group. If empty, no recorded groups are used. Groups that begin
+	// with "system:" or "tenant:" are never used. The tenant's own group is always used.
 	GroupPattern string
 }
 
@@ -68,9 +69,9 @@ func New(o Options) (*Impersonator, error) {
 	return &Impersonator{o, groups}, nil
 }
 
-// Config returns the impersonation config of a client that acts for object. It always contains a
-// user and the tenant. The error is [ErrUnrecorded], [ErrMismatch], [ErrSystemTenant], or an error of
-// [tenant.ParseIdentity].
+// Config returns the impersonation config of a client that acts for the identity recorded on
+// object. It always contains a user and the tenant. The error is [ErrUnrecorded], [ErrMismatch] or
+// [ErrSystemTenant], or wraps an error of [tenant.ParseIdentity].
 func (i *Impersonator) Config(object metav1.Object) (rest.ImpersonationConfig, error) {
 	text, ok := object.GetAnnotations()[tenant.IdentityAnnotation]
 	if !ok {
@@ -107,7 +108,7 @@ func (i *Impersonator) Config(object metav1.Object) (rest.ImpersonationConfig, e
 	return out, nil
 }
 
-// Client returns a copy of config for a client that acts for object.
+// Client returns a copy of config for a client that acts for the identity recorded on object.
 func (i *Impersonator) Client(config *rest.Config, object metav1.Object) (*rest.Config, error) {
 	impersonate, err := i.Config(object)
 	if err != nil {
@@ -118,8 +119,9 @@ func (i *Impersonator) Client(config *rest.Config, object metav1.Object) (*rest.
 	return out, nil
 }
 
-// Transport returns a round tripper that sends every request of next for object. It removes
-// impersonation headers from a request, because client-go does not overwrite them.
+// Transport returns a round tripper that sends every request through next, with the identity
+// recorded on object. It removes the impersonation headers of the original request, because
+// client-go does not overwrite them.
 func (i *Impersonator) Transport(next http.RoundTripper, object metav1.Object) (http.RoundTripper, error) {
 	c, err := i.Config(object)
 	if err != nil {

@@ -28,8 +28,8 @@ func application(identity, label string) metav1.Object {
 const aliceIdentity = `{"user":"alice","uid":"u1","tenant":"a","groups":["dev","team-x","system:masters","tenant:b",` +
 	`"tenant:a","system:authenticated"]}`
 
-// TestConfig checks that a client has a tenant and a user, and no groups other than those of the
-// identity.
+// TestConfig checks the user, the groups and the error for different options and recorded
+// identities.
 func TestConfig(t *testing.T) {
 	for name, c := range map[string]struct {
 		options  impersonate.Options
@@ -143,7 +143,7 @@ func TestConfig(t *testing.T) {
 	}
 }
 
-// TestTransport checks that the impersonation headers of a request are replaced.
+// TestTransport checks that the round tripper replaces the impersonation headers of a request.
 func TestTransport(t *testing.T) {
 	i, err := impersonate.New(impersonate.Options{DefaultUser: "runner"})
 	if err != nil {

@@ -20,15 +20,15 @@ import (
 )
 
 var (
-	// ErrNoIdentity reports that the context of a request specifies no identity, because it has neither
-	// [WithObject] nor [WithOwnIdentity].
+	// ErrNoIdentity reports that the context of a request specifies no identity, because neither
+	// [WithObject] nor [WithOwnIdentity] was used.
 	ErrNoIdentity = errors.New("the context names neither an object nor the own identity to send the request with")
 	// ErrClusterName reports that the name of a cluster cannot be a part of a path.
 	ErrClusterName = errors.New("a cluster name must be a lower-case DNS label")
 )
 
-// OwnerFunc returns the tenant that owns a namespace now. It MUST be safe for concurrent use. If it
-// returns an error, the request is not sent.
+// OwnerFunc returns the tenant that currently owns a namespace. It MUST be safe for concurrent use.
+// If it returns an error, the request is not sent.
 type OwnerFunc func(ctx context.Context, namespace string) (tenant.ID, error)
 
 // OwnerByLabel returns an OwnerFunc that reads the label of a Namespace. get is the Get function of
@@ -51,39 +51,42 @@ type (
 	clusterKey  struct{}
 )
 
-// requestIdentity is the identity of a request: the client's own, or the one that is recorded on an object.
+// requestIdentity is the identity of a request. It is the client's own identity or the identity
+// recorded on an object.
 type requestIdentity struct {
 	ownIdentity bool
 	object      metav1.Object
 }
 
-// WithObject returns a context for requests on behalf of the identity that is recorded on an
-// object. It is for clients with [Impersonator.RoundTripper]. It replaces an identity that was set
-// before.
+// WithObject returns a context for requests with the identity that is recorded on an object. It is
+// for clients with [Impersonator.RoundTripper]. It replaces an identity that is already in the
+// context.
 func WithObject(ctx context.Context, object metav1.Object) context.Context {
 	return context.WithValue(ctx, identityKey{}, requestIdentity{object: object})
 }
 
 // WithOwnIdentity returns a context for requests with the client's own identity, such as those of
-// informers or writes of the controller's own objects. It replaces an identity that was set before.
+// informers or writes of the controller's own objects. It replaces an identity that is already in
+// the context.
 func WithOwnIdentity(ctx context.Context) context.Context {
 	return context.WithValue(ctx, identityKey{}, requestIdentity{ownIdentity: true})
 }
 
-// WithCluster returns a context for requests to a cluster behind a gateway. The client's server is
-// the address of the gateway.
+// WithCluster returns a context for requests to the named cluster behind a gateway. The server
+// address of the client must be that of the gateway.
 func WithCluster(ctx context.Context, name string) context.Context {
 	return context.WithValue(ctx, clusterKey{}, name)
 }
 
 // RoundTripper returns a round tripper that sends each request with the identity in its context
-// ([WithObject] or [WithOwnIdentity]). If there is none, or if the object is nil, the error is
-// [ErrNoIdentity], so that no request uses the controller's permissions by mistake.
+// ([WithObject] or [WithOwnIdentity]). If the context has no identity, or if the object is nil, the
+// error is [ErrNoIdentity], so that no request uses the controller's permissions by mistake.
 //
-// For an object, the round tripper looks up the owner of its namespace again, because the owner may
-// have changed since the object was read. The error is [ErrMismatch] if the owner is not the
-// recorded tenant, or an error of [Impersonator.Config]. The round tripper removes impersonation
-// headers from a request. It is safe for concurrent use and does not change the original request.
+// For an object, the round tripper looks up the owner of its namespace for each request, because
+// the owner may have changed since the object was read. The error is [ErrMismatch] if the owner is
+// not the recorded tenant, or an error of [Impersonator.Config]. The round tripper removes the
+// impersonation headers of the original request. It is safe for concurrent use and does not change
+// the original request.
 func (i *Impersonator) RoundTripper(next http.RoundTripper, owner OwnerFunc) http.RoundTripper {
 	return &roundTripper{i, next, owner}
 }
@@ -120,7 +123,8 @@ func isNil(object metav1.Object) bool {
 	return object == nil || v.Kind() == reflect.Pointer && v.IsNil()
 }
 
-// rejectRequest returns the error of a request that is not sent. A round tripper must close the body.
+// rejectRequest closes the body of a request that is not sent, as a round tripper must, and returns
+// the error.
 func rejectRequest(r *http.Request, err error) (*http.Response, error) {
 	if r.Body != nil {
 		_ = r.Body.Close()
@@ -140,7 +144,8 @@ func (t *roundTripper) transportFor(ctx context.Context) (http.RoundTripper, err
 	if err != nil {
 		return nil, err
 	}
-	// The controller itself looks up the owner in its own cluster, even through this round tripper.
+	// The controller itself looks up the owner in its own cluster, even if the lookup uses this
+	// round tripper.
 	owner, err := t.owner(context.WithValue(WithOwnIdentity(ctx), clusterKey{}, nil), identity.object.GetNamespace())
 	if err != nil {
 		return nil, fmt.Errorf("look up the owner of the object's namespace: %w", err)

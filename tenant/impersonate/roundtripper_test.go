@@ -19,7 +19,7 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/impersonate"
 )
 
-// body records that it was closed.
+// body is a request body that records whether it was closed.
 type body struct {
 	io.Reader
 	closed bool
@@ -29,8 +29,8 @@ func (b *body) Close() error { b.closed = true; return nil }
 
 var errUnavailable = errors.New("away")
 
-// TestOwnerLookupsUseOwnIdentity checks that the owner of a namespace can be looked up by a
-// client of the same round tripper. The lookup uses the controller's identity in its own cluster.
+// TestOwnerLookupsUseOwnIdentity checks that an OwnerFunc can use a client with the same round
+// tripper. The lookup uses the controller's own identity in the controller's own cluster.
 func TestOwnerLookupsUseOwnIdentity(t *testing.T) {
 	i, err := impersonate.New(impersonate.Options{DefaultUser: "runner"})
 	if err != nil {
@@ -70,8 +70,8 @@ func TestOwnerLookupsUseOwnIdentity(t *testing.T) {
 	}
 }
 
-// TestRoundTripper checks that each request is sent with the identity in its context, and is not
-// sent without one.
+// TestRoundTripper checks that a request is sent with the identity in its context, and that a
+// request without an identity is not sent.
 func TestRoundTripper(t *testing.T) {
 	i, err := impersonate.New(impersonate.Options{DefaultUser: "runner", WithUser: true, GroupPattern: "dev"})
 	if err != nil {
@@ -98,7 +98,7 @@ func TestRoundTripper(t *testing.T) {
 	}
 	own, object := impersonate.WithOwnIdentity(t.Context()), impersonate.WithObject(t.Context(), recordedObject())
 	for what, c := range map[string]struct {
-		ctx  context.Context //nolint:containedctx // a case
+		ctx  context.Context //nolint:containedctx // field of a test case
 		err  error
 		as   string
 		path string

@@ -10,8 +10,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// ID returns the tenant of that name, as [tenant.Parse] does. It fails the test if the name is not
-// valid.
+// ID returns the tenant with the given name, as [tenant.Parse] does. It fails the test if the name
+// is not valid.
 func ID(tb testing.TB, name string) tenant.ID {
 	tb.Helper()
 	id, err := tenant.Parse(name)
