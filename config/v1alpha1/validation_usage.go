@@ -16,7 +16,8 @@ import (
 )
 
 const (
-	// maxUsageServer bounds the name of a server. It is part of a field manager, which has at most 128 bytes.
+	// maxUsageServer is the maximum length of the name of a server in bytes. The name is part of a
+	// field manager, which has at most 128 bytes.
 	maxUsageServer  = 100
 	maxUsageCluster = 253
 
@@ -95,7 +96,7 @@ func (e *UsageEndpoint) validate(path *field.Path) field.ErrorList {
 		errs = append(errs, field.Invalid(at, field.OmitValueType{}, "must be a URL"))
 	case u.User != nil:
 		errs = append(errs, field.Invalid(at, field.OmitValueType{}, "must contain no user information: use tokenFile"))
-	case u.RawQuery != "" || u.ForceQuery: // it may contain a secret
+	case u.RawQuery != "" || u.ForceQuery: // the query may contain a secret
 		errs = append(errs, field.Invalid(at, field.OmitValueType{}, "must contain no query: use tokenFile"))
 	case u.Host == "" || u.Fragment != "" || u.Scheme != "https" && u.Scheme != "http":
 		errs = append(errs, field.Invalid(at, e.URL, "must be an https URL with a host and without a fragment"))
