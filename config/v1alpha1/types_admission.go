@@ -64,9 +64,10 @@ type Admission struct {
 // Restriction configures TenantRestriction, which reserves resources for the system tenant.
 type Restriction struct {
 	// resources specifies the restricted resources. A tenant's caller may not create or update them
-	// anywhere. In a tenant's namespace, no caller may create or update them, unless exemptSystem is
-	// true. System callers may always update their status and finalizers. An empty list disables the
-	// plugin. Must not contain wildcards or subresources. Defaults to nodes and daemonsets.apps.
+	// anywhere. A caller of the system tenant may not create or update them in a tenant's namespace,
+	// unless exemptSystem is true. It may always update the status and the finalizers of existing
+	// objects. An empty list disables the plugin. Must not contain wildcards or subresources. Defaults
+	// to nodes and daemonsets.apps.
 	// +optional
 	Resources []GroupResource `json:"resources"`
 	// exemptSystem specifies whether callers of the system tenant may create and update restricted
@@ -279,8 +280,8 @@ type PlacementDefaults struct {
 // Placement configures TenantPlacement, which restricts where the pods of tenants run.
 type Placement struct {
 	PlacementRules `json:",inline"`
-	// tenants specifies rules for some tenants. A field that is set there replaces the field for all
-	// tenants. Defaults to none.
+	// tenants specifies rules for some tenants. A rule in an entry replaces the rule of the same name
+	// that applies to all tenants. Defaults to none.
 	// +optional
 	Tenants []TenantPlacement `json:"tenants,omitempty"`
 }
@@ -337,8 +338,8 @@ type PolicyRules struct {
 // cluster.
 type Policy struct {
 	PolicyRules `json:",inline"`
-	// tenants specifies rules for some tenants. A field that is set there replaces the field for all
-	// tenants. Defaults to none.
+	// tenants specifies rules for some tenants. A rule in an entry replaces the rule of the same name
+	// that applies to all tenants. Defaults to none.
 	// +optional
 	Tenants []TenantPolicy `json:"tenants,omitempty"`
 }

@@ -119,8 +119,8 @@ func TestRate(t *testing.T) {
 	}
 }
 
-// TestRetryAfter checks that rejected clients are told to retry at the rate of the bucket, and that
-// a clock that jumps back does not cause a long wait.
+// TestRetryAfter checks that RetryAfter spreads rejected clients at the rate of the bucket, and
+// that a clock that jumps back does not cause a long wait.
 func TestRetryAfter(t *testing.T) {
 	c := &clock{time.Unix(1_000_000, 0)}
 	m, l := fairuse.New(c.now), &fairuse.Limits{RequestsPerSecond: 10, Burst: 1}

@@ -62,9 +62,8 @@ func unauthenticatedEvent(address string) *auditinternal.Event {
 	return e
 }
 
-// TestUnauthenticatedRecordsAreLimited checks that at most ten records for each address are written
-// at once, that a client cannot pretend to be another address, and that all addresses together have
-// a limit.
+// TestUnauthenticatedRecordsAreLimited checks that at most ten events of each address are recorded
+// at once. A client cannot pretend to be another address, and all addresses together have a limit.
 func TestUnauthenticatedRecordsAreLimited(t *testing.T) {
 	s, counted := sink(t, tenantaudit.Options{})
 	store := func(events ...*auditinternal.Event) {
