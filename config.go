@@ -22,26 +22,26 @@ import (
 	"github.com/kubetenant/kubetenant/internal/stack"
 )
 
-// Config is what a server provides to a [Stack]. Cluster is required.
+// Config contains the parts of a server that a [Stack] uses. Cluster is required.
 type Config struct {
 	// Cluster is the state of the cluster. For a live cluster, use [cluster.New].
 	//
 	// [cluster.New]: https://pkg.go.dev/github.com/kubetenant/kubetenant/cluster#New
 	Cluster lookup.Cluster
-	// Tasks specifies what Start does for a live cluster. Defaults to [Follow].
+	// Tasks specifies the tasks that [Stack.Start] starts for a live cluster. Defaults to [Follow].
 	Tasks Tasks
 
 	// Authorizer decides about requests that the tenant boundary does not deny. If nil, it has no
-	// opinion.
+	// opinion on any request.
 	Authorizer authorizer.Authorizer
 	// RuleResolver lists the rules of Authorizer. If nil, there are no rules.
 	RuleResolver authorizer.RuleResolver
-	// RBAC is the RBAC evaluator of the server, if it is not a part of Authorizer. It is called before
-	// Authorizer.
+	// RBAC specifies the RBAC evaluators of the server, if they are not a part of Authorizer. They are
+	// called before Authorizer. If nil, no RBAC is evaluated before Authorizer.
 	RBAC *RBAC
 
 	// Authenticator is the server's own authenticator. It is called after the sources of the
-	// configuration. If nil, there is none.
+	// configuration. If nil, only the sources are called.
 	Authenticator authenticator.Request
 	// APIAudiences are the audiences of the server.
 	APIAudiences authenticator.Audiences
@@ -50,16 +50,17 @@ type Config struct {
 	// ClientCA contains the certificate authorities whose client certificates Authenticator accepts.
 	ClientCA dynamiccertificates.CAContentProvider
 	// ServiceAccountIssuers are the issuers whose tokens Authenticator accepts. The sources of the
-	// configuration may not have these issuers.
+	// configuration must not have these issuers.
 	ServiceAccountIssuers []string
 	// TokenObjects returns the objects that tokens of service accounts are bound to. If nil, a token
 	// is valid until it expires, even if its object has been deleted.
 	TokenObjects serviceaccount.Objects
-	// LegacyTokenUsed is called with the Secret of a legacy token that was used. If nil, it is not
-	// called.
+	// LegacyTokenUsed is called with the Secret of each legacy token that is used. If nil, no function
+	// is called.
 	LegacyTokenUsed func(ctx context.Context, secret *corev1.Secret)
 
-	// Observe is called for each decision of the boundary, see [authz.Options].
+	// Observe is called for each decision of the boundary, see [authz.Options]. If nil, no function is
+	// called.
 	Observe func(context.Context, authz.Outcome)
 	// Register registers metrics. If nil, there are no metrics.
 	Register func(metrics.Registerable) error
@@ -79,19 +80,21 @@ const (
 	Lead = apiserver.Lead
 )
 
-// RBAC specifies two RBAC evaluators of a server. The configuration selects one of them.
+// RBAC specifies the two RBAC evaluators of a server, the index and upstream's evaluator. The
+// configuration selects one of them.
 type RBAC struct {
 	// Index follows the roles and bindings of the server.
 	Index *rbac.Index
-	// Upstream and UpstreamRules are the server's own evaluator. If nil, the index decides.
+	// Upstream and UpstreamRules are the authorizer and the rule resolver of the server's own
+	// evaluator. If nil, the index is used.
 	Upstream      authorizer.Authorizer
 	UpstreamRules authorizer.RuleResolver
-	// Synced reports whether the index is complete. If nil, it is always complete. [Stack.Start] waits
-	// for it.
+	// Synced reports whether the index is complete. If nil, the index is always complete.
+	// [Stack.Start] waits until the index is complete.
 	Synced func() bool
 }
 
-// server converts the configuration to that of internal/stack.
+// server converts c to the type of internal/stack.
 func (c *Config) server() stack.Server {
 	server := stack.Server{
 		Cluster: c.Cluster,

@@ -28,7 +28,7 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// This server runs in a cluster and stores its own objects in the namespaces of that cluster.
+// This server runs in a cluster and stores its own objects in the namespaces of the cluster.
 func Example() {
 	ctx := genericapiserver.SetupSignalContext()
 	generic := newServerConfig()
@@ -77,10 +77,11 @@ func Example() {
 	}
 }
 
-// newServerConfig returns the configuration of a server. docs/embedding.md shows a complete one.
+// newServerConfig returns the configuration of a server. docs/embedding.md shows a complete
+// configuration.
 func newServerConfig() *genericapiserver.Config { return &genericapiserver.Config{} }
 
-// A server that is not built with k8s.io/apiserver can use Open too. It authenticates and
+// A server that is not built with k8s.io/apiserver can also use Open. It authenticates and
 // authorizes each request.
 func ExampleOpen() {
 	path := writeConfiguration()
@@ -131,7 +132,7 @@ func ExampleNew() {
 	// map[kubetenant.dev/tenant:acme] <nil>
 }
 
-// acmeCluster returns a cluster with one namespace for each of two tenants.
+// acmeCluster returns a cluster with one namespace each for the tenants acme and globex.
 func acmeCluster() lookup.Cluster {
 	owners := map[string]string{"acme--web": "acme", "globex--web": "globex"}
 	parts := lookup.Parts{Owners: authz.NewOwners(func(name string) (*corev1.Namespace, error) {
@@ -141,7 +142,8 @@ func acmeCluster() lookup.Cluster {
 	return parts.Cluster()
 }
 
-// writeConfiguration writes a configuration with the token of one user, and returns its path.
+// writeConfiguration writes a configuration with the token of one user, and returns the path of the
+// configuration.
 func writeConfiguration() string {
 	dir, err := os.MkdirTemp("", "example")
 	if err != nil {

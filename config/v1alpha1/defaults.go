@@ -15,10 +15,10 @@ import (
 	tenantv1alpha1 "github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// Default sets the fields that s leaves out to the defaults in their comments. A list of what the cluster itself
-// needs gets its default entries, even if the list is []. A list that gives rights is kept if it is
-// set, even if it is []. Then [Settings.Warnings] names the default entries that are missing. A
-// second call changes nothing.
+// Default sets each unset field of s to the default in its comment. A list that the cluster itself
+// needs gets its default entries, even if the list is []. A list that gives rights is not changed
+// if it is set, even if it is []. [Settings.Warnings] reports the default entries that such a list
+// does not contain. A second call to Default changes nothing.
 func Default(s *Settings) {
 	limits := tenant.DefaultLimits()
 	defaultNumber(&s.Authentication.Limits.Bytes, limits.Bytes)
@@ -95,10 +95,10 @@ func defaultService(s *Service) {
 	defaultValue(&s.Limits.Concurrent, 256)
 	defaultValue(&s.Limits.Queued, 1024)
 	defaultDuration(&s.Limits.Timeout, 10*time.Second)
-	defaultValue(&s.Limits.BodyBytes, 8<<20) // twice the 3 MiB that kube-apiserver takes of a request, and room
+	defaultValue(&s.Limits.BodyBytes, 8<<20) // more than twice the 3 MiB that kube-apiserver accepts in a request
 }
 
-// unboundPaths are the default paths of callers without a tenant.
+// unboundPaths returns the default paths of requests by callers without a tenant.
 func unboundPaths() []string {
 	return []string{
 		"/healthz", "/livez", "/readyz", "/version", "/version/",
@@ -106,7 +106,7 @@ func unboundPaths() []string {
 	}
 }
 
-// unboundResources are the default requests of callers without a tenant.
+// unboundResources returns the default requests for objects by callers without a tenant.
 func unboundResources() []ObjectVerb {
 	return []ObjectVerb{{
 		Verb:      "get",
@@ -116,7 +116,7 @@ func unboundResources() []ObjectVerb {
 	}}
 }
 
-// sharedResources are the cluster-scoped resources that tenants may read by default.
+// sharedResources returns the cluster-scoped resources that tenants may read by default.
 func sharedResources() []GroupResource {
 	return []GroupResource{
 		{"storage.k8s.io", "storageclasses"},
@@ -130,24 +130,28 @@ func sharedResources() []GroupResource {
 	}
 }
 
-// selectableResources are the resources that tenants may list over all namespaces by default.
+// selectableResources returns the resources of aggregated servers that tenants may list over all
+// namespaces by default.
 func selectableResources() []GroupResource { return []GroupResource{{"metrics.k8s.io", "pods"}} }
 
-// restrictedResources are the resources of the system tenant by default.
+// restrictedResources returns the resources that are reserved for the system tenant by default.
 func restrictedResources() []GroupResource {
 	return []GroupResource{{"", "nodes"}, {"apps", "daemonsets"}}
 }
 
-// nodeLabels are the labels of nodes that Pods may always select.
+// nodeLabels returns the labels of nodes that Pods may select by default. A configured list extends
+// them.
 func nodeLabels() []string { return []string{corev1.LabelOSStable, corev1.LabelArchStable} }
 
-// topologies are the topology keys that Pods may always spread over.
+// topologies returns the topology keys that Pods may use by default. A configured list extends
+// them.
 func topologies() []string {
 	return []string{corev1.LabelTopologyZone, corev1.LabelTopologyRegion, corev1.LabelHostname}
 }
 
-// setDefaults sets the policies, and extends the lists that ordinary software needs. To close a
-// field, a configuration sets its policy to Forbid.
+// setDefaults sets the default policies. It also adds the default entries to the configured lists
+// of node labels and topology keys. To allow no value of a field, a configuration sets the policy
+// of the field to Forbid.
 func (r *PlacementRules) setDefaults() {
 	defaultRules(r.fields())
 	for rule, values := range map[*FieldRule][]string{
@@ -165,12 +169,12 @@ func defaultList[T any](list *[]T, values ...T) {
 	}
 }
 
-// extendList appends the values that the list does not have.
+// extendList appends to list the values that it does not contain.
 func extendList[T comparable](list *[]T, values ...T) {
 	*list = append(slices.Clip(*list), absent(*list, values)...)
 }
 
-// absent returns the values that the list does not have.
+// absent returns the values that list does not contain.
 func absent[T comparable](list, values []T) []T {
 	return slices.DeleteFunc(slices.Clone(values), func(v T) bool { return slices.Contains(list, v) })
 }

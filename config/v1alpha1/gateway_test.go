@@ -15,7 +15,7 @@ import (
 
 const gatewayHeader = "apiVersion: kubetenant.dev/v1alpha1\nkind: TenancyConfiguration\ngateway:\n"
 
-// gatewayCluster is a cluster of a gateway, all of whose fields are right.
+// gatewayCluster is a valid gateway section with one cluster that sets every field.
 const gatewayCluster = `  clusters:
   - name: eu1
     root: true
@@ -32,7 +32,7 @@ const gatewayCluster = `  clusters:
     namespace: kubetenant-system
 `
 
-// objectView is a view of objects, all of whose fields are right.
+// objectView is a valid views section with one view of objects.
 const objectView = `  views:
     objects:
     - name: trackers
@@ -41,7 +41,8 @@ const objectView = `  views:
       fields: [spec.type, "spec.resources[*].name", "metadata.labels['a.b/c']", metadata.uid]
 `
 
-// TestObjectViews: each wrong field of a view of objects is reported by its path.
+// TestObjectViews checks that the problem of each invalid field of a view of objects has the path
+// of the field.
 func TestObjectViews(t *testing.T) {
 	const at = "gateway.views.objects[0]."
 	for what, c := range map[string]struct{ old, new, at string }{
@@ -102,7 +103,8 @@ func TestObjectViews(t *testing.T) {
 	}
 }
 
-// TestGatewaySection: each field wrong in turn is told by its path.
+// TestGatewaySection checks that the problem of each invalid field of the section gateway has the
+// path of the field.
 func TestGatewaySection(t *testing.T) {
 	for what, c := range map[string]struct{ old, new, at string }{
 		"nothing is wrong":    {"", "", ""},
@@ -270,7 +272,8 @@ func TestGatewaySection(t *testing.T) {
 	}
 }
 
-// TestGatewayPaths: files of the section are found beside the configuration.
+// TestGatewayPaths checks that relative paths in the section gateway become relative to the
+// directory of the configuration file, and that logPath "-" does not change.
 func TestGatewayPaths(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "tenancy.yaml")

@@ -29,25 +29,26 @@ const (
 )
 
 // KeystoneSync specifies how the cluster follows the domains, projects and role assignments of
-// Keystone. The server never writes to Keystone. The user in the entry cloud of cloudsFile needs a
-// password and the role reader with system scope.
+// Keystone. The server never writes to Keystone. The user of the clouds.yaml entry that cloud names
+// must have a password and the role reader with system scope.
 type KeystoneSync struct {
-	// roles specifies the ClusterRole that the server binds for each Keystone role, by the name of the
-	// Keystone role. Roles that are not listed have no effect. Domain-specific roles have no effect, even
-	// if a listed role has the same name. Required.
+	// roles specifies the ClusterRole that the server binds for each Keystone role. The keys are the
+	// names of Keystone roles. Roles that are not listed have no effect. Domain-specific roles have no
+	// effect, even if a listed role has the same name. Required.
 	// +required
 	Roles map[string]string `json:"roles"`
-	// interval specifies the time between two reads of Keystone. Must be between 10s and 1h. Defaults
-	// to 5m.
+	// interval specifies how often the server reads Keystone. Must be between 10s and 1h. Defaults to
+	// 5m.
 	// +optional
 	Interval *metav1.Duration `json:"interval,omitempty"`
-	// createTenants specifies whether the server creates the Tenant of each enabled domain that maps to a
-	// tenant, if the Tenant does not exist. If false, such a domain has no effect. Defaults to false.
+	// createTenants specifies whether the server creates a missing Tenant object for each enabled
+	// domain that maps to a tenant. If false, a domain without a Tenant object has no effect. Defaults
+	// to false.
 	// +optional
 	CreateTenants bool `json:"createTenants,omitempty"`
-	// onProjectDeleted specifies the effect on the namespace when a project has been missing from Keystone
-	// for 24 hours. Keep deletes the RoleBindings of the project and retains the namespace. Delete
-	// deletes the namespace and all objects in it. Defaults to Keep.
+	// onProjectDeleted specifies the effect on the namespace after a project has been missing from
+	// Keystone for 24 hours. Keep deletes the RoleBindings of the project and retains the namespace.
+	// Delete deletes the namespace and all objects in it. Defaults to Keep.
 	// +optional
 	OnProjectDeleted ProjectDeletion `json:"onProjectDeleted,omitempty"`
 }
@@ -57,8 +58,8 @@ const (
 	maxSyncInterval = time.Hour
 )
 
-// clusterRoleName matches the names of ClusterRoles that roles may specify. RBAC allows more names,
-// such as names with spaces.
+// clusterRoleName matches the names of ClusterRoles that are valid values of roles. RBAC allows
+// more names, such as names with spaces.
 var clusterRoleName = regexp.MustCompile(`^[a-zA-Z0-9]([-a-zA-Z0-9:._]{0,251}[a-zA-Z0-9])?$`)
 
 func (k *KeystoneSync) setDefaults() {
@@ -96,7 +97,7 @@ func (k *KeystoneSync) validate(s *validatedSource, path *field.Path) field.Erro
 	return errs
 }
 
-// Tenants returns tenantMap of a valid source.
+// Tenants returns the tenants of tenantMap by domain. It omits names that are not valid tenants.
 func (k *Keystone) Tenants() map[string]tenant.ID {
 	all := make(map[string]tenant.ID, len(k.TenantMap))
 	for domain, name := range k.TenantMap {
@@ -107,7 +108,7 @@ func (k *Keystone) Tenants() map[string]tenant.ID {
 	return all
 }
 
-// SyncedKeystone returns the source whose projects the cluster follows, or nil if there is none.
+// SyncedKeystone returns the source whose Keystone has sync set, or nil if there is none.
 func (s *Settings) SyncedKeystone() *Source {
 	for i := range s.Authentication.Sources {
 		if k := s.Authentication.Sources[i].Keystone; k != nil && k.Sync != nil {

@@ -19,7 +19,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/tenanttest"
 )
 
-// synced returns a configuration with a Keystone source that has sync.
+// synced returns the text of a configuration with a Keystone source that has the given value of
+// sync.
 func synced(sync string) string {
 	return header + "authentication:\n  sources:\n  - { name: openstack, tenants: ['*'], keystone: { authURL: " +
 		"'https://k', cloud: c, cloudsFile: f, sync: " + sync + " } }\n"
@@ -72,7 +73,8 @@ func TestKeystoneSync(t *testing.T) {
 	}
 }
 
-// TestKeystoneSyncDefaults checks the defaults, and which source is followed.
+// TestKeystoneSyncDefaults checks the defaults of sync, and that SyncedKeystone returns the source
+// that has sync.
 func TestKeystoneSyncDefaults(t *testing.T) {
 	settings, err := v1alpha1.Decode([]byte(synced("{ roles: { member: edit } }")))
 	if err != nil {
@@ -113,7 +115,7 @@ func TestKeystoneSyncOnce(t *testing.T) {
 	}
 }
 
-// TestKeystoneTenants checks the tenants of tenantMap.
+// TestKeystoneTenants checks that Tenants returns the valid tenants of tenantMap.
 func TestKeystoneTenants(t *testing.T) {
 	k := &v1alpha1.Keystone{TenantMap: map[string]string{
 		"Default": "acme",
@@ -155,7 +157,7 @@ func TestKeystoneSchema(t *testing.T) {
 	}
 }
 
-// find returns the schema of the property with a name.
+// find returns the schema of the property with the given name.
 func find(schema any, name string) map[string]any {
 	object, _ := schema.(map[string]any)
 	if properties, is := object["properties"].(map[string]any); is {

@@ -14,9 +14,9 @@ import (
 	"github.com/kubetenant/kubetenant/internal/yamlfile"
 )
 
-// Load reads, decodes, defaults and validates the configuration at path. Relative paths in it are
-// taken relative to the file's folder. The error names the file, and every problem with its
-// field.
+// Load reads, decodes, defaults and validates the configuration file at path. Relative paths in the
+// configuration become relative to the directory of the file. The error names the file, and the
+// field of every problem.
 func Load(path string) (*TenancyConfiguration, error) {
 	data, err := yamlfile.Read(path)
 	if err != nil {
@@ -39,7 +39,8 @@ func (s *Settings) ResolvePaths(dir string) {
 	}
 }
 
-// Decode decodes, defaults and validates a configuration. Paths in it are left as they are.
+// Decode decodes, defaults and validates a configuration. It does not change the paths in the
+// configuration.
 func Decode(data []byte) (*TenancyConfiguration, error) {
 	c := &TenancyConfiguration{}
 	problems, err := decodeOne(data, KindTenancyConfiguration, c)
@@ -56,7 +57,7 @@ func Decode(data []byte) (*TenancyConfiguration, error) {
 	return c, nil
 }
 
-// Complete returns a defaulted copy of s, or every problem that it has.
+// Complete returns a defaulted copy of s, and an error that contains every problem of the copy.
 func (s *Settings) Complete() (*Settings, error) {
 	data, err := json.Marshal(s)
 	if err != nil {
@@ -70,7 +71,8 @@ func (s *Settings) Complete() (*Settings, error) {
 	return c, Validate(c, nil).ToAggregate()
 }
 
-// Paths returns the non-empty paths of the files in s that a server reads, to be read or replaced.
+// Paths returns pointers to the non-empty paths of the files in s that a server reads, and of the
+// gateway's audit log. A caller may replace the paths.
 func (s *Settings) Paths() []*string {
 	var all []*string
 	add := func(paths ...*string) { all = append(all, nonEmpty(paths)...) }
@@ -90,8 +92,8 @@ func (s *Settings) Paths() []*string {
 	return all
 }
 
-// written returns the non-empty paths of the files and directories in s that a server writes. Those of the
-// gateway's audit log are in Paths.
+// written returns pointers to the non-empty paths of the files and directories in s that a server
+// writes, except the gateway's audit log, which [Settings.Paths] includes.
 func (s *Settings) written() []*string {
 	all := []*string{&s.Usage.Directory}
 	if s.Usage.File != nil {

@@ -50,7 +50,8 @@ func TestDecodeIsStrict(t *testing.T) {
 	}
 }
 
-// TestProblemsAreInOrder checks that a configuration is refused with the same text each time.
+// TestProblemsAreInOrder checks that the error for an invalid configuration has the same text each
+// time.
 func TestProblemsAreInOrder(t *testing.T) {
 	text := []byte(header + `
 authentication: { sources: [ { name: a, x509: {} } ] }
@@ -79,8 +80,8 @@ fairUse: { requestsPerSecond: 0, inFlight: -1, watches: 0 }
 	}
 }
 
-// TestFamilyWarnings checks that a list is reported if a family of keys lets tenants choose single
-// nodes.
+// TestFamilyWarnings checks that Warnings reports a list whose "domain/*" entry lets tenants select
+// individual nodes.
 func TestFamilyWarnings(t *testing.T) {
 	s, err := v1alpha1.Decode([]byte(header + `
 authentication: { sources: [ { name: a, tokenFile: { path: x } } ] }
@@ -155,8 +156,8 @@ authorization: { sharedClusterResources: [] }
 	}
 }
 
-// TestListsThatTheClusterNeeds: a configured list of what the cluster itself needs gets the default
-// entries, once. The other lists replace their defaults.
+// TestListsThatTheClusterNeeds checks that Default adds the default entries, once, to each
+// configured list that the cluster itself needs. Other configured lists are not changed.
 func TestListsThatTheClusterNeeds(t *testing.T) {
 	const placement = "admission: { placement: { tenants: [ { tenants: [a], "
 	for name, c := range map[string]struct {
@@ -257,8 +258,8 @@ func TestListsThatTheClusterNeeds(t *testing.T) {
 const controllers = "system:serviceaccount:kube-system:" +
 	"(cronjob|daemon-set|deployment|job|replicaset|replication|statefulset)-controller"
 
-// TestWarningsOfReplacedLists: a list that replaces its default names the default entries that it
-// does not contain, unless it is empty.
+// TestWarningsOfReplacedLists checks that Warnings reports the default entries that a configured
+// list lacks, unless the list is empty.
 func TestWarningsOfReplacedLists(t *testing.T) {
 	const text = ": the list replaces the default list and does not contain its entries "
 	for config, want := range map[string]string{
@@ -299,7 +300,8 @@ func TestWarningsOfReplacedLists(t *testing.T) {
 	}
 }
 
-// TestWarningsOfTenants: a tenant whose name no namespace can begin with is named, in each field.
+// TestWarningsOfTenants checks that Warnings reports each field that names a tenant whose name no
+// namespace name can begin with.
 func TestWarningsOfTenants(t *testing.T) {
 	const (
 		jwt  = "jwt: { issuer: { url: https://i, audiences: [k] }, claimMappings: { username: { claim: sub, prefix: '' } } }"
@@ -335,7 +337,7 @@ func TestWarningsOfTenants(t *testing.T) {
 	}
 }
 
-// TestDefaultTenant: an unset default grants nothing, and neither does one that is not valid.
+// TestDefaultTenant checks that Default returns the zero ID if defaultTenant is empty or invalid.
 func TestDefaultTenant(t *testing.T) {
 	for value, want := range map[string]string{
 		"":       "",
@@ -413,7 +415,8 @@ func TestDecodeRevocation(t *testing.T) {
 	}
 }
 
-// FuzzDecodeRevocation: what is accepted says something definite.
+// FuzzDecodeRevocation checks that each certificate and token of a file that DecodeRevocation
+// accepts has the required fields.
 func FuzzDecodeRevocation(f *testing.F) {
 	const head = "apiVersion: kubetenant.dev/v1alpha1\nkind: Revocation\n"
 	f.Add(head + "tokens: [ { issuer: x, id: y } ]\ntenants: [ { name: a } ]\n")

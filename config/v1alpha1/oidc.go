@@ -13,8 +13,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// Authenticator returns upstream's configuration of the issuer, with the tenant as one more
-// mapping, of the extra tenant.ExtraKey.
+// Authenticator returns the issuer's configuration for upstream's authenticator. It adds a mapping
+// that sets the extra [tenant.ExtraKey] to the tenant.
 func (o *OIDC) Authenticator() (apiserver.JWTAuthenticator, error) {
 	var out apiserver.JWTAuthenticator
 	in := o.JWT.DeepCopy()
@@ -26,14 +26,15 @@ func (o *OIDC) Authenticator() (apiserver.JWTAuthenticator, error) {
 	return out, err
 }
 
-// mapping is the CEL expression that gives the tenant. What is no string gives a map, which
-// upstream refuses as the value of an extra: it would take a list, and drop empty strings from it.
+// mapping returns the CEL expression whose value is the tenant. If the claim or expression is not a
+// string, the value is a map, which upstream rejects as the value of an extra. Without this check,
+// upstream would accept a list and drop empty strings from it.
 func (t *TenantOfClaims) mapping() string {
 	switch {
 	case t.Claim != "":
 		return onlyString("claims[" + quote(t.Claim) + "]")
 	case t.Expression != "":
-		return onlyString("(" + t.Expression + "\n)") // the line may end in a comment
+		return onlyString("(" + t.Expression + "\n)") // the expression may end in a comment
 	}
 	return quote(t.Value)
 }
@@ -42,7 +43,7 @@ func onlyString(expression string) string {
 	return "type(" + expression + ") == string ? " + expression + " : dyn({})"
 }
 
-// quote is a string literal of CEL that holds nothing but ASCII.
+// quote returns s as a CEL string literal that contains only ASCII characters.
 func quote(s string) string {
 	return strings.ReplaceAll(strconv.QuoteToASCII(s), `\x`, `\u00`)
 }

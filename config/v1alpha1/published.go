@@ -22,46 +22,48 @@ import (
 // PublishedName is the name of the ConfigMap in which a server publishes its configuration.
 const PublishedName = "kubetenant-configuration"
 
-// The keys of the ConfigMap.
+// The keys of the data of the ConfigMap.
 const (
 	publishedHash       = "hash"
 	publishedSettings   = "tenancy.yaml"
 	publishedPolicy     = "policy.jsonl"
 	publishedRevocation = "revocation.yaml"
-	// publishedReplica is the prefix of the keys of replicas.
+	// publishedReplica is the prefix of the key of each replica.
 	publishedReplica = "replica."
 )
 
-// maxPublished bounds what is published of the files beside the configuration:
-// a ConfigMap holds 1 MiB.
+// maxPublished is the maximum size, in bytes, of the configuration and the files that are published
+// with it. A ConfigMap holds 1 MiB.
 const maxPublished = 700 << 10
 
 // maxReplicas is the maximum number of replicas in the ConfigMap.
 const maxReplicas = 64
 
-// ErrNotPublished says that an object does not hold a configuration that this version reads.
+// ErrNotPublished reports that a ConfigMap contains no configuration that this version can read.
 var ErrNotPublished = errors.New("no configuration that this version can read")
 
-// Published is the effective configuration of a running server, for people and tools. Nothing
-// decides by it: who may write ConfigMaps of the server's namespace can write anything into it. It
-// holds no credential: of the files that a configuration names it has the policy file and the
-// revocations, and of the rest their paths on the server.
+// Published is the effective configuration of a running server, for people and tools.
+//
+// Security: no decision may depend on it, because every caller that may write ConfigMaps in the
+// server's namespace can change it. It contains the content of the policy file and of the
+// revocation file. It contains only the paths of the other files that the configuration names, so
+// it contains no credential.
 type Published struct {
-	// Hash is that of the metric kubetenant_config_info.
+	// Hash is the hash of the configuration, as in the metric kubetenant_config_info.
 	Hash string
-	// Settings are defaulted. Paths are the server's.
+	// Settings contains the defaulted settings. Its paths are paths on the server.
 	Settings Settings
-	// Policy and Revocation are the files' content; empty where there is none,
-	// or too much for an object.
+	// Policy and Revocation are the contents of the policy file and of the revocation file. A content
+	// is empty if there is no such file, or if the file is too large for the ConfigMap.
 	Policy, Revocation string
-	// Replicas are the servers that have published, by their names. One that has
-	// stopped may still be listed.
+	// Replicas are the servers that have an entry in the ConfigMap. A server that has stopped may
+	// still have one.
 	Replicas []Replica
 }
 
-// Replica describes one server.
+// Replica describes a server that has published its configuration.
 type Replica struct {
-	// Name is the server's host, or its Pod.
+	// Name is the name of the server's host or Pod.
 	Name string `json:"-"`
 	// Hash is the hash of its configuration.
 	Hash string `json:"hash"`
@@ -71,13 +73,13 @@ type Replica struct {
 	Since metav1.Time `json:"since"`
 }
 
-// Data returns the entry of a replica in the ConfigMap.
+// Data returns the entry of a replica in the data of the ConfigMap.
 func (r *Replica) Data() (map[string]string, error) {
 	text, err := json.Marshal(r)
 	return map[string]string{publishedReplica + r.Name: string(text)}, err
 }
 
-// ConfigMap returns the object in a namespace. Its files are left out where they are too large.
+// ConfigMap returns the ConfigMap in the given namespace. It omits files that are too large.
 func (p *Published) ConfigMap(namespace string) (*corev1.ConfigMap, error) {
 	text, err := yaml.Marshal(&TenancyConfiguration{
 		TypeMeta: metav1.TypeMeta{APIVersion: tenantv1alpha1.GroupVersion, Kind: KindTenancyConfiguration},
@@ -100,7 +102,8 @@ func (p *Published) ConfigMap(namespace string) (*corev1.ConfigMap, error) {
 	}, nil
 }
 
-// PublishedIn reads what [Published.ConfigMap] wrote. The error wraps [ErrNotPublished].
+// PublishedIn returns the configuration in a ConfigMap that [Published.ConfigMap] created. The
+// error wraps [ErrNotPublished].
 func PublishedIn(object *corev1.ConfigMap) (*Published, error) {
 	config, err := Decode([]byte(object.Data[publishedSettings]))
 	if err != nil {
@@ -115,7 +118,7 @@ func PublishedIn(object *corev1.ConfigMap) (*Published, error) {
 	for _, key := range slices.Sorted(maps.Keys(object.Data)) {
 		r := Replica{}
 		name, is := strings.CutPrefix(key, publishedReplica)
-		if is && json.Unmarshal([]byte(object.Data[key]), &r) == nil { // one of a later release may not be readable
+		if is && json.Unmarshal([]byte(object.Data[key]), &r) == nil { // the entry of a later release may be unreadable
 			r.Name = name
 			p.Replicas = append(p.Replicas, r)
 		}
@@ -124,14 +127,15 @@ func PublishedIn(object *corev1.ConfigMap) (*Published, error) {
 }
 
 // SurplusReplicas returns a merge patch that removes the oldest entries of replicas from the
-// ConfigMap, or nil if there are at most maxReplicas. Names of Pods are not reused, so their
-// entries would accumulate.
+// ConfigMap, so that maxReplicas entries remain. It returns nil if the ConfigMap has no more than
+// maxReplicas entries. Names of Pods are not reused, so entries would accumulate without this
+// patch.
 func SurplusReplicas(object *corev1.ConfigMap) []byte {
 	since := map[string]time.Time{}
 	for key, text := range object.Data {
 		r := Replica{}
 		if strings.HasPrefix(key, publishedReplica) {
-			_ = json.Unmarshal([]byte(text), &r) // one that is not readable is the oldest
+			_ = json.Unmarshal([]byte(text), &r) // an entry that cannot be read counts as the oldest
 			since[key] = r.Since.Time
 		}
 	}
@@ -143,6 +147,6 @@ func SurplusReplicas(object *corev1.ConfigMap) []byte {
 	for _, key := range keys[:len(keys)-maxReplicas] {
 		removed[key] = nil
 	}
-	patch, _ := json.Marshal(map[string]any{"data": removed}) // of strings only
+	patch, _ := json.Marshal(map[string]any{"data": removed}) // strings and nil can always be marshaled
 	return patch
 }

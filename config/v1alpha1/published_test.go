@@ -35,7 +35,7 @@ authorization: {abac: {path: /etc/policy.jsonl}}}`))
 	}
 }
 
-// TestPublished: what is published is read again as it was.
+// TestPublished checks that PublishedIn returns the configuration that ConfigMap published.
 func TestPublished(t *testing.T) {
 	want := published(t)
 	object, err := want.ConfigMap("kube-system")
@@ -48,8 +48,8 @@ func TestPublished(t *testing.T) {
 	}
 }
 
-// TestPublishedReplicas requires that the entries of replicas are read again, that one that cannot
-// be read is left out, and that only the oldest of too many are removed.
+// TestPublishedReplicas checks that PublishedIn returns the entries of replicas, that it omits an
+// entry that cannot be read, and that SurplusReplicas removes only the oldest entries.
 func TestPublishedReplicas(t *testing.T) {
 	object, err := published(t).ConfigMap("kube-system")
 	if err != nil {
@@ -94,7 +94,7 @@ func TestPublishedReplicas(t *testing.T) {
 	}
 }
 
-// TestPublishedDefaultTenant: the default tenant is published as it is set.
+// TestPublishedDefaultTenant checks that publishing does not change defaultTenant.
 func TestPublishedDefaultTenant(t *testing.T) {
 	for _, want := range []string{"", "system"} {
 		p := published(t)
@@ -113,7 +113,8 @@ func TestPublishedDefaultTenant(t *testing.T) {
 	}
 }
 
-// TestPublishedLarge: files that an object cannot hold are left out, and the configuration stays.
+// TestPublishedLarge checks that a policy file that is too large for the ConfigMap is omitted, and
+// that the configuration and the revocation file are still published.
 func TestPublishedLarge(t *testing.T) {
 	p := published(t)
 	p.Policy = strings.Repeat("x", 400<<10)
@@ -127,8 +128,8 @@ func TestPublishedLarge(t *testing.T) {
 	}
 }
 
-// TestPublishedForged: an object that holds anything else is refused, and
-// never taken for the default.
+// TestPublishedForged checks that PublishedIn returns [v1alpha1.ErrNotPublished] for a ConfigMap
+// without a valid configuration.
 func TestPublishedForged(t *testing.T) {
 	for _, text := range []string{
 		"", "kind: Secret", "{apiVersion: kubetenant.dev/v1alpha1, kind: TenancyConfiguration, later: true}",

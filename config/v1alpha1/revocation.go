@@ -19,12 +19,12 @@ import (
 	tenantv1alpha1 "github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// KindRevocation is the kind of the file that authentication.revocation names.
+// KindRevocation is the kind of the file that authentication.revocation.path specifies.
 const KindRevocation = "Revocation"
 
-// Revocation lists credentials and callers that are no longer valid, for every source of
-// identities. Without entries, it revokes nothing. Active watches, followed logs, exec, attach and
-// port-forward of a revoked caller end.
+// Revocation specifies credentials and callers that are no longer valid. It applies to every source
+// of identities. Without entries, it revokes nothing. Active watches, followed logs, exec, attach
+// and port-forward of a revoked caller end.
 //
 // +kubebuilder:object:root=true
 type Revocation struct {
@@ -47,7 +47,8 @@ type Revocation struct {
 	Tenants []RevokedTenant `json:"tenants,omitempty"`
 }
 
-// RevokedCertificate specifies a certificate by serial and issuer, or by sha256.
+// RevokedCertificate specifies a certificate by its serial number and issuer, or by its SHA-256
+// fingerprint.
 type RevokedCertificate struct {
 	// serial specifies the serial number in hexadecimal digits, with or without colons, as "openssl
 	// x509 -serial" prints it. Required with issuer. Mutually exclusive with sha256.
@@ -71,8 +72,8 @@ type RevokedToken struct {
 	ID string `json:"id,omitempty"`
 	// subject specifies the claim sub.
 	Subject string `json:"subject,omitempty"`
-	// issuedBefore specifies a time. Tokens whose claim iat is earlier are revoked, and tokens without
-	// that claim.
+	// issuedBefore specifies a time. Tokens whose claim iat is earlier are revoked. Tokens without
+	// this claim are also revoked.
 	IssuedBefore *metav1.Time `json:"issuedBefore,omitempty"`
 }
 
@@ -94,15 +95,15 @@ type RevokedServiceAccount struct {
 	UID string `json:"uid"`
 }
 
-// RevokedTenant specifies a tenant.
+// RevokedTenant specifies a tenant whose callers are revoked.
 type RevokedTenant struct {
 	// name specifies the name of the tenant. Must not be system. Required.
 	// +required
 	Name string `json:"name"`
 }
 
-// DecodeRevocation decodes and validates a file of kind Revocation and normalises its hexadecimal
-// digits: lower case, no colons, serials without leading zeros.
+// DecodeRevocation decodes and validates a file of kind Revocation. It normalizes hexadecimal
+// digits to lower case without colons, and serial numbers to digits without leading zeros.
 func DecodeRevocation(data []byte) (*Revocation, error) {
 	r := &Revocation{}
 	problems, err := decodeOne(data, KindRevocation, r)
@@ -191,12 +192,12 @@ func (c *RevokedCertificate) normalise(path *field.Path) field.ErrorList {
 	return errs
 }
 
-// isUID is the form of the UIDs that a server gives (RFC 9562, section 4).
+// isUID matches the UIDs that a server assigns (RFC 9562, section 4).
 var isUID = regexp.MustCompile(`^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$`)
 
 func digits(s string) string { return strings.ToLower(strings.ReplaceAll(s, ":", "")) }
 
-// decodeOne decodes the one document of data.
+// decodeOne decodes data, which must contain exactly one YAML document.
 func decodeOne(data []byte, kind string, into any) (problems []error, err error) {
 	docs, err := yamlfile.Documents(data)
 	if err != nil {
@@ -208,8 +209,8 @@ func decodeOne(data []byte, kind string, into any) (problems []error, err error)
 	return yamlfile.Unmarshal(docs[0], tenantv1alpha1.GroupVersion, kind, into)
 }
 
-// LoadRevocation reads a file of kind Revocation. The second result is false, and nothing is
-// complained of, where the file is of another kind or cannot be read. The error names the file.
+// LoadRevocation reads a file of kind Revocation. If the file is of another kind or cannot be read,
+// it returns nil, false and no error. An error names the file.
 func LoadRevocation(path string) (r *Revocation, is bool, err error) {
 	data, err := yamlfile.Read(path)
 	if err != nil {

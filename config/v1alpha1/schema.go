@@ -9,7 +9,7 @@ import _ "embed" // for the schema
 var schema string
 
 // Schema returns the JSON schema of the configuration file. The schema is generated from the types
-// of this package. It accepts every file that a server accepts, except one that sets a field with
-// fixed values to an empty text. It also accepts some files that a server refuses: [Decode] returns
-// every problem.
+// of this package. It accepts every file that a server accepts, except a file that sets an enum
+// field to an empty string. It also accepts some files that a server rejects. [Decode] reports
+// every problem of a file.
 func Schema() []byte { return []byte(schema) }

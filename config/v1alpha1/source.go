@@ -14,29 +14,31 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// sourceConfig is the configuration of one kind of source. The pointer fields of [Source] implement
-// it: they are all the kinds there are, and are listed nowhere else in this package.
+// sourceConfig is the configuration of one kind of source. Every pointer field of [Source]
+// implements it. No other list of the kinds exists in this package.
 type sourceConfig interface {
-	// setDefaults fills in what is left out here and in the source around it.
+	// setDefaults sets the defaults of unset fields of the kind and of the given source.
 	setDefaults(src *Source)
-	// validate returns the problems of defaulted settings.
+	// validate returns the problems of the settings after setDefaults.
 	validate(s *validatedSource) field.ErrorList
-	// files are the paths that it names, to be read or replaced.
+	// files returns pointers to the paths of the files that the settings name. A caller may replace
+	// the paths.
 	files() []*string
 }
 
-// validatedSource is what a kind is validated with.
+// validatedSource contains the source that a kind belongs to, and the state of its validation.
 type validatedSource struct {
 	*Source
 	kind string
-	// path is the source's, own its kind's.
+	// path is the path of the source, and own is the path of its kind.
 	path, own *field.Path
-	// may has the tenants that the source may assert.
+	// may contains the tenants that the source may assert.
 	may     tenant.Set
 	claimed *claimed
 }
 
-// kinds calls f with each kind that is set, by its name in JSON. It returns the names of all.
+// kinds calls f with each kind that is set and the kind's JSON name. It returns the JSON names of
+// all kinds, including those that are not set.
 func (s *Source) kinds(f func(kind string, config sourceConfig)) (names []string) {
 	for at, value := range reflect.ValueOf(s).Elem().Fields() {
 		if at.Type.Kind() != reflect.Pointer {
@@ -51,14 +53,14 @@ func (s *Source) kinds(f func(kind string, config sourceConfig)) (names []string
 	return names
 }
 
-// Kind returns the name of the kind of a valid source, as its field is named in JSON.
+// Kind returns the JSON name of the kind of a valid source.
 func (s *Source) Kind() string {
 	name := ""
 	s.kinds(func(kind string, _ sourceConfig) { name = kind })
 	return name
 }
 
-// validate returns the problems of a source and of its one kind.
+// validate returns the problems of a source and of its kind.
 func (s *Source) validate(claimed *claimed, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	may, err := tenant.ParseSet(s.Tenants)
@@ -97,16 +99,17 @@ func (s *Source) validate(claimed *claimed, path *field.Path) field.ErrorList {
 	return errs
 }
 
-// claimed remembers which source may be shown which credentials: no two may have the same.
+// claimed records the credentials that the sources validated so far claim. No two sources may claim
+// the same credentials.
 type claimed struct {
-	issuers, prefixes map[string]string // to the source's name
+	issuers, prefixes map[string]string // values are names of sources
 	opaque, keystone  string            // the source's name
-	synced            string            // likewise, of the source whose projects are followed
-	single            []string          // kinds of which there may be one
+	synced            string            // the name of the source that has keystone.sync
+	single            []string          // the kinds seen so far that at most one source may have
 	legacy            bool              // a serviceAccount source was seen
 }
 
-// only says that there may be one source of the kind.
+// only returns an error if an earlier source has the same kind.
 func (s *validatedSource) only() field.ErrorList {
 	if slices.Contains(s.claimed.single, s.kind) {
 		return field.ErrorList{field.Forbidden(s.own, "only one source of this kind is allowed")}
@@ -115,7 +118,7 @@ func (s *validatedSource) only() field.ErrorList {
 	return nil
 }
 
-// issuer claims an issuer, if there is one.
+// issuer claims an issuer for the source. If issuer is empty, it does nothing.
 func (s *validatedSource) issuer(issuer string, path *field.Path) field.ErrorList {
 	if issuer == "" {
 		return nil
@@ -130,8 +133,8 @@ func (s *validatedSource) issuer(issuer string, path *field.Path) field.ErrorLis
 	return nil
 }
 
-// validateIssuerForm refuses the older form of Google's issuer: tokens that have it are read
-// as if they had the other.
+// validateIssuerForm rejects the older form of Google's issuer. A token with this issuer is treated
+// as a token with the issuer https://accounts.google.com.
 func validateIssuerForm(issuer string, path *field.Path) field.ErrorList {
 	if issuer == "accounts.google.com" {
 		return field.ErrorList{field.Invalid(path, issuer, "must be https://accounts.google.com")}
@@ -139,7 +142,7 @@ func validateIssuerForm(issuer string, path *field.Path) field.ErrorList {
 	return nil
 }
 
-// match claims the tokens that match.
+// match claims the tokens that m matches for the source.
 func (s *validatedSource) match(m *TokenMatch) field.ErrorList {
 	path, opaque := s.own.Child("match"), ""
 	if m.Opaque {
@@ -163,7 +166,8 @@ func (s *validatedSource) match(m *TokenMatch) field.ErrorList {
 	return append(errs, s.issuer(m.Issuer, path.Child("issuer"))...)
 }
 
-// fedByTheAdmin is what a source may mint by default that the cluster's own admin feeds.
+// fedByTheAdmin sets the default tenants of a source whose identities the administrator of the
+// cluster provides: every tenant, including system.
 func (s *Source) fedByTheAdmin() { defaultList(&s.Tenants, tenant.AnyName, tenant.System().String()) }
 
 func (x *X509) setDefaults(src *Source) {
@@ -195,7 +199,8 @@ func (x *X509) files() []*string { return []*string{&x.ClientCAFile} }
 
 func (f *CredentialFile) setDefaults(src *Source) { src.fedByTheAdmin() }
 
-// Default returns the tenant of a record that names none. It is zero if such a record is refused.
+// Default returns the tenant of a record that does not name a tenant. It returns the zero ID if
+// such a record is invalid.
 func (f *CredentialFile) Default() tenant.ID {
 	id, _ := tenant.Parse(f.DefaultTenant) // valid or empty
 	return id

@@ -12,8 +12,8 @@ import (
 	"github.com/kubetenant/kubetenant/config/v1alpha1"
 )
 
-// TestTenantExpressions checks that an expression is valid if it can give a string, also if its type
-// is not known before it is evaluated.
+// TestTenantExpressions checks that a tenant expression is valid if its value can be a string, even
+// if its type is known only at evaluation.
 func TestTenantExpressions(t *testing.T) {
 	for source, expressions := range map[string][]string{
 		"oidc: { jwt: { issuer: { url: https://id.example.com, audiences: [a] }, claimMappings: { " +
@@ -39,8 +39,8 @@ func TestTenantExpressions(t *testing.T) {
 	}
 }
 
-// TestKeystoneScopes checks which scopes are valid, and that the default does not give the system
-// tenant. testdata/scenarios/invalid-tokens.yaml has the messages.
+// TestKeystoneScopes checks which scopes are valid, and that the default does not include system.
+// testdata/scenarios/invalid-tokens.yaml contains the messages.
 func TestKeystoneScopes(t *testing.T) {
 	for _, c := range []struct {
 		tenants, scopes string

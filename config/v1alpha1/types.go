@@ -23,9 +23,11 @@ type TenancyConfiguration struct {
 	Settings        `json:",inline"`
 }
 
-// Settings holds the settings of a TenancyConfiguration without its kind. A Scenario embeds it too.
+// Settings holds the settings of a TenancyConfiguration without its kind. A Scenario also embeds
+// it.
 type Settings struct {
-	// authentication specifies the sources that authenticate callers, and the bounds of an identity.
+	// authentication specifies the sources that authenticate callers, the maximum size of an identity,
+	// and the file of revocations.
 	// +optional
 	Authentication Authentication `json:"authentication,omitempty"`
 	// authorization specifies the boundary between tenants, the system tenant, and what every tenant
@@ -35,15 +37,16 @@ type Settings struct {
 	// admission specifies the settings of the admission plugins.
 	// +optional
 	Admission Admission `json:"admission,omitempty"`
-	// fairUse specifies the limits of each tenant's requests and their priority level. The field
-	// fairUse of a Tenant overrides them. It has no effect in kubetenant-webhook.
+	// fairUse specifies the default limits and the default priority level of the requests of each
+	// tenant. A field that is set in spec.fairUse of a Tenant overrides this default. It has no effect
+	// in kubetenant-webhook.
 	// +optional
 	FairUse tenantv1alpha1.FairUse `json:"fairUse,omitzero"`
-	// usage specifies how the server records what each tenant uses.
+	// usage specifies how the server records the resources that each tenant uses.
 	// +optional
 	Usage Usage `json:"usage,omitzero"`
-	// audit specifies where the server writes one audit stream for each tenant. A change takes effect when
-	// the server restarts. If unset, no streams are written.
+	// audit specifies where the server writes audit streams, one for the system and one for each
+	// tenant. A change takes effect when the server restarts. If unset, no streams are written.
 	// +optional
 	Audit *Audit `json:"audit,omitempty"`
 	// service specifies the settings of kubetenant-webhook.
@@ -55,25 +58,26 @@ type Settings struct {
 	Gateway *Gateway `json:"gateway,omitempty"`
 }
 
-// Authentication specifies the sources that authenticate callers, and the bounds of an identity.
+// Authentication specifies the sources that authenticate callers, the maximum size of an identity,
+// and the file of revocations.
 type Authentication struct {
-	// qualifyNames specifies whether names get the tenant as a prefix. User alice of tenant a becomes
-	// "a:alice", and the groups of the user become "a:<group>". Then an RBAC subject never refers to callers of
-	// two tenants. Callers of the system tenant and service accounts keep their names. Defaults to
-	// false.
+	// qualifyNames specifies whether the server adds the tenant as a prefix to the names of users and
+	// groups. User alice of tenant a becomes "a:alice", and the groups of the user become "a:<group>".
+	// An RBAC subject then never matches callers of two tenants. The names of callers of the system
+	// tenant and of service accounts are not changed. Defaults to false.
 	// +optional
 	QualifyNames bool `json:"qualifyNames,omitempty"`
-	// limits specifies the maximum size of an identity. It applies to sources and to the server's own
-	// authenticators. A larger identity is denied.
+	// limits specifies the maximum size of an identity. The limits apply to the sources and to the
+	// server's own authenticators. A larger identity is rejected.
 	// +optional
 	Limits IdentityLimits `json:"limits,omitempty"`
 	// revocation specifies the file that lists revoked certificates, tokens, users, service accounts
 	// and tenants. It applies to every source. If unset, nothing is revoked.
 	// +optional
 	Revocation *RevocationFile `json:"revocation,omitempty"`
-	// sources specifies the sources of identities. They are called in this order, except that a
-	// frontProxy source is always first. If a source claims a credential and denies it, no other
-	// source is called. Defaults to no sources.
+	// sources specifies the sources of identities. The server calls the sources in this order, except
+	// that it calls a frontProxy source first. If a source claims a credential and rejects it, the
+	// server calls no other source. Defaults to no sources.
 	// +optional
 	Sources []Source `json:"sources"`
 }
@@ -92,8 +96,8 @@ type IdentityLimits struct {
 
 // Source is one source of identities. Exactly one kind must be set.
 type Source struct {
-	// name specifies the name of the source. It is in the extra kubetenant.dev/source of identities,
-	// in logs and in metrics. Must be a lower-case DNS label and unique in the file.
+	// name specifies the name of the source. The name appears in the extra kubetenant.dev/source of
+	// identities, in logs and in metrics. Must be a lower-case DNS label and unique in the file.
 	// +required
 	Name string `json:"name"`
 	// tenants specifies the tenants that the source may assert: names, or "*" for every tenant except
@@ -101,13 +105,14 @@ type Source struct {
 	// Required for the other kinds.
 	// +optional
 	Tenants []string `json:"tenants"`
-	// usernamePrefix specifies a prefix for every user name. It is added before reserved names are
-	// denied. Must not begin with "system:". Must be empty for serviceAccount. Defaults to no prefix.
+	// usernamePrefix specifies a prefix for every user name. The server adds the prefix before it
+	// rejects reserved names. Must not begin with "system:". Must be empty for serviceAccount.
+	// Defaults to no prefix.
 	// +optional
 	UsernamePrefix string `json:"usernamePrefix,omitempty"`
-	// groupsPrefix specifies a prefix for every group. It is added before reserved names are denied.
-	// Must not begin with "system:" or "tenant:". Must be empty for serviceAccount. Defaults to no
-	// prefix.
+	// groupsPrefix specifies a prefix for every group. The server adds the prefix before it rejects
+	// reserved names. Must not begin with "system:" or "tenant:". Must be empty for serviceAccount.
+	// Defaults to no prefix.
 	// +optional
 	GroupsPrefix string `json:"groupsPrefix,omitempty"`
 
@@ -115,12 +120,13 @@ type Source struct {
 	X509 *X509 `json:"x509,omitempty"`
 	// tokenFile specifies that callers authenticate with static bearer tokens.
 	TokenFile *CredentialFile `json:"tokenFile,omitempty"`
-	// basicAuthFile specifies that callers authenticate with user names and passwords. It claims every
-	// Basic header, so at most one source may have this kind.
+	// basicAuthFile specifies that callers authenticate with user names and passwords. The source
+	// claims every Authorization header with the Basic scheme, so at most one source may have this
+	// kind.
 	BasicAuthFile *CredentialFile `json:"basicAuthFile,omitempty"`
-	// frontProxy specifies that a trusted proxy sends identities in headers. The server trusts the
-	// proxy by its flag --requestheader-client-ca-file. At most one source may have this kind. Not
-	// allowed with gateway.
+	// frontProxy specifies that a trusted proxy sends identities in headers. The flag
+	// --requestheader-client-ca-file of the server specifies the trusted proxies. At most one source
+	// may have this kind. Not allowed with gateway.
 	FrontProxy *FrontProxy `json:"frontProxy,omitempty"`
 	// serviceAccount specifies that callers authenticate with tokens of the cluster's own service
 	// accounts.
@@ -141,9 +147,11 @@ type Source struct {
 type OldFormat string
 
 const (
-	// OldFormatAllow reads the tenant from the part of the common name before the first ":".
+	// OldFormatAllow accepts the certificate. The tenant is the part of the common name before the
+	// first ":". In a common name that begins with "tenant:", the tenant is the part after this
+	// prefix, up to the next ":" or the end.
 	OldFormatAllow OldFormat = "Allow"
-	// OldFormatDeny denies the certificate.
+	// OldFormatDeny rejects the certificate.
 	OldFormatDeny OldFormat = "Deny"
 )
 
@@ -153,21 +161,22 @@ type X509 struct {
 	// reloads the file when it changes. Required.
 	// +required
 	ClientCAFile string `json:"clientCAFile,omitempty"`
-	// systemOrganizations specifies organizations of the system tenant. An old-format certificate
-	// without a tenant in its common name belongs to the system tenant if it has one of them. No other
-	// caller may have them as groups. Must not contain an empty name. Defaults to ["system:masters",
-	// "kubeadm:cluster-admins"].
+	// systemOrganizations specifies organizations of the system tenant. A certificate with neither an
+	// organization tenant:<id> nor a tenant in its common name belongs to the system tenant if it has
+	// one of these organizations. No other caller may have one of them as a group. Must not contain an
+	// empty name. Defaults to ["system:masters", "kubeadm:cluster-admins"].
 	// +optional
 	SystemOrganizations []string `json:"systemOrganizations"`
-	// systemUsers specifies user names of the system tenant, for components of the cluster whose
-	// certificate has only a common name, such as k3s-cloud-controller-manager. An old-format
-	// certificate without a tenant in its common name belongs to the system tenant if its common name
-	// is one of them. No other caller may have them as user names. Must not contain an empty name or a
-	// colon. Defaults to none.
+	// systemUsers specifies user names of the system tenant, for cluster components such as
+	// k3s-cloud-controller-manager whose certificate has only a common name. A certificate with
+	// neither an organization tenant:<id> nor a tenant in its common name belongs to the system tenant
+	// if its common name is in this list. No other caller may have one of these user names. Must not
+	// contain an empty name or a colon. Defaults to none.
 	// +optional
 	SystemUsers []string `json:"systemUsers,omitempty"`
-	// oldFormat specifies how a certificate without an organization tenant:<id> is handled: Allow or
-	// Deny. Defaults to Allow.
+	// oldFormat specifies how a certificate without an organization tenant:<id> is handled. Allow
+	// accepts the certificate if its common name begins with a tenant and a colon, or if
+	// systemOrganizations or systemUsers matches. Deny rejects the certificate. Defaults to Allow.
 	// +optional
 	OldFormat OldFormat `json:"oldFormat,omitempty"`
 }
@@ -177,8 +186,9 @@ type CredentialFile struct {
 	// path specifies the path of the CSV file. The server reloads the file when it changes. Required.
 	// +required
 	Path string `json:"path"`
-	// defaultTenant specifies the tenant of a record that names none. If it is "" or unset, such a
-	// record is an error. Must be one of the tenants of the source.
+	// defaultTenant specifies the tenant of each record that does not name a tenant. If it is "" or
+	// unset, the file is invalid if it contains such a record. Must be one of the tenants of the
+	// source.
 	// +optional
 	DefaultTenant string `json:"defaultTenant,omitempty"`
 }
@@ -186,7 +196,7 @@ type CredentialFile struct {
 // RevocationFile specifies the path of a file of kind Revocation.
 type RevocationFile struct {
 	// path specifies the path of a file of kind Revocation. The file must exist. The server applies a
-	// change within a second. Required.
+	// change to the file within a second. Required.
 	// +required
 	Path string `json:"path"`
 }
@@ -202,64 +212,69 @@ type Mode string
 const (
 	// ModeEnforce denies requests.
 	ModeEnforce Mode = "Enforce"
-	// ModeShadow records the requests that Enforce would deny, and denies none.
+	// ModeShadow records the requests that Enforce would deny, and does not deny them.
 	ModeShadow Mode = "Shadow"
 )
 
 // Authorization specifies the boundary between tenants, the system tenant, and what every tenant
 // may read.
 type Authorization struct {
-	// mode specifies whether the boundary denies requests: Enforce or Shadow. In Shadow, denials are
-	// recorded in the log, in metrics and in audit events. Lists are not restricted. Revoked callers
-	// behind a webhook are still denied. Authentication and admission are not affected. Use Shadow to
-	// introduce tenants in a cluster that is in use. Defaults to Enforce.
+	// mode specifies whether the boundary denies requests: Enforce or Shadow. In Shadow, the server
+	// records each request that it would deny in the log, in metrics and in audit events, and does not
+	// restrict lists. Revoked callers behind a webhook are still denied. Authentication and admission
+	// are not affected. Use Shadow to introduce tenants in a cluster that is in use. Defaults to
+	// Enforce.
 	// +optional
 	Mode Mode `json:"mode,omitempty"`
 	// systemSubjects specifies the identities that belong to the system tenant although they do not
 	// name a tenant.
 	// +optional
 	SystemSubjects SystemSubjects `json:"systemSubjects,omitempty"`
-	// systemNamespaces specifies the namespaces that always belong to the system tenant, with their
-	// service accounts. No caller can assign one of them to a tenant. Must be names of namespaces, and
-	// must contain kube-system. Defaults to [kube-system, kube-public, kube-node-lease, default].
+	// systemNamespaces specifies the namespaces that always belong to the system tenant. Their service
+	// accounts belong to the system tenant too. No caller can assign one of these namespaces to a
+	// tenant. Each entry must be the name of a namespace. Must contain kube-system. Defaults to
+	// [kube-system, kube-public, kube-node-lease, default].
 	// +optional
 	SystemNamespaces []string `json:"systemNamespaces"`
-	// requireTenant specifies whether a tenant needs an object of kind Tenant: Never, Warn or Always.
-	// With Always, a caller of a tenant without a Tenant has no tenant. The server rejects Always
-	// while a namespace has the label of such a tenant. Defaults to Never.
+	// requireTenant specifies whether each tenant must have an object of kind Tenant: Never, Warn or
+	// Always. With Always, the server treats the callers of a tenant without a Tenant object as
+	// callers without a tenant. The server rejects Always while a namespace has the label of a tenant
+	// without a Tenant object. Defaults to Never.
 	// +optional
 	RequireTenant RequireTenant `json:"requireTenant,omitempty"`
-	// unboundAllow specifies the only requests that are allowed for callers without a tenant,
-	// anonymous callers included. The server's own authorizers must allow them too.
+	// unboundAllow specifies the only requests that callers without a tenant may make, including
+	// anonymous callers. The server's own authorizers must allow the requests too.
 	// +optional
 	UnboundAllow UnboundAllow `json:"unboundAllow,omitempty"`
 	// subject specifies additional ways to find the tenant of an identity.
 	// +optional
 	Subject Subject `json:"subject,omitempty"`
-	// sharedClusterResources specifies the cluster-scoped resources that every tenant may read. The
-	// server's own authorizers must allow it too. An empty list shares nothing. Must not contain
-	// wildcards or subresources. Defaults to storageclasses.storage.k8s.io,
+	// sharedClusterResources specifies the cluster-scoped resources that the callers of every tenant
+	// may read. The server's own authorizers must allow the reads too. An empty list shares nothing.
+	// Must not contain wildcards or subresources. Defaults to storageclasses.storage.k8s.io,
 	// volumeattributesclasses.storage.k8s.io, ingressclasses.networking.k8s.io,
 	// gatewayclasses.gateway.networking.k8s.io, runtimeclasses.node.k8s.io,
 	// priorityclasses.scheduling.k8s.io, volumesnapshotclasses.snapshot.storage.k8s.io and
 	// deviceclasses.resource.k8s.io.
 	// +optional
 	SharedClusterResources []GroupResource `json:"sharedClusterResources"`
-	// selectableResources specifies namespaced resources of aggregated servers that a tenant may list
-	// over all namespaces. The aggregated server MUST apply label selectors. Its objects MUST have the
-	// label of the tenant. An empty list allows none. Must not contain wildcards or subresources.
-	// Defaults to pods.metrics.k8s.io, which have the labels of their Pods.
+	// selectableResources specifies namespaced resources of aggregated servers that a tenant's callers
+	// may list over all namespaces. The aggregated server MUST apply label selectors. Its objects MUST
+	// have the label of the tenant. An empty list allows no such resources. Must not contain wildcards
+	// or subresources. Defaults to pods.metrics.k8s.io, whose objects have the labels of their Pods.
 	// +optional
 	SelectableResources []GroupResource `json:"selectableResources"`
-	// olderTenantPaths specifies whether the server also reads the tenant in paths
-	// /api/<version>/tenants/<id>/... and /apis/<group>/<version>/tenants/<id>/.... A group with a
-	// resource "tenants" of its own is excluded. Defaults to false.
+	// olderTenantPaths specifies whether the server also accepts the paths
+	// /api/<version>/tenants/<id>/... and /apis/<group>/<version>/tenants/<id>/..., which limit a
+	// request to the named tenant. An API group that has its own resource "tenants" is excluded.
+	// Defaults to false.
 	// +optional
 	OlderTenantPaths bool `json:"olderTenantPaths,omitempty"`
 	// delegatedReviews specifies whether a tenant's callers may create TokenReviews and
-	// SubjectAccessReviews. RBAC must allow it too. Reviews are answered for tokens and subjects of
-	// the caller's own tenant. Others are answered as unknown. It has no effect in the webhook
-	// service, because kube-apiserver answers reviews there. Defaults to false.
+	// SubjectAccessReviews. RBAC must allow the requests too. The server answers reviews of tokens and
+	// subjects of the caller's own tenant. It answers all other reviews as if the token or subject
+	// were unknown. The field has no effect in the webhook service, because kube-apiserver answers
+	// reviews there. Defaults to false.
 	// +optional
 	DelegatedReviews bool `json:"delegatedReviews,omitempty"`
 	// abac specifies a file of attribute-based policies with tenants. If unset, there are no such
@@ -269,7 +284,8 @@ type Authorization struct {
 	// rbac specifies how RBAC is evaluated.
 	// +optional
 	RBAC RBAC `json:"rbac,omitempty"`
-	// grants specifies whether a tenant may allow other tenants to access its namespaces.
+	// grants specifies whether the objects of kind AccessGrant apply. With an AccessGrant, a tenant
+	// allows callers of another tenant to access its namespace.
 	// +optional
 	Grants AccessGrants `json:"grants,omitempty"`
 }
@@ -288,11 +304,11 @@ type ABAC struct {
 type Evaluator string
 
 const (
-	// EvaluatorIndexed looks only at the bindings of the caller. It supports the annotation
+	// EvaluatorIndexed reads only the bindings that name the caller. It supports the annotation
 	// kubetenant.dev/scope.
 	EvaluatorIndexed Evaluator = "Indexed"
-	// EvaluatorUpstream is the evaluator of kube-apiserver, which looks at every binding. It ignores
-	// the annotation kubetenant.dev/scope.
+	// EvaluatorUpstream is the evaluator of kube-apiserver, which reads every binding. It ignores the
+	// annotation kubetenant.dev/scope.
 	EvaluatorUpstream Evaluator = "Upstream"
 )
 
@@ -327,14 +343,16 @@ type SystemSubjects struct {
 	// Defaults to ["system:bootstrap:"].
 	// +optional
 	UserPrefixes []string `json:"userPrefixes"`
-	// groups specifies the groups of the system tenant. A configured list extends the default. Must not
-	// contain system:authenticated, system:unauthenticated or system:serviceaccounts. Defaults to
-	// system:masters, system:nodes, system:monitoring and kubeadm:cluster-admins.
+	// groups specifies the groups whose members belong to the system tenant. A configured list extends
+	// the default. Must not contain system:authenticated, system:unauthenticated or
+	// system:serviceaccounts. Defaults to system:masters, system:nodes, system:monitoring and
+	// kubeadm:cluster-admins.
 	// +optional
 	Groups []string `json:"groups"`
 }
 
-// Names returns these identities. They always include the server's own manager.
+// Names returns the configured identities and the user of the server's own manager
+// ([tenant.ManagerUser]).
 func (s *SystemSubjects) Names() *tenant.SystemNames {
 	return &tenant.SystemNames{
 		Users:        append(slices.Clone(s.Users), tenant.ManagerUser),
@@ -351,7 +369,7 @@ type UnboundAllow struct {
 	// +optional
 	Paths []string `json:"paths"`
 	// resources specifies the requests for objects that callers without a tenant may make. Each entry
-	// is one verb on one object. Defaults to get of the ConfigMap kube-public/cluster-info.
+	// specifies one verb on one object. Defaults to get of the ConfigMap kube-public/cluster-info.
 	// +optional
 	Resources []ObjectVerb `json:"resources"`
 }
@@ -368,8 +386,8 @@ type ObjectVerb struct {
 	// Required.
 	// +required
 	Resource string `json:"resource"`
-	// namespace specifies the namespace of the object. Empty for a cluster-scoped resource. Must not
-	// contain "*".
+	// namespace specifies the namespace of the object. Must be empty for a cluster-scoped resource.
+	// Must not contain "*".
 	// +optional
 	Namespace string `json:"namespace,omitempty"`
 	// name specifies the name of the object. Must not contain "*". Required.
@@ -379,14 +397,14 @@ type ObjectVerb struct {
 
 // Subject specifies additional ways to find the tenant of an identity.
 type Subject struct {
-	// fromGroups specifies whether the group tenant:<id> of a client certificate's identity determines
-	// its tenant. The identity must have exactly one such group. Use it if kube-apiserver
-	// authenticates client certificates itself. Defaults to false.
+	// fromGroups specifies whether the group tenant:<id> of an identity from a client certificate
+	// determines the tenant. The identity must have exactly one such group. Use this field if
+	// kube-apiserver authenticates client certificates itself. Defaults to false.
 	// +optional
 	FromGroups bool `json:"fromGroups,omitempty"`
 }
 
-// GroupResource specifies a resource in all its versions.
+// GroupResource specifies a resource in all of its versions.
 type GroupResource struct {
 	// group specifies the API group of the resource. Must not contain "*". Defaults to the core group.
 	// +optional
@@ -397,17 +415,19 @@ type GroupResource struct {
 	Resource string `json:"resource"`
 }
 
-// RequireTenant specifies whether a tenant needs an object of kind Tenant.
+// RequireTenant specifies whether each tenant must have an object of kind Tenant.
 //
 // +kubebuilder:validation:Enum=Never;Warn;Always
 type RequireTenant string
 
 const (
-	// RequireTenantNever needs no Tenant. The label of a namespace or the credential of a caller is
-	// enough.
+	// RequireTenantNever does not require a Tenant object. The label of a namespace or the credential
+	// of a caller is enough.
 	RequireTenantNever RequireTenant = "Never"
-	// RequireTenantWarn also needs none, but logs the tenants of callers that have no Tenant.
+	// RequireTenantWarn does not require a Tenant object either. The server logs the tenants of
+	// callers that have no Tenant object.
 	RequireTenantWarn RequireTenant = "Warn"
-	// RequireTenantAlways treats a caller of a tenant without a Tenant as a caller without a tenant.
+	// RequireTenantAlways treats the callers of a tenant without a Tenant object as callers without a
+	// tenant.
 	RequireTenantAlways RequireTenant = "Always"
 )

@@ -19,8 +19,8 @@ type Admission struct {
 	// +optional
 	Namespace Namespace `json:"namespace,omitempty"`
 	// workloads specifies additional kinds whose objects contain templates of pods. TenantPlacement,
-	// TenantPolicy and TenantAttribution check these templates too. The built-in kinds are always
-	// checked. Defaults to none.
+	// TenantPolicy and TenantAttribution check these templates. They always check the templates of the
+	// built-in kinds. Defaults to none.
 	// +optional
 	Workloads []WorkloadKind `json:"workloads,omitempty"`
 	// placement specifies the settings of TenantPlacement.
@@ -35,8 +35,8 @@ type Admission struct {
 	// binding specifies the settings of TenantBinding.
 	// +optional
 	Binding Binding `json:"binding,omitempty"`
-	// publication specifies the objects that Publications may copy to namespaces of tenants. The plugin
-	// TenantManaged checks who publishes them.
+	// publication specifies the objects that Publications may copy to namespaces of tenants. The
+	// plugin TenantManaged checks the writers of Publications.
 	// +optional
 	Publication PublicationRules `json:"publication,omitempty"`
 	// status specifies the settings of TenantStatus. TenantStatus allows only controllers to write the
@@ -49,8 +49,8 @@ type Admission struct {
 	// persistentVolumeClaims specifies which fields tenants may set in PersistentVolumeClaims.
 	// +optional
 	PersistentVolumeClaims PersistentVolumeClaims `json:"persistentVolumeClaims,omitempty"`
-	// roleBinding specifies nothing and must be empty. Its settings have moved to services and
-	// persistentVolumeClaims.
+	// roleBinding specifies nothing and must be empty. Its settings have moved to admission.services
+	// and admission.persistentVolumeClaims.
 	// +optional
 	RoleBinding MovedRoleBinding `json:"roleBinding,omitempty"`
 	// quota specifies the settings of TenantQuota.
@@ -63,10 +63,11 @@ type Admission struct {
 
 // Restriction configures TenantRestriction, which reserves resources for the system tenant.
 type Restriction struct {
-	// resources specifies the restricted resources. A tenant's caller may not create or update them in
-	// any namespace. No caller may create or update them in a tenant's namespace. An empty list
-	// disables the plugin. Must not contain wildcards or subresources. Defaults to nodes and
-	// daemonsets.apps.
+	// resources specifies the restricted resources. A tenant's caller may not create or update them
+	// anywhere. A caller of the system tenant may not create or update them in a tenant's namespace,
+	// unless exemptSystem is true. It may always update the status and the finalizers of existing
+	// objects. An empty list disables the plugin. Must not contain wildcards or subresources. Defaults
+	// to nodes and daemonsets.apps.
 	// +optional
 	Resources []GroupResource `json:"resources"`
 	// exemptSystem specifies whether callers of the system tenant may create and update restricted
@@ -89,49 +90,49 @@ type Namespace struct {
 	// +kubebuilder:validation:Enum=privileged;baseline;restricted
 	PodSecurity string `json:"podSecurity,omitempty"`
 	// allowedLabels specifies the label keys that tenants may set on their namespaces. "example.com/*"
-	// allows all keys of a domain. Keys without a domain and labels that common tools write are also
-	// allowed, unless a webhook or a policy selects namespaces by them. Such a key and the keys
-	// istio-injection and control-plane must be listed exactly. Keys of kubetenant.dev and
-	// pod-security.kubernetes.io cannot be listed. Defaults to none.
+	// allows all keys of a domain. Keys without a domain and the labels that common tools write are
+	// also allowed, unless a webhook or a policy of the cluster selects namespaces by the key. Such a
+	// key, istio-injection and control-plane are allowed only if the list contains the exact key. Must
+	// not contain keys of kubetenant.dev and pod-security.kubernetes.io. Defaults to none.
 	// +optional
 	AllowedLabels []string `json:"allowedLabels"`
 	// allowedAnnotations specifies the annotation keys that tenants may set on their namespaces.
-	// "example.com/*" allows all keys of a domain. Keys without a domain and annotations that common
-	// tools write are always allowed. Keys of kubetenant.dev and pod-security.kubernetes.io are not
-	// allowed. Defaults to none.
+	// "example.com/*" allows all keys of a domain. Keys without a domain and the annotations that
+	// common tools write are always allowed. Must not contain keys of kubetenant.dev and
+	// pod-security.kubernetes.io. Defaults to none.
 	// +optional
 	AllowedAnnotations []string `json:"allowedAnnotations"`
 	// clusterLabels specifies labels that the policies and webhooks of the cluster set on namespaces,
-	// with their values. "{tenant}" in a value means the name of the tenant. Tenants may set a key to
-	// this value and to no other, even if allowedLabels lists the key. No value is added or required.
-	// Must not contain keys of kubetenant.dev, pod-security.kubernetes.io/enforce or
-	// kubernetes.io/metadata.name. Defaults to none.
+	// with their values. "{tenant}" in a value means the name of the tenant. A tenant may set such a
+	// label only to this value, even if allowedLabels contains the key. The server does not add or
+	// require these labels. Must not contain keys of kubetenant.dev,
+	// pod-security.kubernetes.io/enforce or kubernetes.io/metadata.name. Defaults to none.
 	// +optional
 	ClusterLabels map[string]string `json:"clusterLabels,omitempty"`
 	// clusterAnnotations specifies annotations that the policies and webhooks of the cluster set on
-	// namespaces, with their values. It has the rules of clusterLabels. Defaults to none.
+	// namespaces, with their values. The rules of clusterLabels apply to them. Defaults to none.
 	// +optional
 	ClusterAnnotations map[string]string `json:"clusterAnnotations,omitempty"`
 }
 
 // WorkloadKind specifies a kind whose objects contain templates of pods.
 type WorkloadKind struct {
-	// group specifies the API group of the kind. Required. Must not be the core group, apps or batch,
-	// because their templates are known.
+	// group specifies the API group of the kind. Must not be the core group, apps or batch, because
+	// the plugins know the templates of these groups. Required.
 	// +required
 	Group string `json:"group,omitempty"`
 	// kind specifies the name of the kind, for example PyTorchJob. Required.
 	// +required
 	Kind string `json:"kind"`
-	// paths specifies where the templates are in an object. A path is the names of fields separated by
-	// dots. "*" means every element of a list or a map, as in spec.replicaSpecs.*.template.
-	// Required.
+	// paths specifies the paths of the templates in an object. A path consists of field names
+	// separated by dots. "*" matches every element of a list or a map, as in
+	// spec.replicaSpecs.*.template. Required.
 	// +required
 	Paths []string `json:"paths"`
 }
 
 // Gate configures TenantGate. TenantGate checks the boundary for writes that do not come through a
-// gateway. It denies nothing more if kube-apiserver checks the boundary itself.
+// gateway. It has no effect on writes for which kube-apiserver itself checks the boundary.
 type Gate struct {
 	// mode specifies how TenantGate handles a write that the boundary denies: Off, Shadow or Enforce.
 	// Defaults to Shadow if gateway is set, otherwise to Off.
@@ -146,7 +147,7 @@ type GateMode string
 
 // The modes of TenantGate.
 const (
-	// GateOff checks nothing.
+	// GateOff does not check the boundary.
 	GateOff GateMode = "Off"
 	// GateShadow records the write and allows it.
 	GateShadow GateMode = "Shadow"
@@ -160,56 +161,56 @@ const (
 type FieldPolicy string
 
 const (
-	// FieldForbid denies every value.
+	// FieldForbid denies objects that set the field.
 	FieldForbid FieldPolicy = "Forbid"
-	// FieldAllowListed denies every value that is not in the list.
+	// FieldAllowListed denies objects in which the field has a value that the list does not allow.
 	FieldAllowListed FieldPolicy = "AllowListed"
-	// FieldIgnore allows every value.
+	// FieldIgnore does not check the field.
 	FieldIgnore FieldPolicy = "Ignore"
 )
 
 // FieldRule specifies which values of one field are allowed in objects of tenants.
 type FieldRule struct {
-	// policy specifies which values are allowed: none (Forbid), those in allowed (AllowListed) or all
-	// (Ignore). Defaults to AllowListed if allowed is set, otherwise to Forbid.
+	// policy specifies which values are allowed: no value (Forbid), the values in allowed
+	// (AllowListed) or every value (Ignore). Defaults to AllowListed if allowed is set, otherwise to
+	// Forbid.
 	// +optional
 	Policy FieldPolicy `json:"policy,omitempty"`
-	// allowed specifies the values that are allowed. In placement, an entry is a key, "key=value" or
-	// "domain/*" of a label, taint or topology, or the name of a node or class. "domain/*" allows all
-	// keys of exactly that domain. In policy, the field of the rule specifies the form. Required with
-	// AllowListed and not allowed with the other policies.
+	// allowed specifies the allowed values. In placement, an entry for a label, taint or topology is a
+	// key, "key=value" or "domain/*", and an entry for a node or class is its name. "domain/*" allows
+	// all keys of exactly that domain. In policy, the comment of the field specifies the form of its
+	// entries. Required with AllowListed and not allowed with the other policies.
 	// +optional
 	Allowed []string `json:"allowed,omitempty"`
 }
 
-// PlacementRules specifies the rules of the fields that determine where a pod runs. A field that is
-// not set and has no default is forbidden.
+// PlacementRules specifies the rules of the fields that determine where a pod runs.
 type PlacementRules struct {
-	// nodeName specifies the names of nodes that pods may name in nodeName. It applies to Bindings
-	// too. Defaults to Forbid.
+	// nodeName specifies the names of nodes that pods may use in nodeName. The rule also applies to
+	// Bindings. Defaults to Forbid.
 	// +optional
 	NodeName *FieldRule `json:"nodeName,omitempty"`
-	// nodeSelector specifies the labels of nodes that pods may use in nodeSelector. A configured
-	// list extends the default. Defaults to kubernetes.io/os and kubernetes.io/arch.
+	// nodeSelector specifies the labels of nodes that pods may use in nodeSelector. A configured list
+	// extends the default. Defaults to kubernetes.io/os and kubernetes.io/arch.
 	// +optional
 	NodeSelector *FieldRule `json:"nodeSelector,omitempty"`
 	// nodeAffinity specifies the labels of nodes that pods may use in nodeAffinity. The entry
-	// "metadata.name" allows the field of that name. A configured list extends the default. Defaults to
-	// kubernetes.io/os and kubernetes.io/arch.
+	// "metadata.name" allows pods to select nodes by the field metadata.name. A configured list
+	// extends the default. Defaults to kubernetes.io/os and kubernetes.io/arch.
 	// +optional
 	NodeAffinity *FieldRule `json:"nodeAffinity,omitempty"`
-	// tolerations specifies the taints that pods may tolerate. A toleration without a key tolerates
-	// every taint, and no list allows it. Defaults to Forbid.
+	// tolerations specifies the taints that pods may tolerate. A list never allows a toleration
+	// without a key, because it tolerates every taint. Defaults to Forbid.
 	// +optional
 	Tolerations *FieldRule `json:"tolerations,omitempty"`
 	// topologySpread specifies the topology keys that pods may use in topologySpreadConstraints, and
-	// in affinity and anti-affinity to other pods. It also applies to groups of pods. A configured
-	// list extends the default. Defaults to topology.kubernetes.io/zone,
+	// in affinity and anti-affinity to other pods. The rule also applies to groups of pods. A
+	// configured list extends the default. Defaults to topology.kubernetes.io/zone,
 	// topology.kubernetes.io/region and kubernetes.io/hostname.
 	// +optional
 	TopologySpread *FieldRule `json:"topologySpread,omitempty"`
-	// runtimeClassName specifies the RuntimeClasses that pods may use. Behind the webhook service, list
-	// the fields that the class itself sets in pods in cluster. Defaults to Forbid.
+	// runtimeClassName specifies the RuntimeClasses that pods may use. With kubetenant-webhook, the
+	// fields that a RuntimeClass sets in pods must be listed in cluster. Defaults to Forbid.
 	// +optional
 	RuntimeClassName *FieldRule `json:"runtimeClassName,omitempty"`
 	// priorityClassName specifies the PriorityClasses that pods may use. The global default is always
@@ -220,23 +221,26 @@ type PlacementRules struct {
 	// allowed. Defaults to Forbid.
 	// +optional
 	SchedulerName *FieldRule `json:"schedulerName,omitempty"`
-	// podAffinity specifies the namespaces of other pods that affinity and anti-affinity may use.
-	// Namespaces of the pod's own tenant are always allowed. So is a namespaceSelector that requires
-	// the label of the tenant. An entry kubetenant.dev/tenant=<id> allows a selector of another
-	// tenant. No entry allows other selectors. Defaults to Forbid.
+	// podAffinity specifies the namespaces of other pods that affinity and anti-affinity may select.
+	// Namespaces of the pod's own tenant are always allowed, and so is a namespaceSelector that
+	// requires the label of the pod's own tenant. The entry kubetenant.dev/tenant=<id> allows a
+	// selector that requires the label of another tenant. No entry allows other selectors. Defaults to
+	// Forbid.
 	// +optional
 	PodAffinity *FieldRule `json:"podAffinity,omitempty"`
-	// defaults specifies settings that are added to new pods. They are always allowed. If unset,
-	// nothing is added.
+	// defaults specifies settings that the server adds to new pods. Pods may always have these
+	// settings. If unset, the server adds no settings.
 	// +optional
 	Defaults *PlacementDefaults `json:"defaults,omitempty"`
 	// cluster specifies settings that the plugins, policies and webhooks of the cluster add to pods.
-	// They are always allowed, and no setting is added or required. If unset, nothing is allowed by it.
+	// Pods may always have these settings. The server itself does not add or require them. Defaults to
+	// none.
 	// +optional
 	Cluster *PlacementCluster `json:"cluster,omitempty"`
 }
 
-// PlacementCluster specifies settings that the cluster itself adds to pods. Tenants may use them too.
+// PlacementCluster specifies settings that the cluster itself adds to pods. Tenants may also set
+// them.
 type PlacementCluster struct {
 	// nodeSelector specifies labels of nodes, with their values. Keys must be qualified names, and
 	// values must be label values.
@@ -256,17 +260,18 @@ type PlacementCluster struct {
 	PriorityClassName string `json:"priorityClassName,omitempty"`
 }
 
-// PlacementDefaults specifies settings that are added to new pods.
+// PlacementDefaults specifies settings that the server adds to new pods.
 type PlacementDefaults struct {
-	// nodeSelector specifies labels of nodes that the pods of the tenant must run on. A pod with other
-	// values is denied. Keys must be qualified names, and values must be label values.
+	// nodeSelector specifies labels of nodes that the pods of the tenant must run on. The server adds
+	// them to the nodeSelector of new pods. A pod with other values is denied. Keys must be qualified
+	// names, and values must be label values.
 	// +optional
 	NodeSelector map[string]string `json:"nodeSelector,omitempty"`
-	// tolerations specifies tolerations that are added to new pods. Each must have a key. The operator
-	// must be Exists or Equal.
+	// tolerations specifies tolerations that the server adds to new pods. Each must have a key. The
+	// operator must be Exists or Equal.
 	// +optional
 	Tolerations []corev1.Toleration `json:"tolerations,omitempty"`
-	// schedulerName specifies the scheduler of new pods that name none. Must equal
+	// schedulerName specifies the scheduler of new pods that do not name a scheduler. Must equal
 	// attribution.workloadUser.scheduling.schedulerName if both are set.
 	// +optional
 	SchedulerName string `json:"schedulerName,omitempty"`
@@ -275,8 +280,8 @@ type PlacementDefaults struct {
 // Placement configures TenantPlacement, which restricts where the pods of tenants run.
 type Placement struct {
 	PlacementRules `json:",inline"`
-	// tenants specifies rules for some tenants. A field that is set there replaces the field for all
-	// tenants. Defaults to none.
+	// tenants specifies rules for some tenants. A rule in an entry replaces the rule of the same name
+	// that applies to all tenants. Defaults to none.
 	// +optional
 	Tenants []TenantPlacement `json:"tenants,omitempty"`
 }
@@ -291,13 +296,13 @@ type TenantPlacement struct {
 }
 
 // PolicyRules specifies what the objects of tenants may request from the cluster. In an entry of a
-// list, "{tenant}" means the name of the tenant. Such an entry applies only to tenants whose
-// name is a DNS label. A field that is not set allows every value.
+// list, "{tenant}" means the name of the tenant. Such an entry applies only to tenants whose name
+// is a DNS label.
 type PolicyRules struct {
-	// imageRegistries specifies the registries of images of containers and of image volumes. An entry
-	// is a registry, as registry.example.com:5000, or a repository, as registry.example.com/{tenant}.
-	// A repository includes everything below it. An image without a registry is from docker.io.
-	// Defaults to Ignore.
+	// imageRegistries specifies the registries of the images of containers and image volumes. An entry
+	// is a registry, for example registry.example.com:5000, or a repository, for example
+	// registry.example.com/{tenant}. A repository includes everything below it. An image without a
+	// registry is from docker.io. Defaults to Ignore.
 	// +optional
 	ImageRegistries *FieldRule `json:"imageRegistries,omitempty"`
 	// imagePullPolicies specifies the pull policies of images: Always, IfNotPresent or Never. Defaults
@@ -305,20 +310,22 @@ type PolicyRules struct {
 	// +optional
 	ImagePullPolicies *FieldRule `json:"imagePullPolicies,omitempty"`
 	// ingressClasses specifies the names of the IngressClasses that an Ingress may use. With a list,
-	// an Ingress without a class is denied unless the cluster has a default. Defaults to Ignore.
+	// an Ingress without a class is denied unless the cluster has a default IngressClass. Defaults to
+	// Ignore.
 	// +optional
 	IngressClasses *FieldRule `json:"ingressClasses,omitempty"`
 	// gatewayClasses specifies the names of the GatewayClasses of the Gateway API that a Gateway may
 	// use. Defaults to Ignore.
 	// +optional
 	GatewayClasses *FieldRule `json:"gatewayClasses,omitempty"`
-	// hosts specifies the host names of Ingresses, Gateways, listeners and routes. It applies to
-	// annotations of ingress-nginx and external-dns too. "*.example.com" allows every host below
-	// example.com. With a list, an object that names no host is denied. Defaults to Ignore.
+	// hosts specifies the host names of Ingresses, Gateways, listeners and routes. The rule also
+	// applies to annotations of ingress-nginx and external-dns. "*.example.com" allows every host
+	// below example.com. With a list, an object that names no host is denied. Defaults to Ignore.
 	// +optional
 	Hosts *FieldRule `json:"hosts,omitempty"`
-	// storageClasses specifies the names of the StorageClasses that a claim may use. With a list, a
-	// claim without a class is denied unless the cluster has a default. Defaults to Ignore.
+	// storageClasses specifies the names of the StorageClasses that a PersistentVolumeClaim may use.
+	// With a list, a claim without a class is denied unless the cluster has a default StorageClass.
+	// Defaults to Ignore.
 	// +optional
 	StorageClasses *FieldRule `json:"storageClasses,omitempty"`
 	// serviceTypes specifies the types of Services: NodePort, LoadBalancer or ExternalName. ClusterIP
@@ -331,8 +338,8 @@ type PolicyRules struct {
 // cluster.
 type Policy struct {
 	PolicyRules `json:",inline"`
-	// tenants specifies rules for some tenants. A field that is set there replaces the field for all
-	// tenants. Defaults to none.
+	// tenants specifies rules for some tenants. A rule in an entry replaces the rule of the same name
+	// that applies to all tenants. Defaults to none.
 	// +optional
 	Tenants []TenantPolicy `json:"tenants,omitempty"`
 }
@@ -349,12 +356,13 @@ type TenantPolicy struct {
 // Binding configures TenantBinding, which records the identity whose permissions a controller uses
 // for an object.
 type Binding struct {
-	// kinds specifies the kinds whose objects get the record, in every version. Defaults to none.
+	// kinds specifies the kinds, in every version, whose objects get the record. Defaults to none.
 	// +optional
 	Kinds []BindingKind `json:"kinds,omitempty"`
 }
 
-// BindingKind specifies an application-like kind.
+// BindingKind specifies a kind whose objects a controller applies with the permissions of their
+// creators.
 type BindingKind struct {
 	// group specifies the API group of the kind. Must not be the core group. Required.
 	// +required
@@ -368,16 +376,18 @@ type BindingKind struct {
 	KubeVela bool `json:"kubeVela,omitempty"`
 }
 
-// PublicationRules specifies the objects that Publications may copy, and what of their metadata is
-// copied.
+// PublicationRules specifies which objects Publications may copy, and which labels and annotations
+// are copied.
 type PublicationRules struct {
-	// kinds specifies kinds besides ConfigMap, LimitRange, NetworkPolicy, ResourceQuota, Role,
-	// RoleBinding and Secret. Must not contain kinds of kubetenant.dev, kinds with a template of pods,
-	// kinds of admission.binding.kinds, or kinds that hold data, locks or identities. Defaults to none.
+	// kinds specifies kinds that Publications may copy in addition to ConfigMap, LimitRange,
+	// NetworkPolicy, ResourceQuota, Role, RoleBinding and Secret. Must not contain kinds of
+	// kubetenant.dev, kinds with a template of pods, kinds of admission.binding.kinds, or kinds that
+	// hold data, locks or identities. Defaults to none.
 	// +optional
 	Kinds []PublicationKind `json:"kinds,omitempty"`
-	// labels specifies the label keys that are copied. Must not contain keys of kubetenant.dev. Tools
-	// track their own objects by labels, and would delete a copy with such a label. Defaults to none.
+	// labels specifies the label keys that are copied. Do not list labels by which a tool tracks its
+	// own objects, because the tool would delete the copies. Must not contain keys of kubetenant.dev.
+	// Defaults to none.
 	// +optional
 	Labels []string `json:"labels,omitempty"`
 	// annotations specifies the annotation keys that are copied. Must not contain keys of
@@ -386,7 +396,7 @@ type PublicationRules struct {
 	Annotations []string `json:"annotations,omitempty"`
 }
 
-// PublicationKind specifies a kind with namespaces and its resource.
+// PublicationKind specifies a namespaced kind and its resource.
 type PublicationKind struct {
 	// group specifies the API group of the kind. Defaults to the core group.
 	// +optional
@@ -394,7 +404,8 @@ type PublicationKind struct {
 	// kind specifies the name of the kind, for example Certificate. Required.
 	// +required
 	Kind string `json:"kind"`
-	// resource specifies the resource of the kind, for example certificates. Required.
+	// resource specifies the resource of the kind, in the plural and in lower case, for example
+	// certificates. Required.
 	// +required
 	Resource string `json:"resource"`
 }
@@ -402,7 +413,8 @@ type PublicationKind struct {
 // Status configures TenantStatus, which protects the status of built-in objects that controllers
 // write.
 type Status struct {
-	// allowed specifies exceptions: tenants that may write the status of resources. Defaults to none.
+	// allowed specifies the exceptions. Each exception allows tenants to write the status of some
+	// resources. Defaults to none.
 	// +optional
 	Allowed []StatusException `json:"allowed,omitempty"`
 }
@@ -449,8 +461,8 @@ type PersistentVolumeClaims struct {
 	VolumeName Permission `json:"volumeName,omitempty"`
 }
 
-// MovedRoleBinding is the former place of two settings. A file that sets one of them is invalid.
-// The error names the new place.
+// MovedRoleBinding contains two settings that have moved. A file that sets one of them is invalid,
+// and the error names the new field.
 type MovedRoleBinding struct {
 	// serviceExternalIPs specifies nothing and must be empty. Use admission.services.externalIPs.
 	// +optional
@@ -467,13 +479,13 @@ type Quota struct {
 	// +optional
 	Enabled *bool `json:"enabled,omitempty"`
 	// default specifies the limits of a tenant that has no TenantQuota. The server creates a
-	// TenantQuota for it and updates it when this field changes. Quantities must not be negative.
-	// Defaults to no limits.
+	// TenantQuota with these limits for the tenant, and updates it when this field changes. Quantities
+	// must not be negative. Defaults to no limits.
 	// +optional
 	Default corev1.ResourceList `json:"default,omitempty"`
-	// reservation specifies how long an admitted write may take until it is stored and observed. Must
-	// be longer than --request-timeout and the delay of caches together. Must be a positive duration.
-	// Defaults to 2m.
+	// reservation specifies how long the quota of an admitted write remains reserved if the server
+	// does not observe the stored object. Must be longer than --request-timeout and the delay of
+	// caches together. Must be a positive duration. Defaults to 2m.
 	// +optional
 	Reservation *metav1.Duration `json:"reservation,omitempty"`
 }

@@ -22,12 +22,13 @@ type CreatorAttribution struct {
 	Enabled *bool `json:"enabled,omitempty"`
 }
 
-// WorkloadUser configures the annotation with the user of a pod. The settings are those of
-// YuniKorn's admission controller. Patterns are RE2 and match a whole name as the server knows it.
-// Without authentication.qualifyNames, a pattern matches names of every tenant.
+// WorkloadUser configures the annotation yunikorn.apache.org/user.info, which contains the user of
+// a pod. The settings are those of YuniKorn's admission controller. Patterns are RE2 patterns and
+// must match the whole name, with all prefixes that the server adds. Without
+// authentication.qualifyNames, a pattern matches names of every tenant.
 type WorkloadUser struct {
-	// enabled specifies whether pods and templates of pods get the annotation, and whether it is
-	// protected. Defaults to true.
+	// enabled specifies whether the server adds the annotation to pods and templates of pods, and
+	// protects it. Defaults to true.
 	// +optional
 	Enabled *bool `json:"enabled,omitempty"`
 	// bypassAuth specifies whether every caller may set a valid annotation. Defaults to false.
@@ -37,28 +38,28 @@ type WorkloadUser struct {
 	// true.
 	// +optional
 	TrustControllers *bool `json:"trustControllers,omitempty"`
-	// systemUsers specifies patterns of the names of controllers that create pods. The objects that they
-	// create get the annotation of their owner. They must be users of the system tenant. A configured
-	// list extends the default. Defaults to system:kube-controller-manager and the controllers in
-	// kube-system that create pods: cronjob, daemon-set, deployment, job, replicaset, replication and
-	// statefulset.
+	// systemUsers specifies patterns of the names of controllers that create pods. An object that such
+	// a controller creates gets the annotation of its owner. The controllers must be users of the
+	// system tenant. A configured list extends the default. Defaults to system:kube-controller-manager
+	// and the controllers in kube-system that create pods: cronjob, daemon-set, deployment, job,
+	// replicaset, replication and statefulset.
 	// +optional
 	SystemUsers []string `json:"systemUsers"`
 	// externalUsers specifies patterns of the names of users that may set the annotation. Must not
-	// match reserved names, and the annotation must not contain them. Defaults to none.
+	// match reserved names. The annotation must not contain reserved names. Defaults to none.
 	// +optional
 	ExternalUsers []string `json:"externalUsers,omitempty"`
 	// externalGroups specifies patterns of groups whose members may set the annotation. Must not match
-	// reserved names, and the annotation must not contain them. Defaults to none.
+	// reserved names. The annotation must not contain reserved names. Defaults to none.
 	// +optional
 	ExternalGroups []string `json:"externalGroups,omitempty"`
-	// foreign specifies how a new object with the annotation of another user is handled, if the caller
-	// may not impersonate that user: Refuse or Restamp. Such an object comes from an exported manifest or
-	// from a Job of another user's CronJob. Defaults to Restamp.
+	// foreign specifies how a new object with the annotation of another user is handled if the caller
+	// may not impersonate that user: Refuse or Restamp. For example, the object comes from an exported
+	// manifest or from a Job of another user's CronJob. Defaults to Restamp.
 	// +optional
 	Foreign ForeignUser `json:"foreign,omitempty"`
 	// scheduling specifies settings that assign the pods of tenants to a scheduler that reads the
-	// annotation. If unset, pods keep their scheduler.
+	// annotation. If unset, the scheduler of pods is not changed.
 	// +optional
 	Scheduling *WorkloadScheduling `json:"scheduling,omitempty"`
 }
@@ -71,17 +72,18 @@ type ForeignUser string
 const (
 	// ForeignRefuse denies the object.
 	ForeignRefuse ForeignUser = "Refuse"
-	// ForeignRestamp replaces the user with the author and returns a warning.
+	// ForeignRestamp replaces the user in the annotation with the caller and returns a warning.
 	ForeignRestamp ForeignUser = "Restamp"
 )
 
 // WorkloadScheduling specifies the scheduler and the queue of the pods of tenants.
 type WorkloadScheduling struct {
-	// schedulerName specifies the scheduler of pods that name none. Defaults to yunikorn.
+	// schedulerName specifies the scheduler of pods that do not name a scheduler. Defaults to
+	// yunikorn.
 	// +optional
 	SchedulerName string `json:"schedulerName,omitempty"`
-	// queue specifies the queue of pods that name none. {tenant} and {namespace} are replaced by the
-	// names of the tenant and the namespace. Defaults to no queue.
+	// queue specifies the queue of pods that do not name a queue. {tenant} and {namespace} are
+	// replaced with the names of the tenant and the namespace. Defaults to no queue.
 	// +optional
 	Queue string `json:"queue,omitempty"`
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/kubetenant/kubetenant/config/v1alpha1"
 )
 
-// TestUsageEndpointSecrets checks that a secret in the URL of an endpoint is refused, and that the error does
-// not contain it.
+// TestUsageEndpointSecrets checks that a URL of an endpoint with a secret is rejected, and that the
+// error does not contain the secret.
 func TestUsageEndpointSecrets(t *testing.T) {
 	for _, url := range []string{
 		"https://billing.example/in?sig=SECRET",

@@ -18,7 +18,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// Validate returns every problem of the defaulted settings s, each at its field below path.
+// Validate returns every problem of the defaulted settings s. The field of each problem is below
+// path.
 func Validate(s *Settings, path *field.Path) field.ErrorList {
 	errs := validateAuthentication(&s.Authentication, path.Child("authentication"))
 	errs = append(errs, validateAuthorization(&s.Authorization, path.Child("authorization"))...)
@@ -34,8 +35,8 @@ func Validate(s *Settings, path *field.Path) field.ErrorList {
 	return errs
 }
 
-// The most that authentication.limits may be set to: what kube-apiserver takes of headers, in which
-// identities travel between servers, is 1 MiB (net/http).
+// The upper bounds of authentication.limits. Identities travel between servers in headers, and
+// kube-apiserver accepts at most 1 MiB of headers (net/http).
 const (
 	maxIdentityBytes  = 1 << 20
 	maxIdentityGroups = 20_000
@@ -156,8 +157,8 @@ func validateObjectVerb(r ObjectVerb, path *field.Path) field.ErrorList {
 	return errs
 }
 
-// validateKeys holds the allow-lists of metadata keys: a qualified name or "domain/*", and none
-// that would open what the plugin guards.
+// validateKeys checks the keys that tenants may set on namespaces. Each must be a qualified name or
+// "domain/*". Keys of domains that the plugin protects are invalid.
 func validateKeys(keys []string, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for i, key := range keys {
@@ -189,7 +190,7 @@ func validateResources(list []GroupResource, path *field.Path) field.ErrorList {
 	return errs
 }
 
-// validateForm refuses a name, or the beginning of one, that no identity may have.
+// validateForm rejects a name, or a prefix of a name, that no identity can have.
 func validateForm(name string, path *field.Path) field.ErrorList {
 	if err := tenant.CheckForm("the name", name); err != nil {
 		return field.ErrorList{field.Invalid(path, name, err.Error())}

@@ -106,7 +106,8 @@ func validateStatus(allowed []StatusException, path *field.Path) field.ErrorList
 	return errs
 }
 
-// validateScheduler refuses two schedulers for one pod.
+// validateScheduler returns a problem if the two settings specify different schedulers for new
+// pods.
 func validateScheduler(s *WorkloadScheduling, d *PlacementDefaults, path *field.Path) field.ErrorList {
 	if d == nil || d.SchedulerName == "" || d.SchedulerName == s.SchedulerName {
 		return nil
@@ -128,7 +129,7 @@ func validateGroupKind(group, kind string, path *field.Path) field.ErrorList {
 	return errs
 }
 
-// templateField is a field of a path to a template.
+// templateField matches one field, or "*", of the path of a template.
 var templateField = regexp.MustCompile(`\A(\*|[A-Za-z][A-Za-z0-9_-]*)\z`)
 
 func validateWorkloads(kinds []WorkloadKind, path *field.Path) field.ErrorList {
@@ -153,7 +154,7 @@ func validateWorkloads(kinds []WorkloadKind, path *field.Path) field.ErrorList {
 	return errs
 }
 
-// fields are the rules by their names.
+// fields returns the rules by the names of their fields. A rule that is not set is nil.
 func (r *PlacementRules) fields() map[string]*FieldRule {
 	return map[string]*FieldRule{
 		"nodeName":          r.NodeName,
@@ -168,10 +169,10 @@ func (r *PlacementRules) fields() map[string]*FieldRule {
 	}
 }
 
-// Fields returns the rules that are given, by the names of their fields.
+// Fields returns the rules that are set, by the names of their fields.
 func (r *PlacementRules) Fields() map[string]FieldRule { return given(r.fields()) }
 
-// given are the rules that are there.
+// given returns the rules that are not nil.
 func given(rules map[string]*FieldRule) map[string]FieldRule {
 	out := map[string]FieldRule{}
 	for name, rule := range rules {
@@ -205,8 +206,8 @@ func validatePlacement(p *Placement, path *field.Path) field.ErrorList {
 	return errs
 }
 
-// validateTenants holds the names of those for whom rules are to one entry
-// each, and adds them to seen.
+// validateTenants checks the tenants of an entry and adds them to seen. A tenant in seen belongs to
+// an earlier entry and is invalid.
 func validateTenants(names []string, seen sets.Set[string], at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	if len(names) == 0 {
@@ -227,8 +228,8 @@ func validateTenants(names []string, seen sets.Set[string], at *field.Path) fiel
 	return errs
 }
 
-// validateRules holds rules to their form, and each entry of their lists to what entry says
-// of it; empty for nothing.
+// validateRules checks the policy and the list of each rule. The function entry returns the problem
+// of an entry of a list, or "" if the entry is valid.
 func validateRules(
 	rules map[string]*FieldRule, path *field.Path, entry func(name, entry string) (problem string),
 ) field.ErrorList {
@@ -279,7 +280,8 @@ func validatePlacementRules(r *PlacementRules, path *field.Path) field.ErrorList
 	return errs
 }
 
-// validatePlaces checks labels of nodes and tolerations that are put into pods.
+// validatePlaces checks node labels and tolerations that are added to pods or always allowed in
+// them.
 func validatePlaces(selector map[string]string, tolerations []corev1.Toleration, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for _, key := range slices.Sorted(maps.Keys(selector)) {
@@ -308,11 +310,11 @@ func validatePlaces(selector map[string]string, tolerations []corev1.Toleration,
 	return errs
 }
 
-// validateClusterLabels checks labels of namespaces that the cluster sets.
+// validateClusterLabels checks the labels of admission.namespace.clusterLabels.
 func validateClusterLabels(labels map[string]string, path *field.Path) field.ErrorList {
 	errs := validateClusterKeys(labels, path)
 	for _, key := range slices.Sorted(maps.Keys(labels)) {
-		plain := strings.ReplaceAll(labels[key], "{tenant}", "t") // a tenant is a label value
+		plain := strings.ReplaceAll(labels[key], "{tenant}", "t") // the name of a tenant is a valid label value
 		for _, msg := range validation.IsValidLabelValue(plain) {
 			errs = append(errs, field.Invalid(path.Key(key), labels[key], msg))
 		}
@@ -326,7 +328,7 @@ func validateClusterLabels(labels map[string]string, path *field.Path) field.Err
 	return errs
 }
 
-// validateClusterKeys checks the keys of labels or annotations that the cluster sets.
+// validateClusterKeys checks the keys of admission.namespace.clusterLabels or clusterAnnotations.
 func validateClusterKeys(values map[string]string, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for _, key := range slices.Sorted(maps.Keys(values)) {
@@ -340,13 +342,14 @@ func validateClusterKeys(values map[string]string, path *field.Path) field.Error
 	return errs
 }
 
-// reservedExamples are names that no pattern of external callers may match.
+// reservedExamples are reserved names. A pattern of external users or groups is invalid if it
+// matches one of them.
 var reservedExamples = []string{
 	"system:masters", "system:kube-controller-manager", "system:authenticated",
 	"system:serviceaccount:kube-system:default", "tenant:system",
 }
 
-// patternList is a field of [WorkloadUser] with patterns of names.
+// patternList is a field of [WorkloadUser] that contains patterns of names.
 type patternList struct {
 	name     string
 	patterns []string

@@ -20,11 +20,11 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// mostGoaways is as --goaway-chance has it, 0.02 (k8s.io/apiserver
-// pkg/server/options/server_run_options.go, v0.37.1).
+// mostGoaways is the upper bound of goawayPerMillion. It equals the upper bound of --goaway-chance,
+// 0.02 (k8s.io/apiserver pkg/server/options/server_run_options.go, v0.37.1).
 const mostGoaways = 20_000
 
-// mostConcurrent and mostQueued are the largest limits of the requests to a cluster. A kube-apiserver
+// mostConcurrent and mostQueued are the upper bounds of concurrent and queued. A kube-apiserver
 // handles 600 requests at the same time by default (k8s.io/apiserver pkg/server/config.go, v0.37.1:
 // MaxRequestsInFlight, MaxMutatingRequestsInFlight).
 const (
@@ -66,7 +66,7 @@ func defaultAudit(a *GatewayAudit) {
 	}
 }
 
-// paths returns the paths in g.
+// paths returns pointers to the paths of the kubeconfigs and of the audit files in g.
 func (g *Gateway) paths() (all []*string) {
 	if g == nil {
 		return nil
@@ -129,11 +129,12 @@ func validateGateway(g *Gateway, path *field.Path) field.ErrorList {
 	return append(errs, g.Audit.validate(path.Child("audit"))...)
 }
 
-// maxAuditSize is the upper bound of maxSizeMegabytes: 1 TiB. Larger numbers overflow in bytes.
+// maxAuditSize is the upper bound of maxSizeMegabytes and maxTotalMegabytes: 1 TiB. Without a
+// bound, the number of bytes could overflow.
 const maxAuditSize = 1 << 20
 
-// maxAuditDays is the upper bound of maxAgeDays: a hundred years. Larger numbers overflow in
-// nanoseconds.
+// maxAuditDays is the upper bound of maxAgeDays: about a hundred years. Without a bound, the number
+// of nanoseconds could overflow.
 const maxAuditDays = 36_500
 
 func (a *GatewayAudit) validate(path *field.Path) field.ErrorList {
@@ -161,7 +162,7 @@ func (a *GatewayAudit) validate(path *field.Path) field.ErrorList {
 	return errs
 }
 
-// numberRange is a number of a field that must be in a range. If it is nil, it is valid.
+// numberRange is a number of a field and its valid range. A nil number is valid.
 type numberRange struct {
 	name        string
 	n           *int
@@ -237,8 +238,8 @@ func oneOfThese[T ~string](path *field.Path, is T, all ...T) field.ErrorList {
 	return field.ErrorList{field.NotSupported(path, is, all)}
 }
 
-// validateTenantMap holds a map of tenants to what leaves everybody one name,
-// and each name one tenant.
+// validateTenantMap checks that each tenant has a valid name in the cluster, and that no two
+// tenants have the same name.
 func validateTenantMap(m map[string]string, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	taken := sets.New[string]()
@@ -277,7 +278,8 @@ func (i *GatewayIdentity) validate(path *field.Path) field.ErrorList {
 		{"usernamePrefix", i.UsernamePrefix, []string{"system:"}},
 		{"groupsPrefix", i.GroupsPrefix, []string{"system:", tenant.GroupPrefix}},
 	} {
-		// "sys" with "tem:masters" behind it is no better.
+		// A prefix of "system:" is invalid too: with "sys", a group "tem:masters" would become
+		// "system:masters".
 		if slices.ContainsFunc(p.not, func(not string) bool {
 			return p.is != "" && (strings.HasPrefix(p.is, not) || strings.HasPrefix(not, p.is))
 		}) {
@@ -295,8 +297,8 @@ func (i *GatewayIdentity) validate(path *field.Path) field.ErrorList {
 	return append(errs, i.validateUsers(path.Child("users"))...)
 }
 
-// validateNamesakes refuses names of users that those could bear who are not mapped: all of the
-// system tenant's are not.
+// validateNamesakes rejects the names of mapped users that an unmapped caller could also have.
+// Callers of the system tenant are never mapped.
 func (c *GatewayCluster) validateNamesakes(path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	system := slices.Contains(c.Tenants, tenant.System().String())
@@ -318,7 +320,8 @@ func (c *GatewayCluster) validateNamesakes(path *field.Path) field.ErrorList {
 	return errs
 }
 
-// validateUsers refuses names that are of nobody, or twice there.
+// validateUsers checks that each entry has a tenant other than system, a user name and a valid name
+// in the cluster. It rejects two entries for the same user.
 func (i *GatewayIdentity) validateUsers(path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	seen := map[GatewayUser]bool{}
@@ -349,7 +352,8 @@ func (i *GatewayIdentity) validateUsers(path *field.Path) field.ErrorList {
 	return errs
 }
 
-// validateGatewaySources refuses sources that a gateway cannot have: it believes nobody's headers.
+// validateGatewaySources rejects frontProxy sources, because a gateway does not trust the headers
+// of a proxy.
 func validateGatewaySources(sources []Source, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for i := range sources {

@@ -14,7 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// fields are the rules by their names.
+// fields returns the rules by the names of their fields. A rule that is not set is nil.
 func (r *PolicyRules) fields() map[string]*FieldRule {
 	return map[string]*FieldRule{
 		"imageRegistries":   r.ImageRegistries,
@@ -27,7 +27,7 @@ func (r *PolicyRules) fields() map[string]*FieldRule {
 	}
 }
 
-// Fields returns the rules that are given, by the names of their fields.
+// Fields returns the rules that are set, by the names of their fields.
 func (r *PolicyRules) Fields() map[string]FieldRule { return given(r.fields()) }
 
 func defaultPolicy(p *Policy) {
@@ -55,14 +55,14 @@ func validatePolicy(p *Policy, path *field.Path) field.ErrorList {
 	return errs
 }
 
-// registry is one of images, or a repository there. What has no dot and no port is a name on Docker
-// Hub, but for localhost (github.com/distribution/reference, v0.6.0).
+// registry matches an image registry or a repository in a registry. A first component without a dot
+// and a port is a name on Docker Hub, except localhost (github.com/distribution/reference, v0.6.0).
 var registry = regexp.MustCompile(`\A` +
 	`(localhost|[a-z0-9-]+(\.[a-z0-9-]+)+|[a-z0-9.-]+:[0-9]+|\[[0-9a-f:]+\](:[0-9]+)?)` +
 	`(/[a-z0-9._-]+)*\z`)
 
-// PolicyEntryProblem says what is wrong with an entry of the list of a field of
-// [PolicyRules], empty for nothing.
+// PolicyEntryProblem returns the problem of an entry in the list of the given field of
+// [PolicyRules], or "" if the entry is valid.
 func PolicyEntryProblem(name, entry string) string {
 	plain := strings.ReplaceAll(entry, "{tenant}", "t") // a DNS label
 	oneOf := func(all ...string) string {

@@ -32,7 +32,7 @@ func (k *PublicationKind) Check() error {
 	return nil
 }
 
-// isLike reports whether two entries are about one kind or one resource.
+// isLike reports whether two entries have the same kind or the same resource.
 func (k *PublicationKind) isLike(other PublicationKind) bool {
 	return k.Group == other.Group &&
 		(strings.EqualFold(k.Kind, other.Kind) || strings.EqualFold(k.Resource, other.Resource))
@@ -45,7 +45,7 @@ func (k *PublicationKind) name() string {
 	return k.Kind + "." + k.Group
 }
 
-// isOurDomain reports whether a name is the domain of the project or below it.
+// isOurDomain reports whether a name is the project's domain or a subdomain of it.
 func isOurDomain(name string) bool {
 	return name == tenant.Domain || strings.HasSuffix(name, "."+tenant.Domain)
 }
@@ -77,7 +77,7 @@ func neverPublished() []PublicationKind {
 	}
 }
 
-// alwaysPublished returns the kinds that need no entry.
+// alwaysPublished returns the kinds that can be published without an entry in the configuration.
 func alwaysPublished() []PublicationKind {
 	return []PublicationKind{
 		{"", "ConfigMap", "configmaps"},
@@ -90,8 +90,8 @@ func alwaysPublished() []PublicationKind {
 	}
 }
 
-// validatePublication checks the kinds and the keys of Publications. Other sections govern kinds that
-// cannot be published either.
+// validatePublication checks the kinds, labels and annotations of admission.publication. A kind
+// that admission.binding.kinds or admission.workloads contains cannot be published.
 func validatePublication(a *Admission, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for i := range a.Publication.Kinds {
@@ -124,7 +124,7 @@ func validatePublication(a *Admission, path *field.Path) field.ErrorList {
 	return append(errs, validateCopiedKeys(a.Publication.Annotations, path.Child("annotations"))...)
 }
 
-// validateCopiedKeys checks the keys that copies get.
+// validateCopiedKeys checks the keys of the labels or annotations that are copied.
 func validateCopiedKeys(keys []string, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for i, key := range keys {

@@ -11,7 +11,8 @@ import (
 	tracingv1 "k8s.io/component-base/tracing/api/v1"
 )
 
-// minStaleAfter leaves time for five looks at kube-apiserver.
+// minStaleAfter is the lower bound of staleAfter. In this time, the service checks kube-apiserver
+// five times.
 const minStaleAfter = 10 * time.Second
 
 func validateService(s *Service, path *field.Path) field.ErrorList {

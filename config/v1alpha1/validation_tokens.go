@@ -20,10 +20,12 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// maxStale bounds keystone.cache.staleOnOutage: Keystone's own tokens last no longer by default.
+// maxStale is the upper bound of the durations in keystone.cache. It is longer than the default
+// lifetime of Keystone's tokens, which is one hour.
 const maxStale = 24 * time.Hour
 
-// compiler is made once: it is expensive, and keeps nothing of what it compiles.
+// compiler is created once, because creating it is expensive. It stores nothing about the
+// expressions that it compiles.
 var compiler = sync.OnceValue(authenticationcel.NewDefaultCompiler)
 
 // legacyIssuer is the issuer of the tokens in Secrets (k8s.io/kubernetes
@@ -49,7 +51,7 @@ func (a *ServiceAccount) validate(s *validatedSource) field.ErrorList {
 		}
 	}
 	errs = append(errs, s.issuer(a.Issuer, s.own.Child("issuer"))...)
-	if !s.claimed.legacy { // the first of the kind
+	if !s.claimed.legacy { // the first source of this kind
 		s.claimed.legacy = true
 		errs = append(errs, s.issuer(legacyIssuer, s.own)...)
 	}
@@ -115,7 +117,8 @@ func (w *Webhook) validate(s *validatedSource) field.ErrorList {
 
 func (w *Webhook) files() []*string { return []*string{&w.KubeConfigFile} }
 
-// exactlyOne takes names and values in turn, of which one must be set.
+// exactlyOne returns a problem unless exactly one value is not empty. The arguments are alternating
+// names and values.
 func exactlyOne(path *field.Path, namesAndValues ...string) field.ErrorList {
 	var names, set []string
 	for pair := range slices.Chunk(namesAndValues, 2) {
@@ -180,8 +183,8 @@ func validateOIDC(o *OIDC, may tenant.Set, path *field.Path) field.ErrorList {
 	return errs
 }
 
-// validateTenantExpression compiles the text of an expression by itself, so that an error is about
-// what the user wrote. The static type of the expression must be one of types.
+// validateTenantExpression compiles the text of an expression as the user wrote it, so that the
+// error refers to this text. The static type of the expression must be one of types.
 func validateTenantExpression(
 	text string, path *field.Path,
 	compile func(authenticationcel.ExpressionAccessor) (authenticationcel.CompilationResult, error), types ...string,
@@ -200,7 +203,8 @@ func validateTenantExpression(
 	return nil
 }
 
-// validateTenant holds a tenant that stands in the configuration; an empty one is none.
+// validateTenant checks a tenant in the configuration. It must be one of the tenants in may. An
+// empty name is valid.
 func validateTenant(name string, may tenant.Set, path *field.Path) field.ErrorList {
 	if name == "" {
 		return nil

@@ -16,7 +16,8 @@ import (
 )
 
 const (
-	// maxUsageServer bounds the name of a server. It is part of a field manager, which has at most 128 bytes.
+	// maxUsageServer is the maximum length of the name of a server in bytes. The name is part of a
+	// field manager, which has at most 128 bytes.
 	maxUsageServer  = 100
 	maxUsageCluster = 253
 

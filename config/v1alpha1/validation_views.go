@@ -55,8 +55,8 @@ func (s *GatewayViewSource) validate(path *field.Path) field.ErrorList {
 	return errs
 }
 
-// shownMetadata returns the fields of metadata that a view may show besides single labels and
-// annotations. Every view shows the name, the namespace and the resource version.
+// shownMetadata returns the fields of metadata that a view may show in addition to individual
+// labels and annotations. Every view shows the name, the namespace and the resource version.
 func shownMetadata() []string { return []string{"creationTimestamp", "generation", "uid"} }
 
 func (v *GatewayObjectView) validatePaths(path *field.Path) field.ErrorList {

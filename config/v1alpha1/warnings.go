@@ -13,13 +13,13 @@ import (
 )
 
 // Warnings returns a sentence for each valid setting that may not have the intended effect. Each
-// begins with the path of the field. Call it after [Default].
+// sentence begins with the path of the field. Call Warnings after [Default].
 func (s *Settings) Warnings() []string {
 	warnings := s.Admission.Placement.warnings()
 	for _, list := range s.Admission.Attribution.WorkloadUser.patterns() {
 		at := field.NewPath("admission", "attribution", "workloadUser", list.name)
 		for i, pattern := range list.patterns {
-			// The patterns of YuniKorn are not anchored.
+			// YuniKorn's own patterns are not anchored, so such a pattern has a different meaning there.
 			if strings.HasSuffix(pattern, ":") {
 				warnings = append(warnings,
 					at.Index(i).String()+": the pattern must match the whole name, and no name ends with a colon: append .*")
@@ -29,8 +29,8 @@ func (s *Settings) Warnings() []string {
 	return slices.Concat(warnings, s.namelessTenants(), s.replacedDefaults())
 }
 
-// replacedDefaults returns a warning for each list that replaces its default and lacks one of the
-// default entries. An empty list is intended.
+// replacedDefaults returns a warning for each list that replaces its default and lacks at least one
+// default entry. It returns no warning for an empty list, which is intended.
 func (s *Settings) replacedDefaults() []string {
 	var warnings []string
 	for i := range s.Authentication.Sources {

@@ -15,8 +15,8 @@ import (
 	tenantv1alpha1 "github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// namelessTenants returns a warning for each tenant of a source that cannot create a namespace,
-// because no namespace name can begin with the tenant's name.
+// namelessTenants returns a warning for each tenant of a source that cannot create a namespace
+// because no namespace name can begin with the name of the tenant.
 func (s *Settings) namelessTenants() []string {
 	if s.Admission.Namespace.NamespacePrefix != tenantv1alpha1.NamespacePrefixRequired {
 		return nil
@@ -41,7 +41,7 @@ type namedTenant struct {
 	name string
 }
 
-// namedTenants returns the tenants that a source names, apart from the keys of maps.
+// namedTenants returns the fields of a source that name tenants. Keys of maps are not included.
 func (s *Source) namedTenants(at *field.Path) []namedTenant {
 	var all []namedTenant
 	for i, name := range s.Tenants {

@@ -11,7 +11,7 @@ import (
 
 const page = "../../docs/controllers.md"
 
-// license is the header of each source file. The page shows the files without it.
+// license is the header of each source file. docs/controllers.md shows the files without it.
 const license = "// Copyright The kubetenant authors\n// SPDX-License-Identifier: Apache-2.0\n\n"
 
 // read returns the text of a file without the license header.
@@ -24,7 +24,7 @@ func read(t *testing.T, file string) string {
 	return strings.TrimPrefix(string(text), license)
 }
 
-// TestPage checks that each block of the page with a file name equals the file.
+// TestPage checks that each block with a file name in docs/controllers.md equals the file.
 func TestPage(t *testing.T) {
 	blocks := map[string]string{}
 	for _, block := range strings.Split(read(t, page), "\n```")[1:] {

@@ -22,7 +22,8 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// start starts the server as the page describes, and returns clients of it by token.
+// start starts the server as docs/embedding.md describes. It returns a function that returns a
+// client for a token.
 func start(t *testing.T) func(token string) dynamic.Interface {
 	t.Helper()
 	dir := t.TempDir()
@@ -69,7 +70,7 @@ func start(t *testing.T) func(token string) dynamic.Interface {
 	return as
 }
 
-// blocks returns the files on the page, by name.
+// blocks returns the files in docs/embedding.md by name.
 func blocks(t *testing.T) map[string]string {
 	t.Helper()
 	page, err := os.ReadFile("../../docs/embedding.md")
@@ -86,10 +87,10 @@ func blocks(t *testing.T) map[string]string {
 	return files
 }
 
-// license is the header of each source file. The page shows the server without it.
+// license is the header of each source file. docs/embedding.md shows the server without it.
 const license = "// Copyright The kubetenant authors\n// SPDX-License-Identifier: Apache-2.0\n\n"
 
-// TestPage checks that the page contains the tested server, and that the server is small.
+// TestPage checks that docs/embedding.md contains main.go, and that main.go is small.
 func TestPage(t *testing.T) {
 	file, err := os.ReadFile("main.go")
 	if err != nil {

@@ -86,7 +86,8 @@ func (*notes) Destroy()                {}
 func (*notes) NamespaceScoped() bool   { return true }
 func (*notes) GetSingularName() string { return "note" }
 
-// Create stores an object after admission has changed and validated it.
+// Create implements [rest.Creater]. It stores an object after admission has changed and validated
+// it.
 func (s *notes) Create(
 	ctx context.Context, obj runtime.Object, validate rest.ValidateObjectFunc, _ *metav1.CreateOptions,
 ) (runtime.Object, error) {
@@ -168,7 +169,8 @@ func installNotes(server *genericapiserver.GenericAPIServer, scheme *runtime.Sch
 	return server.InstallAPIGroup(&info)
 }
 
-// noteResources describes Notes to the library. Tenants cannot use other resources.
+// noteResources specifies that Notes are namespaced and labeled. Tenants cannot use resources of
+// other API groups.
 type noteResources struct{}
 
 // Scope implements [lookup.Resources].

@@ -1,10 +1,10 @@
 // Copyright The kubetenant authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Command mirror is an example of a controller that acts for its users on several clusters behind a
-// gateway. It copies the ConfigMap that a Mirror names to other clusters, as the user who wrote the
-// Mirror. The controller itself may only read Mirrors, write their status, and impersonate. It
-// copies nothing that the user may not copy.
+// Command mirror is an example of a controller that acts on behalf of its users on several clusters
+// behind a gateway. It copies the ConfigMap that a Mirror names to other clusters, as the user that
+// wrote the Mirror. The controller itself may only read Mirrors, write their status, and
+// impersonate users. It cannot copy a ConfigMap that the user may not copy.
 package main
 
 import (
@@ -56,7 +56,7 @@ func run(ctx context.Context, kubeconfig string) error {
 	if err != nil {
 		return err
 	}
-	// Informers read as the controller itself.
+	// The informers use the identity of the controller itself.
 	own, err := kubernetes.NewForConfig(config)
 	if err != nil {
 		return err
@@ -69,7 +69,7 @@ func run(ctx context.Context, kubeconfig string) error {
 	objects := dynamicinformer.NewDynamicSharedInformerFactory(ownObjects, 0)
 	namespaces, watched := factory.Core().V1().Namespaces(), objects.ForResource(mirrors)
 	listed := namespaces.Informer()
-	// All other requests are sent on behalf of users, see sync.
+	// All other requests impersonate users, see sync.
 	impersonator, err := impersonate.New(impersonate.Options{
 		WithUser:     true,
 		DefaultUser:  "mirror:nobody",
@@ -146,7 +146,7 @@ func (c *controller) next(ctx context.Context) bool {
 	return true
 }
 
-// sync copies one ConfigMap as the user who wrote the Mirror.
+// sync copies one ConfigMap as the user that wrote the Mirror.
 func (c *controller) sync(ctx context.Context, mirror *unstructured.Unstructured) error {
 	ctx = impersonate.WithObject(ctx, mirror)
 	name, _, _ := unstructured.NestedString(mirror.Object, "spec", "configMap")
@@ -167,8 +167,8 @@ func (c *controller) sync(ctx context.Context, mirror *unstructured.Unstructured
 	return errors.Join(errs...)
 }
 
-// updateStatus writes the result to the status of a Mirror, as the controller itself. No other user may
-// write it.
+// updateStatus writes the result to the status of a Mirror, with the identity of the controller
+// itself. No other user may write the status.
 func (c *controller) updateStatus(ctx context.Context, mirror *unstructured.Unstructured, err error) error {
 	message := "mirrored"
 	if err != nil {

@@ -1,8 +1,8 @@
 // Copyright The kubetenant authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package apiserver adds a stack to a generic API server. It also runs the tasks of the server for
-// tenants. It follows the cluster, installs the definitions of kubetenant's kinds, and runs the
+// Package apiserver adds a [stack.Stack] to a generic API server. It also runs the server's tasks
+// for tenants: it follows the cluster, installs the definitions of kubetenant's kinds, and runs the
 // controllers of the cluster.
 package apiserver
 
@@ -40,8 +40,8 @@ import (
 	"github.com/kubetenant/kubetenant/internal/stack"
 )
 
-// errHandlerChain is the error for two feature gates that together replace the handler chain of the
-// server (k8s.io/apiserver pkg/server, StorageVersionAPI, v0.37.1).
+// errHandlerChain is the error if two feature gates are enabled that together replace the handler
+// chain of the server (k8s.io/apiserver pkg/server, StorageVersionAPI, v0.37.1).
 var errHandlerChain = errors.New("the feature gates StorageVersionAPI and APIServerIdentity together replace the " +
 	"handler chain that enforces tenancy: turn one of them off")
 
@@ -55,7 +55,7 @@ var (
 type Tasks int
 
 const (
-	// Follow reads the cluster.
+	// Follow reads the state of the cluster.
 	Follow Tasks = iota
 	// Lead also writes to the cluster, and runs the controllers while the server is the leader.
 	Lead
@@ -75,8 +75,9 @@ type Server struct {
 	drained <-chan struct{}
 }
 
-// New returns the server of a stack. known is the live cluster of the stack, or nil. rbacSynced
-// reports whether the RBAC of the stack is complete. If nil, it is always complete.
+// New returns the server of a stack. c is the live cluster of the stack, or nil. rbacSynced reports
+// whether the RBAC index of the stack is complete. If rbacSynced is nil, the index is always
+// complete.
 func New(s *stack.Stack, c *cluster.Cluster, tasks Tasks, rbacSynced func() bool) (*Server, error) {
 	server := &Server{
 		stack:      s,
@@ -100,8 +101,8 @@ func New(s *stack.Stack, c *cluster.Cluster, tasks Tasks, rbacSynced func() bool
 
 // Apply adds the stack to the configuration of a server: authentication, authorization, the rule
 // resolver, the handler chain, API Priority and Fairness, audit and admission. The server calls
-// Start, and becomes ready after it has read the cluster. If options is nil, the plugins are added
-// in front of generic.AdmissionControl.
+// [Server.Start], and becomes ready after it has read the state of the cluster. If options is nil,
+// the plugins of the stack run before those in generic.AdmissionControl.
 func (s *Server) Apply(generic *genericapiserver.Config, options *genericoptions.AdmissionOptions) error {
 	gates := utilfeature.DefaultFeatureGate
 	if gates.Enabled(genericfeatures.StorageVersionAPI) && gates.Enabled(genericfeatures.APIServerIdentity) {
@@ -138,7 +139,8 @@ func (s *Server) synced() bool {
 		(s.rbacSynced == nil || s.rbacSynced()) && s.kinds.synced(c)
 }
 
-// addHooks makes the server call Start, and delays its readiness until it has read the cluster.
+// addHooks makes the server call [Server.Start], and delays its readiness until it has read the
+// state of the cluster.
 func (s *Server) addHooks(generic *genericapiserver.Config) error {
 	if err := generic.AddPostStartHook("kubetenant-cluster", func(h genericapiserver.PostStartHookContext) error {
 		serving := h.Context
@@ -154,8 +156,8 @@ func (s *Server) addHooks(generic *genericapiserver.Config) error {
 			}
 			return nil
 		}),
-		// Until these kinds have been read, the server denies writes of tenants. Without the
-		// Tenants, it denies all requests of tenants.
+		// Until the objects of these kinds have been read, the server denies writes of tenants. Until the
+		// Tenants have been read, it denies all requests of tenants.
 		healthz.NamedCheck("kubetenant-kinds", func(*http.Request) error {
 			if !s.kinds.synced(s.cluster) {
 				return errKindsNotSynced
@@ -165,8 +167,8 @@ func (s *Server) addHooks(generic *genericapiserver.Config) error {
 	return nil
 }
 
-// Start starts the tasks of the server, which end with ctx. It returns immediately. The caller MUST
-// start the informers of the cluster's factory.
+// Start starts the tasks of the server and returns immediately. The tasks end with ctx. The caller
+// MUST start the informers of the cluster's factory.
 func (s *Server) Start(ctx context.Context) error {
 	if s.cluster == nil {
 		s.leadership.startUsage(ctx, s.stack, nil, s.drained)
@@ -189,7 +191,7 @@ func (s *Server) Start(ctx context.Context) error {
 	return nil
 }
 
-// lead runs the tasks of [Lead] that need the caches.
+// lead runs the tasks of [Lead] that require complete caches.
 func (s *Server) lead(ctx context.Context, manager cluster.Manager) {
 	c := s.cluster
 	if !cache.WaitForCacheSync(ctx.Done(), c.NamespacesSynced) ||
@@ -213,15 +215,15 @@ func (s *Server) lead(ctx context.Context, manager cluster.Manager) {
 	c.GrantController.Run(ctx, s.stack.GrantorAuthorizer, s.stack.GrantChanged)
 }
 
-// PreShutdown ends the tasks that write through the server itself. It is a hook that runs before
-// the server shuts down. It never returns an error, because the server would then not wait for
-// active requests.
+// PreShutdown ends the tasks that send writes to the server itself. It is a hook that runs before
+// the server shuts down. It always returns nil, because after an error the server would not wait
+// for active requests.
 func (s *Server) PreShutdown() error { return s.leadership.stop() }
 
 // Close writes the last usage records. Call it after the last request.
 func (s *Server) Close() { s.leadership.stopUsage() }
 
-// chainAdmission adds the plugins of the stack in front of the admission of a server.
+// chainAdmission adds the plugins of the stack before the admission plugins of a server.
 func (s *Server) chainAdmission(generic *genericapiserver.Config) {
 	plugins := make([]admission.Interface, 0, len(s.stack.Admission)+1)
 	for _, p := range s.stack.Admission {
@@ -233,7 +235,7 @@ func (s *Server) chainAdmission(generic *genericapiserver.Config) {
 	generic.AdmissionControl = admission.NewChainHandler(plugins...)
 }
 
-// addAdmission inserts the plugins into the order of the server's own plugins.
+// addAdmission inserts the plugins of the stack into the order of the server's own plugins.
 func addAdmission(options *genericoptions.AdmissionOptions, all []stack.Plugin) error {
 	stack.Register(all, options.Plugins)
 	order := options.RecommendedPluginOrder
@@ -277,8 +279,8 @@ func registerMetrics(c *cluster.Cluster) error {
 	return nil
 }
 
-// Register registers metrics with the legacy registry. If a process has several servers, the
-// metrics of the first one are served, as upstream does.
+// Register registers metrics with the legacy registry. If a process has several servers, only the
+// metrics of the first server are registered, as in upstream.
 func Register(m metrics.Registerable) error {
 	err := legacyregistry.Register(m)
 	if errors.As(err, &prometheus.AlreadyRegisteredError{}) {
@@ -287,8 +289,8 @@ func Register(m metrics.Registerable) error {
 	return err
 }
 
-// hostname returns the name under which this server publishes its configuration. It is the name of
-// its identity lease.
+// hostname returns the name under which this server publishes its configuration. The server's
+// identity lease has the same name.
 func hostname() string {
 	name, err := os.Hostname()
 	if err != nil {
@@ -297,22 +299,23 @@ func hostname() string {
 	return name
 }
 
-// kindsInstalled records whether the cluster has rejected the definitions of kubetenant.
+// kindsInstalled records whether the cluster has rejected the definitions of kubetenant's kinds.
 type kindsInstalled struct{ rejected atomic.Bool }
 
-// synced reports whether the objects of the kinds have been read. If the cluster rejects the
-// definitions, a server becomes ready without the quotas and grants, because an admin may need the
-// server to repair that.
+// synced reports whether the objects of kubetenant's kinds have been read. If the cluster rejects
+// their definitions, a server becomes ready without the quotas and grants, because an administrator
+// may need the server to fix the definitions.
 func (k *kindsInstalled) synced(c *cluster.Cluster) bool {
 	return (k.rejected.Load() || c.QuotaStore.HasSynced() && c.GrantController.HasSynced()) &&
 		c.TenantStore.HasSynced()
 }
 
-// rejectedAfter is the time after which the server becomes ready without the definitions.
+// rejectedAfter is the time after which failed attempts to install the definitions count as a
+// rejection.
 const rejectedAfter = 10 * time.Second
 
-// install installs the definitions of kubetenant. It retries until the server accepts them. It
-// returns false if ctx ended first.
+// install installs the definitions of kubetenant's kinds. It retries until the cluster accepts
+// them. It returns false if ctx ends first.
 func (k *kindsInstalled) install(ctx context.Context, client dynamic.Interface) bool {
 	begun := time.Now()
 	return wait.PollUntilContextCancel(ctx, time.Second, true, func(ctx context.Context) (bool, error) {
@@ -326,7 +329,8 @@ func (k *kindsInstalled) install(ctx context.Context, client dynamic.Interface) 
 	}) == nil
 }
 
-// advertise adds the authorities of the stack to those that the server sends in TLS handshakes.
+// advertise adds the certificate authorities of the stack to those that the server sends in TLS
+// handshakes.
 func advertise(serving *genericapiserver.SecureServingInfo, stackCA dynamiccertificates.CAContentProvider) {
 	if serving == nil {
 		return

@@ -17,12 +17,12 @@ import (
 	"github.com/kubetenant/kubetenant/internal/stack"
 )
 
-// addAudit writes the events of the server to the audit streams of tenants and serves the streams,
-// if the configuration has any.
+// addAudit makes the server write its events to the audit streams of tenants and serve the streams,
+// if the configuration has the section audit.
 //
 // With --audit-policy-file, the streams contain the events that the policy selects, as upstream's
-// own backends do. Without it, upstream has no backend, and the streams contain the metadata of
-// each request.
+// own backends do. Without this flag, upstream has no backend, and the streams contain the metadata
+// of each request.
 func addAudit(generic *genericapiserver.Config, s *stack.Stack) error {
 	streams, err := stack.OpenStackAudit(s)
 	if err != nil || streams == nil {
@@ -51,7 +51,7 @@ func addAudit(generic *genericapiserver.Config, s *stack.Stack) error {
 	return nil
 }
 
-// follows reports whether a request for an audit stream has the parameter follow.
+// follows reports whether the parameter follow of a request for an audit stream is true.
 func follows(r *http.Request) bool {
 	follow, err := strconv.ParseBool(r.URL.Query().Get("follow"))
 	return err == nil && follow

@@ -27,7 +27,7 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// upstreamBackend is an upstream backend that records the number of events.
+// upstreamBackend is an audit backend of the server that counts events.
 type upstreamBackend struct{ events int }
 
 func (b *upstreamBackend) ProcessEvents(events ...*auditinternal.Event) bool {

@@ -19,24 +19,24 @@ import (
 	"github.com/kubetenant/kubetenant/internal/stack"
 )
 
-// maxLimitedNames is the number of names under which upstream's filter records requests above a limit.
-// The filter determines Retry-After from the requests with the same name. It never forgets a name,
-// so a name for each tenant would use too much memory.
+// maxLimitedNames is the number of names under which upstream's filter records requests above a
+// limit. The filter determines Retry-After from the number of requests with the same name. It never
+// removes a name, so one name for each tenant would use too much memory.
 const maxLimitedNames = 256
 
 const limitedPrefix = "kubetenant-fair-use-"
 
-// flowByTenant gives API Priority and Fairness one flow for each tenant. It rejects the requests
+// flowByTenant makes API Priority and Fairness use one flow for each tenant. It rejects requests
 // above the limits of the tenant before they wait for a seat.
 type flowByTenant struct {
 	flowcontrol.Interface
 
 	stack *stack.Stack
-	seed  maphash.Seed // so that no tenant can choose which others share its name
+	seed  maphash.Seed // random, so that no tenant can choose the tenants that share its name
 }
 
-// FlowByTenant returns next with one flow for each tenant. It returns nil if next is nil, which is
-// a server without API Priority and Fairness.
+// FlowByTenant returns next with one flow for each tenant. It returns nil if next is nil, which
+// means that the server has no API Priority and Fairness.
 func FlowByTenant(next flowcontrol.Interface, s *stack.Stack) flowcontrol.Interface {
 	if next == nil {
 		return nil
@@ -44,12 +44,12 @@ func FlowByTenant(next flowcontrol.Interface, s *stack.Stack) flowcontrol.Interf
 	return &flowByTenant{next, s, maphash.MakeSeed()}
 }
 
-// Handle implements [flowcontrol.Interface]. If it does not execute a request, upstream's filter
-// responds with status 429. Retry-After grows with the number of such requests (k8s.io/apiserver
-// pkg/server/filters/priority-and-fairness.go, v0.37.1).
+// Handle implements [flowcontrol.Interface]. If Handle does not execute a request, upstream's
+// filter responds with status 429. Retry-After grows with the number of such requests
+// (k8s.io/apiserver pkg/server/filters/priority-and-fairness.go, v0.37.1).
 //
-// Handle records how long the request occupies its initial seats. This does not include the seats
-// that a write occupies afterwards for the watches that it notifies.
+// Handle records how long the request occupies its initial seats. This duration does not include
+// the additional time that a write occupies seats for the watches that it notifies.
 func (f *flowByTenant) Handle(
 	ctx context.Context,
 	digest flowcontrol.RequestDigest,
@@ -79,7 +79,8 @@ func (f *flowByTenant) Handle(
 	})
 }
 
-// limitedName returns the name under which upstream's filter records a rejected request of a user.
+// limitedName returns the name under which upstream's filter records a rejected request of the
+// given user.
 func (f *flowByTenant) limitedName(ctx context.Context, u user.Info) string {
 	id, _, err := f.stack.Subject(ctx, u)
 	if err != nil {

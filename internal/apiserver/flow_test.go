@@ -36,7 +36,7 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// recordedFlows executes every request and records its classification.
+// recordedFlows executes every request and records the user by which it is classified.
 type recordedFlows struct {
 	flowcontrol.Interface
 
@@ -57,7 +57,8 @@ func (f *recordedFlows) Handle(
 }
 
 // TestFlowByTenant sends requests through upstream's filter. It checks that requests above the
-// limit of a tenant do not wait for a seat, and get a status that clients obey.
+// limit of a tenant do not wait for a seat, and that their responses have status 429 and
+// Retry-After.
 func TestFlowByTenant(t *testing.T) {
 	owners := authz.NewOwners(func(name string) (*corev1.Namespace, error) {
 		return nil, apierrors.NewNotFound(corev1.Resource("namespaces"), name)
@@ -119,7 +120,8 @@ func TestFlowByTenant(t *testing.T) {
 	}
 }
 
-// estimatedFlows executes every request after it has estimated its seats, as upstream does.
+// estimatedFlows estimates the seats of every request and then executes the request, as upstream
+// does.
 type estimatedFlows struct{ flowcontrol.Interface }
 
 func (estimatedFlows) Handle(

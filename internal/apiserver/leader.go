@@ -20,19 +20,20 @@ import (
 	"github.com/kubetenant/kubetenant/internal/usage"
 )
 
-// leadership manages the tasks of the leader. These tasks write through the server itself, so they
+// leadership manages the tasks of the leader. These tasks send writes to the server itself, so they
 // must end before the server stops serving.
 type leadership struct {
 	mu      sync.Mutex
 	stopped bool
 	cancel  context.CancelFunc
 	done    chan struct{}
-	// usage writes the use of tenants. It is nil if usage is not recorded.
+	// usage writes the usage records of tenants. It is nil if usage is not recorded.
 	usage *usage.Running
 }
 
-// startUsage records the use of tenants on each server, even if it is not the leader. It ends when
-// the channel drained closes after the last request. If drained is nil, it ends with ctx.
+// startUsage starts to record the usage of tenants. Each server records it, even if it is not the
+// leader. The recording ends when the channel drained closes, which is after the last request. If
+// drained is nil, the recording ends with ctx.
 func (l *leadership) startUsage(
 	ctx context.Context, s *stack.Stack, objects dynamic.Interface, drained <-chan struct{},
 ) {
@@ -53,7 +54,7 @@ func (l *leadership) startUsage(
 	}()
 }
 
-// stopUsage writes the last records. The server calls it after the last request.
+// stopUsage writes the last usage records. The server calls it after the last request.
 func (l *leadership) stopUsage() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -62,7 +63,7 @@ func (l *leadership) stopUsage() {
 	}
 }
 
-// start starts the tasks, which end with ctx or before the server shuts down.
+// start runs work in a goroutine. The context of work ends with ctx, or when stop is called.
 func (l *leadership) start(ctx context.Context, work func(context.Context)) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -78,9 +79,9 @@ func (l *leadership) start(ctx context.Context, work func(context.Context)) {
 }
 
 // stop is a hook that runs before the server shuts down. It ends the tasks, which releases the
-// Lease, so that another server or the next process can become the leader at once. It also writes
-// the last TenantUsages. It never returns an error, because the server would then not wait for its
-// active requests.
+// Lease, so that another server or the next process can immediately become the leader. It also
+// writes the last TenantUsages. It always returns nil, because after an error the server would not
+// wait for its active requests.
 func (l *leadership) stop() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -99,10 +100,10 @@ func (l *leadership) stop() error {
 	return nil
 }
 
-// lead runs the tasks of the leader until ctx ends. They calculate the use of quotas, prepare
-// namespaces as their Tenants specify, and delete the objects of deleted tenants. Only one server
-// may run them at a time. A server whose cache is stale would treat objects that it does not know
-// as deleted.
+// lead runs the tasks of the leader until ctx ends. These tasks calculate the usage of quotas,
+// measure stored objects, prepare namespaces as their Tenants specify, and delete the objects of
+// deleted tenants. Only one server may run the tasks at a time, because a server with a stale cache
+// would treat objects that it does not know as deleted.
 func lead(
 	ctx context.Context, config *rest.Config, c *cluster.Cluster, manager cluster.Manager, s *stack.Stack,
 ) {

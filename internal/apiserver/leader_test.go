@@ -24,8 +24,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// TestUsageUntilDrained checks that a server that shuts down records the requests that it still
-// serves, even after the context of its hooks has ended.
+// TestUsageUntilDrained checks that a server that shuts down records its last requests, even after
+// the context of its hooks has ended.
 func TestUsageUntilDrained(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "usage.jsonl")

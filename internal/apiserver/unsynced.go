@@ -18,12 +18,12 @@ import (
 type syncState struct {
 	synced func() bool
 	once   atomic.Bool
-	// serving ends when the server stops listening, which is also the end of its own client. It is
-	// nil before the server listens.
+	// serving ends when the server stops listening. The server's own client can then no longer read
+	// objects. It is nil before the server listens.
 	serving atomic.Pointer[context.Context]
 }
 
-// isSynced reports whether the server has read the state once and can still read it.
+// isSynced reports whether the server has read the state of the cluster once and can still read it.
 func (k *syncState) isSynced() bool {
 	if serving := k.serving.Load(); serving != nil && (*serving).Err() != nil {
 		return false
@@ -39,12 +39,12 @@ func (k *syncState) isSynced() bool {
 }
 
 // withRetry responds with status 503 and Retry-After instead of 401 and 403 while the server does
-// not know the state of its cluster. This is the case when it starts, and when it stops and can no
-// longer read objects. The server then denies callers that another server allows. Clients treat 401
-// and 403 as final.
+// not know the state of its cluster. This is the case while it starts, and while it stops and can
+// no longer read objects. In this state, the server denies requests that another server allows, and
+// clients treat 401 and 403 as final.
 //
-// A server that starts can receive requests before it is ready, because a load balancer notices its
-// readiness only after an interval.
+// A starting server can receive requests before it is ready, because a load balancer checks its
+// readiness only at intervals.
 func (k *syncState) withRetry(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		u := &retryWriter{ResponseWriter: w, isSynced: k.isSynced}
@@ -53,7 +53,8 @@ func (k *syncState) withRetry(next http.Handler) http.Handler {
 	})
 }
 
-// retryWriter replaces denials that are not final. It does not change other responses.
+// retryWriter replaces denials while the state of the cluster is unknown. It does not change other
+// responses.
 type retryWriter struct {
 	http.ResponseWriter
 
@@ -92,7 +93,8 @@ func (u *retryWriter) WriteHeader(code int) {
 	_, _ = u.ResponseWriter.Write(body.Bytes()) // an error means that the client has disconnected
 }
 
-// Write implements [http.ResponseWriter]. It discards the body of a denial.
+// Write implements [http.ResponseWriter]. It discards the body of a denial that WriteHeader has
+// replaced.
 func (u *retryWriter) Write(p []byte) (int, error) {
 	if u.replaced {
 		return len(p), nil

@@ -16,9 +16,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// TestDenialsBeforeSyncAreNotFinal checks the responses before a server knows the state of its cluster, and
-// when it stops. They contain no final denial, and a denied request is never allowed. In between,
-// responses are unchanged.
+// TestDenialsBeforeSyncAreNotFinal checks the responses of a server that does not know the state of
+// its cluster, while it starts and while it stops. Status 401 and 403 are replaced with 503, and a
+// denied request is never allowed. Between start and stop, responses are not changed.
 func TestDenialsBeforeSyncAreNotFinal(t *testing.T) {
 	for name, c := range map[string]struct {
 		code int
@@ -68,7 +68,7 @@ func TestDenialsBeforeSyncAreNotFinal(t *testing.T) {
 			if code, after, body = get(t, server.URL); code != want || after != "" || body != "secret" {
 				t.Errorf("known: %d, Retry-After %q, %q; want %d", code, after, body, want)
 			}
-			isKnown.Store(false) // a state that was read once stays known
+			isKnown.Store(false) // a state that has been read once remains known
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
 			k.serving.Store(&ctx)

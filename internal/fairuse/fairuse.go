@@ -1,8 +1,8 @@
 // Copyright The kubetenant authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package fairuse limits the requests of each tenant at one server. It limits the requests per
-// second, the concurrent requests, and the concurrent streams.
+// Package fairuse limits the requests per second, the concurrent requests, and the concurrent
+// streams of each tenant at one server.
 package fairuse
 
 import (
@@ -18,7 +18,7 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// Limit is a limit that a request exceeds.
+// Limit identifies a limit that a request exceeds.
 type Limit string
 
 // The limits.
@@ -34,15 +34,15 @@ type Limits struct {
 	Burst             int `json:"burst,omitempty"`
 	InFlight          int `json:"inFlight,omitempty"`
 	Watches           int `json:"watches,omitempty"`
-	// Level is the priority level of the requests. It is empty if they have none.
+	// Level is the priority level of the requests. If empty, the requests have none.
 	Level string `json:"level,omitempty"`
 }
 
-// burstFactor is the factor between the rate and the burst if the burst is not specified.
+// burstFactor is the default ratio of the burst to the rate.
 const burstFactor = 4
 
-// LimitsOf returns the limits that a Tenant specifies. Fields that it omits have the values of the
-// configuration. The definition of the kind rejects a number below 1, so a stored number below 1 is
+// LimitsOf returns the limits of a tenant. A field that is unset in spec has the value of
+// configured. The CustomResourceDefinition rejects a number below 1, so a stored number below 1 is
 // treated as 1.
 func LimitsOf(spec, configured v1alpha1.FairUse) Limits {
 	firstSet := func(values ...*int32) int {
@@ -69,54 +69,53 @@ func LimitsOf(spec, configured v1alpha1.FairUse) Limits {
 	return l
 }
 
-// Refusal is the reason why a request is rejected, and the time after which the client may try
-// again. The time is in whole seconds.
+// Refusal contains the limit that a rejected request exceeds, and the time after which the client
+// may try again. The time is in whole seconds.
 type Refusal struct {
 	Limit      Limit
 	RetryAfter time.Duration
 }
 
-// Reports is the response at [authz.FairUsePath]. The reports are in the order of the tenants'
-// names.
+// Reports is the response at [authz.FairUsePath]. The reports are sorted by the tenants' names.
 type Reports struct {
 	Items []*Report `json:"items"`
 }
 
-// Report is the current use of a tenant at one server, and its limits.
+// Report contains the current use and the limits of a tenant at one server.
 type Report struct {
 	Tenant string `json:"tenant"`
 	Use    Use    `json:"use"`
 	Limits Limits `json:"limits"`
 }
 
-// Use is the current use of a tenant at a server.
+// Use is the current use of a tenant at one server.
 type Use struct {
-	// InFlight is the number of requests, and Watches the number of watches and other streams.
+	// InFlight is the number of requests. Watches is the number of watches and other streams.
 	InFlight int `json:"inFlight"`
 	Watches  int `json:"watches"`
 }
 
-// Meter measures the requests of tenants and rejects those above a limit. It stores nothing for a
-// tenant without requests, so its memory depends only on the current requests. It is safe for
-// concurrent use.
+// Meter counts the requests of tenants and rejects requests above a limit. It removes the entries
+// of idle tenants, so its memory depends only on the recent requests. It is safe for concurrent
+// use.
 type Meter struct {
 	now func() time.Time
 
 	mu          sync.Mutex
 	tenants     map[tenant.ID]*tenantUse
-	cleanupSize int // the number of tenants at which idle ones are removed
+	cleanupSize int // the number of tenants above which idle tenants are removed
 }
 
 // tenantUse is the use of one tenant.
 type tenantUse struct {
 	Use
 	bucket    *rate.Limiter // nil if the rate has no limit
-	nextRetry time.Time     // when the last rejected client tries again
+	nextRetry time.Time     // the time at which the last rejected client may try again
 }
 
 const (
 	minCleanupSize = 1024
-	// maxRetryAfter limits RetryAfter.
+	// maxRetryAfter is the maximum of RetryAfter.
 	maxRetryAfter = 30 * time.Second
 )
 
@@ -125,8 +124,8 @@ func New(now func() time.Time) *Meter {
 	return &Meter{now: now, tenants: map[tenant.ID]*tenantUse{}, cleanupSize: minCleanupSize}
 }
 
-// Request adds a request until leave is called. If refused is not nil, the request exceeds one of
-// the tenant's limits and is not added.
+// Request counts a request until leave is called. If refused is not nil, the request exceeds one of
+// the tenant's limits and is not counted.
 func (m *Meter) Request(id tenant.ID, l *Limits) (leave func(), refused *Refusal) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -141,8 +140,9 @@ func (m *Meter) Request(id tenant.ID, l *Limits) (leave func(), refused *Refusal
 	return func() { m.leave(&u.InFlight) }, nil
 }
 
-// Stream adds a watch or another stream until leave is called. If refused is not nil, the stream
-// exceeds a limit and is not added. The beginning of a watch is a request too, see [Meter.Request].
+// Stream counts a watch or another stream until leave is called. If refused is not nil, the stream
+// exceeds a limit and is not counted. The caller also calls [Meter.Request] for the beginning of a
+// watch.
 func (m *Meter) Stream(id tenant.ID, l *Limits) (leave func(), refused *Refusal) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -184,8 +184,8 @@ func (m *Meter) leave(n *int) {
 	*n--
 }
 
-// entry returns the use of a tenant. It removes idle tenants before there are too many. The caller
-// must hold mu.
+// entry returns the entry of a tenant. It first removes idle tenants if the meter has many entries.
+// The caller must hold mu.
 func (m *Meter) entry(id tenant.ID) *tenantUse {
 	if u, found := m.tenants[id]; found {
 		return u
@@ -204,14 +204,14 @@ func (m *Meter) entry(id tenant.ID) *tenantUse {
 	return u
 }
 
-// isIdle reports whether the tenant can be removed without an effect. It has no requests and
-// streams, and its bucket is full.
+// isIdle reports whether the entry of the tenant can be removed without an effect. This is the case
+// if the tenant has no requests and streams, and its bucket is full.
 func (u *tenantUse) isIdle(now time.Time) bool {
 	return u.InFlight == 0 && u.Watches == 0 && !u.nextRetry.After(now) &&
 		(u.bucket == nil || u.bucket.TokensAt(now) >= float64(u.bucket.Burst()))
 }
 
-// allow removes a token from the bucket and reports whether there was one. It first adapts the
+// allow removes a token from the bucket and reports whether there was one. It first changes the
 // bucket to the current limits.
 func (u *tenantUse) allow(l *Limits, now time.Time) bool {
 	switch {
@@ -227,8 +227,9 @@ func (u *tenantUse) allow(l *Limits, now time.Time) bool {
 	return u.bucket.AllowN(now, 1)
 }
 
-// retryAfter spreads rejected clients over time at the rate of the bucket. Otherwise, all of them
-// would retry at the same moment.
+// retryAfter returns the time after which a rejected client may try again. It spreads the rejected
+// clients over time at the rate of the bucket. Otherwise, all of them would try again at the same
+// moment.
 func (u *tenantUse) retryAfter(l *Limits, now time.Time) time.Duration {
 	if u.nextRetry.Before(now) || u.nextRetry.After(now.Add(maxRetryAfter)) {
 		u.nextRetry = now

@@ -19,7 +19,7 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// clock is a clock that tests set.
+// clock is a clock whose time a test sets.
 type clock struct{ at time.Time }
 
 func (c *clock) now() time.Time { return c.at }
@@ -83,8 +83,8 @@ func TestLimitsOf(t *testing.T) {
 	}
 }
 
-// TestRate checks that exactly the requests of the burst and the rate are accepted, even if the
-// clock jumps.
+// TestRate checks that the burst and the rate limit the number of accepted requests exactly, even
+// if the clock jumps.
 func TestRate(t *testing.T) {
 	c := &clock{time.Unix(1_000_000, 0)}
 	m, l := fairuse.New(c.now), &fairuse.Limits{RequestsPerSecond: 2, Burst: 4}
@@ -119,8 +119,8 @@ func TestRate(t *testing.T) {
 	}
 }
 
-// TestRetryAfter checks that rejected clients retry at the rate of the bucket. A clock that jumped
-// back does not cause a long wait.
+// TestRetryAfter checks that RetryAfter spreads rejected clients at the rate of the bucket, and
+// that a clock that jumps back does not cause a long wait.
 func TestRetryAfter(t *testing.T) {
 	c := &clock{time.Unix(1_000_000, 0)}
 	m, l := fairuse.New(c.now), &fairuse.Limits{RequestsPerSecond: 10, Burst: 1}
@@ -187,7 +187,8 @@ func TestConcurrencyLimits(t *testing.T) {
 	}
 }
 
-// TestChangedLimits checks that new limits apply at once, and that a lower burst removes tokens.
+// TestChangedLimits checks that new limits apply immediately, and that a lower burst removes
+// tokens.
 func TestChangedLimits(t *testing.T) {
 	c := &clock{time.Unix(1_000_000, 0)}
 	m, l := fairuse.New(c.now), &fairuse.Limits{RequestsPerSecond: 1, Burst: 100}
@@ -217,8 +218,8 @@ func TestChangedLimits(t *testing.T) {
 	}
 }
 
-// TestManyTenants checks that tenants that appear only once use no memory, and that no tenant gets
-// a full bucket because of them.
+// TestManyTenants checks that the meter removes idle tenants, and that this does not refill the
+// bucket of another tenant.
 func TestManyTenants(t *testing.T) {
 	c := &clock{time.Unix(1_000_000, 0)}
 	m, l := fairuse.New(c.now), &fairuse.Limits{RequestsPerSecond: 1, Burst: 2}
@@ -254,7 +255,8 @@ func TestManyTenants(t *testing.T) {
 	}
 }
 
-// TestConcurrentUse checks that concurrent requests are all included.
+// TestConcurrentUse checks that concurrent requests never exceed the limits, and that none remains
+// counted.
 func TestConcurrentUse(t *testing.T) {
 	m, l := fairuse.New(time.Now), &fairuse.Limits{InFlight: 3, Watches: 3}
 	ids := []tenant.ID{tenanttest.ID(t, "a"), tenanttest.ID(t, "b")}

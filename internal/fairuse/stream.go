@@ -13,18 +13,18 @@ import (
 	"k8s.io/streaming/pkg/httpstream"
 )
 
-// IsUpgrade reports whether a request changes the protocol of its connection.
+// IsUpgrade reports whether a request asks to change the protocol of its connection.
 func IsUpgrade(r *http.Request) bool {
 	return r.Header.Get("Upgrade") != "" && httpstream.IsUpgradeRequest(r)
 }
 
-// auditPath is authz.AuditPath.
+// auditPath equals authz.AuditPath.
 const auditPath = "/kubetenant/audit"
 
-// IsStream reports whether the client determines the duration of the response. Such requests are
-// the long-running requests of kube-apiserver (k8s.io/apiserver pkg/server/filters
-// BasicLongRunningRequestCheck, and pkg/server/config.go, v0.37.1), audit streams that the client
-// follows, and all upgrades. info may be nil.
+// IsStream reports whether a request is counted as a stream, because its response can last for any
+// time. This applies to the long-running requests of kube-apiserver (k8s.io/apiserver
+// pkg/server/filters BasicLongRunningRequestCheck, and pkg/server/config.go, v0.37.1), to audit
+// streams that the client follows, and to all upgrades. info may be nil.
 func IsStream(r *http.Request, info *request.RequestInfo) bool {
 	if IsUpgrade(r) {
 		return true
@@ -39,7 +39,7 @@ func IsStream(r *http.Request, info *request.RequestInfo) bool {
 		slices.Contains([]string{"attach", "exec", "proxy", "log", "portforward"}, info.Subresource)
 }
 
-// follows reports whether a request for an audit stream has the parameter follow.
+// follows reports whether the parameter follow of a request for an audit stream is true.
 func follows(r *http.Request) bool {
 	follow, err := strconv.ParseBool(r.URL.Query().Get("follow"))
 	return err == nil && follow

@@ -1,9 +1,9 @@
 // Copyright The kubetenant authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package kube is a client of the API groups that kubectl-tenant uses. The client of client-go
-// links every group with all its methods, because a program that executes templates keeps all
-// methods.
+// Package kube provides a client of the API groups that kubectl-tenant uses. With the client of
+// client-go, the linker would include all methods of every group, because it cannot remove methods
+// from a program that executes templates.
 package kube
 
 import (
@@ -23,8 +23,8 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// Interface is the subset of client-go's kubernetes.Interface that kubectl-tenant uses. Clients of
-// client-go implement it.
+// Interface is the subset of client-go's kubernetes.Interface that kubectl-tenant uses. The clients
+// of client-go implement it.
 type Interface interface {
 	Discovery() discovery.DiscoveryInterfaces
 	AppsV1() appsv1.AppsV1Interface
@@ -51,7 +51,7 @@ type client struct {
 	rbac           *rbacv1.RbacV1Client
 }
 
-// NewForConfig returns a client with its own connection.
+// NewForConfig returns a client that uses its own HTTP client.
 func NewForConfig(config *rest.Config) (Interface, error) {
 	connection, err := rest.HTTPClientFor(config)
 	if err != nil {
@@ -60,8 +60,8 @@ func NewForConfig(config *rest.Config) (Interface, error) {
 	return NewForConfigAndClient(config, connection)
 }
 
-// NewForConfigAndClient returns a client that uses a connection. If the configuration has no rate
-// limiter, each group has its own limit.
+// NewForConfigAndClient returns a client that uses the given HTTP client. If the configuration has
+// no rate limiter, each group has its own rate limit.
 func NewForConfigAndClient(config *rest.Config, connection *http.Client) (Interface, error) {
 	var c client
 	var errs [10]error

@@ -1,8 +1,8 @@
 // Copyright The kubetenant authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package projection reduces an object of a cluster to the part that a namespace may see. This part
-// consists of the configured fields, without the entries of other namespaces.
+// Package projection reduces an object of a cluster to the part that belongs to a namespace. This
+// part consists of the configured fields, without the entries that name other namespaces.
 package projection
 
 import (
@@ -20,7 +20,7 @@ type Segment struct {
 	Each  bool
 }
 
-// maxSegments is the maximum length of a path.
+// maxSegments is the maximum number of segments of a path.
 const maxSegments = 32
 
 var errPath = errors.New("must be field names that are separated by dots: " +
@@ -40,7 +40,8 @@ func Parse(text string) (Path, error) {
 	return out, nil
 }
 
-// next returns the next segment of a text and the rest of the text. before is the path before it.
+// next returns the first segment of a text and the rest of the text. before contains the segments
+// of the path before this segment.
 func next(text string, before Path) (segment Segment, rest string, ok bool) {
 	first := len(before) == 0
 	if rest, found := strings.CutPrefix(text, "[*]"); found {
@@ -67,7 +68,7 @@ func isNotPartOfName(r rune) bool {
 	return r != '_' && r != '-' && r != '$' && (r < '0' || r > '9') && (r < 'A' || r > 'Z') && (r < 'a' || r > 'z')
 }
 
-// String returns a text that [Parse] parses to this path.
+// String returns the text that [Parse] parses to this path.
 func (p Path) String() string {
 	var out strings.Builder
 	for i, s := range p {
@@ -85,10 +86,10 @@ func (p Path) String() string {
 	return out.String()
 }
 
-// Contains reports whether p is a prefix of other.
+// Contains reports whether p is a proper prefix of other.
 func (p Path) Contains(other Path) bool {
 	return len(p) < len(other) && slices.Equal(p, other[:len(p)])
 }
 
-// EndsInList reports whether p selects the entries of a list.
+// EndsInList reports whether the last segment of p selects the entries of a list.
 func (p Path) EndsInList() bool { return len(p) > 0 && p[len(p)-1].Each }

@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// Projection reduces objects to the part that belongs to a namespace. It is safe for concurrent
-// use. The zero value has no part of any object.
+// Projection reduces objects to the part that belongs to a namespace. The zero value returns no
+// part of any object. Safe for concurrent use.
 type Projection struct {
 	namespaceFrom Path
 	fields        *node
@@ -38,8 +38,8 @@ func (n *node) add(p Path) {
 	child.add(p[1:])
 }
 
-// New returns a projection that copies fields. It reads the namespace of an object, or of each
-// entry of its lists, from namespaceFrom.
+// New returns a projection that copies the given fields. It reads the namespace of an object, or of
+// each entry of a list in the object, from the path namespaceFrom.
 func New(namespaceFrom Path, fields []Path) *Projection {
 	p := &Projection{namespaceFrom: namespaceFrom, fields: &node{}}
 	for _, f := range fields {
@@ -49,14 +49,14 @@ func New(namespaceFrom Path, fields []Path) *Projection {
 }
 
 // Part returns the part of an object that belongs to a namespace, or false if no part does. The
-// result shares no memory with the object. It consists of strings, numbers and booleans at the
-// listed fields. Its metadata contains the name, the namespace and the resource version, and other
-// fields only if they are listed. The result contains no apiVersion and no kind.
+// result shares no memory with the object. It contains the strings, numbers and booleans at the
+// listed fields. Its metadata contains the name, the resource version and the given namespace, and
+// other fields only if they are listed. The result contains no apiVersion and no kind.
 //
 // A list on the path namespaceFrom is reduced to the entries for which this path leads to the
-// namespace. Every other list is reduced to the entries that name no other namespace. Every other
-// object that names another namespace is omitted. An object has no part if it has a namespace
-// itself, or if its fields have other types than the paths expect.
+// namespace. Every other list is reduced to the entries that name no other namespace. Any other
+// object in the object that names another namespace is omitted. An object has no part if its
+// metadata has a namespace, or if its fields have other types than the path namespaceFrom expects.
 func (p *Projection) Part(object map[string]any, namespace string) (map[string]any, bool) {
 	metadata, _ := object["metadata"].(map[string]any)
 	name, _ := metadata["name"].(string)
@@ -81,8 +81,9 @@ func (p *Projection) Part(object map[string]any, namespace string) (map[string]a
 	return out, true
 }
 
-// reduce returns a copy of value whose lists on the path contain only the entries from which the
-// path leads to the namespace. It returns false if there is no such entry.
+// reduce returns a copy of value in which each list on the path contains only the entries from
+// which the path leads to the namespace. It returns false if the path does not lead to the
+// namespace.
 func reduce(value any, path Path, namespace string) (any, bool) {
 	if len(path) == 0 {
 		text, _ := value.(string)
@@ -108,9 +109,9 @@ func reduce(value any, path Path, namespace string) (any, bool) {
 	return out, len(out) > 0
 }
 
-// copyFields returns a copy of the listed fields of value, or nil if value has none. The caller has
-// reduced the lists on the path. way is the rest of the path from value, or nil if value is not on
-// the path.
+// copyFields returns a copy of the listed fields of value, or nil if value has none of them. The
+// caller has already reduced the lists on the path namespaceFrom. path is the rest of this path
+// from value, or nil if value is not on it.
 func (n *node) copyFields(value any, path Path, namespace string) any {
 	switch v := value.(type) {
 	case map[string]any:
@@ -121,7 +122,7 @@ func (n *node) copyFields(value any, path Path, namespace string) any {
 		foreign := namesOtherNamespace(v, namespace)
 		for segment, child := range n.children {
 			rest := after(path, segment)
-			if segment.Each || foreign && rest == nil { // in a foreign object, only the path is followed
+			if segment.Each || foreign && rest == nil { // if the object names another namespace, only the path is followed
 				continue
 			}
 			if field := child.copyFields(v[segment.Field], rest, namespace); field != nil {
@@ -158,7 +159,8 @@ func (n *node) copyFields(value any, path Path, namespace string) any {
 	return nil
 }
 
-// after returns the rest of a path after a segment, or nil if the path does not begin with it.
+// after returns the rest of a path after its first segment. It returns nil if the path does not
+// begin with the given segment.
 func after(path Path, segment Segment) Path {
 	if len(path) == 0 || path[0] != segment {
 		return nil
@@ -166,8 +168,8 @@ func after(path Path, segment Segment) Path {
 	return path[1:]
 }
 
-// namesOtherNamespace reports whether an object names another namespace. It checks the fields whose name
-// ends in namespace or namespaces.
+// namesOtherNamespace reports whether an object names another namespace. It checks each field whose
+// name ends in namespace or namespaces, in any case.
 func namesOtherNamespace(object map[string]any, namespace string) bool {
 	for key, field := range object {
 		name := strings.ToLower(key)

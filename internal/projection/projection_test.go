@@ -49,7 +49,8 @@ func decode(t testing.TB, text []byte) (out map[string]any) {
 	return out
 }
 
-// TestParse checks that a path has one form, and that any other text is an error.
+// TestParse checks that String returns the text of each valid path, and that any other text is an
+// error.
 func TestParse(t *testing.T) {
 	for _, text := range []string{
 		"spec", "spec.type", "spec.list[*].name", "spec.list[*][*]", "metadata.labels['example.com/key']",
@@ -71,7 +72,7 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// TestPart checks that a part contains the listed fields and the entries of its namespace only.
+// TestPart checks that a part contains only the listed fields and the entries of its namespace.
 func TestPart(t *testing.T) {
 	const list = "spec.managedResources[*].namespace"
 	entries := []string{
@@ -129,7 +130,8 @@ func TestPart(t *testing.T) {
 	}
 }
 
-// TestUnexpectedObjectHasNoPart checks that an object of an unexpected form has no part.
+// TestUnexpectedObjectHasNoPart checks that an object with missing or unexpected fields has no
+// part.
 func TestUnexpectedObjectHasNoPart(t *testing.T) {
 	p := project(t, "spec.list[*].namespace", "spec.list[*].name")
 	for _, text := range []string{
@@ -161,7 +163,7 @@ func TestUnexpectedObjectHasNoPart(t *testing.T) {
 	}
 }
 
-// TestPartSharesNoMemory checks that a change of the part does not change the object.
+// TestPartSharesNoMemory checks that a change to the part does not change the object.
 func TestPartSharesNoMemory(t *testing.T) {
 	object := tracker(t)
 	got, _ := project(t, "spec.managedResources[*].namespace", "spec.managedResources[*].name", "spec.type").
@@ -173,9 +175,9 @@ func TestPartSharesNoMemory(t *testing.T) {
 	}
 }
 
-// FuzzPart checks that the part of an object does not depend on the entries of other namespaces. No
-// object causes a panic, and a part contains only strings, numbers and booleans of the listed
-// fields.
+// FuzzPart checks that the part of an object does not depend on the entries of other namespaces. It
+// also checks that no object causes a panic, and that a part contains only strings, numbers and
+// booleans of the listed fields.
 func FuzzPart(f *testing.F) {
 	text, err := os.ReadFile("testdata/tracker.json")
 	if err != nil {
@@ -259,9 +261,9 @@ func checkEntries(t *testing.T, part map[string]any, namespace string) {
 	}
 }
 
-// TestOtherNamespaceObjectShowsOnlyPath checks that an object that names another namespace shows only the path
-// to the entries of the caller's namespace. It also checks that the names of namespaces in a list
-// are recognized.
+// TestOtherNamespaceObjectShowsOnlyPath checks that an object that names another namespace shows
+// only the path to the entries of the given namespace. It also checks that names of namespaces in a
+// list are recognized.
 func TestOtherNamespaceObjectShowsOnlyPath(t *testing.T) {
 	const meta = `"metadata":{"name":"n","resourceVersion":"1"}`
 	for what, c := range map[string]struct{ from, field, spec, want string }{

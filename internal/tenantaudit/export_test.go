@@ -10,19 +10,19 @@ import (
 	"time"
 )
 
-// MaxLine limits the size of a line.
+// MaxLine is the maximum length of a line in bytes.
 const MaxLine = maxLine
 
-// WithMaxFollow limits how long a stream is followed.
+// WithMaxFollow sets the maximum time for which a stream is followed.
 func WithMaxFollow(o Options, most time.Duration) Options {
 	o.maxFollow = most
 	return o
 }
 
-// Faults make the files of streams fail.
+// Faults make operations on the files of streams fail.
 type Faults struct {
-	// Room is the number of bytes that can be written, like on a disk that becomes full. If
-	// negative, there is no limit.
+	// Room is the number of bytes that can be written before the disk is full. If negative, there is
+	// no limit.
 	Room atomic.Int64
 	// Sync, Truncate and SyncNames make these operations fail.
 	Sync, Truncate, SyncNames atomic.Bool
@@ -30,12 +30,12 @@ type Faults struct {
 	Hold atomic.Pointer[chan struct{}]
 	// NameSyncs is the number of syncs of the directory.
 	NameSyncs atomic.Int64
-	// Syncs is the number of syncs of files, Opened the number of open files, and MostOpened the
-	// maximum number at a time.
+	// Syncs is the number of syncs of files. Opened is the number of open files. MostOpened is the
+	// maximum of Opened.
 	Syncs, Opened, MostOpened atomic.Int64
 }
 
-// Use makes options use the faults.
+// Use returns options that make streams use the faults.
 func (f *Faults) Use(o Options) Options {
 	f.Room.Store(-1)
 	o.closeWait = 50 * time.Millisecond

@@ -12,7 +12,7 @@ import (
 	"syscall"
 )
 
-// extension is the suffix of the names of files.
+// extension is the suffix of the names of the files of streams.
 const extension = ".jsonl"
 
 func fileOf(stream Stream) string { return string(stream) + extension }
@@ -43,13 +43,13 @@ type file interface {
 	Stat() (fs.FileInfo, error)
 }
 
-// openFile opens a file to append to it, and creates it if it does not exist. It does not follow a
-// symbolic link.
+// openFile opens a file for reading and appending, and creates it if it does not exist. It does not
+// follow a symbolic link.
 func openFile(root *os.Root, name string) (file, error) {
 	if err := checkRegular(root, name); err != nil {
 		return nil, err
 	}
-	// O_NONBLOCK is set because the name may meanwhile belong to another kind of file.
+	// With O_NONBLOCK, the call does not block if the name now belongs to a named pipe.
 	return root.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_APPEND|syscall.O_NONBLOCK, fileMode)
 }
 
@@ -78,12 +78,12 @@ type streamFile struct {
 
 	name    string
 	size    int64
-	synced  int64 // size of the synced part
+	synced  int64 // the size that is known to be on the disk
 	damaged bool  // the file must be opened again
 }
 
-// openStream opens the file of a stream. If the file ends within a line, as after a crash, it ends
-// that line, so that the next line is complete.
+// openStream opens the file of a stream. If the last line of the file is incomplete, for example
+// after a crash, it appends a newline, so that the next record begins a new line.
 func (s *Streams) openStream(stream Stream) (*streamFile, error) {
 	name := fileOf(stream)
 	opened, err := s.options.open(s.root, name)
@@ -121,10 +121,10 @@ func (f *streamFile) begin(root *os.Root) error {
 	return nil
 }
 
-// isCurrent reports whether the file is intact and still has its name.
+// isCurrent reports whether the file is not damaged and still has its name.
 func (f *streamFile) isCurrent(root *os.Root) bool { return !f.damaged && isSameFile(root, f.name, f) }
 
-// append appends whole lines.
+// append appends lines. The lines MUST be complete.
 func (f *streamFile) append(lines []byte) error {
 	n, err := f.Write(lines)
 	f.size += int64(n)
@@ -134,8 +134,8 @@ func (f *streamFile) append(lines []byte) error {
 	return err
 }
 
-// rollback removes the part that is not synced. The file is opened again for the next write. If it
-// cannot remove the part, the file may end within a line until then.
+// rollback removes the part of the file that is not synced. The next write opens the file again. If
+// rollback cannot remove the part, the last line of the file may be incomplete until then.
 func (f *streamFile) rollback() {
 	f.damaged = true
 	_ = f.Truncate(f.synced)

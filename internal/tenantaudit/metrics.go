@@ -5,7 +5,7 @@ package tenantaudit
 
 import "k8s.io/component-base/metrics"
 
-// The results of records.
+// The values of the label result.
 const (
 	written = "written"
 	failed  = "failed"
@@ -13,10 +13,10 @@ const (
 	limited = "limited"
 )
 
-// Metrics contains the number of records by result. Safe for concurrent use.
+// Metrics counts records by the kind of their stream and by result. Safe for concurrent use.
 type Metrics struct{ records *metrics.CounterVec }
 
-// NewMetrics returns metrics. The server MUST register them.
+// NewMetrics returns the metrics of audit streams. The server MUST register them.
 func NewMetrics() *Metrics {
 	return &Metrics{metrics.NewCounterVec(&metrics.CounterOpts{
 		Namespace: "kubetenant",

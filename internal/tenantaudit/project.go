@@ -19,37 +19,37 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// Resolver finds the tenants of events. Caller, Owner and Stream are required. They MUST be safe
-// for concurrent use and return quickly.
+// Resolver determines the tenants and the streams of events. Caller, Owner and Stream are required.
+// They MUST be safe for concurrent use and return quickly.
 type Resolver struct {
-	// Caller returns the tenant of the authenticated user real at a time. If as is not nil, real
-	// impersonated as, and acting is the tenant for which it acted. Otherwise, acting equals
-	// authenticated. A tenant that is unknown is zero.
+	// Caller returns the tenant of the authenticated user real at the given time. If as is not nil,
+	// real impersonated the user as, and acting is the tenant for which real acted. Otherwise, acting
+	// equals authenticated. An unknown tenant is zero.
 	Caller func(real, as user.Info, at time.Time) (authenticated, acting tenant.ID)
-	// Owner returns the tenant that owned a namespace at a time. It returns zero if no tenant did
-	// or if this is unknown.
+	// Owner returns the tenant that owned a namespace at the given time. It returns the zero ID if no
+	// tenant owned the namespace, or if the owner is unknown.
 	Owner func(namespace string, at time.Time) tenant.ID
-	// Stream returns the stream of a tenant for an event at a time. It returns false if the tenant
-	// has none.
+	// Stream returns the stream of a tenant for an event at the given time. It returns false if the
+	// tenant has no stream.
 	Stream func(id tenant.ID, at time.Time) (Stream, bool)
-	// Name returns the name of a tenant in records. If nil, it is the ID.
+	// Name returns the name of a tenant in records. If nil, the ID is the name.
 	Name func(tenant.ID) string
-	// CallerKey and OwnerKey are the annotations of events that specify the tenant of the caller
-	// and the tenant that owns the object. The boundary writes them. Leave them empty if another
-	// server writes the events.
+	// CallerKey and OwnerKey are the keys of the audit annotations that specify the tenant of the
+	// caller and the tenant that owns the object. The boundary writes these annotations. The keys MUST
+	// be empty if another server writes the events.
 	CallerKey, OwnerKey string
-	// Cluster is the cluster of the events, whose streams have their own files. It is empty for a
-	// server of one cluster.
+	// Cluster is the cluster of the events. The streams of each cluster have their own files. It is
+	// empty for a server of one cluster.
 	Cluster string
 }
 
-// Placed is a record and its stream.
+// Placed contains a record and the stream that it belongs to.
 type Placed struct {
 	Stream Stream
 	Record *Record
 }
 
-// The annotation without which the owner of an object receives no record.
+// The owner of an object gets a record only of an event with this annotation and value.
 const (
 	// decisionAnnotation is "allow" if authorization allowed the request
 	// (k8s.io/apiserver pkg/endpoints/filters/authorization.go, v0.37.1).
@@ -59,14 +59,15 @@ const (
 
 // Project returns the records of an event:
 //
-//   - one for the system's stream
-//   - one for the stream of the caller's tenant
-//   - one for the tenant that owns the object, if authorization allowed the request of a caller of
-//     another tenant, and if the request is a write. It contains the tenant of the caller, but not
-//     its name.
+//   - one for [System]
+//   - one for the stream of the caller's tenant, unless it is the system tenant
+//   - one for the stream of the tenant that owns the object, if a caller of another tenant wrote
+//     the object and authorization allowed the request. This record contains the tenant of the
+//     caller, but not the name of the caller.
 //
-// A request that was not authenticated has records only in the system's stream and in [Unauthenticated]. An
-// event of the stage RequestReceived has none, because later events of the request contain its
+// A request that was not authenticated has records only in the system's stream and in
+// [Unauthenticated]. A denied anonymous request has a record in [Unauthenticated] too. An event of
+// the stage RequestReceived has no records, because a later event of the same request contains the
 // result.
 func Project(event *auditinternal.Event, r *Resolver) []Placed {
 	if event.Stage == auditinternal.StageRequestReceived {
@@ -79,7 +80,7 @@ func Project(event *auditinternal.Event, r *Resolver) []Placed {
 	return all
 }
 
-// project returns the records of an event. The streams are those of a server of one cluster.
+// project returns the records of an event, with streams that do not contain the cluster.
 func (r *Resolver) project(event *auditinternal.Event) []Placed {
 	whole := newRecord(event, r.Cluster)
 	if event.User.Username == "" {
@@ -118,8 +119,9 @@ func (r *Resolver) project(event *auditinternal.Event) []Placed {
 	return all
 }
 
-// callerOf returns the tenants of the users of an event. The boundary knows the acting tenant at
-// the time of the request, even if its namespace is new or was deleted since.
+// callerOf returns the tenants of the users of an event. The annotation of the boundary takes
+// precedence for the acting tenant, because the boundary knew the tenant at the time of the
+// request. The namespace of a service account may have been created or deleted since.
 func (r *Resolver) callerOf(event *auditinternal.Event, at time.Time) (authenticated, acting tenant.ID) {
 	authenticated, acting = r.Caller(infoOf(&event.User), infoOf(event.ImpersonatedUser), at)
 	annotated, ok := annotatedTenant(event, r.CallerKey)
@@ -134,8 +136,8 @@ func (r *Resolver) callerOf(event *auditinternal.Event, at time.Time) (authentic
 	return authenticated, acting
 }
 
-// annotatedTenant returns the tenant in an annotation of an event. It is zero if the annotation is
-// invalid.
+// annotatedTenant returns the tenant that an annotation of an event specifies. The tenant is zero
+// if the annotation is invalid. ok is false if the event has no such annotation.
 func annotatedTenant(event *auditinternal.Event, key string) (id tenant.ID, ok bool) {
 	text, ok := event.Annotations[key]
 	if !ok || key == "" {
@@ -150,7 +152,7 @@ func annotatedTenant(event *auditinternal.Event, key string) (id tenant.ID, ok b
 
 func isOrdinaryTenant(id tenant.ID) bool { return !id.IsZero() && !id.IsSystem() }
 
-// newRecord returns a record of an event without its caller.
+// newRecord returns the record of an event without its caller.
 func newRecord(event *auditinternal.Event, cluster string) Record {
 	out := Record{
 		Cluster: cluster,
@@ -179,8 +181,8 @@ func newRecord(event *auditinternal.Event, cluster string) Record {
 }
 
 // namespaceIn returns the namespace in the path of a request, as the server parses it. The
-// namespace of an event can also come from the body of a request whose resource has no namespace. A
-// caller could write any namespace there.
+// namespace in an event can also come from the request body if the resource has no namespace. A
+// caller could write any namespace in a body.
 func namespaceIn(path string) string {
 	decoded, err := url.PathUnescape(path)
 	if err != nil {
@@ -193,7 +195,8 @@ func namespaceIn(path string) string {
 	return info.Namespace
 }
 
-// requestInfos parses paths as an API server does (k8s.io/apiserver pkg/server, v0.37.1).
+// requestInfos returns a parser of paths that is configured as in an API server (k8s.io/apiserver
+// pkg/server, v0.37.1).
 func requestInfos() *request.RequestInfoFactory {
 	return &request.RequestInfoFactory{
 		APIPrefixes:          sets.NewString("api", "apis"),
@@ -201,7 +204,7 @@ func requestInfos() *request.RequestInfoFactory {
 	}
 }
 
-// setCaller adds the caller to a record.
+// setCaller adds the name, the source and the credential ID of the caller to a record.
 func (r *Record) setCaller(u *authenticationv1.UserInfo) {
 	r.User = truncate(u.Username, nameBytes)
 	r.Source = singleValue(u.Extra[tenant.SourceKey])
@@ -215,7 +218,7 @@ func singleValue(values []string) string {
 	return truncate(values[0], nameBytes)
 }
 
-// ownerRecord returns a record for the owner of the object. It does not identify the caller.
+// ownerRecord returns the record for the owner of the object. It does not identify the caller.
 func ownerRecord(r *Record) *Record {
 	out := *r
 	out.User, out.ImpersonatedBy, out.Source, out.CredentialID, out.Path = "", "", "", "", ""
@@ -223,8 +226,8 @@ func ownerRecord(r *Record) *Record {
 	return &out
 }
 
-// generatedID returns an audit ID if a server can have generated it, or "". A client can choose any
-// ID for its request, for example one that contains the name of another tenant.
+// generatedID returns the given audit ID if it is a UUID, as a server generates it, or "". A client
+// can choose any ID for its request, for example an ID that contains the name of another tenant.
 func generatedID(id string) string {
 	if !isUUID(id) {
 		return ""
@@ -232,9 +235,9 @@ func generatedID(id string) string {
 	return id
 }
 
-// ownerOf returns the tenant that receives a record because it owns the object, or zero if there is
-// none. A caller cannot write to the stream of another tenant with a request that was not allowed,
-// or with a read.
+// ownerOf returns the tenant that gets a record because it owns the object, or zero if there is
+// none. A read or a request that was not allowed creates no record, so a caller cannot write to
+// another tenant's stream with it.
 func (r *Resolver) ownerOf(event *auditinternal.Event, namespace string, at time.Time) tenant.ID {
 	switch status := event.ResponseStatus; {
 	case event.ObjectRef == nil || !isWrite(event.Verb, event.ObjectRef.Subresource),
@@ -270,7 +273,7 @@ func (r *Resolver) nameOf(id tenant.ID) string {
 	return noTenant
 }
 
-// infoOf returns a user of an event. It returns nil for nil.
+// infoOf converts a user of an event. It returns nil for nil.
 func infoOf(u *authenticationv1.UserInfo) user.Info {
 	if u == nil {
 		return nil

@@ -43,7 +43,8 @@ func id(name string) tenant.ID {
 	return parsed
 }
 
-// fixture resolves users by their extra, and namespaces by their prefix.
+// fixture returns a resolver that finds the tenant of a user in its extra, and the tenant of a
+// namespace in the prefix of its name.
 func fixture() *tenantaudit.Resolver {
 	of := func(u user.Info) tenant.ID {
 		if values := u.GetExtra()[tenant.ExtraKey]; len(values) == 1 {
@@ -128,7 +129,7 @@ func event(u authenticationv1.UserInfo, verb, namespace, resource, name string) 
 	}
 }
 
-// project returns the records of an event by their streams.
+// project returns the records of an event by stream.
 func project(e *auditinternal.Event, r *tenantaudit.Resolver) map[tenantaudit.Stream]tenantaudit.Record {
 	out := map[tenantaudit.Stream]tenantaudit.Record{}
 	for _, placed := range tenantaudit.Project(e, r) {
@@ -140,8 +141,8 @@ func project(e *auditinternal.Event, r *tenantaudit.Resolver) map[tenantaudit.St
 	return out
 }
 
-// TestOneRecordForEachRequest checks that the stage RequestReceived, which a policy can select, has
-// no record. Later stages contain its content.
+// TestOneRecordForEachRequest checks that an event of the stage RequestReceived has no record.
+// Later stages contain its content.
 func TestOneRecordForEachRequest(t *testing.T) {
 	e := event(caller("alice", "acme"), "get", "acme--web", "pods", "p")
 	e.Stage = auditinternal.StageRequestReceived
@@ -276,7 +277,7 @@ func TestStreams(t *testing.T) {
 			}),
 			[]tenantaudit.Stream{globex},
 		},
-		"encoded namespace": { // does not hide the write
+		"encoded namespace": { // the encoding does not hide the write from the owner
 			with(event(gwen, "delete", "acme--web", "pods", "p"), func(e *auditinternal.Event) {
 				e.RequestURI = "/api/v1/namespaces/%61cme--web/pods/p?x=%zz"
 			}),
@@ -373,8 +374,8 @@ func TestImpersonation(t *testing.T) {
 	}
 }
 
-// TestChosenAuditIDStaysInOwnStream checks that the audit ID, which the client can choose, does not reach another
-// tenant's stream.
+// TestChosenAuditIDStaysInOwnStream checks that an audit ID that a client chose is not in another
+// tenant's stream, unless it has the form of a UUID.
 func TestChosenAuditIDStaysInOwnStream(t *testing.T) {
 	e := event(caller("gwen", "globex"), "delete", "acme--web", "pods", "p")
 	for _, chosen := range []string{
@@ -390,7 +391,7 @@ func TestChosenAuditIDStaysInOwnStream(t *testing.T) {
 	}
 }
 
-// TestTextsAreBounded checks a forged request with texts of 16 MB.
+// TestTextsAreBounded checks that the records of a forged request with texts of 16 MB are small.
 func TestTextsAreBounded(t *testing.T) {
 	huge := strings.Repeat("é\x00<", 4<<20)
 	e := event(caller(huge, "acme"), huge, huge, huge, huge)
@@ -413,7 +414,7 @@ func TestTextsAreBounded(t *testing.T) {
 }
 
 // TestStreamsOfClusters checks that tenants of two clusters have different streams, even if their
-// names and UIDs are equal.
+// IDs or UIDs are equal.
 func TestStreamsOfClusters(t *testing.T) {
 	seen := map[tenantaudit.Stream]string{}
 	for _, cluster := range []string{"", "eu1", "us1", "system", "id-a", "../eu1", "EU1", "a+b", "a"} {
@@ -478,8 +479,8 @@ func TestStreamOf(t *testing.T) {
 	}
 }
 
-// TestStreamDoesNotContainOtherTenant searches for the name of another tenant in the stream of a
-// tenant. The events contain that name in each field that can have it.
+// TestStreamDoesNotContainOtherTenant checks that the stream of a tenant does not contain the name
+// of another tenant. The events contain this name in each field that can contain it.
 func TestStreamDoesNotContainOtherTenant(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	r, found, foreign, typed := fixture(), 0, 0, 0
@@ -510,14 +511,15 @@ func TestStreamDoesNotContainOtherTenant(t *testing.T) {
 			}
 		}
 	}
-	// Each kind must occur. Otherwise, the search proves nothing.
+	// Each kind of record must occur. Otherwise, the search proves nothing.
 	if found < *searched/10 || foreign < *searched/100 || typed < *searched/100 {
 		t.Errorf("%d records, %d of other tenants, %d with typed names", found, foreign, typed)
 	}
 }
 
-// generate returns an event. It also reports whether its record may contain the name. This is the
-// case if the caller wrote the name in the path, or chose it as the audit ID of its own request.
+// generate returns an event. mayName reports whether the record of the event may contain the name
+// of the other tenant. This is the case if the caller wrote this name in the path, or chose it as
+// the audit ID of its own request.
 func generate(random *rand.Rand) (e *auditinternal.Event, mayName bool) {
 	pick := func(all ...string) string { return all[random.IntN(len(all))] }
 	who := pick("acme", "acme", "globex", "", "system")

@@ -18,26 +18,26 @@ import (
 	"time"
 )
 
-// maxLine limits the size of a line, in bytes. Longer lines are skipped. All records are shorter.
+// maxLine is the maximum length of a line in bytes. Longer lines are skipped. All records are
+// shorter.
 const maxLine = 64 << 10
 
-// pollInterval is the interval at which the end of a followed stream is read.
+// pollInterval is the interval at which a reader that follows a stream checks for new records.
 const pollInterval = 250 * time.Millisecond
 
-// Filter selects records. The zero value selects all.
+// Filter selects records. The zero value selects all records of a stream.
 type Filter struct {
-	// Since excludes records before a time.
+	// Since excludes records with an earlier time.
 	Since time.Time
-	// User selects the records of a user by name.
+	// User selects the records of the user with the given name.
 	User string
-	// Denied selects requests with the response status 401 or 403.
+	// Denied selects the records of requests with the response status 401 or 403.
 	Denied bool
-	// Cluster selects the records of a cluster.
+	// Cluster selects the records of the given cluster.
 	Cluster string
-	// Follow waits for new records until the context ends.
+	// Follow specifies whether the read waits for new records until the context ends.
 	Follow bool
-	// Idle is called each time that all records have been read. If it returns an error, the read
-	// ends.
+	// Idle is called each time when all records have been read. If it returns an error, the read ends.
 	Idle func() error
 }
 
@@ -50,9 +50,10 @@ func (f *Filter) selects(r *Record) bool {
 }
 
 // Read calls visit for each selected record of a stream in a directory, oldest first, until visit
-// returns an error. visit also receives the line, which it MUST NOT retain. Read skips lines that
-// are not records. It does not follow symbolic links. A stream that does not exist is empty. If the
-// filter follows, the error is that of the context.
+// returns an error. visit also receives the line of the record, which it MUST NOT retain. Read
+// skips lines that are not records. It does not follow symbolic links. A stream without files has
+// no records. If the filter follows the stream, Read returns only with an error, which is that of
+// the context when the context ends.
 func Read(ctx context.Context, directory string, stream Stream, f Filter, visit func(*Record, []byte) error) error {
 	root, err := os.OpenRoot(directory)
 	if err != nil {
@@ -68,7 +69,7 @@ func Read(ctx context.Context, directory string, stream Stream, f Filter, visit 
 	return r.run(ctx)
 }
 
-// reader reads the files of a stream.
+// reader reads the files of a stream in order.
 type reader struct {
 	root   *os.Root
 	stream Stream
@@ -98,11 +99,11 @@ func (r *reader) readRotated(ctx context.Context) error {
 	for _, name := range all {
 		r.last = name
 		if _, at, _ := parseName(name); at.Before(r.filter.Since) {
-			continue // all its records are older
+			continue // all records of the file are older
 		}
 		f, err := openToRead(r.root, name)
 		if errors.Is(err, fs.ErrNotExist) {
-			continue // it was deleted as the oldest file
+			continue // the file was deleted after it was listed
 		}
 		if err != nil {
 			return err
@@ -121,7 +122,8 @@ func (r *reader) unread() ([]string, error) {
 	return slices.DeleteFunc(all, func(name string) bool { return name <= r.last }), err
 }
 
-// readCurrent reads the file that is not rotated. It returns true after a rotation.
+// readCurrent reads the file that has not been rotated. It returns true if the caller must check
+// for rotated files and read again.
 func (r *reader) readCurrent(ctx context.Context) (again bool, err error) {
 	f, err := openToRead(r.root, fileOf(r.stream))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -131,7 +133,7 @@ func (r *reader) readCurrent(ctx context.Context) (again bool, err error) {
 		return false, err
 	}
 	defer func() { _ = f.Close() }()
-	if missed, err := r.unread(); err != nil || len(missed) > 0 { // it was rotated in between
+	if missed, err := r.unread(); err != nil || len(missed) > 0 { // the file was rotated after the rotated files were read
 		return true, err
 	}
 	for text := (&lines{file: f}); ; {
@@ -155,7 +157,7 @@ func (r *reader) readCurrent(ctx context.Context) (again bool, err error) {
 	}
 }
 
-// skip records that a rotated file was read.
+// skip records that the given file has already been read, although it has been rotated.
 func (r *reader) skip(f *os.File) error {
 	all, err := r.unread()
 	for _, name := range all {
@@ -186,7 +188,7 @@ func (r *reader) wait(ctx context.Context) (again bool, err error) {
 	}
 }
 
-// visitLines visits the records until the end of a file.
+// visitLines calls visit for the selected records up to the end of a file.
 func (r *reader) visitLines(ctx context.Context, text *lines) error {
 	for {
 		line, err := text.next()
@@ -215,8 +217,8 @@ func (r *reader) visitLines(ctx context.Context, text *lines) error {
 	}
 }
 
-// isOld reports whether a line is a record before the first selected time. It decodes only the
-// time, because most records may be old.
+// isOld reports whether a line is a record with a time before Since. It decodes only the time,
+// because most records may be old.
 func (r *reader) isOld(line []byte) bool {
 	if r.filter.Since.IsZero() {
 		return false
@@ -227,7 +229,7 @@ func (r *reader) isOld(line []byte) bool {
 	return err == nil && at.Before(r.filter.Since)
 }
 
-// openToRead opens a file. It does not follow a symbolic link.
+// openToRead opens a file for reading. It does not follow a symbolic link.
 func openToRead(root *os.Root, name string) (*os.File, error) {
 	if err := checkRegular(root, name); err != nil {
 		return nil, err
@@ -247,16 +249,16 @@ func openToRead(root *os.Root, name string) (*os.File, error) {
 	return f, nil
 }
 
-// lines reads lines of a limited length.
+// lines reads the lines of a file. It skips lines that are longer than maxLine.
 type lines struct {
 	file     io.Reader
 	buffer   []byte // bytes that were read and not returned yet
 	returned int    // bytes of the buffer that the last call returned
-	skipping bool   // skips the rest of a line that is too long
+	skipping bool   // the rest of a line that is too long is skipped
 }
 
-// rewind continues at the end of a file that has become shorter. A failed write may have removed
-// lines that were already read.
+// rewind moves to the end of a file that has become shorter, because a failed write removed lines
+// that were already read.
 func (l *lines) rewind(f *os.File) error {
 	info, err := f.Stat()
 	if err != nil {
@@ -271,8 +273,8 @@ func (l *lines) rewind(f *os.File) error {
 	return err
 }
 
-// next returns a complete line without its end. It is valid until the next call. The error is
-// [io.EOF] at the end of the file, where the last line may be incomplete.
+// next returns the next complete line without its newline. The line is valid until the next call.
+// The error is [io.EOF] at the end of the file. The file may end with an incomplete line.
 func (l *lines) next() ([]byte, error) {
 	l.buffer = l.buffer[:copy(l.buffer, l.buffer[l.returned:])]
 	l.returned = 0

@@ -23,42 +23,44 @@ type Record struct {
 	ID string `json:"id,omitempty"`
 	// Stage is the stage of the request, such as ResponseComplete.
 	Stage string `json:"stage,omitempty"`
-	// Verb, Group, Resource, Subresource, Namespace and Name describe the request.
+	// Verb, Group, Resource, Subresource, Namespace and Name are the attributes of the request.
 	Verb        string `json:"verb,omitempty"`
 	Group       string `json:"group,omitempty"`
 	Resource    string `json:"resource,omitempty"`
 	Subresource string `json:"subresource,omitempty"`
 	Namespace   string `json:"namespace,omitempty"`
 	Name        string `json:"name,omitempty"`
-	// Path is the path of a request without a resource. It has no query.
+	// Path is the path of a request that has no resource, without the query.
 	Path string `json:"path,omitempty"`
 	// Code is the HTTP status of the response.
 	Code int32 `json:"code,omitempty"`
-	// User is the name of the caller. It is only in the stream of the caller's tenant and in the
-	// system's stream.
+	// User is the name of the caller. It is set only in the stream of the caller's tenant and in the
+	// streams of the system tenant.
 	User string `json:"user,omitempty"`
 	// Tenant is the tenant of the caller, "system", or "(none)".
 	Tenant string `json:"tenant,omitempty"`
-	// ImpersonatedBy is "system" if a caller of the system tenant impersonated the user. In the
-	// system's stream, it is the name of that caller.
+	// ImpersonatedBy is set if a caller of the system tenant impersonated the user. In the streams of
+	// the system tenant, it is the name of this caller. In the stream of a tenant, it is "system".
 	ImpersonatedBy string `json:"impersonatedBy,omitempty"`
-	// Source is the name of the authentication source of the caller. It is set together with User.
+	// Source is the name of the authentication source of the caller. It is empty in the record for the
+	// owner of the object, and if a caller of the system tenant impersonated the user.
 	Source string `json:"source,omitempty"`
-	// CredentialID is the ID of the caller's credential. It is set together with User.
+	// CredentialID is the ID of the caller's credential. It is empty in the same records as Source.
 	CredentialID string `json:"credentialId,omitempty"`
 }
 
 // noTenant is the tenant of a caller without a tenant. No tenant has this name.
 const noTenant = "(none)"
 
-// A Stream is the name of a stream. It is safe as part of a file name.
+// Stream is the name of a stream. It can be used as part of a file name.
 type Stream string
 
-// System is the stream of the system tenant. It contains the records of all events.
+// System is a stream of the system tenant. It contains a record of every event that has records.
 const System Stream = "system"
 
-// Unauthenticated is a stream of the system tenant. It contains the records of requests that were not
-// authenticated, which are also in [System]. Requests of tenants do not cause its rotation.
+// Unauthenticated is a stream of the system tenant. It contains the records of requests that were
+// not authenticated. [System] contains these records too. The files of this stream are not rotated
+// because of requests of tenants.
 const Unauthenticated Stream = "refused"
 
 // IsTenant reports whether a stream is the stream of a tenant.
@@ -70,7 +72,8 @@ func (s Stream) IsTenant() bool {
 // clusterSeparator separates the name of a cluster from the name of a stream.
 const clusterSeparator = "+"
 
-// In returns the stream in a cluster. The cluster is empty for a server of one cluster.
+// In returns the name of the stream in the given cluster. cluster is empty for a server of one
+// cluster.
 func (s Stream) In(cluster string) Stream {
 	switch {
 	case cluster == "":
@@ -89,7 +92,8 @@ func (s Stream) parts() (cluster string, base Stream) {
 	return cluster, Stream(name)
 }
 
-// isValid reports whether [StreamOf] and [Stream.In] can return a name for a UID of Kubernetes.
+// isValid reports whether s can be a result of [StreamOf] and [Stream.In]. It accepts a Tenant UID
+// only in the form that Kubernetes uses.
 func (s Stream) isValid() bool {
 	cluster, base := s.parts()
 	if cluster != "" && !isSafe(cluster) && !isDigest(cluster, "cluster.") {
@@ -106,8 +110,9 @@ func isDigest(text, prefix string) bool {
 	return ok && err == nil && hex.EncodeToString(decoded) == sum && len(decoded) == digestBytes
 }
 
-// StreamOf returns the stream of a tenant whose Tenant has a UID. The UID is empty for a tenant
-// without a Tenant. A recreated tenant has another UID and therefore another stream.
+// StreamOf returns the stream of the tenant whose Tenant object has the given UID. uid is empty for
+// a tenant without a Tenant object. A recreated tenant has another UID and therefore another
+// stream.
 func StreamOf(id tenant.ID, uid string) Stream {
 	switch {
 	case id.IsSystem():
@@ -122,11 +127,12 @@ func StreamOf(id tenant.ID, uid string) Stream {
 	return Stream("id." + digest(id.String()))
 }
 
-// safeBytes limits the length of a name that is part of a file name.
+// safeBytes is the maximum length of a name that is used as part of a file name.
 const safeBytes = 64
 
-// isSafe reports whether a text consists of lower-case letters, digits and dashes. Such a text is
-// never the name of another stream or of a rotated file.
+// isSafe reports whether a text can be used as the name of a tenant's stream or of a cluster. It
+// consists of at most 64 lower-case letters, digits and dashes, does not begin with "id-", and is
+// not the name of a stream of the system tenant.
 func isSafe(text string) bool {
 	if text == "" || len(text) > safeBytes || !Stream(text).IsTenant() || strings.HasPrefix(text, "id-") {
 		return false
@@ -136,7 +142,7 @@ func isSafe(text string) bool {
 	}) < 0
 }
 
-// digestBytes is the size of a digest.
+// digestBytes is the size of a digest in bytes.
 const digestBytes = 16
 
 func digest(text string) string {
@@ -144,17 +150,17 @@ func digest(text string) string {
 	return hex.EncodeToString(sum[:digestBytes])
 }
 
-// The limits of texts, in bytes.
+// The maximum lengths of texts, in bytes.
 const (
 	nameBytes = 253 // the limit of Kubernetes for names
 	pathBytes = 1 << 10
 	idBytes   = 64
 )
 
-// ellipsis is the end of a shortened text.
+// ellipsis is the suffix of a truncated text.
 const ellipsis = "..."
 
-// truncate shortens a text to a number of bytes.
+// truncate returns a copy of a text that has at most limit bytes.
 func truncate(text string, limit int) string {
 	if len(text) <= limit {
 		return strings.Clone(text)
@@ -166,7 +172,7 @@ func truncate(text string, limit int) string {
 	return text[:end] + ellipsis
 }
 
-// isUUID reports whether a text has the form of an audit ID that a server generates.
+// isUUID reports whether a text has the form of a UUID, which a server generates as an audit ID.
 func isUUID(text string) bool {
 	if len(text) != 36 {
 		return false

@@ -14,23 +14,24 @@ import (
 	"time"
 )
 
-// rotationSeparator separates the name of a stream from the time of a rotation. No stream name contains
-// it.
+// rotationSeparator separates the name of a stream from the time of a rotation. The name of a
+// stream does not contain it.
 const rotationSeparator = "@"
 
-// rotationTime is the format of the time in a name. Names sort by their times.
+// rotationTime is the format of the time in the name of a rotated file. Names in this format sort
+// by time.
 const rotationTime = "20060102T150405.000000000Z"
 
-// pruneInterval is the interval at which the age of all files is checked.
+// pruneInterval is the interval at which the ages of all files are checked.
 const pruneInterval = time.Hour
 
-// backupOf returns the name of a rotated file.
+// backupOf returns the name of the rotated file of a stream.
 func backupOf(stream Stream, at time.Time) string {
 	return string(stream) + rotationSeparator + at.UTC().Format(rotationTime) + extension
 }
 
-// parseName returns the stream of a file, and the time of its rotation, which is zero if the file
-// was not rotated.
+// parseName returns the stream of a file and the time of its rotation. The time is zero if the file
+// has not been rotated.
 func parseName(name string) (stream Stream, rotated time.Time, ok bool) {
 	base, found := strings.CutSuffix(name, extension)
 	if !found || base == "" {
@@ -67,7 +68,7 @@ func backups(root *os.Root, stream Stream) (found []string, err error) {
 	return found, err
 }
 
-// rotate renames the file of a stream and deletes the oldest rotated files above the limit. The
+// rotate renames the file of a stream and deletes the oldest rotated files above MaxBackups. The
 // caller MUST have closed the file.
 func (s *Streams) rotate(stream Stream) error {
 	old, err := backups(s.root, stream)
@@ -94,9 +95,9 @@ func (s *Streams) rotate(stream Stream) error {
 	return nil
 }
 
-// pruneIfDue deletes the files that are too old, including those of deleted tenants. Because the
-// clock can be wrong, a file is deleted only if it was already too old an hour before. The caller
-// must hold s.turn.
+// pruneIfDue deletes the files that are too old, including the files of deleted tenants. Because
+// the clock can be wrong, it deletes a file only if the file was already too old at the previous
+// check, which was usually an hour before. The caller must have called begin.
 func (s *Streams) pruneIfDue() {
 	now := s.options.Now()
 	if s.options.MaxAge == 0 || now.Sub(s.lastPrune) < pruneInterval && !now.Before(s.lastPrune) {
@@ -124,7 +125,7 @@ func (s *Streams) pruneIfDue() {
 	}
 }
 
-// storedFile is a file in the directory.
+// storedFile is a file of a stream in the directory.
 type storedFile struct {
 	name      string
 	stream    Stream
@@ -159,8 +160,9 @@ func (s *Streams) stored() (found []storedFile, err error) {
 	return found, nil
 }
 
-// shrink deletes rotated files if all files together are too large after a number of bytes were
-// written. It deletes the oldest file of the largest stream first. The caller must hold s.turn.
+// shrink deletes rotated files if the total size of all files exceeds MaxTotalBytes. It deletes the
+// oldest file of the largest stream first. written is the number of bytes written since the last
+// call. The caller must have called begin.
 func (s *Streams) shrink(written int64) {
 	s.bytesLeft -= written
 	if s.options.MaxTotalBytes == 0 || s.bytesLeft > 0 {
@@ -190,6 +192,6 @@ func (s *Streams) shrink(written int64) {
 			delete(rotated, largest)
 		}
 	}
-	// Without a rotated file, the next attempt is made when the next one can exist.
+	// If no rotated file is left, the next check is made when a new rotated file can exist.
 	s.bytesLeft = max(s.options.MaxTotalBytes-total, s.options.MaxBytes)
 }

@@ -13,26 +13,27 @@ import (
 )
 
 const (
-	// rememberFor is the minimum time for which an event is remembered, unless there are too many
-	// events.
+	// rememberFor is the minimum time for which an event is remembered, unless there are more than
+	// maxSeen new events.
 	rememberFor = 10 * time.Minute
-	// maxSeen limits the number of remembered events to twice its value, with about 40 bytes each.
+	// maxSeen is half of the maximum number of remembered events. An event uses about 40 bytes.
 	maxSeen = 1 << 17
 )
 
-// Seen remembers the stored events. kube-apiserver sends a batch again if it gets no response. Safe
-// for concurrent use.
+// Seen remembers the stored events, because kube-apiserver sends a batch again if it gets no
+// response. Safe for concurrent use.
 //
-// A client can choose the audit ID of its request, so the ID and the stage alone do not identify an
-// event. Otherwise, a caller could hide a request behind another one with the same ID. Two events
-// are equal only if their times, users, requests and responses are equal too.
+// A client can choose the audit ID of its request. If the ID and the stage alone identified an
+// event, a caller could hide a request behind another request with the same ID. Two events are
+// therefore equal only if their times, user names, verbs, URIs, object names and status codes are
+// equal too.
 type Seen struct {
 	now  func() time.Time
-	seed [2]maphash.Seed // so that no caller can choose a collision
+	seed [2]maphash.Seed // random, so that no caller can choose a collision
 
 	mu          sync.Mutex
 	recent, old map[event]struct{}
-	began       time.Time // the start of young
+	began       time.Time // the time at which recent was created
 	maxEvents   int
 }
 
@@ -52,7 +53,7 @@ func NewSeen(now func() time.Time) *Seen {
 	}
 }
 
-// New returns the events that are not remembered. An event that occurs twice is returned once.
+// New returns the events that are not remembered. It returns an event that occurs twice only once.
 func (s *Seen) New(all []*auditinternal.Event) []*auditinternal.Event {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -72,7 +73,7 @@ func (s *Seen) New(all []*auditinternal.Event) []*auditinternal.Event {
 	return out
 }
 
-// Add remembers events.
+// Add remembers the given events.
 func (s *Seen) Add(all []*auditinternal.Event) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -82,7 +83,7 @@ func (s *Seen) Add(all []*auditinternal.Event) {
 	}
 }
 
-// age forgets the oldest events. The caller must hold s.mu.
+// age forgets the oldest events if it is time or if there are too many. The caller must hold s.mu.
 func (s *Seen) age() {
 	now := s.now()
 	passed := now.Sub(s.began)

@@ -16,17 +16,18 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// ContentType is the type of a served stream. It contains one JSON object per line.
+// ContentType is the media type of a served stream, which contains one JSON object in each line.
 const ContentType = "application/x-ndjson"
 
-// Query is a request for a stream.
+// Query contains the parameters of a request for a stream.
 type Query struct {
 	Filter Filter
-	// Tenant is the tenant of the stream. It is empty for the caller's own stream.
+	// Tenant is the name of the stream's tenant. It is empty for the stream of the caller's own
+	// tenant.
 	Tenant string
 }
 
-// The errors of queries. They contain no part of the query.
+// The errors of [ParseQuery]. They contain no part of the query.
 var (
 	errSince  = errors.New("since must be a time in the form of RFC 3339")
 	errDenied = errors.New("denied must be true or false")
@@ -35,7 +36,7 @@ var (
 	errTwice  = errors.New("a parameter of the query occurs more than once")
 )
 
-// ParseQuery parses the parameters since, user, denied, follow and tenant of a request. It ignores
+// ParseQuery parses the parameters since, user, denied, follow and tenant of a query. It ignores
 // other parameters.
 func ParseQuery(raw string) (q Query, err error) {
 	values, err := url.ParseQuery(raw)
@@ -69,7 +70,8 @@ func parseFlag(text string) (bool, error) {
 	return strconv.ParseBool(text)
 }
 
-// The limits of concurrent reads. Tenants share a limit, so that the system tenant can always read.
+// The maximum numbers of concurrent reads. The system tenant has its own limit, so that its callers
+// can read while tenants use all of their reads.
 const (
 	maxReadsPerTenant = 4
 	maxTenantReads    = 64
@@ -83,14 +85,14 @@ type readers struct {
 	tenants int
 }
 
-// readerKey identifies a tenant that reads.
+// readerKey identifies the tenant of callers that read.
 type readerKey struct {
 	cluster string
 	id      tenant.ID
 }
 
-// BeginRead reports whether a caller of a tenant can read a stream now. The cluster is empty for a
-// server of one cluster. If it returns true, the caller MUST call end once.
+// BeginRead reports whether a caller of the given tenant may begin to read a stream now. cluster is
+// empty for a server of one cluster. If ok is true, the caller MUST call end once.
 func (s *Streams) BeginRead(cluster string, id tenant.ID) (end func(), ok bool) {
 	key, all := readerKey{cluster, id}, &s.readers
 	all.mu.Lock()
@@ -120,13 +122,14 @@ func (r *readers) end(key readerKey) {
 	}
 }
 
-// maxFollow limits how long a stream is followed. The client must then send another request, for
-// which the server checks the rights of the caller again.
+// maxFollow is the maximum time for which a stream is followed. Afterwards, the client must send
+// another request, for which the server checks the rights of the caller again.
 const maxFollow = time.Hour
 
-// Serve responds with a stream. It ends with the stream. If the filter follows, it ends with the
-// request, or after 30 to 60 minutes. The server MUST have checked that the caller may read the
-// stream, and MUST have called [Streams.BeginRead].
+// Serve responds with the selected records of a stream. It returns after the last record. If the
+// filter follows the stream, Serve returns when the context of the request ends, or after 30 to 60
+// minutes. The server MUST have checked that the caller may read the stream, and MUST have called
+// [Streams.BeginRead].
 func (s *Streams) Serve(w http.ResponseWriter, r *http.Request, stream Stream, f Filter) {
 	header := w.Header()
 	header.Set("Content-Type", ContentType)
@@ -155,6 +158,6 @@ func (s *Streams) Serve(w http.ResponseWriter, r *http.Request, stream Stream, f
 		return err
 	})
 	if err != nil && ctx.Err() == nil {
-		panic(http.ErrAbortHandler) // the client must not treat a part as the whole stream
+		panic(http.ErrAbortHandler) // the client must not mistake a part for the whole stream
 	}
 }

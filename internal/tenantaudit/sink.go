@@ -15,14 +15,14 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// Sink writes the records of events into streams. Safe for concurrent use.
+// Sink writes the records of events to streams. Safe for concurrent use.
 type Sink struct {
 	streams         *Streams
 	unauthenticated *unauthenticatedLimits
 	metrics         *Metrics
 }
 
-// NewSink returns a sink that writes into streams.
+// NewSink returns a sink that writes to the given streams.
 func NewSink(streams *Streams, metrics *Metrics) *Sink {
 	return &Sink{streams, newUnauthenticatedLimits(), metrics}
 }
@@ -30,9 +30,9 @@ func NewSink(streams *Streams, metrics *Metrics) *Sink {
 // Streams returns the streams of the sink.
 func (s *Sink) Streams() *Streams { return s.streams }
 
-// Store writes the records of events. After it has returned nil, they are on the disk, except those
-// of a stream whose file cannot be opened. If ctx ends first, the error is its cause. Store omits
-// events of unauthenticated requests above a limit.
+// Store writes the records of events. If it returns nil, the records are on the disk, except
+// records of streams whose files cannot be opened. If ctx ends first, the error wraps the cause of
+// its end. Store omits the events of unauthenticated requests that exceed a limit.
 func (s *Sink) Store(ctx context.Context, events []*auditinternal.Event, r *Resolver) error {
 	var all []Placed
 	for _, event := range events {
@@ -41,7 +41,8 @@ func (s *Sink) Store(ctx context.Context, events []*auditinternal.Event, r *Reso
 	return s.write(ctx, all)
 }
 
-// AddFailed adds rejected events to the failed records of the system's stream.
+// AddFailed adds a number of rejected events to the metric of failed records of the system's
+// stream.
 func (s *Sink) AddFailed(events int) {
 	s.metrics.add(System, failed, events)
 }
@@ -89,16 +90,16 @@ const PluginName = "kubetenant"
 
 var errQueueFull = errors.New("the audit queue is full for the tenant of the caller, or the server is shutting down")
 
-// Backend writes the events of a server. It determines their tenants immediately and writes them
-// within 100 ms. If the process is killed, the events of the last 100 ms are lost. Safe for
-// concurrent use.
+// Backend writes the events of a server. It determines their tenants immediately, and writes their
+// records in batches, after at most 100 ms if the disk keeps up. If the process is killed, the
+// queued events are lost. Safe for concurrent use.
 type Backend struct {
 	sink  *Sink
 	queue chan queued
 	done  chan struct{}
 	fail  func(error)
 
-	// writing ends when the server no longer waits for the disk.
+	// writing ends when the shutdown no longer waits for the disk.
 	writing context.Context //nolint:containedctx // of the goroutine that writes
 	abort   context.CancelFunc
 
@@ -107,7 +108,7 @@ type Backend struct {
 	closed      bool
 }
 
-// queueKey identifies the tenant of callers.
+// queueKey identifies the tenant of the callers of queued events.
 type queueKey struct{ cluster, tenant string }
 
 // queued contains the records of an event.
@@ -116,7 +117,7 @@ type queued struct {
 	records []Placed
 }
 
-// NewBackend returns a backend that writes into a sink.
+// NewBackend returns a backend that writes to the given sink.
 func NewBackend(sink *Sink) *Backend {
 	ctx, cancel := context.WithCancel(context.Background()) // #nosec G118 -- Shutdown cancels it
 	return &Backend{
@@ -130,7 +131,7 @@ func NewBackend(sink *Sink) *Backend {
 	}
 }
 
-// For returns an audit backend for the events of a cluster.
+// For returns an audit backend for the events of the cluster of the given resolver.
 func (b *Backend) For(r *Resolver) audit.Backend { return &clusterBackend{b, r} }
 
 type clusterBackend struct {
@@ -139,7 +140,7 @@ type clusterBackend struct {
 }
 
 // ProcessEvents implements [audit.Sink]. It always returns true, because a server denies a request
-// if its first event is not processed. If the queue has no place for an event, it reports an error
+// whose first event is not processed. If the queue has no place for an event, it reports an error
 // and drops the event.
 func (b *clusterBackend) ProcessEvents(events ...*auditinternal.Event) bool {
 	for _, event := range events {
@@ -156,8 +157,8 @@ func (b *clusterBackend) ProcessEvents(events ...*auditinternal.Event) bool {
 }
 
 // enqueue adds the records of an event to the queue. It returns false if the tenant of the caller
-// already has as many events in the queue as the queue has free places. One tenant can therefore
-// use half of the queue, and two tenants two thirds of it. A place remains for others.
+// already has at least as many events in the queue as the queue has free places. A tenant can
+// therefore use at most half of the places that other tenants leave free.
 func (b *Backend) enqueue(all []Placed) bool {
 	key := queueKey{all[0].Record.Cluster, all[0].Record.Tenant}
 	b.mu.Lock()
@@ -170,7 +171,7 @@ func (b *Backend) enqueue(all []Placed) bool {
 	return true
 }
 
-// dequeue frees the place of an event, and returns its records.
+// dequeue frees the place of an event in the queue and returns the event's records.
 func (b *Backend) dequeue(q queued) []Placed {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -199,9 +200,9 @@ func (b *Backend) Run(stop <-chan struct{}) error {
 	return nil
 }
 
-// Shutdown implements [audit.Backend]. It returns after all events have been written. If the disk
-// does not respond, it returns after 10 s, and the remaining events are lost. Run MUST have been
-// stopped.
+// Shutdown implements [audit.Backend]. It returns after all queued events have been written. If the
+// disk does not respond, it returns after about 10 s, and the remaining events are lost. Run MUST
+// have been stopped before.
 func (b *Backend) Shutdown() {
 	defer time.AfterFunc(b.sink.streams.options.closeWait, b.abort).Stop()
 	b.mu.Lock()
@@ -218,7 +219,8 @@ func (b *Backend) Shutdown() {
 	}
 }
 
-// collect returns a batch. It waits for more events until stop closes.
+// collect returns the records of a batch of events. It waits for more events until the batch is
+// full, 100 ms have passed, or stop closes.
 func (b *Backend) collect(first queued, stop <-chan struct{}) []Placed {
 	batch := b.dequeue(first)
 	timer := time.NewTimer(backendWait)

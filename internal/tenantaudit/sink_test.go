@@ -62,8 +62,8 @@ func unauthenticatedEvent(address string) *auditinternal.Event {
 	return e
 }
 
-// TestUnauthenticatedRecordsAreLimited checks that an address writes at most ten records per second. It
-// cannot pretend to be another address, and all addresses together have a limit.
+// TestUnauthenticatedRecordsAreLimited checks that at most ten events of each address are recorded
+// at once. A client cannot pretend to be another address, and all addresses together have a limit.
 func TestUnauthenticatedRecordsAreLimited(t *testing.T) {
 	s, counted := sink(t, tenantaudit.Options{})
 	store := func(events ...*auditinternal.Event) {
@@ -79,7 +79,7 @@ func TestUnauthenticatedRecordsAreLimited(t *testing.T) {
 		flood = append(flood, e)
 	}
 	store(flood...)
-	counted("system limited 40,system written 20") // in the system's stream and in the stream Refused
+	counted("system limited 40,system written 20") // in System and in Unauthenticated
 	flood = nil
 	for i := range 50 { // addresses of one network
 		flood = append(flood, unauthenticatedEvent(fmt.Sprintf("2001:db8::%x", i)))
@@ -103,8 +103,8 @@ func TestUnauthenticatedRecordsAreLimited(t *testing.T) {
 	}
 }
 
-// TestTenantsDoNotRotateUnauthenticatedRecords checks that a tenant cannot displace the records of
-// rejected credentials.
+// TestTenantsDoNotRotateUnauthenticatedRecords checks that the requests of a tenant do not remove
+// the records of rejected credentials.
 func TestTenantsDoNotRotateUnauthenticatedRecords(t *testing.T) {
 	s, _ := sink(t, tenantaudit.Options{MaxBytes: 1 << 10, MaxBackups: 1})
 	store := func(e *auditinternal.Event) {
@@ -136,8 +136,8 @@ func TestStoreReportsFailedWrites(t *testing.T) {
 	expect(t, s.Streams().Directory(), "id-acme", "p")
 }
 
-// TestBackend checks that a tenant cannot fill the whole queue, and that events without a place are
-// reported. No request is denied.
+// TestBackend checks that a tenant cannot fill the whole queue, that dropped events are counted,
+// and that no request is denied.
 func TestBackend(t *testing.T) {
 	s, counted := sink(t, tenantaudit.Options{})
 	b := tenantaudit.NewBackend(s)
@@ -155,7 +155,7 @@ func TestBackend(t *testing.T) {
 	for range 3_000 {
 		process("bob", "globex")
 	}
-	counted("system dropped 2500,tenant dropped 2500") // and the next one half of the rest
+	counted("system dropped 2500,tenant dropped 2500") // the next tenant can use half of the rest
 	process("root", "system")
 	process("carol", "initech")
 	counted("system dropped 2500,tenant dropped 2500")
@@ -165,12 +165,12 @@ func TestBackend(t *testing.T) {
 	close(stop)
 	of.Shutdown()
 	counted("system dropped 2500,system written 7502,tenant dropped 2500,tenant written 7501")
-	process("alice", "acme") // the backend no longer writes it
+	process("alice", "acme") // the backend drops the event after Shutdown
 	counted("system dropped 2501,system written 7502,tenant dropped 2501,tenant written 7501")
 }
 
-// TestDiskDoesNotRespond checks that a batch gets a response before its deadline, and that a server
-// can shut down.
+// TestDiskDoesNotRespond checks that Store returns before its deadline and that a server can shut
+// down if the disk does not respond.
 func TestDiskDoesNotRespond(t *testing.T) {
 	faults := tenantaudit.Faults{}
 	s, counted := sink(t, faults.Use(tenantaudit.Options{Directory: t.TempDir()}))
@@ -251,7 +251,7 @@ func TestSeen(t *testing.T) {
 		}
 		now = now.Add(199 * time.Second)
 	}
-	// A caller can choose the audit ID. It must not hide another request.
+	// A caller can choose the audit ID. The same ID must not hide a different request.
 	for name, change := range map[string]func(*auditinternal.Event){
 		"stage":    func(e *auditinternal.Event) { e.Stage = auditinternal.StagePanic },
 		"verb":     func(e *auditinternal.Event) { e.Verb = "delete" },
@@ -293,8 +293,8 @@ func TestServe(t *testing.T) {
 	}
 }
 
-// TestFollowEnds checks that a followed stream ends, so that the server checks the rights of its
-// caller again.
+// TestFollowEnds checks that Serve ends a followed stream, so that the server checks the rights of
+// its caller again.
 func TestFollowEnds(t *testing.T) {
 	s := open(t, tenantaudit.WithMaxFollow(tenantaudit.Options{}, 100*time.Millisecond))
 	write(t, s, placed("a", "1")...)

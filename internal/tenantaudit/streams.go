@@ -21,10 +21,10 @@ import (
 	"k8s.io/utils/lru"
 )
 
-// maxOpen is the maximum number of open files.
+// maxOpen is the maximum number of open files of streams.
 const maxOpen = 256
 
-// syncers limits how many files are synced concurrently. A file system combines concurrent syncs.
+// syncers is the maximum number of concurrent syncs. A file system can combine concurrent syncs.
 const syncers = 16
 
 const (
@@ -34,13 +34,14 @@ const (
 
 // Options configure [Streams].
 type Options struct {
-	// Directory contains the files. It is created if it does not exist. Required.
+	// Directory is the path of the directory with the files. It is created if it does not exist.
+	// Required.
 	Directory string
 	// MaxBytes is the size at which a file is rotated. Required.
 	MaxBytes int64
 	// MaxBackups is the maximum number of rotated files of a stream. If 0, there is no limit.
 	MaxBackups int
-	// MaxAge is how long files are retained after their last record. If 0, there is no limit.
+	// MaxAge is how long a file is retained after its last record. If 0, there is no limit.
 	MaxAge time.Duration
 	// MaxTotalBytes is the total size of all files above which rotated files are deleted. If 0,
 	// there is no limit.
@@ -54,28 +55,29 @@ type Options struct {
 	maxFollow time.Duration                        // for tests
 }
 
-// closeWait limits how long the shutdown of a server waits for a disk that does not respond.
+// closeWait is the maximum time for which the shutdown of a server waits for a disk that does not
+// respond.
 const closeWait = 10 * time.Second
 
-// Streams stores the records of streams in files of a directory, one file for each stream. Rotated
-// files have the time of the rotation in their names. No file is read or written through a symbolic
-// link. Safe for concurrent use.
+// Streams stores the records of streams in a directory. Each stream has one current file, and
+// rotated files with the time of the rotation in their names. No file is read or written through a
+// symbolic link. Safe for concurrent use.
 //
 // Upstream's rotation (lumberjack, v2.2.1) is not used. It cannot sync a file, it follows symbolic
-// links, and for each stream it keeps a goroutine and reads the whole directory.
+// links, and for each stream it starts a goroutine and reads the whole directory.
 type Streams struct {
 	options Options
 	root    *os.Root
 	lock    *flock.Flock
 	readers readers
 
-	semaphore chan struct{} // holds a value while the fields below are in use
+	semaphore chan struct{} // contains a value while the fields below are in use
 	open      *lru.Cache    // maps a Stream to a *streamFile
 	lastPrune time.Time
 	expired   map[string]bool // the files that were too old at the last check
 	bytesLeft int64           // bytes that can be written before the total size is checked again
 	closed    bool
-	// unsynced reports whether the names of new files may not be on the disk yet.
+	// unsynced specifies whether the directory entries of new files may not be on the disk yet.
 	unsynced bool
 }
 
@@ -84,10 +86,10 @@ var (
 	errClosed         = errors.New("the server no longer writes audit streams")
 )
 
-// lockFile is locked by the process that writes.
+// lockFile is the name of the file that the process that writes the streams locks.
 const lockFile = "lock"
 
-// Open opens the streams of a directory. Only one process at a time can open a directory.
+// Open opens the streams in a directory. Only one process can have the streams of a directory open.
 func Open(o Options) (*Streams, error) {
 	if o.Now == nil {
 		o.Now = time.Now
@@ -138,7 +140,7 @@ var (
 )
 
 // prepare creates a directory that other users cannot access. It changes the mode of an existing
-// directory only if the directory is empty, or if a process has written audit streams there.
+// directory only if the directory is empty or contains a lock file of audit streams.
 func prepare(directory string) error {
 	if err := os.MkdirAll(filepath.Dir(filepath.Clean(directory)), directoryMode); err != nil {
 		return err
@@ -171,7 +173,8 @@ func prepare(directory string) error {
 // Directory returns the directory of the streams.
 func (s *Streams) Directory() string { return s.options.Directory }
 
-// begin waits until no other write uses the streams. The caller MUST call end if the error is nil.
+// begin waits until no other call writes to the streams. The caller MUST call end if the error is
+// nil.
 func (s *Streams) begin(ctx context.Context) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
@@ -202,10 +205,10 @@ func (s *Streams) Close() error {
 	return errors.Join(s.lock.Close(), s.root.Close())
 }
 
-// LostError is the error for streams whose files cannot be opened. The records of the other streams
-// are stored.
+// LostError reports the streams whose files could not be opened. The records of all other streams
+// have been stored.
 type LostError struct {
-	// Streams contains the errors by stream.
+	// Streams maps each lost stream to its error.
 	Streams map[Stream]error
 }
 
@@ -214,10 +217,10 @@ func (e *LostError) Error() string {
 	return "audit streams: " + errors.Join(slices.Collect(maps.Values(e.Streams))...).Error()
 }
 
-// Write stores records. After it has returned nil, all are on the disk. After a [*LostError], all
-// records of the other streams are on the disk. After any other error, the caller may write all
-// records again. A record that was stored before the error may then exist twice. If ctx ends, the
-// records may still be stored later.
+// Write stores records. If it returns nil, all records are on the disk. If it returns a
+// [*LostError], all records of the other streams are on the disk. After any other error, the caller
+// may write all records again, and records that were stored before the error then exist twice. If
+// ctx ends, the records may still be stored later.
 func (s *Streams) Write(ctx context.Context, all []Placed) error {
 	lines := map[Stream][]byte{}
 	var order []Stream
@@ -247,7 +250,7 @@ func (s *Streams) Write(ctx context.Context, all []Placed) error {
 	}
 }
 
-// writeAll appends lines to streams. The caller must hold s.turn.
+// writeAll appends lines to streams. The caller must have called begin.
 func (s *Streams) writeAll(streams []Stream, lines map[Stream][]byte) error {
 	if s.closed {
 		return errClosed
@@ -277,8 +280,9 @@ func isDiskError(err error) bool {
 	}, func(of error) bool { return errors.Is(err, of) })
 }
 
-// write appends lines to streams and syncs them. After an error, it removes the appended lines. A
-// stream whose file cannot be opened is added to lost. The caller must hold s.turn.
+// write appends lines to streams and syncs their files. After an error, it removes the appended
+// lines. It adds each stream whose file cannot be opened to lost. The caller must have called
+// begin.
 func (s *Streams) write(streams []Stream, lines map[Stream][]byte, lost *LostError) (err error) {
 	written := make([]*streamFile, 0, len(streams))
 	defer func() {
@@ -315,8 +319,8 @@ func (s *Streams) write(streams []Stream, lines map[Stream][]byte, lost *LostErr
 	return s.syncNewNames()
 }
 
-// syncNewNames syncs the directory if it has a new file. Otherwise, the file could be lost in a power
-// failure. A rotation creates a new file too. The caller must hold s.turn.
+// syncNewNames syncs the directory if it has a new file. Otherwise, the file could be lost in a
+// power failure. A rotation also creates a new file. The caller must have called begin.
 func (s *Streams) syncNewNames() error {
 	if !s.unsynced {
 		return nil
@@ -326,8 +330,8 @@ func (s *Streams) syncNewNames() error {
 	return err
 }
 
-// file returns the open file of a stream, with room for a number of bytes. The caller must hold
-// s.turn.
+// file returns the open file of a stream. It rotates the file first if room more bytes would exceed
+// MaxBytes. The caller must have called begin.
 func (s *Streams) file(stream Stream, room int64) (*streamFile, error) {
 	if found, ok := s.open.Get(stream); ok {
 		f := found.(*streamFile)

@@ -33,7 +33,7 @@ func open(t *testing.T, o tenantaudit.Options) *tenantaudit.Streams {
 	return s
 }
 
-// placed returns records with names in a stream.
+// placed returns records with the given names in a stream.
 func placed(stream tenantaudit.Stream, names ...string) (out []tenantaudit.Placed) {
 	for _, name := range names {
 		out = append(out, tenantaudit.Placed{Stream: stream, Record: &tenantaudit.Record{Name: name}})
@@ -99,15 +99,15 @@ func TestModes(t *testing.T) {
 				}
 			})
 		}
-		// A volume can change the mode of the directory before the next start.
+		// The mode of a directory on a volume can change before the next start.
 		if err := errors.Join(s.Close(), os.Chmod(directory, 0o770)); err != nil { // #nosec G302 -- as above
 			t.Fatal(err)
 		}
 	}
 }
 
-// TestSharedDirectoryIsRejected checks that a wrong setting does not remove the access of other daemons
-// to their directory.
+// TestSharedDirectoryIsRejected checks that Open rejects a directory with files of other programs,
+// and does not change its mode.
 func TestSharedDirectoryIsRejected(t *testing.T) {
 	log := t.TempDir()
 	if err := errors.Join(os.Chmod(log, 0o755), os.WriteFile(filepath.Join(log, "syslog"), nil, 0o600)); err != nil {
@@ -146,8 +146,8 @@ func TestOneProcessAtATime(t *testing.T) {
 	_ = again.Close()
 }
 
-// TestSymbolicLinks checks that no symbolic link directs records to another file, or another file
-// into a stream.
+// TestSymbolicLinks checks that records are not written through a symbolic link, and that a stream
+// is not read through one.
 func TestSymbolicLinks(t *testing.T) {
 	for _, kind := range []string{"outside", "inside", "dangling", "directory"} {
 		t.Run(kind, func(t *testing.T) {
@@ -231,7 +231,7 @@ func TestFullDisk(t *testing.T) {
 			if truncates == "rolled back" && !slices.Equal(got, []string{"1", "2", "4"}) {
 				t.Errorf("the stream has %q", got)
 			}
-			// A line that could not be removed must not corrupt the next one.
+			// A line that could not be removed must not corrupt the next line.
 			for _, name := range []string{"1", "2", "4"} {
 				if !slices.Contains(got, name) {
 					t.Errorf("%s is lost: %q", name, got)
@@ -284,7 +284,8 @@ func TestNamesAreSynced(t *testing.T) {
 	}
 }
 
-// TestIncompleteLineIsEnded checks a process that was killed within a line.
+// TestIncompleteLineIsEnded checks that the first record after an incomplete line, which a killed
+// process leaves, can be read.
 func TestIncompleteLineIsEnded(t *testing.T) {
 	directory := filepath.Join(t.TempDir(), "audit")
 	if err := os.Mkdir(directory, 0o700); err != nil {
@@ -325,8 +326,8 @@ func TestRotation(t *testing.T) {
 	}
 }
 
-// TestNoTenantHasTheNameOfARotatedFile checks that the stream of a tenant never contains records of
-// another tenant.
+// TestNoTenantHasTheNameOfARotatedFile checks that no stream of a tenant has the name of a rotated
+// file of another tenant.
 func TestNoTenantHasTheNameOfARotatedFile(t *testing.T) {
 	s := open(t, tenantaudit.Options{MaxBytes: 60})
 	acme := tenantaudit.StreamOf(id("acme"), "")
@@ -348,7 +349,7 @@ func TestMaxAge(t *testing.T) {
 	for range 3 {
 		write(t, s, placed(deleted, "1")...)
 	}
-	// These are not files of a stream.
+	// These files do not belong to a stream.
 	others := []string{
 		"notes.jsonl", "2026-11-28T01.jsonl", "id-.jsonl", "ID-A.jsonl", "notes@20261128T010000.000000000Z.jsonl",
 	}
@@ -430,7 +431,7 @@ func TestOpenFilesAreBounded(t *testing.T) {
 	}
 	write(t, s, batch...)
 	write(t, s, batch...)
-	if most := faults.MostOpened.Load(); most > 257 { // one more while one file replaces another
+	if most := faults.MostOpened.Load(); most > 257 { // one more while an opened file replaces another file
 		t.Errorf("%d files were open", most)
 	}
 	for i := range 700 {
@@ -441,8 +442,8 @@ func TestOpenFilesAreBounded(t *testing.T) {
 	}
 }
 
-// TestRecreatedTenant checks that a tenant cannot read the stream of a deleted tenant with the same
-// name.
+// TestRecreatedTenant checks that the stream of a recreated tenant does not contain the records of
+// the deleted tenant with the same ID.
 func TestRecreatedTenant(t *testing.T) {
 	s := open(t, tenantaudit.Options{})
 	acme := id("acme")
@@ -486,8 +487,8 @@ func TestFilter(t *testing.T) {
 	}
 }
 
-// TestOldRecordsAreSkippedCheaply checks that a caller cannot use much CPU with records that it does not
-// receive.
+// TestOldRecordsAreSkippedCheaply checks that records that a filter excludes by time are skipped
+// with few allocations.
 func TestOldRecordsAreSkippedCheaply(t *testing.T) {
 	s := open(t, tenantaudit.Options{})
 	var all []tenantaudit.Placed
@@ -554,7 +555,7 @@ func TestFollow(t *testing.T) {
 	for i := range 40 {
 		name := fmt.Sprint(i)
 		write(t, s, placed("a", name)...)
-		if i%4 != 3 { // several records and a rotation between two reads
+		if i%4 != 3 { // several records are written and the file is rotated between two reads
 			continue
 		}
 		for j := i - 3; j <= i; j++ {
@@ -569,8 +570,8 @@ func TestFollow(t *testing.T) {
 	}
 }
 
-// TestFollowAfterRollback checks that a reader that has read records of a failed write also reads
-// the records after it.
+// TestFollowAfterRollback checks that a reader that has read the records of a failed write also
+// reads the records that follow.
 func TestFollowAfterRollback(t *testing.T) {
 	directory := t.TempDir()
 	file := filepath.Join(directory, "a.jsonl")
@@ -604,7 +605,7 @@ func TestFollowAfterRollback(t *testing.T) {
 	if err := os.Truncate(file, int64(len(first))); err != nil {
 		t.Fatal(err)
 	}
-	for range 2 { // it has read the shorter file
+	for range 2 { // the reader has read the shorter file
 		<-idle
 	}
 	appended, err := os.OpenFile(file, os.O_APPEND|os.O_WRONLY, 0)

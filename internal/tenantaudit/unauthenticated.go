@@ -14,15 +14,15 @@ import (
 	"github.com/kubetenant/kubetenant/internal/budget"
 )
 
-// The limits of records of unauthenticated callers. The total limit applies to all addresses
-// together.
+// The maximum numbers of records of unauthenticated requests in each second, from one address and
+// from all addresses together.
 const (
 	recordsPerAddress = 10
 	recordsInTotal    = 100
 )
 
-// unauthenticatedLimits limits the records of requests that were not authenticated, or that were denied because
-// they were anonymous. Safe for concurrent use.
+// unauthenticatedLimits limits the records of requests that were not authenticated, and of
+// anonymous requests that were denied. Safe for concurrent use.
 type unauthenticatedLimits struct {
 	byAddress *budget.Budgets
 	total     flowcontrol.RateLimiter
@@ -35,7 +35,8 @@ func newUnauthenticatedLimits() *unauthenticatedLimits {
 	}
 }
 
-// accept reports whether an event has a record. Each event of an authenticated caller has one.
+// accept reports whether the records of an event are stored. It returns true for each event of an
+// authenticated caller and of an allowed anonymous request.
 func (s *unauthenticatedLimits) accept(event *auditinternal.Event) bool {
 	return !isUnauthenticated(event) || s.byAddress.Limiter(addressOf(event)).TryAccept() && s.total.TryAccept()
 }
@@ -51,9 +52,9 @@ func isUnauthenticated(event *auditinternal.Event) bool {
 	return false
 }
 
-// addressOf returns the address of the client that sent a request. Callers can forge all other
-// addresses of an event. For IPv6, it returns the 64-bit network, which usually belongs to one
-// host.
+// addressOf returns the address from which the server received a request. A client can forge all
+// other addresses of an event. For IPv6, addressOf returns the 64-bit network, which usually
+// belongs to one host.
 func addressOf(event *auditinternal.Event) string {
 	if len(event.SourceIPs) == 0 {
 		return ""

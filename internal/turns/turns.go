@@ -1,8 +1,8 @@
 // Copyright The kubetenant authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package turns limits the concurrent requests of a server. Other requests wait, and the tenants
-// that wait take turns.
+// Package turns limits the concurrent requests of a server. Further requests wait, and the tenants
+// with waiting requests are served in turn.
 package turns
 
 import (
@@ -15,24 +15,26 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// ErrBusy is the error for a request that does not fit into the queue.
+// ErrBusy is the error for a request that the queue rejects because it is full.
 var ErrBusy = errors.New("too many requests")
 
-// shareDivisor is the number of shares of the places. While requests of several flows wait, a flow with
-// less than one share goes first.
+// shareDivisor is the number of shares of the places. While requests of several flows wait, a flow
+// that uses less than one share is served first.
 const shareDivisor = 8
 
-// Flow identifies requests that take turns together, for example those of one tenant.
+// Flow identifies a group of requests that share one turn in a [Queue], for example the requests of
+// one tenant.
 type Flow struct {
 	Name string
-	// Exempt reports whether the flow may use more than its share of the places while others wait.
-	// It MUST NOT depend on data that a client can forge. An exempt flow differs from another flow
-	// with the same name.
+	// Exempt specifies whether the flow may use more than its share of the places while other flows
+	// wait. It MUST NOT depend on data that a client can forge. An exempt flow and a non-exempt flow
+	// with the same name are different flows.
 	Exempt bool
 }
 
-// FlowOf returns the flow of a caller of a tenant. Each caller of the system tenant has its own
-// flow, which is exempt. Otherwise, all of them would share one turn with each tenant.
+// FlowOf returns the flow of a caller of the given tenant. Each caller of the system tenant has its
+// own exempt flow. Otherwise, all callers of the system tenant together would get one turn, like
+// the callers of one tenant.
 //
 // Security: the caller and its tenant MUST be authenticated.
 func FlowOf(id tenant.ID, caller string) Flow {
@@ -42,12 +44,13 @@ func FlowOf(id tenant.ID, caller string) Flow {
 	return Flow{Name: id.String()}
 }
 
-// Queue limits the number of concurrent requests and their memory. Other requests wait.
+// Queue limits the number and the memory of concurrent requests. Further requests wait.
 //
-// Flows take turns. The requests of one flow keep their order. A flow with less than its share of
-// the places goes before the other flows. The share is an eighth of the places, and at least one.
-// If no flow with less than its share waits, the other flows take turns. No place is empty while a
-// request waits.
+// Flows with waiting requests are served in turn, and the requests of each flow are served in
+// order. A flow that uses less than its share of the places is served before the other flows. The
+// share is an eighth of the places, and at least one place. If each waiting flow uses its share,
+// the flows are served in turn. No place is empty while a request waits, except if the next request
+// needs more memory than is free.
 //
 // The queue stores nothing for a flow without requests. It is safe for concurrent use.
 type Queue struct {
@@ -58,15 +61,15 @@ type Queue struct {
 	freeMemory   int64
 
 	flows   map[Flow]*flow
-	turns   list.List // the flows that wait (*flow), with the next one first
-	longest waitHeap  // the flows that wait
+	turns   list.List // the flows with waiting requests (*flow), with the next one first
+	longest waitHeap  // the flows with waiting requests
 	waiting int
 	// unknown contains the requests that were admitted while no request waited. Their flows are
-	// determined when a request waits.
+	// determined only when a request has to wait.
 	unknown list.List // its elements are *place
 }
 
-// flow is the requests of one flow.
+// flow contains the state of the requests of one [Flow].
 type flow struct {
 	Flow
 	running   int
@@ -79,20 +82,20 @@ type flow struct {
 type waiter struct {
 	flow    *flow
 	memory  int64
-	element *list.Element // in flow.waiters; nil if it does not wait
-	result  chan error    // receives nil if it was admitted
+	element *list.Element // in flow.waiters; nil if the request does not wait
+	result  chan error    // receives nil if the request is admitted, or an error if it is rejected
 }
 
 // place contains the resources of an admitted request.
 type place struct {
 	memory   int64
-	flow     *flow // nil if it is unknown
+	flow     *flow // nil if the flow is unknown
 	flowFunc func() Flow
 	element  *list.Element // in Queue.unknown; nil if the flow is known
 }
 
-// New returns a queue for a number of concurrent requests, a number of requests that wait, and an
-// amount of memory in bytes.
+// New returns a queue for a maximum number of concurrent requests, a maximum number of waiting
+// requests, and an amount of memory in bytes.
 func New(concurrent, queued int, memory int64) *Queue {
 	return &Queue{
 		places:     concurrent,
@@ -104,8 +107,8 @@ func New(concurrent, queued int, memory int64) *Queue {
 	}
 }
 
-// Resize changes the limits of concurrent requests and of requests that wait. Admitted requests
-// continue, and requests that wait continue to wait.
+// Resize changes the maximum numbers of concurrent and waiting requests. Admitted requests
+// continue, and waiting requests continue to wait.
 func (q *Queue) Resize(concurrent, queued int) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -114,19 +117,20 @@ func (q *Queue) Resize(concurrent, queued int) {
 	q.dispatch()
 }
 
-// Waiting returns the number of requests that wait.
+// Waiting returns the number of waiting requests.
 func (q *Queue) Waiting() int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return q.waiting
 }
 
-// Enter waits for a place for a request and for the memory that it may use. A request that may use
-// more than the whole memory waits until it can have all of it. The caller MUST call leave once if
-// err is nil. If the queue is full, the error is [ErrBusy]. If ctx ends, the error is its cause.
+// Enter waits for a place for a request and for the memory that the request may use. A request that
+// may use more than the whole memory waits until it can have all of it. The caller MUST call leave
+// once if err is nil. If the queue is full, the error is [ErrBusy]. If ctx ends, the error is the
+// cause of its end.
 //
-// The function whose returns the flow of the request. The queue calls it at most once, and only if
-// a request waits. It MUST be fast, and another goroutine may call it until leave returns.
+// The function flowFunc returns the flow of the request. The queue calls it at most once, and only
+// if a request waits. It MUST be fast, and another goroutine may call it until leave returns.
 func (q *Queue) Enter(ctx context.Context, memory int64, flowFunc func() Flow) (leave func(), err error) {
 	q.mu.Lock()
 	memory = min(memory, q.memory)
@@ -161,12 +165,12 @@ func (q *Queue) wait(ctx context.Context, w *waiter) (leave func(), err error) {
 		q.mu.Lock()
 		if w.element != nil {
 			q.remove(w)
-			q.dispatch() // the request may have needed more memory than others
+			q.dispatch() // the request may have blocked requests that need less memory
 			q.mu.Unlock()
 			return nil, context.Cause(ctx)
 		}
 		q.mu.Unlock()
-		err = <-w.result // it was admitted or rejected at the same time
+		err = <-w.result // the request was admitted or rejected when ctx ended
 	}
 	if err != nil {
 		return nil, err
@@ -190,7 +194,7 @@ func (q *Queue) acquire(memory int64) bool {
 	return true
 }
 
-// release releases a place for the requests that wait.
+// release frees the place and the memory of a request, and admits waiting requests.
 func (q *Queue) release(p *place) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -215,8 +219,9 @@ func (q *Queue) identify() {
 	}
 }
 
-// callFlow returns the flow of a request on behalf of another request. A panic must not keep the queue
-// locked. After a panic, the request has the flow without a name, which is not exempt.
+// callFlow returns the flow of a request. The caller is the goroutine of another request, so
+// callFlow recovers from a panic, which would leave the queue locked. After a panic, the request
+// has the flow without a name, which is not exempt.
 func callFlow(flowFunc func() Flow) (out Flow) {
 	defer func() {
 		if recover() != nil {
@@ -247,8 +252,8 @@ func (q *Queue) forget(f *flow) {
 	}
 }
 
-// dispatch admits as many requests as fit. If the next request needs more memory than is free, the
-// others wait too. Otherwise, it might never be admitted.
+// dispatch admits as many waiting requests as possible. If the next request needs more memory than
+// is free, the other requests wait too. Otherwise, the next request might never be admitted.
 func (q *Queue) dispatch() {
 	for q.waiting > 0 && q.free > 0 {
 		f := q.next()
@@ -265,8 +270,9 @@ func (q *Queue) dispatch() {
 	}
 }
 
-// next returns the first flow with less than its share of the places, or else the first flow. Only
-// a few flows can have their share at the same time, so the loop is short.
+// next returns the first waiting flow that is exempt or uses less than its share of the places. If
+// there is none, it returns the first waiting flow. Only a few flows can use their share at the
+// same time, so the loop is short.
 func (q *Queue) next() *flow {
 	share := max(1, q.places/shareDivisor)
 	for e := q.turns.Front(); e != nil; e = e.Next() {
@@ -277,8 +283,8 @@ func (q *Queue) next() *flow {
 	return q.turns.Front().Value.(*flow)
 }
 
-// add adds a request to those that wait. If too many wait, it rejects the last request of the flow
-// with the most of them. It returns nil if it rejects the new request.
+// add adds a request to the waiting requests. If the queue is full, it rejects the last request of
+// the flow with the most waiting requests. It returns nil if it rejects the new request.
 func (q *Queue) add(name Flow, memory int64) *waiter {
 	if q.waiting >= q.queued {
 		own := 0
@@ -306,7 +312,7 @@ func (q *Queue) add(name Flow, memory int64) *waiter {
 	return w
 }
 
-// remove removes a request from those that wait.
+// remove removes a request from the waiting requests.
 func (q *Queue) remove(w *waiter) {
 	f := w.flow
 	f.waiters.Remove(w.element)
@@ -322,7 +328,8 @@ func (q *Queue) remove(w *waiter) {
 	q.forget(f)
 }
 
-// waitHeap is a heap of the flows that wait. The first one has the most requests that wait.
+// waitHeap is a heap of the flows with waiting requests. The first flow has the most waiting
+// requests.
 type waitHeap []*flow
 
 // Len implements [heap.Interface].

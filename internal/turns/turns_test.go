@@ -31,8 +31,8 @@ func checkIdle(t *testing.T, q *Queue) {
 	}
 }
 
-// testClients sends requests to a queue and records the order of the admitted flows. A request leaves
-// when its test releases it.
+// testClients sends requests to a queue and records the order in which their flows are admitted. A
+// request leaves the queue when the test releases it.
 type testClients struct {
 	t *testing.T
 	q *Queue
@@ -53,7 +53,7 @@ func newTestClients(t *testing.T, q *Queue) *testClients {
 	}
 }
 
-// send sends requests of a flow one after the other.
+// send sends the given number of requests of a flow, one after the other.
 func (c *testClients) send(name string, number int) {
 	c.sendAs(Flow{Name: name}, number)
 }
@@ -75,7 +75,7 @@ func (c *testClients) sendAs(f Flow, number int) {
 	}
 }
 
-// release ends requests of a flow and returns the flows that are admitted.
+// release ends requests of a flow and returns the flows that are then admitted.
 func (c *testClients) release(name string, number int) string {
 	c.mu.Lock()
 	before := len(c.came)
@@ -91,7 +91,7 @@ func (c *testClients) release(name string, number int) string {
 	return strings.Join(c.came[before:], " ")
 }
 
-// drain ends requests until none is left.
+// drain ends requests until no request is left.
 func (c *testClients) drain() {
 	for {
 		c.mu.Lock()
@@ -118,8 +118,9 @@ func (c *testClients) running(name string) int {
 	return len(c.leaves[name])
 }
 
-// TestTurns checks that flows take turns, and that a flow keeps its order. If the queue is full, a
-// flow with very many requests loses its own requests.
+// TestTurns checks that flows are served in turn, and that the requests of a flow are served in
+// order. If the queue is full, the requests of the flow with the most waiting requests are
+// rejected.
 func TestTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := New(1, 10, 100)
@@ -154,7 +155,7 @@ func TestQuietTenant(t *testing.T) {
 		c.send("b", 10)
 		c.send("c", 10)
 		c.send("d", 10)
-		c.send("quiet", 1) // it has one place, and its share is two
+		c.send("quiet", 1) // the flow has one place, and its share is two
 		if got := c.release("noisy", 4); got != "b c d quiet" {
 			t.Errorf("let in after four releases: %q", got)
 		}
@@ -162,8 +163,8 @@ func TestQuietTenant(t *testing.T) {
 	})
 }
 
-// TestShare checks the share of a flow. While others with less than their share wait, no flow gets
-// more than an eighth of the places. If all flows that wait have their share, they take turns.
+// TestShare checks that no flow gets more than an eighth of the places while flows with less than
+// their share wait. If each waiting flow has its share, the flows are served in turn.
 func TestShare(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := New(16, 1000, 100)
@@ -191,8 +192,8 @@ func TestShare(t *testing.T) {
 	})
 }
 
-// TestWorkConserving checks that a flow above its share uses the places that no other flow needs,
-// and that flows at their share take turns.
+// TestWorkConserving checks that a flow uses more than its share if no other flow needs the places,
+// and that flows that have their share are served in turn.
 func TestWorkConserving(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newTestClients(t, New(8, 100, 100))
@@ -206,8 +207,8 @@ func TestWorkConserving(t *testing.T) {
 	})
 }
 
-// TestExempt checks that an exempt flow uses more than its share while others wait, and takes turns
-// with them. A flow with the same name that is not exempt is a different flow.
+// TestExempt checks that an exempt flow can use more than its share while other flows wait, and is
+// served in turn with them. A non-exempt flow with the same name is a different flow.
 func TestExempt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newTestClients(t, New(8, 1000, 100))
@@ -242,7 +243,8 @@ func TestExempt(t *testing.T) {
 }
 
 // TestFullQueueRejectsLargestFlow checks that a full queue rejects requests of the flow with the
-// most waiting requests. A queue without room to wait admits as many requests as there are places.
+// most waiting requests. A queue without room for waiting requests admits as many requests as there
+// are places.
 func TestFullQueueRejectsLargestFlow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newTestClients(t, New(1, 4, 100))
@@ -289,8 +291,8 @@ func TestResize(t *testing.T) {
 	})
 }
 
-// TestMemoryLimitIsNotExceeded checks that the requests together never use more than the memory, and that a request
-// that needs more than the memory gets all of it.
+// TestMemoryLimitIsNotExceeded checks that the requests together never use more than the memory of
+// the queue, and that a request that needs more than this memory gets all of it.
 func TestMemoryLimitIsNotExceeded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := New(100, 100, 100)
@@ -355,8 +357,8 @@ func TestLargeRequest(t *testing.T) {
 	})
 }
 
-// TestCancel checks that a canceled request uses nothing, whether its context ends before, during
-// or after its admission.
+// TestCancel checks that a canceled request retains no place and no memory, whether its context
+// ends before, during or after its admission.
 func TestCancel(t *testing.T) {
 	q := New(2, 100, 100)
 	var wg sync.WaitGroup
@@ -379,8 +381,8 @@ func TestCancel(t *testing.T) {
 	checkIdle(t, q)
 }
 
-// TestCancelDuringAdmission checks a request whose context ends at the moment of its admission. Its place
-// is not lost, and the next request gets it.
+// TestCancelDuringAdmission checks that the next request gets the place of a request whose context
+// ends at the moment of its admission.
 func TestCancelDuringAdmission(t *testing.T) {
 	for range 500 {
 		q := New(1, 10, 100)
@@ -412,7 +414,7 @@ func TestCancelDuringAdmission(t *testing.T) {
 	}
 }
 
-// TestErrorIsContextCause checks that the error specifies why a request ended.
+// TestErrorIsContextCause checks that the error for a canceled request is the cause of its context.
 func TestErrorIsContextCause(t *testing.T) {
 	q := New(1, 10, 100)
 	leave, err := q.Enter(t.Context(), 1, fixedFlow("a"))
@@ -428,7 +430,7 @@ func TestErrorIsContextCause(t *testing.T) {
 	}
 }
 
-// TestManyFlows checks that the memory of the queue depends only on the current requests.
+// TestManyFlows checks that the queue stores nothing for flows without requests.
 func TestManyFlows(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := New(4, 2000, 100)
@@ -441,9 +443,9 @@ func TestManyFlows(t *testing.T) {
 	})
 }
 
-// FuzzQueue sends, ends and cancels requests in any order, and checks the rules after each step. No
-// place is empty while a request waits. There are at most as many running requests as places. No
-// flow with its share is admitted before a flow with less.
+// FuzzQueue sends, ends and cancels requests in any order, and checks three rules after each step.
+// No place is empty while a request waits. There are at most as many running requests as places. No
+// flow that has its share is admitted before a flow that has less.
 func FuzzQueue(f *testing.F) {
 	f.Add([]byte{7, 5, 0, 0, 0, 1, 2, 64, 64, 128, 128, 3, 64})
 	f.Add([]byte{0, 0, 0, 1, 64, 128, 2, 192, 3})
@@ -456,7 +458,7 @@ func FuzzQueue(f *testing.F) {
 	})
 }
 
-// model is a queue and the observations of its requests.
+// model contains a queue and the observed state of its requests.
 type model struct {
 	t      *testing.T
 	q      *Queue
@@ -563,7 +565,7 @@ func (m *model) running() map[int]int {
 	return out
 }
 
-// waiting returns the requests that wait.
+// waiting returns the waiting requests.
 func (m *model) waiting() []*modelRequest {
 	var out []*modelRequest
 	for _, a := range m.ask {

@@ -11,7 +11,7 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// entries returns all entries.
+// entries returns all entries, including those of deleted tenants.
 func (r *Recorder) entries() []*entry {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -49,7 +49,8 @@ func (r *Recorder) Changed() []time.Time {
 	return all
 }
 
-// RecordsOf returns the records of an hour. They contain no names of the cluster and of the server.
+// RecordsOf returns the records of the given hour. They do not contain the cluster, the server and
+// the component.
 func (r *Recorder) RecordsOf(hour time.Time) []Record {
 	var all []Record
 	for _, e := range r.entries() {
@@ -59,7 +60,8 @@ func (r *Recorder) RecordsOf(hour time.Time) []Record {
 				continue
 			}
 			if t := b.totals(); t != (Totals{}) {
-				// The epoch prevents these totals from replacing removed totals of the same hour.
+				// Because the epoch is part of the key, this record does not replace the record of removed
+				// totals of the same hour.
 				all = append(all, Record{
 					Started: r.startedIn(b.state.Load() >> epochShift),
 					UID:     e.uid,
@@ -74,11 +76,12 @@ func (r *Recorder) RecordsOf(hour time.Time) []Record {
 	return all
 }
 
-// startedIn returns the start of the process in an epoch. Epochs differ by nanoseconds.
+// startedIn returns the start time of the process in the records of an epoch. The start times of
+// two epochs differ by nanoseconds.
 func (r *Recorder) startedIn(epoch uint32) time.Time { return r.started.Add(time.Duration(epoch)) }
 
-// startedOf returns the start of the process for the records of an hour. It differs from the actual
-// start if totals of this hour were removed.
+// startedOf returns the start time of the process for the spool file of an hour. It differs from
+// the actual start time if totals of this hour were removed.
 func (r *Recorder) startedOf(hour int32) time.Time {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -88,9 +91,9 @@ func (r *Recorder) startedOf(hour int32) time.Time {
 	return r.started
 }
 
-// Check starts a new entry if a tenant no longer exists, or if its Tenant was replaced. The earlier
-// totals remain until they are recorded. If a tenant without a Tenant gets one, its TenantUsage
-// retains the earlier totals.
+// Check ends the entry of a tenant that no longer exists or whose Tenant object was replaced. The
+// totals of the entry remain until they are recorded. If a tenant without a Tenant object gets one,
+// its new entry also writes the earlier totals to the TenantUsage.
 func (r *Recorder) Check(id tenant.ID) {
 	all := r.shard(id).Load()
 	if all == nil {
@@ -110,7 +113,7 @@ func (r *Recorder) Check(id tenant.ID) {
 	}
 }
 
-// end ends an entry. It returns false if the entry had already ended.
+// end moves an entry to the ended entries. It returns false if the entry had already ended.
 func (r *Recorder) end(id tenant.ID, e *entry) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -126,12 +129,14 @@ func (r *Recorder) end(id tenant.ID, e *entry) bool {
 	return true
 }
 
-// Prune checks all tenants. It removes the totals of hours that are at least 48 hours old. It also
-// removes hours in the future, which exist after the clock was set back. It does not remove totals
-// that [Recorder.Changed] has not returned yet. While a tenant has at most 48 hours, its unrecorded
-// totals remain, and all totals remain if the clock was changed. At most 10,000 deleted tenants
-// with unrecorded totals remain. Prune returns the number of records that are lost because of these
-// limits.
+// Prune calls [Recorder.Check] for all tenants. It then removes the totals of hours that are at
+// least 48 hours old, and of hours in the future, which exist after the clock was set back. It does
+// not remove totals that [Recorder.Changed] has not returned yet.
+//
+// If an entry has fewer than MaxHours hours, Prune also retains the hours that are not recorded
+// yet. If the clock was changed, Prune retains all hours of such an entry. At most 10,000 deleted
+// tenants with unrecorded totals are retained. Prune returns the number of records that are lost
+// because of these limits.
 func (r *Recorder) Prune(unrecorded []time.Time) (lost int) {
 	pending := make(map[int32]bool, len(unrecorded))
 	for _, hour := range unrecorded {
@@ -145,7 +150,7 @@ func (r *Recorder) Prune(unrecorded []time.Time) (lost int) {
 		}
 	}
 	now := hourOf(r.now())
-	isOld := func(b *bucket) bool { // frees one hour for the next one
+	isOld := func(b *bucket) bool { // removes an hour before the next one begins
 		return b.state.Load()&changed == 0 && (b.hour <= now-(MaxHours-1) || b.hour > now+1)
 	}
 	retain := func(b *bucket) bool {
@@ -162,11 +167,12 @@ func (r *Recorder) Prune(unrecorded []time.Time) (lost int) {
 	return lost + r.forgetEnded(now, pending)
 }
 
-// maxEnded limits the entries of deleted tenants that remain because they are not recorded yet.
+// maxEnded is the maximum number of ended entries that are retained because their totals are not
+// recorded yet.
 const maxEnded = 10_000
 
-// forgetEnded removes the entries of deleted tenants whose hours are over and recorded. It returns
-// the number of lost records.
+// forgetEnded removes the ended entries whose hours are over and recorded. It returns the number of
+// lost records.
 func (r *Recorder) forgetEnded(now int32, pending map[int32]bool) (lost int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -187,8 +193,8 @@ func (r *Recorder) forgetEnded(now int32, pending map[int32]bool) (lost int) {
 	return lost
 }
 
-// recordPruned records the last hour that may be removed. An hour that is added afterwards has an
-// epoch.
+// recordPruned records the last hour that is about to be removed and begins a new epoch. A later
+// total of this hour or an earlier hour then belongs to the new epoch.
 func (r *Recorder) recordPruned(entries []*entry, isOld func(*bucket) bool) {
 	last, found := int32(0), false
 	for _, e := range entries {
@@ -207,8 +213,8 @@ func (r *Recorder) recordPruned(entries []*entry, isOld func(*bucket) bool) {
 	}
 }
 
-// prune removes old hours. It retains hours for which keeps returns true, unless there is no place
-// for another hour. It returns the number of lost records.
+// prune removes old hours. It retains an hour for which retain returns true, unless the entry
+// already has MaxHours hours. It returns the number of lost records.
 func (e *entry) prune(isOld, retain func(*bucket) bool, pending map[int32]bool) (lost int) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -228,7 +234,7 @@ func (e *entry) prune(isOld, retain func(*bucket) bool, pending map[int32]bool) 
 	return lost
 }
 
-// lastHour returns the last hour of an entry, or 0.
+// lastHour returns the last hour of an entry, or 0 if it has none.
 func (e *entry) lastHour() int32 {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -238,8 +244,8 @@ func (e *entry) lastHour() int32 {
 	return e.buckets[len(e.buckets)-1].hour
 }
 
-// ending reports whether the entry of a deleted tenant has only hours that are over and collected.
-// waiting is the number of hours that are not recorded yet.
+// ending reports whether an ended entry has no active streams, and only hours that are over and
+// collected. waiting is the number of hours that are not recorded yet.
 func (e *entry) ending(now int32, pending map[int32]bool) (isComplete bool, waiting int) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -11,7 +11,7 @@ import (
 	"k8s.io/client-go/util/flowcontrol"
 )
 
-// Collect writes changed totals to the spool, as [Start] does.
+// Collect writes changed totals to the spool and removes old totals, as [Start] does.
 func (s *Records) Collect(ctx context.Context) {
 	s.addPending(s.Recorder.Changed())
 	s.flush(ctx)
@@ -27,7 +27,7 @@ func (s *Records) BlockSpool(release chan struct{}) {
 	}
 }
 
-// DeliverOnce sends what is due.
+// DeliverOnce sends the files that are due.
 func (s *Records) DeliverOnce(ctx context.Context) error { return s.deliverOnce(ctx, s.due) }
 
 // Deliver sends records until ctx ends.
@@ -39,7 +39,8 @@ func (s *Records) Close() { s.spool.close() }
 // SetMax sets the maximum size of the spool.
 func (s *Records) SetMax(bytes int64) { s.max = bytes }
 
-// WriteTo makes the spool write to another file, such as /dev/full, or to its own if path is empty.
+// WriteTo makes the spool write to the file at path, such as /dev/full, or to its own files if path
+// is empty.
 func (s *Records) WriteTo(path string) {
 	s.spool.create = newSpool(s.Directory).create
 	if path != "" {
@@ -47,7 +48,8 @@ func (s *Records) WriteTo(path string) {
 	}
 }
 
-// SetElapsed sets the clock that is not affected by changes of the other clock.
+// SetElapsed sets the function that returns the time since the start, which changes to the clock do
+// not affect.
 func (r *Recorder) SetElapsed(elapsed func() time.Duration) { r.elapsed = elapsed }
 
 // Pass writes TenantUsages.
@@ -55,12 +57,12 @@ func (w *Writer) Pass(ctx context.Context) {
 	w.pass(ctx, flowcontrol.NewTokenBucketRateLimiter(writesPerSecond, writesPerSecond))
 }
 
-// Collect records changed totals, as [Start] does.
+// Collect determines the changed totals and removes old totals, as [Start] does.
 func (w *Writer) Collect() {
 	collect(w.Recorder, nil)
 }
 
-// ParseSpoolName returns the hour in the name of a file of the spool.
+// ParseSpoolName returns the hour in the name of a spool file.
 func ParseSpoolName(name string) (hour int32, ok bool) {
 	_, hour, ok = parseSpoolName(name)
 	return hour, ok

@@ -20,8 +20,8 @@ const renamedFormat = "2006-01-02T15-04-05.000000000"
 
 var errFileLocked = errors.New("another process writes the file: set usage.file.path to a file of this process only")
 
-// File is a [Target] that appends records to a file. The file is renamed when it has reached its
-// maximum size. Another program may rename it too.
+// File is a [Target] that appends records to a file. It renames the file before the file exceeds
+// its maximum size. Another program may rename the file too.
 type File struct {
 	path    string
 	maxSize int64
@@ -29,10 +29,11 @@ type File struct {
 
 	mu   sync.Mutex
 	file *os.File // locked, or nil
-	torn bool     // the file may end within a line
+	torn bool     // the last line of the file may be incomplete
 }
 
-// NewFile returns a target. It retains the given number of renamed files, or all if it is 0.
+// NewFile returns a target that writes to the file at path. It retains the given number of renamed
+// files, or all of them if backups is 0.
 func NewFile(path string, megabytes, backups int) *File {
 	return &File{
 		path:    path,
@@ -71,8 +72,7 @@ func (f *File) Send(_ context.Context, lines []byte) error {
 	return nil
 }
 
-// open opens the file if f has no descriptor for it, or if another program has renamed or removed
-// it.
+// open opens the file if it is not open, or if another program has renamed or removed it.
 func (f *File) open() (os.FileInfo, error) {
 	if f.file != nil {
 		info, err := f.file.Stat()
@@ -105,7 +105,7 @@ func (f *File) open() (os.FileInfo, error) {
 	return info, nil
 }
 
-// rename renames the file, and removes the oldest renamed files.
+// rename renames the file and removes the oldest renamed files above the limit.
 func (f *File) rename() error {
 	extension := filepath.Ext(f.path)
 	prefix := strings.TrimSuffix(f.path, extension) + "-"
@@ -135,7 +135,7 @@ func (f *File) rename() error {
 	return err
 }
 
-// endsWithinLine reports whether a file ends within a line, as after a crash.
+// endsWithinLine reports whether the last line of a file is incomplete, for example after a crash.
 func endsWithinLine(file *os.File, info os.FileInfo) bool {
 	if !info.Mode().IsRegular() || info.Size() == 0 {
 		return false

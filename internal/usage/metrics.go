@@ -10,7 +10,7 @@ type Metrics struct {
 	records, errors *metrics.CounterVec
 }
 
-// Values of the labels.
+// The values of the labels of the metrics.
 const (
 	resultSent    = "sent"
 	resultFailed  = "failed"
@@ -40,8 +40,8 @@ func NewMetrics() *Metrics {
 	}
 }
 
-// begin creates the series with the value 0. Otherwise, an alert would miss the first event. The
-// metrics MUST be registered.
+// begin creates all series with the value 0. Otherwise, an alert on an increase would miss the
+// first event. The metrics MUST be registered before.
 func (m *Metrics) begin() {
 	for _, result := range []string{resultSent, resultFailed, resultDropped} {
 		m.records.WithLabelValues(result)

@@ -14,18 +14,20 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// Record is the use of a tenant at one server in one hour. A later record with the same [Key]
-// replaces an earlier one. Its numbers are never smaller.
+// Record contains the usage of a tenant at one server in one hour. A later record with the same
+// [Key] replaces an earlier one. The numbers of the later record are never smaller.
 type Record struct {
-	// Cluster and Server are names from the configuration. Cluster may be empty.
+	// Cluster and Server are the names from the configuration. Cluster may be empty.
 	Cluster string
 	Server  string
-	// Component is the kind of the server. A request through a gateway is in the records of the
-	// gateway and of a server of the cluster. Component is not part of the key.
+	// Component is the kind of the server. A request through a gateway is counted in the records of
+	// the gateway and of a server of the cluster. Component is not part of the key.
 	Component Component
-	// Started is the time at which the process of the server started.
+	// Started is the time at which the process of the server started. Nanoseconds may have been added
+	// to it to distinguish records of the same hour.
 	Started time.Time
-	// UID is the UID of the Tenant. It is empty for a tenant without a Tenant, and at a gateway.
+	// UID is the UID of the Tenant object. It is empty for a tenant without a Tenant object, and at a
+	// gateway.
 	UID string
 	// Tenant is the ID of the tenant, [NoTenant] or [OtherTenants].
 	Tenant string
@@ -132,7 +134,7 @@ func (r *Record) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// maxName limits the length of names in a record, in bytes.
+// maxName is the maximum length of a name in a record, in bytes.
 const maxName = 253
 
 var errRecord = errors.New("invalid usage record")

@@ -31,7 +31,7 @@ func record() usage.Record {
 	}
 }
 
-// TestRecordEncoding checks the documented encoding.
+// TestRecordEncoding checks that records have the documented JSON encoding.
 func TestRecordEncoding(t *testing.T) {
 	const want = `{"cluster":"eu1","server":"cp-0","component":"kube-apiserver",` +
 		`"started":"2026-11-28T01:00:00.123456789Z","uid":"3d6f","tenant":"acme","hour":"2026-11-28T01:00:00Z",` +
@@ -55,7 +55,7 @@ func TestRecordEncoding(t *testing.T) {
 	}
 }
 
-// TestInvalidRecords checks that records that no server writes are rejected.
+// TestInvalidRecords checks that decoding rejects records that no server writes.
 func TestInvalidRecords(t *testing.T) {
 	line, err := json.Marshal(record())
 	if err != nil {
@@ -93,8 +93,8 @@ func TestInvalidRecords(t *testing.T) {
 	}
 }
 
-// FuzzParse checks that no input causes a panic, and that parsed records are written in the same
-// encoding.
+// FuzzParse checks that no input causes a panic, and that parsed records do not change if they are
+// encoded and parsed again.
 func FuzzParse(f *testing.F) {
 	line, _ := json.Marshal(record())
 	f.Add(line)

@@ -14,41 +14,43 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// Names of entries that do not belong to one tenant. No tenant has such a name, because an ID
-// contains no parentheses.
+// The names of entries that do not belong to one tenant. No tenant has one of these names, because
+// an ID contains no parentheses.
 const (
-	// NoTenant is the entry of callers without a tenant.
+	// NoTenant is the name of the entry of callers without a tenant.
 	NoTenant = "(none)"
-	// OtherTenants is the entry of tenants that do not exist.
+	// OtherTenants is the name of the entry of tenants that do not exist or have no entry of their
+	// own.
 	OtherTenants = "(others)"
 )
 
 const (
-	// MaxHours is the maximum number of hours per tenant in a [Recorder] and a TenantUsage: the
+	// MaxHours is the maximum number of hours of a tenant in a [Recorder] and a TenantUsage: the
 	// current hour and the 48 hours before it.
 	MaxHours = 49
-	// maxTenants limits the entries while it is unknown which tenants exist.
+	// maxTenants is the maximum number of entries of tenants. It applies while it is unknown which
+	// tenants exist.
 	maxTenants = 100_000
-	// shards is the number of maps of entries. A new entry copies one of them.
+	// shards is the number of maps of entries. Adding an entry copies one of the maps.
 	shards = 256
 
 	hourSeconds = int64(time.Hour / time.Second)
 )
 
-// Totals are the use of the callers of a tenant in one hour.
+// Totals contains the usage of a tenant's callers in one hour.
 type Totals struct {
-	// Requests is the number of requests and reviews that the tenant boundary decided, and Denied
-	// the number of those that it denied.
+	// Requests is the number of requests and reviews that the tenant boundary checked. Denied is the
+	// number of these requests that the tenant boundary denied.
 	Requests, Denied int64
-	// Limited is the number of requests with status 429 because of a limit of the tenant.
+	// Limited is the number of requests that got status 429 because of a limit of the tenant.
 	Limited int64
-	// Watches is the maximum number of concurrent streams.
+	// Watches is the maximum number of concurrent watches and other streams.
 	Watches int64
-	// SeatMilliseconds is how long requests occupied seats of API Priority and Fairness.
+	// SeatMilliseconds is how long the requests occupied seats of API Priority and Fairness.
 	SeatMilliseconds int64
 }
 
-// plus returns the use of two processes in one hour.
+// plus returns the combined usage of two processes in the same hour.
 func (t Totals) plus(other Totals) Totals {
 	return Totals{
 		Requests:         t.Requests + other.Requests,
@@ -59,15 +61,15 @@ func (t Totals) plus(other Totals) Totals {
 	}
 }
 
-// Flags of a bucket. The higher bits contain its epoch.
+// The flags in the state of a bucket. The higher bits contain the epoch of the bucket.
 const (
-	changed    = 1 << iota // changed since [Recorder.Changed]
-	written                // written to the TenantUsage at least once
-	unsaved                // the TenantUsage lacks collected changes
+	changed    = 1 << iota // the totals have changed since the last call of [Recorder.Changed]
+	written                // the totals have been written to the TenantUsage at least once
+	unsaved                // the TenantUsage lacks changes that [Recorder.Changed] has returned
 	epochShift = iota
 )
 
-// bucket contains the totals of one hour. Its size is 48 bytes, because there are many.
+// bucket contains the totals of one hour. It has only 48 bytes, because there are many buckets.
 type bucket struct {
 	hour  int32 // hours since 1970
 	state atomic.Uint32
@@ -106,33 +108,33 @@ func (b *bucket) updateWatches(open int64) {
 	}
 }
 
-// entry contains the totals of one tenant with one UID.
+// entry contains the totals of one tenant with one UID of its Tenant object.
 type entry struct {
-	name    string // the ID of the tenant, or one of the names above
+	name    string // or NoTenant or OtherTenants
 	uid     string
-	open    atomic.Int64 // streams
+	open    atomic.Int64 // active streams
 	current atomic.Pointer[bucket]
 
 	mu      sync.Mutex
 	buckets []*bucket // sorted by hour
-	// base contains the totals that another process of this server wrote to the TenantUsage for the
-	// hours of this process.
+	// base contains the totals that other processes of this server have written to the TenantUsage,
+	// for the hours of this process.
 	base map[int32]Totals
-	// restored contains the totals that an earlier process of this server did not write to the
+	// restored contains the totals that an earlier process of this server could not write to the
 	// TenantUsage.
 	restored   map[int32]unsavedTotals
 	hasWritten bool // this process has written the server's entry in the TenantUsage
 }
 
-// Recorder records the use of tenants at this server. It is safe for concurrent use.
+// Recorder records the usage of tenants at this server. It is safe for concurrent use.
 type Recorder struct {
 	now     func() time.Time
 	exists  func(tenant.ID) bool
 	uid     func(tenant.ID) string
 	started time.Time
-	// elapsed returns the time since the start. Changes of the clock do not affect it.
+	// elapsed returns the time since the start. Changes to the clock do not affect it.
 	elapsed func() time.Duration
-	// hasWriter reports whether a [Writer] writes the totals to TenantUsages.
+	// hasWriter specifies whether a [Writer] writes the totals to TenantUsages.
 	hasWriter    bool
 	seed         maphash.Seed
 	shards       [shards]atomic.Pointer[map[tenant.ID]*entry]
@@ -147,11 +149,11 @@ type Recorder struct {
 	epoch  uint32
 }
 
-// identity identifies a tenant with one UID.
+// identity identifies a tenant with one UID of its Tenant object.
 type identity struct{ name, uid string }
 
-// NewRecorder returns a recorder. now is the clock. exists reports whether a tenant exists, and uid
-// returns the UID of its Tenant, or "" if it has none.
+// NewRecorder returns a recorder. now is the clock. exists reports whether a tenant exists. uid
+// returns the UID of a tenant's Tenant object, or "" if the tenant has none.
 func NewRecorder(now func() time.Time, exists func(tenant.ID) bool, uid func(tenant.ID) string) *Recorder {
 	started := now().UTC()
 	return &Recorder{
@@ -168,11 +170,11 @@ func NewRecorder(now func() time.Time, exists func(tenant.ID) bool, uid func(ten
 	}
 }
 
-// maxDrift is the change of the clock above which the clock may be wrong.
+// maxDrift is the maximum change of the clock that clockChanged ignores.
 const maxDrift = time.Hour
 
-// clockChanged reports whether the clock was changed since the start, so that hours may appear
-// older than they are. Hours are then removed only if there are too many.
+// clockChanged reports whether the clock was changed by more than maxDrift since the start. Hours
+// may then appear older than they are, so hours are removed only if there are too many.
 func (r *Recorder) clockChanged() bool {
 	byClock := r.now().Round(0).Sub(r.started.Round(0)) // without the monotonic clock
 	return (byClock - r.elapsed()).Abs() > maxDrift
@@ -181,8 +183,8 @@ func (r *Recorder) clockChanged() bool {
 // Started returns the time at which the recorder started. It is part of the key of each [Record].
 func (r *Recorder) Started() time.Time { return r.started }
 
-// Allowed records a request that the tenant boundary did not deny. The zero ID is a caller without
-// a tenant.
+// Allowed records a request that the tenant boundary did not deny. The zero ID represents callers
+// without a tenant.
 func (r *Recorder) Allowed(id tenant.ID) {
 	b := r.bucket(r.entry(id))
 	b.requests.Add(1)
@@ -204,7 +206,7 @@ func (r *Recorder) Limited(id tenant.ID) {
 	b.touch()
 }
 
-// Stream records a watch or another stream, which lasts until ended is called.
+// Stream records a watch or another stream. The caller calls ended when the stream ends.
 func (r *Recorder) Stream(id tenant.ID) (ended func()) {
 	e := r.entry(id)
 	r.bucket(e).updateWatches(e.open.Add(1))
@@ -236,7 +238,7 @@ func (r *Recorder) shard(id tenant.ID) *atomic.Pointer[map[tenant.ID]*entry] {
 	return &r.shards[maphash.String(r.seed, id.String())%shards]
 }
 
-// entry returns the entry of a tenant, and adds it if the tenant exists.
+// entry returns the entry of a tenant. It adds the entry if the tenant exists and has no entry.
 func (r *Recorder) entry(id tenant.ID) *entry {
 	if id.IsZero() {
 		return r.noTenant
@@ -252,7 +254,8 @@ func (r *Recorder) entry(id tenant.ID) *entry {
 	return r.add(id)
 }
 
-// add adds the entry of a tenant.
+// add adds the entry of a tenant and returns it. It returns the entry of other tenants if there are
+// too many entries.
 func (r *Recorder) add(id tenant.ID) *entry {
 	uid := r.uid(id)
 	r.mu.Lock()
@@ -280,7 +283,7 @@ func (r *Recorder) add(id tenant.ID) *entry {
 	return e
 }
 
-// bucket returns the totals of the current hour.
+// bucket returns the bucket of the current hour.
 func (r *Recorder) bucket(e *entry) *bucket {
 	hour := hourOf(r.now())
 	if b := e.current.Load(); b != nil && b.hour == hour {
@@ -289,8 +292,8 @@ func (r *Recorder) bucket(e *entry) *bucket {
 	return r.addHour(e, hour)
 }
 
-// addHour returns the totals of an hour. It adds them if the entry has none. If there are too many
-// unrecorded hours because the clock jumps, it returns those of the last hour.
+// addHour returns the bucket of the given hour, and adds it if it does not exist. If the entry has
+// too many hours because the clock jumps, addHour returns the bucket of its last hour.
 func (r *Recorder) addHour(e *entry, hour int32) *bucket {
 	r.mu.Lock()
 	pruned, epoch := r.pruned, r.epoch
@@ -310,8 +313,8 @@ func (r *Recorder) addHour(e *entry, hour int32) *bucket {
 	return b
 }
 
-// insert returns the totals of an hour, or those of the last hour if there are too many. The caller
-// must hold e.mu.
+// insert returns the bucket of the given hour, and adds it if it does not exist. If the entry has
+// too many hours, insert returns the bucket of its last hour. The caller must hold e.mu.
 func (e *entry) insert(hour int32, epoch uint32) (b *bucket, added bool) {
 	at := len(e.buckets)
 	for i, b := range e.buckets {

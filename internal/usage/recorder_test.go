@@ -19,7 +19,7 @@ import (
 
 var begin = time.Date(2026, 11, 28, 1, 0, 0, 0, time.UTC)
 
-// clock is a clock that a test sets.
+// clock is a clock whose time a test sets.
 type clock struct{ at atomic.Int64 }
 
 func newClock() *clock {
@@ -71,7 +71,7 @@ func newDirectory(names ...string) *directory {
 	return d
 }
 
-// sink contains the last record of each key, as a correct reader of records does.
+// sink contains the last record of each key, like a correct consumer of records.
 type sink struct {
 	tb     testing.TB
 	latest map[usage.Key]usage.Record
@@ -79,7 +79,7 @@ type sink struct {
 
 func newSink(tb testing.TB) *sink { return &sink{tb, map[usage.Key]usage.Record{}} }
 
-// collect reads all changes of a recorder, as Records does.
+// collect reads all changes of a recorder, as [usage.Records] does.
 func (s *sink) collect(r *usage.Recorder) {
 	s.tb.Helper()
 	for _, hour := range r.Changed() {
@@ -127,7 +127,7 @@ func (s *sink) totalsOf(name string) (all usage.Totals, records int) {
 	return all, records
 }
 
-// TestRecorder checks what each method adds, and to which entry.
+// TestRecorder checks which number each method of the recorder changes, and in which entry.
 func TestRecorder(t *testing.T) {
 	c, d := newClock(), newDirectory("acme", "initech")
 	r := usage.NewRecorder(c.now, d.exists, d.uid)
@@ -141,7 +141,7 @@ func TestRecorder(t *testing.T) {
 	first := r.Stream(acme)
 	second := r.Stream(acme)
 	first()
-	first() // has no effect
+	first() // a second call has no effect
 	third := r.Stream(acme)
 	r.Allowed(tenant.ID{})
 	r.Denied(tenanttest.ID(t, "invented-1"))
@@ -170,7 +170,7 @@ func TestRecorder(t *testing.T) {
 	if len(r.Changed()) != 0 {
 		t.Error("hours changed without a request")
 	}
-	// Streams that continue are part of the next hour, without a request.
+	// Active streams are counted in the next hour, even without a request.
 	c.add(time.Hour)
 	s.collect(r)
 	second()
@@ -211,8 +211,8 @@ func TestHours(t *testing.T) {
 	}
 }
 
-// TestRecreatedTenantHasNewTotals checks that a tenant with the name of a deleted tenant does not get its totals. The
-// totals of the deleted tenant are still recorded.
+// TestRecreatedTenantHasNewTotals checks that a tenant with the name of a deleted tenant does not
+// get the totals of the deleted tenant, and that these totals are still recorded.
 func TestRecreatedTenantHasNewTotals(t *testing.T) {
 	c, d := newClock(), newDirectory("acme")
 	r := usage.NewRecorder(c.now, d.exists, d.uid)
@@ -243,7 +243,7 @@ func TestRecreatedTenantHasNewTotals(t *testing.T) {
 	}
 }
 
-// TestInventedNames checks that names of tenants that do not exist use no memory.
+// TestInventedNames checks that names of tenants that do not exist have no entries.
 func TestInventedNames(t *testing.T) {
 	c, d := newClock(), newDirectory("acme")
 	r := usage.NewRecorder(c.now, d.exists, d.uid)
@@ -270,8 +270,8 @@ func TestInventedNames(t *testing.T) {
 	}
 }
 
-// TestClockJumps checks that a clock that jumps causes no negative numbers, no more than 49 hours,
-// and no lost totals.
+// TestClockJumps checks that a clock that jumps causes no negative numbers, no entries with more
+// than 49 hours, and no lost totals.
 func TestClockJumps(t *testing.T) {
 	for name, jumps := range map[string][]time.Duration{
 		"back an hour":              {-time.Hour},
@@ -313,7 +313,8 @@ func TestClockJumps(t *testing.T) {
 	}
 }
 
-// TestManyJumps checks a clock that jumps every second, without a collection in between.
+// TestManyJumps checks that a clock that jumps before each request loses no requests, and that no
+// more than 49 hours exist.
 func TestManyJumps(t *testing.T) {
 	c, d := newClock(), newDirectory("acme")
 	r := usage.NewRecorder(c.now, d.exists, d.uid)
@@ -341,9 +342,9 @@ func TestManyJumps(t *testing.T) {
 	}
 }
 
-// TestSum checks 24 simulated hours with many tenants and goroutines. Each tenant has its own
-// requests, and the sum over all entries is the total. Meanwhile, tenants are deleted and created
-// again.
+// TestSum simulates 24 hours with many tenants and goroutines, while tenants are deleted and
+// created again. It checks the requests of each tenant, and that the sum over all entries is the
+// total.
 func TestSum(t *testing.T) {
 	const tenants, workers, perHour = 50, 8, 4000
 	names := make([]string, tenants)
@@ -392,13 +393,13 @@ func TestSum(t *testing.T) {
 				for _, hour := range r.Changed() {
 					_ = r.RecordsOf(hour)
 				}
-				// Another tenant of the same name replaces one tenant.
+				// Another Tenant object with the same name replaces that of one tenant.
 				d.set(names[hour], fmt.Sprintf("replaced-%d", hour))
 				r.Check(ids[hour])
 			}
 		})
 		all.Wait()
-		// Each request of this hour is recorded by now. The goroutine above may have read the
+		// All requests of this hour have been recorded. The goroutine above may have read some of the
 		// changes.
 		for _, rec := range r.RecordsOf(c.now()) {
 			s.latest[rec.Key()] = rec
@@ -423,7 +424,7 @@ func TestSum(t *testing.T) {
 	}
 }
 
-// TestMemory measures 10,000 tenants with requests in each of 49 hours.
+// TestMemory checks the memory for 10,000 tenants with requests in each of 49 hours.
 func TestMemory(t *testing.T) {
 	const tenants, most = 10_000, 50 << 20
 	names := make([]string, tenants)

@@ -17,21 +17,21 @@ import (
 
 const (
 	// spoolInterval is the interval at which changed totals are written to the spool. After a crash,
-	// the use in this interval is lost.
+	// the usage since the last write is lost.
 	spoolInterval = 10 * time.Second
 	// currentInterval is the interval at which the records of the current hour are sent.
 	currentInterval = 10 * time.Minute
-	// recordRetention is how long records are retained that the target does not acknowledge.
+	// recordRetention is how long records are retained if the target does not acknowledge them.
 	recordRetention = 7 * 24 * time.Hour
-	// maxSpool limits the size of the spool, in bytes.
+	// maxSpool is the maximum size of the spool, in bytes.
 	maxSpool = 1 << 30
-	// maxBatch limits the size of one delivery, in bytes.
+	// maxBatch is the maximum size of one delivery, in bytes. A longer line is delivered alone.
 	maxBatch = 512 << 10
-	// minRetryDelay and maxRetryDelay limit the delays between failed deliveries. The delays are
-	// randomized.
+	// minRetryDelay and maxRetryDelay are the bounds of the delay after a failed delivery, before the
+	// delay is randomized.
 	minRetryDelay = time.Second
 	maxRetryDelay = 5 * time.Minute
-	// finalDeliveryTimeout limits the duration of the delivery when the process ends.
+	// finalDeliveryTimeout is the maximum duration of the delivery when the process ends.
 	finalDeliveryTimeout = 5 * time.Second
 )
 
@@ -39,7 +39,8 @@ const (
 type RecordsOptions struct {
 	Recorder *Recorder
 	Target   Target
-	// Directory contains the records that are not acknowledged. No other process may use it.
+	// Directory is the path of the directory for records that are not acknowledged. No other process
+	// may use it.
 	Directory string
 	// Cluster, Server and Component are part of each record.
 	Cluster, Server string
@@ -47,8 +48,8 @@ type RecordsOptions struct {
 	Metrics         *Metrics
 }
 
-// Records writes the totals of a [Recorder] to a spool, and sends them to a [Target] until it
-// acknowledges them.
+// Records writes the totals of a [Recorder] to a spool, and sends them to a [Target] until the
+// target acknowledges them.
 type Records struct {
 	RecordsOptions
 	spool      *spool
@@ -57,28 +58,29 @@ type Records struct {
 	hasPending chan struct{}
 
 	mu sync.Mutex
-	// pending contains the hours to be written to the spool, with the number of their last note.
+	// pending contains the hours that must be written to the spool. The values are the values of
+	// lastNote when the hours were added last.
 	pending  map[int32]uint64
 	lastNote uint64
 
-	// isFaulty reports whether the last write failed, which is logged once. Only the goroutine that
-	// writes the spool uses it.
+	// isFaulty specifies whether the last write to the spool failed. Only the first failure is logged.
+	// Only the goroutine that writes the spool uses isFaulty.
 	isFaulty bool
 
-	// Only the goroutine that delivers uses these.
+	// Only the goroutine that delivers uses the following fields.
 	current     time.Time              // when the current hour was last sent
 	sent        map[string]uint64      // the version of each file that was sent
 	failed      map[string]bool        // files that the target did not acknowledge
-	sentBatches map[string]sentBatches // files that the target has partly accepted
+	sentBatches map[string]sentBatches // the delivered batches of files that the target has partly acknowledged
 }
 
-// sentBatches is the number of batches of a version of a file that were sent.
+// sentBatches is the number of batches of one version of a file that the target has acknowledged.
 type sentBatches struct {
 	version uint64
 	batches int
 }
 
-// NewRecords returns records. They do nothing before [Start].
+// NewRecords returns a Records. It is inactive before [Start].
 func NewRecords(o RecordsOptions) *Records {
 	return &Records{
 		RecordsOptions: o,
@@ -94,7 +96,8 @@ func NewRecords(o RecordsOptions) *Records {
 	}
 }
 
-// addPending adds hours whose totals have changed. It returns all hours that are not in the spool yet.
+// addPending adds hours whose totals have changed. It returns all hours that are not written to the
+// spool yet.
 func (s *Records) addPending(hours []time.Time) (missing []time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -109,14 +112,14 @@ func (s *Records) addPending(hours []time.Time) (missing []time.Time) {
 	return missing
 }
 
-// unwritten returns the hours to be written to the spool.
+// unwritten returns the hours that must be written to the spool.
 func (s *Records) unwritten() map[int32]uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return maps.Clone(s.pending)
 }
 
-// confirm removes an hour that is in the spool, unless it was noted again.
+// confirm removes an hour that has been written to the spool, unless the hour was added again.
 func (s *Records) confirm(hour int32, note uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -125,12 +128,13 @@ func (s *Records) confirm(hour int32, note uint64) {
 	}
 }
 
-// drop reports records that the recorder removed before they were in the spool.
+// drop counts records that the recorder removed before they were written to the spool.
 func (s *Records) drop(lost int) {
 	s.Metrics.records.WithLabelValues(resultDropped).Add(float64(lost))
 }
 
-// writeSpool writes changed hours to the spool until ctx ends. It then writes the last ones.
+// writeSpool writes changed hours to the spool until ctx ends. It then writes the last changed
+// hours.
 func (s *Records) writeSpool(ctx context.Context) {
 	for ctx.Err() == nil {
 		select {
@@ -149,7 +153,8 @@ func signal(to chan struct{}) {
 	}
 }
 
-// flush writes the changed hours to the spool. If it fails, the next call writes them too.
+// flush writes the changed hours to the spool. If it fails, the next call writes the remaining
+// hours.
 func (s *Records) flush(ctx context.Context) {
 	for hour, note := range s.unwritten() {
 		if err := s.writeHour(hour); err != nil {
@@ -183,7 +188,7 @@ func (s *Records) writeHour(hour int32) error {
 	return s.spool.write(s.Recorder.startedOf(hour), hour, lines)
 }
 
-// deliver sends records until ctx ends.
+// deliver sends records until ctx ends. It then sends the last records.
 func (s *Records) deliver(ctx context.Context) {
 	defer s.spool.close()
 	delay, reported := time.Duration(0), false
@@ -224,7 +229,7 @@ func sleep(ctx context.Context, d time.Duration) {
 	}
 }
 
-// isComplete reports whether a file no longer changes.
+// isComplete reports whether the content of a file is final.
 func (s *Records) isComplete(f *spoolEntry) bool {
 	return f.started != s.Recorder.startedOf(f.hour).UnixNano() || f.hour != hourOf(s.Recorder.now())
 }
@@ -244,7 +249,7 @@ func (s *Records) due(f *spoolEntry) bool {
 }
 
 // deliverOnce sends the files of the spool that are due. It stops at the first failure, unless the
-// target rejected only the records of this file. It then removes files that are too old and files
+// target rejected only the records of one file. It then removes files that are too old and files
 // above the size limit.
 func (s *Records) deliverOnce(ctx context.Context, due func(*spoolEntry) bool) error {
 	files, err := s.spool.files()
@@ -312,9 +317,9 @@ func (s *Records) sendFile(ctx context.Context, f *spoolEntry) error {
 	return nil
 }
 
-// enforceLimits removes the oldest files if the spool is too large. It also removes files that are too old,
-// if the target did not acknowledge them. A clock that is set forward does not remove a file before
-// it was sent once.
+// enforceLimits removes the oldest complete files if the spool is too large. It also removes a file
+// that is too old if the target did not acknowledge it. A clock that is set forward does not remove
+// a file before the file was sent once.
 func (s *Records) enforceLimits(ctx context.Context) error {
 	files, err := s.spool.files()
 	if err != nil {

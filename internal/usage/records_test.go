@@ -31,7 +31,7 @@ import (
 	"github.com/kubetenant/kubetenant/test/waittest"
 )
 
-// memoryTarget is a target in memory.
+// memoryTarget is a [usage.Target] that stores lines in memory.
 type memoryTarget struct {
 	mu    sync.Mutex
 	err   error
@@ -58,7 +58,7 @@ func (m *memoryTarget) fail(err error) {
 	m.err = err
 }
 
-// latest returns the last record of each key, as a reader has it.
+// latest returns the last record of each key, like a consumer of records.
 func (m *memoryTarget) latest(t *testing.T) map[usage.Key]usage.Record {
 	t.Helper()
 	m.mu.Lock()
@@ -86,7 +86,7 @@ func requestsOf(latest map[usage.Key]usage.Record) (n int64) {
 	return n
 }
 
-// recordsFixture is a recorder with records in a directory.
+// recordsFixture contains a recorder and records that use a directory.
 type recordsFixture struct {
 	*usage.Records
 	clock    *clock
@@ -132,7 +132,7 @@ func (r *recordsFixture) use(t *testing.T, requests int) {
 	}
 }
 
-// count returns the value of a metric with one label.
+// count returns the value of the metric with the given name and label value.
 func (r *recordsFixture) count(t *testing.T, name, label string) float64 {
 	t.Helper()
 	families, err := r.registry.Gather()
@@ -178,8 +178,8 @@ func spoolFiles(t *testing.T, directory string) (names []string) {
 	return names
 }
 
-// TestDelivery checks when records are sent. A completed hour is sent immediately, and the current
-// hour every ten minutes.
+// TestDelivery checks that a completed hour is sent immediately, and the current hour every ten
+// minutes.
 func TestDelivery(t *testing.T) {
 	to, dir := &memoryTarget{}, t.TempDir()
 	r := newRecordsFixture(t, dir, to)
@@ -220,7 +220,7 @@ func TestDelivery(t *testing.T) {
 	}
 }
 
-// TestBatches checks that the size of deliveries is limited, and that each line is in one of them.
+// TestBatches checks that the size of deliveries is limited, and that each line is delivered.
 func TestBatches(t *testing.T) {
 	const tenants = 4000
 	names := make([]string, tenants)
@@ -242,8 +242,8 @@ func TestBatches(t *testing.T) {
 	}
 }
 
-// TestRestart checks that another process sends the spooled records of the first one, with its
-// start. Incomplete files are removed.
+// TestRestart checks that the next process sends the spooled records with the start time of the
+// first process, and that incomplete files are removed.
 func TestRestart(t *testing.T) {
 	to, dir := &memoryTarget{err: errors.New("down")}, t.TempDir()
 	first := newRecordsFixture(t, dir, to)
@@ -280,8 +280,8 @@ func TestRestart(t *testing.T) {
 	}
 }
 
-// TestFullDisk checks that records survive a disk that is full for some time, and that the error is
-// recorded.
+// TestFullDisk checks that records are retained while the disk is full for some time, and that the
+// errors are counted.
 func TestFullDisk(t *testing.T) {
 	to, dir := &memoryTarget{}, t.TempDir()
 	r := newRecordsFixture(t, dir, to)
@@ -317,7 +317,7 @@ func TestFullDisk(t *testing.T) {
 	if n := bad.count(t, "kubetenant_usage_errors_total", "spool"); n != 1 {
 		t.Errorf("%v errors of a spool that cannot be created; want 1", n)
 	}
-	// If a disk is full for more than 48 hours, older records are lost and reported.
+	// If the disk is full for more than 48 hours, older records are lost, and the loss is counted.
 	r.WriteTo("/dev/full")
 	for range 60 {
 		r.use(t, 1)
@@ -331,7 +331,7 @@ func TestFullDisk(t *testing.T) {
 	}
 }
 
-// TestFullTarget checks that a target file on a full disk acknowledges nothing.
+// TestFullTarget checks that a file target on a full disk does not acknowledge records.
 func TestFullTarget(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "records.jsonl")
 	if err := os.Symlink("/dev/full", path); err != nil {
@@ -342,8 +342,9 @@ func TestFullTarget(t *testing.T) {
 	}
 }
 
-// TestSpoolLimits checks that unacknowledged records are removed after seven days, and above the maximum
-// size. A clock that is set forward does not remove them before they were sent once.
+// TestSpoolLimits checks that unacknowledged records are removed after seven days, and if the spool
+// exceeds its maximum size. A clock that is set forward does not remove records before they were
+// sent once.
 func TestSpoolLimits(t *testing.T) {
 	to, dir := &memoryTarget{err: errors.New("down")}, t.TempDir()
 	r := newRecordsFixture(t, dir, to)
@@ -386,8 +387,8 @@ func TestSpoolLimits(t *testing.T) {
 	}
 }
 
-// TestRecordsClockJumps checks that a reader finally has all records, for a clock that jumps while
-// the target fails now and then.
+// TestRecordsClockJumps checks that a consumer finally has all records if the clock jumps and the
+// target fails sometimes.
 func TestRecordsClockJumps(t *testing.T) {
 	to := &memoryTarget{}
 	d := newDirectory("acme", "initech")
@@ -407,7 +408,7 @@ func TestRecordsClockJumps(t *testing.T) {
 		total += i + 2
 		r.Collect(t.Context())
 		_ = r.DeliverOnce(t.Context())
-		if i == 4 { // another Tenant of this name
+		if i == 4 { // another Tenant object with this name
 			d.set("initech", "second")
 			r.recorder.Check(tenanttest.ID(t, "initech"))
 		}
@@ -423,8 +424,8 @@ func TestRecordsClockJumps(t *testing.T) {
 	}
 }
 
-// TestOtherFilesInSpoolAreIgnored checks that only records are sent from a spool with other files, garbage and
-// links.
+// TestOtherFilesInSpoolAreIgnored checks that only records are sent from a spool that also contains
+// other files, invalid lines and symbolic links.
 func TestOtherFilesInSpoolAreIgnored(t *testing.T) {
 	to, dir := &memoryTarget{}, t.TempDir()
 	secret := filepath.Join(t.TempDir(), "secret")
@@ -456,8 +457,8 @@ func TestOtherFilesInSpoolAreIgnored(t *testing.T) {
 	}
 }
 
-// TestFile checks the file target, with complete lines after a crash within a line, and rotation by
-// size.
+// TestFile checks that the file target writes complete lines after a crash within a line, and
+// renames its file by size.
 func TestFile(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "records.jsonl")
@@ -494,8 +495,8 @@ func TestFile(t *testing.T) {
 	}
 }
 
-// TestEndpoint checks requests to an endpoint with TLS: their form, the token, which is read again,
-// and the certificate authority.
+// TestEndpoint checks the requests to an endpoint with TLS: their headers and body, the token,
+// which is read for each request, and the certificate authority.
 func TestEndpoint(t *testing.T) {
 	var got []string
 	server := httptest.NewTLSServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
@@ -560,7 +561,7 @@ func TestEndpoint(t *testing.T) {
 	}
 }
 
-// TestFaultyEndpoints checks that no faulty response is an acknowledgment.
+// TestFaultyEndpoints checks that a faulty response does not acknowledge records.
 func TestFaultyEndpoints(t *testing.T) {
 	status := func(code int) http.HandlerFunc {
 		return func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(code) }
@@ -665,7 +666,7 @@ func TestFaultyEndpoints(t *testing.T) {
 	}
 }
 
-// restarted returns another process that uses the same directory.
+// restarted returns the fixture of another process that uses the same directory.
 func restarted(t *testing.T, before *recordsFixture, dir, url string) *recordsFixture {
 	t.Helper()
 	before.Close()
@@ -674,7 +675,7 @@ func restarted(t *testing.T, before *recordsFixture, dir, url string) *recordsFi
 	return newRecordsFixtureAt(t, dir, usage.NewEndpoint(url, "", "", waittest.Limit), c, newDirectory())
 }
 
-// TestDeliver checks that a blocked delivery does not stop the spool, and that it is retried.
+// TestDeliver checks that a failing delivery is retried and does not stop writes to the spool.
 func TestDeliver(t *testing.T) {
 	to, dir := &memoryTarget{err: errors.New("down")}, t.TempDir()
 	r := newRecordsFixture(t, dir, to)
@@ -709,7 +710,8 @@ func TestDeliver(t *testing.T) {
 	}
 }
 
-// childVariable makes the test binary a process that records until it is killed.
+// childVariable is the environment variable that makes the test binary record requests until it is
+// killed.
 const childVariable = "KUBETENANT_USAGE_TEST_DIRECTORY"
 
 func TestMain(m *testing.M) {
@@ -719,7 +721,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// recordUntilKilled records one request after another. It prints how many are in the spool.
+// recordUntilKilled records one request after another. It prints the number of requests in the
+// spool.
 func recordUntilKilled(dir string) {
 	d := newDirectory("acme")
 	recorder := usage.NewRecorder(time.Now, d.exists, d.uid)
@@ -738,8 +741,8 @@ func recordUntilKilled(dir string) {
 	}
 }
 
-// TestKill kills processes with SIGKILL, and checks that the next process sends all spooled
-// records, with the start of the killed process.
+// TestKill kills processes with SIGKILL, and checks that the next process sends all spooled records
+// with the start times of the killed processes.
 func TestKill(t *testing.T) {
 	dir := t.TempDir()
 	want := int64(0)
@@ -789,8 +792,8 @@ func TestKill(t *testing.T) {
 	}
 }
 
-// FuzzSpoolName checks that no file name refers to a file outside of the spool or is parsed as
-// another one.
+// FuzzSpoolName checks that a name that is accepted contains no path separator and ends in its
+// hour.
 func FuzzSpoolName(f *testing.F) {
 	f.Add("1764291600123456789-490081.jsonl")
 	f.Add("1-2.jsonl")

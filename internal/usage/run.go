@@ -11,7 +11,7 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// RunOptions are the consumers of a [Recorder]. Each field may be nil.
+// RunOptions specify the consumers of the totals of a [Recorder]. Each field may be nil.
 type RunOptions struct {
 	Records *Records
 	Writer  *Writer
@@ -29,25 +29,25 @@ func (o *RunOptions) metrics() (all []*Metrics) {
 }
 
 const (
-	// passTimeout and recordTimeout limit how long the shutdown of a server waits for the
-	// last TenantUsages and for the last records.
+	// passTimeout and recordTimeout are the maximum times for which the shutdown of a server waits for
+	// the last TenantUsages and for the last records.
 	passTimeout   = 10 * time.Second
 	recordTimeout = 15 * time.Second
 )
 
-// Running collects the totals of a [Recorder] and runs its consumers.
+// Running collects the totals of a [Recorder] and runs the consumers.
 type Running struct {
 	recorder *Recorder
 	RunOptions
 	stopPasses, stop context.CancelFunc
 	passed, done     chan struct{}
 
-	mu sync.Mutex // one collection at a time
+	mu sync.Mutex // held during a collection
 }
 
 // Start collects the totals of a recorder until ctx ends or [Running.Stop] is called. It must be
-// called only once for a recorder. A disk that does not respond delays neither the collection nor
-// the TenantUsages.
+// called only once for each recorder. A disk that does not respond delays neither the collection
+// nor the writes of TenantUsages.
 func Start(ctx context.Context, r *Recorder, o RunOptions) *Running {
 	for _, m := range o.metrics() {
 		m.begin()
@@ -74,8 +74,8 @@ func Start(ctx context.Context, r *Recorder, o RunOptions) *Running {
 }
 
 // SaveTenantUsages writes the last TenantUsages. A server that stores the TenantUsages itself calls
-// it while it still serves. Records are written until [Running.Stop]. SaveTenantUsages returns
-// after at most 10 seconds.
+// it before it stops serving. Records are still written until [Running.Stop]. SaveTenantUsages
+// returns after at most 10 seconds.
 func (r *Running) SaveTenantUsages(ctx context.Context) {
 	r.stopPasses()
 	waitFor(ctx, r.passed, passTimeout)
@@ -97,7 +97,8 @@ func waitFor(ctx context.Context, done <-chan struct{}, within time.Duration) {
 	}
 }
 
-// collect records which totals have changed, and removes old ones. It does not wait for a disk.
+// collect adds the hours with changed totals to the pending hours and removes old totals. It does
+// not wait for a disk.
 func (r *Running) collect() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -113,7 +114,7 @@ func collect(r *Recorder, records *Records) {
 	records.drop(r.Prune(records.addPending(hours)))
 }
 
-// pass writes TenantUsages until ctx ends. It then writes the last ones.
+// pass writes TenantUsages until ctx ends. It then writes the last TenantUsages.
 func (r *Running) pass(ctx context.Context) {
 	if r.Writer == nil {
 		return
@@ -124,7 +125,7 @@ func (r *Running) pass(ctx context.Context) {
 }
 
 // run collects totals and writes and sends records until ctx ends. It then writes and sends the
-// last ones.
+// last records.
 func (r *Running) run(ctx context.Context) {
 	spooling, endSpooling := context.WithCancel(context.WithoutCancel(ctx))
 	defer endSpooling()

@@ -26,7 +26,7 @@ import (
 	"github.com/kubetenant/kubetenant/test/waittest"
 )
 
-// requestsIn returns the requests in all hours of a TenantUsage.
+// requestsIn returns the number of requests in all hours of a TenantUsage.
 func requestsIn(s *usagetest.Server, name string) (n int64) {
 	if u := s.Usage(name); u != nil {
 		for i := range u.Servers {
@@ -38,8 +38,8 @@ func requestsIn(s *usagetest.Server, name string) (n int64) {
 	return n
 }
 
-// TestHangingDisk checks that a disk that does not respond stops neither the TenantUsages nor the
-// last pass. All records are written after it responds again.
+// TestHangingDisk checks that a disk that does not respond stops neither the writes of TenantUsages
+// nor their last pass, and that all records are written after the disk responds again.
 func TestHangingDisk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, d, to, c := usagetest.New(t), newDirectory("acme"), &memoryTarget{}, newClock()
@@ -72,8 +72,8 @@ func TestHangingDisk(t *testing.T) {
 	})
 }
 
-// TestDeletedTenantOnFullDisk checks that the records of a deleted tenant remain until they are in
-// the spool.
+// TestDeletedTenantOnFullDisk checks that the records of a deleted tenant are retained until they
+// are in the spool.
 func TestDeletedTenantOnFullDisk(t *testing.T) {
 	to, c, d := &memoryTarget{}, newClock(), newDirectory("acme", "initech")
 	r := newRecordsFixtureAt(t, t.TempDir(), to, c, d)
@@ -107,7 +107,7 @@ func TestDeletedTenantOnFullDisk(t *testing.T) {
 }
 
 // TestManyDeletedTenantsOnFullDisk checks that the number of deleted tenants in memory is limited,
-// and that records that are lost because of it are reported.
+// and that records that are lost because of the limit are counted.
 func TestManyDeletedTenantsOnFullDisk(t *testing.T) {
 	const deleted = 10_100
 	c, d := newClock(), newDirectory()
@@ -128,8 +128,8 @@ func TestManyDeletedTenantsOnFullDisk(t *testing.T) {
 	}
 }
 
-// TestSaveTenantUsages checks that a server that still serves records requests after the last
-// TenantUsages.
+// TestSaveTenantUsages checks that requests are still recorded after the last TenantUsages have
+// been written.
 func TestSaveTenantUsages(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, to, c := usagetest.New(t), &memoryTarget{}, newClock()
@@ -151,7 +151,7 @@ func TestSaveTenantUsages(t *testing.T) {
 	})
 }
 
-// start collects totals, and writes records and TenantUsages.
+// start starts to collect totals and to write records and TenantUsages.
 func (r *recordsFixture) start(t *testing.T, s *usagetest.Server) *usage.Running {
 	t.Helper()
 	return usage.Start(t.Context(), r.recorder, usage.RunOptions{
@@ -165,8 +165,8 @@ func (r *recordsFixture) start(t *testing.T, s *usagetest.Server) *usage.Running
 	})
 }
 
-// TestUnsavedAfterRestart checks that the next process writes the totals that the last one could
-// not write to TenantUsages, once.
+// TestUnsavedAfterRestart checks that the next process writes the totals that the last process
+// could not write to TenantUsages, and that it writes them only once.
 func TestUnsavedAfterRestart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, to, dir, d, c := usagetest.New(t), &memoryTarget{}, t.TempDir(), newDirectory("acme", "initech"), newClock()
@@ -185,7 +185,7 @@ func TestUnsavedAfterRestart(t *testing.T) {
 		down := errors.New("down")
 		process(func(r *recordsFixture) {
 			r.use(t, 3)
-			time.Sleep(20 * time.Minute) // so that they are written
+			time.Sleep(20 * time.Minute) // so that the first requests are written
 			r.use(t, 2)
 			c.add(time.Hour)
 			r.use(t, 4)
@@ -208,7 +208,8 @@ func TestUnsavedAfterRestart(t *testing.T) {
 	})
 }
 
-// TestFaultyDiskIsLoggedOnce checks that a disk that is full for a long time does not fill the log.
+// TestFaultyDiskIsLoggedOnce checks that a disk that is full for a long time causes only one log
+// entry.
 func TestFaultyDiskIsLoggedOnce(t *testing.T) {
 	var out ktesting.BufferTL
 	logger := ktesting.NewLogger(&out, ktesting.NewConfig())
@@ -231,8 +232,8 @@ func TestFaultyDiskIsLoggedOnce(t *testing.T) {
 	}
 }
 
-// TestRefusedRecords checks that records that the endpoint rejects do not delay others, and that
-// only the rejected batches are sent again.
+// TestRefusedRecords checks that records that the endpoint rejects do not delay other records, and
+// that only the rejected batches are sent again.
 func TestRefusedRecords(t *testing.T) {
 	const tenants = 5000 // so that there is more than one batch
 	names := make([]string, tenants)
@@ -285,8 +286,8 @@ func TestRefusedRecords(t *testing.T) {
 	}
 }
 
-// TestFileRenamedByAnotherProgram checks a file that another program renames or removes, and a file that another
-// process writes.
+// TestFileRenamedByAnotherProgram checks that the file target creates a new file after another
+// program renames or removes its file, and returns an error if another process writes its file.
 func TestFileRenamedByAnotherProgram(t *testing.T) {
 	dir := t.TempDir()
 	path, moved := filepath.Join(dir, "new", "records.jsonl"), filepath.Join(dir, "moved")

@@ -24,24 +24,25 @@ const (
 	spoolTemp   = ".tmp"
 	lockName    = "lock"
 
-	// maxSpoolFile limits the size of a file of the spool, in bytes. 100,000 tenants need 40 MB.
+	// maxSpoolFile is the maximum size of a file of the spool, in bytes. The records of 100,000
+	// tenants need 40 MB.
 	maxSpoolFile = 256 << 20
 )
 
 var errSpoolLocked = errors.New("another process uses the directory: set usage.directory to a directory of this " +
 	"process only")
 
-// spool contains the records that are not acknowledged yet, in one file for each process and hour.
-// A file is replaced atomically, so after a crash it has the content of one write. It is safe for
-// concurrent use.
+// spool is a directory with the records that are not acknowledged yet. It has one file for each
+// process and hour. Files are replaced atomically, so after a crash a file has the content of one
+// write. Safe for concurrent use.
 type spool struct {
 	directory string
-	// create creates a file.
+	// create creates a file or truncates it.
 	create func(name string) (spoolFile, error)
 
 	mu       sync.Mutex
 	lockFile *os.File
-	writes   map[string]uint64 // how often this process has written each file
+	writes   map[string]uint64 // the number of writes of each file by this process
 }
 
 type spoolFile interface {
@@ -55,7 +56,7 @@ type spoolEntry struct {
 	started int64 // start of the process, in nanoseconds since 1970
 	hour    int32
 	size    int64
-	version uint64 // how often this process has written it
+	version uint64 // the number of writes of the file by this process
 }
 
 func newSpool(directory string) *spool {
@@ -68,8 +69,8 @@ func newSpool(directory string) *spool {
 	}
 }
 
-// open creates the directory and locks it until the process ends. It removes incomplete files of
-// other processes.
+// open creates the directory and locks it until the process ends or close is called. It removes
+// incomplete files of earlier processes.
 func (s *spool) open() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -112,7 +113,7 @@ func spoolName(started time.Time, hour int32) string {
 	return fmt.Sprintf("%d-%d%s", started.UnixNano(), hour, spoolSuffix)
 }
 
-// parseSpoolName returns the arguments of [spoolName] for a name.
+// parseSpoolName returns the start time and the hour in a name that [spoolName] returned.
 func parseSpoolName(name string) (started int64, hour int32, ok bool) {
 	stem, isFile := strings.CutSuffix(name, spoolSuffix)
 	first, second, both := strings.Cut(stem, "-")
@@ -130,7 +131,7 @@ func parseSpoolName(name string) (started int64, hour int32, ok bool) {
 	return started, int32(number), true
 }
 
-// write replaces the file of an hour.
+// write replaces the file of a process and an hour.
 func (s *spool) write(started time.Time, hour int32, lines []byte) error {
 	return s.writeFile(spoolName(started, hour), lines)
 }
@@ -210,7 +211,8 @@ func (s *spool) files() ([]spoolEntry, error) {
 	return all, nil
 }
 
-// read returns the content of a file.
+// read returns the content of a file. It returns nothing for a file that is larger than
+// maxSpoolFile.
 func (s *spool) read(f *spoolEntry) ([]byte, error) {
 	if f.size > maxSpoolFile {
 		return nil, nil
@@ -223,7 +225,7 @@ func (s *spool) read(f *spoolEntry) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(file, maxSpoolFile))
 }
 
-// remove removes a file, unless this process has written it since it was listed.
+// remove removes a file, unless this process has written the file since f was listed.
 func (s *spool) remove(f *spoolEntry) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -237,7 +239,8 @@ func (s *spool) remove(f *spoolEntry) error {
 	return syncDirectory(s.directory)
 }
 
-// batches divides lines into parts of at most limit bytes. A longer line is a separate part.
+// batches divides lines into parts of at most limit bytes. A line that is longer than limit is a
+// separate part.
 func batches(lines []byte, limit int) (all [][]byte) {
 	for len(lines) > 0 {
 		end := len(lines)

@@ -21,40 +21,42 @@ import (
 )
 
 // Target receives records as JSON lines. If Send returns nil, the target has stored all of them.
-// Otherwise, the same records are sent again. If the error is [ErrRejected], other records are sent
-// first. Send is not called concurrently.
+// Otherwise, the same records are sent again. If the error is [ErrRejected], other records may be
+// sent first. Send is not called concurrently.
 type Target interface {
 	Send(ctx context.Context, lines []byte) error
 }
 
-// ErrRejected is the error of a target that rejects these records but may accept others.
+// ErrRejected is the error of a target that rejects the sent records but may accept others.
 var ErrRejected = errors.New("the endpoint refused records: check its log, and that it accepts requests of 512 KiB")
 
 const (
 	contentType = "application/x-ndjson"
-	// maxToken and maxCA limit the size of the files of an endpoint, in bytes.
+	// maxToken and maxCA are the maximum sizes of the files of an endpoint, in bytes.
 	maxToken = 64 << 10
 	maxCA    = 1 << 20
-	// maxAnswer limits how much of a response is read, so that the connection can be reused.
+	// maxAnswer is the maximum number of bytes that are read from a response. The connection can be
+	// reused only if the whole response has been read.
 	maxAnswer = 64 << 10
 )
 
 // Endpoint is a [Target] that sends records to a URL with POST. It reads its files again for each
 // request. A response with a status from 200 to 299 acknowledges the records, unless it is an HTML
-// page, which may come from a proxy. It follows no redirects.
+// page, which may come from a proxy. Endpoint does not follow redirects.
 //
-// Security: errors contain neither the token nor the URL.
+// Security: the errors of Send contain neither the token nor the URL.
 type Endpoint struct {
 	url, caFile, tokenFile string
 	timeout                time.Duration
 
 	mu     sync.Mutex
-	ca     []byte // the authorities that client trusts
+	ca     []byte // the certificate authorities that client trusts, in PEM form
 	client *http.Client
 }
 
-// NewEndpoint returns a target. caFile and tokenFile may be empty. timeout limits the duration of
-// each request. The URL MUST begin with https, unless its host is a loopback address.
+// NewEndpoint returns a target that sends records to url. caFile and tokenFile may be empty.
+// timeout is the maximum duration of a request. The URL MUST begin with https, unless its host is a
+// loopback address.
 func NewEndpoint(url, caFile, tokenFile string, timeout time.Duration) *Endpoint {
 	return &Endpoint{
 		url:       url,
@@ -111,8 +113,8 @@ func (e *Endpoint) Send(ctx context.Context, lines []byte) error {
 	return nil
 }
 
-// isRefusal reports whether a status may be caused by the content of a request. It is not called
-// for the statuses of an invalid token.
+// isRefusal reports whether the content of a request may have caused the status. The caller has
+// already handled the statuses of an invalid token.
 func isRefusal(status int) bool {
 	return status >= 400 && status <= 499 && status != http.StatusRequestTimeout && status != http.StatusTooManyRequests
 }
@@ -126,7 +128,8 @@ func withoutURL(err error) error {
 	return err
 }
 
-// currentClient returns a client that trusts the authorities in the current file.
+// currentClient returns a client that trusts the certificate authorities that are currently in
+// caFile.
 func (e *Endpoint) currentClient() (*http.Client, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

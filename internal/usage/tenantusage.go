@@ -32,23 +32,23 @@ const (
 	firstPassDelay = time.Minute
 	// passInterval is the interval at which TenantUsages are written.
 	passInterval = 10 * time.Minute
-	// finalPassTimeout limits the duration of the writes when the process ends.
+	// finalPassTimeout is the maximum duration of the writes when the process ends.
 	finalPassTimeout = 5 * time.Second
-	// writesPerSecond limits the writes of TenantUsages, and lastWritesPerSecond limits those of
-	// the last pass.
+	// writesPerSecond is the maximum rate of writes of TenantUsages. lastWritesPerSecond is the
+	// maximum rate in the last pass.
 	writesPerSecond     = 5
 	lastWritesPerSecond = 200
 	// maxFailures is the number of consecutive failures after which a pass ends.
 	maxFailures = 5
 )
 
-// FieldManager returns the field manager of a server for TenantUsages.
+// FieldManager returns the field manager of the given server for TenantUsages.
 func FieldManager(server string) string { return v1alpha1.UsageManager + "-" + server }
 
 // WriterOptions configure [NewWriter]. All fields are required.
 type WriterOptions struct {
 	Recorder *Recorder
-	// Client reads Tenants, and reads and writes TenantUsages.
+	// Client reads Tenants. It reads, writes and deletes TenantUsages.
 	Client dynamic.Interface
 	// Server is the name of this server.
 	Server  string
@@ -56,8 +56,8 @@ type WriterOptions struct {
 }
 
 // Writer writes the totals of a [Recorder] to TenantUsages. Each server writes only its own entry
-// of servers. It adds its totals to those of an earlier process of the server. It stops writing an
-// entry after another process with the name of the server has written it.
+// in the field servers. It adds its totals to those of earlier processes of the server. It stops
+// writing an entry after another process with the same server name has written the entry.
 type Writer struct {
 	WriterOptions
 	objects dynamic.ResourceInterface
@@ -65,10 +65,10 @@ type Writer struct {
 	usages  typed.Client[v1alpha1.TenantUsage, *v1alpha1.TenantUsage]
 
 	mu       sync.Mutex
-	restored []unsavedHour // totals of an earlier process for tenants that are not known yet
+	restored []unsavedHour // totals of an earlier process whose tenants are not known yet
 }
 
-// NewWriter returns a writer. It does nothing before [Start]. Call NewWriter before [Start].
+// NewWriter returns a writer, which is inactive before [Start]. Call NewWriter before [Start].
 func NewWriter(o WriterOptions) *Writer {
 	kind := v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceTenantUsages)
 	o.Recorder.hasWriter = true
@@ -98,9 +98,9 @@ func (w *Writer) run(ctx context.Context) {
 	}
 }
 
-// pass writes the TenantUsages of all tenants whose totals have changed. Tenants with the most
-// unsaved requests are first. Tenants whose write fails remain for the next pass. The pass ends if
-// the server does not respond.
+// pass writes the TenantUsages of all tenants whose totals have changed. It begins with the tenants
+// that have the most unsaved requests. The next pass retries failed writes. The pass ends after
+// several consecutive failures that are not specific to a tenant.
 func (w *Writer) pass(ctx context.Context, writes flowcontrol.RateLimiter) {
 	w.restore()
 	failures, logged := 0, 0
@@ -140,8 +140,8 @@ func (r *Recorder) existing() []*entry {
 	})
 }
 
-// unsavedEntries returns the entries whose TenantUsages lack changes. Entries with the most requests are
-// first.
+// unsavedEntries returns the entries whose TenantUsages lack changes. The entries with the most
+// requests in the unsaved hours are first.
 func (r *Recorder) unsavedEntries() []*entry {
 	requests := map[*entry]int64{}
 	all := slices.DeleteFunc(r.existing(), func(e *entry) bool {
@@ -153,8 +153,8 @@ func (r *Recorder) unsavedEntries() []*entry {
 	return all
 }
 
-// unsavedRequests returns the number of requests in hours whose changes are not in the TenantUsage.
-// found reports whether there are such hours.
+// unsavedRequests returns the number of requests in the hours whose changes are not in the
+// TenantUsage. found reports whether there are such hours.
 func (e *entry) unsavedRequests() (n int64, found bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -167,7 +167,7 @@ func (e *entry) unsavedRequests() (n int64, found bool) {
 	return n, found
 }
 
-// setUnsaved records that hours were not written.
+// setUnsaved records that the TenantUsage lacks changes of the given hours.
 func setUnsaved(hours []*bucket) {
 	for _, b := range hours {
 		b.state.Or(unsaved)
@@ -180,14 +180,15 @@ var (
 		"each server")
 )
 
-// isOfTenant reports whether an error affects only one TenantUsage, so that others can be written.
+// isOfTenant reports whether an error affects only one TenantUsage, so that other TenantUsages can
+// be written.
 func isOfTenant(err error) bool {
 	var invalid *typed.Invalid
 	return errors.Is(err, errOtherTenant) || errors.Is(err, errSameName) || errors.As(err, &invalid) ||
 		apierrors.IsInvalid(err) || apierrors.IsConflict(err)
 }
 
-// save writes the totals of a tenant.
+// save writes the totals of an entry to the TenantUsage of its tenant.
 func (w *Writer) save(ctx context.Context, e *entry) (err error) {
 	id, err := tenant.Parse(e.name)
 	if err != nil {
@@ -206,7 +207,7 @@ func (w *Writer) save(ctx context.Context, e *entry) (err error) {
 		return fmt.Errorf("%w: delete the TenantUsage", err)
 	case err != nil:
 		return err
-	case stored.Tenant == e.name && stored.UID == "" && e.uid != "": // the tenant now has a Tenant
+	case stored.Tenant == e.name && stored.UID == "" && e.uid != "": // the tenant now has a Tenant object
 		if err := w.checkTenant(ctx, name, e.uid); err != nil {
 			return err
 		}
@@ -257,8 +258,8 @@ func (w *Writer) save(ctx context.Context, e *entry) (err error) {
 	return err
 }
 
-// isWrittenByOther reports whether another process has written the entry of the server after this process
-// did.
+// isWrittenByOther reports whether another process has written the server's entry after this
+// process wrote it.
 func (e *entry) isWrittenByOther(own *v1alpha1.ServerUsage, started metav1.MicroTime) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -271,9 +272,9 @@ func (e *entry) setWritten() {
 	e.hasWritten = true
 }
 
-// checkTenant returns an error if the Tenant of a name has another UID than the entry of this
-// server. A TenantUsage that is created for a deleted Tenant would be visible to the next tenant of
-// the same name.
+// checkTenant returns an error if the Tenant object with the given name has another UID than uid. A
+// TenantUsage for a deleted Tenant must not be created, because the next tenant with the same name
+// could see it.
 func (w *Writer) checkTenant(ctx context.Context, name, uid string) error {
 	current := ""
 	t, err := w.tenants.Get(ctx, cache.ObjectName{Name: name})
@@ -289,8 +290,8 @@ func (w *Writer) checkTenant(ctx context.Context, name, uid string) error {
 	return nil
 }
 
-// replace deletes the TenantUsage of a deleted Tenant, so that a new one can be created. It returns
-// an error if the server's cache of Tenants is stale.
+// replace deletes the TenantUsage of a deleted Tenant, so that a new TenantUsage can be created. It
+// returns an error if the server's cache of Tenants is stale.
 func (w *Writer) replace(ctx context.Context, e *entry, stored *v1alpha1.TenantUsage) error {
 	if err := w.checkTenant(ctx, stored.Name, e.uid); err != nil {
 		return err
@@ -301,7 +302,7 @@ func (w *Writer) replace(ctx context.Context, e *entry, stored *v1alpha1.TenantU
 	return nil
 }
 
-// ownEntry returns the entry of a server, or an empty one.
+// ownEntry returns the entry of the given server, or an empty entry.
 func ownEntry(stored *v1alpha1.TenantUsage, server string) *v1alpha1.ServerUsage {
 	if stored != nil {
 		for i := range stored.Servers {
@@ -314,9 +315,9 @@ func ownEntry(stored *v1alpha1.TenantUsage, server string) *v1alpha1.ServerUsage
 }
 
 // merge returns the hours to write. They contain the totals of this process and of earlier
-// processes of the server. When this process writes an hour for the first time, the stored totals
-// are those of earlier processes. They are added in each write. merge omits hours up to oldest.
-// wrote contains the hours with changes.
+// processes of the server. Before this process writes an hour for the first time, the stored totals
+// are those of earlier processes, and merge stores them in base to add them in each write. merge
+// omits hours up to oldest. wrote contains the buckets with unsaved changes.
 func (e *entry) merge(stored []v1alpha1.HourUsage, oldest int32) (hours []v1alpha1.HourUsage, wrote []*bucket) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -339,7 +340,7 @@ func (e *entry) merge(stored []v1alpha1.HourUsage, oldest int32) (hours []v1alph
 			b.state.And(^uint32(unsaved)) // cleared before the totals are read
 			wrote = append(wrote, b)
 		}
-		b.state.Or(written) // even if the write fails, because its result can be unknown
+		b.state.Or(written) // set even if the write fails, because the result of a failed write can be unknown
 		if sum := b.totals().plus(e.base[b.hour]); sum != (Totals{}) {
 			all[b.hour] = v1alpha1.HourUsage{
 				Hour:             metav1.NewTime(timeOf(b.hour)),
@@ -374,7 +375,8 @@ func totalsOf(h *v1alpha1.HourUsage) Totals {
 const Unnamed = "(unnamed)"
 
 // ServerName returns the name of a server in TenantUsages and records. It is the configured name,
-// or else the name of the host, or else [Unnamed].
+// or else the name of the host in lower case, or else [Unnamed]. It is cut to [MaxServerName]
+// bytes.
 func ServerName(configured, host string) string {
 	name := configured
 	if name == "" {

@@ -22,7 +22,7 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// writerFixture is a recorder that writes TenantUsages.
+// writerFixture contains a writer of TenantUsages and its recorder.
 type writerFixture struct {
 	*usage.Writer
 	clock    *clock
@@ -70,8 +70,8 @@ func hoursOf(u *v1alpha1.TenantUsage, server string) string {
 	return ""
 }
 
-// TestWriter checks that each server writes its own entry, only if there are changes, and adds to
-// the totals of an earlier process.
+// TestWriter checks that each server writes its own entry, only if there are changes, and adds its
+// totals to those of an earlier process.
 func TestWriter(t *testing.T) {
 	s, d := usagetest.New(t), newDirectory("acme", "initech", "system")
 	s.AddTenant("acme", "uid-of-acme")
@@ -103,7 +103,7 @@ func TestWriter(t *testing.T) {
 		t.Errorf("%+v", u)
 	}
 
-	// Another process of the server, in the same hour.
+	// Another process of the server runs in the same hour.
 	c := newClock()
 	c.add(time.Hour)
 	again := newWriterFixture(s, "cp-0", c, d)
@@ -117,7 +117,6 @@ func TestWriter(t *testing.T) {
 	again.use(t, "acme", 1)
 	again.write(t)
 	check("cp-0", "0:3/3 1:13/13 2:1/1")
-	// Delete the object.
 	if err := s.Tracker().Delete(usagetest.Usages(), "", "acme"); err != nil {
 		t.Fatal(err)
 	}
@@ -126,7 +125,7 @@ func TestWriter(t *testing.T) {
 	check("cp-0", "1:13/13 2:2/2")
 }
 
-// TestWriterFailures checks that a failed write is repeated and that no total is added twice, even
+// TestWriterFailures checks that a failed write is retried and that no total is added twice, even
 // if the result of a write is unknown.
 func TestWriterFailures(t *testing.T) {
 	s, d := usagetest.New(t), newDirectory("acme")
@@ -148,8 +147,8 @@ func TestWriterFailures(t *testing.T) {
 	}
 }
 
-// TestWriter48Hours checks that a TenantUsage contains at most the current hour and the 48 hours
-// before it for a server, and that none of them is lost.
+// TestWriter48Hours checks that the entry of a server contains at most the current hour and the 48
+// hours before it, and that none of these hours is lost.
 func TestWriter48Hours(t *testing.T) {
 	s, d := usagetest.New(t), newDirectory("acme")
 	s.AddTenant("acme", "uid-of-acme")
@@ -178,11 +177,11 @@ func TestWriter48Hours(t *testing.T) {
 	}
 }
 
-// at returns the beginning of an hour of the test.
+// at returns the beginning of the given hour of the test.
 func at(hour int) time.Time { return begin.Add(time.Duration(hour) * time.Hour) }
 
-// TestWriterRecreated checks that the TenantUsage of an earlier Tenant is replaced. A server with a
-// stale cache does not replace the TenantUsage of the current Tenant.
+// TestWriterRecreated checks that the TenantUsage of an earlier Tenant is replaced, and that a
+// server with a stale cache does not replace the TenantUsage of the current Tenant.
 func TestWriterRecreated(t *testing.T) {
 	s, d, late := usagetest.New(t), newDirectory("acme"), newDirectory("acme")
 	s.AddTenant("acme", "uid-of-acme")
@@ -258,7 +257,7 @@ func TestWriterClockJumps(t *testing.T) {
 	}
 }
 
-// TestServerName checks the default and the maximum length.
+// TestServerName checks the default and the maximum length of the name of a server.
 func TestServerName(t *testing.T) {
 	long := strings.Repeat("x", 200)
 	for _, c := range [][3]string{
@@ -296,8 +295,8 @@ func TestWriterOrder(t *testing.T) {
 	}
 }
 
-// TestTenantUsageRemainsWhenTenantIsCreated checks that a tenant that gets a Tenant retains its
-// TenantUsage, including the totals that were not written before.
+// TestTenantUsageRemainsWhenTenantIsCreated checks that a tenant that gets a Tenant object retains
+// its TenantUsage, including the totals that were not written before.
 func TestTenantUsageRemainsWhenTenantIsCreated(t *testing.T) {
 	s, d := usagetest.New(t), newDirectory()
 	d.set("acme", "")
@@ -351,7 +350,7 @@ func TestWriterClockAhead(t *testing.T) {
 }
 
 // TestWriterSameName checks that two servers with the same name do not overwrite each other's
-// hours. The one that wrote first stops and reports it.
+// hours. The server that wrote first stops writing and reports the conflict.
 func TestWriterSameName(t *testing.T) {
 	s, d := usagetest.New(t), newDirectory("acme", "initech")
 	s.AddTenant("acme", "uid-of-acme")
@@ -384,8 +383,8 @@ func TestWriterSameName(t *testing.T) {
 	}
 }
 
-// TestWriterFailingTenants checks that TenantUsages that cannot be written do not delay those of
-// other tenants.
+// TestWriterFailingTenants checks that TenantUsages that cannot be written do not delay the
+// TenantUsages of other tenants.
 func TestWriterFailingTenants(t *testing.T) {
 	s, names := usagetest.New(t), []string{"acme"}
 	for i := range 10 {
@@ -403,8 +402,8 @@ func TestWriterFailingTenants(t *testing.T) {
 	}
 }
 
-// TestWriterManyServers checks a TenantUsage without a place for another server. It does not delay
-// others, and the server writes its entry as soon as there is a place.
+// TestWriterManyServers checks that a TenantUsage without a place for another server does not delay
+// other TenantUsages. The server writes its entry as soon as there is a place.
 func TestWriterManyServers(t *testing.T) {
 	s, d := usagetest.New(t), newDirectory("acme", "initech")
 	s.AddTenant("acme", "uid-of-acme")
@@ -433,8 +432,8 @@ func TestWriterManyServers(t *testing.T) {
 	}
 }
 
-// TestTenantUsageSize measures a TenantUsage of three servers with requests in each hour, as JSON
-// without its managed fields.
+// TestTenantUsageSize checks the size of a TenantUsage of three servers with requests in each hour,
+// as JSON without managed fields.
 func TestTenantUsageSize(t *testing.T) {
 	u := v1alpha1.TenantUsage{Tenant: "tenant-0001", UID: "6a0c2b1e-64a4-4d4c-9c54-0d0d9c6f3f55"}
 	for i := range 3 {

@@ -18,18 +18,19 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// unsavedName is the file in usage.directory with the totals that the TenantUsages lack at the end
-// of a process.
+// unsavedName is the name of the file in usage.directory for the totals that a process could not
+// write to TenantUsages before it ended.
 const unsavedName = "unsaved.json"
 
-// unsavedTotals are the totals of an hour that the entry of a server in a TenantUsage lacks.
+// unsavedTotals are totals of one hour that the server's entry in a TenantUsage lacks.
 type unsavedTotals struct {
 	Totals
-	// isSum reports whether these are the totals of the entry. Otherwise, they must be added to it.
+	// isSum specifies whether the totals include the hour's totals in the server's entry. If false,
+	// they must be added to the entry.
 	isSum bool
 }
 
-// after returns the totals of the entry after they were applied.
+// after returns the totals of the server's entry after t was applied to it.
 func (t unsavedTotals) after(entry Totals) Totals {
 	if !t.isSum {
 		return entry.plus(t.Totals)
@@ -43,7 +44,7 @@ func (t unsavedTotals) after(entry Totals) Totals {
 	}
 }
 
-// unsavedHour is the representation of unsavedTotals in the file.
+// unsavedHour is the JSON form of unsavedTotals and their hour.
 type unsavedHour struct {
 	IsSum  bool   `json:"isSum,omitempty"`
 	Record Record `json:"record"`
@@ -71,7 +72,7 @@ func (e *entry) unsavedOf() map[int32]unsavedTotals {
 // unsavedHours returns the totals that the TenantUsages lack.
 func (w *Writer) unsavedHours() []unsavedHour {
 	w.mu.Lock()
-	all := w.restored // their tenants are not known yet
+	all := w.restored // the tenants of these totals are not known yet
 	w.mu.Unlock()
 	for _, e := range w.Recorder.existing() {
 		for hour, totals := range e.unsavedOf() {
@@ -109,12 +110,12 @@ func (s *Records) saveUnsaved(ctx context.Context, w *Writer) {
 	}
 }
 
-// loadUnsaved reads the totals that the TenantUsages lacked at the end of the last process. It
-// removes the file, so that no total is added twice. If this process then ends without
-// [Running.Stop], these totals are lost.
+// loadUnsaved reads the totals that the last process could not write to TenantUsages. It removes
+// the file, so that no total is added twice. If this process then ends without [Running.Stop],
+// these totals are lost.
 func (s *Records) loadUnsaved(ctx context.Context, w *Writer) {
 	if err := s.spool.open(); err != nil {
-		return // the spool reports it
+		return // the spool reports the error
 	}
 	name := filepath.Join(s.Directory, unsavedName)
 	data, err := readBounded(name, maxSpoolFile)
@@ -144,7 +145,8 @@ func (s *Records) loadUnsaved(ctx context.Context, w *Writer) {
 	w.restored = hours
 }
 
-// restore adds the unwritten totals of an earlier process to the entries of existing tenants.
+// restore adds the unsaved totals of an earlier process to the entries of existing tenants. It
+// omits totals that are too old.
 func (w *Writer) restore() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -159,7 +161,8 @@ func (w *Writer) restore() {
 	w.restored = unknown
 }
 
-// restore adds totals to the entry of their tenant. It returns false if the tenant is not known.
+// restore adds totals to the entry of their tenant. It returns false if the tenant is not known, or
+// has another UID.
 func (r *Recorder) restore(h *unsavedHour) bool {
 	id, err := tenant.Parse(h.Record.Tenant)
 	if err != nil {

@@ -17,7 +17,7 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// suspendAll suspends each tenant of a customer, by the label of its Tenants.
+// suspendAll suspends the tenants whose Tenant objects have the label of a customer.
 func suspendAll(ctx context.Context, clients versioned.Interface, customer string) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -26,7 +26,7 @@ func suspendAll(ctx context.Context, clients versioned.Interface, customer strin
 	factory.Start(ctx.Done())
 	factory.WaitForCacheSync(ctx.Done())
 	if err := ctx.Err(); err != nil {
-		return err // before the cache was filled
+		return err // the context ended before the cache was filled
 	}
 	tenants, err := lister.List(labels.SelectorFromSet(labels.Set{"example.com/customer": customer}))
 	if err != nil {
@@ -43,7 +43,7 @@ func suspendAll(ctx context.Context, clients versioned.Interface, customer strin
 	return nil
 }
 
-// Clients, informers and listers of the kinds.
+// This example uses the generated clients, informers and listers.
 func Example() {
 	customer := func(id, name string) *v1alpha1.Tenant {
 		meta := metav1.ObjectMeta{Name: id, Labels: map[string]string{"example.com/customer": name}}

@@ -15,7 +15,7 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// The fake clientset is for tests. For a cluster, use versioned.NewForConfig.
+// The fake clientset is for tests. To connect to a cluster, use versioned.NewForConfig.
 func ExampleAccessGrant() {
 	grants := fake.NewSimpleClientset().KubetenantV1alpha1().AccessGrants("globex--shop")
 	grant := &v1alpha1.AccessGrant{

@@ -3,11 +3,11 @@
 
 package v1alpha1
 
-// FieldManager is the field manager of objects that the project itself writes.
+// FieldManager is the field manager of objects that the project's own components write.
 const FieldManager = "kubetenant"
 
-// UsageManager is the field manager of the field stored of TenantUsages. The field
-// manager of a server is this name, a hyphen, and the name of the server.
+// UsageManager is the field manager of the field stored of TenantUsages. The field manager of a
+// server's own entry is this name, a hyphen, and the name of the server.
 const UsageManager = "kubetenant-usage"
 
 // The resources of the project's kinds.
@@ -22,7 +22,7 @@ const (
 	ResourceTenantUsages       = "tenantusages"
 )
 
-// ResourceNames returns the resources of the project's kinds in order.
+// ResourceNames returns the resources of the project's kinds in alphabetical order.
 func ResourceNames() []string {
 	return []string{
 		ResourceAccessGrants, ResourceNamespaceTemplates, ResourcePublications, ResourceRetiredTenants,

@@ -22,8 +22,8 @@ const (
 // It is a variable because the generated clients, listers and informers read it by this name.
 var SchemeGroupVersion = schema.GroupVersion{Group: tenant.Domain, Version: version}
 
-// Resource returns a resource of the project with its group. See [SchemeGroupVersion] for a
-// resource with its group and version.
+// Resource returns the given resource in the API group of the project. For a resource with its
+// group and version, use [SchemeGroupVersion].
 func Resource(name string) schema.GroupResource {
 	return SchemeGroupVersion.WithResource(name).GroupResource()
 }

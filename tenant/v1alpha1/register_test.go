@@ -16,7 +16,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// TestScheme requires that the scheme has the kind and the list of each CustomResourceDefinition.
+// TestScheme checks that the scheme contains the kind and the list kind of each
+// CustomResourceDefinition.
 func TestScheme(t *testing.T) {
 	scheme := runtime.NewScheme()
 	if err := v1alpha1.AddToScheme(scheme); err != nil {
@@ -53,8 +54,8 @@ func TestScheme(t *testing.T) {
 	}
 }
 
-// TestNamespaceTemplateObject requires that an object keeps each of its fields, and that a copy
-// shares nothing with it.
+// TestNamespaceTemplateObject checks that an object retains all of its fields when it is decoded
+// and encoded, and that a copy shares no memory with the object.
 func TestNamespaceTemplateObject(t *testing.T) {
 	const text = `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a"},"data":{"n":9007199254740993,"x":null}}`
 	var o v1alpha1.NamespaceTemplateObject

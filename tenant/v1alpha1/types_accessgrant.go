@@ -11,7 +11,7 @@ import (
 const KindAccessGrant = "AccessGrant"
 
 // ConditionAccepted is the condition of an AccessGrant that reports whether its grantor still has
-// the rights that it grants. The server ignores a grant that is not accepted.
+// the rights that it grants. The server ignores a grant if this condition is false.
 const ConditionAccepted = "Accepted"
 
 // +genclient
@@ -56,24 +56,25 @@ type AccessGrantList struct {
 
 // AccessGrantSpec specifies the callers of a grant, and the requests that the grant allows.
 type AccessGrantSpec struct {
-	// from specifies the callers, which belong to one other tenant.
+	// from specifies the callers that may use the grant. They belong to one tenant, which is not the
+	// owner of the namespace.
 	// +required
 	From AccessGrantFrom `json:"from"`
-	// to specifies the allowed requests in the namespace of the grant. Wildcards are refused.
+	// to specifies the allowed requests in the namespace of the grant. Must not contain wildcards.
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=16
 	// +required
 	To []AccessGrantRule `json:"to"`
-	// expires specifies when the grant ends. If empty, the grant does not end.
+	// expires specifies the time at which the grant ends. If unset, the grant does not end.
 	// +optional
 	Expires *metav1.Time `json:"expires,omitempty"`
 	// announce specifies whether all callers of the tenant in spec.from.tenant may list and watch this
-	// grant. They see the whole grant, including its grantor. It takes effect when the server sets
-	// status.announcedTo. Defaults to false.
+	// grant. These callers see the whole grant, including its grantor. The announcement takes effect
+	// when the server sets status.announcedTo. Defaults to false.
 	// +optional
 	Announce bool `json:"announce,omitempty"`
-	// grantor records the writer of this spec. The server sets it and overwrites the value of a
-	// client.
+	// grantor records the writer of this spec. The server sets this field and overwrites the value of
+	// a client.
 	// +optional
 	Grantor *AccessGrantor `json:"grantor,omitempty"`
 }
@@ -83,15 +84,15 @@ type AccessGrantSpec struct {
 // AccessGrantFrom specifies callers of one tenant. A caller that matches any of the lists may use
 // the grant.
 type AccessGrantFrom struct {
-	// tenant specifies the ID of the callers' tenant. It is neither the owner of the namespace nor the
-	// system tenant.
+	// tenant specifies the ID of the callers' tenant. Must be neither the owner of the namespace nor
+	// the system tenant.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=63
 	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$`
 	// +kubebuilder:validation:XValidation:rule="!(self.lowerAscii() in ['system', 'all', 'tenant'])",message="is reserved"
 	// +required
 	Tenant string `json:"tenant"`
-	// users specifies users by name.
+	// users specifies the names of users. Must not contain "*".
 	// +kubebuilder:validation:MaxItems=64
 	// +kubebuilder:validation:items:MinLength=1
 	// +kubebuilder:validation:items:MaxLength=512
@@ -99,7 +100,8 @@ type AccessGrantFrom struct {
 	// +listType=set
 	// +optional
 	Users []string `json:"users,omitempty"`
-	// groups specifies groups by name. The group "tenant:<id>" has all callers of the tenant.
+	// groups specifies the names of groups. The group "tenant:<id>" contains all callers of the
+	// tenant. Must not contain "*".
 	// +kubebuilder:validation:MaxItems=64
 	// +kubebuilder:validation:items:MinLength=1
 	// +kubebuilder:validation:items:MaxLength=512
@@ -107,7 +109,7 @@ type AccessGrantFrom struct {
 	// +listType=set
 	// +optional
 	Groups []string `json:"groups,omitempty"`
-	// serviceAccounts specifies service accounts of the tenant.
+	// serviceAccounts specifies service accounts that belong to the tenant.
 	// +kubebuilder:validation:MaxItems=64
 	// +optional
 	ServiceAccounts []ServiceAccountName `json:"serviceAccounts,omitempty"`
@@ -136,8 +138,8 @@ type AccessGrantRule struct {
 	// +kubebuilder:validation:items:Pattern=`^[^*]*$`
 	// +required
 	APIGroups []string `json:"apiGroups"`
-	// resources specifies resources by their lower-case plural names, such as pods, and subresources,
-	// such as pods/log.
+	// resources specifies the lower-case plural names of resources, such as pods, and of subresources,
+	// such as pods/log. Must not contain namespaces or wildcards.
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=16
 	// +kubebuilder:validation:items:MinLength=1
@@ -147,15 +149,16 @@ type AccessGrantRule struct {
 	// +required
 	Resources []string `json:"resources"`
 	// resourceNames specifies the names of the objects to which the rule applies. If empty, the rule
-	// applies to all objects. A rule with names does not apply to list, watch and create, because
-	// these requests name no object.
+	// applies to all objects. If set, the rule does not apply to list, watch and create, because these
+	// requests do not name an object.
 	// +kubebuilder:validation:MaxItems=64
 	// +kubebuilder:validation:items:MinLength=1
 	// +kubebuilder:validation:items:MaxLength=253
 	// +kubebuilder:validation:items:Pattern=`^[^*]*$`
 	// +optional
 	ResourceNames []string `json:"resourceNames,omitempty"`
-	// verbs specifies the allowed verbs, as in RBAC. Verbs that begin with "impersonate" are refused.
+	// verbs specifies the allowed verbs, as in RBAC. Must not contain wildcards, or verbs that begin
+	// with "impersonate".
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=16
 	// +kubebuilder:validation:items:MinLength=1
@@ -166,10 +169,11 @@ type AccessGrantRule struct {
 	Verbs []string `json:"verbs"`
 }
 
-// AccessGrantor records the writer of a grant and the owner of the namespace at that time.
+// AccessGrantor records the writer of a grant, and the owner of the namespace at the time of the
+// write.
 type AccessGrantor struct {
-	// owner records the ID of the tenant that owned the namespace. The grant is valid only while this
-	// tenant owns the namespace.
+	// owner records the ID of the tenant that owned the namespace at the time of the write. The grant
+	// is valid only while this tenant owns the namespace.
 	// +required
 	Owner string `json:"owner"`
 	// tenant records the ID of the grantor's tenant.
@@ -184,22 +188,23 @@ type AccessGrantor struct {
 	// groups records the groups of the grantor.
 	// +optional
 	Groups []string `json:"groups,omitempty"`
-	// grantee records a digest of the Tenant that spec.from.tenant named. If that Tenant is deleted, a
-	// later tenant of the same name cannot use the grant.
+	// grantee records a digest of the Tenant object that spec.from.tenant named. If this Tenant is
+	// deleted, a later tenant with the same ID cannot use the grant.
 	// +optional
 	Grantee string `json:"grantee,omitempty"`
 }
 
 // AccessGrantStatus reports whether a grant is valid.
 type AccessGrantStatus struct {
-	// conditions has the condition Accepted. It reports whether the grantor still has the rights that
-	// it grants. A grant without the condition is valid, because the server checked it at admission.
+	// conditions contains the condition Accepted. It reports whether the grantor still has the rights
+	// that it grants. A grant without this condition is valid, because the server checked the grant at
+	// admission.
 	// +listType=map
 	// +listMapKey=type
 	// +optional
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 	// announcedTo reports the ID of the tenant whose callers may list this grant. It is empty if the
-	// grant is not announced, or was written for an earlier tenant of the same name.
+	// grant is not announced, or if the grant was written for an earlier tenant with the same ID.
 	// +optional
 	AnnouncedTo string `json:"announcedTo,omitempty"`
 	// expired reports whether the grant has expired.

@@ -20,16 +20,16 @@ const KindTenantMembers = "TenantMembers"
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 // +kubebuilder:validation:XValidation:rule="self.spec.id.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$') ? self.metadata.name == self.spec.id : self.metadata.name.matches('[.][0-9a-f]{8}$') && self.metadata.name.size() == self.spec.id.size() + 9 && self.metadata.name.startsWith(self.spec.id.lowerAscii().replace('_', '-').replace('.', '-') + '.')",message="metadata.name must be this ID, or the name that kubectl tenant create-tenant generates if the ID is not a DNS label",fieldPath=".spec.id"
 
-// TenantMembers specifies subjects and their roles in all namespaces of a tenant, and Roles of the
-// tenant itself. Callers of the tenant may write it if RBAC allows it. Its name is the name of the
-// Tenant. The Tenant specifies the allowed ClusterRoles in spec.memberRoles.
+// TenantMembers specifies subjects and their roles in all namespaces of a tenant, and Roles that
+// the tenant defines itself. Callers of the tenant may write the object if RBAC allows it. Its name
+// is the name of the Tenant. The Tenant specifies the allowed ClusterRoles in spec.memberRoles.
 type TenantMembers struct {
 	metav1.TypeMeta `json:",inline"`
 	// metadata is the standard metadata of the object.
 	// +optional
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	// spec specifies the subjects, their roles and the Roles of the tenant.
+	// spec specifies the subjects, their roles, and the Roles that the tenant defines itself.
 	// +required
 	Spec TenantMembersSpec `json:"spec"`
 }
@@ -44,7 +44,7 @@ type TenantMembersList struct {
 	Items []TenantMembers `json:"items"`
 }
 
-// TenantMembersSpec specifies subjects, their roles and the Roles of the tenant.
+// TenantMembersSpec specifies subjects, their roles, and the Roles that the tenant defines itself.
 type TenantMembersSpec struct {
 	// id specifies the ID of the tenant, as in credentials and in the label of namespaces; immutable.
 	// +kubebuilder:validation:MinLength=1
@@ -54,16 +54,17 @@ type TenantMembersSpec struct {
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="field is immutable"
 	// +required
 	ID string `json:"id"`
-	// bindings specifies the ClusterRoles that are bound in every existing and future namespace of the
-	// tenant. A ClusterRole that the Tenant does not name in spec.memberRoles is not bound.
+	// bindings specifies the ClusterRoles that the server binds in every existing and future namespace
+	// of the tenant. The server does not bind a ClusterRole that is missing from spec.memberRoles of
+	// the Tenant.
 	// +kubebuilder:validation:MaxItems=32
 	// +kubebuilder:validation:XValidation:rule="self.all(b, self.exists_one(c, c.clusterRole == b.clusterRole))",message="must not contain two bindings with the same ClusterRole"
 	// +listType=atomic
 	// +optional
 	Bindings []TenantBinding `json:"bindings,omitempty"`
-	// roles specifies the Roles that exist in every existing and future namespace of the tenant. The
-	// writer must have the rights of each rule that it adds in all namespaces of the tenant, or be
-	// allowed to escalate Roles there. The list is atomic.
+	// roles specifies the Roles that the server creates in every existing and future namespace of the
+	// tenant. The writer must have the rights of each added rule in all namespaces of the tenant, or
+	// be allowed to escalate Roles in these namespaces. The list is atomic.
 	// +kubebuilder:validation:MaxItems=32
 	// +kubebuilder:validation:XValidation:rule="self.all(r, self.exists_one(s, s.name == r.name))",message="must not contain two roles with the same name"
 	// +listType=atomic
@@ -73,8 +74,8 @@ type TenantMembersSpec struct {
 
 // TenantRole specifies a Role in every namespace of a tenant.
 type TenantRole struct {
-	// name specifies the name of the Role. An existing Role with this name that is not from
-	// TenantMembers remains as it is.
+	// name specifies the name of the Role. The server does not change an existing Role with this name
+	// that is not from TenantMembers.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=63
 	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9]([-A-Za-z0-9_.:]*[A-Za-z0-9])?$`

@@ -25,10 +25,10 @@ const KindPublication = "Publication"
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 // +kubebuilder:validation:XValidation:rule="self.metadata.name.size() <= 63",message="metadata.name must have at most 63 characters"
 
-// Publication gives an object of the system tenant to namespaces of tenants. The server copies the
-// object to each existing and future namespace that the Publication selects. It restores copies that
-// differ, and deletes the copies if the Publication or the object is deleted. No tenant can change a
-// copy.
+// Publication copies an object of the system tenant to namespaces of tenants. The server copies the
+// object to each existing and future namespace that the Publication selects. It restores copies
+// that differ. It deletes the copies if the Publication or the object is deleted. No tenant can
+// change a copy.
 type Publication struct {
 	metav1.TypeMeta `json:",inline"`
 	// metadata is the standard metadata of the object.
@@ -55,41 +55,42 @@ type PublicationList struct {
 
 // PublicationSpec specifies an object and the namespaces that get a copy.
 type PublicationSpec struct {
-	// from specifies the object to copy. It must be in a namespace of the system tenant. The writer of
-	// the Publication must be allowed to get the object, and to create and update such objects in
-	// every namespace.
+	// from specifies the object to copy. The object must be in a namespace of the system tenant. The
+	// writer of the Publication must be allowed to get the object, and to create and update objects of
+	// its kind in every namespace.
 	// +required
 	From PublicationSource `json:"from"`
 	// tenants specifies the tenants whose namespaces get a copy.
 	// +required
 	Tenants PublicationTenants `json:"tenants"`
-	// namespaceSelector selects among the namespaces of these tenants; defaults to all of them. It sees
-	// only the label kubernetes.io/metadata.name, and the labels that spec.namespaces.labels of the
-	// Tenant specifies. Tenants cannot change these labels.
+	// namespaceSelector specifies which namespaces of these tenants get a copy; defaults to all of
+	// them. It can use only the label kubernetes.io/metadata.name and the labels in
+	// spec.namespaces.labels of the Tenant. Tenants cannot change these labels.
 	// +optional
 	NamespaceSelector *metav1.LabelSelector `json:"namespaceSelector,omitempty"`
 	// onConflict specifies what the server does if a namespace already has another object of this kind
-	// and name; defaults to Report. The writer of Replace must be allowed to delete such objects in
-	// every namespace.
+	// and name: Report or Replace; defaults to Report. To set Replace, the writer must be allowed to
+	// delete objects of this kind in every namespace.
 	// +kubebuilder:validation:Enum=Report;Replace
 	// +optional
 	OnConflict PublicationConflict `json:"onConflict,omitempty"`
-	// hold specifies whether the server refuses Pods in a new namespace until the namespace has its
-	// copy; defaults to false. The server does not hold Pods in a namespace that was prepared before.
+	// hold specifies whether the server rejects Pods in a new namespace until the namespace has its
+	// copy; defaults to false. The server does not reject Pods in a namespace that has been prepared
+	// before.
 	// +optional
 	Hold bool `json:"hold,omitempty"`
 }
 
-// PublicationSource specifies the object to copy. In values of the copy, "${tenant}" and
-// "${namespace}" are replaced.
+// PublicationSource specifies the object to copy. In the values of a copy, the server replaces
+// "${tenant}" and "${namespace}" with the names of the tenant and the namespace.
 type PublicationSource struct {
 	// apiVersion specifies the API group and version of the object.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=317
 	// +required
 	APIVersion string `json:"apiVersion"`
-	// kind specifies the kind of the object: ConfigMap, LimitRange, NetworkPolicy, ResourceQuota, Role,
-	// RoleBinding, Secret, or a kind of admission.publication.kinds in the configuration.
+	// kind specifies the kind of the object: ConfigMap, LimitRange, NetworkPolicy, ResourceQuota,
+	// Role, RoleBinding, Secret, or a kind in admission.publication.kinds of the configuration.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=63
 	// +required
@@ -106,30 +107,33 @@ type PublicationSource struct {
 	Name string `json:"name"`
 }
 
-// PublicationTenants specifies tenants. Exactly one field must be set.
+// PublicationTenants specifies tenants. Exactly one of its fields must be set.
 // +kubebuilder:validation:XValidation:rule="(has(self.all) && self.all ? 1 : 0) + (has(self.ids) && size(self.ids) > 0 ? 1 : 0) + (has(self.selector) ? 1 : 0) == 1",message="must set exactly one of all, ids and selector"
 type PublicationTenants struct {
-	// all specifies every tenant, including tenants without a Tenant.
+	// all specifies whether all tenants are selected, including tenants without a Tenant object;
+	// defaults to false.
 	// +optional
 	All bool `json:"all,omitempty"`
-	// ids specifies tenants by their IDs.
+	// ids specifies the IDs of the selected tenants.
 	// +kubebuilder:validation:MaxItems=1000
 	// +kubebuilder:validation:items:MaxLength=63
 	// +listType=set
 	// +optional
 	IDs []string `json:"ids,omitempty"`
-	// selector selects tenants by the labels of their Tenants. An empty selector selects every Tenant.
+	// selector selects tenants by the labels of their Tenant objects. An empty selector selects every
+	// tenant that has a Tenant object.
 	// +optional
 	Selector *metav1.LabelSelector `json:"selector,omitempty"`
 }
 
-// PublicationConflict specifies what the server does with an older object of the same kind and name.
+// PublicationConflict specifies what the server does with an existing object of the same kind and
+// name.
 type PublicationConflict string
 
 const (
-	// PublicationReport keeps the older object and reports it in the status.
+	// PublicationReport retains the existing object and reports it in the status.
 	PublicationReport PublicationConflict = "Report"
-	// PublicationReplace replaces the older object with the copy.
+	// PublicationReplace replaces the existing object with the copy.
 	PublicationReplace PublicationConflict = "Replace"
 )
 
@@ -156,27 +160,30 @@ type PublicationStatus struct {
 	// current is the number of namespaces that have the current copy.
 	// +optional
 	Current int32 `json:"current"`
-	// failed is the number of namespaces in which the last attempt failed, without the conflicts.
+	// failed is the number of namespaces in which the last attempt failed. Namespaces with a conflict
+	// are not included.
 	// +optional
 	Failed int32 `json:"failed"`
-	// conflicts is the number of namespaces that have another object of this kind and name.
+	// conflicts is the number of namespaces that have another object with the kind and name of the
+	// copy.
 	// +optional
 	Conflicts int32 `json:"conflicts"`
-	// examples has namespaces in which the last attempt failed, at most 20.
+	// examples contains namespaces in which the last attempt failed, at most 20.
 	// +listType=atomic
 	// +optional
 	Examples []PublicationExample `json:"examples,omitempty"`
-	// conditions has Ready, which reports whether every selected namespace has the current copy.
+	// conditions contains the condition Ready. It reports whether every selected namespace has the
+	// current copy.
 	// +listType=map
 	// +listMapKey=type
 	// +optional
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 }
 
-// PublicationExample is a namespace in which the last attempt failed.
+// PublicationExample reports a namespace in which the last attempt failed.
 type PublicationExample struct {
 	// namespace is the name of the namespace.
 	Namespace string `json:"namespace"`
-	// message is the error.
+	// message is the error of the last attempt.
 	Message string `json:"message"`
 }

@@ -12,8 +12,9 @@ import (
 // KindTenantQuota is the kind of [TenantQuota].
 const KindTenantQuota = "TenantQuota"
 
-// DefaultQuotaLabel specifies that the server created a TenantQuota from the default of the
-// configuration. The value is "true". The server updates such a TenantQuota when the default changes.
+// DefaultQuotaLabel is the label of a TenantQuota that the server created from the default of the
+// configuration. The value is "true". The server updates such a TenantQuota when the default
+// changes.
 const DefaultQuotaLabel = "kubetenant.dev/default-quota"
 
 // +genclient
@@ -33,17 +34,18 @@ const DefaultQuotaLabel = "kubetenant.dev/default-quota"
 // +kubebuilder:printcolumn:name="Used",type=string,JSONPath=`.status.used`,priority=1
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 
-// TenantQuota limits the resources of a tenant in all of its namespaces together.
+// TenantQuota specifies the limits of the resources that a tenant uses in all of its namespaces
+// together.
 type TenantQuota struct {
 	metav1.TypeMeta `json:",inline"`
 	// metadata is the standard metadata of the object.
 	// +optional
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	// spec specifies how much the tenant may use.
+	// spec specifies the limits of the tenant.
 	// +required
 	Spec TenantQuotaSpec `json:"spec"`
-	// status reports how much the tenant uses. Only callers of the system tenant may write it.
+	// status reports the usage of the tenant. Only callers of the system tenant may write it.
 	// +optional
 	Status TenantQuotaStatus `json:"status,omitempty"`
 }
@@ -58,7 +60,7 @@ type TenantQuotaList struct {
 	Items []TenantQuota `json:"items"`
 }
 
-// TenantQuotaSpec specifies how much a tenant may use.
+// TenantQuotaSpec specifies the limits of a tenant.
 type TenantQuotaSpec struct {
 	// tenant specifies the ID of the tenant; immutable. No two TenantQuotas may have the same tenant.
 	// +kubebuilder:validation:MinLength=1
@@ -68,8 +70,8 @@ type TenantQuotaSpec struct {
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="field is immutable"
 	// +required
 	Tenant string `json:"tenant"`
-	// hard specifies the limits by the names of a ResourceQuota, such as pods, requests.cpu,
-	// count/deployments.apps and requests.example.com/gpu.
+	// hard specifies the limits of the tenant. The keys are the names of a ResourceQuota, such as
+	// pods, requests.cpu, count/deployments.apps and requests.example.com/gpu.
 	// +kubebuilder:validation:MinProperties=1
 	// +kubebuilder:validation:MaxProperties=256
 	// +kubebuilder:validation:XValidation:rule="self.all(k, type(self[k]) == int || !self[k].startsWith('-'))",message="a limit must not be negative"
@@ -77,16 +79,17 @@ type TenantQuotaSpec struct {
 	Hard corev1.ResourceList `json:"hard"`
 }
 
-// TenantQuotaStatus reports how much a tenant uses.
+// TenantQuotaStatus reports the usage of a tenant.
 type TenantQuotaStatus struct {
-	// used reports the usage of the tenant, including objects that are not stored yet. The actual
-	// usage may be lower.
+	// used reports the usage of the tenant, including the usage of admitted objects that are not
+	// stored yet. The actual usage may be lower.
 	// +optional
 	Used corev1.ResourceList `json:"used,omitempty"`
 	// namespaces reports the usage of each namespace.
 	// +optional
 	Namespaces []NamespaceUsage `json:"namespaces,omitempty"`
-	// reserved reports the writes that the server allowed but has not observed yet.
+	// reserved reports the writes that the server has admitted but whose results it has not observed
+	// yet.
 	// +optional
 	Reserved []QuotaReservation `json:"reserved,omitempty"`
 }
@@ -101,12 +104,13 @@ type NamespaceUsage struct {
 	Used corev1.ResourceList `json:"used,omitempty"`
 }
 
-// QuotaReservation reports the usage of an object that the server allowed but has not observed yet.
+// QuotaReservation reports the usage of a write that the server has admitted but whose result it
+// has not observed yet.
 type QuotaReservation struct {
 	// uid is the UID of the object.
 	// +required
 	UID types.UID `json:"uid"`
-	// key is the resource, the namespace and the name of the object that is created.
+	// key is the resource, the namespace and the name of an object that is being created.
 	// +optional
 	Key string `json:"key,omitempty"`
 	// expires is the time after which the server ignores the reservation.
@@ -115,7 +119,7 @@ type QuotaReservation struct {
 	// used reports the usage of the object.
 	// +optional
 	Used corev1.ResourceList `json:"used,omitempty"`
-	// after is the resourceVersion that an update replaces.
+	// after is the resourceVersion of the object that an update replaces.
 	// +optional
 	After string `json:"after,omitempty"`
 }

@@ -55,14 +55,16 @@ type RetiredTenantSpec struct {
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="field is immutable"
 	// +required
 	ID string `json:"id"`
-	// uid is the UID of the deleted Tenant; immutable. A successor names it in spec.replaces.
+	// uid is the UID of the deleted Tenant; immutable. To reuse the ID, a new Tenant specifies this
+	// UID in spec.replaces.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=64
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="field is immutable"
 	// +required
 	UID string `json:"uid"`
-	// namespaces lists the namespaces of the tenant. A service account of a new namespace with the
-	// same name does not inherit the trust in the old one.
+	// namespaces contains the namespaces of the deleted tenant. The service accounts of a new
+	// namespace with the name of one of them do not inherit the access of the earlier service
+	// accounts.
 	// +kubebuilder:validation:MaxItems=10000
 	// +kubebuilder:validation:items:MaxLength=63
 	// +listType=set
@@ -72,15 +74,15 @@ type RetiredTenantSpec struct {
 	// is empty while the tenant is being deleted.
 	// +optional
 	RetiredAt *metav1.Time `json:"retiredAt,omitempty"`
-	// takenBack specifies the access that callers of the tenant keep after a canceled deletion; immutable.
-	// It is empty if the tenant was deleted. The ID is not reserved, and a later Tenant takes precedence.
-	// The newest record applies.
+	// takenBack specifies the access of the tenant's callers after a canceled deletion; immutable. It
+	// is empty if the tenant was deleted. If it is set, the ID is not reserved, and a later Tenant
+	// with this ID overrides it. If several records exist, the newest one applies.
 	// +kubebuilder:validation:Enum=Open;ReadOnly;Closed
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="field is immutable"
 	// +optional
 	TakenBack TenantAccess `json:"takenBack,omitempty"`
-	// references lists the bindings of the system tenant that named the tenant or its service accounts
-	// when the deletion was complete, at most 20.
+	// references contains bindings of the system tenant that named the tenant or its service accounts
+	// when the deletion was complete. It contains at most 20 of them.
 	// +kubebuilder:validation:MaxItems=21
 	// +kubebuilder:validation:items:MaxLength=600
 	// +optional

@@ -24,7 +24,8 @@ const KindNamespaceTemplate = "NamespaceTemplate"
 
 // NamespaceTemplate specifies objects that the server creates in each existing and future namespace
 // of a tenant. A Tenant names its templates in spec.namespaces.templates. The server restores
-// objects that differ from the template, and deletes objects that the template no longer has.
+// objects that differ from the template, and deletes objects that have been removed from the
+// template.
 type NamespaceTemplate struct {
 	metav1.TypeMeta `json:",inline"`
 	// metadata is the standard metadata of the object.
@@ -49,18 +50,18 @@ type NamespaceTemplateList struct {
 // NamespaceTemplateSpec specifies the objects of a template.
 type NamespaceTemplateSpec struct {
 	// objects specifies the objects in each namespace: ConfigMaps, LimitRanges and ResourceQuotas of
-	// v1, and NetworkPolicies of networking.k8s.io/v1. Only the name, labels and annotations of the
-	// metadata may be set. In values, "${tenant}" and "${namespace}" are replaced. Keys are not
-	// changed. The writer of an object must be allowed to create and update such objects in every
-	// namespace. The list is atomic.
+	// v1, and NetworkPolicies of networking.k8s.io/v1. Of the metadata, only the name, labels and
+	// annotations may be set. In values, the server replaces "${tenant}" and "${namespace}" with the
+	// names of the tenant and the namespace. Keys are not changed. The writer of an object must be
+	// allowed to create and update objects of its kind in every namespace. The list is atomic.
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=32
 	// +listType=atomic
 	// +required
 	Objects []NamespaceTemplateObject `json:"objects"`
-	// hold specifies whether the server refuses Pods in a new namespace until the namespace is
-	// prepared; defaults to false. Then no Pod starts before its NetworkPolicy exists. Controllers
-	// retry. The server does not hold Pods in a namespace that was prepared before.
+	// hold specifies whether the server rejects Pods in a new namespace until the namespace is
+	// prepared; defaults to false. If true, no Pod starts before its NetworkPolicy exists, and
+	// controllers retry. The server does not reject Pods in a namespace that has been prepared before.
 	// +optional
 	Hold bool `json:"hold,omitempty"`
 }
@@ -83,15 +84,15 @@ type NamespaceTemplateObject struct {
 	// +required
 	Metadata runtime.RawExtension `json:"metadata"`
 
-	// Content is the whole object with the fields above. Decoding sets Content and these fields.
-	// Encoding writes Content alone.
+	// Content is the JSON of the whole object, including the fields above. Decoding sets Content and
+	// these fields. Encoding writes only Content.
 	Content runtime.RawExtension `json:"-"`
 }
 
 // MarshalJSON encodes the content of the object.
 func (o NamespaceTemplateObject) MarshalJSON() ([]byte, error) { return o.Content.MarshalJSON() }
 
-// UnmarshalJSON decodes the object without a loss of fields.
+// UnmarshalJSON decodes the object and retains all of its fields.
 func (o *NamespaceTemplateObject) UnmarshalJSON(data []byte) error {
 	var known struct {
 		APIVersion string               `json:"apiVersion"`

@@ -26,8 +26,8 @@ const KindTenant = "Tenant"
 // +kubebuilder:validation:XValidation:rule="self.spec.id.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$') ? self.metadata.name == self.spec.id : self.metadata.name.matches('[.][0-9a-f]{8}$') && self.metadata.name.size() == self.spec.id.size() + 9 && self.metadata.name.startsWith(self.spec.id.lowerAscii().replace('_', '-').replace('.', '-') + '.')",message="metadata.name must be this ID, or the name that kubectl tenant create-tenant generates if the ID is not a DNS label",fieldPath=".spec.id"
 
 // Tenant specifies a tenant of the cluster, the access of its callers, and the content of its
-// namespaces. Only the label kubetenant.dev/tenant of a namespace specifies its owner. The name of a
-// Tenant is derived from its ID, so each ID has at most one Tenant.
+// namespaces. The owner of a namespace is specified only by the label kubetenant.dev/tenant of the
+// namespace. The name of a Tenant is derived from its ID, so each ID has at most one Tenant.
 type Tenant struct {
 	metav1.TypeMeta `json:",inline"`
 	// metadata is the standard metadata of the object.
@@ -69,28 +69,29 @@ type TenantSpec struct {
 	// access specifies the access of the tenant's callers, including its service accounts; defaults to
 	// Open. Open has no restrictions. ReadOnly allows get, list, watch and delete, and reading the
 	// subresources status, scale and log. Closed allows only self reviews, such as kubectl auth
-	// whoami. A stricter value ends active connections that it does not allow.
+	// whoami. A change to a stricter value ends the active connections that the new value does not
+	// allow.
 	// +kubebuilder:validation:Enum=Open;ReadOnly;Closed
 	// +kubebuilder:default=Open
 	// +optional
 	Access TenantAccess `json:"access,omitempty"`
-	// suspension specifies the access while the tenant is suspended: ReadOnly or Closed. The stricter
-	// of suspension and access applies. kubectl tenant suspend and kubectl tenant resume write it. If
-	// the Tenant is stored in Git, omit it there.
+	// suspension specifies the access of the tenant's callers while the tenant is suspended: ReadOnly
+	// or Closed. The stricter of suspension and access applies. kubectl tenant suspend and kubectl
+	// tenant resume write this field. If the Tenant is stored in Git, omit the field in Git.
 	// +kubebuilder:validation:Enum="";ReadOnly;Closed
 	// +optional
 	Suspension TenantAccess `json:"suspension,omitempty"`
-	// admins specifies the subjects who have the ClusterRole admin in every namespace of the tenant.
-	// If the server evaluates RBAC by kubetenant, they also have the ClusterRole
+	// admins specifies the subjects that have the ClusterRole admin in every namespace of the tenant.
+	// If kubetenant evaluates RBAC in the server, the subjects also have the ClusterRole
 	// kubetenant:tenant-admin, which allows creating namespaces of the tenant. The writer of an admin
 	// must be allowed to bind both roles in the whole cluster. The list is atomic.
 	// +kubebuilder:validation:MaxItems=100
 	// +listType=atomic
 	// +optional
 	Admins []Subject `json:"admins,omitempty"`
-	// bindings specifies the ClusterRoles that are bound in every existing and future namespace of the
-	// tenant. The writer of a binding must be allowed to bind the role in the whole cluster. The list
-	// is atomic.
+	// bindings specifies the ClusterRoles that the server binds in every existing and future namespace
+	// of the tenant. The writer of a binding must be allowed to bind the role in the whole cluster.
+	// The list is atomic.
 	// +kubebuilder:validation:MaxItems=32
 	// +kubebuilder:validation:XValidation:rule="self.all(b, self.exists_one(c, c.clusterRole == b.clusterRole))",message="must not contain two bindings with the same ClusterRole"
 	// +listType=atomic
@@ -109,19 +110,19 @@ type TenantSpec struct {
 	Namespaces TenantNamespacesSpec `json:"namespaces,omitempty"`
 	// quota specifies the limits of the tenant in all of its namespaces together. The keys are the
 	// names of a ResourceQuota, such as pods, requests.cpu and count/deployments.apps. The server
-	// creates a TenantQuota from it. If empty, an administrator may create a TenantQuota for the
-	// tenant.
+	// creates a TenantQuota with these limits. If empty, an administrator may create a TenantQuota for
+	// the tenant.
 	// +kubebuilder:validation:MinProperties=1
 	// +kubebuilder:validation:MaxProperties=256
 	// +kubebuilder:validation:XValidation:rule="self.all(k, type(self[k]) == int || !self[k].startsWith('-'))",message="a limit must not be negative"
 	// +optional
 	Quota corev1.ResourceList `json:"quota,omitempty"`
-	// fairUse specifies limits of the requests of the tenant's callers, and their priority level. A
+	// fairUse specifies the limits and the priority level of the requests of the tenant's callers. A
 	// field that is unset has the value of fairUse in the configuration.
 	// +optional
 	FairUse FairUse `json:"fairUse,omitzero"`
 	// deletionPolicy specifies the effect of the deletion of the Tenant; defaults to Protect. Protect
-	// refuses the deletion. Delete deletes the tenant's namespaces and all objects in them. Orphan
+	// rejects the deletion. Delete deletes the tenant's namespaces and all objects in them. Orphan
 	// retains the namespaces and their label. Delete and Orphan both delete the tenant's bindings and
 	// quota, and retire its ID.
 	// +kubebuilder:validation:Enum=Protect;Delete;Orphan
@@ -129,9 +130,10 @@ type TenantSpec struct {
 	// +optional
 	DeletionPolicy TenantDeletionPolicy `json:"deletionPolicy,omitempty"`
 	// deletionDelay specifies the time between the deletion of the Tenant and the first deletion of an
-	// object, such as 30m or 1h, at most 168h; defaults to 0s. During this time the tenant's callers
-	// may only read. The annotation kubetenant.dev/take-back: "true" cancels the deletion of the
-	// tenant's objects during this time. Then only the Tenant and the bindings from it are deleted.
+	// object, such as 30m or 1h; at most 168h; defaults to 0s. During this time, the tenant's callers
+	// may only read. The annotation kubetenant.dev/take-back: "true", set during this time, cancels
+	// the deletion of the tenant's objects. Only the Tenant and the bindings that it specifies are
+	// then deleted.
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:Pattern=`^([0-9]+(s|m|h))+$`
 	// +kubebuilder:validation:MaxLength=32
@@ -139,14 +141,14 @@ type TenantSpec struct {
 	// +optional
 	DeletionDelay *metav1.Duration `json:"deletionDelay,omitempty"`
 	// replaces specifies the UID of the deleted Tenant that had the ID before; immutable. The command
-	// kubectl tenant retired prints the UID. Without it, the ID of a deleted tenant remains retired.
+	// kubectl tenant retired prints this UID. If unset, the ID of a deleted tenant remains retired.
 	// +kubebuilder:validation:MaxLength=64
 	// +optional
 	Replaces string `json:"replaces,omitempty"`
 	// acceptUndated specifies whether the server accepts credentials without an issue time for a
-	// tenant that replaces another; defaults to false. Entries of token and password files, opaque
-	// tokens, and identities from front proxies have no issue time. With an unmodified kube-apiserver,
-	// client certificates have no issue time either.
+	// tenant that replaces a deleted tenant; defaults to false. Entries of token and password files,
+	// opaque tokens, and identities from front proxies have no issue time. With an unmodified
+	// kube-apiserver, client certificates have no issue time either.
 	// +optional
 	AcceptUndated bool `json:"acceptUndated,omitempty"`
 }
@@ -156,48 +158,50 @@ type TenantDeletionPolicy string
 
 // The deletion policies.
 const (
-	// TenantDeletionProtect refuses the deletion.
+	// TenantDeletionProtect rejects the deletion.
 	TenantDeletionProtect TenantDeletionPolicy = "Protect"
 	// TenantDeletionDelete deletes the tenant's namespaces and all objects in them.
 	TenantDeletionDelete TenantDeletionPolicy = "Delete"
-	// TenantDeletionOrphan retains the namespaces and their label. It deletes the other objects of the
-	// Tenant.
+	// TenantDeletionOrphan retains the namespaces and their label. The server deletes the other
+	// objects that it created for the Tenant.
 	TenantDeletionOrphan TenantDeletionPolicy = "Orphan"
 )
 
 // TenantNamespacesSpec specifies the labels, names, number and templates of a tenant's namespaces.
 type TenantNamespacesSpec struct {
-	// labels specifies labels of each namespace. The server sets them at creation and overwrites the
-	// values of the creator. The tenant cannot change them. A label that is removed from this field
-	// returns to the value that the namespace had before, or is removed from the namespace.
+	// labels specifies the labels of each namespace. The server sets them at creation and overwrites
+	// the values of the creator. The tenant cannot change them. If a label is removed from this field,
+	// the server restores the value that the namespace had before, or removes the label from the
+	// namespace if it had none.
 	// +kubebuilder:validation:MaxProperties=32
 	// +kubebuilder:validation:XValidation:rule="self.all(k, k.size() <= 317 && k.matches('^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)$'))",message="keys must be valid label keys"
 	// +kubebuilder:validation:XValidation:rule="self.all(k, !k.startsWith('kubetenant.dev/') && k != 'kubernetes.io/metadata.name' && k != 'pod-security.kubernetes.io/enforce')",message="keys must not begin with kubetenant.dev/, and must not be kubernetes.io/metadata.name or pod-security.kubernetes.io/enforce (use podSecurity)"
 	// +optional
 	Labels map[string]LabelValue `json:"labels,omitempty"`
 	// podSecurity specifies the level that PodSecurity admission enforces in each namespace. The
-	// tenant may set a stricter level. In namespaces that the tenant creates, it defaults to
-	// admission.namespace.podSecurity of the configuration. If the field is removed, each namespace
-	// returns to its level from before.
+	// tenant may set a stricter level. In namespaces that the tenant creates, the level defaults to
+	// admission.namespace.podSecurity of the configuration. If the field is removed, the server
+	// restores the earlier level of each namespace.
 	// +kubebuilder:validation:Enum=privileged;baseline;restricted
 	// +optional
 	PodSecurity string `json:"podSecurity,omitempty"`
-	// prefix specifies whether the names of the namespaces begin with "<id>--". Required refuses other
-	// names for new namespaces and reserves this prefix for the tenant. It applies even if
-	// admission.namespace.namespacePrefix of the configuration is None. Existing namespaces remain.
+	// prefix specifies whether the names of the namespaces must begin with "<id>--". Required rejects
+	// other names for new namespaces and reserves this prefix for the tenant. It applies even if
+	// admission.namespace.namespacePrefix of the configuration is None. Existing namespaces are not
+	// affected.
 	// +kubebuilder:validation:Enum=Required
 	// +optional
 	Prefix NamespacePrefix `json:"prefix,omitempty"`
-	// max specifies how many namespaces the tenant may have, including those that are being deleted.
-	// It becomes the limit count/namespaces of the tenant's TenantQuota. Existing namespaces above the
-	// limit remain.
+	// max specifies the maximum number of namespaces of the tenant, including namespaces that are
+	// being deleted. It is the limit count/namespaces of the tenant's TenantQuota. Existing namespaces
+	// above the limit are not deleted.
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=10000
 	// +optional
 	Max *int32 `json:"max,omitempty"`
 	// templates specifies the names of NamespaceTemplates. The server creates their objects in every
 	// existing and future namespace. While a named template does not exist, the server retains its
-	// objects and reports no namespace as prepared. The list is atomic.
+	// objects, and the status reports no namespace as prepared. The list is atomic.
 	// +kubebuilder:validation:MaxItems=16
 	// +kubebuilder:validation:XValidation:rule="self.all(t, self.exists_one(u, u == t))",message="must not contain duplicates"
 	// +kubebuilder:validation:items:MinLength=1
@@ -223,7 +227,7 @@ type TenantBinding struct {
 	// +kubebuilder:validation:XValidation:rule="!(self in ['.', '..']) && !self.contains('/') && !self.contains('%')",message="must be a valid ClusterRole name"
 	// +required
 	ClusterRole string `json:"clusterRole"`
-	// subjects specifies the subjects who have the ClusterRole. The list is atomic.
+	// subjects specifies the subjects that have the ClusterRole. The list is atomic.
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=100
 	// +listType=atomic
@@ -242,17 +246,17 @@ type Subject struct {
 	// +required
 	Kind string `json:"kind"`
 	// apiGroup specifies the API group of the subject; defaults to rbac.authorization.k8s.io for a
-	// user and a group. It must be empty for a service account.
+	// user or a group. Must be empty for a service account.
 	// +kubebuilder:validation:Enum="";rbac.authorization.k8s.io
 	// +optional
 	APIGroup string `json:"apiGroup,omitempty"`
-	// name specifies the name of the subject, as in RBAC. Reserved names are refused.
+	// name specifies the name of the subject, as in RBAC. Must not be a reserved name.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
 	// +required
 	Name string `json:"name"`
-	// namespace specifies the namespace of a service account, which the tenant must own. It must be
-	// empty for a user and a group.
+	// namespace specifies the namespace of a service account. The tenant must own the namespace. Must
+	// be empty for a user or a group.
 	// +kubebuilder:validation:MaxLength=63
 	// +optional
 	Namespace string `json:"namespace,omitempty"`
@@ -277,8 +281,8 @@ const (
 	ConditionReady = "Ready"
 	// ConditionSuspended reports whether the access of the tenant's callers is restricted.
 	ConditionSuspended = "Suspended"
-	// ConditionKeystone reports whether the tenant's namespaces follow the projects of its Keystone domain.
-	// Only tenants that have or had a domain have it.
+	// ConditionKeystone reports whether the tenant's namespaces follow the projects of its Keystone
+	// domain. Only tenants that have or had a Keystone domain have this condition.
 	ConditionKeystone = "KeystoneSynced"
 )
 
@@ -331,7 +335,7 @@ const (
 	ConditionDeletionHeld = "DeletionHeld"
 )
 
-// The reasons of these conditions.
+// The reasons of [ConditionDeleting], [ConditionNamespacesGone] and [ConditionDeletionHeld].
 const (
 	ReasonNamespaces = "Namespaces" // namespaces are being deleted
 	ReasonStuck      = "Stuck"      // some namespaces take long
@@ -355,12 +359,12 @@ type TenantStatus struct {
 	// quota is the name of the TenantQuota that the server created from spec.quota.
 	// +optional
 	Quota string `json:"quota,omitempty"`
-	// conditions has Ready, Prepared and Suspended. Ready reports whether the Tenant needs no action
-	// of an administrator. Prepared reports whether every namespace has the specified content.
-	// Suspended reports whether the access of the tenant's callers is restricted. While the Tenant is
-	// being deleted, Deleting reports the current step, NamespacesGone reports whether no namespace is
-	// left, and DeletionHeld reports why the deletion waits. KeystoneSynced reports whether the
-	// namespaces follow the projects of a Keystone domain.
+	// conditions contains Ready, Prepared and Suspended. Ready reports whether the Tenant is prepared
+	// and needs no action of an administrator. Prepared reports whether every namespace has the
+	// specified content. Suspended reports whether the access of the tenant's callers is restricted.
+	// While the Tenant is being deleted, Deleting reports the current step, NamespacesGone reports
+	// whether the tenant has no namespace left, and DeletionHeld reports why the deletion waits.
+	// KeystoneSynced reports whether the namespaces follow the projects of a Keystone domain.
 	// +listType=map
 	// +listMapKey=type
 	// +optional
@@ -385,7 +389,7 @@ type TenantAccess string
 
 // The values of TenantAccess.
 const (
-	// TenantAccessOpen has no restrictions.
+	// TenantAccessOpen does not restrict the callers.
 	TenantAccessOpen TenantAccess = "Open"
 	// TenantAccessReadOnly allows get, list, watch and delete, and reading the subresources status,
 	// scale and log.
@@ -401,7 +405,7 @@ const (
 	// NamespacePrefixRequired requires the prefix "<tenant>--" and reserves it for the tenant. The
 	// reservation applies to every caller.
 	NamespacePrefixRequired NamespacePrefix = "Required"
-	// NamespacePrefixNone requires no prefix. Two tenants may then want the same name. The conflict
-	// reveals that another tenant has it.
+	// NamespacePrefixNone requires no prefix. A tenant then cannot use a name that another tenant
+	// already uses. The conflict reveals that the name is in use.
 	NamespacePrefixNone NamespacePrefix = "None"
 )

@@ -19,9 +19,10 @@ const KindTenantUsage = "TenantUsage"
 // +kubebuilder:printcolumn:name="Objects",type=integer,JSONPath=`.stored.objects`
 // +kubebuilder:printcolumn:name="Measured",type=date,JSONPath=`.stored.measuredAt`
 
-// TenantUsage records what the callers and the objects of a tenant used during the last 48 hours. It has the
-// name of the Tenant. The servers write it. No decision depends on it. If it is deleted, the servers create it
-// again, but the hours before their last restart and the measurement of the objects are lost.
+// TenantUsage records the resources that the callers and the objects of a tenant used during the
+// last 48 hours. Its name is the name of the Tenant. The servers write the object, and no decision
+// depends on it. If it is deleted, the servers create it again, but the usage before their last
+// restart and the measurement of the objects are lost.
 type TenantUsage struct {
 	metav1.TypeMeta `json:",inline"`
 	// metadata is the standard metadata of the object.
@@ -33,20 +34,21 @@ type TenantUsage struct {
 	// +kubebuilder:validation:MaxLength=63
 	// +required
 	Tenant string `json:"tenant"`
-	// uid is the UID of the Tenant. It is empty if the tenant has no Tenant. The usage of a deleted Tenant
-	// with the same name is not part of this object.
+	// uid is the UID of the Tenant object. It is empty if the tenant has no Tenant object. This object
+	// does not include the usage of a deleted Tenant with the same name.
 	// +kubebuilder:validation:MaxLength=64
 	// +optional
 	UID string `json:"uid,omitempty"`
-	// servers contains the use of each server that handled requests of the tenant. A kubetenant-gateway has
-	// no entry, because it belongs to several clusters. An entry is removed if its hours are older than 49
-	// hours. If there are 100 entries, another server reports an error instead of writing its entry.
+	// servers contains the usage at each server that handled requests of the tenant. A
+	// kubetenant-gateway has no entry, because it belongs to several clusters. An entry is removed if
+	// all of its hours are more than 49 hours old. If there are 100 entries, another server reports an
+	// error instead of adding an entry.
 	// +listType=map
 	// +listMapKey=name
 	// +kubebuilder:validation:MaxItems=100
 	// +optional
 	Servers []ServerUsage `json:"servers,omitempty"`
-	// stored specifies the objects of the tenant. It is empty until the first measurement.
+	// stored reports the objects of the tenant. It is empty until the first measurement.
 	// +optional
 	Stored *StoredUsage `json:"stored,omitempty"`
 }
@@ -61,74 +63,77 @@ type TenantUsageList struct {
 	Items []TenantUsage `json:"items"`
 }
 
-// ServerUsage is what the callers of a tenant used at one server.
+// ServerUsage reports the usage of a tenant's callers at one server.
 type ServerUsage struct {
 	// name identifies the server.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
 	// +required
 	Name string `json:"name"`
-	// started is when the process started that wrote the entry last. Another process with the same name then
-	// stops to write it.
+	// started is the start time of the process that wrote the entry last. Another process with the
+	// same server name then stops writing the entry.
 	// +optional
 	Started *metav1.MicroTime `json:"started,omitempty"`
-	// hours contains the hours with requests in order, at most the present one and the 48 before.
+	// hours contains the hours in which the tenant made requests, in chronological order. It contains
+	// at most the current hour and the 48 hours before it.
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=49
 	// +optional
 	Hours []HourUsage `json:"hours,omitempty"`
 }
 
-// HourUsage is what the callers of a tenant used at one server in one hour. The totals of processes of the
-// server that ran in the same hour are added.
+// HourUsage reports the usage of a tenant's callers at one server in one hour. It is the sum over
+// all processes of the server that ran in this hour.
 type HourUsage struct {
 	// hour is the beginning of the hour.
 	// +required
 	Hour metav1.Time `json:"hour"`
-	// requests is the number of requests and reviews that the tenant boundary decided.
+	// requests is the number of requests and reviews that the tenant boundary checked.
 	// +kubebuilder:validation:Minimum=0
 	// +optional
 	Requests int64 `json:"requests,omitempty"`
-	// denied is the number of these requests that the tenant boundary denied, or would have denied without
-	// Shadow mode.
+	// denied is the number of these requests that the tenant boundary denied. It includes the requests
+	// that Shadow mode allowed and Enforce mode would have denied.
 	// +kubebuilder:validation:Minimum=0
 	// +optional
 	Denied int64 `json:"denied,omitempty"`
-	// limited is the number of requests that were refused with status 429 because of a limit of the tenant.
+	// limited is the number of requests that got status 429 because of a limit of the tenant.
 	// +kubebuilder:validation:Minimum=0
 	// +optional
 	Limited int64 `json:"limited,omitempty"`
-	// watches is the largest number of watches and other streams that were open at the same time.
+	// watches is the largest number of watches and other streams that were active at the same time.
 	// +kubebuilder:validation:Minimum=0
 	// +optional
 	Watches int64 `json:"watches,omitempty"`
-	// seatMilliseconds is how long the requests occupied seats of API Priority and Fairness. Only a
-	// kube-apiserver with tenants compiled in records it.
+	// seatMilliseconds is how long the requests occupied seats of API Priority and Fairness, in
+	// milliseconds. Only a kube-apiserver with tenants compiled in records it.
 	// +kubebuilder:validation:Minimum=0
 	// +optional
 	SeatMilliseconds int64 `json:"seatMilliseconds,omitempty"`
 }
 
-// StoredUsage specifies the objects in the namespaces of a tenant at one time.
+// StoredUsage reports the objects in the namespaces of a tenant at one time.
 type StoredUsage struct {
 	// measuredAt is the time at which the measurement ended.
 	// +required
 	MeasuredAt metav1.Time `json:"measuredAt"`
-	// namespaces is the number of namespaces.
+	// namespaces is the number of the tenant's namespaces.
 	// +optional
 	Namespaces int64 `json:"namespaces,omitempty"`
-	// objects is the number of objects.
+	// objects is the number of objects in these namespaces.
 	// +optional
 	Objects int64 `json:"objects,omitempty"`
-	// bytes is the size of the objects as JSON. It is larger than their size in etcd.
+	// bytes is the size of the objects as JSON, in bytes. It is larger than the size of the objects in
+	// etcd.
 	// +optional
 	Bytes int64 `json:"bytes,omitempty"`
-	// requested specifies the resources that the objects request, by the names of a ResourceQuota, such as
-	// requests.cpu, requests.memory, requests.storage and services.loadbalancers.
+	// requested reports the resources that the objects request. The keys are the names of a
+	// ResourceQuota, such as requests.cpu, requests.memory, requests.storage and
+	// services.loadbalancers.
 	// +optional
 	Requested corev1.ResourceList `json:"requested,omitempty"`
-	// incomplete contains the resources whose objects could not be read, such as deployments.apps. The other
-	// numbers are too small by their objects. It is empty if all objects were read.
+	// incomplete contains the resources whose objects could not be read, such as deployments.apps.
+	// These objects are not included in the other fields. It is empty if all objects were read.
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=100
 	// +kubebuilder:validation:items:MaxLength=512

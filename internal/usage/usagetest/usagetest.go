@@ -25,8 +25,9 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// Server contains Tenants and TenantUsages. It supports server-side apply of TenantUsages as far as
-// the project uses it. It checks that objects are valid according to their definition.
+// Server is a fake server with Tenants and TenantUsages. It supports the parts of server-side apply
+// that the project uses for TenantUsages. It checks that objects are valid according to their
+// CustomResourceDefinition.
 type Server struct {
 	*dynamicfake.FakeDynamicClient
 	tb testing.TB
@@ -38,7 +39,7 @@ type Server struct {
 	fail    error
 }
 
-// Usages is the resource of TenantUsages.
+// Usages returns the resource of TenantUsages.
 func Usages() schema.GroupVersionResource {
 	return v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceTenantUsages)
 }
@@ -60,7 +61,7 @@ func New(tb testing.TB) *Server {
 	return s
 }
 
-// Fail makes writes fail with an error, or succeed if it is nil.
+// Fail makes writes fail with the given error. If err is nil, writes succeed again.
 func (s *Server) Fail(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -74,7 +75,7 @@ func (s *Server) Writes() int {
 	return s.writes
 }
 
-// AddTenant creates a Tenant.
+// AddTenant creates a Tenant with the given name and UID.
 func (s *Server) AddTenant(name, uid string) {
 	s.tb.Helper()
 	u := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"id": name}}}
@@ -89,7 +90,7 @@ func (s *Server) AddTenant(name, uid string) {
 	}
 }
 
-// Usage returns a TenantUsage, or nil.
+// Usage returns the TenantUsage with the given name, or nil if there is none.
 func (s *Server) Usage(name string) *v1alpha1.TenantUsage {
 	s.tb.Helper()
 	object, err := s.Tracker().Get(Usages(), "", name)
