@@ -93,8 +93,8 @@ func connects(subresource string) bool {
 }
 
 // isImpersonation reports whether attrs is an impersonation check and not the request itself. The
-// verb of a non-resource request is its HTTP method, which cannot contain a colon (RFC 9110,
-// section 5.6.2).
+// verb of a non-resource request is its HTTP method. An HTTP method contains no colon: RFC 9110,
+// section 5.6.2.
 func (attrs *requestAttributes) isImpersonation() bool {
 	if !attrs.isResource {
 		return strings.HasPrefix(attrs.verb, "impersonate-on:")

@@ -62,7 +62,7 @@ func (s *server) send(t *testing.T, u user.Info, method, target string) (*served
 	return got, answer.Code
 }
 
-// chain returns the filters around the given API handler, for requests of u.
+// chain returns the filters in front of an API handler. They handle requests of the user u.
 func (s *server) chain(u user.Info, api http.Handler) http.Handler {
 	handler := authz.WithTenant(api, &s.sessions)
 	handler = filters.WithAuthorization(handler, s.boundary, scheme.Codecs)

@@ -156,8 +156,8 @@ func TestBindings(t *testing.T) {
 	for name, c := range map[string]struct {
 		binding any
 		by      user.Info
-		in      string // the namespaces in which it allows pods: "n m -", with "-" for no namespace
-		reason  string // the reason in the first of these namespaces, or in n
+		in      string // the namespaces in which it allows pods; "-" is no namespace
+		reason  string // Namespaces in which it allows pods. "-" is no namespace.
 	}{
 		"a user of the cluster": {
 			bindSubject("", "ClusterRole", "r", named("User", "", "alice")),

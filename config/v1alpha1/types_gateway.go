@@ -207,8 +207,7 @@ type GatewayIdentity struct {
 	// +optional
 	DefaultUser string `json:"defaultUser,omitempty"`
 	// groupPattern specifies an RE2 pattern of the groups that are sent. The pattern must match the
-	// whole name of a group. With "", no groups are sent. Defaults to a pattern that matches every
-	// group.
+	// whole name of a group. With "", no groups are sent. Defaults to every group.
 	// +optional
 	GroupPattern *string `json:"groupPattern,omitempty"`
 	// usernamePrefix specifies a prefix for every user name, except the names that users specifies.
