@@ -72,7 +72,7 @@ licenses: $(BIN)/addlicense ## write the license header into source files that h
 registry-login: $(BIN)/cosign ## log in to REGISTRY as REGISTRY_USER with REGISTRY_PASSWORD
 	@hack/registry-login.sh $(BIN) "$$REGISTRY"
 publish-release: ## create the release of the tag VERSION on GitHub from dist/
-	@hack/publish-release.sh dist "$$VERSION"
+	@hack/publish-release.sh "$${DIR:-dist}" "$$VERSION"
 
 test: build ## all tests, a real kube-apiserver included; the library's with the race detector
 	@$(MAKE) --no-print-directory -j2 test-library test-servers

@@ -18,7 +18,7 @@ root=$PWD
 dir=${DIR:-dist}
 tools=$root/bin
 # A clone without its history builds the same bytes. The linker sets the version and the commit.
-export GOFLAGS="-trimpath -buildvcs=false" CGO_ENABLED=0
+export GOFLAGS="-trimpath -buildvcs=false" CGO_ENABLED=0 GOWORK=off GOAMD64=v1 GOARM64=v8.0 GOEXPERIMENT=
 
 fail() {
   echo "release: $*" >&2
@@ -156,7 +156,7 @@ reproduce() {
     git clone -q "$root" "$work/$clone"
     mkdir -p "$work/$clone/bin"
     ln "$tools/release" "$tools/syft" "$work/$clone/bin/"
-    (cd "$work/$clone" && SNAPSHOT=1 UNSIGNED=1 DIR=dist hack/release.sh build)
+    (cd "$work/$clone" && GOCACHE=$work/cache-$clone SNAPSHOT=1 UNSIGNED=1 DIR=dist hack/release.sh build)
   done
   local differences
   differences=$(diff -rq "$work/first/dist" "$work/a-clone-with-another-path/dist" || true)

@@ -46,7 +46,9 @@ func (r *release) sign(ctx context.Context, file string) error {
 	if text, err = canonicalJSON(bundle); err != nil {
 		return err
 	}
-	return os.WriteFile(path+bundleSuffix, text, 0o644) //nolint:gosec // the files of a release are public
+	// cosign created the file for its owner only, and WriteFile does not change the mode of a file.
+	return errors.Join(os.WriteFile(path+bundleSuffix, text, 0o644), //nolint:gosec // the files of a release are public
+		os.Chmod(path+bundleSuffix, 0o644)) //nolint:gosec // as above
 }
 
 func (r *release) cosign(ctx context.Context, args ...string) error {

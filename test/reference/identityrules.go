@@ -116,7 +116,7 @@ func rulesOfNames() []IdentityRule {
 				"source, an extra below `kubernetes.io/` or `k8s.io/`.",
 			CompiledIn: enforcedBy(allCallers, inSources, inBuiltIn),
 			Webhook: enforcedBy(
-				"its sources. `generate --check` reports claims of kube-apiserver's own issuers that could assert a "+
+				"its sources. `kubectl tenant validate` reports claims of kube-apiserver's own issuers that could assert a "+
 					"tenant",
 				inSources,
 				inCheckFile,
