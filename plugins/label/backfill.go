@@ -70,7 +70,7 @@ type Backfill struct {
 	epoch      int                                // the number of calls of Reset
 	lastWake   map[schema.GroupResource]time.Time
 	lastOwners *lru.Cache           // the last label of a namespace, by its name
-	reassigned map[string]time.Time // namespaces with a new owner, and the time of their second pass, or zero before the first
+	reassigned map[string]time.Time // namespaces with a new owner, and when their second pass is due
 }
 
 // errOwner reports that the owner of a namespace could not be looked up. Then no tenant's objects

@@ -56,7 +56,7 @@ func TestClusterPodSecurityLabels(t *testing.T) {
 	}
 }
 
-// TestAddedLabelsOnReinvocation checks that a second run of the plugins does not record labels of the
+// TestAddedLabelsOnReinvocation checks that a second call of Admit does not record labels of the
 // Tenant as earlier values.
 func TestAddedLabelsOnReinvocation(t *testing.T) {
 	p := labelsPlugin(tenant.System(), tenanttest.ID(t, "acme"))

@@ -64,7 +64,7 @@ func (l *ledger) charge(ctx context.Context, id tenant.ID, r *request) error {
 	b.waiting = append(b.waiting, e)
 	l.mu.Unlock()
 	if !running {
-		go l.run(context.WithoutCancel(ctx), id, b) // the batch includes other requests, so it must not end with this one
+		go l.run(context.WithoutCancel(ctx), id, b) // one request must not end the batch of others
 	}
 	select {
 	case <-e.done:
