@@ -76,7 +76,8 @@ func warnNotChanged(ctx context.Context, key string) {
 	warning.AddWarning(ctx, "", "the annotation "+key+" is managed by the server and was not changed")
 }
 
-// CheckUnchanged returns an error that names every annotation that an update adds, changes or removes.
+// CheckUnchanged returns an error that names every annotation that an update adds, changes or
+// removes.
 func CheckUnchanged(oldObj, newObj metav1.Object, keys ...string) error {
 	var errs Errors
 	for _, key := range keys {

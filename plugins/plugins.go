@@ -57,9 +57,9 @@ func (subject SubjectFunc) IsKubelet(ctx context.Context, a admission.Attributes
 		subject.IsSystem(ctx, a.GetUserInfo())
 }
 
-// CreatesClaims reports whether u is a controller that creates PersistentVolumeClaims from templates
-// (k8s.io/kubernetes pkg/controller/{statefulset,volume/ephemeral}, v1.37.1). u MUST belong to the
-// system tenant.
+// CreatesClaims reports whether u is a controller that creates PersistentVolumeClaims from
+// templates (k8s.io/kubernetes pkg/controller/{statefulset,volume/ephemeral}, v1.37.1). u MUST
+// belong to the system tenant.
 func CreatesClaims(u user.Info) bool {
 	return slices.Contains([]string{
 		"system:serviceaccount:kube-system:statefulset-controller",

@@ -311,7 +311,8 @@ func TestControllerTemplatesEqualTheOwnerTemplate(t *testing.T) {
 	}
 }
 
-// TestUnreadableOwnerIsDenied checks that a Pod of a controller is denied if its owner cannot be read.
+// TestUnreadableOwnerIsDenied checks that a Pod of a controller is denied if its owner cannot be
+// read.
 func TestUnreadableOwnerIsDenied(t *testing.T) {
 	w := &fakeCluster{unavailable: true}
 	if err := w.admit(t, create(&corev1.Pod{ObjectMeta: ownedBy("ReplicaSet", "rs")}, controller)); err == nil {
@@ -343,7 +344,8 @@ func TestBypassAuth(t *testing.T) {
 	}
 }
 
-// TestChangesAfterAdmitAreDenied checks that Validate denies a change that a webhook makes after Admit.
+// TestChangesAfterAdmitAreDenied checks that Validate denies a change that a webhook makes after
+// Admit.
 func TestChangesAfterAdmitAreDenied(t *testing.T) {
 	w := &fakeCluster{}
 	o := attribution.Options{

@@ -251,8 +251,8 @@ func (p *plugin) setUser(
 	return err
 }
 
-// newValue returns the value that a new Pod or template must have. It warns the caller if the caller
-// sent another value.
+// newValue returns the value that a new Pod or template must have. It warns the caller if the
+// caller sent another value.
 func (p *plugin) newValue(
 	ctx context.Context, c *caller, a admission.Attributes, obj metav1.Object, d podTemplate, o admission.ObjectInterfaces,
 ) (*string, error) {

@@ -29,8 +29,8 @@ type Options struct {
 	// Off admits every write. Shadow also admits every write. It reports each write that would be
 	// denied in the log, in a warning and through OnDeny.
 	Off, Shadow bool
-	// DenyReason returns why the boundary denies a request, or "" if it does not. It MUST be safe for
-	// concurrent use.
+	// DenyReason returns why the boundary denies a request, or "" if it does not. It MUST be safe
+	// for concurrent use.
 	DenyReason func(context.Context, authorizer.Attributes) string
 	// OnDeny is called for each write that is denied, or would be denied in shadow mode.
 	OnDeny func()

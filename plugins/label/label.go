@@ -123,7 +123,8 @@ func (p *plugin) Admit(ctx context.Context, a admission.Attributes, _ admission.
 	return nil
 }
 
-// setLabel sets the label. It replaces the map of labels with a copy, because the map may be shared.
+// setLabel sets the label. It replaces the map of labels with a copy, because the map may be
+// shared.
 func setLabel(object metav1.Object, want string) {
 	labels := make(map[string]string, len(object.GetLabels())+1)
 	for key, value := range object.GetLabels() {

@@ -69,16 +69,16 @@ type Options struct {
 	// empty such a namespace may delete managed objects in it. Other callers may not, because Pods
 	// may still run there.
 	Terminating func(namespace string) bool
-	// MustWait reports whether Pods must wait in a new namespace of a tenant until the namespace has
-	// all objects that its Tenant specifies. If nil, Pods never wait.
+	// MustWait reports whether Pods must wait in a new namespace of a tenant until the namespace
+	// has all objects that its Tenant specifies. If nil, Pods never wait.
 	MustWait func(context.Context, tenant.ID) bool
 	// Waiting reports whether Pods must wait in a namespace. Required with MustWait.
 	Waiting func(ctx context.Context, namespace string) (bool, error)
 	// Provides reports whether a template or a Publication provides an object with this name in a
 	// namespace. Other callers may not create it. If nil, no names are reserved.
 	Provides func(ctx context.Context, namespace string, resource schema.GroupResource, name string) (bool, error)
-	// ReadTemplate reads a NamespaceTemplate. It returns the resources of its objects, or an error if
-	// the template is invalid. If nil, NamespaceTemplates are not checked.
+	// ReadTemplate reads a NamespaceTemplate. It returns the resources of its objects, or an error
+	// if the template is invalid. If nil, NamespaceTemplates are not checked.
 	ReadTemplate func(runtime.Object) ([]schema.GroupVersionResource, error)
 	// Removed returns the resources of the objects that an update removes from a NamespaceTemplate.
 	// Required with ReadTemplate.

@@ -14,8 +14,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/tenanttest"
 )
 
-// TestClusterPodSecurityLabels checks that a tenant cannot choose the value of a PodSecurity label that
-// the cluster sets.
+// TestClusterPodSecurityLabels checks that a tenant cannot choose the value of a PodSecurity label
+// that the cluster sets.
 func TestClusterPodSecurityLabels(t *testing.T) {
 	const domain = "pod-security.kubernetes.io/"
 	for key, c := range map[string]struct{ pinned, other string }{

@@ -20,7 +20,8 @@ type Tool struct {
 }
 
 // Tools returns the tools with keys that tenants may write in every configuration. A label of a
-// tool is denied if a webhook or a policy uses it to select namespaces, see [Options.SelectionReason].
+// tool is denied if a webhook or a policy uses it to select namespaces, see
+// [Options.SelectionReason].
 //
 // The labels app.kubernetes.io/name and app.kubernetes.io/instance are not included, because
 // NetworkPolicies of other tenants select namespaces by them. Argo CD can track its objects with

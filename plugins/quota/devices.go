@@ -204,8 +204,8 @@ func addDevices(out corev1.ResourceList, claim *claimDevices) {
 	}
 }
 
-// isPodClaim reports whether the scheduler created a claim for the extended resources of a Pod. Only
-// the scheduler may write the annotation, see [plugin.checkClaim].
+// isPodClaim reports whether the scheduler created a claim for the extended resources of a Pod.
+// Only the scheduler may write the annotation, see [plugin.checkClaim].
 func isPodClaim(m *metav1.ObjectMeta) bool {
 	owner := metav1.GetControllerOfNoCopy(m)
 	return m.Annotations[resourcev1.ExtendedResourceClaimAnnotation] == "true" &&

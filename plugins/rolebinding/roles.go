@@ -145,8 +145,8 @@ func (p *plugin) checkDefined(ctx context.Context, writer user.Info, old, obj *B
 	return c.checkNamespaces(ctx, namespaces, missing)
 }
 
-// addedRights returns the rights of the rules that an update adds, without duplicates. A rule is not
-// added if a Role with the same name already had it.
+// addedRights returns the rights of the rules that an update adds, without duplicates. A rule is
+// not added if a Role with the same name already had it.
 func addedRights(old, obj *Bindings, limit int) ([]requiredRight, error) {
 	var all []requiredRight
 	known := map[right]int{} // the index in all
