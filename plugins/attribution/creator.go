@@ -69,9 +69,9 @@ var copiesAnnotations = map[[2]schema.GroupKind]bool{
 	{{Group: "apps", Kind: "Deployment"}, {Group: "apps", Kind: "ReplicaSet"}}: true,
 }
 
-// creator returns the annotations that a new object must have. It retains a value that the object
-// already has if the caller may keep that value. In all other cases, it returns the values from
-// [plugin.recordedCreator].
+// creator returns the annotations that a new object must have. These are the annotations from
+// [plugin.recordedCreator], except that the object retains a value that the caller may keep. An
+// annotation on-behalf-of that comes from the owner is always set.
 func (p *plugin) creator(
 	ctx context.Context, c *caller, a admission.Attributes, obj metav1.Object,
 ) (creator string, onBehalfOf *string, err error) {

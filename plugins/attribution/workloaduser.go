@@ -136,8 +136,8 @@ func (p *plugin) maySupply(c *caller, value string) error {
 }
 
 // checkNames checks the names that an external caller supplies. A reserved name is an error, except
-// for the groups that the server itself adds to a caller. If names are qualified, each name must
-// pass [WorkloadUser.isQualified]. The names of service accounts are never qualified.
+// for the groups that the server itself adds to a caller. Each name must also pass
+// [WorkloadUser.isQualified].
 func (w *WorkloadUser) checkNames(c *caller, info *userInfo) error {
 	namespace, isAccount := tenant.ServiceAccountNamespace(info.User)
 	if w.Names.ReservedUser(info.User) || !w.isQualified(c, info.User) && !isAccount {

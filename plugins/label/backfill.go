@@ -103,7 +103,7 @@ func NewBackfill(
 }
 
 // Done reports whether the label of a tenant is on all objects of the tenant, and on no other
-// objects of the resource. If the resource was not backfilled yet, Done returns false and wakes
+// objects of the resource. If the resource was not backfilled yet, Done returns false and may wake
 // Run.
 func (s *Backfill) Done(resource schema.GroupResource, id tenant.ID) bool {
 	s.mu.RLock()

@@ -100,7 +100,7 @@ func (p *plugin) Admit(ctx context.Context, a admission.Attributes, _ admission.
 	if ok && a.GetOperation() == admission.Create {
 		owner, err := p.owner(ctx, a.GetNamespace())
 		// With another label, the object would not match the selector of its controller, and the
-		// controller would create objects without end.
+		// controller would create objects again and again.
 		isControlled := metav1.GetControllerOf(obj) != nil
 		if a.GetNamespace() == "" || err != nil || owner.IsZero() || isControlled {
 			return nil // Validate denies the label

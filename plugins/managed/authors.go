@@ -148,8 +148,8 @@ func (w *author) hasRules(ctx context.Context, rules []rbacv1.PolicyRule) (bool,
 }
 
 // ruleChecks returns the number of authorization requests that one rule needs. If this number is
-// greater than maxRuleChecks, the result is only known to be greater too. The exact number for a
-// large role could overflow an int.
+// greater than maxRuleChecks, it may return any number greater than maxRuleChecks. The exact number
+// for a large role could overflow an int.
 func ruleChecks(r *rbacv1.PolicyRule) int {
 	product := func(counts ...int) int {
 		total := 1

@@ -90,8 +90,8 @@ type Options struct {
 	// Publication.
 	Publishing *Publishing
 	// MayPublish reports whether the configuration allows the publication of objects of a resource.
-	// It is called for resources that may not be published in every configuration. If nil, it
-	// allows none.
+	// It is called only for resources for which [MayBeManaged] returns false. If nil, it allows
+	// none.
 	MayPublish func(schema.GroupResource) bool
 }
 

@@ -67,7 +67,7 @@ type Options struct {
 }
 
 // New returns the plugin. In tenants' namespaces, it checks Pods, Pod templates and groups of Pods
-// of every caller, except the mirror Pods of kubelets. It checks Bindings, claims, storage
+// of every caller, except the Pods that kubelets write. It checks Bindings, claims, storage
 // capacities and nominated nodes only if the caller is outside the system tenant. It also checks
 // claims that a controller creates from a template. An update may leave a field unchanged.
 func New(o Options) plugins.Interface {

@@ -27,8 +27,8 @@ const (
 	// ImageRegistries applies to the images of containers and volumes. An entry is a registry, or a
 	// repository with everything below it.
 	ImageRegistries = "imageRegistries"
-	// ImagePullPolicies applies to the same images. A missing policy is allowed, because the server
-	// sets it.
+	// ImagePullPolicies applies to the images of containers and volumes. A missing policy is
+	// allowed, because the server sets it.
 	ImagePullPolicies = "imagePullPolicies"
 	// IngressClasses applies to Ingresses. Each must have a class in spec.ingressClassName or in
 	// the older annotation.

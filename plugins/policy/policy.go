@@ -35,8 +35,8 @@ type Options struct {
 }
 
 // New returns the plugin. It checks all objects that are created or updated in a tenant's
-// namespace, for every caller, except the mirror Pods of kubelets. An update may retain values that
-// the object had before.
+// namespace, for every caller, except the Pods that kubelets write. An update may retain values
+// that the object had before.
 func New(o Options) admission.ValidationInterface {
 	return &plugin{admission.NewHandler(admission.Create, admission.Update), o}
 }

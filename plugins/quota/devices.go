@@ -205,7 +205,7 @@ func addDevices(out corev1.ResourceList, claim *claimDevices) {
 }
 
 // isPodClaim reports whether the scheduler created a claim for the extended resources of a Pod.
-// Only the scheduler may write the annotation, see [plugin.checkClaim].
+// Tenants' callers and the claimControllers cannot add the annotation, see [plugin.checkClaim].
 func isPodClaim(m *metav1.ObjectMeta) bool {
 	owner := metav1.GetControllerOfNoCopy(m)
 	return m.Annotations[resourcev1.ExtendedResourceClaimAnnotation] == "true" &&

@@ -77,8 +77,8 @@ var ErrConflict = errors.New("the quota was changed by another request")
 // Options configure the plugin. Owner and Store are required.
 type Options struct {
 	// Managed reports whether only the server may set [tenant.ManagedLabel] on objects of a
-	// resource. The server's objects are counted but never denied. If nil, there are no such
-	// resources.
+	// resource. The server's objects are never denied, and are first counted by [State.Recount]. If
+	// nil, there are no such resources.
 	Managed func(schema.GroupResource) bool
 	Owner   plugins.OwnerFunc
 	Store   Store

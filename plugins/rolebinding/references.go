@@ -258,7 +258,7 @@ func (p *plugin) checkUID(
 }
 
 // checkSecret denies Secrets that receive the token of a service account, unless the caller belongs
-// to the owner of the namespace. A grant to write Secrets does not suffice.
+// to the tenant that owns the namespace. A grant to write Secrets does not suffice.
 func (p *plugin) checkSecret(ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces) error {
 	obj, err := plugins.Versioned[corev1.Secret](a.GetObject(), secretKind, o)
 	if err != nil || obj.Type != corev1.SecretTypeServiceAccountToken {

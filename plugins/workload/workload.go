@@ -87,7 +87,7 @@ func IsFinalizing(a admission.Attributes) bool {
 	return err == nil && old.GetDeletionTimestamp() != nil && plugins.IsMaintenance(a)
 }
 
-// Template is a Pod template. Changes to it have no effect until [Object.Write] is called.
+// Template is a Pod template. After a change of a Template, [Object.Write] MUST be called.
 type Template struct {
 	// Path is the path of the template in the object, in the format of field errors. It is empty
 	// for a Pod.
