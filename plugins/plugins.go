@@ -34,8 +34,8 @@ type OwnerFunc func(ctx context.Context, namespace string) (tenant.ID, error)
 // ObjectFunc returns the stored object that a controller's ownerReference names, or nil if the
 // object does not exist. If the function returns an error, the request MUST be denied.
 //
-// The object has its versioned type or is unstructured. A function that returns only the metadata
-// of objects says so. The object MUST NOT be changed.
+// The object has its versioned type or is unstructured. The documentation of a function specifies
+// whether it may return only the metadata of the object. The object MUST NOT be changed.
 type ObjectFunc func(ctx context.Context, kind schema.GroupVersionKind, namespace, name string) (runtime.Object, error)
 
 // IsSystem reports whether u is known to belong to the system tenant.

@@ -8,6 +8,7 @@
 // controller creates gets the user of its owner. An object that a controller creates also names the
 // creator of its owner, see [tenant.OnBehalfOfAnnotation]. A Pod that a Deployment created through
 // a ReplicaSet therefore names the user that created the Deployment.
+//
 // In general, only the server sets these annotations. Configured callers may supply the user. A
 // caller that may impersonate a user may keep that user's name in a new object. Callers of the
 // system tenant may copy the user from the template of an object's owner.

@@ -27,7 +27,7 @@ import (
 type keys = map[string]string
 
 // newPlugin returns the plugin for Farms, and for Applications of KubeVela. The user root belongs
-// to the system tenant, the user nobody to no known tenant, and any other user to tenant a.
+// to the system tenant. The user "nobody" has no known tenant. All other users belong to tenant a.
 func newPlugin() plugins.Interface {
 	return binding.New(binding.Options{
 		Subject: func(_ context.Context, u user.Info) (tenant.ID, error) {

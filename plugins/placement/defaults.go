@@ -73,8 +73,8 @@ func (c *Cluster) contains(name string, i item) bool {
 	return c.Defaults.contains(name, i)
 }
 
-// contains reports whether the item equals a default. Of a toleration, only the key and the value
-// are compared.
+// contains reports whether the item equals a default. It compares only the key and the value of a
+// toleration.
 func (d *Defaults) contains(name string, i item) bool {
 	switch name {
 	case "nodeSelector":

@@ -221,8 +221,8 @@ func TestEveryKindIsCovered(t *testing.T) {
 	}
 }
 
-// checkLeaf checks that a write is denied if it sets or changes the leaf, in a typed and in an
-// unstructured object, and that an update without a change is allowed.
+// checkLeaf checks typed and unstructured objects. A write that sets or changes the leaf must be
+// denied. An update without a change must be allowed.
 func checkLeaf(t *testing.T, kind schema.GroupVersionKind, typ reflect.Type, l leaf, rule string) {
 	t.Helper()
 	made := reflect.New(typ)

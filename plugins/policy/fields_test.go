@@ -417,8 +417,8 @@ func newPlugin(name string, rules plugins.Rules) admission.ValidationInterface {
 }
 
 // TestDefaultGateways checks that a route that is attached to the default Gateways is not a mesh
-// route, and that a tenant with a list of hosts may not define a default Gateway. A value of
-// another type counts as not None.
+// route. A tenant with a list of hosts may not define a default Gateway. A value that is not a
+// string is treated as a value other than None.
 func TestDefaultGateways(t *testing.T) {
 	services := []any{map[string]any{"group": "", "kind": "Service", "name": "web"}}
 	for _, c := range []struct {
