@@ -13,8 +13,8 @@ import (
 	"k8s.io/apiserver/pkg/warning"
 )
 
-// StoredMetadata returns the metadata of the object that a write stores. For an update, was is the metadata
-// of the old object. is is nil if the server does not store the object as sent.
+// StoredMetadata returns the metadata of the old and the new object of a write. oldObj is nil if
+// the write is not an update. Both are nil if the server does not store the object as sent.
 func StoredMetadata(a admission.Attributes) (oldObj, newObj metav1.Object, err error) {
 	if IsVirtual(a) || a.GetOperation() == admission.Create && a.GetSubresource() != "" {
 		return nil, nil, nil
@@ -51,8 +51,9 @@ func SetAnnotation(object metav1.Object, key string, value *string) {
 	object.SetAnnotations(annotations)
 }
 
-// RestoreAnnotations restores annotations that an update changes, adds or removes. It warns the caller of each
-// one. For removed annotations, see [WarnRestored].
+// RestoreAnnotations reverts the changes that an update makes to annotations. It warns the caller
+// of each reverted change. For removed annotations, [WarnRestored] specifies which callers are
+// warned.
 func RestoreAnnotations(ctx context.Context, a admission.Attributes, oldObj, newObj metav1.Object, keys ...string) {
 	for _, key := range keys {
 		old, oldOK := oldObj.GetAnnotations()[key]
@@ -75,7 +76,8 @@ func warnNotChanged(ctx context.Context, key string) {
 	warning.AddWarning(ctx, "", "the annotation "+key+" is managed by the server and was not changed")
 }
 
-// CheckUnchanged returns an error that names every annotation that an update adds, changes or removes.
+// CheckUnchanged returns an error that names every annotation that an update adds, changes or
+// removes.
 func CheckUnchanged(oldObj, newObj metav1.Object, keys ...string) error {
 	var errs Errors
 	for _, key := range keys {

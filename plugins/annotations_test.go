@@ -11,7 +11,8 @@ import (
 	"github.com/kubetenant/kubetenant/plugins"
 )
 
-// TestCheckUnchanged checks that an error names every annotation that was added, changed or removed.
+// TestCheckUnchanged checks that an error names every annotation that was added, changed or
+// removed.
 func TestCheckUnchanged(t *testing.T) {
 	oldObj := &metav1.ObjectMeta{Annotations: map[string]string{"changed": "1", "removed": "1", "same": "1"}}
 	newObj := &metav1.ObjectMeta{Annotations: map[string]string{"changed": "2", "added": "1", "same": "1"}}

@@ -21,31 +21,35 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// maxIdentityGroups is the maximum number of groups that a mark may name. It bounds the number of
-// authorization requests for one object.
+// maxIdentityGroups is the maximum number of groups in an [Identity]. It bounds the number of
+// authorization requests for one identity.
 const maxIdentityGroups = 64
 
-// Identity is the caller that a mark names. Tenant is empty if the mark names no tenant.
+// Identity is a user identity that an annotation of an object records. Tenant is empty if the
+// annotation names no tenant.
 type Identity struct {
 	User, UID, Tenant string
 	Groups            []string
 }
 
-// ImpersonationCheck decides whether the creator of an object may keep a mark that the object has. An example is
-// the recorded creator of an object that a backup tool restores. The zero value keeps no mark.
+// ImpersonationCheck decides whether the creator of an object may keep an identity that an
+// annotation of the object records. An example is the recorded creator of an object that a backup
+// tool restores. The zero value allows no identity.
 type ImpersonationCheck struct {
-	// Authorizer is the server's authorizer. It decides whether a caller may impersonate a person.
+	// Authorizer is the server's authorizer. It decides whether a caller may impersonate a user.
 	Authorizer authorizer.Authorizer
 	Subject    SubjectFunc
 	Owner      OwnerFunc
 }
 
-// MayImpersonate reports whether u may keep a mark that names person on an object of the tenant owner. The
-// person must belong to that tenant, and u must be allowed to impersonate the person with all its
-// groups. MayKeep returns false on any error.
+// MayImpersonate reports whether u may keep identity in an annotation of an object that the tenant
+// owner owns. The identity must belong to that tenant. The caller u must be allowed to impersonate
+// its user, its UID and its groups, except for groups that the server adds to every such user.
+// MayImpersonate returns false on any error.
 //
-// The requests are those of the impersonation filter of kube-apiserver (k8s.io/apiserver
-// pkg/endpoints/filters/impersonation, v0.37.1). Only the verb impersonate is used.
+// The authorization requests are those of the impersonation filter of kube-apiserver
+// (k8s.io/apiserver pkg/endpoints/filters/impersonation, v0.37.1). They have the verb impersonate,
+// and not the verbs of constrained impersonation.
 func (m *ImpersonationCheck) MayImpersonate(ctx context.Context, u user.Info, identity Identity, owner tenant.ID) bool {
 	if m.Authorizer == nil || owner.IsZero() || identity.User == "" || len(identity.Groups) > maxIdentityGroups ||
 		identity.Tenant != "" && identity.Tenant != owner.String() {
@@ -82,8 +86,9 @@ func (m *ImpersonationCheck) MayImpersonate(ctx context.Context, u user.Info, id
 	return true
 }
 
-// requests returns the authorization requests for the impersonation of a person, without the
-// caller. It returns false if the person cannot belong to the tenant owner.
+// requests returns the authorization requests for the impersonation of an identity, without the
+// user and the verb. It returns false if the identity cannot belong to the tenant owner, or if the
+// owner of a service account's namespace is unknown.
 func (m *ImpersonationCheck) requests(
 	ctx context.Context, identity Identity, owner tenant.ID,
 ) ([]authorizer.AttributesRecord, bool) {
@@ -117,8 +122,9 @@ func (m *ImpersonationCheck) requests(
 	return out, true
 }
 
-// OwnerOf returns the tenant that owns a new object: the owner of its namespace, the tenant in the
-// label of a Namespace, or the system tenant.
+// OwnerOf returns the tenant that owns a new object. This is the owner of the object's namespace. A
+// Namespace belongs to the tenant in its label. A Namespace without the label and all other
+// cluster-scoped objects belong to the system tenant.
 func (m *ImpersonationCheck) OwnerOf(
 	ctx context.Context,
 	a admission.Attributes,
@@ -136,8 +142,8 @@ func (m *ImpersonationCheck) OwnerOf(
 	return m.Owner(ctx, a.GetNamespace())
 }
 
-// WarnRewritten warns the client of each annotation of a new object that differs from the sent
-// annotation. It never repeats a value.
+// WarnRewritten warns the client of each annotation that the client sent on a new object and that
+// the server changed or removed. The warnings do not contain the values.
 func WarnRewritten(ctx context.Context, sent map[string]string, newObj metav1.Object, keys ...string) {
 	for _, key := range keys {
 		value, oldOK := sent[key]

@@ -20,7 +20,7 @@ import (
 
 var errUnavailable = errors.New("away")
 
-// fakeAuthorizer answers authorization requests from a list, and records them.
+// fakeAuthorizer allows the authorization requests in a list, and records all requests.
 type fakeAuthorizer struct {
 	all      []string
 	other    authorizer.Decision
@@ -60,8 +60,9 @@ func owner(_ context.Context, namespace string) (tenant.ID, error) {
 	return tenant.System(), nil
 }
 
-// TestMayImpersonate checks that each request of upstream's impersonation filter must be allowed. Only the
-// verb impersonate is used. A person of another tenant, an unknown fact or an error means no.
+// TestMayImpersonate checks that each request of upstream's impersonation filter must be allowed,
+// and that all requests have the verb impersonate. The result is false for a user of another
+// tenant, an unknown owner or an error.
 func TestMayImpersonate(t *testing.T) {
 	const (
 		alice = "impersonate users alice"

@@ -15,8 +15,7 @@ import (
 )
 
 // IsMaintenance reports whether an update changes only finalizers and fields that the server itself
-// writes. These are managedFields, resourceVersion, the deletion fields and the label that
-// TenantLabel checks.
+// writes. These fields are managedFields, resourceVersion, the deletion fields and [tenant.Label].
 func IsMaintenance(a admission.Attributes) bool {
 	if a.GetOperation() != admission.Update {
 		return false

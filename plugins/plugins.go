@@ -2,10 +2,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package plugins contains the code that the admission plugins share. Each plugin has its own
-// folder. It receives the caller's tenant and the owner of a namespace through function values.
+// folder. A plugin receives the caller's tenant and the owner of a namespace through function
+// values.
 //
-// Requests to aggregated API servers do not pass the admission of kube-apiserver. These plugins do
-// not check the objects that aggregated API servers store.
+// Requests to aggregated API servers do not pass the admission of kube-apiserver. The plugins
+// therefore do not check the objects that aggregated API servers store.
 package plugins
 
 import (
@@ -25,16 +26,16 @@ import (
 // tenant is unknown, and the caller MUST NOT be treated as a caller of the system tenant.
 type SubjectFunc func(context.Context, user.Info) (tenant.ID, error)
 
-// OwnerFunc returns the tenant that owns a namespace. A namespace without a label belongs to the
-// system tenant. The result is the zero ID if the namespace is unowned or does not exist. If it
-// returns an error, the owner is unknown, and the request MUST be denied.
+// OwnerFunc returns the tenant that owns a namespace. A namespace without [tenant.Label] belongs to
+// the system tenant. The result is the zero ID if the namespace is unowned or does not exist. If
+// the function returns an error, the owner is unknown, and the request MUST be denied.
 type OwnerFunc func(ctx context.Context, namespace string) (tenant.ID, error)
 
 // ObjectFunc returns the stored object that a controller's ownerReference names, or nil if the
-// object does not exist. If it returns an error, the request MUST be denied.
+// object does not exist. If the function returns an error, the request MUST be denied.
 //
-// The object has its versioned type or is unstructured. It is a [metav1.PartialObjectMetadata] if
-// the documentation of the function allows that. It MUST NOT be changed.
+// The object has its versioned type or is unstructured. The documentation of a function specifies
+// whether it may return only the metadata of the object. The object MUST NOT be changed.
 type ObjectFunc func(ctx context.Context, kind schema.GroupVersionKind, namespace, name string) (runtime.Object, error)
 
 // IsSystem reports whether u is known to belong to the system tenant.
@@ -56,9 +57,9 @@ func (subject SubjectFunc) IsKubelet(ctx context.Context, a admission.Attributes
 		subject.IsSystem(ctx, a.GetUserInfo())
 }
 
-// CreatesClaims reports whether u is a controller that creates PersistentVolumeClaims from templates
-// (k8s.io/kubernetes pkg/controller/{statefulset,volume/ephemeral}, v1.37.1). u MUST belong to the
-// system tenant.
+// CreatesClaims reports whether u is a controller that creates PersistentVolumeClaims from
+// templates (k8s.io/kubernetes pkg/controller/{statefulset,volume/ephemeral}, v1.37.1). u MUST
+// belong to the system tenant.
 func CreatesClaims(u user.Info) bool {
 	return slices.Contains([]string{
 		"system:serviceaccount:kube-system:statefulset-controller",
@@ -82,8 +83,9 @@ type Interface interface {
 	admission.ValidationInterface
 }
 
-// IsVirtual reports whether the server does not store the object of a write as sent. Changes to the
-// metadata of such an object have no effect.
+// IsVirtual reports whether the object of a write only requests an action and is not stored itself.
+// Examples are Bindings, Scales, Evictions and reviews. Changes to the metadata of such an object
+// have no effect.
 func IsVirtual(a admission.Attributes) bool {
 	switch kind := a.GetKind(); kind.Group {
 	case "":
@@ -98,7 +100,7 @@ func IsVirtual(a admission.Attributes) bool {
 	return false
 }
 
-// ErrObject reports that the object of a write is not of the kind that the write names.
+// ErrObject reports that a write has no object, or an object of an unexpected type.
 var ErrObject = errors.New("the request has no object of the expected kind")
 
 // Versioned returns an object as T, the Go type of kind. It converts an internal object and decodes

@@ -14,10 +14,10 @@ import (
 	"k8s.io/apiserver/pkg/admission"
 )
 
-// requestRecordKey is the context key of the record of a request.
+// requestRecordKey is the context key of a request's [requestRecord].
 type requestRecordKey struct{}
 
-// requestRecord records the object of a request before the cluster's admission changes it.
+// requestRecord records the object of a request before other admission plugins change it.
 type requestRecord struct {
 	mu     sync.Mutex
 	write  write
@@ -39,7 +39,8 @@ type write struct {
 	version string
 }
 
-// writeOf identifies a write, or returns false if the write has no objects.
+// writeOf returns the identity of a write. It returns false if the object or the old object of an
+// update is missing, or if the object has neither a name nor a generateName.
 func writeOf(a admission.Attributes) (write, bool) {
 	newObj, err := meta.Accessor(a.GetObject())
 	if err != nil {
@@ -74,11 +75,11 @@ func WithRequested(ctx context.Context) context.Context {
 }
 
 // RecordRequested records a copy of the object of a write. It MUST be called before any plugin,
-// policy or webhook of the cluster changes the object. After a conflict, the server reads a patched
-// object again. The later write then replaces the record.
+// policy or webhook of the cluster changes the object. After a conflict, the server applies a patch
+// again and repeats admission. The second call of RecordRequested then replaces the record.
 //
 // The result of copyOf may share memory with the object. A plugin that changes shared memory also
-// changes the record. Its changes are then attributed to the client.
+// changes the record. The plugin's changes are then attributed to the client.
 func RecordRequested(ctx context.Context, a admission.Attributes, copyOf func(runtime.Object) runtime.Object) {
 	r, ok := ctx.Value(requestRecordKey{}).(*requestRecord)
 	if !ok {
@@ -92,8 +93,8 @@ func RecordRequested(ctx context.Context, a admission.Attributes, copyOf func(ru
 		return
 	}
 	if w.name == "" {
-		// A server admits such a creation once for each request. Two of them cannot be
-		// distinguished.
+		// A request normally creates one object with a generated name. If it creates several, the
+		// record of one cannot be distinguished from the record of another, so none is recorded.
 		if r.generatedNames++; r.generatedNames > 1 {
 			return
 		}

@@ -17,7 +17,7 @@ import (
 	"github.com/kubetenant/kubetenant/plugins"
 )
 
-// podWrite is a write of a Pod. Its value distinguishes the objects of writes.
+// podWrite is a write of a Pod. Its value is stored in the Pod, so that tests can distinguish Pods.
 type podWrite struct {
 	operation                   admission.Operation
 	kind, resource, subresource string
@@ -67,7 +67,8 @@ func record(ctx context.Context, a admission.Attributes) {
 	plugins.RecordRequested(ctx, a, runtime.Object.DeepCopyObject)
 }
 
-// TestRequestedReturnsTheObjectOfItsWrite checks that a plugin gets the object of its own write only.
+// TestRequestedReturnsTheObjectOfItsWrite checks that Requested returns an object only for the
+// write that was recorded.
 func TestRequestedReturnsTheObjectOfItsWrite(t *testing.T) {
 	create := createOf("x")
 	update := create
@@ -155,7 +156,8 @@ func TestRequestedIsACopy(t *testing.T) {
 	}
 }
 
-// TestRequestedIsLimitedToOneRequest checks that the object is known only within the request that sent it.
+// TestRequestedIsLimitedToOneRequest checks that Requested returns an object only within the
+// request that recorded it.
 func TestRequestedIsLimitedToOneRequest(t *testing.T) {
 	s := createOf("x")
 	record(t.Context(), s.attributes()) // without a request

@@ -14,7 +14,7 @@ type Policy int
 const (
 	// Forbid denies every value.
 	Forbid Policy = iota
-	// AllowListed denies values that are not on the list.
+	// AllowListed denies values that are not in [Rule.Allowed].
 	AllowListed
 	// Ignore allows every value.
 	Ignore
@@ -23,12 +23,13 @@ const (
 // Rule is the policy of one field.
 type Rule struct {
 	Policy Policy
-	// Allowed is the list. Each field defines the format of its entries.
+	// Allowed contains the values that [AllowListed] allows. Each field defines the format of its
+	// entries.
 	Allowed []string
 }
 
-// Rules are the policies of a tenant, by the names of the fields in the configuration. A missing
-// field is forbidden.
+// Rules are the rules for the objects of a tenant, by the names of the fields in the configuration.
+// A field without a rule is forbidden.
 type Rules map[string]Rule
 
 // MatchesDomain reports whether an entry of a list has the form "domain/*" and key has exactly that

@@ -9,7 +9,7 @@ import (
 	"github.com/kubetenant/kubetenant/plugins"
 )
 
-// TestMatchesDomain checks that an entry "domain/*" matches the keys of exactly that domain.
+// TestMatchesDomain checks that an entry "domain/*" matches only the keys of exactly that domain.
 func TestMatchesDomain(t *testing.T) {
 	for _, c := range []struct {
 		entry, key string

@@ -14,8 +14,8 @@ import (
 )
 
 // WarnRestored warns that an update removed keys and that the server restored them. It sends one
-// warning for each key, in sorted order. kind is "label" or "annotation". path is the field of a
-// template. It is empty for the object itself.
+// warning for each key, in sorted order. kind is "label" or "annotation". path is the path of the
+// template that has the keys, or "" for the object itself.
 //
 // Only users of kubectl are warned. A controller that sends whole objects did not have the keys and
 // would get the same warning on every update. For the same reason, users of kubectl replace are not

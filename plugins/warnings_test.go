@@ -32,8 +32,8 @@ func updateBy(options runtime.Object) admission.Attributes {
 		corev1.SchemeGroupVersion.WithResource("configmaps"), "", admission.Update, options, false, nil)
 }
 
-// TestWarnRestored checks that users of kubectl get one warning for each key, and controllers get
-// none.
+// TestWarnRestored checks that users of kubectl get one warning for each key. Controllers and users
+// of kubectl replace get none.
 func TestWarnRestored(t *testing.T) {
 	const label, template = "the label a is managed by the server and was not removed",
 		"spec.template: the label a is managed by the server and was not removed"
@@ -68,7 +68,8 @@ func TestWarnRestored(t *testing.T) {
 	}
 }
 
-// TestRestoreAnnotationsWarns checks that a caller is warned of every annotation that an update does not store.
+// TestRestoreAnnotationsWarns checks that a caller is warned of every added or changed annotation
+// that is not stored. Only users of kubectl are warned of removed annotations.
 func TestRestoreAnnotationsWarns(t *testing.T) {
 	for manager, more := range map[string]int{"kubectl-annotate": 1, "operator": 0} {
 		t.Run(manager, func(t *testing.T) {

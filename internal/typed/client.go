@@ -19,10 +19,11 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// Client reads and writes objects of one kind. It writes as [v1alpha1.FieldManager].
+// Client reads and writes objects of one kind. It writes with the field manager
+// [v1alpha1.FieldManager].
 //
-// It has no Update. An update by a release that does not know a field of the object's spec would
-// remove the field.
+// It has no Update method. An update by a release that does not know a field of the object's spec
+// would remove the field.
 type Client[T any, P Pointer[T]] struct {
 	resource dynamic.NamespaceableResourceInterface
 }
@@ -105,7 +106,7 @@ func (c Client[T, P]) UpdateStatus(ctx context.Context, object P) (P, error) {
 	return Decode[T, P](u)
 }
 
-// Patch patches an object or its subresources.
+// Patch patches an object, or the subresource at the given path.
 func (c Client[T, P]) Patch(
 	ctx context.Context, name cache.ObjectName, kind types.PatchType, patch []byte, subresources ...string,
 ) (P, error) {
@@ -117,8 +118,9 @@ func (c Client[T, P]) Patch(
 	return Decode[T, P](u)
 }
 
-// PatchRead applies a merge patch to an object that was read, or to its subresources. It fails with
-// a conflict if the object has changed since then.
+// PatchRead applies a merge patch to an object, or to the subresource at the given path. read is
+// the object as the caller read it. PatchRead fails with a conflict if the object has changed since
+// then.
 func (c Client[T, P]) PatchRead(
 	ctx context.Context, read metav1.Object, patch map[string]any, subresources ...string,
 ) (P, error) {
@@ -135,7 +137,8 @@ func (c Client[T, P]) PatchRead(
 	return c.Patch(ctx, cache.MetaObjectToName(read), types.MergePatchType, text, subresources...)
 }
 
-// Delete deletes an object that was read, and no other object with its name.
+// Delete deletes the object that the caller read. It does not delete a newer object with the same
+// name.
 func (c Client[T, P]) Delete(ctx context.Context, read metav1.Object) error {
 	return c.forNamespace(read.GetNamespace()).Delete(ctx, read.GetName(),
 		metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(read.GetUID()))})

@@ -16,11 +16,11 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// Strict returns an object of a kind. It returns an [Invalid] if the object does not decode or has
-// a field outside its status that the type does not have.
+// Strict returns u as the type T. It returns an [Invalid] if u does not decode, or if it has a
+// field outside its status that T does not have.
 //
-// It is for kinds that allow requests. A later release may add a field that limits what an object
-// allows. A release that dropped this field would allow more.
+// It is for kinds that allow requests, such as AccessGrant. A later release may add a field that
+// restricts what an object allows. A release that ignored this field would allow more.
 func Strict[T any, P Pointer[T]](u *unstructured.Unstructured) metav1.Object {
 	out, invalid := decode[T, P](u)
 	if invalid != nil {
@@ -43,8 +43,9 @@ func NewStrictInformer[T any, P Pointer[T]](
 	return newInformer(client, resource, Strict[T, P])
 }
 
-// withoutValues returns an error of the decoder without values of the object. Errors of package
-// time quote a text that cannot be parsed. They quote nothing else before that text.
+// withoutValues removes the values of the object from an error of the decoder. An error of package
+// time quotes the text that it cannot parse. The function drops everything after the first
+// quotation mark.
 func withoutValues(err error) error {
 	text, _, found := strings.Cut(err.Error(), `"`)
 	if !found {

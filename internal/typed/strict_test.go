@@ -13,8 +13,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// TestStrict checks that an unknown field makes an object invalid, and that the informer stores the
-// same objects.
+// TestStrict checks that an unknown field makes an object invalid, and that
+// [typed.NewStrictInformer] stores the same result.
 func TestStrict(t *testing.T) {
 	from := map[string]any{"tenant": "globex"}
 	for name, c := range map[string]struct {
@@ -61,7 +61,8 @@ func TestStrictStatus(t *testing.T) {
 	}
 }
 
-// TestErrorsContainNoValues checks that the errors contain no values, because they are logged.
+// TestErrorsContainNoValues checks that errors of the decoder contain no values, because errors are
+// logged.
 func TestErrorsContainNoValues(t *testing.T) {
 	for name, spec := range map[string]any{
 		"text for an object": "SECRET",
@@ -89,7 +90,7 @@ func TestErrorsContainNoValues(t *testing.T) {
 	}
 }
 
-// TestInvalidTenant checks that an object that does not decode has its tenant.
+// TestInvalidTenant checks that an [typed.Invalid] names the tenant of the object.
 func TestInvalidTenant(t *testing.T) {
 	for name, c := range map[string]struct {
 		spec map[string]any

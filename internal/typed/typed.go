@@ -3,9 +3,10 @@
 
 // Package typed reads and writes the objects of one kind as a Go type through a dynamic client.
 //
-// The generated clients in tenant/client reject a whole list if one object in it does not decode. A
-// tenant can write some kinds, so it could stop every controller with one object. In this package,
-// such an object becomes an [Invalid], and all other objects are read.
+// The generated clients in tenant/client cannot read a list if one object in it does not decode.
+// Tenants can write objects of some kinds, so one invalid object could stop every controller. In
+// this package, an object that does not decode becomes an [Invalid], and all other objects are
+// read.
 package typed
 
 import (
@@ -28,15 +29,15 @@ type Pointer[T any] interface {
 	runtime.Object
 }
 
-// Invalid represents an object that does not decode. It has the metadata of the object if that
-// decodes, and otherwise its name, namespace and UID. It is also the error of [Decode], [FromInformer] and
-// [Client.Get] for such an object.
+// Invalid represents an object that does not decode. It has the object's metadata. If the metadata
+// does not decode either, it has only the name, namespace, UID and resource version. [Decode],
+// [FromInformer] and the methods of [Client] return it as the error for such an object.
 type Invalid struct {
 	metav1.TypeMeta
 	metav1.ObjectMeta
 	// Tenant is spec.tenant or spec.id of the object. It is empty if neither is a string.
 	Tenant string
-	// Err is the reason. It never contains values of the object.
+	// Err is the error of the decoder. It never contains values of the object.
 	Err error
 }
 
@@ -52,11 +53,11 @@ func (i *Invalid) Error() string {
 	return fmt.Sprintf("%s %s does not decode: %v", i.Kind, i.Name, i.Err)
 }
 
-// Unwrap returns the reason.
+// Unwrap returns i.Err.
 func (i *Invalid) Unwrap() error { return i.Err }
 
-// Decode returns an object of a kind. Fields that the type does not have are dropped. The error is
-// an [Invalid].
+// Decode returns u as the type T. Fields that T does not have are dropped. The error is an
+// [Invalid].
 func Decode[T any, P Pointer[T]](u *unstructured.Unstructured) (P, error) {
 	out, invalid := decode[T, P](u)
 	if invalid != nil {
@@ -74,8 +75,8 @@ func decode[T any, P Pointer[T]](u *unstructured.Unstructured) (P, *Invalid) {
 }
 
 // NewInformer returns an informer of a resource in all namespaces. Its objects have the type T or
-// are [Invalid]. It calls trim before it stores an object of type T. If trim is nil, objects are
-// stored unchanged. [listinformer.New] describes the first list.
+// are [Invalid]. It calls trim before it stores an object of type T. If trim is nil, the informer
+// only removes managedFields. For the first list of the informer, see [listinformer.New].
 func NewInformer[T any, P Pointer[T]](
 	client dynamic.Interface, resource schema.GroupVersionResource, trim func(P),
 ) (cache.SharedIndexInformer, error) {
@@ -126,8 +127,8 @@ func newInvalid(u *unstructured.Unstructured, err error) *Invalid {
 	return out
 }
 
-// FromInformer returns an object of an informer, or the last state of a deleted object. If the informer has
-// an [Invalid], From returns it as the error.
+// FromInformer returns an object of an informer, or the last state of a deleted object. If the
+// informer has an [Invalid] instead, FromInformer returns it as the error.
 func FromInformer[T any, P Pointer[T]](obj any) (P, error) {
 	if deleted, ok := obj.(cache.DeletedFinalStateUnknown); ok {
 		obj = deleted.Obj

@@ -40,7 +40,8 @@ func client(objects ...runtime.Object) *fake.FakeDynamicClient {
 		map[schema.GroupVersionResource]string{grants(): "AccessGrantList"}, objects...)
 }
 
-// TestOneInvalidObject checks that other objects are read if one object does not decode.
+// TestOneInvalidObject checks that an informer has the valid objects even if one object does not
+// decode.
 func TestOneInvalidObject(t *testing.T) {
 	content := map[string]any{"from": map[string]any{"tenant": "globex"}}
 	for name, spec := range map[string]any{
@@ -82,7 +83,7 @@ func TestOneInvalidObject(t *testing.T) {
 	}
 }
 
-// TestClient checks that a client writes the objects that it gets.
+// TestClient checks that Get returns the spec and the status that the client wrote.
 func TestClient(t *testing.T) {
 	c := typed.NewClient[v1alpha1.AccessGrant](client(), grants())
 	g := &v1alpha1.AccessGrant{}
@@ -104,8 +105,8 @@ func TestClient(t *testing.T) {
 	}
 }
 
-// TestClientReportsInvalid checks that the result of Get for an object that does not decode can be
-// used to delete the object. Each reads the other objects.
+// TestClientReportsInvalid checks that Get returns an [typed.Invalid] for an object that does not
+// decode, and that Delete accepts it. ForEach still reads all other objects.
 func TestClientReportsInvalid(t *testing.T) {
 	content := map[string]any{"from": map[string]any{"tenant": "globex"}}
 	c := typed.NewClient[v1alpha1.AccessGrant](client(grant("bad", "x"), grant("good", content)), grants())
@@ -136,7 +137,8 @@ func TestClientReportsInvalid(t *testing.T) {
 }
 
 // TestPreconditions checks that PatchRead and Delete send the UID of the object that was read, and
-// PatchRead its resource version. PatchRead keeps the fields that it does not name.
+// that PatchRead also sends its resource version. PatchRead retains the fields that the patch does
+// not name.
 func TestPreconditions(t *testing.T) {
 	stored := grant("share", map[string]any{"from": map[string]any{"tenant": "globex"}, "later": "x"})
 	stored.SetResourceVersion("7")

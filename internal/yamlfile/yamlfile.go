@@ -23,8 +23,9 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// maxBytes is the maximum size of a file. Known files have less than a hundredth of it. With this
-// limit, a wrong path (a disk, a log) causes an error and does not exhaust the memory.
+// maxBytes is the maximum size of a file, in bytes. Known files are less than a hundredth of this
+// size. With this limit, a path that names a large log by mistake causes an error and does not
+// exhaust the memory.
 const maxBytes = 16 << 20
 
 // Read returns the content of a regular file of at most 16 MiB.
@@ -57,8 +58,9 @@ func Documents(data []byte) ([][]byte, error) {
 	}
 }
 
-// Unmarshal decodes a document with an API version and a kind. problems are fields that are
-// unknown, duplicate or in the wrong case. The other fields are decoded even if there are problems.
+// Unmarshal decodes a document that must have the given API version and kind. problems are errors
+// about unknown fields, including fields in the wrong case. All other fields are decoded even if
+// there are problems. A duplicate field is returned as err.
 func Unmarshal(data []byte, apiVersion, kind string, into any) (problems []error, err error) {
 	asJSON, err := yaml.YAMLToJSONStrict(data)
 	if err != nil {
@@ -74,7 +76,7 @@ func Unmarshal(data []byte, apiVersion, kind string, into any) (problems []error
 	return kjson.UnmarshalStrict(asJSON, into)
 }
 
-// Marshal returns objects as YAML documents, without fields that only servers write.
+// Marshal returns objects as YAML documents, without metadata.creationTimestamp and status.
 func Marshal(all ...any) (string, error) {
 	var parts []string
 	for _, obj := range all {
@@ -91,7 +93,7 @@ func Marshal(all ...any) (string, error) {
 	return strings.Join(parts, "---\n"), nil
 }
 
-// Object returns the content of a Kubernetes object, without fields that only servers write.
+// Object returns the content of a Kubernetes object, without metadata.creationTimestamp and status.
 func Object(obj any) (map[string]any, error) {
 	object, err := runtime.DefaultUnstructuredConverter.ToUnstructured(obj)
 	if err != nil {

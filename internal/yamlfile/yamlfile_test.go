@@ -12,7 +12,8 @@ import (
 	"github.com/kubetenant/kubetenant/internal/yamlfile"
 )
 
-// TestMarshal checks that fields that only servers write are omitted.
+// TestMarshal checks that creationTimestamp and status are omitted, and that documents are
+// separated.
 func TestMarshal(t *testing.T) {
 	ns := &corev1.Namespace{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Namespace"},

@@ -2,11 +2,16 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package attribution records the creator of every object, and the user of Pods and Pod templates.
-// Schedulers such as Apache YuniKorn account by this user.
+// Schedulers such as Apache YuniKorn assign resource usage to this user.
 //
-// Only the server sets the two annotations, except that configured callers may supply the user. An
-// object that a controller creates gets the values of its owner. A Pod that a Deployment created
-// through a ReplicaSet therefore names the user that created the Deployment.
+// The owner of an object is the object that its controller ownerReference names. A Pod that a
+// controller creates gets the user of its owner. An object that a controller creates also names the
+// creator of its owner, see [tenant.OnBehalfOfAnnotation]. A Pod that a Deployment created through
+// a ReplicaSet therefore names the user that created the Deployment.
+//
+// In general, only the server sets these annotations. Configured callers may supply the user. A
+// caller that may impersonate a user may keep that user's name in a new object. Callers of the
+// system tenant may copy the user from the template of an object's owner.
 package attribution
 
 import (
@@ -33,22 +38,24 @@ const Name = "TenantAttribution"
 type Options struct {
 	Subject plugins.SubjectFunc
 	Owner   plugins.OwnerFunc
-	// Authorizer is the server's authorizer. It decides whether a caller may keep the marks of
-	// another user in a new object, see [plugins.ImpersonationCheck]. If nil, no caller may.
+	// Authorizer is the server's authorizer. It decides whether a caller may keep annotations that
+	// name another user in a new object, see [plugins.ImpersonationCheck]. If nil, no caller may
+	// keep them.
 	Authorizer authorizer.Authorizer
 	Kinds      workload.Kinds
 	// Metadata returns at least the metadata of an object that an ownerReference names. It should
 	// not need the network.
 	Metadata plugins.ObjectFunc
-	// Objects returns whole objects.
+	// Objects returns whole objects that ownerReferences name.
 	Objects plugins.ObjectFunc
-	// Creator enables the record of the creator.
+	// Creator enables the annotations that record the creator.
 	Creator bool
 	// WorkloadUser configures the record of the user.
 	WorkloadUser WorkloadUser
 }
 
-// New returns the plugin. It checks every write of a stored object and of its subresources.
+// New returns the plugin. It checks every create and update of a stored object and of its
+// subresources.
 func New(o Options) plugins.Interface {
 	return &plugin{
 		Handler: admission.NewHandler(admission.Create, admission.Update),
@@ -79,7 +86,8 @@ func (p *plugin) Validate(ctx context.Context, a admission.Attributes, o admissi
 	return p.checkAnnotations(ctx, a, o, p.checkCreator, p.checkUser)
 }
 
-// checkAnnotations calls creator for the record of the creator, and workloadUser for the record of the user.
+// checkAnnotations calls creator for the annotations that record the creator, and workloadUser for
+// the annotations that record the user.
 func (p *plugin) checkAnnotations(
 	ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces,
 	creator func(ctx context.Context, c *caller, a admission.Attributes, old, obj metav1.Object) error,
@@ -121,9 +129,9 @@ func (p *plugin) checkAnnotations(
 
 var errOwner = errors.New("cannot look up the owner of the object")
 
-// ownerOf returns the object from which a new object was created. This is the object in the same
-// namespace that the controller ownerReference names. The result is nil if that object does not
-// exist or its kind has no Pod templates.
+// ownerOf returns the owner of a new object, and the owner's kind. The owner is the object in the
+// same namespace that the controller ownerReference names. The result is nil if that object does
+// not exist or its kind has no Pod templates.
 func (p *plugin) ownerOf(
 	ctx context.Context, find plugins.ObjectFunc, a admission.Attributes, obj metav1.Object,
 ) (runtime.Object, schema.GroupVersionKind, error) {

@@ -32,7 +32,7 @@ import (
 
 var errUnavailable = errors.New("away")
 
-// fakeCluster is a fake cluster. It resolves the tenant of a caller from its extra, and has some objects.
+// fakeCluster is a cluster with some objects. The tenant of a caller comes from the caller's extra.
 type fakeCluster struct {
 	objects     map[string]runtime.Object
 	unavailable bool
@@ -152,8 +152,8 @@ func replicaSet(userInfo string) *appsv1.ReplicaSet {
 
 const bobUser = `{"user":"bob","groups":["dev"]}`
 
-// TestControllersInheritCreatorAndUser checks that a controller creates an object on behalf of the owner's
-// creator. The user of the object is the owner's user.
+// TestControllersInheritCreatorAndUser checks that an object that a controller creates names the
+// creator of its owner in the annotation on-behalf-of, and has the user of its owner.
 func TestControllersInheritCreatorAndUser(t *testing.T) {
 	other := replicaSet(bobUser)
 	other.UID = "another"
@@ -288,8 +288,9 @@ func TestControllersInheritCreatorAndUser(t *testing.T) {
 	}
 }
 
-// TestControllerTemplatesEqualTheOwnerTemplate checks that a template that a controller creates equals the template
-// of its owner. Otherwise, the controller would create the object again without end.
+// TestControllerTemplatesEqualTheOwnerTemplate checks that the server does not change a template
+// that a controller copied from the owner. Otherwise, the controller would create the object again
+// and again.
 func TestControllerTemplatesEqualTheOwnerTemplate(t *testing.T) {
 	deployment := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: "d", Namespace: "a--web", UID: "uid-of-owner"}}
 	cron := &batchv1.CronJob{ObjectMeta: metav1.ObjectMeta{Name: "c", Namespace: "a--web", UID: "uid-of-owner"}}
@@ -310,7 +311,8 @@ func TestControllerTemplatesEqualTheOwnerTemplate(t *testing.T) {
 	}
 }
 
-// TestUnreadableOwnerIsDenied checks that a Pod of a controller is denied if its owner cannot be read.
+// TestUnreadableOwnerIsDenied checks that a Pod of a controller is denied if its owner cannot be
+// read.
 func TestUnreadableOwnerIsDenied(t *testing.T) {
 	w := &fakeCluster{unavailable: true}
 	if err := w.admit(t, create(&corev1.Pod{ObjectMeta: ownedBy("ReplicaSet", "rs")}, controller)); err == nil {
@@ -321,7 +323,7 @@ func TestUnreadableOwnerIsDenied(t *testing.T) {
 	}
 }
 
-// TestBypassAuth checks that every caller may supply a valid annotation.
+// TestBypassAuth checks that BypassAuth lets a tenant's caller supply any valid value.
 func TestBypassAuth(t *testing.T) {
 	w := &fakeCluster{options: attribution.WorkloadUser{BypassAuth: true}}
 	for value, valid := range map[string]bool{
@@ -342,7 +344,8 @@ func TestBypassAuth(t *testing.T) {
 	}
 }
 
-// TestChangesAfterAdmitAreDenied checks that Validate denies a change that a webhook makes after Admit.
+// TestChangesAfterAdmitAreDenied checks that Validate denies a change that a webhook makes after
+// Admit.
 func TestChangesAfterAdmitAreDenied(t *testing.T) {
 	w := &fakeCluster{}
 	o := attribution.Options{
@@ -383,7 +386,7 @@ type warnings []string
 
 func (h *warnings) AddWarning(_, text string) { *h = append(*h, text) }
 
-// TestChangedCreatorWarns checks that a caller that tries to change the creator gets a warning.
+// TestChangedCreatorWarns checks that an update that changes the creator gets a warning.
 func TestChangedCreatorWarns(t *testing.T) {
 	for name, c := range map[string]struct {
 		is   map[string]string
@@ -468,7 +471,8 @@ func TestCreatorRecordSize(t *testing.T) {
 	}
 }
 
-// FuzzUserInfo checks that an accepted value has a user, and no fields except user and groups.
+// FuzzUserInfo checks that an accepted value has a user without a reserved name, and only the
+// fields user and groups.
 func FuzzUserInfo(f *testing.F) {
 	for _, text := range []string{
 		bobUser, "{}", "null", `{"user":"a","groups":null}`, `{"user":"a"}{}`, `{"User":"a"}`, "[]", ` {"user":"x"} `,
@@ -497,8 +501,8 @@ func FuzzUserInfo(f *testing.F) {
 	})
 }
 
-// TestUpdatesRetainTheUser checks that an update of a template does not remove or change the user. A
-// change of the user of a Pod is denied.
+// TestUpdatesRetainTheUser checks that an update of a template neither removes nor changes the
+// user, and that an update that changes the user of a Pod is denied.
 func TestUpdatesRetainTheUser(t *testing.T) {
 	p := attribution.New(attribution.Options{
 		Subject:  func(_ context.Context, u user.Info) (tenant.ID, error) { return tenant.Of(u) },
@@ -530,7 +534,7 @@ func TestUpdatesRetainTheUser(t *testing.T) {
 			var told warnings
 			ctx := warning.WithWarningRecorder(t.Context(), &told)
 			is := deployment(c.is)
-			for range 2 { // the server calls plugins again after a webhook has changed the object
+			for range 2 { // as after a webhook has changed the object
 				a := update(is, deployment(c.was), alice)
 				if err := p.Admit(ctx, a, nil); err != nil {
 					t.Fatalf("%v", err)
@@ -569,8 +573,8 @@ func TestUpdatesRetainTheUser(t *testing.T) {
 	}
 }
 
-// TestTemplatesInListsAreMatched checks that templates in a list are matched by their values. If the number
-// of templates did not change, they are also matched by their positions.
+// TestTemplatesInListsAreMatched checks that templates in a list are matched by their users. If the
+// number of templates did not change, they are also matched by their positions.
 func TestTemplatesInListsAreMatched(t *testing.T) {
 	group := schema.GroupKind{Group: "example.com", Kind: "Farm"}
 	p := attribution.New(attribution.Options{
@@ -650,8 +654,8 @@ func TestTemplatesInListsAreMatched(t *testing.T) {
 	}
 }
 
-// TestRolloutUndoDoesNotWarn checks that an update by kubectl rollout undo gets no warning. It copies the
-// annotations of a ReplicaSet onto its Deployment.
+// TestRolloutUndoDoesNotWarn checks that kubectl rollout undo causes no warning. This command
+// copies the annotations of a ReplicaSet onto its Deployment.
 func TestRolloutUndoDoesNotWarn(t *testing.T) {
 	p := attribution.New(attribution.Options{
 		Subject:  func(_ context.Context, u user.Info) (tenant.ID, error) { return tenant.Of(u) },

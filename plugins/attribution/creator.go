@@ -19,9 +19,9 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// MaxCreatorBytes is the maximum size of the record of a creator. A long list of groups must not
-// fill the 256 KiB that an object has for annotations (k8s.io/apimachinery pkg/api/validation,
-// v0.37.1).
+// MaxCreatorBytes is the maximum size of the record of a creator, in bytes. A long list of groups
+// must not fill the 256 KiB that an object has for annotations (k8s.io/apimachinery
+// pkg/api/validation, v0.37.1).
 const MaxCreatorBytes = 4 << 10
 
 // Creator is the content of [tenant.CreatorAnnotation].
@@ -29,7 +29,8 @@ type Creator struct {
 	User   string `json:"user"`
 	UID    string `json:"uid,omitempty"`
 	Tenant string `json:"tenant,omitempty"`
-	// Groups are the caller's groups. If they do not fit, GroupCount is their number.
+	// Groups are the caller's groups. If the record would exceed [MaxCreatorBytes] with them,
+	// Groups is empty and GroupCount is their number.
 	Groups     []string `json:"groups,omitempty"`
 	GroupCount int      `json:"groupCount,omitempty"`
 }
@@ -40,8 +41,9 @@ var (
 	errOnBehalfOf  = errors.New("only the server may set the annotation " + tenant.OnBehalfOfAnnotation)
 )
 
-// CreatorRecord returns the record of a caller. For a caller of the system tenant, it contains only the
-// name and the tenant. Tenants do not need to know the groups of such a caller.
+// CreatorRecord returns the value of [tenant.CreatorAnnotation] for a caller. For a caller of the
+// system tenant, the value contains only the name and the tenant, because tenants do not need to
+// know the UID and the groups.
 func CreatorRecord(u user.Info, id tenant.ID) (string, error) {
 	c := Creator{User: u.GetName(), Tenant: id.String()}
 	if !id.IsSystem() {
@@ -58,17 +60,18 @@ func CreatorRecord(u user.Info, id tenant.ID) (string, error) {
 	return string(text), nil
 }
 
-// copiesAnnotations contains the kinds of an owner and of the objects that its controller creates, if the
-// controller copies the owner's annotations onto these objects. The controller repeats the copy
-// until the annotations are equal, and does nothing else until then (k8s.io/kubernetes
-// pkg/controller/deployment/util, SetNewReplicaSetAnnotations, v1.37.1). Such an object therefore
-// has the creator of its owner.
+// copiesAnnotations contains pairs of an owner's kind and the kind of the objects that its
+// controller creates. In these pairs, the controller copies the owner's annotations onto the
+// created object. It repeats the copy until the annotations are equal, and does nothing else until
+// then (k8s.io/kubernetes pkg/controller/deployment/util, SetNewReplicaSetAnnotations, v1.37.1).
+// The created object therefore has the creator of its owner.
 var copiesAnnotations = map[[2]schema.GroupKind]bool{
 	{{Group: "apps", Kind: "Deployment"}, {Group: "apps", Kind: "ReplicaSet"}}: true,
 }
 
-// creator returns the annotations that a new object must have. It returns the annotations of the
-// object if the caller may keep them, and otherwise the annotations that the server records.
+// creator returns the annotations that a new object must have. These are the annotations from
+// [plugin.recordedCreator], except that the object retains a value that the caller may keep. An
+// annotation on-behalf-of that comes from the owner is always set.
 func (p *plugin) creator(
 	ctx context.Context, c *caller, a admission.Attributes, obj metav1.Object,
 ) (creator string, onBehalfOf *string, err error) {
@@ -86,8 +89,8 @@ func (p *plugin) creator(
 	return creator, onBehalfOf, nil
 }
 
-// mayRetainCreator reports whether the caller may keep a record of a creator in a new object. The
-// caller may not keep a record that omits groups of the creator.
+// mayRetainCreator reports whether the caller may keep a record of a creator in a new object. A
+// caller may not keep a record that has GroupCount instead of the groups of the creator.
 func (p *plugin) mayRetainCreator(
 	ctx context.Context, c *caller, a admission.Attributes, obj metav1.Object, record string,
 ) bool {
@@ -105,7 +108,8 @@ func (p *plugin) mayRetainCreator(
 	}, owner)
 }
 
-// recordedCreator returns the annotations that the server records on a new object.
+// recordedCreator returns the annotations that the server records on a new object if the caller
+// supplies none. onBehalfOf is nil if the object has no owner with a creator.
 func (p *plugin) recordedCreator(
 	ctx context.Context, c *caller, a admission.Attributes, obj metav1.Object,
 ) (creator string, onBehalfOf *string, err error) {
@@ -155,7 +159,7 @@ func (p *plugin) setCreator(ctx context.Context, c *caller, a admission.Attribut
 	return nil
 }
 
-// checkCreator checks the annotations that record has set.
+// checkCreator checks the annotations that [plugin.setCreator] has set.
 func (p *plugin) checkCreator(ctx context.Context, c *caller, a admission.Attributes, old, obj metav1.Object) error {
 	if old != nil {
 		return plugins.CheckUnchanged(old, obj, tenant.CreatorAnnotation, tenant.OnBehalfOfAnnotation)

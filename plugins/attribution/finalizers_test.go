@@ -15,8 +15,8 @@ import (
 )
 
 // TestFinalizersOfUnreadableObjects checks that the finalizers of an object that cannot be read may
-// be removed during its deletion. The plugin adds nothing to the object and denies any other
-// update.
+// be removed while the object is being deleted. The plugin adds nothing to such an object and
+// denies all other updates.
 func TestFinalizersOfUnreadableObjects(t *testing.T) {
 	broken := func(template string, finalizers ...string) *unstructured.Unstructured {
 		u := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"template": template}}}

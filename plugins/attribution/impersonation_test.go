@@ -43,8 +43,9 @@ func impersonationPlugin(w *fakeCluster, refuse bool) admission.Interface {
 	})
 }
 
-// TestImpersonatedCreatorOfNewObjects checks that the marks of another user are either kept without a warning, or
-// rewritten with one warning for each annotation. A warning repeats no value.
+// TestImpersonatedCreatorOfNewObjects checks that annotations that name another user are either
+// retained without a warning, or rewritten with one warning for each annotation. The warnings
+// contain no values.
 func TestImpersonatedCreatorOfNewObjects(t *testing.T) {
 	const alices = `{"user":"alice","tenant":"a"}`
 	for name, c := range map[string]struct {
@@ -143,7 +144,8 @@ func TestImpersonatedCreatorOfNewObjects(t *testing.T) {
 	}
 }
 
-// TestCopiedCreatorDoesNotWarn checks that a controller that copies its owner's creator gets no warning.
+// TestCopiedCreatorDoesNotWarn checks that a controller that copies the creator of its owner gets
+// no warning.
 func TestCopiedCreatorDoesNotWarn(t *testing.T) {
 	const alices = `{"user":"alice","tenant":"a"}`
 	deployment := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{

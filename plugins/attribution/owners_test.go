@@ -17,9 +17,9 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// TestSystemCallersMayCopyTheOwnerTemplate checks that a caller of the system tenant may copy the template of the live
-// owner, even if the caller is not a known controller. Restamp makes no difference. The copy always
-// has the owner's user, so the controller does not create the object again without end.
+// TestSystemCallersMayCopyTheOwnerTemplate checks that a caller of the system tenant may copy the
+// template of an existing owner, even if the caller is not a configured controller. Restamp makes
+// no difference to a copy with the owner's user.
 func TestSystemCallersMayCopyTheOwnerTemplate(t *testing.T) {
 	const mine = `{"user":"system:platform:rollouts"}`
 	rollouts := caller("system:platform:rollouts", "system")
@@ -80,8 +80,8 @@ func TestSystemCallersMayCopyTheOwnerTemplate(t *testing.T) {
 	}
 }
 
-// TestOnlyControllersInheritThePodUser checks that a Pod keeps its owner's user only if the caller is a known
-// controller. Other callers of the system tenant may not supply the user.
+// TestOnlyControllersInheritThePodUser checks that a caller of the system tenant that is not a
+// configured controller may not supply the user of a Pod, even if it is the owner's user.
 func TestOnlyControllersInheritThePodUser(t *testing.T) {
 	w := &fakeCluster{objects: map[string]runtime.Object{"ReplicaSet/a--web/rs": replicaSet(bobUser)}}
 	pod := &corev1.Pod{ObjectMeta: ownedBy("ReplicaSet", "rs")}

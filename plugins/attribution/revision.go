@@ -21,8 +21,8 @@ import (
 var revisionKind = appsv1.SchemeGroupVersion.WithKind("ControllerRevision")
 
 // checkRevision checks the user in the data of a ControllerRevision. The controllers of
-// StatefulSets and DaemonSets create Pods from the template in the data, and they may supply a
-// user.
+// StatefulSets and DaemonSets create Pods from the template in the data. If these controllers may
+// supply a user, the user in the data becomes the user of the Pods.
 func (p *plugin) checkRevision(
 	ctx context.Context, c *caller, a admission.Attributes, o admission.ObjectInterfaces,
 ) error {
@@ -61,8 +61,8 @@ func (p *plugin) checkRevision(
 var errRevision = errors.New("the data of the revision has a field twice or in the wrong case")
 
 // annotationsOf returns the annotations of the template in the data of a revision. It returns an
-// error if a name on the path to them occurs twice or in another case. Another reader could find
-// other annotations in such data.
+// error if a field name on the path to the annotations occurs twice or in another case. In such
+// data, another JSON decoder could find other annotations.
 func annotationsOf(raw []byte) (map[string]string, error) {
 	data := raw
 	for _, name := range []string{"spec", "template", "metadata", "annotations"} {

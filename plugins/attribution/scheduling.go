@@ -30,8 +30,8 @@ const (
 // Scheduling assigns the Pods of tenants to a scheduler such as YuniKorn.
 type Scheduling struct {
 	SchedulerName string
-	// Queue is the queue of Pods that name none. "{tenant}" and "{namespace}" are replaced. If
-	// empty, the Pods get no queue.
+	// Queue is the queue of Pods that do not name a queue. "{tenant}" and "{namespace}" are
+	// replaced with the tenant and the namespace of the Pod. If empty, the Pods get no queue.
 	Queue string
 }
 
@@ -142,15 +142,15 @@ func metaAnnotations(m metav1.Object) map[string]string {
 	return m.GetAnnotations()
 }
 
-// generatedPrefix and generatedSuffix enclose the name of the application of Pods that name none.
+// generatedPrefix and generatedSuffix enclose the namespace in the name of a generated application.
 const generatedPrefix, generatedSuffix = "yunikorn-", "-autogen"
 
 func isGeneratedApplication(application string) bool {
 	return strings.HasPrefix(application, generatedPrefix) && strings.HasSuffix(application, generatedSuffix)
 }
 
-// generatedApplication returns the application of Pods that name none, cut to the 63 characters of a label
-// value.
+// generatedApplication returns the application of Pods that do not name one. The namespace is cut
+// so that the result fits into the 63 characters of a label value.
 func generatedApplication(namespace string) string {
 	const prefix, suffix = generatedPrefix, generatedSuffix
 	return prefix + namespace[:min(len(namespace), 63-len(prefix)-len(suffix))] + suffix

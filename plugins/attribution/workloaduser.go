@@ -28,8 +28,8 @@ import (
 )
 
 // WorkloadUser configures [tenant.WorkloadUserAnnotation]. The names of the fields follow YuniKorn
-// (yunikorn-k8shim pkg/admission/conf, 1.7). With the zero value, no caller may supply the
-// annotation.
+// (yunikorn-k8shim pkg/admission/conf, 1.7). With the zero value, no caller may supply a user other
+// than itself.
 type WorkloadUser struct {
 	// Off disables the annotation. The plugin then does not set or protect it.
 	Off bool
@@ -37,13 +37,15 @@ type WorkloadUser struct {
 	BypassAuth bool
 	// TrustControllers allows the SystemUsers to supply a value.
 	TrustControllers bool
-	// SystemUsers match the names of controllers. Only callers of the system tenant can match. An
-	// object that a controller creates gets its owner's value.
+	// SystemUsers match the user names of controllers. Only callers of the system tenant can match.
+	// An object that a controller creates gets the user of its owner.
 	SystemUsers []*regexp.Regexp
-	// Restamp replaces the user of a new object with the object's author, if the author may not
-	// supply or keep that user. If Restamp is false, such an object is denied.
+	// Restamp replaces the user of a new object with the caller, if the caller may not supply or
+	// keep that user. The object is denied instead if Restamp is false or the caller matches
+	// SystemUsers.
 	Restamp bool
-	// ExternalUsers and ExternalGroups match callers that may supply values without reserved names.
+	// ExternalUsers and ExternalGroups match the user names and groups of callers that may supply
+	// values without reserved names.
 	ExternalUsers, ExternalGroups []*regexp.Regexp
 	// QualifiedNames reports whether the names of a tenant's callers begin with the tenant and a
 	// colon.
@@ -66,13 +68,14 @@ var (
 	errName    = errors.New("the user annotation may not contain a reserved name")
 )
 
-// Limits of the cache of valid values. It uses a few megabytes at most.
+// Limits of the cache of valid values, in entries and bytes. The cache uses at most a few
+// megabytes.
 const (
 	maxCachedValues     = 1024
 	maxCachedValueBytes = 2 << 10
 )
 
-// userInfo is the content of the annotation.
+// userInfo is the content of [tenant.WorkloadUserAnnotation].
 type userInfo struct {
 	User   string   `json:"user"`
 	Groups []string `json:"groups,omitempty"`
@@ -99,7 +102,7 @@ func matches(patterns []*regexp.Regexp, name string) bool {
 // caller is the caller of a request.
 type caller struct {
 	user.Info
-	id tenant.ID // zero if it is not known
+	id tenant.ID // zero if the tenant is not known
 	// controller reports whether the caller matches SystemUsers.
 	controller bool
 }
@@ -107,12 +110,12 @@ type caller struct {
 func (p *plugin) caller(ctx context.Context, u user.Info) *caller {
 	id, err := p.Subject(ctx, u)
 	if err != nil {
-		id = tenant.ID{} // the name of the caller is recorded anyway
+		id = tenant.ID{} // a caller without a tenant can still be recorded by its name
 	}
 	return &caller{u, id, id.IsSystem() && matches(p.WorkloadUser.SystemUsers, u.GetName())}
 }
 
-// maySupply returns nil if the caller is on an allow-list and the value is one that it may supply.
+// maySupply returns nil if the configuration allows the caller to supply the value.
 func (p *plugin) maySupply(c *caller, value string) error {
 	w := &p.WorkloadUser
 	external := matches(w.ExternalUsers, c.GetName()) ||
@@ -132,9 +135,9 @@ func (p *plugin) maySupply(c *caller, value string) error {
 	return nil
 }
 
-// checkNames checks the names that an external user supplies. They may not be reserved, except for
-// the groups that the server itself adds to a caller. With qualified names, they must belong to the
-// caller's tenant.
+// checkNames checks the names that an external caller supplies. A reserved name is an error, except
+// for the groups that the server itself adds to a caller. Each name must also pass
+// [WorkloadUser.isQualified].
 func (w *WorkloadUser) checkNames(c *caller, info *userInfo) error {
 	namespace, isAccount := tenant.ServiceAccountNamespace(info.User)
 	if w.Names.ReservedUser(info.User) || !w.isQualified(c, info.User) && !isAccount {
@@ -152,7 +155,8 @@ func (w *WorkloadUser) checkNames(c *caller, info *userInfo) error {
 	return nil
 }
 
-// isQualified reports whether a caller may supply a name.
+// isQualified reports whether a name has the prefix of the caller's tenant or does not need one.
+// Callers of the system tenant may supply names without a prefix.
 func (w *WorkloadUser) isQualified(c *caller, name string) bool {
 	return !w.QualifiedNames || c.id.IsSystem() || !c.id.IsZero() && strings.HasPrefix(name, c.id.String()+":")
 }
@@ -175,8 +179,8 @@ type podTemplate struct {
 	meta metav1.Object
 }
 
-// podTemplates returns the Pod or the Pod templates of an object, and a function that writes changes
-// back. For speed, it does not convert Pods.
+// podTemplates returns the Pod or the Pod templates of an object, and a function that writes
+// changes back. For speed, Pods are not converted.
 func (p *plugin) podTemplates(
 	a admission.Attributes, obj runtime.Object, o admission.ObjectInterfaces,
 ) ([]podTemplate, func() error, error) {
@@ -198,7 +202,8 @@ func (p *plugin) podTemplates(
 	return out, object.Write, nil
 }
 
-// userValue returns the value in an object's annotations, or nil if there is none.
+// userValue returns the value of [tenant.WorkloadUserAnnotation], or nil if the object does not
+// have the annotation.
 func userValue(m metav1.Object) *string {
 	if value, ok := m.GetAnnotations()[tenant.WorkloadUserAnnotation]; ok {
 		return &value
@@ -206,8 +211,9 @@ func userValue(m metav1.Object) *string {
 	return nil
 }
 
-// setUser sets the user of new Pods and templates. In an update that omits the user, it restores the
-// old value. It also does so for subresources of a Pod, because they can change its metadata.
+// setUser sets the user of new Pods and templates. For existing ones, [plugin.updatedValue]
+// determines the value. This includes the subresources of a Pod, because some of them can change
+// its metadata.
 func (p *plugin) setUser(
 	ctx context.Context, c *caller, a admission.Attributes, obj metav1.Object, o admission.ObjectInterfaces,
 ) error {
@@ -245,8 +251,8 @@ func (p *plugin) setUser(
 	return err
 }
 
-// newValue returns the value that a new Pod or template must have. It warns the caller if the caller
-// sent another value.
+// newValue returns the value that a new Pod or template must have. It warns the caller if the
+// caller sent another value.
 func (p *plugin) newValue(
 	ctx context.Context, c *caller, a admission.Attributes, obj metav1.Object, d podTemplate, o admission.ObjectInterfaces,
 ) (*string, error) {
@@ -262,10 +268,10 @@ func (p *plugin) newValue(
 	return want, err
 }
 
-// updatedValue returns the value that an update stores in an existing Pod or template. This is the old
-// value, except in two cases. In a template, the caller may set a value that it may supply. In a
-// Pod, another value is left unchanged, and Validate denies it. The caller is warned if its value
-// is not stored.
+// updatedValue returns the value that an update stores in an existing Pod or template. This is the
+// old value, except in two cases. In a template, the caller may set a value that it may supply. In
+// a Pod, a changed value stays in the object, and [plugin.checkUser] denies it. If the old value
+// replaces the caller's value, the caller is warned.
 func (p *plugin) updatedValue(
 	ctx context.Context,
 	c *caller,
@@ -292,10 +298,10 @@ func (p *plugin) updatedValue(
 // sameValue reports whether two values are equal. Nil means no value.
 func sameValue(a, b *string) bool { return (a == nil) == (b == nil) && (a == nil || *a == *b) }
 
-// matchOldValues returns the old value of each template that existed before an update. The elements of a
-// list can move. An element is matched by its value, and each old element is matched at most once.
-// If the number of templates did not change, an element without a match is matched by its position.
-// This does not apply to an element with the caller's own value.
+// matchOldValues returns the old value of each template that existed before an update. The elements
+// of a list can move, so an element is matched by its user. Each old element is matched at most
+// once. If the number of templates did not change, an element without a match is matched by its
+// position, unless its user is the caller. All other templates are matched by their path.
 func (p *plugin) matchOldValues(
 	c *caller, a admission.Attributes, now []podTemplate, o admission.ObjectInterfaces,
 ) (oldValues, error) {
@@ -338,7 +344,7 @@ func (p *plugin) matchOldValues(
 // listIndex matches the index of a list element in a path.
 var listIndex = regexp.MustCompile(`\[[0-9]+\]`)
 
-// matchOldPath returns the path of an old element without a match that has the same value. It prefers the
+// matchOldPath returns the path of an unmatched old element that has the same value. It prefers the
 // element in the same position.
 func matchOldPath(d podTemplate, unmatched map[string]*string) (string, bool) {
 	value := userValue(d.meta)
@@ -358,8 +364,9 @@ func matchOldPath(d podTemplate, unmatched map[string]*string) (string, bool) {
 
 func isValue(p *string, value string) bool { return p != nil && *p == value }
 
-// checkUser checks the user after other admission plugins have changed the object. It denies
-// changes of the user by an update.
+// checkUser checks the user after other admission plugins have changed the object. It denies an
+// update that changes the user of a Pod. In a template, it allows a user that the caller may
+// supply.
 func (p *plugin) checkUser(
 	ctx context.Context, c *caller, a admission.Attributes, obj metav1.Object, o admission.ObjectInterfaces,
 ) error {
@@ -390,7 +397,7 @@ func (p *plugin) checkUser(
 	return nil
 }
 
-// checkNew checks that a new Pod or template has the wanted value.
+// checkNew checks that a new Pod or template has the value from [plugin.requiredValue].
 func (p *plugin) checkNew(
 	ctx context.Context, c *caller, a admission.Attributes, obj metav1.Object, d podTemplate, o admission.ObjectInterfaces,
 ) error {

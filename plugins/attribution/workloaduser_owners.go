@@ -15,13 +15,14 @@ import (
 // oldValues contains the old value of each template, by the path of the template in the new object.
 type oldValues map[string]*string
 
-// requiredValue returns the value that a new Pod or template must have, or nil if it must have none.
+// requiredValue returns the value that a new Pod or template must have. It returns nil if a
+// template has no value and must not get one.
 func (p *plugin) requiredValue(
 	ctx context.Context, c *caller, a admission.Attributes, obj metav1.Object, d podTemplate, o admission.ObjectInterfaces,
 ) (*string, error) {
 	value := userValue(d.meta)
 	if c.controller && value != nil && p.maySupply(c, *value) == nil {
-		return value, nil // the fast path of a ReplicaSet's Pods does not encode the caller
+		return value, nil // fast path for the Pods of a ReplicaSet, which does not encode the caller
 	}
 	callerUser, err := callerValue(c)
 	switch {
@@ -51,8 +52,8 @@ func (p *plugin) requiredValue(
 	return nil, refusal
 }
 
-// mayRetainUser reports whether the caller may keep a user in a new object. The value names a tenant
-// only in its groups, so the user must belong to the owner of the namespace.
+// mayRetainUser reports whether the caller may keep a user in a new object. The value has no field
+// for the tenant, so the user is treated as a user of the tenant that owns the namespace.
 func (p *plugin) mayRetainUser(ctx context.Context, c *caller, a admission.Attributes, value string) bool {
 	info, err := p.parse(value)
 	if err != nil || a.GetNamespace() == "" {
@@ -63,10 +64,10 @@ func (p *plugin) mayRetainUser(ctx context.Context, c *caller, a admission.Attri
 		p.impersonation.MayImpersonate(ctx, c, plugins.Identity{User: info.User, Groups: info.Groups}, owner)
 }
 
-// isOwnerValue reports whether a caller of the system tenant copied the value from the live owner of
-// the new object. A controller compares the template of the new object with the owner's template.
-// If the server changed the value, the controller would create the object again without end. A
-// tenant's caller may not copy a value, because it could name any owner.
+// isOwnerValue reports whether a caller of the system tenant copied the value from the existing
+// owner of the new object. A controller compares the template of the new object with the owner's
+// template. If the server changed the value, the controller would create the object again and
+// again. A tenant's caller may not copy a value, because the caller could name any owner.
 func (p *plugin) isOwnerValue(
 	ctx context.Context, c *caller, a admission.Attributes, obj metav1.Object, d podTemplate, o admission.ObjectInterfaces,
 ) (bool, error) {
@@ -77,9 +78,10 @@ func (p *plugin) isOwnerValue(
 	return err == nil && owners.value != nil && sameValue(owners.value, userValue(d.meta)), err
 }
 
-// inheritedValue returns the value that a new Pod or template without a value gets from its owner, and
-// reports whether the owner determines the value. A Pod gets its owner's value. A template stays
-// without a value if its controller compares it with the owner's template.
+// inheritedValue returns the value that a new Pod or template without a value gets from its owner,
+// and reports whether the owner determines the value. A Pod gets its owner's value. A template that
+// a configured controller creates gets no value, because the controller compares the template with
+// the owner's template. The same applies if the owner has no value.
 func (p *plugin) inheritedValue(
 	ctx context.Context, c *caller, a admission.Attributes, obj metav1.Object, d podTemplate, o admission.ObjectInterfaces,
 ) (value *string, ok bool, err error) {
@@ -106,7 +108,8 @@ type inherited struct {
 	value *string
 }
 
-// ownerValue returns the value in the template of a new object's owner.
+// ownerValue returns the value in the template of a new object's owner. If the owner has several
+// templates, it returns only a value that the new object already has.
 func (p *plugin) ownerValue(
 	ctx context.Context, a admission.Attributes, obj metav1.Object, d podTemplate, o admission.ObjectInterfaces,
 ) (inherited, error) {
@@ -119,7 +122,6 @@ func (p *plugin) ownerValue(
 		return inherited{found: true}, err
 	}
 	for _, t := range templates.Templates {
-		// If the owner has several templates, the value must be that of the new object.
 		if value := userValue(t.Meta); value != nil {
 			if current := userValue(d.meta); len(templates.Templates) == 1 || current != nil && *current == *value {
 				return inherited{true, value}, nil

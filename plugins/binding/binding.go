@@ -1,9 +1,9 @@
 // Copyright The kubetenant authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package binding records an identity on application-like objects. It is the identity of the caller
-// that last changed the object. A controller may use the permissions of this identity for the
-// object, see package impersonate.
+// Package binding records an identity on objects of configured kinds, such as the Applications of
+// KubeVela. This is the identity of the tenant's caller that last changed the object. A controller
+// may use the permissions of this identity for the object, see package impersonate.
 package binding
 
 import (
@@ -35,8 +35,8 @@ const (
 	KubeVelaGroup = "app.oam.dev/group"
 )
 
-// maxIdentityBytes is the maximum size of the record. A larger identity is denied, because an
-// identity with fewer groups would be a different one.
+// maxIdentityBytes is the maximum size of the record, in bytes. A write with a larger identity is
+// denied, because an identity with fewer groups would have other permissions.
 const maxIdentityBytes = 32 << 10
 
 var (
@@ -52,7 +52,8 @@ type Options struct {
 	Subject plugins.SubjectFunc
 	Owner   plugins.OwnerFunc
 	// Authorizer is the server's authorizer. It decides whether a caller may keep the identity of
-	// another user in a new object, see [plugins.ImpersonationCheck]. If nil, no caller may.
+	// another user in a new object, see [plugins.ImpersonationCheck]. If nil, no caller may keep
+	// it.
 	Authorizer authorizer.Authorizer
 	// Kinds are the kinds that the plugin checks, in every version. If the value is true, the
 	// annotations of KubeVela are recorded too.
@@ -60,15 +61,15 @@ type Options struct {
 	// Objects returns an object of one of the Kinds. If nil, no tenant's caller may scale such an
 	// object.
 	Objects plugins.ObjectFunc
-	// KindOf returns the kind of a custom resource, or "" if it is not known. An unknown kind is
-	// guessed.
+	// KindOf returns the kind of a custom resource, or "" if it is not known. The plugin then
+	// guesses the kind from the name of the resource.
 	KindOf func(schema.GroupResource) string
 }
 
 // New returns the plugin. If a tenant's caller creates an object or changes more than its status,
-// the object gets the caller's identity. After a change by a caller of the system tenant, the
-// identity stays the same. An administrator must not give its own permissions to an object by
-// accident. To do so on purpose, it sets [tenant.TakeIdentityAnnotation].
+// the object gets the caller's identity. A change by a caller of the system tenant does not change
+// the identity, so that administrators do not give their own permissions to an object by accident.
+// To give them on purpose, an administrator sets [tenant.TakeIdentityAnnotation].
 func New(o Options) plugins.Interface {
 	return &plugin{admission.NewHandler(admission.Create, admission.Update), o}
 }
@@ -81,7 +82,8 @@ type plugin struct {
 // kubeVelaKeys are the protected annotations of a kind that KubeVela reads.
 var kubeVelaKeys = []string{tenant.IdentityAnnotation, KubeVelaUser, KubeVelaGroup}
 
-// protectedKeys returns the protected annotations of a kind, or nil if the plugin does not check the kind.
+// protectedKeys returns the protected annotations of a kind, or nil if the plugin does not check
+// that kind.
 func (p *plugin) protectedKeys(kind schema.GroupKind) []string {
 	switch kubeVela, governed := p.Kinds[kind]; {
 	case !governed:
@@ -130,7 +132,8 @@ func forbidden(a admission.Attributes, err error) error {
 	return admission.NewForbidden(a, err)
 }
 
-// requiredAnnotations returns the annotations that a write must have, or nil if they must not change.
+// requiredAnnotations returns the annotations that an object must have after a write, or nil if the
+// write must not change them.
 func (p *plugin) requiredAnnotations(
 	ctx context.Context, a admission.Attributes, old, obj metav1.Object, keys []string,
 ) (map[string]*string, error) {
@@ -168,9 +171,9 @@ func (p *plugin) requiredAnnotations(
 	return annotations(identity, keys)
 }
 
-// retainedIdentity returns the identity that a new object has, and reports whether the caller may keep it. The
-// caller must be allowed to impersonate that identity, which must belong to the owner of the
-// namespace.
+// retainedIdentity returns the identity in the annotation of a new object, and reports whether the
+// caller may keep it. The caller must be allowed to impersonate that identity, which must belong to
+// the owner of the namespace.
 func (p *plugin) retainedIdentity(
 	ctx context.Context,
 	a admission.Attributes,
@@ -196,8 +199,8 @@ func (p *plugin) retainedIdentity(
 	return identity, check.MayImpersonate(ctx, a.GetUserInfo(), plugins.Identity(identity), owner)
 }
 
-// isRecorded reports whether the old object has an identity. Without one, its other annotations are
-// not kept, because they were set without a check.
+// isRecorded reports whether the old object has an identity. If it does not, its KubeVela
+// annotations were set without a check, so they are not retained.
 func isRecorded(old metav1.Object) bool {
 	if old == nil {
 		return false
@@ -206,8 +209,9 @@ func isRecorded(old metav1.Object) bool {
 	return ok
 }
 
-// takesIdentity reports whether a write requests the identity of a system caller. An annotation that the
-// object already had is not a request, because any caller may have set it.
+// takesIdentity reports whether a write requests the identity of its caller with
+// [tenant.TakeIdentityAnnotation]. An annotation that the old object already had is not a request,
+// because any caller may have set it.
 func takesIdentity(old, obj metav1.Object) bool {
 	return obj.GetAnnotations()[tenant.TakeIdentityAnnotation] == "true" &&
 		(old == nil || old.GetAnnotations()[tenant.TakeIdentityAnnotation] != "true")
@@ -235,8 +239,8 @@ func annotations(identity tenant.Identity, keys []string) (map[string]*string, e
 	return out, nil
 }
 
-// changesContent reports whether an update changes more than the status and the fields that servers set.
-// If the client's object is known, changes by the cluster's webhooks are ignored.
+// changesContent reports whether an update changes more than the status and the fields that servers
+// set. If the object that the client sent is known, changes by the cluster's webhooks are ignored.
 func changesContent(ctx context.Context, a admission.Attributes) bool {
 	if a.GetSubresource() == "status" {
 		return false
@@ -254,9 +258,9 @@ func changesContent(ctx context.Context, a admission.Attributes) bool {
 var serverAnnotations = append(kubeVelaKeys, tenant.TakeIdentityAnnotation, tenant.CreatorAnnotation,
 	tenant.OnBehalfOfAnnotation)
 
-// identityContent returns the part of an object for which its identity is responsible. This is everything
-// except the status and the metadata that servers set. Servers set much of this metadata between
-// mutation and validation.
+// identityContent returns the fields of an object whose change gives the object a new identity.
+// These are all fields except the status and the metadata that servers set. Servers set much of
+// this metadata between mutation and validation.
 func identityContent(obj runtime.Object) (map[string]any, error) {
 	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(obj)
 	if err != nil {
@@ -319,9 +323,9 @@ func (p *plugin) Validate(ctx context.Context, a admission.Attributes, _ admissi
 }
 
 // checkScale checks the subresource scale, which also changes an object. A Scale does not have the
-// annotations of the object, so the caller's identity cannot be recorded. Only a caller with the
-// object's identity may use scale. Other callers must change the object itself. Callers of the
-// system tenant may use scale and do not change the identity.
+// annotations of the object, so the caller's identity cannot be recorded. Only a tenant's caller
+// with the object's identity may use scale. Other callers of tenants must change the object itself.
+// Callers of the system tenant may use scale, which leaves the identity unchanged.
 func (p *plugin) checkScale(ctx context.Context, a admission.Attributes) error {
 	kind, governed := p.checkedKind(a.GetResource())
 	if !governed {
@@ -351,13 +355,13 @@ func (p *plugin) checkScale(ctx context.Context, a admission.Attributes) error {
 	return nil
 }
 
-// canonicalText returns the text of an identity with sorted groups.
+// canonicalText returns the text of an identity with sorted groups and without duplicates.
 func canonicalText(i tenant.Identity) string {
 	i.Groups = slices.Compact(slices.Sorted(slices.Values(i.Groups)))
 	return i.String()
 }
 
-// checkedKind returns the kind of a resource if the plugin checks that kind.
+// checkedKind returns the kind of a resource, and reports whether the plugin checks that kind.
 func (p *plugin) checkedKind(resource schema.GroupVersionResource) (schema.GroupVersionKind, bool) {
 	if p.KindOf != nil {
 		if kind := p.KindOf(resource.GroupResource()); kind != "" {

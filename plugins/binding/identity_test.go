@@ -21,9 +21,9 @@ type warnings []string
 
 func (s *warnings) AddWarning(_, text string) { *s = append(*s, text) }
 
-// TestIdentityOfNewObjects checks that a new object keeps the identity of another user only if the
-// caller may impersonate that user. Otherwise, it gets the identity that the server records, with a
-// warning.
+// TestIdentityOfNewObjects checks that a new object retains the identity of another user only if
+// the caller may impersonate that user. Otherwise, it gets the identity that the server records,
+// with a warning.
 func TestIdentityOfNewObjects(t *testing.T) {
 	const (
 		bobs   = `{"user":"bob","tenant":"a"}`

@@ -26,8 +26,8 @@ import (
 
 type keys = map[string]string
 
-// newPlugin returns the plugin for Farms, and for Applications of KubeVela. root belongs to the
-// system tenant, and any other known caller to a.
+// newPlugin returns the plugin for Farms, and for Applications of KubeVela. The user root belongs
+// to the system tenant. The user "nobody" has no known tenant. All other users belong to tenant a.
 func newPlugin() plugins.Interface {
 	return binding.New(binding.Options{
 		Subject: func(_ context.Context, u user.Info) (tenant.ID, error) {
@@ -67,9 +67,9 @@ func farm(annotations keys, change func(*unstructured.Unstructured)) *unstructur
 	return u
 }
 
-// write is a write of a Farm, by default by alice in a--web.
+// write is a write of a Farm. By default, alice writes it in the namespace a--web.
 type write struct {
-	old, obj        *unstructured.Unstructured // without was, it is a creation
+	old, obj        *unstructured.Unstructured // if old is nil, the write is a create
 	by              string
 	groups          []string
 	namespace, kind string
@@ -115,9 +115,9 @@ const (
 
 var takeIdentity = keys{tenant.TakeIdentityAnnotation: "true"}
 
-// TestRecordedIdentity checks that an object gets the identity of the tenant's caller that creates or
-// changes it. It gets the identity of a system caller only on request, or in a namespace of the
-// system tenant.
+// TestRecordedIdentity checks that an object gets the identity of the tenant's caller that creates
+// or changes it. An object gets the identity of a caller of the system tenant only on request, or
+// outside the tenants' namespaces.
 func TestRecordedIdentity(t *testing.T) {
 	sized := func(u *unstructured.Unstructured) { _ = unstructured.SetNestedField(u.Object, "2", "spec", "size") }
 	for name, c := range map[string]struct {
@@ -211,8 +211,8 @@ func run(t *testing.T, r write) keys {
 	return with(r.obj.GetAnnotations())
 }
 
-// TestChangesThatSetTheIdentity checks that every change sets the identity, except for changes of the status
-// and of fields that servers set.
+// TestChangesThatSetTheIdentity checks that every change sets the identity, except for changes of
+// the status and of fields that servers set.
 func TestChangesThatSetTheIdentity(t *testing.T) {
 	set := func(value any, path ...string) func(*unstructured.Unstructured) {
 		return func(u *unstructured.Unstructured) {
@@ -259,8 +259,8 @@ func TestChangesThatSetTheIdentity(t *testing.T) {
 	}
 }
 
-// TestKubeVelaAnnotations checks that the identity of an Application is also recorded for KubeVela. An
-// identity that KubeVela cannot read is denied.
+// TestKubeVelaAnnotations checks that the identity of an Application is also recorded in the
+// annotations of KubeVela. An identity that these annotations cannot represent is denied.
 func TestKubeVelaAnnotations(t *testing.T) {
 	vela := func(user, groups string) keys { return keys{binding.KubeVelaUser: user, binding.KubeVelaGroup: groups} }
 	const grouped = `{"user":"alice","tenant":"a","groups":["dev","ops"]}`
@@ -311,7 +311,8 @@ func TestKubeVelaAnnotations(t *testing.T) {
 	}
 }
 
-// TestChangesAfterAdmitAreDenied checks that Validate denies changes that are made after Admit.
+// TestChangesAfterAdmitAreDenied checks that Validate denies annotations that differ from those
+// that Admit would set.
 func TestChangesAfterAdmitAreDenied(t *testing.T) {
 	sized := func(u *unstructured.Unstructured) { _ = unstructured.SetNestedField(u.Object, "2", "spec", "size") }
 	vela := keys{binding.KubeVelaUser: "alice", binding.KubeVelaGroup: ""}
@@ -367,8 +368,8 @@ func TestChangesAfterAdmitAreDenied(t *testing.T) {
 	}
 }
 
-// TestGuessedKinds checks that the kind of a resource without a definition is guessed, but not for
-// another group.
+// TestGuessedKinds checks that the kind is guessed from the name of the resource if KindOf does not
+// return it. The group must be the same.
 func TestGuessedKinds(t *testing.T) {
 	for resource, c := range map[schema.GroupVersionResource]struct {
 		kindOf func(schema.GroupResource) string

@@ -20,7 +20,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/tenanttest"
 )
 
-// TestKindOfIrregularPlurals checks that KindOf determines the kind if the name of the resource does not.
+// TestKindOfIrregularPlurals checks that the result of KindOf is used even if the resource has an
+// irregular name.
 func TestKindOfIrregularPlurals(t *testing.T) {
 	a := tenanttest.ID(t, "a")
 	for kind, allowed := range map[string]bool{"Farm": false, "Other": true} {
@@ -43,7 +44,8 @@ func TestKindOfIrregularPlurals(t *testing.T) {
 	}
 }
 
-// TestScale checks that only a caller with the object's identity may use its subresource scale.
+// TestScale checks that only a tenant's caller with the object's identity may use the object's
+// subresource scale.
 func TestScale(t *testing.T) {
 	a := tenanttest.ID(t, "a")
 	alice := &user.DefaultInfo{Name: "alice", Groups: []string{"dev", "ops"}}

@@ -26,19 +26,20 @@ const Name = "TenantGate"
 type Options struct {
 	Subject plugins.SubjectFunc
 	Owner   plugins.OwnerFunc
-	// Off admits every write. Shadow does so too, but reports each write that would be denied in
-	// the log, in a warning and to Observe.
+	// Off admits every write. Shadow also admits every write. It reports each write that would be
+	// denied in the log, in a warning and through OnDeny.
 	Off, Shadow bool
-	// DenyReason returns why the boundary denies a request, or "" if it does not. It MUST be safe for
-	// concurrent use.
+	// DenyReason returns why the boundary denies a request, or "" if it does not. It MUST be safe
+	// for concurrent use.
 	DenyReason func(context.Context, authorizer.Attributes) string
 	// OnDeny is called for each write that is denied, or would be denied in shadow mode.
 	OnDeny func()
 }
 
-// New returns the plugin. It checks every write, delete and connect request in a tenant's
-// namespace, and all such requests of tenants' callers elsewhere. The boundary does not limit other
-// requests. Admission never sees reads.
+// New returns the plugin. It checks the create, update, delete and connect requests of callers
+// outside the system tenant. Outside the tenants' namespaces, it does not check callers without a
+// tenant. It never checks requests in which callers review their own access. Admission never sees
+// reads.
 func New(o Options) admission.ValidationInterface {
 	return &plugin{admission.NewHandler(admission.Create, admission.Update, admission.Delete, admission.Connect), o}
 }
@@ -80,7 +81,7 @@ func isSelfReview(a admission.Attributes) bool {
 		strings.HasPrefix(kind.Kind, "Self")
 }
 
-// mayBelongToTenant reports whether a namespace belongs to a tenant, or may belong to one.
+// mayBelongToTenant reports whether a namespace is not known to belong to the system tenant.
 func (p *plugin) mayBelongToTenant(ctx context.Context, namespace string) bool {
 	if namespace == "" {
 		return false
@@ -89,9 +90,9 @@ func (p *plugin) mayBelongToTenant(ctx context.Context, namespace string) bool {
 	return err != nil || !owner.IsSystem()
 }
 
-// attributesOf returns the authorization attributes of the request, as in its path. Admission
-// cannot recognize a patch or the deletion of a collection. The boundary checks their effect on
-// each object instead.
+// attributesOf returns the authorization attributes of the request. Admission sees a patch as an
+// update, and the deletion of a collection as deletions of its objects. The attributes therefore
+// have the verb of each individual write.
 func attributesOf(a admission.Attributes) authorizer.Attributes {
 	r := a.GetResource()
 	out := authorizer.AttributesRecord{
@@ -105,7 +106,7 @@ func attributesOf(a admission.Attributes) authorizer.Attributes {
 		Resource:        r.Resource,
 		Subresource:     a.GetSubresource(),
 	}
-	if a.GetOperation() == admission.Create && a.GetSubresource() == "" { // the name was in the body
+	if a.GetOperation() == admission.Create && a.GetSubresource() == "" { // the path of a create request has no name
 		out.Name = ""
 		if r.Group == "" && r.Resource == "namespaces" {
 			out.Namespace = ""

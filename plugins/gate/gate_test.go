@@ -29,8 +29,8 @@ func write(op admission.Operation, resource, subresource, namespace, name string
 		&user.DefaultInfo{Name: "u"})
 }
 
-// TestCheckedCallers checks that callers outside the system tenant are checked in namespaces that may
-// belong to a tenant. Tenants' callers are checked everywhere.
+// TestCheckedCallers checks that callers without a known tenant are checked in namespaces that may
+// belong to a tenant, and that tenants' callers are checked everywhere.
 func TestCheckedCallers(t *testing.T) {
 	a := tenanttest.ID(t, "a")
 	for what, c := range map[string]struct {
@@ -128,7 +128,7 @@ func TestSelfReviewsAreAdmitted(t *testing.T) {
 	}
 }
 
-// TestBoundaryAttributes checks that the boundary gets the attributes of the request path.
+// TestBoundaryAttributes checks the attributes that DenyReason gets for each operation.
 func TestBoundaryAttributes(t *testing.T) {
 	for what, c := range map[string]struct {
 		a                                              admission.Attributes

@@ -1,8 +1,8 @@
 // Copyright The kubetenant authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package grant checks AccessGrants. A grantor cannot grant actions that it may not do itself. Only
-// the server records the grantor.
+// Package grant checks AccessGrants. A grantor cannot grant actions that it may not perform itself.
+// Only the server records the grantor.
 package grant
 
 import (
@@ -46,7 +46,7 @@ var (
 type Request struct {
 	// From is the tenant that gets access.
 	From tenant.ID
-	// Actions are all actions that the grant allows in its namespace, without a user.
+	// Actions are all actions that the grant allows in its namespace. They have no user.
 	Actions []authorizer.AttributesRecord
 	// Expires is the time at which the grant expires. If zero, it does not expire.
 	Expires time.Time
@@ -56,12 +56,12 @@ type Request struct {
 type Options struct {
 	Subject plugins.SubjectFunc
 	Owner   plugins.OwnerFunc
-	// Lineage returns the current Tenant and the deleted Tenants of a tenant. If nil, no Tenant is
-	// known.
+	// Lineage returns the current Tenant object and the deleted Tenant objects of a tenant. If nil,
+	// no Tenant object is known.
 	Lineage func(tenant.ID) tenant.Lineage
 	// Read reads and validates an AccessGrant. Its error names the field.
 	Read func(runtime.Object) (*Request, error)
-	// Authorizer is the server's authorizer. It decides whether the grantor may do the granted
+	// Authorizer is the server's authorizer. It decides whether the grantor may perform the granted
 	// actions.
 	Authorizer authorizer.Authorizer
 	// Now returns the current time. Defaults to [time.Now].
@@ -69,8 +69,8 @@ type Options struct {
 }
 
 // New returns the plugin. A caller that writes the spec of a grant becomes its grantor, and must be
-// allowed to do everything that it grants. The grant also records the current owner of the
-// namespace.
+// allowed to perform every action that the grant allows. The grant also records the current owner
+// of the namespace.
 func New(o Options) plugins.Interface {
 	if o.Now == nil {
 		o.Now = time.Now
@@ -136,7 +136,8 @@ func (p *plugin) grantor(
 	return p.grantorRecord(obj, a.GetUserInfo(), caller, owner), nil
 }
 
-// grantorRecord returns the record of the grantor, and of the Tenant that gets access.
+// grantorRecord returns the record of the grantor, the owner of the namespace and the Tenant that
+// gets access.
 func (p *plugin) grantorRecord(obj *unstructured.Unstructured, u user.Info, caller, owner tenant.ID) map[string]any {
 	grantor := map[string]any{"owner": owner.String(), "tenant": caller.String(), "user": u.GetName()}
 	if uid := u.GetUID(); uid != "" {
@@ -163,7 +164,8 @@ func (p *plugin) grantee(obj *unstructured.Unstructured) string {
 	return p.Lineage(id).UID
 }
 
-// isRecorded reports whether a grant has the required record. Two seals of one UID differ.
+// isRecorded reports whether a grant has the required record. It compares the seal with the UID,
+// because two seals of the same UID differ.
 func (p *plugin) isRecorded(obj *unstructured.Unstructured, want map[string]any) bool {
 	recorded, _, _ := unstructured.NestedMap(obj.Object, "spec", "grantor")
 	if equality.Semantic.DeepEqual(recorded, want) {
@@ -240,7 +242,7 @@ func (p *plugin) check(ctx context.Context, a admission.Attributes) error {
 		return errOwnTenant
 	}
 	if !request.Expires.IsZero() && !request.Expires.After(p.Now()) {
-		// A denial would stop a client that applies a directory.
+		// A denial would stop a client that applies a whole directory.
 		warning.AddWarning(ctx, "", "spec.expires is in the past: the grant does not allow access")
 	}
 	return Check(ctx, p.Authorizer, a.GetUserInfo(), request)
@@ -249,8 +251,8 @@ func (p *plugin) check(ctx context.Context, a admission.Attributes) error {
 // ErrUnchecked reports that the grantor's permissions cannot be checked now.
 var ErrUnchecked = errors.New("cannot check the grantor's rights now")
 
-// Check returns an error that names the first action of a grant that u may not do itself. If the
-// action cannot be checked, the error wraps [ErrUnchecked].
+// Check returns an error that names the first action of a grant that u may not perform itself. If
+// the action cannot be checked, the error wraps [ErrUnchecked].
 func Check(ctx context.Context, authz authorizer.Authorizer, u user.Info, request *Request) error {
 	for i := range request.Actions {
 		action := request.Actions[i]

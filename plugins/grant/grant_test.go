@@ -42,7 +42,7 @@ func owner(_ context.Context, namespace string) (tenant.ID, error) {
 	return tenant.Parse(namespace)
 }
 
-// read returns a request of the tenant in spec.from with one action.
+// read returns a request with one action from the tenant in spec.from.
 func read(obj runtime.Object) (*grant.Request, error) {
 	u := obj.(*unstructured.Unstructured)
 	from, _, _ := unstructured.NestedString(u.Object, "spec", "from")
@@ -103,8 +103,9 @@ func plugin(allowed ...string) plugins.Interface {
 
 func caller(name, id string) user.Info { return &user.DefaultInfo{Name: name, Groups: []string{id}} }
 
-// TestGrantorMustHaveTheRights checks that the grantor must be allowed to do the actions itself, and must belong
-// to the owner or to the system tenant. Otherwise, a grantee could justify its own grant.
+// TestGrantorMustHaveTheRights checks that the grantor must be allowed to perform the actions, and
+// must belong to the owner of the namespace or to the system tenant. Otherwise, a grantee could use
+// its grant to create further grants.
 func TestGrantorMustHaveTheRights(t *testing.T) {
 	for name, c := range map[string]struct {
 		user            user.Info
@@ -139,8 +140,8 @@ func TestGrantorMustHaveTheRights(t *testing.T) {
 	}
 }
 
-// TestOnlyTheServerRecordsTheGrantor checks that the caller that writes the spec is recorded, and that the
-// record cannot be changed afterwards.
+// TestOnlyTheServerRecordsTheGrantor checks that an update without a change of the spec retains the
+// grantor, and that a forged grantor is denied.
 func TestOnlyTheServerRecordsTheGrantor(t *testing.T) {
 	p := plugin("admin")
 	was := object("b", "a", map[string]any{"owner": "b", "tenant": "b", "user": "somebody"})
@@ -162,7 +163,7 @@ func TestOnlyTheServerRecordsTheGrantor(t *testing.T) {
 	if err := p.Validate(t.Context(), attributes(forged, nil, "", caller("admin", "b")), nil); err == nil {
 		t.Error("a grantor that a later webhook forged was admitted on create")
 	}
-	// A grant without a record stays so until its spec is changed.
+	// A grant without a recorded grantor stays so until its spec is changed.
 	bare, none := object("b", "a", nil), object("b", "a", map[string]any{"owner": "b", "tenant": "system", "user": "root"})
 	if err := p.Admit(t.Context(), attributes(none, bare, "", caller("admin", "b")), nil); err != nil {
 		t.Fatal(err)
@@ -172,8 +173,8 @@ func TestOnlyTheServerRecordsTheGrantor(t *testing.T) {
 	}
 }
 
-// TestOnlyTheServerRecordsTheGrantee checks that only the server records for which Tenant a grant was
-// created.
+// TestOnlyTheServerRecordsTheGrantee checks that only the server records the Tenant that gets
+// access.
 func TestOnlyTheServerRecordsTheGrantee(t *testing.T) {
 	uid := "u1"
 	fromA := func(runtime.Object) (*grant.Request, error) {
@@ -291,7 +292,7 @@ type warnings []string
 
 func (w *warnings) AddWarning(_, text string) { *w = append(*w, text) }
 
-// TestForgedGrantorWarns checks that a new grant with another grantor gets the caller as its
+// TestForgedGrantorWarns checks that a new grant that names another grantor gets the caller as its
 // grantor, with a warning.
 func TestForgedGrantorWarns(t *testing.T) {
 	alice := &user.DefaultInfo{Name: "alice", Groups: []string{"acme"}}

@@ -31,32 +31,32 @@ const (
 	pageSize = 500
 	// maxWriters is the maximum number of concurrent writes. It leaves capacity for other clients.
 	maxWriters = 8
-	// minBackoff is the delay before the first retry. It doubles up to maxInterval. maxInterval is also
-	// the interval at which Run looks for new resources. minPause is the minimum delay between
-	// two rounds.
+	// minBackoff is the delay before the first retry. The delay doubles up to maxInterval.
+	// maxInterval is also the interval at which Run looks for new resources. minPause is the
+	// minimum delay between two rounds.
 	minBackoff  = time.Second
 	maxInterval = 30 * time.Second
 	minPause    = 500 * time.Millisecond
 	// minWakeInterval is the minimum interval at which calls of Done for one resource wake Run.
 	minWakeInterval = 2 * time.Second
-	// secondPassDelay is the delay after which a namespace with a new owner is processed a second time.
-	// Until then, a write that was admitted earlier may be stored (--request-timeout of
-	// kube-apiserver, 60 s by default).
+	// secondPassDelay is the delay after which a namespace with a new owner is processed a second
+	// time. Until then, a write that was admitted before the change may still be stored
+	// (--request-timeout of kube-apiserver, 60 s by default).
 	secondPassDelay = 90 * time.Second
 	// maxKnownNamespaces is the maximum number of namespaces with a remembered owner.
 	maxKnownNamespaces = 1 << 17
 )
 
 // Backfill is the backfill of the tenant label. It corrects objects that were stored without the
-// plugin. Objects in a tenant's namespace get their owner's label, and other objects lose the
-// label. The backfill needs no stored state, because the labels are its progress. After an
-// interruption, the next backfill has fewer objects to write. Correct objects are only read.
+// plugin. Objects in a tenant's namespace get their owner's label, and all other objects lose the
+// label. The backfill stores no state, because the labels show what is done. After an interruption,
+// the next backfill has fewer objects to write. Correct objects are only read.
 //
-// If an object cannot be written, lists over all namespaces stay denied for its own tenant, and for
-// the tenant in the label of the object. Other tenants are not affected.
+// If an object cannot be written, lists of its resource over all namespaces stay denied for its
+// owner, and for the tenant in the label of the object. Other tenants are not affected.
 //
 // Every server that writes objects MUST run the plugin during the backfill. Otherwise, the backfill
-// would miss objects that are stored without the label. It is safe for concurrent use.
+// would miss objects that are stored without the label. A Backfill is safe for concurrent use.
 type Backfill struct {
 	objects   metadata.Interface
 	resources func() ([]schema.GroupVersionResource, error)
@@ -64,20 +64,20 @@ type Backfill struct {
 	wake      chan struct{}
 
 	mu         sync.RWMutex
-	incomplete map[schema.GroupResource]tenantSet // for each resource, the tenants with objects that are not correct
+	incomplete map[schema.GroupResource]tenantSet // for each resource, the tenants with wrongly labeled objects
 	resumed    map[schema.GroupResource]bool      // resources with a result from Resume, which is checked again
 	retryAt    time.Time                          // when failed writes are retried
-	epoch      int                                // the number of calls of Forget
+	epoch      int                                // the number of calls of Reset
 	lastWake   map[schema.GroupResource]time.Time
 	lastOwners *lru.Cache           // the last label of a namespace, by its name
-	reassigned map[string]time.Time // namespaces with a new owner, and when to correct their objects
+	reassigned map[string]time.Time // namespaces with a new owner, and when their second pass is due
 }
 
-// errOwner reports that the owner of a namespace could not be looked up. The objects of all tenants
-// are then not known to be correct.
+// errOwner reports that the owner of a namespace could not be looked up. Then no tenant's objects
+// are known to have the correct labels.
 var errOwner = errors.New("look up the owner of namespace")
 
-// maxProblems is the maximum number of reported pages with errors for one resource.
+// maxProblems is the maximum number of pages of a resource whose errors are reported.
 const maxProblems = 10
 
 // tenantSet is a set of tenants.
@@ -102,8 +102,9 @@ func NewBackfill(
 	}
 }
 
-// Done reports whether all objects of a tenant, and no other objects of the resource, have the
-// label of the tenant. If the resource was not backfilled yet, Run looks for it soon.
+// Done reports whether the label of a tenant is on all objects of the tenant, and on no other
+// objects of the resource. If the resource was not backfilled yet, Done returns false and may wake
+// Run.
 func (s *Backfill) Done(resource schema.GroupResource, id tenant.ID) bool {
 	s.mu.RLock()
 	failed, known := s.incomplete[resource]
@@ -115,7 +116,7 @@ func (s *Backfill) Done(resource schema.GroupResource, id tenant.ID) bool {
 	return done
 }
 
-// Results returns, for each resource that was backfilled, the tenants for which Done returns false.
+// Results returns, for each backfilled resource, the tenants for which Done returns false.
 func (s *Backfill) Results() map[schema.GroupResource][]tenant.ID {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -126,7 +127,7 @@ func (s *Backfill) Results() map[schema.GroupResource][]tenant.ID {
 	return out
 }
 
-// Resume takes over the earlier results of [Backfill.Results], until each resource is backfilled again.
+// Resume uses earlier results of [Backfill.Results] until each resource is backfilled again.
 // Objects that were stored after these results MUST have passed the plugin.
 func (s *Backfill) Resume(before map[schema.GroupResource][]tenant.ID) {
 	s.mu.Lock()
@@ -158,7 +159,8 @@ func (s *Backfill) currentEpoch() (epoch int) {
 	return s.epoch
 }
 
-// recordResult records the result for a resource, unless Forget was called after its backfill began.
+// recordResult records the result for a resource, unless Reset was called after the backfill of the
+// resource began.
 func (s *Backfill) recordResult(r schema.GroupResource, failed tenantSet, epoch int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -179,8 +181,8 @@ func (s *Backfill) dropResumed(r schema.GroupResource) {
 	}
 }
 
-// mayWake reports whether Done for a resource wakes Run. It limits the rate, because some resources
-// can never be listed.
+// mayWake reports whether a call of Done for a resource may wake Run. It limits the rate, because
+// some resources can never be listed.
 func (s *Backfill) mayWake(resource schema.GroupResource) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -200,14 +202,14 @@ func (s *Backfill) Wake() {
 	}
 }
 
-// NamespaceHandler returns the handler of a Namespace informer. If a namespace gets a new owner, its objects
-// are corrected. The owner changes if the label is added, or if the namespace is deleted and
-// created again.
+// NamespaceHandler returns the handler of a Namespace informer. If a namespace gets a new owner,
+// its objects are corrected. The owner changes if the label is added or changed, or if the
+// namespace is deleted and created again for another tenant.
 func (s *Backfill) NamespaceHandler() cache.ResourceEventHandler {
 	observe := func(obj any) {
 		ns, ok := obj.(*corev1.Namespace)
 		if !ok {
-			return // a deletion, after which the last owner stays known
+			return // a deletion, after which the last owner is still remembered
 		}
 		label := ns.Labels[tenant.Label]
 		s.mu.Lock()
@@ -261,8 +263,8 @@ func pause(ctx context.Context, d time.Duration, wake <-chan struct{}) {
 	}
 }
 
-// RunOnce corrects each resource that has objects that are not correct, and the namespaces with a new
-// owner. The error names what could not be corrected.
+// RunOnce corrects each resource that has wrongly labeled objects, and the namespaces with a new
+// owner. The error names the objects, pages and resources that could not be corrected.
 func (s *Backfill) RunOnce(ctx context.Context) error {
 	resources, err := s.resources()
 	problems := []error{err}
@@ -311,8 +313,8 @@ func sortKey(r schema.GroupResource) string {
 	return r.String()
 }
 
-// isDue reports whether a resource must be backfilled. This is the case if it never was, if its
-// result comes from Resume, or if a retry is due.
+// isDue reports whether a resource must be backfilled. This is the case if it was never backfilled,
+// if its result comes from Resume, or if a retry is due.
 func (s *Backfill) isDue(r schema.GroupResource) bool {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -320,7 +322,7 @@ func (s *Backfill) isDue(r schema.GroupResource) bool {
 	return !known || s.resumed[r] || len(failed) > 0 && !time.Now().Before(s.retryAt)
 }
 
-// isIncomplete reports whether any resource has objects that are not correct.
+// isIncomplete reports whether any resource has wrongly labeled objects.
 func (s *Backfill) isIncomplete() bool {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -332,7 +334,8 @@ func (s *Backfill) isIncomplete() bool {
 	return false
 }
 
-// dueNamespaces returns the namespaces with objects to correct now. It returns each namespace twice.
+// dueNamespaces returns the namespaces with objects to correct now. It returns each namespace a
+// second time after secondPassDelay.
 func (s *Backfill) dueNamespaces(now time.Time) []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()

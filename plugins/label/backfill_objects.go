@@ -19,8 +19,9 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// backfillResource corrects the objects of a resource, page by page. It returns the tenants with objects that
-// could not be written, and the errors. It returns nil tenants if not all objects were checked.
+// backfillResource corrects the objects of a resource, page by page. It returns the tenants with
+// objects that could not be written, and the errors. The tenants are nil if not all objects were
+// checked.
 func (s *Backfill) backfillResource(
 	ctx context.Context,
 	r schema.GroupVersionResource,
@@ -46,8 +47,8 @@ func (s *Backfill) backfillResource(
 	}
 }
 
-// fixLabels corrects wrong labels of objects. It adds the tenants of objects that could not be written
-// to lacking.
+// fixLabels corrects wrong labels of objects. It adds the tenants of objects that could not be
+// written to failed.
 func (s *Backfill) fixLabels(
 	ctx context.Context, r schema.GroupVersionResource, objects []metav1.PartialObjectMetadata, failed tenantSet,
 ) error {
@@ -93,14 +94,15 @@ func (s *Backfill) fixLabels(
 	return group.Wait()
 }
 
-// patchLabel patches only the label, and only of this object. The plugin decides on the stored value.
+// patchLabel sets the label of one object, or removes it if want is empty. The UID in the patch
+// protects a newer object with the same name. The plugin determines the label that is stored.
 func (s *Backfill) patchLabel(
 	ctx context.Context,
 	r schema.GroupVersionResource,
 	m *metav1.ObjectMeta,
 	want string,
 ) error {
-	var label any // null removes it
+	var label any // null removes the label
 	if want != "" {
 		label = want
 	}
@@ -119,7 +121,7 @@ func (s *Backfill) patchLabel(
 	return err
 }
 
-// isGone reports whether the object no longer exists. Another object may have its name.
+// isGone reports whether the object no longer exists. Another object may exist with the same name.
 func (s *Backfill) isGone(ctx context.Context, r schema.GroupVersionResource, m *metav1.ObjectMeta) bool {
 	current, err := s.objects.Resource(r).Namespace(m.Namespace).Get(ctx, m.Name, metav1.GetOptions{})
 	return apierrors.IsNotFound(err) || err == nil && current.UID != m.UID

@@ -121,8 +121,8 @@ func TestBackfill(t *testing.T) {
 	}
 }
 
-// TestBackfillFailures checks that a failed write denies lists only to the tenants of the object. If
-// an owner cannot be looked up, lists are denied to all tenants.
+// TestBackfillFailures checks that a failed write denies lists only to the owner of the object and
+// to the tenant in its label. If an owner cannot be looked up, lists are denied to all tenants.
 func TestBackfillFailures(t *testing.T) {
 	a, b, d := tenanttest.ID(t, "a"), tenanttest.ID(t, "b"), tenanttest.ID(t, "d")
 	c := client(t, stored("Secret", "a--web", "stuck", "b"), stored("Secret", "a--web", "later"),
@@ -146,7 +146,7 @@ func TestBackfillFailures(t *testing.T) {
 		t.Errorf("again: %v", err)
 	}
 
-	// The same applies if a write failed before.
+	// This also applies if another write failed before the lookup.
 	c = client(t, stored("Secret", "a--web", "stuck"), stored("Secret", "away", "x", "b"))
 	refuse = true
 	c.PrependReactor("patch", "secrets", func(clienttesting.Action) (bool, runtime.Object, error) {
@@ -240,7 +240,7 @@ func TestRun(t *testing.T) {
 }
 
 // TestPartiallyReassignedNamespace checks that a failed write in a namespace with a new owner
-// denies lists to the affected tenants.
+// denies lists to the former and the new owner.
 func TestPartiallyReassignedNamespace(t *testing.T) {
 	c := client(t, stored("Secret", "b--web", "x", "b"))
 	s := label.NewBackfill(c, resources(secrets), owner)
@@ -304,8 +304,8 @@ func TestResume(t *testing.T) {
 	}
 }
 
-// TestReset checks that every resource is backfilled again. The result of a backfill that began
-// before Forget is ignored.
+// TestReset checks that every resource is backfilled again after Reset, and that the result of a
+// backfill that began before Reset is ignored.
 func TestReset(t *testing.T) {
 	c := client(t, stored("Secret", "a--web", "plain"))
 	s := label.NewBackfill(c, resources(secrets), owner)

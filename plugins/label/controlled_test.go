@@ -15,9 +15,9 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// TestLabelsOfControlledObjects checks that the label of an object with a controller is not
-// rewritten, so the object is denied. With another label, it would not match the selector of its
-// owner, and the controller would create objects without end.
+// TestLabelsOfControlledObjects checks that an object with a controller is denied if it has a wrong
+// label. If the label were rewritten, the object would not match the selector of its controller,
+// and the controller would create objects again and again.
 func TestLabelsOfControlledObjects(t *testing.T) {
 	p := label.New(owner)
 	controller := metav1.OwnerReference{

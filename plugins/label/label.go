@@ -2,11 +2,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package label maintains the tenant label. Every object that is stored in a tenant's namespace has
-// the label of the namespace's owner, and no other object has the label. A list over all namespaces
-// with this label as selector therefore returns exactly the tenant's own objects.
+// the label of the namespace's owner, and no other object has the label. If all objects are
+// correct, a list over all namespaces with this label as selector returns exactly the tenant's own
+// objects.
 //
-// The plugin checks every write. The backfill of [NewBackfill] corrects the objects that were stored
-// before.
+// The plugin checks every write. The [Backfill] corrects the objects that were stored before.
 package label
 
 import (
@@ -47,13 +47,14 @@ var (
 // object, including custom resources and subresources that store the same object. TenantNamespace
 // checks Namespaces instead.
 //
-// A new object in a namespace gets the label of the owner, whatever label it has. An update that
+// A new object in a namespace gets the label of the owner, even if it has another label. If the
+// object has a controller or the namespace is unowned, another label is denied. An update that
 // removes the label, or leaves a wrong one unchanged, gets the owner's label. An update to another
 // value is denied for every caller.
 //
-// An object that is not stored is not labeled. A Binding may not have keys that would be copied
-// onto its Pod. In a tenant's namespace, a TokenRequest may be bound only to a Pod or a Secret. A
-// token that is bound to a Node would have the permissions of the Node.
+// An object that is not stored is not labeled. A Binding may not have protected keys that would be
+// copied onto its Pod. In a tenant's namespace, a TokenRequest may be bound only to a Pod or a
+// Secret. A token that is bound to a Node would have the permissions of the Node.
 func New(owner plugins.OwnerFunc) plugins.Interface {
 	return &plugin{admission.NewHandler(admission.Create, admission.Update), owner}
 }
@@ -99,7 +100,7 @@ func (p *plugin) Admit(ctx context.Context, a admission.Attributes, _ admission.
 	if ok && a.GetOperation() == admission.Create {
 		owner, err := p.owner(ctx, a.GetNamespace())
 		// With another label, the object would not match the selector of its controller, and the
-		// controller would create objects without end.
+		// controller would create objects again and again.
 		isControlled := metav1.GetControllerOf(obj) != nil
 		if a.GetNamespace() == "" || err != nil || owner.IsZero() || isControlled {
 			return nil // Validate denies the label
@@ -122,7 +123,8 @@ func (p *plugin) Admit(ctx context.Context, a admission.Attributes, _ admission.
 	return nil
 }
 
-// setLabel sets the label. It replaces the map of labels with a copy, because the map may be shared.
+// setLabel sets the label. It replaces the map of labels with a copy, because the map may be
+// shared.
 func setLabel(object metav1.Object, want string) {
 	labels := make(map[string]string, len(object.GetLabels())+1)
 	for key, value := range object.GetLabels() {
@@ -168,8 +170,8 @@ func (p *plugin) Validate(ctx context.Context, a admission.Attributes, o admissi
 	case plugins.IsVirtual(a):
 		return nil
 	case a.GetSubresource() != "" && p.isUnchanged(a, label, ok):
-		// Many subresources use the stored metadata after Admit, such as the status of Deployments
-		// and of custom resources. The backfill corrects a wrong label.
+		// Many subresources restore the stored metadata after Admit, such as the status of
+		// Deployments and of custom resources. The backfill corrects a wrong label.
 		return nil
 	case want == "" && ok:
 		err = errNotInTenant
@@ -189,8 +191,8 @@ func (p *plugin) isUnchanged(a admission.Attributes, label string, hasLabel bool
 	return a.GetOperation() == admission.Update && err == nil && ok == hasLabel && old == label
 }
 
-// checkBinding denies keys that pods/binding would copy onto the Pod without the admission of Pods
-// (k8s.io/kubernetes pkg/registry/core/pod/storage, assignPod, v1.37.1).
+// checkBinding denies protected keys that pods/binding would copy onto the Pod without the
+// admission of Pods (k8s.io/kubernetes pkg/registry/core/pod/storage, assignPod, v1.37.1).
 func checkBinding(binding metav1.Object) error {
 	var errs plugins.Errors
 	for _, keys := range []map[string]string{binding.GetLabels(), binding.GetAnnotations()} {

@@ -24,8 +24,9 @@ import (
 
 var errUnavailable = errors.New("away")
 
-// owner returns the owner of a namespace. a--web belongs to a, kube-system to the system tenant,
-// and bad to no tenant. The lookup of away fails.
+// owner returns the owner of a namespace. The namespace a--web belongs to tenant a and b--web to
+// tenant b. The namespaces bad and missing are unowned. The lookup of away fails. All other
+// namespaces belong to the system tenant.
 func owner(_ context.Context, namespace string) (tenant.ID, error) {
 	switch namespace {
 	case "a--web":
@@ -77,8 +78,9 @@ func run(t *testing.T, a admission.Attributes) (string, bool, error) {
 	return value, ok, nil
 }
 
-// TestWrongStoredLabelsAreCorrected checks that a write that does not change a wrong label corrects it, and that a
-// write of a new value is denied. Scenarios test the cases that occur on a server.
+// TestWrongStoredLabelsAreCorrected checks that an update that leaves or removes a wrong label
+// corrects it, and that an update to another wrong value is denied. Scenarios test the cases that
+// occur on a server.
 func TestWrongStoredLabelsAreCorrected(t *testing.T) {
 	for name, c := range map[string]struct {
 		namespace string
@@ -121,8 +123,8 @@ func TestWrongStoredLabelsAreCorrected(t *testing.T) {
 	}
 }
 
-// TestSubresourcesWithStoredMetadata checks that a subresource that uses the stored metadata is allowed without the
-// label. A change of the label is denied.
+// TestSubresourcesWithStoredMetadata checks that Validate allows a subresource that leaves a
+// missing or wrong label unchanged. A change of the label to a wrong value is denied.
 func TestSubresourcesWithStoredMetadata(t *testing.T) {
 	p := label.New(owner)
 	for name, c := range map[string]struct {
@@ -145,7 +147,8 @@ func TestSubresourcesWithStoredMetadata(t *testing.T) {
 	}
 }
 
-// TestSharedLabelsAreCopied checks that labels, which may be shared with a cache, are copied.
+// TestSharedLabelsAreCopied checks that the map of labels is copied before a change, because a
+// cache may share the map.
 func TestSharedLabelsAreCopied(t *testing.T) {
 	shared := map[string]string{"x": "y"}
 	o := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "a--web", Labels: shared}}
@@ -155,8 +158,8 @@ func TestSharedLabelsAreCopied(t *testing.T) {
 	}
 }
 
-// TestObjectsWithoutMetadata checks that an object without metadata is denied, and virtual objects are
-// ignored.
+// TestObjectsWithoutMetadata checks that an object without metadata is denied, and that virtual
+// objects are ignored.
 func TestObjectsWithoutMetadata(t *testing.T) {
 	p := label.New(owner)
 	for name, a := range map[string]admission.Attributes{
@@ -187,7 +190,7 @@ func TestObjectsWithoutMetadata(t *testing.T) {
 }
 
 // TestTokenRequests checks that a token in a tenant's namespace may be bound only to a Pod or a
-// Secret, in any spelling.
+// Secret of the core group.
 func TestTokenRequests(t *testing.T) {
 	p := label.New(owner)
 	for ref, want := range map[authenticationv1.BoundObjectReference]bool{
@@ -249,9 +252,9 @@ type warnings []string
 
 func (s *warnings) AddWarning(_, text string) { *s = append(*s, text) }
 
-// TestRemovedLabelWarns checks that a user of kubectl that removes the label gets a warning. A controller
-// that sends its object without the label gets none, because it would get one on every update. A
-// user that replaces the object with a file gets none either.
+// TestRemovedLabelWarns checks that a user of kubectl that removes the label gets a warning. A
+// controller that sends its object without the label gets none, because it would get one on every
+// update. A user of kubectl replace gets none either.
 func TestRemovedLabelWarns(t *testing.T) {
 	kubectl := &metav1.UpdateOptions{FieldManager: "kubectl-label"}
 	for name, c := range map[string]struct {
@@ -282,7 +285,7 @@ func TestRemovedLabelWarns(t *testing.T) {
 }
 
 // TestRewrittenLabelWarns checks that a new object in a namespace gets the owner's label, with a
-// warning if it had another one. Outside a namespace, or if the owner is unknown, a label is
+// warning if it had another label. Without a namespace, or if the owner is unknown, a label is
 // denied.
 func TestRewrittenLabelWarns(t *testing.T) {
 	for name, c := range map[string]struct {

@@ -22,10 +22,10 @@ import (
 
 const absent = "-" // the object has no label
 
-// write is one write, for TestLabelModel.
+// write is one random write of TestLabelModel.
 type write struct {
 	namespace, kind, subresource string
-	update, fromStored           bool   // if fromStored is true, the stored metadata is used after Admit
+	update, fromStored           bool   // whether the stored metadata is used after Admit
 	was, is                      string // the label
 	keys                         []string
 	bound                        string // the group and kind to which a token is bound
@@ -45,7 +45,7 @@ func (w *write) stored() (string, bool) {
 	want, known := owners[w.namespace]
 	switch {
 	case w.kind == "Namespace":
-		return w.is, true // TenantNamespace checks it
+		return w.is, true // TenantNamespace checks this label
 	case w.kind == "Binding":
 		for _, key := range append(w.keys, labelKey(w.is)...) {
 			if strings.HasPrefix(strings.ToLower(key), "kubetenant.dev/") || key == "yunikorn.apache.org/user.info" {
@@ -69,7 +69,8 @@ func (w *write) stored() (string, bool) {
 	return "", false
 }
 
-// isRewritten reports whether the write creates an object in a namespace with a known owner.
+// isRewritten reports whether the label of a new object is rewritten, because its namespace has a
+// known owner.
 func (w *write) isRewritten() bool {
 	return !w.update && (w.namespace == "a--web" || w.namespace == "b--web" || w.namespace == "kube-system")
 }
@@ -129,7 +130,7 @@ func metadata(namespace, value string, keys []string) metav1.ObjectMeta {
 	return m
 }
 
-// object returns the object of the write, typed or unstructured like a custom resource.
+// object returns the object of the write as a typed or unstructured object.
 func (w *write) object(t *testing.T, value string, isUnstructured bool) runtime.Object {
 	t.Helper()
 	m := metadata(w.namespace, value, w.keys)
@@ -155,8 +156,8 @@ func (w *write) object(t *testing.T, value string, isUnstructured bool) runtime.
 	return o
 }
 
-// TestLabelModel compares random writes with the model. The stored label is the owner's, or the
-// write is denied.
+// TestLabelModel compares random writes with the model. An admitted write must store the label of
+// the model.
 func TestLabelModel(t *testing.T) {
 	t.Parallel()
 	groups := map[string]string{"Scale": "autoscaling", "Eviction": "policy", "TokenRequest": "authentication.k8s.io"}

@@ -17,8 +17,8 @@ import (
 var errKeystone = errors.New("only the server may set the annotation " + tenant.KeystoneAnnotation +
 	`: set it to "" so that the server records the Keystone domain again`)
 
-// restoreKeystone restores the annotation of the Keystone domain, and removes it from a new Tenant. An
-// update may set it to "", which removes the permissions that come from Keystone.
+// restoreKeystone restores the annotation of the Keystone domain, and removes it from a new Tenant.
+// An update may set the annotation to "", which removes the permissions that come from Keystone.
 func restoreKeystone(ctx context.Context, a admission.Attributes, old, obj metav1.Object) {
 	if old == nil {
 		sent := obj.GetAnnotations()
@@ -31,8 +31,8 @@ func restoreKeystone(ctx context.Context, a admission.Attributes, old, obj metav
 	}
 }
 
-// checkKeystone returns an error for a value that [restoreKeystone] would replace. A webhook that runs
-// after restoreKeystone may have written such a value.
+// checkKeystone returns an error for a value that [restoreKeystone] would replace. A webhook that
+// runs after restoreKeystone may have written such a value.
 func checkKeystone(old, obj metav1.Object) error {
 	value, ok := obj.GetAnnotations()[tenant.KeystoneAnnotation]
 	if value == "" && (ok || old == nil) {

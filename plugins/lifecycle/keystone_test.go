@@ -26,7 +26,8 @@ type warnings []string
 
 func (w *warnings) AddWarning(_, text string) { *w = append(*w, text) }
 
-// withKeystoneDomain returns a Tenant with the annotation of a domain, or without it.
+// withKeystoneDomain returns a Tenant with the given annotation, or without the annotation if value
+// is none.
 func withKeystoneDomain(value string) *unstructured.Unstructured {
 	u := object(map[string]any{"deletionPolicy": "Orphan"}, tenant.Finalizer)
 	u.SetAnnotations(map[string]string{"x": "y"})
@@ -43,8 +44,8 @@ func domainOf(u *unstructured.Unstructured) string {
 	return none
 }
 
-// TestKeystone checks that only the server writes the Keystone domain of a Tenant, and that every
-// caller may set it to "".
+// TestKeystone checks that only the server writes the Keystone domain of a Tenant. Other callers
+// may only set the annotation to "".
 func TestKeystone(t *testing.T) {
 	const d1, d2 = `{"domain":"d1"}`, `{"domain":"d2"}`
 	callers := []string{"root", "mallory", "system:serviceaccount:kube-system:x"}
@@ -106,8 +107,8 @@ func TestKeystone(t *testing.T) {
 	}
 }
 
-// TestKeystoneForgedManager checks that a tenant's caller with the name of the server's identity
-// may not write the annotation.
+// TestKeystoneForgedManager checks that a tenant's caller with the user name of
+// [tenant.ManagerUser] may not write the annotation.
 func TestKeystoneForgedManager(t *testing.T) {
 	o := (&fakeCluster{}).options(t)
 	o.Subject = func(context.Context, user.Info) (tenant.ID, error) { return tenanttest.ID(t, "a"), nil }

@@ -2,8 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package lifecycle checks the creation and the deletion of Tenants. A protected Tenant cannot be
-// deleted. A deleted Tenant remains until the server has deleted the objects of its tenant. The
-// name of a deleted tenant can be reused only if no object of that tenant is left.
+// deleted. A Tenant that is being deleted exists until the server has completed the deletion. The
+// ID of a deleted tenant can be reused only if no namespaces of that tenant and no objects that
+// name it are left.
 package lifecycle
 
 import (
@@ -28,9 +29,9 @@ import (
 // Name is the name of the plugin.
 const Name = "TenantLifecycle"
 
-// nameCooldown is the time after the end of a tenant during which its name cannot be reused. It is longer
-// than any cache of a token or a decision (kube-apiserver caches those of webhooks for five minutes
-// at most by default).
+// nameCooldown is how long the ID of a deleted tenant cannot be reused. It is longer than any cache
+// of a token or a decision. By default, kube-apiserver caches the decisions of webhooks for at most
+// five minutes.
 const nameCooldown = 10 * time.Minute
 
 var (
@@ -52,11 +53,12 @@ type TenantSpec struct {
 	ID tenant.ID
 	// Replaces is the UID of the deleted Tenant that had the ID before.
 	Replaces string
-	// Protected reports whether the Tenant must not be deleted.
+	// Protected reports whether the deletion policy is Protect, so that the Tenant cannot be
+	// deleted.
 	Protected bool
 }
 
-// Options configure the plugin. Subject, Read, Rights and Authorizer are required.
+// Options configure the plugin. Subject, Read, RequiredRights and Authorizer are required.
 type Options struct {
 	Subject plugins.SubjectFunc
 	// Read reads a Tenant. Its error names the field.
@@ -66,17 +68,20 @@ type Options struct {
 	ReadMembers func(runtime.Object) (id tenant.ID, spec any, err error)
 	// ReadRetired reads a RetiredTenant. If nil, RetiredTenants are not checked.
 	ReadRetired func(runtime.Object) (Record, error)
-	// Lineage returns the current Tenant and the deleted Tenants of a tenant. If it returns false,
-	// they are not known now, and the write is denied. If nil, no Tenants are known.
+	// Lineage returns the current Tenant object and the deleted Tenant objects of a tenant. If it
+	// returns false, these objects are not known yet, and the write is denied. If nil, no Tenant
+	// objects are known.
 	Lineage func(tenant.ID) (tenant.Lineage, bool)
-	// OwnedNamespaces returns the namespaces with the label of a tenant. If it is nil or fails, the name of a
-	// deleted tenant cannot be reused.
+	// OwnedNamespaces returns the namespaces with the label of a tenant. If it is nil or fails, the
+	// ID of a deleted tenant cannot be reused.
 	OwnedNamespaces func(tenant.ID) ([]string, error)
-	// References returns the objects of the system tenant that name the tenant, or service accounts
-	// of its namespaces. If it is nil or fails, the name of a deleted tenant cannot be reused.
+	// References returns the objects that an earlier tenant with this ID left and that would apply
+	// to a new tenant. These are bindings outside the tenants' namespaces that name the tenant or
+	// service accounts of its namespaces, TenantMembers, and TenantQuotas that are being deleted.
+	// If it is nil or fails, the ID of a deleted tenant cannot be reused.
 	References func(ctx context.Context, id tenant.ID, namespaces []string) ([]string, error)
-	// RequiredRights returns the rights that the author of a Tenant needs for its change. was is nil if the
-	// Tenant is created.
+	// RequiredRights returns the rights that the author of a Tenant needs for a write. was is nil
+	// if the Tenant is created.
 	RequiredRights func(was, is runtime.Object) ([]Right, error)
 	// Authorizer is the server's authorizer. It decides whether authors have these rights.
 	Authorizer authorizer.Authorizer
@@ -129,8 +134,8 @@ func (p *plugin) Admit(ctx context.Context, a admission.Attributes, _ admission.
 	return nil
 }
 
-// needsFinalizer reports whether a Tenant must get the finalizer. A Tenant that is being deleted
-// keeps its finalizer, but does not get one.
+// needsFinalizer reports whether a write must add the finalizer to a Tenant. While a Tenant is
+// being deleted, its finalizer is restored but never newly added.
 func needsFinalizer(old, obj metav1.Object) bool {
 	had := old != nil && slices.Contains(old.GetFinalizers(), tenant.Finalizer)
 	return !slices.Contains(obj.GetFinalizers(), tenant.Finalizer) && (had || obj.GetDeletionTimestamp() == nil)
@@ -212,7 +217,7 @@ func (p *plugin) checkDelete(_ context.Context, a admission.Attributes) error {
 	return nil
 }
 
-// checkCreate checks whether a new Tenant may have the name of a deleted tenant.
+// checkCreate checks whether a new Tenant may have the ID of a deleted tenant.
 func (p *plugin) checkCreate(ctx context.Context, a admission.Attributes) error {
 	spec, err := p.Read(a.GetObject())
 	if err == nil && !p.Subject.IsManager(ctx, a) {
@@ -260,7 +265,7 @@ const maxNamedObjects = 5
 
 var errCannotCheck = errors.New("spec.id: cannot check what is left of the deleted tenant that had this ID")
 
-// checkRemaining denies a name if objects of the deleted tenant are left.
+// checkRemaining denies the reuse of an ID if objects that would apply to the new tenant are left.
 func (p *plugin) checkRemaining(ctx context.Context, id tenant.ID, lineage *tenant.Lineage) error {
 	if p.OwnedNamespaces == nil || p.References == nil {
 		return errCannotCheck

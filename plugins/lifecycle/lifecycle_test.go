@@ -26,7 +26,6 @@ import (
 
 var now = time.Date(2026, 11, 24, 12, 0, 0, 0, time.UTC)
 
-// fakeCluster is a fake cluster.
 type fakeCluster struct {
 	lineage           tenant.Lineage
 	owned, references []string
@@ -104,8 +103,8 @@ func attributes(by, sub string, op admission.Operation, obj, old runtime.Object)
 		&user.DefaultInfo{Name: by})
 }
 
-// TestReuseOfTenantNames checks that the name of a deleted tenant can be reused if nothing of that tenant is
-// left. The new Tenant must name the old one.
+// TestReuseOfTenantNames checks that the ID of a deleted tenant can be reused only if nothing of
+// that tenant is left and the new Tenant names the old one in spec.replaces.
 func TestReuseOfTenantNames(t *testing.T) {
 	before := []tenant.Retired{
 		{UID: "older", DeletionEnded: now.Add(-time.Hour)},
@@ -210,7 +209,7 @@ func TestReuseOfTenantNames(t *testing.T) {
 	}
 }
 
-// rightsOf returns two rights if the deletion policy changes to Delete.
+// rightsOf returns two rights if a write sets the deletion policy to Delete.
 func rightsOf(oldObj, newObj runtime.Object) ([]lifecycle.Right, error) {
 	policy := func(obj runtime.Object) string {
 		u, ok := obj.(*unstructured.Unstructured)
@@ -266,7 +265,8 @@ func TestRights(t *testing.T) {
 	}
 }
 
-// TestProtectedTenantsAreNotDeleted checks that no caller can delete a protected Tenant.
+// TestProtectedTenantsAreNotDeleted checks that neither root nor the server itself can delete a
+// protected Tenant.
 func TestProtectedTenantsAreNotDeleted(t *testing.T) {
 	deletes := map[string]any{"deletionPolicy": "Delete"}
 	for name, c := range map[string]struct {
@@ -291,8 +291,8 @@ func TestProtectedTenantsAreNotDeleted(t *testing.T) {
 	}
 }
 
-// TestFinalizer checks that every Tenant gets the finalizer unless it is being deleted, and that an
-// update does not remove it. Only the manager removes it.
+// TestFinalizer checks that a Tenant gets the finalizer unless it is being deleted, and that an
+// update does not remove the finalizer. Only [tenant.ManagerUser] can remove it.
 func TestFinalizer(t *testing.T) {
 	const f = tenant.Finalizer
 	for name, c := range map[string]struct {

@@ -44,7 +44,7 @@ func (p *plugin) admitMembers(ctx context.Context, a admission.Attributes) error
 }
 
 // validateMembers denies TenantMembers with the UID of another Tenant. A missing UID is valid. If
-// the name was used before, such TenantMembers have no effect.
+// an earlier tenant had the same ID, TenantMembers without a UID have no effect.
 func (p *plugin) validateMembers(a admission.Attributes) error {
 	if p.ReadMembers == nil || p.Lineage == nil || a.GetOperation() == admission.Delete {
 		return nil
@@ -65,8 +65,8 @@ func (p *plugin) validateMembers(a admission.Attributes) error {
 	return nil
 }
 
-// membersUID returns the UID of the Tenant of TenantMembers, or "" if the tenant has none. writes
-// reports whether the request creates or changes their spec.
+// membersUID returns the UID of the Tenant to which TenantMembers belong, or "" if there is no
+// Tenant. changesSpec reports whether the request creates the TenantMembers or changes their spec.
 func (p *plugin) membersUID(a admission.Attributes) (uid string, changesSpec bool, err error) {
 	id, spec, err := p.ReadMembers(a.GetObject())
 	if err != nil {

@@ -33,13 +33,13 @@ func membersWrite(by string, op admission.Operation, obj, old runtime.Object) ad
 		false, &user.DefaultInfo{Name: by})
 }
 
-// TestMembersHaveTheTenantUID checks that TenantMembers have the UID of the Tenant for which their spec
-// was written, and that no other value is allowed.
+// TestMembersHaveTheTenantUID checks that TenantMembers get the UID of the Tenant that exists when
+// their spec is written, and that no other UID is allowed.
 func TestMembersHaveTheTenantUID(t *testing.T) {
 	const live = "uid-of-acme"
 	for name, c := range map[string]struct {
 		was, is *unstructured.Unstructured
-		none    bool // the tenant has no Tenant
+		none    bool // no Tenant object exists
 		want    string
 		refused bool // without Admit
 	}{
@@ -115,8 +115,8 @@ func TestMembersHaveTheTenantUID(t *testing.T) {
 	}
 }
 
-// TestMembersOfUnknownTenantAreDenied checks that TenantMembers are denied while their Tenant is not known.
-// Their deletion is allowed.
+// TestMembersOfUnknownTenantAreDenied checks that writes of TenantMembers are denied while it is
+// not known which Tenant exists. Deletions are allowed.
 func TestMembersOfUnknownTenantAreDenied(t *testing.T) {
 	o := (&fakeCluster{early: true}).options(t)
 	o.ReadMembers = readMembers(t)

@@ -30,9 +30,9 @@ type Record struct {
 	Spec             any
 }
 
-// checkRetired denies a RetiredTenant that would revoke the credentials of a tenant. Such an object
-// has the ID of a Tenant that is not being deleted, and this Tenant does not replace it. Only the
-// server may change the spec of a RetiredTenant.
+// checkRetired denies a new RetiredTenant that would revoke the credentials of an existing tenant.
+// Such an object has the ID of a Tenant that is not being deleted, and a UID that this Tenant did
+// not replace. Only the server may change the spec of a RetiredTenant.
 func (p *plugin) checkRetired(ctx context.Context, a admission.Attributes) error {
 	if p.ReadRetired == nil || a.GetOperation() == admission.Delete || p.Subject.IsManager(ctx, a) {
 		return nil

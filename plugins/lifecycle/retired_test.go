@@ -22,8 +22,8 @@ func retiredWith(uid string, namespaces ...any) *unstructured.Unstructured {
 	return object(map[string]any{"uid": uid, "namespaces": namespaces})
 }
 
-// TestRetiredTenants checks that a RetiredTenant does not revoke the credentials of a tenant that
-// exists, and that only the server changes its spec.
+// TestRetiredTenants checks that a RetiredTenant that would revoke the credentials of an existing
+// tenant is denied, and that only the server changes the spec of a RetiredTenant.
 func TestRetiredTenants(t *testing.T) {
 	living := tenant.Lineage{UID: "live"}
 	labelled := retiredWith("old", "shop")

@@ -15,8 +15,8 @@ import (
 	"github.com/kubetenant/kubetenant/plugins"
 )
 
-// Right is a permission in the whole cluster. The author of a field needs it, because the server
-// uses this permission to apply the field.
+// Right is a permission in the whole cluster. The server uses this permission to apply a field of a
+// Tenant, so the author of the field must have it.
 type Right struct {
 	// Field is the path of the field.
 	Field string

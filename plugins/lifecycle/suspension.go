@@ -66,8 +66,8 @@ func cancelsDeletion(m metav1.Object) bool {
 	return ok
 }
 
-// removeCancelAnnotation removes the annotation that cancels a deletion from a Tenant that is not being
-// deleted. Otherwise, a later deletion would be canceled at once.
+// removeCancelAnnotation removes the annotation that cancels a deletion from a Tenant that is not
+// being deleted. Otherwise, a later deletion would be canceled at once.
 func removeCancelAnnotation(ctx context.Context, obj metav1.Object) {
 	if obj.GetDeletionTimestamp() != nil || !cancelsDeletion(obj) {
 		return

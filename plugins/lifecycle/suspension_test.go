@@ -23,7 +23,8 @@ func suspended(suspension any) *unstructured.Unstructured {
 	return object(spec, tenant.Finalizer)
 }
 
-// TestSuspension checks that only an explicit empty suspension resumes a tenant.
+// TestSuspension checks that an update that omits the suspension does not resume a tenant, unless
+// the server itself sends the update.
 func TestSuspension(t *testing.T) {
 	for name, c := range map[string]struct {
 		by      string
@@ -70,8 +71,8 @@ func TestSuspension(t *testing.T) {
 	}
 }
 
-// TestCancelDeletion checks that the annotation that cancels a deletion is set only on a Tenant that is
-// being deleted, and that no deletion begins while the annotation is set.
+// TestCancelDeletion checks that the annotation that cancels a deletion is removed from a Tenant
+// that is not being deleted, and that no deletion begins while the annotation is set.
 func TestCancelDeletion(t *testing.T) {
 	with := func(u *unstructured.Unstructured) *unstructured.Unstructured {
 		u.SetAnnotations(map[string]string{tenant.TakeBackAnnotation: "true", "x": "y"})

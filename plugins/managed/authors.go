@@ -31,7 +31,8 @@ type author struct {
 }
 
 // mayWrite returns an error if the author may not get a source, or may not write objects of its
-// resource in all namespaces.
+// resource in all namespaces. To write means to create and update, and also to delete if the
+// Publication may replace objects.
 func (w *author) mayWrite(ctx context.Context, publication *Publication) error {
 	get := authorizer.AttributesRecord{
 		Verb:       "get",
@@ -90,7 +91,7 @@ func nameOrEvery(name string) string {
 }
 
 // mayGrant returns an error if the author may not grant the rules of a Role or of a RoleBinding in
-// all namespaces. Upstream applies the same rule to authors of these objects.
+// all namespaces. kube-apiserver requires the same of the authors of Roles and RoleBindings.
 func (w *author) mayGrant(ctx context.Context, content *Content) error {
 	if content.Ref == nil && len(content.Rules) == 0 {
 		return nil
@@ -127,8 +128,8 @@ func (w *author) mayGrant(ctx context.Context, content *Content) error {
 		w.path, special.Verb, special.Resource)
 }
 
-// hasRules reports whether the author has all rules in the whole cluster. A wildcard in a rule is sent
-// as a wildcard in the request, so only a rule with a wildcard allows it.
+// hasRules reports whether the author has all rules in the whole cluster. A wildcard in a rule is
+// sent as a wildcard in the request, so only a rule with a wildcard allows that request.
 func (w *author) hasRules(ctx context.Context, rules []rbacv1.PolicyRule) (bool, error) {
 	checks := 0
 	for i := range rules {
@@ -146,9 +147,9 @@ func (w *author) hasRules(ctx context.Context, rules []rbacv1.PolicyRule) (bool,
 	return true, nil
 }
 
-// ruleChecks returns the number of authorization requests that one rule needs. If the number
-// exceeds maxRuleChecks, it returns a larger number than maxRuleChecks. The product for a large
-// role would overflow an int.
+// ruleChecks returns the number of authorization requests that one rule needs. If this number is
+// greater than maxRuleChecks, it may return any number greater than maxRuleChecks. The exact number
+// for a large role could overflow an int.
 func ruleChecks(r *rbacv1.PolicyRule) int {
 	product := func(counts ...int) int {
 		total := 1

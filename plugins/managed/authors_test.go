@@ -13,8 +13,8 @@ import (
 	"github.com/kubetenant/kubetenant/plugins/managed"
 )
 
-// TestPublishedRoles checks that the author of a Role or a RoleBinding must have its rules in the
-// whole cluster.
+// TestPublishedRoles checks that the author of a published Role or RoleBinding must have its rules
+// in the whole cluster, or must be allowed to escalate or bind the role.
 func TestPublishedRoles(t *testing.T) {
 	rule := func(groups, resources, names, verbs []string, urls ...string) rbacv1.PolicyRule {
 		return rbacv1.PolicyRule{

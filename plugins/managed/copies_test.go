@@ -21,7 +21,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// publishable returns the resources of copies: the built-in ones and one from the configuration.
+// publishable returns the resources of copies. These are the built-in resources and one resource
+// that only the configuration allows.
 func publishable() []schema.GroupVersionResource {
 	core := corev1.SchemeGroupVersion
 	return []schema.GroupVersionResource{
@@ -44,8 +45,8 @@ func copyOf(labels, annotations map[string]string) *metav1.PartialObjectMetadata
 	return m
 }
 
-// TestOnlyTheManagerWritesCopies checks that only the manager writes the copies of Publications, for each kind. The
-// error names the Publication.
+// TestOnlyTheManagerWritesCopies checks, for each kind, that only [tenant.ManagerUser] writes the
+// copies of Publications. The error for a copy names the Publication.
 func TestOnlyTheManagerWritesCopies(t *testing.T) {
 	ours := map[string]string{tenant.ManagedLabel: managed.SourcePublication, tenant.PublicationLabel: "ca"}
 	half := map[string]string{tenant.PublicationLabel: "ca"}
@@ -151,8 +152,8 @@ func TestOnlyTheManagerWritesCopies(t *testing.T) {
 	}
 }
 
-// TestScaleOfCopies checks that the name decides whether a Scale belongs to a copy, because a Scale
-// has no labels.
+// TestScaleOfCopies checks that a Scale is denied if its name is the name of a copy. A Scale has no
+// labels.
 func TestScaleOfCopies(t *testing.T) {
 	for name, want := range map[string]bool{"given": false, "x": true} {
 		t.Run(name, func(t *testing.T) {
@@ -170,8 +171,8 @@ func TestScaleOfCopies(t *testing.T) {
 	}
 }
 
-// TestGeneratedNamesAreReserved checks that a name that the server generates is reserved too. The admission
-// attributes do not contain a generated name.
+// TestGeneratedNamesAreReserved checks that a reserved name is also denied if the server generated
+// it. The admission attributes do not contain a generated name.
 func TestGeneratedNamesAreReserved(t *testing.T) {
 	for name, ok := range map[string]bool{"given": false, "giv3n": true} {
 		t.Run(name, func(t *testing.T) {

@@ -20,8 +20,8 @@ import (
 )
 
 // evaluated returns an authorizer that decides like kube-apiserver's RBAC authorizer
-// (pkg/apis/rbac/v1/evaluation_helpers.go, v1.37.1). The caller has rules in the whole cluster. The
-// rules have no subresources.
+// (pkg/apis/rbac/v1/evaluation_helpers.go, v1.37.1), for a caller with the given rules in the whole
+// cluster. It denies every request for a subresource.
 func evaluated(rules ...rbacv1.PolicyRule) authorizer.Authorizer {
 	has := func(values []string, value string) bool {
 		return slices.Contains(values, "*") || slices.Contains(values, value)
@@ -52,8 +52,8 @@ func restricted(group string, empty int, rights ...[2]string) (rules []rbacv1.Po
 	return rules
 }
 
-// TestEmptyNameRulesDoNotAllowPublications checks that a rule that lists only the name "" does not let an author write
-// a Publication.
+// TestEmptyNameRulesDoNotAllowPublications checks that a rule that lists only the name "" does not
+// allow an author to write a Publication.
 func TestEmptyNameRulesDoNotAllowPublications(t *testing.T) {
 	rules := []rbacv1.PolicyRule{{Verbs: []string{"*"}, APIGroups: []string{"*"}, Resources: []string{"*"}}}
 	ref := func(kind, name string) *rbacv1.RoleRef { return &rbacv1.RoleRef{Kind: kind, Name: name} }
@@ -107,8 +107,8 @@ func TestEmptyNameRulesDoNotAllowPublications(t *testing.T) {
 	}
 }
 
-// TestEmptyNameRulesDoNotAllowTemplates checks that a rule that lists only the name "" does not let an author
-// write a NamespaceTemplate.
+// TestEmptyNameRulesDoNotAllowTemplates checks that a rule that lists only the name "" does not
+// allow an author to write a NamespaceTemplate.
 func TestEmptyNameRulesDoNotAllowTemplates(t *testing.T) {
 	rights := [][2]string{{"create", "configmaps"}, {"update", "configmaps"}, {"delete", "configmaps"}}
 	templates := schema.GroupVersionResource{Group: tenant.Domain, Version: "v1alpha1", Resource: "namespacetemplates"}

@@ -4,7 +4,8 @@
 // Package managed protects the objects that the server itself writes. These are the bindings and
 // quotas of Tenants, the objects of NamespaceTemplates and the copies of Publications. No other
 // caller may create, change or delete them, not even an administrator of the cluster, because the
-// server would restore them.
+// server would restore them. Only controllers may delete them, in a namespace that is being
+// deleted.
 //
 // The package denies Pods in namespaces that do not have these objects yet. It also checks the
 // authors of NamespaceTemplates, of Publications and of published objects.
@@ -64,36 +65,38 @@ var (
 // Options configure the plugin. Subject and Terminating are required.
 type Options struct {
 	Subject plugins.SubjectFunc
-	// Terminating reports whether a namespace is known to be deleted. The controllers that empty
-	// such a namespace may delete managed objects in it. Other callers may not, because Pods may
-	// still run there.
+	// Terminating reports whether a namespace is known to be terminating. The controllers that
+	// empty such a namespace may delete managed objects in it. Other callers may not, because Pods
+	// may still run there.
 	Terminating func(namespace string) bool
-	// MustWait reports whether Pods must wait in a new namespace of a tenant until the namespace has
-	// all objects that its Tenant specifies. If nil, Pods never wait.
+	// MustWait reports whether Pods must wait in a new namespace of a tenant until the namespace
+	// has all objects that its Tenant specifies. If nil, Pods never wait.
 	MustWait func(context.Context, tenant.ID) bool
-	// Waiting reports whether Pods must wait in a namespace. Required with Holds.
+	// Waiting reports whether Pods must wait in a namespace. Required with MustWait.
 	Waiting func(ctx context.Context, namespace string) (bool, error)
 	// Provides reports whether a template or a Publication provides an object with this name in a
 	// namespace. Other callers may not create it. If nil, no names are reserved.
 	Provides func(ctx context.Context, namespace string, resource schema.GroupResource, name string) (bool, error)
-	// ReadTemplate reads a NamespaceTemplate. It returns the resources of its objects, or an error if
-	// the template is invalid. If nil, NamespaceTemplates are not checked.
+	// ReadTemplate reads a NamespaceTemplate. It returns the resources of its objects, or an error
+	// if the template is invalid. If nil, NamespaceTemplates are not checked.
 	ReadTemplate func(runtime.Object) ([]schema.GroupVersionResource, error)
 	// Removed returns the resources of the objects that an update removes from a NamespaceTemplate.
-	// Required with Template.
+	// Required with ReadTemplate.
 	Removed func(was, is runtime.Object) []schema.GroupVersionResource
 	// Authorizer is the server's authorizer. It decides whether authors of NamespaceTemplates and
-	// Publications have the required permissions. Required with Template and Publishing.
+	// Publications have the required permissions. Required with ReadTemplate and Publishing.
 	Authorizer authorizer.Authorizer
 	// Publishing reads Publications and the objects that they copy. If nil, no caller may write a
 	// Publication.
 	Publishing *Publishing
-	// MayPublish reports whether the configuration allows the publication of objects of a resource that
-	// is not built in. If nil, it allows none.
+	// MayPublish reports whether the configuration allows the publication of objects of a resource.
+	// It is called only for resources for which [MayBeManaged] returns false. If nil, it allows
+	// none.
 	MayPublish func(schema.GroupResource) bool
 }
 
-// creationAnnotations are the annotations that the creator of a Namespace may not set.
+// creationAnnotations are the annotations that no creator of a Namespace may set, except the server
+// itself.
 var creationAnnotations = []string{
 	tenant.PreparedAnnotation, tenant.HeldAnnotation, tenant.ReleasingAnnotation, tenant.KeystoneAnnotation,
 }
@@ -117,8 +120,8 @@ type plugin struct {
 	Options
 }
 
-// Governs reports whether the plugin may deny an operation on a resource. It does not know kinds
-// that are published only because of the configuration.
+// Governs reports whether the plugin may deny an operation on a resource. It does not know
+// resources that may be published only because of the configuration.
 func Governs(r schema.GroupResource, operation admission.Operation) bool {
 	return MayBeManaged(r) ||
 		(r == corev1.Resource("namespaces") || r == templates || r == publications) && operation != admission.Delete ||
@@ -151,7 +154,8 @@ var (
 	templates = schema.GroupResource{Group: tenant.Domain, Resource: "namespacetemplates"}
 )
 
-// Admit implements [admission.MutationInterface]. It protects the server's own annotations.
+// Admit implements [admission.MutationInterface]. It protects the server's own annotations, and
+// records the content that an author may publish.
 func (p *plugin) Admit(ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces) error {
 	switch resource := a.GetResource().GroupResource(); {
 	case a.GetOperation() == admission.Delete:
@@ -167,8 +171,8 @@ func (p *plugin) Admit(ctx context.Context, a admission.Attributes, o admission.
 	return nil
 }
 
-// admitNamespace restores the server's annotations. On a new Namespace that must wait, it sets the
-// annotation that denies Pods.
+// admitNamespace restores the server's annotations. If Pods must wait in a new Namespace, it sets
+// the annotation that denies them.
 func (p *plugin) admitNamespace(ctx context.Context, a admission.Attributes) error {
 	old, obj, err := plugins.StoredMetadata(a)
 	if err != nil || obj == nil {
@@ -252,7 +256,8 @@ func (p *plugin) checkNamespace(ctx context.Context, a admission.Attributes) err
 	return nil
 }
 
-// check denies writes of managed objects by other callers.
+// check denies writes of managed objects, unless the server itself sends them. It also reserves the
+// names of managed objects.
 func (p *plugin) check(ctx context.Context, a admission.Attributes) error {
 	old, wasManaged := managedObject(a.GetOldObject())
 	obj, managed := managedObject(a.GetObject())
@@ -270,7 +275,7 @@ func (p *plugin) check(ctx context.Context, a admission.Attributes) error {
 	case a.GetOperation() == admission.Create && !managed &&
 		(a.GetNamespace() == "" ||
 			!strings.HasPrefix(obj.GetName(), NamePrefix) && !strings.HasPrefix(obj.GetGenerateName(), NamePrefix)):
-		return p.checkName(ctx, a, obj.GetName()) // the object has its generated name
+		return p.checkName(ctx, a, obj.GetName()) // the name has already been generated
 	case a.GetOperation() != admission.Create && !wasManaged && !managed, p.Subject.IsManager(ctx, a):
 		return nil
 	}
@@ -284,8 +289,9 @@ func (p *plugin) check(ctx context.Context, a admission.Attributes) error {
 		if a.GetSubresource() == "status" && sameMetadata(old, obj) { // such an update cannot change the spec
 			return nil
 		}
-		// A migration of stored objects changes nothing. A tenant's caller may not change
-		// managedFields either. The server compares them to find objects that other callers wrote.
+		// An update without changes is allowed, for example during a storage migration. A tenant's
+		// caller may not even change managedFields, because the server compares them to find
+		// objects that other callers wrote.
 		if sameObject(a.GetOldObject(), a.GetObject()) && (sameManagedFields(old, obj) ||
 			p.Subject.IsSystem(ctx, a.GetUserInfo())) {
 			return nil
@@ -319,8 +325,8 @@ func managedError(old metav1.Object) error {
 	return errManaged
 }
 
-// managedObject returns the metadata of an object, or nil if it has none, and reports whether the server
-// manages the object.
+// managedObject returns the metadata of an object, or nil if there is none, and reports whether the
+// server manages the object.
 func managedObject(obj runtime.Object) (metav1.Object, bool) {
 	if obj == nil {
 		return nil, false

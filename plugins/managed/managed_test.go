@@ -26,8 +26,8 @@ import (
 )
 
 // newPlugin returns the plugin. The first group of a caller is its tenant. A caller without groups
-// belongs to the system tenant if its name is root or begins with "system:", and otherwise to no
-// known tenant. The namespace going is being deleted.
+// belongs to the system tenant if its name is root or begins with "system:". Any other caller
+// without groups has no known tenant. The namespace named going is terminating.
 func newPlugin() plugins.Interface {
 	return managed.New(managed.Options{
 		Subject: func(_ context.Context, u user.Info) (tenant.ID, error) {
@@ -63,8 +63,8 @@ var (
 	namespaces = corev1.SchemeGroupVersion.WithResource("namespaces")
 )
 
-// write is a request. Without was, it creates is. Without is, it deletes was. With both, it is an
-// update.
+// write is a request. If old is nil, the request creates obj. If obj is nil, it deletes old. If
+// both are set, it is an update.
 type write struct {
 	by       user.Info
 	resource schema.GroupVersionResource
@@ -83,7 +83,8 @@ func (w write) attributes() admission.Attributes {
 		false, w.by)
 }
 
-// TestOnlyTheManagerWritesManagedObjects checks that only the manager writes objects with the label.
+// TestOnlyTheManagerWritesManagedObjects checks that only [tenant.ManagerUser] writes objects with
+// the label.
 func TestOnlyTheManagerWritesManagedObjects(t *testing.T) {
 	root, manager := &user.DefaultInfo{Name: "root"}, &user.DefaultInfo{Name: tenant.ManagerUser}
 	ours := map[string]string{tenant.ManagedLabel: "tenant"}
@@ -209,8 +210,8 @@ func TestOnlyTheManagerWritesManagedObjects(t *testing.T) {
 	}
 }
 
-// TestOnlyNamespaceControllersDeleteManagedObjects checks that only the controllers that empty a namespace may delete
-// its managed objects. Pods may still run in a namespace that is being deleted.
+// TestOnlyNamespaceControllersDeleteManagedObjects checks that only the controllers that empty a
+// namespace may delete its managed objects, and only while the namespace is terminating.
 func TestOnlyNamespaceControllersDeleteManagedObjects(t *testing.T) {
 	const namespaceController = "system:serviceaccount:kube-system:namespace-controller"
 	for _, resource := range []schema.GroupVersionResource{
@@ -295,8 +296,8 @@ func TestManagedClusterRoleBindings(t *testing.T) {
 	}
 }
 
-// TestPreparedAnnotation checks that only the manager changes the annotation of a Namespace. For other
-// callers, the old value is restored.
+// TestPreparedAnnotation checks that only [tenant.ManagerUser] changes the annotation of a
+// Namespace. For other callers, the old value is restored.
 func TestPreparedAnnotation(t *testing.T) {
 	root, manager := &user.DefaultInfo{Name: "root"}, &user.DefaultInfo{Name: tenant.ManagerUser}
 	for name, c := range map[string]struct {

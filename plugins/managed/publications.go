@@ -98,7 +98,7 @@ func (p *plugin) admitPublication(ctx context.Context, a admission.Attributes) e
 	isNew := old == nil || requestsCheck(old, obj)
 	p.restorePublished(ctx, a, old, obj)
 	if manager || !isNew && sameSource(a.GetOldObject(), a.GetObject()) {
-		return nil // the author of another change may not have read the content
+		return nil // any other change does not confirm that the author has read the content
 	}
 	if hash, err := p.checkedContent(ctx, a); err == nil { // Validate returns the error
 		setPublished(obj, hash)
@@ -158,7 +158,7 @@ func removesFinalizer(old, obj metav1.Object) bool {
 
 // changesManagedLabel reports whether a write adds, changes or removes [tenant.ManagedLabel] on a
 // Publication. The server sets this label on the Publications that it creates for annotated
-// objects. was is nil if the Publication is created.
+// objects. old is nil if the Publication is created.
 func changesManagedLabel(old, obj metav1.Object) bool {
 	now, ok := obj.GetLabels()[tenant.ManagedLabel]
 	if old == nil {
@@ -169,8 +169,9 @@ func changesManagedLabel(old, obj metav1.Object) bool {
 }
 
 // checkPublication denies an invalid Publication. It also denies a Publication if its author may
-// not publish the source. It applies to every caller, but checks only the validity for the manager.
-// The manager creates Publications for annotated objects. Their authors are checked instead.
+// not publish the source. It applies to every caller. For [tenant.ManagerUser], it checks only the
+// validity. This user creates Publications for annotated objects, and the authors of these objects
+// are checked instead.
 func (p *plugin) checkPublication(ctx context.Context, a admission.Attributes) error {
 	old, obj, err := plugins.StoredMetadata(a)
 	if err != nil || obj == nil {

@@ -14,8 +14,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// TestPublications checks which callers may write a Publication and which content its annotation
-// confirms.
+// TestPublications checks which callers may write a Publication, and which hash is recorded
+// afterwards.
 func TestPublications(t *testing.T) {
 	const from = "ConfigMap platform/x"
 	sources := map[string]*managed.Content{"platform/x": {Hash: "h"}}
@@ -227,7 +227,8 @@ func TestPublications(t *testing.T) {
 	}
 }
 
-// TestHashSetByOtherPluginsIsDenied checks that a value that another admission plugin set is denied.
+// TestHashSetByOtherPluginsIsDenied checks that Validate denies a hash that another admission
+// plugin set, unless it is the hash that the caller may publish.
 func TestHashSetByOtherPluginsIsDenied(t *testing.T) {
 	const from = "ConfigMap platform/x"
 	c := publishing{rights: []string{"*"}, sources: map[string]*managed.Content{"platform/x": {Hash: "h"}}}
@@ -277,7 +278,7 @@ func TestHashSetByOtherPluginsIsDenied(t *testing.T) {
 	}
 }
 
-// TestPublicationFinalizer checks that only the manager removes the server's finalizer.
+// TestPublicationFinalizer checks that only [tenant.ManagerUser] removes the server's finalizer.
 func TestPublicationFinalizer(t *testing.T) {
 	const from, ours = "ConfigMap platform/x", tenant.PublicationFinalizer
 	of := func(finalizers ...string) *unstructured.Unstructured {
@@ -332,8 +333,8 @@ func TestPublicationFinalizer(t *testing.T) {
 	}
 }
 
-// TestPublicationLabel checks that only the manager labels a Publication as created for an
-// annotated object.
+// TestPublicationLabel checks that only [tenant.ManagerUser] sets, changes or removes the label of
+// Publications that belong to annotated objects.
 func TestPublicationLabel(t *testing.T) {
 	of := func(value string) *unstructured.Unstructured {
 		u := published("ConfigMap platform/x", "", nil)

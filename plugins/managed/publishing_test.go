@@ -23,13 +23,13 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// publishing is a fake cluster. It has the permissions of the caller, the sources, and the
-// Publications that name the sources.
+// publishing is a fake cluster. It contains the permissions of the caller, the sources, and the
+// sources that Publications name.
 type publishing struct {
 	// rights are the requests that are allowed. A request is a verb, a resource, a namespace and a
 	// name, or "*" for every request.
 	rights []string
-	// rbac decides instead of rights.
+	// rbac decides authorization requests instead of rights if it is set.
 	rbac authorizer.Authorizer
 	// hashed is the last object that was hashed.
 	hashed *unstructured.Unstructured
@@ -214,7 +214,7 @@ type publicationCase struct {
 	want, hash string
 }
 
-// run calls Admit and Validate and reports differences.
+// run calls Admit and Validate, and compares the error and the annotation with c.
 func (c *publicationCase) run(t *testing.T, name string) {
 	t.Helper()
 	if c.by == "" {

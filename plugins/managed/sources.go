@@ -33,7 +33,7 @@ var errGenerated = errors.New(publishPath +
 	": an object with metadata.generateName cannot be published, set metadata.name")
 
 // admitSource records the hash of a published object if its author may publish the object. In all
-// other cases, it restores [tenant.PublishedAnnotation].
+// other cases, it restores the old value of [tenant.PublishedAnnotation].
 func (p *plugin) admitSource(ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces) error {
 	old, obj, err := plugins.StoredMetadata(a)
 	if err != nil || obj == nil || isManaged(old) || isManaged(obj) {
@@ -229,8 +229,8 @@ func hasPublishAnnotation(m metav1.Object) bool {
 	return publish || published
 }
 
-// changesPublishAnnotation reports whether a write adds or changes [tenant.PublishAnnotation]. was is nil if the
-// object is created.
+// changesPublishAnnotation reports whether a write adds or changes [tenant.PublishAnnotation]. old
+// is nil if the object is created.
 func changesPublishAnnotation(old, obj metav1.Object) bool {
 	now, ok := obj.GetAnnotations()[tenant.PublishAnnotation]
 	if old == nil || !ok {

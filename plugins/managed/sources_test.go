@@ -35,7 +35,7 @@ func withLabel(m *corev1.ConfigMap) *corev1.ConfigMap {
 	return m
 }
 
-// marks returns annotations with the hash and, if publish is not empty, the tenants.
+// marks returns annotations with the hash and the tenants. An empty value means no annotation.
 func marks(hash, publish string) map[string]string {
 	out := map[string]string{}
 	if hash != "" {
@@ -344,8 +344,8 @@ func TestRecordedHashes(t *testing.T) {
 	}
 }
 
-// TestHashOfSourceSetByOtherPlugins checks that a hash that another admission plugin set is denied. The
-// hash of the content is allowed if the caller may publish the object.
+// TestHashOfSourceSetByOtherPlugins checks that Validate denies a hash that another admission
+// plugin set, unless it is the hash of the content and the caller may publish the object.
 func TestHashOfSourceSetByOtherPlugins(t *testing.T) {
 	const now = "map[x:new]"
 	author := publishing{rights: []string{"*"}, named: []string{"configmaps platform/x", "configmaps a--web/x"}}
@@ -416,8 +416,8 @@ func TestHashOfSourceSetByOtherPlugins(t *testing.T) {
 	}
 }
 
-// TestUnpublishableObjectsWarn checks that the annotation has no effect on an object that cannot be published,
-// and that the caller gets one warning.
+// TestUnpublishableObjectsWarn checks that the caller gets one warning if it annotates an object
+// that cannot be published.
 func TestUnpublishableObjectsWarn(t *testing.T) {
 	p := publishing{rights: []string{"*"}}
 	for name, c := range map[string]struct {
@@ -460,7 +460,7 @@ func TestUnpublishableObjectsWarn(t *testing.T) {
 }
 
 // TestContentAsServed checks that the plugin hashes an object as the server returns it. An empty
-// list is hashed like a missing list. The namespace comes from the request path.
+// list of a built-in kind is hashed like a missing list. The namespace comes from the request path.
 func TestContentAsServed(t *testing.T) {
 	rule := rbacv1.PolicyRule{Verbs: []string{"get"}, APIGroups: []string{""}, Resources: []string{"pods"}}
 	for name, c := range map[string]struct {

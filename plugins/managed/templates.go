@@ -22,12 +22,13 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// retrySeconds is the delay after which a client retries. client-go retries up to ten times.
+// retrySeconds is the delay after which a client retries, in seconds. client-go retries up to ten
+// times.
 const retrySeconds = 1
 
-// tryAgain returns the response to a write that is likely to succeed soon. For controllers, it
-// contains no delay. Their workers serve all tenants and must not wait, and controllers retry
-// anyway.
+// tryAgain returns the response to a write that is likely to succeed soon. For users with a
+// "system:" name, such as controllers, it contains no delay. The workers of a controller serve all
+// tenants and must not wait, and controllers retry in any case.
 func tryAgain(a admission.Attributes, message string) error {
 	after := retrySeconds
 	if strings.HasPrefix(a.GetUserInfo().GetName(), "system:") {
@@ -106,7 +107,7 @@ func (p *plugin) checkTemplate(ctx context.Context, a admission.Attributes) erro
 	return nil
 }
 
-// checkRight returns an error if a caller may not make a request for a resource in all namespaces.
+// checkRight returns an error if a caller may not use a verb on a resource in all namespaces.
 func (p *plugin) checkRight(ctx context.Context, u user.Info, verb string, r schema.GroupVersionResource) error {
 	may, _, err := p.Authorizer.Authorize(ctx, authorizer.AttributesRecord{
 		User:            u,

@@ -28,8 +28,9 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// templatePlugin returns the plugin. Pods wait in new namespaces of a. root may create and update
-// ConfigMaps, and maker may only create them. For lost, the authorizer fails.
+// templatePlugin returns the plugin. Pods wait in new namespaces of tenant a. The user root may
+// create and update ConfigMaps, and the user maker may only create them. For the user lost, the
+// authorizer fails.
 func templatePlugin() plugins.Interface {
 	return managed.New(managed.Options{
 		Subject: func(_ context.Context, u user.Info) (tenant.ID, error) {
@@ -102,8 +103,8 @@ func template(name, spec string) *unstructured.Unstructured {
 	return u
 }
 
-// TestTemplateAuthors checks that the author of a NamespaceTemplate must be allowed to write its objects
-// in all namespaces. Any caller may make an update that does not change the spec.
+// TestTemplateAuthors checks that the author of a NamespaceTemplate must be allowed to write its
+// objects in all namespaces. An update that does not change the spec needs no permission.
 func TestTemplateAuthors(t *testing.T) {
 	resource := schema.GroupVersionResource{Group: tenant.Domain, Version: "v1alpha1", Resource: "namespacetemplates"}
 	for name, c := range map[string]struct {
@@ -148,8 +149,9 @@ func TestTemplateAuthors(t *testing.T) {
 	}
 }
 
-// TestPodsWaitForPreparedNamespaces checks that no caller can create a Pod in a namespace that is not prepared. The
-// caller must retry. Subresources and updates are allowed.
+// TestPodsWaitForPreparedNamespaces checks that no caller can create a Pod in a namespace that is
+// not prepared, and that the response suggests a retry to human users. Subresources and updates are
+// allowed.
 func TestPodsWaitForPreparedNamespaces(t *testing.T) {
 	pods := corev1.SchemeGroupVersion.WithResource("pods")
 	pod := &corev1.Pod{}
@@ -192,8 +194,9 @@ func TestPodsWaitForPreparedNamespaces(t *testing.T) {
 	}
 }
 
-// TestNewNamespacesWait checks that every new Namespace gets the annotation, whichever caller creates
-// it. Only the manager removes the annotation.
+// TestNewNamespacesWait checks that a new Namespace of a tenant whose Pods must wait gets the
+// annotation, whichever caller creates the Namespace. Only [tenant.ManagerUser] removes the
+// annotation.
 func TestNewNamespacesWait(t *testing.T) {
 	of := func(id string, annotations ...string) *corev1.Namespace {
 		ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "x", Annotations: map[string]string{}}}
@@ -259,8 +262,8 @@ func TestNewNamespacesWait(t *testing.T) {
 	}
 }
 
-// TestProvidedNamesAreReserved checks that other callers cannot create an object with a name that a template
-// provides, even if the object does not exist yet.
+// TestProvidedNamesAreReserved checks that other callers cannot create an object with a name that a
+// template provides, even if the template's object does not exist yet.
 func TestProvidedNamesAreReserved(t *testing.T) {
 	of := func(name string) *corev1.ConfigMap {
 		return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}}
@@ -312,8 +315,8 @@ func TestProvidedNamesAreReserved(t *testing.T) {
 	}
 }
 
-// TestOnlyTheManagerWritesTemplateObjects checks that only the manager writes objects with the
-// label, for each kind of a template. A controller may write their status.
+// TestOnlyTheManagerWritesTemplateObjects checks, for each kind, that only [tenant.ManagerUser]
+// writes the objects of a template. Controllers may write their status.
 func TestOnlyTheManagerWritesTemplateObjects(t *testing.T) {
 	given := func(obj metav1.Object, labelled bool) runtime.Object {
 		obj.SetName("x")

@@ -16,9 +16,10 @@ import (
 
 var errAddedLabels = errors.New("only the server may set the annotation " + tenant.GivenLabelsAnnotation)
 
-// AddedLabels contains the labels that a Tenant added to a Namespace, and the values that the labels had
-// before. A nil value means that the Namespace did not have the label. Given never depends on
-// managedFields, because a tenant may write them. The entry levelKey is not a label.
+// AddedLabels contains the labels that a Tenant added to a Namespace, and the values that the
+// labels had before. A nil value means that the Namespace did not have the label. AddedLabels never
+// depends on managedFields, because a tenant may write them. The entry with the key levelKey is not
+// a label.
 type AddedLabels map[string]*string
 
 // levelKey is the key of the PodSecurity level that the Tenant last set. With this entry, the
@@ -36,8 +37,8 @@ func (g AddedLabels) Level() string {
 	return ""
 }
 
-// HasStricterLevel reports whether a caller has set a stricter level than level after the Tenant set
-// one. Such a level remains.
+// HasStricterLevel reports whether a caller has set a stricter level than level after the Tenant
+// set its level. The server does not replace such a level.
 func (g AddedLabels) HasStricterLevel(ns metav1.Object, level string) bool {
 	present := ns.GetLabels()[EnforceLabel]
 	return g.Level() != "" && present != g.Level() && IsStricter(present, level)
@@ -60,25 +61,25 @@ func AddedLabelsOf(ns metav1.Object) (AddedLabels, bool) {
 	return out, true
 }
 
-// String returns the value of [tenant.GivenLabelsAnnotation].
+// String returns the value for [tenant.GivenLabelsAnnotation].
 func (g AddedLabels) String() string {
 	if g == nil {
 		g = AddedLabels{}
 	}
 	text, err := json.Marshal(map[string]*string(g))
 	if err != nil {
-		panic(err) // it contains only strings
+		panic(err) // the map contains only strings
 	}
 	return string(text)
 }
 
-// labelsAtCreation returns the labels that the Tenant adds to a new Namespace. sent are the labels
-// that the caller sent. If a tenant creates the Namespace, the value before the Tenant's level is
-// the level in the configuration.
+// labelsAtCreation returns the labels that the Tenant adds to a new Namespace. sent contains the
+// labels that the caller sent. If a tenant's caller creates the Namespace, the recorded earlier
+// level of PodSecurity is the level in the configuration.
 func (p *plugin) labelsAtCreation(caller tenant.ID, sent map[string]string) AddedLabels {
 	id := caller
 	if caller.IsSystem() {
-		id, _ = tenant.Parse(sent[tenant.Label]) // for the zero ID, there are no labels
+		id, _ = tenant.Parse(sent[tenant.Label]) // the zero ID has no labels
 	}
 	out := AddedLabels{}
 	for key, value := range p.labelsOf(id) {
@@ -95,8 +96,8 @@ func (p *plugin) labelsAtCreation(caller tenant.ID, sent map[string]string) Adde
 	return out
 }
 
-// recordAddedLabels sets [tenant.GivenLabelsAnnotation] on a new Namespace. It replaces a value that the
-// caller sent, which comes from an export of another Namespace.
+// recordAddedLabels sets [tenant.GivenLabelsAnnotation] on a new Namespace. It replaces a value
+// that the caller sent, for example from an export of another Namespace.
 func (p *plugin) recordAddedLabels(caller tenant.ID, obj metav1.Object) {
 	var record *string
 	if added := p.labelsAtCreation(caller, obj.GetLabels()); len(added) > 0 {
@@ -105,7 +106,8 @@ func (p *plugin) recordAddedLabels(caller tenant.ID, obj metav1.Object) {
 	plugins.SetAnnotation(obj, tenant.GivenLabelsAnnotation, record)
 }
 
-// checkAddedLabels checks [tenant.GivenLabelsAnnotation] on a Namespace that a tenant creates.
+// checkAddedLabels checks [tenant.GivenLabelsAnnotation] on a Namespace that a tenant's caller
+// creates.
 func (p *plugin) checkAddedLabels(caller tenant.ID, obj metav1.Object) error {
 	want := p.labelsAtCreation(caller, obj.GetLabels())
 	text, ok := obj.GetAnnotations()[tenant.GivenLabelsAnnotation]
@@ -115,9 +117,9 @@ func (p *plugin) checkAddedLabels(caller tenant.ID, obj metav1.Object) error {
 	return nil
 }
 
-// protectedLabels returns the labels that a tenant may not change. These are the labels that its Tenant
-// specifies, and the labels that it added to the Namespace before. The PodSecurity level has its
-// own rules.
+// protectedLabels returns the labels that a tenant may not change. These are the labels that its
+// Tenant object specifies, and the labels that this Tenant added to the Namespace before. The
+// PodSecurity level has its own rules.
 func protectedLabels(specified map[string]string, old metav1.Object) map[string]string {
 	added, _ := AddedLabelsOf(old)
 	if len(added) == 0 {

@@ -39,7 +39,8 @@ func TestAddedLabelsOf(t *testing.T) {
 	}
 }
 
-// labelsPlugin returns the plugin for a caller of a tenant. Its Tenant specifies labels and a level.
+// labelsPlugin returns the plugin for a caller of the tenant id. The Tenant object of the tenant of
+// specifies labels and a PodSecurity level.
 func labelsPlugin(id, of tenant.ID) plugins.Interface {
 	return withRules(id, namespace.Rules{Labels: map[string]string{"team": "x"}, PodSecurity: "restricted"}, of)
 }
@@ -55,8 +56,9 @@ func withRules(id tenant.ID, spaces namespace.Rules, owner tenant.ID) plugins.In
 	})
 }
 
-// TestRecordOfAddedLabels checks that the record on a new Namespace never depends on the values
-// that its creator sent. A Namespace that a tenant creates without the correct record is denied.
+// TestRecordOfAddedLabels checks that the annotation on a new Namespace does not depend on the
+// annotation that its creator sent. A Namespace that a tenant's caller creates with a wrong
+// annotation is denied.
 func TestRecordOfAddedLabels(t *testing.T) {
 	acme, system := tenanttest.ID(t, "acme"), tenant.System()
 	full := map[string]string{tenant.Label: "acme", "team": "x", namespace.EnforceLabel: "restricted"}
@@ -147,8 +149,8 @@ func TestRecordOfAddedLabels(t *testing.T) {
 	}
 }
 
-// TestFormerLabelsAreProtected checks that a tenant cannot change a label that its Tenant added to a
-// Namespace, even if the Tenant no longer specifies the label.
+// TestFormerLabelsAreProtected checks that a tenant cannot change a label that its Tenant object
+// added to a Namespace, even if the Tenant object no longer specifies the label.
 func TestFormerLabelsAreProtected(t *testing.T) {
 	acme := tenanttest.ID(t, "acme")
 	record := map[string]string{tenant.GivenLabelsAnnotation: `{"team":null}`}

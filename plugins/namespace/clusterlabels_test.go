@@ -14,8 +14,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/tenanttest"
 )
 
-// TestClusterPodSecurityLabels checks that a tenant cannot choose the value of a PodSecurity label that
-// the cluster sets.
+// TestClusterPodSecurityLabels checks that a tenant cannot choose the value of a PodSecurity label
+// that the cluster sets.
 func TestClusterPodSecurityLabels(t *testing.T) {
 	const domain = "pod-security.kubernetes.io/"
 	for key, c := range map[string]struct{ pinned, other string }{
@@ -56,7 +56,7 @@ func TestClusterPodSecurityLabels(t *testing.T) {
 	}
 }
 
-// TestAddedLabelsOnReinvocation checks that a second run of the plugins does not record labels of the
+// TestAddedLabelsOnReinvocation checks that a second call of Admit does not record labels of the
 // Tenant as earlier values.
 func TestAddedLabelsOnReinvocation(t *testing.T) {
 	p := labelsPlugin(tenant.System(), tenanttest.ID(t, "acme"))

@@ -22,7 +22,7 @@ var injectionLabels = []string{"istio-injection", "control-plane"}
 // maxKeys is the maximum number of keys in one error.
 const maxKeys = 16
 
-// The reasons why tenants may not write a key. Each continues a sentence.
+// The reasons why tenants may not write a key. Each reason is the end of an error message.
 const (
 	// reasonUnlisted is the reason for a key that an administrator can add to a list.
 	reasonUnlisted        = ": the key is not listed"
@@ -32,8 +32,8 @@ const (
 	reasonNeedsExactEntry = " without an exact entry in admission.namespace.allowedLabels or clusterLabels: "
 )
 
-// labelReason returns why tenants may not write a label, or "" if they may. labels are the labels
-// that the Tenant sets on each of its namespaces. Tenants may not write these.
+// labelReason returns why tenants may not write a label, or "" if they may. labels contains the
+// labels that the Tenant sets on each namespace of the tenant. Tenants may not write these labels.
 func (p *plugin) labelReason(key string, labels map[string]string) string {
 	if _, ok := labels[key]; ok {
 		return reasonTenantLabel
@@ -66,8 +66,8 @@ func (p *plugin) labelReason(key string, labels map[string]string) string {
 	return ""
 }
 
-// annotationReason returns why tenants may not write an annotation, or "" if they may. It allows
-// annotations that another plugin writes and protects.
+// annotationReason returns why tenants may not write an annotation, or "" if they may. It returns
+// "" for annotations that another plugin writes and protects.
 func (p *plugin) annotationReason(key string) string {
 	if _, ok := p.ClusterAnnotations[key]; ok {
 		return reasonClusterValue
@@ -95,10 +95,10 @@ func isAllowed(key string, allowed []string) bool {
 // keys are the labels or annotations of a write, and the rules that apply to them.
 type keys struct {
 	kind string
-	// allowSetting and clusters are the names of the settings that can allow a key.
+	// allowSetting and clusterSetting are the names of the settings that can allow a key.
 	allowSetting, clusterSetting string
 	old, current                 map[string]string
-	// sent are the keys that the client sent. If isKnown is false, the client sent is.
+	// sent contains the keys that the client sent. It is empty if isKnown is false.
 	sent    map[string]string
 	isKnown bool
 	// reason returns why tenants may not write a key, or "" if they may.
@@ -108,7 +108,7 @@ type keys struct {
 }
 
 // check denies a write that adds, changes or removes keys that tenants may not write. The error
-// names all these keys in order.
+// names these keys in order. It names at most maxKeys unlisted keys.
 func (k *keys) check(errs *plugins.Errors) {
 	all := maps.Clone(k.old)
 	if all == nil {
@@ -141,8 +141,8 @@ func (k *keys) check(errs *plugins.Errors) {
 	errs.Add(k.unlistedError(list))
 }
 
-// isSetByCluster reports whether the cluster's admission changed a key that the client did not change.
-// It returns false for keys that kubetenant protects, and for the PodSecurity level.
+// isSetByCluster reports whether the cluster's admission changed a key that the client did not
+// change. It returns false for keys that kubetenant protects, and for the PodSecurity level.
 func (k *keys) isSetByCluster(key, reason string) bool {
 	if !k.isKnown || reason == reasonReserved || reason == reasonTenantLabel || key == EnforceLabel ||
 		key == corev1.LabelMetadataName {
@@ -156,7 +156,8 @@ func (k *keys) isSetByCluster(key, reason string) bool {
 	return !sent || ok && value == old
 }
 
-// unlistedError returns an error for keys that are not on a list, or nil if there are none.
+// unlistedError returns an error for keys that the configuration does not list, or nil if quoted is
+// empty.
 func (k *keys) unlistedError(quoted []string) error {
 	switch {
 	case len(quoted) == 0:

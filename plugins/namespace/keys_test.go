@@ -64,7 +64,7 @@ func TestAllowedKeys(t *testing.T) {
 		{"example.com/other", false, false},
 		{"example.org/any", true, true},
 		{"example.org.evil.com/any", false, false},
-		{"selected", false, true},                 // a webhook selects namespaces by it
+		{"selected", false, true},                 // a webhook selects namespaces by this label
 		{"example.org/selected", false, true},     // only its domain is allowed
 		{"app.example.com/selected", true, false}, // its exact key is allowed
 		{"istio-injection", false, true},
@@ -74,7 +74,7 @@ func TestAllowedKeys(t *testing.T) {
 		{"app.kubernetes.io/name", false, false},
 		{"pod-security.kubernetes.io/enforce", false, false},
 		{"pod-security.kubernetes.io/enforce-version", false, false},
-		{"kubetenant.dev/creator", false, true}, // the server's own annotation, which is part of every update
+		{"kubetenant.dev/creator", false, true}, // another plugin protects this annotation
 		{"kubetenant.dev/other", false, false},
 	} {
 		own := func(more keys) keys {
@@ -104,7 +104,7 @@ func TestAllowedKeys(t *testing.T) {
 				}
 				labels := attributes(named("a--web", own(write.is), nil), named("a--web", own(write.was), nil))
 				if c.key == namespace.EnforceLabel && what == "taken away" {
-					return // own adds it again
+					return // the function own adds the label again
 				}
 				if err := p.Validate(t.Context(), labels, nil); (err == nil) != c.label {
 					t.Errorf("label %s %s: %v", c.key, what, err)
@@ -115,7 +115,7 @@ func TestAllowedKeys(t *testing.T) {
 				}
 			})
 		}
-		// An existing key is allowed if it does not change.
+		// An existing key is allowed if its value does not change.
 		kept := admission.NewAttributesRecord(named("a--web", own(keys{c.key: "x"}), keys{c.key: "x"}),
 			named("a--web", own(keys{c.key: "x"}), keys{c.key: "x"}),
 			corev1.SchemeGroupVersion.WithKind("Namespace"), "a--web", "a--web",
@@ -126,8 +126,8 @@ func TestAllowedKeys(t *testing.T) {
 	}
 }
 
-// TestTools checks that tenants may write every key of every tool, even if lists are configured.
-// They may not write a tool's label that a webhook uses to select namespaces.
+// TestTools checks that tenants may write every key of every tool, with and without configured
+// lists. They may not write a tool's label that a webhook uses to select namespaces.
 func TestTools(t *testing.T) {
 	lists := map[string]func(*namespace.Options){
 		"no lists": func(o *namespace.Options) { o.AllowedLabels, o.AllowedAnnotations, o.SelectionReason = nil, nil, nil },
@@ -167,7 +167,8 @@ func TestTools(t *testing.T) {
 	}
 }
 
-// TestErrorsNameEveryDeniedKey checks that an error names every key in order, and the setting that can allow it.
+// TestErrorsNameEveryDeniedKey checks that an error names the denied keys in order, up to a
+// maximum, and the setting that can allow them.
 func TestErrorsNameEveryDeniedKey(t *testing.T) {
 	p := pluginFor(tenanttest.ID(t, "a"), nil)
 	labels := func(more ...string) map[string]string {
@@ -312,7 +313,7 @@ func TestRestoredKeysWarn(t *testing.T) {
 func TestNames(t *testing.T) {
 	for _, c := range []struct {
 		caller, name, generate, label string
-		free, ok                      bool // if true, no prefix is required
+		free, ok                      bool // free is whether no prefix is required
 	}{
 		{"a", "a--web", "", "a", false, true},
 		{"a", "web", "", "a", false, false},
@@ -330,7 +331,7 @@ func TestNames(t *testing.T) {
 		{"system", "a--web", "", "b", false, false},
 		{"system", "a--web", "", "b", true, true},
 		{"system", "a--web", "", "system", false, false},
-		{"system", "a--web", "", "-", false, true}, // to be assigned later
+		{"system", "a--web", "", "-", false, true}, // it can be assigned later
 		{"system", "", "a--", "b", false, false},
 		{"system", "a--web", "", "a b", false, false},
 	} {
@@ -356,8 +357,8 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// TestDefaults checks that missing labels are added to a tenant's new namespace, and restored in an
-// update.
+// TestDefaults checks that labels that are missing in a tenant's new namespace are added, and that
+// labels that an update omits are restored.
 func TestDefaults(t *testing.T) {
 	p := pluginFor(tenanttest.ID(t, "a"), nil)
 	ns := named("a--web", nil, nil)
@@ -387,7 +388,7 @@ func TestDefaults(t *testing.T) {
 }
 
 // TestPodSecuritySelected checks that a tenant may not set a PodSecurity label that a webhook uses
-// to select namespaces. The default level is set anyway.
+// to select namespaces. The default level is still set.
 func TestPodSecuritySelected(t *testing.T) {
 	p := pluginFor(tenanttest.ID(t, "a"), func(o *namespace.Options) {
 		o.SelectionReason = func(string) string { return "a webhook selects namespaces by it" }

@@ -2,9 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package namespace protects the Namespace objects of tenants. A tenant's caller may create
-// namespaces for its own tenant only, and may set only listed labels and annotations. No caller may
-// change or remove the tenant label, except the server itself for kubectl tenant release. No caller
-// may assign a system namespace to a tenant.
+// namespaces for its own tenant only, and may set only certain labels and annotations. No caller
+// may change or remove a valid tenant label, except the server itself for kubectl tenant release.
+// No caller may assign a system namespace to a tenant.
 package namespace
 
 import (
@@ -68,26 +68,26 @@ type Options struct {
 	// reserves such names for that tenant. A tenant's caller may then learn which names with its
 	// own prefix do not exist.
 	PrefixRequired bool
-	// PodSecurity is the value of EnforceLabel on the namespaces that tenants create. A tenant may
-	// set a stricter level.
+	// PodSecurity is the value of [EnforceLabel] on the namespaces that tenants create. A tenant
+	// may set a stricter level.
 	PodSecurity string
 	// AllowedLabels and AllowedAnnotations are the keys, or "domain/*", that tenants may set.
 	// Tenants may also set keys without a domain and the keys of [Tools]. A label that a webhook or
 	// a policy uses to select namespaces needs an entry with its exact key.
 	AllowedLabels, AllowedAnnotations []string
-	// ClusterLabels and ClusterAnnotations are keys that the cluster itself sets on namespaces, with
-	// their values. "{tenant}" in a value means the name of the tenant. Tenants may set these values,
-	// and no others.
+	// ClusterLabels and ClusterAnnotations are keys that the cluster itself sets on namespaces,
+	// with their values. "{tenant}" in a value is replaced with the name of the tenant. Tenants may
+	// set these keys only to these values.
 	ClusterLabels, ClusterAnnotations map[string]string
-	// SelectionReason returns why a label may affect a webhook or a policy, or "" if none uses it to
-	// select namespaces. Tenants may set such a label only if AllowedLabels has its exact key. If
-	// nil, no label is selected.
+	// SelectionReason returns why a label may affect a webhook or a policy, or "" if no webhook or
+	// policy selects namespaces by the label. Tenants may set such a label only if AllowedLabels
+	// has its exact key. If nil, no label is known to affect a webhook or a policy.
 	SelectionReason func(key string) string
 	// Rules returns the rules for the namespaces of a tenant. It MUST be fast. If nil, there are
 	// no such rules.
 	Rules func(tenant.ID) Rules
-	// Deleted reports whether a tenant is deleted or being deleted. Such a tenant gets no further
-	// namespaces. If nil, no tenant is deleted.
+	// Deleted reports whether a tenant is deleted or being deleted. No further namespace can be
+	// assigned to such a tenant. If nil, no tenant is deleted.
 	Deleted func(tenant.ID) bool
 	// SystemNamespaces are the names of the namespaces that no caller may assign to a tenant.
 	SystemNamespaces []string
@@ -99,9 +99,9 @@ type Options struct {
 type Rules struct {
 	// Labels are set on each namespace. The tenant cannot change them.
 	Labels map[string]string
-	// PodSecurity is the value of EnforceLabel on the tenant's namespaces, whichever caller creates
-	// them. The tenant may set a stricter level. Defaults to [Options.PodSecurity] for namespaces
-	// that the tenant creates.
+	// PodSecurity is the value of [EnforceLabel] on the tenant's namespaces, whichever caller
+	// creates them. The tenant may set a stricter level. Defaults to [Options.PodSecurity] for
+	// namespaces that the tenant creates.
 	PodSecurity string
 	// PrefixRequired is [Options.PrefixRequired] for this tenant.
 	PrefixRequired bool
@@ -126,8 +126,8 @@ type plugin struct {
 	Options
 }
 
-// namespaceMetadata returns the metadata of the old and the new Namespace of a write. It returns false if the
-// write is not about a Namespace.
+// namespaceMetadata returns the metadata of the old and the new Namespace of a write. It returns
+// false if the write has no Namespace.
 func namespaceMetadata(a admission.Attributes) (old, obj metav1.Object, ok bool) {
 	if a.GetResource().GroupResource() != corev1.Resource("namespaces") {
 		return nil, nil, false
@@ -145,10 +145,10 @@ func namespaceMetadata(a admission.Attributes) (old, obj metav1.Object, ok bool)
 	return old, obj, true
 }
 
-// Admit implements [admission.MutationInterface]. It labels the Namespaces that a tenant creates.
-// If an update omits labels or annotations that the caller may not set, it restores them. It does
-// not restore the tenant label. Validate denies an update without it, so that no caller believes
-// that the namespace was released.
+// Admit implements [admission.MutationInterface]. It sets the labels of the Tenant on a Namespace
+// that is created for a tenant or assigned to a tenant. If an update omits labels or annotations
+// that the caller may not set, it restores them. It does not restore the tenant label. Validate
+// denies an update without this label, so that no caller believes that the namespace was released.
 func (p *plugin) Admit(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
 	old, obj, ok := namespaceMetadata(a)
 	if !ok {
@@ -183,7 +183,7 @@ func (p *plugin) Admit(ctx context.Context, a admission.Attributes, _ admission.
 		plugins.WarnRestored(ctx, a, "", "label", slices.Collect(maps.Keys(missing))...)
 		plugins.WarnRestored(ctx, a, "", "annotation", slices.Collect(maps.Keys(annotations))...)
 	case a.GetOperation() != admission.Update || !isTenant(old.GetLabels()[tenant.Label]):
-		// A caller creates it for a tenant, or assigns it to a tenant.
+		// A system caller creates the Namespace for a tenant, or assigns it to a tenant.
 		if id, err := tenant.Parse(obj.GetLabels()[tenant.Label]); err == nil {
 			missing = p.labelsOf(id)
 		}
@@ -205,8 +205,8 @@ func (p *plugin) labelsOf(id tenant.ID) map[string]string {
 	return out
 }
 
-// omittedKeys returns the keys that an update omits and that a tenant may not set. The server restores
-// them, because a client that replaces the object may not know these keys.
+// omittedKeys returns the keys that an update omits and that a tenant may not set. The server
+// restores these keys, because a client that replaces the object may not know them.
 func omittedKeys(old, current map[string]string, allowed func(string) bool) map[string]string {
 	out := map[string]string{}
 	for key, value := range old {
@@ -217,7 +217,7 @@ func omittedKeys(old, current map[string]string, allowed func(string) bool) map[
 	return out
 }
 
-// withMissing returns is, with the missing keys added.
+// withMissing returns existing with the missing keys added.
 func withMissing(existing, missing map[string]string) map[string]string {
 	out := maps.Clone(missing)
 	maps.Copy(out, existing)
@@ -257,8 +257,9 @@ func (p *plugin) Validate(ctx context.Context, a admission.Attributes, _ admissi
 }
 
 // checkReserved reserves the names that begin with a tenant's prefix for namespaces of that tenant.
-// It does not check existing namespaces. A system caller may create such a namespace without a
-// label, as kubectl create namespace does, and then assign it to the tenant.
+// It does not check a namespace without the label or with an unchanged label. A system caller may
+// therefore create such a namespace without a label, as kubectl create namespace does, and then
+// assign it to the tenant.
 func (p *plugin) checkReserved(op admission.Operation, old, obj metav1.Object) error {
 	label, labelled := obj.GetLabels()[tenant.Label]
 	if op == admission.Update && old.GetLabels()[tenant.Label] == label || !labelled {
@@ -271,12 +272,14 @@ func (p *plugin) checkReserved(op admission.Operation, old, obj metav1.Object) e
 	return nil
 }
 
-// nameOf returns the name of a Namespace, or the beginning of a name that the server generates.
+// nameOf returns the name of a Namespace, or the beginning of the name that the server will
+// generate.
 func nameOf(obj metav1.Object) string {
 	if name := obj.GetName(); name != "" {
 		return name
 	}
-	// The server appends random letters to this part, so the prefix alone is a valid beginning.
+	// The server appends random letters. One letter is added here, because a prefix alone is not a
+	// name.
 	generate := obj.GetGenerateName()
 	return generate[:min(len(generate), generatedPrefixBytes)] + "x"
 }
@@ -304,9 +307,9 @@ func (p *plugin) checkOwner(
 	return p.checkReleasing(ctx, a, oldObj, newObj)
 }
 
-// checkReleasing denies the assignment of a Namespace to a tenant until its release is complete.
-// Until then, credentials of the former tenant may still be valid in the namespace. The server
-// itself may assign it to the former tenant again.
+// checkReleasing denies the assignment of a Namespace to a tenant until the Namespace's release is
+// complete. Until then, credentials of the former tenant may still be valid in the namespace. The
+// server itself may assign the Namespace to the former tenant again.
 func (p *plugin) checkReleasing(ctx context.Context, a admission.Attributes, old, obj metav1.Object) error {
 	former, releasing := old.GetAnnotations()[tenant.ReleasingAnnotation]
 	_, still := obj.GetAnnotations()[tenant.ReleasingAnnotation]
@@ -328,8 +331,8 @@ func (p *plugin) checkSystem(old, obj metav1.Object) error {
 	return nil
 }
 
-// checkDeleted denies the assignment of a Namespace to a tenant that is being deleted. It applies to
-// every caller.
+// checkDeleted denies the assignment of a Namespace to a tenant that is deleted or being deleted.
+// It applies to every caller.
 func (p *plugin) checkDeleted(old, obj metav1.Object) error {
 	label := obj.GetLabels()[tenant.Label]
 	if p.Deleted == nil || label == old.GetLabels()[tenant.Label] {

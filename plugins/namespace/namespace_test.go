@@ -49,7 +49,7 @@ func TestUnknownCallerIsDenied(t *testing.T) {
 	}
 }
 
-// TestValidationDoesNotTrustMutation checks that a change by another plugin after Admit is denied.
+// TestValidationDoesNotTrustMutation checks that Validate denies labels that Admit would not set.
 func TestValidationDoesNotTrustMutation(t *testing.T) {
 	a, err := tenant.Parse("a")
 	if err != nil {
@@ -114,8 +114,8 @@ func TestValidationDoesNotTrustMutation(t *testing.T) {
 	}
 }
 
-// TestOnlyTheSystemTenantAssignsNamespaces checks that only the system tenant may assign an unlabeled namespace to a
-// tenant. The boundary denies this to tenants too.
+// TestOnlyTheSystemTenantAssignsNamespaces checks that only the system tenant may assign an
+// unlabeled namespace to a tenant.
 func TestOnlyTheSystemTenantAssignsNamespaces(t *testing.T) {
 	a, err := tenant.Parse("a")
 	if err != nil {
@@ -131,8 +131,7 @@ func TestOnlyTheSystemTenantAssignsNamespaces(t *testing.T) {
 	}
 }
 
-// TestTheSharedMapIsNotChanged checks that a map of labels in both the old and the new object is
-// not changed.
+// TestTheSharedMapIsNotChanged checks that Admit copies the map of labels before it adds a label.
 func TestTheSharedMapIsNotChanged(t *testing.T) {
 	shared := map[string]string{"env": "x"}
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "a--web", Labels: shared}}

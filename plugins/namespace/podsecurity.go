@@ -29,7 +29,8 @@ const (
 	latestVersion = "latest"
 )
 
-// reasonStricterOnly is the reason why a tenant may not remove the labels that restrict Pods.
+// reasonStricterOnly is the reason why a tenant may not remove or weaken the labels that restrict
+// Pods.
 const reasonStricterOnly = ": a tenant can only set a stricter level"
 
 // levels are the levels of PodSecurity, from the least to the most strict.
@@ -45,8 +46,8 @@ func IsStricter(level, than string) bool {
 	return k >= 0 && i > k
 }
 
-// minimumLevel returns the minimum level for a tenant. If the old label is not a level, PodSecurity
-// enforces its strictest level, and so does this function.
+// minimumLevel returns the stricter of floor and the old level. If the old label is not a level,
+// PodSecurity enforces its strictest level, so this function uses that level.
 func minimumLevel(floor string, oldLabels map[string]string) string {
 	old, ok := oldLabels[EnforceLabel]
 	if ok && !slices.Contains(levels, old) {
@@ -58,8 +59,8 @@ func minimumLevel(floor string, oldLabels map[string]string) string {
 	return floor
 }
 
-// podSecurityReason returns why tenants may not write a label of PodSecurity, or "" if they may set
-// any level.
+// podSecurityReason returns why tenants may not write a label of PodSecurity, or "" if tenants may
+// set any level.
 func podSecurityReason(key string) string {
 	switch key {
 	case warnLabel, warnVersionLabel, auditLabel, auditVersionLabel:
@@ -71,9 +72,10 @@ func podSecurityReason(key string) string {
 }
 
 // checkPodSecurity checks the labels of PodSecurity that a tenant's caller sets. The level must be
-// at least as strict as floor and as the old level. The version of the level may only be latest,
-// because other versions can allow more. The checked labels are added to exact. [keys.check] checks
-// labels that the Tenant sets and labels that an update removes.
+// at least as strict as floor and as the old level. The version of the level may only be set to
+// latest, because other versions can allow more, and only if there is no version yet. The checked
+// labels are added to exact. [keys.check] checks labels that the Tenant sets and labels that an
+// update removes.
 func (p *plugin) checkPodSecurity(
 	operation admission.Operation, oldLabels, labels map[string]string, rules *Rules, exact map[string]string,
 	errs *plugins.Errors,
@@ -92,7 +94,7 @@ func (p *plugin) checkPodSecurity(
 		if isTenantLabel || isClusterLabel && key != EnforceLabel || !ok || oldOK && old == value {
 			continue
 		}
-		exact[key] = value // another value is denied here
+		exact[key] = value // an invalid value is denied below
 		if err := checkPodSecurityLabel(key, value, oldLabels, floor); err != nil {
 			errs.Add(err)
 		} else if p.SelectionReason != nil && (key != EnforceLabel || value != floor) {

@@ -41,8 +41,9 @@ func writeOf(op admission.Operation, newObj, oldObj *corev1.Namespace, subresour
 	)
 }
 
-// admitRequested records the object that the client sent, and calls Admit. It then changes the object as
-// the cluster does, and calls Validate. It returns the error, or "" if the write is admitted.
+// admitRequested records the object that the client sent, and calls Admit. It then calls final,
+// which changes the object as the cluster does, and Validate. It returns the error, or "" if the
+// write is admitted.
 func admitRequested(
 	t *testing.T, p plugins.Interface, op admission.Operation, was, sent *corev1.Namespace, final func(*corev1.Namespace),
 	subresource string,
@@ -61,8 +62,8 @@ func admitRequested(
 	return ""
 }
 
-// TestOnlyClientChangesAreDenied checks a key that tenants may not set, as a label and as an annotation, for each
-// operation and subresource. Only changes by the client are denied.
+// TestOnlyClientChangesAreDenied checks, for each operation and subresource, a label and an
+// annotation that tenants may not set. Only changes by the client are denied.
 func TestOnlyClientChangesAreDenied(t *testing.T) {
 	const key = "billing.example.com/cost-centre"
 	type keys = map[string]string
@@ -74,7 +75,7 @@ func TestOnlyClientChangesAreDenied(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		op               admission.Operation
-		was, sent, final string // the values of the key, "" if it is not there
+		was, sent, final string // the values of the key, or "" if it is missing
 		refused          bool
 	}{
 		"created, added by the cluster":    {admission.Create, "", "", "42", false},
@@ -125,7 +126,8 @@ func TestOnlyClientChangesAreDenied(t *testing.T) {
 	}
 }
 
-// TestFinalValuesAreChecked checks keys that are denied because of their final value.
+// TestFinalValuesAreChecked checks keys that are denied because of their final value, even if the
+// client did not send this value.
 func TestFinalValuesAreChecked(t *testing.T) {
 	p := pluginFor(tenanttest.ID(t, "a"), func(o *namespace.Options) {
 		o.Rules = func(tenant.ID) namespace.Rules { return namespace.Rules{Labels: map[string]string{"team": "x"}} }
@@ -166,7 +168,8 @@ func TestFinalValuesAreChecked(t *testing.T) {
 	}
 }
 
-// TestClusterKeys checks keys that the cluster sets. Tenants may set only the configured value.
+// TestClusterKeys checks that tenants may set keys that the cluster sets only to the configured
+// value.
 func TestClusterKeys(t *testing.T) {
 	const key = "billing.example.com/cost-centre"
 	configured := map[string]string{

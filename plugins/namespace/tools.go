@@ -9,8 +9,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Tool is a tool with the keys in which it records its actions on Namespaces. Tenants may write
-// these keys. Keys that control a tool are not included. Exceptions are the order of objects
+// Tool is a tool with the keys in which the tool records its actions on Namespaces. Tenants may
+// write these keys. Keys that control a tool are not included, except the order of objects
 // (sync-wave) and the protection of an object from deletion (resource-policy).
 type Tool struct {
 	Name string
@@ -20,9 +20,10 @@ type Tool struct {
 }
 
 // Tools returns the tools with keys that tenants may write in every configuration. A label of a
-// tool is denied if a webhook or a policy uses it to select namespaces, see [Options.SelectionReason].
+// tool is denied if a webhook or a policy uses it to select namespaces, see
+// [Options.SelectionReason].
 //
-// No tool has the labels app.kubernetes.io/name and app.kubernetes.io/instance, because
+// The labels app.kubernetes.io/name and app.kubernetes.io/instance are not included, because
 // NetworkPolicies of other tenants select namespaces by them. Argo CD can track its objects with
 // other keys.
 func Tools() []Tool {

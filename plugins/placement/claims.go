@@ -35,7 +35,7 @@ func isSelectedNode(key string) bool {
 
 var claimKind = corev1.SchemeGroupVersion.WithKind("PersistentVolumeClaim")
 
-// checkNodes denies the nodes that annotations name, unless an annotation did not change.
+// checkNodes checks the nodes that annotations name. It does not check an unchanged annotation.
 func (r *TenantRules) checkNodes(path string, old, obj metav1.Object, errs *plugins.Errors) {
 	var before map[string]string
 	if old != nil {
@@ -79,8 +79,8 @@ func (p *plugin) checkClaim(ctx context.Context, a admission.Attributes, rules *
 
 var capacityKind = storagev1.SchemeGroupVersion.WithKind("CSIStorageCapacity")
 
-// checkCapacity checks an object with the nodes on which volumes fit. The scheduler reads these
-// objects in all namespaces, for the Pods of every tenant.
+// checkCapacity checks a CSIStorageCapacity, which specifies the nodes on which volumes fit. The
+// scheduler reads these objects in all namespaces, for the Pods of every tenant.
 func (p *plugin) checkCapacity(ctx context.Context, a admission.Attributes, rules *TenantRules) error {
 	if p.Subject.IsSystem(ctx, a.GetUserInfo()) || plugins.IsMaintenance(a) {
 		return nil
@@ -112,7 +112,7 @@ func checkTemplates(oldObj, newObj *workload.Object, rules *TenantRules) error {
 }
 
 // checkNominated checks the node that the status of a Pod nominates. The scheduler reserves room
-// for the Pod there.
+// for the Pod on this node.
 func (p *plugin) checkNominated(
 	ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces, rules *TenantRules,
 ) error {

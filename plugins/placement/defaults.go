@@ -19,8 +19,8 @@ func (d *Defaults) isEmpty() bool {
 	return len(d.NodeSelector)+len(d.Tolerations) == 0 && d.SchedulerName == ""
 }
 
-// apply adds the defaults to a Pod. Values of the Pod take precedence, except for the default
-// scheduler.
+// apply adds the defaults to a Pod. Values of the Pod take precedence, except that the default
+// scheduler of Kubernetes is replaced.
 func (d *Defaults) apply(s *corev1.PodSpec) {
 	if len(d.NodeSelector) > 0 {
 		selector := make(map[string]string, len(d.NodeSelector)+len(s.NodeSelector))
@@ -53,7 +53,7 @@ type Cluster struct {
 // clusterFields are the fields that a Cluster can have.
 var clusterFields = []string{"nodeSelector", "tolerations", "schedulerName", "runtimeClassName", "priorityClassName"}
 
-// contains reports whether the cluster adds exactly this item.
+// contains reports whether the cluster adds this item. A toleration may have a shorter duration.
 func (c *Cluster) contains(name string, i item) bool {
 	switch name {
 	case "tolerations":
@@ -73,7 +73,8 @@ func (c *Cluster) contains(name string, i item) bool {
 	return c.Defaults.contains(name, i)
 }
 
-// contains reports whether the item is exactly a default.
+// contains reports whether the item equals a default. It compares only the key and the value of a
+// toleration.
 func (d *Defaults) contains(name string, i item) bool {
 	switch name {
 	case "nodeSelector":

@@ -58,12 +58,13 @@ var fieldDescriptions = map[string]string{
 	podAffinity:         "the pods of other namespaces",
 }
 
-// podAffinity is the rule for the namespaces to which affinity to other Pods refers. With
-// anti-affinity, a tenant could keep Pods of other tenants away. With affinity, it could find them.
+// podAffinity is the name of the rule for the namespaces in which Pod affinity selects Pods. With
+// anti-affinity, a tenant could keep Pods of other tenants away from nodes. With affinity, it could
+// find out where they run.
 const podAffinity = "podAffinity"
 
-// topologyKeys is the rule for every topology key, in constraints, in affinity and in groups of
-// Pods.
+// topologyKeys is the name of the rule for every topology key, in constraints, in affinity and in
+// groups of Pods.
 const topologyKeys = "topologySpread"
 
 var fields = []podField{
@@ -162,8 +163,8 @@ func keysOf(items []item) []string {
 	return keys
 }
 
-// namespaceItem returns the item for a selector of namespaces. If the selector requires the label of
-// exactly one tenant, the item has that label. Otherwise, no list allows the item.
+// namespaceItem returns the item for a selector of namespaces. If the selector requires the label
+// of exactly one tenant, the item has that label. Otherwise, no list allows the item.
 func namespaceItem(path string, s *metav1.LabelSelector) item {
 	if id, ok := s.MatchLabels[tenant.Label]; ok {
 		return item{path: path, key: tenant.Label, value: &id}
@@ -232,8 +233,8 @@ func nodeAffinity(s *corev1.PodSpec) []item {
 	return items
 }
 
-// requirements returns keys with each of their values. An operator other than In can select almost
-// all nodes, so its item has the key alone.
+// requirements returns one item for each key and value. An operator other than In can select almost
+// all nodes, so its item has only the key.
 func requirements(path string, all []corev1.NodeSelectorRequirement, element any) []item {
 	var items []item
 	for i, r := range all {

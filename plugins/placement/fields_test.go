@@ -50,8 +50,8 @@ func spread(keys ...string) (s corev1.PodSpec) {
 	return s
 }
 
-// TestPodTopology checks that the topology keys of affinity and anti-affinity are checked like
-// those of topologySpreadConstraints. An update that does not change the keys is allowed.
+// TestPodTopology checks that the topology keys of affinity and anti-affinity are checked by the
+// rule for topologySpreadConstraints. An update that does not change the keys is allowed.
 func TestPodTopology(t *testing.T) {
 	const required, preferred = "requiredDuringSchedulingIgnoredDuringExecution[0]",
 		"preferredDuringSchedulingIgnoredDuringExecution[0].podAffinityTerm"
@@ -116,8 +116,8 @@ func TestPodTopology(t *testing.T) {
 	}
 }
 
-// TestCheckedFields checks each field without a list and with a list. An error contains the path of the
-// field.
+// TestCheckedFields checks each field without a list and with a list. The error must contain the
+// path of the field.
 func TestCheckedFields(t *testing.T) {
 	const in = corev1.NodeSelectorOpIn
 	const required, preferred = "spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution." +
@@ -267,8 +267,8 @@ func TestCheckedFields(t *testing.T) {
 	}
 }
 
-// TestAffinityNamespaces checks that affinity refers only to the tenant's own namespaces, by name or by a
-// selector of the tenant's label.
+// TestAffinityNamespaces checks that affinity may refer only to the tenant's own namespaces, by
+// name or by a selector for the tenant's label.
 func TestAffinityNamespaces(t *testing.T) {
 	anyTopology := &placement.TenantRules{Rules: plugins.Rules{"topologySpread": {Policy: plugins.Ignore}}}
 	type terms = []corev1.PodAffinityTerm

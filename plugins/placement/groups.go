@@ -22,7 +22,7 @@ import (
 // groups. The kinds are PodGroup, CompositePodGroup and Workload, in every version.
 func isGroup(kind schema.GroupKind) bool { return kind.Group == schedulingv1.GroupName }
 
-// choice is a value that a group of Pods selects, with the rule that applies.
+// choice is a value that a group of Pods specifies, with the rule that applies.
 type choice struct {
 	rule string
 	item
@@ -125,8 +125,9 @@ func scheduling(o *workload.Object) ([]choice, error) {
 // choiceReader collects choices at any depth, because templates of groups can contain other
 // templates.
 type choiceReader struct {
-	// isTemplate reports whether a priority is a choice. In any other object, the server's Priority
-	// plugin computes the priority from the class, and denies another value.
+	// isTemplate reports whether a priority is a choice. This is so only in a Workload. In other
+	// objects, the server's Priority plugin computes the priority from the class, and denies
+	// another value.
 	isTemplate bool
 	choices    []choice
 }

@@ -23,7 +23,7 @@ import (
 	"github.com/kubetenant/kubetenant/plugins/placement"
 )
 
-// spec returns an object of a kind with a spec.
+// spec returns an object of a kind with the given spec.
 func spec(kind schema.GroupVersionKind, spec any) *unstructured.Unstructured {
 	u := &unstructured.Unstructured{Object: map[string]any{"spec": spec}}
 	u.SetGroupVersionKind(kind)
@@ -40,8 +40,9 @@ func keyed(keys ...any) object {
 	return object{"schedulingConstraints": object{"topology": topology}}
 }
 
-// TestGroupsOfPods checks which groups of Pods a tenant's caller and a controller may write. The class
-// high and the key zone are on the lists. Pods without a class have the class standard.
+// TestGroupsOfPods checks which groups of Pods a tenant's caller and a controller may write. The
+// lists contain the class high and the key zone. The class standard is the default for Pods without
+// a class.
 func TestGroupsOfPods(t *testing.T) {
 	v1beta1 := schedulingv1beta1.SchemeGroupVersion
 	group, all := v1beta1.WithKind("PodGroup"), v1beta1.WithKind("Workload")
@@ -58,7 +59,7 @@ func TestGroupsOfPods(t *testing.T) {
 	type nothing = struct{}
 	for name, c := range map[string]struct {
 		kind    schema.GroupVersionKind
-		is, was any // the spec, nothing if there is no object, or nil for a creation
+		is, was any // the specs of the new and the old object
 		refused string
 	}{
 		"a plain group":                   {group, object{"schedulingPolicy": object{"basic": object{}}}, nil, ""},
@@ -123,8 +124,8 @@ func TestGroupsOfPods(t *testing.T) {
 	}
 }
 
-// TestUncheckedGroups checks that a status update is allowed, because no checked field is stored.
-// PriorityClasses and the groups of the system tenant are not checked.
+// TestUncheckedGroups checks that status updates of groups, groups in namespaces of the system
+// tenant, and PriorityClasses are allowed.
 func TestUncheckedGroups(t *testing.T) {
 	p := newPlugin(&placement.TenantRules{})
 	kind := schedulingv1beta1.SchemeGroupVersion.WithKind("PodGroup")
@@ -149,8 +150,8 @@ func TestUncheckedGroups(t *testing.T) {
 	}
 }
 
-// TestStorageCapacity checks that no tenant's caller can specify on which nodes volumes fit, unless the
-// policy of nodeAffinity is Ignore.
+// TestStorageCapacity checks that a caller outside the system tenant may specify on which nodes
+// volumes fit only if the policy of nodeAffinity is Ignore.
 func TestStorageCapacity(t *testing.T) {
 	nodes := func(rule plugins.Rule) *placement.TenantRules {
 		return &placement.TenantRules{Rules: plugins.Rules{"nodeAffinity": rule}}

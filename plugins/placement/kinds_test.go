@@ -36,8 +36,8 @@ var clusterScoped = []string{
 	"ValidatingWebhookConfiguration.admissionregistration.k8s.io", "VolumeAttachment.storage.k8s.io",
 }
 
-// kindLeaves are the leaves that schedules matches, in the built-in namespaced kinds. A path that
-// ends with a dot includes all leaves below it. lookUp defines the names in capitals.
+// kindLeaves contains the leaves of the built-in namespaced kinds whose names [schedules] matches.
+// A path that ends with a dot includes all leaves below it. lookUp defines the name TEMPLATE.
 var kindLeaves = map[string]map[string]fieldRule{
 	"CSIStorageCapacity.storage.k8s.io": {
 		"nodeTopology":     because("TestStorageCapacity shows that no tenant writes it"),
@@ -152,7 +152,7 @@ var kindLeaves = map[string]map[string]fieldRule{
 	},
 }
 
-// unserved are versions that have types in client-go, but that no server of v1.37 serves.
+// unserved are versions that have types in client-go but that no server of v1.37 serves.
 var unserved = []string{"apps/v1beta1", "apps/v1beta2", "batch/v1beta1", "extensions/v1beta1"}
 
 // lookUp returns the entry of kindLeaves for a leaf, and the path of that entry.
@@ -175,8 +175,8 @@ func lookUp(kind, path string) (fieldRule, string) {
 }
 
 // TestEveryKindIsCovered checks that TenantPlacement reads every built-in kind that contains Pods.
-// Each field that selects where Pods run must have a rule, or a reason in the table. The test fails
-// if a later version of Kubernetes adds a kind or a field.
+// Each field that selects where Pods run must have a rule, or a reason for having no rule. The test
+// fails if a later version of Kubernetes adds a kind or a field.
 func TestEveryKindIsCovered(t *testing.T) {
 	kinds, unseen := workload.New(nil), map[string]bool{}
 	for kind, leaves := range kindLeaves {
@@ -221,8 +221,8 @@ func TestEveryKindIsCovered(t *testing.T) {
 	}
 }
 
-// checkLeaf checks that the rule applies if the leaf of a kind is set or changed, in a typed and in
-// an unstructured object.
+// checkLeaf checks typed and unstructured objects. A write that sets or changes the leaf must be
+// denied. An update without a change must be allowed.
 func checkLeaf(t *testing.T, kind schema.GroupVersionKind, typ reflect.Type, l leaf, rule string) {
 	t.Helper()
 	made := reflect.New(typ)

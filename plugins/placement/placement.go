@@ -26,8 +26,8 @@ import (
 const Name = "TenantPlacement"
 
 // Defaults are added to the Pods of a tenant, and are always allowed. Every new Pod must have the
-// node selector. Classes are not included, because the server has already read the classes of a
-// Pod.
+// node selector. Runtime classes and priority classes are not included, because the server reads
+// the classes of a Pod before this plugin runs.
 type Defaults struct {
 	NodeSelector  map[string]string
 	Tolerations   []corev1.Toleration
@@ -50,26 +50,26 @@ type tenantNamespace struct {
 	namespace string
 }
 
-// Options configure the plugin. All fields except Named and DefaultPriority are required.
+// Options configure the plugin. All fields except ReferencedOwner and DefaultPriority are required.
 type Options struct {
 	Subject plugins.SubjectFunc
 	Owner   plugins.OwnerFunc
 	Kinds   workload.Kinds
 	// TenantRules returns the rules for a tenant. The result MUST NOT be changed afterwards.
 	TenantRules func(tenant.ID) *TenantRules
-	// ReferencedOwner returns the owner of a namespace that an object of the tenant by names. The namespace
-	// may not exist. It is called only for names with the tenant's prefix, which can never belong
-	// to another tenant. If nil, only the object's own namespace is allowed.
+	// ReferencedOwner returns the tenant that owns a namespace. by is the tenant whose object names
+	// the namespace. The namespace may not exist yet. The function is called only for names with
+	// the tenant's own prefix. If nil, only the object's own namespace is allowed.
 	ReferencedOwner func(ctx context.Context, by tenant.ID, namespace string) (tenant.ID, error)
-	// DefaultPriority reports whether a PriorityClass is the default for Pods that name none. The
-	// server writes its name into such Pods. If nil, no class is the default.
+	// DefaultPriority reports whether a PriorityClass is the default for Pods that name no class.
+	// The server writes the name of this class into such Pods. If nil, no class is the default.
 	DefaultPriority func(name string) bool
 }
 
-// New returns the plugin. In tenants' namespaces, it checks Pods, all kinds of templates, groups of
-// Pods, Bindings and claims, for every caller. There are two exceptions. The scheduler may bind
-// Pods, and the mirror Pods of a kubelet may name their node. An update may leave a field
-// unchanged.
+// New returns the plugin. In tenants' namespaces, it checks Pods, Pod templates and groups of Pods
+// of every caller, except the Pods that kubelets write. It checks Bindings, claims, storage
+// capacities and nominated nodes only if the caller is outside the system tenant. It also checks
+// claims that a controller creates from a template. An update may leave a field unchanged.
 func New(o Options) plugins.Interface {
 	return &plugin{admission.NewHandler(admission.Create, admission.Update), o}
 }
@@ -81,7 +81,8 @@ type plugin struct {
 
 var bindingKind = corev1.SchemeGroupVersion.WithKind("Binding")
 
-// namespaceOf returns the rules for a write. held is false if the plugin does not check the write.
+// namespaceOf returns the rules for a write. checked is false if the plugin does not check the
+// write.
 func (p *plugin) namespaceOf(
 	ctx context.Context,
 	a admission.Attributes,
@@ -203,8 +204,8 @@ func (p *plugin) check(
 	p.checkFields(ctx, obj, oldSpecs, ns, anyField, errs)
 	if errs.Err() != nil {
 		if requested := p.requested(ctx, a, o); requested != nil {
-			// The client may leave additions by the cluster in the object, except for the name of a
-			// node.
+			// The cluster may have added the denied values, so only the values that the client sent
+			// are checked. The name of a node is always checked.
 			errs = &plugins.Errors{}
 			p.checkFields(ctx, obj, oldSpecs, ns, isNodeName, errs)
 			p.checkFields(ctx, requested, oldSpecs, ns, notNodeName, errs)
@@ -232,7 +233,7 @@ func (p *plugin) requested(ctx context.Context, a admission.Attributes, o admiss
 	return object
 }
 
-// checkFields checks the fields of all templates for which included returns true.
+// checkFields checks all templates. It checks only the fields for which included returns true.
 func (p *plugin) checkFields(
 	ctx context.Context,
 	obj *workload.Object,
@@ -274,8 +275,8 @@ func (p *plugin) checkField(
 	}
 }
 
-// isAlwaysAllowed reports whether an item is allowed without a list. Examples are a default and Pods in the
-// tenant's own namespaces.
+// isAlwaysAllowed reports whether an item is allowed without a list. Examples are a default value
+// and Pods in the tenant's own namespaces.
 func (p *plugin) isAlwaysAllowed(ctx context.Context, field string, i item, ns *tenantNamespace) bool {
 	switch {
 	case ns.Defaults.contains(field, i), ns.Cluster.contains(field, i):
@@ -299,8 +300,8 @@ func (p *plugin) isAlwaysAllowed(ctx context.Context, field string, i item, ns *
 // contain names.
 var keyFields = []string{"nodeSelector", "nodeAffinity", "tolerations", "topologySpread"}
 
-// check denies an item that is not on the list. The error contains the list, which belongs to the
-// tenant.
+// check denies an item that is not on the list. The error contains the list, which is configured
+// for this tenant.
 func check(r plugins.Rule, name string, i item) error {
 	if r.Allows(func(entry string) bool {
 		return i.key != "" && (entry == i.key || i.value != nil && entry == i.key+"="+*i.value ||

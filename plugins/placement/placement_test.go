@@ -47,8 +47,8 @@ func creating(obj runtime.Object, namespace string, u user.Info) admission.Attri
 
 func on(node string) *corev1.Pod { return &corev1.Pod{Spec: corev1.PodSpec{NodeName: node}} }
 
-// TestOnlyKubeletsSetTheNode checks that only kubelets may set the node of a tenant's Pod. Membership in the
-// group of the nodes alone does not suffice.
+// TestOnlyKubeletsSetTheNode checks that only kubelets may set the node of a tenant's Pod.
+// Membership in the group system:nodes does not suffice for callers outside the system tenant.
 func TestOnlyKubeletsSetTheNode(t *testing.T) {
 	p := plugin(&placement.TenantRules{})
 	for name, c := range map[string]struct {
@@ -68,8 +68,8 @@ func TestOnlyKubeletsSetTheNode(t *testing.T) {
 	}
 }
 
-// TestUnknownOwnersAreDenied checks that a write with an unknown owner or an invalid object is
-// denied.
+// TestUnknownOwnersAreDenied checks that a write in a namespace with an unknown owner or of an
+// invalid object is denied.
 func TestUnknownOwnersAreDenied(t *testing.T) {
 	p := plugin(&placement.TenantRules{Defaults: placement.Defaults{NodeSelector: map[string]string{"pool": "a"}}})
 	for name, a := range map[string]admission.Attributes{
@@ -89,7 +89,8 @@ func TestUnknownOwnersAreDenied(t *testing.T) {
 	}
 }
 
-// TestDefaultsAreRequired checks that a later webhook cannot remove the node selector.
+// TestDefaultsAreRequired checks that a Pod without the default node selector is denied, for
+// example after a webhook removed it.
 func TestDefaultsAreRequired(t *testing.T) {
 	p := plugin(&placement.TenantRules{Defaults: placement.Defaults{
 		NodeSelector: map[string]string{"pool": "a"},
@@ -122,7 +123,7 @@ func TestDefaultsAreRequired(t *testing.T) {
 	}
 }
 
-// TestErrorsNameAllFields checks that an error always names the same fields in the same order.
+// TestErrorsNameAllFields checks that an error names all denied fields in a fixed order.
 func TestErrorsNameAllFields(t *testing.T) {
 	term := []corev1.PodAffinityTerm{{Namespaces: []string{"b--web"}}}
 	affinity := &corev1.Affinity{
@@ -152,7 +153,8 @@ func TestErrorsNameAllFields(t *testing.T) {
 	}
 }
 
-// TestErrorsContainTheAllowedValues checks that an error contains the tenant's list.
+// TestErrorsContainTheAllowedValues checks that an error contains the values that the tenant's
+// rules allow.
 func TestErrorsContainTheAllowedValues(t *testing.T) {
 	listed := plugins.Rule{Policy: plugins.AllowListed, Allowed: []string{"zone", "disk=ssd"}}
 	anywhere := []corev1.PodAffinityTerm{{NamespaceSelector: &metav1.LabelSelector{}}}
@@ -205,7 +207,7 @@ func TestErrorsContainTheAllowedValues(t *testing.T) {
 	}
 }
 
-// TestZeroRulesAllowNothing checks that nothing is allowed without rules.
+// TestZeroRulesAllowNothing checks that a Pod with a node is denied if there are no rules.
 func TestZeroRulesAllowNothing(t *testing.T) {
 	p := plugin(&placement.TenantRules{})
 	if err := p.Validate(t.Context(), creating(on("n"), "a--web", caller("a")), nil); err == nil {

@@ -21,8 +21,8 @@ import (
 	"github.com/kubetenant/kubetenant/plugins/placement"
 )
 
-// choices set each checked field of a Pod, except the name of a node, to a value that is on no
-// list.
+// choices contains functions that set a checked field of a Pod to a value that no list allows. The
+// name of the node is not included.
 var choices = map[string]func(*corev1.PodSpec){
 	"nodeSelector": func(s *corev1.PodSpec) { s.NodeSelector = map[string]string{"pool": "b"} },
 	"affinity.nodeAffinity": func(s *corev1.PodSpec) {
@@ -57,17 +57,17 @@ var choices = map[string]func(*corev1.PodSpec){
 	},
 }
 
-// requestedWrite is a write. was is the stored object, is the object that the client sent, and final the
-// object after the cluster's changes.
+// requestedWrite is a write. old is the stored object, obj is the object that the client sent, and
+// final is the object after the cluster's changes.
 type requestedWrite struct {
 	kind            string
 	old, obj, final runtime.Object
-	// records is how often the server records the object. The second time is after the server's own
+	// records is how often the server records the object. The second record contains the cluster's
 	// changes.
 	records int
 }
 
-// refusal returns the error of a write, or "" if it is admitted.
+// refusal returns the error of a write, or "" if the write is admitted.
 func (s requestedWrite) refusal(t *testing.T) string {
 	t.Helper()
 	p := newPlugin(&placement.TenantRules{Rules: plugins.Rules{
@@ -104,10 +104,10 @@ func deploymentOf(changes ...func(*corev1.PodSpec)) *appsv1.Deployment {
 	return d
 }
 
-// TestOnlyClientValuesAreDenied checks each field. A value that the cluster added is allowed. A value that the
-// client sent is denied, even if the cluster changed it afterwards.
+// TestOnlyClientValuesAreDenied checks, for each field, that a value that the cluster added is
+// allowed. A value that the client sent is denied, even if the cluster replaced it afterwards.
 func TestOnlyClientValuesAreDenied(t *testing.T) {
-	rewrite := func(s *corev1.PodSpec) { // sets each field to another value that is on no list
+	rewrite := func(s *corev1.PodSpec) { // sets each field to another value that no list allows
 		for _, set := range choices {
 			set(s)
 		}
@@ -148,8 +148,8 @@ func TestOnlyClientValuesAreDenied(t *testing.T) {
 	}
 }
 
-// TestUpdatesMayRetainClusterValues checks updates of a field that has values of the cluster. An unchanged element
-// is allowed, and a new one is denied.
+// TestUpdatesMayRetainClusterValues checks updates of a field whose values the cluster set. An
+// unchanged element is allowed, and a new element is denied.
 func TestUpdatesMayRetainClusterValues(t *testing.T) {
 	toleration := func(of ...corev1.Toleration) func(*corev1.PodSpec) {
 		return func(s *corev1.PodSpec) { s.Tolerations = of }
@@ -227,7 +227,7 @@ func TestUpdatesMayRetainClusterValues(t *testing.T) {
 	}
 }
 
-// TestFinalValuesAreChecked checks values that are denied although the client did not send them.
+// TestFinalValuesAreChecked checks values that are denied even if the client did not send them.
 func TestFinalValuesAreChecked(t *testing.T) {
 	selected := choices["nodeSelector"]
 	node := func(s *corev1.PodSpec) { s.NodeName = "m" }
@@ -263,7 +263,8 @@ func TestFinalValuesAreChecked(t *testing.T) {
 	}
 }
 
-// TestClusterCannotChangeTheNodeSelector checks that the cluster cannot move a Pod to nodes of other tenants.
+// TestClusterCannotChangeTheNodeSelector checks that a Pod with another value than the default node
+// selector is denied, even if the cluster set that value.
 func TestClusterCannotChangeTheNodeSelector(t *testing.T) {
 	p := newPlugin(&placement.TenantRules{Defaults: placement.Defaults{NodeSelector: map[string]string{"pool": "a"}}})
 	ctx := plugins.WithRequested(t.Context())
@@ -276,8 +277,8 @@ func TestClusterCannotChangeTheNodeSelector(t *testing.T) {
 	}
 }
 
-// TestClusterValuesAreAllowed checks the values that the cluster adds. Exactly these values are allowed. The plugin
-// does not add or require them.
+// TestClusterValuesAreAllowed checks that only the configured values of the cluster are allowed,
+// and that the plugin does not add or require them.
 func TestClusterValuesAreAllowed(t *testing.T) {
 	gpu := corev1.Toleration{Key: "gpu", Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoSchedule}
 	p := newPlugin(&placement.TenantRules{Cluster: placement.Cluster{

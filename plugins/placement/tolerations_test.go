@@ -12,8 +12,8 @@ import (
 	"github.com/kubetenant/kubetenant/plugins/placement"
 )
 
-// TestTolerationsOfTheCluster checks that a tenant may send the toleration that the cluster adds. A
-// toleration that tolerates more or longer is denied.
+// TestTolerationsOfTheCluster checks that a tenant may send the toleration that the cluster adds,
+// also with a shorter duration. A toleration of more taints or with a longer duration is denied.
 func TestTolerationsOfTheCluster(t *testing.T) {
 	p := newPlugin(&placement.TenantRules{Rules: plugins.Rules{}, Cluster: placement.Cluster{Defaults: placement.Defaults{
 		Tolerations: []corev1.Toleration{tolerates(corev1.TolerationOpExists, corev1.TaintEffectNoExecute, new(int64(60)))},

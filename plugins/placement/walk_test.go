@@ -21,14 +21,14 @@ import (
 	"github.com/kubetenant/kubetenant/plugins/placement"
 )
 
-// schedules matches the names of fields that may select nodes, classes, priorities or topologies.
+// schedules matches the paths of fields that may select nodes, classes, priorities or topologies.
 var schedules = regexp.MustCompile(
 	`(?i)node|topolog|class|priorit|preempt|schedul|tolerat|zone|selector|affinity|domain`)
 
-// leaf is a field without further fields. steps lead to it from the type that is walked.
+// leaf is a field without further fields. steps lead to the leaf from the type that is walked.
 type leaf struct {
 	path  string
-	steps []int // indexes of struct fields, or each for an element of a list or a map
+	steps []int // indexes of struct fields, or element for an element of a list or a map
 	of    reflect.Type
 }
 
@@ -72,7 +72,7 @@ func walk(of reflect.Type, ends ...reflect.Type) []leaf {
 	return leaves
 }
 
-// ends returns the types with fields that select nothing by themselves.
+// ends returns the types whose fields select nothing by themselves.
 func ends() []reflect.Type {
 	return []reflect.Type{
 		reflect.TypeFor[metav1.LabelSelector](), reflect.TypeFor[metav1.ObjectMeta](), reflect.TypeFor[metav1.Time](),
@@ -80,7 +80,7 @@ func ends() []reflect.Type {
 	}
 }
 
-// set sets the leaf of a value to something that is on no list.
+// set sets the leaf of a value to something that no list allows.
 func (l leaf) set(v reflect.Value) {
 	for _, step := range l.steps {
 		for v.Kind() == reflect.Pointer {
@@ -115,7 +115,7 @@ func (l leaf) set(v reflect.Value) {
 	}
 }
 
-// fieldRule is the rule of TenantPlacement that applies to a field, or the reason why no rule applies.
+// fieldRule is the rule of TenantPlacement for a field, or the reason why the field has no rule.
 type fieldRule struct{ rule, reason string }
 
 func rule(name string) fieldRule { return fieldRule{rule: name} }
@@ -173,8 +173,8 @@ var podSpecFields = map[string]fieldRule{
 	"terminationGracePeriodSeconds": because("concerns the Pod itself"),
 }
 
-// podSpecLeaves are the leaves of a PodSpec that schedules matches. short defines the names in
-// capitals.
+// podSpecLeaves contains the leaves of a PodSpec that [schedules] matches. short defines the names
+// in capitals.
 var podSpecLeaves = map[string]fieldRule{
 	"nodeName":          rule("nodeName"),
 	"nodeSelector{}":    rule("nodeSelector"),
@@ -228,7 +228,7 @@ var podSpecLeaves = map[string]fieldRule{
 	"volumes[].projected.sources[].clusterTrustBundle.labelSelector":         because("selects public certificates"),
 }
 
-// short abbreviates the names that the paths of several fields contain.
+// short abbreviates names that occur in the paths of several fields.
 func short(path string) string {
 	for _, r := range [][2]string{
 		{"requiredDuringSchedulingIgnoredDuringExecution", "REQUIRED"},
@@ -245,7 +245,7 @@ func short(path string) string {
 	return path
 }
 
-// ignoreAllBut returns a Space that allows every value for all rules except one.
+// ignoreAllBut returns rules that allow every value for all fields except one.
 func ignoreAllBut(but string) *placement.TenantRules {
 	rules := plugins.Rules{}
 	for _, name := range []string{
@@ -259,8 +259,9 @@ func ignoreAllBut(but string) *placement.TenantRules {
 	return &placement.TenantRules{Rules: rules}
 }
 
-// TestPodSpecFieldsAreCovered checks that each field of a PodSpec that selects where a Pod runs has a rule,
-// or a reason in the tables. The test fails if a later version of Kubernetes adds a field.
+// TestPodSpecFieldsAreCovered checks that each field of a PodSpec has a rule or a reason in the
+// tables, and that a leaf with a rule is denied. The test fails if a later version of Kubernetes
+// adds a field.
 func TestPodSpecFieldsAreCovered(t *testing.T) {
 	spec := reflect.TypeFor[corev1.PodSpec]()
 	unseen := maps.Clone(podSpecFields)

@@ -30,10 +30,11 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// newPlugin returns the plugin with the owners of namespaces and the default priority class.
+// newPlugin returns the plugin with the given rules. The namespace kube-system belongs to the
+// system tenant, and all others to tenant a.
 func newPlugin(space *placement.TenantRules) plugins.Interface { return newPluginWithKinds(space, nil) }
 
-// newPluginWithKinds is knowing with other kinds, given by the paths of their templates.
+// newPluginWithKinds is [newPlugin] with other kinds, given by the paths of their templates.
 func newPluginWithKinds(space *placement.TenantRules, others map[schema.GroupKind][]string) plugins.Interface {
 	return placement.New(placement.Options{
 		Subject: func(_ context.Context, u user.Info) (tenant.ID, error) { return tenant.Of(u) },
@@ -60,7 +61,8 @@ func newPluginWithKinds(space *placement.TenantRules, others map[schema.GroupKin
 	})
 }
 
-// write is a write by alice in a--web. If was is set, it is an update.
+// write is a write. By default, a caller of tenant a sends it in the namespace a--web. If old is
+// set, the write is an update.
 type write struct {
 	kind, subresource string
 	obj, old          runtime.Object
@@ -128,7 +130,7 @@ func stateful(nodes map[string]string) *appsv1.StatefulSet {
 	return s
 }
 
-// claiming returns a StatefulSet with any value as its templates of claims.
+// claiming returns a StatefulSet with any value as its volumeClaimTemplates.
 func claiming(templates any) runtime.Object {
 	return &unstructured.Unstructured{
 		Object: map[string]any{
@@ -139,8 +141,8 @@ func claiming(templates any) runtime.Object {
 	}
 }
 
-// TestCheckedWrites checks each kind and subresource by several callers. A value that does not change is
-// allowed. Node n is on the list.
+// TestCheckedWrites checks writes of each kind and subresource by several callers. Unchanged values
+// are allowed. The list allows node n.
 func TestCheckedWrites(t *testing.T) {
 	leaving := func(data string) runtime.Object {
 		return &corev1.ConfigMap{
@@ -301,8 +303,8 @@ func TestCheckedWrites(t *testing.T) {
 	}
 }
 
-// TestDefaultsAreAdded checks that the defaults are added to a new Pod. They replace only the default
-// scheduler. Shared maps are not changed.
+// TestDefaultsAreAdded checks that the defaults are added to a new Pod. Existing values are
+// retained, except for the name of the default scheduler. Shared maps are not changed.
 func TestDefaultsAreAdded(t *testing.T) {
 	toleration := corev1.Toleration{
 		Key:      "pool",
@@ -382,7 +384,7 @@ func TestDefaultsAreAdded(t *testing.T) {
 	}
 }
 
-// TestDefaultsAreAllowed checks that exactly the defaults are allowed without a list.
+// TestDefaultsAreAllowed checks that the defaults, and no other values, are allowed without a list.
 func TestDefaultsAreAllowed(t *testing.T) {
 	pool := placement.Defaults{
 		NodeSelector:  map[string]string{"pool": "a"},
@@ -431,8 +433,8 @@ func TestDefaultsAreAllowed(t *testing.T) {
 	}
 }
 
-// TestOnlyNewTenantPodsGetDefaults checks that only new Pods of tenants get the defaults. Templates, updates,
-// mirror Pods and Pods of the system tenant do not.
+// TestOnlyNewTenantPodsGetDefaults checks that only new Pods in tenants' namespaces get the
+// defaults. Templates, updates, mirror Pods and Pods in namespaces of the system tenant do not.
 func TestOnlyNewTenantPodsGetDefaults(t *testing.T) {
 	for name, c := range map[string]struct {
 		write
@@ -465,9 +467,9 @@ func TestOnlyNewTenantPodsGetDefaults(t *testing.T) {
 	}
 }
 
-// TestSelectedNodes checks that annotations that name a node are denied, in every form that a
-// provisioner may read. It checks claims and templates of claims. The error names all annotations
-// in order.
+// TestSelectedNodes checks that annotations that name a node are denied on claims and on templates
+// of claims, with every key that a provisioner may read. The error names all these annotations in
+// order.
 func TestSelectedNodes(t *testing.T) {
 	spelled := map[string]bool{
 		"volume.kubernetes.io/selected-node":       true,

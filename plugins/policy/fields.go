@@ -22,21 +22,21 @@ import (
 	"github.com/kubetenant/kubetenant/plugins/workload"
 )
 
-// The fields that the plugin checks, by the names of their lists.
+// The names of the checked fields. They are also the names of the lists in the configuration.
 const (
 	// ImageRegistries applies to the images of containers and volumes. An entry is a registry, or a
 	// repository with everything below it.
 	ImageRegistries = "imageRegistries"
-	// ImagePullPolicies applies to the same images. A missing policy is allowed, because the server
-	// sets it.
+	// ImagePullPolicies applies to the images of containers and volumes. A missing policy is
+	// allowed, because the server sets it.
 	ImagePullPolicies = "imagePullPolicies"
 	// IngressClasses applies to Ingresses. Each must have a class in spec.ingressClassName or in
 	// the older annotation.
 	IngressClasses = "ingressClasses"
 	// GatewayClasses applies to Gateways. Each must have a class.
 	GatewayClasses = "gatewayClasses"
-	// Hosts applies to ingresses, gateways and their routes. An object without hosts serves all
-	// hosts, and no list allows that.
+	// Hosts applies to Ingresses, to Gateways and their routes, and to annotations with hosts. An
+	// Ingress, a listener or a route without hosts serves all hosts, and no list allows that.
 	Hosts = "hosts"
 	// StorageClasses applies to PersistentVolumeClaims. Each must have a class. A template of
 	// claims may omit it.
@@ -57,16 +57,16 @@ type reader func(runtime.Object, admission.ObjectInterfaces) ([]item, error)
 // serverAlias is an annotation with additional hosts, for ingress-nginx (v1.15).
 const serverAlias = "nginx.ingress.kubernetes.io/server-alias"
 
-// isExternalDNS reports whether external-dns (v0.23) reads hosts from an annotation, with any
-// configured prefix. The default is external-dns.kubernetes.io. Before v0.22, it was
-// external-dns.alpha.kubernetes.io.
+// isExternalDNS reports whether external-dns (v0.23) can read hosts from an annotation. The domain
+// of the annotation is configurable, so every domain that begins with "external-dns." matches. The
+// default is external-dns.kubernetes.io. Before v0.22, it was external-dns.alpha.kubernetes.io.
 func isExternalDNS(key string) bool {
 	domain, name, _ := strings.Cut(key, "/")
 	return strings.HasPrefix(domain, "external-dns.") && (name == "hostname" || name == "internal-hostname")
 }
 
-// storageClassAnnotation is the older form of the class of a claim. It takes precedence
-// (k8s.io/component-helpers storage/volume, v0.37.1).
+// storageClassAnnotation is the older form of the class of a claim. It takes precedence over
+// spec.storageClassName (k8s.io/component-helpers storage/volume, v0.37.1).
 const storageClassAnnotation = corev1.BetaStorageClassAnnotation
 
 // ingressClassAnnotation is the older form of the class of an Ingress (k8s.io/api networking/v1,

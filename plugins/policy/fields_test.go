@@ -25,7 +25,7 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// read parses an object from a text without its kind.
+// read parses an object of a kind from YAML without the kind.
 func read(t *testing.T, apiVersion, kind, text string) *unstructured.Unstructured {
 	t.Helper()
 	u := &unstructured.Unstructured{}
@@ -37,8 +37,8 @@ func read(t *testing.T, apiVersion, kind, text string) *unstructured.Unstructure
 	return u
 }
 
-// wantDenied fails the test unless an error denies exactly the fields in want, each as "field
-// path=value".
+// wantDenied fails the test unless the error denies exactly the items in want. Each has the form
+// "field path=value".
 func wantDenied(t *testing.T, name string, err error, want ...string) {
 	t.Helper()
 	got := fmt.Sprint(err)
@@ -58,7 +58,7 @@ func wantDenied(t *testing.T, name string, err error, want ...string) {
 	}
 }
 
-// TestCheckedFields checks the fields of each kind if nothing is allowed.
+// TestCheckedFields checks which fields of each kind are denied if nothing is allowed.
 func TestCheckedFields(t *testing.T) {
 	const gateways, experimental = "gateway.networking.k8s.io/v1", "gateway.networking.x-k8s.io/v1alpha1"
 	p := plugin(acme(t), nil, plugins.Rules{})
@@ -259,8 +259,8 @@ func TestUnreadableObjectsAreDenied(t *testing.T) {
 	}
 }
 
-// TestUpdatesMayRetainValues checks that an update may have a value that the same field of the old object had, in
-// any element of a list.
+// TestUpdatesMayRetainValues checks that an update may use a value that the same field of the old
+// object had in any element of a list.
 func TestUpdatesMayRetainValues(t *testing.T) {
 	p := plugin(acme(t), nil, plugins.Rules{})
 	service := func(kind corev1.ServiceType) *corev1.Service {
@@ -290,8 +290,8 @@ func TestUpdatesMayRetainValues(t *testing.T) {
 	)
 }
 
-// TestSubresources checks that only the annotations are checked in the status of a Pod, and nothing
-// in the status of other workloads.
+// TestSubresources checks that only the annotations are checked in the status of a Pod, and that
+// nothing is checked in the status of other workloads.
 func TestSubresources(t *testing.T) {
 	p := plugin(acme(t), nil, plugins.Rules{})
 	annotated := pod("x")
@@ -337,7 +337,7 @@ func TestSubresources(t *testing.T) {
 	}
 }
 
-// TestReads checks which kinds of the Gateway API are read.
+// TestReads checks for which kinds [policy.Reads] returns true.
 func TestReads(t *testing.T) {
 	for kind, want := range map[schema.GroupKind]bool{
 		{Group: "gateway.networking.k8s.io", Kind: "Gateway"}:        true,
@@ -353,8 +353,8 @@ func TestReads(t *testing.T) {
 	}
 }
 
-// TestEntries checks which values an entry of each list allows. It checks tenant a and a tenant
-// with a name that is not a DNS label.
+// TestEntries checks which values an entry of each list allows, for tenant a and for a tenant whose
+// name is not a DNS label.
 func TestEntries(t *testing.T) {
 	for _, c := range []struct {
 		field, value, entry string
@@ -406,7 +406,7 @@ func TestEntries(t *testing.T) {
 	}
 }
 
-// newPlugin returns the plugin for a tenant with any name.
+// newPlugin returns the plugin for a tenant with the given name.
 func newPlugin(name string, rules plugins.Rules) admission.ValidationInterface {
 	return policy.New(policy.Options{
 		Kinds:   workload.New(nil),
@@ -416,8 +416,9 @@ func newPlugin(name string, rules plugins.Rules) admission.ValidationInterface {
 	})
 }
 
-// TestDefaultGateways checks that a route with a default Gateway is not a mesh route, and that a
-// tenant with a list of hosts has no default Gateway. A value that cannot be read is not None.
+// TestDefaultGateways checks that a route that is attached to the default Gateways is not a mesh
+// route. A tenant with a list of hosts may not define a default Gateway. A value that is not a
+// string is treated as a value other than None.
 func TestDefaultGateways(t *testing.T) {
 	services := []any{map[string]any{"group": "", "kind": "Service", "name": "web"}}
 	for _, c := range []struct {

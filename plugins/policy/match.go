@@ -44,8 +44,8 @@ func (i item) matches(entry string, owner tenant.ID) bool {
 	return i.value == entry
 }
 
-// isInRepository reports whether an image belongs to a registry, to a repository or to a repository below
-// it. An image without a registry belongs to Docker Hub, as in kubelets (k8s.io/kubernetes
+// isInRepository reports whether an image belongs to a registry, to a repository or to a repository
+// below it. An image without a registry belongs to Docker Hub, as in the kubelet (k8s.io/kubernetes
 // pkg/util/parsers, v1.37.1).
 func isInRepository(image, entry string) bool {
 	named, err := reference.ParseNormalizedNamed(image)
@@ -56,8 +56,8 @@ func isInRepository(image, entry string) bool {
 	return repository == entry || strings.HasPrefix(repository, entry+"/")
 }
 
-// isImageID reports whether a name that looks like a repository of Docker Hub is the ID of an image on
-// the node. Runtimes look for an ID first, and the image may come from any registry.
+// isImageID reports whether a name that looks like a repository of Docker Hub is the ID of an image
+// on the node. Runtimes look for an ID first, and the image may come from any registry.
 func isImageID(named reference.Named) bool {
 	switch reference.Path(named) {
 	case "library/sha256", "library/sha384", "library/sha512":
@@ -66,8 +66,8 @@ func isImageID(named reference.Named) bool {
 	return false
 }
 
-// matchesHost reports whether a host or a wildcard equals an entry. If the entry is a wildcard, the host
-// may also be below it.
+// matchesHost reports whether a host or a wildcard equals an entry. If the entry is a wildcard, the
+// host may also be below it.
 func matchesHost(host, entry string) bool {
 	host = strings.ToLower(host)
 	if len(validation.IsDNS1123Subdomain(strings.TrimPrefix(host, "*."))) > 0 {

@@ -35,8 +35,8 @@ type Options struct {
 }
 
 // New returns the plugin. It checks all objects that are created or updated in a tenant's
-// namespace, for every caller, except the mirror Pods of kubelets. An update is allowed if it only
-// has values that the object had before.
+// namespace, for every caller, except the Pods that kubelets write. An update may retain values
+// that the object had before.
 func New(o Options) admission.ValidationInterface {
 	return &plugin{admission.NewHandler(admission.Create, admission.Update), o}
 }
@@ -101,8 +101,8 @@ func check(
 	return errs.Err()
 }
 
-// deniedError returns an error with the denied value and the allowed values. The list belongs to the
-// tenant.
+// deniedError returns an error with the denied value and the allowed values. The allowed values are
+// not secret, because they are configured for this tenant.
 func deniedError(i item, rule plugins.Rule, owner tenant.ID) *field.Error {
 	var allowed []string
 	for _, entry := range rule.Allowed {

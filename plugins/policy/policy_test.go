@@ -24,7 +24,7 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// acme returns the tenant a.
+// acme returns the ID of tenant a.
 func acme(t testing.TB) tenant.ID {
 	t.Helper()
 	id, err := tenant.Parse("a")
@@ -68,8 +68,8 @@ func pod(image string) *corev1.Pod {
 	return &corev1.Pod{Spec: corev1.PodSpec{Containers: []corev1.Container{{Image: image}}}}
 }
 
-// TestCheckedCallers checks that every caller except a kubelet is checked in a tenant's namespace. If
-// the owner is not known, the write is denied.
+// TestCheckedCallers checks that every caller except a kubelet is checked in a tenant's namespace.
+// If the owner of the namespace is unknown, the write is denied.
 func TestCheckedCallers(t *testing.T) {
 	a := acme(t)
 	zero := plugins.Rules{}
@@ -99,7 +99,7 @@ func TestCheckedCallers(t *testing.T) {
 	}
 }
 
-// TestZeroRulesAllowNothing checks that nothing is allowed without rules.
+// TestZeroRulesAllowNothing checks that each field is denied if there are no rules.
 func TestZeroRulesAllowNothing(t *testing.T) {
 	p := plugin(acme(t), nil, plugins.Rules{})
 	object := func(apiVersion, kind string, spec map[string]any) runtime.Object {
@@ -149,7 +149,7 @@ func TestErrorsNameAllDeniedFields(t *testing.T) {
 }
 
 // TestFinalizersOfUnreadableObjects checks that the finalizers of an object that cannot be read may
-// be removed during its deletion. Any other update of the object is denied.
+// be removed while the object is being deleted. All other updates of the object are denied.
 func TestFinalizersOfUnreadableObjects(t *testing.T) {
 	p := plugin(acme(t), nil, plugins.Rules{})
 	now := metav1.Now()
@@ -192,8 +192,7 @@ func TestFinalizersOfUnreadableObjects(t *testing.T) {
 	}
 }
 
-// FuzzImages checks that an image that the entry of a repository allows is pulled from that
-// repository.
+// FuzzImages checks that an image that an entry for a repository allows belongs to that repository.
 func FuzzImages(f *testing.F) {
 	for _, image := range []string{
 		"nginx", "r.example.com/a/x:1", "r.example.com/a", "R.example.com/a/x", "r.example.com/ab", "r.example.com:5000/a",
@@ -215,8 +214,8 @@ func FuzzImages(f *testing.F) {
 	})
 }
 
-// FuzzHosts checks that a host that an entry allows equals the entry or is below it, and is exactly
-// one host.
+// FuzzHosts checks that a host that an entry allows is below the entry's domain, and is exactly one
+// host.
 func FuzzHosts(f *testing.F) {
 	for _, host := range []string{
 		"a.example.com", "x.a.example.com", "*.a.example.com", "x.A.example.com", "xa.example.com", "x.a.example.com.",

@@ -29,9 +29,10 @@ var (
 )
 
 const (
-	// classSuffix is the suffix of the name for the devices of a class.
+	// classSuffix is the suffix of the limit name for the devices of a class.
 	classSuffix = corev1.ResourceClaimsPerClass
-	// implicitPrefix is the prefix of the name with which a Pod requests devices of a class.
+	// implicitPrefix is the prefix of the limit name for the devices of a class that Pods request
+	// as an extended resource.
 	implicitPrefix = corev1.ResourceImplicitExtendedClaimsPerClass
 )
 
@@ -57,8 +58,8 @@ func IsDevice(name corev1.ResourceName) bool {
 }
 
 // Extend returns a usage from [Usage] with all names of its devices. A limit with any of these
-// names then applies to the devices, whether a Pod or a ResourceClaim requests them. It does not
-// change its argument.
+// names then applies to the devices, even if a Pod requests them under one name and a ResourceClaim
+// under another. Extend does not change its argument.
 func (c Classes) Extend(usage corev1.ResourceList) corev1.ResourceList {
 	if !slices.ContainsFunc(resourceNames(usage), IsDevice) {
 		return usage
@@ -122,7 +123,7 @@ type deviceRequest struct {
 	FirstAvailable []exactRequest   `json:"firstAvailable,omitempty"`
 }
 
-// alternatives returns the requests of which the scheduler satisfies one.
+// alternatives returns the requests from which the scheduler chooses one.
 func (r *deviceRequest) alternatives() []exactRequest {
 	if len(r.FirstAvailable) > 0 {
 		return r.FirstAvailable
@@ -142,8 +143,8 @@ type exactRequest struct {
 	Count           int64  `json:"count,omitempty"`
 }
 
-// devices returns the maximum number of devices for a request. For an unknown mode, upstream
-// returns 0.
+// devices returns the maximum number of devices for a request. For the mode All and for unknown
+// modes, it returns the maximum for a claim. Upstream returns 0 for unknown modes.
 func (r *exactRequest) devices() int64 {
 	switch resourcev1.DeviceAllocationMode(r.AllocationMode) {
 	case resourcev1.DeviceAllocationModeExactCount, "":
@@ -187,7 +188,7 @@ func contentOf[T any](
 
 // addDevices adds the devices of a claim by class. For alternatives, it adds the highest number of
 // each class. It ignores a claim that the scheduler creates for the extended resources of a Pod,
-// because the Pod already uses these devices.
+// because these devices are counted for the Pod.
 func addDevices(out corev1.ResourceList, claim *claimDevices) {
 	if isPodClaim(&claim.Metadata) {
 		return
@@ -203,8 +204,8 @@ func addDevices(out corev1.ResourceList, claim *claimDevices) {
 	}
 }
 
-// isPodClaim reports whether the scheduler created a claim for the extended resources of a Pod. Only
-// the scheduler may write the annotation, see [plugin.checkClaim].
+// isPodClaim reports whether the scheduler created a claim for the extended resources of a Pod.
+// Tenants' callers and the claimControllers cannot add the annotation, see [plugin.checkClaim].
 func isPodClaim(m *metav1.ObjectMeta) bool {
 	owner := metav1.GetControllerOfNoCopy(m)
 	return m.Annotations[resourcev1.ExtendedResourceClaimAnnotation] == "true" &&
@@ -214,13 +215,13 @@ func isPodClaim(m *metav1.ObjectMeta) bool {
 var errExtendedClaim = errors.New("annotations[" + resourcev1.ExtendedResourceClaimAnnotation +
 	"]: only the scheduler may set this annotation")
 
-// claimControllers create claims from templates of tenants.
+// claimControllers are the users of the controllers that create claims from templates of tenants.
 var claimControllers = []string{
 	"system:serviceaccount:kube-system:resource-claim-controller", user.KubeControllerManager,
 }
 
 // checkClaim denies a claim, or a template of claims, that a caller falsely marks as the claim of a
-// Pod. Its devices would not be counted.
+// Pod. The devices of such a claim would not be counted.
 func (p *plugin) checkClaim(ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces) error {
 	marked, err := marksPodClaim(a.GetObject(), a, o)
 	if err != nil || !marked {
@@ -238,7 +239,8 @@ func (p *plugin) checkClaim(ctx context.Context, a admission.Attributes, o admis
 	return errExtendedClaim
 }
 
-// marksPodClaim reports whether an object has the annotation, or adds it to claims.
+// marksPodClaim reports whether a claim has the annotation, or whether a template adds it to
+// claims.
 func marksPodClaim(obj runtime.Object, a admission.Attributes, o admission.ObjectInterfaces) (bool, error) {
 	if a.GetResource().GroupResource() == deviceClaims {
 		m, err := meta.Accessor(obj)

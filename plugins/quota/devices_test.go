@@ -44,7 +44,7 @@ func claimOf(requests ...resourcev1.DeviceRequest) *resourcev1.ResourceClaim {
 	}
 }
 
-// markedAsPodClaim returns the claim that the scheduler creates for the extended resources of a Pod.
+// markedAsPodClaim returns a claim that is marked as the claim for the extended resources of a Pod.
 func markedAsPodClaim(
 	claim *resourcev1.ResourceClaim, annotation string, owners ...metav1.OwnerReference,
 ) *resourcev1.ResourceClaim {
@@ -71,8 +71,8 @@ func formatUsage(usage corev1.ResourceList) string {
 	return strings.Join(out, " ")
 }
 
-// TestUsageOfDevices checks the number of devices that a ResourceClaim may get by class, in each version
-// of the kind.
+// TestUsageOfDevices checks the maximum number of devices of each class for a ResourceClaim, in
+// each version of the kind.
 func TestUsageOfDevices(t *testing.T) {
 	const exact, all = resourcev1.DeviceAllocationModeExactCount, resourcev1.DeviceAllocationModeAll
 	controller := func(version, kind string) metav1.OwnerReference {
@@ -145,7 +145,8 @@ func TestUsageOfDevices(t *testing.T) {
 	}
 }
 
-// TestDeviceNames checks that devices have the same names whether a Pod or a claim requests them.
+// TestDeviceNames checks that [quota.Classes.Extend] gives devices the same names whether a Pod or
+// a claim requests them.
 func TestDeviceNames(t *testing.T) {
 	classes := quota.Classes{
 		{Name: "gpu", Extended: "example.com/gpu"}, {Name: "other", Extended: "example.com/gpu"}, {Name: "nic"},
@@ -194,7 +195,7 @@ func TestDeviceNames(t *testing.T) {
 }
 
 // TestDevicesAreLimited checks that a limit with any name of a device applies to Pods and claims,
-// whichever name they request. If the classes are not known, every request for devices is denied.
+// whichever name they request. If the classes are unknown, every request for devices is denied.
 func TestDevicesAreLimited(t *testing.T) {
 	claiming := func(class string, mode resourcev1.DeviceAllocationMode, count int64) write {
 		kind := resourcev1.SchemeGroupVersion.WithKind("ResourceClaim")
@@ -243,8 +244,8 @@ func TestDevicesAreLimited(t *testing.T) {
 	}
 }
 
-// TestOnlyTheSchedulerMarksPodClaims checks that only the scheduler marks a claim as the claim of a Pod. A tenant
-// cannot do so in a claim, or in a template from which a controller creates claims.
+// TestOnlyTheSchedulerMarksPodClaims checks that a tenant cannot mark a claim, or a template from
+// which a controller creates claims, as the claim of a Pod.
 func TestOnlyTheSchedulerMarksPodClaims(t *testing.T) {
 	by := func(name, id string) user.Info {
 		return &user.DefaultInfo{Name: name, Extra: map[string][]string{tenant.ExtraKey: {id}}}

@@ -18,17 +18,19 @@ import (
 )
 
 const (
-	// maxAttempts is the maximum number of attempts to charge a batch. Charges by other servers
-	// conflict.
+	// maxAttempts is the maximum number of attempts to charge a batch. An attempt fails if another
+	// server has changed the quota.
 	maxAttempts = 20
-	// chargeTimeout is the timeout for a batch. The sum with patience is less than the timeout of a
-	// webhook.
+	// chargeTimeout is the timeout for a batch. The sum of chargeTimeout and maxWait is less than
+	// the timeout of a webhook.
 	chargeTimeout = 2500 * time.Millisecond
-	// chargePause is the maximum pause after the first attempt. It doubles with the next attempts.
+	// chargePause is half of the maximum pause after the first attempt. The maximum doubles with
+	// each further attempt, up to 64 times chargePause.
 	chargePause = 5 * time.Millisecond
 )
 
-// ledger charges the writes of a tenant in batches. One goroutine charges all writes that wait.
+// ledger charges the writes of each tenant in batches. For each tenant, one goroutine charges all
+// waiting writes.
 type ledger struct {
 	store Store
 
@@ -50,7 +52,7 @@ type entry struct {
 
 func newLedger(store Store) *ledger { return &ledger{store: store, batches: map[tenant.ID]*batch{}} }
 
-// charge returns when the write is charged. It returns an error if the write cannot be charged.
+// charge charges a write. It returns an error if the write cannot be charged or ctx ends first.
 func (l *ledger) charge(ctx context.Context, id tenant.ID, r *request) error {
 	e := &entry{request: r, ctx: ctx, done: make(chan struct{})}
 	l.mu.Lock()
@@ -62,7 +64,7 @@ func (l *ledger) charge(ctx context.Context, id tenant.ID, r *request) error {
 	b.waiting = append(b.waiting, e)
 	l.mu.Unlock()
 	if !running {
-		go l.run(context.WithoutCancel(ctx), id, b) // the batch includes other requests, which have not ended
+		go l.run(context.WithoutCancel(ctx), id, b) // one request must not end the batch of others
 	}
 	select {
 	case <-e.done:
@@ -77,7 +79,7 @@ func canceledError(ctx context.Context) error {
 	return fmt.Errorf("%w: %w", errStore, context.Cause(ctx))
 }
 
-// run charges batches until no write waits.
+// run charges batches until no write is waiting.
 func (l *ledger) run(ctx context.Context, id tenant.ID, b *batch) {
 	for {
 		l.mu.Lock()
@@ -96,7 +98,7 @@ func (l *ledger) run(ctx context.Context, id tenant.ID, b *batch) {
 	}
 }
 
-// chargeBatch sets the result of each entry.
+// chargeBatch charges entries, with retries, and sets the error of each entry that fails.
 func (l *ledger) chargeBatch(ctx context.Context, id tenant.ID, entries []*entry) {
 	ctx, cancel := context.WithTimeout(ctx, chargeTimeout)
 	defer cancel()
@@ -136,8 +138,8 @@ func fail(entries []*entry, err error) {
 }
 
 // chargeOnce charges all entries that fit, in order, with one write for each quota. If a tenant has
-// several quotas by mistake, all of them apply. If one quota is charged and the next cannot be, the
-// first charge is released by a count after its reservation expires.
+// several quotas by mistake, all of them apply. If one quota is charged and the next cannot be, a
+// recount releases the first charge after its reservation expires.
 func (l *ledger) chargeOnce(ctx context.Context, id tenant.ID, entries []*entry) error {
 	oldStates, err := l.store.States(ctx, id)
 	if err != nil {

@@ -16,8 +16,8 @@ type unlimited struct{ Store }
 
 func (unlimited) States(context.Context, tenant.ID) ([]*State, error) { return nil, nil }
 
-// TestCanceledRequestsAreNotCharged checks that a batch does not charge a request that has ended, and charges
-// all others.
+// TestCanceledRequestsAreNotCharged checks that a batch does not charge a request that has ended,
+// and that it charges all others.
 func TestCanceledRequestsAreNotCharged(t *testing.T) {
 	ended, end := context.WithCancel(t.Context())
 	end()

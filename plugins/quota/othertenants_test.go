@@ -19,8 +19,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// TestOtherTenantsGetNoDetails checks that a caller of another tenant learns only that a quota does not
-// allow the write. Callers of the owner and of the system tenant get the details.
+// TestOtherTenantsGetNoDetails checks that the error for a caller of another tenant does not
+// contain details of the quota. Callers of the owner and of the system tenant get the details.
 func TestOtherTenantsGetNoDetails(t *testing.T) {
 	subject := func(_ context.Context, u user.Info) (tenant.ID, error) {
 		if u.GetName() == "away" {

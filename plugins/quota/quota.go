@@ -7,8 +7,8 @@
 //
 // A write is charged to the quota before it is stored. The charge is one conditional update of the
 // quota, so concurrent charges cannot exceed the limits together. The quota controller releases the
-// usage of deleted objects, see [State.Recount]. The charged usage therefore never exceeds the
-// limits, even if a server stops at any point.
+// usage of deleted objects, see [State.Recount]. Even if a server stops at any point, a charge
+// never raises the usage above the limits.
 //
 // If a charged write is not stored, its usage is released when its reservation expires. A write
 // that was in progress when a quota or a limit was created is counted as soon as the controller
@@ -53,7 +53,7 @@ var (
 	errStore = errors.New("the quota could not be charged")
 )
 
-// A write waits for the first count of a new quota.
+// A write waits for the first count of a new quota, and is tried again after each pause.
 const (
 	maxWait = 2 * time.Second // less than the timeout of a webhook
 	pause   = 100 * time.Millisecond
@@ -61,13 +61,13 @@ const (
 
 // Store reads and charges quotas. It MUST be safe for concurrent use.
 type Store interface {
-	// States returns the known quotas of a tenant. A tenant has one, or none if it is not limited. The
-	// result MUST NOT be changed.
+	// States returns the states of a tenant's quotas. A tenant without a limit has none, and
+	// normally no tenant has several. The result MUST NOT be changed.
 	States(ctx context.Context, id tenant.ID) ([]*State, error)
 	// HasQuota reports whether a tenant has a quota other than a default quota.
 	HasQuota(ctx context.Context, id tenant.ID) (bool, error)
-	// Charge replaces was, a state that Of returned, with is. If was is not the newest state, it
-	// returns [ErrConflict]. The next Of then returns a newer state.
+	// Charge replaces was, a state that States returned, with is. If was is not the newest state,
+	// Charge returns [ErrConflict]. The next call of States then returns a newer state.
 	Charge(ctx context.Context, was, is *State) error
 }
 
@@ -77,16 +77,16 @@ var ErrConflict = errors.New("the quota was changed by another request")
 // Options configure the plugin. Owner and Store are required.
 type Options struct {
 	// Managed reports whether only the server may set [tenant.ManagedLabel] on objects of a
-	// resource. The server's objects are counted but never denied. If nil, there are no such
-	// resources.
+	// resource. The server's objects are never denied, and are first counted by [State.Recount]. If
+	// nil, there are no such resources.
 	Managed func(schema.GroupResource) bool
 	Owner   plugins.OwnerFunc
 	Store   Store
-	// Reservation is the time during which an admitted write stays reserved. It must be longer than
-	// the timeout of a request plus the delay of the controller's caches.
+	// Reservation is how long an admitted write stays reserved. It must be longer than the timeout
+	// of a request plus the delay of the controller's caches.
 	Reservation time.Duration
-	// ClusterScoped reports whether a resource is cluster-scoped. Cluster-scoped objects belong to
-	// no tenant, so no quota limits them. Namespaces are the exception. If nil, no resource is
+	// ClusterScoped reports whether a resource is cluster-scoped. Except for Namespaces,
+	// cluster-scoped objects belong to no tenant, so no quota limits them. If nil, no resource is
 	// known to be cluster-scoped.
 	ClusterScoped func(schema.GroupResource) bool
 	// Subject returns the tenant of a caller. If nil, no caller gets the details of a quota.
@@ -100,8 +100,8 @@ type Options struct {
 
 // New returns the plugin. It checks creations in tenants' namespaces, and updates that can increase
 // the usage. It MUST be the last validating plugin, because it charges the writes that it admits.
-// In the webhook service, another plugin may deny a charged write. Its usage then stays reserved
-// until the reservation expires.
+// In the webhook service, another plugin may deny a charged write. The usage of that write then
+// stays reserved until the reservation expires.
 //
 // If a write exceeds a quota, the response is 403 (Forbidden). If the quota cannot be charged or
 // read, or is not known yet, the response is 429 (TooManyRequests) without Retry-After. The
@@ -160,9 +160,10 @@ func (p *plugin) Validate(ctx context.Context, a admission.Attributes, o admissi
 	return p.errorResponse(ctx, owner, a, err)
 }
 
-// errorResponse returns the response to a write, see [errorResponse]. A caller of another tenant may have access
-// to the namespace through an AccessGrant or a binding. Its response does not contain the limits,
-// the usage or the name of the quota.
+// errorResponse returns the response to a write. Callers of the owner and of the system tenant get
+// the full error. A caller of another tenant may have access to the namespace through an
+// AccessGrant or a binding. The response to such a caller does not contain the limits, the usage or
+// the name of the quota.
 func (p *plugin) errorResponse(ctx context.Context, owner tenant.ID, a admission.Attributes, err error) error {
 	if err == nil {
 		return nil
@@ -177,7 +178,7 @@ func (p *plugin) errorResponse(ctx context.Context, owner tenant.ID, a admission
 	return admission.NewForbidden(a, errOtherTenant)
 }
 
-// The only errors for callers of another tenant.
+// The only errors that callers of other tenants get.
 var (
 	errOtherTenant      = errors.New("the quota of the tenant that owns the namespace does not allow this request")
 	errOtherTenantRetry = errors.New("the quota of the tenant that owns the namespace cannot be charged: try again")
@@ -188,10 +189,10 @@ func isTemporary(err error) bool {
 	return errors.Is(err, errStore) || errors.Is(err, errRead) || errors.Is(err, ErrUnknown)
 }
 
-// errorResponse returns the response to a write, or nil if err is nil. If the write may succeed soon, the
-// response is a 429. It has no Retry-After, because clients would then retry by themselves. The
-// ResourceQuotas of kube-apiserver were charged before this plugin ran, and each retry would charge
-// them again until they are counted.
+// errorResponse returns the response to a write, or nil if err is nil. If the write may succeed
+// soon, the response is a 429. It has no Retry-After, because clients would then retry on their
+// own. kube-apiserver charges its ResourceQuotas before this plugin runs, so each retry would
+// charge them again until they are recounted.
 func errorResponse(a admission.Attributes, err error) error {
 	switch {
 	case err == nil:
@@ -203,7 +204,7 @@ func errorResponse(a admission.Attributes, err error) error {
 	return admission.NewForbidden(a, err)
 }
 
-// isManaged reports whether a write creates an object that the server manages.
+// isManaged reports whether a write creates a namespaced object that the server manages.
 func (p *plugin) isManaged(a admission.Attributes) bool {
 	if p.Managed == nil || a.GetOperation() != admission.Create || a.GetNamespace() == "" ||
 		!p.Managed(a.GetResource().GroupResource()) {
@@ -381,7 +382,7 @@ func (p *plugin) request(
 		return nil, err
 	}
 	if r.uid = m.GetUID(); r.uid == "" {
-		r.uid = uuid.NewUUID() // never seen, so the reservation expires
+		r.uid = uuid.NewUUID() // no stored object has this UID, so the reservation expires
 	}
 	if name := m.GetName(); name != "" && a.GetOperation() == admission.Create {
 		r.key = of.String() + "/" + a.GetNamespace() + "/" + name

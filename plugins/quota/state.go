@@ -26,7 +26,7 @@ type State struct {
 	// Used is at least the usage of the tenant's objects, including admitted writes that are not
 	// stored yet. If a name is missing, its objects have not been counted yet.
 	Used corev1.ResourceList
-	// Reserved are the admitted writes that have not expired and were not seen in an object yet.
+	// Reserved are the reservations that have not expired and whose writes were not counted yet.
 	Reserved []Reservation
 }
 
@@ -39,8 +39,8 @@ type Reservation struct {
 	Key     string
 	Expires time.Time
 	Usage   corev1.ResourceList
-	// After is the version of the object before an update. An object with the same or an older
-	// version does not include the update. After is empty for a creation.
+	// After is the resource version of the object before an update. An object with the same or an
+	// older version does not include the update. After is empty for a creation.
 	After string
 }
 
@@ -68,7 +68,8 @@ type request struct {
 }
 
 // charge returns a state that includes the usage of a write. It returns s itself if the usage does
-// not change. It returns an error if the usage exceeds a limit or is not known.
+// not change. It returns an error if the usage would exceed a limit, or if the current usage is not
+// known.
 func (s *State) charge(r *request) (*State, error) {
 	governed := r.limitNames(s.Hard)
 	if len(governed) == 0 {
@@ -130,7 +131,7 @@ func (s *State) charge(r *request) (*State, error) {
 }
 
 // maxReserved is the maximum number of reservations. Each charge stores all of them. A tenant
-// reaches the maximum only if many admitted writes fail afterwards.
+// normally reaches the maximum only if many admitted writes fail afterwards.
 const maxReserved = 500
 
 var errBusy = errors.New("too many admitted writes of this tenant are not stored yet")
@@ -145,7 +146,7 @@ func (s *State) reserved(r *request) *Reservation {
 	return nil
 }
 
-// CountedObject is a stored object.
+// CountedObject is a stored object with its usage.
 type CountedObject struct {
 	UID       types.UID
 	Namespace string
@@ -154,8 +155,8 @@ type CountedObject struct {
 }
 
 // Recount returns the state after a count of all objects of the tenant, and the usage of each
-// namespace. counted are the names that were counted. The usage of other names does not change.
-// gone reports whether an object was seen and has been deleted.
+// namespace. counted contains the limit names that were counted. The usage of all other names does
+// not change. gone reports whether an object was seen and has been deleted.
 //
 // A reservation remains until the object is seen with the reserved usage, the object is gone, or
 // the reservation expires. Until then, the admitted write may still be stored.

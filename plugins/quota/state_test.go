@@ -28,8 +28,8 @@ func hard(n int64) corev1.ResourceList {
 	return corev1.ResourceList{counted: *resource.NewQuantity(n, resource.DecimalSI)}
 }
 
-// server has a quota and the stored objects. Updates are optimistic, as in etcd. Replicas read the
-// quota from caches that may be outdated.
+// server contains a quota and the stored objects. Updates of the quota are optimistic, as in etcd.
+// Replicas read the quota from caches that may be outdated.
 type server struct {
 	mu      sync.Mutex
 	state   *quota.State
@@ -79,7 +79,7 @@ func (s *server) put(old, obj *quota.State) error {
 	return nil
 }
 
-// recount updates the usage like a controller with an outdated cache.
+// recount updates the usage like a controller whose cache is outdated.
 func (s *server) recount(known map[types.UID]bool, gone func(types.UID) bool, now time.Time) {
 	s.mu.Lock()
 	was := s.state
@@ -89,12 +89,12 @@ func (s *server) recount(known map[types.UID]bool, gone func(types.UID) bool, no
 		all = append(all, quota.CountedObject{UID: uid, Namespace: "a--web", Usage: hard(1)})
 	}
 	is, _ := was.Recount(all, gone, []corev1.ResourceName{counted}, now)
-	_ = s.put(was, is) // it may conflict with another update
+	_ = s.put(was, is) // a conflict with another update is possible
 }
 
-// TestLimitsAreNeverExceeded checks that there are never more objects than the limit. Several servers create
-// objects, charged writes fail, objects are deleted, and the controller's cache is outdated. At the
-// end, the usage equals the number of objects.
+// TestLimitsAreNeverExceeded checks that there are never more objects than the limit. Several
+// servers create objects, some charged writes fail, objects are deleted, and the controller's cache
+// is outdated. At the end, the usage must equal the number of objects.
 func TestLimitsAreNeverExceeded(t *testing.T) {
 	for seed := range uint64(40) {
 		neverExceeded(t, rand.New(rand.NewPCG(seed, 1)))
@@ -181,9 +181,10 @@ func creating(uid types.UID) admission.Attributes {
 		corev1.SchemeGroupVersion.WithResource("configmaps"), "", admission.Create, nil, false, nil)
 }
 
-// TestConcurrentWrites checks that of many concurrent writes through two servers, as many succeed as fit.
+// TestConcurrentWrites checks that concurrent writes through two servers succeed exactly up to the
+// limit.
 func TestConcurrentWrites(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) { // its clock does not depend on the load of the machine
+	synctest.Test(t, func(t *testing.T) { // the fake clock does not depend on the load of the machine
 		const limit, tries = 50, 200
 		s := &server{
 			state: &quota.State{
@@ -223,12 +224,13 @@ func TestConcurrentWrites(t *testing.T) {
 	})
 }
 
-// panicking is a store. Its Charge panics.
+// panicking is a store whose Charge method panics.
 type panicking struct{ *replica }
 
 func (panicking) Charge(context.Context, *quota.State, *quota.State) error { panic("a defect") }
 
-// TestPanicDeniesTheWrites checks that a panic during a charge denies the writes and does not end the server.
+// TestPanicDeniesTheWrites checks that a panic during a charge denies the write and does not stop
+// the server.
 func TestPanicDeniesTheWrites(t *testing.T) {
 	id, _ := tenant.Parse("a")
 	s := &server{state: &quota.State{
@@ -242,7 +244,7 @@ func TestPanicDeniesTheWrites(t *testing.T) {
 		Reservation: time.Minute,
 		Store:       panicking{&replica{server: s, rand: rand.New(rand.NewPCG(1, 2))}},
 	})
-	for range 2 { // the next write does not wait forever
+	for range 2 { // the second write must not wait forever
 		if err := p.Validate(t.Context(), creating("x"), nil); err == nil {
 			t.Error("a write was let through")
 		}
@@ -250,7 +252,8 @@ func TestPanicDeniesTheWrites(t *testing.T) {
 }
 
 // TestOlderVersionsDoNotReleaseReservations checks that an older version of an object does not
-// release the reservation of an update. The usage of a name that was not counted does not change.
+// release the reservation of an update. The usage of a limit name that was not counted does not
+// change.
 func TestOlderVersionsDoNotReleaseReservations(t *testing.T) {
 	now := time.Unix(1000, 0)
 	other := corev1.ResourceName("count/secrets")
@@ -286,8 +289,9 @@ func TestOlderVersionsDoNotReleaseReservations(t *testing.T) {
 	}
 }
 
-// TestRetriesAreChargedOnce checks that retries with one name are charged once, because at most one of
-// them is stored. Writes with other names that fail repeatedly cannot fill the quota object.
+// TestRetriesAreChargedOnce checks that retries with the same name are charged once, because at
+// most one of them is stored. Failing writes with other names cannot make the quota object larger
+// than allowed.
 func TestRetriesAreChargedOnce(t *testing.T) {
 	s := &server{
 		state: &quota.State{
@@ -325,8 +329,8 @@ func TestRetriesAreChargedOnce(t *testing.T) {
 	}
 }
 
-// TestUpdatesAndReservations checks that the reserved usage of an object applies until an update is
-// seen.
+// TestUpdatesAndReservations checks that the reserved usage of an object applies until the object
+// is counted with this usage, is deleted, or the reservation expires.
 func TestUpdatesAndReservations(t *testing.T) {
 	now := time.Unix(1000, 0)
 	reserved := []quota.Reservation{

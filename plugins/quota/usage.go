@@ -30,9 +30,8 @@ var (
 	namespaces = schema.GroupResource{Resource: "namespaces"}
 )
 
-// aliases are the older names of the counted resources (k8s.io/kubernetes
+// aliases are the older limit names of some counted resources (k8s.io/kubernetes
 // pkg/quota/v1/evaluator/core, v1.37.1).
-// v1.37.1).
 var aliases = map[schema.GroupResource]corev1.ResourceName{
 	{Resource: "configmaps"}:             corev1.ResourceConfigMaps,
 	{Resource: "resourcequotas"}:         corev1.ResourceQuotas,
@@ -40,7 +39,8 @@ var aliases = map[schema.GroupResource]corev1.ResourceName{
 	{Resource: "secrets"}:                corev1.ResourceSecrets,
 }
 
-// uncounted are resources with objects that are not stored, or are too many and too short-lived.
+// uncounted are resources that cannot be limited. Their objects are not stored, or are numerous and
+// short-lived.
 var uncounted = map[string]bool{"bindings": true, "componentstatuses": true, "events": true}
 
 // NamespaceCount is the name of the limit for the number of a tenant's namespaces.
@@ -49,8 +49,8 @@ const NamespaceCount corev1.ResourceName = "count/namespaces"
 var one = resource.MustParse("1")
 
 // Usage returns the usage of an object, like upstream's evaluators (k8s.io/kubernetes pkg/quota/v1,
-// v1.37.1). A Pod that has ended is counted as an object only. [Classes.Extend] adds the other
-// names of devices.
+// v1.37.1). The usage of a finished Pod is only count/pods. [Classes.Extend] adds the other names
+// of devices.
 func Usage(
 	of schema.GroupResource, obj runtime.Object, o admission.ObjectInterfaces, now time.Time,
 ) (corev1.ResourceList, error) {
@@ -188,8 +188,8 @@ func wholeBytes(q resource.Quantity) resource.Quantity {
 	return rounded
 }
 
-// Resources returns the resources with objects that use a name of a quota. It returns none if no
-// objects use the name. Pods and ResourceClaims both use devices.
+// Resources returns the resources whose objects use a limit name. It returns none if no objects use
+// the name. Pods and ResourceClaims both use devices.
 func Resources(name corev1.ResourceName) []schema.GroupResource {
 	if IsDevice(name) {
 		return []schema.GroupResource{pods, deviceClaims}
@@ -201,7 +201,7 @@ func Resources(name corev1.ResourceName) []schema.GroupResource {
 	return []schema.GroupResource{of}
 }
 
-// isUsedBy reports whether objects of a resource use a name of a quota.
+// isUsedBy reports whether objects of a resource use a limit name.
 func isUsedBy(name corev1.ResourceName, of schema.GroupResource) bool {
 	if IsDevice(name) {
 		return of == pods || of == deviceClaims
@@ -210,7 +210,7 @@ func isUsedBy(name corev1.ResourceName, of schema.GroupResource) bool {
 	return ok && r == of
 }
 
-// resourceOf returns the resource with objects that use a name. The name must not limit devices.
+// resourceOf returns the resource whose objects use a limit name. The name must not limit devices.
 func resourceOf(name corev1.ResourceName) (of schema.GroupResource, ok bool) {
 	text := string(name)
 	if counted, found := strings.CutPrefix(text, "count/"); found {

@@ -64,8 +64,8 @@ func used(t *testing.T, of schema.GroupResource, obj runtime.Object, now time.Ti
 	return textOf(usage)
 }
 
-// TestUsageOfPods checks that a Pod uses what its containers request, under the short name and the
-// long name. Extended resources and huge pages have no separate limits.
+// TestUsageOfPods checks that the usage of a Pod has the requests of its containers under the short
+// and the long names. Extended resources and huge pages have no names for limits.
 func TestUsageOfPods(t *testing.T) {
 	now := time.Unix(1000, 0)
 	for name, c := range map[string]struct {
@@ -134,8 +134,8 @@ func TestUsageOfPods(t *testing.T) {
 	}
 }
 
-// TestFinishedPods checks that a Pod that has ended is counted as an object only. The same
-// applies to a Pod that its kubelet should have stopped.
+// TestFinishedPods checks that the usage of a finished Pod is only count/pods. This also applies to
+// a Pod that its kubelet should have stopped.
 func TestFinishedPods(t *testing.T) {
 	now := time.Unix(1000, 0)
 	at := func(seconds int64) *metav1.Time { return new(metav1.Unix(seconds, 0)) }
@@ -173,7 +173,7 @@ func TestFinishedPods(t *testing.T) {
 	}
 }
 
-// TestUsageOfServices checks the node ports and the load balancers of Services.
+// TestUsageOfServices checks the numbers of node ports and load balancers of Services.
 func TestUsageOfServices(t *testing.T) {
 	ports := []corev1.ServicePort{{Port: 1, NodePort: 30001}, {Port: 2}, {Port: 3}}
 	for name, c := range map[string]struct {
@@ -211,8 +211,8 @@ func TestUsageOfServices(t *testing.T) {
 	}
 }
 
-// TestUsageOfClaims checks that a claim is counted in total and by class. The annotation of the
-// class takes precedence. During an expansion, the larger size applies.
+// TestUsageOfClaims checks that a claim is counted in total and by storage class. The annotation
+// takes precedence over spec.storageClassName. During an expansion, the larger size applies.
 func TestUsageOfClaims(t *testing.T) {
 	classes := func(class, storage string) amounts {
 		out := amounts{"count/persistentvolumeclaims": "1", "persistentvolumeclaims": "1"}
@@ -261,8 +261,8 @@ func TestUsageOfClaims(t *testing.T) {
 	}
 }
 
-// TestUsageOfOtherObjects checks that any other object is counted as one, under its older name too. An
-// object that cannot be read is an error.
+// TestUsageOfOtherObjects checks that any other object is counted as one, and also under the older
+// name of its resource. For an object that cannot be read, Usage returns an error.
 func TestUsageOfOtherObjects(t *testing.T) {
 	for of, want := range map[schema.GroupResource]amounts{
 		groupResource("secrets"):                    {"count/secrets": "1", "secrets": "1"},
@@ -281,7 +281,7 @@ func TestUsageOfOtherObjects(t *testing.T) {
 	}
 }
 
-// TestResources checks which resources use a name. A name without such resources limits nothing.
+// TestResources checks which resources use a limit name.
 func TestResources(t *testing.T) {
 	none, devices := schema.GroupResource{}, schema.GroupResource{Resource: "devices"}
 	for name, want := range map[corev1.ResourceName]schema.GroupResource{

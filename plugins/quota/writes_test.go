@@ -36,7 +36,7 @@ type ledger struct {
 	hasQuotaErr error
 	charge      func(try int) error // if nil, Charge succeeds
 	charged     int
-	unreadable  bool // if true, Of fails
+	unreadable  bool // if true, States fails
 }
 
 func (l *ledger) States(context.Context, tenant.ID) ([]*quota.State, error) {
@@ -67,8 +67,8 @@ func limited(name string, hard, used amounts) *quota.State {
 	return &quota.State{Name: name, Hard: listOf(hard), Used: listOf(used)}
 }
 
-// newPlugin returns the plugin. a--web belongs to a, and kube-system to the system tenant. orphan has
-// no owner, and the owner of away is not known.
+// newPlugin returns the plugin. The namespace kube-system belongs to the system tenant, and orphan
+// is unowned. The owner of away is unknown. All other namespaces belong to tenant a.
 func newPlugin(l *ledger, change func(*quota.Options)) admission.ValidationInterface {
 	o := quota.Options{
 		Subject:     func(context.Context, user.Info) (tenant.ID, error) { return tenant.Parse("a") },
@@ -93,14 +93,14 @@ func newPlugin(l *ledger, change func(*quota.Options)) admission.ValidationInter
 	return quota.New(o)
 }
 
-// write is a write. It defaults to the creation of a Pod in a--web.
+// write is a write. By default, it creates a Pod in the namespace a--web.
 type write struct {
 	resource         string // "resource" or "resource.group"
 	kind             schema.GroupVersionKind
 	namespace        string
 	subresource      string
-	obj, old         runtime.Object // if was is set, the write is an update
-	dryRun, noObject bool           // if noObject is set, is stays nil
+	obj, old         runtime.Object // if old is set, the write is an update
+	dryRun, noObject bool           // if noObject is set, obj stays nil
 }
 
 func (w write) attributes() admission.Attributes {
@@ -127,7 +127,7 @@ func (w write) attributes() admission.Attributes {
 		schema.ParseGroupResource(w.resource).WithVersion("v1"), w.subresource, op, nil, w.dryRun, nil)
 }
 
-// tenantNamespace returns a Namespace of a tenant.
+// tenantNamespace returns a Namespace of a tenant, or of no tenant if the argument is empty.
 func tenantNamespace(of string) *corev1.Namespace {
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "p", UID: "u", ResourceVersion: "1"}}
 	if of != "" {
@@ -136,8 +136,8 @@ func tenantNamespace(of string) *corev1.Namespace {
 	return ns
 }
 
-// TestChargedWrites checks that creations in a tenant's namespace are charged, and updates that can
-// increase the usage. A write that stores no object is not charged.
+// TestChargedWrites checks that creations in a tenant's namespace, and updates that can increase
+// the usage, are charged. A write that stores no object is not charged.
 func TestChargedWrites(t *testing.T) {
 	big, bigger := podOf(container(amounts{"cpu": "1"}, nil)), podOf(container(amounts{"cpu": "3"}, nil))
 	service := func(kind corev1.ServiceType) *corev1.Service {
@@ -297,8 +297,8 @@ func TestChargedWrites(t *testing.T) {
 	}
 }
 
-// TestManagedObjectsAreNotCharged checks that objects that the server manages are not charged. The label has no
-// effect on other kinds.
+// TestManagedObjectsAreNotCharged checks that objects that the server manages are not charged. On
+// objects of other kinds, the label has no effect.
 func TestManagedObjectsAreNotCharged(t *testing.T) {
 	managed := func(obj metav1.Object) runtime.Object {
 		obj.SetLabels(map[string]string{tenant.ManagedLabel: "template"})
@@ -328,7 +328,8 @@ func TestManagedObjectsAreNotCharged(t *testing.T) {
 	}
 }
 
-// TestDeniedWrites checks writes that exceed the quota, and writes of unknown usage.
+// TestDeniedWrites checks writes that exceed the quota, and writes whose usage is unknown or
+// negative.
 func TestDeniedWrites(t *testing.T) {
 	withInit := podOf(container(amounts{"cpu": "1"}, nil))
 	withInit.Spec.InitContainers = []corev1.Container{container(nil, nil)}
@@ -388,7 +389,7 @@ func TestDeniedWrites(t *testing.T) {
 	}
 }
 
-// TestReservations checks the UID and the key of a reservation, and when it expires.
+// TestReservations checks the UID, the key and the expiry of a reservation.
 func TestReservations(t *testing.T) {
 	now := time.Unix(1000, 0)
 	created, nameless, grown := podOf(), podOf(), podOf(container(amounts{"cpu": "3"}, nil))
@@ -427,7 +428,7 @@ func TestReservations(t *testing.T) {
 	}
 }
 
-// TestSeveralQuotas checks that a write must fit all quotas, and otherwise is not charged.
+// TestSeveralQuotas checks that a write is not charged unless it fits all quotas of the tenant.
 func TestSeveralQuotas(t *testing.T) {
 	roomy, full, other := limited("roomy", amounts{"pods": "9"}, amounts{"pods": "0"}), limited("full",
 		amounts{"pods": "1"}, amounts{"pods": "1"}), limited("other", amounts{"secrets": "1"}, amounts{"secrets": "1"})
@@ -443,8 +444,8 @@ func TestSeveralQuotas(t *testing.T) {
 	}
 }
 
-// TestStoreErrors checks that a conflict is retried a limited number of times. Any other error
-// denies the write at once. The response does not contain the error of the store.
+// TestStoreErrors checks that a conflict is retried a limited number of times, and that any other
+// error denies the write at once. The response does not contain the error of the store.
 func TestStoreErrors(t *testing.T) {
 	for name, c := range map[string]struct {
 		of     error
@@ -482,8 +483,8 @@ func TestStoreErrors(t *testing.T) {
 	}
 }
 
-// TestWritesWaitForTheFirstCount checks that a write waits a short time for the count of a new quota. It
-// does not wait longer than its request.
+// TestWritesWaitForTheFirstCount checks that a write waits for the first count of a new quota for a
+// short time, but not longer than its request.
 func TestWritesWaitForTheFirstCount(t *testing.T) {
 	for name, c := range map[string]struct {
 		counted, cancelled time.Duration
@@ -521,7 +522,7 @@ func TestWritesWaitForTheFirstCount(t *testing.T) {
 	}
 }
 
-// counting is a store. Its quota is counted at the time at.
+// counting is a store whose quota is counted at the time at.
 type counting struct {
 	ledger
 	at time.Time
@@ -534,8 +535,8 @@ func (c *counting) States(ctx context.Context, id tenant.ID) ([]*quota.State, er
 	return c.ledger.States(ctx, id)
 }
 
-// TestQuotaObjects checks that each limit of a quota must apply to some object, and that a
-// tenant has at most one quota.
+// TestQuotaObjects checks that each limit of a quota must be a quantity and apply to some object,
+// and that a tenant can have at most one quota.
 func TestQuotaObjects(t *testing.T) {
 	of := func(spec any) runtime.Object {
 		return &unstructured.Unstructured{Object: map[string]any{"metadata": map[string]any{"name": "q"}, "spec": spec}}
@@ -602,7 +603,8 @@ func TestQuotaObjects(t *testing.T) {
 	}
 }
 
-// TestRepeatedUpdatesAreChargedOnce checks that two updates of an object are charged once, with the larger usage.
+// TestRepeatedUpdatesAreChargedOnce checks that repeated updates of an object have one reservation,
+// with the largest usage.
 func TestRepeatedUpdatesAreChargedOnce(t *testing.T) {
 	version := func(n int, cpu string) *corev1.Pod {
 		pod := podOf(container(amounts{"cpu": cpu}, nil))

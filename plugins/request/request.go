@@ -48,8 +48,8 @@ type plugin struct {
 	indexes sync.Map
 }
 
-// Admit implements [admission.MutationInterface]. A server calls it again after a webhook changed
-// the object. The first record of the write is then kept.
+// Admit implements [admission.MutationInterface]. The server calls Admit again after a webhook
+// changed the object. Such a call does not replace the first record of the write.
 func (p *plugin) Admit(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
 	if again := a.GetReinvocationContext(); again != nil && again.IsReinvoke() {
 		return nil
@@ -60,8 +60,8 @@ func (p *plugin) Admit(ctx context.Context, a admission.Attributes, _ admission.
 	return nil
 }
 
-// placementFields are the fields of a PodSpec that select where a Pod runs and that contain references. The
-// server's plugin RuntimeClass changes the referenced values in place.
+// placementFields are the fields of a PodSpec that select where a Pod runs and that contain
+// pointers, maps or slices. The server's plugin RuntimeClass changes such values in place.
 var placementFields = []string{
 	"NodeSelector",
 	"Affinity",
@@ -72,7 +72,7 @@ var placementFields = []string{
 
 // copyOf returns the function that copies objects of a kind. A deep copy of a Pod takes longer than
 // most plugins, and few clients select where their Pods run. The function therefore makes a shallow
-// copy of an object without the fields in placed.
+// copy of an object that has none of the placementFields.
 func (p *plugin) copyOf(kind schema.GroupKind) func(runtime.Object) runtime.Object {
 	paths, hasTemplates := p.builtIn[kind]
 	return func(object runtime.Object) runtime.Object {
@@ -87,8 +87,8 @@ func (p *plugin) copyOf(kind schema.GroupKind) func(runtime.Object) runtime.Obje
 	}
 }
 
-// hasPlacement reports whether an object has a field in placed. It also returns true if the type refers
-// to its template by a pointer.
+// hasPlacement reports whether an object has one of the placementFields. It also returns true if
+// the type refers to its template by a pointer.
 func (p *plugin) hasPlacement(object reflect.Value, path []string) bool {
 	found, known := p.indexes.Load(object.Type())
 	if !known {
@@ -103,7 +103,7 @@ func (p *plugin) hasPlacement(object reflect.Value, path []string) bool {
 	return len(found.([][]int)) == 0
 }
 
-// indexesOf returns the indexes of the fields in placed, or nil if the type does not contain all of
+// indexesOf returns the indexes of the placementFields, or nil if the type does not contain all of
 // them.
 func indexesOf(object reflect.Type, path []string) [][]int {
 	var prefix []int
@@ -128,7 +128,7 @@ func indexesOf(object reflect.Type, path []string) [][]int {
 	return out
 }
 
-// governs reports whether a plugin may need the object of a write.
+// governs reports whether a plugin may need the recorded object of a write.
 func (p *plugin) governs(a admission.Attributes) bool {
 	if a.GetResource().GroupResource() == corev1.Resource("namespaces") {
 		return true // every subresource can change labels and annotations

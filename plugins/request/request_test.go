@@ -29,9 +29,9 @@ func write(kind schema.GroupKind, resource, subresource string, op admission.Ope
 		schema.GroupVersionResource{Group: kind.Group, Version: "v1", Resource: resource}, subresource, op, nil, false, nil)
 }
 
-// TestRecordedObjects checks which objects are recorded. Namespaces are recorded for every subresource,
-// because each can change labels. Kinds with Pod templates or an identity are recorded, except for
-// their status.
+// TestRecordedObjects checks which objects are recorded. Namespaces are recorded for every
+// subresource, because each subresource can change labels. Objects of kinds with Pod templates and
+// of configured kinds are recorded for all subresources except status.
 func TestRecordedObjects(t *testing.T) {
 	p := request.New(request.Options{Kinds: map[schema.GroupKind]bool{governed: false}})
 	type recorded struct{ main, status, other bool }
@@ -78,8 +78,8 @@ func TestRecordedObjects(t *testing.T) {
 	}
 }
 
-// TestReinvocation checks that the changes of a webhook are not recorded as the client's. A write
-// that the server retries is recorded again.
+// TestReinvocation checks that the record does not contain the changes of a webhook. If the server
+// retries a write, the write is recorded again.
 func TestReinvocation(t *testing.T) {
 	p := request.New(request.Options{})
 	pod := func(value string) admission.Attributes {
@@ -111,8 +111,8 @@ func TestReinvocation(t *testing.T) {
 	expect("another attempt", "tried again")
 }
 
-// TestRecordsAreCopies checks that later changes by other plugins are not in the record, even if they are
-// made in place. It checks typed and unstructured objects of each kind with Pod templates.
+// TestRecordsAreCopies checks that the record does not contain changes that other plugins make
+// later, even in place. It checks typed and unstructured objects of each kind with Pod templates.
 func TestRecordsAreCopies(t *testing.T) {
 	for name, spec := range map[string]corev1.PodSpec{
 		"nothing":     {},
@@ -176,7 +176,7 @@ func objectOf(kind string, template corev1.PodTemplateSpec) runtime.Object {
 	return nil
 }
 
-// recordedSpec returns the PodSpec that is recorded of an object after another plugin changed the
+// recordedSpec returns the recorded PodSpec of an object after another plugin has changed the
 // object.
 func recordedSpec(t *testing.T, kind schema.GroupKind, object runtime.Object) *corev1.PodSpec {
 	t.Helper()

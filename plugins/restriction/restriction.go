@@ -1,8 +1,9 @@
 // Copyright The kubetenant authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package restriction denies resources that control machines in tenants' namespaces. By default,
-// these are nodes and DaemonSets, in every API version.
+// Package restriction denies the creation and update of resources that control machines, by
+// tenants' callers and in tenants' namespaces. By default, these are nodes and DaemonSets, in every
+// API version.
 package restriction
 
 import (
@@ -37,9 +38,9 @@ type Options struct {
 }
 
 // New returns the plugin. Callers outside the system tenant may not create or update the resources
-// anywhere. In a tenant's namespace, no caller may do so. The exceptions are updates of the status
-// and the finalizers, and the objects of Tenants that the server creates. Deletion is always
-// allowed.
+// anywhere. In a tenant's namespace, callers of the system tenant may not do so either, with two
+// exceptions. They may update the status and the finalizers, and the server itself may write the
+// objects of Tenants. Deletion is always allowed.
 func New(o Options) admission.ValidationInterface {
 	return &plugin{admission.NewHandler(admission.Create, admission.Update), o}
 }
@@ -70,8 +71,8 @@ func (p *plugin) Validate(ctx context.Context, a admission.Attributes, _ admissi
 	return nil
 }
 
-// isMaintenance reports whether an update writes the status, or does not change the content of the
-// object.
+// isMaintenance reports whether an update writes the status, or changes only the fields of
+// [plugins.IsMaintenance].
 func isMaintenance(a admission.Attributes) bool {
 	return a.GetOperation() == admission.Update && a.GetSubresource() == "status" || plugins.IsMaintenance(a)
 }

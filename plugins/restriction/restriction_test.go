@@ -36,7 +36,7 @@ func write(version, subresource string, op admission.Operation, obj, old runtime
 		&user.DefaultInfo{Name: "u"})
 }
 
-// TestUnknownTenantsAreDenied checks that a caller or a namespace with an unknown tenant is not
+// TestUnknownTenantsAreDenied checks that a caller or a namespace whose tenant is unknown is not
 // treated as part of the system tenant.
 func TestUnknownTenantsAreDenied(t *testing.T) {
 	a, err := tenant.Parse("a")
@@ -70,8 +70,8 @@ func TestUnknownTenantsAreDenied(t *testing.T) {
 	}
 }
 
-// TestOnlyTheServerCreatesTenantObjects checks that only the server creates the objects of Tenants. A tenant's caller
-// with the server's name may not.
+// TestOnlyTheServerCreatesTenantObjects checks that only the server itself may create a restricted
+// object in a tenant's namespace. A caller of a tenant with the server's user name may not.
 func TestOnlyTheServerCreatesTenantObjects(t *testing.T) {
 	a, err := tenant.Parse("a")
 	if err != nil {
@@ -96,8 +96,8 @@ func TestOnlyTheServerCreatesTenantObjects(t *testing.T) {
 	}
 }
 
-// TestMaintenance checks that the system tenant may write only the status and the finalizers in a
-// tenant's namespace, for any kind of object.
+// TestMaintenance checks that callers of the system tenant may write only the status and the
+// finalizers of a restricted object in a tenant's namespace, typed or unstructured.
 func TestMaintenance(t *testing.T) {
 	a, err := tenant.Parse("a")
 	if err != nil {
@@ -148,9 +148,9 @@ func TestMaintenance(t *testing.T) {
 	}
 }
 
-// TestMaintenanceOfUnstructured checks unstructured objects, as in the webhook service. A missing map of
-// labels equals an empty one. The label that TenantLabel adds is not a change, and a change of the
-// spec is one.
+// TestMaintenanceOfUnstructured checks unstructured objects, as in the webhook service. A missing
+// map of labels equals an empty one. The label that TenantLabel adds does not count as a change,
+// but a change of the spec does.
 func TestMaintenanceOfUnstructured(t *testing.T) {
 	a, err := tenant.Parse("a")
 	if err != nil {
@@ -175,8 +175,8 @@ func TestMaintenanceOfUnstructured(t *testing.T) {
 	}
 }
 
-// TestUnlistedResourcesAreAllowed checks that other resources are allowed for every caller. A listed resource
-// is identified by group and name, and its deletion is allowed.
+// TestUnlistedResourcesAreAllowed checks that resources that are not listed are allowed. A listed
+// resource is identified by group and name. Deletions are not checked.
 func TestUnlistedResourcesAreAllowed(t *testing.T) {
 	a, err := tenant.Parse("a")
 	if err != nil {
@@ -200,8 +200,8 @@ func TestUnlistedResourcesAreAllowed(t *testing.T) {
 	}
 }
 
-// TestInvalidUpdatesAreNotMaintenance checks that a creation is not upkeep, and neither is an update with a missing or
-// invalid object.
+// TestInvalidUpdatesAreNotMaintenance checks that neither a create nor an update with a missing or
+// invalid object is treated as maintenance.
 func TestInvalidUpdatesAreNotMaintenance(t *testing.T) {
 	a, err := tenant.Parse("a")
 	if err != nil {

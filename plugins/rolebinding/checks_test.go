@@ -112,7 +112,7 @@ func TestNumberOfChecksIsLimited(t *testing.T) {
 	}
 }
 
-// TestNumberOfAuthorizerCalls checks how often one write calls the authorizer.
+// TestNumberOfAuthorizerCalls checks the maximum number of calls of the authorizer for one write.
 func TestNumberOfAuthorizerCalls(t *testing.T) {
 	reads := ruleOf("get", "", "*", "")
 	escalates := ruleOf("escalate", "rbac.authorization.k8s.io", "roles", "")
@@ -125,7 +125,8 @@ func TestNumberOfAuthorizerCalls(t *testing.T) {
 		is   *members
 		most int64
 	}{
-		// The first checks are for the whole cluster: 4 rights in parallel, and one escalation.
+		// The first checks are for the whole cluster. These are 4 parallel rights and one
+		// escalation.
 		"rights in each namespace":     {fakeCluster{in: namespacesWith(5, reads)}, manyRights(100), 4 + 1 + 5*100},
 		"no rights":                    {fakeCluster{in: namespacesWith(5)}, manyRights(100), 4 + 1 + 5*(100+1)},
 		"no rights in many namespaces": {fakeCluster{in: namespacesWith(50)}, manyRights(10), 4 + 1 + 5*(10+1)},
@@ -156,7 +157,7 @@ func TestNumberOfAuthorizerCalls(t *testing.T) {
 	}
 }
 
-// namespacesWithout removes the rules of one namespace.
+// namespacesWithout removes the rules in one namespace.
 func namespacesWithout(in map[string][]rbacv1.PolicyRule, name string) map[string][]rbacv1.PolicyRule {
 	in[name] = nil
 	return in

@@ -25,8 +25,9 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// newPlugin returns the plugin. The name of a caller is its tenant. The namespace x--y belongs to x,
-// and kube-system to the system tenant. The owner of away is not known.
+// newPlugin returns the plugin. The name of a caller is its tenant, and a name that begins with
+// "system:" belongs to the system tenant. The namespace x--y belongs to tenant x. The owner of away
+// is unknown. All other namespaces belong to the system tenant.
 func newPlugin(change func(*rolebinding.Options)) admission.ValidationInterface {
 	owner := func(namespace string) (tenant.ID, error) {
 		name, _, of := strings.Cut(namespace, "--")
@@ -58,7 +59,8 @@ func newPlugin(change func(*rolebinding.Options)) admission.ValidationInterface 
 	return rolebinding.New(o)
 }
 
-// write is a write, by default by a in a--web. If was is set, it is an update.
+// write is a write. By default, a caller of tenant a sends it in the namespace a--web. If old is
+// set, the write is an update.
 type write struct {
 	by, namespace, subresource string
 	obj, old                   runtime.Object
@@ -83,8 +85,8 @@ func (h write) validate(t *testing.T, p admission.ValidationInterface, kind sche
 	return fmt.Sprint(err)
 }
 
-// wantError fails the test unless got is an error that contains want. If want is empty, got must be
-// no error.
+// wantError fails the test unless got is the text of an error that contains want. If want is empty,
+// got must be "<nil>".
 func wantError(t *testing.T, name, got, want string) {
 	t.Helper()
 	if (got == "<nil>") != (want == "") || !strings.Contains(got, want) {
@@ -171,8 +173,8 @@ func TestErrorsNameAllFields(t *testing.T) {
 			path+"selector may not be set by a tenant]", 0, 0, 0, 1))
 }
 
-// TestUpdatedBindings checks that existing subjects are not checked again if the role is the
-// same. The owner of the namespace determines which subjects are allowed.
+// TestUpdatedBindings checks that existing subjects are not checked again if the role does not
+// change. The owner of the namespace determines which subjects are allowed.
 func TestUpdatedBindings(t *testing.T) {
 	of := func(role string, groups ...string) *rbacv1.RoleBinding {
 		b := &rbacv1.RoleBinding{RoleRef: rbacv1.RoleRef{Kind: "Role", Name: role}}
@@ -212,7 +214,8 @@ func TestUpdatedBindings(t *testing.T) {
 	}
 }
 
-// TestExternalIPs checks that no external IP addresses can be added if they are forbidden.
+// TestExternalIPs checks that external IP addresses cannot be added to a Service if they are
+// forbidden.
 func TestExternalIPs(t *testing.T) {
 	of := func(all ...string) *corev1.Service {
 		return &corev1.Service{Spec: corev1.ServiceSpec{ExternalIPs: all}}
@@ -258,8 +261,9 @@ func selecting(label string) claimSpec {
 	return claimSpec{Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"l": label}}}
 }
 
-// TestClaimSources checks that the source of a claim must belong to the tenant. If ForbidVolumeNames is
-// set, a claim may not select its volume. Both rules apply to templates of claims too.
+// TestClaimSources checks that the namespace of a claim's data source must belong to the tenant. If
+// ForbidVolumeNames is set, a claim may not select its volume. Both rules also apply to templates
+// of claims.
 func TestClaimSources(t *testing.T) {
 	const controller = "system:serviceaccount:kube-system:ephemeral-volume-controller"
 	named := func(volume string) claimSpec { return claimSpec{VolumeName: volume} }
@@ -347,8 +351,8 @@ func stateful(templates ...corev1.PersistentVolumeClaim) *appsv1.StatefulSet {
 	return &appsv1.StatefulSet{Spec: appsv1.StatefulSetSpec{VolumeClaimTemplates: templates}}
 }
 
-// TestEphemeralVolumes checks that a Pod's ephemeral volumes may not select a volume if
-// ForbidVolumeNames is set. Status updates and unreadable objects that are being deleted are not
+// TestEphemeralVolumes checks that an ephemeral volume of a Pod may not select a volume if
+// ForbidVolumeNames is set. Status updates, and unreadable objects that are being deleted, are not
 // checked.
 func TestEphemeralVolumes(t *testing.T) {
 	pod := &corev1.Pod{Spec: corev1.PodSpec{Volumes: []corev1.Volume{{

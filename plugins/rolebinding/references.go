@@ -47,8 +47,9 @@ var (
 	errBlockOwnerDeletion = errors.New("may not be set for a cluster-scoped owner")
 )
 
-// checkRequest denies a certificate that would give its holder the identity of a tenant's caller,
-// in the new or the old format. Package x509 describes the formats.
+// checkRequest denies a certificate request for a reserved name, or for a name that identifies a
+// tenant's caller in the new or the old certificate format. Package authn/x509 describes the
+// formats.
 func (p *plugin) checkRequest(_ context.Context, a admission.Attributes, o admission.ObjectInterfaces) error {
 	obj, err := plugins.Versioned[certificatesv1.CertificateSigningRequest](a.GetObject(), requestKind, o)
 	if err != nil {
@@ -72,7 +73,7 @@ func (p *plugin) checkRequest(_ context.Context, a admission.Attributes, o admis
 	return nil
 }
 
-// checkService denies new external IP addresses. It is off by default.
+// checkService denies new external IP addresses. Only ForbidExternalIPs enables it.
 func (p *plugin) checkService(_ context.Context, a admission.Attributes, o admission.ObjectInterfaces) error {
 	obj, err := plugins.Versioned[corev1.Service](a.GetObject(), serviceKind, o)
 	if err != nil || len(obj.Spec.ExternalIPs) == 0 {
@@ -91,7 +92,8 @@ func (p *plugin) checkService(_ context.Context, a admission.Attributes, o admis
 	return errExternalIPs
 }
 
-// checkClaim checks a claim. By default, it checks only the namespace of the data source.
+// checkClaim checks a PersistentVolumeClaim. By default, it checks only the namespace of the data
+// source.
 func (p *plugin) checkClaim(ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces) error {
 	obj, err := plugins.Versioned[corev1.PersistentVolumeClaim](a.GetObject(), claimKind, o)
 	if err != nil {
@@ -146,7 +148,7 @@ func (p *plugin) checkTemplates(ctx context.Context, a admission.Attributes, o a
 	return errs.Err()
 }
 
-// checkVolume checks the fields that select the volume of a claim, if they changed.
+// checkVolume checks the changed fields that select the volume or the data source of a claim.
 func (p *plugin) checkVolume(
 	ctx context.Context, a admission.Attributes, path string, old, spec *corev1.PersistentVolumeClaimSpec,
 ) error {
@@ -174,8 +176,8 @@ func (p *plugin) checkVolume(
 	return errs.Err()
 }
 
-// isFromTemplate reports whether a controller creates a claim in a tenant's namespace. It does so
-// from a tenant's template.
+// isFromTemplate reports whether a controller creates a claim in a tenant's namespace. The
+// controller creates the claim from a template that a tenant wrote.
 func (p *plugin) isFromTemplate(ctx context.Context, a admission.Attributes) (bool, error) {
 	if a.GetOperation() != admission.Create || !plugins.CreatesClaims(a.GetUserInfo()) {
 		return false, nil
@@ -190,10 +192,10 @@ func hasOwnerReferences(a admission.Attributes) bool {
 	return err == nil && len(m.GetOwnerReferences()) > 0
 }
 
-// checkOwners checks the ownerReferences that a write adds to a tenant's object. A reference that
-// blocks the deletion of a shared object is denied. Operators use references to cluster-scoped
-// owners that do not block the deletion. These are harmless. A reference to the object's own
-// Namespace is allowed, because the object is deleted with it.
+// checkOwners checks the ownerReferences that a write adds to an object. Only references with
+// blockOwnerDeletion are checked. They may not name a cluster-scoped object, because they would
+// block the deletion of a shared object. The exception is the object's own Namespace, because the
+// object is deleted with it.
 func (p *plugin) checkOwners(ctx context.Context, a admission.Attributes) error {
 	old, obj, err := plugins.StoredMetadata(a)
 	if err != nil || obj == nil || len(obj.GetOwnerReferences()) == 0 {
@@ -206,7 +208,7 @@ func (p *plugin) checkOwners(ctx context.Context, a admission.Attributes) error 
 	return p.checkReferences(ctx, a, "metadata", before, obj.GetOwnerReferences())
 }
 
-// checkReferences checks references that are new or changed.
+// checkReferences checks references with blockOwnerDeletion that are new or changed.
 func (p *plugin) checkReferences(
 	ctx context.Context, a admission.Attributes, path string, oldRefs, refs []metav1.OwnerReference,
 ) error {
@@ -231,7 +233,7 @@ func (p *plugin) checkReferences(
 // checkUID checks the UID of a reference. The garbage collector finds the owner by the UID alone
 // and ignores kind and name (k8s.io/kubernetes pkg/controller/garbagecollector, v1.37.1). The UID
 // could therefore belong to an object of another tenant. If the server may not read the owner, the
-// UID is not checked. An example is a custom resource in the webhook service.
+// UID is not checked. An example is a custom resource as the owner in the webhook service.
 func (p *plugin) checkUID(
 	ctx context.Context, namespace string, kind schema.GroupVersionKind, ref metav1.OwnerReference,
 ) error {
@@ -256,7 +258,7 @@ func (p *plugin) checkUID(
 }
 
 // checkSecret denies Secrets that receive the token of a service account, unless the caller belongs
-// to the owner of the namespace. A grant to write Secrets does not suffice.
+// to the tenant that owns the namespace. A grant to write Secrets does not suffice.
 func (p *plugin) checkSecret(ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces) error {
 	obj, err := plugins.Versioned[corev1.Secret](a.GetObject(), secretKind, o)
 	if err != nil || obj.Type != corev1.SecretTypeServiceAccountToken {

@@ -22,8 +22,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/tenanttest"
 )
 
-// ownersPlugin returns the plugin. The name of a caller is its tenant. All namespaces belong to tenant
-// a.
+// ownersPlugin returns the plugin. The name of a caller is its tenant. All namespaces belong to
+// tenant a.
 func ownersPlugin(t *testing.T, find func() (types.UID, error)) admission.ValidationInterface {
 	t.Helper()
 	return rolebinding.New(rolebinding.Options{
@@ -61,8 +61,8 @@ func writeReference(
 		&user.DefaultInfo{Name: caller}), nil)
 }
 
-// TestOwnerReferencesHaveTheOwnerUID checks that a reference must have the UID of its owner. The garbage
-// collector uses only the UID.
+// TestOwnerReferencesHaveTheOwnerUID checks that a reference that blocks the deletion of its owner
+// must have the UID of an existing owner.
 func TestOwnerReferencesHaveTheOwnerUID(t *testing.T) {
 	forbidden := apierrors.NewForbidden(schema.GroupResource{}, "x", errors.New("rights"))
 	blocks := true
@@ -111,8 +111,8 @@ func TestOwnerReferencesHaveTheOwnerUID(t *testing.T) {
 	}
 }
 
-// TestGranteesGetNoServiceAccountTokens checks that a caller with a grant to write Secrets cannot get a service
-// account token.
+// TestGranteesGetNoServiceAccountTokens checks that a caller of another tenant may not create a
+// Secret for a service account token, even if a grant allows the caller to write Secrets.
 func TestGranteesGetNoServiceAccountTokens(t *testing.T) {
 	p := ownersPlugin(t, nil)
 	for _, c := range []struct {

@@ -1,10 +1,11 @@
 // Copyright The kubetenant authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package rolebinding denies references from a tenant's objects to anything that the tenant does
-// not own. It checks the subjects of RoleBindings and certificate requests, owner references that
-// block the deletion of shared objects, and the sources of volumes. If configured, it also checks
-// external IP addresses and volume names.
+// Package rolebinding denies references from a tenant's objects to certain objects that the tenant
+// does not own. It checks the subjects of RoleBindings, certificate requests, Secrets for service
+// account tokens, the data sources of volumes, and owner references that block the deletion of
+// shared objects. It also checks the permissions that Tenants and TenantMembers give. If
+// configured, it checks external IP addresses and volume names.
 package rolebinding
 
 import (
@@ -30,8 +31,8 @@ const Name = "TenantRoleBinding"
 type Options struct {
 	Subject plugins.SubjectFunc
 	Owner   plugins.OwnerFunc
-	// ReferencedOwner returns the owner of a namespace that an object of the tenant by names. The namespace
-	// may not exist. Required.
+	// ReferencedOwner returns the tenant that owns a namespace. by is the tenant whose object names
+	// the namespace. The namespace may not exist yet. Required.
 	ReferencedOwner func(ctx context.Context, by tenant.ID, namespace string) (tenant.ID, error)
 	// Names are the reserved names.
 	Names *tenant.SystemNames
@@ -50,26 +51,28 @@ type Options struct {
 	// server may not read the object, it returns an error for which apierrors.IsForbidden is true.
 	// If nil, UIDs are not checked.
 	Objects plugins.ObjectFunc
-	// Namespaced reports whether a kind is known to be namespaced. If nil, no kind is.
+	// Namespaced reports whether a kind is known to be namespaced. If nil, every kind is treated as
+	// cluster-scoped.
 	Namespaced func(schema.GroupKind) bool
 	// ReadTenant reads a Tenant. If nil, Tenants are not checked.
 	ReadTenant func(runtime.Object) (*Bindings, error)
 	// ReadMembers reads TenantMembers. If nil, TenantMembers are not checked.
 	ReadMembers func(runtime.Object) (*Bindings, error)
-	// MemberRoles returns the ClusterRoles that a tenant itself may bind. Required with Members.
+	// MemberRoles returns the ClusterRoles that a tenant itself may bind. Required with
+	// ReadMembers.
 	MemberRoles func(tenant.ID) []string
 	// Namespaces returns the namespaces of a tenant, without those that are being deleted. If nil,
 	// a caller needs permissions in the whole cluster to define Roles in TenantMembers.
 	Namespaces func(tenant.ID) ([]string, error)
 	// Authorizer is the server's authorizer. It decides whether the author of a Tenant or of
-	// TenantMembers has the required permissions. Required with Spread and Members.
+	// TenantMembers has the required permissions. Required with ReadTenant and ReadMembers.
 	Authorizer authorizer.Authorizer
 }
 
 // New returns the plugin. It checks all callers outside the system tenant. Among the callers of the
 // system tenant, it checks controllers that create claims from a tenant's templates, and the
-// authors of Tenants and TenantMembers. In an update, it checks only what the update adds. The
-// subject of a certificate request is immutable.
+// authors of Tenants and TenantMembers. In an update, it normally checks only what the update adds.
+// Certificate requests and Secrets are always checked.
 func New(o Options) admission.ValidationInterface {
 	return &plugin{
 		admission.NewHandler(admission.Create, admission.Update), o, Subjects{o.ReferencedOwner, o.Names, o.QualifiedNames},
@@ -82,8 +85,8 @@ type plugin struct {
 	subjects Subjects
 }
 
-// Validate implements [admission.ValidationInterface]. It checks the owners of an object before the
-// rules of its kind, so that no kind skips the check of the owners.
+// Validate implements [admission.ValidationInterface]. It checks the ownerReferences of an object
+// first, so that the check of no kind can skip them.
 func (p *plugin) Validate(ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces) error {
 	resource, check, hasOwners := a.GetResource().GroupResource(), p.checkFor(a), hasOwnerReferences(a)
 	if check == nil && !hasOwners && resource != tenants && resource != members {
@@ -94,7 +97,7 @@ func (p *plugin) Validate(ctx context.Context, a admission.Attributes, o admissi
 	if limited && hasOwners {
 		errs.Add(p.checkOwners(ctx, a))
 	}
-	validOwners := errs.Err() == nil // if false, the error is only about the owners
+	validOwners := errs.Err() == nil // if false, the error is only about ownerReferences
 	if validOwners && resource == tenants {
 		return p.checkTenant(ctx, a)
 	}
@@ -133,8 +136,8 @@ func (p *plugin) checkFor(
 	case secretKind.GroupKind():
 		return p.checkSecret
 	default:
-		// The claim of a Pod's ephemeral volume is also checked when a controller creates it. For
-		// Pods, that check suffices unless ForbidVolumeNames is set.
+		// The claim of a Pod's ephemeral volume is also checked when a controller creates the
+		// claim. For Pods, that check suffices unless ForbidVolumeNames is set.
 		_, hasTemplates := p.Kinds[kind]
 		if hasTemplates && a.GetSubresource() != "status" && (p.ForbidVolumeNames || kind == statefulSetKind.GroupKind()) {
 			return p.checkTemplates
@@ -144,7 +147,7 @@ func (p *plugin) checkFor(
 }
 
 func (p *plugin) checkRoleBinding(ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces) error {
-	owner, err := p.Owner(ctx, a.GetNamespace()) // the owner limits the subjects, not the caller's tenant
+	owner, err := p.Owner(ctx, a.GetNamespace()) // the namespace's owner limits the subjects, not the caller's tenant
 	if err != nil {
 		return err
 	}

@@ -67,8 +67,8 @@ func requestOf(text []byte, by user.Info) admission.Attributes {
 		"", admission.Create, nil, false, by)
 }
 
-// TestCertificateRequests checks that only callers of the system tenant may request certificates of
-// a tenant.
+// TestCertificateRequests checks that only callers of the system tenant may request certificates
+// for a tenant's name or a reserved name.
 func TestCertificateRequests(t *testing.T) {
 	nobody := &user.DefaultInfo{Name: "nobody"}
 	for name, c := range map[string]struct {
@@ -114,7 +114,7 @@ func TestCertificateRequests(t *testing.T) {
 	}
 }
 
-// TestFailedLookupsAreDenied checks that a write is denied if a lookup fails.
+// TestFailedLookupsAreDenied checks that a RoleBinding is denied if a lookup fails.
 func TestFailedLookupsAreDenied(t *testing.T) {
 	binding := &rbacv1.RoleBinding{
 		Subjects: []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: "a--web", Name: "x"}},

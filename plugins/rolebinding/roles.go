@@ -22,9 +22,9 @@ import (
 )
 
 const (
-	// maxChecks is the maximum number of rights that one write of TenantMembers may add. It is
-	// also the maximum number of checks in all namespaces together. A check calls the authorizer,
-	// and the webhook service sends it to kube-apiserver.
+	// maxChecks is the maximum number of rights that one write of TenantMembers may add. It is also
+	// the maximum number of checks in all namespaces together. Each check calls the authorizer. In
+	// the webhook service, the authorizer sends the check to kube-apiserver.
 	maxChecks = 2000
 	// maxTenantChecks is maxChecks for a tenant's caller, which could repeat its writes in a loop.
 	// It suffices to add 5 verbs for 5 resources in 20 namespaces.
@@ -62,14 +62,14 @@ func errManyChecks(namespaces, limit int) error {
 		"in the whole cluster write the rules", limit, namespaces, limit/namespaces)
 }
 
-// DefinedRole is a Role that TenantMembers define. Path is the path of its field.
+// DefinedRole is a Role that TenantMembers define. Path is the path of the Role's field.
 type DefinedRole struct {
 	Path, Name string
 	Rules      []rbacv1.PolicyRule
 }
 
-// CheckRole returns an error if a tenant may not define a Role of this form. A Role without rules
-// is valid.
+// CheckRole returns an error if no tenant may define the Role, whatever rights its author has. A
+// Role without rules is valid.
 func CheckRole(role *DefinedRole) error {
 	var errs plugins.Errors
 	if strings.HasPrefix(role.Name, reservedRolePrefix) {
@@ -95,16 +95,18 @@ type ruleRef struct {
 	role, path string
 }
 
-// right is the smallest part of a rule. Its fields are literal, so only a rule with "*" grants a
-// right with "*". If anyName is set, the right applies to every name.
+// right is the smallest part of a rule, such as one verb for one resource. Its fields are literal,
+// so only a rule with "*" grants a right with "*". If anyName is set, the right applies to every
+// name.
 type right struct {
 	verb, group, resource, subresource, name string
 	anyName                                  bool
 }
 
-// checkDefined returns an error unless the writer has each rule that it adds to a Role.
-// kube-apiserver requires the same for a Role. The writer must have the rule in the whole cluster
-// or in every namespace of the tenant. The permission to escalate the Role there suffices.
+// checkDefined returns an error unless the writer has the rights of each rule that it adds to a
+// Role. kube-apiserver requires the same of the author of a Role. The writer must have the rights
+// in the whole cluster or in every namespace of the tenant. Where it lacks a right, the permission
+// to escalate the Role suffices.
 func (p *plugin) checkDefined(ctx context.Context, writer user.Info, old, obj *Bindings) error {
 	var errs plugins.Errors
 	for i := range obj.DefinedRoles {
@@ -143,8 +145,8 @@ func (p *plugin) checkDefined(ctx context.Context, writer user.Info, old, obj *B
 	return c.checkNamespaces(ctx, namespaces, missing)
 }
 
-// addedRights returns the rights of the rules that an update adds, without duplicates. A rule is not
-// added if a Role with the same name already had it.
+// addedRights returns the rights of the rules that an update adds, without duplicates. A rule is
+// not added if a Role with the same name already had it.
 func addedRights(old, obj *Bindings, limit int) ([]requiredRight, error) {
 	var all []requiredRight
 	known := map[right]int{} // the index in all
@@ -219,7 +221,7 @@ func distinct(all []string) (out []string) {
 	return out
 }
 
-// rightsCheck calls the server's authorizer for the rights of a writer.
+// rightsCheck checks the rights of a writer with the server's authorizer.
 type rightsCheck struct {
 	authz  authorizer.Authorizer
 	writer user.Info
@@ -229,8 +231,9 @@ type rightsCheck struct {
 	unguessableName string
 }
 
-// missingInCluster returns the rights that the server must check in each namespace. It stops when the
-// writer lacks a right in the whole cluster, and returns the remaining rights unchecked.
+// missingInCluster returns the rights that the server must check in each namespace. It stops if the
+// writer lacks a right in the whole cluster and may not escalate the Role there. It then returns
+// the remaining rights unchecked.
 func (c *rightsCheck) missingInCluster(ctx context.Context, rights []requiredRight) ([]requiredRight, error) {
 	escalates := map[string]bool{}
 	for from := 0; from < len(rights); from += parallelChecks {
@@ -249,8 +252,8 @@ func (c *rightsCheck) missingInCluster(ctx context.Context, rights []requiredRig
 	return nil, nil
 }
 
-// checkNamespaces returns an error unless the writer has the rights, or may escalate the Roles, in each
-// namespace. After the first failure, it starts no check of another namespace.
+// checkNamespaces returns an error unless the writer has the rights, or may escalate the Roles, in
+// each namespace. After the first failure, no further namespace is checked.
 func (c *rightsCheck) checkNamespaces(ctx context.Context, namespaces []string, rights []requiredRight) error {
 	if len(rolesIn(rights))*len(namespaces) > c.limit {
 		return errManyChecks(len(namespaces), c.limit)
@@ -285,7 +288,7 @@ func (c *rightsCheck) checkNamespaces(ctx context.Context, namespaces []string, 
 	return nil
 }
 
-// checkNamespace does the check of [rightsCheck.checkNamespaces] in one namespace.
+// checkNamespace is the check of [rightsCheck.checkNamespaces] in one namespace.
 func (c *rightsCheck) checkNamespace(ctx context.Context, namespace string, rights []requiredRight) error {
 	missing, err := c.missing(ctx, namespace, rights)
 	if err != nil {
@@ -298,8 +301,8 @@ func (c *rightsCheck) checkNamespace(ctx context.Context, namespace string, righ
 	return missingError(namespace, refused)
 }
 
-// checkEscalation replaces [rightsCheck.checkNamespace] if there are too many rights to check. It checks only
-// whether the writer may escalate the Roles.
+// checkEscalation replaces [rightsCheck.checkNamespace] if there are too many rights to check. It
+// checks only whether the writer may escalate the Roles.
 func (c *rightsCheck) checkEscalation(
 	ctx context.Context,
 	namespace string,
@@ -316,8 +319,8 @@ func (c *rightsCheck) checkEscalation(
 	return nil
 }
 
-// missingError returns an error that names the rights that the writer lacks in a namespace, or nil if
-// there are none.
+// missingError returns an error that names the rights that the writer lacks in a namespace, or nil
+// if the writer lacks none.
 func missingError(namespace string, missing []requiredRight) error {
 	var errs plugins.Errors
 	for _, q := range missing {
@@ -360,9 +363,9 @@ func (c *rightsCheck) missing(ctx context.Context, namespace string, rights []re
 	return missing, nil
 }
 
-// hasRight reports whether the writer has a right. For a right to every name, it sends a name that no
-// rule lists. A rule with names does not allow that request, and neither does a rule for the name
-// "".
+// hasRight reports whether the writer has a right. For a right to every name, the request has a
+// name that no rule lists. Neither a rule with names nor a rule for the name "" allows that
+// request. In a namespace, the request for every Namespace object has the name of that namespace.
 func (c *rightsCheck) hasRight(ctx context.Context, namespace string, r *right) (bool, error) {
 	name := r.name
 	switch {
@@ -384,9 +387,9 @@ func (c *rightsCheck) hasRight(ctx context.Context, namespace string, r *right) 
 	})
 }
 
-// withoutEscalation returns the rights of Roles that the writer may not escalate in a namespace, or in
-// the whole cluster if namespace is empty. Each result has one such Role. escalates caches the
-// decisions by Role.
+// withoutEscalation returns the rights of Roles that the writer may not escalate in a namespace, or
+// in the whole cluster if namespace is empty. Each result refers to one rule of such a Role.
+// escalates caches the decisions by the name of the Role.
 func (c *rightsCheck) withoutEscalation(
 	ctx context.Context, namespace string, rights []requiredRight, escalates map[string]bool,
 ) (refused []requiredRight, err error) {
@@ -441,8 +444,8 @@ func (c *rightsCheck) authorize(ctx context.Context, a *authorizer.AttributesRec
 	return decision == authorizer.DecisionAllow, nil
 }
 
-// sameTenant reports whether two versions of TenantMembers belong to the same Tenant object. The
-// Roles of an earlier Tenant had no effect.
+// sameTenant reports whether two versions of TenantMembers belong to the same Tenant object. If
+// they do not, the Roles of the old version had no effect.
 func sameTenant(old, current map[string]string) bool {
 	return old[tenant.TenantUIDAnnotation] == current[tenant.TenantUIDAnnotation]
 }

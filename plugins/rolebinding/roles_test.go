@@ -56,7 +56,8 @@ func allows(rules []rbacv1.PolicyRule, a authorizer.Attributes) bool {
 	})
 }
 
-// fakeCluster is a cluster with the rules of one caller. The keys of in are the namespaces of tenant a.
+// fakeCluster is a cluster with the rules of one caller. The keys of the map in are the namespaces
+// of tenant a.
 type fakeCluster struct {
 	everywhere      []rbacv1.PolicyRule
 	in              map[string][]rbacv1.PolicyRule
@@ -79,7 +80,7 @@ func (w *fakeCluster) authorize(_ context.Context, a authorizer.Attributes) (aut
 	return authorizer.DecisionNoOpinion, "", nil
 }
 
-// members are TenantMembers of tenant a that define a Role.
+// members are TenantMembers of tenant a that define Roles.
 type members struct {
 	*fakeTenant
 	roles []rolebinding.DefinedRole
@@ -280,8 +281,8 @@ func TestDefinedRoles(t *testing.T) {
 	}
 }
 
-// TestEscalatingRules checks that a writer with many rights cannot define a Role with a right that
-// it lacks.
+// TestEscalatingRules checks that a writer with many rights cannot define a Role that contains a
+// right that the writer lacks.
 func TestEscalatingRules(t *testing.T) {
 	w := &fakeCluster{in: both(
 		ruleOf("get,list,watch", "", "pods,pods/log,services,configmaps", ""),
@@ -359,7 +360,8 @@ func TestEscalatingRules(t *testing.T) {
 	}
 }
 
-// TestDefinedRolesAsUpstream compares the check of random rules with that of kube-apiserver.
+// TestDefinedRolesAsUpstream compares the decisions about random rules with those of
+// kube-apiserver's escalation check.
 func TestDefinedRolesAsUpstream(t *testing.T) {
 	r := rand.New(rand.NewPCG(48, 3)) // #nosec G404 -- a test
 	some := func(of ...string) string {

@@ -22,8 +22,8 @@ var (
 
 // Subjects checks which subjects a tenant may bind in its namespaces.
 type Subjects struct {
-	// ReferencedOwner returns the owner of a namespace that an object of the tenant by names. The namespace
-	// may not exist. Required.
+	// ReferencedOwner returns the tenant that owns a namespace. by is the tenant whose object names
+	// the namespace. The namespace may not exist yet. Required.
 	ReferencedOwner func(ctx context.Context, by tenant.ID, namespace string) (tenant.ID, error)
 	// Names are the reserved names. If nil, only the names that are always reserved are known.
 	Names *tenant.SystemNames
@@ -33,7 +33,7 @@ type Subjects struct {
 }
 
 // Check returns an error if a tenant may not bind a subject. If a lookup fails, it returns the
-// error of Named.
+// error of ReferencedOwner.
 func (c *Subjects) Check(ctx context.Context, own tenant.ID, s rbacv1.Subject) error {
 	switch s.Kind {
 	case rbacv1.ServiceAccountKind:

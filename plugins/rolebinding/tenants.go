@@ -48,7 +48,8 @@ type Bindings struct {
 	DefinedRoles []DefinedRole
 }
 
-// RoleBinding is a ClusterRole and its subjects. Path is the path of the field of the subjects.
+// RoleBinding is a ClusterRole and its subjects. Path is the path of the field that contains the
+// subjects.
 type RoleBinding struct {
 	Path, ClusterRole string
 	// Tenantwide is a ClusterRole that the subjects get once for the whole tenant. If empty, there
@@ -58,9 +59,9 @@ type RoleBinding struct {
 }
 
 // checkMembers checks TenantMembers. The writer must belong to the tenant or to the system tenant.
-// It may bind only roles that the Tenant allows, and only to subjects that the tenant may bind.
-// RBAC decides which callers may write TenantMembers. The server creates the bindings with its own
-// permissions.
+// The writer may bind only roles that the Tenant object allows, and only to subjects that the
+// tenant may bind. RBAC decides which callers may write TenantMembers. The server creates the
+// bindings with its own permissions.
 func (p *plugin) checkMembers(ctx context.Context, a admission.Attributes) error {
 	if p.ReadMembers == nil {
 		return nil
@@ -113,8 +114,9 @@ func (p *plugin) checkMemberSpec(ctx context.Context, a admission.Attributes, ol
 	return errs.Err()
 }
 
-// checkFinalizersAndOwners denies finalizers and owners that a tenant's caller adds to TenantMembers. With a
-// finalizer, TenantMembers would remain after the deletion of the tenant.
+// checkFinalizersAndOwners denies finalizers and ownerReferences that a caller outside the system
+// tenant adds to TenantMembers. With a finalizer, TenantMembers would still exist after the
+// deletion of the tenant.
 func (p *plugin) checkFinalizersAndOwners(ctx context.Context, a admission.Attributes) error {
 	if p.Subject.IsSystem(ctx, a.GetUserInfo()) {
 		return nil
@@ -176,8 +178,8 @@ func (s *Bindings) subjects(role *RoleBinding) (all []rbacv1.Subject) {
 	return all
 }
 
-// checkTenant checks a Tenant, also if a caller of the system tenant writes it. The subjects must
-// be ones that the tenant may bind. The writer must be allowed to bind the roles in all namespaces,
+// checkTenant checks a Tenant, even if a caller of the system tenant writes it. The tenant must be
+// allowed to bind the subjects. The writer must be allowed to bind the roles in all namespaces,
 // because the server binds them with its own permissions.
 func (p *plugin) checkTenant(ctx context.Context, a admission.Attributes) error {
 	if p.ReadTenant == nil || a.GetSubresource() != "" {

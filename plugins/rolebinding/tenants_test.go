@@ -32,7 +32,7 @@ func tenantWith(roles ...rolebinding.RoleBinding) *fakeTenant {
 	return s
 }
 
-// misnamed returns a fake Tenant with the name that belongs to another tenant.
+// misnamed returns a fake Tenant of tenant a with the object name of another tenant.
 func misnamed(roles ...rolebinding.RoleBinding) *fakeTenant {
 	s := tenantWith(roles...)
 	s.Name = "b"
@@ -42,7 +42,7 @@ func misnamed(roles ...rolebinding.RoleBinding) *fakeTenant {
 type fakeTenant struct {
 	corev1.ConfigMap
 	roles, members []rolebinding.RoleBinding
-	otherTenant    string // another tenant
+	otherTenant    string // the ID if it is not a
 	templates      []string
 }
 
@@ -53,7 +53,7 @@ func templated(names ...string) *fakeTenant {
 	return s
 }
 
-// withMemberRoles returns a fake Tenant that lets the tenant itself bind roles.
+// withMemberRoles returns a fake Tenant that allows the tenant to bind the given roles.
 func withMemberRoles(roles ...string) *fakeTenant {
 	s := tenantWith()
 	for i, r := range roles {
@@ -75,9 +75,9 @@ func role(path, name string, users ...string) rolebinding.RoleBinding {
 	return r
 }
 
-// TestTenants checks that the writer of a Tenant must be allowed to bind the roles that it adds.
-// The tenant must be allowed to bind the subjects that are added. Existing subjects are not
-// checked.
+// TestTenants checks that the writer of a Tenant must be allowed to bind the roles that it adds,
+// and that the tenant must be allowed to bind the added subjects. Existing subjects are not checked
+// again.
 func TestTenants(t *testing.T) {
 	p := newPlugin(func(o *rolebinding.Options) {
 		o.ReadTenant = func(obj runtime.Object) (*rolebinding.Bindings, error) {
@@ -212,7 +212,7 @@ func TestTenants(t *testing.T) {
 	}
 }
 
-// membersWithFinalizer returns fake TenantMembers with a finalizer and an owner.
+// membersWithFinalizer returns fake TenantMembers with a finalizer, an owner or both.
 func membersWithFinalizer(finalizer, owner string) *fakeTenant {
 	s := tenantWith()
 	if finalizer != "" {
@@ -224,8 +224,8 @@ func membersWithFinalizer(finalizer, owner string) *fakeTenant {
 	return s
 }
 
-// TestFinalizersAndOwnersOfMembers checks that only callers of the system tenant add finalizers and owners to
-// TenantMembers. Any writer may remove them.
+// TestFinalizersAndOwnersOfMembers checks that only callers of the system tenant may add finalizers
+// and owners to TenantMembers. Any writer may remove them.
 func TestFinalizersAndOwnersOfMembers(t *testing.T) {
 	p := newPlugin(func(o *rolebinding.Options) {
 		o.ReadMembers = func(runtime.Object) (*rolebinding.Bindings, error) {
@@ -278,8 +278,8 @@ func TestFinalizersAndOwnersOfMembers(t *testing.T) {
 }
 
 // TestMembers checks that only callers of the tenant and of the system tenant may write
-// TenantMembers. They may bind only roles that the Tenant lists, and only to subjects that the
-// tenant may bind.
+// TenantMembers. These callers may bind only roles that the Tenant object lists, and only to
+// subjects that the tenant may bind.
 func TestMembers(t *testing.T) {
 	p := newPlugin(func(o *rolebinding.Options) {
 		o.ReadMembers = func(obj runtime.Object) (*rolebinding.Bindings, error) {

@@ -1,10 +1,11 @@
 // Copyright The kubetenant authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package status denies tenants the status of built-in objects, which belongs to their controllers.
-// Other components trust it. A Pod that reports its end is not counted in a quota. The address of a
-// Service receives traffic of other tenants (CVE-2020-8554). The scheduler reserves room on a
-// nominated node. A StatefulSet creates Pods from the revision in its status.
+// Package status denies writes of the status of built-in objects by tenants' callers. Such a status
+// belongs to a controller, and other components trust it. A Pod that reports its end is not counted
+// in a quota. The address of a Service receives traffic of other tenants (CVE-2020-8554). The
+// scheduler reserves room on a nominated node. A StatefulSet creates Pods from the revision in its
+// status.
 package status
 
 import (
@@ -60,14 +61,14 @@ var (
 // Options configure the plugin. Subject is required.
 type Options struct {
 	Subject plugins.SubjectFunc
-	// Allowed reports whether a tenant may write the status of a resource anyway. If nil, no tenant
-	// may.
+	// Allowed reports whether a tenant may write the status of a resource in spite of this rule. If
+	// nil, no tenant may write it.
 	Allowed func(tenant.ID, schema.GroupResource) bool
 }
 
 // New returns the plugin. It denies writes of the status of [Resources] by callers outside the
-// system tenant. Conditions of a Pod with a domain in their types are allowed, because they belong
-// to its readiness gates.
+// system tenant. It allows changes of Pod conditions whose type has a domain, because these
+// conditions belong to readiness gates.
 func New(o Options) admission.ValidationInterface {
 	return &plugin{admission.NewHandler(admission.Update), o, Resources()}
 }
@@ -107,8 +108,7 @@ func (p *plugin) Validate(ctx context.Context, a admission.Attributes, o admissi
 	return nil
 }
 
-// changesOnlyGates reports whether a write changes only conditions of a Pod that have a domain in their
-// types.
+// changesOnlyGates reports whether a write changes only Pod conditions whose type has a domain.
 func changesOnlyGates(a admission.Attributes, o admission.ObjectInterfaces) (bool, error) {
 	kind := corev1.SchemeGroupVersion.WithKind("Pod")
 	old, err := plugins.Versioned[corev1.Pod](a.GetOldObject(), kind, o)

@@ -15,14 +15,14 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// TestResources checks that only the system tenant writes the status of each resource, in any
-// version. Other writes are allowed.
+// TestResources checks that only callers of the system tenant may write the status of each
+// resource, in any version. Other writes are allowed.
 func TestResources(t *testing.T) {
 	p := status.New(status.Options{
 		Subject: func(_ context.Context, u user.Info) (tenant.ID, error) { return tenant.Parse(u.GetName()) },
 	})
 	for _, r := range status.Resources() {
-		if r.Resource == "pods" || r.Resource == "jobs" { // admission-status.yaml tests these
+		if r.Resource == "pods" || r.Resource == "jobs" { // admission-status.yaml tests these resources
 			continue
 		}
 		for _, c := range []struct {

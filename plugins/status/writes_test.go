@@ -19,7 +19,7 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// podWithStatus returns a Pod with a phase and true conditions of some types.
+// podWithStatus returns a Pod with a phase, and with conditions of the given types that are true.
 func podWithStatus(phase corev1.PodPhase, types ...corev1.PodConditionType) *corev1.Pod {
 	pod := &corev1.Pod{Status: corev1.PodStatus{Phase: phase}}
 	for _, kind := range types {
@@ -30,8 +30,8 @@ func podWithStatus(phase corev1.PodPhase, types ...corev1.PodConditionType) *cor
 
 func jobManagedBy(by *string) *batchv1.Job { return &batchv1.Job{Spec: batchv1.JobSpec{ManagedBy: by}} }
 
-// TestPodsAndJobs checks that a tenant may write readiness gates, and the status of a Job if the
-// stored Job has another controller.
+// TestPodsAndJobs checks that a tenant may write the conditions for readiness gates of a Pod, and
+// the status of a Job if the stored Job has another controller.
 func TestPodsAndJobs(t *testing.T) {
 	const gate = "example.com/gate"
 	foreign := jobManagedBy(new("example.com/controller"))
@@ -94,7 +94,7 @@ func update(
 			admission.Update, nil, false, &user.DefaultInfo{Name: caller}), nil)
 }
 
-// TestAllowed checks that Allowed applies to one tenant and one resource only.
+// TestAllowed checks that Allowed decides for each tenant and each resource.
 func TestAllowed(t *testing.T) {
 	allowed := func(id tenant.ID, of schema.GroupResource) bool {
 		return id.String() == "a" && of.Resource == "services"

@@ -24,7 +24,7 @@ import (
 )
 
 // TestBuiltInKinds checks that the template of each kind is found, in a versioned and in an
-// unstructured object. A template of a versioned object is part of it.
+// unstructured object. A template of a versioned object shares memory with the object.
 func TestBuiltInKinds(t *testing.T) {
 	template := corev1.PodTemplateSpec{
 		ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"l": "x"}},
@@ -89,11 +89,11 @@ func TestBuiltInKinds(t *testing.T) {
 	}
 }
 
-// internal is an internal Pod of a server.
+// internal is a fake internal version of Pod.
 type internal struct{ corev1.Pod }
 
-// TestConversion checks that an internal object is converted to be read, and that changes are
-// written back.
+// TestConversion checks that an internal object is converted before it is read, and that changes
+// are converted back.
 func TestConversion(t *testing.T) {
 	scheme := runtime.NewScheme()
 	scheme.AddKnownTypes(corev1.SchemeGroupVersion, &corev1.Pod{}, &corev1.ConfigMap{})
@@ -138,7 +138,7 @@ func TestConversion(t *testing.T) {
 }
 
 // TestClaims checks that templates of claims in StatefulSets and in ephemeral volumes are
-// identified by name, in any position.
+// identified by name, at any position in a list.
 func TestClaims(t *testing.T) {
 	set := &appsv1.StatefulSet{TypeMeta: metav1.TypeMeta{APIVersion: "apps/v1", Kind: "StatefulSet"}}
 	set.Spec.VolumeClaimTemplates = []corev1.PersistentVolumeClaim{
@@ -181,7 +181,7 @@ func TestClaims(t *testing.T) {
 			t.Errorf("%T: %q, %v", obj, got, err)
 		}
 	}
-	// Only a StatefulSet has such templates.
+	// Only a StatefulSet has volumeClaimTemplates.
 	for kind, refused := range map[string]bool{"StatefulSet": true, "Deployment": false} {
 		t.Run(kind, func(t *testing.T) {
 			u := object(t,
@@ -197,8 +197,8 @@ func TestClaims(t *testing.T) {
 	}
 }
 
-// TestIsFinalizing checks that the object must have been in deletion before the update, and that only
-// finalizers may change.
+// TestIsFinalizing checks that the old object must already be in deletion, and that only finalizers
+// may change.
 func TestIsFinalizing(t *testing.T) {
 	stays, leaves := &corev1.Pod{}, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{DeletionTimestamp: new(metav1.Now())}}
 	changed := leaves.DeepCopy()
@@ -242,7 +242,7 @@ func isFinalizing(obj, old runtime.Object, op admission.Operation) bool {
 	)
 }
 
-// fill sets a field of metadata to a value that no test uses otherwise.
+// fill sets a field of the metadata to a value that no other part of the test uses.
 func fill(v reflect.Value) {
 	switch v.Kind() {
 	case reflect.String:
@@ -260,8 +260,8 @@ func fill(v reflect.Value) {
 	}
 }
 
-// TestScheduling checks that the configuration of groups is found in a Job and in the template of a
-// CronJob, in a versioned and in an unstructured object.
+// TestScheduling checks that the configuration of groups of Pods is found in a Job and in the Job
+// template of a CronJob, in a versioned and in an unstructured object.
 func TestScheduling(t *testing.T) {
 	configured := batchv1.JobSpec{Scheduling: &batchv1.JobSchedulingConfiguration{
 		ResourceClaims: []schedulingv1alpha3.WorkloadPodGroupResourceClaim{{Name: "x"}},

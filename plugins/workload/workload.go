@@ -35,7 +35,7 @@ const anyElement = "*"
 // fields, or "*" for every element of a list or a map.
 type Kinds map[schema.GroupKind][][]string
 
-// builtIn contains all kinds of v1.37 with Pod templates. A Pod is its own template.
+// builtIn contains all built-in kinds of v1.37 with Pod templates. A Pod is its own template.
 var builtIn = map[schema.GroupKind]string{
 	{Kind: "Pod"}:                        "",
 	{Kind: "PodTemplate"}:                "template",
@@ -48,7 +48,8 @@ var builtIn = map[schema.GroupKind]string{
 	{Group: "batch", Kind: "Job"}:        "spec.template",
 }
 
-// New returns the built-in kinds and others. The paths of others are separated by dots.
+// New returns the built-in kinds and the kinds in others. The field names in a path of others are
+// separated by dots.
 func New(others map[schema.GroupKind][]string) Kinds {
 	k := Kinds{}
 	for kind, path := range builtIn {
@@ -79,14 +80,14 @@ func split(path string) []string {
 }
 
 // IsFinalizing reports whether an update changes only the finalizers of an object that is being
-// deleted. A plugin MUST NOT deny such an update because it cannot read the object. Otherwise, the
-// object would remain forever.
+// deleted. A plugin that cannot read the object MUST NOT deny such an update for that reason.
+// Otherwise, the object could never be deleted.
 func IsFinalizing(a admission.Attributes) bool {
 	old, err := meta.Accessor(a.GetOldObject())
 	return err == nil && old.GetDeletionTimestamp() != nil && plugins.IsMaintenance(a)
 }
 
-// Template is a Pod template. [Object.Write] writes its changes to the object.
+// Template is a Pod template. After a change of a Template, [Object.Write] MUST be called.
 type Template struct {
 	// Path is the path of the template in the object, in the format of field errors. It is empty
 	// for a Pod.
@@ -234,8 +235,8 @@ func walk(from any, path []string, at string, found func(string, map[string]any)
 	return errTemplate
 }
 
-// Write copies changes of the templates into the object that was read. It copies annotations,
-// labels and the fields that select where Pods run. It does not remove any field.
+// Write copies changes of the templates into the object that was read. In an unstructured object,
+// it writes only the writable fields, and it does not remove any field.
 func (o *Object) Write() error {
 	if o.typed != nil {
 		if o.convert == nil {

@@ -32,7 +32,7 @@ func object(t testing.TB, text string) *unstructured.Unstructured {
 	return u
 }
 
-// TestTemplatePaths checks that every template is found, and that a template that cannot be read is an
+// TestTemplatePaths checks that every template is found, and that an unreadable template causes an
 // error.
 func TestTemplatePaths(t *testing.T) {
 	const pod = `{"spec":{"containers":[],"nodeName":"n"}}`
@@ -77,7 +77,7 @@ func TestTemplatePaths(t *testing.T) {
 	}
 }
 
-// TestWrite checks that only changes are written. Unknown fields remain.
+// TestWrite checks that Write retains unknown fields and writes only changes.
 func TestWrite(t *testing.T) {
 	u := object(t,
 		`{"spec":{"main":{"template":{"metadata":{"annotations":{"a":"1"},"unknown":true},`+
@@ -100,7 +100,7 @@ func TestWrite(t *testing.T) {
 	}
 }
 
-// TestOtherKindsHaveNoTemplates checks that a kind without Pods has no templates.
+// TestOtherKindsHaveNoTemplates checks that Read returns nil for a kind without Pod templates.
 func TestOtherKindsHaveNoTemplates(t *testing.T) {
 	if o, err := kinds().Read(object(t, "{}"), schema.GroupVersionKind{Version: "v1", Kind: "ConfigMap"}, nil); o != nil ||
 		err != nil {
@@ -108,7 +108,7 @@ func TestOtherKindsHaveNoTemplates(t *testing.T) {
 	}
 }
 
-// FuzzRead checks that no object causes a panic, and that a write does not lose a template.
+// FuzzRead checks that Read does not panic, and that Write does not lose a template.
 func FuzzRead(f *testing.F) {
 	f.Add(`{"spec":{"roles":{"a":{"template":{"spec":{"nodeName":"n"}}}}}}`)
 	f.Add(`{"spec":{"roles":[{"template":{"metadata":{"annotations":{"a":"b"}},"spec":{}}}]}}`)
