@@ -88,7 +88,8 @@ func TestContinueRevealsNothing(t *testing.T) {
 					counts[coin]++
 					seen[answer] = counts
 				}
-				// 64 flips of a coin have 49 or more hits once in 70,000 times (binomial).
+				// With 64 random guesses, the probability of at least 49 hits is 1 in 80,000
+				// (binomial distribution).
 				if found := hits >= 49; found != c.found {
 					t.Errorf("%s, %s: %d of %d guessed, %d different answers", caller, search, hits, rounds, len(seen))
 				}
