@@ -36,7 +36,7 @@ type position struct {
 	flowcontrol.Interface
 
 	executed *atomic.Int64 // executed requests of the noisy tenant
-	waited   *atomic.Int64 // of these, requests that were executed while the last request of the quiet tenant waited
+	waited   *atomic.Int64 // executed requests while the last request of the quiet tenant waited
 }
 
 func (p position) Handle(ctx context.Context, d flowcontrol.RequestDigest,

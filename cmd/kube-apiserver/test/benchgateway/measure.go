@@ -284,7 +284,7 @@ func (b *bench) impersonator() (*rest.Config, error) {
 	return clientcmd.BuildConfigFromFlags("", b.server.Kubeconfig("kubetenant-gateway-impersonator"))
 }
 
-// impersonate returns the median duration of many requests that are sent one after the other. If as is
+// impersonate returns the median duration of requests that are sent one after the other. If as is
 // not empty, the requests impersonate that user.
 func (b *bench) impersonate(ctx context.Context, config *rest.Config, as string) (time.Duration, error) {
 	config = rest.CopyConfig(config)

@@ -126,7 +126,7 @@ func (p *controlPlane) startSeeder(ctx context.Context, bin, endpoint string) er
 		if err := p.seederCaller.asAdmin(ctx, http.MethodGet, "/readyz", nil, nil); err != nil {
 			return err
 		}
-		return p.seederCaller.asAdmin(ctx, http.MethodGet, "/api/v1/namespaces/kube-system", nil, nil) // this is our server, and not another process on the same port
+		return p.seederCaller.asAdmin(ctx, http.MethodGet, "/api/v1/namespaces/kube-system", nil, nil) // this server is ours
 	})
 }
 

@@ -126,10 +126,10 @@ func reviewsAreDelegated(t *testing.T, s *localserver.Server) {
 	}
 	decide(u, "acme--web") // must not fail, but the decision depends on the deployment mode
 	for what, subject := range map[string]user.Info{
-		"own tenant in another tenant's namespace": members,
-		"caller of another tenant":                 &user.DefaultInfo{Name: "x", Groups: []string{"tenant:globex"}},
-		"system:masters":                           &user.DefaultInfo{Name: "x", Groups: []string{user.SystemPrivilegedGroup}},
-		"another tenant's service account":         &user.DefaultInfo{Name: "system:serviceaccount:globex--shop:robot"},
+		"another tenant's namespace":       members,
+		"caller of another tenant":         &user.DefaultInfo{Name: "x", Groups: []string{"tenant:globex"}},
+		"system:masters":                   &user.DefaultInfo{Name: "x", Groups: []string{user.SystemPrivilegedGroup}},
+		"another tenant's service account": &user.DefaultInfo{Name: "system:serviceaccount:globex--shop:robot"},
 	} {
 		if decision, reason := decide(subject, "globex--shop"); decision == authorizer.DecisionAllow {
 			t.Errorf("%s: %v, %s", what, decision, reason)

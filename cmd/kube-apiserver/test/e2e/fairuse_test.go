@@ -104,9 +104,9 @@ func reportOf(t *testing.T, s *localserver.Server, name string) []*fairuse.Repor
 	return reports.Items
 }
 
-// fairUseIsEnforced checks that the server rejects invalid fair-use limits in a Tenant, and
-// enforces limits on watches and on the request rate. defaults contains the server's limits for
-// tenants without their own.
+// fairUseIsEnforced checks that the server rejects invalid fair-use limits in a Tenant. It also
+// checks that limits on watches and on the request rate are enforced. The parameter defaults
+// contains the limits of tenants without their own limits.
 func fairUseIsEnforced(t *testing.T, s *localserver.Server, defaults fairuse.Limits) {
 	for _, invalid := range []string{
 		"{ requestsPerSecond: 0 }", "{ requestsPerSecond: -1 }", "{ requestsPerSecond: 100001 }", "{ burst: 0 }",
@@ -171,7 +171,7 @@ func watchesAreLimited(t *testing.T, s *localserver.Server) {
 }
 
 // rateIsLimited sends many concurrent requests of a tenant, whose limit is one request per second.
-// It checks that some get status 429, and that other tenants are not affected.
+// It checks that some requests get status 429, and that other tenants are not affected.
 func rateIsLimited(t *testing.T, s *localserver.Server) {
 	t.Helper()
 	const many = 30

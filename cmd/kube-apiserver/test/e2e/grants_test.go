@@ -58,7 +58,7 @@ func (w *grantsFixture) grants() dynamic.ResourceInterface {
 }
 
 // tryRead reports whether acme may list ConfigMaps of globex. It returns an error if the request
-// fails for another reason than 403, such as a grant that ends during the request.
+// fails with another error than 403. A grant that ends during the request can cause such an error.
 func (w *grantsFixture) tryRead(t *testing.T) (bool, error) {
 	_, err := w.acme.CoreV1().ConfigMaps("globex--shop").List(t.Context(), metav1.ListOptions{})
 	if apierrors.IsForbidden(err) {
@@ -178,7 +178,7 @@ func TestGrants(t *testing.T) {
 	})
 	t.Run("expired grant", func(t *testing.T) {
 		g := grantOf("short", []any{"get", "list"}, "configmaps")
-		expires := time.Now().Add(8 * time.Second).UTC().Truncate(time.Second) // even a busy server applies the grant before this time
+		expires := time.Now().Add(8 * time.Second).UTC().Truncate(time.Second) // long enough for a busy server
 		_ = unstructured.SetNestedField(g.Object, expires.Format(time.RFC3339), "spec", "expires")
 		if _, err := create(t, g); err != nil {
 			t.Fatal(err)
@@ -214,7 +214,7 @@ func TestGrants(t *testing.T) {
 	})
 	t.Run("invalid grants", func(t *testing.T) { invalidGrantsAreRejected(t, w) })
 	t.Run("grantor that has lost its rights", func(t *testing.T) { grantEndsWithGrantorsRight(t, w, create) })
-	t.Run("namespace of another owner", func(t *testing.T) { grantsEndWithTheNamespace(t, w, create) })
+	t.Run("another owner", func(t *testing.T) { grantsEndWithTheNamespace(t, w, create) })
 }
 
 func isAdmission(err error) bool {
@@ -328,7 +328,7 @@ func grantsEndWithTheNamespace(
 }
 
 // testAnnounced checks that a tenant's callers can list and watch the grants that are announced to
-// their tenant, and that other forms of the request return no grant of another tenant.
+// their tenant. Other forms of the request must not return any grant of another tenant's namespace.
 func testAnnounced(
 	t *testing.T,
 	w *grantsFixture,
@@ -340,10 +340,10 @@ func testAnnounced(
 	}
 	toAcme := grant.AnnouncedSelector(tenanttest.ID(t, "acme")).String()
 	for name, change := range map[string]func(spec map[string]any){
-		"announced":      func(spec map[string]any) { spec["announce"] = true },
-		"announced-too":  func(spec map[string]any) { spec["announce"] = true },
-		"not-announced":  func(spec map[string]any) { spec["announce"] = false },
-		"announce-unset": func(map[string]any) {},
+		"announced":     func(spec map[string]any) { spec["announce"] = true },
+		"announced-too": func(spec map[string]any) { spec["announce"] = true },
+		"not-announced": func(spec map[string]any) { spec["announce"] = false },
+		"unset":         func(map[string]any) {},
 		"to-another": func(spec map[string]any) {
 			spec["announce"], spec["from"] = true, map[string]any{"tenant": "initech", "users": []any{"peter"}}
 		},
@@ -381,7 +381,7 @@ func testAnnounced(
 	for _, step := range []struct {
 		name, announce string
 		want           watch.EventType
-	}{{"announce-unset", "true", watch.Added}, {"announced", "false", watch.Deleted}, {"not-announced", "true", watch.Added}} {
+	}{{"unset", "true", watch.Added}, {"announced", "false", watch.Deleted}, {"not-announced", "true", watch.Added}} {
 		if _, err := w.grants().Patch(t.Context(), step.name, types.MergePatchType,
 			[]byte(`{"spec":{"announce":`+step.announce+`}}`), metav1.PatchOptions{}); err != nil {
 			t.Fatal(err)

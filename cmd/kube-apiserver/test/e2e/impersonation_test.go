@@ -73,7 +73,7 @@ var impersonations = []struct {
 		nil,
 	},
 	{"any group", http.Header{"Impersonate-User": {"bob"}, "Impersonate-Group": {"*"}}, false, nil},
-	{"the group system:masters", http.Header{"Impersonate-User": {"bob"}, "Impersonate-Group": {"system:masters"}}, false, nil},
+	{"the masters group", http.Header{"Impersonate-User": {"bob"}, "Impersonate-Group": {"system:masters"}}, false, nil},
 	{
 		"system:masters among other groups",
 		http.Header{"Impersonate-User": {"bob"}, "Impersonate-Group": {"g1", "g2", "g3", "system:masters", "g4"}},

@@ -59,7 +59,7 @@ type reader struct {
 	ran []string
 }
 
-// newReader returns a reader. Of the built commands, its PATH contains only kubectl and helm.
+// newReader returns a reader. Its PATH contains only two of the built commands: kubectl and helm.
 func newReader(t *testing.T, kubeconfig string) *reader {
 	t.Helper()
 	r := &reader{dir: t.TempDir()}

@@ -375,8 +375,8 @@ func (s *session) awaitKinds(ctx context.Context, objects []runtime.RawExtension
 	)
 }
 
-// tenantsIn returns the number of Tenant objects by their effective access. An invalid Tenant
-// counts as closed.
+// tenantsIn returns the number of Tenant objects by their effective access. An invalid Tenant is
+// closed.
 func tenantsIn(objects []runtime.RawExtension) map[authz.Access]int {
 	count := map[authz.Access]int{}
 	for _, o := range objects {

@@ -66,7 +66,7 @@ func TestContinueRevealsNothing(t *testing.T) {
 				if caller == "system tenant" && search != "/api/v1/configmaps?limit=1&fieldSelector=metadata.name%3Dzz" {
 					continue
 				}
-				hits, seen := 0, map[string][2]int{} // how often a response was sent while the object did not exist, and while it did
+				hits, seen := 0, map[string][2]int{} // counts per response: without and with the object
 				for range rounds {
 					coin := rand.IntN(2)
 					if err := setForeign(t.Context(), globex, coin == 1); err != nil {

@@ -288,7 +288,7 @@ func namespacesAreLimited(t *testing.T, s *localserver.Server) {
 	if err := admin.CoreV1().Namespaces().Delete(t.Context(), all.Items[0].Name, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	waittest.Until(t, func() error { return another(tries) }) // until the deleted namespace no longer counts
+	waittest.Until(t, func() error { return another(tries) }) // until the deletion has freed quota
 	apply(t, s,
 		`{ apiVersion: kubetenant.dev/v1alpha1, kind: Tenant, metadata: { name: bounded }, `+
 			`spec: { id: bounded, namespaces: { max: 3 } } }`)
@@ -452,14 +452,14 @@ func controllerUserIsRestricted(t *testing.T, s *localserver.Server) {
 		"ClusterRoleBinding with an admins name": {
 			"create", "clusterrolebinding", "kubetenant:admins:x", "--clusterrole=kubetenant:tenant-admin", "--user=x",
 		},
-		"create a namespace":                               {"create", "namespace", "x"},
-		"label of a namespace of the system tenant":        {"label", "namespace", "default", "x=y"},
-		"tenant label of another tenant":                   {"label", "namespace", "acme--web", "kubetenant.dev/tenant=globex", "--overwrite"},
-		"annotation of a namespace":                        {"annotate", "namespace", "acme--web", "x=y"},
-		"tenant label of a namespace of the system tenant": {"label", "namespace", "default", "kubetenant.dev/tenant=acme"},
-		"delete a namespace of the system tenant":          {"delete", "namespace", "default"},
-		"delete another ClusterRoleBinding":                {"delete", "clusterrolebinding", "cluster-admin"},
-		"ClusterRoleBinding of a tenant's group":           {"create", "clusterrolebinding", "x", "--clusterrole=view", "--group=tenant:acme"},
+		"create a namespace":          {"create", "namespace", "x"},
+		"label of a system namespace": {"label", "namespace", "default", "x=y"},
+		"label of another tenant":     {"label", "namespace", "acme--web", "kubetenant.dev/tenant=globex", "--overwrite"},
+		"annotation of a namespace":   {"annotate", "namespace", "acme--web", "x=y"},
+		"owner of a system namespace": {"label", "namespace", "default", "kubetenant.dev/tenant=acme"},
+		"delete a system namespace":   {"delete", "namespace", "default"},
+		"delete a ClusterRoleBinding": {"delete", "clusterrolebinding", "cluster-admin"},
+		"binding of a tenant's group": {"create", "clusterrolebinding", "x", "--clusterrole=view", "--group=tenant:acme"},
 		"finalizer of a Tenant": {
 			"patch", "tenant", "acme", "--type=merge", "-p",
 			`{"metadata":{"finalizers":["kubetenant.dev/tenant","x.example/y"]}}`,
@@ -578,10 +578,10 @@ func writerBindsOnlyItsRoles(t *testing.T, s *localserver.Server, writer rest.Im
 		"invalid role name": {
 			`bindings: [ { clusterRole: a/b, subjects: [ { kind: User, name: x } ] } ]`, "must be a valid ClusterRole name",
 		},
-		"no subjects":                         {`bindings: [ { clusterRole: view, subjects: [] } ]`, "spec.bindings[0].subjects"},
-		"invalid kind":                        {`admins: [ { kind: Robot, name: x } ]`, "spec.admins[0].kind"},
-		"user without a name":                 {`admins: [ { kind: User, name: "" } ]`, "spec.admins[0].name"},
-		"service account without a namespace": {`admins: [ { kind: ServiceAccount, name: x } ]`, "spec.admins[0].namespace"},
+		"no subjects":          {`bindings: [ { clusterRole: view, subjects: [] } ]`, "spec.bindings[0].subjects"},
+		"invalid kind":         {`admins: [ { kind: Robot, name: x } ]`, "spec.admins[0].kind"},
+		"user without a name":  {`admins: [ { kind: User, name: "" } ]`, "spec.admins[0].name"},
+		"no account namespace": {`admins: [ { kind: ServiceAccount, name: x } ]`, "spec.admins[0].namespace"},
 		"invalid service account name": {
 			`admins: [ { kind: ServiceAccount, name: Robot_1, namespace: acme--web } ]`, "spec.admins[0].name",
 		},
@@ -604,17 +604,17 @@ func writerBindsOnlyItsRoles(t *testing.T, s *localserver.Server, writer rest.Im
 			`namespaces: { podSecurity: privileged }`,
 			"spec.namespaces.podSecurity: the caller may not update namespaces in the whole cluster",
 		},
-		"maximum number of namespaces": {
+		"maximum of namespaces": {
 			`namespaces: { max: 3 }`, "spec.namespaces.max: the caller may not create tenantquotas.kubetenant.dev",
 		},
-		"quota":                      {`quota: { pods: "3" }`, "spec.quota: the caller may not create tenantquotas.kubetenant.dev"},
-		"policy Delete":              {`deletionPolicy: Delete`, "spec.deletionPolicy: the caller may not delete namespaces"},
-		"policy Orphan":              {`deletionPolicy: Orphan`, "spec.deletionPolicy: the caller may not delete clusterrolebindings"},
-		"invalid quantity":           {`quota: { pods: many }`, "spec.quota"},
-		"invalid policy":             {`deletionPolicy: Maybe`, "spec.deletionPolicy"},
-		"invalid acceptUndated":      {`acceptUndated: perhaps`, "spec.acceptUndated"},
-		"replaces an unknown Tenant": {`replaces: 0f0f0f0f-0000-0000-0000-000000000000`, "no Tenant with this ID was deleted"},
-		"misspelled field":           {`admin: [ { kind: User, name: x } ]`, "spec.admin"},
+		"quota":            {`quota: { pods: "3" }`, "spec.quota: the caller may not create tenantquotas.kubetenant.dev"},
+		"policy Delete":    {`deletionPolicy: Delete`, "spec.deletionPolicy: the caller may not delete namespaces"},
+		"policy Orphan":    {`deletionPolicy: Orphan`, "spec.deletionPolicy: the caller may not delete clusterrolebindings"},
+		"invalid quantity": {`quota: { pods: many }`, "spec.quota"},
+		"invalid policy":   {`deletionPolicy: Maybe`, "spec.deletionPolicy"},
+		"acceptUndated":    {`acceptUndated: perhaps`, "spec.acceptUndated"},
+		"unknown Tenant":   {`replaces: 0f0f0f0f-0000-0000-0000-000000000000`, "no Tenant with this ID was deleted"},
+		"misspelled field": {`admin: [ { kind: User, name: x } ]`, "spec.admin"},
 	} {
 		if err := write(c.spec); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v; want %q", what, err, c.want)

@@ -55,8 +55,8 @@ func publicationOf(kind [3]string, more string) string {
 `, kind[2], kind[0], kind[1], kind[2], more)
 }
 
-// objectsArePublished checks that an object of each kind is copied to the namespaces of a tenant,
-// that the copies follow changes of their source, and that they cannot be changed otherwise.
+// objectsArePublished checks that an object of each kind is copied to the namespaces of a tenant.
+// It also checks that the copies follow changes of their source, and cannot be changed otherwise.
 func objectsArePublished(t *testing.T, s *localserver.Server) {
 	run := func(args ...string) string {
 		t.Helper()

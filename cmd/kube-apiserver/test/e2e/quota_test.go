@@ -179,7 +179,7 @@ func secrets(t *testing.T, admin kubernetes.Interface) int {
 	return n
 }
 
-// refill creates Secrets until 100 are stored. It checks that no more can be stored.
+// refill creates Secrets until 100 are stored. It checks that further creates fail.
 func refill(t *testing.T, acme, admin kubernetes.Interface, prefix string) {
 	t.Helper()
 	i, stored := 0, 0

@@ -41,9 +41,9 @@ roleRef: { apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: widget-
 subjects: [ { kind: ServiceAccount, name: widget-controller, namespace: kube-system } ]
 `
 
-// TestRecordedIdentity checks that a controller that impersonates the identity recorded on an
-// object has only the access of the object's tenant, even if a caller of the tenant tried to forge
-// the record.
+// TestRecordedIdentity checks the access of a controller that impersonates the identity recorded on
+// an object. The controller must have only the access of the object's tenant, even if a caller of
+// the tenant tried to forge the record.
 func TestRecordedIdentity(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -13,8 +13,8 @@ import (
 )
 
 // rolesAreDefined checks that a tenant's admin can define a Role for all namespaces of the tenant
-// with a TenantMembers object, if the admin has the Role's rights in each of them. It also checks
-// that the tenant can bind this Role.
+// with a TenantMembers object. The admin must have the Role's rights in each of these namespaces.
+// The tenant can then bind the Role.
 func rolesAreDefined(t *testing.T, s *localserver.Server) {
 	apply(t, s, `{ apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRole, metadata: { name: to-define }, rules: [ `+
 		`{ apiGroups: [ "" ], resources: [ limitranges ], verbs: [ patch, update ] }, `+

@@ -143,7 +143,7 @@ func (s *stream) awaitEnd(within time.Duration) error {
 
 // streamsEnd checks that upgraded connections end when the tenant is suspended or closed, when the
 // caller is revoked, and when the namespace is deleted. It also checks that a connection of another
-// tenant stays open.
+// tenant does not end.
 func streamsEnd(t *testing.T, s *localserver.Server, write func(name, text string)) {
 	kubelet := echoingKubelet(t)
 	admin := client(t, config(t, s, "admin"))

@@ -147,7 +147,7 @@ func templatesAreApplied(t *testing.T, s *localserver.Server) {
 	}, asOps...)...); err == nil || !strings.Contains(out, "does not have everything that its Tenant specifies yet") {
 		t.Errorf("a Pod does not wait: %s", out)
 	}
-	for _, more := range [][]string{asOps, nil} { // the second caller is the cluster's admin, for whom the server does not call the webhooks
+	for _, more := range [][]string{asOps, nil} { // nil: as the cluster's admin
 		for _, args := range [][]string{
 			{"annotate", "ns", "stark--held", "kubetenant.dev/held-"},
 			{"annotate", "ns", "stark--held", "kubetenant.dev/prepared=x", "--overwrite"},

@@ -138,11 +138,11 @@ func TestUninstall(t *testing.T) {
 	})
 	upstream, stop := startUpstream(t, s)
 	t.Run("one server without kubetenant", func(t *testing.T) {
-		checkDenied(t, upstream, callersOfTenants(), "") // no binding may grant rights of tenants' admins in the whole cluster
+		checkDenied(t, upstream, callersOfTenants(), "") // no tenant's admin has cluster-wide rights
 	})
 	applyAt(t, s, upstream, uninstallBindings)
 	p := newPage(t, s)
-	t.Run("rejected uninstallations", func(t *testing.T) { uninstallRefuses(t, p) })
+	t.Run("refusals", func(t *testing.T) { uninstallRefuses(t, p) })
 	t.Run("dry run", func(t *testing.T) { uninstallDryRun(t, p) })
 	removeSources(t, s)
 	before, after := p.commands(t)
@@ -281,9 +281,9 @@ func checkDenied(t *testing.T, server *rest.Config, callers []rest.Impersonation
 				var allowed []string
 				hasBindings := namespace != "" && namespace == kept
 				switch {
-				case hasBindings && slices.Contains(caller.Groups, "tenant:acme"): // by the RoleBinding own
+				case hasBindings && slices.Contains(caller.Groups, "tenant:acme"): // RoleBinding own
 					allowed = []string{"get pods", "list namespaces"}
-				case hasBindings && caller.UserName == "system:serviceaccount:acme--web:default": // by the RoleBinding foreign
+				case hasBindings && caller.UserName == "system:serviceaccount:acme--web:default": // RoleBinding foreign
 					allowed = []string{"get pods", "list namespaces", "list secrets", "create pods"}
 				}
 				if review.Status.Allowed != slices.Contains(allowed, what) {

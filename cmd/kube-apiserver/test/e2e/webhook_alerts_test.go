@@ -259,7 +259,7 @@ func TestWebhookAlerts(t *testing.T) {
 	testAlerts(t, filepath.Join(generateManifests(t), "cluster", "monitoring.yaml"), alertCases())
 }
 
-// TestWebhookAlertsOfTheGateway is like [TestWebhookAlerts], but for the gateway's alerts.
+// TestWebhookAlertsOfTheGateway checks the gateway's alerts as [TestWebhookAlerts] does.
 func TestWebhookAlertsOfTheGateway(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -20,7 +20,7 @@ func TestWebhookExceptions(t *testing.T) {
 		exceptPrivileged, exceptDerived)
 }
 
-// TestGatewayExceptions is like [TestWebhookExceptions], but for the gateway and docs/gateway.md.
+// TestGatewayExceptions checks docs/gateway.md as [TestWebhookExceptions] checks docs/webhook.md.
 func TestGatewayExceptions(t *testing.T) {
 	t.Parallel()
 	exceptionsAreDocumented(t, "gateway.md", &gatewayMode{}, exceptGatewayAdmission, exceptGatewayConfigured,

@@ -267,6 +267,6 @@ spec: {from: {tenant: evil, groups: ["tenant:evil"]}, to: [{apiGroups: [""], res
 
 // withoutCache changes a client configuration so that its transport is not shared.
 func withoutCache(c *rest.Config) *rest.Config {
-	c.Proxy = http.ProxyFromEnvironment // client-go does not cache the transport of a configuration that contains a function
+	c.Proxy = http.ProxyFromEnvironment // client-go does not cache a transport with a function
 	return c
 }

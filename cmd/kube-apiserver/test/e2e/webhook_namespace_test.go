@@ -79,7 +79,7 @@ func writesOf(t *testing.T, k *kubernetes.Clientset) map[string]error {
 		"create a ConfigMap":             created,
 		"patch the backfill's ConfigMap": patched,
 		"annotate the Namespace":         labeled,
-		"delete the controller's Lease": k.CoordinationV1().Leases(serviceNamespace).Delete(t.Context(), "kubetenant-controller",
+		"the controller's Lease": k.CoordinationV1().Leases(serviceNamespace).Delete(t.Context(), "kubetenant-controller",
 			metav1.DeleteOptions{}),
 		"exec": core.RESTClient().Post().Namespace(serviceNamespace).Resource("pods").Name("none").SubResource("exec").
 			Param("command", "id").Param("stdout", "true").Do(t.Context()).Error(),

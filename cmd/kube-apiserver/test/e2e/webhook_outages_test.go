@@ -292,8 +292,8 @@ func burst(t *testing.T, tenants map[string]*kubernetes.Clientset) {
 
 const (
 	callEvery = 200 * time.Millisecond
-	servedFor = 3 * time.Second // time without a denial after which a tenant counts as served again
-	slow      = 2 * time.Second // a slower response counts as a failure
+	servedFor = 3 * time.Second // time without a denial after which a tenant is served again
+	slow      = 2 * time.Second // a slower response is a failure
 )
 
 // watchCallers sends requests of both tenants, for their own namespace and for the other tenant's

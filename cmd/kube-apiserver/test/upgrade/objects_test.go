@@ -68,7 +68,7 @@ func tenantResource(name string) schema.GroupVersionResource {
 // exists. It then calls pinDenials.
 func (p *controlPlane) prepare(t *testing.T, address string, all []*request) {
 	t.Helper()
-	waittest.Within(t, waitLimit, func() error { // admission rejects some objects until the server has observed other objects
+	waittest.Within(t, waitLimit, func() error { // admission must first observe other objects
 		if out, err := p.kubectl(t, address, "apply", "-f", "testdata/objects.yaml"); err != nil {
 			return errors.New(out)
 		}
