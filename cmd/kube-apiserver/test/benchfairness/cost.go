@@ -12,15 +12,16 @@ import (
 )
 
 const (
-	// rounds is the number of runs of each server, in turn.
+	// rounds is the number of measured runs of each server.
 	rounds = 9
-	// parts is the number of parts of a run, and part the number of requests of each. The servers take
-	// turns with each part, so that other programs affect them equally.
+	// parts is the number of parts of a run, and part is the number of requests in each part. The
+	// servers take turns after each part, so that other programs affect all servers equally.
 	parts, part = 50, 2_000
 )
 
-// cost prints the processor time that the wrapper adds to a request. It also compares upstream with
-// itself, because a smaller difference than that is noise.
+// cost prints the processor time that the wrapper of the compiled-in server adds to a request. It
+// also prints the difference between two servers without the wrapper. Smaller differences are
+// noise.
 func cost(ctx context.Context, upstream, compiledIn mode) error {
 	var servers [3]*server // upstream, upstream again, and with the wrapper
 	for i, m := range []mode{upstream, upstream, compiledIn} {
@@ -33,7 +34,7 @@ func cost(ctx context.Context, upstream, compiledIn mode) error {
 	for round := range rounds + 1 {
 		var all [len(servers)]time.Duration
 		for n := range parts * len(servers) {
-			i := (n + n/len(servers)) % len(servers) // each server follows each other one
+			i := (n + n/len(servers)) % len(servers) // a different order in each turn
 			each, err := servers[i].loop(ctx)
 			if err != nil {
 				return err
@@ -57,7 +58,8 @@ func cost(ctx context.Context, upstream, compiledIn mode) error {
 
 func noop(http.ResponseWriter, *http.Request) {}
 
-// loop sends one request after the other, and returns their processor time.
+// loop sends one part of the requests, one after the other. It returns the processor time that this
+// process used.
 func (s *server) loop(ctx context.Context) (time.Duration, error) {
 	r := get(ctx, quietTenant, "robot")
 	began := processorTime()
@@ -69,7 +71,7 @@ func (s *server) loop(ctx context.Context) (time.Duration, error) {
 	return processorTime() - began, ctx.Err()
 }
 
-// differences returns a minus b of each round, in ascending order.
+// differences returns a minus b for each round, in ascending order.
 func differences(a, b []time.Duration) []time.Duration {
 	d := make([]time.Duration, len(a))
 	for i := range a {

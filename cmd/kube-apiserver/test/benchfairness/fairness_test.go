@@ -20,22 +20,23 @@ import (
 )
 
 const (
-	// testSeats is the number of seats, and testExecution the duration of a request.
+	// testSeats is the number of seats of the server. testExecution is the time for which the
+	// handler executes a request.
 	testSeats, testExecution = 2, time.Millisecond
-	// testNoisy is the number of requests of the noisy tenant. The seats and the queues of one flow
-	// hold fewer: 6 queues of 50 requests.
+	// testNoisy is the number of concurrent requests of the noisy tenant. One flow can have fewer:
+	// testSeats executing requests, and 50 requests in each of its 6 queues.
 	testNoisy = 350
-	// testQuiet is the number of requests of the quiet tenant, one after the other.
+	// testQuiet is the number of requests of the quiet tenant. They are sent one after the other.
 	testQuiet = 5
 )
 
-// position measures how many requests of the noisy tenant are executed before a request of the
-// quiet tenant, which arrived earlier.
+// position counts the requests of the noisy tenant that are executed while a request of the quiet
+// tenant waits.
 type position struct {
 	flowcontrol.Interface
 
-	executed *atomic.Int64 // requests of the noisy tenant
-	waited   *atomic.Int64 // requests of the noisy tenant before the last request of the quiet tenant
+	executed *atomic.Int64 // executed requests of the noisy tenant
+	waited   *atomic.Int64 // executed requests while the last request of the quiet tenant waited
 }
 
 func (p position) Handle(ctx context.Context, d flowcontrol.RequestDigest,
@@ -57,15 +58,15 @@ func (p position) Handle(ctx context.Context, d flowcontrol.RequestDigest,
 		execute()
 	})
 	if ended == began {
-		ended = p.executed.Load() // the request waited too long and was refused
+		ended = p.executed.Load() // the request was refused after it waited
 	}
 	p.waited.Store(ended - began)
 }
 
-// outcome is what happened to the requests of both tenants.
+// outcome contains the results of the requests of both tenants.
 type outcome struct {
-	// waited is the number of requests of the noisy tenant that were executed before a request of the
-	// quiet tenant. It is the median of some requests.
+	// waited is the number of requests of the noisy tenant that were executed while a request of
+	// the quiet tenant waited. It is the median of testQuiet requests.
 	waited int64
 	// quietRefused and noisyRefused are the numbers of requests that got status 429.
 	quietRefused, noisyRefused int64
@@ -103,9 +104,11 @@ func compete(t *testing.T, m mode) (o outcome) {
 	return o
 }
 
-// TestNoisyTenant compares how long a quiet tenant waits for a noisy tenant that has many service
-// accounts. It measures requests instead of time, so it does not depend on the speed of the
-// machine. Upstream has a flow for each service account. The wrapper makes one flow of each tenant.
+// TestNoisyTenant checks that a request of a quiet tenant waits for at most a third as many
+// requests of a noisy tenant with the wrapper as without it. The noisy tenant has many service
+// accounts. Upstream has one flow for each service account, and the wrapper has one flow for each
+// tenant. The test counts requests instead of time, so it does not depend on the speed of the
+// machine.
 func TestNoisyTenant(t *testing.T) {
 	upstream, compiledIn, err := newModes(t.Context())
 	if err != nil {

@@ -20,12 +20,12 @@ const (
 	// duration of each.
 	seats     = 22
 	execution = 10 * time.Millisecond
-	// quietRate is the number of requests of the quiet tenant in a second.
+	// quietRate is the number of requests that the quiet tenant sends per second.
 	quietRate = 50
 	// accounts is the number of service accounts of the noisy tenant.
 	accounts = 500
-	// pause is the time after which a refused caller of the noisy tenant tries again. The header
-	// Retry-After specifies a second or more.
+	// pause is how long a caller of the noisy tenant waits after status 429 before it retries. The
+	// header Retry-After specifies at least one second.
 	pause = 100 * time.Millisecond
 	// warmUp is the time between the start of the noisy tenant and the first request of the quiet
 	// one.
@@ -34,16 +34,17 @@ const (
 
 // result is the result of one measurement.
 type result struct {
-	took    []time.Duration // times of the quiet tenant's requests, in ascending order
+	took    []time.Duration // durations of the quiet tenant's requests, in ascending order
 	refused int             // requests of the quiet tenant that got status 429
-	noisy   float64         // requests of the noisy tenant that a second executes
-	// noisyRefused is the number of requests of the noisy tenant that got status 429, in a second.
+	noisy   float64         // requests of the noisy tenant without status 429, per second
+	// noisyRefused is the number of requests of the noisy tenant that got status 429, per second.
 	noisyRefused float64
 	maxExecuting int64   // the largest number of requests in the handler
 	cores        float64 // the processors that this process used
 }
 
-// quantile returns the time that a share of the requests does not exceed.
+// quantile returns the duration that the given share of the quiet tenant's requests does not
+// exceed.
 func (r *result) quantile(share float64) time.Duration {
 	return r.took[int(float64(len(r.took)-1)*share)]
 }
@@ -51,7 +52,8 @@ func (r *result) quantile(share float64) time.Duration {
 // execute is the handler. Like a handler that waits for etcd, it does not use a processor.
 func execute(http.ResponseWriter, *http.Request) { time.Sleep(execution) }
 
-// measure sends requests of the quiet tenant while the noisy tenant has so many requests in flight.
+// measure sends the given number of requests of the quiet tenant. Meanwhile, inFlight callers of
+// the noisy tenant send requests.
 func measure(ctx context.Context, m mode, requests, inFlight int) (*result, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -73,9 +75,10 @@ func measure(ctx context.Context, m mode, requests, inFlight int) (*result, erro
 	return r, ctx.Err()
 }
 
-// quiet sends requests of the quiet tenant at times that are fixed in advance, and returns how long
-// each took from that time. The times have a Poisson distribution. At regular times, the requests
-// could be in step with the handler.
+// quiet sends requests of the quiet tenant at times that are fixed in advance, and returns the
+// duration of each request since its fixed time, in ascending order. It also returns the number of
+// requests with status 429. The intervals between the times are random, because requests at regular
+// times could be in step with the handler.
 func (s *server) quiet(ctx context.Context, requests int) (took []time.Duration, refused int) {
 	random := rand.New(rand.NewPCG(50, 22)) // #nosec G404 -- the times of a load are not secret
 	took = make([]time.Duration, requests)
@@ -104,8 +107,8 @@ type flood struct {
 	callers           sync.WaitGroup
 }
 
-// startFlood starts so many callers of the noisy tenant. Each sends one request after the other.
-// The service accounts take turns.
+// startFlood starts inFlight callers of the noisy tenant. Each caller sends one request after the
+// other. The callers are distributed evenly over the tenant's service accounts.
 func (s *server) startFlood(ctx context.Context, inFlight int) *flood {
 	f := &flood{}
 	for i := range inFlight {
@@ -124,13 +127,13 @@ func (s *server) startFlood(ctx context.Context, inFlight int) *flood {
 	return f
 }
 
-// stop waits for the requests in flight.
+// stop stops the callers, and waits for their requests in flight.
 func (f *flood) stop() {
 	f.ended.Store(true)
 	f.callers.Wait()
 }
 
-// processorTime returns the processor time of this process so far.
+// processorTime returns the processor time that this process has used so far.
 func processorTime() time.Duration {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {

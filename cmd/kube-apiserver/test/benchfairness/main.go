@@ -2,11 +2,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Command benchfairness measures how long a quiet tenant waits while a noisy tenant has many
-// requests in flight. It compares upstream's API Priority and Fairness with the same behind the
-// wrapper of the compiled-in server. docs/design/benchmarks.md has its results.
+// requests in flight. It compares upstream's API Priority and Fairness with and without the wrapper
+// of the compiled-in server. The results are in docs/design/benchmarks.md.
 //
 // The requests call upstream's filter directly, without a network. HTTP would use more processor
-// time than the filter, so that the processors and not the seats would be the limit.
+// time than the filter, so the processors would limit the throughput instead of the seats.
 package main
 
 import (
@@ -23,10 +23,10 @@ import (
 )
 
 const (
-	// asserted is the number of requests of the noisy tenant in flight for which the aim applies. The
-	// result for reported is only printed.
+	// asserted is the number of the noisy tenant's requests in flight for which the aims apply.
+	// With reported requests in flight, the results are only printed.
 	asserted, reported = 500, 3000
-	// minRequests is the least number of requests from which p99 is read.
+	// minRequests is the smallest number of requests from which p99 is calculated.
 	minRequests = 1000
 )
 
@@ -89,5 +89,5 @@ func verdict(isMet bool) string { //nolint:revive // a result that is printed
 	return "missed"
 }
 
-// ms prints milliseconds.
+// ms formats a duration in milliseconds.
 func ms(d time.Duration) string { return fmt.Sprintf("%.1f ms", float64(d)/float64(time.Millisecond)) }

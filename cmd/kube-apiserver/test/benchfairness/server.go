@@ -33,26 +33,27 @@ import (
 const (
 	quietTenant = "quiet"
 	noisyTenant = "noisy"
-	// levelName names the priority level of the tenants, and the FlowSchema that selects it.
+	// levelName is the name of the tenants' priority level.
 	levelName = "tenants"
-	// shares is so much larger than the shares of the other levels, 250 together, that this level has
-	// all seats of the server.
+	// shares is the number of concurrency shares of the tenants' priority level. The other levels
+	// have 250 shares in total, so this level gets all seats of the server.
 	shares = 10_000
-	// waitLimit is the longest time in a queue. A kube-apiserver has the same by default, which is
-	// a quarter of --request-timeout.
+	// waitLimit is the longest time that a request waits in a queue. It is the default of
+	// kube-apiserver, a quarter of --request-timeout.
 	waitLimit = 15 * time.Second
-	// startLimit is the longest time until the dispatcher has read its objects.
+	// startLimit is the longest time that the dispatcher may need to read its objects.
 	startLimit = 10 * time.Second
 )
 
 // server is upstream's filter and dispatcher in front of a handler. It has no listener.
 type server struct {
 	filter http.Handler
-	// executing is the number of requests in the handler, and most the largest such number.
+	// executing is the number of requests in the handler. maxExecuting is the largest number so
+	// far.
 	executing, maxExecuting atomic.Int64
 }
 
-// newServer returns a server that has so many seats. It runs until ctx ends.
+// newServer returns a server with the given number of seats. It runs until ctx ends.
 func newServer(ctx context.Context, seats int, m mode, handler http.Handler) (*server, error) {
 	metrics.Register()
 	client := fake.NewClientset(objects()...)
@@ -77,7 +78,7 @@ func newServer(ctx context.Context, seats int, m mode, handler http.Handler) (*s
 	return s, nil
 }
 
-// countExecuting measures how many requests are in the handler.
+// countExecuting wraps a handler, and counts the requests in it.
 func (s *server) countExecuting(handler http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		for now := s.executing.Add(1); ; {
@@ -90,7 +91,7 @@ func (s *server) countExecuting(handler http.Handler) http.Handler {
 	})
 }
 
-// levelOf returns the priority level of a tenant's request.
+// levelOf returns the name of the priority level of a request of the quiet tenant.
 func levelOf(ctx context.Context, dispatcher flowcontrol.Interface) string {
 	r := get(ctx, quietTenant, "probe")
 	info, _ := request.RequestInfoFrom(r.Context())
@@ -105,10 +106,10 @@ func levelOf(ctx context.Context, dispatcher flowcontrol.Interface) string {
 	return level
 }
 
-// objects are upstream's FlowSchemas and levels, and the level of the tenants. That level is a copy
-// of workload-low, which service accounts have by default. Its FlowSchema is upstream's
-// service-accounts. It also selects the group of the level, so that both modes match the same
-// FlowSchema at the same position.
+// objects returns upstream's FlowSchemas and priority levels, and the tenants' priority level. The
+// tenants' level is a copy of workload-low, which is the level of service accounts by default.
+// Upstream's FlowSchema service-accounts assigns the tenants' level instead. It also matches the
+// group of the tenants' level, so that requests match this FlowSchema in both modes.
 func objects() []runtime.Object {
 	var all []runtime.Object
 	for _, pl := range bootstrap.MandatoryPriorityLevelConfigurations {
@@ -143,8 +144,8 @@ func objects() []runtime.Object {
 
 func namespaceOf(id string) string { return id + "--web" }
 
-// get returns a request of a service account of a tenant, with the context that the filter
-// requires. Both are the result of authentication. The request may be sent many times.
+// get returns a request of a tenant's service account. Its context contains the user and the
+// request info, which the filter requires. The request can be sent many times.
 func get(ctx context.Context, tenantName, name string) *http.Request {
 	id, err := tenant.Parse(tenantName)
 	if err != nil {
@@ -172,7 +173,7 @@ func get(ctx context.Context, tenantName, name string) *http.Request {
 	return r
 }
 
-// send returns the status of the answer.
+// send sends a request through the filter, and returns the status of the response.
 func (s *server) send(r *http.Request) int {
 	a := answer{header: http.Header{}, status: http.StatusOK}
 	s.filter.ServeHTTP(&a, r)

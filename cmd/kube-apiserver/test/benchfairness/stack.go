@@ -29,18 +29,18 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// mode is a server of the comparison.
+// mode is one of the two kinds of server that are compared.
 type mode struct {
 	name string
 	// wrap returns the dispatcher that the filter uses instead of upstream's.
 	wrap func(flowcontrol.Interface) flowcontrol.Interface
-	// wrapHandler is the outermost filter.
+	// wrapHandler adds the outermost filter.
 	wrapHandler func(http.Handler) http.Handler
 }
 
 // newModes returns upstream's dispatcher without and with the wrapper of the compiled-in server.
-// Both have the outermost filter of that server, so that they differ in the wrapper only. The
-// tenants have no limits.
+// Both modes have the outermost filter of the compiled-in server, so that they differ only in the
+// wrapper. The tenants have no limits.
 func newModes(ctx context.Context) (upstream, compiledIn mode, err error) {
 	namespaces := cache.NewIndexer(cache.MetaNamespaceKeyFunc, nil)
 	for _, id := range []string{quietTenant, noisyTenant} {
@@ -74,7 +74,8 @@ func newModes(ctx context.Context) (upstream, compiledIn mode, err error) {
 	return upstream, compiledIn, nil
 }
 
-// newTenants returns the Tenants of both tenants, which specify the priority level.
+// newTenants returns a store with the Tenant objects of both tenants. Each Tenant specifies the
+// priority level.
 func newTenants(ctx context.Context) (*tenants.Store, error) {
 	lists := map[schema.GroupVersionResource]string{}
 	for resource, list := range map[string]string{

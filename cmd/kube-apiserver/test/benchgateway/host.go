@@ -14,16 +14,17 @@ import (
 // sampleInterval is the interval at which the host's steal time is read.
 const sampleInterval = 100 * time.Millisecond
 
-// host measures how much processor time the host gives to other machines, and when.
+// host measures the steal time of this machine: the processor time that its host gives to other
+// machines.
 type host struct {
 	began, ended  machine
 	from          time.Time
-	stolen        []bool // for each interval: whether it has steal time
+	stolen        []bool // for each interval, whether it had steal time
 	err           error
 	done, stopped chan struct{}
 }
 
-// watchHost measures until stop is called.
+// watchHost starts to measure, and measures until stop is called.
 func watchHost() (*host, error) {
 	h := &host{from: time.Now(), done: make(chan struct{}), stopped: make(chan struct{})}
 	if h.began, h.err = readMachine(); h.err != nil {
@@ -56,10 +57,10 @@ func (h *host) sample() {
 	}
 }
 
-// stop returns the share of steal time, the idle share, and the function disturbed. It reports
-// whether steal time may have affected a request that was due at a time. It checks the interval of
-// that time, the one before, whose queues may remain, and the one after, however long the request
-// took.
+// stop ends the measurement. It returns the share of steal time, the idle share, and the function
+// disturbed. The function reports whether steal time could have affected a request that was due at
+// the given time. It checks the interval of that time and the intervals before and after it,
+// regardless of how long the request took. Requests of the interval before may still be queued.
 func (h *host) stop() (stolen, unused float64, disturbed func(at time.Time) bool, err error) {
 	close(h.done)
 	<-h.stopped
@@ -73,7 +74,7 @@ func (h *host) stop() (stolen, unused float64, disturbed func(at time.Time) bool
 	}, nil
 }
 
-// machine is the time of all processors so far, in ticks (proc(5), /proc/stat).
+// machine contains the times of all processors since boot, in ticks (proc(5), /proc/stat).
 type machine struct{ all, unused, stolen float64 }
 
 func readMachine() (m machine, err error) {
@@ -82,7 +83,7 @@ func readMachine() (m machine, err error) {
 		return m, err
 	}
 	first, _, _ := strings.Cut(string(text), "\n")
-	for i, field := range strings.Fields(first)[1:9] { // the time of guests is also in the time of user
+	for i, field := range strings.Fields(first)[1:9] { // the user time already includes the guest time
 		ticks, err := strconv.ParseFloat(field, 64)
 		if err != nil {
 			return m, err

@@ -22,11 +22,11 @@ import (
 
 const (
 	// rounds is the number of rounds. Each round loads every target, one after the other. The
-	// medians are reported.
+	// medians of the rounds are printed.
 	rounds = 9
-	// duration is the length of a run at saturation. steadily is the length of a run at a fixed
-	// rate. At a quarter of the rate that saturates the gateway in front of kube-apiserver, p99 is
-	// read from the slowest 12 to 18 requests.
+	// duration is the length of a run at saturation. fixedRateDuration is the length of a run at a
+	// fixed rate. At a quarter of the rate that saturates the gateway in front of kube-apiserver,
+	// p99 is read from the slowest 12 to 18 requests.
 	duration          = 3 * time.Second
 	fixedRateDuration = 5 * time.Second
 	// callers is the number of concurrent callers that saturate a target.
@@ -52,7 +52,7 @@ func send(ctx context.Context, c *http.Client, url string) (*http.Response, erro
 	if err != nil {
 		return nil, err
 	}
-	if !strings.HasSuffix(url, "/version") { // the client of this path has credentials of its own
+	if !strings.HasSuffix(url, "/version") { // the client of this path has its own credentials
 		r.Header.Set("Authorization", "Bearer "+token)
 	}
 	resp, err := c.Do(r)
@@ -74,7 +74,8 @@ func get(ctx context.Context, c *http.Client, url string) error {
 	return errors.Join(err, resp.Body.Close())
 }
 
-// saturate returns the requests that a target answers in a second if callers do nothing else.
+// saturate returns the number of requests that a target answers per second if all callers send one
+// request after the other.
 func (b *bench) saturate(ctx context.Context, t *target) (float64, error) {
 	c := b.client()
 	defer c.CloseIdleConnections()
@@ -109,8 +110,8 @@ type sample struct {
 	unused      float64         // idle share
 }
 
-// quantile returns the time that a share of the sorted times does not exceed. There must be at
-// least one.
+// quantile returns the duration that the given share of the sorted durations does not exceed. The
+// slice must not be empty.
 func quantile(sorted []time.Duration, share float64) time.Duration {
 	return sorted[int(float64(len(sorted)-1)*share)]
 }
@@ -173,7 +174,7 @@ func (b *bench) load(ctx context.Context, t *target, rate float64) (sample, erro
 // tick is the unit of a process's times in /proc (proc(5), sysconf(_SC_CLK_TCK)).
 const tick = 10 * time.Millisecond
 
-// cpuOf returns the processor time of a target so far.
+// cpuOf returns the processor time that a target has used so far.
 func cpuOf(t *target) (time.Duration, error) {
 	text, err := os.ReadFile("/proc/" + strconv.Itoa(t.process.Process.Pid) + "/stat")
 	if err != nil {
@@ -225,8 +226,9 @@ func (m targetResults) summarize() (s summary) {
 	return s
 }
 
-// printResults prints the results of each target and its difference from the first. The second target is
-// the same program as the first, so their difference is noise.
+// printResults prints the results of each target, and their differences from the results of the
+// first target. The second target is the same program as the first, so the difference between these
+// two is noise.
 func printResults(all []targetResults) {
 	plain := all[0].summarize()
 	baseline, _ := undisturbed(all[0].rounds)
@@ -252,8 +254,8 @@ func printResults(all []targetResults) {
 	}
 }
 
-// delays returns how many ms p99 is later in rounds than in the same rounds of another target, in
-// ascending order.
+// delays returns the difference between p99 of each round and p99 of the same round of the
+// baseline, in ms and in ascending order.
 func delays(baseline, rounds []sample) string {
 	all := make([]time.Duration, len(rounds))
 	for i := range rounds {
@@ -270,7 +272,7 @@ func delays(baseline, rounds []sample) string {
 func ms(d time.Duration) string { return strconv.FormatFloat(d.Seconds()*1e3, 'f', 2, 64) }
 
 // undisturbed returns the durations, in ascending order, of the requests of all rounds that no
-// steal time disturbed. It also returns the share of these requests.
+// steal time disturbed. It also returns the share of these requests in all requests.
 func undisturbed(rounds []sample) (times []time.Duration, share float64) {
 	n := 0
 	for _, s := range rounds {
@@ -284,11 +286,11 @@ func undisturbed(rounds []sample) (times []time.Duration, share float64) {
 // shares are the rates of the comparison, as shares of the rate that saturates the gateway.
 var shares = []float64{0.5, 0.25}
 
-// orders are all orders of three targets. The rounds use them in turn.
+// orders contains all orders of three targets. The rounds use them in turn.
 var orders = [][3]int{{0, 1, 2}, {2, 1, 0}, {1, 2, 0}, {0, 2, 1}, {2, 0, 1}, {1, 0, 2}}
 
-// compare loads all three targets one after the other, at shares of the rate that saturates the
-// gateway. It prints the results.
+// compare measures the rate that saturates each target. It then loads the targets one after the
+// other at shares of the gateway's rate, and prints the results.
 func (b *bench) compare(ctx context.Context, title string, processes targets) error {
 	all := []*target{processes.plain, processes.twin, processes.gateway}
 	maxRates := make([]float64, len(all))

@@ -32,8 +32,8 @@ import (
 // token is the bearer token of the caller, a user of tenant acme.
 const token = "bench-token"
 
-// gcPercent is the GC percentage of every process except the plain proxies. Garbage is then collected
-// after some 100 MB instead of 4 MB in these small processes.
+// gcPercent is the GC percentage of the load and of the stub. These small processes then collect
+// garbage after about 100 MB instead of 4 MB.
 const gcPercent = 2500
 
 func main() {
@@ -83,7 +83,7 @@ func (t *target) stop() {
 type bench struct {
 	bin, dir, self string
 	stub           string // URL of the stub
-	ownConnections int64  // connections that opened itself has opened to the stub
+	ownConnections int64  // connections that connectionsOpened itself has opened to the stub
 	server         *localserver.Server
 	authorities    *x509.CertPool
 }
@@ -124,7 +124,7 @@ func run(ctx context.Context, bin string, measure func(*bench, context.Context) 
 	return measure(b, ctx)
 }
 
-// measureAll measures all that docs/design/benchmarks.md shows.
+// measureAll takes all measurements that docs/design/benchmarks.md shows.
 func (b *bench) measureAll(ctx context.Context) error {
 	if err := b.inFrontOf(ctx, "stub.kubeconfig", bothStages, b.measureStub); err != nil {
 		return err
@@ -142,7 +142,8 @@ func (b *bench) measureAll(ctx context.Context) error {
 	return b.measureImpersonation(ctx)
 }
 
-// measureOneCaller measures one caller in front of both servers.
+// measureOneCaller measures one caller of the targets in front of the stub and in front of a
+// kube-apiserver.
 func (b *bench) measureOneCaller(ctx context.Context) error {
 	if err := b.inFrontOf(ctx, "stub.kubeconfig", bothStages, b.oneCaller); err != nil {
 		return err
@@ -158,11 +159,11 @@ const (
 )
 
 // targets are the processes that are compared in front of one server. The plain proxy and its twin
-// are the same program, so a smaller difference than theirs is noise.
+// are the same program, so differences that are not larger than their difference are noise.
 type targets struct{ plain, twin, gateway *target }
 
-// inFrontOf starts two plain proxies, and a gateway with an audit policy, in front of a server. It
-// then measures them.
+// inFrontOf starts two plain proxies, and a gateway with the given audit policy, in front of the
+// server of the given kubeconfig. It then calls measure.
 func (b *bench) inFrontOf(
 	ctx context.Context, upstream, policy string, measure func(context.Context, targets) error,
 ) (err error) {
@@ -211,8 +212,8 @@ gateway:
 
 const auditPolicy = "apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [ { level: Metadata } ]\n"
 
-// prepare creates a tenant's namespace with an object in it, and the files that the configuration
-// names.
+// prepare creates a tenant's namespace with a ConfigMap, and the files to which the configuration
+// refers.
 func (b *bench) prepare(ctx context.Context) error {
 	for name, text := range map[string]string{
 		"bench-tokens.csv": token + ",alice,u1,dev,,acme\n",
@@ -246,13 +247,13 @@ func (b *bench) kubeconfig(name, server, bearer string, ca []byte) error {
 	return clientcmd.WriteToFile(*c, filepath.Join(b.dir, name))
 }
 
-// role returns the command that runs this program in another role.
+// role returns the command that runs this program in the given role.
 func (b *bench) role(name, address string, more ...string) *exec.Cmd {
 	args := append([]string{"--role", name, "--address", address, "--pki", filepath.Join(b.dir, "pki")}, more...)
 	return exec.Command(b.self, args...) // #nosec G204 -- this command
 }
 
-// start starts a process and waits until it answers a request of the measurement.
+// start starts a process, and waits until it answers a GET request with status 200.
 func (b *bench) start(ctx context.Context, name string, command func(address string) *exec.Cmd) (*target, error) {
 	address, err := local.FreeAddress()
 	if err != nil {

@@ -31,7 +31,7 @@ const (
 	idleSettled = 5 * time.Second
 )
 
-// measureStub measures everything that depends on the proxies alone.
+// measureStub takes the measurements that depend only on the proxies.
 func (b *bench) measureStub(ctx context.Context, processes targets) error {
 	if err := b.compare(ctx, "GET of 1 KiB", processes); err != nil {
 		return err
@@ -85,7 +85,7 @@ func (b *bench) measureServer(ctx context.Context, processes targets) error {
 	return b.oneCaller(ctx, processes)
 }
 
-// handshakes prints how many connections to the cluster many short requests open.
+// handshakes prints how many connections to the stub the target opens for many short requests.
 func (b *bench) handshakes(ctx context.Context, t *target) error {
 	before, err := b.connectionsOpened(ctx)
 	if err != nil {
@@ -118,7 +118,8 @@ func (b *bench) handshakes(ctx context.Context, t *target) error {
 	return err
 }
 
-// connectionsOpened returns how many connections the stub has had, without those of this function.
+// connectionsOpened returns the number of connections to the stub so far, except the connections
+// that this function opened.
 func (b *bench) connectionsOpened(ctx context.Context) (int64, error) {
 	c := b.client()
 	defer c.CloseIdleConnections()
@@ -215,7 +216,7 @@ func (b *bench) exec(ctx context.Context, t *target) (float64, error) {
 	return commandSend / 1e6 / time.Since(began).Seconds(), errors.Join(err, <-sent)
 }
 
-// idle opens watches without events, and prints the memory that they use.
+// idle opens watches without events, and prints how much memory each uses in the target.
 func (b *bench) idle(ctx context.Context, t *target) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -256,7 +257,8 @@ func (b *bench) idle(ctx context.Context, t *target) error {
 	return err
 }
 
-// measureImpersonation prints what the cluster's own impersonation costs without a proxy.
+// measureImpersonation prints the durations of requests to kube-apiserver with and without
+// impersonation, without a proxy.
 func (b *bench) measureImpersonation(ctx context.Context) error {
 	config, err := b.impersonator()
 	if err != nil {
@@ -277,12 +279,12 @@ func (b *bench) measureImpersonation(ctx context.Context) error {
 	return nil
 }
 
-// impersonator returns the configuration with which the gateway reaches the server.
+// impersonator returns the client configuration of the gateway's impersonator.
 func (b *bench) impersonator() (*rest.Config, error) {
 	return clientcmd.BuildConfigFromFlags("", b.server.Kubeconfig("kubetenant-gateway-impersonator"))
 }
 
-// impersonate returns the median duration of many requests that are sent one after the other. If as is
+// impersonate returns the median duration of requests that are sent one after the other. If as is
 // not empty, the requests impersonate that user.
 func (b *bench) impersonate(ctx context.Context, config *rest.Config, as string) (time.Duration, error) {
 	config = rest.CopyConfig(config)

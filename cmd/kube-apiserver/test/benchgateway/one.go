@@ -32,8 +32,8 @@ func (b *bench) oneCaller(ctx context.Context, processes targets) error {
 	return nil
 }
 
-// sequence returns the median time of requests that are sent one after the other, and the CPU of
-// each.
+// sequence sends requests one after the other. It returns their median duration, and the processor
+// time that the target used for each.
 func (b *bench) sequence(ctx context.Context, t *target) (p50, cpu time.Duration, err error) {
 	c := b.client()
 	defer c.CloseIdleConnections()

@@ -30,15 +30,15 @@ const (
 	idle        = inNamespace + "pods?watch=true"
 	ticking     = inNamespace + "services?watch=true"
 	command     = inNamespace + "pods/p/exec"
-	// connections is the path that returns how many connections the stub has had.
+	// connections is the path that returns the number of connections to the stub so far.
 	connections = "/connections"
 )
 
 const (
 	largeBytes = 10 << 20
 	tickEvery  = 5 * time.Millisecond
-	// streams is the limit of concurrent streams in a connection. The limit of kube-apiserver is
-	// 100 to 1,000 (k8s.io/apiserver pkg/server/secure_serving.go, v0.37.1).
+	// streams is the maximum number of concurrent streams in a connection. The maximum of
+	// kube-apiserver is 100 to 1,000 (k8s.io/apiserver pkg/server/secure_serving.go, v0.37.1).
 	streams = 1000
 )
 
@@ -102,8 +102,9 @@ func echo(w http.ResponseWriter, _ *http.Request) {
 	}
 }
 
-// serveProxy forwards requests over the gateway's transports. It changes only the credentials, so
-// it shows what any reverse proxy costs.
+// serveProxy forwards requests over the gateway's transports. It changes only the credentials and,
+// in front of kube-apiserver, the impersonation headers. It therefore shows the cost of any reverse
+// proxy.
 func serveProxy(ctx context.Context, address, pki, upstream string) error {
 	config, err := clientcmd.BuildConfigFromFlags("", upstream)
 	if err != nil {

@@ -23,8 +23,9 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// outcome is the result of one test: passed, failed, skipped, pending, crashed or absent. A crashed
-// test ended its process.
+// outcome is the result of one test: passed, failed, skipped, crashed, absent, or another state of
+// a Ginkgo spec. A crashed test ended its process. An absent test has a result on the other server
+// only.
 type outcome string
 
 const (
@@ -34,7 +35,7 @@ const (
 	crashed outcome = "crashed"
 )
 
-// process is the name under which a test process fails if none of its tests fails.
+// process is the name of the failed test if a test process fails, but none of its tests fails.
 const process = "(the process)"
 
 // difference is a test whose outcome differs between the servers. A difference by design has a
@@ -42,7 +43,7 @@ const process = "(the process)"
 type difference struct {
 	Package string `json:"package"`
 	Test    string `json:"test"`
-	// Vanilla and Tenancy are the outcomes on upstream's server and on the composed one.
+	// Vanilla and Tenancy are the outcomes on upstream's server and on the server with kubetenant.
 	Vanilla outcome `json:"vanilla"`
 	Tenancy outcome `json:"tenancy"`
 	Reason  string  `json:"reason"`
@@ -77,8 +78,9 @@ type comparison struct {
 
 func (c *comparison) asDesigned() bool { return len(c.unlisted)+len(c.obsolete) == 0 }
 
-// compare runs the tests of a suite on both servers. Tests that differ and are not on the list run
-// again on both servers, without the others. Many of them depend on the load of the machine.
+// compare runs the tests of a suite on both servers. If a difference is not on the list, its test
+// runs again on both servers, because many tests depend on the load of the machine. A suite of
+// Ginkgo specs runs again as a whole.
 func (w *workspace) compare(ctx context.Context, s suite, byDesign []difference) (*comparison, error) {
 	c := &comparison{suite: s}
 	begun := time.Now()
@@ -150,8 +152,8 @@ func (c *comparison) classify(byDesign []difference) {
 	}
 }
 
-// parentDiffers reports whether the outcomes of a parent of a test differ. Its subtests may then not
-// have run.
+// parentDiffers reports whether the outcomes of any parent of a test differ. The test may then be
+// absent because its parent failed earlier.
 func (c *comparison) parentDiffers(name string) bool {
 	for i := strings.LastIndexByte(name, '/'); i > 0; i = strings.LastIndexByte(name[:i], '/') {
 		if c.vanilla[name[:i]] != c.tenancy[name[:i]] {
@@ -162,8 +164,8 @@ func (c *comparison) parentDiffers(name string) bool {
 }
 
 // runTests runs the tests of a suite on one server. If names is not empty, it runs only these
-// tests. If a test ends the process, the remaining tests run in a new process. A test has crashed
-// if it ends two processes in succession.
+// tests, except in a suite of Ginkgo specs. If a test ends the process, the remaining tests run in
+// a new process. A test has crashed if it ends two processes in succession.
 func (w *workspace) runTests(ctx context.Context, s suite, server string, names []string) (map[string]outcome, error) {
 	all, before := map[string]outcome{}, ""
 	for round := 0; ; round++ {
@@ -199,8 +201,8 @@ func topLevel(outcomes map[string]outcome) []string {
 	return names
 }
 
-// runOnce runs one process of tests. If the process did not finish, it also returns the test that
-// was running.
+// runOnce runs one process of tests. If a test ended the process, runOnce also returns the name of
+// this test.
 func (w *workspace) runOnce(
 	ctx context.Context, s suite, server string, args []string,
 ) (found map[string]outcome, unfinished string, err error) {
@@ -274,7 +276,8 @@ var result = regexp.MustCompile(`^ *--- (PASS|FAIL|SKIP): (\S+)`)
 
 var begun = regexp.MustCompile(`^=== (?:RUN|CONT) +([^/\s]+)$`)
 
-// readTests reads the output of go test -v. It also returns the test that started and did not end.
+// readTests reads the output of go test -v. It also returns the last test that started, if this
+// test did not end.
 func readTests(from io.Reader) (found map[string]outcome, unfinished string, err error) {
 	words := map[string]outcome{"PASS": passed, "FAIL": failed, "SKIP": "skipped"}
 	found = map[string]outcome{}
@@ -295,7 +298,7 @@ func readTests(from io.Reader) (found map[string]outcome, unfinished string, err
 	return found, unfinished, lines.Err()
 }
 
-// readSpecs reads a report of Ginkgo.
+// readSpecs reads a JSON report of Ginkgo.
 func readSpecs(path string) (map[string]outcome, error) {
 	text, err := os.ReadFile(path) // #nosec G304 -- our own file
 	if errors.Is(err, os.ErrNotExist) {
@@ -327,7 +330,7 @@ func readSpecs(path string) (map[string]outcome, error) {
 	return out, nil
 }
 
-// count returns the number of tests with an outcome, without subtests.
+// count returns the number of tests with the given outcome, without subtests.
 func count(outcomes map[string]outcome, want outcome) int {
 	n := 0
 	for name, got := range outcomes {

@@ -63,8 +63,8 @@ func TestReadSpecs(t *testing.T) {
 	}
 }
 
-// TestClassify checks that every difference must be on the list, and that every entry of the list must
-// apply.
+// TestClassify checks that the outcomes are as designed only if every difference is on the list and
+// every entry of the list applies.
 func TestClassify(t *testing.T) {
 	s := suite{module: "m", path: "p"}
 	listed := difference{"m/p", "TestByDesign", "passed", "failed", "because"}
@@ -73,48 +73,48 @@ func TestClassify(t *testing.T) {
 		list             []difference
 		want             bool
 	}{
-		"alike": {
+		"same outcomes": {
 			map[string]outcome{"A": "passed", "B": "failed"}, map[string]outcome{"A": "passed", "B": "failed"}, nil, true,
 		},
-		"one fails":       {map[string]outcome{"A": "passed"}, map[string]outcome{"A": "failed"}, nil, false},
-		"one succeeds":    {map[string]outcome{"A": "failed"}, map[string]outcome{"A": "passed"}, nil, false},
-		"one never ended": {map[string]outcome{"A": "passed"}, nil, nil, false},
-		"one is new":      {nil, map[string]outcome{"A": "passed"}, nil, false},
-		"by design": {
+		"test fails":     {map[string]outcome{"A": "passed"}, map[string]outcome{"A": "failed"}, nil, false},
+		"test succeeds":  {map[string]outcome{"A": "failed"}, map[string]outcome{"A": "passed"}, nil, false},
+		"test is absent": {map[string]outcome{"A": "passed"}, nil, nil, false},
+		"test is new":    {nil, map[string]outcome{"A": "passed"}, nil, false},
+		"listed difference": {
 			map[string]outcome{"TestByDesign": "passed"},
 			map[string]outcome{"TestByDesign": "failed"},
 			[]difference{listed},
 			true,
 		},
-		"by design, and skipped": {
+		"listed test is skipped": {
 			map[string]outcome{"TestByDesign": "passed"},
 			map[string]outcome{"TestByDesign": "skipped"},
 			[]difference{listed},
 			false,
 		},
-		"by design, and alike": {
+		"listed test has the same outcomes": {
 			map[string]outcome{"TestByDesign": "passed"},
 			map[string]outcome{"TestByDesign": "passed"},
 			[]difference{listed},
 			false,
 		},
-		"by design, and not there": {nil, nil, []difference{listed}, false},
-		"by design, and not reached": {
+		"listed test does not exist": {nil, nil, []difference{listed}, false},
+		"failure of listed test hides its subtest": {
 			map[string]outcome{"TestByDesign": "passed", "TestByDesign/a": "passed"},
 			map[string]outcome{"TestByDesign": "failed"},
 			[]difference{listed},
 			true,
 		},
-		"by design, and more fails": {
+		"unlisted subtest of listed test fails": {
 			map[string]outcome{"TestByDesign": "passed", "TestByDesign/a": "passed"},
 			map[string]outcome{"TestByDesign": "failed", "TestByDesign/a": "failed"},
 			[]difference{listed},
 			false,
 		},
-		"one in it is gone": {
+		"subtest is absent": {
 			map[string]outcome{"A": "passed", "A/a": "passed"}, map[string]outcome{"A": "passed"}, nil, false,
 		},
-		"by design of another package": {
+		"listed difference of another package": {
 			nil, nil, []difference{{"m/q", "TestByDesign", "passed", "failed", "because"}}, true,
 		},
 	} {
@@ -134,7 +134,7 @@ func TestDifferences(t *testing.T) {
 	for name, text := range map[string]string{
 		"no reason":     `[{package: p, test: t, vanilla: passed, tenancy: failed}]`,
 		"no difference": `[{package: p, test: t, vanilla: passed, tenancy: passed, reason: r}]`,
-		"a field":       `[{package: p, test: t, vanilla: passed, tenancy: failed, reason: r, because: x}]`,
+		"unknown field": `[{package: p, test: t, vanilla: passed, tenancy: failed, reason: r, because: x}]`,
 	} {
 		t.Run(name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "list.yaml")

@@ -2,9 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Command conformance runs test suites of other projects against upstream's kube-apiserver and
-// against the composed one. The suites are upstream's integration tests and controller-runtime's
-// envtest packages. The command compares the outcome of each test. Every difference must be on a
-// list with its reason, and every entry of the list must apply.
+// against the kube-apiserver with kubetenant. The suites are upstream's integration tests and
+// controller-runtime's envtest packages. The command compares the outcome of each test. Every
+// difference must be on a list that contains its reason, and every entry of the list must apply.
 package main
 
 import (
@@ -99,7 +99,7 @@ const (
 
 func (s suite) name() string { return s.module + "/" + s.path }
 
-// suites returns all packages. The packages of a module are in the order of their paths.
+// suites returns all packages. The packages of each module are sorted by path.
 func suites() []suite {
 	var all []suite
 	for _, path := range []string{

@@ -34,14 +34,14 @@ const tenancyConfig = "KUBETENANT_CONFIG"
 // Kubernetes is that of the composed server.
 const versionOfControllerRuntime = "v0.25.2"
 
-// hook is a replacement in upstream's test servers. It changes code that builds a server's
-// configuration, or the timeout for an event that does not occur.
+// hook is a replacement of text in upstream's test framework. It changes the code that builds a
+// server's configuration, or shortens the timeout of the check for leaked goroutines.
 type hook struct{ file, old, new string }
 
 const importOfApp = "\t\"k8s.io/kubernetes/cmd/kube-apiserver/app\"\n"
 
-// hooks returns all replacements. Code that is not found is an error, because the tests would
-// otherwise run against upstream's server only.
+// hooks returns all replacements. If the text of a hook is not found, copyModule fails, because the
+// tests would otherwise run against upstream's server only.
 func hooks() []hook {
 	ours := importOfApp + "\tkubetenant \"github.com/kubetenant/kubetenant/cmd/kube-apiserver/app\"\n"
 	testServer, framework := "cmd/kube-apiserver/app/testing/testserver.go", "test/integration/framework/test_server.go"
@@ -96,7 +96,7 @@ func (w *workspace) prepare(ctx context.Context, all []suite) error {
 				return err
 			}
 			copied[s.module] = dir
-			if s.module == kubernetes { // its test servers write into their own folder
+			if s.module == kubernetes { // its test servers write into the folder of this module
 				if _, err = w.copyModule(ctx, "k8s.io/apiextensions-apiserver"); err != nil {
 					return err
 				}
@@ -122,7 +122,7 @@ func (w *workspace) assets(server string) string { return filepath.Join(w.dir, s
 func (w *workspace) config() string              { return filepath.Join(w.dir, "tenancy.yaml") }
 func (w *workspace) modFile() string             { return filepath.Join(w.dir, "upstream.mod") }
 
-// namespaces are those whose service accounts upstream's tests use
+// namespaces contains the namespaces whose service accounts upstream's tests use
 // (test/integration/{auth,serviceaccount}, v1.37.1).
 var namespaces = []string{
 	"myns", "dra-authz-test", "auth-ns", "other-ns", "ns-1", "auto-mount-ns", "test-service-account-creation",
@@ -135,7 +135,7 @@ func tenancy() string {
 	var prefixes []string
 	for c := '0'; c <= 'z'; c++ {
 		switch {
-		case c == 's': // without "sy", because system:anonymous has no tenant
+		case c == 's': // without "sy", because system:anonymous must have no tenant
 			for second := 'a'; second < 'y'; second++ {
 				prefixes = append(prefixes, "s"+string(second))
 			}
@@ -148,8 +148,8 @@ func tenancy() string {
 		"  systemSubjects: { userPrefixes: [\"system:bootstrap:\", \"" + strings.Join(prefixes, `", "`) + "\"] }\n"
 }
 
-// prepareAssets writes the programs that envtest starts into a folder for each server. The composed
-// server starts with tenancy.
+// prepareAssets writes the programs that envtest starts into a folder for each server. The server
+// with kubetenant starts with its tenancy configuration.
 func (w *workspace) prepareAssets(ctx context.Context) error {
 	if err := os.WriteFile(w.config(), []byte(tenancy()), 0o600); err != nil {
 		return err
@@ -188,7 +188,7 @@ func (w *workspace) prepareAssets(ctx context.Context) error {
 // started returns the path of the file that lists the processes that envtest has started.
 func (w *workspace) started() string { return filepath.Join(w.dir, "started") }
 
-// killRemaining ends the processes that envtest started and some suites do not stop.
+// killRemaining ends the processes that envtest started and that some suites do not stop.
 func (w *workspace) killRemaining() error {
 	text, err := os.ReadFile(w.started())
 	if errors.Is(err, os.ErrNotExist) {
@@ -199,7 +199,7 @@ func (w *workspace) killRemaining() error {
 			filepath.Join("/proc", id, "cmdline"),
 		) // #nosec G304 G703 -- of a process that we started
 		program, _, _ := strings.Cut(string(commandLine), "\x00")
-		if err != nil || filepath.Dir(program) != w.bin && filepath.Dir(program) != w.dir { // it has ended
+		if err != nil || filepath.Dir(program) != w.bin && filepath.Dir(program) != w.dir { // the process has ended
 			continue
 		}
 		number, err := strconv.Atoi(id)
@@ -213,8 +213,8 @@ func (w *workspace) killRemaining() error {
 	return errors.Join(err, os.Remove(w.started()))
 }
 
-// copyModule copies a whole module, because its tests write into its folders. It applies the hooks
-// to the copy.
+// copyModule copies a whole module, because the tests write into the folders of their module. In a
+// copy of Kubernetes, it also applies the hooks.
 func (w *workspace) copyModule(ctx context.Context, module string) (string, error) {
 	query := []string{"list", "-m", "-json", module}
 	if module == controllerRuntime {
@@ -277,7 +277,7 @@ func unimport(text []byte) []byte {
 	return text
 }
 
-// replace writes a module file that replaces Kubernetes by the copy.
+// replace writes a module file that replaces Kubernetes with the copy.
 func (w *workspace) replace(ctx context.Context, kubernetesDir string) error {
 	for from, to := range map[string]string{
 		"go.mod": w.modFile(),

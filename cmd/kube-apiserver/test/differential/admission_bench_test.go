@@ -28,7 +28,7 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// benchmarkPod is about 2.4 KB of JSON.
+// benchmarkPod returns a Pod of about 2.4 KB of JSON.
 func benchmarkPod() *corev1.Pod {
 	pod := &corev1.Pod{
 		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"},
@@ -69,9 +69,9 @@ func benchmarkPod() *corev1.Pod {
 	return pod
 }
 
-// BenchmarkAdmission runs the create of a Pod and the update of a ConfigMap through all plugins.
-// The server has no client, so no plugin uses the network. Upstream's conversion of the Pod is
-// measured for comparison. It is the least cost of any webhook or policy.
+// BenchmarkAdmission measures all plugins for the creation of a Pod and for an update of a
+// ConfigMap. No client is configured, so no plugin uses the network. For comparison, it measures
+// upstream's conversion of the Pod, which is the minimum cost of any webhook or policy.
 func BenchmarkAdmission(b *testing.B) {
 	namespaces := cache.NewIndexer(cache.MetaNamespaceKeyFunc, nil)
 	for name, owner := range map[string]string{"acme--web": "acme", "kube-system": "system"} {
@@ -122,7 +122,7 @@ func BenchmarkAdmission(b *testing.B) {
 	for name, c := range map[string]struct {
 		pod runtime.Object
 		by  user.Info
-	}{"a tenant's": {pod, alice}, "a controller's": {createdPod, controller}} {
+	}{"by a tenant": {pod, alice}, "by a controller": {createdPod, controller}} {
 		b.Run("create a pod, "+name, func(b *testing.B) {
 			m, err := apimeta.Accessor(c.pod)
 			if err != nil {
@@ -146,7 +146,7 @@ func BenchmarkAdmission(b *testing.B) {
 		},
 	})
 	newObject := oldObject.DeepCopyObject()
-	b.Run("update a ConfigMap of the system", func(b *testing.B) {
+	b.Run("update a ConfigMap in kube-system", func(b *testing.B) {
 		a := admission.NewAttributesRecord(
 			newObject,
 			oldObject,

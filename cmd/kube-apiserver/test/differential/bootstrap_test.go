@@ -17,8 +17,8 @@ import (
 	"k8s.io/kubernetes/plugin/pkg/auth/authorizer/rbac/bootstrappolicy"
 )
 
-// TestBootstrapPolicy compares the roles that "kubectl tenant test" adds to a scenario with those
-// that this release's server creates. "make golden" updates the file.
+// TestBootstrapPolicy checks that "kubectl tenant test" adds exactly the roles and bindings to a
+// scenario that a kube-apiserver of this release creates. "make golden" updates the file.
 func TestBootstrapPolicy(t *testing.T) {
 	const path = "../../../../internal/simulate/scenario/bootstrap.jsonl"
 	var want bytes.Buffer
@@ -74,7 +74,7 @@ func TestBootstrapPolicy(t *testing.T) {
 	}
 }
 
-// aggregate adds the rules to a role as the aggregation controller does.
+// aggregate adds the aggregated rules to a role, as the aggregation controller does.
 func aggregate(t *testing.T, role *rbacv1.ClusterRole, all []rbacv1.ClusterRole) {
 	t.Helper()
 	if role.AggregationRule == nil {

@@ -143,8 +143,8 @@ func randomDevices(r *rand.Rand) *resourcev1.ResourceClaim {
 	return c
 }
 
-// evaluators returns all of upstream's, with the DeviceClasses gpu and nic. Pods request devices of
-// the class gpu as example.com/gpu.
+// evaluators returns all of upstream's quota evaluators, with the DeviceClasses gpu and nic. Pods
+// can request devices of the class gpu as the extended resource example.com/gpu.
 func evaluators(t *testing.T) map[schema.GroupResource]upstreamquota.Evaluator {
 	t.Helper()
 	class := func(name string, extended *string) *resourcev1.DeviceClass {
@@ -165,7 +165,7 @@ func evaluators(t *testing.T) map[schema.GroupResource]upstreamquota.Evaluator {
 	for _, e := range all {
 		out[e.GroupResource()] = e
 	}
-	waittest.Until(t, func() error { // until upstream knows the class
+	waittest.Until(t, func() error { // until upstream knows the DeviceClass
 		if len(out[resourcev1.Resource("resourceclaims")].MatchingResources(
 			[]corev1.ResourceName{"requests.example.com/gpu"})) == 0 {
 			return errors.New("the class is not known")
@@ -175,8 +175,8 @@ func evaluators(t *testing.T) map[schema.GroupResource]upstreamquota.Evaluator {
 	return out
 }
 
-// TestUsage: an object uses as much of a quota as upstream's evaluators return. An evaluator that a
-// later version of Kubernetes adds fails.
+// TestUsage checks that [quota.Usage] returns the same usage of random objects as upstream's
+// evaluators. The test fails if a later version of Kubernetes adds an evaluator.
 func TestUsage(t *testing.T) {
 	all := evaluators(t)
 	objects := map[schema.GroupResource]func(*rand.Rand) runtime.Object{
@@ -205,7 +205,7 @@ func TestUsage(t *testing.T) {
 			}
 			got, err := quota.Usage(of, obj, nil, time.Now())
 			if of == resourcev1.Resource("resourceclaims") {
-				got = classes.Extend(got) // for a ResourceClaim, upstream returns all names of a device
+				got = classes.Extend(got) // for a ResourceClaim, upstream returns the usage under all names of a device class
 			}
 			if err != nil || !upstreamquota.Equals(upstreamquota.RemoveZeros(got), upstreamquota.RemoveZeros(want)) {
 				t.Fatalf("%s: %v, upstream %v: %v; %+v", of.Resource, got, want, err, obj)
@@ -219,8 +219,8 @@ func TestUsage(t *testing.T) {
 	}
 }
 
-// TestNames: a name of a quota limits the objects that it limits upstream. A name of devices also
-// limits the objects that request them by another name.
+// TestNames checks that [quota.Resources] returns the same resources for a quota name as upstream.
+// The name of a device class may also limit resources that request its devices by another name.
 func TestNames(t *testing.T) {
 	for of, evaluator := range evaluators(t) {
 		for _, name := range []corev1.ResourceName{

@@ -23,12 +23,12 @@ import (
 	"github.com/kubetenant/kubetenant/authz/rbac"
 )
 
-// pairs defines the flag for the number of random pairs of a policy and a request.
+// pairs defines the flag for how many random pairs of a policy and a request are compared.
 func pairs() *int { return flag.Int("pairs", 0, "random pairs of policy and request; 0 for 1,000,000") }
 
 var pairsFlag = pairs()
 
-// policy is a random RBAC policy in upstream's evaluator and in ours.
+// policy is an RBAC policy that both upstream's evaluator and ours evaluate.
 type policy struct {
 	upstream *upstream.RBACAuthorizer
 	ours     *rbac.Evaluator
@@ -73,8 +73,8 @@ func (w *policy) delete(obj any) {
 	w.index.Delete(obj)
 }
 
-// Each list is short, so that random values often match. It contains special values and values that
-// are similar to them.
+// The lists of random values are short, so that values often match. They contain special values,
+// and values that resemble special values.
 var (
 	names = []string{
 		"", "a", "a", "a", "b", "*", "system:masters", "system:serviceaccount:ns1:sa", "system:serviceaccount:ns2:sa",
@@ -198,7 +198,7 @@ func randomRequest(r *rand.Rand) authorizer.AttributesRecord {
 	return a
 }
 
-// matchingRequest returns a request that some rule is likely to allow.
+// matchingRequest returns a random request that a rule of the policy is likely to allow.
 func (w *policy) matchingRequest(r *rand.Rand) authorizer.AttributesRecord {
 	a := randomRequest(r)
 	kind := pick(r, []string{"RoleBinding", "ClusterRoleBinding"})
@@ -265,20 +265,21 @@ func (w *policy) matchingRequest(r *rand.Rand) authorizer.AttributesRecord {
 	return a
 }
 
-// allowedForm matches upstream's reasons. If several bindings allow a request, upstream names any
-// of them.
+// allowedForm matches the form of upstream's reasons for allowed requests. The names are not
+// compared, because several bindings may allow a request and upstream may name any of them.
 var allowedForm = regexp.MustCompile(`^RBAC: allowed by (Cluster)?RoleBinding "[^"]*" of (Cluster)?Role "[^"]*" to ` +
 	`(User|Group|ServiceAccount) "[^"]*"$`)
 
-// reasonSet returns the parts of a reason in a fixed order.
+// reasonSet returns the sorted parts of a reason.
 func reasonSet(reason string) []string {
 	parts := strings.Split(strings.Trim(strings.TrimPrefix(reason, "RBAC: "), "[]"), ", ")
 	slices.Sort(parts)
 	return parts
 }
 
-// TestRBACDecidesLikeUpstream changes a random policy step by step, and compares the decisions
-// about random requests after each step.
+// TestRBACDecidesLikeUpstream checks that our evaluator decides as upstream's does. It changes a
+// random policy step by step. After each step, it compares the decisions about random requests,
+// their reasons, and for some callers the rules.
 func TestRBACDecidesLikeUpstream(t *testing.T) {
 	n := *pairsFlag
 	if n == 0 {

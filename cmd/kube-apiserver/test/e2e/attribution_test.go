@@ -42,9 +42,9 @@ func deploymentOf(name string, replicas int32) *appsv1.Deployment {
 	}
 }
 
-// TestWorkloadsRecordTheirUser checks that the object of a controller has the controller as its
-// creator. Its Pods have the creator of its owner as their user. No controller creates the object
-// repeatedly, even if the configuration names other systemUsers.
+// TestWorkloadsRecordTheirUser checks that a Pod of a controller records the controller as its
+// creator, and the user of the Deployment or Job as its workload user. It also checks that no
+// controller updates objects endlessly, even if the configuration names other systemUsers.
 func TestWorkloadsRecordTheirUser(t *testing.T) {
 	testWorkloadsRecordTheirUser(t, "authentication: { sources: [ { name: certs, x509: { clientCAFile: pki/ca.crt } } ] }")
 }
@@ -71,7 +71,7 @@ func testWorkloadsRecordTheirUser(t *testing.T, authentication string, args ...s
 	s := start(t, dir, append([]string{"--workload-controllers"}, args...)...)
 	prepare(t, s)
 	acme, admin := client(t, config(t, s, "acme")), client(t, config(t, s, "admin"))
-	waittest.Until(t, func() error { // until the namespace has its service account
+	waittest.Until(t, func() error { // until the namespace has its default service account
 		_, err := admin.CoreV1().ServiceAccounts("acme--web").Get(t.Context(), "default", metav1.GetOptions{})
 		return err
 	})
@@ -133,8 +133,8 @@ func testWorkloadsRecordTheirUser(t *testing.T, authentication string, args ...s
 	if len(first.Items) != 1 {
 		t.Fatalf("%d ReplicaSets", len(first.Items))
 	}
-	// The controller copies the Deployment's annotations to the ReplicaSet. If this annotation
-	// named the controller, it would update the ReplicaSet forever.
+	// The controller copies the Deployment's annotations to the ReplicaSet. If the creator
+	// annotation named the controller, the controller would update the ReplicaSet endlessly.
 	if err := check("ReplicaSet", &first.Items[0], human); err != nil {
 		t.Error(err)
 	}
@@ -150,7 +150,7 @@ func testWorkloadsRecordTheirUser(t *testing.T, authentication string, args ...s
 		}
 		return nil
 	})
-	// A rollback. The controller sets the next revision only if it has nothing else to update.
+	// Roll back. The controller sets the next revision only if it has nothing else to update.
 	patch = []byte(`{"spec":{"template":{"spec":{"containers":[{"name":"c","image":"i"}]}}}}`)
 	if _, err := acme.AppsV1().Deployments("acme--web").Patch(t.Context(), "web", types.StrategicMergePatchType,
 		patch, metav1.PatchOptions{}); err != nil {
@@ -174,7 +174,8 @@ func testWorkloadsRecordTheirUser(t *testing.T, authentication string, args ...s
 		t.Fatal(err)
 	}
 	pods(1, "job-controller", "app=once")
-	// A Pod that names another caller's object as its owner is not on behalf of that caller.
+	// A Pod of a caller that names another caller's object as its owner is not recorded on behalf
+	// of that caller.
 	liar := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
 			Name: "liar",

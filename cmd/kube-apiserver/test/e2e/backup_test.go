@@ -27,14 +27,15 @@ import (
 
 // TestRestore restores a tenant's namespace in the default order of Velero, with the metadata that
 // Velero restores (github.com/vmware-tanzu/velero pkg/cmd/server/config, defaultRestorePriorities,
-// and pkg/restore, resetMetadata). If the tool may impersonate the tenant's users, the recorded
-// users remain. No controller creates its objects a second time.
+// and pkg/restore, resetMetadata). It checks that the restored objects retain the recorded users
+// only if the tool may impersonate the tenant's users. It also checks that no controller creates
+// restored objects a second time.
 func TestRestore(t *testing.T) { testRestore(t) }
 
 func TestWebhookRestore(t *testing.T) { testRestore(t, "--webhook") }
 
-// restoreOrder returns the resources of a namespace in the order of a restore: Velero's priorities, and
-// then all others by name.
+// restoreOrder returns the resources of a namespace in the order in which they are restored: first
+// Velero's priorities, and then the other resources by name.
 func restoreOrder() []schema.GroupVersionResource {
 	return slices.Concat(
 		resources("", "serviceaccounts", "secrets", "configmaps", "limitranges", "pods"),
@@ -143,8 +144,8 @@ func createWorkloads(t *testing.T, acme, admin kubernetes.Interface) {
 	})
 }
 
-// backupClient returns a client of a service account of the system tenant that may write all objects. If
-// keeps is set, it may also impersonate all users.
+// backupClient returns a client of a service account of the system tenant. The service account may
+// write all objects. If restoresIdentity is true, it may also impersonate all users.
 func backupClient(
 	t *testing.T,
 	admin kubernetes.Interface,
@@ -190,8 +191,8 @@ func backupClient(
 	return out
 }
 
-// export returns the objects of the namespace as Velero stores and restores them. They have no
-// status, and only the name, the namespace, the labels and the annotations.
+// export returns the objects of the namespace as Velero restores them. They have no status, and
+// their metadata consists of name, namespace, labels and annotations.
 func export(
 	t *testing.T, who dynamic.Interface, resources []schema.GroupVersionResource,
 ) [][]unstructured.Unstructured {
@@ -223,7 +224,7 @@ func export(
 	return out
 }
 
-// restore deletes the namespace, creates it again and restores its objects.
+// restore deletes the namespace, creates it again, and restores its objects with the client who.
 func restore(
 	t *testing.T, who dynamic.Interface, admin kubernetes.Interface, namespace *corev1.Namespace,
 	backup [][]unstructured.Unstructured,

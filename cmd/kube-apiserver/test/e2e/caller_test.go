@@ -32,15 +32,16 @@ func (a answer) message() string {
 	return string(a.body)
 }
 
-// caller sends requests to a server. It reuses connections for the admin and for requests without a
-// certificate. It opens a new connection for a request with any other certificate.
+// caller sends requests to a server. It reuses connections for requests with the admin's
+// certificate or without a certificate. For a request with any other certificate, it opens a new
+// connection.
 type caller struct {
 	url    string
 	admin  *tls.Certificate
 	byCert map[*tls.Certificate]*http.Client
 }
 
-// newCaller returns a caller of the server at url, whose admin has the kubeconfig.
+// newCaller returns a caller of the server at url. The kubeconfig contains the admin's certificate.
 func newCaller(url, kubeconfig string) (*caller, error) {
 	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 	if err != nil {
@@ -109,7 +110,7 @@ func (c *caller) asAdmin(ctx context.Context, method, path string, in, out any) 
 	return err
 }
 
-// close closes the connections.
+// close closes idle connections.
 func (c *caller) close() {
 	for _, client := range c.byCert {
 		client.CloseIdleConnections()

@@ -21,8 +21,8 @@ import (
 	"github.com/kubetenant/kubetenant/test/waittest"
 )
 
-// sessionPages returns the pages with sessions. The pages of one story run one after the other on one
-// server.
+// sessionPages returns the pages that contain console sessions. The pages of each list run one
+// after the other on the same server.
 func sessionPages() map[string][]string {
 	return map[string][]string{
 		"README":         {"README.md"},
@@ -42,8 +42,9 @@ func checkedElsewhere() []string {
 	return []string{"docs/tasks/backup.md", "docs/tasks/keystone.md", "docs/tasks/upgrade.md"}
 }
 
-// TestCommandLinePages checks that the sessions on the pages have the output of the commands
-// against a real server. UPDATE_GOLDEN updates the pages.
+// TestCommandLinePages checks that the console sessions on the pages show the output of their
+// commands against a real server. If UPDATE_GOLDEN is set, it updates the pages. It also checks
+// that a test runs each page of docs/tasks.
 func TestCommandLinePages(t *testing.T) {
 	t.Parallel()
 	root, err := filepath.Abs("../../../..")
@@ -82,8 +83,8 @@ func TestCommandLinePages(t *testing.T) {
 	}
 }
 
-// commandsIn prepares a directory in which the commands of a page run, and the tenants of the quick
-// start. It returns the environment of the commands.
+// commandsIn prepares the directory in which the commands of a page run, and creates the tenants of
+// the quick start. It returns the environment of the commands.
 func commandsIn(t *testing.T, s *localserver.Server, root, dir string) (env []string) {
 	t.Helper()
 	if err := clientcmd.WriteToFile(*kubeconfigOf(t, s), filepath.Join(dir, "config")); err != nil {
@@ -93,7 +94,8 @@ func commandsIn(t *testing.T, s *localserver.Server, root, dir string) (env []st
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Its sources name files of the server, which the commands do not read.
+	// The sources of this configuration refer to files of the server, but the commands do not read
+	// these files.
 	if err := os.WriteFile(filepath.Join(dir, "tenancy.yaml"), config, 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -128,14 +130,15 @@ func quickStart(t *testing.T, root, dir string, env []string) {
 	}
 }
 
-// checkPage runs the sessions of a page in a directory.
+// checkPage runs the console sessions of a page in a directory, and checks their output.
 func checkPage(t *testing.T, page, dir string, env []string) {
 	t.Helper()
 	checkSessions(t, page, dir, env, func() {}, normalize)
 }
 
-// checkSessions runs the sessions of a page in a directory. It calls before at the start of each
-// session, and steady to replace output that differs in each run.
+// checkSessions runs the console sessions of a page in a directory, and checks their output. It
+// calls before at the start of each session. It calls normalize to replace output that differs
+// between runs.
 func checkSessions(t *testing.T, page, dir string, env []string, before func(), normalize func(string) string) {
 	t.Helper()
 	text, err := os.ReadFile(page)
@@ -169,7 +172,7 @@ func checkSessions(t *testing.T, page, dir string, env []string, before func(), 
 	}
 }
 
-// TestEveryPageIsRun checks that each page with a session belongs to a story.
+// TestEveryPageIsRun checks that a test runs exactly the pages that contain a console session.
 func TestEveryPageIsRun(t *testing.T) {
 	t.Parallel()
 	run := []string{"docs/gateway.md", "docs/tasks/keystone.md"} // TestGatewayPage and TestKeystonePage run these
@@ -202,11 +205,11 @@ var (
 	timestamp    = regexp.MustCompile(`20[0-9]{2}-[0-9]{2}-[0-9]{2}T[0-9:]{8}Z`)
 )
 
-// normalize replaces output that differs in each run.
+// normalize replaces addresses and times, which differ between runs.
 func normalize(text string) string {
 	text = address.ReplaceAllString(text, "https://127.0.0.1:6443")
 	return timestamp.ReplaceAllStringFunc(text, func(at string) string {
-		if at == "2030-01-01T00:00:00Z" { // the time in an example
+		if at == "2030-01-01T00:00:00Z" { // a fixed time in an example
 			return at
 		}
 		return "2026-11-22T12:00:00Z"

@@ -44,8 +44,9 @@ func TestWebhookCommandLine(t *testing.T) {
 	commandLine(t, s, "testdata/cliwebhook")
 }
 
-// commandLine runs scripts. $KUBECONFIG has the contexts admin, acme and globex. The context down
-// has the address of no server, and the context expired has an expired certificate.
+// commandLine runs the scripts in a directory. $KUBECONFIG has the contexts admin, acme and globex.
+// No server listens at the address of the context down. The context expired has an expired
+// certificate.
 func commandLine(t *testing.T, s *localserver.Server, dir string) {
 	t.Helper()
 	kubeconfig := kubeconfigOf(t, s)
@@ -90,7 +91,8 @@ func kubeconfigOf(t *testing.T, s *localserver.Server) *clientcmdapi.Config {
 	return all
 }
 
-// expired returns an expired certificate of the server's own authority.
+// expired returns an expired certificate that the server's certificate authority has signed, and
+// its key.
 func expired(t *testing.T, s *localserver.Server) (certificate, key []byte) {
 	t.Helper()
 	ca, err := tls.LoadX509KeyPair(filepath.Join(s.Dir, "pki", "ca.crt"), filepath.Join(s.Dir, "pki", "ca.key"))
@@ -118,8 +120,8 @@ func expired(t *testing.T, s *localserver.Server) (certificate, key []byte) {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), key
 }
 
-// TestReplayOfAServer checks that a replay of a server's audit log makes the same decisions under
-// the same configuration.
+// TestReplayOfAServer checks that "kubectl tenant replay" of a server's audit log makes the same
+// decisions as the server if the configuration is the same.
 func TestReplayOfAServer(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

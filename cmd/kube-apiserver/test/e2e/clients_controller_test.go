@@ -26,21 +26,21 @@ import (
 	"github.com/kubetenant/kubetenant/test/waittest"
 )
 
-// controllerFolder contains the example of a controller, which is a separate module.
+// controllerFolder contains the example controller, which is a separate module.
 const controllerFolder = "../../../../examples/controller"
 
 // directoryNamespace is the namespace of examples/controller/rbac.yaml.
 const directoryNamespace = "tenant-directory"
 
-// directoryTest checks the objects that the example writes.
+// directoryTest checks the ConfigMaps that the example controller writes.
 type directoryTest struct {
 	admin   *kubernetes.Clientset
 	tenants typed.TenantInterface
 	example *example
 }
 
-// TestClientsController checks that the example maintains the directory of tenants with only the
-// rights of its manifest. The test changes Tenants with the generated clients.
+// TestClientsController checks that the example controller maintains the directory of tenants with
+// only the RBAC rules of its manifest. The test changes Tenants with the generated clients.
 func TestClientsController(t *testing.T) {
 	t.Parallel()
 	s := start(t, t.TempDir()) // without the garbage collector
@@ -96,7 +96,8 @@ func TestClientsController(t *testing.T) {
 	want["state"] = "Deleting"
 	d.await(t, want)
 
-	// The deletion is canceled before it begins, so only the Tenant is deleted.
+	// The annotation cancels the deletion during the deletion delay, so only the Tenant object is
+	// deleted.
 	d.patch(t, `{"metadata":{"annotations":{"`+tenant.TakeBackAnnotation+`":"true"}}}`)
 	d.awaitDeleted(t)
 	d.example.stop(t)
@@ -129,7 +130,7 @@ func (d *directoryTest) entry(ctx context.Context) (*corev1.ConfigMap, error) {
 	return d.admin.CoreV1().ConfigMaps(directoryNamespace).Get(ctx, "acme", metav1.GetOptions{})
 }
 
-// await waits until the entry of acme has the data.
+// await waits until the entry of acme has the given data.
 func (d *directoryTest) await(t *testing.T, want map[string]string) {
 	t.Helper()
 	waittest.Until(t, func() error {
@@ -144,7 +145,7 @@ func (d *directoryTest) await(t *testing.T, want map[string]string) {
 	})
 }
 
-// awaitDeleted waits until neither acme nor its entry exists.
+// awaitDeleted waits until neither the Tenant acme nor its entry exists.
 func (d *directoryTest) awaitDeleted(t *testing.T) {
 	t.Helper()
 	waittest.Until(t, func() error {

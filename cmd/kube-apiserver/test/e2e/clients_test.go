@@ -45,16 +45,16 @@ import (
 	"github.com/kubetenant/kubetenant/test/waittest"
 )
 
-// clientFiles contains the input of clients of other projects. A tenant's admin uses them on a
-// server with tenancy and on upstream's server with the same rights. The outcomes of a step must be
-// equal, except for those in testdata/clients/differences.yaml.
+// clientFiles contains the input for clients of other projects. A tenant's admin uses these clients
+// with the same rights on a server with tenancy and on upstream's server. The outcomes of each step
+// must be equal, except for the differences in testdata/clients/differences.yaml.
 const clientFiles = "testdata/clients"
 
-// serverPair contains the two servers.
+// serverPair contains a server with tenancy, upstream's server, and the results of the comparison.
 type serverPair struct {
 	mode             string // deployment mode of the server with tenancy, as in differences.yaml
 	tenancy, vanilla *localserver.Server
-	differences      map[string][2]string // different outcomes by step: with tenancy, and upstream's
+	differences      map[string][2]string // different outcomes by step: with tenancy, and on upstream's server
 	steps            map[string]string    // outcome of each step with tenancy
 	runs             map[string]int       // number of runs of each step
 }
@@ -64,7 +64,7 @@ func startPair(t *testing.T) *serverPair {
 	return startPairWith(t, "compiled in")
 }
 
-// startPairWith starts upstream's server, and a server with tenancy that has the arguments.
+// startPairWith starts upstream's server, and a server with tenancy. Only the latter gets args.
 func startPairWith(t *testing.T, mode string, args ...string) *serverPair {
 	t.Helper()
 	b := &serverPair{
@@ -94,7 +94,8 @@ func (b *serverPair) compare(step string, run func(s *localserver.Server) string
 	}
 }
 
-// checkDifferences compares the different outcomes with a part of the list of differences by design.
+// checkDifferences compares the recorded differences with one part of the list of differences by
+// design.
 func (b *serverPair) checkDifferences(t *testing.T, part string) {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(clientFiles, "differences.yaml"))
@@ -103,7 +104,7 @@ func (b *serverPair) checkDifferences(t *testing.T, part string) {
 	}
 	var parts map[string][]struct {
 		Steps                           []string
-		Shape, Tenancy, Vanilla, Reason string // without the first, an entry applies to every deployment mode
+		Shape, Tenancy, Vanilla, Reason string // if Shape is empty, an entry applies to every deployment mode
 	}
 	if err := yaml.UnmarshalStrict(text, &parts); err != nil {
 		t.Fatal(err)
@@ -142,8 +143,9 @@ func (b *serverPair) checkDifferences(t *testing.T, part string) {
 
 var serverError = regexp.MustCompile(`Error from server(?: \((\w+)\))?`)
 
-// outcome returns the result of a command: ok, or the reason of the server's error. The result also
-// has the answer of can-i, and whether there are warnings.
+// outcome returns the result of a kubectl or helm command: ok, or failed with the reason of the
+// server's error. The result also contains the answer of "auth can-i", and whether there are
+// warnings.
 func outcome(stdout, stderr string, err error) string {
 	result := "ok"
 	if err != nil {
@@ -183,7 +185,7 @@ func command(t *testing.T, s *localserver.Server, program string, args ...string
 	return result
 }
 
-// TestClientsKubectl runs the commands of a day with kubectl.
+// TestClientsKubectl compares the outcomes of common kubectl commands.
 func TestClientsKubectl(t *testing.T) {
 	t.Parallel()
 	kubectlCommands(t, startPair(t))
@@ -211,7 +213,8 @@ func kubectlCommands(t *testing.T, b *serverPair) {
 	b.checkDifferences(t, "kubectl")
 }
 
-// TestClientsHelm installs, upgrades, rolls back and uninstalls a release.
+// TestClientsHelm compares the outcomes of Helm commands that install, upgrade, roll back and
+// uninstall releases.
 func TestClientsHelm(t *testing.T) {
 	t.Parallel()
 	helmRelease(t, startPair(t))
@@ -243,7 +246,8 @@ func helmRelease(t *testing.T, b *serverPair) {
 	b.checkDifferences(t, "helm")
 }
 
-// TestClientsJavaScript replaces whole objects with the JavaScript client of Kubernetes.
+// TestClientsJavaScript compares the outcomes of a script that replaces whole objects with the
+// JavaScript client of Kubernetes.
 func TestClientsJavaScript(t *testing.T) {
 	t.Parallel()
 	modules := os.Getenv("KUBETENANT_JAVASCRIPT")
@@ -254,7 +258,7 @@ func TestClientsJavaScript(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	local := filepath.Join(modules, "client.mjs") // next to its modules
+	local := filepath.Join(modules, "client.mjs") // next to the installed modules
 	copyFile(t, script, local)
 	b := startPair(t)
 	outcomes := map[*localserver.Server][]string{}
@@ -291,8 +295,9 @@ func status(err error) string {
 	return fmt.Sprintf("%d %s", apiStatus.Status().Code, apiStatus.Status().Reason)
 }
 
-// TestClientsAllRequests sends a request for every resource and verb that discovery lists. The requests
-// are for the tenant's namespace, all namespaces and a namespace that does not exist.
+// TestClientsAllRequests compares the outcomes of requests for every resource and verb that
+// discovery lists, except subresources that connect to a kubelet. The requests are for the tenant's
+// namespace, a namespace that does not exist and, for list and watch, all namespaces.
 func TestClientsAllRequests(t *testing.T) {
 	t.Parallel()
 	sendAllVerbs(t, startPair(t))
@@ -316,7 +321,7 @@ func sendAllVerbs(t *testing.T, b *serverPair) {
 			t.Fatal(err)
 		}
 	}
-	waittest.Until(t, func() error { // until older objects have the tenant label
+	waittest.Until(t, func() error { // until existing objects have the tenant label
 		_, err := clients[b.tenancy].Resource(schema.GroupVersionResource{Version: "v1", Resource: "secrets"}).
 			List(t.Context(), metav1.ListOptions{})
 		return err
@@ -329,7 +334,7 @@ func sendAllVerbs(t *testing.T, b *serverPair) {
 		for _, r := range list.APIResources {
 			resource, sub, _ := strings.Cut(r.Name, "/")
 			if slices.Contains([]string{"exec", "attach", "portforward", "proxy", "log"}, sub) {
-				continue // they connect to kubelets, and none runs
+				continue // these subresources connect to a kubelet, and none runs
 			}
 			places := []string{"acme--web", "acme--none", ""}
 			if !r.Namespaced {
@@ -358,7 +363,7 @@ func sendAllVerbs(t *testing.T, b *serverPair) {
 	b.checkDifferences(t, "sweep")
 }
 
-// sendVerb sends a request with one verb and changes nothing.
+// sendVerb sends a request with the given verb. All writes are dry runs.
 func sendVerb(
 	ctx context.Context, c dynamic.ResourceInterface, kind schema.GroupVersionKind, verb, name, subresource string,
 ) error {
@@ -397,8 +402,8 @@ func sendVerb(
 	return err
 }
 
-// TestClientsInformers runs informers over all namespaces for every resource. It also pages through
-// lists, and continues with a watch at the end of a list.
+// TestClientsInformers compares the outcomes of informers over all namespaces for many resources.
+// It also compares paginated lists, and watches that start at the resource version of a list.
 func TestClientsInformers(t *testing.T) {
 	t.Parallel()
 	runInformers(t, startPair(t))
@@ -471,7 +476,7 @@ func list(t *testing.T, c dynamic.ResourceInterface, options metav1.ListOptions)
 	return err
 }
 
-// listPages lists one object in each page, until the last page.
+// listPages reads a list to its last page. Each page has one object.
 func listPages(t *testing.T, c dynamic.ResourceInterface) error {
 	t.Helper()
 	options := metav1.ListOptions{Limit: 1}
@@ -487,7 +492,8 @@ func listPages(t *testing.T, c dynamic.ResourceInterface) error {
 	return errors.New("no end")
 }
 
-// watchFrom watches from a version until it receives an object that it creates meanwhile.
+// watchFrom starts a watch at the given resource version. It then creates an object, and waits
+// until the watch returns it.
 func watchFrom(t *testing.T, all, own dynamic.ResourceInterface, version string) error {
 	t.Helper()
 	w, err := all.Watch(t.Context(), metav1.ListOptions{ResourceVersion: version})
@@ -519,7 +525,7 @@ func watchFrom(t *testing.T, all, own dynamic.ResourceInterface, version string)
 	}
 }
 
-// watchFromList watches from the end of a list.
+// watchFromList calls watchFrom with the resource version of a list.
 func watchFromList(t *testing.T, all, own dynamic.ResourceInterface) error {
 	t.Helper()
 	ended, err := all.List(t.Context(), metav1.ListOptions{})
@@ -529,7 +535,8 @@ func watchFromList(t *testing.T, all, own dynamic.ResourceInterface) error {
 	return watchFrom(t, all, own, ended.GetResourceVersion())
 }
 
-// runInformer runs an informer over all namespaces until it has synced, and for a while after that.
+// runInformer runs an informer over all namespaces until it has synced. It returns whether the
+// informer synced, was forbidden, or did neither within 20 s.
 func runInformer(t *testing.T, s *localserver.Server, resource schema.GroupVersionResource) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
@@ -562,7 +569,8 @@ func runInformer(t *testing.T, s *localserver.Server, resource schema.GroupVersi
 	return "never synced"
 }
 
-// requests contains the number of requests of a client by method.
+// requests counts the requests of a client by method, except watches and requests for Leases and
+// Events.
 type requests struct {
 	mu       sync.Mutex
 	byMethod map[string]int
@@ -585,8 +593,9 @@ type roundTripper func(*http.Request) (*http.Response, error)
 func (f roundTripper) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }
 
 // TestClientsOperator runs an operator with leader election and caches over all namespaces. The
-// operator writes whole templates. It becomes idle after about as many requests as on upstream's
-// server, and loses no update.
+// operator writes whole Pod templates. The test checks that the operator becomes idle after at most
+// about 1.5 times as many reconciles and writes as on upstream's server. It also checks that no
+// concurrent update is lost.
 func TestClientsOperator(t *testing.T) {
 	t.Parallel()
 	runOperators(t, startPair(t))
@@ -600,7 +609,7 @@ func runOperators(t *testing.T, b *serverPair) {
 		cost[s] = [2]int{reconciles, writes}
 		return result
 	})
-	// The numbers vary, because each update of the status causes a reconcile.
+	// The numbers vary, because each update of the Deployment's status causes a reconcile.
 	for i, unit := range []string{"reconciles", "writes"} {
 		if tenancy, vanilla := cost[b.tenancy][i], cost[b.vanilla][i]; tenancy > vanilla+vanilla/2+10 {
 			t.Errorf("%d %s, on upstream's server %d", tenancy, unit, vanilla)
@@ -649,7 +658,7 @@ func runOperator(t *testing.T, s *localserver.Server) (result string, reconciles
 				labels := map[string]string{"app": "app"}
 				d.Spec.Selector = &metav1.LabelSelector{MatchLabels: labels}
 				d.Spec.Template = corev1.PodTemplateSpec{
-					ObjectMeta: metav1.ObjectMeta{Labels: labels}, // all metadata, as every operator writes it
+					ObjectMeta: metav1.ObjectMeta{Labels: labels}, // replaces all metadata, as many operators do
 					Spec: corev1.PodSpec{
 						Containers: []corev1.Container{{Name: "c", Image: "registry.example.com/app:" + app.Data["version"]}},
 					},
@@ -704,7 +713,8 @@ func runOperator(t *testing.T, s *localserver.Server) (result string, reconciles
 		sent.byMethod[http.MethodPut] + sent.byMethod[http.MethodPost] + sent.byMethod[http.MethodPatch]
 }
 
-// awaitIdle waits until nothing is reconciled for 2 s, and returns the number of reconciles.
+// awaitIdle waits until the operator has not reconciled for 2 s. It returns the number of
+// reconciles.
 func awaitIdle(reconciled <-chan string) int {
 	for times := 0; ; times++ {
 		select {
@@ -715,7 +725,7 @@ func awaitIdle(reconciled <-chan string) int {
 	}
 }
 
-// updateConcurrently updates one object with four clients at the same time.
+// updateConcurrently updates one Deployment in four goroutines at the same time.
 func updateConcurrently(t *testing.T, s *localserver.Server) string {
 	t.Helper()
 	c := client(t, config(t, s, "acme")).AppsV1().Deployments("acme--web")
@@ -726,7 +736,7 @@ func updateConcurrently(t *testing.T, s *localserver.Server) string {
 	if _, err := c.Create(t.Context(), d, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	// The slowest client needs many attempts.
+	// The slowest goroutine needs many attempts.
 	untilWritten := wait.Backoff{
 		Steps:    50,
 		Duration: 10 * time.Millisecond,
@@ -760,8 +770,8 @@ func updateConcurrently(t *testing.T, s *localserver.Server) string {
 	return fmt.Sprintf("%d updates, generation %d", len(object.Annotations["n"]), object.Generation)
 }
 
-// TestClientsExamples checks that the accounts of examples/manifests have the rights that their
-// comments describe. They have no access to another tenant.
+// TestClientsExamples checks that the service accounts of examples/manifests have the rights that
+// the comments in these files describe, and no access to another tenant.
 func TestClientsExamples(t *testing.T) {
 	t.Parallel()
 	s := start(t, t.TempDir())
@@ -791,7 +801,7 @@ func TestClientsExamples(t *testing.T) {
 		{gitops, "create namespace globex--mine", "failed: Forbidden"},
 		{gitops, "get configmaps -n globex--shop", "failed: Forbidden"},
 	} {
-		waittest.Until(t, func() error { // bindings and labels of older objects apply after a delay
+		waittest.Until(t, func() error { // new bindings, and tenant labels of existing objects, take effect after a delay
 			cmd := exec.CommandContext(t.Context(), binary(t, "kubectl"),
 				append([]string{"--kubeconfig", s.Kubeconfig("admin"), "--as", c.account}, strings.Fields(c.args)...)...)
 			var stdout, stderr bytes.Buffer

@@ -14,7 +14,8 @@ import (
 	"github.com/kubetenant/kubetenant/test/waittest"
 )
 
-// clusterPolicies set a label on every namespace, and a toleration on every Pod.
+// clusterPolicies contains admission policies that set a label on every namespace, and add a
+// toleration to every Pod.
 const clusterPolicies = `
 apiVersion: admissionregistration.k8s.io/v1
 kind: MutatingAdmissionPolicy
@@ -54,8 +55,9 @@ metadata: { name: gpu }
 spec: { policyName: gpu }
 `
 
-// TestClusterAdmission checks that tenants may have the values that PodNodeSelector and policies
-// add to their objects. It also checks that no client may send such values itself.
+// TestClusterAdmission checks that a tenant's request succeeds if PodNodeSelector or a policy of
+// the cluster adds a label, a node selector or a toleration that the tenant may not set. It also
+// checks that creates are rejected if the tenant sends these values itself.
 func TestClusterAdmission(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -84,7 +86,8 @@ func TestClusterAdmission(t *testing.T) {
 	clusterPods(t, s)
 }
 
-// checkRefused runs kubectl as acme and checks the error. If want is empty, there must be no error.
+// checkRefused runs kubectl as acme, and checks that it fails and prints want. If want is empty,
+// kubectl must succeed.
 func checkRefused(t *testing.T, s *localserver.Server, want string, args ...string) {
 	t.Helper()
 	out, err := kubectl(t, s, "acme", args...)
@@ -93,7 +96,7 @@ func checkRefused(t *testing.T, s *localserver.Server, want string, args ...stri
 	}
 }
 
-// checkOutput checks the output of kubectl for acme.
+// checkOutput runs kubectl as acme, and checks that it succeeds and prints want.
 func checkOutput(t *testing.T, s *localserver.Server, want string, args ...string) {
 	t.Helper()
 	if out, err := kubectl(t, s, "acme", args...); err != nil || !strings.Contains(out, want) {
@@ -123,7 +126,7 @@ func clusterPods(t *testing.T, s *localserver.Server) {
 		return testFile(t, `{ apiVersion: v1, kind: Pod, metadata: { namespace: acme--web, `+name+` },
   spec: { automountServiceAccountToken: false, containers: [ { name: c, image: i } ]`+spec+` } }`)
 	}
-	waittest.Until(t, func() error { // until the namespace has its service account
+	waittest.Until(t, func() error { // until the namespace has its default service account
 		if out, err := kubectl(t, s, "acme", "create", "-f", pod("name: made", "")); err != nil {
 			return fmt.Errorf("%s", out)
 		}

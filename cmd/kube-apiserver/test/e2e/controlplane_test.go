@@ -34,35 +34,35 @@ import (
 	"github.com/kubetenant/kubetenant/test/waittest"
 )
 
-// waitLimit limits each wait.
+// waitLimit is the timeout of each wait.
 const waitLimit = 3 * time.Minute
 
-// controlPlane is a control plane for scenarios that start it with the same flags. They run one after the
-// other, and the server reloads the configuration of each. A second server on the same etcd,
-// upstream's without tenancy, creates the objects of a scenario. They are deleted before the next
-// scenario.
+// controlPlane is a control plane that scenarios with the same flags share. The scenarios run one
+// after the other, and the server reloads its configuration for each. A second server on the same
+// etcd, upstream's kube-apiserver without tenancy, creates the objects of a scenario. These objects
+// are deleted before the next scenario.
 type controlPlane struct {
 	dir          string
 	server       *localserver.Server
 	seeder       *exec.Cmd
-	seederCaller *caller // requests to the seeder
+	seederCaller *caller // sends requests to the seeder
 	etcd         *clientv3.Client
 	// baseKeys contains the keys that exist without a scenario.
 	baseKeys map[string]bool
-	// deletedAt contains the revisions at which objects were deleted, by resource.
+	// deletedAt contains the revision of the last deletion of an object, by resource.
 	deletedAt revisions
 }
 
-// revisions contains the last revision at which a resource changed.
+// revisions contains etcd revisions by resource.
 type revisions map[schema.GroupResource]int64
 
 func (r revisions) note(resource schema.GroupResource, at int64) { r[resource] = max(r[resource], at) }
 
-// currentConfig returns the path of the configuration that a control plane in dir reads. It is
-// below a link to the folder of the current fixture.
+// currentConfig returns the path of the configuration that a control plane in dir reads. The path
+// contains a symbolic link to the folder of the current fixture.
 func currentConfig(dir string) string { return filepath.Join(dir, "current", "scenario.yaml") }
 
-// setCurrent makes a fixture the current one of dir.
+// setCurrent makes a fixture the current fixture of dir.
 func setCurrent(dir string, w *scenario.Fixture) error {
 	link := filepath.Join(dir, "current")
 	if err := os.Symlink(w.Dir, link+".new"); err != nil {
@@ -71,7 +71,7 @@ func setCurrent(dir string, w *scenario.Fixture) error {
 	return os.Rename(link+".new", link)
 }
 
-// startControlPlane starts a control plane in dir, which must have a current fixture.
+// startControlPlane starts a control plane in dir. A current fixture of dir must be set.
 func startControlPlane(ctx context.Context, bin, dir string, args []string) (p *controlPlane, err error) {
 	p = &controlPlane{dir: dir, deletedAt: revisions{}}
 	defer func() {
@@ -97,7 +97,8 @@ func startControlPlane(ctx context.Context, bin, dir string, args []string) (p *
 	return p, err
 }
 
-// startSeeder starts upstream's server without webhooks and policies on the control plane's etcd.
+// startSeeder starts upstream's server on the control plane's etcd, without admission webhooks and
+// policies.
 func (p *controlPlane) startSeeder(ctx context.Context, bin, endpoint string) error {
 	address, err := local.FreeAddress()
 	if err != nil {
@@ -129,10 +130,10 @@ func (p *controlPlane) startSeeder(ctx context.Context, bin, endpoint string) er
 	})
 }
 
-// permanentError is an error that a retry does not resolve.
+// permanentError is an error that a retry cannot resolve.
 type permanentError struct{ error }
 
-// poll calls f until it returns nil or a final error.
+// poll calls f until f returns nil or a [permanentError], or until waitLimit has passed.
 func poll(ctx context.Context, what string, f func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, waitLimit)
 	defer cancel()
@@ -158,7 +159,7 @@ func (p *controlPlane) close() error {
 	if p.etcd != nil {
 		errs = append(errs, p.etcd.Close())
 	}
-	if p.seeder != nil { // it has no state to write
+	if p.seeder != nil { // the server has no state of its own to write
 		_ = p.seeder.Process.Kill()
 		_ = p.seeder.Wait() // the error reports the kill
 	}
@@ -168,7 +169,7 @@ func (p *controlPlane) close() error {
 	return errors.Join(append(errs, p.races())...)
 }
 
-// logs returns the ends of the logs of the control plane's processes.
+// logs returns the last lines of the log of each process of the control plane.
 func (p *controlPlane) logs() string {
 	out := ""
 	names, _ := filepath.Glob(filepath.Join(p.dir, "*.log"))
@@ -183,7 +184,8 @@ func (p *controlPlane) logs() string {
 	return out
 }
 
-// races returns an error if the race detector has reported a race. Only some binaries have it.
+// races returns an error if a log contains a report of the race detector. Only binaries that are
+// built with -race write such reports.
 func (p *controlPlane) races() error {
 	names, _ := filepath.Glob(filepath.Join(p.dir, "*.log"))
 	for _, name := range names {
@@ -194,10 +196,11 @@ func (p *controlPlane) races() error {
 	return nil
 }
 
-// registry is the prefix of kube-apiserver's keys in etcd (its default of --etcd-prefix).
+// registry is the prefix of kube-apiserver's keys in etcd (the default of --etcd-prefix).
 const registry = "/registry/"
 
-// keys returns the keys of all objects, except those that the servers renew.
+// keys returns the etcd keys of all objects, except Events and Leases, which the servers write
+// continuously.
 func (p *controlPlane) keys(ctx context.Context) (map[string]bool, error) {
 	got, err := p.etcd.Get(ctx, registry, clientv3.WithPrefix(), clientv3.WithKeysOnly())
 	if err != nil {
@@ -213,8 +216,9 @@ func (p *controlPlane) keys(ctx context.Context) (map[string]bool, error) {
 	return all, nil
 }
 
-// clear deletes the objects of the last scenario. Controllers that have not observed this may
-// create an object again. clear therefore ends after two checks that find no object.
+// clear deletes the objects of the last scenario. A controller that has not observed the deletion
+// may create an object again. Therefore, clear returns only after two successive checks have found
+// no object.
 func (p *controlPlane) clear(ctx context.Context) error {
 	clean := 0
 	return poll(ctx, "what the last scenario left", func(ctx context.Context) error {
@@ -244,8 +248,8 @@ func (p *controlPlane) clear(ctx context.Context) error {
 	})
 }
 
-// lastDefinitions sorts namespaces first, so that no controller creates objects in them, and
-// definitions last.
+// lastDefinitions compares keys. It sorts namespaces first, so that controllers do not create
+// objects in them, and CustomResourceDefinitions last.
 func lastDefinitions(a, b string) int {
 	rank := func(key string) int {
 		switch {
@@ -259,8 +263,8 @@ func lastDefinitions(a, b string) int {
 	return rank(a) - rank(b)
 }
 
-// seededAt returns the resource of a key if servers have informers of it that report their resource
-// version.
+// seededAt returns the resource of a key if the servers have informers for this resource that
+// report their resource version.
 func seededAt(key string) (schema.GroupResource, bool) {
 	first, _, _ := strings.Cut(strings.TrimPrefix(key, registry), "/")
 	switch first {
@@ -283,7 +287,7 @@ func (p *controlPlane) seed(ctx context.Context, objects []runtime.RawExtension,
 		var object metav1.PartialObjectMetadata
 		if err := poll(ctx, "seed "+w.GVK.Kind+" "+w.Name, func(ctx context.Context) error {
 			a, err := p.seederCaller.send(ctx, http.MethodPost, collection(w), objects[i].Raw, nil, p.seederCaller.admin)
-			if err != nil || a.code == http.StatusNotFound { // the definition may not be served yet
+			if err != nil || a.code == http.StatusNotFound { // the server may not serve the custom resource yet
 				return errors.Join(err, errors.New("not found"))
 			}
 			if a.code == http.StatusConflict && createdByServer(w) {
@@ -323,9 +327,9 @@ func isCopy(raw []byte) bool {
 	return json.Unmarshal(raw, &object) == nil && object.Labels[tenant.PublicationLabel] != ""
 }
 
-// createdByServer reports whether the server under test may create an object of this name. It creates
-// a tenant's default quota when it observes a namespace of the tenant. It also creates the
-// ClusterRoles of derived rights.
+// createdByServer reports whether the server under test may create the object itself. The server
+// creates a tenant's default TenantQuota when it observes a namespace of the tenant. It also
+// creates the ClusterRoles of derived rights.
 func createdByServer(w scenario.Write) bool {
 	switch w.GVK.Kind {
 	case v1alpha1.KindTenantQuota:
@@ -336,7 +340,7 @@ func createdByServer(w scenario.Write) bool {
 	return false
 }
 
-// awaitDefinition waits until a server serves a custom resource.
+// awaitDefinition waits until a server serves the custom resource of a CustomResourceDefinition.
 func awaitDefinition(ctx context.Context, raw []byte, server *caller) error {
 	var definition struct {
 		Spec struct {
@@ -354,8 +358,8 @@ func awaitDefinition(ctx context.Context, raw []byte, server *caller) error {
 	})
 }
 
-// awaitInformers waits until the informers of a server have observed the revisions, according to
-// its metrics. It ignores a resource without an informer.
+// awaitInformers waits until the informers of a server have observed the given revisions, according
+// to the server's metrics. It ignores a resource without an informer.
 func awaitInformers(ctx context.Context, server *caller, want revisions) error {
 	return poll(ctx, "the informers", func(ctx context.Context) error {
 		a, err := server.send(ctx, http.MethodGet, "/metrics", nil, http.Header{"Accept": {"text/plain"}}, server.admin)
@@ -402,8 +406,8 @@ func labelOf(series, name string) string {
 	return value
 }
 
-// reload waits until the server's log reports that it has loaded the configuration that act
-// installs.
+// reload calls act, which installs a configuration. It then waits until the server's log reports
+// that the server has loaded it. If the server rejects it, reload returns an error.
 func (p *controlPlane) reload(ctx context.Context, act func() error) error {
 	log, err := os.Open(filepath.Join(p.dir, "kube-apiserver.log"))
 	if err != nil {

@@ -18,7 +18,8 @@ import (
 
 const definitionsFolder = "../../../../deploy/chart/crds"
 
-// checkDefinitions fails the test unless each definition of the project can be used.
+// checkDefinitions checks that [cluster.Definitions] reports no problem with the project's
+// CustomResourceDefinitions.
 func checkDefinitions(t *testing.T, s *localserver.Server) {
 	t.Helper()
 	c, err := dynamic.NewForConfig(config(t, s, "admin"))
@@ -31,9 +32,10 @@ func checkDefinitions(t *testing.T, s *localserver.Server) {
 	}
 }
 
-// definitionsAreRestored removes definitions. While they are missing, Tenants and events report it,
-// and a deletion waits. The webhook service then denies tenants, but not the system tenant. After
-// an installation of the folder, everything works without a restart.
+// definitionsAreRestored deletes CustomResourceDefinitions. It checks that the conditions of
+// Tenants and events report this, and that the deletion of a Tenant waits. The webhook service must
+// deny requests of tenants, but not of the system tenant. After the definitions are applied again,
+// everything must work without a restart.
 func definitionsAreRestored(t *testing.T, s *localserver.Server, webhook bool) {
 	do := func(args ...string) string {
 		t.Helper()
@@ -47,7 +49,7 @@ func definitionsAreRestored(t *testing.T, s *localserver.Server, webhook bool) {
 	isDenied := func(want bool) {
 		t.Helper()
 		if !webhook {
-			return // the compiled-in server still has the Tenants that it has read
+			return // the compiled-in server continues to use the Tenants that it has read
 		}
 		waittest.Until(t, func() error {
 			output, _ := kubectl(t, s, "globex", "get", "pods", "-n", "default")
@@ -88,7 +90,7 @@ func definitionsAreRestored(t *testing.T, s *localserver.Server, webhook bool) {
 		}
 		return nil
 	})
-	waittest.Until(t, func() error { // events are recorded after the conditions that they are about
+	waittest.Until(t, func() error { // an event is recorded after the condition is set
 		events := do("get", "events", "-n", "default", "-o",
 			`jsonpath={range .items[*]}{.reason} {.involvedObject.name}{"\n"}{end}`)
 		for _, resource := range removed {
@@ -108,7 +110,7 @@ func definitionsAreRestored(t *testing.T, s *localserver.Server, webhook bool) {
 		return nil
 	})
 	checkDefinitions(t, s)
-	if webhook { // an older definition would drop spec.suspension
+	if webhook { // an older definition would remove spec.suspension
 		const older = "../../../../cluster/testdata/tenants-adf3471.yaml"
 		if output, err := kubectl(t, s, "admin", "replace", "-f", older); err == nil ||
 			!strings.Contains(output, "lacks fields of the installed one") {

@@ -30,10 +30,11 @@ import (
 	"github.com/kubetenant/kubetenant/test/waittest"
 )
 
-// handwrittenFolder contains the definitions of the releases that did not generate them.
+// handwrittenFolder contains the CustomResourceDefinitions of releases in which they were not
+// generated.
 const handwrittenFolder = "../../../../deploy/testdata/handwritten"
 
-// upgrade is a server that stores objects of our kinds.
+// upgrade contains a server that stores objects of our kinds, and its clients.
 type upgrade struct {
 	server  *localserver.Server
 	dynamic dynamic.Interface
@@ -41,8 +42,9 @@ type upgrade struct {
 	typed   typed.KubetenantV1alpha1Interface
 }
 
-// TestDefinitionsUpgrade stores objects with the handwritten definitions and replaces these with
-// the generated ones. The typed clients must then read each field.
+// TestDefinitionsUpgrade stores objects with the handwritten definitions, and replaces these with
+// the generated definitions. It checks that the typed clients then read each stored field, and that
+// the server still rejects invalid objects.
 func TestDefinitionsUpgrade(t *testing.T) {
 	s := start(t, t.TempDir(), "--tenancy=false")
 	c := config(t, s, "admin")
@@ -65,7 +67,7 @@ func TestDefinitionsUpgrade(t *testing.T) {
 	for _, o := range objects {
 		u.store(t, o)
 	}
-	t.Run("unknown fields before", func(t *testing.T) { u.checkUnknownFields(t, objects) })
+	t.Run("unknown fields with the handwritten definitions", func(t *testing.T) { u.checkUnknownFields(t, objects) })
 	u.apply(t, definitionsFolder)
 	checkDefinitions(t, s)
 	t.Run("fields", func(t *testing.T) {
@@ -75,13 +77,13 @@ func TestDefinitionsUpgrade(t *testing.T) {
 		}
 	})
 	t.Run("informers", func(t *testing.T) { u.checkInformers(t, objects) })
-	t.Run("unknown fields", func(t *testing.T) { u.checkUnknownFields(t, objects) })
+	t.Run("unknown fields with the generated definitions", func(t *testing.T) { u.checkUnknownFields(t, objects) })
 	t.Run("kubectl apply", func(t *testing.T) { u.checkApply(t, objects) })
 	t.Run("negative limits", u.checkNegative)
 	t.Run("update", u.checkUpdate)
 }
 
-// oneOfEachKind returns an object of each kind.
+// oneOfEachKind returns an object of each kind that has a handwritten definition.
 func oneOfEachKind(t *testing.T) (all []*unstructured.Unstructured) {
 	t.Helper()
 	text, err := os.ReadFile("testdata/kinds.yaml")
@@ -112,7 +114,7 @@ func (u *upgrade) kubectl(t *testing.T, args ...string) {
 	}
 }
 
-// apply installs the definitions of a folder, as docs/install.md does.
+// apply installs the CustomResourceDefinitions of a folder, as docs/install.md does.
 func (u *upgrade) apply(t *testing.T, folder string) {
 	t.Helper()
 	u.kubectl(t, "apply", "--server-side", "-f", folder, "--force-conflicts")
@@ -151,7 +153,7 @@ func (u *upgrade) store(t *testing.T, o *unstructured.Unstructured) {
 	}
 }
 
-// read reads an object by the typed client of its kind.
+// read reads an object with the typed client of its kind.
 func (u *upgrade) read(ctx context.Context, o *unstructured.Unstructured) (runtime.Object, error) {
 	name, get := o.GetName(), metav1.GetOptions{}
 	switch o.GetKind() {
@@ -171,7 +173,8 @@ func (u *upgrade) read(ctx context.Context, o *unstructured.Unstructured) (runti
 	return nil, fmt.Errorf("%s has no client", o.GetKind())
 }
 
-// checkTyped compares an object with the encoding of the typed object that was read.
+// checkTyped checks that the typed object has the same spec and status as the stored object, and
+// that err is nil.
 func checkTyped(t *testing.T, o *unstructured.Unstructured, typed runtime.Object, err error) {
 	t.Helper()
 	if err != nil {
@@ -193,7 +196,7 @@ func checkTyped(t *testing.T, o *unstructured.Unstructured, typed runtime.Object
 	}
 }
 
-// checkInformers requires that an informer of each kind delivers the object with each field.
+// checkInformers checks that a typed informer of each kind returns the object with each field.
 func (u *upgrade) checkInformers(t *testing.T, objects []*unstructured.Unstructured) {
 	factory := externalversions.NewSharedInformerFactory(u.clients, 0)
 	listers := map[string]cache.GenericLister{}
@@ -233,8 +236,8 @@ func tenantWith(name string, more map[string]any) *unstructured.Unstructured {
 	return o
 }
 
-// checkUnknownFields checks for each kind that strict validation rejects an unknown field, and that
-// the server drops it otherwise.
+// checkUnknownFields checks for each kind that strict field validation rejects unknown fields, and
+// that the server otherwise removes them.
 func (u *upgrade) checkUnknownFields(t *testing.T, objects []*unstructured.Unstructured) {
 	dry := []string{metav1.DryRunAll}
 	for _, o := range objects {
@@ -262,8 +265,8 @@ func (u *upgrade) checkUnknownFields(t *testing.T, objects []*unstructured.Unstr
 	}
 }
 
-// checkApply checks for each kind that kubectl apply rejects an unknown field if it validates
-// strictly.
+// checkApply checks for each kind that kubectl apply fails with an unknown field only if it
+// validates strictly.
 func (u *upgrade) checkApply(t *testing.T, objects []*unstructured.Unstructured) {
 	var documents []string
 	for _, o := range objects {
@@ -288,7 +291,7 @@ func (u *upgrade) checkApply(t *testing.T, objects []*unstructured.Unstructured)
 }
 
 // checkNegative checks that the generated definitions reject a negative limit, as the pattern of
-// the handwritten ones did.
+// the handwritten definitions did.
 func (u *upgrade) checkNegative(t *testing.T) {
 	for value, refused := range map[string]bool{
 		"-1":    true,
@@ -305,7 +308,7 @@ func (u *upgrade) checkNegative(t *testing.T) {
 	}
 }
 
-// checkUpdate requires that a stored Tenant can be changed and gets a condition.
+// checkUpdate checks that the spec and a condition of a stored Tenant can be updated.
 func (u *upgrade) checkUpdate(t *testing.T) {
 	got, err := u.typed.Tenants().Get(t.Context(), "acme", metav1.GetOptions{})
 	if err != nil {

@@ -40,8 +40,9 @@ func delegateReviews(t *testing.T, s *localserver.Server) {
 	}
 }
 
-// reviewsAreDelegated runs a tenant's server that delegates authentication and authorization to the
-// cluster, as servers on k8s.io/apiserver do. It must accept only callers of its own tenant.
+// reviewsAreDelegated checks that a tenant's server can delegate authentication and authorization
+// to the cluster, as servers that use k8s.io/apiserver do. The cluster must accept only tokens of
+// the tenant's callers, and must not allow access to another tenant's namespace.
 func reviewsAreDelegated(t *testing.T, s *localserver.Server) {
 	admin := client(t, config(t, s, "admin"))
 	for _, namespace := range []string{"acme--web", "globex--shop"} {
@@ -92,15 +93,15 @@ func reviewsAreDelegated(t *testing.T, s *localserver.Server) {
 		return resp.User, nil
 	}
 	var u user.Info
-	waittest.Until(t, func() error { // until the role and the configuration apply
+	waittest.Until(t, func() error { // until the role and the configuration take effect
 		var err error
 		u, err = bearing(own)
 		return err
 	})
 	if u.GetName() != "system:serviceaccount:acme--web:robot" {
-		t.Errorf("its own: %+v", u)
+		t.Errorf("own token: %+v", u)
 	}
-	for what, token := range map[string]string{"another tenant's": others, "nobody's": "x"} {
+	for what, token := range map[string]string{"another tenant's token": others, "unknown token": "x"} {
 		if u, err := bearing(token); err == nil {
 			t.Errorf("%s: %+v", what, u)
 		}
@@ -121,20 +122,20 @@ func reviewsAreDelegated(t *testing.T, s *localserver.Server) {
 	}
 	members := &user.DefaultInfo{Name: "carol", Groups: []string{"admins", "tenant:acme", user.AllAuthenticated}}
 	if decision, reason := decide(members, "acme--web"); decision != authorizer.DecisionAllow {
-		t.Errorf("one of its tenant: %v, %s", decision, reason)
+		t.Errorf("caller of the server's tenant: %v, %s", decision, reason)
 	}
 	decide(u, "acme--web") // must not fail, but the decision depends on the deployment mode
 	for what, subject := range map[string]user.Info{
-		"its own in another's namespace": members,
-		"another tenant's":               &user.DefaultInfo{Name: "x", Groups: []string{"tenant:globex"}},
-		"the masters":                    &user.DefaultInfo{Name: "x", Groups: []string{user.SystemPrivilegedGroup}},
-		"another's account":              &user.DefaultInfo{Name: "system:serviceaccount:globex--shop:robot"},
+		"another tenant's namespace":       members,
+		"caller of another tenant":         &user.DefaultInfo{Name: "x", Groups: []string{"tenant:globex"}},
+		"system:masters":                   &user.DefaultInfo{Name: "x", Groups: []string{user.SystemPrivilegedGroup}},
+		"another tenant's service account": &user.DefaultInfo{Name: "system:serviceaccount:globex--shop:robot"},
 	} {
 		if decision, reason := decide(subject, "globex--shop"); decision == authorizer.DecisionAllow {
 			t.Errorf("%s: %v, %s", what, decision, reason)
 		}
 	}
-	// Without a role for it, a caller may not create reviews.
+	// A caller without a role that allows it may not create reviews.
 	carol := client(t, config(t, s, "globex"))
 	_, err = carol.AuthenticationV1().TokenReviews().Create(t.Context(),
 		&authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: others}}, metav1.CreateOptions{})

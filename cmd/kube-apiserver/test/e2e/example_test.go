@@ -15,7 +15,7 @@ import (
 	"github.com/kubetenant/kubetenant/test/waittest"
 )
 
-// example is a command of the folder examples that runs until the test ends.
+// example is a running command of the folder examples. It runs until the test ends.
 type example struct {
 	log    string // the path of its log
 	cmd    *exec.Cmd
@@ -23,7 +23,7 @@ type example struct {
 	err    error
 }
 
-// startExample builds and starts the command in a folder of a module.
+// startExample builds and starts the command in the given folder of a module.
 func startExample(t *testing.T, module, folder string, args ...string) *example {
 	t.Helper()
 	binary := filepath.Join(t.TempDir(), "example")
@@ -63,7 +63,7 @@ func (e *example) logged(t *testing.T) string {
 	return string(text)
 }
 
-// stop sends SIGTERM and requires that the example exits without an error.
+// stop sends SIGTERM, and checks that the example exits without an error.
 func (e *example) stop(t *testing.T) {
 	t.Helper()
 	if err := e.cmd.Process.Signal(syscall.SIGTERM); err != nil {

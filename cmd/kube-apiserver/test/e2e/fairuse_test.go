@@ -25,13 +25,14 @@ import (
 
 const acmePods = "/api/v1/namespaces/acme--web/pods"
 
-// sendOnce sends one request without the retries of client-go. The caller closes the body.
+// sendOnce sends one GET request with the credentials of the named kubeconfig, without the retries
+// of client-go. Its caller must close the body of the response.
 func sendOnce(ctx context.Context, t *testing.T, s *localserver.Server, name, path string) *http.Response {
 	t.Helper()
 	return sendOnceWith(ctx, t, config(t, s, name), path)
 }
 
-// sendOnceWith is plainly with a client configuration.
+// sendOnceWith is like sendOnce, but takes a client configuration.
 func sendOnceWith(ctx context.Context, t *testing.T, c *rest.Config, path string) *http.Response {
 	t.Helper()
 	connection, err := rest.HTTPClientFor(c)
@@ -50,7 +51,8 @@ func sendOnceWith(ctx context.Context, t *testing.T, c *rest.Config, path string
 	return resp
 }
 
-// codeOf sends one request as plainly does, and returns the status of the response.
+// codeOf sends one request as sendOnce does. It returns the status code and the header Retry-After
+// of the response.
 func codeOf(t *testing.T, s *localserver.Server, name, path string) (code int, retryAfter string) {
 	t.Helper()
 	resp := sendOnce(t.Context(), t, s, name, path)
@@ -72,7 +74,7 @@ func setFairUse(t *testing.T, s *localserver.Server, limits string) {
 	}
 }
 
-// awaitLimits waits until acme's server reports the limits.
+// awaitLimits waits until the server reports the given limits of acme.
 func awaitLimits(t *testing.T, s *localserver.Server, want fairuse.Limits) {
 	t.Helper()
 	waittest.Until(t, func() error {
@@ -83,8 +85,8 @@ func awaitLimits(t *testing.T, s *localserver.Server, want fairuse.Limits) {
 	})
 }
 
-// reportOf returns the usage that the server reports to a caller, or nil if the server denies the
-// request.
+// reportOf returns the fair-use reports that the server returns to a caller, or nil if the status
+// is not 200.
 func reportOf(t *testing.T, s *localserver.Server, name string) []*fairuse.Report {
 	t.Helper()
 	resp := sendOnce(t.Context(), t, s, name, authz.FairUsePath)
@@ -102,8 +104,9 @@ func reportOf(t *testing.T, s *localserver.Server, name string) []*fairuse.Repor
 	return reports.Items
 }
 
-// fairUseIsEnforced checks the limits of a tenant with real clients. The defaults are the limits of the
-// server.
+// fairUseIsEnforced checks that the server rejects invalid fair-use limits in a Tenant. It also
+// checks that limits on watches and on the request rate are enforced. The parameter defaults
+// contains the limits of tenants without their own limits.
 func fairUseIsEnforced(t *testing.T, s *localserver.Server, defaults fairuse.Limits) {
 	for _, invalid := range []string{
 		"{ requestsPerSecond: 0 }", "{ requestsPerSecond: -1 }", "{ requestsPerSecond: 100001 }", "{ burst: 0 }",
@@ -149,7 +152,7 @@ func watchesAreLimited(t *testing.T, s *localserver.Server) {
 		t.Errorf("a third watch: %d, Retry-After %q", code, retryAfter)
 	}
 	if code, _ := codeOf(t, s, "acme", acmePods); code != http.StatusOK {
-		t.Errorf("a request beside the watches: %d", code)
+		t.Errorf("a request while the watches are open: %d", code)
 	}
 	if got := reportOf(t, s, "acme"); len(got) != 1 || got[0].Use.Watches != 2 {
 		t.Errorf("the server reports %+v", got)
@@ -167,8 +170,8 @@ func watchesAreLimited(t *testing.T, s *localserver.Server) {
 	})
 }
 
-// rateIsLimited sends many requests of a tenant at the same time. The limit is one request per
-// second.
+// rateIsLimited sends many concurrent requests of a tenant, whose limit is one request per second.
+// It checks that some requests get status 429, and that other tenants are not affected.
 func rateIsLimited(t *testing.T, s *localserver.Server) {
 	t.Helper()
 	const many = 30

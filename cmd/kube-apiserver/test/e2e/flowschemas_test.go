@@ -21,9 +21,10 @@ metadata: { name: kubetenant-tenant-globex }
 spec: { priorityLevelConfiguration: { name: global-default }, matchingPrecedence: 9999 }
 `
 
-// TestWebhookFlowSchemas checks that an unmodified kube-apiserver puts the requests of a chosen
-// tenant into the FlowSchema that the controller maintains. The controller repairs it, and changes
-// no object without its label.
+// TestWebhookFlowSchemas checks that an unmodified kube-apiserver assigns requests of a tenant with
+// spec.fairUse.level to the FlowSchema that the controller maintains for it. It also checks that
+// the controller restores this FlowSchema and its priority level, and does not change a FlowSchema
+// without the controller's label.
 func TestWebhookFlowSchemas(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -89,8 +90,8 @@ func TestWebhookFlowSchemas(t *testing.T) {
 	}
 }
 
-// awaitSchemaOf waits until the requests of a service account for its namespace are in a FlowSchema
-// and in the priority level.
+// awaitSchemaOf waits until the server assigns requests of a service account for its namespace to
+// the given FlowSchema and priority level.
 func awaitSchemaOf(t *testing.T, s *localserver.Server, account, schema, level string) {
 	t.Helper()
 	namespace := strings.Split(account, ":")[2]
@@ -107,7 +108,7 @@ func awaitSchemaOf(t *testing.T, s *localserver.Server, account, schema, level s
 	})
 }
 
-// uidOf returns the UID of an object, or nothing if it does not exist.
+// uidOf returns the UID of an object, or "" if the object does not exist.
 func uidOf(t *testing.T, s *localserver.Server, kind, name string) string {
 	t.Helper()
 	out, err := kubectl(t, s, "admin", "get", kind, name, "--ignore-not-found", "-o", "jsonpath={.metadata.uid}")

@@ -27,7 +27,7 @@ import (
 
 const forgedText = `{"user":"forged","tenant":"system"}`
 
-// protectedKind is a kind whose protected keys the test tries to forge.
+// protectedKind is a kind of object whose protected keys the test tries to forge.
 type protectedKind struct {
 	kind         string
 	resource     schema.GroupVersionResource
@@ -49,10 +49,10 @@ func (g protectedKind) object(name string) *unstructured.Unstructured {
 	return u
 }
 
-// keyPosition is the position of a protected key.
+// keyPosition is the position of a protected annotation or label in an object.
 type keyPosition struct {
 	key  string
-	path []string // path of the map that contains it
+	path []string // path of the map that contains the key
 }
 
 func (g protectedKind) keyPositions() []keyPosition {
@@ -208,8 +208,9 @@ spec:
 `, plural, strings.ToLower(kind), kind)
 }
 
-// TestForgery tries every way to write every protected key of every governed kind, as a tenant and
-// as the system tenant. The stored values must not change.
+// TestForgery checks that no write changes a protected key of an object. It tries every method of
+// create and update for each kind of protectedKinds, as a caller of a tenant and as a caller of the
+// system tenant.
 func TestForgery(t *testing.T) {
 	t.Parallel()
 	testForgery(t, "authentication: { sources: [ { name: certs, x509: { clientCAFile: pki/ca.crt } } ] }")
@@ -240,7 +241,7 @@ func testForgery(t *testing.T, authentication string, args ...string) {
 		f.clients[caller] = c
 	}
 	for _, g := range protectedKinds() {
-		waittest.Until(t, func() error { // until the definitions and the service account exist
+		waittest.Until(t, func() error { // until the server serves the kind and the service account exists
 			_, err := f.client("acme", g).Create(t.Context(), g.object("standing"), metav1.CreateOptions{})
 			if apierrors.IsAlreadyExists(err) {
 				err = nil
@@ -297,7 +298,8 @@ func forgedValue(p keyPosition) string {
 	return forgedText
 }
 
-// tryCreates tries to create an object with the key.
+// tryCreates tries to create an object with a forged value of the key, with each method of
+// creation.
 func (f *forger) tryCreates(caller string, g protectedKind, p keyPosition) {
 	for _, method := range []string{"create", "generateName", "dry run", "apply", "apply with force"} {
 		u := g.object("forged")
@@ -340,10 +342,11 @@ func (f *forger) tryCreates(caller string, g protectedKind, p keyPosition) {
 	}
 }
 
-// writeMethods are the ways to change an object.
+// writeMethods contains the methods that change an object.
 var writeMethods = []string{"update", "json-patch", "merge-patch", "strategic", "apply", "force-apply"}
 
-// tryUpdates tries to set and to remove the key, in the object and in each of its subresources.
+// tryUpdates tries to forge and to remove the key, through the object and through each of its
+// subresources.
 func (f *forger) tryUpdates(caller string, g protectedKind, p keyPosition) {
 	for _, sub := range append([]string{""}, g.subresources...) {
 		for _, method := range writeMethods {
@@ -415,7 +418,7 @@ func (f *forger) tryUpdate(caller string, g protectedKind, p keyPosition, sub, m
 	if dry {
 		return
 	}
-	// The identity of an application changes with its editor, but no other protected value changes.
+	// No protected value may change.
 	if value := valueAt(f.stored(g), p); value != valueAt(f.truth, p) {
 		f.forged++
 		f.t.Errorf("%s: stored %s, was %s", attempt, value, valueAt(f.truth, p))
@@ -453,8 +456,8 @@ func (f *forger) patch(at []string, p keyPosition, method string, remove bool) [
 	return data
 }
 
-// tryOtherRequests tries the requests with metadata of their own: bindings and evictions of a Pod, and
-// collections.
+// tryOtherRequests tries to forge keys with bindings and evictions of a Pod, whose bodies have
+// their own metadata. It also tries the deletion of collections.
 func (f *forger) tryOtherRequests() {
 	pods := protectedKinds()[3]
 	for _, p := range pods.keyPositions() {
@@ -498,13 +501,13 @@ func (f *forger) tryOtherRequests() {
 	}
 }
 
-// unforgedValue returns the value of an object without forgery.
+// unforgedValue returns the value of the key in an object that is created without a forged key.
 func (f *forger) unforgedValue(g protectedKind, p keyPosition) string {
 	other := f.unforgedObject(g)
 	return valueAt(other, p)
 }
 
-// unforgedObject creates an object as the standing one was created, in a dry run without forgery.
+// unforgedObject creates an object without a forged key, in a dry run.
 func (f *forger) unforgedObject(g protectedKind) *unstructured.Unstructured {
 	u, err := f.client("acme", g).Create(f.t.Context(), g.object("honest"),
 		metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})

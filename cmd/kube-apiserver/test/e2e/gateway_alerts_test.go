@@ -3,7 +3,7 @@
 
 package e2e
 
-// gatewayAlertCases returns the cases of the alerts of the gateway.
+// gatewayAlertCases returns the test cases for the gateway's alerts.
 func gatewayAlertCases() []alertCase {
 	const current, requests, events = "kubetenant_gateway_cluster_current", "kubetenant_gateway_requests_total",
 		"kubetenant_gateway_audit_events_total"

@@ -15,8 +15,9 @@ import (
 
 const gatewayChart = "../../../../deploy/gateway"
 
-// TestGatewayChart checks that Helm renders the objects that generate writes, that a server accepts
-// them, and that the values take effect.
+// TestGatewayChart checks that the chart renders the same objects as "kubetenant-gateway generate",
+// that a server accepts them, and that the chart's values take effect. It also checks that invalid
+// values are rejected.
 func TestGatewayChart(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -5,15 +5,15 @@ package e2e
 
 import "testing"
 
-// TestGatewayClients runs clients of other projects through the gateway, and on upstream's server
-// with the same rights.
+// TestGatewayClients checks that clients of other projects have the same outcomes through the
+// gateway as on upstream's server, except for the differences by design.
 func TestGatewayClients(t *testing.T) {
 	t.Parallel()
 	for what, run := range map[string]func(*testing.T, *serverPair){
 		"kubectl":                 kubectlCommands,
 		"helm":                    helmRelease,
 		"informers":               runInformers,
-		"an operator":             runOperators,
+		"operator":                runOperators,
 		"every resource and verb": sendAllVerbs,
 	} {
 		t.Run(what, func(t *testing.T) {

@@ -26,7 +26,7 @@ import (
 	"github.com/kubetenant/kubetenant/test/waittest"
 )
 
-// contextOf returns the client configuration of a context in the kubeconfig of tenant acme.
+// contextOf returns the client configuration of the given context in acme's kubeconfig.
 func contextOf(t *testing.T, s *localserver.Server, context string) *rest.Config {
 	t.Helper()
 	c, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(&clientcmd.ClientConfigLoadingRules{
@@ -40,7 +40,7 @@ func contextOf(t *testing.T, s *localserver.Server, context string) *rest.Config
 	return c
 }
 
-// TestGatewayClusters checks requests of tenants to two clusters behind one gateway.
+// TestGatewayClusters checks commands and requests of tenants for two clusters behind one gateway.
 func TestGatewayClusters(t *testing.T) {
 	t.Parallel()
 	s := start(t, t.TempDir(), "--gateway", "--clusters", "2")
@@ -77,13 +77,13 @@ func TestGatewayClusters(t *testing.T) {
 			})
 		}
 		if out := tenantCommand(t, s, "admin", "clusters"); !strings.Contains(out, "it is not a gateway") {
-			t.Errorf("of a server: %s", out)
+			t.Errorf("clusters of a server without the gateway: %s", out)
 		}
 	})
 	t.Run("kubeconfigs", func(t *testing.T) { kubeconfigsOfClusters(t, s) })
-	t.Run("several at once", func(t *testing.T) { severalClusters(t, s) })
-	t.Run("a token of one at the other", func(t *testing.T) { tokensAreBoundToOneCluster(t, s) })
-	t.Run("one stands still", func(t *testing.T) { clusterPaused(t, s) })
+	t.Run("commands for several clusters", func(t *testing.T) { severalClusters(t, s) })
+	t.Run("token of another cluster", func(t *testing.T) { tokensAreBoundToOneCluster(t, s) })
+	t.Run("one cluster is paused", func(t *testing.T) { clusterPaused(t, s) })
 }
 
 // tenantCommand runs a command of kubectl tenant, and returns its output.
@@ -91,11 +91,12 @@ func tenantCommand(t *testing.T, s *localserver.Server, name string, args ...str
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), binary(t, "kubectl-tenant"),
 		append(args, "--kubeconfig", s.Kubeconfig(name))...)
-	out, _ := cmd.CombinedOutput() // the output has the error
+	out, _ := cmd.CombinedOutput() // the output contains the error
 	return string(out)
 }
 
-// kubeconfigsOfClusters checks that a kubeconfig with one certificate reaches both clusters.
+// kubeconfigsOfClusters checks that a kubeconfig with one certificate can access both clusters, and
+// that gen-kubeconfig rejects invalid flags.
 func kubeconfigsOfClusters(t *testing.T, s *localserver.Server) {
 	gateway := strings.TrimSuffix(config(t, s, "acme").Host, "/")
 	path := filepath.Join(t.TempDir(), "alice.kubeconfig")
@@ -178,12 +179,12 @@ func severalClusters(t *testing.T, s *localserver.Server) {
 	}
 	if out = tenantCommand(t, s, "acme", "list-privileges", "--cluster", "nosuch"); !strings.Contains(out,
 		"gen-kubeconfig --gateway URL --cluster nosuch") {
-		t.Errorf("of an unknown cluster: %s", out)
+		t.Errorf("an unknown cluster: %s", out)
 	}
 }
 
-// tokensAreBoundToOneCluster checks that a token is valid at its own cluster only. The clusters have the
-// same issuer, but other keys.
+// tokensAreBoundToOneCluster checks that a service account token is valid only at its own cluster.
+// The clusters have the same issuer, but different keys.
 func tokensAreBoundToOneCluster(t *testing.T, s *localserver.Server) {
 	admin := client(t, config(t, s, "admin"))
 	account(t, admin, "acme--web")
@@ -191,16 +192,16 @@ func tokensAreBoundToOneCluster(t *testing.T, s *localserver.Server) {
 	local2 := contextOf(t, s, "acme@local-2")
 	if _, err := client(t, withToken(config(t, s, "acme"), token)).AuthenticationV1().SelfSubjectReviews().
 		Create(t.Context(), &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{}); err != nil {
-		t.Errorf("at its own: %v", err)
+		t.Errorf("token at its own cluster: %v", err)
 	}
 	if _, err := client(t, withToken(local2, token)).AuthenticationV1().SelfSubjectReviews().Create(t.Context(),
 		&authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{}); !apierrors.IsUnauthorized(err) {
-		t.Errorf("at the other: %v", err)
+		t.Errorf("token at the other cluster: %v", err)
 	}
 }
 
-// clusterPaused pauses a server. The gateway must then deny requests to it, and the other cluster
-// must work.
+// clusterPaused pauses the server of one cluster. It checks that the gateway denies requests to
+// this cluster while requests to the other cluster succeed.
 func clusterPaused(t *testing.T, s *localserver.Server) {
 	text, err := os.ReadFile(filepath.Join(s.Dir, "local-2", "kube-apiserver.pid"))
 	if err != nil {
@@ -224,10 +225,10 @@ func clusterPaused(t *testing.T, s *localserver.Server) {
 	}
 	waittest.Until(t, func() error {
 		if _, err := first.CoreV1().Pods("acme--web").List(t.Context(), metav1.ListOptions{}); err != nil {
-			t.Errorf("the one that runs: %v", err)
+			t.Errorf("the running cluster: %v", err)
 		}
 		if _, err := second.CoreV1().Pods("acme--db").List(t.Context(), metav1.ListOptions{}); !apierrors.IsForbidden(err) {
-			return fmt.Errorf("the one that stands still: %w", err)
+			return fmt.Errorf("the paused cluster: %w", err)
 		}
 		return reachable("false")
 	})

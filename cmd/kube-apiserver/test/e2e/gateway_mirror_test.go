@@ -25,8 +25,8 @@ import (
 	"github.com/kubetenant/kubetenant/test/waittest"
 )
 
-// mirrorTenancy is a configuration of two clusters. It records the author of a Mirror. The
-// example's controller belongs to the system tenant.
+// mirrorTenancy is a configuration of a gateway with two clusters. The user who writes a Mirror is
+// recorded in it. The example controller belongs to the system tenant.
 const mirrorTenancy = `apiVersion: kubetenant.dev/v1alpha1
 kind: TenancyConfiguration
 authentication:
@@ -42,8 +42,9 @@ gateway:
       impersonator: { kubeConfigFile: local-2/kubetenant-gateway-impersonator.kubeconfig } }
 `
 
-// TestGatewayMirror runs the example of a controller that acts for the owner of each object on two
-// clusters (examples/mirror).
+// TestGatewayMirror checks that the example controller of examples/mirror, which impersonates the
+// owner of each Mirror, copies a ConfigMap to a second cluster. It also checks that the copy fails
+// if the owner may not write there.
 func TestGatewayMirror(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -114,13 +115,13 @@ func TestGatewayMirror(t *testing.T) {
 		}
 		return nil
 	})
-	// A Mirror of another tenant. The controller does not do what its owner may not do.
+	// The controller cannot write the copy for a Mirror of another tenant.
 	bob := client(t, as("bob-token", ""))
 	if _, err := bob.CoreV1().ConfigMaps("globex--shop").Create(t.Context(),
 		&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "settings"}}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	mirror("bob-token", "globex--shop", "settings") // the other cluster does not have the namespace
+	mirror("bob-token", "globex--shop", "settings") // the namespace does not exist in the other cluster
 	objects, err := dynamic.NewForConfig(as("bob-token", ""))
 	if err != nil {
 		t.Fatal(err)
@@ -141,7 +142,8 @@ func TestGatewayMirror(t *testing.T) {
 
 var mirrorsResource = schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "mirrors"}
 
-// runMirror runs the example until the test ends. It returns the path of its log.
+// runMirror runs the example controller until the test ends. It returns the path of the
+// controller's log.
 func runMirror(t *testing.T, s *localserver.Server) (log string) {
 	t.Helper()
 	gateway := config(t, s, "acme")

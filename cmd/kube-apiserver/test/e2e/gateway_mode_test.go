@@ -31,11 +31,11 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// gatewayMode runs scenarios through the gateway, in front of unmodified kube-apiservers without
-// any configuration of tenants.
+// gatewayMode runs scenarios through the gateway, in front of unmodified kube-apiservers that have
+// no tenancy configuration.
 type gatewayMode struct{ webhookMode }
 
-// TestGatewayScenarios checks that the results of scenarios are the same through the gateway.
+// TestGatewayScenarios checks that scenarios have the expected results through the gateway.
 func TestGatewayScenarios(t *testing.T) {
 	bin := binaries(t)
 	testScenarios(t, func(keys *scenario.Keys, dir string) sharedMode {
@@ -43,7 +43,7 @@ func TestGatewayScenarios(t *testing.T) {
 	})
 }
 
-// The exceptions of this deployment mode. Each is a heading of docs/gateway.md.
+// The reasons to skip cases in this deployment mode. Each is a heading of docs/gateway.md.
 const (
 	exceptGatewayAdmission  = "Admission"
 	exceptGatewayConfigured = "Wrong configurations"
@@ -77,7 +77,7 @@ func (s *gatewayMode) Skip(sc *scenario.Scenario, c *scenario.Case) string {
 		return exceptGatewayAccounts
 	case len(c.Credential.Headers) > 0:
 		return exceptGatewayProxies
-	case c.Credential.User != nil && hasRetired(sc), // a token of a file has no date
+	case c.Credential.User != nil && hasRetired(sc), // a token of a token file has no issue date
 		// A caller without a tenant may not create reviews.
 		c.Request != nil && c.Request.Path != "" &&
 			sc.Config.Authorization.RequireTenant == configv1alpha1.RequireTenantAlways && c.Expect.Decision == "allow":
@@ -99,14 +99,15 @@ func (s *gatewayMode) Skip(sc *scenario.Scenario, c *scenario.Case) string {
 	return ""
 }
 
-// isAcrossNamespaces reports whether a request may be for all namespaces. A review of it by its own caller
-// would be limited to the tenant, and allowed.
+// isAcrossNamespaces reports whether a request with this verb and without a namespace can be for
+// all namespaces. A SelfSubjectAccessReview of such a request is limited to the caller's tenant,
+// and allowed.
 func isAcrossNamespaces(r *scenario.Request) bool {
 	return slices.Contains([]string{"list", "watch", "deletecollection", "create"}, r.Verb)
 }
 
-// limitsBindings reports whether a scenario has bindings that annotations limit. The cluster's own
-// evaluator ignores these annotations.
+// limitsBindings reports whether a scenario has role bindings with annotations that limit them. The
+// cluster's RBAC evaluator ignores these annotations.
 func limitsBindings(sc *scenario.Scenario) bool {
 	return slices.ContainsFunc(sc.Objects, func(o runtime.RawExtension) bool {
 		return strings.Contains(string(o.Raw), tenant.ExpiresAnnotation) ||
@@ -114,15 +115,15 @@ func limitsBindings(sc *scenario.Scenario) bool {
 	})
 }
 
-// hasRetired reports whether a scenario has a deleted tenant.
+// hasRetired reports whether a scenario has a RetiredTenant object.
 func hasRetired(sc *scenario.Scenario) bool {
 	return slices.ContainsFunc(sc.Objects, func(o runtime.RawExtension) bool {
 		return strings.Contains(string(o.Raw), `"`+v1alpha1.KindRetiredTenant+`"`)
 	})
 }
 
-// recordOf returns a verbatim user as fields of a token file: user, UID, groups, an empty field and
-// the tenant. It returns nil if a token file cannot describe the user.
+// recordOf returns the fields of a token file for a scenario's literal user: user name, UID,
+// groups, an empty field and the tenant. It returns nil if a token file cannot describe the user.
 func recordOf(u *scenario.UserCredential) []string {
 	id, err := tenant.Of(&user.DefaultInfo{Name: u.Name, Extra: u.Extra})
 	groups := slices.DeleteFunc(slices.Clone(u.Groups), func(g string) bool {
@@ -138,7 +139,8 @@ func recordOf(u *scenario.UserCredential) []string {
 	return []string{u.Name, cmp.Or(u.UID, "none"), strings.Join(groups, ","), "", id.String()}
 }
 
-// flags returns the flags of a server behind a gateway with the configuration file config.
+// flags returns the flags of kubetenant-local with a gateway that reads the given configuration
+// file.
 func (*gatewayMode) flags(config, dir string, d scenario.Delegate) ([]string, error) {
 	args := []string{
 		withoutWorkloads, "--unsafe-no-fsync", "--tenancy-config", config, "--gateway", "--behind",
@@ -156,11 +158,11 @@ func (*gatewayMode) flags(config, dir string, d scenario.Delegate) ([]string, er
 		os.WriteFile(policy, []byte(servicePolicy+selfReviewPolicy+ownReviews), 0o600)
 }
 
-// tokenOf returns the token of a verbatim user.
+// tokenOf returns the token of a case's literal user.
 func tokenOf(c *scenario.Case) string { return fmt.Sprintf("verbatim-%x", c.Name) }
 
-// prepareGateway adds to the configuration a gateway in front of the server of dir, and a source of
-// the verbatim users.
+// prepareGateway adds a gateway in front of the server of dir to the configuration. It also adds a
+// token file with the literal users of the scenario's cases.
 func prepareGateway(w *scenario.Fixture, dir string) error {
 	if err := prepareService(w); err != nil {
 		return err
@@ -170,7 +172,7 @@ func prepareGateway(w *scenario.Fixture, dir string) error {
 	for i := range w.Scenario.Cases {
 		if c := &w.Scenario.Cases[i]; c.Credential.User != nil {
 			if record := recordOf(c.Credential.User); record != nil {
-				_ = lines.Write(append([]string{tokenOf(c)}, record...)) // a write to memory does not fail
+				_ = lines.Write(append([]string{tokenOf(c)}, record...)) // a write to a buffer cannot fail
 			}
 		}
 	}
@@ -221,7 +223,7 @@ func (s *gatewayMode) Open(ctx context.Context, w *scenario.Fixture) (scenario.S
 		dir = w.Dir
 	}
 	out := &gatewaySession{}
-	library := *w // without the gateway
+	library := *w // a copy, which is opened before the gateway is added
 	var err error
 	if out.library, err = (scenario.Library{}).Open(ctx, &library); err != nil {
 		return nil, fmt.Errorf("the library: %w", err)
@@ -241,10 +243,10 @@ func (s *gatewayMode) Open(ctx context.Context, w *scenario.Fixture) (scenario.S
 	return out, err
 }
 
-// gatewaySession sends requests through the gateway.
+// gatewaySession is a session that sends the requests of callers through the gateway.
 type gatewaySession struct {
-	*session          // with the server
-	gateway  *session // with the gateway
+	*session          // session with the server itself
+	gateway  *session // session with the gateway
 	library  scenario.Session
 }
 
@@ -259,7 +261,7 @@ func (s *gatewaySession) Close() {
 	}
 }
 
-// sentCredential returns the credential to send, which is a token for a verbatim user.
+// sentCredential returns the credential to send. For a literal user, it is the user's token.
 func (s *gatewaySession) sentCredential(c *scenario.Credential) *scenario.Credential {
 	for i := range s.fixture.Scenario.Cases {
 		if of := &s.fixture.Scenario.Cases[i]; &of.Credential == c && c.User != nil {
@@ -269,8 +271,8 @@ func (s *gatewaySession) sentCredential(c *scenario.Credential) *scenario.Creden
 	return c
 }
 
-// Authenticate implements [scenario.Session]. It returns the library's identity after a
-// SelfSubjectReview has shown that the gateway forwards the same identity to the cluster.
+// Authenticate implements [scenario.Session]. It returns the identity that the library returns. It
+// first checks with a SelfSubjectReview that the gateway forwards the same identity to the cluster.
 func (s *gatewaySession) Authenticate(ctx context.Context, c *scenario.Credential) (scenario.Authentication, error) {
 	identity, err := s.library.Authenticate(ctx, c)
 	if err != nil {
@@ -289,7 +291,7 @@ func (s *gatewaySession) Authenticate(ctx context.Context, c *scenario.Credentia
 		return scenario.Authentication{},
 			fmt.Errorf("the gateway answers %d where the library refuses: %s", a.code, a.message())
 	case a.code == http.StatusForbidden && !isForwarded(identity.User):
-		return identity, nil // the gateway forwards no reserved name and no caller without a tenant
+		return identity, nil // the gateway forwards neither reserved names nor callers without a tenant
 	case a.code != http.StatusCreated:
 		return scenario.Authentication{}, fmt.Errorf("the gateway answers %d: %s", a.code, a.message())
 	}
@@ -308,12 +310,12 @@ func (s *gatewaySession) Authenticate(ctx context.Context, c *scenario.Credentia
 	return identity, nil
 }
 
-// isForwarded reports whether the gateway forwards an identity to a cluster.
+// isForwarded reports whether the gateway forwards requests with this identity to a cluster.
 func isForwarded(u *scenario.User) bool {
 	return len(u.Extra[tenant.ExtraKey]) == 1 && !strings.HasPrefix(u.Name, "system:")
 }
 
-// forwardedGroups returns the groups that the gateway forwards to the cluster.
+// forwardedGroups returns the sorted groups that the cluster sees for a user of the gateway.
 func forwardedGroups(u *scenario.User) []string {
 	out := []string{user.AllAuthenticated, tenant.GroupPrefix + u.Extra[tenant.ExtraKey][0]}
 	for _, group := range u.Groups {
@@ -325,7 +327,7 @@ func forwardedGroups(u *scenario.User) []string {
 	return slices.Compact(out)
 }
 
-// Authorize implements [scenario.Session] by a SelfSubjectAccessReview.
+// Authorize implements [scenario.Session] with a SelfSubjectAccessReview.
 func (s *gatewaySession) Authorize(
 	ctx context.Context, c *scenario.Credential, r *scenario.Request,
 ) (scenario.Decision, error) {

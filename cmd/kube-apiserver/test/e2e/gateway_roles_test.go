@@ -27,8 +27,8 @@ import (
 	"github.com/kubetenant/kubetenant/test/waittest"
 )
 
-// moreRoles let callers of globex, but not of acme, read a resource that is not in the role admin.
-// They also let callers of acme send HEAD requests.
+// moreRoles contains a role that lets callers of globex, but not of acme, read a resource that is
+// not in the role admin. It also contains a role that lets callers of acme send HEAD requests.
 const moreRoles = `
 apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRole
@@ -53,8 +53,9 @@ roleRef: { apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: heads }
 subjects: [ { apiGroup: rbac.authorization.k8s.io, kind: Group, name: "tenant:acme" } ]
 `
 
-// grantsApply checks that an AccessGrant allows what the cluster's roles let its callers do. A watch
-// that the grant allowed ends with it.
+// grantsApply checks that a request to another tenant's namespace requires both an AccessGrant and
+// a role of the cluster. It also checks that a watch that requires the grant ends when the grant is
+// deleted.
 func grantsApply(t *testing.T, s *localserver.Server) {
 	apply(t, s, grantRights)
 	apply(t, s, moreRoles)
@@ -73,7 +74,7 @@ func grantsApply(t *testing.T, s *localserver.Server) {
 	if err := closed(); err != nil {
 		t.Error(err)
 	}
-	waittest.Until(t, func() error { // the right to create grants applies a moment after its role
+	waittest.Until(t, func() error { // the role that lets globex create grants takes effect after a delay
 		_, err := w.grants().Create(t.Context(), grantOf("read", []any{"get", "list", "watch"}, "configmaps", "podtemplates"),
 			metav1.CreateOptions{})
 		return err
@@ -81,11 +82,11 @@ func grantsApply(t *testing.T, s *localserver.Server) {
 	w.awaitReads(t, true)
 	if _, err := w.acme.CoreV1().PodTemplates("globex--shop").List(t.Context(),
 		metav1.ListOptions{}); !apierrors.IsForbidden(err) || strings.Contains(err.Error(), "tenant boundary") {
-		t.Errorf("what is granted, and no role lets them: %v", err)
+		t.Errorf("granted, but not allowed by a role: %v", err)
 	}
 	if _, err := w.acme.CoreV1().Pods("globex--shop").List(t.Context(),
 		metav1.ListOptions{}); !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "tenant boundary") {
-		t.Errorf("what a role lets them, and nobody granted: %v", err)
+		t.Errorf("allowed by a role, but not granted: %v", err)
 	}
 	open, err := w.acme.CoreV1().ConfigMaps("globex--shop").Watch(t.Context(), metav1.ListOptions{ResourceVersion: "0"})
 	if err != nil {
@@ -106,9 +107,9 @@ func grantsApply(t *testing.T, s *localserver.Server) {
 	waittest.Until(t, closed)
 }
 
-// constrainedImpersonation checks that tenants have the same access at an unmodified server if the impersonator
-// has only the roles of constrained impersonation (KEP-5284). The impersonator then has no right to
-// the unconstrained verb impersonate.
+// constrainedImpersonation checks that tenants have the same access if the gateway's impersonator
+// has only the roles of constrained impersonation (KEP-5284). The impersonator then does not have
+// the verb impersonate, which is not constrained.
 func constrainedImpersonation(t *testing.T, s *localserver.Server, write func(name, text string)) {
 	tenancy := strings.Replace(gatewayTenancy, "gateway-impersonator.kubeconfig }",
 		"gateway-impersonator.kubeconfig, mode: Constrained }\n    identity: { withUID: true }", 1)
@@ -134,7 +135,7 @@ func constrainedImpersonation(t *testing.T, s *localserver.Server, write func(na
 			if list() == nil {
 				continue
 			}
-			if err := list(); err != nil && ctx.Err() == nil { // the change may have interrupted one request
+			if err := list(); err != nil && ctx.Err() == nil { // the change of the configuration may interrupt one request
 				unnoticed <- err
 				return
 			}
@@ -154,7 +155,7 @@ func constrainedImpersonation(t *testing.T, s *localserver.Server, write func(na
 	})
 	for verb, want := range map[string]bool{"impersonate": false, "impersonate:user-info": true} {
 		for _, group := range []string{"", "authentication.k8s.io"} {
-			waittest.Until(t, func() error { // until the role applies
+			waittest.Until(t, func() error { // until the role takes effect
 				review, err := admin.AuthorizationV1().SubjectAccessReviews().Create(t.Context(),
 					&authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
 						User: "system:serviceaccount:kubetenant-system:kubetenant-gateway-impersonator",
@@ -174,7 +175,7 @@ func constrainedImpersonation(t *testing.T, s *localserver.Server, write func(na
 	}
 	stop()
 	if err := <-unnoticed; err != nil {
-		t.Errorf("while it changed: %v", err)
+		t.Errorf("while the configuration changed: %v", err)
 	}
 	for what, do := range verbsOf(acme) {
 		if err := do(t); err != nil {
@@ -205,13 +206,14 @@ func constrainedImpersonation(t *testing.T, s *localserver.Server, write func(na
 		t.Errorf("another tenant's namespace: %v", err)
 	}
 	as.Impersonate = rest.ImpersonationConfig{UserName: "bob"}
-	// Its role allows this impersonation.
+	// The caller's role allows this impersonation.
 	if _, err := client(t, as).CoreV1().Pods("acme--web").List(t.Context(), metav1.ListOptions{}); err != nil {
 		t.Errorf("as another: %v", err)
 	}
 }
 
-// verbsOf returns a request of each verb, some of subresources. No request depends on another.
+// verbsOf returns a request for each verb, an exec request and a SelfSubjectAccessReview. No
+// request depends on another one.
 func verbsOf(k *kubernetes.Clientset) map[string]func(*testing.T) error {
 	maps := k.CoreV1().ConfigMaps("acme--web")
 	createConfigMap := func(t *testing.T, name string) error {
@@ -267,7 +269,7 @@ func verbsOf(k *kubernetes.Clientset) map[string]func(*testing.T) error {
 			return maps.DeleteCollection(t.Context(), metav1.DeleteOptions{},
 				metav1.ListOptions{LabelSelector: "of=c-collection"})
 		},
-		"create of a subresource": func(t *testing.T) error {
+		"exec of a Pod that does not exist": func(t *testing.T) error {
 			err := k.CoreV1().RESTClient().Post().Namespace("acme--web").Resource("pods").Name("none").SubResource("exec").
 				Param("command", "id").Param("stdout", "true").Do(t.Context()).Error()
 			if apierrors.IsNotFound(err) {
@@ -275,7 +277,7 @@ func verbsOf(k *kubernetes.Clientset) map[string]func(*testing.T) error {
 			}
 			return fmt.Errorf("exec: %w", err)
 		},
-		"a review of itself": func(t *testing.T) error {
+		"SelfSubjectAccessReview": func(t *testing.T) error {
 			review, err := k.AuthorizationV1().SelfSubjectAccessReviews().Create(t.Context(),
 				&authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{
 					ResourceAttributes: &authorizationv1.ResourceAttributes{Namespace: "acme--web", Verb: "list", Resource: "pods"},

@@ -30,7 +30,7 @@ import (
 	"github.com/kubetenant/kubetenant/test/waittest"
 )
 
-// gatewayTenancy is the configuration of a gateway in front of the cluster in its directory.
+// gatewayTenancy is the configuration of a gateway in front of one cluster.
 const gatewayTenancy = `apiVersion: kubetenant.dev/v1alpha1
 kind: TenancyConfiguration
 authentication:
@@ -56,8 +56,8 @@ gateway:
     serviceAccounts: { tokens: Pass, issuers: ["https://kubernetes.default.svc"] }
 `
 
-// startGateway runs upstream's kube-apiserver without a flag for tenants, and the gateway in front
-// of it. The function write replaces a file of the gateway.
+// startGateway starts upstream's kube-apiserver without any flag of kubetenant, and the gateway in
+// front of it. The function write replaces a file that the gateway reads.
 func startGateway(t *testing.T) (s *localserver.Server, write func(name, text string)) {
 	t.Helper()
 	dir := t.TempDir()
@@ -78,17 +78,17 @@ func startGateway(t *testing.T) (s *localserver.Server, write func(name, text st
 	return start(t, dir, "--gateway"), write
 }
 
-// TestGateway checks requests of tenants through the gateway. The server has no configuration of
-// tenants.
+// TestGateway checks requests of tenants through the gateway. The kube-apiserver behind it is not
+// configured for tenants.
 func TestGateway(t *testing.T) {
 	t.Parallel()
 	s, write := startGateway(t)
 	prepare(t, s)
 	t.Run("namespaces are filtered", func(t *testing.T) { namespacesAreFiltered(t, s) })
-	t.Run("a namespace by file", func(t *testing.T) { namespaceIsApplied(t, s) })
+	t.Run("a namespace from a file", func(t *testing.T) { namespaceIsApplied(t, s) })
 	t.Run("self reviews agree", func(t *testing.T) { selfReviewsAgree(t, s) })
 	t.Run("service accounts", func(t *testing.T) { serviceAccountTokensAreForwarded(t, s) })
-	t.Run("a caller's own --as", func(t *testing.T) { impersonationNeedsBothDecisions(t, s) })
+	t.Run("impersonation by a caller", func(t *testing.T) { impersonationNeedsBothDecisions(t, s) })
 	t.Run("lists over all namespaces", func(t *testing.T) { listsAreLimited(t, s) })
 	t.Run("kubectl connects", func(t *testing.T) { kubectlConnects(t, s) })
 	t.Run("streams end", func(t *testing.T) { streamsEnd(t, s, write) })
@@ -106,7 +106,8 @@ func TestGateway(t *testing.T) {
 	t.Run("the audit log", func(t *testing.T) { gatewayAudits(t, s) })
 }
 
-// serviceAccountTokensAreForwarded checks that the cluster's own tokens are valid and are forwarded unchanged.
+// serviceAccountTokensAreForwarded checks that the gateway accepts service account tokens of the
+// cluster and forwards them unchanged, and that it enforces the boundary for their callers.
 func serviceAccountTokensAreForwarded(t *testing.T, s *localserver.Server) {
 	admin := client(t, config(t, s, "admin"))
 	account(t, admin, "acme--web")
@@ -122,16 +123,16 @@ func serviceAccountTokensAreForwarded(t *testing.T, s *localserver.Server) {
 		metav1.ListOptions{}); !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "tenant boundary") {
 		t.Errorf("another tenant's namespace: %v", err)
 	}
-	for what, token := range map[string]string{"cut": token[:len(token)-3], "nobody's": "x"} {
+	for what, token := range map[string]string{"truncated": token[:len(token)-3], "unknown": "x"} {
 		if _, err := client(t, withToken(config(t, s, "acme"), token)).CoreV1().Pods("acme--web").List(t.Context(),
 			metav1.ListOptions{}); !apierrors.IsUnauthorized(err) {
-			t.Errorf("a token that is %s: %v", what, err)
+			t.Errorf("%s token: %v", what, err)
 		}
 	}
 }
 
-// impersonationNeedsBothDecisions checks that the RBAC of the cluster and the boundary must both allow an
-// impersonation by a tenant's caller.
+// impersonationNeedsBothDecisions checks that a tenant's caller may impersonate a user only if both
+// the cluster's RBAC and the tenant boundary allow it.
 func impersonationNeedsBothDecisions(t *testing.T, s *localserver.Server) {
 	as := func(name string) error {
 		c := config(t, s, "acme")
@@ -140,7 +141,7 @@ func impersonationNeedsBothDecisions(t *testing.T, s *localserver.Server) {
 		return err
 	}
 	if err := as("bob"); !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "cannot impersonate") {
-		t.Errorf("before it may: %v", err)
+		t.Errorf("without an RBAC rule: %v", err)
 	}
 	admin := client(t, config(t, s, "admin"))
 	role := &rbacv1.ClusterRole{
@@ -162,14 +163,16 @@ func impersonationNeedsBothDecisions(t *testing.T, s *localserver.Server) {
 	}
 	waittest.Until(t, func() error { return as("bob") })
 	if err := as("system:admin"); !apierrors.IsForbidden(err) {
-		t.Errorf("as the cluster's: %v", err)
+		t.Errorf("as a system user: %v", err)
 	}
 	if err := as("system:serviceaccount:globex--shop:default"); !apierrors.IsForbidden(err) {
 		t.Errorf("as another tenant's account: %v", err)
 	}
 }
 
-// listsAreLimited checks that a list over all namespaces contains only objects of the tenant.
+// listsAreLimited checks that a tenant's list over all namespaces contains only objects of the
+// tenant. It also checks that the tenant cannot continue the list of another caller, or delete
+// objects in all namespaces.
 func listsAreLimited(t *testing.T, s *localserver.Server) {
 	for name, namespace := range map[string]string{"acme": "acme--web", "globex": "globex--shop"} {
 		cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "of-" + name}}
@@ -178,7 +181,7 @@ func listsAreLimited(t *testing.T, s *localserver.Server) {
 			t.Fatal(err)
 		}
 	}
-	waittest.Until(t, func() error { // until older objects have their labels
+	waittest.Until(t, func() error { // until existing objects have the tenant label
 		all, err := client(t, config(t, s, "acme")).CoreV1().ConfigMaps("").List(t.Context(), metav1.ListOptions{})
 		if err != nil {
 			return err
@@ -201,7 +204,7 @@ func listsAreLimited(t *testing.T, s *localserver.Server) {
 	}
 	if all, err := client(t, config(t, s, "acme")).CoreV1().ConfigMaps("").List(t.Context(),
 		metav1.ListOptions{Continue: root.Continue}); !apierrors.IsResourceExpired(err) {
-		t.Errorf("the rest of another's list: %d objects, %v", len(all.Items), err)
+		t.Errorf("the rest of another caller's list: %d objects, %v", len(all.Items), err)
 	}
 	if err := client(t, config(t, s, "acme")).CoreV1().RESTClient().Delete().Resource("configmaps").
 		Do(t.Context()).Error(); !apierrors.IsMethodNotSupported(err) {
@@ -213,8 +216,8 @@ func listsAreLimited(t *testing.T, s *localserver.Server) {
 	}
 }
 
-// rulesAreListed checks that rules are listed for the caller's own namespace, and not for another
-// tenant's.
+// rulesAreListed checks that "kubectl auth can-i --list" works for a namespace of the caller's
+// tenant, and is denied for a namespace of another tenant.
 func rulesAreListed(t *testing.T, s *localserver.Server) {
 	if out, err := kubectl(t, s, "acme", "auth", "can-i", "--list", "-n", "acme--web"); err != nil ||
 		!strings.Contains(out, "configmaps") || strings.Contains(out, "TenantGate") {
@@ -222,12 +225,13 @@ func rulesAreListed(t *testing.T, s *localserver.Server) {
 	}
 	if out, err := kubectl(t, s, "acme", "auth", "can-i", "--list", "-n", "globex--shop"); err == nil ||
 		!strings.Contains(out, "does not belong to the caller's tenant") {
-		t.Errorf("another's: %s", out)
+		t.Errorf("another tenant's namespace: %s", out)
 	}
 }
 
 // bypassIsDenied checks that a caller that bypasses the gateway may not write, delete or connect in
-// another tenant's namespaces, whatever its roles allow.
+// another tenant's namespaces, even if its roles allow everything. It also checks that the tenant's
+// service account may not create a ClusterRole.
 func bypassIsDenied(t *testing.T, s *localserver.Server) {
 	admin := client(t, config(t, s, "admin"))
 	binding := &rbacv1.ClusterRoleBinding{
@@ -258,7 +262,7 @@ func bypassIsDenied(t *testing.T, s *localserver.Server) {
 		withToken(config(t, s, "admin"), request(t, admin, "acme--web", authenticationv1.TokenRequestSpec{})))
 	someone := config(t, s, "admin")
 	someone.Impersonate = rest.ImpersonationConfig{UserName: "cloud:someone"}
-	waittest.Until(t, func() error { // until its role applies
+	waittest.Until(t, func() error { // until the binding takes effect
 		_, err := robot.CoreV1().ConfigMaps("globex--shop").Get(t.Context(), "there", metav1.GetOptions{})
 		return err
 	})
@@ -267,8 +271,8 @@ func bypassIsDenied(t *testing.T, s *localserver.Server) {
 			Param("command", "id").Param("stdout", "true").Do(t.Context()).Error()
 	}
 	for caller, k := range map[string]*kubernetes.Clientset{
-		"a tenant's account":        robot,
-		"somebody without a tenant": client(t, someone),
+		"tenant's service account": robot,
+		"user without a tenant":    client(t, someone),
 	} {
 		for what, err := range map[string]error{
 			"create": func() error {
@@ -291,27 +295,27 @@ func bypassIsDenied(t *testing.T, s *localserver.Server) {
 		}
 	}
 	if err := robot.CoreV1().ConfigMaps("acme--web").Delete(t.Context(), "there", metav1.DeleteOptions{}); err != nil {
-		t.Errorf("at home: %v", err)
+		t.Errorf("delete in the own namespace: %v", err)
 	}
 	if err := exec(robot, "acme--web"); !apierrors.IsNotFound(err) {
-		t.Errorf("a command at home: %v", err)
+		t.Errorf("exec in the own namespace: %v", err)
 	}
 	if _, err := robot.RbacV1().ClusterRoles().Create(t.Context(),
 		&rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "robots"}},
 		metav1.CreateOptions{}); !apierrors.IsForbidden(err) {
-		t.Errorf("of the cluster: %v", err)
+		t.Errorf("create a ClusterRole: %v", err)
 	}
 	if _, err := client(t, someone).CoreV1().ConfigMaps("default").Create(t.Context(),
 		newConfigMap("new"), metav1.CreateOptions{}); err != nil {
-		t.Errorf("somebody without a tenant in no tenant's space: %v", err)
+		t.Errorf("user without a tenant in a namespace without a tenant: %v", err)
 	}
 	if err := admin.CoreV1().ConfigMaps("globex--shop").Delete(t.Context(), "there", metav1.DeleteOptions{}); err != nil {
 		t.Errorf("the cluster's admin: %v", err)
 	}
 }
 
-// unverifiedLabels checks that tenants may neither write namespaces nor list by a label while
-// no admission webhook checks what is written.
+// unverifiedLabels checks that tenants may neither write Namespaces nor list objects of all
+// namespaces while the admission webhook does not check all writes.
 func unverifiedLabels(t *testing.T, s *localserver.Server) {
 	admin := client(t, config(t, s, "admin"))
 	hooks := admin.AdmissionregistrationV1().ValidatingWebhookConfigurations()
@@ -342,7 +346,7 @@ func unverifiedLabels(t *testing.T, s *localserver.Server) {
 		return nil
 	})
 	if _, err := acme.CoreV1().ConfigMaps("acme--web").List(t.Context(), metav1.ListOptions{}); err != nil {
-		t.Errorf("what is in the own namespace: %v", err)
+		t.Errorf("list in the own namespace: %v", err)
 	}
 	now, err := hooks.Get(t.Context(), "kubetenant", metav1.GetOptions{})
 	if err != nil {
@@ -355,10 +359,11 @@ func unverifiedLabels(t *testing.T, s *localserver.Server) {
 	waittest.Until(t, writes)
 }
 
-// gatewayAudits checks that the audit log has the caller and the impersonated user, and no token.
+// gatewayAudits checks that the audit log contains the caller, the impersonated user, the decision
+// and a rejected request. No token may be in the audit log or in the gateway's log.
 func gatewayAudits(t *testing.T, s *localserver.Server) {
 	alice := client(t, withToken(config(t, s, "acme"), "CANARY-token"))
-	_, _ = alice.CoreV1().Pods("globex--shop").List(t.Context(), metav1.ListOptions{}) // is denied
+	_, _ = alice.CoreV1().Pods("globex--shop").List(t.Context(), metav1.ListOptions{}) // denied
 	_, _ = client(t, withToken(config(t, s, "acme"), "CANARY-not-known")).CoreV1().Pods("acme--web").List(t.Context(),
 		metav1.ListOptions{})
 	log, err := os.ReadFile(filepath.Join(s.Dir, "audit.log"))
@@ -379,8 +384,8 @@ func gatewayAudits(t *testing.T, s *localserver.Server) {
 	}
 }
 
-// TestGatewayIsolation tries to reach another tenant through the gateway with everything that the
-// server serves.
+// TestGatewayIsolation checks that no resource of the server lets a tenant access another tenant's
+// objects through the gateway. It runs the attacks of [isolation.Run].
 func TestGatewayIsolation(t *testing.T) {
 	t.Parallel()
 	s, write := startGateway(t)
@@ -410,7 +415,8 @@ func TestGatewayIsolation(t *testing.T) {
 	}
 }
 
-// TestGatewayPage runs the session of docs/gateway.md and decodes its configurations.
+// TestGatewayPage checks that the configurations in docs/gateway.md are valid, and that its console
+// sessions have the shown output.
 func TestGatewayPage(t *testing.T) {
 	t.Parallel()
 	const page = "../../../../docs/gateway.md"

@@ -24,8 +24,8 @@ import (
 	"github.com/kubetenant/kubetenant/test/waittest"
 )
 
-// pageTenancy is the configuration of the server in docs/gateway.md, without the section of its
-// views.
+// pageTenancy is the configuration of the gateway that runs the sessions of docs/gateway.md,
+// without its section views.
 const pageTenancy = `apiVersion: kubetenant.dev/v1alpha1
 kind: TenancyConfiguration
 authentication:
@@ -40,8 +40,8 @@ gateway:
     impersonator: { kubeConfigFile: kubetenant-gateway-impersonator.kubeconfig }
 `
 
-// viewsOfPage returns the section of the views in docs/gateway.md, indented for the section
-// gateway.
+// viewsOfPage returns the YAML of the views in docs/gateway.md, indented for the configuration's
+// section gateway.
 func viewsOfPage(t *testing.T, page string) string {
 	t.Helper()
 	_, section, found := strings.Cut(page, "## Views of cluster-scoped objects\n")
@@ -57,8 +57,8 @@ func viewsOfPage(t *testing.T, page string) string {
 	return out.String()
 }
 
-// objectsAreViewed checks that a tenant reads and watches its own part of cluster-scoped objects,
-// as informers do, and nothing of another namespace.
+// objectsAreViewed checks that a tenant can get, list and watch the parts of cluster-scoped objects
+// that belong to its namespace, and nothing of another tenant's namespace.
 func objectsAreViewed(t *testing.T, s *localserver.Server) {
 	if out, err := kubectl(t, s, "admin", "apply", "-f",
 		"../../../../examples/manifests/trackers-definition.yaml"); err != nil {
@@ -74,7 +74,7 @@ func objectsAreViewed(t *testing.T, s *localserver.Server) {
 		Resource: "resourcetrackers",
 	})
 	tracker := trackerIn("shop", "acme--web", "globex--shop")
-	waittest.Until(t, func() error { // until the definition is established
+	waittest.Until(t, func() error { // until the server serves the custom resource
 		_, err := source.Create(t.Context(), tracker, metav1.CreateOptions{})
 		return err
 	})
@@ -82,7 +82,7 @@ func objectsAreViewed(t *testing.T, s *localserver.Server) {
 		t.Fatal(err)
 	}
 	view := viewOf(t, viewConfig(t, s, "acme"), "acme--web")
-	waittest.Until(t, func() error { // until the aggregated role applies
+	waittest.Until(t, func() error { // until the aggregated role takes effect
 		list, err := view.List(t.Context(), metav1.ListOptions{})
 		if err == nil && namesIn(list) != "shop" {
 			err = errors.New(namesIn(list))
@@ -95,7 +95,7 @@ func objectsAreViewed(t *testing.T, s *localserver.Server) {
 		t.Errorf("%v, %v", one, err)
 	}
 	if _, err := view.Get(t.Context(), "theirs", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
-		t.Errorf("another's: %v", err)
+		t.Errorf("another namespace's object: %v", err)
 	}
 	foreign := viewOf(t, viewConfig(t, s, "globex"), "acme--web")
 	if list, err := foreign.List(t.Context(), metav1.ListOptions{}); !apierrors.IsForbidden(err) {
@@ -115,8 +115,8 @@ func objectsAreViewed(t *testing.T, s *localserver.Server) {
 	objectsAreWatched(t, s, source)
 }
 
-// objectsAreWatched checks that an informer notices when an object enters the namespace and leaves
-// it.
+// objectsAreWatched checks that watches and informers get an event when an object gains or loses
+// its last entry in the namespace.
 func objectsAreWatched(t *testing.T, s *localserver.Server, source dynamic.ResourceInterface) {
 	client, err := dynamic.NewForConfig(viewConfig(t, s, "acme"))
 	if err != nil {
@@ -177,7 +177,7 @@ var viewResource = schema.GroupVersionResource{
 	Resource: "resourcetrackers",
 }
 
-// viewConfig returns a tenant's client configuration for the views.
+// viewConfig returns the client configuration that the named caller uses to read views.
 func viewConfig(t *testing.T, s *localserver.Server, name string) *rest.Config {
 	t.Helper()
 	c := config(t, s, name)
@@ -202,7 +202,7 @@ func namesIn(list *unstructured.UnstructuredList) string {
 	return strings.Join(names, " ")
 }
 
-// trackerIn returns a ResourceTracker with one resource in each of the namespaces.
+// trackerIn returns a ResourceTracker with one entry for each of the given namespaces.
 func trackerIn(name string, namespaces ...string) *unstructured.Unstructured {
 	entries := []any{}
 	for _, namespace := range namespaces {

@@ -28,11 +28,11 @@ import (
 	"github.com/kubetenant/kubetenant/test/waittest"
 )
 
-// platformManifest is the file of a platform team in Git. The tools are Flux's
-// kustomize-controller, and an agent of our own with Argo CD's engine (hack/gitops).
+// platformManifest is the file that a platform team stores in Git. The GitOps tools that apply it
+// are Flux's kustomize-controller, and our own agent with Argo CD's engine (hack/gitops).
 const platformManifest = "../../../../examples/manifests/platform.yaml"
 
-// gitopsTool returns the path of a tool that make test-gitops has built.
+// gitopsTool returns the path of a file that "make test-gitops" has built.
 func gitopsTool(t *testing.T, name string) string {
 	t.Helper()
 	dir := os.Getenv("KUBETENANT_GITOPS")
@@ -84,16 +84,17 @@ func (l *lockedText) String() string {
 	return l.text.String()
 }
 
-// gitops is a tool that applies a repository to a server.
+// gitops is a GitOps tool that applies a Git repository to a server.
 type gitops struct {
-	// sync makes the tool apply the file without changes, and returns after that.
+	// sync commits the manifest, and returns after the tool has applied it.
 	sync func(manifest string)
-	// refused returns an error until the tool reports that an object could not be pruned.
+	// refused returns an error until the tool reports that it could not prune an object.
 	refused func() error
 }
 
-// applyRepeatedly makes a tool apply the file of a platform team several times. Meanwhile, others write their
-// own fields.
+// applyRepeatedly checks that a tool can apply the platform team's file repeatedly without changing
+// fields that other clients write. It also checks that a commit without the tenant deletes none of
+// the tenant's objects.
 func (g *gitops) applyRepeatedly(t *testing.T, s *localserver.Server) {
 	manifest, err := os.ReadFile(platformManifest)
 	if err != nil {
@@ -168,8 +169,8 @@ func (g *gitops) applyRepeatedly(t *testing.T, s *localserver.Server) {
 	}
 }
 
-// TestGitOpsFlux checks that Flux's kustomize-controller applies a platform's Tenants and waits
-// until they are Ready. It has no conflict over a field, and reports what it may not prune.
+// TestGitOpsFlux checks that Flux's kustomize-controller applies a platform team's Tenants and
+// waits until they are Ready. It also checks applyRepeatedly with this controller.
 func TestGitOpsFlux(t *testing.T) {
 	t.Parallel()
 	controller := gitopsTool(t, "kustomize-controller")
@@ -259,7 +260,7 @@ func TestGitOpsFlux(t *testing.T) {
 	g.applyRepeatedly(t, s)
 }
 
-// tarball returns the artifact of a repository with one file.
+// tarball returns a compressed archive that contains the manifest as its only file.
 func tarball(t *testing.T, manifest string) []byte {
 	t.Helper()
 	var out bytes.Buffer
@@ -284,7 +285,7 @@ func tarball(t *testing.T, manifest string) []byte {
 	return out.Bytes()
 }
 
-// TestGitOpsArgo runs the test of TestGitOpsFlux with an agent that uses Argo CD's engine.
+// TestGitOpsArgo checks applyRepeatedly with an agent that uses Argo CD's engine.
 func TestGitOpsArgo(t *testing.T) {
 	t.Parallel()
 	agent := gitopsTool(t, "argo-agent")

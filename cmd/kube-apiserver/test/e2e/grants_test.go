@@ -33,7 +33,7 @@ import (
 
 var accessGrants = schema.GroupVersionResource{Group: "kubetenant.dev", Version: "v1alpha1", Resource: "accessgrants"}
 
-// grantOf returns a grant of globex to acme's callers.
+// grantOf returns an AccessGrant of globex for acme's callers.
 func grantOf(name string, verbs []any, resources ...any) *unstructured.Unstructured {
 	return &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": "kubetenant.dev/v1alpha1",
@@ -46,7 +46,7 @@ func grantOf(name string, verbs []any, resources ...any) *unstructured.Unstructu
 	}}
 }
 
-// grantsFixture is a server, and clients of the tests of grants.
+// grantsFixture contains a server and the clients that the tests of AccessGrants use.
 type grantsFixture struct {
 	s             *localserver.Server
 	acme          *kubernetes.Clientset
@@ -57,8 +57,8 @@ func (w *grantsFixture) grants() dynamic.ResourceInterface {
 	return w.globex.Resource(accessGrants).Namespace("globex--shop")
 }
 
-// tryRead reports whether acme may read ConfigMaps of globex. It returns an error if the end of the
-// grant interrupts the request.
+// tryRead reports whether acme may list ConfigMaps of globex. It returns an error if the request
+// fails with another error than 403. A grant that ends during the request can cause such an error.
 func (w *grantsFixture) tryRead(t *testing.T) (bool, error) {
 	_, err := w.acme.CoreV1().ConfigMaps("globex--shop").List(t.Context(), metav1.ListOptions{})
 	if apierrors.IsForbidden(err) {
@@ -67,7 +67,7 @@ func (w *grantsFixture) tryRead(t *testing.T) (bool, error) {
 	return err == nil, err
 }
 
-// mayRead reports whether the next request of acme may read ConfigMaps of globex.
+// mayRead reports whether acme may list ConfigMaps of globex. Any error except 403 fails the test.
 func (w *grantsFixture) mayRead(t *testing.T) bool {
 	t.Helper()
 	allowed, err := w.tryRead(t)
@@ -95,21 +95,21 @@ metadata: { name: granter, labels: { rbac.authorization.k8s.io/aggregate-to-admi
 rules: [ { apiGroups: [kubetenant.dev], resources: [accessgrants, accessgrants/status], verbs: ["*"] } ]
 `
 
-// TestGrants checks that a grant applies immediately, ends immediately, and never exceeds the
-// rights of its grantor.
+// TestGrants checks that an AccessGrant no longer applies to the next request after it was deleted,
+// narrowed, or has expired. It also checks that a grant cannot exceed the rights of its grantor.
 func TestGrants(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	s := start(t, dir)
 	settings := filepath.Join(dir, "tenancy.yaml")
 	text, err := os.ReadFile(settings)
-	if err == nil { // a later tenant may then have the same namespace name
+	if err == nil { // a later tenant may then own a namespace of the same name
 		err = os.WriteFile(settings, append(text, "admission: { namespace: { namespacePrefix: None } }\n"...), 0o600)
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The reload of the configuration ends requests that a grant allows.
+	// Wait for the reload of the configuration, because it interrupts requests that a grant allows.
 	waittest.Until(t, func() error { return newVersions(t, s, "tenancy.yaml", "success", 1) })
 	prepare(t, s)
 	apply(t, s, grantRights)
@@ -130,7 +130,7 @@ func TestGrants(t *testing.T) {
 		t.Helper()
 		var created *unstructured.Unstructured
 		var err error
-		waittest.Until(t, func() error { // the right and the kind exist a moment after the start
+		waittest.Until(t, func() error { // the role and the custom resource take effect after a delay
 			created, err = w.grants().Create(t.Context(), g, metav1.CreateOptions{})
 			if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) && !isAdmission(err) {
 				return err
@@ -139,8 +139,8 @@ func TestGrants(t *testing.T) {
 		})
 		return created, err
 	}
-	t.Run("announced", func(t *testing.T) { testAnnounced(t, w, create) })
-	t.Run("removal", func(t *testing.T) {
+	t.Run("announced grants", func(t *testing.T) { testAnnounced(t, w, create) })
+	t.Run("deleted grant", func(t *testing.T) {
 		for range 5 {
 			if _, err := create(t, grantOf("read", []any{"get", "list"}, "configmaps")); err != nil {
 				t.Fatal(err)
@@ -154,7 +154,7 @@ func TestGrants(t *testing.T) {
 			}
 		}
 	})
-	t.Run("narrowing", func(t *testing.T) {
+	t.Run("narrowed grant", func(t *testing.T) {
 		created, err := create(t, grantOf("narrow", []any{"get", "list"}, "configmaps"))
 		if err != nil {
 			t.Fatal(err)
@@ -176,15 +176,15 @@ func TestGrants(t *testing.T) {
 		}
 		_ = w.grants().Delete(t.Context(), "narrow", metav1.DeleteOptions{})
 	})
-	t.Run("expiry and status", func(t *testing.T) {
+	t.Run("expired grant", func(t *testing.T) {
 		g := grantOf("short", []any{"get", "list"}, "configmaps")
-		expires := time.Now().Add(8 * time.Second).UTC().Truncate(time.Second) // a busy server applies the grant before
+		expires := time.Now().Add(8 * time.Second).UTC().Truncate(time.Second) // long enough for a busy server
 		_ = unstructured.SetNestedField(g.Object, expires.Format(time.RFC3339), "spec", "expires")
 		if _, err := create(t, g); err != nil {
 			t.Fatal(err)
 		}
 		w.awaitReads(t, true)
-		time.Sleep(time.Until(expires)) // the server has the same clock
+		time.Sleep(time.Until(expires)) // the server runs on the same machine, so it has the same clock
 		if w.mayRead(t) {
 			t.Error("allowed after it expired")
 		}
@@ -201,7 +201,7 @@ func TestGrants(t *testing.T) {
 		})
 		_ = w.grants().Delete(t.Context(), "short", metav1.DeleteOptions{})
 	})
-	t.Run("no more than the grantor may", func(t *testing.T) {
+	t.Run("grant that exceeds the grantor's rights", func(t *testing.T) {
 		for _, g := range []*unstructured.Unstructured{
 			grantOf("x", []any{"create"}, "nodes"),
 			grantOf("x", []any{"escalate"}, "configmaps"),
@@ -212,8 +212,8 @@ func TestGrants(t *testing.T) {
 			}
 		}
 	})
-	t.Run("the schema", func(t *testing.T) { invalidGrantsAreRejected(t, w) })
-	t.Run("a grantor that may no longer", func(t *testing.T) { grantEndsWithGrantorsRight(t, w, create) })
+	t.Run("invalid grants", func(t *testing.T) { invalidGrantsAreRejected(t, w) })
+	t.Run("grantor that has lost its rights", func(t *testing.T) { grantEndsWithGrantorsRight(t, w, create) })
 	t.Run("another owner", func(t *testing.T) { grantsEndWithTheNamespace(t, w, create) })
 }
 
@@ -221,12 +221,12 @@ func isAdmission(err error) bool {
 	return apierrors.IsForbidden(err) && !strings.Contains(err.Error(), " cannot ")
 }
 
-// invalidGrantsAreRejected checks that the definition itself rejects invalid grants, even if no plugin
-// runs.
+// invalidGrantsAreRejected checks that the server rejects invalid AccessGrants, even from the
+// admin.
 func invalidGrantsAreRejected(t *testing.T, w *grantsFixture) {
 	admin := w.admin.Resource(accessGrants).Namespace("globex--shop")
 	for name, change := range map[string][]any{
-		"a wildcard verb": {
+		"wildcard verb": {
 			[]any{map[string]any{"apiGroups": []any{""}, "resources": []any{"pods"}, "verbs": []any{"*"}}}, "spec", "to",
 		},
 		"impersonation": {
@@ -234,14 +234,14 @@ func invalidGrantsAreRejected(t *testing.T, w *grantsFixture) {
 			"spec",
 			"to",
 		},
-		"a namespace": {
+		"subresource of namespaces": {
 			[]any{map[string]any{"apiGroups": []any{""}, "resources": []any{"namespaces/status"}, "verbs": []any{"get"}}},
 			"spec",
 			"to",
 		},
-		"nobody":              {map[string]any{"tenant": "acme"}, "spec", "from"},
-		"the system tenant":   {map[string]any{"tenant": "SYSTEM", "users": []any{"x"}}, "spec", "from"},
-		"a tenant that is no": {map[string]any{"tenant": "a b", "users": []any{"x"}}, "spec", "from"},
+		"no users or groups": {map[string]any{"tenant": "acme"}, "spec", "from"},
+		"system tenant":      {map[string]any{"tenant": "SYSTEM", "users": []any{"x"}}, "spec", "from"},
+		"invalid tenant ID":  {map[string]any{"tenant": "a b", "users": []any{"x"}}, "spec", "from"},
 	} {
 		g := grantOf("bad", []any{"get"}, "configmaps")
 		path := []string{}
@@ -257,8 +257,9 @@ func invalidGrantsAreRejected(t *testing.T, w *grantsFixture) {
 	}
 }
 
-// grantEndsWithGrantorsRight checks that a grant ends after its grantor loses the right. A change of the
-// grant starts the check, which is otherwise periodic.
+// grantEndsWithGrantorsRight checks that a grant no longer applies after its grantor has lost the
+// granted rights. The test changes the grant, because the server otherwise checks the rights only
+// periodically.
 func grantEndsWithGrantorsRight(
 	t *testing.T,
 	w *grantsFixture,
@@ -289,7 +290,8 @@ func grantEndsWithGrantorsRight(
 	}
 }
 
-// grantsEndWithTheNamespace checks that the grants and bindings of a namespace end with it.
+// grantsEndWithTheNamespace checks that grants and role bindings of a deleted namespace do not
+// apply to a new namespace of the same name.
 func grantsEndWithTheNamespace(
 	t *testing.T,
 	w *grantsFixture,
@@ -325,8 +327,8 @@ func grantsEndWithTheNamespace(
 	}
 }
 
-// testAnnounced checks that the callers of a tenant can list and watch the grants that are
-// announced to it. They read no other grant with any form of the request.
+// testAnnounced checks that a tenant's callers can list and watch the grants that are announced to
+// their tenant. Other forms of the request must not return any grant of another tenant's namespace.
 func testAnnounced(
 	t *testing.T,
 	w *grantsFixture,
@@ -338,10 +340,10 @@ func testAnnounced(
 	}
 	toAcme := grant.AnnouncedSelector(tenanttest.ID(t, "acme")).String()
 	for name, change := range map[string]func(spec map[string]any){
-		"told":         func(spec map[string]any) { spec["announce"] = true },
-		"told-too":     func(spec map[string]any) { spec["announce"] = true },
-		"not-told":     func(spec map[string]any) { spec["announce"] = false },
-		"says-nothing": func(map[string]any) {},
+		"announced":     func(spec map[string]any) { spec["announce"] = true },
+		"announced-too": func(spec map[string]any) { spec["announce"] = true },
+		"not-announced": func(spec map[string]any) { spec["announce"] = false },
+		"unset":         func(map[string]any) {},
 		"to-another": func(spec map[string]any) {
 			spec["announce"], spec["from"] = true, map[string]any{"tenant": "initech", "users": []any{"peter"}}
 		},
@@ -352,7 +354,7 @@ func testAnnounced(
 			t.Fatal(name, err)
 		}
 	}
-	waittest.Until(t, func() error { // the server writes status.announcedTo a moment later
+	waittest.Until(t, func() error { // the server writes status.announcedTo after a delay
 		list, err := c.Resource(accessGrants).List(t.Context(), metav1.ListOptions{FieldSelector: toAcme})
 		if err == nil && len(list.Items) < 2 {
 			err = fmt.Errorf("%d grants are announced", len(list.Items))
@@ -367,7 +369,7 @@ func testAnnounced(
 	for _, g := range list.Items {
 		names = append(names, g.GetNamespace()+"/"+g.GetName())
 	}
-	if slices.Sort(names); !slices.Equal(names, []string{"globex--shop/told", "globex--shop/told-too"}) {
+	if slices.Sort(names); !slices.Equal(names, []string{"globex--shop/announced", "globex--shop/announced-too"}) {
 		t.Errorf("announced to acme: %v", names)
 	}
 	watched, err := c.Resource(accessGrants).Watch(t.Context(),
@@ -379,7 +381,7 @@ func testAnnounced(
 	for _, step := range []struct {
 		name, announce string
 		want           watch.EventType
-	}{{"says-nothing", "true", watch.Added}, {"told", "false", watch.Deleted}, {"not-told", "true", watch.Added}} {
+	}{{"unset", "true", watch.Added}, {"announced", "false", watch.Deleted}, {"not-announced", "true", watch.Added}} {
 		if _, err := w.grants().Patch(t.Context(), step.name, types.MergePatchType,
 			[]byte(`{"spec":{"announce":`+step.announce+`}}`), metav1.PatchOptions{}); err != nil {
 			t.Fatal(err)

@@ -25,7 +25,8 @@ import (
 	"github.com/kubetenant/kubetenant/test/waittest"
 )
 
-// impersonations are identities that a caller of acme requests, and whether it may have them.
+// impersonations contains identities that a caller of acme tries to impersonate. ok reports whether
+// it may.
 var impersonations = []struct {
 	name   string
 	header http.Header
@@ -48,13 +49,13 @@ var impersonations = []struct {
 	},
 	{"an extra", http.Header{"Impersonate-User": {"bob"}, "Impersonate-Extra-Example.com%2FTeam": {"x", "y"}}, true, nil},
 	{
-		"the own tenant",
+		"the caller's tenant",
 		http.Header{"Impersonate-User": {"bob"}, "Impersonate-Extra-Kubetenant.dev%2ftenant": {"acme"}},
 		true,
 		nil,
 	},
 	{
-		"an own service account",
+		"a service account of the caller's tenant",
 		http.Header{"Impersonate-User": {"system:serviceaccount:acme--web:default"}},
 		true,
 		[]string{"system:serviceaccounts", "system:serviceaccounts:acme--web"},
@@ -72,15 +73,15 @@ var impersonations = []struct {
 		nil,
 	},
 	{"any group", http.Header{"Impersonate-User": {"bob"}, "Impersonate-Group": {"*"}}, false, nil},
-	{"masters", http.Header{"Impersonate-User": {"bob"}, "Impersonate-Group": {"system:masters"}}, false, nil},
+	{"the masters group", http.Header{"Impersonate-User": {"bob"}, "Impersonate-Group": {"system:masters"}}, false, nil},
 	{
-		"masters among others",
+		"system:masters among other groups",
 		http.Header{"Impersonate-User": {"bob"}, "Impersonate-Group": {"g1", "g2", "g3", "system:masters", "g4"}},
 		false,
 		nil,
 	},
 	{
-		"kubeadm's admins",
+		"the group kubeadm:cluster-admins",
 		http.Header{"Impersonate-User": {"bob"}, "Impersonate-Group": {"kubeadm:cluster-admins"}},
 		false,
 		nil,
@@ -92,7 +93,7 @@ var impersonations = []struct {
 		nil,
 	},
 	{
-		"the own tenant's group",
+		"the group of the caller's tenant",
 		http.Header{"Impersonate-User": {"bob"}, "Impersonate-Group": {"tenant:acme"}},
 		true,
 		[]string{"tenant:acme"},
@@ -116,13 +117,13 @@ var impersonations = []struct {
 		nil,
 	},
 	{
-		"another tenant in capitals",
+		"another tenant with a key in capitals",
 		http.Header{"Impersonate-User": {"bob"}, "Impersonate-Extra-KUBETENANT.DEV%2FTENANT": {"globex"}},
 		false,
 		nil,
 	},
 	{
-		"another tenant, more escaped",
+		"another tenant with an escaped key",
 		http.Header{"Impersonate-User": {"bob"}, "Impersonate-Extra-%6bubetenant%2edev%2ftenant": {"globex"}},
 		false,
 		nil,
@@ -138,13 +139,13 @@ var impersonations = []struct {
 		nil,
 	},
 	{
-		"a source",
+		"the key of a source",
 		http.Header{"Impersonate-User": {"bob"}, "Impersonate-Extra-Kubetenant.dev%2fsource": {"certs"}},
 		false,
 		nil,
 	},
 	{
-		"a server's own key",
+		"a key that the server sets",
 		http.Header{
 			"Impersonate-User": {"bob"},
 			"Impersonate-Extra-Authentication.kubernetes.io%2Fcredential-Id": {"X509SHA256=1"},
@@ -153,7 +154,7 @@ var impersonations = []struct {
 		nil,
 	},
 	{
-		"a foreign service account",
+		"another tenant's service account",
 		http.Header{"Impersonate-User": {"system:serviceaccount:globex--shop:default"}},
 		false,
 		nil,
@@ -165,7 +166,7 @@ var impersonations = []struct {
 		nil,
 	},
 	{
-		"a service account of no namespace",
+		"a service account of a namespace that does not exist",
 		http.Header{"Impersonate-User": {"system:serviceaccount:missing:default"}},
 		false,
 		nil,
@@ -173,7 +174,7 @@ var impersonations = []struct {
 	{"a malformed service account", http.Header{"Impersonate-User": {"system:serviceaccount:acme--web"}}, false, nil},
 }
 
-// impersonationRights are the RBAC rules that allow impersonation in each mode.
+// impersonationRights contains the RBAC rules that allow impersonation, by mode of impersonation.
 var impersonationRights = map[string][]rbacv1.PolicyRule{
 	"legacy": {{Verbs: []string{"impersonate"}, APIGroups: []string{"*"}, Resources: []string{"*"}}},
 	"constrained": {
@@ -196,14 +197,15 @@ func impersonateOnVerbs(modes ...string) []string {
 	return verbs
 }
 
-// TestImpersonation checks in every mode of the server that a tenant's caller cannot impersonate an
-// identity outside its tenant. The impersonated identity has nothing of the caller's own.
+// TestImpersonation checks in each impersonation mode of the server that a tenant's caller cannot
+// impersonate an identity outside its tenant. It also checks that an impersonated identity has no
+// other groups or extras of the caller, and that audit events contain both users.
 func TestImpersonation(t *testing.T) {
 	t.Parallel()
 	for mode, rights := range impersonationRights {
 		for _, gate := range []string{"true", "false"} {
 			if mode == "constrained" && gate == "false" {
-				continue // the server does not have this mode
+				continue // without the feature gate, the server has no constrained mode
 			}
 			t.Run(mode+", ConstrainedImpersonation="+gate, func(t *testing.T) {
 				t.Parallel()
@@ -293,9 +295,9 @@ func tryImpersonation(t *testing.T, s *localserver.Server, header http.Header, o
 		}
 		return
 	}
-	waittest.Until(t, func() error { // until the server has observed the rights
+	waittest.Until(t, func() error { // until the RBAC rules take effect
 		if own() != http.StatusOK {
-			return errors.New("not allowed in the own space")
+			return errors.New("not allowed in the tenant's own namespace")
 		}
 		return nil
 	})
@@ -336,8 +338,8 @@ func tryImpersonation(t *testing.T, s *localserver.Server, header http.Header, o
 	}
 }
 
-// bothActorsAreAudited checks that the event of an impersonated request has the caller and the
-// impersonated user.
+// bothActorsAreAudited checks that the audit event of an impersonated request contains the caller
+// and the impersonated user.
 func bothActorsAreAudited(t *testing.T, path string) {
 	f, err := os.Open(path)
 	if err != nil {

@@ -15,7 +15,8 @@ import (
 	"testing"
 )
 
-// TestInstallCharts follows docs/gateway.md with Helm, and with artifacts that were changed.
+// TestInstallCharts follows the installation in docs/gateway.md, but installs the gateway with
+// Helm. It also checks that Helm and the node reject invalid values and images.
 func TestInstallCharts(t *testing.T) {
 	releaseOf(t)
 	if !runIsolated(t) {
@@ -44,7 +45,7 @@ func TestInstallCharts(t *testing.T) {
 			switch {
 			case command == helm:
 				continue
-			case strings.HasPrefix(command, "kubectl apply "): // all files except gateway.yaml
+			case strings.HasPrefix(command, "kubectl apply "): // apply all files except gateway.yaml, which the chart replaces
 				r.run(t, "rm gateway/gateway.yaml")
 			case strings.Contains(command, " wait "):
 				chartIsChecked(t, r, n, helm)
@@ -57,7 +58,7 @@ func TestInstallCharts(t *testing.T) {
 		rendered := r.run(t, "helm template kubetenant kubetenant-webhook-0.1.0.tgz -n kubetenant-system "+
 			"-f admission/values.yaml")
 		written := r.run(t, "for file in admission/cluster/*.yaml; do cat $file; echo ---; done")
-		// The label with the version of the chart differs for a command of another commit.
+		// The label with the chart's version differs if the command was built from another commit.
 		version := func(text string) string { return strings.ReplaceAll(text, strings.TrimPrefix(r.version, "v"), "0.1.0") }
 		if got, want := objects(t, version(rendered)), objects(t, version(written)); !slices.Equal(got, want) {
 			t.Errorf("helm template:\n%s\n\ngenerate:\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
@@ -65,12 +66,13 @@ func TestInstallCharts(t *testing.T) {
 	})
 }
 
-// chartIsChecked installs the chart of the gateway. Helm rejects a value that does not exist, and the node
-// runs no image of another digest or version and no changed image.
+// chartIsChecked installs the gateway's chart. It checks that Helm rejects an unknown value. It
+// also checks that the node runs no image with a wrong digest, name or version, or without a
+// digest.
 func chartIsChecked(t *testing.T, r *reader, n *node, helm string) {
 	t.Helper()
 	if out, err := r.try(t, helm+" --set limit=1"); err == nil || !strings.Contains(out, "additional properties 'limit'") {
-		t.Errorf("a value that does not exist: %v\n%s", err, out)
+		t.Errorf("an unknown value: %v\n%s", err, out)
 	}
 	image := strings.TrimSpace(r.run(t, "helm show values kubetenant-gateway-0.1.0.tgz | "+
 		`sed -n 's/^image: "\?\([^"]*\)"\?$/\1/p'`))
@@ -90,8 +92,8 @@ func chartIsChecked(t *testing.T, r *reader, n *node, helm string) {
 	r.run(t, helm)
 }
 
-// TestInstallImages: the node runs an image only if each part of the archive has the digest that leads to
-// the digest in the reference.
+// TestInstallImages checks that the test's node unpacks an image of the release only if the
+// reference has a digest, and every file of the archive matches it.
 func TestInstallImages(t *testing.T) {
 	release, version := releaseOf(t)
 	if os.Geteuid() != 0 {
@@ -125,7 +127,7 @@ func TestInstallImages(t *testing.T) {
 	}
 }
 
-// digestOf returns the digest of the image in an archive.
+// digestOf returns the digest of the image in an archive, which index.json contains.
 func digestOf(t *testing.T, path string) string {
 	t.Helper()
 	blobs, err := readArchive(path)
@@ -136,7 +138,8 @@ func digestOf(t *testing.T, path string) string {
 	return "sha256:" + string(rest[:64])
 }
 
-// partsOf returns the files of an archive that this platform needs.
+// partsOf returns the files of an archive without which its image cannot be unpacked on this
+// platform.
 func partsOf(t *testing.T, path string) []string {
 	t.Helper()
 	needed := []string{"index.json"}

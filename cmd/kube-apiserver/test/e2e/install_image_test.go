@@ -20,7 +20,7 @@ import (
 	"strings"
 )
 
-// imageReference matches an image of a release: name, tag and digest.
+// imageReference matches the reference of a release's image: name, tag and digest.
 var imageReference = regexp.MustCompile(`^ghcr\.io/kubetenant/([a-z-]+):([\w.-]+)@(sha256:[0-9a-f]{64})$`)
 
 // descriptor, index, manifest and imageConfig are the parts of OCI's image format that a node needs
@@ -45,11 +45,11 @@ type imageConfig struct {
 	}
 }
 
-// archives are those of the release from which the node pulls images.
+// archives is the folder with the image archives of a release, from which the node pulls images.
 type archives struct{ dir string }
 
-// pull unpacks the image of a reference into root and returns its configuration. The image is the
-// archive of the release whose digest is in the reference.
+// pull unpacks the image with the given reference into root, and returns the image's configuration.
+// It reads the archive with the name and tag of the reference. The digest must match.
 func (a archives) pull(reference, root string) (*imageConfig, error) {
 	parts := imageReference.FindStringSubmatch(reference)
 	if parts == nil {
@@ -62,7 +62,7 @@ func (a archives) pull(reference, root string) (*imageConfig, error) {
 	return blobs.image(parts[3], root)
 }
 
-// image unpacks the image with a digest for the platform of this machine.
+// image unpacks the image with the given digest into root, for the platform of this machine.
 func (f files) image(digest, root string) (*imageConfig, error) {
 	var layout index
 	if err := json.Unmarshal(f["index.json"], &layout); err != nil {
@@ -83,7 +83,7 @@ func (f files) image(digest, root string) (*imageConfig, error) {
 	return nil, fmt.Errorf("the image has no platform linux/%s", runtime.GOARCH)
 }
 
-// files are those of an archive by their names.
+// files contains the content of an archive's files by their names.
 type files map[string][]byte
 
 func readArchive(path string) (files, error) {
@@ -110,7 +110,8 @@ func readArchive(path string) (files, error) {
 	}
 }
 
-// blob returns the content of a descriptor, which must have its digest.
+// blob returns the content that a descriptor refers to. If the content does not have the
+// descriptor's digest, blob returns an error.
 func (f files) blob(d descriptor) ([]byte, error) {
 	algorithm, digest, _ := strings.Cut(d.Digest, ":")
 	data, ok := f["blobs/"+algorithm+"/"+digest]
@@ -128,7 +129,7 @@ func (f files) decode(d descriptor, into any) error {
 	return json.Unmarshal(data, into)
 }
 
-// unpack unpacks the image of one platform.
+// unpack unpacks the image of one platform into root.
 func (f files) unpack(d descriptor, root string) (*imageConfig, error) {
 	var m manifest
 	if err := f.decode(d, &m); err != nil {
@@ -154,7 +155,7 @@ func (f files) unpack(d descriptor, root string) (*imageConfig, error) {
 	return config, nil
 }
 
-// unpackLayer unpacks the folders and files of a layer with their modes and owners.
+// unpackLayer unpacks the folders and files of a layer into root, with their modes and owners.
 func unpackLayer(layer io.Reader, root string) error {
 	for archive := tar.NewReader(layer); ; {
 		header, err := archive.Next()

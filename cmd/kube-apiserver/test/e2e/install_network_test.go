@@ -23,19 +23,21 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// The addresses of the machine that a test of the installation runs on: of kube-apiserver, of the load
-// balancer, and the network of pods.
+// The addresses in the network of an installation test: kube-apiserver listens at machineAddress,
+// and the load balancer at balancerAddress. Pods have addresses in the same network.
 const (
 	machineAddress  = "172.30.0.1"
 	balancerAddress = "172.30.0.2"
 	networkBits     = "/16"
 	bridge          = "kt0"
-	// isolated is the variable with the name of the test that runs in its own namespaces.
+	// isolated is the environment variable that contains the name of the test that runs in its own
+	// network and mount namespaces.
 	isolated = "KUBETENANT_ISOLATED"
 )
 
-// runIsolated runs the test again in a network and a mount namespace of its own, and reports whether this
-// process is that run. A page's commands can then use the addresses and folders that they name.
+// runIsolated runs the test again in a process with its own network and mount namespaces. It
+// reports whether this process is already that process. In these namespaces, the commands of a page
+// can use the page's addresses and folders.
 func runIsolated(t *testing.T) bool {
 	t.Helper()
 	if os.Getenv(isolated) == t.Name() {
@@ -61,7 +63,7 @@ func runIsolated(t *testing.T) bool {
 	return false
 }
 
-// prepareMachine sets up the namespaces.
+// prepareMachine sets up the network, folders and hosts file in the namespaces of this process.
 func prepareMachine(t *testing.T) error {
 	if err := syscall.Mount("", "/", "", syscall.MS_REC|syscall.MS_PRIVATE, ""); err != nil {
 		return err
@@ -98,8 +100,9 @@ func ip(commands ...string) error {
 	return nil
 }
 
-// startIn starts a process in a network namespace of its own, which is connected to the bridge. The
-// thread that starts the process stays until ended, because the process ends with it.
+// startIn starts a process in its own network namespace, which is connected to the bridge. The
+// thread that starts the process must not exit before the process, because the process has
+// Pdeathsig.
 func startIn(cmd *exec.Cmd, number int, address netip.Addr) (ended <-chan error, err error) {
 	outside, inside := fmt.Sprintf("kt-o%d", number), fmt.Sprintf("kt-i%d", number)
 	if err := ip("link add "+outside+" type veth peer name "+inside,
@@ -108,7 +111,7 @@ func startIn(cmd *exec.Cmd, number int, address netip.Addr) (ended <-chan error,
 	}
 	thread, moved, started, done := make(chan int), make(chan error), make(chan error, 1), make(chan error, 1)
 	go func() {
-		runtime.LockOSThread() // never unlocked: the thread keeps its namespace
+		runtime.LockOSThread() // never unlocked, because no other goroutine may run in this network namespace
 		if err := syscall.Unshare(syscall.CLONE_NEWNET); err != nil {
 			close(thread)
 			started <- err
@@ -134,7 +137,7 @@ func startIn(cmd *exec.Cmd, number int, address netip.Addr) (ended <-chan error,
 	return done, <-started
 }
 
-// services forwards connections to the addresses of Services, as kube-proxy does.
+// services forwards connections from the addresses of Services to pods, as kube-proxy does.
 type services struct {
 	node *node
 	mu   sync.Mutex
@@ -142,7 +145,8 @@ type services struct {
 	next int
 }
 
-// follow opens the addresses of new Services, and reports the address of the load balancer.
+// follow listens at the addresses of new Services, and writes the load balancer's address to their
+// status.
 func (s *services) follow(ctx context.Context) error {
 	all, err := s.node.client.CoreV1().Services("").List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -178,7 +182,7 @@ func (s *services) listen(ctx context.Context, at string, service *corev1.Servic
 		return nil
 	}
 	if at != balancerAddress {
-		_ = ip("addr add " + at + "/32 dev lo") // another port of the Service has added it
+		_ = ip("addr add " + at + "/32 dev lo") // fails if another port of the Service has already added the address
 	}
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
 	if err != nil {
@@ -201,7 +205,7 @@ func (s *services) listen(ctx context.Context, at string, service *corev1.Servic
 // forward connects a client to a ready pod of the Service.
 func (s *services) forward(from net.Conn, service *corev1.Service, port corev1.ServicePort) {
 	defer func() { _ = from.Close() }()
-	targets := []string{net.JoinHostPort(machineAddress, "6443")} // of the Service kubernetes
+	targets := []string{net.JoinHostPort(machineAddress, "6443")} // the target of the Service kubernetes
 	if service.Name != "kubernetes" {
 		targets = s.node.ready(service, port)
 	}
@@ -220,7 +224,7 @@ func (s *services) forward(from net.Conn, service *corev1.Service, port corev1.S
 	var wg sync.WaitGroup
 	for _, way := range [][2]net.Conn{{from, to}, {to, from}} {
 		wg.Go(func() {
-			_, _ = io.Copy(way[1], way[0]) // either side may end it
+			_, _ = io.Copy(way[1], way[0]) // either side may end the connection
 			_ = way[1].(*net.TCPConn).CloseWrite()
 		})
 	}

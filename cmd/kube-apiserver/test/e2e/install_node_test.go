@@ -33,19 +33,19 @@ import (
 	"github.com/kubetenant/kubetenant/test/waittest"
 )
 
-// node runs the containers of pods from the images of a release: in a chroot and a network namespace
-// each, with the user, arguments, environment and volumes of the pod.
+// node runs the containers of pods from the images of a release. Each container runs in a chroot
+// and its own network namespace, with the user, arguments, environment and volumes of the pod.
 type node struct {
-	dir, address string // address is where pods find kube-apiserver
+	dir, address string // address is the cluster IP of the Service kubernetes
 	images       archives
 	client       kubernetes.Interface
 	mu           sync.Mutex
 	pods         map[types.UID]*container
-	problems     map[string]string // of pods that wait, by name
+	problems     map[string]string // why a pod cannot start, or the node fails, by name
 	started      int
 }
 
-// container is the only container of a pod.
+// container is the running container of a pod. Pods have only one.
 type container struct {
 	pod     *corev1.Pod
 	address netip.Addr
@@ -67,7 +67,7 @@ func runNode(t *testing.T, client kubernetes.Interface, images archives) *node {
 		pods:     map[types.UID]*container{},
 		problems: map[string]string{},
 	}
-	if err := os.Chmod(n.dir, 0o755); err != nil { // #nosec G302 -- containers are of another user
+	if err := os.Chmod(n.dir, 0o755); err != nil { // #nosec G302 -- containers run as other users
 		t.Fatal(err)
 	}
 	kubernetesService, err := client.CoreV1().Services("default").Get(t.Context(), "kubernetes", metav1.GetOptions{})
@@ -107,7 +107,7 @@ func (n *node) report(name string, err error) {
 	}
 }
 
-// logs returns why pods wait, and the ends of the logs of containers.
+// logs returns the current problems, and the last lines of each container's log.
 func (n *node) logs() string {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -120,7 +120,7 @@ func (n *node) logs() string {
 	return out
 }
 
-// sync starts the containers of new pods, and stops those of deleted ones.
+// sync starts the containers of new pods, and stops the containers of deleted pods.
 func (n *node) sync(ctx context.Context) error {
 	all, err := n.client.CoreV1().Pods("").List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -166,7 +166,8 @@ func client404(err error) error {
 	return err
 }
 
-// start starts the container of a pod. The error is why the pod must wait.
+// start starts the container of a pod. If start returns an error, the pod stays pending and sync
+// tries again.
 func (n *node) start(ctx context.Context, pod *corev1.Pod) (*container, error) {
 	if len(pod.Spec.Containers) != 1 || len(pod.Spec.InitContainers) != 0 {
 		return nil, errors.New("the node runs pods of one container")
@@ -207,7 +208,7 @@ func (n *node) start(ctx context.Context, pod *corev1.Pod) (*container, error) {
 	return c, n.client.CoreV1().Pods(pod.Namespace).Bind(ctx, binding, metav1.CreateOptions{})
 }
 
-// run starts the entry point of the image with what the pod specifies.
+// run starts the image's entry point with the pod's command, arguments, environment and user.
 func (n *node) run(ctx context.Context, c *container, image *imageConfig, number int) error {
 	spec, security := &c.pod.Spec.Containers[0], c.pod.Spec.SecurityContext
 	command := slices.Concat(image.Config.Entrypoint, image.Config.Cmd)
@@ -245,7 +246,7 @@ func (n *node) run(ctx context.Context, c *container, image *imageConfig, number
 	if err != nil {
 		return err
 	}
-	go func() { // as restartPolicy: Always does, in another network
+	go func() { // restart the container as restartPolicy Always does, in a new network namespace
 		err := <-ended
 		if ctx.Err() == nil {
 			n.report(c.pod.Name, fmt.Errorf("%v ended: %w", command, err))
@@ -256,7 +257,8 @@ func (n *node) run(ctx context.Context, c *container, image *imageConfig, number
 	return nil
 }
 
-// probe sends the readiness probe of a container, and reports the result in the status of the pod.
+// probe sends the readiness probe of a container. If the result has changed, it updates the status
+// of the pod.
 func (n *node) probe(ctx context.Context, c *container) error {
 	probe := c.pod.Spec.Containers[0].ReadinessProbe.HTTPGet
 	at := net.JoinHostPort(c.address.String(), fmt.Sprint(portOf(c.pod, probe.Port.String())))
@@ -317,8 +319,8 @@ func (n *node) ready(service *corev1.Service, port corev1.ServicePort) (targets 
 	return targets
 }
 
-// mount writes the volumes of a pod to where the container mounts them. If the container is running, it
-// updates the volumes of Secrets and ConfigMaps, as the kubelet does.
+// mount writes the files of a pod's volumes to their mount paths in root. If the container is
+// running, it updates only the volumes of Secrets and ConfigMaps, as the kubelet does.
 func (n *node) mount(ctx context.Context, pod *corev1.Pod, root string, running bool) error {
 	for _, m := range pod.Spec.Containers[0].VolumeMounts {
 		i := slices.IndexFunc(pod.Spec.Volumes, func(v corev1.Volume) bool { return v.Name == m.Name })
@@ -352,7 +354,7 @@ func (n *node) mount(ctx context.Context, pod *corev1.Pod, root string, running 
 	return nil
 }
 
-// writeVolumeFile replaces a file in one step if its content differs.
+// writeVolumeFile atomically replaces a file if its content differs.
 func writeVolumeFile(file string, data []byte, group int) error {
 	if was, err := os.ReadFile(file); err == nil && bytes.Equal(was, data) {
 		return nil
@@ -407,7 +409,7 @@ func (n *node) configMap(
 	return items(data, wanted)
 }
 
-// projected returns the files of one source of the volume with the token of the service account.
+// projected returns the files of one source of a projected volume.
 func (n *node) projected(
 	ctx context.Context, pod *corev1.Pod, source *corev1.VolumeProjection,
 ) (map[string][]byte, error) {
@@ -435,7 +437,7 @@ func (n *node) projected(
 	return nil, errors.New("the node does not know the source")
 }
 
-// items selects keys, all without a selection.
+// items returns the wanted keys by their paths. If wanted is empty, it returns all keys.
 func items(data map[string][]byte, wanted []corev1.KeyToPath) (map[string][]byte, error) {
 	if len(wanted) == 0 {
 		return data, nil
@@ -451,7 +453,7 @@ func items(data map[string][]byte, wanted []corev1.KeyToPath) (map[string][]byte
 	return out, nil
 }
 
-// awaitProblem waits until a pod with a prefix cannot start for a reason.
+// awaitProblem waits until a pod whose name has the given prefix cannot start for the given reason.
 func (n *node) awaitProblem(t *testing.T, prefix, reason string) {
 	t.Helper()
 	waittest.Until(t, func() error {

@@ -14,16 +14,16 @@ import (
 	"time"
 )
 
-// releaseDir is the variable with the folder of the artifacts of a release.
+// releaseDir is the environment variable that contains the folder of a release's artifacts.
 const releaseDir = "KUBETENANT_RELEASE"
 
-// pageVersion matches the version that the pages name.
+// pageVersion matches the release version in the commands of the pages.
 var pageVersion = regexp.MustCompile(`v0\.1\.0|\b0\.1\.0\b`)
 
-// pageBlock matches a block of a page, which may be indented.
+// pageBlock matches a fenced code block of a page, which may be indented.
 var pageBlock = regexp.MustCompile("(?ms)^[ \t]*```([a-z]*)\n(.*?)\n[ \t]*```$")
 
-// notRun lists the commands of the pages that the tests cannot run, with the reasons.
+// notRun returns the prefixes of the pages' commands that are not run, with the reasons.
 func notRun() map[string]string {
 	return map[string]string{
 		"skopeo ":        "copies an image to a registry, and the test has none",
@@ -33,7 +33,7 @@ func notRun() map[string]string {
 	}
 }
 
-// releaseOf returns the folder of the artifacts, and their version with v.
+// releaseOf returns the folder of the release's artifacts, and its version, which begins with "v".
 func releaseOf(t *testing.T) (dir, version string) {
 	t.Helper()
 	if dir = os.Getenv(releaseDir); dir == "" {
@@ -50,15 +50,16 @@ func releaseOf(t *testing.T) (dir, version string) {
 	return dir, strings.TrimSuffix(strings.TrimPrefix(name, "kubetenant-webhook_"), "_image.tar")
 }
 
-// reader follows pages: it writes their configuration to a folder and runs their commands there.
+// reader follows documentation pages. It writes the configuration of a page to a folder, and runs
+// the page's commands there.
 type reader struct {
 	dir, release, version string
 	env                   []string
-	// ran are the commands so far.
+	// ran contains the commands that section has run so far.
 	ran []string
 }
 
-// newReader returns a reader whose PATH has none of the built commands except kubectl and helm.
+// newReader returns a reader. Its PATH contains only two of the built commands: kubectl and helm.
 func newReader(t *testing.T, kubeconfig string) *reader {
 	t.Helper()
 	r := &reader{dir: t.TempDir()}
@@ -81,7 +82,7 @@ func newReader(t *testing.T, kubeconfig string) *reader {
 	return r
 }
 
-// localize replaces the address and the version of the release in a text of a page.
+// localize replaces the download URL and the version of the release in the text of a page.
 func (r *reader) localize(text string) string {
 	text = strings.ReplaceAll(text, "https://github.com/kubetenant/kubetenant/releases/download/v0.1.0/",
 		"file://"+r.release+"/")
@@ -93,7 +94,7 @@ func (r *reader) localize(text string) string {
 	})
 }
 
-// section follows a section of a page, with the sections below it. It returns the output of the last
+// section follows a section of a page and its subsections. It returns the output of the last
 // command.
 func (r *reader) section(t *testing.T, page, heading string) (last string) {
 	t.Helper()
@@ -115,7 +116,7 @@ func (r *reader) section(t *testing.T, page, heading string) (last string) {
 	return last
 }
 
-// sectionBlocks returns the blocks of a section.
+// sectionBlocks returns the code blocks of a section and its subsections, as matches of pageBlock.
 func sectionBlocks(t *testing.T, page, heading string) [][]string {
 	t.Helper()
 	text, err := os.ReadFile("../../../../docs/" + page)
@@ -131,7 +132,8 @@ func sectionBlocks(t *testing.T, page, heading string) [][]string {
 	return pageBlock.FindAllStringSubmatch(rest, -1)
 }
 
-// commandsOf returns the commands of a block. A line that ends with \ continues.
+// commandsOf returns the commands of a code block. A command continues on the next line if its line
+// ends with \.
 func commandsOf(block string) (commands []string) {
 	for line := range strings.Lines(strings.ReplaceAll(block, "\\\n", " ")) {
 		if line = strings.TrimSpace(line); line != "" {

@@ -22,22 +22,23 @@ import (
 	"github.com/kubetenant/kubetenant/test/waittest"
 )
 
-// maxCommands is the largest number of commands up to "kubectl tenant whoami".
+// maxCommands is the largest number of commands that an installation may need, including "kubectl
+// tenant whoami".
 const maxCommands = 13
 
-// apiServer is upstream's unmodified kube-apiserver at an address that pods can reach. etcd and the
-// controllers are those of kubetenant-local without tenancy.
+// apiServer is upstream's unmodified kube-apiserver at an address that pods can reach. It uses the
+// etcd and the controllers of a kubetenant-local without tenancy.
 type apiServer struct {
 	local      *localserver.Server
 	etcd       string
 	cmd        *exec.Cmd
 	admin      *rest.Config
-	kubeconfig string // path of the operator's file
+	kubeconfig string // path of the operator's kubeconfig
 }
 
 const operatorContext = "production"
 
-// startAPIServer starts the server. The cluster has a node that runs the images of the release.
+// startAPIServer starts kube-apiserver, and a node that runs the images of the release.
 func startAPIServer(t *testing.T) (*apiServer, *reader, *node) {
 	t.Helper()
 	dir := t.TempDir()
@@ -64,7 +65,7 @@ func startAPIServer(t *testing.T) (*apiServer, *reader, *node) {
 	}
 	s.admin.QPS = -1
 	r := newReader(t, s.kubeconfig)
-	// A certificate for the addresses at which pods find the server.
+	// Create a serving certificate for the addresses that pods use.
 	r.run(t, fmt.Sprintf("openssl req -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -subj /CN=kube-apiserver "+
 		"-addext subjectAltName=IP:%s,IP:10.96.0.1 -keyout %[2]s/server.key | openssl x509 -req -copy_extensions copy "+
 		"-CA %[2]s/ca.crt -CAkey %[2]s/ca.key -days 1 -out %[2]s/server.crt", machineAddress, filepath.Join(dir, "pki")))
@@ -73,7 +74,8 @@ func startAPIServer(t *testing.T) (*apiServer, *reader, *node) {
 	return s, r, runNode(t, client, archives{r.release})
 }
 
-// restart starts kube-apiserver with further flags and variables. One that runs ends first.
+// restart stops a running kube-apiserver, and starts it with the given additional flags and
+// environment variables.
 func (s *apiServer) restart(t *testing.T, flags, environment []string) {
 	t.Helper()
 	if s.cmd != nil {
@@ -110,7 +112,8 @@ func (s *apiServer) restart(t *testing.T, flags, environment []string) {
 	})
 }
 
-// checkCommands requires that a page does not need more commands than it promises.
+// checkCommands checks that the installation needs at most maxCommands commands, and ends with
+// "kubectl tenant whoami".
 func checkCommands(t *testing.T, r *reader) {
 	t.Helper()
 	t.Logf("%d commands", len(r.ran))
@@ -120,7 +123,7 @@ func checkCommands(t *testing.T, r *reader) {
 	}
 }
 
-// checkTenant requires a line of whoami with the tenant.
+// checkTenant checks that the output of "kubectl tenant whoami" contains the tenant.
 func checkTenant(t *testing.T, output, tenant string) {
 	t.Helper()
 	if !regexp.MustCompile(`(?m)^Tenant:\s+` + tenant + ` `).MatchString(output) {
@@ -128,8 +131,8 @@ func checkTenant(t *testing.T, output, tenant string) {
 	}
 }
 
-// TestInstallGateway runs the commands of docs/gateway.md with the artifacts of a release. The node
-// runs the images as the chart specifies.
+// TestInstallGateway checks that the commands of docs/gateway.md install a working gateway from the
+// artifacts of a release.
 func TestInstallGateway(t *testing.T) {
 	releaseOf(t)
 	if !runIsolated(t) {
@@ -145,7 +148,7 @@ func TestInstallGateway(t *testing.T) {
 			t.Errorf("secrets of the system tenant: %v\n%s", err, out)
 		}
 	})
-	t.Run("the tenant works", func(t *testing.T) {
+	t.Run("a created tenant can be used", func(t *testing.T) {
 		waittest.Until(t, func() error {
 			out, err := r.try(t, "kubectl tenant create-tenant acme --admin alice --members-admin --namespaces acme--web")
 			if err != nil && !strings.Contains(out, "exists") {
@@ -163,7 +166,8 @@ func TestInstallGateway(t *testing.T) {
 	})
 }
 
-// TestInstallAdmissionOnly runs the commands of docs/install.md for a cluster behind a gateway.
+// TestInstallAdmissionOnly checks that the commands of docs/install.md install only the admission
+// webhooks, as in a cluster behind a gateway.
 func TestInstallAdmissionOnly(t *testing.T) {
 	releaseOf(t)
 	if !runIsolated(t) {
@@ -171,7 +175,7 @@ func TestInstallAdmissionOnly(t *testing.T) {
 	}
 	_, r, _ := startAPIServer(t)
 	r.section(t, "install.md", "## Get the release")
-	// The configuration is the gateway's.
+	// Use the configuration of the gateway.
 	r.write(t, "tenancy.yaml", sectionBlocks(t, "gateway.md", "## Install it")[0][2])
 	r.write(t, "client-ca.crt", r.run(t, "kubectl -n kube-system get configmap extension-apiserver-authentication "+
 		"-o 'jsonpath={.data.client-ca-file}'"))
@@ -194,8 +198,8 @@ func TestInstallAdmissionOnly(t *testing.T) {
 	})
 }
 
-// TestInstallWebhook runs the commands of docs/install.md, and configures kube-apiserver as the
-// page describes.
+// TestInstallWebhook checks that the commands of docs/install.md install a working webhook service.
+// It configures kube-apiserver as the page describes.
 func TestInstallWebhook(t *testing.T) {
 	releaseOf(t)
 	if !runIsolated(t) {
@@ -213,13 +217,13 @@ func TestInstallWebhook(t *testing.T) {
 	var last string
 	for _, block := range sectionBlocks(t, "install.md", "## 4. Configure kube-apiserver") {
 		for _, command := range commandsOf(block[2]) {
-			if strings.Contains(command, " annotate ") { // after the list of steps for each machine
+			if strings.Contains(command, " annotate ") { // the page's manual steps on each machine come before this command
 				s.configure(t)
 				presentsCertificate(t, r)
 				after = true
 			}
 			last = r.run(t, command)
-			if strings.HasSuffix(command, "webhooks.yaml") { // the service writes its authorities within ten seconds
+			if strings.HasSuffix(command, "webhooks.yaml") { // the service writes its certificate authorities within ten seconds
 				waittest.Until(t, func() error {
 					out, err := r.try(t, "kubectl tenant tenants")
 					if err != nil {
@@ -252,8 +256,8 @@ func TestInstallWebhook(t *testing.T) {
 	})
 }
 
-// presentsCertificate waits until the request by which the page checks the client certificate of
-// kube-apiserver succeeds.
+// presentsCertificate waits until the page's check shows that kube-apiserver presents its client
+// certificate to the service. The check is a request that must be answered with Forbidden.
 func presentsCertificate(t *testing.T, r *reader) {
 	t.Helper()
 	waittest.Until(t, func() error {
@@ -264,7 +268,8 @@ func presentsCertificate(t *testing.T, r *reader) {
 	})
 }
 
-// configure restarts kube-apiserver with flags.txt and environment.txt, as step 4 describes.
+// configure restarts kube-apiserver with the generated flags.txt and environment.txt, as step 4 of
+// docs/install.md describes.
 func (s *apiServer) configure(t *testing.T) {
 	t.Helper()
 	const folder = "/etc/kubernetes/kubetenant/"
@@ -282,7 +287,8 @@ func (s *apiServer) configure(t *testing.T) {
 	s.restart(t, strings.Fields(string(flags)), strings.Fields(string(environment)))
 }
 
-// namedFilesExist checks that each file below installed that the page names exists.
+// namedFilesExist checks that each file of the folder installed that docs/install.md mentions
+// exists.
 func namedFilesExist(t *testing.T, dir string) {
 	t.Helper()
 	text, err := os.ReadFile("../../../../docs/install.md")

@@ -29,7 +29,8 @@ import (
 	"github.com/kubetenant/kubetenant/test/waittest"
 )
 
-// definitions are the definitions of a namespaced and of a cluster-scoped resource.
+// definitions contains the CustomResourceDefinitions of a namespaced and of a cluster-scoped
+// resource.
 const definitions = `
 apiVersion: apiextensions.k8s.io/v1
 kind: CustomResourceDefinition
@@ -53,7 +54,7 @@ spec:
     schema: { openAPIV3Schema: { type: object, x-kubernetes-preserve-unknown-fields: true } } } ]
 `
 
-// apply applies a file as the admin.
+// apply applies the given manifest as the admin.
 func apply(t *testing.T, s *localserver.Server, text string) {
 	t.Helper()
 	path := t.TempDir() + "/file.yaml"
@@ -65,8 +66,8 @@ func apply(t *testing.T, s *localserver.Server, text string) {
 	}
 }
 
-// aggregated starts an aggregated API server that allows everything, like a server that trusts
-// every request through kube-apiserver.
+// aggregated starts an aggregated API server. It performs no authorization, as if it trusted every
+// request that kube-apiserver forwards.
 func aggregated(t *testing.T, s *localserver.Server) {
 	t.Helper()
 	verbs := []string{"get", "list", "watch", "create", "update", "patch", "delete", "deletecollection"}
@@ -91,7 +92,7 @@ func aggregated(t *testing.T, s *localserver.Server) {
 		}
 		items := `[{"metadata":{"name":"x","namespace":"globex--isolation"}}]`
 		if strings.Contains(r.URL.Path, "/namespaces/") {
-			items = `[]` // so that a namespace can be deleted
+			items = `[]` // empty, so that namespaces can be deleted
 		}
 		_, _ = w.Write([]byte(`{"apiVersion":"aggregated.example.com/v1","kind":"ThingList","items":` + items + `}`))
 	}))
@@ -122,12 +123,12 @@ spec: { group: aggregated.example.com, version: v1, groupPriorityMinimum: 100, v
 	}
 }
 
-// TestIsolation tries to reach another tenant with everything that the server serves, including
-// custom and aggregated resources. For some API groups, it also does so with the command, as an
-// operator with impersonation.
+// TestIsolation checks that no resource of the server lets a tenant access another tenant's
+// objects, including custom and aggregated resources. It runs the attacks of [isolation.Run]. For
+// some API groups, it also runs "kubectl tenant verify-isolation" as an operator.
 func TestIsolation(t *testing.T) { testIsolation(t, installation.CompiledIn) }
 
-// TestWebhookIsolation does the same with the webhook service.
+// TestWebhookIsolation runs the attacks of [isolation.Run] with the webhook service.
 func TestWebhookIsolation(t *testing.T) { testIsolation(t, installation.Webhook, "--webhook") }
 
 func testIsolation(t *testing.T, mode installation.Mode, args ...string) {
@@ -158,7 +159,7 @@ func testIsolation(t *testing.T, mode installation.Mode, args ...string) {
 	}
 
 	if mode != installation.CompiledIn {
-		return // the command is the same in each mode
+		return // the command behaves in the same way in each mode
 	}
 	out, err := verify(t, "--kubeconfig", s.Kubeconfig("admin"), "--api-group", "apps", "--api-group",
 		"rbac.authorization.k8s.io")
@@ -170,7 +171,7 @@ func testIsolation(t *testing.T, mode installation.Mode, args ...string) {
 	interrupted(t, s)
 }
 
-// verify runs verify-isolation.
+// verify runs "kubectl tenant verify-isolation".
 func verify(t *testing.T, args ...string) (string, error) {
 	t.Helper()
 	out, err := exec.CommandContext(t.Context(), binary(t, "kubectl-tenant"),
@@ -178,7 +179,8 @@ func verify(t *testing.T, args ...string) (string, error) {
 	return string(out), err
 }
 
-// nothingIsLeft fails if a run left an object or a series of the server's metrics.
+// nothingIsLeft checks that verify-isolation has left no object and no series in the server's
+// metrics.
 func nothingIsLeft(t *testing.T, s *localserver.Server) {
 	t.Helper()
 	const kinds = "ns,clusterroles,clusterrolebindings,tenants,tenantquotas,retiredtenants"
@@ -192,8 +194,8 @@ func nothingIsLeft(t *testing.T, s *localserver.Server) {
 	}
 }
 
-// interrupted checks that an interrupted run deletes the objects that it created. After a run that
-// was killed, --clean-up deletes them.
+// interrupted checks that verify-isolation deletes the objects that it created if it is
+// interrupted. It also checks that --clean-up deletes the objects of a killed run.
 func interrupted(t *testing.T, s *localserver.Server) {
 	t.Helper()
 	for _, signal := range []syscall.Signal{syscall.SIGINT, syscall.SIGKILL} {
@@ -229,8 +231,9 @@ func interrupted(t *testing.T, s *localserver.Server) {
 	}
 }
 
-// verifyAtTheGateway runs the command as an operator of the gateway. It also runs it as the admin
-// of the cluster, which does not isolate tenants by itself.
+// verifyAtTheGateway checks that verify-isolation succeeds for an operator through the gateway. It
+// also checks that the command fails for the admin of the cluster behind the gateway, because the
+// cluster does not isolate tenants itself.
 func verifyAtTheGateway(t *testing.T, s *localserver.Server, write func(name, text string)) {
 	t.Helper()
 	out, err := verify(t, "--kubeconfig", s.Kubeconfig("admin"))

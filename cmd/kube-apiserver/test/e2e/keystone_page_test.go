@@ -18,7 +18,7 @@ import (
 	"github.com/kubetenant/kubetenant/test/waittest"
 )
 
-// syncedSource is a source that synchronizes with a Keystone.
+// syncedSource is the configuration of a source that synchronizes projects and roles from Keystone.
 const syncedSource = `
   - name: openstack
     tenants: [acme, globex]
@@ -30,7 +30,8 @@ const syncedSource = `
       sync: { interval: 10s, roles: { member: edit, reader: view } }
 `
 
-// keystoneSteps returns the changes of Keystone before the sessions of docs/tasks/keystone.md.
+// keystoneSteps returns the changes to make before each session of docs/tasks/keystone.md. turnOn
+// enables the source.
 func keystoneSteps(t *testing.T, k *idp.Keystone, domain idp.Domain, turnOn func() error) []keystoneStep {
 	t.Helper()
 	const namespaces = "get namespaces -l kubetenant.dev/tenant=acme -o name"
@@ -69,15 +70,16 @@ func keystoneSteps(t *testing.T, k *idp.Keystone, domain idp.Domain, turnOn func
 	}
 }
 
-// keystoneStep is a change of Keystone. The server has observed it when the output of kubectl
-// contains want, and does not contain gone unless gone is empty.
+// keystoneStep is a change in Keystone or in the configuration. The server has observed the change
+// if the output of kubectl contains want and does not contain absent. If absent is empty, it is not
+// checked.
 type keystoneStep struct {
 	change             func() error
 	args, want, absent string
 }
 
-// startKeystone starts a real Keystone with the domain acme. It returns a source that synchronizes
-// with it.
+// startKeystone starts a real Keystone with the domain acme. It also returns the configuration of a
+// source that synchronizes with this Keystone.
 func startKeystone(t *testing.T, dir string) (k *idp.Keystone, domain idp.Domain, source string) {
 	t.Helper()
 	if os.Getenv("KUBETENANT_IDP") == "" {
@@ -101,8 +103,8 @@ func startKeystone(t *testing.T, dir string) (k *idp.Keystone, domain idp.Domain
 	return k, domain, fmt.Sprintf(syncedSource, k.URL, filepath.Join(dir, "clouds.yaml"))
 }
 
-// TestKeystonePage checks that the sessions of docs/tasks/keystone.md have the output of a server
-// that synchronizes with a real Keystone. UPDATE_GOLDEN updates the page.
+// TestKeystonePage checks that the console sessions of docs/tasks/keystone.md show the output of a
+// server that synchronizes with a real Keystone. If UPDATE_GOLDEN is set, it updates the page.
 func TestKeystonePage(t *testing.T) {
 	dir := t.TempDir()
 	k, domain, source := startKeystone(t, dir)
@@ -129,9 +131,9 @@ func TestKeystonePage(t *testing.T) {
 	}
 }
 
-// TestKeystoneWebhook checks that the controller synchronizes with a real Keystone next to an
-// unmodified kube-apiserver, with the rights that the chart grants. The controller also creates the
-// Tenant.
+// TestKeystoneWebhook checks that the controller synchronizes with a real Keystone if
+// kube-apiserver is unmodified, and that it creates the Tenant. It checks the deployment modes
+// webhook and gateway.
 func TestKeystoneWebhook(t *testing.T) {
 	for name, text := range map[string]string{
 		"webhook": "authorization: { subject: { fromGroups: true } }\nauthentication:\n  sources:",
@@ -159,7 +161,7 @@ func TestKeystoneWebhook(t *testing.T) {
 	}
 }
 
-// do makes the change and waits until the server has observed it.
+// do makes the change, and waits until the server has observed it.
 func (step *keystoneStep) do(t *testing.T, s *localserver.Server) {
 	t.Helper()
 	if step.change == nil {
@@ -168,7 +170,7 @@ func (step *keystoneStep) do(t *testing.T, s *localserver.Server) {
 	if err := step.change(); err != nil {
 		t.Fatal(err)
 	}
-	// The server reads Keystone every 10 seconds, and the controller has to become the leader first.
+	// The server reads Keystone every 10 seconds. The controller must first become the leader.
 	waittest.Within(t, time.Minute, func() error {
 		out, _ := kubectl(t, s, "admin", strings.Fields(step.args)...)
 		if !strings.Contains(out, step.want) || step.absent != "" && strings.Contains(out, step.absent) {
@@ -178,7 +180,7 @@ func (step *keystoneStep) do(t *testing.T, s *localserver.Server) {
 	})
 }
 
-// addSource adds a source to a configuration, whose last section is the list of sources.
+// addSource appends a source to a configuration file. The file must end with the list of sources.
 func addSource(t *testing.T, path, source string) {
 	t.Helper()
 	before, err := os.ReadFile(path)
@@ -198,7 +200,8 @@ var (
 	nameEnd    = regexp.MustCompile(`(acme--[a-z]+)-[0-9a-f]{8}\b`)
 )
 
-// normalizeIDs is [normalize], but also replaces each ID of Keystone by its number in the output.
+// normalizeIDs is like [normalize], but also replaces each Keystone ID with a repeated number that
+// depends on the order of the IDs in the output.
 func normalizeIDs(text string) string {
 	ids := map[string]string{}
 	text = keystoneID.ReplaceAllStringFunc(text, func(id string) string {

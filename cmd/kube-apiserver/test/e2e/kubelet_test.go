@@ -30,11 +30,12 @@ import (
 	"github.com/kubetenant/kubetenant/test/waittest"
 )
 
-// kubelet implements what kubectl needs of a kubelet with a running Pod. It has the streaming code
-// of container runtimes for SPDY and websockets. The commands of the container run in a directory.
+// kubelet implements the parts of a kubelet that kubectl needs for a running Pod. It uses the
+// streaming code of container runtimes for SPDY and websockets. The container's commands run in a
+// directory of this machine.
 type kubelet struct {
 	root string // working directory of the container
-	port int    // target of all ports of the Pod
+	port int    // local port to which all ports of the Pod are forwarded
 	// logLines receives later lines of the container's log.
 	logLines chan string
 }
@@ -63,7 +64,7 @@ func (k *kubelet) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// log writes one line. If the caller follows the log, it also writes each line that more receives.
+// log writes one line. If the caller follows the log, it also writes each line from logLines.
 func (k *kubelet) log(w http.ResponseWriter, r *http.Request) {
 	_, _ = io.WriteString(w, "first\n")
 	for r.URL.Query().Get("follow") == "true" {
@@ -125,7 +126,7 @@ func (k *kubelet) PortForward(ctx context.Context, _, _ string, _ int32, stream 
 	return err
 }
 
-// runKubelet starts a kubelet, and the Pod p of acme--web on it.
+// runKubelet starts a kubelet, and creates the running Pod p of acme--web on its node.
 func runKubelet(t *testing.T, s *localserver.Server) *kubelet {
 	t.Helper()
 	pages := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -151,7 +152,7 @@ func runKubelet(t *testing.T, s *localserver.Server) *kubelet {
 	return k
 }
 
-// nodeAt creates a node with a server as its kubelet.
+// nodeAt creates a Node object with the given server as its kubelet.
 func nodeAt(t *testing.T, admin *kubernetes.Clientset, name string, kubelet *httptest.Server) {
 	t.Helper()
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
@@ -167,13 +168,13 @@ func nodeAt(t *testing.T, admin *kubernetes.Clientset, name string, kubelet *htt
 	}
 }
 
-// fallback is in the output of kubectl at -v=4 if it uses SPDY because the websocket fails
+// fallback is in the output of "kubectl -v=4" if kubectl uses SPDY because the websocket fails
 // (k8s.io/client-go tools/remotecommand/fallback.go and tools/portforward/fallback_dialer.go,
 // v0.37.1).
 const fallback = "fallback"
 
-// kubectlConnects checks exec, attach, cp, port-forward and logs of kubectl as a tenant's admin,
-// with websockets and with SPDY.
+// kubectlConnects checks that the kubectl commands exec, attach, cp and port-forward work for a
+// tenant's admin, with websockets and with SPDY. It also checks "kubectl logs -f".
 func kubectlConnects(t *testing.T, s *localserver.Server) {
 	k := runKubelet(t, s)
 	for _, websocket := range []string{"true", "false"} {
@@ -234,8 +235,8 @@ func kubectlConnects(t *testing.T, s *localserver.Server) {
 	logsFollow(t, s, k)
 }
 
-// startKubectl starts kubectl as a tenant's admin, and returns the lines of its output. kubectl ends with
-// the test.
+// startKubectl starts kubectl as a tenant's admin, and returns a scanner of its output. kubectl is
+// stopped at the end of the test.
 func startKubectl(t *testing.T, s *localserver.Server, env string, args ...string) *bufio.Scanner {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -254,7 +255,7 @@ func startKubectl(t *testing.T, s *localserver.Server, env string, args ...strin
 	return bufio.NewScanner(out)
 }
 
-// checkPortForward requests a page of the Pod through port-forward.
+// checkPortForward checks that "kubectl port-forward" forwards several connections to the Pod.
 func checkPortForward(t *testing.T, s *localserver.Server, websocket string) {
 	t.Helper()
 	lines := startKubectl(t, s, "KUBECTL_PORT_FORWARD_WEBSOCKETS="+websocket, "-v=4", "port-forward", "p", ":80",
@@ -285,7 +286,7 @@ func checkPortForward(t *testing.T, s *localserver.Server, websocket string) {
 	}
 }
 
-// logsFollow checks that a line arrives when it is logged, and not when the log ends.
+// logsFollow checks that "kubectl logs -f" prints each line when it is logged, before the log ends.
 func logsFollow(t *testing.T, s *localserver.Server, k *kubelet) {
 	t.Helper()
 	lines := startKubectl(t, s, "", "logs", "-f", "p")

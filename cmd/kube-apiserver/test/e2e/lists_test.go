@@ -39,7 +39,7 @@ import (
 
 var widgets = schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "widgets"}
 
-// widgetRights allows admins to use a custom resource.
+// widgetRights contains a role that lets tenants' admins use a custom resource.
 const widgetRights = `
 apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRole
@@ -55,9 +55,9 @@ func widget(namespace, name string, labels map[string]any) *unstructured.Unstruc
 	}}
 }
 
-// TestObjectsStoredWithoutTenancy checks objects that were stored without tenancy, some with a wrong tenant label.
-// The server corrects the labels. Lists over all namespaces then contain all objects of the tenant,
-// and no others.
+// TestObjectsStoredWithoutTenancy checks that the server corrects the tenant labels of objects that
+// were stored without tenancy, some with another tenant's label. A tenant's lists over all
+// namespaces must then contain all objects of the tenant, and no object of another owner.
 func TestObjectsStoredWithoutTenancy(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -70,7 +70,7 @@ func TestObjectsStoredWithoutTenancy(t *testing.T) {
 	if err := before.Stop(); err != nil {
 		t.Fatal(err)
 	}
-	// The first run may stop at any point. The second run continues.
+	// The first server may stop at any point of the backfill. The second server continues it.
 	first, err := localserver.Start(t.Context(), binary(t, "kubetenant-local"), dir, withoutWorkloads)
 	if err != nil {
 		t.Fatal(err)
@@ -112,7 +112,7 @@ func TestObjectsStoredWithoutTenancy(t *testing.T) {
 		}
 		return err
 	})
-	// The server also labels the objects of a namespace that a tenant receives later.
+	// The server also labels the objects of a namespace that is assigned to a tenant later.
 	admin := client(t, config(t, s, "admin"))
 	patch := []byte(`{"metadata":{"labels":{"kubetenant.dev/tenant":"acme"}}}`)
 	if _, err := admin.CoreV1().Namespaces().Patch(t.Context(), "unowned", types.MergePatchType,
@@ -129,7 +129,8 @@ func TestObjectsStoredWithoutTenancy(t *testing.T) {
 	})
 }
 
-// seedUnlabeled creates objects of acme, and objects of other owners with the label of acme.
+// seedUnlabeled creates objects of acme without the tenant label or with the label of globex. It
+// also creates objects of other owners with the label of acme.
 func seedUnlabeled(t *testing.T, s *localserver.Server, n int) {
 	t.Helper()
 	apply(t, s, definitions)
@@ -176,8 +177,8 @@ func seedUnlabeled(t *testing.T, s *localserver.Server, n int) {
 	}
 }
 
-// TestListsOfClients checks informers, kubectl get all, tables and watches. They work over all
-// namespaces and show only the tenant's objects.
+// TestListsOfClients checks that informers, watches and "kubectl get" over all namespaces work for
+// a tenant, and return only the tenant's objects.
 func TestListsOfClients(t *testing.T) {
 	t.Parallel()
 	s := start(t, t.TempDir())
@@ -256,7 +257,7 @@ func TestListsOfClients(t *testing.T) {
 			"{tenant: %s, hard: {pods: 9}}}",
 			id, id))
 	}
-	waittest.Until(t, func() error { // until each tenant reads its own quota
+	waittest.Until(t, func() error { // until the tenant can read its own quota
 		for _, args := range []string{
 			"get tenantquotas -o name", "get tenantquotas -o name --field-selector metadata.name=of-acme",
 			"get tenantquota of-acme -o name",
@@ -283,8 +284,8 @@ func TestListsOfClients(t *testing.T) {
 	}
 }
 
-// TestControllersDoNotFight checks that the controllers of kube-controller-manager stop writing
-// objects that the server has labeled.
+// TestControllersDoNotFight checks that controllers of kube-controller-manager do not write objects
+// endlessly because the server adds the tenant label.
 func TestControllersDoNotFight(t *testing.T) {
 	t.Parallel()
 	s := start(t, t.TempDir())
@@ -334,7 +335,8 @@ func TestControllersDoNotFight(t *testing.T) {
 			t.Fatal(out)
 		}
 	}
-	// The four annotated objects, and the ReplicaSet, to which annotations are copied.
+	// These are the four annotated objects, and the ReplicaSet, to which a controller copies the
+	// Deployment's annotations.
 	if laterWrites := written.awaitQuiet(t, 3*time.Second); len(laterWrites) != 5 {
 		t.Errorf("written again: %v, want five objects", laterWrites)
 	}
@@ -346,7 +348,7 @@ func TestControllersDoNotFight(t *testing.T) {
 	}
 }
 
-// resources returns resources of version v1 of a group.
+// resources returns the given resources of a group, in version v1.
 func resources(group string, names ...string) []schema.GroupVersionResource {
 	var all []schema.GroupVersionResource
 	for _, name := range names {
@@ -377,7 +379,7 @@ func runControllers(ctx context.Context, t *testing.T, admin *kubernetes.Clients
 	go endpoints.Run(ctx, 1)
 }
 
-// versions returns the resourceVersion of each object of acme.
+// versions returns the resourceVersion of each object of the given kinds in acme--web.
 func versions(t *testing.T, s *localserver.Server, kinds string) map[string]string {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), binary(t, "kubectl"), "--kubeconfig", s.Kubeconfig("admin"), "get", kinds,

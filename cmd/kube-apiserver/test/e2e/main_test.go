@@ -11,11 +11,11 @@ import (
 	"time"
 )
 
-// binDir is the environment variable with the folder of the built commands.
+// binDir is the environment variable that contains the folder of the built commands.
 const binDir = "KUBETENANT_BIN"
 
-// TestMain reports missing commands before any test runs. The tests end when their parent process
-// ends, and the servers end with the tests.
+// TestMain exits before any test runs if a command is missing. It also ends the tests when their
+// parent process ends. The servers end with the tests.
 func TestMain(m *testing.M) {
 	if dir := os.Getenv(binDir); dir != "" {
 		for _, name := range []string{
@@ -31,7 +31,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// endWithParent ends this process when its parent process has ended.
+// endWithParent exits this process when its parent process has ended.
 func endWithParent() {
 	parent := os.Getppid()
 	for range time.Tick(time.Second) {

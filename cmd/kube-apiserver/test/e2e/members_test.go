@@ -12,8 +12,9 @@ import (
 	"github.com/kubetenant/kubetenant/test/waittest"
 )
 
-// membersGetRoles checks that an admin of a tenant specifies the members with the roles that the
-// Tenant names. The admin cannot do so for another tenant or with another role.
+// membersGetRoles checks that a tenant's admin can assign the roles of spec.memberRoles to members
+// with a TenantMembers object. The admin cannot assign other roles, reserved groups, or members of
+// another tenant.
 func membersGetRoles(t *testing.T, s *localserver.Server) {
 	if out, err := kubectl(t, s, "admin", "patch", "tenant", "acme", "--type=merge", "-p",
 		`{"spec":{"memberRoles":["view"]}}`); err != nil {
@@ -57,10 +58,10 @@ func membersGetRoles(t *testing.T, s *localserver.Server) {
 	}
 	if out, err := kubectl(t, s, "acme", "get", "tenantmembers", "acme", "-o",
 		"jsonpath={.spec.bindings[0].subjects[0].name}"); err != nil || out != "trainees" {
-		t.Errorf("its own: %s", out)
+		t.Errorf("TenantMembers of the own tenant: %s", out)
 	}
 	if out, err := kubectl(t, s, "globex", "get", "tenantmembers", "acme"); err == nil {
-		t.Errorf("another's: %s", out)
+		t.Errorf("TenantMembers of another tenant: %s", out)
 	}
 	if out, err := kubectl(t, s, "acme", "delete", "tenantmembers", "acme"); err != nil {
 		t.Error(out)

@@ -36,20 +36,22 @@ import (
 	"github.com/kubetenant/kubetenant/test/localserver"
 )
 
-// compiledIn runs scenarios on real kube-apiservers with tenants compiled in.
+// compiledIn runs scenarios on real kube-apiservers with kubetenant compiled in.
 type compiledIn struct {
 	bin  string // folder of the built commands
 	keys *scenario.Keys
-	// dir is the folder of the control plane that scenarios share. The first scenario opens it.
+	// dir is the folder of the control plane that scenarios share. The first of these scenarios
+	// starts it.
 	dir          string
 	controlPlane *controlPlane
 }
 
-// ownServer are scenarios that start a server of their own with their configuration. Together,
-// they have every kind of source. The other scenarios change the configuration of a running server.
+// ownServer contains the names of scenarios that start their own server with their configuration.
+// For the other scenarios, a running server reloads its configuration. Together, the scenarios of
+// ownServer use every kind of source.
 var ownServer = []string{"revocation", "front proxy", "keystone", "webhook"}
 
-// shared reports whether a scenario can run on a server of earlier scenarios.
+// shared reports whether a scenario can run on the control plane that scenarios share.
 func shared(s *scenario.Scenario) bool {
 	return s.Invalid == "" && !slices.Contains(ownServer, s.Metadata.Name)
 }
@@ -81,11 +83,11 @@ func (*compiledIn) Skip(s *scenario.Scenario, c *scenario.Case) string {
 	return ""
 }
 
-// selfReviewPolicy is the only policy of the ABAC authorizer of a server without opinions.
+// selfReviewPolicy is the only ABAC policy of a server whose authorizer otherwise has no opinion.
 const selfReviewPolicy = `{"apiVersion":"abac.authorization.kubernetes.io/v1beta1","kind":"Policy",` +
 	`"spec":{"group":"system:authenticated","apiGroup":"authentication.k8s.io","resource":"selfsubjectreviews"}}` + "\n"
 
-// groupsOfPods returns the flags of a server that serves the kinds of scheduling.k8s.io.
+// groupsOfPods returns the kube-apiserver flags that enable groups of Pods (scheduling.k8s.io).
 func groupsOfPods() []string {
 	return []string{
 		"--feature-gates=GenericWorkload=true,TopologyAwareWorkloadScheduling=true,CompositePodGroup=true," +
@@ -94,7 +96,7 @@ func groupsOfPods() []string {
 	}
 }
 
-// flags returns the flags of a server with the configuration file config.
+// flags returns the flags of kubetenant-local for a server that reads the given configuration file.
 func (s *compiledIn) flags(config, dir string, d scenario.Delegate) ([]string, error) {
 	args := []string{withoutWorkloads, "--unsafe-no-fsync", "--tenancy-config", config, "--"}
 	args = append(args, groupsOfPods()...)
@@ -123,8 +125,9 @@ func (s *compiledIn) Open(ctx context.Context, w *scenario.Fixture) (scenario.Se
 		return nil, err
 	}
 	return asSession(s.runOnShared(ctx, w, args, func(session *session, objects []runtime.RawExtension, first bool) error {
-		if !first { // the next scenario's objects must not exist under the last configuration
-			// Objects of the last scenario could cause the rejection of the next configuration.
+		if !first { // load the configuration before the objects exist
+			// Wait until the server has observed that the last scenario's objects are deleted. They
+			// could cause the server to reject the configuration.
 			if err := errors.Join(
 				s.controlPlane.seed(ctx, nil, session.caller),
 				awaitTenants(ctx, session.caller, nil),
@@ -139,7 +142,7 @@ func (s *compiledIn) Open(ctx context.Context, w *scenario.Fixture) (scenario.Se
 	}))
 }
 
-// asSession returns nil instead of a session with a nil pointer.
+// asSession converts s to the interface. If s is nil, it returns a nil interface.
 func asSession(s *session, err error) (scenario.Session, error) {
 	if s == nil {
 		return nil, err
@@ -147,7 +150,8 @@ func asSession(s *session, err error) (scenario.Session, error) {
 	return s, err
 }
 
-// start seeds and starts a server for the scenario alone, in the scenario's folder.
+// start creates the scenario's objects, and starts a server only for this scenario, in the
+// scenario's folder.
 func (s *compiledIn) start(ctx context.Context, w *scenario.Fixture, args []string) (*session, error) {
 	objects, err := s.seed(ctx, w)
 	if err != nil {
@@ -164,8 +168,9 @@ func (s *compiledIn) start(ctx context.Context, w *scenario.Fixture, args []stri
 	return session, err
 }
 
-// runOnShared runs a scenario on the control plane that it shares. furnish replaces the
-// configuration, and creates the objects of the scenario in the cluster.
+// runOnShared returns a session on the control plane that scenarios share. It first deletes the
+// objects of the last scenario. setUp replaces the configuration unless this is the first scenario,
+// and creates the scenario's objects.
 func (s *compiledIn) runOnShared(
 	ctx context.Context,
 	w *scenario.Fixture,
@@ -192,7 +197,7 @@ func (s *compiledIn) runOnShared(
 	if err == nil {
 		err = entered.awaitKinds(ctx, objects)
 	}
-	if err != nil && s.controlPlane != nil { // the next scenario opens another one
+	if err != nil && s.controlPlane != nil { // the next scenario starts a new control plane
 		err = fmt.Errorf("%w\n%s", err, s.controlPlane.logs())
 		err = errors.Join(err, s.controlPlane.close())
 		s.controlPlane, s.dir = nil, s.dir+"-again"
@@ -200,7 +205,7 @@ func (s *compiledIn) runOnShared(
 	return entered, err
 }
 
-// open starts the control plane with the configuration of its first scenario.
+// open starts the shared control plane with the configuration of the scenario w.
 func (s *compiledIn) open(ctx context.Context, w *scenario.Fixture, args []string) (err error) {
 	if err := s.keys.Write(s.dir); err != nil {
 		return err
@@ -271,7 +276,7 @@ func (s *session) Close() {
 	s.stop()
 }
 
-// as sends a request with a scenario's credential.
+// as sends a request with the given credential of the scenario.
 func (s *session) as(
 	ctx context.Context, c *scenario.Credential, method, path string, body []byte, h http.Header,
 ) (answer, error) {
@@ -282,7 +287,7 @@ func (s *session) as(
 	for k, v := range h {
 		headers[k] = v
 	}
-	if c.User != nil { // the admin impersonates a verbatim user
+	if c.User != nil { // the admin impersonates a literal user
 		scenario.SetImpersonation(headers, c.User)
 		return s.send(ctx, method, path, body, headers, s.admin)
 	}
@@ -293,7 +298,7 @@ func (s *session) as(
 	return s.send(ctx, method, path, body, headers, certificate)
 }
 
-// countKind returns how many of the objects are of one of our own kinds.
+// countKind returns how many of the objects contain the name of the given kind.
 func countKind(objects []runtime.RawExtension, kind string) int {
 	n := 0
 	for _, o := range objects {
@@ -304,7 +309,8 @@ func countKind(objects []runtime.RawExtension, kind string) int {
 	return n
 }
 
-// defineKinds creates our definitions if an object needs one. A server without tenancy has none.
+// defineKinds creates the project's CustomResourceDefinitions if an object requires them, because a
+// server without tenancy does not create them.
 func (s *session) defineKinds(ctx context.Context, objects []runtime.RawExtension) error {
 	if countKind(objects, v1alpha1.KindAccessGrant) == 0 && countKind(objects, v1alpha1.KindTenantQuota) == 0 &&
 		len(tenantsIn(objects)) == 0 {
@@ -330,12 +336,12 @@ func (s *session) defineKinds(ctx context.Context, objects []runtime.RawExtensio
 	return nil
 }
 
-// quotaDelay exceeds the delay before a change is in the status of a quota (cluster/tenantquota,
-// countAfter).
+// quotaDelay is longer than the delay before the server adds a change to the status of a quota
+// (cluster/tenantquota, countAfter).
 const quotaDelay = 600 * time.Millisecond
 
-// awaitKinds waits until the server has processed each seeded grant and quota, and has added the
-// other objects to the quotas.
+// awaitKinds waits until the server has observed the Tenants, has written the status of each
+// AccessGrant and TenantQuota, and no longer changes the quotas.
 func (s *session) awaitKinds(ctx context.Context, objects []runtime.RawExtension) error {
 	if err := awaitTenants(ctx, s.caller, objects); err != nil {
 		return err
@@ -369,7 +375,8 @@ func (s *session) awaitKinds(ctx context.Context, objects []runtime.RawExtension
 	)
 }
 
-// tenantsIn returns the number of Tenants with each access.
+// tenantsIn returns the number of Tenant objects by their effective access. An invalid Tenant is
+// closed.
 func tenantsIn(objects []runtime.RawExtension) map[authz.Access]int {
 	count := map[authz.Access]int{}
 	for _, o := range objects {
@@ -389,8 +396,9 @@ func tenantsIn(objects []runtime.RawExtension) map[authz.Access]int {
 	return count
 }
 
-// awaitTenants waits until a server's metrics report exactly those Tenants. A server in front of
-// the webhook service, which restarts for each scenario, reports none.
+// awaitTenants waits until a server's metrics report exactly the given Tenants, by access. A server
+// without kubetenant's metrics is not checked. In the deployment mode webhook, the webhook service
+// restarts for each scenario instead.
 func awaitTenants(ctx context.Context, server *caller, objects []runtime.RawExtension) error {
 	want := tenantsIn(objects)
 	return poll(ctx, "the Tenants", func(ctx context.Context) error {
@@ -416,7 +424,7 @@ func awaitTenants(ctx context.Context, server *caller, objects []runtime.RawExte
 	})
 }
 
-// seed creates an object.
+// seed creates an object as the admin.
 func (s *session) seed(ctx context.Context, raw []byte) error {
 	w, err := scenario.WriteOf(&scenario.Admit{Object: rawExtension(raw)})
 	if err != nil {
@@ -436,9 +444,9 @@ func collection(w scenario.Write) string {
 	return path + "/" + w.GVR.Resource
 }
 
-// Authenticate implements [scenario.Session] by a SelfSubjectReview.
+// Authenticate implements [scenario.Session] with a SelfSubjectReview.
 func (s *session) Authenticate(ctx context.Context, c *scenario.Credential) (scenario.Authentication, error) {
-	if c.Anonymous { // send no credential
+	if c.Anonymous { // send no credential, but retain the headers
 		c = &scenario.Credential{Headers: c.Headers}
 	}
 	identity, denied, err := s.resolve(ctx, c)
@@ -470,7 +478,7 @@ func (s *session) resolve(ctx context.Context, c *scenario.Credential) (scenario
 	case a.code == http.StatusUnauthorized:
 		return scenario.Authentication{Unclaimed: true, Opaque: true}, "", nil
 	case a.code == http.StatusForbidden && c.Impersonate == nil:
-		// Only an anonymous caller may not review itself.
+		// Only an anonymous caller may not create a SelfSubjectReview.
 		return scenario.Authentication{Unclaimed: true}, a.message(), nil
 	case a.code == http.StatusForbidden:
 		return scenario.Authentication{}, a.message(), nil
@@ -494,7 +502,7 @@ func (s *session) resolve(ctx context.Context, c *scenario.Credential) (scenario
 	return scenario.Authentication{User: out}, "", nil
 }
 
-// Authorize implements [scenario.Session] by a SubjectAccessReview of the resolved user.
+// Authorize implements [scenario.Session] with a SubjectAccessReview of the authenticated user.
 func (s *session) Authorize(
 	ctx context.Context, c *scenario.Credential, r *scenario.Request,
 ) (scenario.Decision, error) {
@@ -536,7 +544,8 @@ func (s *session) Authorize(
 			review.Spec.ResourceAttributes.FieldSelector = &authorizationv1.FieldSelectorAttributes{RawSelector: r.FieldSelector}
 		}
 	}
-	// A server labels existing objects after its start. If the reason remains, it is the answer.
+	// A server labels existing objects after it starts, so wait for the labels. If the reason does
+	// not change before the timeout, it is the result.
 	err = poll(ctx, "the label", func(ctx context.Context) error {
 		if err := s.asAdmin(ctx, http.MethodPost, "/apis/authorization.k8s.io/v1/subjectaccessreviews",
 			review, &review); err != nil {

@@ -19,8 +19,8 @@ import (
 	"github.com/kubetenant/kubetenant/test/waittest"
 )
 
-// searches returns requests of a caller that wants to know whether another tenant has an object of
-// some name.
+// searches returns the paths of requests whose responses could reveal whether another tenant has an
+// object with a certain name.
 func searches() []string {
 	token := base64.RawURLEncoding.EncodeToString([]byte(`{"v":"meta.k8s.io/v1","rv":1,"start":"globex--shop/a"}`))
 	var all []string
@@ -38,11 +38,13 @@ func searches() []string {
 		"/api/v1/namespaces/globex--shop/configmaps?limit=1", "/api/v1/namespaces/nowhere/configmaps?limit=1")
 }
 
-// changing matches the part of an answer that every write changes, whatever other tenants have.
+// changing matches the part of a response that every write changes, also a write of an unrelated
+// object.
 var changing = regexp.MustCompile(`"resourceVersion":"[0-9]+"`)
 
-// TestContinueRevealsNothing checks that a tenant cannot find another tenant's object from lists. Its
-// guesses must be no better than chance. The system tenant's list shows that the test detects a
+// TestContinueRevealsNothing checks that a tenant cannot infer from responses whether another
+// tenant's object exists. The guesses that the test derives from the responses must be no better
+// than chance. The system tenant's guesses must be better, which shows that the test detects a
 // difference.
 func TestContinueRevealsNothing(t *testing.T) {
 	t.Parallel()
@@ -57,14 +59,14 @@ func TestContinueRevealsNothing(t *testing.T) {
 	for caller, c := range map[string]struct {
 		client *kubernetes.Clientset
 		found  bool
-	}{"a tenant": {acme, false}, "the system": {root, true}} {
+	}{"tenant": {acme, false}, "system tenant": {root, true}} {
 		t.Run(caller, func(t *testing.T) {
 			const rounds = 64
 			for _, search := range searches() {
-				if caller == "the system" && search != "/api/v1/configmaps?limit=1&fieldSelector=metadata.name%3Dzz" {
+				if caller == "system tenant" && search != "/api/v1/configmaps?limit=1&fieldSelector=metadata.name%3Dzz" {
 					continue
 				}
-				hits, seen := 0, map[string][2]int{} // how often an answer was sent without and with the object
+				hits, seen := 0, map[string][2]int{} // counts per response: without and with the object
 				for range rounds {
 					coin := rand.IntN(2)
 					if err := setForeign(t.Context(), globex, coin == 1); err != nil {
@@ -86,7 +88,8 @@ func TestContinueRevealsNothing(t *testing.T) {
 					counts[coin]++
 					seen[answer] = counts
 				}
-				// 64 flips of a coin have 49 or more hits once in 70,000 times (binomial).
+				// With 64 random guesses, the probability of at least 49 hits is 1 in 80,000
+				// (binomial distribution).
 				if found := hits >= 49; found != c.found {
 					t.Errorf("%s, %s: %d of %d guessed, %d different answers", caller, search, hits, rounds, len(seen))
 				}
@@ -95,7 +98,7 @@ func TestContinueRevealsNothing(t *testing.T) {
 	}
 }
 
-// setForeign creates or deletes the other tenant's object.
+// setForeign creates or deletes the object of the other tenant.
 func setForeign(ctx context.Context, k *kubernetes.Clientset, exists bool) error {
 	maps := k.CoreV1().ConfigMaps("globex--shop")
 	if exists {

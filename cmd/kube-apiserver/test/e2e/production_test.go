@@ -15,8 +15,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// TestProductionServer checks that kube-apiserver authenticates tenants and enforces the boundary.
-// The other tests run kubetenant-local.
+// TestProductionServer checks that the built kube-apiserver with kubetenant authenticates a
+// tenant's caller and enforces the tenant boundary. Most other tests run kubetenant-local instead.
 func TestProductionServer(t *testing.T) {
 	t.Parallel()
 	s := start(t, t.TempDir(), "--tenancy=false")

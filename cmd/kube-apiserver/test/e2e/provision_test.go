@@ -39,8 +39,9 @@ authentication: { sources: [] }
 authorization: { subject: { fromGroups: true } }
 `
 
-// TestProvision checks that the bindings of a Tenant are in its namespaces and cannot be changed.
-// They are deleted when the Tenant no longer has them, and with their namespace.
+// TestProvision checks that the bindings, Roles, quotas, labels, template objects and publications
+// of a Tenant are provisioned in its namespaces and cannot be changed. It also checks that bindings
+// are deleted when the Tenant no longer specifies them, and with their namespace.
 func TestProvision(t *testing.T) { testProvision(t, provisionConfig) }
 
 func TestWebhookProvision(t *testing.T) { testProvision(t, webhookProvisionConfig, "--webhook") }
@@ -99,15 +100,15 @@ func testProvision(t *testing.T, tenancy string, args ...string) {
 		return nil
 	})
 	if len(args) == 0 {
-		t.Run("an admin makes namespaces", func(t *testing.T) { adminCreatesNamespaces(t, s) })
-	} else { // the compiled-in controller has no account
-		t.Run("who gives it writes nothing else", func(t *testing.T) { controllerUserIsRestricted(t, s) })
+		t.Run("an admin creates namespaces", func(t *testing.T) { adminCreatesNamespaces(t, s) })
+	} else { // the compiled-in controller has no user of its own
+		t.Run("the controller's user is restricted", func(t *testing.T) { controllerUserIsRestricted(t, s) })
 	}
 	if out, err := kubectl(t, s, "admin", "get", "clusterrolebindings", "-l", "kubetenant.dev/managed",
 		"-o", "name"); err != nil || out != "" {
 		t.Errorf("ClusterRoleBindings that a Tenant gave: %s", out)
 	}
-	if len(args) > 0 { // kube-apiserver's RBAC derives no right, so the cluster's admin grants it
+	if len(args) > 0 { // kube-apiserver's RBAC has no derived rights, so the cluster's admin grants this right
 		apply(t, s,
 			`{ apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRole, metadata: { name: members-of-acme }, rules: [
   { apiGroups: [kubetenant.dev], resources: [tenantmembers], verbs: [create] },
@@ -117,16 +118,16 @@ func testProvision(t *testing.T, tenancy string, args ...string) {
   roleRef: { apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: members-of-acme },
   subjects: [ { apiGroup: rbac.authorization.k8s.io, kind: User, name: "`+username+`" } ] }`)
 	}
-	t.Run("an admin says who its members are", func(t *testing.T) { membersGetRoles(t, s) })
+	t.Run("an admin assigns roles to members", func(t *testing.T) { membersGetRoles(t, s) })
 	t.Run("an admin defines Roles", func(t *testing.T) { rolesAreDefined(t, s) })
-	t.Run("what it may use becomes its quota", func(t *testing.T) { quotaIsCreated(t, s) })
-	t.Run("it has no more namespaces than it may", func(t *testing.T) { namespacesAreLimited(t, s) })
-	t.Run("what its namespaces are like", func(t *testing.T) { namespaceLabels(t, s) })
-	t.Run("what templates say is in them", func(t *testing.T) { templatesAreApplied(t, s) })
-	t.Run("objects are published to them", func(t *testing.T) { objectsArePublished(t, s) })
-	t.Run("a tool that applies it again changes nothing", func(t *testing.T) { appliedAgain(t, s) })
-	t.Run("nobody changes it", func(t *testing.T) { managedObjectsAreProtected(t, s) })
-	t.Run("who may write Tenants gives no more than his own", func(t *testing.T) { writersBindOnlyTheirRoles(t, s) })
+	t.Run("a TenantQuota is created", func(t *testing.T) { quotaIsCreated(t, s) })
+	t.Run("the number of namespaces is limited", func(t *testing.T) { namespacesAreLimited(t, s) })
+	t.Run("namespaces have the Tenant's labels", func(t *testing.T) { namespaceLabels(t, s) })
+	t.Run("templates are applied", func(t *testing.T) { templatesAreApplied(t, s) })
+	t.Run("objects are published", func(t *testing.T) { objectsArePublished(t, s) })
+	t.Run("a Tenant is applied repeatedly", func(t *testing.T) { appliedAgain(t, s) })
+	t.Run("provisioned objects cannot be changed", func(t *testing.T) { managedObjectsAreProtected(t, s) })
+	t.Run("writers of Tenants bind only their own roles", func(t *testing.T) { writersBindOnlyTheirRoles(t, s) })
 
 	apply(t, s,
 		`{ apiVersion: v1, kind: Namespace, metadata: { name: acme--later, labels: { kubetenant.dev/tenant: acme } } }`)
@@ -148,7 +149,7 @@ func testProvision(t *testing.T, tenancy string, args ...string) {
 	if out, err := kubectl(t, s, "admin", "delete", "ns", "acme--later", "--timeout=2m"); err != nil {
 		t.Errorf("a namespace with what is given does not go: %s", out)
 	}
-	t.Run("definitions that were deleted come back", func(t *testing.T) {
+	t.Run("deleted definitions are restored", func(t *testing.T) {
 		definitionsAreRestored(t, s, len(args) > 0)
 	})
 	if out, err := kubectl(t, s, "admin", "delete", "tenant", "acme"); err == nil ||
@@ -168,8 +169,8 @@ func testProvision(t *testing.T, tenancy string, args ...string) {
 	}
 }
 
-// adminCreatesNamespaces checks that an admin creates namespaces of its own tenant only. Other
-// callers create none.
+// adminCreatesNamespaces checks that a tenant's admin can create and delete namespaces of its own
+// tenant, but not of another tenant. A caller that is not an admin cannot create namespaces.
 func adminCreatesNamespaces(t *testing.T, s *localserver.Server) {
 	waittest.Until(t, func() error {
 		if out, err := kubectl(t, s, "acme", "create", "ns", "acme--made"); err != nil {
@@ -200,7 +201,8 @@ func adminCreatesNamespaces(t *testing.T, s *localserver.Server) {
 	}
 }
 
-// quotaIsCreated checks the quota of tenant umbrella, which has one namespace.
+// quotaIsCreated checks that the TenantQuota of a Tenant with spec.quota is created and enforced,
+// cannot be changed, and is deleted when the Tenant no longer has a quota.
 func quotaIsCreated(t *testing.T, s *localserver.Server) {
 	apply(t, s,
 		`{ apiVersion: v1, kind: Namespace, metadata: { name: umbrella--web, labels: { kubetenant.dev/tenant: umbrella } } }`)
@@ -235,7 +237,8 @@ func quotaIsCreated(t *testing.T, s *localserver.Server) {
 	})
 }
 
-// namespacesAreLimited creates 50 namespaces at the same time. The limit must apply.
+// namespacesAreLimited checks that concurrent requests create exactly spec.namespaces.max
+// namespaces, that a deletion frees one, and that invalid Tenants are rejected.
 func namespacesAreLimited(t *testing.T, s *localserver.Server) {
 	const most, tries = 20, 50
 	apply(t, s, fmt.Sprintf(`{ apiVersion: kubetenant.dev/v1alpha1, kind: Tenant, metadata: { name: bounded }, `+
@@ -249,7 +252,7 @@ func namespacesAreLimited(t *testing.T, s *localserver.Server) {
 		return nil
 	})
 	as := config(t, s, "admin")
-	// The server calls the webhooks for this user.
+	// The server calls the webhooks for requests of this user.
 	as.Impersonate = rest.ImpersonationConfig{UserName: "ops", Groups: []string{"system:masters"}}
 	admin := client(t, as)
 	another := func(i int) error {
@@ -285,7 +288,7 @@ func namespacesAreLimited(t *testing.T, s *localserver.Server) {
 	if err := admin.CoreV1().Namespaces().Delete(t.Context(), all.Items[0].Name, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	waittest.Until(t, func() error { return another(tries) }) // after the deletion
+	waittest.Until(t, func() error { return another(tries) }) // until the deletion has freed quota
 	apply(t, s,
 		`{ apiVersion: kubetenant.dev/v1alpha1, kind: Tenant, metadata: { name: bounded }, `+
 			`spec: { id: bounded, namespaces: { max: 3 } } }`)
@@ -315,8 +318,9 @@ func namespacesAreLimited(t *testing.T, s *localserver.Server) {
 	}
 }
 
-// namespaceLabels checks that existing namespaces get their labels, and that new ones have them when
-// they are created.
+// namespaceLabels checks that existing namespaces get the labels of spec.namespaces, and that new
+// namespaces have these labels when they are created. Labels that the Tenant no longer specifies
+// are removed.
 func namespaceLabels(t *testing.T, s *localserver.Server) {
 	apply(t, s,
 		`{ apiVersion: v1, kind: Namespace, metadata: { name: wayne--old, labels: { kubetenant.dev/tenant: wayne, `+
@@ -368,8 +372,8 @@ func namespaceLabels(t *testing.T, s *localserver.Server) {
 	labelsAreRestored(t, s, applyTenant)
 }
 
-// labelsAreRestored checks that labels return to their values from before the Tenant, even if
-// another field manager owns them.
+// labelsAreRestored checks that a label has its original value again when the Tenant no longer
+// specifies it, even if another field manager also owns the label.
 func labelsAreRestored(t *testing.T, s *localserver.Server, applyTenant func(string)) {
 	awaitLabels := func(want string) {
 		t.Helper()
@@ -401,8 +405,8 @@ func labelsAreRestored(t *testing.T, s *localserver.Server, applyTenant func(str
 	}
 }
 
-// appliedAgain applies a Tenant as a GitOps tool does, while the server writes its status and
-// finalizer. Neither reverts the other.
+// appliedAgain checks that repeated server-side applies of a Tenant change nothing after the server
+// has written its status and finalizer.
 func appliedAgain(t *testing.T, s *localserver.Server) {
 	manifest := testFile(t,
 		`{ apiVersion: kubetenant.dev/v1alpha1, kind: Tenant, metadata: { name: hooli }, `+
@@ -433,37 +437,38 @@ func appliedAgain(t *testing.T, s *localserver.Server) {
 	}
 }
 
-// controllerUserIsRestricted checks that the controller's user may do nothing else, even with all rights.
+// controllerUserIsRestricted checks that the controller's user cannot write objects that the
+// controller does not maintain, even in the group system:masters.
 func controllerUserIsRestricted(t *testing.T, s *localserver.Server) {
 	for what, args := range map[string][]string{
-		"another kind":              {"create", "configmap", "x", "-n", "acme--web"},
-		"a binding of another name": {"create", "rolebinding", "x", "--clusterrole=view", "--user=x", "-n", "acme--web"},
-		"one in the system's space": {
+		"ConfigMap":                 {"create", "configmap", "x", "-n", "acme--web"},
+		"binding with another name": {"create", "rolebinding", "x", "--clusterrole=view", "--user=x", "-n", "acme--web"},
+		"binding in a namespace of the system tenant": {
 			"create", "rolebinding", "kubetenant:x", "--clusterrole=cluster-admin", "--user=x", "-n", "kube-system",
 		},
-		"one in the whole cluster": {
+		"ClusterRoleBinding": {
 			"create", "clusterrolebinding", "kubetenant:x", "--clusterrole=cluster-admin", "--user=x",
 		},
-		"one of the admins' name": {
+		"ClusterRoleBinding with an admins name": {
 			"create", "clusterrolebinding", "kubetenant:admins:x", "--clusterrole=kubetenant:tenant-admin", "--user=x",
 		},
-		"a namespace":                   {"create", "namespace", "x"},
-		"the label of a system's":       {"label", "namespace", "default", "x=y"},
-		"whose a namespace is":          {"label", "namespace", "acme--web", "kubetenant.dev/tenant=globex", "--overwrite"},
-		"another annotation":            {"annotate", "namespace", "acme--web", "x=y"},
-		"a namespace's owner":           {"label", "namespace", "default", "kubetenant.dev/tenant=acme"},
-		"the end of the system's space": {"delete", "namespace", "default"},
-		"the end of others' bindings":   {"delete", "clusterrolebinding", "cluster-admin"},
-		"a new binding of a tenant's":   {"create", "clusterrolebinding", "x", "--clusterrole=view", "--group=tenant:acme"},
-		"another finalizer": {
+		"create a namespace":          {"create", "namespace", "x"},
+		"label of a system namespace": {"label", "namespace", "default", "x=y"},
+		"label of another tenant":     {"label", "namespace", "acme--web", "kubetenant.dev/tenant=globex", "--overwrite"},
+		"annotation of a namespace":   {"annotate", "namespace", "acme--web", "x=y"},
+		"owner of a system namespace": {"label", "namespace", "default", "kubetenant.dev/tenant=acme"},
+		"delete a system namespace":   {"delete", "namespace", "default"},
+		"delete a ClusterRoleBinding": {"delete", "clusterrolebinding", "cluster-admin"},
+		"binding of a tenant's group": {"create", "clusterrolebinding", "x", "--clusterrole=view", "--group=tenant:acme"},
+		"finalizer of a Tenant": {
 			"patch", "tenant", "acme", "--type=merge", "-p",
 			`{"metadata":{"finalizers":["kubetenant.dev/tenant","x.example/y"]}}`,
 		},
-		"a Tenant's labels":              {"label", "tenant", "acme", "x=y"},
-		"the end of a Tenant":            {"delete", "tenant", "acme"},
-		"a Tenant":                       {"patch", "tenant", "acme", "--type=merge", "-p", `{"spec":{"access":"Closed"}}`},
-		"somebody else's binding":        {"delete", "rolebinding", "-n", "kube-system", "--all"},
-		"an event beside those it makes": {"create", "-n", "acme--web", "-f", "testdata/event.yaml"},
+		"label of a Tenant":         {"label", "tenant", "acme", "x=y"},
+		"delete a Tenant":           {"delete", "tenant", "acme"},
+		"spec of a Tenant":          {"patch", "tenant", "acme", "--type=merge", "-p", `{"spec":{"access":"Closed"}}`},
+		"delete other RoleBindings": {"delete", "rolebinding", "-n", "kube-system", "--all"},
+		"other Event":               {"create", "-n", "acme--web", "-f", "testdata/event.yaml"},
 	} {
 		out, err := kubectl(t, s, "admin", append(args, "--as=system:kubetenant:tenants", "--as-group=system:masters")...)
 		if err == nil || !strings.Contains(out, "orbidden") {
@@ -472,7 +477,8 @@ func controllerUserIsRestricted(t *testing.T, s *localserver.Server) {
 	}
 }
 
-// managedObjectsAreProtected tries every way to change a binding of a Tenant, as the cluster's admin.
+// managedObjectsAreProtected checks that the cluster's admin cannot change, delete or imitate a
+// binding that a Tenant provisions.
 func managedObjectsAreProtected(t *testing.T, s *localserver.Server) {
 	const name = "kubetenant:admins"
 	for what, args := range map[string][]string{
@@ -481,16 +487,16 @@ func managedObjectsAreProtected(t *testing.T, s *localserver.Server) {
 		"strategic patch": {
 			"patch", "rolebinding", name, "--type=strategic", "-p", `{"metadata":{"finalizers":["x.example/y"]}}`,
 		},
-		"an owner": {
+		"owner reference": {
 			"patch", "rolebinding", name, "--type=merge", "-p",
 			`{"metadata":{"ownerReferences":[{"apiVersion":"v1","kind":"ConfigMap","name":"x","uid":"u"}]}}`,
 		},
-		"another label":     {"label", "rolebinding", name, "x=y"},
-		"without its label": {"label", "rolebinding", name, "kubetenant.dev/managed-"},
-		"an annotation":     {"annotate", "rolebinding", name, "kubetenant.dev/expires=2020-01-01T00:00:00Z"},
-		"deleted":           {"delete", "rolebinding", name},
-		"all deleted":       {"delete", "rolebindings", "--all"},
-		"one of its kind":   {"create", "rolebinding", "kubetenant:x", "--clusterrole=view", "--user=x"},
+		"added label":                 {"label", "rolebinding", name, "x=y"},
+		"removed label":               {"label", "rolebinding", name, "kubetenant.dev/managed-"},
+		"annotation":                  {"annotate", "rolebinding", name, "kubetenant.dev/expires=2020-01-01T00:00:00Z"},
+		"deletion":                    {"delete", "rolebinding", name},
+		"delete all":                  {"delete", "rolebindings", "--all"},
+		"create with a reserved name": {"create", "rolebinding", "kubetenant:x", "--clusterrole=view", "--user=x"},
 	} {
 		out, err := kubectl(t, s, "admin", append(args, "-n", "acme--web")...)
 		if err == nil || !strings.Contains(out, "kubetenant") || !strings.Contains(out, "orbidden") {
@@ -510,8 +516,9 @@ func managedObjectsAreProtected(t *testing.T, s *localserver.Server) {
 	}
 }
 
-// writersBindOnlyTheirRoles checks that the writer of a Tenant can bind in it only the roles that it
-// may bind itself. The subjects must be those that a tenant may bind.
+// writersBindOnlyTheirRoles checks that the writer of a Tenant can specify only what it may write
+// itself, such as bindings of roles that it may bind. It also checks that invalid fields are
+// rejected.
 func writersBindOnlyTheirRoles(t *testing.T, s *localserver.Server) {
 	apply(t, s, `{ apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRole, metadata: { name: tenant-writer }, rules: [
   { apiGroups: [kubetenant.dev], resources: [tenants], verbs: ["*"] },
@@ -522,8 +529,8 @@ func writersBindOnlyTheirRoles(t *testing.T, s *localserver.Server) {
   subjects: [ { apiGroup: rbac.authorization.k8s.io, kind: User, name: writer },
   { kind: ServiceAccount, name: writer, namespace: kube-system } ] }`)
 	writers := map[string]rest.ImpersonationConfig{
-		"one of the system tenant": {UserName: "writer", Extra: map[string][]string{tenant.ExtraKey: {"system"}}},
-		"one of the control plane's": {
+		"user of the system tenant": {UserName: "writer", Extra: map[string][]string{tenant.ExtraKey: {"system"}}},
+		"service account of kube-system": {
 			UserName: "system:serviceaccount:kube-system:writer",
 			Groups:   []string{"system:serviceaccounts"},
 		},
@@ -559,55 +566,55 @@ func writerBindsOnlyItsRoles(t *testing.T, s *localserver.Server, writer rest.Im
 			`bindings: [ { clusterRole: cluster-admin, subjects: [ { kind: User, name: x } ] } ]`,
 			"may not bind the ClusterRole cluster-admin",
 		},
-		"a reserved name": {
+		"reserved name": {
 			`bindings: [ { clusterRole: view, subjects: [ { kind: Group, name: "system:masters" } ] } ]`,
 			"spec.bindings[0].subjects[0] is a reserved name",
 		},
-		"a role twice": {
+		"two bindings of one role": {
 			`bindings: [ { clusterRole: view, subjects: [ { kind: User, name: x } ] }, ` +
 				`{ clusterRole: view, subjects: [ { kind: User, name: z } ] } ]`,
 			"must not contain two bindings with the same ClusterRole",
 		},
-		"no role": {
+		"invalid role name": {
 			`bindings: [ { clusterRole: a/b, subjects: [ { kind: User, name: x } ] } ]`, "must be a valid ClusterRole name",
 		},
-		"nobody":             {`bindings: [ { clusterRole: view, subjects: [] } ]`, "spec.bindings[0].subjects"},
-		"another kind":       {`admins: [ { kind: Robot, name: x } ]`, "spec.admins[0].kind"},
-		"a user without one": {`admins: [ { kind: User, name: "" } ]`, "spec.admins[0].name"},
-		"an account nowhere": {`admins: [ { kind: ServiceAccount, name: x } ]`, "spec.admins[0].namespace"},
-		"no account's name": {
+		"no subjects":          {`bindings: [ { clusterRole: view, subjects: [] } ]`, "spec.bindings[0].subjects"},
+		"invalid kind":         {`admins: [ { kind: Robot, name: x } ]`, "spec.admins[0].kind"},
+		"user without a name":  {`admins: [ { kind: User, name: "" } ]`, "spec.admins[0].name"},
+		"no account namespace": {`admins: [ { kind: ServiceAccount, name: x } ]`, "spec.admins[0].namespace"},
+		"invalid service account name": {
 			`admins: [ { kind: ServiceAccount, name: Robot_1, namespace: acme--web } ]`, "spec.admins[0].name",
 		},
-		"a user somewhere": {`admins: [ { kind: User, name: x, namespace: y } ]`, "spec.admins[0].namespace"},
-		"another group":    {`admins: [ { kind: User, name: x, apiGroup: example.com } ]`, "spec.admins[0].apiGroup"},
-		"no level":         {`namespaces: { podSecurity: lax }`, "spec.namespaces.podSecurity"},
-		"no label's key":   {`namespaces: { labels: { "a b": x } }`, "keys must be valid label keys"},
-		"no label's value": {`namespaces: { labels: { a: "x y" } }`, "spec.namespaces.labels"},
-		"whose it is": {
+		"user with a namespace": {`admins: [ { kind: User, name: x, namespace: y } ]`, "spec.admins[0].namespace"},
+		"another API group":     {`admins: [ { kind: User, name: x, apiGroup: example.com } ]`, "spec.admins[0].apiGroup"},
+		"invalid podSecurity":   {`namespaces: { podSecurity: lax }`, "spec.namespaces.podSecurity"},
+		"invalid label key":     {`namespaces: { labels: { "a b": x } }`, "keys must be valid label keys"},
+		"invalid label value":   {`namespaces: { labels: { a: "x y" } }`, "spec.namespaces.labels"},
+		"tenant label": {
 			`namespaces: { labels: { kubetenant.dev/tenant: globex } }`, "keys must not begin with kubetenant.dev/",
 		},
-		"a level as a label": {
+		"podSecurity as a label": {
 			`namespaces: { labels: { pod-security.kubernetes.io/enforce: privileged } }`, "(use podSecurity)",
 		},
 		"labels": {
 			`namespaces: { labels: { resource.kubernetes.io/admin-access: "true" } }`,
 			"spec.namespaces.labels: the caller may not update namespaces in the whole cluster",
 		},
-		"a level": {
+		"podSecurity": {
 			`namespaces: { podSecurity: privileged }`,
 			"spec.namespaces.podSecurity: the caller may not update namespaces in the whole cluster",
 		},
-		"a number": {
+		"maximum of namespaces": {
 			`namespaces: { max: 3 }`, "spec.namespaces.max: the caller may not create tenantquotas.kubetenant.dev",
 		},
-		"a quota":          {`quota: { pods: "3" }`, "spec.quota: the caller may not create tenantquotas.kubetenant.dev"},
-		"a deletion":       {`deletionPolicy: Delete`, "spec.deletionPolicy: the caller may not delete namespaces"},
-		"orphaned":         {`deletionPolicy: Orphan`, "spec.deletionPolicy: the caller may not delete clusterrolebindings"},
-		"no quantity":      {`quota: { pods: many }`, "spec.quota"},
-		"no policy":        {`deletionPolicy: Maybe`, "spec.deletionPolicy"},
-		"undated perhaps":  {`acceptUndated: perhaps`, "spec.acceptUndated"},
-		"no former Tenant": {`replaces: 0f0f0f0f-0000-0000-0000-000000000000`, "no Tenant with this ID was deleted"},
-		"a misspelt field": {`admin: [ { kind: User, name: x } ]`, "spec.admin"},
+		"quota":            {`quota: { pods: "3" }`, "spec.quota: the caller may not create tenantquotas.kubetenant.dev"},
+		"policy Delete":    {`deletionPolicy: Delete`, "spec.deletionPolicy: the caller may not delete namespaces"},
+		"policy Orphan":    {`deletionPolicy: Orphan`, "spec.deletionPolicy: the caller may not delete clusterrolebindings"},
+		"invalid quantity": {`quota: { pods: many }`, "spec.quota"},
+		"invalid policy":   {`deletionPolicy: Maybe`, "spec.deletionPolicy"},
+		"acceptUndated":    {`acceptUndated: perhaps`, "spec.acceptUndated"},
+		"unknown Tenant":   {`replaces: 0f0f0f0f-0000-0000-0000-000000000000`, "no Tenant with this ID was deleted"},
+		"misspelled field": {`admin: [ { kind: User, name: x } ]`, "spec.admin"},
 	} {
 		if err := write(c.spec); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v; want %q", what, err, c.want)

@@ -13,7 +13,7 @@ import (
 	"github.com/kubetenant/kubetenant/test/waittest"
 )
 
-// published contains the sources of this file.
+// published contains the objects that this test publishes.
 const published = `{ apiVersion: v1, kind: Secret, metadata: { name: registry, namespace: platform }, type: Opaque,
   stringData: { token: first } }
 ---
@@ -37,7 +37,7 @@ const published = `{ apiVersion: v1, kind: Secret, metadata: { name: registry, n
   subjects: [ { apiGroup: rbac.authorization.k8s.io, kind: Group, name: "deployers-of-${tenant}" } ] }
 `
 
-// publishedKinds has the version, the kind and the name of each source of published.
+// publishedKinds contains the API version, kind and name of each object of published.
 var publishedKinds = [][3]string{
 	{"v1", "Secret", "registry"},
 	{"v1", "ConfigMap", "about"},
@@ -56,7 +56,7 @@ func publicationOf(kind [3]string, more string) string {
 }
 
 // objectsArePublished checks that an object of each kind is copied to the namespaces of a tenant.
-// No caller can change the copies, and they follow their source.
+// It also checks that the copies follow changes of their source, and cannot be changed otherwise.
 func objectsArePublished(t *testing.T, s *localserver.Server) {
 	run := func(args ...string) string {
 		t.Helper()
@@ -102,7 +102,7 @@ func objectsArePublished(t *testing.T, s *localserver.Server) {
 	copied("rolebinding", "deployers", "{.subjects[0].name}", "deployers-of-stark")
 	copiesAreProtected(t, s)
 
-	// A later namespace has all copies.
+	// A namespace that is created later gets all copies.
 	apply(t, s,
 		`{ apiVersion: v1, kind: Namespace, metadata: { name: stark--pub, labels: { kubetenant.dev/tenant: stark } } }`)
 	for _, kind := range publishedKinds {
@@ -115,8 +115,8 @@ func objectsArePublished(t *testing.T, s *localserver.Server) {
 		})
 	}
 
-	// The source changes its type, which is immutable. Then an author without the rights changes a
-	// source.
+	// Replace the source with a Secret of another type, although the type of a copy is immutable.
+	// Then change a source as an author without the required rights.
 	run(append([]string{"delete", "secret", "registry", "-n", "platform"}, asOps...)...)
 	copied("secret", "registry", "{.type}", "")
 	applyAs(t, s, `{ apiVersion: v1, kind: Secret, metadata: { name: registry, namespace: platform },
@@ -125,7 +125,7 @@ func objectsArePublished(t *testing.T, s *localserver.Server) {
 	copied("secret", "registry", "{.type} {.data.token}", "example.com/other c2Vjb25k")
 	sourcesOfOthers(t, s, ready, copied)
 
-	// The copies of a deleted Publication are deleted, others remain.
+	// The copies of a deleted Publication are deleted. The copies of other Publications are not.
 	run("delete", "publication", "about", "--timeout=60s")
 	copied("configmap", "about", "{.data.where}", "")
 	copied("secret", "registry", "{.data.token}", "c2Vjb25k")
@@ -136,7 +136,7 @@ func objectsArePublished(t *testing.T, s *localserver.Server) {
 	annotatedObjects(t, s, copied)
 }
 
-// applyAs applies a file as another caller.
+// applyAs applies a manifest as the caller that the additional flags specify.
 func applyAs(t *testing.T, s *localserver.Server, text string, more ...string) {
 	t.Helper()
 	if out, err := kubectl(t, s, "admin", append([]string{"apply", "-f", testFile(t, text)}, more...)...); err != nil {
@@ -144,21 +144,21 @@ func applyAs(t *testing.T, s *localserver.Server, text string, more ...string) {
 	}
 }
 
-// copiesAreProtected checks that neither the system tenant nor the group system:masters can change
-// a copy.
+// copiesAreProtected checks that neither the cluster's admin nor a user of the system tenant can
+// change or delete a copy.
 func copiesAreProtected(t *testing.T, s *localserver.Server) {
 	for _, kind := range publishedKinds {
 		copied := strings.ToLower(kind[1]) + "/" + kind[2]
 		for what, args := range map[string][]string{
-			"deleted":    {"delete", copied},
-			"unlabelled": {"label", copied, "kubetenant.dev/managed-"},
-			"relabelled": {"label", copied, "kubetenant.dev/publication=x", "--overwrite"},
-			"annotated":  {"annotate", copied, "a=b"},
-			"owned": {
+			"deleted":   {"delete", copied},
+			"unlabeled": {"label", copied, "kubetenant.dev/managed-"},
+			"relabeled": {"label", copied, "kubetenant.dev/publication=x", "--overwrite"},
+			"annotated": {"annotate", copied, "a=b"},
+			"changed to have an owner": {
 				"patch", copied, "--type=merge", "-p",
 				`{"metadata":{"ownerReferences":[{"apiVersion":"v1","kind":"ConfigMap","name":"x","uid":"x"}]}}`,
 			},
-			"all deleted": {"delete", strings.ToLower(kind[1]), "-l", "kubetenant.dev/managed"},
+			"deleted by label": {"delete", strings.ToLower(kind[1]), "-l", "kubetenant.dev/managed"},
 		} {
 			for _, more := range [][]string{nil, asOps} {
 				args := slices.Concat(args, []string{"-n", "stark--old"}, more)
@@ -170,7 +170,8 @@ func copiesAreProtected(t *testing.T, s *localserver.Server) {
 	}
 }
 
-// sourcesOfOthers checks that content is not copied if its author lacks the rights to publish it.
+// sourcesOfOthers checks that the content of a source is not copied if its author does not have the
+// rights to publish it.
 func sourcesOfOthers(
 	t *testing.T, s *localserver.Server, ready func(name, want string), copied func(kind, name, path, want string),
 ) {
@@ -185,14 +186,14 @@ func sourcesOfOthers(
 	ready("about", "AuthorNotChecked")
 	copied("configmap", "about", "{.data.where}", "stark--old")
 	for what, object := range map[string]string{
-		"the hash of the content": `{ apiVersion: v1, kind: ConfigMap, metadata: { name: about, namespace: platform,
+		"hash of the content": `{ apiVersion: v1, kind: ConfigMap, metadata: { name: about, namespace: platform,
   annotations: { kubetenant.dev/published: "00000000000000000000000000000000" } }, data: { where: forged } }`,
-		"a Publication": publicationOf([3]string{"v1", "ConfigMap", "about"}, ", onConflict: Replace"),
-		"the annotation": `{ apiVersion: v1, kind: ConfigMap, metadata: { name: other, namespace: platform,
+		"Publication": publicationOf([3]string{"v1", "ConfigMap", "about"}, ", onConflict: Replace"),
+		"publish annotation": `{ apiVersion: v1, kind: ConfigMap, metadata: { name: other, namespace: platform,
   annotations: { kubetenant.dev/publish: "*" } } }`,
 	} {
 		out, err := kubectl(t, s, "admin", append([]string{"apply", "-f", testFile(t, object)}, asEditor...)...)
-		if err == nil && what != "the hash of the content" {
+		if err == nil && what != "hash of the content" {
 			t.Errorf("%s: %s", what, out)
 		}
 	}
@@ -203,8 +204,9 @@ func sourcesOfOthers(
 	copied("configmap", "about", "{.data.where}", "in stark--old")
 }
 
-// annotatedObjects checks that an annotation publishes an object, and that its removal deletes the
-// copies. The annotation has no effect on an object of a tenant.
+// annotatedObjects checks that the annotation kubetenant.dev/publish publishes an object, and that
+// its removal deletes the copies. The annotation must have no effect on an object in a tenant's
+// namespace.
 func annotatedObjects(t *testing.T, s *localserver.Server, copied func(kind, name, path, want string)) {
 	annotate := func(value string, more ...string) (string, error) {
 		t.Helper()

@@ -17,13 +17,14 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// writes receives the writes in a namespace.
+// writes receives the watch events of a namespace.
 type writes struct {
 	events chan string
 	failed chan error
 }
 
-// follow starts to watch the resources. It does not report existing objects.
+// follow starts to watch the given resources of a namespace. It does not report objects that
+// already exist.
 func follow(t *testing.T, admin *rest.Config, namespace string, resources ...schema.GroupVersionResource) *writes {
 	t.Helper()
 	client, err := metadata.NewForConfig(admin)
@@ -61,8 +62,8 @@ func (w *writes) read(ctx context.Context, resource string, events watch.Interfa
 	}
 }
 
-// awaitQuiet waits until nothing is written for a time, and returns the number of writes of each object.
-// It fails if the writes do not end.
+// awaitQuiet waits until nothing has been written for the given duration. It returns the number of
+// writes of each object until then. If the writes do not end within waitLimit, the test fails.
 func (w *writes) awaitQuiet(t *testing.T, silence time.Duration) map[string]int {
 	t.Helper()
 	counts := map[string]int{}

@@ -26,7 +26,8 @@ import (
 	"github.com/kubetenant/kubetenant/test/waittest"
 )
 
-// quotaConfig releases the reservation of a write that was never stored after 8 seconds.
+// quotaConfig is a configuration in which the quota reservation of a write that is never stored
+// expires after 8 seconds.
 const quotaConfig = `apiVersion: kubetenant.dev/v1alpha1
 kind: TenancyConfiguration
 authentication:
@@ -51,10 +52,10 @@ metadata: { name: limit }
 spec: { tenant: acme, hard: { count/secrets: "100" } }
 `
 
-// TestQuotaIsExact sends 200 creates at the same time, in two namespaces with a limit of 100.
-// Exactly 100 must succeed. A deletion releases its use. If the server is killed during the
-// creates, the limit must still apply, and the use of objects that were not stored must be
-// released.
+// TestQuotaIsExact checks that exactly 100 of 200 concurrent creates in two namespaces succeed if a
+// TenantQuota allows 100 objects. It also checks that deletions free quota. If the server is killed
+// during the creates, the limit must still apply, and reservations of objects that were not stored
+// must be released.
 func TestQuotaIsExact(t *testing.T) { testQuotaIsExact(t, quotaConfig) }
 
 func TestWebhookQuotaIsExact(t *testing.T) {
@@ -110,7 +111,7 @@ func testQuotaIsExact(t *testing.T, tenancy string, args ...string) {
 		_, err := acme.CoreV1().Secrets("acme--db").Create(t.Context(), secretOf("again"), metav1.CreateOptions{})
 		return err
 	})
-	if len(args) == 0 { // TestWebhookFaults kills the process of the webhook service
+	if len(args) == 0 { // TestWebhookFaults kills the webhook service instead
 		killed(t, s, acme)
 		s = start(t, dir, args...)
 		acme, admin = client(t, config(t, s, "acme")), client(t, config(t, s, "admin"))
@@ -125,8 +126,9 @@ func secretOf(name string) *corev1.Secret {
 	return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: name}}
 }
 
-// createMany creates n Secrets at the same time, half in each namespace. It calls after for each
-// success.
+// createMany creates n Secrets concurrently, half of them in each namespace. After each success, it
+// calls after with the number of successes. It returns the numbers of created Secrets and of
+// creates that exceeded the quota.
 func createMany(
 	t *testing.T,
 	c kubernetes.Interface,
@@ -140,7 +142,8 @@ func createMany(
 	for i := range n {
 		all.Go(func() {
 			namespace := []string{"acme--web", "acme--db"}[i%2]
-			// A busy machine may not charge the quota in time. The server then answers 429.
+			// On a busy machine, the server may not charge the quota in time. It then responds with
+			// 429.
 			err := retry.OnError(wait.Backoff{Duration: 100 * time.Millisecond, Steps: 10}, apierrors.IsTooManyRequests,
 				func() error {
 					_, err := c.CoreV1().Secrets(namespace).Create(t.Context(),
@@ -176,12 +179,12 @@ func secrets(t *testing.T, admin kubernetes.Interface) int {
 	return n
 }
 
-// refill creates Secrets until 100 are stored. More must not be stored.
+// refill creates Secrets until 100 are stored. It checks that further creates fail.
 func refill(t *testing.T, acme, admin kubernetes.Interface, prefix string) {
 	t.Helper()
 	i, stored := 0, 0
-	// The lease of a server that was killed lasts 15 seconds. Its reservations last until they
-	// expire.
+	// The lease of a killed server expires after 15 seconds. The server's reservations remain until
+	// they expire.
 	for deadline := time.Now().Add(2 * time.Minute); stored != 100; time.Sleep(50 * time.Millisecond) {
 		for range 20 {
 			_, err := acme.CoreV1().Secrets("acme--db").Create(t.Context(),
@@ -200,7 +203,7 @@ func refill(t *testing.T, acme, admin kubernetes.Interface, prefix string) {
 	}
 }
 
-// killed kills the server in the middle of 200 creates.
+// killed kills the server during 200 concurrent creates, after at least 40 have succeeded.
 func killed(t *testing.T, s *localserver.Server, acme kubernetes.Interface) {
 	t.Helper()
 	var once sync.Once
@@ -216,5 +219,5 @@ func killed(t *testing.T, s *localserver.Server, acme kubernetes.Interface) {
 	if created < 40 || created > 100 {
 		t.Error(errors.New("the kill was not in the middle"), created)
 	}
-	_ = s.Stop() // it has ended
+	_ = s.Stop() // the server has ended
 }

@@ -41,8 +41,9 @@ roleRef: { apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: widget-
 subjects: [ { kind: ServiceAccount, name: widget-controller, namespace: kube-system } ]
 `
 
-// TestRecordedIdentity runs a controller that impersonates the identity that is recorded on an
-// object. It must reach only what the object's tenant may, whatever the object contains.
+// TestRecordedIdentity checks the access of a controller that impersonates the identity recorded on
+// an object. The controller must have only the access of the object's tenant, even if a caller of
+// the tenant tried to forge the record.
 func TestRecordedIdentity(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -82,8 +83,8 @@ func TestRecordedIdentity(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, o := range map[string]impersonate.Options{
-		"the default user": {DefaultUser: "widget-runner"},
-		"all of it":        {DefaultUser: "widget-runner", WithUser: true, GroupPattern: ".*"},
+		"default user":             {DefaultUser: "widget-runner"},
+		"recorded user and groups": {DefaultUser: "widget-runner", WithUser: true, GroupPattern: ".*"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			i, err := impersonate.New(o)
@@ -97,7 +98,7 @@ func TestRecordedIdentity(t *testing.T) {
 			checkImpersonated(t, name, impersonated)
 		})
 	}
-	// A record that was changed after the read names another tenant.
+	// A record that names another tenant than the object's label is rejected.
 	object.SetAnnotations(map[string]string{tenant.IdentityAnnotation: `{"user":"root","tenant":"globex"}`})
 	i, err := impersonate.New(impersonate.Options{DefaultUser: "widget-runner"})
 	if err != nil {

@@ -26,7 +26,7 @@ authentication:
   - { name: cluster, serviceAccount: { issuer: https://kubernetes.default.svc, keyFiles: [pki/service-account.key] } }
 `
 
-// beforeBackup contains the objects of the backup.
+// beforeBackup contains objects that exist when the backup is made.
 const beforeBackup = `
 apiVersion: kubetenant.dev/v1alpha1
 kind: Tenant
@@ -66,8 +66,9 @@ metadata: { name: kubetenant-webhook-config, namespace: kubetenant-system }
 stringData: { revoked.yaml: "first" }
 `
 
-// TestRestoredEtcd restores an etcd snapshot. It checks the table in docs/tasks/backup.md about the
-// changes after the snapshot, and that kubectl tenant validate --restored lists them.
+// TestRestoredEtcd restores a copy of etcd's data. It checks that the changes after the copy are
+// lost, as the table in docs/tasks/backup.md describes, and that "kubectl tenant validate
+// --restored" lists these changes.
 func TestRestoredEtcd(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -136,7 +137,7 @@ func TestRestoredEtcd(t *testing.T) {
 	}
 }
 
-// checkFindings checks that the output names each lost change, and nothing else.
+// checkFindings checks that the output of validate contains each lost change, and no other finding.
 func checkFindings(t *testing.T, code int, out, hooli string) {
 	t.Helper()
 	if code != 1 {
@@ -159,7 +160,8 @@ func checkFindings(t *testing.T, code int, out, hooli string) {
 	}
 }
 
-// changeAfterBackup makes the changes that a restore of the backup loses. It can be repeated.
+// changeAfterBackup makes changes that are lost when the backup is restored. It can be called
+// repeatedly.
 func changeAfterBackup(t *testing.T, s *localserver.Server, initech string) error {
 	t.Helper()
 	for _, args := range [][]string{
@@ -186,7 +188,7 @@ func changeAfterBackup(t *testing.T, s *localserver.Server, initech string) erro
 	return nil
 }
 
-// checkRestored checks that each change is lost.
+// checkRestored checks that each change after the backup is lost.
 func checkRestored(t *testing.T, s *localserver.Server) {
 	t.Helper()
 	if out := mustKubectl(t, s, "get", "tenants", "-o", "jsonpath={range .items[*]}{.metadata.name} {.spec.suspension}"+
@@ -215,11 +217,12 @@ func checkRestored(t *testing.T, s *localserver.Server) {
 	mustKubectl(t, s, "get", "rolebinding", "guest", "-n", "acme--web")
 }
 
-// mustKubectl returns the output of a command of kubectl, which must succeed.
+// mustKubectl runs kubectl as the admin until it succeeds, and returns its output. If it does not
+// succeed in time, the test fails.
 func mustKubectl(t *testing.T, s *localserver.Server, args ...string) string {
 	t.Helper()
 	var out string
-	waittest.Until(t, func() (err error) { // a definition may not be served yet
+	waittest.Until(t, func() (err error) { // the server may not serve a custom resource yet
 		if out, err = kubectl(t, s, "admin", args...); err != nil {
 			err = fmt.Errorf("%v: %s", args, out)
 		}
@@ -235,7 +238,7 @@ func stopped(t *testing.T, s *localserver.Server) {
 	}
 }
 
-// exitCode returns the exit code of a command of kubectl tenant, and its output.
+// exitCode runs a command of kubectl tenant as the admin. It returns the exit code and the output.
 func exitCode(t *testing.T, s *localserver.Server, args ...string) (code int, output string) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), binary(t, "kubectl-tenant"), append(args, "--kubeconfig",
@@ -247,7 +250,7 @@ func exitCode(t *testing.T, s *localserver.Server, args ...string) (code int, ou
 	return cmd.ProcessState.ExitCode(), string(out)
 }
 
-// usageOf returns a usage record of the current hour.
+// usageOf returns a usage record of a tenant for the current hour.
 func usageOf(id, uid string) string {
 	const form = `{"server":"cp-0","started":"2026-01-01T00:00:00Z","uid":%q,"tenant":%q,"hour":%q,"requests":1}` + "\n"
 	return fmt.Sprintf(form, uid, id, time.Now().UTC().Truncate(time.Hour).Format(time.RFC3339))

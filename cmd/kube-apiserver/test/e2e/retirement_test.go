@@ -30,10 +30,13 @@ authentication:
   - { name: tokens, tokenFile: { path: tokens.csv } }
 `
 
-// TestRetirement checks that a deleted tenant loses its objects in the documented order, and that a
-// later tenant of its name inherits nothing.
+// TestRetirement checks that the access of a deleted tenant's callers ends, that its namespaces and
+// labeled bindings are deleted, and that a RetiredTenant records the rest. It also checks that a
+// later tenant with the same ID accepts old credentials only if its Tenant accepts undated
+// credentials.
 func TestRetirement(t *testing.T) {
-	// The certificate is new, so the test uses a token of the file, which has no date.
+	// The certificate is newer than the deletion of the tenant, so the test uses a token of the
+	// token file, which has no issue date.
 	testRetirement(t, retirementConfig, func(t *testing.T, s *localserver.Server) *rest.Config {
 		return withToken(config(t, s, "acme"), "old-token-of-acme")
 	}, "deleted tenant of the same name")
@@ -122,7 +125,7 @@ subjects: [ { apiGroup: rbac.authorization.k8s.io, kind: Group, name: "tenant:ac
 		}
 		return nil
 	})
-	if len(args) == 0 { // behind the webhook service, streams continue
+	if len(args) == 0 { // with the webhook service, open streams continue
 		watching.awaitEnd(t)
 	}
 	late := append([]string{"create", "-f", testFile(t, lateNamespace)}, asOps...)
@@ -151,9 +154,9 @@ subjects: [ { apiGroup: rbac.authorization.k8s.io, kind: Group, name: "tenant:ac
 		` ["acme--db","acme--web"] ["ClusterRoleBinding somebodys"]` {
 		t.Errorf("what is kept: %s", out)
 	}
-	t.Run("the name is nobody's", func(t *testing.T) { nameIsReserved(t, s, caller.CoreV1().RESTClient(), uid) })
+	t.Run("the name is reserved", func(t *testing.T) { nameIsReserved(t, s, caller.CoreV1().RESTClient(), uid) })
 
-	// As if more than ten minutes had passed.
+	// Replace the RetiredTenant with one whose deletion was more than ten minutes ago.
 	admin("delete", "clusterrolebinding", "somebodys")
 	admin("delete", "retiredtenant", name)
 	apply(t, s, `{ apiVersion: kubetenant.dev/v1alpha1, kind: RetiredTenant, metadata: { name: `+name+
@@ -181,15 +184,15 @@ subjects: [ { apiGroup: rbac.authorization.k8s.io, kind: Group, name: "tenant:ac
 	waittest.Until(t, requestDenied)
 }
 
-// successor returns a Tenant with the name of a deleted one.
+// successor returns the manifest of a Tenant with the ID of a deleted tenant.
 func successor(replaces, more string) string {
 	return `{ apiVersion: kubetenant.dev/v1alpha1, kind: Tenant, metadata: { name: acme }, spec: { id: acme, replaces: ` +
 		replaces + `, ` + more + `
   bindings: [ { clusterRole: admin, subjects: [ { kind: Group, name: "tenant:acme" } ] } ] } }`
 }
 
-// nameIsReserved checks that callers of a deleted tenant are denied, and that its name is not
-// available immediately.
+// nameIsReserved checks that callers of a deleted tenant are denied, and that neither a new Tenant
+// nor a new Namespace can use its ID yet.
 func nameIsReserved(t *testing.T, s *localserver.Server, caller rest.Interface, uid string) {
 	waittest.Until(t, func() error {
 		err := caller.Get().AbsPath("/api/v1/namespaces/acme--web/configmaps").Do(t.Context()).Error()
@@ -203,15 +206,15 @@ func nameIsReserved(t *testing.T, s *localserver.Server, caller rest.Interface, 
 		return nil
 	})
 	for what, c := range map[string]struct{ manifest, want string }{
-		"a Tenant of the name": {
+		"Tenant with the same ID": {
 			`{ apiVersion: kubetenant.dev/v1alpha1, kind: Tenant, metadata: { name: acme }, spec: { id: acme } }`,
 			"to reuse the ID of a deleted tenant",
 		},
-		"one that replaces another": {
+		"Tenant that replaces another UID": {
 			successor("0f0f0f0f-0000-0000-0000-000000000000", ""), "to reuse the ID of a deleted tenant",
 		},
-		"one that comes too early": {successor(uid, ""), "was deleted a moment ago"},
-		"a namespace":              {lateNamespace, "names a tenant that was deleted or is being deleted"},
+		"Tenant that is created too early": {successor(uid, ""), "was deleted a moment ago"},
+		"namespace":                        {lateNamespace, "names a tenant that was deleted or is being deleted"},
 	} {
 		if out, err := kubectl(t, s, "admin", append([]string{"create", "-f", testFile(t, c.manifest)},
 			asOps...)...); err == nil || !strings.Contains(out, c.want) {
@@ -220,7 +223,8 @@ func nameIsReserved(t *testing.T, s *localserver.Server, caller rest.Interface, 
 	}
 }
 
-// asOps makes a request as a user of the system tenant for which the server calls the webhooks.
+// asOps contains kubectl flags that impersonate a user of the system tenant. The server calls the
+// webhooks for requests of this user.
 var asOps = []string{"--as=ops", "--as-user-extra=kubetenant.dev/tenant=system"}
 
 const lateNamespace = `{ apiVersion: v1, kind: Namespace, metadata: { name: acme--late, ` +
@@ -235,7 +239,7 @@ func testFile(t *testing.T, text string) string {
 	return path
 }
 
-// openedWatch is an active watch of a caller.
+// openedWatch is an active watch request.
 type openedWatch struct{ ended chan struct{} }
 
 func openWatch(t *testing.T, c *rest.Config, path string) *openedWatch {

@@ -12,8 +12,9 @@ import (
 	"github.com/kubetenant/kubetenant/test/waittest"
 )
 
-// rolesAreDefined checks that an admin of a tenant can define a Role for all its namespaces. The
-// admin must have the rights of the Role in all of them. The tenant can bind the Role.
+// rolesAreDefined checks that a tenant's admin can define a Role for all namespaces of the tenant
+// with a TenantMembers object. The admin must have the Role's rights in each of these namespaces.
+// The tenant can then bind the Role.
 func rolesAreDefined(t *testing.T, s *localserver.Server) {
 	apply(t, s, `{ apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRole, metadata: { name: to-define }, rules: [ `+
 		`{ apiGroups: [ "" ], resources: [ limitranges ], verbs: [ patch, update ] }, `+

@@ -1,7 +1,7 @@
 // Copyright The kubetenant authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package e2e runs the project against a real kube-apiserver.
+// Package e2e tests the project with real kube-apiservers.
 package e2e
 
 import (
@@ -29,7 +29,7 @@ func binaries(t *testing.T) string {
 	return dir
 }
 
-// binary returns the path of a command or of a tool that the make target of the test builds.
+// binary returns the path of a command or tool that the test's make target builds.
 func binary(t *testing.T, name string) string {
 	t.Helper()
 	path := filepath.Join(binaries(t), name)
@@ -55,8 +55,8 @@ func TestScenarios(t *testing.T) {
 	)
 }
 
-// TestWebhookScenarios checks that the results are the same for an unmodified kube-apiserver with
-// the webhook service.
+// TestWebhookScenarios checks that scenarios have the expected results on an unmodified
+// kube-apiserver with the webhook service.
 func TestWebhookScenarios(t *testing.T) {
 	bin := binaries(t)
 	testScenarios(t, func(keys *scenario.Keys, dir string) sharedMode {
@@ -70,8 +70,8 @@ type scenarioFile struct {
 	*scenario.Scenario
 }
 
-// corpus returns the scenarios that run on servers. It omits those with an invalid configuration,
-// which the library's own test covers, unless they are the first in their file.
+// corpus returns the scenarios that run on servers. It omits scenarios with an invalid
+// configuration, which the library's tests cover, except the first scenario of each file.
 func corpus(t *testing.T) []scenarioFile {
 	t.Helper()
 	files, err := scenario.Files([]string{"../../../../testdata/scenarios"})
@@ -93,10 +93,12 @@ func corpus(t *testing.T) []scenarioFile {
 	return all
 }
 
-// maxGroupCases is the largest number of cases on one server, so that several servers run in parallel.
+// maxGroupCases is the number of cases after which a group is full. The next scenarios run on
+// another server, in parallel.
 const maxGroupCases = 900
 
-// testScenarios runs the corpus in groups, each on its own server.
+// testScenarios runs the corpus in groups. The scenarios of a group share a server, except those of
+// ownServer.
 func testScenarios(t *testing.T, open func(keys *scenario.Keys, dir string) sharedMode) {
 	keys, err := scenario.NewKeys()
 	if err != nil {
@@ -156,8 +158,8 @@ func testScenario(t *testing.T, mode scenario.Mode, s scenarioFile) {
 	}
 }
 
-// TestEveryKindOfSourceAtStart checks that each kind of source works at the start of a
-// server, and not only after a reload.
+// TestEveryKindOfSourceAtStart checks that the scenarios of ownServer, which do not reload their
+// configuration, contain every kind of source.
 func TestEveryKindOfSourceAtStart(t *testing.T) {
 	t.Parallel()
 	kinds := map[string]bool{}
@@ -178,7 +180,7 @@ func TestEveryKindOfSourceAtStart(t *testing.T) {
 	}
 }
 
-// kindsOf returns the kinds that are set in a source. A valid source has one.
+// kindsOf returns the kinds that are set in a source. A valid source has exactly one.
 func kindsOf(src *configv1alpha1.Source) []string {
 	var kinds []string
 	for field, value := range reflect.ValueOf(src).Elem().Fields() {

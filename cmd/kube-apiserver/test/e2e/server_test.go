@@ -33,13 +33,13 @@ import (
 	"github.com/kubetenant/kubetenant/test/waittest"
 )
 
-// withoutWorkloads disables the controllers that create Pods. Few tests need them.
+// withoutWorkloads disables the controllers that create Pods, because few tests need them.
 const withoutWorkloads = "--workload-controllers=false"
 
-// start runs a server in dir until the test ends.
+// start starts kubetenant-local in dir. The server runs until the test ends.
 func start(t *testing.T, dir string, args ...string) *localserver.Server {
 	t.Helper()
-	args = append([]string{withoutWorkloads, "--unsafe-no-fsync"}, args...) // args override these
+	args = append([]string{withoutWorkloads, "--unsafe-no-fsync"}, args...) // args come last, so they override these flags
 	s, err := localserver.Start(t.Context(), binary(t, "kubetenant-local"), dir, args...)
 	if err != nil {
 		t.Fatal(err)
@@ -48,7 +48,8 @@ func start(t *testing.T, dir string, args ...string) *localserver.Server {
 	return s
 }
 
-// config returns a client configuration of a kubeconfig that the server wrote.
+// config returns the client configuration of the named kubeconfig, which kubetenant-local has
+// written.
 func config(t *testing.T, s *localserver.Server, name string) *rest.Config {
 	t.Helper()
 	c, err := clientcmd.BuildConfigFromFlags("", s.Kubeconfig(name))
@@ -68,14 +69,15 @@ func client(t *testing.T, c *rest.Config) *kubernetes.Clientset {
 	return k
 }
 
-// withToken returns the configuration with a bearer token instead of the certificate.
+// withToken returns a copy of the configuration with a bearer token instead of the client
+// certificate.
 func withToken(c *rest.Config, token string) *rest.Config {
 	c = rest.AnonymousClientConfig(c)
 	c.BearerToken = token
 	return c
 }
 
-// kubectl runs the kubectl of the release.
+// kubectl runs the built kubectl with the named kubeconfig.
 func kubectl(t *testing.T, s *localserver.Server, name string, args ...string) (string, error) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), binary(t, "kubectl"),
@@ -84,7 +86,8 @@ func kubectl(t *testing.T, s *localserver.Server, name string, args ...string) (
 	return string(out), err
 }
 
-// prepare grants the tenants acme and globex their rights, and creates a namespace for each.
+// prepare applies the example manifest with the rights of tenants' admins. The tenants acme and
+// globex then each create a namespace.
 func prepare(t *testing.T, s *localserver.Server) {
 	t.Helper()
 	if out, err := kubectl(t, s, "admin", "apply", "-f", "../../../../examples/manifests/tenants.yaml"); err != nil {
@@ -100,7 +103,8 @@ func prepare(t *testing.T, s *localserver.Server) {
 	}
 }
 
-// TestOneServer checks requests of a tenant and of an operator to one server.
+// TestOneServer checks requests of tenants and of an operator to one server with kubetenant
+// compiled in.
 func TestOneServer(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -124,7 +128,7 @@ func TestOneServer(t *testing.T) {
 		"--audit-log-mode=blocking", "--v=4")
 	prepare(t, s)
 	t.Run("namespaces are filtered", func(t *testing.T) { namespacesAreFiltered(t, s) })
-	t.Run("a namespace by file", func(t *testing.T) { namespaceIsApplied(t, s) })
+	t.Run("a namespace from a file", func(t *testing.T) { namespaceIsApplied(t, s) })
 	t.Run("reviews", func(t *testing.T) { reviews(t, s, canary) })
 	t.Run("self reviews agree", func(t *testing.T) { selfReviewsAgree(t, s) })
 	t.Run("audit", func(t *testing.T) { auditHasDecisions(t, s, audit) })
@@ -136,10 +140,11 @@ func TestOneServer(t *testing.T) {
 	t.Run("fair use", func(t *testing.T) { fairUseIsEnforced(t, s, fairuse.Limits{}) })
 	t.Run("audit streams", func(t *testing.T) { auditStreamsAreIsolated(t, s) })
 	t.Run("usage", func(t *testing.T) { usageIsIsolated(t, s) })
-	t.Run("no secret is told", func(t *testing.T) { noSecretIsLogged(t, s, audit) })
+	t.Run("no secret is logged", func(t *testing.T) { noSecretIsLogged(t, s, audit) })
 }
 
-// namespacesAreFiltered checks that a tenant lists and watches only its own namespaces.
+// namespacesAreFiltered checks that lists and watches of namespaces return only the tenant's own
+// namespaces.
 func namespacesAreFiltered(t *testing.T, s *localserver.Server) {
 	acme := client(t, config(t, s, "acme"))
 	if out, err := kubectl(t, s, "acme", "get", "ns", "-o", "name"); err != nil ||
@@ -147,7 +152,7 @@ func namespacesAreFiltered(t *testing.T, s *localserver.Server) {
 		t.Errorf("get ns = %q, %v", out, err)
 	}
 	if out, err := kubectl(t, s, "acme", "get", "ns", "globex--shop"); err == nil {
-		t.Errorf("get of a foreign namespace = %q", out)
+		t.Errorf("get of another tenant's namespace = %q", out)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
@@ -177,7 +182,8 @@ func namespacesAreFiltered(t *testing.T, s *localserver.Server) {
 	t.Error("the watch ended without the own namespace")
 }
 
-// namespaceIsApplied checks create, apply and a tenant path as in docs/troubleshooting.md.
+// namespaceIsApplied checks that a tenant can create and apply its namespace from a file. It also
+// checks requests with tenant paths.
 func namespaceIsApplied(t *testing.T, s *localserver.Server) {
 	path := filepath.Join(t.TempDir(), "ns.yaml")
 	write := func(labels string) {
@@ -193,7 +199,7 @@ func namespaceIsApplied(t *testing.T, s *localserver.Server) {
 	}
 	if out, err := kubectl(t, s, "acme", "get", "ns", "byfile"); err == nil ||
 		!strings.Contains(out, authz.ReasonNotOwned.String()) {
-		t.Errorf("a missing name of nobody's = %q, %v", out, err)
+		t.Errorf("get of a namespace that does not exist = %q, %v", out, err)
 	}
 	write("env: two")
 	for _, args := range [][]string{{"apply", "-f", path}, {"apply", "--server-side", "--force-conflicts", "-f", path}} {
@@ -214,7 +220,8 @@ func namespaceIsApplied(t *testing.T, s *localserver.Server) {
 	}
 }
 
-// reviews checks a TokenReview of our token. Only the system tenant may create reviews.
+// reviews checks that a TokenReview returns the identity of a token from the token file, and that a
+// tenant may not create a TokenReview.
 func reviews(t *testing.T, s *localserver.Server, token string) {
 	admin := client(t, config(t, s, "admin"))
 	review := func(token string) authenticationv1.TokenReviewStatus {
@@ -242,8 +249,9 @@ func reviews(t *testing.T, s *localserver.Server, token string) {
 	}
 }
 
-// selfReviewsAgree checks that can-i returns the decision about a request, and lists no other
-// right. For another tenant's namespace, it may return an error.
+// selfReviewsAgree checks that "kubectl auth can-i" returns the same decisions as for requests. It
+// also checks that "can-i --list" lists no rights in another tenant's namespace, where it may
+// return an error.
 func selfReviewsAgree(t *testing.T, s *localserver.Server) {
 	for _, c := range []struct {
 		args string
@@ -254,7 +262,7 @@ func selfReviewsAgree(t *testing.T, s *localserver.Server) {
 		{"create namespaces", true},
 		{"get pods -n globex--shop", false},
 		{"get pods -n missing", false},
-		{"list pods --all-namespaces", true}, // limited to the tenant's own, like the request
+		{"list pods --all-namespaces", true}, // limited to the tenant's objects, as the request is
 		{"list secrets --all-namespaces", true},
 		{"list nodes", false},
 		{"* * -n acme--web", false},
@@ -280,7 +288,8 @@ func lastLine(s string) string {
 	return word
 }
 
-// auditHasDecisions checks that events have the boundary's decision, or a rejected credential's source.
+// auditHasDecisions checks that audit events contain the decision of the tenant boundary, or the
+// source that rejected a credential.
 func auditHasDecisions(t *testing.T, s *localserver.Server, path string) {
 	_, _ = kubectl(t, s, "acme", "get", "configmaps", "-n", "globex--shop")
 	_, _ = kubectl(t, s, "acme", "get", "configmaps", "-n", "acme--web")
@@ -331,8 +340,8 @@ func auditHasDecisions(t *testing.T, s *localserver.Server, path string) {
 	})
 }
 
-// filesAreReloaded checks that an added token works and that a removed token does not. An invalid
-// file changes nothing.
+// filesAreReloaded checks that a token is accepted after it is added to the token file, and
+// rejected after it is removed. An invalid file must not change the accepted tokens.
 func filesAreReloaded(t *testing.T, s *localserver.Server) {
 	write := func(text string) {
 		t.Helper()
@@ -370,8 +379,8 @@ func filesAreReloaded(t *testing.T, s *localserver.Server) {
 	waittest.Until(t, works("second", true))
 }
 
-// newVersions returns nil if so many new versions of a file have had a result. The result is
-// "success" or "error".
+// newVersions returns an error unless the server's metrics report want reloads of the file with the
+// given result. The result is "success" or "error".
 func newVersions(t *testing.T, s *localserver.Server, file, result string, want int) error {
 	t.Helper()
 	out, err := kubectl(t, s, "admin", "get", "--raw", "/metrics")
@@ -382,7 +391,8 @@ func newVersions(t *testing.T, s *localserver.Server, file, result string, want 
 	return err
 }
 
-// noSecretIsLogged checks that no credential is in the server's log, in audit events or in a 401.
+// noSecretIsLogged checks that the server's log, the audit log and responses with status 401
+// contain no credential.
 func noSecretIsLogged(t *testing.T, s *localserver.Server, audit string) {
 	base := rest.AnonymousClientConfig(config(t, s, "admin"))
 	transport, err := rest.TransportFor(base)
@@ -421,8 +431,8 @@ func noSecretIsLogged(t *testing.T, s *localserver.Server, audit string) {
 	}
 }
 
-// TestRestart restarts a server in its directory, after a clean stop and after a kill. A second
-// server in the directory must report that it is in use.
+// TestRestart checks that kubetenant-local can be restarted in its directory after a clean stop and
+// after a kill. It also checks that a second server in the same directory does not start.
 func TestRestart(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -457,7 +467,7 @@ func TestRestart(t *testing.T) {
 			strings.TrimSpace(out) != "namespace/acme--web" {
 			t.Errorf("after a restart: get ns = %q, %v", out, err)
 		}
-		// A server that was stopped has released the Lease. The Lease of a killed one must expire.
+		// A stopped server has released the Lease. The Lease of a killed server must first expire.
 		begun := time.Now()
 		waittest.Until(t, func() error {
 			if now := transitions(t, s); now == before {
@@ -471,7 +481,7 @@ func TestRestart(t *testing.T) {
 	}
 }
 
-// transitions returns how often another process has become the leader.
+// transitions returns how often the leader of the controllers has changed.
 func transitions(t *testing.T, s *localserver.Server) string {
 	t.Helper()
 	var out string
@@ -483,7 +493,8 @@ func transitions(t *testing.T, s *localserver.Server) string {
 	return out
 }
 
-// TestRefusedStarts checks that unsafe settings end the start with one line.
+// TestRefusedStarts checks that kubetenant-local does not start with unsafe or invalid settings,
+// and reports the reason in one line.
 func TestRefusedStarts(t *testing.T) {
 	t.Parallel()
 	shared := filepath.Join(t.TempDir(), "tenancy.yaml")
@@ -497,7 +508,7 @@ func TestRefusedStarts(t *testing.T) {
 		args []string
 		want string
 	}{
-		"a replaced handler chain": {
+		"replaced handler chain": {
 			t.TempDir(),
 			[]string{
 				"--", "--feature-gates=StorageVersionAPI=true,APIServerIdentity=true",
@@ -505,16 +516,16 @@ func TestRefusedStarts(t *testing.T) {
 			},
 			"replace the handler chain",
 		},
-		"an authority for clients and proxies alike": {
+		"same authority for clients and front proxies": {
 			filepath.Dir(shared),
 			[]string{"--tenancy-config", shared, "--", "--requestheader-allowed-names="},
 			"every client could assert any identity",
 		},
-		"a missing configuration": {
+		"missing configuration": {
 			t.TempDir(), []string{"--tenancy-config", "/nonexistent/tenancy.yaml"}, "/nonexistent/tenancy.yaml: no such file",
 		},
-		"a bad tenant":                      {t.TempDir(), []string{"--tenant", "ALL"}, "invalid tenant"},
-		"an unknown flag of kube-apiserver": {t.TempDir(), []string{"--", "--no-such-flag"}, "no-such-flag"},
+		"invalid tenant ID":              {t.TempDir(), []string{"--tenant", "ALL"}, "invalid tenant"},
+		"unknown flag of kube-apiserver": {t.TempDir(), []string{"--", "--no-such-flag"}, "no-such-flag"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s, err := localserver.Start(t.Context(), binary(t, "kubetenant-local"), c.dir, c.args...)
@@ -528,8 +539,8 @@ func TestRefusedStarts(t *testing.T) {
 	}
 }
 
-// TestScopesMatchTheServer compares the table of built-in resources with a server that serves all
-// its APIs, including alpha ones.
+// TestScopesMatchTheServer checks that [authz.Scopes] returns the scope of each built-in resource
+// that a server with nearly all alpha and beta APIs serves.
 func TestScopesMatchTheServer(t *testing.T) {
 	t.Parallel()
 	s := start(t, t.TempDir(), "--", "--runtime-config=api/all=true", "--feature-gates=AllAlpha=true,AllBeta=true,"+
@@ -545,7 +556,7 @@ func TestScopesMatchTheServer(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, r := range list.APIResources {
-			if strings.Contains(r.Name, "/") || gv.Group == tenant.Domain { // subresources, and our own definitions
+			if strings.Contains(r.Name, "/") || gv.Group == tenant.Domain { // skip subresources and our own resources
 				continue
 			}
 			seen++

@@ -38,8 +38,8 @@ const (
 	testSeed   = 20261121
 )
 
-// liveObjects are the objects to which tokens are bound. The name of an object determines its
-// state.
+// liveObjects returns the objects to which tokens are bound. The name of an object determines its
+// state, such as "gone" or "deleted".
 type liveObjects struct{ legacy map[string][]byte }
 
 func objectMeta(namespace, name string) (metav1.ObjectMeta, error) {
@@ -91,7 +91,7 @@ func (liveObjects) GetMutatingWebhookConfiguration(
 	return nil, apierrors.NewNotFound(corev1.Resource("objects"), "")
 }
 
-// pair contains upstream's authenticators and ours, with the same keys and objects.
+// pair contains upstream's authenticator and ours, with the same keys and objects.
 type pair struct {
 	upstream, ours authenticator.Token
 	generators     []upstream.TokenGenerator // the last one signs with an unknown key
@@ -173,13 +173,13 @@ func newPair(t testing.TB) *pair {
 	return p
 }
 
-// one returns one of the choices.
+// one returns a random choice.
 func one[T any](r *mathrand.Rand, choices ...T) T { return choices[r.IntN(len(choices))] }
 
 func ref(name string) map[string]any { return map[string]any{"name": name, "uid": "uid-of-" + name} }
 
-// claims returns random claims of a bound token. Their times are outside the leeways, within which
-// we are stricter than upstream.
+// claims returns random claims of a bound token. Their times are not close to the current time,
+// because our authenticator allows less clock skew than upstream's.
 func claims(r *mathrand.Rand) (*jwt.Claims, map[string]any) {
 	name := one(r, "robot", "robot", "robot", "robot", "gone", "deleted", "stopping")
 	now := time.Now()
@@ -216,7 +216,8 @@ func claims(r *mathrand.Rand) (*jwt.Claims, map[string]any) {
 	return public, map[string]any{"kubernetes.io": k}
 }
 
-// random returns a random token, either of the TokenRequest API or a legacy token.
+// random returns a random token. It is either a token as the TokenRequest API issues it, or a
+// legacy token.
 func (p *pair) random(t testing.TB, r *mathrand.Rand) string {
 	t.Helper()
 	key := r.IntN(len(p.generators))
@@ -247,12 +248,12 @@ func (p *pair) random(t testing.TB, r *mathrand.Rand) string {
 	return token
 }
 
-// TestServiceAccountsAgreeWithUpstream checks that both accept the same tokens and return the same
-// user.Info, except for the tenant.
+// TestServiceAccountsAgreeWithUpstream checks that upstream's authenticator and ours accept the
+// same tokens, and return the same audiences and the same user.Info except for the tenant.
 func TestServiceAccountsAgreeWithUpstream(t *testing.T) {
 	t.Parallel()
 	p := newPair(t)
-	r := mathrand.New(mathrand.NewPCG(testSeed, 1)) // #nosec G404 -- a test that can be repeated
+	r := mathrand.New(mathrand.NewPCG(testSeed, 1)) // #nosec G404 -- a reproducible test
 	accepted := 0
 	for i := range 5000 {
 		token := p.random(t, r)
@@ -282,7 +283,7 @@ func TestServiceAccountsAgreeWithUpstream(t *testing.T) {
 	}
 }
 
-// asInfo returns an identity without its tenant.
+// asInfo returns a copy of an identity without its tenant.
 func asInfo(u user.Info) *user.DefaultInfo {
 	info := tenant.Bind(u, tenant.ID{})
 	if len(info.Extra) == 0 {

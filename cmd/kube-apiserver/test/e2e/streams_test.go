@@ -26,7 +26,8 @@ import (
 	"github.com/kubetenant/kubetenant/test/waittest"
 )
 
-// echoingKubelet upgrades every connection, as for exec, and sends back what it receives.
+// echoingKubelet starts a kubelet that upgrades every connection, as for exec, and sends back what
+// it receives.
 func echoingKubelet(t *testing.T) *httptest.Server {
 	t.Helper()
 	kubelet := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -49,7 +50,7 @@ func echoingKubelet(t *testing.T) *httptest.Server {
 	return kubelet
 }
 
-// podOn creates a Pod that is bound to a node.
+// podOn creates the Pod p in a namespace, and binds it to a node.
 func podOn(t *testing.T, admin *kubernetes.Clientset, namespace, node string) {
 	t.Helper()
 	pod := &corev1.Pod{
@@ -59,7 +60,7 @@ func podOn(t *testing.T, admin *kubernetes.Clientset, namespace, node string) {
 			Containers:                   []corev1.Container{{Name: "c", Image: "registry.example/pause"}},
 		},
 	}
-	waittest.Until(t, func() error { // until the namespace has its service account
+	waittest.Until(t, func() error { // until the namespace has its default service account
 		_, err := admin.CoreV1().Pods(namespace).Create(t.Context(), pod, metav1.CreateOptions{})
 		return err
 	})
@@ -78,7 +79,7 @@ type stream struct {
 	from *bufio.Reader
 }
 
-// openStream requests a subresource of the Pod as SPDY clients do.
+// openStream opens an upgraded connection to a subresource of the Pod p, as SPDY clients do.
 func openStream(t *testing.T, c *rest.Config, namespace, subresource string) *stream {
 	t.Helper()
 	secured, err := rest.TLSConfigFor(c)
@@ -117,7 +118,7 @@ func openStream(t *testing.T, c *rest.Config, namespace, subresource string) *st
 	return s
 }
 
-// ping returns an error unless the server sends a byte back within a time.
+// ping sends a byte, and returns an error unless a byte is received within the given duration.
 func (s *stream) ping(within time.Duration) error {
 	if err := s.SetDeadline(time.Now().Add(within)); err != nil {
 		return err
@@ -129,7 +130,7 @@ func (s *stream) ping(within time.Duration) error {
 	return err
 }
 
-// awaitEnd returns an error unless the stream ends within a time.
+// awaitEnd returns an error unless the stream ends within the given duration.
 func (s *stream) awaitEnd(within time.Duration) error {
 	if err := s.SetDeadline(time.Now().Add(within)); err != nil {
 		return err
@@ -140,8 +141,9 @@ func (s *stream) awaitEnd(within time.Duration) error {
 	return nil
 }
 
-// streamsEnd checks that upgraded connections end when the right to them ends. Connections of
-// another tenant remain.
+// streamsEnd checks that upgraded connections end when the tenant is suspended or closed, when the
+// caller is revoked, and when the namespace is deleted. It also checks that a connection of another
+// tenant does not end.
 func streamsEnd(t *testing.T, s *localserver.Server, write func(name, text string)) {
 	kubelet := echoingKubelet(t)
 	admin := client(t, config(t, s, "admin"))
@@ -170,7 +172,7 @@ func streamsEnd(t *testing.T, s *localserver.Server, write func(name, text strin
 		act, undo func(namespace string)
 	}{
 		{
-			"the tenant may only read",
+			"the tenant is suspended",
 			func(string) { tenantOf(", suspension: ReadOnly") }, func(string) { tenantOf(`, suspension: ""`) },
 		},
 		{"the tenant is closed", func(string) { tenantOf(", access: Closed") }, func(string) { tenantOf("") }},
@@ -179,7 +181,7 @@ func streamsEnd(t *testing.T, s *localserver.Server, write func(name, text strin
 			func(string) { write("revoked.yaml", noRevocations+"tenants: [ { name: acme } ]\n") },
 			func(string) { write("revoked.yaml", noRevocations) },
 		},
-		{"the namespace is gone", func(namespace string) {
+		{"the namespace is deleted", func(namespace string) {
 			for _, args := range [][]string{{"delete", "pod", "-n", namespace, "p", "--force"}, {"delete", "ns", namespace}} {
 				if out, err := kubectl(t, s, "admin", args...); err != nil {
 					t.Error(out)

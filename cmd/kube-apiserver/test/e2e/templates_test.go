@@ -39,9 +39,9 @@ spec:
     data: { where: "${namespace}" }
 `
 
-// templatesAreApplied checks that the objects of a template are in each namespace before its first
-// Pod, and that no caller can change them. The server does not update them for the defaults that it
-// adds itself.
+// templatesAreApplied checks that the objects of a NamespaceTemplate are in a namespace before its
+// first Pod, follow changes of the template, and cannot be changed otherwise. It also checks that
+// the server does not rewrite an object only because of the defaults that kube-apiserver adds.
 func templatesAreApplied(t *testing.T, s *localserver.Server) {
 	checkObjects := func(namespace string, want ...string) error {
 		out, err := kubectl(t, s, "admin", "get", "networkpolicies,limitranges,resourcequotas,configmaps", "-n", namespace,
@@ -81,11 +81,12 @@ func templatesAreApplied(t *testing.T, s *localserver.Server) {
 	}
 	before := versions()
 
-	// A namespace and its Pod are applied together. The Pod waits for the objects of the Tenant.
+	// A namespace and its Pod are applied together. The server rejects the Pod until the namespace
+	// has the objects that the Tenant specifies.
 	path := testFile(t,
 		`{ apiVersion: v1, kind: List, items: [ { apiVersion: v1, kind: Namespace, metadata: { name: stark--new, `+
 			`labels: { kubetenant.dev/tenant: stark } } }, `+pod("stark--new")+` ] }`)
-	waittest.Until(t, func() error { // until the namespace has its service account, too
+	waittest.Until(t, func() error { // until the namespace also has its default service account
 		if out, err := kubectl(t, s, "admin", append([]string{"apply", "-f", path}, asOps...)...); err != nil {
 			return fmt.Errorf("%s", out)
 		}
@@ -104,8 +105,8 @@ func templatesAreApplied(t *testing.T, s *localserver.Server) {
 	}
 	templatesAreProtected(t, s)
 
-	// The server replaces an immutable object, and deletes an object that the template no longer
-	// has.
+	// The server replaces an immutable object, and deletes an object that is no longer in the
+	// template.
 	apply(t, s,
 		strings.NewReplacer(`"${namespace}"`, `"at ${namespace}"`, "name: services", "name: balancers").Replace(stdTemplate))
 	waittest.Until(t, func() error {
@@ -120,7 +121,7 @@ func templatesAreApplied(t *testing.T, s *localserver.Server) {
 		t.Errorf("what did not change is written: %s, was %s", versions(), before)
 	}
 
-	// If a template is missing, Pods wait in new namespaces and in no older one.
+	// If a template is missing, Pods are rejected in new namespaces only.
 	named("std, missing")
 	waittest.Until(t, func() error {
 		out, err := kubectl(t, s, "admin", "get", "tenant", "stark", "-o",
@@ -146,7 +147,7 @@ func templatesAreApplied(t *testing.T, s *localserver.Server) {
 	}, asOps...)...); err == nil || !strings.Contains(out, "does not have everything that its Tenant specifies yet") {
 		t.Errorf("a Pod does not wait: %s", out)
 	}
-	for _, more := range [][]string{asOps, nil} { // also identities of the control plane
+	for _, more := range [][]string{asOps, nil} { // nil: as the cluster's admin
 		for _, args := range [][]string{
 			{"annotate", "ns", "stark--held", "kubetenant.dev/held-"},
 			{"annotate", "ns", "stark--held", "kubetenant.dev/prepared=x", "--overwrite"},
@@ -173,8 +174,8 @@ func templatesAreApplied(t *testing.T, s *localserver.Server) {
 	}
 }
 
-// templatesStayInAnEndingNamespace has a Pod that runs for a long time in a namespace that is being
-// deleted. Until the Pod is deleted, no caller may delete the objects of the template.
+// templatesStayInAnEndingNamespace checks that no caller can delete the objects of a template in a
+// namespace that is being deleted while the namespace still contains a Pod.
 func templatesStayInAnEndingNamespace(t *testing.T, s *localserver.Server) {
 	run := func(args ...string) string {
 		t.Helper()
@@ -186,7 +187,7 @@ func templatesStayInAnEndingNamespace(t *testing.T, s *localserver.Server) {
 	}
 	run("patch", "pod", "x", "-n", "stark--new", "--type=merge", "-p", `{"metadata":{"finalizers":["example.com/runs"]}}`)
 	run("delete", "ns", "stark--new", "--wait=false")
-	waittest.Until(t, func() error { // the deletion of a namespace begins with its Pods
+	waittest.Until(t, func() error { // until the namespace controller deletes the Pod
 		if run("get", "pod", "x", "-n", "stark--new", "-o", "jsonpath={.metadata.deletionTimestamp}") == "" {
 			return errors.New("the namespace controller has not deleted the Pod")
 		}
@@ -218,17 +219,18 @@ func templatesStayInAnEndingNamespace(t *testing.T, s *localserver.Server) {
 	})
 }
 
-// templatesAreProtected checks that no caller may change the objects of a template, or write a template
-// with objects that it may not create itself.
+// templatesAreProtected checks that neither the cluster's admin nor a user of the system tenant can
+// change the objects of a template. It also checks that the writer of a template can specify only
+// objects that it may create itself.
 func templatesAreProtected(t *testing.T, s *localserver.Server) {
 	for _, kind := range []string{
 		"networkpolicy/own-tenant-only", "limitrange/defaults", "resourcequota/services", "configmap/about",
 	} {
 		for what, args := range map[string][]string{
-			"deleted":    {"delete", kind},
-			"unlabelled": {"label", kind, "kubetenant.dev/managed-"},
-			"annotated":  {"annotate", kind, "a=b"},
-			"owned": {
+			"deleted":   {"delete", kind},
+			"unlabeled": {"label", kind, "kubetenant.dev/managed-"},
+			"annotated": {"annotate", kind, "a=b"},
+			"changed to have an owner": {
 				"patch", kind, "--type=merge", "-p",
 				`{"metadata":{"ownerReferences":[{"apiVersion":"v1","kind":"ConfigMap","name":"x","uid":"x"}]}}`,
 			},

@@ -24,7 +24,7 @@ import (
 
 const auditWebhookConfig = webhookProvisionConfig + "audit: { directory: audit }\n"
 
-// auditRights allows its subjects to read their audit streams.
+// auditRights contains the ClusterRole that allows callers to read their tenant's audit stream.
 const auditRights = `{ apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRole,
   metadata: { name: audit-readers }, rules: [ { nonResourceURLs: [/kubetenant/audit], verbs: [get] } ] }`
 
@@ -34,7 +34,7 @@ const auditBinding = `{ apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterR
   subjects: [ { apiGroup: rbac.authorization.k8s.io, kind: Group, name: "tenant:acme" },
     { apiGroup: rbac.authorization.k8s.io, kind: Group, name: "tenant:globex" } ] }`
 
-// recordsOf returns the records that a command prints.
+// recordsOf parses the audit records in the output of a command.
 func recordsOf(t *testing.T, out string) (all []tenantaudit.Record) {
 	t.Helper()
 	for line := range strings.Lines(out) {
@@ -47,7 +47,8 @@ func recordsOf(t *testing.T, out string) (all []tenantaudit.Record) {
 	return all
 }
 
-// find returns the record of a request for the ConfigMap of [makeAuditedRequests], or nil.
+// find returns the record of the request with the given verb for the ConfigMap of
+// [makeAuditedRequests]. It returns nil if there is none.
 func find(all []tenantaudit.Record, verb string) *tenantaudit.Record {
 	for i := range all {
 		if r := &all[i]; r.Verb == verb && r.Resource == "configmaps" && r.Name == "audited" {
@@ -62,7 +63,7 @@ func find(all []tenantaudit.Record, verb string) *tenantaudit.Record {
 func makeAuditedRequests(t *testing.T, s *localserver.Server) {
 	t.Helper()
 	admin := client(t, config(t, s, "admin"))
-	waittest.Until(t, func() error { // events of the first seconds may belong to an earlier namespace
+	waittest.Until(t, func() error { // an event of the first seconds may belong to an earlier namespace of this name
 		ns, err := admin.CoreV1().Namespaces().Get(t.Context(), "acme--web", metav1.GetOptions{})
 		if err == nil && authz.MayPrecede(time.Now().Add(-time.Second), ns.CreationTimestamp.Time) {
 			err = errors.New("the namespace is too new")
@@ -82,7 +83,7 @@ func makeAuditedRequests(t *testing.T, s *localserver.Server) {
 	}
 }
 
-// checkStream checks the records of acme's stream after [makeAuditedRequests].
+// checkStream checks the records of acme's audit stream after [makeAuditedRequests].
 func checkStream(all []tenantaudit.Record) error {
 	created, labelled := find(all, "create"), find(all, "patch")
 	switch {
@@ -99,7 +100,8 @@ func checkStream(all []tenantaudit.Record) error {
 	return nil
 }
 
-// tenantOutput returns what a command of kubectl tenant prints, or its error.
+// tenantOutput runs a command of kubectl tenant, and returns its standard output. If the command
+// fails, it returns the standard error instead.
 func tenantOutput(t *testing.T, s *localserver.Server, name string, args ...string) (string, error) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), binary(t, "kubectl-tenant"),
@@ -113,7 +115,8 @@ func tenantOutput(t *testing.T, s *localserver.Server, name string, args ...stri
 	return string(out), nil
 }
 
-// auditStreamsAreIsolated checks which records the callers can read on a server with audit streams.
+// auditStreamsAreIsolated checks that a tenant's callers can read their tenant's audit stream and
+// no other, and that the admin can read all streams.
 func auditStreamsAreIsolated(t *testing.T, s *localserver.Server) {
 	apply(t, s, auditRights)
 	apply(t, s, auditBinding)
@@ -158,7 +161,8 @@ func auditStreamsAreIsolated(t *testing.T, s *localserver.Server) {
 	}
 }
 
-// usageIsIsolated checks which usage the callers of a server can read.
+// usageIsIsolated checks that the admin can read the usage of a tenant, and that another tenant
+// cannot.
 func usageIsIsolated(t *testing.T, s *localserver.Server) {
 	waittest.Until(t, func() error {
 		out, err := tenantOutput(t, s, "admin", "usage", "acme", "-o", "json")
@@ -172,8 +176,8 @@ func usageIsIsolated(t *testing.T, s *localserver.Server) {
 	}
 }
 
-// TestWebhookAudit checks that an unmodified kube-apiserver sends its audit events to the service,
-// and that the service writes the streams.
+// TestWebhookAudit checks that the webhook service writes audit streams from the audit events that
+// an unmodified kube-apiserver sends.
 func TestWebhookAudit(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -193,7 +197,8 @@ func TestWebhookAudit(t *testing.T) {
 	})
 }
 
-// prepareAudited creates a namespace for each of two tenants, and grants the right to write there.
+// prepareAudited creates a namespace for each of two tenants, and binds the role admin there to the
+// tenant's callers.
 func prepareAudited(t *testing.T, s *localserver.Server) {
 	t.Helper()
 	for _, id := range []string{"acme", "globex"} {

@@ -37,8 +37,8 @@ import (
 	"github.com/kubetenant/kubetenant/test/waittest"
 )
 
-// tokenConfig is a configuration with a list of revocations and an issuer of ID tokens, in addition
-// to the sources that kubetenant-local writes.
+// tokenConfig is a configuration with a revocation list and sources for certificates, service
+// account tokens and ID tokens of an OIDC issuer.
 const tokenConfig = `apiVersion: kubetenant.dev/v1alpha1
 kind: TenancyConfiguration
 authentication:
@@ -57,7 +57,7 @@ authentication:
 
 const noRevocations = "apiVersion: kubetenant.dev/v1alpha1\nkind: Revocation\n"
 
-// TestTokens checks how long tokens are valid at a server.
+// TestTokens checks which tokens a server accepts, and when it no longer accepts them.
 func TestTokens(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -78,11 +78,11 @@ func TestTokens(t *testing.T) {
 	write("revoked.yaml", noRevocations)
 	s := start(t, dir, "--", "--v=4")
 	prepare(t, s)
-	t.Run("issued tokens name their tenant", func(t *testing.T) { issuedTokensNameTheirTenant(t, s) })
+	t.Run("issued tokens contain the tenant", func(t *testing.T) { issuedTokensNameTheirTenant(t, s) })
 	t.Run("legacy tokens", func(t *testing.T) { legacyTokens(t, s) })
 	t.Run("bound objects", func(t *testing.T) { boundObjects(t, s) })
 	t.Run("streams end", func(t *testing.T) { streamsEnd(t, s, write) })
-	t.Run("a namespace that is made again", func(t *testing.T) { namespaceIsRecreated(t, s) })
+	t.Run("a recreated namespace", func(t *testing.T) { namespaceIsRecreated(t, s) })
 	alice := key.MustSign(map[string]any{
 		"iss": issuer.URL(),
 		"aud": "kubernetes",
@@ -92,8 +92,8 @@ func TestTokens(t *testing.T) {
 		"exp": time.Now().Add(time.Hour).Unix(),
 	})
 	t.Run("revocation", func(t *testing.T) { revocation(t, s, alice, write) })
-	t.Run("a new client authority", func(t *testing.T) { clientAuthorityIsAdded(t, s, alice, write) })
-	t.Run("no token is told", func(t *testing.T) {
+	t.Run("an added client authority", func(t *testing.T) { clientAuthorityIsAdded(t, s, alice, write) })
+	t.Run("no token is logged", func(t *testing.T) {
 		log, err := os.ReadFile(filepath.Join(dir, "kube-apiserver.log"))
 		if err != nil || len(log) == 0 {
 			t.Fatal(err)
@@ -106,7 +106,7 @@ func TestTokens(t *testing.T) {
 	})
 }
 
-// whoami returns the user of a token, according to the server.
+// whoami returns the user of a SelfSubjectReview with the given token.
 func whoami(ctx context.Context, t *testing.T, s *localserver.Server, token string) (authenticationv1.UserInfo, error) {
 	r, err := client(t, withToken(config(t, s, "admin"), token)).AuthenticationV1().SelfSubjectReviews().Create(ctx,
 		&authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
@@ -116,17 +116,17 @@ func whoami(ctx context.Context, t *testing.T, s *localserver.Server, token stri
 	return r.Status.UserInfo, nil
 }
 
-// account creates the ServiceAccount robot.
+// account creates the ServiceAccount robot in a namespace.
 func account(t *testing.T, k kubernetes.Interface, namespace string) {
 	t.Helper()
-	waittest.Until(t, func() error { // the server may still have an earlier namespace of that name
+	waittest.Until(t, func() error { // an earlier namespace of the same name may still be in the server's cache
 		_, err := k.CoreV1().ServiceAccounts(namespace).Create(t.Context(),
 			&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "robot"}}, metav1.CreateOptions{})
 		return err
 	})
 }
 
-// request returns a new token of the account robot.
+// request returns a new token of the ServiceAccount robot.
 func request(t *testing.T, k kubernetes.Interface, namespace string, spec authenticationv1.TokenRequestSpec) string {
 	t.Helper()
 	r, err := k.CoreV1().ServiceAccounts(namespace).CreateToken(t.Context(), "robot",
@@ -150,8 +150,8 @@ func claimsOf(t *testing.T, token string) map[string]any {
 	return claims
 }
 
-// issuedTokensNameTheirTenant checks that tokens of TokenRequest have the tenant for every
-// audience, and that whoami returns the source.
+// issuedTokensNameTheirTenant checks that TokenRequest tokens contain the tenant claim, also for
+// other audiences. It also checks the authenticated user of such a token.
 func issuedTokensNameTheirTenant(t *testing.T, s *localserver.Server) {
 	admin := client(t, config(t, s, "admin"))
 	account(t, admin, "acme--web")
@@ -186,7 +186,8 @@ func issuedTokensNameTheirTenant(t *testing.T, s *localserver.Server) {
 	}
 }
 
-// legacyTokens checks that a token in a Secret is valid as long as the Secret exists.
+// legacyTokens checks that a legacy token is accepted, that its Secret is labeled as used, and that
+// the token is rejected after the Secret is deleted.
 func legacyTokens(t *testing.T, s *localserver.Server) {
 	admin := client(t, config(t, s, "admin"))
 	robot, err := admin.CoreV1().ServiceAccounts("acme--web").Get(t.Context(), "robot", metav1.GetOptions{})
@@ -221,8 +222,8 @@ func legacyTokens(t *testing.T, s *localserver.Server) {
 	})
 }
 
-// legacySecret creates the Secret that the token controller of kube-controller-manager would
-// create. kubetenant-local does not run that controller.
+// legacySecret creates a legacy token Secret as the token controller of kube-controller-manager
+// does, because kubetenant-local does not run this controller.
 func legacySecret(t *testing.T, s *localserver.Server, robot *corev1.ServiceAccount) (*corev1.Secret, error) {
 	t.Helper()
 	const prefix = "kubernetes.io/serviceaccount/"
@@ -250,7 +251,7 @@ func legacySecret(t *testing.T, s *localserver.Server, robot *corev1.ServiceAcco
 	}, metav1.CreateOptions{})
 }
 
-// signAsServer signs claims with the server's own key.
+// signAsServer signs claims with the server's key for service account tokens.
 func signAsServer(s *localserver.Server, claims map[string]any) (string, error) {
 	key, err := authntest.LoadKey(filepath.Join(s.Dir, "pki", "service-account.key"))
 	if err != nil {
@@ -259,8 +260,8 @@ func signAsServer(s *localserver.Server, claims map[string]any) (string, error) 
 	return key.MustSign(claims), nil
 }
 
-// boundObjects checks that a token is rejected after the deletion of the Secret to which it is
-// bound, even if it was just used.
+// boundObjects checks that a token is rejected soon after the Secret to which it is bound is
+// deleted, even if the token was used before.
 func boundObjects(t *testing.T, s *localserver.Server) {
 	admin := client(t, config(t, s, "admin"))
 	secret, err := admin.CoreV1().Secrets("acme--web").Create(t.Context(),
@@ -291,7 +292,7 @@ func boundObjects(t *testing.T, s *localserver.Server) {
 }
 
 // namespaceIsRecreated checks that a token is rejected after its namespace was deleted and created
-// again, whether for another tenant or for the same one.
+// again for another tenant or for the same tenant.
 func namespaceIsRecreated(t *testing.T, s *localserver.Server) {
 	admin := client(t, config(t, s, "admin"))
 	makeAgain := func(owner string) {
@@ -327,8 +328,9 @@ func namespaceIsRecreated(t *testing.T, s *localserver.Server) {
 	}
 }
 
-// clientAuthorityIsAdded checks that a certificate is accepted after its authority is added to a
-// running server, also while others are revoked. It is rejected after its own revocation.
+// clientAuthorityIsAdded checks that a client certificate is accepted after its authority is added
+// to the CA file of a running server, also while other credentials are revoked. It must be rejected
+// after its authority is revoked.
 func clientAuthorityIsAdded(t *testing.T, s *localserver.Server, token string, write func(name, text string)) {
 	key, err := rsa.GenerateKey(rand.Reader, 2048)
 	if err != nil {
@@ -363,7 +365,8 @@ func clientAuthorityIsAdded(t *testing.T, s *localserver.Server, token string, w
 		_, err := client(t, c).CoreV1().Namespaces().Get(t.Context(), "default", metav1.GetOptions{})
 		return err
 	}
-	// Without a source for that authority, the server's own authenticator accepts its certificates.
+	// Without the source certs, the server's built-in authenticator checks certificates. It does
+	// not accept acme's certificate.
 	acmeAuthenticates := func(want bool) func() error {
 		return func() error {
 			_, err := client(t, config(t, s, "acme")).CoreV1().Namespaces().Get(t.Context(), "acme--web", metav1.GetOptions{})
@@ -410,8 +413,8 @@ func clientAuthorityIsAdded(t *testing.T, s *localserver.Server, token string, w
 	waittest.Until(t, acmeAuthenticates(true))
 }
 
-// revocation checks that a revocation and its removal apply soon after the write, even if the
-// token's result is cached.
+// revocation checks that a revocation and its removal take effect soon after the file is written,
+// even if the result of the token is cached. An invalid file must not change the revocations.
 func revocation(t *testing.T, s *localserver.Server, token string, write func(name, text string)) {
 	works := func(want bool) func() error {
 		return func() error {
@@ -442,5 +445,6 @@ func revocation(t *testing.T, s *localserver.Server, token string, write func(na
 	}
 }
 
-// applyLimit is long enough for a busy machine, but shorter than the lifetime of a cached result.
+// applyLimit is the longest time until a revocation must take effect. It is long enough for a busy
+// machine, but shorter than the lifetime of a cached result.
 const applyLimit = 8 * time.Second

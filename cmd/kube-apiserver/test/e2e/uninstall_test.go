@@ -26,7 +26,8 @@ import (
 	"github.com/kubetenant/kubetenant/test/waittest"
 )
 
-// uninstallFixture contains two tenants. The Tenant of one has User peter as its admin.
+// uninstallFixture contains two Tenants and their namespaces. The admin of Tenant initech is User
+// peter.
 const uninstallFixture = `
 apiVersion: v1
 kind: Namespace
@@ -55,9 +56,9 @@ kind: ConfigMap
 metadata: { name: prices, namespace: initech--reports }
 `
 
-// uninstallBindings are bindings that allow more without kubetenant: of an earlier release, of
-// create-tenant and of an operator. Upstream's server stores them, because kubetenant protects
-// objects with its names.
+// uninstallBindings contains role bindings that would allow more without kubetenant: bindings of an
+// earlier release, of create-tenant and of an operator. The test stores them through upstream's
+// server, because kubetenant protects objects with its own names.
 const uninstallBindings = `
 apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRoleBinding
@@ -116,9 +117,9 @@ subjects:
 - { kind: ServiceAccount, name: default, namespace: acme--web }
 `
 
-// TestUninstall runs the commands of docs/tasks/uninstall.md unchanged. Afterwards, callers of
-// tenants may do only what the remaining RoleBindings allow on upstream's server. Servers
-// without kubetenant, during and after its use, are upstream's on the same etcd.
+// TestUninstall runs the commands of docs/tasks/uninstall.md without changes. It checks that
+// callers of tenants then have only the rights of the remaining RoleBindings on upstream's server.
+// Upstream's server runs on the same etcd, both during and after the use of kubetenant.
 func TestUninstall(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -137,7 +138,7 @@ func TestUninstall(t *testing.T) {
 	})
 	upstream, stop := startUpstream(t, s)
 	t.Run("one server without kubetenant", func(t *testing.T) {
-		checkDenied(t, upstream, callersOfTenants(), "") // no binding may grant the admins' rights in the whole cluster
+		checkDenied(t, upstream, callersOfTenants(), "") // no tenant's admin has cluster-wide rights
 	})
 	applyAt(t, s, upstream, uninstallBindings)
 	p := newPage(t, s)
@@ -174,8 +175,8 @@ func startUpstream(t *testing.T, s *localserver.Server) (*rest.Config, func()) {
 	return startServer(t, s, "vanilla-kube-apiserver")
 }
 
-// startServer starts a kube-apiserver on the etcd of a local control plane. It returns a
-// configuration of the cluster's admin and a function that stops the server.
+// startServer starts the named kube-apiserver on the etcd of a local control plane. It returns the
+// admin's client configuration, and a function that stops the server.
 func startServer(t *testing.T, s *localserver.Server, name string, args ...string) (*rest.Config, func()) {
 	t.Helper()
 	sockets, err := os.ReadFile(filepath.Join(s.Dir, "etcd", "sockets"))
@@ -227,8 +228,8 @@ func applyAt(t *testing.T, s *localserver.Server, at *rest.Config, text string) 
 	}
 }
 
-// callersOfTenants are callers that must not gain any right: admins of tenants, another peter of a
-// deleted tenant, and service accounts.
+// callersOfTenants returns callers that must not gain any right: admins of tenants, service
+// accounts, and users of tenant umbrella, one of which has the name of another tenant's admin.
 func callersOfTenants() []rest.ImpersonationConfig {
 	as := func(name string, groups ...string) rest.ImpersonationConfig {
 		return rest.ImpersonationConfig{UserName: name, Groups: append(groups, "system:authenticated")}
@@ -242,9 +243,9 @@ func callersOfTenants() []rest.ImpersonationConfig {
 	}
 }
 
-// checkDenied checks with upstream's server what each caller may do in the whole cluster. If kept is
-// not empty, tenant acme has RoleBindings in that namespace, and checkDenied checks namespaces as
-// well.
+// checkDenied checks with SelfSubjectAccessReviews of the given server that the callers have no
+// rights in the whole cluster. If kept is not empty, it also checks namespaces. In the namespace
+// kept, callers of acme must have only the rights of its remaining RoleBindings.
 func checkDenied(t *testing.T, server *rest.Config, callers []rest.ImpersonationConfig, kept string) {
 	t.Helper()
 	namespaces := []string{""}
@@ -297,7 +298,7 @@ func checkDenied(t *testing.T, server *rest.Config, callers []rest.Impersonation
 	}
 }
 
-// uninstallPage is docs/tasks/uninstall.md with a directory in which its commands run.
+// uninstallPage runs the commands of docs/tasks/uninstall.md in a directory.
 type uninstallPage struct {
 	dir string
 	env []string
@@ -314,7 +315,8 @@ func newPage(t *testing.T, s *localserver.Server) *uninstallPage {
 
 var shell = regexp.MustCompile("(?s)```sh\n(.*?)```")
 
-// commands returns the commands of the page, before and after the change of the servers.
+// commands returns the commands of the page, separated into those before and after step 5, which
+// changes the servers.
 func (p *uninstallPage) commands(t *testing.T) (before, after []string) {
 	t.Helper()
 	text, err := os.ReadFile("../../../../docs/tasks/uninstall.md")
@@ -360,8 +362,8 @@ func (p *uninstallPage) run(t *testing.T, command string) {
 	}
 }
 
-// uninstallRefuses checks that the command rejects callers of tenants, and that it does not
-// continue while the servers accept credentials of tenants. It then deletes nothing.
+// uninstallRefuses checks that the command fails for a caller of a tenant, and while the servers
+// accept credentials of tenants. In both cases, it must not delete any ClusterRoleBinding.
 func uninstallRefuses(t *testing.T, p *uninstallPage) {
 	before, err := kubectl(t, p.s, "admin", "get", "clusterrolebindings", "-o", "name")
 	if err != nil {
@@ -372,7 +374,7 @@ func uninstallRefuses(t *testing.T, p *uninstallPage) {
 			"kubectl tenant uninstall --yes --force --kubeconfig " + p.s.Kubeconfig("acme"),
 			"only the cluster's admin can remove kubetenant",
 		},
-		// The last command of the page, run first.
+		// This is the last command of the page.
 		{"kubectl tenant uninstall --yes", "the servers accept credentials of tenants"},
 	} {
 		out, err := p.try(t, c.command)
@@ -409,8 +411,8 @@ func uninstallDryRun(t *testing.T, p *uninstallPage) {
 	}
 }
 
-// removeSources removes the sources from the configuration, and waits until the server has
-// published that.
+// removeSources removes all sources from the configuration, and waits until the server has
+// published the new configuration.
 func removeSources(t *testing.T, s *localserver.Server) {
 	t.Helper()
 	path := filepath.Join(s.Dir, "tenancy.yaml")
@@ -431,8 +433,8 @@ func removeSources(t *testing.T, s *localserver.Server) {
 	})
 }
 
-// nothingRemains checks that no object, label or annotation of kubetenant remains, and that
-// the other objects do.
+// nothingRemains checks that no object, label or annotation of kubetenant remains, and that other
+// objects were not deleted.
 func nothingRemains(t *testing.T, p *uninstallPage) {
 	for _, resources := range []string{
 		"clusterroles,clusterrolebindings,crds,validatingadmissionpolicies,flowschemas",
@@ -443,7 +445,8 @@ func nothingRemains(t *testing.T, p *uninstallPage) {
 			t.Fatal(out)
 		}
 		for line := range strings.Lines(out) {
-			// The field managers and the configuration that kubectl applied may have our names.
+			// Names of field managers, and the annotation with the last applied configuration, may
+			// contain the word.
 			if strings.Contains(line, "kubetenant") && !strings.Contains(line, "manager: ") && !strings.Contains(line,
 				`{"apiVersion"`) {
 				t.Errorf("%s: %s", resources, line)

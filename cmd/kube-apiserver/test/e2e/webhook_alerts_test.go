@@ -16,14 +16,15 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// alertCase contains series that raise an alert at a time, and series that do not.
+// alertCase contains series with which an alert fires at the time at, and series with which it does
+// not.
 type alertCase struct {
 	alert, at   string
 	fires, rest map[string]string
 }
 
-// alertCases returns the cases of the alerts. Timestamps in the series are seconds from the start
-// of a test.
+// alertCases returns the test cases for the alerts of the webhook service. Timestamps in the series
+// are seconds since the start of the test.
 func alertCases() []alertCase {
 	const current, info, leading = "kubetenant_webhook_state_current", "kubetenant_config_info",
 		"kubetenant_controller_leading"
@@ -52,7 +53,7 @@ func alertCases() []alertCase {
 			map[string]string{
 				info + `{pod="a",hash="1",mode="Enforce"}`: day("1"),
 				info + `{pod="b",hash="1",mode="Enforce"}`: day("1"),
-				// a gateway has its own configuration
+				// a gateway has its own configuration, so its hash may differ
 				info + `{pod="gateway",hash="2",mode="Enforce"}`:    day("1"),
 				`kubetenant_gateway_cluster_current{pod="gateway"}`: day("1"),
 			},
@@ -139,13 +140,13 @@ func alertCases() []alertCase {
 		{
 			"KubetenantKeystoneNotRead",
 			"40m",
-			map[string]string{ // the last leader has not read anything later either
+			map[string]string{ // the previous leader has never read Keystone
 				keystone + `last_success_timestamp_seconds{pod="a"}`: day("1"),
 				keystone + `interval_seconds{pod="a"}`:               day("300"),
 				keystone + `last_success_timestamp_seconds{pod="b"}`: day("0"),
 				keystone + `interval_seconds{pod="b"}`:               day("0"),
 			},
-			map[string]string{ // the interval is one hour
+			map[string]string{ // the interval is one hour, so the alert does not fire yet
 				keystone + `last_success_timestamp_seconds{pod="a"}`: day("1"),
 				keystone + `interval_seconds{pod="a"}`:               day("3600"),
 			},
@@ -251,14 +252,14 @@ func alertCases() []alertCase {
 	}
 }
 
-// TestWebhookAlerts checks with Prometheus' own tool that the rules are valid, and that each alert
-// is raised when it must be and not otherwise.
+// TestWebhookAlerts checks with Prometheus' promtool that the generated rules are valid, and that
+// each alert fires only in the expected test cases.
 func TestWebhookAlerts(t *testing.T) {
 	t.Parallel()
 	testAlerts(t, filepath.Join(generateManifests(t), "cluster", "monitoring.yaml"), alertCases())
 }
 
-// TestWebhookAlertsOfTheGateway is TestWebhookAlerts for the alerts of the gateway.
+// TestWebhookAlertsOfTheGateway checks the gateway's alerts as [TestWebhookAlerts] does.
 func TestWebhookAlertsOfTheGateway(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -273,7 +274,7 @@ func TestWebhookAlertsOfTheGateway(t *testing.T) {
 	testAlerts(t, filepath.Join(dir, "out", "monitoring.yaml"), gatewayAlertCases())
 }
 
-// TestWebhookDashboardQueries checks that Prometheus' own tool parses every query of the dashboard.
+// TestWebhookDashboardQueries checks that Prometheus' promtool parses every query of the dashboard.
 func TestWebhookDashboardQueries(t *testing.T) {
 	t.Parallel()
 	data, err := os.ReadFile("../../../../deploy/dashboard.json")
@@ -309,7 +310,7 @@ func TestWebhookDashboardQueries(t *testing.T) {
 	run(t, "promtool", "check", "rules", path)
 }
 
-// testAlerts tests the alerts in a file, each of which must have a case.
+// testAlerts tests the alerts in a file. Each alert must have at least one test case.
 func testAlerts(t *testing.T, path string, cases []alertCase) {
 	t.Helper()
 	data, err := os.ReadFile(path)
@@ -393,8 +394,8 @@ func testAlerts(t *testing.T, path string, cases []alertCase) {
 		map[string]any{"rule_files": []string{"rules.yaml"}, "evaluation_interval": "1m", "tests": tests}))
 }
 
-// checkAlert checks that an alert describes what happened and where, and that it has a section of
-// the runbook.
+// checkAlert checks that an alert has the required labels and annotations, contains the namespace,
+// and has a section in the runbook.
 func checkAlert(t *testing.T, name string, rule map[string]any, runbook string) {
 	t.Helper()
 	labels, _ := rule["labels"].(map[string]any)

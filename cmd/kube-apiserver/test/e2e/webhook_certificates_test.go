@@ -37,8 +37,9 @@ import (
 
 const serviceNamespace = "kubetenant-system"
 
-// TestWebhookCertificates checks certificates that the service creates itself on a real server. It
-// has only the generated rights, and the generated policy applies.
+// TestWebhookCertificates checks that the certificates controller of the service creates and
+// rotates certificates without an interruption. The controller has only the RBAC rules of the
+// generated manifests, and the generated policies apply to it.
 func TestWebhookCertificates(t *testing.T) {
 	t.Parallel()
 	s := start(t, t.TempDir(), "--webhook")
@@ -58,7 +59,8 @@ func TestWebhookCertificates(t *testing.T) {
 	apply(t, s, string(files["cluster/accounts.yaml"]))
 	apply(t, s, string(files["cluster/policies.yaml"]))
 	apply(t, s, "{apiVersion: v1, kind: Namespace, metadata: {name: acme--web, labels: {kubetenant.dev/tenant: acme}}}")
-	// Three processes start at the same time. One of them creates the authorities.
+	// Three processes start at the same time. Only one of them may create the certificate
+	// authorities.
 	kubeconfig := accountKubeconfig(t, s, admin, "kubetenant-certificates")
 	stop := startCertificates(t, kubeconfig, 3)
 	waittest.Until(t, func() error {
@@ -78,8 +80,9 @@ func TestWebhookCertificates(t *testing.T) {
 			}
 		}
 	}
-	// kube-apiserver must trust a new authority before it is used, and an old one as long as it is
-	// used. The service's own authority, from a file, is not the controller's, so the test adds it.
+	// kube-apiserver must trust an authority before the service uses it, and as long as the service
+	// uses it. The service still uses the authority of a file, which the controller did not create,
+	// so the test adds this authority.
 	trustAuthority(t, admin, filepath.Join(s.Dir, "pki", "ca.crt"))
 	uses("before the service has the new certificate")
 	mount(t, admin, s)
@@ -100,8 +103,8 @@ func TestWebhookCertificates(t *testing.T) {
 	writesNothingElse(t, account)
 }
 
-// accountKubeconfig writes the kubeconfig of an account of the service. It has a token like that of
-// the account's Pods.
+// accountKubeconfig writes a kubeconfig with a token of one of the service's ServiceAccounts, and
+// returns its path.
 func accountKubeconfig(t *testing.T, s *localserver.Server, admin *kubernetes.Clientset, name string) string {
 	t.Helper()
 	token, err := admin.CoreV1().ServiceAccounts(serviceNamespace).CreateToken(t.Context(), name,
@@ -132,8 +135,8 @@ func clientOf(t *testing.T, kubeconfig string) *kubernetes.Clientset {
 	return client(t, c)
 }
 
-// startCertificates starts n processes. The function that it returns stops them and returns their
-// output.
+// startCertificates starts n processes of the certificates controller. The returned function stops
+// them, and returns their output.
 func startCertificates(t *testing.T, kubeconfig string, n int) (stop func() string) {
 	t.Helper()
 	var outputs []*bytes.Buffer
@@ -152,14 +155,15 @@ func startCertificates(t *testing.T, kubeconfig string, n int) (stop func() stri
 		output := ""
 		for i, c := range all {
 			_ = c.Process.Signal(os.Interrupt)
-			_ = c.Wait() // the log has the error
+			_ = c.Wait() // the output contains the error
 			output += outputs[i].String()
 		}
 		return output
 	}
 }
 
-// trustAuthority adds an authority to those in the mounted Secret, which kube-apiserver trusts.
+// trustAuthority adds an authority to the authorities in the serving Secret. The controller copies
+// these to the webhook configurations, so kube-apiserver trusts them.
 func trustAuthority(t *testing.T, admin *kubernetes.Clientset, caFile string) {
 	t.Helper()
 	ca, err := os.ReadFile(caFile)
@@ -180,7 +184,8 @@ func trustAuthority(t *testing.T, admin *kubernetes.Clientset, caFile string) {
 	}
 }
 
-// mount writes the Secret's certificate to the files of the service, as the kubelet does.
+// mount writes the certificate and key of the serving Secret to the files that the service reads,
+// as the kubelet does.
 func mount(t *testing.T, admin *kubernetes.Clientset, s *localserver.Server) {
 	t.Helper()
 	secret, err := admin.CoreV1().Secrets(serviceNamespace).Get(t.Context(), certificates.ServingName, metav1.GetOptions{})
@@ -194,7 +199,7 @@ func mount(t *testing.T, admin *kubernetes.Clientset, s *localserver.Server) {
 	}
 }
 
-// serves returns an error unless the service presents a certificate of that name.
+// serves returns an error unless the service presents a certificate with the given DNS name.
 func serves(s *localserver.Server, name string) error {
 	c, err := clientcmd.LoadFromFile(filepath.Join(s.Dir, "webhook", "webhook-authorize.kubeconfig"))
 	if err != nil {
@@ -204,7 +209,7 @@ func serves(s *localserver.Server, name string) error {
 	if err != nil {
 		return err
 	}
-	// This reads only the certificate of the service.
+	// The connection only reads the certificate of the service.
 	conn, err := tls.Dial("tcp", u.Host,
 		&tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS12}) // #nosec G402 -- loopback
 	if err != nil {
@@ -217,8 +222,9 @@ func serves(s *localserver.Server, name string) error {
 	return err
 }
 
-// writesNothingElse checks that the account may change only the authorities in the webhook
-// configurations. It may not change the policy that enforces this.
+// writesNothingElse checks that the account can change no other field of the webhook configurations
+// than caBundle. It also checks that the account cannot delete the webhook configurations, or the
+// policy that enforces this.
 func writesNothingElse(t *testing.T, account *kubernetes.Clientset) {
 	t.Helper()
 	policies := account.AdmissionregistrationV1().ValidatingAdmissionPolicies()
@@ -235,12 +241,12 @@ func writesNothingElse(t *testing.T, account *kubernetes.Clientset) {
 		"matchConditions": `[{"op":"add","path":"/webhooks/1/matchConditions","value":[{"name":"no",` +
 			`"expression":"false"}]}]`,
 		"url": `[{"op":"replace","path":"/webhooks/0/clientConfig/url","value":"https://127.0.0.1:2/x"}]`,
-		"an owner": `[{"op":"add","path":"/metadata/ownerReferences","value":[{"apiVersion":"v1","kind":"Node",` +
+		"owner reference": `[{"op":"add","path":"/metadata/ownerReferences","value":[{"apiVersion":"v1","kind":"Node",` +
 			`"name":"none","uid":"u"}]}]`,
-		"a finalizer": `[{"op":"add","path":"/metadata/finalizers","value":["example.com/f"]}]`,
-		"a label":     `[{"op":"add","path":"/metadata/labels","value":{"a":"b"}}]`,
-		"fewer":       `[{"op":"remove","path":"/webhooks/0"}]`,
-		"timeout":     `[{"op":"replace","path":"/webhooks/0/timeoutSeconds","value":1}]`,
+		"finalizer":       `[{"op":"add","path":"/metadata/finalizers","value":["example.com/f"]}]`,
+		"label":           `[{"op":"add","path":"/metadata/labels","value":{"a":"b"}}]`,
+		"removed webhook": `[{"op":"remove","path":"/webhooks/0"}]`,
+		"timeout":         `[{"op":"replace","path":"/webhooks/0/timeoutSeconds","value":1}]`,
 	} {
 		if _, err := hooks.Patch(t.Context(), "kubetenant", types.JSONPatchType,
 			[]byte(patch), metav1.PatchOptions{}); !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "caBundle") {
@@ -252,8 +258,8 @@ func writesNothingElse(t *testing.T, account *kubernetes.Clientset) {
 	}
 }
 
-// TestWebhookControllerAccount checks that a caller with the controller's token can only label
-// objects.
+// TestWebhookControllerAccount checks that the controller's account can add the tenant label to
+// objects, but cannot change them in any other way, or create or delete Secrets.
 func TestWebhookControllerAccount(t *testing.T) {
 	t.Parallel()
 	s := start(t, t.TempDir(), "--webhook")
@@ -279,42 +285,42 @@ template: {metadata: {labels: {a: b}}, spec: {containers: [{name: c, image: i}]}
 	const deployment, secret, merge = "/apis/apps/v1/namespaces/shop/deployments/d", "/api/v1/namespaces/shop/secrets/s",
 		"application/merge-patch+json"
 	for name, c := range map[string]struct{ path, body string }{
-		"an image":      {deployment, `{"spec":{"template":{"spec":{"containers":[{"name":"c","image":"evil"}]}}}}`},
+		"image":         {deployment, `{"spec":{"template":{"spec":{"containers":[{"name":"c","image":"evil"}]}}}}`},
 		"replicas":      {deployment, `{"spec":{"replicas":9}}`},
-		"another label": {deployment, `{"metadata":{"labels":{"app":"x"}}}`},
-		"a label more":  {deployment, `{"metadata":{"labels":{"x":"y"}}}`},
-		"a label less":  {deployment, `{"metadata":{"labels":{"app":null}}}`},
-		"an annotation": {deployment, `{"metadata":{"annotations":{"n":"2"}}}`},
-		"a finalizer":   {deployment, `{"metadata":{"finalizers":["example.com/f"]}}`},
-		"an owner": {
+		"changed label": {deployment, `{"metadata":{"labels":{"app":"x"}}}`},
+		"added label":   {deployment, `{"metadata":{"labels":{"x":"y"}}}`},
+		"removed label": {deployment, `{"metadata":{"labels":{"app":null}}}`},
+		"annotation":    {deployment, `{"metadata":{"annotations":{"n":"2"}}}`},
+		"finalizer":     {deployment, `{"metadata":{"finalizers":["example.com/f"]}}`},
+		"owner reference": {
 			deployment, `{"metadata":{"ownerReferences":[{"apiVersion":"v1","kind":"Secret","name":"s","uid":"u"}]}}`,
 		},
-		"data":               {secret, `{"data":{"k":"eA=="}}`},
-		"the service itself": {"/apis/apps/v1/namespaces/kubetenant-system/deployments/none", `{}`},
-		"a status":           {deployment + "/status", `{"status":{"replicas":1}}`},
-		"a scale":            {deployment + "/scale", `{"spec":{"replicas":1}}`},
-		"a cluster role":     {"/apis/rbac.authorization.k8s.io/v1/clusterroles/view", `{"rules":[]}`},
-		"a node":             {"/api/v1/nodes/n", `{"metadata":{"labels":{"a":"b"}}}`},
-		"a namespace":        {"/api/v1/namespaces/shop", `{"metadata":{"labels":{"kubetenant.dev/tenant":"acme"}}}`},
-		"the clients' authority": {
+		"data":                      {secret, `{"data":{"k":"eA=="}}`},
+		"Deployment of the service": {"/apis/apps/v1/namespaces/kubetenant-system/deployments/none", `{}`},
+		"status":                    {deployment + "/status", `{"status":{"replicas":1}}`},
+		"scale":                     {deployment + "/scale", `{"spec":{"replicas":1}}`},
+		"ClusterRole":               {"/apis/rbac.authorization.k8s.io/v1/clusterroles/view", `{"rules":[]}`},
+		"Node":                      {"/api/v1/nodes/n", `{"metadata":{"labels":{"a":"b"}}}`},
+		"Namespace label":           {"/api/v1/namespaces/shop", `{"metadata":{"labels":{"kubetenant.dev/tenant":"acme"}}}`},
+		"ConfigMap of the client authority": {
 			"/api/v1/namespaces/kubetenant-system/configmaps/kubetenant-webhook-client-ca", `{"data":{"ca.crt":"x"}}`,
 		},
-		"another's lease": {
+		"Lease of another component": {
 			"/apis/coordination.k8s.io/v1/namespaces/kubetenant-system/leases/kubetenant-certificates",
 			`{"spec":{"holderIdentity":"x"}}`,
 		},
-		"its policy": {
+		"policy of the controller": {
 			"/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies/controller.kubetenant.dev",
 			`{"spec":{"failurePolicy":"Ignore"}}`,
 		},
-		"its policy's binding": {
+		"binding of the controller's policy": {
 			"/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings/controller.kubetenant.dev",
 			`{"spec":{"validationActions":["Warn"]}}`,
 		},
-		"the webhooks": {
+		"webhook configuration": {
 			"/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/kubetenant", `{"webhooks":[]}`,
 		},
-		"a definition": {
+		"CustomResourceDefinition": {
 			"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/accessgrants.kubetenant.dev",
 			`{"metadata":{"labels":{"a":"b"}}}`,
 		},
@@ -339,8 +345,8 @@ template: {metadata: {labels: {a: b}}, spec: {containers: [{name: c, image: i}]}
 			}
 		})
 	}
-	// The purpose of the account: when a tenant receives a namespace, all objects in it get its
-	// label.
+	// When a namespace is assigned to a tenant, the controller adds the tenant label to all objects
+	// in it.
 	if _, err := admin.CoreV1().Namespaces().Patch(t.Context(), "shop", types.MergePatchType,
 		[]byte(`{"metadata":{"labels":{"kubetenant.dev/tenant":"acme"}}}`), metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
@@ -359,7 +365,7 @@ template: {metadata: {labels: {a: b}}, spec: {containers: [{name: c, image: i}]}
 	if err != nil || len(resources) < 30 {
 		t.Fatalf("%d resources, %v", len(resources), err)
 	}
-	for _, r := range resources { // every resource of the backfill
+	for _, r := range resources { // all resources that the controller labels
 		review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{
 			ResourceAttributes: &authorizationv1.ResourceAttributes{
 				Namespace: "shop",

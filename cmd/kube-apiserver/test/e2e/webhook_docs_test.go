@@ -11,8 +11,8 @@ import (
 	"github.com/kubetenant/kubetenant/internal/simulate/scenario"
 )
 
-// TestWebhookExceptions checks that the page has a heading for each reason to skip cases in this
-// deployment mode, and that each heading skips some.
+// TestWebhookExceptions checks that docs/webhook.md has a heading for each reason to skip cases in
+// this deployment mode, and that cases are skipped for each of these reasons.
 func TestWebhookExceptions(t *testing.T) {
 	t.Parallel()
 	exceptionsAreDocumented(t, "webhook.md", &webhookMode{}, exceptCertificates, exceptPasswords, exceptServiceAccounts,
@@ -20,7 +20,7 @@ func TestWebhookExceptions(t *testing.T) {
 		exceptPrivileged, exceptDerived)
 }
 
-// TestGatewayExceptions does the same for the gateway.
+// TestGatewayExceptions checks docs/gateway.md as [TestWebhookExceptions] checks docs/webhook.md.
 func TestGatewayExceptions(t *testing.T) {
 	t.Parallel()
 	exceptionsAreDocumented(t, "gateway.md", &gatewayMode{}, exceptGatewayAdmission, exceptGatewayConfigured,
@@ -28,8 +28,8 @@ func TestGatewayExceptions(t *testing.T) {
 		exceptGatewayCluster, exceptGatewayRules)
 }
 
-// exceptionsAreDocumented compares the reasons to skip cases in a deployment mode with the headings of a
-// page. Reasons of any server are not on the page.
+// exceptionsAreDocumented checks that the reasons to skip cases in a deployment mode are the given
+// headings of a page. Reasons that apply to all deployment modes are not on the page.
 func exceptionsAreDocumented(t *testing.T, name string, mode scenario.Mode, headings ...string) {
 	t.Helper()
 	page, err := os.ReadFile("../../../../docs/" + name)

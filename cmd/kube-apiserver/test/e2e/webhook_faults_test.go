@@ -40,15 +40,15 @@ import (
 	"github.com/kubetenant/kubetenant/test/waittest"
 )
 
-// faults is an unmodified server with two replicas of the service, and a namespace for each tenant.
+// faults contains an unmodified server with the webhook service, and clients.
 type faults struct {
 	*localserver.Server
 	admin, acme *kubernetes.Clientset
-	url         string // address of the service in kube-apiserver's configuration
+	url         string // URL of the service in kube-apiserver's configuration
 }
 
-// TestWebhookFaults causes faults around the service, one after the other. The order matters,
-// because no replica runs at the end.
+// TestWebhookFaults checks the webhook service during faults. The order of the faults matters,
+// because both replicas are killed at the end.
 func TestWebhookFaults(t *testing.T) {
 	t.Parallel()
 	s := start(t, t.TempDir(), "--webhook", "--replicas", "2")
@@ -59,9 +59,9 @@ func TestWebhookFaults(t *testing.T) {
 		run  func(*testing.T, *faults)
 	}{
 		{"idle connections", idleConnections},
-		{"a body of 1 GB", hugeBody},
+		{"body of 1 GB", hugeBody},
 		{"the certificate is rotated under load", rotatedUnderLoad},
-		{"the configuration becomes garbage", garbageConfiguration},
+		{"invalid configuration", garbageConfiguration},
 		{"one replica is killed under load", oneReplicaKilled},
 		{"both replicas are killed", bothReplicasKilled},
 	} {
@@ -69,7 +69,7 @@ func TestWebhookFaults(t *testing.T) {
 			break
 		}
 	}
-	t.Run("everything is started anew", func(t *testing.T) {
+	t.Run("all processes are restarted", func(t *testing.T) {
 		if err := s.Stop(); err != nil {
 			t.Fatal(err)
 		}
@@ -81,8 +81,8 @@ func TestWebhookFaults(t *testing.T) {
 	})
 }
 
-// idleConnections checks that 10,000 idle connections, some of which stop during the handshake, do
-// not prevent other requests.
+// idleConnections checks that other requests succeed while 10,000 connections are idle. Every tenth
+// connection has begun a TLS handshake.
 func idleConnections(t *testing.T, f *faults) {
 	const idle = 10_000
 	address, _ := f.replica(t, 1)
@@ -98,7 +98,7 @@ func idleConnections(t *testing.T, f *faults) {
 			t.Fatalf("after %d connections: %v", len(connections), err)
 		}
 		connections = append(connections, c)
-		if i%10 == 0 { // the first bytes of a handshake
+		if i%10 == 0 { // the first bytes of a TLS handshake
 			if _, err := c.Write([]byte{0x16, 0x03, 0x01}); err != nil {
 				t.Fatal(err)
 			}
@@ -115,7 +115,8 @@ func idleConnections(t *testing.T, f *faults) {
 	}
 }
 
-// hugeBody checks that a body of 1 GB is rejected before it is read, and uses no memory.
+// hugeBody checks that a body of 1 GB is rejected after at most 64 MiB were sent, and does not use
+// much memory.
 func hugeBody(t *testing.T, f *faults) {
 	const size = 1 << 30
 	address, process := f.replica(t, 1)
@@ -129,7 +130,7 @@ func hugeBody(t *testing.T, f *faults) {
 			t.Fatal(err)
 		}
 		resp, err := c.Do(r)
-		if err == nil { // the answer may be lost if the connection closes while the body is sent
+		if err == nil { // the response may be lost, because the server closes the connection while the body is sent
 			_ = resp.Body.Close()
 			if resp.StatusCode != http.StatusRequestEntityTooLarge {
 				t.Errorf("%s: %d", path, resp.StatusCode)
@@ -144,8 +145,8 @@ func hugeBody(t *testing.T, f *faults) {
 	}
 }
 
-// rotatedUnderLoad replaces the serving certificate repeatedly. None of 100,000 requests may fail,
-// on open connections and on new ones.
+// rotatedUnderLoad checks that none of 100,000 requests fails while the serving certificate is
+// replaced repeatedly, neither on open connections nor on new connections.
 func rotatedUnderLoad(t *testing.T, f *faults) {
 	const requests = 100_000
 	ca, err := tls.LoadX509KeyPair(filepath.Join(f.Dir, "pki", "ca.crt"), filepath.Join(f.Dir, "pki", "ca.key"))
@@ -169,10 +170,10 @@ func rotatedUnderLoad(t *testing.T, f *faults) {
 		}
 	})
 	c := f.client(t)
-	var served sync.Map // serial numbers
+	var served sync.Map // serial numbers of the presented certificates
 	var count atomic.Int64
 	failed, last := load(t.Context(), requests, func(ctx context.Context) error {
-		if n := count.Add(1); n%100 == 0 { // so that there are handshakes all the time
+		if n := count.Add(1); n%100 == 0 { // to cause new handshakes continuously
 			c.CloseIdleConnections()
 		}
 		r, err := http.NewRequestWithContext(ctx, http.MethodPost, f.url+"/authorize", strings.NewReader(foreignReview))
@@ -208,7 +209,7 @@ func rotatedUnderLoad(t *testing.T, f *faults) {
 	}
 }
 
-// replaceCertificate replaces the serving certificate in dir.
+// replaceCertificate replaces the serving certificate of the service in dir.
 func replaceCertificate(dir string, ca *tls.Certificate) error {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -237,8 +238,8 @@ func replaceCertificate(dir string, ca *tls.Certificate) error {
 		os.WriteFile(path+".crt", pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), 0o600))
 }
 
-// garbageConfiguration checks that the last valid configuration still applies, and that metrics
-// report the rejection.
+// garbageConfiguration checks that the service rejects an invalid configuration and logs this, and
+// that the last valid configuration still applies.
 func garbageConfiguration(t *testing.T, f *faults) {
 	path := filepath.Join(f.Dir, "tenancy.yaml")
 	good, err := os.ReadFile(path)
@@ -268,9 +269,10 @@ func garbageConfiguration(t *testing.T, f *faults) {
 	}
 }
 
-// oneReplicaKilled checks that no answer is wrong under load. Only requests that the replica was
-// processing may fail. kube-apiserver does not retry a review whose connection ended, and may send
-// another one before it notices. On a quiet machine, none fails.
+// oneReplicaKilled checks that no request under load is wrongly allowed, and that at most two
+// requests of each client fail. A request may fail if the killed replica was processing it, because
+// kube-apiserver does not retry a review whose connection ended. kube-apiserver may also send
+// another review before it detects the end of the connection. On an idle machine, no request fails.
 func oneReplicaKilled(t *testing.T, f *faults) {
 	const requests = 4_000
 	_, process := f.replica(t, 1)
@@ -298,8 +300,8 @@ func oneReplicaKilled(t *testing.T, f *faults) {
 	}
 }
 
-// bothReplicasKilled checks that requests for which the service would decide are denied, that the
-// control plane works, and that the policies apply.
+// bothReplicasKilled checks that a tenant's requests are denied, that the control plane works, and
+// that the policies still apply.
 func bothReplicasKilled(t *testing.T, f *faults) {
 	_, process := f.replica(t, 2)
 	if err := process.Signal(syscall.SIGKILL); err != nil {
@@ -325,12 +327,12 @@ func bothReplicasKilled(t *testing.T, f *faults) {
 	f.policiesApply(t)
 }
 
-// refused reports whether kube-apiserver denied the request. It answers 500 if it cannot reach an
-// authorization webhook (failurePolicy Deny).
+// refused reports whether kube-apiserver denied the request. The status is 500 if kube-apiserver
+// cannot reach an authorization webhook (failurePolicy Deny).
 func refused(err error) bool { return apierrors.IsForbidden(err) || apierrors.IsInternalError(err) }
 
-// impersonate returns a client that impersonates an identity of the control plane as the admin. The
-// decisions are the same.
+// impersonate returns a client of the admin that impersonates the given identity. Requests get the
+// same decisions as from the impersonated identity itself.
 func (f *faults) impersonate(t *testing.T, name string, groups ...string) *kubernetes.Clientset {
 	t.Helper()
 	c := config(t, f.Server, "admin")
@@ -376,7 +378,7 @@ const daemonSet = `{"apiVersion":"apps/v1","kind":"DaemonSet",
 "metadata":{"name":"d","labels":{"kubetenant.dev/tenant":"acme"}},"spec":{"selector":{"matchLabels":{"a":"b"}},
 "template":{"metadata":{"labels":{"a":"b"}},"spec":{"containers":[{"name":"c","image":"x"}]}}}}`
 
-// policiesApply checks that the policies apply even if an administrator deletes the webhook
+// policiesApply checks that the policies still apply after an administrator has deleted the webhook
 // configurations to restore the cluster.
 func (f *faults) policiesApply(t *testing.T) {
 	ctx := t.Context()
@@ -398,7 +400,7 @@ func (f *faults) policiesApply(t *testing.T) {
 			`"labels":{"kubetenant.dev/tenant":%q}}}`,
 			namespace, label)
 	}
-	waittest.Until(t, func() error { // until kube-apiserver has observed the deletion
+	waittest.Until(t, func() error { // until kube-apiserver no longer calls the webhooks
 		for namespace, body := range map[string]string{
 			"kube-system": `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"p"}}`,
 			"acme--web":   strings.Replace(labelled("acme--web", "acme"), `"l"`, `"p"`, 1),
@@ -415,34 +417,34 @@ func (f *faults) policiesApply(t *testing.T) {
 		path, body string
 		message    string
 	}{
-		"a DaemonSet in tenant space": {
+		"DaemonSet in a tenant's namespace": {
 			f.admin, daemonSets, daemonSet, "may not be created or updated in a tenant's namespace",
 		},
-		"by the controller manager": {
+		"DaemonSet by the controller manager": {
 			manager, daemonSets, daemonSet, "may not be created or updated in a tenant's namespace",
 		},
-		"another's label": {
+		"label of another tenant": {
 			f.admin, "/api/v1/namespaces/acme--web/configmaps", labelled("acme--web", "globex"), "is immutable",
 		},
-		"no label": {
+		"missing label": {
 			f.admin,
 			"/api/v1/namespaces/acme--web/configmaps",
 			`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"l"}}`,
 			"is immutable",
 		},
-		"a label outside": {
+		"tenant label in kube-system": {
 			f.admin,
 			"/api/v1/namespaces/kube-system/configmaps",
 			labelled("kube-system", "acme"),
 			"may only be set in a tenant's namespaces",
 		},
-		"a node by somebody": {
+		"Node by a user": {
 			f.impersonate(t, "alice", "system:authenticated"),
 			"/api/v1/nodes",
 			`{"apiVersion":"v1","kind":"Node","metadata":{"name":"n2"}}`,
 			"",
 		},
-		"a node by a tenant's service account": {
+		"Node by a tenant's service account": {
 			f.impersonate(t, "system:serviceaccount:acme--web:default", "system:serviceaccounts", "system:authenticated"),
 			"/api/v1/nodes",
 			`{"apiVersion":"v1","kind":"Node","metadata":{"name":"n3"}}`,

@@ -56,7 +56,8 @@ subjects: [{apiGroup: rbac.authorization.k8s.io, kind: Group, name: "system:auth
 	})
 }
 
-// probe sends requests of acme to kube-apiserver, for its own namespace and for a foreign one.
+// probe sends requests of acme to kube-apiserver, alternately for its own namespace and for another
+// tenant's namespace. It counts expected results, wrongly allowed requests, and other failures.
 func (f *faults) probe(ctx context.Context, times int) (right, wrong, failed int) {
 	for i := range times {
 		namespace, want := "acme--web", true
@@ -76,7 +77,7 @@ func (f *faults) probe(ctx context.Context, times int) (right, wrong, failed int
 	return right, wrong, failed
 }
 
-// client returns a client of the service with the credentials of kube-apiserver.
+// client returns an HTTP client that calls the service with kube-apiserver's client certificate.
 func (f *faults) client(t *testing.T) *http.Client {
 	t.Helper()
 	pair, err := tls.LoadX509KeyPair(filepath.Join(f.Dir, "pki", "webhook-client.crt"),
@@ -108,7 +109,8 @@ const foreignReview = `{"apiVersion":"authorization.k8s.io/v1","kind":"SubjectAc
 "extra":{"kubetenant.dev/tenant":["acme"]},
 "resourceAttributes":{"verb":"list","version":"v1","resource":"secrets","namespace":"globex--web"}}}`
 
-// denied sends a request to the service that it must deny.
+// denied sends a SubjectAccessReview that the service must deny, and returns an error unless it is
+// denied.
 func denied(ctx context.Context, c *http.Client, base string) error {
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, base+"/authorize", strings.NewReader(foreignReview))
 	if err != nil {
@@ -127,7 +129,7 @@ func denied(ctx context.Context, c *http.Client, base string) error {
 	return err
 }
 
-// replica returns the process of a replica, and its address according to its log.
+// replica returns a replica's process, and its address from its log.
 func (f *faults) replica(t *testing.T, n int) (address string, p *os.Process) {
 	t.Helper()
 	name := fmt.Sprintf("kubetenant-webhook-%d", n)
@@ -140,7 +142,7 @@ func (f *faults) replica(t *testing.T, n int) (address string, p *os.Process) {
 	return address, process(t, f.Server, name)
 }
 
-// process returns a process that the server has started, by its PID file.
+// process returns a process that kubetenant-local has started. It reads the PID file.
 func process(t *testing.T, s *localserver.Server, name string) *os.Process {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(s.Dir, name+".pid"))
@@ -173,7 +175,7 @@ func residentKiB(t *testing.T, pid int) int {
 	return n
 }
 
-// zeros is a body of spaces.
+// zeros is a request body that consists of spaces.
 type zeros struct{ left atomic.Int64 }
 
 func (z *zeros) Read(b []byte) (int, error) {
@@ -188,10 +190,11 @@ func (z *zeros) Read(b []byte) (int, error) {
 	return int(n), nil
 }
 
-// loadClients is the number of clients that send requests at the same time.
+// loadClients is the number of goroutines that send requests concurrently.
 const loadClients = 32
 
-// load sends n requests from several clients. It returns how many failed, and one of the errors.
+// load calls send n times from loadClients goroutines. It returns how many calls failed, and the
+// last error.
 func load(ctx context.Context, n int64, send func(context.Context) error) (failed int64, last error) {
 	var sent, bad atomic.Int64
 	var mu sync.Mutex

@@ -25,7 +25,8 @@ import (
 	"github.com/kubetenant/kubetenant/test/waittest"
 )
 
-// generateManifests writes the manifests as an operator does, and returns their folder.
+// generateManifests runs "kubetenant-webhook generate" as an operator does, and returns the folder
+// of the manifests.
 func generateManifests(t *testing.T, more ...string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -49,7 +50,7 @@ func generateManifests(t *testing.T, more ...string) string {
 	return out
 }
 
-// run runs one of the built commands.
+// run runs one of the built commands, and returns its output. The command must succeed.
 func run(t *testing.T, name string, args ...string) string {
 	t.Helper()
 	out, err := exec.CommandContext(t.Context(), binary(t, name), args...).CombinedOutput()
@@ -59,8 +60,8 @@ func run(t *testing.T, name string, args ...string) string {
 	return string(out)
 }
 
-// TestWebhookManifestsConform checks that the manifests are strictly valid under the schemas of the
-// release.
+// TestWebhookManifestsConform checks that kubeconform strictly validates the manifests against the
+// schemas of this Kubernetes release.
 func TestWebhookManifestsConform(t *testing.T) {
 	t.Parallel()
 	out := generateManifests(t)
@@ -79,8 +80,8 @@ func TestWebhookManifestsConform(t *testing.T) {
 	}
 }
 
-// writeSchemas converts the release's OpenAPI document to schemas of kubeconform, and returns their
-// folder.
+// writeSchemas converts the OpenAPI document of this Kubernetes release to schemas for kubeconform,
+// and returns their folder.
 func writeSchemas(t *testing.T) string {
 	t.Helper()
 	module, err := exec.CommandContext(t.Context(), "go", "list", "-m", "-f", "{{.Dir}}", "k8s.io/kubernetes").Output()
@@ -107,7 +108,7 @@ func writeSchemas(t *testing.T) string {
 	for name, d := range document.Definitions {
 		kinds, _ := d["x-kubernetes-group-version-kind"].([]any)
 		if len(kinds) != 1 {
-			continue // options and statuses, which every group has
+			continue // skip kinds such as DeleteOptions, which exist in every group
 		}
 		kind := kinds[0].(map[string]any)
 		group, _, _ := strings.Cut(fmt.Sprint(kind["group"]), ".")
@@ -136,11 +137,11 @@ func writeSchemas(t *testing.T) string {
 func TestWebhookManifestsApply(t *testing.T) {
 	t.Parallel()
 	out := generateManifests(t)
-	if err := os.Remove(filepath.Join(out, "cluster", "monitoring.yaml")); err != nil { // kinds of another project
+	if err := os.Remove(filepath.Join(out, "cluster", "monitoring.yaml")); err != nil { // its kinds are not installed
 		t.Fatal(err)
 	}
 	s := start(t, t.TempDir(), "--webhook")
-	// Here, these configurations reach the service by URL.
+	// In this test, the existing webhook configurations call the service by URL.
 	if output, err := kubectl(t, s, "admin", "delete", "mutatingwebhookconfiguration,validatingwebhookconfiguration",
 		"kubetenant"); err != nil {
 		t.Fatal(output)
@@ -155,7 +156,8 @@ func TestWebhookManifestsApply(t *testing.T) {
 	}
 }
 
-// TestWebhookChart checks that Helm renders the objects that generate writes.
+// TestWebhookChart checks that the chart renders the same objects as "kubetenant-webhook generate"
+// writes.
 func TestWebhookChart(t *testing.T) {
 	t.Parallel()
 	for _, storage := range []string{"", "EmptyDir", "Claim"} {
@@ -166,7 +168,8 @@ func TestWebhookChart(t *testing.T) {
 	}
 }
 
-// compareChart compares the objects that Helm and generate write. The folder is that of generate.
+// compareChart compares the objects that the chart renders with the objects in the folder out,
+// which generate has written.
 func compareChart(t *testing.T, out string) {
 	t.Helper()
 	const chart = "../../../../deploy/chart"
@@ -195,7 +198,7 @@ func compareChart(t *testing.T, out string) {
 	}
 }
 
-// objects returns the documents of a YAML stream as JSON, sorted.
+// objects returns the documents of a YAML stream as sorted JSON texts.
 func objects(t *testing.T, text string) []string {
 	t.Helper()
 	var all []string
@@ -212,8 +215,8 @@ func objects(t *testing.T, text string) []string {
 	return all
 }
 
-// TestWebhookStaticPolicies checks that the policies also apply as static manifests, which no
-// caller can delete through the API.
+// TestWebhookStaticPolicies checks that the policies also apply if kube-apiserver reads them from
+// static manifests, which cannot be deleted through the API.
 func TestWebhookStaticPolicies(t *testing.T) {
 	t.Parallel()
 	out, dir := generateManifests(t, "--static-policies"), t.TempDir()
@@ -249,7 +252,7 @@ kind: WebhookAdmissionConfiguration, kubeConfigFile: %[2]q}}]`,
 		return nil
 	})
 	for name, label := range map[string]string{"acme--mine": "system", "acme--theirs": "globex"} {
-		t.Run(name, func(t *testing.T) { // no caller is exempt
+		t.Run(name, func(t *testing.T) { // the policy also applies to the cluster's admin
 			body := fmt.Sprintf("{apiVersion: v1, kind: Namespace, metadata: {name: %s, labels: {kubetenant.dev/tenant: %s}}}",
 				name, label)
 			if err := admin.CoreV1().RESTClient().Post().AbsPath("/api/v1/namespaces").SetHeader("Content-Type",
@@ -263,12 +266,13 @@ kind: WebhookAdmissionConfiguration, kubeConfigFile: %[2]q}}]`,
 		"acme}}}\n---\n{apiVersion: v1, kind: Namespace, metadata: {name: system--x}}")
 }
 
-// installedNames returns the names of the service's cluster-scoped objects.
+// installedNames returns the names of the cluster-scoped objects that an installation of the
+// service creates, except definitions.
 func installedNames(t *testing.T, s *localserver.Server) string {
 	t.Helper()
 	const kinds = "mutatingwebhookconfigurations,validatingwebhookconfigurations,validatingadmissionpolicies," +
 		"validatingadmissionpolicybindings,clusterroles,clusterrolebindings,flowschemas,prioritylevelconfigurations"
-	// The server's own controller creates FlowSchemas, which are not part of the installation.
+	// The controller creates FlowSchemas, which are not part of the installation.
 	output, err := kubectl(t, s, "admin", "get", kinds, "-o", "name", "-l", "kubetenant.dev/managed!=fair-use")
 	if err != nil {
 		t.Fatal(output)
@@ -282,7 +286,8 @@ func installedNames(t *testing.T, s *localserver.Server) string {
 	return strings.Join(names, "\n")
 }
 
-// deleteInstalled deletes the cluster-scoped objects of the service, and the given kinds in its namespace.
+// deleteInstalled deletes the objects of installedNames, and all objects of the given kinds in the
+// service's namespace.
 func deleteInstalled(t *testing.T, s *localserver.Server, kinds string) {
 	t.Helper()
 	for name := range strings.Lines(installedNames(t, s)) {
@@ -295,8 +300,9 @@ func deleteInstalled(t *testing.T, s *localserver.Server, kinds string) {
 	}
 }
 
-// TestWebhookHelm installs, upgrades and uninstalls with Helm as the page describes, on a server
-// whose nodes run nothing. The objects exist each time. At the end, only the definitions remain.
+// TestWebhookHelm installs and upgrades the service with the Helm commands of the docs, and
+// uninstalls it. It checks the objects after each step. At the end, only the
+// CustomResourceDefinitions may remain. No node runs the Pods.
 func TestWebhookHelm(t *testing.T) {
 	t.Parallel()
 	out := generateManifests(t, "--image=example.com/kubetenant-webhook:1")
@@ -315,7 +321,7 @@ func TestWebhookHelm(t *testing.T) {
 		return string(output)
 	}
 	pages := map[string]string{"install": "docs/install.md", "upgrade": "docs/tasks/upgrade.md"}
-	command := func(verb string) []string { // the command in the page
+	command := func(verb string) []string { // returns the command of the page
 		t.Helper()
 		page, err := os.ReadFile(filepath.Join("../../../..", pages[verb]))
 		if err != nil {
@@ -358,7 +364,7 @@ func TestWebhookHelm(t *testing.T) {
 			t.Errorf("%s is not there:\n%s", want, installed)
 		}
 	}
-	// An upgrade does not remove what was written into the objects meanwhile.
+	// An upgrade does not remove a caBundle that was written after the installation.
 	admin := client(t, config(t, s, "admin"))
 	bundle := []byte(`[{"op":"add","path":"/webhooks/0/clientConfig/caBundle","value":"` +
 		base64.StdEncoding.EncodeToString(selfSignedPEM(t)) + `"}]`)
@@ -379,7 +385,7 @@ func TestWebhookHelm(t *testing.T) {
 	if left := names(); left != "" {
 		t.Errorf("left:\n%s", left)
 	}
-	checkDefinitions(t, s) // Helm does not delete them
+	checkDefinitions(t, s) // Helm does not delete the CustomResourceDefinitions
 }
 
 func selfSignedPEM(t *testing.T) []byte {
@@ -387,7 +393,8 @@ func selfSignedPEM(t *testing.T) []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: selfOrSigned(t, "ca", nil, time.Hour).Certificate[0]})
 }
 
-// TestWebhookChartValues checks that the schema rejects each wrong value with its path.
+// TestWebhookChartValues checks that the chart's schema rejects invalid values, and that the error
+// contains the path of the value.
 func TestWebhookChartValues(t *testing.T) {
 	t.Parallel()
 	out := generateManifests(t)

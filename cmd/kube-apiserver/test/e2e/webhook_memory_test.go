@@ -26,14 +26,15 @@ import (
 	"github.com/kubetenant/kubetenant/test/waittest"
 )
 
-// memoryLimit is the memory limit of the service in the chart.
+// memoryLimit is the memory limit of the service in the chart, in bytes.
 const memoryLimit = 1 << 30
 
-// The tests of this file use the whole machine, so they do not run in parallel.
+// The tests of this file use all processors of the machine, so they do not run in parallel.
 
-// TestWebhookMemory sends many of the largest objects at the same time, with the content that uses
-// the most memory. One kind is built in, and the service reads the whole content of the other. The
-// service must stay under its limit, and requests of another tenant must work.
+// TestWebhookMemory checks that concurrent reviews of very large objects, whose content uses much
+// memory when it is decoded, do not exceed the service's memory limit. Meanwhile, requests of
+// another tenant must succeed. One kind of object is built in. The other kind is a custom resource
+// whose content the service decodes completely.
 func TestWebhookMemory(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "tokens.csv"), nil, 0o600); err != nil {
@@ -62,7 +63,7 @@ admission: { binding: { kinds: [ { group: argoproj.io, kind: Application } ] } }
 		maps.WriteString(`{"a":1},`)
 	}
 	content := "[" + strings.TrimSuffix(maps.String(), ",") + "]"
-	service := f.client(t) // directly, because kube-apiserver itself would use most of the time
+	service := f.client(t) // call the service directly, because kube-apiserver would use most of the time
 	for name, c := range map[string]struct{ kind, resource, object string }{
 		"ControllerRevision": {
 			`"group":"apps","version":"v1"`,
@@ -141,7 +142,7 @@ admission: { binding: { kinds: [ { group: argoproj.io, kind: Application } ] } }
 	}
 }
 
-// highWaterKiB returns the peak memory of a process in KiB.
+// highWaterKiB returns the peak resident memory of a process in KiB.
 func highWaterKiB(t *testing.T, pid int) int {
 	t.Helper()
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
@@ -156,8 +157,8 @@ func highWaterKiB(t *testing.T, pid int) int {
 	return n
 }
 
-// holdMemory puts a process into a cgroup with the limit, and reports whether this was possible.
-// The test measures the memory in any case.
+// holdMemory puts the process of the replica into a cgroup with memoryLimit, and reports whether
+// this was possible. The test measures the memory in either case.
 func holdMemory(t *testing.T, r *replicaUnderTest) bool {
 	t.Helper()
 	pid := r.process.Process.Pid
@@ -180,8 +181,8 @@ func holdMemory(t *testing.T, r *replicaUnderTest) bool {
 	return false
 }
 
-// TestWebhookGrantFlood uses one grant from 900 connections. The grants and quotas of other tenants
-// must still work.
+// TestWebhookGrantFlood checks that another tenant can use its grant and its quota while requests
+// of 900 connections use one grant.
 func TestWebhookGrantFlood(t *testing.T) {
 	s := start(t, t.TempDir(), "--webhook")
 	f := &faults{Server: s, admin: client(t, config(t, s, "admin")), acme: client(t, config(t, s, "acme"))}
@@ -217,7 +218,7 @@ spec: {from: {tenant: evil, groups: ["tenant:evil"]}, to: [{apiGroups: [""], res
 	ctx, stop := context.WithCancel(t.Context())
 	var wg sync.WaitGroup
 	var used, denied atomic.Int64
-	for range 900 { // each with its own connection
+	for range 900 { // each client has its own connection
 		own := rest.CopyConfig(evil)
 		transport, err := rest.TransportFor(withoutCache(own))
 		if err != nil {
@@ -264,8 +265,8 @@ spec: {from: {tenant: evil, groups: ["tenant:evil"]}, to: [{apiGroups: [""], res
 	}
 }
 
-// withoutCache sets a function in a configuration, so that it has its own connection.
+// withoutCache changes a client configuration so that its transport is not shared.
 func withoutCache(c *rest.Config) *rest.Config {
-	c.Proxy = http.ProxyFromEnvironment // configurations with a function share no connection
+	c.Proxy = http.ProxyFromEnvironment // client-go does not cache a transport with a function
 	return c
 }

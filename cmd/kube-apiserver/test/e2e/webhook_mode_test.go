@@ -29,8 +29,8 @@ import (
 // webhookMode runs scenarios on unmodified kube-apiservers with the webhook service.
 type webhookMode struct{ compiledIn }
 
-// key returns the same value for scenarios that install the same objects. A server has these
-// objects from its start.
+// key returns the same value for scenarios with the same delegate and the same generated manifests.
+// A server installs these manifests only when it starts.
 func (s *webhookMode) key(sc *scenario.Scenario) (string, error) {
 	w, err := scenario.NewFixture(sc, s.keys)
 	if err != nil {
@@ -40,7 +40,7 @@ func (s *webhookMode) key(sc *scenario.Scenario) (string, error) {
 	if err := prepareService(w); err != nil {
 		return "", err
 	}
-	ca := filepath.Join(w.Dir, "pki", "front-proxy-ca.crt") // any certificate is sufficient
+	ca := filepath.Join(w.Dir, "pki", "front-proxy-ca.crt") // the content does not matter, but must be a certificate
 	files, err := webhookmanifests.Generate(webhookmanifests.Options{
 		Config:      w.ConfigFile,
 		Namespace:   serviceNamespace,
@@ -62,7 +62,7 @@ func (s *webhookMode) key(sc *scenario.Scenario) (string, error) {
 	return string(sc.Delegate) + "-" + hex.EncodeToString(sum.Sum(nil)), nil
 }
 
-// authorizersBehind returns the authorizers that a server calls if the service has no opinion.
+// authorizersBehind returns kube-apiserver's authorizers after the webhook service.
 func authorizersBehind(d scenario.Delegate) []string {
 	switch d {
 	case scenario.DelegateAllow:
@@ -73,8 +73,8 @@ func authorizersBehind(d scenario.Delegate) []string {
 	return []string{"Node", "RBAC"}
 }
 
-// The exceptions of this deployment mode. Each is a heading of docs/webhook.md. kube-apiserver
-// decides them without the service.
+// The reasons to skip cases in this deployment mode. Each is a heading of docs/webhook.md.
+// kube-apiserver handles these cases without the service, or differently.
 const (
 	exceptCertificates    = "Certificates"
 	exceptPasswords       = "Passwords"
@@ -87,13 +87,14 @@ const (
 	exceptDerived         = "Rights that follow from a Tenant"
 )
 
-// needsDerivedRights reports whether a case is allowed by a right that follows from a Tenant.
-// kube-apiserver's own evaluator derives none.
+// needsDerivedRights reports whether a case is allowed only by a right that is derived from a
+// Tenant object. kube-apiserver's RBAC evaluator does not derive such rights.
 func needsDerivedRights(sc *scenario.Scenario, c *scenario.Case) bool {
 	return c.Expect.Decision == "allow" && strings.HasPrefix(sc.Metadata.Name, "rights that follow from a Tenant")
 }
 
-// servicePolicy is the only policy of the ABAC authorizer of a server without opinions.
+// servicePolicy is the only ABAC policy of a server whose authorizer otherwise has no opinion. It
+// allows the requests of the service itself.
 const servicePolicy = `{"apiVersion":"abac.authorization.kubernetes.io/v1beta1","kind":"Policy",` +
 	`"spec":{"group":"system:serviceaccounts:kubetenant-system","apiGroup":"*","resource":"*","namespace":"*",` +
 	`"nonResourcePath":"*"}}` + "\n"
@@ -116,14 +117,14 @@ func (s *webhookMode) Skip(sc *scenario.Scenario, c *scenario.Case) string {
 		slices.Contains([]string{"tokenreviews", "subjectaccessreviews", "localsubjectaccessreviews"}, r.Resource) {
 		return exceptReviews
 	}
-	if c.Request != nil || c.Admit != nil { // the request is sent for a verbatim user
+	if c.Request != nil || c.Admit != nil { // the request is sent for a literal user
 		if u := c.Credential.User; u != nil && slices.Contains(u.Groups, user.SystemPrivilegedGroup) {
 			return exceptPrivileged
 		} else if u != nil && sc.Delegate == scenario.DelegateRBAC && tenant.IsServiceAccountName(u.Name) &&
 			slices.ContainsFunc(sc.Config.Authentication.Sources, func(s configv1alpha1.Source) bool {
 				return s.ServiceAccount != nil
 			}) {
-			return exceptServiceAccounts // kube-apiserver determines their groups
+			return exceptServiceAccounts // kube-apiserver determines the groups of service accounts
 		}
 		return ""
 	}
@@ -140,7 +141,8 @@ func (s *webhookMode) Skip(sc *scenario.Scenario, c *scenario.Case) string {
 	return ""
 }
 
-// flags returns the flags of a server whose service has the configuration file config.
+// flags returns the flags of kubetenant-local with a webhook service that reads the given
+// configuration file.
 func (*webhookMode) flags(config, dir string, d scenario.Delegate) ([]string, error) {
 	args := []string{
 		withoutWorkloads, "--unsafe-no-fsync", "--tenancy-config", config, "--webhook", "--behind",
@@ -154,8 +156,8 @@ func (*webhookMode) flags(config, dir string, d scenario.Delegate) ([]string, er
 	return append(args, "--authorization-policy-file="+policy), os.WriteFile(policy, []byte(servicePolicy), 0o600)
 }
 
-// prepareService removes settings from the configuration that the server behind the service does
-// not support.
+// prepareService changes the configuration so that the kube-apiserver behind the service supports
+// it.
 func prepareService(w *scenario.Fixture) error {
 	if w.Scenario.Delegate == scenario.DelegateRBAC {
 		return nil
@@ -181,8 +183,8 @@ func (s *webhookMode) Open(ctx context.Context, w *scenario.Fixture) (scenario.S
 	return out, nil
 }
 
-// session starts the server of the scenario with those flags. If it already runs, session restarts
-// the service.
+// session returns a session on the scenario's server, which it starts with the given flags. If a
+// shared server already runs, session replaces the configuration and restarts the service.
 func (s *webhookMode) session(
 	ctx context.Context, w *scenario.Fixture, flags func(config, dir string, d scenario.Delegate) ([]string, error),
 ) (*session, error) {
@@ -206,13 +208,14 @@ func (s *webhookMode) session(
 		if err := s.controlPlane.seed(ctx, objects, session.caller); err != nil {
 			return err
 		}
-		// The service, and a gateway in front of it, read some settings and the state of the
-		// cluster only at their start.
+		// The service and the gateway read some settings, and the state of the cluster, only when
+		// they start.
 		return s.controlPlane.restartService(ctx)
 	})
 }
 
-// withoutRBAC delegates RBAC to the server, which does not have it.
+// withoutRBAC changes the configuration so that RBAC is left to kube-apiserver, whose authorizers
+// do not include RBAC.
 func withoutRBAC(config string) error {
 	data, err := os.ReadFile(config)
 	if err != nil {
@@ -234,12 +237,12 @@ func withoutRBAC(config string) error {
 	return os.WriteFile(config, data, 0o600)
 }
 
-// webhookSession sends requests to the server. If the server cannot authenticate a credential, it
-// sends them for the identity that the library returns.
+// webhookSession is a session that sends requests to the server. The requests are sent for the
+// identity that the library returns, because the server cannot authenticate all credentials.
 type webhookSession struct {
 	*session
 	library scenario.Session
-	// libraryUID returns the UIDs of service accounts in the library.
+	// libraryUID returns the UID that a service account has in the library's session.
 	libraryUID func(ctx context.Context, namespace, name string) (string, error)
 }
 
@@ -251,7 +254,8 @@ func (s *webhookSession) Close() {
 	s.session.Close()
 }
 
-// Authenticate implements [scenario.Session] by a TokenReview of the server.
+// Authenticate implements [scenario.Session] with a TokenReview. For a credential that is not a
+// bearer token, it calls the embedded session.
 func (s *webhookSession) Authenticate(ctx context.Context, c *scenario.Credential) (scenario.Authentication, error) {
 	headers, err := s.fixture.Headers(ctx, c)
 	if err != nil {
@@ -282,7 +286,7 @@ func (s *webhookSession) Authenticate(ctx context.Context, c *scenario.Credentia
 	return scenario.Authentication{User: out}, nil
 }
 
-// verbatim returns a credential for the identity of c.
+// verbatim returns a credential that contains the identity of c as a literal user.
 func (s *webhookSession) verbatim(ctx context.Context, c *scenario.Credential) (*scenario.Credential, error) {
 	if c.User != nil || c.Anonymous {
 		return c, nil

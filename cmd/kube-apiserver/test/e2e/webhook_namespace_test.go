@@ -21,9 +21,10 @@ import (
 	"github.com/kubetenant/kubetenant/test/waittest"
 )
 
-// TestWebhookServiceNamespace checks that a tenant's account cannot take over the namespace of the
-// service, whatever its role allows there. It tries to get the token of the gateway's impersonator.
-// The control plane, the service and administrators can still write there.
+// TestWebhookServiceNamespace checks that a tenant's service account cannot write in the namespace
+// of the service, even if its roles allow everything there. For example, it cannot get a token of
+// the gateway's impersonator. It also checks that an administrator can still write there, except
+// the ConfigMap of the backfill.
 func TestWebhookServiceNamespace(t *testing.T) {
 	t.Parallel()
 	s, _ := startGateway(t)
@@ -41,26 +42,26 @@ func TestWebhookServiceNamespace(t *testing.T) {
 		if _, err := admin.RbacV1().ClusterRoleBindings().Create(t.Context(), binding, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		waittest.Until(t, func() error { // until its role applies
+		waittest.Until(t, func() error { // until the binding takes effect
 			_, err := robot.CoreV1().Pods(serviceNamespace).List(t.Context(), metav1.ListOptions{})
 			return err
 		})
 		for what, err := range writesOf(t, robot) {
-			// RBAC denies the write of the Namespace to the first two roles. Other policies and webhooks
-			// of the project deny some requests first.
+			// The error is not compared. RBAC does not let the first two roles write the Namespace,
+			// and other policies and webhooks of the project may deny a request first.
 			if !apierrors.IsForbidden(err) {
 				t.Errorf("%s: %s: %v", role, what, err)
 			}
 		}
 	}
 	for what, err := range writesOf(t, admin) {
-		if apierrors.IsForbidden(err) != (what == "the backfill's ConfigMap") {
+		if apierrors.IsForbidden(err) != (what == "patch the backfill's ConfigMap") {
 			t.Errorf("an administrator: %s: %v", what, err)
 		}
 	}
 }
 
-// writesOf tries to write in the namespace of the service.
+// writesOf tries several writes in the namespace of the service, and returns their errors.
 func writesOf(t *testing.T, k *kubernetes.Clientset) map[string]error {
 	t.Helper()
 	core := k.CoreV1()
@@ -74,10 +75,10 @@ func writesOf(t *testing.T, k *kubernetes.Clientset) map[string]error {
 	_, labeled := core.Namespaces().Patch(t.Context(), serviceNamespace, types.MergePatchType,
 		[]byte(`{"metadata":{"annotations":{"example.com/x":"y"}}}`), metav1.PatchOptions{})
 	return map[string]error{
-		"a token of the impersonator": token,
-		"a new ConfigMap":             created,
-		"the backfill's ConfigMap":    patched,
-		"the Namespace":               labeled,
+		"token of the impersonator":      token,
+		"create a ConfigMap":             created,
+		"patch the backfill's ConfigMap": patched,
+		"annotate the Namespace":         labeled,
 		"the controller's Lease": k.CoordinationV1().Leases(serviceNamespace).Delete(t.Context(), "kubetenant-controller",
 			metav1.DeleteOptions{}),
 		"exec": core.RESTClient().Post().Namespace(serviceNamespace).Resource("pods").Name("none").SubResource("exec").
@@ -85,8 +86,9 @@ func writesOf(t *testing.T, k *kubernetes.Clientset) map[string]error {
 	}
 }
 
-// TestWebhookConfiguration checks that a broken configuration in the Secret of the service is
-// rejected with its position, and that other Secrets are not checked.
+// TestWebhookConfiguration checks that a write of the service's Secret with an invalid
+// configuration is rejected, and that the error contains the position in the file. Other Secrets
+// must not be checked.
 func TestWebhookConfiguration(t *testing.T) {
 	t.Parallel()
 	s := start(t, t.TempDir(), "--webhook")

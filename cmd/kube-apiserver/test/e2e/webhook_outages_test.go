@@ -40,23 +40,24 @@ import (
 	"github.com/kubetenant/kubetenant/test/waittest"
 )
 
-// replicaUnderTest is a replica. A test can cut the links in front of it and behind it.
+// replicaUnderTest is a replica of the service whose connections go through links. A test can cut
+// these links.
 type replicaUnderTest struct {
 	dir            string
 	process        *exec.Cmd
 	args           []string
 	logs           *os.File
-	metricsAddress string     // address of metrics and health
+	metricsAddress string     // address of metrics and health checks
 	front          *link.Link // from kube-apiserver to the replica
 	back           *link.Link // from the replica to kube-apiserver
 }
 
-// outage is an event that affects one replica, and its end.
+// outage is a fault of one replica.
 type outage struct {
 	name string
 	// begin returns the function that ends the outage.
 	begin func(t *testing.T, r *replicaUnderTest) (end func())
-	// late means that the outage has no effect before the replica's state is too old.
+	// late means that the outage has no effect until the replica's state is too old.
 	late bool
 }
 
@@ -109,16 +110,18 @@ func cut(linkOf func(*replicaUnderTest) *link.Link, mode link.Mode) func(*testin
 	}
 }
 
-// servedAgain is the limit for how long tenants may be denied during an outage of one of two
-// replicas. The promise is ten seconds, and these machines are noisy.
+// servedAgain is the longest time for which tenants' requests may be denied during an outage of one
+// of two replicas. The documented time is ten seconds, but test machines may be busy.
 const servedAgain = 15 * time.Second
 
-// minOutage is the time after which a denial by the only replica is assumed to last as long as the
-// outage.
+// minOutage is the time after which the test assumes that requests are denied as long as the outage
+// of the only replica lasts.
 const minOutage = 7 * time.Second
 
-// TestWebhookOutages causes every outage of one replica, out of one or of two, under steady
-// requests of two tenants and after a burst. It writes the table of docs/webhook.md.
+// TestWebhookOutages causes each outage of a replica, with one and with two replicas, while two
+// tenants send requests. With two replicas, it checks that requests are denied for at most
+// servedAgain during the outage. It also checks this limit after each outage. It logs the table of
+// docs/webhook.md.
 func TestWebhookOutages(t *testing.T) {
 	t.Parallel()
 	for _, replicas := range []int{1, 2} {
@@ -136,7 +139,7 @@ func TestWebhookOutages(t *testing.T) {
 			var table strings.Builder
 			for _, o := range outages() {
 				f.settled(t)
-				waittest.Until(t, func() error { return callFirstReplica(t, tenants, all) }) // it may not be ready yet
+				waittest.Until(t, func() error { return callFirstReplica(t, tenants, all) }) // the replica may not be ready yet
 				f.settled(t)
 				end := o.begin(t, all[0])
 				atLeast, atMost := servedFor, servedAgain
@@ -172,7 +175,8 @@ func TestWebhookOutages(t *testing.T) {
 	}
 }
 
-// callFirstReplica makes kube-apiserver call the first replica, with many requests at the same time.
+// callFirstReplica makes kube-apiserver open connections to the first replica. It sends many
+// concurrent requests while the links to the other replicas are cut, and again afterwards.
 func callFirstReplica(t *testing.T, tenants map[string]*kubernetes.Clientset, all []*replicaUnderTest) error {
 	t.Helper()
 	for _, other := range all[1:] {
@@ -189,7 +193,8 @@ func callFirstReplica(t *testing.T, tenants map[string]*kubernetes.Clientset, al
 	return nil
 }
 
-// leaderIsPaused checks that lists over all namespaces work without a leader and with a new leader.
+// leaderIsPaused checks that lists over all namespaces succeed after the leading controller has
+// stopped and while another controller takes over.
 func leaderIsPaused(t *testing.T, f *faults) {
 	t.Helper()
 	list := func() error {
@@ -203,7 +208,7 @@ func leaderIsPaused(t *testing.T, f *faults) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := first.Signal(syscall.SIGTERM); err != nil { // it releases its Lease
+	if err := first.Signal(syscall.SIGTERM); err != nil { // the controller releases its Lease
 		t.Fatal(err)
 	}
 	args := strings.Split(strings.TrimRight(string(command), "\x00"), "\x00")
@@ -230,7 +235,8 @@ func leaderIsPaused(t *testing.T, f *faults) {
 	}
 }
 
-// configurationDiffers checks that metrics show a difference between replicas.
+// configurationDiffers checks that the metrics of two replicas show a difference between their
+// configurations.
 func configurationDiffers(t *testing.T, all []*replicaUnderTest) {
 	t.Helper()
 	data, err := os.ReadFile(filepath.Join(all[0].dir, "tenancy.yaml"))
@@ -248,7 +254,7 @@ func configurationDiffers(t *testing.T, all []*replicaUnderTest) {
 	})
 }
 
-// info returns the metric of the current configuration.
+// info returns the labels and the value of the metric kubetenant_config_info.
 func (r *replicaUnderTest) info(t *testing.T) string {
 	t.Helper()
 	resp, err := http.Get("http://" + r.metricsAddress + "/metrics")
@@ -267,7 +273,8 @@ func (r *replicaUnderTest) info(t *testing.T) string {
 
 func seconds(d time.Duration) string { return fmt.Sprintf("%.1f s", d.Seconds()) }
 
-// burst makes kube-apiserver open all connections that it needs.
+// burst sends many concurrent requests, so that kube-apiserver opens several connections to the
+// service.
 func burst(t *testing.T, tenants map[string]*kubernetes.Clientset) {
 	t.Helper()
 	var wg sync.WaitGroup
@@ -276,7 +283,7 @@ func burst(t *testing.T, tenants map[string]*kubernetes.Clientset) {
 			wg.Go(func() {
 				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 				defer cancel()
-				_, _ = c.CoreV1().ConfigMaps(name+"--web").List(ctx, metav1.ListOptions{}) // any answer is valid
+				_, _ = c.CoreV1().ConfigMaps(name+"--web").List(ctx, metav1.ListOptions{}) // the result does not matter
 			})
 		}
 	}
@@ -286,13 +293,14 @@ func burst(t *testing.T, tenants map[string]*kubernetes.Clientset) {
 const (
 	callEvery = 200 * time.Millisecond
 	servedFor = 3 * time.Second // time without a denial after which a tenant is served again
-	slow      = 2 * time.Second // a slower answer is a failure
+	slow      = 2 * time.Second // a slower response is a failure
 )
 
-// watchCallers sends requests of both tenants, for their own namespace and for the other's, for at
-// least atLeast and until they are served. It returns the time of the last denial or slow answer,
-// and whether this lasts longer than atMost. A request for the other tenant's namespace must never
-// be allowed.
+// watchCallers sends requests of both tenants, for their own namespace and for the other tenant's
+// namespace. It ends when the tenants are served again, but not before atLeast, or after atMost. It
+// returns the time of the last failure of a request for the own namespace, and whether such
+// requests still failed after atMost. The test fails if a request for the other tenant's namespace
+// is allowed.
 func watchCallers(
 	t *testing.T, tenants map[string]*kubernetes.Clientset, atLeast, atMost time.Duration,
 ) (last time.Duration, lasts bool) {
@@ -339,7 +347,7 @@ func watchCallers(
 	return last, lasts
 }
 
-// settled waits until the tenant's requests succeed several times.
+// settled waits until ten requests of acme have succeeded in succession.
 func (f *faults) settled(t *testing.T) {
 	t.Helper()
 	served := 0
@@ -355,8 +363,8 @@ func (f *faults) settled(t *testing.T) {
 	})
 }
 
-// checkFreshness checks that a replica without a connection to kube-apiserver does not answer from old
-// state.
+// checkFreshness checks that a replica without a connection to kube-apiserver no longer allows
+// requests based on its old state after 12 seconds.
 func checkFreshness(t *testing.T, f *faults, r *replicaUnderTest) {
 	t.Helper()
 	ctx := t.Context()
@@ -386,7 +394,8 @@ func checkFreshness(t *testing.T, f *faults, r *replicaUnderTest) {
 	r.back.Set(link.Pass)
 }
 
-// stopReplica replaces one of the server's replicas by a replica that a test can break.
+// stopReplica kills one of the server's replicas, and starts a replica in its place whose links and
+// files a test can change.
 func stopReplica(t *testing.T, f *faults, n int) *replicaUnderTest {
 	t.Helper()
 	_, process := f.replica(t, n)
@@ -442,7 +451,7 @@ func stopReplica(t *testing.T, f *faults, n int) *replicaUnderTest {
 		}
 	}
 	r.args = append([]string{binary(t, "kubetenant-webhook")}, r.args...)
-	waittest.Until(t, func() error { // the port is free after the process has ended
+	waittest.Until(t, func() error { // the port becomes free when the process has ended
 		listener, err := net.Listen("tcp", address)
 		if err == nil {
 			err = listener.Close()
@@ -455,7 +464,7 @@ func stopReplica(t *testing.T, f *faults, n int) *replicaUnderTest {
 	return r
 }
 
-// end ends the process, even if it is paused.
+// end kills the process, even if it is paused.
 func (r *replicaUnderTest) end() {
 	_ = r.process.Process.Signal(syscall.SIGCONT)
 	_ = r.process.Process.Kill()
@@ -478,7 +487,7 @@ func copyFile(t *testing.T, from, to string) {
 	}
 }
 
-// start starts the process. If log is set, it is the path of the process's log file.
+// start starts the process. If log is given and not empty, it is the path of the log file.
 func (r *replicaUnderTest) start(t *testing.T, log ...string) {
 	t.Helper()
 	path := filepath.Join(r.dir, "log")
@@ -510,7 +519,8 @@ func (r *replicaUnderTest) kill(t *testing.T) {
 	_ = r.process.Wait()
 }
 
-// restart ends the process as a rollout does, and starts it with another log.
+// restart stops the process with SIGTERM, as a rollout does. It starts the process with the given
+// log file, and waits until it is ready.
 func (r *replicaUnderTest) restart(t *testing.T, log string) {
 	t.Helper()
 	r.signal(t, syscall.SIGTERM)
@@ -546,7 +556,8 @@ func (r *replicaUnderTest) replace(t *testing.T, name string, data []byte) (rest
 	}
 }
 
-// otherCertificate makes the replica serve another certificate. If ca is nil, it is self-signed.
+// otherCertificate makes the replica serve another certificate. If ca is nil, the certificate is
+// self-signed.
 func (r *replicaUnderTest) otherCertificate(
 	t *testing.T,
 	ca *tls.Certificate,
@@ -569,7 +580,8 @@ func (r *replicaUnderTest) otherCertificate(
 	}
 }
 
-// selfOrSigned creates a certificate for the loopback address. If ca is nil, it is self-signed.
+// selfOrSigned creates a certificate for the address 127.0.0.1. If ca is nil, the certificate is
+// self-signed and is an authority.
 func selfOrSigned(t *testing.T, name string, ca *tls.Certificate, lifetime time.Duration) *tls.Certificate {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

@@ -26,21 +26,22 @@ import (
 
 func rawExtension(raw []byte) *runtime.RawExtension { return &runtime.RawExtension{Raw: raw} }
 
-// allowAllRole is a ClusterRole that allows everything except impersonation.
+// allowAllRole is a ClusterRole that allows all common verbs for all resources, but not
+// impersonation.
 const allowAllRole = `{"apiVersion":"rbac.authorization.k8s.io/v1","kind":"ClusterRole",
 "metadata":{"name":"scenario-everything"},
 "rules":[{"apiGroups":["*"],"resources":["*"],"verbs":["get","list","watch","create","update","patch","delete",
 "deletecollection","bind","escalate","approve","attest","sign","use"]},{"nonResourceURLs":["*"],"verbs":["*"]}]}`
 
-// The constant everybody binds that role to all callers.
+// allCallers is a ClusterRoleBinding of allowAllRole to all callers, including anonymous callers.
 const allCallers = `{"apiVersion":"rbac.authorization.k8s.io/v1","kind":"ClusterRoleBinding",
 "metadata":{"name":"scenario-everybody"},
 "roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"ClusterRole","name":"scenario-everything"},
 "subjects":[{"apiGroup":"rbac.authorization.k8s.io","kind":"Group","name":"system:authenticated"},
 {"apiGroup":"rbac.authorization.k8s.io","kind":"Group","name":"system:unauthenticated"}]}`
 
-// Admit implements [scenario.Session] with the real write. It is a dry run, so that cases do not
-// affect each other.
+// Admit implements [scenario.Session] with a write to the server. The write is a dry run, so that
+// cases do not affect each other.
 func (s *session) Admit(ctx context.Context, c *scenario.Credential, a *scenario.Admit) (scenario.Admission, error) {
 	if s.fixture.Scenario.Delegate == scenario.DelegateRBAC && !s.allowing {
 		if err := s.allow(ctx); err != nil {
@@ -66,7 +67,8 @@ func (s *session) Admit(ctx context.Context, c *scenario.Credential, a *scenario
 		if got, err = s.as(ctx, c, method, path, body, http.Header{"Content-Type": {contentType}}); err != nil {
 			return scenario.Admission{}, err
 		}
-		// A controller may write the object between the read of its version and the update.
+		// A controller may write the object between the read of its resourceVersion and the update,
+		// so retry after a conflict.
 		if method != http.MethodPut || got.code != http.StatusConflict || tries == 5 {
 			break
 		}
@@ -77,8 +79,7 @@ func (s *session) Admit(ctx context.Context, c *scenario.Credential, a *scenario
 	return scenario.Admission{Object: got.body}, nil
 }
 
-// allow grants all callers everything except impersonation, as far as RBAC is concerned. It waits
-// until the server has observed that.
+// allow binds allowAllRole to all callers, and waits until the server has observed the binding.
 func (s *session) allow(ctx context.Context) error {
 	created := revisions{}
 	for _, object := range []struct{ resource, text string }{
@@ -98,8 +99,8 @@ func (s *session) allow(ctx context.Context) error {
 	return awaitInformers(ctx, s.caller, created)
 }
 
-// withVersion returns the object with the resourceVersion of the stored object. An update of a
-// custom resource requires it.
+// withVersion returns a copy of the object with the resourceVersion of the stored object, which an
+// update of a custom resource requires.
 func (s *session) withVersion(ctx context.Context, path string, object []byte) ([]byte, error) {
 	var stored metav1.PartialObjectMetadata
 	if err := s.asAdmin(ctx, http.MethodGet, path, nil, &stored); err != nil {
@@ -113,7 +114,7 @@ func (s *session) withVersion(ctx context.Context, path string, object []byte) (
 	return json.Marshal(u.Object)
 }
 
-// httpWrite returns the request of a write.
+// httpWrite returns the parts of the HTTP request that performs a scenario's write as a dry run.
 func httpWrite(a *scenario.Admit, w scenario.Write) (method, path string, body []byte, contentType string, err error) {
 	query := url.Values{"dryRun": {"All"}}
 	path, contentType = collection(w), "application/json"

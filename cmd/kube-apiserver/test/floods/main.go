@@ -1,8 +1,8 @@
 // Copyright The kubetenant authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Command floods sends floods of HTTP/2 frames to a server. Meanwhile, it measures how long another
-// caller waits. docs/design/benchmarks.md has the results.
+// Command floods sends floods of HTTP/2 frames to a server. Meanwhile, it measures how long the
+// requests of another caller take. The results are in docs/design/benchmarks.md.
 package main
 
 import (
@@ -66,7 +66,7 @@ func main() {
 	for range f.connections {
 		all.Go(func() {
 			for ctx.Err() == nil && kind != "none" {
-				_ = kinds[kind](ctx) // if the server closes the connection, the next one starts
+				_ = kinds[kind](ctx) // if the server closes the connection, the flood opens another one
 			}
 		})
 	}
@@ -82,7 +82,8 @@ func main() {
 		times[len(times)/2].Round(time.Millisecond), times[len(times)-1].Round(time.Millisecond), before, maxResident)
 }
 
-// measure sends requests of another caller until ctx ends.
+// measure sends requests of another caller until ctx ends. It returns their durations, the number
+// of failed requests, and the largest resident memory of the process pid in MiB.
 func measure(
 	ctx context.Context,
 	server, token, path string,
@@ -129,7 +130,7 @@ func resident(pid int) int {
 	return kib >> 10
 }
 
-// busy is the control. It uses processor time and sends nothing.
+// busy is the control experiment. It uses processor time, but sends nothing.
 func busy(ctx context.Context) error {
 	for n := 0; ctx.Err() == nil; n++ {
 		_ = bytes.Repeat([]byte{byte(n)}, 64)
@@ -137,7 +138,7 @@ func busy(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// connection is an HTTP/2 connection whose frames this program writes itself.
+// connection is an HTTP/2 connection on which this program writes individual frames.
 type connection struct {
 	*http2.Framer
 	conn   io.Closer
@@ -170,7 +171,7 @@ func (f *flood) open(ctx context.Context, settings ...http2.Setting) (*connectio
 	return c, errors.Join(err, c.WriteSettings(settings...))
 }
 
-// begin starts a request that has so many cookies.
+// begin starts a request with the given number of cookies.
 func (c *connection) begin(method string, end bool, cookies int) error {
 	c.buffer.Reset()
 	write := func(name, value string) { _ = c.fields.WriteField(hpack.HeaderField{Name: name, Value: value}) }
@@ -192,8 +193,8 @@ func (c *connection) begin(method string, end bool, cookies int) error {
 	})
 }
 
-// holdStreams starts streams whose responses the server cannot write, because their window is 0. Each has
-// 58 KB of cookies in 15 bytes of HPACK.
+// holdStreams starts streams whose responses the server cannot write, because their window is 0.
+// Each request has 58 KB of cookies, which HPACK compresses to 15 bytes.
 func (f *flood) holdStreams(ctx context.Context) error {
 	c, err := f.open(ctx, http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0})
 	if err != nil {
@@ -222,7 +223,7 @@ func (f *flood) settings(ctx context.Context) error {
 	return f.repeat(ctx, func(c *connection) error { return c.WriteSettings() })
 }
 
-// data sends empty DATA frames.
+// data starts one request, and then sends empty DATA frames.
 func (f *flood) data(ctx context.Context) error {
 	return f.repeat(ctx, func(c *connection) error {
 		if c.stream == 1 {
@@ -232,7 +233,7 @@ func (f *flood) data(ctx context.Context) error {
 	})
 }
 
-// repeat sends as fast as the server reads.
+// repeat calls send repeatedly on one connection, as fast as the server reads.
 func (f *flood) repeat(ctx context.Context, send func(*connection) error) error {
 	c, err := f.open(ctx)
 	if err != nil {

@@ -15,14 +15,15 @@ import (
 // checkEvery is the interval at which a balancer checks whether a replica is ready.
 const checkEvery = 200 * time.Millisecond
 
-// backend is a replica behind a balancer: the address that it serves and the URL of its readiness.
+// backend is a replica behind a balancer. It has the replica's address and the base URL of its
+// readiness check.
 type backend struct {
 	address, health string
 	ready           atomic.Bool
 }
 
-// newBalancer returns the address of a listener that forwards connections to replicas that are
-// ready.
+// newBalancer starts a listener that forwards connections to ready replicas, and returns its
+// address.
 func newBalancer(t *testing.T, backends ...*backend) string {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -51,7 +52,7 @@ func newBalancer(t *testing.T, backends ...*backend) string {
 	return listener.Addr().String()
 }
 
-// forward connects a client with the next replica that is ready and can be reached.
+// forward connects a client to the next replica that is ready and reachable.
 func forward(from net.Conn, backends []*backend, n int) {
 	defer func() { _ = from.Close() }()
 	for i := range backends {
@@ -68,7 +69,7 @@ func forward(from net.Conn, backends []*backend, n int) {
 		var wg sync.WaitGroup
 		for _, way := range [][2]net.Conn{{from, to}, {to, from}} {
 			wg.Go(func() {
-				_, _ = io.Copy(way[1], way[0]) // either side may end it
+				_, _ = io.Copy(way[1], way[0]) // either side may end the connection
 				_ = way[1].(*net.TCPConn).CloseWrite()
 			})
 		}

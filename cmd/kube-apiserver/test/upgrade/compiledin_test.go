@@ -10,16 +10,17 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// settle is how long traffic runs after each step.
+// settle is how long requests are sent after each step, before the test continues.
 const settle = 3 * time.Second
 
-// gracefulFlags returns the flags that docs/tasks/upgrade.md requires.
+// gracefulFlags returns the kube-apiserver flags that docs/tasks/upgrade.md requires.
 func gracefulFlags() []string {
 	return []string{"--shutdown-delay-duration=2s", "--shutdown-send-retry-after=true"}
 }
 
 // TestUpgradeCompiledIn upgrades two servers one after the other, rolls them back, and upgrades
-// them again. Callers that retry as documented see no failure, and no object changes.
+// them again. It checks that no request of a caller that retries as documented fails, and that no
+// stored object changes.
 func TestUpgradeCompiledIn(t *testing.T) {
 	earlier, current := releases(t)
 	p := startControlPlane(t, current, "tenancy.yaml", "--tenancy=false")
@@ -52,9 +53,9 @@ func TestUpgradeCompiledIn(t *testing.T) {
 	}
 }
 
-// TestReplacedServer sends requests to a server while it is replaced. A load balancer may do so,
-// because it notices only after an interval that a server is not ready. Each answer is right, or
-// the caller retries.
+// TestReplacedServer sends requests to a server while it is restarted. A load balancer may also do
+// this, because it detects only after an interval that a server is not ready. The test checks that
+// each response is correct or can be retried.
 func TestReplacedServer(t *testing.T) {
 	_, current := releases(t)
 	p := startControlPlane(t, current, "tenancy.yaml", "--tenancy=false")

@@ -21,8 +21,8 @@ import (
 
 const tenantsDefinition = "tenants.kubetenant.dev"
 
-// storeLaterField changes the definition of Tenants to that of a later release, which has the field
-// spec.later. It stores a Tenant with this field.
+// storeLaterField adds the field spec.later to the definition of Tenants, as a later release could.
+// It stores a Tenant with this field.
 func (p *controlPlane) storeLaterField(t *testing.T, address string) {
 	t.Helper()
 	patch := `[{"op":"add","path":"/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/later",` +
@@ -35,8 +35,8 @@ func (p *controlPlane) storeLaterField(t *testing.T, address string) {
 		return nil
 	})
 	client := dynamicClient(t, admin(t, p.Server, address)).Resource(tenantResource(v1alpha1.ResourceTenants))
-	waittest.Within(t, waitLimit, func() error { // until the server uses the definition
-		_ = client.Delete(t.Context(), "later", metav1.DeleteOptions{}) // from the last attempt
+	waittest.Within(t, waitLimit, func() error { // until the server uses the changed definition
+		_ = client.Delete(t.Context(), "later", metav1.DeleteOptions{}) // the previous attempt may have created it
 		o := &unstructured.Unstructured{Object: map[string]any{
 			"spec": map[string]any{"id": "later", "later": "kept", "deletionPolicy": "Delete"},
 		}}
@@ -47,8 +47,8 @@ func (p *controlPlane) storeLaterField(t *testing.T, address string) {
 	})
 }
 
-// laterField updates the Tenant, which drops fields that the definition lacks. It then returns the
-// stored field.
+// laterField updates the Tenant, which removes stored fields that are not in the definition. It
+// then returns the value of spec.later.
 func laterField(t *testing.T, client dynamic.Interface) string {
 	t.Helper()
 	patch := []byte(`{"metadata":{"annotations":{"example.com/touched":"` + fmt.Sprint(t.Name()) + `"}}}`)
@@ -62,9 +62,9 @@ func laterField(t *testing.T, client dynamic.Interface) string {
 	return value
 }
 
-// TestDowngrade starts a server whose release does not know a stored field. The server does not
-// replace the definition and logs it, so the field remains. With the annotation, the server
-// replaces the definition.
+// TestDowngrade starts a server that does not know a stored field. It checks that the server
+// retains and logs the later definition, so the field is still stored. With the annotation
+// [tenant.AllowFieldRemovalAnnotation], the server replaces the definition.
 func TestDowngrade(t *testing.T) {
 	_, current := releases(t)
 	p := startControlPlane(t, current, "tenancy.yaml", "--tenancy=false")
@@ -100,13 +100,14 @@ func TestDowngrade(t *testing.T) {
 	})
 }
 
-// TestUpgradeWrongOrder applies definitions of an earlier release in a cluster with the webhook
-// service. The policy rejects them with the remedy, and nothing is lost.
+// TestUpgradeWrongOrder applies an earlier definition in a cluster with the webhook service. It
+// checks that the update is rejected with a message that names the required annotation, and that no
+// stored field is lost.
 func TestUpgradeWrongOrder(t *testing.T) {
 	_, current := releases(t)
 	p := startControlPlane(t, current, "webhook.yaml", "--webhook", "--replicas=1")
 	address := strings.TrimPrefix(p.URL, "https://")
-	p.storeLaterField(t, address) // the definitions before the service
+	p.storeLaterField(t, address) // as if the definitions had been upgraded before the service
 	client := dynamicClient(t, admin(t, p.Server, address))
 	apply := []string{"apply", "--server-side", "--force-conflicts", "-f", definitionsFolder + "/tenants.yaml"}
 	out, err := p.kubectl(t, address, append(apply, "-f", definitionsFolder+"/tenantquotas.yaml")...)

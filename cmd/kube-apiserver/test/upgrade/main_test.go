@@ -27,10 +27,11 @@ import (
 	"github.com/kubetenant/kubetenant/test/waittest"
 )
 
-// waitLimit bounds the start and the stop of a process on a busy machine.
+// waitLimit is the longest time that a process may need to start or stop on a busy machine.
 const waitLimit = 3 * time.Minute
 
-// releases returns the folders of the commands of the earlier release and of this one.
+// releases returns the folders that contain the commands of the earlier release and of this
+// release.
 func releases(t *testing.T) (earlier, current string) {
 	t.Helper()
 	earlier, current = os.Getenv("KUBETENANT_UPGRADE_FROM"), os.Getenv("KUBETENANT_BIN")
@@ -54,7 +55,7 @@ type process struct {
 	log    string
 }
 
-// run starts a command. Its output is appended to a file. The process ends with the test.
+// run starts a command, and appends its output to the file log. The process ends with the test.
 func run(t *testing.T, log, binary string, args ...string) *process {
 	t.Helper()
 	file, err := os.OpenFile(log, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
@@ -68,17 +69,17 @@ func run(t *testing.T, log, binary string, args ...string) *process {
 		t.Fatal(err)
 	}
 	go func() {
-		_ = p.cmd.Wait() // its log has the reason
+		_ = p.cmd.Wait() // the log of the process contains the reason
 		close(p.exited)
 	}()
 	t.Cleanup(func() {
-		_ = p.cmd.Process.Kill() // it may have ended
+		_ = p.cmd.Process.Kill() // the process may have ended
 		<-p.exited
 	})
 	return p
 }
 
-// stop ends the process as the kubelet does.
+// stop sends SIGTERM to the process, as the kubelet does, and waits until it ends.
 func (p *process) stop(t *testing.T) {
 	t.Helper()
 	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
@@ -101,15 +102,15 @@ func (p *process) hasExited() bool {
 	}
 }
 
-// controlPlane contains an etcd, the files of servers, and upstream's server, which runs the
-// controllers of a cluster.
+// controlPlane is a running kubetenant-local with its etcd, controllers and files.
 type controlPlane struct {
 	*localserver.Server
 
 	etcd string
 }
 
-// startControlPlane starts kubetenant-local of a release with the configuration of testdata.
+// startControlPlane starts kubetenant-local from the folder bin, with the given configuration of
+// testdata.
 func startControlPlane(t *testing.T, bin, config string, args ...string) *controlPlane {
 	t.Helper()
 	dir := t.TempDir()
@@ -129,14 +130,14 @@ func startControlPlane(t *testing.T, bin, config string, args ...string) *contro
 	return &controlPlane{s, "unix://" + filepath.Join(string(sockets), "client")}
 }
 
-// replica is one of several processes that serve the same address of a balancer.
+// replica is a kube-apiserver process. Several replicas may run behind one balancer.
 type replica struct {
 	address string
 	*process
 }
 
-// startServer starts the kube-apiserver of a release with tenants compiled in, without waiting for
-// it.
+// startServer starts the compiled-in kube-apiserver from the folder bin. It does not wait until the
+// server is ready.
 func (p *controlPlane) startServer(t *testing.T, bin, address string, more ...string) *replica {
 	t.Helper()
 	_, port, _ := strings.Cut(address, ":")
@@ -156,7 +157,7 @@ func freeAddress(t *testing.T) string {
 	return address
 }
 
-// admin returns the configuration of the administrator at an address.
+// admin returns the administrator's client configuration for the given address.
 func admin(t *testing.T, s *localserver.Server, address string) *rest.Config {
 	t.Helper()
 	c, err := clientcmd.BuildConfigFromFlags("", s.Kubeconfig("admin"))
@@ -176,7 +177,7 @@ func dynamicClient(t *testing.T, c *rest.Config) dynamic.Interface {
 	return client
 }
 
-// readyz returns why a server is not ready. It opens a connection of its own.
+// readyz returns an error if the server is not ready. It opens a new connection.
 func readyz(ctx context.Context, url string) error {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
@@ -203,7 +204,7 @@ func readyz(ctx context.Context, url string) error {
 	return err
 }
 
-// awaitReady waits until a process is ready, and fails the test if it ends.
+// awaitReady waits until a process is ready. If the process ends, the test fails.
 func (p *process) awaitReady(t *testing.T, url string) {
 	t.Helper()
 	waittest.Within(t, waitLimit, func() error {
@@ -214,7 +215,7 @@ func (p *process) awaitReady(t *testing.T, url string) {
 	})
 }
 
-// tail returns the end of a file.
+// tail returns the last five lines of a file.
 func tail(path string) string {
 	text, err := os.ReadFile(path)
 	if err != nil {

@@ -64,11 +64,11 @@ func tenantResource(name string) schema.GroupVersionResource {
 	return v1alpha1.SchemeGroupVersion.WithResource(name)
 }
 
-// prepare stores objects of every kind, deletes a tenant, and waits until the servers have observed
-// the deletion.
+// prepare stores the objects of testdata, deletes a Tenant, and waits until the Tenant no longer
+// exists. It then calls pinDenials.
 func (p *controlPlane) prepare(t *testing.T, address string, all []*request) {
 	t.Helper()
-	waittest.Within(t, waitLimit, func() error { // admission refuses some objects until the server knows others
+	waittest.Within(t, waitLimit, func() error { // admission must first observe other objects
 		if out, err := p.kubectl(t, address, "apply", "-f", "testdata/objects.yaml"); err != nil {
 			return errors.New(out)
 		}
@@ -97,8 +97,8 @@ func (p *controlPlane) prepare(t *testing.T, address string, all []*request) {
 	pinDenials(t, c, all)
 }
 
-// pinDenials makes the current answer to each denied request the only final one. The deployment modes deny
-// some callers with 401 and others with 403.
+// pinDenials sends each denied request, and makes the status of its response the only expected one.
+// It is 401 or 403, depending on the deployment mode.
 func pinDenials(t *testing.T, c *rest.Config, all []*request) {
 	t.Helper()
 	denials := []int{http.StatusUnauthorized, http.StatusForbidden}
@@ -120,7 +120,7 @@ func pinDenials(t *testing.T, c *rest.Config, all []*request) {
 	}
 }
 
-// awaitAnswers waits until each request has one of its answers.
+// awaitAnswers waits until each request gets one of its expected status codes.
 func awaitAnswers(t *testing.T, c *rest.Config, all []*request) {
 	t.Helper()
 	for _, r := range all {
@@ -135,7 +135,8 @@ func awaitAnswers(t *testing.T, c *rest.Config, all []*request) {
 	}
 }
 
-// snapshot returns the content of each object, by resource, namespace and name.
+// snapshot returns the content of each object. The keys consist of resource, namespace and name.
+// Status and changing metadata are removed.
 func snapshot(t *testing.T, client dynamic.Interface) map[string]map[string]any {
 	t.Helper()
 	kinds := []schema.GroupVersionResource{
@@ -145,7 +146,7 @@ func snapshot(t *testing.T, client dynamic.Interface) map[string]map[string]any 
 		resource("rbac.authorization.k8s.io", "clusterrolebindings"),
 	}
 	for _, name := range v1alpha1.ResourceNames() {
-		if name != v1alpha1.ResourceTenantUsages { // the servers write them each minute
+		if name != v1alpha1.ResourceTenantUsages { // the servers update them every minute
 			kinds = append(kinds, tenantResource(name))
 		}
 	}
@@ -161,7 +162,7 @@ func snapshot(t *testing.T, client dynamic.Interface) map[string]map[string]any 
 		for i := range list.Items {
 			o := &list.Items[i]
 			// The servers write the first two when they start. Upstream's controllers create the
-			// others without tenants, so a server that starts labels them.
+			// other two without the tenant label, and a server adds the label when it starts.
 			if slices.Contains([]string{"kubetenant-configuration", "kubetenant-swept", "kube-root-ca.crt", "default"},
 				o.GetName()) {
 				continue
@@ -176,7 +177,7 @@ func snapshot(t *testing.T, client dynamic.Interface) map[string]map[string]any 
 	return all
 }
 
-// compare requires that every object still exists with the same content.
+// compare checks that every object of before still exists with the same content.
 func compare(t *testing.T, phase string, before, after map[string]map[string]any) {
 	t.Helper()
 	for _, name := range slices.Sorted(maps.Keys(before)) {

@@ -22,7 +22,7 @@ const (
 	controller        = "kubetenant-controller"
 )
 
-// stopLocal ends a process of kubetenant-local, and returns the arguments that it had.
+// stopLocal ends the named process of kubetenant-local, and returns its command-line arguments.
 func (p *controlPlane) stopLocal(t *testing.T, name string) (args []string) {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(p.Dir, name+".pid"))
@@ -62,14 +62,15 @@ func flagOf(t *testing.T, args []string, name string) string {
 	return ""
 }
 
-// service is a process that the test replaces.
+// service is a process that the test replaces with one of another release.
 type service struct {
 	name, binary string
 	args         []string
 	running      *process // nil while kubetenant-local runs it
 }
 
-// replace ends the process and starts the one of a release. A replica is then ready.
+// replace ends the process, and starts the binary in the folder bin. Except for the controller, it
+// waits until the process is ready.
 func (s *service) replace(t *testing.T, p *controlPlane, bin string) {
 	t.Helper()
 	if s.running == nil {
@@ -83,13 +84,13 @@ func (s *service) replace(t *testing.T, p *controlPlane, bin string) {
 func (s *service) start(t *testing.T, p *controlPlane, bin string) {
 	t.Helper()
 	s.running = run(t, filepath.Join(p.Dir, s.name+".log"), filepath.Join(bin, s.binary), s.args...)
-	if s.name != controller { // the balancer of kubetenant-local notices a ready replica within 2 s
+	if s.name != controller { // the balancer of kubetenant-local detects a ready replica within 2 s
 		s.running.awaitReady(t, "http://"+flagOf(t, s.args, "metrics-listen"))
 	}
 	time.Sleep(settle)
 }
 
-// services returns the processes of the webhook service with two replicas.
+// services returns the two replicas of the webhook service and its controller.
 func services() []*service {
 	return []*service{
 		{name: "kubetenant-webhook-1", binary: "kubetenant-webhook"},
@@ -112,7 +113,8 @@ func (p *controlPlane) install(t *testing.T, address string) {
 }
 
 // TestUpgradeWebhook upgrades the replicas of the webhook service and its controller, rolls them
-// back, and upgrades them again.
+// back, and upgrades them again. It checks requests and stored objects as [TestUpgradeCompiledIn]
+// does.
 func TestUpgradeWebhook(t *testing.T) {
 	earlier, current := releases(t)
 	p := startControlPlane(t, earlier, "webhook.yaml", "--webhook", "--replicas=2")
@@ -138,8 +140,9 @@ func TestUpgradeWebhook(t *testing.T) {
 	}
 }
 
-// TestUpgradeGateway upgrades the admission service and then two replicas of the gateway. It rolls
-// them back in the reverse order.
+// TestUpgradeGateway upgrades the webhook service and then two replicas of the gateway. It rolls
+// them back in the reverse order, and upgrades them again. It checks requests and stored objects as
+// [TestUpgradeCompiledIn] does.
 func TestUpgradeGateway(t *testing.T) {
 	earlier, current := releases(t)
 	p := startControlPlane(t, earlier, "gateway.yaml", "--gateway", "--replicas=2")

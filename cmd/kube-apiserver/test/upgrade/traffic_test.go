@@ -25,15 +25,17 @@ const (
 	sendEvery   = 50 * time.Millisecond
 )
 
-// request is a request that a caller sends again and again, with the only final answers to it.
+// request is a request that a caller sends repeatedly. The status code of its final response must
+// be one of want.
 type request struct {
 	name         string
 	token        string // empty for the administrator
 	method, path string
 	body         string
 	want         []int
-	// liveRead is how long the server waits for an object that it must read before it allows the
-	// request. A machine without time for that denies the request, even without an upgrade.
+	// liveRead is how long the server waits for the live read of an object that the decision
+	// requires. A busy server may exceed this time and deny the request, even without an upgrade.
+	// If liveRead is 0, the decision requires no live read.
 	liveRead time.Duration
 }
 
@@ -67,7 +69,7 @@ func allowedRequests() []*request {
 			want:   created,
 		},
 		{
-			name:   "a tenant reviews itself",
+			name:   "a tenant creates a SelfSubjectAccessReview",
 			token:  "alice",
 			method: post,
 			path:   "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews",
@@ -76,7 +78,7 @@ func allowedRequests() []*request {
 			want: created,
 		},
 		{
-			name:     "a grant lets a tenant read",
+			name:     "a tenant reads an object of a grant",
 			token:    "bob",
 			method:   get,
 			path:     "/api/v1/namespaces/acme--web/configmaps/settings",
@@ -104,14 +106,14 @@ func deniedRequests() []*request {
 	denied, unknown := []int{http.StatusForbidden}, []int{http.StatusUnauthorized}
 	return []*request{
 		{
-			name:   "a tenant reads another's namespace",
+			name:   "a tenant reads another tenant's namespace",
 			token:  "alice",
 			method: get,
 			path:   "/api/v1/namespaces/globex--shop/configmaps",
 			want:   denied,
 		},
 		{
-			name:   "a tenant reads what no grant names",
+			name:   "a tenant reads objects without a grant",
 			token:  "bob",
 			method: get,
 			path:   "/api/v1/namespaces/acme--web/secrets",
@@ -125,7 +127,7 @@ func deniedRequests() []*request {
 			want:   denied,
 		},
 		{
-			name:   "a tenant writes a foreign label",
+			name:   "a tenant writes another tenant's label",
 			token:  "alice",
 			method: post,
 			path:   "/api/v1/namespaces?dryRun=All",
@@ -134,14 +136,14 @@ func deniedRequests() []*request {
 			want: denied,
 		},
 		{
-			name:   "a suspended tenant",
+			name:   "a caller of a suspended tenant",
 			token:  "carol",
 			method: get,
 			path:   "/api/v1/namespaces/initech--web/configmaps",
 			want:   denied,
 		},
 		{
-			name:   "a deleted tenant",
+			name:   "a caller of a deleted tenant",
 			token:  "dave",
 			method: get,
 			path:   "/api/v1/namespaces",
@@ -164,7 +166,7 @@ func deniedRequests() []*request {
 	}
 }
 
-// traffic sends requests until it is stopped.
+// traffic sends requests until stop is called.
 type traffic struct {
 	stop   context.CancelFunc
 	within time.Duration
@@ -176,8 +178,8 @@ type traffic struct {
 	retried  map[string]int
 }
 
-// sender returns a client of a caller. If keeps is set, the client reuses its connection, as
-// controllers do.
+// sender returns an HTTP client with the caller's credentials. If keepAlive is true, the client
+// reuses its connection, as controllers do.
 func sender(t *testing.T, c *rest.Config, token string, keepAlive bool) *http.Client {
 	t.Helper()
 	if token != "" {
@@ -198,7 +200,7 @@ func sender(t *testing.T, c *rest.Config, token string, keepAlive bool) *http.Cl
 }
 
 // startTraffic sends each request in a loop, over one persistent connection and over new
-// connections. A request that has no final answer within the limit fails.
+// connections. A request that gets no final response within the given duration fails.
 func startTraffic(t *testing.T, c *rest.Config, all []*request, within time.Duration) *traffic {
 	t.Helper()
 	ctx, stop := context.WithCancel(t.Context())
@@ -221,7 +223,8 @@ func startTraffic(t *testing.T, c *rest.Config, all []*request, within time.Dura
 	return tr
 }
 
-// send sends a request until it has a final answer. It retries connection errors, 429 and 503.
+// send sends a request until it gets a final response. It retries after connection errors, 429,
+// 503, and a 403 after a slow live read.
 func (tr *traffic) send(ctx context.Context, client *http.Client, host string, r *request) {
 	last := ""
 	for begun := time.Now(); time.Since(begun) < tr.within; time.Sleep(retryEvery) {
@@ -278,7 +281,8 @@ func (tr *traffic) fail(format string, args ...any) {
 	tr.failures = append(tr.failures, time.Now().Format("15:04:05.000 ")+fmt.Sprintf(format, args...))
 }
 
-// check reports the failures since the last check, after a phase of the test.
+// check fails the test if requests have failed since the last call. phase names the step that has
+// ended.
 func (tr *traffic) check(t *testing.T, phase string) {
 	t.Helper()
 	tr.mu.Lock()
