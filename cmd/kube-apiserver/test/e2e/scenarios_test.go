@@ -175,7 +175,7 @@ func TestEveryKindOfSourceAtStart(t *testing.T) {
 	}
 	for field := range reflect.TypeFor[configv1alpha1.Source]().Fields() {
 		if field.Type.Kind() == reflect.Pointer && !kinds[field.Name] {
-			t.Errorf("no scenario of startedCold has a source of kind %s", field.Name)
+			t.Errorf("no scenario of ownServer has a source of kind %s", field.Name)
 		}
 	}
 }
