@@ -4,12 +4,15 @@
 package authz_test
 
 import (
+	"context"
 	"errors"
 	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apiserver/pkg/authentication/user"
@@ -101,4 +104,36 @@ func TestEveryRequestIsASession(t *testing.T) {
 			})
 		}
 	}
+}
+
+// TestBodyCannotBeReadAfterExceptionExpires checks that the rest of a body cannot be read after the end
+// of the exception that allowed the request.
+func TestBodyCannotBeReadAfterExceptionExpires(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := labeledOptions()
+		o.Exceptions = []authz.Exception{{
+			Allows: func(context.Context, *authz.CrossTenantRequest) (bool, time.Time) {
+				return true, time.Now().Add(time.Minute)
+			},
+		}}
+		s, reached := allowingServer(o), false
+		api := http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			reached = true
+			first := make([]byte, 1)
+			if n, err := r.Body.Read(first); n != 1 || err != nil {
+				t.Fatal("before:", n, err)
+			}
+			time.Sleep(2 * time.Minute)
+			rest, err := io.ReadAll(r.Body)
+			var status *apierrors.StatusError
+			if !errors.As(err, &status) || status.ErrStatus.Code != http.StatusServiceUnavailable || len(rest) > 0 {
+				t.Errorf("%d bytes more, %v", len(rest), err)
+			}
+		})
+		s.chain(callerOf("a"), api).ServeHTTP(httptest.NewRecorder(), httptest.NewRequestWithContext(t.Context(),
+			http.MethodPost, "/api/v1/namespaces/b--web/configmaps", strings.NewReader("{}")))
+		if !reached {
+			t.Error("the request was rejected")
+		}
+	})
 }

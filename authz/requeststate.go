@@ -189,8 +189,9 @@ func WithTenant(next http.Handler, sessions *Sessions) http.Handler {
 var errEnded = apierrors.NewServiceUnavailable(
 	"the caller's rights or the namespace's owner changed during the request: try again")
 
-// sessionBody is the body of a request. It cannot be read after a change has ended the session of
-// the request. A body that a client completes later therefore has no effect.
+// sessionBody is the body of a request. It cannot be read after the session of the request has ended,
+// because of a change or because an exception has expired. A body that a client completes later
+// therefore has no effect.
 type sessionBody struct {
 	io.ReadCloser
 	ctx context.Context //nolint:containedctx // of the one request
@@ -199,7 +200,7 @@ type sessionBody struct {
 // Read implements [io.Reader].
 func (b *sessionBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
-	if errors.Is(b.ctx.Err(), context.Canceled) {
+	if errors.Is(b.ctx.Err(), context.Canceled) || errors.Is(context.Cause(b.ctx), errEnded) {
 		return 0, errEnded
 	}
 	return n, err

@@ -77,7 +77,7 @@ func (s *Sessions) begin(
 	ctx, sess.end = context.WithCancel(ctx)
 	stop := sess.end
 	if !sess.until.IsZero() {
-		ctx, stop = context.WithDeadline(ctx, sess.until)
+		ctx, stop = context.WithDeadlineCause(ctx, sess.until, errEnded)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
