@@ -22,26 +22,26 @@ import (
 	"github.com/kubetenant/kubetenant/internal/stack"
 )
 
-// Config is what a server provides to a [Stack]. Cluster is required.
+// Config contains the parts of a server that a [Stack] uses. Cluster is required.
 type Config struct {
 	// Cluster is the state of the cluster. For a live cluster, use [cluster.New].
 	//
 	// [cluster.New]: https://pkg.go.dev/github.com/kubetenant/kubetenant/cluster#New
 	Cluster lookup.Cluster
-	// Tasks specifies what Start does for a live cluster. Defaults to [Follow].
+	// Tasks specifies the tasks that [Stack.Start] runs for a live cluster. Defaults to [Follow].
 	Tasks Tasks
 
-	// Authorizer decides about requests that the tenant boundary does not deny. If nil, it has no
+	// Authorizer decides about requests that the tenant boundary delegates. If nil, it has no
 	// opinion.
 	Authorizer authorizer.Authorizer
 	// RuleResolver lists the rules of Authorizer. If nil, there are no rules.
 	RuleResolver authorizer.RuleResolver
-	// RBAC is the RBAC evaluator of the server, if it is not a part of Authorizer. It is called before
-	// Authorizer.
+	// RBAC contains the RBAC evaluators of the server. If nil, Authorizer is the only authorizer.
+	// RBAC is called before Authorizer.
 	RBAC *RBAC
 
 	// Authenticator is the server's own authenticator. It is called after the sources of the
-	// configuration. If nil, there is none.
+	// configuration. If nil, only the sources authenticate callers.
 	Authenticator authenticator.Request
 	// APIAudiences are the audiences of the server.
 	APIAudiences authenticator.Audiences
@@ -49,17 +49,17 @@ type Config struct {
 	RequestHeader *authenticatorfactory.RequestHeaderConfig
 	// ClientCA contains the certificate authorities whose client certificates Authenticator accepts.
 	ClientCA dynamiccertificates.CAContentProvider
-	// ServiceAccountIssuers are the issuers whose tokens Authenticator accepts. The sources of the
-	// configuration may not have these issuers.
+	// ServiceAccountIssuers are the issuers whose tokens Authenticator accepts. An oidc or webhook
+	// source of the configuration cannot have one of these issuers. If the list is not empty, a
+	// serviceAccount source must have one of them.
 	ServiceAccountIssuers []string
 	// TokenObjects returns the objects that tokens of service accounts are bound to. If nil, a token
 	// is valid until it expires, even if its object has been deleted.
 	TokenObjects serviceaccount.Objects
-	// LegacyTokenUsed is called with the Secret of a legacy token that was used. If nil, it is not
-	// called.
+	// LegacyTokenUsed is called with the Secret of each legacy token that is used. It may be nil.
 	LegacyTokenUsed func(ctx context.Context, secret *corev1.Secret)
 
-	// Observe is called for each decision of the boundary, see [authz.Options].
+	// Observe is called for each decision of the boundary. See [authz.Options]. It may be nil.
 	Observe func(context.Context, authz.Outcome)
 	// Register registers metrics. If nil, there are no metrics.
 	Register func(metrics.Registerable) error
@@ -67,23 +67,23 @@ type Config struct {
 	Now func() time.Time
 }
 
-// Tasks are the tasks of a server for a live cluster.
+// Tasks is the set of tasks that a server runs for a live cluster.
 type Tasks = apiserver.Tasks
 
 const (
-	// Follow reads the state of the cluster. It is for a server in a cluster that already has
-	// kubetenant.
+	// Follow reads the state of the cluster. It is for a server in a cluster whose API server
+	// already runs kubetenant.
 	Follow = apiserver.Follow
 	// Lead also installs the definitions of kubetenant's kinds, labels objects, and runs the
 	// controllers while the server is the leader. It is for the API server of a cluster.
 	Lead = apiserver.Lead
 )
 
-// RBAC specifies two RBAC evaluators of a server. The configuration selects one of them.
+// RBAC contains the two RBAC evaluators of a server. The configuration selects one of them.
 type RBAC struct {
 	// Index follows the roles and bindings of the server.
 	Index *rbac.Index
-	// Upstream and UpstreamRules are the server's own evaluator. If nil, the index decides.
+	// Upstream and UpstreamRules are the server's own evaluator. If Upstream is nil, Index is used.
 	Upstream      authorizer.Authorizer
 	UpstreamRules authorizer.RuleResolver
 	// Synced reports whether the index is complete. If nil, it is always complete. [Stack.Start] waits
@@ -91,7 +91,7 @@ type RBAC struct {
 	Synced func() bool
 }
 
-// server converts the configuration to that of internal/stack.
+// server converts the Config to a [stack.Server].
 func (c *Config) server() stack.Server {
 	server := stack.Server{
 		Cluster: c.Cluster,

@@ -4,12 +4,13 @@
 // Package kubetenant adds tenants to an API server. It provides an authenticator, an authorizer and
 // admission plugins.
 //
-// [Open] builds a [Stack] from a configuration file and from what the server provides, a [Config].
-// [Stack.Apply] adds the Stack to the configuration of a server that is built with
+// [Open] builds a [Stack] from a configuration file and a [Config], which contains the parts of the
+// server. [Stack.Apply] adds the Stack to the configuration of a server that is built with
 // k8s.io/apiserver. Other servers use the fields of the Stack and wrap their handlers:
 //
 //	stack.WithRequestState(authenticate(authorize(stack.WithTenant(api))))
 //
-// The Stack follows the configuration file and the files that it names. A new version takes effect
-// as a whole. If it contains an error, the old version stays in use.
+// The Stack reloads the configuration file and the files that the configuration names. A new
+// version takes effect as a whole. If a new version contains an error, the old version stays in
+// use.
 package kubetenant

@@ -22,17 +22,19 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// Stack replaces the authenticator, the authorizer, the rule resolver and a part of the admission
-// of a server. It is safe for concurrent use.
+// Stack contains the authenticator, the authorizer, the rule resolver and the admission plugins
+// that kubetenant adds to a server. It is safe for concurrent use.
 type Stack struct {
-	// Authenticator adds the tenant to the user of a request. See [tenant.Of].
+	// Authenticator authenticates requests. Users from the sources of the configuration are bound
+	// to a tenant ([tenant.Of]). Users from [Config.Authenticator] are not. Use [Stack.Subject] to
+	// find their tenant.
 	Authenticator authenticator.Request
-	// Authorizer denies cross-tenant requests. It calls the authorizers of [Config] for other
-	// requests.
+	// Authorizer denies cross-tenant requests that no exception allows. It calls the authorizers of
+	// [Config] for requests within the tenant boundary.
 	Authorizer authorizer.Authorizer
 	// RuleResolver lists the rules of Authorizer.
 	RuleResolver authorizer.RuleResolver
-	// Admission contains all plugins in their order. It mutates and validates.
+	// Admission contains all plugins in their order.
 	Admission admission.Interface
 	// ClientCA contains the certificate authorities of the x509 sources, for TLS handshakes.
 	ClientCA dynamiccertificates.CAContentProvider
@@ -41,9 +43,9 @@ type Stack struct {
 	server *apiserver.Server
 }
 
-// New returns the stack of settings. It sets the defaults and validates the settings first. The
-// stack follows the files that the settings name until ctx ends. The error names the invalid
-// source, file, line or field.
+// New returns a stack for a copy of settings, which it defaults and validates. The stack reloads
+// the files that the settings name until ctx ends. The error names the invalid source, file, line
+// or field.
 func New(ctx context.Context, settings *configv1alpha1.Settings, config Config) (*Stack, error) {
 	s, err := stack.New(ctx, settings, config.server())
 	if err != nil {
@@ -52,7 +54,8 @@ func New(ctx context.Context, settings *configv1alpha1.Settings, config Config) 
 	return newStack(s, &config)
 }
 
-// Open is [New] with the configuration file at path. The stack also follows this file.
+// Open is like [New], but reads the settings from the configuration file at path. The stack also
+// reloads this file.
 func Open(ctx context.Context, path string, config Config) (*Stack, error) {
 	s, err := stack.Open(ctx, path, config.server())
 	if err != nil {
@@ -83,47 +86,50 @@ func newStack(s *stack.Stack, config *Config) (*Stack, error) {
 }
 
 // Apply sets authentication, authorization, the rule resolver, the handler chain, API Priority and
-// Fairness, audit and admission of a server that is not built yet. The server calls Start. It
-// becomes ready when it knows the state of the cluster.
+// Fairness, audit and admission of a server that is not built yet. The server calls Start. The
+// server becomes ready after it has read the state of the cluster.
 //
 // If options is nil, the server runs the plugins of the Stack and then those in
-// generic.AdmissionControl. Otherwise, Apply adds the plugins to options, which the caller applies
-// later.
+// generic.AdmissionControl. Otherwise, Apply adds the plugins to options. The caller MUST apply the
+// options afterwards.
 func (s *Stack) Apply(generic *genericapiserver.Config, options *genericoptions.AdmissionOptions) error {
 	return s.server.Apply(generic, options)
 }
 
-// Start starts the tasks of [Config] for a live cluster and the usage records. It returns
-// immediately. The tasks run until ctx ends. The caller MUST start the informers of the factory
-// that it passed to [cluster.New]. After Apply, the server calls Start itself.
+// Start starts the recording of usage and, for a live cluster, the tasks that [Config] specifies.
+// It returns immediately. The tasks run until ctx ends. The caller MUST start the informers of the
+// factory that it passed to [cluster.New]. After Apply, the server calls Start, and the caller MUST
+// NOT.
 func (s *Stack) Start(ctx context.Context) error { return s.server.Start(ctx) }
 
-// PreShutdown ends the work of the leader. Call it before the server stops serving requests.
+// PreShutdown stops the controllers of the leader, which write through the server. Call it before
+// the server stops serving requests.
 func (s *Stack) PreShutdown() error { return s.server.PreShutdown() }
 
 // Close writes the last usage records. Call it after the last request.
 func (s *Stack) Close() { s.server.Close() }
 
-// WithRequestState is the outermost filter of a server, see [authz.WithRequestState].
+// WithRequestState is the outermost filter of a server. See [authz.WithRequestState].
 //
 // [authz.WithRequestState]: https://pkg.go.dev/github.com/kubetenant/kubetenant/authz#WithRequestState
 func (s *Stack) WithRequestState(next http.Handler) http.Handler {
 	return s.stack.WithRequestState(next)
 }
 
-// WithTenant is the innermost filter of a server. It limits lists to the caller's tenant, applies
-// the limits of fair use, and answers requests for the caller's own data.
+// WithTenant is the innermost filter of a server. It limits lists to the caller's tenant and
+// applies the limits of fair use. It serves the fair-use report and the audit stream of the
+// caller's own tenant, and the reviews that the configuration delegates.
 func (s *Stack) WithTenant(next http.Handler) http.Handler { return s.stack.WithTenant(next) }
 
-// Subject returns the tenant of an authenticated user. The error wraps [tenant.ErrInvalid] if the
-// user has no tenant. Such a user MUST NOT be treated as a user of the system tenant.
+// Subject returns the tenant of an authenticated user. The error is [tenant.ErrUnbound] if the user
+// has no tenant. After any error, the user MUST NOT be treated as a user of the system tenant.
 func (s *Stack) Subject(ctx context.Context, u user.Info) (tenant.ID, error) {
 	id, _, err := s.stack.Subject(ctx, u)
 	return id, err
 }
 
 // ServiceAccountTenant returns the tenant of the service accounts of a namespace, for the issuer of
-// their tokens. The error wraps [tenant.ErrInvalid] if they have no tenant.
+// their tokens. The error wraps [tenant.ErrInvalid] if the service accounts have no tenant.
 func (s *Stack) ServiceAccountTenant(ctx context.Context, namespace string) (tenant.ID, error) {
 	return s.stack.ServiceAccountTenant(ctx, namespace)
 }
