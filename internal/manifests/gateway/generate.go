@@ -19,13 +19,14 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// Options are the settings that the configuration does not contain.
+// Options contains the settings that the TenancyConfiguration does not contain.
 type Options struct {
 	// Config is the path of the TenancyConfiguration.
 	Config string
 	// Image is the image of the gateway, and Namespace is its namespace.
 	Image, Namespace string
-	// Accounts lets callers impersonate service accounts, if the roles in their clusters allow it.
+	// Accounts specifies that callers may impersonate service accounts, if the roles in their
+	// clusters also allow it.
 	Accounts bool
 	// Contexts are contexts of the operator's Kubeconfig by cluster. Kubeconfigs are written for
 	// these clusters. If Kubeconfig is empty, the default files of kubectl are used.
@@ -117,8 +118,8 @@ func (o *Options) render(out map[string][]byte) error {
 	return nil
 }
 
-// Check compares a generated set in a directory with the current configuration. It returns the
-// problems, and notes about the rights of the impersonators.
+// Check compares the files in dir, which [Generate] returned earlier, with the current
+// configuration. It returns problems, and notes about the rights of the impersonators.
 func Check(dir string, o Options) (problems, notes []string, err error) {
 	if o.Image == "" {
 		o.Image = "unchecked"
@@ -152,7 +153,7 @@ func Check(dir string, o Options) (problems, notes []string, err error) {
 	return problems, notes, nil
 }
 
-// notesOf returns notes about the rights of the impersonator of a cluster.
+// notesOf returns notes about the rights that the credentials for a cluster have.
 func notesOf(c *configv1alpha1.GatewayCluster) (notes []string) {
 	add := func(format string, a ...any) { notes = append(notes, c.Name+": "+fmt.Sprintf(format, a...)) }
 	if _, anyUser := impersonatedUsers(c); anyUser {
