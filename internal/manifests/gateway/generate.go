@@ -28,12 +28,13 @@ type Options struct {
 	// Accounts specifies that callers may impersonate service accounts, if the roles in their
 	// clusters also allow it.
 	Accounts bool
-	// Contexts are contexts of the operator's Kubeconfig by cluster. Kubeconfigs are written for
-	// these clusters. If Kubeconfig is empty, the default files of kubectl are used.
+	// Contexts maps clusters to contexts of the operator's kubeconfig. Generate writes kubeconfigs
+	// for these clusters. Kubeconfig is the path of the operator's kubeconfig. If empty, the
+	// default files of kubectl are used.
 	Contexts   map[string]string
 	Kubeconfig string
-	// Certificate and Key are files of the gateway's serving certificate. If they are set, the
-	// Secrets of the gateway are written.
+	// Certificate and Key are the paths of the gateway's serving certificate and of its key. If
+	// they are set, Generate also writes the Secrets of the gateway.
 	Certificate, Key string
 	// ServiceType is the type of the gateway's Service. Defaults to ClusterIP.
 	ServiceType string
@@ -49,9 +50,9 @@ var (
 	errServiceType = errors.New("--service-type must be ClusterIP, NodePort or LoadBalancer")
 )
 
-// Generate returns the files by path. An admin applies 00-namespace.yaml, gateway.yaml and
-// secrets.yaml in the cluster of the gateway, and clusters/<name>.yaml in each cluster. The files
-// in kubeconfigs belong in the Secret of the configuration.
+// Generate returns the files by path. Apply 00-namespace.yaml, gateway.yaml and secrets.yaml in the
+// cluster in which the gateway runs. Apply clusters/<name>.yaml in each cluster behind the gateway.
+// The Secret of the configuration must contain the files in kubeconfigs.
 func Generate(o Options) (map[string][]byte, error) {
 	config, err := configv1alpha1.Load(o.Config)
 	switch {

@@ -228,8 +228,8 @@ func hasFlowSchemas(set []setFile) bool {
 	})
 }
 
-// servingCA returns a file for the authorities of the service's certificate, unless the service
-// creates them itself. The content of the file has no effect.
+// servingCA returns file as a placeholder for the authorities of the service's certificate, or ""
+// if the controller creates the authorities. The content of the file has no effect.
 func (c *checker) servingCA(file string) string {
 	if c.selfManaged {
 		return ""
@@ -237,8 +237,8 @@ func (c *checker) servingCA(file string) string {
 	return file
 }
 
-// generated returns the objects of the chart for the configuration, by kind and name, and the match
-// conditions of the authorizer.
+// generated returns the objects that [Generate] writes for the configuration, by kind and name. It
+// also returns the match conditions of the authorizer.
 func (c *checker) generated(config string) (map[string]map[string]any, []any, error) {
 	files, err := Generate(Options{
 		Config:      config,

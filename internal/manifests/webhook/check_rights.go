@@ -109,8 +109,8 @@ func (u *uncheckedRight) inRule(rule *rbacv1.PolicyRule) bool {
 	})
 }
 
-// rightsOf returns the names of the unchecked rights of a role. A role that is not in the set has
-// only the rights of [builtInRules].
+// rightsOf returns the names of the unchecked rights ([uncheckedRights]) of a role. A role that is
+// not in the set has only the rights of [builtInRules].
 func (c *checker) rightsOf(namespace string, ref rbacv1.RoleRef) (names []string) {
 	rules, known := c.roles[ref.Kind+"/"+ref.Name]
 	if ref.Kind == "Role" {
