@@ -80,8 +80,8 @@ func Example() {
 // newServerConfig returns the configuration of a server. docs/embedding.md shows a complete one.
 func newServerConfig() *genericapiserver.Config { return &genericapiserver.Config{} }
 
-// A server that is not built with k8s.io/apiserver can use Open too. It authenticates and
-// authorizes each request.
+// A server that is not built with k8s.io/apiserver can also use Open. It calls the authenticator
+// and the authorizer for each request.
 func ExampleOpen() {
 	path := writeConfiguration()
 	defer func() { _ = os.RemoveAll(filepath.Dir(path)) }()
