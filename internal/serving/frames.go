@@ -73,7 +73,7 @@ func (f *idleFrames) configure(server *http.Server) error {
 	}
 	server.TLSNextProto[http2.NextProtoTLS] = func(server *http.Server, conn *tls.Conn, handler http.Handler) {
 		ctx := context.Background()
-		if with, ok := handler.(interface{ BaseContext() context.Context }); ok { // the handler of net/http has this method
+		if with, ok := handler.(interface{ BaseContext() context.Context }); ok { // as the handler of net/http has
 			ctx = with.BaseContext()
 		}
 		ctx, cancel := context.WithCancel(ctx)

@@ -329,6 +329,6 @@ func (s *Server) Serve(ctx context.Context, handler http.Handler) error {
 	}
 	last, cancel := context.WithTimeout(background, shutdownTimeout)
 	defer cancel()
-	_ = wait.PollUntilContextCancel(last, 10*time.Millisecond, true, s.clients.allIdle) // Shutdown returns an error if requests still run
+	_ = wait.PollUntilContextCancel(last, 10*time.Millisecond, true, s.clients.allIdle) // Shutdown reports a timeout
 	return s.http.Shutdown(last)
 }

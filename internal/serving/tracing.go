@@ -33,5 +33,5 @@ func Tracer(
 	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) {
 		klog.FromContext(ctx).Error(err, "Failed to export spans")
 	}))
-	return provider, func() { _ = provider.Shutdown(context.WithoutCancel(ctx)) }, nil // an error means that the last spans are lost
+	return provider, func() { _ = provider.Shutdown(context.WithoutCancel(ctx)) }, nil // an error loses the last spans
 }

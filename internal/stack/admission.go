@@ -297,7 +297,7 @@ type defaultQuotas struct {
 func (m defaultQuotas) States(ctx context.Context, id tenant.ID) ([]*quota.State, error) {
 	states, err := m.Quotas.States(ctx, id)
 	if err == nil && len(states) == 0 {
-		states = []*quota.State{{Name: id.ObjectName(), Hard: m.hard}} // the TenantQuota does not exist yet, and its usage is unknown
+		states = []*quota.State{{Name: id.ObjectName(), Hard: m.hard}} // no TenantQuota yet, so the usage is unknown
 	}
 	return states, err
 }

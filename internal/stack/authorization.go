@@ -320,8 +320,8 @@ func (p *policyFile) authorize(ctx context.Context, a authorizer.Attributes) (au
 }
 
 // isPrivileged reports whether u is in the group system:masters. The server's own client is in this
-// group. When it reads a namespace, no owner is looked up, because the lookup would read a
-// namespace again.
+// group. Its read of a namespace must not make the server determine the owner of the namespace,
+// which would cause another read.
 func isPrivileged(u user.Info) bool {
 	return slices.Contains(u.GetGroups(), user.SystemPrivilegedGroup)
 }

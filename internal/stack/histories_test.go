@@ -297,9 +297,9 @@ func makeHistory(seed uint64) []historyStep {
 	return history
 }
 
-// TestHistories checks random histories of steps by three tenants and the system tenant. What
-// observed sees must not depend on the steps of other, except for grants. The test shortens a
-// failing history. Add it to internal/stack/testdata/histories.
+// TestHistories checks random histories of steps by three tenants and the system tenant. The
+// responses and watches of observed must not depend on the steps of other, except for grants. The
+// test shortens a failing history. Add it to internal/stack/testdata/histories.
 func TestHistories(t *testing.T) {
 	t.Parallel()
 	settings := historySettings(t, configv1alpha1.ModeEnforce)

@@ -197,7 +197,7 @@ func (m *decisionMetrics) forget() {
 		for _, series := range []*metrics.CounterVec{m.requests, m.denials} {
 			series.Delete(labels)
 		}
-		if m.overLimits.IsCreated() { // if the Stack of a cluster of a gateway did not register its metrics, they do not exist
+		if m.overLimits.IsCreated() { // a Stack without Register does not create its metrics
 			m.overLimits.DeletePartialMatch(labels)
 		}
 	}

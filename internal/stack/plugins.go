@@ -124,7 +124,7 @@ func checkDefaultQuota(c *configv1alpha1.Quota) error {
 		switch {
 		case len(quota.Resources(name)) == 0:
 			return fmt.Errorf("admission.quota.default[%s]: no object uses this resource", name)
-		case name == quota.NamespaceCount: // a tenant without namespaces has no TenantQuota, so its first namespaces would not be counted
+		case name == quota.NamespaceCount: // a tenant without namespaces has no TenantQuota that could count them
 			return fmt.Errorf("admission.quota.default[%s]: set spec.namespaces.max of each Tenant instead", name)
 		}
 	}

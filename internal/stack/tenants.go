@@ -62,7 +62,7 @@ func (c *clusterParts) knownLineage() func(tenant.ID) (tenant.Lineage, bool) {
 		return nil
 	}
 	return func(id tenant.ID) (tenant.Lineage, bool) {
-		known := c.tenants.Access(id) != authz.AccessUnknown // must precede the read of the lineage, which may become known in between
+		known := c.tenants.Access(id) != authz.AccessUnknown // before the lineage, which may become known in between
 		return c.tenants.Lineage(id), known
 	}
 }

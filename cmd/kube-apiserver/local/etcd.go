@@ -29,7 +29,7 @@ func socketDir(dir string) (string, error) {
 			return "", fmt.Errorf("%s: this file was not written by kubetenant-local", note)
 		}
 		path := filepath.Join(os.TempDir(), name)
-		if err := os.RemoveAll(path); err != nil { // #nosec G703 -- only the last part of the path is used, and its prefix was checked
+		if err := os.RemoveAll(path); err != nil { // #nosec G703 -- only a name with our prefix
 			return "", err
 		}
 	}

@@ -198,7 +198,7 @@ func (s *webhookDeployment) restartService(ctx context.Context) error {
 			continue
 		}
 		if isController(child) {
-			_ = child.Process.Signal(syscall.SIGTERM) // the controller then releases its Lease; an error means that it has ended
+			_ = child.Process.Signal(syscall.SIGTERM) // it releases its Lease; it may have ended
 			continue
 		}
 		_ = child.Process.Kill() // with SIGTERM, the process would continue for the time of its drain

@@ -87,7 +87,7 @@ func clusterOf(config *clientcmdapi.Config, context string) (*clientcmdapi.Clust
 	if err := clientcmdapi.FlattenConfig(&alone); err != nil {
 		return nil, errors.New("cannot read the certificate authority of the cluster")
 	}
-	cluster.LocationOfOrigin, cluster.Extensions, cluster.ProxyURL = "", nil, "" // these settings apply only to the operator's machine
+	cluster.LocationOfOrigin, cluster.Extensions, cluster.ProxyURL = "", nil, "" // specific to the operator's machine
 	return cluster, nil
 }
 

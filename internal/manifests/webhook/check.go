@@ -75,7 +75,7 @@ type checker struct {
 	roles                map[string][]rbacv1.PolicyRule // by kind, namespace of Roles, and name
 	roleGrants           []roleGrant
 	enforcers            []enforcer
-	enforced             map[string]bool // names of the policies with a binding that denies all requests that do not comply
+	enforced             map[string]bool // names of the policies that a binding enforces everywhere
 }
 
 type located[T any] struct {

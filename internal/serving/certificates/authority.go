@@ -24,7 +24,7 @@ const day = 24 * time.Hour
 // Lifetimes of certificates. A certificate is replaced caReplace or leafReplace before its expiry.
 const (
 	caLifetime       = 365 * day
-	secondCALifetime = caLifetime / 2 // initial lifetime of the second authority, so that both do not expire at the same time
+	secondCALifetime = caLifetime / 2 // initial lifetime of the second authority, which must not expire with the first
 	caReplace        = 90 * day
 	leafLifetime     = 90 * day
 	leafReplace      = 30 * day

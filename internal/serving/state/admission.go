@@ -174,7 +174,7 @@ func CheckWebhooks(
 // expectedWebhook describes a generated webhook that protects the tenant label.
 type expectedWebhook struct {
 	scope      admissionv1.ScopeType
-	selector   metav1.LabelSelectorOperator // operator for the tenant label, or empty if the webhook has no namespace selector
+	selector   metav1.LabelSelectorOperator // operator for the tenant label, or "" without a selector
 	conditions []string
 }
 

@@ -51,7 +51,7 @@ func followBackfill(client kubernetes.Interface, namespace string) *backfillStat
 	f := &backfillStatus{
 		informer: coreinformers.NewFilteredConfigMapInformer(client, namespace, 0, cache.Indexers{}, onlyNamed(BackfillName)),
 	}
-	_, _ = f.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{ // an error is possible only for a stopped informer
+	_, _ = f.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{ // fails only if the informer has stopped
 		AddFunc:    f.read,
 		UpdateFunc: func(_, obj any) { f.read(obj) },
 		DeleteFunc: func(any) { f.set(nil, WebhooksVersion{}) },

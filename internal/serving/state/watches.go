@@ -127,7 +127,7 @@ func (w *watches) probe(ctx context.Context, send func(context.Context) error) {
 			w.answered = sent
 		}
 	}
-	wait.UntilWithContext(ctx, func(context.Context) { go probeOnce() }, probeInterval) // a slow response does not delay the next request
+	wait.UntilWithContext(ctx, func(context.Context) { go probeOnce() }, probeInterval) // does not wait for responses
 }
 
 // established records that a watch is established.

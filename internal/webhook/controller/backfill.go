@@ -177,7 +177,7 @@ type publisher struct {
 	namespace string
 	backfill  *label.Backfill
 	webhooks  func() (state.WebhooksVersion, bool)
-	version   state.WebhooksVersion // the version of the webhooks during the backfill, or zero if no webhooks are installed
+	version   state.WebhooksVersion // of the webhooks during the backfill, or zero if none are installed
 	// inFlightUntil is the time at which all writes that did not pass the webhooks have been
 	// stored. It is zero if there are no such writes.
 	inFlightUntil time.Time

@@ -35,7 +35,7 @@ type differ struct {
 }
 
 // encodings caches the JSON encodings of struct types. It is safe for concurrent use.
-type encodings struct{ known sync.Map } // maps reflect.Type to *shape
+type encodings struct{ known sync.Map } // maps reflect.Type to *structEncoding
 
 // structEncoding describes the JSON encoding of a struct type.
 type structEncoding struct {

@@ -93,7 +93,7 @@ func New(o Options) (http.Handler, error) {
 	if o.Anonymous != nil {
 		flow = forgeableFlow
 		limits = newClientLimits(o.Limits.Concurrent, // half of the places of MutatePath and ValidatePath together
-			o.Limits.Queued, kinds[AuthenticatePath].memory+kinds[AuthorizePath].memory) // the shares of the two paths that an Anonymous service does not have
+			o.Limits.Queued, kinds[AuthenticatePath].memory+kinds[AuthorizePath].memory) // these two paths do not exist then
 		delete(kinds, AuthenticatePath)
 		delete(kinds, AuthorizePath)
 		protected = o.Anonymous.onlyAllowed
