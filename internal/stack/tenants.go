@@ -67,7 +67,7 @@ func (c *clusterParts) knownLineage() func(tenant.ID) (tenant.Lineage, bool) {
 	}
 }
 
-// accepts returns the function for [authn.Chain.Accepts], or nil if the cluster has no
+// accepts returns the function for the field Accepts of [authn.Chain], or nil if the cluster has no
 // [lookup.Tenants].
 //
 // [authn.Chain]: https://pkg.go.dev/github.com/kubetenant/kubetenant/authn#Chain

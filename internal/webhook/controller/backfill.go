@@ -177,7 +177,7 @@ type publisher struct {
 	namespace string
 	backfill  *label.Backfill
 	webhooks  func() (state.WebhooksVersion, bool)
-	version   state.WebhooksVersion // of the webhooks during the backfill, or zero if none are installed
+	version   state.WebhooksVersion // the version during the backfill, or zero without webhooks
 	// inFlightUntil is the time at which all writes that did not pass the webhooks have been
 	// stored. It is zero if there are no such writes.
 	inFlightUntil time.Time
