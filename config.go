@@ -68,12 +68,12 @@ type Config struct {
 	Now func() time.Time
 }
 
-// Tasks are the tasks of a server for a live cluster.
+// Tasks is the set of tasks that a server runs for a live cluster.
 type Tasks = apiserver.Tasks
 
 const (
-	// Follow reads the state of the cluster. It is for a server in a cluster that already has
-	// kubetenant.
+	// Follow reads the state of the cluster. It is for a server in a cluster whose API server
+	// already runs kubetenant.
 	Follow = apiserver.Follow
 	// Lead also installs the definitions of kubetenant's kinds, labels objects, and runs the
 	// controllers while the server is the leader. It is for the API server of a cluster.

@@ -25,7 +25,9 @@ import (
 // Stack contains the authenticator, the authorizer, the rule resolver and the admission plugins
 // that make a server multi-tenant. It is safe for concurrent use.
 type Stack struct {
-	// Authenticator adds the tenant to the user of a request. See [tenant.Of].
+	// Authenticator authenticates requests. Users from the sources of the configuration are bound
+	// to a tenant ([tenant.Of]). Users from [Config.Authenticator] are not. Use [Stack.Subject] to
+	// find their tenant.
 	Authenticator authenticator.Request
 	// Authorizer denies cross-tenant requests. For other requests, it calls the authorizers of
 	// [Config].
@@ -105,7 +107,7 @@ func (s *Stack) PreShutdown() error { return s.server.PreShutdown() }
 // Close writes the last usage records. Call it after the last request.
 func (s *Stack) Close() { s.server.Close() }
 
-// WithRequestState is the outermost filter of a server, see [authz.WithRequestState].
+// WithRequestState is the outermost filter of a server. See [authz.WithRequestState].
 //
 // [authz.WithRequestState]: https://pkg.go.dev/github.com/kubetenant/kubetenant/authz#WithRequestState
 func (s *Stack) WithRequestState(next http.Handler) http.Handler {

@@ -19,7 +19,7 @@ import (
 	"github.com/kubetenant/kubetenant/deploy"
 )
 
-// handwritten is the folder of the last CustomResourceDefinitions that were not generated.
+// handwritten is the folder with the last CustomResourceDefinitions that were written by hand.
 const handwritten = "testdata/handwritten"
 
 // A change is an accepted difference between a generated definition and the handwritten one.
@@ -28,8 +28,8 @@ type change struct {
 	reason string
 }
 
-// changes returns the accepted differences. None of them accepts a value that the handwritten
-// definitions reject.
+// changes returns the accepted differences. No difference makes a generated definition accept a
+// value of an old field that the handwritten definition rejects.
 func changes() []change {
 	const condition = "/status/properties/conditions/items/properties"
 	const (

@@ -18,13 +18,14 @@ var Files embed.FS
 
 const definitionsFolder = "chart/crds"
 
-// definitions is separate from Files, so that a program without the charts does not contain them.
+// definitions is separate from Files. A program that uses only the definitions then does not
+// contain the charts.
 //
 //go:embed chart/crds/*.yaml
 var definitions embed.FS
 
-// Definitions returns the CustomResourceDefinitions of the kinds in tenant/v1alpha1 as YAML by
-// their file names.
+// Definitions returns the CustomResourceDefinitions of the kinds in tenant/v1alpha1 as YAML, by
+// file name.
 func Definitions() map[string]string {
 	files, err := definitions.ReadDir(definitionsFolder)
 	if err != nil {

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Command kubetenant-gateway adds tenants to clusters whose kube-apiserver cannot be configured. It
-// is a reverse proxy in front of them.
+// is a reverse proxy in front of their kube-apiservers.
 package main
 
 import (

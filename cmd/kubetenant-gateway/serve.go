@@ -23,7 +23,7 @@ import (
 	"github.com/kubetenant/kubetenant/internal/serving"
 )
 
-// serveOptions are the flags of serve.
+// serveOptions contains the values of the flags of serve.
 type serveOptions struct {
 	config, listen, metrics string
 	proxies                 []string
@@ -62,14 +62,14 @@ func newServeCommand() *cobra.Command {
 	return cmd
 }
 
-// heapFloor is the minimum size of the heap, in bytes. The heap of a gateway is only a few MB. It
-// would be collected ten times per second under load, which would use a tenth of the CPU. The floor
-// is never accessed, so it uses no physical memory itself. It still allows more allocations between
-// two collections, and it is part of the memory limit.
+// heapFloor is the size of an unused allocation, in bytes. The heap of a gateway is only a few MB.
+// Without heapFloor, the heap would be collected ten times per second under load, which would use a
+// tenth of the CPU. The allocation is never accessed and uses no physical memory. It allows more
+// allocations between two collections, but counts toward the memory limit.
 const heapFloor = 64 << 20
 
-// newHeapFloor returns the allocation that the caller must keep alive. It returns nil if the memory
-// limit is too low for it.
+// newHeapFloor returns an allocation of heapFloor bytes, which the caller must keep alive. It
+// returns nil if the memory limit is too low.
 func newHeapFloor() []byte {
 	if debug.SetMemoryLimit(-1) < 8*heapFloor {
 		return nil
@@ -91,7 +91,7 @@ func (o *serveOptions) run(ctx context.Context) error {
 		return fmt.Errorf("--proxy-protocol-from: %w", err)
 	}
 	o.serving.Drain = config.Service.Drain.Duration
-	// The background work of the last requests ends after them.
+	// background outlives ctx, because the gateway still handles requests while it shuts down.
 	background, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	registry := metrics.NewKubeRegistry()

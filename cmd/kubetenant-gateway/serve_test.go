@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// TestHeapFloor checks that the floor is not allocated with a low memory limit.
+// TestHeapFloor checks that newHeapFloor allocates nothing if the memory limit is low.
 func TestHeapFloor(t *testing.T) {
 	before := debug.SetMemoryLimit(-1)
 	t.Cleanup(func() { debug.SetMemoryLimit(before) })

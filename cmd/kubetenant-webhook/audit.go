@@ -12,8 +12,8 @@ import (
 	"github.com/kubetenant/kubetenant/internal/webhook/service"
 )
 
-// openAudit opens the audit streams of a configuration. It returns nil if there are none. The caller MUST
-// call end after the last request.
+// openAudit opens the audit streams of a configuration. It returns nil if config is nil. The caller
+// MUST call end after the last request.
 func openAudit(
 	config *configv1alpha1.Audit, s *stack.Stack, ready func() bool, register func(metrics.Registerable) error,
 ) (a *service.Audit, end func(), err error) {
@@ -28,7 +28,7 @@ func openAudit(
 		}
 	}
 	resolver := s.AuditResolver()
-	resolver.CallerKey, resolver.OwnerKey = "", "" // the boundary does not write these events
+	resolver.CallerKey, resolver.OwnerKey = "", "" // events from kube-apiserver do not have these annotations
 	a = &service.Audit{Sink: tenantaudit.NewSink(streams, records), Resolver: resolver, Ready: ready}
 	return a, func() { _ = streams.Close() }, nil
 }

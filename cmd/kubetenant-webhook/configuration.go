@@ -20,13 +20,13 @@ import (
 const (
 	// configurationKey is the key of the TenancyConfiguration in the Secret.
 	configurationKey = "tenancy.yaml"
-	// configurationMount is the directory of the Secret in a container.
+	// configurationMount is the directory at which a container mounts the Secret.
 	configurationMount = "/etc/kubetenant/config/"
 	maxProblems        = 10
 )
 
-// secretKey returns the key of a file in the Secret. The template of the Helm chart computes the
-// same key.
+// secretKey returns the key in the Secret for a file with the given path. The template of the Helm
+// chart computes the same key.
 func secretKey(path string) string {
 	if regexp.MustCompile(`^[-_a-zA-Z0-9][-._a-zA-Z0-9]*$`).MatchString(path) {
 		return path
@@ -35,9 +35,8 @@ func secretKey(path string) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// checkConfiguration returns the problems that "kubectl tenant validate" reports for the
-// configuration in a Secret, but at most maxProblems. It writes the files of the Secret to a
-// temporary directory.
+// checkConfiguration returns the first maxProblems errors that "kubectl tenant validate" reports
+// for the configuration in a Secret. It writes the files of the Secret to a temporary directory.
 func checkConfiguration(ctx context.Context, data map[string][]byte) (problems []string, err error) {
 	text, ok := data[configurationKey]
 	if !ok {
@@ -50,7 +49,7 @@ func checkConfiguration(ctx context.Context, data map[string][]byte) (problems [
 	defer func() { _ = os.RemoveAll(dir) }()
 	config, err := configv1alpha1.Decode(text)
 	if err == nil {
-		config.Gateway = nil // its files are not in this Secret
+		config.Gateway = nil // the files that the section gateway names are not in this Secret
 		for _, path := range config.Paths() {
 			local := filepath.ToSlash(filepath.Clean(strings.TrimPrefix(*path, configurationMount)))
 			if !filepath.IsLocal(local) {

@@ -10,7 +10,7 @@ import (
 )
 
 // TestCheckConfiguration checks that each kind of problem of a Secret is reported with its
-// position. No problem and no remaining file contains a credential.
+// position. No message contains a credential, and no temporary file remains.
 func TestCheckConfiguration(t *testing.T) {
 	const (
 		head   = "apiVersion: kubetenant.dev/v1alpha1\nkind: TenancyConfiguration\n"

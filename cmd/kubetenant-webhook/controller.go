@@ -30,10 +30,10 @@ import (
 	"github.com/kubetenant/kubetenant/internal/webhook/controller"
 )
 
-// leaderCommand is a command that is active in one replica at a time.
+// leaderCommand is a command that does its work only in the replica that is the leader.
 type leaderCommand struct {
 	cluster
-	name, listen string // the name of the Lease, and the address of metrics and health checks
+	name, listen string // the name of the Lease, and the listen address of metrics and health checks
 }
 
 func (f *leaderCommand) addFlags(cmd *cobra.Command) {
@@ -134,17 +134,17 @@ func newControllerCommand() *cobra.Command {
 			}
 			return nil
 		})
-		// The controller receives no requests from clients, so its readiness only reports the
-		// problem.
+		// The controller receives no requests from clients. Its readiness only shows the problem to
+		// operators.
 		ready := healthz.NamedCheck("definitions", func(*http.Request) error { return work.Definitions() })
 		return f.run(cmd.Context(), append(work.Metrics, unlabeled), []healthz.HealthChecker{ready}, tasks...)
 	}
 	return cmd
 }
 
-// followedSource returns a function that returns the source whose projects the cluster follows, or
-// nil. It reloads the configuration at path until ctx ends. If path is empty, the function always
-// returns nil.
+// followedSource returns a function that returns the Keystone source whose projects the controller
+// synchronizes, or nil if there is none. The configuration at path is reloaded until ctx ends. If
+// path is empty, the function always returns nil.
 func followedSource(ctx context.Context, path string) (func() *configv1alpha1.Source, error) {
 	if path == "" {
 		return func() *configv1alpha1.Source { return nil }, nil

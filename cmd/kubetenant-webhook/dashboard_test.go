@@ -116,8 +116,8 @@ func TestDashboardVariables(t *testing.T) {
 	}
 }
 
-// TestDashboardPanels checks that each panel has a description, a unit and a place, and thresholds
-// if there is a limit.
+// TestDashboardPanels checks that each panel has a description, a unit and a position. A panel
+// whose value has a limit must have thresholds.
 func TestDashboardPanels(t *testing.T) {
 	d := readDashboard(t)
 	limited := []string{"Webhook service: time to answer, 99th percentile"} // an alert defines the limit

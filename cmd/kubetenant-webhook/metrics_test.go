@@ -15,8 +15,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// TestMetricsExist checks that each metric in the dashboard, the alerts and the page exists.
-// test/reference checks that the reference page contains the metrics of every process.
+// TestMetricsExist checks that each metric in the dashboard, the alerts and the operations page
+// exists. test/reference checks that the reference page contains the metrics of every process.
 func TestMetricsExist(t *testing.T) {
 	reference, err := os.ReadFile("../../docs/reference/metrics.md")
 	if err != nil {

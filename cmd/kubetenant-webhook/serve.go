@@ -25,17 +25,17 @@ import (
 	"github.com/kubetenant/kubetenant/internal/webhook/service"
 )
 
-// gcPercent avoids most garbage collections of small heaps. A request leaves 10 KB of garbage, and
-// a replica for a small cluster uses 20 MB. The environment variable GOGC takes precedence.
+// gcPercent is the default of the environment variable GOGC. It avoids most garbage collections of
+// small heaps. A request leaves 10 KB of garbage, and a replica for a small cluster uses 20 MB.
 const gcPercent = 400
 
-// minMemory is the memory that a replica for a small cluster needs.
+// minMemory is the memory that a replica for a small cluster needs, in bytes.
 const minMemory = 128 << 20
 
-// readTimeout limits how long a review may take to arrive.
+// readTimeout is the maximum time for reading a review.
 const readTimeout = 30 * time.Second
 
-// serveOptions are the flags of serve.
+// serveOptions contains the values of the flags of serve.
 type serveOptions struct {
 	cluster
 	config, listen, metrics string
@@ -98,7 +98,7 @@ func newServeCommand() *cobra.Command {
 	return cmd
 }
 
-// tuneMemory sets the parameters of the garbage collector that the environment does not set.
+// tuneMemory sets the parameters of the garbage collector, unless GOGC or GOMEMLIMIT is set.
 func (o *serveOptions) tuneMemory() {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(gcPercent)
@@ -123,7 +123,7 @@ func (o *serveOptions) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// The background work of the last requests ends after them.
+	// background outlives ctx, because the server still handles requests while it shuts down.
 	background, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	registry := metrics.NewKubeRegistry()
@@ -153,7 +153,7 @@ func (o *serveOptions) run(ctx context.Context) error {
 		return err
 	}
 	defer stopTracing()
-	if o.admissionOnly { // kube-apiserver sends no audit events to it, so the section belongs to another server
+	if o.admissionOnly { // kube-apiserver sends no audit events to this service
 		settings.Audit = nil
 	}
 	audit, endAudit, err := openAudit(settings.Audit, tenancy, clusterState.Ready, registry.Register)
@@ -191,8 +191,8 @@ func (o *serveOptions) run(ctx context.Context) error {
 	return server.Serve(ctx, handler)
 }
 
-// configurationCheck returns the check of the configuration's Secret. It is nil if any client can
-// send reviews.
+// configurationCheck returns the function for [service.Options.CheckConfiguration]. It returns nil
+// if any client can send reviews.
 func (o *serveOptions) configurationCheck() func(context.Context, map[string][]byte) ([]string, error) {
 	if o.admissionOnly && len(o.admissionClients) == 0 {
 		return nil
@@ -200,7 +200,7 @@ func (o *serveOptions) configurationCheck() func(context.Context, map[string][]b
 	return checkConfiguration
 }
 
-// loadChecked loads a configuration. It also reports errors of sources that the service does not
+// loadChecked loads and checks a configuration. It also checks sources that the service does not
 // use.
 func loadChecked(ctx context.Context, path string) (*configv1alpha1.TenancyConfiguration, error) {
 	settings, err := configv1alpha1.Load(path)

@@ -13,8 +13,8 @@ import (
 	"github.com/kubetenant/kubetenant/internal/version"
 )
 
-// AddChart adds the flag --chart, which sets image before cmd runs. chart is the name of the chart.
-// Call it after [AddGenerate], when the flag --image exists.
+// AddChart adds the flag --chart to cmd. If it is set, image is set to the image of the packaged
+// chart before cmd runs. chart is the name of the chart. cmd must already have the flag --image.
 func AddChart(cmd *cobra.Command, chart string, image *string) {
 	path := cmd.Flags().String("chart", "",
 		"path of the packaged chart of the release ("+chart+"-VERSION.tgz): use its image instead of --image")
@@ -27,8 +27,8 @@ func AddChart(cmd *cobra.Command, chart string, image *string) {
 	}
 }
 
-// AddGenerate makes cmd write the result of files to the directory --out. The hidden flag --check is
-// the former name of "kubectl tenant validate" and checks the directory that it names.
+// AddGenerate makes cmd write the result of files to the directory in the flag --out. The hidden
+// flag --check is deprecated. It calls check with a directory, as "kubectl tenant validate" does.
 func AddGenerate(
 	cmd *cobra.Command, files func() (map[string][]byte, error), check func(cmd *cobra.Command, dir string) error,
 ) {

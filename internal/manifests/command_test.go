@@ -13,8 +13,8 @@ import (
 	"github.com/kubetenant/kubetenant/internal/manifests"
 )
 
-// TestCheckIsDeprecated checks that the former flag --check still checks a directory, names the
-// command that replaces it on standard error, and is not in the help.
+// TestCheckIsDeprecated checks that the deprecated flag --check still checks a directory and is not
+// in the help. A warning must name the command that replaces the flag.
 func TestCheckIsDeprecated(t *testing.T) {
 	run := func(args ...string) (out, errors, checked string, err error) {
 		var stdout, stderr bytes.Buffer

@@ -1,8 +1,8 @@
 // Copyright The kubetenant authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package manifests writes the files that an operator installs for the webhook service (package
-// webhook) and for the gateway (package gateway).
+// Package manifests contains the common parts of the generate commands of the webhook service and
+// of the gateway.
 package manifests
 
 import (
@@ -13,9 +13,9 @@ import (
 	"strings"
 )
 
-// Write writes the files of a folder to dir, or all files if folder is empty. Other users cannot
-// read them, because they contain the paths of keys and can contain secrets from the
-// configuration's files.
+// Write writes the files of a folder to dir, or all files if folder is empty. Only the current user
+// can read files that it creates, because files can contain secrets from the files that the
+// configuration names.
 func Write(dir, folder string, files map[string][]byte) error {
 	for _, name := range slices.Sorted(maps.Keys(files)) {
 		rest := name

@@ -10,23 +10,27 @@ import (
 	"golang.org/x/net/http2"
 )
 
-// The credits of a connection. A small frame costs one credit, and is idle if there is none.
+// The credits of a connection. A small frame costs one credit. If the connection has no credit, the
+// frame is idle.
 const (
-	// smallData is the size of DATA frames below which a frame costs a credit.
+	// smallData is the number of bytes below which a DATA frame costs a credit.
 	smallData = 256
-	// A request earns credits for its last DATA, and for what some clients send with each request.
+	// A request earns credits for its last DATA frame, and for other small frames that some clients
+	// send with each request.
 	requestCredits = 4
-	// A frame of DATA that the server sends earns credits for the WINDOW_UPDATEs of the stream and
-	// the connection. Clients send both for 4 KiB or more, or for a whole frame.
+	// A DATA frame from the server earns credits for the WINDOW_UPDATEs with which the client
+	// responds, one for the stream and one for the connection. Clients send them after at least 4
+	// KiB, or after a whole frame.
 	dataCredits    = 2
 	bytesPerCredit = 1 << 10
 	maxCredits     = 8192
 )
 
-// frameClassifier classifies the frames of a connection. One goroutine calls receive, another one calls
-// send. The zero value is a new connection.
+// frameClassifier finds the idle frames of an HTTP/2 connection, which request and transfer
+// nothing. One goroutine may call receive while another goroutine calls send. The zero value is for
+// a new connection.
 //
-// The frames that a client sends are:
+// The frames of a client are classified as follows:
 //
 //	HEADERS of a new stream                  a request, earns credits
 //	HEADERS of another stream                idle: trailers, or an error
@@ -37,15 +41,16 @@ const (
 //	RST_STREAM, SETTINGS, PING, PRIORITY     idle
 //	GOAWAY, PUSH_PROMISE, all others         idle
 //
-// A RST_STREAM that the server sends is idle too. Most of them respond to stream errors of the
-// client, such as a WINDOW_UPDATE that overflows a window, or DATA after the end of a request.
+// A RST_STREAM from the server also counts as an idle frame of the client. Most of these frames
+// respond to stream errors of the client, such as a WINDOW_UPDATE that overflows a window, or DATA
+// after the end of a request.
 type frameClassifier struct {
-	newestStream uint32 // the newest stream
+	newestStream uint32 // the highest stream ID of a request
 	credits      atomic.Int64
-	resets       atomic.Int64 // RST_STREAM frames of the server that were not counted yet
+	resets       atomic.Int64 // RST_STREAM frames from the server that were not counted as idle yet
 }
 
-// receive reports whether a frame of the client is idle.
+// receive reports whether a frame from the client is idle.
 func (w *frameClassifier) receive(f frameHeader) bool {
 	switch f.kind {
 	case http2.FrameHeaders:
@@ -68,7 +73,7 @@ func (w *frameClassifier) receive(f frameHeader) bool {
 	}
 }
 
-// send records a frame of the server.
+// send records a frame from the server.
 func (w *frameClassifier) send(f frameHeader) {
 	switch {
 	case f.kind == http2.FrameRSTStream:
@@ -84,7 +89,8 @@ func (w *frameClassifier) earn(credits int64) {
 	}
 }
 
-// spend uses a credit and reports whether there was one. Only the goroutine of receive calls it.
+// spend uses one credit. It returns false if the connection has none. Only the goroutine of receive
+// may call it.
 func (w *frameClassifier) spend() bool {
 	if w.credits.Load() <= 0 {
 		return false
@@ -104,15 +110,15 @@ type frameHeader struct {
 	stream uint32
 }
 
-// frameReader finds the frame headers in one direction of a connection. The zero value expects a
-// frame.
+// frameReader finds the frame headers in one direction of a connection. The zero value expects the
+// header of a frame next.
 type frameReader struct {
 	header    [frameHeaderBytes]byte
-	headerLen int // bytes of the header
-	skip      int // bytes until the next header
+	headerLen int // number of bytes in header
+	skip      int // number of bytes until the next header
 }
 
-// read calls found for each header that is complete after these bytes.
+// read reads the next bytes of the connection and calls found for each header that they complete.
 func (r *frameReader) read(bytes []byte, found func(frameHeader)) {
 	for len(bytes) > 0 {
 		if r.skip > 0 {

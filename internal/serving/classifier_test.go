@@ -13,8 +13,8 @@ import (
 	"golang.org/x/net/http2"
 )
 
-// TestIdleFrames checks the types of frames: frames that do work, idle frames, and small frames,
-// which are idle unless a request or a response has earned credits for them.
+// TestIdleFrames checks which types of frames are idle. A small frame is idle unless a request or a
+// response has earned credits for it.
 func TestIdleFrames(t *testing.T) {
 	headers := func(stream uint32) func(f *http2.Framer) error {
 		return func(f *http2.Framer) error {
@@ -121,8 +121,8 @@ func countIdle(sent []byte, size int, credits int64) (idle int) {
 	return idle
 }
 
-// TestCredits checks the effect of the frames of the server. A response earns credits up to a
-// limit, and a reset is an idle frame.
+// TestCredits checks the effect of the frames that the server sends. A response earns credits up to
+// a limit, and a reset counts as an idle frame.
 func TestCredits(t *testing.T) {
 	for what, c := range map[string]struct {
 		sent    []frameHeader
@@ -155,8 +155,8 @@ func TestCredits(t *testing.T) {
 	}
 }
 
-// FuzzFrameReader checks that the count does not depend on how much is read at a time, and that a
-// frame is counted at most once.
+// FuzzFrameReader checks that the number of idle frames does not depend on the size of each read,
+// and that each frame is counted at most once.
 func FuzzFrameReader(f *testing.F) {
 	f.Add([]byte(http2.ClientPreface+"\x00\x00\x04\x08\x00\x00\x00\x00\x00\x00\x00\x00\x01"), 3)
 	f.Add([]byte(http2.ClientPreface+

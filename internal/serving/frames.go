@@ -17,47 +17,49 @@ import (
 	"github.com/kubetenant/kubetenant/internal/budget"
 )
 
-// Limits of HTTP/2. kube-apiserver has the same number of streams and the same buffer of a stream
-// (k8s.io/apiserver pkg/server/secure_serving.go, v0.37.1).
+// Limits of HTTP/2 connections. maxStreams and streamBuffer, in bytes, have the values of
+// kube-apiserver (k8s.io/apiserver pkg/server/secure_serving.go, v0.37.1).
 const (
 	maxStreams       = 100
 	streamBuffer     = 256 << 10
 	connectionBuffer = 1 << 20
-	// writeTimeout is how long a connection may accept no byte before the server closes it.
+	// writeTimeout is the time after which the server closes a connection to which it cannot write
+	// any byte.
 	writeTimeout = 30 * time.Second
 )
 
-// The budgets of idle frames, per second and in a burst. A client that cancels each of its watches
-// sends some tens per second. A load balancer that hides the addresses of its clients sends the
-// frames of all of them.
+// The rate limits of idle frames, per second, and their bursts. A client that keeps canceling its
+// watches sends some tens of idle frames per second. A load balancer that hides the addresses of
+// its clients sends the frames of all its clients.
 const (
 	connectionRate  = 200
 	connectionBurst = 2000
 	addressRate     = 1000
 	addressBurst    = 5000
-	// reservedRate is the number of frames that do not use the budget of the address. It lets clients
-	// connect and keep a connection alive while others exhaust that budget.
+	// reservedRate is the rate of idle frames of a connection that do not use the rate limit of its
+	// address. It lets a client connect and keep a connection alive while other clients at the
+	// address exhaust that limit.
 	reservedRate  = 5
 	reservedBurst = 50
-	// maxAddressWait is how long a connection may wait for the budget of its address. It is short so
-	// that the connections of an address wait for few frames together and no queue grows.
+	// maxAddressWait is the maximum time for which a connection waits for the rate limit of its
+	// address. It is short, so that the connections of an address do not form a long queue.
 	maxAddressWait = 100 * time.Millisecond
 )
 
-// errCalm is the error of a connection that exceeds a budget. The server responds with GOAWAY.
+// errCalm is the error of a connection that exceeds a rate limit. The server responds with GOAWAY.
 const errCalm = http2.ConnectionError(http2.ErrCodeEnhanceYourCalm)
 
-// idleFrames limits the HTTP/2 frames that request nothing. A connection that exceeds its own
-// budget gets a GOAWAY with ENHANCE_YOUR_CALM. If an address exceeds its budget, its connections
-// that send such frames are read more slowly. If they would have to wait for long, they get that
-// GOAWAY too.
+// idleFrames limits the rate of idle HTTP/2 frames (see [frameClassifier]). A connection that
+// exceeds its own limit gets a GOAWAY with ENHANCE_YOUR_CALM. If an address exceeds its limit, the
+// server reads the connections of this address that send idle frames more slowly. A connection that
+// would wait longer than maxAddressWait also gets the GOAWAY.
 type idleFrames struct{ byAddress *budget.Budgets }
 
 func newIdleFrames() *idleFrames {
 	return &idleFrames{budget.New(addressRate, addressBurst)}
 }
 
-// configure enables HTTP/2 with limits for a server.
+// configure enables HTTP/2 for a server, with all limits.
 func (f *idleFrames) configure(server *http.Server) error {
 	h2 := &http2.Server{
 		MaxConcurrentStreams:         maxStreams,
@@ -71,7 +73,7 @@ func (f *idleFrames) configure(server *http.Server) error {
 	}
 	server.TLSNextProto[http2.NextProtoTLS] = func(server *http.Server, conn *tls.Conn, handler http.Handler) {
 		ctx := context.Background()
-		if with, ok := handler.(interface{ BaseContext() context.Context }); ok { // net/http provides it
+		if with, ok := handler.(interface{ BaseContext() context.Context }); ok { // as the handler of net/http has
 			ctx = with.BaseContext()
 		}
 		ctx, cancel := context.WithCancel(ctx)
@@ -96,8 +98,8 @@ func (f *idleFrames) wrap(ctx context.Context, conn *tls.Conn) *countedConn {
 	}
 }
 
-// addressOf returns the address of a client without its port. All addresses of an IPv6 network of
-// 64 bits are equal.
+// addressOf is [AddressOf] for a [net.Addr]. It returns "" if the address is not an IP address with
+// a port.
 func addressOf(addr net.Addr) string {
 	from, err := netip.ParseAddrPort(addr.String())
 	if err != nil {
@@ -106,8 +108,8 @@ func addressOf(addr net.Addr) string {
 	return AddressOf(from)
 }
 
-// AddressOf returns the part of an address by which clients are counted: an IPv4 address, or the
-// first 64 bits of an IPv6 address.
+// AddressOf returns the part of an address that identifies a client for rate limits. It is an IPv4
+// address, or the first 64 bits of an IPv6 address.
 func AddressOf(from netip.AddrPort) string {
 	address := from.Addr().Unmap().WithZone("")
 	if address.Is4() {
@@ -120,7 +122,7 @@ func AddressOf(from netip.AddrPort) string {
 	return network.String()
 }
 
-// countedConn is a connection whose idle frames have a budget.
+// countedConn is an HTTP/2 connection whose idle frames are limited.
 type countedConn struct {
 	*tls.Conn
 	ctx                      context.Context //nolint:containedctx // of the connection
@@ -146,7 +148,8 @@ func (c *countedConn) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// takeToken uses the budgets for one idle frame.
+// takeToken takes one token for an idle frame. It waits for up to maxAddressWait. It returns
+// errCalm if a limit is exceeded.
 func (c *countedConn) takeToken() error {
 	switch {
 	case !c.total.TryAccept():
@@ -156,7 +159,7 @@ func (c *countedConn) takeToken() error {
 	}
 	ctx, cancel := context.WithTimeout(c.ctx, maxAddressWait)
 	defer cancel()
-	if c.address.Wait(ctx) != nil { // fails at once if the wait would be too long
+	if c.address.Wait(ctx) != nil { // returns an error at once if the wait would be too long
 		return errCalm
 	}
 	return nil

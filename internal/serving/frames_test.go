@@ -19,7 +19,7 @@ import (
 	"golang.org/x/net/http2/hpack"
 )
 
-// framedConn is an HTTP/2 connection whose frames a test writes itself.
+// framedConn is an HTTP/2 connection on which a test writes individual frames.
 type framedConn struct {
 	*http2.Framer
 	conn   *tls.Conn
@@ -97,8 +97,8 @@ func respondEmpty(w http.ResponseWriter, r *http.Request) {
 
 // TestFrameFloodsAreClosed checks that the server closes a connection that sends many frames which
 // request nothing, with the error ENHANCE_YOUR_CALM. It does not close a connection that sends as
-// many as a busy client does. Most of the frames are stream errors, which the server resets itself
-// (CVE-2025-8671).
+// many idle frames as a busy client. Most of the frames cause stream errors, which the server
+// answers with a reset (CVE-2025-8671).
 func TestFrameFloodsAreClosed(t *testing.T) {
 	opened := func(send func(f *framedConn) error) func(f *framedConn) error {
 		return func(f *framedConn) error { return errors.Join(f.begin(http.MethodPost, false), send(f)) }

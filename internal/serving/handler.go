@@ -20,8 +20,8 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// InstallHealth adds /healthz, /livez and /readyz. Each check is also available by its name. All
-// accept ?verbose.
+// InstallHealth adds the paths /healthz, /livez and /readyz, and a path below them for each check.
+// All paths accept ?verbose and ?exclude.
 func InstallHealth(mux *http.ServeMux, live, ready []healthz.HealthChecker) {
 	for path, checks := range map[string][]healthz.HealthChecker{"/healthz": live, "/livez": live, "/readyz": ready} {
 		mux.Handle(path, health(path, checks))
@@ -31,15 +31,16 @@ func InstallHealth(mux *http.ServeMux, live, ready []healthz.HealthChecker) {
 	}
 }
 
-// Degraded is the error of a check that reports a degraded process without making it unready.
+// Degraded is the error of a check for a degraded process. The health endpoints show it, but the
+// check does not fail.
 type Degraded string
 
 // Error implements error.
 func (d Degraded) Error() string { return string(d) }
 
-// health responds like the handler of k8s.io/apiserver (pkg/server/healthz, v0.37.1), and also
-// reports why a check fails. Errors of checks MUST NOT reveal anything that an unauthenticated
-// caller may not know.
+// health responds as the handler of k8s.io/apiserver does (pkg/server/healthz, v0.37.1), but also
+// writes the error of each failed check. Unauthenticated callers can read these errors. The errors
+// MUST therefore not contain confidential data.
 func health(path string, checks []healthz.HealthChecker) http.Handler {
 	name := strings.TrimPrefix(path, "/")
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -82,8 +83,8 @@ func health(path string, checks []healthz.HealthChecker) http.Handler {
 	})
 }
 
-// WithPanicRecovery responds with 500 if a handler panics. It passes on http.ErrAbortHandler, which aborts
-// a response.
+// WithPanicRecovery responds with 500 if a handler panics. It panics again with
+// [http.ErrAbortHandler], which makes the server abort the response.
 func WithPanicRecovery(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		defer func() {
@@ -98,8 +99,8 @@ func WithPanicRecovery(next http.Handler) http.Handler {
 	})
 }
 
-// ServeMetrics serves metrics and health checks on a separate listener, which the kubelet and
-// Prometheus reach without a certificate.
+// ServeMetrics serves metrics and health checks without TLS and authentication on a separate
+// listener, for the kubelet and Prometheus.
 func ServeMetrics(
 	ctx context.Context, address string, registry metrics.KubeRegistry, live, ready []healthz.HealthChecker,
 ) (*http.Server, error) {
@@ -111,6 +112,6 @@ func ServeMetrics(
 	mux.Handle("/metrics", metrics.HandlerFor(registry, metrics.HandlerOpts{}))
 	InstallHealth(mux, live, ready)
 	server := &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 10 * time.Second}
-	go func() { _ = server.Serve(listener) }() // until it closes
+	go func() { _ = server.Serve(listener) }() // until the caller closes the server
 	return server, nil
 }

@@ -11,7 +11,7 @@ import (
 	"k8s.io/component-base/metrics"
 )
 
-// LeadingMetric returns the metric that reports whether this replica is the leader of a controller.
+// LeadingMetric returns a metric that is 1 if this replica is the leader of the named controller.
 func LeadingMetric(name string, leads func() bool) prometheus.Collector {
 	return metrics.NewGaugeFunc(&metrics.GaugeOpts{
 		Name:           "kubetenant_controller_leading",
@@ -55,7 +55,7 @@ func WebhookMetrics(server *Server, current func() bool) []prometheus.Collector 
 	}
 }
 
-// boolValue returns 1 if a condition is true, otherwise 0.
+// boolValue returns a function that returns 1 if condition returns true, otherwise 0.
 func boolValue(condition func() bool) func() float64 {
 	return func() float64 {
 		if condition() {

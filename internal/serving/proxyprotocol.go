@@ -13,11 +13,11 @@ import (
 	"github.com/pires/go-proxyproto"
 )
 
-// BehindProxies returns a listener for connections through load balancers. Connections from their
-// addresses MUST start with a PROXY protocol header, which contains the address of the client. The
-// listener closes connections without it. The header has version 1 or 2
-// (https://www.haproxy.org/download/3.2/doc/proxy-protocol.txt). Connections from other addresses
-// cannot have a header, because it is not a TLS handshake.
+// BehindProxies returns a listener for connections through load balancers. A connection from an
+// address in proxies MUST start with a PROXY protocol header, which contains the address of the
+// client. Otherwise, the listener closes the connection. The header has version 1 or 2
+// (https://www.haproxy.org/download/3.2/doc/proxy-protocol.txt). The listener does not read headers
+// from other addresses. A header from such an address makes the TLS handshake fail.
 func BehindProxies(l net.Listener, proxies []netip.Prefix) net.Listener {
 	return &proxyproto.Listener{
 		Listener:          l,
@@ -35,7 +35,8 @@ func BehindProxies(l net.Listener, proxies []netip.Prefix) net.Listener {
 
 var errMapped = errors.New("write IPv4 addresses in dotted form, not mapped to IPv6")
 
-// ParsePrefixes parses addresses and CIDRs.
+// ParsePrefixes parses IP addresses and CIDRs. The prefix of an IP address contains only this
+// address.
 func ParsePrefixes(texts []string) ([]netip.Prefix, error) {
 	out := make([]netip.Prefix, 0, len(texts))
 	for _, text := range texts {
@@ -48,7 +49,7 @@ func ParsePrefixes(texts []string) ([]netip.Prefix, error) {
 		if err != nil {
 			return nil, err
 		}
-		if prefix.Addr().Is4In6() { // no connection's address would match
+		if prefix.Addr().Is4In6() { // the prefix would match no connection, because addresses are unmapped
 			return nil, fmt.Errorf("%s: %w", text, errMapped)
 		}
 		out = append(out, prefix.Masked())

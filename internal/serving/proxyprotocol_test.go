@@ -35,8 +35,7 @@ func header(t *testing.T, version byte, command proxyproto.ProtocolVersionAndCom
 	return string(text)
 }
 
-// TestBehindProxies checks that load balancers, and no other clients, can set the client address of
-// a connection.
+// TestBehindProxies checks that only load balancers can set the client address of a connection.
 func TestBehindProxies(t *testing.T) {
 	const refused, direct = "", "127.0.0.1"
 	for what, c := range map[string]struct{ from, header, want string }{

@@ -1,8 +1,8 @@
 // Copyright The kubetenant authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package serving serves a handler over TLS. Certificates are reloaded, and a shutdown loses no
-// request.
+// Package serving serves a handler over TLS. It reloads certificates from their files. At a
+// shutdown, it waits for running requests, for a limited time, before it closes their connections.
 package serving
 
 import (
@@ -28,43 +28,48 @@ import (
 )
 
 // Timeouts of a connection. kube-apiserver closes an idle connection after 90 s
-// (k8s.io/apimachinery pkg/util/net, v0.37.1). Our timeout is longer, so that the client closes the
-// connection and knows that no request is in flight.
+// (k8s.io/apimachinery pkg/util/net, v0.37.1). Our timeout is longer, so that the client closes an
+// idle connection first. If the server closed it, a request could be in flight and be lost.
 const (
 	headerTimeout = 10 * time.Second
 	idleTimeout   = 150 * time.Second
 	headerBytes   = 64 << 10
-	// minConnectionAge is the age from which the server closes a connection if the replica is not ready.
-	// If no other replica is ready, not every request needs a new handshake.
+	// minConnectionAge is the minimum age of a connection that the server closes because the
+	// replica is not ready. If no other replica is ready either, a client then needs at most one
+	// handshake per second, and not one per request.
 	minConnectionAge = time.Second
-	// shutdownTimeout limits how long running requests may take after the service stopped.
+	// shutdownTimeout is the maximum time for which the server waits for running requests after the
+	// listener was closed.
 	shutdownTimeout = 20 * time.Second
 )
 
-// Serving configures a server. The files are watched.
+// Serving configures a [Server], which watches the files.
 type Serving struct {
 	Listener net.Listener
 	// CertFile and KeyFile contain the server's certificate.
 	CertFile, KeyFile string
-	// ClientCAFile contains the authorities of client certificates. If empty, no certificate is
-	// required, and any client that reaches the listener may send requests.
+	// ClientCAFile contains the authorities of client certificates. Clients MUST then present a
+	// valid certificate. If empty, no certificate is required, and any client that can reach the
+	// listener may send requests.
 	ClientCAFile string
-	// ClientCA is an alternative to ClientCAFile. The handshake requests a certificate of these
-	// authorities, and the handler MUST verify it.
+	// ClientCA is an alternative to ClientCAFile. The handshake requests a client certificate from
+	// these authorities but does not verify it. The handler MUST verify it.
 	ClientCA dynamiccertificates.CAContentProvider
-	// ReadTimeout limits how long a request may take to arrive. It also ends streams. If zero, only
-	// headers have a limit.
+	// ReadTimeout is the maximum time for reading a request, including its body. It also ends
+	// streams. If zero, only the time for reading headers is limited.
 	ReadTimeout time.Duration
-	// ClientNames are the allowed common names of clients. If empty, any name is allowed.
+	// ClientNames are the allowed common names of client certificates. They have an effect only
+	// with ClientCAFile. If empty, any name is allowed.
 	ClientNames []string
-	// Drain is how long requests are served after the shutdown has begun.
+	// Drain is the time for which the server still serves requests after the shutdown has begun.
 	Drain time.Duration
-	// StopBackground ends background work after the listener was closed. It returns when all work has
-	// ended. It may be nil.
+	// StopBackground ends background work. It is called after the listener was closed, and MUST
+	// return only after all the work has ended. It may be nil.
 	StopBackground func(context.Context)
 	// Ready reports whether this replica should receive requests. While it returns false, the
 	// server closes each connection after its next response, so that clients connect to another
-	// replica. A Service does not move existing connections. If nil, the replica is always ready.
+	// replica. A Kubernetes Service does not move existing connections. If nil, the replica is
+	// always ready.
 	Ready func() bool
 }
 
@@ -78,15 +83,15 @@ type Server struct {
 	clients  connections
 }
 
-// connections are the current connections.
+// connections records the states of the current connections.
 type connections struct {
 	mu   sync.Mutex
 	open map[net.Conn]http.ConnState
 }
 
-// setState records the state of a connection. It is a server's ConnState.
+// setState records the state of a connection. It is the function [net/http.Server.ConnState].
 func (c *connections) setState(conn net.Conn, state http.ConnState) {
-	if counted, ok := conn.(*countedConn); ok { // the connection is HTTP/2
+	if counted, ok := conn.(*countedConn); ok { // an HTTP/2 connection is wrapped
 		conn = counted.Conn
 	}
 	c.mu.Lock()
@@ -101,7 +106,8 @@ func (c *connections) setState(conn net.Conn, state http.ConnState) {
 	c.open[conn] = state
 }
 
-// allIdle reports whether no request is running or about to start.
+// allIdle reports whether all connections are idle. It returns false if a request is running or a
+// new connection has not sent a request yet.
 func (c *connections) allIdle(context.Context) (bool, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -113,7 +119,7 @@ func (c *connections) allIdle(context.Context) (bool, error) {
 	return true, nil
 }
 
-// established returns the connections that have completed their handshake.
+// established returns the TLS connections whose handshake is complete.
 func (c *connections) established() (out []*tls.Conn) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -168,7 +174,8 @@ func (s *Server) Draining() healthz.HealthChecker {
 	})
 }
 
-// CertificateValid returns a readiness check that fails while the certificate is not valid.
+// CertificateValid returns a readiness check that fails if the serving certificate has expired or
+// is not valid yet.
 func (s *Server) CertificateValid() healthz.HealthChecker {
 	return healthz.NamedCheck("certificate", func(*http.Request) error {
 		certificates, err := cert.ParseCertsPEM(s.Certificate())
@@ -185,7 +192,7 @@ func (s *Server) CertificateValid() healthz.HealthChecker {
 // connectionStartKey is the context key of the time at which a connection began.
 type connectionStartKey struct{}
 
-// WithConnectionStart returns a context for a connection that began at a time, for
+// WithConnectionStart returns a context for a connection that began at the given time. Use it in
 // [net/http.Server.ConnContext].
 func WithConnectionStart(ctx context.Context, begun time.Time) context.Context {
 	return context.WithValue(ctx, connectionStartKey{}, begun)
@@ -208,8 +215,8 @@ func (s *Server) closesConnection(ctx context.Context) bool {
 	return s.Ready != nil && !s.Ready() && ConnectionAge(ctx) > minConnectionAge
 }
 
-// tlsConfig returns the configuration of connections. The requirements do not depend on the current
-// certificate.
+// tlsConfig returns the TLS configuration. Certificates and authorities are reloaded, but all other
+// settings are fixed.
 func (s *Server) tlsConfig(ctx context.Context) (*tls.Config, error) {
 	base := &tls.Config{
 		MinVersion: tls.VersionTLS12,
@@ -255,8 +262,8 @@ func errorLog(ctx context.Context) *log.Logger {
 	return slog.NewLogLogger(logr.ToSlogHandler(klog.FromContext(ctx).V(2)), slog.LevelInfo)
 }
 
-// checkClientName rejects clients with other names. It is called for every handshake, including resumed
-// ones.
+// checkClientName rejects clients whose common name is not in ClientNames. It is called for every
+// handshake, including resumed sessions.
 func (s *Server) checkClientName(c tls.ConnectionState) error {
 	if len(s.ClientNames) == 0 {
 		return nil
@@ -267,11 +274,11 @@ func (s *Server) checkClientName(c tls.ConnectionState) error {
 	return nil
 }
 
-// Serve serves until ctx ends, and then for the time of Drain. During that time, the server is not
-// ready. It closes each connection after its next response, so that clients send no request on a
-// closed connection.
+// Serve serves until ctx ends, and then for the duration of Drain. Meanwhile, the check of
+// [Server.Draining] fails. The server announces with each response that it closes the connection,
+// so that clients do not send further requests on it.
 func (s *Server) Serve(ctx context.Context, handler http.Handler) error {
-	// The certificates are reloaded until the end.
+	// Certificates are still reloaded while the server shuts down.
 	background, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	config, err := s.tlsConfig(background)
@@ -313,7 +320,7 @@ func (s *Server) Serve(ctx context.Context, handler http.Handler) error {
 		return fmt.Errorf("serve: %w", err)
 	}
 	// Shutdown drops requests that it has just read from a new connection (net/http, Go 1.26). It
-	// is therefore called after the listener was closed and no request is running.
+	// is therefore called only after the listener was closed and all connections are idle.
 	if err := s.Listener.Close(); err != nil {
 		return err
 	}
@@ -322,6 +329,6 @@ func (s *Server) Serve(ctx context.Context, handler http.Handler) error {
 	}
 	last, cancel := context.WithTimeout(background, shutdownTimeout)
 	defer cancel()
-	_ = wait.PollUntilContextCancel(last, 10*time.Millisecond, true, s.clients.allIdle) // aborts requests that still run
+	_ = wait.PollUntilContextCancel(last, 10*time.Millisecond, true, s.clients.allIdle) // Shutdown reports a timeout
 	return s.http.Shutdown(last)
 }

@@ -34,7 +34,7 @@ import (
 	"github.com/kubetenant/kubetenant/test/waittest"
 )
 
-// authority is a CA of a test.
+// authority is a certificate authority of a test.
 type authority struct {
 	cert *x509.Certificate
 	key  *ecdsa.PrivateKey
@@ -52,7 +52,8 @@ func newAuthority(t testing.TB, name string) *authority {
 	return a
 }
 
-// sign signs a template. The certificate is self-signed if the authority has none.
+// sign creates a certificate from a template. If the authority has no certificate yet, the new
+// certificate is self-signed.
 func (a *authority) sign(t testing.TB, template *x509.Certificate) (*x509.Certificate, *ecdsa.PrivateKey) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -180,7 +181,8 @@ func startServer(t testing.TB, handler http.Handler, drain time.Duration) *testS
 	return r
 }
 
-// config returns the configuration of a client, with a certificate or nil.
+// config returns the TLS configuration of a client. If certificate is nil, the client presents
+// none.
 func (r *testServer) config(certificate *tls.Certificate) *tls.Config {
 	c := &tls.Config{RootCAs: r.ca.pool(), ServerName: "webhook.test", MinVersion: tls.VersionTLS12}
 	if certificate != nil {
@@ -273,7 +275,7 @@ func TestDex_CVE_2024_23656(t *testing.T) {
 		t.Fatal(err)
 	}
 	check("garbage")
-	// A valid certificate after it is used again.
+	// After an invalid file, the next valid certificate is used.
 	third := r.ca.issue(t, "third", x509.ExtKeyUsageServerAuth)
 	writePair(t, r.dir, &third)
 	served("third")
@@ -336,8 +338,9 @@ func TestDrain(t *testing.T) {
 	}
 }
 
-// TestReadinessFailsBeforeShutdown checks that readiness fails as soon as the shutdown begins, while
-// requests are still served. Connections are kept before that, and closed after it.
+// TestReadinessFailsBeforeShutdown checks that readiness fails as soon as the shutdown begins,
+// while requests are still served. Connections remain open before the shutdown, and are closed
+// after it has begun.
 func TestReadinessFailsBeforeShutdown(t *testing.T) {
 	r := startServer(t, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), time.Minute)
 	good := r.clients.issue(t, "kube-apiserver", x509.ExtKeyUsageClientAuth)

@@ -15,9 +15,10 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// Tracer returns the provider that exports spans of a service to the collector of a configuration,
-// or nil if there is none. shutdown exports the last spans. The connection has no TLS
-// (k8s.io/component-base tracing, v0.37.1). Export errors are logged and do not affect requests.
+// Tracer returns a provider that exports the spans of a service to the configured collector. It
+// returns nil if config is nil. shutdown exports the last spans. The connection to the collector
+// does not use TLS (k8s.io/component-base tracing, v0.37.1). Export errors are logged and do not
+// affect requests.
 func Tracer(
 	ctx context.Context, config *tracingv1.TracingConfiguration, service string,
 ) (_ trace.TracerProvider, shutdown func(), err error) {
@@ -32,5 +33,5 @@ func Tracer(
 	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) {
 		klog.FromContext(ctx).Error(err, "Failed to export spans")
 	}))
-	return provider, func() { _ = provider.Shutdown(context.WithoutCancel(ctx)) }, nil // at worst the last spans are lost
+	return provider, func() { _ = provider.Shutdown(context.WithoutCancel(ctx)) }, nil // an error loses the last spans
 }

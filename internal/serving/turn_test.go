@@ -15,9 +15,9 @@ import (
 	"golang.org/x/net/http2"
 )
 
-// TestWaitForAddressBudgetIsShort checks that no connection waits for long for the budget of its address. If other
-// connections have exhausted this budget, clients of the address can still connect and keep their
-// connections alive.
+// TestWaitForAddressBudgetIsShort checks that no connection waits long for the rate limit of its
+// address. If other connections have exhausted this limit, clients at the address can still connect
+// and keep their connections alive.
 func TestWaitForAddressBudgetIsShort(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		frames := newIdleFrames()

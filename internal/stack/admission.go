@@ -34,25 +34,26 @@ import (
 type Plugin struct {
 	Name string
 	admission.Interface
-	// Setting is the configuration field that controls what the plugin rejects. It is empty if
-	// there is none. Rejections name it.
+	// Setting is the configuration field that controls what the plugin rejects, or "" if there is
+	// no such field. The messages of rejections contain it.
 	Setting string
-	// First reports whether the plugin must run before all others, including those of the server.
-	First bool
-	// Last reports whether the plugin must validate after all others, including those of the
+	// First reports whether the plugin must run before all other plugins, including those of the
 	// server.
+	First bool
+	// Last reports whether the plugin must validate after all other plugins, including the server's
+	// own up to ResourceQuota.
 	Last bool
 }
 
-// Register registers the plugins with a server's admission.
+// Register adds the plugins to the registry of a server.
 func Register(all []Plugin, into *admission.Plugins) {
 	for _, p := range all {
 		into.Register(p.Name, func(io.Reader) (admission.Interface, error) { return p.Interface, nil })
 	}
 }
 
-// reloadablePlugins returns plugins that use the current snapshot for each request. They have the
-// order of the given plugins.
+// reloadablePlugins returns plugins that use, for each write, the settings of the current snapshot.
+// They have the order of the given plugins.
 func (s *Stack) reloadablePlugins(all []Plugin) []Plugin {
 	out := slices.Clone(all)
 	for i := range out {
@@ -61,8 +62,9 @@ func (s *Stack) reloadablePlugins(all []Plugin) []Plugin {
 	return out
 }
 
-// pluginParts are the mutating and the validating part of a plugin, or nil. They are determined once
-// from the type of the plugin, and not for each write.
+// pluginParts contains the mutating and the validating part of a plugin. A part is nil if the
+// plugin does not implement it. The type assertions are done once for each snapshot, and not for
+// each write.
 type pluginParts struct {
 	mutator   admission.MutationInterface
 	validator admission.ValidationInterface
@@ -77,15 +79,15 @@ func pluginPartsOf(all []Plugin) []pluginParts {
 	return out
 }
 
-// reloadablePlugin is a plugin that exists in every snapshot. Its settings differ between
-// snapshots.
+// reloadablePlugin calls the plugin at its index in a snapshot. All snapshots have the same
+// plugins, with different settings.
 type reloadablePlugin struct {
 	stack *Stack
 	index int
-	// suffix is the suffix of rejections.
+	// suffix is added to the message of a rejection.
 	suffix string
-	// creates, updates, deletes and connects report which operations the plugin handles with any
-	// settings.
+	// creates, updates, deletes and connects report which operations the plugin handles. They do
+	// not depend on the settings.
 	creates, updates, deletes, connects bool
 }
 
@@ -105,7 +107,8 @@ func newReloadablePlugin(s *Stack, index int, p *Plugin) *reloadablePlugin {
 	}
 }
 
-// current returns the plugin of the snapshot that the request uses.
+// current returns the parts of the plugin in the snapshot that the context contains, or in the
+// current snapshot.
 func (f *reloadablePlugin) current(ctx context.Context) *pluginParts {
 	plugins, ok := ctx.Value(pluginsKey{}).([]pluginParts)
 	if !ok {
@@ -114,13 +117,13 @@ func (f *reloadablePlugin) current(ctx context.Context) *pluginParts {
 	return &plugins[f.index]
 }
 
-// pluginsKey is the context key of the plugins of a write. The plugins that admit the write also
-// validate it. The context refers to no other part of a snapshot, because a request such as exec
-// may last for hours.
+// pluginsKey is the context key of the plugins of a write. The same plugins mutate and validate the
+// write, even if the configuration changes in between. The context refers to no other part of the
+// snapshot, because a request such as exec can last for hours.
 type pluginsKey struct{}
 
-// withPlugins stores the plugins of the current snapshot and the object that the client sent in the
-// context of writes.
+// withPlugins stores the plugins of the current snapshot in the context of a write. It also
+// prepares the context for [plugins.RecordRequested].
 func (s *Stack) withPlugins(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodGet && r.Method != http.MethodHead {
@@ -159,7 +162,7 @@ func (f *reloadablePlugin) Validate(ctx context.Context, a admission.Attributes,
 	return nil
 }
 
-// withSuffix adds the plugin and its setting to a rejection, so that the caller knows the cause.
+// withSuffix adds the names of the plugin and of its setting to the message of a rejection.
 func (f *reloadablePlugin) withSuffix(err error) error {
 	if err == nil { // before any allocation, because most writes are admitted
 		return nil
@@ -174,7 +177,8 @@ func (f *reloadablePlugin) withSuffix(err error) error {
 }
 
 // ownerByPrefix returns the function that finds the owner of a namespace that a pod's affinity
-// names. It returns nil if the name can later belong to another tenant while the pod runs.
+// names. It returns nil if no prefix reserves names for a tenant, because the named namespace could
+// then belong to another tenant later.
 func ownerByPrefix(
 	c *configv1alpha1.Admission, owners *authz.Owners,
 ) func(context.Context, tenant.ID, string) (tenant.ID, error) {
@@ -184,8 +188,8 @@ func ownerByPrefix(
 	return owners.OfForTenant
 }
 
-// controllerObjects returns the functions that find the objects from which controllers create
-// others. If there are no controllers, the functions find no objects.
+// controllerObjects returns the functions that find the owner of an object, from which a controller
+// created the object. If the cluster has no [lookup.Controllers], the functions find no objects.
 func (c *clusterParts) controllerObjects() (metadata, objects plugins.ObjectFunc) {
 	if c.controllers != nil {
 		return c.controllers.Metadata, c.controllers.Object
@@ -217,8 +221,8 @@ func (c *clusterParts) isNamespaced(resource schema.GroupResource) bool {
 	return (&authz.Scopes{Custom: c.resources.Scope}).Of(resource) == authz.ScopeNamespaced
 }
 
-// statusExceptions returns a function that reports whether a tenant may write a status that belongs
-// to a controller.
+// statusExceptions returns a function that reports whether a tenant may write the status of a
+// resource, although a controller usually writes it.
 func statusExceptions(allowed []configv1alpha1.StatusException) func(tenant.ID, schema.GroupResource) bool {
 	return func(id tenant.ID, resource schema.GroupResource) bool {
 		return slices.ContainsFunc(allowed, func(e configv1alpha1.StatusException) bool {
@@ -228,8 +232,8 @@ func statusExceptions(allowed []configv1alpha1.StatusException) func(tenant.ID, 
 	}
 }
 
-// recordedAnnotations returns the annotations that a tenant may not set on its namespaces, because
-// the server records them.
+// recordedAnnotations returns the annotations that the server records in namespaces. Tenants may
+// not set them.
 func recordedAnnotations(c *configv1alpha1.Admission) []string {
 	if !*c.Attribution.Creator.Enabled {
 		return []string{tenant.HeldAnnotation}
@@ -282,8 +286,8 @@ func workloadUser(c *configv1alpha1.WorkloadUser, names *tenant.SystemNames) (*a
 	return out, nil
 }
 
-// defaultQuotas is the store of a configuration with a default quota. It also limits tenants without a
-// TenantQuota.
+// defaultQuotas is a store for a configuration with a default quota. It also limits tenants that
+// have no TenantQuota yet.
 type defaultQuotas struct {
 	lookup.Quotas
 	hard corev1.ResourceList
@@ -293,7 +297,7 @@ type defaultQuotas struct {
 func (m defaultQuotas) States(ctx context.Context, id tenant.ID) ([]*quota.State, error) {
 	states, err := m.Quotas.States(ctx, id)
 	if err == nil && len(states) == 0 {
-		states = []*quota.State{{Name: id.ObjectName(), Hard: m.hard}} // the quota is being created, and its use is unknown
+		states = []*quota.State{{Name: id.ObjectName(), Hard: m.hard}} // no TenantQuota yet, so the usage is unknown
 	}
 	return states, err
 }
@@ -310,8 +314,7 @@ func (unlimited) Charge(context.Context, *quota.State, *quota.State) error { ret
 // HasQuota implements [quota.Store].
 func (unlimited) HasQuota(context.Context, tenant.ID) (bool, error) { return false, nil }
 
-// deviceClasses returns the function that returns the DeviceClasses, or nil if no quota is
-// enforced.
+// deviceClasses returns [lookup.Quotas.Classes], or nil if no quota is enforced.
 func (c *clusterParts) deviceClasses(config *configv1alpha1.Quota) func() (quota.Classes, error) {
 	if c.quotas == nil || !*config.Enabled {
 		return nil

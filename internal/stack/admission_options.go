@@ -26,15 +26,15 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// fieldPolicies are the policies of fields by their names.
+// fieldPolicies maps the policies of the configuration to those of the plugins.
 var fieldPolicies = map[configv1alpha1.FieldPolicy]plugins.Policy{
 	configv1alpha1.FieldForbid:      plugins.Forbid,
 	configv1alpha1.FieldAllowListed: plugins.AllowListed,
 	configv1alpha1.FieldIgnore:      plugins.Ignore,
 }
 
-// policyRules returns a function that returns the rules of a tenant, or nil if no rule applies to
-// it.
+// policyRules returns a function that returns the rules of a tenant. The function returns nil if
+// the policy of every field is Ignore.
 func policyRules(c *configv1alpha1.Policy) func(tenant.ID) plugins.Rules {
 	merge := func(all ...*configv1alpha1.PolicyRules) plugins.Rules {
 		rules, enforced := plugins.Rules{}, false
@@ -73,7 +73,7 @@ func placementRules(
 ) func(tenant.ID) *placement.TenantRules {
 	scheduler := ""
 	if !user.Off && user.Scheduling != nil {
-		scheduler = user.Scheduling.SchedulerName // the server sets it in pods, so it is allowed
+		scheduler = user.Scheduling.SchedulerName // the server sets this scheduler in pods, so tenants may use it
 	}
 	others := mergePlacement(scheduler, &c.PlacementRules)
 	own := map[string]*placement.TenantRules{}
@@ -90,7 +90,8 @@ func placementRules(
 	}
 }
 
-// mergePlacement merges rules. Later rules override earlier ones.
+// mergePlacement merges rules. A later rule replaces an earlier rule of the same field. scheduler
+// is the default scheduler.
 func mergePlacement(scheduler string, rules ...*configv1alpha1.PlacementRules) *placement.TenantRules {
 	out := &placement.TenantRules{Rules: plugins.Rules{}, Defaults: placement.Defaults{SchedulerName: scheduler}}
 	for _, r := range rules {
@@ -122,7 +123,7 @@ func mergePlacement(scheduler string, rules ...*configv1alpha1.PlacementRules) *
 	return out
 }
 
-// decode returns the object of an admission request as its Go type. A server represents custom
+// decode converts the object of an admission request to the Go type T. A server represents custom
 // resources as unstructured objects.
 func decode[T any, P typed.Pointer[T]](obj runtime.Object) (P, error) {
 	if object, ok := obj.(P); ok {
@@ -135,7 +136,7 @@ func decode[T any, P typed.Pointer[T]](obj runtime.Object) (P, error) {
 	return typed.Decode[T, P](u)
 }
 
-// tenantOf reads a Tenant.
+// tenantOf decodes a Tenant and parses its tenant ID.
 func tenantOf(obj runtime.Object) (*v1alpha1.Tenant, tenant.ID, error) {
 	t, err := decode[v1alpha1.Tenant](obj)
 	if err != nil {
@@ -154,7 +155,8 @@ func idOf(text string) (tenant.ID, error) {
 	return id, nil
 }
 
-// tenantRightsOf returns the rights that a Tenant provides in namespaces.
+// tenantRightsOf returns the roles and templates that a Tenant specifies for the tenant's
+// namespaces.
 func tenantRightsOf(obj runtime.Object) (*rolebinding.Bindings, error) {
 	t, id, err := tenantOf(obj)
 	if err != nil {
@@ -163,7 +165,7 @@ func tenantRightsOf(obj runtime.Object) (*rolebinding.Bindings, error) {
 	return provision.SpreadOf(id, &t.Spec), nil
 }
 
-// memberRightsOf returns the rights that TenantMembers provide in namespaces.
+// memberRightsOf returns the roles that TenantMembers specify for the tenant's namespaces.
 func memberRightsOf(obj runtime.Object) (*rolebinding.Bindings, error) {
 	m, err := decode[v1alpha1.TenantMembers](obj)
 	if err != nil {
@@ -176,7 +178,7 @@ func memberRightsOf(obj runtime.Object) (*rolebinding.Bindings, error) {
 	return provision.MembersSpreadOf(id, &m.Spec), nil
 }
 
-// membersSpecOf returns the tenant and the spec of TenantMembers.
+// membersSpecOf returns the tenant ID and the spec of TenantMembers.
 func membersSpecOf(obj runtime.Object) (tenant.ID, any, error) {
 	m, err := decode[v1alpha1.TenantMembers](obj)
 	if err != nil {
@@ -186,7 +188,7 @@ func membersSpecOf(obj runtime.Object) (tenant.ID, any, error) {
 	return id, m.Spec, err
 }
 
-// retiredOf reads a RetiredTenant.
+// retiredOf converts a RetiredTenant for the plugin of package lifecycle.
 func retiredOf(obj runtime.Object) (lifecycle.Record, error) {
 	r, err := decode[v1alpha1.RetiredTenant](obj)
 	if err != nil {
@@ -214,8 +216,9 @@ func templateOf(obj runtime.Object) ([]schema.GroupVersionResource, error) {
 	return t.Resources(), t.Validate()
 }
 
-// removedResources returns the resources of the objects that an update removes from a NamespaceTemplate.
-// If the earlier template cannot be read, it returns all resources that a template may have.
+// removedResources returns the resources of the objects that an update removes from a
+// NamespaceTemplate. If the old template is invalid, it returns all resources that a template may
+// contain.
 func removedResources(oldObj, newObj runtime.Object) []schema.GroupVersionResource {
 	before, err := objectsOf(oldObj)
 	if err != nil {
@@ -259,7 +262,7 @@ func objectsOf(obj runtime.Object) (map[string]schema.GroupVersionResource, erro
 	return all, nil
 }
 
-// lifecycleOf reads the fields of a Tenant that its creation and deletion depend on.
+// lifecycleOf returns the fields of a Tenant that determine whether it may be created or deleted.
 func lifecycleOf(obj runtime.Object) (*lifecycle.TenantSpec, error) {
 	t, id, err := tenantOf(obj)
 	if err != nil {

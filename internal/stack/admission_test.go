@@ -30,7 +30,8 @@ import (
 )
 
 // TestReinvocation checks that plugins can run twice for one write, as a server does after a
-// webhook changed the object. The second run changes and rejects nothing because of the first.
+// webhook changed the object. The second run must not change or reject anything because of the
+// first run.
 func TestReinvocation(t *testing.T) {
 	namespaces := cache.NewIndexer(cache.MetaNamespaceKeyFunc, nil)
 	if err := namespaces.Add(&corev1.Namespace{
@@ -177,7 +178,7 @@ func equalJSON(t *testing.T, a, b runtime.Object) bool {
 	return cmp.Equal(one, other)
 }
 
-// TestWriteUsesOneSnapshot checks that the configuration that admits a write also validates it,
+// TestWriteUsesOneSnapshot checks that a write is mutated and validated with the same snapshot,
 // even if the configuration changes in between.
 func TestWriteUsesOneSnapshot(t *testing.T) {
 	dir := t.TempDir()

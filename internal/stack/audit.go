@@ -22,8 +22,7 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// OpenAudit opens the audit streams of a configuration. It returns nil if the configuration has
-// none.
+// OpenAudit opens the audit streams of a configuration. It returns nil if config is nil.
 func OpenAudit(config *configv1alpha1.Audit) (*tenantaudit.Streams, error) {
 	if config == nil {
 		return nil, nil //nolint:nilnil // no streams are no error
@@ -38,7 +37,8 @@ func OpenAudit(config *configv1alpha1.Audit) (*tenantaudit.Streams, error) {
 	})
 }
 
-// AuditResolver returns the resolver of the audit events of this server. It uses only the cache.
+// AuditResolver returns the resolver that determines the tenants of the audit events of this
+// server. It reads only caches.
 func (s *Stack) AuditResolver() *tenantaudit.Resolver {
 	return &tenantaudit.Resolver{
 		CallerKey: authz.CallerTenantAuditAnnotation,
@@ -53,8 +53,9 @@ func (s *Stack) AuditResolver() *tenantaudit.Resolver {
 	}
 }
 
-// auditStreamAt returns the audit stream of a tenant for an event at a time. It returns false if
-// the tenant has none, or if another tenant of the same name may have caused the event.
+// auditStreamAt returns the audit stream of a tenant for an event at the given time. It returns
+// false if the tenant has no stream, or if an earlier tenant of the same name may have caused the
+// event.
 func (s *Stack) auditStreamAt(id tenant.ID, at time.Time) (tenantaudit.Stream, bool) {
 	if of := s.shared.cluster.tenants; of != nil && !id.IsZero() && !id.IsSystem() {
 		if authz.MayPrecede(at, of.Lineage(id).Created) {
@@ -64,9 +65,8 @@ func (s *Stack) auditStreamAt(id tenant.ID, at time.Time) (tenantaudit.Stream, b
 	return s.AuditStream(id)
 }
 
-// AuditStream returns the audit stream of a tenant. It returns false if the tenant has none. A
-// tenant has none if it was deleted, if it has neither a Tenant nor a namespace, or while the
-// Tenants are unknown.
+// AuditStream returns the audit stream of a tenant. It returns false if the tenant was deleted, if
+// it has neither a Tenant object nor a namespace, or while the Tenant objects are unknown.
 func (s *Stack) AuditStream(id tenant.ID) (tenantaudit.Stream, bool) {
 	of := s.shared.cluster.tenants
 	switch {
@@ -86,7 +86,7 @@ func (s *Stack) AuditStream(id tenant.ID) (tenantaudit.Stream, bool) {
 	return tenantaudit.StreamOf(id, lineage.UID), true
 }
 
-// ServeAudit makes the server answer requests for [authz.AuditPath] with the streams. It MUST be
+// ServeAudit makes the filters of the Stack serve the streams at [authz.AuditPath]. It MUST be
 // called before the server handles requests.
 func (s *Stack) ServeAudit(streams *tenantaudit.Streams) { s.shared.audit = streams }
 
@@ -94,12 +94,12 @@ func isAuditRequest(r *http.Request) bool {
 	return r.Method == http.MethodGet && r.URL.Path == authz.AuditPath
 }
 
-// errAuditTenant is the response to a caller of a tenant that requests the stream of another
-// tenant. It does not depend on whether that tenant exists.
+// errAuditTenant is the error for a caller that requests the stream of another tenant. The error is
+// the same whether or not the other tenant exists.
 var errAuditTenant = errors.New("a caller can only read the audit stream of its own tenant")
 
-// withAudit serves callers of tenants the audit stream of their own tenant. The caller's identity
-// alone determines the stream. The server MUST have authorized the request.
+// withAudit serves callers of tenants the audit stream of their own tenant. Only the caller's
+// identity determines the stream. The server MUST have authorized the request.
 func (s *Stack) withAudit(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if s.shared.audit == nil || !isAuditRequest(r) {
@@ -120,9 +120,9 @@ func (s *Stack) withAudit(next http.Handler) http.Handler {
 	})
 }
 
-// WithAllTenantsAudit serves callers of the system tenant the audit stream of any tenant. It is a filter
-// within [Stack.WithTenant]. It does not handle requests whose path names a tenant, because they
-// are limited to that tenant. The server MUST have authorized the request.
+// WithAllTenantsAudit serves callers of the system tenant the audit stream of any tenant. It is a
+// filter within [Stack.WithTenant]. It does not handle requests whose path names a tenant, because
+// these requests are limited to this tenant. The server MUST have authorized the request.
 func (s *Stack) WithAllTenantsAudit(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if s.shared.audit != nil && isAuditRequest(r) && authz.PathTenant(r.Context()).IsZero() {
@@ -141,16 +141,17 @@ type AuditReader struct {
 	Streams *tenantaudit.Streams
 	// Stream is [Stack.AuditStream].
 	Stream func(id tenant.ID) (tenantaudit.Stream, bool)
-	// Cluster selects the records of a cluster. If empty, all records are selected.
+	// Cluster is the cluster whose records are served. If empty, the records are not selected by
+	// cluster.
 	Cluster string
-	// ResolveTenant returns the tenant that a query of a caller of the system tenant names. Defaults to the
-	// tenant of that name.
+	// ResolveTenant translates the tenant ID in a query. It is not called for the system tenant. If
+	// nil, the tenant ID is used unchanged.
 	ResolveTenant func(tenant.ID) tenant.ID
 }
 
-// Serve handles a request of a caller of a tenant. A caller of the system tenant reads the stream
-// that it names, or the stream of the system tenant. Any other caller reads the stream of its own
-// tenant.
+// Serve handles a request by a caller of tenant id. A caller of the system tenant reads the stream
+// of the tenant that the query names, or the stream of the system tenant. Any other caller reads
+// the stream of its own tenant. Its query may name only this tenant.
 func (a *AuditReader) Serve(w http.ResponseWriter, r *http.Request, id tenant.ID) {
 	query, err := tenantaudit.ParseQuery(r.URL.RawQuery)
 	if err != nil {
@@ -191,15 +192,15 @@ func forbiddenAudit(err error) *apierrors.StatusError {
 	return apierrors.NewForbidden(schema.GroupResource{}, "", err)
 }
 
-// AuditStreams are the audit streams of a server of one cluster.
+// AuditStreams contains the audit streams of an API server and the backend that writes them.
 type AuditStreams struct {
 	streams *tenantaudit.Streams
 	backend audit.Backend
 	metrics *tenantaudit.Metrics
 }
 
-// OpenStackAudit opens the audit streams of the configuration of a stack, which then serves them. It
-// returns nil if the configuration has none.
+// OpenStackAudit opens the audit streams that the configuration of s specifies, and makes s serve
+// them. It returns nil if the configuration specifies none.
 func OpenStackAudit(s *Stack) (*AuditStreams, error) {
 	streams, err := OpenAudit(s.current.Load().config.Audit)
 	if err != nil || streams == nil {
@@ -211,8 +212,8 @@ func OpenStackAudit(s *Stack) (*AuditStreams, error) {
 	return &AuditStreams{streams, backend.For(s.AuditResolver()), records}, nil
 }
 
-// Backend returns the backend that writes events into the streams. The server MUST run it and shut
-// it down.
+// Backend returns the backend that writes events into the streams. The server MUST run the backend
+// and shut it down.
 func (a *AuditStreams) Backend() audit.Backend { return &closingBackend{a.backend, a.streams} }
 
 // Metrics returns the metrics of the streams.
@@ -227,5 +228,5 @@ type closingBackend struct {
 // Shutdown implements [audit.Backend].
 func (c *closingBackend) Shutdown() {
 	c.Backend.Shutdown()
-	_ = c.streams.Close() // each record has been synced
+	_ = c.streams.Close() // an error loses no record, because each record has been synced
 }

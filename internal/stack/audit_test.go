@@ -50,8 +50,8 @@ func TestAuditFollowIsAStream(t *testing.T) {
 	}
 }
 
-// auditTenants are tenants with a Tenant, except none, invented, unknown and deleted. renewed
-// replaced a deleted Tenant.
+// auditTenants is a fake in which every tenant has a Tenant object, except none, invented, unknown
+// and deleted. The Tenant object of renewed replaced a deleted one.
 type auditTenants struct{ fakeTenants }
 
 var renewedAt = time.Date(2026, 11, 28, 1, 0, 0, 0, time.UTC)
@@ -223,8 +223,8 @@ func TestAuditResolver(t *testing.T) {
 	}
 }
 
-// TestCallerReadsOwnAuditStream checks that the identity of a caller decides which stream it reads, whatever the
-// query.
+// TestCallerReadsOwnAuditStream checks that a caller of a tenant can read only the stream of its
+// own tenant, whatever tenant the query names.
 func TestCallerReadsOwnAuditStream(t *testing.T) {
 	s, streams := newAuditStack(t)
 	of := func(stream tenantaudit.Stream, name string) tenantaudit.Placed {
@@ -377,8 +377,8 @@ func TestConcurrentReadsAreLimited(t *testing.T) {
 	}
 }
 
-// TestAuditFollowerCountsAsStream checks that a follower is a stream of its tenant, and that it ends when
-// its caller loses access.
+// TestAuditFollowerCountsAsStream checks that a request that follows an audit stream counts as a
+// stream of its tenant, and that it ends when the caller loses access.
 func TestAuditFollowerCountsAsStream(t *testing.T) {
 	s, _ := newAuditStack(t)
 	follow := func() int {

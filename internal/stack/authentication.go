@@ -33,13 +33,14 @@ import (
 type Credentials int
 
 const (
-	// AllCredentials are the credentials of a server's own callers. All sources are built.
+	// AllCredentials specifies that callers present all kinds of credentials to the server itself.
+	// All sources are built.
 	AllCredentials Credentials = iota
-	// BearerTokens are tokens that a server forwards because they are not tokens of its own service
-	// accounts. Only sources of such tokens are built.
+	// BearerTokens specifies that a server forwards the bearer tokens that it does not recognize.
+	// Only the sources of these tokens are built: tokenFile, oidc, keystone and webhook.
 	BearerTokens
-	// NoCredentials are presented if another server authenticates the callers. No sources are
-	// built, and their files are not read. Revocations still apply.
+	// NoCredentials specifies that another server authenticates the callers. No sources are built,
+	// and their files are not read. Revocations still apply.
 	NoCredentials
 )
 
@@ -53,28 +54,27 @@ type sourceParts struct {
 	now      func() time.Time
 	// certificates verifies the certificates of all x509 sources.
 	certificates *authnx509.Verifier
-	// compiler compiles CEL, and claims compiles CEL over claims. Issuers share compiled programs
-	// and clients.
+	// compiler compiles CEL expressions, and claimsCompiler compiles CEL expressions over claims.
+	// All OIDC issuers share claimsCompiler and the HTTP clients in issuers.
 	compiler, claimsCompiler func() authenticationcel.Compiler
 	issuers                  *oidc.Clients
 	// serviceAccounts returns the tenant of the service accounts of a namespace.
 	serviceAccounts func(context.Context, string) (tenant.ID, error)
-	// clientCAs are the authorities of the sources so far. changed is called after one of them has
-	// changed.
+	// clientCAs are the CA bundles of the x509 sources that have been opened. caChanged is called
+	// after a bundle has changed.
 	clientCAs []func() []byte
 	caChanged func()
-	hasLegacy bool // a source of legacy tokens exists
+	hasLegacy bool // a serviceAccount source has been opened, which accepts legacy tokens
 }
 
 // sourceKind specifies how a kind of source is opened.
 type sourceKind struct {
-	// bearer reports whether the source authenticates bearer tokens that do not belong to the
-	// server.
+	// bearer reports whether the source authenticates bearer tokens that the server does not issue.
 	bearer bool
 	open   func(ctx context.Context, p *sourceParts, config *configv1alpha1.Source, s *authn.Source) error
 }
 
-// sourceKinds returns the kinds of sources by their names in the configuration.
+// sourceKinds returns the kinds of sources, by the name of the field in the configuration.
 func sourceKinds() map[string]sourceKind {
 	return map[string]sourceKind{
 		"x509":           {false, openX509},
@@ -88,7 +88,7 @@ func sourceKinds() map[string]sourceKind {
 	}
 }
 
-// addSources opens the sources that match the Credentials and adds them to the chain. The error
+// addSources opens the sources that p.Credentials selects and adds them to the chain. The error
 // names each source that could not be opened.
 func addSources(ctx context.Context, p *sourceParts, sources []configv1alpha1.Source, chain *authn.Chain) error {
 	var problems []error
@@ -210,8 +210,8 @@ func openFrontProxy(_ context.Context, p *sourceParts, _ *configv1alpha1.Source,
 	return nil
 }
 
-// Errors of issuers. With a wrong issuer, the server's own authenticators would accept the tokens,
-// and they do not know tenants.
+// Errors of issuers. With a wrong issuer, the server's own authenticator would accept the tokens
+// without their tenant.
 var (
 	errOwnIssuer   = errors.New("the issuer may not be the server's own issuer of service account tokens")
 	errOtherIssuer = errors.New("serviceAccount.issuer must be an issuer of the server (--service-account-issuer)")
@@ -295,7 +295,7 @@ func openKeystone(ctx context.Context, p *sourceParts, source *configv1alpha1.So
 	return nil
 }
 
-// scopesOf returns the scopes that a source accepts. An unknown name is no scope.
+// scopesOf returns the scopes that a source accepts. Unknown names are ignored.
 func scopesOf(names []configv1alpha1.KeystoneScope) (scopes keystone.Scopes) {
 	for _, name := range names {
 		switch name {
@@ -350,13 +350,13 @@ func matchOf(m *configv1alpha1.TokenMatch) authn.Match {
 	return authn.Match{Rest: m.Opaque}
 }
 
-// ownsIssuer reports whether an issuer belongs to the server.
+// ownsIssuer reports whether an issuer issues the server's own service account tokens.
 func (p *sourceParts) ownsIssuer(issuer string) bool {
 	return issuer == serviceaccount.LegacyIssuer || slices.Contains(p.ServiceAccountIssuers, issuer)
 }
 
 // followRevocations follows the file at path until ctx ends. It returns a function that returns the
-// current content. changed is called for each new valid version.
+// current revocations. changed is called after each new valid version has taken effect.
 func followRevocations(
 	ctx context.Context, path string, report reload.Report, changed func(*authn.Revocations),
 ) (func() *authn.Revocations, error) {

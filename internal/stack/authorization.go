@@ -29,44 +29,45 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// RBAC contains both RBAC evaluators of a server. The configuration selects one.
+// RBAC contains the two RBAC evaluators of a server. The configuration selects one of them.
 type RBAC struct {
 	// Index follows the server's roles and bindings.
 	Index *rbac.Index
-	// Upstream and UpstreamRules are the server's own evaluator. If nil, the index always decides,
-	// and the configuration has no effect.
+	// Upstream and UpstreamRules are the server's own evaluator. If Upstream is nil, Index is used,
+	// whatever the configuration selects.
 	Upstream      authorizer.Authorizer
 	UpstreamRules authorizer.RuleResolver
-	// Synced reports whether the index is complete. If nil, it is.
+	// Synced reports whether the index is complete. If nil, the index is always complete.
 	Synced func() bool
-	// ServerFallback reports whether the server calls its own evaluator if the index allows nothing.
-	// That evaluator ignores the limits in the annotations of bindings. Requests that only a
-	// limited binding would allow are therefore denied, and so are all requests until the index has
-	// synced.
+	// ServerFallback reports whether the server calls its own evaluator if the index allows
+	// nothing. The server's evaluator ignores the scope and the expiry in the annotations of
+	// bindings. In Enforce mode, requests that only such a binding would allow are therefore
+	// denied, and so are all requests until the index has synced.
 	ServerFallback bool
 }
 
 // Authorization configures the authorization of a server.
 type Authorization struct {
-	// Authorizer is called if the boundary delegates a request. If RBAC is set, RBAC is called
-	// first. If nil, there is no such authorizer.
+	// Authorizer is called for requests that the boundary delegates. If RBAC is set, RBAC is called
+	// first. It may be nil.
 	Authorizer authorizer.Authorizer
 	// RuleResolver lists the rules of Authorizer. If nil, there are none.
 	RuleResolver authorizer.RuleResolver
-	// RBAC is called before Authorizer. It is nil if Authorizer includes RBAC.
+	// RBAC is called before Authorizer. It MUST be nil if Authorizer includes RBAC.
 	RBAC *RBAC
-	// GrantorAuthorizer decides what a grantor may do itself. Defaults to the Stack's own Authorizer, which
-	// is sufficient if the Stack calls all authorizers of the server.
+	// GrantorAuthorizer decides whether the author of a write has the rights that the write
+	// provides to others. Defaults to the Stack's own Authorizer, which is sufficient if the Stack
+	// calls all authorizers of the server.
 	GrantorAuthorizer authorizer.Authorizer
-	// ServerAnswersReviews reports whether the server itself answers reviews of rules, tokens and
-	// subjects. Tenants are then denied these reviews.
+	// ServerAnswersReviews reports whether the server answers reviews of rules, tokens and subjects
+	// without the Stack. The boundary then denies these reviews to callers of tenants.
 	ServerAnswersReviews bool
-	// ReviewAuthorizer decides for the subjects in reviews of tenants' callers. Defaults to the Stack's own
-	// Authorizer.
+	// ReviewAuthorizer authorizes the subjects of the SubjectAccessReviews that callers of tenants
+	// create. Defaults to the Stack's own Authorizer.
 	ReviewAuthorizer authorizer.Authorizer
 }
 
-// authorizationParts are the dependencies of a boundary.
+// authorizationParts contains the dependencies of a boundary.
 type authorizationParts struct {
 	Authorization
 	cluster *clusterParts
@@ -78,7 +79,7 @@ type authorizationParts struct {
 	qualified, ownPrefixes, accountsInGroup bool
 	// revoked is nil if there are no revocations.
 	revoked func() *authn.Revocations
-	// sourceTenant returns the name of a tenant in revocations.
+	// sourceTenant returns the tenant ID that the revocations use for a tenant of this server.
 	sourceTenant func(tenant.ID) tenant.ID
 	report       reload.Report
 	observe      func(context.Context, authz.Outcome)
@@ -86,9 +87,9 @@ type authorizationParts struct {
 	exceptionsChanged func()
 }
 
-// newBoundary returns the boundary with its exceptions and its delegates. Grants precede the
-// policies of the ABAC file. The delegates are the policies for a tenant's own objects, RBAC and
-// the server's other authorizers, in this order.
+// newBoundary returns the boundary with its exceptions and its delegates. Among the exceptions,
+// grants precede the policies of the ABAC file. The delegates are the ABAC file, RBAC and the
+// server's other authorizers, in this order.
 func newBoundary(
 	ctx context.Context, p *authorizationParts, config *configv1alpha1.Authorization,
 ) (*authz.Boundary, error) {
@@ -190,23 +191,25 @@ func objectVerbs(resources []configv1alpha1.ObjectVerb) (out []authz.ObjectVerb)
 	return out
 }
 
-// derivesRights reports whether callers of tenants have rights that follow from their Tenant. This
-// requires that only the index evaluates RBAC and that the boundary is enforced.
+// derivesRights reports whether callers of tenants have rights that follow from their Tenant,
+// without a binding. The configuration must select the index as the RBAC evaluator and must not use
+// Shadow mode. The server must not call its own evaluator too.
 func (p *authorizationParts) derivesRights(config *configv1alpha1.Authorization) bool {
 	return p.RBAC != nil && !p.RBAC.ServerFallback && config.RBAC.Evaluator == configv1alpha1.EvaluatorIndexed &&
 		config.Mode != configv1alpha1.ModeShadow
 }
 
 // delegates are the authorizers to which a boundary delegates. They use the boundary to find the
-// owner of requests.
+// owner of the requested objects.
 type delegates struct {
 	boundary    *authz.Boundary
 	authorizers []union.NamedAuthorizer
 	rules       []authorizer.RuleResolver
 }
 
-// delegate returns a union of all authorizers in their order. A single authorizer needs no union,
-// which would add its name as a prefix to its reasons.
+// delegate returns a union of all authorizers in their order. An individual authorizer is returned
+// without a union, because a union would add the name of the authorizer to its reasons. It returns
+// nil if there are no authorizers.
 func (d *delegates) delegate() (authorizer.Authorizer, error) {
 	switch len(d.authorizers) {
 	case 0:
@@ -218,12 +221,12 @@ func (d *delegates) delegate() (authorizer.Authorizer, error) {
 	return &flatUnion{all, d.authorizers}, err
 }
 
-// serverDelegate is the name of the server's own authorizers.
+// serverDelegate is the name of [Authorization.Authorizer] in a union.
 const serverDelegate = "server"
 
-// flatUnion is a union whose reasons read like those of the server. The server's authorizers add
-// their own names to their reasons. RBAC is called before them here but reported after them, as in
-// the server.
+// flatUnion is a union whose reasons have the form and the order of the server's reasons. The
+// server's authorizers already add their names to their reasons. RBAC is called before these
+// authorizers, but its reason follows theirs, as in kube-apiserver.
 type flatUnion struct {
 	authorizer.Authorizer
 	authorizers []union.NamedAuthorizer
@@ -267,8 +270,8 @@ func (d *delegates) add(name string, a authorizer.Authorizer, r authorizer.RuleR
 	}
 }
 
-// ownerOf returns the tenant that owns the objects of a request, or the zero ID if there is not
-// exactly one.
+// ownerOf returns the tenant that owns the objects of a request. It returns the zero ID if there is
+// not exactly one owner, and for callers in system:masters.
 func (d *delegates) ownerOf(ctx context.Context, a authorizer.Attributes) (tenant.ID, error) {
 	if isPrivileged(a.GetUser()) {
 		return tenant.ID{}, nil
@@ -277,7 +280,7 @@ func (d *delegates) ownerOf(ctx context.Context, a authorizer.Attributes) (tenan
 	return owner.ID, err
 }
 
-// openPolicyFile follows the ABAC file until ctx ends.
+// openPolicyFile opens the ABAC file and follows it until ctx ends.
 func (p *authorizationParts) openPolicyFile(ctx context.Context, path string, chain *delegates) (*policyFile, error) {
 	file, err := reload.Open(path, abac.Parse, func(path string, err error) {
 		p.report(path, err)
@@ -293,7 +296,7 @@ func (p *authorizationParts) openPolicyFile(ctx context.Context, path string, ch
 }
 
 // policyFile is the ABAC file. A policy that allows cross-tenant requests is an exception from the
-// boundary. All other policies apply after the boundary.
+// boundary. All other policies apply to requests that the boundary delegates.
 type policyFile struct {
 	file      *reload.File[*abac.Policy]
 	delegates *delegates
@@ -316,14 +319,15 @@ func (p *policyFile) authorize(ctx context.Context, a authorizer.Attributes) (au
 	return authorizer.DecisionAllow, authz.ReasonABAC.String(), nil
 }
 
-// isPrivileged reports whether u may send any request. This includes the server's own client. Its
-// read of a namespace must not cause another read.
+// isPrivileged reports whether u is in the group system:masters. The server's own client is in this
+// group. Its read of a namespace must not make the server determine the owner of the namespace,
+// which would cause another read.
 func isPrivileged(u user.Info) bool {
 	return slices.Contains(u.GetGroups(), user.SystemPrivilegedGroup)
 }
 
-// isLoopback reports whether u is the server's own client. The server does not work without it, so
-// it cannot be revoked. Authentication rejects any other caller with this name.
+// isLoopback reports whether u is the server's own client. It cannot be revoked, because the server
+// does not work without it. Authentication rejects any other caller with this name.
 func isLoopback(u user.Info) bool { return u.GetName() == user.APIServerUser && isPrivileged(u) }
 
 // RulesFor implements [authorizer.RuleResolver].
@@ -343,8 +347,9 @@ func (p *policyFile) RulesFor(
 	return resources, paths, incomplete, nil
 }
 
-// withReviews answers reviews by tenants' callers if the configuration delegates them. The answers
-// of the server would reveal other tenants.
+// withReviews answers the reviews that callers of tenants create, if authorization.delegatedReviews
+// is true and the boundary is not in Shadow mode. The server's own answers would reveal other
+// tenants.
 func (s *Stack) withReviews(next http.Handler) http.Handler {
 	return reviews.With(next, func(r *http.Request, resource schema.GroupResource) reviews.Reviewer {
 		g := s.current.Load()
@@ -369,8 +374,8 @@ func (s *Stack) withReviews(next http.Handler) http.Handler {
 	})
 }
 
-// Denies returns why the boundary denies a request that did not pass the filters, or "" if it does
-// not deny it. The mode has no effect.
+// Denies returns the reason for which the boundary would deny a request that has not passed the
+// filters, or "" if it would not deny the request. Shadow mode has no effect on the result.
 func (s *Stack) Denies(ctx context.Context, a authorizer.Attributes) string {
 	return s.current.Load().boundary.DenialReason(ctx, a).String()
 }

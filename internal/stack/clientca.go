@@ -11,8 +11,9 @@ import (
 	"k8s.io/apiserver/pkg/server/dynamiccertificates"
 )
 
-// clientCAs are the authorities of a stack's x509 sources, for TLS handshakes. Clients select their
-// certificate by them. They are not used for authentication.
+// clientCAs contains the certificate authorities of a stack's x509 sources. A server sends their
+// names in TLS handshakes, so that clients can select a certificate. They are not used for
+// authentication.
 type clientCAs struct {
 	mu        sync.Mutex
 	bundles   []func() []byte

@@ -17,8 +17,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// clusterParts are the parts of a [lookup.Cluster]. namespaces, tenants, grants, quotas, controllers,
-// objects and stale are nil if the cluster does not have them.
+// clusterParts contains the parts of a [lookup.Cluster] and [Server.Stale]. A part is nil if the
+// cluster does not have it, except owners and resources.
 type clusterParts struct {
 	owners      *authz.Owners
 	namespaces  lookup.Namespaces
@@ -31,7 +31,6 @@ type clusterParts struct {
 	stale       func() bool
 }
 
-// partsOf returns the parts of a cluster. stale is [Server.Stale].
 func partsOf(c lookup.Cluster, stale func() bool) *clusterParts {
 	parts := &clusterParts{
 		owners:      c.Owners(),
@@ -50,7 +49,8 @@ func partsOf(c lookup.Cluster, stale func() bool) *clusterParts {
 	return parts
 }
 
-// noResources knows no custom resources.
+// noResources is for a cluster without [lookup.Resources]. The scope of every custom resource is
+// unknown.
 type noResources struct{}
 
 // Scope implements [lookup.Resources].
@@ -78,7 +78,7 @@ func (c *clusterParts) defaultPriority(name string) bool {
 	return c.objects != nil && c.objects.DefaultPriority(name)
 }
 
-// controllerObject returns [lookup.Controllers.Object], or nil if the controllers are not known.
+// controllerObject returns [lookup.Controllers.Object], or nil if the cluster has no controllers.
 func (c *clusterParts) controllerObject() plugins.ObjectFunc {
 	if c.controllers == nil {
 		return nil

@@ -20,9 +20,9 @@ import (
 
 const mixed = "tok,alice,1,,a\nomitted,bob,2\n"
 
-// TestReloadWithOmittedTenantIsRejected checks that a new version of a file that omits a tenant is
-// rejected. It also checks a configuration that no longer sets the default tenant of such a file.
-// The previous version stays in effect.
+// TestReloadWithOmittedTenantIsRejected checks that a new version of a credential file is rejected
+// if a record has no tenant and there is no default tenant. A new configuration is also rejected if
+// it removes the default tenant of such a file. The previous version remains in effect.
 func TestReloadWithOmittedTenantIsRejected(t *testing.T) {
 	dir := t.TempDir()
 	setsDefault := strings.Replace(config, "tokens.csv", "tokens.csv, defaultTenant: a", 1)

@@ -21,11 +21,12 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// fairUseState records which limits a request has passed before [Stack.WithTenant].
+// fairUseState records which limits have already been applied to a request.
 type fairUseState struct {
-	request bool // the limits of a request
-	stream  bool // the limits of a stream
-	// limitedTenant is the tenant that [Stack.AdmitFlow] has found.
+	request bool // the limits of requests
+	stream  bool // the limit of streams
+	// limitedTenant is the caller's tenant, which [Stack.AdmitFlow] sets. It can also be the system
+	// tenant.
 	limitedTenant tenant.ID
 }
 
@@ -44,7 +45,7 @@ func fairUseStateOf(ctx context.Context) *fairUseState {
 	return &fairUseState{}
 }
 
-// limitsOf returns the limits of a tenant.
+// limitsOf returns the limits of a tenant from its Tenant object and from the configuration.
 func (s *Stack) limitsOf(id tenant.ID) fairuse.Limits {
 	var spec v1alpha1.FairUse
 	if tenants := s.shared.cluster.tenants; tenants != nil {
@@ -53,7 +54,8 @@ func (s *Stack) limitsOf(id tenant.ID) fairuse.Limits {
 	return fairuse.LimitsOf(spec, s.current.Load().config.FairUse)
 }
 
-// limitedTenant returns the tenant that has limits for a request, or the zero ID.
+// limitedTenant returns the tenant whose limits apply to the requests of u. It returns the zero ID
+// for callers without limits.
 func (s *Stack) limitedTenant(ctx context.Context, u user.Info) tenant.ID {
 	if id := s.current.Load().boundary.FairUseTenant(ctx, u); !id.IsSystem() {
 		return id
@@ -63,20 +65,22 @@ func (s *Stack) limitedTenant(ctx context.Context, u user.Info) tenant.ID {
 
 func noLeave() {}
 
-// AdmitRequest adds a request to what the tenant of u uses, within its limits, until leave is
-// called. A server calls it before a request waits for other resources. Otherwise,
-// [Stack.WithTenant] does. The request MUST have passed [Stack.WithRequestState]. The error is nil,
-// or has status 429 and the time after which the client may try again.
+// AdmitRequest counts a request against the limits of u's tenant until leave is called. A server
+// with a queue calls it before the request is queued. If the server does not call it,
+// [Stack.WithTenant] applies the limits. The request MUST have passed [Stack.WithRequestState]. If
+// the request exceeds a limit, refused has status 429 and the time after which the client may try
+// again.
 func (s *Stack) AdmitRequest(ctx context.Context, u user.Info) (leave func(), refused *apierrors.StatusError) {
 	_, leave, refused = s.AdmitFlow(ctx, u)
 	return leave, refused
 }
 
 // AdmitFlow is [Stack.AdmitRequest] for a server with API Priority and Fairness. It also returns
-// the user that classifies the request. All callers of a tenant are one flow: they have the name
-// tenant:<id>, the groups of the caller, and the group of the tenant's level. Callers of the system
-// tenant and callers without a tenant are unchanged. No caller of a tenant can choose a level by a
-// group of its own.
+// the user by which the server classifies the request. For a caller of a tenant, this user has the
+// name tenant:<id>, so that all callers of the tenant are one flow. It has the caller's groups and
+// the group of the tenant's priority level. Level groups of the caller are removed, so that no
+// caller can choose a level. Callers of the system tenant and callers without a tenant are
+// unchanged.
 func (s *Stack) AdmitFlow(
 	ctx context.Context, u user.Info,
 ) (flow user.Info, leave func(), refused *apierrors.StatusError) {
@@ -94,7 +98,8 @@ func (s *Stack) AdmitFlow(
 	return flowUser(u, id, limits.Level), leave, nil
 }
 
-// flowUser returns the user that classifies a request of a caller of a tenant.
+// flowUser returns the user by which API Priority and Fairness classifies a request. See
+// [Stack.AdmitFlow].
 func flowUser(u user.Info, id tenant.ID, level string) user.Info {
 	groups := make([]string, 0, len(u.GetGroups())+1)
 	for _, group := range u.GetGroups() {
@@ -108,7 +113,8 @@ func flowUser(u user.Info, id tenant.ID, level string) user.Info {
 	return &user.DefaultInfo{Name: id.Group(), Groups: groups}
 }
 
-// AdmitStream is [Stack.AdmitRequest] for a watch or another stream.
+// AdmitStream is [Stack.AdmitRequest] for a watch or another stream. It applies the limits of
+// requests when the stream begins, and counts the stream until leave is called.
 func (s *Stack) AdmitStream(ctx context.Context, u user.Info) (leave func(), refused *apierrors.StatusError) {
 	id := s.limitedTenant(ctx, u)
 	if id.IsZero() {
@@ -139,7 +145,7 @@ func (s *Stack) report(id tenant.ID) *fairuse.Report {
 	return &fairuse.Report{Tenant: id.String(), Use: s.shared.fairUse.Use(id), Limits: s.limitsOf(id)}
 }
 
-// refuse records a refused request and returns its response.
+// refuse records a request that exceeds a limit, and returns the response.
 func (s *Stack) refuse(id tenant.ID, refusal *fairuse.Refusal) *apierrors.StatusError {
 	observe := s.RecordLimit
 	if s.shared.ObserveLimit != nil {
@@ -155,8 +161,9 @@ func (s *Stack) refuse(id tenant.ID, refusal *fairuse.Refusal) *apierrors.Status
 	return apierrors.NewTooManyRequests(message+text, int(refusal.RetryAfter.Seconds()))
 }
 
-// withFairUse applies the limits that a request has not passed yet. At [authz.FairUsePath], it
-// responds with the limits and the use of the caller's own tenant at this server.
+// withFairUse applies the limits that have not been applied to a request yet. At
+// [authz.FairUsePath], it responds to callers of tenants with the limits and the current use of
+// their own tenant at this server.
 func (s *Stack) withFairUse(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ctx := r.Context()
@@ -185,9 +192,9 @@ func (s *Stack) withFairUse(next http.Handler) http.Handler {
 	})
 }
 
-// WithAllTenantsFairUse responds to callers of the system tenant with the use of all tenants at
-// [authz.FairUsePath]. It is a filter within [Stack.WithTenant]. The server MUST have authorized
-// the request.
+// WithAllTenantsFairUse serves [authz.FairUsePath] for callers of the system tenant. It responds
+// with the limits and the use of all tenants that currently use the server. It is a filter within
+// [Stack.WithTenant]. The server MUST have authorized the request.
 func (s *Stack) WithAllTenantsFairUse(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		u, _ := request.UserFrom(r.Context())

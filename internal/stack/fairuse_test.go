@@ -27,7 +27,7 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// fairTenants are tenants whose Tenants specify limits.
+// fairTenants is a fake in which the Tenant objects specify limits.
 type fairTenants struct {
 	fakeTenants
 	specs map[string]v1alpha1.FairUse
@@ -35,8 +35,8 @@ type fairTenants struct {
 
 func (f *fairTenants) FairUse(id tenant.ID) v1alpha1.FairUse { return f.specs[id.String()] }
 
-// newFairUseStack returns a stack with these limits of the configuration. acme owns the namespace
-// acme--web.
+// newFairUseStack returns a stack with the given limits in its configuration. acme owns the
+// namespace acme--web.
 func newFairUseStack(t *testing.T, configured v1alpha1.FairUse, specs map[string]v1alpha1.FairUse) *stack.Stack {
 	t.Helper()
 	s, err := stack.New(t.Context(), &configv1alpha1.Settings{FairUse: configured}, stack.Server{
@@ -65,7 +65,7 @@ func callerOf(name, id string, groups ...string) *user.DefaultInfo {
 	return &user.DefaultInfo{Name: name, Groups: groups, Extra: map[string][]string{tenant.ExtraKey: {id}}}
 }
 
-// duringRequest runs do within a request of caller. If as is not nil, the request impersonates as.
+// duringRequest calls do within a request by caller. If as is not nil, caller impersonates as.
 func duringRequest(
 	s *stack.Stack, caller, as user.Info, do func(w http.ResponseWriter, r *http.Request, u user.Info),
 ) *http.Response {
@@ -80,7 +80,7 @@ func duringRequest(
 	return w.Result()
 }
 
-// TestFlowUser checks as which user API Priority and Fairness classifies a request.
+// TestFlowUser checks the user by which API Priority and Fairness classifies a request.
 func TestFlowUser(t *testing.T) {
 	s := newFairUseStack(t, v1alpha1.FairUse{Level: "bronze"}, map[string]v1alpha1.FairUse{"globex": {Level: "gold"}})
 	system, controller := callerOf("root", "system", "system:masters"), callerOf("gateway", "system")
@@ -237,7 +237,8 @@ func TestLimitsOfTenants(t *testing.T) {
 					})
 					return resp.StatusCode, resp, reached
 				}
-				// The limit is reached within the request, and afterwards only if it is a rate.
+				// The limit is reached while the request runs. After the request has ended, only a
+				// rate limit is still reached.
 				refuses := limit == "rate" || stream == (limit == "watches")
 				within := http.StatusOK
 				if refuses {
@@ -281,8 +282,8 @@ func checkRefusal(t *testing.T, name string, resp *http.Response) {
 	}
 }
 
-// TestLimitsApplyOncePerRequest checks that a request that a server has admitted is not counted again, and that
-// the beginning of a watch is counted once.
+// TestLimitsApplyOncePerRequest checks that WithTenant does not count a request that AdmitRequest
+// has already counted, and that the beginning of a watch is counted once.
 func TestLimitsApplyOncePerRequest(t *testing.T) {
 	n := ptr.To[int32]
 	s := newFairUseStack(t, v1alpha1.FairUse{

@@ -41,8 +41,8 @@ type historyStep struct {
 	Label  string `json:"label,omitempty"` // the tenant label; "-" for none
 }
 
-// The tests remove the steps of the tenant other. The responses and watches of the tenant observed
-// must be the same without them.
+// The names of the two tenants. A test removes the steps of the tenant other from a history. The
+// responses and watches of the tenant observed must not change.
 const (
 	observed = "a"
 	other    = "b"
@@ -156,8 +156,9 @@ var methods = map[string]string{
 	"deletecollection": "DELETE",
 }
 
-// replay plays a history and returns what the tenant observed saw: the responses to its own requests
-// and the events and ends of its watches. The steps of other add no entries.
+// replay plays a history and returns what the tenant observed saw: the responses to its own
+// requests and the events and ends of its watches. The result contains no entries for the steps of
+// other.
 func replay(t testing.TB, settings *configv1alpha1.Settings, history []historyStep) []string {
 	t.Helper()
 	m := newMemoryServer(t, settings)
@@ -296,9 +297,9 @@ func makeHistory(seed uint64) []historyStep {
 	return history
 }
 
-// TestHistories checks random histories of two tenants, a third tenant and the system. The view of
-// observed must not depend on the steps of other, except for grants. A failing history is
-// shortened. Add it to internal/stack/testdata/histories.
+// TestHistories checks random histories of steps by three tenants and the system tenant. The
+// responses and watches of observed must not depend on the steps of other, except for grants. The
+// test shortens a failing history. Add it to internal/stack/testdata/histories.
 func TestHistories(t *testing.T) {
 	t.Parallel()
 	settings := historySettings(t, configv1alpha1.ModeEnforce)
@@ -322,7 +323,7 @@ func TestHistories(t *testing.T) {
 	workers.Wait()
 }
 
-// TestRegressionHistories plays histories that once failed.
+// TestRegressionHistories checks histories that failed in the past.
 func TestRegressionHistories(t *testing.T) {
 	files, err := filepath.Glob("testdata/histories/*.json")
 	if err != nil || len(files) == 0 {

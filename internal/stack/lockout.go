@@ -15,16 +15,18 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// errLockedOut rejects a new version of a configuration. With it, no caller could use the
-// certificates of the control plane and of the cluster's admins, which repair such a configuration.
+// errLockedOut is the error for a new version of a configuration that would reject the certificates
+// of the control plane and of the cluster's admins. The admins could then not repair the
+// configuration.
 var errLockedOut = errors.New("authentication.sources: the server would reject the certificates of " +
 	user.SystemPrivilegedGroup + ", which its client CA issues: the first x509 source with this CA must have system in " +
 	"tenants and " + user.SystemPrivilegedGroup + " in systemOrganizations")
 
-// acceptsAdmins reports whether certificates of the group system:masters that the server's client
-// CA issued authenticate callers of the system tenant. The first x509 source that has a certificate
-// of this CA decides. If there is none, the server's own authenticator decides. bundles are those
-// of the x509 sources, in their order. The result is true if there is no such CA.
+// acceptsAdmins reports whether the holders of certificates for the group system:masters from the
+// server's client CA authenticate as callers of the system tenant. The first x509 source that
+// contains this CA decides. If no source contains it, the server's own authenticator accepts them.
+// bundles contains the CA bundles of the x509 sources, in the order of sources. The result is true
+// if ownCA contains no certificate.
 func acceptsAdmins(ownCA []byte, sources []configv1alpha1.Source, bundles []func() []byte) bool {
 	own, err := cert.ParseCertsPEM(ownCA)
 	if err != nil {

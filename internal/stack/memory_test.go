@@ -42,10 +42,10 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// memoryServer is an in-memory API server of Namespaces and ConfigMaps with the filters and plugins of a
-// stack. Every caller may do everything that the boundary allows. Its cache of namespaces is
-// updated only by sync, except for namespaces that are being deleted, which stay so until finish.
-// One goroutine uses it at a time.
+// memoryServer is an in-memory API server of Namespaces and ConfigMaps with the filters and plugins
+// of a stack. There is no other authorizer, so that every caller may do everything that the
+// boundary allows. Only sync updates the cache of namespaces. A namespace that is being deleted
+// exists until finishDeletions. Only one goroutine may use the server at a time.
 type memoryServer struct {
 	t          testing.TB
 	stack      *stack.Stack
@@ -99,7 +99,7 @@ func (m *memoryServer) close() {
 	m.cancel()
 }
 
-// restart replaces the stack. Active sessions continue, as they do on another server.
+// restart replaces the stack. Active sessions of the old stack continue.
 func (m *memoryServer) restart() {
 	if m.cancel != nil {
 		m.cancel()
@@ -210,8 +210,8 @@ func (m *memoryServer) keys() []types.NamespacedName {
 	})
 }
 
-// grant creates a grant to read and to watch the ConfigMaps of a namespace. If to is empty, it
-// deletes the grant.
+// grant lets the tenant to read and watch the ConfigMaps of a namespace. If to is empty, it deletes
+// the grant.
 func (m *memoryServer) grant(namespace, to string) {
 	if g, found := m.grants[namespace+"/g"]; found && to == "" {
 		delete(m.grants, namespace+"/g")
@@ -235,7 +235,8 @@ func (m *memoryServer) grant(namespace, to string) {
 	m.stack.GrantChanged(namespace)
 }
 
-// send sends a request and returns the response. A watch continues and is returned.
+// send sends a request and returns the response. If the request is a watch, it also returns the
+// watch, which continues.
 func (m *memoryServer) send(caller, as, method, target string, o *corev1.ConfigMap) (string, *memoryWatch) {
 	var body []byte
 	if o != nil {

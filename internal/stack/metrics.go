@@ -23,13 +23,15 @@ type decisionMetrics struct {
 	byOutcome sync.Map // maps outcome to metrics.CounterMetric
 	byTenant  sync.Map // maps tenant.ID to *tenantCounters
 
-	// exists reports whether a tenant has a Tenant or a namespace. If nil, every tenant does.
+	// exists reports whether a tenant has a Tenant object or a namespace. If nil, every tenant
+	// exists.
 	exists func(tenant.ID) bool
-	// usage records the same requests. It is nil if another Stack records them.
+	// usage records the same requests in the usage of tenants. It is nil if another Stack records
+	// the usage.
 	usage *usage.Recorder
 
 	mu          sync.Mutex
-	max         int // number of tenants with metrics of their own
+	max         int // maximum number of tenants with their own metrics
 	withMetrics map[tenant.ID]bool
 }
 
@@ -43,8 +45,8 @@ type tenantCounters struct {
 	requests, denials metrics.CounterMetric
 }
 
-// Labels of callers without metrics of their own. No tenant has such a name, because names contain
-// no parentheses.
+// Values of the label tenant for callers without their own metrics. A tenant ID cannot have these
+// values, because it contains no parentheses.
 const (
 	otherTenants = "(others)"
 	noTenant     = "(none)"
@@ -89,15 +91,15 @@ func (m *decisionMetrics) registerables() []metrics.Registerable {
 	return []metrics.Registerable{m.decisions, m.requests, m.denials, m.gateDenials, m.overLimits}
 }
 
-// setMax sets the number of tenants with metrics of their own. It does not remove the metrics of
-// existing tenants.
+// setMax sets the maximum number of tenants with their own metrics. It does not remove existing
+// metrics.
 func (m *decisionMetrics) setMax(tenants int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.max = tenants
 }
 
-// observe records an outcome.
+// observe records a decision in the metrics and in the usage of the caller's tenant.
 func (m *decisionMetrics) observe(_ context.Context, o authz.Outcome) {
 	key := outcome{o.Verdict, o.Reason}
 	counter, ok := m.byOutcome.Load(key)
@@ -129,8 +131,8 @@ func (m *decisionMetrics) recordLimit(id tenant.ID, limit string) {
 	}
 }
 
-// tenant returns the counters of a tenant. A tenant that does not exist has no metrics of its own,
-// because callers could invent any number of names.
+// tenant returns the counters of a tenant. A tenant that does not exist does not get its own
+// metrics, because callers can invent any number of tenant IDs.
 func (m *decisionMetrics) tenant(id tenant.ID) *tenantCounters {
 	if found, ok := m.byTenant.Load(id); ok {
 		return found.(*tenantCounters)
@@ -157,7 +159,8 @@ func (m *decisionMetrics) countersOf(label string) *tenantCounters {
 	return &tenantCounters{label, m.requests.WithLabelValues(label), m.denials.WithLabelValues(label)}
 }
 
-// namespaceEvents calls forget after the last namespace of a tenant may have been deleted.
+// namespaceEvents calls forget after a namespace was deleted or its owner changed. It may have been
+// the last namespace of the tenant.
 type namespaceEvents struct {
 	cache.ResourceEventHandler
 	forget func()
@@ -177,8 +180,7 @@ func (e *namespaceEvents) OnDelete(obj any) {
 	e.forget()
 }
 
-// forget deletes the series of tenants that no longer exist. It is called after a namespace or a
-// Tenant was deleted.
+// forget deletes the series of tenants that no longer exist.
 func (m *decisionMetrics) forget() {
 	if m.exists == nil {
 		return
@@ -195,7 +197,7 @@ func (m *decisionMetrics) forget() {
 		for _, series := range []*metrics.CounterVec{m.requests, m.denials} {
 			series.Delete(labels)
 		}
-		if m.overLimits.IsCreated() { // a cluster of a gateway does not register its metrics
+		if m.overLimits.IsCreated() { // a Stack without Register does not create its metrics
 			m.overLimits.DeletePartialMatch(labels)
 		}
 	}

@@ -26,8 +26,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// TestRejectedConfigurationKeepsMetricsLimit checks that a rejected configuration does not change the number of
-// tenants with metrics of their own.
+// TestRejectedConfigurationKeepsMetricsLimit checks that a rejected configuration does not change
+// the maximum number of tenants with their own metrics.
 func TestRejectedConfigurationKeepsMetricsLimit(t *testing.T) {
 	config := func(limit int, sources ...configv1alpha1.Source) *configv1alpha1.Settings {
 		t.Helper()
@@ -140,9 +140,9 @@ func TestDecisionMetricsHaveReasonCodes(t *testing.T) {
 	}
 }
 
-// TestMetricsOfDeletedTenantsAreRemoved checks that a tenant has metrics of its own only while it has a Tenant or a
-// namespace. Short-lived tenants and invented names therefore leave no series behind and displace
-// no other tenants.
+// TestMetricsOfDeletedTenantsAreRemoved checks that a tenant has its own metrics only while it has
+// a Tenant object or a namespace. Short-lived tenants and invented names therefore leave no series
+// behind, and do not use up the maximum number of tenants.
 func TestMetricsOfDeletedTenantsAreRemoved(t *testing.T) {
 	namespaces := map[string][]string{}
 	known := &clusterParts{namespaces: &lookuptest.Namespaces{Owned: func(id tenant.ID) ([]string, error) {

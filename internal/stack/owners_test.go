@@ -53,8 +53,8 @@ func writableResources(t *testing.T) map[schema.GroupVersionKind]schema.GroupVer
 	return all
 }
 
-// TestOwnerReferencesDoNotBlockDeletion checks that no object that a tenant may write has an owner that would block
-// the deletion of an object that the tenants share.
+// TestOwnerReferencesDoNotBlockDeletion checks that a tenant cannot write an object with an
+// ownerReference that blocks the deletion of an object that tenants share.
 func TestOwnerReferencesDoNotBlockDeletion(t *testing.T) {
 	namespaces := cache.NewIndexer(cache.MetaNamespaceKeyFunc, nil)
 	if err := namespaces.Add(&corev1.Namespace{

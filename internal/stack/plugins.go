@@ -37,16 +37,17 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// admissionParts are the dependencies of plugins.
+// admissionParts contains the dependencies of plugins that do not come from the configuration.
 type admissionParts struct {
 	cluster *clusterParts
 	subject plugins.SubjectFunc
 	names   *tenant.SystemNames
 	now     func() time.Time
-	// denies is [authz.Boundary.DenialReason]. gates is the metric of its denials by mode.
+	// denies returns the result of [authz.Boundary.DenialReason] as text. gateDenials counts the
+	// writes that TenantGate denies, or would deny in Enforce mode, by mode.
 	denies      func(context.Context, authorizer.Attributes) string
 	gateDenials *metrics.CounterVec
-	// grantorAuthorizer decides what a grantor may do itself.
+	// grantorAuthorizer is [Stack.GrantorAuthorizer].
 	grantorAuthorizer authorizer.Authorizer
 }
 
@@ -63,13 +64,14 @@ type pluginOptions struct {
 	owner  plugins.OwnerFunc
 	kinds  workload.Kinds
 	user   *attribution.WorkloadUser
-	// metadata and objects return the objects from which controllers create others.
+	// metadata and objects find the owner of an object, from which a controller created the object.
+	// metadata returns only the metadata of the owner.
 	metadata, objects plugins.ObjectFunc
 	// rules are the rules of Publications.
 	rules *publication.Rules
 }
 
-// newPlugins returns the plugins of a configuration in their order.
+// newPlugins returns the plugins of a configuration in the order in which they run.
 func newPlugins(p *admissionParts, config *configv1alpha1.Settings) ([]Plugin, error) {
 	if err := checkDefaultQuota(&config.Admission.Quota); err != nil {
 		return nil, err
@@ -90,7 +92,7 @@ func newPlugins(p *admissionParts, config *configv1alpha1.Settings) ([]Plugin, e
 	}
 	o.metadata, o.objects = p.cluster.controllerObjects()
 	return []Plugin{
-		// This plugin records the object before other plugins change it.
+		// This plugin records the object before any other plugin changes it.
 		{Name: request.Name, Interface: request.New(request.Options{Kinds: o.binding().Kinds}), First: true},
 		{Name: namespace.Name, Setting: "admission.namespace", Interface: namespace.New(o.namespace())},
 		{Name: lifecycle.Name, Interface: lifecycle.New(o.lifecycle())},
@@ -101,7 +103,7 @@ func newPlugins(p *admissionParts, config *configv1alpha1.Settings) ([]Plugin, e
 		{Name: grantplugin.Name, Setting: "authorization.grants", Interface: grantplugin.New(o.grant())},
 		{Name: attribution.Name, Setting: "admission.attribution", Interface: attribution.New(o.attribution())},
 		{Name: binding.Name, Setting: "admission.binding", Interface: binding.New(o.binding())},
-		// These two check what the preceding plugins have changed in pods.
+		// The next two plugins also check the changes of the preceding plugins to pods.
 		{Name: placement.Name, Setting: "admission.placement", Interface: placement.New(o.placement())},
 		{Name: policy.Name, Setting: "admission.policy", Interface: policy.New(o.policy())},
 		{Name: label.Name, Interface: label.New(owner)},
@@ -115,13 +117,14 @@ func newPlugins(p *admissionParts, config *configv1alpha1.Settings) ([]Plugin, e
 	}, nil
 }
 
-// checkDefaultQuota returns an error if the default quota limits a resource that cannot be counted.
+// checkDefaultQuota returns an error if the default quota limits a resource that TenantQuota cannot
+// count.
 func checkDefaultQuota(c *configv1alpha1.Quota) error {
 	for _, name := range slices.Sorted(maps.Keys(c.Default)) {
 		switch {
 		case len(quota.Resources(name)) == 0:
 			return fmt.Errorf("admission.quota.default[%s]: no object uses this resource", name)
-		case name == quota.NamespaceCount: // a tenant without namespaces has no quota that could count them
+		case name == quota.NamespaceCount: // a tenant without namespaces has no TenantQuota that could count them
 			return fmt.Errorf("admission.quota.default[%s]: set spec.namespaces.max of each Tenant instead", name)
 		}
 	}

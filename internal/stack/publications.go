@@ -25,8 +25,8 @@ func (o *pluginOptions) provisions(
 	return o.cluster.provisions(ctx, o.rules, namespace, resource, name)
 }
 
-// mayBePublished reports whether the configuration allows Publications of objects of a resource. It does
-// not include the built-in kinds.
+// mayBePublished reports whether the configuration allows Publications of objects of a
+// resource. It returns false for the kinds that can always be published.
 func (o *pluginOptions) mayBePublished(resource schema.GroupResource) bool {
 	for i := range o.rules.Kinds {
 		if k := &o.rules.Kinds[i]; k.Resource == resource.Resource && k.Kind.Group == resource.Group {
@@ -137,8 +137,8 @@ func (o *pluginOptions) publishedContent(ctx context.Context, u *unstructured.Un
 	return out, nil
 }
 
-// isPublished reports whether the configuration allows Publications of objects of a kind. It does
-// not include the built-in kinds.
+// isPublished reports whether the configuration allows Publications of objects of a kind. It
+// returns false for the kinds that can always be published.
 func (g *snapshot) isPublished(kind schema.GroupKind) bool {
 	for _, k := range g.config.Admission.Publication.Kinds {
 		if k.Group == kind.Group && k.Kind == kind.Kind {

@@ -12,8 +12,8 @@ import (
 	"k8s.io/apiserver/pkg/authorization/union"
 )
 
-// TestReasonsMatchUpstream checks the reasons and errors of requests that no authorizer allows.
-// They read as those of the upstream server, which has all authorizers in one union.
+// TestReasonsMatchUpstream checks requests that no authorizer allows. The reason and the error must
+// be the same as those of the upstream server, which has all authorizers in one union.
 func TestReasonsMatchUpstream(t *testing.T) {
 	says := func(d authorizer.Decision, reason string, err error) authorizer.Authorizer {
 		return authorizer.AuthorizerFunc(func(context.Context, authorizer.Attributes) (authorizer.Decision, string, error) {

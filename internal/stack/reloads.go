@@ -18,22 +18,22 @@ import (
 	"github.com/kubetenant/kubetenant/internal/reload"
 )
 
-// reloadMetrics show the current configuration and whether the files on disk are in effect. Safe
-// for concurrent use.
+// reloadMetrics contains the metrics of the current configuration and its files. It is safe for
+// concurrent use.
 type reloadMetrics struct {
 	reloads           *metrics.CounterVec
 	info              *metrics.GaugeVec
 	successful, since *metrics.GaugeVec
 
 	mu sync.Mutex
-	// persistent are the files that outlive a snapshot. further are the files that the owner of the Stack
-	// follows. generation are the files that the current snapshot follows. Only these files have
-	// series.
+	// persistent contains the configuration file, which outlives a snapshot. followed contains the
+	// files that the owner of the Stack follows. snapshot contains the files that the current
+	// snapshot follows. Only these files have series.
 	persistent, followed, snapshot *fileStates
 }
 
-// fileStates are the states of the files that one owner follows. A file that has not changed since
-// its owner began has no state, and its content is in effect.
+// fileStates contains the states of a set of files. A file that has not changed since start has no
+// state. Its content is in effect.
 type fileStates struct {
 	start  time.Time
 	byPath map[string]fileState
@@ -41,7 +41,7 @@ type fileStates struct {
 
 type fileState struct {
 	inEffect bool
-	loaded   time.Time // when a version last took effect
+	loaded   time.Time // the last time a version took effect
 }
 
 func newFileStates() *fileStates {
@@ -81,7 +81,7 @@ func (m *reloadMetrics) registerables() []metrics.Registerable {
 	return []metrics.Registerable{m.reloads, m.info, m.successful, m.since}
 }
 
-// setSnapshot records a snapshot and the states of its files after it took effect.
+// setSnapshot records the current snapshot and the states of its files.
 func (m *reloadMetrics) setSnapshot(g *snapshot) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -91,8 +91,8 @@ func (m *reloadMetrics) setSnapshot(g *snapshot) {
 	m.updateGauges()
 }
 
-// setFollowed replaces the files that the owner of the Stack follows. Their content is in effect. The
-// configuration keeps the state of its last reload.
+// setFollowed replaces the files that the owner of the Stack follows. Their content is in effect.
+// The configuration file retains the state of its last reload.
 func (m *reloadMetrics) setFollowed(config string, files []string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -132,8 +132,8 @@ func (m *reloadMetrics) record(files *fileStates, path string, err error) {
 	m.updateGauges()
 }
 
-// updateGauges sets the series of all files that are followed and deletes all others. The caller must hold
-// m.mu.
+// updateGauges sets the series of all current files and deletes the series of all other files. The
+// caller must hold m.mu.
 func (m *reloadMetrics) updateGauges() {
 	m.successful.Reset()
 	m.since.Reset()
@@ -152,15 +152,16 @@ func (m *reloadMetrics) updateGauges() {
 	}
 }
 
-// hashOf returns a hash of the effective configuration. The format of the files has no effect.
+// hashOf returns a hash of the effective configuration. Format and comments of the configuration
+// file have no effect.
 func hashOf(config *configv1alpha1.Settings) (string, error) {
 	data, err := json.Marshal(config)
 	sum := sha256.Sum256(data)
 	return hex.EncodeToString(sum[:6]), err
 }
 
-// report returns a function that logs and records new versions of the files of an owner. files is
-// nil for files that outlive a snapshot.
+// report returns a function that logs and records a new version of a file. files contains the
+// states of the files of a snapshot. It is nil for files that outlive a snapshot.
 func (s *shared) report(ctx context.Context, files *fileStates) reload.Report {
 	return func(path string, err error) {
 		s.reloads.record(files, path, err)
@@ -172,8 +173,8 @@ func (s *shared) report(ctx context.Context, files *fileStates) reload.Report {
 	}
 }
 
-// SetFollowedFiles sets, for metrics, the configuration and the further files that the owner of the Stack
-// follows. Their content is in effect now. These replace the further files of earlier calls.
+// SetFollowedFiles sets the files that the owner of the Stack follows, for metrics. config is the
+// configuration file. Their content is in effect now. The files replace those of earlier calls.
 func (s *Stack) SetFollowedFiles(config string, files ...string) {
 	s.shared.reloads.setFollowed(config, files)
 }

@@ -20,7 +20,8 @@ import (
 	"github.com/kubetenant/kubetenant/internal/stack"
 )
 
-// lastReload returns the metric of a file in dir. It returns false if there is no series.
+// lastReload returns the value of a metric for the file at path. It returns false if there is no
+// series.
 func lastReload(t *testing.T, registry metrics.KubeRegistry, name, path string) (float64, bool) {
 	t.Helper()
 	families, err := registry.Gather()
@@ -103,8 +104,8 @@ func TestLastReload(t *testing.T) {
 	}
 }
 
-// TestReloadMayNotLockOutAdmins checks that a new version of the configuration is rejected if no caller
-// could use the certificates of the cluster's admins with it.
+// TestReloadMayNotLockOutAdmins checks that a new version of the configuration is rejected if it
+// would reject the certificates of the cluster's admins.
 func TestReloadMayNotLockOutAdmins(t *testing.T) {
 	own, other := authority(t, "own"), authority(t, "other")
 	content, err := dynamiccertificates.NewStaticCAContent("own", []byte(own))
@@ -172,8 +173,8 @@ func TestReloadMayNotLockOutAdmins(t *testing.T) {
 	}
 }
 
-// TestServiceSectionNeedsRestart checks that a warning reports a new version of the section
-// that needs a restart. There is no warning for a setting that takes effect.
+// TestServiceSectionNeedsRestart checks that a change of the section service is logged if it
+// requires a restart. A setting that takes effect without a restart is not logged.
 func TestServiceSectionNeedsRestart(t *testing.T) {
 	logger := ktesting.NewLogger(t, ktesting.NewConfig(ktesting.BufferLogs(true)))
 	ctx := klog.NewContext(t.Context(), logger)

@@ -28,7 +28,7 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// newRequestedStack is a stack with a namespace of acme.
+// newRequestedStack returns a stack of a cluster in which acme owns a namespace.
 func newRequestedStack(t *testing.T) *stack.Stack {
 	t.Helper()
 	namespaces := cache.NewIndexer(cache.MetaNamespaceKeyFunc, nil)
@@ -48,8 +48,8 @@ func newRequestedStack(t *testing.T) *stack.Stack {
 }
 
 // admitWrite runs a write through the plugins of a stack and of a cluster, as a server does, and
-// returns the rejection. cluster and webhook change the object like the cluster's plugins and a
-// webhook. After the webhook, all plugins run again.
+// returns the rejection. cluster changes the object as other plugins of the cluster would, and
+// webhook changes it as a webhook would. After webhook, all plugins run again.
 func admitWrite(
 	ctx context.Context, of []stack.Plugin, a admission.Attributes, cluster, webhook func(runtime.Object),
 ) error {
@@ -78,14 +78,14 @@ func admitWrite(
 	return nil
 }
 
-// inRequest runs do in the context of a request to the stack.
+// inRequest calls do with the context of a request that has passed the filters of the stack.
 func inRequest(stack *stack.Stack, method string, do func(context.Context)) {
 	stack.WithTenant(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { do(r.Context()) })).
 		ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(method, "/", nil))
 }
 
-// TestPluginsCheckRequestedObject checks that all plugins together judge what the client sent, for each way that a
-// server stores an object.
+// TestPluginsCheckRequestedObject checks that the plugins check the object that the client sent,
+// and not later changes by the cluster, for each kind of write.
 func TestPluginsCheckRequestedObject(t *testing.T) {
 	stack := newRequestedStack(t)
 	if first := stack.Admission[0]; first.Name != request.Name || !first.First {

@@ -35,22 +35,22 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// snapshot is the snapshot of one version of the configuration.
+// snapshot is built from one version of the configuration. It is replaced as a whole.
 type snapshot struct {
 	authenticator    authenticator.Request
 	boundary         *authz.Boundary
 	olderTenantPaths bool // the server accepts /api/v1/tenants/<id>/...
 	derivesRights    bool // see [Stack.DerivesRights]
 	plugins          []Plugin
-	pluginParts      []pluginParts             // the halves of the plugins
-	defaultQuota     corev1.ResourceList       // the quota of tenants without their own
+	pluginParts      []pluginParts             // the mutating and the validating parts of plugins
+	defaultQuota     corev1.ResourceList       // the quota of tenants without a TenantQuota
 	clientCAs        []func() []byte           // the bundles of the x509 sources
 	revoked          func() *authn.Revocations // nil if there are no revocations
 	config           *configv1alpha1.Settings  // defaulted, must not be changed
 	hash, mode       string                    // identify the configuration
-	tenantMetrics    int                       // number of tenants with metrics of their own
+	tenantMetrics    int                       // maximum number of tenants with their own metrics
 	workloads        workload.Kinds            // kinds that contain pod templates
-	bindingKinds     map[schema.GroupKind]bool // kinds with recorded identities
+	bindingKinds     map[schema.GroupKind]bool // kinds for whose objects an identity is recorded
 	files            *fileStates
 	acceptsAdmins    bool // see the function acceptsAdmins
 	stop             context.CancelFunc
@@ -69,16 +69,17 @@ type shared struct {
 	fairUse   *fairuse.Meter
 	// usage is nil if another Stack records the usage of tenants.
 	usage *usage.Metrics
-	audit *tenantaudit.Streams // nil if there are none
-	// required is the setting of the current snapshot. Snapshots replace each other one at a time.
+	audit *tenantaudit.Streams // nil if the server has no audit streams
+	// required is authorization.requireTenant of the current snapshot. Snapshots are built one at a
+	// time.
 	required configv1alpha1.RequireTenant
-	// acceptsAdmins belongs to the current snapshot too.
+	// acceptsAdmins is that of the current snapshot.
 	acceptsAdmins bool
-	// startService is the section service of the configuration at the start. startSettings contains the
-	// section usage.
+	// startService and startSettings are the settings of the first snapshot. startService is the
+	// section service. The sections usage and audit of startSettings are compared with later ones.
 	startService  *configv1alpha1.Service
 	startSettings *configv1alpha1.Settings
-	// grantorAuthorizer decides what a grantor may do itself.
+	// grantorAuthorizer is [Stack.GrantorAuthorizer].
 	grantorAuthorizer authorizer.Authorizer
 	// isCurrent reports whether a snapshot is the current one.
 	isCurrent func(*snapshot) bool
@@ -144,7 +145,7 @@ func (s *shared) observe(ctx context.Context, o authz.Outcome) {
 	}
 }
 
-// authorizationParts returns what the boundary of a snapshot is created from.
+// authorizationParts returns the dependencies of the boundary of a snapshot.
 func (s *shared) authorizationParts(
 	config *configv1alpha1.Settings, g *snapshot, names *tenant.SystemNames, report reload.Report,
 ) *authorizationParts {
@@ -188,7 +189,7 @@ func newSnapshot(ctx context.Context, state *shared, config *configv1alpha1.Sett
 	if g.hash, err = hashOf(config); err != nil {
 		return nil, err
 	}
-	// Without a change of the setting, no further tenant is locked out.
+	// If the setting does not change, the new configuration locks out no further tenant.
 	if required := config.Authorization.RequireTenant; required != state.required {
 		if err = state.cluster.checkRequired(required); err != nil {
 			return nil, err
@@ -197,7 +198,7 @@ func newSnapshot(ctx context.Context, state *shared, config *configv1alpha1.Sett
 	names, report := systemNames(config), state.report(ctx, g.files)
 	if g.revoked = state.Authentication.Revocations; g.revoked == nil && config.Authentication.Revocation != nil {
 		changed := func(revoked *authn.Revocations) {
-			if state.isCurrent(g) { // swap reports the list of a snapshot that is not current yet
+			if state.isCurrent(g) { // when g becomes current, swap reports the list
 				state.revocationsChanged(revoked)
 			}
 		}
@@ -242,7 +243,7 @@ func newSnapshot(ctx context.Context, state *shared, config *configv1alpha1.Sett
 	return g, nil
 }
 
-// warn logs settings that may not have the intended effect, or that need a restart.
+// warn logs settings that may not have the intended effect, and changes that require a restart.
 func (s *shared) warn(ctx context.Context, config *configv1alpha1.Settings) {
 	for _, text := range config.Warnings() {
 		klog.FromContext(ctx).Info("The configuration may not have the intended effect", "warning", text)
@@ -267,15 +268,16 @@ func (s *shared) warn(ctx context.Context, config *configv1alpha1.Settings) {
 	}
 }
 
-// servingSettings returns the settings that a process uses only when it starts.
+// servingSettings returns the settings of the section service that a process reads only when it
+// starts.
 func servingSettings(config *configv1alpha1.Settings) *configv1alpha1.Service {
 	service := config.Service
 	service.TenantMetrics = nil
 	return &service
 }
 
-// authenticate builds the authenticator of a snapshot. The boundary and the revocations of the
-// snapshot must exist.
+// authenticate sets the authenticator and the client CAs of a snapshot. The boundary and the
+// revocations of the snapshot MUST be set before.
 func (g *snapshot) authenticate(
 	ctx context.Context, state *shared, names *tenant.SystemNames, report reload.Report,
 ) error {
@@ -334,14 +336,14 @@ func (s *shared) endRevoked(revoked *authn.Revocations) {
 		if c.Impersonator != nil {
 			id, err := tenant.Of(c.Impersonator)
 			if err != nil {
-				id = c.Tenant // a service account that impersonates within its tenant
+				id = c.Tenant // a service account, which can only impersonate users of its own tenant
 			}
 			if revoked.MayCover(s.sourceTenant(id), c.Impersonator) {
 				return true
 			}
 		}
 		if c.MappedFrom != nil {
-			// Without a tenant, the caller may still be covered by its name or credential.
+			// Even if the user has no tenant, its credential may be revoked.
 			if id, _ := tenant.Of(c.MappedFrom); revoked.MayCover(id, c.MappedFrom) {
 				return true
 			}
@@ -351,7 +353,7 @@ func (s *shared) endRevoked(revoked *authn.Revocations) {
 	})
 }
 
-// sourceTenant returns the name of a tenant in revocations.
+// sourceTenant returns the tenant ID that the revocations use for a tenant of this server.
 func (s *shared) sourceTenant(id tenant.ID) tenant.ID {
 	if s.Authentication.SourceTenant == nil {
 		return id
@@ -373,9 +375,9 @@ func (s *shared) accepts() func(context.Context, tenant.ID, time.Time) bool {
 	}
 }
 
-// systemNames returns the names that only callers of the system tenant may have. It covers all
-// sources, because a name that one source reserves for the system tenant may not come from another
-// source.
+// systemNames returns the names that only callers of the system tenant may have. It includes the
+// names of all sources, because no source may assert a name that another source reserves for the
+// system tenant.
 func systemNames(config *configv1alpha1.Settings) *tenant.SystemNames {
 	names := config.Authorization.SystemSubjects.Names()
 	for _, src := range config.Authentication.Sources {
@@ -395,9 +397,8 @@ func groupResources(list []configv1alpha1.GroupResource) []schema.GroupResource 
 	return out
 }
 
-// Published returns the effective configuration for publication (see
-// [cluster.PublishConfiguration]). The error reports that a file that the configuration names
-// cannot be read.
+// Published returns the effective configuration, which [cluster.PublishConfiguration] publishes. It
+// returns an error if it cannot read the revocation file or the ABAC file.
 //
 // [cluster.PublishConfiguration]: https://pkg.go.dev/github.com/kubetenant/kubetenant/cluster#PublishConfiguration
 func (s *Stack) Published() (*configv1alpha1.Published, error) {

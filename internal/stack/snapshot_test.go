@@ -22,9 +22,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// TestPublishedEvaluator checks that a server that does not share its RBAC publishes the evaluator
-// Upstream, whatever its configuration specifies. The server's evaluator ignores the expiry of
-// bindings.
+// TestPublishedEvaluator checks that a server without Authorization.RBAC publishes the evaluator
+// Upstream, whatever its configuration specifies.
 func TestPublishedEvaluator(t *testing.T) {
 	none := func(name string) (*corev1.Namespace, error) {
 		return nil, apierrors.NewNotFound(corev1.Resource("namespaces"), name)
@@ -48,8 +47,8 @@ func TestPublishedEvaluator(t *testing.T) {
 	}
 }
 
-// TestDerivesRights checks when a server gives callers rights that follow from their Tenant. Only
-// our evaluator may evaluate RBAC, and the boundary must be enforced.
+// TestDerivesRights checks in which cases a server grants callers the rights that follow from their
+// Tenant. Only the index may evaluate RBAC, and the boundary must be enforced.
 func TestDerivesRights(t *testing.T) {
 	none := func(name string) (*corev1.Namespace, error) {
 		return nil, apierrors.NewNotFound(corev1.Resource("namespaces"), name)

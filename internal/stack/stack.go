@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package stack builds the authenticator, the authorizer and the admission plugins of a server from
-// a TenancyConfiguration. It follows the configuration file and the files that it names, and
-// replaces its snapshot of the configuration as a whole.
+// a TenancyConfiguration. It reloads the configuration file and the files that the configuration
+// names. A new version of the configuration replaces the old one as a whole.
 //
 // Package kubetenant is the public API of this package.
 package stack
@@ -39,26 +39,28 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// Server is what a server passes to its stack.
+// Server contains the parts of a server that its [Stack] uses.
 type Server struct {
 	Authentication Authentication
 	Authorization  Authorization
 	// Cluster is the state of the cluster. It is required.
 	Cluster lookup.Cluster
-	// Stale reports whether the state of the cluster is too old to decide requests of tenants, see
-	// [authz.Options]. If nil, it is never too old.
+	// Stale reports whether the state of the cluster is too old to decide requests of tenants. See
+	// [authz.Options]. If nil, the state is never too old.
 	Stale func() bool
 
-	// Observe is called for each decision of the boundary, see [authz.Options]. It may be nil.
+	// Observe is called for each decision of the boundary. See [authz.Options]. It may be nil.
 	Observe func(context.Context, authz.Outcome)
-	// ObserveLimit receives the tenant of each request that exceeds a limit, and the name of the limit.
-	// If nil, the metrics of the Stack contain the request.
+	// ObserveLimit is called for each request that exceeds a limit, with the tenant and the name of
+	// the limit. If nil, the Stack records the request in its own metrics.
 	ObserveLimit func(id tenant.ID, limit string)
-	// ObserveStream records a watch or another stream of a tenant until ended is called, if another Stack
-	// records the usage of tenants for this one. Set it with Observe and Refused.
+	// ObserveStream records a watch or another stream of a tenant until ended is called. Set it,
+	// together with Observe and ObserveLimit, if another Stack records the usage of tenants. If
+	// nil, this Stack records the usage.
 	ObserveStream func(id tenant.ID) (ended func())
-	// Exists reports whether a tenant exists. Metrics name only tenants that exist. If nil, the
-	// Tenants and namespaces of Cluster decide. Set it with Decided.
+	// Exists reports whether a tenant exists. Metrics name only tenants that exist. If nil, a
+	// tenant exists if Cluster contains its Tenant object or one of its namespaces. Set it for a
+	// Stack that records the decisions of other Stacks ([Stack.RecordDecision]).
 	Exists func(tenant.ID) bool
 	// Register registers metrics, as legacyregistry.Register does. If nil, no metrics are
 	// registered.
@@ -69,9 +71,10 @@ type Server struct {
 
 // Authentication configures the authentication of a server.
 type Authentication struct {
-	// Credentials are the kinds of credentials that callers present to the stack.
+	// Credentials specifies which credentials callers present to the stack.
 	Credentials Credentials
-	// Authenticator is the server's own chain. It is called last. It may be nil.
+	// Authenticator is the server's own authenticator. It is called after all sources. It may be
+	// nil.
 	Authenticator authenticator.Request
 	// APIAudiences are the audiences of the server.
 	APIAudiences authenticator.Audiences
@@ -79,26 +82,29 @@ type Authentication struct {
 	RequestHeader *authenticatorfactory.RequestHeaderConfig
 	// ClientCA contains the client CAs of the server. It may be nil.
 	ClientCA dynamiccertificates.CAContentProvider
-	// ServiceAccountIssuers are the issuers of the server. No other source may use them.
+	// ServiceAccountIssuers are the issuers of the server's own service account tokens. An oidc or
+	// webhook source cannot have one of them. If the list is not empty, a serviceAccount source
+	// must have one of them.
 	ServiceAccountIssuers []string
-	// TokenObjects returns the live objects that service account tokens are bound to. If nil, such
-	// a token is valid until it expires, even if its objects are deleted.
+	// TokenObjects returns the live objects that service account tokens are bound to. If nil, a
+	// bound token is valid until it expires, even if its objects are deleted.
 	TokenObjects serviceaccount.Objects
-	// Accepts reports whether a credential is valid, see [authn.Chain]. It is called in addition to
-	// Cluster.Tenants, and is meant for a server that authenticates for several clusters. If nil,
-	// all credentials are accepted.
+	// Accepts reports whether a credential can belong to the tenant. See [authn.Chain]. The Tenants
+	// of Cluster must also accept the credential. Set it for a server that authenticates callers
+	// for several clusters. If nil, only the Tenants of Cluster are checked.
 	//
 	// [authn.Chain]: https://pkg.go.dev/github.com/kubetenant/kubetenant/authn#Chain
 	Accepts func(ctx context.Context, id tenant.ID, issued time.Time) bool
 	// Revocations returns the revocations of another Stack, which calls EndRevoked on this Stack
-	// for each new version. A caller that one Stack has revoked must be revoked here at the same
-	// time. If nil, the Stack follows the file of its configuration.
+	// for each new version. All Stacks of a server then use the same list at the same time. If nil,
+	// the Stack follows the revocation file of its configuration.
 	Revocations func() *authn.Revocations
-	// RevocationsChanged is called for each version of the revocations that takes effect, after the
-	// Stack's own sessions have ended. This includes the content of another file. It may be nil.
+	// RevocationsChanged is called after a new version of the revocations has taken effect and the
+	// Stack has ended the sessions of revoked callers. It is also called after each change of the
+	// configuration, which may name another file. It may be nil.
 	RevocationsChanged func(*authn.Revocations)
-	// SourceTenant returns the name by which revocations know a tenant, if it differs from the name
-	// at this server. If nil, the names are the same.
+	// SourceTenant returns the tenant ID that the revocations use for a tenant of this server. If
+	// nil, both IDs are the same.
 	SourceTenant func(tenant.ID) tenant.ID
 	// ReviewAuthenticator authenticates the tokens in TokenReviews of tenants' callers. Defaults to the
 	// Stack's own Authenticator.
@@ -107,13 +113,14 @@ type Authentication struct {
 	LegacyTokenUsed func(ctx context.Context, secret *corev1.Secret)
 }
 
-// Stack replaces the authentication, authorization and admission of a server. It is safe for
+// Stack contains the authentication, authorization and admission of a server. It is safe for
 // concurrent use.
 type Stack struct {
 	Authenticator authenticator.Request
 	Authorizer    authorizer.Authorizer
 	RuleResolver  authorizer.RuleResolver
-	// GrantorAuthorizer decides what a grantor may do itself.
+	// GrantorAuthorizer decides whether the author of a write has the rights that the write
+	// provides to others.
 	GrantorAuthorizer authorizer.Authorizer
 	// Admission contains the plugins in their order.
 	Admission []Plugin
@@ -124,9 +131,9 @@ type Stack struct {
 	shared  *shared
 }
 
-// New returns the stack of a configuration, which it defaults and validates. It follows the files
-// that the configuration names until ctx ends. The error names the invalid source, file, line or
-// field.
+// New returns the stack of a copy of config, which it defaults and validates. The stack follows the
+// files that the configuration names until ctx ends. The error names the invalid source, file, line
+// or field.
 func New(ctx context.Context, config *configv1alpha1.Settings, server Server) (*Stack, error) {
 	complete, err := config.Complete()
 	if err != nil {
@@ -144,8 +151,8 @@ func New(ctx context.Context, config *configv1alpha1.Settings, server Server) (*
 	return stack.start(state, g), nil
 }
 
-// Open is [New] with the configuration file at path, which it follows too. A new version takes
-// effect as a whole. A version with an error has no effect.
+// Open is like [New], but reads the configuration file at path. The stack also follows this file. A
+// new version takes effect as a whole. A version with an error has no effect.
 func Open(ctx context.Context, path string, server Server) (*Stack, error) {
 	stack := &Stack{}
 	state, err := newShared(server, stack)
@@ -184,9 +191,9 @@ func (s *Stack) Prepare(ctx context.Context, config *configv1alpha1.Settings) (c
 	return func() { s.swap(g) }, g.stop, nil
 }
 
-// Check reads the configuration at path and every file that it names, as [Open] does, but does not
-// follow them. It also checks a file of kind Revocation. It does not check the settings of the
-// server, and it sends no requests to identity providers.
+// Check checks the configuration file at path and every file that the configuration names, as
+// [Open] does. The file at path may also be of kind Revocation. Check does not check the settings
+// of the server, and sends no requests to identity providers.
 func Check(ctx context.Context, path string) error {
 	if _, ok, err := configv1alpha1.LoadRevocation(path); ok {
 		return err
@@ -212,7 +219,8 @@ func Check(ctx context.Context, path string) error {
 	return nil
 }
 
-// noProxy returns a placeholder for the front proxies that a server trusts.
+// noProxy returns placeholder settings of front proxies. With them, the configuration of a
+// frontProxy source can be checked without a server.
 func noProxy() *authenticatorfactory.RequestHeaderConfig {
 	placeholder := headerrequest.StaticStringSlice{"-"}
 	return &authenticatorfactory.RequestHeaderConfig{
@@ -235,14 +243,14 @@ func (s *Stack) start(state *shared, g *snapshot) *Stack {
 	return s
 }
 
-// ServiceAccountTenant returns the tenant of the service accounts of a namespace. An issuer of
-// their tokens calls it. The error wraps [tenant.ErrInvalid] if the accounts have no tenant. Any
+// ServiceAccountTenant returns the tenant of the service accounts of a namespace, for the issuer of
+// their tokens. The error wraps [tenant.ErrInvalid] if the service accounts have no tenant. Any
 // other error means that the lookup failed.
 func (s *Stack) ServiceAccountTenant(ctx context.Context, namespace string) (tenant.ID, error) {
 	return s.current.Load().boundary.Subjects.ServiceAccountTenant(ctx, namespace)
 }
 
-// Subject returns the tenant of an authenticated user and the rule that determined it, see
+// Subject returns the tenant of an authenticated user and the rule that determined the tenant. See
 // [authz.Subjects.TenantWithRule]. Use it to explain a decision.
 func (s *Stack) Subject(ctx context.Context, u user.Info) (tenant.ID, authz.SubjectRule, error) {
 	return s.current.Load().boundary.Subjects.TenantWithRule(ctx, u)
@@ -250,13 +258,13 @@ func (s *Stack) Subject(ctx context.Context, u user.Info) (tenant.ID, authz.Subj
 
 // NamespaceOwner returns the tenant that owns a namespace. It returns the system tenant if the
 // namespace has no label, and the zero ID if the namespace is unowned or does not exist. An error
-// means that the owner is unknown. Admission and controllers use it. The namespace MUST come from a
-// request that was already authorized.
+// means that the owner is unknown. It is for admission and controllers. The namespace MUST come
+// from a request that was already authorized.
 func (s *Stack) NamespaceOwner(ctx context.Context, namespace string) (tenant.ID, error) {
 	return s.current.Load().boundary.Owners.OfUnthrottled(ctx, namespace)
 }
 
-// WithRequestState is the outermost filter, see [authz.WithRequestState].
+// WithRequestState is the outermost filter. See [authz.WithRequestState].
 func (s *Stack) WithRequestState(next http.Handler) http.Handler {
 	return authz.WithRequestState(withFairUseState(next), func(r schema.GroupResource) bool {
 		g := s.current.Load()
@@ -265,14 +273,14 @@ func (s *Stack) WithRequestState(next http.Handler) http.Handler {
 	})
 }
 
-// WithTenant is the innermost filter, see [authz.WithTenant]. It also applies the limits of fair
-// use that [Stack.AdmitRequest] has not applied to a request.
+// WithTenant is the innermost filter. See [authz.WithTenant]. It also applies the limits of fair
+// use, unless [Stack.AdmitRequest] has already applied them to the request.
 func (s *Stack) WithTenant(next http.Handler) http.Handler {
 	return s.withFairUse(authz.WithTenant(s.withAudit(s.withPlugins(s.withReviews(next))), s.shared.sessions))
 }
 
-// FollowNamespaces returns the handler that a Namespace informer must call. It ends the sessions of
-// tenants in a namespace that changes its owner.
+// FollowNamespaces returns the handler that a Namespace informer must call. When the owner of a
+// namespace changes, the handler ends the sessions of tenants in this namespace.
 func (s *Stack) FollowNamespaces() cache.ResourceEventHandler {
 	return &namespaceEvents{s.shared.sessions.NamespaceHandler(s.shared.cluster.owners.OwnerOf), s.shared.decisions.forget}
 }
@@ -281,8 +289,8 @@ func (s *Stack) FollowNamespaces() cache.ResourceEventHandler {
 // the sessions that the grants had allowed.
 func (s *Stack) GrantChanged(namespace string) { s.shared.sessions.EndExcepted(namespace) }
 
-// ReadsContent reports whether plugins read more than the metadata of the objects of a kind. It
-// covers only kinds that are not built into Kubernetes. A cache uses it to decide what to store.
+// ReadsContent reports whether plugins read more than the metadata of the objects of a kind. The
+// kind must not be built into Kubernetes. A cache stores only the metadata of all other kinds.
 func (s *Stack) ReadsContent(kind schema.GroupKind) bool {
 	g := s.current.Load()
 	_, described := g.workloads[kind]
@@ -291,8 +299,8 @@ func (s *Stack) ReadsContent(kind schema.GroupKind) bool {
 		kind.Group == v1alpha1.SchemeGroupVersion.Group
 }
 
-// DerivesRights reports whether this server gives callers of tenants rights that follow from their
-// Tenant, without a binding. If it does, the ClusterRoles of those rights must exist.
+// DerivesRights reports whether the server grants callers of tenants the rights that follow from
+// their Tenant, without a binding. If true, the ClusterRoles that contain these rights must exist.
 func (s *Stack) DerivesRights() bool { return s.current.Load().derivesRights }
 
 // SharedClusterResources returns the cluster-scoped resources that every tenant may read. The
@@ -301,8 +309,8 @@ func (s *Stack) SharedClusterResources() []schema.GroupResource {
 	return s.current.Load().boundary.Shared
 }
 
-// SyncedKeystone returns the source whose projects the cluster follows, or nil if there is none.
-// The caller MUST NOT change it.
+// SyncedKeystone returns the Keystone source whose projects the controller synchronizes, or nil if
+// there is none. The caller MUST NOT change it.
 func (s *Stack) SyncedKeystone() *configv1alpha1.Source {
 	return s.current.Load().config.SyncedKeystone()
 }
@@ -312,34 +320,36 @@ func (s *Stack) PublicationRules() *publication.Rules {
 	return publication.RulesOf(&s.current.Load().config.Admission.Publication, s.shared.cluster.isNamespaced)
 }
 
-// DefaultQuota returns the limits of tenants without their own quota. The list is empty if there
-// are none.
+// DefaultQuota returns the limits of tenants without their own quota. It is empty if such tenants
+// have no limits.
 func (s *Stack) DefaultQuota() corev1.ResourceList { return s.current.Load().defaultQuota }
 
-// RecordDecision records, in the metrics of this Stack, a decision of another Stack. The outcome MUST have
-// the caller's tenant by its name in the configuration of this Stack.
+// RecordDecision records, in the metrics of this Stack, a decision of another Stack. The outcome
+// MUST contain the tenant ID that the caller has in the configuration of this Stack.
 func (s *Stack) RecordDecision(ctx context.Context, o authz.Outcome) {
 	s.shared.decisions.observe(ctx, o)
 }
 
-// RecordLimit records, in the metrics of this Stack, a request that another Stack refused because of
-// a limit. The tenant MUST have its name in the configuration of this Stack.
+// RecordLimit records, in the metrics of this Stack, a request that another Stack rejected because
+// of a limit. id MUST be the tenant ID in the configuration of this Stack.
 func (s *Stack) RecordLimit(id tenant.ID, limit string) { s.shared.decisions.recordLimit(id, limit) }
 
-// RecordStream records, in the usage of this Stack, a watch or another stream of another Stack until
-// ended is called. The tenant MUST have its name in the configuration of this Stack.
+// RecordStream records a watch or another stream that another Stack serves in the usage of this
+// Stack, until ended is called. id MUST be the tenant ID in the configuration of this Stack.
 func (s *Stack) RecordStream(id tenant.ID) (ended func()) { return s.shared.stream(id) }
 
-// HasTenant reports whether a tenant has a Tenant or a namespace. It returns true if this is
-// unknown.
+// HasTenant reports whether the cluster has a Tenant object or a namespace of a tenant. It returns
+// true if this is unknown.
 func (s *Stack) HasTenant(id tenant.ID) bool { return s.shared.cluster.exists(id) }
 
-// ForgetTenants deletes the metrics of tenants that no longer exist. A Stack that follows no
-// namespaces needs it, if Server.Exists is set.
+// ForgetTenants deletes the metrics of tenants that no longer exist. A Stack without a Namespace
+// informer does not notice that a tenant was deleted. Its owner must call ForgetTenants from time
+// to time.
 func (s *Stack) ForgetTenants() { s.shared.decisions.forget() }
 
 // TenantChanged must be called after the access of a tenant's callers was reduced, or after its
-// Tenant was deleted. It ends their sessions. Clients that still have access can reconnect.
+// Tenant was deleted. It ends the sessions of these callers. Clients that still have access can
+// reconnect.
 func (s *Stack) TenantChanged(id tenant.ID) {
 	s.shared.sessions.EndTenants(func(other tenant.ID) bool { return other == id })
 	s.shared.decisions.forget()
@@ -348,8 +358,7 @@ func (s *Stack) TenantChanged(id tenant.ID) {
 	}
 }
 
-// Revocations returns the current revocations, or nil if there are none. It is fast and safe for
-// concurrent use.
+// Revocations returns the current revocations, or nil if the configuration has none.
 func (s *Stack) Revocations() *authn.Revocations {
 	if revoked := s.current.Load().revoked; revoked != nil {
 		return revoked()
@@ -357,8 +366,8 @@ func (s *Stack) Revocations() *authn.Revocations {
 	return nil
 }
 
-// EndRevoked ends the sessions of revoked callers, including sessions that are about to begin. The
-// server that passes Revocations to the Stack calls it.
+// EndRevoked ends the sessions of revoked callers, including sessions that are about to begin. If
+// [Authentication.Revocations] is set, the server calls it for each new version.
 func (s *Stack) EndRevoked(revoked *authn.Revocations) { s.shared.endRevoked(revoked) }
 
 // EndSessions ends all sessions. Clients that still have access can reconnect.

@@ -49,7 +49,7 @@ import (
 	"github.com/kubetenant/kubetenant/test/waittest"
 )
 
-// owners returns the owners of the namespaces a--web and b--web.
+// owners returns Owners with the namespaces a--web and b--web, which belong to the tenants a and b.
 func owners(t testing.TB) *authz.Owners {
 	t.Helper()
 	indexer := cache.NewIndexer(cache.MetaNamespaceKeyFunc, nil)
@@ -100,7 +100,7 @@ func eventually(t *testing.T, what string, f func() bool) {
 	})
 }
 
-// reloads returns how many reloads of files had this result, success or error.
+// reloads returns the number of reloads with the given result, which is success or error.
 func reloads(t *testing.T, registry metrics.KubeRegistry, result string) float64 {
 	t.Helper()
 	families, err := registry.Gather()
@@ -177,8 +177,8 @@ func TestConfigurationIsReloaded(t *testing.T) {
 	}
 }
 
-// TestReloadUnderLoad checks that requests during a reload use the old or the new configuration,
-// and never a mix.
+// TestReloadUnderLoad checks that each request during a reload uses either the old or the new
+// configuration, and never a mix of both.
 func TestReloadUnderLoad(t *testing.T) {
 	dir := t.TempDir()
 	replace(t, dir,
@@ -225,8 +225,8 @@ func TestReloadUnderLoad(t *testing.T) {
 	all.Wait()
 }
 
-// TestNoSecretInLogsAndErrors checks that log lines, errors and identities contain no token or password,
-// from valid or invalid files, and correct or not.
+// TestNoSecretInLogsAndErrors checks that log lines, errors and identities contain no token or
+// password. It uses valid and invalid files, and correct and wrong credentials.
 func TestNoSecretInLogsAndErrors(t *testing.T) {
 	const canary = "CANARY"
 	var log authntest.Log
@@ -320,9 +320,9 @@ func authority(t *testing.T, name string) string {
 	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))
 }
 
-// TestClientCAMayNotContainProxyCA checks a server that accepts front proxies of any name. A new
-// version of a client CA file that contains the proxy's CA is rejected, and the previous version
-// stays in effect.
+// TestClientCAMayNotContainProxyCA checks a server that accepts front proxies with any common name.
+// A new version of a client CA file must be rejected if it contains the proxy's CA. The previous
+// version remains in effect.
 func TestClientCAMayNotContainProxyCA(t *testing.T) {
 	clients, proxies := authority(t, "clients"), authority(t, "proxies")
 	content, err := dynamiccertificates.NewStaticCAContent("proxies", []byte(proxies))
@@ -369,7 +369,7 @@ func TestClientCAMayNotContainProxyCA(t *testing.T) {
 	}
 }
 
-// enqueue is a listener that sends on the channel.
+// enqueue is a listener that notifies a test through the channel.
 type enqueue chan struct{}
 
 func (e enqueue) Enqueue() { e <- struct{}{} }

@@ -24,7 +24,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// exists reports whether a tenant has a Tenant or a namespace. It returns true if this is unknown.
+// exists reports whether a tenant has a Tenant object or a namespace. It returns true if this is
+// unknown.
 func (c *clusterParts) exists(id tenant.ID) bool {
 	if id.IsSystem() || c.namespaces == nil {
 		return true
@@ -38,7 +39,7 @@ func (c *clusterParts) exists(id tenant.ID) bool {
 	return err != nil || len(owned) > 0
 }
 
-// uid returns the UID of a tenant's Tenant, or "" if it has none.
+// uid returns the UID of a tenant's Tenant object, or "" if the tenant has none.
 func (c *clusterParts) uid(id tenant.ID) string {
 	if c.tenants == nil {
 		return ""
@@ -46,8 +47,7 @@ func (c *clusterParts) uid(id tenant.ID) string {
 	return c.tenants.Lineage(id).UID
 }
 
-// lineage returns the function that returns a tenant's UID and predecessors, or nil if no Tenants
-// are known.
+// lineage returns [lookup.Tenants.Lineage], or nil if the cluster has no [lookup.Tenants].
 func (c *clusterParts) lineage() func(tenant.ID) tenant.Lineage {
 	if c.tenants == nil {
 		return nil
@@ -55,18 +55,20 @@ func (c *clusterParts) lineage() func(tenant.ID) tenant.Lineage {
 	return c.tenants.Lineage
 }
 
-// knownLineage is lineage with a second result, which reports whether the lineage is known.
+// knownLineage is like lineage. The second result of its function reports whether the lineage is
+// known.
 func (c *clusterParts) knownLineage() func(tenant.ID) (tenant.Lineage, bool) {
 	if c.tenants == nil {
 		return nil
 	}
 	return func(id tenant.ID) (tenant.Lineage, bool) {
-		known := c.tenants.Access(id) != authz.AccessUnknown // read first, because the lineage may become known in between
+		known := c.tenants.Access(id) != authz.AccessUnknown // before the lineage, which may become known in between
 		return c.tenants.Lineage(id), known
 	}
 }
 
-// accepts returns the function Accepts of [authn.Chain], or nil if no Tenants are known.
+// accepts returns the function for the field Accepts of [authn.Chain], or nil if the cluster has no
+// [lookup.Tenants].
 //
 // [authn.Chain]: https://pkg.go.dev/github.com/kubetenant/kubetenant/authn#Chain
 func (c *clusterParts) accepts() func(context.Context, tenant.ID, time.Time) bool {
@@ -89,7 +91,8 @@ func (c *clusterParts) namespaceSettings(id tenant.ID) namespace.Rules {
 	}
 }
 
-// holdsNamespaces returns [lookup.Tenants.HoldsNamespaces], or nil if no Tenants are known.
+// holdsNamespaces returns [lookup.Tenants.HoldsNamespaces], or nil if the cluster has no
+// [lookup.Tenants].
 func (c *clusterParts) holdsNamespaces() func(context.Context, tenant.ID) bool {
 	if c.tenants == nil {
 		return nil
@@ -119,8 +122,8 @@ func (c *clusterParts) memberRoles(id tenant.ID) []string {
 	return c.tenants.MemberRoles(id)
 }
 
-// remainingNamespaces returns a function that returns the namespaces of a tenant, without those
-// that are being deleted. It is nil if the namespaces are not known.
+// remainingNamespaces returns a function that returns the namespaces of a tenant, except those that
+// are being deleted. It returns nil if the cluster has no [lookup.Namespaces].
 func (c *clusterParts) remainingNamespaces() func(tenant.ID) ([]string, error) {
 	if c.namespaces == nil {
 		return nil
@@ -139,7 +142,8 @@ func (c *clusterParts) rights(id tenant.ID) []rbac.DerivedRole {
 	return tenants.Rights(id, c.tenants.Admins(id))
 }
 
-// hasEnded reports whether a tenant was or is being deleted, or whether that is unknown.
+// hasEnded returns true if the Tenant object of a tenant is being deleted or was deleted without a
+// successor, or if that is unknown. It returns false if the cluster has no [lookup.Tenants].
 func (c *clusterParts) hasEnded(id tenant.ID) bool {
 	if c.tenants == nil {
 		return false
@@ -149,11 +153,11 @@ func (c *clusterParts) hasEnded(id tenant.ID) bool {
 	return unknown || lineage.HasEnded()
 }
 
-// warnInterval is the interval of the warnings that a tenant has no Tenant.
+// warnInterval is the shortest time between two warnings that a tenant has no Tenant object.
 const warnInterval = 10 * time.Minute
 
-// access returns the function that returns the access of a tenant's callers, or nil if their access
-// is never limited. required specifies whether each tenant needs a Tenant.
+// access returns the function that returns the access of a tenant's callers, or nil if access is
+// never limited. required specifies whether each tenant must have a Tenant object.
 func (c *clusterParts) access(ctx context.Context, required configv1alpha1.RequireTenant) func(tenant.ID) authz.Access {
 	accessOf := func(tenant.ID) authz.Access { return authz.AccessNone }
 	if c.tenants != nil {
@@ -177,7 +181,8 @@ func (c *clusterParts) access(ctx context.Context, required configv1alpha1.Requi
 	return func(id tenant.ID) authz.Access { return c.withoutTenant(id, accessOf(id)) }
 }
 
-// withoutTenant returns the access of a tenant's callers if the tenant needs no Tenant.
+// withoutTenant returns the access of a tenant's callers if the tenant need not have a Tenant
+// object.
 func (c *clusterParts) withoutTenant(id tenant.ID, access authz.Access) authz.Access {
 	if access == authz.AccessNone {
 		return c.tenants.AccessWithoutTenant(id)
@@ -185,7 +190,7 @@ func (c *clusterParts) withoutTenant(id tenant.ID, access authz.Access) authz.Ac
 	return access
 }
 
-// tenantWarnings contains the time of the last warning that a tenant has no Tenant.
+// tenantWarnings limits the rate of the warnings that a tenant has no Tenant object.
 type tenantWarnings struct {
 	mu   sync.Mutex
 	last map[tenant.ID]time.Time
@@ -202,8 +207,8 @@ func (w *tenantWarnings) warn(ctx context.Context, id tenant.ID) {
 		"tenant", id)
 }
 
-// checkRequired returns an error if Tenants are required but an owner of a namespace is known to
-// have none.
+// checkRequired returns an error if Tenant objects are required, but an owner of a namespace is
+// known to have none.
 func (c *clusterParts) checkRequired(required configv1alpha1.RequireTenant) error {
 	if required != configv1alpha1.RequireTenantAlways || c.namespaces == nil {
 		return nil
@@ -222,8 +227,8 @@ func (c *clusterParts) checkRequired(required configv1alpha1.RequireTenant) erro
 		found, ids[:min(maxNames, len(ids))])
 }
 
-// objectField implements [authz.Options.ObjectField]. The name of a Tenant and of TenantMembers
-// depends on the ID of the tenant alone. The name of a TenantQuota can belong to any tenant.
+// objectField implements [authz.Options.ObjectField]. The tenant ID alone determines the name of a
+// Tenant and of TenantMembers. A TenantQuota can have any name.
 func (c *clusterParts) objectField(resource schema.GroupResource, id tenant.ID) (field, value string) {
 	switch {
 	case c.quotas != nil && resource == v1alpha1.Resource(v1alpha1.ResourceTenantQuotas):
@@ -246,17 +251,17 @@ func (c *clusterParts) describesTenant(resource schema.GroupResource, name strin
 	return false
 }
 
-// membersResource is the resource that tenants write themselves.
+// membersResource returns the resource of TenantMembers, which tenants can write themselves.
 func membersResource() schema.GroupResource {
 	return v1alpha1.Resource(v1alpha1.ResourceTenantMembers)
 }
 
-// OwnWritable returns the cluster-scoped resources whose object a tenant's callers may write if it
-// belongs to their own tenant.
+// OwnWritable returns the cluster-scoped resources of which a tenant may write the object that
+// belongs to the tenant.
 func OwnWritable() []schema.GroupResource { return []schema.GroupResource{membersResource()} }
 
-// isOfTenant reports whether a resource has one object for each Tenant, with the name of the
-// Tenant.
+// isOfTenant reports whether the resource is tenants or tenantmembers. Both have at most one object
+// for each tenant, with the same name.
 func isOfTenant(resource schema.GroupResource) bool {
 	return resource == v1alpha1.Resource(v1alpha1.ResourceTenants) || resource == membersResource()
 }

@@ -37,7 +37,7 @@ import (
 	"github.com/kubetenant/kubetenant/test/waittest"
 )
 
-// fakeTenants returns the access of the callers of some tenants.
+// fakeTenants is a [lookup.Tenants] with the access of the callers of some tenants.
 type fakeTenants map[string]authz.Access
 
 func (o fakeTenants) Access(id tenant.ID) authz.Access {
@@ -84,7 +84,7 @@ func (o fakeTenants) Admins(tenant.ID) []rbacv1.Subject { return nil }
 
 func (o fakeTenants) BelongsTo(name string, id tenant.ID) bool { return name == id.ObjectName() }
 
-// newRequireTenantStack returns the stack of a cluster with the setting requireTenant.
+// newRequireTenantStack returns a stack with the given setting of requireTenant.
 func newRequireTenantStack(
 	ctx context.Context, t *testing.T, required configv1alpha1.RequireTenant, c lookup.Parts,
 ) (*stack.Stack, error) {
@@ -106,8 +106,8 @@ func newRequireTenantStack(
 	})
 }
 
-// TestRequireTenant checks the decisions for callers with and without a Tenant, for each setting.
-// If no Tenants are known, no tenant has one.
+// TestRequireTenant checks the decisions for callers of tenants with and without a Tenant object,
+// for each setting. If the cluster has no Tenants, no tenant has a Tenant object.
 func TestRequireTenant(t *testing.T) {
 	known := fakeTenants{
 		"open":    authz.AccessOpen,
@@ -231,9 +231,9 @@ func TestRequireTenantNeedsTenantForEachOwner(t *testing.T) {
 	}
 }
 
-// TestRequireTenantOnRunningServer checks that a running server changes to Always once every owner has a
-// Tenant. Sessions of tenants without a Tenant then end. The server still accepts other changes if
-// a tenant has no Tenant later.
+// TestRequireTenantOnRunningServer checks that a running server accepts a change to Always once
+// every owner of a namespace has a Tenant object. Sessions of tenants without a Tenant object then
+// end. Later, the server accepts other changes even if a tenant has no Tenant object.
 func TestRequireTenantOnRunningServer(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "tenancy.yaml")
 	write := func(text string) {
@@ -295,7 +295,8 @@ func TestRequireTenantOnRunningServer(t *testing.T) {
 	waittest.Until(t, mayGhost(true))
 }
 
-// TestSessionsEndWithShadowMode checks that sessions that began in Shadow mode end when it ends.
+// TestSessionsEndWithShadowMode checks that sessions that began in Shadow mode end when the mode
+// changes to Enforce.
 func TestSessionsEndWithShadowMode(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "tenancy.yaml")
 	write := func(mode string) {

@@ -55,7 +55,8 @@ current-context: x
 
 const noRevocations = "apiVersion: kubetenant.dev/v1alpha1\nkind: Revocation\n"
 
-// tokenStack is a stack with an issuer, a TokenReview service and a token file.
+// tokenStack returns a stack with three sources: an OIDC issuer, a TokenReview service and a token
+// file.
 func tokenStack(
 	t *testing.T, service http.HandlerFunc, register func(metrics.Registerable) error,
 ) (s *stack.Stack, dir, idToken string) {
@@ -87,8 +88,8 @@ func tokenStack(
 	})
 }
 
-// TestHangingProviderDoesNotDelayOthers checks that a thousand callers that wait for one provider do
-// not delay callers of other providers. Their waits end with their requests.
+// TestHangingProviderDoesNotDelayOthers checks that a thousand callers that wait for one identity
+// provider do not delay callers of other providers. A caller stops waiting when its request ends.
 func TestHangingProviderDoesNotDelayOthers(t *testing.T) {
 	s, _, idToken := tokenStack(t, func(_ http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body)
@@ -141,8 +142,9 @@ func TestRevocationIsReloaded(t *testing.T) {
 	eventually(t, "alice is back", func() bool { return accepted(idToken) })
 }
 
-// TestSharedRevocations checks two stacks of which only one follows the list. Both reject the revoked
-// callers. The first is notified after a new version has taken effect.
+// TestSharedRevocations checks two stacks of which only the first one follows the revocation file.
+// Both must reject the revoked callers. RevocationsChanged of the first stack is called after a new
+// version has taken effect.
 func TestSharedRevocations(t *testing.T) {
 	dir := t.TempDir()
 	replace(t, dir, map[string]string{"revoked.yaml": noRevocations, "tokens.csv": "bob,bob,1,,a\n"})
@@ -255,8 +257,8 @@ func TestNoSourceUsesServerIssuer(t *testing.T) {
 	}
 }
 
-// TestServiceAccountSourceUsesServerIssuer checks that a source may not use another issuer, because the
-// server's own tokens would then bypass it.
+// TestServiceAccountSourceUsesServerIssuer checks that a serviceAccount source must use an issuer
+// of the server, because the server's own tokens would otherwise bypass the source.
 func TestServiceAccountSourceUsesServerIssuer(t *testing.T) {
 	dir := t.TempDir()
 	if err := authntest.MustKey("ES256").WriteFile(filepath.Join(dir, "sa.pub")); err != nil {

@@ -24,19 +24,20 @@ func (s *shared) stream(id tenant.ID) (ended func()) {
 	return s.decisions.usage.Stream(id)
 }
 
-// RecordSeats records that a request occupied seats of API Priority and Fairness. A server calls it after the
-// request has released them. The request MUST have passed [Stack.WithRequestState] and [Stack.AdmitFlow],
-// which determines the tenant.
+// RecordSeats records that a request occupied seats of API Priority and Fairness for the duration
+// lasted. A server calls it after the request has released the seats. The request MUST have passed
+// [Stack.WithRequestState] and [Stack.AdmitFlow], which determines the tenant.
 func (s *Stack) RecordSeats(ctx context.Context, seats uint64, lasted time.Duration) {
 	if s.shared.decisions.usage != nil {
 		s.shared.decisions.usage.Executed(fairUseStateOf(ctx).limitedTenant, seats, lasted)
 	}
 }
 
-// StartUsage writes what tenants use at this server to their TenantUsages, if objects is not nil. It also
-// writes records with the component, if the section usage of the configuration specifies a file or an endpoint.
-// A gateway has no TenantUsages, because they belong to one cluster. It ends with ctx or with
-// [usage.Running.Stop]. It MUST be called only once, and not if another Stack records the usage for this one.
+// StartUsage starts writing the usage of tenants at this server. If objects is not nil, it writes
+// the usage to TenantUsages. A gateway passes nil, because TenantUsages belong to one cluster. If
+// the section usage of the configuration specifies a file or an endpoint, it also writes usage
+// records, which name the component. Writing ends when ctx ends or [usage.Running.Stop] is called.
+// StartUsage MUST be called at most once, and MUST NOT be called if [Server.ObserveStream] is set.
 func (s *Stack) StartUsage(ctx context.Context, component usage.Component, objects dynamic.Interface) *usage.Running {
 	config, recorder := &s.current.Load().config.Usage, s.shared.decisions.usage
 	host, err := os.Hostname()

@@ -116,7 +116,7 @@ func recordedTotals(t *testing.T, file string) map[string]usage.Totals {
 	return byTenant
 }
 
-// TestUsage checks what is recorded for which tenant, and that the last totals are written when the
+// TestUsage checks the recorded usage of each tenant, and that the last totals are written when the
 // server stops.
 func TestUsage(t *testing.T) {
 	s, file := newUsageStack(t, v1alpha1.FairUse{InFlight: ptr.To(int32(1)), Watches: ptr.To(int32(2))}, nil)
@@ -186,8 +186,8 @@ func TestUsage(t *testing.T) {
 	}
 }
 
-// TestUsageRecordedByAnotherStack checks a Stack with another Stack that records its usage, as for a
-// cluster of a gateway. It passes everything on.
+// TestUsageRecordedByAnotherStack checks a Stack whose usage another Stack records, as in a
+// gateway. It must report all decisions, exceeded limits and streams to the other Stack.
 func TestUsageRecordedByAnotherStack(t *testing.T) {
 	gateway, file := newUsageStack(t, v1alpha1.FairUse{}, nil)
 	running := gateway.StartUsage(t.Context(), usage.KubeAPIServer, nil)
@@ -218,7 +218,8 @@ func TestUsageRecordedByAnotherStack(t *testing.T) {
 	}
 }
 
-// TestUsageFilePermissions checks that only the user of the server reads the records.
+// TestUsageFilePermissions checks that only the user that runs the server may read the file of
+// usage records.
 func TestUsageFilePermissions(t *testing.T) {
 	s, file := newUsageStack(t, v1alpha1.FairUse{}, nil)
 	running := s.StartUsage(t.Context(), usage.KubeAPIServer, nil)

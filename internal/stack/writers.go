@@ -18,16 +18,17 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// WriterRule specifies the rights that the writer of a field needs. They are the rights that the
-// server uses to carry out the field.
+// WriterRule specifies the rights that the author of a change to a field must have. The server uses
+// the same rights when it applies the field.
 type WriterRule struct {
-	// Rights returns the rights that the change of a Tenant needs because of the field.
+	// Rights returns the rights that a change of a Tenant requires because of the field. It returns
+	// none if the field does not change.
 	Rights func(field string, was, is *v1alpha1.Tenant) []lifecycle.Right
-	// Reason states why Rights is nil.
+	// Reason is the reason for which Rights is nil.
 	Reason string
 }
 
-// The reasons of fields for which [WriterRules] has no rights.
+// The reasons for which fields in [WriterRules] require no rights here.
 const (
 	reasonNoWrite  = "the server writes no other object because of this field"
 	reasonBind     = "TenantRoleBinding requires the right to bind the ClusterRoles"
@@ -40,8 +41,8 @@ const (
 	reasonQuota    = "the field applies to the writer's own object"
 )
 
-// WriterRules returns the rules of all fields of the specs that callers write, by kind and path. A
-// field without a rule is an error of the project, which a test reports.
+// WriterRules returns the rules of the spec fields of the kinds that callers write, by kind and
+// path. A test checks that every field has a rule.
 func WriterRules() map[string]map[string]WriterRule {
 	noRights := func(reason string) WriterRule { return WriterRule{Reason: reason} }
 	requires := func(rights func(string, *v1alpha1.Tenant, *v1alpha1.Tenant) []lifecycle.Right) WriterRule {
@@ -97,8 +98,8 @@ func WriterRules() map[string]map[string]WriterRule {
 	}
 }
 
-// writerRights returns the rights that the writer of a Tenant needs. was is nil if the Tenant is
-// created. An old Tenant that does not decode is treated as an empty one.
+// writerRights returns the rights that the author of a change of a Tenant must have. oldObj is nil
+// if the Tenant is created. An invalid old Tenant is treated as an empty one.
 func writerRights(oldObj, newObj runtime.Object) (all []lifecycle.Right, err error) {
 	newTenant, _, err := tenantOf(newObj)
 	if err != nil {
@@ -123,7 +124,7 @@ func namespacesResource() schema.GroupResource { return corev1.Resource("namespa
 
 func quotasResource() schema.GroupResource { return v1alpha1.Resource(v1alpha1.ResourceTenantQuotas) }
 
-// labelRights returns the right with which the server labels the namespaces.
+// labelRights returns the right to update namespaces, if the labels change.
 func labelRights(field string, oldTenant, newTenant *v1alpha1.Tenant) []lifecycle.Right {
 	if equality.Semantic.DeepEqual(oldTenant.Spec.Namespaces.Labels, newTenant.Spec.Namespaces.Labels) {
 		return nil
@@ -131,7 +132,7 @@ func labelRights(field string, oldTenant, newTenant *v1alpha1.Tenant) []lifecycl
 	return []lifecycle.Right{{Field: field, Verb: "update", GroupResource: namespacesResource()}}
 }
 
-// podSecurityRights is like labelRights.
+// podSecurityRights returns the right to update namespaces, if the Pod Security level changes.
 func podSecurityRights(field string, oldTenant, newTenant *v1alpha1.Tenant) []lifecycle.Right {
 	if oldTenant.Spec.Namespaces.PodSecurity == newTenant.Spec.Namespaces.PodSecurity {
 		return nil
@@ -139,7 +140,8 @@ func podSecurityRights(field string, oldTenant, newTenant *v1alpha1.Tenant) []li
 	return []lifecycle.Right{{Field: field, Verb: "update", GroupResource: namespacesResource()}}
 }
 
-// quotaRights returns the rights with which the server writes the TenantQuota of the Tenant.
+// quotaRights returns the rights to write or delete TenantQuotas, if the quota of the Tenant
+// changes.
 func quotaRights(field string, oldTenant, newTenant *v1alpha1.Tenant) []lifecycle.Right {
 	if equality.Semantic.DeepEqual(oldTenant.Spec.Quota, newTenant.Spec.Quota) {
 		return nil
@@ -150,7 +152,7 @@ func quotaRights(field string, oldTenant, newTenant *v1alpha1.Tenant) []lifecycl
 	return quotaWrites(field)
 }
 
-// namespaceLimitRights is like quotaRights.
+// namespaceLimitRights is like quotaRights, for the maximum number of namespaces.
 func namespaceLimitRights(field string, oldTenant, newTenant *v1alpha1.Tenant) []lifecycle.Right {
 	if equality.Semantic.DeepEqual(oldTenant.Spec.Namespaces.Max, newTenant.Spec.Namespaces.Max) {
 		return nil
@@ -172,7 +174,9 @@ func quotaWrites(field string) []lifecycle.Right {
 	}
 }
 
-// deletedResources returns the resources that the server deletes at the end of a Tenant.
+// deletedResources returns the resources whose objects the server deletes after a Tenant with the
+// given policy was deleted, and for which the author needs the right to delete them. TenantUsages
+// are also deleted but require no right.
 func deletedResources(policy v1alpha1.TenantDeletionPolicy) []schema.GroupResource {
 	others := []schema.GroupResource{
 		{Group: rbacv1.GroupName, Resource: "clusterrolebindings"}, quotasResource(), membersResource(),
@@ -186,8 +190,8 @@ func deletedResources(policy v1alpha1.TenantDeletionPolicy) []schema.GroupResour
 	return nil
 }
 
-// policyRights returns the rights with which the server ends the Tenant, except those that its
-// earlier policy used.
+// policyRights returns the rights to delete the resources that the server deletes because of the
+// new deletion policy, and not because of the old one.
 func policyRights(field string, oldTenant, newTenant *v1alpha1.Tenant) (all []lifecycle.Right) {
 	before := deletedResources(oldTenant.Spec.DeletionPolicy)
 	for _, r := range deletedResources(newTenant.Spec.DeletionPolicy) {
@@ -198,8 +202,8 @@ func policyRights(field string, oldTenant, newTenant *v1alpha1.Tenant) (all []li
 	return all
 }
 
-// delayRights returns the rights with which the server ends a Tenant that is being deleted, if the
-// end comes earlier.
+// delayRights returns the rights to delete the resources of a Tenant that is being deleted, if the
+// change makes the deletion delay shorter.
 func delayRights(field string, oldTenant, newTenant *v1alpha1.Tenant) (all []lifecycle.Right) {
 	if newTenant.DeletionTimestamp == nil || deletionDelay(newTenant) >= deletionDelay(oldTenant) {
 		return nil

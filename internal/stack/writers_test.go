@@ -33,8 +33,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// fieldsOf calls f for the path of each field below a type that has no rule of its own. It does not
-// look below a field for which covered returns true.
+// fieldsOf calls f with the path of each leaf field of a type. It does not visit the fields below a
+// field for which covered returns true.
 func fieldsOf(of reflect.Type, path string, covered func(path string) bool, f func(path string)) {
 	for of.Kind() == reflect.Pointer || of.Kind() == reflect.Slice || of.Kind() == reflect.Map {
 		of = of.Elem()
@@ -88,7 +88,7 @@ func TestEveryFieldHasWriterRule(t *testing.T) {
 	}
 }
 
-// writerCase is a change of a Tenant and the rights that it needs.
+// writerCase is a change of a Tenant and the rights that its author needs.
 type writerCase struct {
 	before, after v1alpha1.TenantSpec
 	deleting      bool
@@ -246,7 +246,8 @@ func writeTenant(t *testing.T, c *writerCase, rights []string) error {
 	return err
 }
 
-// newPlugin returns a plugin of a stack whose callers have some rights in the whole cluster.
+// newPlugin returns the plugin with the given name, of a stack in which all callers have the given
+// rights in the whole cluster.
 func newPlugin(t *testing.T, name string, rights []string) admission.ValidationInterface {
 	t.Helper()
 	built, err := stack.New(t.Context(), &configv1alpha1.Settings{}, stack.Server{
@@ -279,8 +280,8 @@ func newPlugin(t *testing.T, name string, rights []string) admission.ValidationI
 	return nil
 }
 
-// TestTemplateWriterMayDeleteRemovedObjects checks that the writer of a NamespaceTemplate may
-// delete the objects that the template no longer has.
+// TestTemplateWriterMayDeleteRemovedObjects checks that the author of an update of a
+// NamespaceTemplate needs the right to delete the objects that the update removes.
 func TestTemplateWriterMayDeleteRemovedObjects(t *testing.T) {
 	of := func(objects ...any) *unstructured.Unstructured {
 		u := &unstructured.Unstructured{Object: map[string]any{

@@ -27,8 +27,9 @@ import (
 	"k8s.io/kubernetes/cmd/kube-apiserver/app/options"
 )
 
-// NewCommand returns upstream's command (cmd/kube-apiserver/app/server.go, v1.37.1) with the flag
-// --tenancy-config. Without the flag, the server is upstream's.
+// NewCommand returns upstream's command (cmd/kube-apiserver/app/server.go, v1.37.1) with the
+// additional flag --tenancy-config. If the flag is not set, the server behaves as upstream's
+// server.
 func NewCommand() *cobra.Command {
 	s := options.NewServerRunOptions()
 	ctx := genericapiserver.SetupSignalContext()
@@ -70,8 +71,8 @@ To run a small control plane on one machine, see "kubetenant-local --help".`,
 	return cmd
 }
 
-// Run runs the server of the options until ctx ends. If tenancyConfig is empty, it is upstream's
-// server. The hooks are called when the server starts.
+// Run runs a server with the given options until ctx ends. If tenancyConfig is empty, the server
+// behaves as upstream's server. The hooks are called after the server has started.
 func Run(ctx context.Context, s *options.ServerRunOptions, tenancyConfig string, hooks ...Hook) error {
 	globals := s.GenericServerRunOptions.ComponentGlobalsRegistry
 	if err := globals.Set(); err != nil {
@@ -126,7 +127,7 @@ func Run(ctx context.Context, s *options.ServerRunOptions, tenancyConfig string,
 	return prepared.Run(ctx)
 }
 
-// Hook is called when the server serves.
+// Hook is a hook that is called after the server has started to serve requests.
 type Hook struct {
 	Name  string
 	Start genericapiserver.PostStartHookFunc

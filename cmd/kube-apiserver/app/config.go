@@ -34,9 +34,9 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// GenericConfig is the generic configuration of a server and the objects that belong to it.
+// GenericConfig contains the generic configuration of a server and related objects.
 type GenericConfig struct {
-	// Options are the given options with the changes of tenancy.
+	// Options contains the given options with the changes for tenancy.
 	Options  options.CompletedOptions
 	Generic  *genericapiserver.Config
 	Informer informers.SharedInformerFactory
@@ -46,8 +46,8 @@ type GenericConfig struct {
 }
 
 // BuildGenericConfig builds the generic configuration as upstream's server does, and adds tenancy
-// to it. The caller must then pass it to admission and copy it into the three servers, as
-// [NewConfig] does.
+// to it. The caller must then pass the result to the functions that create the configurations of
+// the three servers, as [NewConfig] does.
 func BuildGenericConfig(
 	ctx context.Context, opts options.CompletedOptions, tenancyConfig string,
 ) (*GenericConfig, error) {
@@ -69,7 +69,7 @@ func BuildGenericConfig(
 		var rights *kubetenant.RBAC
 		generic.Authorization.Authorizer = removal.withoutRBAC(generic.Authorization.Authorizer)
 		if removal != rbacNotRemoved {
-			generic.DisabledPostStartHooks.Delete(rbacrest.PostStartHookName) // it creates the default roles
+			generic.DisabledPostStartHooks.Delete(rbacrest.PostStartHookName) // this hook creates the default roles
 			if rights, err = rbacOf(versioned); err != nil {
 				return nil, err
 			}
@@ -90,9 +90,10 @@ func BuildGenericConfig(
 	}, nil
 }
 
-// NewConfig replaces upstream's app.NewConfig (cmd/kube-apiserver/app/config.go, v1.37.1), composed
-// of its exported parts. It adds the tenancy of the configuration file. If tenancyConfig is empty,
-// the result is upstream's. It also returns [GenericConfig.Stack].
+// NewConfig replaces upstream's app.NewConfig (cmd/kube-apiserver/app/config.go, v1.37.1). It calls
+// the same exported functions, and adds the tenancy that the file tenancyConfig specifies. If
+// tenancyConfig is empty, the result is the same as upstream's. NewConfig also returns
+// [GenericConfig.Stack].
 func NewConfig(
 	ctx context.Context, opts options.CompletedOptions, tenancyConfig string,
 ) (*upstream.Config, *kubetenant.Stack, error) {
@@ -133,8 +134,9 @@ func NewConfig(
 	}, built.Stack, nil
 }
 
-// shareClientCA makes all callers use one CA bundle that is reloaded. Otherwise, each caller would
-// get its own bundle, and only that of the server would be reloaded.
+// shareClientCA makes GetClientCAContentProvider return the same CA bundle to all its callers.
+// Otherwise, each caller would get its own bundle, and only the bundle of the server would be
+// reloaded.
 func shareClientCA(o *genericoptions.ClientCertAuthenticationOptions) (err error) {
 	o.CAContentProvider, err = o.GetClientCAContentProvider()
 	return err
@@ -191,8 +193,8 @@ func addTenancy(
 	return stack, stack.Apply(generic, opts.Admission.GenericAdmission)
 }
 
-// tokenObjects returns the getter of the objects that service account tokens are bound to, as the
-// server's own authenticator uses it.
+// tokenObjects returns a getter of the objects that service account tokens are bound to. The
+// server's own authenticator uses the same kind of getter.
 func tokenObjects(
 	client kubernetes.Interface, versioned informers.SharedInformerFactory,
 ) serviceaccount.ServiceAccountTokenGetter {

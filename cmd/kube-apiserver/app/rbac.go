@@ -18,7 +18,7 @@ import (
 	indexed "github.com/kubetenant/kubetenant/authz/rbac"
 )
 
-// rbacRemoval reports whether RBAC was removed from a server's authorization modes.
+// rbacRemoval specifies whether RBAC was removed from a server's authorization modes.
 type rbacRemoval int
 
 const (
@@ -27,10 +27,11 @@ const (
 	rbacWasOnlyMode             // no other mode remains
 )
 
-// removeRBAC removes RBAC from the server's authorization modes, so that the configuration can select
-// its evaluator. RBAC is then called first. The decisions are the same, because no mode before
-// Webhook denies. RBAC is not removed if it is after Webhook, which may deny, or with
-// --authorization-config, whose order may change at any time.
+// removeRBAC removes RBAC from the server's authorization modes, so that the TenancyConfiguration
+// can select the RBAC evaluator. RBAC is then called before all other modes. The decisions are the
+// same, because only Webhook can deny a request. RBAC is not removed if it follows Webhook. It is
+// also not removed with --authorization-config, because the order in that file can change at any
+// time.
 func removeRBAC(o *options.BuiltInAuthorizationOptions) rbacRemoval {
 	if o == nil || o.AuthorizationConfigurationFile != "" {
 		return rbacNotRemoved
@@ -47,10 +48,10 @@ func removeRBAC(o *options.BuiltInAuthorizationOptions) rbacRemoval {
 	return rbacRemoved
 }
 
-// withoutRBAC returns the server's own authorizer without RBAC. If RBAC was the only mode, this is the
-// authorizer of the privileged group, which every server has (k8s.io/kubernetes
-// pkg/kubeapiserver/authorizer, v1.37.1). The mode that replaces RBAC would add its name to each
-// denial.
+// withoutRBAC returns the server's own authorizer without RBAC. If RBAC was the only mode, it
+// returns the authorizer of the group system:masters, which every server has (k8s.io/kubernetes
+// pkg/kubeapiserver/authorizer, v1.37.1). It does not return server then, because the mode
+// AlwaysDeny would add a reason to each denial.
 func (t rbacRemoval) withoutRBAC(server authorizer.Authorizer) authorizer.Authorizer {
 	if t == rbacWasOnlyMode {
 		return authorizerfactory.NewPrivilegedGroups(user.SystemPrivilegedGroup)

@@ -12,8 +12,8 @@ import (
 	"k8s.io/kubernetes/pkg/kubeapiserver/options"
 )
 
-// TestRemoveRBAC checks that RBAC is removed if no mode before it can deny, and that its replacement
-// adds no reason to denials.
+// TestRemoveRBAC checks that RBAC is removed from the authorization modes if no mode before it can
+// deny, and that the authorizer without RBAC adds no reason to denials.
 func TestRemoveRBAC(t *testing.T) {
 	for _, c := range []struct {
 		modes, left []string

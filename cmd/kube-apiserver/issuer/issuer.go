@@ -17,12 +17,13 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// New returns a generator that adds the tenant of a namespace's service accounts to every token of
-// next. A token is therefore invalid after its namespace has another owner.
+// New returns a generator that adds the tenant of the service account to the tokens of next.
+// tenantOf returns the tenant of the service accounts of a namespace. A token is therefore invalid
+// after the owner of its namespace has changed.
 //
-// A token of an unowned namespace (an error that wraps [tenant.ErrInvalid]) contains no tenant. It
-// authenticates no caller here, but it may be meant for another audience. If the owner cannot be
-// determined, no token is issued.
+// If the error of tenantOf wraps [tenant.ErrInvalid], the namespace is unowned, and the token
+// contains no tenant. The token authenticates no caller at this server, but may be for another
+// audience. After any other error, no token is issued.
 func New(
 	next serviceaccount.TokenGenerator, tenantOf func(ctx context.Context, namespace string) (tenant.ID, error),
 ) serviceaccount.TokenGenerator {
@@ -55,9 +56,9 @@ func (i *issuer) GenerateToken(ctx context.Context, public *jwt.Claims, private 
 	return i.next.GenerateToken(ctx, public, claims)
 }
 
-// membersOf returns the JSON members of private claims, which are a struct that upstream does not
-// export. The values stay encoded, because upstream's encoder is a copy of encoding/json that would
-// encode their numbers as strings.
+// membersOf returns the JSON members of private claims. Upstream does not export their struct type.
+// The values are [json.RawMessage], because upstream's encoder is a copy of encoding/json that
+// would encode a json.Number as a string.
 func membersOf(private any) (map[string]any, error) {
 	data, err := json.Marshal(private)
 	if err != nil {

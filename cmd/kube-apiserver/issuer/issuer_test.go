@@ -26,7 +26,7 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// allObjects is a getter for which all objects exist.
+// allObjects is a fake getter. Every requested object exists.
 type allObjects struct{}
 
 func (allObjects) GetServiceAccount(context.Context, string, string) (*corev1.ServiceAccount, error) {
@@ -55,8 +55,8 @@ func (allObjects) GetMutatingWebhookConfiguration(
 	return nil, errors.New("none")
 }
 
-// TestIssuer checks that tokens are those of upstream with the tenant added, and that upstream's
-// own authenticator accepts them, as other servers of the cluster must.
+// TestIssuer checks that an issued token has the claims of upstream's token and the tenant.
+// Upstream's own authenticator must accept the token, because other servers of the cluster use it.
 func TestIssuer(t *testing.T) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -83,8 +83,8 @@ func TestIssuer(t *testing.T) {
 	})
 	for namespace, ownerErr := range owners {
 		t.Run(namespace, func(t *testing.T) {
-			// A Pod's token with a lifetime of an hour contains the time after which to warn, which is
-			// a number.
+			// A Pod's token with a lifetime of an hour contains the claim warnafter, which is a
+			// number.
 			public, private, err := serviceaccount.Claims(core.ServiceAccount{
 				ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "robot", UID: "u"},
 			},

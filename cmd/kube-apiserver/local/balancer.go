@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// The readiness of a replica is checked as the kubelet does with the chart's probe. Before the
-// replica is ready for the first time, it is checked more often.
+// The settings of the readiness checks of a replica. They have the values of the chart's readiness
+// probe, except startupInterval, which applies while the replica is not ready.
 const (
 	readinessInterval = 2 * time.Second
 	readinessTimeout  = time.Second
@@ -23,21 +23,23 @@ const (
 	startupInterval   = 100 * time.Millisecond
 )
 
-// balancer distributes connections among the ready replicas, as a Service does. If the connection
-// to a replica fails, it does not try another one. A single replica needs no balancer.
+// balancer distributes connections among the ready replicas, as a Kubernetes Service does. If a
+// connection to a replica fails, balancer does not try another replica. If there is only one
+// replica, address is the address of this replica.
 type balancer struct {
 	address  string
 	replicas []*replica
 	next     atomic.Uint64
 }
 
-// replica is a process of the service.
+// replica is one process of the webhook service.
 type replica struct {
 	address, metricsAddress string // addresses of the webhooks, and of health checks and metrics
 	ready                   atomic.Bool
 }
 
-// newBalancer returns the balancer of n replicas, which are started later. It runs until ctx ends.
+// newBalancer returns a balancer for n replicas, which are started later. The balancer runs until
+// ctx ends.
 func newBalancer(ctx context.Context, n int) (*balancer, error) {
 	b := &balancer{}
 	for range n {

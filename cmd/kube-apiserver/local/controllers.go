@@ -26,13 +26,13 @@ import (
 	"github.com/kubetenant/kubetenant/cmd/kube-apiserver/app"
 )
 
-// certificateValidity is the validity of a certificate whose request does not specify one.
+// certificateValidity is the lifetime of a certificate if its request does not specify one.
 const certificateValidity = 24 * time.Hour
 
-// controllers returns a hook that starts the controllers of kube-controller-manager that namespaces
-// need. They delete the objects in a deleted namespace, and create the default service account and
-// the root CA ConfigMap in a new one. They also aggregate the roles admin, edit and view, and sign
-// client certificates with the authority in pki.
+// controllers returns a hook that starts some controllers of kube-controller-manager. They delete
+// the objects in a deleted namespace, and create the default service account and the root CA
+// ConfigMap in a new namespace. They also aggregate the ClusterRoles admin, edit and view, and sign
+// client certificates with the authority in the directory pki.
 func (o *Options) controllers(pki string) app.Hook {
 	return app.Hook{Name: "kubetenant-local-controllers", Start: func(h genericapiserver.PostStartHookContext) error {
 		if err := startControllers(h, h.LoopbackClientConfig, pki); err != nil || !o.Workloads {
@@ -42,7 +42,8 @@ func (o *Options) controllers(pki string) app.Hook {
 	}}
 }
 
-// startControllers starts these controllers for the server of config.
+// startControllers starts the controllers of [Options.controllers] for the server that config
+// connects to.
 func startControllers(ctx context.Context, config *rest.Config, pki string) error {
 	certificate, key := filepath.Join(pki, "ca.crt"), filepath.Join(pki, "ca.key")
 	ca, err := os.ReadFile(certificate) // #nosec G304 -- in the operator's directory
@@ -55,8 +56,8 @@ func startControllers(ctx context.Context, config *rest.Config, pki string) erro
 	if err != nil {
 		return err
 	}
-	// The namespace controller uses its own name, under which it may delete the managed objects of
-	// a namespace.
+	// The namespace controller uses the name that it has in kube-controller-manager. Only this name
+	// may delete the managed objects of a namespace.
 	emptying, err := kubernetes.NewForConfig(impersonate(config, "namespace-controller"))
 	if err != nil {
 		return err

@@ -15,12 +15,12 @@ import (
 	"go.etcd.io/etcd/server/v3/embed"
 )
 
-// etcdStart limits the duration of the start of the embedded etcd, including the replay of a large
+// etcdStart is the maximum time for the start of the embedded etcd, including the replay of a large
 // log.
 const etcdStart = time.Minute
 
-// socketDir creates the directory of the sockets and records it in dir/etcd/sockets. It removes the
-// directory that a killed server left behind. The caller must hold the lock of dir.
+// socketDir creates the directory for the sockets and writes its path to dir/etcd/sockets. It first
+// removes the directory of an earlier server that was killed. The caller must hold the lock of dir.
 func socketDir(dir string) (string, error) {
 	note := filepath.Join(dir, "etcd", "sockets")
 	if left, err := os.ReadFile(note); err == nil { // #nosec G304 -- in the operator's directory
@@ -29,7 +29,7 @@ func socketDir(dir string) (string, error) {
 			return "", fmt.Errorf("%s: this file was not written by kubetenant-local", note)
 		}
 		path := filepath.Join(os.TempDir(), name)
-		if err := os.RemoveAll(path); err != nil { // #nosec G703 -- the last part of a path, of our own form
+		if err := os.RemoveAll(path); err != nil { // #nosec G703 -- only a name with our prefix
 			return "", err
 		}
 	}
@@ -40,12 +40,12 @@ func socketDir(dir string) (string, error) {
 	return sockets, os.WriteFile(note, []byte(sockets), 0o600)
 }
 
-// socketPrefix is the prefix of the names of the sockets' directories.
+// socketPrefix is the prefix of the name of a directory for sockets.
 const socketPrefix = "kubetenant-"
 
-// startEtcd runs an etcd of one member that stores its data in dir. It listens on unix sockets in
-// socketDir. The path of socketDir must be short, because the path of a socket is limited to 108
-// bytes (unix(7)).
+// startEtcd starts an etcd with one member, which stores its data in dir. etcd listens on unix
+// sockets in socketDir. The path of socketDir must be short, because the path of a socket is
+// limited to 108 bytes (unix(7)).
 func (o *Options) startEtcd(dir, socketDir string) (*embed.Etcd, string, error) {
 	client := url.URL{Scheme: "unix", Path: filepath.Join(socketDir, "client")}
 	peer := url.URL{Scheme: "unix", Path: filepath.Join(socketDir, "peer")}

@@ -27,7 +27,8 @@ import (
 
 const gatewayBinary = "kubetenant-gateway"
 
-// gatewayConfig is the TenancyConfiguration of a new directory with --gateway.
+// gatewayConfig returns the default TenancyConfiguration for --gateway and the given number of
+// clusters.
 func gatewayConfig(clusters int) string {
 	text := `# The tenants of these clusters.
 # The gateway reloads this file, and the files that it names, when they change.
@@ -58,8 +59,8 @@ gateway:
 	return text
 }
 
-// clusterName returns the name of the nth cluster behind the gateway. All clusters except the first
-// have a directory of this name.
+// clusterName returns the name of the nth cluster behind the gateway, starting at 0. All clusters
+// except the first one have a directory with this name.
 func clusterName(n int) string {
 	if n == 0 {
 		return firstCluster
@@ -67,18 +68,18 @@ func clusterName(n int) string {
 	return firstCluster + "-" + strconv.Itoa(n+1)
 }
 
-// firstCluster is the cluster without a directory of its own.
+// firstCluster is the name of the first cluster, which has no separate directory.
 const firstCluster = "local"
 
-// openGateway selects the address of the gateway, which stays the same for a directory, and creates
-// its certificate.
+// openGateway selects the address of the gateway and creates its serving certificate. It prefers
+// the address that an earlier start with the same directory selected.
 func (c *cluster) openGateway() error {
 	listener, err := listenStored(filepath.Join(c.dir, "gateway-port"), 0)
 	if err != nil {
 		return err
 	}
 	c.gateway = "https://" + listener.Addr().String()
-	if err := listener.Close(); err != nil { // the process cannot inherit it
+	if err := listener.Close(); err != nil { // the gateway process cannot inherit the listener
 		return err
 	}
 	return c.ca.issueFiles(filepath.Join(c.dir, "pki"), "gateway", pkix.Name{CommonName: gatewayBinary},
@@ -88,8 +89,9 @@ func (c *cluster) openGateway() error {
 var errNoGateway = errors.New("the gateway section of the configuration must have as many clusters as --clusters " +
 	"specifies")
 
-// startOtherClusters starts all clusters behind the gateway except the first. Each runs this command. It
-// adds their admins to the admin's kubeconfig of the first cluster.
+// startOtherClusters starts all clusters behind the gateway except the first one. For each cluster,
+// it runs this command as another process. It adds contexts for the admins of these clusters to the
+// admin's kubeconfig.
 func (s *webhookDeployment) startOtherClusters(ctx context.Context) error {
 	self, err := os.Executable()
 	if err != nil {
@@ -121,7 +123,8 @@ func (s *webhookDeployment) stopOtherClusters() error {
 	return errors.Join(errs...)
 }
 
-// addContext adds the context of another kubeconfig to a kubeconfig, as <context>@<cluster>.
+// addContext adds the current context of the kubeconfig at other to the kubeconfig at path, as
+// <context>@<cluster>.
 func addContext(path, other, cluster string) error {
 	into, err := clientcmd.LoadFromFile(path)
 	if err != nil {
@@ -137,8 +140,8 @@ func addContext(path, other, cluster string) error {
 	return clientcmd.WriteToFile(*into, path)
 }
 
-// addPath adds the context of another cluster behind the gateway to a caller's kubeconfig, as
-// <context>@<cluster>.
+// addPath adds a context for another cluster behind the gateway to the caller's kubeconfig at path,
+// as <context>@<cluster>.
 func addPath(path, cluster string) error {
 	into, err := clientcmd.LoadFromFile(path)
 	if err != nil {
@@ -155,8 +158,8 @@ func addPath(path, cluster string) error {
 	return clientcmd.WriteToFile(*into, path)
 }
 
-// prepareGateway creates the objects that the gateway needs in a cluster, and writes its
-// credentials.
+// prepareGateway creates the objects that the gateway needs in a cluster, and writes the gateway's
+// kubeconfigs for this cluster.
 func (s *webhookDeployment) prepareGateway(
 	ctx context.Context, gateway *configv1alpha1.Gateway, config *configv1alpha1.GatewayCluster,
 ) error {
@@ -179,7 +182,7 @@ func (s *webhookDeployment) prepareGateway(
 	return nil
 }
 
-// otherCluster returns the cluster in a directory, which another process runs.
+// otherCluster returns the cluster that another process runs in the given directory.
 func (s *webhookDeployment) otherCluster(dir string) (*webhookDeployment, error) {
 	other := &webhookDeployment{cluster: &cluster{dir: dir}, o: s.o}
 	var err error
@@ -226,7 +229,8 @@ func (s *webhookDeployment) startGateway(ctx context.Context) error {
 	return s.await(ctx, gatewayBinary, func(ctx context.Context) error { return knowsCluster(ctx, metricsAddress) })
 }
 
-// knowsCluster returns an error until the metrics of a gateway report that it knows its clusters.
+// knowsCluster returns an error unless the metrics of a gateway report that its data about every
+// cluster is current.
 func knowsCluster(ctx context.Context, metricsAddress string) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+metricsAddress+"/metrics", http.NoBody)
 	if err != nil {

@@ -18,8 +18,8 @@ func certPEM(der []byte) []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: cert.CertificateBlockType, Bytes: der})
 }
 
-// writeKubeconfig writes the self-contained file dir/<name>.kubeconfig for the server of a cluster,
-// with a new certificate of subject. It returns the path.
+// writeKubeconfig writes the self-contained kubeconfig dir/<name>.kubeconfig for a server, with a
+// new certificate for subject. It returns the path.
 func (a *authority) writeKubeconfig(dir, name, cluster, server string, subject pkix.Name) (string, error) {
 	certificate, key, err := a.issue(subject, x509.ExtKeyUsageClientAuth)
 	if err != nil {

@@ -32,7 +32,7 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// Options contains the flags.
+// Options contains the values of the flags.
 type Options struct {
 	Dir           string
 	Port          int
@@ -40,11 +40,11 @@ type Options struct {
 	Tenancy       bool
 	Tenants       []string
 	// Webhook runs the upstream kube-apiserver and the webhook service as separate processes.
-	// Behind are the authorizers that kube-apiserver calls after the service.
+	// Replicas is the number of processes of the service.
 	Webhook  bool
 	Replicas int
 	// Gateway runs the gateway in front of the upstream kube-apiserver, which calls the webhook
-	// service only for admission. Clusters is the number of such clusters.
+	// service only for admission. Clusters is the number of clusters behind the gateway.
 	Gateway  bool
 	Clusters int
 	// AdmissionOnly runs a cluster for a gateway, but not the gateway itself.
@@ -52,7 +52,7 @@ type Options struct {
 	Authorizers   []string
 	// Workloads runs the controllers that create pods.
 	Workloads bool
-	// UnsafeNoFsync is the etcd option of this name, for disposable data.
+	// UnsafeNoFsync is the option of etcd with this name. Use it only for disposable data.
 	UnsafeNoFsync bool
 }
 
@@ -117,7 +117,8 @@ Flags after -- are passed to kube-apiserver.`,
 	return cmd
 }
 
-// Run runs the control plane until ctx ends. It prints on out how to use it once it is ready.
+// Run runs the control plane until ctx ends. When the control plane is ready, Run prints how to use
+// it to out.
 func Run(ctx context.Context, o Options, flags []string, out io.Writer) (err error) {
 	started := time.Now()
 	dir, err := o.check()
@@ -173,7 +174,8 @@ func Run(ctx context.Context, o Options, flags []string, out io.Writer) (err err
 	return app.Run(ctx, s, o.TenancyConfig, o.controllers(filepath.Join(dir, "pki")), c.announcement(out, started))
 }
 
-// check validates the flags. It returns the directory, which it creates if necessary.
+// check validates the flags, and creates the directory if it does not exist. It returns the
+// absolute path of the directory.
 func (o *Options) check() (dir string, err error) {
 	for _, name := range o.Tenants {
 		if _, err := tenant.Parse(name); err != nil {
@@ -193,10 +195,10 @@ func (o *Options) check() (dir string, err error) {
 	return dir, os.MkdirAll(dir, 0o700)
 }
 
-// cluster contains the prepared files of the directory.
+// cluster contains the addresses and files of a control plane in a directory.
 type cluster struct {
 	dir, server, config string
-	gateway             string // the address for callers instead of the server; empty if there is no gateway
+	gateway             string // the URL for callers instead of server; empty if there is no gateway
 	ca                  *authority
 	kubeconfigs         []kubeconfig
 }
@@ -274,7 +276,7 @@ func prepare(dir string, listener net.Listener, o *Options) (*cluster, error) {
 
 func (c *cluster) addKubeconfig(name, description string, subject pkix.Name) error {
 	cluster, server := "local", c.server
-	if c.gateway != "" { // both may be merged into one kubeconfig
+	if c.gateway != "" { // a different name, because a user may merge both kubeconfigs
 		cluster, server = "gateway", c.gateway
 	}
 	path, err := c.ca.writeKubeconfig(c.dir, name, cluster, server, subject)
@@ -282,7 +284,7 @@ func (c *cluster) addKubeconfig(name, description string, subject pkix.Name) err
 	return err
 }
 
-// maxClusters is more than a usual machine can run.
+// maxClusters is the maximum of --clusters. Most machines cannot run so many clusters.
 const maxClusters = 9
 
 // defaultConfig is the TenancyConfiguration of a new directory.
@@ -313,7 +315,7 @@ func writeMissing(path, content string) error {
 	return errors.Join(err, f.Close())
 }
 
-// serverOptions returns upstream's options for this directory. The caller's flags override them.
+// serverOptions returns upstream's options for the files in dir. The flags in more take precedence.
 func serverOptions(dir, etcdURL string, listener net.Listener, more []string) (*options.ServerRunOptions, error) {
 	s := options.NewServerRunOptions()
 	set := pflag.NewFlagSet("kube-apiserver", pflag.ContinueOnError)
@@ -364,8 +366,8 @@ func listen(dir string, port int) (net.Listener, error) {
 	return listenStored(filepath.Join(dir, "port"), port)
 }
 
-// listenStored opens a port. If none is requested, it prefers the port whose number is stored in a
-// file. Such a port stays reserved after the listener closes.
+// listenStored listens on a port and stores its number in portFile. If port is 0, it prefers the
+// stored port. A port that was not requested is reserved until this process ends.
 func listenStored(portFile string, port int) (net.Listener, error) {
 	listener, err := listenPreferred(portFile, port)
 	if err != nil {
@@ -388,8 +390,8 @@ func listenPreferred(portFile string, port int) (net.Listener, error) {
 	return listenFree()
 }
 
-// lock locks the directory for this process until unlock. If the process dies, the kernel removes
-// the lock.
+// lock locks the directory for this process until unlock is called. If the process ends, the kernel
+// removes the lock.
 func lock(dir string) (unlock func(), err error) {
 	path := filepath.Join(dir, "lock")
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600) // #nosec G304 -- in the operator's directory

@@ -27,7 +27,7 @@ const (
 	leafLifetime = 365 * 24 * time.Hour
 )
 
-// authority is a certificate authority that is stored in two files.
+// authority is a certificate authority whose certificate and key are stored in files.
 type authority struct {
 	cert *x509.Certificate
 	key  *ecdsa.PrivateKey
@@ -95,7 +95,7 @@ func (a *authority) sign(template *x509.Certificate, public *ecdsa.PrivateKey) (
 	return x509.CreateCertificate(rand.Reader, template, a.cert, public.Public(), a.key)
 }
 
-// issue creates a key, signs a certificate of it for subject, and returns both as PEM.
+// issue creates a key and a certificate for subject, and returns both as PEM.
 func (a *authority) issue(subject pkix.Name, usage x509.ExtKeyUsage) (certificate, key []byte, err error) {
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -122,7 +122,7 @@ func (a *authority) issue(subject pkix.Name, usage x509.ExtKeyUsage) (certificat
 	return certPEM(der), key, err
 }
 
-// issueFiles is issue with the results in dir/name.crt and dir/name.key.
+// issueFiles is like issue, but writes the results to dir/name.crt and dir/name.key.
 func (a *authority) issueFiles(dir, name string, subject pkix.Name, usage x509.ExtKeyUsage) error {
 	certificate, key, err := a.issue(subject, usage)
 	if err != nil {

@@ -11,27 +11,28 @@ import (
 	"sync"
 )
 
-// The range of ports to try. It is below the ports that systems use for outgoing connections (Linux
-// from 32768, others from 49152). Otherwise, such a connection could occupy a port between two
-// listeners.
+// The range of ports to try. It is below the ports that operating systems use for outgoing
+// connections (Linux from 32768, others from 49152). An outgoing connection can therefore not
+// occupy a port while no process listens on it.
 const (
 	firstPort = 20000
 	lastPort  = 32000
 	portTries = 200
 )
 
-// errNoPort reports that no port was free.
+// errNoPort is the error if no free port was found.
 var errNoPort = errors.New("the loopback address has no free port")
 
-// reserved protects the assigned ports from other processes like this one, because their listeners
-// may start seconds later. A UDP socket on each port, which has no other use there, holds it until
-// this process ends.
+// reserved contains a UDP socket for each port that this process has assigned. The sockets keep
+// other processes that use this package from assigning the same ports, because a listener may start
+// seconds later. They exist until this process ends.
 var reserved struct {
 	sync.Mutex
 	ports []net.PacketConn
 }
 
-// listenReserved listens on an address that no process has reserved, and reserves it.
+// listenReserved listens on an address and reserves its port. It returns an error if another
+// process has reserved the port.
 func listenReserved(address string) (net.Listener, error) {
 	held, err := net.ListenPacket("udp", address)
 	if err != nil {
@@ -49,7 +50,7 @@ func listenReserved(address string) (net.Listener, error) {
 
 func onLoopback(port int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) }
 
-// listenFree listens on a free port of the loopback address and reserves it.
+// listenFree listens on a free port of the loopback address and reserves the port.
 func listenFree() (net.Listener, error) {
 	for range portTries {
 		port := firstPort + rand.IntN(lastPort-firstPort) // #nosec G404 -- any port is fine
@@ -60,8 +61,8 @@ func listenFree() (net.Listener, error) {
 	return nil, errNoPort
 }
 
-// FreeAddress returns an address for a process that cannot inherit a listener. No other process
-// gets it while this process runs.
+// FreeAddress returns a free address for a process that cannot inherit a listener. While this
+// process runs, FreeAddress does not return the same address in any other process.
 func FreeAddress() (string, error) {
 	l, err := listenFree()
 	if err != nil {

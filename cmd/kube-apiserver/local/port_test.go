@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// TestFreeAddress checks that an address is reserved before a process listens on it, and that its
-// owner can use it.
+// TestFreeAddress checks that the returned address is reserved before a process listens on it, and
+// that a process can then listen on it.
 func TestFreeAddress(t *testing.T) {
 	address, err := FreeAddress()
 	if err != nil {
@@ -27,8 +27,8 @@ func TestFreeAddress(t *testing.T) {
 	defer func() { _ = l.Close() }()
 }
 
-// TestStoredPort checks that a port that is stored in a directory stays reserved between two
-// listeners.
+// TestStoredPort checks that a port whose number is stored in a file remains reserved after its
+// listener has closed.
 func TestStoredPort(t *testing.T) {
 	kept := filepath.Join(t.TempDir(), "port")
 	l, err := listenStored(kept, 0)

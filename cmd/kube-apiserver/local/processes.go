@@ -33,8 +33,8 @@ import (
 	"github.com/kubetenant/kubetenant/test/localserver"
 )
 
-// run starts a process. It writes the output to a file, and the process ID to another file in the
-// same directory.
+// run starts a process. It writes the output of the process to logFile, and the process ID to
+// another file in the same directory.
 func (s *webhookDeployment) run(name, logFile string, env []string, args ...string) error {
 	self, err := os.Executable()
 	if err != nil {
@@ -78,8 +78,8 @@ func lastLine(path string) string {
 	return lines[len(lines)-1]
 }
 
-// stop ends the processes. It kills the service immediately, because it is no longer needed, and
-// gives the server time to shut down.
+// stop ends all processes. It kills every process except kube-apiserver immediately. kube-apiserver
+// gets the given time to shut down.
 func (s *webhookDeployment) stop(within time.Duration) error {
 	for _, child := range slices.Backward(s.children) {
 		signal := syscall.SIGKILL
@@ -106,7 +106,8 @@ func (s *webhookDeployment) stop(within time.Duration) error {
 	return err
 }
 
-// await calls check until it returns nil, or until a process ends that is not restarted.
+// await calls check until it returns nil. It returns an error after startTimeout, or if a process
+// ends and is not restarted.
 func (s *webhookDeployment) await(ctx context.Context, what string, check func(context.Context) error) error {
 	var last error
 	err := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, startTimeout, true,
@@ -169,7 +170,7 @@ func (s *webhookDeployment) kubeconfig(name string) string {
 	return filepath.Join(s.dir, name+".kubeconfig")
 }
 
-// writeToken writes a kubeconfig for a service account.
+// writeToken writes a kubeconfig with a new token of a service account.
 func (s *webhookDeployment) writeToken(ctx context.Context, client kubernetes.Interface, account string) error {
 	seconds := int64(tokenLifetime / time.Second)
 	request, err := client.CoreV1().ServiceAccounts(webhookNamespace).CreateToken(ctx, account,

@@ -12,8 +12,8 @@ import (
 	"testing"
 )
 
-// TestFailedControllerIsRestarted checks that a failed controller is restarted a few times, and that a
-// controller that ends without an error is not.
+// TestFailedControllerIsRestarted checks that a failed controller is restarted at most maxRestarts
+// times, and that a controller that ends without an error is not restarted.
 func TestFailedControllerIsRestarted(t *testing.T) {
 	self, err := os.Executable()
 	if err != nil {

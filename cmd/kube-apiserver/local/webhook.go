@@ -38,7 +38,8 @@ import (
 	"github.com/kubetenant/kubetenant/test/localserver"
 )
 
-// Other binaries that make build creates in the same directory.
+// The other binaries that this command runs. "make build" creates all binaries in the same
+// directory.
 const (
 	vanillaBinary = "vanilla-kube-apiserver"
 	webhookBinary = "kubetenant-webhook"
@@ -46,21 +47,24 @@ const (
 
 const (
 	webhookNamespace = "kubetenant-system"
-	// clientName is the user name of kube-apiserver at the service. It has no other use.
+	// clientName is the common name of the client certificate that kube-apiserver presents to the
+	// service.
 	clientName = "kubetenant-webhook-client"
-	// startTimeout limits the duration of the start of each process, and stopTimeout that of the end
-	// of all.
+	// startTimeout is the maximum time for the start of each process. stopTimeout is the maximum
+	// time until all processes have ended.
 	startTimeout = 3 * time.Minute
 	stopTimeout  = 20 * time.Second
-	// stableResults is the number of identical results, 50 ms apart, after which the controller is done.
-	// It publishes once per second.
+	// stableResults is the number of consecutive identical results of the backfill, read every 50
+	// ms, after which the backfill is considered complete. The controller publishes results once
+	// per second.
 	stableResults = 30
-	// tokenLifetime is the lifetime of the service's own tokens, which are renewed at each start.
+	// tokenLifetime is the lifetime of the tokens of the service's accounts, which are renewed at
+	// each start.
 	tokenLifetime = 365 * 24 * time.Hour
 )
 
-// webhookConfig is the TenancyConfiguration of a new directory with --webhook. kube-apiserver
-// itself authenticates certificates and service accounts.
+// webhookConfig is the default TenancyConfiguration for --webhook. It has no sources for
+// certificates and service accounts, because kube-apiserver authenticates them.
 const webhookConfig = `# The tenants of this control plane.
 # The webhook service reloads this file, and the files that it names, when they change.
 apiVersion: kubetenant.dev/v1alpha1
@@ -74,16 +78,17 @@ authorization:
   subject: { fromGroups: true }
 `
 
-// webhookDeployment runs the webhook deployment mode: upstream's server, the service and its controller.
+// webhookDeployment runs upstream's kube-apiserver, the webhook service and the controller as
+// processes. It can also run the gateway.
 type webhookDeployment struct {
 	*cluster
 	o        *Options
 	etcdURL  string
-	listener net.Listener // on kube-apiserver's port
+	listener net.Listener // reserves kube-apiserver's port until kube-apiserver starts
 	flags    []string     // flags of kube-apiserver
 	admin    *rest.Config
 	balancer *balancer
-	// installed contains the files that were generated at the start.
+	// installed contains the generated files that are installed.
 	installed     map[string][]byte
 	children      []*exec.Cmd           // the running processes
 	restarts      int                   // number of restarts of the controller
@@ -94,17 +99,17 @@ type webhookDeployment struct {
 // exit is a process that has ended.
 type exit struct {
 	child  *exec.Cmd
-	failed bool // it returned an error or was killed
+	failed bool // the process returned an error or was killed
 	err    error
 }
 
 // isServer reports whether a process is kube-apiserver.
 func isServer(child *exec.Cmd) bool { return strings.HasSuffix(child.Path, vanillaBinary) }
 
-// isController reports whether a process is the service's controller.
+// isController reports whether a process is the webhook controller.
 func isController(child *exec.Cmd) bool { return slices.Contains(child.Args, "controller") }
 
-// runUntil runs the webhook deployment mode until ctx ends or kube-apiserver ends.
+// runUntil runs all processes until ctx ends or kube-apiserver ends.
 func (s *webhookDeployment) runUntil(ctx context.Context, out io.Writer, started time.Time) (err error) {
 	if err := stack.Check(ctx, s.o.TenancyConfig); err != nil {
 		return err // before any process starts
@@ -127,7 +132,7 @@ func (s *webhookDeployment) runUntil(ctx context.Context, out io.Writer, started
 	timeout := stopTimeout
 	defer func() { err = errors.Join(err, s.stop(timeout), s.stopOtherClusters()) }()
 	if err := s.start(ctx); err != nil {
-		timeout = 0 // a server whose start is aborted waits for itself
+		timeout = 0 // do not wait for a server whose start was aborted, because it waits for its own hooks
 		if ctx.Err() != nil {
 			return nil
 		}
@@ -144,7 +149,7 @@ func (s *webhookDeployment) runUntil(ctx context.Context, out io.Writer, started
 			if isServer(e.child) {
 				return e.err
 			}
-			_, _ = fmt.Fprintln(out, e.err) // kube-apiserver continues without it
+			_, _ = fmt.Fprintln(out, e.err) // kube-apiserver continues without this process
 			s.restartController(e)
 		case <-restart:
 			started := time.Now()
@@ -165,8 +170,8 @@ func (s *webhookDeployment) forget(e exit) {
 	s.children = slices.DeleteFunc(s.children, func(child *exec.Cmd) bool { return child == e.child })
 }
 
-// checkManifests returns an error if the service cannot continue with the current configuration. The
-// configuration is invalid, or it needs other manifests.
+// checkManifests returns an error if the current configuration is invalid, or if it needs other
+// manifests than those that are installed.
 func (s *webhookDeployment) checkManifests(ctx context.Context) error {
 	if err := stack.Check(ctx, s.o.TenancyConfig); err != nil {
 		return err
@@ -182,8 +187,7 @@ func (s *webhookDeployment) checkManifests(ctx context.Context) error {
 	return nil
 }
 
-// restartService ends the service and its controller, and starts them with the current
-// configuration.
+// restartService restarts the service and the controller with the current configuration.
 func (s *webhookDeployment) restartService(ctx context.Context) error {
 	client, err := kubernetes.NewForConfig(s.admin)
 	if err != nil {
@@ -197,7 +201,7 @@ func (s *webhookDeployment) restartService(ctx context.Context) error {
 			_ = child.Process.Signal(syscall.SIGTERM) // it releases its Lease; it may have ended
 			continue
 		}
-		_ = child.Process.Kill() // it would continue for a while
+		_ = child.Process.Kill() // with SIGTERM, the process would continue for the time of its drain
 	}
 	for len(s.children) > 1 {
 		e := <-s.exits
@@ -220,7 +224,8 @@ func (s *webhookDeployment) start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// The processes cannot inherit a listener, so the port is free for a moment.
+	// kube-apiserver cannot inherit the listener. The port is therefore free until kube-apiserver
+	// listens.
 	if err := s.listener.Close(); err != nil {
 		return err
 	}
@@ -284,8 +289,8 @@ func (s *webhookDeployment) start(ctx context.Context) error {
 	})
 }
 
-// awaitServer waits until kube-apiserver responds. It does not wait for readyz, which waits for
-// hooks that may need the service.
+// awaitServer waits until kube-apiserver responds. It does not wait for /readyz, which fails until
+// hooks have ended that may need the service.
 func (s *webhookDeployment) awaitServer(ctx context.Context, client kubernetes.Interface) error {
 	return s.await(ctx, "kube-apiserver", func(ctx context.Context) error {
 		_, err := client.CoreV1().Namespaces().Get(ctx, "kube-system", metav1.GetOptions{})
@@ -293,9 +298,9 @@ func (s *webhookDeployment) awaitServer(ctx context.Context, client kubernetes.I
 	})
 }
 
-// awaitPolicies waits until kube-apiserver enforces the policies. The last policy rejects the
-// tenant label outside of the tenants' namespaces for every caller, before validating webhooks are
-// called.
+// awaitPolicies waits until kube-apiserver enforces the policies. It sends a dry run of a write
+// that a policy rejects for every caller, because the object has a tenant label outside of the
+// tenants' namespaces.
 func (s *webhookDeployment) awaitPolicies(ctx context.Context, client kubernetes.Interface) error {
 	probe := &corev1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{GenerateName: "probe-", Labels: map[string]string{tenant.Label: "probe"}},
@@ -313,7 +318,7 @@ func (s *webhookDeployment) awaitPolicies(ctx context.Context, client kubernetes
 	})
 }
 
-// awaitBackfill waits until the controller has labeled all older objects.
+// awaitBackfill waits until the controller has labeled all existing objects.
 func (s *webhookDeployment) awaitBackfill(ctx context.Context, client kubernetes.Interface) error {
 	last, same := "", 0
 	return s.await(ctx, "the backfill", func(ctx context.Context) error {
@@ -331,10 +336,10 @@ func (s *webhookDeployment) awaitBackfill(ctx context.Context, client kubernetes
 	})
 }
 
-// startService starts the service and its controller, each as its own service account.
+// startService starts the service and the controller, each with its own service account.
 func (s *webhookDeployment) startService(ctx context.Context, client kubernetes.Interface) error {
-	// A result of the previous controller must not be used for the next one, which may have
-	// webhooks at another address.
+	// The next controller must not use the result of the previous one, because the webhooks may now
+	// have another address.
 	err := client.CoreV1().ConfigMaps(webhookNamespace).Delete(ctx, state.BackfillName, metav1.DeleteOptions{})
 	if err != nil && !apierrors.IsNotFound(err) {
 		return err
@@ -379,11 +384,11 @@ func (s *webhookDeployment) startController() error {
 		"--metrics-listen=127.0.0.1:0", "--keystone-config="+s.o.TenancyConfig, "--flow-schemas")
 }
 
-// maxRestarts limits how often the controller is restarted.
+// maxRestarts is the maximum number of restarts of the controller.
 const maxRestarts = 5
 
-// restartController restarts the controller if it failed, as the kubelet does, and reports whether it did. On
-// a busy machine, the controller may lose its Lease and end.
+// restartController restarts the controller if it failed, as the kubelet does. It reports whether
+// it restarted the controller. On a busy machine, the controller may lose its Lease and end.
 func (s *webhookDeployment) restartController(e exit) bool {
 	if !e.failed || !isController(e.child) || s.restarts == maxRestarts {
 		return false
@@ -392,8 +397,8 @@ func (s *webhookDeployment) restartController(e exit) bool {
 	return s.startController() == nil
 }
 
-// generate writes the configuration of kube-apiserver. It returns this configuration and the
-// objects of the cluster.
+// generate issues the certificates, generates the files of the service, and writes the files of
+// kube-apiserver. It returns all generated files.
 func (s *webhookDeployment) generate(ctx context.Context) (files map[string][]byte, err error) {
 	pki := filepath.Join(s.dir, "pki")
 	service, client := pkix.Name{CommonName: "kubetenant-webhook"}, pkix.Name{CommonName: clientName}

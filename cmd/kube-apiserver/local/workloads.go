@@ -38,7 +38,7 @@ func impersonate(config *rest.Config, name string) *rest.Config {
 }
 
 // startWorkloads starts the controllers that create pods, and the garbage collector. The pods never
-// run.
+// run, because there are no nodes.
 func startWorkloads(ctx context.Context, config *rest.Config) error {
 	client := func(name string) kubernetes.Interface { return kubernetes.NewForConfigOrDie(impersonate(config, name)) }
 	shared, err := kubernetes.NewForConfig(config)

@@ -32,8 +32,8 @@ func Defaults(files fs.FS, chart string) (map[string]any, error) {
 	return v, yaml.Unmarshal(text, &v)
 }
 
-// Data returns the data of the templates of a chart: its values, its metadata, and the namespace of
-// the release.
+// Data returns the data for the templates of a chart. It contains the given values, the version of
+// the chart's application, and the namespace of the release.
 func Data(files fs.FS, chart, namespace string, values map[string]any) (map[string]any, error) {
 	text, err := fs.ReadFile(files, chart+"/Chart.yaml")
 	if err != nil {
@@ -50,8 +50,8 @@ func Data(files fs.FS, chart, namespace string, values map[string]any) (map[stri
 	}, nil
 }
 
-// Render renders the templates of a folder. If wanted is not nil, it renders only those for which
-// wanted returns true.
+// Render renders the templates of a folder and calls each with every result. If wanted is not nil,
+// it renders only the templates for which wanted returns true.
 func Render(files fs.FS, data any, wanted func(name string) bool, each func(name string, text []byte)) error {
 	entries, err := fs.ReadDir(files, ".")
 	if err != nil {

@@ -16,16 +16,16 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// maxFileBytes limits the size of each file that [Image] reads from a packaged chart.
+// maxFileBytes is the maximum size of each file that [Image] reads from a packaged chart.
 const maxFileBytes = 1 << 20
 
-// pinnedImage matches a reference with a tag and a digest.
+// pinnedImage matches an image reference with a tag and a digest.
 var pinnedImage = regexp.MustCompile(`^[^\s@]+:([\w][\w.-]{0,127})@sha256:[0-9a-f]{64}$`)
 
 // Image returns the default image of a packaged chart of a release, such as
-// kubetenant-webhook-0.1.0.tgz. The chart must have the name. The image must have a digest and the
-// version of the chart. If own, the version of the calling command, is the version of a release,
-// the chart must have it too.
+// kubetenant-webhook-0.1.0.tgz. The chart must have the given name. The image must have a digest,
+// and its tag must be the version of the chart. own is the version of the calling command. If own
+// is the version of a release, the chart must have the same version.
 func Image(path, name, ownVersion string) (string, error) {
 	image, err := image(path, name, ownVersion)
 	if err != nil {

@@ -16,7 +16,7 @@ import (
 
 const chart = "kubetenant-webhook"
 
-// packageChart writes a packaged chart with its two files.
+// packageChart writes a packaged chart with the files Chart.yaml and values.yaml.
 func packageChart(t *testing.T, about, values string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "chart.tgz")
@@ -43,8 +43,8 @@ func packageChart(t *testing.T, about, values string) string {
 	return path
 }
 
-// TestImage checks that generate uses the image of a chart only if the chart pins an image of its
-// own version.
+// TestImage checks that Image returns the image of a chart only if the image has a digest and the
+// version of the chart.
 func TestImage(t *testing.T) {
 	digest := "@sha256:" + strings.Repeat("0a", 32)
 	about := "name: kubetenant-webhook\nversion: 0.1.0\n"
@@ -81,7 +81,7 @@ func TestImage(t *testing.T) {
 	}
 }
 
-// TestImageOfNoChart checks that generate rejects a file that is not a packaged chart.
+// TestImageOfNoChart checks that Image returns an error for a file that is not a packaged chart.
 func TestImageOfNoChart(t *testing.T) {
 	path := packageChart(t, "name: kubetenant-webhook\n", "")
 	whole, err := os.ReadFile(path)

@@ -19,20 +19,22 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// Options are the settings that the configuration does not contain.
+// Options contains the settings that the TenancyConfiguration does not contain.
 type Options struct {
 	// Config is the path of the TenancyConfiguration.
 	Config string
 	// Image is the image of the gateway, and Namespace is its namespace.
 	Image, Namespace string
-	// Accounts lets callers impersonate service accounts, if the roles in their clusters allow it.
+	// Accounts specifies that callers may impersonate service accounts, if the roles in their
+	// clusters also allow it.
 	Accounts bool
-	// Contexts are contexts of the operator's Kubeconfig by cluster. Kubeconfigs are written for
-	// these clusters. If Kubeconfig is empty, the default files of kubectl are used.
+	// Contexts maps clusters to contexts of the operator's kubeconfig. Generate writes kubeconfigs
+	// for these clusters. Kubeconfig is the path of the operator's kubeconfig. If empty, the
+	// default files of kubectl are used.
 	Contexts   map[string]string
 	Kubeconfig string
-	// Certificate and Key are files of the gateway's serving certificate. If they are set, the
-	// Secrets of the gateway are written.
+	// Certificate and Key are the paths of the gateway's serving certificate and of its key. If
+	// they are set, Generate also writes the Secrets of the gateway.
 	Certificate, Key string
 	// ServiceType is the type of the gateway's Service. Defaults to ClusterIP.
 	ServiceType string
@@ -48,9 +50,9 @@ var (
 	errServiceType = errors.New("--service-type must be ClusterIP, NodePort or LoadBalancer")
 )
 
-// Generate returns the files by path. An admin applies 00-namespace.yaml, gateway.yaml and
-// secrets.yaml in the cluster of the gateway, and clusters/<name>.yaml in each cluster. The files
-// in kubeconfigs belong in the Secret of the configuration.
+// Generate returns the files by path. Apply 00-namespace.yaml, gateway.yaml and secrets.yaml in the
+// cluster in which the gateway runs. Apply clusters/<name>.yaml in each cluster behind the gateway.
+// The Secret of the configuration must contain the files in kubeconfigs.
 func Generate(o Options) (map[string][]byte, error) {
 	config, err := configv1alpha1.Load(o.Config)
 	switch {
@@ -117,8 +119,8 @@ func (o *Options) render(out map[string][]byte) error {
 	return nil
 }
 
-// Check compares a generated set in a directory with the current configuration. It returns the
-// problems, and notes about the rights of the impersonators.
+// Check compares the files in dir, which [Generate] returned earlier, with the current
+// configuration. It returns problems, and notes about the rights of the impersonators.
 func Check(dir string, o Options) (problems, notes []string, err error) {
 	if o.Image == "" {
 		o.Image = "unchecked"
@@ -152,7 +154,7 @@ func Check(dir string, o Options) (problems, notes []string, err error) {
 	return problems, notes, nil
 }
 
-// notesOf returns notes about the rights of the impersonator of a cluster.
+// notesOf returns notes about the rights that the credentials for a cluster have.
 func notesOf(c *configv1alpha1.GatewayCluster) (notes []string) {
 	add := func(format string, a ...any) { notes = append(notes, c.Name+": "+fmt.Sprintf(format, a...)) }
 	if _, anyUser := impersonatedUsers(c); anyUser {

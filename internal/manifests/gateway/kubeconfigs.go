@@ -17,12 +17,13 @@ import (
 	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
 )
 
-// tokensDirectory is the directory in which the chart mounts the Secret of the accounts' tokens.
+// tokensDirectory is the directory at which the chart mounts the Secret with the tokens of the
+// service accounts.
 const tokensDirectory = "/etc/kubetenant/tokens/" // #nosec G101 -- a directory
 
-// addKubeconfigs adds the kubeconfigs of both accounts of each cluster with a context, under the
-// names in the configuration. They contain the address of the cluster and the paths of the token
-// files, but no credentials.
+// addKubeconfigs adds the kubeconfigs of both service accounts for each cluster in
+// [Options.Contexts], with the file names in the configuration. The kubeconfigs contain the address
+// of the cluster, its authorities and the paths of the token files, but no credentials.
 func (o *Options) addKubeconfigs(clusters []configv1alpha1.GatewayCluster, out map[string][]byte) error {
 	if len(o.Contexts) == 0 {
 		return nil
@@ -33,7 +34,7 @@ func (o *Options) addKubeconfigs(clusters []configv1alpha1.GatewayCluster, out m
 	if err != nil {
 		return err
 	}
-	remaining, byFile := maps.Clone(o.Contexts), map[string]string{} // the clusters by file
+	remaining, byFile := maps.Clone(o.Contexts), map[string]string{} // byFile maps files to clusters
 	for i := range clusters {
 		c := &clusters[i]
 		name, ok := remaining[c.Name]
@@ -65,7 +66,8 @@ func (o *Options) addKubeconfigs(clusters []configv1alpha1.GatewayCluster, out m
 	return nil
 }
 
-// clusterOf returns the cluster of a context. The result contains its certificate authorities.
+// clusterOf returns the cluster of a context, with the content of the file of its certificate
+// authorities.
 func clusterOf(config *clientcmdapi.Config, context string) (*clientcmdapi.Cluster, error) {
 	kubeContext := config.Contexts[context]
 	if kubeContext == nil {
@@ -85,11 +87,12 @@ func clusterOf(config *clientcmdapi.Config, context string) (*clientcmdapi.Clust
 	if err := clientcmdapi.FlattenConfig(&alone); err != nil {
 		return nil, errors.New("cannot read the certificate authority of the cluster")
 	}
-	cluster.LocationOfOrigin, cluster.Extensions, cluster.ProxyURL = "", nil, "" // settings of the operator's machine
+	cluster.LocationOfOrigin, cluster.Extensions, cluster.ProxyURL = "", nil, "" // specific to the operator's machine
 	return cluster, nil
 }
 
-// accountConfig returns the kubeconfig of an account whose token is in a file.
+// accountConfig returns the kubeconfig of a service account. token is the name of its file in
+// tokensDirectory.
 func accountConfig(name string, cluster *clientcmdapi.Cluster, token string) *clientcmdapi.Config {
 	out := clientcmdapi.NewConfig()
 	out.Clusters[name] = cluster

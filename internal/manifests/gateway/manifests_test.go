@@ -45,7 +45,7 @@ func generate(t *testing.T, clusters string, accounts bool) (dir string, o gatew
 
 const cluster = "  - { name: eu1, reader: { kubeConfigFile: r }, impersonator: { kubeConfigFile: i"
 
-// rules returns the rules of a ClusterRole in a file.
+// rules returns the rules of the ClusterRole with the given name in a file.
 func rules(t *testing.T, file []byte, name string) []rbacv1.PolicyRule {
 	t.Helper()
 	for _, text := range strings.Split(string(file), "---\n") {
@@ -155,7 +155,8 @@ func TestAccountRightsAreLimited(t *testing.T) {
 	}
 }
 
-// TestViewRights checks that the reader may only read the objects behind the views.
+// TestViewRights checks that the reader gets the right to read the objects in the views, and no
+// other right for them.
 func TestViewRights(t *testing.T) {
 	const views = `  views: { objects: [ { name: trackers, of: { group: core.oam.dev, version: v1beta1, ` +
 		`resource: resourcetrackers }, namespaceFrom: spec.a, fields: [spec.b] } ] }` + "\n"
@@ -194,8 +195,8 @@ func TestGateway(t *testing.T) {
 	}
 }
 
-// TestCheck checks that a set that does not match the configuration is reported, and that the notes
-// state the rights of an impersonator.
+// TestCheck checks that files that do not match the configuration are reported, and that the notes
+// describe the rights of an impersonator.
 func TestCheck(t *testing.T) {
 	dir, o, files := generate(t, cluster+` }, tenants: ["*"], admission: Unchecked }`, false)
 	for name, text := range files {
@@ -238,8 +239,8 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// TestNoteForUnlimitedImpersonator checks the note about an impersonator that can be a user, or in a group, that
-// the configuration does not list.
+// TestNoteForUnlimitedImpersonator checks the notes about an impersonator that can impersonate
+// users or groups that the configuration does not list.
 func TestNoteForUnlimitedImpersonator(t *testing.T) {
 	for what, c := range map[string]struct {
 		more string
@@ -420,7 +421,8 @@ clusters: [{name: a, cluster: {server: "https://a:6443"}}], contexts: [{name: a,
 	}
 }
 
-// TestServiceType checks that generate writes a Service of the type and rejects an unknown type.
+// TestServiceType checks that generate writes a Service of the requested type and rejects an
+// unknown type.
 func TestServiceType(t *testing.T) {
 	_, o, _ := generate(t, cluster+` }, tenants: ["*"] }`, false)
 	for name, wanted := range map[string]string{"": "ClusterIP", "LoadBalancer": "LoadBalancer", "ExternalName": ""} {

@@ -1,8 +1,8 @@
 // Copyright The kubetenant authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package gateway generates the files that an operator installs for the gateway and in each of its
-// clusters.
+// Package gateway generates the files that an operator installs for kubetenant-gateway and in each
+// of the gateway's clusters.
 package gateway
 
 import (
@@ -29,19 +29,16 @@ const (
 	ImpersonatorAccount = "kubetenant-gateway-impersonator"
 )
 
-// verbs are the verbs of resource requests, and methods are those of requests for other paths. RBAC
-// has no wildcard for verbs with the prefix impersonate-on:user-info.
+// verbs are the verbs of resource requests, and methods are the verbs of non-resource requests.
+// RBAC has no wildcard for verbs with the prefix impersonate-on:user-info.
 var (
 	verbs   = []string{"get", "list", "watch", "create", "update", "patch", "delete", "deletecollection"}
 	methods = []string{"get", "head", "post", "put", "patch", "delete", "options"}
 )
 
-// Roles returns the objects of one cluster as YAML. Their namespace, which is the namespace of the
-// webhook service, must exist. They are two service accounts with their roles. The reader reads the
-// objects that the boundary needs. The impersonator can only impersonate the callers that the
-// configuration allows. Unless the configuration lists the users, its credential has the rights of
-// a cluster admin, because it can impersonate any user. Only groups and extras that a role names
-// are limited.
+// Roles returns the objects of one cluster as YAML, which are two service accounts and their roles.
+// Their namespace, which is also the namespace of the webhook service, must exist. The reader
+// account reads the objects that the boundary needs. The impersonator account impersonates callers.
 func (o *Options) Roles(g *configv1alpha1.Gateway, c *configv1alpha1.GatewayCluster) ([]byte, error) {
 	objects := []runtime.Object{
 		account(c.Namespace, ReaderAccount),
@@ -104,7 +101,8 @@ func readerRules() []rbacv1.PolicyRule {
 	}
 }
 
-// viewRules returns the rules with which the reader reads the objects behind the views.
+// viewRules returns the rules that allow the reader to read the objects in the views of the
+// gateway.
 func viewRules(g *configv1alpha1.Gateway) (rules []rbacv1.PolicyRule) {
 	for i := range g.Views.Objects {
 		resource := &g.Views.Objects[i].Of
@@ -117,8 +115,9 @@ func viewRules(g *configv1alpha1.Gateway) (rules []rbacv1.PolicyRule) {
 	return rules
 }
 
-// impersonatorRules returns the rules with which the impersonator impersonates the callers of a
-// cluster. They contain all names that the configuration lists.
+// impersonatorRules returns the rules that allow the impersonator to impersonate the callers of a
+// cluster. A rule lists names only if the configuration lists all names that the gateway can
+// impersonate. Otherwise, the rule allows any name.
 func (o *Options) impersonatorRules(c *configv1alpha1.GatewayCluster) []rbacv1.PolicyRule {
 	verb := []string{"impersonate"}
 	if c.Impersonator.Mode == configv1alpha1.ImpersonationConstrained {
@@ -134,7 +133,7 @@ func (o *Options) impersonatorRules(c *configv1alpha1.GatewayCluster) []rbacv1.P
 			extras.ResourceNames = append(extras.ResourceNames, name)
 			groups.ResourceNames = append(groups.ResourceNames, tenant.GroupPrefix+name)
 		}
-		if *c.Identity.GroupPattern != "" { // callers can then have other groups
+		if *c.Identity.GroupPattern != "" { // callers can then have groups that the configuration does not list
 			groups.ResourceNames = nil
 		}
 	}
@@ -167,8 +166,8 @@ func (o *Options) impersonatorRules(c *configv1alpha1.GatewayCluster) []rbacv1.P
 	return rules
 }
 
-// impersonateOn returns the verbs that constrained impersonation requires in addition to those of
-// the impersonated user (KEP-5284).
+// impersonateOn returns the verbs that constrained impersonation requires of the impersonator for
+// requests with the given verbs (KEP-5284).
 func impersonateOn(verbs []string) []string {
 	out := make([]string, len(verbs))
 	for i, v := range verbs {
@@ -177,8 +176,8 @@ func impersonateOn(verbs []string) []string {
 	return out
 }
 
-// impersonatedUsers returns the only users that the impersonator must impersonate, or reports that it must
-// impersonate any user.
+// impersonatedUsers returns the names of all users that the impersonator must impersonate. anyUser
+// is true if the impersonator must be able to impersonate any user.
 func impersonatedUsers(c *configv1alpha1.GatewayCluster) (names []string, anyUser bool) {
 	switch {
 	case !*c.Identity.WithUser:
@@ -189,7 +188,7 @@ func impersonatedUsers(c *configv1alpha1.GatewayCluster) (names []string, anyUse
 		}
 		return names, false
 	}
-	return nil, true // callers of the system tenant keep their names
+	return nil, true // callers can have user names that the configuration does not list
 }
 
 func typeMeta(version, kind string) metav1.TypeMeta {

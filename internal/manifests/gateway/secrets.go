@@ -20,14 +20,14 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// The names of the Secrets, which are the defaults of the chart.
+// The names of the Secrets. They are the default values of the chart.
 const (
 	configSecret = "kubetenant-gateway-config" // #nosec G101 -- a name
 	tlsSecret    = "kubetenant-gateway-tls"    // #nosec G101 -- a name
 )
 
-// addSecrets adds the Secrets of the gateway whose content the operator has as files. These are its
-// configuration and its serving certificate.
+// addSecrets adds the Secrets with the configuration and the serving certificate of the gateway. It
+// adds nothing if Certificate is empty.
 func (o *Options) addSecrets(out map[string][]byte) error {
 	if o.Certificate == "" {
 		return nil
@@ -75,8 +75,8 @@ func (o *Options) secret(name string, secretType corev1.SecretType, data map[str
 	}
 }
 
-// configFiles returns the configuration as tenancy.yaml, and the files that it names. The
-// kubeconfigs of clusters in [Options.Contexts] are the ones in out.
+// configFiles returns the configuration as tenancy.yaml, and the files that it names. If out
+// contains a generated kubeconfig, it uses this one.
 func (o *Options) configFiles(out map[string][]byte) (map[string][]byte, error) {
 	text, err := os.ReadFile(o.Config)
 	if err != nil {
@@ -87,7 +87,7 @@ func (o *Options) configFiles(out map[string][]byte) (map[string][]byte, error) 
 		return nil, err
 	}
 	if a := config.Gateway.Audit; a != nil {
-		a.LogPath = "" // the gateway writes this file
+		a.LogPath = "" // the gateway writes this file, and does not read it
 	}
 	files := map[string][]byte{"tenancy.yaml": text}
 	for _, path := range config.Paths() {

@@ -32,11 +32,12 @@ import (
 	"github.com/kubetenant/kubetenant/internal/serving/certificates"
 )
 
-// A Finding is a problem in an installed set that fails open, makes the cluster unusable, or denies
-// callers by mistake.
+// A Finding is a problem in an installed set. It allows requests by mistake, denies requests by
+// mistake, or makes the cluster unusable.
 type Finding struct {
 	File string
-	// Line is the line of the object. It is 0 if the finding is not about an object of the file.
+	// Line is the line at which the object begins. It is 0 if the finding is not about an object in
+	// the file.
 	Line    int
 	Problem string
 }
@@ -44,14 +45,14 @@ type Finding struct {
 func (f Finding) String() string { return f.File + ": " + f.Problem }
 
 // authorizerName is the name of the service in an AuthorizationConfiguration. policySuffix is the
-// suffix of the names of policies, and staticSuffix is that in static manifests.
+// suffix of the names of policies. In static manifests, staticSuffix replaces it.
 const (
 	authorizerName = "kubetenant"
 	policySuffix   = ".kubetenant.dev"
 	staticSuffix   = ".kubetenant.static.k8s.io"
 )
 
-// maxTokenTTL limits how long kube-apiserver may cache the authentication of a token.
+// maxTokenTTL is the maximum time for which kube-apiserver may cache the authentication of a token.
 const maxTokenTTL = time.Second
 
 // checker collects findings.
@@ -66,7 +67,7 @@ type checker struct {
 
 	file                 string
 	line                 int
-	seen                 map[string]bool     // kinds and names
+	seen                 map[string]bool     // kinds and names of the objects in the set
 	copiedAuthorities    []*x509.Certificate // the authorities in kube-apiserver's files
 	publishedAuthorities []*x509.Certificate // the authorities in the cluster
 	namespaces           map[string]map[string]string
@@ -74,7 +75,7 @@ type checker struct {
 	roles                map[string][]rbacv1.PolicyRule // by kind, namespace of Roles, and name
 	roleGrants           []roleGrant
 	enforcers            []enforcer
-	enforced             map[string]bool // the policies with a binding that denies everywhere
+	enforced             map[string]bool // names of the policies that a binding enforces everywhere
 }
 
 type located[T any] struct {
@@ -86,16 +87,17 @@ func (c *checker) report(format string, args ...any) {
 	c.findings = append(c.findings, Finding{File: c.file, Line: c.line, Problem: fmt.Sprintf(format, args...)})
 }
 
-// reportAll reports the objects that allow more requests on a server without kubetenant.
+// reportAll reports objects that would allow more requests if kubetenant were removed.
 func (c *checker) reportAll(found []leaving.Finding) {
 	for _, f := range found {
 		c.report("%s", f)
 	}
 }
 
-// Check checks every file below dir against the configuration. dir contains the output of
-// [Generate], which an operator may have changed. It may also contain other objects of the cluster,
-// such as its AuthenticationConfiguration, its Namespaces and its bindings.
+// Check checks every file below dir against the TenancyConfiguration at the path config. namespace
+// is the namespace of the service. dir contains the output of [Generate], which an operator may
+// have changed. It may also contain other objects of the cluster, such as its
+// AuthenticationConfiguration, its Namespaces and its bindings.
 func Check(dir, config, namespace string) ([]Finding, error) {
 	loaded, err := configv1alpha1.Load(config)
 	if err != nil {
@@ -118,9 +120,9 @@ func Check(dir, config, namespace string) ([]Finding, error) {
 }
 
 // CheckFile checks one file of a set, whose name ends with .yaml, as [Check] does. It does not
-// report what is missing in other files of the set. It cannot determine from one file whether the
-// set creates the certificates of the service itself, or whether it maintains FlowSchemas. It
-// returns the findings of the case with the fewest.
+// report objects that are missing from the set. It cannot determine from one file whether the set
+// creates the certificates of the service itself, or whether it maintains FlowSchemas. It checks
+// all these cases, and returns the findings of the case with the fewest findings.
 func CheckFile(name string, data []byte, config, namespace string) ([]Finding, error) {
 	loaded, err := configv1alpha1.Load(config)
 	if err != nil {
@@ -157,16 +159,16 @@ func newChecker(loaded *configv1alpha1.TenancyConfiguration, namespace string) *
 // setFile is a file of an installed set.
 type setFile struct {
 	name string // the path below the directory of the set
-	text []byte // the content, if it is not YAML
+	text []byte // the content of a file that is not YAML
 	// items are the objects of a YAML file. The items of a List are separate objects.
 	items []item
 }
 
-// item is an object as JSON, or the error of its conversion.
+// item is an object as JSON, or the error of the conversion from YAML.
 type item struct {
 	json []byte
 	err  error
-	line int // the line of the document
+	line int // the first line of the document
 }
 
 // readSet reads all files below a directory.
@@ -226,8 +228,8 @@ func hasFlowSchemas(set []setFile) bool {
 	})
 }
 
-// servingCA returns a file for the authorities of the service's certificate, unless the service
-// creates them itself. The content of the file has no effect.
+// servingCA returns file as a placeholder for the authorities of the service's certificate, or ""
+// if the controller creates the authorities. The content of the file has no effect.
 func (c *checker) servingCA(file string) string {
 	if c.selfManaged {
 		return ""
@@ -235,8 +237,8 @@ func (c *checker) servingCA(file string) string {
 	return file
 }
 
-// generated returns the objects of the chart for the configuration, by kind and name, and the match
-// conditions of the authorizer.
+// generated returns the objects that [Generate] writes for the configuration, by kind and name. It
+// also returns the match conditions of the authorizer.
 func (c *checker) generated(config string) (map[string]map[string]any, []any, error) {
 	files, err := Generate(Options{
 		Config:      config,

@@ -26,7 +26,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// checkFlags checks the flags of kube-apiserver, one per line.
+// checkFlags checks a file with the flags of kube-apiserver, or the file environment.txt. Each line
+// contains one flag or variable.
 func (c *checker) checkFlags(text string) {
 	flags := map[string]string{}
 	for _, line := range strings.Fields(text) {
@@ -82,8 +83,8 @@ func (c *checker) checkFlags(text string) {
 	}
 }
 
-// checkAuthorization checks the order of authorizers, and which callers of the control plane bypass
-// the service.
+// checkAuthorization checks an AuthorizationConfiguration: the order of authorizers, the settings
+// of the webhook, and its match conditions.
 func (c *checker) checkAuthorization(doc []byte) error {
 	config, err := load.LoadFromData(doc)
 	if err != nil {
@@ -119,7 +120,8 @@ func (c *checker) checkAuthorization(doc []byte) error {
 	return c.checkExempt(context.Background(), w.MatchConditions)
 }
 
-// checkExempt checks which callers bypass the service according to the match conditions.
+// checkExempt evaluates the match conditions. It reports parts of the control plane whose requests
+// the service would receive, and other callers whose requests bypass the service.
 func (c *checker) checkExempt(ctx context.Context, conditions []apiserver.WebhookMatchCondition) error {
 	matcher, errs := validation.ValidateAndCompileMatchConditions(authorizationcel.NewDefaultCompiler(), conditions)
 	if len(errs) > 0 {
@@ -182,9 +184,10 @@ func (c *checker) checkExempt(ctx context.Context, conditions []apiserver.Webhoo
 	return nil
 }
 
-// checkAuthentication checks the JWT authenticators of kube-apiserver itself.
+// checkAuthentication checks the JWT authenticators of kube-apiserver. It reports claims that can
+// choose a tenant or create reserved names.
 func (c *checker) checkAuthentication(config *apiserverv1.AuthenticationConfiguration) {
-	// A literal string with a prefix, such as 'oidc:' + claims.sub.
+	// An expression that begins with a literal string, such as 'oidc:' + claims.sub.
 	literalPrefix := regexp.MustCompile(`^\s*(["'])([^"'\\]*)["']\s*\+`)
 	for i, jwt := range config.JWT {
 		m := jwt.ClaimMappings
@@ -218,7 +221,7 @@ func (c *checker) checkAuthentication(config *apiserverv1.AuthenticationConfigur
 	}
 }
 
-// allowsReserved reports whether a prefix can result in a reserved name.
+// allowsReserved reports whether a name with the given prefix can be reserved.
 func allowsReserved(prefix string) bool {
 	for _, reserved := range []string{"system:", tenant.GroupPrefix} {
 		if strings.HasPrefix(prefix, reserved) || strings.HasPrefix(reserved, prefix) {
@@ -242,5 +245,5 @@ func (c *checker) checkKubeconfig(config *clientcmdapiv1.Config) {
 	}
 }
 
-// ErrFound reports that a set has findings.
+// ErrFound is the error of a check that has findings.
 var ErrFound = errors.New("the manifests are not safe to install")

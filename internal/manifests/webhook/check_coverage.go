@@ -22,16 +22,17 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// enforcer is a webhook or a policy of the service that a tenant's account cannot bypass by the form
-// of its request.
+// enforcer is a webhook or a policy of the service that receives all matching requests of a
+// tenant's service accounts.
 type enforcer struct {
 	policy    string // its name, or "" for a webhook
 	namespace *metav1.LabelSelector
 	rules     []admissionregistrationv1.RuleWithOperations
 }
 
-// addWebhooks records the validating webhooks of the service that fail closed. checkGenerated compares
-// their match conditions, which exempt callers by name, with the output of generate.
+// addWebhooks records the main validating webhooks of the service that fail closed. The webhook of
+// TenantGate may fail open in Shadow mode. addWebhooks ignores match conditions, which
+// checkGenerated compares with the output of generate.
 func (c *checker) addWebhooks(w *admissionregistrationv1.ValidatingWebhookConfiguration) {
 	if w.Name != certificates.ConfigurationName {
 		return
@@ -46,12 +47,12 @@ func (c *checker) addWebhooks(w *admissionregistrationv1.ValidatingWebhookConfig
 	}
 }
 
-// denyingPolicies returns the policies of the service that deny every matching request of a
-// tenant's account. The other policies only deny changes of certain fields.
+// denyingPolicies returns the names of the policies that deny every matching request of a tenant's
+// service accounts. All other policies deny only changes of certain fields.
 func denyingPolicies() []string { return []string{"service." + tenant.Domain} }
 
-// addPolicy records a policy that denies requests of a tenant's account. checkGenerated compares its
-// expressions with the output of generate.
+// addPolicy records a policy in [denyingPolicies] that fails closed and has no exceptions.
+// checkGenerated compares its expressions with the output of generate.
 func (c *checker) addPolicy(p *admissionregistrationv1.ValidatingAdmissionPolicy) {
 	match := p.Spec.MatchConstraints
 	fails := p.Spec.FailurePolicy == nil || *p.Spec.FailurePolicy == admissionregistrationv1.Fail
@@ -68,7 +69,7 @@ func (c *checker) addPolicy(p *admissionregistrationv1.ValidatingAdmissionPolicy
 	c.enforcers = append(c.enforcers, j)
 }
 
-// addBinding records the policy that a binding enforces.
+// addBinding records the policy of a binding that denies requests and has no exceptions.
 func (c *checker) addBinding(b *admissionregistrationv1.ValidatingAdmissionPolicyBinding) {
 	if b.Spec.MatchResources == nil && slices.Contains(b.Spec.ValidationActions, admissionregistrationv1.Deny) {
 		c.enforced[b.Spec.PolicyName] = true
@@ -79,15 +80,15 @@ func isEmptySelector(s *metav1.LabelSelector) bool {
 	return s == nil || len(s.MatchLabels)+len(s.MatchExpressions) == 0
 }
 
-// checkCoverage reports the writes of a tenant's account that no webhook and no policy receives. It
-// tries each kind of namespace, operation and subresource. Without TenantGate, only the authorizer
-// decides deletions and connections.
+// checkCoverage reports requests of a tenant's service account that no enforcer receives. It tries
+// each kind of namespace, operation and subresource. Without TenantGate, only the authorizer
+// decides about deletions and connections outside the namespace of the service.
 func (c *checker) checkCoverage() {
 	named := func(name string, more labels.Set) labels.Set {
 		return labels.Merge(labels.Set{corev1.LabelMetadataName: name}, more)
 	}
 	if !c.seen["ValidatingWebhookConfiguration/"+certificates.ConfigurationName] {
-		return // which is reported separately
+		return // checkSet reports this
 	}
 	gated := c.settings.Admission.Gate.Mode != configv1alpha1.GateOff
 	for _, place := range []struct {
@@ -116,8 +117,8 @@ func (c *checker) checkCoverage() {
 	}
 }
 
-// isCovered reports whether a webhook or an enforced policy receives a request of a tenant's account
-// for a resource that no rule names.
+// isCovered reports whether a webhook or a policy with a binding receives a request of a tenant's
+// service account. The request is for a resource that no rule names.
 func (c *checker) isCovered(namespace string, set labels.Set, operation admission.Operation, subresource string) bool {
 	account := &user.DefaultInfo{Name: serviceaccount.MakeUsername("x--x", "x")}
 	resource := schema.GroupVersionResource{Group: "x.example.com", Version: "v1", Resource: "xs"}

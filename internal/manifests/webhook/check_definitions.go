@@ -17,7 +17,7 @@ import (
 
 const definitionKind = "CustomResourceDefinition"
 
-// addDefinitions adds the CustomResourceDefinitions of this release to the files of generate.
+// addDefinitions adds the CustomResourceDefinitions of this release to the expected objects.
 func addDefinitions(want map[string]map[string]any) error {
 	for _, text := range deploy.Definitions() {
 		var u unstructured.Unstructured
@@ -30,7 +30,8 @@ func addDefinitions(want map[string]map[string]any) error {
 }
 
 // checkDefinition compares a CustomResourceDefinition with that of this release. It also reports a
-// definition in another folder, because it would be applied after the folder with all definitions.
+// definition in the folder cluster, because an old file there would replace the definition in the
+// folder crds.
 func (c *checker) checkDefinition(name string, doc []byte, want map[string]any) error {
 	var installed map[string]any
 	if err := json.Unmarshal(doc, &installed); err != nil {
@@ -46,8 +47,8 @@ func (c *checker) checkDefinition(name string, doc []byte, want map[string]any) 
 	return nil
 }
 
-// definitionSpec returns the spec of a CustomResourceDefinition without the defaults that
-// a server writes into it.
+// definitionSpec returns the spec of a CustomResourceDefinition without the defaults that a server
+// adds.
 func definitionSpec(definition map[string]any) any {
 	spec, _ := withoutEmpty(definition["spec"]).(map[string]any)
 	if conversion, _ := spec["conversion"].(map[string]any); conversion["strategy"] == "None" {

@@ -25,7 +25,7 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// hook contains the common fields of both kinds of webhooks.
+// hook contains the fields that mutating and validating webhooks have in common.
 type hook struct {
 	config, name      string
 	failure           *admissionregistrationv1.FailurePolicyType
@@ -35,25 +35,28 @@ type hook struct {
 	client            *admissionregistrationv1.WebhookClientConfig
 }
 
-// isSupplementary reports whether a webhook applies to further callers, but to few resources only.
+// isSupplementary reports whether a webhook applies only to a few resources. It covers callers that
+// the main webhooks exclude, or has a special purpose.
 func (h *hook) isSupplementary() bool {
 	return strings.HasPrefix(h.name, "tenants.") || strings.HasPrefix(h.name, "namespaces.") || h.recordsSources() ||
 		h.checksConfiguration()
 }
 
-// recordsSources reports whether a webhook records the content of published objects that the control
-// plane writes. It fails open, because the server does not copy content that is not recorded.
+// recordsSources reports whether a webhook records the content of published objects that the
+// control plane writes. The webhook fails open, because the controller copies only recorded
+// content.
 func (h *hook) recordsSources() bool { return strings.HasPrefix(h.name, "sources.") }
 
-// checksConfiguration reports whether a webhook checks the configuration of the service. It fails
-// open, so that an invalid configuration can be replaced.
+// checksConfiguration reports whether a webhook checks the configuration of the service. The
+// webhook fails open, so that an invalid configuration can be replaced.
 func (h *hook) checksConfiguration() bool { return strings.HasPrefix(h.name, "configuration.") }
 
 func (c *checker) checkHook(h *hook) {
 	if h.config != "kubetenant" {
 		return
 	}
-	// In shadow mode, TenantGate allows every request anyway.
+	// The webhook of TenantGate has the policy Ignore in Shadow mode, in which it allows every
+	// request.
 	if h.failure != nil && *h.failure != admissionregistrationv1.Fail && !strings.HasPrefix(h.name, "gate.") &&
 		!h.checksConfiguration() && !h.recordsSources() {
 		c.report("webhook %s: failurePolicy Ignore allows every request while the service is unreachable", h.name)
@@ -91,8 +94,8 @@ func (c *checker) checkHook(h *hook) {
 	}
 }
 
-// addSubjects records the subjects of a binding. Only bindings that generate writes may have the
-// service's own accounts as subjects.
+// addSubjects records the subjects of a binding. It reports a binding with the service accounts of
+// the service as subjects, unless generate writes the binding.
 func (c *checker) addSubjects(kind, name string, list []rbacv1.Subject) {
 	for _, s := range list {
 		prefix := serviceaccount.MakeUsername(c.namespace, "kubetenant-")
@@ -113,8 +116,9 @@ func (c *checker) addSubjects(kind, name string, list []rbacv1.Subject) {
 	}
 }
 
-// checkGenerated compares an object of the service with the output of generate. It compares all fields
-// of a policy, and all fields of a webhook except its clientConfig.
+// checkGenerated compares an object of the service with the output of generate. It compares the
+// spec of policies and bindings of policies, the content of RBAC objects, and all fields of
+// webhooks except clientConfig.
 func (c *checker) checkGenerated(kind, name string, doc []byte) error {
 	want, known := c.want[kind+"/"+strings.Replace(name, staticSuffix, policySuffix, 1)]
 	if !known {
@@ -124,7 +128,7 @@ func (c *checker) checkGenerated(kind, name string, doc []byte) error {
 		return c.checkDefinition(name, doc, want)
 	}
 	var installed map[string]any
-	// Comments and the order of keys have no effect.
+	// The decoded objects are compared, so that comments and the order of keys have no effect.
 	if err := json.Unmarshal(bytes.ReplaceAll(doc, []byte(staticSuffix), []byte(policySuffix)), &installed); err != nil {
 		return err
 	}
@@ -162,7 +166,8 @@ func (c *checker) checkGenerated(kind, name string, doc []byte) error {
 	return nil
 }
 
-// withoutEmpty returns a value without the empty fields that a server fills in.
+// withoutEmpty returns a copy of a value without empty maps, empty lists and null fields, which a
+// server may add or omit.
 func withoutEmpty(v any) any {
 	switch v := v.(type) {
 	case map[string]any:
@@ -189,8 +194,8 @@ func withoutEmpty(v any) any {
 	return v
 }
 
-// addsBackfillGroups reports whether rules are those that generate writes, with additional rules for groups
-// of custom resources (--sweep-groups).
+// addsBackfillGroups reports whether the rules of a ClusterRole are those that generate writes,
+// except for additional rules that allow patches of custom resources (--sweep-groups).
 func (c *checker) addsBackfillGroups(kind, field string, installed, want map[string]any) bool {
 	rules, ok := installed[field].([]any)
 	if kind != "ClusterRole" || field != "rules" || !ok {
@@ -206,11 +211,11 @@ func (c *checker) addsBackfillGroups(kind, field string, installed, want map[str
 	return equality.Semantic.DeepEqual(any(rest), want[field])
 }
 
-// expiryWarning is how long before its expiry a certificate is reported.
+// expiryWarning is the remaining lifetime below which a certificate is reported.
 const expiryWarning = 30 * 24 * time.Hour
 
-// checkCertificates checks the expiry of certificates, and records the authorities in
-// kube-apiserver's files.
+// checkCertificates reports certificates that expire soon. From webhook-ca.crt, it only records the
+// authorities.
 func (c *checker) checkCertificates(data []byte) {
 	found, err := cert.ParseCertsPEM(data)
 	if err != nil {
@@ -230,8 +235,8 @@ func (c *checker) checkCertificates(data []byte) {
 	}
 }
 
-// checkAuthorityCopy checks whether kube-apiserver's file contains all authorities that may sign the
-// service's certificate.
+// checkAuthorityCopy reports the authorities in the ConfigMap of the service that webhook-ca.crt
+// lacks.
 func (c *checker) checkAuthorityCopy() {
 	for _, authority := range c.publishedAuthorities {
 		if !slices.ContainsFunc(c.copiedAuthorities, authority.Equal) && time.Now().Before(authority.NotAfter) {
@@ -242,7 +247,7 @@ func (c *checker) checkAuthorityCopy() {
 	}
 }
 
-// hooksOf returns the webhooks of a configuration by name, without their clientConfig.
+// hooksOf returns the webhooks of a configuration by name. It removes their clientConfig.
 func hooksOf(config map[string]any) map[string]map[string]any {
 	all := map[string]map[string]any{}
 	hooks, _, _ := unstructured.NestedSlice(config, "webhooks")
@@ -255,7 +260,8 @@ func hooksOf(config map[string]any) map[string]map[string]any {
 	return all
 }
 
-// checkSet reports missing objects and the subjects of bindings that have no tenant.
+// checkSet reports the problems of the whole set, such as missing objects and subjects of bindings
+// that have no tenant.
 func (c *checker) checkSet() {
 	c.file, c.line = ".", 0
 	c.checkAuthorityCopy()
@@ -322,7 +328,7 @@ func (c *checker) checkSet() {
 func (c *checker) isSystemUser(name string) bool {
 	s := c.settings.Authorization.SystemSubjects
 	if _, _, err := serviceaccount.SplitUsername(name); err == nil {
-		return true // the namespace determines its tenant
+		return true // the tenant of a service account depends on its namespace
 	}
 	return slices.Contains(s.Users, name) ||
 		slices.ContainsFunc(s.UserPrefixes, func(p string) bool { return strings.HasPrefix(name, p) })

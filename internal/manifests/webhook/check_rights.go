@@ -22,23 +22,23 @@ import (
 // roleGrant is a binding of a role to subjects.
 type roleGrant struct {
 	file, object string
-	namespace    string // the namespace of a RoleBinding
+	namespace    string // the namespace of a RoleBinding, or "" for a ClusterRoleBinding
 	role         rbacv1.RoleRef
 	subjects     []rbacv1.Subject
 }
 
-// uncheckedRight is a right whose use kube-apiserver sends to no webhook and no policy, or sends with the
-// name of another caller.
+// uncheckedRight is a right that a tenant can use to bypass admission. kube-apiserver sends such a
+// request to no webhook or policy, or sends a later request with the name of another caller.
 type uncheckedRight struct {
 	name, group string
 	resources   []string // "*" for all resources of the group
 	verbs       []string
-	// serviceOnly limits the right to the namespace of the service.
+	// serviceOnly specifies that the right matters only in the namespace of the service.
 	serviceOnly bool
 }
 
-// uncheckedRights returns these rights, except reads outside the namespace of the service.
-// docs/gateway.md lists them for operators.
+// uncheckedRights returns all unchecked rights, except reads outside the namespace of the service.
+// docs/gateway.md lists these rights for operators.
 func uncheckedRights() []uncheckedRight {
 	writes := []string{"create", "update", "patch", "delete", "deletecollection"}
 	return []uncheckedRight{
@@ -88,7 +88,7 @@ func uncheckedRights() []uncheckedRight {
 	}
 }
 
-// inRule reports whether a rule contains the right.
+// inRule reports whether a rule may contain the right.
 func (u *uncheckedRight) inRule(rule *rbacv1.PolicyRule) bool {
 	constrained := u.name == "impersonation" && slices.ContainsFunc(rule.Verbs, func(verb string) bool {
 		return strings.HasPrefix(verb, "impersonate:")
@@ -109,8 +109,8 @@ func (u *uncheckedRight) inRule(rule *rbacv1.PolicyRule) bool {
 	})
 }
 
-// rightsOf returns the names of the unseen rights of a role. Built-in roles do not have to be in
-// the set.
+// rightsOf returns the names of the unchecked rights ([uncheckedRights]) of a role. A role that is
+// not in the set has only the rights of [builtInRules].
 func (c *checker) rightsOf(namespace string, ref rbacv1.RoleRef) (names []string) {
 	rules, known := c.roles[ref.Kind+"/"+ref.Name]
 	if ref.Kind == "Role" {
@@ -131,8 +131,8 @@ func (c *checker) rightsOf(namespace string, ref rbacv1.RoleRef) (names []string
 	return names
 }
 
-// builtInRules returns the rules with unseen rights of built-in ClusterRoles (k8s.io/kubernetes
-// plugin/pkg/auth/authorizer/rbac/bootstrappolicy, v1.37.1).
+// builtInRules returns the rules of a built-in ClusterRole that contain unchecked rights
+// (k8s.io/kubernetes plugin/pkg/auth/authorizer/rbac/bootstrappolicy, v1.37.1).
 func builtInRules(name string) []rbacv1.PolicyRule {
 	rule := func(group, verb string, resources ...string) rbacv1.PolicyRule {
 		return rbacv1.PolicyRule{APIGroups: []string{group}, Verbs: []string{verb}, Resources: resources}
@@ -156,7 +156,7 @@ func builtInRules(name string) []rbacv1.PolicyRule {
 	return nil
 }
 
-// checkRights reports the unseen rights of tenants outside their own namespaces.
+// checkRights reports bindings that give tenants unchecked rights outside their own namespaces.
 func (c *checker) checkRights() {
 	for _, b := range c.roleGrants {
 		c.file = b.file
@@ -175,8 +175,9 @@ func (c *checker) checkRights() {
 	}
 }
 
-// tenantOf returns the tenant of a subject, or "" for callers of several tenants. It reports
-// whether the subject belongs to tenants. The tenant of a user is unknown.
+// tenantOf returns the tenant of a subject, or "" if the subject includes callers of several
+// tenants. belongs reports whether the subject includes callers of tenants. It is false for users,
+// because the tenant of a user name is unknown.
 func (c *checker) tenantOf(s rbacv1.Subject) (id string, belongs bool) {
 	switch s.Kind {
 	case rbacv1.ServiceAccountKind:
@@ -197,8 +198,9 @@ func (c *checker) tenantOf(s rbacv1.Subject) (id string, belongs bool) {
 	return "", false
 }
 
-// ownerOf returns the tenant that owns a namespace, or "" for the system tenant. If the namespace
-// is not in the set, its name determines the tenant.
+// ownerOf returns the tenant that owns a namespace, or "" if no tenant except the system tenant
+// owns it. If the namespace is not in the set and prefixes are required, its prefix determines the
+// tenant.
 func (c *checker) ownerOf(namespace string) string {
 	z := c.settings.Authorization
 	labels, known := c.namespaces[namespace]

@@ -52,7 +52,7 @@ func admissionSetOf(t *testing.T, gate string) *admissionSet {
 	return admissionSetWith(t, "{gate: {mode: '"+gate+"'}}")
 }
 
-// admissionSetWith returns the set of a configuration with these admission settings.
+// admissionSetWith returns the set for a configuration with the given admission settings.
 func admissionSetWith(t *testing.T, settings string) *admissionSet {
 	t.Helper()
 	o := options(t)
@@ -60,7 +60,7 @@ func admissionSetWith(t *testing.T, settings string) *admissionSet {
 	return generatedSet(t, o)
 }
 
-// generatedSet returns the set that is generated with options.
+// generatedSet returns the set that is generated with the given options.
 func generatedSet(t *testing.T, o webhook.Options) *admissionSet {
 	t.Helper()
 	files, err := webhook.Generate(o)
@@ -118,7 +118,7 @@ func (s *admissionSet) compile(t *testing.T) {
 	}
 }
 
-// attempt is a request of a caller.
+// attempt is a request that a caller sends.
 type attempt struct {
 	operation       admission.Operation
 	resource        schema.GroupVersionResource
@@ -182,7 +182,7 @@ func (a *attempt) matches(selector *metav1.LabelSelector, all []admissionregistr
 	})
 }
 
-// receivingWebhooks returns the webhooks that receive the request.
+// receivingWebhooks returns the names of the webhooks that receive the request.
 func (s *admissionSet) receivingWebhooks(t *testing.T, a *attempt) (names []string) {
 	t.Helper()
 	for i := range s.hooks {
@@ -321,9 +321,9 @@ func resourceOf(group, resource string) schema.GroupVersionResource {
 }
 
 // TestEveryTenantRequestIsChecked checks every combination of namespace, operation, resource and
-// subresource. A webhook receives the request of a tenant's caller, or a policy denies it. In the
-// namespace of the service, policies deny it in each mode of TenantGate, because they do not need
-// the service.
+// subresource. A webhook must receive the request of a tenant's caller, or a policy must deny the
+// request. In the namespace of the service, policies must deny the request in each mode of
+// TenantGate, because policies do not need the service.
 func TestEveryTenantRequestIsChecked(t *testing.T) {
 	t.Parallel()
 	places := []map[string]string{
@@ -354,7 +354,7 @@ func TestEveryTenantRequestIsChecked(t *testing.T) {
 	}
 }
 
-// attempts returns all requests of a caller in a namespace with these labels.
+// attempts returns all requests of a caller in a namespace with the given labels.
 func attempts(by user.Info, place map[string]string) (all []attempt) {
 	for resource, subresources := range resources() {
 		if (place == nil) != strings.HasPrefix(resource.Resource, "cluster") {
@@ -382,8 +382,8 @@ func describe(a *attempt) string {
 		a.namespaceLabels)
 }
 
-// TestWritesInServiceNamespace checks which callers may write in the namespace of the service. No
-// other caller may write there, even if a role in that namespace allows it.
+// TestWritesInServiceNamespace checks which callers may write in the namespace of the service. All
+// other callers are denied, even if a role in that namespace allows the write.
 func TestWritesInServiceNamespace(t *testing.T) {
 	t.Parallel()
 	set := admissionSetOf(t, "Enforce")
@@ -475,9 +475,9 @@ func TestWritesInServiceNamespace(t *testing.T) {
 	}
 }
 
-// TestOnlyControllerWritesBackfill checks that only the controller may write the progress of the backfill,
-// which servers trust. Other callers may delete it. Lists are then denied until the controller
-// writes it again.
+// TestOnlyControllerWritesBackfill checks that only the controller may create or update the
+// ConfigMap with the progress of the backfill, which servers trust. Other callers may delete the
+// ConfigMap.
 func TestOnlyControllerWritesBackfill(t *testing.T) {
 	t.Parallel()
 	set := admissionSetOf(t, "Off")
@@ -507,8 +507,8 @@ func TestOnlyControllerWritesBackfill(t *testing.T) {
 }
 
 // TestDenyingPolicies checks every combination of policy, namespace, operation, resource and
-// subresource. The policies that --check relies on deny each matching request of a tenant's
-// account. No other policy does.
+// subresource. The policies in DenyingPolicies must deny each matching request of a tenant's
+// service account. No other policy may deny each of its requests.
 func TestDenyingPolicies(t *testing.T) {
 	t.Parallel()
 	set := admissionSetOf(t, "Off")
@@ -548,7 +548,7 @@ func TestDenyingPolicies(t *testing.T) {
 	}
 }
 
-// TestCheckCoverage checks that --check reports a request that no webhook and no policy receives.
+// TestCheckCoverage checks that Check reports a request that no webhook and no policy receives.
 func TestCheckCoverage(t *testing.T) {
 	t.Parallel()
 	const text = "no webhook and no policy judges operation "

@@ -50,7 +50,7 @@ func registered(t *testing.T) (resources []string) {
 	return resources
 }
 
-// names returns the names of files without their extension, in order.
+// names returns the sorted names of files, without their extension.
 func names(files []string) (resources []string) {
 	for _, file := range files {
 		resources = append(resources, strings.TrimSuffix(filepath.Base(file), ".yaml"))
@@ -59,8 +59,8 @@ func names(files []string) (resources []string) {
 	return resources
 }
 
-// TestEveryDefinition checks that each kind of the API has its definition in the library, the chart
-// and the folder that generate writes.
+// TestEveryDefinition checks that the library, the chart and the folder that generate writes
+// contain the definition of each kind.
 func TestEveryDefinition(t *testing.T) {
 	want := registered(t)
 	if len(want) < 6 {
@@ -101,8 +101,8 @@ func TestEveryDefinition(t *testing.T) {
 	}
 }
 
-// TestEveryKindIsReadable checks that the accounts of the service and of the controller may watch
-// each kind of the API, except TenantUsages, which they only write.
+// TestEveryKindIsReadable checks that the service accounts of the service and of the controller may
+// watch each kind of the API, except TenantUsages, which they only write.
 func TestEveryKindIsReadable(t *testing.T) {
 	files, err := webhook.Generate(options(t))
 	if err != nil {
@@ -144,8 +144,8 @@ func TestEveryKindIsReadable(t *testing.T) {
 	}
 }
 
-// TestPagesInstallDefinitionsFolder checks that pages install the folder of all definitions and do not name
-// the file of a single one.
+// TestPagesInstallDefinitionsFolder checks that the documentation installs the folder with all
+// definitions, and does not name the file of an individual definition.
 func TestPagesInstallDefinitionsFolder(t *testing.T) {
 	one := regexp.MustCompile(`\b(` + strings.Join(registered(t), "|") + `)\.yaml\b`)
 	pages := []string{repository + "/README.md", repository + "/CHANGELOG.md"}
@@ -198,8 +198,8 @@ func TestPagesInstallDefinitionsFolder(t *testing.T) {
 	}
 }
 
-// TestCheckDefinitions checks that a missing, outdated or misplaced file of a definition is
-// reported, and that the output of a server is not.
+// TestCheckDefinitions checks that a missing, outdated or misplaced definition is reported, and
+// that a definition with the defaults of a server is not reported.
 func TestCheckDefinitions(t *testing.T) {
 	for _, resource := range registered(t) {
 		path, name := "crds/"+resource+".yaml", "CustomResourceDefinition "+resource+".kubetenant.dev"

@@ -20,14 +20,14 @@ type Storage string
 
 // The types of volumes.
 const (
-	// StorageNone has no volume. The configuration must have neither audit streams nor usage
-	// records.
+	// StorageNone specifies that there is no volume. The configuration must have neither audit
+	// streams nor usage records.
 	StorageNone Storage = ""
-	// StorageEmptyDir is a volume that is deleted with the Pod. The configuration must not have
-	// usage records.
+	// StorageEmptyDir is an emptyDir volume, which is deleted with the Pod. The configuration must
+	// not have usage records.
 	StorageEmptyDir Storage = "EmptyDir"
-	// StorageClaim is a PersistentVolumeClaim. A Pod that replaces another one uses the same
-	// volume.
+	// StorageClaim is a PersistentVolumeClaim. A new Pod uses the volume of the Pod that it
+	// replaces.
 	StorageClaim Storage = "Claim"
 )
 
@@ -41,8 +41,8 @@ var (
 		"since unsent usage records must outlive a Pod")
 )
 
-// deployedValues sets the values of the chart that a service in the cluster needs: the
-// configuration, its files, and its volume.
+// deployedValues sets the values of the chart that only a service in the cluster needs. They are
+// the configuration, the files that it names, and the volume.
 func (o *Options) deployedValues(v map[string]any) error {
 	files, config, err := configFiles(o.Config)
 	if err != nil {
@@ -70,8 +70,8 @@ func (o *Options) deployedValues(v map[string]any) error {
 	return nil
 }
 
-// checkStorage returns an error if the service would write files outside of its volume, or if
-// another type of volume is required. The chart reports the same problems.
+// checkStorage returns an error if the service would write files outside of its volume, or if the
+// configuration requires another type of volume. The chart reports the same problems.
 func (o *Options) checkStorage(config *configv1alpha1.TenancyConfiguration) error {
 	type path struct{ field, value string }
 	var written []path
@@ -99,8 +99,8 @@ func (o *Options) checkStorage(config *configv1alpha1.TenancyConfiguration) erro
 	return nil
 }
 
-// configFiles returns the configuration as tenancy.yaml, and the files that it names, by path. It
-// also returns the configuration with its paths in the container.
+// configFiles returns the content of the configuration as tenancy.yaml, and of the files that it
+// names, by path. It also returns the decoded configuration with the paths as written.
 func configFiles(config string) (map[string]string, *configv1alpha1.TenancyConfiguration, error) {
 	data, err := os.ReadFile(config) // #nosec G304 -- the operator's configuration
 	if err != nil {

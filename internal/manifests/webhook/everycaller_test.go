@@ -17,8 +17,8 @@ import (
 )
 
 // TestWebhooksReceiveEveryCaller checks that the webhooks receive the writes of all cluster-scoped
-// kinds of the project by every caller, including the control plane. No other server checks these
-// callers.
+// kinds of the project by every caller, including the control plane. No other component checks
+// these writes.
 func TestWebhooksReceiveEveryCaller(t *testing.T) {
 	files, err := webhook.Generate(options(t))
 	if err != nil {

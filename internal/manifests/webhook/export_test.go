@@ -3,5 +3,5 @@
 
 package webhook
 
-// DenyingPolicies is denyingPolicies for tests.
+// DenyingPolicies exports denyingPolicies to tests.
 func DenyingPolicies() []string { return denyingPolicies() }

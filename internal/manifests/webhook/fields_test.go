@@ -17,7 +17,7 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// removesFields is part of the message of the policy of definitions.
+// removesFields is a part of the message of the policy that protects the fields of definitions.
 const removesFields = "this definition lacks fields of the installed one"
 
 // definitionSpec returns the spec of a definition.
@@ -60,8 +60,8 @@ func definitionUpdate(oldObj, newObj, annotations map[string]any) *attempt {
 	}
 }
 
-// TestPolicyOfDefinitions checks that no caller can replace a definition with one that lacks
-// fields, unless the annotation of the installed one allows it.
+// TestPolicyOfDefinitions checks that no caller can remove fields from an installed definition,
+// unless an annotation of the installed definition allows it.
 func TestPolicyOfDefinitions(t *testing.T) {
 	t.Parallel()
 	set := generatedSet(t, options(t))

@@ -128,8 +128,8 @@ func TestFlowSchemaRightsNeedThePolicy(t *testing.T) {
 	}
 }
 
-// TestStaticPolicyOfFlowSchemas checks that the policies that kube-apiserver reads from files have
-// the same rules.
+// TestStaticPolicyOfFlowSchemas checks that the static manifests contain the policy of FlowSchemas
+// with the same rules as the policy in the cluster.
 func TestStaticPolicyOfFlowSchemas(t *testing.T) {
 	t.Parallel()
 	o := flowSchemaOptions(t)
@@ -151,7 +151,8 @@ func levels() schema.GroupVersionResource {
 	return resourceOf(flowControl, "prioritylevelconfigurations")
 }
 
-// flowMetadata returns metadata with a value of the label, and pairs of further fields.
+// flowMetadata returns metadata with the given value of the managed label. more contains additional
+// fields, in pairs of name and value.
 func flowMetadata(managed string, more ...any) map[string]any {
 	metadata := map[string]any{}
 	if managed != "" {

@@ -30,7 +30,7 @@ func withNetworks(networks ...string) func(*webhook.Options) {
 	}
 }
 
-// TestGenerateOptions checks that each option affects the expected files only.
+// TestGenerateOptions checks that each option changes only the expected files.
 func TestGenerateOptions(t *testing.T) {
 	ca := func(o *webhook.Options) { o.SelfManaged, o.ServingCA = false, o.ClientCA }
 	for name, c := range map[string]struct {

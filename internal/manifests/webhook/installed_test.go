@@ -17,7 +17,7 @@ import (
 	"github.com/kubetenant/kubetenant/internal/manifests/webhook"
 )
 
-// findingsAfter generates a set, changes it, and returns the findings of Check.
+// findingsAfter generates a set of files, changes the files, and returns the findings of Check.
 func findingsAfter(t *testing.T, o webhook.Options, change func(map[string][]byte)) []string {
 	t.Helper()
 	files, err := webhook.Generate(o)
@@ -28,7 +28,7 @@ func findingsAfter(t *testing.T, o webhook.Options, change func(map[string][]byt
 	return findings(t, o, files)
 }
 
-// findings returns the findings of Check in a set.
+// findings writes a set of files and returns the findings of Check.
 func findings(t *testing.T, o webhook.Options, files map[string][]byte) []string {
 	t.Helper()
 	dir := t.TempDir()
@@ -103,8 +103,8 @@ func TestCheckFlags(t *testing.T) {
 	)
 }
 
-// TestCheckOtherObjects checks other objects of the cluster by the rights that they give to callers.
-// Objects that do not affect the service are ignored.
+// TestCheckOtherObjects checks which other objects of the cluster are reported, because of the
+// rights that they give to callers. Objects that do not affect the service are ignored.
 func TestCheckOtherObjects(t *testing.T) {
 	const sa = "kubetenant-system"
 	other := func(kind, name, rest string) string {
@@ -241,8 +241,8 @@ func TestCheckSelectors(t *testing.T) {
 	}
 }
 
-// TestCheckStatic checks that policies in static manifests, with their own names, are checked in
-// the same way.
+// TestCheckStatic checks that policies in static manifests are checked like policies in the
+// cluster, although their names have another suffix.
 func TestCheckStatic(t *testing.T) {
 	o := options(t)
 	o.StaticPolicies = true
@@ -266,8 +266,8 @@ func TestCheckStatic(t *testing.T) {
 	}
 }
 
-// TestCheckComparesWithConfiguration checks that a set of another configuration is reported if the
-// installed objects depend on the difference.
+// TestCheckComparesWithConfiguration checks that files that were generated from another
+// configuration are reported if the difference affects the installed objects.
 func TestCheckComparesWithConfiguration(t *testing.T) {
 	plain := options(t)
 	for name, settings := range map[string]string{

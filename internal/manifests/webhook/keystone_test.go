@@ -30,8 +30,8 @@ const (
 	createsTenants = ", sync: {roles: {member: edit}, createTenants: true}"
 )
 
-// keystoneOptions returns options whose configuration has a keystone source with settings, and
-// further sections.
+// keystoneOptions returns options whose configuration has a keystone source with the given
+// settings, and the given additional sections.
 func keystoneOptions(t *testing.T, settings string, sections ...string) webhook.Options {
 	t.Helper()
 	o := options(t)
@@ -109,8 +109,8 @@ func TestKeystoneSync(t *testing.T) {
 	}
 }
 
-// checkDeployments checks that only the service, and a controller that follows Keystone, have the
-// configuration.
+// checkDeployments checks that the Deployment of the service mounts the configuration, and that the
+// Deployment of the controller mounts it only if follows is true.
 func checkDeployments(t *testing.T, file []byte, follows bool) {
 	t.Helper()
 	volumes := map[string]corev1.Volume{}
@@ -163,8 +163,8 @@ func allowsCreation(t *testing.T, file []byte, resource string) (may bool) {
 	return may
 }
 
-// TestStaticPoliciesOfKeystone checks that the policies that kube-apiserver reads from files have
-// the same rules.
+// TestStaticPoliciesOfKeystone checks that the policies in static manifests have the same rules as
+// the policies in the cluster.
 func TestStaticPoliciesOfKeystone(t *testing.T) {
 	t.Parallel()
 	o := keystoneOptions(t, createsTenants)
@@ -401,8 +401,8 @@ func TestPolicyOfKeystoneDomains(t *testing.T) {
 	}
 }
 
-// TestForgedKeystoneAnnotation checks that the service receives each change of the annotation,
-// including changes by the control plane.
+// TestForgedKeystoneAnnotation checks that the service receives each change of the Keystone
+// annotation, including changes by the control plane.
 func TestForgedKeystoneAnnotation(t *testing.T) {
 	t.Parallel()
 	set := generatedSet(t, keystoneOptions(t, synced))

@@ -3,8 +3,8 @@
 
 // Package webhook generates the files that an operator installs for kubetenant-webhook from a
 // TenancyConfiguration. These are the objects of the cluster, from the templates of the Helm chart,
-// and the files of kube-apiserver. [Check] reports problems in an installed set that would fail
-// open or make the cluster unusable.
+// and the files of kube-apiserver. [Check] reports problems in installed files that would allow
+// requests by mistake or make the cluster unusable.
 package webhook
 
 import (
@@ -37,20 +37,21 @@ import (
 //go:embed control-plane
 var controlPlane embed.FS
 
-// Options are the settings that the configuration does not contain.
+// Options contains the settings that the TenancyConfiguration does not contain.
 type Options struct {
 	// Config is the path of the TenancyConfiguration.
 	Config string
-	// Image is the image of the service. It is required.
+	// Image is the image of the service. It is required unless External is set.
 	Image string
 	// Namespace is the namespace of the service.
 	Namespace string
 	// URL is the URL at which kube-apiserver reaches the service, as https://host:port.
 	URL string
-	// ClusterIP is the cluster IP of the Service, if kube-apiserver uses it. URL may then be empty.
+	// ClusterIP is the cluster IP of the Service, if kube-apiserver uses this address. URL may then
+	// be empty.
 	ClusterIP string
-	// External reports whether the service runs outside of the cluster. It is then not deployed,
-	// and admission requests use URL too.
+	// External specifies that the service runs outside of the cluster. The files then do not deploy
+	// it, and kube-apiserver sends admission requests to URL too.
 	External bool
 	// AdmissionOnly installs only the admission webhooks, for clusters whose kube-apiserver cannot
 	// be configured. kube-apiserver then presents no certificate and has no files.
@@ -58,41 +59,44 @@ type Options struct {
 	// AdmissionClients are the networks of kube-apiserver's addresses with AdmissionOnly, if they
 	// are known. Requests from other addresses are rejected.
 	AdmissionClients []net.IPNet
-	// ClientCA is the file of the authorities of kube-apiserver's client certificate. It is
-	// required unless AdmissionOnly is set. ServingCA is the file of the authorities of the
-	// service's certificate. It is empty if the service creates them itself.
+	// ClientCA is the path of the file with the authorities of kube-apiserver's client certificate.
+	// It is required unless AdmissionOnly is set. ServingCA is the path of the file with the
+	// authorities of the service's certificate. Exactly one of ServingCA and SelfManaged MUST be
+	// set.
 	ClientCA, ServingCA string
-	// SelfManaged installs the controller that creates and renews the certificates.
+	// SelfManaged makes the controller create and renew the authorities and the service's
+	// certificate.
 	SelfManaged bool
 	// Monitoring adds ServiceMonitors and alert rules.
 	Monitoring bool
 	// Storage is the type of the volume of each replica, for audit streams and usage records.
 	Storage Storage
 	// StorageSize is the size of the volume, such as 10Gi. StorageClass is the StorageClass of
-	// claims, or empty for the default of the cluster.
+	// PersistentVolumeClaims. If empty, the default of the cluster is used.
 	StorageSize, StorageClass string
-	// BackfillGroups are groups of custom resources whose older objects the controller may label.
+	// BackfillGroups are the API groups of custom resources whose existing objects the controller
+	// may label.
 	BackfillGroups []string
-	// FlowSchemas lets the controller maintain the FlowSchemas of tenants.
+	// FlowSchemas makes the controller maintain the FlowSchemas of tenants.
 	FlowSchemas bool
-	// Directory is the directory of the files on the control plane's machines.
+	// Directory is the directory for the files on the control plane's machines.
 	Directory string
-	// ClientCertificate and ClientKey are the files, on these machines, of the certificate that
-	// kube-apiserver presents.
+	// ClientCertificate and ClientKey are the paths, on these machines, of the certificate that
+	// kube-apiserver presents and of its key.
 	ClientCertificate, ClientKey string
 	// Authorizers are called after the service, such as [Node, RBAC].
 	Authorizers []string
-	probes      []string // the probe paths that the configuration allows for any user
+	probes      []string // the probe paths in unboundAllow.paths
 	audit       bool     // the configuration has audit streams
-	// StaticPolicies also generates the policies as static manifests, which apply before the first
-	// request.
+	// StaticPolicies also generates the policies as static manifests, which are in effect before
+	// kube-apiserver handles its first request.
 	StaticPolicies bool
 }
 
 // definitionsFolder is the folder of the CustomResourceDefinitions, which must be applied first.
 const definitionsFolder = "crds"
 
-// Generate returns the files to install by path. Apply crds/*.yaml and cluster/*.yaml, and copy
+// Generate returns the files to install, by path. Apply crds/*.yaml, then cluster/*.yaml, and copy
 // control-plane/* to the control plane's machines.
 func Generate(o Options) (map[string][]byte, error) {
 	v, err := valuesOf(&o)
@@ -129,7 +133,7 @@ func Generate(o Options) (map[string][]byte, error) {
 	return out, o.controlPlane(v, out)
 }
 
-// controlPlane adds the files of kube-apiserver.
+// controlPlane adds the files of kube-apiserver to out.
 func (o *Options) controlPlane(v map[string]any, out map[string][]byte) error {
 	exempt, _ := v["exempt"].(map[string]any)
 	users, _ := exempt["users"].([]string)
@@ -186,12 +190,12 @@ func (o *Options) controlPlane(v map[string]any, out map[string][]byte) error {
 // auditFiles returns the files that kube-apiserver needs to send audit events.
 func auditFiles() []string { return []string{"webhook-audit.kubeconfig", "audit-policy.yaml"} }
 
-// deployedTemplates returns the templates of the objects that run in the cluster.
+// deployedTemplates returns the templates of the objects that only a service in the cluster needs.
 func deployedTemplates() []string {
 	return []string{"deployment.yaml", "config.yaml", "monitoring.yaml"}
 }
 
-// accountsOf returns the user names of the service accounts in the chart, and the one that its
+// accountsOf returns the user names of the service accounts in the chart, and the user that the
 // controller impersonates.
 func accountsOf(o *Options) []string {
 	out := []string{
@@ -205,9 +209,9 @@ func accountsOf(o *Options) []string {
 	return out
 }
 
-// namesTenant is a CEL expression that reports whether the caller of a review names a tenant. It also
-// matches a caller with a certificate and the name of a service account. Service accounts have no
-// certificates.
+// namesTenant is a CEL expression that is true if the caller has the extra or a group of a tenant.
+// It is also true for a caller with a certificate and the name of a service account, because
+// service accounts have no certificates.
 const namesTenant = `has(request.extra) && "` + tenant.ExtraKey + `" in request.extra || ` +
 	`has(request.groups) && request.groups.exists(g, g.startsWith("` + tenant.GroupPrefix + `")) || ` +
 	`request.user.startsWith("system:serviceaccount:") && ` +
@@ -237,7 +241,8 @@ func valuesOf(o *Options) (map[string]any, error) {
 	case err != nil:
 		return nil, err
 	case (serviceURL.Scheme != "https" || serviceURL.Hostname() == "") && (!o.AdmissionOnly || o.URL != "" || o.External):
-		// Without a URL, it is reached by its Service.
+		// Only an AdmissionOnly service in the cluster needs no URL, because kube-apiserver uses
+		// its Service.
 		return nil, errors.New("the service needs an https:// URL: set --url or --cluster-ip")
 	case o.SelfManaged == (o.ServingCA != ""):
 		return nil, errors.New("set either --serving-ca-file or --self-managed-certificates")
@@ -333,9 +338,9 @@ func settingsValues(v map[string]any, config *configv1alpha1.TenancyConfiguratio
 	return nil
 }
 
-// exemptOf returns the identities that bypass the service. The configuration assigns them to the
-// system tenant by name, so the service would leave their requests to other authorizers anyway. The
-// namespace default is excluded, because it may have the label of a tenant.
+// exemptOf returns the callers whose requests bypass the service. The configuration assigns them to
+// the system tenant by name, so that the service would leave their requests to the next authorizers
+// anyway. Service accounts in the namespace default are not exempt.
 func exemptOf(a *configv1alpha1.Authorization) map[string]any {
 	prefixes := slices.Clone(a.SystemSubjects.UserPrefixes)
 	for _, namespace := range a.SystemNamespaces {

@@ -117,7 +117,8 @@ func TestFilesDecodeStrictly(t *testing.T) {
 	}
 }
 
-// TestServiceRightsAreListed checks the rights of the service and its controller against an explicit list.
+// TestServiceRightsAreListed compares the rights of the service and the controller with an explicit
+// list.
 func TestServiceRightsAreListed(t *testing.T) {
 	files, err := webhook.Generate(options(t))
 	if err != nil {
@@ -213,8 +214,8 @@ func TestInvalidOptionsAreRejected(t *testing.T) {
 	}
 }
 
-// TestCheck checks that the output of generate has no findings, and that each change that breaks it
-// is found.
+// TestCheck checks that the output of generate has no findings, and that each of the unsafe changes
+// is reported.
 func TestCheck(t *testing.T) {
 	o := options(t)
 	good, err := webhook.Generate(o)

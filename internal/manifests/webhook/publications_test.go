@@ -22,10 +22,12 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// publishing are admission settings that allow Publications of another kind.
+// publishing contains admission settings that allow Publications of a kind that is not allowed by
+// default.
 const publishing = "{publication: {kinds: [{group: cert-manager.io, kind: Certificate, resource: certificates}]}}"
 
-// labeled returns metadata of an object with the labels of the server and annotations.
+// labeled returns the metadata of a copy, with the labels that the controller sets, and
+// annotations.
 func labeled(source, publication string, annotations ...string) map[string]any {
 	labels, all := map[string]any{tenant.Label: "acme"}, map[string]any{}
 	if source != "" {
@@ -40,7 +42,7 @@ func labeled(source, publication string, annotations ...string) map[string]any {
 	return map[string]any{"labels": labels, "annotations": all}
 }
 
-// copied returns the resources of copies.
+// copied returns the resources of which copies may exist.
 func copied() []schema.GroupVersionResource {
 	return []schema.GroupVersionResource{
 		resourceOf(
@@ -53,8 +55,8 @@ func copied() []schema.GroupVersionResource {
 	}
 }
 
-// TestPoliciesOfCopies checks that the policies protect the copies while the service is
-// unavailable, and that they limit the manager to them.
+// TestPoliciesOfCopies checks that the policies protect the copies of published objects while the
+// service is unavailable, and that the manager may write only such copies.
 func TestPoliciesOfCopies(t *testing.T) {
 	t.Parallel()
 	set := admissionSetWith(t, publishing)
@@ -340,7 +342,7 @@ func copyResources(only string) []schema.GroupVersionResource {
 
 // TestWebhooksOfSources checks that the service receives the writes of annotated objects by every
 // caller, including the control plane. It also receives other writes of publishable objects by the
-// control plane, but these do not wait for it.
+// control plane, but these writes are allowed if the service does not respond.
 func TestWebhooksOfSources(t *testing.T) {
 	t.Parallel()
 	set := admissionSetWith(t, publishing)
@@ -449,7 +451,8 @@ func TestNoPublicationFromServiceNamespace(t *testing.T) {
 	}
 }
 
-// TestControllerOfPublications checks that the controller receives the kinds of the configuration.
+// TestControllerOfPublications checks that the Deployment passes the publishable kinds of the
+// configuration to the controller.
 func TestControllerOfPublications(t *testing.T) {
 	t.Parallel()
 	o := options(t)
@@ -474,7 +477,8 @@ func TestControllerOfPublications(t *testing.T) {
 	}
 }
 
-// mutatingSet returns the mutating webhooks as validating ones, which have the same fields.
+// mutatingSet returns a set with the mutating webhooks, converted to validating webhooks, which
+// have the same fields.
 func mutatingSet(t *testing.T) *admissionSet {
 	t.Helper()
 	o := options(t)

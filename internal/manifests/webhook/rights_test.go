@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// TestCheckRights checks that --check reports the rights of tenants that admission does not check,
+// TestCheckRights checks that Check reports the rights of tenants that admission does not check,
 // for each right, each kind of binding and each kind of subject.
 func TestCheckRights(t *testing.T) {
 	t.Parallel()

@@ -119,8 +119,8 @@ func renderStorage(t *testing.T, sections string, storage webhook.Storage) error
 	return err
 }
 
-// TestStorage checks the volume of the service. The volume of a claim belongs to the name of a
-// replica, so that a Pod that replaces another one has its files.
+// TestStorage checks the volume of the service. With a claim, a volume belongs to the name of a
+// replica, so that a new Pod has the files of the Pod that it replaces.
 func TestStorage(t *testing.T) {
 	t.Parallel()
 	const audit = "audit: {directory: /var/lib/kubetenant/audit}"

@@ -21,18 +21,18 @@ import (
 
 const day = 24 * time.Hour
 
-// Lifetimes of certificates, and how long before their expiry they are replaced.
+// Lifetimes of certificates. A certificate is replaced caReplace or leafReplace before its expiry.
 const (
 	caLifetime       = 365 * day
-	secondCALifetime = caLifetime / 2 // initial lifetime of the second authority, so that the two never expire together
+	secondCALifetime = caLifetime / 2 // initial lifetime of the second authority, which must not expire with the first
 	caReplace        = 90 * day
 	leafLifetime     = 90 * day
 	leafReplace      = 30 * day
-	// backdate allows for clock skew.
+	// backdate is subtracted from NotBefore, to allow for clock skew.
 	backdate = 5 * time.Minute
 )
 
-// keyPair is a certificate with its key.
+// keyPair is a certificate and its private key.
 type keyPair struct {
 	cert *x509.Certificate
 	key  *ecdsa.PrivateKey
@@ -78,8 +78,8 @@ func newAuthority(now time.Time, lifetime time.Duration) (*keyPair, error) {
 	}, nil)
 }
 
-// newLeaf creates a serving certificate for names, which are DNS names or IP addresses. It does not
-// outlive its authority.
+// newLeaf creates a serving certificate for DNS names and IP addresses. The certificate expires no
+// later than its authority.
 func (p *keyPair) newLeaf(now time.Time, names []string) (*keyPair, error) {
 	end := now.Add(leafLifetime)
 	if p.cert.NotAfter.Before(end) {
@@ -103,7 +103,8 @@ func (p *keyPair) newLeaf(now time.Time, names []string) (*keyPair, error) {
 	return issue(template, p)
 }
 
-// issue creates a key and signs its certificate. If signer is nil, the certificate is self-signed.
+// issue creates a key and a certificate for the key. If signer is nil, the certificate is
+// self-signed.
 func issue(template *x509.Certificate, signer *keyPair) (*keyPair, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -123,13 +124,13 @@ func issue(template *x509.Certificate, signer *keyPair) (*keyPair, error) {
 	return &keyPair{parsed, key}, err
 }
 
-// expiresWithin reports whether a certificate expires within a time from now.
+// expiresWithin reports whether a certificate expires before now plus d.
 func (p *keyPair) expiresWithin(now time.Time, d time.Duration) bool {
 	return !now.Add(d).Before(p.cert.NotAfter)
 }
 
-// isValidFor reports whether a serving certificate is valid for all names and signed by one of the
-// authorities.
+// isValidFor reports whether a serving certificate is valid for all names, is signed by one of the
+// authorities, and need not be replaced yet.
 func (p *keyPair) isValidFor(now time.Time, names []string, authorities []*x509.Certificate) bool {
 	if p.expiresWithin(now, leafReplace) {
 		return false

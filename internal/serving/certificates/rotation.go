@@ -1,11 +1,13 @@
 // Copyright The kubetenant authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package certificates creates and renews the certificates of the webhooks in the cluster.
+// Package certificates creates and renews the certificate authorities and the serving certificate
+// of the webhook service in a cluster.
 //
-// The lifetimes of two authorities overlap. One is replaced halfway through the life of the other,
-// so all clients have trusted one of them for months. The older authority signs. A replaced
-// authority stays trusted until it expires, so that a certificate in use is never rejected.
+// There are two authorities with overlapping lifetimes. Each is replaced about halfway through the
+// lifetime of the other. The older authority signs, because clients have already trusted it for
+// months. A replaced authority is trusted until it expires, so that certificates in use remain
+// valid.
 package certificates
 
 import (
@@ -32,9 +34,11 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// Names of the objects in the cluster. A separate Secret contains the keys of the authorities. Only
-// this package and the controller read it. The service mounts the other Secret. The ConfigMap
-// contains the content for the files of kube-apiserver, which only its operator can write.
+// Names of the objects in the cluster. The Secret AuthoritiesName contains the keys of the
+// authorities, which only the controller reads. The service mounts the Secret ServingName. The
+// ConfigMap AuthoritiesName contains the authorities for the files of kube-apiserver, which only
+// the operator of kube-apiserver can write. ConfigurationName is the name of the webhook
+// configurations.
 const (
 	AuthoritiesName   = "kubetenant-webhook-ca"
 	ServingName       = "kubetenant-webhook-tls"
@@ -48,29 +52,30 @@ const (
 	reconcileInterval = 10 * time.Second
 	// retryAfter is the delay after a failed reconciliation.
 	retryAfter = 5 * time.Second
-	// reloadDelay is the time after which kube-apiserver uses the authorities of an updated webhook
-	// configuration.
+	// reloadDelay is the assumed maximum time after which kube-apiserver uses the authorities of an
+	// updated webhook configuration.
 	reloadDelay = 10 * time.Second
 )
 
-// Rotation maintains the certificates. Only one instance MUST run in a cluster at a time. The
+// Rotation maintains the certificates. At most one instance MUST run in a cluster at a time. All
 // fields are required.
 type Rotation struct {
 	Client    kubernetes.Interface
 	Namespace string
-	// Names are the names and addresses under which clients reach the service.
+	// Names are the DNS names and IP addresses by which clients reach the service.
 	Names []string
 	Now   func() time.Time
-	// WaitForReload waits until kube-apiserver uses new authorities.
+	// WaitForReload waits until kube-apiserver uses the authorities of an updated webhook
+	// configuration.
 	WaitForReload func(context.Context)
-	// Due is the time, in seconds since 1970, by which kube-apiserver's own copy must contain the
-	// current authorities. After that time, an authority that an earlier copy lacks may sign. It is
-	// infinite if [CopiedAnnotation] on the ConfigMap confirms the copy.
+	// Due is the time, in seconds since 1970, by which kube-apiserver's files must contain the
+	// current authorities. After that time, certificates may be signed by an authority that older
+	// files lack. Due is infinite if [CopiedAnnotation] on the ConfigMap confirms the copy.
 	Due *metrics.Gauge
 }
 
 const (
-	// CopiedAnnotation specifies the SHA-256, in hex, of the ca.crt in the ConfigMap that was last
+	// CopiedAnnotation on the ConfigMap specifies the SHA-256, in hex, of the ca.crt that was last
 	// copied to kube-apiserver.
 	CopiedAnnotation = "kubetenant.dev/copied"
 	// dueAnnotation specifies the time at which the ca.crt in the ConfigMap must be copied to
@@ -78,7 +83,8 @@ const (
 	dueAnnotation = "kubetenant.dev/copy-due"
 )
 
-// New returns the rotation for the names of the service in a namespace, and for further names.
+// New returns the Rotation of the service in a namespace. The serving certificate is valid for the
+// DNS names of the service and for the additional names.
 func New(client kubernetes.Interface, namespace string, additional []string) *Rotation {
 	service := "kubetenant-webhook." + namespace
 	return &Rotation{
@@ -117,9 +123,9 @@ func (r *Rotation) Run(ctx context.Context) error {
 	}
 }
 
-// Reconcile reconciles once: first the authorities, then the clients that trust them, then the
-// certificates that they sign. The cluster works after each step, even if the next step never
-// happens.
+// Reconcile writes the authorities, then the bundles of the clients that trust the authorities, and
+// then the serving certificate. Clients trust the serving certificate after each step, even if the
+// next step fails.
 func (r *Rotation) Reconcile(ctx context.Context) error {
 	authorities, err := r.authorities(ctx)
 	if err != nil {
@@ -130,7 +136,7 @@ func (r *Rotation) Reconcile(ctx context.Context) error {
 		return err
 	}
 	bundle := r.bundle(authorities, serving)
-	// After this time, another authority signs.
+	// At this time, the older authority is replaced, and the other authority signs.
 	if err := r.publish(ctx, bundle, older(authorities).cert.NotAfter.Add(-caReplace)); err != nil {
 		return err
 	}
@@ -163,11 +169,12 @@ func (r *Rotation) write(ctx context.Context, s *corev1.Secret) error {
 	return err
 }
 
-// slots are the keys of the two authorities in their Secret.
+// slots returns the parts of the Secret's keys that distinguish the two authorities.
 func slots() [2]string { return [2]string{"1", "2"} }
 
-// authorities returns both authorities. It first creates an authority that is missing, damaged or
-// near its expiry. If both are near their expiry, it replaces one at a time.
+// authorities returns both authorities. It first creates an authority that is missing, invalid,
+// expired or near its expiry. If both are near their expiry, it replaces only the one that expires
+// first.
 func (r *Rotation) authorities(ctx context.Context) ([2]*keyPair, error) {
 	var found [2]*keyPair
 	s, err := r.secret(ctx, AuthoritiesName)
@@ -203,8 +210,9 @@ func (r *Rotation) authorities(ctx context.Context) ([2]*keyPair, error) {
 	return found, r.write(ctx, s)
 }
 
-// replaceable returns the authorities to create, with their lifetimes. These are the missing ones,
-// or else the one that expires first if it is near its expiry.
+// replaceable returns the lifetimes of the authorities to create, by their index. It returns the
+// missing authorities. If none is missing, it returns the one that expires first if its expiry is
+// near.
 func replaceable(found [2]*keyPair, now time.Time) map[int]time.Duration {
 	switch a, b := found[0], found[1]; {
 	case a == nil && b == nil:
@@ -224,13 +232,13 @@ func replaceable(found [2]*keyPair, now time.Time) map[int]time.Duration {
 	return nil
 }
 
-// bundle returns all authorities to trust. These are both authorities, and formerly trusted ones
-// that have not expired.
+// bundle returns all authorities to trust, as PEM. These are both authorities, and previously
+// trusted authorities that have not expired.
 func (r *Rotation) bundle(authorities [2]*keyPair, serving *corev1.Secret) []byte {
 	all := []*x509.Certificate{authorities[0].cert, authorities[1].cert}
 	previous, err := cert.ParseCertsPEM(serving.Data[bundleKey])
 	if err != nil {
-		previous = nil // it does not exist yet, or is damaged
+		previous = nil // the bundle does not exist yet, or is invalid
 	}
 	for _, c := range previous {
 		if c.NotAfter.After(r.Now()) && !slices.ContainsFunc(all, c.Equal) {
@@ -244,8 +252,8 @@ func (r *Rotation) bundle(authorities [2]*keyPair, serving *corev1.Secret) []byt
 	return out.Bytes()
 }
 
-// publish writes the authorities for kube-apiserver's operator, and the time by which they must be
-// copied.
+// publish writes the ConfigMap with the authorities for kube-apiserver's operator, and the time by
+// which the operator must copy them.
 func (r *Rotation) publish(ctx context.Context, bundle []byte, due time.Time) error {
 	configs := r.Client.CoreV1().ConfigMaps(r.Namespace)
 	current, err := configs.Get(ctx, AuthoritiesName, metav1.GetOptions{})
@@ -268,7 +276,8 @@ func (r *Rotation) publish(ctx context.Context, bundle []byte, due time.Time) er
 	return nil
 }
 
-// trust writes the authorities into the webhook configurations. It reports whether they changed.
+// trust writes the authorities into the webhook configurations. It reports whether a configuration
+// changed.
 func (r *Rotation) trust(ctx context.Context, bundle []byte) (changed bool, err error) {
 	hooks := r.Client.AdmissionregistrationV1()
 	mutating, err := hooks.MutatingWebhookConfigurations().Get(ctx, ConfigurationName, metav1.GetOptions{})
@@ -306,8 +315,8 @@ func (r *Rotation) trust(ctx context.Context, bundle []byte) (changed bool, err 
 	return changed, nil
 }
 
-// bundlePatch returns the patch of the caBundles that differ, or nil if there are none. The patch
-// fails if the configuration has changed in between.
+// bundlePatch returns a patch that sets the caBundles of the webhooks, or nil if all are equal to
+// bundle. The patch fails if another client has changed the configuration in between.
 func bundlePatch(version string, clients []*admissionregistrationv1.WebhookClientConfig, bundle []byte) []byte {
 	type operation struct {
 		Op    string `json:"op"`
@@ -323,11 +332,12 @@ func bundlePatch(version string, clients []*admissionregistrationv1.WebhookClien
 	if len(operations) == 1 {
 		return nil
 	}
-	patch, _ := json.Marshal(operations) // strings and bytes always encode
+	patch, _ := json.Marshal(operations) // the encoding of strings and bytes cannot fail
 	return patch
 }
 
-// serving writes the serving certificate if it must be replaced, and the authorities to trust.
+// serving writes the Secret of the service if the bundle has changed or the serving certificate
+// must be replaced.
 func (r *Rotation) serving(ctx context.Context, s *corev1.Secret, authorities [2]*keyPair, bundle []byte) error {
 	now := r.Now()
 	trusted := []*x509.Certificate{authorities[0].cert, authorities[1].cert}
@@ -354,8 +364,8 @@ func (r *Rotation) serving(ctx context.Context, s *corev1.Secret, authorities [2
 	return r.write(ctx, s)
 }
 
-// older returns the authority that clients have known for longer. Initially, it is the one with the
-// longer lifetime.
+// older returns the authority with the earlier NotBefore, or the first authority if both are equal.
+// Clients have trusted it for longer.
 func older(authorities [2]*keyPair) *keyPair {
 	if authorities[1].cert.NotBefore.Before(authorities[0].cert.NotBefore) {
 		return authorities[1]

@@ -28,7 +28,7 @@ import (
 
 const namespace = "kubetenant-system"
 
-// fixture is a cluster with the webhooks installed.
+// fixture is a fake cluster in which the webhooks are installed.
 type fixture struct {
 	*Rotation
 	client  *fake.Clientset
@@ -75,7 +75,8 @@ func (w *fixture) secrets(t *testing.T) (authorities, serving *corev1.Secret) {
 	return authorities, serving
 }
 
-// trustedBundle returns the authorities that kube-apiserver trusts. All webhooks must have the same.
+// trustedBundle returns the authorities that kube-apiserver trusts. It fails the test if webhooks
+// have different bundles.
 func (w *fixture) trustedBundle(t *testing.T) []byte {
 	t.Helper()
 	m, err := w.client.AdmissionregistrationV1().MutatingWebhookConfigurations().Get(t.Context(),
@@ -103,7 +104,7 @@ func (w *fixture) trustedBundle(t *testing.T) []byte {
 	return bundle
 }
 
-// verify returns why a client that trusts bundle rejects the certificate, or nil.
+// verify returns an error if a client that trusts bundle would reject the certificate.
 func verify(bundle, certificate []byte, now time.Time) error {
 	roots := x509.NewCertPool()
 	if !roots.AppendCertsFromPEM(bundle) {
@@ -121,8 +122,9 @@ func verify(bundle, certificate []byte, now time.Time) error {
 	return err
 }
 
-// TestRotationOverThreeYears reconciles every day and checks what outdated clients see: replicas that serve an
-// older certificate, and a kube-apiserver whose files contain authorities from months ago.
+// TestRotationOverThreeYears reconciles every day for three years. It checks that clients accept
+// replicas with an older certificate, and that a kube-apiserver with files from months ago accepts
+// the current certificate.
 func TestRotationOverThreeYears(t *testing.T) {
 	w := newFixture()
 	type day struct{ bundle, certificate []byte }
@@ -294,9 +296,9 @@ func TestConcurrentWriteIsNotOverwritten(t *testing.T) {
 	}
 }
 
-// TestCopyDue checks the alert of an operator that copies the authorities only once. It starts
-// weeks before an authority signs that the copy lacks, and it does not end. An operator that
-// confirms each copy gets no alert.
+// TestCopyDue checks the alert for an operator that copies the authorities only once. The alert
+// starts weeks before certificates are signed by an authority that the copy lacks, and does not
+// end. An operator that confirms each copy gets no alert.
 func TestCopyDue(t *testing.T) {
 	for name, diligent := range map[string]bool{"copied once": false, "copied each time": true} {
 		t.Run(name, func(t *testing.T) {

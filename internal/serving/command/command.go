@@ -1,8 +1,8 @@
 // Copyright The kubetenant authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package command contains the shared parts of the commands that serve clusters: logging, the
-// settings of clients, and the version command.
+// Package command contains the common parts of kubetenant-webhook and kubetenant-gateway. These are
+// logging, the settings of Kubernetes clients, and the version command.
 package command
 
 import (
@@ -22,7 +22,7 @@ import (
 	"github.com/kubetenant/kubetenant/internal/version"
 )
 
-// New returns a command with logging flags and a version subcommand.
+// New returns a root command with logging flags and a version subcommand.
 func New(use, short, long string) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:           use,
@@ -36,7 +36,7 @@ func New(use, short, long string) *cobra.Command {
 	cmd.PersistentFlags().AddGoFlag(verbosity.Lookup("v"))
 	format := cmd.PersistentFlags().String("log-format", logText, "log format on standard error: text or json")
 	cmd.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error {
-		// client-go reads its settings once, when it is first used.
+		// client-go reads the environment only once, when it is first used.
 		return errors.Join(setEnvironment(), setLog(cmd.ErrOrStderr(), *format, verbosity.Lookup("v").Value.String()))
 	}
 	cmd.AddCommand(newVersionCommand())
@@ -49,7 +49,7 @@ const (
 	logJSON = "json"
 )
 
-// setLog enables JSON logs with klog's verbosity if the format is JSON.
+// setLog makes klog write JSON with the given verbosity, if the format is JSON.
 func setLog(w io.Writer, format, verbosity string) error {
 	switch format {
 	case logText:
@@ -63,9 +63,9 @@ func setLog(w io.Writer, format, verbosity string) error {
 	return fmt.Errorf("--log-format %s: must be text or json", format)
 }
 
-// setEnvironment sets defaults for the clients of clusters, unless the environment sets them. A
-// dead connection is noticed within seconds. Lists are not streamed, because a watch would then
-// look established while old data is still in use.
+// setEnvironment sets environment variables for Kubernetes clients, unless they are already set.
+// Clients then notice a dead connection within seconds. They do not stream lists, because a
+// streamed list would make a watch look established while old data is still in use.
 func setEnvironment() error {
 	environment := state.HTTP2Timeouts()
 	environment["KUBE_FEATURE_WatchListClient"] = "false"

@@ -12,8 +12,8 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// TestLogJSON checks that every line is an object, whatever text a caller sends, and that -v limits
-// the verbosity.
+// TestLogJSON checks that every line of the log is a JSON object, whatever text the message
+// contains, and that -v limits the verbosity.
 func TestLogJSON(t *testing.T) {
 	t.Cleanup(klog.ClearLogger)
 	var b bytes.Buffer

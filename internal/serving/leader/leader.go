@@ -1,9 +1,8 @@
 // Copyright The kubetenant authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package leader runs tasks that only one process at a time may run. A Lease identifies this
-// process. The tasks count quotas, label objects that are older than the webhooks, create the
-// objects that Tenants specify, and renew certificates.
+// Package leader runs tasks that must run in only one process at a time. A Lease identifies this
+// process, the leader.
 package leader
 
 import (
@@ -33,37 +32,37 @@ const (
 	retryPeriod   = 2 * time.Second
 )
 
-// These constants limit how long [Run] waits for its tasks and for the release of the Lease at the
-// end.
+// taskTimeout is the maximum time for which [Run] waits for its tasks to return. releaseTimeout is
+// the maximum time for the release of the Lease.
 const (
 	taskTimeout    = 5 * time.Second
 	releaseTimeout = 3 * time.Second
 )
 
-// ShutdownTimeout limits the duration of [Run] after its context ended.
+// ShutdownTimeout is the maximum time for which [Run] runs after its context has ended.
 const ShutdownTimeout = taskTimeout + releaseTimeout
 
 var (
-	// errLost ends the process, because another process may now write the same objects.
+	// errLost makes Run return, because another process may now write the same objects.
 	errLost  = errors.New("another replica is the leader now")
 	errStuck = errors.New("a task of the leader did not end in time, so the Lease is not released and must expire")
 )
 
-// Lease identifies the Lease that several processes compete for.
+// Lease identifies the Lease object for which the processes compete.
 type Lease struct {
 	Namespace, Name string
-	// LeadingChanged is called when this process becomes the leader or stops being the leader. It may be
-	// nil.
+	// LeadingChanged is called with true when this process becomes the leader, and with false when
+	// it is no longer the leader. It may be nil.
 	LeadingChanged func(bool)
 }
 
 // Task runs on the leader until ctx ends. It MUST NOT write anything after it has returned.
 type Task func(ctx context.Context) error
 
-// Run runs the tasks while this process is the leader. It ends when ctx ends, a task fails, or
-// another process becomes the leader. It releases the Lease only after all tasks have returned, so
-// that two processes never write at once. If a task does not return in time, the Lease expires
-// instead.
+// Run runs the tasks while this process is the leader. It returns after ctx has ended, a task has
+// failed, or the Lease was lost. It releases the Lease only after all tasks have returned, so that
+// the tasks of two processes do not run at the same time. If a task does not return in time, Run
+// does not release the Lease, which then expires.
 func Run(ctx context.Context, config *rest.Config, lease Lease, tasks ...Task) error {
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
@@ -110,7 +109,7 @@ func Run(ctx context.Context, config *rest.Config, lease Lease, tasks ...Task) e
 	return err
 }
 
-// lead runs the tasks until ctx ends, a task fails, or the lead is lost. It returns after all tasks
+// lead runs the tasks until ctx ends, a task fails, or lost is closed. It returns after all tasks
 // have returned. If they do not return in time, it returns errStuck.
 func lead(ctx context.Context, lease Lease, lost <-chan struct{}, tasks []Task) error {
 	if lease.LeadingChanged != nil {
@@ -145,8 +144,8 @@ func lead(ctx context.Context, lease Lease, lost <-chan struct{}, tasks []Task) 
 	}
 }
 
-// release lets another process become the leader at once, as [leaderelection.LeaderElector] does
-// with ReleaseOnCancel (k8s.io/client-go v0.37.1).
+// release releases the Lease, so that another process can become the leader at once. It does the
+// same as [leaderelection.LeaderElector] with ReleaseOnCancel (k8s.io/client-go v0.37.1).
 func release(ctx context.Context, lock *resourcelock.LeaseLock) {
 	logger := klog.FromContext(ctx)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseTimeout)

@@ -20,7 +20,7 @@ import (
 	"github.com/kubetenant/kubetenant/internal/serving/leader"
 )
 
-// leaseServer is an API server with one Lease.
+// leaseServer is a fake API server that stores one Lease.
 type leaseServer struct {
 	mu     sync.Mutex
 	lease  *coordinationv1.Lease
@@ -230,7 +230,8 @@ func TestLeaseIsReleasedAfterTasks(t *testing.T) {
 	}
 }
 
-// TestFailedTaskWaitsForOtherTasks checks the same if a task fails.
+// TestFailedTaskWaitsForOtherTasks checks that, if a task fails, no other process becomes the
+// leader before the other tasks have returned.
 func TestFailedTaskWaitsForOtherTasks(t *testing.T) {
 	t.Parallel()
 	l, config := start(t)

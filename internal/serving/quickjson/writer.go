@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package quickjson writes the same bytes as encoding/json, without reflection and with few
-// allocations (docs/design/benchmarks.md). It is meant for objects that each request writes. Each
-// use MUST have a test that compares it with encoding/json.
+// allocations (docs/design/benchmarks.md). It is for objects that are written for each request.
+// Each use MUST have a test that compares the output with that of encoding/json.
 package quickjson
 
 import (
@@ -16,25 +16,25 @@ import (
 )
 
 // Writer appends to Text. It does not check that the calls form a valid document. A document starts
-// with Begin, and any other call panics before it. String, Strings, Int and Map omit empty values,
-// as omitempty does. Bool, Any and User do not. The zero value is ready for use by one goroutine at
-// a time.
+// with Begin, and any other call before Begin panics. String, Strings, Int and Map omit empty
+// values, as omitempty does. Bool, Any and User do not. The zero value is ready for use by one
+// goroutine at a time.
 type Writer struct{ Text []byte }
 
-// Begin begins an object: the document, or the value of a Name.
+// Begin begins an object, which is the document or the value after a call of Name.
 func (w *Writer) Begin() { w.Text = append(w.Text, '{') }
 
 // End ends an object.
 func (w *Writer) End() { w.Text = append(w.Text, '}') }
 
-// next writes a comma if a value precedes.
+// next writes a comma if a value precedes the next value in its object or list.
 func (w *Writer) next() {
 	if last := w.Text[len(w.Text)-1]; last != '{' && last != '[' {
 		w.Text = append(w.Text, ',')
 	}
 }
 
-// special are the bytes of a string that encoding/json escapes, or may escape.
+// special contains the bytes that encoding/json escapes or may escape in a string.
 var special = func() (is [256]bool) {
 	for c := range is {
 		is[c] = c < ' ' || c >= utf8.RuneSelf || strings.IndexByte(`"\<>&`, byte(c)) >= 0
@@ -61,13 +61,13 @@ func (w *Writer) Name(name string) {
 	w.Text = append(w.Text, ':')
 }
 
-// Bool writes a member. It does not omit false.
+// Bool writes a member, even if its value is false.
 func (w *Writer) Bool(name string, value bool) {
 	w.Name(name)
 	w.Text = strconv.AppendBool(w.Text, value)
 }
 
-// Int writes a member, unless it is 0.
+// Int writes a member, unless its value is 0.
 func (w *Writer) Int(name string, value int64) {
 	if value != 0 {
 		w.Name(name)
@@ -75,7 +75,7 @@ func (w *Writer) Int(name string, value int64) {
 	}
 }
 
-// String writes a member, unless it is empty.
+// String writes a member, unless its value is empty.
 func (w *Writer) String(name, value string) {
 	if value != "" {
 		w.Name(name)
@@ -83,7 +83,7 @@ func (w *Writer) String(name, value string) {
 	}
 }
 
-// Strings writes a member, unless it is empty.
+// Strings writes a member, unless its value is empty.
 func (w *Writer) Strings(name string, values []string) {
 	if len(values) > 0 {
 		w.Name(name)
@@ -91,7 +91,7 @@ func (w *Writer) Strings(name string, values []string) {
 	}
 }
 
-// list writes a list, or null if it is nil.
+// list writes a list of strings, or null if values is nil.
 func (w *Writer) list(values []string) {
 	if values == nil {
 		w.Text = append(w.Text, "null"...)
@@ -105,7 +105,8 @@ func (w *Writer) list(values []string) {
 	w.Text = append(w.Text, ']')
 }
 
-// Any writes a member with encoding/json and returns its error.
+// Any writes a member with encoding/json. It writes nothing and returns the error if encoding/json
+// fails.
 func (w *Writer) Any(name string, value any) error {
 	text, err := json.Marshal(value)
 	if err == nil {
@@ -115,15 +116,15 @@ func (w *Writer) Any(name string, value any) error {
 	return err
 }
 
-// Map writes a member that is an object with sorted keys, unless it is empty. The function value
-// writes the values.
+// Map writes a member that is an object with sorted keys, unless members is empty. The function
+// value writes each value.
 func Map[V any](w *Writer, name string, members map[string]V, value func(*Writer, V)) {
 	if len(members) == 0 {
 		return
 	}
 	w.Name(name)
 	w.Begin()
-	if len(members) == 1 { // which needs no sorting
+	if len(members) == 1 { // no allocation for sorting
 		for key, v := range members {
 			w.Name(key)
 			value(w, v)
@@ -137,7 +138,7 @@ func Map[V any](w *Writer, name string, members map[string]V, value func(*Writer
 	w.End()
 }
 
-// User writes a member as a UserInfo of authentication.k8s.io/v1.
+// User writes a member whose value is a UserInfo of authentication.k8s.io/v1.
 func User[V ~[]string](w *Writer, member, name, uid string, groups []string, extra map[string]V) {
 	w.Name(member)
 	w.Begin()

@@ -11,7 +11,7 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 )
 
-// FuzzWriter checks that the output is that of encoding/json.
+// FuzzWriter checks that the output is the same as that of encoding/json.
 func FuzzWriter(f *testing.F) {
 	f.Add("alice", "u1", "dev", "kubetenant.dev/tenant", int64(200), true)
 	f.Add("", "", "", "", int64(0), false)
@@ -78,7 +78,8 @@ func TestInvalidValueWritesNothing(t *testing.T) {
 	}
 }
 
-// TestQuote checks each byte, alone and between other bytes.
+// TestQuote checks that each byte, alone and between other bytes, is quoted as encoding/json quotes
+// it.
 func TestQuote(t *testing.T) {
 	for c := range 256 {
 		for _, text := range []string{string([]byte{byte(c)}), string([]byte{'a', byte(c), 'b'})} {

@@ -23,20 +23,20 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// Errors of clusters that do not send every write to the webhook service.
+// Errors for clusters that do not send every write to the webhook service.
 var (
 	errNoWebhooks = errors.New("the webhook is not configured")
 	errNarrowed   = errors.New("the configuration of the webhook does not cover every write")
 )
 
-// Webhooks follows the webhook configurations of the service in a namespace. Safe for concurrent
-// use.
+// Webhooks follows the webhook configurations of the service in a namespace. It is safe for
+// concurrent use.
 type Webhooks struct {
 	namespace            string
 	mutating, validating cache.SharedIndexInformer
 }
 
-// FollowWebhooks returns the Webhooks, which [Webhooks.Run] keeps up to date.
+// FollowWebhooks returns Webhooks. Call [Webhooks.Run] to start following.
 func FollowWebhooks(client kubernetes.Interface, namespace string) *Webhooks {
 	return &Webhooks{
 		namespace,
@@ -47,7 +47,7 @@ func FollowWebhooks(client kubernetes.Interface, namespace string) *Webhooks {
 	}
 }
 
-// hook contains the common fields of both kinds of webhook.
+// hook contains the fields that mutating and validating webhooks have in common.
 type hook struct {
 	name       string
 	policy     *admissionv1.FailurePolicyType
@@ -64,7 +64,8 @@ func (w *Webhooks) Run(ctx context.Context) {
 	w.validating.RunWithContext(ctx)
 }
 
-// Check returns why labels cannot be trusted, according to the configurations, or nil if they can.
+// Check returns the result of [CheckWebhooks] for the current configurations, or an error if they
+// are unknown or do not exist.
 func (w *Webhooks) Check() error {
 	mutating, validating, err := w.both()
 	if err != nil {
@@ -73,7 +74,7 @@ func (w *Webhooks) Check() error {
 	return CheckWebhooks(w.namespace, mutating, validating)
 }
 
-// both returns the configurations. The error reports that they are unknown or do not exist.
+// both returns both configurations, or an error if they are unknown or one does not exist.
 func (w *Webhooks) both() (
 	*admissionv1.MutatingWebhookConfiguration, *admissionv1.ValidatingWebhookConfiguration, error,
 ) {
@@ -89,8 +90,8 @@ func (w *Webhooks) both() (
 	return m, v, nil
 }
 
-// Version returns the version of the configurations. It returns false if they are unknown or do not
-// exist.
+// Version returns the version of the configurations. It returns false if they are unknown or one
+// does not exist.
 func (w *Webhooks) Version() (WebhooksVersion, bool) {
 	mutating, validating, err := w.both()
 	if err != nil {
@@ -99,8 +100,9 @@ func (w *Webhooks) Version() (WebhooksVersion, bool) {
 	return VersionOf(mutating, validating), true
 }
 
-// WebhooksVersion identifies a version of the webhook configurations by their content, except CA
-// bundles, and by the number of changes. The zero value means that there are none.
+// WebhooksVersion identifies a version of the webhook configurations by a hash of their content
+// without CA bundles, and by their generations. The zero value means that a configuration is
+// missing.
 type WebhooksVersion struct {
 	sum                  string
 	mutating, validating int64
@@ -137,17 +139,20 @@ func (v WebhooksVersion) String() string {
 	return fmt.Sprintf("%s %d %d", v.sum, v.mutating, v.validating)
 }
 
-// Follows reports whether only a CA bundle can have changed since an earlier version.
-// Configurations that were narrowed and restored in between have changed twice.
+// Follows reports whether, since an earlier version, at most the CA bundles have changed. Each
+// configuration must have changed at most once. If a configuration was narrowed and restored in
+// between, it has changed at least twice.
 func (v WebhooksVersion) Follows(before WebhooksVersion) bool {
 	changes := func(now, before int64) bool { return now == before || now == before+1 }
 	return v.sum != "" && v.sum == before.sum && changes(v.mutating, before.mutating) &&
 		changes(v.validating, before.validating)
 }
 
-// CheckWebhooks returns why these configurations do not send every write to the service in a
-// namespace, or why writes may bypass it. It returns nil if neither is the case. It only checks the
-// names of match conditions.
+// CheckWebhooks returns an error if the configurations do not send every create and update to the
+// service in a namespace, or if a write is allowed when the service does not respond. Exceptions
+// are writes in the namespace of the service and writes that the known match conditions exclude. Of
+// match conditions, it checks only the names, and not the expressions. It does not check where the
+// webhooks send the writes.
 func CheckWebhooks(
 	namespace string,
 	mutating *admissionv1.MutatingWebhookConfiguration,
@@ -166,10 +171,10 @@ func CheckWebhooks(
 		checkCoverage(namespace, validatingHooks, ".validating.kubetenant.dev"))
 }
 
-// expectedWebhook describes a generated webhook that protects the label.
+// expectedWebhook describes a generated webhook that protects the tenant label.
 type expectedWebhook struct {
 	scope      admissionv1.ScopeType
-	selector   metav1.LabelSelectorOperator // for the tenant label; empty if there is none
+	selector   metav1.LabelSelectorOperator // operator for the tenant label, or "" without a selector
 	conditions []string
 }
 
@@ -185,8 +190,9 @@ func expectedWebhooks() map[string]expectedWebhook {
 	}
 }
 
-// checkCoverage returns nil if the webhooks with this suffix receive every write and reject writes if
-// they do not respond.
+// checkCoverage returns an error if the webhooks with the given suffix are missing or differ from
+// [expectedWebhooks] in their failure policy, match policy, selectors, rules or names of
+// conditions.
 func checkCoverage(namespace string, hooks []hook, suffix string) error {
 	for prefix, want := range expectedWebhooks() {
 		i := slices.IndexFunc(hooks, func(h hook) bool { return h.name == prefix+suffix })
@@ -210,8 +216,8 @@ func isEmpty(s *metav1.LabelSelector) bool {
 	return s == nil || len(s.MatchLabels)+len(s.MatchExpressions) == 0
 }
 
-// selects reports whether a selector has the expected requirement for the tenant label and excludes
-// only the service's own namespace.
+// selects reports whether a namespace selector has at most the expected requirement for the tenant
+// label, and otherwise excludes only the service's own namespace.
 func selects(s *metav1.LabelSelector, want metav1.LabelSelectorOperator, ownNamespace string) bool {
 	if want == "" {
 		return isEmpty(s)
@@ -233,7 +239,7 @@ func selects(s *metav1.LabelSelector, want metav1.LabelSelectorOperator, ownName
 	return found
 }
 
-// covers reports whether a rule matches all creations and updates in a scope.
+// covers reports whether one of the rules matches all creates and updates in a scope.
 func covers(rules []admissionv1.RuleWithOperations, scope admissionv1.ScopeType) bool {
 	return slices.ContainsFunc(rules, func(r admissionv1.RuleWithOperations) bool {
 		return slices.Contains(r.APIGroups, "*") && slices.Contains(r.APIVersions, "*") &&

@@ -59,8 +59,8 @@ func changedWebhooks(
 	return mutating, validating
 }
 
-// TestCheckWebhooks checks that the generated webhooks cover every write, and that any change that
-// narrows them or ignores failures is reported.
+// TestCheckWebhooks checks that the generated webhook configurations pass, and that changes that
+// exclude writes or ignore failures are reported.
 func TestCheckWebhooks(t *testing.T) {
 	for what, c := range map[string]struct{ old, with string }{
 		"failures pass":              {"failurePolicy: Fail", "failurePolicy: Ignore"},
@@ -104,8 +104,8 @@ func TestCheckWebhooks(t *testing.T) {
 	}
 }
 
-// TestLabelsTrusted checks that labels are trusted if admission is in place now and was in place
-// during the backfill.
+// TestLabelsTrusted checks that labels are trusted only if the webhooks are installed now and were
+// installed during the backfill.
 func TestLabelsTrusted(t *testing.T) {
 	mutating, validating := changedWebhooks(t, "", "")
 	narrowed, _ := changedWebhooks(t, "failurePolicy: Fail", "failurePolicy: Ignore")

@@ -20,22 +20,25 @@ import (
 // backfill. It is in the namespace of the service.
 const BackfillName = "kubetenant-swept"
 
-// BackfillKey is the key of the completed resources (resource.group). The value is JSON and contains,
-// for each resource, the tenants whose objects still lack labels.
+// BackfillKey is the key of the progress in the ConfigMap. Its value is a JSON object. The names of
+// its members are the completed resources, in the form resource.group. Each value is the list of
+// the tenants that still have objects with wrong labels.
 const BackfillKey = "swept.json"
 
 // WebhooksAnnotation specifies the version of the webhooks with which the resources in the
 // ConfigMap were labeled, as [WebhooksVersion.String] writes it.
 const WebhooksAnnotation = "kubetenant.dev/webhooks"
 
-// PolicyAnnotation specifies the version of the policy that allowed only the controller to write
-// the ConfigMap. The next controller ignores a ConfigMap that was written under another version.
+// PolicyAnnotation specifies the version of the policy that allows only the controller to write the
+// ConfigMap. The next controller ignores the ConfigMap if the policy has another version.
 const PolicyAnnotation = "kubetenant.dev/policy"
 
-// PolicyName is the name of the policy of the service's namespace and of its binding.
+// PolicyName is the name of the ValidatingAdmissionPolicy for the service's namespace and of the
+// policy's binding.
 const PolicyName = "service.kubetenant.dev"
 
-// backfillStatus is the content of the ConfigMap. No resource is complete without a valid ConfigMap.
+// backfillStatus follows the content of the ConfigMap. If the ConfigMap is missing or invalid, no
+// resource is complete.
 type backfillStatus struct {
 	informer cache.SharedIndexInformer
 
@@ -48,7 +51,7 @@ func followBackfill(client kubernetes.Interface, namespace string) *backfillStat
 	f := &backfillStatus{
 		informer: coreinformers.NewFilteredConfigMapInformer(client, namespace, 0, cache.Indexers{}, onlyNamed(BackfillName)),
 	}
-	_, _ = f.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{ // fails only for a stopped informer
+	_, _ = f.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{ // fails only if the informer has stopped
 		AddFunc:    f.read,
 		UpdateFunc: func(_, obj any) { f.read(obj) },
 		DeleteFunc: func(any) { f.set(nil, WebhooksVersion{}) },
@@ -105,7 +108,8 @@ func (f *backfillStatus) version() WebhooksVersion {
 	return f.webhooks
 }
 
-// isLabeled reports whether all objects of a tenant, and no others, have its label.
+// isLabeled reports whether all objects of a tenant, and no other objects of the resource, have the
+// tenant's label.
 func (f *backfillStatus) isLabeled(resource schema.GroupResource, id tenant.ID) bool {
 	f.mu.RLock()
 	defer f.mu.RUnlock()

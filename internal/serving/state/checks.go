@@ -25,22 +25,24 @@ func (s *State) refresh() {
 	s.ready.Store(s.checkReady() == nil)
 }
 
-// Ready reports whether this replica should receive requests. It is cheap.
+// Ready reports whether this replica should receive requests. It returns the result of the last
+// periodic check.
 func (s *State) Ready() bool { return s.ready.Load() }
 
-// Current reports whether the data about the cluster is current and will remain so for a while. It
-// is cheap.
+// Current reports whether the data about the cluster is current and the replica is ready. It
+// returns the result of the last periodic check.
 func (s *State) Current() bool { return s.current.Load() && s.ready.Load() }
 
-// Check returns why the state cannot be used, or nil if it can.
+// Check returns an error if callers of tenants must be denied, because the data is incomplete or
+// not current.
 func (s *State) Check() error {
 	return errors.Join(s.checkSynced(), s.checkDefinitions(), s.checkWatches())
 }
 
-// checkReady returns why this replica should not receive requests. Until Check has passed once, it
-// returns the result of Check, so that an incomplete installation does not replace one that works.
-// Afterwards, it ignores missing definitions. Otherwise, all replicas would become unready
-// together, and kube-apiserver would also deny the system tenant.
+// checkReady returns an error if this replica should not receive requests. Until Check has returned
+// nil once, the replica is not ready if Check fails, so that an incomplete rollout does not replace
+// working replicas. Afterwards, checkReady ignores missing definitions. Otherwise, all replicas
+// would become unready together, and kube-apiserver would also deny the system tenant.
 func (s *State) checkReady() error {
 	if !s.passedOnce.Load() {
 		return errors.Join(s.Check(), s.checkWatchesEarly())
@@ -48,8 +50,8 @@ func (s *State) checkReady() error {
 	return errors.Join(s.checkSynced(), s.checkWatchesEarly())
 }
 
-// checkDefinitions returns an error if the definition of a deciding kind cannot be used. Without
-// the objects of that kind, tenants could have more rights.
+// checkDefinitions returns an error if the CustomResourceDefinition of a required kind cannot be
+// used. Without the objects of that kind, tenants could have too many rights.
 func (s *State) checkDefinitions() error {
 	if len(s.required) == 0 {
 		return nil
@@ -67,7 +69,7 @@ func (s *State) checkDefinitions() error {
 	return errors.Join(found...)
 }
 
-// isRequired reports whether tenants are denied if a kind is missing.
+// isRequired reports whether all tenants are denied if the kind of a resource is missing.
 func (s *State) isRequired(resource string) bool { return slices.Contains(s.required, resource) }
 
 func (s *State) checkSynced() error {
@@ -83,16 +85,16 @@ func (s *State) checkWatches() error {
 	return s.watches.check(s.staleAfter, func(resource string) bool { return !s.isRequired(resource) })
 }
 
-// checkWatchesEarly is checkWatches with half the time. A replica that is cut off becomes unready before it
-// has to deny, so that other replicas receive the requests. The function checkDefinitions reports
-// kinds that are not served.
+// checkWatchesEarly is like checkWatches, with half the duration. A replica without a connection to
+// kube-apiserver becomes unready before it must deny requests, so that other replicas receive the
+// requests. It ignores kinds that are not served, which checkDefinitions reports.
 func (s *State) checkWatchesEarly() error {
 	return s.watches.check(s.staleAfter/2, func(string) bool { return true })
 }
 
-// Checks returns the readiness checks by name. Each informer has its own check, so that
-// /readyz?verbose shows which kind is unknown, for example because its CustomResourceDefinition is
-// not installed.
+// Checks returns the readiness checks. Each informer has its own check, so that /readyz?verbose
+// shows which informer has not synced, for example because a CustomResourceDefinition is not
+// installed.
 func (s *State) Checks() []healthz.HealthChecker {
 	var informers []healthz.HealthChecker
 	for _, name := range slices.Sorted(maps.Keys(s.synced)) {
@@ -120,7 +122,8 @@ func (s *State) Checks() []healthz.HealthChecker {
 		}))
 }
 
-// degraded returns an error that does not make the replica unready while the replica is ready.
+// degraded converts an error to [serving.Degraded] if the replica is already ready, so that the
+// error does not make the replica unready.
 func (s *State) degraded(err error) error {
 	if err == nil || !s.passedOnce.Load() || !s.ready.Load() {
 		return err

@@ -35,8 +35,8 @@ func kindURL(resource string) string {
 	return "https://server" + kindsPath + resource + "?watch=true&resourceVersion=1"
 }
 
-// TestUnservedKindMakesDataStale checks that the watch of a kind that is not served makes the data stale, unless the
-// kind is spared. After the kind is served, the data is current again.
+// TestUnservedKindMakesDataStale checks that the data is stale if a watched kind is not served,
+// unless the check ignores the kind. After the kind is served, the data is current again.
 func TestUnservedKindMakesDataStale(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newTestClient()
@@ -144,9 +144,9 @@ func (s *testCluster) want(when string, current, ready bool, says string) {
 	}
 }
 
-// TestMissingDefinitionsDenyTenants checks that a replica is not ready before the deciding kinds are complete.
-// If one of them is removed later, tenants are denied, and the replica stays ready for the system
-// tenant. Other kinds have no effect.
+// TestMissingDefinitionsDenyTenants checks that a replica is not ready until all required kinds are
+// defined. If a required kind is removed later, tenants are denied, but the replica remains ready
+// for the system tenant. Other kinds have no effect.
 func TestMissingDefinitionsDenyTenants(t *testing.T) {
 	s := newTestCluster(t)
 	s.install("tenants")

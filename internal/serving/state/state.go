@@ -1,8 +1,8 @@
 // Copyright The kubetenant authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package state contains the data about a cluster in a process outside of kube-apiserver, and
-// reports whether the data is current. The webhook service uses it, and the gateway uses it for
+// Package state caches the data about a cluster in a process outside of kube-apiserver, and reports
+// whether the data is current. The webhook service uses it for its cluster. The gateway uses it for
 // each of its clusters.
 package state
 
@@ -40,53 +40,55 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// State is the data about a cluster: its namespaces, its definitions and, if they are used, its
-// RBAC and grants. Tenants' callers are denied until it is complete, and while it is not current.
+// State contains the cached data about a cluster, such as its Tenants, namespaces and
+// CustomResourceDefinitions. Callers of tenants are denied until the data is complete, and while it
+// is not current.
 type State struct {
-	// Server is the configuration of a stack that uses the state.
+	// Server configures a stack that uses the State.
 	Server stack.Server
 
 	factory    informers.SharedInformerFactory
 	cluster    *cluster.Cluster
 	view       *view
 	backfill   *backfillStatus
-	publishes  bool // publishes the effective configuration
+	publishes  bool // whether Run publishes the effective configuration
 	follow     func(context.Context)
-	runQuotas  func(context.Context, *stack.Stack) // nil if no quotas are counted
-	webhooks   *Webhooks                           // nil if they are not checked
+	runQuotas  func(context.Context, *stack.Stack) // nil if quotas are disabled
+	webhooks   *Webhooks                           // nil if the webhook configurations are not checked
 	synced     map[string]func() bool
 	watches    *watches
 	namespace  string
 	staleAfter time.Duration
-	required   []string    // the project's resources without which tenants are denied
-	current    atomic.Bool // the last result of Check
-	ready      atomic.Bool // the last result of Checks
-	passedOnce atomic.Bool // whether Check has passed once
+	required   []string    // resources of kubetenant.dev without which all tenants are denied
+	current    atomic.Bool // whether the last call of Check returned nil
+	ready      atomic.Bool // whether the last call of checkReady returned nil
+	passedOnce atomic.Bool // whether Check has ever returned nil
 }
 
-// checkInterval is the interval of the calls of Check whose result requests use.
+// checkInterval is the interval of the calls of Check. Requests use the last result.
 const checkInterval = 200 * time.Millisecond
 
-// qps and burst limit the requests of each of the service's own clients ([cluster.Clients]).
+// qps and burst limit the rate of requests of each of the process's own clients
+// ([cluster.Clients]).
 const (
 	qps   = 100
 	burst = 200
 )
 
-// dialTimeout limits how long it takes to establish a connection.
+// dialTimeout is the maximum time for establishing a connection.
 const dialTimeout = 3 * time.Second
 
 // HTTP2Timeouts returns environment variables with which a Kubernetes client, including
-// kube-apiserver, notices a dead connection. The client sends a ping after so many seconds without
-// data. It closes the connection if there is no response within so many seconds. The defaults are
-// 30 and 15 (k8s.io/apimachinery pkg/util/net/http.go, v0.37.1).
+// kube-apiserver, notices a dead connection within 5 seconds. The client sends a ping after 3
+// seconds without data. It closes the connection if there is no response within 2 seconds. The
+// defaults are 30 and 15 (k8s.io/apimachinery pkg/util/net/http.go, v0.37.1).
 func HTTP2Timeouts() map[string]string {
 	return map[string]string{"HTTP2_READ_IDLE_TIMEOUT_SECONDS": "3", "HTTP2_PING_TIMEOUT_SECONDS": "2"}
 }
 
-// New returns the state of the cluster that config connects to. namespace is the namespace of the
-// process in that cluster. It contains the ConfigMap with the progress of the backfill. No request
-// is sent before [State.Run].
+// New returns the state of the cluster that config connects to. namespace is the namespace of
+// kubetenant in that cluster. It contains the ConfigMap with the progress of the backfill. No
+// request is sent before [State.Run].
 func New(config *rest.Config, settings *configv1alpha1.Settings, namespace string) (*State, error) {
 	s := &State{watches: newWatches(time.Now), namespace: namespace, staleAfter: settings.Service.StaleAfter.Duration}
 	config = rest.CopyConfig(config)
@@ -126,8 +128,8 @@ func New(config *rest.Config, settings *configv1alpha1.Settings, namespace strin
 	return s, nil
 }
 
-// NewForGateway is [New] for a process that must know whether the cluster calls the webhook
-// service, see [State.CheckAdmission].
+// NewForGateway is like [New], for a gateway. The State also follows the webhook configurations,
+// see [State.CheckAdmission].
 func NewForGateway(config *rest.Config, settings *configv1alpha1.Settings, namespace string) (*State, error) {
 	s, err := New(config, settings, namespace)
 	if err != nil {
@@ -135,7 +137,7 @@ func NewForGateway(config *rest.Config, settings *configv1alpha1.Settings, names
 	}
 	s.webhooks = FollowWebhooks(s.cluster.Typed, namespace)
 	if !*settings.Authorization.Grants.Enabled && !*settings.Admission.Quota.Enabled {
-		s.required = nil // such a cluster needs none of the project's kinds
+		s.required = nil // a cluster without grants and quotas need not have any kind of kubetenant.dev
 	}
 	if *settings.Admission.Quota.Enabled {
 		// Tenants read their own quotas. The webhook service enforces them.
@@ -146,9 +148,10 @@ func NewForGateway(config *rest.Config, settings *configv1alpha1.Settings, names
 	return s, nil
 }
 
-// CheckAdmission returns why objects that are written now may have wrong labels. It returns nil
-// if the cluster sends every write to the webhook service and rejects writes that the service does
-// not answer.
+// CheckAdmission returns an error if objects that are written now may have wrong labels. It returns
+// nil if, by its webhook configurations, the cluster sends every write to the webhook service and
+// rejects a write if the service does not respond. See [CheckWebhooks] for the limits of this
+// check.
 func (s *State) CheckAdmission() error {
 	if s.webhooks == nil {
 		return errNotSynced
@@ -156,19 +159,19 @@ func (s *State) CheckAdmission() error {
 	return s.webhooks.Check()
 }
 
-// LabelsTrusted reports whether the labels in the cluster can be trusted. Admission must be in place
-// now, and must have been in place during the backfill.
+// LabelsTrusted reports whether the tenant labels in the cluster can be trusted. The webhooks must
+// be installed now, and must have been installed during the backfill.
 func (s *State) LabelsTrusted() bool {
 	if s.CheckAdmission() != nil {
 		return false
 	}
 	version, _ := s.webhooks.Version()
 	backfilled := s.backfill.version()
-	return version.Follows(backfilled) || backfilled.Follows(version) // either of the two caches may be newer
+	return version.Follows(backfilled) || backfilled.Follows(version) // either of the two informers may have newer data
 }
 
-// NewForWebhooks is [New] for a service that answers a server's webhook requests, including
-// admission. It registers metrics.
+// NewForWebhooks is like [New], for the webhook service. The State also contains the data that
+// authentication, authorization and admission need. NewForWebhooks registers metrics.
 func NewForWebhooks(
 	config *rest.Config, settings *configv1alpha1.Settings, namespace string, register func(metrics.Registerable) error,
 ) (*State, error) {
@@ -224,10 +227,10 @@ func NewForWebhooks(
 	return s, nil
 }
 
-// WithoutReservations makes admission check quotas without charging them. It is for a service that
-// does not authenticate its clients, because their reviews must not change anything. Use is counted
-// only when it is observed, so concurrent requests may exceed a quota together. Call it before a
-// stack is built from the state.
+// WithoutReservations makes admission check quotas without reserving any quota for a request. It is
+// for a service that does not authenticate its clients, because their reviews must not change
+// anything. The controller counts objects only after they were created. Concurrent requests can
+// therefore exceed a quota together. Call it before a stack is built from the State.
 func (s *State) WithoutReservations() {
 	if s.view.quotas != nil {
 		s.view.quotas = readOnlyQuotas{s.view.quotas}
@@ -240,7 +243,7 @@ func protobuf(config *rest.Config) *rest.Config {
 	return config
 }
 
-// once calls synced until it returns true.
+// once returns a function that calls synced until synced has returned true, and then returns true.
 func once(synced func() bool) func() bool {
 	var done atomic.Bool
 	return func() bool {
@@ -251,16 +254,17 @@ func once(synced func() bool) func() bool {
 	}
 }
 
-// noOpinion is the placeholder for an evaluator that kube-apiserver calls itself.
+// noOpinion returns a placeholder for the RBAC evaluator of kube-apiserver, which kube-apiserver
+// calls itself.
 func noOpinion() authorizer.Authorizer {
 	return authorizer.AuthorizerFunc(func(context.Context, authorizer.Attributes) (authorizer.Decision, string, error) {
 		return authorizer.DecisionNoOpinion, "", nil
 	})
 }
 
-// grantorAuthorizer returns an authorizer that sends SubjectAccessReviews to kube-apiserver, which calls all
-// its authorizers, including the service. Decisions are not cached, so that a grantor cannot give a
-// right that it has lost.
+// grantorAuthorizer returns an authorizer that sends SubjectAccessReviews to kube-apiserver, which
+// calls all its authorizers, including the service. Decisions are cached for a nanosecond only, so
+// that a caller cannot grant a right that it has lost.
 func grantorAuthorizer(client authorizationclient.AuthorizationV1Interface) (authorizer.Authorizer, error) {
 	return authorizerfactory.DelegatingAuthorizerConfig{
 		SubjectAccessReviewClient: client,
@@ -270,11 +274,11 @@ func grantorAuthorizer(client authorizationclient.AuthorizationV1Interface) (aut
 	}.New()
 }
 
-// stripUnused drops unused fields of objects that exist in large numbers.
+// stripUnused removes unused fields of objects before they are cached.
 func stripUnused(obj any) (any, error) {
 	m, err := meta.Accessor(obj)
 	if err != nil {
-		return obj, nil // a tombstone
+		return obj, nil // not an object, but a tombstone
 	}
 	m.SetManagedFields(nil)
 	switch o := obj.(type) {
@@ -296,8 +300,9 @@ func stripUnused(obj any) (any, error) {
 	return obj, nil
 }
 
-// Run follows the cluster until ctx ends, for the stack that was built from the state. It MUST be
-// called before the stack is used.
+// Run starts following the cluster, for the stack that was built from the State. It returns
+// immediately. The State follows the cluster until ctx ends. Run MUST be called before the stack is
+// used.
 func (s *State) Run(ctx context.Context, stack *stack.Stack) error {
 	if err := s.cluster.FollowNamespaces(stack.FollowNamespaces()); err != nil {
 		return err
@@ -331,7 +336,7 @@ func (s *State) Run(ctx context.Context, stack *stack.Stack) error {
 	return nil
 }
 
-// StartUsage writes the use of tenants to their TenantUsages and as records, see
+// StartUsage starts writing the usage of tenants to TenantUsages and to usage records. See
 // [stack.Stack.StartUsage].
 func (s *State) StartUsage(ctx context.Context, stack *stack.Stack) *usage.Running {
 	return stack.StartUsage(ctx, usage.Webhook, s.cluster.Dynamic)
@@ -339,8 +344,8 @@ func (s *State) StartUsage(ctx context.Context, stack *stack.Stack) *usage.Runni
 
 var errNotSynced = errors.New("the initial list is not complete")
 
-// OwnerOf returns the name of the tenant that owns a namespace, or "" if the cache does not know
-// it.
+// OwnerOf returns the ID of the tenant that owns a namespace, or "" if the namespace is unowned or
+// not in the cache.
 func (s *State) OwnerOf(namespace string) string {
 	ns, err := s.cluster.NamespaceLister.Get(namespace)
 	if err != nil {
@@ -359,7 +364,8 @@ func (s *State) FollowNamespaces(handler cache.ResourceEventHandler) error {
 	return s.cluster.FollowNamespaces(handler)
 }
 
-// readNamespace reads the namespace of the service from kube-apiserver and its storage.
+// readNamespace reads the namespace of the service from the storage of kube-apiserver, and not from
+// a cache. It returns nil if the namespace does not exist.
 func (s *State) readNamespace(ctx context.Context) error {
 	_, err := s.cluster.Typed.CoreV1().Namespaces().Get(ctx, s.namespace, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
@@ -368,7 +374,7 @@ func (s *State) readNamespace(ctx context.Context) error {
 	return err
 }
 
-// onlyNamed limits a list to one object.
+// onlyNamed limits lists and watches to the object with the given name.
 func onlyNamed(name string) func(*metav1.ListOptions) {
 	return func(o *metav1.ListOptions) { o.FieldSelector = "metadata.name=" + name }
 }

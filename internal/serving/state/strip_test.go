@@ -13,8 +13,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// TestStripKeepsLimits checks that the annotations that limit or expire a binding, or that hold Pods
-// in a namespace, are not dropped.
+// TestStripKeepsLimits checks that stripUnused retains the annotations with the scope and the
+// expiry of bindings, and the annotation that holds Pods in a namespace.
 func TestStripKeepsLimits(t *testing.T) {
 	of := metav1.ObjectMeta{
 		Name: "b",

@@ -15,15 +15,15 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// view is the cluster that a service uses. A nil field is a part of the cluster that the service
-// does not use.
+// view is the [lookup.Cluster] of a State. A field is nil if the process does not use that part of
+// the cluster.
 type view struct {
 	*cluster.Cluster
 
 	grants      *grant.Grants
 	quotas      lookup.Quotas
 	controllers lookup.Controllers
-	// labeled reports whether the controller has labeled the objects of a tenant.
+	// labeled reports whether the controller has labeled all objects of a resource and a tenant.
 	labeled func(schema.GroupResource, tenant.ID) bool
 }
 
@@ -41,7 +41,7 @@ func (v *view) Quotas() lookup.Quotas { return v.quotas }
 // Controllers implements [lookup.Cluster].
 func (v *view) Controllers() lookup.Controllers { return v.controllers }
 
-// labeledResources are the resources of a cluster in which another process labels objects.
+// labeledResources is the [lookup.Resources] of a cluster in which another process labels objects.
 type labeledResources struct {
 	lookup.Resources
 
@@ -53,7 +53,7 @@ func (r *labeledResources) Labeled(resource schema.GroupResource, id tenant.ID) 
 	return r.labeled(resource, id)
 }
 
-// readOnlyQuotas are quotas that no request is charged to.
+// readOnlyQuotas checks quotas without charging requests to them.
 type readOnlyQuotas struct{ lookup.Quotas }
 
 // Charge implements [quota.Store].

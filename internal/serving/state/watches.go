@@ -22,18 +22,18 @@ import (
 )
 
 const (
-	// probeInterval is the interval of the requests that check that kube-apiserver responds, and
-	// probeTimeout limits each of them. A response proves that the data was current when the
-	// request was sent.
+	// probeInterval is the interval of the requests that check whether kube-apiserver responds.
+	// probeTimeout is the timeout of each request. A response proves that the connection worked
+	// after the request was sent.
 	probeInterval = 2 * time.Second
 	probeTimeout  = 10 * time.Second
-	// lossNoticedWithin is how long a lost connection can stay unnoticed. It is the sum of the
-	// times of [HTTP2Timeouts].
+	// lossNoticedWithin is the maximum time before a lost connection is noticed. It is the sum of
+	// the values of [HTTP2Timeouts].
 	lossNoticedWithin = 5 * time.Second
 )
 
 // retryBackoff is the backoff for failed lists and watches. The reflectors of client-go wait for up
-// to a minute (tools/cache/reflector.go, v0.37.1), which is too long without data.
+// to a minute (tools/cache/reflector.go, v0.37.1). The data would be outdated for too long.
 func retryBackoff() wait.Backoff {
 	return wait.Backoff{
 		Duration: 100 * time.Millisecond,
@@ -52,17 +52,18 @@ var (
 	errNotServed = errors.New("the server does not serve this kind: its CustomResourceDefinition is missing")
 )
 
-// watches records whether the data about the cluster is current: whether kube-apiserver responds on
-// the connection of the watches, and whether each watch is established. Events are no evidence,
-// because a quiet cluster sends none and bookmarks come once a minute. Safe for concurrent use.
+// watches records whether the data about the cluster is current. The data is current if
+// kube-apiserver responds on the connection of the watches, and each watch is established. The
+// arrival of events cannot show this, because a quiet cluster sends none, and bookmarks arrive only
+// once a minute. watches is safe for concurrent use.
 type watches struct {
 	now func() time.Time
 
 	mu       sync.Mutex
 	answered time.Time
 	open     map[string]int       // number of established watches by key
-	broken   map[string]time.Time // since when a key has no established watch
-	causes   map[string]error     // why it could not be established again
+	broken   map[string]time.Time // time since which a key has had no established watch
+	causes   map[string]error     // error with which the watch could not be established
 }
 
 func newWatches(now func() time.Time) *watches {
@@ -75,11 +76,11 @@ func newWatches(now func() time.Time) *watches {
 	}
 }
 
-// kindsPath is the path prefix of the project's kinds.
+// kindsPath is the path prefix of the resources of kubetenant.dev.
 const kindsPath = "/apis/" + v1alpha1.GroupVersion + "/"
 
-// projectResource returns the project's resource that the watch of a key follows, or "" for any other
-// resource.
+// projectResource returns the name of the resource that the watch of a key follows, or "" if the
+// resource does not belong to kubetenant.dev.
 func projectResource(key string) string {
 	path, _, _ := strings.Cut(key, "?")
 	resource, ok := strings.CutPrefix(path, kindsPath)
@@ -89,8 +90,8 @@ func projectResource(key string) string {
 	return resource
 }
 
-// check returns why the data may be older than a time, or nil if it is not. It ignores watches of
-// kinds that are not served if spare returns true for their resource.
+// check returns an error if the data may be older than the given duration. If ignore returns true
+// for a resource, a watch of the resource may be missing because the server does not serve it.
 func (w *watches) check(after time.Duration, ignore func(resource string) bool) error {
 	now := w.now()
 	w.mu.Lock()
@@ -109,8 +110,8 @@ func (w *watches) check(after time.Duration, ignore func(resource string) bool) 
 	return nil
 }
 
-// probe calls the function ask repeatedly until ctx ends, and records when kube-apiserver
-// responded. The function MUST use the connection of the watches.
+// probe calls send repeatedly until ctx ends. It records the time at which the last successful
+// request was sent. send MUST use the connection of the watches.
 func (w *watches) probe(ctx context.Context, send func(context.Context) error) {
 	probeOnce := func() {
 		limited, cancel := context.WithTimeout(ctx, probeTimeout)
@@ -126,7 +127,7 @@ func (w *watches) probe(ctx context.Context, send func(context.Context) error) {
 			w.answered = sent
 		}
 	}
-	wait.UntilWithContext(ctx, func(context.Context) { go probeOnce() }, probeInterval) // a slow response delays no other
+	wait.UntilWithContext(ctx, func(context.Context) { go probeOnce() }, probeInterval) // does not wait for responses
 }
 
 // established records that a watch is established.
@@ -138,7 +139,7 @@ func (w *watches) established(key string) {
 	delete(w.causes, key)
 }
 
-// ended records that a watch ended at a time.
+// ended records that a watch ended at the given time.
 func (w *watches) ended(key string, since time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -149,7 +150,8 @@ func (w *watches) ended(key string, since time.Time) {
 	w.broken[key], w.causes[key] = since, errNotEstablished
 }
 
-// failed records that a watch could not be established. It reports whether the failure is new.
+// failed records that a watch could not be established. It returns true for the first failure after
+// a watch ended or was never established.
 func (w *watches) failed(key string, err error) bool {
 	now := w.now()
 	w.mu.Lock()
@@ -165,8 +167,8 @@ func (w *watches) failed(key string, err error) bool {
 	return isNew
 }
 
-// wrap returns a transport that records the client's watches. It retries failed lists and watches
-// of reflectors, which are the only requests with a resource version.
+// wrap returns a transport that records the client's watches. It retries the failed lists and
+// watches of reflectors. Only reflectors set a resource version.
 func (w *watches) wrap(next http.RoundTripper) http.RoundTripper {
 	return roundTripper(func(r *http.Request) (*http.Response, error) {
 		query := r.URL.Query()
@@ -182,7 +184,8 @@ func (w *watches) wrap(next http.RoundTripper) http.RoundTripper {
 		for {
 			resp, err := next.RoundTrip(r)
 			if err == nil && resp.StatusCode == http.StatusNotFound && projectResource(key) != "" {
-				// The reflector would wait for up to a minute before it lists again.
+				// Retry here, because the reflector would wait for up to a minute before it lists
+				// again.
 				_ = resp.Body.Close()
 				resp, err = nil, errNotServed
 			}
@@ -201,7 +204,8 @@ func (w *watches) wrap(next http.RoundTripper) http.RoundTripper {
 	})
 }
 
-// recordResponse records an established watch. The error is the reason to retry the request.
+// recordResponse records whether a watch was established. If it returns an error, the request must
+// be retried.
 func (w *watches) recordResponse(key string, watch, streamed bool, resp *http.Response, err error) error {
 	switch {
 	case err != nil:
@@ -210,8 +214,8 @@ func (w *watches) recordResponse(key string, watch, streamed bool, resp *http.Re
 		resp.StatusCode >= http.StatusInternalServerError && resp.StatusCode != http.StatusGatewayTimeout:
 		err = errors.New(resp.Status)
 	case resp.StatusCode != http.StatusOK:
-		// The reflector starts again, with another token, or without the resource version that has
-		// expired (410) or is too new (504).
+		// The reflector itself starts again, for example with another token, or without the
+		// resource version that has expired (410) or is too new (504).
 		w.failed(key, errors.New(resp.Status))
 		return nil
 	case !watch:
@@ -233,7 +237,8 @@ type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// watchBody reports the end of a watch. A lost connection ended before the loss was noticed.
+// watchBody calls ended once when a watch ends. If the connection was lost, since is the earliest
+// time at which the loss can have happened.
 type watchBody struct {
 	io.ReadCloser
 	now   func() time.Time

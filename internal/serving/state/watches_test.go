@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// testClient is a client whose server returns the responses of a test.
+// testClient is a client whose server returns the responses that a test sets.
 type testClient struct {
 	*watches
 	http.RoundTripper
@@ -59,8 +59,8 @@ func (f *testClient) get(ctx context.Context, t *testing.T, url string) (*http.R
 
 const watchURL = "https://server/api/v1/namespaces?watch=true&resourceVersion=1"
 
-// TestWatches checks the age of the data. It is the age of the last response to a probe, or the
-// time since a watch ended that is not established again.
+// TestWatches checks that the data is too old if the last response to a probe is too old, or if a
+// watch has been broken for too long.
 func TestWatches(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newTestClient()

@@ -1,8 +1,8 @@
 // Copyright The kubetenant authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package controller contains the tasks of the webhook deployment mode that one process at a time
-// runs.
+// Package controller contains the controllers of the webhook deployment mode. They run only in the
+// process that is the leader.
 package controller
 
 import (
@@ -37,38 +37,41 @@ import (
 	"github.com/kubetenant/kubetenant/plugins/label"
 )
 
-// publishInterval is the interval at which changes are published to the replicas of the service.
+// publishInterval is the interval at which the progress of the backfill is published to the
+// replicas of the service.
 const publishInterval = time.Second
 
 const fieldManager = "kubetenant-controller"
 
-// Tasks are the tasks of the leader of a service for the cluster of a config.
+// Tasks contains the tasks of the leader of the webhook controller.
 //
-//   - Sweep labels the objects that were stored without the webhooks. After the webhooks are
-//     installed, it publishes the completed resources in the ConfigMap of the service.
-//   - Quotas records the use of the tenants' objects.
-//   - Provision provides tenants' namespaces with the objects that their Tenants specify. The
-//     backfill must be running.
-//   - Retire deletes the objects of tenants whose Tenants are deleted. Provision must be running.
-//   - Report reports CustomResourceDefinitions of the project that cannot be used. The
-//     backfill must be running.
-//   - Projects follows the projects of a Keystone. Provision must be running.
+//   - Backfill labels the objects that were stored without the webhooks. It starts after the
+//     webhooks are installed, and publishes the completed resources in a ConfigMap for the service.
+//   - Quotas records how much of their quotas the tenants use.
+//   - Provision creates the objects that Tenants specify for the tenants' namespaces. Backfill must
+//     be running.
+//   - Retire deletes the objects of tenants whose Tenant objects are being deleted, as the deletion
+//     policy specifies. Provision must be running.
+//   - Report reports the CustomResourceDefinitions of kubetenant that cannot be used. Backfill must
+//     be running.
+//   - Projects synchronizes the projects of a Keystone server. Provision must be running.
 //   - FlowSchemas maintains the FlowSchemas of tenants. Provision must be running.
-//   - Stored measures the objects of tenants.
+//   - Stored measures the size of the stored objects of tenants.
 type Tasks struct {
 	Backfill, Quotas, Provision, Retire, Report, Projects, FlowSchemas, Stored leader.Task
-	// Definitions is a readiness check. It returns an error that names the definitions that the
-	// leader cannot use. It returns nil if this process does not lead.
+	// Definitions is a readiness check. It returns an error that names the
+	// CustomResourceDefinitions that the leader cannot use. It returns nil if this process is not
+	// the leader.
 	Definitions func() error
 	// Metrics are the metrics of Report, Provision, Projects, FlowSchemas and Stored.
 	Metrics []metrics.Registerable
-	// Unlabeled returns the number of resources with objects that still need a label.
+	// Unlabeled returns the number of resources that have objects without the tenant label.
 	Unlabeled func() int
 }
 
 // NewTasks returns the tasks. The namespaces in system belong to the system tenant. published
-// specifies the objects that Publications may copy. followed returns the source whose projects the
-// cluster follows, or nil. No task sends a request before it runs.
+// specifies the objects that Publications may copy. followed returns the Keystone source whose
+// projects are synchronized, or nil. No task sends a request before it runs.
 func NewTasks(
 	config *rest.Config, namespace string, system []string, published *configv1alpha1.PublicationRules,
 	followed func() *configv1alpha1.Source,
@@ -124,8 +127,8 @@ func NewTasks(
 	}, nil
 }
 
-// definitionsError returns an error that names the definitions that cannot be used. It returns nil
-// while the definitions are not followed.
+// definitionsError returns an error that names the CustomResourceDefinitions that cannot be used.
+// It returns nil while none are being followed.
 func definitionsError(definitions *cluster.CRDScopes) error {
 	problems, _ := definitions.Problems()
 	if len(problems) == 0 {
@@ -141,7 +144,8 @@ func definitionsError(definitions *cluster.CRDScopes) error {
 func backfill(ctx context.Context, c *cluster.Cluster, namespace string) error {
 	webhooks := state.FollowWebhooks(c.Typed, namespace)
 	go webhooks.Run(ctx)
-	// Wait for the webhooks. Objects that are stored without them could be missed.
+	// Wait for the webhooks. An object that is created without the webhooks could be missed by the
+	// backfill.
 	var version state.WebhooksVersion
 	if err := wait.PollUntilContextCancel(ctx, publishInterval, true, func(context.Context) (installed bool, err error) {
 		version, installed = webhooks.Version()
@@ -160,7 +164,7 @@ func backfill(ctx context.Context, c *cluster.Cluster, namespace string) error {
 	if err == nil {
 		p.resume(ctx, previous)
 	}
-	group, ctx := errgroup.WithContext(ctx) // if one function ends, the other ends too
+	group, ctx := errgroup.WithContext(ctx) // if one function returns an error, ctx ends for the other
 	group.Go(func() error { return c.RunBackfill(ctx) })
 	group.Go(func() error { return p.run(ctx) })
 	return group.Wait()
@@ -173,24 +177,24 @@ type publisher struct {
 	namespace string
 	backfill  *label.Backfill
 	webhooks  func() (state.WebhooksVersion, bool)
-	version   state.WebhooksVersion // the webhooks during the backfill, or zero if there are none
-	// inFlightUntil is when all writes that the webhooks may have missed are stored. It is zero if none
-	// are in flight.
+	version   state.WebhooksVersion // the version during the backfill, or zero without webhooks
+	// inFlightUntil is the time at which all writes that did not pass the webhooks have been
+	// stored. It is zero if there are no such writes.
 	inFlightUntil time.Time
 }
 
-// maxInFlight is an upper bound of the time between the admission of a write and its storage. Each
-// webhook can delay a write by 30 seconds.
+// maxInFlight is the assumed maximum time between the admission of a write and its storage. A later
+// webhook can delay a write by up to 30 seconds.
 const maxInFlight = 90 * time.Second
 
 // confirmInterval is the interval at which the publisher checks the content of the ConfigMap.
 const confirmInterval = 5 * time.Second
 
-// resume continues from the result of the previous leader. It is still valid if the webhooks have
-// not changed since.
+// resume continues from the result of the previous leader, if the webhooks have not changed since
+// then.
 func (p *publisher) resume(ctx context.Context, previous *corev1.ConfigMap) {
 	if !p.isGuarded(ctx, previous) {
-		return // another client may have written it
+		return // another client may have written the ConfigMap
 	}
 	if p.version.Follows(state.ParseVersion(previous.Annotations[state.WebhooksAnnotation])) {
 		p.backfill.Resume(state.ParseBackfill(previous.Data[state.BackfillKey]))
@@ -239,7 +243,8 @@ func (p *publisher) run(ctx context.Context) error {
 }
 
 // isChanged reports whether the ConfigMap does not have the content that the publisher wrote, or
-// the policy that guards it has changed. It reports false if the ConfigMap cannot be read.
+// whether the policy that protects it has changed. It returns false if the ConfigMap cannot be
+// read.
 func (p *publisher) isChanged(ctx context.Context, published string) bool {
 	current, err := p.client.CoreV1().ConfigMaps(p.namespace).Get(ctx, state.BackfillName, metav1.GetOptions{})
 	if err != nil && !apierrors.IsNotFound(err) {
@@ -255,15 +260,15 @@ func (p *publisher) isChanged(ctx context.Context, published string) bool {
 	return true
 }
 
-// isGuarded reports whether only a controller can have written the ConfigMap. This is the case if
-// the current policy was already in force when it was written.
+// isGuarded reports whether only the controller can have written the ConfigMap. This is true if the
+// current policy was already in effect when the ConfigMap was written.
 func (p *publisher) isGuarded(ctx context.Context, m *corev1.ConfigMap) bool {
 	guard := p.guard(ctx)
 	return guard != "" && m.Annotations[state.PolicyAnnotation] == guard
 }
 
-// guard returns the version of the policy of the service's namespace and of its binding. It returns
-// "" if the policy is not in force or cannot be read.
+// guard returns the version of the policy that protects the ConfigMap and the version of its
+// binding. It returns "" if the policy or the binding does not exist or cannot be read.
 func (p *publisher) guard(ctx context.Context) string {
 	named := metav1.ListOptions{FieldSelector: "metadata.name=" + state.PolicyName}
 	policies, err := p.client.AdmissionregistrationV1().ValidatingAdmissionPolicies().List(ctx, named)
@@ -278,7 +283,8 @@ func (p *publisher) guard(ctx context.Context) string {
 	return fmt.Sprintf("%s %d %s %d", policy.UID, policy.Generation, binding.UID, binding.Generation)
 }
 
-// content returns the content to publish. Progress without the webhooks is discarded.
+// content returns the progress to publish. If the webhooks were missing or have changed, it first
+// discards the progress.
 func (p *publisher) content() (string, error) {
 	version, installed := p.webhooks()
 	switch changed := installed && !version.Follows(p.version) || !installed && p.version != (state.WebhooksVersion{}); {
@@ -295,7 +301,7 @@ func (p *publisher) content() (string, error) {
 	return backfillText(p.backfill)
 }
 
-// backfillText returns the text that the service reads.
+// backfillText returns the value of [state.BackfillKey].
 func backfillText(b *label.Backfill) (string, error) {
 	out := map[string][]string{}
 	for resource, unlabeled := range b.Results() {

@@ -33,9 +33,9 @@ func webhooks(
 		}
 }
 
-// TestBackfillIsValidForSameWebhooks checks that the result of the previous leader is valid for the same
-// webhooks, even if their CA was renewed. It is not valid for other webhooks of the same name, or
-// for webhooks that ignore failures now or may have done so in between.
+// TestBackfillIsValidForSameWebhooks checks that the result of the previous leader is valid for the
+// same webhooks, even if their CA was renewed. It is not valid for different webhooks with the same
+// names, or for webhooks that ignore failures now or may have ignored failures in between.
 func TestBackfillIsValidForSameWebhooks(t *testing.T) {
 	fail, ignore := admissionregistrationv1.Fail, admissionregistrationv1.Ignore
 	version := func(

@@ -36,7 +36,7 @@ import (
 	"github.com/kubetenant/kubetenant/test/waittest"
 )
 
-// newCluster returns a cluster of a client, with empty caches.
+// newCluster returns a cluster that uses a client, with empty caches.
 func newCluster(t *testing.T, client *fake.Clientset) *cluster.Cluster {
 	t.Helper()
 	objects := dynamicfake.NewSimpleDynamicClient(runtime.NewScheme())
@@ -93,8 +93,8 @@ func TestBackfillText(t *testing.T) {
 	}
 }
 
-// TestFailedPublicationIsRetried checks that a failed publication is retried until the end, with the version of
-// its webhooks.
+// TestFailedPublicationIsRetried checks that a failed write of the ConfigMap is retried until ctx
+// ends, with the version of the webhooks.
 func TestFailedPublicationIsRetried(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), waittest.Limit)
 	defer cancel()
@@ -125,8 +125,8 @@ func TestFailedPublicationIsRetried(t *testing.T) {
 	}
 }
 
-// TestBackfillResumes checks that the result of the previous leader is valid for the same webhooks
-// only, and only if it was published.
+// TestBackfillResumes checks that the result of the previous leader is used only for the same
+// webhooks, and only if it was published.
 func TestBackfillResumes(t *testing.T) {
 	mutating, validating := webhooks("1", "ca", admissionregistrationv1.Fail)
 	same := state.VersionOf(mutating, validating).String()
@@ -334,7 +334,7 @@ func TestBackfillRestarts(t *testing.T) {
 			if c.want != "{}" || !c.there {
 				return
 			}
-			// The writes that were in flight are stored by then.
+			// After this time, all writes that were in flight have been stored.
 			p.inFlightUntil = time.Now().Add(-time.Second)
 			if text, err := p.content(); err != nil || text != "{}" || !p.inFlightUntil.IsZero() {
 				t.Errorf("%s, when all is stored: %s, %v", what, text, err)

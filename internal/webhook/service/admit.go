@@ -56,7 +56,7 @@ func (a *admissionAnswer) encode() ([]byte, error) {
 	return json.Marshal(a) // Kubernetes types have tags for encoding/json
 }
 
-// operations returns the operations that kube-apiserver sends.
+// operations returns the operations of AdmissionReviews.
 func operations() []admission.Operation {
 	return []admission.Operation{admission.Create, admission.Update, admission.Delete, admission.Connect}
 }
@@ -93,8 +93,8 @@ func readAdmission(
 		schema.GroupVersionResource(r.Resource), r.SubResource, r.Operation, optionsOf(r), dryRun, u), done, nil
 }
 
-// optionsOf returns the options of an update. Plugins use them to decide whether to send warnings.
-// They use no options of other operations.
+// optionsOf returns the options of an update, by which plugins decide whether to send warnings. It
+// returns nil for other operations, because plugins do not read their options.
 func optionsOf(r *admissionRequest) runtime.Object {
 	if r.Operation != admission.Update {
 		return nil
@@ -108,7 +108,8 @@ func conversions() admission.ObjectInterfaces {
 	return admission.NewObjectInterfacesFromScheme(runtime.NewScheme())
 }
 
-// mutate answers an AdmissionReview with the changes of the plugins.
+// mutate handles an AdmissionReview. The response contains a patch with the changes of the plugins,
+// or the rejection of one plugin.
 func mutate(plugins []stack.Plugin, objects *objects) answerer {
 	none, encodings := conversions(), &encodings{}
 	return func(ctx context.Context, body []byte) (answer, error) {
@@ -143,7 +144,8 @@ func mutate(plugins []stack.Plugin, objects *objects) answerer {
 	}
 }
 
-// validate answers an AdmissionReview with the rejection of a plugin, if any.
+// validate handles an AdmissionReview. The response contains the rejection of the first plugin that
+// rejects the request, if any.
 func validate(plugins []stack.Plugin, objects *objects) answerer {
 	none := conversions()
 	return func(ctx context.Context, body []byte) (answer, error) {
@@ -174,7 +176,7 @@ type warnings admissionv1.AdmissionResponse
 // AddWarning implements [warning.Recorder].
 func (w *warnings) AddWarning(_, text string) { w.Warnings = append(w.Warnings, text) }
 
-// refuse rejects the request with the status of err.
+// refuse rejects the request with the status of err, or with Forbidden if err has no status.
 func refuse(out *admissionv1.AdmissionResponse, err error) {
 	status := apierrors.NewForbidden(schema.GroupResource{}, "", err)
 	var own apierrors.APIStatus

@@ -17,18 +17,18 @@ import (
 	"github.com/kubetenant/kubetenant/internal/turns"
 )
 
-// Anonymous configures a service that does not authenticate its clients, for kube-apiservers that
-// present no certificate. The service only answers AdmissionReviews (see
-// [state.State.WithoutReservations]). It reserves no place for a client that has not sent a whole
-// review.
+// Anonymous configures a service that does not authenticate its clients. It is for kube-apiservers
+// that present no client certificate. The service handles only AdmissionReviews (see
+// [state.State.WithoutReservations]). A request takes a place in the queue of all clients only
+// after its whole body has been read.
 type Anonymous struct {
-	// From contains the networks of the clients. Other clients get 404. If empty, all clients are
-	// accepted.
+	// From contains the networks of the accepted clients. All other clients get 404. If empty, all
+	// clients are accepted.
 	From []net.IPNet
 }
 
-// bodyTimeout limits how long the body of a review from an unauthenticated client may take to
-// arrive.
+// bodyTimeout is the maximum time for reading the rest of the body of a review from an
+// unauthenticated client.
 const bodyTimeout = 3 * time.Second
 
 // allows reports whether reviews from an address are accepted.
@@ -45,11 +45,12 @@ func addressOf(r *http.Request) netip.Addr {
 	return from.Addr().Unmap().WithZone("")
 }
 
-// clientLimits limits the clients of a service that authenticates no client. The requests of one address
-// have at most half of the places and of the memory for bodies that are still being read. In that
-// half, the tenants that the bodies name take turns. A client can forge a body, but it does not get
-// the turns of another address. A client that sends slowly keeps no other client out. Clients at
-// several addresses can make the others wait, for bodyTimeout at a time. Safe for concurrent use.
+// clientLimits limits the clients of a service that authenticates no client. The requests from one
+// IP address use at most half of the places, and at most half of the memory for bodies that are
+// still being read. The tenants that these bodies name take turns. A client can forge a body, but
+// does not get the turns of another address. One slow client therefore cannot block other
+// addresses. Slow clients at several addresses can delay other addresses, for at most bodyTimeout
+// at a time. clientLimits is safe for concurrent use.
 type clientLimits struct {
 	places, queued int
 	maxMemory      int64
@@ -58,7 +59,7 @@ type clientLimits struct {
 	clients        map[netip.Addr]*clientQueue
 }
 
-// clientQueue queues the requests of one address.
+// clientQueue queues the requests from one IP address.
 type clientQueue struct {
 	*turns.Queue
 	requests int
@@ -79,7 +80,7 @@ func newClientLimits(places, queued int, maxMemory int64) *clientLimits {
 func (s *clientLimits) enter(
 	ctx context.Context, from netip.Addr, size int64, flow func() turns.Flow,
 ) (leave func(), err error) {
-	size = min(size, s.maxMemory/2) // so that a single request always fits
+	size = min(size, s.maxMemory/2) // so that one request always fits
 	queue := s.acquireQueue(from)
 	leaveQueue, err := queue.Enter(ctx, size, flow)
 	if err != nil {
@@ -122,8 +123,9 @@ func (s *clientLimits) releaseQueue(from netip.Addr, queue *clientQueue) {
 	}
 }
 
-// admit waits for the turn of a request among those of its address, and reads the rest of its body.
-// It returns the function that releases the place. If ok is false, it has answered the request.
+// admit waits for the turn of a request among the requests from its address. It then reads the rest
+// of the body. leave releases the place of the request. If ok is false, admit has already sent the
+// response.
 func (s *clientLimits) admit(
 	ctx context.Context, w http.ResponseWriter, r *http.Request, body *requestBody, flow func() turns.Flow,
 ) (leave func(), ok bool) {
@@ -141,7 +143,7 @@ func (s *clientLimits) admit(
 		return leave, true
 	}
 	control := http.NewResponseController(w)
-	_ = control.SetReadDeadline(time.Now().Add(bodyTimeout)) // servers support this on their connections
+	_ = control.SetReadDeadline(time.Now().Add(bodyTimeout)) // the connections of a server support deadlines
 	whole, ok := readRest(w, r, body)
 	if !ok {
 		leave()

@@ -16,10 +16,10 @@ import (
 	"github.com/kubetenant/kubetenant/internal/webhook/service"
 )
 
-// kubeAPIServer and pod are loopback addresses of clients.
+// kubeAPIServer and pod are loopback addresses from which the clients connect.
 const kubeAPIServer, pod = "127.0.0.1", "127.0.0.2"
 
-// dialFrom connects to a server from an address.
+// dialFrom connects to a server from the given address.
 func dialFrom(t *testing.T, address string, server *httptest.Server) net.Conn {
 	t.Helper()
 	conn, err := (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(address)}}).DialContext(t.Context(), "tcp",
@@ -43,8 +43,8 @@ func postFrom(t *testing.T, address string, server *httptest.Server, path, body 
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Without it, a server that rejects the request can close the connection while the client
-	// writes the body.
+	// Without this header, a server that rejects the request can close the connection while the
+	// client writes the body.
 	r.Header.Set("Expect", "100-continue")
 	resp, err := client.Do(r)
 	if err != nil {
@@ -54,8 +54,8 @@ func postFrom(t *testing.T, address string, server *httptest.Server, path, body 
 	return resp.StatusCode
 }
 
-// TestAnonymousClientsAreRestricted checks that a service that does not authenticate its clients only answers
-// AdmissionReviews, and only from the configured networks.
+// TestAnonymousClientsAreRestricted checks that a service that does not authenticate its clients
+// handles only AdmissionReviews, and only from the configured networks.
 func TestAnonymousClientsAreRestricted(t *testing.T) {
 	w := newFixture(t)
 	_, network, err := net.ParseCIDR(kubeAPIServer + "/32")

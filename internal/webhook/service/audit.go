@@ -27,17 +27,17 @@ import (
 // AuditPath is the path of the audit webhook of kube-apiserver.
 const AuditPath = "/audit"
 
-// Audit writes the events that kube-apiserver sends.
+// Audit specifies how the service stores the audit events that kube-apiserver sends.
 type Audit struct {
 	Sink *tenantaudit.Sink
-	// Resolver finds the tenants of events.
+	// Resolver determines the tenants of an event.
 	Resolver *tenantaudit.Resolver
-	// Ready reports whether the Tenants and namespaces are known.
+	// Ready reports whether the Tenants and namespaces are known. Until then, batches get a 500.
 	Ready func() bool
 }
 
-// auditEvent has the fields of an Event of audit.k8s.io/v1 that records need. Others are not
-// decoded.
+// auditEvent contains the fields of an audit.k8s.io/v1 Event that are stored. The other fields are
+// not decoded.
 type auditEvent struct {
 	AuditID                  string                     `json:"auditID"`
 	Stage                    string                     `json:"stage"`
@@ -58,29 +58,29 @@ type auditStatus struct {
 }
 
 const (
-	// auditBytes bounds the body of a batch. The flags of kube-apiserver bound its batches below
-	// it.
+	// auditBytes is the maximum size of the body of a batch. The flags of kube-apiserver MUST limit
+	// its batches to less.
 	auditBytes = 64 << 20
-	// auditPart limits how many bytes of a body are decoded before its events are stored. One more
-	// event can follow. auditEvents limits their number. It is also the number of events in a batch
-	// of kube-apiserver.
+	// The decoded events are stored after the event that reaches auditPart bytes of the body, or
+	// after auditEvents events. auditEvents is also the maximum number of events in a batch of
+	// kube-apiserver.
 	auditPart   = 4 << 20
 	auditEvents = 400
 )
 
-// errStore is the error for a batch that is not stored. After a 500, kube-apiserver sends the batch
-// again.
+// errStore is the error for a batch that cannot be stored now. The response is a 500, after which
+// kube-apiserver sends the batch again.
 var errStore = errors.New("the events could not be stored: see the log of the service")
 
-// auditor answers the requests for [AuditPath].
+// auditor handles the requests for [AuditPath].
 type auditor struct {
 	*Audit
 	seen *tenantaudit.Seen
 }
 
 // audit returns the handler of [AuditPath]. It responds after the events of a batch are on the
-// disk, and omits events that were stored in the last ten minutes. It does not hold a whole batch
-// in memory.
+// disk. It omits repeated events that it has stored in the last ten minutes. It does not hold a
+// whole batch in memory.
 func audit(a *Audit, l *Limits, queue *turns.Queue) http.Handler {
 	writer := &auditor{a, tenantaudit.NewSeen(nil)}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -103,17 +103,17 @@ func audit(a *Audit, l *Limits, queue *turns.Queue) http.Handler {
 		}
 		if err == nil {
 			w.Header()["Content-Type"] = []string{"application/json"}
-			_, _ = w.Write([]byte("{}")) // kube-apiserver reads only the status
+			_, _ = w.Write([]byte("{}")) // kube-apiserver reads only the status code
 			return
 		}
-		if !errors.Is(err, errStore) { // the sink reports these
-			a.Sink.AddFailed(1) // the batch can be lost, and the number of its events is unknown
+		if !errors.Is(err, errStore) { // the sink has already counted the events
+			a.Sink.AddFailed(1) // the batch may be lost, but the number of its events is unknown
 		}
 		answerError(w, err)
 	})
 }
 
-// store stores the events of a body.
+// store decodes a batch and stores its events part by part.
 func (a *auditor) store(ctx context.Context, body io.Reader, size int64) error {
 	if size > auditBytes {
 		return errTooLarge
@@ -147,7 +147,7 @@ func (a *auditor) store(ctx context.Context, body io.Reader, size int64) error {
 }
 
 func (a *auditor) storePart(ctx context.Context, events []*auditinternal.Event) error {
-	if !a.Ready() { // otherwise, events of a tenant that is not known yet would miss its stream
+	if !a.Ready() { // otherwise, the stream of a tenant that is not known yet would lack events
 		return errStore
 	}
 	newEvents := a.seen.New(events)
@@ -159,12 +159,12 @@ func (a *auditor) storePart(ctx context.Context, events []*auditinternal.Event) 
 	return nil
 }
 
-// eventList reads an EventList one event at a time, and skips the fields that records do not need.
-// It accepts the strings and names that kube-apiserver writes for invalid requests. Otherwise, the
-// other events of the list would be lost.
+// eventList decodes an EventList one event at a time. It accepts invalid UTF-8 and duplicate names,
+// which kube-apiserver copies from invalid requests. Otherwise, one invalid request would make the
+// service lose the whole batch.
 type eventList struct {
 	decoder     *jsontext.Decoder
-	undecodable int // events that cannot be decoded
+	undecodable int // number of events that could not be decoded
 }
 
 func newEventList(body io.Reader) *eventList {
@@ -259,7 +259,7 @@ func (l *eventList) next() (*auditinternal.Event, error) {
 		if json.UnmarshalDecode(d, &event) == nil {
 			return event.internal(), nil
 		}
-		for d.StackDepth() > depth { // the rest of the event
+		for d.StackDepth() > depth { // skip the rest of the event
 			if _, err := d.ReadToken(); err != nil {
 				return nil, unexpectedEOF(err)
 			}
@@ -274,7 +274,7 @@ func (l *eventList) next() (*auditinternal.Event, error) {
 	return nil, l.end()
 }
 
-// unexpectedEOF returns the error for a body that ends too early.
+// unexpectedEOF replaces [io.EOF], which would mean the end of a whole body.
 func unexpectedEOF(err error) error {
 	if errors.Is(err, io.EOF) {
 		return io.ErrUnexpectedEOF
@@ -311,7 +311,7 @@ func (e *auditEvent) internal() *auditinternal.Event {
 	return out
 }
 
-// onlyVerified hides a path from clients without a certificate that the service has verified.
+// onlyVerified responds with 404 to clients without a certificate that the service has verified.
 func onlyVerified(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.TLS == nil || len(r.TLS.VerifiedChains) == 0 {
@@ -322,5 +322,5 @@ func onlyVerified(next http.Handler) http.Handler {
 	})
 }
 
-// auditFlow is the flow of all batches. Only kube-apiserver sends them.
+// auditFlow returns the [turns.Flow] of all batches, which only kube-apiserver sends.
 func auditFlow() turns.Flow { return turns.FlowOf(tenant.System(), AuditPath) }

@@ -32,7 +32,7 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// newAuditHandler returns a handler with /audit, and the directory of its streams.
+// newAuditHandler returns a handler that serves /audit, and the directory of its streams.
 func newAuditHandler(t testing.TB) (h http.Handler, directory string, w *fixture) {
 	t.Helper()
 	w = newFixture(t)
@@ -55,7 +55,8 @@ func newAuditHandler(t testing.TB) (h http.Handler, directory string, w *fixture
 	return w.handler(t), directory, w
 }
 
-// sendAs sends a body to /audit over a connection, which is nil without TLS.
+// sendAs sends a body to /audit. connection is the state of the TLS connection, or nil for a
+// connection without TLS.
 func sendAs(h http.Handler, connection *tls.ConnectionState, body string) int {
 	answer, r := httptest.NewRecorder(), httptest.NewRequest(http.MethodPost, service.AuditPath, strings.NewReader(body))
 	r.TLS = connection
@@ -105,7 +106,7 @@ func batch(t testing.TB, events ...auditv1.Event) string {
 	return string(text)
 }
 
-// stored returns the IDs and the text of the records of a stream.
+// stored returns the audit IDs in the records of a stream, and the text of the records.
 func stored(t *testing.T, directory string, stream tenantaudit.Stream) (ids []string, text string) {
 	t.Helper()
 	visit := func(r *tenantaudit.Record, line []byte) error {
@@ -302,8 +303,8 @@ func TestAuditSkipsBadEvents(t *testing.T) {
 	}
 }
 
-// TestAuditOfLargeEvents checks that a caller cannot discard a batch with long texts, and that the
-// memory does not grow with the batch.
+// TestAuditOfLargeEvents checks that long texts in an event do not make the service lose the batch,
+// and that the used memory does not grow with the size of the batch.
 func TestAuditOfLargeEvents(t *testing.T) {
 	h, directory, w := newAuditHandler(t)
 	const megabyte = 1 << 20
@@ -365,7 +366,7 @@ func (m *memoryReader) measure() {
 	m.most = max(m.most, stats.HeapAlloc)
 }
 
-// TestAuditNeedsClientCertificate checks that the path does not exist for clients without a verified certificate.
+// TestAuditNeedsClientCertificate checks that clients without a verified certificate get 404.
 func TestAuditNeedsClientCertificate(t *testing.T) {
 	h, directory, w := newAuditHandler(t)
 	good := batch(t, auditEvent("1", "alice", "a", "get", "a--web"))
@@ -393,7 +394,8 @@ func TestAuditNeedsClientCertificate(t *testing.T) {
 	}
 }
 
-// TestUnstoredBatchIsNotAcknowledged checks that a batch that is not on the disk is not acknowledged.
+// TestUnstoredBatchIsNotAcknowledged checks that the response is an error if a batch cannot be
+// written to the disk.
 func TestUnstoredBatchIsNotAcknowledged(t *testing.T) {
 	h, directory, _ := newAuditHandler(t)
 	good := batch(t, auditEvent("1", "alice", "a", "get", "a--web"))

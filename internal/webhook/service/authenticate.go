@@ -16,7 +16,7 @@ import (
 	"github.com/kubetenant/kubetenant/internal/serving/quickjson"
 )
 
-// tokenFormat returns the form of TokenReviews.
+// tokenFormat returns the encoding of TokenReviews.
 func tokenFormat() *reviewFormat[authenticationv1.TokenReviewSpec] {
 	return &reviewFormat[authenticationv1.TokenReviewSpec]{
 		authenticationv1.GroupName, "TokenReview", decodeTokenSpec, `{"user":{}}`,
@@ -57,8 +57,9 @@ func (a *tokenAnswer) encode() ([]byte, error) {
 	}), nil
 }
 
-// authenticate answers TokenReviews. A token is not authenticated if a source rejects it or if no
-// source claims it. The error of a rejection contains no part of the token.
+// authenticate handles TokenReviews. A token is not authenticated if a source rejects it, if no
+// source claims it, or if it is not valid for a requested audience. The error of a source MUST NOT
+// contain any part of the token.
 func authenticate(a authenticator.Request) answerer {
 	format := tokenFormat()
 	return func(ctx context.Context, body []byte) (answer, error) {
@@ -67,7 +68,7 @@ func authenticate(a authenticator.Request) answerer {
 			return nil, err
 		}
 		out := &tokenAnswer{TypeMeta: in.TypeMeta}
-		if !bearer.IsWellFormed(in.Spec.Token) { // a header with such a token could be parsed as another token
+		if !bearer.IsWellFormed(in.Spec.Token) { // a malformed token could be parsed as another token in the header
 			return out, nil
 		}
 		requested := authenticator.Audiences(in.Spec.Audiences)

@@ -31,7 +31,7 @@ type accessSpec struct {
 	UID         string                                 `json:"uid"`
 }
 
-// accessFormat returns the form of SubjectAccessReviews.
+// accessFormat returns the encoding of SubjectAccessReviews.
 func accessFormat() *reviewFormat[accessSpec] {
 	return &reviewFormat[accessSpec]{
 		authorizationv1.GroupName,
@@ -106,11 +106,12 @@ func (a *accessAnswer) encode() ([]byte, error) {
 	}), nil
 }
 
-// errNoDecision replaces the error in a response. The log contains the error.
+// errNoDecision is the error in a response if the authorizer fails. The log contains the actual
+// error.
 const errNoDecision = "the authorizer failed: see the log of the service"
 
-// authorize answers SubjectAccessReviews. A denial is final. After no opinion, kube-apiserver calls
-// its next authorizer.
+// authorize handles SubjectAccessReviews. A denial is final. If the response neither allows nor
+// denies the request, kube-apiserver calls its next authorizer.
 func authorize(a authorizer.Authorizer) answerer {
 	format := accessFormat()
 	return func(ctx context.Context, body []byte) (answer, error) {
@@ -138,7 +139,7 @@ func authorize(a authorizer.Authorizer) answerer {
 	}
 }
 
-// attributesOf returns the attributes of the request in a review.
+// attributesOf returns the attributes of the request that a review describes.
 func attributesOf(spec *accessSpec) (*authorizer.AttributesRecord, error) {
 	u := &user.DefaultInfo{
 		Name:   spec.User,
@@ -175,7 +176,7 @@ func attributesOf(spec *accessSpec) (*authorizer.AttributesRecord, error) {
 
 // labelsOf returns the requirements with known operators. Other requirements are ignored, which
 // widens the request, as the API specifies (k8s.io/api authorization/v1, LabelSelectorAttributes,
-// v0.37.1). rawSelector is ignored because kube-apiserver has parsed it.
+// v0.37.1). rawSelector is ignored, because kube-apiserver sends the parsed requirements.
 func labelsOf(list []metav1.LabelSelectorRequirement) labels.Requirements {
 	operators := map[metav1.LabelSelectorOperator]selection.Operator{
 		metav1.LabelSelectorOpIn:           selection.In,
@@ -193,7 +194,7 @@ func labelsOf(list []metav1.LabelSelectorRequirement) labels.Requirements {
 	return out
 }
 
-// fieldsOf is labelsOf for fields. kube-apiserver supports single values only.
+// fieldsOf is like labelsOf, for fields. kube-apiserver supports only requirements with one value.
 func fieldsOf(list []metav1.FieldSelectorRequirement) fields.Requirements {
 	operators := map[metav1.FieldSelectorOperator]selection.Operator{
 		metav1.FieldSelectorOpIn:    selection.Equals,

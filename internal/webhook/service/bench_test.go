@@ -13,7 +13,7 @@ import (
 	"github.com/kubetenant/kubetenant/internal/webhook/service"
 )
 
-// BenchmarkReviews answers reviews of each kind without a network.
+// BenchmarkReviews measures the handling of each kind of review, without a network.
 func BenchmarkReviews(b *testing.B) {
 	w := newFixtureWith(b, "")
 	h := w.handler(b)

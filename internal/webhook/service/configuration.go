@@ -15,13 +15,15 @@ import (
 	"k8s.io/apiserver/pkg/admission"
 )
 
-// ConfigurationPath is the path of reviews of the Secret that has the configuration of the service.
+// ConfigurationPath is the path of AdmissionReviews of the Secret that contains the configuration
+// of the service.
 const ConfigurationPath = "/admit/configuration"
 
-// ConfigurationSecret is the name of this Secret.
+// ConfigurationSecret is the name of the Secret that contains the configuration.
 const ConfigurationSecret = "kubetenant-webhook-config" // #nosec G101 -- a name
 
-// configure answers an AdmissionReview of the Secret with the problems that check finds in it.
+// configure handles an AdmissionReview of the Secret. It rejects the Secret if check returns any
+// problems.
 func configure(check func(context.Context, map[string][]byte) ([]string, error)) answerer {
 	return func(ctx context.Context, body []byte) (answer, error) {
 		in := &admissionReview{}

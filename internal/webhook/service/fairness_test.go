@@ -16,8 +16,9 @@ import (
 	"github.com/kubetenant/kubetenant/test/loadtest"
 )
 
-// BenchmarkFairness measures a quiet tenant in three cases: alone, next to a noisy tenant with 500
-// service accounts, and next to that tenant without turns.
+// BenchmarkFairness measures the latency of a quiet tenant in three cases. It is alone, it competes
+// with a noisy tenant with 500 service accounts, or it competes with that tenant and tenants do not
+// take turns.
 func BenchmarkFairness(b *testing.B) {
 	byNamespace := func(namespace string) string { return namespace[:1] }
 	one := func(string) string { return "all" }

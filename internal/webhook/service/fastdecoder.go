@@ -9,12 +9,13 @@ import (
 	"unicode/utf8"
 )
 
-// fastDecoder decodes the JSON that kube-apiserver writes for TokenReviews and SubjectAccessReviews,
-// which it sends for each request. All members are known and unique, and strings are ASCII without
-// escapes. quick rejects any other input, valid or not, and the decoder then handles it. If quick
-// accepts an input, the decoder returns the same result (FuzzFastDecoder).
+// fastDecoder decodes the JSON that kube-apiserver writes for TokenReviews and
+// SubjectAccessReviews, which kube-apiserver sends for most requests. All members are known and
+// unique, and strings are ASCII without escapes. It rejects any other input, even valid JSON, which
+// the JSON module then decodes. If fastDecoder accepts an input, the JSON module returns the same
+// result (FuzzFastDecoder).
 //
-// Its methods report whether they accept the input.
+// The methods report whether they accept the input.
 type fastDecoder struct{ rest []byte }
 
 // skipSpace skips white space.
@@ -84,11 +85,11 @@ func (q *fastDecoder) strings(into *[]string) bool {
 	return true
 }
 
-// maxMembers limits the members of an object.
+// maxMembers is the maximum number of members of an object.
 const maxMembers = 16
 
-// object reads an object whose members have different names. The function member reads the value of
-// each member.
+// object reads an object without duplicate names. The function member reads the value of each
+// member.
 func (q *fastDecoder) object(member func(name []byte) bool) bool {
 	if !q.accept('{') {
 		return false
@@ -110,7 +111,7 @@ func (q *fastDecoder) object(member func(name []byte) bool) bool {
 	return true
 }
 
-// literal reads a value that has exactly this encoding.
+// literal reads a value with exactly the given encoding.
 func (q *fastDecoder) literal(value string) bool {
 	q.skipSpace()
 	rest, ok := bytes.CutPrefix(q.rest, []byte(value))

@@ -51,8 +51,8 @@ func encodedReviews(t testing.TB) (access, token []byte) {
 		})
 }
 
-// TestFastDecoder checks that quick accepts the output of kube-apiserver. Otherwise, the benchmark would
-// measure the decoder.
+// TestFastDecoder checks that the fast decoder accepts the output of kube-apiserver. Otherwise, the
+// benchmark would measure the slower JSON module.
 func TestFastDecoder(t *testing.T) {
 	access, token := encodedReviews(t)
 	if !accessFormat().recognize(access, &review[accessSpec]{}) {
@@ -63,7 +63,8 @@ func TestFastDecoder(t *testing.T) {
 	}
 }
 
-// FuzzFastDecoder checks that the decoder returns the same result for any input that quick accepts.
+// FuzzFastDecoder checks that the JSON module returns the same result for any input that the fast
+// decoder accepts.
 func FuzzFastDecoder(f *testing.F) {
 	access, token := encodedReviews(f)
 	for _, good := range []string{string(access), string(token)} {
@@ -113,7 +114,7 @@ func FuzzFastDecoder(f *testing.F) {
 	})
 }
 
-// FuzzAnswers checks that responses are encoded as encoding/json encodes their types.
+// FuzzAnswers checks that encoded responses are the same as those of encoding/json.
 func FuzzAnswers(f *testing.F) {
 	f.Add("alice", "u1", "dev", "kubetenant.dev/tenant", "a", "")
 	f.Add("", "", "", "", "", "")

@@ -21,30 +21,31 @@ import (
 )
 
 const (
-	// headBytes is the size of the part of a body that is read before the request waits. This part
-	// contains the user, because kube-apiserver writes it before the object.
+	// headBytes is the number of bytes of a body that are read before the request is queued. They
+	// contain the user, because kube-apiserver writes the user before the object.
 	headBytes = 16 << 10
-	// memoryFactor is the memory of a request, as a multiple of its body's size. It covers the body,
-	// the decoded objects and their copies (TestWebhookMemory).
+	// memoryFactor is the memory that a request uses, as a multiple of the size of its body. It
+	// includes the body, the decoded objects and their copies (TestWebhookMemory).
 	memoryFactor = 24
 )
 
-// Limits bound the requests of one kind.
+// Limits contains the limits of the requests of a service. Each path has its own queue.
 type Limits struct {
-	// Concurrent limits the concurrent requests. Queued limits the requests that wait for them, in
-	// turns by tenant. Further requests get 429.
+	// Concurrent is the maximum number of concurrent requests of a path. Queued is the maximum
+	// number of waiting requests. The tenants of waiting requests take turns. All further requests
+	// get 429.
 	Concurrent, Queued int
-	// Timeout limits the duration of a request, including its time in the queue.
+	// Timeout is the maximum duration of a request, including its time in the queue.
 	Timeout time.Duration
-	// BodyBytes limits the size of a body.
+	// BodyBytes is the maximum size of a body, except for batches of audit events.
 	BodyBytes int64
-	// Memory limits, in bytes, the memory of all requests together. Each kind has a share. A
-	// request that may need more than the share runs alone in it. A request that may need more than
-	// Memory is rejected.
+	// Memory is the memory for all requests together, in bytes. Each path has a share. A request
+	// that may need more than the share of its path runs alone on this path. A request that may
+	// need more than Memory is rejected.
 	Memory int64
 }
 
-// tooManyRequests responds that the request did not get its turn in time.
+// tooManyRequests responds with 429 to a request that did not get its turn in time.
 func tooManyRequests(w http.ResponseWriter) {
 	w.Header().Set("Retry-After", "1")
 	http.Error(w, turns.ErrBusy.Error(), http.StatusTooManyRequests)
@@ -55,17 +56,18 @@ func onlyPost(w http.ResponseWriter) {
 	http.Error(w, "only POST is supported", http.StatusMethodNotAllowed)
 }
 
-// admitter admits requests of one kind. Each kind has its own queue, so that requests that wait for
-// a slow identity provider do not delay decisions.
+// admitter admits the requests of one path. Each path has its own queue, so that requests that wait
+// for a slow identity provider do not delay requests of other paths.
 type admitter struct {
 	limits Limits
 	queue  *turns.Queue
-	// clientLimits limits the clients that are not authenticated. It is nil if all are.
+	// clientLimits limits the clients that are not authenticated. It is nil if all clients are
+	// authenticated.
 	clientLimits *clientLimits
 	flowOf       func(head []byte) turns.Flow
 }
 
-// limited returns a handler that answers the requests that the limits and the queue admit.
+// limited returns a handler that handles the requests that the limits and the queue admit.
 func limited(a *admitter, answer answerer) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodPost {
@@ -75,7 +77,7 @@ func limited(a *admitter, answer answerer) http.Handler {
 		l := &a.limits
 		size := r.ContentLength
 		if size < 0 {
-			size = l.BodyBytes // kube-apiserver sends the length
+			size = l.BodyBytes // kube-apiserver always sends the length
 		}
 		if size > l.BodyBytes || r.ContentLength*memoryFactor > l.Memory {
 			tooLarge(w)
@@ -110,16 +112,17 @@ func limited(a *admitter, answer answerer) http.Handler {
 	})
 }
 
-// noTenant is the flow of users without a tenant. No tenant has this name.
+// noTenant is the name of the [turns.Flow] of all users without a tenant. A tenant ID cannot
+// contain parentheses.
 const noTenant = "(none)"
 
-// flowOf returns the flow of a review, from the part of its body that was read. It is the flow of
-// the user's tenant. For a user of the system tenant, it is the flow of the tenant that owns the
-// namespace of an AdmissionReview. A controller works for that tenant. All users without a tenant
-// are one flow, because a caller that impersonates can invent any number of names. The flow only
-// determines turns.
+// flowOf returns the [turns.Flow] of a review from the head of its body. It is the flow of the
+// user's tenant. If a user of the system tenant writes to a tenant's namespace, it is the flow of
+// that tenant, because a controller may work for the tenant. All users without a tenant are one
+// flow, because a caller that impersonates can invent any number of user names. The flow only
+// determines the order of requests.
 //
-// Security: an exempt flow is correct only if kube-apiserver wrote the body, see [forgeableFlow].
+// Security: the field Exempt is correct only if kube-apiserver wrote the body. See [forgeableFlow].
 func flowOf(body []byte, ownerOf func(namespace string) string) turns.Flow {
 	u := userOf(body)
 	name, system := u.tenant, tenant.System().String()
@@ -144,24 +147,26 @@ func flowOf(body []byte, ownerOf func(namespace string) string) turns.Flow {
 	return turns.Flow{Name: name}
 }
 
-// isControlPlane reports whether kube-apiserver reserves a user name for the control plane. The
-// name of requests that are not authenticated is reserved too, and any client can send them.
+// isControlPlane reports whether kube-apiserver reserves a user name for the control plane. It
+// returns false for system:anonymous, because any client can send an unauthenticated request.
 func isControlPlane(name string) bool {
 	return strings.HasPrefix(name, "system:") && !tenant.IsServiceAccountName(name) && name != user.Anonymous
 }
 
-// forgeableFlow is [flowOf] for a body that any client can write. No flow is exempt.
+// forgeableFlow is like [flowOf], for a body that any client can forge. No flow is exempt from the
+// turns.
 func forgeableFlow(body []byte, ownerOf func(namespace string) string) turns.Flow {
 	flow := flowOf(body, ownerOf)
 	flow.Exempt = false
 	return flow
 }
 
-// reviewedUser is the user of a review, and the namespace of an admission review.
+// reviewedUser contains the name and the tenant of the user of a review, and the namespace of an
+// AdmissionReview.
 type reviewedUser struct{ name, tenant, namespace string }
 
-// userOf returns the user of an AdmissionReview or a SubjectAccessReview. The end of the body may
-// be missing.
+// userOf reads the user and the namespace of an AdmissionReview, or the user of a
+// SubjectAccessReview. body may be only the head of a body.
 func userOf(body []byte) (u reviewedUser) {
 	extra := "/extra/" + strings.ReplaceAll(tenant.ExtraKey, "/", "~1") + "/0"
 	d := jsontext.NewDecoder(bytes.NewReader(body))

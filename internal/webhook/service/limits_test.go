@@ -22,7 +22,7 @@ func ownerOf(namespace string) string {
 	return map[string]string{"acme--web": "acme", "kube-system": "system"}[namespace]
 }
 
-// TestFlow checks the flow of a review, including reviews whose body is incomplete.
+// TestFlow checks the [turns.Flow] of reviews, including reviews with an incomplete body.
 func TestFlow(t *testing.T) {
 	system := func(user string) turns.Flow { return turns.FlowOf(tenant.System(), "user "+user) }
 	named := func(name string) turns.Flow { return turns.Flow{Name: name} }
@@ -77,7 +77,8 @@ type emptyAnswer struct{}
 
 func (emptyAnswer) encode() ([]byte, error) { return []byte("{}"), nil }
 
-// heldHandler answers admission reviews, but holds them until they are released.
+// heldHandler is a handler of AdmissionReviews whose responses are delayed until a test releases
+// them.
 type heldHandler struct {
 	t       *testing.T
 	handler http.Handler
@@ -118,7 +119,7 @@ func (h *heldHandler) send(address, user, id string) {
 	synctest.Wait()
 }
 
-// next releases one request and returns the user of the next admitted request.
+// next releases one request and returns the user of the request that is admitted next.
 func (h *heldHandler) next() string {
 	h.mu.Lock()
 	before := len(h.in)
@@ -179,8 +180,8 @@ func TestForgedSystemTenantGetsNoExemption(t *testing.T) {
 	})
 }
 
-// TestControlPlaneIsExempt checks that requests of the control plane are admitted while tenants wait, and
-// that they can use more than an eighth of the places.
+// TestControlPlaneIsExempt checks that requests of the control plane are admitted before waiting
+// requests of tenants, and that they can use more than an eighth of the places.
 func TestControlPlaneIsExempt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := testLimits()

@@ -21,16 +21,17 @@ import (
 	"github.com/kubetenant/kubetenant/internal/turns"
 )
 
-// treeMemoryFactor is the memory of a tree of small maps, as a multiple of its encoded size.
+// treeMemoryFactor is the memory that an object uses as a tree of small maps, as a multiple of the
+// size of its JSON text.
 const treeMemoryFactor = 48
 
 // objects decodes the objects of reviews for plugins. An object of a built-in kind has its Go type.
 // Any other object is a [customObject], or a tree of maps if plugins read its content. The memory
-// of the trees is limited.
+// for these trees is limited.
 type objects struct {
 	readsContent func(schema.GroupKind) bool
-	share        int64 // memory for trees, in bytes
-	maxMemory    int64 // limit of one review, which may use more than the share if it is alone
+	share        int64 // memory for the trees of all reviews, in bytes
+	maxMemory    int64 // memory for the trees of one review. If it exceeds share, no other trees are decoded meanwhile.
 	trees        *semaphore.Weighted
 }
 
@@ -38,8 +39,8 @@ func newObjects(readsContent func(schema.GroupKind) bool, share, maxMemory int64
 	return &objects{readsContent, share, maxMemory, semaphore.NewWeighted(share)}
 }
 
-// read returns the objects of a review, with nil for each missing object. The caller must call done
-// when it no longer needs the objects.
+// read decodes the objects of a review. The result is nil for each missing object. The caller must
+// call done when it no longer needs the objects.
 func (o *objects) read(
 	ctx context.Context, kind schema.GroupVersionKind, raw ...[]byte,
 ) (out []runtime.Object, done func(), err error) {
@@ -48,7 +49,7 @@ func (o *objects) read(
 	if o.readsContent(kind.GroupKind()) && !scheme.Scheme.Recognizes(kind) {
 		for i, text := range raw {
 			weight += int64(len(text)) * treeMemoryFactor
-			if i == 0 { // plugins change a copy of it
+			if i == 0 { // plugins change a copy of the new object
 				weight += int64(len(text)) * treeMemoryFactor
 			}
 		}
@@ -76,7 +77,7 @@ func (o *objects) read(
 	return out, done, nil
 }
 
-// readObject decodes one object. It returns nil if there is none.
+// readObject decodes one object. It returns nil if the text is empty or null.
 func readObject(raw []byte, read func([]byte) (runtime.Object, error)) (runtime.Object, error) {
 	if len(raw) == 0 || bytes.Equal(raw, []byte("null")) {
 		return nil, nil
@@ -96,7 +97,7 @@ func readTree(raw []byte) (runtime.Object, error) {
 	return out, nil
 }
 
-// readTyped decodes an object as its Go type, or as a [customObject] if there is none.
+// readTyped decodes an object as its Go type, or as a [customObject] if the kind has no Go type.
 func readTyped(kind schema.GroupVersionKind, raw []byte) (runtime.Object, error) {
 	out, err := scheme.Scheme.New(kind)
 	if err != nil {
@@ -108,17 +109,17 @@ func readTyped(kind schema.GroupVersionKind, raw []byte) (runtime.Object, error)
 	return out, nil
 }
 
-// errObject reports that an object cannot be decoded as the kind in its review.
+// errObject is the error for an object that cannot be decoded as the kind that the review names.
 var errObject = errors.New("cannot decode the object in the review")
 
-// customObject is an object of a kind without a Go type. It contains the decoded metadata and the
-// encoded rest. Plugins can read the rest as they do for any unstructured object. Most do not,
-// which avoids a tree of maps.
+// customObject is an object of a kind without a Go type. Its metadata is decoded, and its other
+// fields are decoded only if a plugin reads them. Most plugins do not, so that no tree of maps is
+// built.
 type customObject struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata"`
-	// Rest contains all other fields. Objects are compared by this text, so two objects that differ
-	// are never equal.
+	// Rest contains all other fields. Because plugins compare the text, two different objects are
+	// never equal.
 	Rest jsontext.Value `json:",embed"`
 	// Content is the decoded Rest. It is nil until it is first needed.
 	Content map[string]any `json:"-"`
@@ -134,8 +135,8 @@ func (o *customObject) DeepCopyObject() runtime.Object {
 	return &customObject{o.TypeMeta, *o.DeepCopy(), o.Rest, runtime.DeepCopyJSON(o.Content)}
 }
 
-// UnstructuredContent implements [runtime.Unstructured]. It panics if the rest cannot be decoded,
-// so that no plugin treats it as empty.
+// UnstructuredContent implements [runtime.Unstructured]. It panics if Rest cannot be decoded, so
+// that no plugin treats Rest as empty.
 func (o *customObject) UnstructuredContent() map[string]any {
 	if o.Content == nil {
 		o.Content = map[string]any{}

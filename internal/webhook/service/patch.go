@@ -25,21 +25,21 @@ type operation struct {
 	Value any    `json:"value,omitempty"`
 }
 
-// differ computes the changes of an object. It compares Go values. Fields that the Go type does not
-// have, such as those of a newer version, do not change. An exception is a list whose length
-// changes.
+// differ computes the JSON patch between two Go values. The patch does not touch fields that the Go
+// type does not have, such as those of a newer version. However, if the length of a list changes,
+// the patch replaces the list, which drops such fields in its items.
 type differ struct {
 	encodings  *encodings
 	text       []byte // the object before the changes, encoded
 	operations []operation
 }
 
-// encodings caches how types are encoded as JSON. Safe for concurrent use.
-type encodings struct{ known sync.Map } // maps reflect.Type to *shape
+// encodings caches the JSON encodings of struct types. It is safe for concurrent use.
+type encodings struct{ known sync.Map } // maps reflect.Type to *structEncoding
 
-// structEncoding describes how a struct type is encoded.
+// structEncoding describes the JSON encoding of a struct type.
 type structEncoding struct {
-	opaque bool // it has its own MarshalJSON
+	opaque bool // the type has its own MarshalJSON
 	fields []encodedField
 	err    error
 }
@@ -49,7 +49,7 @@ type encodedField struct {
 	name  string // empty if the fields of the struct are inlined
 }
 
-// lookup returns how a struct type is encoded.
+// lookup returns the JSON encoding of a struct type.
 func (s *encodings) lookup(t reflect.Type) *structEncoding {
 	if known, ok := s.known.Load(t); ok {
 		return known.(*structEncoding)
@@ -69,12 +69,12 @@ func (s *encodings) lookup(t reflect.Type) *structEncoding {
 	return known.(*structEncoding)
 }
 
-// errPatch reports that a change cannot be expressed as a JSON patch.
+// errPatch is the error for a change that cannot be expressed as a JSON patch.
 var errPatch = errors.New("cannot express the changes of the object as a JSON patch")
 
 // patchOf returns the patch between two objects of the same type, or nil if they are equal. text is
-// the encoded first object. It is needed because a patch can only add a field to a parent that
-// exists.
+// the JSON text of the old object. It shows which parents exist, because a patch can add a field
+// only to an existing parent.
 func (s *encodings) patchOf(text []byte, oldObj, newObj runtime.Object) ([]byte, error) {
 	d := &differ{encodings: s, text: text}
 	if reflect.TypeOf(oldObj) != reflect.TypeOf(newObj) {
@@ -103,7 +103,7 @@ func (s *encodings) patchOf(text []byte, oldObj, newObj runtime.Object) ([]byte,
 	return json.Marshal(d.operations)
 }
 
-// compare adds the operations that change was to is at a path.
+// compare adds the operations that change oldValue to newValue at a path.
 func (d *differ) compare(path []string, oldValue, newValue reflect.Value) error {
 	switch oldValue.Kind() {
 	case reflect.String:
@@ -120,7 +120,7 @@ func (d *differ) compare(path []string, oldValue, newValue reflect.Value) error 
 			case reflect.Struct, reflect.Map, reflect.Slice, reflect.Pointer, reflect.Interface:
 				return d.compare(path, oldValue.Elem(), newValue.Elem())
 			}
-			if !oldValue.Elem().Equal(newValue.Elem()) { // a pointer to false or 0 is encoded too
+			if !oldValue.Elem().Equal(newValue.Elem()) { // unlike a value, a pointer to false or 0 is not omitted
 				d.add(path, newValue.Elem())
 			}
 			return nil
@@ -152,7 +152,7 @@ func (d *differ) compare(path []string, oldValue, newValue reflect.Value) error 
 	return d.set(path, newValue)
 }
 
-// empty reports whether JSON omits a value.
+// empty reports whether the JSON encoding omits a value.
 func empty(v reflect.Value) bool {
 	switch v.Kind() {
 	case reflect.Map, reflect.Slice:
@@ -217,7 +217,8 @@ func (d *differ) compareKeys(path []string, oldValue, newValue reflect.Value) er
 	return nil
 }
 
-// compareStrings is compareKeys for the most common maps, such as labels and annotations.
+// compareStrings is compareKeys for map[string]string, such as labels and annotations, without
+// reflection.
 func (d *differ) compareStrings(path []string, oldMap, newMap map[string]string) {
 	for _, name := range slices.Sorted(maps.Keys(oldMap)) {
 		if _, ok := newMap[name]; !ok {
@@ -231,7 +232,8 @@ func (d *differ) compareStrings(path []string, oldMap, newMap map[string]string)
 	}
 }
 
-// set sets the value at a path, or removes it if it is empty.
+// set adds the operation that sets the value at a path. If the value is empty and not a string, the
+// operation removes the path.
 func (d *differ) set(path []string, value reflect.Value) error {
 	if empty(value) && value.Kind() != reflect.String {
 		if d.hasPath(path) {
@@ -243,7 +245,7 @@ func (d *differ) set(path []string, value reflect.Value) error {
 	return nil
 }
 
-// add adds a value at a path, and its missing parents.
+// add adds the operations that create the missing parents of a path and set its value.
 func (d *differ) add(path []string, value reflect.Value) {
 	for i := 1; i < len(path); i++ {
 		if parent := path[:i]; !d.hasPath(parent) {
@@ -253,7 +255,7 @@ func (d *differ) add(path []string, value reflect.Value) {
 	d.operations = append(d.operations, operation{Op: "add", Path: pointer(path), Value: value.Interface()})
 }
 
-// hasPath reports whether the original object has a value at a path, or whether the patch adds one.
+// hasPath reports whether the old object has a value at a path, or whether the patch adds one.
 func (d *differ) hasPath(path []string) bool {
 	at := pointer(path)
 	if slices.ContainsFunc(d.operations, func(o operation) bool { return o.Path == at && o.Op == "add" }) {

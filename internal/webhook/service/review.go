@@ -19,8 +19,8 @@ import (
 	"github.com/kubetenant/kubetenant/internal/turns"
 )
 
-// errReview reports that a body is not a review that a path accepts. Errors never contain the body,
-// which may contain a token.
+// errReview is the error for a body that is not a review that the path accepts. The error does not
+// contain the body, because the body may contain a token.
 var errReview = errors.New("the path does not accept this review")
 
 var errTooLarge = errors.New("the body is too large")
@@ -34,8 +34,8 @@ type answer interface {
 // answerBytes is the initial capacity for an encoded response.
 const answerBytes = 512
 
-// writeAnswer returns the response to a review. The function status writes the fields of its
-// status.
+// writeAnswer returns the encoded response to a review. The function status writes the fields of
+// the response's status.
 func writeAnswer(typeMeta *metav1.TypeMeta, status func(*quickjson.Writer)) []byte {
 	w := &quickjson.Writer{Text: make([]byte, 0, answerBytes)}
 	w.Begin()
@@ -49,11 +49,11 @@ func writeAnswer(typeMeta *metav1.TypeMeta, status func(*quickjson.Writer)) []by
 	return w.Text
 }
 
-// answerer decides one encoded review and returns the response.
+// answerer decodes one review and returns the response.
 type answerer func(ctx context.Context, body []byte) (answer, error)
 
-// requestBody is a body of which the head was read. size equals limit if the client did not send the
-// length.
+// requestBody is a body whose first bytes, the head, have been read. size equals limit if the
+// client did not send the length.
 type requestBody struct {
 	head        []byte
 	size, limit int64
@@ -89,11 +89,11 @@ type review[S any] struct {
 	Spec            S `json:"spec"`
 }
 
-// reviewFormat describes how reviews of a kind are encoded.
+// reviewFormat describes the encoding of the reviews of a kind.
 type reviewFormat[S any] struct {
 	group, kind string
-	decodeSpec  func(*fastDecoder, *S) bool // recognizes the output of kube-apiserver
-	emptyStatus string                      // the status of an unanswered review
+	decodeSpec  func(*fastDecoder, *S) bool // accepts only the encoding of kube-apiserver
+	emptyStatus string                      // the encoded status in a request
 }
 
 // read decodes a review.
@@ -106,8 +106,8 @@ func (f *reviewFormat[S]) read(body []byte) (*review[S], error) {
 	return in, decodeReview(body, in, &in.TypeMeta, f.group, f.kind)
 }
 
-// recognize decodes a review that is encoded as kube-apiserver does. It returns false for any other
-// encoding.
+// recognize decodes a review that has the encoding of kube-apiserver. It returns false for any
+// other encoding.
 func (f *reviewFormat[S]) recognize(body []byte, in *review[S]) bool {
 	q := &fastDecoder{body}
 	return q.object(func(name []byte) bool {
@@ -127,9 +127,10 @@ func (f *reviewFormat[S]) recognize(body []byte, in *review[S]) bool {
 	}) && q.atEnd()
 }
 
-// decodeReview decodes a v1 or v1beta1 review of a kind in group. is is its type. Names are
-// case-sensitive and occur once, as in encoding/json/v2, which the JSON module implements. Fields
-// of newer versions of kube-apiserver are ignored.
+// decodeReview decodes a review of the given group and kind, in version v1 or v1beta1, into v.
+// typeMeta MUST point to the type in v. Names of fields are case-sensitive, and a duplicate name is
+// an error, as in encoding/json/v2. Unknown fields are ignored, because newer versions of
+// kube-apiserver may send more fields.
 func decodeReview(body []byte, v any, typeMeta *metav1.TypeMeta, group, kind string) error {
 	if err := json.Unmarshal(body, v); err != nil {
 		return errReview
@@ -145,7 +146,7 @@ func checkType(typeMeta *metav1.TypeMeta, group, kind string) error {
 	return nil
 }
 
-// readRest reads the whole body, or responds that it cannot be read.
+// readRest reads the whole body. If ok is false, it has already sent an error response.
 func readRest(w http.ResponseWriter, r *http.Request, c *requestBody) (body []byte, ok bool) {
 	body, err := c.readAll(r)
 	switch {
@@ -159,7 +160,7 @@ func readRest(w http.ResponseWriter, r *http.Request, c *requestBody) (body []by
 	return body, true
 }
 
-// answerBody answers one review.
+// answerBody reads and handles one review and writes the response.
 func answerBody(ctx context.Context, w http.ResponseWriter, r *http.Request, c *requestBody, handle answerer) {
 	body, ok := readRest(w, r, c)
 	if !ok {

@@ -32,37 +32,38 @@ const (
 type Options struct {
 	Stack  *stack.Stack
 	Limits Limits
-	// OwnerOf returns the name of the tenant that owns a namespace, from a cache, or "". It only
-	// determines the order of requests in a queue.
+	// OwnerOf returns the name of the tenant that owns a namespace, from a cache, or "". The result
+	// only determines the order of requests in a queue.
 	OwnerOf func(namespace string) string
-	// Live and Ready are the checks of /livez and /readyz.
+	// Live and Ready are the health checks of /livez and /readyz.
 	Live, Ready []healthz.HealthChecker
 	// Register registers the service's metrics.
 	Register func(metrics.Registerable) error
 	// Tracer records spans. It may be nil.
 	Tracer oteltrace.TracerProvider
-	// CheckConfiguration returns the problems of the configuration in a Secret, by the keys of the
-	// Secret. The problems MUST NOT contain a credential. It is called for one Secret at a time. If
+	// CheckConfiguration returns the problems of the configuration in the data of a Secret. The
+	// problems MUST NOT contain a credential. CheckConfiguration is not called concurrently. If
 	// nil, the service does not serve [ConfigurationPath]. It MUST be nil if clients that are not
 	// kube-apiserver can send reviews.
 	CheckConfiguration func(ctx context.Context, data map[string][]byte) ([]string, error)
-	// Audit serves [AuditPath]. If nil, the path does not exist. Clients MUST be authenticated with
-	// a certificate. Any other client, and each client of an Anonymous service, gets 404.
+	// Audit handles [AuditPath]. If nil, the path does not exist. Only clients with a verified
+	// certificate can use the path. Other clients get 404. If Anonymous is set, every client gets
+	// 404.
 	Audit *Audit
-	// Anonymous configures a service that does not authenticate its clients. Such a service only
-	// answers AdmissionReviews. If nil, the service authenticates its clients.
+	// Anonymous configures a service that does not authenticate its clients. Such a service handles
+	// only AdmissionReviews. If nil, the service authenticates its clients.
 	Anonymous *Anonymous
 }
 
-// reviewKind contains the answerer of a path and the memory for its request bodies.
+// reviewKind contains the answerer of a path and the memory for its requests, in bytes.
 type reviewKind struct {
 	answer answerer
 	memory int64
 }
 
-// New returns the handler. A client of the handler can look up the user of any token and the
-// permissions of any user. Clients MUST therefore be authenticated first, as [serving.Server] does,
-// unless Anonymous is set.
+// New returns the handler. Unless Anonymous is set, a client can look up the user of any token and
+// the permissions of any user. Clients MUST therefore be authenticated first, as [serving.Server]
+// does.
 func New(o Options) (http.Handler, error) {
 	m := newServiceMetrics()
 	for _, r := range m.registerables() {
@@ -71,7 +72,7 @@ func New(o Options) (http.Handler, error) {
 		}
 	}
 	mux, reviews := http.NewServeMux(), map[string]http.Handler{}
-	sixteenth := o.Limits.Memory / 16 // the shares of all kinds add up to 16
+	sixteenth := o.Limits.Memory / 16 // the shares of all paths and of objects add up to at most 16
 	objectMemory := 5 * sixteenth
 	if o.Audit != nil {
 		objectMemory -= sixteenth
@@ -91,8 +92,8 @@ func New(o Options) (http.Handler, error) {
 	var limits *clientLimits // nil if each client is authenticated
 	if o.Anonymous != nil {
 		flow = forgeableFlow
-		limits = newClientLimits(o.Limits.Concurrent, // half of the places of both admission kinds
-			o.Limits.Queued, kinds[AuthenticatePath].memory+kinds[AuthorizePath].memory) // not needed by the other kinds
+		limits = newClientLimits(o.Limits.Concurrent, // half of the places of MutatePath and ValidatePath together
+			o.Limits.Queued, kinds[AuthenticatePath].memory+kinds[AuthorizePath].memory) // these two paths do not exist then
 		delete(kinds, AuthenticatePath)
 		delete(kinds, AuthorizePath)
 		protected = o.Anonymous.onlyAllowed
@@ -100,7 +101,7 @@ func New(o Options) (http.Handler, error) {
 	for path, kind := range kinds {
 		concurrent := o.Limits.Concurrent
 		if path == ConfigurationPath {
-			concurrent = 1 // it can use a processor for several seconds
+			concurrent = 1 // a check can use a processor for several seconds
 		}
 		reviews[path] = protected(limited(&admitter{
 			limits:       o.Limits,
@@ -115,11 +116,11 @@ func New(o Options) (http.Handler, error) {
 	}
 	for path, review := range reviews {
 		reviews[path] = m.instrumented(path, serving.WithPanicRecovery(review))
-		mux.Handle(path, reviews[path]) // for other spellings of the path
+		mux.Handle(path, reviews[path]) // for unclean paths, which the mux redirects
 	}
 	serving.InstallHealth(mux, o.Live, o.Ready)
 	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if review, ok := reviews[r.URL.Path]; ok { // most requests match and skip the search for a pattern
+		if review, ok := reviews[r.URL.Path]; ok { // most requests match here, without the slower search of the mux
 			r.Pattern = r.URL.Path
 			review.ServeHTTP(w, r)
 			return
@@ -132,7 +133,7 @@ func New(o Options) (http.Handler, error) {
 	return handler, nil
 }
 
-// serviceMetrics count the requests of the service itself.
+// serviceMetrics contains the metrics of the requests to the service.
 type serviceMetrics struct {
 	requests *metrics.CounterVec
 	latency  *metrics.HistogramVec
@@ -162,7 +163,7 @@ func (m *serviceMetrics) registerables() []metrics.Registerable {
 	return []metrics.Registerable{m.requests, m.latency}
 }
 
-// instrumented records the requests of a path. There are only a few paths.
+// instrumented records the number and the duration of the requests of a path.
 func (m *serviceMetrics) instrumented(path string, next http.Handler) http.Handler {
 	latency, ok := m.latency.WithLabelValues(path), m.requests.WithLabelValues(path, strconv.Itoa(http.StatusOK))
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -184,7 +185,7 @@ type statusWriter struct {
 	code int
 }
 
-// Unwrap is called by [http.ResponseController].
+// Unwrap returns the wrapped writer to [http.ResponseController].
 func (w *statusWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 func (w *statusWriter) WriteHeader(code int) {
@@ -192,7 +193,7 @@ func (w *statusWriter) WriteHeader(code int) {
 	w.ResponseWriter.WriteHeader(code)
 }
 
-// withUID returns a context whose logger logs the UID of a request.
+// withUID returns a context whose logger adds the UID of a request.
 func withUID(ctx context.Context, uid string) context.Context {
 	return klog.NewContext(ctx, klog.LoggerWithValues(klog.FromContext(ctx), "uid", uid))
 }

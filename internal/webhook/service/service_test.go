@@ -35,7 +35,7 @@ import (
 
 const token = "s3cret-token-of-alice"
 
-// fixture is a service with its options.
+// fixture contains the options of a service and its fakes.
 type fixture struct {
 	service.Options
 	stale      atomic.Bool
@@ -316,8 +316,8 @@ func TestAdmit(t *testing.T) {
 	}
 }
 
-// TestInvalidReviewIsAnError checks that an invalid review gets an error, which kube-apiserver treats as a
-// denial, and is never allowed.
+// TestInvalidReviewIsAnError checks that the response to an invalid review is an error, which
+// kube-apiserver treats as a denial.
 func TestInvalidReviewIsAnError(t *testing.T) {
 	h := newFixture(t).handler(t)
 	good := map[string]string{
@@ -379,7 +379,7 @@ func (c *endlessBody) Read(b []byte) (int, error) {
 
 func (*endlessBody) Close() error { return nil }
 
-// TestHugeBody checks that no more than the limit is read of a body of 1 GB.
+// TestHugeBody checks that the service reads no more than the limit from a body of 1 GB.
 func TestHugeBody(t *testing.T) {
 	h := newFixture(t).handler(t)
 	for _, length := range []int64{-1, 1 << 30} {
@@ -395,7 +395,7 @@ func TestHugeBody(t *testing.T) {
 	}
 }
 
-// TestLimits checks that requests above the limits of a kind get 429, and that other kinds are not
+// TestLimits checks that requests above the limits of a path get 429, and that other paths are not
 // affected.
 func TestLimits(t *testing.T) {
 	w := newFixture(t)
@@ -536,8 +536,8 @@ func TestHealth(t *testing.T) {
 }
 
 // FuzzReview checks that no input causes a panic, an allowed request, or an authenticated user
-// without a valid token. A review with an unknown member gets the same response as the review
-// without it, which quick accepts.
+// without a valid token. A review with an unknown member must get the same response as the review
+// without this member, which the fast decoder accepts.
 func FuzzReview(f *testing.F) {
 	w := newFixture(f)
 	h := w.handler(f)
