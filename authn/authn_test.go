@@ -257,8 +257,8 @@ func TestOrderOfGroups(t *testing.T) {
 	}
 }
 
-// TestQualifiedNamesMayNotBeReserved checks that a tenant cannot complete a reserved name that begins with
-// its ID.
+// TestQualifiedNamesMayNotBeReserved checks that a tenant cannot complete a reserved name that
+// begins with its ID.
 func TestQualifiedNamesMayNotBeReserved(t *testing.T) {
 	h := authn.IdentityRules{
 		Source:       "src",

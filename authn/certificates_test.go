@@ -219,8 +219,8 @@ func TestReencodedCertificatesAreRejectedOrRevoked(t *testing.T) {
 	}
 }
 
-// TestLongChainsAreRejected checks that long chains are rejected before any authenticator is called, including
-// BuiltIn.
+// TestLongChainsAreRejected checks that long chains are rejected before any authenticator is
+// called, including BuiltIn.
 func TestLongChainsAreRejected(t *testing.T) {
 	_, leaf := issue(t, signers(t)["P-256"])
 	large := &x509.Certificate{Raw: slices.Repeat([]byte{0}, 32<<10)}

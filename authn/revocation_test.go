@@ -208,8 +208,8 @@ func TestBuiltInRevokedCallers(t *testing.T) {
 	}
 }
 
-// TestAmbiguousTokensAreRejected checks that ambiguous tokens are rejected before any source receives
-// them.
+// TestAmbiguousTokensAreRejected checks that ambiguous tokens are rejected before any source
+// receives them.
 func TestAmbiguousTokensAreRejected(t *testing.T) {
 	long := strings.Repeat("x", 64<<10)
 	for what, token := range map[string]string{

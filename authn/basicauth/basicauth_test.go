@@ -68,8 +68,8 @@ func TestBcryptVersions(t *testing.T) {
 	}
 }
 
-// TestPasswordsOver72BytesAreRejected checks that a password with additional bytes after the 72 bytes that bcrypt
-// uses is rejected.
+// TestPasswordsOver72BytesAreRejected checks that a password with additional bytes after the 72
+// bytes that bcrypt uses is rejected.
 func TestPasswordsOver72BytesAreRejected(t *testing.T) {
 	long := strings.Repeat("x", 72)
 	a, _ := open(t, hash(t, long)+",alice,1,,a\n", nil)

@@ -318,8 +318,8 @@ func TestStatuses(t *testing.T) {
 	expectReadError(t, "403", unlimitedDirectory(t, f.URL), ErrIncomplete, "role reader with system scope")
 }
 
-// TestTruncatedResponses checks that a response is complete only if all its bytes arrive, even if the
-// received bytes are a whole document.
+// TestTruncatedResponses checks that a response is complete only if all its bytes arrive, even if
+// the received bytes are a whole document.
 func TestTruncatedResponses(t *testing.T) {
 	body := smallLists()["projects"]
 	raw := func(head, body string) http.HandlerFunc {
@@ -483,7 +483,8 @@ func TestUnusualNames(t *testing.T) {
 	}
 }
 
-// TestIncompleteReadIsRetried checks that a change between two lists is not an error if the next pass is complete.
+// TestIncompleteReadIsRetried checks that a change between two lists is not an error if the next
+// pass is complete.
 func TestIncompleteReadIsRetried(t *testing.T) {
 	f := newFake(t)
 	var reads atomic.Int64

@@ -208,8 +208,8 @@ func TestChangesBetweenPages(t *testing.T) {
 	}
 }
 
-// TestSizeLimits checks the size limits. It tests the real limit only with a declared length, because a
-// server with the race detector is too slow for so many bytes.
+// TestSizeLimits checks the size limits. It tests the real limit only with a declared length,
+// because a server with the race detector is too slow for so many bytes.
 func TestSizeLimits(t *testing.T) {
 	f := newFake(t)
 	body := smallLists()["projects"]

@@ -25,8 +25,8 @@ const (
 	rolesPart   = `"roles":[{"id":"r2","name":"member"},{"id":"r1","name":"admin"}]`
 )
 
-// identityOf returns the identity of a token with the given members, for an authenticator with these
-// options. A later member replaces an earlier one.
+// identityOf returns the identity of a token with the given members, for an authenticator with
+// these options. A later member replaces an earlier one.
 func identityOf(t testing.TB, o Options, parts ...string) (user.Info, error) {
 	t.Helper()
 	token := map[string]json.RawMessage{}
@@ -293,8 +293,8 @@ func TestSystemNames(t *testing.T) {
 	}
 }
 
-// TestDomainUserCannotHaveSystemName checks that a user of a domain of the system tenant cannot have the
-// name of a caller with system scope.
+// TestDomainUserCannotHaveSystemName checks that a user of a domain of the system tenant cannot
+// have the name of a caller with system scope.
 func TestDomainUserCannotHaveSystemName(t *testing.T) {
 	o := Options{
 		Scopes:  ScopeProject | ScopeDomain | ScopeSystem,

@@ -180,8 +180,8 @@ func TestBackoffStartsAfterFetch(t *testing.T) {
 	})
 }
 
-// TestUnknownKeysDuringOutage checks that unknown keys cause an outage error during the pause after a failed
-// fetch. Callers wait for the next fetch while it is in progress.
+// TestUnknownKeysDuringOutage checks that unknown keys cause an outage error during the pause after
+// a failed fetch. Callers wait for the next fetch while it is in progress.
 func TestUnknownKeysDuringOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		before, after := authntest.MustKey("ES256"), authntest.MustKey("ES256")
@@ -244,8 +244,8 @@ func TestWaitEndsWithRequest(t *testing.T) {
 	})
 }
 
-// TestNoFetchAfterConcurrentFetch checks that keys are fetched only once if another caller's fetch ends
-// between the lookup and the fetch of a caller.
+// TestNoFetchAfterConcurrentFetch checks that keys are fetched only once if another caller's fetch
+// ends between the lookup and the fetch of a caller.
 func TestNoFetchAfterConcurrentFetch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, k := serve(t)

@@ -176,8 +176,8 @@ func TestRotation(t *testing.T) {
 	check(fresh, nil)
 }
 
-// TestRevalidate checks that an accepted identity becomes invalid with a change of the namespace's owner
-// or of the objects.
+// TestRevalidate checks that an accepted identity becomes invalid with a change of the namespace's
+// owner or of the objects.
 func TestRevalidate(t *testing.T) {
 	key := authntest.MustKey("ES256")
 	for name, change := range map[string]struct {

@@ -22,8 +22,8 @@ func secretOf(secret string, as credfile.Secrets) error {
 
 const bcryptHash = "$2y$05$c4WoMPo3SXsafkva.HHa6uXQZWr7oboPiC2bT/r7q1BB8I2s0BRqC"
 
-// TestUnsupportedHashesAreRejected checks that a hash that the server cannot verify is rejected with the name
-// of its format. Otherwise, the text of the hash would be the password.
+// TestUnsupportedHashesAreRejected checks that a hash that the server cannot verify is rejected
+// with the name of its format. Otherwise, the text of the hash would be the password.
 func TestUnsupportedHashesAreRejected(t *testing.T) {
 	const sum = "qRPK7m23GJusamGpoGLby/qRPK7m23GJusamGpoGLby"
 	for secret, format := range map[string]string{
