@@ -189,8 +189,8 @@ func (w *fixture) setLabels(level string, labels map[string]v1alpha1.LabelValue)
 	})
 }
 
-// TestRemovedLabelsReturnToEarlierValues checks that a label that a Tenant no longer specifies returns to its
-// earlier value. Neither managedFields nor a change of the engine affects this.
+// TestRemovedLabelsReturnToEarlierValues checks that a label that a Tenant no longer specifies
+// returns to its earlier value. Neither managedFields nor a change of the engine affects this.
 func TestRemovedLabelsReturnToEarlierValues(t *testing.T) {
 	const adminAccess = "resource.kubernetes.io/admin-access"
 	own := map[string]string{"team": "own", namespace.EnforceLabel: "baseline"}

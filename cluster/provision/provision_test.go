@@ -284,8 +284,8 @@ func (w *fixture) writes() (n int) {
 	return n
 }
 
-// TestBindingsFollowTenant: what a Tenant gives is in each namespace, those that come later too; what it takes back
-// goes; and with it all when the Tenant goes.
+// TestBindingsFollowTenant: what a Tenant gives is in each namespace, those that come later too;
+// what it takes back goes; and with it all when the Tenant goes.
 func TestBindingsFollowTenant(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newFixture(t)

@@ -359,7 +359,8 @@ func TestPublicationSelects(t *testing.T) {
 	})
 }
 
-// TestPublicationKeepsCopies checks that the copies remain as they are while their content is not known.
+// TestPublicationKeepsCopies checks that the copies remain as they are while their content is not
+// known.
 func TestPublicationKeepsCopies(t *testing.T) {
 	for _, c := range []struct {
 		name, reason string

@@ -212,8 +212,8 @@ func TestSuspended(t *testing.T) {
 	})
 }
 
-// TestQuotaWithoutChanges checks that a Tenant with a current quota causes no writes, and that a Tenant
-// without a quota causes no reads.
+// TestQuotaWithoutChanges checks that a Tenant with a current quota causes no writes, and that a
+// Tenant without a quota causes no reads.
 func TestQuotaWithoutChanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newFixture(t)
@@ -293,8 +293,8 @@ func TestQuotaDrift(t *testing.T) {
 	}
 }
 
-// TestQuotaMissingInStatus checks that a quota that the status does not name is deleted too. Its writer died
-// before it wrote the status.
+// TestQuotaMissingInStatus checks that a quota that the status does not name is deleted too. Its
+// writer died before it wrote the status.
 func TestQuotaMissingInStatus(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newFixture(t)

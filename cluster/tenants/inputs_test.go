@@ -50,8 +50,8 @@ func templateNamed(name string, hold bool) *unstructured.Unstructured {
 	return u
 }
 
-// TestHoldsNamespacesAndProvisions checks that Pods wait for templates that are not known, and that Gives finds
-// the objects of templates.
+// TestHoldsNamespacesAndProvisions checks that Pods wait for templates that are not known, and that
+// Gives finds the objects of templates.
 func TestHoldsNamespacesAndProvisions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newFixture(t, naming("nothing"), naming("free", "open"), naming("held", "open", "holding"),
@@ -188,8 +188,8 @@ func TestMembersOfSuccessor(t *testing.T) {
 	}
 }
 
-// TestRemaining checks that Left returns the TenantMembers of a tenant, and TenantQuotas that are being
-// deleted.
+// TestRemaining checks that Left returns the TenantMembers of a tenant, and TenantQuotas that are
+// being deleted.
 func TestRemaining(t *testing.T) {
 	of := func(kind, name, field, id string, isGoing bool) *unstructured.Unstructured {
 		u := &unstructured.Unstructured{Object: map[string]any{

@@ -195,8 +195,8 @@ func TestEnding(t *testing.T) {
 	})
 }
 
-// TestTenantOlderThanDefinition checks that a Tenant that is deleted with an earlier definition does
-// not end its tenant.
+// TestTenantOlderThanDefinition checks that a Tenant that is deleted with an earlier definition
+// does not end its tenant.
 func TestTenantOlderThanDefinition(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newFixture(t, definition(), object("a", "a", nil))

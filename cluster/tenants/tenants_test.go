@@ -344,8 +344,8 @@ func TestDefinitionDeleted(t *testing.T) {
 	}
 }
 
-// TestTenantCreatedAgain checks that a Tenant that is created again while the store checks the definition is
-// not removed.
+// TestTenantCreatedAgain checks that a Tenant that is created again while the store checks the
+// definition is not removed.
 func TestTenantCreatedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newFixture(t, definition(), object("a", "a", map[string]any{"access": "Closed"}))
@@ -366,8 +366,8 @@ func TestTenantCreatedAgain(t *testing.T) {
 	})
 }
 
-// TestTenantNameOfAnotherTenant checks a Tenant that is replaced by the Tenant of another tenant with the same
-// name. The first tenant then has no Tenant.
+// TestTenantNameOfAnotherTenant checks a Tenant that is replaced by the Tenant of another tenant
+// with the same name. The first tenant then has no Tenant.
 func TestTenantNameOfAnotherTenant(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		upper := tenanttest.ID(t, "Acme")
