@@ -144,7 +144,8 @@ func (s *Syncer) sync(ctx context.Context) time.Duration {
 	return until.Sub(s.now())
 }
 
-// handleReadError reports that Keystone could not be read. It returns the time until the next attempt.
+// handleReadError reports that Keystone could not be read. It returns the time until the next
+// attempt.
 func (s *Syncer) handleReadError(ctx context.Context, err error) time.Duration {
 	result, remedy := readUnavailable, Remedy(err)
 	if errors.Is(err, keystone.ErrIncomplete) {

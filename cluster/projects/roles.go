@@ -83,8 +83,8 @@ func (d *directory) assign(c *keystone.Contents) {
 	}
 }
 
-// descendants returns the projects below a project. The result contains the project itself only if the
-// projects form a cycle.
+// descendants returns the projects below a project. The result contains the project itself only if
+// the projects form a cycle.
 func descendants(project string, children map[string][]string) map[string]bool {
 	all := map[string]bool{}
 	for next := slices.Clone(children[project]); len(next) > 0; next = next[1:] {
@@ -138,8 +138,8 @@ func sortRoles(all []tenants.KeystoneRole) {
 	slices.SortFunc(all, func(a, b tenants.KeystoneRole) int { return cmp.Compare(a.ID, b.ID) })
 }
 
-// lostRoles returns the roles that were bound and no longer have an assignment. It omits roles that the
-// settings no longer bind, because Keystone did not cause that change.
+// lostRoles returns the roles that were bound and no longer have an assignment. It omits roles that
+// the settings no longer bind, because Keystone did not cause that change.
 func (d *directory) lostRoles(before, after []tenants.KeystoneRole) (all []tenants.KeystoneRole) {
 	for _, role := range before {
 		if d.isMapped(&role) && !slices.ContainsFunc(after, func(r tenants.KeystoneRole) bool { return r.ID == role.ID }) {

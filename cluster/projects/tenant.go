@@ -68,8 +68,8 @@ func (t *tenantPlan) build(domains []keystone.Domain, wrong error) {
 	t.conclude(missing, limit, all)
 }
 
-// missingProjects returns the IDs of the projects that are missing in Keystone, and the number of all
-// projects that it should have. It ignores missing projects that have nothing left to remove.
+// missingProjects returns the IDs of the projects that are missing in Keystone, and the number of
+// all projects that it should have. It ignores missing projects that have nothing left to remove.
 func (t *tenantPlan) missingProjects(projects map[string]keystone.Project) (missing []string, all int) {
 	for id, f := range t.namespaces {
 		switch _, ok := projects[id]; {
@@ -135,8 +135,8 @@ func (t *tenantPlan) mappedRoles(roles []tenants.KeystoneRole) []tenants.Keyston
 	return slices.DeleteFunc(slices.Clone(roles), func(r tenants.KeystoneRole) bool { return !t.isMapped(&r) })
 }
 
-// maxMissing returns the number of projects or roles that may be missing at the same time. If more are
-// missing, the content of Keystone may be wrong.
+// maxMissing returns the number of projects or roles that may be missing at the same time. If more
+// are missing, the content of Keystone may be wrong.
 func maxMissing(all int) int { return max(3, all/10) }
 
 // fail sets the condition of a tenant whose domain is not usable. The plan then has no changes.
@@ -208,8 +208,8 @@ func (t *tenantPlan) problem(format string, args ...any) {
 	t.problems = append(t.problems, fmt.Sprintf(format, args...))
 }
 
-// detectLostRoles decides whether roles that are missing in Keystone remain because too many are missing.
-// An incomplete list of assignments must not remove the rights of a tenant.
+// detectLostRoles decides whether roles that are missing in Keystone remain because too many are
+// missing. An incomplete list of assignments must not remove the rights of a tenant.
 func (t *tenantPlan) detectLostRoles(projects map[string]keystone.Project) {
 	all, lost := 0, 0
 	compare := func(was, is []tenants.KeystoneRole) {
@@ -241,8 +241,8 @@ func (t *tenantPlan) isPast(since *metav1.Time) bool {
 	return since != nil && t.now.Sub(since.Time) >= missingFor
 }
 
-// missingSince returns the time since which something is missing. This is the recorded time, or now if
-// there is none. A recorded time in the future was set by a wrong clock and is ignored.
+// missingSince returns the time since which something is missing. This is the recorded time, or now
+// if there is none. A recorded time in the future was set by a wrong clock and is ignored.
 func (t *tenantPlan) missingSince(recorded *metav1.Time) *metav1.Time {
 	if recorded == nil || recorded.After(t.now.Time) {
 		return &t.now
@@ -326,8 +326,8 @@ func (t *tenantPlan) update(projects map[string]keystone.Project) {
 	}
 }
 
-// dropUnmapped removes the roles of a project that the settings no longer bind. It reports whether there
-// were any.
+// dropUnmapped removes the roles of a project that the settings no longer bind. It reports whether
+// there were any.
 func (t *tenantPlan) dropUnmapped(id string) bool {
 	f := t.namespaces[id]
 	to := *f.recorded

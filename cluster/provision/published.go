@@ -254,8 +254,8 @@ func (p *publisher) put(was, now *published) bool {
 	return true
 }
 
-// retryRefused queues namespaces that lack the copy of a Publication because of an error, and
-// reports whether it queued any. It does not retry conflicts with other sources.
+// retryRefused queues namespaces that lack the copy of a Publication because of an error other than
+// a conflict, and reports whether it queued any.
 func (p *publisher) retryRefused(name string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -319,8 +319,7 @@ func (p *publisher) queueNamespaces(states ...*published) {
 	}
 }
 
-// read reads the source of a Publication and returns the new state. It first adds the finalizer if
-// it is missing. It fails if a request to the server fails.
+// read returns the new state of a Publication. It fails if a request to the server fails.
 func (p *publisher) read(ctx context.Context, of *publication.Publication) (*published, error) {
 	if !of.Retained {
 		if err := p.addFinalizer(ctx, of); err != nil {
@@ -358,8 +357,8 @@ func (p *publisher) read(ctx context.Context, of *publication.Publication) (*pub
 	if err != nil {
 		return refuse(v1alpha1.ReasonSourceRefused, "%v", err)
 	}
-	// The hash in the annotation of the source has priority over the hash in the Publication.
-	// Otherwise, an author without the rights to publish could restore earlier content.
+	// The hash on the source has priority. Otherwise, an author without the rights to publish could
+	// restore content that was confirmed only on the Publication.
 	confirmed, has := u.GetAnnotations()[tenant.PublishedAnnotation]
 	if !has {
 		confirmed = of.Checked
@@ -398,8 +397,7 @@ func (p *publisher) readMissing(
 	return out, nil
 }
 
-// copies returns the number of copies of a Publication that are included in the total size, with at
-// most fullCount copies for each tenant.
+// copies returns the number of copies of a Publication, with at most fullCount for each tenant.
 func (p *publisher) copies(of *publication.Publication) (n int) {
 	all, err := p.engine.lister.List(labels.Everything())
 	if err != nil {
@@ -434,8 +432,7 @@ func (e *Engine) addPublished(id tenant.ID, to *desiredState) {
 	}
 }
 
-// isCurrent fails if the state of a Publication is not from its current version on the server. It
-// ignores Publications that are being deleted.
+// isCurrent fails unless the state of every Publication is from its current version on the server.
 func (p *publisher) isCurrent(ctx context.Context) error {
 	list, err := p.engine.Metadata.Resource(resourceOf(v1alpha1.ResourcePublications)).List(ctx, metav1.ListOptions{})
 	if apierrors.IsNotFound(err) { // the kind is not defined

@@ -276,7 +276,8 @@ func (c *Counter) stored(
 type countedObject struct {
 	metav1.ObjectMeta
 	usage corev1.ResourceList
-	// deletionEnd is the end of the grace period of an object that is being deleted. Otherwise, it is zero.
+	// deletionEnd is the end of the grace period of an object that is being deleted. Otherwise, it is
+	// zero.
 	deletionEnd time.Time
 	// final is the usage after over.
 	final corev1.ResourceList

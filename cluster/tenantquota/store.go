@@ -104,9 +104,9 @@ func (s *Store) Run(ctx context.Context) {
 // HasSynced reports whether the quotas have been read once.
 func (s *Store) HasSynced() bool { return s.informer.HasSynced() }
 
-// BelongsTo reports whether the quota with a name belongs to a tenant. If there is no such quota, it
-// reports whether the tenant's objects have this name. It returns false if the tenant of the quota
-// is invalid, or if the quotas are not known yet.
+// BelongsTo reports whether the quota with a name belongs to a tenant. If there is no such quota,
+// it reports whether the tenant's objects have this name. It returns false if the tenant of the
+// quota is invalid, or if the quotas are not known yet.
 func (s *Store) BelongsTo(name string, id tenant.ID) bool {
 	obj, exists, err := s.informer.GetStore().GetByKey(name)
 	switch {
@@ -142,8 +142,8 @@ func (s *Store) remember(q *v1alpha1.TenantQuota) {
 	s.latest[q.Name] = q
 }
 
-// quotasOf returns the quotas of a tenant, sorted by name. It omits a default quota if the tenant has
-// another quota.
+// quotasOf returns the quotas of a tenant, sorted by name. It omits a default quota if the tenant
+// has another quota.
 func (s *Store) quotasOf(id string) ([]metav1.Object, error) {
 	if !s.HasSynced() {
 		return nil, quota.ErrUnknown
@@ -182,7 +182,8 @@ func (s *Store) isUndefined() bool {
 	return known && !defined
 }
 
-// States implements [quota.Store]. While the definition is missing, it fails with [quota.ErrUnknown].
+// States implements [quota.Store]. While the definition is missing, it fails with
+// [quota.ErrUnknown].
 func (s *Store) States(_ context.Context, id tenant.ID) ([]*quota.State, error) {
 	if s.isUndefined() {
 		return nil, quota.ErrUnknown
