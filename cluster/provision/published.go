@@ -179,9 +179,8 @@ func (p *publisher) get(name string) *published {
 	return p.known[name]
 }
 
-// resolve reads a Publication and its source. If the content of the copies or the selection has
-// changed, it queues the namespaces. If the Publication is being deleted, it only queues the
-// Publication for [publisher.handleDeletion].
+// resolve reads a Publication and its source. If the copies must change, it queues the namespaces.
+// It queues a Publication that is being deleted for [publisher.handleDeletion].
 func (p *publisher) resolve(ctx context.Context, name string) error {
 	was := p.get(name)
 	of, now := p.engine.Tenants.Publication(name), p.readInvalid(name)
@@ -230,8 +229,8 @@ func (p *publisher) resolve(ctx context.Context, name string) error {
 	return err
 }
 
-// put replaces the state was of a Publication with the state now. It returns false and changes
-// nothing if another worker has already replaced was.
+// put replaces the state was of a Publication with now. It returns false if another worker has
+// already replaced was.
 func (p *publisher) put(was, now *published) bool {
 	now.since = time.Now()
 	if was != nil && was.publication.UID == now.publication.UID {
@@ -277,9 +276,8 @@ func (p *publisher) retryRefused(name string) bool {
 	return retried > 0
 }
 
-// forget removes the state of a Publication that no longer exists. Its copies remain. If its copies
-// had to be deleted, a state that deletes them is retained, because a copy may have been written in
-// between.
+// forget removes the state of a Publication that no longer exists. If gone is set, the state is
+// retained, because a copy may have been written in between.
 func (p *publisher) forget(name string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -414,8 +412,7 @@ func (p *publisher) copies(of *publication.Publication) (n int) {
 	return n
 }
 
-// addPublished adds the states of the Publications that select a tenant to the content of its
-// namespaces.
+// addPublished adds the states of the Publications that select a tenant.
 func (e *Engine) addPublished(id tenant.ID, to *desiredState) {
 	p := e.published
 	all, known := e.Tenants.PublicationsOf(id)
