@@ -354,7 +354,7 @@ func upstreamLike() authenticator.Request {
 }
 
 // TestModifiedTokensDoNotReachBuiltIn checks modified tokens of our issuer. They are rejected or go
-// to our own source. They never reach BuiltIn, which might accept them.
+// to the configured source of their issuer. They never reach BuiltIn, which might accept them.
 func TestModifiedTokensDoNotReachBuiltIn(t *testing.T) {
 	token := jwt("https://one", map[string]any{"jti": "id"})
 	header, rest, _ := strings.Cut(token, ".")
@@ -447,7 +447,7 @@ func BenchmarkCachedToken(b *testing.B) {
 }
 
 // TestAuditNamesRevokedCaller checks that the audit event names the caller, the credential and the
-// entry of the list, even if the token is cached.
+// revocation entry, even if the token is cached.
 func TestAuditNamesRevokedCaller(t *testing.T) {
 	u := &user.DefaultInfo{
 		Name:  "alice",

@@ -138,7 +138,7 @@ func directory(t testing.TB, authURL string) *Directory {
 	if err := os.WriteFile(path, []byte(testCloud), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	old := time.Now().Add(-time.Hour) // so that the file does not seem to be in use
+	old := time.Now().Add(-time.Hour) // so that the reloader does not wait for a writer of the file
 	if err := os.Chtimes(path, old, old); err != nil {
 		t.Fatal(err)
 	}
@@ -188,7 +188,8 @@ func TestDirectory(t *testing.T) {
 	}
 }
 
-// TestIncompleteLists replaces a list with an incomplete one.
+// TestIncompleteLists checks that an incomplete list causes ErrIncomplete, and that the error names
+// the list and the problem.
 func TestIncompleteLists(t *testing.T) {
 	const project = `{"id":"p1","name":"web","domain_id":"d1","enabled":true}`
 	long := strings.Repeat("x", maxNameBytes+1)

@@ -194,7 +194,8 @@ func (c *sharedClient) validate(_ context.Context, token string) (string, error)
 	return "id-" + strings.TrimPrefix(c.token, "gAAAAuser-"), nil
 }
 
-// TestSharedClientIsDetected checks that the test above detects such a design.
+// TestSharedClientIsDetected checks that TestCallersGetTheirOwnIdentity would detect the design of
+// sharedClient.
 func TestSharedClientIsDetected(t *testing.T) {
 	if mixedUp(t, (&sharedClient{}).validate) == 0 {
 		t.Error("a shared client was not found out")

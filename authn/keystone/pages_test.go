@@ -138,7 +138,7 @@ func TestOrigins(t *testing.T) {
 	}
 }
 
-// TestEndlessPages checks links that repeat and too many pages.
+// TestEndlessPages checks that repeated links and too many pages cause an error.
 func TestEndlessPages(t *testing.T) {
 	next := func(query string) string {
 		return `{"projects":[],"links":{"next":"/v3/projects?` + query + `"}}`

@@ -386,8 +386,8 @@ func TestLegacyExtrasOfScopes(t *testing.T) {
 	}
 }
 
-// FuzzAnswer checks that any response of Keystone gives an identity only in the tenant that the
-// accepted scopes allow, and never a reserved name or group.
+// FuzzAnswer checks that an identity from any response of Keystone belongs to a tenant that the
+// accepted scopes allow, and has no reserved name or group.
 func FuzzAnswer(f *testing.F) {
 	for _, part := range []string{projectPart, domainOfD, wholeSystem, projectPart + "," + wholeSystem, `"domain":{}`} {
 		f.Add(`{"token":{"expires_at":"2100-01-01T00:00:00Z","issued_at":"2020-01-01T00:00:00Z","audit_ids":["a"],` +

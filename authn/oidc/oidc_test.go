@@ -313,8 +313,8 @@ func TestHangingProvider(t *testing.T) {
 	}
 }
 
-// TestErrorsContainNoClaims checks that errors contain no claims. Upstream's errors contain
-// some.
+// TestErrorsContainNoClaims checks that errors contain no claims. The errors of upstream contain
+// claims.
 func TestErrorsContainNoClaims(t *testing.T) {
 	const canary = "CANARY"
 	key := authntest.MustKey("ES256")

@@ -250,8 +250,8 @@ func TestLegacy(t *testing.T) {
 	}
 }
 
-// TestErrorsContainNoToken checks that errors contain no part of the token. The library's
-// errors contain some.
+// TestErrorsContainNoToken checks that errors contain no part of the token. The errors of the JWT
+// library contain parts of the token.
 func TestErrorsContainNoToken(t *testing.T) {
 	const canary = "CANARY"
 	key := authntest.MustKey("ES256")

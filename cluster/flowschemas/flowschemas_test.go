@@ -85,7 +85,8 @@ func serve(t *testing.T, objects ...runtime.Object) *server {
 	return s
 }
 
-// tenantObject returns a Tenant. If level is empty, the tenant is not chosen.
+// tenantObject returns a Tenant with spec.fairUse.level. If level is empty, the tenant has no
+// FlowSchema.
 func tenantObject(id tenant.ID, level string) *unstructured.Unstructured {
 	spec := map[string]any{"id": id.String()}
 	if level != "" {

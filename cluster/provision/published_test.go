@@ -33,7 +33,8 @@ var (
 	secrets             = corev1.SchemeGroupVersion.WithResource("secrets")
 )
 
-// followSources creates a metadata client that serves the sources of [world.source] and the copies.
+// followSources creates a metadata client that serves the sources of [fixture.source] and the
+// copies.
 func (w *fixture) followSources() {
 	scheme := metadatafake.NewTestScheme()
 	w.must(metav1.AddMetaToScheme(scheme))

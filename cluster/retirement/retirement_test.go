@@ -469,8 +469,8 @@ func TestDefinitionDeleted(t *testing.T) {
 	}
 }
 
-// TestStuck checks that the condition names a stuck namespace, and that the tenant's callers may
-// only read.
+// TestStuck checks that the condition names a stuck namespace, and that the access of the tenant's
+// callers is ReadOnly.
 func TestStuck(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newFixture(t, object("acme", v1alpha1.TenantDeletionDelete, true))
@@ -595,7 +595,7 @@ func TestDeletionRateLimit(t *testing.T) {
 }
 
 // TestDelay checks that nothing is deleted before the delay is over, and then all objects. If the
-// deletion is canceled, only the Tenant is deleted, and its ID is not retired.
+// deletion is canceled, only the Tenant object is deleted, and its ID is not retired.
 func TestDelay(t *testing.T) {
 	delayed := func() *unstructured.Unstructured {
 		u := object("acme", v1alpha1.TenantDeletionDelete, true)

@@ -140,7 +140,8 @@ func TestInvalidSecretsAreRejected(t *testing.T) {
 	}
 }
 
-// TestValidSecrets checks that a secret of no such form is accepted, whatever its characters.
+// TestValidSecrets checks that a secret that does not have the form of a hash, a placeholder or
+// another invalid secret is accepted with any characters.
 func TestValidSecrets(t *testing.T) {
 	for _, secret := range []string{
 		"secret", "$ecret", "$ecret$", "$a$b", "{secret}", "{a", "p!", "!secret!", "a*b", "*secret", "pässword", "a b c",
@@ -160,8 +161,8 @@ func TestValidSecrets(t *testing.T) {
 	}
 }
 
-// TestComments checks that a record that looks like a comment is rejected, so that its secret does
-// not apply. The formats have no comments. A secret that begins with a comment character must be
+// TestComments checks that a record that looks like a comment is rejected, so that its secret is
+// not valid. The formats have no comments. A secret that begins with a comment character must be
 // quoted.
 func TestComments(t *testing.T) {
 	for data, want := range map[string]string{
