@@ -91,10 +91,9 @@ func readCertificate(raw []byte) (c signedPart, ok bool) {
 	return c, ok
 }
 
-// fingerprints returns the SHA-256 of a certificate. If its ECDSA signature (r, s) is valid, the
-// signature (r, n-s) is valid too, where n is the order of the curve (SEC 1, section 4.1.4). Any
-// client can therefore create an equivalent certificate. fingerprints also returns the SHA-256 of
-// that certificate.
+// fingerprints returns the SHA-256 of a certificate. If an ECDSA signature (r, s) is valid, (r,
+// n-s) is valid too (SEC 1, section 4.1.4). n is the order of the curve. Any client can therefore
+// create an equivalent certificate. fingerprints also returns the SHA-256 of that certificate.
 func fingerprints(raw []byte) []string {
 	all := []string{fingerprint(raw)}
 	c, ok := readCertificate(raw)

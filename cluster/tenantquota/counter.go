@@ -128,8 +128,8 @@ func (c *Counter) Run(ctx context.Context) {
 	}
 }
 
-// forget removes old entries of deleted, and resources that the server did not serve, so that they
-// are looked up again.
+// forget removes old entries of deleted, and resources that the server did not serve, so that the
+// next count checks them again.
 func (c *Counter) forget() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

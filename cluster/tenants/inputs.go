@@ -46,10 +46,10 @@ func (s *Store) Template(name string) (t *template.Template, known bool) {
 }
 
 // Members returns the TenantMembers of a tenant. It returns nil if they do not exist, are invalid
-// or are being deleted. It also returns nil if their spec.id is not the tenant's ID, or if they do
-// not have the UID of the current Tenant and another tenant had the ID before. The second result is
-// false if the TenantMembers or the Tenants have not been read. Callers MUST NOT change the
-// members.
+// or are being deleted. It also returns nil if their spec.id is not the tenant's ID. If another
+// tenant had the ID before, it returns nil unless the TenantMembers record the UID of the current
+// Tenant. The second result is false if the TenantMembers or the Tenants have not been read.
+// Callers MUST NOT change the members.
 func (s *Store) Members(id tenant.ID) (m *v1alpha1.TenantMembers, known bool) {
 	if !s.isReady(membersResource(), s.members.registration) || !s.HasSynced() {
 		return nil, false

@@ -56,7 +56,7 @@ type Token struct {
 const google, googleOlder = "https://accounts.google.com", "accounts.google.com"
 
 // Read parses a token. If it fails with [ErrDuplicate], the Issuer of the result is still set if
-// the token has one, so that the error can be reported for the source of this issuer.
+// the token has one. The error can then be reported for the source of this issuer.
 func Read(token string) (Token, error) {
 	header, rest, _ := strings.Cut(token, ".")
 	payload, _, _ := strings.Cut(rest, ".")
