@@ -1,14 +1,17 @@
 // Copyright The kubetenant authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package authn turns credentials into identities that are bound to exactly one tenant.
+// Package authn authenticates callers. A configured source returns an identity that is bound to
+// exactly one tenant. An identity of the server's own authenticators is not bound, and package
+// authz determines its tenant.
 //
 // The chain calls, in this order: the front proxy, the configured sources, and the server's own
 // authenticators. A source abstains (nil, false, nil) on credentials that are not its own. An error
-// of a source ends the request. Every identity passes identity validation before it is used.
+// of a source ends the request. Every identity is validated before it is used.
 //
-// The package does not decide what an identity may do. Package authz decides this, and package
-// authn does not import it. Each source has its own folder and does not depend on other sources.
+// The package does not decide what an identity may do. Package authz decides what is allowed, and
+// package authn does not import it. Each source has its own folder and does not depend on other
+// sources.
 package authn
 
 import (
@@ -39,7 +42,8 @@ type Source struct {
 	Match Match
 	// AudienceAware specifies that the source itself determines the audiences of a token.
 	AudienceAware bool
-	// Uncached specifies that the source caches results itself.
+	// Uncached specifies that the chain does not cache the results of Token, for example because the
+	// source has its own cache.
 	Uncached bool
 }
 
@@ -55,20 +59,24 @@ type Chain struct {
 	// BuiltIn is the server's own authenticator. It is called last. If nil, there is none.
 	BuiltIn authenticator.Request
 
-	// BuiltInChains returns the chains from certificates to the authorities of BuiltIn, for Revoked.
-	// If nil, the authorities of BuiltIn are not checked.
+	// BuiltInChains returns the chains from the presented certificates to the authorities that BuiltIn
+	// trusts. The certificates in the chains are checked against Revoked. If nil, only the presented
+	// certificates are checked.
 	BuiltInChains func(presented []*x509.Certificate) [][]*x509.Certificate
-	// Limits limit the identities of BuiltIn. The zero value means tenant.DefaultLimits.
+	// Limits are the limits for identities of BuiltIn. The zero value means tenant.DefaultLimits.
 	Limits tenant.Limits
 	// Revoked returns the revocations, which apply to all sources. It is called for each request, even
 	// if the result is cached. If nil, no credential is revoked.
 	Revoked func() *Revocations
-	// Accepts reports whether a credential can belong to a tenant, and not to a deleted tenant of the
-	// same name. See [tenant.Lineage.Accepts]. issued is zero if the time of issue is unknown. It is
+	// Accepts reports whether a credential may be used for a tenant. It returns false if the
+	// credential may belong to a deleted tenant of the same name. If there is no current Tenant
+	// object, [tenant.Lineage.Accepts] accepts every credential with a time of issue, and package
+	// authz denies the request later. issued is zero if the time of issue is unknown. Accepts is
 	// called for each request, and MUST be fast and safe for concurrent use. If nil, all credentials
 	// are accepted.
 	Accepts func(ctx context.Context, id tenant.ID, issued time.Time) bool
-	// Subject returns the tenant of an identity of BuiltIn. It is required with Revoked or Accepts.
+	// Subject returns the tenant of an identity of BuiltIn. It is required if Revoked or Accepts is
+	// set.
 	Subject func(context.Context, user.Info) (tenant.ID, error)
 	// Metrics count the results. If nil, results are not counted.
 	Metrics *Metrics
@@ -83,8 +91,9 @@ func (c *Chain) now() func() time.Time {
 	return c.Now
 }
 
-// New returns the authenticator of the chain. Its errors name the source and the rule, but never
-// the credential. They are safe to log and to show to the operator.
+// New returns the authenticator of the chain. The errors of configured sources name the source and
+// the rule, but never contain the credential. They are safe to log and to show to the operator. The
+// errors of BuiltIn are only truncated.
 func New(c Chain) authenticator.Request {
 	var chain []authenticator.Request
 	if c.FrontProxy != nil {
@@ -106,7 +115,8 @@ func New(c Chain) authenticator.Request {
 	return c.withAudit(withCertificateChecks(c.withRevocation(union.NewFailOnError(chain...))))
 }
 
-// request adds audiences and identity validation to a request source.
+// request returns the authenticator of a source whose Request is set. It adds the server's
+// audiences, and applies the source's Rules and Accepts.
 func (c *Chain) request(s Source) authenticator.Request {
 	wrapped := authenticator.WrapAudienceAgnosticRequest(c.Audiences, s.Request)
 	return authenticator.RequestFunc(func(req *http.Request) (*authenticator.Response, bool, error) {
@@ -140,7 +150,7 @@ const (
 	credentialAuditAnnotation = "authentication.kubetenant.dev/credential-id"
 )
 
-// withAudit updates the metrics. It writes the source and the reason of a denial to the audit event.
+// withAudit counts each result. It writes the source and the reason of a denial to the audit event.
 func (c *Chain) withAudit(next authenticator.Request) authenticator.Request {
 	return authenticator.RequestFunc(func(req *http.Request) (*authenticator.Response, bool, error) {
 		resp, ok, err := next.AuthenticateRequest(req)

@@ -102,8 +102,8 @@ func TestIdentityRules(t *testing.T) {
 	}
 }
 
-// TestIdentityRulesOfRemoteSources checks that reserved names and extra keys are rejected for every
-// tenant.
+// TestIdentityRulesOfRemoteSources checks that reserved names and extra keys of a remote source are
+// rejected for every tenant, including the system tenant.
 func TestIdentityRulesOfRemoteSources(t *testing.T) {
 	const own, foreign = "alpha.kubernetes.io/own", "alpha.kubernetes.io/foreign"
 	for _, c := range []struct {
@@ -231,8 +231,8 @@ func TestZeroIdentityRulesRejectEveryone(t *testing.T) {
 	}
 }
 
-// TestOrderOfGroups checks the order of groups: those of the source, then the tenant's,
-// then upstream's.
+// TestOrderOfGroups checks the order of groups: the groups of the source, the tenant's group, and
+// system:authenticated.
 func TestOrderOfGroups(t *testing.T) {
 	h := identityRules(t, "src", "a")
 	h.UsernamePrefix, h.GroupsPrefix, h.QualifyNames = "p:", "q:", true
@@ -257,8 +257,8 @@ func TestOrderOfGroups(t *testing.T) {
 	}
 }
 
-// TestQualifiedNamesMayNotBeReserved checks that a tenant cannot complete a reserved name that begins with
-// its ID.
+// TestQualifiedNamesMayNotBeReserved checks that a tenant cannot complete a reserved name that
+// begins with its ID.
 func TestQualifiedNamesMayNotBeReserved(t *testing.T) {
 	h := authn.IdentityRules{
 		Source:       "src",
@@ -357,8 +357,8 @@ func TestBuiltInMayNotAssertTenants(t *testing.T) {
 	}
 }
 
-// TestTokens checks that the header and the websocket subprotocol use the same sources. The chain
-// abstains on unknown tokens, and removes accepted tokens from the request.
+// TestTokens checks that tokens in the header and in the websocket subprotocol are passed to the
+// same sources. The chain abstains on unknown tokens, and removes accepted tokens from the request.
 func TestTokens(t *testing.T) {
 	source := authenticator.TokenFunc(func(_ context.Context, token string) (*authenticator.Response, bool, error) {
 		switch token {

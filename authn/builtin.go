@@ -16,11 +16,13 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// builtInSource is the name of the server's own authenticator in errors.
+// builtInSource is the name of the server's own authenticator in errors and metrics.
 const builtInSource = "built-in"
 
-// validatedBuiltIn rejects identities of BuiltIn with reserved groups or extra keys, because only our
-// own sources may assert a tenant. It also rejects revoked and malformed tokens.
+// validatedBuiltIn validates the identities of BuiltIn. It rejects reserved groups and extra keys,
+// because only configured sources may assert a tenant. It also rejects identities that exceed
+// Limits, ambiguous or revoked tokens, certificates with a revoked authority, and credentials that
+// may belong to a deleted tenant.
 func (c *Chain) validatedBuiltIn(next authenticator.Request) authenticator.Request {
 	return authenticator.RequestFunc(func(req *http.Request) (*authenticator.Response, bool, error) {
 		var issued time.Time
@@ -58,9 +60,9 @@ func (c *Chain) validatedBuiltIn(next authenticator.Request) authenticator.Reque
 	})
 }
 
-// revokedAuthority returns the entry of the list that revokes an authority of a certificate that
+// revokedAuthority returns the revocation entry that revokes an authority of a certificate that
 // BuiltIn accepted, or "". A certificate is revoked if every chain contains a revoked authority.
-// The client need not present the authority.
+// The client need not have presented the authority.
 func (c *Chain) revokedAuthority(req *http.Request, u user.Info) (entry string) {
 	if c.Revoked == nil || c.BuiltInChains == nil || req.TLS == nil || len(req.TLS.PeerCertificates) == 0 {
 		return ""

@@ -23,22 +23,24 @@ var (
 	// ErrChain reports that too many or too large certificates were presented. The verification of a
 	// long chain can take seconds of CPU time.
 	ErrChain = errors.New("the client presented too many or too large certificates")
-	// ErrEncoding reports that a certificate has another encoding with another fingerprint.
+	// ErrEncoding reports that bytes of a certificate can be changed without invalidating its
+	// signature. The changed certificate would have another fingerprint.
 	ErrEncoding = errors.New("the certificate contains bytes that are not signed")
 )
 
 const (
-	// maxCertificates and maxCertificateBytes limit the certificates of a client. Chains on the public
-	// web have up to 5 certificates of about 2 KiB.
+	// maxCertificates and maxCertificateBytes are the maximum number and the maximum total size of the
+	// certificates that a client presents. Chains on the public web have up to 5 certificates of about
+	// 2 KiB.
 	maxCertificates     = 8
 	maxCertificateBytes = 32 << 10
 )
 
-// certificateSource is the source in errors that occur before any source is called.
+// certificateSource is the source in errors about presented certificates.
 const certificateSource = "client certificate"
 
-// withCertificateChecks rejects requests with certificates that are too many, too large or ambiguously
-// encoded. It runs before all sources and BuiltIn, whatever other credentials the request has.
+// withCertificateChecks rejects requests with too many, too large or ambiguously encoded
+// certificates. It runs before all sources and BuiltIn, even if the request has other credentials.
 func withCertificateChecks(next authenticator.Request) authenticator.Request {
 	return authenticator.RequestFunc(func(req *http.Request) (*authenticator.Response, bool, error) {
 		if req.TLS != nil {
@@ -66,15 +68,16 @@ func checkPresented(certificates []*x509.Certificate) error {
 	return nil
 }
 
-// signedPart has the parts of a certificate (RFC 5280, section 4.1). The signature covers the part
-// signed.
+// signedPart has the three parts of a certificate (RFC 5280, section 4.1). The signature covers
+// only the bytes in the field signed.
 type signedPart struct {
 	signed, algorithm, signature cryptobyte.String
 }
 
-// readCertificate parses a certificate that has only one encoding. Go's parser rejects encodings
-// that are not the shortest. It ignores bytes after the signature and unused bits of the signature
-// (crypto/x509, Go 1.26).
+// readCertificate splits a certificate into its parts. It returns false if bytes could be changed
+// without invalidating the signature. Go's parser already rejects encodings that are not the
+// shortest, but ignores bytes after the signature and unused bits of the signature (crypto/x509, Go
+// 1.26).
 func readCertificate(raw []byte) (c signedPart, ok bool) {
 	var outer, signature cryptobyte.String
 	input := cryptobyte.String(raw)
@@ -88,9 +91,9 @@ func readCertificate(raw []byte) (c signedPart, ok bool) {
 	return c, ok
 }
 
-// fingerprints returns the SHA-256 of a certificate and, if it has an ECDSA signature, of its twin.
-// If the signature (r, s) is valid, (r, n-s) is valid too. Any client can compute the twin, which
-// cannot be distinguished from the original (SEC 1, section 4.1.4).
+// fingerprints returns the SHA-256 of a certificate. If an ECDSA signature (r, s) is valid, (r,
+// n-s) is valid too (SEC 1, section 4.1.4). n is the order of the curve. Any client can therefore
+// create an equivalent certificate. fingerprints also returns the SHA-256 of that certificate.
 func fingerprints(raw []byte) []string {
 	all := []string{fingerprint(raw)}
 	c, ok := readCertificate(raw)
@@ -123,9 +126,9 @@ func fingerprints(raw []byte) []string {
 	return all
 }
 
-// orders returns the orders of the curves that match the bit length of a signature. They include
-// the issuer's curve, because the numbers of a signature are random. A number that is 64 bits
-// shorter has a probability of 2^-64.
+// orders returns the orders of the curves that match the bit length of the numbers of a signature.
+// The order of the issuer's curve is almost certainly included, because the numbers are random. The
+// probability that a number is 64 bits shorter than the order is about 2^-64.
 func orders(bits int) []*big.Int {
 	var fitting []*big.Int
 	for _, curve := range []elliptic.Curve{elliptic.P224(), elliptic.P256(), elliptic.P384(), elliptic.P521()} {

@@ -219,8 +219,8 @@ func TestReencodedCertificatesAreRejectedOrRevoked(t *testing.T) {
 	}
 }
 
-// TestLongChainsAreRejected checks that long chains are rejected before any authenticator is called, including
-// BuiltIn.
+// TestLongChainsAreRejected checks that long chains are rejected before any authenticator is
+// called, including BuiltIn.
 func TestLongChainsAreRejected(t *testing.T) {
 	_, leaf := issue(t, signers(t)["P-256"])
 	large := &x509.Certificate{Raw: slices.Repeat([]byte{0}, 32<<10)}
@@ -244,8 +244,8 @@ func TestLongChainsAreRejected(t *testing.T) {
 	}
 }
 
-// TestBuiltInRevokedAuthority checks that an identity of BuiltIn is revoked when each chain
-// to its authorities is revoked.
+// TestBuiltInRevokedAuthority checks that an identity of BuiltIn is rejected if each chain to the
+// authorities of BuiltIn contains a revoked authority.
 func TestBuiltInRevokedAuthority(t *testing.T) {
 	ca, leaf := issue(t, signers(t)["P-256"])
 	other, _ := issue(t, signers(t)["P-256"])

@@ -16,14 +16,15 @@ import (
 //   - A JSON Web Token expires at exp (RFC 7519, section 4.1.4).
 //   - A Keystone token expires at expires_at.
 type Expiry struct {
-	// At is zero before the request is authenticated. It remains zero if the expiry is unknown, as for
-	// files, front proxies and [Chain.BuiltIn].
+	// At is zero before the request is authenticated. It remains zero if the expiry is unknown, for
+	// example for the sources that read files, for front proxies and for [Chain.BuiltIn].
 	At time.Time
 }
 
 type expiryKey struct{}
 
-// WithExpiry returns a context in which the chain sets e.
+// WithExpiry returns a context for a request. The chain stores the expiry of the request's
+// credential in e.
 func WithExpiry(ctx context.Context, e *Expiry) context.Context {
 	return context.WithValue(ctx, expiryKey{}, e)
 }

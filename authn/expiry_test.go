@@ -16,8 +16,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// TestExpiry checks the expiry of accepted credentials, also of cached ones. It is not set for
-// credentials without an expiry and for rejected credentials.
+// TestExpiry checks the expiry of accepted credentials, including cached credentials. It is not set
+// for credentials without an expiry and for rejected credentials.
 func TestExpiry(t *testing.T) {
 	end := time.Now().Add(time.Hour).Truncate(time.Second)
 	ending := validity.With(alice(), time.Time{}, end)

@@ -30,21 +30,23 @@ var (
 // IdentityRules has the rules of identity validation for one source. The zero value rejects every
 // identity, because it allows no tenant.
 type IdentityRules struct {
-	// Source is the configured name. It is used in the extra tenant.SourceKey, errors and audit
-	// events.
+	// Source is the configured name of the source. It is used in the extra tenant.SourceKey, errors
+	// and audit events.
 	Source string
 	// Tenants are the tenants that the source may assert.
 	Tenants tenant.Set
 	// UsernamePrefix and GroupsPrefix are added to names once, before the names are checked.
 	UsernamePrefix, GroupsPrefix string
-	// Reserved are the names that only callers of the system tenant may have.
+	// Reserved are the names that only callers of the system tenant may have. No caller of a remote
+	// source may have them.
 	Reserved *tenant.SystemNames
-	// Limits limit the identities that leave the chain. The zero value means tenant.DefaultLimits.
+	// Limits are the limits for the validated identities. The zero value means tenant.DefaultLimits.
 	Limits tenant.Limits
 	// QualifyNames changes user alice of tenant a to "a:alice", and the user's groups to "a:<group>".
+	// Names of callers of the system tenant are not changed.
 	QualifyNames bool
 	// Remote specifies that the cluster's admin does not control the identities. Reserved names and
-	// extra keys are then rejected for every tenant.
+	// extra keys are then rejected for every tenant, including the system tenant.
 	Remote bool
 	// Extras are the reserved extra keys that a remote source sets itself, in addition to
 	// tenant.ExtraKey.
@@ -54,9 +56,9 @@ type IdentityRules struct {
 	ServiceAccounts bool
 }
 
-// Check rejects a tenant that the source may not assert, and names that are reserved for callers of
-// that tenant. The names have no prefix yet. File sources call it at load, so that a file contains
-// no identity that would be rejected later.
+// Check rejects a tenant that the source may not assert, malformed names, and names that callers of
+// this tenant may not have. The parameters are the names before the prefixes are added. File
+// sources call Check when they load a file. It does not check Limits.
 func (h *IdentityRules) Check(name string, groups []string, id tenant.ID) error {
 	switch {
 	case !h.Tenants.Has(id):
@@ -91,8 +93,8 @@ func (h *IdentityRules) Check(name string, groups []string, id tenant.ID) error 
 	return nil
 }
 
-// checkServiceAccount rejects names of other users, and groups other than the two groups of a
-// service account.
+// checkServiceAccount rejects a name that is not the name of a service account, and groups other
+// than the two groups of this service account.
 func checkServiceAccount(name string, groups []string) error {
 	namespace, ok := tenant.ServiceAccountNamespace(name)
 	if !ok {
@@ -104,9 +106,9 @@ func checkServiceAccount(name string, groups []string) error {
 	return nil
 }
 
-// qualifier returns the prefix of names of a tenant when they leave the chain. A tenant "kubeadm"
-// could turn a harmless group into "kubeadm:cluster-admins". Therefore, qualified names are checked
-// too.
+// qualifier returns the prefix that QualifyNames adds to the names of a tenant, or "". In a tenant
+// named "kubeadm", the prefix would turn the group "cluster-admins" into the reserved group
+// "kubeadm:cluster-admins". Therefore, names with the prefix are checked too.
 func (h *IdentityRules) qualifier(id tenant.ID) string {
 	if !h.QualifyNames || id.IsSystem() || h.ServiceAccounts {
 		return ""
@@ -125,8 +127,8 @@ type refusal struct {
 func (r *refusal) Error() string { return truncate(fmt.Sprintf("source %q: %v", r.source, r.err)) }
 func (r *refusal) Unwrap() error { return r.err }
 
-// maxErrorBytes limits the size of a logged error. Errors about certificates may contain long
-// names.
+// maxErrorBytes is the size to which an error is truncated. Errors about certificates may contain
+// long names.
 const maxErrorBytes = 512
 
 // shortError is an error of another package that is truncated.
@@ -151,7 +153,8 @@ func refusalIn(err error) *refusal {
 	return r
 }
 
-// apply validates the identity in the results of the source's authenticator.
+// apply validates the identity that the source's authenticator returned. Its parameters are the
+// results of that authenticator.
 //
 //nolint:revive // ok is one of them
 func (h *IdentityRules) apply(resp *authenticator.Response, ok bool, err error) (*authenticator.Response, bool, error) {
@@ -168,7 +171,8 @@ func (h *IdentityRules) apply(resp *authenticator.Response, ok bool, err error) 
 	return &authenticator.Response{User: clean, Audiences: resp.Audiences}, true, nil
 }
 
-// mapUser returns the identity that leaves the chain, or the reason to reject it.
+// mapUser returns the validated identity with its final names, groups and extras, or the reason to
+// reject it.
 func (h *IdentityRules) mapUser(u user.Info) (user.Info, error) {
 	id, err := tenant.Of(u)
 	if err != nil {
@@ -206,7 +210,7 @@ func (h *IdentityRules) mapUser(u user.Info) (user.Info, error) {
 	return clean, nil
 }
 
-// isOwnKey reports whether an extra key has our domain in any case.
+// isOwnKey reports whether the domain of an extra key is [tenant.Domain], ignoring case.
 func isOwnKey(key string) bool {
 	domain, _, found := strings.Cut(key, "/")
 	return found && strings.EqualFold(domain, tenant.Domain)

@@ -14,8 +14,8 @@ import (
 )
 
 // TestTokensWithoutAnIssuer checks that a JSON Web Token without an issuer goes to the source of
-// its prefix or form, and never to the source with Rest. A token with an issuer never goes to such
-// a source.
+// its prefix or form, and never to the source with Rest. A token with an issuer never goes to a
+// source with a prefix or a form.
 func TestTokensWithoutAnIssuer(t *testing.T) {
 	header, claims := testKey.Header(), map[string]any{"sub": "u", "openstack_methods": []string{"password"}}
 	with := func(name string, value any) string {

@@ -19,8 +19,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// ErrPredecessor reports that a credential is older than its tenant, or has no time of issue. It
-// may belong to a deleted tenant of the same name.
+// ErrPredecessor reports that a credential was issued before its tenant was created, or has no time
+// of issue. The credential may belong to a deleted tenant of the same name.
 var ErrPredecessor = errors.New("the credential belongs to a deleted tenant of the same name, " +
 	"or has no time of issue (see spec.acceptUndated of the Tenant)")
 
@@ -45,7 +45,8 @@ func (accepts acceptance) check(
 	return resp, true, nil
 }
 
-// refuse rejects an authenticated caller. The audit log contains its credential-id.
+// refuse rejects an authenticated caller. The credential-id of the caller is written to the audit
+// event.
 func refuse(source string, u user.Info, err error) (*authenticator.Response, bool, error) {
 	credential := strings.Join(u.GetExtra()[user.CredentialIDKey], ",")
 	return nil, false, &refusal{source: source, err: err, credential: credential}
@@ -61,7 +62,7 @@ func (c *Chain) checkBuiltIn(req *http.Request, issued time.Time, u user.Info) e
 	switch {
 	case isNoTenant(err):
 		return nil
-	case err != nil: // the unknown tenant may be a deleted one
+	case err != nil: // the tenant is unknown and may be a deleted tenant
 		return err
 	}
 	if isCertificate(u) && req.TLS != nil && len(req.TLS.PeerCertificates) > 0 {
@@ -73,8 +74,8 @@ func (c *Chain) checkBuiltIn(req *http.Request, issued time.Time, u user.Info) e
 	return nil
 }
 
-// isNoTenant reports whether an error means that the identity has no valid tenant. The boundary
-// denies such identities.
+// isNoTenant reports whether an error means that the identity has no valid tenant. Package authz
+// treats such an identity as a caller without a tenant.
 func isNoTenant(err error) bool {
 	return errors.Is(err, tenant.ErrUnbound) || errors.Is(err, tenant.ErrInvalid) || errors.Is(err, tenant.ErrAmbiguous)
 }
@@ -86,9 +87,9 @@ func isCertificate(u user.Info) bool {
 }
 
 // tokenInspector returns an authenticator that accepts no request. It reads the tokens of a request
-// before upstream's adapters remove them. It sets oldest to the earliest time of issue, because the
-// server may accept any of the tokens. It fails with an error that wraps ErrForm or ErrRevoked if a
-// token must be rejected.
+// before upstream's adapters remove them. It sets oldest to the earliest time of issue, because
+// BuiltIn may accept any of the tokens. It fails with an error that wraps ErrForm or ErrRevoked if
+// a token must be rejected.
 func (c *Chain) tokenInspector(oldest *time.Time) authenticator.Request {
 	found := false
 	inspect := func(_ context.Context, token string) (*authenticator.Response, bool, error) {

@@ -23,9 +23,10 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/tenanttest"
 )
 
-// TestCredentialsOfDeletedTenants checks all kinds of credentials of a tenant whose name belonged to a deleted
-// tenant. A credential that is older than the tenant is rejected. An undated credential is rejected
-// unless the Tenant accepts it. Cached results are checked too. The system tenant is exempt.
+// TestCredentialsOfDeletedTenants checks all kinds of credentials of a tenant whose name belonged
+// to a deleted tenant. A credential that is older than the tenant is rejected. An undated
+// credential is rejected unless the Tenant accepts it. Cached results are checked too. Credentials
+// of the system tenant are not rejected.
 func TestCredentialsOfDeletedTenants(t *testing.T) {
 	made := time.Unix(2_000_000, 0)
 	old, young := made.Add(-time.Hour), made.Add(time.Hour)
@@ -156,8 +157,9 @@ func TestCredentialsOfDeletedTenants(t *testing.T) {
 	}
 }
 
-// TestBuiltInFailedTenantLookup checks that an identity of BuiltIn is rejected if the lookup of its tenant
-// fails. An identity without a tenant is accepted, because the boundary denies it.
+// TestBuiltInFailedTenantLookup checks that an identity of BuiltIn is rejected if the lookup of its
+// tenant fails. An identity without a tenant is accepted, because package authz denies its
+// requests.
 func TestBuiltInFailedTenantLookup(t *testing.T) {
 	down := errors.New("down")
 	for _, c := range []struct{ told, want error }{

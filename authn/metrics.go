@@ -13,8 +13,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// Metrics are counters of authentications by result. A nil Metrics has no effect. It is safe for
-// concurrent use.
+// Metrics are counters of authentication requests by source and result, and of lookups in the token
+// cache. A nil Metrics has no effect. It is safe for concurrent use.
 type Metrics struct {
 	requests *metrics.CounterVec
 	cache    *metrics.CounterVec

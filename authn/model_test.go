@@ -199,8 +199,8 @@ func makeIdentity(r *rand.Rand) *identityModel {
 	return m
 }
 
-// TestIdentityModel checks random identities and configurations of a source. The result of the chain
-// must equal the result of the model.
+// TestIdentityModel checks random identities and configurations of a source. The result of the
+// chain must equal the result of the model.
 func TestIdentityModel(t *testing.T) {
 	t.Parallel()
 	left := 0

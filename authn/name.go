@@ -11,7 +11,8 @@ import (
 	"strings"
 )
 
-// shortNames has the attributes for which OpenSSL writes a name (crypto/objects).
+// shortNames maps the object identifiers of attributes to the names that OpenSSL writes
+// (crypto/objects).
 var shortNames = map[string]string{
 	"2.5.4.3":                    "CN",
 	"2.5.4.4":                    "SN",
@@ -46,8 +47,8 @@ var shortNames = map[string]string{
 
 // distinguishedName formats a name (RFC 5280, section 4.1.2.4) as in RFC 2253 and as "openssl
 // -nameopt RFC2253" does. The last part is first, and characters beyond ASCII are escaped. The
-// standard library's pkix.Name.String sorts the parts and knows fewer attributes. It returns "" if
-// der is not a name.
+// standard library's pkix.Name.String sorts the parts and knows fewer attributes. distinguishedName
+// returns "" if der is not a name.
 func distinguishedName(der []byte) string {
 	var name []relativeNameSET
 	if rest, err := asn1.Unmarshal(der, &name); err != nil || len(rest) > 0 {

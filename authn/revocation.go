@@ -19,8 +19,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// ErrRevoked is the kind of the errors about a revoked credential, tenant or user. Test for it with
-// [errors.Is]. The error of a refused request also names the caller and the entry of the list.
+// ErrRevoked is the error for a revoked credential, tenant or user. Test for it with [errors.Is].
+// The error of a rejected request also names the caller and the revocation entry.
 var ErrRevoked = errors.New("revoked")
 
 // certificateCredential is the prefix of the credential-id of a client certificate
@@ -40,9 +40,11 @@ type Revocations struct {
 	// Fingerprints are the revoked certificates by the SHA-256 of their DER encoding, in lower-case
 	// hexadecimal digits.
 	Fingerprints map[string]struct{}
-	// Tokens are the rules for JSON Web Tokens by issuer. A token is revoked if it matches one rule.
+	// Tokens are the rules for JSON Web Tokens by issuer. A token is revoked if it matches at least
+	// one rule of its issuer.
 	Tokens map[string][]TokenRule
-	// Users are the revoked users by tenant and name. The name is the one that leaves the chain.
+	// Users are the revoked users by tenant and name. The name is the final user name, with all
+	// prefixes.
 	Users map[TenantUser]struct{}
 	// ServiceAccounts are the revoked service accounts by UID.
 	ServiceAccounts map[string]struct{}
@@ -74,7 +76,7 @@ func (r TokenRule) matches(t *unverified.Token) bool {
 		(r.IssuedBefore.IsZero() || t.IssuedAt.Before(r.IssuedBefore))
 }
 
-// tokenEntry returns the entry of the list that revokes a token by its claims, or "".
+// tokenEntry returns the revocation entry that revokes a token by its claims, or "".
 func (r *Revocations) tokenEntry(t *unverified.Token) string {
 	if r == nil || !t.JWT || len(r.Tokens) == 0 {
 		return ""
@@ -113,9 +115,8 @@ func (r *Revocations) HasToken(token string) bool {
 	return err != nil || r.tokenEntry(&seen) != ""
 }
 
-// HasPresented reports whether one of the certificates of a request is revoked. The certificate
-// need not be the credential of the request. No request over the connection of a revoked
-// certificate is allowed.
+// HasPresented reports whether the client of a request presented a revoked certificate. Such a
+// request MUST be rejected even if the certificate is not its credential.
 func (r *Revocations) HasPresented(req *http.Request) bool {
 	return r.presentedEntry(req) != ""
 }
@@ -126,7 +127,7 @@ func (r *Revocations) HasCertificate(c *x509.Certificate) bool {
 	return r.certificateEntry(c) != ""
 }
 
-// certificateEntry returns the entry of the list that revokes a certificate, or "".
+// certificateEntry returns the revocation entry that revokes a certificate, or "".
 func (r *Revocations) certificateEntry(c *x509.Certificate) string {
 	if r == nil {
 		return ""
@@ -148,7 +149,7 @@ func (r *Revocations) certificateEntry(c *x509.Certificate) string {
 	return ""
 }
 
-// CheckCertificate returns an error of kind [ErrRevoked] that names the entry of the list if a
+// CheckCertificate returns an error of kind [ErrRevoked] that names the revocation entry if a
 // certificate is revoked.
 func (r *Revocations) CheckCertificate(c *x509.Certificate) error {
 	if entry := r.certificateEntry(c); entry != "" {
@@ -157,7 +158,7 @@ func (r *Revocations) CheckCertificate(c *x509.Certificate) error {
 	return nil
 }
 
-// presentedEntry returns the entry of the list that revokes a certificate of a request, or "".
+// presentedEntry returns the revocation entry that revokes a certificate of a request, or "".
 func (r *Revocations) presentedEntry(req *http.Request) string {
 	if r == nil || req.TLS == nil || len(r.Serials)+len(r.Fingerprints) == 0 {
 		return ""
@@ -170,7 +171,7 @@ func (r *Revocations) presentedEntry(req *http.Request) string {
 	return ""
 }
 
-// userEntry returns the entry of the list that revokes a user of a tenant, or "".
+// userEntry returns the revocation entry that revokes a user of a tenant, or "".
 func (r *Revocations) userEntry(id tenant.ID, u user.Info) string {
 	if r == nil {
 		return ""
@@ -187,7 +188,7 @@ func (r *Revocations) userEntry(id tenant.ID, u user.Info) string {
 	return ""
 }
 
-// revocation is an error of kind ErrRevoked that names the entry of the list.
+// revocation is an error of kind ErrRevoked that names the revocation entry.
 type revocation struct{ entry, caller string }
 
 func (r *revocation) Error() string {
@@ -201,7 +202,7 @@ func (r *revocation) Error() string {
 // Is implements the interface that [errors.Is] uses.
 func (r *revocation) Is(target error) bool { return target == ErrRevoked }
 
-// callerOf describes the caller of a request for the log by user, tenant and the serial number of
+// callerOf describes the caller of a request in an error, by user, tenant and the serial number of
 // the certificate.
 func callerOf(req *http.Request, id tenant.ID, u user.Info) string {
 	text := fmt.Sprintf("user %q", u.GetName())
@@ -254,7 +255,8 @@ func (r *Revocations) MayCover(id tenant.ID, u user.Info) bool {
 	return false
 }
 
-// withRevocation rejects callers that are revoked by certificate, name or tenant, for all sources.
+// withRevocation rejects callers of all sources and of BuiltIn that are revoked by certificate,
+// user name, service account or tenant. It does not check the rules for tokens.
 func (c *Chain) withRevocation(next authenticator.Request) authenticator.Request {
 	if c.Revoked == nil {
 		return next

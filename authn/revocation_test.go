@@ -86,8 +86,8 @@ func TestRevokedIdentities(t *testing.T) {
 	}
 }
 
-// TestRevokedTokens checks that a token must match all fields of a rule, whatever its source is and
-// even if its result is cached.
+// TestRevokedTokens checks that a token is revoked only if it matches all fields of a rule, for all
+// sources and for cached results.
 func TestRevokedTokens(t *testing.T) {
 	issued := time.Unix(1_000_000, 0)
 	token := jwt("https://one", map[string]any{"jti": "t1", "sub": "alice", "iat": issued.Unix()})
@@ -138,8 +138,8 @@ func TestRevokedTokens(t *testing.T) {
 	}
 }
 
-// TestRevokedClientCertificate checks that no request is allowed over the connection of a revoked
-// certificate, whatever its credential is.
+// TestRevokedClientCertificate checks that every request over a connection with a revoked client
+// certificate is rejected, regardless of its credential.
 func TestRevokedClientCertificate(t *testing.T) {
 	_, presented := issue(t, authntest.MustKey("ES256").Private) // serial number 2 of CN=ca
 	for what, c := range map[string]struct {
@@ -208,8 +208,8 @@ func TestBuiltInRevokedCallers(t *testing.T) {
 	}
 }
 
-// TestAmbiguousTokensAreRejected checks that ambiguous tokens are rejected before any source receives
-// them.
+// TestAmbiguousTokensAreRejected checks that ambiguous tokens are rejected before any source
+// receives them.
 func TestAmbiguousTokensAreRejected(t *testing.T) {
 	long := strings.Repeat("x", 64<<10)
 	for what, token := range map[string]string{

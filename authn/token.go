@@ -21,14 +21,14 @@ import (
 )
 
 const (
-	// tokenTTL is the time for which a verified token is cached. It is the same as in kube-apiserver
+	// tokenTTL is how long a verified token is cached. It is the same as in kube-apiserver
 	// (TokenSuccessCacheTTL, k8s.io/kubernetes pkg/kubeapiserver/options/authentication.go, v1.37.1).
 	tokenTTL = 10 * time.Second
-	// tokenEntries limits the cache to about twice the sum of 5,000 nodes and 10,000 namespaces, as
-	// upstream does.
+	// tokenEntries is the maximum number of cached tokens. As in upstream, it is about twice the sum
+	// of 5,000 nodes and 10,000 namespaces.
 	tokenEntries = 32 << 10
-	// tokenBytes limits the size of the cache. A typical entry has about 1 KiB, so only large
-	// identities reach this limit.
+	// tokenBytes is the maximum size of the cache in bytes. A typical entry has about 1 KiB, so only
+	// large identities reach this limit.
 	tokenBytes = 64 << 20
 )
 
@@ -36,14 +36,14 @@ const (
 // an error, and the server's own token sources would not be called.
 var errUnclaimed = errors.New("no source accepts tokens of this kind")
 
-// errNotAccepted reports that the chosen source abstains. No other source may then receive the
+// errNotAccepted reports that the selected source abstains. No other source may then receive the
 // token.
 var errNotAccepted = errors.New("token not accepted")
 
 // Match specifies which tokens a source may receive. The zero value matches no token.
 type Match struct {
-	// Every matches every token. The source MUST only compare it with its own data and MUST NOT send
-	// it elsewhere.
+	// Every matches every token. The source receives each uncached token before the other sources. It
+	// MUST only compare the token with its own data, and MUST NOT send the token elsewhere.
 	Every bool
 	// Issuers are values of the claim iss of JSON Web Tokens. An issuer may belong to one source only.
 	Issuers []string
@@ -59,9 +59,10 @@ type Match struct {
 // the server.
 var bootstrap = regexp.MustCompile(`^[a-z0-9]{6}\.[a-z0-9]{16}$`)
 
-// tokens passes each bearer token to the one source that may claim it.
+// tokens passes each bearer token first to the sources that match every token. If they abstain, it
+// passes the token to the one source that may claim it.
 type tokens struct {
-	lookups    []*tokenSource // called for every token
+	lookups    []*tokenSource // the sources that match every token
 	byIssuer   map[string]*tokenSource
 	byPrefix   []*tokenSource
 	byForm     []*tokenSource
@@ -74,7 +75,7 @@ type tokens struct {
 	logged     atomic.Int64 // the time of the last log entry about an unclaimed token, in Unix nanoseconds
 }
 
-// tokenSource is a source with audiences and identity validation.
+// tokenSource is a source with an authenticator that applies the server's audiences.
 type tokenSource struct {
 	Source
 	authenticate authenticator.Token
@@ -83,15 +84,16 @@ type tokenSource struct {
 // verified is the cached result of an accepted token.
 type verified struct {
 	resp  *authenticator.Response
-	token unverified.Token // with verified claims
-	// issued and expires are zero if the token does not contain them.
+	token unverified.Token // the source has verified the claims
+	// issued and expires are zero if they are unknown.
 	issued, expires time.Time
 	revalidate      func(context.Context) error
 	source          *tokenSource
 }
 
 // Revalidator is implemented by the user.Info of a source whose identities depend on more than the
-// token. Live is called each time a cached result is used. If it fails, the request is rejected.
+// token. Revalidate is called each time a cached result is used. If it fails, the request is
+// rejected.
 type Revalidator interface {
 	Revalidate(ctx context.Context) error
 }
@@ -174,13 +176,15 @@ func (d *tokens) AuthenticateToken(ctx context.Context, token string) (*authenti
 // tokenSourceName is the source in errors about tokens that belong to no source.
 const tokenSourceName = "token"
 
-// maxTokenBytes limits the size of tokens. The largest known tokens contain several hundred groups.
+// maxTokenBytes is the maximum size of a token. The largest known tokens contain several hundred
+// groups.
 const maxTokenBytes = 64 << 10
 
-// ErrForm reports that different parsers could read a token differently.
+// ErrForm reports that different parsers could read a token differently, or that the token is too
+// long.
 var ErrForm = errors.New("malformed token: it is ambiguous or too long, or contains invisible characters")
 
-// wellFormed rejects a token that another parser might read differently.
+// wellFormed rejects a token that is too long, or that another parser might read differently.
 func wellFormed(token string) error {
 	if len(token) > maxTokenBytes || !unverified.IsVisible(token) {
 		return ErrForm
@@ -191,8 +195,8 @@ func wellFormed(token string) error {
 // unclaimedEvery is the minimum time between two log entries about unclaimed tokens.
 const unclaimedEvery = 5 * time.Second
 
-// logUnclaimed logs that no source claims tokens without an issuer. It limits the rate, because any
-// client can send such tokens.
+// logUnclaimed logs that no source claims tokens without an issuer. The rate of log entries is
+// limited, because any client can send such tokens.
 func (d *tokens) logUnclaimed(ctx context.Context, seen *unverified.Token) {
 	last, now := d.logged.Load(), d.now().UnixNano()
 	if seen.Issuerless && (last == 0 || now-last >= int64(unclaimedEvery)) && d.logged.CompareAndSwap(last, now) {
@@ -201,9 +205,10 @@ func (d *tokens) logUnclaimed(ctx context.Context, seen *unverified.Token) {
 	}
 }
 
-// selectSource returns the source that may claim the token, or nil. A JSON Web Token with an issuer goes
-// only to the source of that issuer. A JSON Web Token without an issuer is matched by prefix and
-// form, but never by Rest. No source receives a bootstrap token.
+// selectSource returns the source that may claim a token after the sources that match every token
+// have abstained, or nil. A JSON Web Token with an issuer goes only to the source of that issuer. A
+// JSON Web Token without an issuer is matched by prefix and form, but never by Rest. No source is
+// selected for a bootstrap token.
 func (d *tokens) selectSource(token string, seen *unverified.Token) *tokenSource {
 	switch {
 	case seen.JWT && !seen.Issuerless:

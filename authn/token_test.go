@@ -61,8 +61,8 @@ func jwt(issuer string, more ...map[string]any) string {
 	return testKey.MustSign(claims)
 }
 
-// TestTokenGoesToItsSource checks that each token goes to the one source that may claim it, in any order of
-// sources.
+// TestTokenGoesToItsSource checks that each token goes to the one source that may claim it, in any
+// order of sources.
 func TestTokenGoesToItsSource(t *testing.T) {
 	form := func(token string) bool {
 		return token == strings.Trim(token, "ghijklmnopqrstuvwxyz-.") && len(token) == 8
@@ -353,8 +353,8 @@ func upstreamLike() authenticator.Request {
 	)
 }
 
-// TestModifiedTokensDoNotReachBuiltIn checks modified tokens of our issuer. They are rejected or go to our
-// own source. They never reach BuiltIn, which might accept them.
+// TestModifiedTokensDoNotReachBuiltIn checks modified tokens of our issuer. They are rejected or go
+// to the configured source of their issuer. They never reach BuiltIn, which might accept them.
 func TestModifiedTokensDoNotReachBuiltIn(t *testing.T) {
 	token := jwt("https://one", map[string]any{"jti": "id"})
 	header, rest, _ := strings.Cut(token, ".")
@@ -400,8 +400,8 @@ func TestModifiedTokensDoNotReachBuiltIn(t *testing.T) {
 	}
 }
 
-// TestFailedTenantLookupRejectsWithRevocations checks that an identity is rejected if the lookup of its
-// tenant fails, because it may be revoked.
+// TestFailedTenantLookupRejectsWithRevocations checks that an identity is rejected if the lookup of
+// its tenant fails, because it may be revoked.
 func TestFailedTenantLookupRejectsWithRevocations(t *testing.T) {
 	a := tenanttest.ID(t, "a")
 	down := errors.New("timeout")
@@ -447,7 +447,7 @@ func BenchmarkCachedToken(b *testing.B) {
 }
 
 // TestAuditNamesRevokedCaller checks that the audit event names the caller, the credential and the
-// entry of the list, even if the token is cached.
+// revocation entry, even if the token is cached.
 func TestAuditNamesRevokedCaller(t *testing.T) {
 	u := &user.DefaultInfo{
 		Name:  "alice",

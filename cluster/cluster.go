@@ -3,7 +3,7 @@
 
 // Package cluster reads a live cluster for the rest of the project: the owners of namespaces, the
 // resources, Tenants, quotas, grants, and the controllers of objects. It also runs the engines that
-// write to the cluster. A process has one [Cluster], in every deployment mode.
+// write to the cluster. A process has one [Cluster] in every deployment mode.
 package cluster
 
 import (
@@ -39,11 +39,11 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// Clients are clients of one API server that share a connection. Each has its own rate limit, so
-// that the requests of one do not delay another. Grants and Quotas have no rate limit, because they
-// make at most one request at a time for a tenant.
+// Clients are clients of one API server that share a connection. Each client has its own rate
+// limit, so that the requests of one client do not delay another. Reviews, Grants and Quotas have
+// no rate limit. Grants and Quotas make at most one request at a time for each tenant and object.
 type Clients struct {
-	// Config is the configuration of the clients.
+	// Config is the configuration from which the clients were created.
 	Config         *rest.Config
 	Typed          kubernetes.Interface
 	Reviews        authorizationclient.AuthorizationV1Interface
@@ -95,9 +95,9 @@ type Cluster struct {
 	Clients
 	// NamespaceLister lists all Namespaces from a cache.
 	NamespaceLister corelisters.NamespaceLister
-	// CRDs are the scopes of custom resources.
+	// CRDs reads the scopes of custom resources.
 	CRDs *CRDScopes
-	// Definitions reports which definitions of the project's kinds cannot be used.
+	// Definitions reports which CustomResourceDefinitions of the project cannot be used.
 	Definitions *DefinitionMonitor
 	// ControllerLookup finds the objects that control other objects.
 	ControllerLookup *ControllerLookup
@@ -122,8 +122,8 @@ type Cluster struct {
 	mapper     meta.ResettableRESTMapper
 }
 
-// New returns a cluster for clients. The caller MUST start the informers of the factory. The
-// cluster sends no request until [Cluster.Run] or another of its functions runs.
+// New returns a cluster for clients. The caller MUST start the informers of the factory. New sends
+// no request.
 func New(clients Clients, factory informers.SharedInformerFactory) (*Cluster, error) {
 	namespaces := factory.Core().V1().Namespaces()
 	c := &Cluster{
@@ -166,7 +166,7 @@ func New(clients Clients, factory informers.SharedInformerFactory) (*Cluster, er
 	return c, nil
 }
 
-// errNamespaces reports that the namespaces were not read before the context ended.
+// errNamespaces reports that the namespaces have not been read.
 var errNamespaces = errors.New("the cache of namespaces did not sync")
 
 // Manager has the clients of the engines, which write as [tenant.ManagerUser].
@@ -176,8 +176,9 @@ type Manager struct {
 	Metadata metadata.Interface
 }
 
-// NewManager returns clients with a configuration that may impersonate [tenant.ManagerUser] in some
-// groups. They have no rate limit, because each engine limits its own rate.
+// NewManager returns clients that impersonate [tenant.ManagerUser] with the given groups. The user
+// of config must be allowed to do this. The clients have no rate limit, because each engine limits
+// its own rate.
 func NewManager(config *rest.Config, groups ...string) (m Manager, err error) {
 	config = rest.CopyConfig(config)
 	config.Impersonate = rest.ImpersonationConfig{UserName: tenant.ManagerUser, Groups: groups}
@@ -194,7 +195,7 @@ func NewManager(config *rest.Config, groups ...string) (m Manager, err error) {
 }
 
 // Provision runs the engine of package provision until ctx ends. Only one process at a time may run
-// it. The Tenants must be followed. derivesRights, shared, rules and unseen are fields of
+// it. c.TenantStore must be running. For the other parameters, see the fields of
 // [provision.Options].
 func (c *Cluster) Provision(
 	ctx context.Context, m Manager, derivesRights func() bool, shared func() []schema.GroupResource,
@@ -217,28 +218,29 @@ func (c *Cluster) Provision(
 	}).Run(ctx)
 }
 
-// ReportDefinitions reports definitions of the project's kinds that cannot be used, until ctx ends.
-// Only one process at a time may run it, because it records events. The definitions must be
-// followed.
+// ReportDefinitions reports CustomResourceDefinitions of the project that cannot be used, until ctx
+// ends. Only one process at a time may run it, because it records events. c.CRDs must be running.
 func (c *Cluster) ReportDefinitions(ctx context.Context, m Manager) error {
 	c.Definitions.Run(ctx, m.Typed)
 	return nil
 }
 
-// Run follows the definitions of custom resources and the controllers of objects until ctx ends.
+// Run runs c.CRDs and c.ControllerLookup until ctx ends.
 func (c *Cluster) Run(ctx context.Context) {
 	go c.ControllerLookup.Run(ctx)
 	c.CRDs.Run(ctx)
 }
 
-// isDefined reports whether the server defines a custom resource.
+// isDefined reports whether the server has a CustomResourceDefinition for a resource. known is
+// false until the definitions have been read.
 func (c *Cluster) isDefined(r schema.GroupResource) (defined, known bool) {
-	known = c.CRDs.HasSynced() // before the lookup, so that a missing definition is certain
+	known = c.CRDs.HasSynced() // read before the lookup, so that a missing definition is certain if known is true
 	return c.CRDs.ResourceScope(r) != authz.ScopeUnknown, known
 }
 
-// IDsWithoutTenant returns the tenants that own a namespace and have no Tenant. It returns false if
-// that is not known yet.
+// IDsWithoutTenant returns the IDs of tenants that own a namespace and have no Tenant. It omits
+// deleted tenants whose IDs are reserved. It returns false if the namespaces or the Tenants have
+// not been read.
 func (c *Cluster) IDsWithoutTenant() (ids []string, known bool) {
 	if !c.NamespacesSynced() || !c.TenantStore.HasSynced() {
 		return nil, false
@@ -251,8 +253,8 @@ func (c *Cluster) IDsWithoutTenant() (ids []string, known bool) {
 	return ids, true
 }
 
-// Retire ends the tenants of deleted Tenants until ctx ends. Only one process at a time may run it.
-// The Tenants must be followed.
+// Retire runs the engine of package retirement, which deletes tenants, until ctx ends. Only one
+// process at a time may run it. c.TenantStore must be running.
 func (c *Cluster) Retire(ctx context.Context, m Manager) error {
 	if !cache.WaitForCacheSync(ctx.Done(), c.NamespacesSynced) {
 		return errNamespaces
@@ -282,7 +284,8 @@ func (c *Cluster) MaintainFlowSchemas(ctx context.Context, m *flowschemas.Metric
 	}).Run(ctx)
 }
 
-// OwnedNamespaces returns the names of the namespaces that have the label of a tenant.
+// OwnedNamespaces returns the names of the namespaces that have the label of a tenant. It fails if
+// the namespaces have not been read.
 func (c *Cluster) OwnedNamespaces(id tenant.ID) ([]string, error) {
 	if !c.NamespacesSynced() {
 		return nil, errNamespaces
@@ -320,16 +323,16 @@ func (c *Cluster) FollowNamespaces(handler cache.ResourceEventHandler) error {
 	return err
 }
 
-// RunQuotas follows the quotas until ctx ends. It creates the quota that hard returns for each
-// tenant that has none.
+// RunQuotas follows the TenantQuotas until ctx ends. It creates a TenantQuota with the limits that
+// hard returns for each tenant without a quota.
 func (c *Cluster) RunQuotas(ctx context.Context, hard func() corev1.ResourceList) {
 	go c.QuotaStore.EnsureDefaults(ctx, c.byTenant, hard)
 	c.QuotaStore.Run(ctx)
 }
 
 // CountQuotas updates the usage of the quotas until ctx ends. Only one process at a time may run
-// it. A second process with an older cache would treat objects that the first has counted as
-// deleted. The quotas must be followed.
+// it. A second process with an older cache would treat objects that the first process has counted
+// as deleted. c.QuotaStore must be running.
 func (c *Cluster) CountQuotas(ctx context.Context) error {
 	if !cache.WaitForCacheSync(ctx.Done(), c.NamespacesSynced) {
 		return errNamespaces
@@ -338,8 +341,8 @@ func (c *Cluster) CountQuotas(ctx context.Context) error {
 	return nil
 }
 
-// RunBackfill labels older objects until ctx ends, as soon as all namespaces and definitions are
-// known. The definitions must be followed, by [Cluster.Run] or [CRDScopes.Run].
+// RunBackfill waits until all namespaces and CustomResourceDefinitions have been read. It then runs
+// c.Backfill until ctx ends. The definitions must be followed by [Cluster.Run] or [CRDScopes.Run].
 func (c *Cluster) RunBackfill(ctx context.Context) error {
 	if err := c.FollowNamespaces(c.Backfill.NamespaceHandler()); err != nil {
 		return err

@@ -45,8 +45,8 @@ type ControllerLookup struct {
 	mapper    meta.ResettableRESTMapper
 }
 
-// NewControllerLookup returns a lookup that works while [ControllerLookup.Run] runs. mapper maps
-// the kinds that are not built in.
+// NewControllerLookup returns a lookup. Its cache is filled while [ControllerLookup.Run] runs.
+// mapper maps kinds that are not in controllerResources to resources.
 func NewControllerLookup(
 	objects metadata.Interface, live dynamic.Interface, mapper meta.ResettableRESTMapper,
 ) (*ControllerLookup, error) {
@@ -85,7 +85,7 @@ func keepAttribution(obj any) (any, error) {
 	return trimmed, nil
 }
 
-// HasSynced reports whether the objects have been read once.
+// HasSynced reports whether the metadata of all built-in kinds has been read once.
 func (l *ControllerLookup) HasSynced() bool {
 	for _, informer := range l.informers {
 		if !informer.HasSynced() {
@@ -95,7 +95,7 @@ func (l *ControllerLookup) HasSynced() bool {
 	return true
 }
 
-// Run follows the built-in kinds until ctx ends. It must be called only once.
+// Run follows the objects of the built-in kinds until ctx ends. It must be called only once.
 func (l *ControllerLookup) Run(ctx context.Context) {
 	var all sync.WaitGroup
 	for _, informer := range l.informers {
@@ -104,7 +104,8 @@ func (l *ControllerLookup) Run(ctx context.Context) {
 	all.Wait()
 }
 
-// Metadata implements [plugins.ObjectFunc]. For built-in kinds, it returns the cached metadata.
+// Metadata implements [plugins.ObjectFunc]. For the built-in kinds, it returns cached metadata if
+// possible.
 func (l *ControllerLookup) Metadata(
 	ctx context.Context, kind schema.GroupVersionKind, namespace, name string,
 ) (runtime.Object, error) {
@@ -134,12 +135,12 @@ func (l *ControllerLookup) Object(
 	case apierrors.IsNotFound(err):
 		return nil, nil
 	case err != nil:
-		return nil, err // avoids a nil pointer in an interface
+		return nil, err // a nil object as the result would be a non-nil interface
 	}
 	return object, nil
 }
 
-// mapping returns nil if the server does not know the kind.
+// mapping returns the resource of a kind, or nil if the server does not know the kind.
 func (l *ControllerLookup) mapping(kind schema.GroupVersionKind) (*meta.RESTMapping, error) {
 	mapping, err := l.mapper.RESTMapping(kind.GroupKind(), kind.Version)
 	if meta.IsNoMatchError(err) { // the kind may be new

@@ -29,17 +29,18 @@ type CRDScopes struct {
 	informer cache.SharedIndexInformer
 }
 
-// NewCRDScopes returns scopes that are known while [CRDScopes.Run] runs.
+// NewCRDScopes returns scopes that are unknown until [CRDScopes.Run] is called.
 func NewCRDScopes(client dynamic.Interface) (*CRDScopes, error) {
 	informer := listinformer.New(client, definitions)
 	err := errors.Join(informer.SetTransform(scopeOnly), informer.AddIndexers(cache.Indexers{byKind: kindOf}))
 	return &CRDScopes{informer}, err
 }
 
-// Run follows the definitions until ctx ends. It must be called only once.
+// Run follows the CustomResourceDefinitions until ctx ends. It must be called only once.
 func (c *CRDScopes) Run(ctx context.Context) { c.informer.RunWithContext(ctx) }
 
-// OnChange calls f for each definition that exists, and when a definition is created or changes.
+// OnChange calls f for each definition that exists, and each time a definition is created or
+// changed.
 func (c *CRDScopes) OnChange(f func()) error {
 	_, err := c.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc:    func(any) { f() },
@@ -97,8 +98,8 @@ func kindOf(obj any) ([]string, error) {
 	return []string{schema.GroupKind{Group: group, Kind: kind}.String()}, nil
 }
 
-// scopeOnly removes the schema of a definition, which may be large. It retains the schemas of the
-// project's own definitions for [CRDScopes.Problems].
+// scopeOnly reduces a definition to its scope, group and kind, because its schema may be large. It
+// retains the schemas of the project's own definitions for [CRDScopes.Problems].
 func scopeOnly(obj any) (any, error) {
 	u, ok := obj.(*unstructured.Unstructured)
 	if !ok {
@@ -138,10 +139,10 @@ func ScopeOf(obj any) authz.Scope {
 	return authz.ScopeUnknown
 }
 
-// LabeledResources returns a function that lists resources for [label.Backfill]. These are the
-// namespaced resources that the server itself stores and that can be listed and patched. They
-// include custom resources that custom knows, and no aggregated resources. If the function returns
-// an error, the list may be incomplete.
+// LabeledResources returns a function that lists resources for [label.Backfill]. The list has the
+// namespaced resources that the server itself stores and that can be listed and patched. It
+// includes custom resources for which custom returns a scope, and excludes resources of aggregated
+// API servers. If the function returns an error, the list may be incomplete.
 func LabeledResources(
 	d discovery.DiscoveryInterface, custom func(schema.GroupResource) authz.Scope,
 ) func() ([]schema.GroupVersionResource, error) {

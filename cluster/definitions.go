@@ -25,20 +25,23 @@ import (
 // InstallDefinitions is the command that installs every CustomResourceDefinition of the project.
 const InstallDefinitions = "kubectl apply --server-side -f installed/crds/ --force-conflicts"
 
-// DefinitionState is the reason why a CustomResourceDefinition of the project cannot be used.
+// DefinitionState is the kind of problem because of which a CustomResourceDefinition of the project
+// cannot be used.
 type DefinitionState string
 
 // The states of a definition.
 const (
-	// DefinitionMissing means that the server has no definition of the name.
+	// DefinitionMissing means that the server has no definition with this name.
 	DefinitionMissing DefinitionState = "Missing"
 	// DefinitionTerminating means that the definition and all its objects are being deleted.
 	DefinitionTerminating DefinitionState = "Terminating"
 	// DefinitionNotEstablished means that the server does not serve the definition.
 	DefinitionNotEstablished DefinitionState = "NotEstablished"
-	// DefinitionOutdated means that the server drops some fields that this release uses.
+	// DefinitionOutdated means that the definition lacks the version, or a field or another part that
+	// this release uses.
 	DefinitionOutdated DefinitionState = "Outdated"
-	// DefinitionForeign means that the definition has our name but belongs to another project.
+	// DefinitionForeign means that the definition has the name of a definition of this project but
+	// belongs to another project.
 	DefinitionForeign DefinitionState = "Foreign"
 )
 
@@ -47,7 +50,7 @@ type DefinitionProblem struct {
 	// Resource is the plural name without the group, such as tenants.
 	Resource string
 	State    DefinitionState
-	// Message describes the problem. It contains no name of a tenant's object.
+	// Message describes the problem. It contains no names of objects of tenants.
 	Message string
 }
 
@@ -63,8 +66,8 @@ func (p *DefinitionProblem) String() string {
 }
 
 // Definitions returns the problems of the project's CustomResourceDefinitions, sorted by name. It
-// returns none if each exists, is established and serves every field that this release uses. It
-// fails if it cannot read a definition. The client must be allowed to get definitions.
+// returns no problem if each definition exists, is established and has all parts that this release
+// uses. It fails if it cannot read a definition. The client must be allowed to get definitions.
 func Definitions(ctx context.Context, client dynamic.Interface) ([]DefinitionProblem, error) {
 	var problems []DefinitionProblem
 	var failed error
@@ -103,11 +106,11 @@ var ownDefinitions = sync.OnceValue(func() map[string]*unstructured.Unstructured
 func definedResources() []string { return slices.Sorted(maps.Keys(ownDefinitions())) }
 
 // checkDefinition returns the problem of a resource's definition, or nil if the definition can be
-// used. is is nil if the definition is missing.
+// used. stored is nil if the definition is missing.
 //
-// It compares the presence of fields, not a hash. A server silently drops the fields that a schema
-// lacks, which could end a suspension. A hash would also reject definitions of a later release, so
-// that servers could not be rolled back. It would also reject definitions that a tool normalized.
+// checkDefinition checks that all fields are present, because a server silently drops the fields
+// that a schema lacks. For example, a suspension could end. It does not compare hashes, because a
+// definition of a later release or a definition that a tool normalized has another hash.
 func checkDefinition(resource string, stored *unstructured.Unstructured) *DefinitionProblem {
 	problem := func(state DefinitionState, format string, args ...any) *DefinitionProblem {
 		return &DefinitionProblem{Resource: resource, State: state, Message: fmt.Sprintf(format, args...)}
@@ -146,7 +149,8 @@ func checkDefinition(resource string, stored *unstructured.Unstructured) *Defini
 	return nil
 }
 
-// servedVersion returns our version of a definition, or nil if the server does not serve it.
+// servedVersion returns the version of a definition that this release uses, or nil if the
+// definition does not serve it.
 func servedVersion(definition *unstructured.Unstructured) map[string]any {
 	versions, _, _ := unstructured.NestedFieldNoCopy(definition.Object, "spec", "versions")
 	list, _ := versions.([]any)
@@ -172,8 +176,8 @@ func conditionOf(definition *unstructured.Unstructured, kind string) metav1.Cond
 	return ""
 }
 
-// isForeignSchema reports whether a version's schema has none of our fields. For a kind with a
-// spec, it compares only the fields of the spec.
+// isForeignSchema reports whether the schema of stored has none of the fields of want. For a kind
+// with a spec, it compares only the fields of the spec.
 func isForeignSchema(want, stored map[string]any) bool {
 	path := []string{"schema", "openAPIV3Schema"}
 	wanted, _, _ := unstructured.NestedFieldNoCopy(want, path...)
@@ -194,8 +198,8 @@ func isForeignSchema(want, stored map[string]any) bool {
 	return true
 }
 
-// lackingParts returns the parts of our version that another version lacks. Parts are fields, the
-// status subresource and selectable fields.
+// lackingParts returns the parts of the version want that the version stored lacks. Parts are
+// fields, the status subresource and selectable fields.
 func lackingParts(want, stored map[string]any) []string {
 	wanted, _, _ := unstructured.NestedFieldNoCopy(want, "schema", "openAPIV3Schema")
 	got, _, _ := unstructured.NestedFieldNoCopy(stored, "schema", "openAPIV3Schema")
@@ -220,7 +224,8 @@ func asMap(v any) map[string]any {
 	return m
 }
 
-// lackingFields returns the paths of the fields in want that is would drop.
+// lackingFields returns the paths of the fields in want that a server with the schema stored would
+// drop.
 func lackingFields(path string, want, stored map[string]any) (lacking []string) {
 	const anything = "x-kubernetes-preserve-unknown-fields"
 	if stored[anything] == true {
@@ -268,7 +273,7 @@ func joinParts(parts []string) string {
 }
 
 // Problems returns the problems of the project's definitions, like [Definitions]. known reports
-// whether the definitions have been read. Each call compares all fields.
+// whether the definitions have been read. Each call compares all fields of all definitions.
 func (c *CRDScopes) Problems() (problems []DefinitionProblem, known bool) {
 	if !c.HasSynced() {
 		return nil, false

@@ -18,7 +18,7 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// InstallCRDs installs the CustomResourceDefinitions of the project's kinds in a cluster. It does
+// InstallCRDs creates or updates the CustomResourceDefinitions of the project in a cluster. It does
 // not replace a definition of a later release, because the server would then drop the stored fields
 // that this release does not know. The client must be allowed to get and patch definitions.
 func InstallCRDs(ctx context.Context, client dynamic.Interface) error {
@@ -35,7 +35,7 @@ func InstallCRDs(ctx context.Context, client dynamic.Interface) error {
 					tenant.AllowFieldRemovalAnnotation+" to true", "definition", definition.GetName(), "parts", joinParts(more))
 				continue
 			}
-			definition.SetResourceVersion(stored.GetResourceVersion()) // fails if a later release replaces it meanwhile
+			definition.SetResourceVersion(stored.GetResourceVersion()) // the write fails if the definition is replaced in between
 		}
 		if _, err := client.Resource(definitions).Apply(ctx, definition.GetName(), definition,
 			metav1.ApplyOptions{FieldManager: v1alpha1.FieldManager, Force: true}); err != nil {
@@ -45,9 +45,10 @@ func InstallCRDs(ctx context.Context, client dynamic.Interface) error {
 	return nil
 }
 
-// laterParts returns the parts that an installed definition of a later release has in addition. It
-// returns nil if the installed definition lacks a part of ours, so that it is not of a later
-// release. It also returns nil if an annotation allows us to replace the definition.
+// laterParts returns the parts that the installed definition has and this release's definition does
+// not have. It returns nil if the installed definition lacks a part of this release's definition,
+// because it is then not from a later release. It also returns nil if
+// [tenant.AllowFieldRemovalAnnotation] allows the replacement.
 func laterParts(own, stored *unstructured.Unstructured) []string {
 	if stored.GetAnnotations()[tenant.AllowFieldRemovalAnnotation] == "true" {
 		return nil

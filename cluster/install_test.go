@@ -53,8 +53,8 @@ func installOver(t *testing.T, installed *unstructured.Unstructured) (written []
 	return written, version, logger.GetSink().(ktesting.Underlier).GetBuffer().String()
 }
 
-// TestInstallKeepsLaterDefinitions checks that a starting server does not replace a definition of a later
-// release, because that would drop stored fields. It replaces every other definition.
+// TestInstallKeepsLaterDefinitions checks that a starting server does not replace a definition of a
+// later release, because that would drop stored fields. It replaces every other definition.
 func TestInstallKeepsLaterDefinitions(t *testing.T) {
 	spec := []string{"properties", "spec", "properties"}
 	later := func(u *unstructured.Unstructured) {

@@ -17,8 +17,9 @@ import (
 	"github.com/kubetenant/kubetenant/authn/serviceaccount"
 )
 
-// LegacyTokenUsed returns a function that labels the Secret of a legacy token when the token is
-// used. Upstream's authenticator does the same.
+// LegacyTokenUsed returns a function for [serviceaccount.Options].OnLegacyTokenUsed. It sets the
+// label [serviceaccount.LastUsed] on the Secret of a legacy token, as upstream's authenticator
+// does.
 func LegacyTokenUsed(client kubernetes.Interface) func(context.Context, *corev1.Secret) {
 	return func(ctx context.Context, secret *corev1.Secret) {
 		patch, err := json.Marshal(map[string]any{"metadata": map[string]any{

@@ -22,8 +22,8 @@ func (c *Cluster) Owners() *authz.Owners { return c.owners }
 // Namespaces implements [lookup.Cluster].
 func (c *Cluster) Namespaces() lookup.Namespaces { return c }
 
-// Resources implements [lookup.Cluster]. [Cluster.RunBackfill] labels the objects of tenants. Until
-// then, the resources are not labeled.
+// Resources implements [lookup.Cluster]. Its method Labeled returns false for a resource until
+// [Cluster.RunBackfill] has labeled the objects.
 func (c *Cluster) Resources() lookup.Resources { return &resources{c.CRDs, c.Backfill.Done} }
 
 // Tenants implements [lookup.Cluster].
@@ -46,8 +46,8 @@ func (c *Cluster) Objects() lookup.Objects {
 	return c.admission
 }
 
-// FollowAdmission follows PriorityClasses, and the webhooks and policies of informers. Admission
-// plugins need them. It MUST be called before the informers start.
+// FollowAdmission follows the PriorityClasses, and the webhooks and policies of the given
+// informers, for admission plugins. It MUST be called before the informers start.
 func (c *Cluster) FollowAdmission(
 	classes schedulinginformers.PriorityClassInformer, selecting ...cache.SharedIndexInformer,
 ) (synced func() bool, err error) {

@@ -21,8 +21,9 @@ import (
 )
 
 const (
-	// monitorEvery is the interval between two checks of the definitions. A problem is reported if two
-	// successive checks find it, because a new definition is not established at once.
+	// monitorEvery is the interval between two checks of the CustomResourceDefinitions. A problem is
+	// reported only if two successive checks find a problem, because a new definition is not
+	// established immediately.
 	monitorEvery = 10 * time.Second
 	// remindEvery is the interval at which a remaining problem is logged again.
 	remindEvery = 10 * time.Minute
@@ -42,14 +43,15 @@ type DefinitionMonitor struct {
 	next     int
 }
 
-// report is a problem that was reported.
+// report is a problem that was reported and has not ended.
 type report struct {
 	DefinitionProblem
 	logged time.Time
 }
 
-// NewDefinitionMonitor returns a monitor of the result of problems. The second result of problems
-// reports whether the problems are known. The monitor does nothing before [DefinitionMonitor.Run].
+// NewDefinitionMonitor returns a monitor that calls problems to find problems. The second result of
+// problems reports whether the definitions have been read. The monitor does nothing before
+// [DefinitionMonitor.Run].
 func NewDefinitionMonitor(problems func() ([]DefinitionProblem, bool)) *DefinitionMonitor {
 	return &DefinitionMonitor{
 		problems: problems,
@@ -70,8 +72,8 @@ func (m *DefinitionMonitor) Metrics() []metrics.Registerable {
 	return []metrics.Registerable{m.missing}
 }
 
-// Undefined describes the problem of a resource's definition and the command that fixes it. It
-// returns "" if no problem was reported.
+// Undefined describes the problem of a resource's CustomResourceDefinition and the command that
+// fixes it. It returns "" if there is no reported problem.
 func (m *DefinitionMonitor) Undefined(resource string) string {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
@@ -97,8 +99,8 @@ func (m *DefinitionMonitor) OnChange(f func()) (stop func()) {
 	}
 }
 
-// Run reports problems until ctx ends. If events is not nil, it also records events. The client
-// must be allowed to create events in the namespace default.
+// Run reports problems until ctx ends. If events is not nil, Run also records events with this
+// client, which must be allowed to create events in the namespace default.
 func (m *DefinitionMonitor) Run(ctx context.Context, events kubernetes.Interface) {
 	record := func(string, *metav1.Condition, string) {}
 	if events != nil {

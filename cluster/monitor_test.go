@@ -138,8 +138,8 @@ func TestMonitor(t *testing.T) {
 	})
 }
 
-// TestMonitorIgnoresShortProblems checks that a definition that is not established in only one check is not
-// reported. Nothing is reported before the definitions are known.
+// TestMonitorIgnoresShortProblems checks that a definition that is not established in only one
+// check is not reported. Nothing is reported before the definitions are known.
 func TestMonitorIgnoresShortProblems(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := monitor()

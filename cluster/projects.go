@@ -16,15 +16,16 @@ import (
 )
 
 const (
-	// sourceEvery is the interval at which FollowProjects checks whether the source has changed.
+	// sourceEvery is the interval at which [Cluster.FollowProjects] checks whether the source has
+	// changed.
 	sourceEvery = time.Second
-	// openEvery is the time between two attempts to open a source.
+	// openEvery is the delay before a new attempt to open a source.
 	openEvery = 10 * time.Second
 )
 
-// FollowProjects follows the projects of a source's Keystone until ctx ends. source returns the
-// current source, or nil if there is none. Only one process at a time may run it. c.TenantStore
-// must be running.
+// FollowProjects runs the syncer of package projects for the Keystone of a source until ctx ends.
+// source returns the current source, or nil if there is none. Only one process at a time may run
+// it. c.TenantStore must be running.
 func (c *Cluster) FollowProjects(ctx context.Context, m Manager, source func() *configv1alpha1.Source) error {
 	defer c.Projects.Stop()
 	wait.UntilWithContext(ctx, func(ctx context.Context) {

@@ -15,7 +15,8 @@ import (
 	"github.com/kubetenant/kubetenant/cluster/publication"
 )
 
-// sourceTimeout limits the reads of a source in [admissionObjects.PublicationSource].
+// sourceTimeout is the maximum duration of each read in [admissionObjects.PublicationSource] and
+// [admissionObjects.PublicationRole].
 const sourceTimeout = 2 * time.Second
 
 // PublicationSource implements [lookup.Objects].

@@ -25,15 +25,15 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// publishEvery is the interval at which a new configuration is published, or a failed attempt is
-// retried.
+// publishEvery is the interval at which [PublishConfiguration] checks for a new configuration, and
+// retries a failed write.
 const publishEvery = 5 * time.Second
 
 // PublishConfiguration writes the result of effective to the ConfigMap
 // [configv1alpha1.PublishedName] of a namespace until ctx ends. If several servers publish, the
-// ConfigMap has the configuration that changed last. Each server also has its own entry, which
-// shows whether servers have different configurations. The client needs get and patch of the
-// ConfigMap, and create if no other program creates it.
+// ConfigMap has the configuration that was written last. Each server also has its own entry, which
+// shows whether servers have different configurations. The client needs the rights to get and patch
+// the ConfigMap, and to create it if no other program creates it.
 func PublishConfiguration(
 	ctx context.Context,
 	client kubernetes.Interface,
@@ -84,7 +84,7 @@ func (p *publisher) publish(ctx context.Context, now *configv1alpha1.Published) 
 	if err != nil {
 		return err
 	}
-	// Each server is a separate field manager, so that it does not remove the entries of others.
+	// Each server has its own field manager, so that it does not remove the entries of other servers.
 	stored, err := p.apply(ctx, v1alpha1.FieldManager+"-replica-"+p.replica.Name, own)
 	if err != nil {
 		return err
@@ -110,8 +110,9 @@ func (p *publisher) apply(ctx context.Context, manager string, data map[string]s
 // pkg/apis/meta/v1/validation, v0.37.1).
 const maxManager = 128
 
-// PublishedConfiguration returns the configuration that a server published in the first of these
-// namespaces that has one. The error is the client's, or wraps [configv1alpha1.ErrNotPublished].
+// PublishedConfiguration returns the published configuration from the first of the given namespaces
+// in which the ConfigMap can be read. It fails with the last error of the client, or with an error
+// that wraps [configv1alpha1.ErrNotPublished].
 func PublishedConfiguration(
 	ctx context.Context, client coreclient.ConfigMapsGetter, namespaces ...string,
 ) (p *configv1alpha1.Published, err error) {

@@ -13,7 +13,8 @@ import (
 )
 
 // NamespaceSelectors finds the labels by which the cluster's webhooks and admission policies select
-// namespaces. A caller that may set such a label can enable or disable the webhook or policy.
+// namespaces. A caller that may set such a label on a Namespace can enable or disable the webhook
+// or policy for the Namespace.
 type NamespaceSelectors struct{ informers []cache.SharedIndexInformer }
 
 // byKey is the index of webhooks and policies by the keys that their namespaceSelectors name.
@@ -35,8 +36,8 @@ func MutatingPolicies(v1 admissioninformers.Interface) []cache.SharedIndexInform
 	}
 }
 
-// NewNamespaceSelectors returns the selectors of the objects of informers. The caller MUST start
-// the informers.
+// NewNamespaceSelectors returns the selectors of the objects of the given informers. The caller
+// MUST start the informers.
 func NewNamespaceSelectors(informers ...cache.SharedIndexInformer) (*NamespaceSelectors, error) {
 	s := &NamespaceSelectors{informers}
 	for _, informer := range s.informers {
@@ -58,9 +59,9 @@ func (s *NamespaceSelectors) HasSynced() bool {
 	return !slices.ContainsFunc(s.informers, func(i cache.SharedIndexInformer) bool { return !i.HasSynced() })
 }
 
-// Reason returns the reason why a label may affect a webhook or a policy. It returns "" if none of
-// them selects namespaces by the label. Until all webhooks and policies are known, any label may
-// affect one.
+// Reason returns the reason why a label with the given key may affect a webhook or a policy. It
+// returns "" if no webhook or policy selects namespaces by the key. Until all webhooks and policies
+// have been read, it returns a reason for every key.
 func (s *NamespaceSelectors) Reason(key string) string {
 	if !s.HasSynced() {
 		return "the webhooks and policies of the cluster are not known yet"
@@ -79,9 +80,9 @@ func (s *NamespaceSelectors) Reason(key string) string {
 	return ""
 }
 
-// SelectionReason returns the reason for a webhook or a policy that selects namespaces by a label.
-// See [NamespaceSelectors.Reason]. It contains the kind but not the name, because tenants may not
-// know the name.
+// SelectionReason returns the reason that [NamespaceSelectors.Reason] returns for a webhook or a
+// policy that selects namespaces by the label. The reason contains the kind of the object but not
+// its name, because tenants may not know the name.
 func SelectionReason(obj runtime.Object) string {
 	kind := obj.GetObjectKind().GroupVersionKind().Kind
 	if kinds, _, err := scheme.Scheme.ObjectKinds(obj); kind == "" && err == nil {

@@ -15,7 +15,7 @@ import (
 )
 
 // TestNamespaceSelectors checks which labels may affect a webhook or a policy. Until all webhooks
-// and policies are known, any label may.
+// and policies have been read, any label may affect one.
 func TestNamespaceSelectors(t *testing.T) {
 	selector := &metav1.LabelSelector{MatchLabels: map[string]string{"scan": "on", "both": "on"}}
 	exists := &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{

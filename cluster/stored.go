@@ -18,9 +18,8 @@ import (
 // errSync reports that the caches did not sync before the context ended.
 var errSync = errors.New("the caches of namespaces, definitions and Tenants did not sync")
 
-// MeasureStored measures the objects that tenants store, and writes the results to their
-// TenantUsages, until ctx ends. Only one process at a time may run it. The Tenants, the quotas and
-// the definitions must be followed.
+// MeasureStored runs the measurer of package stored until ctx ends. Only one process at a time may
+// run it. c.TenantStore, c.QuotaStore and c.CRDs must be running.
 func (c *Cluster) MeasureStored(ctx context.Context) error {
 	if !cache.WaitForCacheSync(ctx.Done(), c.NamespacesSynced, c.CRDs.HasSynced, c.TenantStore.HasSynced) {
 		return errSync
@@ -50,7 +49,8 @@ func (c *Cluster) ownersByNamespace() (map[string]tenant.ID, error) {
 	return owners, nil
 }
 
-// tenantUIDs returns the UIDs of all Tenants. It returns false if they are not known.
+// tenantUIDs returns the UIDs of all Tenants by tenant ID. It returns false if the Tenants have not
+// been read.
 func (c *Cluster) tenantUIDs() (map[tenant.ID]string, bool) {
 	if !c.TenantStore.HasSynced() {
 		return nil, false

@@ -25,7 +25,7 @@ type Issuer struct {
 	fault  http.HandlerFunc
 }
 
-// NewIssuer starts a provider with keys. The caller must Close it.
+// NewIssuer starts a provider with the given keys. The caller must call Close.
 func NewIssuer(keys ...*Key) *Issuer {
 	i := &Issuer{keys: keys}
 	i.server = httptest.NewTLSServer(http.HandlerFunc(i.serve))
@@ -41,7 +41,7 @@ func (i *Issuer) Close() {
 // URL returns the URL of the issuer at the root path of the provider.
 func (i *Issuer) URL() string { return i.server.URL }
 
-// CA returns the PEM-encoded certificate to trust.
+// CA returns the PEM-encoded certificate that clients of the provider must trust.
 func (i *Issuer) CA() string {
 	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: i.server.Certificate().Raw}))
 }
@@ -53,7 +53,7 @@ func (i *Issuer) Rotate(keys ...*Key) {
 	i.keys = keys
 }
 
-// Fail makes fault handle all requests. If nil, requests are served as usual.
+// Fail makes fault handle all requests. If fault is nil, requests are served as usual.
 func (i *Issuer) Fail(fault http.HandlerFunc) {
 	i.mu.Lock()
 	defer i.mu.Unlock()

@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package authntest creates valid and forged JSON Web Tokens and their issuers, for tests and for
-// the runner of scenarios. It does not use a library for tokens, because libraries refuse to create
-// some of the forged ones.
+// the scenario runner. It does not use a JWT library, because such libraries refuse to create some
+// of the forged tokens.
 package authntest
 
 import (
@@ -101,7 +101,8 @@ func (k *Key) Header() map[string]any {
 	return map[string]any{"alg": k.Algorithm, "kid": k.ID, "typ": "JWT"}
 }
 
-// Sign returns the token (RFC 7515, section 7.1) of an arbitrary header and payload.
+// Sign returns a signed token (RFC 7515, section 7.1) with the given header and payload, which need
+// not be valid.
 func (k *Key) Sign(header map[string]any, payload []byte) (string, error) {
 	input, err := signingInput(header, payload)
 	if err != nil {
@@ -112,7 +113,8 @@ func (k *Key) Sign(header map[string]any, payload []byte) (string, error) {
 	return input + "." + encode(signature), err
 }
 
-// MustSign signs claims with the key's own header. It panics on an error, and is for tests.
+// MustSign returns a signed token with the given claims and the header of [Key.Header]. It panics
+// on an error. It is for tests.
 func (k *Key) MustSign(claims map[string]any) string {
 	payload, err := json.Marshal(claims)
 	if err != nil {
@@ -140,13 +142,14 @@ func (k *Key) signature(sum []byte) ([]byte, error) {
 	return out, nil
 }
 
-// Unsigned returns the token of a header and a payload with an empty signature.
+// Unsigned returns a token with the given header and payload and an empty signature.
 func Unsigned(header map[string]any, payload []byte) (string, error) {
 	input, err := signingInput(header, payload)
 	return input + ".", err
 }
 
-// SignHMAC returns a forged token that uses the public key as the shared secret.
+// SignHMAC returns a forged token. Its signature is an HMAC with the PEM-encoded public key as the
+// shared secret.
 func (k *Key) SignHMAC(header map[string]any, payload []byte) (string, error) {
 	input, err := signingInput(header, payload)
 	h := hmac.New(sha256.New, k.PublicPEM())

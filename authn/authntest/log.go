@@ -55,7 +55,7 @@ var verbosity = func() flag.Value {
 func (*Log) Verbose(level int) error { return verbosity.Set(strconv.Itoa(level)) }
 
 // CaptureLog redirects the log of the whole process to the returned Log until the caller calls end.
-// Only one capture at a time is allowed. Other goroutines may log meanwhile.
+// Only one capture at a time is allowed. Other goroutines may log during a capture.
 func CaptureLog(verbose int) (log *Log, end func(), err error) {
 	if err := verbosity.Set(strconv.Itoa(verbose)); err != nil {
 		return nil, nil, err

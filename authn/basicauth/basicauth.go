@@ -6,9 +6,9 @@
 //	password,user,uid[,"group1,group2"[,other...]][,,tenant]
 //
 // A password is plain text or a bcrypt hash ($2a$, $2b$, $2y$). Any other hash, such as $6$ or
-// {SHA}, is rejected. Two tenants may both have a user with the same name. The login name is then
-// user@tenant. A user name that is unique in the file is also a login name. If a record violates a
-// rule, the whole file is rejected, and the error names the line and the field.
+// {SHA}, is rejected. Two tenants may both have a user with the same name. The login name
+// user@tenant is always valid. The user name alone is valid too if it is unique in the file. If a
+// record violates a rule, the whole file is rejected, and the error names the line and the field.
 package basicauth
 
 import (
@@ -25,23 +25,23 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// ErrRefused reports a wrong password, an unknown user or an invalid header. It is the same error
-// for all of them, so that it does not reveal which user names exist.
+// ErrRefused reports a wrong password, an unknown user or an invalid header. The error is the same
+// in all cases, so that it does not reveal which user names exist.
 var ErrRefused = errors.New("wrong user name or password")
 
 // ErrBusy rejects a login because too many other logins are in progress.
 var ErrBusy = errors.New("too many concurrent logins")
 
-// maxHeaderBytes limits the header value that is decoded. It is far above any login, and far below
-// the limit of net/http.
+// maxHeaderBytes is the maximum size of an Authorization header that is decoded. It is much larger
+// than any login, and much smaller than the header limit of net/http.
 const maxHeaderBytes = 8 << 10
 
 // Options specify the rules for a password file.
 type Options struct {
 	// DefaultTenant is the tenant of a record without a tenant. If zero, such a record is rejected.
 	DefaultTenant tenant.ID
-	// Check rejects a tenant that the source may not assert and reserved names when the file is
-	// loaded. Required.
+	// Check returns an error if the source may not assert the tenant, or if a name is reserved. It is
+	// called when the file is loaded. Required.
 	Check func(name string, groups []string, id tenant.ID) error
 	// Report is called for each new version of the file. Optional.
 	Report reload.Report
@@ -51,17 +51,18 @@ type Options struct {
 // every Basic header, and sets the extra tenant.ExtraKey.
 //
 // A failed login takes the same work whether or not the user exists. The number of concurrent
-// bcrypt comparisons is limited, and so is the number for each client address. Password guessing
-// therefore cannot use up the CPU or lock out other clients. A waiting login ends with its request.
-// The authenticator is audience-agnostic.
+// bcrypt comparisons is limited. If half of the slots are in use, the number of logins from each
+// client address is limited too. Password guessing from one address therefore cannot use up the CPU
+// or lock out clients at other addresses. A login stops waiting when its request ends. The
+// authenticator is audience-agnostic.
 type Authenticator struct {
 	file   *reload.File[*table]
 	logins *loginLimiter
 }
 
 // Open reads a password file. The error names the file, the line and the field, but never a
-// password. Changes take effect while [Authenticator.Run] runs. After each load, it logs the number
-// of records of the system tenant.
+// password. Changes take effect while [Authenticator.Run] runs. Each time the file is loaded, the
+// number of its records and the number of records of the system tenant are logged.
 func Open(ctx context.Context, path string, o Options) (*Authenticator, error) {
 	file, err := reload.Open(path, func(data []byte) (*table, error) { return load(ctx, path, data, o) }, o.Report)
 	if err != nil {
@@ -70,7 +71,7 @@ func Open(ctx context.Context, path string, o Options) (*Authenticator, error) {
 	return &Authenticator{file: file, logins: newLoginLimiter()}, nil
 }
 
-// Run follows the file until ctx ends.
+// Run loads new versions of the file until ctx ends.
 func (a *Authenticator) Run(ctx context.Context) { a.file.Run(ctx) }
 
 // AuthenticateRequest implements [authenticator.Request]. It abstains without a Basic header. It

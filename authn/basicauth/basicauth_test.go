@@ -68,8 +68,8 @@ func TestBcryptVersions(t *testing.T) {
 	}
 }
 
-// TestPasswordsOver72BytesAreRejected checks that a password with additional bytes after the 72 bytes that bcrypt
-// uses is rejected.
+// TestPasswordsOver72BytesAreRejected checks that a password with additional bytes after the 72
+// bytes that bcrypt uses is rejected.
 func TestPasswordsOver72BytesAreRejected(t *testing.T) {
 	long := strings.Repeat("x", 72)
 	a, _ := open(t, hash(t, long)+",alice,1,,a\n", nil)
@@ -122,7 +122,7 @@ func TestConcurrentLogins(t *testing.T) {
 				login, password, want = "bob", "plain", "b"
 			}
 			req := request(t.Context(), login, password)
-			req.RemoteAddr = fmt.Sprintf("192.0.2.%d:1000", i) // one address alone may not have so many logins
+			req.RemoteAddr = fmt.Sprintf("192.0.2.%d:1000", i) // one address is not allowed to have so many logins
 			resp, ok, err := a.AuthenticateRequest(req)
 			if !ok || err != nil {
 				t.Errorf("login of %s = %v, %v", login, ok, err)
@@ -139,12 +139,12 @@ func TestConcurrentLogins(t *testing.T) {
 	all.Wait()
 }
 
-// TestWaitingEndsWithTheRequest checks that a waiting login ends with its request.
+// TestWaitingEndsWithTheRequest checks that a login fails if the context of its request has ended.
 func TestWaitingEndsWithTheRequest(t *testing.T) {
 	a, _ := open(t, hash(t, "right")+",alice,1,,a\n", nil)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	for range 100 { // the login either gets a place or observes the end of the context
+	for range 100 { // the login either gets a slot or observes the end of the context
 		if _, ok, err := a.AuthenticateRequest(request(ctx, "alice", "wrong")); ok || err == nil {
 			t.Fatalf("login of an ended request = %v, %v", ok, err)
 		}

@@ -100,7 +100,7 @@ func CheckPassword(text string) error {
 	return (&entry{}).setPassword(text, newRecentLogins())
 }
 
-// setPassword stores a bcrypt hash as it is, and only a keyed hash of a plain-text password.
+// setPassword stores a bcrypt hash unchanged. It stores only a keyed hash of a plain-text password.
 func (e *entry) setPassword(text string, keyed *recentLogins) error {
 	if !strings.HasPrefix(text, "$2") {
 		e.plainSum = keyed.sum("", text)
@@ -117,7 +117,8 @@ func (e *entry) setPassword(text string, keyed *recentLogins) error {
 	return nil
 }
 
-// makeDummies creates the hashes with which failed logins reach the same work.
+// makeDummies creates a dummy hash for each bcrypt cost. [table.equalizeCost] compares passwords
+// with these hashes, so that all failed logins take the same work.
 func (t *table) makeDummies() error {
 	t.dummy = map[int][]byte{}
 	if t.cost == 0 {

@@ -18,27 +18,29 @@ import (
 )
 
 const (
-	// maxRunningLogins is the number of concurrent bcrypt comparisons.
+	// maxRunningLogins is the maximum number of concurrent bcrypt comparisons.
 	maxRunningLogins = 4
-	// maxWaitingLogins is the number of logins that may wait for a comparison. Further logins are
+	// maxWaitingLogins is the maximum number of logins that wait for a comparison. Further logins are
 	// rejected immediately, so that clients without a credential cannot occupy more memory.
 	maxWaitingLogins = 64
-	// maxLoginsPerClient limits the logins of one client address after half of the places are taken. Password
-	// guessing from one address therefore does not lock out other clients. While there are free
-	// places, many users behind one address can log in at the same time.
+	// maxLoginsPerClient is the maximum number of running and waiting logins of one client address if
+	// half of all slots are in use. Password guessing from one address therefore does not lock out
+	// clients at other addresses. While fewer slots are in use, many users behind one address can log
+	// in at the same time.
 	maxLoginsPerClient = 8
-	// successTTL is the time for which a verified bcrypt password is cached. A client that sends it
-	// with each request causes one comparison per minute. A new version of the file clears the cache.
+	// successTTL is how long a verified bcrypt password is cached. A client that sends it with each
+	// request causes one comparison per minute. A new version of the file clears the cache.
 	successTTL = time.Minute
-	// maxRemembered limits the number of cached passwords.
+	// maxRemembered is the maximum number of cached passwords.
 	maxRemembered = 4096
-	// maxBcryptBytes is the number of bytes that bcrypt uses. A longer password would match by its
-	// first bytes.
+	// maxBcryptBytes is the number of bytes of a password that bcrypt uses. Without a check, a longer
+	// password would be accepted if its first bytes match.
 	maxBcryptBytes = 72
 )
 
-// verify returns the entry of login if the password is correct. Otherwise, it returns [ErrRefused]
-// after the same work for every failure.
+// verify returns the entry of login if the password is correct. If the password is wrong or the
+// login is unknown, it returns [ErrRefused] after the same work in all cases. If no slot is free,
+// it returns [ErrBusy] or the context's error.
 func (t *table) verify(ctx context.Context, client, login, password string, limiter *loginLimiter) (*entry, error) {
 	e, known := t.logins[login]
 	key := t.recent.sum(login, password)
@@ -88,7 +90,8 @@ func newLoginLimiter() *loginLimiter {
 	return &loginLimiter{running: make(chan struct{}, maxRunningLogins), byClient: map[string]int{}}
 }
 
-// enter waits for a place for a client. The caller MUST call done.
+// enter waits until a login of the client may run a bcrypt comparison. It returns [ErrBusy] if too
+// many logins wait, or the context's error. If it succeeds, the caller MUST call done.
 func (t *loginLimiter) enter(ctx context.Context, client string) (done func(), err error) {
 	if !t.admit(client) {
 		return nil, ErrBusy
@@ -123,8 +126,8 @@ func (t *loginLimiter) leave(client string) {
 	}
 }
 
-// clientOf returns the address of a client. For IPv6, it returns the 64-bit network of one site
-// (RFC 6177).
+// clientOf returns the IPv4 address of a client. For IPv6, it returns the /64 network of the
+// client, which belongs to one site (RFC 6177).
 func clientOf(remote string) string {
 	at, err := netip.ParseAddrPort(remote)
 	if err != nil {
@@ -138,9 +141,10 @@ func clientOf(remote string) string {
 	return network.String()
 }
 
-// equalizeCost adds the work that a comparison of cost spent lacks to the file's highest cost. Each step
-// of the cost doubles the work. One comparison of each cost from spent on is therefore exactly the
-// missing work.
+// equalizeCost runs additional bcrypt comparisons, so that a failed login takes the work of one
+// comparison with the file's highest cost. spent is the cost of the comparison that was made
+// before, or 0 if there was none. Each step of the cost doubles the work. One comparison of each
+// cost from spent up to, but not including, the highest cost is therefore exactly the missing work.
 func (t *table) equalizeCost(password []byte, spent int) {
 	if t.cost == 0 {
 		return
@@ -156,8 +160,9 @@ func (t *table) equalizeCost(password []byte, spent int) {
 
 func truncate(password string) []byte { return []byte(password[:min(len(password), maxBcryptBytes)]) }
 
-// recentLogins caches verified passwords. Its secret key belongs to this process and this version of the
-// file. Neither a memory dump nor a changed file can therefore make an old password valid.
+// recentLogins caches keyed hashes of verified logins. The random key exists only in memory, and
+// each version of the file has its own key. A cached login is therefore never valid for another
+// version of the file.
 type recentLogins struct {
 	secret [sha256.Size]byte
 	seen   *cache.LRUExpireCache
@@ -169,8 +174,8 @@ func newRecentLogins() *recentLogins {
 	return r
 }
 
-// sum returns the keyed hash of a login and a password. It includes the login's length to separate
-// them.
+// sum returns the keyed hash of a login and a password. The hash includes the length of the login,
+// so that two different pairs never have the same input.
 func (r *recentLogins) sum(login, password string) (out [sha256.Size]byte) {
 	mac := hmac.New(sha256.New, r.secret[:])
 	_, _ = mac.Write(binary.BigEndian.AppendUint64(nil, uint64(len(login))))

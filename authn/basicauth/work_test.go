@@ -13,9 +13,9 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// TestFailedLoginsTakeEqualWork checks the bcrypt work of failed logins. It is that of the highest
-// cost in the file for a user with a cheap hash, for a user with a plain password, and for an
-// unknown user.
+// TestFailedLoginsTakeEqualWork checks that each failed login takes the bcrypt work of the highest
+// cost in the file. This applies to a user with a cheap hash, a user with a plain-text password,
+// and an unknown user.
 func TestFailedLoginsTakeEqualWork(t *testing.T) {
 	file := ""
 	for name, cost := range map[string]int{"cheap": 4, "middle": 6, "dear": 9} {
@@ -64,8 +64,8 @@ func TestFailedLoginsTakeEqualWork(t *testing.T) {
 	}
 }
 
-// TestFloodAffectsOnlyItsAddress checks that password guessing uses only the places of its own
-// address. Addresses of one IPv6 site share their places.
+// TestFloodAffectsOnlyItsAddress checks that password guessing uses only the login slots of its own
+// address. Addresses of one IPv6 site share their slots.
 func TestFloodAffectsOnlyItsAddress(t *testing.T) {
 	for name, c := range map[string]struct {
 		flood func(i int) string

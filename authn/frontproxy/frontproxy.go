@@ -4,8 +4,9 @@
 // Package frontproxy authenticates identities that a trusted proxy asserts in headers.
 //
 // It rebuilds kube-apiserver's own request-header authenticator from the server's --requestheader
-// flags. Identities from the front proxy are therefore known as such. Only they may assert their
-// tenant, in the header of the extra kubetenant.dev/tenant.
+// flags. The chain can therefore distinguish identities of the front proxy from other identities of
+// the server's own authenticators. Only the front proxy may assert a tenant, in the header of the
+// extra kubetenant.dev/tenant.
 package frontproxy
 
 import (
@@ -34,9 +35,9 @@ var (
 // without the proxy's certificate or without a user name header. Another source may accept a
 // certificate that is not the proxy's. It is audience-agnostic.
 //
-// Security: the identity has the content of the headers, including the tenant and any extra outside
-// our own domain. It MUST pass the identity validation of package authn. config MUST contain
-// allowed names ([ErrAnyName]).
+// Security: the identity contains whatever the headers assert, including the tenant and all extras.
+// It MUST pass the identity validation of package authn. config MUST contain allowed names
+// ([ErrAnyName]), and New does not check this.
 func New(config *authenticatorfactory.RequestHeaderConfig) authenticator.Request {
 	upstream := headerrequest.NewDynamicVerifyOptionsSecure(
 		config.CAContentProvider.VerifyOptions,
@@ -47,15 +48,16 @@ func New(config *authenticatorfactory.RequestHeaderConfig) authenticator.Request
 		config.ExtraHeaderPrefixes,
 	)
 	return authenticator.RequestFunc(func(req *http.Request) (*authenticator.Response, bool, error) {
-		// Upstream verifies the certificate first, which may be slow.
+		// The header is checked here first, because upstream first verifies the certificate, which may be
+		// slow.
 		isSet := func(name string) bool { return req.Header.Get(name) != "" }
 		if !slices.ContainsFunc(config.UsernameHeaders.Value(), isSet) {
 			return nil, false, nil
 		}
 		resp, ok, err := upstream.AuthenticateRequest(req)
 		if err != nil {
-			// Upstream's only errors are about the certificate: it is not the proxy's, has expired, or has
-			// another name. Upstream then does not use the headers.
+			// All errors of upstream are about the certificate: it is not the proxy's, has expired, or has a
+			// name that is not allowed. Upstream then does not use the headers.
 			return nil, false, nil
 		}
 		return resp, ok, nil
@@ -63,7 +65,7 @@ func New(config *authenticatorfactory.RequestHeaderConfig) authenticator.Request
 }
 
 // CheckAuthorities returns [ErrSharedAuthority] if config allows any common name and a client CA is
-// one of the proxy's CAs or leads to one. clientCAs are PEM-encoded bundles.
+// one of the proxy's CAs or is signed by one. clientCAs are PEM-encoded bundles.
 func CheckAuthorities(config *authenticatorfactory.RequestHeaderConfig, clientCAs ...[]byte) error {
 	if config == nil || len(config.AllowedClientNames.Value()) > 0 {
 		return nil
@@ -86,8 +88,9 @@ func CheckAuthorities(config *authenticatorfactory.RequestHeaderConfig, clientCA
 	return nil
 }
 
-// verifiesTo reports whether one of roots signed c, directly or through intermediates. It also returns
-// true for any other problem than an unknown authority.
+// verifiesTo reports whether one of roots signed c, directly or through intermediates. It returns
+// false only if the error of the verification is an unknown authority. It returns true for any
+// other error.
 func verifiesTo(roots []*x509.Certificate, c *x509.Certificate, intermediates []*x509.Certificate) bool {
 	o := x509.VerifyOptions{
 		Roots:         x509.NewCertPool(),
@@ -105,7 +108,8 @@ func verifiesTo(roots []*x509.Certificate, c *x509.Certificate, intermediates []
 	return !errors.As(err, &x509.UnknownAuthorityError{})
 }
 
-// containsKeyOf compares public keys, because a renewed CA certificate may have the same key.
+// containsKeyOf reports whether a certificate in all has the public key of c. A renewed CA
+// certificate may have the same key as the old certificate.
 func containsKeyOf(all []*x509.Certificate, c *x509.Certificate) bool {
 	for _, other := range all {
 		if key, ok := other.PublicKey.(interface{ Equal(x crypto.PublicKey) bool }); ok && key.Equal(c.PublicKey) {

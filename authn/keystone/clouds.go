@@ -19,8 +19,9 @@ import (
 
 var errCloudsYAML = errors.New("the file is not valid YAML, or a field has the wrong type")
 
-// checkCloud returns the problem of a cloud in a clouds.yaml, of a file that it names, or of its
-// login method. The error contains names of clouds and paths, but no credential.
+// checkCloud returns an error if the named cloud in a clouds.yaml is missing, names an invalid
+// certificate or key file, or has an unsupported login method. The error contains names of clouds
+// and paths, but no credential.
 func checkCloud(data []byte, name string) error {
 	var file clouds.Clouds
 	if yaml.Unmarshal(data, &file) != nil {
@@ -62,7 +63,7 @@ func checkCloud(data []byte, name string) error {
 	return nil
 }
 
-// namesOf returns the names of the first clouds for an error message.
+// namesOf returns the names of up to ten clouds for an error message.
 func namesOf(all map[string]clouds.Cloud) string {
 	names := slices.Sorted(maps.Keys(all))
 	if len(names) == 0 {

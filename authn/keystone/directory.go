@@ -16,13 +16,15 @@ import (
 )
 
 // ErrIncomplete reports that Keystone does not return all of its domains, projects, roles and role
-// assignments. The error names the list and the problem, and contains no names from Keystone.
+// assignments. The error names the list and the problem. It contains no names from Keystone, but
+// may contain IDs.
 var ErrIncomplete = errors.New("incomplete lists from Keystone")
 
-// maxNameBytes is more than Keystone allows: 255 characters of at most 4 bytes.
+// maxNameBytes is the maximum size of an ID or a name. Keystone allows 255 characters of at most 4
+// bytes each.
 const maxNameBytes = 1024
 
-// Contents is the result of one complete read.
+// Contents is the result of [Directory.Read].
 type Contents struct {
 	Domains     []Domain
 	Projects    []Project
@@ -51,7 +53,8 @@ type Role struct{ ID, Name, DomainID string }
 // ProjectID and DomainID is set. RoleID may be the ID of a role that is not in [Contents].
 type Assignment struct {
 	RoleID, ProjectID, DomainID string
-	// Inherited reports whether the role applies to the projects below instead.
+	// Inherited reports whether the role applies only to the projects below the project or domain, and
+	// not to the project or domain itself.
 	Inherited bool
 }
 
@@ -62,12 +65,12 @@ type Implication struct{ RoleID, ImpliedID string }
 type Directory struct {
 	service func() *service
 	limiter flowcontrol.RateLimiter
-	reads   outbound.Gate // one at a time, because a pass uses much memory
+	reads   outbound.Gate // allows one read at a time, because a read uses much memory
 }
 
-// OpenDirectory returns the directory of a cloud in a clouds.yaml, like [Open]. It sends no request
-// before the first Read. The service user is the user of the cloud. It needs the role reader with
-// system scope.
+// OpenDirectory returns the directory of the Keystone at authURL. Like [Open], it logs in as a
+// cloud in a clouds.yaml. It sends no request before the first Read. The service user is the user
+// of the cloud. It needs the role reader with system scope.
 func OpenDirectory(
 	path, cloud, authURL string, report reload.Report,
 ) (d *Directory, run func(ctx context.Context), err error) {
@@ -100,8 +103,8 @@ func (d *Directory) Read(ctx context.Context) (*Contents, error) {
 	return contents, err
 }
 
-// read makes one pass. It reads assignments before projects, so that an assignment without a known
-// project belongs to a project that was deleted in between.
+// read reads each list once. It reads assignments before projects, so that an assignment without a
+// known project belongs to a project that was deleted in between.
 func (d *Directory) read(ctx context.Context) (*Contents, error) {
 	ctx, cancel := context.WithTimeout(ctx, passTimeout)
 	defer cancel()
@@ -139,7 +142,7 @@ type collection struct {
 	roles       map[string]Role
 	assignments map[Assignment]bool
 	implied     map[Implication]bool
-	scopes      int // all assignments, including omitted ones
+	scopes      int // the number of entries in the list of assignments, including those that are not collected
 }
 
 func newCollection() *collection {
@@ -267,7 +270,8 @@ func (c *collection) addProject(e *projectEntry) error {
 	})
 }
 
-// addNamed adds a value unless it is a repetition.
+// addNamed adds a value unless the same value was added before. It returns an error if the entry
+// has no ID or name, is too long, or differs from an earlier entry with the same ID.
 func addNamed[T comparable](known map[string]T, all *[]T, id, name string, value T) error {
 	switch before, found := known[id]; {
 	case id == "" || name == "":
@@ -283,7 +287,8 @@ func addNamed[T comparable](known map[string]T, all *[]T, id, name string, value
 	return nil
 }
 
-// finish returns the contents if they are complete.
+// finish returns the contents without assignments on unknown projects or domains. It fails with
+// [ErrIncomplete] if a list is empty or a project has no valid position in the tree of projects.
 func (c *collection) finish() (*Contents, error) {
 	for list, n := range map[string]int{
 		"domains":          len(c.Domains),
@@ -309,7 +314,7 @@ func (c *collection) finish() (*Contents, error) {
 
 // checkTree returns an error if a project has an unknown domain or parent, or is its own ancestor.
 func (c *collection) checkTree() error {
-	reached := make(map[string]string, len(c.Projects)) // from which project
+	reached := make(map[string]string, len(c.Projects)) // from which start project it was reached
 	for _, start := range c.Projects {
 		if _, known := c.domains[start.DomainID]; !known {
 			return fmt.Errorf("the domain of %.64q is not in the list of domains", start.ID)

@@ -138,7 +138,7 @@ func directory(t testing.TB, authURL string) *Directory {
 	if err := os.WriteFile(path, []byte(testCloud), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	old := time.Now().Add(-time.Hour) // so that the file does not seem to be in use
+	old := time.Now().Add(-time.Hour) // so that the reloader does not wait for a writer of the file
 	if err := os.Chtimes(path, old, old); err != nil {
 		t.Fatal(err)
 	}
@@ -188,7 +188,8 @@ func TestDirectory(t *testing.T) {
 	}
 }
 
-// TestIncompleteLists replaces a list with an incomplete one.
+// TestIncompleteLists checks that an incomplete list causes ErrIncomplete, and that the error names
+// the list and the problem.
 func TestIncompleteLists(t *testing.T) {
 	const project = `{"id":"p1","name":"web","domain_id":"d1","enabled":true}`
 	long := strings.Repeat("x", maxNameBytes+1)
@@ -318,8 +319,8 @@ func TestStatuses(t *testing.T) {
 	expectReadError(t, "403", unlimitedDirectory(t, f.URL), ErrIncomplete, "role reader with system scope")
 }
 
-// TestTruncatedResponses checks that a response is complete only if all its bytes arrive, even if the
-// received bytes are a whole document.
+// TestTruncatedResponses checks that a response is complete only if all its bytes arrive, even if
+// the received bytes are a whole document.
 func TestTruncatedResponses(t *testing.T) {
 	body := smallLists()["projects"]
 	raw := func(head, body string) http.HandlerFunc {
@@ -483,7 +484,8 @@ func TestUnusualNames(t *testing.T) {
 	}
 }
 
-// TestIncompleteReadIsRetried checks that a change between two lists is not an error if the next pass is complete.
+// TestIncompleteReadIsRetried checks that a change between two lists is not an error if the next
+// pass is complete.
 func TestIncompleteReadIsRetried(t *testing.T) {
 	f := newFake(t)
 	var reads atomic.Int64

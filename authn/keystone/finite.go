@@ -9,9 +9,9 @@ import (
 	"io"
 )
 
-// finiteReader replaces NaN, Infinity and -Infinity outside of strings with the number 0. Python's json
-// writes these literals for such values in extra attributes of projects, and Go's decoder rejects
-// them. All other bytes remain the same and at the same position.
+// finiteReader replaces NaN, Infinity and -Infinity outside of strings with the number 0. Python's
+// json writes these literals for such values in extra attributes of projects, and Go's decoder
+// rejects them. All other bytes remain the same and at the same position.
 type finiteReader struct {
 	in       *bufio.Reader
 	err      error  // the error of in after the end of its buffer
@@ -65,9 +65,9 @@ func (f *finiteReader) next() (byte, error) {
 	return b, nil
 }
 
-// replace returns the byte that replaces b. If b begins the literal, the number replaces the whole
-// literal. Spaces separate the number from the adjacent bytes, so that invalid JSON remains
-// invalid.
+// replace returns b unless b begins the literal. If b begins the literal, replace skips the literal
+// and returns the first byte of by, which replaces the literal. Spaces in by separate the number
+// from the adjacent bytes, so that invalid JSON remains invalid.
 func (f *finiteReader) replace(b byte, literal, by string) byte {
 	ahead, err := f.in.Peek(len(literal) - 1)
 	if err != nil {

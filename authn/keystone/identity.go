@@ -16,8 +16,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// tokenBody is Keystone's response about a token (Identity API v3, "Validate and show information for
-// token").
+// tokenBody is Keystone's response about a token (Identity API v3, "Validate and show information
+// for token").
 type tokenBody struct {
 	Expires  time.Time `json:"expires_at"`
 	Issued   time.Time `json:"issued_at"`
@@ -47,12 +47,12 @@ type namedRef struct {
 
 func (n namedRef) isComplete() bool { return n.ID != "" && n.Name != "" }
 
-// isEmpty reports whether an answer contains no data about a token, so that it is not from
-// Keystone. Each token of Keystone has a user and an expiry.
+// isEmpty reports whether a response lacks the user or the expiry of a token. Keystone always
+// returns both, so such a response is not from Keystone.
 func (t *tokenBody) isEmpty() bool { return t.User.ID == "" || t.Expires.IsZero() }
 
-// missing returns the first required field that a token of the scope lacks, or "". A token of a
-// federated user may have no domain.
+// missing returns the name of the first required field that a token of the given scope lacks, or
+// "". For example, a token of a federated user may lack the user's domain.
 func (t *tokenBody) missing(scope Scopes) string {
 	fields := []struct{ name, value string }{
 		{"user.id", t.User.ID},
@@ -65,13 +65,13 @@ func (t *tokenBody) missing(scope Scopes) string {
 			return field.name
 		}
 	}
-	if scope != ScopeProject && len(t.Roles) == 0 { // Keystone issues such a token for a role
+	if scope != ScopeProject && len(t.Roles) == 0 { // Keystone issues a token of these scopes only to a user with a role
 		return "roles"
 	}
 	return ""
 }
 
-// fieldsOf returns the fields that only a token of the scope has.
+// fieldsOf returns the required fields that only a token of the given scope has.
 func (t *tokenBody) fieldsOf(scope Scopes) []struct{ name, value string } {
 	switch scope {
 	case ScopeProject:
@@ -86,7 +86,7 @@ func (t *tokenBody) fieldsOf(scope Scopes) []struct{ name, value string } {
 	return nil
 }
 
-// credentialID is the prefix of the credential-id of these identities.
+// credentialID is the prefix of the credential-id of identities from Keystone tokens.
 const credentialID = "KEYSTONEAUDITID=" // #nosec G101 -- the beginning of an identifier
 
 // LegacyExtras returns the extra keys of k8s-keystone-auth (cloud-provider-openstack,
@@ -103,7 +103,7 @@ const (
 	legacyDomainName  = "alpha.kubernetes.io/identity/user/domain/name"
 )
 
-// identity returns the identity of an answer, or the reason to reject the token.
+// identity returns the identity of a validated token, or the reason to reject the token.
 func (a *Authenticator) identity(t *tokenBody) (user.Info, error) {
 	switch {
 	case t.Trust != nil:
@@ -157,7 +157,8 @@ func (a *Authenticator) check(t *tokenBody, scope Scopes) error {
 	return nil
 }
 
-// extra returns the extras of a caller. Only a project-scoped token has extras of a project.
+// extra returns the extras of a caller. Only a caller with a project-scoped token has the extras of
+// the project.
 func (a *Authenticator) extra(t *tokenBody, id tenant.ID) map[string][]string {
 	var roles, roleIDs []string
 	for _, role := range t.Roles {
@@ -189,9 +190,10 @@ func (a *Authenticator) extra(t *tokenBody, id tenant.ID) map[string][]string {
 	return extra
 }
 
-// TenantOf returns the tenant of a domain. It fails for a domain with the name of a tenant to which
-// another domain is mapped. Otherwise, a user that can name domains could enter that tenant. For
-// the same reason, only a mapped domain can belong to the system tenant.
+// TenantOf returns the tenant of a domain, or [ErrDomain]. A domain that is not in Tenants belongs
+// to the tenant with its own name. TenantOf fails if another domain is mapped to this tenant.
+// Otherwise, a user who can name domains could enter the tenant. For the same reason, only a domain
+// in Tenants can belong to the system tenant.
 func (o *Options) TenantOf(domainID, domainName string) (tenant.ID, error) {
 	name := domainName
 	if o.DomainID {
@@ -212,8 +214,7 @@ func (o *Options) TenantOf(domainID, domainName string) (tenant.ID, error) {
 	return id, nil
 }
 
-// escape makes names distinct in groups, in which ":" is the separator, and gives each name one
-// form.
+// escape escapes a name or an ID for use in a group, in which ":" is the separator.
 func escape(name string) string {
 	return strings.ReplaceAll(wellFormed(name), ":", "%3A")
 }
@@ -229,7 +230,8 @@ func wellFormed(name string) string {
 	runes := []rune(name)
 	begin := len([]rune(name)) - len([]rune(strings.TrimLeftFunc(name, unicode.IsSpace)))
 	end := len([]rune(strings.TrimRightFunc(name, unicode.IsSpace)))
-	// within returns a rune with its neighbors, which affect joiners.
+	// within returns the text in which a rune is checked. A joiner is checked together with its
+	// neighbors, because they determine whether it is allowed.
 	within := func(i int) string {
 		if isJoiner := runes[i] == '\u200c' || runes[i] == '\u200d'; isJoiner && i > 0 && i+1 < len(runes) {
 			return string(runes[i-1 : i+2])
@@ -250,7 +252,8 @@ func wellFormed(name string) string {
 	return out.String()
 }
 
-// wellFormedValue returns the value of an extra, escaped if it is not well-formed.
+// wellFormedValue returns the value of an extra. It escapes the value only if it is not
+// well-formed.
 func wellFormedValue(value string) string {
 	if tenant.IsWellFormedValue(value) {
 		return value

@@ -1,19 +1,21 @@
 // Copyright The kubetenant authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package keystone authenticates OpenStack Keystone tokens (Identity API v3). It sends each token
-// to Keystone, and the scope of the token determines the tenant.
+// Package keystone authenticates OpenStack Keystone tokens (Identity API v3). It validates each
+// token with Keystone, unless the result is cached. The scope of the token and the domain of the
+// user determine the tenant.
 //
 // A token of a project or of a domain belongs to the tenant of the user's domain. The project or
 // the domain must be in the user's own domain. A system-scoped token belongs to the system tenant.
-// Other tokens are not accepted. [Options.Scopes] specifies which scopes are accepted.
+// Tokens without a scope are not accepted. [Options.Scopes] specifies which scopes are accepted.
 //
 // The groups of a project-scoped token are "project:<project>", "role:<project>:<role>" and
 // "role-id:<project ID>:<role ID>". The groups of the other scopes are "role-id:domain:<domain
-// ID>:<role ID>" and "role-id:system:<role ID>". In names and IDs, % and : are percent-escaped.
+// ID>:<role ID>" and "role-id:system:<role ID>". In names and IDs, %, : and characters that are not
+// well-formed are percent-escaped.
 //
-// The token of a request is in one header of one request to Keystone, and never in the state of a
-// client. The cache contains a keyed hash of the token.
+// The token of a caller is sent to Keystone in a header, and is never stored in a client. The cache
+// contains only a keyed hash of the token.
 package keystone
 
 import (
@@ -35,18 +37,20 @@ import (
 )
 
 const (
-	// timeout limits one validation, including its wait in the gate. A login of the service user has
-	// the same limit. A validation with a login takes at most twice as long.
+	// timeout is the maximum duration of one validation, including the time that it waits for a slot
+	// of [outbound.Gate]. A login of the service user has the same limit. A validation with a login
+	// takes at most twice as long.
 	timeout = 5 * time.Second
-	// maxTokenBytes limits the size of a token. Fernet tokens have up to 255 bytes, and Keystone's
+	// maxTokenBytes is the maximum size of a token. Fernet tokens have up to 255 bytes, and Keystone's
 	// signed tokens (JWS) up to 2 KiB. Web servers limit a header to 8 KiB.
 	maxTokenBytes = 4 << 10
-	// maxConcurrent limits the validations in progress, in case Keystone hangs.
+	// maxConcurrent is the maximum number of concurrent validations, in case Keystone hangs. Tokens
+	// that are cached as valid and other tokens have separate limits.
 	maxConcurrent = 256
-	// cacheEntries limits the number of cached tokens, for valid and for invalid tokens separately. Any
-	// client can send invalid tokens, and they never evict valid ones.
+	// cacheEntries is the maximum number of entries of each of the two caches, for valid and for
+	// invalid tokens. Any client can send invalid tokens, and they never evict valid tokens.
 	cacheEntries = 32 << 10
-	// cacheBytes limits the size of each of the two caches.
+	// cacheBytes is the maximum size of each of the two caches in bytes.
 	cacheBytes = 32 << 20
 )
 
@@ -78,18 +82,19 @@ type Options struct {
 	Scopes Scopes
 	// DomainID specifies that the domain's ID determines the tenant, instead of its name.
 	DomainID bool
-	// Tenants maps domains to tenants, by name, or by ID if DomainID is set. Other domains have the
-	// tenant of their own name, with two exceptions: another domain is mapped to this tenant, or the
-	// name is "system". The tenant of a system-scoped token does not depend on the domain.
+	// Tenants maps domains to tenants, by name, or by ID if DomainID is set. Any other domain belongs
+	// to the tenant with its own name. Its tokens are rejected if another domain is mapped to this
+	// tenant, or if its name is "system" or not a valid tenant. The tenant of a system-scoped token
+	// does not depend on the domain.
 	Tenants map[string]tenant.ID
 	// LegacyExtras specifies that the extras of k8s-keystone-auth are set too.
 	LegacyExtras bool
-	// TTL is the time for which a valid token is cached. If zero, each use of a token is validated.
+	// TTL is how long a valid token is cached. If zero, each use of a token is validated.
 	TTL time.Duration
-	// NegativeTTL is the time for which an invalid token is cached.
+	// NegativeTTL is how long an invalid token is cached.
 	NegativeTTL time.Duration
-	// Stale is the additional time for which a cached token is valid while Keystone is unavailable. A
-	// token is never valid after its own expiry.
+	// Stale is how long after TTL a cached token is accepted while Keystone is unavailable. A token is
+	// never accepted after its own expiry.
 	Stale time.Duration
 	// Now is the clock. Defaults to time.Now.
 	Now func() time.Time
@@ -106,8 +111,8 @@ type Authenticator struct {
 	users    *tokencache.Cache[cachedUser]
 	failures *tokencache.Cache[error]
 	flights  singleflight.Group
-	// known and unknown limit the validations of tokens that were valid before and of other tokens.
-	// Any client can send other tokens.
+	// known limits the concurrent validations of tokens that are cached as valid. unknown limits those
+	// of all other tokens, which any client can send.
 	known, unknown outbound.Gate
 	downUntil      atomic.Int64 // the end of an assumed outage in Unix nanoseconds, or 0
 }
@@ -115,7 +120,7 @@ type Authenticator struct {
 // cachedUser is a cached valid token.
 type cachedUser struct {
 	user       user.Info
-	freshUntil time.Time // until then, the token is not validated again
+	freshUntil time.Time // the token is not validated again before this time
 }
 
 func newAuthenticator(o Options, s func() *service) *Authenticator {
@@ -163,8 +168,8 @@ func (a *Authenticator) AuthenticateToken(ctx context.Context, token string) (*a
 	return nil, false, err
 }
 
-// validate validates a token with Keystone, once for all concurrent callers. The result for a token that
-// was never valid does not affect the outage state, because any client can invent such a token.
+// validate validates a token with Keystone, once for all concurrent callers. An outage is recorded
+// only if the token is cached as valid, because any client can invent other tokens.
 func (a *Authenticator) validate(
 	ctx context.Context, gate outbound.Gate, found bool, key tokencache.Key, token string,
 ) (user.Info, error) {
@@ -175,7 +180,7 @@ func (a *Authenticator) validate(
 			return nil, ErrBusy // not an outage, because nothing is known about Keystone
 		}
 		defer gate.Leave()
-		// An earlier flight may have ended after the caller's cache lookup.
+		// An earlier validation of the token may have ended after the caller's cache lookup.
 		if known, ok := a.users.Get(key); ok && a.o.Now().Before(known.freshUntil) {
 			return known.user, nil
 		}
@@ -217,8 +222,9 @@ func (a *Authenticator) validate(
 	}
 }
 
-// isDown reports whether Keystone was unavailable a moment ago. Callers with a usable cached result
-// then do not wait. One caller at a time checks whether Keystone is available again.
+// isDown reports whether Keystone was recently unavailable. A caller with a cached result then uses
+// the result without calling Keystone. After each backoff, isDown returns false to one caller,
+// which calls Keystone again.
 func (a *Authenticator) isDown() bool {
 	until, now := a.downUntil.Load(), a.o.Now()
 	if until == 0 {
@@ -234,12 +240,12 @@ func earlier(a, b time.Time) time.Time {
 	return a
 }
 
-// fernet is the prefix of every Fernet token: its version byte and the zeros of its time (until
-// 2106).
+// fernet is the prefix of every Fernet token. It encodes the version byte and the first bytes of
+// the time, which are zero until 2106.
 const fernet = "gAAAA"
 
-// LooksLike reports whether a token has the form of a Keystone token. This is a Fernet token, 32
-// hexadecimal digits (UUID), or a signed token (JWS) with claims that only Keystone writes.
+// LooksLike reports whether a token has the form of a Keystone token. The forms are a Fernet token,
+// 32 hexadecimal digits (UUID), and a signed token (JWS) with claims that only Keystone writes.
 func LooksLike(token string) bool {
 	if rest, ok := strings.CutPrefix(token, fernet); ok {
 		return rest != "" && strings.Trim(rest, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_=%") == ""
@@ -247,8 +253,8 @@ func LooksLike(token string) bool {
 	return len(token) == 32 && strings.Trim(token, "0123456789abcdefABCDEF") == "" || isSigned(token)
 }
 
-// isSigned reports whether a token has the form of Keystone's JWS provider. It has no issuer, and
-// claims such as openstack_methods (keystone/token/token_formatters.py, 2024.1).
+// isSigned reports whether a token has the form of Keystone's JWS provider. Such a token has no
+// claim iss, but has claims such as openstack_methods (keystone/token/token_formatters.py, 2024.1).
 func isSigned(token string) bool {
 	parts := strings.SplitN(token, ".", 4)
 	if len(parts) != 3 {

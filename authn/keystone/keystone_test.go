@@ -128,8 +128,8 @@ func open(t testing.TB, s *server, change func(*keystone.Options)) (*keystone.Au
 
 func token(n int) string { return fmt.Sprintf("gAAAAuser-%d", n) }
 
-// TestCallersGetTheirOwnIdentity checks that each of a thousand users gets only its own identity, with 64
-// concurrent callers. A client whose token is set for each request fails this test.
+// TestCallersGetTheirOwnIdentity checks that each of a thousand users gets only its own identity,
+// with 64 concurrent callers. A client whose token is set for each request fails this test.
 func TestCallersGetTheirOwnIdentity(t *testing.T) {
 	s := newServer(t)
 	s.delay = 20 * time.Millisecond
@@ -194,7 +194,8 @@ func (c *sharedClient) validate(_ context.Context, token string) (string, error)
 	return "id-" + strings.TrimPrefix(c.token, "gAAAAuser-"), nil
 }
 
-// TestSharedClientIsDetected checks that the test above detects such a design.
+// TestSharedClientIsDetected checks that TestCallersGetTheirOwnIdentity would detect the design of
+// sharedClient.
 func TestSharedClientIsDetected(t *testing.T) {
 	if mixedUp(t, (&sharedClient{}).validate) == 0 {
 		t.Error("a shared client was not found out")
@@ -256,8 +257,8 @@ func TestStale(t *testing.T) {
 	}
 }
 
-// TestRevokedTokenStaysRevokedDuringOutage checks that a revoked token does not become valid again during
-// an outage.
+// TestRevokedTokenStaysRevokedDuringOutage checks that a revoked token does not become valid again
+// during an outage.
 func TestRevokedTokenStaysRevokedDuringOutage(t *testing.T) {
 	s := newServer(t)
 	a, clock := open(t, s, func(o *keystone.Options) { o.Stale = time.Hour })
@@ -392,7 +393,8 @@ func TestFailedLoginKeepsValidServiceToken(t *testing.T) {
 	}
 }
 
-// TestFailedLoginsAreLimited checks that the tokens that clients send cannot lock out the service user.
+// TestFailedLoginsAreLimited checks that the tokens that clients send cannot lock out the service
+// user.
 func TestFailedLoginsAreLimited(t *testing.T) {
 	logins := atomic.Int64{}
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -419,8 +421,8 @@ func TestFailedLoginsAreLimited(t *testing.T) {
 	}
 }
 
-// TestFaultyKeystones checks that a faulty Keystone uses limited time and memory, and does not affect
-// another token source.
+// TestFaultyKeystones checks that a faulty Keystone uses limited time and memory, and does not
+// affect another token source.
 func TestFaultyKeystones(t *testing.T) {
 	for name, fault := range map[string]http.HandlerFunc{
 		"500":        func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusInternalServerError) },
@@ -455,8 +457,8 @@ func TestHangingKeystone(t *testing.T) {
 	}
 }
 
-// TestErrorsAndLogsContainNoSecrets checks that errors and logs contain no token and no password, even at
-// high verbosity. Keystone's 404 echoes the token.
+// TestErrorsAndLogsContainNoSecrets checks that errors and logs contain no token and no password,
+// even at high verbosity. Keystone's 404 echoes the token.
 func TestErrorsAndLogsContainNoSecrets(t *testing.T) {
 	log, end, err := authntest.CaptureLog(9)
 	if err != nil {

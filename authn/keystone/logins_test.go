@@ -15,8 +15,8 @@ import (
 	"time"
 )
 
-// slowKeystone is a transport for a Keystone whose logins take two seconds in the time of a synctest
-// bubble.
+// slowKeystone is a transport for a Keystone whose logins take two seconds in the time of a
+// synctest bubble.
 type slowKeystone struct {
 	mu          sync.Mutex
 	logins      int

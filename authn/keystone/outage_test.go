@@ -17,8 +17,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// TestStatusCodesOfOutages checks all status codes. Codes about the token reject it, although a stale
-// result would be valid in an outage.
+// TestStatusCodesOfOutages checks all status codes. Codes about the token reject it, although a
+// stale result would be valid in an outage.
 func TestStatusCodesOfOutages(t *testing.T) {
 	refusals := map[int]bool{
 		400: true,
@@ -129,8 +129,8 @@ func TestUnknownTokensEndNoOutage(t *testing.T) {
 	}
 }
 
-// TestResponseAboutAnotherTokenIsRejected checks that a response about another token is rejected, for example
-// from a cache in front of Keystone.
+// TestResponseAboutAnotherTokenIsRejected checks that a response about another token is rejected,
+// for example from a cache in front of Keystone.
 func TestResponseAboutAnotherTokenIsRejected(t *testing.T) {
 	for named, want := range map[string]bool{
 		token(1): true,
@@ -215,8 +215,8 @@ func TestNamesAreEscaped(t *testing.T) {
 	}
 }
 
-// TestRejectedServiceTokenCausesFewLogins checks that a Keystone that rejects each token of the service user gets
-// only a few logins.
+// TestRejectedServiceTokenCausesFewLogins checks that a Keystone that rejects each token of the
+// service user gets only a few logins.
 func TestRejectedServiceTokenCausesFewLogins(t *testing.T) {
 	s := newServer(t)
 	a, _ := open(t, s, nil)
@@ -234,9 +234,9 @@ func TestRejectedServiceTokenCausesFewLogins(t *testing.T) {
 	}
 }
 
-// TestIncompleteResponsesAreOutages checks that a response without data about the token is an outage. A token
-// that was valid remains valid for Stale. A response about a token without a required field rejects
-// the token, and the error names the field.
+// TestIncompleteResponsesAreOutages checks that a response without data about the token is an
+// outage. A token that was valid remains valid for Stale. A response about a token without a
+// required field rejects the token, and the error names the field.
 func TestIncompleteResponsesAreOutages(t *testing.T) {
 	good := body("1", time.Now().Add(time.Hour))
 	for name, c := range map[string]struct{ answer, want string }{

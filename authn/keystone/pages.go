@@ -23,7 +23,7 @@ import (
 	"github.com/kubetenant/kubetenant/authn/internal/outbound"
 )
 
-// The limits of one pass over the lists of Keystone.
+// The limits of one [pass] over the lists of Keystone.
 const (
 	maxPageBytes      = 64 << 20
 	maxPassBytes      = 128 << 20
@@ -31,16 +31,17 @@ const (
 	maxEntries        = 500_000
 	passTimeout       = 2 * time.Minute
 	pageTimeout       = time.Minute
-	requestsPerSecond = 10 // requests
+	requestsPerSecond = 10
 )
 
-// pageQuery is the query of the first page. Without a limit, Keystone 2025.1 and later truncate domains
-// and projects at their own limit without reporting it. Other lists and releases ignore the query.
+// pageQuery is the query of the first page. Without a limit, Keystone 2025.1 and later truncate
+// domains and projects at their own limit without reporting it. Other lists and releases ignore the
+// query.
 const pageQuery = "limit=1000"
 
 const noToken = "Keystone issues no token to the service user"
 
-// pass reads each list once.
+// pass reads each list of Keystone once.
 type pass struct {
 	service *service
 	limiter flowcontrol.RateLimiter
@@ -60,7 +61,8 @@ func (p *pass) unavailable(ctx context.Context, list, problem string, err error)
 	return fmt.Errorf("%w: %s: %s", p.service.unavailable(ctx, "list "+list, err), list, problem)
 }
 
-// logIn gets a token with which the lists contain all domains.
+// logIn gets a token for the service user. It fails if the token is scoped to a domain, because
+// Keystone would then list only this domain.
 func (p *pass) logIn(ctx context.Context) error {
 	const step = "log in"
 	if err := p.service.renewToken(ctx); err != nil {
@@ -170,8 +172,8 @@ func (p *pass) responseError(ctx context.Context, list string, err error) error 
 	return incomplete(list, "HTTP status %d", status.Actual)
 }
 
-// nextQuery returns the query of a link to the next page. It uses only the query, so that a link can
-// never send the token to another address.
+// nextQuery returns the query of a link to the next page. Only the query of the link is used, so
+// that a link can never send the token to another address.
 func (p *pass) nextQuery(list, link string) (query string, err error) {
 	own, err := url.Parse(p.service.client.ServiceURL(list))
 	if err != nil {
@@ -216,7 +218,7 @@ func decodePage[T any](data []byte, list string) (entries []T, next *string, err
 	switch {
 	case entries == nil:
 		return nil, nil, errors.New("the response has no list")
-	case truncated && links.Next == nil: // a full page of Keystone 2025.1 is truncated and has a link
+	case truncated && links.Next == nil: // Keystone 2025.1 reports a full page as truncated and adds a link
 		return nil, nil, errors.New("the list is truncated: raise list_limit of Keystone")
 	}
 	return entries, links.Next, nil

@@ -138,7 +138,7 @@ func TestOrigins(t *testing.T) {
 	}
 }
 
-// TestEndlessPages checks links that repeat and too many pages.
+// TestEndlessPages checks that repeated links and too many pages cause an error.
 func TestEndlessPages(t *testing.T) {
 	next := func(query string) string {
 		return `{"projects":[],"links":{"next":"/v3/projects?` + query + `"}}`
@@ -208,8 +208,8 @@ func TestChangesBetweenPages(t *testing.T) {
 	}
 }
 
-// TestSizeLimits checks the size limits. It tests the real limit only with a declared length, because a
-// server with the race detector is too slow for so many bytes.
+// TestSizeLimits checks the size limits. It tests the real limit only with a declared length,
+// because a server with the race detector is too slow for so many bytes.
 func TestSizeLimits(t *testing.T) {
 	f := newFake(t)
 	body := smallLists()["projects"]

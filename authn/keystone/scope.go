@@ -26,7 +26,8 @@ const (
 // Has reports whether s contains all scopes of t.
 func (s Scopes) Has(t Scopes) bool { return t != 0 && s&t == t }
 
-// The second parts of the groups of tokens without a project. No project may have such an ID.
+// The parts of role-id groups that replace the project ID if a token has no project. A token for a
+// project with such an ID is rejected.
 const (
 	domainPart = "domain"
 	systemPart = "system"
@@ -64,10 +65,11 @@ func roleGroup(scope, role string) string {
 	return "role-id:" + escape(scope) + ":" + escape(role)
 }
 
-// isReservedProject reports whether the groups of a project would be those of another scope.
+// isReservedProject reports whether the role-id groups of a project would be equal to those of
+// another scope.
 func isReservedProject(id string) bool { return id == domainPart || id == systemPart }
 
-// scope returns the single scope of a token, or the reason why it is not accepted.
+// scope returns the scope of a token, or the reason why the token is not accepted.
 func (a *Authenticator) scope(t *tokenBody) (Scopes, error) {
 	scope := t.scopes()
 	switch {
@@ -87,7 +89,7 @@ func (a *Authenticator) scope(t *tokenBody) (Scopes, error) {
 	return 0, ErrProjectScope
 }
 
-// scopes returns the scopes that an answer contains.
+// scopes returns the scopes in a response.
 func (t *tokenBody) scopes() (all Scopes) {
 	if t.Project != nil {
 		all |= ScopeProject
@@ -107,9 +109,10 @@ func (t *tokenBody) isSystemAll() bool {
 	return ok && all && len(t.System) == 1
 }
 
-// userName returns the name of the caller. With system scope, the tenant does not determine the
-// user's domain. The name therefore contains it: "system/<domain>:<user>". No user of a domain that
-// is mapped to the system tenant can have such a name, because "/" is escaped there.
+// userName returns the name of the caller. Users of several domains may have a system-scoped token.
+// The name of such a caller therefore contains the domain: "system/<domain>:<user>". No other
+// caller of the system tenant can have such a name, because "/" is escaped in a name that begins
+// with "system/".
 func (t *tokenBody) userName(scope Scopes, id tenant.ID) string {
 	name := wellFormed(t.User.Name)
 	if scope == ScopeSystem {

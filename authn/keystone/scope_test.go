@@ -25,8 +25,8 @@ const (
 	rolesPart   = `"roles":[{"id":"r2","name":"member"},{"id":"r1","name":"admin"}]`
 )
 
-// identityOf returns the identity of a token with the given members, for an authenticator with these
-// options. A later member replaces an earlier one.
+// identityOf returns the identity of a token with the given members, for an authenticator with
+// these options. A later member replaces an earlier one.
 func identityOf(t testing.TB, o Options, parts ...string) (user.Info, error) {
 	t.Helper()
 	token := map[string]json.RawMessage{}
@@ -293,8 +293,8 @@ func TestSystemNames(t *testing.T) {
 	}
 }
 
-// TestDomainUserCannotHaveSystemName checks that a user of a domain of the system tenant cannot have the
-// name of a caller with system scope.
+// TestDomainUserCannotHaveSystemName checks that a user of a domain of the system tenant cannot
+// have the name of a caller with system scope.
 func TestDomainUserCannotHaveSystemName(t *testing.T) {
 	o := Options{
 		Scopes:  ScopeProject | ScopeDomain | ScopeSystem,
@@ -386,8 +386,8 @@ func TestLegacyExtrasOfScopes(t *testing.T) {
 	}
 }
 
-// FuzzAnswer checks that any response of Keystone gives an identity only in the tenant that the
-// accepted scopes allow, and never a reserved name or group.
+// FuzzAnswer checks that an identity from any response of Keystone belongs to a tenant that the
+// accepted scopes allow, and has no reserved name or group.
 func FuzzAnswer(f *testing.F) {
 	for _, part := range []string{projectPart, domainOfD, wholeSystem, projectPart + "," + wholeSystem, `"domain":{}`} {
 		f.Add(`{"token":{"expires_at":"2100-01-01T00:00:00Z","issued_at":"2020-01-01T00:00:00Z","audit_ids":["a"],` +

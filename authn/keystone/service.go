@@ -27,12 +27,12 @@ import (
 	"github.com/kubetenant/kubetenant/internal/reload"
 )
 
-// backoff is the minimum time between a failed login and the next one. Tokens that a client sends can
-// therefore not lock out the service user. It is also the minimum time between two log entries
-// about an outage.
+// backoff is the minimum time between a failed login and the next login. Otherwise, each token that
+// a client sends could cause a failed login, and Keystone could lock out the service user. backoff
+// is also the minimum time between two log entries about an outage.
 const backoff = 5 * time.Second
 
-// loginBurst is the number of logins that may follow each other without a pause.
+// loginBurst is the maximum number of logins without a pause.
 const loginBurst = 3
 
 var errRecent = errors.New("the service user tried to log in a moment ago")
@@ -41,14 +41,13 @@ var errRecent = errors.New("the service user tried to log in a moment ago")
 // API v3).
 const subjectToken = "X-Subject-Token"
 
-// renewBefore is the time before its expiry at which the service user's token is replaced.
+// renewBefore is how long before its expiry the service user's token is replaced.
 const renewBefore = time.Minute
 
 // Open returns an authenticator that calls the Keystone of o as the service user of a cloud in a
 // clouds.yaml. The user has a password or an application credential. It needs at least the role
-// reader with system scope. No request is sent before the first token. Changes of the file take
-// effect while run runs, which ends with ctx. The error names the file, but contains none of its
-// content.
+// reader with system scope. Open sends no request. Changes of the file take effect while run runs,
+// which returns when ctx ends. The error names the file, but contains no credential.
 func Open(
 	path, cloud string, o Options, report reload.Report,
 ) (a *Authenticator, run func(ctx context.Context), err error) {
@@ -60,12 +59,12 @@ func Open(
 	return newAuthenticator(o, func() *service { return *file.Load() }), file.Run, nil
 }
 
-// service is the client of the service user. The user's token is its only state.
+// service calls Keystone as the service user.
 type service struct {
 	client *gophercloud.ServiceClient
 	bounds bounds // the limits of requests by client
-	// loginClient uses a new connection for each request. A login is a POST, which is not retried if the
-	// server closes an idle connection at that moment.
+	// loginClient uses a new connection for each request. A login is a POST, which is not retried if
+	// the server closes an idle connection at that moment.
 	loginClient http.Client
 	credentials gophercloud.AuthOptions
 
@@ -79,7 +78,7 @@ type service struct {
 	lastLogged  time.Time // the time of the last log entry about an outage
 }
 
-// bounds limit one request.
+// bounds are the limits of one request.
 type bounds struct {
 	bytes   int64 // the maximum size of the body of the response
 	timeout time.Duration
@@ -97,7 +96,7 @@ func newService(data []byte, cloud, authURL string) (*service, error) {
 	return newBoundedService(data, cloud, authURL, bounds{outbound.MaxBytes, timeout})
 }
 
-// newBoundedService returns a service with these bounds for all requests except logins.
+// newBoundedService returns a service with the given bounds for all requests except logins.
 func newBoundedService(data []byte, cloud, authURL string, b bounds) (*service, error) {
 	options, _, tlsConfig, err := clouds.Parse(clouds.WithCloudName(cloud), clouds.WithCloudsYAML(bytes.NewReader(data)),
 		clouds.WithIdentityEndpoint(endpoint(authURL)))
@@ -141,12 +140,13 @@ func endpoint(authURL string) string {
 	return url + "/"
 }
 
-// renewKey is the key of the token to replace in the context of a login. The token is empty if
-// there is none.
+// renewKey is the context key of the token that a login replaces. The value is empty if there is no
+// token yet.
 type renewKey struct{}
 
 // logIn gets a token for the service user. The library calls it for one goroutine at a time, while
-// the others wait for the result. It does nothing if the token to renew has already been replaced.
+// other goroutines wait for the result. It does nothing if the token to renew has already been
+// replaced.
 func (s *service) logIn(ctx context.Context) error {
 	if before, ok := ctx.Value(renewKey{}).(string); ok && s.client.Token() != before {
 		return nil
@@ -182,7 +182,8 @@ func (s *service) createToken(ctx context.Context) error {
 	return s.client.SetTokenAndAuthResult(result)
 }
 
-// renewToken ensures that the service user's token does not expire soon.
+// renewToken replaces the service user's token if it expires within renewBefore. It ignores the
+// error of the login if the old token has not expired.
 func (s *service) renewToken(ctx context.Context) error {
 	before := s.client.Token() // read first, because the expiry below may be that of a newer token
 	var left time.Duration
@@ -232,9 +233,9 @@ func (s *service) validate(ctx context.Context, token string) (*tokenBody, error
 	return body.Token, nil
 }
 
-// rejectedStatuses returns the status codes that concern the validated token. Keystone returns 404. A web
-// server in front of it may return the others. All other codes, including 401 and 403, concern
-// Keystone or the service user.
+// rejectedStatuses returns the status codes that mean that the validated token is invalid. Keystone
+// returns 404. A web server in front of Keystone may return the other codes in the list. Any code
+// that is not in the list, including 401 and 403, concerns Keystone or the service user.
 func rejectedStatuses() []int {
 	return []int{
 		http.StatusNotFound, http.StatusBadRequest, http.StatusRequestEntityTooLarge,
@@ -242,8 +243,8 @@ func rejectedStatuses() []int {
 	}
 }
 
-// read reads a response. It must be about the validated token, because a cache in front of Keystone
-// might ignore the header with the token.
+// read decodes a response. It fails if the response names another token, because a cache in front
+// of Keystone might ignore the request header with the token.
 func (s *service) read(ctx context.Context, resp *http.Response, token string, into any) error {
 	defer func() { _ = resp.Body.Close() }()
 	named := resp.Header.Get(subjectToken)
@@ -253,8 +254,8 @@ func (s *service) read(ctx context.Context, resp *http.Response, token string, i
 	return outbound.Decode(ctx, s.reads, resp.Body, into)
 }
 
-// unavailable logs a failed request at a limited rate. The error has no response body, because the
-// transport drops bodies.
+// unavailable returns [ErrUnavailable], and logs the failed request at a limited rate. The logged
+// error contains no response body, because the transport drops bodies.
 func (s *service) unavailable(ctx context.Context, doing string, err error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

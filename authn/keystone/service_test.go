@@ -15,9 +15,9 @@ import (
 	"time"
 )
 
-// TestNoLoginAfterConcurrentRenewal checks that a caller does not log in again if another caller has just
-// renewed the token. The number of logins is limited, so the next necessary login could otherwise
-// be rejected.
+// TestNoLoginAfterConcurrentRenewal checks that a caller does not log in again if another caller
+// has just renewed the token. The number of logins is limited, so the next necessary login could
+// otherwise be rejected.
 func TestNoLoginAfterConcurrentRenewal(t *testing.T) {
 	var logins atomic.Int64
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -55,8 +55,8 @@ func TestNoLoginAfterConcurrentRenewal(t *testing.T) {
 	}
 }
 
-// TestNoRequestAfterConcurrentValidation checks that Keystone is called only once if another caller's validation
-// ends between the cache lookup and the validation of a caller.
+// TestNoRequestAfterConcurrentValidation checks that Keystone is called only once if another
+// caller's validation ends between the cache lookup and the validation of a caller.
 func TestNoRequestAfterConcurrentValidation(t *testing.T) {
 	for _, known := range []bool{true, false} {
 		var validations atomic.Int64

@@ -15,7 +15,7 @@ import (
 	"github.com/kubetenant/kubetenant/authn/internal/outbound"
 )
 
-// maxRedirects limits the redirects of one request.
+// maxRedirects is the maximum number of redirects of one request.
 const maxRedirects = 5
 
 // Clients are the HTTP clients of many issuers, one for each certificate authority. The zero value
@@ -25,8 +25,8 @@ type Clients struct {
 	byCA map[string]*http.Client
 }
 
-// client returns the client that trusts the PEM-encoded certificates of ca. If empty, it trusts the
-// system's.
+// client returns the client that trusts the PEM-encoded certificates of ca. If ca is empty, the
+// client trusts the system's certificate authorities.
 func (c *Clients) client(ca string) (*http.Client, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

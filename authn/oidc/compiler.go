@@ -10,8 +10,9 @@ import (
 	authenticationcel "k8s.io/apiserver/pkg/authentication/cel"
 )
 
-// NewCompiler returns a compiler that compiles each expression once. Ten thousand issuers with the
-// same mapping share one program. The compiler retains all programs. It is safe for concurrent use.
+// NewCompiler returns a compiler that compiles each claims expression once. Ten thousand issuers
+// with the same mapping share one compiled program. The compiler retains all compiled programs. It
+// is safe for concurrent use.
 func NewCompiler(next authenticationcel.Compiler) authenticationcel.Compiler {
 	return &compiler{next: next, claims: map[compileKey]authenticationcel.CompilationResult{}}
 }
@@ -22,8 +23,8 @@ type compiler struct {
 	claims map[compileKey]authenticationcel.CompilationResult
 }
 
-// compileKey identifies a result by the text and the kind of the expression. The kind determines the
-// return type.
+// compileKey identifies a result by the text and the kind of the expression. The kind determines
+// the return type.
 type compileKey struct {
 	kind reflect.Type
 	text string

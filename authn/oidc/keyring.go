@@ -19,12 +19,13 @@ import (
 )
 
 const (
-	// maxCandidates limits the number of keys that are tried for one token. A token with a key ID needs one
-	// key. Any client can send a token without a kid, for which all keys would be tried.
+	// maxCandidates is the maximum number of keys that are tried for one token. For a token with a key
+	// ID, usually only one key is tried. Any client can send a token without a kid, for which all keys
+	// would be tried.
 	maxCandidates = 32
-	// maxLoggedKeys limits the number of unusable keys that the log names.
+	// maxLoggedKeys is the maximum number of unusable keys that the log names.
 	maxLoggedKeys = 8
-	// maxQuotedBytes limits the size of a provider's text in the log.
+	// maxQuotedBytes is the size to which a provider's text is truncated in the log and in errors.
 	maxQuotedBytes = 128
 )
 
@@ -101,13 +102,13 @@ func (r *keyring) describeUnusable() string {
 }
 
 // newVerifier returns a key, or the reason why it is unusable. It ignores the certificates of the
-// key, because the key is trusted for its address.
+// key, because the key is trusted based on the URL from which it was fetched.
 func newVerifier(raw json.RawMessage, head *rawKey) (key *verifier, reason string) {
 	if head.D != nil || head.K != nil {
 		return nil, "it is not a public key"
 	}
 	var members map[string]json.RawMessage
-	_ = json.Unmarshal(raw, &members) // head shows that it is an object
+	_ = json.Unmarshal(raw, &members) // head was decoded, so raw is an object
 	for _, name := range []string{"x5c", "x5t", "x5t#S256", "x5u"} {
 		delete(members, name)
 	}
@@ -160,8 +161,9 @@ func algorithmsOf(public any) []jose.SignatureAlgorithm {
 	return all
 }
 
-// candidates returns the keys that may have signed a token. If the token has a kid, they must match
-// it. more reports whether there are more keys than may be tried.
+// candidates returns the keys that may have signed a token, at most maxCandidates. If the token has
+// a kid, it returns only keys with this ID. more reports whether further keys may have signed the
+// token.
 func (r *keyring) candidates(header *jose.Header) (keys []*verifier, more bool) {
 	among := r.keys
 	if header.KeyID != "" {
@@ -179,7 +181,7 @@ func (r *keyring) candidates(header *jose.Header) (keys []*verifier, more bool) 
 	return keys, false
 }
 
-// lacksKey reports whether no key may have signed a token.
+// lacksKey reports whether r has no key that may have signed a token.
 func (r *keyring) lacksKey(signed *jose.JSONWebSignature) bool {
 	keys, _ := r.candidates(&signed.Signatures[0].Header)
 	return len(keys) == 0
@@ -207,8 +209,8 @@ func (r *keyring) verify(ctx context.Context, signed *jose.JSONWebSignature) ([]
 	return nil, r.missing(header)
 }
 
-// missing returns the reason why no key may have signed a token. The error may contain the
-// algorithm of the token. It contains the kid only if the issuer has a key with this ID.
+// missing returns the error for a token for which candidates returns no key. The error may contain
+// the algorithm of the token. It contains the kid only if the issuer has a key with this ID.
 func (r *keyring) missing(header *jose.Header) error {
 	if reason := r.unusableReasons[header.KeyID]; header.KeyID != "" && reason != "" {
 		return fmt.Errorf("%w: the key %s cannot verify it: %s", ErrNoKey, quoteShort(header.KeyID), reason)
@@ -223,7 +225,7 @@ func (r *keyring) missing(header *jose.Header) error {
 	return fmt.Errorf("%w: no key of the issuer is for %s (usable keys: %d)", ErrNoKey, header.Algorithm, len(r.keys))
 }
 
-// quoteShort returns a provider's text for the log, quoted and truncated.
+// quoteShort returns a provider's text for the log or an error, quoted and truncated.
 func quoteShort(text string) string {
 	if len(text) > maxQuotedBytes {
 		text = strings.ToValidUTF8(text[:maxQuotedBytes], "") + "..."

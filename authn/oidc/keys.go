@@ -22,17 +22,18 @@ import (
 )
 
 const (
-	// keysFresh is the time for which keys are used without fetching them again. A withdrawn key is
-	// valid for at most this time.
+	// keysFresh is how long keys are used before they are fetched again. If the provider cannot be
+	// reached then, a withdrawn key is valid for up to keysStale.
 	keysFresh = 5 * time.Minute
-	// keysStale is the time for which keys are used while the provider cannot be reached.
+	// keysStale is how long keys are used after they were fetched, while newer keys cannot be fetched.
 	keysStale = time.Hour
 	// refetchAfter is the minimum time between two fetches if the first failed or was made for a token
-	// with an unknown key. Any client can send such a token. It starts at the end of the first fetch.
+	// with an unknown key. Any client can send such a token. The time starts at the end of the first
+	// fetch.
 	refetchAfter = 5 * time.Second
-	// maxStaleWait is the time for which a request waits for fresh keys if stale keys are valid.
+	// maxStaleWait is how long a request waits for fresh keys if stale keys can be used instead.
 	maxStaleWait = time.Second
-	// fetchTimeout limits one fetch of the discovery document and the keys.
+	// fetchTimeout is the maximum duration of one fetch of the discovery document and the keys.
 	fetchTimeout = 10 * time.Second
 )
 
@@ -55,7 +56,7 @@ type keySet struct {
 	unusable     string    // the last log entry about unusable keys
 }
 
-// flight is a fetch. Receiving from done succeeds when ring and err are set.
+// flight is a fetch in progress. done is closed after ring and err are set.
 type flight struct {
 	done          chan struct{}
 	forUnknownKey bool // for a token with an unknown key, guarded by keySet.mu
@@ -64,8 +65,9 @@ type flight struct {
 }
 
 // Keys are the keys of an issuer at a known address, such as a kube-apiserver (/openid/v1/jwks).
-// They are fetched when they are first needed, and again for a token with an unknown key, but at
-// most every few seconds. It is safe for concurrent use.
+// They are fetched when they are first needed, and again if they are old. For tokens with an
+// unknown key, they are also fetched again, but at most every few seconds. It is safe for
+// concurrent use.
 type Keys struct{ set keySet }
 
 // NewKeys returns the keys at an https URL, which are fetched with client. Nothing is fetched after
@@ -103,7 +105,8 @@ func newKeySet(ctx context.Context, issuer apiserver.Issuer, client *http.Client
 }
 
 // VerifySignature returns the payload of a token that one of the issuer's keys signed. It also
-// stores the result in the [signatureResult] of ctx, because go-oidc returns only the text of an error.
+// stores the result in the [signatureResult] of ctx, because go-oidc returns only the text of an
+// error.
 func (k *keySet) VerifySignature(ctx context.Context, token string) ([]byte, error) {
 	payload, err := k.verify(ctx, token)
 	if v := signatureResultFrom(ctx); v != nil {
@@ -113,7 +116,8 @@ func (k *keySet) VerifySignature(ctx context.Context, token string) ([]byte, err
 	return payload, err
 }
 
-// withoutEmptyNames removes an empty _claim_names. Upstream would reject it without _claim_sources.
+// withoutEmptyNames removes the claim _claim_names from a payload if it is an empty object.
+// Upstream would reject the empty claim if _claim_sources is missing.
 func withoutEmptyNames(payload []byte) []byte {
 	if !bytes.Contains(payload, []byte("_claim_names")) {
 		return payload
@@ -157,7 +161,7 @@ func (k *keySet) verify(ctx context.Context, token string) ([]byte, error) {
 }
 
 // current returns fresh keys, or stale keys while the provider cannot be reached. fetched reports
-// whether they were fetched for this caller.
+// whether this call started the fetch of the keys.
 func (k *keySet) current(ctx context.Context) (ring *keyring, fetched bool, err error) {
 	k.mu.Lock()
 	ring = k.ring
@@ -186,8 +190,8 @@ func (k *keySet) current(ctx context.Context) (ring *keyring, fetched bool, err 
 	return nil, false, err
 }
 
-// fetchForKey returns the newest keys for a token whose key is not in ring. It returns ring if keys were
-// recently fetched for such a token.
+// fetchForKey returns the newest keys for a token whose key is not in ring. It returns ring if keys
+// were recently fetched for such a token.
 func (k *keySet) fetchForKey(ctx context.Context, ring *keyring) (*keyring, error) {
 	newest, _, err := k.newerThan(ctx, ring, forKey)
 	return newest, err
@@ -201,9 +205,9 @@ const (
 	forKey                // the caller's keys do not contain the key of its token
 )
 
-// newerThan returns newer keys than the caller has. If a fetch is in progress, it waits for the
-// fetch until ctx ends. Otherwise, it starts a fetch and returns true for own. If the last fetch
-// ended recently, it returns its error or the same keys.
+// newerThan returns newer keys than known, which the caller has. It waits for the fetch in progress
+// until ctx ends. If there is none, it starts a fetch and returns true for own. If refetchAfter
+// does not allow a fetch yet, it returns known and the error of the last fetch.
 func (k *keySet) newerThan(ctx context.Context, known *keyring, reason purpose) (ring *keyring, own bool, err error) {
 	k.mu.Lock()
 	if k.ring != known { // a fetch has ended in between
@@ -231,7 +235,7 @@ func (k *keySet) newerThan(ctx context.Context, known *keyring, reason purpose) 
 	}
 }
 
-// fetch fetches the keys for all waiting callers.
+// fetch fetches the keys for all callers that wait for f.
 func (k *keySet) fetch(f *flight) {
 	ctx, cancel := context.WithTimeout(k.ctx, fetchTimeout)
 	defer cancel()
@@ -264,8 +268,8 @@ func (k *keySet) logUnusable(ctx context.Context) {
 	k.unusable = text
 }
 
-// download fetches the keys. Their address is in the discovery document (OpenID Connect Discovery
-// 1.0, section 4).
+// download fetches the keys. If their address is not known, it is read from the discovery document
+// (OpenID Connect Discovery 1.0, section 4).
 func (k *keySet) download(ctx context.Context) (*keyring, error) {
 	address := k.address
 	if address == "" {

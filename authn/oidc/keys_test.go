@@ -97,7 +97,8 @@ func times(n int, token string) (tokens []string) {
 	return tokens
 }
 
-// TestCallersWaitForFetch checks that callers wait for a fetch in progress, whatever its reason is.
+// TestCallersWaitForFetch checks that callers wait for a fetch in progress, regardless of the
+// reason for the fetch.
 func TestCallersWaitForFetch(t *testing.T) {
 	before, after, foreign := authntest.MustKey("ES256"), authntest.MustKey("ES256"), authntest.MustKey("ES256")
 	for name, c := range map[string]struct {
@@ -180,8 +181,8 @@ func TestBackoffStartsAfterFetch(t *testing.T) {
 	})
 }
 
-// TestUnknownKeysDuringOutage checks that unknown keys cause an outage error during the pause after a failed
-// fetch. Callers wait for the next fetch while it is in progress.
+// TestUnknownKeysDuringOutage checks that unknown keys cause an outage error during the pause after
+// a failed fetch. Callers wait for the next fetch while it is in progress.
 func TestUnknownKeysDuringOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		before, after := authntest.MustKey("ES256"), authntest.MustKey("ES256")
@@ -225,8 +226,8 @@ func forged(key *authntest.Key) string {
 	return token
 }
 
-// TestWaitEndsWithRequest checks that a caller waits for a fetch only until its request ends.
-// The fetch continues for the others.
+// TestWaitEndsWithRequest checks that a caller waits for a fetch only until its request ends. The
+// fetch continues for other callers.
 func TestWaitEndsWithRequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		key := authntest.MustKey("ES256")
@@ -244,8 +245,8 @@ func TestWaitEndsWithRequest(t *testing.T) {
 	})
 }
 
-// TestNoFetchAfterConcurrentFetch checks that keys are fetched only once if another caller's fetch ends
-// between the lookup and the fetch of a caller.
+// TestNoFetchAfterConcurrentFetch checks that keys are fetched only once if another caller's fetch
+// ends between the lookup and the fetch of a caller.
 func TestNoFetchAfterConcurrentFetch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, k := serve(t)

@@ -3,11 +3,11 @@
 
 // Package oidc authenticates ID tokens of OpenID Connect providers.
 //
-// Upstream's authenticator (k8s.io/apiserver plugin/pkg/authenticator/token/oidc, v0.37.1) does the
-// work: claim mappings, validation rules and their CEL. The tenant is an additional mapping. The
-// package differs from upstream in these points: an issuer has no cost before its first token, and
-// withdrawn keys become invalid. The data that is fetched from a provider is limited. Errors
-// contain no part of the token.
+// Upstream's authenticator (k8s.io/apiserver plugin/pkg/authenticator/token/oidc, v0.37.1)
+// evaluates the claim mappings, the validation rules and their CEL expressions. The tenant is an
+// additional mapping. The package differs from upstream in these points: an issuer has no cost
+// before its first token, and withdrawn keys become invalid. The data that is fetched from a
+// provider is limited. Errors contain no claim of the token.
 package oidc
 
 import (
@@ -29,10 +29,10 @@ type Options struct {
 	// TenantFrom describes the source of the tenant in errors: a claim or an expression. If empty,
 	// errors do not describe it.
 	TenantFrom string
-	// Compiler compiles CEL and is shared by all issuers, because it is expensive. Use [NewCompiler].
-	// Required.
+	// Compiler compiles CEL expressions. All issuers should share one compiler, because compilation is
+	// expensive. Use [NewCompiler]. Required.
 	Compiler authenticationcel.Compiler
-	// Clients fetch keys, and are shared by all issuers. Required.
+	// Clients fetch keys. All issuers should share them. Required.
 	Clients *Clients
 	// Now is the clock for the age of keys. Defaults to time.Now. Tokens are always checked with
 	// time.Now.
@@ -48,8 +48,8 @@ type Authenticator struct {
 	reasons
 }
 
-// New returns the authenticator of an issuer. It fetches and compiles nothing before the first
-// token. It MUST NOT be used after ctx has ended.
+// New returns the authenticator of an issuer. New fetches and compiles nothing before the first
+// token. The authenticator MUST NOT be used after ctx has ended.
 func New(ctx context.Context, o Options) *Authenticator {
 	a := &Authenticator{issuer: o.JWT.Issuer.URL, reasons: reasons{&o.JWT, o.TenantFrom}}
 	a.upstream = sync.OnceValues(func() (authenticator.Token, error) {

@@ -138,7 +138,8 @@ func TestUnknownKeysCauseFewFetches(t *testing.T) {
 	refusedWith(t, a, key.MustSign(claims(issuer.URL())), nil)
 }
 
-// TestKnownKeysDuringOutage checks that known keys are used for one hour during an outage, but not longer.
+// TestKnownKeysDuringOutage checks that known keys are used for one hour during an outage, but not
+// longer.
 func TestKnownKeysDuringOutage(t *testing.T) {
 	key := authntest.MustKey("ES256")
 	issuer, a, clock := open(t, key)
@@ -312,8 +313,8 @@ func TestHangingProvider(t *testing.T) {
 	}
 }
 
-// TestErrorsContainNoClaims checks that errors contain no claims. Upstream's errors contain
-// some.
+// TestErrorsContainNoClaims checks that errors contain no claims. The errors of upstream contain
+// claims.
 func TestErrorsContainNoClaims(t *testing.T) {
 	const canary = "CANARY"
 	key := authntest.MustKey("ES256")

@@ -39,9 +39,10 @@ var (
 	ErrRefused     = errors.New("token refused")
 )
 
-// noRequests is the transport of the client that upstream gets. It rejects all requests, because
-// keys come from a [keySet]. Upstream would need the client only for distributed claims (OpenID
-// Connect Core 1.0, section 5.6.2). It would then contact any server that a token names.
+// noRequests is the transport of the HTTP client that is passed to upstream. It rejects all
+// requests, because keys come from a [keySet]. Upstream would need the client only for distributed
+// claims (OpenID Connect Core 1.0, section 5.6.2). It would then contact any server that a token
+// names.
 type noRequests struct{}
 
 func (noRequests) RoundTrip(*http.Request) (*http.Response, error) { return nil, ErrDistributed }
@@ -59,14 +60,16 @@ func signatureResultFrom(ctx context.Context) *signatureResult {
 	return v
 }
 
-// reasons finds the reason in an error of upstream or go-oidc. Such an error begins with a fixed
-// text and parts of the configuration. It may also contain claims of the token, which are omitted.
+// reasons converts an error of upstream or go-oidc to an error of this package. The original error
+// begins with a fixed text and parts of the configuration. It may also contain claims of the token,
+// which the converted error omits.
 type reasons struct {
 	jwt        *apiserver.JWTAuthenticator
 	tenantFrom string
 }
 
-// fixedReasons returns the prefixes of errors that do not depend on the configuration.
+// fixedReasons returns the prefixes of original errors that do not depend on the configuration,
+// with the converted errors.
 func fixedReasons() []struct {
 	text   string
 	reason error
@@ -141,8 +144,8 @@ func (*seconds) UnmarshalJSON(data []byte) error {
 	return err
 }
 
-// registeredClaim returns the claim that go-oidc cannot decode (idToken, v2.5.0). Like go-oidc, it
-// uses encoding/json, which accepts names in any case.
+// registeredClaim returns an error that names the claim that go-oidc cannot decode (idToken,
+// v2.5.0). Like go-oidc, it uses encoding/json, which accepts names in any case.
 func registeredClaim(payload []byte) error {
 	for _, c := range []struct {
 		name, kind string
@@ -186,7 +189,7 @@ func registeredClaim(payload []byte) error {
 	return withDetail(ErrClaim, "aud is not a string or a list of strings") // the only remaining claim
 }
 
-// nullOr returns "missing" if a claim is null.
+// nullOr returns "missing" if a claim is null. If not, it returns otherwise.
 func nullOr(otherwise string, payload []byte, name string) string {
 	var all map[string]json.RawMessage
 	if json.Unmarshal(payload, &all) == nil && string(all[name]) == "null" {

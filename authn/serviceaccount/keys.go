@@ -21,7 +21,7 @@ import (
 	"github.com/kubetenant/kubetenant/internal/reload"
 )
 
-// algorithms are the results of [algorithmOf].
+// algorithms are the algorithms that [algorithmOf] can return.
 var algorithms = []string{"RS256", "ES256", "ES384", "ES512"}
 
 // minRSABits is the minimum size of an RSA key (NIST SP 800-131A).
@@ -55,7 +55,7 @@ func OpenKeys(paths []string, report reload.Report) (*Keys, error) {
 	return k, nil
 }
 
-// Run follows the files until ctx ends.
+// Run starts loading new versions of the files until ctx ends. It does not block.
 func (k *Keys) Run(ctx context.Context) {
 	for _, file := range k.files {
 		go file.Run(ctx)
@@ -84,7 +84,7 @@ func parseKeys(data []byte) ([]key, error) {
 	return keys, nil
 }
 
-// algorithmOf returns the algorithm with which kube-apiserver signs with such a key
+// algorithmOf returns the algorithm that kube-apiserver uses to sign with a key of this type
 // (k8s.io/kubernetes pkg/serviceaccount/jwt.go, v1.37.1).
 func algorithmOf(public crypto.PublicKey) (string, error) {
 	switch p := public.(type) {
@@ -104,8 +104,8 @@ func algorithmOf(public crypto.PublicKey) (string, error) {
 	return "", errors.New("must be an RSA key, or an ECDSA key with curve P-256, P-384 or P-521")
 }
 
-// verificationKeys returns the keys that may have signed the token. They match its algorithm, and its key
-// ID if it has one.
+// verificationKeys returns the keys that may have signed the token. The keys match the token's
+// algorithm, and its key ID if it has one.
 func (k *Keys) verificationKeys(token *jwt.Token) (any, error) {
 	id, isText := token.Header["kid"].(string)
 	if _, stated := token.Header["kid"]; stated && !isText {

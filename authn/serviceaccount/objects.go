@@ -28,17 +28,17 @@ type Objects interface {
 // The labels of Secrets with legacy tokens (k8s.io/kubernetes pkg/serviceaccount/legacy.go,
 // v1.37.1).
 const (
-	// invalidSince marks a token that is no longer valid.
+	// invalidSince is the label of a token that is no longer valid.
 	invalidSince = "kubernetes.io/legacy-token-invalid-since"
-	// LastUsed is the day of the last use of the token. Kube-controller-manager invalidates unused
-	// tokens.
+	// LastUsed is the label with the day of the last use of the token. Kube-controller-manager
+	// invalidates tokens that were not used for a long time.
 	LastUsed = "kubernetes.io/legacy-token-last-used"
 )
 
-// Today returns the value of LastUsed at a time.
+// Today returns the value of the label LastUsed for the given time.
 func Today(now time.Time) string { return now.UTC().Format(time.DateOnly) }
 
-// checkBoundObjects reads each object to which the token is bound.
+// checkBoundObjects checks the service account and the objects to which the token is bound.
 func (i *identity) checkBoundObjects(ctx context.Context) error {
 	namespace, objects := i.claims.namespace(), i.a.o.Objects
 	name, uid := i.claims.LegacyName, i.claims.LegacyUID
@@ -60,7 +60,7 @@ func (i *identity) checkBoundObjects(ctx context.Context) error {
 		}
 	}
 	switch {
-	case k.Pod != nil: // its node is not checked, as in upstream
+	case k.Pod != nil: // the node of the pod is not checked, as in upstream
 		pod, err := objects.GetPod(ctx, namespace, k.Pod.Name)
 		return i.checkObject("Pod", pod, k.Pod.UID, err)
 	case k.Node != nil:

@@ -9,11 +9,12 @@
 // the tenant that owns the account's namespace. It is stricter than upstream:
 //
 //   - exp has no leeway, and nbf and iat have 10 seconds instead of one minute.
-//   - A deleted object has no grace period.
+//   - A token is invalid as soon as the deletion time of its object has passed, without a grace
+//     period.
 //   - Bound tokens must expire and name an audience.
 //   - A key verifies one algorithm only.
 //   - sub must name the account.
-//   - Tokens for webhook configurations are rejected.
+//   - Tokens that are bound to webhook configurations are rejected.
 package serviceaccount
 
 import (
@@ -75,10 +76,11 @@ type Options struct {
 	// Owner returns the tenant that owns the service accounts of a namespace. Required.
 	Owner func(ctx context.Context, namespace string) (tenant.ID, error)
 	// Objects reads the objects to which tokens are bound. If nil, they are not checked. A token is
-	// then valid until it expires, and a legacy token never expires.
+	// then valid until it expires. A legacy token without the claim exp never expires.
 	Objects Objects
-	// OnLegacyTokenUsed is called with the Secret of a legacy token if the label LastUsed is not [Today]. The
-	// callee should label the Secret. Otherwise, the token is invalidated as unused later. Optional.
+	// OnLegacyTokenUsed is called with the Secret of a legacy token if the label LastUsed is not
+	// [Today]. The callee should label the Secret. Otherwise, kube-controller-manager later
+	// invalidates the token as unused. Optional.
 	OnLegacyTokenUsed func(ctx context.Context, secret *corev1.Secret)
 	// Now is the clock. Defaults to time.Now.
 	Now func() time.Time
@@ -114,8 +116,8 @@ func (a *Authenticator) Issuers() []string {
 // AuthenticateToken implements [authenticator.Token]. It does not abstain. Callers MUST pass only
 // tokens of its Issuers.
 //
-// The identity has a method Live(ctx) error. It MUST be called again each time the result is used
-// later. It checks the objects and the owner of the namespace.
+// The identity has a method Revalidate(ctx) error, which checks the bound objects and the owner of
+// the namespace. A caller that caches the result MUST call Revalidate each time it uses the result.
 func (a *Authenticator) AuthenticateToken(ctx context.Context, token string) (*authenticator.Response, bool, error) {
 	c := &claims{}
 	parser := jwt.NewParser(jwt.WithoutClaimsValidation())
@@ -145,7 +147,7 @@ func (a *Authenticator) AuthenticateToken(ctx context.Context, token string) (*a
 	return &authenticator.Response{User: u, Audiences: audiences}, true, nil
 }
 
-// owner calls Options.Owner. Its errors contain no data of the caller.
+// owner calls Options.Owner. The returned errors contain no data of the caller.
 func (a *Authenticator) owner(ctx context.Context, namespace string) (tenant.ID, error) {
 	id, err := a.o.Owner(ctx, namespace)
 	if err != nil && !errors.Is(err, tenant.ErrInvalid) {
@@ -201,7 +203,8 @@ type identity struct {
 	sum    [sha256.Size]byte // the SHA-256 of the token
 }
 
-// Revalidate rejects an identity whose namespace has another owner, or whose objects were deleted.
+// Revalidate returns an error if the namespace has another owner now, or if the bound objects no
+// longer exist or cannot be read.
 func (i *identity) Revalidate(ctx context.Context) error {
 	if err := i.checkObjects(ctx); err != nil {
 		return err
@@ -224,8 +227,8 @@ const (
 	staleTokenAuditAnnotation = "authentication.k8s.io/stale-token"
 )
 
-// checkObjects checks the objects. Like upstream, it adds audit annotations about tokens that should be
-// replaced.
+// checkObjects checks the bound objects if Options.Objects is set. Like upstream, it adds audit
+// annotations about tokens that should be replaced.
 func (i *identity) checkObjects(ctx context.Context) error {
 	if i.claims.isLegacy() {
 		audit.AddAuditAnnotation(ctx, legacyTokenAuditAnnotation, i.claims.Subject)

@@ -176,8 +176,8 @@ func TestRotation(t *testing.T) {
 	check(fresh, nil)
 }
 
-// TestRevalidate checks that an accepted identity becomes invalid with a change of the namespace's owner
-// or of the objects.
+// TestRevalidate checks that an accepted identity becomes invalid with a change of the namespace's
+// owner or of the objects.
 func TestRevalidate(t *testing.T) {
 	key := authntest.MustKey("ES256")
 	for name, change := range map[string]struct {
@@ -250,8 +250,8 @@ func TestLegacy(t *testing.T) {
 	}
 }
 
-// TestErrorsContainNoToken checks that errors contain no part of the token. The library's
-// errors contain some.
+// TestErrorsContainNoToken checks that errors contain no part of the token. The errors of the JWT
+// library contain parts of the token.
 func TestErrorsContainNoToken(t *testing.T) {
 	const canary = "CANARY"
 	key := authntest.MustKey("ES256")

@@ -34,8 +34,8 @@ import (
 type Options struct {
 	// DefaultTenant is the tenant of a record without a tenant. If zero, such a record is rejected.
 	DefaultTenant tenant.ID
-	// Check rejects a tenant that the source may not assert and reserved names when the file is
-	// loaded. Required.
+	// Check returns an error if the source may not assert the tenant, or if a name is reserved. It is
+	// called when the file is loaded. Required.
 	Check func(name string, groups []string, id tenant.ID) error
 	// Report is called for each new version of the file. Optional.
 	Report reload.Report
@@ -50,8 +50,8 @@ type Authenticator struct {
 }
 
 // Open reads a token file. The error names the file, the line and the field, but never a token.
-// Changes take effect while [Authenticator.Run] runs. After each load, it logs the number of
-// records of the system tenant.
+// Changes take effect while [Authenticator.Run] runs. Each time the file is loaded, the number of
+// its records and the number of records of the system tenant are logged.
 func Open(ctx context.Context, path string, o Options) (*Authenticator, error) {
 	file, err := reload.Open(path, func(data []byte) (table, error) { return parse(ctx, path, data, o) }, o.Report)
 	if err != nil {
@@ -64,7 +64,7 @@ func Open(ctx context.Context, path string, o Options) (*Authenticator, error) {
 // hash. The error contains no part of the text.
 func CheckToken(text string) error { return credfile.CheckSecret(text, credfile.Text) }
 
-// Run follows the file until ctx ends.
+// Run loads new versions of the file until ctx ends.
 func (a *Authenticator) Run(ctx context.Context) { a.file.Run(ctx) }
 
 // AuthenticateToken implements [authenticator.Token]. It never returns an error.
@@ -91,11 +91,12 @@ type table struct {
 	memberships []membership
 }
 
-// entry has the positions of name and UID in the table's text, and the index of the kin.
+// entry has the positions of name and UID in the table's text, and the index of the membership.
 type entry struct{ name, uid, end, membership uint32 }
 
-// membership has the groups and the extra that many users share. No caller may change them. Upstream's
-// authenticator has the same rule, because it returns one user.Info for several requests.
+// membership has the groups and the extra that many users share. No caller may change them.
+// Upstream's authenticator has the same rule, because it returns one user.Info for several
+// requests.
 type membership struct {
 	groups []string
 	extra  map[string][]string

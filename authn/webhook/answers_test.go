@@ -27,8 +27,8 @@ import (
 
 const review = `"apiVersion":"authentication.k8s.io/v1","kind":"TokenReview"`
 
-// TestAmbiguousResponsesAreUnreadable checks that a response is unreadable if another parser might read it
-// differently.
+// TestAmbiguousResponsesAreUnreadable checks that a response is unreadable if another parser might
+// read it differently.
 func TestAmbiguousResponsesAreUnreadable(t *testing.T) {
 	const user = `"user":{"username":"alice"}`
 	for answer, want := range map[string]error{
@@ -66,8 +66,8 @@ func TestAmbiguousResponsesAreUnreadable(t *testing.T) {
 	}
 }
 
-// TestUnreadableResponsesAreOutages checks that a response that is not a TokenReview is an outage. The error
-// describes why it is unreadable, and contains no other part of the response.
+// TestUnreadableResponsesAreOutages checks that a response that is not a TokenReview is an outage.
+// The error describes why it is unreadable, and contains no other part of the response.
 func TestUnreadableResponsesAreOutages(t *testing.T) {
 	const status = `"status":{"authenticated":true,"user":{"username":"CANARY"}}`
 	for name, c := range map[string]struct{ contentType, answer, want string }{
@@ -161,8 +161,8 @@ func TestRejectionReasons(t *testing.T) {
 	}
 }
 
-// TestLargeResponsesAreNotRetained checks that only a few of many large responses are read at the same
-// time, and that none is retained.
+// TestLargeResponsesAreNotRetained checks that only a few of many large responses are read at the
+// same time, and that none is retained.
 func TestLargeResponsesAreNotRetained(t *testing.T) {
 	answer := `{` + review + `,"status":{"authenticated":true,"user":{"username":"alice","groups":[` +
 		strings.Repeat(`"g0000",`, 120_000) + `"g"]}}}`

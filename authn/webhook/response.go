@@ -69,8 +69,8 @@ const (
 	partBytes = 8
 )
 
-// rejectedError returns an error of kind [ErrNotAuthenticated]. It includes the service's reason, unless
-// the reason contains a part of the token.
+// rejectedError returns an error of kind [ErrNotAuthenticated]. It includes the service's reason,
+// unless the reason contains a part of the token.
 func rejectedError(reason, token string) error {
 	shown := strings.ToValidUTF8(reason[:min(len(reason), reasonBytes)], "")
 	text := strings.Join(strings.FieldsFunc(shown, func(r rune) bool {
@@ -88,8 +88,8 @@ func rejectedError(reason, token string) error {
 	return fmt.Errorf("%w: %s", ErrNotAuthenticated, text)
 }
 
-// containsPart reports whether a text contains a part of a token. The part may be URL-encoded, or have
-// other characters between its characters.
+// containsPart reports whether a text contains a part of a token. The part may be URL-encoded, or
+// have other characters between its characters.
 func containsPart(text, token string) bool {
 	letters := func(s string) string {
 		return strings.Map(func(r rune) rune {

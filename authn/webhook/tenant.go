@@ -17,10 +17,11 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// Tenant returns the tenant of an identity that the service returned.
+// Tenant determines the tenant of an identity that the service returned.
 type Tenant func(ctx context.Context, u user.Info) (tenant.ID, error)
 
-// errNotOne reports that an extra has no value or several values.
+// errNotOne reports that an extra does not have exactly one value, or that an expression does not
+// return a string.
 var errNotOne = errors.New("must have exactly one value")
 
 // Value returns the same tenant for every identity.
@@ -28,7 +29,8 @@ func Value(id tenant.ID) Tenant {
 	return func(context.Context, user.Info) (tenant.ID, error) { return id, nil }
 }
 
-// Extra returns the tenant that the single value of an extra names.
+// Extra returns the tenant that the only value of an extra names. It fails if the extra does not
+// have exactly one value.
 func Extra(key string) Tenant {
 	return func(_ context.Context, u user.Info) (tenant.ID, error) {
 		values := u.GetExtra()[key]
@@ -66,7 +68,7 @@ type expression string
 func (e expression) GetExpression() string      { return string(e) }
 func (e expression) ReturnTypes() []*celgo.Type { return []*celgo.Type{celgo.StringType} }
 
-// variable returns the variable user of an expression.
+// variable returns the value of the CEL variable user.
 func variable(u user.Info) *lazy.MapValue {
 	value := lazy.NewMapValue(types.NewObjectType("kubernetes.UserInfo"))
 	field := func(name string, content any) {

@@ -36,9 +36,9 @@ import (
 )
 
 const (
-	// timeout limits one review, including retries.
+	// timeout is the maximum duration of one review, including retries.
 	timeout = 5 * time.Second
-	// maxConcurrent limits the reviews in progress, in case the service hangs.
+	// maxConcurrent is the maximum number of concurrent reviews, in case the service hangs.
 	maxConcurrent = 256
 	// logEvery is the minimum time between two log entries about unreadable responses.
 	logEvery = 5 * time.Second
@@ -62,7 +62,7 @@ type Options struct {
 	Source string
 	// Audiences are the audiences of the server. They apply to responses that name no audience.
 	Audiences authenticator.Audiences
-	// Limits limit an identity. The zero value means tenant.DefaultLimits.
+	// Limits are the limits for an identity. The zero value means tenant.DefaultLimits.
 	Limits tenant.Limits
 	// Tenant returns the tenant of an identity. Use [Extra], [Value] or [Compile]. Required.
 	Tenant Tenant
@@ -118,7 +118,7 @@ func checkSafe(config *rest.Config) error {
 	return nil
 }
 
-// Run follows the file until ctx ends.
+// Run loads new versions of the file until ctx ends.
 func (a *Authenticator) Run(ctx context.Context) { a.file.Run(ctx) }
 
 // AuthenticateToken implements [authenticator.Token]. It does not abstain. Callers MUST pass only
@@ -195,7 +195,7 @@ func (a *Authenticator) logUnreadable(ctx context.Context, err error) {
 	klog.FromContext(ctx).Error(err, "Rejected the tokens of a webhook source", "source", a.o.Source)
 }
 
-// reviewResultKey is the key of a context's *answer.
+// reviewResultKey is the context key of a *[reviewResult].
 type reviewResultKey struct{}
 
 // reviewResult has data about a response that upstream's client does not return.
@@ -205,11 +205,11 @@ type reviewResult struct {
 	err       error // the reason why the token is rejected or the response is unreadable
 }
 
-// readResponses parses a response, and passes only its status to upstream's client. That client logs a
-// response that it cannot decode, which may contain the token, and accepts names in any case. Its
-// errors do not distinguish a rejection from an outage. Therefore, reading records why the token is
-// rejected or why the response is unreadable. It drops an identity that exceeds the limits before
-// it is copied.
+// readResponses parses a response, and passes only its status to upstream's client. That client
+// logs a response that it cannot decode, which may contain the token, and accepts names in any
+// case. Its errors do not distinguish a rejection from an outage. Therefore, readResponses records
+// in the [reviewResult] of the context why the token is rejected or why the response is unreadable.
+// It drops an identity that exceeds the limits before upstream copies it.
 func readResponses(next http.RoundTripper, limits tenant.Limits) http.RoundTripper {
 	gate := make(outbound.Gate, outbound.MaxConcurrent)
 	return roundTripper(func(req *http.Request) (*http.Response, error) {
@@ -246,7 +246,8 @@ func readResponses(next http.RoundTripper, limits tenant.Limits) http.RoundTripp
 	})
 }
 
-// checkStatus returns an error if the token is not authenticated, or if its user exceeds the limits.
+// checkStatus returns an error if the token is not authenticated, or if its user exceeds the
+// limits.
 func checkStatus(status *authenticationv1.TokenReviewStatus, token string, limits tenant.Limits) error {
 	if !status.Authenticated {
 		return rejectedError(status.Error, token)

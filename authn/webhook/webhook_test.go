@@ -261,7 +261,8 @@ func TestCompile(t *testing.T) {
 	}
 }
 
-// TestErrorsAndLogsContainNoSecrets checks that a token in a response is not in the log or an error.
+// TestErrorsAndLogsContainNoSecrets checks that a token in a response is not in the log or an
+// error.
 func TestErrorsAndLogsContainNoSecrets(t *testing.T) {
 	log, end, err := authntest.CaptureLog(7)
 	if err != nil {
@@ -294,8 +295,8 @@ func TestErrorsAndLogsContainNoSecrets(t *testing.T) {
 	}
 }
 
-// TestInsecureServicesAreRejected checks that services that would get tokens in clear text or without verification
-// are rejected.
+// TestInsecureServicesAreRejected checks that services that would get tokens in clear text or
+// without verification are rejected.
 func TestInsecureServicesAreRejected(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "kubeconfig")
 	for _, cluster := range []clientcmdapi.Cluster{

@@ -19,7 +19,7 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// marker is the organization or common name before the colon in front of a tenant.
+// marker is the text before the colon and the tenant in an organization or a common name.
 const marker = "tenant"
 
 // TenantOf returns the tenant and the groups that a certificate's subject names. The error
@@ -33,10 +33,10 @@ func TenantOf(name pkix.Name, o Options) (tenant.ID, []string, error) {
 	return s.tenantAndGroups(name.CommonName, name.Organization, name.OrganizationalUnit)
 }
 
-// errPrivileged rejects this group. Kube-apiserver refuses to sign client certificates for it
-// (k8s.io/kubernetes plugin/pkg/admission/certificates/subjectrestriction), but checks
-// organizations only. A caller that may approve certificates must not get rights that cannot be
-// revoked.
+// errPrivileged rejects the group system:masters in a new-format certificate. Kube-apiserver
+// refuses to sign client certificates for this group (k8s.io/kubernetes
+// plugin/pkg/admission/certificates/subjectrestriction), but checks organizations only. A caller
+// that may approve certificates must not get rights that cannot be revoked.
 var errPrivileged = errors.New("the certificate has the organizational unit " + user.SystemPrivilegedGroup +
 	": only an organization of the old format may have this name")
 
@@ -51,7 +51,7 @@ type subject struct {
 }
 
 // User implements [x509request.UserConversion]. It returns upstream's identity with the groups and
-// the tenant of the format.
+// the tenant of the certificate's format.
 func (s subject) User(chain []*x509.Certificate) (*authenticator.Response, bool, error) {
 	name := chain[0].Subject
 	if name.CommonName == "" {

@@ -24,12 +24,12 @@ import (
 )
 
 const (
-	// cacheEntries limits the number of cached chains. Each client of a large cluster has one chain,
-	// of about one kilobyte.
+	// cacheEntries is the maximum number of cached chains. Each client of a large cluster has one
+	// chain, of about one kilobyte.
 	cacheEntries = 10_000
-	// refusedEntries limits the number of cached chains that are not accepted, which any client can
-	// send. They never evict accepted chains. refusedFor is the time for which such a chain is cached,
-	// because it may become valid.
+	// refusedEntries is the maximum number of cached chains that are not accepted, which any client
+	// can send. They never evict accepted chains. refusedFor is how long such a chain is cached. The
+	// time is short, because the chain may become valid.
 	refusedEntries = 1_000
 	refusedFor     = 10 * time.Second
 )
@@ -86,7 +86,7 @@ type clock func() time.Time
 
 func (c clock) Now() time.Time { return c() }
 
-// pool has the authorities of all sources at one time.
+// pool has one version of the authorities of all sources.
 type pool struct {
 	bySource []*Authorities // by source
 	roots    *x509.CertPool
@@ -130,7 +130,7 @@ type verification struct {
 // another source.
 type outcome struct {
 	user user.Info
-	// issuers are the certificates above the leaf by chain. The authority is last.
+	// issuers has the certificates above the leaf for each chain. The authority is last.
 	issuers [][]*x509.Certificate
 	until   time.Time // when the first certificate of the chains expires
 	err     error
@@ -172,19 +172,19 @@ func (v *Verifier) verify(presented []*x509.Certificate) *verification {
 	return found
 }
 
-// isOtherError reports whether an error may be caused by the authorities of other sources. Go limits
-// the number of signatures that it checks (crypto/x509, Go 1.26), and many authorities may have the
-// same name.
+// isOtherError reports whether an error may be caused by the authorities of other sources. Go
+// limits the number of signatures that it checks (crypto/x509, Go 1.26), and many authorities may
+// have the same name.
 func isOtherError(err error) bool {
 	unknown, invalid := x509.UnknownAuthorityError{}, x509.CertificateInvalidError{}
 	return err != nil && !errors.As(err, &unknown) && !errors.As(err, &invalid)
 }
 
-// verifyChains returns the chains to roots, and the reason why the leaf is not valid now. It returns both
-// if the leaf leads to roots but is not valid. Go checks the validity of a certificate before it
-// searches for the authority. Therefore, look verifies an invalid leaf again, at the end of its
-// validity and for any usage. The second verification only determines the authority of the leaf.
-// Its errors about time are ignored, because they would be about another time.
+// verifyChains returns the chains to roots, and the reason why the leaf is not valid now. It
+// returns both if the leaf leads to roots but is not valid. Go checks the validity of a certificate
+// before it searches for the authority. Therefore, verifyChains verifies an invalid leaf again, at
+// the end of its validity and for any usage. The second verification only determines the authority
+// of the leaf. Its errors about time are ignored, because they would be about another time.
 func verifyChains(presented []*x509.Certificate, roots *x509.CertPool, now time.Time) ([][]*x509.Certificate, error) {
 	o := x509.VerifyOptions{Roots: roots, CurrentTime: now, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}
 	chains, err := chainsOf(presented, o)

@@ -44,9 +44,10 @@ type Options struct {
 	Revoked func(*x509.Certificate) error
 }
 
-// New returns an authenticator of the certificates that lead to authorities. Each version of the
-// authorities MUST have its own address. The authenticator abstains without a certificate and on
-// certificates of other authorities. It rejects certificates of its own authorities in these cases:
+// New returns an authenticator of the certificates that lead to authorities. The function
+// authorities MUST return a new pointer for each version of the authorities. The authenticator
+// abstains without a certificate and on certificates of other authorities. It rejects certificates
+// of its own authorities in these cases:
 //
 //   - The certificate has expired, or is not for client authentication.
 //   - Each chain of the certificate contains a revoked authority.

@@ -248,8 +248,8 @@ func TestSharedVerification(t *testing.T) {
 	}
 }
 
-// TestManyAuthoritiesOfTheSameName checks that authorities of other sources do not use up the number of signatures
-// that Go checks.
+// TestManyAuthoritiesOfTheSameName checks that authorities of other sources do not use up the
+// number of signatures that Go checks.
 func TestManyAuthoritiesOfTheSameName(t *testing.T) {
 	verifier := ours.NewVerifier(nil)
 	var all []authenticator.Request
@@ -405,8 +405,8 @@ func BenchmarkAuthenticate(b *testing.B) {
 	}
 }
 
-// TestErrorNamesInvalidCertificate checks that the error describes the present time. It names the invalid certificate
-// if it is not the client's own.
+// TestErrorNamesInvalidCertificate checks that the error describes the validity at the present
+// time. If the invalid certificate is an issuing certificate, the error names it.
 func TestErrorNamesInvalidCertificate(t *testing.T) {
 	at := func(days time.Duration) time.Time { return time.Now().Add(days * 24 * time.Hour) }
 	root := sign(t, nil, pkix.Name{CommonName: "root"}, true, inAYear())

@@ -17,8 +17,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// TestAnnouncedOnlyToNamedTenant checks that a grant is announced only to the Tenant for which it was
-// written, and only while its spec announces it.
+// TestAnnouncedOnlyToNamedTenant checks that a grant is announced only to the Tenant for which it
+// was written, and only while its spec announces it.
 func TestAnnouncedOnlyToNamedTenant(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := granted()

@@ -1,7 +1,7 @@
 // Copyright The kubetenant authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package accessgrant reads the AccessGrants of a cluster for the boundary. It also writes their
+// Package accessgrant reads the AccessGrants of a cluster for [grant.Grants]. It also writes their
 // status, which reports whether the grantor still has the rights that it grants.
 package accessgrant
 
@@ -30,13 +30,13 @@ import (
 const (
 	// cycle is the interval at which each grantor is checked, and the precision of status.lastUsed.
 	cycle = time.Minute
-	// recheckAfter is the time for which a grantor must lack rights before the status reports it. A server
-	// observes a RoleBinding and the grant that depends on it in any order.
+	// recheckAfter is how long a grantor must lack rights before the status reports this. A server may
+	// observe an AccessGrant before the RoleBinding on which it depends.
 	recheckAfter = 3 * time.Second
 )
 
-// Controller follows AccessGrants. A grant that does not decode, or that has a field unknown to
-// this release, allows nothing.
+// Controller follows AccessGrants. A grant that does not decode, or that has a field that this
+// release does not know, allows nothing.
 type Controller struct {
 	client       dynamic.Interface
 	reads        *reads
@@ -48,8 +48,8 @@ type Controller struct {
 	states       *states
 
 	mu           sync.Mutex
-	used         map[cache.ObjectName]time.Time // the last use since the last status
-	lackingSince map[cache.ObjectName]time.Time // the time since which a grantor seems to lack rights
+	used         map[cache.ObjectName]time.Time // the time of the last use that is not in the status yet
+	lackingSince map[cache.ObjectName]time.Time // when a check first found that the grantor lacks rights
 }
 
 // New returns a controller that has no grants before [Controller.Run] or [Controller.Sync]. lineage
@@ -83,8 +83,8 @@ func accessGrants() schema.GroupVersionResource {
 	return v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceAccessGrants)
 }
 
-// Grants returns the grants for a boundary. Each grant is read from the server before it allows a
-// request.
+// Grants returns the grants for the boundary of package authz. Each grant is read from the server
+// before it allows a request.
 func (c *Controller) Grants() *grant.Grants {
 	return &grant.Grants{
 		Index:   c.index,
@@ -95,9 +95,9 @@ func (c *Controller) Grants() *grant.Grants {
 	}
 }
 
-// Run follows the grants and writes their status until ctx ends. It must be called only once. may
-// decides whether grantors have the rights. Run calls changed with the namespace of each grant
-// whose rights change.
+// Run follows the grants and writes their status until ctx ends. It must be called only once. auth
+// decides whether grantors have the rights. Run calls changed with the namespace of each grant that
+// may allow other requests than before, or was deleted.
 func (c *Controller) Run(ctx context.Context, auth authorizer.Authorizer, changed func(namespace string)) {
 	queue := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[cache.ObjectName]())
 	defer queue.ShutDown()
@@ -139,7 +139,9 @@ func (c *Controller) Run(ctx context.Context, auth authorizer.Authorizer, change
 	}
 }
 
-// handler handles the events of the informer. It calls look for each new or changed grant.
+// handler handles the events of the informer. It calls enqueue for each new or changed grant. It
+// calls changed with the namespace of a grant that was deleted or that may allow other requests
+// than before.
 func (c *Controller) handler(
 	ctx context.Context, enqueue func(cache.ObjectName), changed func(namespace string),
 ) cache.ResourceEventHandler {
@@ -170,8 +172,8 @@ func (c *Controller) handler(
 	}
 }
 
-// HasSynced reports whether the grants that existed when Run began are indexed. The informer caches
-// them earlier.
+// HasSynced reports whether the grants that existed when Run began are in the index, and not only
+// in the cache of the informer.
 func (c *Controller) HasSynced() bool {
 	handled := c.registration.Load()
 	return handled != nil && (*handled).HasSynced()
@@ -203,7 +205,7 @@ func (c *Controller) set(ctx context.Context, object metav1.Object) {
 	c.index.Set(valid)
 }
 
-// recordUse records that a grant was used.
+// recordUse records the time at which a grant was used.
 func (c *Controller) recordUse(used *grant.Grant) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -260,8 +260,8 @@ func (r *running) reported() []string {
 	return slices.Clone(r.changes)
 }
 
-// TestAcceptance checks that a grant is accepted if its grantor has the granted rights. The check
-// is made as the grantor.
+// TestAcceptance checks that a grant is accepted if its grantor has the granted rights. The
+// controller checks the rights with the identity of the grantor.
 func TestAcceptance(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := granted()

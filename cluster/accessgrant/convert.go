@@ -17,8 +17,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// grantOf returns a grant of an informer. It returns nil if the grant allows nothing, because it
-// has no grantor, is not accepted or is being deleted. The result shares slices with the object.
+// grantOf converts an AccessGrant. It returns nil if the grant allows nothing, for example because
+// it has no grantor, is not accepted or is being deleted. The result shares slices with the object.
 func grantOf(obj any) (*grant.Grant, error) {
 	g, err := typed.FromInformer[v1alpha1.AccessGrant](obj)
 	if err != nil {

@@ -50,8 +50,8 @@ func newStates() *states {
 	}
 }
 
-// Metrics returns the metric with the number of grants by state. It reports an expiry within a
-// minute.
+// Metrics returns the metric with the number of grants by state. An expired grant is counted as
+// expired within a minute.
 func (c *Controller) Metrics() []metrics.Registerable { return []metrics.Registerable{c.states.gauge} }
 
 // set records the state of a grant. The empty state removes the grant.
@@ -61,7 +61,7 @@ func (s *states) set(name cache.ObjectName, state string) {
 	s.replace(name, state)
 }
 
-// update records the state of a grant that was not removed in the meantime.
+// update records the state of a grant if the grant is still known.
 func (s *states) update(name cache.ObjectName, state string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -87,15 +87,15 @@ func (s *states) replace(name cache.ObjectName, state string) {
 	s.writeGauge()
 }
 
-// writeGauge sets the metric. It has no effect before the metric is registered. The caller MUST hold
-// s.mu.
+// writeGauge sets the metric. It has no effect before the metric is registered. The caller MUST
+// hold s.mu.
 func (s *states) writeGauge() {
 	for state, n := range s.number {
 		s.gauge.WithLabelValues(state).Set(float64(n))
 	}
 }
 
-// stateOf returns the state of a grant of the informer at a time.
+// stateOf returns the state of an object of the informer at the given time.
 func stateOf(obj any, now time.Time) string {
 	g, err := typed.FromInformer[v1alpha1.AccessGrant](obj)
 	if err != nil {
@@ -117,7 +117,7 @@ func stateOf(obj any, now time.Time) string {
 	return stateValid
 }
 
-// updateStates records the states of all known grants, because some may have expired.
+// updateStates records the current states of all known grants, because grants may have expired.
 func (c *Controller) updateStates() {
 	for _, obj := range c.informer.GetStore().List() {
 		if name, err := cache.DeletionHandlingObjectToName(obj); err == nil {

@@ -22,11 +22,12 @@ import (
 )
 
 const (
-	// readsPerSecond and readBurst limit the live reads for each tenant that uses grants. Concurrent
-	// requests that use one grant share its reads.
+	// readsPerSecond and readBurst limit the rate of live reads for each tenant that uses grants.
+	// Concurrent requests of a tenant that use the same grant share a read.
 	readsPerSecond = 50
 	readBurst      = 100
-	// readTimeout limits the duration of one read, including the time that it waits.
+	// readTimeout is the maximum duration of one read, including the time in which it waits for the
+	// rate limit.
 	readTimeout = 2 * time.Second
 )
 
@@ -38,20 +39,20 @@ type reads struct {
 	budgets *budget.Budgets // by tenant
 
 	mu sync.Mutex
-	// last has the newest reads by grant and tenant. waiting has those that have not begun.
+	// last has the newest read of each grant and tenant. waiting has the read that has not begun yet.
 	last, waiting map[readKey]*pendingRead
 }
 
-// readKey is the use of a grant by a tenant. A tenant does not share reads with others, because its
-// budget may be exhausted.
+// readKey identifies the reads of a grant for a tenant. Tenants do not share reads, because each
+// tenant has its own rate limit.
 type readKey struct {
 	tenant tenant.ID
 	grant  cache.ObjectName
 }
 
-// pendingRead is a read for which several requests wait.
+// pendingRead is a read for which one or more requests wait.
 type pendingRead struct {
-	before *pendingRead // the previous read of the same grant
+	before *pendingRead // the previous read of the same grant for the same tenant, or nil
 	done   chan struct{}
 	found  *grant.Grant
 	err    error
@@ -66,7 +67,7 @@ func newReads(read func(context.Context, cache.ObjectName) (*grant.Grant, error)
 	}
 }
 
-// readLive returns a grant as it is on the server after the call began.
+// readLive returns a grant in a state that the server had after the call began.
 func (r *reads) readLive(ctx context.Context, by tenant.ID, namespace, name string) (*grant.Grant, error) {
 	key := readKey{by, cache.NewObjectName(namespace, name)}
 	r.mu.Lock()
@@ -110,8 +111,7 @@ func (r *reads) run(ctx context.Context, key readKey, s *pendingRead) {
 	close(s.done)
 }
 
-// read returns a grant from the server. It returns nil if the grant does not exist or allows
-// nothing.
+// read reads a grant from the server. It returns nil if the grant does not exist or allows nothing.
 func read(ctx context.Context, client dynamic.Interface, name cache.ObjectName) (*grant.Grant, error) {
 	u, err := client.Resource(accessGrants()).Namespace(name.Namespace).Get(ctx, name.Name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {

@@ -20,8 +20,9 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// TestConcurrentUsesShareReads checks 900 concurrent uses of one grant. A few reads answer all of them, and one tenant
-// does not use the budget of another. No request uses a read that began before the request.
+// TestConcurrentUsesShareReads checks 900 concurrent uses of one grant. A few reads answer all of
+// them, and one tenant does not use the budget of another. No request uses a read that began before
+// the request.
 func TestConcurrentUsesShareReads(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var version, began atomic.Int64
@@ -77,8 +78,8 @@ func TestConcurrentUsesShareReads(t *testing.T) {
 	})
 }
 
-// TestReadsAreLimitedPerTenant checks that a tenant that uses very many grants is refused after a while. Other
-// tenants are not refused.
+// TestReadsAreLimitedPerTenant checks that a tenant that uses very many grants is refused after a
+// while. Other tenants are not refused.
 func TestReadsAreLimitedPerTenant(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newReads(func(context.Context, cache.ObjectName) (*grant.Grant, error) { return &grant.Grant{}, nil })

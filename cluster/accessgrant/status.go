@@ -24,7 +24,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// writeStatus updates the status of a grant. It writes no status if the grant does not decode.
+// writeStatus updates the status of a grant. It does nothing if the grant does not exist or does
+// not decode.
 func (c *Controller) writeStatus(ctx context.Context, auth authorizer.Authorizer, name cache.ObjectName) error {
 	obj, _, err := c.informer.GetStore().GetByKey(name.String())
 	stored, ok := obj.(*v1alpha1.AccessGrant)
@@ -78,7 +79,8 @@ func (c *Controller) announcedTo(g *v1alpha1.AccessGrant) string {
 // grantor has lost rights.
 var errRecheck = errors.New("the grantor is checked again")
 
-// awaitsRecheck reports whether a grantor has lacked rights for less than [recheckAfter].
+// awaitsRecheck reports whether the grantor of a grant has lacked rights for less than
+// [recheckAfter]. The first call for a grant starts the time.
 func (c *Controller) awaitsRecheck(name cache.ObjectName) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -96,7 +98,8 @@ func (c *Controller) clearLacking(name cache.ObjectName) {
 	delete(c.lackingSince, name)
 }
 
-// sameRights reports whether two states of a grant allow the same requests.
+// sameRights reports whether two versions of a grant allow the same requests. It returns false if a
+// version is invalid.
 func sameRights(before, after any) bool {
 	was, errBefore := grantOf(before)
 	now, errAfter := grantOf(after)
@@ -112,7 +115,7 @@ func (c *Controller) popUse(name cache.ObjectName) time.Time {
 }
 
 // accepted returns the condition that reports whether the grantor still has the rights that it
-// grants. It fails if the rights are not known now.
+// grants. It fails if the rights cannot be checked now.
 func accepted(ctx context.Context, auth authorizer.Authorizer, g *v1alpha1.AccessGrant) (metav1.Condition, error) {
 	condition := func(status metav1.ConditionStatus, reason, message string) metav1.Condition {
 		return metav1.Condition{

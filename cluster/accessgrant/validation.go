@@ -16,8 +16,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// maxGrantedActions limits the actions of one grant. The server checks each action when the grant
-// is written.
+// maxGrantedActions is the maximum number of actions of one grant. The server checks each action
+// when the grant is written.
 const maxGrantedActions = 1000
 
 // Parse decodes an AccessGrant and validates it.
@@ -33,17 +33,18 @@ func Parse(obj runtime.Object) (*v1alpha1.AccessGrant, error) {
 	return g, Validate(g).ToAggregate()
 }
 
-// Accepted reports whether a grant is not refused in its status.
+// Accepted reports whether the condition Accepted of a grant is not False. A grant without the
+// condition is accepted.
 func Accepted(g *v1alpha1.AccessGrant) bool {
 	return !meta.IsStatusConditionFalse(g.Status.Conditions, v1alpha1.ConditionAccepted)
 }
 
-// Action is an action that a grant allows.
+// Action is an action on a resource that a grant allows.
 type Action struct {
 	APIGroup, Resource, Subresource, Name, Verb string
 }
 
-// Actions returns the actions that a grant names.
+// Actions returns all combinations of resources, names and verbs in the rules of a grant.
 func Actions(g *v1alpha1.AccessGrant) []Action {
 	var all []Action
 	for _, r := range g.Spec.To {
@@ -71,8 +72,8 @@ func actionsOn(group, full string, names, verbs []string) (all []Action) {
 	return all
 }
 
-// Validate returns every problem of a grant. The schema of the definition rejects the same grants,
-// but the server relies on Validate alone.
+// Validate returns all problems of a grant. The schema of the CustomResourceDefinition has the same
+// rules, but the server does not rely on the schema.
 func Validate(g *v1alpha1.AccessGrant) field.ErrorList {
 	spec := field.NewPath("spec")
 	from := spec.Child("from")
@@ -149,9 +150,9 @@ func validateGrantRule(path *field.Path, r *v1alpha1.AccessGrantRule) field.Erro
 	return errs
 }
 
-// ungrantable returns the reason why a resource can never be granted with the groups and verbs of
-// the rule. It returns "" if the resource can be granted. Such rights would outlive or exceed the
-// grant.
+// ungrantable returns the reason why a resource cannot be granted with the API groups and verbs of
+// the rule, because the rights would outlive or exceed the grant. It returns "" if the resource can
+// be granted.
 func ungrantable(r *v1alpha1.AccessGrantRule, resource string) string {
 	base, sub, _ := strings.Cut(resource, "/")
 	writes := slices.ContainsFunc(r.Verbs, func(verb string) bool {

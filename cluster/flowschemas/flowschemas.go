@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package flowschemas maintains FlowSchemas of API Priority and Fairness for a kube-apiserver that
-// does not know tenants. The requests of a chosen tenant are one flow. The requests of all other
-// callers are one flow for each namespace. A tenant is chosen if its Tenant has spec.fairUse.level.
+// does not know tenants. If a Tenant has spec.fairUse.level, all requests of this tenant are one
+// flow. The requests of all other callers to namespaced resources are one flow for each namespace.
 //
 // The package writes only objects with the label [tenant.ManagedLabel] and the value [Source]. It
 // creates the PriorityLevelConfiguration [Level], but never changes it.
@@ -37,12 +37,13 @@ const (
 	settleFor = time.Second
 	// checkEvery is the interval at which the FlowSchemas are checked without an event.
 	checkEvery = 10 * time.Second
-	// servedEvery is the interval at which the syncer checks whether a server without the API group
-	// serves it now.
+	// servedEvery is the interval at which the syncer checks again whether the server serves the API
+	// group.
 	servedEvery = 5 * time.Minute
-	// writesPerSecond limits the rate of writes.
+	// writesPerSecond is the maximum rate of writes.
 	writesPerSecond = 5
-	// maxWrites limits the writes of one pass. The next pass uses the current namespaces.
+	// maxWrites is the maximum number of writes in one pass. The next pass uses the current
+	// namespaces.
 	maxWrites = 10
 )
 
@@ -52,8 +53,8 @@ type Options struct {
 	Client kubernetes.Interface
 	// Tenants must be running.
 	Tenants *tenants.Store
-	// Namespaces has all namespaces of the cluster. Owned returns the names of those with a value of
-	// the tenant label.
+	// Namespaces is the informer of all namespaces of the cluster. Owned returns the names of the
+	// namespaces whose label [tenant.Label] has the given value.
 	Namespaces cache.SharedIndexInformer
 	Owned      func(label string) ([]string, error)
 	// OwnerOf returns the tenant that owns a Namespace. See package authz.
@@ -120,8 +121,7 @@ func (s *Syncer) Run(ctx context.Context) error {
 	return nil
 }
 
-// awaitServed waits until the server serves the API group. It returns false if ctx ends before
-// that.
+// awaitServed waits until the server serves the API group. It returns false if ctx ends first.
 func (s *Syncer) awaitServed(ctx context.Context) bool {
 	for {
 		_, err := s.Client.Discovery().ServerResourcesForGroupVersion(flowcontrolv1.SchemeGroupVersion.String())
@@ -146,8 +146,8 @@ func (s *Syncer) awaitServed(ctx context.Context) bool {
 }
 
 // follow reads the FlowSchemas and their priority levels until stop is called. It wakes the syncer
-// when they, Tenants or owners of namespaces change. It returns after all of them were read or ctx
-// ends.
+// when FlowSchemas, priority levels, Tenants or owners of namespaces change. It returns after the
+// FlowSchemas and priority levels have been read, or after ctx ends.
 func (s *Syncer) follow(ctx context.Context) (stop func(), err error) {
 	factory := informers.NewSharedInformerFactory(s.Client, 0)
 	objects := factory.Flowcontrol().V1()
@@ -200,7 +200,7 @@ func (s *Syncer) wakeUp() {
 	}
 }
 
-// pass compares the FlowSchemas with the Tenants once, and writes the differences. It reports
+// pass compares the FlowSchemas with the Tenants once, and writes the differences. more reports
 // whether another pass must follow immediately.
 func (s *Syncer) pass(ctx context.Context) (more bool) {
 	if ctx.Err() != nil {

@@ -85,7 +85,8 @@ func serve(t *testing.T, objects ...runtime.Object) *server {
 	return s
 }
 
-// tenantObject returns a Tenant. If level is empty, the tenant is not chosen.
+// tenantObject returns a Tenant with spec.fairUse.level. If level is empty, the tenant has no
+// FlowSchema.
 func tenantObject(id tenant.ID, level string) *unstructured.Unstructured {
 	spec := map[string]any{"id": id.String()}
 	if level != "" {
@@ -285,7 +286,8 @@ func (s *server) wantProblems(name string, want map[string]int) {
 	}
 }
 
-// TestFlowSchemasFollowTenants checks that the FlowSchemas follow the Tenants and the owners of namespaces.
+// TestFlowSchemasFollowTenants checks that the FlowSchemas follow the Tenants and the owners of
+// namespaces.
 func TestFlowSchemasFollowTenants(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		acme, initech, umbrella := tenanttest.ID(t, "acme"), tenanttest.ID(t, "initech"), tenanttest.ID(t, "Umbrella_1")
@@ -427,8 +429,8 @@ func TestDrift(t *testing.T) {
 	})
 }
 
-// TestConflictingController checks that another controller that changes a FlowSchema repeatedly does not cause a
-// write each time.
+// TestConflictingController checks that another controller that changes a FlowSchema repeatedly
+// does not cause a write each time.
 func TestConflictingController(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := serve(t, tenantObject(tenanttest.ID(t, "acme"), "default"))
@@ -447,8 +449,8 @@ func TestConflictingController(t *testing.T) {
 	})
 }
 
-// TestForeignObjectsAreNotWritten checks that an object without the label is never written, even if it has the name of
-// a FlowSchema.
+// TestForeignObjectsAreNotWritten checks that an object without the label is never written, even if
+// it has the name of a FlowSchema.
 func TestForeignObjectsAreNotWritten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		foreign := func(name string, labels map[string]string) *flowcontrolv1.FlowSchema {

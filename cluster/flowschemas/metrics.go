@@ -31,7 +31,7 @@ const (
 	ReasonUnavailable = "Unavailable"
 )
 
-// Metrics are the metrics of a [Syncer]. Only the leader sets them.
+// Metrics are the metrics of a [Syncer]. Only the process that runs the Syncer sets them.
 type Metrics struct{ problems *metrics.GaugeVec }
 
 // NewMetrics returns the metrics.
@@ -57,7 +57,7 @@ func (m *Metrics) set(counts map[string]int) {
 	}
 }
 
-// problem is a problem of the FlowSchema with a name.
+// problem is a problem of the FlowSchema with the given name.
 type problem struct{ reason, name string }
 
 // findings are the problems of one pass, with their details.
@@ -67,7 +67,7 @@ func newFindings() *findings { return &findings{problems: map[problem]string{}} 
 
 func (f *findings) add(reason, name, detail string) { f.problems[problem{reason, name}] = detail }
 
-// remedy returns the next step of an administrator.
+// remedy returns advice for an administrator about a problem.
 func remedy(reason string) string {
 	switch reason {
 	case ReasonTenantLimit:
@@ -88,7 +88,7 @@ var errProblem = errors.New("the FlowSchemas do not apply as configured")
 // maxNamed is the maximum number of FlowSchemas that a message names.
 const maxNamed = 5
 
-// report sets the metric, and logs the new problems.
+// report sets the metric, and logs the problems that the last pass did not have.
 func (s *Syncer) report(ctx context.Context, found *findings) {
 	counts := map[string]int{}
 	now := make(map[problem]bool, len(found.problems))

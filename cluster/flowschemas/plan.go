@@ -27,16 +27,18 @@ const (
 	DefaultLevel = "default"
 	// NamespacesName is the name of the FlowSchema with one flow for each namespace.
 	NamespacesName = "kubetenant-namespaces"
-	// TenantPrefix is the prefix of the name of a tenant's FlowSchema. The name of the Tenant follows.
+	// TenantPrefix is the prefix of the name of a tenant's FlowSchema. It is followed by the name of
+	// the Tenant object.
 	TenantPrefix = "kubetenant-tenant-"
 	// levelPrefix is the prefix of the name of the PriorityLevelConfiguration that spec.fairUse.level
 	// selects.
 	levelPrefix = "kubetenant-"
 
-	// MaxTenants is the maximum number of tenants with a FlowSchema. The server compares each request
-	// with the FlowSchemas one after another.
+	// MaxTenants is the maximum number of tenants with a FlowSchema. The number is limited because the
+	// server compares each request with the FlowSchemas one after another.
 	MaxTenants = 500
-	// MaxNamespaces is the maximum number of namespaces in one FlowSchema, for the same reason.
+	// MaxNamespaces is the maximum number of namespaces in one FlowSchema. The server compares each
+	// request with all its subjects.
 	MaxNamespaces = 1000
 
 	// tenantPrecedence and namespacesPrecedence are after the FlowSchemas of system components and
@@ -46,8 +48,8 @@ const (
 	namespacesPrecedence = 8500
 )
 
-// newLevel returns the PriorityLevelConfiguration [Level] as it is created. It has the numbers of
-// workload-low, which handles the same requests otherwise (k8s.io/apiserver
+// newLevel returns the PriorityLevelConfiguration [Level] as it is created. It has the same limits
+// as workload-low, which handles most of these requests by default (k8s.io/apiserver
 // pkg/apis/flowcontrol/bootstrap, v0.37.1).
 func newLevel() *flowcontrolv1.PriorityLevelConfiguration {
 	return &flowcontrolv1.PriorityLevelConfiguration{
@@ -72,7 +74,7 @@ func newLevel() *flowcontrolv1.PriorityLevelConfiguration {
 
 func ownLabels() map[string]string { return map[string]string{tenant.ManagedLabel: Source} }
 
-// isManaged reports whether this package may write a FlowSchema.
+// isManaged reports whether a FlowSchema has the label of this package, which may then write it.
 func isManaged(f *flowcontrolv1.FlowSchema) bool { return f.Labels[tenant.ManagedLabel] == Source }
 
 // newSchema returns a FlowSchema with one rule.
@@ -95,7 +97,7 @@ func groupSubject(name string) flowcontrolv1.Subject {
 	}
 }
 
-// namespacedRule returns a rule for the requests of all namespaces.
+// namespacedRule returns a rule for the requests to all resources in all namespaces.
 func namespacedRule() flowcontrolv1.ResourcePolicyRule {
 	return flowcontrolv1.ResourcePolicyRule{
 		Verbs:      []string{flowcontrolv1.VerbAll},
@@ -105,7 +107,8 @@ func namespacedRule() flowcontrolv1.ResourcePolicyRule {
 	}
 }
 
-// tenantSchema returns the FlowSchema of a tenant. All its requests are one flow.
+// tenantSchema returns the FlowSchema of a tenant. All requests of the tenant's callers are one
+// flow.
 func tenantSchema(id tenant.ID, level string, namespaces []string) *flowcontrolv1.FlowSchema {
 	subjects := []flowcontrolv1.Subject{groupSubject(id.Group())}
 	for _, namespace := range namespaces {
@@ -143,14 +146,14 @@ func namespacesSchema() *flowcontrolv1.FlowSchema {
 	return f
 }
 
-// selectedTenant is a tenant that has a FlowSchema.
+// selectedTenant is a tenant that must have a FlowSchema.
 type selectedTenant struct {
 	id    tenant.ID
 	level string // the name of a PriorityLevelConfiguration that exists
 }
 
-// selectTenants returns the chosen tenants, sorted by the names of their Tenants. If a Tenant cannot be
-// read, its FlowSchema retains its level.
+// selectTenants returns at most MaxTenants tenants with spec.fairUse.level, sorted by the names of
+// their Tenants. If a Tenant is not known, its existing FlowSchema retains its level.
 func (s *Syncer) selectTenants(existing map[string]*flowcontrolv1.FlowSchema, found *findings) (all []selectedTenant) {
 	for _, id := range s.Tenants.IDs() {
 		name := TenantPrefix + id.ObjectName()
@@ -172,8 +175,9 @@ func (s *Syncer) selectTenants(existing map[string]*flowcontrolv1.FlowSchema, fo
 	return all
 }
 
-// levelOf returns the name of the PriorityLevelConfiguration of a Tenant. It returns [Level] if the
-// selected one does not exist, because the server ignores a FlowSchema without its level.
+// levelOf returns the name of the PriorityLevelConfiguration that a Tenant selects. It returns
+// [Level] if the PriorityLevelConfiguration does not exist, because the server ignores a FlowSchema
+// without its level.
 func (s *Syncer) levelOf(t *v1alpha1.Tenant, schema string, found *findings) string {
 	if t.Spec.FairUse.Level == DefaultLevel {
 		return Level
@@ -186,7 +190,8 @@ func (s *Syncer) levelOf(t *v1alpha1.Tenant, schema string, found *findings) str
 	return level
 }
 
-// existingLevel returns the name of a PriorityLevelConfiguration, or [Level] if it does not exist.
+// existingLevel returns name, or [Level] if the PriorityLevelConfiguration does not exist or its
+// name does not have the prefix levelPrefix.
 func (s *Syncer) existingLevel(name string) string {
 	if _, err := s.levels.Get(name); err != nil || !strings.HasPrefix(name, levelPrefix) {
 		return Level
@@ -195,14 +200,14 @@ func (s *Syncer) existingLevel(name string) string {
 }
 
 // namespacesOf returns the names of the first [MaxNamespaces] namespaces that a tenant owns, and
-// the number of omitted ones. It fails if they are not known.
+// the number of omitted namespaces. It fails if the namespaces are not known.
 func (s *Syncer) namespacesOf(id tenant.ID) (owned []string, omitted int, err error) {
 	labeled, err := s.Owned(id.String())
 	if err != nil {
 		return nil, 0, err
 	}
 	for _, name := range labeled {
-		// The label of a namespace of the system tenant has no effect.
+		// The tenant label of a system namespace has no effect.
 		if ns, err := s.namespaces.Get(name); err == nil && s.OwnerOf(ns) == id {
 			owned = append(owned, name)
 		}
@@ -234,8 +239,8 @@ func (s *Syncer) wanted(existing map[string]*flowcontrolv1.FlowSchema, found *fi
 	return all
 }
 
-// A change is a write of one FlowSchema. was is nil if the FlowSchema does not exist. is is nil if
-// it must not exist.
+// A change is a write of one FlowSchema. before is nil if the FlowSchema does not exist. after is
+// nil if it must not exist.
 type change struct{ before, after *flowcontrolv1.FlowSchema }
 
 func (c *change) name() string {
@@ -245,8 +250,8 @@ func (c *change) name() string {
 	return c.before.Name
 }
 
-// changes returns the writes that create the wanted FlowSchemas and delete all other FlowSchemas of
-// tenants. It never writes an object without the label.
+// changes returns the writes that create or update the wanted FlowSchemas and delete all other
+// FlowSchemas of tenants. It never writes an object without the label.
 func (s *Syncer) changes(
 	wanted, existing []*flowcontrolv1.FlowSchema, byName map[string]*flowcontrolv1.FlowSchema, found *findings,
 ) (all []change) {

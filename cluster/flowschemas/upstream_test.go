@@ -111,8 +111,8 @@ func serviceAccount(namespace, name string) user.Info {
 }
 
 // TestUpstream checks that requests of system components still match upstream's FlowSchemas. All
-// requests of a chosen tenant are one flow. The requests of other callers are one flow for each
-// namespace.
+// requests of a tenant with spec.fairUse.level are one flow. The requests of other callers are one
+// flow for each namespace.
 func TestUpstream(t *testing.T) {
 	m := newMatcher(namespacesSchema(), tenantSchema(tenanttest.ID(t, "acme"), Level, []string{"acme--web", "shop"}),
 		tenantSchema(tenanttest.ID(t, "initech"), "kubetenant-gold", nil))

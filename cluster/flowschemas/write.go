@@ -16,13 +16,13 @@ import (
 
 const (
 	// writeEvery is the minimum time between two writes of one FlowSchema, so that another controller
-	// that changes it does not cause a write in each pass. After each failure, the time doubles up to
-	// retryAtLast.
+	// that changes the FlowSchema does not cause a write in each pass. After each failure, the time
+	// doubles up to retryAtLast.
 	writeEvery  = 5 * time.Second
 	retryAtLast = 5 * time.Minute
 )
 
-// attempt is the last write of a FlowSchema.
+// attempt has the result of the last write of a FlowSchema.
 type attempt struct {
 	next  time.Time // the earliest time of the next write
 	delay time.Duration
@@ -48,8 +48,8 @@ func (s *Syncer) ensureLevel(ctx context.Context) error {
 	return err
 }
 
-// write makes at most [maxWrites] changes, and reports whether others remain for a further pass. It
-// skips FlowSchemas that were written recently.
+// write makes at most [maxWrites] changes. more reports whether changes remain for another pass.
+// write skips FlowSchemas that were written recently.
 func (s *Syncer) write(ctx context.Context, changes []change, found *findings) (more bool) {
 	now := time.Now()
 	for name, a := range s.attempts {
@@ -90,7 +90,7 @@ func (s *Syncer) write(ctx context.Context, changes []change, found *findings) (
 	return more && ctx.Err() == nil
 }
 
-// setResult records the result of a write.
+// setResult records the result of a write and the earliest time of the next write.
 func (a *attempt) setResult(err error) {
 	if apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) || apierrors.IsNotFound(err) {
 		err = nil // the cache is not current
@@ -104,7 +104,7 @@ func (a *attempt) setResult(err error) {
 }
 
 // writeOne makes one change. It fails with a conflict if the object has changed since it was read,
-// for example if it has lost the label.
+// for example if the label was removed.
 func (s *Syncer) writeOne(ctx context.Context, c *change) (err error) {
 	objects := s.Client.FlowcontrolV1().FlowSchemas()
 	message := ""

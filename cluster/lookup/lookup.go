@@ -30,10 +30,10 @@ import (
 type Cluster interface {
 	// Owners returns the owners of namespaces. It never returns nil.
 	Owners() *authz.Owners
-	// Namespaces returns the namespaces of tenants. If nil, the name of a deleted tenant can be used
+	// Namespaces returns the namespaces of tenants. If nil, the ID of a deleted tenant cannot be used
 	// again.
 	Namespaces() Namespaces
-	// Resources returns the custom resources. If nil, tenants cannot use any.
+	// Resources returns the custom resources. If nil, the scope of every custom resource is unknown.
 	Resources() Resources
 	// Tenants returns the objects of kind Tenant. If nil, there are none.
 	Tenants() Tenants
@@ -53,11 +53,12 @@ type Cluster interface {
 type Namespaces interface {
 	// OwnedNamespaces returns the namespaces that have the label of a tenant.
 	OwnedNamespaces(id tenant.ID) ([]string, error)
-	// IDsWithoutTenant returns the tenants that own a namespace and have no Tenant. It returns false if
-	// that is not known yet.
+	// IDsWithoutTenant returns the IDs of tenants that own a namespace and have no Tenant. It returns
+	// false if the namespaces or the Tenants are not known yet.
 	IDsWithoutTenant() (ids []string, known bool)
-	// References returns the objects of the system tenant that name a tenant, or service accounts of
-	// namespaces that the tenant had.
+	// References returns the objects that would apply to a later tenant with the same ID. These are
+	// bindings outside the namespaces of tenants that name the tenant or service accounts of the given
+	// namespaces, TenantMembers, and TenantQuotas that are being deleted.
 	References(ctx context.Context, id tenant.ID, namespaces []string) ([]string, error)
 }
 
@@ -65,13 +66,14 @@ type Namespaces interface {
 type Resources interface {
 	// Scope returns the scope of a custom resource.
 	Scope(resource schema.GroupResource) authz.Scope
-	// KindScope returns the scope of the custom resources of a kind. The plural of a kind's name may
-	// not be its resource.
+	// KindScope returns the scope of the custom resources of a kind. It is separate from Scope,
+	// because the resource of a kind cannot be derived from its name.
 	KindScope(kind schema.GroupKind) authz.Scope
 	// Kind returns the kind of a custom resource, or "" if it is not known.
 	Kind(resource schema.GroupResource) string
-	// Labeled reports whether all objects of a tenant, and no others, have its label. Tenants can list
-	// other resources only within a namespace.
+	// Labeled reports whether all objects of the resource that belong to a tenant, and no other
+	// objects, have the tenant's label. If not, the tenant can list the resource only within a
+	// namespace.
 	Labeled(resource schema.GroupResource, id tenant.ID) bool
 }
 
@@ -80,8 +82,9 @@ type Quotas interface {
 	quota.Store
 	// Classes returns the DeviceClasses of the cluster. See [quota.Options].
 	Classes() (quota.Classes, error)
-	// BelongsTo reports whether a quota belongs to a tenant. If no quota has the name, it reports whether
-	// the name is that of the tenant's objects. It returns false if that is unknown.
+	// BelongsTo reports whether the TenantQuota with the given name belongs to a tenant. If there is
+	// no such TenantQuota, it reports whether the name is the object name of the tenant. It returns
+	// false if the TenantQuotas are not known.
 	BelongsTo(name string, id tenant.ID) bool
 }
 
@@ -89,10 +92,10 @@ type Quotas interface {
 //
 // [plugins.ObjectFunc]: https://pkg.go.dev/github.com/kubetenant/kubetenant/plugins#ObjectFunc
 type Controllers interface {
-	// Metadata returns the object that controls another object, or at least its metadata. It uses a
-	// cache if possible. It returns nil if the object does not exist.
+	// Metadata returns the object with the given kind, namespace and name, or at least its metadata.
+	// It uses a cache if possible. It returns nil if the object does not exist.
 	Metadata(ctx context.Context, kind schema.GroupVersionKind, namespace, name string) (runtime.Object, error)
-	// Object is Metadata with the whole object.
+	// Object is like Metadata, but returns the whole object.
 	Object(ctx context.Context, kind schema.GroupVersionKind, namespace, name string) (runtime.Object, error)
 }
 
@@ -103,10 +106,10 @@ type Objects interface {
 	PublicationSource(
 		ctx context.Context, from *publication.Source, resource schema.GroupVersionResource,
 	) (*unstructured.Unstructured, error)
-	// PublicationRole is [publication.RoleOf] with the roles of the cluster.
+	// PublicationRole calls [publication.RoleOf] with the roles of the cluster.
 	PublicationRole(ctx context.Context, u *unstructured.Unstructured) (*publication.Role, error)
-	// SelectedLabel returns the reason why a label of Namespaces may affect a webhook or a policy. It
-	// returns "" if none of them selects namespaces by the label.
+	// SelectedLabel returns the reason why a label of Namespaces with the given key may affect a
+	// webhook or a policy. It returns "" if no webhook or policy selects namespaces by the label.
 	SelectedLabel(key string) string
 	// DefaultPriority reports whether a PriorityClass is the default of the cluster.
 	DefaultPriority(name string) bool
@@ -114,37 +117,41 @@ type Objects interface {
 
 // Tenants stores the objects of kind Tenant.
 type Tenants interface {
-	// The method Of returns the access of a tenant's callers. It returns [authz.AccessNone] if the
-	// tenant has no Tenant, and [authz.AccessRetired] if its Tenant was deleted. It returns the zero
-	// value if the access is unknown.
+	// Access returns the access of a tenant's callers. It returns [authz.AccessRetired] if the tenant
+	// has no Tenant and its ID is reserved, [authz.AccessNone] if it has neither, and
+	// [authz.AccessUnknown] if the access is not known yet.
 	Access(id tenant.ID) authz.Access
-	// AccessWithoutTenant returns the access of the callers of a tenant that has no Tenant and needs none.
+	// AccessWithoutTenant returns the access of the callers of a tenant without a Tenant, if the
+	// configuration does not require a Tenant.
 	AccessWithoutTenant(id tenant.ID) authz.Access
-	// BelongsTo reports whether a Tenant belongs to a tenant. If no Tenant has the name, it reports whether
-	// the name is that of the tenant's Tenant. It returns false if that is unknown.
+	// BelongsTo reports whether the Tenant object with the given name belongs to a tenant. If there is
+	// no such Tenant, it reports whether a Tenant of this tenant would have this name. It returns
+	// false if the Tenants are not known.
 	BelongsTo(name string, id tenant.ID) bool
-	// Lineage returns the UID and the predecessors of a tenant.
+	// Lineage returns the current Tenant and the retired tenants of an ID.
 	Lineage(id tenant.ID) tenant.Lineage
-	// Accepts reports whether a credential that was issued at a time is valid for a tenant. See
+	// Accepts reports whether a tenant accepts a credential that was issued at the given time. See
 	// [tenant.Lineage.Accepts].
 	Accepts(id tenant.ID, issued time.Time) bool
-	// NamespaceSettings returns the settings of the tenant's namespaces.
+	// NamespaceSettings returns spec.namespaces of the tenant's Tenant.
 	NamespaceSettings(id tenant.ID) v1alpha1.TenantNamespacesSpec
-	// HoldsNamespaces reports whether Pods in a new namespace of a tenant wait until the namespace has all
-	// objects that its Tenant specifies. It may send a request to the server.
+	// HoldsNamespaces reports whether Pods in a new namespace of a tenant wait until the namespace is
+	// prepared. It may send a request to the server.
 	HoldsNamespaces(ctx context.Context, id tenant.ID) bool
-	// Provisions reports whether a template of a tenant's Tenant or a Publication defines an object of a
-	// name in a namespace. It fails if that is not known.
+	// Provisions reports whether a template that the tenant's Tenant names, or a Publication, defines
+	// the object with the given name in a namespace. It fails if the templates or the Publications are
+	// not known.
 	Provisions(
 		rules *publication.Rules, id tenant.ID, namespace string, resource schema.GroupResource, name string,
 	) (bool, error)
-	// PublicationsFrom returns the Publications whose source has a namespace and a name, of any kind.
-	// It omits Publications that are being deleted. The last result is false if they are not known.
+	// PublicationsFrom returns the Publications whose source is an object of any kind with the given
+	// namespace and name. It omits Publications that are being deleted. The last result is false if
+	// the Publications are not known.
 	PublicationsFrom(namespace, name string) (naming []*publication.Publication, known bool)
 	// MemberRoles returns the ClusterRoles that a tenant may bind.
 	MemberRoles(id tenant.ID) []string
-	// Admins returns the admins that a tenant's Tenant names.
+	// Admins returns spec.admins of the tenant's Tenant.
 	Admins(id tenant.ID) []rbacv1.Subject
-	// FairUse returns the limits that the Tenant of a tenant specifies.
+	// FairUse returns spec.fairUse of the tenant's Tenant.
 	FairUse(id tenant.ID) v1alpha1.FairUse
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/kubetenant/kubetenant/authz/grant"
 )
 
-// Parts are the parts of a cluster, for a server that does not use package cluster. Owners is
-// required.
+// Parts are the results of the methods of a [Cluster], for a server that does not use package
+// cluster. Owners is required.
 type Parts struct {
 	Owners      *authz.Owners
 	Namespaces  Namespaces
@@ -21,7 +21,7 @@ type Parts struct {
 	Objects     Objects
 }
 
-// Cluster returns a cluster with the parts.
+// Cluster returns a [Cluster] whose methods return the fields of p.
 func (p *Parts) Cluster() Cluster { return &cluster{p} }
 
 type cluster struct{ parts *Parts }

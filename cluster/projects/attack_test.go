@@ -40,8 +40,8 @@ func TestProjectsDeletedOverTime(t *testing.T) {
 	}
 }
 
-// TestDuplicateNamespaceHasNoRoles checks that a second namespace of a project has no rights of the project
-// until the first namespace is deleted.
+// TestDuplicateNamespaceHasNoRoles checks that a second namespace of a project has no rights of the
+// project until the first namespace is deleted.
 func TestDuplicateNamespaceHasNoRoles(t *testing.T) {
 	c := newCluster(t).synced()
 	c.now = c.now.Add(time.Minute)
@@ -80,8 +80,8 @@ func TestMissingSinceInFuture(t *testing.T) {
 	}
 }
 
-// TestSyncerIsFairToTenants checks that a tenant whose projects all change does not delay other tenants, even
-// if one of its writes fails.
+// TestSyncerIsFairToTenants checks that a tenant whose projects all change does not delay other
+// tenants, even if one of its writes fails.
 func TestSyncerIsFairToTenants(t *testing.T) {
 	const n = 4 * maxWrites
 	for name, broken := range map[string]string{"all succeed": "", "one fails": "acme--p000"} {

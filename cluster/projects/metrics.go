@@ -10,7 +10,7 @@ import (
 	"k8s.io/component-base/metrics"
 )
 
-// Metrics are the metrics of a [Syncer]. Only the leader sets them.
+// Metrics are the metrics of a [Syncer]. Only the process that runs the Syncer sets them.
 type Metrics struct {
 	reads       *metrics.CounterVec
 	lastSuccess *metrics.Gauge

@@ -16,7 +16,8 @@ const idInName = 8
 
 // namespaceName returns the name of a project's namespace: <tenant>--<name>-<first 8 of ID>. The
 // project name is reduced to lower-case letters, digits and hyphens, and is omitted if no
-// characters remain. It returns "" if no namespace of the tenant can have such a name.
+// characters remain. It returns "" if there is no such name, because the tenant's ID cannot be the
+// prefix or is too long, or the project's ID has no letters and digits.
 func namespaceName(id tenant.ID, project, name string) string {
 	prefix := id.NamespacePrefix()
 	end := slug(project)

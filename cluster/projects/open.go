@@ -13,8 +13,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// SettingsOf returns the settings of a source of a valid configuration. The source must have
-// keystone.sync.
+// SettingsOf returns the settings of a source in a valid configuration. keystone.sync of the source
+// must be set.
 func SettingsOf(source *configv1alpha1.Source) (Settings, error) {
 	config := source.Keystone
 	allowed, err := tenant.ParseSet(source.Tenants)

@@ -20,20 +20,22 @@ import (
 )
 
 const (
-	// missingFor is the time after which the RoleBindings of a missing project are deleted.
+	// missingFor is how long a project must be missing before its RoleBindings or its namespace are
+	// deleted.
 	missingFor = 24 * time.Hour
 	// missingText is missingFor in messages.
 	missingText = "24 hours"
-	// missingReads is the number of successive complete reads in which the project must be missing.
+	// missingReads is the minimum number of successive complete reads in which the project must be
+	// missing.
 	missingReads = 10
-	// missingWatched is the minimum time between the first and the last of these reads. One process
-	// must make them all.
+	// missingWatched is the minimum time between the first and the last of these reads. All reads must
+	// be made by the same process.
 	missingWatched = time.Hour
-	// maxWrites is the number of successful changes of one tenant after which the next tenant is
+	// maxWrites is the maximum number of successful changes of one tenant before the next tenant is
 	// served.
 	maxWrites = 100
 	// maxCreations is the maximum number of namespaces that one plan creates, so that one tenant does
-	// not delay the others.
+	// not delay other tenants.
 	maxCreations = 100
 )
 
@@ -44,7 +46,7 @@ type Settings struct {
 	TenantOf func(id, name string) (tenant.ID, error)
 	// GroupsPrefix is the prefix of the groups of the source.
 	GroupsPrefix string
-	// Roles are the ClusterRoles of Keystone roles, by the name of the Keystone role.
+	// Roles maps the names of Keystone roles to the names of the ClusterRoles that are bound for them.
 	Roles map[string]string
 	// Interval is the time between two reads.
 	Interval time.Duration
@@ -56,14 +58,14 @@ type Settings struct {
 	DeleteNamespaces bool
 }
 
-// State is the part of the cluster on which a plan depends. Plans do not change it.
+// State is the state of the cluster on which plans depend. [Plans] does not change it.
 type State struct {
 	// Tenants are the IDs of all Tenants.
 	Tenants []tenant.ID
 	// Tenant returns the Tenant of a tenant, or nil if there is none. The second result is false if
-	// that is not known or the Tenant cannot be decoded.
+	// the Tenant is not known or does not decode.
 	Tenant func(tenant.ID) (t *v1alpha1.Tenant, known bool)
-	// Namespaces has all namespaces of the cluster. OwnerOf returns their tenants.
+	// Namespaces has all namespaces of the cluster. OwnerOf returns the tenant that owns a namespace.
 	Namespaces []*corev1.Namespace
 	OwnerOf    func(*corev1.Namespace) tenant.ID
 }
@@ -85,9 +87,10 @@ type Change struct {
 	Action Action
 	// Name is the name of the object.
 	Name string
-	// Why is the cause of the change in Keystone.
+	// Why describes the cause of the change.
 	Why string
-	// To is the new content of the annotation. It is nil if the change deletes the object.
+	// To is the new content of [tenant.KeystoneAnnotation]. It is nil if the change creates a Tenant
+	// or deletes a namespace.
 	To *tenants.Keystone
 	// namespace is the namespace as it was read. It is nil if the change creates it.
 	namespace *corev1.Namespace
@@ -99,16 +102,16 @@ type Plan struct {
 	// Object is the Tenant as it was read. It is nil if the plan creates it.
 	Object  *v1alpha1.Tenant
 	Changes []Change
-	// Condition is [v1alpha1.ConditionKeystone] after all changes succeed. It is empty if the Tenant
-	// should not have the condition.
+	// Condition is the condition [v1alpha1.ConditionKeystone] that the Tenant should have after all
+	// changes have succeeded. It is empty if the Tenant should not have the condition.
 	Condition metav1.Condition
-	// More reports whether a further plan has more changes.
+	// More reports whether another plan must follow, because it has more changes.
 	More bool
-	// missing has the keys of the projects and roles that are missing in Keystone.
+	// missing has the keys of the projects and of the tenants' roles that are missing in Keystone.
 	missing []string
 }
 
-// planner makes the plans of one read.
+// planner makes the plans for the result of one read.
 type planner struct {
 	*directory
 	state     *State
@@ -118,9 +121,9 @@ type planner struct {
 	owned     map[tenant.ID][]*corev1.Namespace
 }
 
-// Plans returns the plans of all tenants that have or had a domain, sorted by tenant. confirmed
-// reports whether a project or the roles of a tenant were missing in enough successive reads. Its
-// key is the ID of the project or the result of [rolesKey].
+// Plans returns the plans of all tenants that have or had a Keystone domain, sorted by tenant.
+// confirmed reports whether a project or the roles of a tenant were missing in enough successive
+// reads. Its parameter is the ID of the project or the result of [rolesKey].
 func Plans(
 	s *Settings, c *keystone.Contents, state *State, confirmed func(key string) bool, now time.Time,
 ) (plans []Plan) {
@@ -155,7 +158,7 @@ func Plans(
 	return plans
 }
 
-// rolesKey returns the key for the missing roles of a tenant.
+// rolesKey returns the key that identifies the missing roles of a tenant.
 func rolesKey(id tenant.ID) string { return "roles of " + id.String() }
 
 // plan returns the plan of a tenant, or nil if there is nothing to change or report.
@@ -194,7 +197,7 @@ func (p *planner) planTenant(id tenant.ID, domains []keystone.Domain) *Plan {
 	}
 	return &Plan{
 		Tenant: id,
-		More:   true, // the projects follow when the Tenant exists
+		More:   true, // a later plan handles the projects when the Tenant exists
 		Changes: []Change{{
 			Action: CreateTenant,
 			Name:   id.ObjectName(),

@@ -3,7 +3,8 @@
 
 // Package projects follows the domains, projects and role assignments of an OpenStack Keystone. A
 // domain corresponds to a tenant, and a project to a namespace of the tenant. A role in a project
-// corresponds to a RoleBinding in the namespace. The package writes to the cluster only.
+// corresponds to a RoleBinding in the namespace. The package writes only to the cluster, and never
+// to Keystone.
 //
 // If a response of Keystone may be incomplete, nothing is removed. A project that is missing in
 // Keystone retains its namespace and its rights for 24 hours. See docs/tasks/keystone.md.
@@ -38,23 +39,23 @@ import (
 )
 
 const (
-	// writesPerSecond limits the rate of writes to the cluster.
+	// writesPerSecond is the maximum rate of writes to the cluster.
 	writesPerSecond = 20
 	// retryAtFirst is the delay after the first failed read. The delay doubles up to the interval.
 	retryAtFirst = 10 * time.Second
 	// reportedFailures is the number of successive failed reads after which the Tenants report the
 	// failure.
 	reportedFailures = 3
-	// reapplyAfter is the time between two plans that use the same read.
+	// reapplyAfter is the delay between two rounds of plans for the result of the same read.
 	reapplyAfter = time.Second
-	// maxConflicts is the number of successive plans of a tenant with a conflict. After that, the
-	// conflict is reported, and retried only with the next read.
+	// maxConflicts is the maximum number of successive plans of a tenant with a conflict. After that,
+	// the conflict is reported, and retried only after the next read.
 	maxConflicts = 30
 )
 
 // Reader reads Keystone. [keystone.Directory] implements it.
 type Reader interface {
-	// Read returns the whole content of Keystone. It fails if the answer may be incomplete.
+	// Read returns the whole content of Keystone. It fails if the content may be incomplete.
 	Read(ctx context.Context) (*keystone.Contents, error)
 }
 
@@ -67,7 +68,8 @@ type Options struct {
 	Dynamic dynamic.Interface
 	// Tenants must be running.
 	Tenants *tenants.Store
-	// Namespaces has all namespaces of the cluster. OwnerOf returns their tenants.
+	// Namespaces is the informer of all namespaces of the cluster. OwnerOf returns the tenant that
+	// owns a namespace.
 	Namespaces cache.SharedIndexInformer
 	OwnerOf    func(*corev1.Namespace) tenant.ID
 	Metrics    *Metrics
@@ -81,7 +83,7 @@ type Syncer struct {
 	writes  flowcontrol.RateLimiter
 	now     func() time.Time
 	missing map[string]int       // successive reads in which a project or the roles of a tenant are missing
-	since   map[string]time.Time // the time of the first of these reads
+	since   map[string]time.Time // the time of the first read in which the project or the roles were missing
 	failed  int                  // successive failed reads
 	// conflicts has the number of successive plans with a conflict by tenant.
 	conflicts map[tenant.ID]int
@@ -122,7 +124,7 @@ func (s *Syncer) Run(ctx context.Context) error {
 	return nil
 }
 
-// sync reads Keystone once and changes the cluster. It returns the time until the next read.
+// sync reads Keystone once and changes the cluster. It returns the delay before the next read.
 func (s *Syncer) sync(ctx context.Context) time.Duration {
 	contents, err := s.Reader.Read(ctx)
 	if ctx.Err() != nil {
@@ -144,7 +146,8 @@ func (s *Syncer) sync(ctx context.Context) time.Duration {
 	return until.Sub(s.now())
 }
 
-// handleReadError reports that Keystone could not be read. It returns the time until the next attempt.
+// handleReadError reports that Keystone could not be read. It returns the delay before the next
+// attempt.
 func (s *Syncer) handleReadError(ctx context.Context, err error) time.Duration {
 	result, remedy := readUnavailable, Remedy(err)
 	if errors.Is(err, keystone.ErrIncomplete) {
@@ -163,7 +166,7 @@ func (s *Syncer) handleReadError(ctx context.Context, err error) time.Duration {
 	return min(after, s.Interval)
 }
 
-// reportReadError sets the condition of each Tenant that has a domain.
+// reportReadError sets the condition of each Tenant with [tenant.KeystoneAnnotation].
 func (s *Syncer) reportReadError(ctx context.Context, remedy string) {
 	s.Metrics.tenants.Reset()
 	for _, id := range s.Tenants.IDs() {
@@ -182,7 +185,7 @@ func (s *Syncer) reportReadError(ctx context.Context, remedy string) {
 	}
 }
 
-// plans returns the plans of a read for the state of the cluster.
+// plans returns the plans for the result of a read and the current state of the cluster.
 func (s *Syncer) plans(contents *keystone.Contents) []Plan {
 	all, err := s.lister.List(labels.Everything())
 	if err != nil {
@@ -194,7 +197,8 @@ func (s *Syncer) plans(contents *keystone.Contents) []Plan {
 		Namespaces: all,
 		OwnerOf:    s.OwnerOf,
 	}
-	// Unlike the time in an annotation, this time does not depend on the clock of the machine.
+	// Unlike the time in an annotation, this duration is not affected if the clock of the machine is
+	// set.
 	confirmed := func(key string) bool {
 		return s.missing[key] >= missingReads && s.now().Sub(s.since[key]) >= missingWatched
 	}
@@ -215,7 +219,8 @@ func (s *Syncer) recordMissing(plans []Plan, now time.Time) {
 	s.missing, s.since = missing, since
 }
 
-// apply makes the changes of all plans. It returns true if this read needs no further plan.
+// apply makes the changes of all plans. settled is true if no further plans are needed before the
+// next read.
 func (s *Syncer) apply(ctx context.Context, plans []Plan) (settled bool) {
 	settled = true
 	reasons := map[string]float64{}
@@ -239,7 +244,7 @@ func (s *Syncer) apply(ctx context.Context, plans []Plan) (settled bool) {
 			condition.Message = tenants.ConditionMessage(err.Error())
 			settled = settled && !more
 		case len(plan.Changes) > 0:
-			settled = false // a further plan makes the remaining changes and reports the condition
+			settled = false // another plan makes the remaining changes and reports the condition
 			continue
 		}
 		if plan.Object == nil {
@@ -259,9 +264,10 @@ func (s *Syncer) apply(ctx context.Context, plans []Plan) (settled bool) {
 	return settled
 }
 
-// applyPlan makes the changes of a plan, and reports whether some remain for a further plan. If a
-// namespace cannot be created, it creates no other, because the tenant may have reached its quota.
-// After a conflict, it changes only other namespaces, because the next plan may differ.
+// applyPlan makes the changes of a plan. more is true if it stopped after maxWrites changes. If a
+// namespace cannot be created, it creates no further namespaces, because the tenant may have
+// reached its quota. After a conflict, it only updates and deletes namespaces, because the next
+// plan may differ.
 func (s *Syncer) applyPlan(ctx context.Context, plan *Plan) (more bool, failed error) {
 	var conflict error
 	full, written := false, 0
@@ -301,7 +307,7 @@ func (s *Syncer) applyPlan(ctx context.Context, plan *Plan) (more bool, failed e
 }
 
 // report writes the condition of a Tenant if it has changed. If c is empty, it removes the
-// condition. It returns false if the Tenant has changed since it was read.
+// condition. current is false if the Tenant has changed since it was read.
 func (s *Syncer) report(ctx context.Context, t *v1alpha1.Tenant, c metav1.Condition) (current bool) {
 	status := t.Status.DeepCopy()
 	was := meta.FindStatusCondition(t.Status.Conditions, v1alpha1.ConditionKeystone)

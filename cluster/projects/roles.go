@@ -14,12 +14,13 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// directory is the content of Keystone in indexed form.
+// directory is the content of Keystone, indexed for planner.
 type directory struct {
 	settings *Settings
 	domains  map[tenant.ID][]keystone.Domain
 	projects map[string][]keystone.Project // by domain
-	// inProject and inDomain have the roles with an assignment, by project and by domain.
+	// inProject and inDomain have the IDs of the roles with an assignment, by the ID of the project or
+	// domain.
 	inProject, inDomain map[string]map[string]bool
 	clusterRoles        map[string]string // by the ID of a role in the settings
 	roles               map[string]bool   // the IDs of all roles
@@ -45,7 +46,8 @@ func newDirectory(s *Settings, c *keystone.Contents) *directory {
 	}
 	for _, role := range c.Roles {
 		d.roles[role.ID] = true
-		// The administrator of a domain can create a role of the domain with any name.
+		// Only global roles are used, because the administrator of a domain can create a role of the
+		// domain with any name.
 		if name, ok := s.Roles[role.Name]; ok && role.DomainID == "" && tenants.IsKeystoneID(role.ID) {
 			d.clusterRoles[role.ID] = name
 		}
@@ -54,8 +56,8 @@ func newDirectory(s *Settings, c *keystone.Contents) *directory {
 	return d
 }
 
-// assign adds the roles of all assignments. It includes implied roles and roles that projects
-// inherit, because a token contains them too.
+// assign fills inProject and inDomain. It includes implied roles and roles that projects inherit,
+// because a token contains these roles too.
 func (d *directory) assign(c *keystone.Contents) {
 	implied := map[string][]string{}
 	for _, i := range c.Implied {
@@ -83,8 +85,8 @@ func (d *directory) assign(c *keystone.Contents) {
 	}
 }
 
-// descendants returns the projects below a project. The result contains the project itself only if the
-// projects form a cycle.
+// descendants returns the projects below a project. The result contains the project itself only if
+// the projects form a cycle.
 func descendants(project string, children map[string][]string) map[string]bool {
 	all := map[string]bool{}
 	for next := slices.Clone(children[project]); len(next) > 0; next = next[1:] {
@@ -110,12 +112,13 @@ func addRole(to map[string]map[string]bool, target, role string, implied map[str
 	}
 }
 
-// projectRoles returns the roles that the server binds in the namespace of a project.
+// projectRoles returns the roles that package provision binds in the namespace of a project.
 func (d *directory) projectRoles(project string) []tenants.KeystoneRole {
 	return d.boundRoles(d.inProject[project], func(role string) string { return keystone.RoleGroup(project, role) })
 }
 
-// domainRoles returns the roles that the server binds in each namespace of the tenant of a domain.
+// domainRoles returns the roles that package provision binds in each namespace of the tenant of a
+// domain.
 func (d *directory) domainRoles(domain string) []tenants.KeystoneRole {
 	return d.boundRoles(d.inDomain[domain], func(role string) string { return keystone.DomainRoleGroup(domain, role) })
 }
@@ -138,8 +141,9 @@ func sortRoles(all []tenants.KeystoneRole) {
 	slices.SortFunc(all, func(a, b tenants.KeystoneRole) int { return cmp.Compare(a.ID, b.ID) })
 }
 
-// lostRoles returns the roles that were bound and no longer have an assignment. It omits roles that the
-// settings no longer bind, because Keystone did not cause that change.
+// lostRoles returns the roles of before that are not in after, because Keystone no longer has an
+// assignment. It omits roles that the settings no longer bind, because Keystone did not cause their
+// removal.
 func (d *directory) lostRoles(before, after []tenants.KeystoneRole) (all []tenants.KeystoneRole) {
 	for _, role := range before {
 		if d.isMapped(&role) && !slices.ContainsFunc(after, func(r tenants.KeystoneRole) bool { return r.ID == role.ID }) {
@@ -150,8 +154,8 @@ func (d *directory) lostRoles(before, after []tenants.KeystoneRole) (all []tenan
 }
 
 // isMapped reports whether the settings still bind a role to its ClusterRole. If Keystone no longer
-// has the role, its name is unknown. Any role in the settings with the same ClusterRole then
-// matches.
+// has the role, its name is unknown. isMapped then reports whether the settings bind any role to
+// this ClusterRole.
 func (d *directory) isMapped(role *tenants.KeystoneRole) bool {
 	switch name, mapped := d.clusterRoles[role.ID]; {
 	case !strings.HasPrefix(role.Group, d.settings.GroupsPrefix+"role-id:"):

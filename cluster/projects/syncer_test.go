@@ -402,8 +402,8 @@ func TestSyncerConflicts(t *testing.T) {
 	})
 }
 
-// TestSyncerExistingNamespace checks that an existing namespace with the name of a new one is not changed, even
-// if the caches do not have it at first.
+// TestSyncerExistingNamespace checks that an existing namespace with the name of a new one is not
+// changed, even if the caches do not have it at first.
 func TestSyncerExistingNamespace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := serve(t)

@@ -18,19 +18,21 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// tenantPlan makes the plan of one tenant that has a Tenant.
+// tenantPlan makes the plan of one tenant whose Tenant exists.
 type tenantPlan struct {
 	*planner
 	plan     *Plan
 	recorded *tenants.Keystone
 	domain   keystone.Domain
-	// namespaces has the namespaces of projects, by the ID of the project.
+	// namespaces has the namespace of each project, by the ID of the project.
 	namespaces map[string]projectNamespace
-	// duplicates has the other namespaces of these projects. They have no rights.
+	// duplicates has additional namespaces of projects that also have an older namespace. No roles are
+	// bound in them.
 	duplicates []projectNamespace
-	// problems describe single projects. They do not stop other projects.
+	// problems describe problems of individual projects, which do not stop the changes of other
+	// projects.
 	problems []string
-	// keepsLostRoles reports whether roles that are missing in Keystone remain.
+	// keepsLostRoles specifies that roles whose assignments are missing in Keystone remain bound.
 	keepsLostRoles bool
 }
 
@@ -39,8 +41,8 @@ type projectNamespace struct {
 	recorded *tenants.Keystone
 }
 
-// build adds the changes and sets the condition. wrong is the error if the annotation of the Tenant
-// is invalid.
+// build adds the changes to the plan and sets its condition. wrong is the error if the annotation
+// of the Tenant is invalid, or nil.
 func (t *tenantPlan) build(domains []keystone.Domain, wrong error) {
 	if !t.hasDomain(domains, wrong) {
 		t.updateFound()
@@ -63,13 +65,14 @@ func (t *tenantPlan) build(domains []keystone.Domain, wrong error) {
 			t.remove(id)
 		}
 	}
-	t.updateTenant() // after the held roles, so that a conflict does not hold them again
+	t.updateTenant() // after the changes of namespaces, so that a conflict about the Tenant does not delay them again
 	t.create(projects)
 	t.conclude(missing, limit, all)
 }
 
-// missingProjects returns the IDs of the projects that are missing in Keystone, and the number of all
-// projects that it should have. It ignores missing projects that have nothing left to remove.
+// missingProjects returns the IDs of the projects that have a namespace but are missing in
+// Keystone, and the number of all projects with a namespace. It ignores missing projects for which
+// [tenantPlan.hasEnded] returns true.
 func (t *tenantPlan) missingProjects(projects map[string]keystone.Project) (missing []string, all int) {
 	for id, f := range t.namespaces {
 		switch _, ok := projects[id]; {
@@ -84,12 +87,12 @@ func (t *tenantPlan) missingProjects(projects map[string]keystone.Project) (miss
 	return missing, all
 }
 
-// hasEnded reports whether a missing project has no rights left and its namespace is to remain.
+// hasEnded reports whether a missing project has no bound roles left and its namespace must remain.
 func (t *tenantPlan) hasEnded(recorded *tenants.Keystone) bool {
 	return !t.settings.DeleteNamespaces && len(recorded.Roles) == 0 && t.isPast(recorded.MissingSince)
 }
 
-// domainProjects returns the projects in the domain, by ID.
+// domainProjects returns the projects in the tenant's domain, by ID.
 func (t *tenantPlan) domainProjects() map[string]keystone.Project {
 	projects := map[string]keystone.Project{}
 	for _, project := range t.projects[t.domain.ID] {
@@ -98,9 +101,9 @@ func (t *tenantPlan) domainProjects() map[string]keystone.Project {
 	return projects
 }
 
-// updateFound updates the cluster while the domain is not usable. It records that missing projects
-// have reappeared, so that they retain their rights for the whole duration missingFor if they are
-// missing again. It also removes roles that the settings no longer bind.
+// updateFound adds the changes that are safe while no usable domain maps to the tenant. It records
+// that missing projects have reappeared, so that they retain their rights for the whole duration
+// missingFor if they are missing again. It also removes roles that the settings no longer bind.
 func (t *tenantPlan) updateFound() {
 	if t.recorded == nil {
 		return
@@ -135,11 +138,11 @@ func (t *tenantPlan) mappedRoles(roles []tenants.KeystoneRole) []tenants.Keyston
 	return slices.DeleteFunc(slices.Clone(roles), func(r tenants.KeystoneRole) bool { return !t.isMapped(&r) })
 }
 
-// maxMissing returns the number of projects or roles that may be missing at the same time. If more are
-// missing, the content of Keystone may be wrong.
+// maxMissing returns the maximum number of projects or roles whose absence is accepted. If more are
+// missing, the content that Keystone returns may be wrong.
 func maxMissing(all int) int { return max(3, all/10) }
 
-// fail sets the condition of a tenant whose domain is not usable. The plan then has no changes.
+// fail sets the condition of a tenant without a usable domain. It always returns false.
 func (t *tenantPlan) fail(reason, format string, args ...any) bool {
 	t.plan.Condition.Status, t.plan.Condition.Reason = metav1.ConditionFalse, reason
 	t.plan.Condition.Message = "nothing was changed: " + fmt.Sprintf(format, args...)
@@ -147,7 +150,7 @@ func (t *tenantPlan) fail(reason, format string, args ...any) bool {
 }
 
 // hasDomain reports whether exactly one domain maps to the tenant, and whether this domain is
-// enabled and recorded.
+// enabled and is not another domain than the recorded domain. If not, it sets the condition.
 func (t *tenantPlan) hasDomain(domains []keystone.Domain, wrong error) bool {
 	switch {
 	case wrong != nil:
@@ -174,11 +177,11 @@ func (t *tenantPlan) hasDomain(domains []keystone.Domain, wrong error) bool {
 	return true
 }
 
-// findNamespaces finds the namespaces of the domain's projects.
+// findNamespaces fills namespaces and duplicates with the namespaces of the domain's projects.
 func (t *tenantPlan) findNamespaces() {
 	t.namespaces = map[string]projectNamespace{}
 	owned := t.owned[t.plan.Tenant]
-	slices.SortFunc(owned, func(a, b *corev1.Namespace) int { // the oldest one belongs to the project
+	slices.SortFunc(owned, func(a, b *corev1.Namespace) int { // the oldest namespace belongs to the project
 		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
 	})
 	for _, ns := range owned {
@@ -208,8 +211,8 @@ func (t *tenantPlan) problem(format string, args ...any) {
 	t.problems = append(t.problems, fmt.Sprintf(format, args...))
 }
 
-// detectLostRoles decides whether roles that are missing in Keystone remain because too many are missing.
-// An incomplete list of assignments must not remove the rights of a tenant.
+// detectLostRoles sets keepsLostRoles if so many role assignments are missing in Keystone that the
+// list may be incomplete. An incomplete list of assignments must not remove the rights of a tenant.
 func (t *tenantPlan) detectLostRoles(projects map[string]keystone.Project) {
 	all, lost := 0, 0
 	compare := func(was, is []tenants.KeystoneRole) {
@@ -232,7 +235,8 @@ func (t *tenantPlan) detectLostRoles(projects map[string]keystone.Project) {
 	t.keepsLostRoles = t.recorded == nil || !t.isExpired(t.recorded.MissingSince, key)
 }
 
-// isExpired reports whether something has been missing for long enough and in enough reads.
+// isExpired reports whether a project or the roles of a tenant have been missing for missingFor and
+// in enough reads.
 func (t *tenantPlan) isExpired(since *metav1.Time, key string) bool {
 	return t.isPast(since) && t.confirmed(key)
 }
@@ -241,8 +245,9 @@ func (t *tenantPlan) isPast(since *metav1.Time) bool {
 	return since != nil && t.now.Sub(since.Time) >= missingFor
 }
 
-// missingSince returns the time since which something is missing. This is the recorded time, or now if
-// there is none. A recorded time in the future was set by a wrong clock and is ignored.
+// missingSince returns the recorded time at which a project or roles were first missing, or the
+// current time if none is recorded. A recorded time in the future was set by a wrong clock and is
+// ignored.
 func (t *tenantPlan) missingSince(recorded *metav1.Time) *metav1.Time {
 	if recorded == nil || recorded.After(t.now.Time) {
 		return &t.now
@@ -250,7 +255,8 @@ func (t *tenantPlan) missingSince(recorded *metav1.Time) *metav1.Time {
 	return recorded
 }
 
-// roles returns the roles to bind. It includes the previous roles if the plan holds them.
+// roles returns the roles to bind. If keepsLostRoles is set, it includes the recorded roles that
+// are missing in Keystone.
 func (t *tenantPlan) roles(recorded *tenants.Keystone, current []tenants.KeystoneRole) []tenants.KeystoneRole {
 	if !t.keepsLostRoles || recorded == nil {
 		return current
@@ -260,7 +266,7 @@ func (t *tenantPlan) roles(recorded *tenants.Keystone, current []tenants.Keyston
 	return out
 }
 
-// updateTenant records the domain and its roles.
+// updateTenant adds a change that records the domain and its roles on the Tenant.
 func (t *tenantPlan) updateTenant() {
 	to := &tenants.Keystone{Domain: t.domain.ID, Roles: t.roles(t.recorded, t.domainRoles(t.domain.ID))}
 	if t.keepsLostRoles {
@@ -285,7 +291,7 @@ func (t *tenantPlan) updateTenant() {
 
 func (t *tenantPlan) add(c Change) { t.plan.Changes = append(t.plan.Changes, c) }
 
-// change changes the annotation of the namespace of a project.
+// change adds a change of the annotation of a project's namespace.
 func (t *tenantPlan) change(f projectNamespace, to *tenants.Keystone, why string) {
 	t.add(Change{
 		Action:    UpdateNamespace,
@@ -296,8 +302,8 @@ func (t *tenantPlan) change(f projectNamespace, to *tenants.Keystone, why string
 	})
 }
 
-// revokeDuplicates removes the roles of namespaces whose projects have an older namespace.
-// Otherwise, these roles would never change.
+// revokeDuplicates removes the roles from additional namespaces of projects. Otherwise, these roles
+// would never change.
 func (t *tenantPlan) revokeDuplicates() {
 	for _, f := range t.duplicates {
 		to := &tenants.Keystone{Domain: f.recorded.Domain, Project: f.recorded.Project}
@@ -326,8 +332,8 @@ func (t *tenantPlan) update(projects map[string]keystone.Project) {
 	}
 }
 
-// dropUnmapped removes the roles of a project that the settings no longer bind. It reports whether there
-// were any.
+// dropUnmapped removes the roles of a project that the settings no longer bind. It reports whether
+// it removed any.
 func (t *tenantPlan) dropUnmapped(id string) bool {
 	f := t.namespaces[id]
 	to := *f.recorded
@@ -339,8 +345,8 @@ func (t *tenantPlan) dropUnmapped(id string) bool {
 	return true
 }
 
-// remove records the time since which a project is missing. After missingFor, it removes the
-// project's roles or namespace.
+// remove records when a project was first missing. After missingFor, it removes the project's roles
+// or deletes its namespace.
 func (t *tenantPlan) remove(id string) {
 	f := t.namespaces[id]
 	if f.ns.DeletionTimestamp != nil {
@@ -368,7 +374,7 @@ func (t *tenantPlan) remove(id string) {
 	}
 }
 
-// create creates the namespaces of new projects.
+// create adds the creation of the namespaces of new, enabled projects.
 func (t *tenantPlan) create(projects map[string]keystone.Project) {
 	created := 0
 	for _, id := range slices.Sorted(maps.Keys(projects)) {
@@ -401,7 +407,7 @@ func (t *tenantPlan) create(projects map[string]keystone.Project) {
 	}
 }
 
-// conclude sets the condition of a tenant whose projects are followed.
+// conclude sets the condition of a tenant with a usable domain.
 func (t *tenantPlan) conclude(missing []string, limit, all int) {
 	c := &t.plan.Condition
 	c.Status = metav1.ConditionFalse

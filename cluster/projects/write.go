@@ -49,8 +49,8 @@ func (s *Syncer) write(ctx context.Context, plan *Plan, c *Change) error {
 	return fmt.Errorf("unknown action %q", c.Action)
 }
 
-// createTenant creates a Tenant that has only an ID. The policy of the chart allows no other field,
-// not even an empty field of the Go type.
+// createTenant creates a Tenant that has only an ID. The admission policy of the Helm chart allows
+// no other field, so the empty fields of the Go type must not be sent.
 func (s *Syncer) createTenant(ctx context.Context, name string, id tenant.ID) error {
 	_, err := s.Dynamic.Resource(tenantsResource()).Create(ctx, &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": v1alpha1.GroupVersion,

@@ -22,11 +22,11 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// errNameTaken reports that another object has the name of a managed object. It was created before the
-// admission plugin could refuse it.
+// errNameTaken reports that an unmanaged object has the name of a managed object, for example
+// because it was created before the Tenant.
 var errNameTaken = errors.New("an object with this name exists but does not belong to the Tenant: delete it")
 
-// tenantSelector selects the objects of a Tenant and its TenantMembers.
+// tenantSelector selects the RoleBindings and Roles that a Tenant and its TenantMembers specify.
 const tenantSelector = tenant.ManagedLabel + "=" + managed.SourceTenant
 
 // listBindings returns the managed RoleBindings of a namespace by name.
@@ -44,7 +44,8 @@ func (e *Engine) listBindings(ctx context.Context, namespace string) (map[string
 }
 
 // apply creates, updates and deletes the managed RoleBindings of a namespace. It removes rights
-// first. taken reports the RoleBindings whose name an unmanaged RoleBinding already has.
+// before it adds rights. taken is the error for RoleBindings whose names are the names of unmanaged
+// RoleBindings.
 func (e *Engine) apply(
 	ctx context.Context, ns *corev1.Namespace, stored map[string]*rbacv1.RoleBinding, desired *desiredState,
 ) (taken, err error) {
@@ -63,8 +64,8 @@ func (e *Engine) apply(
 	return taken, err
 }
 
-// revoke removes the rights that the managed bindings of a namespace should not give. It returns
-// the names of the bindings that it wrote.
+// revoke deletes the managed bindings of a namespace that should not exist, and updates the
+// bindings that give more rights than they should. It returns the names of the updated bindings.
 func (e *Engine) revoke(
 	ctx context.Context, ns *corev1.Namespace, stored map[string]*rbacv1.RoleBinding, desired *desiredState,
 ) (done map[string]bool, err error) {
@@ -87,20 +88,22 @@ func (e *Engine) revoke(
 	return done, err
 }
 
-// losesSubjects reports whether a binding gives rights that it should not give.
+// losesSubjects reports whether an update from stored to want removes a subject or changes the
+// role.
 func losesSubjects(stored, want *rbacv1.RoleBinding) bool {
 	return stored.RoleRef != want.RoleRef || slices.ContainsFunc(stored.Subjects, func(s rbacv1.Subject) bool {
 		return !slices.Contains(want.Subjects, s)
 	})
 }
 
-// tenantOf returns the tenant whose share of the write rate a write of an object uses.
+// tenantOf returns the tenant to whose queue a write of an object belongs. See [writeQueue].
 func tenantOf(object metav1.Object) tenant.ID {
-	id, _ := tenant.Parse(object.GetLabels()[tenant.Label]) // the zero ID has a share too
+	id, _ := tenant.Parse(object.GetLabels()[tenant.Label]) // the zero ID has a queue too
 	return id
 }
 
-// removeBinding deletes a binding. Its UID precondition protects a later binding of the same name.
+// removeBinding deletes a binding. A UID precondition protects a binding with the same name that
+// was created later.
 func (e *Engine) removeBinding(ctx context.Context, b *rbacv1.RoleBinding) error {
 	if err := e.writes.wait(ctx, tenantOf(b), revokes); err != nil {
 		return err
@@ -113,7 +116,8 @@ func (e *Engine) removeBinding(ctx context.Context, b *rbacv1.RoleBinding) error
 	return err
 }
 
-// applyBinding creates or updates a binding. is is nil if no managed binding of this name was found.
+// applyBinding creates or updates a binding. stored is nil if no managed binding with this name was
+// found.
 func (e *Engine) applyBinding(ctx context.Context, stored, want *rbacv1.RoleBinding) error {
 	if stored != nil && isSame(stored, want) {
 		return nil
@@ -143,13 +147,13 @@ func (e *Engine) applyBinding(ctx context.Context, stored, want *rbacv1.RoleBind
 	}
 	existing, getErr := bindings.Get(ctx, want.Name, metav1.GetOptions{})
 	if getErr != nil || existing.Labels[tenant.ManagedLabel] != "" {
-		return err // the list did not have our binding yet, or it was deleted
+		return err // the managed binding was created after the list was read, or was deleted
 	}
 	return fmt.Errorf("RoleBinding %s: %w", want.Name, errNameTaken)
 }
 
-// markPrepared records on a Namespace that it is prepared and no longer holds Pods. The UID ensures that
-// the Namespace is the one that was prepared.
+// markPrepared records on a Namespace that it is prepared, and removes the annotation that holds
+// Pods. The UID in the patch ensures that the Namespace was not deleted and created again.
 func (e *Engine) markPrepared(ctx context.Context, ns *corev1.Namespace, desired *desiredState) error {
 	hash := desired.hash(ns)
 	_, held := ns.Annotations[tenant.HeldAnnotation]
@@ -165,7 +169,8 @@ func (e *Engine) markPrepared(ctx context.Context, ns *corev1.Namespace, desired
 		annotations[tenant.HeldAnnotation] = nil
 	}
 	if desired.isUnrecorded(ns) && len(desired.labels) == 0 {
-		// Another engine may have recorded labels that this cache lacks.
+		// Another engine may have recorded labels that are not in this cache. With the resource version,
+		// the patch then fails.
 		metadata["resourceVersion"] = ns.ResourceVersion
 		annotations[tenant.GivenLabelsAnnotation] = namespace.AddedLabels{}.String()
 	}
@@ -176,7 +181,7 @@ func (e *Engine) markPrepared(ctx context.Context, ns *corev1.Namespace, desired
 	return e.patchNamespace(ctx, ns, adds, metadata)
 }
 
-// patchNamespace writes metadata of a Namespace when it is the turn of its tenant.
+// patchNamespace waits in the [writeQueue], and then patches the metadata of a Namespace.
 func (e *Engine) patchNamespace(ctx context.Context, ns *corev1.Namespace, of class, metadata map[string]any) error {
 	if err := e.writes.wait(ctx, tenantOf(ns), of); err != nil {
 		return err

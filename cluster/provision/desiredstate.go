@@ -28,7 +28,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// desiredState has the content that a Tenant specifies for each namespace. The zero value specifies none.
+// desiredState has the objects and labels that a Tenant specifies for each namespace, and the quota
+// of the tenant. The zero value specifies nothing.
 type desiredState struct {
 	bindings  []rbacv1.RoleBinding // without their namespace, sorted by name
 	roles     []rbacv1.Role        // without their namespace, sorted by name
@@ -37,24 +38,26 @@ type desiredState struct {
 	templates []namedTemplate
 	// domain is the ID of the tenant's Keystone domain. It is empty if the tenant has none.
 	domain string
-	// published are the Publications that select the tenant, the oldest first.
+	// published are the states of the Publications that select the tenant, oldest first.
 	published []*published
-	// unread reports that the Publications are not known. If set, no namespace is marked as prepared.
+	// unread reports that the current version of a Publication has not been read. If set, no namespace
+	// is marked as prepared.
 	unread bool
-	// publication returns a Publication by its name, or nil if it is not known.
+	// publication returns the state of the Publication with the given name, or nil if it is not known.
 	publication func(name string) *published
 	// namespaceLabels are the labels that the Tenant specifies in spec.namespaces.labels.
 	namespaceLabels map[string]string
 	// uid and generation are those of the Tenant. They are empty if the tenant has no Tenant. The
-	// objects of its former templates then remain, so that its namespaces remain protected.
+	// objects of the former Tenant's templates then remain, so that its namespaces remain protected.
 	uid        types.UID
 	generation int64
 	refused    error // the reason why some subjects are not bound
 }
 
-// desiredOf returns the content that a Tenant and its TenantMembers specify. members may be nil. It
-// omits subjects with reserved names, and subjects of other tenants and their namespaces. Only
-// admission checks the names that the configuration reserves.
+// desiredOf returns the content that a Tenant and its TenantMembers specify, without templates and
+// Publications. members may be nil. It omits subjects with reserved names, groups of other tenants,
+// and service accounts in namespaces of other tenants. It does not check the names that the
+// configuration reserves, which only admission checks.
 func (e *Engine) desiredOf(
 	ctx context.Context,
 	id tenant.ID,
@@ -119,14 +122,14 @@ func (e *Engine) desiredOf(
 }
 
 const (
-	// adminsPath is the field of a Tenant's admins.
+	// adminsPath is the path of the admins in error messages.
 	adminsPath = "spec.admins"
-	// membersPath begins the fields of TenantMembers.
+	// membersPath is the prefix of the paths of fields of TenantMembers in error messages.
 	membersPath = "TenantMembers: "
 )
 
 // SpreadOf returns the roles and templates that the spec of a Tenant specifies for each namespace,
-// in the form of the admission plugin.
+// in the types of package rolebinding.
 func SpreadOf(id tenant.ID, spec *v1alpha1.TenantSpec) *rolebinding.Bindings {
 	out := &rolebinding.Bindings{Tenant: id, Templates: spec.Namespaces.Templates}
 	if len(spec.Admins) > 0 {
@@ -146,7 +149,7 @@ func SpreadOf(id tenant.ID, spec *v1alpha1.TenantSpec) *rolebinding.Bindings {
 }
 
 // MembersSpreadOf returns the roles that the spec of TenantMembers specifies for each namespace, in
-// the form of the admission plugin.
+// the types of package rolebinding.
 func MembersSpreadOf(id tenant.ID, spec *v1alpha1.TenantMembersSpec) *rolebinding.Bindings {
 	return &rolebinding.Bindings{Tenant: id, Roles: rolesOf(spec.Bindings), DefinedRoles: definedBy(spec)}
 }
@@ -162,8 +165,8 @@ func rolesOf(bindings []v1alpha1.TenantBinding) (roles []rolebinding.RoleBinding
 	return roles
 }
 
-// hasServiceAccounts reports whether a Tenant names service accounts. Their tenant is the owner of their
-// namespace, so it can change.
+// hasServiceAccounts reports whether a Tenant names service accounts. The tenant of a service
+// account is the owner of its namespace, so it can change.
 func hasServiceAccounts(spec *v1alpha1.TenantSpec) bool {
 	return slices.ContainsFunc(spec.Admins, isServiceAccount) || anyServiceAccount(spec.Bindings)
 }
@@ -178,21 +181,21 @@ func isServiceAccount(s v1alpha1.Subject) bool {
 	return s.Kind == rbacv1.ServiceAccountKind || tenant.IsServiceAccountName(s.Name)
 }
 
-// hash returns the annotation value of a namespace that has all of the content. It returns "" if
-// there is no content.
+// hash returns the value of [tenant.PreparedAnnotation] for a namespace that has all of the
+// content. It returns "" if there is no content.
 func (g *desiredState) hash(ns *corev1.Namespace) string {
 	published, bindings := g.publishedIn(ns), g.bindingsIn(ns)
 	if len(bindings)+len(g.roles)+len(g.labels)+len(g.templates)+len(published) == 0 {
 		return ""
 	}
 	all := []any{ns.UID, bindings}
-	if len(g.labels)+len(g.templates) > 0 { // a namespace without labels and templates has the hash of earlier releases
+	if len(g.labels)+len(g.templates) > 0 { // without labels and templates, the hash is the same as in earlier releases
 		all = append(all, g.labels)
 	}
 	for _, t := range g.templates {
 		all = append(all, t.name, t.digest)
 	}
-	if len(g.roles) > 0 { // a namespace without Roles has the hash of earlier releases
+	if len(g.roles) > 0 { // without Roles, the hash is the same as in earlier releases
 		all = append(all, "roles", g.roles)
 	}
 	for _, p := range published {
@@ -216,21 +219,23 @@ func (g *desiredState) publishedIn(ns *corev1.Namespace) (all []*published) {
 	return all
 }
 
-// isPrepared reports whether a Namespace has the mark of all its content, and has its labels.
+// isPrepared reports whether the annotation of a Namespace records that it has all its content,
+// whether Pods no longer wait in it, and whether it has its labels.
 func (g *desiredState) isPrepared(ns *corev1.Namespace) bool {
 	_, held := ns.Annotations[tenant.HeldAnnotation]
 	return ns.Annotations[tenant.PreparedAnnotation] == g.hash(ns) && !held && g.isLabeled(ns)
 }
 
-// isSame reports whether a binding is as specified.
+// isSame reports whether a stored binding has the wanted content.
 func isSame(stored, want *rbacv1.RoleBinding) bool {
 	return hasMetadata(&stored.ObjectMeta, &want.ObjectMeta) && stored.RoleRef == want.RoleRef &&
 		slices.Equal(stored.Subjects, want.Subjects)
 }
 
-// hasMetadata reports whether metadata is as specified. It ignores labels and annotations of other
-// domains, because webhooks may add them to any object. It also ignores the annotations that the
-// server itself records.
+// hasMetadata reports whether stored has the wanted labels and annotations, and neither owner
+// references nor finalizers. It ignores other labels and annotations outside the domain
+// [tenant.Domain], because webhooks may add them to any object. It also ignores the annotations in
+// which the server records the creator.
 func hasMetadata(stored, want *metav1.ObjectMeta) bool {
 	for key, value := range stored.Annotations {
 		if isOwnKey(key) && key != tenant.CreatorAnnotation && key != tenant.OnBehalfOfAnnotation &&
@@ -258,7 +263,7 @@ func hasMetadata(stored, want *metav1.ObjectMeta) bool {
 
 func isOwnKey(key string) bool { return strings.HasPrefix(key, tenant.Domain+"/") }
 
-// inNamespace returns a binding for a namespace.
+// inNamespace returns a copy of a binding for a namespace.
 func inNamespace(b *rbacv1.RoleBinding, namespace string) *rbacv1.RoleBinding {
 	out := b.DeepCopy()
 	out.ObjectMeta = metav1.ObjectMeta{Namespace: namespace, Name: b.Name, Labels: out.Labels}

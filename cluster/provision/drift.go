@@ -19,16 +19,17 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// driftPage is the number of objects in a page of the drift pass.
+// driftPage is the number of objects in a page of the checks for drift.
 const driftPage = 500
 
 // checkDrift queues the namespaces and the tenants whose managed objects have changed or are
-// missing. It reads all managed objects page by page.
+// missing. It checks RoleBindings, Roles and TenantQuotas. It reads all of these objects page by
+// page.
 func (e *Engine) checkDrift(ctx context.Context) {
 	desired := map[tenant.ID]*desiredState{}
 	desiredFor := func(id tenant.ID) *desiredState {
 		if _, known := desired[id]; !known {
-			desired[id], _ = e.desiredFor(ctx, id) // nil: not known yet, checked later
+			desired[id], _ = e.desiredFor(ctx, id) // nil if not known yet, a later pass checks it
 		}
 		return desired[id]
 	}
@@ -85,9 +86,9 @@ func (e *Engine) checkBindings(ctx context.Context, ofTenant func(tenant.ID) *de
 	}
 }
 
-// hasNoTenant reports whether a namespace exists and no tenant owns it. A managed binding there
-// remains from a former tenant. A leader that had not observed the release of the namespace may
-// have created it.
+// hasNoTenant reports whether a namespace exists and belongs to no tenant other than the system
+// tenant. A managed object in such a namespace remains from a former tenant. For example, a leader
+// that had not observed the release of the namespace may have created it.
 func (e *Engine) hasNoTenant(namespace string) bool {
 	ns, err := e.lister.Get(namespace)
 	if err != nil || ns.DeletionTimestamp != nil {
@@ -103,7 +104,8 @@ func (e *Engine) logDriftError(ctx context.Context, err error) {
 	}
 }
 
-// checkQuotas queues the tenants whose managed quota has changed or does not exist.
+// checkQuotas queues the tenants whose managed TenantQuota has other limits than their Tenant
+// specifies, or does not exist.
 func (e *Engine) checkQuotas(
 	ctx context.Context,
 	desiredFor func(tenant.ID) *desiredState,
@@ -135,7 +137,8 @@ func (e *Engine) checkQuotas(
 	}
 }
 
-// isDesired reports whether a binding is unchanged and one that its namespace should have.
+// isDesired reports whether a namespace should have the stored binding, and whether the binding has
+// the wanted content.
 func (e *Engine) isDesired(g *desiredState, stored *rbacv1.RoleBinding) bool {
 	ns, err := e.lister.Get(stored.Namespace)
 	if err != nil {

@@ -15,10 +15,10 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// ring holds items of tenants. It serves the tenants in turn, and the items of a tenant in their
-// order. A new ring needs an items map. It is not safe for concurrent use.
+// ring is a queue with a separate first-in, first-out list of items for each tenant. It serves the
+// tenants in turn. A new ring needs an items map. It is not safe for concurrent use.
 type ring[T comparable] struct {
-	order []tenant.ID // the tenants that have items, the next one first
+	order []tenant.ID // the tenants that have items, in the order in which they are served
 	items map[tenant.ID][]T
 }
 
@@ -29,7 +29,8 @@ func (r *ring[T]) push(id tenant.ID, item T) {
 	r.items[id] = append(r.items[id], item)
 }
 
-// pop removes the next item. It skips tenants that may not be served, and they keep their turn.
+// pop removes and returns the next item. It skips tenants for which may returns false. They keep
+// their position.
 func (r *ring[T]) pop(may func(tenant.ID) bool) (id tenant.ID, item T, ok bool) {
 	at := slices.IndexFunc(r.order, may)
 	if at < 0 {
@@ -47,7 +48,7 @@ func (r *ring[T]) pop(may func(tenant.ID) bool) (id tenant.ID, item T, ok bool) 
 	return id, item, true
 }
 
-// remove removes an item. It does nothing if the item does not exist.
+// remove removes an item of a tenant. It does nothing if the item does not exist.
 func (r *ring[T]) remove(id tenant.ID, item T) {
 	at := slices.Index(r.items[id], item)
 	if at < 0 {
@@ -62,8 +63,9 @@ func (r *ring[T]) remove(id tenant.ID, item T) {
 func anyTenant(tenant.ID) bool { return true }
 
 // queue is a work queue of namespaces. As in package workqueue, a name is queued once and is
-// processed by one worker at a time. If it is added meanwhile, it is processed again. Unlike
-// package workqueue, queue serves tenants in turn, and one tenant never occupies all workers.
+// processed by one worker at a time. If it is added while it is processed, it is processed again.
+// Unlike package workqueue, queue serves tenants in turn, and one tenant never occupies all
+// workers.
 type queue struct {
 	owner      func(name string) tenant.ID
 	maxWorkers int // the maximum number of workers that one tenant occupies
@@ -74,11 +76,11 @@ type queue struct {
 	waiting    ring[string]
 	added      map[string]bool      // names that wait, or that were added while they are processed
 	processing map[string]tenant.ID // names that are processed, with the tenant that occupies the worker
-	workers    map[tenant.ID]int    // the occupied workers
+	workers    map[tenant.ID]int    // the number of workers that each tenant occupies
 	stopped    bool
 }
 
-// newQueue returns a queue for a number of workers.
+// newQueue returns a queue for the given number of workers.
 func newQueue(workers int, owner func(name string) tenant.ID) *queue {
 	q := &queue{
 		owner:      owner,
@@ -108,7 +110,7 @@ func (q *queue) Add(name string) {
 	}
 }
 
-// AddAfter queues a name after a time.
+// AddAfter queues a name after the given delay.
 func (q *queue) AddAfter(name string, after time.Duration) {
 	time.AfterFunc(after, func() { q.Add(name) })
 }
@@ -165,29 +167,30 @@ func (q *queue) ShutDown() {
 	q.changed.Broadcast()
 }
 
-// class is the class of a write.
+// class is the priority class of a write.
 type class int
 
 const (
-	// revokes is the class of writes that remove rights. Its writes have priority.
+	// revokes is the class of writes that remove rights and of other urgent writes. They have
+	// priority.
 	revokes class = iota
 	// adds is the class of all other writes.
 	adds
 	classes
 )
 
-// addsEvery is the interval at which a write of the class adds is served while writes of both
-// classes wait. A flood of removals therefore does not stop all other writes.
+// While writes of both classes wait, one of addsEvery writes has the class adds. A large number of
+// removals therefore does not stop all other writes.
 const addsEvery = 4
 
-// writeQueue limits the rate of writes. It serves tenants in turn.
+// writeQueue limits the rate of writes, and serves the tenants of each class in turn.
 type writeQueue struct {
 	rate flowcontrol.RateLimiter
 	wake chan struct{} // has an element if a write waits
 
 	mu       sync.Mutex
 	waiting  [classes]ring[chan struct{}]
-	sinceAdd int // the writes since the last write of the class adds
+	sinceAdd int // the number of writes since the last write of the class adds
 }
 
 func newWriteQueue(rate flowcontrol.RateLimiter) *writeQueue {
@@ -198,7 +201,8 @@ func newWriteQueue(rate flowcontrol.RateLimiter) *writeQueue {
 	return t
 }
 
-// wait waits for the turn of a write.
+// wait waits until [writeQueue.run] allows a write of a tenant. It returns an error if ctx ends
+// first.
 func (t *writeQueue) wait(ctx context.Context, id tenant.ID, of class) error {
 	turn := make(chan struct{})
 	t.mu.Lock()
@@ -219,7 +223,8 @@ func (t *writeQueue) wait(ctx context.Context, id tenant.ID, of class) error {
 	}
 }
 
-// run serves writes until ctx ends. It chooses a write only when the rate allows one.
+// run allows writes until ctx ends. It selects a write only after the rate limit allows one, so
+// that a more urgent write can still arrive.
 func (t *writeQueue) run(ctx context.Context) {
 	for {
 		select {
@@ -236,7 +241,7 @@ func (t *writeQueue) run(ctx context.Context) {
 	}
 }
 
-// serve lets the next write proceed, and reports whether other writes wait.
+// serve allows the next write, and reports whether other writes wait.
 func (t *writeQueue) serve() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -228,8 +228,8 @@ func TestQueueRetries(t *testing.T) {
 	})
 }
 
-// TestWriteQueue checks that writes that remove rights have priority, and that every fourth write is of
-// the other class. In each class, tenants are served in turn.
+// TestWriteQueue checks that writes that remove rights have priority, and that every fourth write
+// has the class adds. In each class, tenants are served in turn.
 func TestWriteQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())

@@ -15,13 +15,14 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// The names of the RoleBindings of Keystone's roles begin with these prefixes.
+// The prefixes of the names of the RoleBindings for Keystone's roles.
 const (
 	projectPrefix = managed.NamePrefix + "keystone:project:"
 	domainPrefix  = managed.NamePrefix + "keystone:domain:"
 )
 
-// addDomain adds the bindings of the Keystone domain of a Tenant. An invalid annotation adds none.
+// addDomain adds the bindings of the Keystone domain of a Tenant. If the annotation is invalid, it
+// adds no bindings and returns an error.
 func (g *desiredState) addDomain(id tenant.ID, t metav1.Object) error {
 	domain, err := tenants.KeystoneOf(t)
 	if err != nil || domain == nil {
@@ -33,7 +34,8 @@ func (g *desiredState) addDomain(id tenant.ID, t metav1.Object) error {
 }
 
 // bindingsIn returns the bindings that all namespaces of the tenant have and the bindings of the
-// namespace's Keystone project. A project of another domain has no bindings.
+// namespace's Keystone project. It omits the bindings of the project if the project belongs to
+// another domain than the Tenant's.
 func (g *desiredState) bindingsIn(ns *corev1.Namespace) []rbacv1.RoleBinding {
 	project, err := tenants.KeystoneOf(ns)
 	if err != nil || project == nil || project.Project == "" || project.Domain != g.domain {
@@ -60,7 +62,8 @@ func keystoneBindings(id tenant.ID, prefix string, roles []tenants.KeystoneRole)
 	return all
 }
 
-// losesKeystoneRoles reports whether a Namespace had a role of Keystone that it no longer has.
+// losesKeystoneRoles reports whether the Keystone annotation of a Namespace had a role that it no
+// longer has.
 func losesKeystoneRoles(before, now *corev1.Namespace) bool {
 	had, err := tenants.KeystoneOf(before)
 	if err != nil || had == nil {

@@ -34,7 +34,7 @@ func keystone(domain, project string, roles ...string) string {
 	return k.String()
 }
 
-// ofProject returns the text of the bindings of a project's role, as [world.bindings] returns it.
+// ofProject returns the text of the bindings of a project's role, as [fixture.bindings] returns it.
 func ofProject(project, role string) string {
 	return fmt.Sprintf("kubetenant:keystone:project:%s %s: role-id:%s:%s", role, role, project, role)
 }
@@ -189,7 +189,7 @@ func TestDomainAccepted(t *testing.T) {
 }
 
 // TestKeystoneDrift checks that the drift pass restores changed and deleted bindings of a role, and
-// deletes added ones.
+// deletes added bindings.
 func TestKeystoneDrift(t *testing.T) {
 	const name = "kubetenant:keystone:project:edit"
 	for what, change := range map[string]func(w *fixture) error{
@@ -286,8 +286,8 @@ func TestReleasedProject(t *testing.T) {
 	})
 }
 
-// TestProjectLeaders checks that the next leader writes only what changed while there was no
-// leader.
+// TestProjectLeaders checks that the next leader writes only the changes that were made while there
+// was no leader.
 func TestProjectLeaders(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newProject(t)

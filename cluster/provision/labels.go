@@ -16,16 +16,18 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// levelWithoutRecord is the Pod Security level to which a Namespace returns if its level before the
-// Tenant is unknown. It is the default of admission.namespace.podSecurity.
+// levelWithoutRecord is the Pod Security level that a Namespace gets when its Tenant no longer
+// specifies a level and its earlier level is unknown. It is the default of
+// admission.namespace.podSecurity.
 const levelWithoutRecord = "baseline"
 
-// label sets the labels that a Tenant specifies. It returns those that the Tenant no longer
-// specifies to the values that they had before. Both follow from [tenant.GivenLabelsAnnotation],
-// not from the owners of fields, which a tenant may write. Without a Tenant, everything remains.
+// label sets the labels that a Tenant specifies. It restores the earlier values of labels that the
+// Tenant no longer specifies. [tenant.GivenLabelsAnnotation] records these labels and values. The
+// field managers of the Namespace are not used, because a tenant may write them. If the tenant has
+// no Tenant, all labels remain.
 //
-// It reads the live Namespace for each attempt: a tenant that writes its Namespace all the time
-// must not delay a label that restricts it.
+// label reads the Namespace from the server before each attempt. A tenant that writes its Namespace
+// continuously therefore cannot delay a label that restricts the tenant.
 func (e *Engine) label(ctx context.Context, ns *corev1.Namespace, desired *desiredState) error {
 	if labelsPatch(ns, desired) == nil {
 		return nil
@@ -36,7 +38,7 @@ func (e *Engine) label(ctx context.Context, ns *corev1.Namespace, desired *desir
 		}
 		live, err := e.Client.CoreV1().Namespaces().Get(ctx, ns.Name, metav1.GetOptions{})
 		if err != nil || live.UID != ns.UID || tenantOf(live) != tenantOf(ns) {
-			return err // an event of the other Namespace, or of its owner, follows
+			return err // the change of the Namespace or of its owner causes an event
 		}
 		patch := labelsPatch(live, desired)
 		if patch == nil {
@@ -46,11 +48,13 @@ func (e *Engine) label(ctx context.Context, ns *corev1.Namespace, desired *desir
 	})
 }
 
-// conflictBackoff retries a write that conflicts. The object is read again right before each attempt.
+// conflictBackoff specifies the retries of a write after a conflict. The delays are short, because
+// the object is read again right before each attempt.
 var conflictBackoff = wait.Backoff{Steps: 20, Duration: time.Millisecond, Jitter: 1}
 
-// labelsPatch returns the metadata that gives a Namespace its labels and their record, or nil if
-// the Namespace has both. The patch conflicts with any other change of the Namespace.
+// labelsPatch returns a patch of metadata that sets the labels of a Namespace and
+// [tenant.GivenLabelsAnnotation], or nil if no patch is needed. The patch fails with a conflict if
+// the Namespace has changed since it was read.
 func labelsPatch(ns *corev1.Namespace, desired *desiredState) map[string]any {
 	if desired.isLabeled(ns) {
 		return nil
@@ -80,7 +84,7 @@ func labelsPatch(ns *corev1.Namespace, desired *desiredState) map[string]any {
 		}
 	}
 	if len(recorded)+len(next) == 0 {
-		return nil // only the record is missing, and mark writes it
+		return nil // only the annotation is missing, and [Engine.markPrepared] writes it
 	}
 	annotations := map[string]any{tenant.GivenLabelsAnnotation: next.String()}
 	if desired.hash(ns) == "" {
@@ -94,9 +98,9 @@ func labelsPatch(ns *corev1.Namespace, desired *desiredState) map[string]any {
 	}
 }
 
-// valueBefore returns the value to which a label returns when the Tenant no longer specifies it, or
-// nil if the label is then removed. If the origin of the present value is unknown, the Tenant set
-// it.
+// valueBefore returns the value that a label gets when the Tenant no longer specifies it, or nil if
+// the label is then removed. If the origin of the present value is unknown, valueBefore assumes
+// that the Tenant set it.
 func valueBefore(ns *corev1.Namespace, key, desired string) *string {
 	value, exists := ns.Labels[key]
 	_, recorded := namespace.AddedLabelsOf(ns)
@@ -112,15 +116,16 @@ func valueBefore(ns *corev1.Namespace, key, desired string) *string {
 	return nil
 }
 
-// isUnrecorded reports whether a Namespace with content of a Tenant has no record of its labels,
-// for example because an earlier release prepared it.
+// isUnrecorded reports whether a Namespace that should have content lacks
+// [tenant.GivenLabelsAnnotation], for example because an earlier release prepared it.
 func (g *desiredState) isUnrecorded(ns *corev1.Namespace) bool {
 	_, recorded := namespace.AddedLabelsOf(ns)
 	return !recorded && g.hash(ns) != ""
 }
 
-// isLabeled reports whether a Namespace has exactly the labels of its Tenant, and records them.
-// The level may be a stricter one that the tenant chose.
+// isLabeled reports whether a Namespace has the labels that its Tenant specifies, and whether its
+// annotation records exactly these labels. The Pod Security level may be a stricter level that the
+// tenant chose.
 func (g *desiredState) isLabeled(ns *corev1.Namespace) bool {
 	if g.uid == "" { // the labels of a former Tenant remain
 		return true

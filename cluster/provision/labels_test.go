@@ -189,8 +189,8 @@ func (w *fixture) setLabels(level string, labels map[string]v1alpha1.LabelValue)
 	})
 }
 
-// TestRemovedLabelsReturnToEarlierValues checks that a label that a Tenant no longer specifies returns to its
-// earlier value. Neither managedFields nor a change of the engine affects this.
+// TestRemovedLabelsReturnToEarlierValues checks that a label that a Tenant no longer specifies
+// returns to its earlier value. Neither managedFields nor a change of the engine affects this.
 func TestRemovedLabelsReturnToEarlierValues(t *testing.T) {
 	const adminAccess = "resource.kubernetes.io/admin-access"
 	own := map[string]string{"team": "own", namespace.EnforceLabel: "baseline"}
@@ -267,7 +267,7 @@ func TestLabelsOfEarlierRelease(t *testing.T) {
 		if !maps.Equal(w.labels(), want) {
 			t.Errorf("the labels are %v, want %v", w.labels(), want)
 		}
-		// Without labels, only the record is written.
+		// Without labels, only the annotation with the record is written.
 		w.stop()
 		w.change(func(ns *corev1.Namespace) { delete(ns.Annotations, tenant.GivenLabelsAnnotation) })
 		w.writes()
@@ -280,7 +280,8 @@ func TestLabelsOfEarlierRelease(t *testing.T) {
 	})
 }
 
-// TestLabelsWithoutTenant: if the Tenant does not exist, the labels that it gave remain.
+// TestLabelsWithoutTenant checks that the labels that a Tenant set remain after the Tenant is
+// deleted.
 func TestLabelsWithoutTenant(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newFixture(t)

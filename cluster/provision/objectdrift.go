@@ -17,10 +17,10 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// objectDrift is the result of a pass over the objects of templates and Publications.
+// objectDrift is the result of a check of all objects of templates and Publications.
 type objectDrift struct {
 	correct map[string]int  // the number of correct objects by namespace
-	drifted map[string]bool // namespaces
+	drifted map[string]bool // the namespaces with objects that must be changed
 }
 
 // checkObjectDrift queues the namespaces in which an object of a template or a Publication has
@@ -29,7 +29,7 @@ func (e *Engine) checkObjectDrift(ctx context.Context) {
 	desired := map[tenant.ID]*desiredState{}
 	ofTenant := func(id tenant.ID) *desiredState {
 		if _, known := desired[id]; !known {
-			desired[id], _ = e.desiredFor(ctx, id) // nil: not known yet, checked later
+			desired[id], _ = e.desiredFor(ctx, id) // nil if not known yet, a later pass checks it
 		}
 		return desired[id]
 	}
@@ -43,7 +43,7 @@ func (e *Engine) checkObjectDrift(ctx context.Context) {
 	}
 	all, err := e.lister.List(labels.Everything())
 	if err != nil || !complete {
-		all = nil // an object of a kind that was not read is not missing
+		all = nil // objects of a kind that could not be read must not be treated as missing
 	}
 	for _, ns := range all {
 		desired := e.objectsIn(ns.Name, schema.GroupVersionResource{}, ofTenant)
@@ -57,8 +57,8 @@ func (e *Engine) checkObjectDrift(ctx context.Context) {
 	}
 }
 
-// checkKind adds the objects of a kind to the result of a pass. It deletes copies of Publications
-// in namespaces without a tenant.
+// checkKind checks all objects of a kind and adds the results to found. It deletes copies of
+// Publications in namespaces without a tenant.
 func (e *Engine) checkKind(
 	ctx context.Context, of schema.GroupVersionResource, ofTenant func(tenant.ID) *desiredState, found *objectDrift,
 ) error {
@@ -106,8 +106,8 @@ func (e *Engine) checkKind(
 	}
 }
 
-// continued returns the token with which an expired list continues, or "" for any other error. The
-// rest of the list is of a later state.
+// continued returns the token with which a list can continue after its own token has expired, or ""
+// for any other error. The rest of the list is then from a later state of the server.
 func continued(err error) string {
 	status := apierrors.APIStatus(nil)
 	if apierrors.IsResourceExpired(err) && errors.As(err, &status) {

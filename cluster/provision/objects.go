@@ -30,22 +30,21 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// errTemplate reports that a template is the cause of an error. Retries fail until the template
-// changes.
+// errTemplate reports that a template causes an error. Retries fail until the template changes.
 var errTemplate = errors.New("spec.namespaces.templates")
 
-// errUnread reports that the engine may not read Publications, or has not read them yet.
+// errUnread reports that the current versions of the Publications have not been read.
 var errUnread = errors.New("the Publications have not been read")
 
 // namedTemplate is a NamespaceTemplate that a Tenant names.
 type namedTemplate struct {
 	name     string
-	template *template.Template // nil: it does not exist
+	template *template.Template // nil if the template does not exist
 	digest   string
 }
 
-// templatesOf returns the templates with these names, oldest first. The second result is false if
-// they are not known.
+// templatesOf returns the templates with the given names, oldest first. The second result is false
+// if the templates have not been read.
 func (e *Engine) templatesOf(names []string) (out []namedTemplate, known bool) {
 	for _, name := range names {
 		parsed, known := e.Tenants.Template(name)
@@ -83,21 +82,24 @@ type wanted struct {
 // has no objects.
 type objects struct {
 	wanted map[object]wanted
-	// keptTemplates has the templates that do not exist or cannot be rendered. Their objects remain.
+	// keptTemplates has the names of the templates that do not exist or cannot be rendered. Their
+	// existing objects remain.
 	keptTemplates []string
-	keepAll       bool // all templates are kept
-	// publication returns the state of a Publication, or nil if it is not known. If nil, its copies remain.
+	keepAll       bool // the existing objects of all templates remain
+	// publication returns the state of the Publication with the given name, or nil if it is not known.
+	// The copies of an unknown Publication remain.
 	publication func(publication string) *published
 	// selecting has the names of the Publications that select the namespace.
 	selecting map[string]bool
-	// mayExist reports that the namespace may have other managed objects. drifted reports that they may
-	// be of any kind.
+	// mayExist reports that the namespace may already have managed objects. drifted reports that these
+	// objects may be of any kind.
 	mayExist, drifted bool
-	// applied reports that the last attempt wrote all objects that are not refused.
+	// applied reports that all objects were written, except objects that cannot be written until their
+	// cause is fixed.
 	applied bool
-	// err reports why a namespace lacks an object, if that also concerns its Tenant.
+	// err is the error that the status of the Tenant reports, because the namespace lacks an object.
 	err error
-	// refused reports why a Publication has no copy in the namespace, by its name.
+	// refused has the reason why the namespace lacks a copy, by the name of the Publication.
 	refused map[string]error
 }
 
@@ -109,14 +111,14 @@ type objectSource struct {
 	publication *published
 }
 
-// objects returns the objects that a namespace of a tenant should have. If two sources define one
-// object, the older source gives it.
+// objects returns the objects that a namespace of a tenant should have. If two sources define the
+// same object, the object of the older source is used.
 func (g *desiredState) objects(id tenant.ID, ns *corev1.Namespace) objects {
 	return g.objectsOf(id, ns, schema.GroupVersionResource{})
 }
 
-// objectsOf is [desiredState.objects] with the objects of one resource, or with all if it is the zero
-// value.
+// objectsOf is like [desiredState.objects], but returns only the objects of the given resource. If
+// the resource is the zero value, it returns all objects.
 func (g *desiredState) objectsOf(id tenant.ID, ns *corev1.Namespace, of schema.GroupVersionResource) objects {
 	out := objects{
 		wanted:      map[object]wanted{},
@@ -169,7 +171,8 @@ func (g *desiredState) objectsOf(id tenant.ID, ns *corev1.Namespace, of schema.G
 	return out
 }
 
-// add adds the objects of a source that no older source gives.
+// add adds the objects of a source that no older source defines. It records an error for the other
+// objects.
 func (o *objects) add(from objectSource, id tenant.ID, ns *corev1.Namespace) {
 	for _, item := range from.objects {
 		key := object{item.Resource, item.Object.GetName()}
@@ -202,8 +205,8 @@ func templateOf(u *unstructured.Unstructured) string {
 	return name
 }
 
-// removes reports whether an object of a template or a Publication is to be deleted. It is not if
-// its source is not known.
+// removes reports whether a stored object of a template or a Publication must be deleted. It
+// returns false if the source of the object is not known.
 func (o *objects) removes(key object, u *unstructured.Unstructured) bool {
 	if _, ok := o.wanted[key]; ok {
 		return false
@@ -216,7 +219,8 @@ func (o *objects) removes(key object, u *unstructured.Unstructured) bool {
 	return !o.keepAll && !slices.Contains(o.keptTemplates, templateOf(u))
 }
 
-// withMetadata returns an object of a source in the form in which the engine writes it.
+// withMetadata sets the metadata of an object of a source to the metadata that the engine writes,
+// and returns the object.
 func withMetadata(
 	u *unstructured.Unstructured,
 	id tenant.ID,
@@ -243,8 +247,9 @@ func withMetadata(
 	return u
 }
 
-// isSameObject reports whether an object has the content that it should have and no other caller has
-// written it. It does not compare the server's defaults, because these depend on the release.
+// isSameObject reports whether a stored object has the wanted content and metadata, and whether the
+// engine is its only field manager, except for subresources. It ignores fields that the server sets
+// by default, because the defaults depend on the release.
 func isSameObject(stored, want *unstructured.Unstructured) bool {
 	metadata := func(u *unstructured.Unstructured) *metav1.ObjectMeta {
 		return &metav1.ObjectMeta{
@@ -267,7 +272,7 @@ func withoutMetadata(u *unstructured.Unstructured) map[string]any {
 	return out
 }
 
-// contains reports whether a value contains all of the wanted value. The server may add defaults, and
+// contains reports whether got contains all fields of want. The server may add defaults to got, and
 // may write quantities in another form.
 func contains(got, want any) bool {
 	switch want := want.(type) {
@@ -299,13 +304,13 @@ func isQuantity(got, want any) bool {
 	return err == nil && wantedErr == nil && have.Cmp(wanted) == 0
 }
 
-// withObjects precedes the kinds of the objects of templates and Publications in the annotation of
-// a prepared namespace. An empty element means the kinds of templates. A namespace without it has
-// no such objects.
+// withObjects separates the hash in [tenant.PreparedAnnotation] from the list of the kinds of
+// objects of templates and Publications. An empty list element means all kinds of templates. If the
+// annotation does not contain withObjects, the namespace has no such objects.
 const withObjects = "+"
 
-// kindsOf returns withObjects and the kinds for a namespace with copies of Publications, or "" if
-// the namespace has no objects.
+// kindsOf returns withObjects and the list of kinds for a namespace with copies of the given
+// Publications. It returns "" if the tenant has no templates and there are no copies.
 func (g *desiredState) kindsOf(published []*published) string {
 	var kinds []string
 	if len(g.templates) > 0 {
@@ -324,13 +329,15 @@ func (g *desiredState) kindsOf(published []*published) string {
 	return withObjects + strings.Join(kinds, ",")
 }
 
-// hasObjects reports whether a namespace may have objects of templates or Publications.
+// hasObjects reports whether a namespace may have objects of templates or Publications, according
+// to its annotation.
 func hasObjects(ns *corev1.Namespace) bool {
 	return strings.Contains(ns.Annotations[tenant.PreparedAnnotation], withObjects)
 }
 
-// kindsIn returns the kinds of the objects that a namespace may have: those that it had when it was
-// prepared, and those that it should have. If it has drifted, it may have all kinds.
+// kindsIn returns the kinds of the objects that a namespace may have. These are the kinds in its
+// annotation and the kinds of the objects that it should have. If desired.drifted is set, kindsIn
+// returns all kinds.
 func (e *Engine) kindsIn(ns *corev1.Namespace, desired *objects) []schema.GroupVersionResource {
 	if desired.drifted {
 		return e.kinds()
@@ -357,8 +364,8 @@ func (e *Engine) kindsIn(ns *corev1.Namespace, desired *objects) []schema.GroupV
 const provisionedSelector = tenant.ManagedLabel +
 	" in (" + managed.SourceTemplate + "," + managed.SourcePublication + ")"
 
-// listObjects returns the objects of templates and Publications that a namespace has. It lists all
-// kinds at the same time, because each list waits for the watch cache of its kind (KEP-2340).
+// listObjects returns the objects of templates and Publications that a namespace has. It lists the
+// kinds concurrently, because each list waits for the watch cache of its kind (KEP-2340).
 func (e *Engine) listObjects(
 	ctx context.Context, ns *corev1.Namespace, kinds []schema.GroupVersionResource,
 ) (map[object]*unstructured.Unstructured, error) {

@@ -42,7 +42,7 @@ func (e *Engine) applyObjects(
 			continue
 		}
 		err = fmt.Errorf("%s %s: %w", want.GetKind(), key.name, err)
-		// Another attempt has the same result until the cause is removed.
+		// A permanent error remains until its cause is removed.
 		permanent := errors.Is(err, errNameTaken) || apierrors.IsInvalid(err) ||
 			apierrors.IsForbidden(err) && e.hasTried(ns.Name)
 		if want.publication != nil {
@@ -58,22 +58,23 @@ func (e *Engine) applyObjects(
 	return failed
 }
 
-// isHeld reports whether Pods wait in a namespace.
+// isHeld reports whether Pods in a namespace wait until it is prepared.
 func isHeld(ns *corev1.Namespace) bool {
 	_, held := ns.Annotations[tenant.HeldAnnotation]
 	return held
 }
 
-// maxForbiddenTries is the number of attempts to write an object that the server forbids. After
-// that, only the drift pass tries again.
+// maxForbiddenTries is the number of retries of a namespace after which a write that the server
+// forbids is no longer retried. Then only the check for drift retries the write.
 const maxForbiddenTries = 8
 
-// hasTried reports whether a namespace was retried maxForbiddenTries times.
+// hasTried reports whether a namespace was retried at least maxForbiddenTries times.
 func (e *Engine) hasTried(namespace string) bool {
 	return e.unprepared.NumRequeues(namespace)+e.updates.NumRequeues(namespace) >= maxForbiddenTries
 }
 
-// removeObject deletes an object. Its UID precondition protects a later object of the same name.
+// removeObject deletes an object. A UID precondition protects an object with the same name that was
+// created later.
 func (e *Engine) removeObject(ctx context.Context, key object, u *unstructured.Unstructured) error {
 	if err := e.writes.wait(ctx, tenantOf(u), adds); err != nil {
 		return err
@@ -86,7 +87,8 @@ func (e *Engine) removeObject(ctx context.Context, key object, u *unstructured.U
 	return err
 }
 
-// applyObject creates or updates an object. is is nil if no managed object of this name was found.
+// applyObject creates or updates an object. stored is nil if no managed object with this name was
+// found.
 func (e *Engine) applyObject(ctx context.Context, key object, stored *unstructured.Unstructured, want wanted) error {
 	if stored != nil {
 		return e.updateObject(ctx, key, stored, want.Unstructured)
@@ -101,7 +103,7 @@ func (e *Engine) applyObject(ctx context.Context, key object, stored *unstructur
 	}
 	existing, getErr := all.Get(ctx, key.name, metav1.GetOptions{})
 	if getErr != nil {
-		return err // it was deleted meanwhile
+		return err // the existing object was deleted in between
 	}
 	if isProvisioned(existing) {
 		return e.updateObject(ctx, key, existing, want.Unstructured)
@@ -118,14 +120,16 @@ func (e *Engine) applyObject(ctx context.Context, key object, stored *unstructur
 	return e.updateObject(ctx, key, existing, want.Unstructured)
 }
 
-// isProvisioned reports whether an object is of a template or a Publication.
+// isProvisioned reports whether an object has the label of an object of a template or a
+// Publication.
 func isProvisioned(u *unstructured.Unstructured) bool {
 	source := u.GetLabels()[tenant.ManagedLabel]
 	return source == managed.SourceTemplate || source == managed.SourcePublication
 }
 
-// adopt makes an existing object a copy, so that the engine may then replace it. The policy of the
-// webhook service does not let the engine delete an object without these labels.
+// adopt labels an existing object as a copy of a Publication, so that the engine may then replace
+// it. The admission policy of the webhook service does not allow the engine to delete an object
+// without these labels.
 func (e *Engine) adopt(
 	ctx context.Context, stored *unstructured.Unstructured, want wanted,
 ) (*unstructured.Unstructured, error) {
@@ -147,8 +151,9 @@ func (e *Engine) adopt(
 		metav1.UpdateOptions{FieldManager: v1alpha1.FieldManager})
 }
 
-// updateObject updates a managed object if it differs. An object with an immutable difference is
-// deleted and created, if the server would accept the new object.
+// updateObject updates a managed object if it differs from want. If the server rejects the update,
+// for example because a field is immutable, the object is deleted and created again. It is not
+// deleted if the server would reject the new object.
 func (e *Engine) updateObject(ctx context.Context, key object, stored, want *unstructured.Unstructured) error {
 	if isSameObject(stored, want) {
 		return nil

@@ -20,13 +20,13 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// errUnknown reports that the content of a tenant's namespaces is not known.
+// errUnknown reports that the content that a tenant's namespaces should have is not known.
 var errUnknown = errors.New("the Tenant is being deleted or is invalid")
 
-// busyDelay is the time until the next attempt if another worker prepares the namespace.
+// busyDelay is the delay before the next attempt if another worker processes the namespace.
 const busyDelay = 50 * time.Millisecond
 
-// prepare provisions the objects of a namespace, and records this in an annotation.
+// prepare provisions the objects and labels of a namespace, and records this in an annotation.
 func (e *Engine) prepare(ctx context.Context, name string) error {
 	if !e.begin(name) {
 		e.updates.AddAfter(name, busyDelay)
@@ -68,15 +68,15 @@ func (e *Engine) prepare(ctx context.Context, name string) error {
 		e.setResult(name, failed)
 	}
 	if failed != nil {
-		e.markDrifted(name) // other writes may not match the annotation
+		e.markDrifted(name) // the namespace may have objects that its annotation does not list
 	}
 	// Another attempt cannot fix an invalid object of a template. The drift pass checks it again.
 	return err
 }
 
-// revokeFirst removes the rights that a namespace of a tenant should not have. It runs for all namespaces
-// of the tenant before any of them gets more rights. It queues the namespace for [Engine.prepare],
-// which does the rest and retries what failed here.
+// revokeFirst removes the rights that a tenant should no longer have in a namespace, and sets its
+// labels. It adds no rights. It then queues the namespace for [Engine.prepare], which makes the
+// remaining changes and retries failed removals.
 func (e *Engine) revokeFirst(ctx context.Context, name string) error {
 	if !e.begin(name) {
 		e.revocations.AddAfter(name, busyDelay)
@@ -113,8 +113,8 @@ func (e *Engine) revokeFirst(ctx context.Context, name string) error {
 	return nil
 }
 
-// losesRights reports whether the content of a tenant's namespaces lacks rights that it had when this
-// function was called before. It returns true if that is unknown.
+// losesRights reports whether the Tenant of a tenant no longer gives a right that it gave at the
+// last call for this tenant. It returns true at the first call, and if the Tenant is not known.
 func (e *Engine) losesRights(id tenant.ID) bool {
 	e.comparing.Lock()
 	defer e.comparing.Unlock()
@@ -131,8 +131,8 @@ func (e *Engine) losesRights(id tenant.ID) bool {
 }
 
 // rights returns hashes of the rights that the content gives: each role with each subject, the
-// Keystone domain, and each label. If the hashes of two rights collide, a removal only has a lower
-// priority.
+// rules of Roles, the Keystone domain, and each label. If the hashes of two rights collide, the
+// removal of a right only has a lower priority.
 func (g *desiredState) rights(seed maphash.Seed) (all []uint64) {
 	type right struct {
 		binding, role string
@@ -144,7 +144,7 @@ func (g *desiredState) rights(seed maphash.Seed) (all []uint64) {
 			all = append(all, maphash.Comparable(seed, right{b.Name, b.RoleRef.Name, s}))
 		}
 	}
-	if g.domain != "" { // if it changes, the bindings of its projects are deleted
+	if g.domain != "" { // if the domain changes, the bindings of its projects are deleted
 		all = append(all, maphash.String(seed, g.domain))
 	}
 	all = append(all, g.roleRights(seed)...)
@@ -154,8 +154,8 @@ func (g *desiredState) rights(seed maphash.Seed) (all []uint64) {
 	return all
 }
 
-// applyAll writes all objects of a namespace. It reads the existing objects at the same time. An
-// error about some of them does not delay the others.
+// applyAll reads the managed objects of a namespace concurrently, and then writes all objects and
+// labels. An error about some objects does not stop the writes of other objects.
 func (e *Engine) applyAll(ctx context.Context, ns *corev1.Namespace, desired *desiredState, objects *objects) error {
 	var reading sync.WaitGroup
 	var stored map[object]*unstructured.Unstructured
@@ -178,11 +178,11 @@ func (e *Engine) applyAll(ctx context.Context, ns *corev1.Namespace, desired *de
 	if err == nil {
 		var taken error
 		taken, err = e.apply(ctx, ns, bindings, desired)
-		objects.err = errors.Join(objects.err, taken) // until the tenant deletes its own RoleBinding
+		objects.err = errors.Join(objects.err, taken) // the error remains until the tenant deletes its own RoleBinding
 	}
 	if readRoles {
 		taken, failed := e.addRoles(ctx, ns, roles, desired, revoked)
-		objects.err = errors.Join(objects.err, taken) // until the tenant deletes its own Role
+		objects.err = errors.Join(objects.err, taken) // the error remains until the tenant deletes its own Role
 		rolesErr = errors.Join(rolesErr, failed)
 	}
 	if objectsErr == nil {
@@ -195,9 +195,10 @@ func (e *Engine) applyAll(ctx context.Context, ns *corev1.Namespace, desired *de
 // errStale reports that a Tenant has changed since it was read.
 var errStale = errors.New("the Tenant has changed since it was read")
 
-// release records on a namespace that it is prepared. If Pods wait for that, it first compares the
-// Tenant with the one on the server. Otherwise, an engine with an old Tenant would release Pods
-// before the objects of the templates exist.
+// release records on a namespace that it is prepared. If Pods wait in the namespace, release first
+// checks that the Tenant on the server is still the version in desired, and that the Publications
+// are current. Otherwise, an engine with an outdated cache would release Pods before the objects of
+// the templates exist.
 func (e *Engine) release(ctx context.Context, id tenant.ID, ns *corev1.Namespace, desired *desiredState) error {
 	if _, held := ns.Annotations[tenant.HeldAnnotation]; held {
 		t, err := e.tenants.Get(ctx, cache.ObjectName{Name: id.ObjectName()})
@@ -215,8 +216,9 @@ func (e *Engine) release(ctx context.Context, id tenant.ID, ns *corev1.Namespace
 	return e.markPrepared(ctx, ns, desired)
 }
 
-// desiredFor returns the content that the Tenant of a tenant specifies. The second result is false if
-// the content is not known. The caller then MUST NOT change anything.
+// desiredFor returns the content that a tenant's Tenant, TenantMembers, templates and Publications
+// specify. The second result is false if the content is not known. The caller then MUST NOT change
+// anything.
 func (e *Engine) desiredFor(ctx context.Context, id tenant.ID) (*desiredState, bool) {
 	t, known := e.Tenants.Tenant(id)
 	switch {

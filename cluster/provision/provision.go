@@ -3,8 +3,8 @@
 
 // Package provision creates the content that a Tenant specifies in each of the tenant's namespaces,
 // such as the RoleBindings of the tenant's admins. It also prepares namespaces that are created
-// later. It restores managed objects that were changed, and deletes them when the Tenant no longer
-// specifies them.
+// later. It restores managed objects that were changed, and deletes managed objects that the Tenant
+// no longer specifies.
 package provision
 
 import (
@@ -38,24 +38,25 @@ import (
 )
 
 const (
-	// workers is the number of workers of each queue of namespaces. Each worker waits up to 100 ms for
-	// the content of its namespace, because consistent reads from the watch cache are that slow
-	// (KEP-2340). Even so, this number of workers can use the whole write rate. One tenant never
-	// occupies the last sparedWorkers workers.
+	// workers is the number of workers of each queue of namespaces. A worker waits up to 100 ms for
+	// each read of a namespace, because consistent reads from the watch cache can take this long
+	// (KEP-2340). With this number of workers, the engine can still use the whole write rate. One
+	// tenant never occupies the last sparedWorkers workers of a queue.
 	workers       = 20
 	sparedWorkers = 2
-	// statusWorkers is the number of workers that write quotas and statuses.
+	// statusWorkers is the number of workers that write TenantQuotas and the statuses of Tenants.
 	statusWorkers = 4
-	// writesPerSecond limits the rate of all writes together.
+	// writesPerSecond is the maximum rate of all writes together.
 	writesPerSecond = 200
-	// pagesPerSecond limits the rate at which the drift pass reads pages.
+	// pagesPerSecond is the maximum rate at which the checks for drift read pages.
 	pagesPerSecond = 1
 	// retryAtFirst and retryAtLast are the first and the longest delay before a retry.
 	retryAtFirst = 100 * time.Millisecond
 	retryAtLast  = time.Minute
 	// driftEvery is the interval at which the engine checks whether managed objects have changed.
 	driftEvery = 10 * time.Minute
-	// inputTimeout limits the wait for templates and members at the start.
+	// inputTimeout is the maximum time that the engine waits at the start for templates, members and
+	// Publications.
 	inputTimeout = 10 * time.Second
 	// statusAfter is the delay before a status is written, so that one write covers several changes.
 	statusAfter = time.Second
@@ -69,7 +70,7 @@ type Definitions interface {
 	OnChange(f func()) (stop func())
 }
 
-// Options configure the engine. All fields are required, except DerivesRights, Unseen, Rules,
+// Options configure an [Engine]. All fields are required, except DerivesRights, Unseen, Rules,
 // Published and Shared.
 type Options struct {
 	// Client and Dynamic write as [tenant.ManagerUser].
@@ -77,24 +78,25 @@ type Options struct {
 	Dynamic dynamic.Interface
 	// Tenants must be followed.
 	Tenants *tenants.Store
-	// Namespaces has all namespaces of the cluster. Owned returns the names of those with a value of
-	// the tenant label.
+	// Namespaces is the informer of all namespaces of the cluster. Owned returns the names of the
+	// namespaces whose label [tenant.Label] has the given value.
 	Namespaces cache.SharedIndexInformer
 	Owned      func(label string) ([]string, error)
 	// OwnerOf returns the tenant that owns a Namespace. See package authz.
 	OwnerOf     func(*corev1.Namespace) tenant.ID
 	Definitions Definitions
 	// DerivesRights reports whether the server gives callers of tenants the ClusterRoles of
-	// [tenants.Rights]. If nil, it does not, and the engine does not create them.
+	// [tenants.Rights] without bindings. The engine then creates these ClusterRoles. If nil, the
+	// engine does not create them.
 	DerivesRights func() bool
 	// Metadata reads the metadata of the objects that may be published, as [tenant.ManagerUser].
 	Metadata metadata.Interface
-	// Unseen is a namespace in which admission does not see all writes. The engine does not publish
+	// Unseen is a namespace in which admission does not check all writes. The engine does not publish
 	// objects of this namespace. If empty, there is no such namespace.
 	Unseen string
 	// Rules returns the rules of Publications. If nil, only the built-in kinds may be published.
 	Rules func() *publication.Rules
-	// Published are the metrics of Publications. If nil, there are none.
+	// Published are the metrics of Publications. If nil, the engine has no such metrics.
 	Published *PublicationMetrics
 	// Shared returns the cluster-scoped resources that the configuration shares with all tenants. If
 	// nil, there are none.
@@ -109,24 +111,24 @@ type Engine struct {
 	tenants   typed.Client[v1alpha1.Tenant, *v1alpha1.Tenant]
 	quotas    typed.Client[v1alpha1.TenantQuota, *v1alpha1.TenantQuota]
 	writes    *writeQueue
-	pages     flowcontrol.RateLimiter // limits the drift pass
+	pages     flowcontrol.RateLimiter // limits the rate of the checks for drift
 	published *publisher
 	events    *tenants.Recorder
 
 	revocations *queue                                          // namespaces that may have rights to revoke
-	unprepared  *queue                                          // namespaces that were never prepared
-	updates     *queue                                          // all other namespaces
+	unprepared  *queue                                          // namespaces that are not recorded as prepared
+	updates     *queue                                          // other namespaces that may need changes
 	statuses    workqueue.TypedRateLimitingInterface[tenant.ID] // Tenants whose status may have changed
 
 	comparing sync.Mutex
-	granted   map[tenant.ID][]uint64 // hashes of the rights that each tenant gave at its last change
+	granted   map[tenant.ID][]uint64 // hashes of the rights that each Tenant gave at its last change
 	seed      maphash.Seed           // seed of the hashes in granted
 
 	mu      sync.Mutex
-	busy    map[string]bool    // namespaces that a worker prepares
+	busy    map[string]bool    // namespaces that a worker processes
 	failed  map[string]error   // the error of the last attempt by namespace
 	drifted map[string]bool    // namespaces to check even if they are marked as prepared
-	managed map[tenant.ID]bool // tenants whose last observed quota is managed
+	managed map[tenant.ID]bool // tenants whose last observed TenantQuota was managed
 }
 
 // New returns an engine that does nothing before [Engine.Run].
@@ -160,7 +162,8 @@ func resourceOf(name string) schema.GroupVersionResource {
 	return v1alpha1.SchemeGroupVersion.WithResource(name)
 }
 
-// ownerOf returns the tenant of the namespace with a name, or the zero ID if it has none.
+// ownerOf returns the tenant that owns the namespace with the given name, or the zero ID if the
+// namespace is unknown or unowned.
 func (e *Engine) ownerOf(name string) tenant.ID {
 	ns, err := e.lister.Get(name)
 	if err != nil {
@@ -233,9 +236,9 @@ func (e *Engine) Run(ctx context.Context) error {
 	return nil
 }
 
-// awaitInputs waits at most inputTimeout for the templates, the members, and the Publications with
-// their sources. If the engine cannot read the members of a tenant, it changes nothing in the
-// tenant's namespaces.
+// awaitInputs waits at most inputTimeout until the templates, the members, and the Publications
+// with their sources have been read. If the engine cannot read the members of a tenant, it changes
+// nothing in the tenant's namespaces.
 func (e *Engine) awaitInputs(ctx context.Context) {
 	soon, cancel := context.WithTimeout(ctx, inputTimeout)
 	defer cancel()
@@ -246,8 +249,8 @@ func (e *Engine) awaitInputs(ctx context.Context) {
 	e.published.resolveAll(soon)
 }
 
-// retryVerbosity is the verbosity of errors that the status of a Tenant also reports. An error of writing
-// the status is reported only in the log.
+// retryVerbosity is the log verbosity of errors that the status of a Tenant or an event also
+// reports. Other errors are reported only in the log, with verbosity 0.
 const retryVerbosity = 2
 
 // workQueue is the part of a queue that its workers use.
@@ -285,7 +288,8 @@ func (e *Engine) namespaceAdded(obj any) {
 	}
 }
 
-// prepareSoon queues a tenant's namespace. A namespace that was never prepared has its own queue.
+// prepareSoon queues a tenant's namespace. Namespaces that are not recorded as prepared have a
+// queue of their own.
 func (e *Engine) prepareSoon(ns *corev1.Namespace) {
 	if ns.Labels[tenant.Label] == "" {
 		return
@@ -317,9 +321,9 @@ func (e *Engine) namespaceUpdated(was, is any) {
 	}
 }
 
-// ownerChanged queues a tenant that gains or loses a namespace. If the Tenant names service
-// accounts, it also queues all the tenant's namespaces, because service accounts belong to the
-// owner of their namespace.
+// ownerChanged queues the status of a tenant that gained or lost a namespace. If its Tenant or
+// TenantMembers name service accounts, it also queues all namespaces of the tenant, because a
+// service account belongs to the owner of its namespace.
 func (e *Engine) ownerChanged(id tenant.ID) {
 	if id.IsZero() || id.IsSystem() {
 		return
@@ -357,14 +361,15 @@ func (e *Engine) tenantChanged(id tenant.ID) {
 	e.queueStatus(id)
 }
 
-// queueStatus queues a status update of the Tenant of a tenant.
+// queueStatus queues an update of the status of a tenant's Tenant.
 func (e *Engine) queueStatus(id tenant.ID) {
 	if !id.IsZero() && !id.IsSystem() {
 		e.statuses.AddAfter(id, statusAfter)
 	}
 }
 
-// setResult records the error of the last attempt to prepare a namespace, or that there was none.
+// setResult records the error of the last attempt to prepare a namespace. If err is nil, it removes
+// the recorded error and the drift mark.
 func (e *Engine) setResult(namespace string, err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -376,8 +381,8 @@ func (e *Engine) setResult(namespace string, err error) {
 	delete(e.drifted, namespace)
 }
 
-// begin reports whether no worker prepares a namespace. If so, it reserves the namespace for the
-// caller until end is called.
+// begin reserves a namespace for the caller until end is called. It returns false if another worker
+// has reserved the namespace.
 func (e *Engine) begin(name string) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -394,7 +399,7 @@ func (e *Engine) end(name string) {
 	delete(e.busy, name)
 }
 
-// popDrifted reports whether a namespace must be checked, and resets this mark.
+// popDrifted reports whether a namespace is marked as drifted, and removes the mark.
 func (e *Engine) popDrifted(name string) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -409,7 +414,7 @@ func (e *Engine) markDrifted(name string) {
 	e.drifted[name] = true
 }
 
-// failures returns the errors of a tenant's namespaces, ordered by name.
+// failures returns the errors of the namespaces with the given names, sorted by name.
 func (e *Engine) failures(names []string) (failed []string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -62,17 +62,17 @@ type fixture struct {
 	kube         *fake.Clientset
 	client       kubernetes.Interface // the engine's
 	dynamic      *dynamicfake.FakeDynamicClient
-	objectClient dynamic.Interface // the engine's, if it is not dynamic
+	objectClient dynamic.Interface // the dynamic client of the engine, if it is not the field dynamic
 	metadata     *metadatafake.FakeMetadataClient
-	reading      metadata.Interface // of the engine
+	reading      metadata.Interface // the metadata client of the engine
 	uids         int
 	err          error
 	stop         func()
 	owners       authz.Owners // only its reserved names are used
-	undefined    atomic.Bool  // whether the kind Tenant is not
+	undefined    atomic.Bool  // whether the kind Tenant is not defined
 	derives      atomic.Bool  // the server derives rights from Tenants
-	webhook      bool         // nor ever
-	unseen       string       // of the engine's options
+	webhook      bool         // simulates the webhook service, in which DerivesRights is nil
+	unseen       string       // [Options].Unseen of the engine
 	missing      missingDefinitions
 }
 
@@ -171,7 +171,7 @@ func (w *fixture) start() {
 }
 
 func (w *fixture) settle() {
-	time.Sleep(3 * time.Second) // of the bubble
+	time.Sleep(3 * time.Second) // in the time of the synctest bubble
 	synctest.Wait()
 }
 
@@ -182,7 +182,7 @@ func (w *fixture) must(err error) {
 	}
 }
 
-// namespace makes a namespace of a tenant.
+// namespace creates a namespace of a tenant.
 func (w *fixture) namespace(name, of string, annotations map[string]string) {
 	w.t.Helper()
 	w.uids++
@@ -195,7 +195,7 @@ func (w *fixture) namespace(name, of string, annotations map[string]string) {
 	w.must(err)
 }
 
-// tenant writes the Tenant of acme as change leaves it.
+// tenant calls change with acme's Tenant, and writes the result.
 func (w *fixture) tenant(change func(*v1alpha1.TenantSpec)) {
 	w.t.Helper()
 	objects := w.dynamic.Resource(resource)
@@ -223,7 +223,7 @@ func (w *fixture) tenant(change func(*v1alpha1.TenantSpec)) {
 	w.settle()
 }
 
-// bindings returns what is bound in a namespace: role: subjects.
+// bindings returns the RoleBindings of a namespace in the form "role: subjects".
 func (w *fixture) bindings(namespace string) (all []string) {
 	w.t.Helper()
 	list, err := w.kube.RbacV1().RoleBindings(namespace).List(w.t.Context(), metav1.ListOptions{})
@@ -253,8 +253,8 @@ func (w *fixture) prepared(namespace string) string {
 	return ns.Annotations[tenant.PreparedAnnotation]
 }
 
-// status returns the reason of the condition, and how many namespaces there are,
-// are prepared and failed.
+// status returns the reason of the condition Prepared of acme's Tenant, and the numbers of all,
+// prepared and failed namespaces.
 func (w *fixture) status() string {
 	w.t.Helper()
 	u, err := w.dynamic.Resource(resource).Get(w.t.Context(), "acme", metav1.GetOptions{})
@@ -270,7 +270,7 @@ func (w *fixture) status() string {
 		c.Reason, n.Total, n.Prepared, n.Failed, t.Status.ObservedGeneration)
 }
 
-// writes returns how much was written since the last time.
+// writes returns the number of writes since the last call.
 func (w *fixture) writes() (n int) {
 	for _, actions := range [][]clienttesting.Action{w.kube.Actions(), w.dynamic.Actions()} {
 		for _, a := range actions {
@@ -284,8 +284,9 @@ func (w *fixture) writes() (n int) {
 	return n
 }
 
-// TestBindingsFollowTenant: what a Tenant gives is in each namespace, those that come later too; what it takes back
-// goes; and with it all when the Tenant goes.
+// TestBindingsFollowTenant checks that the bindings that a Tenant specifies exist in each
+// namespace, including later namespaces. They are deleted if the Tenant no longer specifies them or
+// is deleted.
 func TestBindingsFollowTenant(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newFixture(t)
@@ -332,8 +333,8 @@ func TestBindingsFollowTenant(t *testing.T) {
 	})
 }
 
-// TestLeaders: a new one writes nothing where nothing has changed, and first of
-// all what changed meanwhile.
+// TestLeaders checks that a new leader writes nothing if nothing has changed, and otherwise writes
+// the changes first.
 func TestLeaders(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newFixture(t)
@@ -355,7 +356,8 @@ func TestLeaders(t *testing.T) {
 	})
 }
 
-// TestDrift: what is changed or deleted past admission comes back, and what was put there goes.
+// TestDrift checks that bindings that were changed or deleted without admission are restored, and
+// that added managed bindings are deleted.
 func TestDrift(t *testing.T) {
 	changes := map[string]func(w *fixture) error{
 		"deleted": func(w *fixture) error {
@@ -414,8 +416,8 @@ func TestDrift(t *testing.T) {
 	}
 }
 
-// slow is a client whose creates take a while, and the answers of whose patches come
-// after what they tell of.
+// slow is a client whose creates are slow, and whose patches return only after the informers have
+// observed the change.
 type slow struct{ kubernetes.Interface }
 
 func (s slow) RbacV1() rbacclient.RbacV1Interface { return slowBindings{s.Interface.RbacV1()} }
@@ -454,8 +456,8 @@ func (s slowPatches) Patch(
 	return s.NamespaceInterface.Patch(ctx, name, kind, data, o, sub...)
 }
 
-// TestConcurrentChange: what a Tenant takes back while a namespace is being prepared is not
-// left there by who was at it.
+// TestConcurrentChange checks that a right that a Tenant loses while a namespace is being prepared
+// does not remain in the namespace.
 func TestConcurrentChange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newFixture(t)
@@ -475,7 +477,8 @@ func TestConcurrentChange(t *testing.T) {
 	})
 }
 
-// TestForgedAnnotation: one that was carried over from elsewhere, or made up, prepares nothing.
+// TestForgedAnnotation checks that a namespace with a copied or invented annotation is not treated
+// as prepared.
 func TestForgedAnnotation(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newFixture(t)
@@ -487,8 +490,8 @@ func TestForgedAnnotation(t *testing.T) {
 	})
 }
 
-// TestRefusedSubjects: whom admission would have refused gets nothing, and
-// the others what is theirs.
+// TestRefusedSubjects checks that subjects that admission would refuse are not bound, and that all
+// other subjects are bound.
 func TestRefusedSubjects(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newFixture(t)
@@ -512,8 +515,8 @@ func TestRefusedSubjects(t *testing.T) {
 	})
 }
 
-// TestManyRefusedSubjects requires a condition that the server stores, however many subjects it is
-// about.
+// TestManyRefusedSubjects checks that the server accepts the condition even if it is about very
+// many subjects.
 func TestManyRefusedSubjects(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const limit = 32768 // of metav1.Condition
@@ -539,8 +542,8 @@ func TestManyRefusedSubjects(t *testing.T) {
 	})
 }
 
-// TestFailures: a namespace in which something fails does not say to be prepared, the Tenant says
-// which, and it is tried again.
+// TestFailures checks that a namespace with a failed write is not marked as prepared, that the
+// Tenant names the namespace, and that the write is retried.
 func TestFailures(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newFixture(t)
@@ -571,7 +574,7 @@ func TestFailures(t *testing.T) {
 		if want := []string{"Normal Prepared of acme", "Warning Failed of acme"}; !slices.Equal(told, want) {
 			t.Errorf("events: %q, want %q", told, want)
 		}
-		// Another caller's object of that name remains, and an event reports it.
+		// Another caller's object with the same name remains, and an event reports it.
 		_, err = w.kube.RbacV1().RoleBindings("acme--db").Create(t.Context(),
 			&rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "kubetenant:binding:view"}}, metav1.CreateOptions{})
 		w.must(err)
@@ -584,7 +587,7 @@ func TestFailures(t *testing.T) {
 	})
 }
 
-// TestDeletedDefinition: deleting the definition deletes no other object.
+// TestDeletedDefinition checks that the deletion of the definition deletes no other object.
 func TestDeletedDefinition(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newFixture(t)
@@ -605,7 +608,8 @@ func TestDeletedDefinition(t *testing.T) {
 	})
 }
 
-// TestFailureBackoff: the time between attempts increases, even if the error differs each time.
+// TestFailureBackoff checks that the time between attempts increases, even if the error differs
+// each time.
 func TestFailureBackoff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newFixture(t)
@@ -625,8 +629,8 @@ func TestFailureBackoff(t *testing.T) {
 	})
 }
 
-// TestForeignLabelsAreNotDrift: labels and annotations that others' webhooks put on whatever is
-// written are nobody's drift.
+// TestForeignLabelsAreNotDrift checks that labels and annotations that webhooks of other programs
+// add to each object do not cause writes.
 func TestForeignLabelsAreNotDrift(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newFixture(t)
@@ -646,8 +650,8 @@ func TestForeignLabelsAreNotDrift(t *testing.T) {
 	})
 }
 
-// TestTerminatingNamespaces: one that terminates is not counted, and its service
-// accounts lose what they had.
+// TestTerminatingNamespaces checks that a terminating namespace is not counted, and that its
+// service accounts lose their roles.
 func TestTerminatingNamespaces(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newFixture(t)

@@ -27,23 +27,24 @@ import (
 )
 
 const (
-	// deletionWorkers is the number of deleted Publications that the engine ends at the same time.
+	// deletionWorkers is the number of workers that handle deleted Publications.
 	deletionWorkers = 4
-	// deletionTimeout limits the time of one attempt to end a Publication.
+	// deletionTimeout is the maximum duration of one attempt to finish the deletion of a Publication.
 	deletionTimeout = 30 * time.Second
-	// firstDeletionRetry is the time until the second attempt after an error. The time doubles with each
-	// error.
+	// firstDeletionRetry is the delay after the first failed attempt. The delay doubles with each
+	// failure, up to retryAtLast.
 	firstDeletionRetry = time.Second
-	// recheckCopiesAfter is the time until the next attempt while copies are being deleted.
+	// recheckCopiesAfter is the delay before the next attempt while copies are being deleted.
 	recheckCopiesAfter = 2 * time.Second
 )
 
 // errCopies reports that a deleted Publication still has copies.
 var errCopies = errors.New("copies remain")
 
-// handleDeletion deletes the copies of a deleted Publication. It removes the finalizer when no copies remain.
-// It has its own workers, so that a Publication whose end fails or takes long does not delay
-// others. If the definition of Publications is being deleted, the copies remain.
+// handleDeletion deletes the copies of a deleted Publication. It removes the finalizer when no
+// copies remain. It has its own workers, so that a deletion that fails or takes long does not delay
+// other Publications. If the CustomResourceDefinition of Publications is being deleted, the copies
+// remain, and only the finalizer is removed.
 func (p *publisher) handleDeletion(ctx context.Context, name string) error {
 	was := p.get(name)
 	if was == nil || !was.publication.Deleting {
@@ -100,15 +101,15 @@ func (p *publisher) tryDelete(ctx context.Context, was *published) error {
 	return p.finish(ctx, now)
 }
 
-// mayHaveCopies reports whether any configuration may allow a kind to be published. If not, the
-// kind has no copies.
+// mayHaveCopies reports whether a configuration can allow a kind to be published. If not, there are
+// no copies of the kind.
 func mayHaveCopies(kind schema.GroupVersionKind) bool {
 	of := publication.Kind{Kind: kind.GroupKind(), Resource: strings.ToLower(kind.Kind)}
 	return publication.CheckKind(of) == nil
 }
 
-// storedKind returns the kind of the source of a Publication that does not decode, or the zero
-// value if its spec does not name one.
+// storedKind reads an invalid Publication from the server and returns the kind of its source. It
+// returns the zero value if the spec does not name a kind.
 func (p *publisher) storedKind(
 	ctx context.Context, of *publication.Publication,
 ) (kind schema.GroupVersionKind, err error) {
@@ -125,8 +126,8 @@ func (p *publisher) storedKind(
 	return kind, nil
 }
 
-// isDefinitionEnding reports whether the definition of Publications is being deleted or does not
-// exist.
+// isDefinitionEnding reports whether the CustomResourceDefinition of Publications is being deleted
+// or does not exist.
 func (p *publisher) isDefinitionEnding(ctx context.Context) (bool, error) {
 	name := v1alpha1.Resource(v1alpha1.ResourcePublications).String()
 	definition, err := p.engine.Dynamic.Resource(tenants.Definitions()).Get(ctx, name, metav1.GetOptions{})
@@ -136,7 +137,7 @@ func (p *publisher) isDefinitionEnding(ctx context.Context) (bool, error) {
 	return err == nil && definition.GetDeletionTimestamp() != nil, err
 }
 
-// finish removes the finalizer of a deleted Publication that has no copies. It returns [errCopies]
+// finish removes the finalizer of a deleted Publication if it has no copies. It returns [errCopies]
 // if copies remain.
 func (p *publisher) finish(ctx context.Context, is *published) error {
 	for _, resource := range p.engine.kinds() {
@@ -156,7 +157,7 @@ func (p *publisher) finish(ctx context.Context, is *published) error {
 	return p.removeFinalizer(ctx, is.publication)
 }
 
-// hasMoreCopies reports whether a Publication has more copies of a kind than a number.
+// hasMoreCopies reports whether a Publication has more than the given number of copies of a kind.
 func (p *publisher) hasMoreCopies(
 	ctx context.Context, name string, resource schema.GroupVersionResource, than int64,
 ) (bool, error) {
@@ -171,8 +172,9 @@ func (p *publisher) hasMoreCopies(
 	return int64(len(list.Items)) > than, nil
 }
 
-// queueCopies queues the namespaces that have a copy of a Publication of a kind, and reports
-// whether there are any. It does not need the Publication's selection.
+// queueCopies queues the namespaces that have a copy of the given kind of a Publication, and
+// reports whether there are copies. It finds the copies by their label, because the selection of an
+// invalid Publication is unknown.
 func (p *publisher) queueCopies(
 	ctx context.Context, name string, resource schema.GroupVersionResource,
 ) (found bool, err error) {
@@ -222,8 +224,8 @@ func (p *publisher) getStored(ctx context.Context, of *publication.Publication) 
 	return u, nil
 }
 
-// patchFinalizers applies change to the finalizers of other owners, and writes the result if it
-// differs.
+// patchFinalizers calls change with the finalizers of other programs. It writes the result if it
+// has another length than the stored list.
 func (p *publisher) patchFinalizers(
 	ctx context.Context, of *publication.Publication, change func(others []string) []string,
 ) error {

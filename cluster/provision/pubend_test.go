@@ -65,8 +65,8 @@ func (l listingOf) List(ctx context.Context, o metav1.ListOptions) (*metav1.Part
 	return nil, l.answer()
 }
 
-// TestPublicationDeletionsAreIndependent checks that Publications whose end takes long or fails do not delay
-// other Publications. The engine retries with a growing delay.
+// TestPublicationDeletionsAreIndependent checks that Publications whose end takes long or fails do
+// not delay other Publications. The engine retries with a growing delay.
 func TestPublicationDeletionsAreIndependent(t *testing.T) {
 	for name, answer := range map[string]func() error{
 		"takes long": func() error {
@@ -271,8 +271,9 @@ func TestInvalidPublicationWithoutDefinition(t *testing.T) {
 	})
 }
 
-// TestPreparedBeforePublicationEnds checks a namespace that is prepared after its Publication was deleted
-// and before the engine ends the Publication. The namespace keeps its copy only until the end.
+// TestPreparedBeforePublicationEnds checks a namespace that is prepared after its Publication was
+// deleted and before the engine ends the Publication. The namespace keeps its copy only until the
+// end.
 func TestPreparedBeforePublicationEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newFixture(t)

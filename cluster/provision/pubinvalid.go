@@ -20,7 +20,8 @@ import (
 )
 
 // readInvalid returns the state of a Publication that does not decode or is invalid. It returns nil
-// if there is no such Publication. Its copies remain as they are, and it selects no namespace.
+// if there is no such Publication. With this state, the Publication selects no namespace, and its
+// copies remain unchanged.
 func (p *publisher) readInvalid(name string) *published {
 	of, why := p.engine.Tenants.InvalidPublication(name)
 	if of == nil {
@@ -41,13 +42,13 @@ func (p *publisher) readInvalid(name string) *published {
 	}
 }
 
-// writeInvalid writes the condition of an invalid Publication, and an event if it is new. It does
-// not decode the Publication.
+// writeInvalid writes the condition of an invalid Publication. If the condition has changed, it
+// also records an event. It does not decode the Publication.
 func (p *publisher) writeInvalid(ctx context.Context, is *published) error {
-	p.engine.Published.forget(is.publication.Name) // its numbers are not known
+	p.engine.Published.forget(is.publication.Name) // the numbers of its copies are not known
 	stored, err := p.getStored(ctx, is.publication)
 	if stored == nil || err != nil || stored.GetGeneration() != is.publication.Generation {
-		return err // the event of the new version follows
+		return err // the newer version of the Publication causes an event
 	}
 	c := metav1.Condition{
 		Type:               v1alpha1.ConditionReady,
@@ -68,12 +69,12 @@ func (p *publisher) writeInvalid(ctx context.Context, is *published) error {
 		"conditions":         []metav1.Condition{c},
 	}}, "status")
 	if apierrors.IsInvalid(err) {
-		return nil // the event and the log have the reason
+		return nil // the event and the log contain the reason
 	}
 	return err
 }
 
-// hasCondition reports whether a Publication already has a condition.
+// hasCondition reports whether the status of a Publication already contains the given condition.
 func hasCondition(stored *unstructured.Unstructured, c *metav1.Condition) bool {
 	all, _, _ := unstructured.NestedSlice(stored.Object, "status", "conditions")
 	return slices.ContainsFunc(all, func(of any) bool {

@@ -28,42 +28,46 @@ import (
 )
 
 const (
-	// maxPublished limits the bytes of all copies of a Publication together.
+	// maxPublished is the maximum total size of all copies of a Publication in bytes.
 	maxPublished = 256 << 20
-	// fullCount is the maximum number of namespaces of one tenant that add to maxPublished. Otherwise,
-	// a tenant with many namespaces could stop a Publication for all tenants.
+	// fullCount is the maximum number of namespaces of one tenant whose copies are included in the
+	// total size. Otherwise, a tenant with many namespaces could stop a Publication for all tenants.
 	fullCount = 100
-	// prunedAlone is the maximum number of copies that are deleted without confirmation when their
-	// source is not found. More copies remain until [tenant.PruneAnnotation] confirms the deletion.
+	// prunedAlone is the maximum number of copies that are deleted without confirmation if the source
+	// does not exist. If there are more copies, all of them remain until [tenant.PruneAnnotation]
+	// confirms the deletion.
 	prunedAlone = 20
 	// statusEvery is the interval at which the status of Publications is written.
 	statusEvery = 5 * time.Second
-	// retryRefusedEvery is the time until the engine retries namespaces that lack a copy. maxRetried is the
-	// number of namespaces that it retries.
+	// retryRefusedEvery is the interval at which the engine retries namespaces that lack a copy
+	// because of an error. maxRetried is the maximum number of namespaces of a Publication that it
+	// retries each time.
 	retryRefusedEvery = time.Minute
 	maxRetried        = 100
-	// rereadEvery is the time until the engine reads a source again, in case it missed a change.
+	// rereadEvery is the interval at which the engine reads a source again, in case it missed a
+	// change.
 	rereadEvery = 10 * time.Minute
 )
 
-// errConflict reports that an older source gives the object.
+// errConflict reports that an older template or Publication defines the same object.
 var errConflict = errors.New("conflict")
 
-// published is the state of a Publication and its source. It is never changed.
+// published is the state of a Publication and its source. It is not changed after it is stored.
 type published struct {
 	publication *publication.Publication
 	// resource is the resource of the source, or the zero value if its kind cannot be published.
 	resource schema.GroupVersionResource
-	// content is the content of the copies. If nil, the copies remain as they are, unless gone is set.
+	// content is the content that the copies should have. If nil, the copies remain unchanged, unless
+	// gone is set.
 	content *publication.Content
 	// lastContent is the last known content.
 	lastContent *publication.Content
-	// gone reports that all copies must be deleted.
+	// gone specifies that all copies must be deleted.
 	gone bool
 	// invalid reports that the Publication does not decode or is invalid. Its selection is not known,
-	// so its copies remain as they are, unless gone is set.
+	// so its copies remain unchanged, unless gone is set.
 	invalid bool
-	// reason and message are those of the condition Ready while content is nil.
+	// reason and message are the reason and the message of the condition Ready while content is nil.
 	reason, message string
 	// since is the time of the last change of the content or the selection.
 	since time.Time
@@ -77,13 +81,13 @@ func (p *published) lastHash() string {
 	return p.lastContent.Hash
 }
 
-// isVersionOf reports whether the state is that of the current version of a Publication. p may be nil.
+// isVersionOf reports whether p is the state of the given version of a Publication. p may be nil.
 func (p *published) isVersionOf(of *publication.Publication) bool {
 	return p != nil && p.publication.UID == of.UID && p.publication.Generation == of.Generation
 }
 
-// prunes reports whether the copy in a namespace must be deleted, unless the namespace should have
-// it.
+// prunes reports whether a copy must be deleted from a namespace that should not have it.
+// isSelected reports whether the Publication selects the namespace.
 func (p *published) prunes(isSelected bool) bool {
 	return p.gone || !p.invalid && (p.content != nil || !isSelected)
 }
@@ -98,7 +102,7 @@ type publisher struct {
 
 	mu    sync.RWMutex
 	known map[string]*published
-	// refused has the errors of the last attempts by Publication and namespace.
+	// refused has the errors of the last attempts to write copies, by Publication and namespace.
 	refused map[string]map[string]error
 	// applied has the hashes of the contents that this process wrote, by Publication and namespace.
 	applied map[string]map[string]string
@@ -129,7 +133,7 @@ func (p *publisher) rules() *publication.Rules {
 	return p.engine.Rules()
 }
 
-// resolveAll reads all Publications and their sources once.
+// resolveAll reads all Publications and their sources once. It queues failed reads for a retry.
 func (p *publisher) resolveAll(ctx context.Context) {
 	for _, name := range p.all() {
 		if err := p.resolve(ctx, name); err != nil {
@@ -148,12 +152,12 @@ func (p *publisher) all() []string {
 	return names
 }
 
-// run keeps the Publications up to date until ctx ends.
+// run processes changes of Publications and sources until ctx ends.
 func (p *publisher) run(ctx context.Context) {
 	p.engine.Tenants.OnPublication(func(name string) { p.names.Add(name) })
 	defer p.engine.Tenants.OnPublication(nil)
 	for _, name := range p.all() {
-		p.names.Add(name) // it may have changed since resolveAll
+		p.names.Add(name) // the Publication may have changed since resolveAll
 	}
 	var running sync.WaitGroup
 	running.Go(func() { work(ctx, p.names, 0, p.resolve) })
@@ -175,8 +179,8 @@ func (p *publisher) get(name string) *published {
 	return p.known[name]
 }
 
-// resolve reads a Publication and its source. If the content of the copies or their selection has
-// changed, it queues the namespaces. It only queues a deleted Publication for [publisher.handleDeletion].
+// resolve reads a Publication and its source. If the copies must change, it queues the namespaces.
+// It queues a Publication that is being deleted for [publisher.handleDeletion].
 func (p *publisher) resolve(ctx context.Context, name string) error {
 	was := p.get(name)
 	of, now := p.engine.Tenants.Publication(name), p.readInvalid(name)
@@ -190,7 +194,8 @@ func (p *publisher) resolve(ctx context.Context, name string) error {
 		return nil
 	case of.Deleting:
 		isKnown := was.isVersionOf(of) && was.publication.Deleting
-		// Until [publisher.handleDeletion] runs, the namespaces record that they have copies of this kind.
+		// Until [publisher.handleDeletion] runs, the namespaces record that they have copies of this
+		// kind.
 		ending := &published{publication: of, invalid: now != nil}
 		ending.resource, _ = p.rules().Resource(of.From.Kind)
 		if isKnown || p.put(was, ending) {
@@ -202,7 +207,7 @@ func (p *publisher) resolve(ctx context.Context, name string) error {
 	case now == nil:
 		if now, err = p.read(ctx, of); err != nil {
 			if was.isVersionOf(of) {
-				return err // the last state remains
+				return err // the last known state remains
 			}
 			now = &published{publication: of, reason: v1alpha1.ReasonFailed, message: err.Error()}
 		}
@@ -224,8 +229,8 @@ func (p *publisher) resolve(ctx context.Context, name string) error {
 	return err
 }
 
-// put replaces the state of a Publication. It returns false and changes nothing if another worker
-// has replaced the state was.
+// put replaces the state was of a Publication with now. It returns false if another worker has
+// already replaced was.
 func (p *publisher) put(was, now *published) bool {
 	now.since = time.Now()
 	if was != nil && was.publication.UID == now.publication.UID {
@@ -248,8 +253,8 @@ func (p *publisher) put(was, now *published) bool {
 	return true
 }
 
-// retryRefused queues namespaces that lack the copy of a Publication because of an error, and
-// reports whether there are any.
+// retryRefused queues namespaces that lack the copy of a Publication because of an error other than
+// a conflict, and reports whether it queued any.
 func (p *publisher) retryRefused(name string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -260,7 +265,7 @@ func (p *publisher) retryRefused(name string) bool {
 			continue
 		}
 		if errors.Is(err, errConflict) {
-			continue // a change of the other source queues the namespace
+			continue // a change of the conflicting source queues the namespace
 		}
 		if retried++; retried > maxRetried {
 			break
@@ -271,8 +276,8 @@ func (p *publisher) retryRefused(name string) bool {
 	return retried > 0
 }
 
-// forget removes the state of a Publication that does not exist. Its copies remain. The state of a
-// deleted Publication remains too, because a copy may have been written meanwhile.
+// forget removes the state of a Publication that no longer exists. If gone is set, the state is
+// retained, because a copy may have been written in between.
 func (p *publisher) forget(name string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -288,13 +293,14 @@ func (p *publisher) forget(name string) {
 	p.engine.Published.forget(name)
 }
 
-// differs reports whether two states of a Publication give different objects.
+// differs reports whether two states of a Publication may result in different copies.
 func (p *published) differs(from *published) bool {
 	return !p.isVersionOf(from.publication) || p.gone != from.gone || p.invalid != from.invalid ||
 		(p.content == nil) != (from.content == nil) || p.content != nil && p.content.Hash != from.content.Hash
 }
 
-// queueNamespaces queues the namespaces that one of two states of a Publication selects.
+// queueNamespaces queues the namespaces of all tenants that one of the given states of a
+// Publication selects.
 func (p *publisher) queueNamespaces(states ...*published) {
 	all, err := p.engine.lister.List(labels.Everything())
 	if err != nil {
@@ -311,7 +317,7 @@ func (p *publisher) queueNamespaces(states ...*published) {
 	}
 }
 
-// read returns the state of a Publication. It fails if the source cannot be read now.
+// read returns the new state of a Publication. It fails if a request to the server fails.
 func (p *publisher) read(ctx context.Context, of *publication.Publication) (*published, error) {
 	if !of.Retained {
 		if err := p.addFinalizer(ctx, of); err != nil {
@@ -349,8 +355,8 @@ func (p *publisher) read(ctx context.Context, of *publication.Publication) (*pub
 	if err != nil {
 		return refuse(v1alpha1.ReasonSourceRefused, "%v", err)
 	}
-	// Content that an author confirmed on the source replaces what was confirmed on the Publication.
-	// Otherwise an author without the rights could write the earlier content again.
+	// The hash on the source has priority. Otherwise, an author without the rights to publish could
+	// restore content that was confirmed only on the Publication.
 	confirmed, has := u.GetAnnotations()[tenant.PublishedAnnotation]
 	if !has {
 		confirmed = of.Checked
@@ -389,7 +395,7 @@ func (p *publisher) readMissing(
 	return out, nil
 }
 
-// copies returns the number of copies of a Publication that add to maxPublished.
+// copies returns the number of copies of a Publication, with at most fullCount for each tenant.
 func (p *publisher) copies(of *publication.Publication) (n int) {
 	all, err := p.engine.lister.List(labels.Everything())
 	if err != nil {
@@ -406,7 +412,7 @@ func (p *publisher) copies(of *publication.Publication) (n int) {
 	return n
 }
 
-// addPublished adds the Publications that select a tenant to the content of its namespaces.
+// addPublished adds the states of the Publications that select a tenant.
 func (e *Engine) addPublished(id tenant.ID, to *desiredState) {
 	p := e.published
 	all, known := e.Tenants.PublicationsOf(id)
@@ -415,7 +421,7 @@ func (e *Engine) addPublished(id tenant.ID, to *desiredState) {
 	for _, of := range all {
 		state := p.get(of.Name)
 		if state == nil || state.publication.UID != of.UID || state.publication.Generation != of.Generation {
-			to.unread = true // its namespaces are queued when it has been read
+			to.unread = true // the namespaces are queued after the Publication has been read
 		}
 		if state != nil {
 			to.published = append(to.published, state)
@@ -423,7 +429,7 @@ func (e *Engine) addPublished(id tenant.ID, to *desiredState) {
 	}
 }
 
-// isCurrent fails unless the state of every Publication is that of its current version.
+// isCurrent fails unless the state of every Publication is from its current version on the server.
 func (p *publisher) isCurrent(ctx context.Context) error {
 	list, err := p.engine.Metadata.Resource(resourceOf(v1alpha1.ResourcePublications)).List(ctx, metav1.ListOptions{})
 	if apierrors.IsNotFound(err) { // the kind is not defined
@@ -434,7 +440,7 @@ func (p *publisher) isCurrent(ctx context.Context) error {
 	}
 	for i := range list.Items {
 		if list.Items[i].DeletionTimestamp != nil {
-			continue // it has no content
+			continue // it adds no objects
 		}
 		is := p.get(list.Items[i].Name)
 		if is == nil || is.publication.UID != list.Items[i].UID || is.publication.Generation != list.Items[i].Generation {
@@ -444,7 +450,7 @@ func (p *publisher) isCurrent(ctx context.Context) error {
 	return nil
 }
 
-// recordPublished records the result of an attempt for the Publications of a namespace.
+// recordPublished records the result of an attempt to write the copies in a namespace.
 func (e *Engine) recordPublished(namespace string, desired *desiredState, result *objects) {
 	p := e.published
 	p.mu.Lock()
@@ -471,7 +477,7 @@ func (e *Engine) recordPublished(namespace string, desired *desiredState, result
 	p.mu.Unlock()
 }
 
-// kinds returns the kinds of the objects that templates and Publications may give, in order.
+// kinds returns the resources of all objects that templates and Publications can define, sorted.
 func (e *Engine) kinds() []schema.GroupVersionResource {
 	kinds := map[schema.GroupVersionResource]bool{}
 	for _, of := range template.Kinds() {

@@ -33,7 +33,8 @@ var (
 	secrets             = corev1.SchemeGroupVersion.WithResource("secrets")
 )
 
-// followSources creates a metadata client that serves the sources of [world.source] and the copies.
+// followSources creates a metadata client that serves the sources of [fixture.source] and the
+// copies.
 func (w *fixture) followSources() {
 	scheme := metadatafake.NewTestScheme()
 	w.must(metav1.AddMetaToScheme(scheme))
@@ -359,7 +360,8 @@ func TestPublicationSelects(t *testing.T) {
 	})
 }
 
-// TestPublicationKeepsCopies checks that the copies remain as they are while their content is not known.
+// TestPublicationKeepsCopies checks that the copies remain as they are while their content is not
+// known.
 func TestPublicationKeepsCopies(t *testing.T) {
 	for _, c := range []struct {
 		name, reason string

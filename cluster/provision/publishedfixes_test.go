@@ -207,8 +207,8 @@ func TestUnpublishedWithoutContent(t *testing.T) {
 	})
 }
 
-// TestDeletedPublicationOfUnknownKind checks that the finalizer of a deleted Publication remains while its
-// kind cannot be published. The engine may not see all copies of such a kind.
+// TestDeletedPublicationOfUnknownKind checks that the finalizer of a deleted Publication remains
+// while its kind cannot be published. The engine may not see all copies of such a kind.
 func TestDeletedPublicationOfUnknownKind(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newFixture(t)

@@ -32,7 +32,7 @@ import (
 const maxExamples = 20
 
 // PublicationMetrics are the metrics of Publications. Only the process that runs the engine sets
-// them. The methods of a nil PublicationMetrics do nothing.
+// them. A nil PublicationMetrics can be updated, without effect.
 type PublicationMetrics struct{ desired, current, failed, changed *metrics.GaugeVec }
 
 // NewPublicationMetrics returns the metrics of Publications.
@@ -81,15 +81,17 @@ func (m *PublicationMetrics) forget(name string) {
 	}
 }
 
-// markDirty marks the status of a Publication as possibly not current.
+// markDirty records that the status of a Publication may not be current, so that
+// [publisher.writeStatuses] writes it.
 func (p *publisher) markDirty(name string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.dirty[name] = true
 }
 
-// writeStatuses writes the statuses that may not be current. It iterates over the namespaces once
-// for all these Publications, because the state of a namespace is expensive to compute.
+// writeStatuses writes the statuses of Publications that may not be current. It iterates over the
+// namespaces once for all these Publications, because it is expensive to compute the state of a
+// namespace.
 func (p *publisher) writeStatuses(ctx context.Context) {
 	p.mu.Lock()
 	var all, invalid []*published
@@ -118,7 +120,8 @@ func (p *publisher) writeStatuses(ctx context.Context) {
 	}
 }
 
-// handleWriteError logs an error of writing a status, and marks the status for a retry. err may be nil.
+// handleWriteError logs the error of a write of a status, and marks the status for a retry. It does
+// nothing if err is nil.
 func (p *publisher) handleWriteError(ctx context.Context, is *published, err error) {
 	if err == nil || ctx.Err() != nil {
 		return
@@ -128,10 +131,10 @@ func (p *publisher) handleWriteError(ctx context.Context, is *published, err err
 	p.markDirty(is.publication.Name)
 }
 
-// count returns the numbers and the examples of the statuses of Publications.
+// count returns statuses with the numbers and the examples of the given Publications.
 func (p *publisher) count(all []*published) []v1alpha1.PublicationStatus {
 	type ofTenant struct {
-		gives     *desiredState // nil if it is not known
+		gives     *desiredState // nil if the content is not known
 		selecting []int         // indexes of the Publications that select the tenant
 	}
 	out := make([]v1alpha1.PublicationStatus, len(all))
@@ -182,8 +185,8 @@ func (p *publisher) count(all []*published) []v1alpha1.PublicationStatus {
 	return out
 }
 
-// countNamespace adds a selected namespace to the numbers of a Publication. refused is the error of the
-// last attempt.
+// countNamespace adds a selected namespace to the numbers of a Publication. refused is the error of
+// the last attempt to write the copy.
 func countNamespace(
 	to *v1alpha1.PublicationStatus, is *published, namespace string, refused error, isCurrent func() bool,
 ) {
@@ -213,7 +216,7 @@ func (p *publisher) writeStatus(ctx context.Context, is *published, status *v1al
 	stored, err := p.publications.Get(ctx, cache.ObjectName{Name: name})
 	if apierrors.IsNotFound(err) ||
 		err == nil && (stored.UID != is.publication.UID || stored.Generation != is.publication.Generation) {
-		return nil // the event of the new version follows
+		return nil // the newer version of the Publication causes an event
 	}
 	if err != nil {
 		return err
@@ -234,7 +237,7 @@ func (p *publisher) writeStatus(ctx context.Context, is *published, status *v1al
 		return err
 	}
 	if len(status.Examples) == 0 {
-		content["examples"] = nil // otherwise the merge patch keeps the old ones
+		content["examples"] = nil // otherwise, the merge patch would keep the old examples
 	}
 	if err := p.engine.writes.wait(ctx, tenant.ID{}, adds); err != nil {
 		return err
@@ -249,7 +252,7 @@ func (p *publisher) writeStatus(ctx context.Context, is *published, status *v1al
 	return nil
 }
 
-// conditionOf returns the condition Ready of a Publication with the numbers of its status.
+// conditionOf returns the condition Ready of a Publication, based on the numbers in its status.
 func conditionOf(is *published, status *v1alpha1.PublicationStatus) metav1.Condition {
 	c := metav1.Condition{
 		Type:               v1alpha1.ConditionReady,
@@ -276,7 +279,8 @@ func conditionOf(is *published, status *v1alpha1.PublicationStatus) metav1.Condi
 	return c
 }
 
-// recordEvent records an event if the condition Ready has another reason than before.
+// recordEvent records an event if the reason of the condition Ready has changed. It records no
+// event while copies are being written.
 func (p *publisher) recordEvent(stored *v1alpha1.Publication, status *v1alpha1.PublicationStatus) {
 	was := meta.FindStatusCondition(stored.Status.Conditions, v1alpha1.ConditionReady)
 	is := meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionReady)

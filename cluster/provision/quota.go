@@ -24,11 +24,11 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// errQuotaTaken reports that the quota of a tenant does not belong to its Tenant.
+// errQuotaTaken reports that the TenantQuota of a tenant does not belong to its Tenant.
 var errQuotaTaken = errors.New("spec.quota: the tenant has a TenantQuota that does not belong to the Tenant: delete it")
 
-// hardOf returns the limits of the TenantQuota of a Tenant. It is empty if the Tenant has no
-// limits.
+// hardOf returns the limits that a Tenant specifies for its TenantQuota, including
+// spec.namespaces.max. The result is empty if the Tenant specifies no limits.
 func hardOf(spec *v1alpha1.TenantSpec) corev1.ResourceList {
 	if spec.Namespaces.Max == nil {
 		return spec.Quota
@@ -42,7 +42,7 @@ func hardOf(spec *v1alpha1.TenantSpec) corev1.ResourceList {
 
 // applyQuota creates or updates the TenantQuota of a Tenant and returns its name. It returns "" if
 // the Tenant has no limits. The Tenant takes over a TenantQuota that the configuration's defaults
-// created. If applyQuota fails, it returns the name of the quota that may still exist.
+// created. If applyQuota fails, it returns the name of the TenantQuota that may still exist, or "".
 func (e *Engine) applyQuota(ctx context.Context, id tenant.ID, t *v1alpha1.Tenant) (string, error) {
 	hard := hardOf(&t.Spec)
 	if len(hard) == 0 && t.Status.Quota == "" && !e.isManaged(id) {
@@ -66,8 +66,8 @@ func (e *Engine) applyQuota(ctx context.Context, id tenant.ID, t *v1alpha1.Tenan
 	return stored.Name, e.updateQuota(ctx, stored, hard)
 }
 
-// isManaged reports whether the engine has observed a quota that belongs to the Tenant. The status
-// of the Tenant may not name it yet.
+// isManaged reports whether the engine has observed a managed TenantQuota of the tenant. The status
+// of the Tenant may not name this quota yet.
 func (e *Engine) isManaged(id tenant.ID) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -86,8 +86,9 @@ func (e *Engine) forgetManaged(id tenant.ID) {
 	delete(e.managed, id)
 }
 
-// quotaOf returns the quota of a tenant that belongs to the Tenant or can become the Tenant's, or
-// nil. It also returns the name of a quota that cannot. It fails if a quota does not decode.
+// quotaOf returns the TenantQuota of a tenant that is managed or was created by default, or nil. It
+// also returns the name of a TenantQuota that another caller created, or "". It fails if a
+// TenantQuota does not decode.
 func (e *Engine) quotaOf(ctx context.Context, id tenant.ID) (own *v1alpha1.TenantQuota, others string, err error) {
 	var unknown error
 	options := metav1.ListOptions{ResourceVersion: "0", FieldSelector: tenants.QuotaSelector(id)}
@@ -128,8 +129,8 @@ func (e *Engine) createQuota(ctx context.Context, id tenant.ID, hard corev1.Reso
 	return "", errQuotaTaken
 }
 
-// updateQuota writes the limits of a quota. The status of the quota changes with each object of the
-// tenant. After a conflict, each attempt therefore reads the quota again.
+// updateQuota writes the limits of a quota. It retries conflicts and reads the quota again before
+// each retry, because the status of the quota changes with each object of the tenant.
 func (e *Engine) updateQuota(ctx context.Context, stored *v1alpha1.TenantQuota, hard corev1.ResourceList) error {
 	return retry.RetryOnConflict(conflictBackoff, func() error {
 		err := e.patchQuota(ctx, stored, hard)
@@ -174,7 +175,7 @@ func (e *Engine) patchQuota(ctx context.Context, stored *v1alpha1.TenantQuota, h
 	return err
 }
 
-// removeQuota deletes a quota that belongs to the Tenant. It does nothing if the quota is nil.
+// removeQuota deletes a managed quota. It does nothing if stored is nil or is not managed.
 func (e *Engine) removeQuota(ctx context.Context, stored *v1alpha1.TenantQuota) error {
 	if stored == nil || stored.Labels[tenant.ManagedLabel] == "" {
 		return nil

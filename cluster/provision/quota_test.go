@@ -154,8 +154,8 @@ func (w *fixture) condition(kind string) string {
 	return string(c.Status) + " " + c.Reason
 }
 
-// TestMax checks that spec.namespaces.max becomes a limit next to the others, and that the Tenant
-// reports a tenant that exceeds it.
+// TestMax checks that spec.namespaces.max becomes an additional limit of the quota, and that the
+// Tenant reports a tenant that exceeds the limit.
 func TestMax(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newFixture(t)
@@ -189,7 +189,8 @@ func TestMax(t *testing.T) {
 	})
 }
 
-// TestSuspended checks that the reason is the stricter of both fields.
+// TestSuspended checks that the reason of the condition Suspended is the stricter of spec.access
+// and spec.suspension.
 func TestSuspended(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newFixture(t)
@@ -212,8 +213,8 @@ func TestSuspended(t *testing.T) {
 	})
 }
 
-// TestQuotaWithoutChanges checks that a Tenant with a current quota causes no writes, and that a Tenant
-// without a quota causes no reads.
+// TestQuotaWithoutChanges checks that a Tenant with a current quota causes no writes, and that a
+// Tenant without a quota causes no reads.
 func TestQuotaWithoutChanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newFixture(t)
@@ -293,8 +294,8 @@ func TestQuotaDrift(t *testing.T) {
 	}
 }
 
-// TestQuotaMissingInStatus checks that a quota that the status does not name is deleted too. Its writer died
-// before it wrote the status.
+// TestQuotaMissingInStatus checks that a quota that the status does not name is deleted too. Its
+// writer died before it wrote the status.
 func TestQuotaMissingInStatus(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newFixture(t)

@@ -29,7 +29,8 @@ func NamespacesRole() *rbacv1.ClusterRole {
 	return clusterRole(v1alpha1.NamespacesRole, append(namespacesRules("watch"), auditRule())...)
 }
 
-// auditRule allows the admins of a tenant to read the audit stream of their own tenant.
+// auditRule allows requests to [authz.AuditPath], which serves the audit events of the caller's
+// tenant.
 func auditRule() rbacv1.PolicyRule {
 	return rbacv1.PolicyRule{NonResourceURLs: []string{authz.AuditPath}, Verbs: []string{"get"}}
 }
@@ -49,8 +50,8 @@ func namespacesRules(more ...string) []rbacv1.PolicyRule {
 	}
 }
 
-// MemberRole returns the ClusterRole [v1alpha1.MemberRole] as the engine creates it. It allows
-// reads of the resources that the configuration shares with all tenants.
+// MemberRole returns the ClusterRole [v1alpha1.MemberRole] as the engine creates it. It also allows
+// reads of shared, which are the resources that the configuration shares with all tenants.
 func MemberRole(shared []schema.GroupResource) *rbacv1.ClusterRole {
 	rules := memberRules("watch")
 	for _, r := range shared {
@@ -63,7 +64,8 @@ func MemberRole(shared []schema.GroupResource) *rbacv1.ClusterRole {
 	return clusterRole(v1alpha1.MemberRole, append(rules, usageRule(), fairUseRule())...)
 }
 
-// usageRule allows the callers of a tenant to read the usage of their own tenant.
+// usageRule allows get of TenantUsages. The boundary limits callers to the TenantUsage of their
+// tenant.
 func usageRule() rbacv1.PolicyRule {
 	return rbacv1.PolicyRule{
 		APIGroups: []string{tenant.Domain},
@@ -72,7 +74,8 @@ func usageRule() rbacv1.PolicyRule {
 	}
 }
 
-// fairUseRule allows the callers of a tenant to read the limits and the use of their own tenant.
+// fairUseRule allows requests to [authz.FairUsePath], which serves the limits and the use of the
+// caller's tenant.
 func fairUseRule() rbacv1.PolicyRule {
 	return rbacv1.PolicyRule{NonResourceURLs: []string{authz.FairUsePath}, Verbs: []string{"get"}}
 }
@@ -92,8 +95,8 @@ func memberRules(more ...string) []rbacv1.PolicyRule {
 	}
 }
 
-// isEarlier reports whether a role has exactly the rules with which an earlier release created it.
-// now is the role that this release creates.
+// isEarlier reports whether a stored role has exactly the rules with which an earlier release
+// created it. now is the role that this release creates.
 func isEarlier(role, now *rbacv1.ClusterRole) bool {
 	withoutUsage := slices.DeleteFunc(slices.Clone(now.Rules), func(r rbacv1.PolicyRule) bool {
 		return slices.Contains(r.Resources, v1alpha1.ResourceTenantUsages)
@@ -110,9 +113,9 @@ func isEarlier(role, now *rbacv1.ClusterRole) bool {
 	})
 }
 
-// WriteRole creates a ClusterRole of tenants. If the role exists with the rules of an earlier
-// release, WriteRole updates its rules. It changes no other existing role. It returns "created",
-// "updated", or "" if it changed nothing.
+// WriteRole creates [NamespacesRole] or [MemberRole]. If the role exists with the rules of an
+// earlier release, WriteRole updates its rules. It changes no other existing role. It returns
+// "created", "updated", or "" if it changed nothing. If it fails, the first result has no meaning.
 func WriteRole(
 	ctx context.Context, roles rbacclient.ClusterRoleInterface, role *rbacv1.ClusterRole, options metav1.CreateOptions,
 ) (done string, err error) {
@@ -140,9 +143,9 @@ func clusterRole(name string, rules ...rbacv1.PolicyRule) *rbacv1.ClusterRole {
 // rightsEvery is the interval at which the engine checks whether the server derives rights.
 const rightsEvery = 5 * time.Second
 
-// followRights creates the ClusterRoles of derived rights as soon as the server derives them. It
-// also deletes the bindings that an earlier release created instead. It creates each role once, so
-// a deleted role is not created again.
+// followRights creates [NamespacesRole] and [MemberRole] as soon as DerivesRights returns true. It
+// creates the roles only once, so a role that is deleted later is not created again. It also
+// deletes the bindings that an earlier release created instead.
 func (e *Engine) followRights(ctx context.Context) {
 	var created bool
 	var deleted time.Time
@@ -187,14 +190,14 @@ func (e *Engine) createRoles(ctx context.Context) error {
 }
 
 // EarlierAdminsBinding returns the name of the ClusterRoleBinding that an earlier release created
-// for the admins of a tenant. The binding was limited by an annotation only, and other servers
-// ignore that annotation.
+// for the admins of a tenant. Only an annotation limited the binding to the tenant, and servers
+// without kubetenant ignore the annotation.
 func EarlierAdminsBinding(id tenant.ID) string {
 	return managed.NamePrefix + "admins:" + id.ObjectName()
 }
 
-// deleteEarlierBindings deletes the bindings of [EarlierAdminsBinding]. It does not delete a
-// binding of this name that the server did not create.
+// deleteEarlierBindings deletes the bindings of [EarlierAdminsBinding]. It deletes only bindings
+// with the labels that the server has set.
 func (e *Engine) deleteEarlierBindings(ctx context.Context) error {
 	all := e.Client.RbacV1().ClusterRoleBindings()
 	next := metav1.ListOptions{LabelSelector: tenant.ManagedLabel, Limit: driftPage}

@@ -206,8 +206,9 @@ func TestMemberRole(t *testing.T) {
 	}
 }
 
-// TestBindingsOfEarlierRelease checks that such bindings are deleted on every server, even after
-// a failed attempt. Other bindings remain.
+// TestBindingsOfEarlierRelease checks that the ClusterRoleBindings of an earlier release are
+// deleted, even if a first attempt fails, and whether or not the server derives rights. Other
+// bindings remain.
 func TestBindingsOfEarlierRelease(t *testing.T) {
 	for _, webhook := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {

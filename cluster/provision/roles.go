@@ -29,11 +29,11 @@ import (
 // rolesSelector selects the Roles of TenantMembers.
 const rolesSelector = tenant.ManagedLabel + "=" + managed.SourceTenant
 
-// withRoles ends the hash of a namespace that has Roles of TenantMembers. If it is missing, the
-// namespace has no such Roles.
+// withRoles is the last character of the hash in [tenant.PreparedAnnotation] if the namespace has
+// Roles of TenantMembers.
 const withRoles = "r"
 
-// rolesMark returns withRoles for namespaces of a tenant with Roles.
+// rolesMark returns withRoles if the TenantMembers define Roles, and otherwise "".
 func (g *desiredState) rolesMark() string {
 	if len(g.roles) == 0 {
 		return ""
@@ -47,7 +47,7 @@ func hasRoles(ns *corev1.Namespace) bool {
 	return strings.HasSuffix(hash, withRoles)
 }
 
-// definedBy returns the Roles of TenantMembers in the form of the admission plugin.
+// definedBy returns the Roles of TenantMembers in the type of package rolebinding.
 func definedBy(spec *v1alpha1.TenantMembersSpec) (all []rolebinding.DefinedRole) {
 	for i, role := range spec.Roles {
 		all = append(all,
@@ -56,7 +56,8 @@ func definedBy(spec *v1alpha1.TenantMembersSpec) (all []rolebinding.DefinedRole)
 	return all
 }
 
-// addRoles adds the Roles of TenantMembers. It omits Roles whose form admission would refuse.
+// addRoles adds the Roles of TenantMembers. It omits Roles that [rolebinding.CheckRole] rejects,
+// and records the error.
 func (g *desiredState) addRoles(id tenant.ID, spec *v1alpha1.TenantMembersSpec) {
 	for _, role := range definedBy(spec) {
 		if err := rolebinding.CheckRole(&role); err != nil {
@@ -74,7 +75,7 @@ func (g *desiredState) addRoles(id tenant.ID, spec *v1alpha1.TenantMembersSpec) 
 	slices.SortFunc(g.roles, func(a, b rbacv1.Role) int { return cmp.Compare(a.Name, b.Name) })
 }
 
-// roleRights returns hashes of the rules of the Roles, like [desiredState.rights].
+// roleRights returns hashes of the rules of the Roles for [desiredState.rights].
 func (g *desiredState) roleRights(seed maphash.Seed) (all []uint64) {
 	for i := range g.roles {
 		for j := range g.roles[i].Rules {
@@ -88,7 +89,8 @@ func (g *desiredState) roleRights(seed maphash.Seed) (all []uint64) {
 	return all
 }
 
-// mayHaveRoles reports whether a namespace that has not drifted may have Roles of TenantMembers.
+// mayHaveRoles reports whether a namespace has Roles of TenantMembers according to its annotation,
+// or should have them.
 func (g *desiredState) mayHaveRoles(ns *corev1.Namespace) bool {
 	return hasRoles(ns) || len(g.roles) > 0
 }
@@ -106,8 +108,8 @@ func (e *Engine) listRoles(ctx context.Context, ns *corev1.Namespace) (map[strin
 	return stored, nil
 }
 
-// revokeRoles removes the rights that the Roles of a namespace should not have. It returns the
-// names of the Roles that it wrote.
+// revokeRoles deletes the Roles of TenantMembers that a namespace should not have, and updates the
+// Roles that have rules that they should not have. It returns the names of the updated Roles.
 func (e *Engine) revokeRoles(
 	ctx context.Context, ns *corev1.Namespace, stored map[string]*rbacv1.Role, desired *desiredState,
 ) (done map[string]bool, err error) {
@@ -129,8 +131,8 @@ func (e *Engine) revokeRoles(
 	return done, err
 }
 
-// addRoles creates and updates the Roles of a namespace, except those that [Engine.revokeRoles]
-// wrote.
+// addRoles creates and updates the Roles of a namespace, except the Roles in done, which
+// [Engine.revokeRoles] has updated.
 func (e *Engine) addRoles(
 	ctx context.Context, ns *corev1.Namespace, stored map[string]*rbacv1.Role, desired *desiredState, done map[string]bool,
 ) (taken, err error) {
@@ -154,19 +156,20 @@ func roleIn(r *rbacv1.Role, namespace string) *rbacv1.Role {
 	return out
 }
 
-// losesRules reports whether a Role has a rule that it should not have.
+// losesRules reports whether a stored Role has a rule that it should not have.
 func losesRules(stored, want *rbacv1.Role) bool {
 	return slices.ContainsFunc(stored.Rules, func(r rbacv1.PolicyRule) bool {
 		return !slices.ContainsFunc(want.Rules, func(w rbacv1.PolicyRule) bool { return equality.Semantic.DeepEqual(r, w) })
 	})
 }
 
-// isSameRole reports whether a Role is as specified.
+// isSameRole reports whether a stored Role has the wanted content.
 func isSameRole(is, want *rbacv1.Role) bool {
 	return hasMetadata(&is.ObjectMeta, &want.ObjectMeta) && equality.Semantic.DeepEqual(is.Rules, want.Rules)
 }
 
-// removeRole deletes a Role. It does not delete a later Role with the same name.
+// removeRole deletes a Role. A UID precondition protects a Role with the same name that was created
+// later.
 func (e *Engine) removeRole(ctx context.Context, r *rbacv1.Role) error {
 	if err := e.writes.wait(ctx, tenantOf(r), revokes); err != nil {
 		return err
@@ -179,8 +182,7 @@ func (e *Engine) removeRole(ctx context.Context, r *rbacv1.Role) error {
 	return err
 }
 
-// applyRole creates or updates a Role. is is nil if no Role of TenantMembers with this name was
-// found.
+// applyRole creates or updates a Role. stored is nil if no managed Role with this name was found.
 func (e *Engine) applyRole(ctx context.Context, stored, want *rbacv1.Role) error {
 	if stored != nil && isSameRole(stored, want) {
 		return nil
@@ -204,13 +206,13 @@ func (e *Engine) applyRole(ctx context.Context, stored, want *rbacv1.Role) error
 	}
 	existing, getErr := roles.Get(ctx, want.Name, metav1.GetOptions{})
 	if getErr != nil || existing.Labels[tenant.ManagedLabel] == managed.SourceTenant {
-		return err // the list did not have it yet, or it was deleted
+		return err // the managed Role was created after the list was read, or was deleted
 	}
 	return fmt.Errorf("%s %s: %w", "Role", want.Name, errNameTaken)
 }
 
-// checkRoles queues the namespaces in which a Role of TenantMembers has changed, does not exist,
-// or should not exist. It deletes those in namespaces without a tenant.
+// checkRoles queues the namespaces in which a Role of TenantMembers has changed, does not exist, or
+// should not exist. It deletes such Roles in namespaces without a tenant.
 func (e *Engine) checkRoles(ctx context.Context, ofTenant func(tenant.ID) *desiredState) {
 	correct := map[string]int{} // the number of correct Roles by namespace
 	drifted := map[string]bool{}
@@ -256,8 +258,8 @@ func (e *Engine) checkRoles(ctx context.Context, ofTenant func(tenant.ID) *desir
 	}
 }
 
-// desiredIn returns the content of a namespace. It returns nil if it is not known, or if the
-// namespace has no tenant or is being deleted.
+// desiredIn returns the content that a namespace should have. It returns nil if the content is not
+// known, or if the namespace has no tenant or is being deleted.
 func (e *Engine) desiredIn(namespace string, ofTenant func(tenant.ID) *desiredState) *desiredState {
 	ns, err := e.lister.Get(namespace)
 	if err != nil || ns.DeletionTimestamp != nil {
@@ -270,7 +272,7 @@ func (e *Engine) desiredIn(namespace string, ofTenant func(tenant.ID) *desiredSt
 	return ofTenant(id)
 }
 
-// hasRole reports whether a Role is one of the specified Roles and has not changed.
+// hasRole reports whether a stored Role is one of the wanted Roles and has the wanted content.
 func (g *desiredState) hasRole(stored *rbacv1.Role) bool {
 	for i := range g.roles {
 		if g.roles[i].Name == stored.Name {

@@ -271,8 +271,8 @@ func TestRoleForms(t *testing.T) {
 	})
 }
 
-// TestRoleRevocationsGoFirst checks that rules are removed in all namespaces before most new rules are
-// added, and that a failed removal is retried.
+// TestRoleRevocationsGoFirst checks that rules are removed in all namespaces before most new rules
+// are added, and that a failed removal is retried.
 func TestRoleRevocationsGoFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const namespaces, roles, failures = 40, 5, 7

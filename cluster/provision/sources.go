@@ -30,15 +30,16 @@ import (
 )
 
 const (
-	// maxSourceNamespaces is the number of namespaces of the system tenant in which the engine follows
-	// sources. Each kind in each namespace is one watch.
+	// maxSourceNamespaces is the maximum number of namespaces of the system tenant in which the engine
+	// watches sources. Each kind in each namespace has its own watch.
 	maxSourceNamespaces = 50
-	// sourcesEvery is the interval at which the engine compares the namespaces that it follows.
+	// sourcesEvery is the interval at which the engine starts and stops watches.
 	sourcesEvery = 5 * time.Second
 )
 
-// sources follows the metadata of the objects that may be published, in the namespaces of the
-// system tenant. It creates a Publication for each object with [tenant.PublishAnnotation].
+// sources watches the metadata of the objects that may be published, in the namespaces of the
+// system tenant. It creates a Publication for each object with a confirmed
+// [tenant.PublishAnnotation].
 type sources struct {
 	publisher *publisher
 	annotated workqueue.TypedRateLimitingInterface[publication.Source]
@@ -47,7 +48,7 @@ type sources struct {
 	ignored   int // the last logged number of namespaces that exceed the limit
 }
 
-// sourceWatch is a kind in a namespace.
+// sourceWatch identifies the watch of a kind in a namespace.
 type sourceWatch struct {
 	resource  schema.GroupVersionResource
 	kind      schema.GroupVersionKind
@@ -63,13 +64,13 @@ func newSources(p *publisher) *sources {
 	}
 }
 
-// run follows sources until ctx ends.
+// run watches sources until ctx ends.
 func (s *sources) run(ctx context.Context) {
 	var running sync.WaitGroup
 	running.Go(func() { work(ctx, s.annotated, 0, s.publish) })
 	all, _ := s.publisher.engine.Tenants.Publications()
 	for _, of := range all {
-		if of.Automatic { // the annotation may have been removed meanwhile
+		if of.Automatic { // the annotation may have been removed while no engine ran
 			s.annotated.Add(of.From)
 		}
 	}
@@ -78,7 +79,7 @@ func (s *sources) run(ctx context.Context) {
 	running.Wait()
 }
 
-// follow starts to follow new places. It stops following places that can no longer have a source.
+// follow starts the watches that are missing, and stops the watches that are no longer needed.
 func (s *sources) follow(ctx context.Context, running *sync.WaitGroup) {
 	wanted := s.watches(ctx)
 	for at, stop := range s.following {
@@ -94,7 +95,8 @@ func (s *sources) follow(ctx context.Context, running *sync.WaitGroup) {
 		watchCtx, stop := context.WithCancel(ctx)
 		informer := metadatainformer.NewFilteredMetadataInformer(
 			s.publisher.engine.Metadata, at.resource, at.namespace, 0, cache.Indexers{}, nil).Informer()
-		// The system tenant may have many objects, so only these fields are cached.
+		// The system tenant may have many objects, so the cache contains only the fields of
+		// [onlyPublished].
 		if err := informer.SetTransform(onlyPublished); err != nil {
 			klog.FromContext(ctx).Error(err, "Failed to follow the sources of Publications", "resource", at.resource)
 		}
@@ -110,7 +112,7 @@ func (s *sources) follow(ctx context.Context, running *sync.WaitGroup) {
 	}
 }
 
-// onlyPublished removes the metadata that this file does not read.
+// onlyPublished removes the metadata that [sources] does not read.
 func onlyPublished(obj any) (any, error) {
 	if m, ok := obj.(*metav1.PartialObjectMetadata); ok {
 		annotations := map[string]string{}
@@ -130,7 +132,8 @@ func onlyPublished(obj any) (any, error) {
 	return obj, nil
 }
 
-// watches returns the places in which sources may be. Namespaces that Publications name are first.
+// watches returns the needed watches, for at most maxSourceNamespaces namespaces. Namespaces that
+// Publications name have priority.
 func (s *sources) watches(ctx context.Context) (all []sourceWatch) {
 	rules := s.publisher.rules()
 	named := map[string]bool{}
@@ -178,7 +181,8 @@ func (s *sources) watches(ctx context.Context) (all []sourceWatch) {
 	return all
 }
 
-// changed queues the Publications that name an object, and the object itself if it is annotated.
+// changed queues the Publications whose source is a changed object. It also queues the object
+// itself if it has or had [tenant.PublishAnnotation].
 func (s *sources) changed(at sourceWatch, was, is any) {
 	before, now := metadataOf(was), metadataOf(is)
 	object := now
@@ -240,8 +244,9 @@ func (s *sources) publish(ctx context.Context, source publication.Source) error 
 	if stored != nil && stored.Spec.From != sourceOfSpec(source) {
 		return fmt.Errorf("the Publication %s is of another object than %s", name, source)
 	}
-	// Admission confirms the object of an author who may publish it. An unconfirmed annotation
-	// reserves no name. It may be from a time when the namespace belonged to a tenant.
+	// Admission sets [tenant.PublishedAnnotation] if the author may publish the object. Without it, no
+	// Publication is created, because the annotation may be from a time when a tenant owned the
+	// namespace.
 	if stored == nil && object.Annotations[tenant.PublishedAnnotation] == "" {
 		return nil
 	}
@@ -260,8 +265,8 @@ func (s *sources) publish(ctx context.Context, source publication.Source) error 
 	return s.write(ctx, name, stored, source, tenants)
 }
 
-// unpublish deletes the Publication of an object that does not exist, if its copies must be
-// deleted. stored is nil if there is no Publication.
+// unpublish deletes the Publication of an object that does not exist, unless the copies must
+// remain. stored is nil if there is no Publication.
 func (s *sources) unpublish(ctx context.Context, name string, stored *v1alpha1.Publication) error {
 	if stored == nil {
 		return nil
@@ -273,7 +278,7 @@ func (s *sources) unpublish(ctx context.Context, name string, stored *v1alpha1.P
 	case state.gone:
 		return s.delete(ctx, stored)
 	}
-	return nil // its condition reports that the copies remain
+	return nil // the condition of the Publication reports that the copies remain
 }
 
 // errUnresolved reports that the publisher has not observed the deletion of a source yet.
@@ -290,7 +295,7 @@ func (s *sources) delete(ctx context.Context, stored *v1alpha1.Publication) erro
 	return err
 }
 
-// sourceOfSpec returns a source in the form of the spec of a Publication.
+// sourceOfSpec converts a source to the type in the spec of a Publication.
 func sourceOfSpec(source publication.Source) v1alpha1.PublicationSource {
 	return v1alpha1.PublicationSource{
 		APIVersion: source.Kind.GroupVersion().String(),
@@ -300,7 +305,8 @@ func sourceOfSpec(source publication.Source) v1alpha1.PublicationSource {
 	}
 }
 
-// write creates the Publication of an object if stored is nil, and otherwise restores its spec.
+// write creates the Publication of an object if stored is nil. Otherwise, it restores the spec of
+// the Publication.
 func (s *sources) write(
 	ctx context.Context, name string, stored *v1alpha1.Publication,
 	source publication.Source, to v1alpha1.PublicationTenants,

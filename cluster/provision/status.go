@@ -22,17 +22,17 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// namedFailures is the maximum number of namespaces that a condition names.
+// namedFailures is the maximum number of namespaces that a condition of a Tenant names.
 const namedFailures = 5
 
 // writeStatus updates the quota of a tenant and the status of its Tenant. The status reports
-// failures. writeStatus returns an error if a retry may succeed.
+// failures. writeStatus returns an error only if a retry may succeed.
 func (e *Engine) writeStatus(ctx context.Context, id tenant.ID) error {
 	t, known := e.Tenants.Tenant(id)
 	switch {
 	case !known:
 		return nil // the Tenant is queued when it is known
-	case t == nil, t.DeletionTimestamp != nil: // the deletion of a Tenant writes its status
+	case t == nil, t.DeletionTimestamp != nil: // package retirement writes the status of a Tenant that is being deleted
 		return nil
 	}
 	desired, known := e.desiredFor(ctx, id)
@@ -40,7 +40,7 @@ func (e *Engine) writeStatus(ctx context.Context, id tenant.ID) error {
 		return e.writeUndefined(ctx, t)
 	}
 	quota, failed := e.applyQuota(ctx, id, t)
-	if apierrors.IsConflict(failed) || ctx.Err() != nil { // another writer changed it, which is not reported
+	if apierrors.IsConflict(failed) || ctx.Err() != nil { // another writer has changed the quota, which the status does not report
 		return failed
 	}
 	status, err := e.statusOf(id, t, desired, failed)
@@ -67,7 +67,7 @@ func (e *Engine) patchStatus(ctx context.Context, t *v1alpha1.Tenant, status *v1
 		return err
 	}
 	if status.Quota == "" {
-		content["quota"] = nil // otherwise the merge patch keeps the old name
+		content["quota"] = nil // otherwise, the merge patch would keep the old name
 	}
 	id, _ := tenants.AccessOf(t)
 	if err := e.writes.wait(ctx, id, adds); err != nil {
@@ -75,7 +75,7 @@ func (e *Engine) patchStatus(ctx context.Context, t *v1alpha1.Tenant, status *v1
 	}
 	_, err = e.tenants.PatchRead(ctx, t, map[string]any{"status": content}, "status")
 	switch {
-	case apierrors.IsNotFound(err): // a later Tenant is queued by its own event
+	case apierrors.IsNotFound(err): // a Tenant that is created later causes an event
 		return nil
 	case err != nil:
 		return err
@@ -84,8 +84,8 @@ func (e *Engine) patchStatus(ctx context.Context, t *v1alpha1.Tenant, status *v1
 	return nil
 }
 
-// statusOf returns the status that a Tenant should have. tenantwide is the error of the content
-// that exists once per tenant.
+// statusOf returns the status that a Tenant should have. tenantwide is the error of the quota,
+// which exists once for each tenant.
 func (e *Engine) statusOf(
 	id tenant.ID, t *v1alpha1.Tenant, desired *desiredState, tenantwide error,
 ) (*v1alpha1.TenantStatus, error) {
@@ -145,8 +145,8 @@ func (e *Engine) statusOf(
 	return status, nil
 }
 
-// readyOf returns the condition Ready of a Tenant. It equals prepared, unless the number or the
-// names of the namespaces require action by an administrator.
+// readyOf returns the condition Ready of a Tenant. It has the content of prepared, unless the
+// number or the names of the namespaces violate the spec of the Tenant.
 func readyOf(
 	id tenant.ID, t *v1alpha1.Tenant, names []string, total int32, prepared metav1.Condition,
 ) metav1.Condition {
@@ -176,7 +176,8 @@ func readyOf(
 	return c
 }
 
-// suspendedOf returns the condition Suspended of a Tenant. The stricter of both fields applies.
+// suspendedOf returns the condition Suspended of a Tenant. The stricter of spec.access and
+// spec.suspension applies.
 func suspendedOf(t *v1alpha1.Tenant) metav1.Condition {
 	c := metav1.Condition{
 		Type:               v1alpha1.ConditionSuspended,

@@ -20,7 +20,7 @@ import (
 )
 
 // attempts returns the number of attempts to create an object since the last call of
-// [world.writes].
+// [fixture.writes].
 func (w *fixture) attempts(resource, namespace string) (n int) {
 	for _, actions := range [][]clienttesting.Action{w.kube.Actions(), w.dynamic.Actions()} {
 		for _, a := range actions {

@@ -14,8 +14,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// missingDefinitionsFor returns the problems of the definitions of the kinds that a Tenant uses. It returns
-// "" if there are no problems.
+// missingDefinitionsFor returns the problems of the CustomResourceDefinitions of the kinds that a
+// Tenant uses. It returns "" if there are no problems.
 func (e *Engine) missingDefinitionsFor(t *v1alpha1.Tenant) string {
 	var needed []string
 	if len(t.Spec.Namespaces.Templates) > 0 {
@@ -30,8 +30,8 @@ func (e *Engine) missingDefinitionsFor(t *v1alpha1.Tenant) string {
 	return e.missingDefinitions(needed...)
 }
 
-// missingOwnDefinitions returns the problems of the definitions on which the requests of every tenant
-// depend. It returns "" if there are no problems.
+// missingOwnDefinitions returns the problems of the CustomResourceDefinitions on which the requests
+// of every tenant depend. It returns "" if there are no problems.
 func (e *Engine) missingOwnDefinitions() string {
 	return e.missingDefinitions(v1alpha1.ResourceTenants, v1alpha1.ResourceRetiredTenants, v1alpha1.ResourceAccessGrants,
 		v1alpha1.ResourceTenantQuotas)
@@ -47,8 +47,9 @@ func (e *Engine) missingDefinitions(resources ...string) string {
 	return strings.Join(messages, "; ")
 }
 
-// writeUndefined writes the conditions of a Tenant whose content is unknown. It returns errUnknown
-// if no definition is the cause, so that the caller retries.
+// writeUndefined writes the conditions of a Tenant whose content is unknown because a
+// CustomResourceDefinition cannot be used. If no definition is the cause, it returns errUnknown, so
+// that the caller retries.
 func (e *Engine) writeUndefined(ctx context.Context, t *v1alpha1.Tenant) error {
 	missing := e.missingDefinitionsFor(t)
 	if missing == "" {

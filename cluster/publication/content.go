@@ -25,7 +25,7 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// Kind is a kind of objects and its resource.
+// Kind is a kind and its resource.
 type Kind struct {
 	Kind     schema.GroupKind
 	Resource string
@@ -34,14 +34,14 @@ type Kind struct {
 // Rules specify which objects may be published, and which of their metadata is copied. The zero
 // value allows the built-in kinds and copies no labels and no annotations.
 type Rules struct {
-	// Kinds are allowed in addition to the built-in kinds. [CheckKind] MUST allow them.
+	// Kinds are allowed in addition to the built-in kinds. [CheckKind] MUST accept each of them.
 	Kinds []Kind
-	// Namespaced reports whether a resource is known to be namespaced. The server determines this by
-	// discovery. Required if Kinds is set.
+	// Namespaced reports whether a resource is known to be namespaced. Required if Kinds is set.
 	Namespaced func(schema.GroupResource) bool
-	// Labels and Annotations are the keys that are copied. Other keys are not copied. The last-applied
-	// annotation would reveal earlier data of a Secret. A tool that tracks its objects by a label
-	// would delete the copies.
+	// Labels and Annotations are the keys of the labels and annotations that are copied. No other keys
+	// are copied. For example, the annotation kubectl.kubernetes.io/last-applied-configuration would
+	// reveal earlier data of a Secret, and a tool that tracks its objects by a label would delete the
+	// copies.
 	Labels, Annotations []string
 }
 
@@ -81,7 +81,8 @@ func BuiltIn() map[schema.GroupVersionKind]schema.GroupVersionResource {
 // All returns the kinds that may be published, built-in kinds first.
 func (r *Rules) All() []Kind { return slices.Concat(builtIn(), r.Kinds) }
 
-// Resource returns the resource of a kind, or an error if its objects may not be published.
+// Resource returns the resource of a kind. It returns an error if objects of the kind may not be
+// published.
 func (r *Rules) Resource(kind schema.GroupVersionKind) (schema.GroupVersionResource, error) {
 	all := r.All()
 	at := slices.IndexFunc(all, func(k Kind) bool { return k.Kind == kind.GroupKind() })
@@ -99,7 +100,7 @@ func (r *Rules) Resource(kind schema.GroupVersionKind) (schema.GroupVersionResou
 
 // Content is the content of the copies of an object.
 type Content struct {
-	// Object is the object without the metadata that is not copied, before the replacement of values.
+	// Object is the object before placeholders are replaced, with only the metadata that is copied.
 	Object map[string]any
 	// Resource is the resource of the object.
 	Resource schema.GroupVersionResource
@@ -109,7 +110,7 @@ type Content struct {
 	Size int
 }
 
-// Role has the rules of the role of a RoleBinding.
+// Role has the rules of the Role or ClusterRole of a RoleBinding.
 type Role struct {
 	Rules []rbacv1.PolicyRule
 	// Aggregated reports whether the server combines the rules from other ClusterRoles. Such rules are
@@ -118,7 +119,7 @@ type Role struct {
 }
 
 // Content returns the content of the copies of an object. role is nil if the object is not a
-// RoleBinding or if its role does not exist. It fails if the object may not be published.
+// RoleBinding or if its role does not exist. Content fails if the object may not be published.
 func (r *Rules) Content(u *unstructured.Unstructured, role *Role) (*Content, error) {
 	resource, err := r.Resource(u.GroupVersionKind())
 	if err == nil {
@@ -191,7 +192,7 @@ func checkObject(u *unstructured.Unstructured) error {
 			return fmt.Errorf("spec.from.name: names that begin with %s are reserved for the server", managed.NamePrefix)
 		}
 	}
-	// The server checks these fields before it replaces values.
+	// The server checks these fields before it replaces placeholders.
 	for _, field := range []string{"roleRef", "rules", "type"} {
 		if text, err := json.Marshal(u.Object[field]); err != nil || strings.Contains(string(text), "${") {
 			return fmt.Errorf("spec.from: %s of the object must not contain ${", field)
@@ -203,7 +204,7 @@ func checkObject(u *unstructured.Unstructured) error {
 	return nil
 }
 
-// Render returns the copy for a namespace of a tenant. The copy does not name its namespace.
+// Render returns the copy for a namespace of a tenant. metadata.namespace of the copy is not set.
 func (c *Content) Render(id tenant.ID, namespace string) *unstructured.Unstructured {
 	u := &unstructured.Unstructured{Object: template.Replace(c.Object, id, namespace)}
 	u.SetName(c.name()) // the name must not contain replaced values
@@ -215,7 +216,7 @@ func (c *Content) name() string {
 	return u.GetName()
 }
 
-// CheckKind rejects a kind that must never be published, whatever the configuration allows.
+// CheckKind rejects a kind that must never be published, so that a configuration cannot allow it.
 func CheckKind(kind Kind) error {
 	return (&configv1alpha1.PublicationKind{
 		Group:    kind.Kind.Group,

@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
-// nameHash is the number of bytes of the hash in a name.
+// nameHash is the number of bytes of the hash that a name contains.
 const nameHash = 4
 
 // NameFor returns the name of the Publication that the server and kubectl tenant publish create for

@@ -23,8 +23,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// Publication is the content of a Publication. Callers MUST NOT change it. The zero value selects
-// no namespace.
+// Publication is the parsed form of a [v1alpha1.Publication]. Callers MUST NOT change it. The zero
+// value selects no namespace.
 type Publication struct {
 	Name       string
 	UID        types.UID
@@ -39,19 +39,19 @@ type Publication struct {
 	Automatic bool
 	// From identifies the object to copy.
 	From Source
-	// Replace specifies whether the copy replaces an older object of its kind and name.
+	// Replace specifies whether a copy replaces an existing object with its kind and name.
 	Replace bool
-	// Hold specifies whether Pods in a new namespace wait until it has its copy.
+	// Hold specifies whether Pods in a new namespace wait until the namespace has its copy.
 	Hold bool
 	// Checked is the hash of the content for which the writer of the Publication was checked. It is
 	// empty if no writer was checked.
 	Checked string
-	// Prune confirms that the copies of a deleted source may be deleted.
+	// Prune confirms that the copies are deleted if the source does not exist.
 	Prune bool
 
 	all        bool
 	ids        tenant.Set
-	tenants    labels.Selector // nil: none
+	tenants    labels.Selector // nil if spec.tenants.selector is not set
 	namespaces labels.Selector
 }
 
@@ -65,8 +65,8 @@ type Source struct {
 	Namespace, Name string
 }
 
-// Parse reads a Publication. It does not check whether the kind of the object may be published. See
-// [Rules.Resource]. An error contains the path of its field.
+// Parse reads a Publication. It does not check whether the kind of the source may be published. See
+// [Rules.Resource]. An error contains the path of the invalid field.
 func Parse(stored *v1alpha1.Publication) (*Publication, error) {
 	spec := &stored.Spec
 	version, err := schema.ParseGroupVersion(spec.From.APIVersion)
@@ -145,8 +145,8 @@ func (p *Publication) parseTenants(of *v1alpha1.PublicationTenants) (err error) 
 }
 
 // Selects reports whether the Publication selects the namespaces of a tenant. tenantLabels are the
-// labels of its Tenant. exists reports whether the tenant has a Tenant. The system tenant and the
-// zero ID are never selected.
+// labels of the tenant's Tenant. exists specifies whether the tenant has a Tenant. The system
+// tenant and the zero ID are never selected.
 func (p *Publication) Selects(id tenant.ID, tenantLabels map[string]string, exists bool) bool {
 	switch {
 	case id.IsZero() || id.IsSystem():
@@ -157,8 +157,8 @@ func (p *Publication) Selects(id tenant.ID, tenantLabels map[string]string, exis
 	return p.all || p.ids.Has(id)
 }
 
-// SelectsNamespace reports whether the Publication selects a namespace of a selected tenant. given
-// are the labels that the Tenant specifies for its namespaces.
+// SelectsNamespace reports whether the Publication selects a namespace of a selected tenant.
+// namespaceLabels are the labels that the tenant's Tenant specifies for its namespaces.
 func (p *Publication) SelectsNamespace(name string, namespaceLabels map[string]string) bool {
 	if p.namespaces == nil {
 		return false

@@ -15,8 +15,8 @@ import (
 	rbacclient "k8s.io/client-go/kubernetes/typed/rbac/v1"
 )
 
-// RoleOf reads the role of a RoleBinding. A Role is read from the namespace of the binding. RoleOf
-// returns nil if the object is not a RoleBinding or the role does not exist.
+// RoleOf reads the Role or ClusterRole that a RoleBinding references. It returns nil if u is not a
+// RoleBinding, or if the role does not exist.
 func RoleOf(ctx context.Context, roles rbacclient.RbacV1Interface, u *unstructured.Unstructured) (*Role, error) {
 	if u.GroupVersionKind().GroupKind() != rbacv1.SchemeGroupVersion.WithKind("RoleBinding").GroupKind() {
 		return nil, nil

@@ -17,14 +17,17 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// recordSettles is the time between the creation of the RetiredTenant and the removal of the
-// Tenant. In this time, every server observes the RetiredTenant. A server without it would allow
-// requests that the Tenant denied.
+// recordSettles is the minimum time between the creation of the RetiredTenant and the removal of
+// the finalizer of the Tenant, so that every server can observe the RetiredTenant. A server that
+// has not observed it would allow requests that the Tenant denied. The time is shorter than
+// settleTime, because a canceled deletion deletes no namespaces and does not reserve the ID.
 const recordSettles = 2 * time.Second
 
-// cancel cancels the deletion of a Tenant. It records the access of the Tenant, which applies
-// until a Tenant is created again. It then removes the finalizer. It returns the time until the
-// next check. It does not cancel the deletion if the delay is over and there is no record.
+// cancel keeps the namespaces and objects of the tenant. The server cannot undo the deletion of the
+// Tenant object. cancel therefore records the access of the Tenant in a RetiredTenant, and then
+// removes the finalizer. The recorded access applies until a Tenant is created again. again is the
+// time until the next check. canceled is false if the tenant's ID is already reserved, or if the
+// delay is over and no canceled deletion is recorded. The deletion then continues.
 func (e *deletion) cancel(ctx context.Context, inTime bool) (again time.Duration, canceled bool, err error) {
 	name := tenants.RetiredName(e.t.Name, string(e.t.UID))
 	record, err := e.retired.Get(ctx, cache.ObjectName{Name: name})

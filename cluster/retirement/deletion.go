@@ -27,42 +27,45 @@ const (
 	// pollEvery is the interval at which the deletion of namespaces is checked. pollStuckEvery is the
 	// interval if only stuck objects remain.
 	pollEvery, pollStuckEvery = 2 * time.Second, time.Minute
-	// pollDefinitionEvery is the interval at which a deletion that waits for a CustomResourceDefinition
-	// is checked.
+	// pollDefinitionEvery is the interval at which a deletion that waits for a
+	// CustomResourceDefinition is checked.
 	pollDefinitionEvery = 10 * time.Second
-	// settleTime is the time for which the tenant must have no namespaces. A server that has not observed
-	// the deletion of the Tenant may still admit a namespace.
+	// settleTime is how long the tenant must have had no namespaces, and how long its RetiredTenant
+	// must have existed, before the tenant is retired. A server that has not observed the deletion of
+	// the Tenant may still admit a namespace.
 	settleTime = 90 * time.Second
-	// maxInFlight is the maximum number of namespaces of a tenant that are deleted at the same time.
+	// maxInFlight is the maximum number of namespaces of a tenant that are being deleted at the same
+	// time.
 	maxInFlight = 50
-	// stuckAfter is the time after which the condition names a namespace that is still being deleted.
+	// stuckAfter is how long a namespace may be in deletion before the condition names it.
 	stuckAfter = 10 * time.Minute
 	// heldRetry is the interval at which a deletion that exceeds the limit is checked.
 	heldRetry = time.Minute
-	// minStarts and startShare (1/100 of all Tenants) limit the number of deletions that start within
-	// an hour. The larger limit applies. An administrator can therefore stop a tool that deletes all
-	// Tenants by mistake.
+	// minStarts is the number of deletions that can always start within startWindow. If 1/startShare
+	// of all Tenants is more, this number can start. The limit gives an administrator the time to stop
+	// a tool that deletes all Tenants by mistake.
 	minStarts, startShare = 10, 100
 	startWindow           = time.Hour
-	// maxNamed is the maximum number of namespaces in a condition. references and remembered are the
-	// maximum numbers of references and namespaces in a RetiredTenant.
+	// maxNamed is the maximum number of namespaces or other objects in a condition. maxReferences and
+	// maxNamespaces are the maximum numbers of references and namespaces in a RetiredTenant.
 	maxNamed, maxReferences, maxNamespaces = 5, 20, 10_000
 	// maxReferenceBytes is the maximum size of a reference.
 	maxReferenceBytes = 500
 )
 
-// deletion does one pass of the deletion of a Tenant.
+// deletion continues the deletion of one Tenant.
 type deletion struct {
 	*Engine
 	id tenant.ID
 	t  *v1alpha1.Tenant
 }
 
-// proceed does the next steps. Each step checks whether it is already done.
+// proceed does the next steps of the deletion, and returns the time until the next check. Each step
+// checks whether it is already done.
 func (e *deletion) proceed(ctx context.Context) (time.Duration, error) {
 	switch e.t.Spec.DeletionPolicy {
 	case v1alpha1.TenantDeletionDelete, v1alpha1.TenantDeletionOrphan:
-	default: // it was deleted without the admission plugin
+	default: // the Tenant was deleted without the admission plugin
 		return 0, e.writeConditions(
 			ctx,
 			heldCondition(
@@ -98,7 +101,8 @@ func (e *deletion) proceed(ctx context.Context) (time.Duration, error) {
 				deletingCondition(v1alpha1.ReasonDefinition, "the tenant's name cannot be reserved: "+missing),
 			)
 	}
-	// This step is the first, so that the ID is reserved even if the Tenant is removed.
+	// The RetiredTenant is created first, so that the ID is reserved even if another program removes
+	// the finalizer of the Tenant.
 	record, err := e.reserve(ctx, namespaces.Items)
 	if err != nil {
 		return 0, err
@@ -113,7 +117,7 @@ func (e *deletion) proceed(ctx context.Context) (time.Duration, error) {
 		return again, err
 	}
 	// Every server must observe the RetiredTenant before the Tenant is removed. The tenant is retired
-	// only after the Tenant has no other finalizers.
+	// only after the Tenant has no finalizers of other programs.
 	if again := settleTime - time.Since(record.GetCreationTimestamp().Time); again > 0 {
 		return again, nil
 	}
@@ -127,8 +131,9 @@ func (e *deletion) proceed(ctx context.Context) (time.Duration, error) {
 }
 
 // delay reports whether spec.deletionDelay is over. If not, it returns the time until the next
-// check. If the annotation cancels the deletion, delay removes only the finalizer. The bindings
-// that the Tenant created are then deleted, but its ID is not retired. See [deletion.cancel].
+// check. If [tenant.TakeBackAnnotation] cancels the deletion, the namespaces remain and the ID is
+// not retired. After the Tenant object is gone, package provision deletes the bindings that the
+// Tenant specified. See [deletion.cancel].
 func (e *deletion) delay(ctx context.Context) (again time.Duration, over bool, err error) {
 	if e.t.Spec.DeletionDelay == nil {
 		return 0, true, nil
@@ -147,14 +152,14 @@ func (e *deletion) delay(ctx context.Context) (again time.Duration, over bool, e
 		until.UTC().Format(time.RFC3339)+": the annotation "+tenant.TakeBackAnnotation+`: "true" cancels the deletion`))
 }
 
-// hasBegun reports whether this deletion has already started. The limit of deletions then includes
-// it.
+// hasBegun reports whether this deletion has already started, so that [deletion.mayStart] already
+// includes it in the number of deletions.
 func (e *deletion) hasBegun() bool {
 	_, ok := e.begun[string(e.t.UID)]
 	return ok || meta.IsStatusConditionTrue(e.t.Status.Conditions, v1alpha1.ConditionDeleting)
 }
 
-// mayStart reports whether the limit allows another deletion to start.
+// mayStart reports whether the limit of minStarts and startShare allows another deletion to start.
 func (e *deletion) mayStart() bool {
 	since := time.Now().Add(-startWindow)
 	for uid, at := range e.begun {
@@ -169,8 +174,8 @@ func (e *deletion) mayStart() bool {
 	return len(begun) < max(minStarts, (total+startShare-1)/startShare)
 }
 
-// deleteNamespaces deletes the namespaces and returns the time until the next check. It returns zero
-// after the tenant has had no namespaces for the duration settles.
+// deleteNamespaces deletes the namespaces and returns the time until the next check. It returns
+// zero after the tenant has had no namespaces for the duration settleTime.
 func (e *deletion) deleteNamespaces(ctx context.Context, namespaces []corev1.Namespace) (time.Duration, error) {
 	if len(namespaces) == 0 {
 		condition := meta.FindStatusCondition(e.t.Status.Conditions, v1alpha1.ConditionNamespacesGone)
@@ -212,7 +217,7 @@ func (e *deletion) deleteNamespaces(ctx context.Context, namespaces []corev1.Nam
 	}
 	left := fmt.Sprintf("namespaces that are not deleted yet: %d", len(namespaces))
 	c, again := deletingCondition(v1alpha1.ReasonNamespaces, left), pollEvery
-	if len(stuck) == len(ending) && len(stuck) >= min(maxInFlight, len(namespaces)) { // no other deletion makes progress
+	if len(stuck) == len(ending) && len(stuck) >= min(maxInFlight, len(namespaces)) { // only stuck namespaces are being deleted
 		again = pollStuckEvery
 	}
 	if len(stuck) > 0 {
@@ -252,7 +257,8 @@ func ignoreNotFound(err error) error {
 	return err
 }
 
-// reserve creates the RetiredTenant, or adds missing namespaces to it.
+// reserve creates the RetiredTenant, or adds missing namespaces to an existing one. It also
+// converts the record of a canceled deletion to one that reserves the ID.
 func (e *deletion) reserve(ctx context.Context, namespaces []corev1.Namespace) (*v1alpha1.RetiredTenant, error) {
 	name := tenants.RetiredName(e.t.Name, string(e.t.UID))
 	record, err := e.retired.Get(ctx, cache.ObjectName{Name: name})
@@ -284,13 +290,15 @@ func (e *deletion) reserve(ctx context.Context, namespaces []corev1.Namespace) (
 		record.Spec.Namespaces = names
 		return e.retired.Create(ctx, record)
 	}
-	// A record of a canceled deletion does not reserve the ID. This deletion was continued after all.
+	// The record of a canceled deletion does not reserve the ID. The deletion continues, so takenBack
+	// is removed.
 	return e.retired.PatchRead(ctx, record, map[string]any{
 		"spec": map[string]any{"namespaces": names, "takenBack": nil},
 	})
 }
 
-// retire records that the deletion is complete, and which bindings still name the tenant.
+// retire records that the deletion of the tenant is complete, and which bindings still name the
+// tenant.
 func (e *deletion) retire(ctx context.Context, record *v1alpha1.RetiredTenant) error {
 	if record.Spec.RetiredAt != nil {
 		return nil
@@ -338,8 +346,9 @@ func namespacesGoneCondition(is metav1.ConditionStatus) metav1.Condition {
 	return metav1.Condition{Type: v1alpha1.ConditionNamespacesGone, Status: is, Reason: v1alpha1.ReasonNamespaces}
 }
 
-// writeConditions writes conditions if they have changed. If the deletion continues, it also resets
-// DeletionHeld.
+// writeConditions writes the conditions of the Tenant if they have changed. It also sets the
+// condition Ready to False with the reason of the first condition. If the first condition is
+// Deleting, it sets the condition DeletionHeld to False.
 func (e *deletion) writeConditions(ctx context.Context, conditions ...metav1.Condition) error {
 	status := e.t.Status
 	status.Conditions = slices.Clone(status.Conditions)

@@ -16,8 +16,8 @@ import (
 )
 
 // TestInvalidTenantIsHeld checks that nothing is deleted while a deleted Tenant does not decode.
-// The deletion continues when the Tenant is valid. The Tenant is released if its definition is
-// deleted.
+// The deletion continues when the Tenant is valid. The finalizer of the Tenant is removed if its
+// definition is deleted.
 func TestInvalidTenantIsHeld(t *testing.T) {
 	for _, definitionDeleted := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {

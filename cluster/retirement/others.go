@@ -22,9 +22,9 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// deleteObjects deletes the cluster-scoped objects of the tenant. It returns zero if none of them
-// remains, and otherwise the time until the next check. finalizers are the finalizers of other
-// programs on the Tenant.
+// deleteObjects deletes the ClusterRoleBindings, TenantQuotas, TenantMembers and TenantUsage of the
+// tenant. It returns zero if no binding, quota or members remain, and otherwise the time until the
+// next check. finalizers are the finalizers of other programs on the Tenant.
 func (e *deletion) deleteObjects(ctx context.Context, finalizers []string) (time.Duration, error) {
 	if !meta.IsStatusConditionTrue(e.t.Status.Conditions, v1alpha1.ConditionDeleting) {
 		if err := e.writeConditions(ctx, retiringCondition(nil, finalizers)); err != nil {
@@ -48,14 +48,14 @@ func (e *deletion) deleteObjects(ctx context.Context, finalizers []string) (time
 	switch {
 	case len(left) == 0:
 		return 0, nil
-	case isSame: // no other program makes progress
+	case isSame: // nothing has changed since the last check
 		return pollStuckEvery, nil
 	}
 	return pollEvery, nil
 }
 
-// retiringCondition returns the condition of a tenant while its cluster-scoped objects are deleted. left are
-// the objects that remain. finalizers are the finalizers of other programs on the Tenant.
+// retiringCondition returns the condition of a tenant while its cluster-scoped objects are deleted.
+// left are the objects that remain. finalizers are the finalizers of other programs on the Tenant.
 func retiringCondition(left, finalizers []string) metav1.Condition {
 	var waits []string
 	if len(left) > 0 {
@@ -81,7 +81,7 @@ func describe(kind string, object metav1.Object) string {
 	return text
 }
 
-// deleteEach deletes the objects that are not already being deleted.
+// deleteEach calls remove for each object that is not already being deleted.
 func (e *deletion) deleteEach(ctx context.Context, all []metav1.Object, remove func(metav1.Object) error) error {
 	for _, object := range all {
 		if object.GetDeletionTimestamp() != nil {
@@ -97,8 +97,8 @@ func (e *deletion) deleteEach(ctx context.Context, all []metav1.Object, remove f
 	return nil
 }
 
-// remaining describes the deleted objects that still exist. It ignores later objects, which have
-// another UID.
+// remaining describes the objects of now that are in deleted or are being deleted. It ignores
+// objects that were created later, which have other UIDs.
 func remaining(kind string, deleted, now []metav1.Object) (left []string) {
 	for _, object := range now {
 		if slices.ContainsFunc(deleted, func(d metav1.Object) bool { return d.GetUID() == object.GetUID() }) ||
@@ -109,8 +109,8 @@ func remaining(kind string, deleted, now []metav1.Object) (left []string) {
 	return left
 }
 
-// deleteBindings deletes the ClusterRoleBindings that were created for the tenant. It returns the
-// bindings that still exist.
+// deleteBindings deletes the ClusterRoleBindings with the label [tenant.OfTenantLabel] of the
+// tenant. It returns the bindings that still exist.
 func (e *deletion) deleteBindings(ctx context.Context) ([]string, error) {
 	list := func() (all []metav1.Object, err error) {
 		bindings, err := e.Client.RbacV1().ClusterRoleBindings().List(ctx,
@@ -145,7 +145,7 @@ func (e *deletion) deleteAll(
 }
 
 // deleteMembers deletes the TenantMembers, so that a later tenant with the same ID has none. It
-// returns them if they still exist.
+// returns a description of the TenantMembers if they still exist.
 func (e *deletion) deleteMembers(ctx context.Context) ([]string, error) {
 	list := func() ([]metav1.Object, error) {
 		m, err := e.members.Get(ctx, cache.ObjectName{Name: e.id.ObjectName()})
@@ -163,8 +163,8 @@ func (e *deletion) deleteMembers(ctx context.Context) ([]string, error) {
 }
 
 // deleteUsage deletes the TenantUsage, so that a later tenant with the same ID does not read it. A
-// failure does not stop the deletion of the tenant, because a TenantUsage gives no rights and the
-// servers replace it.
+// failure does not stop the deletion of the tenant, because a TenantUsage gives no rights and is
+// replaced for a later tenant.
 func (e *deletion) deleteUsage(ctx context.Context) {
 	var found metav1.Object
 	u, err := e.usages.Get(ctx, cache.ObjectName{Name: e.id.ObjectName()})

@@ -1,9 +1,10 @@
 // Copyright The kubetenant authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package retirement deletes tenants. A deleted Tenant remains until all objects of its tenant are
-// deleted. Each step of the deletion can be repeated, so another process can continue it at any
-// time. The deletion leaves a RetiredTenant, which reserves the ID: a later tenant with this ID
+// Package retirement deletes tenants. A finalizer retains a deleted Tenant until the objects of its
+// tenant are deleted. With the deletion policy Orphan, the namespaces of the tenant are kept. Each
+// step of the deletion can be repeated, so another process can continue it at any time. The
+// deletion leaves a RetiredTenant, which reserves the ID, so that a later tenant with this ID
 // inherits nothing.
 package retirement
 
@@ -32,7 +33,7 @@ import (
 )
 
 const (
-	// writesPerSecond limits the rate of writes.
+	// writesPerSecond is the maximum rate of writes.
 	writesPerSecond = 50
 	// retryAtFirst and retryAtLast are the first and the longest delay before a retry.
 	retryAtFirst = 100 * time.Millisecond
@@ -47,12 +48,13 @@ type Options struct {
 	Dynamic dynamic.Interface
 	// Tenants must be followed.
 	Tenants *tenants.Store
-	// IsReserved reports whether a namespace must not be deleted with a tenant. See package authz.
+	// IsReserved reports whether a namespace is a system namespace, which is not deleted with a
+	// tenant. See package authz.
 	IsReserved func(namespace string) bool
 	// Undefined returns the problem of a resource's definition, or "" if the definition can be used.
 	Undefined func(resource string) string
-	// References returns the bindings outside the tenant's namespaces that name a tenant. See
-	// [tenants.References].
+	// References returns the bindings that name a tenant, except RoleBindings in namespaces of
+	// tenants. See [tenants.References].
 	References func(ctx context.Context, id tenant.ID, namespaces []string) ([]string, error)
 }
 
@@ -138,8 +140,8 @@ func resource(name string) schema.GroupVersionResource {
 // hasFinalizer reports whether a Tenant has the finalizer of the engine.
 func hasFinalizer(t metav1.Object) bool { return slices.Contains(t.GetFinalizers(), tenant.Finalizer) }
 
-// reconcile does the next steps for the Tenant with a name. It returns the time until the next check, or
-// zero if there is none.
+// reconcile does the next steps for the Tenant with the given name. It returns the time until the
+// next check, or zero if no check is needed.
 func (e *Engine) reconcile(ctx context.Context, name string) (time.Duration, error) {
 	t, err := e.tenants.Get(ctx, cache.ObjectName{Name: name})
 	if apierrors.IsNotFound(err) {
@@ -163,14 +165,15 @@ func (e *Engine) reconcile(ctx context.Context, name string) (time.Duration, err
 		return 0, err
 	}
 	id, _ := tenants.AccessOf(t)
-	if definitionEnds || id.IsZero() { // the tenant does not end
+	if definitionEnds || id.IsZero() { // the tenant itself is not deleted
 		return 0, e.removeFinalizer(ctx, t)
 	}
 	return (&deletion{Engine: e, id: id, t: t}).proceed(ctx)
 }
 
-// reconcileInvalid retains a Tenant that does not decode, even if it is being deleted, because its
-// tenant and its deletion policy are unknown. It releases the Tenant if the definition is deleted.
+// reconcileInvalid keeps the finalizer of a Tenant that does not decode, even if the Tenant is
+// being deleted, because its tenant and its deletion policy are unknown. It removes the finalizer
+// if the Tenant is deleted because its CustomResourceDefinition is deleted.
 func (e *Engine) reconcileInvalid(ctx context.Context, t *typed.Invalid) error {
 	if t.DeletionTimestamp == nil {
 		return e.addFinalizer(ctx, t)
@@ -188,8 +191,9 @@ func (e *Engine) reconcileInvalid(ctx context.Context, t *typed.Invalid) error {
 	return t
 }
 
-// isDefinitionDeleted reports whether a Tenant is deleted because its definition is deleted, or was
-// deleted with an earlier definition.
+// isDefinitionDeleted reports whether a Tenant is deleted because its CustomResourceDefinition is
+// being deleted or does not exist. It also returns true if the Tenant is older than the definition,
+// because the Tenant was then deleted with an earlier definition.
 func (e *Engine) isDefinitionDeleted(ctx context.Context, t metav1.Object) (bool, error) {
 	name := resource(v1alpha1.ResourceTenants).GroupResource().String()
 	definition, err := e.Dynamic.Resource(tenants.Definitions()).Get(ctx, name, metav1.GetOptions{})
@@ -203,7 +207,8 @@ func (e *Engine) isDefinitionDeleted(ctx context.Context, t metav1.Object) (bool
 	return definition.GetDeletionTimestamp() != nil || tenantCreated.Before(&created), nil
 }
 
-// addFinalizer adds the finalizer to a Tenant that was created without the admission plugin.
+// addFinalizer adds the finalizer if the Tenant does not have it, for example because the Tenant
+// was created without the admission plugin.
 func (e *Engine) addFinalizer(ctx context.Context, t metav1.Object) error {
 	if hasFinalizer(t) {
 		return nil
@@ -228,7 +233,7 @@ func (e *Engine) setFinalizers(ctx context.Context, t metav1.Object, finalizers 
 	return err
 }
 
-// recordEvent records an event if the current step, or the reason for waiting, has changed.
+// recordEvent records an event if the reason or the status of the condition has changed.
 func (e *deletion) recordEvent(now metav1.Condition) {
 	was := meta.FindStatusCondition(e.t.Status.Conditions, now.Type)
 	if was != nil && was.Reason == now.Reason && was.Status == now.Status {

@@ -394,8 +394,9 @@ func TestOrphan(t *testing.T) {
 	})
 }
 
-// TestProtectedTenant checks that a Tenant with the policy Protect is not deleted, and that a Tenant with the
-// name of another tenant's Tenant deletes nothing. A Tenant without the finalizer gets it.
+// TestProtectedTenant checks that a Tenant with the policy Protect is not deleted, and that a
+// Tenant with the name of another tenant's Tenant deletes nothing. A Tenant without the finalizer
+// gets it.
 func TestProtectedTenant(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		wrong := object("acme", v1alpha1.TenantDeletionDelete, true)
@@ -468,8 +469,8 @@ func TestDefinitionDeleted(t *testing.T) {
 	}
 }
 
-// TestStuck checks that the condition names a stuck namespace, and that the tenant's callers may
-// only read.
+// TestStuck checks that the condition names a stuck namespace, and that the access of the tenant's
+// callers is ReadOnly.
 func TestStuck(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newFixture(t, object("acme", v1alpha1.TenantDeletionDelete, true))
@@ -497,7 +498,8 @@ func TestStuck(t *testing.T) {
 	})
 }
 
-// TestStuckDeletionsDoNotBlockOthers checks that stuck deletions delay other deletions for at most an hour.
+// TestStuckDeletionsDoNotBlockOthers checks that stuck deletions delay other deletions for at most
+// an hour.
 func TestStuckDeletionsDoNotBlockOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var all []runtime.Object
@@ -558,7 +560,8 @@ func TestLeftovers(t *testing.T) {
 	})
 }
 
-// TestDeletionRateLimit checks that ten deletions start in an hour, and that the others start later.
+// TestDeletionRateLimit checks that ten deletions start in an hour, and that the others start
+// later.
 func TestDeletionRateLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var all []runtime.Object
@@ -592,7 +595,7 @@ func TestDeletionRateLimit(t *testing.T) {
 }
 
 // TestDelay checks that nothing is deleted before the delay is over, and then all objects. If the
-// deletion is canceled, only the Tenant is deleted, and its ID is not retired.
+// deletion is canceled, only the Tenant object is deleted, and its ID is not retired.
 func TestDelay(t *testing.T) {
 	delayed := func() *unstructured.Unstructured {
 		u := object("acme", v1alpha1.TenantDeletionDelete, true)

@@ -85,7 +85,8 @@ func expect(decoder *json.Decoder, want json.Delim) error {
 	return nil
 }
 
-// hasRequests reports whether the objects of a resource request other resources.
+// hasRequests reports whether the objects of a resource can request resources that a TenantUsage
+// reports.
 func hasRequests(of schema.GroupResource) bool {
 	switch of {
 	case corev1.Resource("pods"), corev1.Resource("services"), corev1.Resource("persistentvolumeclaims"),
@@ -96,7 +97,7 @@ func hasRequests(of schema.GroupResource) bool {
 }
 
 // addItem adds an object to the measurement of its tenant. It ignores objects in namespaces without
-// a tenant, and the requests of an object that does not decode.
+// a tenant, and the requests of an object whose usage cannot be computed.
 func (m *Measurer) addItem(
 	found totals, of schema.GroupResource, item []byte, owners map[string]tenant.ID,
 ) error {

@@ -14,10 +14,10 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// maxMeasured limits the number of tenants with metrics.
+// maxMeasured is the maximum number of tenants with metrics.
 const maxMeasured = 500
 
-// Metrics are the metrics of a [Measurer]. Only the leader sets them.
+// Metrics are the metrics of a [Measurer]. Only the process that runs the Measurer sets them.
 type Metrics struct {
 	objects, bytes *metrics.GaugeVec
 	errors         *metrics.Counter
@@ -58,7 +58,8 @@ func (m *Metrics) Registerables() []metrics.Registerable {
 	return []metrics.Registerable{m.objects, m.bytes, m.errors}
 }
 
-// set replaces the gauges.
+// set replaces the values of the gauges. Only the maxMeasured tenants with the most objects have
+// values.
 func (m *Metrics) set(all totals) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

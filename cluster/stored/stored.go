@@ -37,25 +37,26 @@ import (
 )
 
 const (
-	// measureEvery is the interval of the passes.
+	// measureEvery is the interval between two passes.
 	measureEvery = 6 * time.Hour
-	// measureAfter is the delay of the first pass after the start.
+	// measureAfter is the minimum delay of the first pass after the start.
 	measureAfter = time.Minute
-	// retryAfter is the delay after the first failure. It doubles with each further failure.
+	// retryAfter is the delay after the first failure. The delay doubles with each further failure, up
+	// to measureEvery.
 	retryAfter = time.Minute
 	// pageSize is the number of objects in a page.
 	pageSize = 500
-	// maxIncomplete limits the number of unreadable resources in a TenantUsage.
+	// maxIncomplete is the maximum number of unreadable resources that a TenantUsage names.
 	maxIncomplete = 100
-	// maxPage is the size of a page in bytes above which the next page has fewer objects.
+	// maxPage is the size of a page in bytes. If a page is larger, the next page has fewer objects.
 	maxPage = 20 << 20
-	// maxExpired limits how often a list continues after its token has expired.
+	// maxExpired is the maximum number of times that one list continues after its token has expired.
 	maxExpired = 10
-	// pagesPerSecond and writesPerSecond limit the rate of requests to the server.
+	// pagesPerSecond and writesPerSecond are the maximum rates of reads and writes.
 	pagesPerSecond  = 5
 	writesPerSecond = 5
-	// maxNames limits the number of extended resources in a TenantUsage, because Pods can request any
-	// name.
+	// maxNames is the maximum number of extended resources in a TenantUsage. It is limited because
+	// Pods can request resources with any name.
 	maxNames = 64
 )
 
@@ -120,8 +121,8 @@ func New(o Options) *Measurer {
 	}
 }
 
-// Run measures until ctx ends. After a change of the leader, it waits until the last measurement is
-// old enough.
+// Run measures until ctx ends. If the TenantUsages have a recent measurement, for example of
+// another leader, it waits until this measurement is older than measureEvery.
 func (m *Measurer) Run(ctx context.Context) error {
 	defer m.Metrics.set(nil)
 	sleep(ctx, measureAfter)
@@ -157,7 +158,7 @@ func sleep(ctx context.Context, d time.Duration) {
 type measured struct {
 	objects, bytes int64
 	requested      corev1.ResourceList
-	extended       int // the number of names in requested that are not common
+	extended       int // the number of names in requested for which [isCommon] returns false
 }
 
 func (t *measured) add(of *measured) {
@@ -168,7 +169,7 @@ func (t *measured) add(of *measured) {
 	}
 }
 
-// isCommon reports whether a name belongs to Kubernetes, so that no tenant can invent it.
+// isCommon reports whether a name is one of the names of Kubernetes, which tenants cannot invent.
 func isCommon(name corev1.ResourceName) bool {
 	switch name {
 	case corev1.ResourceRequestsCPU, corev1.ResourceRequestsMemory, corev1.ResourceRequestsEphemeralStorage,
@@ -178,8 +179,8 @@ func isCommon(name corev1.ResourceName) bool {
 	return false
 }
 
-// request adds a requested resource. Above the limit, it ignores further names of extended
-// resources.
+// request adds a requested resource. If there are already maxNames extended resources, it ignores
+// other extended resources.
 func (t *measured) request(name corev1.ResourceName, quantity resource.Quantity) {
 	sum, found := t.requested[name]
 	if !found {
@@ -210,9 +211,9 @@ func (t totals) get(id tenant.ID) *measured {
 }
 
 // Pass measures all objects once, and writes the TenantUsages. If a resource cannot be read, its
-// objects are missing in the sums, and the TenantUsages and the error name the resource.
+// objects are not counted, and the TenantUsages and the error name the resource.
 func (m *Measurer) Pass(ctx context.Context) error {
-	// Without the definition or the rights, the measurement could not be written.
+	// If the TenantUsages cannot be read, the measurement cannot be written either.
 	if _, err := m.read(ctx, func(time.Time) {}); err != nil {
 		return err
 	}
@@ -221,7 +222,7 @@ func (m *Measurer) Pass(ctx context.Context) error {
 		return err
 	}
 	resources, problems := m.Resources()
-	if problems != nil { // the sums would lack whole kinds
+	if problems != nil { // the measurement would lack whole resources
 		return problems
 	}
 	all, incomplete := totals{}, []string(nil)
@@ -255,7 +256,8 @@ func (m *Measurer) Pass(ctx context.Context) error {
 	return errors.Join(problems, m.write(ctx, all, start))
 }
 
-// state has the tenants at one time, except the system tenant.
+// state has the tenants and their namespaces at the time of a call of readState, except the system
+// tenant.
 type state struct {
 	owners     map[string]tenant.ID // by namespace
 	namespaces map[tenant.ID]int64
@@ -263,7 +265,7 @@ type state struct {
 	incomplete []string // resources that could not be read
 }
 
-// readState returns the current tenants.
+// readState returns the current state. It fails if the Tenants are not known.
 func (m *Measurer) readState() (*state, error) {
 	owners, err := m.Namespaces()
 	if err != nil {
@@ -288,13 +290,13 @@ func (m *Measurer) readState() (*state, error) {
 	return is, nil
 }
 
-// exists reports whether a tenant has a Tenant or a namespace.
+// exists reports whether a tenant has a Tenant or owns a namespace.
 func (s *state) exists(id tenant.ID) bool {
 	_, found := s.uids[id]
 	return found || s.namespaces[id] > 0
 }
 
-// names returns the names of the TenantUsages of all tenants.
+// names returns the names that the TenantUsages of all tenants have.
 func (s *state) names() map[string]bool {
 	all := map[string]bool{}
 	for id := range s.uids {
@@ -306,10 +308,11 @@ func (s *state) names() map[string]bool {
 	return all
 }
 
-// isCopy reports whether the objects of a resource also belong to another resource.
+// isCopy reports whether the server returns the same objects for another resource too, so that they
+// must not be counted twice.
 func isCopy(of schema.GroupResource) bool { return of.Group == "events.k8s.io" }
 
-// measure measures the objects of a resource. It returns no result if a page cannot be read.
+// measure measures the objects of a resource. It returns only an error if a page cannot be read.
 func (m *Measurer) measure(
 	ctx context.Context, of schema.GroupVersionResource, owners map[string]tenant.ID,
 ) (totals, error) {
@@ -344,8 +347,8 @@ func (m *Measurer) measure(
 	}
 }
 
-// continueAfter returns the token with which a list continues after its token has expired. The rest
-// of the list is of a later state.
+// continueAfter returns the token with which a list continues after its own token has expired, or
+// "". The rest of the list is then from a later state of the server.
 func continueAfter(expired error) string {
 	var status apierrors.APIStatus
 	if errors.As(expired, &status) {
@@ -354,7 +357,7 @@ func continueAfter(expired error) string {
 	return ""
 }
 
-// limitAfter returns the number of objects in the next page.
+// limitAfter returns the limit for the next page. size is the size of the last page in bytes.
 func limitAfter(limit, size int) int {
 	if size > maxPage {
 		return max(limit/2, 1)
@@ -362,7 +365,7 @@ func limitAfter(limit, size int) int {
 	return min(2*limit, pageSize)
 }
 
-// isRequested reports whether a TenantUsage contains a name of a quota.
+// isRequested reports whether a TenantUsage contains the resource with the given quota name.
 func isRequested(name corev1.ResourceName) bool {
 	return name == corev1.ResourcePersistentVolumeClaims || name == corev1.ResourceServicesLoadBalancers ||
 		strings.HasPrefix(string(name), corev1.DefaultResourceRequestsPrefix) || quota.IsDevice(name)

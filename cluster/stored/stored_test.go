@@ -182,8 +182,8 @@ func TestPass(t *testing.T) {
 	}
 }
 
-// TestResourceNamesAreLimited checks that a tenant that requests many resources does not make its TenantUsage
-// large.
+// TestResourceNamesAreLimited checks that a tenant that requests many resources does not make its
+// TenantUsage large.
 func TestResourceNamesAreLimited(t *testing.T) {
 	f := newFixture(t)
 	for i := range 500 {

@@ -20,23 +20,23 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// keepServers is the time for which the entry of a server without requests is retained.
+// keepServers is how long the entry of a server without requests is retained.
 const keepServers = 49 * time.Hour
 
-// maxSilence is a maximum age for the newest hour of all servers. If it is older, the clock may be
-// wrong.
+// maxSilence is the maximum age of the newest hour in the entries of all servers. If the newest
+// hour is older, the clock of this process may be wrong, and no entry is removed.
 const maxSilence = 3 * time.Hour
 
-// existing has the fields of a TenantUsage that a pass needs.
+// existing has the fields of a stored TenantUsage that a pass needs.
 type existing struct {
 	metav1.ObjectMeta
 	tenant, uid string
-	oldServers  []string // names of the servers without recent requests
+	oldServers  []string // the names of the servers without recent requests
 }
 
 // read returns all TenantUsages by name, and calls latest with the time of each complete
-// measurement. If no server has written an hour for some time, the clock of this process may be
-// wrong. In this case, no server is treated as old.
+// measurement. If the newest hour of all servers is older than maxSilence, no server is treated as
+// old.
 func (m *Measurer) read(ctx context.Context, latest func(time.Time)) (map[string]*existing, error) {
 	all := map[string]*existing{}
 	now, newest := time.Now(), time.Time{}
@@ -94,13 +94,13 @@ func (m *Measurer) last(ctx context.Context) (time.Time, error) {
 // maxFailures is the number of successive failures after which a pass ends.
 const maxFailures = 5
 
-// failures has the first errors of a pass.
+// failures has the first errors of writes in a pass.
 type failures struct {
 	all         []error
 	consecutive int
 }
 
-// add adds an error, which may be nil. It reports whether the pass must end.
+// add records the result of a write. err may be nil. end is true if the pass must end.
 func (f *failures) add(err error) (end bool) {
 	if err == nil {
 		f.consecutive = 0
@@ -113,7 +113,8 @@ func (f *failures) add(err error) (end bool) {
 	return f.consecutive == maxFailures || errors.Is(err, context.Canceled)
 }
 
-// write writes the TenantUsages of existing tenants, and deletes those of other tenants.
+// write writes the TenantUsages of existing tenants, and deletes TenantUsages of tenants that no
+// longer exist.
 func (m *Measurer) write(ctx context.Context, all totals, start *state) error {
 	present, err := m.read(ctx, func(time.Time) {})
 	if err != nil {
@@ -127,7 +128,7 @@ func (m *Measurer) write(ctx context.Context, all totals, start *state) error {
 	for id, total := range all {
 		uid := start.uids[id]
 		if !now.exists(id) || now.uids[id] != uid {
-			continue // not the tenant that was measured
+			continue // the tenant or its Tenant has changed since the measurement
 		}
 		was := present[id.ObjectName()]
 		if was == nil || was.tenant != id.String() || was.uid != uid && was.uid != "" {
@@ -162,7 +163,8 @@ func (m *Measurer) write(ctx context.Context, all totals, start *state) error {
 	return errors.Join(failed.all...)
 }
 
-// applyStored writes a measurement, and removes the entries of servers without recent requests.
+// applyStored writes a measurement to a TenantUsage, and removes the entries of servers without
+// recent requests.
 func (m *Measurer) applyStored(
 	ctx context.Context, was *existing, id tenant.ID, uid string, is *v1alpha1.StoredUsage,
 ) error {
@@ -186,8 +188,9 @@ func (m *Measurer) applyStored(
 
 var errChanged = errors.New("the tenant was deleted or created during the measurement: the next pass measures it")
 
-// replace deletes the TenantUsage of an earlier Tenant, so that a new one can be created. It fails
-// if the current Tenant is not the one that was measured. was may be nil.
+// replace deletes the TenantUsage of an earlier Tenant, so that a new TenantUsage can be created.
+// It fails if the current Tenant is not the Tenant that was measured. was is nil if there is no
+// TenantUsage.
 func (m *Measurer) replace(ctx context.Context, was *existing, id tenant.ID, uid string) error {
 	uids, known := m.Tenants()
 	if !known || uids[id] != uid {
@@ -211,8 +214,9 @@ func (m *Measurer) removeDeleted(ctx context.Context, was *existing) error {
 	return m.remove(ctx, was)
 }
 
-// apply applies the fields of one manager. If is is nil, it removes the entry of the manager. If
-// was is not nil, it fails with a conflict if the object has another UID.
+// apply applies the fields of one field manager to a TenantUsage. If is is nil, it removes the
+// fields of the manager. If was is not nil, it fails with a conflict if the TenantUsage has another
+// UID than was.
 func (m *Measurer) apply(ctx context.Context, was *existing, manager string, is *v1alpha1.TenantUsage) error {
 	if err := m.writes.Wait(ctx); err != nil {
 		return err

@@ -27,8 +27,9 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// Kinds returns the kinds that a template may contain, and their resources. None of them grants
-// rights. Only a Tenant grants rights, because the server checks its subjects.
+// Kinds returns the kinds of the objects that a template may contain, and their resources. No
+// object of these kinds grants rights. Rights are granted only by Tenants and TenantMembers, whose
+// subjects the server checks.
 func Kinds() map[schema.GroupVersionKind]schema.GroupVersionResource {
 	core, networking := corev1.SchemeGroupVersion, networkingv1.SchemeGroupVersion
 	return map[schema.GroupVersionKind]schema.GroupVersionResource{
@@ -52,18 +53,18 @@ func typed(kind string) any {
 	return &networkingv1.NetworkPolicy{}
 }
 
-// maxRendered limits the objects of a template in one namespace, in bytes of JSON. It is the size
-// of the largest object that etcd accepts.
+// maxRendered is the maximum total size of the objects of a template in one namespace, in bytes of
+// JSON. It is the maximum size of an object in etcd.
 const maxRendered = 1 << 20
 
-// longestName is the longest value of ${tenant} and ${namespace}.
+// longestName has the maximum length of a value of ${tenant} and ${namespace}.
 const longestName = "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx"
 
 // Template is the content of a NamespaceTemplate. Callers MUST NOT change it.
 type Template struct {
-	// Objects are the objects before the replacement of values.
+	// Objects are the objects before placeholders are replaced.
 	Objects []map[string]any
-	// Hold specifies whether Pods in a new namespace wait until it is prepared.
+	// Hold specifies whether Pods in a new namespace wait until the namespace is prepared.
 	Hold bool
 	// Created is the time of creation of the NamespaceTemplate.
 	Created time.Time
@@ -100,8 +101,8 @@ func Parse(stored *v1alpha1.NamespaceTemplate) (*Template, error) {
 	return t, err
 }
 
-// Contains reports whether the template has an object of a resource and a name in a namespace of a
-// tenant.
+// Contains reports whether the template has an object with the given resource and name in a
+// namespace of a tenant.
 func (t *Template) Contains(id tenant.ID, namespace string, resource schema.GroupResource, name string) bool {
 	replace := replacer(id, namespace)
 	return slices.ContainsFunc(t.Objects, func(content map[string]any) bool {
@@ -121,8 +122,8 @@ func replacer(id tenant.ID, namespace string) *strings.Replacer {
 	return strings.NewReplacer("${tenant}", id.String(), "${namespace}", namespace)
 }
 
-// Validate returns the first problem of the objects with the path of its field. It does not depend
-// on a tenant.
+// Validate returns the first problem of the objects, with the path of the field. It uses the
+// longest possible tenant ID and namespace name.
 func (t *Template) Validate() error {
 	id, err := tenant.Parse(longestName)
 	if err != nil {
@@ -132,7 +133,7 @@ func (t *Template) Validate() error {
 	return err
 }
 
-// Resources returns the distinct resources of the objects, in order. It ignores objects that a
+// Resources returns the distinct resources of the objects, sorted. It ignores objects that a
 // template may not contain.
 func (t *Template) Resources() []schema.GroupVersionResource {
 	var out []schema.GroupVersionResource
@@ -146,8 +147,8 @@ func (t *Template) Resources() []schema.GroupVersionResource {
 	return out
 }
 
-// Render returns all objects for a namespace of a tenant. The objects have no namespace. An error
-// contains the path of its field.
+// Render returns all objects for a namespace of a tenant. metadata.namespace of the objects is not
+// set. An error contains the path of the invalid field.
 func (t *Template) Render(id tenant.ID, namespace string) ([]Object, error) {
 	replace := replacer(id, namespace)
 	seen := map[string]bool{}
@@ -174,7 +175,7 @@ func (t *Template) Render(id tenant.ID, namespace string) ([]Object, error) {
 	return out, err
 }
 
-// render returns an object of a template in a namespace.
+// render returns an object of a template with replaced placeholders.
 func render(content map[string]any, replace *strings.Replacer) (out Object, err error) {
 	u := &unstructured.Unstructured{Object: content}
 	resource, known := Kinds()[u.GroupVersionKind()]

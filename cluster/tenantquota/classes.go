@@ -26,7 +26,7 @@ import (
 // because most quotas do not.
 type deviceClasses struct {
 	informer  cache.SharedIndexInformer
-	wanted    chan struct{} // receives when the informer is needed
+	wanted    chan struct{} // receives a value when the informer is needed
 	notServed atomic.Bool   // the server does not serve the kind
 }
 
@@ -39,7 +39,7 @@ func newDeviceClasses(client dynamic.Interface) *deviceClasses {
 	return c
 }
 
-// run follows the classes from the first call of get until ctx ends.
+// run follows the DeviceClasses from the first call of [Store.Classes] until ctx ends.
 func (c *deviceClasses) run(ctx context.Context) {
 	select {
 	case <-c.wanted:
@@ -48,8 +48,8 @@ func (c *deviceClasses) run(ctx context.Context) {
 	}
 }
 
-// Classes returns the DeviceClasses of the cluster. It fails with [quota.ErrUnknown] if they are
-// not known yet.
+// Classes returns the DeviceClasses of the cluster. It returns none if the server does not serve
+// the kind. It fails with [quota.ErrUnknown] if the DeviceClasses have not been read.
 func (s *Store) Classes() (quota.Classes, error) {
 	select {
 	case s.classes.wanted <- struct{}{}:
@@ -87,7 +87,8 @@ func (s *Store) Classes() (quota.Classes, error) {
 	return classes, nil
 }
 
-// recordingClient is a client that records whether the server serves a listed resource.
+// recordingClient is a client that sets unserved if the last list failed because the server does
+// not serve the resource.
 type recordingClient struct {
 	dynamic.Interface
 	unserved *atomic.Bool

@@ -32,12 +32,14 @@ import (
 )
 
 const (
-	// countAfter is the delay of a count, so that one count covers several changes.
+	// countAfter is the delay between a change and the count, so that one count covers several
+	// changes.
 	countAfter = 250 * time.Millisecond
-	// countCycle is the interval at which every quota is counted, even if nothing has changed.
+	// countCycle is the interval at which the usage of every quota is counted, even if nothing has
+	// changed.
 	countCycle = time.Minute
-	// rememberDeleted is the time for which a deleted object releases its reservation. After that, the
-	// reservation must expire.
+	// rememberDeleted is how long the deletion of an object is remembered. During this time, a
+	// reservation for the object is released. Later, such a reservation remains until it expires.
 	rememberDeleted = 15 * time.Minute
 )
 
@@ -45,8 +47,8 @@ const (
 var errCounting = errors.New("the list of objects is not complete yet")
 
 // Counter computes the usage of tenants and writes it to their quotas. This releases the usage of
-// deleted objects, and reservations of writes that were not stored. It follows all objects of each
-// resource that a quota limits or has limited.
+// deleted objects and expired reservations of writes that were not stored. It follows all objects
+// of each resource that a quota limits or has limited.
 type Counter struct {
 	quotas     *Store
 	client     dynamic.Interface
@@ -126,7 +128,8 @@ func (c *Counter) Run(ctx context.Context) {
 	}
 }
 
-// forget removes old deletions, and the resources that the server did not have.
+// forget removes old entries of deleted, and resources that the server did not serve, so that the
+// next count checks them again.
 func (c *Counter) forget() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -175,7 +178,7 @@ func (c *Counter) count(ctx context.Context, name string) error {
 	state, used := was.Recount(objects, c.isDeleted, counted, now)
 	breakdown := make([]v1alpha1.NamespaceUsage, 0, len(used))
 	for _, namespace := range slices.Sorted(maps.Keys(used)) {
-		delete(used[namespace], quota.NamespaceCount) // it is always 1
+		delete(used[namespace], quota.NamespaceCount) // the count of the namespace itself is always 1
 		if len(used[namespace]) == 0 {
 			continue
 		}
@@ -202,7 +205,8 @@ func earliest(all []quota.Reservation) time.Time {
 }
 
 // objects returns the objects that a quota limits, and the names of the limits that it has counted.
-// If it cannot read a resource, it omits the limits of this resource and returns an error.
+// If it cannot read a resource, it omits the limits that depend on this resource and returns an
+// error.
 func (c *Counter) objects(
 	ctx context.Context, q *v1alpha1.TenantQuota,
 ) (out []quota.CountedObject, counted []corev1.ResourceName, unknown error) {
@@ -272,13 +276,14 @@ func (c *Counter) stored(
 	return out, nil
 }
 
-// countedObject has the fields of an object that the counter needs.
+// countedObject has the metadata and the usage of an object.
 type countedObject struct {
 	metav1.ObjectMeta
 	usage corev1.ResourceList
-	// deletionEnd is the end of the grace period of an object that is being deleted. Otherwise, it is zero.
+	// deletionEnd is the end of the grace period of an object that is being deleted. Otherwise, it is
+	// zero.
 	deletionEnd time.Time
-	// final is the usage after over.
+	// final is the usage after deletionEnd.
 	final corev1.ResourceList
 }
 
@@ -346,7 +351,7 @@ func countable(of schema.GroupResource, obj any) (any, error) {
 	return out, err
 }
 
-// requeue queues the quotas of a tenant.
+// requeue queues the quotas of a tenant after countAfter.
 func (c *Counter) requeue(id string) {
 	quotas, err := c.quotas.informer.GetIndexer().IndexKeys(byTenant, id)
 	if err != nil {
@@ -397,7 +402,7 @@ func (c *Counter) followNamespaces() cache.ResourceEventHandler {
 func (c *Counter) follow() cache.ResourceEventHandler {
 	changed := func(obj any) {
 		if name, err := cache.DeletionHandlingObjectToName(obj); err == nil {
-			c.requeue(c.namespaces.owner(name.Namespace)) // the next cycle includes a namespace that is not known yet
+			c.requeue(c.namespaces.owner(name.Namespace)) // if the namespace is not known yet, the next cycle counts the object
 		}
 	}
 	return cache.ResourceEventHandlerFuncs{

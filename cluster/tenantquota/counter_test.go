@@ -137,8 +137,8 @@ func limiting(t *testing.T, hard map[string]string, reserved ...v1alpha1.QuotaRe
 	return u
 }
 
-// expectUsage waits in the time of the synctest bubble, and then checks the usage of a quota and the number
-// of its namespaces.
+// expectUsage waits in the time of the synctest bubble, and then checks the usage of a quota and
+// the number of its namespaces.
 func expectUsage(
 	t *testing.T, client *fake.FakeDynamicClient, after time.Duration, when string, want map[string]string, in int,
 ) {
@@ -311,7 +311,8 @@ func TestReservations(t *testing.T) {
 	})
 }
 
-// TestTerminatingPodIsNotCounted checks that a Pod is not counted after its grace period, even without an event.
+// TestTerminatingPodIsNotCounted checks that a Pod is not counted after its grace period, even
+// without an event.
 func TestTerminatingPodIsNotCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		leaving := pod("a--web", "one", "Running")
@@ -324,7 +325,8 @@ func TestTerminatingPodIsNotCounted(t *testing.T) {
 	})
 }
 
-// TestDefaultIsDeletedIfTenantHasQuota checks that a default quota is deleted only if its tenant has its own quota.
+// TestDefaultIsDeletedIfTenantHasQuota checks that a default quota is deleted only if its tenant
+// has its own quota.
 func TestDefaultIsDeletedIfTenantHasQuota(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		quotas, client := store(t, object(t, "q", "a", false, ""), object(t, "a", "a", true, ""),

@@ -25,10 +25,10 @@ import (
 )
 
 const (
-	// ensureEvery is the interval at which changes of namespaces, quotas and the configuration are
-	// handled.
+	// ensureEvery is the interval at which [Store.EnsureDefaults] checks for changes of namespaces,
+	// quotas and the configuration.
 	ensureEvery = time.Second
-	// ensureAnyway is the interval at which all tenants are checked even if nothing has changed.
+	// ensureAnyway is the interval at which all tenants are checked, even if nothing has changed.
 	ensureAnyway = time.Minute
 )
 
@@ -51,14 +51,14 @@ func (s *Store) EnsureDefaults(ctx context.Context, namespaces *Namespaces, hard
 	}, ensureEvery)
 }
 
-// pass records the input of a check of all tenants. The zero value covers no other pass.
+// pass records the input of a check of all tenants. The zero value covers no later pass.
 type pass struct {
 	namespaces, quotas uint64
 	hard               corev1.ResourceList
 	at                 time.Time
 }
 
-// covers reports whether nothing has changed since p, and p is recent enough.
+// covers reports whether now has the same input as p, and p is not older than ensureAnyway.
 func (p *pass) covers(now *pass) bool {
 	return p.namespaces == now.namespaces && p.quotas == now.quotas && upstreamquota.Equals(p.hard, now.hard) &&
 		now.at.Sub(p.at) < ensureAnyway
@@ -113,7 +113,7 @@ func (s *Store) ensure(ctx context.Context, id tenant.ID, hard corev1.ResourceLi
 	}
 	name := id.ObjectName()
 	if _, taken, err := s.informer.GetStore().GetByKey(name); err != nil || taken {
-		name = id.DistinctObjectName() // the name belongs to a quota of another tenant
+		name = id.DistinctObjectName() // another quota has the name
 	}
 	return s.create(ctx, name, id, hard)
 }
@@ -132,7 +132,8 @@ func (s *Store) deleteDefaults(ctx context.Context) error {
 	return err
 }
 
-// deleteDefault deletes a quota. Its UID precondition protects a later quota of the same name.
+// deleteDefault deletes a default quota. A UID precondition protects a quota with the same name
+// that was created later.
 func (s *Store) deleteDefault(ctx context.Context, object metav1.Object) error {
 	uid := object.GetUID()
 	err := s.client.Resource(tenantQuotas()).Delete(ctx, object.GetName(),
@@ -143,8 +144,8 @@ func (s *Store) deleteDefault(ctx context.Context, object metav1.Object) error {
 	return err
 }
 
-// create creates a default quota. If a quota of this name exists, it is a quota of the tenant that
-// the store has not observed yet. It is not changed.
+// create creates a default quota. If a quota with this name already exists, create does not change
+// it and returns nil. The store has then not observed the quota yet.
 func (s *Store) create(ctx context.Context, name string, id tenant.ID, hard corev1.ResourceList) error {
 	s.changes.Add(1) // the tenant is checked again even if no event arrives
 	_, err := s.quotas.Create(ctx, &v1alpha1.TenantQuota{
@@ -158,8 +159,8 @@ func (s *Store) create(ctx context.Context, name string, id tenant.ID, hard core
 	return err
 }
 
-// update updates the limits of a default quota. It returns a conflict if the quota has changed,
-// because it may now be the tenant's own quota.
+// update updates the limits of a default quota. It returns [quota.ErrConflict] if the quota has
+// changed since it was read, because it may no longer be a default quota.
 func (s *Store) update(ctx context.Context, known *v1alpha1.TenantQuota, hard corev1.ResourceList) error {
 	patch, err := json.Marshal([]map[string]any{
 		{"op": "replace", "path": "/metadata/resourceVersion", "value": known.ResourceVersion},

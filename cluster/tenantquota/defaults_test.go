@@ -121,8 +121,8 @@ func TestDefaults(t *testing.T) {
 
 var ofA = map[string]string{"a--web": "a"}
 
-// TestDefaultNeverReplacesQuota checks that a default quota never replaces a quota of the tenant that the
-// store has not observed.
+// TestDefaultNeverReplacesQuota checks that a default quota never replaces a quota of the tenant
+// that the store has not observed.
 func TestDefaultNeverReplacesQuota(t *testing.T) {
 	quotasResource := v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceTenantQuotas)
 	synctest.Test(t, func(t *testing.T) {

@@ -14,15 +14,15 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// maxMeasured limits the number of quotas with metrics.
+// maxMeasured is the maximum number of quotas with metrics.
 const maxMeasured = 1000
 
-// measures are the metrics of quotas. The events of the informer update them.
+// measures are the metrics of quotas. Event handlers of the informer update them.
 type measures struct {
 	hard, used *metrics.GaugeVec
 
 	mu       sync.Mutex
-	measured map[string][]map[string]string // the labels of each quota by its name
+	measured map[string][]map[string]string // the labels of the metrics of each quota, by its name
 }
 
 // Metrics returns the metrics of the limits and the usage of quotas by tenant and resource. At most
@@ -70,7 +70,7 @@ func (m *measures) set(obj any) {
 	m.measured[q.Name] = append(m.add(m.hard, q.Spec.Tenant, q.Spec.Hard), m.add(m.used, q.Spec.Tenant, q.Status.Used)...)
 }
 
-// add sets the metrics of a list and returns their labels.
+// add sets the metrics for the resources in list, and returns the labels of the metrics.
 func (*measures) add(gauge *metrics.GaugeVec, id string, list corev1.ResourceList) []map[string]string {
 	all := make([]map[string]string, 0, len(list))
 	for resource, amount := range list {

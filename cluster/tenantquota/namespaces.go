@@ -17,15 +17,15 @@ import (
 // namespacesByTenant is the index of namespaces by the value of their tenant label.
 const namespacesByTenant = "kubetenant"
 
-// Namespaces finds the namespaces of a cluster by their tenant.
+// Namespaces finds the namespaces of a cluster by the label [tenant.Label].
 type Namespaces struct {
 	informer cache.SharedIndexInformer
 	indexer  cache.Indexer
 	changes  *atomic.Uint64 // the number of creations, deletions and changes of the owner
 }
 
-// NewNamespaces returns the namespaces of an informer. It adds an index, so it must be called only
-// once for each informer.
+// NewNamespaces returns the namespaces of the given informer. It adds an index, so it must be
+// called only once for each informer.
 func NewNamespaces(informer cache.SharedIndexInformer) (*Namespaces, error) {
 	n := &Namespaces{informer: informer, indexer: informer.GetIndexer(), changes: &atomic.Uint64{}}
 	if err := informer.AddIndexers(cache.Indexers{namespacesByTenant: func(obj any) ([]string, error) {
@@ -67,12 +67,12 @@ func labelOf(obj any) string {
 // Tenants returns all values of the tenant label.
 func (n *Namespaces) Tenants() []string { return n.indexer.ListIndexFuncValues(namespacesByTenant) }
 
-// OwnedBy returns the names of the namespaces with a value of the tenant label.
+// OwnedBy returns the names of the namespaces whose tenant label has the given value.
 func (n *Namespaces) OwnedBy(id string) ([]string, error) {
 	return n.indexer.IndexKeys(namespacesByTenant, id)
 }
 
-// count returns the usage of the namespaces with a value of the tenant label. It includes
+// count returns the usage of the namespaces whose tenant label has the given value. It includes
 // namespaces that are being deleted.
 func (n *Namespaces) count(id string) ([]quota.CountedObject, error) {
 	all, err := n.indexer.ByIndex(namespacesByTenant, id)

@@ -35,8 +35,8 @@ func tenantQuotas() schema.GroupVersionResource {
 
 // Store stores the TenantQuotas of a cluster. It implements [quota.Store].
 //
-// Its objects are TenantQuotas or [typed.Invalid]. A quota that does not decode still limits its
-// tenant: [Store.States] fails, so the tenant cannot use more.
+// Its objects are TenantQuotas or [typed.Invalid]. If a quota of a tenant does not decode,
+// [Store.States] fails, so the tenant cannot use more.
 type Store struct {
 	client   dynamic.Interface
 	quotas   typed.Client[v1alpha1.TenantQuota, *v1alpha1.TenantQuota]
@@ -46,8 +46,8 @@ type Store struct {
 	changes  atomic.Uint64 // the number of creations, deletions and changes of the spec
 
 	mu sync.Mutex
-	// latest has quotas that this process has written or read and that the informer may not have yet.
-	// They MUST NOT be changed.
+	// latest has quotas that this process has written or read, and that may be newer than in the
+	// informer. They MUST NOT be changed.
 	latest map[string]*v1alpha1.TenantQuota
 }
 
@@ -75,8 +75,8 @@ func New(client dynamic.Interface, defined func(schema.GroupResource) (is, known
 	return s, err
 }
 
-// sameSpec reports whether two states of a quota have the same limits, and both are or are not
-// default quotas.
+// sameSpec reports whether two versions of a quota have the same UID and spec, and whether both or
+// neither are default quotas. It returns false if a version does not decode.
 func sameSpec(before, after any) bool {
 	was, errBefore := typed.FromInformer[v1alpha1.TenantQuota](before)
 	now, errAfter := typed.FromInformer[v1alpha1.TenantQuota](after)
@@ -101,12 +101,12 @@ func (s *Store) Run(ctx context.Context) {
 	s.informer.RunWithContext(ctx)
 }
 
-// HasSynced reports whether the quotas have been read once.
+// HasSynced reports whether all quotas have been read once.
 func (s *Store) HasSynced() bool { return s.informer.HasSynced() }
 
-// BelongsTo reports whether the quota with a name belongs to a tenant. If there is no such quota, it
-// reports whether the tenant's objects have this name. It returns false if the tenant of the quota
-// is invalid, or if the quotas are not known yet.
+// BelongsTo reports whether the quota with the given name belongs to a tenant. If there is no such
+// quota, it reports whether the name is the object name of the tenant. It returns false if
+// spec.tenant of the quota is invalid, or if the quotas have not been read.
 func (s *Store) BelongsTo(name string, id tenant.ID) bool {
 	obj, exists, err := s.informer.GetStore().GetByKey(name)
 	switch {
@@ -119,8 +119,8 @@ func (s *Store) BelongsTo(name string, id tenant.ID) bool {
 	return err == nil && of == id
 }
 
-// newest returns the newer of an object of the informer and the version that this process has
-// written.
+// newest returns the newer version of a quota: the given object of the informer, or the version in
+// latest.
 func (s *Store) newest(object metav1.Object) metav1.Object {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -142,8 +142,8 @@ func (s *Store) remember(q *v1alpha1.TenantQuota) {
 	s.latest[q.Name] = q
 }
 
-// quotasOf returns the quotas of a tenant, sorted by name. It omits a default quota if the tenant has
-// another quota.
+// quotasOf returns the quotas of a tenant, sorted by name. It omits a default quota if the tenant
+// has another quota.
 func (s *Store) quotasOf(id string) ([]metav1.Object, error) {
 	if !s.HasSynced() {
 		return nil, quota.ErrUnknown
@@ -165,15 +165,16 @@ func (s *Store) quotasOf(id string) ([]metav1.Object, error) {
 	return out, nil
 }
 
-// isDefault reports whether a quota is a default quota of the configuration.
+// isDefault reports whether a quota has the label of a default quota, which [Store.EnsureDefaults]
+// creates.
 func isDefault(object metav1.Object) bool {
 	return object.GetLabels()[v1alpha1.DefaultQuotaLabel] == "true"
 }
 
 func isOwn(object metav1.Object) bool { return !isDefault(object) }
 
-// isUndefined reports whether the definition of the quotas does not exist. The limits are then not
-// known, and no usage can be written.
+// isUndefined reports whether the CustomResourceDefinition of TenantQuotas is known not to exist.
+// The limits are then not known, and no usage can be written.
 func (s *Store) isUndefined() bool {
 	if s.defined == nil {
 		return false
@@ -182,7 +183,8 @@ func (s *Store) isUndefined() bool {
 	return known && !defined
 }
 
-// States implements [quota.Store]. While the definition is missing, it fails with [quota.ErrUnknown].
+// States implements [quota.Store]. While the definition is missing, it fails with
+// [quota.ErrUnknown].
 func (s *Store) States(_ context.Context, id tenant.ID) ([]*quota.State, error) {
 	if s.isUndefined() {
 		return nil, quota.ErrUnknown
@@ -208,7 +210,7 @@ func (s *Store) HasQuota(_ context.Context, id tenant.ID) (bool, error) {
 	return slices.ContainsFunc(objects, isOwn), err
 }
 
-// stateOf returns the state of a quota. It shares the limits and usages with the object.
+// stateOf returns the state of a quota. The state shares the limits and usages with the object.
 func stateOf(q *v1alpha1.TenantQuota) *quota.State {
 	state := &quota.State{
 		Name:    q.Name,
@@ -237,7 +239,9 @@ func (s *Store) Charge(ctx context.Context, was, is *quota.State) error {
 	return s.write(ctx, was, is, nil)
 }
 
-// write replaces a state with another. If namespaces is nil, the usage of each namespace remains.
+// write replaces the state was of a quota with the state is. It returns [quota.ErrConflict] if the
+// quota has changed since it was read. If namespaces is nil, the status of the namespaces is not
+// changed.
 func (s *Store) write(ctx context.Context, was, is *quota.State, namespaces []v1alpha1.NamespaceUsage) error {
 	obj, _, err := s.informer.GetStore().GetByKey(was.Name)
 	object, ok := obj.(metav1.Object)
@@ -251,7 +255,7 @@ func (s *Store) write(ctx context.Context, was, is *quota.State, namespaces []v1
 	if stored.ResourceVersion != was.Version {
 		return quota.ErrConflict
 	}
-	next := *stored // the fields below do not belong to the shared object
+	next := *stored // a shallow copy, in which the fields below are replaced
 	next.Status.Used = is.Used
 	next.Status.Reserved = make([]v1alpha1.QuotaReservation, 0, len(is.Reserved))
 	if namespaces != nil {

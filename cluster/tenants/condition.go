@@ -9,8 +9,8 @@ import "strings"
 // number of characters (metav1.Condition), which is at most the number of bytes.
 const maxMessage = 32768
 
-// ConditionMessage returns a text as the message of a condition. It truncates a longer text,
-// because the server would reject the whole status.
+// ConditionMessage returns a text as the message of a condition. It truncates a text of more than
+// maxMessage bytes, because the server would reject the whole status.
 func ConditionMessage(text string) string {
 	const end = " ..."
 	if len(text) <= maxMessage {

@@ -20,8 +20,9 @@ import (
 // contains no slash.
 const retiredPrefix = "retired/"
 
-// processDeletion finds the cause of the deletion of a Tenant. If the definition was not deleted, the tenant
-// ends.
+// processDeletion handles the deletion of the Tenant or RetiredTenant with the given name in the
+// queue. If the object was not deleted with its CustomResourceDefinition, the tenant ends or the
+// RetiredTenant is forgotten.
 func (s *Store) processDeletion(ctx context.Context, name string) error {
 	retiredName, isRetired := strings.CutPrefix(name, retiredPrefix)
 	of := resource()
@@ -50,9 +51,10 @@ func (s *Store) processDeletion(ctx context.Context, name string) error {
 	return err
 }
 
-// endTenant records that the Tenant with a name is being deleted, or was deleted. It returns the state of
-// the Tenant before and after. It changes nothing if the Tenant was created again meanwhile.
-// defined is the creation time of the definition, or nil if there is no definition.
+// endTenant records that the Tenant with the given name is being deleted, or was deleted. It
+// returns the states of the Tenant before and after the call. It changes nothing if the Tenant was
+// created again, or was deleted with its definition. defined is the creation time of the
+// definition, or nil if the definition does not exist or is being deleted.
 func (s *Store) endTenant(name string, defined *metav1.Time) (id tenant.ID, was, now *tenantState, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -63,29 +65,29 @@ func (s *Store) endTenant(name string, defined *metav1.Time) (id tenant.ID, was,
 	}
 	if !found {
 		if defined == nil || was.created.Before(defined) {
-			return id, was, was, nil // it was deleted with its definition
+			return id, was, was, nil // the Tenant was deleted with its definition
 		}
 		s.put(name, id, nil)
 		return id, was, nil, nil
 	}
 	object, _ := obj.(metav1.Object)
 	if object == nil || object.GetDeletionTimestamp() == nil || object.GetUID() != was.uid {
-		return id, was, was, nil // it was created again
+		return id, was, was, nil // the Tenant was created again
 	}
 	changed := *was
-	changed.ending = defined != nil && !was.created.Before(defined) // otherwise, it is deleted with its definition
+	changed.ending = defined != nil && !was.created.Before(defined) // otherwise, the Tenant is deleted with its definition
 	s.put(name, id, &changed)
 	return id, was, &changed, nil
 }
 
-// hasBegunSince reports whether the deletion of a Tenant has begun since a time.
+// hasBegunSince reports whether the deletion of a Tenant began after the given time.
 func hasBegunSince(t *v1alpha1.Tenant, since time.Time) bool {
 	c := meta.FindStatusCondition(t.Status.Conditions, v1alpha1.ConditionDeleting)
 	return c != nil && c.Status == metav1.ConditionTrue && c.LastTransitionTime.After(since)
 }
 
-// DeletionsSince returns the UIDs of the Tenants whose deletion has begun since a time, and the total number
-// of Tenants.
+// DeletionsSince returns the UIDs of the Tenants whose deletion began after the given time,
+// including Tenants that no longer exist. It also returns the total number of Tenants.
 func (s *Store) DeletionsSince(since time.Time) (begun map[string]bool, total int) {
 	begun = map[string]bool{}
 	all := s.informer.GetStore().List()

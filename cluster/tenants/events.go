@@ -16,7 +16,7 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// Recorder records events of Tenants and Publications.
+// Recorder records events of objects of the project and of CustomResourceDefinitions.
 type Recorder struct{ recorder record.EventRecorder }
 
 // NewRecorder returns a Recorder that writes events with client until stop is called.
@@ -38,8 +38,8 @@ func (r *Recorder) DefinitionEvent(name, kind string, c *metav1.Condition) {
 	}, kind, c.Reason, c.Message)
 }
 
-// Event records a condition of an object of a kind of the project as an event. level is
-// [corev1.EventTypeNormal] or [corev1.EventTypeWarning].
+// Event records the reason and the message of a condition as an event of an object of kind, which
+// is a kind of the project. level is [corev1.EventTypeNormal] or [corev1.EventTypeWarning].
 func (r *Recorder) Event(kind string, object metav1.Object, level string, c *metav1.Condition) {
 	r.recorder.Event(&corev1.ObjectReference{
 		APIVersion: v1alpha1.GroupVersion,

@@ -27,16 +27,17 @@ func membersResource() schema.GroupVersionResource {
 	return v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceTenantMembers)
 }
 
-// InputsSynced reports whether the NamespaceTemplates, TenantMembers and Publications have been read
-// once. A kind that is not defined needs no read.
+// InputsSynced reports whether the NamespaceTemplates, TenantMembers and Publications have been
+// read once. A kind that is known not to be defined need not be read.
 func (s *Store) InputsSynced() bool {
 	_, known := s.Publications()
 	return known && s.isReady(templateResource(), s.templates.registration) &&
 		s.isReady(membersResource(), s.members.registration)
 }
 
-// Template returns a NamespaceTemplate, or nil if it does not exist or is invalid. The second
-// result is false if that is not known. Callers MUST NOT change the template.
+// Template returns the NamespaceTemplate with the given name, or nil if it does not exist or is
+// invalid. The second result is false if the templates have not been read. Callers MUST NOT change
+// the template.
 func (s *Store) Template(name string) (t *template.Template, known bool) {
 	if !s.isReady(templateResource(), s.templates.registration) {
 		return nil, false
@@ -45,8 +46,10 @@ func (s *Store) Template(name string) (t *template.Template, known bool) {
 }
 
 // Members returns the TenantMembers of a tenant. It returns nil if they do not exist, are invalid
-// or are being deleted. It also returns nil if they have another ID or an earlier tenant's UID. The
-// second result is false if that is not known. Callers MUST NOT change the members.
+// or are being deleted. It also returns nil if their spec.id is not the tenant's ID. If another
+// tenant had the ID before, it returns nil unless the TenantMembers record the UID of the current
+// Tenant. The second result is false if the TenantMembers or the Tenants have not been read.
+// Callers MUST NOT change the members.
 func (s *Store) Members(id tenant.ID) (m *v1alpha1.TenantMembers, known bool) {
 	if !s.isReady(membersResource(), s.members.registration) || !s.HasSynced() {
 		return nil, false
@@ -63,9 +66,10 @@ func (s *Store) Members(id tenant.ID) (m *v1alpha1.TenantMembers, known bool) {
 	return m, true
 }
 
-// OnInputChange sets a function. The store calls it for each tenant whose TenantMembers are created,
-// change or are deleted, or whose Tenant names a NamespaceTemplate that does. Calls for one kind do
-// not overlap. If f is nil, no function is called.
+// OnInputChange sets f, which replaces an earlier function. The store calls f for a tenant if its
+// TenantMembers are created, changed or deleted, or if a NamespaceTemplate that its Tenant names is
+// created, changed or deleted. Calls for one kind do not overlap. If f is nil, no function is
+// called.
 func (s *Store) OnInputChange(f func(tenant.ID)) {
 	if f == nil {
 		s.templates.onChange(nil)
@@ -84,7 +88,7 @@ func (s *Store) OnInputChange(f func(tenant.ID)) {
 	})
 }
 
-// tenantsWithTemplate returns the tenants whose Tenant names a template.
+// tenantsWithTemplate returns the tenants whose Tenant names the given template.
 func (s *Store) tenantsWithTemplate(template string) (ids []tenant.ID) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -96,14 +100,14 @@ func (s *Store) tenantsWithTemplate(template string) (ids []tenant.ID) {
 	return ids
 }
 
-// holdTimeout limits the read of a Tenant in [Store.HoldsNamespaces].
+// holdTimeout is the maximum duration of the read of a Tenant in [Store.HoldsNamespaces].
 const holdTimeout = 2 * time.Second
 
-// HoldsNamespaces reports whether Pods in a new namespace of a tenant wait until the namespace is prepared.
-// They wait if a template of its Tenant or a Publication that selects the tenant has spec.hold.
-// They also wait if a template or the Publications are not known. Holds reads the Tenant from the
-// server, because a Tenant is often created right before its namespaces. Pods wait if the server
-// does not answer or the Tenant does not decode.
+// HoldsNamespaces reports whether Pods in a new namespace of a tenant wait until the namespace is
+// prepared. They wait if a template of its Tenant or a Publication that selects the tenant has
+// spec.hold. They also wait if a template or the Publications are not known. HoldsNamespaces reads
+// the Tenant from the server, because a Tenant is often created right before its namespaces. Pods
+// also wait if this read fails or the Tenant does not decode.
 func (s *Store) HoldsNamespaces(ctx context.Context, id tenant.ID) bool {
 	if defined, known := s.defined(resource().GroupResource()); known && !defined {
 		return s.publicationHolds(id, nil)
@@ -124,9 +128,10 @@ func (s *Store) HoldsNamespaces(ctx context.Context, id tenant.ID) bool {
 // errTemplates reports that the objects of the templates are not known.
 var errTemplates = errors.New("the NamespaceTemplates of the Tenant have not been read yet")
 
-// Provisions reports whether a template of a tenant or a Publication defines an object with a name in a
-// namespace. It fails if that is not known. A template that does not exist has no objects. rules
-// specifies the kinds that may be published.
+// Provisions reports whether a template that the tenant's Tenant names, or a Publication, defines
+// the object with the given name in a namespace. It fails if the templates or the Publications are
+// not known. A template that does not exist has no objects. rules specifies the kinds that may be
+// published.
 func (s *Store) Provisions(
 	rules *publication.Rules, id tenant.ID, namespace string, of schema.GroupResource, name string,
 ) (bool, error) {
@@ -157,7 +162,7 @@ func (s *Store) Provisions(
 	return false, nil
 }
 
-// FairUse returns the limits that the Tenant of a tenant specifies.
+// FairUse returns spec.fairUse of the tenant's Tenant, or the zero value if there is no Tenant.
 func (s *Store) FairUse(id tenant.ID) v1alpha1.FairUse {
 	if state := s.state(id); state != nil {
 		return state.fairUse
@@ -165,7 +170,8 @@ func (s *Store) FairUse(id tenant.ID) v1alpha1.FairUse {
 	return v1alpha1.FairUse{}
 }
 
-// MemberRoles returns the ClusterRoles that the tenant may bind. Callers MUST NOT change them.
+// MemberRoles returns spec.memberRoles of the tenant's Tenant, which are the ClusterRoles that the
+// tenant may bind. Callers MUST NOT change them.
 func (s *Store) MemberRoles(id tenant.ID) []string {
 	if state := s.state(id); state != nil {
 		return state.memberRoles

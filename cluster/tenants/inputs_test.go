@@ -50,8 +50,8 @@ func templateNamed(name string, hold bool) *unstructured.Unstructured {
 	return u
 }
 
-// TestHoldsNamespacesAndProvisions checks that Pods wait for templates that are not known, and that Gives finds
-// the objects of templates.
+// TestHoldsNamespacesAndProvisions checks that Pods wait for templates that are not known, and that
+// Provisions finds the objects of templates.
 func TestHoldsNamespacesAndProvisions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newFixture(t, naming("nothing"), naming("free", "open"), naming("held", "open", "holding"),
@@ -93,7 +93,7 @@ func TestHoldsNamespacesAndProvisions(t *testing.T) {
 }
 
 // TestUnreadTemplates checks a Tenant with a template while templates cannot be read. Its Pods
-// wait, and Gives fails.
+// wait, and Provisions fails.
 func TestUnreadTemplates(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newFixture(t, naming("nothing"), naming("free", "open"), templateNamed("open", false))
@@ -188,8 +188,8 @@ func TestMembersOfSuccessor(t *testing.T) {
 	}
 }
 
-// TestRemaining checks that Left returns the TenantMembers of a tenant, and TenantQuotas that are being
-// deleted.
+// TestRemaining checks that Remaining returns the TenantMembers of a tenant, and TenantQuotas that
+// are being deleted.
 func TestRemaining(t *testing.T) {
 	of := func(kind, name, field, id string, isGoing bool) *unstructured.Unstructured {
 		u := &unstructured.Unstructured{Object: map[string]any{

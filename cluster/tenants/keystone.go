@@ -37,7 +37,7 @@ type KeystoneRole struct {
 	ID string `json:"id"`
 	// Group is the group of the callers that have the role. See package authn/keystone.
 	Group string `json:"group"`
-	// ClusterRole is bound to the group.
+	// ClusterRole is the name of the ClusterRole that is bound to the group.
 	ClusterRole string `json:"clusterRole"`
 }
 
@@ -46,7 +46,8 @@ type KeystoneRole struct {
 const maxKeystone = 64 << 10
 
 // IsKeystoneID reports whether a text can be the ID of a domain, a project or a role of Keystone.
-// It returns false for "domain" and "system", because groups contain these words as scopes.
+// It returns false for "domain" and "system", because these words identify the other token scopes
+// in groups.
 func IsKeystoneID(id string) bool {
 	return keystoneID.MatchString(id) && id != "domain" && id != "system"
 }
@@ -56,7 +57,8 @@ var keystoneID = regexp.MustCompile(`^[a-zA-Z0-9_-]{1,64}$`)
 var errKeystone = errors.New("the annotation " + tenant.KeystoneAnnotation + " is invalid")
 
 // KeystoneOf decodes the annotation of a Tenant or a Namespace. It returns nil if the annotation is
-// missing or empty. It fails if [Keystone.String] cannot return its value.
+// missing or empty. It fails if the annotation is invalid, or if its text is not the text that
+// [Keystone.String] returns for its content.
 func KeystoneOf(object metav1.Object) (*Keystone, error) {
 	text := object.GetAnnotations()[tenant.KeystoneAnnotation]
 	if text == "" {
@@ -80,7 +82,7 @@ func KeystoneOf(object metav1.Object) (*Keystone, error) {
 	return out, nil
 }
 
-// check returns an error if an annotation is invalid.
+// check returns an error if an ID, a group, a ClusterRole or the order of the roles is invalid.
 func (k *Keystone) check() error {
 	if !IsKeystoneID(k.Domain) || k.Project != "" && !IsKeystoneID(k.Project) {
 		return fmt.Errorf("%w: an ID is invalid", errKeystone)
@@ -94,7 +96,8 @@ func (k *Keystone) check() error {
 }
 
 // isGroup reports whether the group of a role has the form <prefix>role-id:<project>:<role>, or
-// <prefix>role-id:domain:<domain>:<role> on a Tenant. The prefix must not be reserved.
+// <prefix>role-id:domain:<domain>:<role> on a Tenant. The prefix must not begin with "system:" or
+// "tenant:".
 func (k *Keystone) isGroup(role *KeystoneRole) bool {
 	scope := k.Project
 	if scope == "" {
@@ -104,7 +107,7 @@ func (k *Keystone) isGroup(role *KeystoneRole) bool {
 	return ok && !strings.HasPrefix(prefix, "system:") && !strings.HasPrefix(prefix, tenant.GroupPrefix)
 }
 
-// String returns the value of the annotation. Equal content has the same value.
+// String returns the text of the annotation. Equal content has the same text.
 func (k *Keystone) String() string {
 	text, err := json.Marshal(k)
 	if err != nil {
@@ -113,7 +116,7 @@ func (k *Keystone) String() string {
 	return string(text)
 }
 
-// Equal reports whether both have the same content.
+// Equal reports whether k and other have the same content. It returns false if other is nil.
 func (k *Keystone) Equal(other *Keystone) bool {
 	return other != nil && k.Domain == other.Domain && k.Project == other.Project &&
 		slices.Equal(k.Roles, other.Roles) && k.MissingSince.Equal(other.MissingSince)

@@ -21,8 +21,8 @@ func annotated(text string) *corev1.Namespace {
 	}}
 }
 
-// TestKeystoneOf checks that an annotation is valid only if [tenants.Keystone.String] can return
-// it.
+// TestKeystoneOf checks that an annotation is valid only if its text is the result of
+// [tenants.Keystone.String].
 func TestKeystoneOf(t *testing.T) {
 	role := func(id, group string) string {
 		return `{"id":"` + id + `","group":"` + group + `","clusterRole":"edit"}`

@@ -10,7 +10,7 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// accesses returns the accesses that a Tenant may specify.
+// accesses returns the names of the accesses that a Tenant may specify.
 func accesses() map[authz.Access]v1alpha1.TenantAccess {
 	return map[authz.Access]v1alpha1.TenantAccess{
 		authz.AccessOpen:     v1alpha1.TenantAccessOpen,
@@ -19,7 +19,7 @@ func accesses() map[authz.Access]v1alpha1.TenantAccess {
 	}
 }
 
-// Metrics returns the number of Tenants by access.
+// Metrics returns the metric with the number of Tenants by access.
 func (s *Store) Metrics() []metrics.Registerable { return []metrics.Registerable{s.count} }
 
 func newCount() *metrics.GaugeVec {
@@ -31,7 +31,7 @@ func newCount() *metrics.GaugeVec {
 	}, []string{"access"})
 }
 
-// addCount adds by to the number of Tenants that have an access.
+// addCount adds by to the number of Tenants with the given access.
 func (s *Store) addCount(access authz.Access, by float64) {
 	if name, ok := accesses()[access]; ok {
 		s.count.WithLabelValues(string(name)).Add(by)

@@ -37,8 +37,9 @@ func trim(t *v1alpha1.Tenant) {
 	}
 }
 
-// AccessOf returns the tenant of a Tenant and the access of its callers. It returns the zero ID if
-// spec.id is invalid or does not match the name of the Tenant.
+// AccessOf returns the ID of a Tenant object and the access of the tenant's callers. The access is
+// the stricter of spec.access and spec.suspension. The ID is zero if spec.id is invalid, is the
+// system tenant or does not match the name of the Tenant.
 func AccessOf(t *v1alpha1.Tenant) (tenant.ID, authz.Access) {
 	id, err := tenant.Parse(t.Spec.ID)
 	if err != nil || id.IsSystem() || id.ObjectName() != t.Name {
@@ -57,8 +58,9 @@ func accessOf(value v1alpha1.TenantAccess) authz.Access {
 	return authz.AccessClosed // includes the values of a later release
 }
 
-// IDOfName returns the tenant whose Tenant has a name. It returns the zero ID unless the name is
-// that of a DNS label ID, because no other name determines its ID.
+// IDOfName returns the tenant ID that is equal to the name of a Tenant. It returns the zero ID if
+// the name is not the object name of this ID. The name of a Tenant whose ID is not a DNS label does
+// not determine the ID.
 func IDOfName(name string) tenant.ID {
 	id, err := tenant.Parse(name)
 	if err != nil || id.IsSystem() || id.ObjectName() != name {
@@ -84,8 +86,8 @@ type tenantState struct {
 	fairUse       v1alpha1.FairUse
 }
 
-// effective returns the access of the tenant's callers. While the Tenant is being deleted, they may
-// only read.
+// effective returns the access of the tenant's callers. While the Tenant is being deleted, the
+// access is at most [authz.AccessReadOnly].
 func (l *tenantState) effective() authz.Access {
 	if l.ending {
 		return min(l.access, authz.AccessReadOnly)
@@ -93,8 +95,8 @@ func (l *tenantState) effective() authz.Access {
 	return l.access
 }
 
-// read returns an object of the informer, its tenant and its state. The last result is nil if the
-// Tenant does not apply.
+// read decodes an object of the informer. It returns the object, the tenant's ID and the state. The
+// state is nil if the Tenant is ignored, because spec.id is invalid or does not match the name.
 func (s *Store) read(obj any) (metav1.Object, tenant.ID, *tenantState) {
 	t, err := typed.FromInformer[v1alpha1.Tenant](obj)
 	var invalid *typed.Invalid
@@ -125,8 +127,9 @@ func (s *Store) read(obj any) (metav1.Object, tenant.ID, *tenantState) {
 }
 
 // readInvalid returns the tenant and the state of a Tenant that does not decode. The tenant has no
-// admins, and its callers have no access. The last valid version still applies to its namespaces.
-// The ID is zero if neither the name nor an earlier version of the Tenant determines it.
+// admins, and its callers have no access. The namespace settings, labels and limits of the last
+// valid version of the Tenant remain. The ID is zero if neither the name nor an earlier version of
+// the Tenant determines it.
 func (s *Store) readInvalid(t *typed.Invalid) (tenant.ID, *tenantState) {
 	now := &tenantState{
 		access:     authz.AccessClosed,
@@ -149,8 +152,8 @@ func (s *Store) readInvalid(t *typed.Invalid) (tenant.ID, *tenantState) {
 	return id, now
 }
 
-// entry returns the tenant and the state of the Tenant with a name, or nil. The caller MUST hold
-// mu.
+// entry returns the ID and the state of the Tenant with the given name. The state is nil if there
+// is no such Tenant. The caller MUST hold mu.
 func (s *Store) entry(name string) (tenant.ID, *tenantState) {
 	if id, ok := s.named[name]; ok {
 		return id, s.states[id]
@@ -158,8 +161,8 @@ func (s *Store) entry(name string) (tenant.ID, *tenantState) {
 	return tenant.ID{}, s.invalid[name]
 }
 
-// put replaces the state of the Tenant with a name. If now is nil, it removes the state. The caller
-// MUST hold mu.
+// put replaces the state of the Tenant with the given name. If now is nil, it removes the state.
+// The caller MUST hold mu.
 func (s *Store) put(name string, id tenant.ID, now *tenantState) {
 	if last, ok := s.named[name]; ok {
 		delete(s.states, last)

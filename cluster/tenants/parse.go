@@ -15,9 +15,10 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// ReadRetired returns the tenant of a RetiredTenant and its record. Its parameters are the results
-// of a read. It returns the zero ID if the ID is invalid. If the RetiredTenant does not decode,
-// ReadRetired uses its name and its ID, because the ID must remain reserved.
+// ReadRetired returns the tenant ID of a RetiredTenant and its content. The parameters are the
+// result and the error of a read. The ID is zero if it is invalid. If the RetiredTenant does not
+// decode, ReadRetired determines the ID from the object's name and spec.id, because the ID must
+// remain reserved.
 func ReadRetired(r *v1alpha1.RetiredTenant, err error) (tenant.ID, tenant.Retired, error) {
 	var invalid *typed.Invalid
 	if errors.As(err, &invalid) {
@@ -46,8 +47,8 @@ func readInvalidRetired(r *typed.Invalid) (tenant.ID, tenant.Retired) {
 	return id, tenant.Retired{UID: r.Name[at+1:], DeletionBegan: r.CreationTimestamp.Time}
 }
 
-// RetiredOf returns the tenant of a RetiredTenant and its record. It returns the zero ID if spec.id
-// is invalid.
+// RetiredOf returns the tenant ID of a RetiredTenant and its content. The ID is zero if spec.id is
+// invalid.
 func RetiredOf(r *v1alpha1.RetiredTenant) (tenant.ID, tenant.Retired) {
 	id, err := tenant.Parse(r.Spec.ID)
 	if err != nil || id.IsSystem() {
@@ -66,7 +67,7 @@ func TakenBackAccess(r *v1alpha1.RetiredTenant) (authz.Access, bool) {
 	return accessOf(r.Spec.TakenBack), r.Spec.TakenBack != ""
 }
 
-// RetiredName returns the name of the RetiredTenant of a Tenant.
+// RetiredName returns the name of the RetiredTenant for the Tenant with the given name and UID.
 func RetiredName(tenantName, uid string) string { return tenantName + "-" + uid }
 
 // QuotaTenantField is the field of a TenantQuota that names its tenant. It is selectable in the
@@ -78,7 +79,8 @@ func QuotaSelector(id tenant.ID) string {
 	return fields.OneTermEqualSelector(QuotaTenantField, id.String()).String()
 }
 
-// Labels converts the labels of a Tenant's namespaces. It returns nil if the Tenant has none.
+// Labels converts the labels that a Tenant specifies for its namespaces. It returns nil if of is
+// nil.
 func Labels(of map[string]v1alpha1.LabelValue) map[string]string {
 	if of == nil {
 		return nil

@@ -34,8 +34,8 @@ type invalidObject struct {
 	err    error
 }
 
-// newParsedObjects returns a store of the objects of a kind, which has content when the informer runs. It
-// ignores objects that do not decode or that parse rejects.
+// newParsedObjects returns a store of the objects of a kind. The store is empty until its informer
+// runs. It logs objects that do not decode or that parse rejects, and stores them as invalid.
 func newParsedObjects[V, T any, P typed.Pointer[T]](
 	client dynamic.Interface, of schema.GroupVersionResource, parse func(P) (*V, error),
 ) (*parsedObjects[V], error) {
@@ -71,8 +71,8 @@ func newParsedObjects[V, T any, P typed.Pointer[T]](
 	return k, err
 }
 
-// put stores a parsed object, or the reason why it is invalid. Both are zero if the object does not
-// exist.
+// put stores a parsed object, or the reason why the object is invalid. If both parameters are zero,
+// it removes the object.
 func (k *parsedObjects[V]) put(name string, parsed *V, wrong invalidObject) {
 	k.mu.Lock()
 	delete(k.valid, name)
@@ -111,8 +111,8 @@ func (k *parsedObjects[V]) all() []*V {
 	return slices.Collect(maps.Values(k.valid))
 }
 
-// onChange sets the function that is called for each object that is created, changes or is deleted.
-// If nil, no function is called.
+// onChange sets the function that is called with the name of each object that is created, changed
+// or deleted. If nil, no function is called.
 func (k *parsedObjects[V]) onChange(changed func(name string)) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

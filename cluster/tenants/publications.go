@@ -24,8 +24,8 @@ func publicationResource() schema.GroupVersionResource {
 // errPublications reports that the Publications are not known.
 var errPublications = errors.New("the Publications have not been read yet")
 
-// Publications returns all Publications that decode, oldest first. The second result is false if
-// they are not known. Callers MUST NOT change the Publications.
+// Publications returns all valid Publications, oldest first. The second result is false if the
+// Publications have not been read. Callers MUST NOT change the Publications.
 func (s *Store) Publications() (all []*publication.Publication, known bool) {
 	if !s.isReady(publicationResource(), s.publications.registration) {
 		return nil, false
@@ -40,8 +40,8 @@ func (s *Store) Publications() (all []*publication.Publication, known bool) {
 	return all, true
 }
 
-// Publication returns a Publication, or nil if it does not exist or does not decode. Callers MUST
-// NOT change it.
+// Publication returns the Publication with the given name, or nil if it does not exist or is
+// invalid. Callers MUST NOT change it.
 func (s *Store) Publication(name string) *publication.Publication { return s.publications.get(name) }
 
 // InvalidPublication returns the metadata of a Publication that does not decode or is invalid, and
@@ -67,7 +67,7 @@ func (s *Store) Selects(p *publication.Publication, id tenant.ID) bool {
 }
 
 // PublicationsOf returns the Publications that select a tenant, oldest first. The second result is
-// false if they are not known. Callers MUST NOT change the Publications.
+// false if the Publications have not been read. Callers MUST NOT change the Publications.
 func (s *Store) PublicationsOf(id tenant.ID) (selecting []*publication.Publication, known bool) {
 	all, known := s.Publications()
 	for _, p := range all {
@@ -78,12 +78,13 @@ func (s *Store) PublicationsOf(id tenant.ID) (selecting []*publication.Publicati
 	return selecting, known
 }
 
-// OnPublication sets the function that is called for each Publication that is created, changes or
-// is deleted. If nil, no function is called.
+// OnPublication sets the function that is called with the name of each Publication that is created,
+// changed or deleted. If nil, no function is called.
 func (s *Store) OnPublication(f func(name string)) { s.publications.onChange(f) }
 
-// publicationHolds reports whether a Publication holds Pods in new namespaces of a tenant. It
-// returns true if that is not known. t is nil if the tenant has no Tenant.
+// publicationHolds reports whether Pods in new namespaces of a tenant wait because of a Publication
+// with spec.hold. It returns true if the Publications have not been read. t is nil if the tenant
+// has no Tenant.
 func (s *Store) publicationHolds(id tenant.ID, t *v1alpha1.Tenant) bool {
 	all, known := s.Publications()
 	return !known || slices.ContainsFunc(all, func(p *publication.Publication) bool {

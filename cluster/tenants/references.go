@@ -21,14 +21,15 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// referencePage is the page size for bindings.
+// referencePage is the number of bindings in a page.
 const referencePage = 5000
 
 // References returns the bindings that name a tenant, by kind and name. A binding names the tenant
-// if a subject is its group or a service account of its namespaces. These are the listed namespaces
-// and those with the tenant's prefix. References includes ClusterRoleBindings that were created for
-// the tenant ([tenant.OfTenantLabel]). It omits RoleBindings in namespaces of tenants, as reported
-// by isTenants. It reads all bindings page by page.
+// if a subject is the tenant's group, a service account in the tenant's namespaces, or the group of
+// the service accounts of such a namespace. The tenant's namespaces are the given namespaces and
+// all namespaces whose names have the tenant's prefix. References includes ClusterRoleBindings with
+// the label [tenant.OfTenantLabel] of the tenant. It omits RoleBindings in namespaces for which
+// isTenants returns true, because they belong to tenants. It reads all bindings page by page.
 func References(
 	ctx context.Context,
 	client kubernetes.Interface,
@@ -67,9 +68,9 @@ func References(
 	}
 }
 
-// Remaining returns the objects of the project's kinds that an earlier tenant with an ID left, by kind
-// and name. These are its TenantMembers, and TenantQuotas that are being deleted. Any other
-// TenantQuota only limits a later tenant and gives it no rights.
+// Remaining returns the objects of the project's kinds that remain from an earlier tenant with the
+// given ID, by kind and name. These are its TenantMembers, and TenantQuotas that are being deleted.
+// Any other TenantQuota only limits a later tenant and gives it no rights.
 func Remaining(ctx context.Context, client dynamic.Interface, id tenant.ID) (found []string, err error) {
 	members := typed.NewClient[v1alpha1.TenantMembers](client, membersResource())
 	named := fields.OneTermEqualSelector(metav1.ObjectNameField, id.ObjectName()).String()
@@ -103,9 +104,9 @@ func Remaining(ctx context.Context, client dynamic.Interface, id tenant.ID) (fou
 	return found, nil
 }
 
-// SubjectMatcher returns a function that reports whether subjects include a tenant's group or one of its
-// service accounts. Its service accounts are those of the listed namespaces and of namespaces with
-// its prefix.
+// SubjectMatcher returns a function that reports whether subjects include a tenant's group, one of
+// its service accounts, or the group of the service accounts of one of its namespaces. The tenant's
+// namespaces are the given namespaces and all namespaces whose names have the tenant's prefix.
 func SubjectMatcher(id tenant.ID, namespaces []string) func([]rbacv1.Subject) bool {
 	owned := make(map[string]bool, len(namespaces))
 	for _, name := range namespaces {

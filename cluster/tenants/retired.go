@@ -25,13 +25,13 @@ type retired struct {
 	registration cache.ResourceEventHandlerRegistration
 	changed      func(tenant.ID)
 
-	isEmpty atomic.Bool // no tenant is retired
+	isEmpty atomic.Bool // there are no RetiredTenants
 
 	mu        sync.RWMutex
-	ids       map[string]tenant.ID                   // the tenant by the name of the RetiredTenant
-	named     map[tenant.ID]map[string]retiredRecord // the records by tenant and name
-	byID      map[tenant.ID][]tenant.Retired         // in the order of their end, never changed in place
-	takenBack map[tenant.ID]authz.Access             // omits tenants without a restriction
+	ids       map[string]tenant.ID                   // the tenant IDs by the name of the RetiredTenant
+	named     map[tenant.ID]map[string]retiredRecord // the records by tenant and name of the RetiredTenant
+	byID      map[tenant.ID][]tenant.Retired         // the retired tenants in the order in which their deletions ended, never changed in place
+	takenBack map[tenant.ID]authz.Access             // the access after canceled deletions, omits [authz.AccessOpen]
 }
 
 // retiredRecord is the content of a RetiredTenant.
@@ -41,9 +41,9 @@ type retiredRecord struct {
 	access    authz.Access // the access that a canceled deletion leaves
 }
 
-// newRetired returns a store of RetiredTenants, which has content when its informer runs. It calls
-// changed for the tenant of each new RetiredTenant, and gone with the name of each deleted one. A
-// deleted RetiredTenant applies until [retired.forget] is called.
+// newRetired returns a store of RetiredTenants. The store is empty until its informer runs. It
+// calls changed with the tenant of each new RetiredTenant, and gone with the name of each deleted
+// RetiredTenant. A deleted RetiredTenant applies until [retired.forget] is called.
 func newRetired(client dynamic.Interface, changed func(tenant.ID), gone func(name string)) (*retired, error) {
 	r := &retired{
 		changed:   changed,
@@ -71,7 +71,8 @@ func newRetired(client dynamic.Interface, changed func(tenant.ID), gone func(nam
 	return r, err
 }
 
-// set stores a RetiredTenant. If it does not decode, its last valid version remains.
+// set stores a RetiredTenant. If the RetiredTenant does not decode, its last valid version remains
+// stored.
 func (r *retired) set(obj any) {
 	stored, err := typed.FromInformer[v1alpha1.RetiredTenant](obj)
 	record := retiredRecord{}
@@ -96,7 +97,8 @@ func (r *retired) set(obj any) {
 	r.put(object.GetName(), id, record)
 }
 
-// put stores the record with a name. If the ID is zero, it removes the record.
+// put stores the record of the RetiredTenant with the given name. If the ID is zero, it removes the
+// record.
 func (r *retired) put(name string, id tenant.ID, record retiredRecord) {
 	r.mu.Lock()
 	was := r.ids[name]
@@ -115,7 +117,7 @@ func (r *retired) put(name string, id tenant.ID, record retiredRecord) {
 	}
 }
 
-// remove removes the record with a name. The caller MUST hold mu.
+// remove removes the record of the RetiredTenant with the given name. The caller MUST hold mu.
 func (r *retired) remove(name string) {
 	if was, ok := r.ids[name]; ok {
 		delete(r.named[was], name)
@@ -152,7 +154,8 @@ func (r *retired) rebuild(id tenant.ID) {
 	}
 }
 
-// limit returns the access that a canceled deletion leaves to callers of a tenant.
+// limit returns the access that a canceled deletion leaves to callers of a tenant, or
+// [authz.AccessOpen] if no canceled deletion restricts them.
 func (r *retired) limit(id tenant.ID) authz.Access {
 	if r.isEmpty.Load() {
 		return authz.AccessOpen
@@ -165,7 +168,7 @@ func (r *retired) limit(id tenant.ID) authz.Access {
 	return authz.AccessOpen
 }
 
-// earlier returns the earlier tenants with an ID.
+// earlier returns the retired tenants with the given ID.
 func (r *retired) earlier(id tenant.ID) []tenant.Retired {
 	if r.isEmpty.Load() {
 		return nil
@@ -175,8 +178,9 @@ func (r *retired) earlier(id tenant.ID) []tenant.Retired {
 	return r.byID[id]
 }
 
-// forget removes a deleted RetiredTenant. It keeps a RetiredTenant that is older than its
-// definition, because it was deleted with an earlier definition.
+// forget removes the record of a deleted RetiredTenant. It retains the record if the RetiredTenant
+// is older than the definition, because the RetiredTenant was then deleted with an earlier
+// definition. It also retains the record if the RetiredTenant was created again.
 func (r *retired) forget(name string, definitionCreated metav1.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -188,7 +192,7 @@ func (r *retired) forget(name string, definitionCreated metav1.Time) {
 	r.isEmpty.Store(len(r.ids) == 0)
 }
 
-// since passes the UID of each tenant whose deletion began after a time to a function.
+// since calls yield with the UID of each retired tenant whose deletion began after at.
 func (r *retired) since(at time.Time, yield func(uid string)) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()

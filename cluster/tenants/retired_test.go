@@ -134,8 +134,8 @@ func TestReplaces(t *testing.T) {
 	})
 }
 
-// TestAcceptUndatedRemoved checks that a tenant is reported when its Tenant no longer accepts
-// undated credentials, so that their connections end.
+// TestAcceptUndatedRemoved checks that the store calls the function of OnLostAccess for a tenant
+// whose Tenant no longer accepts undated credentials, so that their connections end.
 func TestAcceptUndatedRemoved(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newFixture(t, definition(), object("a", "a", map[string]any{"acceptUndated": true}),
@@ -163,8 +163,9 @@ func TestAcceptUndatedRemoved(t *testing.T) {
 	})
 }
 
-// TestEnding checks that callers of a deleted Tenant may only read as soon as it is known that the
-// definition was not deleted. A server that starts then does not let them write before that.
+// TestEnding checks that callers of a tenant have at most the access ReadOnly as soon as it is
+// known that the Tenant was not deleted with its definition. If a server starts while the Tenant is
+// being deleted, they have this access from the start.
 func TestEnding(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newFixture(t, definition(), object("a", "a", nil), object("c", "c", map[string]any{"access": "Closed"}),
@@ -195,8 +196,8 @@ func TestEnding(t *testing.T) {
 	})
 }
 
-// TestTenantOlderThanDefinition checks that a Tenant that is deleted with an earlier definition does
-// not end its tenant.
+// TestTenantOlderThanDefinition checks that a Tenant that is deleted with an earlier definition
+// does not end its tenant.
 func TestTenantOlderThanDefinition(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newFixture(t, definition(), object("a", "a", nil))
@@ -214,7 +215,7 @@ func TestTenantOlderThanDefinition(t *testing.T) {
 	})
 }
 
-// deletedOf returns a Tenant as it is while it is being deleted.
+// deletedOf returns a copy of a Tenant that is being deleted.
 func deletedOf(w *fixture, name string) *unstructured.Unstructured {
 	w.t.Helper()
 	u, err := w.client.Resource(resource).Get(w.t.Context(), name, metav1.GetOptions{})

@@ -15,11 +15,11 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// Rights returns the ClusterRoles that callers of a tenant have without a binding. Every caller has
-// [v1alpha1.MemberRole]. The admins of the tenant's Tenant have [v1alpha1.NamespacesRole]. A
-// subject that the tenant could not bind itself gets no role. Rights does not check the namespace
-// of a service account. Callers MUST apply the rights only to users of the tenant. A service
-// account belongs to the tenant that owns its namespace.
+// Rights returns the ClusterRoles that callers of a tenant have without a RoleBinding or
+// ClusterRoleBinding. Every caller has [v1alpha1.MemberRole]. The admins of the tenant's Tenant
+// have [v1alpha1.NamespacesRole]. A subject in admins that the tenant could not bind itself gets no
+// role. Rights does not check which tenant owns the namespace of a service account. Callers of
+// Rights MUST therefore apply the roles only to users of this tenant.
 func Rights(id tenant.ID, admins []rbacv1.Subject) []rbac.DerivedRole {
 	rights := []rbac.DerivedRole{{
 		Source:      fmt.Sprintf("tenant %q", id),
@@ -41,7 +41,7 @@ func Rights(id tenant.ID, admins []rbacv1.Subject) []rbac.DerivedRole {
 	return rights
 }
 
-// Admins returns the admins that a tenant's Tenant names. Callers MUST NOT change them.
+// Admins returns spec.admins of the tenant's Tenant. Callers MUST NOT change them.
 func (s *Store) Admins(id tenant.ID) []rbacv1.Subject {
 	if state := s.state(id); state != nil {
 		return state.admins

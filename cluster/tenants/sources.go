@@ -7,9 +7,10 @@ import (
 	"github.com/kubetenant/kubetenant/cluster/publication"
 )
 
-// PublicationsFrom returns the Publications whose source has a namespace and a name, whatever its
-// kind. They are in no particular order. It omits Publications that are being deleted. The second
-// result is false if the Publications are not known. Callers MUST NOT change them.
+// PublicationsFrom returns the Publications whose source is an object of any kind with the given
+// namespace and name. They are in no particular order. It omits invalid Publications and
+// Publications that are being deleted. The second result is false if the Publications have not been
+// read. Callers MUST NOT change them.
 func (s *Store) PublicationsFrom(namespace, name string) (naming []*publication.Publication, known bool) {
 	if !s.isReady(publicationResource(), s.publications.registration) {
 		return nil, false

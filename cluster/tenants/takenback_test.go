@@ -24,7 +24,7 @@ func takenBack(id, uid, access string, age time.Duration) *unstructured.Unstruct
 }
 
 // TestCanceledDeletion checks that a canceled deletion leaves the access of the Tenant and does not
-// reserve its ID. The newest record applies, or the strictest of equally old ones.
+// reserve its ID. The newest record applies, or the strictest of equally old records.
 func TestCanceledDeletion(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		kind := definition()

@@ -32,8 +32,8 @@ import (
 const (
 	// definedEvery is the interval at which the store checks whether a kind is defined.
 	definedEvery = 200 * time.Millisecond
-	// retryAtFirst and retryAtLast are the first and the longest delay before the store again tries to
-	// find out why a Tenant was deleted. The Tenant applies meanwhile.
+	// retryAtFirst and retryAtLast are the first and the longest delay before the store retries to
+	// find out why a Tenant was deleted. Until it succeeds, the Tenant applies.
 	retryAtFirst = 100 * time.Millisecond
 	retryAtLast  = 10 * time.Second
 )
@@ -51,20 +51,21 @@ func Definitions() schema.GroupVersionResource {
 	return schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
 }
 
-// Store stores the Tenants of a cluster, including deleted ones. It is safe for concurrent use.
+// Store stores the Tenants of a cluster and the RetiredTenants of deleted tenants. It is safe for
+// concurrent use.
 //
-// Until the Tenants have been read once, each access is [authz.AccessUnknown]. If a Tenant is
-// deleted with its definition, the store retains it until it is created again or the process ends.
-// Its callers therefore do not gain access.
+// Until the Tenants have been read once, [Store.Access] returns [authz.AccessUnknown]. If a Tenant
+// is deleted with its CustomResourceDefinition, the store retains the Tenant until it is created
+// again or the process ends. Callers of the tenant therefore do not gain access.
 type Store struct {
 	client       dynamic.Interface
 	tenants      typed.Client[v1alpha1.Tenant, *v1alpha1.Tenant]
 	defined      func(schema.GroupResource) (is, known bool)
 	informer     cache.SharedIndexInformer
 	registration cache.ResourceEventHandlerRegistration
-	changed      workqueue.TypedRateLimitingInterface[string] // names of objects that are being deleted or were deleted
+	changed      workqueue.TypedRateLimitingInterface[string] // names of Tenants that are being deleted, and of deleted Tenants and RetiredTenants
 	synced       atomic.Bool
-	replaced     atomic.Bool // a Tenant has replaced another
+	replaced     atomic.Bool // a Tenant with spec.replaces was read
 	lostAccess   atomic.Pointer[func(tenant.ID)]
 	retired      *retired
 	// templates, members and publications do not affect identity. Authentication and authorization do
@@ -78,8 +79,8 @@ type Store struct {
 	mu     sync.RWMutex
 	states map[tenant.ID]*tenantState
 	named  map[string]tenant.ID // by the name of the Tenant
-	// invalid has the Tenants that do not decode and whose ID is not known, by name. Callers are still
-	// matched, because an ID determines the name of its Tenant.
+	// invalid has the Tenants that do not decode and whose ID is not known, by name. [Store.state]
+	// finds such a Tenant by its name, because a tenant ID determines the name of its Tenant.
 	invalid map[string]*tenantState
 }
 
@@ -130,13 +131,13 @@ func New(client dynamic.Interface, defined func(schema.GroupResource) (is, known
 	return s, err
 }
 
-// OnLostAccess sets a function. The store calls it for each tenant whose callers lose access, or whose
-// Tenant was deleted. It replaces an earlier function.
+// OnLostAccess sets f, which replaces an earlier function. The store calls f for each tenant whose
+// callers may have lost access, for example because its Tenant was restricted, deleted or replaced.
 func (s *Store) OnLostAccess(f func(tenant.ID)) { s.lostAccess.Store(&f) }
 
-// Follow calls f for each tenant whose Tenant exists, is created, changes or is deleted. It does so
-// until stop is called. A deleted Tenant applies until the cause of its deletion is known. See
-// [Store.Tenant].
+// Follow calls f for each tenant that has a Tenant, and each time a Tenant is created, changed or
+// deleted, until stop is called. It ignores changes of the status only. A deleted Tenant applies
+// until the cause of its deletion is known. See [Store.Tenant].
 func (s *Store) Follow(f func(tenant.ID)) (stop func(), err error) {
 	return s.FollowObjects(func(object metav1.Object) {
 		if id := s.idOf(object); !id.IsZero() {
@@ -145,7 +146,7 @@ func (s *Store) Follow(f func(tenant.ID)) (stop func(), err error) {
 	})
 }
 
-// idOf returns the tenant of a Tenant, or the zero ID if it is unknown.
+// idOf returns the tenant ID of a Tenant object, or the zero ID if it is unknown.
 func (s *Store) idOf(object metav1.Object) tenant.ID {
 	if t, ok := object.(*v1alpha1.Tenant); ok {
 		id, _ := AccessOf(t)
@@ -157,9 +158,9 @@ func (s *Store) idOf(object metav1.Object) tenant.ID {
 	return IDOfName(object.GetName())
 }
 
-// FollowObjects is like [Store.Follow], but calls f with the stored objects. Each is a
-// [v1alpha1.Tenant] or a [typed.Invalid], including objects that the store ignores. f MUST NOT
-// change them.
+// FollowObjects is like [Store.Follow], but calls f with the objects. Each object is a
+// [v1alpha1.Tenant] or a [typed.Invalid]. FollowObjects includes Tenants whose spec.id is invalid.
+// f MUST NOT change the objects.
 func (s *Store) FollowObjects(f func(metav1.Object)) (stop func(), err error) {
 	call := func(obj any) {
 		if deleted, ok := obj.(cache.DeletedFinalStateUnknown); ok {
@@ -184,7 +185,8 @@ func (s *Store) FollowObjects(f func(metav1.Object)) (stop func(), err error) {
 	return func() { _ = s.informer.RemoveEventHandler(registered) }, err
 }
 
-// onlyStatus reports whether only the status of a Tenant has changed.
+// onlyStatus reports whether two versions of a Tenant have the same spec, labels and deletion
+// state, and the same annotations that the store retains.
 func onlyStatus(before, now metav1.Object) bool {
 	_, wasValid := before.(*v1alpha1.Tenant)
 	_, isValid := now.(*v1alpha1.Tenant)
@@ -196,13 +198,13 @@ func onlyStatus(before, now metav1.Object) bool {
 }
 
 // Tenant returns a copy of the Tenant of a tenant, or nil if the tenant has no Tenant. The second
-// result is false if that is not known or the Tenant does not decode. The copy lacks metadata that
-// no caller reads.
+// result is false if the Tenants have not been read, if the cause of a deletion is not known, or if
+// the Tenant does not decode. The copy lacks metadata that no caller reads.
 func (s *Store) Tenant(id tenant.ID) (t *v1alpha1.Tenant, known bool) {
 	if !s.HasSynced() {
 		return nil, false
 	}
-	// The cache is newer than the state that the event handlers have stored.
+	// The cache of the informer may be newer than the state that the event handlers have stored.
 	obj, exists, err := s.informer.GetStore().GetByKey(id.ObjectName())
 	if err != nil {
 		return nil, false
@@ -225,8 +227,8 @@ func (s *Store) Tenant(id tenant.ID) (t *v1alpha1.Tenant, known bool) {
 	return nil, access == authz.AccessNone || access == authz.AccessRetired
 }
 
-// Run follows the Tenants until ctx ends. It waits for their definition first. It must be called
-// only once.
+// Run follows the Tenants and the other objects of the store until ctx ends. The informer of each
+// kind starts when its CustomResourceDefinition exists. It must be called only once.
 func (s *Store) Run(ctx context.Context) {
 	for access := range accesses() {
 		s.addCount(access, 0)
@@ -259,8 +261,8 @@ func (s *Store) Run(ctx context.Context) {
 	}
 }
 
-// startInformer starts an informer as soon as its kind is defined. It returns false if ctx ends before
-// that.
+// startInformer waits until the kind of an informer is defined, and then starts the informer. It
+// returns false if ctx ends before the kind is defined.
 func (s *Store) startInformer(
 	ctx context.Context,
 	of schema.GroupVersionResource,
@@ -276,8 +278,8 @@ func (s *Store) startInformer(
 	return true
 }
 
-// HasSynced reports whether the Tenants and RetiredTenants have been read once. A kind that is not
-// defined needs no read.
+// HasSynced reports whether the Tenants and RetiredTenants have been read once. A kind that is
+// known not to be defined need not be read.
 func (s *Store) HasSynced() bool {
 	if s.synced.Load() {
 		return true
@@ -289,14 +291,16 @@ func (s *Store) HasSynced() bool {
 	return s.isReady(resource(), s.registration) && s.isReady(retiredResource(), s.retired.registration)
 }
 
-// isReady reports whether all objects of a kind have been read, or the kind is not defined.
+// isReady reports whether all objects of a kind have been read, or the kind is known not to be
+// defined.
 func (s *Store) isReady(of schema.GroupVersionResource, handled cache.ResourceEventHandlerRegistration) bool {
 	defined, known := s.defined(of.GroupResource())
 	return handled.HasSynced() || known && !defined
 }
 
-// Access returns the access of a tenant's callers. It is [authz.AccessNone] if the tenant has no
-// Tenant, and [authz.AccessRetired] if its Tenant was deleted.
+// Access returns the access of a tenant's callers. It returns [authz.AccessUnknown] until the
+// Tenants have been read, [authz.AccessRetired] if the tenant has no Tenant and a RetiredTenant
+// reserves its ID, and [authz.AccessNone] if it has neither.
 func (s *Store) Access(id tenant.ID) authz.Access {
 	if !s.HasSynced() {
 		return authz.AccessUnknown
@@ -310,11 +314,12 @@ func (s *Store) Access(id tenant.ID) authz.Access {
 	return authz.AccessNone
 }
 
-// AccessWithoutTenant returns the access of the callers of a tenant that has no Tenant and needs none. It
-// is [authz.AccessOpen], unless a canceled deletion left a lower access.
+// AccessWithoutTenant returns the access of the callers of a tenant without a Tenant, if the
+// configuration does not require a Tenant. It returns [authz.AccessOpen], unless a canceled
+// deletion left a stricter access.
 func (s *Store) AccessWithoutTenant(id tenant.ID) authz.Access { return s.retired.limit(id) }
 
-// state returns the stored state of a tenant's Tenant, or nil if it has none.
+// state returns the stored state of a tenant's Tenant, or nil if the tenant has no Tenant.
 func (s *Store) state(id tenant.ID) *tenantState {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -324,15 +329,17 @@ func (s *Store) state(id tenant.ID) *tenantState {
 	return s.invalid[id.ObjectName()]
 }
 
-// TenantOf returns the tenant of the Tenant with a name, or the zero ID if it is not known.
+// TenantOf returns the tenant ID of the Tenant object with the given name, or the zero ID if it is
+// not known.
 func (s *Store) TenantOf(name string) tenant.ID {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	return s.named[name]
 }
 
-// BelongsTo reports whether the Tenant with a name belongs to a tenant. If no such Tenant exists, it
-// reports whether the name is that of the tenant's Tenant. It returns false if that is not known.
+// BelongsTo reports whether the Tenant object with the given name belongs to a tenant. If no such
+// Tenant exists, it reports whether a Tenant of this tenant would have this name. It returns false
+// if the ID of the Tenant is unknown or the Tenants have not been read.
 func (s *Store) BelongsTo(name string, id tenant.ID) bool {
 	if of := s.TenantOf(name); !of.IsZero() {
 		return of == id
@@ -344,7 +351,7 @@ func (s *Store) BelongsTo(name string, id tenant.ID) bool {
 	return err == nil && !exists
 }
 
-// Lineage returns the history of a tenant's ID.
+// Lineage returns the current Tenant and the retired tenants of an ID.
 func (s *Store) Lineage(id tenant.ID) tenant.Lineage {
 	retired := s.retired.earlier(id)
 	state := s.state(id)
@@ -365,8 +372,8 @@ func (s *Store) Lineage(id tenant.ID) tenant.Lineage {
 	}
 }
 
-// Accepts reports whether a credential that was issued at a time is valid for a tenant. See
-// [tenant.Lineage.Accepts]. It is cheap if no tenant was deleted or replaced.
+// Accepts reports whether a tenant accepts a credential that was issued at the given time. See
+// [tenant.Lineage.Accepts]. It is fast if no tenant was deleted or replaced.
 func (s *Store) Accepts(id tenant.ID, issued time.Time) bool {
 	if s.retired.isEmpty.Load() && !s.replaced.Load() {
 		return true
@@ -375,7 +382,8 @@ func (s *Store) Accepts(id tenant.ID, issued time.Time) bool {
 	return lineage.Accepts(issued)
 }
 
-// IDs returns the tenants that have a Tenant.
+// IDs returns the IDs of all tenants that have a Tenant. It omits Tenants that do not decode and
+// whose ID is not known.
 func (s *Store) IDs() []tenant.ID {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -399,7 +407,9 @@ func (s *Store) set(obj any) {
 	s.mu.Lock()
 	last, was := s.entry(name)
 	if now != nil {
-		// The Tenant ends, unless [Store.processDeletion] finds another cause. This process has not seen it before.
+		// If this process first observes the Tenant while the Tenant is being deleted, it assumes that
+		// the tenant ends. [Store.processDeletion] corrects this if the Tenant is deleted with its
+		// definition.
 		now.ending = now.deleting && (was == nil || was.uid != now.uid || was.ending)
 	}
 	s.put(name, id, now)
@@ -408,8 +418,8 @@ func (s *Store) set(obj any) {
 	}
 	s.mu.Unlock()
 	if was != nil && last != id && !last.IsZero() {
-		// The definition cannot check the name against an ID that is not a DNS label. The Tenant with
-		// this name may therefore belong to another tenant than before.
+		// The schema of the CustomResourceDefinition cannot compare the name with an ID that is not a DNS
+		// label. The Tenant with this name may therefore belong to another tenant than before.
 		s.stateChanged(last, was, nil)
 		was = nil
 	}
@@ -429,10 +439,11 @@ func (s *Store) set(obj any) {
 	}
 }
 
-// stateChanged updates the metric after a change of a Tenant. was or now is nil if there is no Tenant.
-// It reports a tenant whose callers lose access, unless the ID is zero.
+// stateChanged updates the metric after a change of a Tenant. was is nil if the Tenant is new, and
+// now is nil if the Tenant was deleted. If callers of the tenant may lose access, it calls the
+// function of [Store.OnLostAccess], unless the ID is zero.
 func (s *Store) stateChanged(id tenant.ID, was, now *tenantState) {
-	before := authz.AccessOpen // the access without a Tenant, unless a Tenant is required
+	before := authz.AccessOpen // the access of a tenant without a Tenant
 	if was != nil {
 		before = was.effective()
 		s.addCount(before, -1)

@@ -132,8 +132,9 @@ func (w *fixture) expect(what, id string, want authz.Access) {
 	}
 }
 
-// TestAccessOf checks that the stricter of both fields applies, and that a value of a later release
-// closes the tenant. A Tenant with the name of another tenant's Tenant has no tenant.
+// TestAccessOf checks that the stricter of spec.access and spec.suspension applies, and that the
+// value of a later release means Closed. The ID is zero if a Tenant has the name of another
+// tenant's Tenant.
 func TestAccessOf(t *testing.T) {
 	for _, c := range []struct {
 		name, id           string
@@ -247,7 +248,7 @@ func TestStore(t *testing.T) {
 }
 
 // TestWithoutDefinition checks that there are no Tenants if the kind is not defined, and that the
-// access is unknown while this is not known.
+// access is unknown until it is known whether the kind is defined.
 func TestWithoutDefinition(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newFixture(t, definition(), object("a", "a", map[string]any{"access": "Closed"}))
@@ -344,8 +345,8 @@ func TestDefinitionDeleted(t *testing.T) {
 	}
 }
 
-// TestTenantCreatedAgain checks that a Tenant that is created again while the store checks the definition is
-// not removed.
+// TestTenantCreatedAgain checks that a Tenant that is created again while the store checks the
+// definition is not removed.
 func TestTenantCreatedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newFixture(t, definition(), object("a", "a", map[string]any{"access": "Closed"}))
@@ -366,8 +367,8 @@ func TestTenantCreatedAgain(t *testing.T) {
 	})
 }
 
-// TestTenantNameOfAnotherTenant checks a Tenant that is replaced by the Tenant of another tenant with the same
-// name. The first tenant then has no Tenant.
+// TestTenantNameOfAnotherTenant checks a Tenant that is replaced by the Tenant of another tenant
+// with the same name. The first tenant then has no Tenant.
 func TestTenantNameOfAnotherTenant(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		upper := tenanttest.ID(t, "Acme")

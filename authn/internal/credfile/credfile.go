@@ -29,13 +29,14 @@ const (
 )
 
 // Record is one record of a file. Name and UID share memory with Secret. A caller that retains them
-// MUST clone them. Otherwise, the secret remains in memory too.
+// MUST clone them. Otherwise, the secret stays in memory.
 type Record struct {
 	Secret, Name, UID string
 	Membership        *Membership
 }
 
-// Membership has the groups and the tenant that many records share. It MUST NOT be changed.
+// Membership has the groups and the tenant of a record. All records with the same groups and tenant
+// share one Membership, which MUST NOT be changed.
 type Membership struct {
 	Groups []string
 	Tenant tenant.ID
@@ -47,14 +48,14 @@ type Rules struct {
 	Default tenant.ID
 	// Secrets specifies the allowed forms of secrets. Any other form is rejected.
 	Secrets Secrets
-	// Check rejects a tenant that the source may not assert and reserved names.
+	// Check returns an error if the source may not assert the tenant, or if a name is reserved.
 	Check func(name string, groups []string, id tenant.ID) error
 	// EmptySecret handles a record without a secret. An error rejects the file, and nil skips the
 	// record.
 	EmptySecret func(line int) error
 }
 
-// Error reports where a file violates the rules. It contains no content of the file.
+// Error reports where a file violates the rules. It contains no secret of the file.
 type Error struct {
 	Line  int // starts at 1
 	Field int // starts at 0, as in the file formats; -1 means the whole record
@@ -100,8 +101,9 @@ func (c Count) Log(ctx context.Context, path string) {
 }
 
 // Read calls each with the records of data in order, and returns their number. It stops with an
-// [*Error] at the first record that violates a rule or for which each fails. An error of
-// [UserError] is reported for the user field. Any other error is reported for the secret field.
+// [*Error] at the first record that violates a rule or for which each fails. If each returns an
+// error of [UserError], the error is reported for the user field. Any other error of each is
+// reported for the secret field.
 func Read(data []byte, rules Rules, each func(Record) error) (Count, error) {
 	if isUTF16(data) {
 		return Count{}, &Error{1, -1, errUTF16}
@@ -169,13 +171,14 @@ func isQuoted(rest []byte) bool {
 	return bytes.HasPrefix(bytes.TrimLeft(rest, "\r\n"), []byte(`"`))
 }
 
-// hasTenantForm reports whether a record ends with an empty field and a tenant.
+// hasTenantForm reports whether the last field of a record is the tenant. The record then has at
+// least five fields, and the field before the last is empty.
 func hasTenantForm(fields []string) bool {
 	n := len(fields)
 	return n >= 5 && fields[n-2] == ""
 }
 
-// readError returns the error for an error of the CSV reader, or nil at the end of the file.
+// readError converts an error of the CSV reader. It returns nil at the end of the file.
 func readError(err error) error {
 	var malformed *csv.ParseError
 	switch {
@@ -187,10 +190,11 @@ func readError(err error) error {
 	return err
 }
 
-// memberships holds the distinct combinations of groups and tenant, by their text.
+// memberships maps the text of the groups field and of the tenant field to the shared Membership.
 type memberships map[[2]string]*Membership
 
-// record returns the record of fields, or the index of the offending field and why it offends.
+// record returns the record with the given fields. If a field violates a rule, it returns the index
+// of the field and the error. The index is -1 if the error is about the whole record.
 func (k memberships) record(fields []string, rules Rules) (Record, int, error) {
 	n := len(fields)
 	for i := fieldUser; i <= fieldUID; i++ {
@@ -244,7 +248,7 @@ func (k memberships) record(fields []string, rules Rules) (Record, int, error) {
 
 func parseTenant(text string, byDefault tenant.ID) (tenant.ID, error) {
 	if text != "" {
-		// A record's own string must not outlive it: it holds the secret.
+		// The text shares memory with the secret, so the tenant ID must not retain it.
 		return tenant.Parse(strings.Clone(text))
 	}
 	if byDefault.IsZero() {

@@ -71,8 +71,8 @@ func TestReadErrorPosition(t *testing.T) {
 	}
 }
 
-// TestReadCallbackErrorPosition checks that an error of the callback is reported for the secret field,
-// or for the user field if it is about the user.
+// TestReadCallbackErrorPosition checks that an error of the callback is reported for the secret
+// field, or for the user field if it is about the user.
 func TestReadCallbackErrorPosition(t *testing.T) {
 	refused := errors.New("refused")
 	for err, field := range map[error]int{refused: 0, credfile.UserError(refused): 1} {

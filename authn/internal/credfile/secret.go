@@ -35,7 +35,7 @@ var (
 	errBcrypt      = errors.New("begins with $2 but is not a valid bcrypt hash")
 )
 
-// The forms of text that is not a plain-text secret.
+// The patterns of text that is probably not a plain-text secret.
 var (
 	// modular matches the Modular Crypt Format and PHC strings, as in crypt(3) and htpasswd.
 	modular = regexp.MustCompile(`^\$([A-Za-z0-9][A-Za-z0-9_.-]*)(?:\$|,rounds=)`)
@@ -54,12 +54,12 @@ var (
 	scheme      = regexp.MustCompile(`(?i)^(?:bearer|basic|digest)\s`)
 )
 
-// hashBytes is the minimum size of a text in the form of a hash with an unknown format to be
-// treated as a hash. A shorter text may be a password such as $ecret$.
+// hashBytes is the minimum size at which a text that has the form of a hash, but no known format
+// name, is treated as a hash. A shorter text may be a password such as $ecret$.
 const hashBytes = 24
 
-// hashNames returns the known hash formats. An error contains no other name, because it might be a
-// part of a password.
+// hashNames returns the names of the known hash formats. Errors contain no other text of a secret,
+// because the text might be part of a password.
 func hashNames() []string {
 	return []string{
 		"1", "2", "2a", "2b", "2x", "2y", "3", "5", "6", "7", "8", "9", "gy", "y", "md5", "sha1", "apr1", "P", "H", "S",
@@ -76,8 +76,9 @@ func hashNames() []string {
 // part of the secret.
 func CheckSecret(secret string, as Secrets) error { return checkSecret(secret, false, as) }
 
-// checkSecret returns an error if the server would misread a secret. Otherwise, the text of a hash
-// would become the secret, or a record that looks like a comment would apply.
+// checkSecret returns an error if the text is probably not meant as a plain-text secret. Without
+// this check, a client could use the text of an unsupported hash as the secret, and a record that
+// looks like a comment would be valid.
 func checkSecret(secret string, quoted bool, as Secrets) error {
 	text := strings.TrimSpace(secret)
 	unlocked := strings.TrimLeft(text, "!*")
@@ -110,8 +111,8 @@ func checkSecret(secret string, quoted bool, as Secrets) error {
 	return nil
 }
 
-// isBcrypt reports whether a secret begins like the bcrypt hashes that the server verifies, or is a
-// truncated bcrypt hash.
+// isBcrypt reports whether a text begins like a supported bcrypt hash. It also returns true if the
+// text begins with "$2" but does not have the form of a hash.
 func isBcrypt(text string) bool {
 	name, ok := hashOf(text)
 	return ok && slices.Contains([]string{"$2a$", "$2b$", "$2y$"}, name) || !ok && strings.HasPrefix(text, "$2")

@@ -22,8 +22,8 @@ func secretOf(secret string, as credfile.Secrets) error {
 
 const bcryptHash = "$2y$05$c4WoMPo3SXsafkva.HHa6uXQZWr7oboPiC2bT/r7q1BB8I2s0BRqC"
 
-// TestUnsupportedHashesAreRejected checks that a hash that the server cannot verify is rejected with the name
-// of its format. Otherwise, the text of the hash would be the password.
+// TestUnsupportedHashesAreRejected checks that a hash that the server cannot verify is rejected
+// with the name of its format. Otherwise, the text of the hash would be the password.
 func TestUnsupportedHashesAreRejected(t *testing.T) {
 	const sum = "qRPK7m23GJusamGpoGLby/qRPK7m23GJusamGpoGLby"
 	for secret, format := range map[string]string{
@@ -140,7 +140,8 @@ func TestInvalidSecretsAreRejected(t *testing.T) {
 	}
 }
 
-// TestValidSecrets checks that a secret of no such form is accepted, whatever its characters.
+// TestValidSecrets checks that a secret that does not have the form of a hash, a placeholder or
+// another invalid secret is accepted with any characters.
 func TestValidSecrets(t *testing.T) {
 	for _, secret := range []string{
 		"secret", "$ecret", "$ecret$", "$a$b", "{secret}", "{a", "p!", "!secret!", "a*b", "*secret", "pässword", "a b c",
@@ -160,8 +161,8 @@ func TestValidSecrets(t *testing.T) {
 	}
 }
 
-// TestComments checks that a record that looks like a comment is rejected, so that its secret does
-// not apply. The formats have no comments. A secret that begins with a comment character must be
+// TestComments checks that a record that looks like a comment is rejected, so that its secret is
+// not valid. The formats have no comments. A secret that begins with a comment character must be
 // quoted.
 func TestComments(t *testing.T) {
 	for data, want := range map[string]string{

@@ -17,14 +17,15 @@ import (
 	"sigs.k8s.io/json"
 )
 
-// MaxBytes limits the body of a response. It is a hundred times the largest known response (a key
-// set of a public provider), and small enough for many concurrent responses.
+// MaxBytes is the maximum size of the body of a response in bytes. It is a hundred times the
+// largest known response (a key set of a public provider), and small enough for many concurrent
+// responses.
 const MaxBytes = 1 << 20
 
-// MaxHeaderBytes limits the headers of a response.
+// MaxHeaderBytes is the maximum size of the headers of a response in bytes.
 const MaxHeaderBytes = 64 << 10
 
-// The errors of the transports and the gate. Test for them with [errors.Is].
+// The errors of the transports, [Decode] and [Gate]. Test for them with [errors.Is].
 var (
 	ErrMalformed = errors.New("malformed response")
 	ErrTooLarge  = errors.New("response too large")
@@ -32,19 +33,19 @@ var (
 	ErrBusy      = errors.New("too many concurrent requests")
 )
 
-// Unavailable is the error of a provider that cannot be reached. The validity of the credential is
-// then unknown.
+// Unavailable is the type of the errors about an outage of a provider. It is then unknown whether
+// the credential is valid.
 type Unavailable string
 
 // Error implements the interface error.
 func (u Unavailable) Error() string { return string(u) }
 
-// MaxConcurrent is the number of responses that a source reads concurrently. A large response takes many
-// times its size in memory.
+// MaxConcurrent is the maximum number of responses that a source reads concurrently. Decoding a
+// large response takes many times its size in memory.
 const MaxConcurrent = 8
 
 // Decode decodes a JSON response (RFC 8259) strictly. Names are case-sensitive. It rejects
-// duplicate names and trailing data. The gate limits the number of concurrent reads.
+// duplicate names and trailing data. Decode reads the body while it occupies a slot of gate.
 func Decode(ctx context.Context, gate Gate, body io.Reader, into any) error {
 	if err := gate.Enter(ctx); err != nil {
 		return err
@@ -71,7 +72,8 @@ func Decode(ctx context.Context, gate Gate, body io.Reader, into any) error {
 	return nil
 }
 
-// Capped returns a transport whose responses fail with [ErrTooLarge] after [MaxBytes].
+// Capped returns a transport that fails with [ErrTooLarge] if the body of a response is larger than
+// [MaxBytes].
 func Capped(next http.RoundTripper) http.RoundTripper { return cappedAt(MaxBytes, next) }
 
 func cappedAt(bytes int64, next http.RoundTripper) http.RoundTripper {
@@ -89,9 +91,10 @@ func cappedAt(bytes int64, next http.RoundTripper) http.RoundTripper {
 	})
 }
 
-// StripErrorBodies returns a capped transport for requests that contain a caller's token. It follows no
-// redirect, which would send the token to another host. It drops the body of an unsuccessful
-// response, which may echo the token.
+// StripErrorBodies returns a transport for requests that contain a caller's token. It limits bodies
+// like [Capped]. It fails with [ErrRedirect] for a redirect, because following the redirect could
+// send the token to another host. It drops the body of a response with an error status, because the
+// body may contain the token.
 func StripErrorBodies(next http.RoundTripper) http.RoundTripper {
 	return StripErrorBodiesAt(MaxBytes, next)
 }
@@ -133,13 +136,13 @@ func (b *cappedBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Recover returns a function that turns a panic of f into an error. A panic in the goroutine of a
-// flight would otherwise end the server.
+// Recover returns a function that calls f, and returns err if f panics. Without it, a panic in a
+// goroutine that serves several callers would end the server.
 func Recover[T any](err error, f func() (T, error)) func() (T, error) {
 	return func() (result T, problem error) {
 		defer func() {
 			if crash := recover(); crash != nil {
-				// The value may contain external data.
+				// The value of the panic is not logged, because it may contain external data.
 				klog.ErrorS(nil, "Recovered from a panic", "type", fmt.Sprintf("%T", crash), "stack", string(debug.Stack()))
 				problem = err
 			}
@@ -148,11 +151,11 @@ func Recover[T any](err error, f func() (T, error)) func() (T, error) {
 	}
 }
 
-// Gate limits the number of concurrent requests, in case the server hangs. Its zero value lets no
-// request through.
+// Gate limits the number of concurrent operations, in case the called server hangs. The capacity of
+// the channel is the number of slots. The zero value has no slot.
 type Gate chan struct{}
 
-// Enter waits for a place until ctx ends, and then fails with [ErrBusy]. If it succeeds, the caller
+// Enter waits for a slot. If ctx ends first, it fails with [ErrBusy]. If it succeeds, the caller
 // MUST call Leave.
 func (g Gate) Enter(ctx context.Context) error {
 	select {
@@ -168,5 +171,5 @@ func (g Gate) Enter(ctx context.Context) error {
 	}
 }
 
-// Leave releases a place.
+// Leave releases a slot.
 func (g Gate) Leave() { <-g }

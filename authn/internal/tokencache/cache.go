@@ -19,12 +19,13 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 )
 
-// Key identifies a token and its audiences. It is a keyed hash (HMAC-SHA-256). A reader of a key
-// cannot test a guessed token, and a client cannot produce a collision.
+// Key identifies a token and its audiences. It is a keyed hash (HMAC-SHA-256). The secret of the
+// HMAC exists only in the cache. Without it, a reader of a key cannot test a guessed token, and a
+// client cannot produce a collision.
 type Key [sha256.Size]byte
 
-// Cache caches values by token, each until a time, in limited memory. Use [New]. It is safe for
-// concurrent use.
+// Cache caches values by [Key]. Each value has its own expiry time. The number and the total size
+// of the values are limited. Use [New]. It is safe for concurrent use.
 type Cache[V any] struct {
 	hashes sync.Pool
 	limits Limits
@@ -32,12 +33,13 @@ type Cache[V any] struct {
 
 	mu       sync.Mutex
 	entries  map[Key]*entry[V]
-	used     list.List // the elements are *entry[V], the last used one first
+	used     list.List // the elements are *entry[V], the most recently used first
 	byExpiry expiryHeap[V]
 	bytes    int
 }
 
-// Limits limit the content of a cache. The least recently used entries are removed first.
+// Limits are the limits of a cache. If a limit is reached, the least recently used entries are
+// removed.
 type Limits struct {
 	Entries int
 	// Bytes is the maximum total size of all values, as passed to Set.
@@ -50,13 +52,13 @@ type entry[V any] struct {
 	size      int
 	until     time.Time
 	used      *list.Element
-	heapIndex int // its index in ends
+	heapIndex int // its index in byExpiry
 }
 
 // overhead is the approximate size of an entry without its value in bytes.
 const overhead = 256
 
-// New returns a cache with limits.
+// New returns an empty cache with the given limits and clock.
 func New[V any](limits Limits, now func() time.Time) *Cache[V] {
 	secret := make([]byte, sha256.Size)
 	_, _ = rand.Read(secret) // never fails (crypto/rand, Go 1.24)
@@ -84,7 +86,8 @@ func SizeOf(u user.Info) int {
 	return size
 }
 
-// Key returns the key of a token for an ordered list of audiences. The hash includes their lengths.
+// Key returns the key of a token for an ordered list of audiences. The hash includes the length of
+// each string, so that different inputs never have the same key.
 func (c *Cache[V]) Key(token string, audiences []string) Key {
 	h := c.hashes.Get().(hash.Hash)
 	h.Reset()
@@ -116,9 +119,9 @@ func (c *Cache[V]) Get(key Key) (V, bool) {
 	return none, false
 }
 
-// Set caches a value with a size in bytes until a time. It removes expired entries, and then the
-// least recently used ones until there is room. A value that is larger than the whole cache is not
-// cached.
+// Set caches a value until the given time. size is the size of the value in bytes. Set removes
+// expired entries, and then the least recently used entries until there is room. A value that is
+// larger than the whole cache is not cached.
 func (c *Cache[V]) Set(key Key, value V, size int, until time.Time) {
 	size += overhead
 	c.mu.Lock()

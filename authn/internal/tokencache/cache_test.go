@@ -16,8 +16,8 @@ func limits(entries int) tokencache.Limits {
 	return tokencache.Limits{Entries: entries, Bytes: 1 << 20}
 }
 
-// TestKeysAreUnique checks that different tokens and audiences have different keys, wherever they
-// are split.
+// TestKeysAreUnique checks that different tokens and audiences have different keys, even if their
+// concatenations are equal.
 func TestKeysAreUnique(t *testing.T) {
 	c := tokencache.New[int](limits(1), time.Now)
 	seen := map[tokencache.Key]string{}
@@ -93,8 +93,8 @@ func TestSizeIsBounded(t *testing.T) {
 	}
 }
 
-// TestBytesAreBounded checks that large values evict others. Expired values are removed first, and
-// recently used values remain.
+// TestBytesAreBounded checks that large values evict other values. Expired values are removed
+// first, and recently used values remain.
 func TestBytesAreBounded(t *testing.T) {
 	now := time.Unix(1000, 0)
 	c := tokencache.New[int](tokencache.Limits{Entries: 1000, Bytes: 10_000}, func() time.Time { return now })

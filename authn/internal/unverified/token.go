@@ -19,10 +19,10 @@ import (
 	"unicode/utf8"
 )
 
-// The errors for a token of a known issuer that is not verified. Test for them with [errors.Is].
+// The errors of [Read]. Test for them with [errors.Is].
 var (
 	// ErrDuplicate reports that an object contains a claim twice, or a registered claim also in
-	// another case. Different parsers could read different tokens. RFC 7519, section 4 allows the
+	// another case. Different parsers could read different claims. RFC 7519, section 4 allows the
 	// rejection.
 	ErrDuplicate = errors.New("duplicate claim")
 	// ErrMalformed reports that a token has the form of a JWT but is not valid.
@@ -38,8 +38,8 @@ type Token struct {
 	// encrypted (RFC 7516) JSON Web Token. Such a token MUST NOT be sent to a service for opaque
 	// tokens.
 	JWT bool
-	// Issuerless reports whether a signed token with three parts has no claim iss. No source can be
-	// chosen by the issuer of such a token.
+	// Issuerless reports whether a token has three parts and a valid payload without the claim iss.
+	// The source of such a token cannot be selected by its issuer.
 	Issuerless bool
 	// Issuer, Subject and ID are the claims iss, sub and jti. They are empty if they are missing or
 	// not strings. A numeric ID, which some issuers use, is stored as its digits.
@@ -55,8 +55,8 @@ type Token struct {
 // treats them as equal too.
 const google, googleOlder = "https://accounts.google.com", "accounts.google.com"
 
-// Read parses a token. With ErrDuplicate, the token's Issuer is set if it has one, so that the
-// source of this issuer can reject the token.
+// Read parses a token. If it fails with [ErrDuplicate], the Issuer of the result is still set if
+// the token has one. The error can then be reported for the source of this issuer.
 func Read(token string) (Token, error) {
 	header, rest, _ := strings.Cut(token, ".")
 	payload, _, _ := strings.Cut(rest, ".")
@@ -66,7 +66,8 @@ func Read(token string) (Token, error) {
 		return Token{}, nil
 	}
 	// Upstream's authenticators read only the payload (untrustedIssuer, k8s.io/apiserver
-	// plugin/pkg/authenticator/token/oidc, v0.37.1), so a header must not hide it.
+	// plugin/pkg/authenticator/token/oidc, v0.37.1), so the payload is read even if the header is
+	// invalid.
 	data, err := base64.RawURLEncoding.DecodeString(payload)
 	data = bytes.Trim(data, " \t\r\n")
 	if err != nil || !json.Valid(data) || data[0] != '{' {
@@ -75,7 +76,7 @@ func Read(token string) (Token, error) {
 		}
 		return Token{}, nil
 	}
-	// The syntax is valid from here on.
+	// From here on, the payload is a valid JSON object.
 	t := Token{JWT: true}
 	err = (&scanner{data: data, onClaim: t.setClaim}).object(0)
 	if err == nil && t.badTime {
@@ -86,8 +87,8 @@ func Read(token string) (Token, error) {
 }
 
 // IsVisible reports whether a token contains only visible ASCII characters. Some parsers ignore
-// white space within a token (jose.ParseSigned), so they would read another token. RFC 6750,
-// section 2.1 allows no white space.
+// white space within a token (jose.ParseSigned), so they would treat two different strings as the
+// same token. RFC 6750, section 2.1 allows no white space.
 func IsVisible(token string) bool {
 	for i := range len(token) {
 		if c := token[i]; c <= ' ' || c >= 0x7f {
@@ -97,7 +98,7 @@ func IsVisible(token string) bool {
 	return true
 }
 
-// beginsObject reports whether a decoded header begins like a JSON object.
+// beginsObject reports whether a header, after base64url decoding, begins like a JSON object.
 func beginsObject(header string) bool {
 	if len(header) < 4 {
 		return false
@@ -106,7 +107,7 @@ func beginsObject(header string) bool {
 	return err == nil && strings.HasPrefix(strings.TrimLeft(string(first), " \t\r\n"), "{")
 }
 
-// registered has the claims that parsers decode by name. Some parsers ignore the case
+// registered has the claims that parsers decode by name. Some parsers ignore the case of names
 // (encoding/json).
 var registered = []string{"iss", "sub", "aud", "exp", "nbf", "iat", "jti", "kubernetes.io"}
 

@@ -16,10 +16,12 @@ type dated struct {
 	from, until time.Time
 }
 
-// With returns an identity with the times of issue and expiry of its credential.
+// With returns the identity u with the validity period of its credential. The credential was issued
+// or became valid at from, and expires at until.
 func With(u user.Info, from, until time.Time) user.Info { return &dated{u, from, until} }
 
-// Of returns the times of issue and expiry of an identity's credential. They are zero if unknown.
+// Of returns the validity period that [With] attached to u. Both times are zero if u is not a
+// result of With.
 func Of(u user.Info) (from, until time.Time) {
 	if d, ok := u.(*dated); ok {
 		return d.from, d.until

@@ -19,7 +19,8 @@ import (
 // OwnedBy returns a cluster that knows only the owners of namespaces.
 func OwnedBy(owners *authz.Owners) lookup.Cluster { return (&lookup.Parts{Owners: owners}).Cluster() }
 
-// Namespaces implements [lookup.Namespaces]. The result of a nil function is unknown.
+// Namespaces implements [lookup.Namespaces] with functions. If a function is nil, the method
+// reports that its result is unknown.
 type Namespaces struct {
 	Owned func(tenant.ID) ([]string, error)
 	IDs   func() (ids []string, known bool)
@@ -48,8 +49,8 @@ func (*Namespaces) References(context.Context, tenant.ID, []string) ([]string, e
 	return nil, nil
 }
 
-// AllLabeled implements [lookup.Resources]. It has no custom resources, and all objects of a tenant
-// have its label.
+// AllLabeled implements [lookup.Resources]. It knows no custom resources, and reports that the
+// objects of all resources are labeled.
 type AllLabeled struct{}
 
 // Scope implements [lookup.Resources].
@@ -64,7 +65,7 @@ func (AllLabeled) Kind(schema.GroupResource) string { return "" }
 // Labeled implements [lookup.Resources].
 func (AllLabeled) Labeled(schema.GroupResource, tenant.ID) bool { return true }
 
-// Controller implements [lookup.Controllers]. It returns Owner for each name.
+// Controller implements [lookup.Controllers]. It returns Owner for every object.
 type Controller struct{ Owner runtime.Object }
 
 // Metadata implements [lookup.Controllers].
