@@ -86,8 +86,8 @@ func TestEveryForeignAnswerIsALeak(t *testing.T) {
 	}
 }
 
-// TestEveryRefusalIsClassified checks that a denial across the boundary is expected, and that a denial of
-// an own request is a problem.
+// TestEveryRefusalIsClassified checks that a denial across the boundary is expected, and that a
+// denial of an own request is a problem.
 func TestEveryRefusalIsClassified(t *testing.T) {
 	for name, r := range kinds() {
 		m, c := testMatrix(t, respondAlways(http.StatusForbidden, deniedText))
@@ -254,8 +254,8 @@ func TestPaths(t *testing.T) {
 	}
 }
 
-// TestContradictingAnswers checks that authorization must give the same answer to the same request, in
-// every version of the resource.
+// TestContradictingAnswers checks that authorization must give the same answer to the same request,
+// in every version of the resource.
 func TestContradictingAnswers(t *testing.T) {
 	m, c := testMatrix(t, nil)
 	of := func(version string) probe {
