@@ -62,8 +62,8 @@ func (q *Query) selects(r *tenantaudit.Record) bool {
 
 // Visitor receives the records of a stream.
 type Visitor struct {
-	// Record is called for each record. line is the text of the record and is valid until Record
-	// returns. If Record returns an error, the stream ends.
+	// Record is called for each record. line is the JSON text of the record. It is valid only until
+	// Record returns. If Record returns an error, reading stops.
 	Record func(r *tenantaudit.Record, line []byte) error
 	// Invalid is called for each line from a server that is not a record. where describes the
 	// position of the line.

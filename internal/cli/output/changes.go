@@ -30,7 +30,7 @@ type Changes struct {
 }
 
 // NewChanges returns Changes that print to w. dryRun is the value of --dry-run. cluster is the name
-// of the cluster if the command changes several, otherwise "".
+// of the cluster if the command changes several clusters, otherwise "".
 func NewChanges(w io.Writer, dryRun, cluster string) *Changes {
 	c := &Changes{w: w}
 	switch dryRun {
@@ -45,7 +45,7 @@ func NewChanges(w io.Writer, dryRun, cluster string) *Changes {
 	return c
 }
 
-// Print prints what was done to an object.
+// Print prints what a command did to an object. verb is one of the verbs of this package.
 func (c *Changes) Print(kind schema.GroupKind, name, verb string) {
 	if c == nil {
 		return

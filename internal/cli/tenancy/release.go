@@ -268,8 +268,9 @@ func (r *Release) clearLateObjects(ctx context.Context, name string) error {
 	return r.refuseContents(ctx, name)
 }
 
-// removeLabel starts the release. It removes the tenant label, and the labels and annotations that
-// the server wrote for the Tenant. The Namespace must still have the same UID and the same tenant.
+// removeLabel sets [tenant.ReleasingAnnotation]. In the same write, it removes the tenant label,
+// and restores the labels and annotations that the server changed for the Tenant. The Namespace
+// must still have the same UID and the same tenant.
 func (r *Release) removeLabel(ctx context.Context, ns *corev1.Namespace, former string) error {
 	tenantLabels, err := r.labelsOf(ctx, former)
 	if err != nil {

@@ -131,7 +131,7 @@ func (r *Release) contents(ctx context.Context, name string) ([]blocker, error) 
 	return found, nil
 }
 
-// warnOfRemaining lists the objects that remain in a namespace after its release.
+// warnOfRemaining warns of the objects that will remain in a namespace after its release.
 func (r *Release) warnOfRemaining(ctx context.Context, name string) error {
 	resources, err := Resources(r.Kube.Discovery(), "list")
 	if err != nil {
