@@ -280,8 +280,9 @@ func lower(all []string) []string {
 	return out
 }
 
-// subjects returns the subjects of the policy that RBAC can express. RBAC requires one of several
-// subjects, not several at once. The exception is a role in a project, which is one group here.
+// subjects returns the subjects of the policy that RBAC can express. A policy can require several
+// properties of a user at once. RBAC can only bind alternatives. The exception is a role in a
+// project, because the keystone source has one group for each role in each project.
 func (k *keystone) subjects(p *keystonePolicy) []rbacv1.Subject {
 	wanted := k.matchedNames(p)
 	users, groups, projects, roles := wanted["user"], wanted["group"], wanted["project"], wanted["role"]
