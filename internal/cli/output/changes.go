@@ -53,7 +53,8 @@ func (c *Changes) Print(kind schema.GroupKind, name, verb string) {
 	_, _ = fmt.Fprintf(c.w, "%s%s/%s %s%s\n", c.prefix, typeOf(kind), Safe(name), verb, c.note)
 }
 
-// PrintDeleted prints that an object was deleted. namespace is "" if the object is not in a namespace.
+// PrintDeleted prints that an object was deleted. namespace is "" if the object is not in a
+// namespace.
 func (c *Changes) PrintDeleted(kind schema.GroupKind, namespace, name string) {
 	if c == nil {
 		return
