@@ -13,7 +13,7 @@ import (
 	"github.com/kubetenant/kubetenant/internal/cli/output"
 )
 
-// confirmation describes a question that a command asks before its first write.
+// confirmation describes a question of a command before its first write.
 type confirmation struct {
 	// does is the action of the command, as a sentence. kind describes the name that the caller
 	// must type.
@@ -23,7 +23,8 @@ type confirmation struct {
 	name, done string
 }
 
-// confirm asks the caller to type the name. It returns an error if the caller types anything else.
+// confirm prompts the caller to type the name. It returns an error if the caller types anything
+// else.
 func confirm(cmd *cobra.Command, c confirmation) error {
 	_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "%s To continue, type %s: ", output.Safe(c.does), c.kind)
 	typed := make(chan string, 1)

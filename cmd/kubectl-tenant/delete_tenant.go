@@ -94,7 +94,7 @@ the name can be reused at once. It never deletes system namespaces.`,
 	return cmd
 }
 
-// confirmDeletion asks the caller to type the name of the tenant.
+// confirmDeletion prompts the caller to type the name of the tenant.
 func confirmDeletion(cmd *cobra.Command, id tenant.ID, namespaces []string) error {
 	what := fmt.Sprintf("This deletes tenant %s with its namespaces (%s).",
 		id, strings.Join(namespaces, ", "))

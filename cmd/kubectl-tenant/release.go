@@ -112,8 +112,8 @@ func setServer(cmd *cobra.Command, c *client.Cluster, r *tenancy.Release, target
 	return c.Explain(err)
 }
 
-// confirmRelease asks the caller to type the name of the tenant. If the tenant label is empty, it
-// asks for the name of the namespace.
+// confirmRelease prompts the caller to type the name of the tenant or, if the tenant label is
+// empty, the name of the namespace.
 func confirmRelease(cmd *cobra.Command, namespace, name string) error {
 	kind := "the tenant's name"
 	what := fmt.Sprintf("This removes namespace %s from tenant %s.", namespace, name)

@@ -53,8 +53,9 @@ func (d *demo) close() {
 	}
 }
 
-// options contains the values of the flags: the folders of the commands and of the data, whether
-// the demo stops the server at its end, and whether Keystone authenticates the callers.
+// options contains the values of the flags. bin and dir are the folders of the commands and of the
+// data. exit stops the server at the end of the demo. keystone adds callers that Keystone
+// authenticates.
 type options struct {
 	bin, dir       string
 	exit, keystone bool

@@ -21,8 +21,8 @@ import (
 const fewNamespaces = 999
 
 // publications measures the time until one object is copied to all namespaces, and the time until
-// two objects are copied to 999 namespaces. It also counts the writes that the server makes without
-// changes.
+// two objects are copied to 999 namespaces. It also measures the number of writes that the server
+// makes without changes.
 func (b *bench) publications(ctx context.Context) error {
 	configMaps := schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}
 	secrets := schema.GroupVersionResource{Version: "v1", Resource: "secrets"}

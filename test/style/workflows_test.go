@@ -45,8 +45,8 @@ type step struct {
 	With      map[string]string
 }
 
-// TestWorkflows checks the rules for GitHub workflows: they run only targets of the Makefile, use
-// only code that is pinned to a commit, and have only the permissions that they need.
+// TestWorkflows checks the rules for GitHub workflows. They run only targets of the Makefile, and
+// use only code that is pinned to a commit. They have only the permissions that they need.
 func TestWorkflows(t *testing.T) {
 	targets := makeTargets(t)
 	names, err := filepath.Glob("../../.github/workflows/*")

@@ -3,10 +3,11 @@
 
 // Package installation detects whether and how kubetenant runs on a server.
 //
-// It relies only on the behavior of the server: how the server responds to malformed tenant and
-// cluster paths, how it authorizes a caller whose tenant is ambiguous, and whether its admission
-// rejects a reserved tenant name. CustomResourceDefinitions, labels, bindings and the published
-// configuration are not evidence, because they remain after a return to upstream's kube-apiserver.
+// It relies only on the behavior of the server. It checks the responses to malformed tenant and
+// cluster paths, and the authorization of a caller whose tenant is ambiguous. It also checks
+// whether admission rejects a reserved tenant name. CustomResourceDefinitions, labels, bindings and
+// the published configuration are not evidence, because they remain after a return to upstream's
+// kube-apiserver.
 package installation
 
 import (

@@ -315,7 +315,7 @@ func TestCleanUp(t *testing.T) {
 	}
 }
 
-// TestEmptyServer checks that the report does not say that tenants are isolated if a server answers
+// TestEmptyServer checks that the verdict is not that tenants are isolated if a server responds to
 // each request with an empty object.
 func TestEmptyServer(t *testing.T) {
 	var writes []string

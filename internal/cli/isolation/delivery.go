@@ -154,7 +154,7 @@ func (w *fixture) createObject(ctx context.Context, path, namespace, name string
 	return err
 }
 
-// watch starts a watch and returns its lines. The channel is closed if ctx or the watch ends.
+// watch starts a watch and returns its lines. The returned channel ends with ctx or the watch.
 func (c *caller) watch(ctx context.Context, path string) (<-chan []byte, error) {
 	resp, err := c.do(ctx, c.stream, http.MethodGet, path, nil, nil)
 	if err != nil {

@@ -176,7 +176,7 @@ func (m *matrix) unanswered(ctx context.Context, c *caller, target, request stri
 	return m.countUnanswered(err)
 }
 
-// countUnanswered counts an unanswered request. It returns an error if the count exceeds
+// countUnanswered records an unanswered request. It returns an error if there are more than
 // maxUnanswered.
 func (m *matrix) countUnanswered(err error) error {
 	m.mu.Lock()

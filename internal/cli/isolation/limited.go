@@ -99,8 +99,8 @@ func decodeAll(body []byte) (all []document, err error) {
 	}
 }
 
-// onlyAbout returns a function that judges the response to a list or watch of objects whose spec
-// names their tenant in the given field. Any response with an object of another tenant is a leak,
+// onlyAbout returns a function that judges the response to a list or watch. field is the field in
+// the spec of the listed objects that names their tenant. An object of another tenant is a leak,
 // and so is any status except 200.
 func onlyAbout(id tenant.ID, field string, watch bool) func(answer) (Outcome, string) {
 	isOwn := func(o listed) bool { return o.Spec[field] == id.String() }

@@ -264,7 +264,7 @@ func TestUnserved(t *testing.T) {
 }
 
 // TestRejectedByAdmission checks that only an error of kubetenant's or the server's own admission
-// counts as a rejection by admission.
+// is treated as a rejection by admission.
 func TestRejectedByAdmission(t *testing.T) {
 	for name, c := range map[string]struct {
 		code int

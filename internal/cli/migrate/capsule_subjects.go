@@ -181,8 +181,8 @@ func (t *capsuleTenant) bind(n node, role string, s v1alpha1.Subject) bool {
 	return true
 }
 
-// ownerSubject is like [capsuleTenant.subject], but for an owner. An owner refers to a service
-// account by its user name.
+// ownerSubject is like [capsuleTenant.subject] for an owner. An owner refers to a service account
+// by its user name.
 func (t *capsuleTenant) ownerSubject(owner node) (s v1alpha1.Subject, problem string) {
 	if owner.get("kind").value != rbacv1.ServiceAccountKind {
 		return t.subject(owner)

@@ -158,7 +158,7 @@ func (r *run) clusterRoleBindings(ctx context.Context) error {
 	}
 }
 
-// confirmWide asks for confirmation before it allows the deletion of bindings that kubetenant did
+// confirmWide requests a confirmation before it allows the deletion of bindings that kubetenant did
 // not create.
 func (r *run) confirmWide(found []*wideBinding) error {
 	foreign := 0

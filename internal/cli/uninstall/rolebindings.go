@@ -123,8 +123,8 @@ func (r *run) sharedNames(ctx context.Context, bound []*rbacv1.RoleBinding) erro
 	return nil
 }
 
-// confirmRoleBindings asks the admin for confirmation. It returns false without asking if there are
-// no RoleBindings, or if KeepBindings is set.
+// confirmRoleBindings requests a confirmation from the admin. It returns false without a request if
+// there are no RoleBindings, or if KeepBindings is set.
 func (r *run) confirmRoleBindings(count int, question string) (bool, error) {
 	switch {
 	case count == 0:

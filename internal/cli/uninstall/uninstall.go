@@ -70,7 +70,8 @@ type Options struct {
 	// PollInterval is the time between two checks of the cluster. Defaults to 1s.
 	PollInterval time.Duration
 
-	// Confirm asks the admin a question. If nil, a question is an error, unless Yes is set.
+	// Confirm prompts the admin to answer a question. If nil, a question is an error, unless Yes is
+	// set.
 	Confirm func(question string) (bool, error)
 	// Printf prints a line.
 	Printf func(format string, args ...any)
@@ -214,7 +215,7 @@ func (r *run) inOrder(ctx context.Context, steps ...func(context.Context) error)
 	return nil
 }
 
-// confirm asks the admin for confirmation, unless Yes or DryRun is set.
+// confirm requests a confirmation from the admin, unless Yes or DryRun is set.
 func (r *run) confirm(question string) (bool, error) {
 	switch {
 	case r.Yes, r.DryRun:

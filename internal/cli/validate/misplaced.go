@@ -23,8 +23,9 @@ func (f *file) hasMisplaced() bool {
 	return slices.ContainsFunc(f.docs, func(d document) bool { return misplaced(&d) != nil })
 }
 
-// misplaced returns a finding if the kind of a document is similar to a known kind, if its API
-// version is wrong, or if no client accepts it as a list. Otherwise, it returns nil.
+// misplaced returns a finding if the kind of a document is similar to a known kind, or if its API
+// version is wrong. It also returns a finding for a list that no client accepts. Otherwise, it
+// returns nil.
 func misplaced(d *document) *Finding {
 	if problem := unreadableList(d); problem != nil {
 		return problem

@@ -106,7 +106,7 @@ func TestUndecidedKinds(t *testing.T) {
 	}
 }
 
-// TestChangesOfManagedObjects checks that only the server may change a copy, whoever the caller is.
+// TestChangesOfManagedObjects checks that no caller except the server may change a copy.
 func TestChangesOfManagedObjects(t *testing.T) {
 	const isCopy = "the object is a copy of the platform's Publication registry, " +
 		"and only the server may change it: change " +

@@ -114,7 +114,7 @@ func (p *Plugin) TemplateViolation(ctx context.Context, a admission.Attributes) 
 	return fmt.Sprintf("violates PodSecurity %q: %s", levels.Enforce, result.ForbiddenDetail())
 }
 
-// withDefaults returns a copy of a Pod with the only default that affects the checks: in a Pod with
+// withDefaults returns a copy of a Pod with the only default that affects the checks. In a Pod with
 // hostNetwork, the port of a container is a host port (k8s.io/kubernetes pkg/apis/core/v1,
 // SetDefaults_Pod, v1.37.1).
 func withDefaults(pod *corev1.Pod) *corev1.Pod {
