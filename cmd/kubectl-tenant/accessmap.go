@@ -72,7 +72,7 @@ With --objects, it reads a dump like the one for replay instead of a cluster.`,
 	return cmd
 }
 
-// mapInputs contains the inputs of a map: the policy of a cluster and its configuration.
+// mapInputs contains the inputs of an access map: the objects of a cluster, and its configuration.
 type mapInputs struct {
 	name   string
 	policy *simulator.Snapshot

@@ -24,7 +24,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// validStream matches the names of streams. The files of a stream have the same name.
+// validStream matches the names of audit streams. The files of a stream begin with the name of the
+// stream.
 var validStream = regexp.MustCompile(`^[0-9A-Za-z][0-9A-Za-z.+-]{0,255}$`)
 
 func newAuditCommand(flags *client.Flags) *cobra.Command {
@@ -163,7 +164,7 @@ func (o *auditOptions) run(cmd *cobra.Command, flags *client.Flags) error {
 	return err
 }
 
-// maxInvalid is the maximum number of invalid lines that are reported separately.
+// maxInvalid is the maximum number of invalid lines that are printed.
 const maxInvalid = 20
 
 func (o *auditOptions) read(cmd *cobra.Command, flags *client.Flags, v *audit.Visitor) error {
@@ -192,7 +193,8 @@ func (o *auditOptions) read(cmd *cobra.Command, flags *client.Flags, v *audit.Vi
 	return audit.FromFiles(cmd.Context(), o.from, stream, &o.query, v)
 }
 
-// streamOf returns the stream of a tenant. The UID of its Tenant determines the name.
+// streamOf returns the audit stream of a tenant. Its name is the UID of the tenant's Tenant object,
+// if any.
 func streamOf(cmd *cobra.Command, flags *client.Flags, id tenant.ID) (tenantaudit.Stream, error) {
 	c, _, d, err := flags.Clients()
 	if errors.Is(err, tenancy.ErrNoTenant) {

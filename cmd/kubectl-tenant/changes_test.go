@@ -15,8 +15,8 @@ import (
 var change = regexp.MustCompile(`^[a-z0-9.]+/\S+ (created|configured|unchanged|suspended|resumed|adopted|released)` +
 	` \(dry run\)$`)
 
-// TestChangesAreKubectls checks that each command with --dry-run prints its changes as kubectl
-// does. The scripts of test/e2e check the commands that query a cluster.
+// TestChangesAreKubectls checks that each command with --dry-run prints its changes in kubectl's
+// form. The scripts in test/e2e check the commands that query a cluster.
 func TestChangesAreKubectls(t *testing.T) {
 	offline := map[string][][]string{
 		"create-tenant": {

@@ -62,8 +62,7 @@ configuration.`,
 	return cmd
 }
 
-// clustersOf returns the clusters that a gateway lists. The gateway is the one that the cluster is
-// reached through.
+// clustersOf returns the clusters that a gateway lists. c is reached through this gateway.
 func clustersOf(ctx context.Context, c *client.Cluster, selector string) (*output.List, error) {
 	config, err := client.Gateway(c.Config)
 	if err != nil {
@@ -75,7 +74,7 @@ func clustersOf(ctx context.Context, c *client.Cluster, selector string) (*outpu
 	}
 	all, err := d.Resource(views.GroupVersion.WithResource(views.Resource)).List(ctx,
 		metav1.ListOptions{LabelSelector: selector})
-	// either the server is not a gateway, or the gateway does not serve this path
+	// Either the server is not a gateway, or the gateway does not serve this path.
 	if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) {
 		return nil, fmt.Errorf("%s does not list clusters: either it is not a gateway, or gateway.views.clusters is not "+
 			"set in its configuration: %w", config.Host, err)

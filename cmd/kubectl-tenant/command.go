@@ -60,7 +60,7 @@ Exit status:
 	return cmd
 }
 
-// noArgs rejects arguments. cobra would report them as unknown commands.
+// noArgs returns an error for arguments. cobra would report them as unknown commands.
 func noArgs(cmd *cobra.Command, args []string) error {
 	if len(args) > 0 {
 		return fmt.Errorf("%s takes no arguments, but got %q: use flags instead (see %[1]s --help)",
@@ -69,8 +69,8 @@ func noArgs(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
-// usageTemplate is cobra's template (cobra 1.10.2, UsageTemplate) in kubectl's form. It is 80
-// columns wide. The flags of all commands are listed by "kubectl tenant options" only.
+// usageTemplate is cobra's template (cobra 1.10.2, UsageTemplate) in kubectl's form, at most 80
+// columns wide. Only "kubectl tenant options" lists the flags that all commands have.
 const usageTemplate = `Usage:{{if .Runnable}}
   {{.UseLine}}{{end}}{{if .HasAvailableSubCommands}}
   {{.CommandPath}} [command]{{end}}{{if .HasExample}}
@@ -102,7 +102,7 @@ func newOptionsCommand() *cobra.Command {
 	}
 }
 
-// pageWidth is the maximum width of help texts, in columns.
+// pageWidth is the maximum width of help texts in columns.
 const pageWidth = 80
 
 func newVersionCommand() *cobra.Command {

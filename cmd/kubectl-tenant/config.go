@@ -21,7 +21,7 @@ import (
 	"github.com/kubetenant/kubetenant/internal/simulate/simulator"
 )
 
-// readPolicy returns the policy file of a configuration, or nil if it has none.
+// readPolicy returns the policy file of a configuration, or nil if the configuration has none.
 func readPolicy(c *configv1alpha1.Settings) (*abac.Policy, error) {
 	if c.Authorization.ABAC == nil {
 		return nil, nil
@@ -44,7 +44,7 @@ func addConfig(cmd *cobra.Command, config *string) {
 	_ = cmd.MarkFlagFilename("config", "yaml", "yml", "json")
 }
 
-// settings returns the settings of a configuration file, or the default ones.
+// settings returns the settings in a configuration file, or the default settings if path is empty.
 func settings(path string) (*configv1alpha1.Settings, error) {
 	if path == "" {
 		return (&configv1alpha1.Settings{}).Complete()
@@ -56,7 +56,7 @@ func settings(path string) (*configv1alpha1.Settings, error) {
 	return &c.Settings, nil
 }
 
-// published returns the configuration that a server publishes.
+// published returns the configuration that the server of a cluster publishes.
 func published(ctx context.Context, c *client.Cluster) (*configv1alpha1.Published, error) {
 	found, err := c.Installation(ctx)
 	if err != nil {
@@ -65,12 +65,12 @@ func published(ctx context.Context, c *client.Cluster) (*configv1alpha1.Publishe
 	return found.Published(ctx)
 }
 
-// errNoSettings reports that the settings of a server are unknown.
+// errNoSettings reports that the caller cannot read the settings of a server.
 var errNoSettings = errors.New("you cannot read a published configuration of the server: set --config")
 
-// serverSettings returns the settings of a configuration file. If path is empty, it returns the
-// settings that the server publishes. If they cannot be read, it warns and returns the default
-// settings. done deletes the temporary files of the settings.
+// serverSettings returns the settings in a configuration file. If path is empty, it returns the
+// settings that the server publishes. If the caller cannot read them, it prints a warning and
+// returns the default settings. done deletes the temporary files of the settings.
 func serverSettings(
 	cmd *cobra.Command, c *client.Cluster, path string,
 ) (known *configv1alpha1.Settings, done func(), err error) {
@@ -83,7 +83,7 @@ func serverSettings(
 	return known, done, err
 }
 
-// systemNamespaces returns the system namespaces in the [serverSettings].
+// systemNamespaces returns the system namespaces in the settings of [serverSettings].
 func systemNamespaces(cmd *cobra.Command, c *client.Cluster, path string) ([]string, error) {
 	server, done, err := serverSettings(cmd, c, path)
 	if err != nil {
@@ -93,8 +93,8 @@ func systemNamespaces(cmd *cobra.Command, c *client.Cluster, path string) ([]str
 	return server.Authorization.SystemNamespaces, nil
 }
 
-// requiredSettings is like [serverSettings], but does not return default settings. The error wraps
-// [errNoSettings] if the caller may not read a published configuration.
+// requiredSettings is like [serverSettings], but returns an error instead of the default settings.
+// The error wraps [errNoSettings] if the caller cannot read a published configuration.
 func requiredSettings(
 	cmd *cobra.Command, c *client.Cluster, path string,
 ) (known *configv1alpha1.Settings, done func(), err error) {
@@ -147,8 +147,8 @@ func requiredSettings(
 	return known, done, err
 }
 
-// readSnapshot reads the objects that the decisions of a cluster depend on. It reports the number
-// of objects to read.
+// readSnapshot reads the objects of a cluster that decisions depend on. It calls read with the
+// number of objects that it has read.
 func readSnapshot(
 	ctx context.Context, c *client.Cluster, s privileges.Selection, read func(objects int64),
 ) (*simulator.Snapshot, error) {

@@ -13,15 +13,17 @@ import (
 	"github.com/kubetenant/kubetenant/internal/cli/output"
 )
 
-// confirmation is a question before the first write of a command.
+// confirmation describes a question of a command before its first write.
 type confirmation struct {
-	// does describes the action of the command. kind describes the name that the caller must type.
+	// does is the action of the command, as a sentence. kind describes the name that the caller
+	// must type.
 	does, kind string
-	// name is the required name. done is the participle for the error message, such as "deleted".
+	// name is the name that the caller must type. done is the participle for the error, such as
+	// "deleted".
 	name, done string
 }
 
-// confirm requests the name from the caller. It returns an error if the caller types something
+// confirm prompts the caller to type the name. It returns an error if the caller types anything
 // else.
 func confirm(cmd *cobra.Command, c confirmation) error {
 	_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "%s To continue, type %s: ", output.Safe(c.does), c.kind)

@@ -84,7 +84,7 @@ file for version control.`,
 
 const bindMembers = "bind-members"
 
-// createTenant creates a tenant, and waits until its admins have their role.
+// createTenant creates a tenant, and waits until the role of its admins is bound.
 func createTenant(
 	cmd *cobra.Command, flags *client.Flags, t *tenancy.New, mode string, w tenancy.Writing,
 ) error {
@@ -138,7 +138,8 @@ func createTenant(
 	return nil
 }
 
-// derivesRights reports whether a server derives the rights of tenants' callers from their Tenant.
+// derivesRights reports whether a server derives the rights of a tenant's callers from its Tenant
+// object.
 func derivesRights(ctx context.Context, c *client.Cluster) (bool, error) {
 	found, err := c.Installation(ctx)
 	if err != nil {
@@ -152,7 +153,8 @@ func derivesRights(ctx context.Context, c *client.Cluster) (bool, error) {
 }
 
 // sharedResources returns the resources that the published configuration shares with all tenants.
-// If the configuration cannot be read, it returns the default resources.
+// If the configuration cannot be read, it returns the resources that the default configuration
+// shares.
 func sharedResources(ctx context.Context, c *client.Cluster) []schema.GroupResource {
 	settings := &configv1alpha1.Settings{}
 	if found, err := c.Installation(ctx); err == nil {
@@ -188,8 +190,8 @@ func setDefaultNamespace(t *tenancy.New) error {
 		validation.DNS1123LabelMaxLength, validation.DNS1123LabelMaxLength-len(tenant.NamespaceSeparator)-1)
 }
 
-// printObjects prints created objects if -o requests this. In a dry run, it prints the objects that
-// would be created.
+// printObjects prints the created objects if -o requests this. In a dry run, it prints the objects
+// that would be created.
 func printObjects(cmd *cobra.Command, format *output.Format, all ...runtime.Object) error {
 	if _, err := format.Objects(cmd.OutOrStdout(), all...); err != nil {
 		return err
@@ -197,7 +199,7 @@ func printObjects(cmd *cobra.Command, format *output.Format, all ...runtime.Obje
 	return nil
 }
 
-// checkNewTenant parses the ID of the new tenant, and returns all problems of the arguments.
+// checkNewTenant parses the ID of the new tenant. It returns all problems of the arguments.
 func checkNewTenant(t *tenancy.New, text string) error {
 	id, err := client.ParseTenant("tenant", text)
 	t.ID = id
@@ -219,7 +221,7 @@ func checkNewTenant(t *tenancy.New, text string) error {
 }
 
 // writing returns the Writing of a command. Changes are printed to standard output, and
-// explanations to standard error. If the command prints the objects themselves, neither is printed.
+// explanations to standard error. Neither is printed if the format prints objects.
 func writing(cmd *cobra.Command, mode string, format *output.Format) tenancy.Writing {
 	w := tenancy.Writing{DryRun: dryRunOption(mode), Printf: func(string, ...any) {}}
 	if format.IsText() {

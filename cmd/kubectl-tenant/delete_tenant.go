@@ -18,8 +18,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// deletionWait is the time for which delete-tenant waits for the deletion of a tenant. A server
-// checks the tenant's namespaces again after a minute and a half.
+// deletionWait is how long delete-tenant waits for the deletion of a tenant. A server checks the
+// tenant's namespaces a second time after a minute and a half.
 const deletionWait = 10 * time.Minute
 
 func newDeleteTenantCommand(flags *client.Flags) *cobra.Command {
@@ -94,7 +94,7 @@ the name can be reused at once. It never deletes system namespaces.`,
 	return cmd
 }
 
-// confirmDeletion requests the name of the tenant from the caller.
+// confirmDeletion prompts the caller to type the name of the tenant.
 func confirmDeletion(cmd *cobra.Command, id tenant.ID, namespaces []string) error {
 	what := fmt.Sprintf("This deletes tenant %s with its namespaces (%s).",
 		id, strings.Join(namespaces, ", "))

@@ -24,7 +24,7 @@ func addDryRun(cmd *cobra.Command, mode *string) {
 	_ = cmd.RegisterFlagCompletionFunc("dry-run", outputs(dryRunClient, dryRunServer))
 }
 
-// checkDryRun returns an error for other values.
+// checkDryRun returns an error if mode is not a value of --dry-run.
 func checkDryRun(mode string) error {
 	switch mode {
 	case "", dryRunClient, dryRunServer:
@@ -33,7 +33,7 @@ func checkDryRun(mode string) error {
 	return fmt.Errorf("--dry-run=%s: must be client or server", mode)
 }
 
-// dryRunOption returns the dry run option of requests.
+// dryRunOption returns the dry run option of write requests for a value of --dry-run.
 func dryRunOption(mode string) []string {
 	if mode == dryRunServer {
 		return []string{metav1.DryRunAll}

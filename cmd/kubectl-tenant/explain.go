@@ -36,8 +36,8 @@ type explainOptions struct {
 	groups       []string
 	files        []string
 	requestFlags requestFlags
-	// scenario is the scenario file, and object the object of the files. They are empty and nil if
-	// there is none.
+	// scenario is the path of the scenario file, or empty. object is the object in the files, or
+	// nil.
 	scenario string
 	object   *unstructured.Unstructured
 }
@@ -161,7 +161,7 @@ func (o *explainOptions) run(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
-// live explains a decision in a cluster.
+// live explains a decision of a cluster.
 func (o *explainOptions) live(ctx context.Context, cmd *cobra.Command, args []string) (*explain.Explanation, error) {
 	c, err := o.flags.Cluster()
 	if err != nil {
@@ -227,8 +227,8 @@ func orNone(source string) string {
 	return source
 }
 
-// identity returns the identity that --as, --as-group and --tenant specify, with the groups that
-// authentication adds.
+// identity returns the identity that --as, --as-group and --tenant specify. It includes the groups
+// that the server adds to every authenticated user.
 func (o *explainOptions) identity(snapshot *simulator.Snapshot) (user.Info, error) {
 	id := tenant.ID{}
 	for _, group := range o.groups {
@@ -314,7 +314,7 @@ func printExplanation(cmd *cobra.Command, e *explain.Explanation, format *output
 	return nil
 }
 
-// commentWidth is the maximum width of the comment lines of a remedy.
+// commentWidth is the maximum width of the comment lines that explain a remedy, in columns.
 const commentWidth = 80
 
 func printRemedy(out io.Writer, r *explain.Remedy) error {

@@ -32,7 +32,7 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// readFiles reads the files of -f: a scenario, an object, or one of each.
+// readFiles reads the files of -f: a scenario file, a file with one object, or one of each.
 func (o *explainOptions) readFiles() error {
 	for _, file := range o.files {
 		data, err := os.ReadFile(file) // #nosec G304 -- the caller's own
@@ -63,7 +63,7 @@ func (o *explainOptions) readFiles() error {
 	return nil
 }
 
-// request sets the request of a query about a cluster from the arguments and the object.
+// request sets the request of a query from the arguments, or from the object.
 func (o *explainOptions) request(
 	ctx context.Context, cmd *cobra.Command, c *client.Cluster, q *explain.Query, args []string,
 ) error {
@@ -126,8 +126,8 @@ func (o *explainOptions) request(
 	return err
 }
 
-// storedObject returns the metadata of the object that a request changes. It returns nil if the
-// request changes no object, if the object does not exist, or if the caller may not read it.
+// storedObject returns the metadata of the stored object that a request changes. It returns nil if
+// the request changes no object, the object does not exist, or the caller may not read the object.
 func storedObject(
 	ctx context.Context, c *client.Cluster, r *authorizer.AttributesRecord,
 ) (*metav1.PartialObjectMetadata, error) {
@@ -156,8 +156,8 @@ func storedObject(
 	return m, err
 }
 
-// checkObject returns an error if the arguments name a different resource or object than the file,
-// or a subresource that the server does not have.
+// checkObject returns an error if the arguments specify a different resource or object than the
+// file, or a subresource that the server does not serve.
 func (o *explainOptions) checkObject(
 	cmd *cobra.Command, c *client.Cluster, of schema.GroupVersionResource, args []string,
 ) error {
@@ -188,7 +188,8 @@ func (o *explainOptions) checkObject(
 
 var errObjectWithPath = errors.New("-f with an object cannot be used with PATH")
 
-// namespace returns the namespace of the object. Defaults to the namespace of the kubeconfig.
+// namespace returns the namespace of the object. If the object has none, it uses the default
+// namespace.
 func (o *explainOptions) namespace(cmd *cobra.Command, c *client.Cluster) (string, error) {
 	if o.object.GetNamespace() == "" {
 		o.object.SetNamespace(c.Namespace)
@@ -199,7 +200,7 @@ func (o *explainOptions) namespace(cmd *cobra.Command, c *client.Cluster) (strin
 	return o.object.GetNamespace(), nil
 }
 
-// decoded converts an object to the type that admission plugins receive.
+// decoded converts an object to the Go type that admission plugins receive.
 func decoded(object *unstructured.Unstructured) (runtime.Object, error) {
 	raw, err := object.MarshalJSON()
 	if err != nil {
@@ -208,8 +209,9 @@ func decoded(object *unstructured.Unstructured) (runtime.Object, error) {
 	return scenario.Decode(&runtime.RawExtension{Raw: raw})
 }
 
-// explainByServer explains a decision about the caller itself from the server's responses: a self review
-// and, for a write, a dry run. It reports no owner except the caller's tenant.
+// explainByServer explains a decision about the caller itself. It uses only the server's responses:
+// a self review and, for a write, a dry run. The only owner that the explanation names is the
+// caller's tenant.
 func explainByServer(
 	ctx context.Context, c *client.Cluster, q *explain.Query, self *client.Caller,
 ) (*explain.Explanation, error) {
@@ -291,7 +293,7 @@ func explainByServer(
 	return e, nil
 }
 
-// dryRun is a server's response to a dry run of a write.
+// dryRun is the response of a server to a dry run of a write.
 type dryRun struct {
 	verdict  explain.Admission
 	said     string
@@ -301,7 +303,7 @@ type dryRun struct {
 // HandleWarningHeader implements [rest.WarningHandler].
 func (d *dryRun) HandleWarningHeader(_ int, _, text string) { d.warnings = append(d.warnings, text) }
 
-// tryWrite sends a dry run of a write and returns the server's response.
+// tryWrite sends a dry run of a write and returns the response.
 func tryWrite(ctx context.Context, c *client.Cluster, q *explain.Query) (*dryRun, error) {
 	dry := &dryRun{verdict: explain.Undecided, said: "depends on " + explain.NoObject}
 	write := q.Written()
@@ -338,7 +340,7 @@ func tryWrite(ctx context.Context, c *client.Cluster, q *explain.Query) (*dryRun
 	return dry.withError(err)
 }
 
-// withError sets the verdict and the text for the error of a dry run.
+// withError sets the verdict and the text from the error of a dry run.
 func (d *dryRun) withError(err error) (*dryRun, error) {
 	switch {
 	case err == nil:
@@ -346,7 +348,7 @@ func (d *dryRun) withError(err error) (*dryRun, error) {
 	case apierrors.IsAlreadyExists(err), apierrors.IsConflict(err), apierrors.IsTooManyRequests(err):
 		d.said = err.Error()
 	case apierrors.IsBadRequest(err) && strings.Contains(err.Error(), "does not support dry run"):
-		// The webhook has side effects.
+		// The dry run is rejected because an admission webhook has side effects.
 		d.said = err.Error()
 	case apierrors.IsForbidden(err), apierrors.IsInvalid(err), apierrors.IsBadRequest(err), isMissingNamespace(err):
 		d.verdict, d.said = explain.Refused, explain.Refusal(err)

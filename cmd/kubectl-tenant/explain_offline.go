@@ -22,7 +22,7 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// offline explains a decision in a scenario.
+// offline explains a decision of a scenario.
 func (o *explainOptions) offline(ctx context.Context, args []string) (*explain.Explanation, error) {
 	all, err := scenario.LoadScenarios(o.scenario)
 	if err != nil {
@@ -109,7 +109,7 @@ func (o *explainOptions) completeCases(*cobra.Command, []string, string) ([]stri
 	return names, cobra.ShellCompDirectiveNoFileComp
 }
 
-// pick returns the selected scenario and case.
+// pick returns the scenario and the case that --case selects.
 func (o *explainOptions) pick(all []*scenario.Scenario) (*scenario.Scenario, *scenario.Case, error) {
 	if o.of == "" {
 		if len(all) != 1 {
@@ -126,7 +126,7 @@ func (o *explainOptions) pick(all []*scenario.Scenario) (*scenario.Scenario, *sc
 }
 
 // offlineRequest sets the request of a query from the arguments. TYPE must be the full plural name.
-// The resource of an object is derived from its kind, as in scenarios.
+// The resource of an object is derived from its kind, as in a scenario.
 func (o *explainOptions) offlineRequest(q *explain.Query, args []string) error {
 	r := authorizer.AttributesRecord{Verb: args[0], APIVersion: "*", ResourceRequest: true}
 	if o.object != nil {

@@ -210,7 +210,7 @@ func (o *genOptions) run(cmd *cobra.Command) error {
 	return err
 }
 
-// make returns the kubeconfig, or nil in a dry run.
+// make returns the kubeconfig. In a dry run, it returns nil.
 func (o *genOptions) make(cmd *cobra.Command, c *client.Cluster, id tenant.ID) (*clientcmdapi.Config, error) {
 	k, err := c.Kube()
 	if err != nil {
@@ -256,7 +256,8 @@ func (o *genOptions) make(cmd *cobra.Command, c *client.Cluster, id tenant.ID) (
 	return kubeconfig.New(e, c.Config)
 }
 
-// byCertificate requests a certificate for an entry. In a dry run, it prints the request.
+// byCertificate requests a certificate for an entry. In a client-side dry run, it only prints the
+// request.
 func (o *genOptions) byCertificate(
 	cmd *cobra.Command, c *client.Cluster, k kube.Interface, e *kubeconfig.Entry,
 ) (err error) {
@@ -273,7 +274,7 @@ func (o *genOptions) byCertificate(
 		if err != nil {
 			return err
 		}
-		// The groups must be Os if upstream's server reads the certificate.
+		// An upstream server reads groups from the Os of the certificate.
 		request.AsOrganizations = found.Mode == installation.Webhook || found.Direct
 	}
 	defer showProgress(cmd, request)()
@@ -284,7 +285,7 @@ func (o *genOptions) byCertificate(
 	return err
 }
 
-// byAccount sets the token of a service account and its tenant in an entry. In a dry run, it prints
+// byAccount adds the token of a service account and its tenant to an entry. In a dry run, it prints
 // the request.
 func (o *genOptions) byAccount(
 	cmd *cobra.Command, c *client.Cluster, k kube.Interface, e *kubeconfig.Entry,
@@ -311,7 +312,8 @@ func (o *genOptions) byAccount(
 	return err
 }
 
-// byLogin configures an entry to log in when it is used. In a dry run, it prints the command.
+// byLogin sets the login command of an entry, which kubectl runs when it uses the entry. In a dry
+// run, it prints the command.
 func (o *genOptions) byLogin(cmd *cobra.Command, _ *client.Cluster, _ kube.Interface, e *kubeconfig.Entry) error {
 	e.User, e.Auth.Exec = "oidc", o.login()
 	if o.mode == "" {
@@ -322,8 +324,8 @@ func (o *genOptions) byLogin(cmd *cobra.Command, _ *client.Cluster, _ kube.Inter
 	return err
 }
 
-// showProgress shows the progress of a request until done is called. An instruction for the user is
-// printed permanently.
+// showProgress shows the progress of a request until done is called. Instructions for the user
+// remain on the screen.
 func showProgress(cmd *cobra.Command, request *kubeconfig.Request) (done func()) {
 	progress := output.NewProgress(cmd.ErrOrStderr())
 	request.Printf = func(format string, args ...any) {
@@ -358,7 +360,7 @@ func (o *genOptions) tryCertificate(
 	return err
 }
 
-// token requests a token of the service account.
+// token requests a token for the service account.
 func (o *genOptions) token(cmd *cobra.Command, c *client.Cluster, k kube.Interface) (string, error) {
 	seconds := int64(o.expires.Seconds())
 	options := metav1.CreateOptions{DryRun: dryRunOption(o.mode)}
@@ -381,7 +383,7 @@ func (o *genOptions) token(cmd *cobra.Command, c *client.Cluster, k kube.Interfa
 	return got.Status.Token, nil
 }
 
-// readAuthority reads the file of --issuer-ca, so that the kubeconfig contains its content. A path
+// readAuthority reads the file of --issuer-ca, because the kubeconfig contains its content. A path
 // would be valid only on this machine.
 func (o *genOptions) readAuthority() (err error) {
 	if o.issuerCA == "" {
@@ -396,7 +398,7 @@ func (o *genOptions) readAuthority() (err error) {
 	return nil
 }
 
-// login returns the exec section for --oidc.
+// login returns the exec section of a kubeconfig for --oidc.
 func (o *genOptions) login() *clientcmdapi.ExecConfig {
 	args := []string{"login", "--issuer-url", o.issuer, "--client-id", o.clientID}
 	if len(o.authority) > 0 {
@@ -417,9 +419,9 @@ func (o *genOptions) login() *clientcmdapi.ExecConfig {
 	}
 }
 
-// firstNamespace returns the namespace of the context. This is the value of -n or the only
-// namespace of the tenant. It warns if the tenant owns no namespace, because the name may be
-// misspelled.
+// firstNamespace returns the namespace of the context. This is the value of -n, or the only
+// namespace of the tenant. If the tenant owns no namespace, firstNamespace prints a warning,
+// because the name of the tenant may be misspelled.
 func firstNamespace(cmd *cobra.Command, c *client.Cluster, k kube.Interface, id tenant.ID) string {
 	if client.Changed(cmd.Flags(), "namespace") {
 		return c.Namespace
@@ -441,8 +443,8 @@ func firstNamespace(cmd *cobra.Command, c *client.Cluster, k kube.Interface, id 
 	return ""
 }
 
-// ownerOf returns the owner of a namespace by its label. If the caller may not read the namespace,
-// it returns the caller's tenant.
+// ownerOf returns the tenant that owns a namespace, from the label of the namespace. If the caller
+// may not read the namespace, it returns the caller's tenant.
 func ownerOf(ctx context.Context, c *client.Cluster, k kube.Interface, namespace string) (tenant.ID, error) {
 	if err := client.CheckNamespace("-n", namespace); err != nil {
 		return tenant.ID{}, err

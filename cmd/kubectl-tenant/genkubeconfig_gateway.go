@@ -64,8 +64,8 @@ func (g *gatewayOptions) check() error {
 	return nil
 }
 
-// checkServiceAccount returns an error for several clusters, because a service account's token is
-// valid in one cluster only.
+// checkServiceAccount returns an error if several clusters are specified, because the token of a
+// service account is valid in only one cluster.
 func (g *gatewayOptions) checkServiceAccount() error {
 	if len(g.clusters) > 1 {
 		return errors.New("--serviceaccount: a service account's token is valid for one cluster only: name that cluster " +
@@ -74,8 +74,8 @@ func (g *gatewayOptions) checkServiceAccount() error {
 	return nil
 }
 
-// place returns a kubeconfig with a context for each cluster. The server URLs end in the path of
-// the tenant narrowed, unless it is the system tenant.
+// place returns a kubeconfig with a context for each cluster. The server URLs end in the tenant
+// path of narrowed, unless narrowed is the system tenant.
 func (g *gatewayOptions) place(
 	e *kubeconfig.Entry, asked *rest.Config, narrowed tenant.ID,
 ) (*clientcmdapi.Config, error) {
@@ -117,8 +117,8 @@ func (g *gatewayOptions) place(
 	return out, nil
 }
 
-// cluster returns the cluster that issues the credential. If no cluster does, it returns a Cluster
-// with only the gateway's address.
+// cluster returns the cluster that issues the credential. For --oidc behind a gateway, no cluster
+// issues it, so the returned Cluster contains only the address of the gateway.
 func (o *genOptions) cluster() (*client.Cluster, error) {
 	if o.gateway.url == "" || !o.oidc {
 		return o.flags.Cluster()
@@ -130,7 +130,7 @@ func (o *genOptions) cluster() (*client.Cluster, error) {
 	}, nil
 }
 
-// contexts returns the quoted names of a kubeconfig's contexts.
+// contexts returns the quoted names of the contexts in a kubeconfig.
 func contexts(config *clientcmdapi.Config) string {
 	names := slices.Sorted(maps.Keys(config.Contexts))
 	for i, name := range names {

@@ -20,7 +20,7 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// Kinds that commands write.
+// Kinds for [output.Changes].
 var (
 	roleBindings        = schema.GroupKind{Group: rbacv1.GroupName, Kind: "RoleBinding"}
 	clusterRoleBindings = schema.GroupKind{Group: rbacv1.GroupName, Kind: "ClusterRoleBinding"}
@@ -29,7 +29,8 @@ var (
 	namespaceKind       = schema.GroupKind{Kind: "Namespace"}
 )
 
-// changes returns the Changes of a cluster. They contain its name if there are several clusters.
+// changes returns the Changes for a cluster. If there are several clusters, each line contains the
+// name of the cluster.
 func (f *grantFlags) changes(cmd *cobra.Command, c *client.Cluster, clusters int) *output.Changes {
 	name := ""
 	if clusters > 1 {
@@ -38,7 +39,7 @@ func (f *grantFlags) changes(cmd *cobra.Command, c *client.Cluster, clusters int
 	return output.NewChanges(cmd.OutOrStdout(), f.mode, name)
 }
 
-// apply grants the privileges in a cluster.
+// apply grants the privileges in one cluster.
 func (f *grantFlags) apply(cmd *cobra.Command, c *client.Cluster, id tenant.ID, done *output.Changes) error {
 	switch {
 	case f.namespace != "":
@@ -93,7 +94,7 @@ func (f *grantFlags) applyInNamespace(
 
 var errNotSystem = errors.New("--cluster-wide is only for callers of the system tenant")
 
-// applyClusterWide grants the privileges with a ClusterRoleBinding that is limited to objects of
+// applyClusterWide grants the privileges with a ClusterRoleBinding that applies only to objects of
 // the system tenant.
 func (f *grantFlags) applyClusterWide(cmd *cobra.Command, c *client.Cluster, done *output.Changes) error {
 	g := &tenancy.ClusterWideGrant{Subject: f.grant().Subject, ClusterRole: f.role, DryRun: dryRunOption(f.mode)}
@@ -120,7 +121,7 @@ func (f *grantFlags) applyClusterWide(cmd *cobra.Command, c *client.Cluster, don
 }
 
 // checkWide returns an error if the caller or the subject does not belong to the system tenant, or
-// if the server would ignore the limit of the binding.
+// if the server would ignore the limit of the ClusterRoleBinding.
 func (f *grantFlags) checkWide(cmd *cobra.Command, c *client.Cluster, g *tenancy.ClusterWideGrant) error {
 	self, err := c.WhoAmI(cmd.Context())
 	if err != nil {
@@ -153,7 +154,7 @@ func (f *grantFlags) checkWide(cmd *cobra.Command, c *client.Cluster, g *tenancy
 	return nil
 }
 
-// applyMembers grants the privileges in all namespaces of a tenant.
+// applyMembers grants the privileges in all namespaces of a tenant, with TenantMembers.
 func (f *grantFlags) applyMembers(cmd *cobra.Command, c *client.Cluster, id tenant.ID, done *output.Changes) error {
 	g, d, err := f.members(cmd, c, id)
 	if err != nil {
@@ -172,7 +173,7 @@ func (f *grantFlags) applyMembers(cmd *cobra.Command, c *client.Cluster, id tena
 	return nil
 }
 
-// members returns the grant in all namespaces of a tenant. If id is zero, it is the caller's own
+// members returns the grant for all namespaces of a tenant. If id is zero, this is the caller's
 // tenant.
 func (f *grantFlags) members(
 	cmd *cobra.Command, c *client.Cluster, id tenant.ID,
@@ -203,7 +204,7 @@ func (f *grantFlags) members(
 	}, d, err
 }
 
-// revoke revokes the privileges in a cluster.
+// revoke revokes the privileges in one cluster.
 func (f *grantFlags) revoke(cmd *cobra.Command, c *client.Cluster, id tenant.ID, done *output.Changes) error {
 	if f.mode == dryRunClient {
 		_, _ = fmt.Fprintln(cmd.ErrOrStderr(), "--dry-run=client sends no request, so the bindings are unknown: to list "+
@@ -287,7 +288,7 @@ func (f *grantFlags) revokeMembers(cmd *cobra.Command, c *client.Cluster, id ten
 	return f.remaining(cmd, c, "RoleBinding ", remaining)
 }
 
-// remaining reports bindings that revoke-privileges does not change.
+// remaining prints the bindings of the subject that revoke-privileges does not change.
 func (f *grantFlags) remaining(cmd *cobra.Command, c *client.Cluster, kind string, names []string) error {
 	for _, name := range names {
 		_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "%s: %s%s still applies: this command did not create it\n",

@@ -59,7 +59,8 @@ func (f *grantFlags) add(cmd *cobra.Command) {
 	addDryRun(cmd, &f.mode)
 }
 
-// check validates the flags. It returns the tenant of --tenant, or the zero ID.
+// check validates the flags. It returns the tenant in --tenant, or the zero ID if the flag is not
+// set.
 func (f *grantFlags) check(cmd *cobra.Command) (tenant.ID, error) {
 	problems := []error{f.who.check(cmd), checkDryRun(f.mode)}
 	for _, name := range []string{"role", "tenant"} {
@@ -89,7 +90,7 @@ func (f *grantFlags) check(cmd *cobra.Command) (tenant.ID, error) {
 	return id, errors.Join(problems...)
 }
 
-// checkNamespaced returns an error for flags that cannot be used with --for-namespace.
+// checkNamespaced returns an error if a flag is set that cannot be used with --for-namespace.
 func (f *grantFlags) checkNamespaced(cmd *cobra.Command) error {
 	switch {
 	case f.tenant == "" || f.createNamespace:
@@ -101,7 +102,7 @@ func (f *grantFlags) checkNamespaced(cmd *cobra.Command) error {
 		"namespace")
 }
 
-// checkEverywhere returns an error for flags that require --for-namespace.
+// checkEverywhere returns an error if a flag is set that requires --for-namespace.
 func (f *grantFlags) checkEverywhere(cmd *cobra.Command, id tenant.ID) error {
 	var problems []error
 	for _, name := range []string{"expires", "create-namespace"} {
@@ -126,7 +127,7 @@ func (f *grantFlags) checkEverywhere(cmd *cobra.Command, id tenant.ID) error {
 	return errors.Join(problems...)
 }
 
-// endOf parses an expiration, as a time or as a duration from now. The result is rounded down to
+// endOf parses an expiration, which is a time or a duration from now. The result is rounded down to
 // seconds.
 func endOf(text string, now time.Time) (time.Time, error) {
 	at, err := time.Parse(time.RFC3339, text)
@@ -144,7 +145,7 @@ func endOf(text string, now time.Time) (time.Time, error) {
 	return at, nil
 }
 
-// checkEnds returns an error if the server does not support expirations.
+// checkEnds returns an error if the server does not enforce the expiration of bindings.
 func (f *grantFlags) checkEnds(cmd *cobra.Command, c *client.Cluster) error {
 	if f.until.IsZero() {
 		return nil

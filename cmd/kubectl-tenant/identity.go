@@ -50,7 +50,7 @@ func (f *identityFlags) addTenant(cmd *cobra.Command, flags *client.Flags) {
 	_ = cmd.MarkFlagFilename("of-kubeconfig")
 }
 
-// isEmpty reports whether no identity is specified. The identity is then the caller.
+// isEmpty reports whether the flags specify no identity. The identity is then that of the caller.
 func (f *identityFlags) isEmpty() bool {
 	return f.user == "" && len(f.groups) == 0 && f.serviceAccount == "" && f.tenant == "" && f.kubeconfig == ""
 }
@@ -94,7 +94,7 @@ func (f *identityFlags) check(cmd *cobra.Command) error {
 	return errors.Join(problems...)
 }
 
-// account returns the specified service account.
+// account returns the namespace and the name of the specified service account.
 func (f *identityFlags) account(c *client.Cluster) (namespace, name string) {
 	if namespace, name, found := strings.Cut(f.serviceAccount, "/"); found {
 		return namespace, name
@@ -102,7 +102,7 @@ func (f *identityFlags) account(c *client.Cluster) (namespace, name string) {
 	return c.Namespace, f.serviceAccount
 }
 
-// identity returns the specified identity as the cluster knows it. Defaults to the caller.
+// identity returns the specified identity in a cluster. Defaults to the identity of the caller.
 func (f *identityFlags) identity(ctx context.Context, c *client.Cluster) (*privileges.Identity, error) {
 	var id tenant.ID
 	if f.tenant != "" {
@@ -142,8 +142,8 @@ func (f *identityFlags) identity(ctx context.Context, c *client.Cluster) (*privi
 	return privileges.OfUser(i.User, i.Groups, id), nil
 }
 
-// accountIdentity returns a service account with the owner of its namespace. If the namespace
-// cannot be read or does not exist, the account has no tenant.
+// accountIdentity returns a service account and the owner of its namespace. If the namespace does
+// not exist or cannot be read, the service account has no tenant.
 func accountIdentity(ctx context.Context, c *client.Cluster, namespace, name string) (*privileges.Identity, error) {
 	k, err := c.Kube()
 	if err != nil {

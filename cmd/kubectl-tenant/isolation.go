@@ -16,7 +16,8 @@ import (
 	"github.com/kubetenant/kubetenant/internal/cli/output"
 )
 
-// abandonedAge is the age after which a run is considered abandoned. A run takes minutes.
+// abandonedAge is the age from which an unfinished run is considered abandoned. A run takes only
+// minutes.
 const abandonedAge = time.Hour
 
 func newVerifyIsolationCommand(flags *client.Flags) *cobra.Command {
@@ -84,8 +85,7 @@ Exit status:
 	return cmd
 }
 
-// cleanUpIsolation deletes the objects that runs left. It does not require kubetenant on the
-// server.
+// cleanUpIsolation deletes the objects that earlier runs left. The server need not run kubetenant.
 func cleanUpIsolation(cmd *cobra.Command, c *client.Cluster) error {
 	n, err := isolation.CleanUp(cmd.Context(), c.Config, 0)
 	if err != nil {
@@ -95,7 +95,8 @@ func cleanUpIsolation(cmd *cobra.Command, c *client.Cluster) error {
 	return err
 }
 
-// errDirect reports that the cluster is behind a gateway, and the client bypasses the gateway.
+// errDirect reports that the cluster is behind a gateway, and that the client connects to it
+// directly.
 var errDirect = errors.New("this cluster does not isolate tenants itself, only the gateway in front of it does: use " +
 	"the kubeconfig of an operator at the gateway (docs/gateway.md#prove-it)")
 
@@ -142,7 +143,7 @@ func verifyIsolation(cmd *cobra.Command, c *client.Cluster, o isolation.Options,
 	return nil
 }
 
-// replaceInterrupt replaces the error of an interrupted run that deleted its objects.
+// replaceInterrupt replaces the error of an interrupted run if the run deleted its objects.
 func replaceInterrupt(ctx context.Context, err error) error {
 	if ctx.Err() != nil && !errors.Is(err, isolation.ErrNotRemoved) {
 		return errUndone

@@ -14,8 +14,8 @@ import (
 	"github.com/kubetenant/kubetenant/plugins/namespace"
 )
 
-// behindGateway is a cluster behind a gateway. Its admission is kubetenant's, and its authorizer is
-// not.
+// behindGateway adds the admission of kubetenant to a server, but not its authorizer. A cluster
+// behind a gateway behaves in this way.
 func behindGateway(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		answer := func(code int, object map[string]any) {
@@ -84,8 +84,7 @@ func TestVerifyIsolationRefusesServers(t *testing.T) {
 	}
 }
 
-// TestCleanUpAnywhere checks that the objects of a run are also deleted from a server without
-// kubetenant.
+// TestCleanUpAnywhere checks that --clean-up also works on a server without kubetenant.
 func TestCleanUpAnywhere(t *testing.T) {
 	out, err := newServer(t, nil).run(t, "verify-isolation", "--clean-up")
 	if err != nil || out != "runs cleaned up: 0\n" {

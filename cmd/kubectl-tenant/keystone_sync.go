@@ -86,8 +86,8 @@ Exit status:
 	return cmd
 }
 
-// check returns the source to synchronize and the system namespaces. It reads only the
-// configuration.
+// check validates the flags. It returns the keystone source and the system namespaces of the
+// configuration. It reads no other file, and sends no request.
 func (o *keystoneSyncOptions) check() (source *configv1alpha1.Source, system []string, err error) {
 	if o.mode == "" {
 		return nil, nil, errors.New("the leader of the control plane follows Keystone by itself: use --dry-run to see what " +
@@ -117,7 +117,8 @@ func (o *keystoneSyncOptions) check() (source *configv1alpha1.Source, system []s
 func (o *keystoneSyncOptions) run(
 	cmd *cobra.Command, c *client.Cluster, source *configv1alpha1.Source, system []string,
 ) error {
-	// A tenant's caller receives lists with only its own objects, and cannot detect this.
+	// If a tenant's caller lists objects, the response contains only its tenant's objects, without
+	// an error.
 	caller, err := c.WhoAmI(cmd.Context())
 	if err != nil {
 		return c.Explain(err)
@@ -148,7 +149,7 @@ func (o *keystoneSyncOptions) run(
 	return printKeystoneSync(cmd, report, o.format)
 }
 
-// readKeystone reads the Keystone of a source.
+// readKeystone reads the Keystone server of a source.
 func readKeystone(cmd *cobra.Command, source *configv1alpha1.Source) (*keystone.Contents, error) {
 	ctx := klog.NewContext(withoutLog(cmd.Context()), logr.New(warningSink{warnTo(cmd)}))
 	// The command reads cloudsFile once, so a later version is ignored.
@@ -162,7 +163,7 @@ func readKeystone(cmd *cobra.Command, source *configv1alpha1.Source) (*keystone.
 	return keystonesync.Read(ctx, reader)
 }
 
-// warningSink prints the errors that a package logs. They contain the cause of a failed request.
+// warningSink prints logged errors as warnings. They contain the cause of a failed request.
 type warningSink struct{ warn func(string, ...any) }
 
 func (warningSink) Init(logr.RuntimeInfo)                 {}
@@ -172,7 +173,7 @@ func (s warningSink) WithValues(...any) logr.LogSink      { return s }
 func (s warningSink) WithName(string) logr.LogSink        { return s }
 func (s warningSink) Error(err error, m string, _ ...any) { s.warn("warning: %s: %v", m, err) }
 
-// keystoneChange is one change in the output for programs.
+// keystoneChange is one change in the formats for programs.
 type keystoneChange struct {
 	Tenant string `json:"tenant"`
 	Action string `json:"action"`
@@ -183,7 +184,8 @@ type keystoneChange struct {
 	Keystone *tenants.Keystone `json:"keystone,omitempty"`
 }
 
-// printKeystoneSync prints the changes to standard output, and everything else to standard error.
+// printKeystoneSync prints the changes to standard output, and all other information to standard
+// error.
 func printKeystoneSync(cmd *cobra.Command, r *keystonesync.Report, format *output.Format) error {
 	list := &output.List{
 		Columns: append(output.Columns("Tenant", "Action", "Name", "Reason"), output.Column{Name: "Roles", Wide: true}),
@@ -223,7 +225,7 @@ func printKeystoneSync(cmd *cobra.Command, r *keystonesync.Report, format *outpu
 	return nil
 }
 
-// keystoneRow returns the row of a change.
+// keystoneRow returns the row for a change.
 func keystoneRow(id tenant.ID, c *projects.Change) output.Row {
 	kind := schema.GroupKind{Kind: "Namespace"}
 	if c.Action == projects.CreateTenant || c.Action == projects.UpdateTenant {

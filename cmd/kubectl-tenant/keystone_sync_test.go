@@ -31,8 +31,8 @@ type syncFixture struct {
 	*server
 	keystone *httptest.Server
 	config   string
-	// lists are the responses of Keystone, by list. objects are the responses of the cluster, by
-	// resource.
+	// lists contains the responses of Keystone for each list. objects contains the responses of the
+	// cluster for each resource.
 	lists, objects map[string]string
 	tenant         string // the caller's tenant
 	password       string // the password that Keystone accepts
@@ -189,8 +189,8 @@ func TestKeystoneSyncPrintsChanges(t *testing.T) {
 	}
 }
 
-// TestKeystoneSyncWithoutChanges checks for a message on a terminal, and an empty list for
-// programs.
+// TestKeystoneSyncWithoutChanges checks that a message is printed for people, and an empty list in
+// the formats for programs.
 func TestKeystoneSyncWithoutChanges(t *testing.T) {
 	f := newSyncFixture(t)
 	f.objects = map[string]string{"tenants": syncedTenant(syncedDomain), "namespaces": syncedObject(syncedRoles)}
@@ -214,8 +214,8 @@ func TestKeystoneSyncConditions(t *testing.T) {
 	}
 }
 
-// TestKeystoneSyncOfHostileNames checks that no text of Keystone reaches the terminal. sync checks
-// for control characters.
+// TestKeystoneSyncOfHostileNames checks that no name from Keystone reaches the terminal. The method
+// sync checks for control characters.
 func TestKeystoneSyncOfHostileNames(t *testing.T) {
 	const hostile = `\u001b[2J\u202eCANARY`
 	f := newSyncFixture(t)

@@ -87,8 +87,9 @@ command then uses the server's answer.`,
 	return cmd
 }
 
-// eachCluster calls do for each cluster. If one of several clusters fails, it prints the error to
-// standard error and continues. Its error contains the number of failed clusters.
+// eachCluster calls do for each cluster. If there are several clusters and one fails, it prints the
+// error and continues with the next cluster. The returned error contains the number of failed
+// clusters.
 func eachCluster(cmd *cobra.Command, clusters []*client.Cluster, do func(*client.Cluster) error) error {
 	failed, refused := 0, false
 	for _, c := range clusters {
@@ -119,9 +120,9 @@ func eachCluster(cmd *cobra.Command, clusters []*client.Cluster, do func(*client
 	return nil
 }
 
-// policyLines returns the settings and the policy file of a configuration, or those that the
-// cluster publishes. If they cannot be read, it returns the default settings. The policy is nil if
-// there is no file.
+// policyLines returns the settings and the policy file of known. If known is nil, it uses the
+// configuration that the cluster publishes. If this configuration cannot be read, it returns the
+// default settings. The policy is nil if there is no policy file.
 func policyLines(
 	ctx context.Context, c *client.Cluster, known *configv1alpha1.Settings,
 ) (*configv1alpha1.Settings, *abac.Policy, error) {
@@ -193,11 +194,12 @@ func listPrivileges(
 	return l, nil
 }
 
-// maxReviews is the maximum number of namespaces for which reviews are sent.
+// maxReviews is the maximum number of namespaces for which the command creates a rules review.
 const maxReviews = 10
 
-// ownNamespaces returns the namespaces for reviews. They are the visible namespaces of the tenant,
-// or else the namespace of the kubeconfig.
+// ownNamespaces returns the namespaces for which the command creates rules reviews. These are the
+// namespaces of the caller's tenant that the caller can see or, if there are none, the default
+// namespace.
 func ownNamespaces(c *client.Cluster, p *simulator.Snapshot, i *privileges.Identity) []string {
 	var own []string
 	for name := range p.Namespaces {
@@ -213,7 +215,7 @@ func ownNamespaces(c *client.Cluster, p *simulator.Snapshot, i *privileges.Ident
 	return own[:min(len(own), maxReviews)]
 }
 
-// ownRules requests the caller's own rules in a namespace from the server.
+// ownRules requests the caller's rules in a namespace from the server.
 func ownRules(ctx context.Context, c *client.Cluster, namespace string) (*privileges.Review, error) {
 	k, err := c.Kube()
 	if err != nil {

@@ -157,7 +157,7 @@ func checkStorage(storage string) error {
 	return nil
 }
 
-// printToken prints a stored token or a new one.
+// printToken prints the stored token, or a new one if the stored token is no longer valid.
 func printToken(
 	cmd *cobra.Command, cache *login.Cache, key []string, get func(context.Context, *login.Token) (*login.Token, error),
 ) error {
@@ -177,8 +177,7 @@ func printToken(
 	return login.Print(cmd.OutOrStdout(), token)
 }
 
-// browse opens a page in the caller's browser. This is $BROWSER or the default browser of the
-// system.
+// browse opens a page in the browser of the caller: $BROWSER, or the default browser of the system.
 func browse(ctx context.Context, address string) error {
 	name, args := os.Getenv("BROWSER"), []string{address}
 	if name == "" {

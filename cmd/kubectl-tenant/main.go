@@ -22,8 +22,8 @@ import (
 	"github.com/kubetenant/kubetenant/internal/cli/uninstall"
 )
 
-// Exit codes: 0 for success, 1 for a failed check or a rejected request, 2 if the command could not
-// run.
+// Exit codes: 0 if the command succeeded, 1 if a check failed or a request was rejected, 2 if the
+// command could not run.
 const (
 	exitFailed  = 1
 	exitUnusual = 2
@@ -34,15 +34,15 @@ const (
 var (
 	// errFailed ends a command that has already printed its findings.
 	errFailed = errors.New("failed")
-	// errSome reports that some of several clusters failed.
+	// errSome reports that the command failed for some of several clusters.
 	errSome = errors.New("run the command again when the failed clusters are available")
-	// errUndone reports that an interrupted command deleted the objects that it created.
+	// errUndone reports that an interrupted command deleted everything that it created.
 	errUndone = errors.New("interrupted: everything that the run created was deleted")
 )
 
-// gcPercent lets the heap grow to five times the live data before a collection. Commands are short
-// and retain little of the data that they read (docs/design/benchmarks.md). They may share
-// processors with the server.
+// gcPercent lets the heap grow to five times the live data before a garbage collection. Commands
+// are short and retain little of the data that they read (docs/design/benchmarks.md). They may run
+// on a machine of the control plane, where the server needs the processors.
 const gcPercent = 400
 
 func main() {
@@ -70,8 +70,8 @@ func main() {
 	}
 }
 
-// printed returns the text of an error for a terminal. The commands that cobra suggests are on
-// separate lines, as in kubectl. Any other error is one line.
+// printed returns the text of an error for a terminal. If cobra suggests commands, they are on
+// separate lines, as in kubectl. Otherwise, the text is one line.
 func printed(err error) string {
 	message, suggestions, ok := strings.Cut(err.Error(), "\n\nDid you mean this?\n")
 	if !ok {
@@ -95,9 +95,9 @@ func oneLine(err error) string {
 	return strings.Join(parts, "; ")
 }
 
-// exitCode returns 1 if the server or its rules deny the command, if a specified object does not
-// exist, or if the command failed on some of several clusters. It returns 2 if the command could
-// not run.
+// exitCode returns the exit code for an error. It is 1 if the server or a rule denied the command,
+// if a specified object does not exist, or if the command failed for some of several clusters. It
+// is 2 if the command could not run.
 func exitCode(err error) int {
 	for _, found := range []error{
 		errSome, tenancy.ErrRefused, tenancy.ErrNotEmpty, tenancy.ErrNoTenant, tenancy.ErrMissing,
@@ -114,7 +114,7 @@ func exitCode(err error) int {
 }
 
 // isMissingObject reports whether an error means that an object does not exist. It returns false if
-// the server lacks the object's kind.
+// the server does not have the object's kind.
 func isMissingObject(err error) bool {
 	status := apierrors.APIStatus(nil)
 	if !apierrors.IsNotFound(err) || !errors.As(err, &status) {

@@ -49,8 +49,8 @@ func withCopy(labels map[string]any) func(http.Handler) http.Handler {
 	}
 }
 
-// TestWhoCanChangeACopy checks that only the server may change a copy. RBAC decides about other
-// verbs and objects.
+// TestWhoCanChangeACopy checks that only the server is reported as able to change a copy. For other
+// verbs and objects, RBAC determines the answers.
 func TestWhoCanChangeACopy(t *testing.T) {
 	isCopy := map[string]any{tenant.ManagedLabel: "publication", tenant.PublicationLabel: "registry"}
 	for name, c := range map[string]struct {

@@ -83,7 +83,7 @@ each omitted field on standard error, and then exits with status 1.`,
 	return cmd
 }
 
-// writeAll writes new files. If a file exists or cannot be written, it writes none.
+// writeAll writes new files. If a file already exists or cannot be written, no file remains.
 func writeAll(dir string, files map[string]string) (err error) {
 	for name := range files {
 		if _, err := os.Lstat(filepath.Join(dir, name)); err == nil {
@@ -117,7 +117,7 @@ func writeAll(dir string, files map[string]string) (err error) {
 	return nil
 }
 
-// reportMigration prints the files, then the parts that were not converted, then the next steps.
+// reportMigration prints the files, the input that was not converted, and the next steps.
 func reportMigration(cmd *cobra.Command, file, dir, mode string, r *migrate.Result) error {
 	verb := "wrote"
 	if mode != "" {

@@ -94,8 +94,8 @@ a RoleBinding, you need the rights of its role or the verb bind.`,
 	return cmd
 }
 
-// checkDryRun returns an error for other values. The result depends on the cluster, so a dry run
-// needs requests.
+// checkDryRun returns an error if the value of --dry-run is not "server". Without requests to the
+// cluster, a dry run would have no result.
 func (f *publishFlags) checkDryRun() error {
 	if f.mode == "" || f.mode == dryRunServer {
 		return nil
@@ -103,7 +103,7 @@ func (f *publishFlags) checkDryRun() error {
 	return fmt.Errorf("--dry-run=%s: must be server", f.mode)
 }
 
-// spec returns the spec of the Publications, without the source.
+// spec returns the spec of each Publication, except spec.from.
 func (f *publishFlags) spec() (*v1alpha1.PublicationSpec, error) {
 	spec := &v1alpha1.PublicationSpec{Tenants: v1alpha1.PublicationTenants{All: f.all, IDs: f.to}, Hold: f.hold}
 	var problems []error
@@ -130,7 +130,7 @@ func (f *publishFlags) spec() (*v1alpha1.PublicationSpec, error) {
 	return spec, errors.Join(problems...)
 }
 
-// run publishes the objects that an argument specifies.
+// run publishes the objects in a file, or the stored object that an argument names.
 func (f *publishFlags) run(
 	cmd *cobra.Command, flags *client.Flags, named string, spec *v1alpha1.PublicationSpec,
 ) error {
@@ -163,7 +163,7 @@ func (f *publishFlags) run(
 	return c.Explain(f.publish(cmd, p, all))
 }
 
-// stored returns the kind and the name in KIND/NAME. stored is false if the argument is a file.
+// stored parses KIND/NAME. stored is false if the argument is the path of a file.
 func (*publishFlags) stored(named string) (kind, name string, stored bool) {
 	kind, name, found := strings.Cut(named, "/")
 	if !found || kind == "" || name == "" || strings.ContainsAny(name, "/") || kind == "." || kind == ".." {
@@ -176,7 +176,7 @@ func (*publishFlags) stored(named string) (kind, name string, stored bool) {
 		!strings.HasSuffix(name, ".json")
 }
 
-// readObjects returns the content of a file or of standard input.
+// readObjects returns the content of a file, or of standard input for "-".
 func readObjects(cmd *cobra.Command, file string) ([]byte, error) {
 	if file == "-" {
 		return io.ReadAll(cmd.InOrStdin())
@@ -184,7 +184,7 @@ func readObjects(cmd *cobra.Command, file string) ([]byte, error) {
 	return yamlfile.Read(file)
 }
 
-// objectInCluster returns a stored object, without its content.
+// objectInCluster returns a stored object. It does not read the content of the object.
 func objectInCluster(cmd *cobra.Command, c *client.Cluster, kind, name string) ([]*publish.Object, error) {
 	resource, _, err := resourceOf(cmd, c, &target{resource: kind, name: name})
 	if err != nil {
@@ -226,7 +226,7 @@ func (f *publishFlags) publisher(cmd *cobra.Command, c *client.Cluster) (*publis
 	return p, err
 }
 
-// publish checks all objects, and tries all writes, before the first write.
+// publish checks all objects and sends all writes in a dry run before the first actual write.
 func (f *publishFlags) publish(cmd *cobra.Command, p *publish.Publisher, all []*publish.Object) error {
 	var plans []*publish.Plan
 	var publications []runtime.Object

@@ -88,11 +88,11 @@ reserves the namespace.`,
 	return cmd
 }
 
-// releaseTarget contains the namespace of a release and the path of the configuration, which may be
-// empty.
+// releaseTarget contains the namespace to release and the path of a configuration file. The path
+// may be empty.
 type releaseTarget struct{ namespace, config string }
 
-// setServer sets the fields of a release that depend on the server. It assumes no default
+// setServer sets the fields of a release that depend on the server. It never uses the default
 // configuration.
 func setServer(cmd *cobra.Command, c *client.Cluster, r *tenancy.Release, target releaseTarget) error {
 	found, err := c.Installation(cmd.Context())
@@ -112,8 +112,8 @@ func setServer(cmd *cobra.Command, c *client.Cluster, r *tenancy.Release, target
 	return c.Explain(err)
 }
 
-// confirmRelease requests the name of the tenant from the caller, or the name of the namespace if
-// the label is empty.
+// confirmRelease prompts the caller to type the name of the tenant or, if the tenant label is
+// empty, the name of the namespace.
 func confirmRelease(cmd *cobra.Command, namespace, name string) error {
 	kind := "the tenant's name"
 	what := fmt.Sprintf("This removes namespace %s from tenant %s.", namespace, name)
@@ -129,9 +129,9 @@ func confirmRelease(cmd *cobra.Command, namespace, name string) error {
 	})
 }
 
-// managerOf returns clients that write as [tenant.ManagerUser]. The caller must have the right to
-// impersonate this user. On a compiled-in server, the user has rights only in the group
-// system:masters.
+// managerOf returns clients that impersonate [tenant.ManagerUser]. The caller must have the right
+// to impersonate this user. On a compiled-in server, the clients also impersonate the group
+// system:masters, because the user alone has no rights there.
 func managerOf(ctx context.Context, c *client.Cluster, namespace string) (tenancy.Manager, error) {
 	if as := c.Config.Impersonate.UserName; as != "" {
 		return tenancy.Manager{}, fmt.Errorf("the kubeconfig impersonates %s: use a kubeconfig without impersonation", as)

@@ -75,7 +75,7 @@ Exit status:
 	return cmd
 }
 
-// replayLogs decides the events in logs again, with a configuration file and a file of objects.
+// replayLogs replays the events in logs with a configuration file and a file of objects.
 func replayLogs(cmd *cobra.Command, logs []string, config, objects string) (*replay.Report, error) {
 	known, err := settings(config)
 	if err != nil {
@@ -103,7 +103,7 @@ func replayLogs(cmd *cobra.Command, logs []string, config, objects string) (*rep
 	return report, nil
 }
 
-// withFile opens a file, or uses standard input for "-", and calls do.
+// withFile calls do with the content of a file, or with standard input for "-".
 func withFile(path string, in io.Reader, do func(io.Reader) error) error {
 	if path == "-" {
 		return do(in)

@@ -20,8 +20,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// worksWithout returns the reason why a command works without kubetenant on the server, or "".
-// Every other command fails on such a server.
+// worksWithout returns why a command works on a server without kubetenant. For any other command,
+// it returns "", and the command fails on such a server.
 func worksWithout(command string) string {
 	switch command {
 	case "validate", "lint", "test", "replay", "migrate":
@@ -39,9 +39,9 @@ func worksWithout(command string) string {
 	return ""
 }
 
-// requireInstalled makes a command fail if the server runs without kubetenant, or if a specified
-// tenant or namespace does not exist. The check runs when the command creates its client, after it
-// has validated its command line.
+// requireInstalled makes a command fail if the server runs without kubetenant, or if a tenant or
+// namespace in the command line does not exist. The check runs when the command creates its client,
+// after the command has validated its flags.
 func requireInstalled(cmd *cobra.Command, flags *client.Flags, args []string) {
 	if worksWithout(cmd.Name()) != "" {
 		return
@@ -49,7 +49,8 @@ func requireInstalled(cmd *cobra.Command, flags *client.Flags, args []string) {
 	flags.Require(func(c *client.Cluster) error {
 		_, err := c.Installation(cmd.Context())
 		if cmd.Name() == "whoami" && errors.Is(err, installation.ErrReviewForbidden) {
-			// The server still reports the caller's identity, from which the command determines the tenant.
+			// The server still reports the caller's identity, and the command derives the tenant
+			// from it.
 			warnTo(cmd)("warning: %v. The tenant below applies only if kubetenant is installed.", err)
 			err = nil
 		}
@@ -61,13 +62,13 @@ func requireInstalled(cmd *cobra.Command, flags *client.Flags, args []string) {
 }
 
 // namesTenants reports whether the arguments of a command are tenants that must exist. The commands
-// "tenants", "retired" and "delete-tenant" check more than [tenancy.CheckExists] does: see
-// [withNearest].
+// "tenants", "retired" and "delete-tenant" are not included, because they check other objects and
+// use [withNearest].
 func namesTenants(command string) bool {
 	return slices.Contains([]string{"suspend", "resume", "adopt-tenants", "usage"}, command)
 }
 
-// withNearest adds a similar existing name to an error for a tenant that does not exist.
+// withNearest adds a similar existing name to an error about a tenant that does not exist.
 func withNearest(ctx context.Context, c *client.Cluster, name string, err error) error {
 	if !errors.Is(err, tenancy.ErrNoTenant) {
 		return err
@@ -78,8 +79,8 @@ func withNearest(ctx context.Context, c *client.Cluster, name string, err error)
 	return err
 }
 
-// checkNamed returns an error if the command line contains a tenant, or the namespace of a service
-// account, that does not exist. It sends its requests as the caller, not as an impersonated user.
+// checkNamed returns an error if a tenant in the command line does not exist, or if the namespace
+// of its service account does not exist. It sends its requests without impersonation.
 func checkNamed(cmd *cobra.Command, c *client.Cluster, args []string) error {
 	var tenants []string
 	if namesTenants(cmd.Name()) {
@@ -109,7 +110,7 @@ func checkNamed(cmd *cobra.Command, c *client.Cluster, args []string) error {
 	return c.Explain(checkExisting(cmd.Context(), c, tenants, namespace))
 }
 
-// namedNamespace returns the namespace of the service account in the command line, or "".
+// namedNamespace returns the namespace of the service account in --serviceaccount, or "".
 func namedNamespace(cmd *cobra.Command, c *client.Cluster) string {
 	account, _ := cmd.Flags().GetString("serviceaccount")
 	namespace, _, found := strings.Cut(account, "/")

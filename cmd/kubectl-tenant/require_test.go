@@ -48,8 +48,8 @@ var (
 	versions = []string{"v1", "rbac.authorization.k8s.io/v1"}
 )
 
-// newServer starts a server that allows its callers everything. around adds kubetenant to the
-// handler. If nil, the server is upstream's.
+// newServer starts a server that allows its callers every request. around adds the handlers of
+// kubetenant. If nil, the server behaves like upstream's.
 func newServer(t *testing.T, around func(http.Handler) http.Handler) *server {
 	t.Helper()
 	s := &server{requests: map[string]int{}}
@@ -180,7 +180,7 @@ func invocations(t *testing.T) map[string][]string {
 }
 
 // TestEveryCommandRefusesAServerWithoutKubetenant checks that each command is in worksWithout, or
-// fails on such a server.
+// fails on a server without kubetenant.
 func TestEveryCommandRefusesAServerWithoutKubetenant(t *testing.T) {
 	all := invocations(t)
 	for name := range leaves(newCommand()) {
@@ -247,9 +247,9 @@ func withoutReviews(next http.Handler) http.Handler {
 	})
 }
 
-// TestOnlyWhoAmIRunsWithoutReviews: a caller who may not create subjectaccessreviews cannot find out
-// whether kubetenant is installed. The command whoami reports the caller's identity with a warning.
-// Every other command fails.
+// TestOnlyWhoAmIRunsWithoutReviews checks the commands if the caller may not create
+// subjectaccessreviews, so that it is unknown whether kubetenant is installed. The command whoami
+// prints the caller's identity and a warning. Every other command fails.
 func TestOnlyWhoAmIRunsWithoutReviews(t *testing.T) {
 	for name, args := range invocations(t) {
 		t.Run(name, func(t *testing.T) {
@@ -270,8 +270,8 @@ func TestOnlyWhoAmIRunsWithoutReviews(t *testing.T) {
 	}
 }
 
-// TestCommandsOfSeveralClustersRefuseEach checks that one cluster without kubetenant does not stop
-// the others.
+// TestCommandsOfSeveralClustersRefuseEach checks that a command with several clusters continues if
+// one of them runs without kubetenant.
 func TestCommandsOfSeveralClustersRefuseEach(t *testing.T) {
 	s := newServer(t, nil)
 	config := filepath.Join(t.TempDir(), "config")
@@ -307,8 +307,8 @@ func TestCommandsOfSeveralClustersRefuseEach(t *testing.T) {
 	}
 }
 
-// TestEveryCommandRefusesAnUnknownTenant checks that a command fails with exit code 1 if its
-// tenant, group or service account does not exist.
+// TestEveryCommandRefusesAnUnknownTenant checks that a command fails with exit code 1 if a tenant,
+// or the namespace of a service account, does not exist.
 func TestEveryCommandRefusesAnUnknownTenant(t *testing.T) {
 	const (
 		noTenant    = "tenant nosuch: there is no such tenant"

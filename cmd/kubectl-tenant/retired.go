@@ -69,7 +69,7 @@ create-tenant --replaces UID.`,
 	return cmd
 }
 
-// retiredRow returns the row of a RetiredTenant.
+// retiredRow returns the row for a RetiredTenant.
 func retiredRow(u *unstructured.Unstructured) output.Row {
 	r, err := typed.Decode[v1alpha1.RetiredTenant](u)
 	id, was, _ := tenants.ReadRetired(r, err) // the cells are empty after an error

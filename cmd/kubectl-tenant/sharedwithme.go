@@ -79,8 +79,8 @@ URL that ends in /tenants/<id>, the list is empty.`,
 	return cmd
 }
 
-// announced lists the grants that are announced to a tenant. If id is zero, it is the caller's own
-// tenant.
+// announced lists the AccessGrants that are announced to a tenant. If id is zero, it uses the
+// caller's tenant.
 func announced(cmd *cobra.Command, c *client.Cluster, id tenant.ID) (*output.List, error) {
 	if id.IsZero() {
 		me, err := c.WhoAmI(cmd.Context())
@@ -115,8 +115,8 @@ func announced(cmd *cobra.Command, c *client.Cluster, id tenant.ID) (*output.Lis
 	return list, nil
 }
 
-// announcedRow returns the row of a grant. It shows only the name of an invalid grant, which a
-// later release may have created.
+// announcedRow returns the row for an AccessGrant. For an object that this version cannot decode,
+// it shows only the name, because a later release may have created the object.
 func announcedRow(u *unstructured.Unstructured, now time.Time) output.Row {
 	row := output.Row{
 		Kind:  schema.GroupKind{Group: tenant.Domain, Kind: v1alpha1.KindAccessGrant},

@@ -67,7 +67,7 @@ Exit status:
 	return cmd
 }
 
-// unknown is printed for a part that the caller may not read.
+// unknown is the text for a part of the report that the caller may not read.
 const unknown = "<unknown>"
 
 func printStatus(cmd *cobra.Command, r *status.Report, format *output.Format) error {
@@ -141,7 +141,7 @@ func nonEmpty(all ...string) (texts []string) {
 	return texts
 }
 
-// partText returns the text of a part of the report, or unknown.
+// partText returns text, or unknown if the part of the report is unknown.
 func partText(r *status.Report, name, text string) string {
 	if r.IsUnknown(name) {
 		return unknown
@@ -191,7 +191,7 @@ func fairUseText(r *status.Report) string {
 	return strconv.Itoa(len(r.FairUse)) + " tenants have requests at this server"
 }
 
-// useText describes the usage of a tenant and its limits.
+// useText returns a text about the usage and the limits of a tenant.
 func useText(u *fairuse.Report) string {
 	limit := func(n int) string {
 		if n == 0 {

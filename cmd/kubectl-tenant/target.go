@@ -19,12 +19,12 @@ import (
 	"github.com/kubetenant/kubetenant/internal/cli/privileges"
 )
 
-// target is the target of a request, as in kubectl auth can-i. It is a path, or a resource with an
+// target is the target of a request, as in kubectl auth can-i: a path, or a resource with an
 // optional name and subresource.
 type target struct {
 	path                        string
 	resource, name, subresource string
-	// slash reports whether the arguments are TYPE/NAME.
+	// slash reports whether the arguments have the form TYPE/NAME.
 	slash bool
 }
 
@@ -69,8 +69,8 @@ func parseTarget(args []string, subresource string) (target, error) {
 type requestFlags struct {
 	subresource string
 	everywhere  bool
-	// eachNamespace checks each namespace separately if the request specifies neither a namespace
-	// nor an object.
+	// eachNamespace specifies a separate check in each namespace if the request specifies neither a
+	// namespace nor an object.
 	eachNamespace bool
 }
 
@@ -79,7 +79,8 @@ func (f *requestFlags) add(cmd *cobra.Command) {
 	cmd.Flags().BoolVarP(&f.everywhere, "all-namespaces", "A", false, "check one request across all namespaces")
 }
 
-// question returns the request that the arguments, starting with VERB, and the flags describe.
+// question returns the request that the flags and the arguments describe. The first argument is
+// VERB.
 func (f *requestFlags) question(cmd *cobra.Command, c *client.Cluster, args []string) (*privileges.Action, error) {
 	q := &privileges.Action{AttributesRecord: authorizer.AttributesRecord{Verb: args[0], APIVersion: "*"}}
 	t, err := parseTarget(args[1:], f.subresource)
@@ -125,14 +126,15 @@ func (f *requestFlags) question(cmd *cobra.Command, c *client.Cluster, args []st
 	return q, nil
 }
 
-// reviewOnlyResources returns resources that no server serves. Authorizers check them for impersonation and
-// for certificate signers.
+// reviewOnlyResources returns resources that no server serves. Authorizers check access to them for
+// impersonation and for certificate signers.
 func reviewOnlyResources() []string {
 	return []string{"users", "groups", "uids", "userextras", "signers"}
 }
 
-// resourceOf returns the resource of t in any form that kubectl accepts, and reports whether it is
-// namespaced. It warns if the name in t is also the name of a subresource.
+// resourceOf returns the resource of t, which may be in any form that kubectl accepts. It also
+// reports whether the resource is namespaced. It prints a warning if the name in t is also the name
+// of a subresource.
 func resourceOf(cmd *cobra.Command, c *client.Cluster, t *target) (schema.GroupResource, bool, error) {
 	mapper, err := c.Mapper()
 	if err != nil {
@@ -173,14 +175,14 @@ func resourceOf(cmd *cobra.Command, c *client.Cluster, t *target) (schema.GroupR
 	return found.GroupResource(), mapping.Scope.Name() == meta.RESTScopeNameNamespace, err
 }
 
-// warnOfName warns that the name of an object is also the name of a subresource.
+// warnOfName prints a warning that the name of an object is also the name of a subresource.
 func warnOfName(cmd *cobra.Command, t *target) {
 	_, _ = fmt.Fprintf(cmd.ErrOrStderr(),
 		"warning: %s/%s names the object %[2]q: for the subresource, use %[1]s --subresource %[2]s\n",
 		t.resource, output.Safe(t.name))
 }
 
-// checkSubresource returns an error if the server does not have a subresource.
+// checkSubresource returns an error if the server does not serve a subresource.
 func checkSubresource(c *client.Cluster, resource schema.GroupVersionResource, name string) error {
 	names, err := subresources(c, resource)
 	if err != nil || slices.Contains(names, name) {

@@ -88,7 +88,7 @@ func (o *tenantsOptions) check() error {
 	return errors.Join(problems...)
 }
 
-// run prints the tenants. With --watch, it also prints the tenants that change.
+// run prints the tenants. With --watch, it then prints the tenants again that change.
 func (o *tenantsOptions) run(cmd *cobra.Command, c *client.Cluster, format *output.Format) error {
 	k, err := c.Kube()
 	if err != nil {
@@ -127,12 +127,12 @@ func (o *tenantsOptions) run(cmd *cobra.Command, c *client.Cluster, format *outp
 	}
 }
 
-// settleTime is the time without a change after which the tenants are printed again.
+// settleTime is how long there must be no change before the tenants are printed again.
 const settleTime = 500 * time.Millisecond
 
 var errWatchEnded = errors.New("the server ended the watch: run the command again")
 
-// settle waits for a change, and then until no further change occurs within [settleTime].
+// settle waits for a change, and then until no change has occurred for [settleTime].
 func settle(ctx context.Context, changes watch.Interface) error {
 	var quiet <-chan time.Time
 	for {
@@ -194,8 +194,8 @@ func (o *tenantsOptions) list(
 	}), unread, nil
 }
 
-// limitedTo returns the tenant that lists must be limited to, or the zero ID. Behind the webhook
-// service, which cannot limit lists itself, it is the caller's tenant.
+// limitedTo returns the tenant to which lists must be limited, or the zero ID. In webhook mode, it
+// is the caller's tenant, because the server cannot limit lists itself.
 func limitedTo(ctx context.Context, c *client.Cluster) (tenant.ID, error) {
 	found, err := c.Installation(ctx)
 	if err != nil || found.Mode != installation.Webhook {
@@ -212,7 +212,7 @@ func limitedTo(ctx context.Context, c *client.Cluster) (tenant.ID, error) {
 	return id, nil
 }
 
-// keepSelected removes the namespaces that the selector does not select.
+// keepSelected removes the namespaces that do not match the label selector.
 func (o *tenantsOptions) keepSelected(
 	ctx context.Context, c *client.Cluster, p *simulator.Snapshot, own tenant.ID,
 ) error {
@@ -234,8 +234,8 @@ func (o *tenantsOptions) keepSelected(
 	return nil
 }
 
-// tenantRows returns the rows of tenants. An empty cell is <unknown> if it depends on a kind that
-// the caller may not list.
+// tenantRows returns the rows for tenants. An empty cell becomes <unknown> if its content depends
+// on a kind that the caller may not list.
 func tenantRows(all []*tenancy.Tenant, unread []string) *output.List {
 	list := &output.List{Columns: append(output.Columns("Tenant", "Namespaces", "Admins", "CPU", "Memory", "Pods"),
 		output.Column{Name: "Access", Wide: true}, output.Column{Name: "Namespace names", Wide: true},
@@ -266,7 +266,7 @@ func tenantRows(all []*tenancy.Tenant, unread []string) *output.List {
 	return list
 }
 
-// changed returns the rows that differ from the shown ones, and records them as shown.
+// changed returns the rows that differ from the rows in shown, and updates shown.
 func changed(shown map[string]output.Row, l *output.List) *output.List {
 	l.Rows = slices.DeleteFunc(l.Rows, func(r output.Row) bool {
 		same := slices.Equal(shown[r.Name].Cells, r.Cells)
@@ -276,7 +276,7 @@ func changed(shown map[string]output.Row, l *output.List) *output.List {
 	return l
 }
 
-// shortened returns the first elements of a list, and the number of the others.
+// shortened returns the first element of a list, and the number of the remaining elements.
 func shortened(all []string) string {
 	const shown = 1
 	if len(all) <= shown {

@@ -53,8 +53,8 @@ the server uses, including its evaluation of roles and bindings. A scenario with
 	return cmd
 }
 
-// withoutLog returns a context that discards the log. It also discards the global log, because some code
-// of the server does not log through the context.
+// withoutLog returns a context that discards log messages. It also discards the messages of the
+// global logger, because some code of the server does not use the logger of the context.
 func withoutLog(ctx context.Context) context.Context {
 	klog.SetLogger(logr.Discard())
 	return klog.NewContext(ctx, logr.Discard())

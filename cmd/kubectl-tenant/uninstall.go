@@ -93,7 +93,8 @@ func runUninstall(cmd *cobra.Command, flags *client.Flags, o *uninstall.Options)
 	return c.Explain(uninstall.Run(withoutLog(cmd.Context()), o))
 }
 
-// confirmYes requests a confirmation on the terminal. Every answer except yes means no.
+// confirmYes prints a question on the terminal and reads the answer. Every answer except yes means
+// no.
 func confirmYes(ctx context.Context, cmd *cobra.Command, question string) (bool, error) {
 	_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "%s [y/N] ", output.Safe(question))
 	typed := make(chan string, 1)

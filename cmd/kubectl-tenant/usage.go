@@ -111,8 +111,8 @@ func (o *usageOptions) check(args []string) (err error) {
 	return nil
 }
 
-// read returns the report. If no tenant is specified, a caller of a tenant gets the report of its
-// own tenant.
+// read returns the report. If no tenant is specified, a tenant's caller gets the report of its own
+// tenant.
 func (o *usageOptions) read(cmd *cobra.Command, flags *client.Flags) (*usage.Report, error) {
 	now := time.Now()
 	if o.from != "" {
@@ -206,7 +206,7 @@ func printAllUsage(out io.Writer, r *usage.Report, format *output.Format) error 
 	return err
 }
 
-// printUsage prints the hours of one tenant, and its objects.
+// printUsage prints the usage of one tenant in each hour, and its stored objects.
 func printUsage(out io.Writer, r *usage.Report, t *usage.Tenant, format *output.Format) error {
 	fields := [][2]string{{"Tenant", t.Tenant}}
 	if t.UID != "" {
@@ -249,7 +249,7 @@ func seatSeconds(n *usage.Numbers) string {
 	return strconv.FormatFloat(float64(n.SeatMilliseconds)/1000, 'f', 1, 64)
 }
 
-// requestedText returns the requested resources, sorted by name.
+// requestedText returns the requested resources as text, sorted by name.
 func requestedText(s *v1alpha1.StoredUsage) string {
 	var all []string
 	for name, quantity := range s.Requested {
@@ -259,8 +259,8 @@ func requestedText(s *v1alpha1.StoredUsage) string {
 	return strings.Join(all, ", ")
 }
 
-// problemsOf prints the problems of a report. It returns an error if there are any, because the
-// report is then incomplete.
+// problemsOf prints the problems of a report. If there are any, it returns an error, because the
+// report is incomplete.
 func problemsOf(cmd *cobra.Command, r *usage.Report) error {
 	if r.ProblemsTotal == 0 {
 		return nil
@@ -274,7 +274,7 @@ func problemsOf(cmd *cobra.Command, r *usage.Report) error {
 	return fmt.Errorf("the report is not complete: %d lines or objects could not be read", r.ProblemsTotal)
 }
 
-// completeOne completes the first argument only.
+// completeOne limits a completion to the first argument.
 func completeOne(first cobra.CompletionFunc) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, args []string, prefix string) ([]string, cobra.ShellCompDirective) {
 		if len(args) > 0 {

@@ -23,7 +23,7 @@ import (
 // status without an object.
 type answers map[string]any
 
-// around returns the server. The next handler handles other requests.
+// around returns a handler with these responses. Other requests are passed to next.
 func (a answers) around(next http.Handler) http.Handler {
 	return authz.WithRequestState(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		answer, found := a[r.Method+" "+r.URL.Path]
@@ -84,8 +84,8 @@ func hourOf(at time.Time, requests int) map[string]any {
 	return map[string]any{"hour": at.Format(time.RFC3339), "requests": requests, "seatMilliseconds": 1500}
 }
 
-// tenantUsage returns the TenantUsage of a tenant with two servers. Each had the specified number
-// of requests in each hour.
+// tenantUsage returns the TenantUsage of a tenant with two servers. requests contains the number of
+// requests of each server in each hour.
 func tenantUsage(id string, stored map[string]any, requests ...int) map[string]any {
 	var hours []any
 	for i, n := range requests {

@@ -171,7 +171,7 @@ func (o *validateOptions) run(cmd *cobra.Command, args []string) error {
 	}
 	if o.restored {
 		if err := o.checkRestored(cmd, report, namespace); err != nil {
-			// The error is not wrapped, so that a denied read does not have the exit code of a
+			// The error is not wrapped. Otherwise, a denied read would have the exit code of a
 			// finding.
 			report.Unread = append(report.Unread, errors.New(err.Error()))
 		}
@@ -200,7 +200,7 @@ func (o *validateOptions) checkCluster(cmd *cobra.Command, report *validate.Repo
 	return c.Explain(report.Cluster(cmd.Context(), c.Name, k, namespaces))
 }
 
-// checkRestored adds the changes that a restored cluster lost to the report.
+// checkRestored adds findings about the changes that a restored cluster lost.
 func (o *validateOptions) checkRestored(cmd *cobra.Command, report *validate.Report, namespace string) error {
 	c, _, d, err := o.flags.Clients()
 	if err != nil {
@@ -219,7 +219,7 @@ func (o *validateOptions) checkRestored(cmd *cobra.Command, report *validate.Rep
 	}, report))
 }
 
-// print writes the findings to standard output.
+// print prints the report in the format of the command.
 func (o *validateOptions) print(cmd *cobra.Command, report *validate.Report) error {
 	unread := []string{}
 	for _, err := range report.Unread {

@@ -94,7 +94,8 @@ the answers of each.`,
 	return cmd
 }
 
-// whoCan returns the subjects of a cluster that may perform the request of the arguments and flags.
+// whoCan returns the subjects of a cluster that may perform the request that the arguments and
+// flags describe.
 func whoCan(
 	cmd *cobra.Command, c *client.Cluster, config string, asked *requestFlags, args []string,
 ) ([]privileges.Answer, error) {
@@ -125,8 +126,8 @@ func whoCan(
 	return answers, nil
 }
 
-// checkAsked returns an error if the namespace does not exist, or if neither the server nor a role
-// uses the verb.
+// checkAsked returns an error if the namespace does not exist, or if the verb is neither a known
+// verb nor in a rule of a role.
 func checkAsked(p *simulator.Snapshot, q *privileges.Action) error {
 	if _, exists := p.Namespaces[q.Namespace]; !exists && q.Namespace != "" {
 		return fmt.Errorf("namespace %s: %w", q.Namespace, tenancy.ErrMissing)
@@ -145,7 +146,7 @@ func checkAsked(p *simulator.Snapshot, q *privileges.Action) error {
 		q.Verb, strings.Join(requestVerbs(), ", "))
 }
 
-// completeVerbs completes the first argument.
+// completeVerbs completes the verb, which is the first argument.
 func completeVerbs(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 	if len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
@@ -209,7 +210,7 @@ into its tenant from another tenant.`,
 }
 
 // takeUser sets the user from the arguments, unless a service account is specified. It returns the
-// problems of the identity.
+// problems of the specified identity.
 func (f *identityFlags) takeUser(cmd *cobra.Command, args []string) error {
 	switch {
 	case len(args) == 1 && args[0] == "":
@@ -222,7 +223,7 @@ func (f *identityFlags) takeUser(cmd *cobra.Command, args []string) error {
 	return f.check(cmd)
 }
 
-// answerQuery reads a snapshot of the cluster and returns the answers for it.
+// answerQuery reads a snapshot of a cluster and returns the answers that from finds in it.
 func answerQuery(cmd *cobra.Command, c *client.Cluster, config string, s privileges.Selection,
 	from func(*simulator.Snapshot, *privileges.Boundary) []privileges.Answer,
 ) ([]privileges.Answer, error) {
@@ -253,17 +254,17 @@ func answerQuery(cmd *cobra.Command, c *client.Cluster, config string, s privile
 	return from(p, b), nil
 }
 
-// requestVerbs returns the verbs of resource requests.
+// requestVerbs returns the verbs of requests for resources.
 func requestVerbs() []string {
 	return []string{"get", "list", "watch", "create", "update", "patch", "delete", "deletecollection"}
 }
 
-// verbs returns the verbs that servers authorize, except for impersonation.
+// verbs returns the verbs that servers authorize, except the verbs for impersonation.
 func verbs() []string {
 	return append(requestVerbs(), "bind", "escalate", "approve", "sign", "attest", "use", "post", "put", "head", "*")
 }
 
-// answersFlags specify how answers are printed.
+// answersFlags are the flags that specify how answers are printed.
 type answersFlags struct {
 	*output.Format
 	hideSystem bool
@@ -280,7 +281,7 @@ func (f *answersFlags) addFlags(cmd *cobra.Command) {
 		"hide the default bindings of Kubernetes")
 }
 
-// across describes whether a path leads from one tenant to another.
+// across returns a text about whether a path leads from one tenant to another.
 func across(a *privileges.Answer) string {
 	switch {
 	case a.Across:
@@ -291,7 +292,7 @@ func across(a *privileges.Answer) string {
 	return "no"
 }
 
-// print prints answers, or the text none if there are none.
+// print prints answers. If there are none, it prints the text none.
 func (f *answersFlags) print(cmd *cobra.Command, answers []privileges.Answer, none string) error {
 	hidden := 0
 	list := &output.List{

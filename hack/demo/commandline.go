@@ -12,7 +12,7 @@ import (
 	"strings"
 )
 
-// step is a command of kubectl tenant with a part of its expected output.
+// step is a kubectl tenant command, with a text that its output must contain.
 type step struct {
 	who, kubeconfig string
 	args            []string
@@ -20,8 +20,8 @@ type step struct {
 }
 
 // commandLine returns the commands of the people who operate tenants. The cluster's admin creates a
-// kubeconfig for a person. The admin of acme creates one for a service account, grants and revokes
-// a right, and requests the explanation of a denial.
+// kubeconfig for a user. The admin of tenant acme creates a kubeconfig for a service account,
+// grants and revokes a role, and requests the explanation of a denial.
 func commandLine(dir string) []step {
 	person, robot := filepath.Join(dir, "carol.kubeconfig"), filepath.Join(dir, "robot.kubeconfig")
 	config := filepath.Join(dir, "tenancy.yaml")

@@ -15,8 +15,8 @@ import (
 	"github.com/kubetenant/kubetenant/test/localserver"
 )
 
-// gatewayRequests returns requests to two clusters behind one gateway. The servers of the clusters
-// are not configured for tenants.
+// gatewayRequests returns requests to two clusters behind one gateway. The servers of these
+// clusters are upstream's kube-apiservers, without kubetenant.
 func gatewayRequests(address string) []request {
 	return []request{
 		{"acme's admin", "certificate", "acme", words("get ns -o name"), "", "answered", "namespace/acme--web"},
@@ -63,7 +63,7 @@ func gatewayRequests(address string) []request {
 	}
 }
 
-// walkGateway starts two clusters behind a gateway, sends the requests and stops the clusters. It
+// walkGateway starts two clusters behind a gateway, sends the requests, and stops the clusters. It
 // returns the number of unexpected results.
 func (d *demo) walkGateway(ctx context.Context, bin string) (differences int, err error) {
 	_, _ = fmt.Fprintln(d.out, "starting two of upstream's kube-apiservers, of one kubetenant-gateway ...")

@@ -39,7 +39,7 @@ func main() {
 	}
 }
 
-// demo is a running control plane with the kubectl that uses it.
+// demo is a running control plane, and the kubectl that sends requests to it.
 type demo struct {
 	out     io.Writer
 	kubectl string
@@ -53,8 +53,9 @@ func (d *demo) close() {
 	}
 }
 
-// options are the flags: the folders of the commands and of the data, whether the demo exits at its
-// end, and whether Keystone authenticates the callers.
+// options contains the values of the flags. bin and dir are the folders of the commands and of the
+// data. exit stops the server at the end of the demo. keystone adds callers that Keystone
+// authenticates.
 type options struct {
 	bin, dir       string
 	exit, keystone bool
@@ -195,7 +196,7 @@ func (d *demo) walk(ctx context.Context, requests []request) (int, error) {
 	return differences, nil
 }
 
-// run runs kubectl as a caller with input.
+// run runs kubectl as a caller, with the given standard input.
 func (d *demo) run(ctx context.Context, caller, input string, args ...string) (string, error) {
 	// #nosec G204 -- the demo's own kubectl
 	cmd := exec.CommandContext(ctx, d.kubectl, append([]string{"--kubeconfig", d.server.Kubeconfig(caller)}, args...)...)
@@ -205,7 +206,7 @@ func (d *demo) run(ctx context.Context, caller, input string, args ...string) (s
 	return string(out), err
 }
 
-// do sends a request, and returns the result and the reason.
+// do sends a request. It returns the result and, for a denial, the reason.
 func (d *demo) do(ctx context.Context, r request) (got, reason string) {
 	out, err := d.run(ctx, r.kubeconfig, r.input, r.args...)
 	text := strings.Join(strings.Fields(out), " ")

@@ -17,8 +17,8 @@ import (
 	"github.com/kubetenant/kubetenant/test/idp"
 )
 
-// projectWalk shows the lifecycle of a Keystone project. The project is created, its member gets
-// and loses rights, and the project is deleted.
+// projectWalk demonstrates the lifecycle of a Keystone project: the project is created, a member
+// gets and loses rights, and the project is deleted.
 type projectWalk struct {
 	*demo
 	keystone  *idp.Keystone
@@ -27,16 +27,16 @@ type projectWalk struct {
 	namespace string     // the namespace of the project
 }
 
-// projectDomain is a domain without a Tenant. The server creates the Tenant, and its callers have
-// no rights in the cluster.
+// projectDomain is a domain that has no Tenant. The server creates the Tenant. The callers of this
+// tenant initially have no rights in the cluster.
 const projectDomain = "hooli"
 
-// applyTimeout is the maximum time until the server applies a change. It reads Keystone every 10
-// seconds.
+// applyTimeout is the maximum time to wait until the server applies a change. The server reads
+// Keystone every 10 seconds.
 const applyTimeout = time.Minute
 
-// run makes the changes in Keystone and shows their effect. It returns the number of requests with an
-// unexpected result.
+// run makes the changes in Keystone, and sends requests that show the effect of each change. It
+// returns the number of unexpected results.
 func (p *projectWalk) run(ctx context.Context) (differences int, err error) {
 	for _, step := range []struct {
 		what     string

@@ -16,7 +16,8 @@ import (
 	"github.com/kubetenant/kubetenant/test/idp"
 )
 
-// issuerSource is added to the configuration of the running server, which reloads it.
+// issuerSource is added to the configuration file of the running server, which then reloads the
+// file.
 const issuerSource = `  # The demo's OpenID provider: the claim org is the tenant.
   - name: corp
     tenants: [acme, globex]
@@ -79,8 +80,9 @@ const keystoneSource = `  # OpenStack: the domain of the user is the tenant.
         sync: { interval: 10s, roles: { member: edit, reader: view }, createTenants: true } } }
 `
 
-// addKeystone starts a real Keystone with the domains acme, globex, initech and hooli, each with a
-// user alice. The server trusts this Keystone. It returns the requests, and the walk of a project.
+// addKeystone starts a real Keystone with the domains acme, globex, initech and hooli. Each domain
+// has a user alice. The server trusts this Keystone. addKeystone returns requests to send, and a
+// demonstration of a project's lifecycle.
 func (d *demo) addKeystone(ctx context.Context) ([]request, *projectWalk, error) {
 	_, _ = fmt.Fprintln(d.out, "starting Keystone with the domains acme, globex, initech and hooli ...")
 	dir := filepath.Join(d.server.Dir, "keystone")
@@ -127,7 +129,7 @@ var keystoneRequests = []request{
 		"acme's alice",
 		"Keystone, project web",
 		"acme-keystone",
-		// The groups 1 and 2 contain IDs, which differ in every demo.
+		// The groups 1 and 2 contain IDs that differ in every demo.
 		words("auth whoami -o jsonpath={.status.userInfo.username},{.status.userInfo.groups[0]}," +
 			"{.status.userInfo.groups[3:]}"),
 		"",

@@ -15,8 +15,8 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// Credentials of the demo. Both tenants have a user alice with a token and an admin with a
-// password. Only the tenant distinguishes them.
+// Credentials of the demo. Both tenants have a user alice with a token, and a user admin with a
+// password. Only the tenant distinguishes the two users of the same name.
 const (
 	tokens = "acme-token,alice,a1,dev,,acme\n" +
 		"globex-token,alice,g1,dev,,globex\n" +
@@ -25,8 +25,8 @@ const (
 		"globex-password,admin,g2,dev,,globex\n"
 )
 
-// callers are the credentials of the additional kubeconfigs, by name. The server writes other
-// kubeconfigs itself.
+// callers contains the credentials for the kubeconfigs that the demo writes, by name. The server
+// writes further kubeconfigs.
 var callers = map[string]clientcmdapi.AuthInfo{
 	"acme-token":      {Token: "acme-token"},
 	"globex-token":    {Token: "globex-token"},
@@ -37,7 +37,7 @@ var callers = map[string]clientcmdapi.AuthInfo{
 	"acme-impersonal": {Token: "acme-token", Impersonate: "system:admin", ImpersonateGroups: []string{"system:masters"}},
 }
 
-// request is one row of the table. If output is set, it is the complete output of kubectl.
+// request is one row of the table. If output is set, kubectl must print exactly this output.
 type request struct {
 	caller, credential, kubeconfig string
 	args                           []string
@@ -58,7 +58,7 @@ const daemonSet = `{apiVersion: apps/v1, kind: DaemonSet, metadata: {name: every
 	`spec: {selector: {matchLabels: {app: x}}, template: {metadata: {labels: {app: x}}, ` +
 	`spec: {containers: [{name: c, image: i}]}}}}`
 
-// quota is the quota of acme. It allows one Deployment in all its namespaces.
+// quota is the quota of tenant acme. It allows one Deployment in all namespaces of the tenant.
 const quota = `{apiVersion: kubetenant.dev/v1alpha1, kind: TenantQuota, metadata: {name: acme}, ` +
 	`spec: {tenant: acme, hard: {count/deployments.apps: 1}}}`
 
@@ -202,8 +202,8 @@ var requests = []request{
 
 func words(s string) []string { return strings.Fields(s) }
 
-// prepare creates the kubeconfigs of the callers and the objects of the tenants. The cluster's
-// admin or the tenants' own admins create the objects.
+// prepare creates the kubeconfigs of the callers, and the objects of the tenants. The cluster's
+// admin and the admins of the tenants create these objects.
 func (d *demo) prepare(ctx context.Context) error {
 	for name, auth := range callers {
 		if err := d.writeKubeconfig(name, auth); err != nil {
@@ -255,7 +255,7 @@ func (d *demo) writeKubeconfig(name string, auth clientcmdapi.AuthInfo) error {
 	return clientcmd.WriteToFile(*c, d.server.Kubeconfig(name))
 }
 
-// retry runs a step until it succeeds, because new roles and bindings apply with a delay.
+// retry repeats a step until it succeeds, because new roles and bindings apply with a delay.
 func (d *demo) retry(ctx context.Context, caller, input string, args []string) error {
 	output := ""
 	err := wait.PollUntilContextTimeout(ctx, 100*time.Millisecond, 30*time.Second, true,

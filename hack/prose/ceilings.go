@@ -23,7 +23,7 @@ const ceilingsHead = `# How many errors and warnings each page and package may h
 
 type ceiling struct{ errors, warnings int }
 
-// parseCeilings returns the ceilings by kind and path.
+// parseCeilings parses the ceilings file. The key of a ceiling is its kind and path.
 func parseCeilings(content []byte) (map[string]ceiling, error) {
 	ceilings := make(map[string]ceiling)
 	for line := range strings.Lines(string(content)) {
@@ -45,7 +45,7 @@ func parseCeilings(content []byte) (map[string]ceiling, error) {
 	return ceilings, nil
 }
 
-// differences returns a line for each unit whose findings differ from its ceiling.
+// differences returns a line for each unit whose number of findings differs from its ceiling.
 func differences(units []unit, ceilings map[string]ceiling) []string {
 	var found []string
 	seen := make(map[string]bool)
@@ -90,8 +90,8 @@ func compare(units []unit) error {
 	return nil
 }
 
-// lowerCeilings lowers the ceilings in the file to the current findings. Without a file, the
-// ceilings are the current findings.
+// lowerCeilings lowers the ceilings in the file to the current findings. If the file does not
+// exist, it writes the current findings.
 func lowerCeilings(units []unit) error {
 	content, err := os.ReadFile(ceilingsFile)
 	var ceilings map[string]ceiling
@@ -107,8 +107,8 @@ func lowerCeilings(units []unit) error {
 	return os.WriteFile(ceilingsFile, lowered(units, ceilings), 0o644) //nolint:gosec // not a secret
 }
 
-// lowered returns the lowered ceilings as text. If ceilings is nil, the ceilings are the current
-// findings.
+// lowered returns the content of the ceilings file after lowering. If ceilings is nil, each ceiling
+// is the current number of findings.
 func lowered(units []unit, ceilings map[string]ceiling) []byte {
 	out := bytes.NewBufferString(ceilingsHead)
 	for _, u := range units {

@@ -16,7 +16,7 @@ import (
 var (
 	generated = regexp.MustCompile(`(?m)^// Code generated .* DO NOT EDIT\.$`)
 	directive = regexp.MustCompile(`^(?:go:|nolint|\+|export |line |lint:)`)
-	// sentence distinguishes a message from a key, a name or a path.
+	// sentence matches a message, but not a key, a name or a path.
 	sentence = regexp.MustCompile(`[A-Za-z][a-z]*[,;:]? [A-Za-z]*[a-z]{2}`)
 	// notProse matches manifests, templates and HTML.
 	notProse = regexp.MustCompile(`apiVersion:|\{\{|</|\{\n|^\s*[\[{<]`)
@@ -56,7 +56,7 @@ func goSource(name string, source []byte) (goTexts, error) {
 	return texts, nil
 }
 
-// typeComments returns the comments of the types of a file and of their fields.
+// typeComments returns the comments of the types in a file, and of the fields of these types.
 func typeComments(file *ast.File) map[*ast.CommentGroup]bool {
 	to := make(map[*ast.CommentGroup]bool)
 	for _, decl := range file.Decls {
@@ -86,7 +86,8 @@ type goFile struct {
 
 func (g *goFile) offset(p token.Pos) int { return int(p) - g.base }
 
-// comment returns the paragraphs of a comment, without directives and the output of examples.
+// comment returns the paragraphs of a comment, without directives and without the output of
+// examples.
 func (g *goFile) comment(group *ast.CommentGroup) []text {
 	var all text
 	for _, c := range group.List {
@@ -175,7 +176,7 @@ func (g *goFile) message(e ast.Expr) {
 	}
 }
 
-// example collects the comments in the commands of an example.
+// example collects the comments in the shell commands of an example.
 func (g *goFile) example(e ast.Expr) {
 	var all text
 	g.value(e, &all)
@@ -186,7 +187,8 @@ func (g *goFile) example(e ast.Expr) {
 	}
 }
 
-// value appends the value of an expression. A placeholder replaces each operand that is not a literal.
+// value appends the text of an expression. A placeholder replaces each operand that is not a string
+// literal.
 func (g *goFile) value(e ast.Expr, to *text) {
 	switch e := e.(type) {
 	case *ast.BinaryExpr:

@@ -175,7 +175,8 @@ func TestRules(t *testing.T) {
 	}
 }
 
-// TestNoFindings checks text that breaks no rule, and code, tables, links and values that are ignored.
+// TestNoFindings checks text that breaks no rule, and code, tables, links and values that are
+// ignored.
 func TestNoFindings(t *testing.T) {
 	const bad = "nobody counts no longer whom he labelled"
 	good := map[string]string{

@@ -13,7 +13,7 @@ import (
 	"unicode"
 )
 
-// A unit is a page, or the texts of one kind of a package.
+// A unit is a page, or all texts of one kind in a package.
 type unit struct {
 	kind, path              string
 	words, errors, warnings int
@@ -53,7 +53,7 @@ func unitsOf(sources []*source) []unit {
 
 func kinds() []string { return []string{kindDoc, kindMessage, kindComment} }
 
-// words returns the number of words with a letter or a digit.
+// words returns the number of words in t that contain a letter or a digit.
 func words(t text) int {
 	n := 0
 	for _, w := range strings.Fields(string(t.b)) {

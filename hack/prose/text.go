@@ -8,13 +8,13 @@ import (
 	"strings"
 )
 
-// A text is prose taken from a file. The byte b[i] comes from the offset at[i] of the file.
+// A text is prose from a file. The byte b[i] is at the offset at[i] of the file.
 type text struct {
 	b  []byte
 	at []int
 }
 
-// slice returns the text of source between two offsets.
+// slice returns the text between two offsets of source.
 func slice(source []byte, from, to int) text {
 	var t text
 	for i := from; i < to; i++ {
@@ -60,8 +60,8 @@ func (t text) lines() []text {
 	return append(lines, t.cut(from, len(t.b)))
 }
 
-// replace replaces each match with its first group. If the group is missing or empty, it inserts
-// the text of with.
+// replace replaces each match with its first group. If this group is missing or empty, it inserts
+// with instead.
 func (t text) replace(re *regexp.Regexp, with string) text {
 	var out text
 	last := 0
@@ -78,7 +78,7 @@ func (t text) replace(re *regexp.Regexp, with string) text {
 	return out
 }
 
-// placeholder replaces code and values, so that a sentence keeps its length.
+// placeholder replaces code and values, so that a sentence has about the same length.
 const placeholder = "Code"
 
 var (
@@ -101,8 +101,8 @@ var (
 	verbs        = regexp.MustCompile(`%[-+# 0]*(?:\[\d+\])?[\d.*]*[a-zA-Z]|\{\{.*?\}\}`)
 )
 
-// paragraphs divides text into paragraphs, list items and headings, each on one line. It omits code
-// blocks, tables and link targets.
+// paragraphs divides a text into paragraphs, list items and headings, and puts each on one line. It
+// omits code blocks, tables and link definitions.
 func paragraphs(t text) []text {
 	var (
 		out    []text
@@ -154,7 +154,7 @@ func paragraphs(t text) []text {
 	return out
 }
 
-// markdown returns the paragraphs of a page without code, the targets of links and emphasis.
+// markdown returns the paragraphs of a page, without code, link targets and emphasis marks.
 func markdown(source []byte) []text {
 	page := slice(source, 0, len(source)).replace(htmlComments, "")
 	var out []text
@@ -165,12 +165,12 @@ func markdown(source []byte) []text {
 	return out
 }
 
-// withoutCode replaces code spans, addresses, flags and qualified names.
+// withoutCode replaces code spans, URLs, flags and qualified names with the placeholder.
 func withoutCode(t text) text {
 	return t.replace(codeSpans, placeholder).replace(urls, placeholder).replace(identifiers, placeholder)
 }
 
-// notes returns the paragraphs of a template that Helm prints.
+// notes returns the paragraphs of a Helm NOTES.txt template.
 func notes(source []byte) []text {
 	var out []text
 	for _, p := range paragraphs(slice(source, 0, len(source))) {

@@ -33,7 +33,7 @@ type alert struct {
 	Span                     [2]int
 }
 
-// vale runs Vale once over all texts and sets the findings of the sources.
+// vale runs Vale once for all texts and sets the findings of the sources.
 func vale(ctx context.Context, binary, config string, sources []*source) error {
 	dir, err := os.MkdirTemp("", "prose-")
 	if err != nil {
@@ -79,7 +79,7 @@ func vale(ctx context.Context, binary, config string, sources []*source) error {
 	return nil
 }
 
-// set maps alerts to positions in the source.
+// set converts alerts to findings with positions in the source file.
 func (s *source) set(alerts []alert) {
 	for _, a := range alerts {
 		f := finding{isError: a.Severity == "error", rule: strings.TrimPrefix(a.Check, "Kubetenant."), text: a.Message}

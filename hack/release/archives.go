@@ -17,8 +17,8 @@ import (
 	"time"
 )
 
-// An entry is a file of an archive: the file at path, or data if path is empty. A name that ends
-// with a slash is a folder.
+// An entry is a file in an archive. Its content is that of the file at path, or data if path is
+// empty. An entry whose name ends with a slash is a folder.
 type entry struct {
 	name, path string
 	data       []byte
@@ -62,8 +62,8 @@ func (r *release) buildArchive(a artifact) error {
 	})
 }
 
-// writeTarGz writes an archive. Its bytes depend only on the entries and the time. The same applies
-// to [writeZip].
+// writeTarGz writes an archive whose bytes depend only on the entries and the time. [writeZip] does
+// the same.
 func writeTarGz(w io.Writer, entries []entry, when time.Time) error {
 	z := gzip.NewWriter(w)
 	if err := writeTar(z, entries, when); err != nil {
@@ -142,7 +142,7 @@ func filesUnder(folder, prefix string) ([]entry, error) {
 	return entries, err
 }
 
-// writeFile creates a file with the output of write.
+// writeFile creates a file with the content that write writes.
 func writeFile(path string, write func(io.Writer) error) error {
 	//nolint:gosec // the files of a release are public
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644)

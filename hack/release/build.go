@@ -20,10 +20,10 @@ import (
 
 var commitHash = regexp.MustCompile(`^[0-9a-f]{40}$`)
 
-// A release contains the values that all artifacts share.
+// A release contains the values that are common to all artifacts.
 type release struct {
 	version, commit string
-	// time is the time of the commit. All times in artifacts are this time, except the build times
+	// time is the time of the commit. It is the only time in artifacts, except for the build times
 	// in the provenance.
 	time      time.Time
 	platforms []platform
@@ -36,10 +36,10 @@ type release struct {
 	started             time.Time
 }
 
-// parallel returns the number of artifacts that are built or read concurrently.
+// parallel returns the maximum number of artifacts that are built or read concurrently.
 func parallel() int { return max(2, runtime.GOMAXPROCS(0)) }
 
-// check returns an error for a release that could not be verified.
+// check returns an error if the verification of the release would fail.
 func (r *release) check() error {
 	if err := checkVersion(r.version); err != nil {
 		return err
@@ -66,7 +66,7 @@ func (r *release) binary(program string, p platform) string {
 	return filepath.Join(r.binaries, p.os+"_"+p.arch, binaryName(program, p))
 }
 
-// build writes all files of the release. The folder must not exist or be empty.
+// build writes all files of the release. If the output folder exists, it must be empty.
 func (r *release) build(ctx context.Context) error {
 	if err := os.MkdirAll(r.dist, 0o755); err != nil { //nolint:gosec // the files of a release are public
 		return err
@@ -143,7 +143,7 @@ func (r *release) buildSBOMs(ctx context.Context) error {
 	return g.Wait()
 }
 
-// named adds the name of a file to an error. It returns nil for nil.
+// named adds the name of a file to an error. If err is nil, it returns nil.
 func named(file string, err error) error {
 	if err == nil {
 		return nil

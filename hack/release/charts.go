@@ -19,15 +19,15 @@ import (
 	"helm.sh/helm/v4/pkg/chart/v2/loader"
 )
 
-// A replacement is a line in a file of a chart that a release replaces.
+// A replacement specifies a line of a chart file, and the text that replaces it in a release.
 type replacement struct {
 	file string
 	line *regexp.Regexp
 	text string
 }
 
-// buildChart writes a chart with the version of the release and its image. It does not use Helm to
-// write the archive, because Helm stores the current time.
+// buildChart writes a chart with the version and the image of the release. It does not use Helm to
+// write the archive, because Helm writes the current time into it.
 func (r *release) buildChart(name, digest string) error {
 	entries, err := filesUnder(filepath.Join(r.source, filepath.FromSlash(charts()[name])), name+"/")
 	if err != nil {
@@ -72,7 +72,7 @@ func (r *release) buildChart(name, digest string) error {
 	})
 }
 
-// checkChart loads a chart as Helm does, and compares its version and its image.
+// checkChart loads a chart as Helm does, and checks its version and its image.
 func checkChart(archive []byte, name, version, image string) error {
 	c, err := loader.LoadArchive(bytes.NewReader(archive))
 	if err != nil {
@@ -94,8 +94,9 @@ func checkChart(archive []byte, name, version, image string) error {
 	return checkSchema(c)
 }
 
-// checkSchema checks that the schema accepts the default image, and rejects an empty image and an
-// unknown value. The schema may reject the defaults of other values that an operator must set.
+// checkSchema checks that the schema of a chart accepts the default image, and rejects an empty
+// image and an unknown value. It does not check the other defaults, because the schema may reject
+// values that an operator must set.
 func checkSchema(c *chart.Chart) error {
 	if len(c.Schema) == 0 {
 		return errors.New("values.schema.json is missing")

@@ -33,8 +33,8 @@ func digestOf(path string) (string, error) {
 	return hex.EncodeToString(h.Sum(nil)), nil
 }
 
-// digests returns the SHA-256 digests of all files in a folder, by name. It rejects symbolic links
-// and other special files, which could refer to files outside the folder.
+// digests returns the SHA-256 digest of each file in a folder, by the name of the file. It rejects
+// symbolic links and other special files, because they could refer to files outside the folder.
 func digests(folder string) (map[string]string, error) {
 	var names []string
 	var problems []error
@@ -69,8 +69,8 @@ func digests(folder string) (map[string]string, error) {
 	return found, g.Wait()
 }
 
-// checksums returns the lines of checksums.txt in the format of sha256sum. It omits the file itself
-// and its signature.
+// checksums returns the lines of checksums.txt in the format of sha256sum. It omits checksums.txt
+// itself and its signature.
 func checksums(files map[string]string) string {
 	var lines strings.Builder
 	for _, name := range slices.Sorted(maps.Keys(files)) {
@@ -92,7 +92,7 @@ func (r *release) buildChecksums() error {
 	})
 }
 
-// checkChecksums compares checksums.txt with the files. Each difference is an error.
+// checkChecksums returns an error for each difference between checksums.txt and the files.
 func checkChecksums(text string, files map[string]string) []error {
 	listed := map[string]string{}
 	var problems []error

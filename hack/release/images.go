@@ -30,7 +30,7 @@ const (
 	refAnnotation = "org.opencontainers.image.ref.name"
 )
 
-// imageLabels returns the labels of an image. They are also the annotations of its index.
+// imageLabels returns the labels of an image. The index of the image has the same annotations.
 func imageLabels(program, version, commit string) map[string]string {
 	return map[string]string{
 		titleLabel:                          program,
@@ -42,7 +42,7 @@ func imageLabels(program, version, commit string) map[string]string {
 	}
 }
 
-// baseEntries returns the files of an image, without the program.
+// baseEntries returns the files of an image, except the program.
 func baseEntries() []entry {
 	return []entry{
 		{name: "etc/", mode: 0o755},
@@ -63,9 +63,9 @@ func baseEntries() []entry {
 	}
 }
 
-// certificates returns the certificate authorities of Mozilla in PEM. The version of the module
-// determines them, so that the bytes are the same on each machine. It omits authorities with a
-// constraint, which a PEM file cannot express.
+// certificates returns Mozilla's certificate authorities in PEM. They come from a Go module, so
+// that the bytes are the same on each machine. certificates omits authorities with a constraint,
+// because PEM cannot express it.
 func certificates() []byte {
 	var out bytes.Buffer
 	for root := range bundle.Roots() {
@@ -116,7 +116,8 @@ func (r *release) buildImage(a artifact) (string, error) {
 	})
 }
 
-// platformImage returns an image with two layers: the common files of all images, and the program.
+// platformImage returns an image with two layers: the files that all images contain, and the
+// program.
 func (r *release) platformImage(program string, p platform) (v1.Image, error) {
 	image := mutate.MediaType(empty.Image, types.OCIManifestSchema1)
 	image = mutate.ConfigMediaType(image, types.OCIConfigJSON)
@@ -156,8 +157,8 @@ func (r *release) platformImage(program string, p platform) (v1.Image, error) {
 	return mutate.ConfigFile(image, config)
 }
 
-// layer compresses the entries into a file. A layer in memory would be compressed twice: for its
-// digest and when it is written.
+// layer compresses the entries into a file. A layer in memory would be compressed twice: once for
+// its digest, and once when it is written.
 func (r *release) layer(entries []entry) (v1.Layer, error) {
 	f, err := os.CreateTemp(r.scratch, "layer-*.tar.gz")
 	if err != nil {

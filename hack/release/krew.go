@@ -10,8 +10,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// krewPlugin is the manifest of a plugin in krew's format (sigs.k8s.io/krew, pkg/index/types.go,
-// v0.4.5). Importing krew's types would require another release of client-go.
+// krewPlugin is a plugin manifest in the format of krew (sigs.k8s.io/krew, pkg/index/types.go,
+// v0.4.5). The types of krew are not imported, because they require another release of client-go.
 type krewPlugin struct {
 	APIVersion string       `json:"apiVersion"`
 	Kind       string       `json:"kind"`
@@ -42,7 +42,8 @@ type krewSelector struct {
 	MatchLabels map[string]string `json:"matchLabels"`
 }
 
-// krewManifest returns the manifest of kubectl-tenant for the digests of its archives.
+// krewManifest returns the krew manifest of kubectl-tenant. files contains the digests of the
+// archives.
 func krewManifest(version string, platforms []platform, files map[string]string) ([]byte, error) {
 	manifest := krewPlugin{
 		APIVersion: "krew.googlecontainertools.github.com/v1alpha2",

@@ -115,7 +115,8 @@ func newPushCommand() *cobra.Command {
 	return cmd
 }
 
-// addFlags adds the flags of a verification to a command, and returns the function that runs it.
+// addFlags adds the flags of a verification to a command. It returns the function that runs the
+// verification.
 func (v *verifier) addFlags(cmd *cobra.Command) func(context.Context) error {
 	var key, version string
 	flags := cmd.Flags()

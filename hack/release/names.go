@@ -23,7 +23,7 @@ const (
 	license    = "LICENSE"
 )
 
-// Files that a release contains once.
+// Names of the files that exist once in a release.
 const (
 	checksumsFile  = "checksums.txt"
 	krewFile       = "tenant.yaml"
@@ -141,13 +141,13 @@ func binaryName(program string, p platform) string {
 	return program
 }
 
-// reference returns the image reference that a chart and a cluster use.
+// reference returns the image reference that a chart and a cluster use for a program.
 func reference(program, version, digest string) string {
 	return fmt.Sprintf("%s/%s:%s@%s", registry, program, version, digest)
 }
 
-// signed returns the files with a separate signature. The checksums are last, because they include
-// the other signatures.
+// signed returns the files that have a signature in a separate file. The checksums are last,
+// because they include the signatures of the other files.
 func signed(version string) []string {
 	files := []string{provenanceFile}
 	for _, program := range servers() {
@@ -156,7 +156,7 @@ func signed(version string) []string {
 	return append(files, checksumsFile)
 }
 
-// expectedFiles returns the files of a release, without the folders of the images and without the
+// expectedFiles returns the files of a release, except the folders of the images and the
 // signatures.
 func expectedFiles(version string, platforms []platform) []string {
 	files := []string{checksumsFile, krewFile, notesFile, provenanceFile}

@@ -20,7 +20,7 @@ var (
 	releaseHeading = regexp.MustCompile(`^(\S+) - \d{4}-\d{2}-\d{2}$`)
 )
 
-// buildNotes writes the first section of the changelog, and the steps of docs/upgrade.md.
+// buildNotes writes the release notes: the first section of the changelog, and of docs/upgrade.md.
 func (r *release) buildNotes() error {
 	changes, err := r.firstSection("CHANGELOG.md")
 	if err != nil {
@@ -46,8 +46,8 @@ func (r *release) buildNotes() error {
 	})
 }
 
-// firstSection returns the first section of a page, with links that work outside the repository.
-// For a release, the heading must contain its version.
+// firstSection returns the first section of a page, with links that work outside the repository. If
+// this is not a snapshot, the heading of the section must contain the version.
 func (r *release) firstSection(page string) (string, error) {
 	text, err := os.ReadFile(filepath.Join(r.source, filepath.FromSlash(page)))
 	if err != nil {

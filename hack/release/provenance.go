@@ -30,8 +30,8 @@ const (
 	defaultMaker  = repository + "/blob/main/docs/releases.md#make-a-release"
 )
 
-// buildProvenance writes an in-toto statement with a SLSA provenance about all files that exist,
-// and about the images.
+// buildProvenance writes an in-toto statement with a SLSA provenance. Its subjects are the images
+// and all files in the output folder.
 func (r *release) buildProvenance(images map[string]string) error {
 	files, err := digests(r.dist)
 	if err != nil {
@@ -65,7 +65,7 @@ func (r *release) buildProvenance(images map[string]string) error {
 		PredicateType: predicateType,
 		Predicate:     &structpb.Struct{},
 	}
-	// The predicate of a statement has no type, so it passes through JSON.
+	// The predicate of a statement has no Go type, so it is converted through JSON.
 	text, err := protojson.Marshal(predicate)
 	if err != nil {
 		return err
@@ -102,7 +102,8 @@ func structOf(fields map[string]any) *structpb.Struct {
 	return s
 }
 
-// subjects returns the files, and the images with the digests of their indexes, sorted by names.
+// subjects returns the files and the images as subjects, sorted by name. The digest of an image is
+// that of its index.
 func subjects(version string, files, images map[string]string) []*intotov1.ResourceDescriptor {
 	all := map[string]string{}
 	for file, digest := range files {
@@ -118,7 +119,8 @@ func subjects(version string, files, images map[string]string) []*intotov1.Resou
 	return list
 }
 
-// checkProvenance compares a statement with the files and images, and returns the commit in it.
+// checkProvenance compares a statement with the files and images. It returns the commit in the
+// statement.
 func checkProvenance(data []byte, version string, files, images map[string]string) (commit string, err error) {
 	statement, predicate := &intotov1.Statement{}, &provenancev1.Provenance{}
 	if err := protojson.Unmarshal(data, statement); err != nil {
@@ -161,8 +163,8 @@ func checkProvenance(data []byte, version string, files, images map[string]strin
 	return commit, nil
 }
 
-// canonicalJSON returns a message as JSON with sorted keys. The output of protojson has random
-// spaces.
+// canonicalJSON returns a message as JSON with sorted keys. The output of protojson is not stable,
+// because it contains random spaces.
 func canonicalJSON(m proto.Message) ([]byte, error) {
 	text, err := protojson.Marshal(m)
 	if err != nil {

@@ -26,15 +26,15 @@ import (
 	"helm.sh/helm/v4/pkg/chart/v2/loader"
 )
 
-// Media types of a chart in a registry (helm.sh/helm/v4, pkg/registry/constants.go, v4.3.1).
+// Media types of a Helm chart in a registry (helm.sh/helm/v4, pkg/registry/constants.go, v4.3.1).
 const (
 	chartConfigType  = types.MediaType("application/vnd.cncf.helm.config.v1+json")
 	chartContentType = types.MediaType("application/vnd.cncf.helm.chart.content.v1.tar+gzip")
 )
 
 // push uploads the images and the charts of a verified release to a registry, for example
-// "ghcr.io/kubetenant". It does not replace an existing tag with a different digest. It
-// authenticates with Docker's configuration.
+// "ghcr.io/kubetenant". It returns an error if a tag already exists with a different digest. It
+// uses the credentials in Docker's configuration.
 func (v *verifier) push(ctx context.Context, to string, out io.Writer) error {
 	options := []remote.Option{remote.WithContext(ctx), remote.WithAuthFromKeychain(authn.DefaultKeychain)}
 	for _, program := range servers() {
@@ -68,8 +68,8 @@ func (v *verifier) push(ctx context.Context, to string, out io.Writer) error {
 	return nil
 }
 
-// pushNew calls write unless the registry already has the tag. An existing tag must have the same
-// digest.
+// pushNew calls write if the registry does not have the tag. If the tag exists with a different
+// digest, pushNew returns an error.
 func pushNew(
 	at string, what interface{ Digest() (v1.Hash, error) }, out io.Writer, options []remote.Option,
 	write func(name.Reference) error,
@@ -104,7 +104,7 @@ func isNotFound(err error) bool {
 	return errors.As(err, &status) && status.StatusCode == http.StatusNotFound
 }
 
-// chartImage returns a chart in the format of "helm push".
+// chartImage returns a chart in the format that "helm push" uploads.
 func chartImage(data []byte) (v1.Image, error) {
 	chart, err := loader.LoadArchive(bytes.NewReader(data))
 	if err != nil {

@@ -41,14 +41,15 @@ func publicKey(t *testing.T) []byte {
 	return key
 }
 
-// verifyFiles verifies the digests and the signatures, but not the content of the files.
+// verifyFiles verifies the digests and the signatures of the snapshot, but not the content of the
+// files.
 func verifyFiles(t *testing.T, folder string, key []byte) error {
 	t.Helper()
 	v := &verifier{dist: folder, publicKey: key}
 	return v.verifyFiles(t.Context(), "")
 }
 
-// requireProblem requires an error that names the file.
+// requireProblem fails the test unless err names the file.
 func requireProblem(t *testing.T, err error, file string) {
 	t.Helper()
 	if err == nil || !strings.Contains(err.Error(), file) {
@@ -81,7 +82,7 @@ func TestAnotherVersionIsRejected(t *testing.T) {
 	requireProblem(t, v.verify(t.Context(), "v9.9.9"), "want v9.9.9")
 }
 
-// flip changes one bit of a byte of a file.
+// flip changes one bit of the byte at an offset of a file.
 func flip(t *testing.T, path string, at int64) {
 	t.Helper()
 	f, err := os.OpenFile(path, os.O_RDWR, 0)
@@ -252,7 +253,8 @@ func TestASignatureOfAnotherKeyIsRejected(t *testing.T) {
 	}
 }
 
-// TestAForgedHintIsRejected checks a bundle that names another key, which an attacker could write.
+// TestAForgedHintIsRejected checks that a bundle whose key hint is that of another key is rejected.
+// An attacker could write this hint.
 func TestAForgedHintIsRejected(t *testing.T) {
 	folder := snapshotFolder(t)
 	key := publicKey(t)

@@ -19,7 +19,7 @@ import (
 	"github.com/spdx/tools-golang/spdx/v2/v2_3"
 )
 
-// buildSBOM writes the SBOM of an archive or image. Syft reads the programs in it.
+// buildSBOM writes the SBOM of an archive or an image. Syft reads the programs in the artifact.
 func (r *release) buildSBOM(ctx context.Context, a artifact) error {
 	folder, err := os.MkdirTemp(r.scratch, "sbom-*")
 	if err != nil {
@@ -55,7 +55,7 @@ func (r *release) buildSBOM(ctx context.Context, a artifact) error {
 	if err != nil {
 		return err
 	}
-	// Syft writes the current time and a random namespace.
+	// Syft writes the current time and a random namespace, so these fields are replaced.
 	document.CreationInfo.Created = r.time.Format(time.RFC3339)
 	document.DocumentNamespace = namespaceOf(a.file, digest)
 	subject.PackageFileName = a.file
@@ -77,7 +77,7 @@ func readSBOM(in io.Reader) (*v2_3.Document, error) {
 	return document, nil
 }
 
-// subjectOf returns the package that an SBOM describes.
+// subjectOf returns the package of the artifact that an SBOM describes.
 func subjectOf(document *v2_3.Document) (*v2_3.Package, error) {
 	var subject *v2_3.Package
 	for _, r := range document.Relationships {
@@ -100,7 +100,8 @@ func subjectOf(document *v2_3.Document) (*v2_3.Package, error) {
 	return subject, nil
 }
 
-// checkSBOM checks that an SBOM contains its file with the digest, and the module of the project.
+// checkSBOM checks that an SBOM describes a file with the given digest, and contains the module of
+// the project.
 func checkSBOM(data []byte, file, version, digest string) error {
 	document, err := readSBOM(bytes.NewReader(data))
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// TestTheScriptRefusesARelease checks the releases that hack/release.sh rejects before it builds
+// TestTheScriptRefusesARelease checks that hack/release.sh rejects some releases before it builds
 // anything.
 func TestTheScriptRefusesARelease(t *testing.T) {
 	script, err := os.ReadFile("../release.sh")

@@ -42,8 +42,8 @@ func TestCommandsOfTheSecurityPage(t *testing.T) {
 	}
 }
 
-// runCommands runs commands as a user who has downloaded the files of a folder. If changed is set,
-// that file is modified.
+// runCommands runs commands as a user who has downloaded the files of a folder. If changed is not
+// empty, this file is modified first.
 func runCommands(t *testing.T, folder, changed, commands string) (string, error) {
 	t.Helper()
 	dir := t.TempDir()

@@ -24,8 +24,8 @@ import (
 // mediaType is the bundle format that cosign 3 writes.
 const mediaType = "application/vnd.dev.sigstore.bundle.v0.3+json"
 
-// sign writes the bundle with the signature of a file. Cosign reads the password of the key from
-// COSIGN_PASSWORD. With a key, it contacts no server.
+// sign writes a bundle with the signature of a file. Cosign reads the password of the key from
+// COSIGN_PASSWORD. If a key is used, cosign contacts no server.
 func (r *release) sign(ctx context.Context, file string) error {
 	path := filepath.Join(r.dist, file)
 	args := []string{"sign-blob", "--yes", "--bundle", path + bundleSuffix}
@@ -60,10 +60,10 @@ func (r *release) cosign(ctx context.Context, args ...string) error {
 	return nil
 }
 
-// An identity specifies the certificate of a keyless signature.
+// An identity is the subject and the issuer that the certificate of a keyless signature must have.
 type identity struct{ subject, issuer string }
 
-// checkKeyless runs cosign, which also checks the transparency log.
+// checkKeyless verifies a keyless signature with cosign, which also checks the transparency log.
 func checkKeyless(ctx context.Context, tools, path string, want identity) error {
 	//nolint:gosec // a tool of bin, whose folder the user specifies
 	cosign := exec.CommandContext(ctx, filepath.Join(tools, "cosign"), "verify-blob", "--bundle", path+bundleSuffix,
@@ -74,8 +74,8 @@ func checkKeyless(ctx context.Context, tools, path string, want identity) error 
 	return nil
 }
 
-// checkSignature verifies the bundle of a file with a public key in PEM. It accepts only the bytes
-// that [release.sign] writes for a signature. Therefore, each changed byte is an error.
+// checkSignature verifies the bundle of a file with a public key in PEM. It accepts only the exact
+// bytes that [release.sign] writes. Therefore, any other byte in the bundle is an error.
 func checkSignature(data, bundle, publicKey []byte) error {
 	b := &bundlev1.Bundle{}
 	if err := protojson.Unmarshal(bundle, b); err != nil {

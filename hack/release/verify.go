@@ -14,8 +14,8 @@ import (
 	"strings"
 )
 
-// A verifier checks the files of a release. It knows the required files, but not how the release
-// was built.
+// A verifier checks the files of a release. It knows which files are required, but not how the
+// release was built.
 type verifier struct {
 	dist, tools string
 	// publicKey is in PEM. If it is empty, the signatures must have the keyless identity.
@@ -30,8 +30,8 @@ type verifier struct {
 	images    map[string]string // digests of the indexes by the names of the images
 }
 
-// verify returns all problems of the release. The checks of the content require correct digests and
-// signatures, so a problem with these ends the verification.
+// verify returns the problems of the release. If the digests or the signatures are wrong, verify
+// does not check the content of the files.
 func (v *verifier) verify(ctx context.Context, want string) error {
 	if err := v.verifyFiles(ctx, want); err != nil {
 		return err
@@ -99,7 +99,7 @@ func (v *verifier) read(file string) ([]byte, error) {
 	return os.ReadFile(filepath.Join(v.dist, filepath.FromSlash(file)))
 }
 
-// identify determines the version and the platforms from the names of the files.
+// identify determines the version and the platforms of the release from the names of the files.
 func (v *verifier) identify(want string) error {
 	for name := range v.files {
 		version, found := strings.CutPrefix(name, servers()[0]+"_")
@@ -193,7 +193,8 @@ func (v *verifier) subjectFiles() map[string]string {
 	return files
 }
 
-// commit returns the commit of the images. checkImage compares it with each image.
+// commit returns the commit in the first image. checkImage checks that each image has the same
+// commit.
 func (v *verifier) commit() (string, error) {
 	commit, err := imageCommit(filepath.Join(v.dist, filepath.FromSlash(layoutOf(servers()[0]))))
 	if err == nil && isSnapshot(v.version) && !strings.HasPrefix(commit, strings.TrimPrefix(v.version, "v0.0.0-")) {

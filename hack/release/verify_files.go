@@ -19,8 +19,8 @@ import (
 	"strings"
 )
 
-// maxFile is larger than the largest program. It limits the memory, because a file in a manipulated
-// archive could be larger.
+// maxFile is the maximum size of a file in bytes. It is larger than the largest program, and limits
+// the memory that a manipulated archive could require.
 const maxFile = 1 << 30
 
 // visit is called for each file of an archive, in order.
@@ -84,8 +84,8 @@ func readZip(data []byte, each visit) error {
 	return nil
 }
 
-// checkArchive checks the files of an archive, and its program for the platform. It returns the
-// digest of the license.
+// checkArchive checks the files in an archive, and that the program is built for the platform. It
+// returns the digest of the license.
 func (v *verifier) checkArchive(a artifact) (license string, err error) {
 	p := a.platforms[0]
 	want := []string{"-rw-r--r-- LICENSE", "-rwxr-xr-x " + binaryName(a.program, p)}
@@ -124,8 +124,8 @@ func (v *verifier) checkArchive(a artifact) (license string, err error) {
 	return license, err
 }
 
-// checkBinary compares the build information of a program with the requirements of a release. Go
-// does not record the linker flags, so the program only has to contain the version.
+// checkBinary checks the build information of a program. Go does not record the linker flags, so
+// checkBinary only checks that the program contains the version.
 func checkBinary(data []byte, program, version string, p platform) error {
 	info, err := buildinfo.Read(bytes.NewReader(data))
 	if err != nil {

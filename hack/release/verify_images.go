@@ -22,7 +22,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/validate"
 )
 
-// openIndex returns the only index of a layout, and its descriptor.
+// openIndex returns the only image index in an image layout, and its descriptor.
 func openIndex(folder string) (v1.ImageIndex, v1.Descriptor, error) {
 	all, err := layout.ImageIndexFromPath(folder)
 	if err != nil {
@@ -40,7 +40,7 @@ func openIndex(folder string) (v1.ImageIndex, v1.Descriptor, error) {
 	return index, descriptor, err
 }
 
-// imageCommit returns the commit in the annotations of an image.
+// imageCommit returns the commit in the annotations of an image index.
 func imageCommit(folder string) (string, error) {
 	index, _, err := openIndex(folder)
 	if err != nil {
@@ -57,8 +57,8 @@ func imageCommit(folder string) (string, error) {
 	return commit, nil
 }
 
-// checkImage checks each blob and each platform in the folder of an image. The archive of the image
-// must have the same files. It records the digest of the index.
+// checkImage checks each blob and each platform in the folder of an image, and that the archive of
+// the image contains the same files. It records the digest of the index.
 func (v *verifier) checkImage(program, commit string) error {
 	folder := filepath.Join(v.dist, filepath.FromSlash(layoutOf(program)))
 	index, descriptor, err := openIndex(folder)
@@ -102,7 +102,8 @@ func (v *verifier) checkImage(program, commit string) error {
 	return errors.Join(v.checkLayout(program, blobs), v.checkImageArchive(program, index))
 }
 
-// checkPlatform checks the configuration and the files of one image, and returns its blobs.
+// checkPlatform checks the configuration and the files of the image for one platform. It returns
+// the digests of its blobs.
 func (v *verifier) checkPlatform(image v1.Image, program, commit string, p platform) ([]string, error) {
 	config, err := image.ConfigFile()
 	if err != nil {
@@ -150,7 +151,8 @@ func (v *verifier) checkPlatform(image v1.Image, program, commit string, p platf
 	return blobs, nil
 }
 
-// imageFiles returns the required files of an image. The program is the one in the archive.
+// imageFiles returns the files that an image must contain. The program must be the one in the
+// program's archive.
 func (v *verifier) imageFiles(program string, p platform) []string {
 	var files []string
 	for _, e := range baseEntries() {
@@ -160,8 +162,8 @@ func (v *verifier) imageFiles(program string, p platform) []string {
 	return append(files, fmt.Sprintf("%o %s %s", 0o755, program, v.binaries[program+" "+p.String()]))
 }
 
-// checkLayout checks that the folder contains exactly the blobs of the image. The name of a blob is
-// its digest.
+// checkLayout checks that the folder contains exactly the given blobs. The name of a blob is its
+// digest.
 func (v *verifier) checkLayout(program string, blobs []string) error {
 	want := map[string]bool{"index.json": true, "oci-layout": true}
 	for _, blob := range blobs {
@@ -182,8 +184,8 @@ func (v *verifier) checkLayout(program string, blobs []string) error {
 	return nil
 }
 
-// checkImageArchive writes the archive of the folder again, and compares its digest with that of
-// the archive.
+// checkImageArchive writes the archive of an image again from the folder, and compares its digest
+// with the digest of the archive.
 func (v *verifier) checkImageArchive(program string, index v1.ImageIndex) error {
 	manifest, err := index.IndexManifest()
 	if err != nil {

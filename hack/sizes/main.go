@@ -1,8 +1,8 @@
 // Copyright The kubetenant authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Command sizes prints the amount of code of each module in Linux binaries, as a Markdown table. It
-// also reads stripped binaries.
+// Command sizes prints the size of the code of each module in Linux binaries, as a Markdown table.
+// It also supports stripped binaries.
 package main
 
 import (
@@ -65,7 +65,7 @@ func run(files []string, groups int) error {
 
 func megabytes[T int64 | uint64](size T) string { return fmt.Sprintf(" %.1f |", float64(size)/1e6) }
 
-// read returns the size of the code of each group, and of the table of functions.
+// read returns the size of the code of each group, and the size of the function table.
 func read(name string) (code map[string]uint64, table uint64, err error) {
 	file, err := elf.Open(name)
 	if err != nil {
@@ -92,8 +92,8 @@ func read(name string) (code map[string]uint64, table uint64, err error) {
 	return code, lines.Size, nil
 }
 
-// group returns the module of a function, or a part of it if the module is large. Packages without a
-// domain are those of Go's standard library.
+// group returns the module of a function, or a part of the module if the module is large. The
+// standard library is one group.
 func group(function string) string {
 	function, _, _ = strings.Cut(function, "[") // type arguments
 	parts := strings.Split(function, "/")

@@ -14,11 +14,11 @@ import (
 	"testing"
 )
 
-// addition matches a block of docs/development.md: a new file, or lines to insert after other
-// lines.
+// addition matches a code block in docs/development.md that contains a new file, or lines to insert
+// after other lines.
 var addition = regexp.MustCompile("(?ms)^```[a-z]+ file=(\\S+)(?: after=(\"[^\n]*\"))?\n(.*?)^```$")
 
-// TestDevelopmentPage checks that the additions on the page, and nothing else, add a source and a
+// TestDevelopmentPage checks that the code blocks on the page are sufficient to add a source and a
 // plugin that pass their scenarios.
 func TestDevelopmentPage(t *testing.T) {
 	root, err := filepath.Abs("../..")

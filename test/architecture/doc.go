@@ -1,6 +1,6 @@
 // Copyright The kubetenant authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package architecture tests the structure of the project: the imports that each package may have,
-// and the files that an addition changes.
+// Package architecture tests the structure of the project: which imports each package may have, and
+// which files must be changed for an addition.
 package architecture

@@ -11,9 +11,9 @@ import (
 	"testing"
 )
 
-// TestNoRightsFromFields checks that no right depends on managedFields or most finalizers, because
-// a tenant may write them on its objects. The servers' code uses them only in the listed files, for
-// the listed reasons.
+// TestNoRightsFromFields checks that no right depends on managedFields or on most finalizers,
+// because a tenant may write them on its objects. The code of the servers uses these fields only in
+// the listed files, for the listed reasons.
 func TestNoRightsFromFields(t *testing.T) {
 	for _, field := range []struct {
 		words   []string

@@ -21,8 +21,8 @@ const (
 	root   = "../.."
 )
 
-// source is a Go file with its folder and its imports. Imports of the project are folders, and ""
-// is the package at the root.
+// source is a Go file with its folder and its imports. An import of a package of the project is the
+// folder of this package. "" is the package at the root.
 type source struct {
 	folder, file string
 	imports      []string
@@ -95,14 +95,15 @@ func under(folder string, folders ...string) bool {
 	return slices.ContainsFunc(folders, func(f string) bool { return folder == f || strings.HasPrefix(folder, f+"/") })
 }
 
-// A layer is a folder with the packages that its packages may import from the project. An entry of
-// may is a folder with its subfolders or, if it ends with a dot, a single package.
+// A layer is a folder with the packages of the project that its packages may import. An entry of
+// may includes the subfolders of a folder, unless the entry ends with a dot.
 type layer struct {
 	folder string
 	may    []string
 }
 
-// layers returns the layers from bottom to top. The first layer that contains a package applies.
+// layers returns the layers from bottom to top. A package belongs to the first layer that contains
+// it.
 func layers() []layer {
 	shared := []string{
 		"internal/bearer", "internal/budget", "internal/fairuse", "internal/kube", "internal/listinformer",
@@ -277,8 +278,9 @@ func TestImports(t *testing.T) {
 	}
 }
 
-// mayTestImport reports whether every test may import a package: a fixture, or a source of test
-// data (kinds, definitions, configurations, simulated clusters, generated manifests).
+// mayTestImport reports whether every test may import a package. These are fixtures and packages
+// that provide test data, such as kinds, CustomResourceDefinitions, configurations, simulated
+// clusters and generated manifests.
 func mayTestImport(folder string) bool {
 	return under(folder,
 		"authn/authntest", "config/v1alpha1", "deploy", "internal/manifests", "internal/simulate", "tenant", "test")

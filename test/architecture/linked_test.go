@@ -42,7 +42,7 @@ func TestLinked(t *testing.T) {
 	}
 }
 
-// functionOf returns a function of a package or of a package below it, or a method of a type. If there is
+// functionOf returns a function of a package, of one of its subpackages or of a type. If there is
 // none, it returns "".
 func functionOf(functions []string, name string) string {
 	i := slices.IndexFunc(functions, func(f string) bool {
@@ -55,8 +55,8 @@ func functionOf(functions []string, name string) string {
 	return functions[i]
 }
 
-// functionsOf builds a command for Linux and returns the functions in it. The linker removes unused
-// functions, so the imports alone do not show the linked code.
+// functionsOf builds a command for Linux and returns the functions in the binary. Imports alone do
+// not show which code is linked, because the linker removes unused functions.
 func functionsOf(t *testing.T, command string) (names []string) {
 	t.Helper()
 	binary := filepath.Join(t.TempDir(), "binary")

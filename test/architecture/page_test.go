@@ -89,8 +89,8 @@ func exists(pattern string) bool {
 	return err == nil && len(found) > 0
 }
 
-// TestArchitecturePaths checks that each path on the page exists. A file without its folder is in a
-// folder that the same section names.
+// TestArchitecturePaths checks that each path on the page exists. If a file is named without its
+// folder, the same section must name the folder.
 func TestArchitecturePaths(t *testing.T) {
 	text := read(t, page)
 	for _, folder := range treeOf(t, text) {

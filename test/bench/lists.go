@@ -22,7 +22,7 @@ import (
 )
 
 const (
-	// listedTenants is the number of tenants. Each has objectsOfTenant objects in its only
+	// listedTenants is the number of tenants. Each tenant has objectsOfTenant objects in its only
 	// namespace.
 	listedTenants   = 100
 	objectsOfTenant = 1000
@@ -31,8 +31,8 @@ const (
 )
 
 // runLists measures a list over all namespaces by a tenant that owns 1 % of 100,000 objects. It
-// compares it with the same list on upstream's server, where the request has the selector. Both
-// servers run at the same time and receive requests in turn.
+// compares this with the same list on upstream's server, in whose request the label selector is
+// explicit. Both servers run at the same time and receive requests alternately.
 func runLists(
 	ctx context.Context, out io.Writer, dir string, etcd *etcdProcess, servers []server, lists int,
 ) (err error) {
@@ -101,7 +101,7 @@ func clientOf(kubeconfig string) (*kubernetes.Clientset, error) {
 	return kubernetes.NewForConfig(config)
 }
 
-// tenantOf returns a client of acme's admin.
+// tenantOf returns a client that authenticates as acme's admin.
 func (s server) tenantOf(p *process, etcd *etcdProcess) (*kubernetes.Clientset, error) {
 	own, err := clientcmd.LoadFromFile(p.kubeconfig)
 	if err != nil {
@@ -119,7 +119,8 @@ func (s server) tenantOf(p *process, etcd *etcdProcess) (*kubernetes.Clientset, 
 	return clientOf(path)
 }
 
-// seed creates the objects, with the labels that the plugin would set, and the rights of acme.
+// seed creates the objects with the labels that the admission plugin would set, and the rights of
+// tenant acme.
 func seed(ctx context.Context, admin *kubernetes.Clientset) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(writers)
@@ -154,7 +155,8 @@ func seed(ctx context.Context, admin *kubernetes.Clientset) error {
 		SetHeader("Content-Type", "application/json").Do(context.WithoutCancel(ctx)).Error()
 }
 
-// awaitList waits until the rights and the backfill allow the list, and warms up the server.
+// awaitList repeats the list until the rights and the backfill allow it. This also warms up the
+// server.
 func awaitList(ctx context.Context, list func() error) error {
 	var err error
 	for deadline := time.Now().Add(2 * time.Minute); time.Now().Before(deadline) &&

@@ -1,9 +1,10 @@
 // Copyright The kubetenant authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Command bench compares the composed server with upstream's kube-apiserver of the same release.
+// Command bench compares the compiled-in server with upstream's kube-apiserver of the same release.
 // Both use the same embedded etcd, in alternating runs. It measures the latency of requests and the
-// time from start to ready, and prints medians with their 95% confidence intervals.
+// time from the start until the server is ready. It prints medians with their 95% confidence
+// intervals.
 package main
 
 import (
@@ -141,7 +142,7 @@ func (s server) measure(ctx context.Context, dir string, etcd *etcdProcess, requ
 	return got, nil
 }
 
-// medianOf returns the median time of n calls, after some warm-up calls.
+// medianOf returns the median time of n calls in seconds, after some calls that are not measured.
 func medianOf(n int, do func(int) error) (float64, error) {
 	times := make([]float64, 0, n)
 	for i := range n + n/5 {
@@ -157,8 +158,8 @@ func medianOf(n int, do func(int) error) (float64, error) {
 	return times[n/2], nil
 }
 
-// report prints the median of each measurement over the runs of each server. It also prints the
-// median and the 95% confidence interval of the ratio of adjacent runs.
+// report prints the median of each measurement for each server. It also prints the median ratio of
+// adjacent runs, with its 95% confidence interval.
 func report(out io.Writer, samples map[string][]sample, requests int) error {
 	table := tabwriter.NewWriter(out, 0, 4, 2, ' ', 0)
 	runs := len(samples[vanilla])
@@ -191,8 +192,9 @@ func median(values []float64) float64 {
 	return (sorted[(n-1)/2] + sorted[n/2]) / 2
 }
 
-// interval returns the confidence interval of a median by order statistics. The bounds are the
-// values whose ranks are 1.96 standard deviations of the binomial distribution from the middle.
+// interval returns the confidence interval of a median from order statistics. Its bounds are the
+// values whose ranks differ from the middle rank by 1.96 standard deviations of the binomial
+// distribution.
 func interval(values []float64) (low, high float64) {
 	sorted := slices.Sorted(slices.Values(values))
 	n := float64(len(sorted))

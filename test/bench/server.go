@@ -22,7 +22,7 @@ import (
 )
 
 // etcdProcess is the etcd that both servers use. It runs in kubetenant-local, which also creates
-// the keys.
+// the keys and certificates.
 type etcdProcess struct {
 	local  *localserver.Server
 	socket string
@@ -45,7 +45,7 @@ func startEtcd(ctx context.Context, binary, dir string) (*etcdProcess, error) {
 
 func (e *etcdProcess) stop() error { return e.local.Stop() }
 
-// tenancy is a configuration with sources of every kind that needs no proxy.
+// tenancy is a configuration with certificates as the only source.
 const tenancy = `apiVersion: kubetenant.dev/v1alpha1
 kind: TenancyConfiguration
 authentication:
@@ -65,8 +65,8 @@ type process struct {
 	kubeconfig string
 }
 
-// start starts the server on a free port and waits until it is ready. It returns the time until
-// then.
+// start starts the server on a free port and waits until it is ready. It returns how long this
+// took.
 func (s server) start(ctx context.Context, dir string, etcd *etcdProcess) (*process, time.Duration, error) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Command benchcli measures kubectl tenant on a large cluster with 1,000 tenants, 10,000 namespaces
-// and 100,000 bindings. It compares it with kubectl of the same release, which lists the same
+// and 100,000 bindings. It compares the results with those of kubectl, which lists the same
 // bindings in the same run.
 package main
 
@@ -112,8 +112,8 @@ func fill(ctx context.Context, kubeconfig string) error {
 	return all.Wait()
 }
 
-// createNamespace creates one namespace with its bindings. Half of them are to users, the others to groups
-// and service accounts.
+// createNamespace creates one namespace with its bindings. Half of the bindings are to users, and
+// the others to groups and service accounts.
 func createNamespace(ctx context.Context, k kubernetes.Interface, owner string, n int) error {
 	ns := fmt.Sprintf("%s--%d", owner, n)
 	if _, err := k.CoreV1().Namespaces().Create(ctx,

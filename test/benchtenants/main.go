@@ -44,7 +44,7 @@ const (
 	busy      = "busy--" // the prefix of the names of probes
 )
 
-// bench is a server with clients of its admin.
+// bench contains the server under test, and clients of its admin.
 type bench struct {
 	tenants, changed int
 	published        bool // measure only the publication of objects
@@ -134,7 +134,7 @@ func (b *bench) connect() error {
 	return err
 }
 
-// first creates the tenants and their namespaces, and waits until all are prepared.
+// first creates the tenants with their namespaces, and waits until all namespaces are prepared.
 func (b *bench) first(ctx context.Context) error {
 	wrote, err := b.written(ctx)
 	if err != nil {
@@ -192,7 +192,8 @@ func (b *bench) namespace(ctx context.Context, name, owner string) error {
 	return err
 }
 
-// tellWrites prints the time until everything was prepared, and the number of the engine's writes.
+// tellWrites prints how long it took until everything was prepared, and the number of writes by the
+// server's controllers.
 func (b *bench) tellWrites(ctx context.Context, began time.Time, before float64) error {
 	took := time.Since(began)
 	after, err := b.written(ctx)
@@ -204,7 +205,7 @@ func (b *bench) tellWrites(ctx context.Context, began time.Time, before float64)
 	return nil
 }
 
-// await waits until has returns true for n namespaces.
+// await waits until matches returns true for n namespaces.
 func (b *bench) await(ctx context.Context, n int, matches func(*corev1.Namespace) bool) error {
 	for {
 		list, err := b.kube.CoreV1().Namespaces().List(ctx,

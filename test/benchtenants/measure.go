@@ -26,7 +26,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// latencies creates namespaces one after another, and prints the time until each was prepared.
+// latencies creates namespaces one after another, and prints how long it took until each was
+// prepared.
 func (b *bench) latencies(ctx context.Context, what string) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
@@ -74,7 +75,7 @@ func (b *bench) latencies(ctx context.Context, what string) error {
 	return nil
 }
 
-// each patches many Tenants.
+// each applies a patch to many Tenants.
 func (b *bench) each(ctx context.Context, patch string) error {
 	all, ctx := errgroup.WithContext(ctx)
 	all.SetLimit(parallel)
@@ -88,17 +89,18 @@ func (b *bench) each(ctx context.Context, patch string) error {
 	return all.Wait()
 }
 
-// lessAdmins removes an admin from many tenants.
+// lessAdmins removes an admin from many Tenants.
 func (b *bench) lessAdmins(ctx context.Context) error {
 	return b.each(ctx, `[{"op":"remove","path":"/spec/admins/0"}]`)
 }
 
-// nameTemplate adds the template to many tenants.
+// nameTemplate adds the name of the template to many Tenants.
 func (b *bench) nameTemplate(ctx context.Context) error {
 	return b.each(ctx, `[{"op":"add","path":"/spec/namespaces","value":{"templates":["std"]}}]`)
 }
 
-// template creates or changes the template. It has one NetworkPolicy with a label.
+// template creates or changes the NamespaceTemplate. It contains one NetworkPolicy with the given
+// label value.
 func (b *bench) template(ctx context.Context, value string) error {
 	u := &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": v1alpha1.GroupVersion,
@@ -160,8 +162,8 @@ func (b *bench) change(ctx context.Context, what string, write func(context.Cont
 	return both.Wait()
 }
 
-// restarts restarts the server, and prints the time until it works again, its writes, and its load
-// without changes.
+// restarts restarts the server. It prints the time until the server works again, the writes of its
+// controllers, and its load without changes.
 func (b *bench) restarts(ctx context.Context, start func(more ...string) error) error {
 	before, err := b.versions(ctx)
 	if err != nil {
@@ -222,7 +224,7 @@ func (b *bench) restarts(ctx context.Context, start func(more ...string) error) 
 	return nil
 }
 
-// versions returns the resourceVersions of the objects that the engine writes.
+// versions returns the resourceVersions of the objects that the server's controllers write.
 func (b *bench) versions(ctx context.Context) (map[string]string, error) {
 	out := map[string]string{}
 	namespaces, err := b.kube.CoreV1().Namespaces().List(ctx, metav1.ListOptions{})
@@ -262,9 +264,9 @@ func (b *bench) cost(ctx context.Context) (float64, error) {
 	return (after - before) / quiet.Seconds() * 100, err
 }
 
-// written returns the number of the engine's writes since the server's start, from the server's
-// metrics. These are writes of bindings, of objects of templates, of Namespace annotations and of
-// Tenant statuses. The benchmark itself writes none of these.
+// written returns the number of writes by the server's controllers since the server started, from
+// the metrics of the server. These are writes of bindings, of objects from templates, of Namespace
+// annotations and of Tenant statuses. The benchmark itself makes none of these writes.
 func (b *bench) written(ctx context.Context) (float64, error) {
 	return b.metric(ctx, func(name string, labels map[string]string) bool {
 		if name != "apiserver_request_total" || !strings.HasPrefix(labels["code"], "2") {

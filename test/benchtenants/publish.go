@@ -17,11 +17,12 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// fewNamespaces is the number of namespaces in the second measurement.
+// fewNamespaces is the number of selected namespaces in the second measurement.
 const fewNamespaces = 999
 
 // publications measures the time until one object is copied to all namespaces, and the time until
-// two objects are copied to 999 of them. It also measures the writes without changes.
+// two objects are copied to 999 namespaces. It also measures the number of writes that the server
+// makes without changes.
 func (b *bench) publications(ctx context.Context) error {
 	configMaps := schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}
 	secrets := schema.GroupVersionResource{Version: "v1", Resource: "secrets"}
@@ -73,8 +74,8 @@ subjects: [ { apiGroup: rbac.authorization.k8s.io, kind: Group, name: support } 
 	return err
 }
 
-// settled waits until the server has written nothing for ten seconds, and returns the number of
-// writes.
+// settled waits until the server's controllers have written nothing for ten seconds. It returns the
+// number of writes until then.
 func (b *bench) settled(ctx context.Context) (float64, error) {
 	began := time.Now()
 	for before := -1.0; ; {
@@ -91,8 +92,8 @@ func (b *bench) settled(ctx context.Context) (float64, error) {
 	}
 }
 
-// publishing creates Publications of objects in the namespace default, and prints the time until their
-// copies are in all selected namespaces.
+// publishing creates Publications of objects in the namespace default. It prints how long it took
+// until the copies were in all selected namespaces.
 func (b *bench) publishing(
 	ctx context.Context, what string, namespaces int, sources map[string]map[string]any, tenants map[string]any,
 ) error {

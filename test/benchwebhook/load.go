@@ -61,14 +61,15 @@ func requests() []request {
 	}
 }
 
-// result is the result of one load.
+// result contains the measurements of one load on one target.
 type result struct {
 	perSecond float64
 	cpu       time.Duration // used by the target per request
 	p99       time.Duration
 }
 
-// compare loads both targets in alternating rounds, then the service at half of its maximum rate.
+// compare measures both targets in alternating rounds. It then measures the service at half of its
+// maximum rate.
 func compare(ctx context.Context, nothing, service *target, only string) error {
 	fmt.Printf("%-32s %12s %12s %8s %12s %14s\n", "", "empty, CPU", "service, CPU", "ratio", "a second", "p99 at half")
 	for _, r := range requests() {
@@ -100,13 +101,13 @@ func compare(ctx context.Context, nothing, service *target, only string) error {
 	return nil
 }
 
-// middle returns the round with the median processor time.
+// middle returns the result with the median processor time.
 func middle(all []result) result {
 	slices.SortFunc(all, func(a, b result) int { return int(a.cpu - b.cpu) })
 	return all[len(all)/2]
 }
 
-// load sends a request repeatedly, at the maximum rate or at a specified rate.
+// load sends a request repeatedly, at the maximum rate or at the given rate.
 func load(ctx context.Context, t *target, r request, rate float64) (result, error) {
 	dir, err := os.MkdirTemp("", "load-")
 	if err != nil {
@@ -163,8 +164,8 @@ func succeeded(output string) (int, error) {
 	return n, err
 }
 
-// percentile returns the 99th percentile of the times in h2load's log, whose columns are start,
-// status and microseconds.
+// percentile returns the 99th percentile of the response times in the log of h2load. The columns of
+// the log are the start, the status and the response time in microseconds.
 func percentile(log string) (time.Duration, error) {
 	data, err := os.ReadFile(log) // #nosec G304 -- our own
 	if err != nil {

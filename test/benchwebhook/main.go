@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Command benchwebhook compares the load on the webhook service with the load on an empty TLS
-// server of the same Go release. It uses h2load (Debian: nghttp2-client), and prints the table of
-// docs/design/benchmarks.md.
+// server of the same Go release. It uses h2load (Debian package nghttp2-client), and prints the
+// table in docs/design/benchmarks.md.
 package main
 
 import (
@@ -26,7 +26,7 @@ import (
 )
 
 const (
-	// rounds is the number of rounds of each load. The targets alternate.
+	// rounds is the number of rounds for each request and target. The targets alternate.
 	rounds   = 3
 	duration = 8 * time.Second
 	// clients is the number of persistent connections.
@@ -72,7 +72,7 @@ func serveEmpty(ctx context.Context, address, pki string) error {
 	return err
 }
 
-// target is a process under load.
+// target is a server process under load.
 type target struct {
 	name, base string
 	process    *exec.Cmd
@@ -122,8 +122,8 @@ func run(ctx context.Context, bin, only string) error {
 	return startToReady(ctx, bin, server)
 }
 
-// serve returns the command of a replica that accepts any client, because h2load presents no
-// certificate to either target.
+// serve returns the command of a webhook service that accepts any client, because h2load presents
+// no client certificate to either target.
 func serve(bin string, s *localserver.Server, address string) *exec.Cmd {
 	pki := filepath.Join(s.Dir, "pki")
 	return exec.Command(filepath.Join(bin, "kubetenant-webhook"), "serve", "--config",
@@ -133,7 +133,7 @@ func serve(bin string, s *localserver.Server, address string) *exec.Cmd {
 		"--tls-cert-file", filepath.Join(pki, "webhook.crt"), "--tls-private-key-file", filepath.Join(pki, "webhook.key"))
 }
 
-// metricsAddress returns the address for health and metrics, which has the next port.
+// metricsAddress returns the address for health checks and metrics, which has the next port.
 func metricsAddress(address string) string {
 	host, port, _ := net.SplitHostPort(address)
 	n, _ := strconv.Atoi(port)

@@ -58,13 +58,15 @@ func makeTenants(ctx context.Context, s *localserver.Server) error {
 	return nil
 }
 
-// startToReady measures the start of a replica on a cluster with many namespaces and bindings.
+// startToReady measures how long a replica needs to start in a cluster with many namespaces and
+// bindings.
 func startToReady(ctx context.Context, bin string, s *localserver.Server) error {
 	client, err := admin(s)
 	if err != nil {
 		return err
 	}
-	// Without the webhooks, creating the objects is faster. They are not part of the measurement.
+	// The webhook configurations are deleted, because they would slow down the creation of the
+	// objects, which is not measured.
 	hooks := client.AdmissionregistrationV1()
 	if err := errors.Join(hooks.MutatingWebhookConfigurations().Delete(ctx, "kubetenant", metav1.DeleteOptions{}),
 		hooks.ValidatingWebhookConfigurations().Delete(ctx, "kubetenant", metav1.DeleteOptions{})); err != nil {
@@ -134,7 +136,7 @@ func ready(ctx context.Context, address string) bool {
 	return resp.Body.Close() == nil && resp.StatusCode == http.StatusOK
 }
 
-// each calls do n times, with several concurrent calls.
+// each calls do n times, with at most [writers] concurrent calls.
 func each(ctx context.Context, n int, do func(context.Context, int) error) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(writers)

@@ -80,8 +80,8 @@ func diagramsOf(page, text string) []diagram {
 	return diagrams
 }
 
-// TestDiagrams renders each diagram of the documentation. Each node and edge must have its label.
-// No label may be cut or covered, and no picture may be too wide to be readable on GitHub.
+// TestDiagrams renders each diagram in the documentation. It checks that each node and edge has its
+// label, that no label is cut or covered, and that no picture is too wide to be readable on GitHub.
 func TestDiagrams(t *testing.T) {
 	pages := []string{"README.md"}
 	repository := os.DirFS(root)

@@ -225,7 +225,7 @@ func checkContents(t *testing.T, c *keystone.Contents, m tree) {
 	}
 }
 
-// patchRaw sends a body that Go's encoder cannot produce.
+// patchRaw sends a PATCH request with a body that Go's JSON encoder cannot produce.
 func patchRaw(t *testing.T, k *idp.Keystone, path, body string) {
 	t.Helper()
 	token, err := k.Token(t.Context(), "Default", "admin", map[string]any{"system": map[string]any{"all": true}})

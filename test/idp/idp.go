@@ -1,8 +1,8 @@
 // Copyright The kubetenant authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package idp runs real identity providers as processes, for tests and the demo: the distribution's
-// Keystone, and the OpenID provider in test/idp/testdata.
+// Package idp runs real identity providers as processes, for tests and the demo: the Keystone of
+// the Linux distribution, and the OpenID provider in test/idp/testdata.
 package idp
 
 import (
@@ -30,7 +30,7 @@ import (
 	"k8s.io/client-go/util/keyutil"
 )
 
-// startTimeout is the maximum time for a provider to start on a busy machine.
+// startTimeout is the maximum time until a provider is ready. It is long enough for a busy machine.
 const startTimeout = 2 * time.Minute
 
 // process is a provider that runs until it is stopped.
@@ -40,8 +40,8 @@ type process struct {
 	exited chan struct{}
 }
 
-// start runs a command. It passes each line of standard output to out, and writes standard error to
-// a file.
+// start starts a command. It passes each line of its standard output to out, and writes its
+// standard error to a file.
 func start(cmd *exec.Cmd, log string, out func(line string)) (*process, error) {
 	file, err := os.Create(log) // #nosec G304 -- in the caller's directory
 	if err != nil {
@@ -73,7 +73,7 @@ func start(cmd *exec.Cmd, log string, out func(line string)) (*process, error) {
 	return p, nil
 }
 
-// Stop stops the provider and waits for its exit.
+// Stop stops the provider and waits until it has exited.
 func (p *process) Stop() {
 	_ = p.stdin.Close()
 	_ = p.cmd.Process.Signal(syscall.SIGTERM)
@@ -85,7 +85,8 @@ func (p *process) Stop() {
 	}
 }
 
-// awaitReady waits until ready returns nil. It fails if the process exits, or after a timeout.
+// awaitReady waits until ready returns nil. It returns an error if the process exits, or after
+// startTimeout.
 func (p *process) awaitReady(ctx context.Context, ready func() error) error {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
@@ -104,7 +105,7 @@ func (p *process) awaitReady(ctx context.Context, ready func() error) error {
 	}
 }
 
-// run runs a command and waits for it.
+// run runs a command and waits until it exits.
 func run(ctx context.Context, env []string, name string, args ...string) error {
 	cmd := exec.CommandContext(ctx, name, args...) // #nosec G204 -- commands of this package
 	cmd.Env = append(os.Environ(), env...)
@@ -114,7 +115,7 @@ func run(ctx context.Context, env []string, name string, args ...string) error {
 	return nil
 }
 
-// freePort returns a currently unused port on the loopback address.
+// freePort returns a port of the loopback address that is currently unused.
 func freePort() (string, error) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -124,8 +125,8 @@ func freePort() (string, error) {
 	return port, errors.Join(err, listener.Close())
 }
 
-// writeCertificate writes a self-signed certificate for 127.0.0.1 and its
-// key, and returns it as PEM.
+// writeCertificate writes a self-signed certificate for 127.0.0.1 and its key. It returns the
+// certificate in PEM.
 func writeCertificate(certificate, key string) ([]byte, error) {
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

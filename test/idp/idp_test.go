@@ -39,7 +39,7 @@ func tools(t *testing.T) string {
 	return dir
 }
 
-// stack returns the library's stack with a configuration.
+// stack returns a Stack of the library with the given configuration.
 func stack(t *testing.T, dir, config string) *kubetenant.Stack {
 	t.Helper()
 	path := filepath.Join(dir, "tenancy.yaml")
@@ -60,7 +60,7 @@ func stack(t *testing.T, dir, config string) *kubetenant.Stack {
 	return s
 }
 
-// ask authenticates a request with a token.
+// ask authenticates a request that has a bearer token.
 func ask(t *testing.T, s *kubetenant.Stack, token string) (user.Info, error) {
 	t.Helper()
 	req := (&http.Request{
@@ -245,8 +245,8 @@ authentication:
 	disabled(t, s, k, domains, globex)
 }
 
-// scopes checks tokens of a real Keystone with every scope. It uses one source that accepts every
-// scope, and sources that accept one scope.
+// scopes checks tokens of a real Keystone with each kind of scope. It uses one source that accepts
+// all kinds, and sources that accept only one kind.
 func scopes(t *testing.T, clouds string, k *idp.Keystone, domains map[string]idp.Domain, inProject []string) {
 	ctx := t.Context()
 	id, err := k.RoleID(ctx, "reader")
@@ -362,7 +362,7 @@ authentication:
 	accepted(t, s, "validated with an application credential", token, "alice", "acme", groups...)
 }
 
-// trusts checks that a token of a trust reports the trustor as its user.
+// trusts checks that a token of a trust is rejected, although the trust impersonates the trustor.
 func trusts(t *testing.T, s *kubetenant.Stack, k *idp.Keystone, domains map[string]idp.Domain, trustor string) {
 	ctx := t.Context()
 	var created struct{ Trust struct{ ID string } }

@@ -52,7 +52,7 @@ enabled = true
 backend = dogpile.cache.memory
 `
 
-// StartKeystone creates a Keystone in dir and starts it. It requires the distribution's packages
+// StartKeystone creates a Keystone in dir and starts it. It requires the Debian packages
 // python3-keystone, uwsgi-core and uwsgi-plugin-python3. sections are added to keystone.conf.
 func StartKeystone(ctx context.Context, dir string, sections ...string) (*Keystone, error) {
 	etc := filepath.Join(dir, "etc")
@@ -119,22 +119,23 @@ func StartKeystone(ctx context.Context, dir string, sections ...string) (*Keysto
 	return k, nil
 }
 
-// Project returns the scope of a project in a domain.
+// Project returns the token scope of a project in a domain.
 func Project(name, domain string) map[string]any {
 	return map[string]any{"project": map[string]any{"name": name, "domain": map[string]any{"name": domain}}}
 }
 
-// DomainScope returns the scope of a domain.
+// DomainScope returns the token scope of a domain.
 func DomainScope(name string) map[string]any {
 	return map[string]any{"domain": map[string]any{"name": name}}
 }
 
-// SystemScope returns the scope of the whole system.
+// SystemScope returns the token scope of the whole system.
 func SystemScope() map[string]any {
 	return map[string]any{"system": map[string]any{"all": true}}
 }
 
-// ProjectGroups returns the groups of a token for a project with these roles, after a prefix.
+// ProjectGroups returns the groups that the keystone source adds for a project and roles. prefix is
+// the groups prefix of the source.
 func (k *Keystone) ProjectGroups(ctx context.Context, prefix, id, name string, roles ...string) ([]string, error) {
 	groups := []string{prefix + "project:" + name}
 	for _, role := range roles {
@@ -148,7 +149,8 @@ func (k *Keystone) ProjectGroups(ctx context.Context, prefix, id, name string, r
 	return groups, nil
 }
 
-// Token returns a token of a user in a domain with a scope. If scope is nil, the token is unscoped.
+// Token returns a token for a user in a domain, with the given scope. If scope is nil, the token is
+// unscoped.
 func (k *Keystone) Token(ctx context.Context, domain, name string, scope any) (string, error) {
 	return k.tokenFor(ctx, map[string]any{
 		"methods": []string{"password"},
@@ -204,7 +206,7 @@ func (k *Keystone) do(ctx context.Context, token, method, path string, in, out a
 	if token != "" {
 		req.Header.Set("X-Auth-Token", token)
 	}
-	// uwsgi closes connections without notice.
+	// uwsgi closes idle connections without notice, so no connection is reused.
 	resp, err := (&http.Client{Timeout: time.Minute, Transport: &http.Transport{DisableKeepAlives: true}}).Do(req)
 	if err != nil {
 		return nil, err
@@ -223,14 +225,14 @@ func (k *Keystone) do(ctx context.Context, token, method, path string, in, out a
 	return resp.Header, err
 }
 
-// createdObject is Keystone's response to a creation.
+// createdObject is the response of Keystone to the creation of an object.
 type createdObject map[string]struct {
 	ID     string `json:"id"`
 	Secret string `json:"secret"`
 }
 
-// Make creates an object and returns its ID. kind is the singular name of its kind, and path is the
-// path of the collection.
+// Make creates an object and returns its ID. path is the path of the collection, and kind is the
+// singular name in the request.
 func (k *Keystone) Make(ctx context.Context, path, kind string, what map[string]any) (string, error) {
 	var out createdObject
 	err := k.Do(ctx, "", http.MethodPost, path, map[string]any{kind: what}, &out)
@@ -274,7 +276,7 @@ func (k *Keystone) MakeDomain(ctx context.Context, name string) (Domain, error) 
 	return d, errors.Join(errs[:]...)
 }
 
-// Assign assigns a role on a project, a domain or the system to a user.
+// Assign assigns a role to a user. on is the path of a project, a domain or the system.
 func (k *Keystone) Assign(ctx context.Context, on, userID, role string) error {
 	id, err := k.RoleID(ctx, role)
 	if err != nil {
@@ -283,8 +285,8 @@ func (k *Keystone) Assign(ctx context.Context, on, userID, role string) error {
 	return k.Do(ctx, "", http.MethodPut, on+"/users/"+userID+"/roles/"+id, nil, nil)
 }
 
-// MakeValidator creates the user with which a server validates tokens. The user has the minimum
-// rights. It returns a clouds.yaml for the user with the cloud "kube".
+// MakeValidator creates the user as which a server validates tokens, with the minimum rights. It
+// returns a clouds.yaml with the cloud "kube" for this user.
 func (k *Keystone) MakeValidator(ctx context.Context) ([]byte, error) {
 	id, err := k.Make(ctx, "/users", "user",
 		map[string]any{"name": "kube-apiserver", "domain_id": "default", "password": AdminPassword})
@@ -297,7 +299,7 @@ func (k *Keystone) MakeValidator(ctx context.Context) ([]byte, error) {
 		AdminPassword), err
 }
 
-// MakeCredential creates an application credential as the user of a project-scoped token.
+// MakeCredential creates an application credential for the user of a project-scoped token.
 func (k *Keystone) MakeCredential(
 	ctx context.Context, token, userID string, what map[string]any,
 ) (id, secret string, err error) {
@@ -307,9 +309,9 @@ func (k *Keystone) MakeCredential(
 	return out["application_credential"].ID, out["application_credential"].Secret, err
 }
 
-// MakeServiceCredential is like [Keystone.MakeValidator], but with an application credential
-// instead of a password. An application credential belongs to a project, so the user has the role
-// service instead of the system role reader.
+// MakeServiceCredential is like [Keystone.MakeValidator], but creates an application credential
+// instead of a password. An application credential belongs to a project. Therefore, the user has
+// the role service instead of the system role reader.
 func (k *Keystone) MakeServiceCredential(ctx context.Context) ([]byte, error) {
 	project, err := k.Make(ctx, "/projects", "project", map[string]any{"name": "service", "domain_id": "default"})
 	if err != nil {

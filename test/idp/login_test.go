@@ -16,8 +16,8 @@ import (
 )
 
 // TestLoginAtOpenID runs kubectl tenant login with a real provider, which requires PKCE and accepts
-// any loopback port. It checks that the refresh token is used, and that the library accepts the ID
-// token.
+// any loopback port. It checks that the refresh token is used, and that the library authenticates
+// the ID token.
 func TestLoginAtOpenID(t *testing.T) {
 	dir := t.TempDir()
 	provider, err := idp.StartOpenID(t.Context(), tools(t), "testdata/provider.mjs", dir)
@@ -76,7 +76,7 @@ authentication:
 }
 
 // TestLoginAtKeystone runs kubectl tenant keystone-login with a real Keystone, and checks that the
-// library accepts the token.
+// library authenticates the token.
 func TestLoginAtKeystone(t *testing.T) {
 	tools(t)
 	dir, ctx := t.TempDir(), t.Context()

@@ -33,7 +33,7 @@ type OpenID struct {
 // redirectURI is the address that receives the code. No server listens there.
 const redirectURI = "https://127.0.0.1:1/callback"
 
-// StartOpenID starts the provider in test/idp/testdata with the packages that are installed in
+// StartOpenID starts the OpenID provider in script, with the Node.js packages that are installed in
 // tools. It stores its files in dir.
 func StartOpenID(ctx context.Context, tools, script, dir string) (*OpenID, error) {
 	o := &OpenID{}
@@ -95,12 +95,12 @@ func (o *OpenID) Rotate(ctx context.Context) error {
 	return nil
 }
 
-// prompt matches the kind of page that the provider shows.
+// prompt matches the kind of the page that the provider shows.
 var prompt = regexp.MustCompile(`name="prompt" value="(login|consent)"`)
 
-// Login returns an ID token for a client (rs256 or es256) and an account (user@org). It runs the
-// authorization code flow (OpenID Connect Core 1.0, section 3.1) through the provider's pages, as a
-// browser does.
+// Login returns an ID token for a client (rs256 or es256) and an account (user@org). Like a
+// browser, it runs the authorization code flow (OpenID Connect Core 1.0, section 3.1) through the
+// provider's pages.
 func (o *OpenID) Login(ctx context.Context, client, account string) (string, error) {
 	query := url.Values{
 		"client_id":     {client},
@@ -120,8 +120,8 @@ func (o *OpenID) Login(ctx context.Context, client, account string) (string, err
 	return o.redeem(ctx, client, location)
 }
 
-// Visit opens an address of the provider as a browser does, and follows the pages as an account
-// until they leave the provider.
+// Visit opens an address of the provider and logs in as an account, as a browser does. It follows
+// the pages until they leave the provider.
 func (o *OpenID) Visit(ctx context.Context, address, account string) error {
 	resp, err := o.followPages(ctx, address, account)
 	if err == nil && resp.StatusCode != http.StatusOK {
@@ -130,7 +130,7 @@ func (o *OpenID) Visit(ctx context.Context, address, account string) error {
 	return err
 }
 
-// followPages follows the provider's pages to a page of another site, or to redirectURI.
+// followPages follows the pages of the provider to a page of another site, or to redirectURI.
 func (o *OpenID) followPages(ctx context.Context, address, account string) (*http.Response, error) {
 	jar, err := cookiejar.New(nil)
 	if err != nil {
@@ -180,7 +180,7 @@ func (o *OpenID) send(
 	return browser.Do(req)
 }
 
-// redeem exchanges the code for an ID token.
+// redeem exchanges the authorization code for an ID token.
 func (o *OpenID) redeem(ctx context.Context, client, location string) (string, error) {
 	callback, err := url.Parse(location)
 	if err != nil {

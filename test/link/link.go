@@ -63,8 +63,8 @@ func New(t testing.TB, address, target string) *Link {
 // Address returns the address of the link.
 func (l *Link) Address() string { return l.listener.Addr().String() }
 
-// Set changes the mode. When the mode Silent ends, it resets the connections, because both sides
-// would have closed them by then.
+// Set changes the mode. If the previous mode was Silent, it resets the connections, because during
+// a real interruption both sides would have closed them.
 func (l *Link) Set(m Mode) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -81,7 +81,7 @@ func (l *Link) Set(m Mode) {
 	l.now = make(chan struct{})
 }
 
-// Open returns the number of connections.
+// Open returns the number of open connections.
 func (l *Link) Open() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -108,7 +108,7 @@ func (l *Link) remove(conn net.Conn) {
 	_ = conn.Close()
 }
 
-// pass forwards one connection.
+// pass forwards the data of one connection to the target and back.
 func (l *Link) pass(from net.Conn) {
 	defer l.remove(from)
 	if l.add(from) == Reset {
@@ -131,7 +131,7 @@ func (l *Link) pass(from net.Conn) {
 	wg.Wait()
 }
 
-// copy forwards the data of one connection in one direction.
+// copy forwards the data of a connection in one direction.
 func (l *Link) copy(to, from net.Conn) {
 	defer func() { _ = to.(*net.TCPConn).CloseWrite() }()
 	buffer := make([]byte, 32<<10)

@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// Load of the fair use benchmarks. A server handles Places requests at a time, and each request
-// takes RequestTime. The noisy tenant has Noisy requests in flight.
+// Load of the fair-use benchmarks. A server handles Places concurrent requests, and each request
+// takes RequestTime. The noisy tenant has Noisy concurrent requests.
 const (
 	Places      = 22
 	RequestTime = 10 * time.Millisecond
@@ -25,13 +25,13 @@ const (
 	duration      = 10 * time.Second
 )
 
-// Result contains the measurements of the quiet tenant.
+// Result contains the measurements for the quiet tenant.
 type Result struct {
 	P99               time.Duration
 	Requests, Refused int
 }
 
-// Report adds the result to a benchmark.
+// Report adds the measurements to the output of a benchmark.
 func (r Result) Report(b *testing.B) {
 	b.Helper()
 	b.ReportMetric(float64(r.P99.Microseconds())/1000, "p99-ms")
@@ -40,12 +40,13 @@ func (r Result) Report(b *testing.B) {
 	b.ReportMetric(0, "ns/op") // has no meaning
 }
 
-// Limit returns the largest p99 that is fair next to a noisy tenant.
+// Limit returns the largest p99 that is acceptable while a noisy tenant sends requests. r is the
+// result without a noisy tenant.
 func (r Result) Limit() time.Duration { return max(3*r.P99, r.P99+50*time.Millisecond) }
 
-// Run sends 50 requests per second of the quiet tenant, next to concurrent requests of the noisy
-// tenant. Both functions send one request and return its status. noisy receives the number of the
-// client.
+// Run sends 50 requests per second as the quiet tenant, and requests of concurrent clients as the
+// noisy tenant. noisy and quiet send one request and return its status. noisy receives the number
+// of the client.
 func Run(ctx context.Context, clients int, noisy func(client int) int, quiet func() int) Result {
 	ctx, stop := context.WithCancel(ctx)
 	var crowd, requests sync.WaitGroup

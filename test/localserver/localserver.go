@@ -22,8 +22,8 @@ import (
 )
 
 const (
-	// startWithin and stopWithin are the maximum times for the start and the stop of a server on a
-	// busy machine.
+	// startWithin and stopWithin are the maximum durations of the start and the stop of a server.
+	// They are long enough for a busy machine.
 	startWithin = 5 * time.Minute
 	stopWithin  = time.Minute
 )
@@ -33,9 +33,9 @@ type Server struct {
 	// Dir is the directory of the server, URL its address, and PID its process ID.
 	Dir, URL string
 	PID      int
-	// Ready is the time until the server was ready, as printed by the server.
+	// Ready is how long the server took until it was ready, as the server printed it.
 	Ready string
-	// Output is the standard output of the server until it was ready.
+	// Output is the standard output of the server up to the point at which it was ready.
 	Output string
 
 	cmd       *exec.Cmd
@@ -45,19 +45,19 @@ type Server struct {
 	announced chan announcement
 }
 
-// announcement is the output of a server that is ready.
+// announcement contains the output of a server that is ready.
 type announcement struct{ output, url, ready string }
 
-// Start runs binary, which must be kubetenant-local, with "--dir dir" and args, and waits until it
-// is ready. If the server does not start, the error contains its standard error. On Linux, the
-// server is killed when this process exits for any reason.
+// Start runs binary, which must be kubetenant-local, with "--dir dir" and args, and waits until the
+// server is ready. If the server does not start, the error contains its standard error. On Linux,
+// the server is killed when this process exits for any reason.
 func Start(ctx context.Context, binary, dir string, args ...string) (*Server, error) {
 	s := newServer(binary, dir, args)
 	s.cmd.SysProcAttr = EndsWithParent()
 	return s.begin(ctx, s.startAttached)
 }
 
-// StartDetached is like [Start] for a server that outlives this process.
+// StartDetached is like [Start], but the server continues to run when this process exits.
 func StartDetached(ctx context.Context, binary, dir string, args ...string) (*Server, error) {
 	s := newServer(binary, dir, args)
 	s.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
@@ -94,7 +94,8 @@ func (s *Server) begin(ctx context.Context, start func() (io.ReadCloser, error))
 	return s, nil
 }
 
-// SignalAndAwait sends the server a signal that restarts a part of it, and waits until it is ready again.
+// SignalAndAwait sends the server a signal that restarts a part of the server, and waits until the
+// server is ready again.
 func (s *Server) SignalAndAwait(ctx context.Context, signal os.Signal) error {
 	if err := s.cmd.Process.Signal(signal); err != nil {
 		return err
@@ -102,7 +103,7 @@ func (s *Server) SignalAndAwait(ctx context.Context, signal os.Signal) error {
 	return s.await(ctx)
 }
 
-// await waits until the server is ready. If it is not ready in time, it is stopped.
+// await waits until the server is ready. If the server is not ready in time, await stops it.
 func (s *Server) await(ctx context.Context) error {
 	var err error
 	select {
@@ -119,7 +120,7 @@ func (s *Server) await(ctx context.Context) error {
 	return errors.Join(err, s.Stop())
 }
 
-// ended returns the error of a server that has exited, or nil if it exited successfully.
+// ended returns the error with which the server exited, or nil if it exited successfully.
 func (s *Server) ended() error {
 	if s.exit == nil {
 		return nil
@@ -135,7 +136,8 @@ func (s *Server) startAttached() (io.ReadCloser, error) {
 	return output, s.cmd.Start()
 }
 
-// startDetached redirects the output of the server to files, which outlive the reader.
+// startDetached redirects the output of the server to files, because the server may run longer than
+// this process.
 func (s *Server) startDetached() (io.ReadCloser, error) {
 	if err := os.MkdirAll(s.Dir, 0o700); err != nil {
 		return nil, err
@@ -153,7 +155,7 @@ func (s *Server) startDetached() (io.ReadCloser, error) {
 	return newTail(path)
 }
 
-// read parses the output of the server.
+// read parses the output of the server and announces when the server is ready.
 func (s *Server) read(output io.ReadCloser) {
 	defer func() { _ = output.Close() }()
 	var a announcement
@@ -175,8 +177,8 @@ func (s *Server) read(output io.ReadCloser) {
 	_, _ = io.Copy(io.Discard, output)
 }
 
-// Stop stops the server and waits for its exit. If the server had exited before, the error contains
-// its standard error.
+// Stop stops the server and waits until it has exited. If the server had already exited, the error
+// contains its standard error.
 func (s *Server) Stop() error {
 	if err := s.cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		<-s.exited
@@ -204,7 +206,7 @@ func (s *Server) Kill() error {
 // Kubeconfig returns the path of a kubeconfig that the server wrote.
 func (s *Server) Kubeconfig(name string) string { return filepath.Join(s.Dir, name+".kubeconfig") }
 
-// lockedBuffer is a buffer that the process's goroutine writes and ours reads.
+// lockedBuffer is a buffer that one goroutine writes and another one reads.
 type lockedBuffer struct {
 	mu sync.Mutex
 	b  bytes.Buffer
@@ -222,7 +224,7 @@ func (l *lockedBuffer) String() string {
 	return l.b.String()
 }
 
-// tail reads a growing file.
+// tail reads a file to which another process appends.
 type tail struct{ *os.File }
 
 func newTail(path string) (io.ReadCloser, error) {

@@ -11,7 +11,7 @@ import (
 	"github.com/kubetenant/kubetenant/test/localserver"
 )
 
-// fake returns a program that reports that it is ready. It runs the shell commands before and
+// fake returns a program that prints that it is ready. It runs the shell commands in before and
 // after.
 func fake(t *testing.T, before, after string) string {
 	t.Helper()

@@ -5,5 +5,6 @@ package localserver
 
 import "syscall"
 
-// EndsWithParent makes a process exit when this process exits for any reason.
+// EndsWithParent returns attributes with which a child process is killed when this process exits
+// for any reason.
 func EndsWithParent() *syscall.SysProcAttr { return &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} }

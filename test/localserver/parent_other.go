@@ -7,6 +7,6 @@ package localserver
 
 import "syscall"
 
-// EndsWithParent returns nil. On this platform, a process outlives this process if this process is
+// EndsWithParent returns nil. On this platform, a child process continues to run if this process is
 // killed.
 func EndsWithParent() *syscall.SysProcAttr { return nil }

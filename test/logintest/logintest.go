@@ -1,7 +1,7 @@
 // Copyright The kubetenant authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package logintest provides fake identity providers for tests. They accept every user.
+// Package logintest provides fake identity providers for tests of logins.
 package logintest
 
 import (
@@ -22,11 +22,11 @@ import (
 	"github.com/kubetenant/kubetenant/authn/authntest"
 )
 
-// ClientID is the only client of the provider.
+// ClientID is the ID of the only client that the provider knows.
 const ClientID = "kubectl"
 
-// Provider is an OpenID provider that accepts every user at once. Its fields may be set between
-// requests.
+// Provider is an OpenID provider that lets every user log in without a password. Its fields may be
+// set between requests.
 type Provider struct {
 	*httptest.Server
 	key *authntest.Key
@@ -40,8 +40,8 @@ type Provider struct {
 	NoRefresh bool   // rejects refresh tokens
 	Devices   int    // number of "not yet" responses
 	Broken    string // the error of the token endpoint
-	// Description is the description of that error. If empty, the description contains the data
-	// that the client sent.
+	// Description is the error description that belongs to Broken. If empty, the description
+	// contains the data that the client sent.
 	Description string
 }
 
@@ -163,8 +163,8 @@ func (p *Provider) token(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
-// NewKeystone starts a Keystone that returns a status for each login. The caller must close it.
-// Each token ends with the authentication method of the login.
+// NewKeystone starts a fake Keystone that responds to each login with the status that status
+// returns. The caller must close it. Each token ends with the authentication method of the login.
 func NewKeystone(status func() int) *httptest.Server {
 	return httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var in struct {

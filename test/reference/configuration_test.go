@@ -50,7 +50,7 @@ type field struct {
 	value reflect.Value
 }
 
-// fieldsOf returns the fields of a struct. The fields of an inlined struct are among them.
+// fieldsOf returns the fields of a struct, including the fields of its inlined structs.
 func fieldsOf(v reflect.Value) (all []field) {
 	for f, value := range v.Fields() {
 		name, options, _ := strings.Cut(f.Tag.Get("json"), ",")
@@ -91,7 +91,8 @@ func structsOf(t reflect.Type, all map[string]reflect.Type) {
 }
 
 // TestConfigurationPage checks that each field of the configuration and of the revocation file is
-// on the page with its description. A field of an upstream type must link to its documentation.
+// on the page with its description. A field with an upstream type must have a link to the upstream
+// documentation.
 func TestConfigurationPage(t *testing.T) {
 	types := map[string]reflect.Type{}
 	structsOf(reflect.TypeFor[configv1alpha1.TenancyConfiguration](), types)
@@ -148,7 +149,7 @@ func TestConfigurationLinks(t *testing.T) {
 	}
 }
 
-// complete returns settings in which every section is set, and nothing else.
+// complete returns settings in which every section exists and no other field is set.
 func complete() *configv1alpha1.Settings {
 	s := &configv1alpha1.Settings{
 		Gateway: &configv1alpha1.Gateway{Clusters: []configv1alpha1.GatewayCluster{{}}},
@@ -169,14 +170,14 @@ func complete() *configv1alpha1.Settings {
 	return s
 }
 
-// defaultOf is how a description states a default.
+// defaultOf matches the default in a description.
 var defaultOf = regexp.MustCompile(`Defaults to (.+?)\.(?: |$)`)
 
 // derived matches a default that is not a value, such as a rule or the absence of a value.
 var derived = regexp.MustCompile(`^(no |none$|every |the |tokens that |names )`)
 
-// valueTypes returns structs that are a single value, such as an entry of a list. Default sets them
-// as a whole.
+// valueTypes returns the structs that are a single value, such as an entry of a list.
+// [configv1alpha1.Default] sets them as a whole.
 func valueTypes() []reflect.Type {
 	return []reflect.Type{
 		reflect.TypeFor[configv1alpha1.FieldRule](),
@@ -292,8 +293,8 @@ func compareText(stated, actual string) string {
 	return ""
 }
 
-// compareNames checks that the stated default contains all entries of a list. It may state a
-// pattern as its alternatives.
+// compareNames checks that the stated default contains all entries of a list. The stated default
+// may contain a pattern with alternatives.
 func compareNames(stated string, names []string) string {
 	for _, name := range names {
 		if prefix, pattern, found := strings.Cut(name, "("); found {

@@ -52,9 +52,9 @@ func packages(t *testing.T) map[string][]*ast.File {
 	return all
 }
 
-// checkConstructors checks that each metric that the source creates is on the page. A constructor
-// may get the name from the parameters of its function. Each call of that function then creates a
-// metric.
+// checkConstructors checks that each metric that the source code creates is on the page. If a
+// constructor gets the name of the metric from a parameter of the enclosing function, each call of
+// this function creates a metric.
 func checkConstructors(t *testing.T, page map[string]*metric) {
 	t.Helper()
 	found := 0
@@ -197,7 +197,7 @@ func (s *scan) made(call *ast.CallExpr) (names []string) {
 	return names
 }
 
-// around returns the innermost function around a call.
+// around returns the innermost function that contains a call.
 func (s *scan) around(call *ast.CallExpr) (inner function) {
 	for _, f := range s.functions {
 		inside := f.body.Pos() <= call.Pos() && call.End() <= f.body.End() && contains(f.body, call)
@@ -208,8 +208,8 @@ func (s *scan) around(call *ast.CallExpr) (inner function) {
 	return inner
 }
 
-// contains reports whether a function body contains a call. Positions of different files overlap,
-// so they are not enough.
+// contains reports whether a function body contains a call. It does not compare positions, because
+// positions in different files overlap.
 func contains(body *ast.BlockStmt, call *ast.CallExpr) (found bool) {
 	ast.Inspect(body, func(n ast.Node) bool {
 		found = found || n == call

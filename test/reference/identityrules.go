@@ -5,28 +5,29 @@ package reference
 
 import "slices"
 
-// An IdentityRule is a rule about the identities of callers, with its enforcement in each
-// deployment mode.
+// An IdentityRule is a rule about the identities of callers. It specifies where each deployment
+// mode enforces the rule.
 type IdentityRule struct {
 	// Rule is a sentence for operators.
 	Rule string
-	// CompiledIn, Webhook, Gateway and Library are the deployment modes. None may be empty.
+	// CompiledIn, Webhook, Gateway and Library describe the enforcement in each deployment mode.
+	// They must be set.
 	CompiledIn, Webhook, Gateway, Library Enforcement
-	// Shown are the scenario files and tests of the rule.
+	// Shown contains the scenario files and the tests that show the rule.
 	Shown []string
 }
 
-// An Enforcement describes how a deployment mode enforces a rule: the code, or the reason why it
-// does not.
+// An Enforcement describes the code with which a deployment mode enforces a rule, or why the mode
+// does not enforce the rule.
 type Enforcement struct {
-	// Code contains entries in the form "file:function".
+	// Code contains functions in the form "file:function".
 	Code []string
-	// Note specifies the callers that the rule applies to. If Code is empty, it is the reason why
-	// the mode does not enforce the rule.
+	// Note specifies the callers to which the rule applies. If Code is empty, Note is why the mode
+	// does not enforce the rule.
 	Note string
 }
 
-// Functions that enforce rules.
+// Functions that enforce the rules.
 const (
 	inSources     = "authn/identityrules.go:mapUser"
 	inNames       = "authn/identityrules.go:Check"
@@ -50,19 +51,19 @@ func enforcedBy(note string, code ...string) Enforcement { return Enforcement{Co
 
 func notEnforced(reason string) Enforcement { return Enforcement{Note: reason} }
 
-// Callers that rules apply to, and a reason.
+// Callers to which rules apply, and a reason for which a rule does not apply.
 const (
 	ownSources   = "sources of kubetenant"
 	serverItself = "kube-apiserver authenticates the caller itself"
 	allCallers   = "all callers"
 )
 
-// IdentityRules returns the rules for identities.
+// IdentityRules returns the rules for the identities of callers.
 func IdentityRules() []IdentityRule {
 	return slices.Concat(rulesOfNames(), rulesOfTenants(), rulesOfCredentials())
 }
 
-// rulesOfNames returns the rules for the parts of an identity.
+// rulesOfNames returns the rules for the names and extras of an identity.
 func rulesOfNames() []IdentityRule {
 	everywhere := enforcedBy(allCallers, inSources, inBuiltIn, inForm)
 	extras := enforcedBy(allCallers, inSources, inBuiltIn)
@@ -224,8 +225,8 @@ func rulesOfCredentials() []IdentityRule {
 	}
 }
 
-// BindingLimits returns the limits of RoleBindings and ClusterRoleBindings, with the modes that
-// enforce them.
+// BindingLimits returns the limits of RoleBindings and ClusterRoleBindings, and the deployment
+// modes that enforce them.
 func BindingLimits() []IdentityRule {
 	const indexed = "if `authorization.rbac.evaluator` is Indexed, the default"
 	webhook := enforcedBy(

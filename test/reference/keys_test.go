@@ -33,7 +33,8 @@ func kinds() []struct{ suffix, kind string } {
 	}
 }
 
-// constantText returns the value of a constant: a literal, or the project's domain with a literal.
+// constantText returns the value of a constant: a literal, or the project's domain followed by a
+// literal.
 func constantText(e ast.Expr) string {
 	switch e := e.(type) {
 	case *ast.BasicLit:
@@ -91,7 +92,7 @@ func keysOf(t *testing.T, folder string, files []*ast.File) (all []key) {
 	return all
 }
 
-// keyOf returns the key in a constant, or false if the constant is not a key.
+// keyOf returns the key in a constant. It returns false if the constant contains no key.
 func keyOf(t *testing.T, folder, name, value string, doc *ast.CommentGroup) (key, bool) {
 	t.Helper()
 	audit := strings.HasSuffix(name, "AuditAnnotation")
@@ -117,7 +118,7 @@ func keyOf(t *testing.T, folder, name, value string, doc *ast.CommentGroup) (key
 	return k, true
 }
 
-// checkAuditCalls checks that no key of an audit annotation is a literal.
+// checkAuditCalls checks that each key of an audit annotation is a constant and not a literal.
 func checkAuditCalls(t *testing.T, folder string, file *ast.File) {
 	t.Helper()
 	ast.Inspect(file, func(n ast.Node) bool {

@@ -95,8 +95,9 @@ func textsOf(file string, data []byte) (all []string, err error) {
 	return all, nil
 }
 
-// configurationOf returns the configuration in a document: the document or the config of a
-// Scenario. It returns nil for another document, and for a configuration that a server rejects.
+// configurationOf returns the configuration in a document: the document itself, or the field config
+// of a Scenario. It returns nil for any other document, and for a configuration that a server
+// rejects.
 func configurationOf(document []byte) []byte {
 	var kind struct {
 		metav1.TypeMeta
@@ -196,7 +197,7 @@ func TestSchemaAcceptsPublished(t *testing.T) {
 	}
 }
 
-// TestSchemaRefuses checks the configurations that the schema rejects, one problem at a time.
+// TestSchemaRefuses checks that the schema rejects configurations that each have one problem.
 func TestSchemaRefuses(t *testing.T) {
 	schema := compile(t)
 	const valid = "apiVersion: kubetenant.dev/v1alpha1\nkind: TenancyConfiguration\n"
@@ -228,9 +229,9 @@ func TestSchemaRefuses(t *testing.T) {
 	}
 }
 
-// TestSchemaComplete walks the types of the configuration and the schema together. An object has
-// exactly the fields of its struct. A string with its own type has its values, and a duration has
-// its pattern.
+// TestSchemaComplete compares the types of the configuration with the schema. An object in the
+// schema has exactly the fields of its struct. A string with its own type has the values of this
+// type, and a duration has the pattern.
 func TestSchemaComplete(t *testing.T) {
 	var schema map[string]any
 	if err := json.Unmarshal(configv1alpha1.Schema(), &schema); err != nil {

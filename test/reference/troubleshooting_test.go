@@ -15,8 +15,8 @@ import (
 	"testing"
 )
 
-// notReasons contains the errors of the sources that are never logged for a rejected credential,
-// with the reason.
+// notReasons contains the errors of the sources that are never logged as the reason for a rejected
+// credential. The values explain why.
 func notReasons() map[string]string {
 	return map[string]string{
 		"no source accepts tokens of this kind":          "the chain turns it into an abstention",
@@ -101,7 +101,7 @@ func reasonsOf(t *testing.T, root string) map[string]string {
 	return reasons
 }
 
-// makesError reports whether a function creates an error from a text.
+// makesError reports whether a function creates an error from a format or a text.
 func makesError(f ast.Expr) bool {
 	selector, ok := f.(*ast.SelectorExpr)
 	return ok && (selector.Sel.Name == "New" || selector.Sel.Name == "Unavailable")

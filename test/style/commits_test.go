@@ -11,7 +11,8 @@ import (
 	"testing"
 )
 
-// TestCommitSubjects runs hack/commits.sh in a repository whose second commit has the subject.
+// TestCommitSubjects checks the output of hack/commits.sh for a repository whose second commit has
+// the subject.
 func TestCommitSubjects(t *testing.T) {
 	script, err := os.ReadFile("../../hack/commits.sh")
 	if err != nil {
@@ -43,7 +44,7 @@ func TestCommitSubjects(t *testing.T) {
 	}
 }
 
-// TestCommitRanges checks the range of commits that hack/commits.sh checks.
+// TestCommitRanges checks which commits hack/commits.sh checks.
 func TestCommitRanges(t *testing.T) {
 	script, err := os.ReadFile("../../hack/commits.sh")
 	if err != nil {
@@ -101,7 +102,7 @@ func installScript(t *testing.T, dir string, script []byte) {
 	}
 }
 
-// checkSubjects runs the script. It must print want, or succeed if want is empty.
+// checkSubjects runs the script. The script must print want, or succeed if want is empty.
 func checkSubjects(t *testing.T, dir, since, want string) string {
 	t.Helper()
 	if err := os.WriteFile(filepath.Join(dir, "hack/commits-since"), []byte(since+"\n"), 0o600); err != nil {

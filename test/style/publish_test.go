@@ -11,7 +11,8 @@ import (
 	"testing"
 )
 
-// TestPublishRelease runs hack/publish-release.sh with a fake gh, which prints its arguments.
+// TestPublishRelease checks the arguments with which hack/publish-release.sh calls gh. It uses a
+// fake gh that prints its arguments.
 func TestPublishRelease(t *testing.T) {
 	cases := []struct{ name, version, lacks, want, wantError string }{
 		{"a version", "v0.1.0", "", "release create v0.1.0 --verify-tag", ""},

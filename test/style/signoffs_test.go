@@ -10,7 +10,8 @@ import (
 	"testing"
 )
 
-// TestSignOffs runs hack/sign-offs.sh in a repository whose second commit has the message.
+// TestSignOffs checks the output of hack/sign-offs.sh for a repository whose second commit has the
+// message.
 func TestSignOffs(t *testing.T) {
 	const author = "A B <a@example.com>"
 	cases := []struct{ name, message, want string }{
@@ -61,7 +62,7 @@ func commitAs(t *testing.T, dir, message string) {
 	git(t, dir, "-c", "user.name=A B", "-c", "user.email=a@example.com", "commit", "-q", "--allow-empty", "-m", message)
 }
 
-// checkSignOffs runs the script. It must print want, or succeed if want is empty.
+// checkSignOffs runs the script. The script must print want, or succeed if want is empty.
 func checkSignOffs(t *testing.T, dir, base, want string) {
 	t.Helper()
 	script, err := filepath.Abs("../../hack/sign-offs.sh")

@@ -45,8 +45,8 @@ type step struct {
 	With      map[string]string
 }
 
-// TestWorkflows checks the rules for GitHub workflows. They build nothing themselves, use only code
-// that the commit pins, and have only the permissions that they need.
+// TestWorkflows checks the rules for GitHub workflows. They run only targets of the Makefile, and
+// use only code that is pinned to a commit. They have only the permissions that they need.
 func TestWorkflows(t *testing.T) {
 	targets := makeTargets(t)
 	names, err := filepath.Glob("../../.github/workflows/*")
@@ -67,7 +67,7 @@ func TestWorkflows(t *testing.T) {
 	}
 }
 
-// TestWorkflowRules breaks each rule in a valid workflow, and expects the problem.
+// TestWorkflowRules breaks each rule in a valid workflow, and checks that this problem is reported.
 func TestWorkflowRules(t *testing.T) {
 	const good = `on: { push: { branches: [ main ] }, pull_request: {} }
 permissions: {}
@@ -184,8 +184,7 @@ func makeTargets(t *testing.T) []string {
 	return targets
 }
 
-// TestSigningIdentity checks that SECURITY.md names the workflow whose signatures a reader
-// verifies.
+// TestSigningIdentity checks that SECURITY.md names the workflow that signs the releases.
 func TestSigningIdentity(t *testing.T) {
 	text, err := os.ReadFile("../../SECURITY.md")
 	if err != nil {

@@ -1,7 +1,8 @@
 // Copyright The kubetenant authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package waittest waits for the effects of another goroutine or process in tests.
+// Package waittest provides functions for tests that wait for the effects of another goroutine or
+// process.
 package waittest
 
 import (
@@ -9,9 +10,9 @@ import (
 	"time"
 )
 
-// Limit is the maximum time that [Until] waits, which is enough for a busy machine. Interval is the
-// first pause between two checks, and longest is the last one. A check may start a process, which
-// slows down the tested code.
+// Limit is the maximum time that [Until] waits. It is long enough for a busy machine. Interval is
+// the shortest pause between two checks, and longest is the longest one. The pauses become longer,
+// because a check may start a process, which slows down the tested code.
 const (
 	Limit    = 30 * time.Second
 	Interval = 10 * time.Millisecond
@@ -24,7 +25,8 @@ func Until(tb testing.TB, f func() error) {
 	Within(tb, Limit, f)
 }
 
-// Within is like [Until] with a specified limit, for a change that must precede another.
+// Within is like [Until], but with the given limit. It is for a change that must occur before
+// another event.
 func Within(tb testing.TB, limit time.Duration, f func() error) {
 	tb.Helper()
 	for start := time.Now(); ; time.Sleep(Pause(start)) {
@@ -38,8 +40,8 @@ func Within(tb testing.TB, limit time.Duration, f func() error) {
 	}
 }
 
-// Pause returns the time until the next check of a wait that began at start. It is a tenth of the
-// elapsed time.
+// Pause returns the pause before the next check of a wait that began at start. It is a tenth of the
+// elapsed time, between Interval and longest.
 func Pause(start time.Time) time.Duration {
 	return min(max(time.Since(start)/10, Interval), longest)
 }

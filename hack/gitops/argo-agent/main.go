@@ -3,7 +3,7 @@
 
 // Argo-agent applies the manifests of a Git repository with the engine of Argo CD. The tests use it
 // as the GitOps tool of a platform team. It is derived from the agent of gitops-engine, but listens
-// on the loopback address only.
+// only on the loopback address.
 package main
 
 import (
@@ -31,8 +31,8 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// markAnnotation is the annotation with the mark of an applied object. The agent prunes only
-// objects with this annotation.
+// markAnnotation is the annotation that contains the mark of an applied object. The agent prunes
+// only objects with this annotation.
 const markAnnotation = "gitops-agent.argoproj.io/gc-mark"
 
 func main() {
@@ -66,8 +66,8 @@ type agent struct {
 // mark is the cached value of an object's markAnnotation.
 type mark string
 
-// run synchronizes when it starts, on each request and after each interval. It returns only with an
-// error.
+// run synchronizes when it starts, on each request and after each interval. It returns only if an
+// error occurs.
 func (a *agent) run(ctx context.Context) error {
 	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(
 		clientcmd.NewDefaultClientConfigLoadingRules(), nil).ClientConfig()
@@ -172,7 +172,7 @@ func (a *agent) manifests(ctx context.Context) (manifests []*unstructured.Unstru
 	return manifests, strings.TrimSpace(string(head)), err
 }
 
-// markOf returns the mark of an object that the repository's manifests describe.
+// markOf returns the mark of an object in the repository's manifests.
 func (a *agent) markOf(key kube.ResourceKey) mark {
 	sum := sha256.Sum256([]byte(strings.Join([]string{a.repository, key.Group, key.Kind, key.Name}, "\n")))
 	return mark("sha256." + base64.RawURLEncoding.EncodeToString(sum[:]))

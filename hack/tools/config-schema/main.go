@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Command config-schema prints the JSON schema of the configuration file. It reads the Go types of
-// config/v1alpha1 and their comments with the parser of controller-gen. Run it at the root of the
-// repository.
+// config/v1alpha1 and their comments with the parser of controller-gen. It must be run in the root
+// directory of the repository.
 package main
 
 import (
@@ -69,7 +69,7 @@ func generate() ([]byte, error) {
 	}
 	root := crd.TypeIdent{Package: loaded[0], Name: kind}
 	parser.NeedFlattenedSchemaFor(root)
-	// The loader checks types only as far as the schema needs them.
+	// The loader checks types only as far as the schema requires it.
 	if loader.PrintErrors(loaded, packages.TypeError) {
 		return nil, errors.New("the types cannot be read")
 	}
@@ -92,9 +92,9 @@ func generate() ([]byte, error) {
 	return append(out, '\n'), err
 }
 
-// strict converts an OpenAPI schema to a JSON schema of the configurations that a server accepts.
-// An object must not have unknown fields. An optional field may be null, which means the same as
-// omitting it.
+// strict converts an OpenAPI schema to a JSON schema that accepts the same configurations as a
+// server. An object must not have unknown fields. An optional field may be null, which has the same
+// meaning as an omitted field.
 func strict(schema map[string]any) {
 	for key := range schema {
 		if strings.HasPrefix(key, "x-kubernetes-") {

@@ -31,7 +31,7 @@ type Group struct {
 	Resources []string `json:"resources"` // as resource.group
 }
 
-// groups are the columns of a namespace.
+// groups returns the groups of resources for which each row has a cell in each namespace.
 func groups() []Group {
 	return []Group{
 		{
@@ -68,8 +68,9 @@ const (
 // namespace.
 const AllNamespaces = "*"
 
-// AnyTenant is the tenant of a subject that is bound in the whole cluster. The row describes the
-// callers with this name in every tenant, each in the namespaces of its own tenant.
+// AnyTenant is the tenant of a subject with a cluster-wide binding that callers of any tenant may
+// match. The row describes the callers with this name in every tenant, each in the namespaces of
+// its own tenant.
 const AnyTenant = "*"
 
 // Subject is a row: a subject of bindings or grants, in one tenant.
@@ -77,8 +78,8 @@ type Subject struct {
 	Kind   string `json:"kind"`
 	Name   string `json:"name"`
 	Tenant string `json:"tenant"`
-	// System reports whether only the default bindings of Kubernetes name the subject, as in every
-	// cluster.
+	// System reports whether every binding of the subject is one of the default bindings of
+	// Kubernetes.
 	System bool `json:"system,omitempty"`
 }
 
@@ -88,8 +89,8 @@ type Namespace struct {
 	Owner string `json:"owner"`
 }
 
-// Cell is the access of an identity to a group of resources in a namespace. No cell exists without
-// access.
+// Cell is the access of an identity to a group of resources in a namespace. A Map contains a cell
+// only if the identity has access.
 type Cell struct {
 	Identity  int    `json:"identity"`  // index in Map.Identities
 	Namespace int    `json:"namespace"` // index in Map.Namespaces
@@ -99,10 +100,10 @@ type Cell struct {
 	By        int    `json:"by"` // index in Map.Reasons
 }
 
-// Map is the access of all identities of a cluster.
+// Map contains the access of all identities in a cluster.
 type Map struct {
 	Cluster string `json:"cluster"`
-	// Made is the time at which the cluster was read.
+	// Made is the time when the cluster was read.
 	Made       time.Time   `json:"made"`
 	Groups     []Group     `json:"groups"`
 	Identities []Subject   `json:"identities"`
@@ -139,8 +140,8 @@ func (m *Map) Table() [][]string {
 	return rows
 }
 
-// New decides the cells of a cluster under a configuration. It reports its progress to decided
-// after each identity. decided may be nil.
+// New determines the cells of a cluster under a configuration. It calls decided after each identity
+// with the number of finished identities and their total number. decided may be nil.
 func New(
 	ctx context.Context, p *simulator.Snapshot, config *configv1alpha1.Settings, decided func(done, all int),
 ) (*Map, error) {
@@ -217,9 +218,9 @@ type row struct {
 	grants     map[string][]string // the identity's grants, by namespace
 }
 
-// addNamespaces adds the namespaces in which a binding applies. namespace is the binding's namespace, or
-// "" for a ClusterRoleBinding. The tenant of the binding's subject is of. own contains the
-// namespaces of each tenant.
+// addNamespaces adds the namespaces in which a binding applies. namespace is the binding's
+// namespace, or "" for a ClusterRoleBinding. tenantName is the tenant of the binding's subject. own
+// contains the namespaces of each tenant.
 func (r *row) addNamespaces(namespace, tenantName string, own map[string][]string) {
 	switch {
 	case namespace != "":
@@ -239,8 +240,8 @@ func (r *row) addNamespaces(namespace, tenantName string, own map[string][]strin
 	}
 }
 
-// rowsOf returns the subjects of all bindings and grants. A subject without a known tenant has one
-// row for each tenant in whose namespaces it is bound.
+// rowsOf returns a row for each subject of a binding or a grant, and each tenant that the subject
+// may belong to (see [tenantsOf]).
 func rowsOf(ctx context.Context, stack *stack.Stack, p *simulator.Snapshot) []*row {
 	own := map[string][]string{}
 	for name := range p.Namespaces {
@@ -309,8 +310,8 @@ func (r *row) caller(tenantName, namespace string) user.Info {
 	return r.subject.Caller(id, namespace)
 }
 
-// tenantsOf returns the tenants that the subject of a binding may belong to, if the difference
-// affects access.
+// tenantsOf returns the tenants for which a subject of a binding gets a row. A subject of a
+// ClusterRoleBinding that callers of any tenant may match also gets a row for [AnyTenant].
 func tenantsOf(
 	ctx context.Context, stack *stack.Stack, p *simulator.Snapshot, namespace string, s privileges.Subject,
 ) []string {
@@ -328,8 +329,8 @@ func tenantsOf(
 	return all
 }
 
-// namesIn returns the resource names to which the rules and grants of a namespace are limited. It
-// includes "" for a request without an object name.
+// namesIn returns the object names to which the roles and grants of a namespace are limited. It
+// also returns "" for a request without an object name.
 func namesIn(p *simulator.Snapshot, namespace string) []string {
 	names := map[string]bool{"": true}
 	for _, b := range p.Bindings {
@@ -355,8 +356,8 @@ func namesIn(p *simulator.Snapshot, namespace string) []string {
 	return slices.Sorted(maps.Keys(names))
 }
 
-// decide returns the highest access of a caller to the resources of a group, with the server's
-// reason. It returns "" if the caller has no access.
+// decide returns the highest access of a caller to any resource of a group, with the reason that
+// the server gives for allowing it. It returns "" if the caller has no access.
 func decide(
 	ctx context.Context, stack *stack.Stack, u user.Info, namespace string, names []string, g *Group,
 ) (access, reason string) {
@@ -377,7 +378,7 @@ func decide(
 	return "", ""
 }
 
-// attributesOf returns the requests that decide whether a user may perform one of the verbs.
+// attributesOf returns a request for each combination of verb, resource and object name.
 func attributesOf(
 	u user.Info, namespace string, names []string, g *Group, verbs []string,
 ) (all []authorizer.Attributes) {

@@ -48,7 +48,7 @@ func newMap(t *testing.T) *accessmap.Map {
 	return m
 }
 
-// TestAllServiceAccounts checks that a cluster-wide binding of all service accounts is shown for
+// TestAllServiceAccounts checks that a cluster-wide binding of all service accounts has a cell for
 // each tenant.
 func TestAllServiceAccounts(t *testing.T) {
 	klog.SetLogger(logr.Discard())
@@ -82,7 +82,7 @@ func TestAllServiceAccounts(t *testing.T) {
 	}
 }
 
-// TestCells checks that the cells equal the decisions of the stack.
+// TestCells checks that the cells equal the expected access, and the decisions of the stack.
 func TestCells(t *testing.T) {
 	m := newMap(t)
 	var got []string

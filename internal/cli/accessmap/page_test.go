@@ -15,7 +15,8 @@ import (
 	"github.com/kubetenant/kubetenant/internal/cli/accessmap"
 )
 
-// TestHostileNames checks that names never change the markup of the page or the values of its data.
+// TestHostileNames checks that names of objects never change the markup of the page or the values
+// of its data.
 func TestHostileNames(t *testing.T) {
 	page := func(name string) (markup string) {
 		m := &accessmap.Map{
@@ -65,8 +66,8 @@ func TestHostileCluster(t *testing.T) {
 	}
 }
 
-// TestPageLoadsNoOtherFile checks that the page's policy forbids all other content, and that it
-// names no other file.
+// TestPageLoadsNoOtherFile checks that the page's Content-Security-Policy forbids all other
+// content, and that the page refers to no other file.
 func TestPageLoadsNoOtherFile(t *testing.T) {
 	var out bytes.Buffer
 	if err := (&accessmap.Map{}).WriteHTML(&out); err != nil {

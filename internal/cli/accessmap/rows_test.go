@@ -33,8 +33,8 @@ func roleWithRule(verb, group, resource string, names ...string) *simulator.Role
 	}}}
 }
 
-// cellsOf returns the cells of a cluster with the namespaces acme--web and globex--shop and with
-// the objects that puts adds.
+// cellsOf returns the map of a cluster with the namespaces acme--web and globex--shop, and its
+// cells as text. puts adds more objects to the cluster.
 func cellsOf(t *testing.T, puts func(*simulator.Snapshot)) (*accessmap.Map, []string) {
 	t.Helper()
 	klog.SetLogger(logr.Discard())
@@ -81,7 +81,7 @@ func bind(p *simulator.Snapshot, namespace, user string, role *simulator.Role) {
 	})
 }
 
-// TestGroups checks that a right to one resource of a group sets the cell of that group only. The
+// TestGroups checks that a right to one resource of a group sets only the cell of this group. The
 // cell is a write if a verb changes objects, otherwise a read. A right to one named object is
 // enough.
 func TestGroups(t *testing.T) {
@@ -123,11 +123,11 @@ func TestGroups(t *testing.T) {
 }
 
 // TestRows checks the order of rows and columns. Rows are sorted by tenant, kind and name. A name
-// has a row for each tenant in whose namespaces it is bound. A namespace's column is next to those
-// of its owner.
+// has one row for each tenant in whose namespaces the name is bound. The columns of an owner's
+// namespaces are adjacent.
 //
-// A row without a right exists, but has no cell. Each tenant has a row for the rights of all its
-// callers.
+// A row without a right exists, but has no cell. Each tenant has a row for rights that all its
+// callers have.
 func TestRows(t *testing.T) {
 	m, cells := cellsOf(t, func(p *simulator.Snapshot) {
 		bind(p, "globex--shop", "alice", roleWithRule("get", "", "secrets"))
@@ -160,8 +160,8 @@ func TestRows(t *testing.T) {
 	}
 }
 
-// TestGrantsByName checks that a cell that grants allow names each grant instead of the server's
-// reason. A grant of one named object is enough.
+// TestGrantsByName checks that a cell whose access comes from AccessGrants names each grant instead
+// of the server's reason. A grant of one named object is enough.
 func TestGrantsByName(t *testing.T) {
 	m, cells := cellsOf(t, func(p *simulator.Snapshot) {
 		for name, names := range map[string][]any{"one": {"settings"}, "two": nil} {

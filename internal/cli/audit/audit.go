@@ -32,7 +32,7 @@ var (
 	// errNotServed reports that the server does not serve audit streams.
 	errNotServed = errors.New("the server does not serve audit streams: set audit.directory in its configuration, or " +
 		"read files with --from")
-	// errEnded reports that the server ended a followed stream.
+	// errEnded reports that the server ended a stream that the caller was following.
 	errEnded = errors.New("the server ended the stream: run the command again with a --since that covers the gap")
 	// errNotRecord reports that a line is not a record. The error does not contain the line.
 	errNotRecord = errors.New("the line is not an audit record in JSON: it may be incomplete")
@@ -62,11 +62,11 @@ func (q *Query) selects(r *tenantaudit.Record) bool {
 
 // Visitor receives the records of a stream.
 type Visitor struct {
-	// Record is called for each record. line is the text of the record and is valid until Record
-	// returns. If Record returns an error, the stream ends.
+	// Record is called for each record. line is the JSON text of the record. It is valid only until
+	// Record returns. If Record returns an error, reading stops.
 	Record func(r *tenantaudit.Record, line []byte) error
-	// Invalid is called for each line of a server that is not a record. where is the position of
-	// the line.
+	// Invalid is called for each line from a server that is not a record. where describes the
+	// position of the line.
 	Invalid func(where string, err error)
 }
 
@@ -86,7 +86,8 @@ func (v *Visitor) visit(where string, line []byte, err error, selects func(*tena
 }
 
 // FromServer reads the stream of a server, oldest record first. It returns nil at the end of the
-// stream. If it follows the stream, it returns nil when the context is canceled.
+// stream. With [Query.Follow], it returns nil if ctx is canceled, and an error if the server ends
+// the stream.
 func FromServer(ctx context.Context, server rest.Interface, q *Query, v *Visitor) (err error) {
 	get := server.Get().AbsPath(authz.AuditPath).Param("since", q.Since.UTC().Format(time.RFC3339Nano))
 	if q.User != "" {
@@ -118,7 +119,7 @@ func FromServer(ctx context.Context, server rest.Interface, q *Query, v *Visitor
 	return err
 }
 
-// explain adds advice to an error of a server.
+// explain adds advice to an error of the server.
 func explain(id tenant.ID, err error) error {
 	status := apierrors.APIStatus(nil)
 	switch {
@@ -138,13 +139,13 @@ func explain(id tenant.ID, err error) error {
 }
 
 // FromFiles reads the files of a stream in a directory, oldest record first. A server may write the
-// files at the same time. A missing stream is empty. FromFiles skips invalid lines, because a
-// killed server can leave an incomplete line that it never acknowledged.
+// files at the same time. If no file exists, FromFiles reads no records. It skips invalid lines,
+// because a server that was killed can leave an incomplete line that it never acknowledged.
 func FromFiles(ctx context.Context, dir string, stream tenantaudit.Stream, q *Query, v *Visitor) error {
 	return tenantaudit.Read(ctx, dir, stream, tenantaudit.Filter{Since: q.Since, User: q.User, Denied: q.Denied}, v.Record)
 }
 
-// Header is the header line for the records that [WriteText] prints.
+// Header is the header line above the records that [WriteText] prints.
 const Header = "TIME                   CODE   VERB         OBJECT                                         CALLER\n"
 
 // WriteText prints a record on one line. Control characters are escaped.
@@ -158,7 +159,8 @@ func WriteText(w io.Writer, r *tenantaudit.Record) error {
 	return err
 }
 
-// callerOf returns the user or the tenant of a request. The prefix distinguishes them.
+// callerOf returns the user of a request, or its tenant if the record has no user. A prefix
+// distinguishes users from tenants.
 func callerOf(r *tenantaudit.Record) string {
 	switch {
 	case r.User != "" && r.ImpersonatedBy != "":
@@ -192,15 +194,15 @@ func objectOf(r *tenantaudit.Record) string {
 	return text
 }
 
-// WriteJSON prints the JSON of a record on one line. It preserves fields that this version does not
-// know. It escapes characters that could control a terminal.
+// WriteJSON prints the JSON of a record on one line. It preserves fields that are unknown to this
+// version. It escapes characters that could control a terminal.
 func WriteJSON(w io.Writer, line []byte) error {
 	var compact bytes.Buffer
 	if err := json.Compact(&compact, line); err != nil {
 		return err
 	}
 	text := strings.ToValidUTF8(compact.String(), "\ufffd")
-	if output.Safe(text) != text { // only strings contain such characters
+	if output.Safe(text) != text { // such characters occur only in JSON strings
 		var b strings.Builder
 		for _, c := range text {
 			if s := string(c); output.Safe(s) == s {

@@ -111,7 +111,7 @@ func TestFromFiles(t *testing.T) {
 	}
 }
 
-// TestInvalidLines checks that each invalid line of a server is reported with its number and
+// TestInvalidLines checks that each invalid line from a server is reported with its number, and
 // without its text.
 func TestInvalidLines(t *testing.T) {
 	client := server(t, func(w http.ResponseWriter, _ *http.Request) {
@@ -148,7 +148,8 @@ func server(t *testing.T, handler http.HandlerFunc) rest.Interface {
 	return k.Discovery().RESTClient()
 }
 
-// TestFromServer checks the request, and that records outside the selection are omitted.
+// TestFromServer checks the query of the request, and that records that do not match the query are
+// omitted.
 func TestFromServer(t *testing.T) {
 	for name, c := range map[string]struct {
 		query audit.Query
@@ -186,8 +187,8 @@ func TestFromServer(t *testing.T) {
 	}
 }
 
-// TestFollow checks that records are visited before the stream ends. The end of the stream is an
-// error, but a canceled context is not.
+// TestFollow checks that records are visited before the stream ends. If the server ends the stream,
+// FromServer returns an error. If the context is canceled, it does not.
 func TestFollow(t *testing.T) {
 	client := server(t, func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.WriteString(w, line(1, 200, "a"))
@@ -336,8 +337,8 @@ func TestWriteText(t *testing.T) {
 	}
 }
 
-// TestWriteJSON checks that the value of a record does not change, and that no character can
-// control a terminal.
+// TestWriteJSON checks that the JSON value of a record does not change, and that no printed
+// character can control a terminal.
 func TestWriteJSON(t *testing.T) {
 	for _, text := range []string{
 		`{"time":"2026-11-28T01:00:00Z", "new": {"field": [1, 2]},"name":"a<b"}`,

@@ -1,8 +1,8 @@
 // Copyright The kubetenant authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package client connects the commands of "kubectl tenant" to a cluster. It has kubectl's flags,
-// and one-line errors with the problem and the remedy.
+// Package client connects the commands of "kubectl tenant" to a cluster. It provides kubectl's
+// flags, and turns errors into one line with the problem and the remedy.
 package client
 
 import (
@@ -21,7 +21,7 @@ import (
 	"github.com/kubetenant/kubetenant/internal/kube"
 )
 
-// Changed reports whether a flag was set.
+// Changed reports whether a flag was set on the command line.
 func Changed(set *pflag.FlagSet, name string) bool {
 	flag := set.Lookup(name)
 	return flag != nil && flag.Changed
@@ -29,8 +29,8 @@ func Changed(set *pflag.FlagSet, name string) bool {
 
 // Cluster is one cluster that a command uses.
 type Cluster struct {
-	// Name is the name of the context or its replacement. Server is the kubeconfig's name of the
-	// server.
+	// Name is the name of the context, or of the cluster that replaces the cluster of the context.
+	// Server is the name of the server's entry in the kubeconfig.
 	Name, Server string
 	// Config is the client configuration of the cluster.
 	Config *rest.Config
@@ -57,7 +57,7 @@ func (f *Flags) Clients() (*Cluster, kube.Interface, dynamic.Interface, error) {
 	return c, k, d, err
 }
 
-// Kube returns a client of the cluster.
+// Kube returns a typed client of the cluster.
 func (c *Cluster) Kube() (kube.Interface, error) {
 	if c.client == nil {
 		k, err := kube.NewForConfig(c.Config)
@@ -69,10 +69,11 @@ func (c *Cluster) Kube() (kube.Interface, error) {
 	return c.client, nil
 }
 
-// Mapper returns the resources of the cluster's discovery.
+// Mapper returns a mapper for the resources in the cluster's discovery.
 func (c *Cluster) Mapper() (meta.RESTMapper, error) { return c.mapper() }
 
-// Cluster returns the only selected cluster, after [Cluster.Check].
+// Cluster returns the selected cluster, after [Cluster.Check]. It returns an error if several
+// clusters are selected.
 func (f *Flags) Cluster() (*Cluster, error) {
 	c, err := f.onlyCluster()
 	if err != nil {
@@ -91,9 +92,9 @@ func (f *Flags) onlyCluster() (*Cluster, error) {
 	return nil, fmt.Errorf("--context names %d contexts, but this command accepts only one", len(f.contexts))
 }
 
-// Clusters returns all clusters that --context or --cluster lists. If one of them cannot be used,
-// it returns an error that names it. No request has been sent to any cluster. The caller MUST call
-// [Cluster.Check] before it uses one.
+// Clusters returns the clusters that --context or --cluster lists. If one of them cannot be used,
+// the error names it. Clusters sends no request to any cluster. The caller MUST call
+// [Cluster.Check] before it uses a cluster.
 func (f *Flags) Clusters() ([]*Cluster, error) {
 	switch {
 	case len(f.clusters) > 0:
@@ -166,8 +167,8 @@ func (f *Flags) cluster(p clusterRef) (*Cluster, error) {
 
 var errNoKubeconfig = errors.New("no kubeconfig found: set --kubeconfig or $" + clientcmd.RecommendedConfigPathEnvVar)
 
-// checkContext returns an error for a kubeconfig without the context. Otherwise, the client would
-// try localhost.
+// checkContext returns an error if the kubeconfig does not contain the context. Without this check,
+// the client would connect to localhost.
 func checkContext(raw *clientcmdapi.Config, name, server string) error {
 	if server != "" {
 		return nil

@@ -14,8 +14,8 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// clusterRef is the position of a cluster in the kubeconfig: a context, and optionally a cluster entry
-// that replaces the context's entry. If context is empty, the current context is used.
+// clusterRef identifies a cluster in the kubeconfig by a context, and optionally by a cluster entry
+// that replaces the cluster entry of the context. If context is empty, the current context is used.
 type clusterRef struct{ context, entry string }
 
 // AddClusters adds --cluster to a command that accepts several clusters.
@@ -56,9 +56,9 @@ func (f *Flags) namedClusters() ([]*Cluster, error) {
 	return all, nil
 }
 
-// findClusters returns the positions of the clusters of --cluster in a kubeconfig. It uses only
-// servers and credentials that the kubeconfig combines, or that kubectl --cluster would combine.
-// The credential of one cluster MUST NOT be sent to another.
+// findClusters finds the clusters of --cluster in a kubeconfig. It combines a server and a
+// credential only if a context of the kubeconfig combines them, or kubectl --cluster would combine
+// them. The credential for one cluster MUST NOT be sent to another cluster.
 func findClusters(config *clientcmdapi.Config, names []string) ([]clusterRef, error) {
 	var all []clusterRef
 	for i, name := range names {
@@ -107,9 +107,9 @@ func findCluster(config *clientcmdapi.Config, name string) (clusterRef, error) {
 		name, strings.Join(found, ", "))
 }
 
-// gatewayContexts returns the contexts of a gateway's cluster. If the current context connects to the
-// same gateway, they are those of the current user. If there are several, they are on the same
-// tenant path.
+// gatewayContexts returns the contexts for a cluster behind a gateway. If the current context
+// connects to a gateway, it returns only contexts for the same gateway and the current user. If
+// there are several, it prefers those with the current tenant path.
 func gatewayContexts(config *clientcmdapi.Config, current *clientcmdapi.Context, name string) []string {
 	var own gatewayPath
 	if entry := config.Clusters[current.Cluster]; entry != nil {
@@ -143,8 +143,8 @@ func gatewayContexts(config *clientcmdapi.Config, current *clientcmdapi.Context,
 	return all
 }
 
-// gatewayPath is the address of a server, split at /clusters/NAME. If the address has no such path,
-// it is the gateway.
+// gatewayPath is the address of a server, split at /clusters/NAME. If the address has no such part,
+// gateway is the whole address.
 type gatewayPath struct{ gateway, cluster, rest string }
 
 func gatewayPathOf(server string) gatewayPath {
@@ -167,8 +167,8 @@ func gatewayPathOf(server string) gatewayPath {
 	return p
 }
 
-// isSameUser reports whether two users of a kubeconfig are the same user, possibly with different
-// credentials: alice/acme@eu1 and alice/acme@us1, or admin and admin@us1.
+// isSameUser reports whether two kubeconfig users are the same user, possibly with different
+// credentials. Examples are alice/acme@eu1 and alice/acme@us1, or admin and admin@us1.
 func isSameUser(a, b string) bool {
 	nameA, nameB := withoutCluster(a), withoutCluster(b)
 	switch {
@@ -187,7 +187,7 @@ func withoutCluster(user string) string {
 	return user
 }
 
-// contextsWhere returns the sorted names of the contexts for which is returns true.
+// contextsWhere returns the sorted names of the contexts for which matches returns true.
 func contextsWhere(config *clientcmdapi.Config, matches func(*clientcmdapi.Context) bool) (names []string) {
 	for name, context := range config.Contexts {
 		if context != nil && matches(context) {

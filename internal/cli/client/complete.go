@@ -18,7 +18,8 @@ import (
 )
 
 const (
-	// completeTimeout limits the duration of a completion. A slow completion is worse than none.
+	// completeTimeout is the maximum duration of a completion, because a slow completion is worse
+	// than none.
 	completeTimeout = 3 * time.Second
 	// completeLimit is the maximum number of objects that a completion reads.
 	completeLimit = 1000
@@ -50,7 +51,7 @@ func (f *Flags) CompleteNamespaces(cmd *cobra.Command, _ []string, prefix string
 	})
 }
 
-// CompleteTenants completes the names of tenants that own a namespace.
+// CompleteTenants completes the names of tenants that own a namespace the caller may list.
 func (f *Flags) CompleteTenants(cmd *cobra.Command, _ []string, prefix string) ([]string, cobra.ShellCompDirective) {
 	return f.complete(cmd, prefix, func(ctx context.Context, k kube.Interface, add func(string)) error {
 		list, err := k.CoreV1().Namespaces().List(ctx, metav1.ListOptions{Limit: completeLimit, LabelSelector: tenant.Label})

@@ -16,8 +16,8 @@ var errDuration = errors.New("must be a duration, such as 90m, 8h or 30d")
 
 const day = 24 * time.Hour
 
-// ParseDuration parses a duration like [time.ParseDuration]. It also accepts whole days of 24 hours
-// at the beginning: 30d, 3d12h. The error does not contain the text.
+// ParseDuration parses a duration like [time.ParseDuration]. It also accepts a number of days of 24
+// hours at the beginning, as in 30d or 3d12h. The error does not contain the text.
 func ParseDuration(text string) (time.Duration, error) {
 	days, rest, ok := strings.Cut(text, "d")
 	if !ok {

@@ -21,8 +21,7 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// Explain returns err as one line with the problem and the remedy. The result wraps the errors that
-// err wraps.
+// Explain returns err as one line with the problem and the remedy. The result wraps err.
 func (c *Cluster) Explain(err error) error {
 	if err == nil {
 		return nil
@@ -66,8 +65,8 @@ func (c *Cluster) Explain(err error) error {
 	return &explained{oneLine(err), err}
 }
 
-// isWebhookFailure reports whether kube-apiserver failed to call the webhook service: its
-// authorizer, its authenticator, or one of its admission webhooks.
+// isWebhookFailure reports whether kube-apiserver could not call the webhook service as an
+// authorizer, an authenticator or an admission webhook.
 func isWebhookFailure(err error) bool {
 	if !apierrors.IsInternalError(err) {
 		return false
@@ -77,11 +76,11 @@ func isWebhookFailure(err error) bool {
 		admissionFailed.MatchString(text)
 }
 
-// admissionFailed matches kube-apiserver's error for a webhook that it could not call
-// (k8s.io/apiserver pkg/admission/plugin/webhook/errors, v0.37.1).
+// admissionFailed matches the error of kube-apiserver about an admission webhook of kubetenant that
+// it could not call (k8s.io/apiserver pkg/admission/plugin/webhook/errors, v0.37.1).
 var admissionFailed = regexp.MustCompile(`failed calling webhook "[a-z0-9.-]*kubetenant\.dev"`)
 
-// explained has a different text than the error that it wraps.
+// explained is an error with a different text than the error that it wraps.
 type explained struct {
 	text  string
 	cause error
@@ -92,8 +91,8 @@ func (e *explained) Unwrap() error { return e.cause }
 
 func oneLine(err error) string { return strings.Join(strings.Fields(err.Error()), " ") }
 
-// unauthorized returns the probable reason why a server rejected the credential. It detects an
-// expired certificate.
+// unauthorized returns the probable reason why a server rejected the credential. It detects only an
+// expired client certificate.
 func (c *Cluster) unauthorized() string {
 	if until, ok := CertificateExpiry(c.Config); ok && until.Before(time.Now()) {
 		return fmt.Sprintf("the client certificate expired at %s: create a new one with kubectl tenant gen-kubeconfig",
@@ -103,8 +102,8 @@ func (c *Cluster) unauthorized() string {
 		"again or use another kubeconfig"
 }
 
-// CertificateExpiry returns the expiration of a configuration's client certificate, or false if
-// there is none.
+// CertificateExpiry returns when the client certificate of a configuration expires, or false if
+// there is no certificate.
 func CertificateExpiry(config *rest.Config) (time.Time, bool) {
 	data := config.CertData
 	if len(data) == 0 && config.CertFile != "" {

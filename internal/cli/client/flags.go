@@ -20,9 +20,9 @@ import (
 	"k8s.io/client-go/util/homedir"
 )
 
-// Flags are kubectl's flags, with two exceptions. --user specifies an identity in these commands,
-// and --context accepts a list. Flags does not use genericclioptions of k8s.io/cli-runtime, because
-// that package links kustomize.
+// Flags are kubectl's flags, with two exceptions: --user specifies an identity in the commands of
+// kubectl tenant, and --context accepts a list. Flags does not use the package genericclioptions of
+// k8s.io/cli-runtime, because that package links kustomize.
 type Flags struct {
 	// Kubeconfig is the file of --kubeconfig. If empty, kubectl's default files are used.
 	Kubeconfig string
@@ -65,7 +65,7 @@ func (f *Flags) AddFlags(cmd *cobra.Command) {
 // Namespace returns the value of --namespace, or "" if it is not set.
 func (f *Flags) Namespace() string { return f.overrides.Context.Namespace }
 
-// loader returns the loader of the kubeconfig, with the values of the flags.
+// loader returns the loader of the kubeconfig for one cluster, with the values of the flags.
 func (f *Flags) loader(p clusterRef) clientcmd.ClientConfig {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	rules.ExplicitPath = f.Kubeconfig
@@ -78,7 +78,7 @@ func (f *Flags) loader(p clusterRef) clientcmd.ClientConfig {
 	return clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &overrides)
 }
 
-// userExtra returns the values of --as-user-extra. Like kubectl, it ignores a value without "=".
+// userExtra parses the values of --as-user-extra. Like kubectl, it ignores a value without "=".
 func userExtra(all []string) map[string][]string {
 	if len(all) == 0 {
 		return nil
@@ -92,10 +92,10 @@ func userExtra(all []string) map[string][]string {
 	return extra
 }
 
-// discoveryTTL is the time for which kubectl uses a cached discovery response.
+// discoveryTTL is how long kubectl uses a cached discovery response.
 const discoveryTTL = 6 * time.Hour
 
-// mapper returns the resources of a server. It uses the same cache as kubectl.
+// mapper returns a mapper for the resources of a server. It uses the same cache as kubectl.
 func (f *Flags) mapper(config *rest.Config) (meta.RESTMapper, error) {
 	cache := cmp.Or(f.cacheDir, defaultCacheDir())
 	discovered := filepath.Join(cache, "discovery", cacheName(config.Host))
@@ -112,7 +112,8 @@ func defaultCacheDir() string {
 	return cmp.Or(os.Getenv("KUBECACHEDIR"), filepath.Join(homedir.HomeDir(), ".kube", "cache"))
 }
 
-// notInCacheNames is the same expression as in kubectl, so that both use the same folder.
+// notInCacheNames is the same expression as in kubectl, so that kubectl tenant uses the same cache
+// folder.
 var notInCacheNames = regexp.MustCompile(`[^(\w/.)]`)
 
 // cacheName returns the name of the cache folder for a server.

@@ -12,8 +12,8 @@ import (
 	"github.com/kubetenant/kubetenant/internal/gateway/views"
 )
 
-// Gateway returns the client configuration for a gateway's views. The host of config is the
-// gateway's address, or the address of one of its clusters or tenants.
+// Gateway returns the client configuration for the views of a gateway. The host of config is the
+// address of the gateway, or of one of its clusters or tenants.
 func Gateway(config *rest.Config) (*rest.Config, error) {
 	base, err := url.Parse(config.Host)
 	if err != nil {

@@ -11,15 +11,15 @@ import (
 	"github.com/kubetenant/kubetenant/internal/cli/installation"
 )
 
-// detection is the result of detecting the installation on one server.
+// detection is the result of detecting kubetenant on one server.
 type detection struct {
 	once  sync.Once
 	found *installation.Installation
 	err   error
 }
 
-// Installation returns how kubetenant is installed on the cluster. It runs the detection once for
-// each server. It returns the errors of [installation.Detect], each in one line.
+// Installation returns how kubetenant is installed on the cluster. It detects this only once for
+// each server. The error is that of [installation.Detect] on one line.
 func (c *Cluster) Installation(ctx context.Context) (*installation.Installation, error) {
 	d := c.detected
 	if d == nil {
@@ -36,11 +36,11 @@ func (c *Cluster) Installation(ctx context.Context) (*installation.Installation,
 	return d.found, d.err
 }
 
-// Require sets a check of each cluster that the command uses. If check returns an error, the
-// command fails. Without a check, the command runs on every server.
+// Require sets a check that runs for each cluster before the command uses the cluster. If the check
+// returns an error, the command fails. Without a check, the command runs on every server.
 func (f *Flags) Require(check func(*Cluster) error) { f.required = check }
 
-// Check returns an error if the command cannot run on the cluster.
+// Check runs the check of [Flags.Require] on the cluster.
 func (c *Cluster) Check() error {
 	if c.required == nil {
 		return nil

@@ -13,9 +13,9 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// CheckUser returns an error if the name of a user or group is empty, has control characters, or
-// begins or ends with white space. Some providers have names with slashes, spaces and letters of
-// any script.
+// CheckUser returns an error if the name of a user or group is empty, contains control characters,
+// or begins or ends with white space. It allows slashes, spaces in the middle and letters of any
+// script, because some identity providers use them.
 func CheckUser(flag, name string) error {
 	switch {
 	case name == "":
@@ -44,7 +44,7 @@ func CheckObject(flag, name string) error {
 	return nil
 }
 
-// ParseTenant parses the tenant ID in a flag.
+// ParseTenant parses a tenant ID. The error contains the name of the flag.
 func ParseTenant(flag, name string) (tenant.ID, error) {
 	id, err := tenant.Parse(name)
 	if err != nil {

@@ -15,8 +15,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// TenantURL returns the server's URL with the tenant's path, or without it if the server does not
-// support such paths.
+// TenantURL returns the server's URL with the path of a tenant. If the server does not support
+// tenant paths, it returns the URL without the path.
 func (c *Cluster) TenantURL(ctx context.Context, id tenant.ID) (string, error) {
 	base, err := url.Parse(c.Config.Host)
 	if err != nil {

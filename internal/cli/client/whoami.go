@@ -25,25 +25,25 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// Caller is the caller's identity as the server authenticated it.
+// Caller is the identity of the caller as the server authenticated it.
 type Caller struct {
 	User   string              `json:"user"`
 	UID    string              `json:"uid,omitempty"`
 	Groups []string            `json:"groups,omitempty"`
 	Extra  map[string][]string `json:"extra,omitempty"`
-	// Tenant is empty if it is unknown. Because is the rule that determined the tenant, or the
-	// reason why it is unknown.
+	// Tenant is empty if the tenant is unknown. TenantReason is the rule that determined the
+	// tenant, or why the tenant is unknown.
 	Tenant       string `json:"tenant,omitempty"`
 	TenantReason string `json:"tenantBecause"`
-	// Source is the configured source that authenticated the credential. It is empty if the server
-	// does not report it.
+	// Source is the name of the configured source that authenticated the credential. It is empty if
+	// the server does not report the source.
 	Source string `json:"source,omitempty"`
-	// Expires is the expiration of the credential. If it is nil, Endless contains the reason.
+	// Expires is when the credential expires. If it is nil, ExpiryUnknown contains the reason.
 	Expires       *time.Time `json:"expires,omitempty"`
 	ExpiryUnknown string     `json:"expiresUnknown,omitempty"`
 }
 
-// Info returns the identity as authorizers receive it.
+// Info returns the identity in the form that authorizers receive.
 func (i *Caller) Info() user.Info {
 	return &user.DefaultInfo{
 		Name:   i.User,
@@ -53,11 +53,12 @@ func (i *Caller) Info() user.Info {
 	}
 }
 
-// WhoAmI requests the caller's identity from the server, including impersonation.
+// WhoAmI requests the identity of the caller from the server. Impersonation applies.
 func (c *Cluster) WhoAmI(ctx context.Context) (*Caller, error) {
 	watched := rest.CopyConfig(c.Config)
 	var token atomic.Pointer[string]
-	// The innermost transport, in which every credential is already a header.
+	// WrapTransport adds the innermost transport. In its requests, every credential is already a
+	// header.
 	watched.WrapTransport = func(next http.RoundTripper) http.RoundTripper {
 		return roundTripper(func(r *http.Request) (*http.Response, error) {
 			text, _ := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
@@ -98,9 +99,9 @@ func (c *Cluster) WhoAmI(ctx context.Context) (*Caller, error) {
 	return i, c.findTenant(ctx, k, i)
 }
 
-// findTenant determines the tenant by the server's rules, with the reserved names of the default
-// configuration. If the server sets no extra, it authenticates requests itself, and the webhook
-// service applies the same rules.
+// findTenant determines the tenant by the rules of the default configuration. If the response
+// contains no tenant extra, the server authenticates requests without kubetenant. The webhook
+// service then determines the tenant by the same rules.
 func (c *Cluster) findTenant(ctx context.Context, k kube.Interface, i *Caller) error {
 	subjects, err := Subjects(func(ctx context.Context, name string) (*corev1.Namespace, error) {
 		return k.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{})
@@ -122,8 +123,8 @@ func (c *Cluster) findTenant(ctx context.Context, k kube.Interface, i *Caller) e
 	return nil
 }
 
-// Subjects returns the default configuration's rules for the tenant of an identity. They include
-// the rule for the group in a certificate, which the webhook service needs.
+// Subjects returns the rules of the default configuration that determine the tenant of an identity.
+// They include the rule for groups of certificates, which applies with the webhook service.
 func Subjects(live func(context.Context, string) (*corev1.Namespace, error)) (*authz.Subjects, error) {
 	settings, err := (&configv1alpha1.Settings{}).Complete()
 	if err != nil {
@@ -140,8 +141,8 @@ func Subjects(live func(context.Context, string) (*corev1.Namespace, error)) (*a
 	}, nil
 }
 
-// expiry returns the expiration of the credential that was sent, or the reason why it is unknown.
-// It reads only the expiration claim of the token and does not verify it.
+// expiry returns when the credential of a request expires, or why this is unknown. It reads the exp
+// claim of a token without verifying the token.
 func expiry(config *rest.Config, token string) (*time.Time, string) {
 	if token != "" {
 		parts := strings.Split(token, ".")

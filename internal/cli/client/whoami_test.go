@@ -41,8 +41,8 @@ func serverConfig(t *testing.T, handler http.HandlerFunc) *rest.Config {
 	return &rest.Config{Host: server.URL, Proxy: func(*http.Request) (*url.URL, error) { return nil, nil }}
 }
 
-// authenticatingServer returns the client configuration of a server that authenticates every caller as a user. It
-// returns a status code for namespaces.
+// authenticatingServer returns the client configuration of a server that authenticates every caller
+// as a user. It returns a status code for namespaces.
 func authenticatingServer(t *testing.T, user string, code int, namespace string) *rest.Config {
 	t.Helper()
 	return serverConfig(t, func(w http.ResponseWriter, r *http.Request) {
@@ -145,7 +145,8 @@ func TestWhoAmIExpires(t *testing.T) {
 			if c.change != nil {
 				c.change(config)
 			}
-			// The server has no TLS, so it never receives the certificate. Only its expiration is read.
+			// The server has no TLS, so it never receives the certificate. Only its expiration is
+			// read.
 			i, err := (&client.Cluster{Config: config}).WhoAmI(t.Context())
 			if err != nil {
 				t.Errorf("%v", err)

@@ -11,10 +11,10 @@ import (
 	"github.com/kubetenant/kubetenant/authz"
 )
 
-// Boundary returns the deployment mode in which the boundary decides the requests of a server, or
-// "" if it decides none. Unlike [Detect], it ignores the admission webhooks, which remain when
-// kube-apiserver no longer calls the authorizer. In mode Shadow, it does not detect the webhook
-// service. Impersonation is ignored.
+// Boundary returns the deployment mode in which the tenant boundary authorizes the requests of a
+// server, or "" if the boundary does not authorize them. Unlike [Detect], it ignores admission
+// webhooks, because they remain after kube-apiserver stops calling the authorizer. It does not
+// detect a webhook service in mode Shadow. It ignores impersonation.
 func Boundary(ctx context.Context, config *rest.Config) (Mode, error) {
 	own := rest.CopyConfig(config)
 	own.Impersonate = rest.ImpersonationConfig{}

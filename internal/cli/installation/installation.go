@@ -3,10 +3,11 @@
 
 // Package installation detects whether and how kubetenant runs on a server.
 //
-// It relies only on the server's behavior: how it answers malformed tenant and cluster paths, how
-// it authorizes a caller whose tenant is ambiguous, and whether its admission refuses a malformed
-// tenant. Definitions, labels, bindings and the published configuration remain after a return to
-// upstream's kube-apiserver, so they are no evidence.
+// It relies only on the behavior of the server. It checks the responses to malformed tenant and
+// cluster paths, and the authorization of a caller whose tenant is ambiguous. It also checks
+// whether admission rejects a reserved tenant name. CustomResourceDefinitions, labels, bindings and
+// the published configuration are not evidence, because they remain after a return to upstream's
+// kube-apiserver.
 package installation
 
 import (
@@ -32,24 +33,26 @@ type Mode string
 const (
 	CompiledIn Mode = "compiled in"
 	Webhook    Mode = "webhook service"
-	// Gateway is the mode of a gateway, and of a cluster behind a gateway that is reached directly.
+	// Gateway is the mode of a gateway, and of a cluster behind a gateway that the client reaches
+	// without the gateway.
 	Gateway Mode = "gateway"
 )
 
 // WebhookNamespace is the default namespace of the webhook service.
 const WebhookNamespace = "kubetenant-system"
 
-// ErrNotInstalled means that a server answered and that kubetenant does not run on it.
+// ErrNotInstalled reports that a server responded and does not run kubetenant.
 var ErrNotInstalled = errors.New("kubetenant is not installed")
 
-// ErrUntrusted says that callers of a tenant may have written the published configuration.
+// ErrUntrusted reports that callers of a tenant may have written the published configuration.
 var ErrUntrusted = errors.New("the published configuration is not trusted")
 
-// UndeterminedError says that a server's answers do not tell whether kubetenant runs on it.
+// UndeterminedError reports that a server's responses do not show whether the server runs
+// kubetenant.
 type UndeterminedError struct {
 	Server string
-	// Cause says which answer is missing. It is not wrapped, since a 403 to a probe does not
-	// refuse the caller's command.
+	// Cause is the error of the detection. It is not wrapped, because a 403 response to a probe
+	// does not mean that the caller's own request is forbidden.
 	Cause error
 }
 
@@ -57,31 +60,31 @@ func (e *UndeterminedError) Error() string {
 	return fmt.Sprintf("cannot determine whether kubetenant is installed on %s: %v", e.Server, e.Cause)
 }
 
-// Is reports whether the cause is target, which is [ErrReviewForbidden].
+// Is reports whether target is [ErrReviewForbidden] and the cause wraps it.
 func (e *UndeterminedError) Is(target error) bool {
 	return target == ErrReviewForbidden && errors.Is(e.Cause, ErrReviewForbidden)
 }
 
-// Installation is a running kubetenant. The zero value is no installation. It is
-// safe for concurrent use.
+// Installation describes how kubetenant runs on a server. The zero value means that it was not
+// found. It is safe for concurrent use.
 type Installation struct {
 	Mode Mode
-	// Server is the address of the kubeconfig.
+	// Server is the address of the server in the kubeconfig.
 	Server string
-	// Direct reports whether the server is a cluster behind a gateway, reached directly. The boundary
-	// does not decide the requests that it gets there.
+	// Direct reports whether the server is a cluster behind a gateway that the client reaches
+	// without the gateway. The boundary does not authorize these requests.
 	Direct bool
 
 	client kube.Interface
 }
 
-// detectTimeout limits the time of a detection if the configuration sets no timeout.
+// detectTimeout is the timeout of each request if the configuration sets no timeout.
 const detectTimeout = 20 * time.Second
 
-// Detect returns the installation on a server. The error wraps [ErrNotInstalled], or is
-// an [UndeterminedError] if the server cannot be reached, refuses the credential or
-// does not say enough to this caller. Impersonation is ignored: the mode of a server
-// does not depend on the caller.
+// Detect returns the installation on a server. The error wraps [ErrNotInstalled], or is an
+// [UndeterminedError]. The latter means that the server is unreachable, rejects the credential, or
+// does not show this caller enough. Impersonation is ignored, because the mode does not depend on
+// the caller.
 func Detect(ctx context.Context, config *rest.Config) (*Installation, error) {
 	own := rest.CopyConfig(config)
 	own.Impersonate = rest.ImpersonationConfig{}
@@ -103,17 +106,17 @@ func Detect(ctx context.Context, config *rest.Config) (*Installation, error) {
 	return found, nil
 }
 
-// Published returns the configuration that the installation publishes. One that another deployment
-// mode left behind is not read. The error wraps [ErrUntrusted] if its namespace has the label of a
-// tenant. Nothing about access may depend on it: a caller who may write ConfigMaps in the namespace
-// of the server can change it.
+// Published returns the configuration that the installation publishes. It does not read a
+// configuration that remains from another deployment mode. The error wraps [ErrUntrusted] if the
+// namespace of the configuration has the label of a tenant. Access decisions MUST NOT depend on the
+// result, because a caller that may write ConfigMaps in this namespace can change it.
 func (i *Installation) Published(ctx context.Context) (*configv1alpha1.Published, error) {
 	namespace := WebhookNamespace
 	if i.Mode == CompiledIn {
 		namespace = metav1.NamespaceSystem
 	}
 	ns, err := i.client.CoreV1().Namespaces().Get(ctx, namespace, metav1.GetOptions{})
-	// The caller may be allowed to read the configuration, but not its namespace.
+	// The caller may have the right to read the configuration, but not the namespace.
 	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsForbidden(err) {
 		return nil, err
 	}
@@ -125,12 +128,13 @@ func (i *Installation) Published(ctx context.Context) (*configv1alpha1.Published
 	return cluster.PublishedConfiguration(ctx, i.client.CoreV1(), namespace)
 }
 
-// ErrNoLimits means that the RBAC evaluator of a server does not know the limits of bindings
+// ErrNoLimits reports that the RBAC evaluator of a server ignores the limits of bindings
 // ([tenant.ScopeAnnotation], [tenant.ExpiresAnnotation]), so that a limited binding always applies.
 var ErrNoLimits = errors.New("its RBAC evaluator does not know the limits of bindings")
 
-// CheckLimits returns nil if the server enforces the limits of bindings. The error wraps [ErrNoLimits]
-// if the server ignores them. Otherwise, the published configuration cannot be read.
+// CheckLimits returns nil if the server enforces the limits of bindings. The error wraps
+// [ErrNoLimits] if the server ignores them. Any other error means that the published configuration
+// cannot be read.
 func (i *Installation) CheckLimits(ctx context.Context) error {
 	if i.Mode != CompiledIn {
 		return fmt.Errorf("%w (deployment mode: %s)", ErrNoLimits, i.Mode)
@@ -145,9 +149,9 @@ func (i *Installation) CheckLimits(ctx context.Context) error {
 	return nil
 }
 
-// DerivesRights reports whether the server's own evaluator derives the rights of admins and members
-// from Tenants, so that no ClusterRoleBinding represents them. It fails if the published
-// configuration cannot be read.
+// DerivesRights reports whether the RBAC evaluator of the server derives the rights of admins and
+// members from Tenant objects, without ClusterRoleBindings. It fails if the published configuration
+// cannot be read.
 func (i *Installation) DerivesRights(ctx context.Context) (bool, error) {
 	if i.Mode != CompiledIn {
 		return false, nil

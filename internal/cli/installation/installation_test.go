@@ -21,17 +21,18 @@ import (
 	"github.com/kubetenant/kubetenant/plugins/namespace"
 )
 
-// fake is a fake server. Each field is an answer: the code, a space and the body. An empty
-// field is a 404 response.
+// fake is a fake server. Each response is a string with the status code, a space and the body. If
+// it is empty, the response is a 404.
 type fake struct {
 	review, self, dryRun, published string
-	// namespace is the only one with a published configuration. Empty means every one.
+	// namespace is the only namespace with a published configuration. If empty, every namespace has
+	// one.
 	namespace string
-	// owner answers a read of a Namespace.
+	// owner is the response to a read of a Namespace.
 	owner string
-	// other answers every other path.
+	// other is the response to every other path.
 	other string
-	// wrapHandler wraps the server, as the filters of kubetenant do.
+	// wrapHandler adds handlers around the server, such as the filters of kubetenant.
 	wrapHandler func(http.Handler) http.Handler
 }
 
@@ -50,7 +51,7 @@ func published(settings string) string {
 		`{"apiVersion":"kubetenant.dev/v1alpha1","kind":"TenancyConfiguration",`+settings+`}`)
 }
 
-// start returns the configuration of a fake.
+// start starts the fake server and returns its client configuration.
 func (f fake) start(t *testing.T) *rest.Config {
 	t.Helper()
 	var handler http.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -93,8 +94,8 @@ func (f fake) start(t *testing.T) *rest.Config {
 // tenantPaths is the filter of a server that serves tenant paths.
 func tenantPaths(next http.Handler) http.Handler { return authz.WithRequestState(next, nil) }
 
-// gateway refuses malformed cluster parts, and has one cluster, eu1, which is at its
-// root too if root is true.
+// gateway returns the handler of a gateway that rejects malformed cluster names. The gateway has
+// the cluster eu1. If root is true, this cluster is also at the root of the gateway.
 func gateway(root bool) func(http.Handler) http.Handler {
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -129,8 +130,8 @@ var (
 	created = `201 {"kind":"Namespace","apiVersion":"v1"}`
 )
 
-// TestDetect covers the answers of every deployment mode, of servers without kubetenant, and of
-// servers whose answers do not show the mode.
+// TestDetect checks the result for the responses of each deployment mode, of servers without
+// kubetenant, and of servers whose responses do not show the mode.
 func TestDetect(t *testing.T) {
 	const unknown, none = "cannot determine whether kubetenant is installed on HOST: ", "kubetenant is not installed on "
 	for name, c := range map[string]struct {
@@ -311,7 +312,8 @@ func TestDetect(t *testing.T) {
 	}
 }
 
-// TestDetectUnreachable requires an error, and not "not installed", for servers that do not answer.
+// TestDetectUnreachable checks that the error for a server that does not respond is not
+// [ErrNotInstalled].
 func TestDetectUnreachable(t *testing.T) {
 	hanging := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }))
 	defer hanging.Close()
@@ -337,7 +339,7 @@ func TestDetectUnreachable(t *testing.T) {
 	}
 }
 
-// TestDetectFollowsNoRedirect requires that the credential reaches no other server.
+// TestDetectFollowsNoRedirect checks that the credential is not sent to another server.
 func TestDetectFollowsNoRedirect(t *testing.T) {
 	other := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		t.Errorf("followed to %s", r.URL)
@@ -353,8 +355,8 @@ func TestDetectFollowsNoRedirect(t *testing.T) {
 	}
 }
 
-// TestDetectIgnoresImpersonation requires that detection ignores impersonation: the mode does
-// not depend on the caller.
+// TestDetectIgnoresImpersonation checks that the detection ignores impersonation, because the mode
+// does not depend on the caller.
 func TestDetectIgnoresImpersonation(t *testing.T) {
 	config := fake{wrapHandler: func(http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -371,7 +373,7 @@ func TestDetectIgnoresImpersonation(t *testing.T) {
 	}
 }
 
-// TestPublished requires that a configuration that another deployment mode left behind is not read.
+// TestPublished checks that a configuration that remains from another deployment mode is not read.
 func TestPublished(t *testing.T) {
 	for name, c := range map[string]struct {
 		fake
@@ -396,8 +398,8 @@ func TestPublished(t *testing.T) {
 	}
 }
 
-// TestPublishedByATenant requires that a configuration is not read in a namespace that
-// has the label of a tenant.
+// TestPublishedByATenant checks that a configuration is not read in a namespace that has the label
+// of a tenant.
 func TestPublishedByATenant(t *testing.T) {
 	labeled := func(id string) string {
 		return `200 {"kind":"Namespace","apiVersion":"v1","metadata":{"name":"x","labels":{"kubetenant.dev/tenant":"` + id +
@@ -427,8 +429,8 @@ func TestPublishedByATenant(t *testing.T) {
 	}
 }
 
-// TestDerivesRights requires that only an enforcing compiled-in server with the index derives
-// rights, and that an unreadable configuration is an error.
+// TestDerivesRights checks that only a compiled-in server that enforces the boundary with the
+// indexed evaluator derives rights. An unreadable configuration is an error.
 func TestDerivesRights(t *testing.T) {
 	indexed := published(`"authorization":{"mode":"Enforce","rbac":{"evaluator":"Indexed"}}`)
 	for name, c := range map[string]struct {

@@ -14,8 +14,8 @@ import (
 	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
 )
 
-// TestCheckLimits checks that only a compiled-in server with the indexed evaluator enforces limits of
-// bindings, whatever a server publishes.
+// TestCheckLimits checks that only a compiled-in server with the indexed evaluator enforces the
+// limits of bindings, whatever configuration a server publishes.
 func TestCheckLimits(t *testing.T) {
 	published := func(evaluator configv1alpha1.Evaluator) *fake.Clientset {
 		objects := &corev1.ConfigMapList{}

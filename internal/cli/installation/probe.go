@@ -31,11 +31,12 @@ import (
 )
 
 const (
-	// probeName names the caller and the objects of probes. None of them exists.
+	// probeName is the name of the user and the objects in probes. They do not exist.
 	probeName = "kubetenant-probe"
-	// malformed is neither a tenant nor a cluster. Both names begin with a letter or a digit.
+	// malformed is not a valid name of a tenant or a cluster. Valid names begin with a letter or a
+	// digit.
 	malformed = "_"
-	// maxAnswer is the maximum number of bytes of an answer that are read.
+	// maxAnswer is the maximum number of bytes that are read from a response body.
 	maxAnswer = 64 << 10
 )
 
@@ -57,13 +58,13 @@ func newProbe(config *rest.Config) (*probe, error) {
 	return &probe{config: config, http: &connection, kube: k}, err
 }
 
-// detect returns an installation without a mode if kubetenant was not found.
+// detect detects the installation. If it does not find kubetenant, the installation has no mode.
 func (p *probe) detect(ctx context.Context) (*Installation, error) {
 	server, gateway, err := addresses(p.config)
 	if err != nil {
 		return nil, err
 	}
-	// A server answers a malformed tenant part before it authenticates the caller.
+	// A server rejects a malformed tenant in a path before it authenticates the caller.
 	tenants, err := p.rejects(ctx, server+"/tenants/"+malformed+"/version", authz.MalformedTenantPath)
 	if err != nil {
 		return nil, err
@@ -88,8 +89,8 @@ func (p *probe) detect(ctx context.Context) (*Installation, error) {
 	return &Installation{Mode: CompiledIn}, nil
 }
 
-// withoutBoundary looks for a gateway without a root cluster and for admission webhooks of
-// kubetenant. reviewed is the error of the review by which the boundary could have been detected.
+// withoutBoundary looks for a gateway without a root cluster, and for admission webhooks of
+// kubetenant. reviewed is the error of the review that could have detected the boundary.
 func (p *probe) withoutBoundary(ctx context.Context, gateway string, reviewed error) (*Installation, error) {
 	isGateway, err := p.isGateway(ctx, gateway)
 	if err != nil || isGateway {
@@ -116,8 +117,8 @@ func (p *probe) withoutBoundary(ctx context.Context, gateway string, reviewed er
 		"and its configuration has no gateway: see --authorization-config in docs/webhook.md")
 }
 
-// addresses returns the server's address without a tenant path, and the address of the
-// gateway that it may be behind.
+// addresses returns the address of the server without a tenant path, and the address of the gateway
+// that may be in front of the server.
 func addresses(config *rest.Config) (server, gateway string, err error) {
 	base, _, err := rest.DefaultServerUrlFor(config)
 	if err != nil {
@@ -135,12 +136,12 @@ func addresses(config *rest.Config) (server, gateway string, err error) {
 	return at("/tenants/", views.Path+"/"), at(views.ClustersPath, "/tenants/", views.Path+"/"), nil
 }
 
-// isGateway reports whether a gateway answers at an address.
+// isGateway reports whether a gateway responds at an address.
 func (p *probe) isGateway(ctx context.Context, address string) (bool, error) {
 	return p.rejects(ctx, address+views.ClustersPath+malformed+"/version", views.MalformedClusterPath)
 }
 
-// rejects reports whether a GET request gets a 400 response with a message.
+// rejects reports whether the response to a GET request is a 400 with the given message.
 func (p *probe) rejects(ctx context.Context, address, message string) (bool, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
 	if err != nil {
@@ -163,21 +164,21 @@ func (p *probe) rejects(ctx context.Context, address, message string) (bool, err
 
 var (
 	errNoSuchAPI = errors.New("the server does not serve subjectaccessreviews of authorization.k8s.io/v1")
-	// ErrReviewForbidden means that the caller may not create the review that shows whether the boundary
-	// decides requests.
+	// ErrReviewForbidden reports that the caller may not create the review that shows whether the
+	// boundary authorizes requests.
 	ErrReviewForbidden = errors.New(
 		"you may not create subjectaccessreviews, which are required here: use the kubeconfig " +
 			"of a cluster admin",
 	)
 )
 
-// reasonForm matches a reason of the boundary at the end of a message. Other releases use other
-// words after the same areas. A reason has no quotes, unlike the names of users.
+// reasonForm matches a reason of the boundary at the end of a message. Only the text before the
+// colon is the same in all releases. Unlike the name of a user, a reason contains no quotes.
 var reasonForm = regexp.MustCompile(`: tenant (?:subject|boundary|path|owner|state|access): [^:"]+$`)
 
-// boundaryDecides reports whether the boundary denies a caller whose tenant is ambiguous. It denies
-// such a caller in every configuration, except in mode Shadow. A tenant's caller gets the reason in
-// the 403 response to the review itself.
+// boundaryDecides reports whether the boundary denies a caller whose tenant is ambiguous. The
+// boundary denies this caller in every configuration, except in mode Shadow. If the caller of the
+// review belongs to a tenant, the reason is in the 403 response to the review itself.
 func (p *probe) boundaryDecides(ctx context.Context) (bool, error) {
 	review, err := p.kube.AuthorizationV1().SubjectAccessReviews().Create(ctx,
 		&authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
@@ -210,20 +211,20 @@ func (p *probe) boundaryDecides(ctx context.Context) (bool, error) {
 }
 
 // serviceAuthenticates reports whether the webhook service authenticated the caller's token. Only
-// its sources set the extra.
+// sources of kubetenant set the extra that it checks.
 func (p *probe) serviceAuthenticates(ctx context.Context) bool {
 	review, err := p.kube.AuthenticationV1().SelfSubjectReviews().Create(ctx,
 		&authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
 	return err == nil && len(review.Status.UserInfo.Extra[tenant.SourceKey]) == 1
 }
 
-// webhookForm matches the beginning of a refusal by a webhook of kubetenant, with the
-// webhook's name from the chart.
+// webhookForm matches the beginning of the error of an admission webhook of kubetenant, with the
+// name of the webhook in the chart.
 var webhookForm = regexp.MustCompile(`^admission webhook "[a-z]+\.(?:mutating|validating)\.kubetenant\.dev" ` +
 	`denied the request: `)
 
-// admissionRefuses reports whether an admission webhook of kubetenant refuses a dry run of a
-// Namespace with a reserved tenant.
+// admissionRefuses reports whether an admission webhook of kubetenant rejects a dry run that
+// creates a Namespace with a reserved tenant name.
 func (p *probe) admissionRefuses(ctx context.Context) (bool, error) {
 	object := &corev1.Namespace{
 		ObjectMeta: metav1.ObjectMeta{Name: probeName, Labels: map[string]string{tenant.Label: "all"}},

@@ -23,32 +23,32 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// runLabel specifies the run of kubectl tenant verify-isolation that created an object, by the first
-// tenant of the run.
+// runLabel is the label of the objects that a run of kubectl tenant verify-isolation created. Its
+// value is the first temporary tenant of the run.
 const runLabel = tenant.Domain + "/verify-isolation"
 
-// Prefixes of the names of temporary tenants. Both names end with the same random suffix.
+// Prefixes of the names of temporary tenants. Both tenants of a run have the same random suffix.
 const (
 	firstTenant  = "verify-a-"
 	secondTenant = "verify-b-"
 )
 
-// TemporaryTenants returns the names of two temporary tenants that no other run uses.
+// TemporaryTenants returns the names of two temporary tenants, with a new random suffix.
 func TemporaryTenants() [2]string {
 	suffix := rand.String(6)
 	return [2]string{firstTenant + suffix, secondTenant + suffix}
 }
 
-// temporaryTenant matches the name of the first tenant.
+// temporaryTenant matches the name of the first temporary tenant of a run.
 var temporaryTenant = regexp.MustCompile(`^` + firstTenant + `([a-z0-9]{6})$`)
 
-// leftover is a run that did not delete its objects.
+// leftover is a run whose objects were not all deleted.
 type leftover struct {
 	tenants [2]string
 	created time.Time
 }
 
-// CleanUp deletes the objects of runs that are at least age old. It returns the number of these
+// CleanUp deletes the objects of runs that started at least age ago. It returns the number of these
 // runs.
 func CleanUp(ctx context.Context, admin *rest.Config, age time.Duration) (int, error) {
 	client, err := kube.NewForConfig(admin)
@@ -77,8 +77,8 @@ func CleanUp(ctx context.Context, admin *rest.Config, age time.Duration) (int, e
 	return removed, errors.Join(errs...)
 }
 
-// leftovers returns the runs that left an object. It ignores the label on objects with other names,
-// because a tenant may label its own objects.
+// leftovers returns the runs with remaining objects. It ignores the label on objects whose names
+// differ from those of a run, because tenants may set the label on their own objects.
 func leftovers(ctx context.Context, client kube.Interface) ([]leftover, error) {
 	options := metav1.ListOptions{LabelSelector: runLabel}
 	namespaces, err := client.CoreV1().Namespaces().List(ctx, options)
@@ -118,7 +118,7 @@ func leftovers(ctx context.Context, client kube.Interface) ([]leftover, error) {
 }
 
 // deleteAll deletes the objects of a run. It does not delete an object without the run's label. It
-// deletes the bindings first, so that a later failure leaves no rights.
+// deletes the ClusterRoleBindings first, so that no rights remain if a later deletion fails.
 func (w *fixture) deleteAll(ctx context.Context) error {
 	rbac := w.admin.RbacV1()
 	var errs []error
@@ -155,8 +155,8 @@ func (w *fixture) isOfRun(o *metav1.ObjectMeta) bool {
 	return o.Labels[runLabel] == w.tenants[0].String()
 }
 
-// deletePreconditions limits a deletion to the object that was read, and excludes a new object of the same
-// name.
+// deletePreconditions returns options that delete only the object with the UID that was read, not a
+// new object of the same name.
 func deletePreconditions(o *metav1.ObjectMeta) metav1.DeleteOptions {
 	return metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &o.UID}}
 }
@@ -187,8 +187,8 @@ func (w *fixture) awaitDeleted(ctx context.Context, name string) error {
 	})
 }
 
-// blockedReason returns the reason why a terminating namespace still exists, or "" if the server reports
-// none.
+// blockedReason returns why a terminating namespace still exists, or "" if the server gives no
+// reason.
 func blockedReason(ns *corev1.Namespace) string {
 	for _, c := range ns.Status.Conditions {
 		if c.Status == corev1.ConditionTrue && strings.HasPrefix(string(c.Type), "Namespace") {

@@ -55,8 +55,8 @@ func labeledMeta(name, run string) metav1.ObjectMeta {
 	return m
 }
 
-// TestRemove checks that a run deletes the objects that it created, but no other object with such a
-// name.
+// TestRemove checks that a run deletes the objects that it created, and no other object with one of
+// their names.
 func TestRemove(t *testing.T) {
 	w, err := newFixture(&Options{Admin: &rest.Config{}, Tenants: [2]string{"a", "b"}})
 	if err != nil {
@@ -101,8 +101,8 @@ func TestRemove(t *testing.T) {
 	}
 }
 
-// TestLeftovers checks that any object of a run is enough to find it. A label on an object with
-// another name is ignored.
+// TestLeftovers checks that any remaining object of a run is enough to find the run. The label on
+// an object with another name is ignored.
 func TestLeftovers(t *testing.T) {
 	k := fake.NewClientset(
 		&corev1.Namespace{ObjectMeta: labeledMeta("verify-a-aaaaaa--isolation", "verify-a-aaaaaa")},
@@ -132,7 +132,8 @@ func TestLeftovers(t *testing.T) {
 	}
 }
 
-// store is a server that stores created objects. create may handle a creation instead.
+// store is a server that stores created objects. If create is set, it may handle a create request
+// instead.
 type store struct {
 	mu      sync.Mutex
 	objects map[string]map[string]any // by path
@@ -211,7 +212,7 @@ const (
 	namespaces = "/api/v1/namespaces"
 )
 
-// TestRunCleansUp checks that a run that cannot create its tenants returns the reason and leaves no
+// TestRunCleansUp checks that a run that cannot create its tenants returns the error and leaves no
 // object. The request is denied, interrupted or not answered. A run with invalid tenants creates
 // nothing.
 func TestRunCleansUp(t *testing.T) {
@@ -314,8 +315,8 @@ func TestCleanUp(t *testing.T) {
 	}
 }
 
-// TestEmptyServer checks that a server that answers each request with an empty object is not
-// reported as isolating tenants.
+// TestEmptyServer checks that the verdict is not that tenants are isolated if a server responds to
+// each request with an empty object.
 func TestEmptyServer(t *testing.T) {
 	var writes []string
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

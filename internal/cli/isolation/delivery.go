@@ -21,7 +21,7 @@ import (
 	"github.com/kubetenant/kubetenant/internal/cli/installation"
 )
 
-// forms are the requested encodings of lists.
+// forms are the media types that the run requests for lists.
 var forms = []string{
 	"application/json", "application/yaml", "application/vnd.kubernetes.protobuf", "application/cbor",
 	"application/json;as=Table;v=v1;g=meta.k8s.io", "application/vnd.kubernetes.protobuf;as=Table;v=v1;g=meta.k8s.io",
@@ -29,8 +29,9 @@ var forms = []string{
 	"application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io",
 }
 
-// tryDelivery searches lists and watches in every encoding for the canaries of both tenants. They
-// must contain the caller's own canary, and must not contain the other.
+// tryDelivery requests lists in every encoding, and watches, and searches the responses for the
+// canaries. A response must contain the canary of the caller's tenant, and not the canary of the
+// other tenant.
 func (m *matrix) tryDelivery(ctx context.Context, _ []resource) error {
 	for _, c := range m.fixture.callers {
 		if c.own < 0 {
@@ -50,7 +51,7 @@ func (m *matrix) tryDelivery(ctx context.Context, _ []resource) error {
 	return nil
 }
 
-// tryList lists all objects at once, and again in pages of one object.
+// tryList requests a list as a whole, and again in pages of one object.
 func (m *matrix) tryList(ctx context.Context, c *caller, path, form string) error {
 	for _, pages := range []bool{false, true} {
 		if pages && !strings.HasPrefix(form, "application/json") {
@@ -87,7 +88,7 @@ func (m *matrix) tryList(ctx context.Context, c *caller, path, form string) erro
 	return nil
 }
 
-// notDelivered records a response without objects.
+// notDelivered records a response that is not a complete list or watch.
 func (m *matrix) notDelivered(c *caller, description string, a answer) {
 	example := fmt.Sprintf("%s: %d %s", description, a.code, a.message())
 	if a.deniedByAuthorization() {
@@ -101,7 +102,8 @@ func (m *matrix) notDelivered(c *caller, description string, a answer) {
 	m.note(c.name, targetAll, Untested, reason, "", example)
 }
 
-// judge searches a response for the canaries and records the outcome.
+// judge searches a response for the canaries and records the outcome. If complete is false, a
+// response without the canary of the caller's tenant is accepted.
 func (m *matrix) judge(c *caller, group, description string, body []byte, complete bool) {
 	w := m.fixture
 	switch {
@@ -114,7 +116,7 @@ func (m *matrix) judge(c *caller, group, description string, body []byte, comple
 	}
 }
 
-// tryWatch watches while objects are created for both tenants.
+// tryWatch starts a watch, and then creates an object for each tenant.
 func (m *matrix) tryWatch(ctx context.Context, c *caller, path string) error {
 	w, parent := m.fixture, ctx
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
@@ -139,7 +141,7 @@ func (m *matrix) tryWatch(ctx context.Context, c *caller, path string) error {
 	return nil
 }
 
-// createObject creates another object.
+// createObject creates a ConfigMap or a Secret, depending on the path of its collection.
 func (w *fixture) createObject(ctx context.Context, path, namespace, name string) error {
 	meta := metav1.ObjectMeta{Name: name}
 	var err error
@@ -152,7 +154,7 @@ func (w *fixture) createObject(ctx context.Context, path, namespace, name string
 	return err
 }
 
-// watch starts a watch and returns its lines until ctx ends or the server ends the watch.
+// watch starts a watch and returns its lines. The returned channel ends with ctx or the watch.
 func (c *caller) watch(ctx context.Context, path string) (<-chan []byte, error) {
 	resp, err := c.do(ctx, c.stream, http.MethodGet, path, nil, nil)
 	if err != nil {
@@ -179,7 +181,7 @@ func (c *caller) watch(ctx context.Context, path string) (<-chan []byte, error) 
 }
 
 // tryRecreation starts watches in a namespace, then deletes the namespace and creates it again for
-// the other tenant. The watches must not continue.
+// the other tenant. The watches must end.
 func (m *matrix) tryRecreation(ctx context.Context, _ []resource) error {
 	w := m.fixture
 	namespace := w.recreatedNamespace()
@@ -228,15 +230,15 @@ func (m *matrix) tryRecreation(ctx context.Context, _ []resource) error {
 	return nil
 }
 
-// openWatch is a watch that started before the tenant of its namespace changed.
+// openWatch is a watch that started before its namespace was recreated for another tenant.
 type openWatch struct {
 	*caller
 	what  string
 	lines <-chan []byte
 }
 
-// judgeWatches records for each watch whether it continued after its namespace belonged to another
-// tenant.
+// judgeWatches records for each watch whether it continued after its namespace was recreated for
+// another tenant.
 func (m *matrix) judgeWatches(ctx context.Context, watches []openWatch) {
 	w := m.fixture
 	for _, o := range watches {
@@ -253,8 +255,8 @@ func (m *matrix) judgeWatches(ctx context.Context, watches []openWatch) {
 	}
 }
 
-// readUntil reads a watch until it receives one of the words, the server ends the watch, or a
-// timeout expires. ended reports whether the server ended the watch.
+// readUntil reads a watch until a line contains one of the words, the server ends the watch, or
+// [requestTimeout] expires. ended reports whether the server ended the watch.
 func readUntil(ctx context.Context, lines <-chan []byte, words ...string) (seen []byte, ended bool) {
 	enough := time.After(requestTimeout)
 	for {

@@ -29,8 +29,9 @@ func outcomeCounts(m *matrix) [6]int {
 	return n
 }
 
-// TestListsDeliver checks that an object of another tenant is a leak in every encoding, on any
-// page. A missing own object is reported. An encoding that the server does not support is not.
+// TestListsDeliver checks that an object of another tenant in any encoding and on any page is a
+// leak. A missing own object is a finding. An encoding that the server does not support is not a
+// finding.
 func TestListsDeliver(t *testing.T) {
 	const own, foreign = "canary-of-a", "canary-of-b"
 	for _, form := range forms {
@@ -94,14 +95,14 @@ func TestLastPage(t *testing.T) {
 	}
 }
 
-// feed is a cluster that sends each object that the admin creates to all watches. passes filters
-// the objects, and last ends a watch.
+// feed is a cluster that sends each object that the admin creates to all watches. In serve, passes
+// filters the objects, and last is the object that ends the watch.
 type feed struct {
 	mu      sync.Mutex
 	watches []chan string
 }
 
-// serve sends objects to a watch until the object that ends it.
+// serve sends objects to a watch until it has sent the object named last.
 func (f *feed) serve(passes func(name string) bool, last string) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		names := make(chan string, 10)
@@ -149,8 +150,8 @@ func matchOwn(name string) bool { return strings.HasPrefix(name, "canary-of-a") 
 func matchAll(string) bool      { return true }
 func matchNone(string) bool     { return false }
 
-// TestWatchesDeliver checks that an object of the other tenant on a watch is a leak, and that a
-// missing own object is not tested.
+// TestWatchesDeliver checks that an object of the other tenant on a watch is a leak. If an own
+// object does not arrive, the watch is recorded as not tested.
 func TestWatchesDeliver(t *testing.T) {
 	for name, c := range map[string]struct {
 		passes func(string) bool
@@ -181,9 +182,9 @@ func TestWatchesDeliver(t *testing.T) {
 	}
 }
 
-// TestRecreation checks that each watch that continues after its namespace belongs to another
-// tenant is a leak. A webhook cannot end a watch in one namespace, so only watches over all
-// namespaces are tried there.
+// TestRecreation checks that a watch that continues after its namespace was recreated for another
+// tenant is a leak. In webhook mode, only watches over all namespaces are checked, because a
+// webhook cannot end a watch in one namespace.
 func TestRecreation(t *testing.T) {
 	for name, c := range map[string]struct {
 		passes func(string) bool
@@ -220,7 +221,7 @@ func TestRecreation(t *testing.T) {
 	}
 }
 
-// TestCreateObject checks that touch creates an object of the watched kind.
+// TestCreateObject checks that createObject creates an object of the kind in the path.
 func TestCreateObject(t *testing.T) {
 	w := &fixture{admin: fake.NewClientset()}
 	for path, exists := range map[string]func(context.Context, string) error{

@@ -39,11 +39,11 @@ func (r *resource) path(namespace string) string {
 // required are the core resources that every run needs.
 var required = []string{"configmaps", "namespaces", "secrets", "serviceaccounts"}
 
-// verbs are the verbs that the matrix can request.
+// verbs are the verbs for which the matrix contains requests.
 var verbs = []string{"create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"}
 
-// discover returns the resources that the server serves, in every version. A group that fails
-// discovery, and an unknown verb, are recorded as not tested.
+// discover returns the resources that the server serves, in every version. It records a group whose
+// discovery fails, and a verb that is not in [verbs], as not tested.
 func (m *matrix) discover(admin kube.Interface) ([]resource, error) {
 	_, lists, err := discovery.ServerGroupsAndResources(admin.Discovery())
 	failed := &discovery.ErrGroupDiscoveryFailed{}
@@ -82,8 +82,7 @@ func (m *matrix) discover(admin kube.Interface) ([]resource, error) {
 	return all, nil
 }
 
-// ofGroups returns the resources of the groups. If no groups are specified, it returns all
-// resources.
+// ofGroups returns the resources of the given API groups, or all resources if groups is empty.
 func ofGroups(all []resource, groups []string) []resource {
 	if len(groups) == 0 {
 		return all
@@ -96,7 +95,8 @@ func (r *resource) matches(group, name string) bool { return r.Group == group &&
 // isSelf reports whether a resource is a self review, which every caller with a tenant may create.
 func (r *resource) isSelf() bool { return strings.HasPrefix(r.name, "selfsubject") }
 
-// isShared reports whether tenants may read a cluster-scoped resource by default.
+// isShared reports whether tenants may read a cluster-scoped resource under the default
+// configuration.
 func (r *resource) isShared() bool {
 	return slices.Contains([]string{
 		"storageclasses", "volumeattributesclasses", "ingressclasses", "gatewayclasses", "runtimeclasses",
@@ -109,7 +109,7 @@ func splitResource(full string) (name, subresource string) {
 	return name, subresource
 }
 
-// String returns the resource and its group as an RBAC rule names them.
+// String returns the resource and its group in the form RESOURCE.GROUP/SUBRESOURCE.
 func (r *resource) String() string {
 	full := r.name
 	if r.Group != "" {

@@ -36,12 +36,13 @@ const (
 	systemNamespace  = "kube-system"
 	missingNamespace = "kubetenant-isolation-missing"
 	robot            = "robot"
-	// requestTimeout is the maximum time until a change applies.
+	// requestTimeout is the maximum time to wait for a change to apply, or for the events of a
+	// watch.
 	requestTimeout = 30 * time.Second
 	// waitLimit is the maximum duration of a request. A slow response is not a leak.
 	waitLimit = 2 * time.Minute
-	// unauthenticatedFor is the time for which a gateway may reject a new token. After this time,
-	// the run assumes that the gateway does not support such tokens.
+	// unauthenticatedFor is how long a gateway may respond with 401 to a new service account token.
+	// After that, the run assumes that the gateway does not accept service account tokens.
 	unauthenticatedFor = 5 * time.Second
 )
 
@@ -55,7 +56,7 @@ type fixture struct {
 	mayHaveObjects bool // objects may exist
 }
 
-// newFixture returns a world. It creates no objects yet.
+// newFixture returns a fixture. It creates no objects in the cluster.
 func newFixture(o *Options) (*fixture, error) {
 	w := &fixture{mode: o.Mode}
 	var err error
@@ -74,16 +75,17 @@ func newFixture(o *Options) (*fixture, error) {
 // namespace returns the namespace of a tenant.
 func (w *fixture) namespace(i int) string { return w.tenants[i].String() + "--isolation" }
 
-// recreatedNamespace is the name of the namespace that is created again for the other tenant. It has no prefix
-// of a tenant.
+// recreatedNamespace returns the name of the namespace that is deleted and created again for the
+// second tenant. The name has no tenant prefix.
 func (w *fixture) recreatedNamespace() string { return w.tenants[0].String() + "-reborn" }
 
-// role is the name of the ClusterRole with all rights, and of its bindings.
+// role returns the name of the ClusterRole with all rights, which is also the prefix of the names
+// of its ClusterRoleBindings.
 func (w *fixture) role() string {
 	return "kubetenant-isolation-" + strings.ToLower(w.tenants[0].String())
 }
 
-// canary is the name of the objects that identify a tenant in any encoding.
+// canary returns the name of the objects that identify a tenant in a response of any encoding.
 func (w *fixture) canary(i int) string { return "canary-of-" + w.tenants[i].String() }
 
 // caller sends requests to the server with one credential.
@@ -118,17 +120,17 @@ func newCaller(name string, own int, config *rest.Config) (*caller, error) {
 	}, nil
 }
 
-// maxBody is the maximum size of a response body that is read.
+// maxBody is the maximum number of bytes that are read from a response body.
 const maxBody = 64 << 20
 
-// retries is the maximum number of retries that the server may request. longestRetry is the maximum
-// wait before a retry.
+// retries is the maximum number of retries of a request. longestRetry is the longest time to wait
+// before a retry, even if the server requests a longer one.
 const (
 	retries      = 5
 	longestRetry = 10 * time.Second
 )
 
-// send sends a request. A response with the header Retry-After is retried, as client-go does.
+// send sends a request. It retries if the response has the header Retry-After, as client-go does.
 func (c *caller) send(ctx context.Context, method, path string, body []byte, header http.Header) (answer, error) {
 	for attempt := 0; ; attempt++ {
 		a, err := c.sendOnce(ctx, method, path, body, header)
@@ -188,8 +190,8 @@ type answer struct {
 	retryAfter time.Duration // 0 if the server did not request a retry
 }
 
-// message returns the message of a Status, or "". It returns no other body, because it may contain
-// another tenant's objects.
+// message returns the message of a Status, or "". It does not return any other body, because a body
+// may contain objects of another tenant.
 func (a answer) message() string {
 	var status metav1.Status
 	if json.Unmarshal(a.body, &status) == nil && status.Kind == "Status" {
@@ -198,7 +200,7 @@ func (a answer) message() string {
 	return ""
 }
 
-// create creates the tenants and their callers.
+// create creates the tenants' objects and the callers.
 func (w *fixture) create(ctx context.Context, m *matrix) error {
 	if err := w.makeRights(ctx); err != nil {
 		return err
@@ -219,7 +221,8 @@ func (w *fixture) meta(name string) metav1.ObjectMeta {
 	return metav1.ObjectMeta{Name: name, Labels: map[string]string{runLabel: w.tenants[0].String()}}
 }
 
-// makeRights gives both tenants all rights. Therefore, each denial is a denial of the boundary.
+// makeRights binds a ClusterRole with all rights to both tenants, so that only the boundary denies
+// their requests.
 func (w *fixture) makeRights(ctx context.Context) error {
 	all := []string{"*"}
 	role := &rbacv1.ClusterRole{
@@ -253,7 +256,8 @@ func (w *fixture) makeRights(ctx context.Context) error {
 	return nil
 }
 
-// makeNamespace creates a namespace of a tenant, and fails if the server did not store its label.
+// makeNamespace creates a namespace of a tenant. It fails if the server does not store the name and
+// the tenant label.
 func (w *fixture) makeNamespace(ctx context.Context, name string, owner tenant.ID) error {
 	ns := &corev1.Namespace{ObjectMeta: w.meta(name)}
 	ns.Labels[tenant.Label] = owner.String()
@@ -264,7 +268,7 @@ func (w *fixture) makeNamespace(ctx context.Context, name string, owner tenant.I
 	return err
 }
 
-// eventually waits until f succeeds. If f does not succeed in time, it returns the last error of f.
+// eventually calls f until it succeeds. It returns the last error of f if [requestTimeout] expires.
 func eventually(ctx context.Context, f func(context.Context) error) error {
 	var last error
 	err := wait.PollUntilContextTimeout(
@@ -330,8 +334,8 @@ func (w *fixture) makeCallers(ctx context.Context, m *matrix) error {
 	return w.waitForRights(ctx, m)
 }
 
-// waitForRights waits until the rights of the tenants' callers and the labels apply, so that each
-// caller can list its own canaries.
+// waitForRights waits until the rights and the labels apply, so that each caller of a tenant can
+// list the canaries of its tenant.
 func (w *fixture) waitForRights(ctx context.Context, m *matrix) error {
 	account := w.callers[1]
 	if w.mode == installation.Gateway && account.unauthenticated(ctx, "/api/v1/namespaces/"+w.namespace(0)+"/configmaps") {
@@ -381,8 +385,8 @@ func (c *caller) unauthenticated(ctx context.Context, path string) bool {
 	return last == http.StatusUnauthorized
 }
 
-// ownOnly returns the path of a list for the deployment mode. A webhook cannot limit a list over
-// all namespaces, so the request must select the caller's own tenant itself.
+// ownOnly returns the path of a list that is limited to the caller's tenant. In webhook mode, the
+// server cannot limit a list over all namespaces, so the path selects the tenant by its label.
 func (w *fixture) ownOnly(c *caller, path string) string {
 	if w.mode != installation.Webhook || strings.Contains(path, "/namespaces/") {
 		return path

@@ -1,8 +1,8 @@
 // Copyright The kubetenant authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package isolation discovers all resources of a live server, and sends every request across the
-// boundary between two temporary tenants. Each of these requests must be denied.
+// Package isolation discovers the resources of a live server and sends requests across the
+// boundary between two temporary tenants. The boundary must deny these requests.
 package isolation
 
 import (
@@ -24,10 +24,10 @@ import (
 type Options struct {
 	// Admin is the client configuration of a caller with all rights.
 	Admin *rest.Config
-	// Tenants are the two temporary tenants. They must not have any objects.
+	// Tenants are the two temporary tenants. They must not own any objects.
 	Tenants [2]string
 	// User is the client configuration of a user of the first tenant. If nil, the admin
-	// impersonates one.
+	// impersonates a user of that tenant.
 	User *rest.Config
 	// Progress is called with a description of each step. It may be nil.
 	Progress func(string)
@@ -36,9 +36,9 @@ type Options struct {
 	// Through is the server that receives the test requests. Only its address and certificate
 	// authority are used. If nil, the admin's server receives the requests.
 	Through *rest.Config
-	// Groups are the API groups whose resources are tried. If empty, all groups are tried.
+	// Groups are the API groups whose resources are tested. If empty, all groups are tested.
 	Groups []string
-	// Parallel is the number of concurrent requests. Defaults to 8.
+	// Parallel is the maximum number of concurrent requests. Defaults to 8.
 	Parallel int
 }
 
@@ -49,25 +49,26 @@ type matrix struct {
 	mu              sync.Mutex
 	report          Report
 	unansweredCount int // requests without an answer
-	// answers are the authorization decisions of each caller.
+	// answers contains the authorization decision for each request of each caller.
 	answers map[*caller]map[question]bool
 }
 
 // question contains the authorization attributes of a request.
 type question = authorizationv1.ResourceAttributes
 
-// ErrNotRemoved means that some objects of a run were not removed.
+// ErrNotRemoved reports that some objects of a run were not deleted.
 var ErrNotRemoved = errors.New(
 	"the temporary tenants were not completely deleted: run kubectl tenant verify-isolation " +
 		"--clean-up",
 )
 
-// removeTimeout limits the time for deleting the objects, which continues after an interrupt.
+// removeTimeout is the maximum time for deleting the objects. An interrupt does not stop the
+// deletion.
 const removeTimeout = time.Minute
 
 // Run creates the tenants, sends the requests of the matrix and deletes the objects that it
-// created. An error means that the run did not finish. The report, if not nil, contains the results
-// before the error.
+// created. An error means that the run did not finish, or wraps [ErrNotRemoved]. If the report is
+// not nil, it contains the results before the error.
 func Run(ctx context.Context, o Options) (_ *Report, err error) {
 	if o.Progress == nil {
 		o.Progress = func(string) {}
@@ -109,8 +110,8 @@ func Run(ctx context.Context, o Options) (_ *Report, err error) {
 	return &m.report, err
 }
 
-// tryEverything runs the steps of the matrix. A failed step ends the matrix and is reported as a
-// finding.
+// tryEverything runs the steps of the matrix. After a failed step, no further step runs, and the
+// failure is also a finding.
 func (m *matrix) tryEverything(ctx context.Context, served []resource) error {
 	tried := ofGroups(served, m.Groups)
 	m.report.Resources = len(tried)
@@ -134,7 +135,7 @@ func (m *matrix) tryEverything(ctx context.Context, served []resource) error {
 	return nil
 }
 
-// tryAll sends every request as every caller.
+// tryAll sends the requests for each resource as each caller.
 func (m *matrix) tryAll(ctx context.Context, served []resource) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(m.Parallel)
@@ -166,8 +167,7 @@ func (m *matrix) try(ctx context.Context, c *caller, p probe) error {
 // maxUnanswered is the maximum number of unanswered requests in a run.
 const maxUnanswered = 20
 
-// unanswered records an unanswered request as not tested. It returns an error if the run cannot
-// continue.
+// unanswered records an unanswered request as not tested. It returns an error if the run must stop.
 func (m *matrix) unanswered(ctx context.Context, c *caller, target, request string, err error) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
@@ -176,7 +176,8 @@ func (m *matrix) unanswered(ctx context.Context, c *caller, target, request stri
 	return m.countUnanswered(err)
 }
 
-// countUnanswered records an unanswered request. It returns an error if there are more than maxUnanswered.
+// countUnanswered records an unanswered request. It returns an error if there are more than
+// maxUnanswered.
 func (m *matrix) countUnanswered(err error) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -186,8 +187,8 @@ func (m *matrix) countUnanswered(err error) error {
 	return nil
 }
 
-// record stores an authorization decision. A different decision about the same request is a
-// finding.
+// record stores the authorization decision for a request. If an earlier decision for the same
+// request differs, record adds a finding.
 func (m *matrix) record(c *caller, p probe, a answer) {
 	allowed := !a.deniedByAuthorization() && a.code != http.StatusUnauthorized
 	q := *p.review

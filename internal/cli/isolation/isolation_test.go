@@ -32,8 +32,8 @@ func testMatrix(t *testing.T, handler http.HandlerFunc) (*matrix, *caller) {
 	return &matrix{fixture: w, answers: map[*caller]map[question]bool{}}, c
 }
 
-// TestRequestsCoverVerbs checks that each discovered verb becomes a request, with one request for
-// each patch type.
+// TestRequestsCoverVerbs checks that there is a request for each discovered verb, and one for each
+// patch type.
 func TestRequestsCoverVerbs(t *testing.T) {
 	r := resource{
 		schema.GroupVersion{Group: "apps", Version: "v1"},

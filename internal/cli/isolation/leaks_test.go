@@ -43,7 +43,7 @@ func respondAlways(code int, body string) http.HandlerFunc {
 	}
 }
 
-// kinds returns one resource of each kind that is tried in a different way.
+// kinds returns one resource for each kind of resource that the probes handle differently.
 func kinds() map[string]resource {
 	core, own := schema.GroupVersion{Version: "v1"}, schema.GroupVersion{Group: "kubetenant.dev", Version: "v1alpha1"}
 	return map[string]resource{
@@ -58,7 +58,7 @@ func kinds() map[string]resource {
 }
 
 // TestEveryForeignAnswerIsALeak checks that any successful response to a request across the
-// boundary is reported as a leak, for all callers, verbs and forms.
+// boundary is a leak, for all callers, verbs and variants of requests.
 func TestEveryForeignAnswerIsALeak(t *testing.T) {
 	for name, r := range kinds() {
 		for _, own := range []int{0, -1} {
@@ -86,8 +86,8 @@ func TestEveryForeignAnswerIsALeak(t *testing.T) {
 	}
 }
 
-// TestEveryRefusalIsClassified checks that a denial across the boundary is expected, and that a denial of
-// an own request is a problem.
+// TestEveryRefusalIsClassified checks that a denial across the boundary is the expected outcome,
+// and that a denial of an own request is a finding.
 func TestEveryRefusalIsClassified(t *testing.T) {
 	for name, r := range kinds() {
 		m, c := testMatrix(t, respondAlways(http.StatusForbidden, deniedText))
@@ -117,8 +117,8 @@ func targetsOf(probes []probe) []string {
 	})
 }
 
-// TestTargets checks the targets of each kind of caller. An impersonated caller does not try to
-// impersonate.
+// TestTargets checks the targets of the probes for each kind of caller. A caller that is itself
+// impersonated has no impersonation probes.
 func TestTargets(t *testing.T) {
 	m, c := testMatrix(t, nil)
 	everywhere := []string{
@@ -173,7 +173,8 @@ func TestTargets(t *testing.T) {
 	}
 }
 
-// TestProbesNameTheTargetNamespace checks that each probe names the namespace of its target.
+// TestProbesNameTheTargetNamespace checks that the path of each probe contains the namespace of its
+// target.
 func TestProbesNameTheTargetNamespace(t *testing.T) {
 	m, c := testMatrix(t, nil)
 	for _, p := range m.probes(c, kinds()["namespaces"]) {
@@ -197,8 +198,8 @@ func TestProbesNameTheTargetNamespace(t *testing.T) {
 	}
 }
 
-// TestImpersonation checks that each identity that might have more rights is tried on the other
-// tenant, with its own headers.
+// TestImpersonation checks that the probes impersonate each identity that might have more rights,
+// and send its headers with a request for the other tenant.
 func TestImpersonation(t *testing.T) {
 	m, c := testMatrix(t, nil)
 	r := resource{schema.GroupVersion{Version: "v1"}, "configmaps", "", true, []string{"create"}}
@@ -254,8 +255,8 @@ func TestPaths(t *testing.T) {
 	}
 }
 
-// TestContradictingAnswers checks that authorization must give the same answer to the same request, in
-// every version of the resource.
+// TestContradictingAnswers checks that different decisions about the same request are a finding,
+// also in different versions of the resource.
 func TestContradictingAnswers(t *testing.T) {
 	m, c := testMatrix(t, nil)
 	of := func(version string) probe {

@@ -15,14 +15,14 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// listed is an object in a list or in an event.
+// listed is an object in a list or in a watch event.
 type listed struct {
 	Metadata struct{ Name, Namespace string }
 	Spec     map[string]any
 	Code     int // set for a Status
 }
 
-// document is a list or an event of a watch.
+// document is a list or one event of a watch.
 type document struct {
 	Kind, Type string
 	Metadata   struct{ Continue, RemainingItemCount any } // set if more objects exist
@@ -35,9 +35,9 @@ func (d *document) revealsMore() bool {
 	return d.Metadata.Continue != nil && d.Metadata.Continue != "" || d.Metadata.RemainingItemCount != nil
 }
 
-// onlyOwn returns a function that judges a list or watch of a path over all namespaces. The
-// response may contain only objects in the caller's own namespaces. An error response contains
-// none.
+// onlyOwn returns a function that judges the response to a list or watch over all namespaces. The
+// response may contain only objects in the caller's own namespace, and that Namespace itself. An
+// error response contains no objects.
 func (w *fixture) onlyOwn(own int, path string) func(answer) (Outcome, string) {
 	ownNamespace := w.namespace(own)
 	// A webhook cannot remove the limit of a list, so the list reveals the number of remaining
@@ -54,12 +54,11 @@ func (w *fixture) onlyOwn(own int, path string) func(answer) (Outcome, string) {
 	}
 }
 
-// objects describes the valid content of a list or a watch. more specifies whether it may reveal
-// that more objects exist.
+// objects specifies what a list or a watch may contain. watch allows a response without a list.
+// more allows the response to reveal that more objects exist.
 type objects struct{ watch, more bool }
 
-// judge returns the outcome of a response that may contain only objects for which isOwn returns
-// true.
+// judge returns [Leaked] if a response contains an object for which isOwn returns false.
 func (o objects) judge(body []byte, isOwn func(listed) bool) (Outcome, string) {
 	documents, err := decodeAll(body)
 	if err != nil || len(documents) == 0 && !o.watch {
@@ -100,8 +99,9 @@ func decodeAll(body []byte) (all []document, err error) {
 	}
 }
 
-// onlyAbout returns a function that judges a list or watch of objects whose spec has a field with
-// their tenant. The response may contain only objects of one tenant. Any other response is a leak.
+// onlyAbout returns a function that judges the response to a list or watch. field is the field in
+// the spec of the listed objects that names their tenant. An object of another tenant is a leak,
+// and so is any status except 200.
 func onlyAbout(id tenant.ID, field string, watch bool) func(answer) (Outcome, string) {
 	isOwn := func(o listed) bool { return o.Spec[field] == id.String() }
 	return func(a answer) (Outcome, string) {
@@ -116,7 +116,7 @@ func onlyAbout(id tenant.ID, field string, watch bool) func(answer) (Outcome, st
 	}
 }
 
-// holdsObject reports whether a body contains a field of an object.
+// holdsObject reports whether a body is a JSON object with at least one field.
 func holdsObject(body []byte) bool {
 	var object map[string]any
 	return json.Unmarshal(body, &object) == nil && len(object) > 0

@@ -42,7 +42,7 @@ func (o Outcome) String() string { return outcomeNames[o] }
 // MarshalText returns the outcome as a word.
 func (o Outcome) MarshalText() ([]byte, error) { return []byte(o.String()), nil }
 
-// Reasons why a response does not show the boundary's decision. Each is a group of the report.
+// Reasons why a response does not show the boundary's decision. The report groups requests by them.
 const (
 	untestedAuthentication = "the server did not accept the caller's credential (401)"
 	untestedThrottled      = "the server throttled the request (429)"
@@ -62,14 +62,16 @@ const (
 )
 
 // authorizersForm matches the message of an authorizer's 403 response (k8s.io/apiserver
-// pkg/endpoints/handlers/responsewriters, v0.37.1). Messages of admission differ, but may quote it.
+// pkg/endpoints/handlers/responsewriters, v0.37.1). A message of admission has another form, but
+// may quote an authorizer's message.
 var authorizersForm = regexp.MustCompile(
 	`^(?:\S+(?: "(?:[^"\\]|\\.)*")? is forbidden|forbidden): User "(?:[^"\\]|\\.)*" cannot \S+ (?:resource|path) "`)
 
-// othersForm matches the error of an admission webhook or a policy, with its name.
+// othersForm matches the error of an admission webhook or an admission policy, and captures its
+// name.
 var othersForm = regexp.MustCompile(`(?:admission webhook "|(?:Validating|Mutating)AdmissionPolicy ')([^"']*)["']`)
 
-// noEndpoints is the prefix of the 503 message of a Service's proxy. The proxy runs after
+// noEndpoints is the prefix of the 503 message of a Service's proxy subresource, which runs after
 // authorization (k8s.io/kubernetes pkg/registry/core/service/storage, v1.37.1).
 const noEndpoints = "no endpoints available for service "
 
@@ -79,7 +81,7 @@ func (a answer) deniedByAuthorization() bool {
 }
 
 // deniedByBoundary reports whether an authorizer's message contains a reason of the boundary. It
-// compares only the area of the reason, because another release may word the rest differently.
+// compares only the text before the colon, because another release may word the rest differently.
 func (a answer) deniedByBoundary() bool {
 	message := a.message()
 	form := authorizersForm.FindStringIndex(message)
@@ -89,8 +91,8 @@ func (a answer) deniedByBoundary() bool {
 	})
 }
 
-// refusedByAdmission reports whether admission of kubetenant or of the server itself rejected the
-// request.
+// refusedByAdmission reports whether an admission plugin or admission webhook of kubetenant, or an
+// admission plugin of the server itself, rejected the request.
 func (a answer) refusedByAdmission() bool {
 	message := a.message()
 	if a.code != http.StatusForbidden || message == "" || authorizersForm.MatchString(message) {
@@ -100,8 +102,7 @@ func (a answer) refusedByAdmission() bool {
 	return other == nil || strings.HasSuffix(other[1], "kubetenant.dev")
 }
 
-// untested returns the reason why the response does not show a decision of authorization, or "" if
-// it shows one.
+// untested returns why the response does not show an authorization decision, or "" if it shows one.
 func (a answer) untested(c *caller) string {
 	switch {
 	case a.code == http.StatusUnauthorized && c.own >= 0:
@@ -151,7 +152,7 @@ func (p *probe) judge(c *caller, a answer) (Outcome, string) {
 }
 
 // rejectedByAdmission returns the outcome of a write that authorization allows and admission must
-// reject.
+// reject, and for [Untested] the reason.
 func rejectedByAdmission(a answer) (Outcome, string) {
 	switch {
 	case a.code >= http.StatusOK && a.code < http.StatusMultipleChoices:

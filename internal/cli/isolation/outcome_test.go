@@ -143,8 +143,8 @@ func TestOutcomes(t *testing.T) {
 	}
 }
 
-// TestOnlyOwn checks that one object of another tenant in a list or a watch is a leak. Any other
-// response is not tested.
+// TestOnlyOwn checks that one object of another tenant in a list or a watch is a leak. A response
+// that is not a list or a watch is not tested.
 func TestOnlyOwn(t *testing.T) {
 	m, _ := testMatrix(t, nil)
 	for body, want := range map[string][2]Outcome{ // for a list, for a watch
@@ -184,7 +184,7 @@ func TestOnlyOwn(t *testing.T) {
 }
 
 // TestContinuations checks that a response that reveals the number of remaining objects is a leak.
-// A webhook cannot hide this number, so behind a webhook it is not.
+// In webhook mode, it is not a leak, because a webhook cannot hide this number.
 func TestContinuations(t *testing.T) {
 	m, _ := testMatrix(t, nil)
 	own, quotas := m.fixture.onlyOwn(0, "/api/v1/pods"), onlyAbout(m.fixture.tenants[0], "tenant", false)
@@ -209,8 +209,8 @@ func TestContinuations(t *testing.T) {
 	}
 }
 
-// TestWatchesOfOwnObjects checks a watch of objects that name their tenant. It may contain only
-// objects of the caller's tenant.
+// TestWatchesOfOwnObjects checks a watch of objects whose spec names their tenant. An object of
+// another tenant is a leak.
 func TestWatchesOfOwnObjects(t *testing.T) {
 	m, _ := testMatrix(t, nil)
 	for body, want := range map[string]Outcome{
@@ -232,7 +232,7 @@ func TestWatchesOfOwnObjects(t *testing.T) {
 	}
 }
 
-// TestTruncated checks that a truncated response is not tested.
+// TestTruncated checks that a truncated response is recorded as not tested.
 func TestTruncated(t *testing.T) {
 	p := probe{limited: func(answer) (Outcome, string) { return Limited, "" }}
 	if got, reason := p.judge(&caller{}, answer{code: http.StatusOK, truncated: true}); got != Untested ||
@@ -241,7 +241,8 @@ func TestTruncated(t *testing.T) {
 	}
 }
 
-// TestUnserved checks that an operation that kube-apiserver does not have leaks nothing.
+// TestUnserved checks that a 404 or 405 response is not a leak if kube-apiserver lacks the
+// operation.
 func TestUnserved(t *testing.T) {
 	for code, want := range map[int]Outcome{
 		404: Limited,
@@ -262,8 +263,8 @@ func TestUnserved(t *testing.T) {
 	}
 }
 
-// TestRejectedByAdmission checks that only an error of kubetenant or of the server proves that
-// admission rejects a write.
+// TestRejectedByAdmission checks that only an error of kubetenant's or the server's own admission
+// is treated as a rejection by admission.
 func TestRejectedByAdmission(t *testing.T) {
 	for name, c := range map[string]struct {
 		code int
@@ -303,7 +304,8 @@ func TestRejectedByAdmission(t *testing.T) {
 	}
 }
 
-// TestRetries checks that a request is retried if the server requests it, but not forever.
+// TestRetries checks that a request is retried if the server requests this, but only a limited
+// number of times.
 func TestRetries(t *testing.T) {
 	for name, c := range map[string]struct {
 		refusals int
@@ -338,8 +340,8 @@ func TestRetries(t *testing.T) {
 	}
 }
 
-// TestNoAnswer checks that unanswered requests are not tested, and that an unreachable server ends
-// the run.
+// TestNoAnswer checks that unanswered requests are recorded as not tested, and that an unreachable
+// server ends the run.
 func TestNoAnswer(t *testing.T) {
 	m, caller := testMatrix(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/slow" {
@@ -407,8 +409,8 @@ func TestReviewsWithoutAnAnswer(t *testing.T) {
 	}
 }
 
-// TestRefusedRules checks that a server may refuse to list the rules of another namespace. A 403 of
-// another program is not tested.
+// TestRefusedRules checks that a server may reject a rules review of another namespace. A 403
+// response of another program is recorded as not tested.
 func TestRefusedRules(t *testing.T) {
 	for body, want := range map[string]int{status("forbidden: the namespace does not belong to the caller's " +
 		"tenant"): 0, "no": 1} {

@@ -28,7 +28,8 @@ const (
 	targetAdmission     = "own, admission"
 )
 
-// targets are the targets in the order of the table. callers are the callers.
+// targets are the targets in the order of the table. callers are the callers in the order of the
+// table.
 var targets = []string{
 	targetOwn,
 	targetForeign,
@@ -58,18 +59,18 @@ type probe struct {
 	header               http.Header
 	group                string // the verb and the resource
 	own                  bool   // the request concerns the caller's own tenant, so authorization must allow it
-	// limited judges the response to a request that authorization may allow although it reaches
-	// beyond the caller's own namespaces. It may be nil.
+	// limited judges the response to a request that authorization may allow although the request
+	// reaches beyond the caller's own namespaces. It may be nil.
 	limited func(answer) (Outcome, string)
-	// unserved specifies that kube-apiserver lacks this operation, so a 404 or 405 response is
-	// expected.
+	// unserved specifies that kube-apiserver may not support this operation. A 404 or 405 response
+	// is then recorded as [Limited].
 	unserved bool
 	review   *authorizationv1.ResourceAttributes
 }
 
 const name = "probe"
 
-// contentTypes are the content types of each verb's body. They include all patch types.
+// contentTypes contains the content types of the request bodies for each verb.
 var contentTypes = map[string][]string{
 	"create": {"application/json"},
 	"update": {"application/json"},
@@ -107,8 +108,8 @@ func (m *matrix) probes(c *caller, r resource) []probe {
 	return all
 }
 
-// requests returns one request for each verb and each form of it. The requests are at cluster scope
-// if namespace is empty.
+// requests returns the requests for each verb of a resource, with variants such as content types
+// and the deprecated watch path. If namespace is empty, the requests are at cluster scope.
 func (r resource) requests(namespace, target string) []probe {
 	var all []probe
 	collection := r.path(namespace)
@@ -175,7 +176,7 @@ func (r resource) requests(namespace, target string) []probe {
 	return all
 }
 
-// setBody sets a body with a content type. If contentType is empty, it sets no body.
+// setBody sets the body and its content type. If contentType is empty, the request has no body.
 func (p *probe) setBody(body, contentType string) {
 	if contentType == "" {
 		return
@@ -189,8 +190,8 @@ func (p *probe) setBody(body, contentType string) {
 	}
 }
 
-// bodies are the bodies of creations that need one, because kube-apiserver returns a 500 response
-// to an empty object.
+// bodies are the bodies of create requests for which kube-apiserver would respond to an empty
+// object with a 500.
 var bodies = map[string]string{
 	"bindings": `{"metadata":{"name":"probe"},"target":{"kind":"Node","name":"probe"}}`,
 	"rolebindings.rbac.authorization.k8s.io": `{"metadata":{"name":"probe"},` +
@@ -205,7 +206,7 @@ func (r *resource) body(verb string) string {
 	return "{}"
 }
 
-// oldWatch returns the deprecated path of a watch, which has no watch parameter.
+// oldWatch returns the deprecated watch path of a collection, which needs no watch parameter.
 func oldWatch(collection string) string {
 	parts := strings.SplitN(collection, "/", 5) // "", api, v1, rest or "", apis, group, version, rest
 	if parts[1] == "api" {
@@ -214,8 +215,8 @@ func oldWatch(collection string) string {
 	return strings.Join(parts[:4], "/") + "/watch/" + parts[4]
 }
 
-// acrossProbes returns requests over all namespaces, with every selector that might widen them. It
-// returns none for a subresource.
+// acrossProbes returns requests over all namespaces, with selectors that a server might wrongly
+// treat as limited to a tenant. It returns none for a subresource.
 func (m *matrix) acrossProbes(c *caller, r resource) []probe {
 	if r.subresource != "" {
 		return nil
@@ -287,7 +288,7 @@ func (m *matrix) acrossProbes(c *caller, r resource) []probe {
 	return all
 }
 
-// pathProbes returns requests with paths that name a tenant.
+// pathProbes returns requests whose path begins with a tenant, and requests in the older form.
 func (m *matrix) pathProbes(c *caller, r resource) []probe {
 	w := m.fixture
 	own, foreign := "/tenants/"+w.tenants[c.own].String(), "/tenants/"+w.tenants[1].String()
@@ -322,7 +323,7 @@ func (m *matrix) pathProbes(c *caller, r resource) []probe {
 	return all
 }
 
-// olderPath inserts the tenant part after the version.
+// olderPath returns a path in the older form, which has the tenant after the API version.
 func olderPath(path, part string) string {
 	at := 3 // "", api, v1
 	if strings.HasPrefix(path, "/apis/") {
@@ -332,8 +333,8 @@ func olderPath(path, part string) string {
 	return strings.Join(segments[:at], "/") + part + "/" + segments[at]
 }
 
-// impersonationProbes returns requests that impersonate other identities, with the first verb of
-// the resource.
+// impersonationProbes returns requests that impersonate other identities. They use the first verb
+// of the resource.
 func (m *matrix) impersonationProbes(c *caller, r resource) []probe {
 	w := m.fixture
 	requests := r.requests(w.namespace(1), targetImpersonation)
@@ -363,8 +364,8 @@ func (m *matrix) impersonationProbes(c *caller, r resource) []probe {
 	return all
 }
 
-// limitedToOwn returns a probe of a list or a watch of objects whose spec has a field with their
-// tenant. The response may contain only objects of one tenant.
+// limitedToOwn returns the probe of a list or a watch with [onlyAbout] as its judge. field is the
+// spec field with the tenant of an object.
 func limitedToOwn(p probe, id tenant.ID, field string) probe {
 	watch := isWatch(p.path)
 	if watch {
@@ -374,7 +375,7 @@ func limitedToOwn(p probe, id tenant.ID, field string) probe {
 	return p
 }
 
-// clusterProbes returns requests for cluster-scoped resources.
+// clusterProbes returns requests for a cluster-scoped resource.
 func (m *matrix) clusterProbes(c *caller, r resource) []probe {
 	if r.matches("", "namespaces") {
 		return m.namespaceProbes(c, r)
@@ -386,7 +387,7 @@ func (m *matrix) clusterProbes(c *caller, r resource) []probe {
 	return all
 }
 
-// clusterProbe returns a request for a cluster-scoped resource with its expected outcome.
+// clusterProbe adds the expected outcome to a request for a cluster-scoped resource.
 func (m *matrix) clusterProbe(c *caller, r resource, p probe) probe {
 	if c.own < 0 {
 		return p
@@ -405,7 +406,7 @@ func (m *matrix) clusterProbe(c *caller, r resource, p probe) probe {
 	case read && (r.matches(tenant.Domain, v1alpha1.ResourceTenants) || isMembers):
 		p = limitedToOwn(p, m.fixture.tenants[c.own], "id")
 	case p.method == http.MethodPost && r.subresource == "" && isMembers:
-		// Admission rejects the members of another tenant.
+		// Admission must reject the TenantMembers of another tenant.
 		other := m.fixture.tenants[1]
 		p.body = fmt.Appendf(nil, `{"apiVersion":%q,"kind":%q,"metadata":{"name":%q},"spec":{"id":%q}}`,
 			v1alpha1.GroupVersion, v1alpha1.KindTenantMembers, other.ObjectName(), other)
@@ -437,7 +438,7 @@ func (m *matrix) namespaceProbes(c *caller, r resource) []probe {
 				p.path = strings.Replace(p.path, "/namespaces/"+name, "/namespaces/"+ns, 1)
 				p.own, p.review = own, nil
 			case p.method == http.MethodPost:
-				// Admission rejects the creation of a namespace with another tenant's prefix.
+				// Admission must reject a new namespace with another tenant's prefix.
 				p.body = []byte(`{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"` + w.tenants[1].String() + `--new"}}`)
 				p.review = nil
 				if c.own >= 0 {

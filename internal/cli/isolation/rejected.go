@@ -11,17 +11,18 @@ import (
 	"strings"
 )
 
-// rejectedWrite is a write in the caller's own namespace that admission must reject, because its effect
-// reaches beyond the namespace.
+// rejectedWrite is a write in the caller's own namespace that admission must reject, because it
+// affects objects outside the namespace or a status that only a controller may write.
 type rejectedWrite struct {
 	group, resource string
 	object          string // created by the admin before the write; empty for a creation
 	method, body    string
 }
 
-// rejectedWrites contains writes of statuses that controllers own, and of owners that block the
-// deletion of shared objects. The statuses are a subset of the list in package status. A claim's
-// finalizer might block the deletion of the namespace, and a Pod would run.
+// rejectedWrites contains writes of statuses that controllers own, and of owner references that
+// block the deletion of cluster-scoped objects. The statuses are a subset of the list in package
+// status. It contains no PersistentVolumeClaim, whose finalizer might block the deletion of the
+// namespace, and no Pod, which would run.
 var rejectedWrites = []rejectedWrite{
 	{
 		"",
@@ -105,8 +106,8 @@ const (
 	jobTemplate = `{"template":{"spec":{"restartPolicy":"Never","containers":[{"name":"c","image":"i"}]}}}`
 )
 
-// tryRejectedWrites sends the writes that admission must reject as each caller of the first tenant. The
-// objects are deleted with the namespace.
+// tryRejectedWrites sends the writes of [rejectedWrites] as each caller of the first tenant.
+// Deleting the namespace also deletes the objects.
 func (m *matrix) tryRejectedWrites(ctx context.Context, served []resource) error {
 	admin, err := newCaller("admin", -1, m.Admin)
 	if err != nil {
@@ -153,7 +154,7 @@ func (m *matrix) tryRejectedWrites(ctx context.Context, served []resource) error
 	return nil
 }
 
-// tryWrite sends one write that admission must reject.
+// tryWrite sends one write that admission must reject, and records the outcome.
 func (m *matrix) tryWrite(ctx context.Context, c *caller, h rejectedWrite, target string) error {
 	contentType := "application/json"
 	if h.method == http.MethodPatch {

@@ -13,8 +13,8 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// TestRejectedWrites checks that each write that admission must reject is sent as a dry run in the caller's
-// own namespace, if the server has the resource.
+// TestRejectedWrites checks that each write in rejectedWrites is sent as a dry run in the caller's
+// own namespace, if the server serves the resource.
 func TestRejectedWrites(t *testing.T) {
 	served := []resource{
 		{schema.GroupVersion{Group: "apps", Version: "v1"}, "deployments", "", true, allVerbs},

@@ -15,7 +15,7 @@ import (
 	"github.com/kubetenant/kubetenant/internal/cli/output"
 )
 
-// Cell contains the number of outcomes of one caller for one target.
+// Cell contains the number of requests with each outcome, for one caller and one target.
 type Cell struct {
 	Caller string          `json:"caller"`
 	Target string          `json:"space"`
@@ -53,7 +53,7 @@ func (r *Report) Total(o Outcome) int {
 	return n
 }
 
-// found returns the number of requests in the findings with an outcome.
+// found returns the number of requests with the given outcome in the findings.
 func (r *Report) found(o Outcome) int {
 	n := 0
 	for _, f := range r.Findings {
@@ -64,12 +64,13 @@ func (r *Report) found(o Outcome) int {
 	return n
 }
 
-// OK reports whether no request leaked, no own request was denied, and no two responses disagree.
+// OK reports whether no request leaked, no own request was denied, and no two responses disagreed.
 func (r *Report) OK() bool {
 	return r.found(Leaked)+r.found(Refused)+r.found(Contradicted) == 0
 }
 
-// Complete reports whether every response shows the boundary's decision.
+// Complete reports whether every response shows the boundary's decision, and the run contains both
+// denied and passed requests.
 func (r *Report) Complete() bool {
 	return r.found(Untested) == 0 && r.Total(Denied) > 0 && r.Total(Passed) > 0
 }
@@ -194,7 +195,7 @@ func (m *matrix) count(caller, target string, o Outcome) {
 	m.report.Cells[at].Counts[o]++
 }
 
-// find adds a request to the finding of its outcome and group.
+// find adds a request to the finding with the given outcome and group.
 func (m *matrix) find(o Outcome, caller, target, group, example string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -213,8 +214,8 @@ func (m *matrix) find(o Outcome, caller, target, group, example string) {
 	}
 }
 
-// note records an outcome. A leak, a denied own request and an untested request are also findings.
-// group is the verb and the resource. why is the reason for [Untested].
+// note records an outcome. It also adds a finding for [Leaked], [Refused] and [Untested].
+// group is the verb and the resource. reason is the reason for [Untested].
 func (m *matrix) note(caller, target string, o Outcome, reason, group, example string) {
 	m.count(caller, target, o)
 	switch o {

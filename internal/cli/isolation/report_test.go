@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// TestFindingsAreGrouped checks that requests with the same cause are one line, and that at most
-// ten lines are printed.
+// TestFindingsAreGrouped checks that requests with the same cause are one line of the report, and
+// that at most ten lines are printed.
 func TestFindingsAreGrouped(t *testing.T) {
 	m := &matrix{}
 	for i := range 12 {
@@ -61,7 +61,8 @@ func TestFindingsAreGrouped(t *testing.T) {
 	}
 }
 
-// TestVerdict checks that only a run that tested every request reports that tenants are isolated.
+// TestVerdict checks that the verdict is that tenants are isolated only if every request was
+// tested.
 func TestVerdict(t *testing.T) {
 	const onesided = "NOT PROVEN: no request was denied, or no request was allowed"
 	for name, c := range map[string]struct {

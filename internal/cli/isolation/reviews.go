@@ -19,8 +19,9 @@ import (
 	"github.com/kubetenant/kubetenant/internal/cli/installation"
 )
 
-// tryReviews sends self reviews for the requests of the matrix as each caller. The reviews must
-// agree with the decisions. It also checks the rules that the server lists for the caller.
+// tryReviews sends self reviews for the requests of the matrix as each caller. The result of a
+// review must equal the recorded authorization decision. tryReviews also checks the rules that the
+// server lists for the caller.
 func (m *matrix) tryReviews(ctx context.Context, served []resource) error {
 	group, asking := errgroup.WithContext(ctx)
 	group.SetLimit(m.Parallel)
@@ -57,8 +58,7 @@ func (m *matrix) tryReviews(ctx context.Context, served []resource) error {
 	return nil
 }
 
-// unreviewed records an unanswered review as not tested. It returns an error if the run cannot
-// continue.
+// unreviewed records an unanswered review as not tested. It returns an error if the run must stop.
 func (m *matrix) unreviewed(ctx context.Context, c *caller, err error) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
@@ -77,7 +77,7 @@ func named(q *question) string {
 	return q.Verb + " " + r.String()
 }
 
-// isAllowed sends a self review. A caller that may not send one has no access.
+// isAllowed sends a self review. It returns false if the caller may not create self reviews.
 func (c *caller) isAllowed(ctx context.Context, a *authorizationv1.ResourceAttributes) (bool, error) {
 	review := authorizationv1.SelfSubjectAccessReview{
 		Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: a},
@@ -118,8 +118,8 @@ func (c *caller) review(ctx context.Context, resource, kind string, review any) 
 	return json.Unmarshal(a.body, review)
 }
 
-// tryRules compares the rules that the server lists for a caller in a namespace with single self
-// reviews.
+// tryRules compares the rules that the server lists for a caller in a namespace with the results of
+// individual self reviews.
 func (m *matrix) tryRules(ctx context.Context, c *caller, namespace string, served []resource) error {
 	review := authorizationv1.SelfSubjectRulesReview{
 		Spec: authorizationv1.SelfSubjectRulesReviewSpec{Namespace: namespace},
@@ -174,7 +174,7 @@ func (m *matrix) tryListed(ctx context.Context, c *caller, namespace string,
 	return group.Wait()
 }
 
-// actions returns all requests that a rule allows.
+// actions returns the attributes of every request that a rule allows.
 func actions(rule *authorizationv1.ResourceRule, namespace string) []authorizationv1.ResourceAttributes {
 	names := rule.ResourceNames
 	if len(names) == 0 {

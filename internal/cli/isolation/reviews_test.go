@@ -19,8 +19,8 @@ import (
 	"github.com/kubetenant/kubetenant/internal/cli/installation"
 )
 
-// reviewing returns a handler of self reviews. may decides about requests, and rules are returned
-// by namespace.
+// reviewing returns a handler for self reviews. may returns whether a request is allowed. rules
+// contains the listed rules of each namespace.
 func reviewing(
 	t *testing.T, may func(authorizationv1.ResourceAttributes) bool, rules map[string][]authorizationv1.ResourceRule,
 ) http.HandlerFunc {
@@ -46,8 +46,8 @@ func reviewing(
 	}
 }
 
-// TestReviews checks that the reviews of a caller's rights must agree with its requests, in both
-// directions.
+// TestReviews checks that a self review that disagrees with the response to the request is a
+// finding, in both directions.
 func TestReviews(t *testing.T) {
 	own := authorizationv1.ResourceRule{Verbs: []string{"get"}, APIGroups: []string{""}, Resources: []string{"pods"}}
 	listedRules := func(namespace string, rule authorizationv1.ResourceRule) map[string][]authorizationv1.ResourceRule {
@@ -163,8 +163,8 @@ func TestReviews(t *testing.T) {
 	}
 }
 
-// TestDiscover checks that every resource of every version is tried, including subresources. If
-// groups are specified, only their resources are tried.
+// TestDiscover checks that the resources of every version are discovered, including subresources.
+// If groups are specified, only their resources are tested.
 func TestDiscover(t *testing.T) {
 	k := fake.NewClientset()
 	k.Resources = []*metav1.APIResourceList{
@@ -215,8 +215,8 @@ func TestDiscover(t *testing.T) {
 	}
 }
 
-// TestOwnOnly checks that a list over all namespaces has a selector for the caller's tenant behind
-// a webhook. No other path changes.
+// TestOwnOnly checks that, in webhook mode, the path of a list over all namespaces selects the
+// caller's tenant. Other paths do not change.
 func TestOwnOnly(t *testing.T) {
 	m, c := testMatrix(t, nil)
 	for mode, want := range map[installation.Mode]string{

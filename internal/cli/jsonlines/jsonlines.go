@@ -1,8 +1,8 @@
 // Copyright The kubetenant authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package jsonlines reads files that have one JSON object in each line, such as usage records and audit
-// streams, with their rotated and compressed predecessors.
+// Package jsonlines reads files that have one JSON object in each line, such as usage records and
+// audit streams. It also reads the rotated and compressed files.
 package jsonlines
 
 import (
@@ -19,8 +19,8 @@ import (
 	"strings"
 )
 
-// MaxLine is the size of the longest line that is read, in bytes without its end. It bounds the memory
-// of a reader.
+// MaxLine is the maximum length of a line in bytes, without the line end. It limits the memory of a
+// reader.
 const MaxLine = 64 << 10
 
 const (
@@ -37,9 +37,10 @@ var errNotRegular = errors.New("not a regular file")
 // ErrLongLine reports that a line is longer than [MaxLine].
 var ErrLongLine = fmt.Errorf("the line is longer than %d bytes", MaxLine)
 
-// Files returns the files *.jsonl and *.jsonl.gz of a directory whose names, without this extension,
-// keep accepts. The oldest file comes first, because the name of a rotated file is the name of the
-// current file, "-" and a time. The error wraps [ErrNoFiles] if no file matches.
+// Files returns the files *.jsonl and *.jsonl.gz of a directory for whose name, without this
+// extension, accept returns true. The oldest file of a name is first, because a rotated file has
+// the name of the current file, "-" and a time. The error wraps [ErrNoFiles] if there is no such
+// file.
 func Files(dir string, accept func(name string) bool) ([]string, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -59,9 +60,9 @@ func Files(dir string, accept func(name string) bool) ([]string, error) {
 	return paths, nil
 }
 
-// Read calls f for each line of a file that is not empty, with its number from 1. The text is valid
-// until f returns. If a line is too long, f gets the beginning of it and [ErrLongLine]. Read ends with
-// the first error of f. Its own errors contain the path.
+// Read calls f for each non-empty line of a file, with the line number, which begins at 1. text is
+// valid until f returns. If a line is longer than [MaxLine], f receives its beginning and
+// [ErrLongLine]. Read stops at the first error of f. Read's own errors contain the path.
 func Read(path string, f func(number int, text []byte, err error) error) (err error) {
 	file, err := open(path)
 	if err != nil {
@@ -79,7 +80,7 @@ func Read(path string, f func(number int, text []byte, err error) error) (err er
 	return Lines(in, f, func(err error) error { return fmt.Errorf("%s: %w", path, err) })
 }
 
-// Lines is [Read] for a stream. It wraps errors of the stream with wrap.
+// Lines is like [Read], but reads from in. It wraps read errors with wrap.
 func Lines(in io.Reader, f func(number int, text []byte, err error) error, wrap func(error) error) error {
 	lines := bufio.NewReaderSize(in, MaxLine+1)
 	for number := 1; ; number++ {
@@ -105,7 +106,7 @@ func Lines(in io.Reader, f func(number int, text []byte, err error) error, wrap 
 	}
 }
 
-// open opens a regular file. A pipe is an error, because it would block.
+// open opens a regular file. It returns an error for a pipe, because opening a pipe would block.
 func open(path string) (*os.File, error) {
 	info, err := os.Stat(path)
 	if err != nil {

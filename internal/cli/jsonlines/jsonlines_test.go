@@ -50,7 +50,8 @@ func read(path string) (lines []string, err error) {
 	return lines, err
 }
 
-// TestFiles checks that rotated files come before the current file, and that other files are ignored.
+// TestFiles checks that rotated files are listed before the current file, and that other files are
+// ignored.
 func TestFiles(t *testing.T) {
 	dir := t.TempDir()
 	for _, name := range []string{
@@ -76,8 +77,8 @@ func TestFiles(t *testing.T) {
 	}
 }
 
-// TestRead checks the numbers of lines in plain and compressed files. A line that is too long does not
-// hide the next one.
+// TestRead checks the line numbers in plain and compressed files. The line after a line that is too
+// long is still read.
 func TestRead(t *testing.T) {
 	long := strings.Repeat("x", jsonlines.MaxLine+1)
 	fits := strings.Repeat("y", jsonlines.MaxLine)
@@ -130,8 +131,8 @@ func TestReadFails(t *testing.T) {
 	}
 }
 
-// TestLinesOfABrokenStream checks that the beginning of a line that did not arrive completely is not a
-// line.
+// TestLinesOfABrokenStream checks that an incomplete last line is not passed to f if the stream
+// breaks.
 func TestLinesOfABrokenStream(t *testing.T) {
 	broken := errors.New("broken")
 	var lines []string

@@ -1,8 +1,8 @@
 // Copyright The kubetenant authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package keystonesync previews the changes that the leader of the control plane would make in a
-// cluster because of Keystone. It only reads.
+// Package keystonesync previews how the leader of the control plane would change a cluster after
+// reading Keystone. It changes nothing.
 package keystonesync
 
 import (
@@ -30,29 +30,30 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// pageSize is the number of objects that one request lists.
+// pageSize is the number of objects in one page of a list.
 const pageSize = 500
 
-// Cluster is the cluster to compare with Keystone. All fields except SystemNamespaces are required.
+// Cluster is a cluster to compare with Keystone. All fields except SystemNamespaces are required.
 type Cluster struct {
 	Kube    kube.Interface
 	Dynamic dynamic.Interface
-	// SystemNamespaces are the namespaces that the system tenant owns, whatever their labels are.
+	// SystemNamespaces contains the namespaces that the system tenant owns, whatever their labels
+	// are.
 	SystemNamespaces []string
 }
 
 // Report contains the changes that the leader would make.
 type Report struct {
-	// Plans are the plans of the tenants, sorted by tenant.
+	// Plans contains the plan for each tenant, sorted by tenant.
 	Plans []projects.Plan
-	// Skipped are the names of Tenants that do not decode. The leader does not follow them.
+	// Skipped contains the names of Tenants that cannot be decoded. The leader ignores them.
 	Skipped []string
-	// WithoutTenant are the tenants of enabled domains that have no Tenant. The leader changes
-	// nothing for them.
+	// WithoutTenant contains the tenants of enabled Keystone domains that have no Tenant object.
+	// The leader changes nothing for them.
 	WithoutTenant []string
 }
 
-// Read reads Keystone once. The error contains the problem and the remedy.
+// Read reads Keystone once. The error describes the problem and the remedy.
 func Read(ctx context.Context, reader projects.Reader) (*keystone.Contents, error) {
 	contents, err := reader.Read(ctx)
 	if err != nil && ctx.Err() != nil {
@@ -64,8 +65,9 @@ func Read(ctx context.Context, reader projects.Reader) (*keystone.Contents, erro
 	return contents, nil
 }
 
-// Preview returns the changes that the leader would make after reading contents. It assumes that
-// the leader has confirmed the absence of missing items in enough successive reads.
+// Preview returns the changes that the leader would make if Keystone has the given contents. The
+// leader removes an item only after several successive reads without the item. Preview assumes that
+// these reads have taken place.
 func Preview(
 	ctx context.Context, c *Cluster, settings *projects.Settings, contents *keystone.Contents, now time.Time,
 ) (*Report, error) {
@@ -107,14 +109,14 @@ func Preview(
 	return report, nil
 }
 
-// knownTenants are the Tenants of a cluster, by name.
+// knownTenants contains the Tenants of a cluster, by name.
 type knownTenants struct {
 	ids     []tenant.ID
 	valid   map[string]*v1alpha1.Tenant
 	invalid map[string]bool
 }
 
-// tenant returns the Tenant of an ID, as [projects.State] requires.
+// tenant returns the Tenant object of an ID. It returns the results that [projects.State] requires.
 func (k *knownTenants) tenant(id tenant.ID) (t *v1alpha1.Tenant, ok bool) {
 	name := id.ObjectName()
 	if k.invalid[name] {
@@ -157,7 +159,7 @@ func (c *Cluster) namespaces(ctx context.Context) (all []*corev1.Namespace, err 
 	return all, listError("namespaces", err)
 }
 
-// listError adds the missing right to a Forbidden error.
+// listError describes the missing right if the error is Forbidden.
 func listError(resource string, err error) error {
 	switch {
 	case err == nil:
@@ -168,7 +170,7 @@ func listError(resource string, err error) error {
 	return fmt.Errorf("list %s: %w", resource, err)
 }
 
-// Names returns the first names of a list, and the number of the remaining names.
+// Names returns the first five names of a list, and the number of the remaining names.
 func Names(all []string) string {
 	const shown = 5
 	if len(all) <= shown {

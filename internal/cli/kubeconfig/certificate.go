@@ -31,11 +31,10 @@ import (
 const (
 	// pollInterval is the time between two reads of the request.
 	pollInterval = 200 * time.Millisecond
-	// minExpiry is the shortest expiration that the validation of CertificateSigningRequests
-	// accepts.
+	// minExpiry is the shortest expiration that Kubernetes accepts in a CertificateSigningRequest.
 	minExpiry = 10 * time.Minute
 	maxExpiry = math.MaxInt32 * time.Second
-	// cleanupTimeout limits the time for deleting a request after the command was interrupted.
+	// cleanupTimeout is the maximum time for deleting a request after the command was interrupted.
 	cleanupTimeout = 10 * time.Second
 )
 
@@ -43,14 +42,14 @@ const (
 type Request struct {
 	User   string
 	Groups []string
-	// AsOrganizations adds the groups as Os, next to the tenant's O. It is for a server that reads
-	// certificates as an unmodified Kubernetes does.
+	// AsOrganizations adds the groups as Os, in addition to the tenant's O. A server that
+	// interprets certificates as upstream Kubernetes does needs this form.
 	AsOrganizations bool
 	Tenant          tenant.ID
 	Expiry          time.Duration
 	// Timeout is the maximum time to wait for approval and signature.
 	Timeout time.Duration
-	// DryRun makes the server check the request without storing it.
+	// DryRun sends the request in a server-side dry run, which validates it without storing it.
 	DryRun bool
 	// Printf is called with a progress message before each wait.
 	Printf func(format string, args ...any)
@@ -68,7 +67,7 @@ var (
 )
 
 // Subject returns the subject of a new-format certificate. The tenant is the only O, and the groups
-// are the OUs. With AsOrganizations, the groups are also Os.
+// are the OUs. If AsOrganizations is true, the groups are Os after the tenant's O instead.
 func (r *Request) Subject() pkix.Name {
 	if r.AsOrganizations {
 		return pkix.Name{
@@ -83,7 +82,8 @@ func (r *Request) Subject() pkix.Name {
 	}
 }
 
-// Object returns the CertificateSigningRequest for a key.
+// Object returns the CertificateSigningRequest for the given key. The error is [ErrTooShort] or
+// [ErrTooLong] if the expiration is out of range.
 func (r *Request) Object(key *ecdsa.PrivateKey) (*certificatesv1.CertificateSigningRequest, error) {
 	switch {
 	case r.Expiry < minExpiry:
@@ -113,8 +113,9 @@ func (r *Request) Object(key *ecdsa.PrivateKey) (*certificatesv1.CertificateSign
 func NewKey() (*ecdsa.PrivateKey, error) { return ecdsa.GenerateKey(elliptic.P256(), rand.Reader) }
 
 // Sign requests a certificate from the cluster's signer kubernetes.io/kube-apiserver-client. It
-// approves the request only if the caller may, and always deletes the request afterward. With
-// DryRun, it returns no certificate. The error wraps [ErrDenied], [ErrNoSigner] or [ErrWaiting].
+// approves the request only if the caller has the right to approve it, and deletes the request
+// afterward. With DryRun, it returns no certificate. The error may wrap [ErrDenied], [ErrNoSigner]
+// or [ErrWaiting].
 func (r *Request) Sign(ctx context.Context, k kube.Interface) (certificate, key []byte, err error) {
 	private, err := NewKey()
 	if err != nil {
@@ -161,7 +162,8 @@ func (r *Request) Sign(ctx context.Context, k kube.Interface) (certificate, key 
 	return certificate, key, err
 }
 
-// approve approves a request if the caller may.
+// approve approves a request if the caller has the right to do so. It reports whether it approved
+// it.
 func approve(
 	ctx context.Context, k kube.Interface, request *certificatesv1.CertificateSigningRequest,
 ) (bool, error) {
@@ -200,7 +202,7 @@ func approve(
 	return err == nil, err
 }
 
-// wait waits for the certificate and returns it.
+// wait waits until the certificate is signed, and returns it.
 func (r *Request) wait(ctx context.Context, k kube.Interface, name string) ([]byte, error) {
 	var last *certificatesv1.CertificateSigningRequest
 	err := wait.PollUntilContextTimeout(ctx, pollInterval, r.Timeout, true, func(ctx context.Context) (bool, error) {

@@ -19,10 +19,10 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// Entry is one identity on one server.
+// Entry describes one identity on one server.
 type Entry struct {
-	// Cluster names the server, and User names the identity. Together with Tenant they form unique
-	// names.
+	// Cluster is a name for the server, and User is the name of the identity. Together with Tenant,
+	// they make the names in the kubeconfig unique.
 	Cluster, User string
 	// Tenant is the tenant of the identity.
 	Tenant tenant.ID
@@ -34,8 +34,8 @@ type Entry struct {
 	Auth *clientcmdapi.AuthInfo
 }
 
-// New returns the kubeconfig of an entry. It embeds the certificate authority that config has for
-// the server.
+// New returns a kubeconfig with one entry. It embeds the certificate authority of the server from
+// config.
 func New(e *Entry, config *rest.Config) (*clientcmdapi.Config, error) {
 	cluster := clientcmdapi.NewCluster()
 	cluster.Server = e.Server
@@ -69,14 +69,14 @@ func New(e *Entry, config *rest.Config) (*clientcmdapi.Config, error) {
 // ErrExists reports that the file already exists.
 var ErrExists = errors.New("the file already exists: use another name, or --merge to add to it")
 
-// ErrNameInUse reports that a kubeconfig already uses a name for another server.
+// ErrNameInUse reports that a kubeconfig already uses a cluster name for another server.
 var ErrNameInUse = errors.New(
 	"the name is already used for a different server, certificate authority or verification " +
 		"setting: use --out to write a separate file",
 )
 
-// Write writes a new file that only its owner may read. The error wraps [ErrExists] if the file
-// exists.
+// Write writes a new file that only its owner may read. If the file exists, the error wraps
+// [ErrExists].
 func Write(path string, c *clientcmdapi.Config) error {
 	if err := CheckNotExists(path); err != nil {
 		return err
@@ -88,10 +88,10 @@ func Write(path string, c *clientcmdapi.Config) error {
 	return replace(path, data, 0o600)
 }
 
-// Merge adds the entries of c to the kubeconfig at path, which need not exist. It sets the current
-// context if none is set. It replaces entries of the same name, and reports whether it replaced a
-// user. It locks the file as kubectl does. The error wraps [ErrNameInUse] if the file uses a cluster
-// name for another server.
+// Merge adds the entries of c to the kubeconfig at path, and creates the file if necessary. It sets
+// the current context if none is set. It replaces users and contexts of the same name, and reports
+// whether it replaced a user. It locks the file as kubectl does. If the file uses a cluster name
+// for another server, the error wraps [ErrNameInUse].
 func Merge(path string, c *clientcmdapi.Config) (replaced bool, err error) {
 	if target, err := filepath.EvalSymlinks(path); err == nil {
 		path = target
@@ -141,8 +141,8 @@ func Merge(path string, c *clientcmdapi.Config) (replaced bool, err error) {
 	return replaced, replace(path, data, mode)
 }
 
-// isSame reports whether two entries have the same server and the same verification of its
-// certificate.
+// isSame reports whether two entries have the same server, and verify its certificate in the same
+// way.
 func isSame(a, b *clientcmdapi.Cluster) bool {
 	return a.Server == b.Server && bytes.Equal(a.CertificateAuthorityData, b.CertificateAuthorityData) &&
 		a.CertificateAuthority == b.CertificateAuthority && a.InsecureSkipTLSVerify == b.InsecureSkipTLSVerify &&

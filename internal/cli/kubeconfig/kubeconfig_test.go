@@ -29,9 +29,9 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/tenanttest"
 )
 
-// cluster returns a fake cluster that handles CertificateSigningRequests. may specifies whether the
-// requester may approve them. becomes sets the status of a created request. cluster also returns
-// the number of requests that were not deleted.
+// cluster returns a fake cluster that handles CertificateSigningRequests, and the number of
+// requests that were not deleted. approved specifies whether the caller may approve requests.
+// becomes sets the status of a created request.
 func cluster(approved bool, becomes func(*certificatesv1.CertificateSigningRequest)) (*fake.Clientset, *int) {
 	k, remaining := fake.NewClientset(), 0
 	var stored *certificatesv1.CertificateSigningRequest
@@ -235,7 +235,7 @@ func TestMerge(t *testing.T) {
 }
 
 // TestMergeAtOnce checks that each of several concurrent merges either succeeds or returns an
-// error.
+// error, and no entry of a successful merge is lost.
 func TestMergeAtOnce(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "config")
 	done := make(chan error)

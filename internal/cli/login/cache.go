@@ -21,11 +21,11 @@ import (
 	"github.com/zalando/go-keyring"
 )
 
-// expiryMargin is the time before its expiration from which a token is no longer used, so that it is valid
-// when it reaches the server.
+// expiryMargin is how long before its expiration a token is no longer used, so that a token is
+// still valid when it reaches the server.
 const expiryMargin = time.Minute
 
-// Token is a bearer token with the data to renew it.
+// Token is a bearer token with the data that is needed to renew it.
 type Token struct {
 	Token   string    `json:"token"`
 	Expires time.Time `json:"expires"`
@@ -33,26 +33,26 @@ type Token struct {
 	Refresh string `json:"refresh,omitempty"`
 }
 
-// usable reports whether the token can still be sent.
+// usable reports whether the token is still valid for at least [expiryMargin].
 func (t *Token) usable(now time.Time) bool {
 	return t != nil && t.Token != "" && now.Add(expiryMargin).Before(t.Expires)
 }
 
-// Cache stores tokens in files that only their owner may read, or in the system's keyring.
+// Cache stores tokens in files that only their owner may read, or in the system keyring.
 type Cache struct {
-	// Dir contains the files and the locks. It is created if it does not exist.
+	// Dir is the folder of the token files and the lock files. It is created if it does not exist.
 	Dir string
-	// Keyring stores tokens only in the system's keyring (Secret Service, Keychain, Credential
-	// Manager). Without a keyring, the login fails.
+	// Keyring specifies that tokens are stored only in the system keyring (Secret Service,
+	// Keychain, Credential Manager). If there is no keyring, the login fails.
 	Keyring bool
 }
 
 // keyringService is the service name of the entries in the keyring.
 const keyringService = "kubectl-tenant"
 
-// With calls get with the stored token of an identity, or nil, and stores the token that get
-// returns. A lock serializes concurrent kubectl processes, so that they log in only once. The parts
-// of key distinguish identities. They are stored only as a hash.
+// With calls get with the stored token of an identity, or nil if there is none. It stores the token
+// that get returns. A lock serializes concurrent processes, so that a user logs in only once. key
+// identifies the identity. Only a hash of key is stored.
 func (c *Cache) With(ctx context.Context, key []string, get func(*Token) (*Token, error)) (*Token, error) {
 	if err := os.MkdirAll(c.Dir, 0o700); err != nil {
 		return nil, err
@@ -64,7 +64,7 @@ func (c *Cache) With(ctx context.Context, key []string, get func(*Token) (*Token
 	}
 	sum := sha256.Sum256([]byte(strings.Join(key, "\x00")))
 	path := filepath.Join(c.Dir, hex.EncodeToString(sum[:]))
-	// The process with the lock may be waiting for a user to log in.
+	// Another process may hold the lock while it waits for a user to log in.
 	lock := flock.New(path+".lock", flock.SetPermissions(0o600))
 	if _, err := lock.TryLockContext(ctx, lockInterval); err != nil {
 		return nil, err
@@ -88,7 +88,7 @@ func (c *Cache) With(ctx context.Context, key []string, get func(*Token) (*Token
 // lockInterval is the time between two attempts to acquire a lock.
 const lockInterval = 100 * time.Millisecond
 
-// readKeyring returns the token in the keyring under the name of a file, or nil.
+// readKeyring returns the token in the keyring for the given file path, or nil if there is none.
 func readKeyring(path string) (*Token, error) {
 	text, err := keyring.Get(keyringService, filepath.Base(path))
 	if errors.Is(err, keyring.ErrNotFound) {

@@ -27,7 +27,8 @@ type result struct {
 	err  error
 }
 
-// listen opens the port. It rejects requests with a different state. They do not end the login.
+// listen starts the server. The server rejects a request with a different state, and continues to
+// wait.
 func listen(ctx context.Context, port int, state string) (*callback, error) {
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
 	if err != nil {
@@ -61,8 +62,8 @@ func listen(ctx context.Context, port int, state string) (*callback, error) {
 	return c, nil
 }
 
-// reason returns an error code of RFC 6749, section 4.1.2.1, and the provider's description. It
-// replaces a code that is not in the RFC.
+// reason returns the OAuth error code (RFC 6749, section 4.1.2.1, or OpenID Connect) and the
+// provider's description. It replaces an unknown code.
 func reason(code, description string) string {
 	switch code {
 	case "access_denied", "invalid_request", "unauthorized_client", "unsupported_response_type",
@@ -77,7 +78,7 @@ func reason(code, description string) string {
 	return code
 }
 
-// code waits for the browser and returns the code.
+// code waits for the browser's request and returns the authorization code.
 func (c *callback) code(ctx context.Context) (string, error) {
 	select {
 	case got := <-c.answer:

@@ -12,11 +12,11 @@ import (
 	clientauthenticationv1 "k8s.io/client-go/pkg/apis/clientauthentication/v1"
 )
 
-// ExecInfo is the environment variable with kubectl's request to the plugin.
+// ExecInfo is the environment variable in which kubectl passes its request to a credential plugin.
 const ExecInfo = "KUBERNETES_EXEC_INFO"
 
-// Interactive reports whether kubectl allows the plugin to interact with a user. It is true if
-// kubectl did not start the plugin. Interactive fails if kubectl requests an unsupported API
+// Interactive reports whether kubectl allows the plugin to interact with a user. It returns true if
+// kubectl did not start the plugin. It returns an error if kubectl requests an unsupported API
 // version.
 func Interactive(info string) (bool, error) {
 	if info == "" {

@@ -18,11 +18,11 @@ import (
 	"github.com/gophercloud/gophercloud/v2/openstack/identity/v3/tokens"
 )
 
-// Keystone is a user of an OpenStack cloud. A clouds.yaml or the variables of an openrc file
-// specify the user.
+// Keystone logs in as a user of an OpenStack cloud. The user is specified in a clouds.yaml file, or
+// in the environment variables of an openrc file.
 type Keystone struct {
-	// Cloud is a cloud in the clouds.yaml File. If both are empty, the environment specifies the
-	// cloud.
+	// Cloud is the name of a cloud in the clouds.yaml file File. If both are empty, the environment
+	// specifies the cloud.
 	Cloud, File string
 	// Environment returns the value of an environment variable.
 	Environment func(string) string
@@ -37,7 +37,7 @@ type Keystone struct {
 var ErrNoCloud = errors.New("no Keystone server is configured: set OS_CLOUD and provide a clouds.yaml, or source an " +
 	"openrc file (OS_AUTH_URL, OS_USERNAME, ...)")
 
-// Read reads the user and the address of Keystone. The error may wrap [ErrNoCloud] and contains no
+// Read reads the user and the address of Keystone. The error may wrap [ErrNoCloud]. It contains no
 // secret.
 func (k *Keystone) Read() error {
 	if k.Cloud == "" {
@@ -75,7 +75,7 @@ var ErrUnencrypted = errors.New(
 	"the Keystone address must start with https:// (http:// is allowed for this machine only)",
 )
 
-// checkAddress returns an error if the secret would be sent unencrypted.
+// checkAddress returns an error if the password would be sent over the network unencrypted.
 func (k *Keystone) checkAddress() error {
 	u, err := url.Parse(k.options.IdentityEndpoint)
 	if err != nil {
@@ -88,8 +88,9 @@ func (k *Keystone) checkAddress() error {
 	return ErrUnencrypted
 }
 
-// fromEnvironment reads the variables of an openrc file, version 3. The library's own reader
-// requires a project ID, but such a file contains the project's name and domain.
+// fromEnvironment reads the variables of an openrc file, version 3. The reader of the gophercloud
+// library requires a project ID, but an openrc file may contain the project's name and domain
+// instead.
 func (k *Keystone) fromEnvironment() gophercloud.AuthOptions {
 	first := func(names ...string) string {
 		for _, name := range names {
@@ -110,7 +111,7 @@ func (k *Keystone) fromEnvironment() gophercloud.AuthOptions {
 		ApplicationCredentialName:   first("OS_APPLICATION_CREDENTIAL_NAME"),
 		ApplicationCredentialSecret: first("OS_APPLICATION_CREDENTIAL_SECRET"),
 	}
-	if o.ApplicationCredentialID != "" { // it determines the user and the project
+	if o.ApplicationCredentialID != "" { // the application credential determines the user and the project
 		o.Username, o.UserID, o.Password, o.DomainName, o.DomainID = "", "", "", "", ""
 		return o
 	}
@@ -128,7 +129,7 @@ func (k *Keystone) fromEnvironment() gophercloud.AuthOptions {
 	return o
 }
 
-// Key returns the parts that distinguish this user's tokens from other tokens. It contains no
+// Key returns the values that distinguish this user's tokens from other tokens. It contains no
 // secret.
 func (k *Keystone) Key() []string {
 	o := &k.options
@@ -164,7 +165,8 @@ func (k *Keystone) Token(ctx context.Context, stored *Token) (*Token, error) {
 	return &Token{Token: got.ID, Expires: got.ExpiresAt.UTC()}, nil
 }
 
-// keystoneError returns the cause of an error without data of the request or the response.
+// keystoneError returns the cause of an error. The text contains no data of the request or the
+// response.
 func keystoneError(err error) string {
 	var status gophercloud.ErrUnexpectedResponseCode
 	if errors.As(err, &status) {

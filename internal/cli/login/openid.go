@@ -29,7 +29,7 @@ import (
 
 // Errors of [OpenID.Token].
 var (
-	// ErrInteraction reports that a login is required, but not possible without a user.
+	// ErrInteraction reports that a login is required, but no user can interact with the program.
 	ErrInteraction = errors.New("a login is required, and this terminal is not interactive: run kubectl tenant login " +
 		"yourself first")
 	// ErrNoDevice reports that the provider does not support the device flow.
@@ -38,30 +38,29 @@ var (
 	ErrNoToken = errors.New("the provider returned no ID token: check that the client may request the scope openid")
 )
 
-// httpTimeout limits the duration of each request to a provider.
+// httpTimeout is the maximum duration of each HTTP request.
 const httpTimeout = 30 * time.Second
 
 // OpenID is a client of one OpenID provider.
 type OpenID struct {
-	// Issuer is the provider's URL. ClientID is the ID of this client.
+	// Issuer is the URL of the provider. ClientID is the ID of this client at the provider.
 	Issuer, ClientID string
-	// Secret is the secret of a confidential client. It is empty for a public client, which uses
-	// PKCE.
+	// Secret is the secret of a confidential client. It is empty for a public client.
 	Secret string
-	// CAFile is a file with the provider's certificate authority, and CAData contains the authority
-	// in PEM. If both are empty, the system's authorities are used.
+	// CAFile is a file with the provider's certificate authority. CAData contains the authority in
+	// PEM. If both are empty, the system's authorities are used.
 	CAFile string
 	CAData []byte
-	// Scopes are requested in addition to openid.
+	// Scopes contains the scopes that are requested in addition to openid.
 	Scopes []string
-	// Device uses the device flow (RFC 8628) instead of a browser on this machine.
+	// Device specifies the device flow (RFC 8628) instead of a browser on this machine.
 	Device bool
 	// Interactive reports whether a user can log in.
 	Interactive bool
 	// Port is the port of the loopback listener. If zero, any free port is used.
 	Port int
-	// Open opens a page in a browser. If it fails, the user can still open the address, which is
-	// printed too.
+	// Open opens a page in a browser. The address is also printed, so that the user can open it if
+	// Open fails.
 	Open func(ctx context.Context, address string) error
 	// Printf prints instructions for the user.
 	Printf func(format string, args ...any)
@@ -71,7 +70,7 @@ type OpenID struct {
 	Now func() time.Time
 }
 
-// Key returns the parts that distinguish this client's tokens from other tokens.
+// Key returns the values that distinguish this client's tokens from other tokens.
 func (o *OpenID) Key() []string {
 	return append([]string{"openid", o.Issuer, o.ClientID}, slices.Sorted(slices.Values(o.Scopes))...)
 }
@@ -141,8 +140,9 @@ func (o *OpenID) httpClient() (*http.Client, error) {
 // maxDeviceBytes is the maximum size of the response to the start of a device flow.
 const maxDeviceBytes = 1 << 20
 
-// deviceTransport is a transport for the start of a device flow. Some providers return the numbers in this
-// response as strings, which the library does not accept. The transport converts them to numbers.
+// deviceTransport is the transport for starting a device flow. Some providers return the numbers in
+// the response as JSON strings, which the oauth2 library rejects. deviceTransport converts them to
+// numbers.
 type deviceTransport struct {
 	next http.RoundTripper
 	url  string // the device authorization endpoint
@@ -178,7 +178,8 @@ func (n *deviceTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// refresh returns a new token, or nil if the provider no longer accepts the refresh token.
+// refresh returns a new token. It returns nil if the provider rejects the refresh token, or returns
+// no ID token.
 func (o *OpenID) refresh(
 	ctx context.Context, config *oauth2.Config, verifier *oidc.IDTokenVerifier, token string,
 ) (*Token, error) {
@@ -198,7 +199,8 @@ func (o *OpenID) refresh(
 	return got, err
 }
 
-// verified verifies the ID token of a response, with the nonce if one was sent, and returns it.
+// verified verifies the ID token of a response and returns it. If nonce is not empty, it must
+// match.
 func (o *OpenID) verified(
 	ctx context.Context, verifier *oidc.IDTokenVerifier, answer *oauth2.Token, nonce string,
 ) (*Token, error) {
@@ -266,8 +268,8 @@ func (o *OpenID) device(ctx context.Context, config *oauth2.Config, verifier *oi
 }
 
 // safe returns the code and the description of a provider's error. It returns no other part of the
-// response, which may contain a token. It omits a description that contains a secret of the
-// request.
+// response, because the response may contain a token. It omits a description that contains one of
+// the secrets in sent.
 func safe(err error, sent ...string) string {
 	var refused *oauth2.RetrieveError
 	if !errors.As(err, &refused) {
@@ -288,7 +290,7 @@ func safe(err error, sent ...string) string {
 	return text
 }
 
-// descriptionBytes is the maximum printed length of a provider's error description.
+// descriptionBytes is the maximum length of a provider's error description in the output, in bytes.
 const descriptionBytes = 500
 
 // printable returns a provider's text on one line, shortened and without invisible characters.
@@ -303,6 +305,6 @@ func printable(text string, maxBytes int) string {
 	return text
 }
 
-// oneLine returns the text of a library's error on one line. The error itself is not part of our
-// API.
+// oneLine returns the text of a library's error on one line. The error itself is not wrapped,
+// because it is not part of our API.
 func oneLine(err error) string { return strings.Join(strings.Fields(err.Error()), " ") }

@@ -18,8 +18,8 @@ import (
 	"github.com/kubetenant/kubetenant/test/logintest"
 )
 
-// TestExpiryMargin checks that a token is used until a minute before its expiration. An empty or missing
-// token is never used.
+// TestExpiryMargin checks that a stored token is used until one minute before its expiration. An
+// empty or missing token is never used.
 func TestExpiryMargin(t *testing.T) {
 	now := time.Date(2026, time.January, 2, 3, 4, 5, 0, time.UTC)
 	o := &login.OpenID{Issuer: "https://127.0.0.1:0", Now: func() time.Time { return now }} // nothing listens there
@@ -41,8 +41,8 @@ func TestExpiryMargin(t *testing.T) {
 	}
 }
 
-// TestStoredToken checks that an invalid entry is ignored, that an error of get does not change the stored
-// token, and that an unchanged token is not written again.
+// TestStoredToken checks that an invalid entry is ignored, that an error of get does not change the
+// stored token, and that an unchanged token is not written again.
 func TestStoredToken(t *testing.T) {
 	c := &login.Cache{Dir: t.TempDir()}
 	want := login.Token{Token: "t", Expires: time.Now().UTC(), Refresh: "r"}

@@ -28,9 +28,9 @@ type credential struct {
 }
 
 // arktosCredentials converts a token or password file of Arktos 1.0 (staging/src/k8s.io/apiserver
-// pkg/authentication/token/tokenfile). Its records end in an empty field and a tenant. Other
-// records belong to the system tenant. In Arktos, the last of two records with the same token
-// applied, and a fourth field after an empty UID was a tenant.
+// pkg/authentication/token/tokenfile). A record that ends in an empty field and a tenant belongs to
+// that tenant. Any other record belongs to the system tenant. In Arktos, if two records had the
+// same token, the last one applied. A fourth field after an empty UID was a tenant.
 func arktosCredentials(data []byte, file, kind string) (*Result, error) {
 	r := csv.NewReader(bytes.NewReader(data))
 	r.FieldsPerRecord = -1
@@ -96,7 +96,7 @@ func arktosCredentials(data []byte, file, kind string) (*Result, error) {
 	return result, result.writeCredentials(records, file, kind)
 }
 
-// writeCredentials adds a file with the records, and a configuration that refers to it.
+// writeCredentials adds a file with the records, and a configuration that refers to this file.
 func (r *Result) writeCredentials(records []credential, file, kind string) error {
 	var out bytes.Buffer
 	w := csv.NewWriter(&out)
@@ -121,8 +121,8 @@ func (r *Result) writeCredentials(records []credential, file, kind string) error
 	return w.Error()
 }
 
-// arktosRecord returns the record in the format of this project, always with a tenant. If it cannot
-// be converted, it returns the reason.
+// arktosRecord returns the record in the format of this project, which always has a tenant. If the
+// record cannot be converted, the second result is the reason.
 func arktosRecord(fields []string) ([]string, string) {
 	n := len(fields)
 	switch {
@@ -192,8 +192,8 @@ func withoutReserved(fields *[]string, id string) (removed []string) {
 	return removed
 }
 
-// arktosPolicy converts a policy file according to the design of Arktos. It is upstream's ABAC,
-// with the tenant in a separate field or before the colon in the user's name.
+// arktosPolicy converts a policy file that follows the design of Arktos. Its format is upstream's
+// ABAC format, with the tenant in a separate field or before the colon in the user's name.
 func arktosPolicy(data []byte) (*Result, error) {
 	result := &Result{Files: map[string]string{}}
 	var out strings.Builder
@@ -228,8 +228,8 @@ func arktosPolicy(data []byte) (*Result, error) {
 	return result, nil
 }
 
-// arktosLine returns a line in the format of this project, or nil if it cannot be converted. why
-// describes the loss.
+// arktosLine returns a policy line in the format of this project, or nil if the line cannot be
+// converted. reason describes what is lost.
 func arktosLine(text []byte) (line map[string]any, reason string) {
 	var in map[string]any
 	if err := json.Unmarshal(text, &in); err != nil {
@@ -282,7 +282,7 @@ func arktosLine(text []byte) (line map[string]any, reason string) {
 	return map[string]any{"apiVersion": "abac.authorization.kubernetes.io/v1beta1", "kind": "Policy", "spec": spec}, reason
 }
 
-// unreadFields returns a reason that names the unknown fields of an object, or "".
+// unreadFields returns a text about the unknown fields of an object, or "" if there are none.
 func unreadFields(object map[string]any, known ...string) (reason string) {
 	for _, key := range slices.Sorted(maps.Keys(object)) {
 		if !slices.Contains(known, key) {
@@ -292,7 +292,7 @@ func unreadFields(object map[string]any, known ...string) (reason string) {
 	return reason
 }
 
-// joined joins two reasons.
+// joined joins two texts with a semicolon, if both are set.
 func joined(a, b string) string {
 	if a == "" {
 		return b

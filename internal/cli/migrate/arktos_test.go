@@ -30,14 +30,14 @@ func same[T any](t *testing.T, what string, want, got T) {
 	}
 }
 
-// conversion is an input with its expected output and the reported parts.
+// conversion is an input with its expected output and the expected reports.
 type conversion struct {
 	text, want string
 	left       []string
 }
 
-// TestArktosTokens checks that a record retains its tenant, or belongs to the system tenant if it
-// has none. An ambiguous record is omitted.
+// TestArktosTokens checks that a record retains its tenant. A record without a tenant belongs to
+// the system tenant. An ambiguous record is omitted.
 func TestArktosTokens(t *testing.T) {
 	for name, c := range map[string]conversion{
 		"a tenant":                    {"S1,alice,1,dev,,acme\n", "S1,alice,1,dev,,acme\n", nil},
@@ -94,8 +94,8 @@ func TestArktosTokens(t *testing.T) {
 	}
 }
 
-// TestArktosPasswords checks that a user of a tenant has one password, the last. Two users may have
-// the same password.
+// TestArktosPasswords checks that, if a user of a tenant has several passwords, only the last one
+// is converted. Two users may have the same password.
 func TestArktosPasswords(t *testing.T) {
 	r := converted(t, "arktos-passwords", "S1,alice,1,,acme\nS1,bob,2,,acme\nS2,alice,1,,globex\nS3,alice,1,dev,,acme\n")
 	same(t, "passwords.csv", "S1,bob,2,,acme\nS2,alice,1,,globex\nS3,alice,1,dev,,acme\n", r.Files["passwords.csv"])
@@ -124,7 +124,8 @@ func TestArktosOmissions(t *testing.T) {
 	}
 }
 
-// TestArktosNoFile checks that an invalid file is an error with the line and without a secret.
+// TestArktosNoFile checks that an invalid file is an error that contains the line number and no
+// secret.
 func TestArktosNoFile(t *testing.T) {
 	for _, text := range []string{"S1,alice,1\n\"SECRET,bob,2\n", "S1,alice,1\nSECRET,b\"ob,2\n"} {
 		_, err := migrate.From()["arktos-tokens"]([]byte(text), migrate.Options{})
@@ -134,9 +135,9 @@ func TestArktosNoFile(t *testing.T) {
 	}
 }
 
-// TestArktosPolicy checks that a line applies to objects of its own tenant only. The tenant is a
-// field, or precedes the colon in the user's name. No line applies to another tenant or to more
-// callers than before.
+// TestArktosPolicy checks that a converted line applies only to objects of its own tenant. The
+// tenant is in a field, or before the colon in the user's name. No line applies to another tenant,
+// or to more callers than before.
 func TestArktosPolicy(t *testing.T) {
 	spec := func(text string) string {
 		return `{"apiVersion":"abac.authorization.kubernetes.io/v1beta1","kind":"Policy","spec":{` + text + "}}\n"

@@ -25,7 +25,8 @@ const (
 	capsuleDomain = "projectcapsule.dev"
 )
 
-// Files of a migration from Capsule. kubectl apply -f reads a folder in the order of the names.
+// Output files of a migration from Capsule. kubectl apply -f reads the files of a folder in the
+// order of their names.
 const (
 	templatesFile     = "cluster/1-namespacetemplates.yaml"
 	tenantsFile       = "cluster/2-tenants.yaml"
@@ -37,27 +38,28 @@ const (
 var errNoTenant = errors.New("the file contains no Tenant of " + capsuleGroup +
 	"; to get them, run kubectl get tenants." + capsuleGroup + " -o yaml")
 
-// capsuleMigration is the content of a file: Capsule's Tenants and their Namespaces.
+// capsuleMigration contains the objects of a file, and the results of their conversion.
 type capsuleMigration struct {
 	result     *Result
 	tenants    []*capsuleTenant
 	namespaces []node
-	// resources are the GlobalTenantResources, and published is the result of their conversion.
+	// resources contains the GlobalTenantResources. published contains the result of their
+	// conversion.
 	resources []node
 	published published
 	settings  admissionSettings
 }
 
-// capsuleTenant is one Tenant of Capsule and the objects that it is converted to.
+// capsuleTenant is one Tenant of Capsule with the objects that result from its conversion.
 type capsuleTenant struct {
 	node
 	name string
 	id   tenant.ID
-	// namespaces are the tenant's existing namespaces.
+	// namespaces contains the tenant's existing namespaces.
 	namespaces []string
 	object     *v1alpha1.Tenant
 	template   *v1alpha1.NamespaceTemplate
-	// objects are the objects of template.
+	// objects contains the objects of the template.
 	objects []map[string]any
 }
 
@@ -112,8 +114,9 @@ func (m *capsuleMigration) read(number int, content map[string]any) {
 	}
 }
 
-// dropDuplicates removes several Tenants of the same name, because the file does not specify which
-// of them is in use. It also removes Tenants whose name is not a valid tenant ID.
+// dropDuplicates removes all Tenants that have the same name as another Tenant, because the file
+// does not specify which of them is in use. It also removes Tenants whose name is not a valid
+// tenant ID.
 func (m *capsuleMigration) dropDuplicates() {
 	count := map[string]int{}
 	for _, t := range m.tenants {
@@ -142,7 +145,7 @@ func (m *capsuleMigration) dropDuplicates() {
 	m.tenants = unique
 }
 
-// convert sets the objects that a Tenant is converted to, and reports the rest.
+// convert sets the objects that result from a Tenant, and reports what is not converted.
 func (m *capsuleMigration) convert(t *capsuleTenant) {
 	name := t.id.ObjectName()
 	t.object = &v1alpha1.Tenant{
@@ -178,7 +181,7 @@ func (m *capsuleMigration) convert(t *capsuleTenant) {
 	t.reportUnhandled(capsuleReasons())
 }
 
-// write adds the files and the next steps.
+// write adds the output files and the next steps to the result.
 func (m *capsuleMigration) write(dir string) error {
 	var templates, tenants, adopted []any
 	for _, t := range m.tenants {
@@ -217,7 +220,8 @@ func (m *capsuleMigration) write(dir string) error {
 	return nil
 }
 
-// next returns the steps after the migration in order. Each is a command or begins with a verb.
+// next returns the steps that follow the migration, in order. Each step is a command, or begins
+// with a verb.
 func (m *capsuleMigration) next(dir string) (steps []string) {
 	if m.result.Files[configurationFile] != "" {
 		file := quoted(dir, configurationFile)
@@ -249,10 +253,10 @@ func (m *capsuleMigration) next(dir string) (steps []string) {
 		"namespace that a Capsule Tenant still owns")
 }
 
-// shellWord matches a word that a shell interprets literally.
+// shellWord matches a path that needs no quotes in a shell.
 var shellWord = regexp.MustCompile(`^[A-Za-z0-9_./-]+$`)
 
-// quoted returns a path in a folder, quoted for a shell if necessary.
+// quoted returns the path of a file in a folder, quoted for a shell if necessary.
 func quoted(dir, name string) string {
 	path := filepath.Join(dir, name)
 	if strings.HasPrefix(path, "-") {

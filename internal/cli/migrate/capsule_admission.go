@@ -16,7 +16,7 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// admissionSettings are the settings of the configuration for the tenants in a file.
+// admissionSettings contains the configuration's admission settings for the tenants in a file.
 type admissionSettings struct {
 	Policy    []configv1alpha1.TenantPolicy
 	Placement []configv1alpha1.TenantPlacement
@@ -81,8 +81,8 @@ func (m *capsuleMigration) convertAdmission(t *capsuleTenant) {
 	}
 }
 
-// convertWildcards reports that kubetenant allows hosts with a wildcard unless hosts are listed.
-// Capsule rejects them by default.
+// convertWildcards reports if kubetenant would allow wildcard hosts that Capsule rejected.
+// kubetenant allows them unless the allowed hosts are listed.
 func (t *capsuleTenant) convertWildcards(ingress node) {
 	if scope := ingress.get("hostnameCollisionScope"); scope.value == "Disabled" {
 		scope.consume()
@@ -121,7 +121,7 @@ func convertNodeSelector(selector node) *configv1alpha1.PlacementDefaults {
 }
 
 // convertRule returns the rule for a list of allowed names, or nil if the list is not set. It
-// reports and omits names that a rule cannot express.
+// reports and omits the names that a rule cannot express.
 func convertRule(field string, list node) *configv1alpha1.FieldRule {
 	if !list.isSet {
 		return nil
@@ -150,7 +150,7 @@ func convertNames(field string, list node) *configv1alpha1.FieldRule {
 	return ruleOf(field, items)
 }
 
-// ruleOf returns a rule that allows the valid names.
+// ruleOf returns a rule that allows the valid names, and reports the others.
 func ruleOf(field string, names []node) *configv1alpha1.FieldRule {
 	rule := &configv1alpha1.FieldRule{Policy: configv1alpha1.FieldForbid}
 	for _, item := range names {
@@ -183,7 +183,8 @@ func ruleOf(field string, names []node) *configv1alpha1.FieldRule {
 	return rule
 }
 
-// convertServices returns the allowed types of Services, or nil if all types are allowed.
+// convertServices returns a rule with the allowed types of Services, or nil if all types are
+// allowed.
 func convertServices(allowed node) *configv1alpha1.FieldRule {
 	rule := &configv1alpha1.FieldRule{Policy: configv1alpha1.FieldForbid}
 	types := []corev1.ServiceType{

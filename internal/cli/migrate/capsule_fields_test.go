@@ -23,15 +23,15 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// withoutEffect matches the fields without a meaning for another project. A server or kubectl wrote
-// them. The policy is Protect for either value of preventDeletion.
+// withoutEffect matches the fields that a conversion may ignore. A server or kubectl wrote them, or
+// the result is the same for each value (preventDeletion).
 var withoutEffect = regexp.MustCompile(`^(apiVersion|kind|spec\.preventDeletion|` +
 	`metadata\.(uid|resourceVersion|generation|creationTimestamp|managedFields|selfLink|finalizers)\b.*|` +
 	`metadata\.annotations\["kubectl\.kubernetes\.io/last-applied-configuration"\].*|` +
 	`status\.(observedGeneration|state|size|conditions|classes)\b.*|` +
 	`status\.spaces\[\d+\]\.(uid|conditions|metadata|enforce)\b.*)$`)
 
-// leaf is a value of a document with its path. set replaces it.
+// leaf is a value in a document with its path. set replaces the value in the document.
 type leaf struct {
 	path  string
 	value any
@@ -74,8 +74,8 @@ func isReported(reports []string, location, path string) bool {
 	})
 }
 
-// commonPath returns the length of the path at the beginning of a report if the path begins with
-// it, otherwise 0.
+// commonPath returns the length of the path at the beginning of a report line, if the leaf's path
+// begins with this path. Otherwise, it returns 0.
 func commonPath(line, path string) int {
 	for n := min(len(path), len(line)); n > 0; n-- {
 		if strings.HasPrefix(line, path[:n]+": ") {
@@ -85,8 +85,8 @@ func commonPath(line, path string) int {
 	return 0
 }
 
-// mutations returns different values. If a conversion represents a leaf, one of them changes the
-// result.
+// mutations returns values that differ from value. If a conversion represents a leaf, at least one
+// of them changes the result.
 func mutations(value any) []any {
 	switch value := value.(type) {
 	case bool:
@@ -97,8 +97,8 @@ func mutations(value any) []any {
 	return []any{float64(0), float64(1), "x"}
 }
 
-// checkLeaves checks the guarantee of a migration from Capsule: each leaf of a Tenant is reported
-// or changes the result.
+// checkLeaves checks that each leaf of a Tenant is reported, or changes the result of the
+// migration. It returns the number of leaves that change the result.
 func checkLeaves(t *testing.T, text []byte) (represented int) {
 	t.Helper()
 	document := map[string]any{}
@@ -202,7 +202,7 @@ func checkTemplate(document []byte) error {
 }
 
 // FuzzCapsule checks that each leaf of any Tenant is represented or reported, and that the server
-// accepts the files.
+// accepts the converted files.
 func FuzzCapsule(f *testing.F) {
 	for _, spec := range []string{
 		`{ owners: [ { kind: User, name: alice, x: y } ], namespaceOptions: { quota: 70000 } }`,
@@ -233,8 +233,8 @@ func FuzzCapsule(f *testing.F) {
 	})
 }
 
-// TestCapsuleRandomFields checks the guarantee for Tenants whose fields have other values, types
-// and names.
+// TestCapsuleRandomFields checks the same as checkLeaves for Tenants in which random fields have
+// other values, types and names.
 func TestCapsuleRandomFields(t *testing.T) {
 	every, err := os.ReadFile("testdata/capsule-every-field.yaml")
 	if err != nil {

@@ -14,15 +14,15 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// claim is a statement in the file that a namespace belongs to a Capsule Tenant.
+// claim is an entry in the file according to which a namespace belongs to a Capsule Tenant.
 type claim struct {
 	node
 	tenant string
 }
 
-// assignNamespaces assigns each namespace to the Tenant that the file names for it. The sources are
-// the Tenant's status, the Namespace's label and its owner reference. A namespace with conflicting
-// claims is not assigned.
+// assignNamespaces assigns each namespace to the Tenant that claims it. A claim is in the Tenant's
+// status, or in the Namespace's label or owner reference. A namespace with conflicting claims is
+// not assigned.
 func (m *capsuleMigration) assignNamespaces() {
 	claims := map[string][]claim{}
 	var names []string
@@ -67,9 +67,9 @@ func (m *capsuleMigration) assignNamespaces() {
 	}
 }
 
-// readNamespace adds a Namespace's claims about its tenant. It also adds the tenant that the
-// Namespace already belongs to to owners. The migration does not change the Namespace, so no other
-// field is converted.
+// readNamespace adds the claims of a Namespace. If the Namespace already has a tenant of this
+// project, readNamespace adds that tenant to owners. It consumes all other fields, because the
+// migration does not change the Namespace.
 func (m *capsuleMigration) readNamespace(n node, owners map[string]string, add func(string, claim)) {
 	name := n.find("metadata.name").text()
 	labels := n.find("metadata.labels")
@@ -102,7 +102,7 @@ func (m *capsuleMigration) readNamespace(n node, owners map[string]string, add f
 	}
 }
 
-// namespaceProblem returns the reason why a namespace cannot be adopted, or "".
+// namespaceProblem returns why a namespace cannot be adopted, or "" if it can.
 func namespaceProblem(name string, claims []claim, owner string) string {
 	s := &configv1alpha1.Settings{}
 	configv1alpha1.Default(s)

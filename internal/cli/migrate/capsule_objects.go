@@ -18,14 +18,14 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// Limits of the definitions of NamespaceTemplates and Tenants.
+// Limits of the CustomResourceDefinitions NamespaceTemplate and Tenant.
 const (
 	maxTemplateObjects = 32
 	maxLimits          = 256
 )
 
-// convertObjects converts the objects that Capsule creates in each namespace of the tenant, and the
-// tenant's quota.
+// convertObjects converts the tenant's quota, and the objects that Capsule creates in each
+// namespace of the tenant.
 func (t *capsuleTenant) convertObjects() {
 	t.convertQuotas()
 	for i, item := range t.find("spec.limitRanges.items").items() {
@@ -36,8 +36,8 @@ func (t *capsuleTenant) convertObjects() {
 	}
 }
 
-// convertQuotas converts limits of the tenant to spec.quota, and limits of each namespace to
-// ResourceQuotas.
+// convertQuotas converts the limits of the tenant to spec.quota, and the limits of each namespace
+// to ResourceQuotas.
 func (t *capsuleTenant) convertQuotas() {
 	quotas := t.find("spec.resourceQuotas")
 	scope := quotas.get("scope")
@@ -57,8 +57,8 @@ func (t *capsuleTenant) convertQuotas() {
 	scope.consume()
 }
 
-// addQuota adds the limits of an item. The smaller of two limits of a resource
-// applies, as it does in Capsule.
+// addQuota adds the limits of an item. If a resource has two limits, the smaller one applies, as in
+// Capsule.
 func (t *capsuleTenant) addQuota(item node) {
 	if item.get("scopes").isSet || item.get("scopeSelector").isSet {
 		item.reportUnconverted(
@@ -103,9 +103,9 @@ func quantity(value any) (q resource.Quantity, ok bool) {
 	return q, ok && err == nil
 }
 
-// addObject adds an object to the tenant's template. It changes only selectors with Capsule's
-// tenant label. It reports an object that a template cannot contain, because a policy without one
-// of its fields could allow more.
+// addObject adds an object to the tenant's template. The only change is in selectors with Capsule's
+// tenant label. addObject reports an object that a template cannot contain, and omits the whole
+// object, because a policy that lacks one of its fields could allow more.
 func (t *capsuleTenant) addObject(item node, version, kind, name string) {
 	content, isObject := item.value.(map[string]any)
 	if !isObject {
@@ -140,7 +140,7 @@ func (t *capsuleTenant) addObject(item node, version, kind, name string) {
 	}
 }
 
-// hasPlaceholder reports whether a value contains a placeholder of a template.
+// hasPlaceholder reports whether a value contains a placeholder that a template would replace.
 func hasPlaceholder(value any) bool {
 	switch value := value.(type) {
 	case string:
@@ -167,9 +167,9 @@ func hasNegative(hard any) bool {
 	return false
 }
 
-// selectors replaces Capsule's tenant label in selectors with the label of this project. It reports
-// a selector that it cannot translate, and does not change it. Without Capsule, such a selector
-// selects nothing.
+// selectors replaces Capsule's tenant label in selectors with the tenant label of this project. It
+// reports a selector that it cannot translate and does not change it. Without Capsule, this
+// selector selects nothing.
 type selectors struct {
 	node
 	notes []string
@@ -202,7 +202,7 @@ func isTenantLabel(key string) bool {
 	return key == capsuleGroup+"/tenant" || key == capsuleDomain+"/tenant"
 }
 
-// isCapsuleLabel reports whether a label key has no meaning without Capsule.
+// isCapsuleLabel reports whether a label key belongs to a domain of Capsule.
 func isCapsuleLabel(key string) bool {
 	return isOfDomain(key, capsuleGroup) || isOfDomain(key, capsuleDomain)
 }
@@ -227,7 +227,8 @@ func (s *selectors) labels(labels map[string]any, path string) {
 	}
 }
 
-// isTenant reports whether a value of Capsule's label is the ID of a tenant other than system.
+// isTenant reports whether a value of Capsule's tenant label is a valid tenant ID other than
+// system.
 func isTenant(value any) bool {
 	name, _ := value.(string)
 	id, err := tenant.Parse(name)

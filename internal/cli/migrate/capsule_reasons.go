@@ -25,8 +25,8 @@ const (
 	noServiceMetadata = "labels and annotations of Services are not limited; use a ValidatingAdmissionPolicy"
 )
 
-// capsuleKinds contains, for each kind that the migration does not convert, the recommended
-// replacement.
+// capsuleKinds contains the recommended replacement for each kind that the migration does not
+// convert.
 var capsuleKinds = map[string]string{
 	"CapsuleConfiguration": "the server's configuration has different settings; see admission.namespace",
 	"TenantResource":       writtenByTenant,
@@ -40,8 +40,9 @@ var capsuleKinds = map[string]string{
 	"RuleStatus":           ownRecord,
 }
 
-// capsuleReasons returns the reason for each field of a Capsule Tenant that is not converted, with
-// advice. A field with some converted subfields has the reason for unknown fields.
+// capsuleReasons returns the reasons for the fields of a Capsule Tenant that are not converted,
+// with advice. A field without a reason whose subfields are partly converted has the reason
+// unknownField.
 func capsuleReasons() reasons {
 	return reasons{
 		"metadata.labels":      onlyCapsuleTenant,

@@ -26,13 +26,13 @@ const (
 	publishedNamespace = "published"
 )
 
-// published is the content of the file of Publications.
+// published contains the objects and the Publications for the output file.
 type published struct {
 	objects, publications []any
 	names                 map[string]bool
 }
 
-// target specifies the tenants and namespaces that receive copies.
+// target specifies which tenants and namespaces receive the copies of an object.
 type target struct {
 	tenants    v1alpha1.PublicationTenants
 	namespaces *metav1.LabelSelector
@@ -78,7 +78,7 @@ func resourceReasons() reasons {
 }
 
 // selectedTenants returns the tenants that a selector selects. The labels of Capsule's Tenants are
-// not converted, so a selector with labels becomes a list of IDs.
+// not converted, so a selector with requirements becomes a list of tenant IDs.
 func (m *capsuleMigration) selectedTenants(n node) (v1alpha1.PublicationTenants, bool) {
 	selector, set := selectorOf(n)
 	if !set {
@@ -105,7 +105,8 @@ func (m *capsuleMigration) selectedTenants(n node) (v1alpha1.PublicationTenants,
 	return v1alpha1.PublicationTenants{IDs: slices.Sorted(slices.Values(ids))}, true
 }
 
-// selectorOf returns a label selector, and reports whether it has any requirement.
+// selectorOf returns the label selector in n, and reports whether the selector has a requirement.
+// An invalid selector selects nothing.
 func selectorOf(n node) (*metav1.LabelSelector, bool) {
 	content, _ := n.value.(map[string]any)
 	text, err := json.Marshal(content)
@@ -143,7 +144,7 @@ func (m *capsuleMigration) convertBlock(block node, tenants v1alpha1.Publication
 	}
 }
 
-// publishStored publishes an object that exists in a namespace.
+// publishStored publishes an object that already exists in a namespace.
 func (m *capsuleMigration) publishStored(item node, to target) {
 	u := &unstructured.Unstructured{Object: map[string]any{}}
 	text := func(key string) string { s, _ := item.get(key).value.(string); return s }
@@ -195,7 +196,8 @@ func (m *capsuleMigration) publishRaw(item node, to target) {
 	}
 }
 
-// translateVariables replaces Capsule's variables in values with placeholders.
+// translateVariables replaces Capsule's variables in string values with placeholders of this
+// project.
 func translateVariables(value any) any {
 	switch value := value.(type) {
 	case string:
@@ -245,7 +247,7 @@ func (m *capsuleMigration) publish(item node, u *unstructured.Unstructured, to t
 	return true
 }
 
-// all returns the content of the file. The objects precede their Publications.
+// all returns the content of the file. The objects come before their Publications.
 func (p *published) all() []any {
 	var all []any
 	if len(p.objects) > 0 {

@@ -164,7 +164,7 @@ func TestCapsuleResources(t *testing.T) {
 	}
 }
 
-// TestCapsuleTenantResource checks that an object that a tenant wrote is not converted. A
+// TestCapsuleTenantResource checks that an object that a tenant wrote is not published, because a
 // Publication has the rights of its author.
 func TestCapsuleTenantResource(t *testing.T) {
 	r := converted(t, "capsule", oil("nodeSelector: {}")+"---\n{ apiVersion: capsule.clastix.io/v1beta2, kind: "+

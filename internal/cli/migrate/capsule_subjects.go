@@ -23,7 +23,7 @@ const (
 	provisionerRole = "capsule-namespace-provisioner"
 )
 
-// Limits of the definition of Tenants.
+// Limits of the CustomResourceDefinition Tenant.
 const (
 	maxSubjects   = 100
 	maxBindings   = 32
@@ -40,8 +40,9 @@ func (t *capsuleTenant) convertSubjects() {
 	}
 }
 
-// convertOwner converts an owner to an admin if it had the role admin and could delete namespaces,
-// because an admin may delete the tenant's namespaces. It binds the owner's other ClusterRoles.
+// convertOwner converts an owner to an admin if the owner had the role admin and could delete
+// namespaces. Otherwise, an admin would have more rights, because admins may delete the tenant's
+// namespaces. convertOwner binds the owner's other ClusterRoles.
 func (t *capsuleTenant) convertOwner(owner node) {
 	if t.isBeta1() && t.hasRoleAnnotations() {
 		owner.reportUnconverted(
@@ -93,15 +94,16 @@ func (t *capsuleTenant) convertOwner(owner node) {
 	}
 }
 
-// hasRoleAnnotations reports whether annotations specify the ClusterRoles of owners, as in v1beta1.
+// hasRoleAnnotations reports whether annotations specify the ClusterRoles of owners, as in v1beta1
+// of Capsule.
 func (t *capsuleTenant) hasRoleAnnotations() bool {
 	return slices.ContainsFunc(t.find("metadata.annotations").keys(), func(key string) bool {
 		return prefixOf(key) == "clusterrolenames."+capsuleGroup
 	})
 }
 
-// ownerRoles returns the ClusterRoles of an owner without consuming them. Defaults to Capsule's
-// defaults.
+// ownerRoles returns the ClusterRoles of an owner without consuming them. If the owner has none, it
+// returns the roles that Capsule uses by default.
 func ownerRoles(owner node) (all []string) {
 	roles := owner.get("clusterRoles")
 	if !roles.isSet {
@@ -137,7 +139,7 @@ func (t *capsuleTenant) convertBinding(binding node) {
 	}
 }
 
-// addAdmin adds an admin. If it cannot, it returns the reason.
+// addAdmin adds an admin. It returns the reason if it cannot add the admin, otherwise "".
 func (t *capsuleTenant) addAdmin(s v1alpha1.Subject) string {
 	admins := &t.object.Spec.Admins
 	if slices.Contains(*admins, s) {
@@ -150,8 +152,8 @@ func (t *capsuleTenant) addAdmin(s v1alpha1.Subject) string {
 	return ""
 }
 
-// bind binds a ClusterRole in each namespace of the tenant. It consumes n, or reports why the role
-// cannot be bound.
+// bind binds a ClusterRole to a subject in each namespace of the tenant. If the role cannot be
+// bound, it reports the reason for n and returns false.
 func (t *capsuleTenant) bind(n node, role string, s v1alpha1.Subject) bool {
 	if role == "" || len(role) > maxNameLength || role == "." || role == ".." || strings.ContainsAny(role, "/%") {
 		n.reportUnconverted("the name of the ClusterRole is not valid; correct it")
@@ -179,8 +181,8 @@ func (t *capsuleTenant) bind(n node, role string, s v1alpha1.Subject) bool {
 	return true
 }
 
-// ownerSubject is like [capsuleTenant.subject] for an owner, which refers to a service account by
-// its user name.
+// ownerSubject is like [capsuleTenant.subject] for an owner. An owner refers to a service account
+// by its user name.
 func (t *capsuleTenant) ownerSubject(owner node) (s v1alpha1.Subject, problem string) {
 	if owner.get("kind").value != rbacv1.ServiceAccountKind {
 		return t.subject(owner)
@@ -198,8 +200,8 @@ func accountName(namespace, user string) string {
 	return strings.TrimPrefix(user, serviceaccount.ServiceAccountUsernamePrefix+namespace+":")
 }
 
-// subject returns the subject of a role, or the reason why the tenant may not bind a role to it. It
-// does not consume the node.
+// subject returns the subject of a role binding, or the reason why the tenant may not have a
+// binding to the subject. It does not consume n.
 func (t *capsuleTenant) subject(n node) (s v1alpha1.Subject, problem string) {
 	kind, _ := n.get("kind").value.(string)
 	name, _ := n.get("name").value.(string)
@@ -236,7 +238,7 @@ func (t *capsuleTenant) serviceAccount(namespace, name string) (v1alpha1.Subject
 	return v1alpha1.Subject{Kind: rbacv1.ServiceAccountKind, Namespace: namespace, Name: name}, ""
 }
 
-// systemNames returns the names that a server reserves by default.
+// systemNames returns the names that the default configuration reserves for the system tenant.
 func systemNames() *tenant.SystemNames {
 	s := &configv1alpha1.Settings{}
 	configv1alpha1.Default(s)
@@ -265,8 +267,9 @@ func (t *capsuleTenant) reservedGroup(name string) string {
 	return ""
 }
 
-// beforeAdoption returns the Tenant without service accounts of its namespaces, because the server
-// rejects them until the namespaces are adopted. It returns the Tenant itself if there are none.
+// beforeAdoption returns a copy of the Tenant without service accounts of its namespaces, because
+// the server rejects them until the namespaces are adopted. If there are none, it returns the
+// Tenant itself.
 func (t *capsuleTenant) beforeAdoption() *v1alpha1.Tenant {
 	isAccount := func(s v1alpha1.Subject) bool {
 		return s.Kind == rbacv1.ServiceAccountKind ||

@@ -20,14 +20,14 @@ const (
 	cordonLabel = capsuleGroup + "/cordon"
 )
 
-// Limits of the definition of Tenants.
+// Limits of the CustomResourceDefinition Tenant.
 const (
 	maxNamespaces = 10000
 	maxLabels     = 32
 )
 
 // consumeServerMetadata consumes the fields that a server or kubectl wrote. They have no meaning
-// for another object.
+// for the converted object.
 func consumeServerMetadata(metadata node) {
 	for _, key := range []string{
 		"uid", "resourceVersion", "generation", "creationTimestamp", "managedFields", "selfLink", "finalizers",
@@ -53,8 +53,8 @@ func (t *capsuleTenant) convertMetadata() {
 	}
 }
 
-// convertStatus consumes the fields that Capsule derived from the spec. It reports owners that are
-// not in the spec, because they also have rights. The namespaces were read before.
+// convertStatus consumes the fields that Capsule derived from the spec. It reports owners in the
+// status that are not in the spec, because they also have rights. The namespaces were read earlier.
 func (t *capsuleTenant) convertStatus() {
 	status := t.get("status")
 	for _, key := range []string{"observedGeneration", "state", "size", "conditions", "classes"} {
@@ -91,7 +91,8 @@ func (t *capsuleTenant) convertStatus() {
 
 func (t *capsuleTenant) convertAccess() {
 	spec := t.get("spec")
-	// The policy is Protect in both cases. It rejects a deletion until a user changes the policy.
+	// The deletion policy is Protect in both cases. With Protect, the server rejects a deletion of
+	// the Tenant until a user changes the policy.
 	spec.get("preventDeletion").flag()
 	cordoned, _ := spec.get("cordoned").flag()
 	if label := t.find("metadata.labels").get(cordonLabel); t.isBeta1() && label.isSet {
@@ -102,8 +103,8 @@ func (t *capsuleTenant) convertAccess() {
 	}
 }
 
-// isBeta1 reports whether the Tenant has the version whose annotations and labels contain some of
-// the settings.
+// isBeta1 reports whether the Tenant has the version v1beta1, in which some settings are
+// annotations and labels.
 func (t *capsuleTenant) isBeta1() bool { return t.get("apiVersion").value == capsuleGroup+"/v1beta1" }
 
 func (t *capsuleTenant) convertNamespaceOptions() {
@@ -184,15 +185,15 @@ func prefixOf(key string) string {
 	return domain
 }
 
-// isOfDomain reports whether the prefix of a label or annotation key is a domain or one of its
-// subdomains.
+// isOfDomain reports whether the prefix of a label or annotation key is the given domain or one of
+// its subdomains.
 func isOfDomain(key, domain string) bool {
 	prefix := prefixOf(key)
 	return prefix == domain || strings.HasSuffix(prefix, "."+domain)
 }
 
-// convertPrefix requires the name prefix of this project if Capsule required its own. It reports
-// that the prefixes differ.
+// convertPrefix requires the namespace prefix of this project if Capsule required its own prefix.
+// It reports that the two prefixes differ.
 func (t *capsuleTenant) convertPrefix() {
 	force := t.find("spec.forceTenantPrefix")
 	required, ok := force.flag()

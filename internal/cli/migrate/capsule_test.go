@@ -200,9 +200,9 @@ func TestCapsuleTenant(t *testing.T) {
 	}
 }
 
-// TestCapsuleSubjects checks that subjects that a tenant may not bind are rejected with a reason.
-// Service accounts of the tenant are bound after the adoption, because the server rejects them
-// before.
+// TestCapsuleSubjects checks that subjects that a tenant may not bind are reported with a reason.
+// Service accounts of the tenant are bound after the adoption of their namespaces, because the
+// server rejects them earlier.
 func TestCapsuleSubjects(t *testing.T) {
 	const unsure, foreign = "it is unknown whether namespace ", " belongs to the tenant; use a service account from a " +
 		"namespace of the tenant"
@@ -327,8 +327,8 @@ func objectsOf(t *testing.T, text string) (all []string) {
 }
 
 // TestCapsuleTemplate checks that the objects that Capsule created in each namespace are in a
-// template that the Tenant refers to. They have the tenant label of this project instead of
-// Capsule's. An object is converted completely or not converted.
+// NamespaceTemplate to which the Tenant refers. They have the tenant label of this project instead
+// of Capsule's. An object is either converted completely or reported.
 func TestCapsuleTemplate(t *testing.T) {
 	const untranslated = " has no equivalent and selects nothing without Capsule; " +
 		"correct the selector in cluster/1-namespacetemplates.yaml"
@@ -439,8 +439,8 @@ func TestCapsuleTemplate(t *testing.T) {
 	}
 }
 
-// TestCapsuleManyObjects checks that a template contains as many objects as its definition allows,
-// and that the others are reported.
+// TestCapsuleManyObjects checks that a template contains at most the number of objects that its
+// CustomResourceDefinition allows, and that the remaining objects are reported.
 func TestCapsuleManyObjects(t *testing.T) {
 	r := converted(t, "capsule",
 		oil(`limitRanges: { items: [ `+strings.Repeat(`{ limits: [ { type: Pod } ] }, `, 33)+` ] }`))
@@ -457,7 +457,7 @@ func TestCapsuleManyObjects(t *testing.T) {
 	)
 }
 
-// TestCapsuleAdmission checks that limits on field values become rules of the tenant. A name that a
+// TestCapsuleAdmission checks that allowed values become policy rules for the tenant. A name that a
 // rule cannot express is not allowed.
 func TestCapsuleAdmission(t *testing.T) {
 	const unsupported = ": regular expressions are not supported; list the names that it matches"
@@ -592,7 +592,7 @@ func settingsOf(t *testing.T, file string) string {
 }
 
 // TestCapsuleNamespaces checks that a namespace is adopted if the Tenant's status, its label or its
-// owner names one tenant for it.
+// owner reference names exactly one tenant.
 func TestCapsuleNamespaces(t *testing.T) {
 	const none = "tenant oil: its namespaces are unknown; get the Tenant from the cluster with its status, or add its " +
 		"Namespaces to the file"
@@ -716,7 +716,7 @@ func TestCapsuleNamespaces(t *testing.T) {
 	}
 }
 
-// TestCapsuleNext checks that the steps are complete and that their order works.
+// TestCapsuleNext checks that the next steps are complete and in a working order.
 func TestCapsuleNext(t *testing.T) {
 	r, err := migrate.From()["capsule"]([]byte(oil(`nodeSelector: { pool: oil }, `+
 		`owners: [ { kind: ServiceAccount, name: "system:serviceaccount:a:robot" } ]`)), migrate.Options{Dir: "my out"})

@@ -43,8 +43,8 @@ type keystonePolicy struct {
 
 var projectID = regexp.MustCompile(`^[0-9a-f]{32}$`)
 
-// keystoneAuth converts policies from a JSON list, or from a ConfigMap that contains the list in
-// the key policies.
+// keystoneAuth converts policies from a JSON list, or from a ConfigMap with the JSON list in the
+// key policies.
 func keystoneAuth(data []byte, o Options) (*Result, error) {
 	result := &Result{Files: map[string]string{}}
 	list := data
@@ -84,7 +84,8 @@ func keystoneAuth(data []byte, o Options) (*Result, error) {
 	return result, err
 }
 
-// configMapPolicies returns the policies in a ConfigMap, and reports its other data.
+// configMapPolicies returns the policies in a ConfigMap, and reports the other data of the
+// ConfigMap.
 func configMapPolicies(holder map[string]any, r *Result) []byte {
 	n := newDocument("ConfigMap", holder, r)
 	for _, key := range []string{"apiVersion", "kind", "metadata"} {
@@ -95,8 +96,8 @@ func configMapPolicies(holder map[string]any, r *Result) []byte {
 	return []byte(text)
 }
 
-// keystoneFields are the supported fields of a policy, with their subfields. "*" matches any
-// subfield.
+// keystoneFields contains the supported fields of a policy with their subfields. "*" means that any
+// subfield is supported.
 var keystoneFields = map[string][]string{
 	"resource":                {"verbs", "resources", "version", "namespace"},
 	"nonresource":             {"verbs", "path"},
@@ -106,7 +107,8 @@ var keystoneFields = map[string][]string{
 	"nonresource_permissions": {"*"},
 }
 
-// reportUnread reports the unsupported fields of a policy. Like k8s-keystone-auth, it ignores case.
+// reportUnread reports the unsupported fields of a policy. Like k8s-keystone-auth, it ignores the
+// case of field names.
 func (k *keystone) reportUnread(policy map[string]any) {
 	n := newDocument(k.location, policy, k.result)
 	for _, key := range n.keys() {
@@ -154,8 +156,9 @@ func (k *keystone) convert(p *keystonePolicy) []any {
 	return out
 }
 
-// rules returns the rules of the policy by namespace, or by "" for the cluster. It rejects a policy
-// that mixes fields of both versions, because k8s-keystone-auth ignored some of them.
+// rules returns the rules of the policy, by their namespace, or by "" for the whole cluster. It
+// rejects a policy that has fields of both versions, because k8s-keystone-auth ignored some of
+// them.
 func (k *keystone) rules(p *keystonePolicy) map[string][]rbacv1.PolicyRule {
 	rules := map[string][]rbacv1.PolicyRule{}
 	switch {
@@ -187,7 +190,7 @@ func (k *keystone) rules(p *keystonePolicy) map[string][]rbacv1.PolicyRule {
 	return rules
 }
 
-// resource adds a rule for the field resource, if the policy has it.
+// resource adds a rule for the field resource if the policy has this field.
 func (k *keystone) resource(rules map[string][]rbacv1.PolicyRule, p *keystonePolicy) {
 	r := p.Resource
 	if r == nil {
@@ -200,7 +203,7 @@ func (k *keystone) resource(rules map[string][]rbacv1.PolicyRule, p *keystonePol
 	k.rule(rules, *r.Namespace, r.Resources, r.Verbs, *r.APIGroup)
 }
 
-// nonResource adds a rule for the field nonresource, if the policy has it.
+// nonResource adds a rule for the field nonresource if the policy has this field.
 func (k *keystone) nonResource(rules map[string][]rbacv1.PolicyRule, p *keystonePolicy) {
 	n := p.NonResource
 	if n == nil {
@@ -214,7 +217,7 @@ func (k *keystone) nonResource(rules map[string][]rbacv1.PolicyRule, p *keystone
 }
 
 // path adds a rule for a path. k8s-keystone-auth compared paths literally, but RBAC interprets a
-// final star as a wildcard.
+// "*" at the end of a path as a wildcard. Therefore, path rejects such a path.
 func (k *keystone) path(rules map[string][]rbacv1.PolicyRule, path string, verbs []string) {
 	if strings.HasSuffix(path, "*") {
 		k.result.reportUnconverted(
@@ -228,7 +231,8 @@ func (k *keystone) path(rules map[string][]rbacv1.PolicyRule, path string, verbs
 	rules[""] = append(rules[""], rbacv1.PolicyRule{Verbs: verbs, NonResourceURLs: []string{path}})
 }
 
-// rule adds a rule. It rejects exceptions, which RBAC cannot express.
+// rule adds a rule. It rejects names that begin with "!", which exclude a name, because RBAC cannot
+// express them.
 func (k *keystone) rule(
 	rules map[string][]rbacv1.PolicyRule, namespace string, resources, verbs []string, group string,
 ) {
@@ -255,7 +259,7 @@ func (k *keystone) rule(
 	}
 }
 
-// list parses one name or a list such as ['a', 'b'].
+// list parses a name, or a list of names such as ['a', 'b'].
 func list(text string) []string {
 	inside, isList := strings.CutPrefix(strings.TrimSpace(text), "[")
 	if !isList {
@@ -276,8 +280,9 @@ func lower(all []string) []string {
 	return out
 }
 
-// subjects returns the subjects of the policy that RBAC can express. RBAC requires one of several
-// subjects, not several at once. The exception is a role in a project, which is one group here.
+// subjects returns the subjects of the policy that RBAC can express. A policy can require several
+// properties of a user at once. RBAC can only bind alternatives. The exception is a role in a
+// project, because the keystone source has one group for each role in each project.
 func (k *keystone) subjects(p *keystonePolicy) []rbacv1.Subject {
 	wanted := k.matchedNames(p)
 	users, groups, projects, roles := wanted["user"], wanted["group"], wanted["project"], wanted["role"]
@@ -325,8 +330,8 @@ func (k *keystone) subjects(p *keystonePolicy) []rbacv1.Subject {
 	return subjectsNamed(rbacv1.GroupKind, names)
 }
 
-// matchedNames returns the names that a policy matches, by their type. It returns nil if RBAC cannot
-// express the match.
+// matchedNames returns the names that a policy matches, by the type of the name. It returns nil if
+// RBAC cannot express the match.
 func (k *keystone) matchedNames(p *keystonePolicy) map[string][]string {
 	wanted := map[string][]string{}
 	if len(p.Match) > 0 && len(p.Users) > 0 {
@@ -379,5 +384,5 @@ func subjectsNamed(kind string, names []string) (out []rbacv1.Subject) {
 	return out
 }
 
-// escape escapes a name as the keystone source does.
+// escape escapes a name in the same way as the keystone source.
 func escape(name string) string { return strings.NewReplacer("%", "%25", ":", "%3A").Replace(name) }

@@ -38,8 +38,8 @@ func rules(t *testing.T, text string) (all []string) {
 	return all
 }
 
-// TestKeystoneSubjects checks that a policy applies to users, or to roles in projects, which are one
-// group each. A subject that RBAC cannot express gets no rights.
+// TestKeystoneSubjects checks that a policy for users, or for roles in projects, is converted. Each
+// role in a project is one group. A subject that RBAC cannot express gets no rights.
 func TestKeystoneSubjects(t *testing.T) {
 	for name, c := range map[string]struct {
 		whom string
@@ -300,8 +300,8 @@ func TestKeystoneUnread(t *testing.T) {
 	)
 }
 
-// TestKeystoneFiles checks that policies are read from a list or from a ConfigMap, and that each
-// has its own names. The next steps contain the prefix of the groups.
+// TestKeystoneFiles checks that policies are read from a JSON list or from a ConfigMap, and that
+// the roles of each policy have their own names. The next steps contain the groups prefix.
 func TestKeystoneFiles(t *testing.T) {
 	const policies = `[{"users":{"projects":["web"]},"nonresource_permissions":{"/x":["get"]}},` +
 		`{"users":{"projects":["db"]},"resource_permissions":{"a/pods":["get"]}}]`

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package migrate converts the files of other projects to files of this project. It omits and
-// reports anything that this project cannot express, or that would allow more than before. A
+// reports everything that this project cannot express, or that would allow more than before. A
 // migration never adds a right.
 package migrate
 
@@ -25,29 +25,30 @@ import (
 
 // Result is the result of a conversion.
 type Result struct {
-	// Files are the files to write, by their paths in the folder. Objects of the cluster and files
-	// of the server are in different folders.
+	// Files contains the content of each file to write, by its path in the output folder. Cluster
+	// objects and server files are in different folders.
 	Files map[string]string
-	// Unconverted lists the parts that were not converted, with their positions. It contains no secret.
+	// Unconverted describes the input that was not converted, with its location. It contains no
+	// secret.
 	Unconverted []string
-	// Next lists the remaining steps.
+	// Next contains the steps that the user must take after the migration.
 	Next []string
 }
 
-// reportUnconverted reports a part that was not converted.
+// reportUnconverted records that a part of the input was not converted.
 func (r *Result) reportUnconverted(location, format string, args ...any) {
 	r.Unconverted = append(r.Unconverted, location+": "+fmt.Sprintf(format, args...))
 }
 
-// Options contain values that the files lack.
+// Options contains values that are not in the input files.
 type Options struct {
-	// Dir is the folder of the written files, as the next steps name it.
+	// Dir is the path of the output folder in the texts of the next steps.
 	Dir string
-	// GroupsPrefix is the groups prefix of the keystone source.
+	// GroupsPrefix is the groupsPrefix of the keystone source.
 	GroupsPrefix string
 }
 
-// From returns the supported kinds of files, each with its conversion.
+// From returns the conversion for each supported kind of file.
 func From() map[string]func([]byte, Options) (*Result, error) {
 	return map[string]func([]byte, Options) (*Result, error){
 		"arktos-tokens": func(data []byte, _ Options) (*Result, error) {
@@ -62,15 +63,15 @@ func From() map[string]func([]byte, Options) (*Result, error) {
 	}
 }
 
-// Kinds returns the names of [From].
+// Kinds returns the sorted keys of [From].
 func Kinds() []string { return slices.Sorted(maps.Keys(From())) }
 
-// separator matches a line that separates YAML documents. A document must not contain a separator
-// that the reader ignores.
+// separator matches a line that separates YAML documents. [documents] rejects a document with a
+// separator that the YAML reader does not recognize.
 var separator = regexp.MustCompile(`(?m)^(---|\.\.\.)`)
 
-// documents returns the objects of a file in YAML or JSON, including the items of Lists. Duplicate
-// fields and ignored text are errors.
+// documents returns the objects in a YAML or JSON file, and the items of Lists. It returns an error
+// for duplicate fields, and for text that the YAML reader would ignore.
 func documents(data []byte) ([]map[string]any, error) {
 	var all []map[string]any
 	reader := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(data)))
@@ -108,8 +109,8 @@ var (
 	errListField = errors.New("a List may only have apiVersion, kind, metadata and items")
 )
 
-// expandList appends an object, or the items of a List. An item without a kind gets its kind from the
-// List.
+// expandList appends an object to all, or the items of a List. An item that has no kind gets its
+// kind from the List.
 func expandList(all []map[string]any, value any) ([]map[string]any, error) {
 	object, ok := value.(map[string]any)
 	if !ok {

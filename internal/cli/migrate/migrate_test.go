@@ -17,8 +17,9 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// FuzzFrom checks that no file causes a panic or reveals a secret, and that the server accepts the
-// written files. No group of the system tenant is assigned to another tenant.
+// FuzzFrom checks that a conversion never panics or prints a secret, and that the server accepts
+// the converted files. It also checks that no group of the system tenant is assigned to another
+// tenant.
 func FuzzFrom(f *testing.F) {
 	for _, seed := range []string{
 		"SECRETSECRET,u,1,\"g,system:masters\",,acme\n", "SECRETSECRET,u,1\nSECRETSECRET,v,2,,b\n", ",,,,,,",

@@ -12,14 +12,14 @@ import (
 	"strings"
 )
 
-// document is an object of another project as a tree. Every leaf is either consumed by a conversion
-// or reported. [node.reportUnhandled] reports the leaves that no conversion has read. Therefore, an
-// unknown field is never lost.
+// document is an object of another project as a tree. A conversion either consumes a leaf or
+// reports it. [node.reportUnhandled] reports the leaves that no conversion has consumed or
+// reported. Therefore, an unknown field is never lost.
 type document struct {
-	// location names the document in a report.
+	// location is the name of the document in a report.
 	location string
 	result   *Result
-	// handled contains the paths that were consumed or reported, each including its subfields.
+	// handled contains the paths that were consumed or reported. Each path includes its subfields.
 	handled map[string]bool
 }
 
@@ -28,7 +28,7 @@ func newDocument(location string, content map[string]any, r *Result) node {
 	return node{document: d, value: content, isSet: true}
 }
 
-// node is a value of a document. isSet is false for a field that the document does not set.
+// node is a value in a document. isSet is false for a field that the document does not contain.
 type node struct {
 	*document
 	path  string
@@ -39,7 +39,7 @@ type node struct {
 // plainKey matches a key that needs no quotes in a path.
 var plainKey = regexp.MustCompile(`^[A-Za-z0-9_-]+$`)
 
-// get returns a field of an object. Reading a field of an empty object consumes the object.
+// get returns a field of an object. If the object is empty, get consumes it.
 func (n node) get(key string) node {
 	m, ok := n.value.(map[string]any)
 	if ok && len(m) == 0 {
@@ -51,7 +51,7 @@ func (n node) get(key string) node {
 	return child
 }
 
-// fieldPath returns the path of a field of the object at a path.
+// fieldPath returns the path of the field key of an object. object is the path of the object.
 func fieldPath(object, key string) string {
 	if !plainKey.MatchString(key) {
 		return object + "[" + strconv.Quote(key) + "]"
@@ -62,7 +62,7 @@ func fieldPath(object, key string) string {
 	return object + "." + key
 }
 
-// find returns the field at a path of plain keys.
+// find returns the field at a path of keys that need no quotes, separated by dots.
 func (n node) find(path string) node {
 	for key := range strings.SplitSeq(path, ".") {
 		n = n.get(key)
@@ -70,7 +70,7 @@ func (n node) find(path string) node {
 	return n
 }
 
-// keys returns the names of an object's fields, sorted. An empty object is consumed.
+// keys returns the sorted names of an object's fields. If the object is empty, keys consumes it.
 func (n node) keys() []string {
 	m, ok := n.value.(map[string]any)
 	if ok && len(m) == 0 {
@@ -79,7 +79,7 @@ func (n node) keys() []string {
 	return slices.Sorted(maps.Keys(m))
 }
 
-// items returns the elements of a list. An empty list is consumed.
+// items returns the elements of a list. If the list is empty, items consumes it.
 func (n node) items() (all []node) {
 	list, ok := n.value.([]any)
 	if ok && len(list) == 0 {
@@ -91,7 +91,7 @@ func (n node) items() (all []node) {
 	return all
 }
 
-// at returns an element of a list. The index must be valid.
+// at returns the element of a list with the given index. The index must be valid.
 func (n node) at(i int) node {
 	list, _ := n.value.([]any)
 	return node{
@@ -102,8 +102,8 @@ func (n node) at(i int) node {
 	}
 }
 
-// text consumes a string and returns it. If the field is not a string, text returns "" and the
-// field is reported with the rest.
+// text consumes a string and returns it. If the value is not a string, text returns "" and does not
+// consume it, so it is reported later.
 func (n node) text() string {
 	s, ok := n.value.(string)
 	if ok {
@@ -112,7 +112,7 @@ func (n node) text() string {
 	return s
 }
 
-// flag consumes a boolean and returns it. isFlag is false if the field is not a boolean.
+// flag consumes a boolean and returns it. If the value is not a boolean, isFlag is false.
 func (n node) flag() (value, isFlag bool) {
 	value, isFlag = n.value.(bool)
 	if isFlag {
@@ -121,15 +121,16 @@ func (n node) flag() (value, isFlag bool) {
 	return value, isFlag
 }
 
-// consume marks the value and its subfields as handled. Either a conversion represents them, or
-// they have no meaning outside the server that wrote them.
+// consume marks the value and its subfields as handled, because a conversion represents them, or
+// because they have no meaning outside the server that wrote them.
 func (n node) consume() {
 	if n.isSet {
 		n.handled[n.path] = true
 	}
 }
 
-// reportUnconverted reports that the value and its subfields are not converted.
+// reportUnconverted reports that the value and its subfields are not converted, and marks them as
+// handled.
 func (n node) reportUnconverted(format string, args ...any) {
 	if !n.isSet {
 		return
@@ -141,14 +142,14 @@ func (n node) reportUnconverted(format string, args ...any) {
 // isHandled reports whether the value itself was consumed or reported.
 func (n node) isHandled() bool { return n.handled[n.path] }
 
-// reasons contains the reason why a field is not converted, with advice, by the field's path
-// without indexes. A field without a reason has the reason of the nearest parent field.
+// reasons contains why a field is not converted, with advice, by the field's path without indexes.
+// A field without its own reason has the reason of the nearest parent field.
 type reasons map[string]string
 
-// unknownField is the reason for a field without another reason.
+// unknownField is the reason for a field if neither the field nor a parent has a reason.
 const unknownField = "the field or its value is not supported; look up its effect and set it up by hand"
 
-// index matches the part of a path that is not the name of a field.
+// index matches the index of a list element in a path.
 var index = regexp.MustCompile(`\[[0-9]+\]`)
 
 func (all reasons) forPath(path string) string {
@@ -176,8 +177,8 @@ func (all reasons) hasSubfield(path string) bool {
 	return false
 }
 
-// reportUnhandled reports the values that were neither consumed nor reported. It reports the highest
-// path without any value that was read.
+// reportUnhandled reports the values that were neither consumed nor reported. If no value below a
+// path was handled, it reports that path instead of each value.
 func (n node) reportUnhandled(reasonsByPath reasons) {
 	unread, _ := n.unhandled(reasonsByPath)
 	for _, u := range unread {
@@ -185,8 +186,8 @@ func (n node) reportUnhandled(reasonsByPath reasons) {
 	}
 }
 
-// unhandled returns the highest unread values at or below n. isWhole reports whether nothing at or below
-// n was read.
+// unhandled returns the topmost unhandled values at or below n. isWhole reports whether no value at
+// or below n was handled.
 func (n node) unhandled(reasonsByPath reasons) (unread []node, isWhole bool) {
 	if n.isHandled() || n.value == nil {
 		return nil, false
@@ -201,7 +202,7 @@ func (n node) unhandled(reasonsByPath reasons) (unread []node, isWhole bool) {
 		unread = append(unread, below...)
 		isWhole = isWhole && whole
 	}
-	// A report about spec or status as a whole would not name the fields.
+	// A report of spec or status as a whole would not name the fields.
 	if isWhole && strings.ContainsAny(n.path, ".[") && !reasonsByPath.hasSubfield(n.path) {
 		return []node{n}, true
 	}

@@ -6,7 +6,7 @@ package nearest
 
 import "slices"
 
-// Name returns the name that differs least from a wrong one, or "" if none is similar.
+// Name returns the valid name that differs least from the misspelled one, or "" if none is similar.
 func Name(misspelled string, names []string) string {
 	best, smallest := "", 1+min(3, max(1, len(misspelled)/2))
 	slices.Sort(names)

@@ -30,7 +30,7 @@ type Changes struct {
 }
 
 // NewChanges returns Changes that print to w. dryRun is the value of --dry-run. cluster is the name
-// of the cluster if the command changes several, otherwise "".
+// of the cluster if the command changes several clusters, otherwise "".
 func NewChanges(w io.Writer, dryRun, cluster string) *Changes {
 	c := &Changes{w: w}
 	switch dryRun {
@@ -45,7 +45,7 @@ func NewChanges(w io.Writer, dryRun, cluster string) *Changes {
 	return c
 }
 
-// Print prints what was done to an object.
+// Print prints what a command did to an object. verb is one of the verbs of this package.
 func (c *Changes) Print(kind schema.GroupKind, name, verb string) {
 	if c == nil {
 		return
@@ -53,7 +53,8 @@ func (c *Changes) Print(kind schema.GroupKind, name, verb string) {
 	_, _ = fmt.Fprintf(c.w, "%s%s/%s %s%s\n", c.prefix, typeOf(kind), Safe(name), verb, c.note)
 }
 
-// PrintDeleted prints that an object was deleted. namespace is "" if the object is not in a namespace.
+// PrintDeleted prints that an object was deleted. namespace is "" if the object is not in a
+// namespace.
 func (c *Changes) PrintDeleted(kind schema.GroupKind, namespace, name string) {
 	if c == nil {
 		return

@@ -12,7 +12,7 @@ import (
 	"github.com/kubetenant/kubetenant/internal/cli/output"
 )
 
-// TestChanges requires the form that kubectl uses for changed and deleted objects.
+// TestChanges checks that changed and deleted objects are printed in the form that kubectl uses.
 func TestChanges(t *testing.T) {
 	tenants := schema.GroupKind{Group: "kubetenant.dev", Kind: "Tenant"}
 	namespaces := schema.GroupKind{Kind: "Namespace"}

@@ -17,17 +17,17 @@ import (
 
 const customColumns = "custom-columns"
 
-// columnsPrinter prints columns that the caller specified. cli-runtime does not contain kubectl's
-// printer for them. Importing k8s.io/kubectl would add it to the go.mod of every program that
-// embeds the library.
+// columnsPrinter prints the columns of -o custom-columns. cli-runtime does not contain kubectl's
+// printer for this format. An import of k8s.io/kubectl would add that module to the go.mod of every
+// program that embeds the library.
 type columnsPrinter struct {
 	columns []Column
 	paths   []*jsonpath.JSONPath
 	options printers.PrintOptions
 }
 
-// newColumnsPrinter parses NAME:PATH,NAME:PATH. Like kubectl, it accepts the paths .name, name and
-// {.name}.
+// newColumnsPrinter parses a specification such as NAME:PATH,NAME:PATH. Like kubectl, it accepts
+// the paths .name, name and {.name}.
 func newColumnsPrinter(spec string, noHeaders bool) (*columnsPrinter, error) {
 	p := &columnsPrinter{options: printers.PrintOptions{NoHeaders: noHeaders}}
 	for part := range strings.SplitSeq(spec, ",") {

@@ -23,7 +23,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// APIVersion is the API version of single values. A list is a v1 List, as in kubectl.
+// APIVersion is the API version of an item that is not a Kubernetes object. A list is a v1 List, as
+// in kubectl.
 const APIVersion = "cli." + tenant.Domain + "/v1alpha1"
 
 const (
@@ -31,9 +32,8 @@ const (
 	formatWide = "wide"
 )
 
-// Format is the output format of a command. It has kubectl's -o flag and the flags that belong to
-// it. Programs get the output of kubectl's printers. The default is the command's own output for
-// people.
+// Format is the output format of a command. It has kubectl's flag -o and the related flags. Formats
+// for programs use kubectl's printers. The default format is the command's own text for people.
 type Format struct {
 	output     string
 	template   string
@@ -60,10 +60,10 @@ func NewListFormat(own ...string) *Format {
 // Is reports whether the format is one of the command's own.
 func (f *Format) Is(own string) bool { return f.output == own }
 
-// IsText reports whether the format is not for programs. [Format.Check] must be called first.
+// IsText reports whether the format is for people. [Format.Check] must be called first.
 func (f *Format) IsText() bool { return f.printer == nil }
 
-// OmitHeaders omits the column headers of later lists.
+// OmitHeaders omits the column headers of the lists that are printed later.
 func (f *Format) OmitHeaders() { f.noHeaders = true }
 
 func (f *Format) allowed() []string {
@@ -125,8 +125,8 @@ func (f *Format) Value(w io.Writer, kind string, v any) (done bool, err error) {
 	return true, writeObject(w, f.printer, &unstructured.Unstructured{Object: object})
 }
 
-// Objects prints Kubernetes objects as kubectl does if the format is for programs. It prints
-// several objects as a List. It omits the fields that only servers set.
+// Objects prints Kubernetes objects as kubectl does if the format is for programs. Otherwise, it
+// returns false. It prints several objects as a List, and omits the fields that only servers set.
 func (f *Format) Objects(w io.Writer, all ...runtime.Object) (done bool, err error) {
 	if f.printer == nil {
 		return false, nil
@@ -167,10 +167,10 @@ func Columns(names ...string) (all []Column) {
 
 // Row is one line of a list.
 type Row struct {
-	// Kind and Name are printed by -o name. Rows with equal values are printed once.
+	// Kind and Name are printed by -o name. Rows with the same Kind and Name are printed once.
 	Kind schema.GroupKind
 	Name string
-	// Cells are for people, one for each column. Item is for programs.
+	// Cells contains one text for each column, for people. Item is the value for programs.
 	Cells []string
 	Item  any
 }
@@ -211,7 +211,7 @@ func (f *Format) List(w io.Writer, l *List) error {
 }
 
 // identify adds the API version, kind and name to an item that is not a Kubernetes object. No
-// server serves the API version, so kubectl apply rejects the item.
+// server serves this API version, so kubectl apply rejects the item.
 func identify(item map[string]any, row *Row) {
 	if item == nil || item["apiVersion"] != nil {
 		return
@@ -225,8 +225,8 @@ func identify(item map[string]any, row *Row) {
 	}
 }
 
-// writeObject prints an object through a buffer. The printers of cli-runtime ignore write errors and
-// write each cell separately.
+// writeObject prints an object through a buffer. The printers of cli-runtime ignore write errors,
+// and would send each cell to w separately.
 func writeObject(w io.Writer, p printers.ResourcePrinter, o runtime.Object) error {
 	buffered := bufio.NewWriterSize(w, 64<<10)
 	err := p.PrintObj(o, buffered)
@@ -278,7 +278,7 @@ func (s *Screen) Table(l *List, options printers.PrintOptions) error {
 	return writeObject(s.Writer, printers.NewTablePrinter(options), t)
 }
 
-// none is printed for an empty cell.
+// none is the text for an empty cell.
 const none = "<none>"
 
 // columnGap is the number of spaces between the columns of kubectl's tables.

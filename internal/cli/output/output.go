@@ -16,21 +16,21 @@ import (
 	"golang.org/x/term"
 )
 
-// plainWidth is the width of lines without a terminal. Lines are not wrapped, so that grep finds
-// whole lines.
+// plainWidth is the width of the output if it is not a terminal. Lines are not wrapped, so that
+// grep finds whole lines.
 const plainWidth = math.MaxInt32
 
-// minWidth is the narrowest width of the layout, in columns. A terminal that reports a narrower
-// width wraps the lines itself.
+// minWidth is the minimum width of the layout in columns. A narrower terminal wraps the lines
+// itself.
 const minWidth = 20
 
 // Screen is the destination of text output.
 type Screen struct {
 	io.Writer
-	// Terminal reports whether the destination is a terminal. Colour reports whether it shows
-	// colors.
+	// Terminal reports whether the destination is a terminal. Color reports whether the terminal
+	// shows colors.
 	Terminal, Color bool
-	// Width is in columns.
+	// Width is the width of the destination in columns.
 	Width int
 }
 
@@ -66,10 +66,11 @@ func (s *Screen) Paint(colour, text string) string {
 	return "\x1b[" + colour + "m" + text + "\x1b[0m"
 }
 
-// Safe returns text with its control characters escaped. Other users choose names, so a name must
-// neither control the terminal nor imitate another line or cell.
+// Safe returns text with its control characters escaped. Users choose the names of their objects,
+// so a name must neither control the terminal of another user nor imitate another line or cell.
 //
-// Invalid UTF-8 is replaced, because some terminals interpret single bytes as control characters.
+// Invalid UTF-8 is replaced, because some terminals interpret individual bytes as control
+// characters.
 func Safe(text string) string {
 	text = strings.ToValidUTF8(text, "\ufffd")
 	if !strings.ContainsFunc(text, unsafe) {
@@ -86,8 +87,8 @@ func Safe(text string) string {
 	return b.String()
 }
 
-// unsafe reports whether r is a control or format character. They include the characters that
-// change the direction of text.
+// unsafe reports whether r is a control or format character, or a line or paragraph separator.
+// Format characters include those that change the direction of text.
 func unsafe(r rune) bool {
 	if ' ' <= r && r <= '~' { // the most frequent case
 		return false

@@ -56,7 +56,7 @@ func FuzzSafe(f *testing.F) {
 	})
 }
 
-// format returns the format that the arguments of a command line select.
+// format returns f after it has parsed the flags in args.
 func format(t *testing.T, f *output.Format, args ...string) *output.Format {
 	t.Helper()
 	cmd := &cobra.Command{Use: "x", Run: func(*cobra.Command, []string) {}}
@@ -93,8 +93,8 @@ func list() *output.List {
 	}
 }
 
-// TestList checks a list in each of kubectl's list formats. Each row is one line, whatever its name
-// contains.
+// TestList checks a list in each of kubectl's list formats. Each row is one line, even if a name
+// contains line breaks.
 func TestList(t *testing.T) {
 	for args, want := range map[string]string{
 		"":             "NAME        OWNER\nweb\\nX\\tY   acme\nr           <none>\nr           <none>\n",
@@ -134,8 +134,8 @@ func (fullDisk) Write([]byte) (int, error) { return 0, errFull }
 
 var errFull = errors.New("no space left on device")
 
-// TestListFails checks that a write error is returned for short lists and for lists that are
-// written in parts.
+// TestListFails checks that a write error is returned, both for short lists and for lists that are
+// written in several parts.
 func TestListFails(t *testing.T) {
 	for _, args := range []string{"", "-oname", "-oyaml"} {
 		for _, rows := range []int{1, 10_000} {
@@ -221,7 +221,8 @@ func TestFormatsMatchKubectl(t *testing.T) {
 	}
 }
 
-// TestNarrow checks that a terminal that is too narrow for a table gets a block for each row.
+// TestNarrow checks that a list is printed as a block for each row if the terminal is too narrow
+// for a table.
 func TestNarrow(t *testing.T) {
 	var b bytes.Buffer
 	s := &output.Screen{Writer: &b, Terminal: true, Width: 16}

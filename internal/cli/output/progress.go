@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// Progress shows the progress of a command on standard error. It rewrites one line on a terminal
-// and prints nothing elsewhere. It is safe for concurrent use. The zero value prints nothing.
+// Progress shows the progress of a command. On a terminal, it rewrites one line. Otherwise, it
+// prints nothing. It is safe for concurrent use. The zero value prints nothing.
 type Progress struct {
 	screen *Screen
 

@@ -15,11 +15,12 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// Path is a way to act as an identity.
+// Path is a way to act as another identity.
 type Path struct {
 	// Name describes the path.
 	Name string
-	// All are the actions of the path. One subject must be allowed to perform all of them.
+	// All contains the actions of the path. A subject can use the path only if it may perform all
+	// actions.
 	All []Action
 }
 
@@ -33,7 +34,8 @@ func workloads() map[string][]string {
 }
 
 // PathsTo returns the ways to act as a user: impersonation, a credential of the user, and the right
-// to grant its rights. For a service account, it includes the paths in the account's namespace.
+// to bind or escalate the user's roles. For a service account, it includes the ways that need
+// access to the namespace of the account.
 func PathsTo(name string) []Path {
 	paths := pathsToUser(name)
 	if namespace, account, err := serviceaccount.SplitUsername(name); err == nil {
@@ -48,7 +50,7 @@ const rbacGroup = "rbac.authorization.k8s.io"
 
 func path(text string, needs ...Action) Path { return Path{text, needs} }
 
-// on returns an action with a verb on a resource or subresource in a namespace.
+// on returns an action with a verb on a resource or a subresource in a namespace.
 func on(verb, group, full, namespace string) Action {
 	resource, subresource, _ := strings.Cut(full, "/")
 	return Action{AttributesRecord: authorizer.AttributesRecord{
@@ -62,7 +64,7 @@ func on(verb, group, full, namespace string) Action {
 	}}
 }
 
-// withName limits an action to one object.
+// withName limits an action to the object with the given name.
 func (q Action) withName(name string) Action {
 	q.Name = name
 	return q
@@ -129,8 +131,8 @@ func Actions(paths []Path) []Action {
 	return all
 }
 
-// WhoCanBecome returns the subjects that can use one of the paths. owner is the tenant of the
-// identity, or the zero ID if it is unknown.
+// WhoCanBecome returns the subjects that can use at least one of the paths. owner is the tenant of
+// the target identity, or the zero ID if the tenant is unknown.
 func (b *Boundary) WhoCanBecome(ctx context.Context, paths []Path, owner tenant.ID) []Answer {
 	var all []Answer
 	for _, path := range paths {

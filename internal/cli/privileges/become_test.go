@@ -38,8 +38,8 @@ func boundary(t *testing.T, snapshot *simulator.Snapshot, more ...runtime.Object
 	return b
 }
 
-// roleAndBinding returns a ClusterRole with rules and its binding to a user. The binding is cluster-wide if
-// namespace is empty.
+// roleAndBinding returns a ClusterRole with rules and its binding to a user. The binding is
+// cluster-wide if namespace is empty.
 func roleAndBinding(name, user, namespace string, rules ...rbacv1.PolicyRule) []runtime.Object {
 	ref := rbacv1.RoleRef{Kind: "ClusterRole", Name: name}
 	to := []rbacv1.Subject{{Kind: rbacv1.UserKind, Name: user}}
@@ -77,8 +77,9 @@ func pathsOf(t *testing.T, b *privileges.Boundary, user string, owner tenant.ID)
 	return slices.Compact(all)
 }
 
-// TestBecomeAccount checks that each right that leads to a service account is a path of its own,
-// only in its namespace and for its name. A path that needs two rights requires both.
+// TestBecomeAccount checks that each right that leads to a service account is a separate path. The
+// right must be in the namespace of the account, and for its name. A path that needs two rights
+// requires both.
 func TestBecomeAccount(t *testing.T) {
 	const robot = "system:serviceaccount:acme--web:robot"
 	for name, c := range map[string]struct {
@@ -156,8 +157,8 @@ func TestBecomeAccount(t *testing.T) {
 	}
 }
 
-// TestBecomeUser checks that impersonation, or both approving and signing a certificate, leads to a
-// user. Half of a signature does not.
+// TestBecomeUser checks that impersonation leads to a user, and so does the right to both approve
+// and sign a certificate. One of these two rights is not enough.
 func TestBecomeUser(t *testing.T) {
 	const group, signer = "certificates.k8s.io", "kubernetes.io/kube-apiserver-client"
 	for name, c := range map[string]struct {
@@ -203,7 +204,7 @@ func TestBecomeUser(t *testing.T) {
 			}
 		})
 	}
-	// Two subjects with one half each do not have both halves.
+	// Two subjects that each have one of the two rights do not have both.
 	halves := append(roleAndBinding("approves", "eve", "", rule("update", group, "certificatesigningrequests/approval")),
 		roleAndBinding("signs", "mallory", "", rule("approve", group, "signers"))...)
 	if got := pathsOf(t, boundary(t, shop(t), halves...), "alice", tenant.ID{}); len(got) > 0 {
@@ -211,8 +212,8 @@ func TestBecomeUser(t *testing.T) {
 	}
 }
 
-// TestBecomeAcross checks that a path is across tenants if the subject may belong to a different
-// tenant than the identity. It is not if the tenant of the identity is unknown.
+// TestBecomeAcross checks that a path is reported as across tenants if the subject may belong to a
+// different tenant than the target. If the tenant of the target is unknown, the path is not.
 func TestBecomeAcross(t *testing.T) {
 	const robot = "system:serviceaccount:acme--web:robot"
 	b := boundary(t, shop(t), roleAndBinding("eves", "eve", "", rule("create", "", "serviceaccounts/token"))...)
@@ -267,7 +268,8 @@ func TestBecomeAcross(t *testing.T) {
 	}
 }
 
-// TestActionsSelection checks that the selection includes the bindings of all roles that any path needs.
+// TestActionsSelection checks that the selection includes the bindings of all roles that any path
+// needs.
 func TestActionsSelection(t *testing.T) {
 	paths := privileges.PathsTo("alice")
 	n := 0

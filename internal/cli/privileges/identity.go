@@ -16,18 +16,19 @@ import (
 
 // Identity is the identity whose privileges are listed.
 type Identity struct {
-	// Kind is User, Group, ServiceAccount or Tenant. Name is the requested name.
+	// Kind is User, Group, ServiceAccount or Tenant. Name is the name that the caller requested.
 	Kind string `json:"kind"`
 	Name string `json:"name"`
-	// User is empty for a group and for a tenant.
+	// User is empty if Kind is Group or Tenant.
 	User   string   `json:"user,omitempty"`
 	Groups []string `json:"groups"`
-	// Tenant is empty if it is unknown. The listing then does not report what the boundary denies.
+	// Tenant is empty if the tenant is unknown. The listing then does not show what the boundary
+	// denies.
 	Tenant string `json:"tenant,omitempty"`
 }
 
-// OfUser returns the identity of a user. If id is not zero, the user is also in the group of all
-// callers of the tenant.
+// OfUser returns the identity of a user. If id is not zero, the identity also has the group of the
+// tenant's callers.
 func OfUser(name string, groups []string, id tenant.ID) *Identity {
 	return (&Identity{Kind: "User", Name: name, User: name}).with(groups, id)
 }
@@ -68,7 +69,7 @@ func (i *Identity) with(groups []string, id tenant.ID) *Identity {
 	return i
 }
 
-// ID returns the tenant, or the zero ID if it is unknown.
+// ID returns the tenant ID, or the zero ID if the tenant is unknown.
 func (i *Identity) ID() tenant.ID {
 	id, err := tenant.Parse(i.Tenant)
 	if err != nil {
@@ -77,7 +78,7 @@ func (i *Identity) ID() tenant.ID {
 	return id
 }
 
-// Info returns the identity as authorizers receive it.
+// Info returns the identity in the form that authorizers receive.
 func (i *Identity) Info() user.Info {
 	u := &user.DefaultInfo{Name: i.User, Groups: i.Groups}
 	if id := i.ID(); !id.IsZero() {
@@ -86,8 +87,8 @@ func (i *Identity) Info() user.Info {
 	return u
 }
 
-// matchedSubject returns the subject of a binding that matches the identity, in the form of the tree, or
-// "".
+// matchedSubject returns a description of the binding's subject that matches the identity, or "" if
+// no subject matches.
 func (i *Identity) matchedSubject(b *simulator.Binding) string {
 	for _, s := range b.Subjects {
 		switch s.Kind {

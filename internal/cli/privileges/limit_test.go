@@ -17,8 +17,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/tenanttest"
 )
 
-// TestReadOfATenant checks that every list of objects that tenants own is limited to the tenant, as
-// the webhook service requires. Without a tenant, the lists are not limited.
+// TestReadOfATenant checks that each list of objects that tenants own is limited to the given
+// tenant. Without a tenant, the lists are not limited.
 func TestReadOfATenant(t *testing.T) {
 	var selectors []string
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

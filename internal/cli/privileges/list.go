@@ -21,7 +21,7 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// CreatedByLabel specifies that kubectl tenant created a binding or a role. The value is
+// CreatedByLabel is the label of bindings and roles that kubectl tenant created. Its value is
 // "kubectl-tenant".
 const CreatedByLabel = tenant.Domain + "/made-by"
 
@@ -31,14 +31,15 @@ type Listing struct {
 	Server   string         `json:"server"`
 	Identity *Identity      `json:"identity"`
 	Roles    []IdentityRole `json:"roles"`
-	// Grants allow the identity access to other tenants' namespaces.
+	// Grants contains the AccessGrants that give the identity access to other tenants' namespaces.
 	Grants []IdentityGrant `json:"grants,omitempty"`
-	// Lines are the line numbers of the matching lines in the policy file.
+	// Lines contains the numbers of the lines in the policy file that match the identity.
 	Lines []int `json:"policyLines,omitempty"`
-	// Reviews are the server's own rule reviews. They are used if the caller may not read roles and
-	// bindings.
+	// Reviews contains the server's own rule reviews. They are used if the caller may not read
+	// roles and bindings.
 	Reviews []Review `json:"reviews,omitempty"`
-	// Unread are the kinds that the caller may not list, so that their privileges are missing.
+	// Unread contains the kinds that the caller may not list. Privileges from these kinds are
+	// missing.
 	Unread []string `json:"unread,omitempty"`
 }
 
@@ -50,7 +51,7 @@ type IdentityRole struct {
 	// Missing reports that the role does not exist. Unread reports that the caller may not read it.
 	Missing bool `json:"missing,omitempty"`
 	Unread  bool `json:"unread,omitempty"`
-	// AggregatedFrom are the ClusterRoles whose rules the role aggregates.
+	// AggregatedFrom contains the ClusterRoles whose rules the role aggregates.
 	AggregatedFrom []string            `json:"aggregatedFrom,omitempty"`
 	Rules          []rbacv1.PolicyRule `json:"rules"`
 	Bindings       []IdentityBinding   `json:"bindings"`
@@ -64,12 +65,12 @@ type IdentityBinding struct {
 	Subject   string `json:"subject"`
 	// Scope describes where the rules apply.
 	Scope string `json:"scope"`
-	// HeldBack is the reason why the tenant boundary denies all access by the binding, or empty.
+	// HeldBack is why the tenant boundary denies all access through the binding, or empty.
 	HeldBack string `json:"heldBack,omitempty"`
 	// Expires is the expiration time in the binding's annotation.
 	Expires string `json:"expires,omitempty"`
-	// CreatedByKubectl reports that grant-privileges created the binding, so that revoke-privileges can
-	// delete it.
+	// CreatedByKubectl reports whether kubectl tenant created the binding, so that
+	// revoke-privileges deletes it.
 	CreatedByKubectl bool `json:"madeByKubectlTenant,omitempty"`
 }
 
@@ -80,18 +81,18 @@ type IdentityGrant struct {
 	Owner     string                     `json:"owner"`
 	Expires   *metav1.Time               `json:"expires,omitempty"`
 	To        []v1alpha1.AccessGrantRule `json:"to"`
-	// HeldBack is the reason why the grant does not apply, or empty.
+	// HeldBack is why the grant does not apply, or empty.
 	HeldBack string `json:"heldBack,omitempty"`
 }
 
-// Review contains the caller's rules in a namespace, as reported by the server.
+// Review contains the caller's rules in a namespace, from a review of the server.
 type Review struct {
 	Namespace  string              `json:"namespace"`
 	Rules      []rbacv1.PolicyRule `json:"rules"`
 	Incomplete bool                `json:"incomplete,omitempty"`
 }
 
-// ForIdentity returns the selection of objects for the listing of an identity.
+// ForIdentity returns the selection of the objects that [List] needs for an identity.
 func ForIdentity(i *Identity) Selection {
 	return Selection{
 		Grants:      true,
@@ -237,7 +238,7 @@ func (p lister) grant(u *unstructured.Unstructured, i *Identity, now time.Time) 
 	return h, true
 }
 
-// isFrom reports whether a grant names the identity.
+// isFrom reports whether the subjects of a grant include the identity.
 func isFrom(from *v1alpha1.AccessGrantFrom, i *Identity) bool {
 	if i.User != "" && slices.Contains(from.Users, i.User) {
 		return true
@@ -250,7 +251,7 @@ func isFrom(from *v1alpha1.AccessGrantFrom, i *Identity) bool {
 	return slices.ContainsFunc(from.Groups, func(g string) bool { return slices.Contains(i.Groups, g) })
 }
 
-// RuleText returns a rule in one line.
+// RuleText returns the text of a rule on one line.
 func RuleText(r *rbacv1.PolicyRule) string {
 	verbs := strings.Join(r.Verbs, ", ")
 	if len(r.NonResourceURLs) > 0 {

@@ -23,8 +23,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// listed lists the privileges of an identity in a cluster with one binding of alice. It returns
-// "<scope>: <reason>" for that binding.
+// listed lists the privileges of an identity in a cluster with the binding b of alice. It returns
+// the scope of this binding and, if it does not apply, the reason.
 func listed(t *testing.T, i *privileges.Identity, b *simulator.Binding, unread ...string) string {
 	t.Helper()
 	s := shop(t)
@@ -40,8 +40,8 @@ func listed(t *testing.T, i *privileges.Identity, b *simulator.Binding, unread .
 	return "none"
 }
 
-// TestListScope checks the scope of a binding's rules behind the boundary, and the reason why a
-// binding does not apply.
+// TestListScope checks the scope of a binding behind the boundary, and why a binding does not
+// apply.
 func TestListScope(t *testing.T) {
 	of := func(name string) *privileges.Identity { return privileges.OfUser("alice", nil, tenanttest.ID(t, name)) }
 	unknown := privileges.OfUser("alice", nil, tenant.ID{})
@@ -157,8 +157,8 @@ func TestListReaches(t *testing.T) {
 	}
 }
 
-// TestListRoles distinguishes a missing role from an unreadable one. An aggregated role names the
-// sources of its rules.
+// TestListRoles checks that a missing role and an unreadable role are distinguished. An aggregated
+// role names the sources of its rules.
 func TestListRoles(t *testing.T) {
 	s := simulator.NewSnapshot()
 	chosen := map[string]string{"to": "view"}
@@ -235,8 +235,8 @@ func grant(t *testing.T, name string, change func(*v1alpha1.AccessGrant)) *unstr
 	return &unstructured.Unstructured{Object: object}
 }
 
-// TestListGrants checks that a grant is listed only for callers that it names in its tenant, with
-// the reason if it does not apply.
+// TestListGrants checks that a grant is listed only for the callers and the tenant that it names.
+// If the grant does not apply, the reason is listed.
 func TestListGrants(t *testing.T) {
 	now := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 	alice := privileges.OfUser("alice", []string{"dev"}, tenanttest.ID(t, "acme"))
@@ -331,8 +331,8 @@ func TestHostileNames(t *testing.T) {
 	}
 }
 
-// TestTreeReportsProblems checks that a tree reports missing, denied, expired and unreadable items, and those
-// that kubectl tenant created. It omits empty values.
+// TestTreeReportsProblems checks that a tree reports missing, denied, expired and unreadable items,
+// and those that kubectl tenant created. It omits empty values.
 func TestTreeReportsProblems(t *testing.T) {
 	at := metav1.NewTime(time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC))
 	l := listing()
@@ -407,8 +407,8 @@ func TestTreeReportsProblems(t *testing.T) {
 	}
 }
 
-// TestListByTenants checks that a right that a Tenant grants is listed for callers of that tenant
-// only, with the Tenant as its source.
+// TestListByTenants checks that a right that a server derives from a Tenant is listed only for
+// callers of that tenant, with the Tenant as its source.
 func TestListByTenants(t *testing.T) {
 	right := &simulator.Binding{
 		Name:     "acme",

@@ -26,7 +26,7 @@ import (
 )
 
 const (
-	// pageSize is the number of objects in one page. 100,000 bindings need 20 requests.
+	// pageSize is the number of objects in one page of a list. 100,000 bindings need 20 requests.
 	pageSize = 5000
 	protobuf = "application/vnd.kubernetes.protobuf"
 )
@@ -36,19 +36,19 @@ type Selection struct {
 	// Namespace limits Roles, RoleBindings and grants to one namespace. If empty, all namespaces
 	// are read.
 	Namespace string
-	// KeepBinding reports whether to store a binding. It is called after all roles have been read. If nil,
-	// all bindings are stored. Other bindings use no memory.
+	// KeepBinding reports whether to store a binding. It is called after all roles have been read.
+	// If nil, all bindings are stored.
 	KeepBinding func(*simulator.Snapshot, *simulator.Binding) bool
-	// Tenant limits the lists to the objects of one tenant, as a tenant's caller behind the webhook
-	// service must do. The zero ID does not limit them.
+	// Tenant limits the lists to the objects of one tenant. In webhook mode, the server denies a
+	// tenant's caller any other list over all namespaces. The zero ID does not limit the lists.
 	Tenant tenant.ID
-	// Grants also reads AccessGrants. Scopes also reads the scopes of custom resources, and the
-	// tenants of quotas, members and retired tenants.
+	// Grants specifies that AccessGrants are read too. Scopes specifies that
+	// CustomResourceDefinitions, RetiredTenants, TenantQuotas and TenantMembers are read too.
 	Grants, Scopes bool
 }
 
-// Read reads the selected objects from the cluster. It omits a kind that the caller may not list,
-// and adds it to Unread. It reports the number of objects to read.
+// Read reads the selected objects from the cluster. If the caller may not list a kind, Read omits
+// it and adds the kind to Unread. It calls read with the number of objects that it has read.
 func Read(
 	ctx context.Context, config *rest.Config, s Selection, read func(objects int64),
 ) (*simulator.Snapshot, error) {
@@ -111,7 +111,7 @@ func Read(
 // kindList lists one page of a kind.
 type kindList struct {
 	kind     string
-	optional bool // the server may lack it
+	optional bool // the server may not have the kind
 	page     func(metav1.ListOptions) (runtime.Object, error)
 }
 
@@ -123,8 +123,8 @@ type reader struct {
 	progress    func(int64)
 }
 
-// Limit returns the options of a list that is limited to the objects of a tenant. The list is not
-// limited if the ID is zero or if objects of the kind belong to no tenant.
+// Limit returns options that limit a list to the objects of a tenant. The list is not limited if
+// the ID is zero, or if objects of the kind belong to no tenant.
 func Limit(id tenant.ID, kind string) metav1.ListOptions {
 	if id.IsZero() {
 		return metav1.ListOptions{}

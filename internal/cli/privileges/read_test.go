@@ -28,7 +28,8 @@ const (
 )
 
 // apiServer returns the configuration of a server, and a function that returns the requested paths.
-// answers contains the lists by path, and a later page by "<path>?<token>". Other lists are empty.
+// answers contains a list for each path, and later pages for "<path>?<token>". All other lists are
+// empty.
 func apiServer(t *testing.T, answers map[string]any) (*rest.Config, func() []string) {
 	t.Helper()
 	var mu sync.Mutex
@@ -90,8 +91,8 @@ func denied(resource string) *apierrors.StatusError {
 	return apierrors.NewForbidden(schema.GroupResource{Resource: resource}, "", nil)
 }
 
-// TestRead checks that a kind that the caller may not list is reported, and that the others are
-// read to the last page. A missing optional kind is not reported.
+// TestRead checks that a kind that the caller may not list is in Unread, and that the other kinds
+// are read to the last page. A missing optional kind is not in Unread.
 func TestRead(t *testing.T) {
 	config, requested := apiServer(t, map[string]any{
 		corePath + "namespaces":           list("Namespace", "2", named("web")),
@@ -136,8 +137,8 @@ func TestRead(t *testing.T) {
 	}
 }
 
-// TestReadEmptySelection checks that an empty selection reads every binding, and no kind of kubetenant except
-// Tenants.
+// TestReadEmptySelection checks that an empty selection reads every binding, and no kind of
+// kubetenant except Tenants.
 func TestReadEmptySelection(t *testing.T) {
 	config, requested := apiServer(t, map[string]any{
 		rbacPath +

@@ -33,8 +33,8 @@ func secretsIn(namespace, name string) *privileges.Action {
 	}}
 }
 
-// answers returns "<subject> by <source> in <scope> only <objects>" for each answer, except for
-// carol of the fixture.
+// answers returns "<subject> by <source> in <scope> only <objects>" for each answer. It omits the
+// answers for carol, who is in the fixture.
 func answers(t *testing.T, b *privileges.Boundary, q *privileges.Action) []string {
 	t.Helper()
 	var all []string
@@ -46,8 +46,8 @@ func answers(t *testing.T, b *privileges.Boundary, q *privileges.Action) []strin
 	return all
 }
 
-// TestOnlyNamed checks that a right to some objects is reported with their names, and not for
-// another object.
+// TestOnlyNamed checks that a right to some named objects is an answer with these names, and is no
+// answer for another object.
 func TestOnlyNamed(t *testing.T) {
 	named := roleAndBinding(
 		"named",
@@ -77,8 +77,8 @@ func TestOnlyNamed(t *testing.T) {
 	}
 }
 
-// TestPathsNeedClusterRoleBindings checks that a rule for a path applies by a ClusterRoleBinding only, and
-// not by a RoleBinding.
+// TestPathsNeedClusterRoleBindings checks that a rule for a path applies only with a
+// ClusterRoleBinding, not with a RoleBinding.
 func TestPathsNeedClusterRoleBindings(t *testing.T) {
 	metrics := rbacv1.PolicyRule{Verbs: []string{"get"}, NonResourceURLs: []string{"/metrics"}}
 	q := &privileges.Action{Everywhere: true, AttributesRecord: authorizer.AttributesRecord{Verb: "get", Path: "/metrics"}}
@@ -93,7 +93,7 @@ func TestPathsNeedClusterRoleBindings(t *testing.T) {
 }
 
 // TestGranted checks that a valid grant is an answer in its namespace, where the boundary otherwise
-// denies callers of the tenant. An expired grant, or a grant of something else, is not.
+// denies the tenant's callers. An expired grant and a grant of other objects are no answers.
 func TestGranted(t *testing.T) {
 	const alices = "alice by AccessGrant globex--shop/g in namespace globex--shop only "
 	to := func(resource string, names ...string) func(*v1alpha1.AccessGrant) {
@@ -135,8 +135,8 @@ func TestGranted(t *testing.T) {
 	}
 }
 
-// TestByPolicy checks that a line is an answer if it is the line that allows the action, for
-// callers of its tenant or of the tenant that owns the namespace.
+// TestByPolicy checks that a policy line is an answer if it allows the action, for callers of the
+// tenant in the line or of the tenant that owns the namespace.
 func TestByPolicy(t *testing.T) {
 	line := func(spec string) string {
 		return `{"apiVersion":"abac.authorization.kubernetes.io/v1beta1","kind":"Policy","spec":{` + spec + `}}`

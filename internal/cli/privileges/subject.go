@@ -20,12 +20,13 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// Subject is the subject of a binding or a grant, as the server interprets it. Create one with
-// SubjectOf.
+// Subject is the subject of a binding or a grant, as the server interprets it. [SubjectOf] and
+// [SubjectsOf] create it.
 type Subject struct{ rbacv1.Subject }
 
-// SubjectOf returns a subject of a binding in a namespace. A user with the name of a service
-// account becomes that account. An account without a namespace belongs to the binding's namespace.
+// SubjectOf returns the subject of a binding in the given namespace. A user with the user name of a
+// service account becomes a ServiceAccount subject. A service account without a namespace gets the
+// binding's namespace.
 func SubjectOf(s rbacv1.Subject, namespace string) Subject {
 	if home, name, err := serviceaccount.SplitUsername(s.Name); err == nil && s.Kind == rbacv1.UserKind {
 		s = rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Namespace: home, Name: name}
@@ -62,8 +63,7 @@ func (s Subject) Title() string {
 }
 
 // accounts returns the namespace of a subject that is a service account or the group of a
-// namespace's service accounts. Otherwise, it returns false. If the namespace is empty, the subject
-// matches no account.
+// namespace's service accounts. For any other subject, are is false.
 func (s Subject) accounts() (namespace string, are bool) {
 	if s.Kind == rbacv1.ServiceAccountKind {
 		return s.Namespace, true
@@ -72,7 +72,7 @@ func (s Subject) accounts() (namespace string, are bool) {
 	return namespace, all && s.Kind == rbacv1.GroupKind
 }
 
-// isOfEveryTenant reports whether callers of every tenant can match the subject.
+// isOfEveryTenant reports whether callers of every tenant may match the subject.
 func (s Subject) isOfEveryTenant() bool {
 	_, areAccounts := s.accounts()
 	switch {
@@ -85,9 +85,11 @@ func (s Subject) isOfEveryTenant() bool {
 	return !strings.HasPrefix(s.Name, "system:")
 }
 
-// Candidates returns the tenants whose callers can match the subject, as far as it affects access
-// to the namespace. They are the subject's own tenant, or else the namespace's owner and the system
-// tenant. anybodys reports whether callers of every tenant can match.
+// Candidates returns the tenants whose callers can match the subject and whose access to the
+// namespace may differ. For a service account, a namespace's service accounts or a tenant's group,
+// this is the tenant of the subject. For any other subject, it is the system tenant and, if callers
+// of every tenant can match, the owner of the namespace. anybodys reports whether callers of every
+// tenant can match.
 func (s Subject) Candidates(
 	ctx context.Context, stack *stack.Stack, of *simulator.Snapshot, namespace string,
 ) (all []tenant.ID, anybodys bool) {
@@ -115,7 +117,7 @@ func (s Subject) Candidates(
 }
 
 // Caller returns a caller of a tenant that matches the subject. For the group of all service
-// accounts, it is an account of the namespace or, for the system tenant, of kube-system.
+// accounts, it is a service account in the namespace or, for the system tenant, in kube-system.
 func (s Subject) Caller(id tenant.ID, namespace string) *user.DefaultInfo {
 	u := &user.DefaultInfo{
 		Name:   s.Name,
@@ -145,11 +147,11 @@ func (s Subject) Caller(id tenant.ID, namespace string) *user.DefaultInfo {
 	return u
 }
 
-// IsDefault reports whether a binding is one that Kubernetes creates in every cluster for the
-// subject. These are the binding of system:masters, and the bindings of Kubernetes' own components
-// and controllers (k8s.io/kubernetes/plugin/pkg/auth/authorizer/rbac/bootstrappolicy, v1.37.1). It
-// checks the names of the binding, the role and the subject, because any user may set a label, and
-// a default binding may have additional subjects.
+// IsDefault reports whether Kubernetes creates the binding for the subject in every cluster. This
+// includes the binding of system:masters, and the bindings of Kubernetes' own components and
+// controllers (k8s.io/kubernetes/plugin/pkg/auth/authorizer/rbac/bootstrappolicy, v1.37.1).
+// IsDefault compares the names of the binding, the role and the subject. A label would prove
+// nothing, because any user may set it, and a default binding may have additional subjects.
 func IsDefault(b *simulator.Binding, s rbacv1.Subject) bool {
 	if s.Kind == rbacv1.ServiceAccountKind {
 		return s.Namespace == metav1.NamespaceSystem && b.Name == b.RoleRef.Name &&

@@ -13,13 +13,13 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// node is one entry of the tree of a listing.
+// node is one entry in the tree that [Listing.WriteTree] prints.
 type node struct {
 	text, color string
 	children    []node
 }
 
-// Brief removes the sources of aggregated roles and the creators of bindings.
+// Brief omits the sources of aggregated roles, and whether kubectl tenant created a binding.
 func (l *Listing) Brief() {
 	for i := range l.Roles {
 		l.Roles[i].AggregatedFrom = nil
@@ -134,7 +134,7 @@ func (g *IdentityGrant) node() node {
 	return n
 }
 
-// GrantRuleText returns a rule of an AccessGrant in one line.
+// GrantRuleText returns the text of an AccessGrant rule on one line.
 func GrantRuleText(r *v1alpha1.AccessGrantRule) string {
 	var resources []string
 	for _, resource := range r.Resources {
@@ -149,11 +149,11 @@ func GrantRuleText(r *v1alpha1.AccessGrantRule) string {
 	return text
 }
 
-// minTextWidth is the minimum width of text, in columns, however deep its node and however narrow the
-// terminal.
+// minTextWidth is the minimum width of a text in columns. It also applies to a deeply nested node
+// and to a narrow terminal.
 const minTextWidth = 24
 
-// write prints the node after lead, and its children after rest.
+// write prints the node after the prefix lead, and its children after the prefix rest.
 func (n *node) write(s *output.Screen, lead, rest string) error {
 	below := "│ "
 	if len(n.children) == 0 {
@@ -181,7 +181,7 @@ func (n *node) write(s *output.Screen, lead, rest string) error {
 	return nil
 }
 
-// wrap breaks text at spaces into lines of at most width columns. A longer word is not broken.
+// wrap breaks text at spaces into lines of at most width columns. It does not break longer words.
 func wrap(text string, width int) []string {
 	var lines []string
 	line := ""

@@ -99,7 +99,7 @@ func TestColours(t *testing.T) {
 	}
 }
 
-// TestOrder checks that the output does not depend on the order of a map.
+// TestOrder checks that the output does not depend on the random order of Go maps.
 func TestOrder(t *testing.T) {
 	snapshot := simulator.NewSnapshot()
 	for _, name := range []string{"d", "b", "a", "c"} {

@@ -27,35 +27,37 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// Action is a request whose permitted subjects are searched.
+// Action is a request for which [Boundary.WhoCan] finds the permitted subjects.
 type Action struct {
 	authorizer.AttributesRecord
-	// Everywhere searches in each namespace separately, instead of a request over all namespaces.
+	// Everywhere specifies a request in each namespace, instead of one request over all namespaces.
 	Everywhere bool
 }
 
 // Answer is one subject that may perform the action.
 type Answer struct {
-	// Cluster is the name of the cluster, if the caller sets it.
+	// Cluster is the name of the cluster. It is empty unless the caller sets it.
 	Cluster string `json:"cluster,omitempty"`
 	Kind    string `json:"kind"`
 	Name    string `json:"name"`
-	// Tenants are the tenants whose callers with this name may perform the action. A name alone
-	// identifies no tenant.
+	// Tenants contains the tenants whose callers with this name may perform the action. The name
+	// alone does not identify a tenant.
 	Tenants []string `json:"tenants"`
 	// Scope describes where the subject may perform the action.
 	Scope string `json:"scope"`
-	// By is the binding, grant or policy line that allows it. Role is the bound role.
+	// By is the binding, grant or policy line that allows the action. Role is the bound role.
 	By   string `json:"by"`
 	Role string `json:"role,omitempty"`
-	// Path is the path of who-can-become.
+	// Path is the path with which the subject can become another identity, for who-can-become.
 	Path string `json:"path,omitempty"`
-	// Only lists the objects to which the right is limited. If empty, it is not limited.
+	// Only contains the object names to which the right is limited. If empty, the right is not
+	// limited.
 	Only string `json:"only,omitempty"`
-	// System reports that a default binding of Kubernetes allows it, as in every cluster.
+	// System reports whether a default binding of Kubernetes allows the action, as in every
+	// cluster.
 	System bool `json:"system,omitempty"`
-	// Across reports that the path leads from one tenant to another. Paths from the system tenant
-	// are excluded.
+	// Across reports whether the path leads from one tenant to another. It is false for paths from
+	// the system tenant.
 	Across bool `json:"acrossTenants,omitempty"`
 	// SystemOnly reports that only callers of the system tenant have this path to another tenant.
 	SystemOnly bool `json:"systemOnly,omitempty"`
@@ -63,14 +65,16 @@ type Answer struct {
 
 const wholeCluster = "the whole cluster"
 
-// anyTenant is the value for callers of every tenant, if the request is outside namespaces.
+// anyTenant is the value of Answer.Tenants for callers of every tenant, if the request is not in a
+// namespace.
 const anyTenant = "any"
 
-// AnyTenant is the value for callers of every tenant, each in the namespaces of its own tenant.
+// AnyTenant is the value of Answer.Tenants for callers of every tenant, each in the namespaces of
+// its own tenant.
 const AnyTenant = "any (in its own namespaces)"
 
-// Boundary decides which requests the tenant boundary allows. It uses the server's own boundary
-// over the cluster's namespaces, with a delegate that allows everything.
+// Boundary evaluates the tenant boundary. It runs the server's own boundary with the cluster's
+// namespaces, and with a delegate that allows every request.
 type Boundary struct {
 	stack        *stack.Stack
 	snapshot     *simulator.Snapshot
@@ -79,8 +83,8 @@ type Boundary struct {
 	someTenant   tenant.ID         // one of these tenants, or zero if there is none
 }
 
-// NewBoundary returns the boundary of a configuration over a snapshot, including its grants. lines
-// are the lines of the policy file and may be nil.
+// NewBoundary returns the boundary of a configuration and a snapshot, including the AccessGrants of
+// the snapshot. lines contains the lines of the policy file and may be nil.
 func NewBoundary(
 	ctx context.Context, of *simulator.Snapshot, config *configv1alpha1.Settings, lines *abac.Policy,
 ) (*Boundary, error) {
@@ -113,15 +117,16 @@ func NewBoundary(
 	return b, err
 }
 
-// allows reports whether the boundary allows a request of a caller, with its reason.
+// allows reports whether the boundary allows a request of a caller. It also returns the boundary's
+// reason.
 func (b *Boundary) allows(ctx context.Context, u user.Info, a authorizer.AttributesRecord) (bool, string) {
 	a.User = u
 	decision, reason, err := b.stack.Authorizer.Authorize(simulator.WithSelfReviewRequest(ctx), &a)
 	return err == nil && decision == authorizer.DecisionAllow, reason
 }
 
-// ForActions returns the selection that [Boundary.WhoCan] needs for actions in one namespace. If
-// namespace is empty, it selects all namespaces.
+// ForActions returns the selection of the objects that [Boundary.WhoCan] needs for actions in one
+// namespace, or in all namespaces if namespace is empty.
 func ForActions(namespace string, all []Action) Selection {
 	verdicts := map[simulator.Key]bool{}
 	return Selection{
@@ -168,7 +173,7 @@ func (b *Boundary) WhoCan(ctx context.Context, q *Action) []Answer {
 	return answers
 }
 
-// ServerOnly returns the answer for a change of an object that only the server changes.
+// ServerOnly returns the answer for an object that only the server may change.
 func ServerOnly(namespace, source string) Answer {
 	return Answer{
 		Kind:    rbacv1.UserKind,
@@ -180,7 +185,7 @@ func ServerOnly(namespace, source string) Answer {
 }
 
 // allowedBy reports whether rules allow the action. If the action names no object and the rules
-// allow it for some objects, only lists them.
+// allow it for some objects only, only contains the names of these objects.
 func (q *Action) allowedBy(rules []rbacv1.PolicyRule) (only string, allowed bool) {
 	if rbac.Allows(rules, q.AttributesRecord) {
 		return "", true
@@ -212,8 +217,8 @@ func compareAnswers(a, b Answer) int {
 	)
 }
 
-// answer returns the answer for a subject of a binding, or false if the boundary denies it for
-// every tenant.
+// answer returns the answer for a subject of a binding. It returns false if the boundary denies the
+// action for every tenant.
 func (b *Boundary) answer(ctx context.Context, binding *simulator.Binding, s Subject, q *Action) (Answer, bool) {
 	a := Answer{
 		Kind:  s.Kind,
@@ -252,9 +257,9 @@ func (b *Boundary) answer(ctx context.Context, binding *simulator.Binding, s Sub
 	return a, len(a.Tenants) > 0
 }
 
-// applies reports whether a binding's annotations allow it to apply to a caller of a tenant in a
-// namespace. If namespace is empty, it reports whether the binding applies somewhere. For a tenant,
-// this is in its own namespaces.
+// applies reports whether a binding applies to a caller of a tenant in a namespace, according to
+// the binding's annotations. If namespace is empty, it reports whether the binding applies in any
+// namespace of the tenant. For the system tenant, it then only checks the expiration.
 func (b *Boundary) applies(binding *simulator.Binding, id tenant.ID, namespace string) bool {
 	owner := id
 	switch {
@@ -266,8 +271,8 @@ func (b *Boundary) applies(binding *simulator.Binding, id tenant.ID, namespace s
 	return binding.AppliesTo(id, owner, time.Now())
 }
 
-// appliesToTenants returns the tenants whose callers a ClusterRoleBinding applies to: any tenant, or the
-// specified ones.
+// appliesToTenants returns the tenants to whose callers a ClusterRoleBinding applies. It returns
+// [AnyTenant] or anyTenant if the binding is not limited to some tenants.
 func (b *Boundary) appliesToTenants(binding *simulator.Binding, q *Action) []string {
 	switch unlimited := !binding.Limited || binding.Scope == rbac.Tenanted; {
 	case unlimited && b.isOutsideNamespaces(q):
@@ -292,8 +297,8 @@ func (b *Boundary) isOutsideNamespaces(q *Action) bool {
 }
 
 // allowsTenant reports whether the boundary allows the action to a caller of a tenant. With
-// Everywhere, it checks one of the tenant's namespaces. It excludes access by a grant, which is not
-// access by a binding.
+// Everywhere, it checks one of the tenant's namespaces. It returns false if only an AccessGrant
+// allows the action, because [Boundary.granted] reports that access.
 func (b *Boundary) allowsTenant(
 	ctx context.Context, s Subject, id tenant.ID, asked authorizer.AttributesRecord, q *Action,
 ) bool {
@@ -304,7 +309,7 @@ func (b *Boundary) allowsTenant(
 	return lets && reason != authz.ReasonGrant.String()
 }
 
-// granted returns the answers for subjects of AccessGrants that the stack accepts.
+// granted returns the answers for the subjects of valid AccessGrants.
 func (b *Boundary) granted(ctx context.Context, q *Action) []Answer {
 	var answers []Answer
 	for _, u := range b.snapshot.Grants {
@@ -349,8 +354,7 @@ func (b *Boundary) granted(ctx context.Context, q *Action) []Answer {
 	return answers
 }
 
-// byPolicy returns the answers for lines of the policy file: in a namespace, on a path, or for a
-// cluster-scoped resource.
+// byPolicy returns the answers for lines of the policy file that allow the action.
 func (b *Boundary) byPolicy(q *Action) []Answer {
 	if b.lines == nil {
 		return nil

@@ -79,8 +79,8 @@ func shop(t *testing.T) *simulator.Snapshot {
 	return s
 }
 
-// TestWhoCan checks the bound subjects and their possible tenants, in one namespace and over all.
-// Subjects that the boundary denies are omitted.
+// TestWhoCan checks the answers for bound subjects, with their possible tenants, in one namespace
+// and in all namespaces. Subjects that the boundary denies are omitted.
 func TestWhoCan(t *testing.T) {
 	klog.SetLogger(logr.Discard())
 	ctx := klog.NewContext(t.Context(), logr.Discard())
@@ -142,8 +142,8 @@ func TestWhoCan(t *testing.T) {
 	}
 }
 
-// TestWhoCanAcrossNamespaces checks a request across all namespaces, which the server limits to the
-// caller's tenant. It needs a binding that applies in all namespaces.
+// TestWhoCanAcrossNamespaces checks a request over all namespaces, which the server limits to the
+// caller's tenant. It requires a binding that applies in all namespaces.
 func TestWhoCanAcrossNamespaces(t *testing.T) {
 	klog.SetLogger(logr.Discard())
 	ctx := klog.NewContext(t.Context(), logr.Discard())
@@ -237,8 +237,8 @@ func TestWhoCanAcrossNamespaces(t *testing.T) {
 	}
 }
 
-// TestAccountsWithoutNamespace checks that a service account without a namespace has no tenant. The service
-// accounts of an unowned or unknown namespace have none either.
+// TestAccountsWithoutNamespace checks that a service account without a namespace has no tenant. The
+// service accounts of an unowned or unknown namespace have none either.
 func TestAccountsWithoutNamespace(t *testing.T) {
 	klog.SetLogger(logr.Discard())
 	ctx := klog.NewContext(t.Context(), logr.Discard())
@@ -265,7 +265,7 @@ func TestAccountsWithoutNamespace(t *testing.T) {
 
 // TestWhoCanByLimits checks that a binding that is limited to some tenants applies only in their
 // namespaces, and that an expired binding does not apply. A server with upstream's RBAC evaluator
-// ignores both annotations.
+// ignores the annotations for both.
 func TestWhoCanByLimits(t *testing.T) {
 	klog.SetLogger(logr.Discard())
 	ctx := klog.NewContext(t.Context(), logr.Discard())
@@ -367,9 +367,9 @@ func TestWhoCanByLimits(t *testing.T) {
 	}
 }
 
-// TestWhoCanByTenants checks that a right that a Tenant grants applies to that tenant only, and
-// names the Tenant. A server that uses upstream's evaluator, or does not limit callers, derives no
-// such rights.
+// TestWhoCanByTenants checks that a right that a server derives from a Tenant applies only to that
+// tenant, and that the answer names the Tenant. A server derives no rights if it uses upstream's
+// evaluator or does not limit callers.
 func TestWhoCanByTenants(t *testing.T) {
 	klog.SetLogger(logr.Discard())
 	ctx := klog.NewContext(t.Context(), logr.Discard())

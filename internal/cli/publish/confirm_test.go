@@ -29,11 +29,11 @@ var secretsResource = schema.GroupVersionResource{Version: "v1", Resource: "secr
 type confirmation struct {
 	*cluster
 	t *testing.T
-	// change is called between the read of the source and the confirmation. race is called at the
-	// first update.
+	// change is called between the read of the source and the confirmation. race is called before
+	// the first update.
 	change, race func(*confirmation)
-	// confirms specifies whether the author has the rights. If not, the server restores the
-	// annotation.
+	// confirms specifies whether the author has the required rights. If not, the server restores
+	// the annotation.
 	confirms bool
 	refuses  error // the response to an update
 }
@@ -52,7 +52,7 @@ func (c *confirmation) edit(change func(*unstructured.Unstructured)) {
 	}
 }
 
-// update handles an update as admission does.
+// update responds to an update in the same way as admission.
 func (c *confirmation) update(action clienttesting.Action) (bool, runtime.Object, error) {
 	_, _, _ = c.record(action)
 	if race := c.race; race != nil {
@@ -91,8 +91,8 @@ func withData(value string) func(*unstructured.Unstructured) {
 	return func(u *unstructured.Unstructured) { u.Object["data"] = map[string]any{"x": value} }
 }
 
-// TestConfirm checks how the command makes the server confirm the content of a source. The command
-// must never confirm content that the caller has not published.
+// TestConfirm checks how the command makes the server confirm the content of a source. The server
+// MUST NOT confirm content that the caller has not published.
 func TestConfirm(t *testing.T) {
 	const source, object = "update Secret registry", "update Publication " + registry
 	relabel := func(c *confirmation) {

@@ -26,7 +26,7 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// action is the server's action in a namespace.
+// action is the predicted action of the server in a namespace.
 type action string
 
 // Actions, in the order in which they are reported.
@@ -39,24 +39,25 @@ const (
 
 func actions() []action { return []action{conflict, replace, create, exists} }
 
-// copyPlan is the server's action in one namespace.
+// copyPlan is the predicted action of the server in one namespace.
 type copyPlan struct {
 	namespace string
 	action    action
 	reason    string
 }
 
-// Plan contains the server's action for a Publication in each namespace. The zero value selects no
-// namespace.
+// Plan contains the predicted action of the server in each namespace that a Publication selects.
+// The zero value contains no namespace.
 type Plan struct{ copies []copyPlan }
 
-// maxExamples is the maximum number of namespaces in the printed list.
+// maxExamples is the maximum number of namespaces that [Plan.Print] lists.
 const maxExamples = 20
 
 // maxBytes is the maximum total size of the copies of an object.
 const maxBytes = 256 << 20
 
-// Plan determines the server's action in each namespace. [Publisher.Prepare] must be called first.
+// Plan predicts the server's action in each selected namespace. [Publisher.Prepare] must be called
+// first.
 func (p *Publisher) Plan(ctx context.Context, o *Object) (*Plan, error) {
 	tenantLabels, err := p.tenantLabels(ctx)
 	if err != nil {
@@ -88,7 +89,7 @@ func (p *Publisher) Plan(ctx context.Context, o *Object) (*Plan, error) {
 	return plan, o.checkSize(len(names))
 }
 
-// existingCopies returns the existing objects with the kind and name of an object, by namespace.
+// existingCopies returns the existing objects with the same kind and name as o, by namespace.
 func (p *Publisher) existingCopies(ctx context.Context, o *Object) (map[string]*metav1.PartialObjectMetadata, error) {
 	found := map[string]*metav1.PartialObjectMetadata{}
 	named := metav1.ListOptions{
@@ -98,8 +99,8 @@ func (p *Publisher) existingCopies(ctx context.Context, o *Object) (map[string]*
 	return found, err
 }
 
-// planCopy returns the server's action in a namespace. other is the existing object of the same name, or
-// nil.
+// planCopy predicts the server's action in a namespace. other is the existing object with the same
+// kind and name, or nil.
 func (o *Object) planCopy(namespace string, other *metav1.PartialObjectMetadata) copyPlan {
 	plan := copyPlan{namespace: namespace, action: create}
 	if other == nil {
@@ -122,7 +123,7 @@ func (o *Object) planCopy(namespace string, other *metav1.PartialObjectMetadata)
 	return plan
 }
 
-// checkSize returns an error if the copies of an object exceed the server's maximum size.
+// checkSize returns an error if the total size of the copies exceeds the maximum.
 func (o *Object) checkSize(copies int) error {
 	text, err := json.Marshal(o.Content.Object)
 	if err != nil {
@@ -135,8 +136,8 @@ func (o *Object) checkSize(copies int) error {
 	return nil
 }
 
-// tenantLabels returns the namespace labels that Tenants specify, if the Publication has a namespace
-// selector.
+// tenantLabels returns the labels that Tenants specify for their namespaces. It returns nil if the
+// Publication has no namespace selector.
 func (p *Publisher) tenantLabels(ctx context.Context) (map[tenant.ID]map[string]v1alpha1.LabelValue, error) {
 	if p.Spec.NamespaceSelector == nil {
 		return nil, nil
@@ -175,8 +176,8 @@ func (p *Publisher) each(
 	return nil
 }
 
-// listError returns the error of a list request. Publishing itself does not require the right to
-// list.
+// listError adds advice to the error of a list request. Only the plan needs the right to list;
+// publishing does not.
 func listError(resource schema.GroupResource, err error) error {
 	if apierrors.IsForbidden(err) {
 		return fmt.Errorf("%w: list %s in all namespaces: %s", tenancy.ErrRefused, resource, oneLine(err))
@@ -184,7 +185,7 @@ func listError(resource schema.GroupResource, err error) error {
 	return fmt.Errorf("list %s: %w", resource, err)
 }
 
-// Conflicts returns the number of namespaces with a conflicting object.
+// Conflicts returns the number of namespaces in which an existing object conflicts with the copy.
 func (p *Plan) Conflicts() int { return p.count(conflict) }
 
 func (p *Plan) count(a action) (n int) {
@@ -197,7 +198,7 @@ func (p *Plan) count(a action) (n int) {
 }
 
 // Print writes the number of namespaces for each action, and lists at most 20 namespaces.
-// Namespaces that need an action of the caller are first.
+// Namespaces with a conflict or a replaced object are first.
 func (p *Plan) Print(w io.Writer) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "namespaces: %d (conflict: %d, replace: %d, create: %d, exists: %d)\n", len(p.copies),

@@ -20,8 +20,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// Prepare reads the data that publishing an object requires, and rejects an object that cannot be
-// published. It writes nothing. The error wraps [tenancy.ErrRefused].
+// Prepare reads the data that is needed to publish an object, and rejects an object that cannot be
+// published. It writes nothing. The error may wrap [tenancy.ErrRefused].
 func (p *Publisher) Prepare(ctx context.Context, o *Object) error {
 	kind := o.Content.GroupVersionKind()
 	mapping, err := p.Mapper.RESTMapping(kind.GroupKind(), kind.Version)
@@ -66,14 +66,14 @@ func (p *Publisher) Prepare(ctx context.Context, o *Object) error {
 	return o.setPublication(&p.Spec)
 }
 
-// errAnnotated returns the error for an object whose Publication the server writes itself.
+// errAnnotated returns an error for an object whose own annotation already publishes it.
 func errAnnotated(o *Object) error {
 	return fmt.Errorf("%w: the annotation %s of %s already publishes it: change or remove the annotation",
 		tenancy.ErrRefused, tenant.PublishAnnotation, described(o.Content))
 }
 
-// rules returns the server's rules. If they are unknown, it returns rules that allow each kind that
-// a configuration may add.
+// rules returns the rules of the server's configuration. If they are unknown, it returns rules that
+// allow the object's kind, provided that a configuration may add this kind.
 func (p *Publisher) rules(o *Object) (*publication.Rules, error) {
 	known := func(r schema.GroupResource) bool { return r == o.mapping.Resource.GroupResource() }
 	if p.Rules != nil {
@@ -91,7 +91,7 @@ func (p *Publisher) rules(o *Object) (*publication.Rules, error) {
 	return &publication.Rules{Kinds: []publication.Kind{kind}, Namespaced: known}, nil
 }
 
-// checkNamespace returns an error if an object is outside the namespaces of the system tenant.
+// checkNamespace returns an error if an object is in a namespace of a tenant.
 func (p *Publisher) checkNamespace(ctx context.Context, o *Object) error {
 	name := o.Content.GetNamespace()
 	if slices.Contains(p.System, name) {
@@ -117,7 +117,7 @@ func publicationKind() schema.GroupKind {
 	return v1alpha1.SchemeGroupVersion.WithKind(v1alpha1.KindPublication).GroupKind()
 }
 
-// setPublication sets the Publication of an object.
+// setPublication creates the Publication of an object from the given spec.
 func (o *Object) setPublication(spec *v1alpha1.PublicationSpec) (err error) {
 	kind := o.mapping.GroupVersionKind
 	source := publication.Source{Kind: kind, Namespace: o.Content.GetNamespace(), Name: o.Content.GetName()}

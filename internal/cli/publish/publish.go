@@ -1,7 +1,7 @@
 // Copyright The kubetenant authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package publish writes an object of the system tenant and its Publication, and reports the
+// Package publish writes an object of the system tenant and its Publication, and predicts the
 // server's action in each namespace.
 package publish
 
@@ -41,22 +41,23 @@ type Publisher struct {
 	Metadata metadata.Interface
 	// Mapper maps kinds to the resources of the cluster.
 	Mapper meta.RESTMapper
-	// Rules are the rules of the server's configuration. If nil, they are unknown, and the server
-	// alone decides about the kinds that the configuration adds.
+	// Rules are the rules of the server's configuration. If nil, the rules are unknown, and only
+	// the server determines whether a kind that the configuration adds can be published.
 	Rules *publication.Rules
-	// System are the namespaces that always belong to the system tenant, whatever their labels are.
+	// System contains the namespaces that always belong to the system tenant, whatever their labels
+	// are.
 	System []string
 	// Writing specifies how objects are written.
 	tenancy.Writing
-	// Spec is the spec of each Publication, without the object.
+	// Spec is the spec of each Publication, except spec.from.
 	Spec v1alpha1.PublicationSpec
 }
 
-// Object is an object to publish. The zero value publishes nothing.
+// Object is an object to publish.
 type Object struct {
 	// Content is the object. It MUST have a name and a namespace.
 	Content *unstructured.Unstructured
-	// Stored specifies that the object is already in the cluster. It is then not written.
+	// Stored specifies that the object is already in the cluster, so it is not written.
 	Stored bool
 
 	mapping     *meta.RESTMapping
@@ -73,7 +74,7 @@ func (o *Object) Publication() runtime.Object {
 	return o.publication
 }
 
-// Try validates the writes of [Publisher.Publish] on the server without storing them.
+// Try validates the writes of [Publisher.Publish] with a server-side dry run.
 func (p *Publisher) Try(ctx context.Context, o *Object) error {
 	trial := *p
 	trial.Writing = tenancy.Writing{DryRun: []string{metav1.DryRunAll}}
@@ -91,7 +92,7 @@ func (p *Publisher) Publish(ctx context.Context, o *Object) error {
 	return p.write(ctx, o)
 }
 
-// apply writes the object itself.
+// apply writes the object itself with a server-side apply.
 func (p *Publisher) apply(ctx context.Context, o *Object) error {
 	objects := p.Objects.Resource(o.mapping.Resource).Namespace(o.Content.GetNamespace())
 	stored, err := objects.Get(ctx, o.Content.GetName(), metav1.GetOptions{})
@@ -119,8 +120,8 @@ func (p *Publisher) apply(ctx context.Context, o *Object) error {
 	return nil
 }
 
-// sameContent reports whether two states of an object have the same content. It ignores the fields
-// that the server records.
+// sameContent reports whether two versions of an object have the same content. It ignores managed
+// fields and the resource version.
 func sameContent(a, b *unstructured.Unstructured) bool {
 	bare := func(u *unstructured.Unstructured) map[string]any {
 		u = u.DeepCopy()
@@ -131,7 +132,7 @@ func sameContent(a, b *unstructured.Unstructured) bool {
 	return equality.Semantic.DeepEqual(bare(a), bare(b))
 }
 
-// write creates the Publication, or replaces its spec.
+// write creates the Publication, or replaces the spec of the existing one.
 func (p *Publisher) write(ctx context.Context, o *Object) error {
 	client := p.Objects.Resource(publications)
 	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(o.publication)
@@ -170,7 +171,8 @@ func (p *Publisher) write(ctx context.Context, o *Object) error {
 	return nil
 }
 
-// refused adds advice to the error of a write.
+// refused adds advice to the error of a write. It wraps [tenancy.ErrRefused] if the server rejected
+// the write.
 func (p *Publisher) refused(o *Object, err error) error {
 	status := apierrors.APIStatus(nil)
 	switch {
@@ -207,8 +209,8 @@ func (p *Publisher) stored(ctx context.Context, o *Object) (*unstructured.Unstru
 	return u, err
 }
 
-// decodedTenant returns the ID of a Tenant, and the labels that it specifies for its namespaces. It
-// returns the zero ID if the server ignores the Tenant.
+// decodedTenant returns the ID of a Tenant, and the labels that the Tenant specifies for its
+// namespaces. It returns the zero ID if the Tenant or its ID is invalid.
 func decodedTenant(u *unstructured.Unstructured) (tenant.ID, map[string]v1alpha1.LabelValue) {
 	t, err := typed.Decode[v1alpha1.Tenant](u)
 	if err != nil {

@@ -97,7 +97,8 @@ func newCluster(t *testing.T, more ...*unstructured.Unstructured) *cluster {
 	return c
 }
 
-// record records writes. It also implements apply, which the fake client lacks.
+// record records writes. It also implements server-side apply, which the fake client does not
+// support.
 func (c *cluster) record(action clienttesting.Action) (bool, runtime.Object, error) {
 	var dryRun []string
 	var u *unstructured.Unstructured
@@ -182,7 +183,7 @@ func mapper() meta.RESTMapper {
 	return m
 }
 
-// publisher returns a Publisher to all tenants.
+// publisher returns a Publisher that publishes to all tenants.
 func (c *cluster) publisher() *publish.Publisher {
 	return &publish.Publisher{
 		Objects:  c.objects,
@@ -195,7 +196,7 @@ func (c *cluster) publisher() *publish.Publisher {
 	}
 }
 
-// TestPlan checks the reported action in each namespace, depending on the existing object.
+// TestPlan checks the predicted action in each namespace, depending on the existing object.
 func TestPlan(t *testing.T) {
 	managed := func(namespace, of string) *unstructured.Unstructured {
 		return secret(namespace, tenant.ManagedLabel, "publication", tenant.PublicationLabel, of)
@@ -297,7 +298,7 @@ func TestPlan(t *testing.T) {
 	}
 }
 
-// TestExamples checks that at most 20 namespaces are listed.
+// TestExamples checks that Print lists at most 20 namespaces.
 func TestExamples(t *testing.T) {
 	var more []*unstructured.Unstructured
 	for i := range 30 {
@@ -325,7 +326,8 @@ func TestExamples(t *testing.T) {
 	}
 }
 
-// TestPrepareRefuses checks that an object that cannot be published causes no read and no write.
+// TestPrepareRefuses checks that Prepare rejects an object that cannot be published, without
+// reading or writing anything.
 func TestPrepareRefuses(t *testing.T) {
 	annotated := secret("platform")
 	annotated.SetAnnotations(map[string]string{tenant.PublishAnnotation: "*"})
@@ -411,7 +413,8 @@ func TestPrepareRefuses(t *testing.T) {
 	}
 }
 
-// TestPublish publishes an object, publishes it again, and publishes a change.
+// TestPublish checks the writes when an object is published, published again without a change, and
+// published after a change.
 func TestPublish(t *testing.T) {
 	c := newCluster(t)
 	for i, want := range [][]string{
@@ -530,7 +533,7 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// TestTooLarge checks that copies over the size limit are rejected.
+// TestTooLarge checks that Plan rejects copies whose total size exceeds the maximum.
 func TestTooLarge(t *testing.T) {
 	var more []*unstructured.Unstructured
 	for i := range 300 {
@@ -584,8 +587,8 @@ func TestRead(t *testing.T) {
 	}
 }
 
-// TestPublishUnchecked checks that the command makes the server check the content of a
-// Publication with an unchecked author. It changes no other Publication.
+// TestPublishUnchecked checks that the command makes the server check the content if the author of
+// the Publication is unchecked. No other Publication is changed.
 func TestPublishUnchecked(t *testing.T) {
 	for reason, want := range map[string]int{v1alpha1.ReasonAuthorNotChecked: 1, v1alpha1.ReasonPublished: 0} {
 		t.Run(reason, func(t *testing.T) {

@@ -21,10 +21,10 @@ import (
 )
 
 const (
-	// maxEvent is the maximum size of an event, in bytes. kube-apiserver truncates events at 10 MiB
+	// maxEvent is the maximum size of an event in bytes. kube-apiserver truncates events at 10 MiB
 	// by default.
 	maxEvent = 16 << 20
-	// maxObjects limits the memory, however large the logs are.
+	// maxObjects is the maximum number of objects in the logs. It limits the memory.
 	maxObjects = 1_000_000
 	// maxAccounts is the maximum number of service accounts that are used to identify a cluster.
 	maxAccounts = 1000
@@ -66,11 +66,11 @@ type write struct {
 // auditLog contains the data of audit logs about the compared resources.
 type auditLog struct {
 	last map[key]write
-	// accounts are the UIDs of service accounts in kube-system. They differ between clusters.
+	// accounts contains the UIDs of service accounts in kube-system. They differ between clusters.
 	accounts map[string]bool
 	events   int
 	// invalid is the number of lines that are not events. firstInvalid is the position of the first
-	// of them.
+	// of these lines.
 	invalid      int
 	firstInvalid string
 }
@@ -130,7 +130,7 @@ func (l *auditLog) read(path string) (err error) {
 	return nil
 }
 
-// add adds an event. It reports whether the line is an event.
+// add adds an event to the log. It returns false if the line is not an event.
 func (l *auditLog) add(line []byte) bool {
 	var e event
 	if json.Unmarshal(line, &e) != nil || e.Kind != "Event" || e.Stage == "" || e.Received.IsZero() {

@@ -17,7 +17,7 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// auditLogs finds writes in audit logs that are missing in the cluster.
+// auditLogs finds writes that are in the audit logs but not in the cluster.
 func (c *check) auditLogs(ctx context.Context) error {
 	log := newAuditLog()
 	for _, path := range c.AuditLogs {
@@ -56,8 +56,8 @@ func (c *check) auditLogs(ctx context.Context) error {
 }
 
 // isOfCluster reports whether the log belongs to the cluster. The UIDs of the service accounts in
-// kube-system identify a cluster, and a restore preserves them. A log without these UIDs cannot be
-// checked, and is accepted.
+// kube-system identify a cluster, and a restore preserves them. If the log contains no such UID,
+// isOfCluster returns true.
 func (c *check) isOfCluster(ctx context.Context, log *auditLog) (bool, error) {
 	if len(log.accounts) == 0 {
 		return true, nil
@@ -68,7 +68,7 @@ func (c *check) isOfCluster(ctx context.Context, log *auditLog) (bool, error) {
 	return found, err
 }
 
-// compare compares the objects of a resource with their last writes.
+// compare compares the objects of a resource with the last write of each object in the log.
 func (c *check) compare(ctx context.Context, r *resource, log *auditLog) error {
 	var keys []key
 	for k, w := range log.last {
@@ -107,7 +107,7 @@ func (c *check) compare(ctx context.Context, r *resource, log *auditLog) error {
 	return nil
 }
 
-// compareObject checks whether an object shows its last write.
+// compareObject adds a finding if the state of an object does not match its last write.
 func (c *check) compareObject(r *resource, k key, w write, obj object, exists bool) {
 	name := k.name
 	if k.namespace != "" {
@@ -142,15 +142,16 @@ func (c *check) compareObject(r *resource, k key, w write, obj object, exists bo
 	}
 }
 
-// deletedWithNamespace reports whether the namespace of an object was deleted after the last write of
-// the object. Kubernetes then deletes the object without a separate event.
+// deletedWithNamespace reports whether the namespace of an object was deleted after the last write
+// of the object. Kubernetes then deletes the object without an audit event for the object itself.
 func (l *auditLog) deletedWithNamespace(k key) bool {
 	w, found := l.last[key{namespaces().GroupResource(), "", k.namespace}]
 	return k.namespace != "" && found && w.deleted && w.at.After(l.last[k].at)
 }
 
-// tenantExists reports whether a missing RetiredTenant belongs to a Tenant that exists. The finding is
-// then the deletion of the Tenant. Repeating the deletion creates the RetiredTenant.
+// tenantExists reports whether a missing RetiredTenant belongs to a Tenant that exists. In that
+// case, it adds a finding that the Tenant was deleted, unless the log contains the deletion of the
+// Tenant. Deleting the Tenant again creates the RetiredTenant.
 func (c *check) tenantExists(retired string, log *auditLog) bool {
 	for _, existing := range c.tenants.existing {
 		if existing.name+"-"+existing.uid != retired {
@@ -168,7 +169,8 @@ func (c *check) tenantExists(retired string, log *auditLog) bool {
 	return false
 }
 
-// isOfServer reports whether a user is a controller that repeats its writes.
+// isOfServer reports whether a user is a server or a controller that repeats its writes after a
+// restore.
 func isOfServer(user string) bool {
 	switch name, ok := strings.CutPrefix(user, systemAccount); {
 	case ok:

@@ -14,20 +14,21 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// resource is a resource that is compared with audit logs.
+// resource is a resource whose objects are compared with audit logs.
 type resource struct {
 	schema.GroupVersionResource
 	kind string
-	// recreatedEffect describes the effect of a deleted object that exists again. older describes the effect
-	// of an object that is missing or has an earlier content.
+	// recreatedEffect describes the effect of an object that was deleted and exists again.
+	// olderEffect describes the effect of an object that is missing or has an earlier content.
 	recreatedEffect, olderEffect string
-	// isOfService specifies that only objects in the namespace of the service are compared.
+	// isOfService specifies that only objects in the namespace of the webhook service or gateway
+	// are compared.
 	isOfService bool
 	// deletions specifies that only deletions are compared.
 	deletions bool
 }
 
-// resources returns the compared resources in the order of their findings.
+// resources returns the compared resources, in the order in which their findings are reported.
 func resources() []resource {
 	tenantResource := func(name, kind, again, older string) resource {
 		return resource{
@@ -104,7 +105,7 @@ func compared(groupResource schema.GroupResource) *resource {
 	return nil
 }
 
-// object contains the metadata of an object that a comparison needs.
+// object contains the metadata of an object that is needed to compare it.
 type object struct {
 	created, written  time.Time
 	deleting, managed bool

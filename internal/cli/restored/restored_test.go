@@ -123,7 +123,7 @@ func auditEventBy(by string, when time.Time, verb, group, resource, namespace, n
 	return string(text)
 }
 
-// checked returns the findings and the errors of a check, one on each line.
+// checked returns the findings and the errors of a check as text, one on each line.
 func checked(t *testing.T, clients restored.Clients, o restored.Options) (findings, unread string, r *validate.Report) {
 	t.Helper()
 	o.Cluster, o.Namespace, o.Now = "prod", "kubetenant-system", at(600)
@@ -149,7 +149,8 @@ func file(t *testing.T, name string, lines ...string) string {
 	return path
 }
 
-// TestAuditLog checks the writes of an audit log that a restored cluster lacks.
+// TestAuditLog checks the findings about writes that are in an audit log but not in the restored
+// cluster.
 func TestAuditLog(t *testing.T) {
 	const ours, rbac = tenant.Domain, rbacv1.GroupName
 	dry := strings.Replace(auditEvent(5, "delete", ours, "tenants", "acme"), `"/apis"`, `"/apis?dryRun=All"`, 1)
@@ -265,7 +266,8 @@ func usageRecord(id, uid string, when time.Time) string {
 		uid, id, when.Truncate(time.Hour).Format(time.RFC3339))
 }
 
-// TestUsageRecords checks the tenants of usage records that a restored cluster lacks.
+// TestUsageRecords checks the findings about tenants that are in usage records but not in the
+// restored cluster.
 func TestUsageRecords(t *testing.T) {
 	known := usageRecord("acme", uidAcme, at(60))
 	for name, c := range map[string]struct{ record, want string }{
@@ -300,7 +302,7 @@ func TestUsageRecords(t *testing.T) {
 	}
 }
 
-// TestClusterAlone checks the findings without records.
+// TestClusterAlone checks the findings of a check without audit logs and usage records.
 func TestClusterAlone(t *testing.T) {
 	successor := own(v1alpha1.KindTenant, "next", uidGone, map[string]any{"id": "next", "replaces": uidOld})
 	retired := own(v1alpha1.KindRetiredTenant, "next-"+uidOld, "", map[string]any{"id": "next", "uid": uidOld})
@@ -347,7 +349,7 @@ func TestClusterAlone(t *testing.T) {
 	}
 }
 
-// TestBadRecords checks that unusable records are errors, and never a clean result.
+// TestBadRecords checks that unusable records cause an error, and never a report without problems.
 func TestBadRecords(t *testing.T) {
 	good := auditEvent(-1, "patch", tenant.Domain, "tenants", "acme")
 	account := func(uid string) string {

@@ -24,28 +24,28 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// Clients are the clients of a cluster.
+// Clients contains the clients of a cluster.
 type Clients struct {
 	Dynamic  dynamic.Interface
 	Metadata metadata.Interface
 }
 
-// existing is a Tenant that was not deleted.
+// existing is a Tenant in the cluster.
 type existing struct {
 	name, uid, replaces string
 	created             time.Time
 }
 
-// tenants are the Tenants and RetiredTenants of a cluster.
+// tenants contains the Tenants and RetiredTenants of a cluster.
 type tenants struct {
 	existing map[string]existing // by ID
-	// retired contains the UIDs of the RetiredTenants of each ID. The value reports whether the
-	// deletion was canceled. A canceled deletion does not reserve the ID.
+	// retired contains the UIDs of the RetiredTenants for each ID. The value reports whether the
+	// deletion was canceled. After a cancellation, the RetiredTenant does not reserve the ID.
 	retired map[string]map[string]bool
 }
 
 // readTenants reads the Tenants and RetiredTenants. It does not decode them strictly, so that it
-// also finds objects of another release.
+// also reads objects that another release wrote.
 func readTenants(ctx context.Context, client dynamic.Interface) (*tenants, error) {
 	all := &tenants{existing: map[string]existing{}, retired: map[string]map[string]bool{}}
 	err := each(ctx, client, v1alpha1.ResourceTenants, func(u *unstructured.Unstructured) {
@@ -100,13 +100,14 @@ func (t *tenants) isReserved(id string) bool {
 	return false
 }
 
-// knows reports whether the UID is that of a Tenant or a RetiredTenant of the ID.
+// knows reports whether a Tenant or a RetiredTenant with the given ID has the given UID.
 func (t *tenants) knows(id, uid string) bool {
 	_, retired := t.retired[id][uid]
 	return retired || t.existing[id].uid == uid
 }
 
-// successors finds each Tenant that replaces a former Tenant without a RetiredTenant.
+// successors adds a finding for each Tenant that replaces a former Tenant for which there is no
+// RetiredTenant.
 func (c *check) successors() {
 	for _, id := range slices.Sorted(maps.Keys(c.tenants.existing)) {
 		existing := c.tenants.existing[id]
@@ -122,7 +123,7 @@ func (c *check) successors() {
 	}
 }
 
-// reserve returns the instruction to create a RetiredTenant.
+// reserve returns the instruction for creating a RetiredTenant.
 func reserve(id, uid string) string {
 	name := id
 	if parsed, err := tenant.Parse(id); err == nil {
@@ -132,7 +133,7 @@ func reserve(id, uid string) string {
 		"spec.retiredAt", name, uid, id)
 }
 
-// namespaces finds the namespaces of tenants without a Tenant.
+// namespaces adds findings for namespaces whose tenant has no Tenant object.
 func (c *check) namespaces(ctx context.Context) error {
 	first, number := map[string]string{}, map[string]int{}
 	options := metav1.ListOptions{LabelSelector: tenant.Label}

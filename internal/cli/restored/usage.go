@@ -16,7 +16,7 @@ import (
 // maxAge is the maximum age of the usage records that are read.
 const maxAge = 10 * 365 * 24 * time.Hour
 
-// usage finds the Tenants of usage records that the cluster lacks.
+// usage finds Tenants that are in the usage records but not in the cluster.
 func (c *check) usage() {
 	report, err := usage.FromRecords(c.UsageRecords, tenant.ID{}, c.Now, maxAge)
 	if err != nil {
@@ -27,7 +27,7 @@ func (c *check) usage() {
 		c.recordUnread("usage records: %d lines or files could not be read, so findings may be missing: %s",
 			report.ProblemsTotal, report.Problems[0])
 	}
-	// The records of a gateway, and of a tenant without a Tenant, have no UID.
+	// The records of a gateway, and the records of a tenant without a Tenant object, have no UID.
 	used := slices.DeleteFunc(report.Tenants, func(t *usage.Tenant) bool { return t.UID == "" || len(t.Hours) == 0 })
 	known := slices.ContainsFunc(used, func(t *usage.Tenant) bool { return c.tenants.knows(t.Tenant, t.UID) })
 	switch {
@@ -47,7 +47,8 @@ func (c *check) usage() {
 	}
 }
 
-// checkUsed checks whether a Tenant with usage records is missing. last is the last hour of its records.
+// checkUsed adds a finding if a Tenant with usage records is missing. last is the last hour of the
+// records.
 func (c *check) checkUsed(id, uid string, last time.Time) {
 	existing, ok := c.tenants.existing[id]
 	if c.tenants.knows(id, uid) || existing.replaces == uid { // see [check.successors]

@@ -33,12 +33,14 @@ const (
 	identityLeases = "apiserver.kubernetes.io/identity=kube-apiserver"
 	// webhookPods selects the Pods of the webhook service by the label that the chart sets.
 	webhookPods = "app.kubernetes.io/name=kubetenant-webhook"
-	// leaseDuration is the maximum age of a live server's lease. Servers renew it every 10 seconds.
+	// leaseDuration is the maximum age of the Lease of a running server. Servers renew the Lease
+	// every 10 seconds.
 	leaseDuration = 2 * time.Minute
 )
 
-// liveReplicas returns the names of the running servers: the hosts of kube-apiservers, or the ready
-// Pods of the webhook service. It returns none if they are unknown.
+// liveReplicas returns the names of the running servers. These are the hosts of the
+// kube-apiservers, or the ready Pods of the webhook service. It returns no names if they are
+// unknown.
 func liveReplicas(ctx context.Context, k kube.Interface, mode installation.Mode) (names []string, err error) {
 	if mode == installation.CompiledIn {
 		leases, err := k.CoordinationV1().Leases(metav1.NamespaceSystem).List(ctx,
@@ -89,7 +91,7 @@ func (r *Report) addDefinitions(ctx context.Context, d dynamic.Interface) {
 	}
 }
 
-// addTenants adds the Tenants that are not ready. If the caller may not list all Tenants, it checks
+// addTenants adds the Tenants that are not ready. If the caller may not list all Tenants, it adds
 // only the caller's own Tenant.
 func (r *Report) addTenants(ctx context.Context, c *client.Cluster, d dynamic.Interface) {
 	objects := d.Resource(v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceTenants))
@@ -121,8 +123,8 @@ func (r *Report) addTenants(ctx context.Context, c *client.Cluster, d dynamic.In
 	}
 }
 
-// addTenant adds a Tenant that is not ready. A suspended Tenant is not a problem, because an admin
-// suspended it.
+// addTenant adds a Tenant if it is not ready. It does not add a suspended Tenant, because an admin
+// suspended it intentionally.
 func (r *Report) addTenant(u *unstructured.Unstructured) {
 	shown := Tenant{Name: u.GetName(), Reason: "Unknown", Message: "no server has reported its condition"}
 	t, err := typed.Decode[v1alpha1.Tenant](u)

@@ -1,7 +1,7 @@
 // Copyright The kubetenant authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package status reports the status of kubetenant on a server, and its problems.
+// Package status reports the status of kubetenant on a server, and detects problems.
 package status
 
 import (
@@ -25,36 +25,37 @@ import (
 	"github.com/kubetenant/kubetenant/internal/version"
 )
 
-// maxTenants is the maximum number of unready Tenants in a report.
+// maxTenants is the maximum number of Tenants that a report lists as not ready.
 const maxTenants = 20
 
-// Report is the status of one server. A field that the caller may not read is empty, and Unknown
-// lists it.
+// Report is the status of one server. If the caller may not read a part of it, the fields of the
+// part are empty, and Unknown contains the part.
 type Report struct {
 	Server string `json:"server"`
-	// Installed is nil if it could not be determined. Undetermined then contains the reason.
+	// Installed is nil if it could not be determined. Undetermined then contains the error.
 	Installed    *bool             `json:"installed"`
 	Undetermined string            `json:"undetermined,omitempty"`
 	Mode         installation.Mode `json:"deploymentMode,omitempty"`
-	// Direct reports whether the server is a cluster behind a gateway, and the client bypasses the
-	// gateway.
+	// Direct reports whether the server is a cluster behind a gateway that the client reaches
+	// without the gateway.
 	Direct        bool          `json:"behindGateway,omitempty"`
 	Versions      Versions      `json:"versions"`
 	Configuration Configuration `json:"configuration"`
 	Replicas      []Replica     `json:"replicas,omitempty"`
-	// MissingDefinitions are the CustomResourceDefinitions of kubetenant that are missing or
-	// unusable on the server.
+	// MissingDefinitions contains the CustomResourceDefinitions of kubetenant that the server lacks
+	// or cannot use.
 	MissingDefinitions []string `json:"missingDefinitions,omitempty"`
-	// NotReady contains the first unready Tenants. NotReadyTotal is their total number.
+	// NotReady contains the first Tenants that are not ready. NotReadyTotal is the total number of
+	// them.
 	NotReady      []Tenant `json:"tenantsNotReady,omitempty"`
 	NotReadyTotal int      `json:"tenantsNotReadyTotal"`
-	// FairUse is the current usage of tenants on the responding server, and their limits. Callers
-	// of a tenant see only their own tenant. It is nil if the server does not report it.
+	// FairUse contains the current usage and the limits of tenants on the server that responded. A
+	// tenant's caller sees only its own tenant. It is nil if the server does not report the usage.
 	FairUse []*fairuse.Report `json:"fairUse,omitempty"`
-	// Problems are the detected problems, one sentence each.
+	// Problems contains the detected problems, one sentence each.
 	Problems []string `json:"problems,omitempty"`
-	// Unknown lists the parts of the report that the caller may not read or that the server does
-	// not report.
+	// Unknown contains the parts of the report that the caller may not read, or that the server
+	// does not report.
 	Unknown []string `json:"unknown,omitempty"`
 }
 
@@ -76,8 +77,8 @@ type Replica struct {
 	Name    string `json:"name"`
 	Hash    string `json:"hash,omitempty"`
 	Version string `json:"version,omitempty"`
-	// Since is the time at which the replica loaded its configuration. It is nil if the replica has
-	// not published one.
+	// Since is when the replica loaded its configuration. It is nil if the replica has not
+	// published a configuration.
 	Since *time.Time `json:"since,omitempty"`
 }
 
@@ -88,7 +89,7 @@ type Tenant struct {
 	Message string `json:"message,omitempty"`
 }
 
-// Parts of a report that may be unknown.
+// Values of Report.Unknown.
 const (
 	PartVersion       = "the version of the server"
 	PartConfiguration = "the configuration"
@@ -98,9 +99,9 @@ const (
 	PartFairUse       = "fair use"
 )
 
-// Collect returns the status of a cluster. It reports unreadable parts as unknown instead of
-// failing. It returns both a report and an error if kubetenant is not installed or this could not
-// be determined.
+// Collect returns the status of a cluster. It records parts that cannot be read as unknown, instead
+// of failing. If kubetenant is not installed, or this could not be determined, it returns both a
+// report and an error.
 func Collect(ctx context.Context, c *client.Cluster) (*Report, error) {
 	r := &Report{Server: c.Config.Host, Versions: Versions{Client: version.Version()}}
 	found, missing := c.Installation(ctx)
@@ -134,8 +135,8 @@ func Collect(ctx context.Context, c *client.Cluster) (*Report, error) {
 	return r, nil
 }
 
-// addFairUse adds the usage of tenants. An unmodified server does not serve this path, and a
-// gateway serves it only to callers of tenants.
+// addFairUse adds the usage of tenants. An unmodified server does not serve the path, and a gateway
+// serves it only to callers of tenants.
 func (r *Report) addFairUse(ctx context.Context, k kube.Interface) {
 	text, err := k.Discovery().RESTClient().Get().AbsPath(authz.FairUsePath).DoRaw(ctx)
 	reports := fairuse.Reports{Items: []*fairuse.Report{}}
@@ -154,7 +155,7 @@ func (r *Report) addFairUse(ctx context.Context, k kube.Interface) {
 
 func (r *Report) unknown(part string) { r.Unknown = append(r.Unknown, part) }
 
-// IsUnknown reports whether a part could not be read.
+// IsUnknown reports whether a part of the report could not be read.
 func (r *Report) IsUnknown(part string) bool { return slices.Contains(r.Unknown, part) }
 
 func (r *Report) problem(format string, args ...any) {
@@ -194,8 +195,8 @@ func (r *Report) addConfiguration(ctx context.Context, k kube.Interface, found *
 	}
 }
 
-// addReplicas adds the replicas in live. If live is empty, it adds the replicas that have published
-// a configuration.
+// addReplicas adds the replicas that are listed in live. If live is empty, it adds all replicas
+// that have published a configuration.
 func (r *Report) addReplicas(p *configv1alpha1.Published, live []string) {
 	hashes := map[string][]string{}
 	published := map[string]bool{}

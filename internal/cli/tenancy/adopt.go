@@ -34,24 +34,25 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// Adoption assigns namespaces without a tenant, and the objects in them, to a tenant.
+// Adoption assigns namespaces that have no tenant, and the objects in them, to a tenant.
 type Adoption struct {
 	Tenant tenant.ID
 	Kube   kube.Interface
-	// Objects reads and labels the objects in the namespaces.
+	// Objects is the client that reads and labels the objects in the namespaces.
 	Objects dynamic.Interface
 	// Config is the server's configuration. It determines which objects would be rejected.
 	Config *configv1alpha1.Settings
-	// DryRun labels nothing. With Server, the server checks whether it would label the namespaces.
+	// If DryRun is true, nothing is labeled. If Server is also true, the server validates the label
+	// of each namespace without storing it.
 	DryRun, Server bool
 	// Changes reports each adopted namespace. If nil, changes are not reported.
 	Changes *output.Changes
-	// Printf prints explanations. Warn prints the objects and changes that the server will reject.
+	// Printf prints explanations. Warnf prints the objects and changes that the server will reject.
 	Printf, Warnf func(format string, args ...any)
 }
 
-// Check returns the namespace if it can be adopted: it exists and belongs to no other tenant. The
-// error wraps [ErrRefused].
+// Check returns the namespace if it exists, belongs to no other tenant and is not being released.
+// The error may wrap [ErrRefused].
 func (a *Adoption) Check(ctx context.Context, name string) (*corev1.Namespace, error) {
 	ns, err := a.Kube.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{})
 	if err != nil {
@@ -76,9 +77,9 @@ func (a *Adoption) Check(ctx context.Context, name string) (*corev1.Namespace, e
 	return ns, nil
 }
 
-// Adopt labels the namespace and its objects. It warns of each object that the tenant could not
-// have created. Such an object remains, but changes to it may be rejected. Adopt returns the number
-// of these objects.
+// Adopt labels the namespace and its objects. It warns of each object that the tenant's callers
+// could not create. The object remains, but the server may reject changes to it. Adopt returns the
+// number of these objects.
 func (a *Adoption) Adopt(ctx context.Context, ns *corev1.Namespace) (refused int, err error) {
 	if ns.Labels[podSecurity] == "" {
 		a.Warnf("namespace %s does not have the label %s, which new namespaces of tenants get: set it when its Pods comply",
@@ -164,8 +165,8 @@ func (a *Adoption) labelNamespace(ctx context.Context, ns *corev1.Namespace) err
 	return refusal(err)
 }
 
-// CheckTenant returns an error for a tenant without a Tenant, because its name is probably
-// mistyped. The error wraps [ErrNoTenant] if no object belongs to the tenant, otherwise
+// CheckTenant returns an error for a tenant that has no Tenant object, because its name is probably
+// mistyped. The error wraps [ErrNoTenant] if the tenant owns no namespace either, otherwise
 // [ErrRefused].
 func (a *Adoption) CheckTenant(ctx context.Context) error {
 	_, err := a.Objects.Resource(tenantObjects).Get(ctx, a.Tenant.ObjectName(), metav1.GetOptions{})
@@ -180,8 +181,8 @@ func (a *Adoption) CheckTenant(ctx context.Context) error {
 		ErrRefused, a.Tenant)
 }
 
-// label labels an object if it still exists. It retries if the server does not know the new owner
-// of the namespace yet, or has not yet counted the usage for the tenant's quota.
+// label labels an object if it still exists. It retries if the server has not yet observed the new
+// owner of the namespace, or has not yet added the object to the usage of the tenant's quota.
 func (a *Adoption) label(
 	ctx context.Context, r schema.GroupVersionResource, obj *unstructured.Unstructured, patch []byte,
 ) error {
@@ -196,8 +197,8 @@ func (a *Adoption) label(
 	return err
 }
 
-// retryNotObserved retries a request that a server rejects because it does not know the owner of the
-// namespace yet.
+// retryNotObserved retries a request that a server rejects because it has not yet observed the
+// owner of the namespace.
 func retryNotObserved(do func() error) error {
 	passing := func(err error) bool {
 		return apierrors.IsForbidden(err) || apierrors.IsTooManyRequests(err) || errors.Is(err, ErrRefused)
@@ -205,14 +206,14 @@ func retryNotObserved(do func() error) error {
 	return retry.OnError(notObservedBackoff(), passing, do)
 }
 
-// notObservedBackoff waits up to about six seconds in total for a server to observe a namespace's new
-// label.
+// notObservedBackoff waits at most about six seconds in total for a server to observe the new label
+// of a namespace.
 func notObservedBackoff() wait.Backoff {
 	return wait.Backoff{Duration: 50 * time.Millisecond, Factor: 2, Steps: 8}
 }
 
 // warnOfBindings warns of ClusterRoleBindings to the namespace's service accounts. After the
-// adoption, the boundary limits their rights to the tenant's namespaces.
+// adoption, the boundary limits the rights of these service accounts to the tenant's namespaces.
 func (a *Adoption) warnOfBindings(ctx context.Context, namespace string) error {
 	all, err := a.Kube.RbacV1().ClusterRoleBindings().List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -230,8 +231,8 @@ func (a *Adoption) warnOfBindings(ctx context.Context, namespace string) error {
 	return nil
 }
 
-// refusalFunc returns a function that returns the reason why the tenant's callers could not create an
-// object in the adopted namespace, or "" if they could. It runs the server's own admission plugins.
+// refusalFunc returns a function that reports why the tenant's callers could not create an object
+// in the adopted namespace, or "" if they could. It runs the server's own admission plugins.
 func (a *Adoption) refusalFunc(
 	ctx context.Context, ns *corev1.Namespace,
 ) (func(schema.GroupVersionResource, *unstructured.Unstructured) string, error) {
@@ -267,8 +268,8 @@ func (a *Adoption) refusalFunc(
 	}, nil
 }
 
-// asCreated returns the object as a user would create it, without the fields that servers and these
-// plugins set.
+// asCreated returns the object as a user would create it, without the fields that servers and the
+// admission plugins of kubetenant set.
 func asCreated(obj *unstructured.Unstructured) *unstructured.Unstructured {
 	out := obj.DeepCopy()
 	for _, path := range [][]string{
@@ -287,8 +288,8 @@ func asCreated(obj *unstructured.Unstructured) *unstructured.Unstructured {
 	return out
 }
 
-// removePluginAnnotations removes the annotations that these plugins set, from the object and from templates in
-// it.
+// removePluginAnnotations removes the annotations that the admission plugins of kubetenant set,
+// from the object and from the templates in it.
 func removePluginAnnotations(object map[string]any) {
 	for key, value := range object {
 		below, ok := value.(map[string]any)
@@ -304,7 +305,7 @@ func removePluginAnnotations(object map[string]any) {
 	}
 }
 
-// refusalFor returns the reason why a caller could not create the object, or "".
+// refusalFor returns why the caller could not create the object, or "" if it could.
 func refusalFor(
 	ctx context.Context,
 	plugins []stack.Plugin,
@@ -332,8 +333,8 @@ func refusalFor(
 	return ""
 }
 
-// foreignSubject returns a message about a subject of a RoleBinding that the boundary will deny, or
-// "".
+// foreignSubject returns a message about a subject of a RoleBinding whose requests the boundary
+// will deny, or "" if there is none.
 func foreignSubject(stack *stack.Stack, obj *unstructured.Unstructured, namespace string, id tenant.ID) string {
 	if obj.GetKind() != "RoleBinding" || obj.GroupVersionKind().Group != rbacv1.GroupName {
 		return ""

@@ -23,29 +23,29 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// ObjectAdoption selects the tenants for which Tenants are created, and how they are created.
+// ObjectAdoption selects tenants, and specifies how their Tenant objects are created.
 type ObjectAdoption struct {
-	// Only are the tenants. If empty, all tenants are selected.
+	// Only contains the selected tenants. If empty, all tenants are selected.
 	Only []tenant.ID
-	// ClientDryRun returns the Tenants without creating them.
+	// ClientDryRun returns the Tenant objects without creating them.
 	ClientDryRun bool
-	// Admins adds subjects to the admins of a Tenant if grant-privileges bound the ClusterRole
-	// admin to them in all of the tenant's namespaces, without an expiration. It deletes those
-	// bindings after the server has created the bindings of admins.
+	// Admins adds a subject to the admins of a Tenant if grant-privileges bound the ClusterRole
+	// admin to the subject in all of the tenant's namespaces, without an expiration. It deletes
+	// these bindings after the server has created the bindings of the Tenant's admins.
 	Admins bool
-	// System are the system namespaces. No tenant owns them, whatever their labels are.
+	// System contains the system namespaces. No tenant owns them, whatever their labels are.
 	System []string
 }
 
-// ownedNamespaces contains the namespaces of a tenant and its admins.
+// ownedNamespaces contains the namespaces and the admins of a tenant.
 type ownedNamespaces struct {
 	namespaces []string
 	admins     []rbacv1.Subject
 	bindings   []rbacv1.RoleBinding // the bindings that make them admins
 }
 
-// AdoptTenants creates Tenants for the tenants that own namespaces and have no Tenant, and returns
-// them. The error wraps [ErrRefused] or [ErrNotPrepared].
+// AdoptTenants creates a Tenant object for each selected tenant that owns namespaces and has none.
+// It returns the objects. The error may wrap [ErrRefused] or [ErrNotPrepared].
 func AdoptTenants(
 	ctx context.Context, k kube.Interface, d dynamic.Interface, a *ObjectAdoption, w Writing,
 ) ([]runtime.Object, error) {
@@ -87,7 +87,7 @@ func AdoptTenants(
 	return created, nil
 }
 
-// withoutObjects returns the selected tenants that own namespaces and have no Tenant.
+// withoutObjects returns the selected tenants that own namespaces and have no Tenant object.
 func withoutObjects(
 	ctx context.Context, k kube.Interface, d dynamic.Interface, a *ObjectAdoption,
 ) (map[tenant.ID]*ownedNamespaces, error) {
@@ -154,8 +154,8 @@ func findAdmins(ctx context.Context, k kube.Interface, owners map[tenant.ID]*own
 	return nil
 }
 
-// bindingsOf returns one binding of a subject for each namespace in which the subject has a
-// binding.
+// bindingsOf returns one binding of a subject for each of the given namespaces in which the subject
+// has one.
 func bindingsOf(s rbacv1.Subject, namespaces []string, in map[string][]*rbacv1.RoleBinding) (all []rbacv1.RoleBinding) {
 	for _, name := range namespaces {
 		if i := slices.IndexFunc(in[name], func(b *rbacv1.RoleBinding) bool { return b.Subjects[0] == s }); i >= 0 {
@@ -183,7 +183,8 @@ func setAdmins(u *unstructured.Unstructured, admins []rbacv1.Subject) error {
 	return unstructured.SetNestedSlice(u.Object, list, "spec", "admins")
 }
 
-// deleteFormerBindings deletes the admins' former bindings after the server has created the new ones.
+// deleteFormerBindings deletes the former bindings of the admins after the server has created the
+// bindings of the Tenant.
 func (of *ownedNamespaces) deleteFormerBindings(
 	ctx context.Context, k kube.Interface, d dynamic.Interface, id tenant.ID, w Writing,
 ) error {

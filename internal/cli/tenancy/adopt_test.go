@@ -66,8 +66,8 @@ func daemonSet(name string, controller any) *unstructured.Unstructured {
 	}}
 }
 
-// adoption returns an Adoption of the namespace old. It contains a DaemonSet of a user and one of a
-// controller.
+// adoption returns an Adoption for a cluster with the namespace old. This namespace contains a
+// DaemonSet that a user created, and one that a controller created.
 func adoption(t *testing.T, warned *[]string) *tenancy.Adoption {
 	t.Helper()
 	k := fake.NewClientset(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "old"}},
@@ -94,8 +94,8 @@ func adoption(t *testing.T, warned *[]string) *tenancy.Adoption {
 	}
 }
 
-// TestAdopt checks that all objects are labeled. It warns of objects that the tenant could not have
-// created, except those of a controller.
+// TestAdopt checks that all objects are labeled, and that Adopt warns of the objects that the
+// tenant could not have created, except those of a controller.
 func TestAdopt(t *testing.T) {
 	klog.SetLogger(logr.Discard())
 	ctx := klog.NewContext(t.Context(), logr.Discard())
@@ -127,8 +127,8 @@ func TestAdopt(t *testing.T) {
 	}
 }
 
-// TestAdoptTriesAgain checks that a request is retried if the server has not seen the label yet, or
-// has not counted the quota. Other errors are not retried.
+// TestAdoptTriesAgain checks that a request is retried if the server has not yet observed the
+// label, or has not yet updated the usage of the quota. After other errors, it is not retried.
 func TestAdoptTriesAgain(t *testing.T) {
 	for name, c := range map[string]struct {
 		refusal error

@@ -23,16 +23,17 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// ClusterWideGrant is a ClusterRole for a subject of the system tenant, outside the tenants' namespaces.
+// ClusterWideGrant binds a ClusterRole to a subject of the system tenant, for objects of that
+// tenant.
 type ClusterWideGrant struct {
 	Subject rbacv1.Subject
-	// ClusterRole is the name of the role. If empty, Revoke removes all roles.
+	// ClusterRole is the name of the role. If empty, Revoke removes the bindings to every role.
 	ClusterRole string
 	DryRun      []string
 }
 
-// CheckClusterWide returns an error for a subject that callers of tenants may belong to, whatever their
-// name is.
+// CheckClusterWide returns an error for a group that contains callers of tenants, and for the
+// anonymous user.
 func CheckClusterWide(s rbacv1.Subject) error {
 	groups := []string{user.AllAuthenticated, user.AllUnauthenticated, serviceaccount.AllServiceAccountsGroup}
 	isBroad := slices.Contains(groups, s.Name) || strings.HasPrefix(s.Name, tenant.GroupPrefix) ||
@@ -46,8 +47,9 @@ func CheckClusterWide(s rbacv1.Subject) error {
 	return nil
 }
 
-// Binding returns the ClusterRoleBinding of the grant. The RBAC evaluator of kubetenant applies it
-// only to objects of the system tenant, which callers of tenants cannot access.
+// Binding returns the ClusterRoleBinding of the grant. With its annotation
+// [tenant.ScopeAnnotation], the RBAC evaluator of kubetenant applies the binding only to objects of
+// the system tenant.
 func (g *ClusterWideGrant) Binding() *rbacv1.ClusterRoleBinding {
 	ref := rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: g.ClusterRole}
 	return &rbacv1.ClusterRoleBinding{
@@ -65,8 +67,8 @@ func (g *ClusterWideGrant) Binding() *rbacv1.ClusterRoleBinding {
 	}
 }
 
-// Apply creates the ClusterRoleBinding, or corrects the existing one. It returns the binding and the
-// verb for [output.Changes]. The error wraps [ErrRefused] or [ErrNoRole].
+// Apply creates the ClusterRoleBinding, or corrects the existing one. It returns the binding and
+// the verb for [output.Changes]. The error may wrap [ErrRefused] or [ErrNoRole].
 func (g *ClusterWideGrant) Apply(ctx context.Context, k kube.Interface) (*rbacv1.ClusterRoleBinding, string, error) {
 	if _, err := k.RbacV1().ClusterRoles().Get(ctx, g.ClusterRole, metav1.GetOptions{}); apierrors.IsNotFound(err) {
 		return nil, "", fmt.Errorf("ClusterRole %s: %w", g.ClusterRole, ErrNoRole)
@@ -110,8 +112,8 @@ func (g *ClusterWideGrant) correct(
 	return got, output.Configured, err
 }
 
-// Revoke deletes the ClusterRoleBindings that Apply created for the subject. It returns their names,
-// and the names of other ClusterRoleBindings of the subject, which it does not change.
+// Revoke deletes the ClusterRoleBindings that Apply created for the subject. It returns their
+// names, and the names of the subject's other ClusterRoleBindings, which Revoke does not change.
 func (g *ClusterWideGrant) Revoke(ctx context.Context, k kube.Interface) (deleted, remaining []string, err error) {
 	bindings := k.RbacV1().ClusterRoleBindings()
 	list, err := bindings.List(ctx, metav1.ListOptions{})

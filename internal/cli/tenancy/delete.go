@@ -32,16 +32,16 @@ import (
 // Deletion specifies how a tenant is deleted.
 type Deletion struct {
 	Writing
-	// Everything also deletes the objects in the tenant's namespaces. Nothing sends no write
-	// request.
+	// Everything also deletes the objects in the tenant's namespaces. If ClientDryRun is true, no
+	// write request is sent.
 	Everything, ClientDryRun bool
-	// System are the system namespaces. None of them is deleted, whatever its label is.
+	// System contains the system namespaces. None of them is deleted, whatever its label is.
 	System []string
-	// Confirm is called before the first deletion, except in a dry run. Its error ends the
-	// deletion. If nil, the deletion is not confirmed.
+	// Confirm is called with the tenant's namespaces before the first deletion, except in a dry
+	// run. An error of Confirm ends the deletion. If nil, the deletion needs no confirmation.
 	Confirm func(namespaces []string) error
 	// Wait is the maximum time to wait until a Tenant is deleted. If zero, Delete does not wait.
-	// Left is called with a progress message while Delete waits.
+	// OnProgress is called with a progress message while Delete waits. It may be nil.
 	Wait       time.Duration
 	OnProgress func(what string)
 }
@@ -49,7 +49,7 @@ type Deletion struct {
 // ErrNotEmpty reports that a tenant has objects.
 var ErrNotEmpty = errors.New("the tenant is not empty (use --with-everything to delete its contents)")
 
-// ErrNoTenant means that a tenant does not exist.
+// ErrNoTenant reports that a tenant does not exist.
 var ErrNoTenant = errors.New("there is no such tenant: to list the tenants, run kubectl tenant tenants")
 
 // ErrDeletionPending reports that the deletion of a tenant is not complete.
@@ -66,10 +66,11 @@ type parts struct {
 	object     *unstructured.Unstructured // nil if there is none
 }
 
-// Delete deletes an empty tenant, or any tenant with [Deletion.Everything]. The server deletes a
-// tenant that has a Tenant. Otherwise, Delete deletes the tenant's objects itself. The error wraps
-// [ErrNotEmpty], [ErrDeletionPending], [ErrRefused] or [ErrNoTenant], or is the error of [Deletion.Confirm].
-// With [Deletion.ClientDryRun], Delete only reports the objects that it would delete.
+// Delete deletes a tenant without objects, or any tenant with [Deletion.Everything]. If the tenant
+// has a Tenant object, Delete deletes this object, and the server deletes the rest. Otherwise,
+// Delete deletes the tenant's objects itself. The error may wrap [ErrNotEmpty],
+// [ErrDeletionPending], [ErrRefused] or [ErrNoTenant], or be the error of [Deletion.Confirm]. With
+// [Deletion.ClientDryRun], Delete only reports the objects that it would delete.
 func Delete(ctx context.Context, k kube.Interface, d dynamic.Interface, id tenant.ID, opts Deletion) error {
 	existing, err := partsOf(ctx, k, d, id)
 	if err != nil {
@@ -95,7 +96,7 @@ func Delete(ctx context.Context, k kube.Interface, d dynamic.Interface, id tenan
 		if err := opts.Confirm(namesOf(existing.namespaces)); err != nil {
 			return err
 		}
-		if err := empty(); err != nil { // objects may have been created meanwhile
+		if err := empty(); err != nil { // objects may have been created since the first check
 			return err
 		}
 	}
@@ -105,8 +106,8 @@ func Delete(ctx context.Context, k kube.Interface, d dynamic.Interface, id tenan
 	return deleteParts(ctx, k, d, existing, &opts)
 }
 
-// refuseSystem returns an error that wraps [ErrRefused] if a system namespace has
-// the label of the tenant.
+// refuseSystem returns an error that wraps [ErrRefused] if one of the tenant's namespaces is a
+// system namespace.
 func refuseSystem(namespaces []corev1.Namespace, system []string) error {
 	for _, name := range namesOf(namespaces) {
 		if slices.Contains(system, name) {
@@ -145,7 +146,7 @@ func partsOf(ctx context.Context, k kube.Interface, d dynamic.Interface, id tena
 	return found, nil
 }
 
-// deleteObject makes the server delete a tenant.
+// deleteObject deletes the Tenant object, so that the server deletes the tenant.
 func deleteObject(ctx context.Context, d dynamic.Interface, found *parts, opts *Deletion) error {
 	name, uid := found.object.GetName(), found.object.GetUID()
 	opts.Printf(
@@ -184,8 +185,8 @@ func deleteObject(ctx context.Context, d dynamic.Interface, found *parts, opts *
 	return awaitDeleted(ctx, d, name, uid, opts)
 }
 
-// dryDelete sends only the first of the two writes of a deletion. The server does not store it in a
-// dry run, and would therefore reject the second write.
+// dryDelete sends only the first of the two writes of a deletion. A dry run does not store the
+// first write, so the server would reject the second one.
 func dryDelete(ctx context.Context, d dynamic.Interface, found *parts, opts *Deletion) error {
 	if opts.ClientDryRun {
 		return nil
@@ -199,7 +200,8 @@ func dryDelete(ctx context.Context, d dynamic.Interface, found *parts, opts *Del
 	return nil
 }
 
-// awaitDeleted waits until a Tenant no longer exists. The error wraps [ErrDeletionPending] or [ErrRefused].
+// awaitDeleted waits until a Tenant object no longer exists. The error may wrap
+// [ErrDeletionPending] or [ErrRefused].
 func awaitDeleted(ctx context.Context, d dynamic.Interface, name string, uid types.UID, opts *Deletion) error {
 	for begun := time.Now(); ; {
 		u, err := d.Resource(tenantObjects).Get(ctx, name, metav1.GetOptions{})
@@ -222,7 +224,7 @@ func awaitDeleted(ctx context.Context, d dynamic.Interface, name string, uid typ
 	}
 }
 
-// remainingSteps returns a message about the remaining steps of a Tenant's deletion.
+// remainingSteps returns a message about the progress of a Tenant's deletion.
 func remainingSteps(u *unstructured.Unstructured) string {
 	t, err := typed.Decode[v1alpha1.Tenant](u)
 	if err != nil {
@@ -238,7 +240,7 @@ func remainingSteps(u *unstructured.Unstructured) string {
 	return "waiting for the server to start the deletion"
 }
 
-// deleteParts deletes the objects of a tenant without a Tenant.
+// deleteParts deletes the objects of a tenant that has no Tenant object.
 func deleteParts(ctx context.Context, k kube.Interface, d dynamic.Interface, found *parts, opts *Deletion) error {
 	remove := func(what schema.GroupKind, name string, of func() error) error {
 		if !opts.ClientDryRun {
@@ -310,7 +312,7 @@ func quotasOf(ctx context.Context, d dynamic.Interface, id tenant.ID) ([]string,
 	return names, nil
 }
 
-// contents returns the contents of namespaces, without the objects that exist in every namespace.
+// contents returns the objects in the given namespaces, except those that exist in every namespace.
 func contents(
 	ctx context.Context, k kube.Interface, d dynamic.Interface, spaces []corev1.Namespace,
 ) ([]string, error) {
@@ -342,8 +344,8 @@ func contents(
 	return found, nil
 }
 
-// isEverywhere reports whether an object is one that controllers and these commands create in every
-// namespace.
+// isEverywhere reports whether controllers or kubectl tenant create an object in every namespace,
+// or the server manages the object for a Tenant.
 func isEverywhere(r schema.GroupVersionResource, name string, labels map[string]string) bool {
 	if _, ok := labels[tenant.ManagedLabel]; ok { // only the server writes this label, for a Tenant
 		return true

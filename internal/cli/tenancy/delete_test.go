@@ -30,7 +30,7 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// tenantCluster is a cluster that serves the resources of the tests.
+// tenantCluster is a cluster whose discovery returns the resources that the tests need.
 type tenantCluster struct{ kubernetes.Interface }
 
 func (c tenantCluster) Discovery() discovery.DiscoveryInterfaces {
@@ -83,7 +83,7 @@ func quota(name, owner string) *unstructured.Unstructured {
 	return u
 }
 
-// objects returns a client with objects in namespaces.
+// objects returns a dynamic client with the given objects.
 func objects(all ...runtime.Object) *dynamicfake.FakeDynamicClient {
 	kinds := map[schema.GroupVersionResource]string{}
 	for _, r := range []struct{ group, version, resource, kind string }{
@@ -102,8 +102,7 @@ func objects(all ...runtime.Object) *dynamicfake.FakeDynamicClient {
 	return dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), kinds, all...)
 }
 
-// everywhere returns the objects that exist in each namespace, and those that these commands
-// create.
+// everywhere returns the objects that controllers and kubectl tenant create in each namespace.
 func everywhere() []runtime.Object {
 	given := object("rbac.authorization.k8s.io/v1", "RoleBinding", "acme--web", "kubetenant:admins", "")
 	given.SetLabels(map[string]string{tenant.ManagedLabel: "tenant"})
@@ -123,7 +122,7 @@ func ofAcme() *fake.Clientset {
 		&rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "others"}})
 }
 
-// deleted returns the requested deletions, each with its dry run and its UID.
+// deleted returns the requested deletions as text, each with its dry run option and its UID.
 func deleted(actions ...clienttesting.Action) (all []string) {
 	for _, a := range actions {
 		if d, ok := a.(clienttesting.DeleteActionImpl); ok {
@@ -137,8 +136,9 @@ func deleted(actions ...clienttesting.Action) (all []string) {
 	return all
 }
 
-// TestDelete checks that only the namespaces, bindings and quota of an empty tenant are deleted. A
-// dry run sends dry run requests, or none. The server deletes a tenant that has a Tenant.
+// TestDelete checks that only the namespaces, bindings and quota of an empty tenant are deleted. In
+// a dry run, the requests are dry runs, or no request is sent. If the tenant has a Tenant object,
+// only this object is deleted.
 func TestDelete(t *testing.T) {
 	want := []string{"namespaces acme--web 1", "clusterrolebindings members ", "tenantquotas acme"}
 	wantPrinted := []string{
@@ -219,8 +219,8 @@ func addTenant(t *testing.T, d *dynamicfake.FakeDynamicClient) {
 	}
 }
 
-// TestDeleteIsConfirmed checks that an unconfirmed deletion deletes nothing. A dry run is not
-// confirmed.
+// TestDeleteIsConfirmed checks that nothing is deleted if Confirm returns an error. Confirm is not
+// called in a dry run.
 func TestDeleteIsConfirmed(t *testing.T) {
 	no := errors.New("no")
 	for name, c := range map[string]struct {
@@ -330,8 +330,8 @@ func TestDeleteWaits(t *testing.T) {
 }
 
 // TestDeleteNotEmpty checks that a user's objects in a namespace are reported and block the
-// deletion, except with Everything. The objects that every namespace contains are ignored, unless
-// they have another name.
+// deletion, unless Everything is set. The objects that exist in every namespace are ignored, but
+// similar objects with another name are not.
 func TestDeleteNotEmpty(t *testing.T) {
 	for want, obj := range map[string]runtime.Object{
 		"configmaps in acme--web: 1":      object("v1", "ConfigMap", "acme--web", "settings", ""),
@@ -385,8 +385,8 @@ func TestDeleteRefusesASystemNamespace(t *testing.T) {
 	}
 }
 
-// TestDeleteFails checks that a tenant without objects does not exist. A denied read or deletion
-// fails, but a missing object is ignored.
+// TestDeleteFails checks that a tenant without objects is reported as missing. Delete fails if a
+// read or a deletion is denied, but ignores missing objects.
 func TestDeleteFails(t *testing.T) {
 	notFound := func(resource string) error {
 		return apierrors.NewNotFound(schema.GroupResource{Resource: resource}, "x")
@@ -438,8 +438,9 @@ func TestDeleteFails(t *testing.T) {
 	}
 }
 
-// TestList checks that a tenant exists if it owns a namespace, has a Tenant, a quota or a binding
-// of its members. Its admins are those of its namespaces and its own group.
+// TestList checks that a tenant is listed if it owns a namespace, or has a Tenant, a quota or a
+// binding of its members. Its admins are the subjects with the role in its namespaces, and its own
+// group.
 func TestList(t *testing.T) {
 	role := func(name string) rbacv1.RoleRef { return rbacv1.RoleRef{Kind: "ClusterRole", Name: name} }
 	group := func(name string) rbacv1.Subject { return rbacv1.Subject{Kind: rbacv1.GroupKind, Name: name} }

@@ -19,12 +19,12 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// suggestLimit is the maximum number of objects of each kind that are read to suggest a name.
+// suggestLimit is the maximum number of objects of each kind that are read to find a similar name.
 const suggestLimit = 1000
 
-// CheckExists returns an error for a tenant without a Tenant, namespace and RetiredTenant, and
-// suggests a similar existing name. It returns nil if the caller may not read these objects. The
-// error wraps [ErrNoTenant], or is the error of the client.
+// CheckExists returns an error for a tenant that has no Tenant, namespace or RetiredTenant. The
+// error suggests a similar existing name. It wraps [ErrNoTenant], or is the error of the client.
+// CheckExists returns nil if the caller may not read these objects.
 func CheckExists(ctx context.Context, k kube.Interface, d dynamic.Interface, id tenant.ID) error {
 	if id.IsZero() || id.IsSystem() {
 		return nil
@@ -52,7 +52,7 @@ func CheckExists(ctx context.Context, k kube.Interface, d dynamic.Interface, id 
 	return fmt.Errorf("tenant %s: %w", id, ErrNoTenant)
 }
 
-// HasAny reports whether a tenant has a Tenant or a namespace.
+// HasAny reports whether a tenant has a Tenant object or a namespace.
 func HasAny(ctx context.Context, k kube.Interface, d dynamic.Interface, id tenant.ID) (bool, error) {
 	absent, err := absentObject(ctx, d, v1alpha1.ResourceTenants, id)
 	if err != nil || !absent {
@@ -66,8 +66,8 @@ func HasAny(ctx context.Context, k kube.Interface, d dynamic.Interface, id tenan
 	return len(list.Items) > 0, nil
 }
 
-// CheckNamespaceExists returns an error for a missing namespace. It returns nil if the caller may
-// not read the namespace. The error wraps [ErrMissing], or is the error of the client.
+// CheckNamespaceExists returns an error if a namespace does not exist. It returns nil if the caller
+// may not read the namespace. The error wraps [ErrMissing], or is the error of the client.
 func CheckNamespaceExists(ctx context.Context, k kube.Interface, name string) error {
 	_, err := k.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{})
 	switch {
@@ -80,7 +80,7 @@ func CheckNamespaceExists(ctx context.Context, k kube.Interface, name string) er
 }
 
 // absentObject reports whether a tenant has no object of a kind. It returns true if the server does
-// not define the kind.
+// not have the kind.
 func absentObject(ctx context.Context, d dynamic.Interface, resource string, id tenant.ID) (bool, error) {
 	objects := d.Resource(v1alpha1.SchemeGroupVersion.WithResource(resource))
 	if resource == v1alpha1.ResourceTenants {
@@ -90,7 +90,7 @@ func absentObject(ctx context.Context, d dynamic.Interface, resource string, id 
 		}
 		return false, err
 	}
-	list, err := objects.List(ctx, metav1.ListOptions{}) // their names contain a hash of the UID
+	list, err := objects.List(ctx, metav1.ListOptions{}) // the names of RetiredTenants contain a hash of the UID
 	if apierrors.IsNotFound(err) {
 		return true, nil
 	}
@@ -106,7 +106,8 @@ func absentObject(ctx context.Context, d dynamic.Interface, resource string, id 
 	return true, nil
 }
 
-// existing returns the tenants with a Tenant or a namespace that the caller can see.
+// existing returns the tenants that have a Tenant object or a namespace that the caller may read.
+// It reads at most [suggestLimit] objects of each kind.
 func existing(ctx context.Context, k kube.Interface, d dynamic.Interface) (names []string) {
 	if list, err := d.Resource(tenantObjects).List(ctx, metav1.ListOptions{Limit: suggestLimit}); err == nil {
 		for i := range list.Items {

@@ -22,7 +22,7 @@ import (
 )
 
 // TestCheckExists checks that a mistyped tenant is an error with a suggestion. If the caller may
-// not read the tenants, there is no error.
+// not read the objects, there is no error.
 func TestCheckExists(t *testing.T) {
 	retired := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"id": "hooli", "uid": "1"}}}
 	retired.SetGroupVersionKind(v1alpha1.SchemeGroupVersion.WithKind(v1alpha1.KindRetiredTenant))
@@ -74,8 +74,8 @@ func TestCheckExists(t *testing.T) {
 	}
 }
 
-// TestHasAny checks that a namespace label is enough, and that a Forbidden error does not mean
-// "no".
+// TestHasAny checks that a namespace with the tenant's label is enough, and that a Forbidden error
+// is returned.
 func TestHasAny(t *testing.T) {
 	acme := tenanttest.ID(t, "acme")
 	for name, c := range map[string]struct {

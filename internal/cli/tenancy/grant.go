@@ -1,8 +1,8 @@
 // Copyright The kubetenant authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package tenancy creates and deletes the objects of a tenant: its namespaces, its role bindings
-// and the tenant label of its objects.
+// Package tenancy creates, changes and deletes the objects of a tenant: its Tenant, namespaces,
+// role bindings and the tenant labels of its objects.
 package tenancy
 
 import (
@@ -32,16 +32,17 @@ import (
 const (
 	// createdByValue is the value of [privileges.CreatedByLabel].
 	createdByValue = "kubectl-tenant"
-	// subjectLabel specifies a hash of the subject of a binding. kubectl tenant finds the binding by it.
+	// subjectLabel contains a hash of the subject of a binding. kubectl tenant finds the subject's
+	// bindings with this label.
 	subjectLabel = tenant.Domain + "/subject"
 	podSecurity  = "pod-security.kubernetes.io/enforce"
 )
 
 // Errors of this package.
 var (
-	// ErrRefused reports that the server, or its RBAC, rejects a request.
+	// ErrRefused reports that the server, or a check of this package, rejected the operation.
 	ErrRefused = errors.New("refused")
-	// ErrNoNamespace reports that a namespace does not exist and could be created.
+	// ErrNoNamespace reports that a namespace does not exist, but the caller can create it.
 	ErrNoNamespace = errors.New("the namespace does not exist: to create it, use --create-namespace")
 	// ErrMissing reports that a namespace does not exist.
 	ErrMissing = errors.New("the namespace does not exist")
@@ -50,23 +51,24 @@ var (
 		"roles,clusterroles")
 )
 
-// Grant is a role for a subject in one namespace.
+// Grant binds a role to a subject in one namespace.
 type Grant struct {
 	Subject   rbacv1.Subject
 	Namespace string
-	// Role is the name of a Role of the namespace or of a ClusterRole. If ClusterRole is true, it
-	// is the name of a ClusterRole only. Otherwise, a user who creates Roles in the namespace could
-	// change the meaning of a well-known name.
+	// Role is the name of a Role in the namespace, or of a ClusterRole. If ClusterRole is true,
+	// only the ClusterRole of this name is bound. Otherwise, a user who may create Roles in the
+	// namespace could create a Role with the name of a ClusterRole, and determine which rights the
+	// grant contains.
 	Role        string
 	ClusterRole bool
-	// Expires is the expiration time. If zero, the grant does not expire.
+	// Expires is when the grant expires. If zero, the grant does not expire.
 	Expires time.Time
 	// DryRun is the dry run option of the requests.
 	DryRun []string
 }
 
-// Binding returns the binding of a grant. Each subject and role has its own binding, so that a
-// revocation affects no other subject.
+// Binding returns the RoleBinding of a grant. Each combination of a subject and a role has its own
+// RoleBinding, so that a revocation affects no other subject.
 func (g *Grant) Binding(ref rbacv1.RoleRef) *rbacv1.RoleBinding {
 	b := &rbacv1.RoleBinding{
 		TypeMeta: metav1.TypeMeta{APIVersion: rbacv1.SchemeGroupVersion.String(), Kind: "RoleBinding"},
@@ -84,11 +86,12 @@ func (g *Grant) Binding(ref rbacv1.RoleRef) *rbacv1.RoleBinding {
 	return b
 }
 
-// shortHash is the length of the hash in the name of a binding. The label distinguishes two
-// subjects with the same hash.
+// shortHash is the length of the hash in the name of a binding. The hash in the label subjectLabel
+// is longer, and distinguishes two subjects whose short hashes are equal.
 const shortHash = 10
 
-// bindingName returns a readable name that differs for each subject and role.
+// bindingName returns a readable name for the binding of a subject and a role. The hash in the name
+// differs for each combination.
 func bindingName(s rbacv1.Subject, ref rbacv1.RoleRef) string {
 	const longest = 80 // for each part that others choose
 	name := s.Name
@@ -110,14 +113,14 @@ func bindingName(s rbacv1.Subject, ref rbacv1.RoleRef) string {
 
 func subjectText(s rbacv1.Subject) string { return s.Kind + "\x00" + s.Namespace + "\x00" + s.Name }
 
-// hash returns a hash that fits in a label value and is unique for each subject.
+// hash returns a hash of the parts that is a valid label value.
 func hash(parts ...string) string {
 	sum := sha256.Sum256([]byte(strings.Join(parts, "\x01")))
 	return hex.EncodeToString(sum[:16])
 }
 
-// Apply creates the binding, or corrects the existing one. It returns the verb for [output.Changes].
-// The error wraps [ErrRefused], [ErrNoNamespace] or [ErrNoRole].
+// Apply creates the RoleBinding, or corrects the existing one. It returns the binding and the verb
+// for [output.Changes]. The error may wrap [ErrRefused], [ErrNoNamespace] or [ErrNoRole].
 func (g *Grant) Apply(ctx context.Context, k kube.Interface) (b *rbacv1.RoleBinding, verb string, err error) {
 	ref, err := g.role(ctx, k)
 	if err != nil {
@@ -157,8 +160,8 @@ func (g *Grant) Apply(ctx context.Context, k kube.Interface) (b *rbacv1.RoleBind
 			fmt.Errorf("%w: RoleBinding %s/%s already exists for another identity: delete it "+
 				"first", ErrRefused, g.Namespace, want.Name)
 	}
-	// Another caller changed the binding, or it has a new expiration. This command owns the
-	// binding, so it corrects it.
+	// Another caller changed the binding, or the grant has a new expiration. kubectl tenant owns
+	// the binding, so Apply corrects it.
 	got.Subjects = want.Subjects
 	if got.Labels == nil {
 		got.Labels = map[string]string{}
@@ -171,8 +174,8 @@ func (g *Grant) Apply(ctx context.Context, k kube.Interface) (b *rbacv1.RoleBind
 	return got, output.Configured, refusal(err)
 }
 
-// isAboutRole reports whether the error means that the role was not found. Depending on the check,
-// the server's error has the kind clusterrole, or the kind rolebindings with the name of the role.
+// isAboutRole reports whether the error means that the role was not found. Depending on the check
+// that failed, the error names a clusterrole, or a rolebinding with the name of the role.
 func (g *Grant) isAboutRole(err error) bool {
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) || status.Status().Details == nil {
@@ -183,8 +186,9 @@ func (g *Grant) isAboutRole(err error) bool {
 		strings.HasPrefix(missing.Kind, "rolebinding") && missing.Name == g.Role
 }
 
-// role returns the referenced role. A Role of the namespace precedes a ClusterRole of the same
-// name. If the caller may not read the Role, the ClusterRole is used, and the server decides.
+// role returns a reference to the role. A Role in the namespace takes precedence over a ClusterRole
+// of the same name. If the caller may not read the Role, role returns the ClusterRole, and the
+// server validates the binding.
 func (g *Grant) role(ctx context.Context, k kube.Interface) (rbacv1.RoleRef, error) {
 	if g.ClusterRole {
 		return rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: g.Role}, nil
@@ -206,18 +210,18 @@ func (g *Grant) role(ctx context.Context, k kube.Interface) (rbacv1.RoleRef, err
 	return rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: g.Role}, nil
 }
 
-// Revoked are the names of the RoleBindings of a subject in a namespace.
+// Revoked contains the names of a subject's RoleBindings in a namespace, after [Grant.Revoke].
 type Revoked struct {
-	// Deleted are the bindings that Revoke deleted. Changed are the bindings that have other
-	// subjects and still exist.
+	// Deleted contains the bindings that Revoke deleted. Changed contains the bindings from which
+	// Revoke removed the subject, and which still have other subjects.
 	Deleted, Changed []string
-	// Remaining are bindings of the subject that [Grant.Apply] did not create.
+	// Remaining contains the subject's bindings that [Grant.Apply] did not create.
 	Remaining []string
 }
 
-// Revoke removes the bindings that [Grant.Apply] created for the subject in the namespace. With a
-// role, it removes only the binding of that role. If Revoke fails, the result contains what it did
-// before.
+// Revoke removes the subject from the bindings that [Grant.Apply] created for it in the namespace.
+// If Role is set, Revoke changes only the binding to that role. If Revoke fails, r contains the
+// changes made before the failure.
 func (g *Grant) Revoke(ctx context.Context, k kube.Interface) (r Revoked, err error) {
 	bindings := k.RbacV1().RoleBindings(g.Namespace)
 	list, err := bindings.List(ctx, metav1.ListOptions{})
@@ -257,7 +261,8 @@ func (g *Grant) Revoke(ctx context.Context, k kube.Interface) (r Revoked, err er
 	return r, nil
 }
 
-// refusal returns the server's error in one line, with the rights that the caller lacks.
+// refusal returns the server's error on one line that wraps [ErrRefused], with the rights that the
+// caller lacks. It returns any error except Forbidden and Invalid unchanged.
 func refusal(err error) error {
 	if err == nil || !apierrors.IsForbidden(err) && !apierrors.IsInvalid(err) {
 		return err
@@ -282,8 +287,8 @@ func newNamespace(name string, owner tenant.ID) *corev1.Namespace {
 	return ns
 }
 
-// CreateNamespace creates a namespace of a tenant unless it exists. With the zero ID, the server
-// determines the owner. The error wraps [ErrRefused].
+// CreateNamespace creates a namespace of a tenant unless the namespace exists. If owner is zero,
+// the server determines the owner. The error may wrap [ErrRefused].
 func CreateNamespace(
 	ctx context.Context, k kube.Interface, name string, owner tenant.ID, dryRun []string,
 ) (made bool, err error) {

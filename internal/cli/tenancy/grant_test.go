@@ -33,8 +33,8 @@ func aliceMayEdit() *tenancy.Grant {
 	return &tenancy.Grant{Subject: alice, Namespace: "acme--web", Role: "edit"}
 }
 
-// TestApplyAndRevoke checks that a binding is created once, corrected after a change, and deleted
-// without affecting other bindings.
+// TestApplyAndRevoke checks that a binding is created once, corrected after a change by another
+// caller, and deleted without a change to other bindings.
 func TestApplyAndRevoke(t *testing.T) {
 	others := &rbacv1.RoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "acme--web", Name: "others"},
@@ -69,8 +69,8 @@ func TestApplyAndRevoke(t *testing.T) {
 	}
 }
 
-// TestApplyExpiration checks that the expiration of the last grant applies, and that a grant without one
-// does not expire.
+// TestApplyExpiration checks that the expiration of the last grant applies. If the last grant has
+// no expiration, the binding does not expire.
 func TestApplyExpiration(t *testing.T) {
 	k := fake.NewClientset(&rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "edit"}})
 	day := time.Date(2030, 1, 31, 18, 0, 0, 0, time.UTC)
@@ -114,8 +114,8 @@ func TestRevokeKeepsOtherSubjects(t *testing.T) {
 	}
 }
 
-// TestApplyRefuses checks that a missing role is an error, and that a binding of another role with
-// the same name is not changed.
+// TestApplyRefuses checks that a missing role is an error, and that an existing binding of another
+// role with the same name is not changed.
 func TestApplyRefuses(t *testing.T) {
 	if _, _, err := aliceMayEdit().Apply(t.Context(), fake.NewClientset()); !errors.Is(err, tenancy.ErrNoRole) {
 		t.Errorf("no role: %v", err)
@@ -128,7 +128,7 @@ func TestApplyRefuses(t *testing.T) {
 	}
 }
 
-// TestNotFound checks that the error names the missing role or namespace, although the caller may
+// TestNotFound checks that the error names the missing role or namespace, even if the caller may
 // read neither.
 func TestNotFound(t *testing.T) {
 	forbid := func(action clienttesting.Action) (bool, runtime.Object, error) {
@@ -150,8 +150,8 @@ func TestNotFound(t *testing.T) {
 	}
 }
 
-// TestRolePrecedesClusterRole checks that a Role precedes a ClusterRole, unless a ClusterRole
-// is requested.
+// TestRolePrecedesClusterRole checks that a Role takes precedence over a ClusterRole, unless a
+// ClusterRole is requested.
 func TestRolePrecedesClusterRole(t *testing.T) {
 	k := fake.NewClientset(&rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: "acme--web", Name: "edit"}},
 		&rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "edit"}})

@@ -28,21 +28,21 @@ import (
 
 var memberObjects = v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceTenantMembers)
 
-// maxBindings is the maximum number of bindings in a TenantMembers.
+// maxBindings is the maximum number of bindings in a TenantMembers object.
 const maxBindings = 32
 
-// MemberGrant is a ClusterRole for a subject in all namespaces of a tenant.
+// MemberGrant binds a ClusterRole to a subject in all namespaces of a tenant.
 type MemberGrant struct {
 	Tenant  tenant.ID
 	Subject rbacv1.Subject
-	// ClusterRole is the name of the role. If empty, Revoke removes all roles.
+	// ClusterRole is the name of the role. If empty, Revoke removes the subject from every role.
 	ClusterRole string
 	DryRun      []string
 }
 
 func (g *MemberGrant) subject() v1alpha1.Subject { return v1alpha1.Subject(g.Subject) }
 
-// Object returns a TenantMembers with only this grant.
+// Object returns a TenantMembers object with only this grant.
 func (g *MemberGrant) Object() *unstructured.Unstructured {
 	subject := map[string]any{"kind": g.Subject.Kind, "name": g.Subject.Name}
 	if g.Subject.Namespace != "" {
@@ -58,9 +58,8 @@ func (g *MemberGrant) Object() *unstructured.Unstructured {
 	return u
 }
 
-// Apply adds the grant to the tenant's TenantMembers, and creates the object if it does not exist.
-// It returns the object and the verb for [output.Changes]. The error wraps [ErrRefused] if the
-// server rejects the write.
+// Apply adds the grant to the tenant's TenantMembers object, and creates the object if it does not
+// exist. It returns the object and the verb for [output.Changes]. The error may wrap [ErrRefused].
 func (g *MemberGrant) Apply(
 	ctx context.Context, d dynamic.Interface,
 ) (u *unstructured.Unstructured, verb string, err error) {
@@ -91,11 +90,12 @@ func (g *MemberGrant) Apply(
 	return u, verb, g.refusal(err)
 }
 
-// isRace reports whether another caller wrote the object at the same time.
+// isRace reports whether a write failed because another caller created or changed the object.
 func isRace(err error) bool { return apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) }
 
-// Revoke removes the grant from the tenant's TenantMembers. It deletes the object if kubectl tenant
-// created it and it has no other bindings. deleted and changed report what Revoke did.
+// Revoke removes the grant from the tenant's TenantMembers object. If kubectl tenant created the
+// object and no bindings are left in it, Revoke deletes the object. deleted and changed report what
+// Revoke did.
 func (g *MemberGrant) Revoke(ctx context.Context, d dynamic.Interface) (deleted, changed bool, err error) {
 	err = retry.OnError(retry.DefaultRetry, isRace, func() error {
 		deleted, changed = false, false
@@ -126,7 +126,8 @@ func (g *MemberGrant) Revoke(ctx context.Context, d dynamic.Interface) (deleted,
 	return deleted, changed, g.refusal(err)
 }
 
-// without returns the bindings without the subject, and reports whether the subject was removed.
+// without returns the bindings without the grant's subject, and reports whether it removed the
+// subject from any of them.
 func (g *MemberGrant) without(all []v1alpha1.TenantBinding) (rest []v1alpha1.TenantBinding, removed bool) {
 	rest = []v1alpha1.TenantBinding{}
 	for _, b := range all {
@@ -192,7 +193,7 @@ func (g *MemberGrant) refusal(err error) error {
 }
 
 // Others returns the subject's other RoleBindings in the tenant's namespaces, as NAMESPACE/NAME. It
-// omits the bindings of the Tenant and the TenantMembers.
+// omits the RoleBindings that the server manages.
 func (g *MemberGrant) Others(ctx context.Context, k kube.Interface) (names []string, err error) {
 	list, err := k.CoreV1().Namespaces().List(ctx,
 		metav1.ListOptions{LabelSelector: selector(map[string]string{tenant.Label: g.Tenant.String()})})

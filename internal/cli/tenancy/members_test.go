@@ -36,8 +36,8 @@ func member(t *testing.T, s rbacv1.Subject, role string) *tenancy.MemberGrant {
 	return &tenancy.MemberGrant{Tenant: tenanttest.ID(t, "acme"), Subject: s, ClusterRole: role}
 }
 
-// membersIn returns a client with a TenantMembers. The fake client would derive a wrong plural from
-// the kind.
+// membersIn returns a client with a TenantMembers object. The object is created through the client,
+// because the fake client would derive a wrong plural from the kind.
 func membersIn(t *testing.T, u *unstructured.Unstructured) *dynamicfake.FakeDynamicClient {
 	t.Helper()
 	d := objects()
@@ -47,7 +47,7 @@ func membersIn(t *testing.T, u *unstructured.Unstructured) *dynamicfake.FakeDyna
 	return d
 }
 
-// stored returns the bindings of acme's TenantMembers as ROLE:SUBJECT,..., or "none".
+// stored returns the bindings in the TenantMembers of acme as ROLE:SUBJECT,..., or "none".
 func stored(t *testing.T, d dynamic.Interface) string {
 	t.Helper()
 	u, err := d.Resource(membersResource).Get(t.Context(), "acme", metav1.GetOptions{})
@@ -72,8 +72,8 @@ func stored(t *testing.T, d dynamic.Interface) string {
 	return strings.Join(all, " ")
 }
 
-// TestMemberGrant checks that a grant changes only its own entry. The last revocation deletes only
-// an object that kubectl tenant created.
+// TestMemberGrant checks that a grant or a revocation changes only its own entry. The last
+// revocation deletes the object only if kubectl tenant created it.
 func TestMemberGrant(t *testing.T) {
 	d := objects()
 	for _, step := range []struct {
@@ -112,7 +112,7 @@ func TestMemberGrant(t *testing.T) {
 	}
 }
 
-// TestMemberGrantConflicts checks that a concurrent write of another caller is not overwritten.
+// TestMemberGrantConflicts checks that a concurrent write of another caller is not lost.
 func TestMemberGrantConflicts(t *testing.T) {
 	for name, write := range map[string]func(d dynamic.Interface) error{
 		"grant": func(d dynamic.Interface) error {
@@ -200,7 +200,7 @@ func TestMemberGrantRefused(t *testing.T) {
 	}
 }
 
-// TestMemberGrantOthers checks that bindings that the server derives are not reported.
+// TestMemberGrantOthers checks that Others omits bindings that the server manages.
 func TestMemberGrantOthers(t *testing.T) {
 	binding := func(namespace, name, managed string, subjects ...rbacv1.Subject) *rbacv1.RoleBinding {
 		b := &rbacv1.RoleBinding{
@@ -225,7 +225,7 @@ func TestMemberGrantOthers(t *testing.T) {
 	}
 }
 
-// TestCheckWide checks the subjects that callers of tenants may belong to.
+// TestCheckWide checks which subjects CheckClusterWide accepts.
 func TestCheckWide(t *testing.T) {
 	for subject, allowed := range map[string]bool{
 		"User alice":                               true,
@@ -250,8 +250,8 @@ func TestCheckWide(t *testing.T) {
 	}
 }
 
-// TestWideGrant checks that the binding is limited to the system tenant, also after a change. A
-// binding of another caller with the same name is not changed.
+// TestWideGrant checks that the binding applies only to the system tenant's objects, also after
+// another caller has changed it. A binding of another caller with the same name is not changed.
 func TestWideGrant(t *testing.T) {
 	k := fake.NewClientset(&rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "view"}})
 	g := &tenancy.ClusterWideGrant{Subject: alice, ClusterRole: "view"}

@@ -30,16 +30,16 @@ import (
 
 var tenantObjects = v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceTenants)
 
-// suspensionManager is the field manager of suspensions. Flux takes over the fields of managers
-// that begin with kubectl (fluxcd/pkg ssa, PatchReplaceFieldsManagers), and would revert a
+// suspensionManager is the field manager of suspensions. Flux takes ownership of the fields of
+// managers that begin with kubectl (fluxcd/pkg ssa, PatchReplaceFieldsManagers), and would revert a
 // suspension.
 const suspensionManager = "kubetenant-suspend"
 
-// ErrNoObject reports that a tenant has no Tenant.
+// ErrNoObject reports that a tenant has no Tenant object.
 var ErrNoObject = errors.New("it has no Tenant object: create it with kubectl tenant create-tenant, or with " +
 	"adopt-tenants if the tenant has namespaces")
 
-// Object returns the Tenant of a tenant.
+// Object returns a Tenant object with the given ID.
 func Object(id tenant.ID) *unstructured.Unstructured {
 	u := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"id": id.String()}}}
 	u.SetGroupVersionKind(tenantObjects.GroupVersion().WithKind(v1alpha1.KindTenant))
@@ -47,8 +47,8 @@ func Object(id tenant.ID) *unstructured.Unstructured {
 	return u
 }
 
-// createObject creates a Tenant. If it exists, createObject adds the missing admins and bindings.
-// It returns the new admins, and the subjects that have a new binding.
+// createObject creates a Tenant object. If the object exists, createObject adds the missing admins
+// and bindings. It returns the new admins and the subjects with a new binding.
 func createObject(
 	ctx context.Context, d dynamic.Interface, u *unstructured.Unstructured, dryRun []string,
 ) (created bool, added []v1alpha1.Subject, err error) {
@@ -74,7 +74,8 @@ func createObject(
 	return true, added, nil
 }
 
-// addSubjects adds the missing admins and binding subjects to a Tenant, and returns them.
+// addSubjects adds the missing admins and the missing subjects of bindings to a Tenant object. It
+// returns the added subjects.
 func addSubjects(
 	ctx context.Context, d dynamic.Interface, name string, wanted *v1alpha1.TenantSpec, dryRun []string,
 ) (added []v1alpha1.Subject, err error) {
@@ -114,8 +115,8 @@ func addSubjects(
 	return added, nil
 }
 
-// addBindings returns the bindings with all wanted ones added, and the added subjects. A Tenant has
-// at most one binding of each ClusterRole.
+// addBindings returns the bindings with the missing subjects of wanted, and the added subjects. A
+// Tenant has at most one binding for each ClusterRole.
 func addBindings(all, wanted []v1alpha1.TenantBinding) (with []v1alpha1.TenantBinding, added []v1alpha1.Subject) {
 	with = slices.Clone(all)
 	for _, w := range wanted {
@@ -130,7 +131,7 @@ func addBindings(all, wanted []v1alpha1.TenantBinding) (with []v1alpha1.TenantBi
 	return with, added
 }
 
-// missing returns the wanted subjects that are not in among. It does not compare API groups.
+// missing returns the subjects of wanted that among does not contain. It ignores API groups.
 func missing(among, wanted []v1alpha1.Subject) (lacking []v1alpha1.Subject) {
 	for _, s := range wanted {
 		if !slices.ContainsFunc(among, func(subject v1alpha1.Subject) bool {
@@ -142,14 +143,16 @@ func missing(among, wanted []v1alpha1.Subject) (lacking []v1alpha1.Subject) {
 	return lacking
 }
 
-// preparedTimeout is the maximum time that [AwaitPrepared] waits.
+// preparedTimeout is how long [AwaitPrepared] waits.
 const preparedTimeout = 10 * time.Second
 
-// ErrNotPrepared reports that the server has not yet created the objects that a Tenant specifies.
+// ErrNotPrepared reports that the server has not yet created the objects that a Tenant object
+// specifies.
 var ErrNotPrepared = errors.New("the admins do not have their role yet: to see why, run kubectl get tenant -o yaml")
 
-// AwaitPrepared waits until the server has created the objects that a Tenant specifies for its
-// namespaces. It waits for at most 10 seconds. The error wraps [ErrNotPrepared] or [ErrRefused].
+// AwaitPrepared waits until the server has created the objects that a Tenant specifies for the
+// given namespaces. It waits at most 10 seconds. The error may wrap [ErrNotPrepared] or
+// [ErrRefused].
 func AwaitPrepared(
 	ctx context.Context, k kube.Interface, d dynamic.Interface, id tenant.ID, namespaces []string,
 ) error {
@@ -181,10 +184,10 @@ func AwaitPrepared(
 	return nil
 }
 
-// Suspend sets the suspension of a tenant. An empty suspension resumes the tenant. It is written as
-// an empty string, because the server restores a suspension that an update omits. Suspend returns
-// the resulting access, and reports whether the Tenant changed. The error wraps [ErrNoObject] or
-// [ErrRefused].
+// Suspend sets the suspension of a tenant. An empty suspension resumes the tenant. Suspend writes
+// it as an empty string, because the server restores a suspension that an update omits. Suspend
+// returns the resulting access, and reports whether the Tenant changed. The error may wrap
+// [ErrNoObject] or [ErrRefused].
 func Suspend(
 	ctx context.Context, d dynamic.Interface, id tenant.ID, suspension v1alpha1.TenantAccess, dryRun []string,
 ) (access v1alpha1.TenantAccess, changed bool, err error) {
@@ -214,7 +217,8 @@ func Suspend(
 	return accessOf(u), true, nil
 }
 
-// tenantOf returns the tenant of a Tenant, or "" if the server ignores the Tenant.
+// tenantOf returns the tenant that a Tenant object specifies, or "" if the server ignores the
+// object.
 func tenantOf(u *unstructured.Unstructured) string {
 	t, err := typed.Decode[v1alpha1.Tenant](u)
 	if err != nil {
@@ -224,7 +228,8 @@ func tenantOf(u *unstructured.Unstructured) string {
 	return id.String()
 }
 
-// accessOf returns the access that a Tenant specifies. An invalid Tenant denies all access.
+// accessOf returns the access that a Tenant object specifies. It returns Closed for an invalid
+// object.
 func accessOf(u *unstructured.Unstructured) v1alpha1.TenantAccess {
 	t, err := typed.Decode[v1alpha1.Tenant](u)
 	if err != nil {

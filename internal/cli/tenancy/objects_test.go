@@ -29,8 +29,8 @@ import (
 
 var tenantsResource = v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceTenants)
 
-// TestSuspend checks that a suspension is set and removed, and that the resulting access is
-// returned. The field access does not change.
+// TestSuspend checks that a suspension is set and removed, and that Suspend returns the resulting
+// access. The field spec.access does not change.
 func TestSuspend(t *testing.T) {
 	acme := tenanttest.ID(t, "acme")
 	for access, want := range map[string][3]v1alpha1.TenantAccess{ // suspended to read only, closed, resumed
@@ -77,8 +77,8 @@ func TestSuspend(t *testing.T) {
 	}
 }
 
-// TestAdoptTenants checks that each tenant with a namespace and without a Tenant gets one Tenant.
-// Invalid labels, the system tenant and system namespaces get none.
+// TestAdoptTenants checks that one Tenant object is created for each tenant that owns a namespace
+// and has none. None is created for invalid labels, the system tenant and system namespaces.
 func TestAdoptTenants(t *testing.T) {
 	newClient := func() *fake.Clientset {
 		return fake.NewClientset(namespace("acme--web", "acme"), namespace("acme--db", "acme"),
@@ -148,7 +148,7 @@ func TestAdoptTenants(t *testing.T) {
 }
 
 // TestAdoptAdmins checks that a subject becomes an admin if grant-privileges bound the ClusterRole
-// admin to it in all namespaces, without an expiration. Only these bindings are deleted.
+// admin to the subject in all namespaces, without an expiration. Only these bindings are deleted.
 func TestAdoptAdmins(t *testing.T) {
 	binding := func(namespace, role, user string, change func(*rbacv1.RoleBinding)) *rbacv1.RoleBinding {
 		g := tenancy.Grant{
@@ -222,8 +222,8 @@ func TestAdoptAdmins(t *testing.T) {
 	}
 }
 
-// TestAwaitPrepared checks that AwaitPrepared waits for the Tenant's condition after its last
-// change, and for each specified namespace.
+// TestAwaitPrepared checks that AwaitPrepared waits until the Tenant's condition applies to its
+// last change, and until each specified namespace is prepared.
 func TestAwaitPrepared(t *testing.T) {
 	acme := tenanttest.ID(t, "acme")
 	for name, c := range map[string]struct {

@@ -32,69 +32,70 @@ import (
 )
 
 const (
-	// releaseChecks is the number of checks of the contents after the label was removed.
-	// releaseCheckInterval is the time between two checks. Servers observe the change with a delay, and
-	// may store requests that they admitted before.
+	// releaseChecks is how often the contents are checked after the label was removed.
+	// releaseCheckInterval is the time between two checks. Servers observe the removal with a
+	// delay, and until then they may store requests that they already admitted.
 	releaseChecks        = 4
 	releaseCheckInterval = 500 * time.Millisecond
 	// releaseTimeout is the maximum time to wait until objects are deleted.
 	releaseTimeout = 2 * time.Minute
 )
 
-// Manager are the clients of [tenant.ManagerUser].
+// Manager contains clients that impersonate [tenant.ManagerUser].
 type Manager struct {
 	Kube    kube.Interface
 	Dynamic dynamic.Interface
 }
 
-// NewManager returns clients that impersonate [tenant.ManagerUser] with the specified groups. The
-// caller must have the right to impersonate them.
+// NewManager returns clients that impersonate [tenant.ManagerUser] with the given groups. The
+// caller must have the right to impersonate this user and these groups.
 func NewManager(config *rest.Config, groups ...string) (m Manager, err error) {
 	config = rest.CopyConfig(config)
 	config.Impersonate = rest.ImpersonationConfig{UserName: tenant.ManagerUser, Groups: groups}
 	if m.Kube, err = kube.NewForConfig(config); err != nil {
 		return m, err
 	}
-	config.ContentType = "" // custom resources have no protobuf form
+	config.ContentType = "" // custom resources have no protobuf encoding
 	m.Dynamic, err = dynamic.NewForConfig(config)
 	return m, err
 }
 
 // Release removes a namespace from its tenant. It may be repeated after an interruption at any
-// step. The Namespace has the annotation [tenant.ReleasingAnnotation] until every step is complete.
-// Until then, admission rejects its assignment to another tenant.
+// step. The Namespace has the annotation [tenant.ReleasingAnnotation] from the removal of its label
+// until the last step. During this time, admission rejects its assignment to a tenant.
 type Release struct {
 	Writing
-	// Kube and Objects are clients of the caller. Manager writes as [tenant.ManagerUser].
+	// Kube and Objects are clients of the caller. Manager contains clients of [tenant.ManagerUser].
 	Kube    kube.Interface
 	Objects dynamic.Interface
 	Manager Manager
-	// System are the system namespaces. They always belong to the system tenant, so no object in
-	// them is deleted.
+	// System contains the system namespaces. They always belong to the system tenant, so only
+	// objects that the server manages are deleted in them.
 	System []string
-	// Force deletes the objects that block the release. If Nothing is set, no write request is sent.
+	// Force deletes the objects that block the release. If ClientDryRun is true, no write request
+	// is sent.
 	Force, ClientDryRun bool
-	// WatchesContinue reports whether the server continues the watches of callers that lost access to
-	// a namespace.
+	// WatchesContinue reports whether the server continues the watches of callers that lost access
+	// to a namespace.
 	WatchesContinue bool
-	// Confirm is called before the first write with the value of the tenant label. Its error ends the
-	// release. If nil, the release is not confirmed.
+	// Confirm is called before the first write with the namespace and its tenant. An error of
+	// Confirm ends the release. If nil, the release needs no confirmation.
 	Confirm func(namespace, tenant string) error
-	// Warn prints a message about something that the caller must check.
+	// Warn prints a warning about a remaining risk that the caller must check.
 	Warn func(format string, args ...any)
 
-	// custom are the custom resources of the server.
+	// custom contains the custom resources of the server.
 	custom []schema.GroupVersionResource
-	// published are the objects that Publications copy, by the names of the Publications.
+	// published contains the objects that Publications copy, by the names of the Publications.
 	published map[string]publication.Source
 }
 
-// ErrNamespaceNotEmpty reports that a namespace contains objects through which its former tenant could retain
-// access.
+// ErrNamespaceNotEmpty reports that a namespace contains objects through which its former tenant
+// could retain access.
 var ErrNamespaceNotEmpty = errors.New("the namespace is not empty")
 
-// Run releases a namespace. The error wraps [ErrNamespaceNotEmpty] or [ErrRefused], or is the error of
-// [Release.Confirm].
+// Run releases a namespace. The returned error may wrap [ErrNamespaceNotEmpty] or [ErrRefused], or
+// be the error of [Release.Confirm].
 func (r *Release) Run(ctx context.Context, name string) error {
 	ns, err := r.Kube.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{})
 	if err != nil {
@@ -149,8 +150,9 @@ func (r *Release) Run(ctx context.Context, name string) error {
 	return nil
 }
 
-// check returns an error if a namespace contains objects that block its release, or if its watches
-// would continue. With Force, it only warns of the watches. It lists the objects that will remain.
+// check returns an error if a namespace contains objects that block its release, or if the server
+// would continue watches in it. With Force, check returns neither error, but warns of the watches.
+// check also warns of the objects that will remain.
 func (r *Release) check(ctx context.Context, name string) (err error) {
 	if r.custom, err = customResources(r.Kube.Discovery()); err != nil {
 		return err
@@ -188,8 +190,8 @@ func (r *Release) previewContents(ctx context.Context, name string) error {
 	return nil
 }
 
-// preview reports what a release would do. In a server-side dry run, it sends the removal of the
-// label.
+// preview reports what a release would do. In a server-side dry run, it also sends the patch that
+// removes the label.
 func (r *Release) preview(ctx context.Context, ns *corev1.Namespace, former string) error {
 	if _, labelled := ns.Labels[tenant.Label]; labelled && !r.ClientDryRun {
 		if err := r.removeLabel(ctx, ns, former); err != nil {
@@ -200,8 +202,8 @@ func (r *Release) preview(ctx context.Context, ns *corev1.Namespace, former stri
 	return nil
 }
 
-// refuseContents returns an error that wraps [ErrNamespaceNotEmpty] if a namespace contains objects that block
-// its release.
+// refuseContents returns an error that wraps [ErrNamespaceNotEmpty] if a namespace contains objects
+// that block its release.
 func (r *Release) refuseContents(ctx context.Context, name string) error {
 	found, err := r.contents(ctx, name)
 	if err != nil || len(found) == 0 {
@@ -216,7 +218,7 @@ func (r *Release) refuseContents(ctx context.Context, name string) error {
 }
 
 // release removes a namespace from its tenant. After the label is removed, the tenant's callers are
-// denied, and only requests that were admitted before may still be stored.
+// denied access. Only requests that were admitted earlier may still be stored.
 func (r *Release) release(ctx context.Context, ns *corev1.Namespace, former string) error {
 	_, labelled := ns.Labels[tenant.Label]
 	if r.Force {
@@ -250,15 +252,15 @@ func (r *Release) release(ctx context.Context, ns *corev1.Namespace, former stri
 	if err := r.unlabel(ctx, ns.Name, publishing()...); err != nil {
 		return err
 	}
-	// A server that had not observed the removal may have created managed objects again.
+	// A server that had not yet observed the removal of the label may have created managed objects.
 	if err := errors.Join(r.deleteManaged(ctx, ns.Name), r.clearLateObjects(ctx, ns.Name)); err != nil {
 		return err
 	}
 	return r.complete(ctx, ns)
 }
 
-// clearLateObjects deletes the blocking objects that were created meanwhile. Without Force, it returns an
-// error.
+// clearLateObjects deletes blocking objects that were created after the check. Without Force, it
+// returns an error if there are any.
 func (r *Release) clearLateObjects(ctx context.Context, name string) error {
 	if r.Force {
 		return r.clearAll(ctx, name)
@@ -266,8 +268,9 @@ func (r *Release) clearLateObjects(ctx context.Context, name string) error {
 	return r.refuseContents(ctx, name)
 }
 
-// removeLabel starts the release. It removes the tenant label, and the labels and annotations that
-// the server wrote for the Tenant. The Namespace must still have the same UID and the same tenant.
+// removeLabel sets [tenant.ReleasingAnnotation]. In the same write, it removes the tenant label,
+// and restores the labels and annotations that the server changed for the Tenant. The Namespace
+// must still have the same UID and the same tenant.
 func (r *Release) removeLabel(ctx context.Context, ns *corev1.Namespace, former string) error {
 	tenantLabels, err := r.labelsOf(ctx, former)
 	if err != nil {
@@ -330,8 +333,8 @@ func (r *Release) labelsOf(ctx context.Context, former string) (map[string]strin
 	return tenants.Labels(t.Spec.Namespaces.Labels), nil
 }
 
-// revert reverts a release that found blocking objects. It restores the annotation of a held
-// namespace.
+// revert restores the tenant label after the release found blocking objects. If the namespace was
+// held, revert also restores the annotation [tenant.HeldAnnotation].
 func (r *Release) revert(ctx context.Context, ns *corev1.Namespace, former string) error {
 	annotations := map[string]any{tenant.ReleasingAnnotation: nil}
 	if hold, ok := ns.Annotations[tenant.HeldAnnotation]; ok {
@@ -340,12 +343,14 @@ func (r *Release) revert(ctx context.Context, ns *corev1.Namespace, former strin
 	return r.patchIfUnchanged(ctx, ns, map[string]any{tenant.Label: former}, annotations)
 }
 
-// complete ends a release. The namespace may then be assigned to a tenant again.
+// complete removes [tenant.ReleasingAnnotation]. The namespace may then be assigned to a tenant
+// again.
 func (r *Release) complete(ctx context.Context, ns *corev1.Namespace) error {
 	return r.patchIfUnchanged(ctx, ns, nil, map[string]any{tenant.ReleasingAnnotation: nil})
 }
 
-// patchIfUnchanged patches a Namespace unless it was replaced or labeled since it was read.
+// patchIfUnchanged patches a Namespace unless it was recreated or got a tenant label since it was
+// read.
 func (r *Release) patchIfUnchanged(
 	ctx context.Context,
 	ns *corev1.Namespace,
@@ -394,7 +399,7 @@ func pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// summary lists objects by kind, with the first names of each.
+// summary lists objects by resource, with the number of objects and the first three names of each.
 func summary(found []blocker) string {
 	const named = 3
 	var kinds []string

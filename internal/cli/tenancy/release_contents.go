@@ -26,7 +26,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// podGrace is the grace period of a deleted Pod, in seconds, even if its author set a longer one.
+// podGrace is the grace period of a deleted Pod, in seconds. It replaces the grace period of the
+// Pod.
 const podGrace = 30
 
 // defaultAccount is the ServiceAccount that kube-controller-manager creates in every namespace.
@@ -34,7 +35,7 @@ const defaultAccount = "default"
 
 // blocking returns the resources through which a former tenant could retain access to a namespace,
 // in the order of their deletion. The resources that create Pods are first. Otherwise, controllers
-// would create the Pods again as the system tenant.
+// would create the Pods again, on behalf of the system tenant.
 func blocking() []schema.GroupVersionResource {
 	apps := schema.GroupVersion{Group: "apps", Version: "v1"}
 	batch := schema.GroupVersion{Group: "batch", Version: "v1"}
@@ -51,7 +52,7 @@ func blocking() []schema.GroupVersionResource {
 }
 
 // customResources returns the namespaced resources of a server that are not part of Kubernetes.
-// Controllers may create Pods for them, so they also block a release.
+// Their controllers may create Pods, so these resources also block a release.
 func customResources(d discovery.DiscoveryInterface) ([]schema.GroupVersionResource, error) {
 	all, err := Resources(d, "list", "delete")
 	if err != nil {
@@ -69,7 +70,7 @@ type blocker struct {
 	namespace string
 	name      string
 	uid       types.UID
-	// finalizers are the object's finalizers. They block its deletion.
+	// finalizers contains the object's finalizers. They block the deletion of the object.
 	finalizers []string
 	// kind is the kind of the object.
 	kind string
@@ -77,7 +78,7 @@ type blocker struct {
 	managed bool
 }
 
-// deleted reports that an object was deleted.
+// deleted prints that an object was deleted.
 func (r *Release) deleted(h *blocker) {
 	r.Changes.PrintDeleted(schema.GroupKind{Group: h.resource.Group, Kind: h.kind}, h.namespace, h.name)
 }
@@ -109,8 +110,8 @@ func (h blocker) String() string {
 }
 
 // contents returns the objects that block the release of a namespace. It omits the ServiceAccount
-// default, which is recreated. It also omits the RoleBindings and the copies of Publications that
-// the server created.
+// default, which the release recreates. It also omits the RoleBindings that the server manages and
+// the copies of Publications.
 func (r *Release) contents(ctx context.Context, name string) ([]blocker, error) {
 	var found []blocker
 	for _, resource := range slices.Concat(r.custom, blocking()) { // custom resources may create the others
@@ -130,7 +131,7 @@ func (r *Release) contents(ctx context.Context, name string) ([]blocker, error) 
 	return found, nil
 }
 
-// warnOfRemaining lists the objects that remain in a namespace after its release.
+// warnOfRemaining warns of the objects that will remain in a namespace after its release.
 func (r *Release) warnOfRemaining(ctx context.Context, name string) error {
 	resources, err := Resources(r.Kube.Discovery(), "list")
 	if err != nil {
@@ -178,7 +179,7 @@ func list(
 	return all.Items, nil
 }
 
-// clear deletes the objects that block the release of a namespace. It does not wait.
+// clear starts the deletion of the objects that block the release of a namespace. It does not wait.
 func (r *Release) clear(ctx context.Context, name string) error {
 	found, err := r.contents(ctx, name)
 	if err != nil {
@@ -193,8 +194,9 @@ func (r *Release) clear(ctx context.Context, name string) error {
 	return nil
 }
 
-// clearAll deletes the objects that block the release of a namespace, and waits until none is left.
-// It removes finalizers, because the tenant may have set them.
+// clearAll deletes the objects that block the release of a namespace, and waits until none exists.
+// It removes their finalizers, because the tenant may have set them. It waits at most
+// [releaseTimeout].
 func (r *Release) clearAll(ctx context.Context, name string) error {
 	reported := map[types.UID]bool{}
 	for begun := time.Now(); ; {
@@ -222,7 +224,7 @@ func (r *Release) clearAll(ctx context.Context, name string) error {
 	}
 }
 
-// remove deletes one object, but not a new object of the same name.
+// remove deletes one object. The UID prevents the deletion of a new object of the same name.
 func remove(ctx context.Context, d dynamic.Interface, h *blocker) error {
 	background := metav1.DeletePropagationBackground
 	o := metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(h.uid)), PropagationPolicy: &background}
@@ -231,7 +233,7 @@ func remove(ctx context.Context, d dynamic.Interface, h *blocker) error {
 	}
 	err := d.Resource(h.resource).Namespace(h.namespace).Delete(ctx, h.name, o)
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
-		// The object no longer exists. The next pass deletes a new object of the same name.
+		// The object no longer exists. If a new object has the same name, the next pass deletes it.
 		return nil
 	}
 	return refusal(err)
@@ -251,8 +253,8 @@ func (r *Release) removeFinalizers(ctx context.Context, h *blocker) error {
 	return refusal(err)
 }
 
-// recreateAccount recreates the ServiceAccount default, so that the tokens of the old one are no
-// longer valid.
+// recreateAccount recreates the ServiceAccount default, so that the tokens of the old
+// ServiceAccount are no longer valid.
 func (r *Release) recreateAccount(ctx context.Context, name string) error {
 	accounts := r.Kube.CoreV1().ServiceAccounts(name)
 	old, err := accounts.Get(ctx, defaultAccount, metav1.GetOptions{})
@@ -297,7 +299,7 @@ func (r *Release) recreateAccount(ctx context.Context, name string) error {
 	}
 }
 
-// managedResources returns the resources that the server creates in namespaces of tenants.
+// managedResources returns the resources whose objects the server creates in namespaces of tenants.
 func managedResources() []schema.GroupVersionResource {
 	core := corev1.SchemeGroupVersion
 	return []schema.GroupVersionResource{
@@ -311,8 +313,8 @@ func managedResources() []schema.GroupVersionResource {
 	}
 }
 
-// deleteManaged deletes the objects that the server created. It uses the server's own identity,
-// because no other user may delete them.
+// deleteManaged deletes the objects that the server manages for the tenant. It impersonates
+// [tenant.ManagerUser], because admission denies other users the deletion.
 func (r *Release) deleteManaged(ctx context.Context, name string) error {
 	for _, resource := range slices.Concat(managedResources(), r.custom) {
 		objects, err := list(ctx, r.Objects, resource, name, metav1.ListOptions{LabelSelector: tenant.ManagedLabel})
@@ -330,12 +332,13 @@ func (r *Release) deleteManaged(ctx context.Context, name string) error {
 	return nil
 }
 
-// publishing returns the annotations that publish an object of the system tenant.
+// publishing returns the annotations through which the server publishes an object of the system
+// tenant.
 func publishing() []string { return []string{tenant.PublishAnnotation, tenant.PublishedAnnotation} }
 
-// unlabel removes the tenant label and the specified annotations from the remaining objects. For a
-// namespace that now belongs to the system tenant, the annotations are those of [publishing].
-// Otherwise, the objects would be published.
+// unlabel removes the tenant label and the given annotations from the remaining objects. If the
+// namespace now belongs to the system tenant, the caller passes the annotations of [publishing].
+// Otherwise, the server would publish objects that the former tenant wrote.
 func (r *Release) unlabel(ctx context.Context, name string, annotations ...string) error {
 	resources, err := Resources(r.Kube.Discovery(), "list", "patch")
 	if err != nil {
@@ -369,7 +372,7 @@ func (r *Release) unlabel(ctx context.Context, name string, annotations ...strin
 	return nil
 }
 
-// unlabelPatch returns the patch for [Release.unlabel], or nil if the object needs none. If a
+// unlabelPatch returns the patch for [Release.unlabel], or nil if the object needs no patch. If a
 // Publication refers to the object, the annotation [tenant.PublishedAnnotation] remains. Its
 // removal would confirm content that the former tenant wrote.
 func (r *Release) unlabelPatch(o *unstructured.Unstructured, annotations []string) []byte {

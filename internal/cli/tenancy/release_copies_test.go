@@ -21,8 +21,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// publicationOf returns the Publication registry of an object named registry. tenants is the value
-// of spec.tenants.
+// publicationOf returns the Publication of an object named registry. tenants is the value of
+// spec.tenants.
 func publicationOf(kind, namespace string, tenants any) *unstructured.Unstructured {
 	return &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": v1alpha1.GroupVersion,
@@ -82,8 +82,8 @@ func TestReleaseWithCopies(t *testing.T) {
 	}
 }
 
-// TestReleaseForcesCopies checks that the server's identity deletes the copy of a missing
-// Publication, because no other caller may delete it.
+// TestReleaseForcesCopies checks that the copy of a missing Publication is deleted by the manager,
+// because admission denies other callers the deletion.
 func TestReleaseForcesCopies(t *testing.T) {
 	w := newReleaseFixture(inWeb("v1", "Secret", "registry",
 		map[string]any{tenant.ManagedLabel: "publication", tenant.PublicationLabel: "nosuch"}))
@@ -98,7 +98,7 @@ func TestReleaseForcesCopies(t *testing.T) {
 	}
 }
 
-// deleting is the server's client. It records the resources that the server writes.
+// deleting is a client of the manager. It records the resources of which it deletes objects.
 type deleting struct {
 	dynamic.Interface
 	output *[]string
@@ -109,9 +109,10 @@ func (d deleting) Resource(of schema.GroupVersionResource) dynamic.Namespaceable
 	return d.Interface.Resource(of)
 }
 
-// TestReleaseOfSources checks that the annotations that publish an object are removed. After the
-// release, the namespace belongs to the system tenant, so the object would be published. The hash
-// of an object that a Publication refers to remains, because its removal would confirm the content.
+// TestReleaseOfSources checks that the annotations that publish an object are removed. Otherwise,
+// the object would be published after the release, because the namespace then belongs to the system
+// tenant. If a Publication refers to the object, the annotation with the hash remains, because its
+// removal would confirm the content.
 func TestReleaseOfSources(t *testing.T) {
 	for name, c := range map[string]struct {
 		namespace string

@@ -19,9 +19,9 @@ import (
 // maxListed is the maximum number of objects that an error names.
 const maxListed = 20
 
-// checkSystem returns an error if a system namespace contains objects of a tenant's callers. With
-// Force, it only warns. It deletes none of them, because the namespace also contains objects of the
-// control plane.
+// checkSystem returns an error if callers of a tenant created objects in a system namespace. With
+// Force, it only warns. It does not delete these objects, because the namespace also contains
+// objects of the control plane.
 func (r *Release) checkSystem(ctx context.Context, name string) error {
 	found, err := r.createdByTenants(ctx, name)
 	if err != nil || len(found) == 0 {
@@ -48,8 +48,8 @@ func (r *Release) checkSystem(ctx context.Context, name string) error {
 	return fmt.Errorf("%w: %s: check and delete them first (use --force to keep them)", ErrNamespaceNotEmpty, problem)
 }
 
-// createdByTenants returns the objects of a namespace that callers of a tenant created and that grant
-// access.
+// createdByTenants returns the objects of a namespace that grant access and were created by callers
+// of tenants.
 func (r *Release) createdByTenants(ctx context.Context, name string) ([]blocker, error) {
 	var found []blocker
 	for _, resource := range blocking() {
@@ -68,8 +68,9 @@ func (r *Release) createdByTenants(ctx context.Context, name string) ([]blocker,
 	return found, nil
 }
 
-// isCreatedByTenant reports whether the recorded creator of an object is not the system tenant, or a
-// controller acted on behalf of another tenant. It returns true for an invalid record.
+// isCreatedByTenant reports whether callers of a tenant created an object, or a controller created
+// it on their behalf. It reads the annotations in which the server records the creator. It returns
+// true if a record is invalid.
 func isCreatedByTenant(annotations map[string]string) bool {
 	for _, key := range []string{tenant.CreatorAnnotation, tenant.OnBehalfOfAnnotation} {
 		record, ok := annotations[key]
@@ -81,8 +82,8 @@ func isCreatedByTenant(annotations map[string]string) bool {
 	return false
 }
 
-// releaseSystem removes the label of a namespace that always belongs to the system tenant. It does
-// not delete the control plane's objects and credentials.
+// releaseSystem removes the tenant label of a system namespace. It deletes only the objects that
+// the server manages for a tenant.
 func (r *Release) releaseSystem(ctx context.Context, ns *corev1.Namespace, former string) error {
 	if former != tenant.System().String() {
 		r.Warn("namespace %s is a system namespace, so its objects are not deleted: check its RoleBindings, Secrets and "+

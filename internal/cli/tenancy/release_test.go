@@ -178,8 +178,9 @@ func (w *releaseFixture) namespace(t *testing.T) *corev1.Namespace {
 	return ns
 }
 
-// TestReleaseAfterAnyInterruption checks that a release that was interrupted at any write can be
-// completed by a second one. Until then, the namespace has the annotation.
+// TestReleaseAfterAnyInterruption checks that a second release completes a release that was
+// interrupted at any write. Until then, the namespace has the annotation
+// [tenant.ReleasingAnnotation].
 func TestReleaseAfterAnyInterruption(t *testing.T) {
 	synctest.Test(t, interruptions)
 }
@@ -216,7 +217,7 @@ func interruptions(t *testing.T) {
 	}
 }
 
-// check checks the state after a complete release.
+// check checks the objects and the namespace after a complete release.
 func (w *releaseFixture) check(t *testing.T, at int) {
 	t.Helper()
 	if ns := w.namespace(t); len(ns.Annotations) != 0 || len(ns.Labels) != 1 || ns.Labels["env"] != "x" {
@@ -243,8 +244,8 @@ func (w *releaseFixture) check(t *testing.T, at int) {
 	}
 }
 
-// TestReleaseRefuses checks that each kind through which a tenant could retain access blocks a
-// release. Nothing is written.
+// TestReleaseRefuses checks that an object of each kind through which a tenant could retain access
+// blocks a release, and that nothing is written.
 func TestReleaseRefuses(t *testing.T) {
 	synctest.Test(t, refusals)
 }
@@ -279,8 +280,8 @@ func refusals(t *testing.T) {
 	}
 }
 
-// TestReleaseAndARace checks that an object that is created between the check and the removal of
-// the label reverts the release. The namespace is held as before.
+// TestReleaseAndARace checks that a release is reverted if an object is created between the check
+// and the removal of the label. The namespace is then held as before.
 func TestReleaseAndARace(t *testing.T) {
 	w := newReleaseFixture()
 	held := w.namespace(t)
@@ -300,8 +301,8 @@ func TestReleaseAndARace(t *testing.T) {
 	}
 }
 
-// TestReleaseWithoutWrites checks that a dry run, an unconfirmed release and a namespace without a
-// tenant write nothing.
+// TestReleaseWithoutWrites checks that nothing is written in a dry run, without confirmation, and
+// for a namespace without a tenant.
 func TestReleaseWithoutWrites(t *testing.T) {
 	no := errors.New("no")
 	for name, change := range map[string]func(*releaseFixture, *tenancy.Release) string{
@@ -332,8 +333,8 @@ func TestReleaseWithoutWrites(t *testing.T) {
 	}
 }
 
-// TestReleaseOfASystemNamespace checks that the label is removed and the objects of the control
-// plane remain.
+// TestReleaseOfASystemNamespace checks that the label of a system namespace is removed, and that
+// its objects remain.
 func TestReleaseOfASystemNamespace(t *testing.T) {
 	w := newReleaseFixture(inWeb("v1", "Pod", "scheduler", map[string]any{tenant.Label: "acme"}))
 	r := w.release()
@@ -353,7 +354,7 @@ func TestReleaseOfASystemNamespace(t *testing.T) {
 	}
 }
 
-// TestReleaseListsWhatRemains checks that the remaining objects of the tenant are reported.
+// TestReleaseListsWhatRemains checks that the objects that remain in the namespace are reported.
 func TestReleaseListsWhatRemains(t *testing.T) {
 	w := newReleaseFixture(inWeb("v1", "ConfigMap", "kept", nil), inWeb("v1", "ConfigMap", "kube-root-ca.crt", nil),
 		inWeb("v1", "ConfigMap", "given", map[string]any{tenant.ManagedLabel: "tenant"}))
@@ -386,8 +387,8 @@ func TestReleaseAndOpenWatches(t *testing.T) {
 	})
 }
 
-// TestReleaseRestoresLabels checks that the labels that a Tenant specified get their former
-// values. A Pod Security level remains if the namespace had none.
+// TestReleaseRestoresLabels checks that the labels that a Tenant specified get their former values.
+// The Pod Security level remains if the namespace had no level before.
 func TestReleaseRestoresLabels(t *testing.T) {
 	for record, level := range map[string]string{
 		`{"a":null,"team":"own","pod-security.kubernetes.io/enforce":"baseline"}`: "baseline",

@@ -11,8 +11,9 @@ import (
 	"k8s.io/client-go/discovery"
 )
 
-// Resources returns the namespaced resources of a server that have all the verbs, in the preferred
-// version of the server. If two groups contain the same objects, it omits the second.
+// Resources returns the namespaced resources of a server that support all the verbs, in the
+// preferred version of the server. It omits events.k8s.io, because the core group contains the same
+// Events, and metrics.k8s.io, because its objects are not stored.
 func Resources(d discovery.DiscoveryInterface, verbs ...string) ([]schema.GroupVersionResource, error) {
 	lists, err := d.ServerPreferredNamespacedResources()
 	if err != nil {

@@ -41,20 +41,22 @@ var quotas = v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceTenantQuo
 type Tenant struct {
 	Name       string   `json:"name"`
 	Namespaces []string `json:"namespaces"`
-	// Admins are the subjects that have the role admin in one of the tenant's namespaces. They
-	// include the tenant's group if it has the role in the whole cluster. Admins is nil if the
-	// caller may not read bindings.
+	// Admins contains the subjects of bindings to the role admin or cluster-admin in one of the
+	// tenant's namespaces. It includes the tenant's group if a ClusterRoleBinding binds the role to
+	// the group. It is nil if the caller may not read bindings.
 	Admins []string `json:"admins"`
-	// Access is the access that the Tenant specifies. It is empty if there is no Tenant.
+	// Access is the access that the Tenant object specifies. It is empty if there is no Tenant
+	// object.
 	Access v1alpha1.TenantAccess `json:"access,omitempty"`
-	// Quota is nil if there is none.
+	// Quota is nil if the tenant has no quota.
 	Quota *v1alpha1.TenantQuotaSpec   `json:"quota,omitempty"`
 	Used  *v1alpha1.TenantQuotaStatus `json:"-"`
 }
 
-// List returns the tenants of a cluster: those that own a namespace, have a Tenant or a quota, or
-// were created by [Create]. Objects that the caller may not read are omitted, and unread lists
-// their kinds. If own is not the zero ID, the lists are limited to that tenant.
+// List returns the tenants of a cluster: those that own a namespace, have a Tenant object or a
+// quota, or have a ClusterRoleBinding of [Create]. Objects that the caller may not read are
+// omitted, and unread contains their kinds. If own is not the zero ID, only that tenant's Tenant
+// and quota are read.
 func List(
 	ctx context.Context, p *simulator.Snapshot, d dynamic.Interface, own tenant.ID,
 ) (all []*Tenant, unread []string, err error) {
@@ -109,8 +111,8 @@ func List(
 	return all, unread, nil
 }
 
-// listReadable lists objects, and reports whether the caller may read them. It lists none if the
-// server lacks the kind.
+// listReadable lists objects, and reports whether the caller may read them. It returns no objects
+// if the server does not have the kind.
 func listReadable(
 	ctx context.Context, objects dynamic.ResourceInterface, opts metav1.ListOptions,
 ) ([]unstructured.Unstructured, bool, error) {
@@ -127,8 +129,8 @@ func listReadable(
 	return list.Items, true, nil
 }
 
-// addSubjectsAndTenants adds the subjects that have all rights in a tenant's namespace, and the tenants that
-// only have bindings.
+// addSubjectsAndTenants adds the subjects that are bound to the role admin or cluster-admin in a
+// tenant's namespace. It also adds the tenants that only have bindings.
 func addSubjectsAndTenants(p *simulator.Snapshot, tenantNamed func(name string) *Tenant) {
 	for _, b := range p.Bindings {
 		if owner := b.Labels[tenant.OfTenantLabel]; b.Namespace == "" && owner != "" {
@@ -160,19 +162,19 @@ func subjectName(s rbacv1.Subject, namespace string) string {
 type New struct {
 	ID                 tenant.ID
 	Admins, Namespaces []string
-	// Replaces is the UID of the tenant that had the ID before, or empty.
+	// Replaces is the UID of the former tenant with the same ID, or empty.
 	Replaces string
-	// NetworkPolicy allows only Pods in the tenant's own namespaces to connect to Pods in each
-	// namespace.
+	// NetworkPolicy specifies that each namespace gets a NetworkPolicy. The policy allows
+	// connections to the namespace's Pods only from Pods in the tenant's own namespaces.
 	NetworkPolicy bool
-	// MembersAdmin binds the role admin to every caller of the tenant, in each of its namespaces.
+	// MembersAdmin binds the role admin to all callers of the tenant in each of its namespaces.
 	MembersAdmin bool
-	// BindMembers binds [v1alpha1.MemberRole] to the callers of the tenant in the whole cluster, so
-	// that they can list the tenant's namespaces. It is not needed on a server that derives this
-	// role.
+	// BindMembers binds [v1alpha1.MemberRole] to the callers of the tenant with a
+	// ClusterRoleBinding, so that they can list the tenant's namespaces. A server that derives this
+	// role does not need it.
 	BindMembers bool
-	// Shared are the resources that the configuration shares with all tenants. The role of the
-	// members allows reading them.
+	// Shared contains the resources that the configuration shares with all tenants. The role of the
+	// tenant's callers allows reading these resources.
 	Shared []schema.GroupResource
 }
 
@@ -186,7 +188,7 @@ type Writing struct {
 	Printf func(format string, args ...any)
 }
 
-// Kinds that the commands report.
+// Kinds for [output.Changes].
 var (
 	tenantKind             = v1alpha1.SchemeGroupVersion.WithKind(v1alpha1.KindTenant).GroupKind()
 	quotaKind              = v1alpha1.SchemeGroupVersion.WithKind(v1alpha1.KindTenantQuota).GroupKind()
@@ -197,8 +199,8 @@ var (
 	roleBindingKind        = schema.GroupKind{Group: rbacv1.GroupName, Kind: "RoleBinding"}
 )
 
-// Objects returns the objects of a tenant: its Tenant, the binding of its members, its namespaces
-// and their NetworkPolicies.
+// Objects returns the objects of a tenant to create: its Tenant, the binding of its callers, its
+// namespaces and their NetworkPolicies.
 func (t *New) Objects() []runtime.Object {
 	all := []runtime.Object{t.object()}
 	if t.BindMembers {
@@ -215,11 +217,11 @@ func (t *New) Objects() []runtime.Object {
 	return all
 }
 
-// ownPolicy is the name of the NetworkPolicy.
+// ownPolicy is the name of the NetworkPolicy that [New.NetworkPolicy] specifies.
 const ownPolicy = "kubetenant-own-tenant"
 
-// networkPolicy returns a policy that selects namespaces by the tenant label, which only the server
-// sets.
+// networkPolicy returns a NetworkPolicy that selects the tenant's namespaces by the tenant label.
+// Tenants cannot change this label.
 func (t *New) networkPolicy(namespace string) *networkingv1.NetworkPolicy {
 	own := &metav1.LabelSelector{MatchLabels: map[string]string{tenant.Label: t.ID.String()}}
 	return &networkingv1.NetworkPolicy{
@@ -238,8 +240,9 @@ func (t *New) networkPolicy(namespace string) *networkingv1.NetworkPolicy {
 	}
 }
 
-// membersBinding binds a ClusterRole to the callers of the tenant. On a server without kubetenant
-// it applies to every namespace, so the role MUST allow no more than [v1alpha1.MemberRole].
+// membersBinding binds a ClusterRole to the callers of the tenant. On a server without kubetenant,
+// the binding applies in every namespace. The role MUST therefore allow no more than
+// [v1alpha1.MemberRole].
 func (t *New) membersBinding(role string) *rbacv1.ClusterRoleBinding {
 	return &rbacv1.ClusterRoleBinding{
 		TypeMeta: metav1.TypeMeta{APIVersion: rbacv1.SchemeGroupVersion.String(), Kind: "ClusterRoleBinding"},
@@ -257,7 +260,7 @@ func (t *New) members() rbacv1.Subject {
 	return rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: t.ID.Group()}
 }
 
-// object returns the Tenant with its admins and bindings.
+// object returns the Tenant object with its admins and bindings.
 func (t *New) object() *unstructured.Unstructured {
 	u := Object(t.ID)
 	var admins []any
@@ -278,7 +281,8 @@ func (t *New) object() *unstructured.Unstructured {
 	return u
 }
 
-// Create creates the objects of [New.Objects] that do not exist.
+// Create creates the missing objects of [New.Objects], and adds missing admins to an existing
+// Tenant.
 func Create(ctx context.Context, k kube.Interface, d dynamic.Interface, t *New, w Writing) (err error) {
 	if err := checkNamespaces(ctx, k, t); err != nil { // before anything is created
 		return err
@@ -341,8 +345,7 @@ func Create(ctx context.Context, k kube.Interface, d dynamic.Interface, t *New, 
 	return nil
 }
 
-// checkNamespaces returns an error if one of the namespaces does not belong to the tenant, or
-// cannot.
+// checkNamespaces returns the error of [checkNamespace] for the first invalid namespace.
 func checkNamespaces(ctx context.Context, k kube.Interface, t *New) error {
 	for _, ns := range t.Namespaces {
 		if err := checkNamespace(ctx, k, ns, t.ID); err != nil {
@@ -352,7 +355,8 @@ func checkNamespaces(ctx context.Context, k kube.Interface, t *New) error {
 	return nil
 }
 
-// checkNamespace returns an error if a namespace does not belong to the tenant, or cannot.
+// checkNamespace returns an error if an existing namespace does not belong to the tenant, or a new
+// namespace would have the prefix of another tenant.
 func checkNamespace(ctx context.Context, k kube.Interface, name string, id tenant.ID) error {
 	got, err := k.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{})
 	switch {
@@ -372,12 +376,13 @@ func checkNamespace(ctx context.Context, k kube.Interface, name string, id tenan
 	return nil
 }
 
-// IsOfTenants reports whether [List] needs a binding.
+// IsOfTenants reports whether [List] evaluates a binding.
 func IsOfTenants(_ *simulator.Snapshot, b *simulator.Binding) bool {
 	return b.Labels[tenant.OfTenantLabel] != "" || b.RoleRef.Name == adminRole || b.RoleRef.Name == "cluster-admin"
 }
 
-// Usage returns the usage and the limit of the first quantity that the quota limits, or "".
+// Usage returns the usage and the limit of the first given quantity that the quota limits, or "" if
+// the quota limits none.
 func (t *Tenant) Usage(names ...corev1.ResourceName) string {
 	if t.Quota == nil {
 		return ""

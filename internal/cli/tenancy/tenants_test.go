@@ -48,7 +48,7 @@ func same[T any](t *testing.T, what string, want, got T) {
 	}
 }
 
-// lines appends each written line to a slice.
+// lines appends each written line to the slice that to points to.
 type lines struct{ to *[]string }
 
 // Write implements [io.Writer].
@@ -57,7 +57,7 @@ func (l lines) Write(text []byte) (int, error) {
 	return len(text), nil
 }
 
-// newWriting returns a Writing whose changes and explanations are appended to said.
+// newWriting returns a Writing whose changes and explanations are appended to printed.
 func newWriting(printed *[]string) tenancy.Writing {
 	return tenancy.Writing{Changes: output.NewChanges(lines{printed}, "", ""), Printf: appendTo(printed)}
 }
@@ -66,7 +66,7 @@ func appendTo(printed *[]string) func(string, ...any) {
 	return func(format string, args ...any) { *printed = append(*printed, fmt.Sprintf(format, args...)) }
 }
 
-// refuse makes requests fail with an error.
+// refuse makes the requests of a fake client fail with an error.
 func refuse(k *clienttesting.Fake, verb, resource string, err error) {
 	k.PrependReactor(verb, resource, func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, err })
 }
@@ -94,8 +94,8 @@ func newAcme(t *testing.T) *tenancy.New {
 	}
 }
 
-// TestObjects checks that a tenant consists of its Tenant and its namespaces. The role of members
-// is bound in the whole cluster only on request.
+// TestObjects checks that a tenant consists of its Tenant object and its namespaces. The member
+// role is bound only on request.
 func TestObjects(t *testing.T) {
 	for name, c := range map[string]struct {
 		of   func(*tenancy.New)
@@ -221,8 +221,8 @@ func TestCreate(t *testing.T) {
 	same(t, "the Tenant", []string{"Tenant acme of [alice bob]"}, []string{describe(u)})
 }
 
-// TestCreateMembersAdmin checks that an existing Tenant keeps its bindings, and that the binding of
-// the members is added once.
+// TestCreateMembersAdmin checks that an existing Tenant retains its bindings, and that the binding
+// of the members is added only once.
 func TestCreateMembersAdmin(t *testing.T) {
 	existing := tenancy.Object(tenanttest.ID(t, "acme"))
 	spec := existing.Object["spec"].(map[string]any)
@@ -255,7 +255,7 @@ func TestCreateMembersAdmin(t *testing.T) {
 	same(t, "created", nil, createdObjects(k))
 }
 
-// TestCreateDryRun checks that every request is a dry run, and that none is sent to a namespace
+// TestCreateDryRun checks that every request is a dry run, and that no request is for a namespace
 // that does not exist.
 func TestCreateDryRun(t *testing.T) {
 	k := fake.NewClientset(namespace("acme--old", "acme"))
@@ -289,8 +289,8 @@ func TestCreateRefuses(t *testing.T) {
 	}
 }
 
-// TestCreateFails checks that the first denied request ends the creation. The error contains the
-// missing rights on one line, and no other object is reported.
+// TestCreateFails checks that a denied request ends the creation. The error contains the missing
+// rights on one line, and later objects are not reported.
 func TestCreateFails(t *testing.T) {
 	forbidden := apierrors.NewForbidden(schema.GroupResource{Resource: "x"}, "y",
 		errors.New("user is attempting to grant RBAC permissions not currently held:\n{APIGroups:[*]}"))

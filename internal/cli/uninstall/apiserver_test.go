@@ -30,7 +30,7 @@ import (
 
 // apiServer is an API server in memory. It supports paged lists, patches, preconditions, finalizers
 // and CustomResourceDefinitions. While compiledIn is true, it protects managed objects and denies
-// requests of tenants.
+// requests of tenants' callers.
 type apiServer struct {
 	*httptest.Server
 	t *testing.T
@@ -124,7 +124,7 @@ func (s *apiServer) put(u *unstructured.Unstructured) {
 	s.objects[plural(u)+" "+u.GetNamespace()+"/"+u.GetName()] = u
 }
 
-// state returns all objects, without versions.
+// state returns all objects as text, without resource versions.
 func (s *apiServer) state() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -182,7 +182,7 @@ func status(w http.ResponseWriter, code int, reason metav1.StatusReason) {
 	})
 }
 
-// change changes the server. No request runs at the same time.
+// change calls f while no request is handled.
 func (s *apiServer) change(f func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -54,8 +54,8 @@ func TestSystemNamespaces(t *testing.T) {
 	if !out.contains("namespace kube-system has the label of tenant acme") {
 		t.Errorf("no warning\n%s", strings.Join(out.lines, "\n"))
 	}
-	// A configuration in a tenant's namespace may be the tenant's. It must not declare a system
-	// namespace.
+	// A configuration in a tenant's namespace may have been written by the tenant. The command must
+	// not read system namespaces from it.
 	if s.objects["rbac.authorization.k8s.io/v1/clusterrolebindings /prometheus"] != nil {
 		t.Error("the configuration in a namespace with a tenant's label is believed")
 	}
@@ -103,8 +103,8 @@ func TestUpstreamBindings(t *testing.T) {
 	}
 }
 
-// TestForeignDefinitions checks that definitions of another project, with all their objects, are
-// not deleted, even with --force.
+// TestForeignDefinitions checks that a CustomResourceDefinition of another project and its objects
+// are not deleted, even with Force.
 func TestForeignDefinitions(t *testing.T) {
 	for _, compiledIn := range []bool{true, false} {
 		s := newServer(t, installed())
@@ -131,7 +131,7 @@ func TestForeignDefinitions(t *testing.T) {
 const foreignFinalizer = "[acme.example.com/hold]"
 
 // TestForeignFinalizers checks that a finalizer that a tenant's caller sets on an object of
-// kubetenant does not block the command. Objects of other kinds retain theirs.
+// kubetenant does not block the command. Objects of other kinds retain their finalizers.
 func TestForeignFinalizers(t *testing.T) {
 	s := newServer(t, installedWith(
 		"{apiVersion: kubetenant.dev/v1alpha1, kind: AccessGrant, metadata: {name: held, namespace: acme--web, finalizers: "+
@@ -167,8 +167,8 @@ func TestBlockingObjects(t *testing.T) {
 	}
 }
 
-// TestOwnersAfterTheWait checks that a namespace that is assigned to a tenant during the wait is a
-// tenant's namespace in the later steps.
+// TestOwnersAfterTheWait checks that a namespace that is assigned to a tenant during the wait is
+// treated as a tenant's namespace in the later steps.
 func TestOwnersAfterTheWait(t *testing.T) {
 	s := newServer(t, installedWith(fmt.Sprintf(crb, "late", "{kind: ServiceAccount, name: default, namespace: late}")))
 	o, out := options(t, s)
@@ -188,8 +188,8 @@ func TestOwnersAfterTheWait(t *testing.T) {
 	}
 }
 
-// TestTenantsServiceNamespace checks that nothing in a tenant's namespace is read or deleted as
-// part of the service.
+// TestTenantsServiceNamespace checks that the command neither reads nor deletes anything in a
+// tenant's namespace as part of the service.
 func TestTenantsServiceNamespace(t *testing.T) {
 	s := newServer(t, installedWith(
 		"{apiVersion: v1, kind: Namespace, metadata: {name: kubetenant-system, labels: {kubetenant.dev/tenant: acme}}}",
@@ -205,7 +205,7 @@ func TestTenantsServiceNamespace(t *testing.T) {
 }
 
 // TestPodsThatStay checks that the wait for the Pods of the service times out, and that the error
-// names them.
+// names the Pods.
 func TestPodsThatStay(t *testing.T) {
 	s := newServer(
 		t,

@@ -16,16 +16,16 @@ import (
 	"github.com/kubetenant/kubetenant/internal/cli/installation"
 )
 
-// requiredChecks is the number of successive checks that must find no server with kubetenant. A load
+// requiredChecks is how many successive checks must find no server that runs kubetenant. A load
 // balancer may select another server for each check.
 const requiredChecks = 3
 
-// maxUnreachableChecks is the number of checks in which a server may be unreachable. The EndpointSlices
+// maxUnreachableChecks is in how many checks a server may be unreachable. The EndpointSlices
 // contain the address of a stopped server for 15 more seconds.
 const maxUnreachableChecks = 30
 
-// changeServers waits until no server runs kubetenant, and repeats the earlier steps, because a
-// controller may have written objects since. It returns false if it did not wait.
+// changeServers waits until no server runs kubetenant. It then repeats the earlier steps, because a
+// controller may have written objects in the meantime. It returns false if it did not wait.
 func (r *run) changeServers(ctx context.Context) (changed bool, err error) {
 	r.step(5, "change the servers")
 	r.Printf("  if a gateway is in front of this cluster, point its clients to the cluster and stop the gateway")
@@ -56,9 +56,9 @@ func (r *run) changeServers(ctx context.Context) (changed bool, err error) {
 	return true, r.deleteBindings(ctx)
 }
 
-// isHidden reports whether kube-apiserver may still call the webhook service although no response
-// proves it. In mode Shadow, the service denies nothing. Without its admission webhooks and its
-// workload, there is no service.
+// isHidden reports whether kube-apiserver may still call the webhook service, although no response
+// shows this. In mode Shadow, the service denies no request, so responses do not show it. The
+// service is not in use if neither its admission webhooks nor its workload exist.
 func (r *run) isHidden(ctx context.Context) (bool, error) {
 	if r.servers.Running() {
 		return false, nil
@@ -95,8 +95,8 @@ func (r *run) hasService(ctx context.Context) (bool, error) {
 	return true, nil
 }
 
-// confirmNone checks the servers again, because a load balancer may have selected the only changed
-// server.
+// confirmNone checks the servers again, because a load balancer may have routed the first check to
+// the only server that was already changed.
 func (r *run) confirmNone(ctx context.Context) error {
 	if r.DryRun {
 		return nil
@@ -104,8 +104,8 @@ func (r *run) confirmNone(ctx context.Context) error {
 	return r.awaitServers(ctx)
 }
 
-// awaitServers waits until several successive checks find no server that runs kubetenant, then
-// reads the owners again. A server that restarts does not respond during this time.
+// awaitServers waits until several successive checks find no server that runs kubetenant. It then
+// reads the owners again. While a server restarts, it does not respond to a check.
 func (r *run) awaitServers(ctx context.Context) error {
 	lastStatus, unreachable := "", 0
 	for clean := 0; clean < requiredChecks; {
@@ -142,7 +142,8 @@ func (r *run) awaitServers(ctx context.Context) error {
 	return err
 }
 
-// checkUnreachable returns an error if a server could not be checked. It may run kubetenant.
+// checkUnreachable returns an error if a server could not be checked, because the server may run
+// kubetenant.
 func (r *run) checkUnreachable() error {
 	if len(r.servers.Unreachable) == 0 {
 		return nil
@@ -165,7 +166,7 @@ func describeRunning(s *Servers) string {
 	}
 }
 
-// printInstructions prints the changes that the servers need.
+// printInstructions prints how the admin must change the servers.
 func (r *run) printInstructions() {
 	if len(r.servers.Without) > 0 {
 		r.Printf("  %s", describeRunning(r.servers))

@@ -21,20 +21,21 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// adminsPrefix is the prefix of the bindings that earlier releases created for the admins of a
-// tenant.
+// adminsPrefix is the name prefix of the ClusterRoleBindings that earlier releases created for the
+// admins of tenants.
 const adminsPrefix = managed.NamePrefix + "admins:"
 
-// wideBinding is a ClusterRoleBinding that grants more rights without kubetenant.
+// wideBinding is a ClusterRoleBinding that grants more access on a server without kubetenant.
 type wideBinding struct {
 	*rbacv1.ClusterRoleBinding
 	reason    string
 	isManaged bool
-	// remaining are the remaining subjects. If there are none, the binding is deleted.
+	// remaining contains the subjects that remain. If there are none, the binding is deleted.
 	remaining []rbacv1.Subject
 }
 
-// wideOf returns the reason why a binding grants more rights without kubetenant, or nil.
+// wideOf returns the binding with the reason why it grants more access without kubetenant, or nil
+// if it does not.
 func (o *owners) wideOf(b *rbacv1.ClusterRoleBinding) *wideBinding {
 	_, scoped := b.Annotations[tenant.ScopeAnnotation]
 	_, ends := b.Annotations[tenant.ExpiresAnnotation]
@@ -58,13 +59,12 @@ func (o *owners) wideOf(b *rbacv1.ClusterRoleBinding) *wideBinding {
 // isGranted reports whether kubectl tenant grant-privileges created a binding.
 func isGranted(b *rbacv1.ClusterRoleBinding) bool { return b.Labels[privileges.CreatedByLabel] != "" }
 
-// isUpstream reports whether kube-apiserver created the binding. The cluster does not work without
-// these bindings.
+// isUpstream reports whether kube-apiserver created the binding. The cluster needs these bindings.
 func isUpstream(b *rbacv1.ClusterRoleBinding) bool {
 	return b.Labels["kubernetes.io/bootstrapping"] != ""
 }
 
-// isDoubtful reports whether the remaining subjects of a binding are users and groups that may also
+// isDoubtful reports whether any remaining subject of a binding is a user or group that may also
 // exist in a tenant.
 func isDoubtful(b *rbacv1.ClusterRoleBinding, stay []rbacv1.Subject) bool {
 	return !isUpstream(b) && slices.ContainsFunc(stay, func(s rbacv1.Subject) bool {
@@ -80,7 +80,8 @@ type wideBindingCheck struct {
 	doubtful []string       // may grant more rights
 }
 
-// wideBindings finds the bindings that grant more rights without kubetenant, and those that may.
+// wideBindings finds the bindings that grant more access without kubetenant, and those that may
+// grant more.
 func (r *run) wideBindings(ctx context.Context) (*wideBindingCheck, error) {
 	found := &wideBindingCheck{}
 	err := each(ctx, func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
@@ -102,7 +103,7 @@ func (r *run) wideBindings(ctx context.Context) (*wideBindingCheck, error) {
 	return found, nil
 }
 
-// checkUpstream returns an error if a binding of kube-apiserver grants more rights without
+// checkUpstream returns an error if a binding of kube-apiserver grants more access without
 // kubetenant.
 func (r *run) checkUpstream(found []string) error {
 	if len(found) == 0 {
@@ -113,8 +114,9 @@ func (r *run) checkUpstream(found []string) error {
 		strings.Join(found, ", ")))
 }
 
-// clusterRoleBindings deletes the bindings that grant more rights without kubetenant, until two
-// successive lists contain none. A controller of an earlier release may create its bindings again.
+// clusterRoleBindings deletes the bindings that grant more access without kubetenant. It stops when
+// two successive lists contain no such binding, because a controller of an earlier release may
+// create its bindings again.
 func (r *run) clusterRoleBindings(ctx context.Context) error {
 	r.step(2, "delete the ClusterRoleBindings that would give tenants' callers more rights on a server without kubetenant")
 	found, err := r.wideBindings(ctx)
@@ -156,7 +158,8 @@ func (r *run) clusterRoleBindings(ctx context.Context) error {
 	}
 }
 
-// confirmWide requests a confirmation before bindings that kubetenant did not create are deleted.
+// confirmWide requests a confirmation before it allows the deletion of bindings that kubetenant did
+// not create.
 func (r *run) confirmWide(found []*wideBinding) error {
 	foreign := 0
 	for _, w := range found {
@@ -176,8 +179,8 @@ func (r *run) confirmWide(found []*wideBinding) error {
 }
 
 // emptyAdminsRole removes the rules of the ClusterRole that an earlier release binds to the admins
-// of tenants. Its controller creates the bindings again when another server becomes the leader, for
-// example while the servers change. Without rules, these bindings grant no rights.
+// of tenants. A server of that release creates the bindings again when it becomes the leader, for
+// example while the servers are changed. Without rules, these bindings grant no rights.
 func (r *run) emptyAdminsRole(ctx context.Context) {
 	roles := r.Admin.Kube.RbacV1().ClusterRoles()
 	role, err := roles.Get(ctx, v1alpha1.NamespacesRole, metav1.GetOptions{})
@@ -197,7 +200,8 @@ func (r *run) emptyAdminsRole(ctx context.Context) {
 	}, "remove the rules of ClusterRole %s", role.Name)
 }
 
-// narrowBinding deletes a binding. If other subjects remain, it removes only the subjects of tenants.
+// narrowBinding deletes a binding. If other subjects remain in it, narrowBinding only removes the
+// subjects of tenants.
 func (r *run) narrowBinding(ctx context.Context, w *wideBinding) {
 	bindings := r.clientsFor(w.Labels).Kube.RbacV1().ClusterRoleBindings()
 	if len(w.remaining) > 0 {
@@ -214,8 +218,8 @@ func (r *run) narrowBinding(ctx context.Context, w *wideBinding) {
 	}, "delete ClusterRoleBinding %s: %s", w.Name, w.reason)
 }
 
-// clientsFor returns the clients that may write an object with these labels. A running server
-// protects managed objects.
+// clientsFor returns the clients that may write an object with the given labels. A running server
+// allows only the manager to write managed objects.
 func (r *run) clientsFor(labels map[string]string) Clients {
 	if _, ok := labels[tenant.ManagedLabel]; ok {
 		return r.Manager
@@ -223,13 +227,13 @@ func (r *run) clientsFor(labels map[string]string) Clients {
 	return r.Admin
 }
 
-// deleteOnly limits a deletion to the object with a UID, and excludes a new object of the same
-// name.
+// deleteOnly returns options that delete only the object with the given UID, not a new object of
+// the same name.
 func deleteOnly(uid types.UID) metav1.DeleteOptions {
 	return metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(uid))}
 }
 
-// subjects returns the subjects as text.
+// subjects returns the subjects of a binding as text.
 func subjects(all []rbacv1.Subject) string {
 	var names []string
 	for _, s := range all {

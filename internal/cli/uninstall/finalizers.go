@@ -40,14 +40,14 @@ var definitions = schema.GroupVersionResource{
 	Resource: "customresourcedefinitions",
 }
 
-// checkEnding returns an error if tenants are being deleted, because no server would complete the
+// checkEnding returns an error if a Tenant is being deleted, because no server would complete the
 // deletion.
 func (r *run) checkEnding(ctx context.Context) error {
 	tenants := v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceTenants)
 	definition, err := r.Admin.Objects.Resource(definitions).Get(ctx, tenants.GroupResource().String(),
 		metav1.GetOptions{})
 	switch {
-	// Tenants are deleted with their definition
+	// If the CustomResourceDefinition is deleted, all Tenants are deleted with it.
 	case apierrors.IsNotFound(err), err == nil && definition.GetDeletionTimestamp() != nil:
 		return nil
 	case err != nil:
@@ -75,7 +75,8 @@ func (r *run) finalizers(ctx context.Context) error {
 	return r.removeFinalizers(ctx, isOurs)
 }
 
-// removeFinalizers removes the selected finalizers from the objects of kubetenant.
+// removeFinalizers removes the finalizers for which goes returns true from the objects of
+// kubetenant.
 func (r *run) removeFinalizers(ctx context.Context, goes func(finalizer string) bool) error {
 	for _, resource := range kinds() {
 		var blocked []*unstructured.Unstructured
@@ -94,9 +95,9 @@ func (r *run) removeFinalizers(ctx context.Context, goes func(finalizer string) 
 	return nil
 }
 
-// allFinalizers removes all finalizers from the objects of kubetenant before they are deleted. A
-// tenant's caller can set a finalizer on an object of its tenant, and no controller would remove
-// it.
+// allFinalizers removes all finalizers from the objects of kubetenant before the objects are
+// deleted. A tenant's caller can set any finalizer on an object of its tenant, and no controller
+// would remove it.
 func (r *run) allFinalizers(ctx context.Context) error {
 	if r.DryRun {
 		return nil
@@ -104,8 +105,8 @@ func (r *run) allFinalizers(ctx context.Context) error {
 	return r.removeFinalizers(ctx, func(string) bool { return true })
 }
 
-// release removes the selected finalizers from an object. It fails if the object has changed since
-// it was read.
+// release removes the finalizers for which goes returns true from an object. It fails if the object
+// has changed since it was read.
 func (r *run) release(ctx context.Context, resource schema.GroupVersionResource, u *unstructured.Unstructured,
 	goes func(finalizer string) bool,
 ) error {

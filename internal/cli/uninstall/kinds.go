@@ -47,8 +47,8 @@ func (r *run) kinds(ctx context.Context) error {
 	}
 }
 
-// blocked returns an error that names the remaining definitions and the objects that block their
-// deletion.
+// blocked returns an error that names the remaining CustomResourceDefinitions, and the objects that
+// block their deletion.
 func (r *run) blocked(ctx context.Context, definitions []string) error {
 	var objects []string
 	for _, resource := range kinds() {
@@ -65,7 +65,7 @@ func (r *run) blocked(ctx context.Context, definitions []string) error {
 		strings.Join(definitions, ", "), shortList(objects))
 }
 
-// shortList lists at most 20 names.
+// shortList returns at most 20 names as text, and the number of the remaining names.
 func shortList(names []string) string {
 	const most = 20
 	if len(names) > most {

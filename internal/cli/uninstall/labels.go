@@ -28,14 +28,14 @@ import (
 const (
 	// writers is the number of concurrent writes.
 	writers = 16
-	// maxPrinted is the maximum number of objects of a resource that are printed.
+	// maxPrinted is the maximum number of objects of each resource that are printed.
 	maxPrinted = 5
-	// settleTime is the maximum time for which a server enforces a deleted policy.
+	// settleTime is how long a server may still enforce a deleted policy.
 	settleTime = 10 * time.Second
 )
 
 // labels removes the labels and annotations of kubetenant from all objects. Namespaces are last,
-// because their labels show the owners.
+// because their labels show their owners.
 func (r *run) labels(ctx context.Context) error {
 	resources, err := r.labeledResources()
 	unread := err != nil
@@ -63,9 +63,10 @@ func (r *run) labels(ctx context.Context) error {
 	return r.unlabel(ctx, core("namespaces"))
 }
 
-// labeledResources returns the resources whose objects may have labels and annotations of kubetenant,
-// except namespaces. It also omits events, which expire. Cluster-scoped objects may have
-// annotations with their creator. It may return both resources and an error.
+// labeledResources returns the resources whose objects may have labels and annotations of
+// kubetenant. It includes cluster-scoped resources, because their objects may have annotations with
+// their creator. It omits namespaces, which are last, and events, which expire. It may return both
+// resources and an error.
 func (r *run) labeledResources() ([]schema.GroupVersionResource, error) {
 	lists, err := r.Admin.Kube.Discovery().ServerPreferredResources()
 	lists = discovery.FilteredBy(discovery.SupportsAllVerbs{Verbs: []string{"list", "patch"}}, lists)
@@ -128,7 +129,7 @@ func (r *run) unlabel(ctx context.Context, resource schema.GroupVersionResource)
 	return g.Wait()
 }
 
-// unlabelOne removes the labels and annotations of kubetenant from one object. It retries while a
+// unlabelOne removes the labels and annotations of kubetenant from one object. It retries if a
 // server still enforces a deleted policy.
 func (r *run) unlabelOne(ctx context.Context, resource schema.GroupVersionResource,
 	m *metav1.PartialObjectMetadata,
@@ -156,7 +157,7 @@ func (r *run) unlabelOne(ctx context.Context, resource schema.GroupVersionResour
 	}
 }
 
-// ourKeys returns the keys of kubetenant with null values, which a merge patch removes.
+// ourKeys returns the keys of kubetenant with null values. A merge patch with null removes a key.
 func ourKeys(keys map[string]string) map[string]any {
 	patch := map[string]any{}
 	for key := range keys {

@@ -33,14 +33,14 @@ import (
 // pageSize is the number of objects in a page of a list.
 const pageSize = 500
 
-// owners contains the owners of namespaces and the deleted tenants.
+// owners contains the owners of namespaces, and the IDs of deleted tenants.
 type owners struct {
 	byNamespace map[string]string // by namespace, without those that the system tenant owns
 	retired     map[string]bool   // by tenant ID
 }
 
-// readOwners reads the labels of the namespaces and the RetiredTenants. It ignores the label of a
-// system namespace, as servers do.
+// readOwners reads the labels of the namespaces, and the RetiredTenants. Like a server, it ignores
+// the label of a system namespace.
 func (r *run) readOwners(ctx context.Context) (*owners, error) {
 	o := &owners{byNamespace: map[string]string{}, retired: map[string]bool{}}
 	err := each(ctx, func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
@@ -79,8 +79,8 @@ func (r *run) readOwners(ctx context.Context) (*owners, error) {
 }
 
 // systemNamespaces returns the default system namespaces and those of the published configuration.
-// It ignores a configuration in a namespace with a tenant's label, because a tenant may have
-// written it.
+// It ignores a published configuration in a namespace that has a tenant's label, because the tenant
+// may have written it.
 func (r *run) systemNamespaces(ctx context.Context, o *owners) ([]string, error) {
 	var defaults configv1alpha1.Settings
 	configv1alpha1.Default(&defaults)
@@ -114,8 +114,8 @@ func each[T runtime.Object](ctx context.Context, list pager.ListPageFunc, f func
 	})
 }
 
-// eachObject calls f with each object of a resource. It returns nil if the server does not serve
-// the resource.
+// eachObject calls f with each object of a resource. If the server does not serve the resource, it
+// returns nil.
 func (r *run) eachObject(ctx context.Context, resource schema.GroupVersionResource,
 	f func(*unstructured.Unstructured),
 ) error {
@@ -131,8 +131,8 @@ func (r *run) eachObject(ctx context.Context, resource schema.GroupVersionResour
 	return nil
 }
 
-// account returns the namespace of the service accounts that match a subject, or "" if the subject
-// is not one.
+// account returns the namespace of the service accounts that a subject matches, or "" if the
+// subject matches none. in is the namespace of the binding.
 func account(s *rbacv1.Subject, in string) string {
 	switch s.Kind {
 	case rbacv1.ServiceAccountKind:
@@ -152,7 +152,7 @@ func account(s *rbacv1.Subject, in string) string {
 	return ""
 }
 
-// isBroad reports whether a subject includes callers of all tenants.
+// isBroad reports whether callers of all tenants match a subject.
 func isBroad(s *rbacv1.Subject) bool {
 	switch s.Name {
 	case user.AllAuthenticated, user.AllUnauthenticated, serviceaccount.AllServiceAccountsGroup, user.Anonymous:
@@ -161,13 +161,13 @@ func isBroad(s *rbacv1.Subject) bool {
 	return false
 }
 
-// isAmbiguousName reports whether a subject is a name that callers of several tenants may have.
+// isAmbiguousName reports whether callers of several tenants may have the name of a subject.
 func isAmbiguousName(s *rbacv1.Subject) bool {
 	return (s.Kind == rbacv1.UserKind || s.Kind == rbacv1.GroupKind) && !strings.HasPrefix(s.Name, "system:") &&
 		!strings.HasPrefix(s.Name, tenant.GroupPrefix)
 }
 
-// tenantOf returns the tenant whose callers match a subject, or "" if it has none.
+// tenantOf returns the tenant to which all callers that match a subject belong, or "".
 func (o *owners) tenantOf(s *rbacv1.Subject, in string) string {
 	if id, ok := strings.CutPrefix(s.Name, tenant.GroupPrefix); ok && s.Kind == rbacv1.GroupKind {
 		return id
@@ -175,9 +175,9 @@ func (o *owners) tenantOf(s *rbacv1.Subject, in string) string {
 	return o.byNamespace[account(s, in)]
 }
 
-// isShared reports whether, without kubetenant, callers of a tenant that does not own the namespace
-// match a subject of a RoleBinding. The group tenant:<id> of a deleted tenant also matches the
-// callers of the former tenant.
+// isShared reports whether a subject of a RoleBinding would also match callers of a tenant that
+// does not own the namespace, if the server does not run kubetenant. The group tenant:<id> of a
+// deleted tenant is also shared, because callers of the former tenant may match it.
 func (o *owners) isShared(s *rbacv1.Subject, namespace string) bool {
 	owner := o.byNamespace[namespace]
 	if subjectTenant := o.tenantOf(s, namespace); subjectTenant != "" {
@@ -186,7 +186,7 @@ func (o *owners) isShared(s *rbacv1.Subject, namespace string) bool {
 	return owner != "" && (isBroad(s) || isAmbiguousName(s) && !strings.HasPrefix(s.Name, owner+":"))
 }
 
-// checkCaller returns an error unless the caller is an admin of the cluster.
+// checkCaller returns an error unless the caller has all rights in the cluster.
 func (r *run) checkCaller(ctx context.Context) error {
 	review, err := r.Admin.Kube.AuthorizationV1().SelfSubjectAccessReviews().Create(ctx,
 		&authorizationv1.SelfSubjectAccessReview{

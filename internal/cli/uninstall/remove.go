@@ -21,7 +21,7 @@ import (
 )
 
 const (
-	// leaseName is the name of the leader's Lease, in kube-system or in the namespace of the
+	// leaseName is the name of the leader election Lease in kube-system or in the namespace of the
 	// service.
 	leaseName = "kubetenant-controller"
 	// product is the name of the webhook configurations, the FlowSchema and the
@@ -29,7 +29,7 @@ const (
 	product = "kubetenant"
 )
 
-// namedObjects is a resource and the names of some of its objects.
+// namedObjects identifies some objects of a resource by their names.
 type namedObjects struct {
 	resource schema.GroupVersionResource
 	names    []string
@@ -47,8 +47,8 @@ func core(resource string) schema.GroupVersionResource {
 	return schema.GroupVersionResource{Version: "v1", Resource: resource}
 }
 
-// remove deletes the objects that kubetenant installed, then its kinds with all their objects, then
-// its labels and annotations.
+// remove deletes the objects that kubetenant installed, then its kinds with all their objects, and
+// then its labels and annotations.
 func (r *run) remove(ctx context.Context) error {
 	r.step(6, "delete what kubetenant installed, its kinds with all their objects, and its labels and annotations")
 	yes, err := r.confirm("Delete all Tenants, quotas, grants, templates and Publications, and the labels that assign " +
@@ -75,7 +75,8 @@ func (r *run) remove(ctx context.Context) error {
 	)
 }
 
-// admissionObjects deletes webhook configurations, and policies with their bindings.
+// admissionObjects deletes the webhook configurations of kubetenant, and its policies with their
+// bindings.
 func (r *run) admissionObjects(ctx context.Context) error {
 	for _, name := range []string{"mutatingwebhookconfigurations", "validatingwebhookconfigurations"} {
 		if err := r.deleteAll(ctx, admission(name),
@@ -129,15 +130,16 @@ func (r *run) delete(ctx context.Context, objects dynamic.ResourceInterface, u *
 		"delete %s %s", u.GetKind(), name)
 }
 
-// deleteInBackground limits a deletion to the object with a UID, and also deletes its dependents.
+// deleteInBackground returns options that delete the object with the UID of u and its dependents,
+// not a new object of the same name.
 func deleteInBackground(u *unstructured.Unstructured) metav1.DeleteOptions {
 	opts := deleteOnly(u.GetUID())
 	opts.PropagationPolicy = new(metav1.DeletePropagationBackground)
 	return opts
 }
 
-// deleteNamed deletes objects in a namespace by name. It ignores a resource that the server does
-// not serve.
+// deleteNamed deletes objects in a namespace by their names. It ignores missing objects and
+// resources.
 func (r *run) deleteNamed(ctx context.Context, namespace string, objects namedObjects) error {
 	for _, name := range objects.names {
 		u, err := r.Admin.Objects.Resource(objects.resource).Namespace(namespace).Get(ctx, name, metav1.GetOptions{})
@@ -154,8 +156,8 @@ func (r *run) deleteNamed(ctx context.Context, namespace string, objects namedOb
 	return nil
 }
 
-// clusterNames returns the names of ClusterRoles and ClusterRoleBindings that are installed or that
-// servers create.
+// clusterNames returns the names of the ClusterRoles and ClusterRoleBindings that an installation
+// contains or that servers create.
 func clusterNames() []string {
 	return append(accounts(), "kubetenant-tenants", v1alpha1.NamespacesRole, v1alpha1.MemberRole)
 }

@@ -25,7 +25,7 @@ type roleBindingCheck struct {
 	plain      []string              // outside tenants' namespaces, to names that a tenant's caller may have
 }
 
-// findShared checks all RoleBindings.
+// findShared finds the RoleBindings that step 3 checks.
 func (r *run) findShared(ctx context.Context) (*roleBindingCheck, error) {
 	found := &roleBindingCheck{}
 	err := each(ctx, func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
@@ -58,8 +58,8 @@ func (r *run) findShared(ctx context.Context) (*roleBindingCheck, error) {
 	return found, nil
 }
 
-// roleBindings deletes expired RoleBindings. Depending on the answer, it removes names that callers
-// of several tenants share.
+// roleBindings deletes expired RoleBindings. If the admin confirms, it also removes names that
+// callers of several tenants share from other RoleBindings.
 func (r *run) roleBindings(ctx context.Context) error {
 	r.step(3, "check the RoleBindings whose names callers of several tenants share")
 	found, err := r.findShared(ctx)
@@ -80,7 +80,7 @@ func (r *run) roleBindings(ctx context.Context) error {
 	return r.sharedNames(ctx, found.bound)
 }
 
-// unreadableEnds deletes RoleBindings with an invalid expiration if the answer is yes.
+// unreadableEnds deletes RoleBindings with an invalid expiration if the admin confirms.
 func (r *run) unreadableEnds(ctx context.Context, found *roleBindingCheck) error {
 	var lines []string
 	for _, b := range found.unreadable {
@@ -104,8 +104,8 @@ func (r *run) unreadableEnds(ctx context.Context, found *roleBindingCheck) error
 	return nil
 }
 
-// sharedNames removes names that callers of several tenants share from RoleBindings if the answer
-// is yes.
+// sharedNames removes names that callers of several tenants share from RoleBindings if the admin
+// confirms.
 func (r *run) sharedNames(ctx context.Context, bound []*rbacv1.RoleBinding) error {
 	var lines []string
 	for _, b := range bound {
@@ -123,8 +123,8 @@ func (r *run) sharedNames(ctx context.Context, bound []*rbacv1.RoleBinding) erro
 	return nil
 }
 
-// confirmRoleBindings requests a confirmation, unless there are no RoleBindings or KeepBindings is
-// set.
+// confirmRoleBindings requests a confirmation from the admin. It returns false without a request if
+// there are no RoleBindings, or if KeepBindings is set.
 func (r *run) confirmRoleBindings(count int, question string) (bool, error) {
 	switch {
 	case count == 0:
@@ -139,7 +139,7 @@ func (r *run) confirmRoleBindings(count int, question string) (bool, error) {
 	return r.confirm(fmt.Sprintf(question, count))
 }
 
-// list prints lines below a title, if there are any.
+// list prints a title and the lines below it, unless there are no lines.
 func (r *run) list(title string, lines []string) {
 	if len(lines) == 0 {
 		return
@@ -150,7 +150,7 @@ func (r *run) list(title string, lines []string) {
 	}
 }
 
-// sharedOf returns the subjects of a binding with names that callers of several tenants share.
+// sharedOf returns the subjects of a binding whose names callers of several tenants share.
 func (r *run) sharedOf(b *rbacv1.RoleBinding) []rbacv1.Subject {
 	return slices.DeleteFunc(slices.Clone(b.Subjects), func(s rbacv1.Subject) bool {
 		return !r.owners.isShared(&s,
@@ -158,7 +158,8 @@ func (r *run) sharedOf(b *rbacv1.RoleBinding) []rbacv1.Subject {
 	})
 }
 
-// unshare removes the shared subjects from a binding. It deletes the binding if no subject remains.
+// unshare removes the shared subjects from a binding. If no other subject remains, it deletes the
+// binding.
 func (r *run) unshare(ctx context.Context, b *rbacv1.RoleBinding) {
 	bindings := r.clientsFor(b.Labels).Kube.RbacV1().RoleBindings(b.Namespace)
 	stay := slices.DeleteFunc(slices.Clone(b.Subjects), func(s rbacv1.Subject) bool {

@@ -23,39 +23,40 @@ import (
 
 // Servers is the result of one check of the servers of a cluster.
 type Servers struct {
-	// Mode is the deployment mode. It is "" if no server runs kubetenant, and
+	// Mode is the deployment mode. It is "" if no server runs kubetenant. It is
 	// [installation.Gateway] if the address belongs to a gateway.
 	Mode installation.Mode
-	// With are the addresses of the servers that run kubetenant. Without are the addresses of the
-	// other servers.
+	// With contains the addresses of the servers that run kubetenant. Without contains the
+	// addresses of the other servers that responded.
 	With, Without []string
-	// Unreachable are the servers that could not be checked, with the reason.
+	// Unreachable contains the servers that could not be checked, with the reason.
 	Unreachable []string
-	// Leader is the holder of the Lease of servers with kubetenant compiled in, if the Lease is
-	// being renewed.
+	// Leader is the holder of the leader election Lease in kube-system, if a server renews the
+	// Lease.
 	Leader string
 }
 
-// Running reports whether a server runs kubetenant.
+// Running reports whether any server runs kubetenant.
 func (s *Servers) Running() bool { return len(s.With) > 0 || s.Leader != "" }
 
-// leaseRenewed is the time within which a leader renews its Lease or stops leading
+// leaseRenewed is how long a leader may fail to renew its Lease before it stops leading
 // (internal/serving/leader, renewDeadline).
 const leaseRenewed = 10 * time.Second
 
-// ServerChecker checks the servers of a cluster by their responses.
+// ServerChecker checks which servers of a cluster run kubetenant, by their responses.
 type ServerChecker struct {
 	config   *rest.Config
 	renew    time.Time // the Lease's last renewal, and the time at which it was observed
 	observed time.Time
 }
 
-// NewServerChecker returns a Looker. config is the admin's client configuration.
+// NewServerChecker returns a ServerChecker. config is the admin's client configuration.
 func NewServerChecker(config *rest.Config) *ServerChecker { return &ServerChecker{config: config} }
 
-// Check checks the server at the address of the configuration, and each server in the EndpointSlices
-// of the Service kubernetes. Each check opens new connections, which a load balancer may route to
-// another server. It returns an error if the address does not respond.
+// Check checks the server at the address of the configuration, and each server in the
+// EndpointSlices of the Service kubernetes. Each check opens new connections, which a load balancer
+// may route to another server. Check returns an error if the address of the configuration does not
+// respond.
 func (l *ServerChecker) Check(ctx context.Context) (*Servers, error) {
 	s := &Servers{}
 	if err := s.check(ctx, l.config); err != nil || s.Mode == installation.Gateway {
@@ -91,8 +92,8 @@ func (l *ServerChecker) Check(ctx context.Context) (*Servers, error) {
 	return s, nil
 }
 
-// leader returns the holder of a Lease that was renewed recently. It compares the timestamp of the
-// Lease, and whether the Lease changed since the last check.
+// leader returns the holder of a Lease that was renewed recently, or "". A Lease was renewed
+// recently if its timestamp is recent, or if it has changed since the last check.
 func (l *ServerChecker) leader(lease *coordinationv1.LeaseSpec, now time.Time) string {
 	if lease.HolderIdentity == nil || *lease.HolderIdentity == "" || lease.RenewTime == nil {
 		return ""
@@ -107,7 +108,7 @@ func (l *ServerChecker) leader(lease *coordinationv1.LeaseSpec, now time.Time) s
 	return ""
 }
 
-// check checks whether one server runs kubetenant.
+// check checks whether one server runs kubetenant, and records the result.
 func (s *Servers) check(ctx context.Context, config *rest.Config) error {
 	config = rest.CopyConfig(config)
 	config.Timeout = 10 * time.Second
@@ -124,7 +125,7 @@ func (s *Servers) check(ctx context.Context, config *rest.Config) error {
 	return nil
 }
 
-// addresses returns the addresses of the servers.
+// addresses returns the addresses of the servers in the EndpointSlices.
 func addresses(slices []discoveryv1.EndpointSlice) (all []string) {
 	for i := range slices {
 		port := "443"
@@ -142,7 +143,7 @@ func addresses(slices []discoveryv1.EndpointSlice) (all []string) {
 	return all
 }
 
-// hostOf returns the host and port of a configuration.
+// hostOf returns the host and port in a client configuration, or "".
 func hostOf(config *rest.Config) string {
 	u, err := url.Parse(config.Host)
 	if err != nil {
@@ -151,8 +152,8 @@ func hostOf(config *rest.Config) string {
 	return u.Host
 }
 
-// at returns the client configuration for another server of the cluster. Its certificate must be
-// valid for the name of the first server.
+// at returns the client configuration for another server of the cluster. The certificate of that
+// server must be valid for the host name in config.
 func at(config *rest.Config, address string) *rest.Config {
 	config = rest.CopyConfig(config)
 	if config.ServerName == "" && !config.Insecure {

@@ -16,7 +16,7 @@ import (
 )
 
 // TestReplicas checks that the command fails if a replica has a different configuration than the
-// published one. The replica may accept credentials of tenants.
+// published one, because the replica may accept credentials of tenants.
 func TestReplicas(t *testing.T) {
 	const pod = "{apiVersion: v1, kind: Pod, metadata: {name: b, namespace: kubetenant-system}}"
 	const hosted = "{apiVersion: v1, kind: Pod, metadata: {name: x, namespace: kubetenant-system}, spec: {nodeName: b}}"
@@ -52,8 +52,8 @@ func TestReplicas(t *testing.T) {
 	}
 }
 
-// TestShadowWithoutWebhooks checks that a service in mode Shadow without admission webhooks may
-// still be called.
+// TestShadowWithoutWebhooks checks that kube-apiserver is assumed to call a service in mode Shadow
+// even if the admission webhooks do not exist.
 func TestShadowWithoutWebhooks(t *testing.T) {
 	for kind, workload := range map[string]string{
 		"Deployment":  "/deployments kubetenant-system/kubetenant-webhook",

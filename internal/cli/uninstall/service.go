@@ -15,8 +15,8 @@ import (
 	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
 )
 
-// accounts returns the names of the installed service accounts. Their roles and bindings have the
-// same names.
+// accounts returns the names of the service accounts that an installation contains. Their roles and
+// bindings have the same names.
 func accounts() []string {
 	return []string{
 		"kubetenant-webhook", "kubetenant-controller", "kubetenant-certificates", "kubetenant-gateway-reader",
@@ -24,7 +24,7 @@ func accounts() []string {
 	}
 }
 
-// programs returns the names of the workloads in the namespace of the service.
+// programs returns the names of the workloads in the namespace of the webhook service.
 func programs() []string {
 	return []string{"kubetenant-webhook", "kubetenant-controller", "kubetenant-certificates"}
 }
@@ -61,7 +61,7 @@ func service() []namedObjects {
 	}
 }
 
-// serviceNamespaces returns the namespaces that may contain objects of kubetenant. It omits
+// serviceNamespaces returns the namespaces that may contain objects of kubetenant, except
 // namespaces of tenants.
 func (r *run) serviceNamespaces(ctx context.Context) ([]string, error) {
 	list, err := r.Admin.Objects.Resource(core("configmaps")).List(ctx,
@@ -81,8 +81,8 @@ func (r *run) serviceNamespaces(ctx context.Context) ([]string, error) {
 	return append(all, metav1.NamespaceSystem), nil // last, because it contains the recorded progress
 }
 
-// service deletes the objects of the webhook service. It waits until its Pods no longer run,
-// because its controller would write objects again.
+// service deletes the objects of the webhook service. It waits until the Pods have stopped, because
+// the controller in a Pod would create objects again.
 func (r *run) service(ctx context.Context, namespaces []string) error {
 	for _, namespace := range namespaces {
 		for i, objects := range service() {
@@ -99,7 +99,7 @@ func (r *run) service(ctx context.Context, namespaces []string) error {
 	return nil
 }
 
-// awaitPods waits until a namespace contains no Pod of the service.
+// awaitPods waits until a namespace contains no Pod of the webhook service.
 func (r *run) awaitPods(ctx context.Context, namespace string) error {
 	const looks = 300
 	for check := 0; !r.DryRun; check++ {

@@ -50,9 +50,9 @@ func (r *run) sources(ctx context.Context) error {
 		"configuration: %s", ErrRefused, strings.Join(configured, ", ")))
 }
 
-// checkReplicas returns an error if a replica has a different configuration than the published one.
-// The replica may accept credentials of tenants. The published configuration still lists replicas
-// of deleted Pods, which are ignored.
+// checkReplicas returns an error if a replica has a different configuration than the published one,
+// because the replica may accept credentials of tenants. The published configuration still lists
+// the replicas of deleted Pods. checkReplicas ignores them.
 func (r *run) checkReplicas(ctx context.Context, p *configv1alpha1.Published) error {
 	var others []string
 	for _, replica := range p.Replicas {
@@ -74,9 +74,9 @@ func (r *run) checkReplicas(ctx context.Context, p *configv1alpha1.Published) er
 		"until they have loaded it, or use --force if they have stopped: %s", ErrRefused, shortList(others)))
 }
 
-// serviceHosts returns the names under which Pods in the namespaces of the service may publish.
-// These are the name of the Pod, its host name, and the name of its node if it uses the host
-// network.
+// serviceHosts returns the names under which Pods in the namespaces of the service may publish a
+// configuration. These are the name of the Pod, its host name, and the name of its node if the Pod
+// uses the host network.
 func (r *run) serviceHosts(ctx context.Context) (map[string]bool, error) {
 	hosts := map[string]bool{}
 	for _, namespace := range r.ServiceNamespaces {
@@ -92,8 +92,8 @@ func (r *run) serviceHosts(ctx context.Context) (map[string]bool, error) {
 	return hosts, nil
 }
 
-// publishersOf returns the namespaces in which the servers publish their configuration. Other
-// namespaces may contain an outdated one.
+// publishersOf returns the namespaces in which the servers publish their configuration. A published
+// configuration in another namespace may be outdated.
 func (r *run) publishersOf(servers *Servers) []string {
 	switch {
 	case servers.Mode == installation.CompiledIn:

@@ -1,10 +1,10 @@
 // Copyright The kubetenant authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package uninstall removes kubetenant from a cluster. A server without kubetenant ignores the
-// boundary and the limits of bindings. Therefore, bindings that would grant more rights are deleted
-// before the servers change. Each step determines the remaining work from the cluster, so the
-// command can be stopped after any step and run again.
+// Package uninstall removes kubetenant from a cluster. A server without kubetenant has no tenant
+// boundary, and ignores the limits of bindings. Therefore, bindings that would grant more access
+// are deleted before the servers are changed. Each step reads from the cluster which work remains.
+// The command can therefore be stopped after any step and run again.
 package uninstall
 
 import (
@@ -22,14 +22,14 @@ import (
 	"github.com/kubetenant/kubetenant/internal/kube"
 )
 
-// Clients are the clients of one user of a cluster.
+// Clients contains the clients of one user of a cluster.
 type Clients struct {
 	Kube     kube.Interface
 	Objects  dynamic.Interface
 	Metadata metadata.Interface
 }
 
-// NewClients returns the clients of a configuration.
+// NewClients returns clients with the given configuration.
 func NewClients(config *rest.Config) (c Clients, err error) {
 	if c.Kube, err = kube.NewForConfig(config); err != nil {
 		return c, err
@@ -41,18 +41,18 @@ func NewClients(config *rest.Config) (c Clients, err error) {
 	return c, err
 }
 
-// Options configures [Run]. Admin, Manager, Look and Say are required.
+// Options configures [Run]. Admin, Manager, CheckServers and Printf are required.
 type Options struct {
-	// Admin are the clients of the cluster's admin. Manager are the clients of
-	// [tenant.ManagerUser]. Only this user may write managed objects while a server of kubetenant
-	// runs.
+	// Admin contains the clients of the cluster's admin. Manager contains the clients of
+	// [tenant.ManagerUser]. While a server of kubetenant runs, only this user may write managed
+	// objects.
 	Admin, Manager Clients
-	// CheckServers reports which servers run kubetenant.
+	// CheckServers returns which servers run kubetenant.
 	CheckServers func(context.Context) (*Servers, error)
-	// ServiceNamespaces are the namespaces in which the webhook service may run.
+	// ServiceNamespaces contains the namespaces in which the webhook service may run.
 	ServiceNamespaces []string
 
-	// DryRun reports the changes without making them.
+	// DryRun prints the changes without making them.
 	DryRun bool
 	// Force continues in each of these cases:
 	//   - sources of credentials are configured, or replicas have different configurations
@@ -61,15 +61,17 @@ type Options struct {
 	//   - a server cannot be reached
 	//   - it is unknown whether a server calls the webhook service
 	Force bool
-	// Yes confirms every question. KeepBindings retains RoleBindings that callers of several
-	// tenants share, or that have an invalid expiration.
+	// Yes answers every question with yes. KeepBindings retains RoleBindings to names that callers
+	// of several tenants share, and RoleBindings with an invalid expiration.
 	Yes, KeepBindings bool
-	// Wait waits until no server runs kubetenant. If false, Run returns before the wait.
+	// Wait specifies whether Run waits until no server runs kubetenant. If false, Run returns
+	// instead.
 	Wait bool
 	// PollInterval is the time between two checks of the cluster. Defaults to 1s.
 	PollInterval time.Duration
 
-	// Confirm requests a confirmation. If nil, a question without Yes is an error.
+	// Confirm prompts the admin to answer a question. If nil, a question is an error, unless Yes is
+	// set.
 	Confirm func(question string) (bool, error)
 	// Printf prints a line.
 	Printf func(format string, args ...any)
@@ -79,31 +81,31 @@ var (
 	// ErrRefused reports that the command stopped before an unsafe step. The message contains the
 	// remedy.
 	ErrRefused = errors.New("refused")
-	// ErrFailed reports that some objects could not be changed. They were printed.
+	// ErrFailed reports that some objects could not be changed. Run has printed these objects.
 	ErrFailed = errors.New("some objects could not be changed (see above): fix the cause and run the command again")
-	// ErrUnread reports that some objects could not be read. The message or a printed line names
-	// them.
+	// ErrUnread reports that some objects could not be read. The error or a printed line names
+	// these objects.
 	ErrUnread = errors.New("the command cannot read all of the cluster: no further changes were made")
 )
 
-// run is one run of the command.
+// run is one execution of [Run].
 type run struct {
 	*Options
 	servers *Servers
-	// publishers are the namespaces in which the servers publish their configuration.
+	// publishers contains the namespaces in which the servers publish their configuration.
 	publishers []string
 	owners     *owners
-	// hidden reports whether kube-apiserver may still call the webhook service although no response
-	// proves it.
+	// hidden reports whether kube-apiserver may still call the webhook service, although no
+	// response shows this.
 	hidden bool
-	// finishing reports whether only labels of namespaces remain. Owners are then unknown, and
-	// steps 1 to 4 are complete.
+	// finishing reports whether only the labels of namespaces are left to remove. The owners are
+	// then unknown, and steps 1 to 4 are complete.
 	finishing bool
 	failed    []string
 }
 
-// Run removes kubetenant. Its error wraps [ErrRefused], [ErrFailed] or [ErrUnread], or names the
-// objects that could not be read.
+// Run removes kubetenant from a cluster. The error may wrap [ErrRefused], [ErrFailed] or
+// [ErrUnread].
 func Run(ctx context.Context, o *Options) error {
 	if o.PollInterval == 0 {
 		o.PollInterval = time.Second
@@ -154,8 +156,8 @@ func (r *run) all(ctx context.Context) error {
 	return nil
 }
 
-// begin checks the servers. It does not set r.servers if the cluster contains no object of
-// kubetenant.
+// begin checks the caller and the servers. If the cluster contains no object of kubetenant, begin
+// does not set r.servers.
 func (r *run) begin(ctx context.Context) error {
 	if err := r.checkCaller(ctx); err != nil {
 		return err
@@ -194,13 +196,13 @@ func (r *run) begin(ctx context.Context) error {
 	return r.checkEnding(ctx)
 }
 
-// deleteBindings deletes the bindings that grant more rights without kubetenant. It also removes the
-// finalizers that otherwise only a server of kubetenant removes.
+// deleteBindings deletes the bindings that grant more access without kubetenant. It also removes
+// the finalizers that only a server of kubetenant would otherwise remove.
 func (r *run) deleteBindings(ctx context.Context) error {
 	return r.inOrder(ctx, r.clusterRoleBindings, r.roleBindings, r.finalizers)
 }
 
-// inOrder runs steps that depend on the previous ones.
+// inOrder runs the steps in order, until a step returns an error or a change fails.
 func (r *run) inOrder(ctx context.Context, steps ...func(context.Context) error) error {
 	for _, step := range steps {
 		if err := step(ctx); err != nil {
@@ -213,7 +215,7 @@ func (r *run) inOrder(ctx context.Context, steps ...func(context.Context) error)
 	return nil
 }
 
-// confirm requests a confirmation, unless Yes or DryRun is set.
+// confirm requests a confirmation from the admin, unless Yes or DryRun is set.
 func (r *run) confirm(question string) (bool, error) {
 	switch {
 	case r.Yes, r.DryRun:
@@ -224,7 +226,8 @@ func (r *run) confirm(question string) (bool, error) {
 	return r.Confirm(question)
 }
 
-// do prints a change and makes it, unless this is a dry run. It ignores a missing object.
+// do prints a change, and makes it unless this is a dry run. It ignores an error about a missing
+// object.
 func (r *run) do(ctx context.Context, change func(context.Context) error, format string, args ...any) {
 	r.Printf("  "+format, args...)
 	if r.DryRun {

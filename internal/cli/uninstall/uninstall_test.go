@@ -516,8 +516,8 @@ func TestRoleBindings(t *testing.T) {
 	}
 }
 
-// TestRecreatedBindings checks that a binding that a controller creates again is deleted again. If it
-// always reappears, the command fails.
+// TestRecreatedBindings checks that a binding that a controller creates again is deleted again. If
+// it always reappears, the command fails.
 func TestRecreatedBindings(t *testing.T) {
 	for _, times := range []int{3, 1 << 20} {
 		s := newServer(t, installed())
@@ -670,8 +670,8 @@ func TestNothingInstalled(t *testing.T) {
 	}
 }
 
-// TestCheckServers checks that each server of the cluster is checked. A renewed Lease reveals a server that
-// cannot be reached.
+// TestCheckServers checks that each server of the cluster is checked. A renewed Lease reveals a
+// server that cannot be reached.
 func TestCheckServers(t *testing.T) {
 	other := newServer(t, installed())
 	host, port, _ := strings.Cut(strings.TrimPrefix(other.URL, "http://"), ":")

@@ -21,20 +21,20 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// errUnsupported reports that the server has no TenantUsages.
+// errUnsupported reports that the server does not have the kind TenantUsage.
 var errUnsupported = errors.New("the server does not record usage: upgrade its kubetenant and apply all " +
 	"CustomResourceDefinitions of its release")
 
-// pageSize is the number of TenantUsages that one request lists.
+// pageSize is the number of TenantUsage objects in one page of a list.
 const pageSize = 500
 
-// validUID matches the UIDs that a report may contain. A spreadsheet interprets none of them as a
-// formula.
+// validUID matches the UIDs that a report may contain. A spreadsheet interprets none of these UIDs
+// as a formula.
 var validUID = regexp.MustCompile(`^[0-9A-Za-z][0-9A-Za-z-]{0,63}$`)
 
-// OfTenant returns the usage of one tenant as a cluster reports it, for the duration since before
-// now. The report is empty if the tenant has no usage, or if the usage belongs to a deleted Tenant
-// of the same name.
+// OfTenant returns the usage of one tenant from a cluster. The report begins at the hour of now
+// minus since. The report is empty if the tenant has no usage, or if the usage belongs to a deleted
+// Tenant of the same name.
 func OfTenant(
 	ctx context.Context, d dynamic.Interface, id tenant.ID, now time.Time, since time.Duration,
 ) (*Report, error) {
@@ -61,7 +61,8 @@ func OfTenant(
 	return r.finish(), nil
 }
 
-// All returns the usage of all tenants as a cluster reports it, for the duration since before now.
+// All returns the usage of all tenants from a cluster. The report begins at the hour of now minus
+// since.
 func All(ctx context.Context, d dynamic.Interface, now time.Time, since time.Duration) (*Report, error) {
 	r := newReport(now, since)
 	err := usages(d).ForEach(ctx, metav1.ListOptions{Limit: pageSize}, r.addObject,
@@ -77,8 +78,8 @@ func usages(d dynamic.Interface) typed.Client[v1alpha1.TenantUsage, *v1alpha1.Te
 		v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceTenantUsages))
 }
 
-// isOfPredecessor reports whether a TenantUsage belongs to a deleted Tenant whose name another
-// Tenant has now. It returns false if the caller may not read the Tenant.
+// isOfPredecessor reports whether a TenantUsage belongs to a deleted Tenant, and another Tenant has
+// its name now. It returns false if the Tenant does not exist or the caller may not read it.
 func isOfPredecessor(ctx context.Context, d dynamic.Interface, u *v1alpha1.TenantUsage, name string) (bool, error) {
 	object, err := d.Resource(v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceTenants)).
 		Get(ctx, name, metav1.GetOptions{})
@@ -91,8 +92,8 @@ func isOfPredecessor(ctx context.Context, d dynamic.Interface, u *v1alpha1.Tenan
 	return object.GetUID() != types.UID(u.UID), nil
 }
 
-// addObject adds a TenantUsage. It reports a problem if the object's name does not match its
-// tenant.
+// addObject adds a TenantUsage. It records a problem if the object's name does not match its
+// tenant, or its UID is invalid.
 func (r *Report) addObject(u *v1alpha1.TenantUsage) {
 	id, err := tenant.Parse(u.Tenant)
 	switch {
@@ -131,14 +132,15 @@ func (r *Report) addObject(u *v1alpha1.TenantUsage) {
 }
 
 // isMissingObject reports whether an error means that the object does not exist. It returns false
-// if the server lacks the object's kind.
+// if the server does not have the object's kind.
 func isMissingObject(err error) bool {
 	status := apierrors.APIStatus(nil)
 	return apierrors.IsNotFound(err) && errors.As(err, &status) && status.Status().Details != nil &&
 		status.Status().Details.Name != ""
 }
 
-// explain adds advice to an error of a read. The zero ID means a read of all tenants.
+// explain adds advice to an error of a read. The zero ID means that the usage of all tenants was
+// read.
 func explain(id tenant.ID, err error) error {
 	switch {
 	case apierrors.IsNotFound(err):

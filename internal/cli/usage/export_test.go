@@ -16,8 +16,8 @@ func FromRecordsWithLimit(dir string, now time.Time, limit int) (*Report, error)
 	return newSums(limit).report(dir, tenant.ID{}, newReport(now, time.Hour))
 }
 
-// FromRecordsAfter is [FromRecords] for all tenants during the last hour. It calls listed once, before it opens the
-// first file.
+// FromRecordsAfter is [FromRecords] for all tenants during the last hour. It calls listed once,
+// before it opens the first file.
 func FromRecordsAfter(dir string, now time.Time, listed func()) (*Report, error) {
 	s := newSums(MaxKeys)
 	once := sync.OnceFunc(listed)

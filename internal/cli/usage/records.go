@@ -15,27 +15,27 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// MaxKeys is the maximum number of different keys of records in a report. It limits the memory,
-// however large the files are. Records with names of usual length need about 600 MB.
+// MaxKeys is the maximum number of different keys in a report from records. It limits the memory,
+// however large the files are. One million keys with names of usual length need about 600 MB.
 const MaxKeys = 1_000_000
 
-// errManyKeys reports that the records exceed the limit of keys.
+// errManyKeys reports that the records have more different keys than a report may have.
 var errManyKeys = errors.New("the records have too many servers, tenants and hours for one report: name a TENANT, " +
 	"set a shorter --since, or load the records into a database")
 
-// process is a process of a server.
+// process is one process of a server, from its start to its end.
 type process struct {
 	cluster, server string
 	started         int64 // in nanoseconds since 1970
 }
 
-// key identifies records of which only the latest is valid.
+// key identifies the records of which only the latest is valid.
 type key struct {
 	process, tenant int32
 	hour            int64
 }
 
-// sums contains the latest numbers of each key. Repeated strings are stored once.
+// sums contains the latest numbers for each key. Each process and each tenant is stored only once.
 type sums struct {
 	readFile  func(path string, f func(number int, text []byte, err error) error) error
 	limit     int
@@ -59,8 +59,8 @@ func (s *sums) add(r *recorded.Record) error {
 	return nil
 }
 
-// byServer returns the numbers of each server instead of each process. A server has one process at
-// a time, so the watches of its processes are not added.
+// byServer combines the numbers of the processes of each server. The processes of a server run one
+// after another, so their watches are not added.
 func (s *sums) byServer() map[key]Numbers {
 	servers := map[[2]string]int32{}
 	serverOf := make([]int32, len(s.processes))
@@ -86,9 +86,10 @@ func index[K comparable](known map[K]int32, k K) int32 {
 	return i
 }
 
-// FromRecords returns the usage in a directory of records, for the duration since before now. The
-// zero ID selects all tenants. The report's problems contain invalid lines and files that could not
-// be read to their end. FromRecords fails if the directory has no records, or too many.
+// FromRecords returns the usage from a directory of records. The report begins at the hour of now
+// minus since. The zero ID selects all tenants. The report's problems describe invalid lines and
+// files that could not be read to their end. FromRecords fails if the directory has no records, or
+// more than [MaxKeys] different keys.
 func FromRecords(dir string, id tenant.ID, now time.Time, since time.Duration) (*Report, error) {
 	return newSums(MaxKeys).report(dir, id, newReport(now, since))
 }
@@ -103,7 +104,7 @@ func newSums(limit int) *sums {
 	}
 }
 
-// report adds the records in a directory to a report.
+// report adds the records in a directory to a report, and finishes the report.
 func (s *sums) report(dir string, id tenant.ID, r *Report) (*Report, error) {
 	read := map[string]bool{}
 	for before := -1; len(read) > before; { // a server may have renamed a file before it was opened
@@ -121,7 +122,7 @@ func (s *sums) report(dir string, id tenant.ID, r *Report) (*Report, error) {
 			if errors.Is(err, errManyKeys) {
 				return nil, err
 			}
-			// A missing file has another name now, or was deleted because of its age.
+			// A missing file was renamed, or was deleted because of its age.
 			if err != nil && !errors.Is(err, fs.ErrNotExist) {
 				r.problem(err.Error())
 			}
@@ -142,7 +143,8 @@ func (s *sums) report(dir string, id tenant.ID, r *Report) (*Report, error) {
 	return r.finish(), nil
 }
 
-// addFile adds the records of a file that match the report's time and the tenant.
+// addFile adds the records of a file that are within the period of the report and belong to the
+// tenant.
 func (s *sums) addFile(path string, id tenant.ID, r *Report) error {
 	return s.readFile(path, func(line int, text []byte, err error) error {
 		var found recorded.Record

@@ -14,28 +14,27 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// Retention is the time for which the TenantUsages of a cluster keep hours.
+// Retention is how long the TenantUsages of a cluster retain the numbers of an hour.
 const Retention = 48 * time.Hour
 
-// Numbers is the usage of a tenant's callers in one hour or in several.
+// Numbers is the usage of a tenant's callers in one or more hours.
 type Numbers struct {
 	Requests int64 `json:"requests"`
 	Denied   int64 `json:"denied"`
 	Limited  int64 `json:"limited"`
-	// Watches is the largest number of active watches and other streams. The numbers of several
-	// servers in one hour are added. The number for several hours is the number of the busiest
-	// hour.
+	// Watches is the maximum number of concurrent watches and other streams. In one hour, it is the
+	// sum of the maximums of all servers. For several hours, it is the largest number of an hour.
 	Watches          int64 `json:"watches"`
 	SeatMilliseconds int64 `json:"seatMilliseconds"`
 }
 
-// add adds the numbers of another server or tenant in the same hour.
+// add adds the numbers of another server or tenant for the same hour.
 func (n *Numbers) add(more Numbers) {
 	n.Watches = sum(n.Watches, more.Watches)
 	n.addRequests(more)
 }
 
-// addHour adds the numbers of another time, such as those of another hour.
+// addHour adds the numbers of another hour, or of another process of the same server.
 func (n *Numbers) addHour(more Numbers) {
 	n.Watches = max(n.Watches, more.Watches)
 	n.addRequests(more)
@@ -48,8 +47,8 @@ func (n *Numbers) addRequests(more Numbers) {
 	n.SeatMilliseconds = sum(n.SeatMilliseconds, more.SeatMilliseconds)
 }
 
-// keepLatest sets n to the latest numbers of one server. They never fall within an hour, so the latest
-// numbers are the largest.
+// keepLatest sets n to the latest numbers of one process in one hour. The numbers never decrease
+// within an hour, so the largest numbers are the latest.
 func (n *Numbers) keepLatest(other Numbers) {
 	n.Requests = max(n.Requests, other.Requests)
 	n.Denied = max(n.Denied, other.Denied)
@@ -62,7 +61,7 @@ func (n *Numbers) isNegative() bool {
 	return min(n.Requests, n.Denied, n.Limited, n.Watches, n.SeatMilliseconds) < 0
 }
 
-// sum returns the sum of two numbers that are not negative, or the largest number.
+// sum returns the sum of two numbers that are not negative, or math.MaxInt64 if the sum overflows.
 func sum(a, b int64) int64 {
 	if a > math.MaxInt64-b {
 		return math.MaxInt64
@@ -70,7 +69,7 @@ func sum(a, b int64) int64 {
 	return a + b
 }
 
-// Hour is the usage of a tenant's callers in one hour at all servers.
+// Hour is the usage of a tenant's callers in one hour on all servers.
 type Hour struct {
 	// Hour is the beginning of the hour.
 	Hour time.Time `json:"hour"`
@@ -83,10 +82,10 @@ type Tenant struct {
 	Tenant string  `json:"tenant"`
 	UID    string  `json:"uid,omitempty"`
 	Total  Numbers `json:"total"`
-	// Hours contains the hours with requests, in order.
+	// Hours contains the hours with recorded usage, in order.
 	Hours []Hour `json:"hours"`
-	// Stored describes the stored objects of the tenant. It is nil if they were not measured, or if
-	// the report was made from usage records.
+	// Stored describes the stored objects of the tenant. It is nil if the objects were not
+	// measured, or if the report was made from usage records.
 	Stored *v1alpha1.StoredUsage `json:"stored,omitempty"`
 }
 
@@ -97,10 +96,10 @@ type Report struct {
 	// Tenants are sorted by their number of requests, largest first.
 	Tenants []*Tenant `json:"tenants"`
 	Total   Numbers   `json:"total"`
-	// Problems are the invalid objects or lines. The report lacks their numbers. At most
-	// [MaxProblems] are described.
+	// Problems describes invalid objects and invalid lines, whose numbers are missing from the
+	// report. It contains at most [MaxProblems] descriptions.
 	Problems []string `json:"problems,omitempty"`
-	// ProblemsTotal is the number of all problems.
+	// ProblemsTotal is the total number of problems.
 	ProblemsTotal int `json:"problemsTotal"`
 
 	until time.Time
@@ -109,7 +108,7 @@ type Report struct {
 // MaxProblems is the maximum number of problems that a report describes.
 const MaxProblems = 20
 
-// newReport returns an empty report of the hours that overlap the duration since before now.
+// newReport returns an empty report that begins at the hour of now minus since.
 func newReport(now time.Time, since time.Duration) *Report {
 	return &Report{
 		Since:   now.Add(-since).UTC().Truncate(time.Hour),
@@ -118,10 +117,10 @@ func newReport(now time.Time, since time.Duration) *Report {
 	}
 }
 
-// clockSkew is the accepted skew of a server's clock. A report omits later hours.
+// clockSkew is how far the clock of a server may be ahead. The report omits hours that begin later.
 const clockSkew = time.Hour
 
-// covers reports whether an hour is within the time of the report.
+// covers reports whether an hour is within the period of the report.
 func (r *Report) covers(hour time.Time) bool { return !hour.Before(r.Since) && !hour.After(r.until) }
 
 func (r *Report) problem(text string) {
@@ -131,10 +130,10 @@ func (r *Report) problem(text string) {
 	}
 }
 
-// identity is a tenant of the report.
+// identity identifies a tenant of the report.
 type identity struct{ tenant, uid string }
 
-// add adds a tenant with its hours, in any order.
+// add adds a tenant with its hours and its stored objects.
 func (r *Report) add(key identity, hours map[int64]Numbers, stored *v1alpha1.StoredUsage) {
 	t := &Tenant{
 		Tenant: key.tenant,

@@ -80,7 +80,7 @@ func directory(t *testing.T, files map[string]string) string {
 	return dir
 }
 
-// records returns the report of the records in files for a tenant, or for all tenants.
+// records returns the report for records in files. The zero ID selects all tenants.
 func records(t *testing.T, files map[string]string, id tenant.ID, since time.Duration) *usage.Report {
 	t.Helper()
 	r, err := usage.FromRecords(directory(t, files), id, now, since)
@@ -90,8 +90,8 @@ func records(t *testing.T, files map[string]string, id tenant.ID, since time.Dur
 	return r
 }
 
-// TestLatestRecordOfAKey checks that a record replaces the earlier records of its key, in any order
-// of the files. Records of different keys are added.
+// TestLatestRecordOfAKey checks that only the latest record of a key applies, in any order of the
+// files. Records with different keys are added.
 func TestLatestRecordOfAKey(t *testing.T) {
 	for name, files := range map[string]map[string]string{
 		"in order": {
@@ -129,8 +129,8 @@ func TestLatestRecordOfAKey(t *testing.T) {
 	}
 }
 
-// TestRecordsOfSelectedTenants checks the selection by tenant and time. A tenant that was created
-// again is not added to its predecessor.
+// TestRecordsOfSelectedTenants checks the selection by tenant and time. The usage of a recreated
+// tenant is not added to that of its predecessor.
 func TestRecordsOfSelectedTenants(t *testing.T) {
 	files := map[string]string{"usage.jsonl": line("a", "00:00", "acme", "u1", 0, 1) +
 		line("a", "00:00", "acme", "u2", 2, 2) +
@@ -273,8 +273,8 @@ func TestFutureHours(t *testing.T) {
 	}
 }
 
-// TestManyKeys checks that the number of keys is limited, and that repeated records of a key use no
-// memory.
+// TestManyKeys checks that the number of keys is limited, and that repeated records of the same key
+// do not count.
 func TestManyKeys(t *testing.T) {
 	var text strings.Builder
 	for range 100 {
@@ -388,7 +388,7 @@ func TestOfAPredecessor(t *testing.T) {
 	}
 }
 
-// TestAll checks the usage of all tenants, and their order by requests.
+// TestAll checks that All returns the usage of all tenants, sorted by their number of requests.
 func TestAll(t *testing.T) {
 	d := cluster(t, object("acme", "acme", "u1", 2, 1), object("globex", "globex", "", 2, 30),
 		object("initech", "initech", "u2", 3, 4))
@@ -411,7 +411,8 @@ func TestAll(t *testing.T) {
 	}
 }
 
-// TestForgedObjects checks that an object of another tenant or with an invalid value is a problem.
+// TestForgedObjects checks that an object with another tenant's name or with an invalid value is a
+// problem.
 func TestForgedObjects(t *testing.T) {
 	unknown := &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": v1alpha1.SchemeGroupVersion.String(),

@@ -14,8 +14,9 @@ import (
 	"time"
 )
 
-// WriteCSV writes a header row, then one row for each tenant and hour. A spreadsheet interprets no
-// cell as a formula, because tenants and UIDs begin with a letter, a digit or a parenthesis.
+// WriteCSV writes a header row, then one row for each tenant and hour. A spreadsheet does not
+// interpret a cell as a formula, because each tenant and UID begins with a letter, a digit or a
+// parenthesis.
 func (r *Report) WriteCSV(w io.Writer) error {
 	out := csv.NewWriter(w)
 	row := []string{"tenant", "uid", "hour", "requests", "denied", "limited", "watches", "seatMilliseconds"}
@@ -35,7 +36,7 @@ func (r *Report) WriteCSV(w io.Writer) error {
 }
 
 // WriteJSON writes the report as one JSON object with an API version and kind. It writes one tenant
-// at a time, so that a large report is never completely in memory.
+// at a time, so that the encoded report is never completely in memory.
 func (r *Report) WriteJSON(w io.Writer, apiVersion, kind string) error {
 	const indent = "    "
 	head, err := json.MarshalIndent(struct {

@@ -65,8 +65,8 @@ func misshapen(docs []document) []Finding {
 	return found
 }
 
-// named returns the document of an object, or nil. The text of a finding may continue with more
-// objects.
+// named returns the document of the object that a finding names, or nil. The finding may name more
+// objects after the first one.
 func named(docs []document, object string) *document {
 	for i := range docs {
 		d := &docs[i]
@@ -86,9 +86,9 @@ func named(docs []document, object string) *document {
 	return nil
 }
 
-// Cluster adds the objects of a cluster that would allow more on a server without kubetenant.
-// namespaces are the system namespaces. If nil, the server's published system namespaces are used.
-// An error is an error of the client.
+// Cluster adds findings for the objects of a cluster that would allow more access on a server
+// without kubetenant. namespaces contains the system namespaces. If nil, the system namespaces from
+// the server's published configuration are used. The error is an error of the client.
 func (r *Report) Cluster(ctx context.Context, name string, k kube.Interface, namespaces []string) error {
 	before := len(r.Unread)
 	if namespaces == nil {
@@ -129,9 +129,9 @@ func (r *Report) Cluster(ctx context.Context, name string, k kube.Interface, nam
 var errNamespacesUnknown = errors.New("system Namespaces could not be checked: " +
 	"the configuration that the server publishes cannot be read (name the TenancyConfiguration as a file)")
 
-// publishedNamespaces returns the system namespaces that the server publishes. If it returns the
-// default ones, it also returns a warning. The error is [errNamespacesUnknown] or an error of the
-// client.
+// publishedNamespaces returns the system namespaces from the server's published configuration. If
+// it returns the default system namespaces instead, it also returns a warning. The error is
+// [errNamespacesUnknown] or an error of the client.
 func publishedNamespaces(ctx context.Context, k kube.Interface) (all []string, warning string, err error) {
 	unknown := false
 	for _, namespace := range []string{metav1.NamespaceSystem, installation.WebhookNamespace} {

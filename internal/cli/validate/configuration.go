@@ -60,7 +60,8 @@ func (r *run) configuration(f *file, docs []document) ([]Finding, error) {
 	return found, nil
 }
 
-// writeConfig writes a configuration with absolute paths to a file, because the server reads files.
+// writeConfig writes a configuration with absolute paths to a temporary file, because the server
+// reads its configuration from a file.
 func writeConfig(config *configv1alpha1.TenancyConfiguration) (path string, remove func(), err error) {
 	for _, p := range config.Paths() {
 		if *p, err = filepath.Abs(*p); err != nil {
@@ -83,8 +84,8 @@ func writeConfig(config *configv1alpha1.TenancyConfiguration) (path string, remo
 	return path, remove, nil
 }
 
-// namedFiles returns the findings for the files that a configuration refers to. A missing file is a
-// finding of the configuration.
+// namedFiles returns the findings for the files that a configuration refers to. It ignores a
+// missing file, which is reported as a problem of the configuration.
 func namedFiles(ctx context.Context, config *configv1alpha1.TenancyConfiguration) ([]Finding, error) {
 	var all []Finding
 	add := func(path string, found []Finding) { all = append(all, withPosition(path, found)...) }
@@ -150,8 +151,8 @@ func (r *run) scenarios(_ *file, docs []document) ([]Finding, error) {
 	return found, nil
 }
 
-// decodingErrors returns the findings for an error of the server's decoder. The error contains the
-// problem. The documents and the type provide the position and a suggestion.
+// decodingErrors returns the findings for an error of the server's decoder. The documents and the
+// type T are used to find the position of the error and a suggestion.
 func decodingErrors[T any](docs []document, err error) []Finding {
 	if len(docs) == 0 {
 		return []Finding{{Line: 1, Reason: err.Error(), Fix: "write one document"}}
@@ -199,8 +200,7 @@ func decodingErrors[T any](docs []document, err error) []Finding {
 	return found
 }
 
-// serverErrors returns the findings for the error of a server that cannot start with a
-// configuration.
+// serverErrors returns the findings for the error with which a server would fail to start.
 func serverErrors(d *document, path string, err error) []Finding {
 	var all utilerrors.Aggregate
 	if errors.As(err, &all) {
@@ -212,7 +212,7 @@ func serverErrors(d *document, path string, err error) []Finding {
 var (
 	yamlLine   = regexp.MustCompile(`^line (\d+): `)
 	yamlAnchor = regexp.MustCompile(`unknown anchor '.*' referenced`)
-	// unknown matches the strict decoder's error for an unknown field.
+	// unknown matches the strict decoder's error about an unknown field.
 	unknown = regexp.MustCompile(`^unknown field "([^"]+)"`)
 	// fieldPath matches the path at the beginning of an error.
 	fieldPath = regexp.MustCompile(`^([A-Za-z][A-Za-z0-9.\[\]_/"-]*): `)
@@ -220,7 +220,7 @@ var (
 )
 
 // syntaxError returns the finding for an error of the YAML parser. It removes the name of an
-// anchor, which may be part of a secret in a file of another kind.
+// anchor, because the name may be part of a secret if the file has unexpected content.
 func syntaxError(err error) *Finding {
 	f := &Finding{
 		Line:   1,
@@ -234,8 +234,8 @@ func syntaxError(err error) *Finding {
 	return f
 }
 
-// textError returns the finding for the text of an error. Its position is the field or the source
-// at the beginning of the text.
+// textError returns the finding for the text of an error. If the text begins with a source or a
+// field, the finding has its position.
 func textError(d *document, text string) Finding {
 	if m := sourceOf.FindStringSubmatch(text); m != nil {
 		if path := sourceNamed(d, m[1]); path != "" {
@@ -254,7 +254,7 @@ func textError(d *document, text string) Finding {
 	return d.at("", text, "")
 }
 
-// sourceFix returns the fix for a source that cannot be used.
+// sourceFix returns the fix for the error of a source, or "".
 func sourceFix(text string) string {
 	if strings.Contains(text, "no such file or directory") {
 		return "create the file, or write the path of another one"
@@ -262,7 +262,7 @@ func sourceFix(text string) string {
 	return ""
 }
 
-// sourceNamed returns the path of the source with a name, or "".
+// sourceNamed returns the path of the source with the given name, or "".
 func sourceNamed(d *document, name string) string {
 	node := d.node
 	for _, key := range []string{"authentication", "sources"} {
@@ -278,7 +278,7 @@ func sourceNamed(d *document, name string) string {
 	return ""
 }
 
-// fieldFix returns the fix for the error of a field, or "".
+// fieldFix returns the fix for a field error, or "".
 func fieldFix(err *field.Error) string {
 	name := err.Field[strings.LastIndexByte(err.Field, '.')+1:]
 	switch err.Type {

@@ -21,7 +21,7 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// credentialFile returns the check of a file of one kind.
+// credentialFile returns the function that checks a credential file of the given kind.
 func credentialFile(kind string) func(*run, *file, []document) ([]Finding, error) {
 	return func(r *run, f *file, _ []document) ([]Finding, error) {
 		found, err := credentials(r.ctx, f.data, kind, &configv1alpha1.CredentialFile{})
@@ -46,7 +46,7 @@ func readable(path string) []Finding {
 	}}
 }
 
-// maxProblems is the maximum number of problems that are reported for a file.
+// maxProblems is the maximum number of problems that are reported for one credential file.
 const maxProblems = 100
 
 // credentials returns the problems of a token or password file. It also warns of records that the
@@ -67,7 +67,7 @@ func credentials(
 }
 
 // refused returns the records that the server's readers reject. A reader stops at the first
-// problem. Therefore, refused removes that record and reads the rest again.
+// problem. Therefore, refused removes the rejected record and reads the remaining records again.
 func refused(
 	ctx context.Context, data []byte, kind string, config *configv1alpha1.CredentialFile,
 ) (found []Finding, err error) {
@@ -130,8 +130,9 @@ func refused(
 	return found, nil
 }
 
-// record returns the first and the last line of the record at a line, starting at 0, and the column
-// of one of its fields. An unreadable record may have begun on an earlier line, with a quote.
+// record returns the first and the last line of the record that contains the given line, and the
+// column of one of its fields. Lines are counted from 0. If the record is unreadable, an unclosed
+// quote on an earlier line may be the cause.
 func record(lines [][]byte, line, field int) (first, last, column int) {
 	r := csv.NewReader(bytes.NewReader(bytes.Join(lines, nil)))
 	r.FieldsPerRecord = -1
@@ -162,7 +163,7 @@ func record(lines [][]byte, line, field int) (first, last, column int) {
 	}
 }
 
-// defaultNames returns the names that the default configuration reserves.
+// defaultNames returns the names that the default configuration reserves for the system tenant.
 func defaultNames() (*tenant.SystemNames, error) {
 	settings, err := (&configv1alpha1.Settings{}).Complete()
 	if err != nil {

@@ -11,8 +11,8 @@ import (
 	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
 )
 
-// suspicious warns of records that the server accepts, but that are probably mistakes: records of
-// the system tenant by default, comments, a header, and ignored fields.
+// suspicious warns of records that the server accepts, but that are probably mistakes: records that
+// belong to the system tenant by default, comments, a header, and ignored fields.
 func suspicious(data []byte, config *configv1alpha1.CredentialFile) []Finding {
 	var found []Finding
 	r := csv.NewReader(bytes.NewReader(bytes.TrimPrefix(data, []byte("\ufeff"))))
@@ -53,13 +53,13 @@ func namesTenant(fields []string) bool {
 	return n >= 5 && fields[n-2] == ""
 }
 
-// suspiciousField is a warning about one field of a record.
+// suspiciousField is a warning about a field of a record.
 type suspiciousField struct {
 	field       int
 	reason, fix string
 }
 
-// unreadFields warns of fields after the groups. The server ignores them.
+// unreadFields warns of the fields after the groups, which the server ignores.
 func unreadFields(fields []string) []suspiciousField {
 	end := len(fields)
 	if namesTenant(fields) {
@@ -74,7 +74,7 @@ func unreadFields(fields []string) []suspiciousField {
 	}}
 }
 
-// suspiciousFields warns of fields with content that is probably a mistake.
+// suspiciousFields warns of fields whose content is probably a mistake.
 func suspiciousFields(fields []string) []suspiciousField {
 	var odd []suspiciousField
 	if strings.EqualFold(fields[1], "user") && strings.EqualFold(fields[2], "uid") {
@@ -111,11 +111,11 @@ func suspiciousFields(fields []string) []suspiciousField {
 	return odd
 }
 
-// credentialFix returns the fix for a problem, or "".
+// credentialFix returns the fix for a problem of a credential file, or "".
 func credentialFix(text string) string { return fixOf(credentialFixes(), text) }
 
-// credentialFixes returns the fixes for the problems of credentials, by a part of the message. The
-// first matching part applies.
+// credentialFixes returns pairs of a part of a message and the fix for this message. The first pair
+// whose part is in the message applies.
 func credentialFixes() [][2]string {
 	return [][2]string{
 		{"must have at least", "write secret,user,uid, then groups in quotes, then ,,TENANT"},

@@ -36,13 +36,13 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// definition is a kind as its CustomResourceDefinition describes it.
+// definition is a kind with the schema of its CustomResourceDefinition.
 type definition struct {
 	namespaced bool
 	schema     *spec.Schema
 }
 
-// definitions returns the definitions by the names of the kinds.
+// definitions returns the definition of each kind of kubetenant.
 func definitions() (map[string]*definition, error) {
 	all := map[string]*definition{}
 	for name, text := range deploy.Definitions() {
@@ -70,7 +70,7 @@ func definitions() (map[string]*definition, error) {
 	return all, nil
 }
 
-// objects returns the findings for objects with a CustomResourceDefinition.
+// objects returns the findings for objects that have a CustomResourceDefinition of kubetenant.
 func (r *run) objects(_ *file, docs []document) ([]Finding, error) {
 	all, err := definitions()
 	if err != nil {
@@ -95,8 +95,8 @@ func (r *run) objects(_ *file, docs []document) ([]Finding, error) {
 	return found, nil
 }
 
-// check returns the findings for an object. It follows the order of the API server: the fields,
-// then the schema, then the rules of the schema, then the rules of the controllers.
+// check returns the findings for an object. It checks the fields first, then the schema, then the
+// rules of the schema, and then the rules of the controllers. The API server uses the same order.
 func (k *definition) check(d *document) []Finding {
 	if found := d.duplicates(); len(found) > 0 {
 		return found
@@ -133,7 +133,7 @@ func (k *definition) check(d *document) []Finding {
 	return found
 }
 
-// unknownFields reports each field that a schema does not contain.
+// unknownFields calls report for each field that a schema does not contain.
 func unknownFields(s *spec.Schema, value any, path string, report func(fieldPath, name string, known []string)) {
 	if preserved, _ := s.Extensions.GetBool("x-kubernetes-preserve-unknown-fields"); preserved {
 		return
@@ -164,8 +164,8 @@ func unknownFields(s *spec.Schema, value any, path string, report func(fieldPath
 	}
 }
 
-// setDefaults sets the defaults of a schema. It removes null fields, except in lists, as the API
-// server does.
+// setDefaults sets the defaults of a schema. Like the API server, it removes null fields, except in
+// lists.
 func setDefaults(s *spec.Schema, value any) {
 	switch value := value.(type) {
 	case []any:
@@ -204,7 +204,8 @@ func fieldOf(s *spec.Schema, name string) *spec.Schema {
 	return nil
 }
 
-// metadata checks the metadata of an object. kubectl sets the namespace of an object without one.
+// metadata checks the metadata of an object. A missing namespace is accepted, because kubectl sets
+// it.
 func (k *definition) metadata(d *document, value map[string]any) []Finding {
 	content, ok := value["metadata"].(map[string]any)
 	if !ok {
@@ -240,7 +241,7 @@ func (k *definition) metadata(d *document, value map[string]any) []Finding {
 	return found
 }
 
-// structure checks an object by the schema, without its CEL rules.
+// structure validates an object against the schema, without the CEL rules of the schema.
 func (k *definition) structure(d *document, value map[string]any) []Finding {
 	var found []Finding
 	result := openapi.NewSchemaValidator(k.schema, nil, "", strfmt.Default).Validate(value)
@@ -270,7 +271,7 @@ func (k *definition) structure(d *document, value map[string]any) []Finding {
 	return found
 }
 
-// formOfType describes the values of a schema type.
+// formOfType describes the values of a schema type for an error message.
 func formOfType(name string) string {
 	switch name {
 	case "array":
@@ -285,7 +286,7 @@ func formOfType(name string) string {
 	return "a " + name
 }
 
-// described returns a fix with the first two sentences of a field's description.
+// described returns a fix that contains the first two sentences of a field's description, or "".
 func (k *definition) described(path string) string {
 	const sentences = 2
 	parts := strings.SplitAfterN(k.description(path), ". ", sentences+1)
@@ -296,8 +297,7 @@ func (k *definition) described(path string) string {
 	return fmt.Sprintf("write a value that fits the description: %s", text)
 }
 
-// description returns the description of a field, or of the nearest parent field with a
-// description.
+// description returns the description of a field, or of its nearest parent field that has one.
 func (k *definition) description(path string) string {
 	s, text := k.schema, ""
 	for _, name := range strings.FieldsFunc(path, func(r rune) bool { return strings.ContainsRune(".[]", r) }) {
@@ -319,7 +319,7 @@ func (k *definition) description(path string) string {
 	return text
 }
 
-// controllers returns the findings that only the controllers would report.
+// controllers returns the findings for rules that only the controllers check.
 func controllers(d *document, value map[string]any) []Finding {
 	object := &unstructured.Unstructured{Object: value}
 	switch d.kind {
@@ -346,7 +346,7 @@ func controllers(d *document, value map[string]any) []Finding {
 	return nil
 }
 
-// limits returns the findings for the limits of a quota in a field.
+// limits returns the findings for the limits of a quota. fields is the path of the limits.
 func limits(d *document, value map[string]any, fields ...string) []Finding {
 	hard, _, _ := unstructured.NestedMap(value, fields...)
 	var found []Finding
@@ -360,7 +360,7 @@ func limits(d *document, value map[string]any, fields ...string) []Finding {
 	return found
 }
 
-// templateObjects returns the findings for the fields of the objects in a NamespaceTemplate.
+// templateObjects returns the findings for the objects in a NamespaceTemplate.
 func templateObjects(d *document, value map[string]any) []Finding {
 	types := map[string]reflect.Type{
 		"ConfigMap":     reflect.TypeFor[corev1.ConfigMap](),
@@ -404,12 +404,12 @@ func fieldErrors(d *document, err error) []Finding {
 	return found
 }
 
-// fieldError returns the finding for the error of a field.
+// fieldError returns the finding for a field error.
 func fieldError(d *document, err *field.Error) Finding {
 	return d.at(err.Field, err.ErrorBody(), fieldFix(err))
 }
 
-// validatePublication checks a Publication without the configuration, which may allow more kinds.
+// validatePublication validates a Publication, except for rules that depend on the configuration.
 func validatePublication(object *unstructured.Unstructured) error {
 	decoded, err := typed.Decode[v1alpha1.Publication](object)
 	if err != nil {

@@ -16,12 +16,13 @@ import (
 	kyaml "sigs.k8s.io/yaml"
 )
 
-// document is a document of a YAML or JSON file, or an item of a List in one.
+// document is a document of a YAML or JSON file, or an item of a List in such a document.
 type document struct {
 	node *yaml.Node
 	// apiVersion and kind are empty if the document has none.
 	apiVersion, kind string
-	// prefix is the path of an item in its List, such as "items[0].". It is empty for a document.
+	// prefix is the path of an item in its List, such as "items[0].". It is empty for a whole
+	// document.
 	prefix string
 }
 
@@ -67,8 +68,8 @@ func split(data []byte) (all []document, syntax *Finding) {
 	}
 }
 
-// mistagged returns the finding for a value that its tag does not allow, such as !!int x. Decoders
-// quote the value, which may be a secret.
+// mistagged returns the finding for a value that does not match its tag, such as !!int x. The error
+// of a decoder is not used, because it quotes the value, which may be a secret.
 func mistagged(node *yaml.Node) *Finding {
 	if node.Kind == yaml.ScalarNode && node.Style&yaml.TaggedStyle != 0 {
 		var value any
@@ -89,8 +90,8 @@ func mistagged(node *yaml.Node) *Finding {
 	return nil
 }
 
-// newDocument returns the document of a node. apiVersion and kind are those of the list that
-// contains the item. The API server omits them in the items of a typed list.
+// newDocument returns the document of a node. apiVersion and kind are the defaults for an item of a
+// typed list, in which the API server omits them.
 func newDocument(node *yaml.Node, apiVersion, kind string) document {
 	d := document{node: node}
 	if v := valueOf(node, "apiVersion"); v != nil {
@@ -114,7 +115,7 @@ func (d *document) json() ([]byte, error) {
 	return kyaml.YAMLToJSON(text)
 }
 
-// value returns the document as the server decodes it.
+// value returns the document decoded as the server decodes it.
 func (d *document) value() (map[string]any, error) {
 	text, err := d.json()
 	if err != nil {
@@ -124,7 +125,7 @@ func (d *document) value() (map[string]any, error) {
 	return value, kjson.UnmarshalCaseSensitivePreserveInts(text, &value)
 }
 
-// valueOf returns the value of a key, or nil.
+// valueOf returns the value of a key in a map, or nil.
 func valueOf(node *yaml.Node, key string) *yaml.Node {
 	for i := 0; i+1 < len(node.Content) && node.Kind == yaml.MappingNode; i += 2 {
 		if node.Content[i].Value == key {
@@ -137,8 +138,8 @@ func valueOf(node *yaml.Node, key string) *yaml.Node {
 	return nil
 }
 
-// at returns a finding at the position of a field. If the document does not have the field, the
-// position is that of the nearest parent field.
+// at returns a finding at the position of a field, or of the nearest parent field if the document
+// does not have the field.
 func (d *document) at(field, reason, fix string) Finding {
 	f := Finding{
 		Line:   d.node.Line,
@@ -159,7 +160,8 @@ func (d *document) at(field, reason, fix string) Finding {
 	return f
 }
 
-// step follows one element of a path. Keys may contain dots, so the longest matching key applies.
+// step returns the key and the value of the first element of a path, and the rest of the path. Keys
+// may contain dots, so the longest matching key is used.
 func step(node *yaml.Node, path string) (key, value *yaml.Node, rest string) {
 	path = strings.TrimPrefix(path, ".")
 	if node.Kind == yaml.AliasNode {
@@ -183,7 +185,7 @@ func step(node *yaml.Node, path string) (key, value *yaml.Node, rest string) {
 	return nil, nil, ""
 }
 
-// afterKey returns the rest of a path after a key in one of the forms "key", ".key", "[key]" and
+// afterKey returns the rest of a path after a key. The key may have the forms "key", "[key]" and
 // `["key"]`.
 func afterKey(path, key string) (rest string, ok bool) {
 	for _, form := range []string{"[" + key + "]", `["` + key + `"]`} {
@@ -195,7 +197,7 @@ func afterKey(path, key string) (rest string, ok bool) {
 	return rest, ok && (rest == "" || rest[0] == '.' || rest[0] == '[')
 }
 
-// duplicates returns a finding for each duplicate key of a map.
+// duplicates returns a finding for each duplicate key of a map in the document.
 func (d *document) duplicates() []Finding {
 	var found []Finding
 	var walk func(node *yaml.Node, path string)

@@ -9,20 +9,20 @@ import (
 	"slices"
 )
 
-// Severity specifies whether the server rejects the file.
+// Severity is the severity of a finding.
 type Severity string
 
 const (
-	// Error means that the server rejects the file, or that the file has a forbidden effect.
+	// Error means that the server rejects the file, or that its effect is forbidden.
 	Error Severity = "error"
-	// Warning means that the server accepts the file, but perhaps with a different meaning than
-	// intended.
+	// Warning means that the server accepts the file, but the file may not have the intended
+	// meaning.
 	Warning Severity = "warning"
 )
 
-// Finding is one problem of a file or of the cluster. It never contains a token or a password.
+// Finding is one problem of a file or a cluster. It never contains a token or a password.
 type Finding struct {
-	// File is the name of the file. Cluster is the name of the cluster. Exactly one of them is set.
+	// File is the name of the file. Cluster is the name of the cluster. Only one of them is set.
 	File    string `json:"file,omitempty"`
 	Cluster string `json:"cluster,omitempty"`
 	// Line and Column start at 1. They are 0 if the position is unknown.
@@ -36,7 +36,7 @@ type Finding struct {
 	Fix string `json:"fix,omitempty"`
 }
 
-// String returns the finding without its fix, in the form of a compiler's message.
+// String returns the finding without its fix, in the form of a compiler message.
 func (f *Finding) String() string {
 	text := f.File
 	if f.Cluster != "" {
@@ -75,7 +75,7 @@ func withPosition(file string, found []Finding) []Finding {
 	return found
 }
 
-// hasError reports whether one of the findings is an error.
+// hasError reports whether at least one finding is not a warning.
 func hasError(found []Finding) bool {
 	return slices.ContainsFunc(found, func(f Finding) bool { return f.Severity != Warning })
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/kubetenant/kubetenant/internal/manifests/webhook"
 )
 
-// errNoConfig reports that a file of "generate" cannot be compared without its configuration.
+// errNoConfig reports that a file of "generate" cannot be checked without its TenancyConfiguration.
 var errNoConfig = errors.New("is compared with a TenancyConfiguration, so name that file too: " +
 	"kubectl tenant validate tenancy.yaml")
 
@@ -36,8 +36,8 @@ func (r *run) installedSet(f *file) ([]Finding, error) {
 	return r.gatewaySet(f)
 }
 
-// gatewaySet returns the findings for the files of the gateway. They may have been generated with
-// or without --impersonate-service-accounts.
+// gatewaySet returns the findings for the files of a gateway. It accepts files that were generated
+// with or without --impersonate-service-accounts.
 func (r *run) gatewaySet(f *file) ([]Finding, error) {
 	o := gateway.Options{Config: r.config.path, Image: "unchecked", Namespace: r.Namespace}
 	problems, notes, err := gateway.Check(f.path, o)
@@ -58,8 +58,8 @@ func (r *run) gatewaySet(f *file) ([]Finding, error) {
 	return found, nil
 }
 
-// serverFile returns the findings for one file of kube-apiserver. The file does not show whether
-// the set uses --self-managed-certificates, so the better comparison applies.
+// serverFile returns the findings for one file of kube-apiserver. The file does not show whether it
+// was generated with --self-managed-certificates, so the comparison with fewer findings is used.
 func (r *run) serverFile(f *file, _ []document) ([]Finding, error) {
 	if r.config == nil {
 		return nil, fmt.Errorf("%w %s", errNoConfig, f.name)
@@ -68,7 +68,7 @@ func (r *run) serverFile(f *file, _ []document) ([]Finding, error) {
 	return setFindings("", found), err
 }
 
-// setFindings converts the findings of an installed set.
+// setFindings converts findings about generated files.
 func setFindings(dir string, all []webhook.Finding) []Finding {
 	var found []Finding
 	for _, w := range all {
@@ -81,11 +81,11 @@ func setFindings(dir string, all []webhook.Finding) []Finding {
 	return found
 }
 
-// setFix returns the fix for a problem, or "".
+// setFix returns the fix for a problem of generated files, or "".
 func setFix(problem string) string { return fixOf(setFixes(), problem) }
 
-// setFixes returns the fixes for the problems of installed files, by a part of the message. The
-// first matching part applies.
+// setFixes returns pairs of a part of a message and the fix for this message. The first pair whose
+// part is in the message applies.
 func setFixes() [][2]string {
 	const again = "generate the file again with kubetenant-webhook generate"
 	return [][2]string{

@@ -21,7 +21,7 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// Kinds of files.
+// Names of the kinds of files.
 const (
 	Config      = "config"
 	Revocation  = "revocation"
@@ -38,19 +38,19 @@ const (
 // kind describes how one kind of file is detected and checked.
 type kind struct {
 	name string
-	// objects are the document kinds by API group.
+	// objects contains the kinds of the documents in a file of this kind, by API group.
 	objects map[string][]string
-	// isWholeFile specifies that the server reads the file as a whole if its first document is of this
-	// kind.
+	// isWholeFile specifies that the server reads the whole file if the first document has one of
+	// these kinds.
 	isWholeFile bool
-	// detects reports whether a file without documents is of this kind. It may be nil.
+	// detects reports whether a file that contains no documents is of this kind. It may be nil.
 	detects func(f *file) bool
-	// check returns the findings for the documents of a file. It returns an error if it cannot
-	// check them.
+	// check returns the findings for the documents of a file. It returns an error if they cannot be
+	// checked.
 	check func(r *run, f *file, docs []document) ([]Finding, error)
 }
 
-// kinds returns all kinds. The first matching kind is the kind of the file.
+// kinds returns all kinds. A file has the first kind that matches.
 func kinds() []kind {
 	return []kind{
 		{
@@ -123,16 +123,16 @@ func Kinds() []string {
 	return all
 }
 
-// includes reports whether a document is of the kind.
+// includes reports whether files of the kind may contain the document.
 func (k *kind) includes(d *document) bool { return slices.Contains(k.objects[d.group()], d.kind) }
 
-// isKnownKind reports whether a document is of one of the kinds.
+// isKnownKind reports whether files of any kind may contain the document.
 func isKnownKind(d *document) bool {
 	return slices.ContainsFunc(kinds(), func(k kind) bool { return k.includes(d) })
 }
 
-// detect sets the kind of a file or of its documents. It returns an error if there is nothing to
-// check.
+// detect sets the kind of a file. It leaves the kind nil if each document has its own kind. It
+// returns an error if the file contains nothing that can be checked.
 func (f *file) detect(name string) error {
 	if f.directory {
 		return nil
@@ -177,8 +177,8 @@ func (f *file) detect(name string) error {
 	return f.unknown()
 }
 
-// forced applies the kind of --kind. It returns an error if the file has no document of this kind.
-// Kinds that read the whole file report syntax errors themselves.
+// forced checks that the file contains a document of the kind in --kind, and otherwise returns an
+// error. It resets the kind if each document is checked separately.
 func (f *file) forced() error {
 	if f.syntax != nil && f.kind.detects == nil {
 		f.kind = nil
@@ -203,7 +203,7 @@ func (f *file) forced() error {
 	return nil
 }
 
-// unknown returns an error for a file without any known document.
+// unknown returns an error for a file that contains no known document.
 func (f *file) unknown() error {
 	if slices.ContainsFunc(f.docs, func(d document) bool { return isKnownKind(&d) }) {
 		return nil
@@ -229,7 +229,7 @@ func (f *file) unknown() error {
 		f.name, checked())
 }
 
-// checked returns the list of checked kinds.
+// checked returns a list of the kinds that can be checked, for error messages.
 func checked() string {
 	return strings.Join(ownKinds(), ", ") + ", certificate requests, policy, token and password files, " +
 		"bindings and Namespaces of a cluster, and the files that generate writes for kube-apiserver"
@@ -241,8 +241,8 @@ func isYAML(f *file) bool {
 		bytes.Contains(f.data, []byte("apiVersion:")) && bytes.Contains(f.data, []byte("kind:"))
 }
 
-// isCertificateRequest reports whether a file contains a request in PEM. openssl may write text
-// before it.
+// isCertificateRequest reports whether a file contains a PEM certificate request. openssl may write
+// text before the PEM block.
 func isCertificateRequest(f *file) bool {
 	return bytes.Contains(f.data, []byte("-----BEGIN CERTIFICATE REQUEST")) ||
 		bytes.Contains(f.data, []byte("-----BEGIN NEW CERTIFICATE REQUEST")) ||
@@ -262,12 +262,13 @@ func isPolicy(f *file) bool {
 	if json.Unmarshal(first, &line) == nil {
 		return line.Kind == "" || line.Kind == "Policy"
 	}
-	// An invalid line is accepted, unless the object has several lines.
+	// A file with an invalid line is accepted as a policy file, unless the file is one JSON object
+	// on several lines.
 	return bytes.HasPrefix(first, []byte(`{"`)) && filepath.Ext(f.path) != ".json" && !json.Valid(f.data)
 }
 
-// isRecords reports whether the first line of a file has the three fields that each record needs,
-// or the name of the file implies records.
+// isRecords reports whether a file contains credential records: its first line has the three
+// required fields, or its name ends in .csv.
 func isRecords(f *file) bool {
 	const values = 3
 	ext := filepath.Ext(f.path)
@@ -286,7 +287,8 @@ func isPasswords(f *file) bool {
 	return isRecords(f) && strings.Contains(strings.ToLower(filepath.Base(f.path)), "pass")
 }
 
-// firstLine returns the first line that is neither empty nor a comment.
+// firstLine returns the first line that is neither empty nor a comment, without surrounding white
+// space.
 func firstLine(data []byte) []byte {
 	for line := range bytes.Lines(data) {
 		if line = bytes.TrimSpace(line); len(line) > 0 && line[0] != '#' {

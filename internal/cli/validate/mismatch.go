@@ -20,18 +20,18 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// mismatch is a field that a type does not have, or whose value has the wrong form.
+// mismatch is a field that a type does not have, or a field whose value has the wrong type.
 type mismatch struct {
 	field string
-	// known are the fields of the type at this position. They are nil if the value has the wrong
-	// form.
+	// known contains the fields of the type at this position. It is nil if the value has the wrong
+	// type.
 	known []string
-	// want and got describe the form of the value. If got is empty, the form is valid but the value
-	// is not.
+	// want and got describe the type of the value. If got is empty, the type is correct, but the
+	// value is invalid.
 	want, got string
 }
 
-// finding returns the finding for the misfit, at its position.
+// finding returns the finding for the mismatch, at the position of the field.
 func (m *mismatch) finding(d *document) Finding {
 	if m.known == nil && m.got == "" {
 		return d.at(m.field, "must be "+m.want, "write "+m.want)
@@ -63,7 +63,7 @@ func unknownField(name string, known []string) (reason, fix string) {
 	return reason, "remove it: " + fmt.Sprintf("none of the %d fields here has a similar name", len(all))
 }
 
-// mismatches compares a decoded value with a Go type, and returns the differences.
+// mismatches compares a decoded value with a Go type, and returns each mismatch.
 func mismatches(t reflect.Type, value any, path string) []mismatch {
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()
@@ -154,13 +154,13 @@ func fieldsOf(t reflect.Type) map[string]reflect.Type {
 	return all
 }
 
-// decodesItself reports whether a type has its own decoding method.
+// decodesItself reports whether a type has its own JSON or text decoding method.
 func decodesItself(t reflect.Type) bool {
 	p := reflect.PointerTo(t)
 	return p.Implements(reflect.TypeFor[json.Unmarshaler]()) || p.Implements(reflect.TypeFor[encoding.TextUnmarshaler]())
 }
 
-// undecodable returns the misfit if the decoding method of a type rejects a value.
+// undecodable returns a mismatch if the decoding method of a type rejects a value.
 func undecodable(t reflect.Type, value any, path string) []mismatch {
 	text, err := json.Marshal(value)
 	if err == nil {
@@ -183,7 +183,7 @@ func undecodable(t reflect.Type, value any, path string) []mismatch {
 	return []mismatch{{field: path, want: want}}
 }
 
-// formOf describes the form of a decoded value. It does not contain the value.
+// formOf describes the type of a decoded value. The description does not contain the value.
 func formOf(value any) string {
 	switch value.(type) {
 	case map[string]any:

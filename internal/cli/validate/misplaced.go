@@ -15,7 +15,7 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// kindList is the kind of a list with any objects.
+// kindList is the kind of a list that may contain objects of any kind.
 const kindList = "List"
 
 // hasMisplaced reports whether the kind or the API version of a document is wrong.
@@ -23,8 +23,9 @@ func (f *file) hasMisplaced() bool {
 	return slices.ContainsFunc(f.docs, func(d document) bool { return misplaced(&d) != nil })
 }
 
-// misplaced returns the finding for the wrong kind or API version of a document, or nil. The kind
-// is similar to a known one, or the document is a list that no client accepts.
+// misplaced returns a finding if the kind of a document is similar to a known kind, or if its API
+// version is wrong. It also returns a finding for a list that no client accepts. Otherwise, it
+// returns nil.
 func misplaced(d *document) *Finding {
 	if problem := unreadableList(d); problem != nil {
 		return problem
@@ -53,8 +54,9 @@ func misplaced(d *document) *Finding {
 	return &f
 }
 
-// wrongVersion returns the finding for a kind of kubetenant with a missing or wrong API version, or
-// nil. Another project may have a kind of the same name in its own group.
+// wrongVersion returns a finding if a document has a kind of kubetenant and a missing or wrong API
+// version, or nil. A kind of another project with the same name is accepted, because it has another
+// API group.
 func wrongVersion(d *document) *Finding {
 	if !slices.Contains(ownKinds(), d.kind) || d.apiVersion == v1alpha1.GroupVersion ||
 		d.group() != "" && !isOurs(d.apiVersion) {
@@ -65,7 +67,7 @@ func wrongVersion(d *document) *Finding {
 	return &f
 }
 
-// isOurs reports whether an API version has the group of kubetenant or a misspelled one, such as
+// isOurs reports whether an API version has the group of kubetenant, or a misspelling of it such as
 // kubetenat.dev or kubetenant.io.
 func isOurs(apiVersion string) bool {
 	group, _, _ := strings.Cut(apiVersion, "/")
@@ -74,7 +76,7 @@ func isOurs(apiVersion string) bool {
 	return group != "" && (group == tenant.Domain || nearest.Name(label, []string{groupName}) != "")
 }
 
-// foreignGroup returns the group of a kind of another project, or "".
+// foreignGroup returns the API group if the kind is a known kind of another project, otherwise "".
 func foreignGroup(kind string) string {
 	for _, k := range kinds() {
 		for group, names := range k.objects {
@@ -94,7 +96,7 @@ func (d *document) unknownKind() Finding {
 	return d.at("kind", "unknown kind "+quotedUnlessWord(d.kind), "write one of "+strings.Join(ownKinds(), ", "))
 }
 
-// unreadableList returns the finding for a list in another list, or for a list without items, or
+// unreadableList returns a finding for a list inside another list, and for a list without items, or
 // nil. kubectl rejects both.
 func unreadableList(d *document) *Finding {
 	items := valueOf(d.node, "items")
@@ -118,7 +120,7 @@ func unreadableList(d *document) *Finding {
 	return &f
 }
 
-// ownKinds returns the document kinds in the API group of kubetenant.
+// ownKinds returns the kinds of documents in the API group of kubetenant.
 func ownKinds() []string {
 	var all []string
 	for _, k := range kinds() {

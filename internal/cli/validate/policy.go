@@ -50,8 +50,8 @@ func policy(data []byte) []Finding {
 	return found
 }
 
-// policyReason returns the reason of an error in one line. It replaces the decoder's names of Go
-// types.
+// policyReason returns the text of an error on one line. It replaces the names of Go types in the
+// text.
 func policyReason(err error) string {
 	var form *json.UnmarshalTypeError
 	if !errors.As(err, &form) {
@@ -69,8 +69,8 @@ func policyReason(err error) string {
 
 var quoted = regexp.MustCompile(`"([^"]+)"`)
 
-// columnOf returns the column of a problem. It is the position of a syntax error, or of the key
-// that the reason names.
+// columnOf returns the column of a problem. This is the position of the syntax error, or of the key
+// that reason quotes.
 func columnOf(text []byte, reason string) int {
 	var v any
 	var syntax *json.SyntaxError
@@ -97,7 +97,7 @@ func columnOf(text []byte, reason string) int {
 	return 1
 }
 
-// policyFix returns the fix for a problem, or "".
+// policyFix returns the fix for a problem of a policy file, or "".
 func policyFix(text string) string {
 	if _, wanted, ok := strings.Cut(text, ": must be "); ok {
 		return "write " + wanted
@@ -105,8 +105,8 @@ func policyFix(text string) string {
 	return fixOf(policyFixes(), text)
 }
 
-// policyFixes returns the fixes for the problems of a policy file, by a part of the message. The
-// first matching part applies.
+// policyFixes returns pairs of a part of a message and the fix for this message. The first pair
+// whose part is in the message applies.
 func policyFixes() [][2]string {
 	return [][2]string{
 		{"space is required", `add "space": the tenant whose objects the line is about, or "*"`},

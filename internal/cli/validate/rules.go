@@ -19,8 +19,8 @@ import (
 	"k8s.io/kube-openapi/pkg/validation/spec"
 )
 
-// rules evaluates the rules of the schema (x-kubernetes-validations) as the API server does for a
-// creation (k8s.io/apiextensions-apiserver pkg/apiserver/schema/cel, v0.37.1).
+// rules evaluates the rules of the schema (x-kubernetes-validations) as the API server does when an
+// object is created (k8s.io/apiextensions-apiserver pkg/apiserver/schema/cel, v0.37.1).
 func (k *definition) rules(d *document, value map[string]any) []Finding {
 	e := &evaluator{
 		base:     environment.MustBaseEnvSet(environment.DefaultCompatibilityVersion()),
@@ -39,8 +39,8 @@ type evaluator struct {
 	found    []Finding
 }
 
-// check evaluates the rules of a schema and of its subschemas. A list of the type set has an
-// implicit rule.
+// check evaluates the rules of a schema and of its subschemas. It also checks that a list of type
+// set has no duplicates.
 func (e *evaluator) check(s *spec.Schema, value any, path string) {
 	if value == nil {
 		return
@@ -70,8 +70,8 @@ func (e *evaluator) check(s *spec.Schema, value any, path string) {
 	}
 }
 
-// evaluate evaluates the rules of one schema. It skips rules about the old object, because there is
-// none.
+// evaluate evaluates the rules of one schema. It skips rules that use oldSelf, because there is no
+// old object.
 func (e *evaluator) evaluate(s *openapi.Schema, value any, path string) {
 	rules := slices.DeleteFunc(slices.Clone(s.XValidations()), func(rule common.ValidationRule) bool {
 		return strings.Contains(rule.Rule(), "oldSelf")

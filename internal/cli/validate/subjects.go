@@ -19,8 +19,8 @@ import (
 )
 
 // subjects returns the findings for the subjects of a Tenant or of TenantMembers that the server
-// rejects. It cannot check whether the tenant owns the namespace of a service account, except for
-// the system namespaces.
+// would reject. It cannot check whether the tenant owns the namespace of a service account, except
+// that no tenant owns a system namespace.
 func (r *run) subjects(d *document) ([]Finding, error) {
 	value, err := d.value()
 	if err != nil {
@@ -62,7 +62,7 @@ func (r *run) subjects(d *document) ([]Finding, error) {
 }
 
 // settings returns the settings of the valid TenancyConfiguration among the files, or the default
-// settings.
+// settings if there is none.
 func (r *run) settings() (*configv1alpha1.Settings, error) {
 	if r.config == nil {
 		return (&configv1alpha1.Settings{}).Complete()
@@ -74,7 +74,7 @@ func (r *run) settings() (*configv1alpha1.Settings, error) {
 	return &config.Settings, nil
 }
 
-// spreadOf returns the roles of a Tenant or of TenantMembers, or nil if the object is invalid.
+// spreadOf returns the bindings of a Tenant or of TenantMembers, or nil if the object is invalid.
 func spreadOf(kind string, value map[string]any) *rolebinding.Bindings {
 	converter := runtime.DefaultUnstructuredConverter
 	switch kind {

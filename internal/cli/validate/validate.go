@@ -1,8 +1,8 @@
 // Copyright The kubetenant authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package validate finds the problems in the files of kubetenant, with their position, reason and
-// fix. It uses the same code as the server.
+// Package validate finds problems in the files of kubetenant. It reports their position, reason and
+// fix. It uses the server's own code.
 package validate
 
 import (
@@ -19,11 +19,11 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// Options contain values that the files lack.
+// Options contains values that are not in the files.
 type Options struct {
 	// Kind is one of [Kinds]. If empty, the kind of each file is detected.
 	Kind string
-	// Namespace is the namespace of the service in the files of "generate".
+	// Namespace is the namespace of the webhook service or the gateway in the files of "generate".
 	Namespace string
 	// Stdin is the input for the file "-".
 	Stdin io.Reader
@@ -32,9 +32,9 @@ type Options struct {
 // Report is the result of a validation.
 type Report struct {
 	Findings []Finding
-	// Valid are the files and clusters without an error.
+	// Valid contains the names of the files and clusters without an error.
 	Valid []string
-	// Unread are the errors for files, and for parts of a cluster, that could not be checked.
+	// Unread contains errors about files, and about parts of a cluster, that could not be checked.
 	Unread []error
 }
 
@@ -49,18 +49,18 @@ func (r *Report) add(name string, found []Finding) {
 // Failed reports whether any finding is an error.
 func (r *Report) Failed() bool { return hasError(r.Findings) }
 
-// run is the validation of some files.
+// run is one validation of a set of files.
 type run struct {
 	ctx context.Context
 	Options
-	// config is the file of the first valid TenancyConfiguration, or nil.
+	// config is the first file with a valid TenancyConfiguration, or nil.
 	config *file
-	// systemNamespaces are the system namespaces of config, or the default ones.
+	// systemNamespaces contains the system namespaces of config, or the default system namespaces.
 	systemNamespaces []string
 }
 
-// Files checks files and directories that "generate" wrote. It also returns the valid
-// TenancyConfiguration among them, or nil.
+// Files checks files, and directories that "generate" wrote. It also returns the first valid
+// TenancyConfiguration among the files, or nil.
 func Files(ctx context.Context, paths []string, o Options) (*Report, *configv1alpha1.TenancyConfiguration) {
 	r := &run{ctx: ctx, Options: o, systemNamespaces: defaultSystemNamespaces()}
 	report := &Report{}
@@ -139,12 +139,12 @@ func (f *file) wrongVersions() []Finding {
 // maxBytes is the maximum size of a file. The server has the same limit.
 const maxBytes = 16 << 20
 
-// file is a file to check.
+// file is a file, or a directory, to check.
 type file struct {
 	name  string // in findings
 	path  string
 	stdin bool
-	// directory reports whether the file is a directory that "generate" wrote.
+	// directory specifies that the path is a directory that "generate" wrote.
 	directory bool
 	data      []byte
 	// kind is the kind of the whole file. It is nil if each document has its own kind.
@@ -192,7 +192,8 @@ func (f *file) documentsOf(k *kind) []document {
 	return slices.DeleteFunc(slices.Clone(f.docs), func(d document) bool { return !k.includes(&d) })
 }
 
-// unknownDocuments warns of documents of unknown kinds. An export of a cluster may contain any objects.
+// unknownDocuments warns of documents of unknown kinds, except in an export of a cluster, which may
+// contain any objects.
 func (f *file) unknownDocuments() []Finding {
 	var found []Finding
 	for i := range f.docs {
@@ -222,8 +223,8 @@ func described(d *document) string {
 	return "a " + quotedUnlessWord(d.apiVersion) + " " + quotedUnlessWord(d.kind)
 }
 
-// quotedUnlessWord quotes a text unless it is the name of a kind or a version. It shortens long
-// texts, because the file may be of another kind.
+// quotedUnlessWord quotes a text unless it may be the name of a kind or a version. It shortens long
+// texts, because the file may have unexpected content.
 func quotedUnlessWord(text string) string {
 	const longest = 63
 	if len(text) > longest {

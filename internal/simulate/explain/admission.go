@@ -32,8 +32,8 @@ import (
 	"github.com/kubetenant/kubetenant/plugins/restriction"
 )
 
-// Admission is the result of admission for a write that authorization allows. It is empty if
-// admission is not called.
+// Admission is the result of admission for a write that authorization allows. It is empty if the
+// server does not run admission for the request.
 type Admission string
 
 // Results of admission.
@@ -43,7 +43,7 @@ const (
 	Undecided Admission = "undecided"
 )
 
-// Parts that are not checked if the object of a write is unknown.
+// Objects on which admission depends, for the text of a result.
 const (
 	NoObject       = "the object (use -f)"
 	noStoredObject = "the stored object"
@@ -57,17 +57,17 @@ type Write struct {
 	DryRun      bool
 }
 
-// admitted is the result of admission for one write. The zero value means that admission is not
-// called.
+// admitted is the result of admission for one write. The zero value means that the server does not
+// run admission for the request.
 type admitted struct {
 	verdict Admission
-	// said is the text of the step. For a rejection, it is the reason.
+	// said is the text of the step. If admission rejects the write, it is the reason.
 	said string
-	// pods is the reason why the Pods of a workload would be rejected, or "".
+	// pods is why the Pods of a workload would be rejected, or "".
 	pods string
 }
 
-// step returns the text of the step.
+// step returns the text of the admission step.
 func (is admitted) step() string {
 	if is.verdict == Refused {
 		return "refuses: " + is.said
@@ -75,7 +75,7 @@ func (is admitted) step() string {
 	return is.said
 }
 
-// Writes sets the request and the write of the query to those of a scenario's case.
+// Writes sets the request and the write of the query from the write in a scenario case.
 func (q *Query) Writes(a *scenario.Admit) error {
 	w, err := scenario.WriteOf(a)
 	if err != nil {
@@ -90,7 +90,7 @@ func (q *Query) Writes(a *scenario.Admit) error {
 	return err
 }
 
-// operations are the admission operations of verbs.
+// operations contains the admission operation of each verb.
 var operations = map[string]admission.Operation{
 	"create":           admission.Create,
 	"update":           admission.Update,
@@ -100,8 +100,8 @@ var operations = map[string]admission.Operation{
 	"connect":          admission.Connect,
 }
 
-// operationOf returns the admission operation of a request, or false if admission is not called for
-// it.
+// operationOf returns the admission operation of a request, or false if the server does not run
+// admission for the request.
 func operationOf(r *authorizer.AttributesRecord) (admission.Operation, bool) {
 	switch r.Subresource {
 	case "exec", "attach", "portforward", "proxy":
@@ -111,13 +111,14 @@ func operationOf(r *authorizer.AttributesRecord) (admission.Operation, bool) {
 	return operation, writes && r.ResourceRequest
 }
 
-// IsWrite reports whether admission is called for a request.
+// IsWrite reports whether the server runs admission for a request.
 func IsWrite(r *authorizer.AttributesRecord) bool {
 	_, writes := operationOf(r)
 	return writes
 }
 
-// admission returns the result of the admission plugins, as far as the object is known.
+// admission returns the result of the admission plugins. If the object is unknown, the result may
+// be [Undecided].
 func (q *Query) admission(ctx context.Context, a *answer) (admitted, error) {
 	operation, writes := operationOf(&q.Request)
 	if !writes {
@@ -133,7 +134,7 @@ func (q *Query) admission(ctx context.Context, a *answer) (admitted, error) {
 	if err != nil {
 		return admitted{}, err
 	}
-	// The server's own plugin validates before the plugins of kubetenant.
+	// The server runs its own plugin before the validating plugins of kubetenant.
 	plugins := append([]stack.Plugin{{Name: podsecurity.Name, Interface: pods}}, a.stack.Admission...)
 	resource := q.resourceVersion("").GroupResource()
 	var names []string
@@ -166,7 +167,7 @@ func (q *Query) admission(ctx context.Context, a *answer) (admitted, error) {
 	return admitted{Admitted, "admitted by " + strings.Join(names, ", "), pods.TemplateViolation(ctx, record)}, nil
 }
 
-// record returns the attributes of a write.
+// record returns the admission attributes of a write.
 func (q *Query) record(write *Write, operation admission.Operation) admission.Attributes {
 	namespace, name := q.Request.Namespace, q.Request.Name
 	if object, err := meta.Accessor(write.Object); err == nil && name == "" {
@@ -179,8 +180,8 @@ func (q *Query) record(write *Write, operation admission.Operation) admission.At
 		q.resourceVersion(write.Kind.Version), q.Request.Subresource, operation, nil, write.DryRun, q.User)
 }
 
-// namespaceRefuses returns the reason why the server creates no objects in the namespace of the
-// request, or "" (k8s.io/apiserver pkg/admission/plugin/namespace/lifecycle, v0.37.1).
+// namespaceRefuses returns why the server creates no objects in the namespace of the request, or ""
+// (k8s.io/apiserver pkg/admission/plugin/namespace/lifecycle, v0.37.1).
 func (q *Query) namespaceRefuses(operation admission.Operation) string {
 	r := &q.Request
 	if operation != admission.Create || r.Namespace == "" || r.Resource == "namespaces" ||
@@ -196,7 +197,7 @@ func (q *Query) namespaceRefuses(operation admission.Operation) string {
 	return ""
 }
 
-// isMissing reports whether a namespace is known not to exist.
+// isMissing reports whether a namespace certainly does not exist.
 func (q *Query) isMissing(namespace string) bool {
 	return namespace != "" && !q.Limited && !q.Snapshot.HasNamespace(namespace)
 }
@@ -216,7 +217,7 @@ func (q *Query) namespace(name string) (*corev1.Namespace, error) {
 	return nil, notFound(name)
 }
 
-// unknownObject describes the object that admission depends on.
+// unknownObject returns a description of the unknown object on which admission depends.
 func unknownObject(operation admission.Operation) string {
 	if operation == admission.Create || operation == admission.Update {
 		return NoObject
@@ -224,7 +225,8 @@ func unknownObject(operation admission.Operation) string {
 	return noStoredObject
 }
 
-// unchecked returns the checks of the server that the explanation of an allowed write omits.
+// unchecked returns the names of the server's checks that the explanation of an allowed write
+// omits.
 func (q *Query) unchecked(result admitted) []string {
 	operation, writes := operationOf(&q.Request)
 	if !writes {
@@ -249,8 +251,8 @@ func (q *Query) resourceVersion(version string) schema.GroupVersionResource {
 	return schema.GroupVersionResource{Group: q.Request.APIGroup, Version: version, Resource: q.Request.Resource}
 }
 
-// Written returns the object of the write. For a new namespace without an object, it has only the
-// name. It returns nil if the object is unknown.
+// Written returns the object of the write. For a new namespace whose object is unknown, it returns
+// a Namespace with only the name. Otherwise, it returns nil if the object is unknown.
 func (q *Query) Written() *Write {
 	if q.Write != nil {
 		return q.Write
@@ -262,13 +264,13 @@ func (q *Query) Written() *Write {
 	return nil
 }
 
-// newNamespace returns the write of a namespace with only a name.
+// newNamespace returns the write that creates a namespace with only a name.
 func newNamespace(name string) *Write {
 	object := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	return &Write{Kind: corev1.SchemeGroupVersion.WithKind("Namespace"), Object: object}
 }
 
-// restricted returns the error for a resource that tenants may not use, whatever its object is.
+// restricted returns an error if tenants may not use a resource, whatever the object is.
 func (q *Query) restricted(ctx context.Context, a *answer, operation admission.Operation) error {
 	if operation == admission.Update && a.outcome.Caller.IsSystem() {
 		return nil // the system tenant may update existing objects
@@ -285,7 +287,8 @@ func (q *Query) restricted(ctx context.Context, a *answer, operation admission.O
 	return nil
 }
 
-// Refusal returns the reason in a plugin's error, without the description of the request.
+// Refusal returns the reason in the error of an admission plugin, without the description of the
+// request.
 func Refusal(err error) string {
 	if status := apierrors.APIStatus(nil); errors.As(err, &status) {
 		if _, reason, found := strings.Cut(status.Status().Message, " is forbidden: "); found {
@@ -295,7 +298,8 @@ func Refusal(err error) string {
 	return err.Error()
 }
 
-// pluginMayCheck reports whether a plugin that handles an operation may check a resource.
+// pluginMayCheck reports whether a plugin that handles an operation may check objects of a
+// resource.
 func (q *Query) pluginMayCheck(plugin string, r schema.GroupResource, operation admission.Operation) bool {
 	switch plugin {
 	case managed.Name:

@@ -28,8 +28,8 @@ func onHost(yes bool) corev1.PodSpec {
 	return corev1.PodSpec{HostNetwork: yes, Containers: []corev1.Container{{Name: "c", Image: "i"}}}
 }
 
-// writing sets the write of a query. The cluster has a namespace acme--baseline, and its authorizer
-// allows everything.
+// writing returns a function that sets the write of a query. The cluster has a namespace
+// acme--baseline, and the delegate allows every request.
 func writing(
 	t *testing.T, kind schema.GroupVersionKind, object runtime.Object, more ...runtime.Object,
 ) func(*explain.Query) {
@@ -124,8 +124,8 @@ func TestPodSecurity(t *testing.T) {
 	}
 }
 
-// TestNewNamespace checks that explain reports a missing namespace, the way to create it, and the
-// rejections of its Pod Security level.
+// TestNewNamespace checks that explain reports a missing namespace, how to create it, and whether
+// the Pod Security level of the new namespace would reject the object.
 func TestNewNamespace(t *testing.T) {
 	pods, strict := corev1.SchemeGroupVersion.WithKind("Pod"),
 		aTenant(map[string]any{"namespaces": map[string]any{"podSecurity": "restricted"}})

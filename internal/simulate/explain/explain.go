@@ -1,8 +1,8 @@
 // Copyright The kubetenant authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package explain describes how a decision was made. It runs the server's own code with the objects
-// of a cluster or a scenario, and reports the result of each part.
+// Package explain describes why a request is allowed or denied. It runs the server's own code with
+// the objects of a cluster or a scenario, and reports the result of each step.
 package explain
 
 import (
@@ -31,27 +31,27 @@ import (
 type Query struct {
 	// User is the authenticated caller.
 	User user.Info
-	// Said describes the source of the identity. It is the text of the first step.
+	// Said describes where the identity comes from. It is the text of the first step.
 	Said string
-	// Request is the request. Its user is ignored.
+	// Request is the request. Its user is ignored, because User is the caller.
 	Request authorizer.AttributesRecord
-	// Write is the object of the write, or nil if it is unknown.
+	// Write is the object of the request, or nil if the object is unknown.
 	Write *Write
-	// Stored is the metadata of the object that the request names. It is nil if it is unknown.
+	// Stored is the metadata of the stored object that the request names. It is nil if unknown.
 	Stored   *metav1.PartialObjectMetadata
 	Config   *configv1alpha1.Settings
 	Snapshot *simulator.Snapshot
-	// Delegate decides requests about which RBAC has no opinion. It may be nil.
+	// Delegate authorizes the requests about which RBAC has no opinion. It may be nil.
 	Delegate authorizer.Authorizer
 
-	// Limited reports whether the snapshot may lack namespaces of other tenants. A missing
-	// namespace is then not reported.
+	// Limited specifies that the snapshot may lack namespaces of other tenants. Explain then does
+	// not report that a namespace is missing.
 	Limited bool
 
 	stackRun *stackRun // for Config, Snapshot and Delegate, after the first call
 }
 
-// stackRun is a stack with its last outcome.
+// stackRun is a stack and the outcome of its last decision.
 type stackRun struct {
 	*stack.Stack
 	outcome atomic.Pointer[authz.Outcome]
@@ -70,17 +70,16 @@ type Explanation struct {
 	Reason   string `json:"reason,omitempty"`
 	// Admission is the result of admission for an allowed write.
 	Admission Admission `json:"admission,omitempty"`
-	// NotChecked lists the checks that may still refuse an allowed write.
+	// NotChecked contains the checks that may still reject an allowed write.
 	NotChecked []string `json:"notChecked,omitempty"`
-	// Remedy is the smallest change that would allow the request. It is nil if the request is
-	// allowed.
+	// Remedy is a change that would allow the request. It is nil if the request is allowed.
 	Remedy *Remedy `json:"remedy,omitempty"`
 }
 
 // Allowed reports whether every check that was made allows the request.
 func (e *Explanation) Allowed() bool { return e.Decision == "allow" }
 
-// answer is the stack's result for one query.
+// answer is the result of the stack for one query.
 type answer struct {
 	outcome   authz.Outcome
 	decision  authorizer.Decision
@@ -94,8 +93,8 @@ func (a *answer) allows() bool {
 	return a.decision == authorizer.DecisionAllow && a.admission.verdict != Refused
 }
 
-// evaluate returns the stack's answer to the query. The first call builds the stack, which runs until
-// ctx ends.
+// evaluate runs the stack for the query. The first call creates the stack, which runs until ctx
+// ends.
 func (q *Query) evaluate(ctx context.Context) (*answer, error) {
 	if q.stackRun == nil {
 		s := &stackRun{}
@@ -123,7 +122,7 @@ func (q *Query) evaluate(ctx context.Context) (*answer, error) {
 	return a, err
 }
 
-// with returns the query with another configuration and more objects.
+// with returns a copy of the query with another configuration and more objects.
 func (q *Query) with(config *configv1alpha1.Settings, more ...runtime.Object) (*Query, error) {
 	changed := *q
 	changed.stackRun, changed.Config = nil, config
@@ -139,9 +138,9 @@ func (q *Query) with(config *configv1alpha1.Settings, more ...runtime.Object) (*
 	return &changed, err
 }
 
-// Explain runs the stack for a query and reports the result of each part. Later calls with the same
-// query, but another user, request or write, use the stack of the first call. That stack runs until
-// the first ctx ends.
+// Explain runs the stack for a query and reports the result of each step. If the query is used
+// again with another user, request or write, the stack of the first call is used. This stack runs
+// until the ctx of the first call ends.
 func Explain(ctx context.Context, q *Query) (*Explanation, error) {
 	a, err := q.evaluate(ctx)
 	if err != nil {
@@ -196,7 +195,7 @@ func boundaryResult(a *answer) string {
 	return "delegates, by rule " + string(a.outcome.Rule)
 }
 
-// RequestText returns a request in one line.
+// RequestText returns the text of a request on one line.
 func RequestText(r *authorizer.AttributesRecord) string {
 	if !r.ResourceRequest {
 		return r.Verb + " " + r.Path
@@ -248,8 +247,8 @@ func (q *Query) ownerResult(a *answer) string {
 	return "not looked up: it does not matter for this caller"
 }
 
-// namespaceName returns the name of the namespace that contains the object of the request, or that
-// is this object. It returns "" for a request that creates the namespace.
+// namespaceName returns the name of the namespace in which the request acts, or of the Namespace
+// object of the request. It returns "" for a request that creates a Namespace.
 func (q *Query) namespaceName() string {
 	r := &q.Request
 	switch {

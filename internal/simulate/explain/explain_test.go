@@ -21,8 +21,8 @@ import (
 	"github.com/kubetenant/kubetenant/internal/simulate/simulator"
 )
 
-// TestScenarios checks that the explanation of every case of the corpus has the expected decision.
-// The proposed remedies are tried.
+// TestScenarios checks that the explanation of every case in the corpus has the expected decision.
+// It also checks that the proposed remedies allow the request.
 func TestScenarios(t *testing.T) {
 	klog.SetLogger(logr.Discard())
 	ctx := klog.NewContext(t.Context(), logr.Discard())
@@ -64,7 +64,8 @@ func TestScenarios(t *testing.T) {
 			})
 			for i := range s.Cases {
 				c := &s.Cases[i]
-				// the command's --as is not an impersonation
+				// With the flag --as, the command explains the decision for that user without
+				// impersonation.
 				if c.Credential.Impersonate != nil || c.Request == nil && c.Admit == nil {
 					continue
 				}
@@ -122,7 +123,8 @@ func newQuery(t *testing.T, s *scenario.Scenario, config *configv1alpha1.Setting
 	return q
 }
 
-// dependsOnMissingObjects reports whether the result of a case depends on objects that a snapshot lacks.
+// dependsOnMissingObjects reports whether the result of a case depends on objects that a snapshot
+// lacks.
 func dependsOnMissingObjects(file, name string) bool {
 	switch filepath.Base(file) {
 	case "admission-quota.yaml":
@@ -135,8 +137,8 @@ func dependsOnMissingObjects(file, name string) bool {
 	return false
 }
 
-// explainWrite explains a case that writes. With the object, the result must be as expected.
-// Without it, the result must not be the opposite.
+// explainWrite explains a case with a write. If the object is known, the result must be the
+// expected one. If it is unknown, the result must not contradict the expected one.
 func explainWrite(
 	ctx context.Context,
 	t *testing.T,

@@ -30,8 +30,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// proposeBinding returns a role with one rule, and its binding, or nil if no role can allow the
-// request.
+// proposeBinding returns a change that adds a role with one rule and a binding, or nil if no role
+// can allow the request.
 func (q *Query) proposeBinding(ctx context.Context, a *answer) (*change, error) {
 	r, caller := &q.Request, a.outcome.Caller
 	rule := rbacv1.PolicyRule{
@@ -83,7 +83,8 @@ func (q *Query) proposeBinding(ctx context.Context, a *answer) (*change, error) 
 	return q.tryRole(ctx, a, plain, role, binding)
 }
 
-// tryRole calls tryObjects if the role and the binding allow the request.
+// tryRole returns the change that adds a role and a binding, or nil if the request is then still
+// not allowed.
 func (q *Query) tryRole(ctx context.Context, a *answer, text string, role, binding runtime.Object) (*change, error) {
 	c, err := q.tryObjects(ctx, a, text, role, binding)
 	if err != nil || c.answer.decision != authorizer.DecisionAllow {
@@ -96,8 +97,8 @@ func typeMeta(kind string) metav1.TypeMeta {
 	return metav1.TypeMeta{APIVersion: rbacv1.SchemeGroupVersion.String(), Kind: kind}
 }
 
-// proposeGrant returns an AccessGrant in the owner's namespace, or nil if no grant can allow the
-// request.
+// proposeGrant returns a change that adds an AccessGrant in the owner's namespace, or nil if no
+// grant can allow the request.
 func (q *Query) proposeGrant(ctx context.Context, a *answer) (*change, error) {
 	r, caller, owner := &q.Request, a.outcome.Caller, a.outcome.Owner
 	g := &v1alpha1.AccessGrant{
@@ -122,7 +123,7 @@ func (q *Query) proposeGrant(ctx context.Context, a *answer) (*change, error) {
 	if err != nil {
 		return nil, err
 	}
-	// The server itself records the grantor.
+	// On a server, admission records the grantor.
 	g.Spec.Grantor = &v1alpha1.AccessGrantor{Owner: owner.String(), Tenant: owner.String(), User: "an admin"}
 	object, err := runtime.DefaultUnstructuredConverter.ToUnstructured(g)
 	if err != nil {
@@ -140,8 +141,8 @@ func (q *Query) proposeGrant(ctx context.Context, a *answer) (*change, error) {
 	return q.try(ctx, a, Remedy{Text: intro, YAML: text}, after)
 }
 
-// proposeClusterScoped returns a change for a cluster-scoped resource. For a read, it shares the
-// resource with every tenant.
+// proposeClusterScoped returns a change for a cluster-scoped resource. For a read, the change is in
+// the configuration. Otherwise, it is a line of the policy file.
 func (q *Query) proposeClusterScoped(ctx context.Context, a *answer) (*change, error) {
 	r := &q.Request
 	resource := schema.GroupResource{Group: r.APIGroup, Resource: r.Resource}
@@ -176,7 +177,8 @@ func (q *Query) proposeClusterScoped(ctx context.Context, a *answer) (*change, e
 	return q.proposeLine(ctx, a, policyNamespaceOwner(a))
 }
 
-// proposeReviews returns the setting that allows reviews of a tenant's own tokens and subjects.
+// proposeReviews returns the setting that lets tenants create reviews of their own tokens and
+// subjects.
 func (q *Query) proposeReviews(ctx context.Context, a *answer) (*change, error) {
 	config := q.configured(func(z *configv1alpha1.Authorization) { z.DelegatedReviews = true })
 	const text = "To let every tenant review its own tokens and subjects, the cluster's admin can set this in the " +
@@ -184,7 +186,7 @@ func (q *Query) proposeReviews(ctx context.Context, a *answer) (*change, error) 
 	return q.tryConfig(ctx, a, text, config, map[string]any{"delegatedReviews": true})
 }
 
-// tryConfig calls try with a configuration that has other values for the specified fields of
+// tryConfig calls try with another configuration. fields contains the changed fields of the section
 // authorization.
 func (q *Query) tryConfig(ctx context.Context, a *answer, text string, config *configv1alpha1.Settings,
 	fields map[string]any,
@@ -200,7 +202,8 @@ func (q *Query) tryConfig(ctx context.Context, a *answer, text string, config *c
 	return q.try(ctx, a, Remedy{Text: text, YAML: string(part)}, after)
 }
 
-// proposeLine returns a line of the policy file, or nil if no line can allow the request.
+// proposeLine returns a change that adds a line to the policy file, or nil if no line can allow the
+// request.
 func (q *Query) proposeLine(ctx context.Context, a *answer, owner tenant.ID) (*change, error) {
 	line, err := q.line(a.outcome.Caller, owner)
 	if line == nil || err != nil {
@@ -234,8 +237,8 @@ func (q *Query) proposeLine(ctx context.Context, a *answer, owner tenant.ID) (*c
 	return c, nil
 }
 
-// line returns the line of the policy file that allows the request, or nil if no line can express
-// it.
+// line returns a line of the policy file that allows the request, or nil if no line can express the
+// request.
 func (q *Query) line(caller, owner tenant.ID) ([]byte, error) {
 	r := &q.Request
 	if r.Subresource != "" || q.User.GetName() == "*" {
@@ -260,8 +263,8 @@ func (q *Query) line(caller, owner tenant.ID) ([]byte, error) {
 	})
 }
 
-// withLine returns the configuration with a copy of the policy file that ends with the line, and a
-// function that removes the copy.
+// withLine returns the configuration with a copy of the policy file to which the line is added, and
+// a function that removes the copy.
 func (q *Query) withLine(line []byte) (*configv1alpha1.Settings, func(), error) {
 	var data []byte
 	if file := q.Config.Authorization.ABAC; file != nil {

@@ -9,8 +9,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// Advice returns the advice for a denial of which only the reason is known. It returns nil if the
-// text is not a reason of the boundary.
+// Advice returns the advice for a denial if only the text of its reason is known. It returns nil if
+// the text is not a reason of the boundary.
 func Advice(text string, caller tenant.ID) *Remedy {
 	reason, _ := authz.ReasonOf(text)
 	advice := adviceFor(reason, caller)
@@ -27,13 +27,13 @@ func Advice(text string, caller tenant.ID) *Remedy {
 	return &Remedy{Text: advice}
 }
 
-// policyFile is the advice for a reason that a line of the policy file may override, depending on
+// policyFile is the advice for a denial that a line of the policy file may override, depending on
 // the request.
 const policyFile = "The cluster's admin can allow some requests of this kind in the policy file " +
 	"(authorization.abac.path)."
 
-// adviceFor returns the advice for a reason, or "" for a reason that does not deny. It names only
-// objects that the caller knows.
+// adviceFor returns the advice for a reason, or "" if the reason is not one of a denial. The advice
+// contains no name that the caller does not know.
 func adviceFor(reason authz.Reason, caller tenant.ID) string {
 	switch reason {
 	case authz.ReasonNoTenant:

@@ -32,7 +32,7 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// apply makes the changes of a remedy as a user would.
+// apply makes the changes of a remedy, as a user would do.
 func apply(t *testing.T, q *explain.Query, r *explain.Remedy) {
 	t.Helper()
 	for ; r != nil; r = r.Then {
@@ -85,7 +85,8 @@ func tenantNamed(t *testing.T, q *explain.Query, name string) *unstructured.Unst
 	return nil
 }
 
-// objects returns the objects of a YAML file. The server records the grantor of an AccessGrant.
+// objects returns the objects in a YAML file. It sets the grantor of an AccessGrant, as the server
+// does.
 func objects(t *testing.T, text string) (all []runtime.Object) {
 	t.Helper()
 	decoder := utilyaml.NewYAMLOrJSONDecoder(bytes.NewReader([]byte(text)), 4096)
@@ -135,8 +136,8 @@ func retired(over bool) *unstructured.Unstructured {
 	return u
 }
 
-// reasonCase is a denial. If text is empty, its remedy MUST allow the request. Otherwise, the text
-// is its only remedy.
+// reasonCase is a denied request. If text is empty, the changes of the remedy MUST allow the
+// request. Otherwise, the remedy consists only of this text.
 type reasonCase struct {
 	name   string
 	who    user.Info
@@ -146,7 +147,7 @@ type reasonCase struct {
 	text   string
 }
 
-// reasonCases returns denials for each reason that can occur in process.
+// reasonCases returns denied requests for each reason that can occur in process.
 func reasonCases(t *testing.T) map[authz.Reason][]reasonCase {
 	t.Helper()
 	alice, carol := newUser("alice", "acme", "dev"), newUser("carol", "acme")

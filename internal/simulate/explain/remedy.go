@@ -21,37 +21,38 @@ import (
 // maxChanges is the maximum number of changes in one remedy.
 const maxChanges = 4
 
-// noSetting is the remedy for a request that no setting and no object can allow.
+// noSetting is the text of the remedy for a request that no setting and no object can allow.
 const noSetting = "No setting allows this to a tenant."
 
-// Remedy is the smallest change that would allow a request. The stack allows the request with all
-// its changes, which were tried.
+// Remedy is a change that would allow a request, possibly with further changes. The stack was run
+// with the changes.
 type Remedy struct {
-	// Text describes the change and the users who may make it, or the reason why there is none. It
-	// has one or more lines.
+	// Text describes the change and who may make it, or why there is no such change. It has one or
+	// more lines.
 	Text string `json:"text"`
-	// Command is the command that makes the change. It is empty if objects or a file make it.
+	// Command is the command that makes the change. It is empty if the change is in YAML.
 	Command string `json:"command,omitempty"`
-	// YAML contains the objects, the part of the configuration, or the line of the policy file.
+	// YAML contains objects, a part of the configuration, or a line of the policy file.
 	YAML string `json:"yaml,omitempty"`
-	// Then is the next required change, or nil.
+	// Then is the next change that is required, or nil.
 	Then *Remedy `json:"then,omitempty"`
 }
 
-// change is one change of a remedy. If after is nil, it is advice and was not tried.
+// change is one change of a remedy. If after is nil, the change is only advice, and the stack was
+// not run with it.
 type change struct {
 	Remedy
 	after  *Query
 	answer *answer // after the change
 }
 
-// advice returns a change that only a person can make.
+// advice returns a change that consists only of a text.
 func advice(format string, args ...any) *change {
 	return &change{Remedy: Remedy{Text: fmt.Sprintf(format, args...)}}
 }
 
-// remedy returns the changes that would allow the request. Each was tried. It returns nil if
-// admission rejects the request's object.
+// remedy returns the changes that would allow the request. It returns nil if authorization already
+// allows the request and its namespace exists.
 func (q *Query) remedy(ctx context.Context, a *answer) (*Remedy, error) {
 	if a.decision == authorizer.DecisionAllow && !q.isMissing(q.Request.Namespace) {
 		return nil, nil
@@ -84,7 +85,7 @@ func (r *Remedy) length() (n int) {
 	return n
 }
 
-// propose returns the next change.
+// propose returns the next change for a request that is not allowed.
 func (q *Query) propose(ctx context.Context, a *answer) (*change, error) {
 	switch {
 	case a.decision == authorizer.DecisionAllow && q.isMissing(q.Request.Namespace):
@@ -101,7 +102,8 @@ func (q *Query) propose(ctx context.Context, a *answer) (*change, error) {
 	return c, err
 }
 
-// try returns a change, or nil if the boundary still denies the request for the same reason.
+// try runs the stack with a change. It returns nil if the boundary still denies the request for the
+// same reason.
 func (q *Query) try(ctx context.Context, a *answer, remedy Remedy, after *Query) (*change, error) {
 	next, err := after.evaluate(ctx)
 	if err != nil {
@@ -114,7 +116,7 @@ func (q *Query) try(ctx context.Context, a *answer, remedy Remedy, after *Query)
 	return &change{remedy, after, next}, nil
 }
 
-// tryObjects calls try with more objects. They become the YAML of the remedy.
+// tryObjects calls try with more objects in the cluster. The objects are the YAML of the remedy.
 func (q *Query) tryObjects(ctx context.Context, a *answer, text string, objects ...runtime.Object) (*change, error) {
 	after, err := q.with(q.Config, objects...)
 	if err != nil {
@@ -161,7 +163,7 @@ func (q *Query) proposeFor(ctx context.Context, a *answer) (*change, error) {
 	return c, err
 }
 
-// policyNamespaceOwner returns the tenant for the field space of a policy line.
+// policyNamespaceOwner returns the tenant for the field space in a line of the policy file.
 func policyNamespaceOwner(a *answer) tenant.ID {
 	if a.outcome.Owner.IsZero() {
 		return tenant.System()
@@ -190,7 +192,8 @@ func (q *Query) proposeInForeign(ctx context.Context, a *answer) (*change, error
 	return c, err
 }
 
-// names returns the resource names for a rule, or nil if the request names no existing object.
+// names returns the resource names for a rule, or nil if the request does not name an existing
+// object.
 func (q *Query) names() []string {
 	if q.Request.Name == "" || q.Request.Verb == "create" && q.Request.Subresource == "" {
 		return nil
@@ -205,7 +208,7 @@ func (q *Query) resource() string {
 	return q.Request.Resource
 }
 
-// name returns a name for the proposed objects.
+// name returns a name for the objects of a proposal.
 func (q *Query) name() string {
 	r := &q.Request
 	words := []string{r.Verb, r.Resource, r.Subresource}
@@ -216,13 +219,13 @@ func (q *Query) name() string {
 	return strings.ToLower(strings.NewReplacer(":", "-", "*", "any", "/", "-").Replace(strings.Join(words, "-")))
 }
 
-// noTenantPath returns a sentence about server URLs for which grants and the policy file do not
+// noTenantPath returns a sentence about the server URLs for which grants and the policy file do not
 // apply.
 func noTenantPath(caller tenant.ID) string {
 	return fmt.Sprintf("It does not apply to server URLs that end in /tenants/%s.", caller)
 }
 
-// configured returns a copy of the configuration with a change.
+// configured returns a copy of the configuration to which change was applied.
 func (q *Query) configured(change func(*configv1alpha1.Authorization)) *configv1alpha1.Settings {
 	config := *q.Config
 	change(&config.Authorization)

@@ -80,8 +80,8 @@ func grant(t *testing.T) runtime.Object {
 	return &unstructured.Unstructured{Object: content}
 }
 
-// explained explains a request in a cluster of acme and globex. All callers of acme may get and
-// create pods and daemonsets. change modifies the default configuration and the query.
+// explained explains a request in a cluster with the tenants acme and globex. All callers of acme
+// may get and create pods and daemonsets. change modifies the default configuration and the query.
 func explained(
 	t *testing.T, u user.Info, r authorizer.AttributesRecord, change func(*explain.Query),
 ) *explain.Explanation {
@@ -151,8 +151,8 @@ func policy(t *testing.T, spec string) func(*explain.Query) {
 	return func(q *explain.Query) { q.Config.Authorization.ABAC = &configv1alpha1.ABAC{Path: path} }
 }
 
-// TestSteps checks that each part of the stack reports in its step why it allowed or denied the
-// request.
+// TestSteps checks that each step of the explanation states why this part of the stack allowed or
+// denied the request.
 func TestSteps(t *testing.T) {
 	alice, carol := newUser("alice", "acme", "dev"), newUser("carol", "acme")
 	own, foreign := newRequest("get", "pods", "acme--web"), newRequest("get", "secrets", "globex--shop")
@@ -331,8 +331,8 @@ func TestSteps(t *testing.T) {
 	}
 }
 
-// TestRemedies checks that the first change of a remedy is the smallest one, for the caller and the
-// object of the request only. If there is none, the text explains why.
+// TestRemedies checks that the first change of a remedy is only for the caller and the object of
+// the request. If there is no such change, the text explains why.
 func TestRemedies(t *testing.T) {
 	carol, robot := newUser("carol", "acme"), newUser("system:serviceaccount:acme--web:robot", "acme",
 		"system:serviceaccounts", "system:serviceaccounts:acme--web")
@@ -469,9 +469,9 @@ func TestRemedies(t *testing.T) {
 	}
 }
 
-// TestAdmission checks that the result of a write depends on its object. Without an object, only an
-// unconditional rejection is reported. For a denied write, the step reports what the result of
-// admission would be.
+// TestAdmission checks that the result of a write depends on its object. If the object is unknown,
+// only a rejection that does not depend on the object is reported. For a write that authorization
+// denies, the step states what the result of admission would be.
 func TestAdmission(t *testing.T) {
 	alice := newUser("alice", "acme", "dev")
 	writes := func(obj runtime.Object, kind string) func(*explain.Query) {
@@ -574,7 +574,7 @@ func TestRequestText(t *testing.T) {
 	}
 }
 
-// TestIsWrite checks that admission is called for changes and for connections, whatever their verb
+// TestIsWrite checks that IsWrite returns true for changes and for connections, whatever their verb
 // is.
 func TestIsWrite(t *testing.T) {
 	paths := newPathRequest("/metrics")

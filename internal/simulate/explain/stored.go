@@ -18,17 +18,17 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// ChangesObject reports whether a request changes or deletes one object in a namespace. It excludes
-// subresources.
+// ChangesObject reports whether a request changes or deletes one named object in a namespace. It
+// returns false for subresources.
 func ChangesObject(r *authorizer.AttributesRecord) bool {
 	operation, writes := operationOf(r)
 	return writes && r.Namespace != "" && r.Name != "" && r.Subresource == "" &&
 		(operation == admission.Update || operation == admission.Delete)
 }
 
-// ManagedBy returns the source of an object that only the server may change, or "" if it has none.
-// It checks the labels, because the configuration can allow publishing more kinds. The server does
-// not protect the labels of a kind that no configuration can allow.
+// ManagedBy returns the source of an object that only the server may change, or "" if other callers
+// may change it. It reads the labels of the object. It ignores the labels of a kind that the server
+// never manages under any configuration.
 func ManagedBy(resource schema.GroupResource, object metav1.Object) string {
 	source, ok := object.GetLabels()[tenant.ManagedLabel]
 	kind := configv1alpha1.PublicationKind{Group: resource.Group, Kind: resource.Resource, Resource: resource.Resource}
@@ -41,7 +41,7 @@ func ManagedBy(resource schema.GroupResource, object metav1.Object) string {
 	return fmt.Sprintf("%s: %s", tenant.ManagedLabel, source)
 }
 
-// stored returns the stored object that the request names, or nil if it is unknown.
+// stored returns the stored object that the request names, or nil if the object is unknown.
 func (q *Query) stored() metav1.Object {
 	if q.Write != nil && q.Write.Old != nil {
 		if old, err := meta.Accessor(q.Write.Old); err == nil {
@@ -61,9 +61,9 @@ func (q *Query) isPublishable(resource schema.GroupResource) bool {
 	})
 }
 
-// ManagedRefusal returns the reason why the caller may not change the stored object. It returns ""
-// if the caller may, or if the object is unknown. In a terminating namespace, any caller with the
-// right may delete the object.
+// ManagedRefusal returns why the caller may not change the stored object. It returns "" if the
+// caller may change it, or if the object is unknown. In a terminating namespace, any caller with
+// the RBAC right to delete the object may delete it.
 func (q *Query) ManagedRefusal() string {
 	object := q.stored()
 	if object == nil || !ChangesObject(&q.Request) || q.User.GetName() == tenant.ManagerUser {

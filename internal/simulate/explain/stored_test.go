@@ -84,8 +84,8 @@ func TestConfiguredKinds(t *testing.T) {
 	}
 }
 
-// TestUndecidedKinds checks that TenantManaged decides about an object of a configured kind if the
-// object is unknown.
+// TestUndecidedKinds checks that the result depends on the plugin TenantManaged if an object of a
+// configured kind is unknown.
 func TestUndecidedKinds(t *testing.T) {
 	for _, verb := range []string{"create", "update", "patch", "delete"} {
 		for _, configured := range []bool{true, false} {
@@ -106,8 +106,7 @@ func TestUndecidedKinds(t *testing.T) {
 	}
 }
 
-// TestChangesOfManagedObjects checks that only the server may change a copy, whatever the caller
-// is.
+// TestChangesOfManagedObjects checks that no caller except the server may change a copy.
 func TestChangesOfManagedObjects(t *testing.T) {
 	const isCopy = "the object is a copy of the platform's Publication registry, " +
 		"and only the server may change it: change " +

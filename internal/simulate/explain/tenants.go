@@ -19,8 +19,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// proposeNamespace returns the missing namespace of the request, as the caller's tenant could
-// create it.
+// proposeNamespace returns a change that creates the missing namespace of the request, in the form
+// that the caller's tenant could create.
 func (q *Query) proposeNamespace(ctx context.Context, a *answer) (*change, error) {
 	name, caller := q.namespaceName(), a.outcome.Caller
 	intro := fmt.Sprintf("The cluster's admin, or a caller of tenant %s who may create namespaces, can create it:", caller)
@@ -44,8 +44,8 @@ func (q *Query) proposeNamespace(ctx context.Context, a *answer) (*change, error
 	return advice("There is no namespace %s.", name), nil
 }
 
-// created returns the namespace that the caller would create, with the changes of admission. It
-// returns nil if admission rejects it.
+// created returns the Namespace that the caller would create, as changed by admission. It returns
+// nil if admission rejects the Namespace.
 func (q *Query) created(ctx context.Context, a *answer, name string) *corev1.Namespace {
 	write := newNamespace(name)
 	resource := corev1.SchemeGroupVersion.WithResource("namespaces")
@@ -61,14 +61,15 @@ func (q *Query) created(ctx context.Context, a *answer, name string) *corev1.Nam
 	}
 }
 
-// proposeTenant returns the Tenant that authorization.requireTenant requires.
+// proposeTenant returns a change that creates the Tenant object that authorization.requireTenant
+// requires.
 func (q *Query) proposeTenant(ctx context.Context, a *answer) (*change, error) {
 	text := fmt.Sprintf("The Tenant %s does not exist, but authorization.requireTenant requires it.\n"+
 		"The cluster's admin can create it:", a.outcome.Caller)
 	return q.tryObjects(ctx, a, text, tenantObject(a.outcome.Caller, nil))
 }
 
-// proposeSuccessor returns a Tenant that has the name of a deleted one.
+// proposeSuccessor returns a change that creates a Tenant object with the ID of a deleted tenant.
 func (q *Query) proposeSuccessor(ctx context.Context, a *answer) (*change, error) {
 	caller := a.outcome.Caller
 	all := tenant.SortByDeletionEnd(q.Snapshot.Retired[caller])
@@ -80,7 +81,7 @@ func (q *Query) proposeSuccessor(ctx context.Context, a *answer) (*change, error
 	return q.tryObjects(ctx, a, text, tenantObject(caller, map[string]any{"replaces": all[len(all)-1].UID}))
 }
 
-// tenantObject returns a Tenant with the specified fields in its spec.
+// tenantObject returns a Tenant object with the given additional fields in its spec.
 func tenantObject(id tenant.ID, spec map[string]any) *unstructured.Unstructured {
 	all := map[string]any{"id": id.String()}
 	for key, value := range spec {
@@ -94,7 +95,8 @@ func tenantObject(id tenant.ID, spec map[string]any) *unstructured.Unstructured 
 	}}
 }
 
-// proposeAccess returns the command that gives the caller's tenant the access for the request.
+// proposeAccess returns a command that changes the access of the caller's tenant so that it permits
+// the request.
 func (q *Query) proposeAccess(ctx context.Context, a *answer) (*change, error) {
 	id := a.outcome.Caller
 	for _, group := range q.User.GetGroups() {
@@ -132,7 +134,8 @@ func (q *Query) proposeAccess(ctx context.Context, a *answer) (*change, error) {
 	return nil, nil
 }
 
-// restricts reports whether a value of spec.access or spec.suspension is the reason of the denial.
+// restricts reports whether a value of spec.access or spec.suspension causes a denial with the
+// given reason.
 func restricts(value string, reason authz.Reason) bool {
 	switch v1alpha1.TenantAccess(value) {
 	case "", v1alpha1.TenantAccessOpen:
@@ -143,8 +146,8 @@ func restricts(value string, reason authz.Reason) bool {
 	return reason == authz.ReasonClosed
 }
 
-// tryTenant calls try with a command that sets a field in the Tenant's spec. If value is nil, it
-// removes the field.
+// tryTenant calls try with a command that sets a field in the spec of the Tenant object. If value
+// is nil, the command removes the field.
 func (q *Query) tryTenant(ctx context.Context, a *answer, original *unstructured.Unstructured, remedy Remedy,
 	field string, value any,
 ) (*change, error) {

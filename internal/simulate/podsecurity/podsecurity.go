@@ -1,9 +1,9 @@
 // Copyright The kubetenant authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package podsecurity evaluates the PodSecurity admission plugin of kube-apiserver in process, with
-// the plugin's own library. It reads only the labels of namespaces. The server's
-// AdmissionConfiguration may set other defaults and exemptions.
+// Package podsecurity runs the PodSecurity admission plugin of kube-apiserver in process, with the
+// plugin's own library. It reads only the labels of namespaces. A server's AdmissionConfiguration
+// may set other defaults and exemptions.
 package podsecurity
 
 import (
@@ -32,14 +32,14 @@ const (
 	LabelPrefix = "pod-security.kubernetes.io/"
 )
 
-// Plugin is the admission plugin. Create one with [New]. It is safe for concurrent use.
+// Plugin is the PodSecurity admission plugin. Create it with [New]. It is safe for concurrent use.
 type Plugin struct {
 	*admission.Handler
 	delegate *psadmission.Admission
 }
 
-// New returns the plugin with kube-apiserver's default configuration. namespace returns a namespace
-// with its labels, or an error if it does not exist.
+// New returns the plugin with the default configuration of kube-apiserver. namespace returns a
+// namespace with its labels, or an error if the namespace does not exist.
 func New(namespace func(name string) (*corev1.Namespace, error)) (*Plugin, error) {
 	config, err := load.LoadFromData(nil)
 	if err != nil {
@@ -63,13 +63,13 @@ func New(namespace func(name string) (*corev1.Namespace, error)) (*Plugin, error
 	return &Plugin{admission.NewHandler(admission.Create, admission.Update), delegate}, delegate.ValidateConfiguration()
 }
 
-// Governs reports whether the plugin evaluates writes of a resource.
+// Governs reports whether the plugin checks objects of a resource.
 func (p *Plugin) Governs(r schema.GroupResource) bool {
 	return r == corev1.Resource("namespaces") || p.delegate.PodSpecExtractor.HasPodSpec(r)
 }
 
-// Validate implements [admission.ValidationInterface]. Its error has the same message as the
-// server's.
+// Validate implements [admission.ValidationInterface]. Its error has the same message as the error
+// of the server.
 func (p *Plugin) Validate(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
 	if !p.Governs(a.GetResource().GroupResource()) {
 		return nil
@@ -84,9 +84,9 @@ func (p *Plugin) Validate(ctx context.Context, a admission.Attributes, _ admissi
 	return admission.NewForbidden(a, errors.New("not allowed by PodSecurity"))
 }
 
-// TemplateViolation returns the reason why the Pods of a workload's template would be rejected, or
-// "". The server accepts the workload itself. It returns a warning only if the labels of the
-// namespace request one.
+// TemplateViolation returns why the Pods of a workload's template would be rejected, or "". The
+// server accepts the workload itself. It returns a warning only if the labels of the namespace
+// request warnings.
 func (p *Plugin) TemplateViolation(ctx context.Context, a admission.Attributes) string {
 	resource := a.GetResource().GroupResource()
 	isWorkload := p.Governs(resource) && resource != corev1.Resource("pods") && resource != corev1.Resource("namespaces")
@@ -114,8 +114,8 @@ func (p *Plugin) TemplateViolation(ctx context.Context, a admission.Attributes) 
 	return fmt.Sprintf("violates PodSecurity %q: %s", levels.Enforce, result.ForbiddenDetail())
 }
 
-// withDefaults returns a copy with the only default that affects the checks. In a Pod with
-// hostNetwork, a container's port is a host port (k8s.io/kubernetes pkg/apis/core/v1,
+// withDefaults returns a copy of a Pod with the only default that affects the checks. In a Pod with
+// hostNetwork, the port of a container is a host port (k8s.io/kubernetes pkg/apis/core/v1,
 // SetDefaults_Pod, v1.37.1).
 func withDefaults(pod *corev1.Pod) *corev1.Pod {
 	if !pod.Spec.HostNetwork {
@@ -134,7 +134,7 @@ func withDefaults(pod *corev1.Pod) *corev1.Pod {
 	return out
 }
 
-// typed returns an object in the type that the plugin's library expects.
+// typed converts an object to the type that the plugin's library expects.
 func typed(object runtime.Object) (runtime.Object, error) {
 	if u, untyped := object.(runtime.Unstructured); untyped {
 		kind := u.GetObjectKind().GroupVersionKind()
@@ -177,7 +177,7 @@ func (get namespaces) GetNamespace(_ context.Context, name string) (*corev1.Name
 	return get(name)
 }
 
-// noPods lists no Pods, because the existing Pods of a namespace only cause warnings.
+// noPods lists no Pods. The plugin lists the Pods of a namespace only for warnings.
 type noPods struct{}
 
 // ListPods implements [psadmission.PodLister].

@@ -24,7 +24,7 @@ import (
 	"github.com/kubetenant/kubetenant/internal/simulate/podsecurity"
 )
 
-// plugin returns the plugin with one namespace that has the labels.
+// plugin returns the plugin for a cluster with one namespace that has the given labels.
 func plugin(t *testing.T, labels map[string]string) *podsecurity.Plugin {
 	t.Helper()
 	p, err := podsecurity.New(func(name string) (*corev1.Namespace, error) {
@@ -56,7 +56,7 @@ func write(full string, object, old runtime.Object) admission.Attributes {
 		&user.DefaultInfo{Name: "alice"})
 }
 
-// restricted returns a Pod that every level admits, after a change.
+// restricted returns a Pod that every level admits, to which change was applied.
 func restricted(change func(*corev1.Pod)) *corev1.Pod {
 	container := corev1.Container{
 		Name:  "c",
@@ -85,7 +85,7 @@ func restricted(change func(*corev1.Pod)) *corev1.Pod {
 
 func to[T any](value T) *T { return &value }
 
-// violations contains, by the ID of a control, a change that this control rejects.
+// violations contains, for each control, a change to a Pod that this control rejects.
 func violations() map[policy.CheckID]func(*corev1.Pod) {
 	return map[policy.CheckID]func(*corev1.Pod){
 		"hostNamespaces":  func(p *corev1.Pod) { p.Spec.HostNetwork = true },
@@ -130,8 +130,8 @@ func volume(source corev1.VolumeSource) func(*corev1.Pod) {
 	return func(p *corev1.Pod) { p.Spec.Volumes = []corev1.Volume{{Name: "v", VolumeSource: source}} }
 }
 
-// TestControls checks that each control of the library rejects a Pod at its level and at stricter
-// levels only, for typed and untyped Pods.
+// TestControls checks that each control of the library rejects a Pod only at its own level and at
+// stricter levels, for typed and untyped Pods.
 func TestControls(t *testing.T) {
 	tried := violations()
 	for _, check := range policy.DefaultChecks() {
@@ -272,9 +272,9 @@ func TestWrites(t *testing.T) {
 	}
 }
 
-// TestTemplates checks that every kind of workload is accepted, and that TemplateViolation reports
-// whether its Pods would be rejected. The result does not depend on the warnings that the namespace
-// requests.
+// TestTemplates checks that workloads of every kind are accepted, and that TemplateViolation
+// reports whether their Pods would be rejected. The result does not depend on the warning labels of
+// the namespace.
 func TestTemplates(t *testing.T) {
 	template := func(pod *corev1.Pod) corev1.PodTemplateSpec {
 		return corev1.PodTemplateSpec{ObjectMeta: pod.ObjectMeta, Spec: pod.Spec}

@@ -1,8 +1,8 @@
 // Copyright The kubetenant authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package replay decides recorded audit events again with another configuration, to preview the
-// effect of a change.
+// Package replay authorizes the requests in recorded audit events again with another configuration,
+// to preview the effect of a change.
 package replay
 
 import (
@@ -37,7 +37,7 @@ const (
 	// maxLine is the maximum size of an event, in bytes. kube-apiserver truncates events at 10 MiB
 	// by default.
 	maxLine = 16 << 20
-	// batch is the number of events that a worker decides at once.
+	// batch is the number of events that a worker processes at once.
 	batch = 256
 	// maxChanges is the maximum number of different changes in a report.
 	maxChanges = 10000
@@ -68,13 +68,13 @@ type event struct {
 	Annotations map[string]string `json:"annotations"`
 }
 
-// Change is a decision that would change.
+// Change is a decision that differs from the recorded one.
 type Change struct {
-	// Time and AuditID belong to the first event.
+	// Time and AuditID are those of the first event with this change.
 	Time    string `json:"time"`
 	AuditID string `json:"auditID"`
 	User    string `json:"user"`
-	// By is the user who impersonated the user, or empty.
+	// By is the user who impersonated User, or empty.
 	By      string `json:"impersonatedBy,omitempty"`
 	Tenant  string `json:"tenant,omitempty"`
 	Request string `json:"request"`
@@ -88,13 +88,14 @@ type Change struct {
 // Report is the result of a replay.
 type Report struct {
 	Events int `json:"events"`
-	// Decided is the number of events that were decided again. Skipped is the number of events of
-	// other stages, without a user, or of nodes, which the configuration does not decide.
+	// Decided is the number of events that were authorized again. Skipped is the number of events
+	// with another stage, without a user or a decision, or of nodes, which the configuration does
+	// not authorize.
 	Decided int `json:"decided"`
 	Skipped int `json:"skipped"`
 	// Unread is the number of lines that are not events.
 	Unread int `json:"unread"`
-	// NowDenied and NowAllowed are the numbers of events.
+	// NowDenied and NowAllowed are numbers of events.
 	NowDenied  int       `json:"nowDenied"`
 	NowAllowed int       `json:"nowAllowed"`
 	Changes    []*Change `json:"changes"`
@@ -104,23 +105,25 @@ type Report struct {
 	changes map[string]*Change
 }
 
-// Replayer decides events.
+// Replayer authorizes the requests in events again.
 type Replayer struct{ stack *stack.Stack }
 
-// New returns a Replayer of a configuration over a snapshot, until ctx ends.
+// New returns a Replayer with a configuration and the objects of a snapshot. It runs until ctx
+// ends.
 func New(ctx context.Context, config *configv1alpha1.Settings, s *simulator.Snapshot) (*Replayer, error) {
 	stack, err := simulator.New(ctx, config, s, nil, nil)
 	return &Replayer{stack}, err
 }
 
-// outcome is the result of one event. The zero value means that the event is skipped.
+// outcome is the result for one event. The zero value means that the event was skipped.
 type outcome struct {
 	decided, unread bool
 	change          *Change
 }
 
 // Play reads a log with one event on each line, and adds the results to the report. It uses all
-// processors. If ctx is canceled, it returns the cause, even while it waits for more of the log.
+// processors. If ctx is canceled, Play returns the cause immediately, even if it is waiting for
+// more of the log.
 func (p *Replayer) Play(ctx context.Context, log io.Reader, report *Report) error {
 	type work struct {
 		lines [][]byte
@@ -173,8 +176,8 @@ func (p *Replayer) Play(ctx context.Context, log io.Reader, report *Report) erro
 	}
 }
 
-// batches passes the lines of a log to next. It truncates a line that is longer than any event, so
-// that the line is invalid.
+// batches passes the lines of a log to next. It truncates a line that is longer than the longest
+// valid event, so that the line becomes invalid.
 func batches(log io.Reader, next func([][]byte) error) error {
 	lines := bufio.NewReaderSize(log, 1<<20)
 	var some [][]byte
@@ -247,7 +250,7 @@ func (r *Report) add(o outcome) {
 
 var errNone = errors.New("no response")
 
-// decide decides one event again.
+// decide authorizes the request of one event again.
 func (p *Replayer) decide(ctx context.Context, line []byte) outcome {
 	var e event
 	if err := json.Unmarshal(line, &e); err != nil || e.Kind != "Event" {
@@ -298,7 +301,8 @@ func (p *Replayer) decide(ctx context.Context, line []byte) outcome {
 	return outcome{decided: true, change: c}
 }
 
-// decision returns whether the request was allowed. known is false if the request was not decided.
+// decision reports whether the request was allowed. ok is false if the event contains no decision
+// about the request.
 func (e *event) decision() (allowed, ok bool) {
 	switch e.Annotations["authorization.k8s.io/decision"] {
 	case "allow":
@@ -312,20 +316,20 @@ func (e *event) decision() (allowed, ok bool) {
 	return e.ResponseStatus.Code != http.StatusForbidden, !e.wasNotImpersonated()
 }
 
-// refusedImpersonation matches kube-apiserver's error for a denied impersonation: users "bob" is
-// forbidden: User "alice" cannot impersonate ... (k8s.io/apiserver
+// refusedImpersonation matches the error of kube-apiserver for a denied impersonation, such as:
+// users "bob" is forbidden: User "alice" cannot impersonate ... (k8s.io/apiserver
 // pkg/endpoints/handlers/responsewriters, ForbiddenStatus).
 var refusedImpersonation = regexp.MustCompile(`^[a-z0-9/.-]+ ("[^"]*" )?is forbidden: ` +
 	`User "[^"]*" cannot impersonate(-on)?[ :]`)
 
-// wasNotImpersonated reports whether the caller was denied an impersonation. The event does not
-// name the impersonated user.
+// wasNotImpersonated reports whether the server denied the caller an impersonation. The event then
+// does not contain the impersonated user.
 func (e *event) wasNotImpersonated() bool {
 	return e.ImpersonatedUser == nil && e.ResponseStatus != nil && e.ResponseStatus.Code == http.StatusForbidden &&
 		refusedImpersonation.MatchString(e.ResponseStatus.Message)
 }
 
-// request returns the request in one line.
+// request returns the text of the request on one line.
 func (e *event) request() string {
 	if e.ObjectRef == nil {
 		path, _, _ := strings.Cut(e.RequestURI, "?")
@@ -348,8 +352,9 @@ func (e *event) request() string {
 	return text
 }
 
-// authorize authorizes an event's request with the stack, as the server's filters do. It passes the
-// request's path and query. It also passes the real caller, which limits the impersonated users.
+// authorize authorizes the request of an event with the stack, as the server's filters do. It
+// passes the path and query of the request. It also passes the real caller, because the real caller
+// limits which users may be impersonated.
 func (p *Replayer) authorize(ctx context.Context, e *event) (decision authorizer.Decision, reason string, err error) {
 	uri := e.RequestURI
 	if path := e.Annotations[authz.PathTenantAuditAnnotation]; path != "" {

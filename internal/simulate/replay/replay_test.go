@@ -25,8 +25,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// cluster returns a cluster with n tenants, t0, t1 and so on. Each has a namespace in which its
-// alice may edit.
+// cluster returns a cluster with n tenants: t0, t1 and so on. Each tenant has a namespace in which
+// its user alice has the role edit.
 func cluster(n int) *simulator.Snapshot {
 	s := simulator.NewSnapshot()
 	for i := range n {
@@ -208,7 +208,8 @@ func TestReplay(t *testing.T) {
 	}
 }
 
-// TestInterrupted checks that a canceled replay returns at once, even if it waits for data.
+// TestInterrupted checks that a canceled replay returns immediately, even if it is waiting for more
+// of the log.
 func TestInterrupted(t *testing.T) {
 	ctx, p := player(t, 1)
 	ctx, cancel := context.WithCancel(ctx)
@@ -241,7 +242,8 @@ func TestOrder(t *testing.T) {
 	}
 }
 
-// BenchmarkReplay measures one core with -cpu 1. It reports events of about 1.5 KB per second.
+// BenchmarkReplay measures the replay on one core if it is run with -cpu 1. It reports how many
+// events of about 1.5 KB are replayed per second.
 func BenchmarkReplay(b *testing.B) {
 	ctx, p := player(b, 1000)
 	var log bytes.Buffer

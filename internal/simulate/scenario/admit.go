@@ -24,14 +24,15 @@ import (
 
 var unstructuredDecoder = unstructured.UnstructuredJSONScheme
 
-// Write is the target of a write.
+// Write identifies the object of a write.
 type Write struct {
 	GVK             schema.GroupVersionKind
 	GVR             schema.GroupVersionResource
 	Namespace, Name string
 }
 
-// WriteOf returns the target of a write. If the write does not specify a field, its object does.
+// WriteOf returns the object that a write identifies. Fields that are not set in a are read from
+// its object.
 func WriteOf(a *Admit) (Write, error) {
 	raw := a.Object
 	if raw == nil {
@@ -61,7 +62,7 @@ func WriteOf(a *Admit) (Write, error) {
 	return w, nil
 }
 
-// resourceOf returns the resource of a kind by the default rule for plural names.
+// resourceOf returns the resource of a kind, with the plural name that Kubernetes uses by default.
 func resourceOf(kind schema.GroupVersionKind) schema.GroupVersionResource {
 	if kind.Group == tenant.Domain && kind.Kind == v1alpha1.KindTenantMembers {
 		return v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceTenantMembers)
@@ -70,8 +71,8 @@ func resourceOf(kind schema.GroupVersionKind) schema.GroupVersionResource {
 	return resource
 }
 
-// Admit implements [Session]. It runs the boundary with a delegate that allows everything. It then
-// runs all mutating plugins, and then all validating ones.
+// Admit implements [Session]. It runs the boundary with a delegate that allows every request. It
+// then runs all mutating plugins, and then all validating plugins.
 func (s *session) Admit(ctx context.Context, c *Credential, a *Admit) (Admission, error) {
 	s.allowing = true
 	defer func() { s.allowing = false }()

@@ -17,7 +17,8 @@ import (
 	"github.com/kubetenant/kubetenant/internal/simulate/scenario"
 )
 
-// TestExamplesOfTheDocs decodes every configuration in the documentation and runs every scenario.
+// TestExamplesOfTheDocs checks that every configuration in the documentation can be decoded, and
+// that every scenario passes.
 func TestExamplesOfTheDocs(t *testing.T) {
 	pages, err := filepath.Glob("../../../docs/*.md")
 	if err != nil || len(pages) < 5 {
@@ -99,7 +100,7 @@ func runBlock(t *testing.T, page, block string) int {
 	return n
 }
 
-// TestCorpus runs the project's scenarios in process.
+// TestCorpus checks that the project's scenarios pass in process.
 func TestCorpus(t *testing.T) {
 	files, err := scenario.Files([]string{"../../../testdata/scenarios"})
 	if err != nil {

@@ -23,14 +23,14 @@ const maxCases = 10000
 // Gherkin.
 var placeholder = regexp.MustCompile(`<([A-Za-z][A-Za-z0-9]*)>`)
 
-// shorthand contains the definitions of a file that several cases can use.
+// shorthand contains the definitions in a file that several cases can use.
 type shorthand struct {
 	users, templates, values map[string]any
 	used                     map[string]bool
 }
 
-// expand converts a document to JSON without users, templates, values, matrix and rows. Every case
-// is complete. docs/scenarios.md describes the format.
+// expand converts a document to JSON in which each case is complete. The result contains no users,
+// templates, values, matrix and rows. docs/scenarios.md describes the format.
 func expand(doc []byte) ([]byte, error) {
 	data, err := yaml.YAMLToJSONStrict(doc)
 	if err != nil {
@@ -104,9 +104,9 @@ func (s *shorthand) expandAll(cases []any) ([]any, error) {
 	return all, nil
 }
 
-// rowsOf returns the placeholder values of each case that c expands to. These are all combinations
-// of the lists in matrix, for each row of rows. A null in a row means that the row has no value in
-// the column. A case without matrix and rows has one row without values.
+// rowsOf returns the values of the placeholders for each case that c expands to. There is one case
+// for each combination of the lists in matrix and the rows in rows. A null in a row means that the
+// placeholder has no value. A case without matrix and rows expands to one case without values.
 func rowsOf(c map[string]any, path *field.Path) ([]map[string]any, error) {
 	all, err := tableOf(c, path)
 	if err != nil {
@@ -196,7 +196,8 @@ func columnsOf(c map[string]any, path *field.Path) ([]string, error) {
 	return names, nil
 }
 
-// fillRow replaces the placeholders in the cells of a row. They may refer to values only.
+// fillRow replaces the placeholders in the cells of a row. The cells may refer only to values of
+// the file.
 func (s *shorthand) fillRow(row map[string]any, path *field.Path) (map[string]any, error) {
 	f := &filling{shorthand: s, filled: map[string]bool{}}
 	filled := make(map[string]any, len(row))
@@ -233,15 +234,15 @@ func (s *shorthand) expandCase(c, row map[string]any, path *field.Path) (map[str
 	return one, nil
 }
 
-// filling is one case with the values of one row.
+// filling is the expansion of one case with the values of one row.
 type filling struct {
 	*shorthand
 	row    map[string]any
 	filled map[string]bool
 }
 
-// resolve replaces the name of a user with the credential, and merges a template with the objects
-// of a write. It changes c, but none of its nested maps.
+// resolve replaces the name of a user with the user's credential, and merges a template with the
+// objects of a write. It changes c, but not the maps inside c.
 func (f *filling) resolve(c map[string]any, path *field.Path) error {
 	credential, ok, err := f.named("users", f.users, c["user"], path.Child("user"))
 	if err != nil {
@@ -278,8 +279,8 @@ func (f *filling) resolve(c map[string]any, path *field.Path) error {
 	return nil
 }
 
-// named returns the definition that a field names. The name may be a placeholder. It returns false
-// if the field has no value.
+// named returns the definition that a field refers to by name. The name may be a placeholder. It
+// returns false if the field has no value.
 func (f *filling) named(key string, defined map[string]any, name any, path *field.Path) (any, bool, error) {
 	name, _, err := f.fill(name, path)
 	if err != nil || name == nil {
@@ -295,7 +296,7 @@ func (f *filling) named(key string, defined map[string]any, name any, path *fiel
 }
 
 // fill replaces the placeholders in value. It returns false if the whole value is a placeholder
-// without a value in the row. The field is then omitted.
+// that has no value in the row. The caller then omits the field.
 func (f *filling) fill(value any, path *field.Path) (any, bool, error) {
 	switch value := value.(type) {
 	case string:
@@ -351,7 +352,7 @@ func (f *filling) fillText(text string, path *field.Path) (any, bool, error) {
 	return filled.String(), true, nil
 }
 
-// value returns the value of a placeholder, and whether it has one.
+// value returns the value of a placeholder, and reports whether the placeholder has a value.
 func (f *filling) value(name string, path *field.Path) (any, bool, error) {
 	f.filled[name] = true
 	if value, ok := f.row[name]; ok {

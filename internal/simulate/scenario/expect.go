@@ -53,7 +53,7 @@ func compareIdentity(e *Expect, got Authentication) (string, string, bool) {
 	return strings.Join(want, ", "), strings.Join(have, ", "), len(want) == 0
 }
 
-// ownGroups returns the groups without the groups that every caller gets.
+// ownGroups returns the user's groups, except those that every caller gets.
 func (u *User) ownGroups() []string {
 	groups := []string{}
 	for _, g := range u.Groups {
@@ -109,8 +109,8 @@ func compareAdmission(e *Expect, got Admission) (string, string, bool) {
 	return "an object that contains " + string(e.Object.Raw), string(got.Object), isSubset(want, have)
 }
 
-// isSubset reports whether have contains all values of want. A null in want requires that the key
-// is absent.
+// isSubset reports whether have contains all values of want. If want contains a null, have must not
+// contain the key.
 func isSubset(want, have any) bool {
 	fields, isMap := want.(map[string]any)
 	if !isMap {

@@ -51,7 +51,8 @@ type Fixture struct {
 	Config     *configv1alpha1.TenancyConfiguration
 	ConfigFile string
 
-	// UID returns the UID of a ServiceAccount, or "" if it does not exist. The mode sets it.
+	// UID returns the UID of a ServiceAccount, or "" if the ServiceAccount does not exist. The mode
+	// sets this function.
 	UID func(ctx context.Context, namespace, name string) (string, error)
 
 	now       time.Time
@@ -66,9 +67,9 @@ type ca struct {
 	key  *ecdsa.PrivateKey
 }
 
-// Keys are the keys that a server reads only when it starts. They are the key of the front proxies'
+// Keys contains the keys that a server reads only when it starts: the key of the front proxies'
 // certificate authority, and the key of service account tokens. All fixtures of one server share
-// them.
+// these keys.
 type Keys struct {
 	frontProxies    *ca
 	serviceAccounts *authntest.Key
@@ -86,7 +87,7 @@ func newKeys(now time.Time) (*Keys, error) {
 	return &Keys{proxies, accounts}, err
 }
 
-// Write writes the keys to the files in dir that the local server reads.
+// Write writes the keys to those files in dir that the local server reads.
 func (k *Keys) Write(dir string) error {
 	pki := filepath.Join(dir, "pki")
 	if err := os.MkdirAll(pki, 0o700); err != nil {
@@ -248,8 +249,8 @@ func (c *ca) write(path string) error {
 	return os.WriteFile(strings.TrimSuffix(path, ".crt")+".key", key, 0o600)
 }
 
-// ClusterObjects returns all objects in the cluster of a scenario, including the old objects of its cases. It
-// returns an error if two definitions of the same object differ.
+// ClusterObjects returns all objects in the cluster of a scenario, including the old objects of its
+// cases. It returns an error if the scenario contains two different definitions of an object.
 func ClusterObjects(s *Scenario) ([]runtime.RawExtension, error) {
 	all := slices.Clone(s.Objects)
 	seen := map[string]string{}
@@ -274,7 +275,7 @@ func ClusterObjects(s *Scenario) ([]runtime.RawExtension, error) {
 	return all, nil
 }
 
-// Certificate returns the client certificate of a credential, or nil if it has none.
+// Certificate returns the client certificate of a credential, or nil if the credential has none.
 func (w *Fixture) Certificate(c *Credential) (*tls.Certificate, error) {
 	if c.X509 == nil {
 		return nil, nil
@@ -411,7 +412,7 @@ func escapeKey(key string) string {
 	return out
 }
 
-// Now returns the clock of the scenario, or nil for the system clock.
+// Now returns the clock of the scenario, or nil if the scenario uses the system clock.
 func (w *Fixture) Now() func() time.Time {
 	if w.Scenario.Now == nil {
 		return nil

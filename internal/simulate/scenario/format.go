@@ -142,8 +142,8 @@ type ServiceAccountCredential struct {
 type OIDCCredential struct {
 	// issuer is the oidc source whose issuer signs. Defaults to the first oidc source.
 	Issuer string `json:"issuer,omitempty"`
-	// claims are added to iss, aud (the first audience of the source), sub, iat and exp. null removes
-	// a claim.
+	// claims are added to iss, aud (the first audience of the source), sub, iat and exp. null
+	// removes a claim.
 	Claims map[string]any `json:"claims,omitempty"`
 	// expiresIn is the time from now until the token expires. Defaults to 1h.
 	ExpiresIn *metav1.Duration `json:"expiresIn,omitempty"`
@@ -154,8 +154,8 @@ type OIDCCredential struct {
 type Forgery struct {
 	// header is added to alg, kid and typ. null removes a field.
 	Header map[string]any `json:"header,omitempty"`
-	// signWith is none (no signature), publicKeyAsHMAC (HS256 with the public key, PEM) or otherKey.
-	// Defaults to the key of the source.
+	// signWith is none (no signature), publicKeyAsHMAC (HS256 with the public key, PEM) or
+	// otherKey. Defaults to the key of the source.
 	SignWith string `json:"signWith,omitempty"`
 	// rawPayload is the unchanged payload: an object or a string.
 	RawPayload json.RawMessage `json:"rawPayload,omitempty"`
@@ -225,9 +225,9 @@ type Admit struct {
 	Operation string                `json:"operation"`
 	Object    *runtime.RawExtension `json:"object,omitempty"`
 	OldObject *runtime.RawExtension `json:"oldObject,omitempty"`
-	// resource is the plural name in lower case. If the write goes to another resource than the kind
-	// of the object, it is resource.version.group ("serviceaccounts.v1." for a TokenRequest). Defaults
-	// to the resource of the object's kind.
+	// resource is the plural name in lower case. If the write goes to another resource than the
+	// kind of the object, it is resource.version.group ("serviceaccounts.v1." for a TokenRequest).
+	// Defaults to the resource of the object's kind.
 	Resource    string `json:"resource,omitempty"`
 	Subresource string `json:"subresource,omitempty"`
 	Namespace   string `json:"namespace,omitempty"`
@@ -242,11 +242,11 @@ type Admit struct {
 type Expect struct {
 	// user is the authenticated identity.
 	User *ExpectUser `json:"user,omitempty"`
-	// unauthenticated means that no source recognizes the credential. Over HTTP, the result is 401 or
-	// system:anonymous.
+	// unauthenticated means that no source recognizes the credential. Over HTTP, the result is 401
+	// or system:anonymous.
 	Unauthenticated bool `json:"unauthenticated,omitempty"`
-	// refused means that a source rejects the credential with an error that contains this text. Over
-	// HTTP, the result is 401.
+	// refused means that a source rejects the credential with an error that contains this text.
+	// Over HTTP, the result is 401.
 	Refused *string `json:"refused,omitempty"`
 	// decision is allow, deny or no-opinion. reason is a part of its reason.
 	Decision string `json:"decision,omitempty"`
@@ -254,7 +254,8 @@ type Expect struct {
 	// notAllowed means deny or no-opinion.
 	NotAllowed bool `json:"notAllowed,omitempty"`
 	// admitted means that admission accepts the write. object is then a subset of the object after
-	// mutation. denied means that admission rejects the write with an error that contains this text.
+	// mutation. denied means that admission rejects the write with an error that contains this
+	// text.
 	Admitted bool                  `json:"admitted,omitempty"`
 	Denied   *string               `json:"denied,omitempty"`
 	Object   *runtime.RawExtension `json:"object,omitempty"`

@@ -39,7 +39,7 @@ import (
 	"github.com/kubetenant/kubetenant/internal/stack"
 )
 
-// Library runs scenarios in process, with stack.Open and upstream's filters.
+// Library is a [Mode] that runs scenarios in process, with stack.Open and upstream's filters.
 type Library struct{}
 
 // Skip implements [Mode].
@@ -169,8 +169,8 @@ func (s *session) Authenticate(ctx context.Context, c *Credential) (Authenticati
 	return identity, err
 }
 
-// resolve sends a self review through the filters of a server up to authorization. It returns the
-// user that a handler would receive, or the reason why the request does not reach a handler.
+// resolve sends a self review through the filters of a server, up to authorization. It returns the
+// user that a handler would receive, or why the request does not reach a handler.
 func (s *session) resolve(ctx context.Context, c *Credential) (Authentication, string, error) {
 	r, err := s.request(ctx, c)
 	if err != nil {
@@ -182,7 +182,7 @@ func (s *session) resolve(ctx context.Context, c *Credential) (Authentication, s
 		seen, _ = request.UserFrom(r.Context())
 	}))
 	if c.Impersonate != nil {
-		// The self review is also authorized, which sets the tenant of the impersonated user.
+		// Authorization of the self review sets the tenant of the impersonated user.
 		handler = filters.WithAuthorization(handler, s.stack.Authorizer, scheme.Codecs)
 		handler = impersonation.WithConstrainedImpersonation(handler, s.stack.Authorizer, scheme.Codecs)
 	}
@@ -251,7 +251,8 @@ func (s *session) request(ctx context.Context, c *Credential) (*http.Request, er
 	return r, nil
 }
 
-// Authorize implements [Session]. It decides as a SubjectAccessReview for the resolved user would.
+// Authorize implements [Session]. It authorizes the request as in a SubjectAccessReview about the
+// user.
 func (s *session) Authorize(ctx context.Context, c *Credential, r *Request) (Decision, error) {
 	u, denied, err := s.userInfo(ctx, c)
 	if err != nil || denied != "" {
@@ -262,7 +263,7 @@ func (s *session) Authorize(ctx context.Context, c *Credential, r *Request) (Dec
 	return Decision{decisionName(decision), reason}, err
 }
 
-// userInfo returns the resolved user, or the reason why there is none.
+// userInfo returns the user of a credential, or why there is none.
 func (s *session) userInfo(ctx context.Context, c *Credential) (*user.DefaultInfo, string, error) {
 	identity, denied, err := s.resolve(ctx, c)
 	switch {
@@ -313,8 +314,8 @@ func decisionName(d authorizer.Decision) string {
 	return "deny"
 }
 
-// Decode returns the typed object of a built-in kind, or an unstructured object of another kind. It
-// returns nil for nil.
+// Decode returns the typed object of a built-in kind, or an unstructured object of any other kind.
+// If raw is nil, it returns nil.
 func Decode(raw *runtime.RawExtension) (runtime.Object, error) {
 	if raw == nil {
 		return nil, nil

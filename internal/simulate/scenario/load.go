@@ -15,7 +15,7 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// LoadScenarios reads every scenario of the file at path.
+// LoadScenarios reads all scenarios in the file at path.
 func LoadScenarios(path string) ([]*Scenario, error) {
 	data, err := yamlfile.Read(path)
 	if err != nil {
@@ -142,7 +142,7 @@ func validateCase(c *Case, path *field.Path) field.ErrorList {
 	return append(errs, validateOperation(c.Admit, path.Child("admit"))...)
 }
 
-// validateForgeries checks the fields of a credential that accept only certain values.
+// validateForgeries checks the fields of a credential that specify a fault or a forged token.
 func validateForgeries(c *Credential, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	word := func(value string, path *field.Path, words ...string) {

@@ -40,7 +40,7 @@ func objectsOf(s *Scenario) (objects, error) {
 	return all, nil
 }
 
-// get decodes an object. If the object has no UID, its name determines one.
+// get decodes an object. If the object has no UID, get sets a UID that depends on its name.
 func get[T any](o objects, kind, namespace, name string, meta func(*T) *metav1.ObjectMeta) (*T, error) {
 	raw, found := o[[3]string{kind, namespace, name}]
 	if !found {
@@ -104,8 +104,8 @@ func (o objects) source(
 	return u, u.UnmarshalJSON(raw)
 }
 
-// role returns the role of a RoleBinding, as [publication.RoleOf] does. A scenario may contain
-// roles that its delegate does not use.
+// role returns the role of a RoleBinding, like [publication.RoleOf]. It reads the objects of the
+// scenario, because the snapshot contains no roles if the delegate is not RBAC.
 func (o objects) role(ctx context.Context, u *unstructured.Unstructured) (*publication.Role, error) {
 	roles := simulator.NewSnapshot()
 	for key, raw := range o {

@@ -18,7 +18,7 @@ import (
 // bootstrapPolicy contains the roles and bindings that every kube-apiserver creates
 // (k8s.io/kubernetes plugin/pkg/auth/authorizer/rbac/bootstrappolicy, v1.37.1), except those of the
 // controllers. Aggregated roles contain their rules. Each line is a JSON object. A test in the
-// server's module compares it with upstream.
+// server's module compares the file with upstream.
 //
 //go:embed bootstrap.jsonl
 var bootstrapPolicy []byte
@@ -36,9 +36,9 @@ func Bootstrap() ([]runtime.Object, error) {
 	return all, nil
 }
 
-// Snapshot returns the objects that the decisions of a scenario depend on, including the roles and
-// bindings that every cluster contains. It also returns the delegate for requests about which RBAC
-// has no opinion. If the delegate of the scenario is not RBAC, the snapshot has no roles.
+// Snapshot returns the objects on which the decisions of a scenario depend, including the roles and
+// bindings that every cluster contains. It also returns the delegate for the requests about which
+// RBAC has no opinion. If the delegate of the scenario is not RBAC, the snapshot contains no roles.
 func Snapshot(s *Scenario) (*simulator.Snapshot, authorizer.Authorizer, error) {
 	snapshot := simulator.NewSnapshot()
 	all, err := Bootstrap()

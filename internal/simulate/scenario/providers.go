@@ -25,11 +25,12 @@ import (
 	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
 )
 
-// Audience is the audience of the API server and the issuer of its service accounts, in every mode.
+// Audience is the audience of the API server, and the issuer of its service account tokens, in
+// every mode.
 const Audience = "https://kubernetes.default.svc"
 
-// providers are the fake identity providers of a configuration: OpenID Connect issuers, Keystone
-// and TokenReview services. They share one loopback port.
+// providers are the fake identity providers for a configuration: OpenID Connect issuers, Keystone
+// servers and TokenReview services. They share one port on the loopback interface.
 type providers struct {
 	server *httptest.Server
 	ca     []byte
@@ -47,14 +48,14 @@ func (p *providers) close() {
 	p.server.Close()
 }
 
-// expect sets the response to requests about a token.
+// expect sets the handler for requests about a token.
 func (p *providers) expect(token string, answer func(w http.ResponseWriter, r *http.Request)) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.answers[token] = answer
 }
 
-// answer responds to a request about a token. A token without an expected response is unknown.
+// answer responds to a request about a token. If no handler is set, the response is 404.
 func (p *providers) answer(token string, w http.ResponseWriter, r *http.Request) {
 	p.mu.Lock()
 	answer := p.answers[token]
@@ -95,7 +96,7 @@ func (w *Fixture) makeProviders() error {
 	return nil
 }
 
-// makeServiceAccounts sets the key that verifies the server's tokens.
+// makeServiceAccounts sets the public key that verifies service account tokens.
 func (w *Fixture) makeServiceAccounts(src *configv1alpha1.Source) {
 	if len(src.ServiceAccount.KeyFiles) > 0 {
 		return
@@ -112,7 +113,8 @@ func (w *Fixture) makeKey(name string) (*authntest.Key, error) {
 	return key, err
 }
 
-// makeIssuer serves the discovery document and the keys. It does not change the issuer URL.
+// makeIssuer serves the discovery document and the keys of an issuer. It does not change the issuer
+// URL.
 func (w *Fixture) makeIssuer(src *configv1alpha1.Source) error {
 	if src.OIDC.JWT.Issuer.DiscoveryURL != nil {
 		return nil
@@ -198,7 +200,7 @@ func (w *Fixture) makeWebhook(src *configv1alpha1.Source) error {
 	return clientcmd.WriteToFile(*config, filepath.Join(w.Dir, copied.KubeConfigFile))
 }
 
-// faulty returns a handler that simulates a fault, or nil if there is none.
+// faulty returns a handler that simulates a fault, or nil if fault is empty.
 func faulty(fault string) func(http.ResponseWriter, *http.Request) {
 	switch fault {
 	case FaultHang:

@@ -26,7 +26,7 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// quotas contains the quotas of a scenario. It does not store charges.
+// quotas contains the quotas of a scenario. It does not add new objects to the usage.
 type quotas struct {
 	held       objects
 	namespaces corelisters.NamespaceLister
@@ -139,7 +139,7 @@ func (q *quotas) HasQuota(_ context.Context, id tenant.ID) (bool, error) {
 // Charge implements quota.Store.
 func (q *quotas) Charge(context.Context, *quota.State, *quota.State) error { return nil }
 
-// ensure adds the default quota for a tenant without a quota.
+// ensure adds the default quota for a tenant that has no quota.
 func (q *quotas) ensure(id tenant.ID, hard corev1.ResourceList) error {
 	if len(q.states[id.String()]) > 0 {
 		return nil

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package scenario runs scenario files in all deployment modes. A [Mode] starts the servers of a
-// scenario and executes its cases. This package compares the results with the expected ones.
+// scenario and runs its cases. The package compares the results with the expected results.
 package scenario
 
 import (
@@ -15,10 +15,10 @@ import (
 	"strings"
 )
 
-// Mode is a deployment mode.
+// Mode runs scenarios in one deployment mode.
 type Mode interface {
-	// Skip returns the reason why the mode cannot run a case of the scenario, or "". If the case is
-	// nil, the result applies to all cases.
+	// Skip returns why the mode cannot run a case of the scenario, or "". If c is nil, the result
+	// applies to all cases.
 	Skip(s *Scenario, c *Case) string
 	// Keys returns the keys of the servers. If nil, each fixture creates its own keys.
 	Keys() *Keys
@@ -26,7 +26,7 @@ type Mode interface {
 	Open(ctx context.Context, w *Fixture) (Session, error)
 }
 
-// Session executes the cases of one scenario. It is not safe for concurrent use.
+// Session runs the cases of one scenario. It is not safe for concurrent use.
 type Session interface {
 	// Authenticate returns the result of the authentication of a credential.
 	Authenticate(ctx context.Context, c *Credential) (Authentication, error)
@@ -46,8 +46,8 @@ type Authentication struct {
 	// Unclaimed reports whether no source recognized the credential. It is also true if the mode
 	// cannot distinguish this result from Refused.
 	Unclaimed bool
-	// Opaque reports whether the mode cannot distinguish Refused and Unclaimed, and does not know
-	// the error.
+	// Opaque reports that the mode cannot distinguish Refused from Unclaimed, and that the error is
+	// unknown.
 	Opaque bool
 }
 
@@ -61,7 +61,7 @@ type User struct {
 // Decision is the decision of the authorizer: allow, deny or no-opinion.
 type Decision struct{ Decision, Reason string }
 
-// Admission is the result of a write: the object as JSON, or the reason of the denial.
+// Admission is the result of a write: the object as JSON, or why the write was denied.
 type Admission struct {
 	Object []byte
 	Denied string
@@ -87,11 +87,11 @@ type Result struct {
 	Got      string `json:"got,omitempty"`
 }
 
-// invalidCase is the name of the only case of a scenario with Invalid.
+// invalidCase is the name of the only case of a scenario whose field Invalid is set.
 const invalidCase = "the configuration is refused"
 
-// Files returns the scenario files in the directories, and the paths that are files. The result is
-// sorted.
+// Files returns the sorted paths of the scenario files. For a directory in paths, it returns the
+// scenario files in this directory.
 func Files(paths []string) ([]string, error) {
 	var all []string
 	for _, path := range paths {
@@ -118,7 +118,7 @@ func Files(paths []string) ([]string, error) {
 }
 
 // Run runs the cases of a scenario in a mode, and calls report with each result. It returns an
-// error if the scenario cannot run.
+// error if the scenario cannot be run.
 func Run(ctx context.Context, mode Mode, file string, s *Scenario, report func(Result)) error {
 	result := func(name string, status Status, expected, got string) {
 		report(Result{file, s.Metadata.Name, name, status, expected, got})
@@ -167,8 +167,8 @@ func Run(ctx context.Context, mode Mode, file string, s *Scenario, report func(R
 	return nil
 }
 
-// admitLast returns the cases with admission after the other cases, because a mode may change the
-// rules of its server for them.
+// admitLast returns the cases, with the cases of admission last, because a mode may change the
+// rules of its server for these cases.
 func admitLast(cases []Case) []*Case {
 	var before, after []*Case
 	for i := range cases {

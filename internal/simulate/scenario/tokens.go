@@ -20,8 +20,8 @@ import (
 	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
 )
 
-// token returns the bearer token of a credential, or "" if it has none. It also sets the response
-// of the provider that validates the token.
+// token returns the bearer token of a credential, or "" if the credential has none. It also sets
+// the response of the fake provider that validates the token.
 func (w *Fixture) token(ctx context.Context, c *Credential) (string, error) {
 	switch {
 	case c.ServiceAccount != nil:
@@ -36,7 +36,8 @@ func (w *Fixture) token(ctx context.Context, c *Credential) (string, error) {
 	return c.BearerToken, nil
 }
 
-// source returns the source with a name, or the first source of the kind.
+// source returns the source of a kind with the given name. If name is empty, it returns the first
+// source of the kind.
 func (w *Fixture) source(name, kind string, matches func(*configv1alpha1.Source) bool) (*configv1alpha1.Source, error) {
 	for i := range w.Config.Authentication.Sources {
 		if src := &w.Config.Authentication.Sources[i]; matches(src) && (name == "" || name == src.Name) {
@@ -90,7 +91,7 @@ func (w *Fixture) idToken(c *OIDCCredential) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	// Upstream's authenticator uses the system clock.
+	// Upstream's authenticator uses the system clock, not the clock of the scenario.
 	now := time.Now()
 	issuer := src.OIDC.JWT.Issuer
 	claims := map[string]any{
@@ -158,7 +159,7 @@ func duration(d *metav1.Duration, otherwise time.Duration) time.Duration {
 	return d.Duration
 }
 
-// merged returns claims with the claims of more. A nil value in more removes a claim.
+// merged adds the claims of more to claims. A nil value in more removes a claim.
 func merged(claims, more map[string]any) map[string]any {
 	maps.Copy(claims, more)
 	maps.DeleteFunc(claims, func(_ string, value any) bool { return value == nil })

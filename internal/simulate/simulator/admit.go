@@ -11,9 +11,9 @@ import (
 	"github.com/kubetenant/kubetenant/internal/stack"
 )
 
-// Admit calls admission plugins for a write in the order of a server: all mutating plugins, then
-// all validating ones. It returns the error of the first plugin that rejects the write. Mutating
-// plugins change the object of the attributes.
+// Admit runs admission plugins for a write in the order of a server: first all mutating plugins,
+// then all validating plugins. It returns the error of the first plugin that rejects the write.
+// Mutating plugins change the object in the attributes.
 func Admit(ctx context.Context, plugins []stack.Plugin, a admission.Attributes) error {
 	for _, p := range plugins {
 		if m, mutates := p.Interface.(admission.MutationInterface); mutates && p.Handles(a.GetOperation()) {

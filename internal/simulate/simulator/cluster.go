@@ -16,7 +16,7 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// Cluster is the cluster of a snapshot. All its objects have the labels of their tenants.
+// Cluster is the cluster of a snapshot. It assumes that every object has the label of its tenant.
 type Cluster struct {
 	snapshot *Snapshot
 	owners   *authz.Owners
@@ -63,8 +63,8 @@ func (c *Cluster) Controllers() lookup.Controllers { return nil }
 // Objects implements [lookup.Cluster].
 func (c *Cluster) Objects() lookup.Objects { return c.snapshot }
 
-// IDsWithoutTenant implements [lookup.Namespaces]. It reports that the result is unknown, because a
-// snapshot may lack Tenants of the cluster.
+// IDsWithoutTenant implements [lookup.Namespaces]. The result is unknown, because a snapshot may
+// not contain all Tenants of the cluster.
 func (s *Snapshot) IDsWithoutTenant() (ids []string, known bool) { return nil, false }
 
 // DefaultPriority implements [lookup.Objects].
@@ -73,7 +73,7 @@ func (s *Snapshot) DefaultPriority(string) bool { return false }
 // SelectedLabel implements [lookup.Objects].
 func (s *Snapshot) SelectedLabel(key string) string { return s.selected[key] }
 
-// resources are the custom resources of a snapshot.
+// resources contains the custom resources of a snapshot.
 type resources struct{ snapshot *Snapshot }
 
 // Scope implements [lookup.Resources].

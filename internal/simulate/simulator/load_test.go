@@ -21,7 +21,7 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/tenanttest"
 )
 
-// load reads a snapshot from a file with text.
+// load reads a snapshot from a file that contains text.
 func load(t *testing.T, text string) (*simulator.Snapshot, error) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "objects.yaml")
@@ -103,7 +103,7 @@ func TestLoad(t *testing.T) {
 	}
 }
 
-// TestLoadRefuses checks that an invalid object is an error with the name of the file.
+// TestLoadRefuses checks that an invalid object is an error that names the file.
 func TestLoadRefuses(t *testing.T) {
 	for name, text := range map[string]string{
 		"no YAML": "a: [",

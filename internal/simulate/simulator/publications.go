@@ -16,7 +16,7 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// addPublication adds a Publication, unless the server ignores it.
+// addPublication adds a Publication unless the server ignores it.
 func (s *Snapshot) addPublication(u *unstructured.Unstructured) {
 	stored, err := typed.Decode[v1alpha1.Publication](u)
 	if err != nil {
@@ -27,8 +27,7 @@ func (s *Snapshot) addPublication(u *unstructured.Unstructured) {
 	}
 }
 
-// addSource adds an object that a Publication may copy. It omits roles and bindings, because
-// clusters have many of them.
+// addSource adds an object if a Publication may copy it without further configuration.
 func (s *Snapshot) addSource(obj runtime.Object, kind schema.GroupVersionKind) error {
 	if _, err := (&publication.Rules{}).Resource(kind); err != nil {
 		return nil //nolint:nilerr // no Publication may copy it
@@ -54,14 +53,15 @@ func sourceKey(kind schema.GroupKind, namespace, name string) string {
 	return kind.String() + " " + namespace + "/" + name
 }
 
-// PublicationSource returns the object that a Publication copies, or nil if the snapshot lacks it.
+// PublicationSource returns the object that a Publication copies, or nil if the snapshot does not
+// contain the object.
 func (s *Snapshot) PublicationSource(
 	_ context.Context, from *publication.Source, _ schema.GroupVersionResource,
 ) (*unstructured.Unstructured, error) {
 	return s.sources[sourceKey(from.Kind.GroupKind(), from.Namespace, from.Name)], nil
 }
 
-// PublicationRole returns the role of a RoleBinding, as [publication.RoleOf] does.
+// PublicationRole returns the role of a RoleBinding, like [publication.RoleOf].
 func (s *Snapshot) PublicationRole(_ context.Context, u *unstructured.Unstructured) (*publication.Role, error) {
 	if u.GroupVersionKind().GroupKind() != (schema.GroupKind{Group: rbacv1.GroupName, Kind: "RoleBinding"}) {
 		return nil, nil

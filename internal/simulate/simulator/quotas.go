@@ -10,8 +10,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// quotaTenants contains the tenant of each quota, by the name of the quota. It limits nothing. It
-// implements [stack.QuotaStore].
+// quotaTenants contains the tenant of each quota, by the name of the quota. It enforces no limits.
+// It implements [lookup.Quotas].
 type quotaTenants map[string]tenant.ID
 
 func (quotaTenants) States(context.Context, tenant.ID) ([]*quota.State, error) { return nil, nil }
@@ -19,7 +19,7 @@ func (quotaTenants) HasQuota(context.Context, tenant.ID) (bool, error)         {
 func (quotaTenants) Charge(context.Context, *quota.State, *quota.State) error  { return nil }
 func (quotaTenants) Classes() (quota.Classes, error)                           { return nil, nil }
 
-// BelongsTo implements [stack.QuotaStore].
+// BelongsTo implements [lookup.Quotas].
 func (q quotaTenants) BelongsTo(name string, id tenant.ID) bool {
 	owner, exists := q[name]
 	if !exists {

@@ -10,8 +10,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/tenanttest"
 )
 
-// TestQuotasOfTenants checks which tenant a quota belongs to. A missing quota belongs to the tenant
-// of its name.
+// TestQuotasOfTenants checks to which tenant a quota belongs. A missing quota belongs to the tenant
+// with the same object name.
 func TestQuotasOfTenants(t *testing.T) {
 	quotas := quotaTenants{"q": tenanttest.ID(t, "acme"), "globex": tenanttest.ID(t, "acme"), "bad": {}}
 	for _, c := range []struct {

@@ -1,8 +1,8 @@
 // Copyright The kubetenant authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package simulator runs the server's own code with a snapshot of a cluster or a file, so that
-// commands return the server's decisions. The package makes no decisions itself.
+// Package simulator runs the server's own code with the objects of a snapshot, so that commands
+// return the server's decisions. The package makes no decisions itself.
 package simulator
 
 import (
@@ -33,7 +33,7 @@ import (
 // systemNamespaces are the namespaces that every cluster has.
 var systemNamespaces = [...]string{"default", "kube-system", "kube-public", "kube-node-lease"}
 
-// NamespaceLister returns a lister of the namespaces, including those that every cluster has.
+// NamespaceLister returns a lister of the snapshot's namespaces and those that every cluster has.
 func (s *Snapshot) NamespaceLister() (corelisters.NamespaceLister, error) {
 	indexer := cache.NewIndexer(cache.MetaNamespaceKeyFunc, nil)
 	for _, name := range systemNamespaces {
@@ -49,7 +49,7 @@ func (s *Snapshot) NamespaceLister() (corelisters.NamespaceLister, error) {
 	return corelisters.NewNamespaceLister(indexer), nil
 }
 
-// Index returns an index of the roles and bindings.
+// Index returns an index of the snapshot's roles and bindings.
 func (s *Snapshot) Index() *rbac.Index {
 	index := rbac.NewIndex()
 	for key, role := range s.Roles {
@@ -74,7 +74,7 @@ func (s *Snapshot) Index() *rbac.Index {
 	return index
 }
 
-// AccessGrants returns a client with the grants.
+// AccessGrants returns a client from which the AccessGrants of the snapshot can be read.
 func (s *Snapshot) AccessGrants() dynamic.Interface {
 	all := make([]runtime.Object, len(s.Grants))
 	for i, g := range s.Grants {
@@ -88,8 +88,8 @@ func (s *Snapshot) AccessGrants() dynamic.Interface {
 // CustomScope returns the scope of a custom resource.
 func (s *Snapshot) CustomScope(r schema.GroupResource) authz.Scope { return s.Scopes[r] }
 
-// New returns the stack of a configuration over a snapshot, until ctx ends. delegate decides
-// requests about which RBAC has no opinion. It may be nil.
+// New returns the stack of a configuration with the objects of a snapshot. It runs until ctx ends.
+// delegate authorizes the requests about which RBAC has no opinion. It may be nil.
 func New(
 	ctx context.Context,
 	config *configv1alpha1.Settings,
@@ -112,8 +112,9 @@ func New(
 	})
 }
 
-// server returns the authorizer that every kube-apiserver has. It allows system:masters everything
-// (k8s.io/apiserver pkg/authorization/authorizerfactory, NewPrivilegedGroups).
+// server returns the authorizer of an unmodified kube-apiserver. It allows members of
+// system:masters every request (k8s.io/apiserver pkg/authorization/authorizerfactory,
+// NewPrivilegedGroups), and then calls delegate.
 func server(delegate authorizer.Authorizer) authorizer.Authorizer {
 	masters := authorizerfactory.NewPrivilegedGroups(user.SystemPrivilegedGroup)
 	return authorizer.AuthorizerFunc(func(
@@ -129,8 +130,9 @@ func server(delegate authorizer.Authorizer) authorizer.Authorizer {
 	})
 }
 
-// WithSelfReviewRequest returns a context in which a request is decided as for a SelfSubjectAccessReview. A list
-// over all namespaces is decided as if it were limited to the tenant.
+// WithSelfReviewRequest returns a context in which a request is authorized as in a
+// SelfSubjectAccessReview. A list over all namespaces is authorized as if the request were limited
+// to the caller's tenant.
 func WithSelfReviewRequest(ctx context.Context) context.Context {
 	return request.WithRequestInfo(ctx, &request.RequestInfo{
 		IsResourceRequest: true,

@@ -37,45 +37,47 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// Snapshot contains the objects that decisions depend on, as read from a cluster at one time. Add
-// is not safe for concurrent use. After the last Add, reads are. Create a Snapshot with NewSnapshot
-// or Load.
+// Snapshot contains the objects of a cluster that decisions depend on. Add is not safe for
+// concurrent use. After the last call of Add, reads are safe for concurrent use. Use NewSnapshot or
+// Load to create a Snapshot.
 type Snapshot struct {
-	// Namespaces are the namespaces of the cluster by name, with only the labels of the
-	// tenant and of PodSecurity.
+	// Namespaces contains the namespaces of the cluster by name. They have only the tenant label
+	// and the PodSecurity labels.
 	Namespaces map[string]*corev1.Namespace
-	// Roles are Roles, and ClusterRoles with an empty namespace.
+	// Roles contains the Roles and the ClusterRoles. The key of a ClusterRole has no namespace.
 	Roles map[Key]*Role
-	// Bindings are the selected RoleBindings and ClusterRoleBindings.
+	// Bindings contains the selected RoleBindings and ClusterRoleBindings.
 	Bindings []*Binding
 	Grants   []*unstructured.Unstructured
-	// Quotas contains the tenant of each TenantQuota, by the quota's name. A snapshot does not
-	// enforce limits.
+	// Quotas contains the tenant of each TenantQuota, by the quota's name. The limits of quotas are
+	// not enforced.
 	Quotas map[string]tenant.ID
-	// left are the objects that a later tenant with the same ID would inherit, by kind and name.
+	// left contains, for each tenant, the objects that a later tenant with the same ID would
+	// inherit.
 	left map[tenant.ID][]string
-	// Tenants contains the settings of Tenants by tenant. Retired contains the deleted ones.
+	// Tenants contains the settings of each tenant's Tenant object. Retired contains the deleted
+	// Tenants.
 	Tenants map[tenant.ID]TenantObject
 	Retired map[tenant.ID][]tenant.Retired
-	// TakenBack are the canceled deletions of Tenants.
+	// TakenBack contains the canceled deletion of each tenant.
 	TakenBack map[tenant.ID]CanceledDeletion
-	// Templates are the NamespaceTemplates, by name.
+	// Templates contains the NamespaceTemplates by name.
 	Templates map[string]*template.Template
-	// Publications are the valid Publications, by name.
+	// Publications contains the valid Publications by name.
 	Publications map[string]*publication.Publication
-	// sources are objects that Publications may copy.
+	// sources contains the objects that Publications may copy.
 	sources map[string]*unstructured.Unstructured
-	// Scopes are the scopes of custom resources.
+	// Scopes contains the scopes of custom resources.
 	Scopes map[schema.GroupResource]authz.Scope
-	// selected are the namespace labels that webhooks and policies select by, with the reason for
-	// each.
+	// selected contains the namespace labels that webhooks and policies select by, and the reason
+	// for each label.
 	selected map[string]string
-	// dropped are bindings that grant no rights, see [Snapshot.DropRBAC].
+	// dropped contains the bindings that [Snapshot.DropRBAC] removed from Bindings.
 	dropped []*Binding
-	// RightsElsewhere reports that the server derives no rights from Tenants in any configuration,
-	// because kube-apiserver evaluates RBAC itself.
+	// RightsElsewhere specifies that the server derives no rights from Tenants, whatever its
+	// configuration is, because kube-apiserver evaluates RBAC itself.
 	RightsElsewhere bool
-	// Unread are the kinds that the caller may not list.
+	// Unread contains the kinds that the caller may not list.
 	Unread []string
 }
 
@@ -90,26 +92,29 @@ type Role struct {
 }
 
 // Binding is a RoleBinding, or a ClusterRoleBinding if Namespace is empty. If Derived is set, it is
-// a right that the server derives for a tenant without a binding object.
+// a right that the server derives from a Tenant, without a binding object.
 type Binding struct {
 	Namespace, Name string
-	// Derived is the tenant whose callers have the right. Name is then the name of its Tenant.
+	// Derived is the tenant whose callers have the right. Name is then the name of the tenant's
+	// Tenant.
 	Derived tenant.ID
 	Labels  map[string]string
-	// Scope is the annotation that limits a ClusterRoleBinding to the namespaces of some tenants.
-	// It applies if Limited is true. If it is empty, the binding applies in no namespace.
+	// Scope is the value of the annotation that limits a ClusterRoleBinding to the namespaces of
+	// some tenants. It applies if Limited is true. An empty Scope then means that the binding
+	// applies in no namespace.
 	Scope   string
 	Limited bool
-	// Expires is the annotation with the expiration of a binding. It applies if Ends is true. A
-	// binding with an invalid expiration has expired.
+	// Expires is the value of the annotation with the expiration. It applies if Ends is true. A
+	// binding with an invalid value has expired.
 	Expires  string
 	Ends     bool
 	RoleRef  rbacv1.RoleRef
 	Subjects []rbacv1.Subject
 }
 
-// ForConfig returns the snapshot as the configured RBAC evaluator interprets it. Upstream's evaluator
-// ignores the annotations that limit or expire a binding, and derives no rights from Tenants.
+// ForConfig returns the snapshot as the RBAC evaluator of a configuration interprets it. Upstream's
+// evaluator ignores the annotations that limit a binding or set its expiration, and derives no
+// rights from Tenants.
 func (s *Snapshot) ForConfig(config *configv1alpha1.Settings) *Snapshot {
 	plain := *s
 	if config.Authorization.RBAC.Evaluator == configv1alpha1.EvaluatorIndexed {
@@ -125,8 +130,8 @@ func (s *Snapshot) ForConfig(config *configv1alpha1.Settings) *Snapshot {
 	return &plain
 }
 
-// Rights returns a function that returns the derived rights of a tenant's callers. It returns nil
-// if a server with the configuration derives none.
+// Rights returns a function that returns the derived rights of a tenant's callers. If a server with
+// the configuration derives no rights, Rights returns nil.
 func (s *Snapshot) Rights(config *configv1alpha1.Settings) func(tenant.ID) []rbac.DerivedRole {
 	a := config.Authorization
 	if a.RBAC.Evaluator != configv1alpha1.EvaluatorIndexed || a.Mode == configv1alpha1.ModeShadow || s.RightsElsewhere {
@@ -135,7 +140,7 @@ func (s *Snapshot) Rights(config *configv1alpha1.Settings) func(tenant.ID) []rba
 	return func(id tenant.ID) []rbac.DerivedRole { return tenants.Rights(id, s.Tenants[id].Admins) }
 }
 
-// derived returns the rights of all tenants as bindings.
+// derived returns the derived rights of all tenants, as bindings.
 func (s *Snapshot) derived(rights func(tenant.ID) []rbac.DerivedRole) (all []*Binding) {
 	if rights == nil {
 		return nil
@@ -158,7 +163,7 @@ func (s *Snapshot) derived(rights func(tenant.ID) []rbac.DerivedRole) (all []*Bi
 	return all
 }
 
-// tenantIDs returns the tenants that have a Tenant or own a namespace, in a stable order.
+// tenantIDs returns the tenants that have a Tenant object or own a namespace, in a stable order.
 func (s *Snapshot) tenantIDs() []tenant.ID {
 	all := slices.Collect(maps.Keys(s.Tenants))
 	for name := range s.Namespaces {
@@ -170,13 +175,13 @@ func (s *Snapshot) tenantIDs() []tenant.ID {
 	return slices.Compact(all)
 }
 
-// IsExpired reports whether the binding has expired at a time.
+// IsExpired reports whether the binding has expired at the given time.
 func (b *Binding) IsExpired(now time.Time) bool {
 	return rbac.Expired(b.meta(), now)
 }
 
-// AppliesTo reports whether the binding applies to a caller of a tenant in a tenant's namespaces,
-// according to its annotations or the tenant it is derived for.
+// AppliesTo reports whether the binding applies to a caller of one tenant in the namespaces of
+// another tenant, the owner. It evaluates the annotations of the binding, or its Derived tenant.
 func (b *Binding) AppliesTo(caller, owner tenant.ID, now time.Time) bool {
 	if !b.Derived.IsZero() {
 		return b.Derived == caller
@@ -195,7 +200,7 @@ func (b *Binding) meta() *metav1.ObjectMeta {
 	return m
 }
 
-// Kind returns the binding's kind.
+// Kind returns the kind of the object from which the binding comes.
 func (b *Binding) Kind() string {
 	switch {
 	case !b.Derived.IsZero():
@@ -206,7 +211,7 @@ func (b *Binding) Kind() string {
 	return "RoleBinding"
 }
 
-// RoleKey returns the role that the binding refers to.
+// RoleKey returns the key of the role that the binding refers to.
 func (b *Binding) RoleKey() Key {
 	if b.RoleRef.Kind == "ClusterRole" {
 		return Key{Name: b.RoleRef.Name}
@@ -214,7 +219,7 @@ func (b *Binding) RoleKey() Key {
 	return Key{b.Namespace, b.RoleRef.Name}
 }
 
-// BindingOf returns the Binding for obj, or nil if obj is not a binding.
+// BindingOf returns the Binding for obj, or nil if obj is not a RoleBinding or ClusterRoleBinding.
 func BindingOf(obj runtime.Object) *Binding {
 	switch b := obj.(type) {
 	case *rbacv1.ClusterRoleBinding:
@@ -264,8 +269,8 @@ func NewSnapshot() *Snapshot {
 	}
 }
 
-// Load reads a snapshot from a file in YAML or JSON, with several documents or with Lists as
-// kubectl get prints them.
+// Load reads a snapshot from a YAML or JSON file. The file may contain several documents, and Lists
+// as kubectl get prints them.
 func Load(path string) (*Snapshot, error) {
 	f, err := os.Open(path) // #nosec G304 -- the caller names it
 	if err != nil {
@@ -293,7 +298,7 @@ func Load(path string) (*Snapshot, error) {
 	}
 }
 
-// Add adds an object. It ignores kinds that affect no decision.
+// Add adds an object. It ignores the kinds on which no decision depends.
 func (s *Snapshot) Add(obj runtime.Object) error {
 	switch o := obj.(type) {
 	case *unstructured.Unstructured:
@@ -324,13 +329,13 @@ func (s *Snapshot) Add(obj runtime.Object) error {
 }
 
 // DropRBAC removes the roles and bindings, so that they grant no rights. [Snapshot.References]
-// still finds the bindings.
+// still reads the bindings.
 func (s *Snapshot) DropRBAC() {
 	s.Roles, s.dropped, s.Bindings = map[Key]*Role{}, slices.Concat(s.dropped, s.Bindings), nil
 }
 
 // addSelector adds the namespace labels that a webhook or a policy selects by. If several objects
-// select by a label, the reason is that of the object that sorts first.
+// select by the same label, the smallest reason in lexical order is stored.
 func (s *Snapshot) addSelector(obj runtime.Object) {
 	reason := cluster.SelectionReason(obj)
 	for _, key := range cluster.SelectedKeys(obj) {
@@ -436,13 +441,13 @@ func (s *Snapshot) addNamespace(ns *corev1.Namespace) {
 	s.Namespaces[ns.Name] = slim
 }
 
-// HasNamespace reports whether a namespace exists.
+// HasNamespace reports whether the snapshot contains a namespace, or every cluster has it.
 func (s *Snapshot) HasNamespace(name string) bool {
 	return s.Namespaces[name] != nil || slices.Contains(systemNamespaces[:], name)
 }
 
-// Owner returns the tenant that owns a namespace, or the zero ID if the namespace is unowned or
-// unknown.
+// Owner returns the tenant that owns a namespace. It returns the zero ID if the namespace is
+// unowned, or if the snapshot does not contain it.
 func (s *Snapshot) Owner(namespace string) tenant.ID {
 	ns := s.Namespaces[namespace]
 	if ns == nil {
@@ -451,7 +456,7 @@ func (s *Snapshot) Owner(namespace string) tenant.ID {
 	return authz.OwnerOf(ns)
 }
 
-// With returns a copy of the snapshot with more objects.
+// With returns a copy of the snapshot to which more objects are added.
 func (s *Snapshot) With(more ...runtime.Object) (*Snapshot, error) {
 	changed := *s
 	changed.Namespaces, changed.Roles = maps.Clone(s.Namespaces), maps.Clone(s.Roles)

@@ -27,8 +27,9 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// TestServerAuthorizer checks that masters are allowed everything, and that each outcome is observed. The
-// delegate decides only requests that the boundary allows and about which RBAC has no opinion.
+// TestServerAuthorizer checks that members of system:masters are allowed every request, and that
+// each outcome is observed. The delegate authorizes only requests that the boundary allows and
+// about which RBAC has no opinion.
 func TestServerAuthorizer(t *testing.T) {
 	klog.SetLogger(logr.Discard())
 	ctx := klog.NewContext(t.Context(), logr.Discard())
@@ -104,7 +105,7 @@ func TestServerAuthorizer(t *testing.T) {
 	}
 }
 
-// plugin records its calls and returns an error.
+// plugin is an admission plugin that records its calls and returns an error.
 type plugin struct {
 	*admission.Handler
 	name string
@@ -128,9 +129,8 @@ func (p validating) Validate(context.Context, admission.Attributes, admission.Ob
 	return p.err
 }
 
-// TestAdmitOrder checks that plugins are called in the order of a server. All mutating plugins
-// precede the validating ones. Plugins that do not handle the operation, and those after the first
-// error, are not called.
+// TestAdmitOrder checks that plugins run in the order of a server, with all mutating plugins first.
+// Plugins that do not handle the operation, and those after the first error, do not run.
 func TestAdmitOrder(t *testing.T) {
 	refused := errors.New("no")
 	for name, c := range map[string]struct {

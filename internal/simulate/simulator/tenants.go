@@ -22,7 +22,7 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// TenantObjects returns the settings of Tenants and of deleted Tenants.
+// TenantObjects returns the settings of the Tenants and the deleted Tenants in the snapshot.
 func (s *Snapshot) TenantObjects() lookup.Tenants {
 	return tenantObjects{
 		live:         s.Tenants,
@@ -38,29 +38,29 @@ type tenantObjects struct {
 	retired   map[tenant.ID][]tenant.Retired
 	takenBack map[tenant.ID]CanceledDeletion
 	templates map[string]*template.Template
-	// publications are the Publications by name.
+	// publications contains the Publications by name.
 	publications map[string]*publication.Publication
 }
 
-// TenantObject contains the settings of a Tenant.
+// TenantObject contains the settings of a Tenant object.
 type TenantObject struct {
 	Access        authz.Access
 	UID           string
 	Created       time.Time
 	AcceptUndated bool
 	Ending        bool
-	// Replaces is the UID of the deleted Tenant that had the ID before.
+	// Replaces is the UID of the deleted Tenant that had the same ID.
 	Replaces    string
 	Namespaces  v1alpha1.TenantNamespacesSpec
 	MemberRoles []string
 	Admins      []rbacv1.Subject
 	FairUse     v1alpha1.FairUse
-	// Object is the Tenant itself. Callers MUST NOT change it.
+	// Object is the Tenant object. Callers MUST NOT change it.
 	Object *unstructured.Unstructured
 }
 
-// tenantObjectOf reads a Tenant. It returns the zero ID for a Tenant that the server ignores. As in
-// [tenants.Store], an invalid Tenant denies its callers all access.
+// tenantObjectOf reads a Tenant object. It returns the zero ID if the server ignores the object. As
+// in [tenants.Store], an invalid Tenant object denies the tenant's callers all access.
 func tenantObjectOf(u *unstructured.Unstructured) (tenant.ID, TenantObject) {
 	object := TenantObject{
 		Access:  authz.AccessClosed,
@@ -104,14 +104,14 @@ func (t tenantObjects) AccessWithoutTenant(id tenant.ID) authz.Access {
 	return authz.AccessOpen
 }
 
-// CanceledDeletion contains the settings of the RetiredTenant of a canceled deletion.
+// CanceledDeletion contains the access that applies after a canceled deletion of a Tenant.
 type CanceledDeletion struct {
 	Access authz.Access
 	At     time.Time
 }
 
-// addCanceledDeletion records a canceled deletion. The newest one applies. If several have the same age, the
-// strictest applies.
+// addCanceledDeletion records a canceled deletion. If a tenant has several, the newest one applies.
+// If several began at the same time, the one with the strictest access applies.
 func (s *Snapshot) addCanceledDeletion(id tenant.ID, canceled CanceledDeletion) {
 	last, exists := s.TakenBack[id]
 	if !exists || canceled.At.After(last.At) || canceled.At.Equal(last.At) && canceled.Access < last.Access {
@@ -146,7 +146,8 @@ func (t tenantObjects) HoldsNamespaces(_ context.Context, id tenant.ID) bool {
 	})
 }
 
-// selectedBy returns the Publications that select a tenant and are not being deleted, in no order.
+// selectedBy returns the Publications that select a tenant and are not being deleted, in random
+// order.
 func (t tenantObjects) selectedBy(id tenant.ID) (selecting []*publication.Publication) {
 	object, exists := t.live[id]
 	var labels map[string]string
@@ -221,8 +222,8 @@ func (t tenantObjects) BelongsTo(name string, id tenant.ID) bool {
 	return name == id.ObjectName()
 }
 
-// HasTenant reports whether a tenant has a Tenant, a RetiredTenant or a namespace. The
-// system tenant always exists.
+// HasTenant reports whether a tenant has a Tenant, a RetiredTenant or a namespace. It returns true
+// for the system tenant.
 func (s *Snapshot) HasTenant(id tenant.ID) bool {
 	if _, exists := s.Tenants[id]; exists || id.IsSystem() || len(s.Retired[id]) > 0 {
 		return true
@@ -231,7 +232,7 @@ func (s *Snapshot) HasTenant(id tenant.ID) bool {
 	return len(namespaces) > 0
 }
 
-// OwnedNamespaces returns the namespaces with a tenant's label.
+// OwnedNamespaces returns the namespaces that have the label of a tenant.
 func (s *Snapshot) OwnedNamespaces(id tenant.ID) (names []string, err error) {
 	for name, ns := range s.Namespaces {
 		if ns.Labels[tenant.Label] == id.String() {
@@ -242,8 +243,8 @@ func (s *Snapshot) OwnedNamespaces(id tenant.ID) (names []string, err error) {
 	return names, nil
 }
 
-// References returns the objects that a later tenant with the same ID would inherit, as
-// [tenants.Remaining] and [tenants.References] do.
+// References returns the objects that a later tenant with the same ID would inherit, like
+// [tenants.Remaining] and [tenants.References].
 func (s *Snapshot) References(_ context.Context, id tenant.ID, namespaces []string) (found []string, err error) {
 	found = slices.Clone(s.left[id])
 	names := tenants.SubjectMatcher(id, namespaces)
