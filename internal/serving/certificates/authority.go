@@ -124,7 +124,7 @@ func issue(template *x509.Certificate, signer *keyPair) (*keyPair, error) {
 	return &keyPair{parsed, key}, err
 }
 
-// expiresWithin reports whether a certificate expires before now plus d.
+// expiresWithin reports whether a certificate expires within the duration d after now.
 func (p *keyPair) expiresWithin(now time.Time, d time.Duration) bool {
 	return !now.Add(d).Before(p.cert.NotAfter)
 }

@@ -148,11 +148,11 @@ func (v WebhooksVersion) Follows(before WebhooksVersion) bool {
 		changes(v.validating, before.validating)
 }
 
-// CheckWebhooks returns an error if the configurations do not send every create and update to the
-// service in a namespace, or if a write is allowed when the service does not respond. Exceptions
-// are writes in the namespace of the service and writes that the known match conditions exclude. Of
-// match conditions, it checks only the names, and not the expressions. It does not check where the
-// webhooks send the writes.
+// CheckWebhooks returns an error if the configurations do not send every create and update in a
+// namespace to the service. It also returns an error if a write is allowed when the service does not
+// respond. Exceptions are writes in the namespace of the service and writes that the known match
+// conditions exclude. It checks the names of the match conditions, but not their expressions. It does
+// not check where the webhooks send the writes.
 func CheckWebhooks(
 	namespace string,
 	mutating *admissionv1.MutatingWebhookConfiguration,
