@@ -85,8 +85,7 @@ func awaitLimits(t *testing.T, s *localserver.Server, want fairuse.Limits) {
 	})
 }
 
-// reportOf returns the fair-use reports that the server returns to a caller, or nil if the status
-// is not OK.
+// reportOf returns the reports about fair use that the caller gets. Without access, it returns nil.
 func reportOf(t *testing.T, s *localserver.Server, name string) []*fairuse.Report {
 	t.Helper()
 	resp := sendOnce(t.Context(), t, s, name, authz.FairUsePath)
