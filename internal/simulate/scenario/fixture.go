@@ -398,8 +398,8 @@ func SetImpersonation(h http.Header, u *UserCredential) {
 	}
 }
 
-// escapeKey percent-encodes the characters that the name of a header must not contain (RFC 9110,
-// section 5.6.2).
+// escapeKey percent-encodes the characters that a header name must not contain. RFC 9110, section
+// 5.6.2 lists the allowed characters.
 func escapeKey(key string) string {
 	out := ""
 	for i := range len(key) {
