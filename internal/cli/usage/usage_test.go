@@ -185,7 +185,7 @@ func TestInvalidRecords(t *testing.T) {
 		`{"x":"` + strings.Repeat("x", jsonlines.MaxLine) + `"}`:                 "longer than",
 		`[` + strings.TrimSpace(validLine) + `]`:                                 "not a usage record",
 	} {
-		t.Run(invalidLine, func(t *testing.T) {
+		t.Run(want, func(t *testing.T) {
 			if invalidLine == validLine {
 				t.Fatalf("the line for %q is valid", want)
 			}

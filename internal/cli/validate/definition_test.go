@@ -71,7 +71,7 @@ func TestObjects(t *testing.T) {
 			[]string{
 				"1:1: tenant: is required | add tenant",
 				"6:44: servers[0].hours[0].requests: should be greater than or equal to 0 | write a value that fits the " +
-					"description: requests is the number of requests and reviews that the tenant boundary decided.",
+					"description: requests is the number of requests and reviews that the tenant boundary checked.",
 			},
 		},
 		"a status": {tenant + "spec: { id: acme }\nstatus: { namespaces: { total: many } }\n", nil},
