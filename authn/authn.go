@@ -91,9 +91,9 @@ func (c *Chain) now() func() time.Time {
 	return c.Now
 }
 
-// New returns the authenticator of the chain. The errors of configured sources name the source and
-// the rule, but never contain the credential. They are safe to log and to show to the operator. The
-// errors of BuiltIn are only truncated.
+// New returns the authenticator of the chain. Errors from configured sources name the source and
+// the rule and never contain the credential, so they are safe to log and to show to the operator.
+// Errors that BuiltIn returns are truncated but not otherwise sanitized.
 func New(c Chain) authenticator.Request {
 	var chain []authenticator.Request
 	if c.FrontProxy != nil {

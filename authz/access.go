@@ -41,8 +41,8 @@ func (b *Boundary) accessOf(id tenant.ID) Access {
 	return b.Access(id)
 }
 
-// denialReason returns the reason for which the access level denies a request, or [ReasonNone] if
-// it does not.
+// denialReason returns why the access level denies a request, or [ReasonNone] if it does not deny
+// it.
 func (level Access) denialReason(attrs *requestAttributes) Reason {
 	if level == AccessOpen { // the usual case
 		return ReasonNone

@@ -54,7 +54,8 @@ func installOver(t *testing.T, installed *unstructured.Unstructured) (written []
 }
 
 // TestInstallKeepsLaterDefinitions checks that a starting server does not replace a definition of a
-// later release, because that would drop stored fields. It replaces every other definition.
+// later release unless its annotation allows it, because that would drop stored fields. It replaces
+// every other definition.
 func TestInstallKeepsLaterDefinitions(t *testing.T) {
 	spec := []string{"properties", "spec", "properties"}
 	later := func(u *unstructured.Unstructured) {

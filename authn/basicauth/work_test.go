@@ -64,8 +64,9 @@ func TestFailedLoginsTakeEqualWork(t *testing.T) {
 	}
 }
 
-// TestFloodAffectsOnlyItsAddress checks that password guessing uses only the login slots of its own
-// address. Addresses of one IPv6 site share their slots.
+// TestFloodAffectsOnlyItsAddress checks that a flood of logins from one address fills at most half
+// of the login slots, so that logins from other addresses are still admitted. All addresses in an
+// IPv6 /64 network count as one address.
 func TestFloodAffectsOnlyItsAddress(t *testing.T) {
 	for name, c := range map[string]struct {
 		flood func(i int) string

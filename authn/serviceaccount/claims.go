@@ -48,9 +48,9 @@ type ref struct {
 	UID  string `json:"uid,omitempty"`
 }
 
-// UnmarshalJSON decodes case-sensitive names, because encoding/json would accept "SUB" for sub. It
-// accepts only numbers as times (RFC 7519, section 2), because the library would accept strings
-// too.
+// UnmarshalJSON matches claim names case-sensitively, because encoding/json would accept "SUB" for
+// sub. It also rejects strings in exp, nbf and iat, which must be numbers (RFC 7519, section 2),
+// because golang-jwt would accept them.
 func (c *claims) UnmarshalJSON(data []byte) error {
 	var times struct {
 		Expires   json.RawMessage `json:"exp"`

@@ -23,7 +23,7 @@ type DerivedRole struct {
 	ClusterRole string
 	// Subjects are the callers of the tenant that have the role.
 	Subjects []rbacv1.Subject
-	// EveryCaller specifies that every caller of the tenant has the role.
+	// EveryCaller grants the role to every caller of the tenant, whatever Subjects contains.
 	EveryCaller bool
 }
 

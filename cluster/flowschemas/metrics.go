@@ -12,7 +12,8 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// The reasons in the metric. Each is a problem of a FlowSchema.
+// Values of the metric's reason label. Each is a reason why a tenant's FlowSchema does not apply as
+// configured.
 const (
 	// ReasonTenantLimit means that more than [MaxTenants] tenants are chosen. The tenant has no
 	// FlowSchema.

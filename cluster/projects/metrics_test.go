@@ -12,8 +12,10 @@ import (
 	"github.com/kubetenant/kubetenant/cluster/projects"
 )
 
-// TestMetricsOfFollower checks the start time that the alerts use. It does not change with each
-// attempt to open the source. It is 0 if the process follows no Keystone.
+// TestMetricsOfFollower checks the metrics behind the Keystone sync alert. Until the first
+// successful read, the last-success timestamp is the time at which the process began to follow
+// Keystone. Further attempts to open the source do not change it. The timestamp and the interval
+// are 0 if the process does not follow Keystone.
 func TestMetricsOfFollower(t *testing.T) {
 	m := projects.NewMetrics()
 	registry := metrics.NewKubeRegistry()

@@ -264,10 +264,10 @@ func (s *Syncer) apply(ctx context.Context, plans []Plan) (settled bool) {
 	return settled
 }
 
-// applyPlan makes the changes of a plan. more is true if it stopped after maxWrites changes. If a
+// applyPlan applies the changes of a plan. more is true if it stopped after maxWrites changes. If a
 // namespace cannot be created, it creates no further namespaces, because the tenant may have
-// reached its quota. After a conflict, it only updates and deletes namespaces, because the next
-// plan may differ.
+// reached its quota. After a conflict, the plan may be outdated, so it leaves Tenant changes and
+// new namespaces to the next plan, and only updates and deletes existing namespaces.
 func (s *Syncer) applyPlan(ctx context.Context, plan *Plan) (more bool, failed error) {
 	var conflict error
 	full, written := false, 0

@@ -29,7 +29,8 @@ var errNameTaken = errors.New("an object with this name exists but does not belo
 // tenantSelector selects the RoleBindings and Roles that a Tenant and its TenantMembers specify.
 const tenantSelector = tenant.ManagedLabel + "=" + managed.SourceTenant
 
-// listBindings returns the managed RoleBindings of a namespace by name.
+// listBindings returns the stored RoleBindings in a namespace that come from its Tenant and
+// TenantMembers, keyed by name.
 func (e *Engine) listBindings(ctx context.Context, namespace string) (map[string]*rbacv1.RoleBinding, error) {
 	list, err := e.Client.RbacV1().RoleBindings(namespace).List(ctx,
 		metav1.ListOptions{LabelSelector: tenantSelector})

@@ -112,7 +112,8 @@ func TestDerivedRolesAreRetried(t *testing.T) {
 	})
 }
 
-// TestEarlierRoles checks that only roles with the rules of an earlier release are updated.
+// TestEarlierRoles checks that WriteRole updates an existing role only if its rules are exactly
+// those that an earlier release created.
 func TestEarlierRoles(t *testing.T) {
 	shared := []schema.GroupResource{{Group: "storage.k8s.io", Resource: "storageclasses"}}
 	for _, current := range []*rbacv1.ClusterRole{provision.NamespacesRole(), provision.MemberRole(shared)} {

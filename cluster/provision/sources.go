@@ -48,7 +48,7 @@ type sources struct {
 	ignored   int // the last logged number of namespaces that exceed the limit
 }
 
-// sourceWatch identifies the watch of a kind in a namespace.
+// sourceWatch identifies a watch on one kind in one namespace.
 type sourceWatch struct {
 	resource  schema.GroupVersionResource
 	kind      schema.GroupVersionKind

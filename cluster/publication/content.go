@@ -216,7 +216,7 @@ func (c *Content) name() string {
 	return u.GetName()
 }
 
-// CheckKind rejects a kind that must never be published, so that a configuration cannot allow it.
+// CheckKind returns an error if no configuration can allow objects of the kind to be published.
 func CheckKind(kind Kind) error {
 	return (&configv1alpha1.PublicationKind{
 		Group:    kind.Kind.Group,

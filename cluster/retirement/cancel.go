@@ -18,9 +18,10 @@ import (
 )
 
 // recordSettles is the minimum time between the creation of the RetiredTenant and the removal of
-// the finalizer of the Tenant, so that every server can observe the RetiredTenant. A server that
-// has not observed it would allow requests that the Tenant denied. The time is shorter than
-// settleTime, because a canceled deletion deletes no namespaces and does not reserve the ID.
+// the finalizer of the Tenant, so that every server can observe the RetiredTenant. Once the Tenant
+// is gone, a server that has not seen the RetiredTenant could allow requests that the Tenant's
+// access level had denied. The time is shorter than settleTime, because a canceled deletion deletes
+// no namespaces and does not reserve the ID.
 const recordSettles = 2 * time.Second
 
 // cancel keeps the namespaces and objects of the tenant. The server cannot undo the deletion of the

@@ -20,7 +20,7 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// invalidSpecs are fields that do not decode.
+// invalidSpecs are fields that cannot be decoded.
 func invalidSpecs() map[string]map[string]any {
 	return map[string]map[string]any{
 		"access":         {"access": int64(1)},
@@ -31,7 +31,7 @@ func invalidSpecs() map[string]map[string]any {
 	}
 }
 
-// TestInvalidTenant checks that a Tenant that does not decode closes its tenant and gives it no
+// TestInvalidTenant checks that a Tenant that cannot be decoded closes its tenant and gives it no
 // rights, at the start of the server or later. This applies until the Tenant is changed or deleted.
 func TestInvalidTenant(t *testing.T) {
 	for field, spec := range invalidSpecs() {
@@ -88,7 +88,8 @@ func TestInvalidTenant(t *testing.T) {
 	}
 }
 
-// TestInvalidTenantIsFollowed checks that followers receive a Tenant that does not decode.
+// TestInvalidTenantIsFollowed checks that Follow and FollowObjects also report a Tenant that cannot
+// be decoded.
 func TestInvalidTenantIsFollowed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newFixture(t, definition(), object("a", "a", map[string]any{"admins": "x"}))
@@ -112,7 +113,7 @@ func TestInvalidTenantIsFollowed(t *testing.T) {
 	})
 }
 
-// TestInvalidRetiredTenant checks that the ID of a RetiredTenant that does not decode remains
+// TestInvalidRetiredTenant checks that the ID of a RetiredTenant that cannot be decoded remains
 // retired.
 func TestInvalidRetiredTenant(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -146,8 +147,8 @@ func TestInvalidRetiredTenant(t *testing.T) {
 	})
 }
 
-// TestInvalidTemplate checks that a NamespaceTemplate that does not decode is ignored, so that Pods
-// wait for it. Other templates apply.
+// TestInvalidTemplate checks that a NamespaceTemplate that cannot be decoded is ignored, so that
+// Pods wait for it. Other templates apply.
 func TestInvalidTemplate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		bad := templateNamed("bad", false)

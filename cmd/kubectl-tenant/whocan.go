@@ -264,7 +264,7 @@ func verbs() []string {
 	return append(requestVerbs(), "bind", "escalate", "approve", "sign", "attest", "use", "post", "put", "head", "*")
 }
 
-// answersFlags are the flags that specify how answers are printed.
+// answersFlags specify how answers are printed. All but severalClusters are command-line flags.
 type answersFlags struct {
 	*output.Format
 	hideSystem bool

@@ -129,7 +129,7 @@ var keystoneRequests = []request{
 		"acme's alice",
 		"Keystone, project web",
 		"acme-keystone",
-		// The groups 1 and 2 contain IDs that differ in every demo.
+		// Skip groups[1] and groups[2]: they contain IDs that differ in each run of the demo.
 		words("auth whoami -o jsonpath={.status.userInfo.username},{.status.userInfo.groups[0]}," +
 			"{.status.userInfo.groups[3:]}"),
 		"",

@@ -16,7 +16,8 @@ import (
 const long = "Alpha two three four five six seven eight nine ten " +
 	"one two three four five six seven eight nine ten one two three four five six seven eight nine ten eleven"
 
-// violation is a sentence that breaks a rule, with the word of the expected finding.
+// violation is a sentence that breaks a rule. at is the word in the sentence at which the finding
+// is expected.
 type violation struct{ rule, sentence, at string }
 
 func violations() []violation {

@@ -11,7 +11,8 @@ import (
 )
 
 // krewPlugin is a plugin manifest in the format of krew (sigs.k8s.io/krew, pkg/index/types.go,
-// v0.4.5). The types of krew are not imported, because they require another release of client-go.
+// v0.4.5). krew's own types are not imported because they would require a different version of
+// client-go.
 type krewPlugin struct {
 	APIVersion string       `json:"apiVersion"`
 	Kind       string       `json:"kind"`

@@ -141,8 +141,8 @@ func (m *Meter) Request(id tenant.ID, l *Limits) (leave func(), refused *Refusal
 }
 
 // Stream counts a watch or another stream until leave is called. If refused is not nil, the stream
-// exceeds a limit and is not counted. The caller also calls [Meter.Request] for the beginning of a
-// watch.
+// exceeds a limit and is not counted. The request that opens the stream also counts as a request,
+// so the caller must call [Meter.Request] for it too.
 func (m *Meter) Stream(id tenant.ID, l *Limits) (leave func(), refused *Refusal) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -204,8 +204,8 @@ func (m *Meter) entry(id tenant.ID) *tenantUse {
 	return u
 }
 
-// isIdle reports whether the entry of the tenant can be removed without an effect. This is the case
-// if the tenant has no requests and streams, and its bucket is full.
+// isIdle reports whether the tenant's entry can be removed without effect. The tenant must have no
+// requests or streams, a full bucket or none, and no given retry time that is still in the future.
 func (u *tenantUse) isIdle(now time.Time) bool {
 	return u.InFlight == 0 && u.Watches == 0 && !u.nextRetry.After(now) &&
 		(u.bucket == nil || u.bucket.TokensAt(now) >= float64(u.bucket.Burst()))

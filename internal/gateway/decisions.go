@@ -36,7 +36,8 @@ const (
 // changed recently. It is safe for concurrent use.
 type decisions struct {
 	changes *changes
-	// cached and uncached send SubjectAccessReviews to the cluster.
+	// cached and uncached authorize with SubjectAccessReviews of the cluster. Only cached reuses
+	// stored results.
 	cached, uncached authorizer.Authorizer
 	// cachedImpersonation is the handler of the impersonation step, and uncachedImpersonation
 	// returns a new one. For ten seconds, upstream's filter stores which caller may impersonate

@@ -250,7 +250,8 @@ func TestForbiddenKindsAreReported(t *testing.T) {
 	}
 }
 
-// TestExports checks that exported objects are distinguished from other files.
+// TestExports checks which files IsExport recognizes as output of "kubectl get", and for which
+// files FindingsInExport fails.
 func TestExports(t *testing.T) {
 	binding := "apiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRoleBinding\nmetadata: { name: b }\n"
 	for name, c := range map[string]struct {

@@ -78,7 +78,8 @@ func (c *clusterParts) defaultPriority(name string) bool {
 	return c.objects != nil && c.objects.DefaultPriority(name)
 }
 
-// controllerObject returns [lookup.Controllers.Object], or nil if the cluster has no controllers.
+// controllerObject returns the method [lookup.Controllers.Object], or nil if the cluster has no
+// controllers.
 func (c *clusterParts) controllerObject() plugins.ObjectFunc {
 	if c.controllers == nil {
 		return nil
@@ -86,7 +87,8 @@ func (c *clusterParts) controllerObject() plugins.ObjectFunc {
 	return c.controllers.Object
 }
 
-// ownedNamespaces returns [lookup.Namespaces.OwnedNamespaces], or nil if the namespaces are not known.
+// ownedNamespaces returns the method [lookup.Namespaces.OwnedNamespaces], or nil if the namespaces
+// are unknown.
 func (c *clusterParts) ownedNamespaces() func(tenant.ID) ([]string, error) {
 	if c.namespaces == nil {
 		return nil
@@ -94,7 +96,8 @@ func (c *clusterParts) ownedNamespaces() func(tenant.ID) ([]string, error) {
 	return c.namespaces.OwnedNamespaces
 }
 
-// references returns [lookup.Namespaces.References], or nil if the namespaces are not known.
+// references returns the method [lookup.Namespaces.References], or nil if the namespaces are
+// unknown.
 func (c *clusterParts) references() func(context.Context, tenant.ID, []string) ([]string, error) {
 	if c.namespaces == nil {
 		return nil

@@ -187,7 +187,7 @@ func TestFlowUser(t *testing.T) {
 	}
 }
 
-// requestKinds returns requests of each kind, by their RequestInfo.
+// requestKinds returns the RequestInfo of one request of each kind, keyed by the name of the kind.
 func requestKinds() map[string]*request.RequestInfo {
 	all := map[string]*request.RequestInfo{}
 	for _, verb := range []string{

@@ -334,8 +334,9 @@ func (s *Stack) RecordDecision(ctx context.Context, o authz.Outcome) {
 // of a limit. id MUST be the tenant ID in the configuration of this Stack.
 func (s *Stack) RecordLimit(id tenant.ID, limit string) { s.shared.decisions.recordLimit(id, limit) }
 
-// RecordStream records a watch or another stream that another Stack serves in the usage of this
-// Stack, until ended is called. id MUST be the tenant ID in the configuration of this Stack.
+// RecordStream records, in the usage of this Stack, a watch or other stream that another Stack
+// serves. The stream counts until ended is called. id MUST be the tenant ID in the configuration of
+// this Stack.
 func (s *Stack) RecordStream(id tenant.ID) (ended func()) { return s.shared.stream(id) }
 
 // HasTenant reports whether the cluster has a Tenant object or a namespace of a tenant. It returns

@@ -226,7 +226,8 @@ func TestReloadUnderLoad(t *testing.T) {
 }
 
 // TestNoSecretInLogsAndErrors checks that log lines, errors and identities contain no token or
-// password. It uses valid and invalid files, and correct and wrong credentials.
+// password. It covers valid and invalid token and password files, and correct and wrong
+// credentials.
 func TestNoSecretInLogsAndErrors(t *testing.T) {
 	const canary = "CANARY"
 	var log authntest.Log

@@ -51,8 +51,8 @@ type Placed struct {
 
 // The owner of an object gets a record only of an event with this annotation and value.
 const (
-	// decisionAnnotation is "allow" if authorization allowed the request
-	// (k8s.io/apiserver pkg/endpoints/filters/authorization.go, v0.37.1).
+	// decisionAnnotation is the key of the audit annotation whose value is "allow" if authorization
+	// allowed the request (k8s.io/apiserver pkg/endpoints/filters/authorization.go, v0.37.1).
 	decisionAnnotation = "authorization.k8s.io/decision"
 	decisionAllow      = "allow"
 )

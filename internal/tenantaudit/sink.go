@@ -99,7 +99,8 @@ type Backend struct {
 	done  chan struct{}
 	fail  func(error)
 
-	// writing ends when the shutdown no longer waits for the disk.
+	// writing is the context of writes to the sink. It is canceled if Shutdown gives up waiting for
+	// the disk.
 	writing context.Context //nolint:containedctx // of the goroutine that writes
 	abort   context.CancelFunc
 

@@ -72,7 +72,8 @@ type Options struct {
 	// MustWait reports whether Pods must wait in a new namespace of a tenant until the namespace
 	// has all objects that its Tenant specifies. If nil, Pods never wait.
 	MustWait func(context.Context, tenant.ID) bool
-	// Waiting reports whether Pods must wait in a namespace. Required with MustWait.
+	// Waiting reports whether an existing namespace still lacks objects that its Tenant specifies,
+	// so that new Pods must wait. Required if MustWait is set.
 	Waiting func(ctx context.Context, namespace string) (bool, error)
 	// Provides reports whether a template or a Publication provides an object with this name in a
 	// namespace. Other callers may not create it. If nil, no names are reserved.
@@ -81,10 +82,10 @@ type Options struct {
 	// if the template is invalid. If nil, NamespaceTemplates are not checked.
 	ReadTemplate func(runtime.Object) ([]schema.GroupVersionResource, error)
 	// Removed returns the resources of the objects that an update removes from a NamespaceTemplate.
-	// Required with ReadTemplate.
+	// Required if ReadTemplate is set.
 	Removed func(was, is runtime.Object) []schema.GroupVersionResource
 	// Authorizer is the server's authorizer. It decides whether authors of NamespaceTemplates and
-	// Publications have the required permissions. Required with ReadTemplate and Publishing.
+	// Publications have the required permissions. Required if ReadTemplate or Publishing is set.
 	Authorizer authorizer.Authorizer
 	// Publishing reads Publications and the objects that they copy. If nil, no caller may write a
 	// Publication.

@@ -97,8 +97,8 @@ var fields = []podField{
 	}},
 }
 
-// podTerm is a term of affinity or anti-affinity to other Pods, with its path. Its fields are
-// exported, because equality.Semantic compares only exported fields.
+// podTerm is a Pod affinity or anti-affinity term and its field path. Its fields are exported
+// because equality.Semantic.DeepEqual panics on unexported fields.
 type podTerm struct {
 	Path string
 	corev1.PodAffinityTerm

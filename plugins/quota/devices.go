@@ -39,7 +39,8 @@ const (
 // Class is a DeviceClass.
 type Class struct {
 	Name string
-	// Extended is the extended resource by which Pods request devices of the class, or "".
+	// Extended is the extended resource that Pods use to request devices of this class, or "" if
+	// there is none.
 	Extended corev1.ResourceName
 }
 

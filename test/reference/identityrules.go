@@ -27,7 +27,7 @@ type Enforcement struct {
 	Note string
 }
 
-// Functions that enforce the rules.
+// The functions that enforce the rules, in the form "file:function".
 const (
 	inSources     = "authn/identityrules.go:mapUser"
 	inNames       = "authn/identityrules.go:Check"

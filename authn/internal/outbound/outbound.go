@@ -1,7 +1,9 @@
 // Copyright The kubetenant authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package outbound limits the effects of the responses of external authentication services.
+// Package outbound protects the server from external authentication services. It limits the size
+// and concurrency of responses, rejects redirects and malformed JSON, drops error bodies, which may
+// contain a token, and recovers from panics.
 package outbound
 
 import (

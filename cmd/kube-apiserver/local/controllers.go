@@ -42,8 +42,8 @@ func (o *Options) controllers(pki string) app.Hook {
 	}}
 }
 
-// startControllers starts the controllers of [Options.controllers] for the server that config
-// connects to.
+// startControllers starts the controllers described at [Options.controllers], except the workload
+// controllers, against the server in config.
 func startControllers(ctx context.Context, config *rest.Config, pki string) error {
 	certificate, key := filepath.Join(pki, "ca.crt"), filepath.Join(pki, "ca.key")
 	ca, err := os.ReadFile(certificate) // #nosec G304 -- in the operator's directory

@@ -109,7 +109,8 @@ func findCluster(config *clientcmdapi.Config, name string) (clusterRef, error) {
 
 // gatewayContexts returns the contexts for a cluster behind a gateway. If the current context
 // connects to a gateway, it returns only contexts for the same gateway and the current user. If
-// there are several, it prefers those with the current tenant path.
+// several remain, it prefers those with exactly the current kubeconfig user, then those with the
+// current tenant path.
 func gatewayContexts(config *clientcmdapi.Config, current *clientcmdapi.Context, name string) []string {
 	var own gatewayPath
 	if entry := config.Clusters[current.Cluster]; entry != nil {

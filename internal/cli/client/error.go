@@ -80,7 +80,7 @@ func isWebhookFailure(err error) bool {
 // it could not call (k8s.io/apiserver pkg/admission/plugin/webhook/errors, v0.37.1).
 var admissionFailed = regexp.MustCompile(`failed calling webhook "[a-z0-9.-]*kubetenant\.dev"`)
 
-// explained is an error with a different text than the error that it wraps.
+// explained replaces the message of the error that it wraps.
 type explained struct {
 	text  string
 	cause error

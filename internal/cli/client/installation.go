@@ -40,7 +40,7 @@ func (c *Cluster) Installation(ctx context.Context) (*installation.Installation,
 // returns an error, the command fails. Without a check, the command runs on every server.
 func (f *Flags) Require(check func(*Cluster) error) { f.required = check }
 
-// Check runs the check of [Flags.Require] on the cluster.
+// Check runs the check set by [Flags.Require], if any, on the cluster.
 func (c *Cluster) Check() error {
 	if c.required == nil {
 		return nil

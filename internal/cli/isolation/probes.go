@@ -364,8 +364,9 @@ func (m *matrix) impersonationProbes(c *caller, r resource) []probe {
 	return all
 }
 
-// limitedToOwn returns the probe of a list or a watch with [onlyAbout] as its judge. field is the
-// spec field with the tenant of an object.
+// limitedToOwn returns p, a list or watch, changed so that [onlyAbout] judges the response: it may
+// contain only objects of tenant id. field is the spec field that names an object's tenant. A watch
+// also gets a timeout.
 func limitedToOwn(p probe, id tenant.ID, field string) probe {
 	watch := isWatch(p.path)
 	if watch {

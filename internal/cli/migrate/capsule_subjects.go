@@ -30,7 +30,8 @@ const (
 	maxNameLength = 253
 )
 
-// convertSubjects converts owners and additional role bindings.
+// convertSubjects converts the owners to admins or role bindings, and the additional role bindings
+// to role bindings.
 func (t *capsuleTenant) convertSubjects() {
 	for _, owner := range t.find("spec.owners").items() {
 		t.convertOwner(owner)

@@ -117,8 +117,8 @@ func (h *Objects) listInitial(
 	return initial, from, nil
 }
 
-// forward sends the caller what an event of the cluster changes in the namespace. If it returns an
-// error, the watch ends.
+// forward translates a watch event of the cluster into the event for this namespace, if any, and
+// sends it to the caller. If it returns an error, the watch ends.
 func (s *watchState) forward(e *event) error {
 	switch watch.EventType(e.Type) {
 	case watch.Added, watch.Modified:

@@ -117,8 +117,8 @@ func (c *checker) checkCoverage() {
 	}
 }
 
-// isCovered reports whether a webhook or a policy with a binding receives a request of a tenant's
-// service account. The request is for a resource that no rule names.
+// isCovered reports whether a webhook, or a policy with a binding, receives a request from a
+// tenant's service account for a resource that no rule names explicitly.
 func (c *checker) isCovered(namespace string, set labels.Set, operation admission.Operation, subresource string) bool {
 	account := &user.DefaultInfo{Name: serviceaccount.MakeUsername("x--x", "x")}
 	resource := schema.GroupVersionResource{Group: "x.example.com", Version: "v1", Resource: "xs"}

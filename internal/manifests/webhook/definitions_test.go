@@ -144,8 +144,8 @@ func TestEveryKindIsReadable(t *testing.T) {
 	}
 }
 
-// TestPagesInstallDefinitionsFolder checks that the documentation installs the folder with all
-// definitions, and does not name the file of an individual definition.
+// TestPagesInstallDefinitionsFolder checks that the documentation tells readers to install the
+// whole folder of definitions, and never names the file of a single definition.
 func TestPagesInstallDefinitionsFolder(t *testing.T) {
 	one := regexp.MustCompile(`\b(` + strings.Join(registered(t), "|") + `)\.yaml\b`)
 	pages := []string{repository + "/README.md", repository + "/CHANGELOG.md"}

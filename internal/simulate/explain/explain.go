@@ -35,7 +35,8 @@ type Query struct {
 	Said string
 	// Request is the request. Its user is ignored, because User is the caller.
 	Request authorizer.AttributesRecord
-	// Write is the object of the request, or nil if the object is unknown.
+	// Write describes the write (kind, new and old object, dry run) if the request is one. It is
+	// nil if the object is unknown.
 	Write *Write
 	// Stored is the metadata of the stored object that the request names. It is nil if unknown.
 	Stored   *metav1.PartialObjectMetadata

@@ -253,9 +253,9 @@ type Expect struct {
 	Reason   string `json:"reason,omitempty"`
 	// notAllowed means deny or no-opinion.
 	NotAllowed bool `json:"notAllowed,omitempty"`
-	// admitted means that admission accepts the write. object is then a subset of the object after
-	// mutation. denied means that admission rejects the write with an error that contains this
-	// text.
+	// admitted means that admission accepts the write. The mutated object must then contain all
+	// fields of object. denied means that admission rejects the write with an error that contains
+	// the value of denied.
 	Admitted bool                  `json:"admitted,omitempty"`
 	Denied   *string               `json:"denied,omitempty"`
 	Object   *runtime.RawExtension `json:"object,omitempty"`

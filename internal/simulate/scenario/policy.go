@@ -36,9 +36,9 @@ func Bootstrap() ([]runtime.Object, error) {
 	return all, nil
 }
 
-// Snapshot returns the objects on which the decisions of a scenario depend, including the roles and
-// bindings that every cluster contains. It also returns the delegate for the requests about which
-// RBAC has no opinion. If the delegate of the scenario is not RBAC, the snapshot contains no roles.
+// Snapshot returns the objects on which the decisions of a scenario depend, including the built-in
+// roles and bindings. If s.Delegate is not RBAC, the roles and bindings grant nothing. The returned
+// authorizer allows everything if s.Delegate is Allow, and is nil otherwise.
 func Snapshot(s *Scenario) (*simulator.Snapshot, authorizer.Authorizer, error) {
 	snapshot := simulator.NewSnapshot()
 	all, err := Bootstrap()

@@ -42,7 +42,8 @@ func (s *Snapshot) addSource(obj runtime.Object, kind schema.GroupVersionKind) e
 	return nil
 }
 
-// storeSource adds an object if a Publication may copy it.
+// storeSource stores an object as a possible source of Publications, if its kind can be published
+// without further configuration.
 func (s *Snapshot) storeSource(u *unstructured.Unstructured) {
 	if _, err := (&publication.Rules{}).Resource(u.GroupVersionKind()); err == nil {
 		s.sources[sourceKey(u.GroupVersionKind().GroupKind(), u.GetNamespace(), u.GetName())] = u

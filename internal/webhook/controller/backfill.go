@@ -190,8 +190,8 @@ const maxInFlight = 90 * time.Second
 // confirmInterval is the interval at which the publisher checks the content of the ConfigMap.
 const confirmInterval = 5 * time.Second
 
-// resume continues from the result of the previous leader, if the webhooks have not changed since
-// then.
+// resume continues from the previous leader's result if the webhooks have not changed since then.
+// The ConfigMap must have been written while the current policy and binding protected it.
 func (p *publisher) resume(ctx context.Context, previous *corev1.ConfigMap) {
 	if !p.isGuarded(ctx, previous) {
 		return // another client may have written the ConfigMap

@@ -125,8 +125,9 @@ func TestFailedPublicationIsRetried(t *testing.T) {
 	}
 }
 
-// TestBackfillResumes checks that the result of the previous leader is used only for the same
-// webhooks, and only if it was published.
+// TestBackfillResumes checks when a new leader resumes from the previous leader's result. The
+// webhooks must not have changed, and the ConfigMap must have been written while the current policy
+// and binding protected it.
 func TestBackfillResumes(t *testing.T) {
 	mutating, validating := webhooks("1", "ca", admissionregistrationv1.Fail)
 	same := state.VersionOf(mutating, validating).String()

@@ -316,8 +316,8 @@ func TestAdmit(t *testing.T) {
 	}
 }
 
-// TestInvalidReviewIsAnError checks that the response to an invalid review is an error, which
-// kube-apiserver treats as a denial.
+// TestInvalidReviewIsAnError checks that the response to an invalid review is an HTTP error. With
+// failurePolicy Fail or Deny, kube-apiserver then rejects the request.
 func TestInvalidReviewIsAnError(t *testing.T) {
 	h := newFixture(t).handler(t)
 	good := map[string]string{

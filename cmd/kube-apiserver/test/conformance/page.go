@@ -34,8 +34,8 @@ func (w *workspace) storeRow(c *comparison) error {
 	return os.WriteFile(w.binary(c.suite)+".json", text, 0o600)
 }
 
-// writePage writes the table into a page. Suites that did not run have the results of an earlier
-// run, if there is one.
+// writePage replaces the results table in a page. For a suite that did not run this time, the table
+// shows the stored results of an earlier run, or "not run".
 func (w *workspace) writePage(path string) error {
 	page, err := os.ReadFile(path) // #nosec G304 -- a path from the caller
 	if err != nil {
