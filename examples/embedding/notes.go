@@ -86,8 +86,7 @@ func (*notes) Destroy()                {}
 func (*notes) NamespaceScoped() bool   { return true }
 func (*notes) GetSingularName() string { return "note" }
 
-// Create implements [rest.Creater]. It stores an object after admission has changed and validated
-// it.
+// Create stores an object after admission has changed and validated it.
 func (s *notes) Create(
 	ctx context.Context, obj runtime.Object, validate rest.ValidateObjectFunc, _ *metav1.CreateOptions,
 ) (runtime.Object, error) {
