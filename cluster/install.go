@@ -35,7 +35,8 @@ func InstallCRDs(ctx context.Context, client dynamic.Interface) error {
 					tenant.AllowFieldRemovalAnnotation+" to true", "definition", definition.GetName(), "parts", joinParts(more))
 				continue
 			}
-			definition.SetResourceVersion(stored.GetResourceVersion()) // the write fails if the definition is replaced in between
+			// The write fails if the definition is replaced in between.
+			definition.SetResourceVersion(stored.GetResourceVersion())
 		}
 		if _, err := client.Resource(definitions).Apply(ctx, definition.GetName(), definition,
 			metav1.ApplyOptions{FieldManager: v1alpha1.FieldManager, Force: true}); err != nil {

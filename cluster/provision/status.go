@@ -40,7 +40,8 @@ func (e *Engine) writeStatus(ctx context.Context, id tenant.ID) error {
 		return e.writeUndefined(ctx, t)
 	}
 	quota, failed := e.applyQuota(ctx, id, t)
-	if apierrors.IsConflict(failed) || ctx.Err() != nil { // another writer has changed the quota, which the status does not report
+	// The status does not report that another writer has changed the quota.
+	if apierrors.IsConflict(failed) || ctx.Err() != nil {
 		return failed
 	}
 	status, err := e.statusOf(id, t, desired, failed)

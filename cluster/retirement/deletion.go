@@ -217,7 +217,8 @@ func (e *deletion) deleteNamespaces(ctx context.Context, namespaces []corev1.Nam
 	}
 	left := fmt.Sprintf("namespaces that are not deleted yet: %d", len(namespaces))
 	c, again := deletingCondition(v1alpha1.ReasonNamespaces, left), pollEvery
-	if len(stuck) == len(ending) && len(stuck) >= min(maxInFlight, len(namespaces)) { // only stuck namespaces are being deleted
+	// Only stuck namespaces are being deleted.
+	if len(stuck) == len(ending) && len(stuck) >= min(maxInFlight, len(namespaces)) {
 		again = pollStuckEvery
 	}
 	if len(stuck) > 0 {

@@ -30,7 +30,7 @@ type retired struct {
 	mu        sync.RWMutex
 	ids       map[string]tenant.ID                   // the tenant IDs by the name of the RetiredTenant
 	named     map[tenant.ID]map[string]retiredRecord // the records by tenant and name of the RetiredTenant
-	byID      map[tenant.ID][]tenant.Retired         // the retired tenants in the order in which their deletions ended, never changed in place
+	byID      map[tenant.ID][]tenant.Retired         // the retired tenants in the order of their end
 	takenBack map[tenant.ID]authz.Access             // the access after canceled deletions, omits [authz.AccessOpen]
 }
 

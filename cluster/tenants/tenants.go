@@ -63,11 +63,12 @@ type Store struct {
 	defined      func(schema.GroupResource) (is, known bool)
 	informer     cache.SharedIndexInformer
 	registration cache.ResourceEventHandlerRegistration
-	changed      workqueue.TypedRateLimitingInterface[string] // names of Tenants that are being deleted, and of deleted Tenants and RetiredTenants
-	synced       atomic.Bool
-	replaced     atomic.Bool // a Tenant with spec.replaces was read
-	lostAccess   atomic.Pointer[func(tenant.ID)]
-	retired      *retired
+	// changed contains the names of Tenants that end or were deleted, and of RetiredTenants.
+	changed    workqueue.TypedRateLimitingInterface[string]
+	synced     atomic.Bool
+	replaced   atomic.Bool // a Tenant with spec.replaces was read
+	lostAccess atomic.Pointer[func(tenant.ID)]
+	retired    *retired
 	// templates, members and publications do not affect identity. Authentication and authorization do
 	// not wait for them to be read.
 	templates    *parsedObjects[template.Template]

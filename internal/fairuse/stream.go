@@ -13,7 +13,7 @@ import (
 	"k8s.io/streaming/pkg/httpstream"
 )
 
-// IsUpgrade reports whether a request asks to change the protocol of its connection.
+// IsUpgrade reports whether the client wants another protocol for the connection of a request.
 func IsUpgrade(r *http.Request) bool {
 	return r.Header.Get("Upgrade") != "" && httpstream.IsUpgradeRequest(r)
 }

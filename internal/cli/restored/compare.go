@@ -102,13 +102,18 @@ func (c *check) compare(ctx context.Context, r *resource, log *auditLog) error {
 			(log.deletedWithNamespace(k) || r.Resource == v1alpha1.ResourceRetiredTenants && c.tenantExists(k.name, log)) {
 			continue
 		}
-		c.compareObject(r, k, log.last[k], obj, exists)
+		var stored *object
+		if exists {
+			stored = &obj
+		}
+		c.compareObject(r, k, log.last[k], stored)
 	}
 	return nil
 }
 
-// compareObject adds a finding if the state of an object does not match its last write.
-func (c *check) compareObject(r *resource, k key, w write, obj object, exists bool) {
+// compareObject adds a finding if the state of an object does not match its last write. If obj is nil,
+// the object does not exist.
+func (c *check) compareObject(r *resource, k key, w write, obj *object) {
 	name := k.name
 	if k.namespace != "" {
 		name = k.namespace + "/" + k.name
@@ -119,19 +124,19 @@ func (c *check) compareObject(r *resource, k key, w write, obj object, exists bo
 	since := w.at.Truncate(time.Second)
 	retired := r.Resource == v1alpha1.ResourceRetiredTenants
 	if w.deleted {
-		if exists && !obj.deleting && !obj.managed && !obj.created.After(w.at) {
+		if obj != nil && !obj.deleting && !obj.managed && !obj.created.After(w.at) {
 			c.find(name, "was deleted "+when+", but exists: "+r.recreatedEffect, deletion(r, k))
 		}
 		return
 	}
-	if isOfServer(w.by) && !retired || exists && obj.managed {
+	if isOfServer(w.by) && !retired || obj != nil && obj.managed {
 		return
 	}
 	switch {
-	case !exists && retired:
+	case obj == nil && retired:
 		c.find(name, "was created "+when+", but does not exist: "+r.olderEffect,
 			"create it again, with the ID and the UID of its name in spec.id and spec.uid")
-	case !exists:
+	case obj == nil:
 		c.find(name, "was written "+when+", but does not exist", "create it again, or ignore this if its owner was deleted")
 	case obj.written.Before(since) && !retired:
 		c.find(

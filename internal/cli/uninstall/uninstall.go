@@ -78,8 +78,8 @@ type Options struct {
 }
 
 var (
-	// ErrRefused reports that the command stopped before an unsafe step. The wrapping error says
-	// why.
+	// ErrRefused reports that the command stopped before an unsafe step. The wrapping error
+	// contains the reason.
 	ErrRefused = errors.New("refused")
 	// ErrFailed reports that some objects could not be changed. Run has printed these objects.
 	ErrFailed = errors.New("some objects could not be changed (see above): fix the cause and run the command again")

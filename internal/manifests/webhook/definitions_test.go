@@ -144,7 +144,7 @@ func TestEveryKindIsReadable(t *testing.T) {
 	}
 }
 
-// TestPagesInstallDefinitionsFolder checks that the documentation tells readers to install the
+// TestPagesInstallDefinitionsFolder checks that the documentation instructs readers to install the
 // whole folder of definitions, and never names the file of a single definition.
 func TestPagesInstallDefinitionsFolder(t *testing.T) {
 	one := regexp.MustCompile(`\b(` + strings.Join(registered(t), "|") + `)\.yaml\b`)
