@@ -167,7 +167,7 @@ func (c *check) tenantExists(retired string, log *auditLog) bool {
 		if w := log.last[k]; !w.deleted {
 			created := log.last[key{v1alpha1.Resource(v1alpha1.ResourceRetiredTenants), "", retired}]
 			created.deleted = true
-			c.compareObject(r, k, created, object{}, true)
+			c.compareObject(r, k, created, &object{})
 		}
 		return true
 	}
