@@ -77,7 +77,7 @@ publish-release: ## create the release of the tag VERSION on GitHub from dist/
 test: build ## all tests, a real kube-apiserver included; the library's with the race detector
 	@$(MAKE) --no-print-directory -j2 test-library test-servers
 test-library: build $(BIN)/vale ## the tests without a real kube-apiserver, with the race detector
-	$(RACE_TEST) -vet=off -ldflags "-s -w" -parallel 8 -p $(PACKAGES) -skip '^(TestLargeLists|TestMemory)$$' ./...
+	$(RACE_TEST) -timeout 20m -vet=off -ldflags "-s -w" -parallel 8 -p $(PACKAGES) -skip '^(TestLargeLists|TestMemory)$$' ./...
 	$(GO_TEST) -run '^TestModel$$' ./authz -model.decisions $(MODEL_DECISIONS)
 	$(GO_TEST) -run '^TestLarge(Answers|Lists)$$' ./internal/gateway -answer.bytes $(ANSWER_BYTES)
 	$(GO_TEST) -run '^TestMemory$$' ./internal/usage
