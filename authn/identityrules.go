@@ -156,7 +156,7 @@ func refusalIn(err error) *refusal {
 // apply validates the identity that the source's authenticator returned. Its parameters are the
 // results of that authenticator.
 //
-//nolint:revive // ok is one of them
+//nolint:revive // ok is a result of the authenticator, and not a switch of the caller
 func (h *IdentityRules) apply(resp *authenticator.Response, ok bool, err error) (*authenticator.Response, bool, error) {
 	if err != nil {
 		return nil, false, &refusal{source: h.Source, err: err}

@@ -60,7 +60,7 @@ func (c *route) withMappedCaller(next http.Handler) http.Handler {
 	})
 }
 
-// requireAdmission rejects writes that the cluster would not send to the webhook service.
+// requireAdmission rejects the writes for which [route.bypassesAdmission] is true.
 func (c *route) requireAdmission(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if c.bypassesAdmission(r, proxyStateFrom(r.Context()).tenant) {
