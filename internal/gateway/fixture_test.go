@@ -26,6 +26,7 @@ import (
 	"time"
 
 	"go.opentelemetry.io/otel/trace"
+	"golang.org/x/net/http2"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -607,9 +608,24 @@ func (w *fixture) get(token, path string, headers ...string) (int, string) {
 	return w.do(token, http.MethodGet, path, "", headers...)
 }
 
+// do sends a request over HTTP/2, and returns the response. If the gateway ends the request, for
+// example because of a new configuration, do returns the status 0 and a text that contains tryAgain.
 func (w *fixture) do(token, method, path, body string, headers ...string) (int, string) {
 	w.t.Helper()
-	return w.read(w.open(w.t.Context(), token, method, path, body, headers...), nil)
+	status, text := 0, []byte(nil)
+	resp, err := w.send(w.t.Context(), token, method, path, body, headers...)
+	if err == nil {
+		defer func() { _ = resp.Body.Close() }()
+		status = resp.StatusCode
+		text, err = io.ReadAll(resp.Body)
+	}
+	if ended := (http2.StreamError{}); errors.As(err, &ended) {
+		return 0, tryAgain + ": " + err.Error()
+	}
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return status, string(text)
 }
 
 // read returns the status and body of a response.
@@ -626,7 +642,19 @@ func (w *fixture) read(resp *http.Response, err error) (int, string) {
 	return resp.StatusCode, string(text)
 }
 
+// open sends a request over HTTP/2, and returns the response, whose body the test closes.
 func (w *fixture) open(ctx context.Context, token, method, path, body string, headers ...string) *http.Response {
+	w.t.Helper()
+	resp, err := w.send(ctx, token, method, path, body, headers...)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return resp
+}
+
+func (w *fixture) send(ctx context.Context, token, method, path, body string, headers ...string) (
+	*http.Response, error,
+) {
 	w.t.Helper()
 	req, err := http.NewRequestWithContext(ctx, method, w.server.URL+path, strings.NewReader(body))
 	if err != nil {
@@ -644,11 +672,7 @@ func (w *fixture) open(ctx context.Context, token, method, path, body string, he
 	}
 	client := *w.server.Client()
 	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
-	resp, err := client.Do(req)
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	return resp
+	return client.Do(req)
 }
 
 // dial connects to the gateway over TLS with an ALPN protocol.
