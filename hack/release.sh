@@ -32,6 +32,8 @@ version() {
   commit=$(git rev-parse HEAD)
   if [ -z "${VERSION:-}" ]; then
     [ "${SNAPSHOT:-}" = 1 ] || fail 'set VERSION=v0.1.0 for a release, or SNAPSHOT=1'
+    [ -z "$changes" ] || [ -z "${KEY:-}${KEYLESS:-}" ] || [ -n "${throw_away_key:-}" ] ||
+      fail $'a signed snapshot must not contain changes that are not in its commit: commit or remove them\n'"$changes"
     [ -z "$changes" ] || echo 'release: the snapshot contains changes that are not in its commit' >&2
     echo "v0.0.0-${commit:0:12}"
     return
@@ -140,7 +142,7 @@ check() {
   export COSIGN_PASSWORD
   COSIGN_PASSWORD=$(head -c 16 /dev/urandom | od -An -tx1 | tr -d ' \n')
   (cd "$dir/key" && "$tools/cosign" generate-key-pair >/dev/null 2>&1)
-  KEY=$dir/key/cosign.key PUBLIC=$dir/key/cosign.pub dir=$dir/dist
+  throw_away_key=1 KEY=$dir/key/cosign.key PUBLIC=$dir/key/cosign.pub dir=$dir/dist
   SNAPSHOT=1 PLATFORMS=linux/amd64 build
   verify
   cd hack/release

@@ -26,12 +26,27 @@ type replacement struct {
 	text string
 }
 
-// buildChart writes a chart with the version and the image of the release. It does not use Helm to
-// write the archive, because Helm writes the current time into it.
+// buildChart writes the archive of a chart.
 func (r *release) buildChart(name, digest string) error {
-	entries, err := filesUnder(filepath.Join(r.source, filepath.FromSlash(charts()[name])), name+"/")
+	archive, err := r.chart(name, digest)
 	if err != nil {
 		return err
+	}
+	if err := checkChart(archive, name, r.version, reference(name, r.version, digest)); err != nil {
+		return err
+	}
+	return writeFile(filepath.Join(r.dist, chartName(name, r.version)), func(w io.Writer) error {
+		_, err := w.Write(archive)
+		return err
+	})
+}
+
+// chart returns the archive of a chart with the version and the image of the release. It does not
+// use Helm to write the archive, because Helm writes the current time into it.
+func (r *release) chart(name, digest string) ([]byte, error) {
+	entries, err := filesUnder(filepath.Join(r.source, filepath.FromSlash(charts()[name])), name+"/")
+	if err != nil {
+		return nil, err
 	}
 	image := reference(name, r.version, digest)
 	replacements := []replacement{
@@ -46,7 +61,7 @@ func (r *release) buildChart(name, digest string) error {
 	for i := range entries {
 		e := &entries[i]
 		if e.data, err = os.ReadFile(e.path); err != nil {
-			return err
+			return nil, err
 		}
 		e.path = ""
 		for _, change := range replacements {
@@ -54,22 +69,15 @@ func (r *release) buildChart(name, digest string) error {
 				continue
 			}
 			if found := len(change.line.FindAll(e.data, -1)); found != 1 {
-				return fmt.Errorf("%s of chart %s matches %s %d times: it must match once", change.file, name, change.line, found)
+				return nil, fmt.Errorf("%s of chart %s matches %s %d times: it must match once",
+					change.file, name, change.line, found)
 			}
 			e.data = change.line.ReplaceAllLiteral(e.data, []byte(change.text))
 		}
 	}
 	var archive bytes.Buffer
-	if err := writeTarGz(&archive, entries, r.time); err != nil {
-		return err
-	}
-	if err := checkChart(archive.Bytes(), name, r.version, image); err != nil {
-		return err
-	}
-	return writeFile(filepath.Join(r.dist, chartName(name, r.version)), func(w io.Writer) error {
-		_, err := w.Write(archive.Bytes())
-		return err
-	})
+	err = writeTarGz(&archive, entries, r.time)
+	return archive.Bytes(), err
 }
 
 // checkChart loads a chart as Helm does, and checks its version and its image.

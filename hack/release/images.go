@@ -100,11 +100,7 @@ func (r *release) buildImage(a artifact) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	err = to.AppendIndex(index, layout.WithAnnotations(map[string]string{
-		refAnnotation:              r.version,
-		"io.containerd.image.name": registry + "/" + a.program + ":" + r.version,
-	}))
-	if err != nil {
+	if err := to.AppendIndex(index, layout.WithAnnotations(indexAnnotations(a.program, r.version))); err != nil {
 		return "", err
 	}
 	files, err := filesUnder(folder, "")
@@ -146,15 +142,32 @@ func (r *release) platformImage(program string, p platform) (v1.Image, error) {
 	if err != nil {
 		return nil, err
 	}
-	config = config.DeepCopy()
-	config.Created, config.OS, config.Architecture = created, p.os, p.arch
-	config.Config = v1.Config{
-		Entrypoint: []string{"/" + program},
-		Labels:     imageLabels(program, r.version, r.commit),
-		User:       imageUser,
-		WorkingDir: "/",
+	made := r.imageConfig(program, p)
+	made.RootFS, made.History = config.RootFS, config.History
+	return mutate.ConfigFile(image, &made)
+}
+
+// imageConfig returns the configuration of an image, without its layers.
+func (r *release) imageConfig(program string, p platform) v1.ConfigFile {
+	return v1.ConfigFile{
+		Created:      v1.Time{Time: r.time},
+		OS:           p.os,
+		Architecture: p.arch,
+		Config: v1.Config{
+			Entrypoint: []string{"/" + program},
+			Labels:     imageLabels(program, r.version, r.commit),
+			User:       imageUser,
+			WorkingDir: "/",
+		},
 	}
-	return mutate.ConfigFile(image, config)
+}
+
+// indexAnnotations returns the annotations of an image in the index.json of its folder.
+func indexAnnotations(program, version string) map[string]string {
+	return map[string]string{
+		refAnnotation:              version,
+		"io.containerd.image.name": registry + "/" + program + ":" + version,
+	}
 }
 
 // layer compresses the entries into a file. A layer in memory would be compressed twice: once for

@@ -121,6 +121,7 @@ func (v *verifier) addFlags(cmd *cobra.Command) func(context.Context) error {
 	var key, version string
 	flags := cmd.Flags()
 	flags.StringVar(&v.dist, "dist", "dist", "folder of the release")
+	flags.StringVar(&v.made.source, "source", ".", "folder of the repository, at the commit of the release")
 	flags.StringVar(&key, "public-key", "", "public key of the signatures, in PEM")
 	flags.StringVar(&v.keyless.subject, "certificate-identity", "", "identity of keyless signatures")
 	flags.StringVar(&v.keyless.issuer, "certificate-oidc-issuer", "", "issuer of the identity")

@@ -119,48 +119,51 @@ func subjects(version string, files, images map[string]string) []*intotov1.Resou
 	return list
 }
 
-// checkProvenance compares a statement with the files and images. It returns the commit in the
-// statement.
-func checkProvenance(data []byte, version string, files, images map[string]string) (commit string, err error) {
+// checkProvenance compares a statement with the files and images. It returns the commit and the
+// version of Go in the statement.
+func checkProvenance(data []byte, version string, files, images map[string]string) (
+	commit, goVersion string, err error,
+) {
 	statement, predicate := &intotov1.Statement{}, &provenancev1.Provenance{}
 	if err := protojson.Unmarshal(data, statement); err != nil {
-		return "", err
+		return "", "", err
 	}
 	if err := statement.Validate(); err != nil {
-		return "", err
+		return "", "", err
 	}
 	if statement.GetType() != statementType || statement.GetPredicateType() != predicateType {
-		return "", fmt.Errorf("it is a %s with a %s", statement.GetType(), statement.GetPredicateType())
+		return "", "", fmt.Errorf("it is a %s with a %s", statement.GetType(), statement.GetPredicateType())
 	}
 	text, err := protojson.Marshal(statement.GetPredicate())
 	if err != nil {
-		return "", err
+		return "", "", err
 	}
 	if err := protojson.Unmarshal(text, predicate); err != nil {
-		return "", err
+		return "", "", err
 	}
 	if err := predicate.Validate(); err != nil {
-		return "", err
+		return "", "", err
 	}
 	definition := predicate.GetBuildDefinition()
 	if got := definition.GetExternalParameters().GetFields()["version"].GetStringValue(); got != version {
-		return "", fmt.Errorf("it is about version %q", got)
+		return "", "", fmt.Errorf("it is about version %q", got)
 	}
 	sources := definition.GetResolvedDependencies()
 	if definition.GetBuildType() != buildType || len(sources) != 1 {
-		return "", fmt.Errorf("the build definition is not the one that docs/releases.md describes")
+		return "", "", fmt.Errorf("the build definition is not the one that docs/releases.md describes")
 	}
 	commit = sources[0].GetDigest()["gitCommit"]
 	if !commitHash.MatchString(commit) || sources[0].GetUri() != "git+"+repository+"@"+commit {
-		return "", fmt.Errorf("the source is %s", sources[0].GetUri())
+		return "", "", fmt.Errorf("the source is %s", sources[0].GetUri())
 	}
 	want := subjects(version, files, images)
 	if !slices.EqualFunc(statement.GetSubject(), want, func(a, b *intotov1.ResourceDescriptor) bool {
 		return proto.Equal(a, b)
 	}) {
-		return "", fmt.Errorf("its subjects are not the files and images of the release")
+		return "", "", fmt.Errorf("its subjects are not the files and images of the release")
 	}
-	return commit, nil
+	goVersion = definition.GetInternalParameters().GetFields()["goVersion"].GetStringValue()
+	return commit, goVersion, nil
 }
 
 // canonicalJSON returns a message as JSON with sorted keys. The output of protojson is not stable,

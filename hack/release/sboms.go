@@ -8,9 +8,11 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -101,8 +103,8 @@ func subjectOf(document *v2_3.Document) (*v2_3.Package, error) {
 }
 
 // checkSBOM checks that an SBOM describes a file with the given digest, and contains the module of
-// the project.
-func checkSBOM(data []byte, file, version, digest string) error {
+// the project and the given modules with their versions.
+func checkSBOM(data []byte, file, version, digest string, modules map[string]string) error {
 	document, err := readSBOM(bytes.NewReader(data))
 	if err != nil {
 		return err
@@ -120,10 +122,18 @@ func checkSBOM(data []byte, file, version, digest string) error {
 		document.DocumentNamespace != namespaceOf(file, digest) {
 		return fmt.Errorf("it is about a file with another digest")
 	}
+	own, listed := false, map[string]bool{}
 	for _, p := range document.Packages {
-		if p.PackageName == module || strings.HasPrefix(p.PackageName, module+"/") {
-			return nil
+		own = own || p.PackageName == module || strings.HasPrefix(p.PackageName, module+"/")
+		listed[p.PackageName+" "+p.PackageVersion] = true
+	}
+	if !own {
+		return fmt.Errorf("it does not list %s", module)
+	}
+	for _, name := range slices.Sorted(maps.Keys(modules)) {
+		if !listed[name+" "+modules[name]] {
+			return fmt.Errorf("it does not list %s %s, which a program contains", name, modules[name])
 		}
 	}
-	return fmt.Errorf("it does not list %s", module)
+	return nil
 }

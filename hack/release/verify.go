@@ -4,7 +4,9 @@
 package main
 
 import (
+	"bytes"
 	"context"
+	"debug/buildinfo"
 	"errors"
 	"fmt"
 	"maps"
@@ -14,8 +16,7 @@ import (
 	"strings"
 )
 
-// A verifier checks the files of a release. It knows which files are required, but not how the
-// release was built.
+// A verifier checks the files of a release. It does not build the programs again.
 type verifier struct {
 	dist, tools string
 	// publicKey is in PEM. If it is empty, the signatures must have the keyless identity.
@@ -26,8 +27,17 @@ type verifier struct {
 	version   string
 	platforms []platform
 	files     map[string]string // digests by the names of the files
-	binaries  map[string]string // digests of programs by program and platform
+	programs  map[string]built  // the programs in the archives, by name and platform
 	images    map[string]string // digests of the indexes by the names of the images
+
+	// made makes the files again that depend only on the source, to compare them.
+	made release
+}
+
+// built describes a program in an archive.
+type built struct {
+	digest string
+	info   *buildinfo.BuildInfo
 }
 
 // verify returns the problems of the release. If the digests or the signatures are wrong, verify
@@ -58,37 +68,25 @@ func (v *verifier) verifyFiles(ctx context.Context, want string) error {
 
 // checkContents compares the artifacts with each other.
 func (v *verifier) checkContents() error {
-	v.binaries, v.images = map[string]string{}, map[string]string{}
+	if err := v.prepare(); err != nil {
+		return err
+	}
 	var problems []error
-	var licenses []string
 	for _, a := range artifacts(v.version, v.platforms) {
-		if a.image {
-			continue
+		if !a.image {
+			problems = append(problems, named(a.file, v.checkArchive(a)))
 		}
-		license, err := v.checkArchive(a)
-		problems = append(problems, named(a.file, err))
-		licenses = append(licenses, license)
 	}
-	if len(slices.Compact(licenses)) != 1 {
-		problems = append(problems, fmt.Errorf("the archives have different files %s", license))
-	}
-	commit, err := v.commit()
-	problems = append(problems, err)
 	for _, program := range servers() {
-		problems = append(problems, named(layoutOf(program), v.checkImage(program, commit)))
+		problems = append(problems, named(layoutOf(program), v.checkImage(program)))
 	}
 	for _, chart := range slices.Sorted(maps.Keys(charts())) {
-		file := chartName(chart, v.version)
-		data, err := v.read(file)
-		if err == nil {
-			err = checkChart(data, chart, v.version, reference(chart, v.version, v.images[chart]))
-		}
-		problems = append(problems, named(file, err))
+		problems = append(problems, named(chartName(chart, v.version), v.checkChart(chart)))
 	}
 	for _, a := range artifacts(v.version, v.platforms) {
 		data, err := v.read(a.sbom())
 		if err == nil {
-			err = checkSBOM(data, a.file, v.version, v.files[a.file])
+			err = checkSBOM(data, a.file, v.version, v.files[a.file], v.modules(a))
 		}
 		problems = append(problems, named(a.sbom(), err))
 	}
@@ -193,14 +191,54 @@ func (v *verifier) subjectFiles() map[string]string {
 	return files
 }
 
-// commit returns the commit in the first image. checkImage checks that each image has the same
-// commit.
-func (v *verifier) commit() (string, error) {
-	commit, err := imageCommit(filepath.Join(v.dist, filepath.FromSlash(layoutOf(servers()[0]))))
-	if err == nil && isSnapshot(v.version) && !strings.HasPrefix(commit, strings.TrimPrefix(v.version, "v0.0.0-")) {
-		err = fmt.Errorf("the images are built from commit %s, not from the commit of the snapshot", commit)
+// prepare sets what the checks of the content need. The commit and its time come from the first
+// image. checkImage checks that each image has the same ones.
+func (v *verifier) prepare() error {
+	v.programs, v.images = map[string]built{}, map[string]string{}
+	commit, when, err := imageSource(filepath.Join(v.dist, filepath.FromSlash(layoutOf(servers()[0]))))
+	if err != nil {
+		return err
 	}
-	return commit, err
+	if isSnapshot(v.version) && !strings.HasPrefix(commit, strings.TrimPrefix(v.version, "v0.0.0-")) {
+		return fmt.Errorf("the images are built from commit %s, not from the commit of the snapshot", commit)
+	}
+	v.made.version, v.made.commit, v.made.time = v.version, commit, when
+	return nil
+}
+
+// checkChart checks a chart, and that the source makes the same bytes.
+func (v *verifier) checkChart(chart string) error {
+	file := chartName(chart, v.version)
+	data, err := v.read(file)
+	if err != nil {
+		return err
+	}
+	if err := checkChart(data, chart, v.version, reference(chart, v.version, v.images[chart])); err != nil {
+		return err
+	}
+	want, err := v.made.chart(chart, v.images[chart])
+	if err == nil && !bytes.Equal(data, want) {
+		err = v.differs(file)
+	}
+	return err
+}
+
+// modules returns the versions of the modules in the programs of an artifact, by name.
+func (v *verifier) modules(a artifact) map[string]string {
+	modules := map[string]string{}
+	for _, p := range a.platforms {
+		program := v.programs[a.program+" "+p.String()]
+		if program.info == nil {
+			continue
+		}
+		for _, m := range program.info.Deps {
+			if m.Replace != nil {
+				m = m.Replace
+			}
+			modules[m.Path] = m.Version
+		}
+	}
+	return modules
 }
 
 func (v *verifier) checkProvenance() error {
@@ -208,12 +246,17 @@ func (v *verifier) checkProvenance() error {
 	if err != nil {
 		return err
 	}
-	commit, err := checkProvenance(data, v.version, v.subjectFiles(), v.images)
+	commit, version, err := checkProvenance(data, v.version, v.subjectFiles(), v.images)
 	if err != nil {
 		return named(provenanceFile, err)
 	}
-	if images, err := v.commit(); err != nil || commit != images {
-		return errors.Join(err, fmt.Errorf("%s is about commit %s, the images about %s", provenanceFile, commit, images))
+	if commit != v.made.commit {
+		return fmt.Errorf("%s is about commit %s, the images about %s", provenanceFile, commit, v.made.commit)
+	}
+	for name, program := range v.programs {
+		if program.info.GoVersion != version {
+			return fmt.Errorf("%s is about %s, but %s was built with %s", provenanceFile, version, name, program.info.GoVersion)
+		}
 	}
 	return nil
 }
@@ -235,8 +278,12 @@ func (v *verifier) checkKrew() error {
 
 func (v *verifier) checkNotes() error {
 	text, err := v.read(notesFile)
-	if err == nil && !strings.HasPrefix(string(text), "# kubetenant "+v.version+"\n") {
-		err = fmt.Errorf("%s is not about version %s", notesFile, v.version)
+	if err != nil {
+		return err
+	}
+	want, err := v.made.notes()
+	if err == nil && string(text) != want {
+		err = v.differs(notesFile)
 	}
 	return err
 }

@@ -14,7 +14,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 )
@@ -23,8 +24,9 @@ import (
 // the memory that a manipulated archive could require.
 const maxFile = 1 << 30
 
-// visit is called for each file of an archive, in order.
-type visit func(name string, mode fs.FileMode, content io.Reader) error
+// visit is called for each file of an archive, in order. mode is the mode in octal, with the bits
+// for setuid, setgid and sticky.
+type visit func(name, mode string, content io.Reader) error
 
 func readTarGz(r io.Reader, each visit) error {
 	z, err := gzip.NewReader(r)
@@ -60,7 +62,11 @@ func readTar(r io.Reader, each visit) error {
 		if header.Uid != 0 || header.Gid != 0 {
 			return fmt.Errorf("%s belongs to user %d", header.Name, header.Uid)
 		}
-		if err := each(header.Name, fs.FileMode(header.Mode)&0o7777, t); err != nil { //nolint:gosec // masked
+		// Other formats can contain more attributes, such as the capabilities of a program.
+		if header.Format != tar.FormatUSTAR {
+			return fmt.Errorf("%s has the tar format %v", header.Name, header.Format)
+		}
+		if err := each(header.Name, fmt.Sprintf("%#o", header.Mode), t); err != nil {
 			return err
 		}
 	}
@@ -76,7 +82,7 @@ func readZip(data []byte, each visit) error {
 		if err != nil {
 			return err
 		}
-		err = each(f.Name, f.Mode(), content)
+		err = each(f.Name, fmt.Sprintf("%#o", uint32(f.Mode())), content)
 		if err := errors.Join(err, content.Close()); err != nil {
 			return err
 		}
@@ -84,34 +90,34 @@ func readZip(data []byte, each visit) error {
 	return nil
 }
 
-// checkArchive checks the files in an archive, and that the program is built for the platform. It
-// returns the digest of the license.
-func (v *verifier) checkArchive(a artifact) (license string, err error) {
+// checkArchive checks the files in an archive, and that the program is built for the platform. The
+// other files must be equal to those of the source.
+func (v *verifier) checkArchive(a artifact) error {
 	p := a.platforms[0]
-	want := []string{"-rw-r--r-- LICENSE", "-rwxr-xr-x " + binaryName(a.program, p)}
+	want := []string{"0644 " + license, "0755 " + binaryName(a.program, p)}
 	if a.program == plugin && p.os != "windows" {
-		want = append(want, "-rwxr-xr-x "+completion)
+		want = append(want, "0755 "+completion)
 	}
 	var got []string
-	each := func(name string, mode fs.FileMode, content io.Reader) error {
-		got = append(got, mode.String()+" "+name)
+	each := func(name, mode string, content io.Reader) error {
+		got = append(got, mode+" "+name)
 		data, err := io.ReadAll(io.LimitReader(content, maxFile))
 		if err != nil {
 			return err
 		}
-		sum := sha256.Sum256(data)
 		switch name {
 		case binaryName(a.program, p):
-			v.binaries[a.program+" "+p.String()] = hex.EncodeToString(sum[:])
-			return checkBinary(data, a.program, v.version, p)
-		case "LICENSE":
-			license = string(sum[:])
+			return v.checkBinary(data, a.program, p)
+		case license:
+			return v.compare(data, license)
+		case completion:
+			return v.compare(data, "cmd", plugin, completion)
 		}
 		return nil
 	}
 	data, err := v.read(a.file)
 	if err != nil {
-		return "", err
+		return err
 	}
 	if strings.HasSuffix(a.file, ".zip") {
 		err = readZip(data, each)
@@ -121,16 +127,34 @@ func (v *verifier) checkArchive(a artifact) (license string, err error) {
 	if err == nil && !slices.Equal(got, want) {
 		err = fmt.Errorf("it has the files %q; want %q", got, want)
 	}
-	return license, err
+	return err
 }
 
-// checkBinary checks the build information of a program. Go does not record the linker flags, so
-// checkBinary only checks that the program contains the version.
-func checkBinary(data []byte, program, version string, p platform) error {
+// compare returns an error if data is not the content of a file in the source.
+func (v *verifier) compare(data []byte, path ...string) error {
+	want, err := os.ReadFile(filepath.Join(append([]string{v.made.source}, path...)...))
+	if err == nil && !bytes.Equal(data, want) {
+		err = v.differs(path[len(path)-1])
+	}
+	return err
+}
+
+// differs returns the error about a file that the source does not make.
+func (v *verifier) differs(file string) error {
+	return fmt.Errorf("%s is not the one that the source makes: verify from the repository at commit %s",
+		file, v.made.commit)
+}
+
+// checkBinary checks the build information of a program, and records the program. Go does not
+// record the linker flags. Therefore checkBinary only checks that the program contains the version
+// and the commit.
+func (v *verifier) checkBinary(data []byte, program string, p platform) error {
 	info, err := buildinfo.Read(bytes.NewReader(data))
 	if err != nil {
 		return err
 	}
+	sum := sha256.Sum256(data)
+	v.programs[program+" "+p.String()] = built{digest: hex.EncodeToString(sum[:]), info: info}
 	if want := module + "/cmd/" + program; info.Path != want {
 		return fmt.Errorf("the program is %s; want %s", info.Path, want)
 	}
@@ -148,8 +172,10 @@ func checkBinary(data []byte, program, version string, p platform) error {
 			return fmt.Errorf("the program was built with %s=%s; want %s", key, settings[key], want)
 		}
 	}
-	if !bytes.Contains(data, []byte(version)) {
-		return fmt.Errorf("the program does not contain its version %s", version)
+	for _, want := range []string{v.version, v.made.commit} {
+		if !bytes.Contains(data, []byte(want)) {
+			return fmt.Errorf("the program does not contain %s", want)
+		}
 	}
 	return nil
 }

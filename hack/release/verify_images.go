@@ -9,12 +9,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"maps"
 	"path"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
+	"time"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/layout"
@@ -40,33 +41,41 @@ func openIndex(folder string) (v1.ImageIndex, v1.Descriptor, error) {
 	return index, descriptor, err
 }
 
-// imageCommit returns the commit in the annotations of an image index.
-func imageCommit(folder string) (string, error) {
+// imageSource returns the commit in the annotations of an image index, and its time.
+func imageSource(folder string) (string, time.Time, error) {
 	index, _, err := openIndex(folder)
 	if err != nil {
-		return "", err
+		return "", time.Time{}, err
 	}
 	manifest, err := index.IndexManifest()
 	if err != nil {
-		return "", err
+		return "", time.Time{}, err
 	}
 	commit := manifest.Annotations[revisionLabel]
-	if !commitHash.MatchString(commit) {
-		return "", fmt.Errorf("the image names the commit %q", commit)
+	if !commitHash.MatchString(commit) || len(manifest.Manifests) == 0 {
+		return "", time.Time{}, fmt.Errorf("the image has the commit %q and %d platforms", commit, len(manifest.Manifests))
 	}
-	return commit, nil
+	image, err := index.Image(manifest.Manifests[0].Digest)
+	if err != nil {
+		return "", time.Time{}, err
+	}
+	config, err := image.ConfigFile()
+	if err != nil {
+		return "", time.Time{}, err
+	}
+	return commit, config.Created.Time, nil
 }
 
 // checkImage checks each blob and each platform in the folder of an image, and that the archive of
 // the image contains the same files. It records the digest of the index.
-func (v *verifier) checkImage(program, commit string) error {
+func (v *verifier) checkImage(program string) error {
 	folder := filepath.Join(v.dist, filepath.FromSlash(layoutOf(program)))
 	index, descriptor, err := openIndex(folder)
 	if err != nil {
 		return err
 	}
-	if got := descriptor.Annotations[refAnnotation]; got != v.version {
-		return fmt.Errorf("index.json names the version %q", got)
+	if got := descriptor.Annotations; !maps.Equal(got, indexAnnotations(program, v.version)) {
+		return fmt.Errorf("index.json has the annotations %v", got)
 	}
 	if err := validate.Index(index); err != nil {
 		return err
@@ -76,7 +85,7 @@ func (v *verifier) checkImage(program, commit string) error {
 	if err != nil {
 		return err
 	}
-	if !maps.Equal(manifest.Annotations, imageLabels(program, v.version, commit)) {
+	if !maps.Equal(manifest.Annotations, imageLabels(program, v.version, v.made.commit)) {
 		return fmt.Errorf("the index has the annotations %v", manifest.Annotations)
 	}
 	platforms := linux(v.platforms)
@@ -93,29 +102,27 @@ func (v *verifier) checkImage(program, commit string) error {
 		if err != nil {
 			return err
 		}
-		found, err := v.checkPlatform(image, program, commit, p)
+		found, err := v.checkPlatform(image, program, p)
 		if err != nil {
 			return fmt.Errorf("%s: %w", p, err)
 		}
 		blobs = append(append(blobs, at.Digest.Hex), found...)
 	}
-	return errors.Join(v.checkLayout(program, blobs), v.checkImageArchive(program, index))
+	return errors.Join(v.checkLayout(program, blobs), v.checkImageArchive(program))
 }
 
 // checkPlatform checks the configuration and the files of the image for one platform. It returns
 // the digests of its blobs.
-func (v *verifier) checkPlatform(image v1.Image, program, commit string, p platform) ([]string, error) {
+func (v *verifier) checkPlatform(image v1.Image, program string, p platform) ([]string, error) {
 	config, err := image.ConfigFile()
 	if err != nil {
 		return nil, err
 	}
-	c := config.Config
-	if config.OS != p.os || config.Architecture != p.arch || c.User != imageUser || len(c.Env)+len(c.Cmd) > 0 ||
-		!slices.Equal(c.Entrypoint, []string{"/" + program}) {
-		return nil, fmt.Errorf("its configuration is %+v", c)
-	}
-	if !maps.Equal(c.Labels, imageLabels(program, v.version, commit)) {
-		return nil, fmt.Errorf("it has the labels %v", c.Labels)
+	// The files of the layers are checked below.
+	wantConfig := v.made.imageConfig(program, p)
+	wantConfig.RootFS, wantConfig.History = config.RootFS, config.History
+	if !reflect.DeepEqual(*config, wantConfig) {
+		return nil, fmt.Errorf("its configuration is %+v; want %+v", *config, wantConfig)
 	}
 	layers, err := image.Layers()
 	if err != nil {
@@ -127,10 +134,10 @@ func (v *verifier) checkPlatform(image v1.Image, program, commit string, p platf
 		if err != nil {
 			return nil, err
 		}
-		err = readTar(content, func(name string, mode fs.FileMode, content io.Reader) error {
+		err = readTar(content, func(name, mode string, content io.Reader) error {
 			h := sha256.New()
 			_, err := io.Copy(h, io.LimitReader(content, maxFile))
-			got = append(got, fmt.Sprintf("%o %s %s", mode, name, hex.EncodeToString(h.Sum(nil))))
+			got = append(got, fmt.Sprintf("%s %s %s", mode, name, hex.EncodeToString(h.Sum(nil))))
 			return err
 		})
 		if err := errors.Join(err, content.Close()); err != nil {
@@ -157,9 +164,9 @@ func (v *verifier) imageFiles(program string, p platform) []string {
 	var files []string
 	for _, e := range baseEntries() {
 		sum := sha256.Sum256(e.data)
-		files = append(files, fmt.Sprintf("%o %s %s", e.mode, e.name, hex.EncodeToString(sum[:])))
+		files = append(files, fmt.Sprintf("%#o %s %s", e.mode, e.name, hex.EncodeToString(sum[:])))
 	}
-	return append(files, fmt.Sprintf("%o %s %s", 0o755, program, v.binaries[program+" "+p.String()]))
+	return append(files, fmt.Sprintf("%#o %s %s", 0o755, program, v.programs[program+" "+p.String()].digest))
 }
 
 // checkLayout checks that the folder contains exactly the given blobs. The name of a blob is its
@@ -186,25 +193,13 @@ func (v *verifier) checkLayout(program string, blobs []string) error {
 
 // checkImageArchive writes the archive of an image again from the folder, and compares its digest
 // with the digest of the archive.
-func (v *verifier) checkImageArchive(program string, index v1.ImageIndex) error {
-	manifest, err := index.IndexManifest()
-	if err != nil {
-		return err
-	}
-	image, err := index.Image(manifest.Manifests[0].Digest)
-	if err != nil {
-		return err
-	}
-	config, err := image.ConfigFile()
-	if err != nil {
-		return err
-	}
+func (v *verifier) checkImageArchive(program string) error {
 	files, err := filesUnder(filepath.Join(v.dist, filepath.FromSlash(layoutOf(program))), "")
 	if err != nil {
 		return err
 	}
 	h := sha256.New()
-	if err := writeTar(h, files, config.Created.Time); err != nil {
+	if err := writeTar(h, files, v.made.time); err != nil {
 		return err
 	}
 	if file := imageName(program, v.version); hex.EncodeToString(h.Sum(nil)) != v.files[file] {
