@@ -1,17 +1,17 @@
 // Copyright The kubetenant authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package authn authenticates callers. A configured source returns an identity that is bound to
-// exactly one tenant. An identity of the server's own authenticators is not bound, and package
-// authz determines its tenant.
+// Package authn authenticates callers. Each configured source binds its identities to exactly
+// one tenant. Identities from the server's own authenticators are not bound to a tenant. Package
+// authz determines their tenant.
 //
-// The chain calls, in this order: the front proxy, the configured sources, and the server's own
-// authenticators. A source abstains (nil, false, nil) on credentials that are not its own. An error
-// of a source ends the request. Every identity is validated before it is used.
+// A [Chain] calls, in this order, the front proxy, the configured sources, and the server's own
+// authenticators. A source abstains (nil, false, nil) from credentials that are not its own. If
+// a source returns an error, the request fails. Every identity is validated before the chain
+// returns it.
 //
-// The package does not decide what an identity may do. Package authz decides what is allowed, and
-// package authn does not import it. Each source has its own folder and does not depend on other
-// sources.
+// This package does not authorize requests. Package authz does, and package authn does not
+// import it. Each kind of source has its own folder and does not depend on other kinds.
 package authn
 
 import (
@@ -32,51 +32,57 @@ import (
 
 // Source is one configured source of identities. Exactly one of Request and Token must be set.
 type Source struct {
-	// Rules has the rules for the source's identities.
+	// Rules specify how the source's identities are validated, qualified and completed.
 	Rules IdentityRules
 	// Request authenticates requests by credentials other than bearer tokens.
 	Request authenticator.Request
-	// Token authenticates bearer tokens. Its identities may implement [Revalidator].
+	// Token authenticates bearer tokens. The identities that it returns may implement
+	// [Revalidator].
 	Token authenticator.Token
 	// Match specifies which bearer tokens Token may receive.
 	Match Match
-	// AudienceAware specifies that the source itself determines the audiences of a token.
+	// AudienceAware specifies that Token itself checks the audiences of a token. It has no
+	// effect on Request.
 	AudienceAware bool
 	// Uncached specifies that the chain does not cache the results of Token, for example because the
 	// source has its own cache.
 	Uncached bool
 }
 
-// Chain configures [New].
+// Chain is the configuration of [New].
 type Chain struct {
-	// Audiences are the audiences of the server. They apply to sources that are not AudienceAware.
+	// Audiences are the audiences of the server. They apply to every source except a Token that
+	// is AudienceAware.
 	Audiences authenticator.Audiences
 	// FrontProxy is called first. Its Request must be set. If nil, there is no front proxy.
 	FrontProxy *Source
-	// Sources are called in order. The token sources share one adapter at the position of the first
-	// token source. The adapter chooses one source by Match.
+	// Sources are called in order, except that all token sources run at the position of the
+	// first of them. At this position, Match determines which sources receive a token.
 	Sources []Source
 	// BuiltIn is the server's own authenticator. It is called last. If nil, there is none.
 	BuiltIn authenticator.Request
 
-	// BuiltInChains returns the chains from the presented certificates to the authorities that BuiltIn
-	// trusts. The certificates in the chains are checked against Revoked. If nil, only the presented
-	// certificates are checked.
+	// BuiltInChains returns the chains from the presented certificates to the authorities that
+	// BuiltIn trusts. The authorities in these chains are checked against Revoked. If nil, only
+	// the presented certificates are checked.
 	BuiltInChains func(presented []*x509.Certificate) [][]*x509.Certificate
-	// Limits are the limits for identities of BuiltIn. The zero value means tenant.DefaultLimits.
+	// Limits are the limits for identities from BuiltIn. The zero value means
+	// tenant.DefaultLimits.
 	Limits tenant.Limits
-	// Revoked returns the revocations, which apply to all sources. It is called for each request, even
-	// if the result is cached. If nil, no credential is revoked.
+	// Revoked returns the current revocations, which apply to all sources and to BuiltIn. It is
+	// called for each request, even if the result is cached. If Revoked or its result is nil, no
+	// credential is revoked.
 	Revoked func() *Revocations
-	// Accepts reports whether a credential may be used for a tenant. It returns false if the
-	// credential may belong to a deleted tenant of the same name. If there is no current Tenant
-	// object, [tenant.Lineage.Accepts] accepts every credential with a time of issue, and package
-	// authz denies the request later. issued is zero if the time of issue is unknown. Accepts is
-	// called for each request, and MUST be fast and safe for concurrent use. If nil, all credentials
-	// are accepted.
+	// Accepts reports whether a credential that was issued at the given time may be used for a
+	// tenant. It returns false if the credential may belong to a deleted tenant of the same
+	// name. issued is zero if the time of issue is unknown. If there is no current Tenant
+	// object, [tenant.Lineage.Accepts] accepts every credential with a time of issue, and
+	// package authz denies the request later. Accepts is called for each authenticated caller
+	// with a tenant, and MUST be fast and safe for concurrent use. If nil, all credentials are
+	// accepted.
 	Accepts func(ctx context.Context, id tenant.ID, issued time.Time) bool
-	// Subject returns the tenant of an identity of BuiltIn. It is required if Revoked or Accepts is
-	// set.
+	// Subject returns the tenant of an identity from BuiltIn. It is required if BuiltIn is set
+	// together with Revoked or Accepts.
 	Subject func(context.Context, user.Info) (tenant.ID, error)
 	// Metrics count the results. If nil, results are not counted.
 	Metrics *Metrics
@@ -91,9 +97,9 @@ func (c *Chain) now() func() time.Time {
 	return c.Now
 }
 
-// New returns the authenticator of the chain. Errors from configured sources name the source and
-// the rule and never contain the credential, so they are safe to log and to show to the operator.
-// Errors that BuiltIn returns are truncated but not otherwise sanitized.
+// New returns the authenticator that c configures. Errors from configured sources name the
+// source and the reason. They never contain the credential, so they are safe to log and to show
+// to the operator. Errors from BuiltIn are truncated but not otherwise sanitized.
 func New(c Chain) authenticator.Request {
 	var chain []authenticator.Request
 	if c.FrontProxy != nil {
@@ -115,8 +121,9 @@ func New(c Chain) authenticator.Request {
 	return c.withAudit(withCertificateChecks(c.withRevocation(union.NewFailOnError(chain...))))
 }
 
-// request returns the authenticator of a source whose Request is set. It adds the server's
-// audiences, and applies the source's Rules and Accepts.
+// request returns the authenticator of a source whose Request is set. It checks the server's
+// audiences, applies the source's Rules and the chain's Accepts, and records the credential's
+// expiry.
 func (c *Chain) request(s Source) authenticator.Request {
 	wrapped := authenticator.WrapAudienceAgnosticRequest(c.Audiences, s.Request)
 	return authenticator.RequestFunc(func(req *http.Request) (*authenticator.Response, bool, error) {
@@ -136,21 +143,22 @@ func (c *Chain) request(s Source) authenticator.Request {
 	})
 }
 
-// The keys of the annotations of audit events of denied credentials. The page
-// docs/reference/audit-annotations.md is written from the comments.
+// The keys of the audit annotations about denied credentials. The page
+// docs/reference/audit-annotations.md is generated from these comments.
 const (
-	// sourceAuditAnnotation specifies the name of the source that denied the credential. It is written
-	// if a source claimed the credential and denied it.
+	// sourceAuditAnnotation specifies the name of the source that denied the credential, or the
+	// name of a check, such as client certificate. It is written if a source or a check denied
+	// the credential.
 	sourceAuditAnnotation = "authentication.kubetenant.dev/source"
-	// refusedAuditAnnotation specifies why the source denied the credential, shortened. It is written
-	// if a source claimed the credential and denied it.
+	// refusedAuditAnnotation specifies why the credential was denied, shortened. It is written
+	// if a source or a check denied the credential.
 	refusedAuditAnnotation = "authentication.kubetenant.dev/refused"
 	// credentialAuditAnnotation specifies the ID of the denied credential, such as JTI=<id> or
-	// X509SHA256=<sum>. It is written if the source denied a verified credential with an ID.
+	// X509SHA256=<sum>. It is written if a verified credential with an ID was denied.
 	credentialAuditAnnotation = "authentication.kubetenant.dev/credential-id"
 )
 
-// withAudit counts each result. It writes the source and the reason of a denial to the audit event.
+// withAudit counts each result in Metrics, and records a denied credential in the audit event.
 func (c *Chain) withAudit(next authenticator.Request) authenticator.Request {
 	return authenticator.RequestFunc(func(req *http.Request) (*authenticator.Response, bool, error) {
 		resp, ok, err := next.AuthenticateRequest(req)

@@ -57,8 +57,8 @@ func TestIdentityRules(t *testing.T) {
 		{"unbound", &user.DefaultInfo{Name: "u"}, tenant.ErrUnbound},
 		{"two tenants", &user.DefaultInfo{Name: "u", Extra: tenantExtra("a", "b")}, tenant.ErrAmbiguous},
 		{"an invalid tenant", &user.DefaultInfo{Name: "u", Extra: tenantExtra("A L L")}, tenant.ErrInvalid},
-		{"a tenant not minted here", &user.DefaultInfo{Name: "u", Extra: tenantExtra("b")}, authn.ErrTenantNotAllowed},
-		{"the system tenant unnamed", &user.DefaultInfo{Name: "u", Extra: tenantExtra("system")}, authn.ErrTenantNotAllowed},
+		{"a tenant that is not allowed", &user.DefaultInfo{Name: "u", Extra: tenantExtra("b")}, authn.ErrTenantNotAllowed},
+		{"the system tenant", &user.DefaultInfo{Name: "u", Extra: tenantExtra("system")}, authn.ErrTenantNotAllowed},
 		{"no name", &user.DefaultInfo{Extra: tenantExtra("a")}, authn.ErrNoUsername},
 		{"a system user", &user.DefaultInfo{Name: "system:x", Extra: tenantExtra("a")}, authn.ErrReservedUser},
 		{
@@ -77,12 +77,12 @@ func TestIdentityRules(t *testing.T) {
 			authn.ErrReservedGroup,
 		},
 		{
-			"an own key",
+			"a key in the project's domain",
 			&user.DefaultInfo{Name: "u", Extra: map[string][]string{tenant.ExtraKey: {"a"}, "kubetenant.dev/x": {"y"}}},
 			authn.ErrReservedExtra,
 		},
 		{
-			"an own key in a case",
+			"a key in the project's domain, in another case",
 			&user.DefaultInfo{Name: "u", Extra: map[string][]string{tenant.ExtraKey: {"a"}, "Kubetenant.Dev/x": {"y"}}},
 			authn.ErrReservedExtra,
 		},
@@ -102,8 +102,9 @@ func TestIdentityRules(t *testing.T) {
 	}
 }
 
-// TestIdentityRulesOfRemoteSources checks that reserved names and extra keys of a remote source are
-// rejected for every tenant, including the system tenant.
+// TestIdentityRulesOfRemoteSources checks that reserved names and extra keys from a remote
+// source are rejected for every tenant, including the system tenant. Only the keys in Extras are
+// allowed.
 func TestIdentityRulesOfRemoteSources(t *testing.T) {
 	const own, foreign = "alpha.kubernetes.io/own", "alpha.kubernetes.io/foreign"
 	for _, c := range []struct {
@@ -139,25 +140,25 @@ func TestIdentityRulesOfRemoteSources(t *testing.T) {
 			authn.ErrReservedGroup,
 		},
 		{
-			"a key of its own",
+			"a key in Extras",
 			&user.DefaultInfo{Name: "u", Extra: map[string][]string{tenant.ExtraKey: {"a"}, own: {"x"}}},
 			nil,
 			nil,
 		},
 		{
-			"a key of kubernetes.io",
+			"a key in kubernetes.io",
 			&user.DefaultInfo{Name: "u", Extra: map[string][]string{tenant.ExtraKey: {"a"}, foreign: {"x"}}},
 			nil,
 			authn.ErrReservedExtra,
 		},
 		{
-			"a key in another case",
+			"a key in Extras, in another case",
 			&user.DefaultInfo{Name: "u", Extra: map[string][]string{tenant.ExtraKey: {"a"}, "Alpha.Kubernetes.IO/own": {"x"}}},
 			nil,
 			authn.ErrReservedExtra,
 		},
 		{
-			"a source",
+			"the source key",
 			&user.DefaultInfo{Name: "u", Extra: map[string][]string{tenant.ExtraKey: {"a"}, tenant.SourceKey: {"x"}}},
 			nil,
 			authn.ErrReservedExtra,
@@ -187,8 +188,8 @@ func TestIdentityRulesOfRemoteSources(t *testing.T) {
 	}
 }
 
-// TestIdentityRulesOfServiceAccounts checks that only service accounts with their own groups are
-// accepted, and that they are not changed.
+// TestIdentityRulesOfServiceAccounts checks that a source with ServiceAccounts accepts only
+// service accounts with exactly their two groups, and does not change their names.
 func TestIdentityRulesOfServiceAccounts(t *testing.T) {
 	groups := []string{"system:serviceaccounts", "system:serviceaccounts:ns"}
 	for _, c := range []struct {
@@ -227,12 +228,12 @@ func TestZeroIdentityRulesRejectEveryone(t *testing.T) {
 		Sources: []authn.Source{{Request: identity(&user.DefaultInfo{Name: "u", Extra: tenantExtra("a")})}},
 	})
 	if _, ok, err := chain.AuthenticateRequest(&http.Request{}); ok || err == nil {
-		t.Errorf("a source without hygiene = %v, %v; want an error", ok, err)
+		t.Errorf("a source without rules = %v, %v; want an error", ok, err)
 	}
 }
 
-// TestOrderOfGroups checks the order of groups: the groups of the source, the tenant's group, and
-// system:authenticated.
+// TestOrderOfGroups checks that an identity has the groups from the source, then the tenant's
+// group, and then system:authenticated.
 func TestOrderOfGroups(t *testing.T) {
 	h := identityRules(t, "src", "a")
 	h.UsernamePrefix, h.GroupsPrefix, h.QualifyNames = "p:", "q:", true
@@ -257,8 +258,8 @@ func TestOrderOfGroups(t *testing.T) {
 	}
 }
 
-// TestQualifiedNamesMayNotBeReserved checks that a tenant cannot complete a reserved name that
-// begins with its ID.
+// TestQualifiedNamesMayNotBeReserved checks that a name is rejected if the prefix for its tenant
+// turns it into a reserved name.
 func TestQualifiedNamesMayNotBeReserved(t *testing.T) {
 	h := authn.IdentityRules{
 		Source:       "src",
@@ -319,29 +320,29 @@ func TestOrder(t *testing.T) {
 	bearer := &http.Request{Header: http.Header{"Authorization": {"Bearer x"}}}
 	if resp, ok, err := chain(ask("two", false, nil)).AuthenticateRequest(bearer); !ok || err != nil ||
 		resp.User.GetName() != "b" {
-		t.Errorf("the built-in chain is not reached: %v, %v", ok, err)
+		t.Errorf("BuiltIn is not called: %v, %v", ok, err)
 	}
 	if want := []string{"proxy", "one", "token", "token", "two", "built-in"}; !slices.Equal(asked, want) {
-		t.Errorf("asked %v, want %v", asked, want)
+		t.Errorf("called %v, want %v", asked, want)
 	}
 	asked = nil
 	failure := errors.New("expired")
 	if resp, ok, err := chain(ask("two", false, failure)).AuthenticateRequest(bearer); ok || resp != nil ||
 		!errors.Is(err, failure) {
-		t.Errorf("an error of a source = %v, %v; want it to end the request", ok, err)
+		t.Errorf("an error from a source = %v, %v; want the request to fail", ok, err)
 	}
 	if slices.Contains(asked, "built-in") {
-		t.Error("the built-in chain, whose last is anonymous, was asked after an error")
+		t.Error("BuiltIn, which may accept anonymous requests, was called after an error")
 	}
 }
 
 func TestBuiltInMayNotAssertTenants(t *testing.T) {
 	for name, u := range map[string]*user.DefaultInfo{
-		"a tenant":            {Name: "u", Extra: tenantExtra("a")},
-		"a tenant in a case":  {Name: "u", Extra: map[string][]string{"KubeTenant.dev/tenant": {"a"}}},
-		"a letter that folds": {Name: "u", Extra: map[string][]string{"\u212aubetenant.dev/tenant": {"a"}}},
-		"another key":         {Name: "u", Extra: map[string][]string{"kubetenant.dev/x": {"a"}}},
-		"a tenant group":      {Name: "u", Groups: []string{"g", "tenant:a"}},
+		"a tenant":               {Name: "u", Extra: tenantExtra("a")},
+		"a tenant, another case": {Name: "u", Extra: map[string][]string{"KubeTenant.dev/tenant": {"a"}}},
+		"a tenant, case folding": {Name: "u", Extra: map[string][]string{"\u212aubetenant.dev/tenant": {"a"}}},
+		"another own key":        {Name: "u", Extra: map[string][]string{"kubetenant.dev/x": {"a"}}},
+		"a tenant group":         {Name: "u", Groups: []string{"g", "tenant:a"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if _, ok, err := authn.New(authn.Chain{BuiltIn: identity(u)}).AuthenticateRequest(&http.Request{}); ok ||
@@ -358,7 +359,8 @@ func TestBuiltInMayNotAssertTenants(t *testing.T) {
 }
 
 // TestTokens checks that tokens in the header and in the websocket subprotocol are passed to the
-// same sources. The chain abstains on unknown tokens, and removes accepted tokens from the request.
+// same sources. The chain abstains from unknown tokens, and removes accepted tokens from the
+// request.
 func TestTokens(t *testing.T) {
 	source := authenticator.TokenFunc(func(_ context.Context, token string) (*authenticator.Response, bool, error) {
 		switch token {

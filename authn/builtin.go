@@ -19,10 +19,10 @@ import (
 // builtInSource is the name of the server's own authenticator in errors and metrics.
 const builtInSource = "built-in"
 
-// validatedBuiltIn validates the identities of BuiltIn. It rejects reserved groups and extra keys,
-// because only configured sources may assert a tenant. It also rejects identities that exceed
-// Limits, ambiguous or revoked tokens, certificates with a revoked authority, and credentials that
-// may belong to a deleted tenant.
+// validatedBuiltIn validates the identities from BuiltIn. It rejects the groups of tenants and
+// the extra keys of this project, because only configured sources may assert a tenant. It also
+// rejects identities that exceed Limits, malformed or revoked tokens, certificates with a
+// revoked authority, and credentials that may belong to a deleted tenant.
 func (c *Chain) validatedBuiltIn(next authenticator.Request) authenticator.Request {
 	return authenticator.RequestFunc(func(req *http.Request) (*authenticator.Response, bool, error) {
 		var issued time.Time
@@ -61,8 +61,9 @@ func (c *Chain) validatedBuiltIn(next authenticator.Request) authenticator.Reque
 }
 
 // revokedAuthority returns the revocation entry that revokes an authority of a certificate that
-// BuiltIn accepted, or "". A certificate is revoked if every chain contains a revoked authority.
-// The client need not have presented the authority.
+// BuiltIn accepted, or "". A certificate is revoked if every chain to a trusted authority
+// contains a revoked authority, or if no chain leads to a trusted authority. The client need not
+// have presented the revoked authority.
 func (c *Chain) revokedAuthority(req *http.Request, u user.Info) (entry string) {
 	if c.Revoked == nil || c.BuiltInChains == nil || req.TLS == nil || len(req.TLS.PeerCertificates) == 0 {
 		return ""
@@ -78,7 +79,7 @@ func (c *Chain) revokedAuthority(req *http.Request, u user.Info) (entry string) 
 		}
 		entry = list.certificateEntry(chain[1+i])
 	}
-	if entry == "" { // no valid chain is known
+	if entry == "" { // no chain leads to a trusted authority
 		entry = "certificates"
 	}
 	return entry

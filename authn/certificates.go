@@ -24,7 +24,7 @@ var (
 	// long chain can take seconds of CPU time.
 	ErrChain = errors.New("the client presented too many or too large certificates")
 	// ErrEncoding reports that bytes of a certificate can be changed without invalidating its
-	// signature. The changed certificate would have another fingerprint.
+	// signature. A revocation by fingerprint would not apply to the changed certificate.
 	ErrEncoding = errors.New("the certificate contains bytes that are not signed")
 )
 
@@ -92,8 +92,9 @@ func readCertificate(raw []byte) (c signedPart, ok bool) {
 }
 
 // fingerprints returns the SHA-256 of a certificate. If an ECDSA signature (r, s) is valid, (r,
-// n-s) is valid too (SEC 1, section 4.1.4). n is the order of the curve. Any client can therefore
-// create an equivalent certificate. fingerprints also returns the SHA-256 of that certificate.
+// n-s) is valid too, where n is the order of the curve (SEC 1, section 4.1.4). Any client can
+// therefore create an equivalent certificate. fingerprints also returns the SHA-256 of that
+// certificate.
 func fingerprints(raw []byte) []string {
 	all := []string{fingerprint(raw)}
 	c, ok := readCertificate(raw)
@@ -126,9 +127,9 @@ func fingerprints(raw []byte) []string {
 	return all
 }
 
-// orders returns the orders of the curves that match the bit length of the numbers of a signature.
-// The order of the issuer's curve is almost certainly included, because the numbers are random. The
-// probability that a number is 64 bits shorter than the order is about 2^-64.
+// orders returns the orders of the curves that match the bit length of the numbers in a
+// signature. The order of the issuer's curve is almost certainly included, because the numbers
+// are random. The probability that a number is 64 bits shorter than the order is about 2^-64.
 func orders(bits int) []*big.Int {
 	var fitting []*big.Int
 	for _, curve := range []elliptic.Curve{elliptic.P224(), elliptic.P256(), elliptic.P384(), elliptic.P521()} {

@@ -32,7 +32,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// issue returns a certificate authority with a key, and a certificate that the authority signed.
+// issue returns the certificate of a CA with the given key, and a client certificate that the CA
+// signed. Both certificates contain the same public key.
 func issue(tb testing.TB, key crypto.Signer) (ca, leaf *x509.Certificate) {
 	tb.Helper()
 	sign := func(template, parent *x509.Certificate) *x509.Certificate {
@@ -98,7 +99,7 @@ func reencode(tb testing.TB, c *x509.Certificate, change func(*certificateParts)
 	}
 	again, err := x509.ParseCertificate(der)
 	if err != nil {
-		return nil // Go rejects it
+		return nil // Go's parser rejects the certificate
 	}
 	return again
 }
@@ -138,8 +139,8 @@ func signers(tb testing.TB) map[string]crypto.Signer {
 	return keys
 }
 
-// TestReencodedCertificatesAreRejectedOrRevoked checks certificates that were encoded differently
-// without the signer's key. They are rejected or are revoked together with the original.
+// TestReencodedCertificatesAreRejectedOrRevoked checks certificates that a client re-encoded
+// without the signer's key. They are rejected, or they are revoked together with the original.
 func TestReencodedCertificatesAreRejectedOrRevoked(t *testing.T) {
 	for name, key := range signers(t) {
 		ca, leaf := issue(t, key)
@@ -160,11 +161,11 @@ func TestReencodedCertificatesAreRejectedOrRevoked(t *testing.T) {
 			t.Errorf("%s: the revoked certificate: %v", name, err)
 		}
 		for form, change := range map[string]func(*certificateParts) []byte{
-			"null after the signature": func(*certificateParts) []byte { return []byte{5, 0} },
-			"an integer":               func(*certificateParts) []byte { return []byte{2, 1, 0} },
-			"an octet string":          func(*certificateParts) []byte { return []byte{4, 2, 1, 2} },
-			"one byte":                 func(*certificateParts) []byte { return []byte{0} },
-			"shifted, with unused bits": func(p *certificateParts) []byte { // a leading 00 leaves two bits
+			"null after the signature":            func(*certificateParts) []byte { return []byte{5, 0} },
+			"an integer after the signature":      func(*certificateParts) []byte { return []byte{2, 1, 0} },
+			"an octet string after the signature": func(*certificateParts) []byte { return []byte{4, 2, 1, 2} },
+			"one byte after the signature":        func(*certificateParts) []byte { return []byte{0} },
+			"shifted, with unused bits": func(p *certificateParts) []byte { // the first two bits must be zero
 				shifted := new(big.Int).Lsh(new(big.Int).SetBytes(p.Signature.Bytes), 2)
 				p.Signature.Bytes = shifted.FillBytes(make([]byte, len(p.Signature.Bytes)+1))
 				if p.Signature.Bytes[0] != 0 {
@@ -175,7 +176,7 @@ func TestReencodedCertificatesAreRejectedOrRevoked(t *testing.T) {
 				return nil
 			},
 			"an unused bit": func(p *certificateParts) []byte { p.Signature.BitLength--; return nil },
-			"a byte of the signature more": func(p *certificateParts) []byte {
+			"an additional byte in the signature": func(p *certificateParts) []byte {
 				p.Signature.Bytes = append(slices.Clone(p.Signature.Bytes), 0)
 				p.Signature.BitLength += 8
 				return nil
@@ -186,7 +187,7 @@ func TestReencodedCertificatesAreRejectedOrRevoked(t *testing.T) {
 				if other == nil {
 					return
 				}
-				for where, presented := range map[string][]*x509.Certificate{"alone": {other}, "behind another": {leaf, other}} {
+				for where, presented := range map[string][]*x509.Certificate{"alone": {other}, "after another": {leaf, other}} {
 					err := authenticatePresented(presented...)(chain(nil))
 					if isGenuine := ca.CheckSignature(other.SignatureAlgorithm,
 						other.RawTBSCertificate, other.Signature) == nil; isGenuine && !errors.Is(err, authn.ErrEncoding) {
@@ -207,10 +208,10 @@ func TestReencodedCertificatesAreRejectedOrRevoked(t *testing.T) {
 				return nil
 			})
 			if err := twin.CheckSignatureFrom(ca); err != nil || twin.Equal(leaf) {
-				t.Fatalf("%s: the twin is no attack: %v", name, err)
+				t.Fatalf("%s: the twin is not a valid other certificate: %v", name, err)
 			}
 			if err := authenticatePresented(twin)(chain(nil)); err != nil {
-				t.Errorf("%s: the twin of nobody's: %v", name, err)
+				t.Errorf("%s: the twin of a certificate that is not revoked: %v", name, err)
 			}
 			if err := authenticatePresented(twin)(chain(revoked)); !errors.Is(err, authn.ErrRevoked) {
 				t.Errorf("%s: the twin of the revoked certificate: %v", name, err)
@@ -244,8 +245,9 @@ func TestLongChainsAreRejected(t *testing.T) {
 	}
 }
 
-// TestBuiltInRevokedAuthority checks that an identity of BuiltIn is rejected if each chain to the
-// authorities of BuiltIn contains a revoked authority.
+// TestBuiltInRevokedAuthority checks that an identity from BuiltIn is rejected if each chain to
+// the authorities of BuiltIn contains a revoked authority. It is also rejected if there is no
+// chain.
 func TestBuiltInRevokedAuthority(t *testing.T) {
 	ca, leaf := issue(t, signers(t)["P-256"])
 	other, _ := issue(t, signers(t)["P-256"])
@@ -263,16 +265,16 @@ func TestBuiltInRevokedAuthority(t *testing.T) {
 		list       *authn.Revocations
 		revoked    bool
 	}{
-		"nothing":         {[][]*x509.Certificate{{leaf, ca}}, "X509SHA256=1", &authn.Revocations{}, false},
-		"no list":         {[][]*x509.Certificate{{leaf, ca}}, "X509SHA256=1", nil, false},
-		"the authority":   {[][]*x509.Certificate{{leaf, ca}}, "X509SHA256=1", byFingerprint(ca), true},
-		"another":         {[][]*x509.Certificate{{leaf, ca}}, "X509SHA256=1", byFingerprint(other), false},
-		"one of two ways": {[][]*x509.Certificate{{leaf, ca}, {leaf, other}}, "X509SHA256=1", byFingerprint(ca), false},
-		"both ways": {
+		"empty list":        {[][]*x509.Certificate{{leaf, ca}}, "X509SHA256=1", &authn.Revocations{}, false},
+		"no list":           {[][]*x509.Certificate{{leaf, ca}}, "X509SHA256=1", nil, false},
+		"the authority":     {[][]*x509.Certificate{{leaf, ca}}, "X509SHA256=1", byFingerprint(ca), true},
+		"another authority": {[][]*x509.Certificate{{leaf, ca}}, "X509SHA256=1", byFingerprint(other), false},
+		"one of two chains": {[][]*x509.Certificate{{leaf, ca}, {leaf, other}}, "X509SHA256=1", byFingerprint(ca), false},
+		"both chains": {
 			[][]*x509.Certificate{{leaf, ca}, {leaf, other}}, "X509SHA256=1", byFingerprint(ca, other), true,
 		},
-		"no way any more":     {nil, "X509SHA256=1", byFingerprint(other), true},
-		"a token beside that": {[][]*x509.Certificate{{leaf, ca}}, "JTI=1", byFingerprint(ca), false},
+		"no chain": {nil, "X509SHA256=1", byFingerprint(other), true},
+		"a token":  {[][]*x509.Certificate{{leaf, ca}}, "JTI=1", byFingerprint(ca), false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			chain := &authn.Chain{
@@ -308,8 +310,8 @@ func TestErrorSizeIsLimited(t *testing.T) {
 	}
 }
 
-// FuzzReencode changes, adds and removes bytes of a revoked certificate. A result that Go parses as
-// the same certificate must be rejected.
+// FuzzReencode changes, adds and removes bytes of a revoked certificate. If Go parses the result
+// and its signature is valid, the chain must reject it.
 func FuzzReencode(f *testing.F) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -338,7 +340,7 @@ func FuzzReencode(f *testing.F) {
 			},
 		}
 		if err := authenticatePresented(other)(c); !errors.Is(err, authn.ErrRevoked) && !errors.Is(err, authn.ErrEncoding) {
-			t.Fatalf("counts: %x", raw)
+			t.Fatalf("accepted: %x", raw)
 		}
 	})
 }

@@ -16,13 +16,13 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// greetings returns a custom source. A token hello-<name> authenticates the user <name> of a
-// tenant.
+// greetings returns a custom source. The token hello-<name> authenticates the user <name> of
+// tenant id.
 func greetings(id tenant.ID) authenticator.Token {
 	return authenticator.TokenFunc(func(_ context.Context, token string) (*authenticator.Response, bool, error) {
 		name, is := strings.CutPrefix(token, "hello-")
 		if !is {
-			return nil, false, nil // another source may know it
+			return nil, false, nil // another source may accept the token
 		}
 		return &authenticator.Response{User: tenant.Bind(&user.DefaultInfo{Name: name, Groups: []string{"greeters"}}, id)},
 			true, nil
@@ -34,7 +34,7 @@ func with(token string) *http.Request {
 }
 
 // A custom source is an authenticator that binds its users to a tenant. The chain validates its
-// identities: the source may assert only certain tenants, and no reserved names.
+// identities. The source may assert only the listed tenants, and may not use reserved names.
 func ExampleSource() {
 	acme, _ := tenant.Parse("acme")
 	minted, _ := tenant.ParseSet([]string{"acme"})
@@ -62,8 +62,8 @@ func ExampleSource() {
 	// [acme] [greetings]
 }
 
-// New calls sources in order. A source that rejects a credential ends the request. A source that
-// abstains leaves the credential to the next source.
+// New calls sources in order. If a source rejects a credential, the request fails. If a source
+// abstains, the next source receives the credential.
 func ExampleNew() {
 	acme, _ := tenant.Parse("acme")
 	anyTenant, _ := tenant.ParseSet([]string{tenant.AnyName})

@@ -11,20 +11,20 @@ import (
 // Expiry receives the expiry time of the credential that authenticates a request. It is not safe
 // for concurrent use.
 //
-//   - An X.509 certificate expires with its last chain. A chain expires at the first notAfter in it
-//     (RFC 5280, section 4.1.2.5).
+//   - An X.509 certificate expires when its last chain expires. A chain expires at the earliest
+//     notAfter of its certificates (RFC 5280, section 4.1.2.5).
 //   - A JSON Web Token expires at exp (RFC 7519, section 4.1.4).
 //   - A Keystone token expires at expires_at.
 type Expiry struct {
-	// At is zero before the request is authenticated. It remains zero if the expiry is unknown, for
-	// example for the sources that read files, for front proxies and for [Chain.BuiltIn].
+	// At is zero before the request is authenticated. It remains zero if the expiry is unknown,
+	// for example for credentials from files, for front proxies and for [Chain.BuiltIn].
 	At time.Time
 }
 
 type expiryKey struct{}
 
-// WithExpiry returns a context for a request. The chain stores the expiry of the request's
-// credential in e.
+// WithExpiry returns a context for a request. If the chain accepts the request's credential, it
+// stores the expiry of the credential in e.
 func WithExpiry(ctx context.Context, e *Expiry) context.Context {
 	return context.WithValue(ctx, expiryKey{}, e)
 }

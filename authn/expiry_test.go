@@ -16,8 +16,9 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// TestExpiry checks the expiry of accepted credentials, including cached credentials. It is not set
-// for credentials without an expiry and for rejected credentials.
+// TestExpiry checks that the chain stores the expiry of accepted credentials, including cached
+// credentials. It stores no expiry for rejected credentials and for credentials without an
+// expiry.
 func TestExpiry(t *testing.T) {
 	end := time.Now().Add(time.Hour).Truncate(time.Second)
 	ending := validity.With(alice(), time.Time{}, end)
@@ -35,12 +36,12 @@ func TestExpiry(t *testing.T) {
 		"a JSON Web Token": {
 			authn.Source{Token: &fake{user: alice()}, Match: one}, jwt("https://one", map[string]any{"exp": end.Unix()}), end,
 		},
-		"one without an end": {authn.Source{Token: &fake{user: alice()}, Match: one}, jwt("https://one"), time.Time{}},
-		"an opaque token":    {authn.Source{Token: &fake{user: ending}, Match: authn.Match{Rest: true}}, "opaque", end},
-		"a line of a file": {
+		"a JWT without exp": {authn.Source{Token: &fake{user: alice()}, Match: one}, jwt("https://one"), time.Time{}},
+		"an opaque token":   {authn.Source{Token: &fake{user: ending}, Match: authn.Match{Rest: true}}, "opaque", end},
+		"a token from a file": {
 			authn.Source{Token: &fake{user: alice()}, Match: authn.Match{Every: true}}, "line", time.Time{},
 		},
-		"a token that is no source's": {
+		"an unclaimed token": {
 			authn.Source{Token: &fake{user: alice()}, Match: one},
 			jwt("https://two", map[string]any{"exp": end.Unix()}),
 			time.Time{},
@@ -57,7 +58,7 @@ func TestExpiry(t *testing.T) {
 				}
 				_, _, _ = chain.AuthenticateRequest(req)
 				if !e.At.Equal(c.want) {
-					t.Errorf("%s, remembered %t: %v, want %v", what, remembered, e.At, c.want)
+					t.Errorf("%s, cached %t: %v, want %v", what, remembered, e.At, c.want)
 				}
 			}
 			refusing := authn.New(authn.Chain{

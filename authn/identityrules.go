@@ -35,10 +35,11 @@ type IdentityRules struct {
 	Source string
 	// Tenants are the tenants that the source may assert.
 	Tenants tenant.Set
-	// UsernamePrefix and GroupsPrefix are added to names once, before the names are checked.
+	// UsernamePrefix and GroupsPrefix are added to user names and groups once, before the check
+	// for reserved names.
 	UsernamePrefix, GroupsPrefix string
-	// Reserved are the names that only callers of the system tenant may have. No caller of a remote
-	// source may have them.
+	// Reserved are the names that only callers of the system tenant may have. Callers from a
+	// remote source may never have them.
 	Reserved *tenant.SystemNames
 	// Limits are the limits for the validated identities. The zero value means tenant.DefaultLimits.
 	Limits tenant.Limits
@@ -48,7 +49,7 @@ type IdentityRules struct {
 	// Remote specifies that the cluster's admin does not control the identities. Reserved names and
 	// extra keys are then rejected for every tenant, including the system tenant.
 	Remote bool
-	// Extras are the reserved extra keys that a remote source sets itself, in addition to
+	// Extras are the reserved extra keys that the source may set, in addition to
 	// tenant.ExtraKey.
 	Extras []string
 	// ServiceAccounts specifies that the source returns only service accounts. Their names are never
@@ -116,11 +117,13 @@ func (h *IdentityRules) qualifier(id tenant.ID) string {
 	return id.String() + ":"
 }
 
-// refusal is an error that names the source that claimed the credential.
+// refusal is the error for a rejected credential. It names the source that claimed the
+// credential, or the check that rejected it.
 type refusal struct {
 	source string
 	err    error
-	// credential is the credential-id of an authenticated caller that is rejected.
+	// credential is the credential-id of a caller that was authenticated and then rejected.
+	// Otherwise, it is empty.
 	credential string
 }
 
@@ -131,7 +134,7 @@ func (r *refusal) Unwrap() error { return r.err }
 // long names.
 const maxErrorBytes = 512
 
-// shortError is an error of another package that is truncated.
+// shortError truncates the text of an error from another package.
 type shortError struct{ error }
 
 func (s *shortError) Error() string { return truncate(s.error.Error()) }
@@ -145,7 +148,7 @@ func truncate(text string) string {
 }
 
 func refusalIn(err error) *refusal {
-	if err == nil { // avoids an allocation
+	if err == nil { // avoids the allocation of r
 		return nil
 	}
 	var r *refusal

@@ -13,9 +13,9 @@ import (
 	"github.com/kubetenant/kubetenant/authn/keystone"
 )
 
-// TestTokensWithoutAnIssuer checks that a JSON Web Token without an issuer goes to the source of
-// its prefix or form, and never to the source with Rest. A token with an issuer never goes to a
-// source with a prefix or a form.
+// TestTokensWithoutAnIssuer checks that a JSON Web Token without an issuer goes to the source
+// that matches its prefix or its form. It never goes to the source with Rest. A token with an
+// issuer never goes to a source that matches a prefix or a form.
 func TestTokensWithoutAnIssuer(t *testing.T) {
 	header, claims := testKey.Header(), map[string]any{"sub": "u", "openstack_methods": []string{"password"}}
 	with := func(name string, value any) string {
@@ -46,14 +46,14 @@ func TestTokensWithoutAnIssuer(t *testing.T) {
 		"an empty issuer":          {none, authn.Match{Issuers: []string{""}}, false},
 		"five parts":               {none + ".x.y", authn.Match{Prefix: "eyJ"}, false},
 
-		"an issuer, the prefix":          {with("iss", "https://one"), authn.Match{Prefix: "eyJ"}, false},
-		"an issuer, a prefix before it":  {"partner-" + with("iss", "https://one"), authn.Match{Prefix: "partner-"}, false},
-		"an issuer, the form":            {with("iss", "https://one"), authn.Match{Form: keystone.LooksLike}, false},
-		"an issuer that is empty":        {with("iss", ""), authn.Match{Prefix: "eyJ"}, false},
-		"an issuer that is null":         {with("iss", nil), authn.Match{Prefix: "eyJ"}, false},
-		"an issuer that is a number":     {with("iss", 7), authn.Match{Prefix: "eyJ"}, false},
-		"an issuer in another case":      {with("ISS", "https://one"), authn.Match{Prefix: "eyJ"}, false},
-		"an issuer in the form, any way": {with("iss", nil), authn.Match{Form: keystone.LooksLike}, false},
+		"an issuer, the prefix":            {with("iss", "https://one"), authn.Match{Prefix: "eyJ"}, false},
+		"an issuer, a prefix before it":    {"partner-" + with("iss", "https://one"), authn.Match{Prefix: "partner-"}, false},
+		"an issuer, the form":              {with("iss", "https://one"), authn.Match{Form: keystone.LooksLike}, false},
+		"an issuer that is empty":          {with("iss", ""), authn.Match{Prefix: "eyJ"}, false},
+		"an issuer that is null":           {with("iss", nil), authn.Match{Prefix: "eyJ"}, false},
+		"an issuer that is a number":       {with("iss", 7), authn.Match{Prefix: "eyJ"}, false},
+		"an issuer in another case":        {with("ISS", "https://one"), authn.Match{Prefix: "eyJ"}, false},
+		"an issuer that is null, the form": {with("iss", nil), authn.Match{Form: keystone.LooksLike}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			src := &fake{user: alice()}
@@ -62,7 +62,7 @@ func TestTokensWithoutAnIssuer(t *testing.T) {
 			})
 			_, ok, err := chain.AuthenticateRequest(bearing(t.Context(), c.token))
 			if ok != c.want || (src.calls > 0) != c.want {
-				t.Errorf("accepted %t, asked %d times, %v; want %t", ok, src.calls, err, c.want)
+				t.Errorf("accepted %t, called %d times, %v; want %t", ok, src.calls, err, c.want)
 			}
 		})
 	}

@@ -52,8 +52,9 @@ func refuse(source string, u user.Info, err error) (*authenticator.Response, boo
 	return nil, false, &refusal{source: source, err: err, credential: credential}
 }
 
-// checkBuiltIn checks an identity of BuiltIn like [acceptance.check]. issued is the time of issue
-// of the request's token, or zero if that is unknown.
+// checkBuiltIn checks an identity from BuiltIn in the same way as [acceptance.check]. issued is
+// the time of issue of the request's token, or zero if that is unknown. For a client
+// certificate, NotBefore is used instead.
 func (c *Chain) checkBuiltIn(req *http.Request, issued time.Time, u user.Info) error {
 	if c.Accepts == nil {
 		return nil
@@ -75,7 +76,7 @@ func (c *Chain) checkBuiltIn(req *http.Request, issued time.Time, u user.Info) e
 }
 
 // isNoTenant reports whether an error means that the identity has no valid tenant. Package authz
-// treats such an identity as a caller without a tenant.
+// treats the identity as a caller without a tenant.
 func isNoTenant(err error) bool {
 	return errors.Is(err, tenant.ErrUnbound) || errors.Is(err, tenant.ErrInvalid) || errors.Is(err, tenant.ErrAmbiguous)
 }
@@ -86,10 +87,10 @@ func isCertificate(u user.Info) bool {
 	})
 }
 
-// tokenInspector returns an authenticator that accepts no request. It reads the tokens of a request
-// before upstream's adapters remove them. It sets oldest to the earliest time of issue, because
-// BuiltIn may accept any of the tokens. It fails with an error that wraps ErrForm or ErrRevoked if
-// a token must be rejected.
+// tokenInspector returns an authenticator that accepts no request. It reads the tokens of a
+// request before upstream's adapters remove them. It sets oldest to the earliest time of issue,
+// because BuiltIn may accept any of the tokens. If a token must be rejected, it fails with
+// ErrForm or an error of kind ErrRevoked.
 func (c *Chain) tokenInspector(oldest *time.Time) authenticator.Request {
 	found := false
 	inspect := func(_ context.Context, token string) (*authenticator.Response, bool, error) {
@@ -103,7 +104,7 @@ func (c *Chain) tokenInspector(oldest *time.Time) authenticator.Request {
 		if c.Revoked == nil {
 			return nil, false, errUnclaimed
 		}
-		if err != nil { // another parser may find a revoked token in it
+		if err != nil { // another parser may read a revoked token
 			return nil, false, ErrForm
 		}
 		if entry := c.Revoked().tokenEntry(&seen); entry != "" {

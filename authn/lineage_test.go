@@ -23,10 +23,10 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/tenanttest"
 )
 
-// TestCredentialsOfDeletedTenants checks all kinds of credentials of a tenant whose name belonged
-// to a deleted tenant. A credential that is older than the tenant is rejected. An undated
-// credential is rejected unless the Tenant accepts it. Cached results are checked too. Credentials
-// of the system tenant are not rejected.
+// TestCredentialsOfDeletedTenants checks all kinds of credentials for a tenant whose name
+// belonged to a deleted tenant. A credential that is older than the tenant is rejected. An
+// undated credential is rejected unless the Tenant accepts undated credentials. Cached results
+// are checked too. Credentials of the system tenant are not rejected.
 func TestCredentialsOfDeletedTenants(t *testing.T) {
 	made := time.Unix(2_000_000, 0)
 	old, young := made.Add(-time.Hour), made.Add(time.Hour)
@@ -76,15 +76,15 @@ func TestCredentialsOfDeletedTenants(t *testing.T) {
 	}{
 		"an old certificate":  {source(authn.Source{Request: at(alice(), old)}), &http.Request{}, no},
 		"a young certificate": {source(authn.Source{Request: at(alice(), young)}), &http.Request{}, always},
-		"one made just before": {
+		"a certificate from 5 minutes before": {
 			source(authn.Source{Request: at(alice(), made.Add(-5*time.Minute))}), &http.Request{}, always,
 		},
-		"one made a little earlier": {
+		"a certificate from more than 5 minutes before": {
 			source(authn.Source{Request: at(alice(), made.Add(-5*time.Minute-time.Second))}), &http.Request{}, no,
 		},
 		"a password":                   {source(authn.Source{Request: identity(alice())}), &http.Request{}, undated},
 		"the system tenant's password": {source(authn.Source{Request: identity(system)}), &http.Request{}, always},
-		"a front proxy's": {
+		"an identity from a front proxy": {
 			authn.Chain{FrontProxy: &authn.Source{Rules: identityRules(t, "src", "a"), Request: identity(alice())}},
 			&http.Request{},
 			undated,
@@ -111,23 +111,23 @@ func TestCredentialsOfDeletedTenants(t *testing.T) {
 			bearing(t.Context(), "opaque"),
 			undated,
 		},
-		"a line of a file": {
+		"a token from a file": {
 			source(authn.Source{Token: &fake{user: alice()}, Match: authn.Match{Every: true}}),
 			bearing(t.Context(), "line"),
 			undated,
 		},
-		"the server's own old certificate": {builtIn(certified), with(old), no},
-		"the server's own young one":       {builtIn(certified), with(young), always},
+		"the server's own old certificate":   {builtIn(certified), with(old), no},
+		"the server's own young certificate": {builtIn(certified), with(young), always},
 		"the server's own old token": {
 			builtIn(&user.DefaultInfo{Name: "u"}), token(map[string]any{"iat": old.Unix()}), no,
 		},
 		"the server's own young token": {
 			builtIn(&user.DefaultInfo{Name: "u"}), token(map[string]any{"iat": young.Unix()}), always,
 		},
-		"an old one beside a young one": {builtIn(&user.DefaultInfo{Name: "u"}), twice(old, young), no},
-		"a young one beside an old one": {builtIn(&user.DefaultInfo{Name: "u"}), twice(young, old), no},
-		"two young ones":                {builtIn(&user.DefaultInfo{Name: "u"}), twice(young, young), always},
-		"the server's own of no time":   {builtIn(&user.DefaultInfo{Name: "u"}), &http.Request{}, undated},
+		"an old token and a young token":    {builtIn(&user.DefaultInfo{Name: "u"}), twice(old, young), no},
+		"a young token and an old token":    {builtIn(&user.DefaultInfo{Name: "u"}), twice(young, old), no},
+		"two young tokens":                  {builtIn(&user.DefaultInfo{Name: "u"}), twice(young, young), always},
+		"the server's own undated identity": {builtIn(&user.DefaultInfo{Name: "u"}), &http.Request{}, undated},
 	} {
 		t.Run(what, func(t *testing.T) {
 			for accepting, want := range map[bool]bool{false: c.want.ok, true: c.want.acceptingUndated} {
@@ -141,7 +141,7 @@ func TestCredentialsOfDeletedTenants(t *testing.T) {
 					return ok, err
 				}
 				if ok, err := ask(); !ok || err != nil { // the result is cached
-					t.Errorf("%s, of a name that was nobody's: %t, %v", what, ok, err)
+					t.Errorf("%s, for a name without a deleted tenant: %t, %v", what, ok, err)
 				}
 				of = tenant.Lineage{
 					UID:           "new",
@@ -157,9 +157,9 @@ func TestCredentialsOfDeletedTenants(t *testing.T) {
 	}
 }
 
-// TestBuiltInFailedTenantLookup checks that an identity of BuiltIn is rejected if the lookup of its
-// tenant fails. An identity without a tenant is accepted, because package authz denies its
-// requests.
+// TestBuiltInFailedTenantLookup checks that an identity from BuiltIn is rejected if the lookup
+// of its tenant fails. An identity without a tenant is accepted, because package authz denies
+// its requests.
 func TestBuiltInFailedTenantLookup(t *testing.T) {
 	down := errors.New("down")
 	for _, c := range []struct{ told, want error }{

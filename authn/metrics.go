@@ -13,14 +13,15 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// Metrics are counters of authentication requests by source and result, and of lookups in the token
-// cache. A nil Metrics has no effect. It is safe for concurrent use.
+// Metrics records authentication requests by source and result, and lookups in the token cache
+// by result. A nil Metrics records nothing. It is safe for concurrent use.
 type Metrics struct {
 	requests *metrics.CounterVec
 	cache    *metrics.CounterVec
 }
 
-// NewMetrics returns metrics. They are updated only after they are registered.
+// NewMetrics returns metrics that are not yet registered. Nothing is recorded before the
+// registration.
 func NewMetrics() *Metrics {
 	return &Metrics{
 		requests: metrics.NewCounterVec(&metrics.CounterOpts{

@@ -58,7 +58,7 @@ func isUnder(key string, domains ...string) bool {
 	})
 }
 
-// clean returns the identity that leaves the chain, or nil if it is rejected.
+// clean returns the identity that the chain must return, or nil if the chain must reject it.
 func (m *identityModel) clean() *user.DefaultInfo {
 	ids := m.extra["kubetenant.dev/tenant"]
 	if len(ids) != 1 || !isTenantName(ids[0]) {
@@ -239,7 +239,7 @@ func TestIdentityModel(t *testing.T) {
 			t.Fatalf("identity %d (-want +got): %s%+v: %v", seed, difference, *m, err)
 		}
 	}
-	if t.Logf("%d of %d left the chain", left, identities); left < identities/10 {
-		t.Error("too few identities are let through to tell anything")
+	if t.Logf("%d of %d identities were accepted", left, identities); left < identities/10 {
+		t.Error("too few identities are accepted for a meaningful comparison")
 	}
 }

@@ -46,9 +46,9 @@ var shortNames = map[string]string{
 }
 
 // distinguishedName formats a name (RFC 5280, section 4.1.2.4) as in RFC 2253 and as "openssl
-// -nameopt RFC2253" does. The last part is first, and characters beyond ASCII are escaped. The
-// standard library's pkix.Name.String sorts the parts and knows fewer attributes. distinguishedName
-// returns "" if der is not a name.
+// -nameopt RFC2253" does. The parts are in reverse order, and characters beyond ASCII are
+// escaped. The standard library's pkix.Name.String sorts the parts and supports fewer
+// attributes. distinguishedName returns "" if der is not a name.
 func distinguishedName(der []byte) string {
 	var name []relativeNameSET
 	if rest, err := asn1.Unmarshal(der, &name); err != nil || len(rest) > 0 {
@@ -65,7 +65,8 @@ func distinguishedName(der []byte) string {
 	return strings.Join(parts, ",")
 }
 
-// relativeNameSET has this suffix because encoding/asn1 then decodes a set.
+// relativeNameSET is a set of attributes. Because of the suffix SET, encoding/asn1 decodes it as
+// an ASN.1 SET.
 type relativeNameSET []attribute
 
 type attribute struct {

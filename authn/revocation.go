@@ -30,23 +30,22 @@ const certificateCredential = "X509SHA256=" // #nosec G101 -- the beginning of a
 // revocationSource is the source in errors about revoked requests if no other source is known.
 const revocationSource = "revocation"
 
-// Revocations are the revoked credentials, users and tenants of all sources. The zero value and nil
-// revoke nothing. It is safe for concurrent use if it is not changed.
+// Revocations are the revoked credentials, users and tenants of all sources. The zero value and
+// nil revoke nothing. Revocations is safe for concurrent use if it is not changed.
 type Revocations struct {
-	// Serials are the revoked certificates by serial number, in lower-case hexadecimal digits without
-	// leading zeros. The values are the issuers to which the entry applies, in the form of RFC 2253 as
-	// OpenSSL writes it.
+	// Serials are the revoked certificates, keyed by serial number in lower-case hexadecimal
+	// digits without leading zeros. The values are the issuers of the revoked certificates, in
+	// the form of RFC 2253 that OpenSSL writes.
 	Serials map[string][]string
-	// Fingerprints are the revoked certificates by the SHA-256 of their DER encoding, in lower-case
-	// hexadecimal digits.
+	// Fingerprints are the revoked certificates, keyed by the SHA-256 of their DER encoding in
+	// lower-case hexadecimal digits.
 	Fingerprints map[string]struct{}
-	// Tokens are the rules for JSON Web Tokens by issuer. A token is revoked if it matches at least
-	// one rule of its issuer.
+	// Tokens are the rules for JSON Web Tokens, keyed by issuer. A token is revoked if it
+	// matches at least one rule for its issuer.
 	Tokens map[string][]TokenRule
-	// Users are the revoked users by tenant and name. The name is the final user name, with all
-	// prefixes.
+	// Users are the revoked users. The name of each is the final user name, with all prefixes.
 	Users map[TenantUser]struct{}
-	// ServiceAccounts are the revoked service accounts by UID.
+	// ServiceAccounts are the revoked service accounts, keyed by UID.
 	ServiceAccounts map[string]struct{}
 	// Tenants are the tenants whose callers are all revoked.
 	Tenants map[tenant.ID]struct{}
@@ -89,7 +88,7 @@ func (r *Revocations) tokenEntry(t *unverified.Token) string {
 	return ""
 }
 
-// entry formats the rule as in the file.
+// entry formats the rule in the same way as the revocation file.
 func (r TokenRule) entry(issuer string) string {
 	text := fmt.Sprintf("tokens { issuer: %q", issuer)
 	if r.ID != "" {
@@ -105,8 +104,8 @@ func (r TokenRule) entry(issuer string) string {
 }
 
 // HasToken reports whether the claims of a JSON Web Token are revoked, for programs that
-// authenticate tokens outside of a [Chain]. If there are token rules, an ambiguous token is
-// revoked. The caller MUST have verified the signature.
+// authenticate tokens outside of a [Chain]. If there are token rules, a token that is ambiguous
+// or malformed is revoked. The caller MUST have verified the signature.
 func (r *Revocations) HasToken(token string) bool {
 	if r == nil || len(r.Tokens) == 0 {
 		return false
@@ -115,8 +114,8 @@ func (r *Revocations) HasToken(token string) bool {
 	return err != nil || r.tokenEntry(&seen) != ""
 }
 
-// HasPresented reports whether the client of a request presented a revoked certificate. Such a
-// request MUST be rejected even if the certificate is not its credential.
+// HasPresented reports whether the client of a request presented a revoked certificate. If true,
+// the request MUST be rejected even if the certificate is not its credential.
 func (r *Revocations) HasPresented(req *http.Request) bool {
 	return r.presentedEntry(req) != ""
 }
@@ -149,8 +148,8 @@ func (r *Revocations) certificateEntry(c *x509.Certificate) string {
 	return ""
 }
 
-// CheckCertificate returns an error of kind [ErrRevoked] that names the revocation entry if a
-// certificate is revoked.
+// CheckCertificate returns an error of kind [ErrRevoked] if a certificate is revoked. The error
+// names the revocation entry.
 func (r *Revocations) CheckCertificate(c *x509.Certificate) error {
 	if entry := r.certificateEntry(c); entry != "" {
 		return &revocation{entry: entry}
@@ -158,7 +157,8 @@ func (r *Revocations) CheckCertificate(c *x509.Certificate) error {
 	return nil
 }
 
-// presentedEntry returns the revocation entry that revokes a certificate of a request, or "".
+// presentedEntry returns the revocation entry that revokes a certificate that the client of a
+// request presented, or "".
 func (r *Revocations) presentedEntry(req *http.Request) string {
 	if r == nil || req.TLS == nil || len(r.Serials)+len(r.Fingerprints) == 0 {
 		return ""
@@ -202,8 +202,8 @@ func (r *revocation) Error() string {
 // Is implements the interface that [errors.Is] uses.
 func (r *revocation) Is(target error) bool { return target == ErrRevoked }
 
-// callerOf describes the caller of a request in an error, by user, tenant and the serial number of
-// the certificate.
+// callerOf describes the caller of a request for an error. It names the user, the tenant and the
+// serial number of the client certificate.
 func callerOf(req *http.Request, id tenant.ID, u user.Info) string {
 	text := fmt.Sprintf("user %q", u.GetName())
 	if !id.IsZero() {
@@ -236,7 +236,8 @@ func (r *Revocations) Covers(id tenant.ID, u user.Info) bool {
 }
 
 // MayCover is like [Revocations.Covers], but also returns true if the caller's token may be
-// revoked. An identity does not contain the issuer, the subject or the time of issue of its token.
+// revoked. MayCover compares only token IDs, because an identity does not contain the issuer,
+// the subject or the time of issue of its token.
 func (r *Revocations) MayCover(id tenant.ID, u user.Info) bool {
 	switch {
 	case r == nil:
@@ -255,8 +256,8 @@ func (r *Revocations) MayCover(id tenant.ID, u user.Info) bool {
 	return false
 }
 
-// withRevocation rejects callers of all sources and of BuiltIn that are revoked by certificate,
-// user name, service account or tenant. It does not check the rules for tokens.
+// withRevocation rejects callers from all sources and from BuiltIn whose certificate, user name,
+// service account or tenant is revoked. It does not check the rules for tokens.
 func (c *Chain) withRevocation(next authenticator.Request) authenticator.Request {
 	if c.Revoked == nil {
 		return next

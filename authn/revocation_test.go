@@ -42,12 +42,12 @@ func TestRevokedIdentities(t *testing.T) {
 		user        user.DefaultInfo
 		is, mayBeIt bool
 	}{
-		{"somebody", a, user.DefaultInfo{Name: "alice", UID: "uid-1"}, false, false},
+		{"a caller that is not revoked", a, user.DefaultInfo{Name: "alice", UID: "uid-1"}, false, false},
 		{"a user", a, user.DefaultInfo{Name: "mallory"}, true, true},
-		{"a name of another tenant", tenanttest.ID(t, "c"), user.DefaultInfo{Name: "mallory"}, false, false},
-		{"a name of no tenant", tenant.ID{}, user.DefaultInfo{Name: "nobody"}, true, true},
-		{"a tenant's", b, user.DefaultInfo{Name: "alice"}, true, true},
-		{"no tenant's", tenant.ID{}, user.DefaultInfo{Name: "alice"}, false, false},
+		{"a revoked name in another tenant", tenanttest.ID(t, "c"), user.DefaultInfo{Name: "mallory"}, false, false},
+		{"a revoked name without a tenant", tenant.ID{}, user.DefaultInfo{Name: "nobody"}, true, true},
+		{"a caller of a revoked tenant", b, user.DefaultInfo{Name: "alice"}, true, true},
+		{"a caller without a tenant", tenant.ID{}, user.DefaultInfo{Name: "alice"}, false, false},
 		{"a service account", a, user.DefaultInfo{Name: "system:serviceaccount:a--web:robot", UID: "uid-1"}, true, true},
 		{
 			"another service account",
@@ -58,10 +58,10 @@ func TestRevokedIdentities(t *testing.T) {
 		},
 		{"a certificate", a, user.DefaultInfo{Name: "alice", Extra: credential("X509SHA256=00FF")}, true, true},
 		{"another certificate", a, user.DefaultInfo{Name: "alice", Extra: credential("X509SHA256=00fe")}, false, false},
-		{"its fingerprint elsewhere", a, user.DefaultInfo{Name: "alice", Extra: credential("00ff")}, false, false},
+		{"a fingerprint without a prefix", a, user.DefaultInfo{Name: "alice", Extra: credential("00ff")}, false, false},
 		{"a token", a, user.DefaultInfo{Name: "alice", Extra: credential("JTI=token-1")}, false, true},
 		{"another token", a, user.DefaultInfo{Name: "alice", Extra: credential("JTI=token-2")}, false, false},
-		{"a credential of its name", a, user.DefaultInfo{Name: "alice", Extra: credential("token-1")}, false, false},
+		{"a token ID without a prefix", a, user.DefaultInfo{Name: "alice", Extra: credential("token-1")}, false, false},
 	} {
 		t.Run(c.what, func(t *testing.T) {
 			if got := list.Covers(c.id, &c.user); got != c.is {
@@ -81,7 +81,7 @@ func TestRevokedIdentities(t *testing.T) {
 	for _, rule := range []authn.TokenRule{{Subject: "alice"}, {IssuedBefore: time.Now()}} {
 		list := &authn.Revocations{Tokens: map[string][]authn.TokenRule{"https://one": {rule}}}
 		if !list.MayCover(a, &user.DefaultInfo{Name: "bob", Extra: credential("JTI=x")}) {
-			t.Errorf("%+v: a token that may be meant is not covered", rule)
+			t.Errorf("%+v: a token that may be revoked is not covered", rule)
 		}
 	}
 }
@@ -100,17 +100,17 @@ func TestRevokedTokens(t *testing.T) {
 		refused bool
 	}{
 		{"no rule", token, nil, "https://one", false},
-		{"a rule of nothing", token, []authn.TokenRule{{}}, "https://one", false},
+		{"a rule without fields", token, []authn.TokenRule{{}}, "https://one", false},
 		{"its ID", token, []authn.TokenRule{{ID: "t1"}}, "https://one", true},
 		{"another ID", token, []authn.TokenRule{{ID: "t2"}}, "https://one", false},
 		{"the second of two", token, []authn.TokenRule{{ID: "t2"}, {ID: "t1"}}, "https://one", true},
-		{"another issuer's", token, []authn.TokenRule{{ID: "t1"}}, "https://two", false},
+		{"a rule for another issuer", token, []authn.TokenRule{{ID: "t1"}}, "https://two", false},
 		{"its subject", token, []authn.TokenRule{{Subject: "alice"}}, "https://one", true},
 		{"its ID and another subject", token, []authn.TokenRule{{ID: "t1", Subject: "bob"}}, "https://one", false},
 		{"issued before", token, []authn.TokenRule{{IssuedBefore: issued.Add(time.Second)}}, "https://one", true},
-		{"issued then", token, []authn.TokenRule{{IssuedBefore: issued}}, "https://one", false},
-		{"issued nobody knows when", undated, []authn.TokenRule{{IssuedBefore: issued}}, "https://one", true},
-		{"its ID, issued later", token, []authn.TokenRule{{ID: "t1", IssuedBefore: issued}}, "https://one", false},
+		{"issued at that time", token, []authn.TokenRule{{IssuedBefore: issued}}, "https://one", false},
+		{"no time of issue", undated, []authn.TokenRule{{IssuedBefore: issued}}, "https://one", true},
+		{"its ID, issued at that time", token, []authn.TokenRule{{ID: "t1", IssuedBefore: issued}}, "https://one", false},
 	} {
 		t.Run(c.what, func(t *testing.T) {
 			list := &authn.Revocations{Tokens: map[string][]authn.TokenRule{c.issuer: c.rules}}
@@ -148,13 +148,13 @@ func TestRevokedClientCertificate(t *testing.T) {
 	}{
 		"nothing":           {authn.Revocations{}, false},
 		"its serial number": {authn.Revocations{Serials: map[string][]string{"2": {"CN=other", "CN=ca"}}}, true},
-		"its serial number, beside another's fingerprint": {
+		"its serial number, and another fingerprint": {
 			authn.Revocations{Serials: map[string][]string{"2": {"CN=ca"}}, Fingerprints: map[string]struct{}{"00": {}}}, true,
 		},
-		"another issuer's":         {authn.Revocations{Serials: map[string][]string{"2": {"CN=other"}}}, false},
+		"another issuer":           {authn.Revocations{Serials: map[string][]string{"2": {"CN=other"}}}, false},
 		"another serial number":    {authn.Revocations{Serials: map[string][]string{"1": {"CN=ca"}}}, false},
 		"a number without issuers": {authn.Revocations{Serials: map[string][]string{"2": {}}}, false},
-		"the name that it is under": {
+		"the user name": {
 			authn.Revocations{Users: map[authn.TenantUser]struct{}{{Tenant: tenanttest.ID(t, "a"), Name: "u"}: {}}}, true,
 		},
 	} {
@@ -176,8 +176,8 @@ func TestRevokedClientCertificate(t *testing.T) {
 	}
 }
 
-// TestBuiltInRevokedCallers checks that Subject determines the tenant of an identity of BuiltIn.
-// If it fails, the request is rejected.
+// TestBuiltInRevokedCallers checks that Subject determines the tenant of an identity from
+// BuiltIn. If Subject fails, the request is rejected, unless the identity has no valid tenant.
 func TestBuiltInRevokedCallers(t *testing.T) {
 	list := &authn.Revocations{Tenants: map[tenant.ID]struct{}{tenanttest.ID(t, "a"): {}}}
 	away := errors.New("the server is away")
@@ -188,12 +188,12 @@ func TestBuiltInRevokedCallers(t *testing.T) {
 		ok   bool
 		want error
 	}{
-		{"a revoked tenant's", tenanttest.ID(t, "a"), nil, false, authn.ErrRevoked},
-		{"another's", tenanttest.ID(t, "b"), nil, true, nil},
-		{"nobody's", tenant.ID{}, tenant.ErrUnbound, true, nil},
-		{"who is bad", tenant.ID{}, tenant.ErrInvalid, true, nil},
-		{"who is two", tenant.ID{}, tenant.ErrAmbiguous, true, nil},
-		{"not to be told", tenant.ID{}, away, false, away},
+		{"a caller of a revoked tenant", tenanttest.ID(t, "a"), nil, false, authn.ErrRevoked},
+		{"a caller of another tenant", tenanttest.ID(t, "b"), nil, true, nil},
+		{"no tenant", tenant.ID{}, tenant.ErrUnbound, true, nil},
+		{"an invalid tenant", tenant.ID{}, tenant.ErrInvalid, true, nil},
+		{"an ambiguous tenant", tenant.ID{}, tenant.ErrAmbiguous, true, nil},
+		{"a failed lookup", tenant.ID{}, away, false, away},
 	} {
 		t.Run(c.what, func(t *testing.T) {
 			chain := authn.New(authn.Chain{
@@ -208,14 +208,14 @@ func TestBuiltInRevokedCallers(t *testing.T) {
 	}
 }
 
-// TestAmbiguousTokensAreRejected checks that ambiguous tokens are rejected before any source
-// receives them.
+// TestAmbiguousTokensAreRejected checks that tokens that are too long or contain invisible
+// characters are rejected before the matching source receives them.
 func TestAmbiguousTokensAreRejected(t *testing.T) {
 	long := strings.Repeat("x", 64<<10)
 	for what, token := range map[string]string{
-		"a character that nobody sees": "hello\u200balice",
-		"a control character":          "hello\x00alice",
-		"too long":                     long + "x",
+		"an invisible character": "hello\u200balice",
+		"a control character":    "hello\x00alice",
+		"too long":               long + "x",
 	} {
 		t.Run(what, func(t *testing.T) {
 			source := &fake{user: alice()}
@@ -224,7 +224,7 @@ func TestAmbiguousTokensAreRejected(t *testing.T) {
 			})
 			_, ok, err := chain.AuthenticateRequest(bearing(t.Context(), token))
 			if ok || !errors.Is(err, authn.ErrForm) || source.calls > 0 {
-				t.Errorf("%t, %v, asked %d times", ok, err, source.calls)
+				t.Errorf("%t, %v, called %d times", ok, err, source.calls)
 			}
 		})
 	}
@@ -233,6 +233,6 @@ func TestAmbiguousTokensAreRejected(t *testing.T) {
 		Sources: []authn.Source{{Rules: identityRules(t, "src", "a"), Match: authn.Match{Rest: true}, Token: source}},
 	})
 	if _, ok, err := chain.AuthenticateRequest(bearing(t.Context(), long)); !ok || err != nil {
-		t.Errorf("just short enough: %t, %v", ok, err)
+		t.Errorf("a token of the maximum size: %t, %v", ok, err)
 	}
 }

@@ -47,7 +47,8 @@ type Match struct {
 	Every bool
 	// Issuers are values of the claim iss of JSON Web Tokens. An issuer may belong to one source only.
 	Issuers []string
-	// Prefix is the prefix of tokens without an issuer. No prefix may be the prefix of another.
+	// Prefix is the prefix of tokens without an issuer. No prefix may begin with the prefix of
+	// another source.
 	Prefix string
 	// Form recognizes tokens without an issuer that do not have the prefix of a source.
 	Form func(token string) bool
@@ -75,7 +76,8 @@ type tokens struct {
 	logged     atomic.Int64 // the time of the last log entry about an unclaimed token, in Unix nanoseconds
 }
 
-// tokenSource is a source with an authenticator that applies the server's audiences.
+// tokenSource is a source and its Token. Unless the source is AudienceAware, authenticate also
+// checks the server's audiences.
 type tokenSource struct {
 	Source
 	authenticate authenticator.Token
@@ -91,9 +93,9 @@ type verified struct {
 	source          *tokenSource
 }
 
-// Revalidator is implemented by the user.Info of a source whose identities depend on more than the
-// token. Revalidate is called each time a cached result is used. If it fails, the request is
-// rejected.
+// Revalidator is implemented by the user.Info of a source whose identities depend on more than
+// the token. Revalidate is called each time a cached result is used. If it fails, the request is
+// rejected, and the result is removed from the cache.
 type Revalidator interface {
 	Revalidate(ctx context.Context) error
 }
@@ -161,7 +163,7 @@ func (d *tokens) AuthenticateToken(ctx context.Context, token string) (*authenti
 	seen, err := unverified.Read(token)
 	src := d.selectSource(token, &seen)
 	switch {
-	case src == nil && err != nil && seen.Issuer == "": // another parser may find one of our issuers in it
+	case src == nil && err != nil && seen.Issuer == "": // another parser may read one of our issuers
 		return nil, false, &refusal{source: tokenSourceName, err: err}
 	case src == nil:
 		d.logUnclaimed(ctx, &seen)
@@ -195,8 +197,8 @@ func wellFormed(token string) error {
 // unclaimedEvery is the minimum time between two log entries about unclaimed tokens.
 const unclaimedEvery = 5 * time.Second
 
-// logUnclaimed logs that no source claims tokens without an issuer. The rate of log entries is
-// limited, because any client can send such tokens.
+// logUnclaimed logs that no source claims a JSON Web Token without an issuer. The rate of log
+// entries is limited, because any client can send these tokens.
 func (d *tokens) logUnclaimed(ctx context.Context, seen *unverified.Token) {
 	last, now := d.logged.Load(), d.now().UnixNano()
 	if seen.Issuerless && (last == 0 || now-last >= int64(unclaimedEvery)) && d.logged.CompareAndSwap(last, now) {

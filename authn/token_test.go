@@ -61,8 +61,8 @@ func jwt(issuer string, more ...map[string]any) string {
 	return testKey.MustSign(claims)
 }
 
-// TestTokenGoesToItsSource checks that each token goes to the one source that may claim it, in any
-// order of sources.
+// TestTokenGoesToItsSource checks that each token goes only to the lookup and to the source that
+// may claim it, in any order of sources.
 func TestTokenGoesToItsSource(t *testing.T) {
 	form := func(token string) bool {
 		return token == strings.Trim(token, "ghijklmnopqrstuvwxyz-.") && len(token) == 8
@@ -127,8 +127,8 @@ func TestTokenGoesToItsSource(t *testing.T) {
 	}
 }
 
-// TestNoFallbackIfSourceAbstains checks that no other source receives a token if its source
-// abstains.
+// TestNoFallbackIfSourceAbstains checks that no other source receives a token if the source that
+// matches the token abstains.
 func TestNoFallbackIfSourceAbstains(t *testing.T) {
 	chain := authn.New(authn.Chain{
 		Sources: []authn.Source{{Rules: identityRules(t, "src", "a"), Token: &fake{}, Match: authn.Match{Rest: true}}},
@@ -139,7 +139,8 @@ func TestNoFallbackIfSourceAbstains(t *testing.T) {
 	}
 }
 
-// cached returns a chain with one cached source, and its clock.
+// cached returns a chain with the source s, which caches its results, and the clock of the
+// chain.
 func cached(t testing.TB, s authn.Source) (authenticator.Request, *time.Time) {
 	now := time.Unix(1_000_000, 0)
 	tenants, err := tenant.ParseSet([]string{"a"})
@@ -172,7 +173,7 @@ func TestCache(t *testing.T) {
 	want := func(n int, why string) {
 		t.Helper()
 		if src.calls != n {
-			t.Errorf("%s: the source was asked %d times, want %d", why, src.calls, n)
+			t.Errorf("%s: the source was called %d times, want %d", why, src.calls, n)
 		}
 	}
 	ask("x")
@@ -187,7 +188,7 @@ func TestCache(t *testing.T) {
 	want(4, "the same audience")
 	*now = now.Add(10 * time.Second)
 	ask("x")
-	want(5, "its time is over")
+	want(5, "an expired result")
 	short := jwt("i", map[string]any{"exp": now.Unix() + 3})
 	ask(short)
 	*now = now.Add(2 * time.Second)
@@ -196,7 +197,7 @@ func TestCache(t *testing.T) {
 	*now = now.Add(time.Second)
 	ask(short)
 	ask(short)
-	want(8, "a token that has expired is never remembered")
+	want(8, "an expired token is not cached")
 }
 
 // TestCacheSeparatesAudiences checks that a token that was accepted for one audience is
@@ -233,7 +234,7 @@ func TestRejectionsAreNotCached(t *testing.T) {
 	}
 	src.user = alice()
 	if _, ok, err := chain.AuthenticateRequest(bearing(t.Context(), "x")); !ok || err != nil {
-		t.Errorf("when it is up again: %v, %v", ok, err)
+		t.Errorf("after the source has recovered: %v, %v", ok, err)
 	}
 }
 
@@ -244,7 +245,7 @@ func TestUncachedSources(t *testing.T) {
 		_, _, _ = chain.AuthenticateRequest(bearing(t.Context(), "x"))
 	}
 	if src.calls != 3 {
-		t.Errorf("asked %d times, want 3", src.calls)
+		t.Errorf("called %d times, want 3", src.calls)
 	}
 }
 
@@ -266,16 +267,16 @@ func TestCachedTokensAreRevalidated(t *testing.T) {
 	}
 	for range 2 {
 		if !ask() || src.calls != 1 {
-			t.Errorf("the living: asked %d times", src.calls)
+			t.Errorf("a valid identity: called %d times", src.calls)
 		}
 	}
 	end = errors.New("gone")
 	if ask() {
-		t.Error("an identity that has ended was accepted")
+		t.Error("an identity that failed revalidation was accepted")
 	}
 	end = nil
 	if !ask() || src.calls != 2 {
-		t.Errorf("after its end the token was not looked at anew: asked %d times", src.calls)
+		t.Errorf("after the failed revalidation, the source was not called again: called %d times", src.calls)
 	}
 }
 
@@ -336,8 +337,9 @@ func TestRevocation(t *testing.T) {
 	}
 }
 
-// upstreamLike reads tokens like upstream's authenticators. They read the issuer from the payload
-// alone, and ignore white space in the token (jose.ParseSigned).
+// upstreamLike returns an authenticator that reads tokens like upstream's authenticators. They
+// read the issuer from the payload alone, and ignore white space in the token
+// (jose.ParseSigned).
 func upstreamLike() authenticator.Request {
 	return bearertoken.New(
 		authenticator.TokenFunc(func(_ context.Context, token string) (*authenticator.Response, bool, error) {
@@ -353,8 +355,9 @@ func upstreamLike() authenticator.Request {
 	)
 }
 
-// TestModifiedTokensDoNotReachBuiltIn checks modified tokens of our issuer. They are rejected or go
-// to the configured source of their issuer. They never reach BuiltIn, which might accept them.
+// TestModifiedTokensDoNotReachBuiltIn checks modified tokens of one issuer. BuiltIn might accept
+// them. They must not reach BuiltIn if a source has this issuer or if there are revocations.
+// Tokens that are too long or contain white space must never reach it.
 func TestModifiedTokensDoNotReachBuiltIn(t *testing.T) {
 	token := jwt("https://one", map[string]any{"jti": "id"})
 	header, rest, _ := strings.Cut(token, ".")
@@ -409,9 +412,9 @@ func TestFailedTenantLookupRejectsWithRevocations(t *testing.T) {
 		err  error
 		want error
 	}{
-		"a failure":   {down, down},
-		"nobody's":    {tenant.ErrUnbound, nil},
-		"a bad label": {fmt.Errorf("%w: x", tenant.ErrInvalid), nil},
+		"a failure": {down, down},
+		"no tenant": {tenant.ErrUnbound, nil},
+		"bad label": {fmt.Errorf("%w: x", tenant.ErrInvalid), nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			chain := authn.New(authn.Chain{
@@ -426,8 +429,7 @@ func TestFailedTenantLookupRejectsWithRevocations(t *testing.T) {
 	}
 }
 
-// BenchmarkCachedToken measures the authentication of a cached token, with identity validation and
-// metrics.
+// BenchmarkCachedToken measures the authentication of a request with a cached token.
 func BenchmarkCachedToken(b *testing.B) {
 	chain, _ := cached(b, authn.Source{Token: &fake{user: alice()}})
 	for _, size := range []int{300, 900} {

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// Flood writes begin and then 1 GiB of data. It stops at the first error of a write.
+// Flood writes begin and then 1 GiB of data. It stops at the first write error.
 func Flood(w io.Writer, begin string) {
 	_, _ = io.WriteString(w, begin)
 	chunk := strings.Repeat("x", 1<<16)

@@ -14,7 +14,7 @@ import (
 )
 
 // Issuer is an OpenID Connect provider that serves discovery and keys over HTTPS on the loopback
-// address. Each of its paths is a separate issuer with the same keys.
+// address. Each path on the server is a separate issuer with the same keys.
 type Issuer struct {
 	// Fetches is the number of requests for keys.
 	Fetches atomic.Int64

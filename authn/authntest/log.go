@@ -51,7 +51,7 @@ var verbosity = func() flag.Value {
 	return flags.Lookup("v").Value
 }()
 
-// Verbose sets the verbosity of the captured log.
+// Verbose sets the verbosity of klog for the whole process, until the capture ends.
 func (*Log) Verbose(level int) error { return verbosity.Set(strconv.Itoa(level)) }
 
 // CaptureLog redirects the log of the whole process to the returned Log until the caller calls end.
@@ -64,6 +64,6 @@ func CaptureLog(verbose int) (log *Log, end func(), err error) {
 	klog.SetOutput(log)
 	return log, func() {
 		klog.SetOutput(os.Stderr)
-		_ = verbosity.Set("0") // the same call succeeded before
+		_ = verbosity.Set("0") // Set has succeeded above
 	}, nil
 }

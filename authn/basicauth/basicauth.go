@@ -29,7 +29,7 @@ import (
 // in all cases, so that it does not reveal which user names exist.
 var ErrRefused = errors.New("wrong user name or password")
 
-// ErrBusy rejects a login because too many other logins are in progress.
+// ErrBusy reports that too many other logins are in progress.
 var ErrBusy = errors.New("too many concurrent logins")
 
 // maxHeaderBytes is the maximum size of an Authorization header that is decoded. It is much larger
@@ -38,12 +38,14 @@ const maxHeaderBytes = 8 << 10
 
 // Options specify the rules for a password file.
 type Options struct {
-	// DefaultTenant is the tenant of a record without a tenant. If zero, such a record is rejected.
+	// DefaultTenant is the tenant of records without a tenant. If zero, these records are
+	// rejected.
 	DefaultTenant tenant.ID
-	// Check returns an error if the source may not assert the tenant, or if a name is reserved. It is
-	// called when the file is loaded. Required.
+	// Check returns an error if the source may not assert the tenant, or if the user name or a
+	// group is reserved. It is called for each record when the file is loaded. Required.
 	Check func(name string, groups []string, id tenant.ID) error
-	// Report is called for each new version of the file. Optional.
+	// Report is called for each new version of the file, and once if the file disappears.
+	// Optional.
 	Report reload.Report
 }
 
@@ -51,10 +53,10 @@ type Options struct {
 // every Basic header, and sets the extra tenant.ExtraKey.
 //
 // A failed login takes the same work whether or not the user exists. The number of concurrent
-// bcrypt comparisons is limited. If half of the slots are in use, the number of logins from each
-// client address is limited too. Password guessing from one address therefore cannot use up the CPU
-// or lock out clients at other addresses. A login stops waiting when its request ends. The
-// authenticator is audience-agnostic.
+// bcrypt comparisons is limited. If half of the slots for running and waiting logins are in use,
+// the number of logins from each client address is limited too. Password guessing from one
+// address therefore cannot use up the CPU or lock out clients at other addresses. A login stops
+// waiting when its request ends. The authenticator is audience-agnostic.
 type Authenticator struct {
 	file   *reload.File[*table]
 	logins *loginLimiter
@@ -74,8 +76,8 @@ func Open(ctx context.Context, path string, o Options) (*Authenticator, error) {
 // Run loads new versions of the file until ctx ends.
 func (a *Authenticator) Run(ctx context.Context) { a.file.Run(ctx) }
 
-// AuthenticateRequest implements [authenticator.Request]. It abstains without a Basic header. It
-// fails with [ErrRefused], [ErrBusy] or the context's error.
+// AuthenticateRequest implements [authenticator.Request]. It abstains if the request has no
+// Basic header. It fails with [ErrRefused], [ErrBusy] or the context's error.
 func (a *Authenticator) AuthenticateRequest(req *http.Request) (*authenticator.Response, bool, error) {
 	header := req.Header.Get("Authorization")
 	scheme, _, _ := strings.Cut(strings.TrimSpace(header), " ")
@@ -98,7 +100,8 @@ func (a *Authenticator) AuthenticateRequest(req *http.Request) (*authenticator.R
 	}}, true, nil
 }
 
-// parseHeader parses an Authorization header in the same way as net/http (RFC 7617).
+// parseHeader parses a Basic Authorization header with net/http (RFC 7617). It returns false if
+// the header is too large or invalid, or if the user name or the password is empty.
 func parseHeader(header string) (login, password string, ok bool) {
 	if len(header) > maxHeaderBytes {
 		return "", "", false

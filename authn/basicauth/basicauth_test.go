@@ -77,7 +77,7 @@ func TestPasswordsOver72BytesAreRejected(t *testing.T) {
 		t.Error("a password of 72 bytes is refused")
 	}
 	if _, ok, _ := a.AuthenticateRequest(request(t.Context(), "alice", long+"y")); ok {
-		t.Error("a password that goes on after 72 bytes is accepted")
+		t.Error("a password with a wrong 73rd byte is accepted")
 	}
 }
 
@@ -122,7 +122,7 @@ func TestConcurrentLogins(t *testing.T) {
 				login, password, want = "bob", "plain", "b"
 			}
 			req := request(t.Context(), login, password)
-			req.RemoteAddr = fmt.Sprintf("192.0.2.%d:1000", i) // one address is not allowed to have so many logins
+			req.RemoteAddr = fmt.Sprintf("192.0.2.%d:1000", i) // a single address may not have this many concurrent logins
 			resp, ok, err := a.AuthenticateRequest(req)
 			if !ok || err != nil {
 				t.Errorf("login of %s = %v, %v", login, ok, err)
@@ -180,8 +180,8 @@ func FuzzOpen(f *testing.F) {
 	})
 }
 
-// FuzzHeader checks that only a Basic header with the correct login is accepted. Any other header
-// is rejected or left to other sources.
+// FuzzHeader checks that only a Basic header with the correct login and password is accepted.
+// Other Basic headers are rejected. Other schemes are left to other sources.
 func FuzzHeader(f *testing.F) {
 	for _, s := range []string{
 		"Basic YWxpY2U6c2VjcmV0", "basic YWxpY2U6c2VjcmV0", "Basic", "Basic ", "Bearer x", "Basic %%%",
@@ -202,7 +202,7 @@ func FuzzHeader(f *testing.F) {
 		case err == nil:
 			scheme, _, _ := strings.Cut(strings.TrimSpace(header), " ")
 			if strings.EqualFold(scheme, "Basic") {
-				t.Fatalf("a Basic header is nobody's: %q", header)
+				t.Fatalf("the authenticator abstains from a Basic header: %q", header)
 			}
 		case !errors.Is(err, basicauth.ErrRefused):
 			t.Fatalf("%q: %v", header, err)

@@ -18,13 +18,13 @@ import (
 // each further step doubles the time.
 const maxCost = 16
 
-// table is one version of the file.
+// table has the content of one version of the password file.
 type table struct {
-	logins map[string]*entry // by login name
-	// cost is the highest bcrypt cost in the file, or 0 if it has no hashes. Each failed login takes
-	// the work of this cost.
+	logins map[string]*entry // keyed by login name
+	// cost is the highest bcrypt cost in the file, or 0 if the file has no hashes. Each failed
+	// login takes the work of one comparison with this cost.
 	cost   int
-	dummy  map[int][]byte // a hash for each cost up to cost
+	dummy  map[int][]byte // a dummy hash for each cost from bcrypt.MinCost to cost
 	recent *recentLogins
 	count  credfile.Count
 	// compare is bcrypt's comparison. Its work doubles with each step of the cost.
@@ -124,8 +124,8 @@ func (t *table) makeDummies() error {
 	if t.cost == 0 {
 		return nil
 	}
-	// Only the cost of a dummy matters, not its salt and sum. It is fast to create one hash of the
-	// lowest cost and to replace its cost.
+	// Only the cost of a dummy matters, not its salt and sum. It is fast to create one hash with
+	// the lowest cost and to replace the cost in its text.
 	hash, err := bcrypt.GenerateFromPassword([]byte("nobody"), bcrypt.MinCost)
 	if err != nil {
 		return err

@@ -23,13 +23,14 @@ const (
 	// maxWaitingLogins is the maximum number of logins that wait for a comparison. Further logins are
 	// rejected immediately, so that clients without a credential cannot occupy more memory.
 	maxWaitingLogins = 64
-	// maxLoginsPerClient is the maximum number of running and waiting logins of one client address if
-	// half of all slots are in use. Password guessing from one address therefore does not lock out
-	// clients at other addresses. While fewer slots are in use, many users behind one address can log
-	// in at the same time.
+	// maxLoginsPerClient is the maximum number of running and waiting logins from one client
+	// address while at least half of all slots are in use. Password guessing from one address
+	// therefore does not lock out clients at other addresses. While fewer slots are in use, many
+	// users behind one address can log in at the same time.
 	maxLoginsPerClient = 8
-	// successTTL is how long a verified bcrypt password is cached. A client that sends it with each
-	// request causes one comparison per minute. A new version of the file clears the cache.
+	// successTTL is how long a verified bcrypt password is cached. A client that sends the
+	// password with each request causes one comparison per minute. A new version of the file
+	// clears the cache.
 	successTTL = time.Minute
 	// maxRemembered is the maximum number of cached passwords.
 	maxRemembered = 4096
@@ -39,8 +40,9 @@ const (
 )
 
 // verify returns the entry of login if the password is correct. If the password is wrong or the
-// login is unknown, it returns [ErrRefused] after the same work in all cases. If no slot is free,
-// it returns [ErrBusy] or the context's error.
+// login is unknown, verify returns [ErrRefused], and does the same work in both cases. If too
+// many logins are in progress, it returns [ErrBusy]. If ctx ends first, it returns the context's
+// error.
 func (t *table) verify(ctx context.Context, client, login, password string, limiter *loginLimiter) (*entry, error) {
 	e, known := t.logins[login]
 	key := t.recent.sum(login, password)
@@ -83,15 +85,16 @@ type loginLimiter struct {
 
 	mu       sync.Mutex
 	total    int            // running and waiting logins
-	byClient map[string]int // by client
+	byClient map[string]int // the same, keyed by client, see clientOf
 }
 
 func newLoginLimiter() *loginLimiter {
 	return &loginLimiter{running: make(chan struct{}, maxRunningLogins), byClient: map[string]int{}}
 }
 
-// enter waits until a login of the client may run a bcrypt comparison. It returns [ErrBusy] if too
-// many logins wait, or the context's error. If it succeeds, the caller MUST call done.
+// enter waits until a login of the client may run a bcrypt comparison. It returns [ErrBusy] if
+// too many logins are in progress, or the context's error if ctx ends first. If enter succeeds,
+// the caller MUST call done.
 func (t *loginLimiter) enter(ctx context.Context, client string) (done func(), err error) {
 	if !t.admit(client) {
 		return nil, ErrBusy
@@ -126,8 +129,9 @@ func (t *loginLimiter) leave(client string) {
 	}
 }
 
-// clientOf returns the IPv4 address of a client. For IPv6, it returns the /64 network of the
-// client, which belongs to one site (RFC 6177).
+// clientOf returns the network that identifies a client in the limits. For IPv4, it is the
+// address of the client. For IPv6, it is the /64 network of the client, which belongs to one
+// site (RFC 6177). clientOf returns "" if remote is not an address with a port.
 func clientOf(remote string) string {
 	at, err := netip.ParseAddrPort(remote)
 	if err != nil {
@@ -142,9 +146,10 @@ func clientOf(remote string) string {
 }
 
 // equalizeCost runs additional bcrypt comparisons, so that a failed login takes the work of one
-// comparison with the file's highest cost. spent is the cost of the comparison that was made
-// before, or 0 if there was none. Each step of the cost doubles the work. One comparison of each
-// cost from spent up to, but not including, the highest cost is therefore exactly the missing work.
+// comparison with the file's highest cost. spent is the cost of the comparison that verify has
+// already made, or 0 if there was none. Each step of the cost doubles the work. One comparison
+// of each cost from spent up to, but not including, the highest cost is therefore exactly the
+// missing work.
 func (t *table) equalizeCost(password []byte, spent int) {
 	if t.cost == 0 {
 		return

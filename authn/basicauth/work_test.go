@@ -13,9 +13,9 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// TestFailedLoginsTakeEqualWork checks that each failed login takes the bcrypt work of the highest
-// cost in the file. This applies to a user with a cheap hash, a user with a plain-text password,
-// and an unknown user.
+// TestFailedLoginsTakeEqualWork checks that each failed login takes the bcrypt work of the
+// highest cost in the file. This applies to a user with a hash of lower cost, a user with a
+// plain-text password, and an unknown user.
 func TestFailedLoginsTakeEqualWork(t *testing.T) {
 	file := ""
 	for name, cost := range map[string]int{"cheap": 4, "middle": 6, "dear": 9} {
@@ -64,9 +64,9 @@ func TestFailedLoginsTakeEqualWork(t *testing.T) {
 	}
 }
 
-// TestFloodAffectsOnlyItsAddress checks that a flood of logins from one address fills at most half
-// of the login slots, so that logins from other addresses are still admitted. All addresses in an
-// IPv6 /64 network count as one address.
+// TestFloodAffectsOnlyItsAddress checks that a flood of logins from one address fills at most
+// half of the login slots. Logins from other addresses are still admitted. All addresses in an
+// IPv6 /64 network are treated as one address.
 func TestFloodAffectsOnlyItsAddress(t *testing.T) {
 	for name, c := range map[string]struct {
 		flood func(i int) string
@@ -93,7 +93,7 @@ func TestFloodAffectsOnlyItsAddress(t *testing.T) {
 				}
 			}
 			if ok := slow.admit(clientOf(c.other)); ok != c.ok || waiting > (maxRunningLogins+maxWaitingLogins)/2 {
-				t.Errorf("arrives %t, %d of the flood wait", ok, waiting)
+				t.Errorf("admitted: %t, admitted logins of the flood: %d", ok, waiting)
 			}
 			for range waiting {
 				slow.leave(clientOf(c.flood(0)))

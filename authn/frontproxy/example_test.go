@@ -15,8 +15,9 @@ import (
 	"github.com/kubetenant/kubetenant/authn/frontproxy"
 )
 
-// If one authority signs the proxy's and the clients' certificates, every client could assert any
-// identity. A server MUST NOT start with such a configuration.
+// If one authority signs the certificates of the proxy and of the clients, and any name is
+// allowed, every client could assert any identity. A server MUST NOT start with this
+// configuration.
 func ExampleCheckAuthorities() {
 	issuer := authntest.NewIssuer() // for its certificate
 	defer issuer.Close()

@@ -23,17 +23,18 @@ import (
 )
 
 var (
-	// ErrSharedAuthority reports that every client certificate would be accepted as the proxy's.
+	// ErrSharedAuthority reports that every client certificate would be accepted as the
+	// certificate of the proxy.
 	ErrSharedAuthority = errors.New("every client could assert any identity, because a client CA is or is signed by the " +
 		"requestheader CA: set --requestheader-allowed-names or use another CA")
 	// ErrAnyName reports that every certificate of the requestheader CA would be accepted as the
-	// proxy's.
+	// certificate of the proxy.
 	ErrAnyName = errors.New("a front proxy that asserts tenants must have a name: set --requestheader-allowed-names")
 )
 
-// New returns an authenticator of the requests from the proxy of config. It abstains on requests
-// without the proxy's certificate or without a user name header. Another source may accept a
-// certificate that is not the proxy's. It is audience-agnostic.
+// New returns an authenticator for requests from the proxy that config describes. It abstains
+// from requests without the proxy's certificate or without a user name header. Another source
+// may accept a certificate that is not the proxy's. The authenticator is audience-agnostic.
 //
 // Security: the identity contains whatever the headers assert, including the tenant and all extras.
 // It MUST pass the identity validation of package authn. config MUST contain allowed names
@@ -56,16 +57,18 @@ func New(config *authenticatorfactory.RequestHeaderConfig) authenticator.Request
 		}
 		resp, ok, err := upstream.AuthenticateRequest(req)
 		if err != nil {
-			// All errors of upstream are about the certificate: it is not the proxy's, has expired, or has a
-			// name that is not allowed. Upstream then does not use the headers.
+			// All errors from upstream concern the certificate. It is not the proxy's, has
+			// expired, or has a name that is not allowed. Upstream then does not use the
+			// headers.
 			return nil, false, nil
 		}
 		return resp, ok, nil
 	})
 }
 
-// CheckAuthorities returns [ErrSharedAuthority] if config allows any common name and a client CA is
-// one of the proxy's CAs or is signed by one. clientCAs are PEM-encoded bundles.
+// CheckAuthorities returns [ErrSharedAuthority] if config allows any common name and a client CA
+// is one of the proxy's CAs or is signed by one of them. clientCAs are PEM-encoded bundles. If a
+// bundle cannot be parsed, CheckAuthorities returns another error. A nil config is valid.
 func CheckAuthorities(config *authenticatorfactory.RequestHeaderConfig, clientCAs ...[]byte) error {
 	if config == nil || len(config.AllowedClientNames.Value()) > 0 {
 		return nil
@@ -88,9 +91,9 @@ func CheckAuthorities(config *authenticatorfactory.RequestHeaderConfig, clientCA
 	return nil
 }
 
-// verifiesTo reports whether one of roots signed c, directly or through intermediates. It returns
-// false only if the error of the verification is an unknown authority. It returns true for any
-// other error.
+// verifiesTo reports whether one of roots signed c, directly or through intermediates. It
+// returns false only if the verification fails because of an unknown authority. It returns true
+// for any other error.
 func verifiesTo(roots []*x509.Certificate, c *x509.Certificate, intermediates []*x509.Certificate) bool {
 	o := x509.VerifyOptions{
 		Roots:         x509.NewCertPool(),

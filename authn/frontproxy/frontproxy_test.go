@@ -22,7 +22,7 @@ import (
 	"github.com/kubetenant/kubetenant/authn/frontproxy"
 )
 
-// authority returns a CA certificate with a key, self-signed or signed by another key.
+// authority returns a CA certificate for key, self-signed or signed with the key in by.
 func authority(t *testing.T, key *ecdsa.PrivateKey, serial int64, by ...*ecdsa.PrivateKey) []byte {
 	t.Helper()
 	template := func(serial int64) *x509.Certificate {
@@ -85,9 +85,9 @@ func TestCheckAuthorities(t *testing.T) {
 			[][]byte{other, append(append([]byte{}, other...), proxy...)},
 			frontproxy.ErrSharedAuthority,
 		},
-		{"an authority that the proxies' signed", config(), [][]byte{intermediate}, frontproxy.ErrSharedAuthority},
-		{"another one", config(), [][]byte{below}, frontproxy.ErrSharedAuthority},
-		{"an authority that the proxies' signed, for one name", config("front-proxy-client"), [][]byte{intermediate}, nil},
+		{"an authority that the proxy's authority signed", config(), [][]byte{intermediate}, frontproxy.ErrSharedAuthority},
+		{"another authority that the proxy's authority signed", config(), [][]byte{below}, frontproxy.ErrSharedAuthority},
+		{"a signed authority, for one name", config("front-proxy-client"), [][]byte{intermediate}, nil},
 		{"the same authority, renewed", config(), [][]byte{renewed}, frontproxy.ErrSharedAuthority},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -15,16 +15,16 @@ import (
 	"github.com/kubetenant/kubetenant/internal/reload"
 )
 
-// ErrIncomplete reports that Keystone does not return all of its domains, projects, roles and role
-// assignments. The error names the list and the problem. It contains no names from Keystone, but
-// may contain IDs.
+// ErrIncomplete reports that Keystone did not return complete and consistent lists of its
+// domains, projects, roles and role assignments. The error names the list and the problem. It
+// contains no names from Keystone, but may contain IDs.
 var ErrIncomplete = errors.New("incomplete lists from Keystone")
 
 // maxNameBytes is the maximum size of an ID or a name. Keystone allows 255 characters of at most 4
 // bytes each.
 const maxNameBytes = 1024
 
-// Contents is the result of [Directory.Read].
+// Contents has the entries that [Directory.Read] returns.
 type Contents struct {
 	Domains     []Domain
 	Projects    []Project
@@ -33,20 +33,20 @@ type Contents struct {
 	Implied     []Implication
 }
 
-// Domain is a domain of Keystone.
+// Domain is a Keystone domain.
 type Domain struct {
 	ID, Name string
 	Enabled  bool
 }
 
-// Project is a project of Keystone that does not act as a domain. For a project at the top of its
+// Project is a Keystone project that does not act as a domain. For a project at the top of its
 // domain, ParentID is the ID of the domain or empty.
 type Project struct {
 	ID, Name, DomainID, ParentID string
 	Enabled                      bool
 }
 
-// Role is a role of Keystone. DomainID is empty for a global role.
+// Role is a Keystone role. DomainID is empty for a global role.
 type Role struct{ ID, Name, DomainID string }
 
 // Assignment is a role that a user or a group has on a project or a domain. Exactly one of
@@ -58,7 +58,7 @@ type Assignment struct {
 	Inherited bool
 }
 
-// Implication is a role inference: a role includes the implied role.
+// Implication is a Keystone role inference. A user with the role also has the implied role.
 type Implication struct{ RoleID, ImpliedID string }
 
 // Directory reads the projects and roles of one Keystone. It is safe for concurrent use.
@@ -68,9 +68,10 @@ type Directory struct {
 	reads   outbound.Gate // allows one read at a time, because a read uses much memory
 }
 
-// OpenDirectory returns the directory of the Keystone at authURL. Like [Open], it logs in as a
-// cloud in a clouds.yaml. It sends no request before the first Read. The service user is the user
-// of the cloud. It needs the role reader with system scope.
+// OpenDirectory returns the directory of the Keystone at authURL. Like [Open], it takes the
+// service user from a cloud in a clouds.yaml, and changes of the file take effect while run
+// runs. The service user needs the role reader with system scope. No request is sent before the
+// first Read.
 func OpenDirectory(
 	path, cloud, authURL string, report reload.Report,
 ) (d *Directory, run func(ctx context.Context), err error) {
@@ -89,8 +90,9 @@ func OpenDirectory(
 	return d, file.Run, nil
 }
 
-// Read returns the contents of Keystone. It fails with [ErrIncomplete] or [ErrUnavailable]. Before
-// it returns ErrIncomplete, it reads everything again, because a list may change between pages.
+// Read returns the contents of Keystone. It fails with [ErrIncomplete] or [ErrUnavailable].
+// Before it returns ErrIncomplete, it reads all lists again, because a list may change between
+// pages.
 func (d *Directory) Read(ctx context.Context) (*Contents, error) {
 	if d.reads.Enter(ctx) != nil {
 		return nil, fmt.Errorf("%w: another read is in progress", ErrUnavailable)
@@ -103,8 +105,8 @@ func (d *Directory) Read(ctx context.Context) (*Contents, error) {
 	return contents, err
 }
 
-// read reads each list once. It reads assignments before projects, so that an assignment without a
-// known project belongs to a project that was deleted in between.
+// read reads each list once. It reads assignments before projects. An assignment whose project
+// is not in the list of projects therefore belongs to a project that was deleted in between.
 func (d *Directory) read(ctx context.Context) (*Contents, error) {
 	ctx, cancel := context.WithTimeout(ctx, passTimeout)
 	defer cancel()
@@ -134,7 +136,7 @@ func (d *Directory) read(ctx context.Context) (*Contents, error) {
 	return c.finish()
 }
 
-// collection checks entries of Keystone and collects them without duplicates.
+// collection validates the entries of Keystone's lists and collects them without duplicates.
 type collection struct {
 	Contents
 	domains     map[string]Domain
@@ -270,8 +272,9 @@ func (c *collection) addProject(e *projectEntry) error {
 	})
 }
 
-// addNamed adds a value unless the same value was added before. It returns an error if the entry
-// has no ID or name, is too long, or differs from an earlier entry with the same ID.
+// addNamed adds a value unless the same value was added before. It returns an error if the ID or
+// the name is empty or too long. It also returns an error if the value differs from an earlier
+// value with the same ID.
 func addNamed[T comparable](known map[string]T, all *[]T, id, name string, value T) error {
 	switch before, found := known[id]; {
 	case id == "" || name == "":
@@ -288,7 +291,7 @@ func addNamed[T comparable](known map[string]T, all *[]T, id, name string, value
 }
 
 // finish returns the contents without assignments on unknown projects or domains. It fails with
-// [ErrIncomplete] if a list is empty or a project has no valid position in the tree of projects.
+// [ErrIncomplete] if a list is empty or if the tree of projects is invalid.
 func (c *collection) finish() (*Contents, error) {
 	for list, n := range map[string]int{
 		"domains":          len(c.Domains),
@@ -314,7 +317,7 @@ func (c *collection) finish() (*Contents, error) {
 
 // checkTree returns an error if a project has an unknown domain or parent, or is its own ancestor.
 func (c *collection) checkTree() error {
-	reached := make(map[string]string, len(c.Projects)) // from which start project it was reached
+	reached := make(map[string]string, len(c.Projects)) // the start project from which each project was reached
 	for _, start := range c.Projects {
 		if _, known := c.domains[start.DomainID]; !known {
 			return fmt.Errorf("the domain of %.64q is not in the list of domains", start.ID)

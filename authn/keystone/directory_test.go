@@ -25,14 +25,14 @@ import (
 	"k8s.io/client-go/util/flowcontrol"
 )
 
-// fakeKeystone serves lists for the token of its last login.
+// fakeKeystone is a Keystone that serves lists to requests with the token of its last login.
 type fakeKeystone struct {
 	*httptest.Server
 	logins, requests atomic.Int64
 
 	mu       sync.Mutex
-	handlers map[string]http.HandlerFunc // by list
-	scope    string                      // a member of the token, followed by a comma
+	handlers map[string]http.HandlerFunc // keyed by list
+	scope    string                      // a JSON member of the token, followed by a comma
 	token    string                      // empty if it was revoked
 	paths    []string
 }
@@ -163,7 +163,7 @@ func expectReadError(t *testing.T, name string, d *Directory, want error, proble
 		t.Errorf("%s: %v, %v; want %v with %q", name, c, err, want, problem)
 	}
 	if err != nil && (strings.Contains(err.Error(), "CANARY") || strings.ContainsAny(err.Error(), "\n")) {
-		t.Errorf("%s: the error has content of Keystone: %v", name, err)
+		t.Errorf("%s: the error contains content from Keystone: %v", name, err)
 	}
 }
 
@@ -210,8 +210,8 @@ func TestIncompleteLists(t *testing.T) {
 		"HTML":                  {"projects", `<html>CANARY</html>`, "not a complete JSON object"},
 		"a cut list":            {"projects", `{"projects":[` + project, "not a complete JSON object"},
 		"a cut object":          {"projects", `{"projects":[` + project + `]`, "not a complete JSON object"},
-		"more after it":         {"projects", `{"projects":[]}{"projects":[]}`, "not a complete JSON object"},
-		"infinity as a list":    {"projects", `{"projects":NaN}`, "wrong type"},
+		"text after it":         {"projects", `{"projects":[]}{"projects":[]}`, "not a complete JSON object"},
+		"NaN as a list":         {"projects", `{"projects":NaN}`, "wrong type"},
 		"no id":                 {"projects", strings.Replace(`{"projects":[`+project+`]}`, `"id":"p1",`, "", 1), "no id"},
 		"an empty id":           {"projects", strings.Replace(`{"projects":[`+project+`]}`, "p1", "", 1), "no id"},
 		"a null id":             {"projects", strings.Replace(`{"projects":[`+project+`]}`, `"p1"`, "null", 1), "no id"},
@@ -299,7 +299,7 @@ func TestIncompleteLists(t *testing.T) {
 	}
 }
 
-// TestStatuses checks which status codes are incomplete responses and which are an outage.
+// TestStatuses checks which status codes cause ErrIncomplete and which cause ErrUnavailable.
 func TestStatuses(t *testing.T) {
 	for code := 201; code < 600; code++ {
 		if http.StatusText(code) == "" || code == http.StatusNonAuthoritativeInfo || code == http.StatusUnauthorized {
@@ -344,7 +344,7 @@ func TestTruncatedResponses(t *testing.T) {
 		"no last chunk":            {raw("Transfer-Encoding: chunked", chunk), ErrIncomplete, "ends early"},
 		"half a chunk":             {raw("Transfer-Encoding: chunked", chunk[:100]), ErrIncomplete, "ends early"},
 		"no length, cut":           {raw("Connection: close", body[:len(body)-2]), ErrIncomplete, "not a complete JSON"},
-		"no gzip":                  {raw("Content-Encoding: gzip\r\nConnection: close", body), ErrIncomplete, "ends early"},
+		"invalid gzip":             {raw("Content-Encoding: gzip\r\nConnection: close", body), ErrIncomplete, "ends early"},
 		"no body":                  {raw("Connection: close", ""), ErrIncomplete, "not a complete JSON"},
 		"closed": {
 			func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, ErrUnavailable, "no response",
@@ -360,7 +360,7 @@ func TestTruncatedResponses(t *testing.T) {
 	f := newFake(t)
 	f.handlers["projects"] = raw("Transfer-Encoding: chunked", chunk+"0\r\n\r\n")
 	if got, err := unlimitedDirectory(t, f.URL).Read(t.Context()); err != nil || !reflect.DeepEqual(got, smallContents()) {
-		t.Errorf("the same with its last chunk: %+v, %v", got, err)
+		t.Errorf("with the last chunk: %+v, %v", got, err)
 	}
 }
 
@@ -398,8 +398,8 @@ func TestUnavailable(t *testing.T) {
 	expectReadError(t, "login refused", unlimitedDirectory(t, f.URL), ErrUnavailable, "log in")
 }
 
-// TestDirectoryLogins checks that a revoked token is replaced once. A Keystone that accepts no
-// token gets only a few logins.
+// TestDirectoryLogins checks that a revoked token causes one login. A Keystone that accepts no
+// token receives only a few logins.
 func TestDirectoryLogins(t *testing.T) {
 	f := newFake(t)
 	d := unlimitedDirectory(t, f.URL)
@@ -440,8 +440,8 @@ func TestDomainScope(t *testing.T) {
 	}
 }
 
-// TestExtraAttributes checks extra attributes, which the admin of a project can set. They do not
-// change other attributes, and do not cause an error.
+// TestExtraAttributes checks that extra attributes, which the admin of a project can set, do not
+// change other attributes and do not cause an error.
 func TestExtraAttributes(t *testing.T) {
 	for name, extra := range map[string]string{
 		"other case":         `"ID":"p9","Name":"x","NAME":"x","Domain_ID":"d2","Enabled":false,"Is_Domain":true`,
@@ -504,7 +504,7 @@ func TestIncompleteReadIsRetried(t *testing.T) {
 	}
 }
 
-// TestConcurrentReads checks that concurrent reads run one at a time.
+// TestConcurrentReads checks that concurrent reads return the same contents and share one login.
 func TestConcurrentReads(t *testing.T) {
 	f := newFake(t)
 	d := unlimitedDirectory(t, f.URL)
@@ -537,7 +537,7 @@ func TestRateLimit(t *testing.T) {
 	}
 }
 
-// BenchmarkDirectory reads 1,000 projects and 10,000 assignments of distinct users.
+// BenchmarkDirectory measures a read of 1,000 projects and 10,000 assignments of distinct users.
 func BenchmarkDirectory(b *testing.B) {
 	f := newFake(b)
 	id := func(kind string, n int) string { return fmt.Sprintf("%s%031x", kind, n) }

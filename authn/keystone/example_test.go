@@ -26,7 +26,7 @@ func ExampleLooksLike() {
 	// false
 }
 
-// Open calls Keystone with the credential of a clouds.yaml. The user's domain is the tenant.
+// Open calls Keystone with the credential from a clouds.yaml. The user's domain is the tenant.
 func ExampleOpen() {
 	const token = "0123456789abcdef0123456789abcdef"
 	// This is a minimal Keystone.

@@ -9,13 +9,13 @@ import (
 	"io"
 )
 
-// finiteReader replaces NaN, Infinity and -Infinity outside of strings with the number 0. Python's
-// json writes these literals for such values in extra attributes of projects, and Go's decoder
-// rejects them. All other bytes remain the same and at the same position.
+// finiteReader replaces NaN, Infinity and -Infinity outside of strings with the number 0.
+// Python's json package writes these literals for numbers in extra attributes of projects, and
+// Go's decoder rejects them. All other bytes remain the same and at the same position.
 type finiteReader struct {
 	in       *bufio.Reader
-	err      error  // the error of in after the end of its buffer
-	rest     []byte // the rest of a replacement
+	err      error  // the error from in, which is returned after the buffered bytes
+	rest     []byte // the bytes of a replacement that are not read yet
 	inString bool
 	escaped  bool // in a string, after a backslash
 }
@@ -71,12 +71,12 @@ func (f *finiteReader) next() (byte, error) {
 func (f *finiteReader) replace(b byte, literal, by string) byte {
 	ahead, err := f.in.Peek(len(literal) - 1)
 	if err != nil {
-		f.err = err // Peek returns it only once
+		f.err = err // Peek returns the error only once
 	}
 	if !bytes.Equal(ahead, []byte(literal[1:])) {
 		return b
 	}
-	_, _ = f.in.Discard(len(ahead)) // they are in the buffer
+	_, _ = f.in.Discard(len(ahead)) // the bytes are in the buffer
 	f.rest = []byte(by[1:])
 	return by[0]
 }

@@ -67,7 +67,7 @@ func TestFiniteReaderReturnsErrors(t *testing.T) {
 	}
 }
 
-// replaceLiterals filters a whole document.
+// replaceLiterals is a model of finiteReader for a whole document.
 func replaceLiterals(data []byte) (out []byte) {
 	for rest := data; len(rest) > 0; {
 		n := 1
@@ -91,7 +91,7 @@ func replaceLiterals(data []byte) (out []byte) {
 	return out
 }
 
-// FuzzFinite compares the filter with replaceLiterals. Valid JSON must not change.
+// FuzzFinite compares finiteReader with replaceLiterals. Valid JSON must not change.
 func FuzzFinite(f *testing.F) {
 	for _, seed := range []string{
 		`{"a":NaN,"b":[Infinity,-Infinity]}`, `"\\"NaN`, `"\"NaN`, `-NaN`, `--Infinity`, `NaNInfinity`, `"`, `"\`,

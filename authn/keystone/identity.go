@@ -48,7 +48,7 @@ type namedRef struct {
 func (n namedRef) isComplete() bool { return n.ID != "" && n.Name != "" }
 
 // isEmpty reports whether a response lacks the user or the expiry of a token. Keystone always
-// returns both, so such a response is not from Keystone.
+// returns both, so a response without them is not from Keystone.
 func (t *tokenBody) isEmpty() bool { return t.User.ID == "" || t.Expires.IsZero() }
 
 // missing returns the name of the first required field that a token of the given scope lacks, or
@@ -190,10 +190,11 @@ func (a *Authenticator) extra(t *tokenBody, id tenant.ID) map[string][]string {
 	return extra
 }
 
-// TenantOf returns the tenant of a domain, or [ErrDomain]. A domain that is not in Tenants belongs
-// to the tenant with its own name. TenantOf fails if another domain is mapped to this tenant.
-// Otherwise, a user who can name domains could enter the tenant. For the same reason, only a domain
-// in Tenants can belong to the system tenant.
+// TenantOf returns the tenant of a domain, or [ErrDomain]. A domain that is not in Tenants
+// belongs to the tenant with the domain's name, or with its ID if DomainID is set. TenantOf
+// fails if another domain is mapped to this tenant. Otherwise, a user who can name domains could
+// enter the tenant. For the same reason, only a domain in Tenants can belong to the system
+// tenant.
 func (o *Options) TenantOf(domainID, domainName string) (tenant.ID, error) {
 	name := domainName
 	if o.DomainID {

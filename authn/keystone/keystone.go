@@ -5,17 +5,18 @@
 // token with Keystone, unless the result is cached. The scope of the token and the domain of the
 // user determine the tenant.
 //
-// A token of a project or of a domain belongs to the tenant of the user's domain. The project or
-// the domain must be in the user's own domain. A system-scoped token belongs to the system tenant.
-// Tokens without a scope are not accepted. [Options.Scopes] specifies which scopes are accepted.
+// A project-scoped or domain-scoped token belongs to the tenant of the user's domain. The
+// project must be in the user's domain, and a domain-scoped token must be for the user's domain.
+// A system-scoped token belongs to the system tenant. Tokens without a scope are not accepted.
+// [Options.Scopes] specifies which scopes are accepted.
 //
 // The groups of a project-scoped token are "project:<project>", "role:<project>:<role>" and
 // "role-id:<project ID>:<role ID>". The groups of the other scopes are "role-id:domain:<domain
 // ID>:<role ID>" and "role-id:system:<role ID>". In names and IDs, %, : and characters that are not
 // well-formed are percent-escaped.
 //
-// The token of a caller is sent to Keystone in a header, and is never stored in a client. The cache
-// contains only a keyed hash of the token.
+// The token of a caller is sent to Keystone in a request header, and is never stored in the
+// client that sends the request. The cache contains only a keyed hash of the token.
 package keystone
 
 import (
@@ -47,8 +48,9 @@ const (
 	// maxConcurrent is the maximum number of concurrent validations, in case Keystone hangs. Tokens
 	// that are cached as valid and other tokens have separate limits.
 	maxConcurrent = 256
-	// cacheEntries is the maximum number of entries of each of the two caches, for valid and for
-	// invalid tokens. Any client can send invalid tokens, and they never evict valid tokens.
+	// cacheEntries is the maximum number of entries in each of the two caches. Valid and invalid
+	// tokens have separate caches, so that invalid tokens, which any client can send, never
+	// evict valid tokens.
 	cacheEntries = 32 << 10
 	// cacheBytes is the maximum size of each of the two caches in bytes.
 	cacheBytes = 32 << 20
@@ -78,16 +80,18 @@ var (
 type Options struct {
 	// AuthURL is the URL of Keystone, with or without /v3. Required.
 	AuthURL string
-	// Scopes specifies which tokens are accepted. The zero value accepts no token.
+	// Scopes specifies the scopes of the tokens that are accepted. The zero value accepts no
+	// token.
 	Scopes Scopes
 	// DomainID specifies that the domain's ID determines the tenant, instead of its name.
 	DomainID bool
-	// Tenants maps domains to tenants, by name, or by ID if DomainID is set. Any other domain belongs
-	// to the tenant with its own name. Its tokens are rejected if another domain is mapped to this
-	// tenant, or if its name is "system" or not a valid tenant. The tenant of a system-scoped token
-	// does not depend on the domain.
+	// Tenants maps domain names to tenants, or domain IDs if DomainID is set. Any other domain
+	// belongs to the tenant with the domain's name or ID. Its tokens are rejected if another
+	// domain is mapped to this tenant, or if the name or ID is "system" or not a valid tenant.
+	// The tenant of a system-scoped token does not depend on the domain.
 	Tenants map[string]tenant.ID
-	// LegacyExtras specifies that the extras of k8s-keystone-auth are set too.
+	// LegacyExtras specifies that the extras of k8s-keystone-auth are set too, see
+	// [LegacyExtras].
 	LegacyExtras bool
 	// TTL is how long a valid token is cached. If zero, each use of a token is validated.
 	TTL time.Duration
@@ -111,13 +115,13 @@ type Authenticator struct {
 	users    *tokencache.Cache[cachedUser]
 	failures *tokencache.Cache[error]
 	flights  singleflight.Group
-	// known limits the concurrent validations of tokens that are cached as valid. unknown limits those
-	// of all other tokens, which any client can send.
+	// known limits the concurrent validations of tokens that are cached as valid. unknown limits
+	// the validations of all other tokens, which any client can send.
 	known, unknown outbound.Gate
 	downUntil      atomic.Int64 // the end of an assumed outage in Unix nanoseconds, or 0
 }
 
-// cachedUser is a cached valid token.
+// cachedUser is the cached result of a valid token.
 type cachedUser struct {
 	user       user.Info
 	freshUntil time.Time // the token is not validated again before this time
@@ -137,8 +141,8 @@ func newAuthenticator(o Options, s func() *service) *Authenticator {
 	}
 }
 
-// AuthenticateToken implements [authenticator.Token]. It does not abstain. Callers MUST pass only
-// tokens that may be Keystone's.
+// AuthenticateToken implements [authenticator.Token]. It does not abstain. Callers MUST pass
+// only tokens that may be Keystone tokens, see [LooksLike].
 func (a *Authenticator) AuthenticateToken(ctx context.Context, token string) (*authenticator.Response, bool, error) {
 	if len(token) > maxTokenBytes {
 		return nil, false, ErrUnknown
@@ -177,7 +181,7 @@ func (a *Authenticator) validate(
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeout)
 		defer cancel()
 		if err := gate.Enter(ctx); err != nil {
-			return nil, ErrBusy // not an outage, because nothing is known about Keystone
+			return nil, ErrBusy // not an outage, because Keystone was not called
 		}
 		defer gate.Leave()
 		// An earlier validation of the token may have ended after the caller's cache lookup.
@@ -193,7 +197,7 @@ func (a *Authenticator) validate(
 			u, err = a.identity(body)
 		}
 		switch {
-		case errors.Is(err, ErrBusy): // nothing is known about Keystone or the token
+		case errors.Is(err, ErrBusy): // the state of Keystone and of the token is unknown
 			return nil, ErrBusy
 		case errors.Is(err, ErrUnavailable) && found:
 			a.downUntil.Store(a.o.Now().Add(backoff).UnixNano())
@@ -253,8 +257,9 @@ func LooksLike(token string) bool {
 	return len(token) == 32 && strings.Trim(token, "0123456789abcdefABCDEF") == "" || isSigned(token)
 }
 
-// isSigned reports whether a token has the form of Keystone's JWS provider. Such a token has no
-// claim iss, but has claims such as openstack_methods (keystone/token/token_formatters.py, 2024.1).
+// isSigned reports whether a token has the form of Keystone's JWS provider. A token in this form
+// has no claim iss, but has claims such as openstack_methods
+// (keystone/token/token_formatters.py, 2024.1).
 func isSigned(token string) bool {
 	parts := strings.SplitN(token, ".", 4)
 	if len(parts) != 3 {

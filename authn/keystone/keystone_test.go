@@ -24,7 +24,7 @@ import (
 	"github.com/kubetenant/kubetenant/test/waittest"
 )
 
-// server is a Keystone that knows the tokens gAAAAuser-N of the users N.
+// server is a fake Keystone. It accepts the token gAAAAuser-N of the user user-N, for any N.
 type server struct {
 	*httptest.Server
 	logins, validations atomic.Int64
@@ -128,8 +128,9 @@ func open(t testing.TB, s *server, change func(*keystone.Options)) (*keystone.Au
 
 func token(n int) string { return fmt.Sprintf("gAAAAuser-%d", n) }
 
-// TestCallersGetTheirOwnIdentity checks that each of a thousand users gets only its own identity,
-// with 64 concurrent callers. A client whose token is set for each request fails this test.
+// TestCallersGetTheirOwnIdentity checks that each of a thousand users gets only its own
+// identity, with 64 concurrent callers. A shared client that stores the token of each request
+// would fail this test.
 func TestCallersGetTheirOwnIdentity(t *testing.T) {
 	s := newServer(t)
 	s.delay = 20 * time.Millisecond
@@ -141,7 +142,7 @@ func TestCallersGetTheirOwnIdentity(t *testing.T) {
 		}
 		return resp.User.GetUID(), nil
 	}); crossed > 0 {
-		t.Errorf("%d tokens were answered with another's identity", crossed)
+		t.Errorf("%d tokens returned the identity of another user", crossed)
 	}
 	if n := s.validations.Load(); n != users {
 		t.Errorf("%d validations of %d tokens", n, users)
@@ -188,7 +189,7 @@ func (c *sharedClient) validate(_ context.Context, token string) (string, error)
 	c.mu.Lock()
 	c.token = token
 	c.mu.Unlock()
-	runtime.Gosched() // until another request is sent
+	runtime.Gosched() // another goroutine may replace the token
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return "id-" + strings.TrimPrefix(c.token, "gAAAAuser-"), nil
@@ -198,7 +199,7 @@ func (c *sharedClient) validate(_ context.Context, token string) (string, error)
 // sharedClient.
 func TestSharedClientIsDetected(t *testing.T) {
 	if mixedUp(t, (&sharedClient{}).validate) == 0 {
-		t.Error("a shared client was not found out")
+		t.Error("a shared client was not detected")
 	}
 }
 
@@ -223,7 +224,7 @@ func TestCache(t *testing.T) {
 	s.set(func() { s.fault = http.NotFound })
 	check(token(1), nil, 4)
 	clock.Advance(5 * time.Minute)
-	check(token(1), keystone.ErrUnknown, 5) // it was revoked
+	check(token(1), keystone.ErrUnknown, 5) // the token was revoked
 	s.set(func() { s.fault = nil })
 	clock.Advance(10 * time.Second)
 	check(token(1), nil, 6)
@@ -253,7 +254,7 @@ func TestStale(t *testing.T) {
 	}
 	clock.Advance(10 * time.Minute)
 	if _, ok, err := a.AuthenticateToken(t.Context(), token(1)); ok {
-		t.Errorf("past its own end: %v, %v", ok, err)
+		t.Errorf("after its own expiry: %v, %v", ok, err)
 	}
 }
 
@@ -324,7 +325,7 @@ func TestFloodIsNotAnOutage(t *testing.T) {
 		all.Go(func() { _, _, _ = a.AuthenticateToken(context.Background(), fmt.Sprintf("gAAAAgarbage%d", i)) })
 	}
 	waittest.Until(t, func() error {
-		if n := s.validations.Load(); n < 257 { // one, and the limit of concurrent validations
+		if n := s.validations.Load(); n < 257 { // the first validation, and the limit of concurrent validations
 			return fmt.Errorf("%d validations", n)
 		}
 		return nil
@@ -336,8 +337,8 @@ func TestFloodIsNotAnOutage(t *testing.T) {
 	all.Wait()
 }
 
-// TestOutageDoesNotDelayCachedTokens checks that only one caller with a usable cached result waits
-// while Keystone hangs. When Keystone is available again, tokens are validated again.
+// TestOutageDoesNotDelayCachedTokens checks that callers with a usable cached result do not wait
+// for Keystone during an outage. After the outage, tokens are validated again.
 func TestOutageDoesNotDelayCachedTokens(t *testing.T) {
 	s := newServer(t)
 	a, clock := open(t, s, func(o *keystone.Options) { o.Stale = 30 * time.Minute })
@@ -364,7 +365,7 @@ func TestOutageDoesNotDelayCachedTokens(t *testing.T) {
 	}
 	all.Wait()
 	if n := s.validations.Load() - before; n > 4 {
-		t.Errorf("%d questions in a known outage", n)
+		t.Errorf("%d validations in a known outage", n)
 	}
 	s.set(func() { s.fault = nil })
 	clock.Advance(10 * time.Second)
@@ -372,7 +373,7 @@ func TestOutageDoesNotDelayCachedTokens(t *testing.T) {
 	before = s.validations.Load()
 	ask(1)
 	if n := s.validations.Load() - before; n != 1 {
-		t.Errorf("after the outage %d questions", n)
+		t.Errorf("after the outage: %d validations", n)
 	}
 }
 
@@ -393,8 +394,8 @@ func TestFailedLoginKeepsValidServiceToken(t *testing.T) {
 	}
 }
 
-// TestFailedLoginsAreLimited checks that the tokens that clients send cannot lock out the service
-// user.
+// TestFailedLoginsAreLimited checks that the tokens that clients send cause only a few failed
+// logins, which do not lock out the service user.
 func TestFailedLoginsAreLimited(t *testing.T) {
 	logins := atomic.Int64{}
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -421,8 +422,7 @@ func TestFailedLoginsAreLimited(t *testing.T) {
 	}
 }
 
-// TestFaultyKeystones checks that a faulty Keystone uses limited time and memory, and does not
-// affect another token source.
+// TestFaultyKeystones checks that each faulty response from Keystone causes ErrUnavailable.
 func TestFaultyKeystones(t *testing.T) {
 	for name, fault := range map[string]http.HandlerFunc{
 		"500":        func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusInternalServerError) },
@@ -480,11 +480,11 @@ func TestErrorsAndLogsContainNoSecrets(t *testing.T) {
 	}
 	for _, secret := range []string{"CANARY", "service-1"} {
 		if strings.Contains(log.String(), secret) {
-			t.Errorf("the log holds %q: %s", secret, log.String())
+			t.Errorf("the log contains %q: %s", secret, log.String())
 		}
 	}
 	if log.String() == "" {
-		t.Error("nothing was logged: the test shows nothing")
+		t.Error("nothing was logged, so the test has no effect")
 	}
 }
 
@@ -587,7 +587,7 @@ func BenchmarkToken(b *testing.B) {
 	}
 	b.Run("uncached", func(b *testing.B) {
 		a, _ := open(b, s, func(o *keystone.Options) { o.TTL = 0 })
-		b.ResetTimer() // a new file is read again after it has settled
+		b.ResetTimer() // Open waits until a new file has settled
 		run(b, a)
 	})
 	a, _ := open(b, s, nil)

@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// slowKeystone is a transport for a Keystone whose logins take two seconds in the time of a
+// slowKeystone is a transport to a fake Keystone. Each login takes two seconds in the time of a
 // synctest bubble.
 type slowKeystone struct {
 	mu          sync.Mutex
@@ -78,7 +78,7 @@ func openSlow(t *testing.T) (*slowKeystone, *Authenticator) {
 	return server, newAuthenticator(Options{Scopes: ScopeProject, TTL: time.Second}, func() *service { return s })
 }
 
-// callers authenticates n different tokens 30 ms apart.
+// callers authenticates n different tokens, 30 ms apart, and returns the errors.
 func callers(t *testing.T, a *Authenticator, n int) []error {
 	errs := make([]error, n)
 	var all sync.WaitGroup
@@ -111,8 +111,9 @@ func TestCallersWaitForLogin(t *testing.T) {
 	})
 }
 
-// TestLoginBackoff checks that the pause starts at the end of a failed login. Callers during
-// this login and the pause get an outage error. Callers during the next login wait for it.
+// TestLoginBackoff checks that the backoff starts at the end of a failed login. Callers during
+// this login and during the backoff get ErrUnavailable. Callers during the next login wait for
+// it.
 func TestLoginBackoff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server, a := openSlow(t)
@@ -130,12 +131,12 @@ func TestLoginBackoff(t *testing.T) {
 		}
 		unavailable("during the login", 16)
 		time.Sleep(4 * time.Second) // 6 seconds after the login started
-		unavailable("in the pause", 16)
+		unavailable("during the backoff", 16)
 		server.set(func() { server.broken = false })
 		time.Sleep(time.Second)
 		for i, err := range callers(t, a, 16) {
 			if err != nil {
-				t.Errorf("after the pause, caller %d: %v", i, err)
+				t.Errorf("after the backoff, caller %d: %v", i, err)
 			}
 		}
 		if server.logins != 2 {

@@ -17,8 +17,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// TestStatusCodesOfOutages checks all status codes. Codes about the token reject it, although a
-// stale result would be valid in an outage.
+// TestStatusCodesOfOutages checks which status codes reject a token. All other status codes are
+// outages, in which a stale result is used.
 func TestStatusCodesOfOutages(t *testing.T) {
 	refusals := map[int]bool{
 		400: true,
@@ -53,12 +53,12 @@ func TestUnknownTokensStartNoOutage(t *testing.T) {
 		token string
 		fault http.HandlerFunc
 	}{
-		"a long token that nobody asks about": {"gAAAA" + strings.Repeat("x", 9000), nil},
-		"a token that Keystone cannot bear": {
+		"a long token that is not sent to Keystone": {"gAAAA" + strings.Repeat("x", 9000), nil},
+		"a token that causes an internal error": {
 			"gAAAAx", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusInternalServerError) },
 		},
-		"one over which it closes": {"gAAAAx", func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }},
-		"one with a senseless answer": {
+		"a closed connection": {"gAAAAx", func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }},
+		"a token with an invalid response": {
 			"gAAAAx", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "{}") },
 		},
 	} {
@@ -83,10 +83,10 @@ func TestUnknownTokensStartNoOutage(t *testing.T) {
 				t.Error("accepted")
 			}
 			if c.fault == nil && s.validations.Load() != asked {
-				t.Error("Keystone was asked")
+				t.Error("Keystone was called")
 			}
 			if _, ok, err := a.AuthenticateToken(t.Context(), token(1)); ok || !errors.Is(err, keystone.ErrUnknown) {
-				t.Errorf("a revoked token counts again: %t, %v", ok, err)
+				t.Errorf("a revoked token is accepted again: %t, %v", ok, err)
 			}
 		})
 	}
@@ -100,7 +100,7 @@ func TestUnknownTokensEndNoOutage(t *testing.T) {
 	s.set(func() {
 		s.fault = func(w http.ResponseWriter, r *http.Request) {
 			if r.Header.Get("X-Subject-Token") == "gAAAAx" {
-				w.WriteHeader(http.StatusBadRequest) // by a web server in front of Keystone
+				w.WriteHeader(http.StatusBadRequest) // as from a web server in front of Keystone
 				return
 			}
 			w.WriteHeader(http.StatusServiceUnavailable)
@@ -119,13 +119,13 @@ func TestUnknownTokensEndNoOutage(t *testing.T) {
 	s.set(func() { s.fault = fault })
 	clock.Advance(10 * time.Minute)
 	if n := ask(); n != 1 {
-		t.Fatalf("%d questions when the outage began", n)
+		t.Fatalf("%d validations when the outage began", n)
 	}
 	if _, ok, err := a.AuthenticateToken(t.Context(), "gAAAAx"); ok || !errors.Is(err, keystone.ErrUnknown) {
 		t.Fatal(ok, err)
 	}
 	if n := ask(); n != 0 {
-		t.Errorf("%d questions in the outage", n)
+		t.Errorf("%d validations in the outage", n)
 	}
 }
 
@@ -151,7 +151,7 @@ func TestResponseAboutAnotherTokenIsRejected(t *testing.T) {
 			})
 			if _, ok, err := a.AuthenticateToken(t.Context(), token(1)); ok != want ||
 				!want && !errors.Is(err, keystone.ErrUnavailable) {
-				t.Errorf("an answer about %q: %t, %v", named, ok, err)
+				t.Errorf("a response about %q: %t, %v", named, ok, err)
 			}
 		})
 	}
@@ -161,11 +161,11 @@ func TestResponseAboutAnotherTokenIsRejected(t *testing.T) {
 func TestAmbiguousResponsesAreRejected(t *testing.T) {
 	good := body("1", time.Now().Add(time.Hour))
 	for name, answer := range map[string]string{
-		"another name in another case": strings.Replace(good, `{"token":`, `{"Token":`, 1),
-		"a name twice":                 strings.Replace(good, `"user":`, `"user":{},"user":`, 1),
-		"a user's name twice":          strings.Replace(good, `"name":"user-1"`, `"name":"user-2","name":"user-1"`, 1),
-		"a second document":            good + "{}",
-		"text after it":                good + "x",
+		"a member in another case": strings.Replace(good, `{"token":`, `{"Token":`, 1),
+		"a duplicate member":       strings.Replace(good, `"user":`, `"user":{},"user":`, 1),
+		"a duplicate user name":    strings.Replace(good, `"name":"user-1"`, `"name":"user-2","name":"user-1"`, 1),
+		"a second document":        good + "{}",
+		"text after the object":    good + "x",
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newServer(t)
@@ -178,8 +178,8 @@ func TestAmbiguousResponsesAreRejected(t *testing.T) {
 	}
 }
 
-// TestNamesAreEscaped checks that each name has one form, that different names remain different,
-// and that long names are escaped quickly.
+// TestNamesAreEscaped checks that escaped names are well-formed, that different names remain
+// different, and that long names are escaped quickly.
 func TestNamesAreEscaped(t *testing.T) {
 	seen := map[string]string{}
 	for _, name := range []string{
@@ -234,25 +234,25 @@ func TestRejectedServiceTokenCausesFewLogins(t *testing.T) {
 	}
 }
 
-// TestIncompleteResponsesAreOutages checks that a response without data about the token is an
-// outage. A token that was valid remains valid for Stale. A response about a token without a
-// required field rejects the token, and the error names the field.
+// TestIncompleteResponsesAreOutages checks that a response without the user or the expiry is an
+// outage, in which a stale result is used. A response without another required field rejects the
+// token, and the error names the field.
 func TestIncompleteResponsesAreOutages(t *testing.T) {
 	good := body("1", time.Now().Add(time.Hour))
 	for name, c := range map[string]struct{ answer, want string }{
-		"an empty token":    {`{"token":{}}`, ""},
-		"no user":           {`{"token":{"expires_at":"2099-01-01T00:00:00.000000Z"}}`, ""},
-		"no end":            {strings.Replace(good, "expires_at", "expires", 1), ""},
-		"no ID of the user": {strings.Replace(good, `"id":"id-1",`, "", 1), ""},
-		"null":              {`null`, ""},
-		"no name of a user": {strings.Replace(good, `"name":"user-1",`, "", 1), "token.user.name is missing"},
-		"no user's domain": {
+		"an empty token": {`{"token":{}}`, ""},
+		"no user":        {`{"token":{"expires_at":"2099-01-01T00:00:00.000000Z"}}`, ""},
+		"no expiry":      {strings.Replace(good, "expires_at", "expires", 1), ""},
+		"no user ID":     {strings.Replace(good, `"id":"id-1",`, "", 1), ""},
+		"null":           {`null`, ""},
+		"no user name":   {strings.Replace(good, `"name":"user-1",`, "", 1), "token.user.name is missing"},
+		"no domain of the user": {
 			strings.Replace(good, `,"domain":{"id":"d","name":"acme"}}`, "}", 1), "token.user.domain.id is missing",
 		},
-		"no name of its":    {strings.Replace(good, `"d","name":"acme"`, `"d"`, 1), "token.user.domain.name is missing"},
-		"no project's name": {strings.Replace(good, `"name":"web",`, "", 1), "token.project.name is missing"},
-		"no project's ID":   {strings.Replace(good, `"id":"p",`, "", 1), "token.project.id is missing"},
-		"a role without one": {
+		"no domain name":  {strings.Replace(good, `"d","name":"acme"`, `"d"`, 1), "token.user.domain.name is missing"},
+		"no project name": {strings.Replace(good, `"name":"web",`, "", 1), "token.project.name is missing"},
+		"no project ID":   {strings.Replace(good, `"id":"p",`, "", 1), "token.project.id is missing"},
+		"a role without a name": {
 			strings.Replace(good, `,"name":"member"`, "", 1), "token.roles has a role without an id or a name",
 		},
 	} {
@@ -266,7 +266,7 @@ func TestIncompleteResponsesAreOutages(t *testing.T) {
 			clock.Advance(10 * time.Minute)
 			_, ok, err := a.AuthenticateToken(t.Context(), token(1))
 			if c.want == "" && (!ok || err != nil) {
-				t.Errorf("%t, %v; want the answer of before", ok, err)
+				t.Errorf("%t, %v; want the stale result", ok, err)
 			}
 			if c.want != "" && (ok || !errors.Is(err, keystone.ErrResponse) || !strings.HasSuffix(err.Error(), c.want)) {
 				t.Errorf("%t, %v; want %s", ok, err, c.want)

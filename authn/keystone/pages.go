@@ -50,8 +50,8 @@ type pass struct {
 	bytes   int
 }
 
-// incomplete returns an [ErrIncomplete] about a list. The problem contains no content of Keystone
-// except IDs.
+// incomplete returns an [ErrIncomplete] about a list. The problem MUST NOT contain content from
+// Keystone, except IDs.
 func incomplete(list, problem string, args ...any) error {
 	return fmt.Errorf("%w: %s: %s", ErrIncomplete, list, fmt.Sprintf(problem, args...))
 }
@@ -151,7 +151,7 @@ func (p *pass) get(ctx context.Context, list, query string) ([]byte, error) {
 	return nil, incomplete(list, "the response ends early")
 }
 
-// responseError returns the error for a response without a list.
+// responseError returns the error for a request that failed or that returned an error status.
 func (p *pass) responseError(ctx context.Context, list string, err error) error {
 	var login *gophercloud.ErrUnableToReauthenticate
 	var status gophercloud.ErrUnexpectedResponseCode

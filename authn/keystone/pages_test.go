@@ -148,10 +148,10 @@ func TestEndlessPages(t *testing.T) {
 		problem string
 		pages   int64
 	}{
-		"the first page":   {text(next("limit=1000")), "repeats", 1},
-		"the second page":  {text(next("marker=a")), "repeats", 2},
-		"two in turn":      {nil, "repeats", 3},
-		"another each one": {nil, "more than 2000 pages", maxPages - 4},
+		"the first page":     {text(next("limit=1000")), "repeats", 1},
+		"the second page":    {text(next("marker=a")), "repeats", 2},
+		"two in turn":        {nil, "repeats", 3},
+		"a new link on each": {nil, "more than 2000 pages", maxPages - 4},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newFake(t)
@@ -172,7 +172,8 @@ func TestEndlessPages(t *testing.T) {
 	}
 }
 
-// TestChangesBetweenPages checks a project with different entries and a deleted marker.
+// TestChangesBetweenPages checks that a project with two different entries and a deleted marker
+// are errors.
 func TestChangesBetweenPages(t *testing.T) {
 	f := newFake(t)
 	d := unlimitedDirectory(t, f.URL)
@@ -217,7 +218,7 @@ func TestSizeLimits(t *testing.T) {
 	f.handlers["projects"] = func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Length", strconv.Itoa(maxPageBytes+1))
 	}
-	expectReadError(t, "a byte more, as announced", d, ErrIncomplete, "a page has more than 67108864 bytes")
+	expectReadError(t, "one byte too large, as Content-Length", d, ErrIncomplete, "a page has more than 67108864 bytes")
 
 	const limit = 1 << 16
 	small, err := newBoundedService([]byte(testCloud), "kube", f.URL, bounds{limit, pageTimeout})
@@ -231,7 +232,7 @@ func TestSizeLimits(t *testing.T) {
 		t.Errorf("a page of %d bytes: %v, %v", limit, got, err)
 	}
 	f.set(func() { f.handlers["projects"] = text(pad(limit + 1)) })
-	expectReadError(t, "a byte more", d, ErrIncomplete, "a page has more than 65536 bytes")
+	expectReadError(t, "one byte too large", d, ErrIncomplete, "a page has more than 65536 bytes")
 }
 
 // TestPassLimits checks the limits of a pass. The pass is close to a limit before the last page.
@@ -242,11 +243,11 @@ func TestPassLimits(t *testing.T) {
 		bytes, entries int
 		problem        string
 	}{
-		"all bytes":        {bytes: maxPassBytes - len(body)},
-		"a byte more":      {bytes: maxPassBytes - len(body) + 1, problem: "the lists have more than 134217728 bytes"},
-		"all entries":      {entries: maxEntries - 3},
-		"an entry more":    {entries: maxEntries - 2, problem: "more than 500000 entries"},
-		"no entry is left": {entries: maxEntries, problem: "more than 500000 entries"},
+		"maximum bytes":      {bytes: maxPassBytes - len(body)},
+		"one byte too many":  {bytes: maxPassBytes - len(body) + 1, problem: "the lists have more than 134217728 bytes"},
+		"maximum entries":    {entries: maxEntries - 3},
+		"one entry too many": {entries: maxEntries - 2, problem: "more than 500000 entries"},
+		"no entry is left":   {entries: maxEntries, problem: "more than 500000 entries"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := unlimitedDirectory(t, f.URL)

@@ -23,11 +23,11 @@ const (
 	ScopeSystem
 )
 
-// Has reports whether s contains all scopes of t.
+// Has reports whether s contains all scopes in t. It returns false if t is empty.
 func (s Scopes) Has(t Scopes) bool { return t != 0 && s&t == t }
 
-// The parts of role-id groups that replace the project ID if a token has no project. A token for a
-// project with such an ID is rejected.
+// The parts of role-id groups that replace the project ID if a token has no project. A token for
+// a project with one of these IDs is rejected.
 const (
 	domainPart = "domain"
 	systemPart = "system"
@@ -36,10 +36,10 @@ const (
 // systemUser is the prefix of the names of callers with a system-scoped token.
 const systemUser = "system/"
 
-// RoleGroup returns the group of callers with a role in a project, "role-id:<project>:<role>". The
-// parameters are IDs of Keystone. In the group, % and : are percent-escaped. It returns "" if an ID
-// is empty. It also returns "" for the project IDs "domain" and "system", because tokens for such a
-// project are not accepted.
+// RoleGroup returns the group of callers with a role in a project, "role-id:<project>:<role>".
+// The parameters are Keystone IDs. In the group, % and : are percent-escaped. RoleGroup returns
+// "" if an ID is empty. It also returns "" for the project IDs "domain" and "system", because
+// tokens for projects with these IDs are not accepted.
 func RoleGroup(project, role string) string {
 	if isReservedProject(project) {
 		return ""
@@ -48,9 +48,9 @@ func RoleGroup(project, role string) string {
 }
 
 // DomainRoleGroup returns the group of callers with a role in a domain,
-// "role-id:domain:<domain>:<role>". The parameters are IDs of Keystone. In the group, % and : are
-// percent-escaped. It returns "" if an ID is empty. The group contains the domain's ID, because
-// another domain may belong to the same tenant or get the name of a deleted domain.
+// "role-id:domain:<domain>:<role>". The parameters are Keystone IDs. In the group, % and : are
+// percent-escaped. DomainRoleGroup returns "" if an ID is empty. The group contains the domain's
+// ID, because another domain may belong to the same tenant or get the name of a deleted domain.
 func DomainRoleGroup(domain, role string) string {
 	if domain == "" || role == "" {
 		return ""
@@ -65,8 +65,8 @@ func roleGroup(scope, role string) string {
 	return "role-id:" + escape(scope) + ":" + escape(role)
 }
 
-// isReservedProject reports whether the role-id groups of a project would be equal to those of
-// another scope.
+// isReservedProject reports whether the role-id groups of a project would be equal to the groups
+// of another scope.
 func isReservedProject(id string) bool { return id == domainPart || id == systemPart }
 
 // scope returns the scope of a token, or the reason why the token is not accepted.
@@ -89,7 +89,7 @@ func (a *Authenticator) scope(t *tokenBody) (Scopes, error) {
 	return 0, ErrProjectScope
 }
 
-// scopes returns the scopes in a response.
+// scopes returns the scopes that a response contains.
 func (t *tokenBody) scopes() (all Scopes) {
 	if t.Project != nil {
 		all |= ScopeProject
@@ -109,10 +109,10 @@ func (t *tokenBody) isSystemAll() bool {
 	return ok && all && len(t.System) == 1
 }
 
-// userName returns the name of the caller. Users of several domains may have a system-scoped token.
-// The name of such a caller therefore contains the domain: "system/<domain>:<user>". No other
-// caller of the system tenant can have such a name, because "/" is escaped in a name that begins
-// with "system/".
+// userName returns the name of the caller. Users of several domains may have a system-scoped
+// token, so their names contain the domain, as in "system/<domain>:<user>". No other caller of
+// the system tenant can have one of these names, because "/" is escaped in other names that
+// begin with "system/".
 func (t *tokenBody) userName(scope Scopes, id tenant.ID) string {
 	name := wellFormed(t.User.Name)
 	if scope == ScopeSystem {

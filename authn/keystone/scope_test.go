@@ -25,8 +25,8 @@ const (
 	rolesPart   = `"roles":[{"id":"r2","name":"member"},{"id":"r1","name":"admin"}]`
 )
 
-// identityOf returns the identity of a token with the given members, for an authenticator with
-// these options. A later member replaces an earlier one.
+// identityOf returns the identity from a token with the given JSON members, for an authenticator
+// with the options o. If two members have the same name, the later member applies.
 func identityOf(t testing.TB, o Options, parts ...string) (user.Info, error) {
 	t.Helper()
 	token := map[string]json.RawMessage{}
@@ -107,11 +107,11 @@ func TestScopes(t *testing.T) {
 
 		{"an empty system", `"system":{}`, ScopeSystem, identity{}, ErrSystemScope, ErrResponse},
 		{"not all of the system", `"system":{"all":false}`, ScopeSystem, identity{}, ErrSystemScope, ErrResponse},
-		{"a system of null", `"system":{"all":null}`, ScopeSystem, identity{}, ErrSystemScope, ErrResponse},
-		{"a system of a string", `"system":{"all":"true"}`, ScopeSystem, identity{}, ErrSystemScope, ErrResponse},
-		{"a system of a number", `"system":{"all":1}`, ScopeSystem, identity{}, ErrSystemScope, ErrResponse},
-		{"a system in another case", `"system":{"All":true}`, ScopeSystem, identity{}, ErrSystemScope, ErrResponse},
-		{"a system with more", `"system":{"all":true,"region":"r"}`, ScopeSystem, identity{}, ErrSystemScope, ErrResponse},
+		{"all is null", `"system":{"all":null}`, ScopeSystem, identity{}, ErrSystemScope, ErrResponse},
+		{"all is a string", `"system":{"all":"true"}`, ScopeSystem, identity{}, ErrSystemScope, ErrResponse},
+		{"all is a number", `"system":{"all":1}`, ScopeSystem, identity{}, ErrSystemScope, ErrResponse},
+		{"all in another case", `"system":{"All":true}`, ScopeSystem, identity{}, ErrSystemScope, ErrResponse},
+		{"another member", `"system":{"all":true,"region":"r"}`, ScopeSystem, identity{}, ErrSystemScope, ErrResponse},
 		{"another system", `"system":{"region":true}`, ScopeSystem, identity{}, ErrSystemScope, ErrResponse},
 
 		{"an empty project", `"project":{}`, ScopeProject, identity{}, ErrProjectScope, ErrResponse},
@@ -212,7 +212,7 @@ func TestMissingFields(t *testing.T) {
 }
 
 // TestDomainsOfTheSystemTenant checks that a domain belongs to the system tenant only if it is
-// mapped. Otherwise, the name of a domain would be enough if the source accepts system scope.
+// mapped. Otherwise, a user who can name a domain could enter the system tenant.
 func TestDomainsOfTheSystemTenant(t *testing.T) {
 	for _, c := range []struct {
 		domain string
@@ -286,7 +286,7 @@ func TestSystemNames(t *testing.T) {
 				return
 			}
 			if u.GetName() != c.want || !tenant.IsWellFormed(u.GetName()) || seen[c.want] != "" {
-				t.Errorf("%q of %q is %q, want %q, as which %q is known", c.name, c.domain, u.GetName(), c.want, seen[c.want])
+				t.Errorf("%q of %q is %q, want %q; earlier user: %q", c.name, c.domain, u.GetName(), c.want, seen[c.want])
 			}
 			seen[c.want] = c.domain + "/" + c.name
 		})
@@ -360,7 +360,7 @@ func TestRoleGroups(t *testing.T) {
 		seen[got] = got != ""
 	}
 	if DomainRoleGroup("d", "") != "" || DomainRoleGroup("", "r") != "" {
-		t.Error("DomainRoleGroup of no domain or no role is not empty")
+		t.Error("DomainRoleGroup without a domain or a role is not empty")
 	}
 }
 
@@ -422,7 +422,7 @@ func FuzzAnswer(f *testing.F) {
 			accepted++
 			checkIdentity(t, u, scopes, body.Token, &hygiene)
 		}
-		// A token has one scope, which half of the sets contain.
+		// A token has one scope, which 4 of the 7 sets contain.
 		if accepted != 0 && accepted != 4 {
 			t.Fatalf("%d of 7 sets of scopes accept the token", accepted)
 		}

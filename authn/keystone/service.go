@@ -44,10 +44,11 @@ const subjectToken = "X-Subject-Token"
 // renewBefore is how long before its expiry the service user's token is replaced.
 const renewBefore = time.Minute
 
-// Open returns an authenticator that calls the Keystone of o as the service user of a cloud in a
-// clouds.yaml. The user has a password or an application credential. It needs at least the role
-// reader with system scope. Open sends no request. Changes of the file take effect while run runs,
-// which returns when ctx ends. The error names the file, but contains no credential.
+// Open returns an authenticator that calls the Keystone at o.AuthURL. It logs in as the service
+// user, which is the user of a cloud in a clouds.yaml. The service user has a password or an
+// application credential, and needs at least the role reader with system scope. Open sends no
+// request. Changes of the file take effect while run runs, which returns when ctx ends. The
+// error names the file, but contains no credential.
 func Open(
 	path, cloud string, o Options, report reload.Report,
 ) (a *Authenticator, run func(ctx context.Context), err error) {
@@ -62,7 +63,7 @@ func Open(
 // service calls Keystone as the service user.
 type service struct {
 	client *gophercloud.ServiceClient
-	bounds bounds // the limits of requests by client
+	bounds bounds // the limits of requests that client sends
 	// loginClient uses a new connection for each request. A login is a POST, which is not retried if
 	// the server closes an idle connection at that moment.
 	loginClient http.Client
@@ -140,8 +141,8 @@ func endpoint(authURL string) string {
 	return url + "/"
 }
 
-// renewKey is the context key of the token that a login replaces. The value is empty if there is no
-// token yet.
+// renewKey is the context key of the token that a login replaces. The token is empty before the
+// first login.
 type renewKey struct{}
 
 // logIn gets a token for the service user. The library calls it for one goroutine at a time, while
@@ -183,9 +184,9 @@ func (s *service) createToken(ctx context.Context) error {
 }
 
 // renewToken replaces the service user's token if it expires within renewBefore. It ignores the
-// error of the login if the old token has not expired.
+// error from the login if the old token has not expired.
 func (s *service) renewToken(ctx context.Context) error {
-	before := s.client.Token() // read first, because the expiry below may be that of a newer token
+	before := s.client.Token() // read first, because the expiry below may belong to a newer token
 	var left time.Duration
 	if result, ok := s.client.GetAuthResult().(tokens.CreateResult); ok {
 		if token, err := result.ExtractToken(); err == nil {
@@ -209,8 +210,8 @@ func (s *service) validate(ctx context.Context, token string) (*tokenBody, error
 	var body struct {
 		Token *tokenBody `json:"token"`
 	}
-	// With this header, Keystone returns the access rules of an application credential, so that we can
-	// reject such a token with a specific reason (Identity API v3.13).
+	// With this header, Keystone returns the access rules of an application credential, so that
+	// we can reject the token with a specific reason (Identity API v3.13).
 	resp, err := s.client.Get(ctx, s.client.ServiceURL("auth", "tokens")+"?nocatalog", nil, &gophercloud.RequestOpts{
 		MoreHeaders:      map[string]string{subjectToken: token, "OpenStack-Identity-Access-Rules": "1.0"},
 		OkCodes:          []int{http.StatusOK, http.StatusNonAuthoritativeInfo},

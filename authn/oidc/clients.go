@@ -18,8 +18,8 @@ import (
 // maxRedirects is the maximum number of redirects of one request.
 const maxRedirects = 5
 
-// Clients are the HTTP clients of many issuers, one for each certificate authority. The zero value
-// is ready for use. It is safe for concurrent use.
+// Clients are the HTTP clients that fetch keys. All issuers with the same certificate authority
+// share one client. The zero value is ready for use. It is safe for concurrent use.
 type Clients struct {
 	mu   sync.Mutex
 	byCA map[string]*http.Client

@@ -45,7 +45,7 @@ func (c *compiler) CompileClaimsExpression(
 		}
 		c.claims[key] = result
 	}
-	result.ExpressionAccessor = e // has the key or the message of this expression
+	result.ExpressionAccessor = e // contains the extra key or the message of this expression
 	return result, nil
 }
 

@@ -16,7 +16,7 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// The configuration of an issuer is kube-apiserver's own, with an additional mapping for the
+// An issuer is configured with kube-apiserver's own type. An additional mapping determines the
 // tenant.
 func ExampleNew() {
 	key := authntest.MustKey("ES256")

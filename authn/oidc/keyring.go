@@ -19,9 +19,9 @@ import (
 )
 
 const (
-	// maxCandidates is the maximum number of keys that are tried for one token. For a token with a key
-	// ID, usually only one key is tried. Any client can send a token without a kid, for which all keys
-	// would be tried.
+	// maxCandidates is the maximum number of keys that are tried for one token. For a token with
+	// a key ID (kid), usually only one key is tried. Any client can send a token without a kid.
+	// Without the limit, all keys of the token's algorithm would be tried.
 	maxCandidates = 32
 	// maxLoggedKeys is the maximum number of unusable keys that the log names.
 	maxLoggedKeys = 8
@@ -29,14 +29,14 @@ const (
 	maxQuotedBytes = 128
 )
 
-// keyring is one set of keys of a provider. It is never changed.
+// keyring has the keys of one fetched key set. It is not changed after the fetch.
 type keyring struct {
 	fetched         time.Time
 	keys            []*verifier
 	byID            map[string][]*verifier
-	unusableReasons map[string]string // the reason why a key cannot verify tokens, by kid
-	unusableCount   int               // the number of unusable keys, without encryption keys
-	unusableNames   []string          // the first unusable keys, for the log
+	unusableReasons map[string]string // the reason why a key cannot verify tokens, keyed by kid
+	unusableCount   int               // the number of unusable keys, except encryption keys
+	unusableNames   []string          // the first unusable keys and the reasons, for the log
 }
 
 // verifier is a key that verifies signatures.
@@ -92,7 +92,7 @@ func (r *keyring) addUnusable(index int, id, reason string) {
 	}
 }
 
-// describeUnusable describes the unusable keys. It returns "" if there are none.
+// describeUnusable describes the unusable keys for the log. It returns "" if there are none.
 func (r *keyring) describeUnusable() string {
 	text := strings.Join(r.unusableNames, ", ")
 	if more := r.unusableCount - len(r.unusableNames); more > 0 {

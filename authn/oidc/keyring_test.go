@@ -70,8 +70,8 @@ func TestLargeSets(t *testing.T) {
 	}
 }
 
-// TestKeysWithoutIDOfOtherTypes checks that keys of other algorithms are not tried for a token
-// without a key ID. They do not add to the limit.
+// TestKeysWithoutIDOfOtherTypes checks that keys for other algorithms are not tried for a token
+// without a key ID, and do not count toward the limit.
 func TestKeysWithoutIDOfOtherTypes(t *testing.T) {
 	key, rsa := authntest.MustKey("ES256"), authntest.MustKey("RS256")
 	issuer, a, _ := open(t)
@@ -123,20 +123,20 @@ func TestUnusableKeys(t *testing.T) {
 		"alg of another type": {
 			ec, map[string]any{"alg": "RS256"}, `its alg "RS256" is not a signature algorithm for this key`,
 		},
-		"alg of no algorithm": {
+		"an unknown alg": {
 			rsa, map[string]any{"alg": "RSA"}, `its alg "RSA" is not a signature algorithm for this key`,
 		},
-		"alg for encryption":         {rsa, map[string]any{"alg": "RSA-OAEP"}, `its alg "RSA-OAEP" is not`},
-		"padded modulus":             {rsa, map[string]any{"n": modulus + "=="}, "its parameters are invalid"},
-		"no modulus":                 {rsa, map[string]any{"n": nil}, "its parameters are invalid"},
-		"a point that is not on it":  {ec, map[string]any{"x": "AAAA"}, "its parameters are invalid"},
-		"a type that nobody knows":   {ec, map[string]any{"kty": "LWE"}, `its type "LWE" is not supported`},
-		"Ed25519":                    {ec, map[string]any{"kty": "OKP", "crv": "Ed25519", "y": nil}, "is not supported"},
-		"a private key":              {ec, map[string]any{"d": "SECRET"}, "it is not a public key"},
-		"a shared secret":            {ec, map[string]any{"kty": "oct", "k": "SECRET"}, "it is not a public key"},
-		"a key for encryption":       {rsa, map[string]any{"use": "enc"}, "it is for encryption"},
-		"a use that nobody knows":    {rsa, map[string]any{"use": "tls"}, ""},
-		"a member that nobody knows": {rsa, map[string]any{"exp": 1}, ""},
+		"alg for encryption":        {rsa, map[string]any{"alg": "RSA-OAEP"}, `its alg "RSA-OAEP" is not`},
+		"padded modulus":            {rsa, map[string]any{"n": modulus + "=="}, "its parameters are invalid"},
+		"no modulus":                {rsa, map[string]any{"n": nil}, "its parameters are invalid"},
+		"a point outside the curve": {ec, map[string]any{"x": "AAAA"}, "its parameters are invalid"},
+		"an unknown type":           {ec, map[string]any{"kty": "LWE"}, `its type "LWE" is not supported`},
+		"Ed25519":                   {ec, map[string]any{"kty": "OKP", "crv": "Ed25519", "y": nil}, "is not supported"},
+		"a private key":             {ec, map[string]any{"d": "SECRET"}, "it is not a public key"},
+		"a shared secret":           {ec, map[string]any{"kty": "oct", "k": "SECRET"}, "it is not a public key"},
+		"a key for encryption":      {rsa, map[string]any{"use": "enc"}, "it is for encryption"},
+		"an unknown use":            {rsa, map[string]any{"use": "tls"}, ""},
+		"an unknown member":         {rsa, map[string]any{"exp": 1}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			log, end, err := authntest.CaptureLog(0)
@@ -155,7 +155,7 @@ func TestUnusableKeys(t *testing.T) {
 				return
 			case !errors.Is(err, oidc.ErrNoKey) || !strings.Contains(err.Error(), c.key.ID) ||
 				!strings.Contains(err.Error(), c.why):
-				t.Errorf("the refusal is %v, want it to say %s", err, c.why)
+				t.Errorf("%v; want an error that contains %s", err, c.why)
 			}
 			logged := strings.Contains(c.why, "encryption") || strings.Contains(c.why, "and not for")
 			if text := log.String(); strings.Contains(text, c.key.ID) == logged ||
@@ -213,7 +213,7 @@ func TestNoKeyOrNoSignature(t *testing.T) {
 		"another kid":      {map[string]any{"alg": "ES256", "kid": "CANARY"}, oidc.ErrNoKey},
 		"no kid":           {map[string]any{"alg": "ES256"}, oidc.ErrSignature},
 		"another type":     {map[string]any{"alg": "RS256"}, oidc.ErrNoKey},
-		"a kid of a type":  {map[string]any{"alg": "ES256", "kid": 7}, oidc.ErrMalformed},
+		"a numeric kid":    {map[string]any{"alg": "ES256", "kid": 7}, oidc.ErrMalformed},
 	} {
 		t.Run(name, func(t *testing.T) {
 			token, err := other.Sign(c.header, payload)

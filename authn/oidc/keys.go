@@ -27,9 +27,9 @@ const (
 	keysFresh = 5 * time.Minute
 	// keysStale is how long keys are used after they were fetched, while newer keys cannot be fetched.
 	keysStale = time.Hour
-	// refetchAfter is the minimum time between two fetches if the first failed or was made for a token
-	// with an unknown key. Any client can send such a token. The time starts at the end of the first
-	// fetch.
+	// refetchAfter is the minimum time between two fetches if the first failed or was made for a
+	// token that the known keys do not verify. Any client can send tokens with unknown keys. The
+	// time starts at the end of the first fetch.
 	refetchAfter = 5 * time.Second
 	// maxStaleWait is how long a request waits for fresh keys if stale keys can be used instead.
 	maxStaleWait = time.Second
@@ -50,23 +50,23 @@ type keySet struct {
 	mu           sync.Mutex
 	ring         *keyring  // the result of the last successful fetch, or nil
 	flight       *flight   // the fetch in progress, or nil
-	err          error     // the error of the last fetch, or nil
+	err          error     // the error from the last fetch, or nil
 	lastFailure  time.Time // the end of the last failed fetch
-	lastKeyFetch time.Time // the end of the last fetch for an unknown key
+	lastKeyFetch time.Time // the end of the last fetch with forUnknownKey
 	unusable     string    // the last log entry about unusable keys
 }
 
 // flight is a fetch in progress. done is closed after ring and err are set.
 type flight struct {
 	done          chan struct{}
-	forUnknownKey bool // for a token with an unknown key, guarded by keySet.mu
+	forUnknownKey bool // for a token that the known keys do not verify, guarded by keySet.mu
 	ring          *keyring
 	err           error
 }
 
 // Keys are the keys of an issuer at a known address, such as a kube-apiserver (/openid/v1/jwks).
-// They are fetched when they are first needed, and again if they are old. For tokens with an
-// unknown key, they are also fetched again, but at most every few seconds. It is safe for
+// They are fetched when they are first needed, and again if they are old. They are also fetched
+// again for a token that they do not verify, but at most every few seconds. It is safe for
 // concurrent use.
 type Keys struct{ set keySet }
 
@@ -152,7 +152,7 @@ func (k *keySet) verify(ctx context.Context, token string) ([]byte, error) {
 	// The provider may have new keys.
 	newer, problem := k.fetchForKey(ctx, ring)
 	switch {
-	case problem != nil && ring.lacksKey(signed): // the newer keys are not known
+	case problem != nil && ring.lacksKey(signed): // the newer keys are unknown and may contain the token's key
 		return nil, problem
 	case problem != nil || newer == ring:
 		return nil, err
@@ -190,8 +190,8 @@ func (k *keySet) current(ctx context.Context) (ring *keyring, fetched bool, err 
 	return nil, false, err
 }
 
-// fetchForKey returns the newest keys for a token whose key is not in ring. It returns ring if keys
-// were recently fetched for such a token.
+// fetchForKey returns the newest keys for a token that the keys in ring do not verify. If keys
+// were recently fetched for another token of this kind, it returns ring.
 func (k *keySet) fetchForKey(ctx context.Context, ring *keyring) (*keyring, error) {
 	newest, _, err := k.newerThan(ctx, ring, forKey)
 	return newest, err
@@ -202,12 +202,13 @@ type purpose int
 
 const (
 	forAge purpose = iota // the caller's keys are too old
-	forKey                // the caller's keys do not contain the key of its token
+	forKey                // the caller's keys do not verify its token
 )
 
-// newerThan returns newer keys than known, which the caller has. It waits for the fetch in progress
-// until ctx ends. If there is none, it starts a fetch and returns true for own. If refetchAfter
-// does not allow a fetch yet, it returns known and the error of the last fetch.
+// newerThan returns keys that are newer than known, the keys that the caller has. It waits for
+// the fetch in progress until ctx ends. If there is none, it starts a fetch and returns true for
+// own. If refetchAfter does not allow a fetch yet, it returns known and the error from the last
+// fetch.
 func (k *keySet) newerThan(ctx context.Context, known *keyring, reason purpose) (ring *keyring, own bool, err error) {
 	k.mu.Lock()
 	if k.ring != known { // a fetch has ended in between
@@ -268,7 +269,7 @@ func (k *keySet) logUnusable(ctx context.Context) {
 	k.unusable = text
 }
 
-// download fetches the keys. If their address is not known, it is read from the discovery document
+// download fetches the keys. If their address is unknown, it is read from the discovery document
 // (OpenID Connect Discovery 1.0, section 4).
 func (k *keySet) download(ctx context.Context) (*keyring, error) {
 	address := k.address

@@ -62,7 +62,8 @@ func (p *provider) RoundTrip(req *http.Request) (*http.Response, error) {
 	return &http.Response{StatusCode: http.StatusOK, Body: io.NopCloser(strings.NewReader(string(body)))}, err
 }
 
-// serve returns a key set of a provider that responds after half a second.
+// serve returns a provider that responds after half a second, and a key set that fetches the
+// provider's keys.
 func serve(t *testing.T, keys ...*authntest.Key) (*provider, *keySet) {
 	p := &provider{takes: 500 * time.Millisecond, keys: keys}
 	k := newKeySet(t.Context(), apiserver.Issuer{URL: "https://id.example.com"}, &http.Client{Transport: p}, nil)
@@ -77,7 +78,7 @@ func signed(keys ...*authntest.Key) (tokens []string) {
 	return tokens
 }
 
-// verifyConcurrently verifies tokens 30 ms apart.
+// verifyConcurrently starts to verify the tokens 30 ms apart, and returns the errors.
 func verifyConcurrently(ctx context.Context, k *keySet, tokens ...string) []error {
 	errs := make([]error, len(tokens))
 	var all sync.WaitGroup
@@ -106,10 +107,10 @@ func TestCallersWaitForFetch(t *testing.T) {
 		first *authntest.Key // signs the token that starts the fetch
 		want  error          // for that token
 	}{
-		"a token of the new key":    {6 * time.Second, after, nil},
-		"a forged token":            {6 * time.Second, foreign, ErrNoKey},
-		"keys that are not fresh":   {keysFresh, before, nil},
-		"keys that may not be used": {keysStale, after, nil},
+		"a token with the new key": {6 * time.Second, after, nil},
+		"a forged token":           {6 * time.Second, foreign, ErrNoKey},
+		"stale keys":               {keysFresh, before, nil},
+		"keys that are too old":    {keysStale, after, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -121,7 +122,7 @@ func TestCallersWaitForFetch(t *testing.T) {
 				p.set(before, after)
 				errs := verifyConcurrently(t.Context(), k, append(signed(c.first), times(15, signed(after)[0])...)...)
 				if !errors.Is(errs[0], c.want) {
-					t.Errorf("the first: %v, want %v", errs[0], c.want)
+					t.Errorf("the first caller: %v, want %v", errs[0], c.want)
 				}
 				for i, err := range errs[1:] {
 					if err != nil {
@@ -153,14 +154,14 @@ func TestCallersWaitForFirstFetch(t *testing.T) {
 }
 
 // TestBackoffStartsAfterFetch checks that the next fetch for an unknown key may start 5 seconds
-// after the end of the last one. A long fetch does not shorten this pause. During the pause, keys
-// of the newest set are accepted.
+// after the end of the last fetch. A long fetch does not shorten this backoff. During the
+// backoff, keys from the newest set are accepted.
 func TestBackoffStartsAfterFetch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		before, after, later := authntest.MustKey("ES256"), authntest.MustKey("ES256"), authntest.MustKey("ES256")
 		p, k := serve(t, before)
 		_ = verifyConcurrently(t.Context(), k, signed(before)...)
-		p.takes = 8 * time.Second // longer than the pause
+		p.takes = 8 * time.Second // longer than the backoff
 		p.set(before, after)
 		if errs := verifyConcurrently(t.Context(), k, signed(after, after)...); errs[0] != nil || errs[1] != nil {
 			t.Fatal(errs)
@@ -168,11 +169,11 @@ func TestBackoffStartsAfterFetch(t *testing.T) {
 		p.set(before, after, later)
 		for _, err := range verifyConcurrently(t.Context(), k, signed(later, before, after)...)[:1] {
 			if !errors.Is(err, ErrNoKey) {
-				t.Errorf("in the pause: %v", err)
+				t.Errorf("during the backoff: %v", err)
 			}
 		}
 		if n := p.fetches.Load(); n != 2 {
-			t.Errorf("%d fetches in the pause, want 2", n)
+			t.Errorf("%d fetches during the backoff, want 2", n)
 		}
 		time.Sleep(refetchAfter)
 		if errs := verifyConcurrently(t.Context(), k, signed(later, later)...); errs[0] != nil || errs[1] != nil {
@@ -181,14 +182,14 @@ func TestBackoffStartsAfterFetch(t *testing.T) {
 	})
 }
 
-// TestUnknownKeysDuringOutage checks that unknown keys cause an outage error during the pause after
-// a failed fetch. Callers wait for the next fetch while it is in progress.
+// TestUnknownKeysDuringOutage checks that unknown keys cause ErrKeys during the backoff after a
+// failed fetch. Callers wait for the next fetch while it is in progress.
 func TestUnknownKeysDuringOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		before, after := authntest.MustKey("ES256"), authntest.MustKey("ES256")
 		p, k := serve(t, before)
 		p.fail(true)
-		for _, err := range verifyConcurrently(t.Context(), k, times(20, signed(before)[0])...) { // some are in the pause
+		for _, err := range verifyConcurrently(t.Context(), k, times(20, signed(before)[0])...) { // some during the backoff
 			if !errors.Is(err, ErrKeys) {
 				t.Errorf("without keys: %v", err)
 			}
@@ -216,7 +217,7 @@ func TestUnknownKeysDuringOutage(t *testing.T) {
 	})
 }
 
-// forged returns a token that names a key and was signed by another key.
+// forged returns a token that names key, but was signed with another key.
 func forged(key *authntest.Key) string {
 	other := authntest.MustKey("ES256")
 	token, err := other.Sign(key.Header(), []byte("{}"))
@@ -267,8 +268,8 @@ func TestNoFetchAfterConcurrentFetch(t *testing.T) {
 	})
 }
 
-// TestSharedKeys checks that callers wait for the keys of a cluster in the same way as for the keys
-// of an issuer.
+// TestSharedKeys checks that callers of Keys wait for a fetch in progress in the same way as
+// callers of a keySet.
 func TestSharedKeys(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		before, after := authntest.MustKey("ES256"), authntest.MustKey("ES256")

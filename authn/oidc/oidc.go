@@ -4,10 +4,10 @@
 // Package oidc authenticates ID tokens of OpenID Connect providers.
 //
 // Upstream's authenticator (k8s.io/apiserver plugin/pkg/authenticator/token/oidc, v0.37.1)
-// evaluates the claim mappings, the validation rules and their CEL expressions. The tenant is an
-// additional mapping. The package differs from upstream in these points: an issuer has no cost
-// before its first token, and withdrawn keys become invalid. The data that is fetched from a
-// provider is limited. Errors contain no claim of the token.
+// evaluates the claim mappings, the validation rules and their CEL expressions. The mapping of
+// the extra tenant.ExtraKey determines the tenant. Unlike upstream, this package fetches and
+// compiles nothing for an issuer before its first token. It stops using withdrawn keys, and
+// limits the data that is fetched from a provider. Its errors contain no claim from the token.
 package oidc
 
 import (
@@ -26,8 +26,8 @@ import (
 type Options struct {
 	// JWT is upstream's configuration. It must be valid and map the extra tenant.ExtraKey.
 	JWT apiserver.JWTAuthenticator
-	// TenantFrom describes the source of the tenant in errors: a claim or an expression. If empty,
-	// errors do not describe it.
+	// TenantFrom is the name of the claim or the expression that determines the tenant, for use
+	// in errors. If empty, errors do not name it.
 	TenantFrom string
 	// Compiler compiles CEL expressions. All issuers should share one compiler, because compilation is
 	// expensive. Use [NewCompiler]. Required.
@@ -39,9 +39,9 @@ type Options struct {
 	Now func() time.Time
 }
 
-// Authenticator authenticates the tokens of one issuer. It implements [authenticator.Token] and is
-// audience-agnostic, like upstream's. In addition to the mappings of JWT, it sets the extra
-// authentication.kubernetes.io/credential-id.
+// Authenticator authenticates the tokens of one issuer. It implements [authenticator.Token] and
+// is audience-agnostic, like upstream's authenticator. In addition to the mappings of JWT, it
+// sets the extra authentication.kubernetes.io/credential-id.
 type Authenticator struct {
 	issuer   string
 	upstream func() (authenticator.Token, error)
@@ -58,7 +58,7 @@ func New(ctx context.Context, o Options) *Authenticator {
 			return nil, err
 		}
 		config := o.JWT
-		config.Issuer.DiscoveryURL = "" // the key set uses it
+		config.Issuer.DiscoveryURL = "" // only the key set uses the URL
 		return oidc.New(ctx, oidc.Options{
 			JWTAuthenticator:     config,
 			KeySet:               newKeySet(ctx, o.JWT.Issuer, client, o.Now),

@@ -29,7 +29,7 @@ var compiler = sync.OnceValue(func() authenticationcel.Compiler {
 	return oidc.NewCompiler(authenticationcel.NewDefaultCompiler())
 })
 
-// config maps sub, groups and org of an issuer.
+// config returns the configuration of an issuer. It maps the claims sub, groups and org.
 func config(url, ca string) apiserver.JWTAuthenticator {
 	prefix := ""
 	return apiserver.JWTAuthenticator{
@@ -167,7 +167,7 @@ func TestFaultyProviders(t *testing.T) {
 		"closes":  func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) },
 		"garbage": json("<html>"),
 		"nothing": json(""),
-		"another issuer's": json(`{"issuer":"https://other.example.com",` +
+		"another issuer": json(`{"issuer":"https://other.example.com",` +
 			`"jwks_uri":"https://other.example.com/keys"}`),
 		"a gigabyte":               func(w http.ResponseWriter, _ *http.Request) { authntest.Flood(w, "") },
 		"a gigabyte of one string": func(w http.ResponseWriter, _ *http.Request) { authntest.Flood(w, `{"issuer":"`) },
@@ -180,8 +180,8 @@ func TestFaultyProviders(t *testing.T) {
 	}
 }
 
-// TestCompilerSeparatesKinds checks that an expression that is valid for a mapping may be invalid
-// for a rule. Results do not share the data of their expressions.
+// TestCompilerSeparatesKinds checks that an expression that is valid for a mapping may be
+// invalid for a rule. Results for the same expression text do not share their keys.
 func TestCompilerSeparatesKinds(t *testing.T) {
 	c := compiler()
 	for range 2 {
@@ -199,7 +199,7 @@ func TestCompilerSeparatesKinds(t *testing.T) {
 		if _, err := c.CompileClaimsExpression(&authenticationcel.ClaimValidationCondition{
 			Expression: "'text'",
 		}); err == nil {
-			t.Error("a rule that is no boolean was compiled")
+			t.Error("a rule that is not a boolean was compiled")
 		}
 		if _, err := c.CompileClaimsExpression(&authenticationcel.ClaimMappingExpression{Expression: "'text'"}); err != nil {
 			t.Error(err)
@@ -207,13 +207,13 @@ func TestCompilerSeparatesKinds(t *testing.T) {
 		if _, err := c.CompileClaimsExpression(&authenticationcel.ClaimMappingExpression{
 			Expression: "claims.(",
 		}); err == nil {
-			t.Error("nonsense was compiled")
+			t.Error("an invalid expression was compiled")
 		}
 	}
 }
 
-// TestKeySets checks that the size of a key set is limited, and that secret keys in it are not
-// used.
+// TestKeySets checks which key sets can verify a token. Secret keys and encryption keys in a set
+// are not used.
 func TestKeySets(t *testing.T) {
 	key := authntest.MustKey("ES256")
 	for name, c := range map[string]struct {
@@ -253,8 +253,8 @@ func TestKeySets(t *testing.T) {
 	}
 }
 
-// TestDiscovery checks that the document must name the issuer, and that its keys must have an https
-// URL.
+// TestDiscovery checks that the discovery document must name the issuer, and that the URL of the
+// keys must be an https URL.
 func TestDiscovery(t *testing.T) {
 	key := authntest.MustKey("ES256")
 	plain := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -265,12 +265,12 @@ func TestDiscovery(t *testing.T) {
 		change func(document map[string]any)
 		want   error
 	}{
-		"as it should be":     {func(map[string]any) {}, nil},
-		"another issuer's":    {func(d map[string]any) { d["issuer"] = "https://other.example.com" }, oidc.ErrKeys},
-		"nobody's":            {func(d map[string]any) { delete(d, "issuer") }, oidc.ErrKeys},
-		"its keys in clear":   {func(d map[string]any) { d["jwks_uri"] = plain.URL }, oidc.ErrKeys},
-		"without keys":        {func(d map[string]any) { delete(d, "jwks_uri") }, oidc.ErrKeys},
-		"the issuer's prefix": {func(d map[string]any) { d["issuer"] = d["issuer"].(string) + "/" }, oidc.ErrKeys},
+		"a valid document":        {func(map[string]any) {}, nil},
+		"another issuer":          {func(d map[string]any) { d["issuer"] = "https://other.example.com" }, oidc.ErrKeys},
+		"no issuer":               {func(d map[string]any) { delete(d, "issuer") }, oidc.ErrKeys},
+		"keys over http":          {func(d map[string]any) { d["jwks_uri"] = plain.URL }, oidc.ErrKeys},
+		"no keys":                 {func(d map[string]any) { delete(d, "jwks_uri") }, oidc.ErrKeys},
+		"the issuer with a slash": {func(d map[string]any) { d["issuer"] = d["issuer"].(string) + "/" }, oidc.ErrKeys},
 	} {
 		t.Run(name, func(t *testing.T) {
 			issuer, a, _ := open(t, key)
@@ -313,23 +313,23 @@ func TestHangingProvider(t *testing.T) {
 	}
 }
 
-// TestErrorsContainNoClaims checks that errors contain no claims. The errors of upstream contain
-// claims.
+// TestErrorsContainNoClaims checks that errors contain no claims. The errors from upstream
+// contain claims.
 func TestErrorsContainNoClaims(t *testing.T) {
 	const canary = "CANARY"
 	key := authntest.MustKey("ES256")
 	issuer, a, _ := open(t, key)
 	for name, change := range map[string]func(map[string]any){
-		"audience":      func(c map[string]any) { c["aud"] = canary },
-		"expired":       func(c map[string]any) { c["exp"] = 1; c["jti"] = canary },
-		"no expiry":     func(c map[string]any) { c["exp"] = canary },
-		"not yet":       func(c map[string]any) { c["nbf"] = 4102444800; c["jti"] = canary },
-		"user name":     func(c map[string]any) { c["sub"] = map[string]any{canary: canary} },
-		"groups":        func(c map[string]any) { c["groups"] = map[string]any{canary: canary} },
-		"tenant":        func(c map[string]any) { c["org"] = map[string]any{canary: canary} },
-		"no tenant":     func(c map[string]any) { delete(c, "org"); c["jti"] = canary },
-		"names":         func(c map[string]any) { delete(c, "groups"); c["_claim_names"] = canary },
-		"names of none": func(c map[string]any) { c["_claim_names"] = map[string]any{canary: canary} },
+		"audience":  func(c map[string]any) { c["aud"] = canary },
+		"expired":   func(c map[string]any) { c["exp"] = 1; c["jti"] = canary },
+		"no expiry": func(c map[string]any) { c["exp"] = canary },
+		"not yet":   func(c map[string]any) { c["nbf"] = 4102444800; c["jti"] = canary },
+		"user name": func(c map[string]any) { c["sub"] = map[string]any{canary: canary} },
+		"groups":    func(c map[string]any) { c["groups"] = map[string]any{canary: canary} },
+		"tenant":    func(c map[string]any) { c["org"] = map[string]any{canary: canary} },
+		"no tenant": func(c map[string]any) { delete(c, "org"); c["jti"] = canary },
+		"names":     func(c map[string]any) { delete(c, "groups"); c["_claim_names"] = canary },
+		"no source": func(c map[string]any) { c["_claim_names"] = map[string]any{canary: canary} },
 		"sources": func(c map[string]any) {
 			delete(c, "groups")
 			c["_claim_names"] = map[string]any{"groups": canary}
@@ -346,7 +346,7 @@ func TestErrorsContainNoClaims(t *testing.T) {
 				return
 			}
 			if strings.Contains(err.Error(), canary) || strings.Contains(fmt.Sprintf("%+v", err), canary) {
-				t.Errorf("the error holds part of the token: %v", err)
+				t.Errorf("the error contains a part of the token: %v", err)
 			}
 		})
 	}
@@ -376,7 +376,7 @@ func FuzzToken(f *testing.F) {
 			t.Fatalf("AuthenticateToken() = %+v, %v, %v", resp, ok, err)
 		}
 		if ok && !json.Valid(payload) {
-			t.Fatal("accepted what is no JSON")
+			t.Fatal("accepted a payload that is not JSON")
 		}
 		if _, ok, _ := a.AuthenticateToken(t.Context(), string(payload)); ok {
 			t.Fatal("accepted without a signature")

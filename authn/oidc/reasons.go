@@ -47,7 +47,7 @@ type noRequests struct{}
 
 func (noRequests) RoundTrip(*http.Request) (*http.Response, error) { return nil, ErrDistributed }
 
-// signatureResult is the result of a [keySet] for the token of one call.
+// signatureResult receives the result of [keySet.VerifySignature] for the token of one call.
 type signatureResult struct {
 	payload []byte // set if the signature is valid
 	err     error
@@ -60,9 +60,9 @@ func signatureResultFrom(ctx context.Context) *signatureResult {
 	return v
 }
 
-// reasons converts an error of upstream or go-oidc to an error of this package. The original error
-// begins with a fixed text and parts of the configuration. It may also contain claims of the token,
-// which the converted error omits.
+// reasons converts an error from upstream or go-oidc to an error of this package. The original
+// error begins with a fixed text and parts of the configuration. It may also contain claims from
+// the token, which the converted error omits.
 type reasons struct {
 	jwt        *apiserver.JWTAuthenticator
 	tenantFrom string
@@ -189,7 +189,7 @@ func registeredClaim(payload []byte) error {
 	return withDetail(ErrClaim, "aud is not a string or a list of strings") // the only remaining claim
 }
 
-// nullOr returns "missing" if a claim is null. If not, it returns otherwise.
+// nullOr returns "missing" if a claim is null. If not, it returns the parameter otherwise.
 func nullOr(otherwise string, payload []byte, name string) string {
 	var all map[string]json.RawMessage
 	if json.Unmarshal(payload, &all) == nil && string(all[name]) == "null" {
@@ -221,7 +221,8 @@ func (r reasons) claimReason(text string) error {
 	return nil
 }
 
-// missingOr returns "missing" if upstream reports that a token does not have the claim.
+// missingOr returns "missing" if upstream reports that a token does not have the claim. If not,
+// it returns the parameter otherwise.
 func missingOr(otherwise, rest string) string {
 	if rest == "claim not present" {
 		return "missing"
@@ -252,7 +253,7 @@ func (r reasons) requiredReason(text string) error {
 	return nil
 }
 
-// mappingReason returns the reason for an error of an expression that maps claims.
+// mappingReason returns the reason for an error from an expression that maps claims.
 func (r reasons) mappingReason(text string) error {
 	m := &r.jwt.ClaimMappings
 	for _, e := range []struct{ begin, path, expression string }{
@@ -291,7 +292,7 @@ func (r reasons) tenantReason(text string) error {
 	return withDetail(ErrTenant, r.tenantFrom+" is not a string")
 }
 
-// ruleReason returns the reason for an error of a CEL validation rule.
+// ruleReason returns the reason for an error from a CEL validation rule.
 func (r reasons) ruleReason(text string) error {
 	if rest, ok := strings.CutPrefix(text, "oidc: error evaluating claim validation expression: "); ok {
 		for i, rule := range r.jwt.ClaimValidationRules {
@@ -328,7 +329,8 @@ func ruleReason(text, expression, message string) string {
 	return ""
 }
 
-// celReason returns the reason why an expression failed. It contains no value of a claim.
+// celReason returns the reason why an expression failed. The reason does not contain the value
+// of a claim.
 func celReason(expression, text string) string {
 	named := "the expression " + quoteShort(expression)
 	_, cause, _ := strings.Cut(text, "' resulted in error: ")

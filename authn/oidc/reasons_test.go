@@ -27,7 +27,7 @@ func configured(
 ) *oidc.Authenticator {
 	t.Helper()
 	jwt := config(issuer.URL(), issuer.CA())
-	// The configuration maps a claim to the tenant in this form.
+	// A configuration that names a tenant claim is converted to an expression of this form.
 	jwt.ClaimMappings.Extra[0].ValueExpression = `type(claims["org"]) == string ? claims["org"] : dyn({})`
 	if change != nil {
 		change(&jwt)
@@ -59,8 +59,8 @@ func drop(name string) func(map[string]any) {
 	return func(c map[string]any) { delete(c, name) }
 }
 
-// TestReasons checks that each reason contains words of the configuration, and no claims of the
-// token.
+// TestReasons checks that each reason contains words from the configuration, and no claims from
+// the token.
 func TestReasons(t *testing.T) {
 	email := mapped(func(m *apiserver.ClaimMappings) { m.Username.Claim = "email" })
 	uid := mapped(func(m *apiserver.ClaimMappings) { m.UID.Claim = "oid" })
@@ -147,15 +147,15 @@ func TestReasons(t *testing.T) {
 		"the tenant is a list": {
 			nil, set("org", []string{canary}), "exactly one tenant: org is not a string", oidc.ErrTenant,
 		},
-		"an expression finds none": {
+		"an expression on a missing claim": {
 			expressions, whole(drop("name")),
 			`claimMappings.username: the expression "claims.name" failed: no such key`, oidc.ErrMapping,
 		},
-		"an expression of a number": {
+		"an expression on a number": {
 			expressions, whole(set("name", 7)),
 			`claimMappings.username: the expression "claims.name" gives a value of another type`, oidc.ErrMapping,
 		},
-		"an expression is empty": {
+		"an expression with an empty result": {
 			expressions, whole(set("name", "")), "claimMappings.username.expression gives an empty string",
 			oidc.ErrUsername,
 		},
@@ -163,15 +163,15 @@ func TestReasons(t *testing.T) {
 			expressions, whole(set("roles", []any{canary, 7})),
 			`claimMappings.groups: the expression "claims.roles" gives a value of another type`, oidc.ErrMapping,
 		},
-		"no uid in an expression": {
+		"a uid expression on a missing claim": {
 			expressions, whole(drop("oid")), `claimMappings.uid: the expression "claims.oid" failed: no such key`,
 			oidc.ErrMapping,
 		},
-		"an extra of a number": {
+		"an extra expression on a number": {
 			expressions, whole(set("team", 7)),
 			`claimMappings.extra[1]: the expression "claims.team" gives a value of another type`, oidc.ErrMapping,
 		},
-		"no extra": {
+		"an extra expression on a missing claim": {
 			expressions, whole(drop("team")),
 			`claimMappings.extra[1]: the expression "claims.team" failed: no such key`, oidc.ErrMapping,
 		},
@@ -198,8 +198,8 @@ func TestReasons(t *testing.T) {
 	}
 }
 
-// TestReasonsOfProviders checks that a reason names the requested document and the issuer in the
-// document.
+// TestReasonsOfProviders checks that the reason for an invalid discovery document names the
+// document and its issuer.
 func TestReasonsOfProviders(t *testing.T) {
 	key := authntest.MustKey("ES256")
 	for name, c := range map[string]struct {
@@ -253,20 +253,20 @@ func TestDistributedClaims(t *testing.T) {
 		groups    bool // the token contains the groups
 		want      error
 	}{
-		"the groups that are mapped": {nil, groups, false, oidc.ErrDistributed},
-		"the token has groups":       {nil, groups, true, nil},
-		"no groups are mapped":       {noGroups, groups, false, nil},
-		"groups by an expression":    {byExpression, groups, false, nil},
-		"another claim":              {nil, names(map[string]any{"roles": "s"}), false, nil},
-		"another claim and groups":   {nil, names(map[string]any{"roles": "s"}), true, nil},
-		"no names":                   {nil, names(map[string]any{}), false, nil},
-		"no names and no sources":    {nil, map[string]any{"_claim_names": map[string]any{}}, false, nil},
-		"null":                       {nil, names(nil), false, nil},
-		"sources alone":              {nil, map[string]any{"_claim_sources": groups["_claim_sources"]}, false, nil},
+		"mapped groups":            {nil, groups, false, oidc.ErrDistributed},
+		"the token has groups":     {nil, groups, true, nil},
+		"no groups are mapped":     {noGroups, groups, false, nil},
+		"groups by an expression":  {byExpression, groups, false, nil},
+		"another claim":            {nil, names(map[string]any{"roles": "s"}), false, nil},
+		"another claim and groups": {nil, names(map[string]any{"roles": "s"}), true, nil},
+		"no names":                 {nil, names(map[string]any{}), false, nil},
+		"no names and no sources":  {nil, map[string]any{"_claim_names": map[string]any{}}, false, nil},
+		"null":                     {nil, names(nil), false, nil},
+		"sources alone":            {nil, map[string]any{"_claim_sources": groups["_claim_sources"]}, false, nil},
 		"names in another case": {
 			nil, map[string]any{"_CLAIM_NAMES": map[string]any{"groups": "s"}}, false, oidc.ErrClaim,
 		},
-		"names that are a text":        {nil, names(canary), false, oidc.ErrClaim},
+		"names that are a string":      {nil, names(canary), false, oidc.ErrClaim},
 		"a source that does not exist": {nil, names(map[string]any{"groups": canary}), false, oidc.ErrClaim},
 		"an empty source":              {nil, names(map[string]any{"groups": ""}), false, oidc.ErrClaim},
 		"a source that is a number": {
@@ -280,7 +280,7 @@ func TestDistributedClaims(t *testing.T) {
 				"_claim_sources": map[string]any{"s": map[string]any{"JWT": "a.b.c"}},
 			}, false, nil,
 		},
-		"an endpoint that is no URL": {
+		"an endpoint that is not a URL": {
 			nil, map[string]any{
 				"_claim_names":   map[string]any{"groups": "s"},
 				"_claim_sources": map[string]any{"s": map[string]any{"endpoint": "%" + canary}},
@@ -312,7 +312,7 @@ func TestDistributedClaims(t *testing.T) {
 		})
 	}
 	if asked.Load() {
-		t.Error("a server that the token names was asked")
+		t.Error("a server that the token names was called")
 	}
 	if text := oidc.ErrDistributed.Error(); !strings.Contains(text, "groups overage") {
 		t.Error(text)

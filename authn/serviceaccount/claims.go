@@ -31,7 +31,7 @@ type claims struct {
 	OlderTenant json.RawMessage `json:"kubernetes.io/serviceaccount/tenant,omitempty"`
 }
 
-// bound has the claims of the TokenRequest API.
+// bound has the claims of tokens from the TokenRequest API.
 type bound struct {
 	Namespace  string           `json:"namespace,omitempty"`
 	Account    ref              `json:"serviceaccount,omitempty"`

@@ -28,8 +28,8 @@ var algorithms = []string{"RS256", "ES256", "ES384", "ES512"}
 const minRSABits = 2048
 
 // Keys are the public keys of one or more files. Each file may contain several keys. To rotate
-// keys, add a new key before it signs tokens, and remove the old key after its tokens have expired.
-// Use [OpenKeys]. It is safe for concurrent use.
+// keys, add a new key before it signs tokens, and remove the old key after its tokens have
+// expired. Create Keys with [OpenKeys]. It is safe for concurrent use.
 type Keys struct {
 	files []*reload.File[[]key]
 }
@@ -77,7 +77,8 @@ func parseKeys(data []byte) ([]key, error) {
 		if err != nil {
 			return nil, fmt.Errorf("key %d: %w", i, err)
 		}
-		// keyIDFromPublicKey, k8s.io/kubernetes pkg/serviceaccount/jwt.go, v1.37.1
+		// The key ID is the same as in keyIDFromPublicKey (k8s.io/kubernetes
+		// pkg/serviceaccount/jwt.go, v1.37.1).
 		sum := sha256.Sum256(der)
 		keys = append(keys, key{base64.RawURLEncoding.EncodeToString(sum[:]), algorithm, public})
 	}

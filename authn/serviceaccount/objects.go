@@ -28,7 +28,7 @@ type Objects interface {
 // The labels of Secrets with legacy tokens (k8s.io/kubernetes pkg/serviceaccount/legacy.go,
 // v1.37.1).
 const (
-	// invalidSince is the label of a token that is no longer valid.
+	// invalidSince is the label of a Secret whose token is no longer valid.
 	invalidSince = "kubernetes.io/legacy-token-invalid-since"
 	// LastUsed is the label with the day of the last use of the token. Kube-controller-manager
 	// invalidates tokens that were not used for a long time.
@@ -70,7 +70,8 @@ func (i *identity) checkBoundObjects(ctx context.Context) error {
 	return nil
 }
 
-// checkLegacy compares a legacy token with its Secret.
+// checkLegacy rejects a legacy token if its Secret contains another token, is marked as invalid,
+// or is being deleted.
 func (i *identity) checkLegacy(ctx context.Context) error {
 	secret, err := i.a.o.Objects.GetSecret(ctx, i.claims.LegacyNamespace, i.claims.LegacySecret)
 	if err != nil {

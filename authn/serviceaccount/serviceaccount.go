@@ -2,11 +2,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package serviceaccount authenticates the tokens of a cluster's own service accounts. These are
-// tokens of the TokenRequest API, which may be bound to a Pod, a Secret or a Node, and legacy
+// tokens from the TokenRequest API, which may be bound to a Pod, a Secret or a Node, and legacy
 // tokens from Secrets.
 //
-// It returns kube-apiserver's user.Info (k8s.io/kubernetes pkg/serviceaccount, v1.37.1), bound to
-// the tenant that owns the account's namespace. It is stricter than upstream:
+// It returns the same user.Info as kube-apiserver (k8s.io/kubernetes pkg/serviceaccount,
+// v1.37.1), bound to the tenant that owns the account's namespace. It is stricter than upstream:
 //
 //   - exp has no leeway, and nbf and iat have 10 seconds instead of one minute.
 //   - A token is invalid as soon as the deletion time of its object has passed, without a grace
@@ -66,12 +66,13 @@ var (
 type Options struct {
 	// Issuer is the issuer of bound tokens. Required.
 	Issuer string
-	// Legacy specifies that tokens of LegacyIssuer are accepted too.
+	// Legacy specifies that tokens from LegacyIssuer are accepted too.
 	Legacy bool
-	// Audiences are the audiences of the server. A token must have one of them, or one of the
-	// audiences in the context. Defaults to Issuer, like kube-apiserver.
+	// Audiences are the audiences of the server. A token must have one of the audiences in the
+	// context, or one of Audiences if the context has none. Defaults to Issuer, like
+	// kube-apiserver.
 	Audiences authenticator.Audiences
-	// RequireTenantClaim rejects tokens without a signed tenant.
+	// RequireTenantClaim rejects tokens without a tenant claim.
 	RequireTenantClaim bool
 	// Owner returns the tenant that owns the service accounts of a namespace. Required.
 	Owner func(ctx context.Context, namespace string) (tenant.ID, error)
@@ -87,14 +88,14 @@ type Options struct {
 }
 
 // Authenticator authenticates the tokens of one issuer. It implements [authenticator.Token] and
-// checks audiences. It sets the extras tenant.ExtraKey and those of upstream: credential-id, pod
-// and node under authentication.kubernetes.io.
+// checks audiences. It sets the extra tenant.ExtraKey, and the same extras as upstream
+// (credential-id, pod and node under authentication.kubernetes.io).
 type Authenticator struct {
 	keys *Keys
 	o    Options
 }
 
-// New returns an authenticator of the tokens that keys verify.
+// New returns an authenticator for the tokens that keys verify.
 func New(keys *Keys, o Options) *Authenticator {
 	if len(o.Audiences) == 0 {
 		o.Audiences = authenticator.Audiences{o.Issuer}
@@ -113,8 +114,8 @@ func (a *Authenticator) Issuers() []string {
 	return []string{a.o.Issuer}
 }
 
-// AuthenticateToken implements [authenticator.Token]. It does not abstain. Callers MUST pass only
-// tokens of its Issuers.
+// AuthenticateToken implements [authenticator.Token]. It does not abstain. Callers MUST pass
+// only tokens with one of its Issuers.
 //
 // The identity has a method Revalidate(ctx) error, which checks the bound objects and the owner of
 // the namespace. A caller that caches the result MUST call Revalidate each time it uses the result.
@@ -147,7 +148,8 @@ func (a *Authenticator) AuthenticateToken(ctx context.Context, token string) (*a
 	return &authenticator.Response{User: u, Audiences: audiences}, true, nil
 }
 
-// owner calls Options.Owner. The returned errors contain no data of the caller.
+// owner calls Options.Owner. It replaces any error except [tenant.ErrInvalid], because the error
+// may contain names.
 func (a *Authenticator) owner(ctx context.Context, namespace string) (tenant.ID, error) {
 	id, err := a.o.Owner(ctx, namespace)
 	if err != nil && !errors.Is(err, tenant.ErrInvalid) {
@@ -216,8 +218,8 @@ func (i *identity) Revalidate(ctx context.Context) error {
 	return err
 }
 
-// The keys of the annotations of audit events of tokens that should be replaced, as upstream writes
-// them.
+// The keys of the audit annotations about tokens that should be replaced. Upstream writes the
+// same annotations.
 const (
 	// legacyTokenAuditAnnotation specifies the service account of a legacy token. It is written if the
 	// request has a token from a Secret.
@@ -243,8 +245,8 @@ func (i *identity) checkObjects(ctx context.Context) error {
 	return i.checkBoundObjects(ctx)
 }
 
-// reasonOf returns the reason for an error of the jwt library. The text of that error may contain
-// parts of the token.
+// reasonOf returns the reason for an error from the JWT library. The text of that error may
+// contain parts of the token.
 func reasonOf(err error) error {
 	for _, reason := range []error{ErrAlgorithm, ErrUnknownKey, ErrMalformed} {
 		if errors.Is(err, reason) {

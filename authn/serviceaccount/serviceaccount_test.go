@@ -134,7 +134,8 @@ func legacy() map[string]any {
 	}
 }
 
-// TestRotation checks old and new keys in one file and in several files.
+// TestRotation checks that the keys of all files verify tokens. A new version of a file adds and
+// removes keys. An invalid version has no effect.
 func TestRotation(t *testing.T) {
 	old, fresh, third := authntest.MustKey("RS256"), authntest.MustKey("ES256"), authntest.MustKey("RS256")
 	first, second := keyFile(t, old), keyFile(t, third)
@@ -176,8 +177,8 @@ func TestRotation(t *testing.T) {
 	check(fresh, nil)
 }
 
-// TestRevalidate checks that an accepted identity becomes invalid with a change of the namespace's
-// owner or of the objects.
+// TestRevalidate checks that an accepted identity becomes invalid if the owner of the namespace
+// changes or a lookup fails. It also becomes invalid if an object is deleted or replaced.
 func TestRevalidate(t *testing.T) {
 	key := authntest.MustKey("ES256")
 	for name, change := range map[string]struct {
@@ -186,10 +187,10 @@ func TestRevalidate(t *testing.T) {
 	}{
 		"nothing":          {func(*cluster) {}, nil},
 		"another owner":    {func(c *cluster) { c.owner = "b" }, serviceaccount.ErrTenantClaim},
-		"made again":       {func(c *cluster) { c.uid = "v" }, serviceaccount.ErrGone},
+		"replaced":         {func(c *cluster) { c.uid = "v" }, serviceaccount.ErrGone},
 		"deleted":          {func(c *cluster) { c.gone = true }, serviceaccount.ErrGone},
 		"a lookup fails":   {func(c *cluster) { c.err = context.DeadlineExceeded }, serviceaccount.ErrLookup},
-		"no owner anymore": {func(c *cluster) { c.owner = "All" }, tenant.ErrInvalid},
+		"an invalid owner": {func(c *cluster) { c.owner = "All" }, tenant.ErrInvalid},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := &cluster{owner: "a", uid: "u"}
@@ -218,7 +219,7 @@ func TestLegacy(t *testing.T) {
 		token string
 		want  error
 	}{
-		"stands in its Secret":         {token, nil},
+		"the Secret has the token":     {token, nil},
 		"the Secret has another token": {key.MustSign(legacy()) + "x", serviceaccount.ErrInvalidated},
 		"the Secret is empty":          {"", serviceaccount.ErrInvalidated},
 	} {
@@ -240,7 +241,7 @@ func TestLegacy(t *testing.T) {
 				t.Errorf("%v, want %v", err, c.want)
 			}
 			if (used == 1) != (c.want == nil) {
-				t.Errorf("its use was told %d times", used)
+				t.Errorf("its use was reported %d times", used)
 			}
 			a = serviceaccount.New(keys, serviceaccount.Options{Issuer: issuer, Owner: cl.ownerOf, Objects: cl})
 			if _, _, err := a.AuthenticateToken(t.Context(), token); !errors.Is(err, serviceaccount.ErrIssuer) {
@@ -250,8 +251,8 @@ func TestLegacy(t *testing.T) {
 	}
 }
 
-// TestErrorsContainNoToken checks that errors contain no part of the token. The errors of the JWT
-// library contain parts of the token.
+// TestErrorsContainNoToken checks that errors contain no part of the token. The errors from the
+// JWT library contain parts of the token.
 func TestErrorsContainNoToken(t *testing.T) {
 	const canary = "CANARY"
 	key := authntest.MustKey("ES256")
@@ -278,8 +279,8 @@ func TestErrorsContainNoToken(t *testing.T) {
 	}
 }
 
-// FuzzToken checks signed tokens with any payload. An identity must be a service account of the
-// owner. Only signed tokens are accepted.
+// FuzzToken checks signed tokens with any payload. An accepted identity must be a service
+// account of the namespace's owner. Only signed tokens are accepted.
 func FuzzToken(f *testing.F) {
 	key := authntest.MustKey("ES256")
 	a := open(f, &cluster{owner: "a", uid: "u", token: "t"}, key)
@@ -311,8 +312,8 @@ func FuzzToken(f *testing.F) {
 	})
 }
 
-// BenchmarkToken measures the verification of a service-account token, and that of the signature
-// alone by the same library.
+// BenchmarkToken measures the verification of a service-account token, and the verification of
+// the signature alone by the same library.
 func BenchmarkToken(b *testing.B) {
 	for _, algorithm := range []string{"ES256", "RS256"} {
 		key := authntest.MustKey(algorithm)
@@ -349,8 +350,8 @@ func (zeroPods) GetPod(context.Context, string, string) (*corev1.Pod, error) {
 	return &corev1.Pod{}, nil
 }
 
-// TestEmptyUIDMatchesNoObject checks that a token without a UID is not bound to an object without a
-// UID.
+// TestEmptyUIDMatchesNoObject checks that a token that is bound to an object without a UID is
+// rejected, even if the object has no UID.
 func TestEmptyUIDMatchesNoObject(t *testing.T) {
 	key := authntest.MustKey("ES256")
 	keys, err := serviceaccount.OpenKeys([]string{keyFile(t, key)}, nil)

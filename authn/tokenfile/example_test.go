@@ -15,7 +15,7 @@ import (
 func ExampleOpen() {
 	tokens, err := tokenfile.Open(context.Background(), "testdata/tokens.csv", tokenfile.Options{
 		Check: func(string, []string, tenant.ID) error { return nil },
-	}) // in a server, the identity validation of package authn
+	}) // in a server, Check is the identity validation of package authn
 	if err != nil {
 		fmt.Println(err)
 		return

@@ -32,19 +32,22 @@ import (
 
 // Options specify the rules for a token file.
 type Options struct {
-	// DefaultTenant is the tenant of a record without a tenant. If zero, such a record is rejected.
+	// DefaultTenant is the tenant of records without a tenant. If zero, these records are
+	// rejected.
 	DefaultTenant tenant.ID
-	// Check returns an error if the source may not assert the tenant, or if a name is reserved. It is
-	// called when the file is loaded. Required.
+	// Check returns an error if the source may not assert the tenant, or if the user name or a
+	// group is reserved. It is called for each record when the file is loaded. Required.
 	Check func(name string, groups []string, id tenant.ID) error
-	// Report is called for each new version of the file. Optional.
+	// Report is called for each new version of the file, and once if the file disappears.
+	// Optional.
 	Report reload.Report
 }
 
-// Authenticator authenticates the tokens of one file. It implements [authenticator.Token], abstains
-// on unknown tokens, and sets the extra tenant.ExtraKey.
+// Authenticator authenticates the tokens of one file. It implements [authenticator.Token],
+// abstains from unknown tokens, and sets the extra tenant.ExtraKey.
 //
-// It stores the SHA-256 of each token, not its text. It is audience-agnostic, like upstream's.
+// It stores the SHA-256 of each token, not its text. It is audience-agnostic, like upstream's
+// authenticator.
 type Authenticator struct {
 	file *reload.File[table]
 }
@@ -86,7 +89,7 @@ func (a *Authenticator) AuthenticateToken(_ context.Context, token string) (*aut
 // table is one version of the file. It is designed for a million tokens. Its entries contain no
 // pointers, so that the garbage collector does not scan them.
 type table struct {
-	entries     map[[sha256.Size]byte]entry // by the SHA-256 of the token
+	entries     map[[sha256.Size]byte]entry // keyed by the SHA-256 of the token
 	text        string                      // all names and uids
 	memberships []membership
 }

@@ -77,7 +77,7 @@ func TestResponsesAreIndependent(t *testing.T) {
 	second, _, _ := a.AuthenticateToken(t.Context(), "tok")
 	if id, err := tenant.Of(second.User); id.String() != "a" || err != nil || len(second.User.GetGroups()) != 2 ||
 		second.Audiences != nil {
-		t.Errorf("the second answer is %+v", second.User)
+		t.Errorf("the second response is %+v", second.User)
 	}
 }
 
@@ -97,7 +97,7 @@ func TestTokensAreNotRetained(t *testing.T) {
 		t.Fatal(err)
 	}
 	if grown := heap() - before; grown > int64(size)/2 {
-		t.Errorf("reading %d bytes of tokens holds %d bytes", size, grown)
+		t.Errorf("after loading %d bytes of tokens, %d bytes remain in use", size, grown)
 	}
 	runtime.KeepAlive(a)
 }
@@ -149,7 +149,8 @@ func content(n int) string {
 	return b.String()
 }
 
-// BenchmarkLoad loads a million tokens. held-MB is the memory that remains in use.
+// BenchmarkLoad measures the loading of a million tokens. held-MB is the memory that remains in
+// use.
 func BenchmarkLoad(b *testing.B) {
 	const n = 1_000_000
 	path := filepath.Join(b.TempDir(), "tokens.csv")
@@ -174,7 +175,7 @@ func BenchmarkLoad(b *testing.B) {
 	}
 }
 
-// BenchmarkLookup finds one of many tokens.
+// BenchmarkLookup measures the lookup of one of many tokens.
 func BenchmarkLookup(b *testing.B) {
 	for _, n := range []int{10, 1000, 100_000, 1_000_000} {
 		path := filepath.Join(b.TempDir(), "tokens.csv")

@@ -76,7 +76,7 @@ func TestUnreadableResponsesAreOutages(t *testing.T) {
 			"apiVersion is authentication.k8s.io/v1beta1, and must be authentication.k8s.io/v1",
 		},
 		"no version": {"application/json", `{"kind":"TokenReview",` + status + `}`, "apiVersion is missing or invalid"},
-		"a version that is no version": {
+		"an invalid version": {
 			"application/json", `{"apiVersion":"CANARY CANARY","kind":"TokenReview",` + status + `}`,
 			"apiVersion is missing or invalid",
 		},
@@ -86,15 +86,15 @@ func TestUnreadableResponsesAreOutages(t *testing.T) {
 		"no kind":   {"application/json", `{"apiVersion":"authentication.k8s.io/v1",` + status + `}`, "kind is missing"},
 		"no status": {"application/json", `{` + review + `,"spec":{"token":"CANARY"}}`, "status is missing"},
 		"null":      {"application/json", `null`, "apiVersion is missing"},
-		"a page": {
+		"an HTML page": {
 			"text/html; charset=utf-8", "<html>CANARY</html>", "it is not the expected JSON (Content-Type text/html)",
 		},
-		"nothing":           {"application/json", "", "it is empty"},
+		"no content":        {"application/json", "", "it is empty"},
 		"a byte order mark": {"application/json", "\ufeff{" + review + `,` + status + `}`, "a byte order mark"},
-		"twice": {
+		"a duplicate status": {
 			"application/json", `{` + review + `,"status":{"authenticated":false},` + status + `}`, "has a member twice",
 		},
-		"text for a boolean": {
+		"a string instead of a boolean": {
 			"application/json", `{` + review + `,"status":{"authenticated":"CANARY"}}`, "it is not the expected JSON",
 		},
 		"too large": {
@@ -188,6 +188,6 @@ func TestLargeResponsesAreNotRetained(t *testing.T) {
 	}
 	runtime.ReadMemStats(&after)
 	if grown := int64(after.Sys) - int64(before.Sys); grown > 100<<20 {
-		t.Errorf("the process took %d MiB from the machine", grown>>20)
+		t.Errorf("the process grew by %d MiB", grown>>20)
 	}
 }

@@ -30,7 +30,7 @@ type response struct {
 var plain = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9.+/-]{0,63}$`)
 
 // validate returns an error of kind [ErrUnreadable] if the response is not a TokenReview with a
-// status. err is the error of decoding the response. The result contains no part of the token.
+// status. err is the error from decoding the response. The result contains no part of the token.
 func (r *response) validate(contentType, token string, err error) error {
 	shown := func(text string) bool { return plain.MatchString(text) && !containsPart(text, token) }
 	switch {

@@ -17,19 +17,19 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// Tenant determines the tenant of an identity that the service returned.
+// Tenant returns the tenant of an identity that the service returned.
 type Tenant func(ctx context.Context, u user.Info) (tenant.ID, error)
 
 // errNotOne reports that an extra does not have exactly one value, or that an expression does not
 // return a string.
 var errNotOne = errors.New("must have exactly one value")
 
-// Value returns the same tenant for every identity.
+// Value returns a Tenant that returns id for every identity.
 func Value(id tenant.ID) Tenant {
 	return func(context.Context, user.Info) (tenant.ID, error) { return id, nil }
 }
 
-// Extra returns the tenant that the only value of an extra names. It fails if the extra does not
+// Extra returns a Tenant that parses the only value of an extra. It fails if the extra does not
 // have exactly one value.
 func Extra(key string) Tenant {
 	return func(_ context.Context, u user.Info) (tenant.ID, error) {

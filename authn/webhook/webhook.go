@@ -45,9 +45,9 @@ const (
 )
 
 // The errors for a rejected token, in addition to the errors of [tenant.Limits.Check]. Test for
-// them with [errors.Is]. The error may contain the service's own reason in truncated form, if the
-// reason contains no part of the token. ErrUnavailable and ErrUnreadable report outages: the
-// service neither accepted nor rejected the token.
+// them with [errors.Is]. The error may contain the service's own reason in truncated form, if
+// the reason contains no part of the token. ErrUnavailable and ErrUnreadable report outages, in
+// which the service neither accepted nor rejected the token.
 var (
 	ErrNotAuthenticated = errors.New("the service did not authenticate the token")
 	ErrUnavailable      = error(outbound.Unavailable("the service is unavailable"))
@@ -78,11 +78,11 @@ type Authenticator struct {
 	logged  atomic.Int64 // the time of the last log entry about an unreadable response, in Unix nanoseconds
 }
 
-// Open returns an authenticator that calls the service of a kubeconfig file. The error names the
+// Open returns an authenticator that calls the service in a kubeconfig file. The error names the
 // file. Changes take effect while [Authenticator.Run] runs.
 func Open(path string, o Options, report reload.Report) (*Authenticator, error) {
 	file, err := reload.Open(path, func([]byte) (*webhook.WebhookTokenAuthenticator, error) {
-		// Upstream's loader reads the file itself, because of the paths in it.
+		// Upstream's loader reads the file itself, because paths in the file are relative to it.
 		config, err := webhookutil.LoadKubeconfig(path, nil)
 		if err != nil {
 			return nil, err
@@ -104,8 +104,9 @@ func Open(path string, o Options, report reload.Report) (*Authenticator, error) 
 	return &Authenticator{o: o, file: file, gate: make(outbound.Gate, maxConcurrent)}, nil
 }
 
-// checkSafe rejects a service to which tokens would be sent in clear text or without verification
-// of the server.
+// checkSafe rejects a service to which tokens would be sent without verification of the server.
+// It also rejects a service to which tokens would be sent in clear text, except on the loopback
+// address.
 func checkSafe(config *rest.Config) error {
 	u, _, err := rest.DefaultServerUrlFor(config)
 	if err != nil {

@@ -261,8 +261,8 @@ func TestCompile(t *testing.T) {
 	}
 }
 
-// TestErrorsAndLogsContainNoSecrets checks that a token in a response is not in the log or an
-// error.
+// TestErrorsAndLogsContainNoSecrets checks that neither the error nor the log contains the token
+// if the response contains it.
 func TestErrorsAndLogsContainNoSecrets(t *testing.T) {
 	log, end, err := authntest.CaptureLog(7)
 	if err != nil {

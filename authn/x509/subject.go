@@ -23,8 +23,8 @@ import (
 const marker = "tenant"
 
 // TenantOf returns the tenant and the groups that a certificate's subject names. The error
-// describes the problem of the subject. TenantOf verifies nothing. It is for tools that check a
-// subject before it is signed.
+// describes the problem with the subject. TenantOf does not verify a certificate. It is for
+// tools that check a subject before it is signed.
 func TenantOf(name pkix.Name, o Options) (tenant.ID, []string, error) {
 	if name.CommonName == "" {
 		return tenant.ID{}, nil, errNoCommonName
@@ -50,8 +50,8 @@ type subject struct {
 	denyOldFormat       bool
 }
 
-// User implements [x509request.UserConversion]. It returns upstream's identity with the groups and
-// the tenant of the certificate's format.
+// User implements [x509request.UserConversion]. It returns upstream's identity, with the tenant
+// and the groups that the subject names.
 func (s subject) User(chain []*x509.Certificate) (*authenticator.Response, bool, error) {
 	name := chain[0].Subject
 	if name.CommonName == "" {
@@ -119,7 +119,7 @@ func (s subject) oldFormat(commonName string, organizations []string) (tenant.ID
 	return id, nil
 }
 
-// earliestExpiry returns the time when the first certificate expires.
+// earliestExpiry returns the earliest expiry of the certificates.
 func earliestExpiry(chain []*x509.Certificate) time.Time {
 	first := chain[0].NotAfter
 	for _, c := range chain[1:] {
@@ -130,7 +130,7 @@ func earliestExpiry(chain []*x509.Certificate) time.Time {
 	return first
 }
 
-// latestExpiry returns the time when the last chain expires.
+// latestExpiry returns the expiry of the chain that expires last.
 func latestExpiry(chains [][]*x509.Certificate) (end time.Time) {
 	for _, chain := range chains {
 		if until := earliestExpiry(chain); until.After(end) {

@@ -27,9 +27,9 @@ const (
 	// cacheEntries is the maximum number of cached chains. Each client of a large cluster has one
 	// chain, of about one kilobyte.
 	cacheEntries = 10_000
-	// refusedEntries is the maximum number of cached chains that are not accepted, which any client
-	// can send. They never evict accepted chains. refusedFor is how long such a chain is cached. The
-	// time is short, because the chain may become valid.
+	// refusedEntries is the maximum number of cached chains that are not accepted, which any
+	// client can send. They never evict accepted chains. refusedFor is how long a chain that is
+	// not accepted is cached. The time is short, because the chain may become valid.
 	refusedEntries = 1_000
 	refusedFor     = 10 * time.Second
 )
@@ -60,8 +60,9 @@ func (a *Authorities) isRootOf(chain []*x509.Certificate) bool {
 }
 
 // Verifier verifies the presented certificates once for all its sources. Each source then checks
-// whether a chain leads to one of its own authorities. It caches all results, including rejections.
-// Use [NewVerifier]. It is safe for concurrent use after all sources have been created.
+// whether a chain leads to one of its own authorities. The Verifier caches all results,
+// including rejections. Create it with [NewVerifier]. It is safe for concurrent use after all
+// sources have been created.
 type Verifier struct {
 	sources            []*source
 	accepted, rejected *cache.LRUExpireCache // map a chainKey to a *verification
@@ -88,7 +89,7 @@ func (c clock) Now() time.Time { return c() }
 
 // pool has one version of the authorities of all sources.
 type pool struct {
-	bySource []*Authorities // by source
+	bySource []*Authorities // indexed by source
 	roots    *x509.CertPool
 }
 
@@ -120,23 +121,23 @@ func (v *Verifier) isCurrent(p *pool) bool {
 	return true
 }
 
-// verification is the result of one presented chain.
+// verification is the result of verifying one presented chain.
 type verification struct {
 	pool     *pool
-	outcomes []outcome // by source
+	outcomes []outcome // indexed by source
 }
 
-// outcome is the result of a chain for one source. The zero value means that the chain belongs to
-// another source.
+// outcome is the result of a verification for one source. The zero value means that the
+// certificate belongs to another source.
 type outcome struct {
 	user user.Info
-	// issuers has the certificates above the leaf for each chain. The authority is last.
+	// issuers has, for each chain, the certificates above the leaf. The authority is last.
 	issuers [][]*x509.Certificate
 	until   time.Time // when the first certificate of the chains expires
 	err     error
 }
 
-// verify returns the result of the presented chain.
+// verify returns the result for the presented chain, which may be cached.
 func (v *Verifier) verify(presented []*x509.Certificate) *verification {
 	key, authorities := keyOf(presented), v.authorities()
 	for _, results := range []*cache.LRUExpireCache{v.accepted, v.rejected} {

@@ -30,35 +30,39 @@ import (
 
 // Options specify which certificates are accepted.
 type Options struct {
-	// SystemOrganizations are organizations. An old-format certificate without a tenant in its common
-	// name belongs to the system tenant if it has one of them.
+	// SystemOrganizations are the organizations of the system tenant. An old-format certificate
+	// without a tenant in its common name belongs to the system tenant if it has one of these
+	// organizations.
 	SystemOrganizations []string
-	// SystemUsers are common names. An old-format certificate without a tenant belongs to the system
-	// tenant if it has one of them. The caller MUST reserve them for the system tenant.
+	// SystemUsers are the common names of the system tenant. An old-format certificate without a
+	// tenant in its common name belongs to the system tenant if it has one of these common
+	// names. The caller MUST reserve them for the system tenant.
 	SystemUsers []string
 	// DenyOldFormat rejects certificates without a tenant organization.
 	DenyOldFormat bool
-	// Revoked returns the reason why a certificate above the leaf of a verified chain is revoked, or
-	// nil. The client need not present an authority. It is called for each request. If nil, no
-	// certificate is revoked.
+	// Revoked returns the reason why a certificate above the leaf of a verified chain is
+	// revoked, or nil. The client need not have presented the certificate. Revoked is called for
+	// each request. If nil, no certificate is revoked.
 	Revoked func(*x509.Certificate) error
 }
 
-// New returns an authenticator of the certificates that lead to authorities. The function
+// New returns an authenticator for certificates that lead to authorities. The function
 // authorities MUST return a new pointer for each version of the authorities. The authenticator
-// abstains without a certificate and on certificates of other authorities. It rejects certificates
-// of its own authorities in these cases:
+// abstains if the client presents no certificate, or a certificate from other authorities. It
+// rejects certificates from its own authorities in these cases:
 //
-//   - The certificate has expired, or is not for client authentication.
+//   - The certificate is not valid at the current time, or is not for client authentication.
 //   - Each chain of the certificate contains a revoked authority.
-//   - The subject names no tenant or several tenants.
-//   - A new-format subject has the organizational unit system:masters.
+//   - The subject has no common name, or does not name exactly one valid tenant.
+//   - A new-format subject has another organization, or the organizational unit system:masters.
+//   - The subject has the old format, and DenyOldFormat is set.
 //
-// The result for a chain is cached by the SHA-256 of all presented certificates. A cached result is
-// valid until the first certificate of the verified chains expires or an authority of the verifier
-// changes. A rejection is cached for a few seconds.
+// The result for a chain is cached by the SHA-256 of all presented certificates. A cached result
+// is valid until the first certificate of the verified chains expires or an authority of the
+// verifier changes. A rejection is cached for a few seconds.
 //
-// The identity is upstream's, including UID and credential-id, with tenant.ExtraKey added. It is
+// The identity has the name, UID and credential-id that upstream's authenticator returns, the
+// groups that the subject names, and the extra tenant.ExtraKey. The authenticator is
 // audience-agnostic.
 func New(v *Verifier, authorities func() *Authorities, o Options) authenticator.Request {
 	s := &source{v, len(v.sources), authorities, subject{o.SystemOrganizations, o.SystemUsers, o.DenyOldFormat}, o.Revoked}
@@ -106,7 +110,7 @@ func (s *source) checkRevoked(chains [][]*x509.Certificate) (err error) {
 	return err
 }
 
-// outcome returns the result of a verified chain for the source.
+// outcome returns the result of a verification for the source.
 func (s *source) outcome(authorities *Authorities, chains [][]*x509.Certificate, err error) outcome {
 	var own [][]*x509.Certificate
 	for _, chain := range chains {

@@ -121,7 +121,7 @@ func TestIdentityEqualsUpstream(t *testing.T) {
 		t.Fatal(err)
 	}
 	a := source(t, ca)
-	for _, when := range []string{"verified", "remembered"} {
+	for _, when := range []string{"verified", "cached"} {
 		got, ok, err := a.AuthenticateRequest(request(leaf))
 		if err != nil || !ok {
 			t.Fatal(when, ok, err)
@@ -207,21 +207,21 @@ func TestSharedVerification(t *testing.T) {
 	unfit := tenantA
 	unfit.Organization = []string{"tenant:a", "tenant:b"}
 	presented := map[string]*http.Request{
-		"of one":               request(sign(t, one, tenantA, false, inAYear())),
-		"of two":               request(sign(t, two, tenantA, false, inAYear())),
-		"of one, expired":      request(sign(t, one, tenantA, false, past)),
-		"of two, expired":      request(sign(t, two, tenantA, false, past)),
-		"of one, ambiguous":    request(sign(t, one, unfit, false, inAYear())),
-		"over an intermediate": request(sign(t, middle, tenantA, false, inAYear()), middle),
-		"over an expired one":  request(sign(t, worn, tenantA, false, inAYear()), worn),
-		"without its issuer":   request(sign(t, middle, tenantA, false, inAYear())),
-		"an authority itself":  request(one),
-		"of a second authority": request(
+		"signed by one":                request(sign(t, one, tenantA, false, inAYear())),
+		"signed by two":                request(sign(t, two, tenantA, false, inAYear())),
+		"signed by one, expired":       request(sign(t, one, tenantA, false, past)),
+		"signed by two, expired":       request(sign(t, two, tenantA, false, past)),
+		"signed by one, ambiguous":     request(sign(t, one, unfit, false, inAYear())),
+		"over an intermediate":         request(sign(t, middle, tenantA, false, inAYear()), middle),
+		"over an expired intermediate": request(sign(t, worn, tenantA, false, inAYear()), worn),
+		"without its issuer":           request(sign(t, middle, tenantA, false, inAYear())),
+		"an authority itself":          request(one),
+		"signed by another authority": request(
 			sign(t, sign(t, nil, pkix.Name{CommonName: "one"}, true, inAYear()), tenantA, false, inAYear()),
 		),
 	}
 	lone := sign(t, one, tenantA, false, inAYear())
-	presented["of one, and itself a source's authority"] = request(lone)
+	presented["signed by one, and an authority itself"] = request(lone)
 	lists := [][]*signer{{one}, {two}, {one, two}, {middle}, {lone}}
 	verifier := ours.NewVerifier(nil)
 	var shared []authenticator.Request
@@ -241,7 +241,7 @@ func TestSharedVerification(t *testing.T) {
 				}
 				theirs, upstreamOK, _ := upstream.New(pool(roots...), upstream.CommonNameUserConversion).AuthenticateRequest(r)
 				if wantOK && (!upstreamOK || theirs.User.GetName() != want.User.GetName()) {
-					t.Errorf("%s, list %d: accepted, and not by upstream", name, i)
+					t.Errorf("%s, list %d: accepted, but not by upstream", name, i)
 				}
 			}
 		})
@@ -266,17 +266,18 @@ func TestManyAuthoritiesOfTheSameName(t *testing.T) {
 	for i, source := range all {
 		for range 2 {
 			if _, ok, err := source.AuthenticateRequest(foreign); ok || err != nil {
-				t.Fatalf("source %d about a foreign certificate: %t, %v", i, ok, err)
+				t.Fatalf("source %d, a foreign certificate: %t, %v", i, ok, err)
 			}
 			if _, ok, err := source.AuthenticateRequest(own); ok != (i == len(all)-1) || err != nil {
-				t.Fatalf("source %d about the last one's: %t, %v", i, ok, err)
+				t.Fatalf("source %d, a certificate from the last authority: %t, %v", i, ok, err)
 			}
 		}
 	}
 }
 
-// TestRevokedAuthority checks that a revoked authority is rejected even if it is not presented.
-// Another chain without it is accepted.
+// TestRevokedAuthority checks that a chain with a revoked authority is rejected even if the
+// client does not present the authority. If another chain contains no revoked authority, the
+// certificate is accepted.
 func TestRevokedAuthority(t *testing.T) {
 	root, other := sign(t, nil, pkix.Name{CommonName: "root"}, true, inAYear()),
 		sign(t, nil, pkix.Name{CommonName: "other"}, true, inAYear())
@@ -289,13 +290,13 @@ func TestRevokedAuthority(t *testing.T) {
 		presented *http.Request
 		err       error
 	}{
-		"nothing":                    {nil, request(leaf, middle), nil},
+		"no revocation":              {nil, request(leaf, middle), nil},
 		"the root":                   {[]*signer{root}, request(leaf, middle), errRevoked},
 		"the intermediate":           {[]*signer{middle}, request(leaf, middle), errRevoked},
-		"another":                    {[]*signer{other}, request(leaf, middle), nil},
-		"one of two ways":            {[]*signer{root}, request(leaf, middle, crossed), nil},
-		"both ways":                  {[]*signer{root, other}, request(leaf, middle, crossed), errRevoked},
-		"the leaf is others' matter": {[]*signer{leaf}, request(leaf, middle), nil},
+		"another authority":          {[]*signer{other}, request(leaf, middle), nil},
+		"one of two chains":          {[]*signer{root}, request(leaf, middle, crossed), nil},
+		"both chains":                {[]*signer{root, other}, request(leaf, middle, crossed), errRevoked},
+		"the leaf, not checked here": {[]*signer{leaf}, request(leaf, middle), nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			all := authorities(t, root, other)
@@ -313,8 +314,8 @@ func TestRevokedAuthority(t *testing.T) {
 	}
 }
 
-// TestExpiry checks the expiry of a certificate. It expires with its last accepted chain. A chain
-// expires with its first certificate.
+// TestExpiry checks that a certificate expires when its last accepted chain expires. A chain
+// expires when the first of its certificates expires.
 func TestExpiry(t *testing.T) {
 	root, other := sign(t, nil, pkix.Name{CommonName: "root"}, true, inAYear()),
 		sign(t, nil, pkix.Name{CommonName: "other"}, true, time.Now().Add(3*time.Hour))
@@ -328,11 +329,11 @@ func TestExpiry(t *testing.T) {
 	}{
 		"the leaf first":         {request(sign(t, long, tenantA, false, short), long), short},
 		"the intermediate first": {request(sign(t, middle, tenantA, false, inAYear()), middle), short},
-		"one of two ways longer": {
+		"two chains": {
 			request(sign(t, long, tenantA, false, time.Now().Add(5*time.Hour)), long, crossSign(t, other, long)),
 			time.Now().Add(5 * time.Hour),
 		},
-		"an authority that ends": {request(sign(t, other, tenantA, false, inAYear())), time.Now().Add(3 * time.Hour)},
+		"the authority first": {request(sign(t, other, tenantA, false, inAYear())), time.Now().Add(3 * time.Hour)},
 	} {
 		t.Run(what, func(t *testing.T) {
 			resp, ok, err := a.AuthenticateRequest(c.presented)
@@ -346,7 +347,8 @@ func TestExpiry(t *testing.T) {
 	}
 }
 
-// crossSign returns an authority whose certificate another authority has signed.
+// crossSign returns the authority of the parameter of, with another certificate that the
+// authority by signed.
 func crossSign(t *testing.T, by, of *signer) *signer {
 	t.Helper()
 	der, err := x509.CreateCertificate(rand.Reader, of.cert, by.cert, of.cert.PublicKey, by.key)
@@ -378,14 +380,14 @@ func TestConcurrentChains(t *testing.T) {
 				return
 			}
 			if id, _ := tenant.Of(resp.User); id.String() != names[i%4] {
-				t.Errorf("certificate of %s is %s's", names[i%4], id)
+				t.Errorf("the certificate of %s belongs to %s", names[i%4], id)
 			}
 		})
 	}
 	all.Wait()
 }
 
-// BenchmarkAuthenticate presents one P-256 leaf repeatedly.
+// BenchmarkAuthenticate measures the authentication of one P-256 certificate.
 func BenchmarkAuthenticate(b *testing.B) {
 	ca := sign(b, nil, pkix.Name{CommonName: "ca"}, true, inAYear())
 	r := request(sign(b, ca, tenantA, false, inAYear()))
@@ -418,16 +420,16 @@ func TestErrorNamesInvalidCertificate(t *testing.T) {
 		want      string
 		not       string
 	}{
-		"the intermediate ended": {request(sign(t, ended, tenantA, false, at(90)), ended), 0, `"CN=ended"`, "CN=root"},
-		"the leaf ended":         {request(sign(t, middle, tenantA, false, at(1)), middle), 2, "is after", "issuing"},
-		"both ended":             {request(sign(t, middle, tenantA, false, at(1)), middle), 6, "is after", "issuing"},
-		"the intermediate ends first": {
+		"the intermediate has expired": {request(sign(t, ended, tenantA, false, at(90)), ended), 0, `"CN=ended"`, "CN=root"},
+		"the leaf has expired":         {request(sign(t, middle, tenantA, false, at(1)), middle), 2, "is after", "issuing"},
+		"both have expired":            {request(sign(t, middle, tenantA, false, at(1)), middle), 6, "is after", "issuing"},
+		"the intermediate expires first": {
 			request(sign(t, middle, tenantA, false, at(90)), middle), 6, `"CN=middle"`, "CN=root",
 		},
-		"the authority ended": {
+		"the authority has expired": {
 			request(sign(t, middle, tenantA, false, at(900)), middle), 400, `"CN=middle"`, "CN=u",
 		},
-		"the authority of the leaf ended": {request(sign(t, root, tenantA, false, at(900))), 400, `"CN=root"`, "CN=u"},
+		"the authority of the leaf has expired": {request(sign(t, root, tenantA, false, at(900))), 400, `"CN=root"`, "CN=u"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			present := at(c.days)

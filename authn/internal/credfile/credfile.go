@@ -20,7 +20,7 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// The indexes of the fields. The tenant is the last field.
+// The indexes of the fields. The tenant, if any, is the last field.
 const (
 	fieldSecret = 0
 	fieldUser   = 1
@@ -44,21 +44,22 @@ type Membership struct {
 
 // Rules specify additional rules for a file.
 type Rules struct {
-	// Default is the tenant of a record without a tenant. If zero, such a record is rejected.
+	// Default is the tenant of records without a tenant. If zero, these records are rejected.
 	Default tenant.ID
 	// Secrets specifies the allowed forms of secrets. Any other form is rejected.
 	Secrets Secrets
-	// Check returns an error if the source may not assert the tenant, or if a name is reserved.
+	// Check returns an error if the source may not assert the tenant, or if the user name or a
+	// group is reserved.
 	Check func(name string, groups []string, id tenant.ID) error
-	// EmptySecret handles a record without a secret. An error rejects the file, and nil skips the
-	// record.
+	// EmptySecret is called for a record without a secret. If it returns an error, the file is
+	// rejected. Otherwise, the record is skipped.
 	EmptySecret func(line int) error
 }
 
-// Error reports where a file violates the rules. It contains no secret of the file.
+// Error reports where a file violates the rules. It contains no secret from the file.
 type Error struct {
 	Line  int // starts at 1
-	Field int // starts at 0, as in the file formats; -1 means the whole record
+	Field int // starts at 0; -1 means the whole record
 	Err   error
 }
 
@@ -69,13 +70,14 @@ func (e *Error) Error() string {
 	return fmt.Sprintf("line %d, field %d: %v", e.Line, e.Field, e.Err)
 }
 
-// Position returns the line and the field for tools. Field -1 means the whole record.
+// Position returns the line and the field, so that tools can show them. Field -1 means the whole
+// record.
 func (e *Error) Position() (line, field int) { return e.Line, e.Field }
 
 // Unwrap returns the reason.
 func (e *Error) Unwrap() error { return e.Err }
 
-// UserError returns err as an error about a record's user.
+// UserError marks err as an error about the user field of a record, see [Read].
 func UserError(err error) error { return userError{err} }
 
 type userError struct{ error }
@@ -88,22 +90,22 @@ var (
 // byteOrderMark is a prefix that some editors write. It does not belong to the first secret.
 const byteOrderMark = "\ufeff"
 
-// Count has the number of records of a file.
+// Count has the number of records in a file.
 type Count struct {
 	Records int
 	System  int // records of the system tenant
 }
 
-// Log logs the numbers of records of the file at path.
+// Log logs the numbers of records in the file at path.
 func (c Count) Log(ctx context.Context, path string) {
 	klog.FromContext(ctx).Info("Loaded a credential file", "path", path, "records", c.Records,
 		"systemTenantRecords", c.System)
 }
 
-// Read calls each with the records of data in order, and returns their number. It stops with an
-// [*Error] at the first record that violates a rule or for which each fails. If each returns an
-// error of [UserError], the error is reported for the user field. Any other error of each is
-// reported for the secret field.
+// Read calls each for every record in data that has a secret, and returns the number of these
+// records. It stops with an [*Error] at the first record that violates a rule or for which each
+// fails. If each returns an error from [UserError], the error is reported for the user field.
+// Any other error from each is reported for the secret field.
 func Read(data []byte, rules Rules, each func(Record) error) (Count, error) {
 	if isUTF16(data) {
 		return Count{}, &Error{1, -1, errUTF16}
@@ -178,7 +180,7 @@ func hasTenantForm(fields []string) bool {
 	return n >= 5 && fields[n-2] == ""
 }
 
-// readError converts an error of the CSV reader. It returns nil at the end of the file.
+// readError converts an error from the CSV reader. It returns nil at the end of the file.
 func readError(err error) error {
 	var malformed *csv.ParseError
 	switch {

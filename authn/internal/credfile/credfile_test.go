@@ -71,8 +71,8 @@ func TestReadErrorPosition(t *testing.T) {
 	}
 }
 
-// TestReadCallbackErrorPosition checks that an error of the callback is reported for the secret
-// field, or for the user field if it is about the user.
+// TestReadCallbackErrorPosition checks that an error from the callback is reported for the
+// secret field, or for the user field if the error is about the user.
 func TestReadCallbackErrorPosition(t *testing.T) {
 	refused := errors.New("refused")
 	for err, field := range map[error]int{refused: 0, credfile.UserError(refused): 1} {
@@ -94,11 +94,11 @@ func TestReadChecksEachRecord(t *testing.T) {
 		return nil
 	}
 	if _, err := read("s,u1,1,g,,a\ns,u2,2,g,,a\n", r); !errors.Is(err, refused) {
-		t.Errorf("a check of a record that is like an earlier one = %v", err)
+		t.Errorf("a check of a record with the groups and the tenant of an earlier record = %v", err)
 	}
 	r.Default = tenant.ID{}
 	if _, err := read("s,u1,1\n", r); err == nil {
-		t.Error("a record without a tenant and a default was read")
+		t.Error("a record without a tenant was read, although there is no default")
 	}
 	r.EmptySecret = func(int) error { return refused }
 	if _, err := read(",u1,1,,a\n", r); !errors.Is(err, refused) {
@@ -128,7 +128,7 @@ func FuzzRead(f *testing.F) {
 		strict.Default = tenant.ID{}
 		if _, err := credfile.Read([]byte(data), strict, func(r credfile.Record) error {
 			if r.Membership.Tenant.IsSystem() && !strings.Contains(data, "system") {
-				t.Fatal("a record without a tenant is the system tenant's")
+				t.Fatal("a record without a tenant belongs to the system tenant")
 			}
 			return nil
 		}); err == nil && strings.HasPrefix(data, "#") {

@@ -22,7 +22,7 @@ const (
 	TextOrBcrypt
 )
 
-// The errors for the form of a secret. They contain no part of the secret.
+// The errors about the form of a secret. They contain no part of the secret.
 var (
 	errCommented = errors.New("the record looks like a comment, but the server would accept its secret: " +
 		"remove the record, or put the secret in quotes")
@@ -44,9 +44,9 @@ var (
 	// named matches a hash with the name of its algorithm as prefix, as in Django, Werkzeug and
 	// PostgreSQL.
 	named = regexp.MustCompile(`(?i)^((?:pbkdf2|scrypt|scram|argon2|bcrypt|crypt|sha|md5)[a-z0-9_:-]*)\$.*\$.`)
-	// sums matches the hashes of MySQL and of PostgreSQL.
+	// sums matches hashes as MySQL and PostgreSQL store them.
 	sums = regexp.MustCompile(`^(?:\*[0-9A-F]{40}|md5[0-9a-f]{32})$`)
-	// bcryptHash matches a hash that this project verifies.
+	// bcryptHash matches the bcrypt hashes that this project can verify.
 	bcryptHash = regexp.MustCompile(`^\$2[aby]\$[0-9]{2}\$[./A-Za-z0-9]{53}$`)
 
 	locked      = regexp.MustCompile(`^[!*]+(?:LK|NP)?[!*]*$`)
@@ -58,8 +58,8 @@ var (
 // name, is treated as a hash. A shorter text may be a password such as $ecret$.
 const hashBytes = 24
 
-// hashNames returns the names of the known hash formats. Errors contain no other text of a secret,
-// because the text might be part of a password.
+// hashNames returns the names of the known hash formats. Errors contain no other text from a
+// secret, because the text might be part of a password.
 func hashNames() []string {
 	return []string{
 		"1", "2", "2a", "2b", "2x", "2y", "3", "5", "6", "7", "8", "9", "gy", "y", "md5", "sha1", "apr1", "P", "H", "S",
@@ -72,12 +72,12 @@ func hashNames() []string {
 	}
 }
 
-// CheckSecret returns an error if the form of an unquoted secret is rejected. The error contains no
-// part of the secret.
+// CheckSecret returns an error if an unquoted secret has a form that is rejected. The error
+// contains no part of the secret.
 func CheckSecret(secret string, as Secrets) error { return checkSecret(secret, false, as) }
 
 // checkSecret returns an error if the text is probably not meant as a plain-text secret. Without
-// this check, a client could use the text of an unsupported hash as the secret, and a record that
+// this check, a client could use the text of an unsupported hash as the secret. A record that
 // looks like a comment would be valid.
 func checkSecret(secret string, quoted bool, as Secrets) error {
 	text := strings.TrimSpace(secret)

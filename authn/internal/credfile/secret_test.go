@@ -12,7 +12,7 @@ import (
 	"github.com/kubetenant/kubetenant/authn/internal/credfile"
 )
 
-// secretOf returns the error for a file with one quoted secret.
+// secretOf returns the error from reading a file with one quoted secret.
 func secretOf(secret string, as credfile.Secrets) error {
 	r := rules()
 	r.Secrets = as
@@ -100,7 +100,8 @@ func TestUnsupportedHashesAreRejected(t *testing.T) {
 	}
 }
 
-// TestInvalidSecretsAreRejected checks that text that is not a secret is rejected with the reason.
+// TestInvalidSecretsAreRejected checks that text that cannot be a secret is rejected with the
+// reason.
 func TestInvalidSecretsAreRejected(t *testing.T) {
 	for secret, want := range map[string]string{
 		"alice:$apr1$salt$sum":             "contains a user name and a hash",
@@ -162,8 +163,8 @@ func TestValidSecrets(t *testing.T) {
 }
 
 // TestComments checks that a record that looks like a comment is rejected, so that its secret is
-// not valid. The formats have no comments. A secret that begins with a comment character must be
-// quoted.
+// not valid. The file formats have no comments. A secret that begins with a comment character
+// must be quoted.
 func TestComments(t *testing.T) {
 	for data, want := range map[string]string{
 		"#tok,carol,3,,a\n":                       "line 1, field 0: the record looks like a comment",
@@ -188,8 +189,8 @@ func TestComments(t *testing.T) {
 	}
 }
 
-// TestEncodings checks that the error names the encoding, or the rule and the field that violates
-// it.
+// TestEncodings checks that the error for a file with a wrong encoding names the encoding, or
+// the field and the rule that it violates.
 func TestEncodings(t *testing.T) {
 	wide := func(mark string, low int) string {
 		out := []byte(mark)

@@ -27,7 +27,7 @@ const MaxBytes = 1 << 20
 // MaxHeaderBytes is the maximum size of the headers of a response in bytes.
 const MaxHeaderBytes = 64 << 10
 
-// The errors of the transports, [Decode] and [Gate]. Test for them with [errors.Is].
+// The errors that the transports, [Decode] and [Gate] return. Test for them with [errors.Is].
 var (
 	ErrMalformed = errors.New("malformed response")
 	ErrTooLarge  = errors.New("response too large")
@@ -35,8 +35,8 @@ var (
 	ErrBusy      = errors.New("too many concurrent requests")
 )
 
-// Unavailable is the type of the errors about an outage of a provider. It is then unknown whether
-// the credential is valid.
+// Unavailable is the type of errors that report an outage of a provider. During the outage, it
+// is unknown whether a credential is valid.
 type Unavailable string
 
 // Error implements the interface error.
@@ -61,7 +61,7 @@ func Decode(ctx context.Context, gate Gate, body io.Reader, into any) error {
 		return ErrTooLarge
 	}
 	strict, err := json.UnmarshalStrict(data, into, json.DisallowDuplicateFields)
-	switch { // no error may contain data of the response
+	switch { // no error may contain data from the response
 	case len(bytes.TrimSpace(data)) == 0:
 		return fmt.Errorf("%w: it is empty", ErrMalformed)
 	case bytes.HasPrefix(data, []byte("\ufeff")):
@@ -138,8 +138,8 @@ func (b *cappedBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Recover returns a function that calls f, and returns err if f panics. Without it, a panic in a
-// goroutine that serves several callers would end the server.
+// Recover returns a function that calls f, and returns err if f panics. Without Recover, a panic
+// in a goroutine that serves several callers would end the server.
 func Recover[T any](err error, f func() (T, error)) func() (T, error) {
 	return func() (result T, problem error) {
 		defer func() {

@@ -27,7 +27,7 @@ func get(t *testing.T, transport http.RoundTripper, url string) (*http.Response,
 	return resp, data, err
 }
 
-// flood writes n bytes without declaring the length.
+// flood returns a handler that writes n bytes without a Content-Length.
 func flood(n int) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		chunk := strings.Repeat("x", 1<<16)
@@ -44,10 +44,10 @@ func TestCapped(t *testing.T) {
 		handler http.HandlerFunc
 		want    error
 	}{
-		"as large as allowed": {flood(outbound.MaxBytes), nil},
-		"a byte more":         {flood(outbound.MaxBytes + 1), outbound.ErrTooLarge},
-		"a gigabyte":          {flood(1 << 30), outbound.ErrTooLarge},
-		"a gigabyte, as announced": {
+		"maximum size":       {flood(outbound.MaxBytes), nil},
+		"one byte too large": {flood(outbound.MaxBytes + 1), outbound.ErrTooLarge},
+		"a gigabyte":         {flood(1 << 30), outbound.ErrTooLarge},
+		"a gigabyte, as Content-Length": {
 			func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("Content-Length", "1073741824") },
 			outbound.ErrTooLarge,
 		},
@@ -84,7 +84,7 @@ func TestStripErrorBodies(t *testing.T) {
 		}))
 		resp, data, err := get(t, outbound.StripErrorBodies(http.DefaultTransport), server.URL)
 		if !errors.Is(err, want) || asked {
-			t.Errorf("%d: %v, asked elsewhere %v; want %v", code, err, asked, want)
+			t.Errorf("%d: %v, redirect followed: %v; want %v", code, err, asked, want)
 		}
 		if err == nil && (resp.StatusCode != code || (len(data) > 0) != (code == 200)) {
 			t.Errorf("%d: %d with %q", code, resp.StatusCode, data)
@@ -107,14 +107,14 @@ func TestGate(t *testing.T) {
 	}
 	g.Leave()
 	if err := g.Enter(t.Context()); err != nil {
-		t.Errorf("Enter() = %v after somebody left", err)
+		t.Errorf("Enter() = %v after Leave()", err)
 	}
 	if err := outbound.Gate(nil).Enter(ctx); !errors.Is(err, outbound.ErrBusy) {
-		t.Errorf("the zero gate lets through: %v", err)
+		t.Errorf("the zero Gate has a slot: %v", err)
 	}
 }
 
-// FuzzDecode checks that the decoded content is the same as that of another parser.
+// FuzzDecode checks that Decode and another parser read the same content from a response.
 func FuzzDecode(f *testing.F) {
 	for _, seed := range []string{
 		`{"status":{"authenticated":true}}`, `{"status":{"authenticated":false,"Authenticated":true}}`,

@@ -1,7 +1,7 @@
 // Copyright The kubetenant authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package tokencache caches the results for tokens without storing the tokens.
+// Package tokencache caches authentication results for tokens without storing the tokens.
 package tokencache
 
 import (
@@ -19,13 +19,13 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 )
 
-// Key identifies a token and its audiences. It is a keyed hash (HMAC-SHA-256). The secret of the
-// HMAC exists only in the cache. Without it, a reader of a key cannot test a guessed token, and a
-// client cannot produce a collision.
+// Key identifies a token and its audiences. It is a keyed hash (HMAC-SHA-256), whose secret
+// exists only in the cache. Without the secret, a reader of a Key cannot test a guessed token,
+// and a client cannot produce a collision.
 type Key [sha256.Size]byte
 
-// Cache caches values by [Key]. Each value has its own expiry time. The number and the total size
-// of the values are limited. Use [New]. It is safe for concurrent use.
+// Cache caches values by [Key]. Each value has its own expiry time. The number and the total
+// size of the values are limited. Create a Cache with [New]. It is safe for concurrent use.
 type Cache[V any] struct {
 	hashes sync.Pool
 	limits Limits
@@ -107,7 +107,7 @@ func (c *Cache[V]) Key(token string, audiences []string) Key {
 	return key
 }
 
-// Get returns a cached value that has not expired.
+// Get returns the value that is cached for key, if it has not expired.
 func (c *Cache[V]) Get(key Key) (V, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -119,9 +119,9 @@ func (c *Cache[V]) Get(key Key) (V, bool) {
 	return none, false
 }
 
-// Set caches a value until the given time. size is the size of the value in bytes. Set removes
-// expired entries, and then the least recently used entries until there is room. A value that is
-// larger than the whole cache is not cached.
+// Set caches a value for key until the given time, and replaces an earlier value. size is the
+// size of the value in bytes. Set removes expired entries, and then the least recently used
+// entries until there is room. A value that is larger than the whole cache is not cached.
 func (c *Cache[V]) Set(key Key, value V, size int, until time.Time) {
 	size += overhead
 	c.mu.Lock()
@@ -151,7 +151,7 @@ func (c *Cache[V]) Set(key Key, value V, size int, until time.Time) {
 	c.bytes += size
 }
 
-// Remove removes a value.
+// Remove removes the value that is cached for key.
 func (c *Cache[V]) Remove(key Key) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -47,7 +47,7 @@ func TestKeysAreUnique(t *testing.T) {
 		}
 	}
 	if other := tokencache.New[int](limits(1), time.Now); other.Key("ab", nil) == c.Key("ab", nil) {
-		t.Error("two caches hash alike: the hash has no secret")
+		t.Error("two caches return the same key: the hash has no secret")
 	}
 }
 
@@ -61,16 +61,16 @@ func TestEntriesExpire(t *testing.T) {
 	}
 	now = now.Add(time.Second)
 	if v, found := c.Get(key); found {
-		t.Errorf("at its end Get() = %q", v)
+		t.Errorf("at the expiry time, Get() = %q", v)
 	}
 	c.Set(key, "v", 1, now)
 	if v, found := c.Get(key); found {
-		t.Errorf("Set with no time left, Get() = %q", v)
+		t.Errorf("after Set without time left, Get() = %q", v)
 	}
 	c.Set(key, "v", 1, now.Add(time.Hour))
 	c.Remove(key)
 	if v, found := c.Get(key); found {
-		t.Errorf("removed, Get() = %q", v)
+		t.Errorf("after Remove, Get() = %q", v)
 	}
 }
 
@@ -113,16 +113,16 @@ func TestBytesAreBounded(t *testing.T) {
 		c.Set(key(i), i, 3000, now.Add(time.Minute))
 	}
 	if got := held(); !slices.Equal(got, []int{0, 48, 49}) {
-		t.Errorf("held %v, want the one that is used and the last two", got)
+		t.Errorf("held %v, want the recently used value and the last two", got)
 	}
 	c.Set(key(50), 50, 20_000, now.Add(time.Hour))
 	if got := held(); !slices.Equal(got, []int{0, 48, 49}) {
-		t.Errorf("after one that has no room at all: %v", got)
+		t.Errorf("after a value that is larger than the cache: %v", got)
 	}
 	now = now.Add(time.Minute)
 	c.Set(key(51), 51, 8000, now.Add(time.Hour)) // the two expired values make room
 	if got := held(); !slices.Equal(got, []int{0, 51}) {
-		t.Errorf("after some are over: %v", got)
+		t.Errorf("after two values have expired: %v", got)
 	}
 	for i := range 100 {
 		c.Remove(key(i))

@@ -8,8 +8,9 @@ import (
 	"slices"
 )
 
-// scanner finds duplicate members in a valid JSON object. It calls onClaim for each member of the
-// outermost object. It runs for each uncached token, and takes a quarter of the time of a decoder.
+// scanner finds duplicate members in a valid JSON object. It calls onClaim for each member of
+// the outermost object. It runs for each uncached token, and takes a quarter of the time of a
+// JSON decoder.
 type scanner struct {
 	data    []byte
 	at      int
@@ -17,8 +18,8 @@ type scanner struct {
 }
 
 // object scans the object at the current position. After a duplicate, it scans the rest of the
-// object before it returns [ErrDuplicate], so that onClaim also receives an issuer after the
-// duplicate.
+// object before it returns [ErrDuplicate], so that onClaim also receives an issuer that follows
+// the duplicate. It returns [ErrMalformed] if the object is nested too deeply.
 func (s *scanner) object(depth int) error {
 	if depth > maxDepth {
 		return ErrMalformed
@@ -38,7 +39,7 @@ func (s *scanner) object(depth int) error {
 		switch err := s.value(depth + 1); {
 		case errors.Is(err, ErrDuplicate):
 			problem = err
-		case err != nil: // the position is not known
+		case err != nil: // nested too deeply; the current position is inside the value
 			return err
 		}
 		if depth == 0 {
@@ -113,7 +114,7 @@ func (s *scanner) literal() []byte {
 	return s.data[begin:s.at]
 }
 
-// names has the member names of one object.
+// names is a set of the member names of one object.
 type names struct {
 	few  []string
 	many map[string]struct{}

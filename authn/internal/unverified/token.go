@@ -19,13 +19,13 @@ import (
 	"unicode/utf8"
 )
 
-// The errors of [Read]. Test for them with [errors.Is].
+// The errors that [Read] returns. Test for them with [errors.Is].
 var (
-	// ErrDuplicate reports that an object contains a claim twice, or a registered claim also in
-	// another case. Different parsers could read different claims. RFC 7519, section 4 allows the
-	// rejection.
+	// ErrDuplicate reports that an object contains a claim twice, or a registered claim in
+	// another case. Different parsers could read different values. RFC 7519, section 4 allows
+	// the rejection of the token.
 	ErrDuplicate = errors.New("duplicate claim")
-	// ErrMalformed reports that a token has the form of a JWT but is not valid.
+	// ErrMalformed reports that a token has the form of a JWT, but its payload is not valid.
 	ErrMalformed = errors.New("malformed token")
 )
 
@@ -34,12 +34,12 @@ const maxDepth = 32
 
 // Token is the readable content of a bearer token. The zero value is an opaque token.
 type Token struct {
-	// JWT specifies that the payload or the header has the form of a signed (RFC 7515, section 7.1) or
-	// encrypted (RFC 7516) JSON Web Token. Such a token MUST NOT be sent to a service for opaque
-	// tokens.
+	// JWT reports whether the payload is a JSON object or the header begins like one. Signed
+	// (RFC 7515, section 7.1) and encrypted (RFC 7516) JSON Web Tokens have this form. A token
+	// of this form MUST NOT be sent to a service for opaque tokens.
 	JWT bool
-	// Issuerless reports whether a token has three parts and a valid payload without the claim iss.
-	// The source of such a token cannot be selected by its issuer.
+	// Issuerless reports whether a token has three parts and a valid payload without the claim
+	// iss. The issuer then cannot select the source of the token.
 	Issuerless bool
 	// Issuer, Subject and ID are the claims iss, sub and jti. They are empty if they are missing or
 	// not strings. A numeric ID, which some issuers use, is stored as its digits.
@@ -51,12 +51,12 @@ type Token struct {
 	hasIssuer bool // the claim iss is present
 }
 
-// Google's tokens have two forms of one issuer (OpenID Connect Core 1.0, section 15.6.2). Upstream
-// treats them as equal too.
+// Google's tokens contain their issuer in one of two forms (OpenID Connect Core 1.0, section
+// 15.6.2). Upstream also treats both forms as equal.
 const google, googleOlder = "https://accounts.google.com", "accounts.google.com"
 
 // Read parses a token. If it fails with [ErrDuplicate], the Issuer of the result is still set if
-// the token has one. The error can then be reported for the source of this issuer.
+// the token has an issuer. The error can then be reported for the source of this issuer.
 func Read(token string) (Token, error) {
 	header, rest, _ := strings.Cut(token, ".")
 	payload, _, _ := strings.Cut(rest, ".")
@@ -107,12 +107,12 @@ func beginsObject(header string) bool {
 	return err == nil && strings.HasPrefix(strings.TrimLeft(string(first), " \t\r\n"), "{")
 }
 
-// registered has the claims that parsers decode by name. Some parsers ignore the case of names
+// registered lists the claims that parsers decode by name. Some parsers ignore the case of names
 // (encoding/json).
 var registered = []string{"iss", "sub", "aud", "exp", "nbf", "iat", "jti", "kubernetes.io"}
 
-// isVariant reports whether a parser that ignores case would treat key as another registered claim.
-// This includes Unicode case folding ("i\u017fs").
+// isVariant reports whether key is a registered claim in another case. A parser that ignores
+// case would treat it as that claim. This includes Unicode case folding ("i\u017fs").
 func isVariant(key string) bool {
 	return slices.ContainsFunc(registered, func(r string) bool { return key != r && strings.EqualFold(key, r) })
 }
@@ -154,8 +154,9 @@ func text(raw []byte) string {
 	return s
 }
 
-// time returns the time of a JSON number of seconds (RFC 7519, section 2), rounded down. Some
-// parsers accept strings too, and would use an expiry that we ignore.
+// time returns the time of a JSON number of seconds (RFC 7519, section 2), rounded down. For any
+// other value, it sets badTime, because some parsers accept strings and would use an expiry that
+// we ignore.
 func (t *Token) time(raw []byte) time.Time {
 	seconds, err := strconv.ParseFloat(string(raw), 64)
 	if err != nil || math.Abs(seconds) > 1<<40 {

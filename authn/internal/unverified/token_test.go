@@ -31,10 +31,10 @@ func TestRead(t *testing.T) {
 		"a bootstrap token":      {"abcdef.0123456789abcdef", false, "", nil},
 		"two dots and no header": {"a.b.c", false, "", nil},
 		"an issuer":              {jwt(`{"iss":"i","sub":"s"}`), true, "i", nil},
-		"a payload behind no header": {
+		"a payload after an invalid header": {
 			"x." + base64.RawURLEncoding.EncodeToString([]byte(`{"iss":"i"}`)) + ".x", true, "i", nil,
 		},
-		"a header behind much white space": {
+		"a header after white space": {
 			base64.RawURLEncoding.EncodeToString([]byte("        {\"alg\":\"x\"}")) + "." +
 				base64.RawURLEncoding.EncodeToString([]byte(`{"iss":"i"}`)) + ".x",
 			true,
@@ -48,21 +48,21 @@ func TestRead(t *testing.T) {
 		"a duplicate issuer":                {jwt(`{"iss":"i","iss":"j"}`), true, "j", unverified.ErrDuplicate},
 		"a duplicate before the issuer":     {jwt(`{"a":1,"a":2,"iss":"i"}`), true, "i", unverified.ErrDuplicate},
 		"an issuer in another case":         {jwt(`{"iss":"i","ISS":"j"}`), true, "i", unverified.ErrDuplicate},
-		"an issuer folded by Unicode":       {jwt(`{"iss":"i","i\u017fs":"j"}`), true, "i", unverified.ErrDuplicate},
+		"an issuer with case folding":       {jwt(`{"iss":"i","i\u017fs":"j"}`), true, "i", unverified.ErrDuplicate},
 		"another claim in two cases":        {jwt(`{"iss":"i","Groups":1,"groups":2}`), true, "i", nil},
-		"a duplicate below": {
+		"a duplicate in a nested object": {
 			jwt(`{"iss":"i","kubernetes.io":{"pod":{"uid":"1","uid":"2"}}}`), true, "i", unverified.ErrDuplicate,
 		},
-		"a duplicate in an array":          {jwt(`{"iss":"i","x":[{"a":1,"a":1}]}`), true, "i", unverified.ErrDuplicate},
-		"an escaped duplicate":             {jwt(`{"iss":"i","\u0069ss":"j"}`), true, "j", unverified.ErrDuplicate},
-		"one name in two objects":          {jwt(`{"iss":"i","a":{"n":1},"b":{"n":1}}`), true, "i", nil},
-		"an issuer of an object below":     {jwt(`{"iss":"i","a":{"iss":"j"}}`), true, "i", nil},
-		"no issuer but of an object below": {jwt(`{"a":{"iss":"j"}}`), true, "", nil},
-		"no JSON":                          {jwt(`{"iss":`), true, "", unverified.ErrMalformed},
-		"two documents":                    {jwt(`{"iss":"i"}{}`), true, "", unverified.ErrMalformed},
-		"an array":                         {jwt(`["iss"]`), true, "", unverified.ErrMalformed},
-		"no base64":                        {"eyJhbGciOiJub25lIn0.!!!.x", true, "", unverified.ErrMalformed},
-		"nested without an end": {
+		"a duplicate in an array":           {jwt(`{"iss":"i","x":[{"a":1,"a":1}]}`), true, "i", unverified.ErrDuplicate},
+		"an escaped duplicate":              {jwt(`{"iss":"i","\u0069ss":"j"}`), true, "j", unverified.ErrDuplicate},
+		"one name in two objects":           {jwt(`{"iss":"i","a":{"n":1},"b":{"n":1}}`), true, "i", nil},
+		"an issuer in a nested object":      {jwt(`{"iss":"i","a":{"iss":"j"}}`), true, "i", nil},
+		"an issuer only in a nested object": {jwt(`{"a":{"iss":"j"}}`), true, "", nil},
+		"invalid JSON":                      {jwt(`{"iss":`), true, "", unverified.ErrMalformed},
+		"two documents":                     {jwt(`{"iss":"i"}{}`), true, "", unverified.ErrMalformed},
+		"an array":                          {jwt(`["iss"]`), true, "", unverified.ErrMalformed},
+		"invalid base64":                    {"eyJhbGciOiJub25lIn0.!!!.x", true, "", unverified.ErrMalformed},
+		"nested too deeply": {
 			jwt(`{"a":` + strings.Repeat("[", 200) + strings.Repeat("]", 200) + `}`), true, "", unverified.ErrMalformed,
 		},
 		"a header that begins with a newline": {
@@ -109,7 +109,7 @@ func TestReadTimes(t *testing.T) {
 	}
 }
 
-// TestIssuerless checks which tokens are issuerless. Only a signed, valid token without the claim
+// TestIssuerless checks that only a token with three parts and a valid payload without the claim
 // iss is issuerless.
 func TestIssuerless(t *testing.T) {
 	for payload, want := range map[string]bool{
@@ -192,7 +192,7 @@ func FuzzRead(f *testing.F) {
 	f.Fuzz(func(t *testing.T, payload string) {
 		got, err := unverified.Read(jwt(payload))
 		if !got.JWT {
-			t.Fatal("not recognised by its form")
+			t.Fatal("not recognized as a JSON Web Token")
 		}
 		if _, err := unverified.Read(payload); err != nil && !errors.Is(err, unverified.ErrMalformed) &&
 			!errors.Is(err, unverified.ErrDuplicate) {
@@ -203,7 +203,7 @@ func FuzzRead(f *testing.F) {
 		}
 		var want map[string]any
 		if err := json.Unmarshal([]byte(payload), &want); err != nil {
-			t.Fatalf("accepted what is no JSON object: %v", err)
+			t.Fatalf("accepted a payload that is not a JSON object: %v", err)
 		}
 		if got.Issuer == "https://accounts.google.com" {
 			return
