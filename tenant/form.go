@@ -12,9 +12,9 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 )
 
-// The reasons for which the form of an identity is rejected. Callers test for them with
-// [errors.Is]. The error of [CheckForm] and [Limits.Check] specifies which part of the identity
-// breaks which rule. It contains no part of a name.
+// The errors for an identity that is malformed or too large. Callers test for them with
+// [errors.Is]. An error of kind [ErrForm] names the part of the identity and the rule that it
+// violates. It contains no part of a name.
 var (
 	ErrForm  = errors.New("a name begins or ends with white space, or contains an invisible character")
 	ErrLarge = errors.New("the identity exceeds the limits")
@@ -25,7 +25,7 @@ var (
 // bytes.
 func DefaultLimits() Limits { return Limits{Bytes: 128 << 10, Groups: 2000} }
 
-// Limits specify the maximum size of an identity. The zero value allows no identity.
+// Limits specify the maximum size of an identity. The zero value allows only an empty identity.
 type Limits struct {
 	// Bytes is the maximum total size of the name, the UID, the groups, and the extra keys and
 	// values.
@@ -42,10 +42,10 @@ func (l Limits) OrDefault() Limits {
 	return l
 }
 
-// Check returns [ErrLarge] if u exceeds the limits. It returns an error of kind [ErrForm] if a name
-// of u is not well-formed. A well-formed name stays the same in every HTTP header, from which white
-// space is trimmed (RFC 9110, section 5.5). Names that only look alike, because of similar letters
-// or Unicode compositions, are different names.
+// Check returns [ErrLarge] if u exceeds the limits. It returns an error of kind [ErrForm] if a
+// name or an extra value of u is not well-formed. A well-formed name does not change in an HTTP
+// header, from which white space is trimmed (RFC 9110, section 5.5). Names that only look alike,
+// because of similar letters or Unicode compositions, are different names.
 func (l Limits) Check(u user.Info) error {
 	groups := u.GetGroups()
 	size := len(u.GetName()) + len(u.GetUID())
@@ -74,9 +74,9 @@ func (l Limits) Check(u user.Info) error {
 	return err
 }
 
-// CheckForm returns nil if a name is well-formed ([IsWellFormed]). Otherwise, it returns an error
-// of kind [ErrForm]. The error begins with what, such as "the user name", and specifies the rule
-// that the name breaks. It does not contain the name.
+// CheckForm returns nil if a name is well-formed ([IsWellFormed]). Otherwise, it returns an
+// error of kind [ErrForm]. The error begins with the parameter what, such as "the user name",
+// and describes the rule that the name violates. It does not contain the name.
 func CheckForm(what, name string) error {
 	at := IndexMalformed(name)
 	if at < 0 {
@@ -93,9 +93,9 @@ func (e *formError) Error() string { return e.what + " " + e.rule }
 // Is implements the interface that [errors.Is] uses.
 func (e *formError) Is(target error) bool { return target == ErrForm }
 
-// brokenRule returns the rule that a text breaks. If the text breaks several rules, the rule about
-// the encoding comes first, and the rule about white space second. at is the index of an invisible
-// character, or -1 if the text may contain invisible characters.
+// brokenRule returns the rule that a text violates. If the text violates several rules, the rule
+// about the encoding comes first, and the rule about white space second. at is the index of an
+// invisible character, or -1 if the text may contain invisible characters.
 func brokenRule(text string, at int) string {
 	switch {
 	case !utf8.ValidString(text):
@@ -110,16 +110,17 @@ func brokenRule(text string, at int) string {
 	return "is malformed"
 }
 
-// IsWellFormed reports whether a name reads the same in every server. A name is the name of a user
-// or group, a UID or an extra key. It must be UTF-8 without white space at either end. It must not
-// contain a control character (Cc), a line or paragraph separator (Zl, Zp) or a filler
-// (Other_Default_Ignorable_Code_Point). Format characters (Cf) are not allowed either, except the
-// two joiners between letters, which Persian and Indic names need. The empty name is well-formed.
+// IsWellFormed reports whether all servers read a name in the same way. The name of a user or a
+// group, a UID and an extra key must be well-formed. A well-formed name is UTF-8 without white
+// space at either end. It does not contain a control character (Cc), a line or paragraph
+// separator (Zl, Zp) or a filler (Other_Default_Ignorable_Code_Point). Format characters (Cf)
+// are not allowed either, except the two joiners between letters, which Persian and Indic names
+// need. The empty name is well-formed.
 func IsWellFormed(name string) bool { return IndexMalformed(name) < 0 }
 
 // IsWellFormedValue reports whether the value of an extra is UTF-8, has no white space at either
-// end and no control character. Unlike a name, the value may contain other invisible characters,
-// because no decision depends on them.
+// end, and has no control character. Unlike a name, the value may contain other invisible
+// characters, because no decision depends on them.
 func IsWellFormedValue(value string) bool {
 	return utf8.ValidString(value) && strings.TrimSpace(value) == value && !strings.ContainsFunc(value, unicode.IsControl)
 }

@@ -68,7 +68,7 @@ func FuzzIsWellFormed(f *testing.F) {
 	f.Fuzz(func(t *testing.T, name string) {
 		at := tenant.IndexMalformed(name)
 		if at >= len(name) || at >= 0 && tenant.IsWellFormed(name) {
-			t.Fatalf("Malformation(%q) = %d", name, at)
+			t.Fatalf("IndexMalformed(%q) = %d", name, at)
 		}
 		if at < 0 &&
 			(textproto.TrimString(name) != name || strings.TrimSpace(name) != name ||
@@ -88,17 +88,17 @@ func TestLimits(t *testing.T) {
 		"ordinary": {
 			user.DefaultInfo{Name: "alice", Groups: []string{"dev"}, Extra: map[string][]string{"k": {"v"}}}, nil,
 		},
-		"as many groups as may": {user.DefaultInfo{Name: "alice", Groups: many[:2000]}, nil},
-		"one group more":        {user.DefaultInfo{Name: "alice", Groups: many}, tenant.ErrLarge},
-		"as large as may":       {user.DefaultInfo{Name: large}, nil},
-		"one byte more":         {user.DefaultInfo{Name: large, UID: "1"}, tenant.ErrLarge},
-		"large groups":          {user.DefaultInfo{Name: "a", Groups: []string{large}}, tenant.ErrLarge},
-		"a large extra":         {user.DefaultInfo{Name: "a", Extra: map[string][]string{"k": {large}}}, tenant.ErrLarge},
-		"a large key":           {user.DefaultInfo{Name: "a", Extra: map[string][]string{large: nil}}, tenant.ErrLarge},
-		"space before a name":   {user.DefaultInfo{Name: " alice"}, tenant.ErrForm},
-		"space after a UID":     {user.DefaultInfo{Name: "a", UID: "1 "}, tenant.ErrForm},
-		"space before a group":  {user.DefaultInfo{Name: "a", Groups: []string{"g", " system:masters"}}, tenant.ErrForm},
-		"a key with a tab":      {user.DefaultInfo{Name: "a", Extra: map[string][]string{"k\t": nil}}, tenant.ErrForm},
+		"maximum number of groups": {user.DefaultInfo{Name: "alice", Groups: many[:2000]}, nil},
+		"one group too many":       {user.DefaultInfo{Name: "alice", Groups: many}, tenant.ErrLarge},
+		"maximum size":             {user.DefaultInfo{Name: large}, nil},
+		"one byte too large":       {user.DefaultInfo{Name: large, UID: "1"}, tenant.ErrLarge},
+		"large groups":             {user.DefaultInfo{Name: "a", Groups: []string{large}}, tenant.ErrLarge},
+		"a large extra":            {user.DefaultInfo{Name: "a", Extra: map[string][]string{"k": {large}}}, tenant.ErrLarge},
+		"a large key":              {user.DefaultInfo{Name: "a", Extra: map[string][]string{large: nil}}, tenant.ErrLarge},
+		"space before a name":      {user.DefaultInfo{Name: " alice"}, tenant.ErrForm},
+		"space after a UID":        {user.DefaultInfo{Name: "a", UID: "1 "}, tenant.ErrForm},
+		"space before a group":     {user.DefaultInfo{Name: "a", Groups: []string{"g", " system:masters"}}, tenant.ErrForm},
+		"a key with a tab":         {user.DefaultInfo{Name: "a", Extra: map[string][]string{"k\t": nil}}, tenant.ErrForm},
 		"a value with a newline": {
 			user.DefaultInfo{Name: "a", Extra: map[string][]string{"k": {"v", "a\nb"}}}, tenant.ErrForm,
 		},

@@ -24,8 +24,8 @@ var ErrInvalid = errors.New("invalid tenant")
 // [ID.UnmarshalText] create other IDs, so an ID that is not zero is always valid.
 type ID struct{ name string }
 
-// System returns the system tenant. It owns everything that no tenant owns, and it may access the
-// objects of every tenant.
+// System returns the system tenant. It owns all objects that no other tenant owns, and its callers
+// may access the objects of every tenant.
 func System() ID { return ID{name: systemName} }
 
 const systemName = "system"
@@ -52,7 +52,7 @@ func Parse(s string) (ID, error) {
 }
 
 // isReserved reports whether no tenant may have the name s, which is a label value and therefore
-// ASCII. The length alone excludes most names.
+// ASCII. The length is compared first, because it excludes most names.
 func isReserved(s string) bool {
 	switch len(s) {
 	case len("all"):
@@ -91,7 +91,8 @@ func (id ID) IsSystem() bool { return id.name == systemName }
 // String returns the name, or "" for the zero ID. Parse(id.String()) returns id if id is not zero.
 func (id ID) String() string { return id.name }
 
-// Group returns the group of all callers of the tenant, "tenant:<id>", or "" for the zero ID.
+// Group returns the group that contains all callers of the tenant, "tenant:<id>", or "" for the
+// zero ID.
 func (id ID) Group() string {
 	if id.IsZero() {
 		return ""

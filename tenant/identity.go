@@ -11,8 +11,8 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 )
 
-// Identity is the identity for which a controller acts. [IdentityAnnotation] contains it as compact
-// JSON. The groups are a list and are never joined by commas.
+// Identity is the identity for which a controller acts. [IdentityAnnotation] contains it as
+// compact JSON. The groups are a list, because the name of a group may contain a comma.
 //
 // The zero value is no identity. An Identity without a user represents the tenant as a whole.
 type Identity struct {
@@ -43,8 +43,8 @@ func (i Identity) String() string {
 
 var errIdentity = errors.New("invalid identity record")
 
-// ParseIdentity parses a recorded identity. If the tenant is not valid, the error wraps
-// [ErrInvalid].
+// ParseIdentity parses the value of an [IdentityAnnotation]. If the tenant is not valid, the
+// error wraps [ErrInvalid].
 func ParseIdentity(text string) (Identity, error) {
 	var out Identity
 	if err := json.Unmarshal([]byte(text), &out); err != nil {

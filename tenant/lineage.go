@@ -49,9 +49,10 @@ type Retired struct {
 // deleted, or was deleted and has no successor.
 func (l *Lineage) HasEnded() bool { return l.Terminating || l.UID == "" && len(l.Retired) > 0 }
 
-// Accepts reports whether a credential is accepted for the current tenant of the name. A credential
-// from before the current tenant may belong to an earlier tenant of the same name. issued is the
-// time of issue, or zero if that is unknown.
+// Accepts reports whether a credential is accepted for the current tenant of the name. A
+// credential from before the current tenant may belong to an earlier tenant of the same name. If
+// there was no earlier tenant, every credential is accepted. issued is the time of issue, or
+// zero if that is unknown.
 func (l *Lineage) Accepts(issued time.Time) bool {
 	switch {
 	case len(l.Retired) == 0:
@@ -62,15 +63,15 @@ func (l *Lineage) Accepts(issued time.Time) bool {
 	return !issued.Before(l.Created.Add(-maxBackdating))
 }
 
-// AcceptsSeal reports whether a record with the given seal is about the current tenant of the name,
-// see [Seal]. If no other tenant had the name before, it returns true for every record. If
-// [Lineage.HasEnded] is true, it returns false.
+// AcceptsSeal reports whether a record with the given seal is about the current tenant of the
+// name, see [Seal]. If [Lineage.HasEnded] is true, it returns false. Otherwise, if there was no
+// earlier tenant of the name, it returns true for every record.
 func (l *Lineage) AcceptsSeal(seal string) bool {
 	return !l.HasEnded() && (len(l.Retired) == 0 || IsSealOf(seal, l.UID))
 }
 
 // Seal returns a salted hash of the UID of a Tenant object, for records that other tenants can
-// read. The seal reveals neither the UID nor whether it is empty.
+// read. The seal reveals neither the UID nor whether the UID is empty.
 func Seal(uid string) string {
 	if uid == "" {
 		uid = rand.Text()

@@ -11,9 +11,9 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// TestLineageAcceptsOnlyCurrentTenant checks credentials and records of a name that earlier tenants
-// had. They are accepted only for the current tenant. If the name belongs to no tenant, no record
-// is accepted.
+// TestLineageAcceptsOnlyCurrentTenant checks that credentials and records are accepted only for
+// the current tenant if earlier tenants had the same name. If the name belongs to no tenant, no
+// record is accepted.
 func TestLineageAcceptsOnlyCurrentTenant(t *testing.T) {
 	created := time.Date(2026, 11, 24, 12, 0, 0, 0, time.UTC)
 	before := []tenant.Retired{{UID: "old", DeletionEnded: created.Add(-time.Hour)}}
@@ -25,7 +25,7 @@ func TestLineageAcceptsOnlyCurrentTenant(t *testing.T) {
 		tenant.Lineage
 		want of
 	}{
-		"by name alone": {
+		"no Tenant": {
 			tenant.Lineage{},
 			of{
 				undated:     true,
@@ -47,7 +47,7 @@ func TestLineageAcceptsOnlyCurrentTenant(t *testing.T) {
 				live:        true,
 			},
 		},
-		"one that ends": {
+		"a Tenant in deletion": {
 			tenant.Lineage{UID: "live", Created: created, Terminating: true},
 			of{
 				over:    true,
@@ -58,7 +58,7 @@ func TestLineageAcceptsOnlyCurrentTenant(t *testing.T) {
 		},
 		"deleted":     {tenant.Lineage{Retired: before}, of{over: true, late: true, early: true}},
 		"a successor": {tenant.Lineage{UID: "live", Created: created, Retired: before}, of{late: true, live: true}},
-		"one that takes undated": {
+		"a successor that accepts undated credentials": {
 			tenant.Lineage{
 				UID:           "live",
 				Created:       created,
@@ -67,7 +67,7 @@ func TestLineageAcceptsOnlyCurrentTenant(t *testing.T) {
 			},
 			of{undated: true, late: true, live: true},
 		},
-		"a successor that ends": {
+		"a successor in deletion": {
 			tenant.Lineage{
 				UID:         "live",
 				Created:     created,
@@ -76,7 +76,7 @@ func TestLineageAcceptsOnlyCurrentTenant(t *testing.T) {
 			},
 			of{over: true, late: true},
 		},
-		"deleted, takes undated": {
+		"deleted, accepts undated credentials": {
 			tenant.Lineage{AcceptUndated: true, Retired: before},
 			of{
 				over:    true,
@@ -85,11 +85,11 @@ func TestLineageAcceptsOnlyCurrentTenant(t *testing.T) {
 				early:   true,
 			},
 		},
-		"the second of that name": {
+		"two deleted Tenants": {
 			tenant.Lineage{UID: "live", Created: created, Retired: append(before, tenant.Retired{UID: "older"})},
 			of{late: true, live: true},
 		},
-		"one that never was live ": {
+		"a Tenant without a creation time": {
 			tenant.Lineage{UID: "live"},
 			of{
 				undated:     true,
@@ -119,8 +119,8 @@ func TestLineageAcceptsOnlyCurrentTenant(t *testing.T) {
 	}
 }
 
-// TestSortByDeletionEnd checks the order, in which Tenant objects whose deletion has not ended are
-// last.
+// TestSortByDeletionEnd checks that Tenant objects are sorted by the end of their deletion.
+// Objects whose deletion has not ended are last.
 func TestSortByDeletionEnd(t *testing.T) {
 	at := time.Date(2026, 11, 24, 12, 0, 0, 0, time.UTC)
 	all := tenant.SortByDeletionEnd([]tenant.Retired{
@@ -137,7 +137,7 @@ func TestSortByDeletionEnd(t *testing.T) {
 		t.Errorf("%s, last %+v", text, last)
 	}
 	if _, ok := (&tenant.Lineage{}).LastRetired(); ok {
-		t.Error("there was somebody before nobody")
+		t.Error("an empty Lineage has a deleted Tenant")
 	}
 }
 

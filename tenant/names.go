@@ -15,8 +15,8 @@ import (
 // serviceAccountNames is the prefix of the user names and group names of service accounts.
 const serviceAccountNames = "system:serviceaccount"
 
-// SystemNames are the names by which an identity belongs to the system tenant without naming it.
-// Other callers may not have these names.
+// SystemNames are the names that make an identity belong to the system tenant, even if the
+// identity does not name a tenant. Callers of other tenants may not have these names.
 //
 // With the zero value or nil, no identity belongs to the system tenant by its name. The prefixes
 // "system:" and "tenant:" are reserved even then. SystemNames is safe for concurrent use if it is
@@ -25,8 +25,8 @@ type SystemNames struct {
 	Users        []string // exact user names
 	UserPrefixes []string // prefixes of user names
 	Groups       []string // exact group names; membership in one group is enough
-	// Organizations are also reserved as group names. An old-format certificate with one of these
-	// organizations belongs to the system tenant.
+	// Organizations are also reserved as group names. An old-format certificate (package
+	// authn/x509) with one of these organizations belongs to the system tenant.
 	Organizations []string
 	// CommonNames are reserved as user names. An old-format certificate with one of these common
 	// names belongs to the system tenant. [SystemNames.Has] ignores them.
@@ -62,11 +62,11 @@ func (n *SystemNames) ReservedGroup(name string) bool {
 }
 
 // IsServiceAccountName reports whether a user or group name has the prefix of service accounts.
-// Only the cluster's own service-account tokens may contain such a name.
+// Only the cluster's own service-account tokens may contain names with this prefix.
 func IsServiceAccountName(name string) bool { return strings.HasPrefix(name, serviceAccountNames) }
 
-// ServiceAccountNamespace returns the namespace in the user name of a service account. ok is false
-// if the name is not that of a service account.
+// ServiceAccountNamespace returns the namespace in the user name of a service account. ok is
+// false if the name is not the name of a service account.
 //
 // It is [serviceaccount.SplitUsername] without the regular expressions, because each decision and
 // each admission plugin calls it for a service account. A fuzz target compares the two functions.
@@ -101,10 +101,10 @@ func isDNSLabel(s string) bool {
 	return s != "" && s[0] != '-' && s[len(s)-1] != '-'
 }
 
-// IsReservedExtraKey reports whether the domain of an extra key is reserved, in any case. The
+// IsReservedExtraKey reports whether the domain of an extra key is reserved, ignoring case. The
 // domains kubetenant.dev, kubernetes.io and k8s.io and their subdomains are reserved, because
-// servers exchange information by such keys. Remote content may not set these keys, and a tenant
-// may not impersonate them, except [ExtraKey] with its own ID.
+// servers exchange information in these keys. A remote source may not set these keys, and a
+// tenant may not impersonate them, except [ExtraKey] with its own ID.
 func IsReservedExtraKey(key string) bool {
 	domain, _, _ := strings.Cut(strings.ToLower(key), "/")
 	for _, reserved := range []string{Domain, "kubernetes.io", "k8s.io"} {

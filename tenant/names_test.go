@@ -12,7 +12,7 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// FuzzServiceAccountNamespace compares the result with that of the upstream function.
+// FuzzServiceAccountNamespace compares the result with the result of the upstream function.
 func FuzzServiceAccountNamespace(f *testing.F) {
 	label, long := strings.Repeat("a", 63), strings.Repeat("a", 253)
 	for _, seed := range []string{

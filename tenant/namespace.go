@@ -9,13 +9,13 @@ import (
 	"strings"
 )
 
-// NamespaceSeparator separates the tenant from the rest of the name of a tenant's namespace.
+// NamespaceSeparator separates the tenant ID from the rest of the name of a tenant's namespace.
 const NamespaceSeparator = "--"
 
-// NamespacePrefix returns the prefix "<id>--" that the names of the tenant's namespaces must have
-// if prefixes are required. It returns "" for a tenant that may not create namespaces then. These
-// are the system tenant, and a tenant whose ID is not a lower-case DNS label or contains the
-// separator. No name can therefore begin with the prefixes of two tenants.
+// NamespacePrefix returns the prefix "<id>--" that the names of the tenant's namespaces must
+// have if prefixes are required. It returns "" for a tenant that cannot create namespaces in
+// this case. These are the system tenant, and a tenant whose ID is not a lower-case DNS label or
+// contains the separator. No name can therefore begin with the prefixes of two tenants.
 func (id ID) NamespacePrefix() string {
 	if id.IsSystem() || !isDNSLabel(id.name) || strings.Contains(id.name, NamespaceSeparator) {
 		return ""
@@ -23,8 +23,8 @@ func (id ID) NamespacePrefix() string {
 	return id.name + NamespaceSeparator
 }
 
-// PrefixOwner returns the tenant whose [ID.NamespacePrefix] is a prefix of the namespace's name and
-// is shorter than the name. It returns the zero ID if no tenant has such a prefix.
+// PrefixOwner returns the tenant whose [ID.NamespacePrefix] is a prefix of the namespace's name
+// and is shorter than the name. It returns the zero ID if there is no matching tenant.
 func PrefixOwner(namespace string) ID {
 	name, rest, _ := strings.Cut(namespace, NamespaceSeparator)
 	id, err := Parse(name)
@@ -35,8 +35,8 @@ func PrefixOwner(namespace string) ID {
 }
 
 // ObjectName returns the name of a cluster-scoped object of a kind that has one object for each
-// tenant. It is the ID if the ID is a lower-case DNS label. Otherwise, it is
-// [ID.DistinctObjectName]. The zero ID has no object name.
+// tenant. The name is the ID if the ID is a lower-case DNS label. Otherwise, the name is
+// [ID.DistinctObjectName]. For the zero ID, ObjectName returns "".
 func (id ID) ObjectName() string {
 	if isDNSLabel(id.name) {
 		return id.name

@@ -11,8 +11,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/tenanttest"
 )
 
-// TestNamespacePrefixes checks that the name of a namespace belongs to at most one tenant by its
-// prefix, and only to a tenant that may create namespaces.
+// TestNamespacePrefixes checks that the prefix of a namespace's name belongs to at most one
+// tenant, and only to a tenant that may create namespaces.
 func TestNamespacePrefixes(t *testing.T) {
 	for name, want := range map[string]string{
 		"a--web":    "a",
@@ -39,7 +39,7 @@ func TestNamespacePrefixes(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := tenant.PrefixOwner(name); got.String() != want {
-				t.Errorf("%q is %q's; want %q", name, got, want)
+				t.Errorf("%q belongs to %q; want %q", name, got, want)
 			}
 		})
 	}
@@ -61,12 +61,12 @@ func TestNamespacePrefixes(t *testing.T) {
 				t.Errorf("the prefix of %q is %q; want %q", id, got, want)
 			}
 			if want != "" && tenant.PrefixOwner(want+"x") != parsed {
-				t.Errorf("%q is not %q's", want+"x", id)
+				t.Errorf("%q does not belong to %q", want+"x", id)
 			}
 		})
 	}
 	if (tenant.ID{}).NamespacePrefix() != "" {
-		t.Error("nobody has a prefix")
+		t.Error("the zero ID has a prefix")
 	}
 }
 
@@ -76,12 +76,12 @@ func TestObjectName(t *testing.T) {
 	for _, id := range []string{"acme", "Acme", "a.b", "a-b", "a_b", "A-b", "1"} {
 		name := tenanttest.ID(t, id).ObjectName()
 		if other, taken := seen[name]; taken {
-			t.Errorf("%s and %s are %s", id, other, name)
+			t.Errorf("%s and %s have the same object name %s", id, other, name)
 		}
 		seen[name] = id
 		if plain := id == "acme" || id == "a-b" || id == "1"; (name == id) != plain || name != strings.ToLower(name) ||
 			strings.Contains(name, "_") {
-			t.Errorf("%s is %s", id, name)
+			t.Errorf("the object name of %s is %s", id, name)
 		}
 	}
 }

@@ -21,7 +21,7 @@ func TestOf(t *testing.T) {
 		err   error
 	}{
 		{"one value", map[string][]string{tenant.ExtraKey: {"a"}}, "a", nil},
-		{"beside other keys", map[string][]string{tenant.ExtraKey: {"a"}, "x": {"y"}}, "a", nil},
+		{"with other keys", map[string][]string{tenant.ExtraKey: {"a"}, "x": {"y"}}, "a", nil},
 		{"none", nil, "", tenant.ErrUnbound},
 		{"no values", map[string][]string{tenant.ExtraKey: {}}, "", tenant.ErrInvalid},
 		{"empty value", map[string][]string{tenant.ExtraKey: {""}}, "", tenant.ErrInvalid},
@@ -30,13 +30,13 @@ func TestOf(t *testing.T) {
 		{"one value twice", map[string][]string{tenant.ExtraKey: {"a", "a"}}, "", tenant.ErrAmbiguous},
 		{"another case", map[string][]string{"Kubetenant.dev/tenant": {"a"}}, "", tenant.ErrInvalid},
 		{
-			"another case besides",
+			"an additional key in another case",
 			map[string][]string{tenant.ExtraKey: {"a"}, "kubetenant.dev/TENANT": {"a"}},
 			"",
 			tenant.ErrInvalid,
 		},
 		{
-			"a letter that folds",
+			"an additional key with case folding",
 			map[string][]string{tenant.ExtraKey: {"a"}, "\u212aubetenant.dev/tenant": {"b"}},
 			"",
 			tenant.ErrInvalid,
@@ -80,7 +80,7 @@ func TestBind(t *testing.T) {
 		t.Errorf("Bind() changed its argument: %+v", before)
 	}
 	if _, err := tenant.Of(tenant.Bind(before, tenant.ID{})); !errors.Is(err, tenant.ErrUnbound) {
-		t.Errorf("Bind to nobody = %v; want ErrUnbound", err)
+		t.Errorf("Bind with the zero ID = %v; want ErrUnbound", err)
 	}
 }
 
@@ -162,15 +162,15 @@ func TestReservedNames(t *testing.T) {
 		})
 	}
 	if n.Has(&user.DefaultInfo{Name: "x", Groups: []string{"corp"}}) {
-		t.Error("an organization alone makes nobody the system's")
+		t.Error("an organization is treated as a group of the system tenant")
 	}
 	var none *tenant.SystemNames
 	if !none.ReservedUser("system:x") || !none.ReservedGroup("tenant:a") || none.ReservedGroup("dev") ||
 		none.Has(&user.DefaultInfo{Name: "x", Groups: []string{"g"}}) {
-		t.Error("nil holds a name, or reserves too little")
+		t.Error("nil has a name, or does not reserve the prefixes")
 	}
 	if (&tenant.SystemNames{}).Has(&user.DefaultInfo{Name: "system:apiserver", Groups: []string{"system:masters"}}) {
-		t.Error("the zero SystemNames holds somebody")
+		t.Error("the zero SystemNames has a caller")
 	}
 	for key, want := range map[string]bool{
 		"kubetenant.dev/x":               true,

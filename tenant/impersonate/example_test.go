@@ -40,7 +40,8 @@ type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// The transport acts for the identity on the object, whatever headers the request has.
+// The transport uses the identity that is recorded on the object, and removes the impersonation
+// headers of the request.
 func ExampleImpersonator_Transport() {
 	i, err := impersonate.New(impersonate.Options{DefaultUser: "runner"})
 	if err != nil {

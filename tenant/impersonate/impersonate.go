@@ -1,9 +1,9 @@
 // Copyright The kubetenant authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package impersonate is for controllers that act on objects of tenants. It converts the identity
-// that is recorded on an object to a client with the permissions of that identity, as far as
-// [Options] select them.
+// Package impersonate is for controllers that act on objects of tenants. It creates clients that
+// impersonate the identity that is recorded on an object. [Options] specify which parts of the
+// identity a client uses.
 //
 // Only the server writes the record, [tenant.IdentityAnnotation] (plugin TenantBinding). A
 // controller MUST use the record only for objects of kinds that the plugin covers. On objects of
@@ -39,11 +39,12 @@ var (
 
 // Options specify which parts of a recorded identity the client uses. DefaultUser is required.
 type Options struct {
-	// WithUser specifies that the client impersonates the recorded user. By default, it
-	// impersonates DefaultUser with the selected groups of the recorded user.
+	// WithUser specifies that the client impersonates the recorded user. A recorded user that
+	// begins with "system:" is not impersonated, unless it is a service account. By default, the
+	// client impersonates DefaultUser with the selected groups of the recorded user.
 	WithUser bool
-	// DefaultUser is impersonated if no user is recorded, or if the recorded user is not used. It
-	// should have no bindings. It may not begin with "system:".
+	// DefaultUser is impersonated if no user is recorded, or if the recorded user is not used.
+	// It should have no role bindings. It may not begin with "system:".
 	DefaultUser string
 	// GroupPattern is a regular expression that selects which recorded groups are used. It must
 	// match the whole name of a group. If empty, no recorded groups are used. Groups that begin
@@ -57,7 +58,7 @@ type Impersonator struct {
 	groups *regexp.Regexp
 }
 
-// New returns an Impersonator.
+// New returns an Impersonator. It fails if DefaultUser or GroupPattern is invalid.
 func New(o Options) (*Impersonator, error) {
 	if o.DefaultUser == "" || strings.HasPrefix(o.DefaultUser, "system:") {
 		return nil, errDefaultUser
@@ -70,8 +71,8 @@ func New(o Options) (*Impersonator, error) {
 }
 
 // Config returns the impersonation config of a client that acts for the identity recorded on
-// object. It always contains a user and the tenant. The error is [ErrUnrecorded], [ErrMismatch] or
-// [ErrSystemTenant], or wraps an error of [tenant.ParseIdentity].
+// object. It always contains a user and the tenant. The error is [ErrUnrecorded], [ErrMismatch]
+// or [ErrSystemTenant], or an error from [tenant.ParseIdentity].
 func (i *Impersonator) Config(object metav1.Object) (rest.ImpersonationConfig, error) {
 	text, ok := object.GetAnnotations()[tenant.IdentityAnnotation]
 	if !ok {

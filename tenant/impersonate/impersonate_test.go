@@ -63,7 +63,7 @@ func TestConfig(t *testing.T) {
 			[]string{"tenant:a", "dev", "team-x"},
 			nil,
 		},
-		"a pattern matches as whole": {
+		"a pattern for a part of a name": {
 			impersonate.Options{DefaultUser: "runner", GroupPattern: "team"},
 			aliceIdentity,
 			"a",
@@ -74,7 +74,7 @@ func TestConfig(t *testing.T) {
 		"with the user": {
 			impersonate.Options{DefaultUser: "runner", WithUser: true}, aliceIdentity, "a", "alice", []string{"tenant:a"}, nil,
 		},
-		"nobody of the tenant": {
+		"no recorded user": {
 			impersonate.Options{DefaultUser: "runner", WithUser: true},
 			`{"tenant":"a"}`,
 			"a",
@@ -101,8 +101,8 @@ func TestConfig(t *testing.T) {
 		"another tenant's object": {
 			impersonate.Options{DefaultUser: "runner"}, aliceIdentity, "b", "", nil, impersonate.ErrMismatch,
 		},
-		"nobody's object": {impersonate.Options{DefaultUser: "runner"}, aliceIdentity, "", "", nil, impersonate.ErrMismatch},
-		"no record":       {impersonate.Options{DefaultUser: "runner"}, "", "a", "", nil, impersonate.ErrUnrecorded},
+		"no owner":  {impersonate.Options{DefaultUser: "runner"}, aliceIdentity, "", "", nil, impersonate.ErrMismatch},
+		"no record": {impersonate.Options{DefaultUser: "runner"}, "", "a", "", nil, impersonate.ErrUnrecorded},
 		"the system tenant": {
 			impersonate.Options{DefaultUser: "runner"},
 			`{"user":"root","tenant":"system"}`,
@@ -138,7 +138,7 @@ func TestConfig(t *testing.T) {
 	}
 	for _, o := range []impersonate.Options{{}, {DefaultUser: "system:x"}, {DefaultUser: "x", GroupPattern: "("}} {
 		if _, err := impersonate.New(o); err == nil {
-			t.Errorf("%+v is taken", o)
+			t.Errorf("%+v is accepted", o)
 		}
 	}
 }

@@ -23,7 +23,8 @@ var (
 	// ErrNoIdentity reports that the context of a request specifies no identity, because neither
 	// [WithObject] nor [WithOwnIdentity] was used.
 	ErrNoIdentity = errors.New("the context names neither an object nor the own identity to send the request with")
-	// ErrClusterName reports that the name of a cluster cannot be a part of a path.
+	// ErrClusterName reports that the name of a cluster is not a lower-case DNS label, and
+	// therefore cannot be a part of a path.
 	ErrClusterName = errors.New("a cluster name must be a lower-case DNS label")
 )
 
@@ -65,15 +66,15 @@ func WithObject(ctx context.Context, object metav1.Object) context.Context {
 	return context.WithValue(ctx, identityKey{}, requestIdentity{object: object})
 }
 
-// WithOwnIdentity returns a context for requests with the client's own identity, such as those of
-// informers or writes of the controller's own objects. It replaces an identity that is already in
-// the context.
+// WithOwnIdentity returns a context for requests with the client's own identity, for example
+// requests from informers or writes of the controller's own objects. It replaces an identity
+// that is already in the context.
 func WithOwnIdentity(ctx context.Context) context.Context {
 	return context.WithValue(ctx, identityKey{}, requestIdentity{ownIdentity: true})
 }
 
 // WithCluster returns a context for requests to the named cluster behind a gateway. The server
-// address of the client must be that of the gateway.
+// address of the client must be the address of the gateway.
 func WithCluster(ctx context.Context, name string) context.Context {
 	return context.WithValue(ctx, clusterKey{}, name)
 }
@@ -82,11 +83,11 @@ func WithCluster(ctx context.Context, name string) context.Context {
 // ([WithObject] or [WithOwnIdentity]). If the context has no identity, or if the object is nil, the
 // error is [ErrNoIdentity], so that no request uses the controller's permissions by mistake.
 //
-// For an object, the round tripper looks up the owner of its namespace for each request, because
-// the owner may have changed since the object was read. The error is [ErrMismatch] if the owner is
-// not the recorded tenant, or an error of [Impersonator.Config]. The round tripper removes the
-// impersonation headers of the original request. It is safe for concurrent use and does not change
-// the original request.
+// For an object, the round tripper looks up the owner of the namespace for each request, because
+// the owner may have changed. The error is [ErrMismatch] if the owner is not the recorded
+// tenant. It may also be an error from owner or from [Impersonator.Config]. The round tripper
+// removes the impersonation headers of the original request. It is safe for concurrent use and
+// does not change the original request.
 func (i *Impersonator) RoundTripper(next http.RoundTripper, owner OwnerFunc) http.RoundTripper {
 	return &roundTripper{i, next, owner}
 }
@@ -144,8 +145,8 @@ func (t *roundTripper) transportFor(ctx context.Context) (http.RoundTripper, err
 	if err != nil {
 		return nil, err
 	}
-	// The controller itself looks up the owner in its own cluster, even if the lookup uses this
-	// round tripper.
+	// The lookup uses the controller's own identity and the controller's own cluster, even if it
+	// uses this round tripper.
 	owner, err := t.owner(context.WithValue(WithOwnIdentity(ctx), clusterKey{}, nil), identity.object.GetNamespace())
 	if err != nil {
 		return nil, fmt.Errorf("look up the owner of the object's namespace: %w", err)

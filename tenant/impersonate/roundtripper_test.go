@@ -56,7 +56,7 @@ func TestOwnerLookupsUseOwnIdentity(t *testing.T) {
 	depth := 0
 	rt = i.RoundTripper(next, func(ctx context.Context, namespace string) (tenant.ID, error) {
 		if depth++; depth > 1 {
-			return tenant.ID{}, errors.New("it asks itself")
+			return tenant.ID{}, errors.New("the lookup calls itself")
 		}
 		id, err := tenant.Parse("acme")
 		return id, errors.Join(err, send(ctx, rt, "/api/v1/namespaces/"+namespace))
@@ -103,33 +103,33 @@ func TestRoundTripper(t *testing.T) {
 		as   string
 		path string
 	}{
-		"nobody":                {ctx: t.Context(), err: impersonate.ErrNoIdentity},
-		"an object that is nil": {ctx: impersonate.WithObject(own, nil), err: impersonate.ErrNoIdentity},
-		"a nil pointer to one": {
+		"no identity":  {ctx: t.Context(), err: impersonate.ErrNoIdentity},
+		"a nil object": {ctx: impersonate.WithObject(own, nil), err: impersonate.ErrNoIdentity},
+		"a nil pointer": {
 			ctx: impersonate.WithObject(own, (*metav1.ObjectMeta)(nil)),
 			err: impersonate.ErrNoIdentity,
 		},
-		"nobody at a cluster": {ctx: impersonate.WithCluster(t.Context(), "eu1"), err: impersonate.ErrNoIdentity},
-		"its own":             {ctx: own, path: "/api/v1/pods"},
-		"an object's":         {ctx: object, as: "alice", path: "/api/v1/pods"},
-		"an object's at a cluster": {
+		"no identity, a cluster": {ctx: impersonate.WithCluster(t.Context(), "eu1"), err: impersonate.ErrNoIdentity},
+		"the own identity":       {ctx: own, path: "/api/v1/pods"},
+		"an object":              {ctx: object, as: "alice", path: "/api/v1/pods"},
+		"an object, a cluster": {
 			ctx:  impersonate.WithCluster(object, "eu1"),
 			as:   "alice",
 			path: "/clusters/eu1/api/v1/pods",
 		},
-		"its own at a cluster": {ctx: impersonate.WithCluster(own, "us-1"), path: "/clusters/us-1/api/v1/pods"},
-		"the later counts": {
+		"the own identity, a cluster": {ctx: impersonate.WithCluster(own, "us-1"), path: "/clusters/us-1/api/v1/pods"},
+		"an object after the own identity": {
 			ctx:  impersonate.WithObject(own, recordedObject()),
 			as:   "alice",
 			path: "/api/v1/pods",
 		},
-		"the later counts, the other way": {ctx: impersonate.WithOwnIdentity(object), path: "/api/v1/pods"},
-		"an object without a record":      {ctx: impersonate.WithObject(own, unrecorded), err: impersonate.ErrUnrecorded},
-		"another owner by now":            {ctx: impersonate.WithObject(own, otherOwner), err: impersonate.ErrMismatch},
-		"the system's by now":             {ctx: impersonate.WithObject(own, system), err: impersonate.ErrMismatch},
-		"an owner that is not known":      {ctx: impersonate.WithObject(own, missingNamespace), err: errUnavailable},
-		"no name of a cluster":            {ctx: impersonate.WithCluster(own, "../eu1"), err: impersonate.ErrClusterName},
-		"an empty one":                    {ctx: impersonate.WithCluster(own, ""), err: impersonate.ErrClusterName},
+		"the own identity after an object": {ctx: impersonate.WithOwnIdentity(object), path: "/api/v1/pods"},
+		"an object without a record":       {ctx: impersonate.WithObject(own, unrecorded), err: impersonate.ErrUnrecorded},
+		"another owner":                    {ctx: impersonate.WithObject(own, otherOwner), err: impersonate.ErrMismatch},
+		"the system tenant as the owner":   {ctx: impersonate.WithObject(own, system), err: impersonate.ErrMismatch},
+		"a failed lookup of the owner":     {ctx: impersonate.WithObject(own, missingNamespace), err: errUnavailable},
+		"an invalid cluster name":          {ctx: impersonate.WithCluster(own, "../eu1"), err: impersonate.ErrClusterName},
+		"an empty cluster name":            {ctx: impersonate.WithCluster(own, ""), err: impersonate.ErrClusterName},
 	} {
 		t.Run(what, func(t *testing.T) {
 			sent := 0

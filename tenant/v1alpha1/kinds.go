@@ -6,11 +6,11 @@ package v1alpha1
 // FieldManager is the field manager of objects that the project's own components write.
 const FieldManager = "kubetenant"
 
-// UsageManager is the field manager of the field stored of TenantUsages. The field manager of a
-// server's own entry is this name, a hyphen, and the name of the server.
+// UsageManager is the field manager of the field "stored" of a TenantUsage. The field manager of
+// a server's own entry is this name, a hyphen, and the name of the server.
 const UsageManager = "kubetenant-usage"
 
-// The resources of the project's kinds.
+// The resource names of the project's kinds.
 const (
 	ResourceAccessGrants       = "accessgrants"
 	ResourceTenantQuotas       = "tenantquotas"

@@ -47,7 +47,7 @@ func TestScheme(t *testing.T) {
 	}
 	slices.Sort(resources)
 	if want := v1alpha1.ResourceNames(); !slices.Equal(resources, want) {
-		t.Errorf("the definitions are of %q; want %q", resources, want)
+		t.Errorf("the definitions have the resources %q; want %q", resources, want)
 	}
 	if v1alpha1.SchemeGroupVersion.String() != v1alpha1.GroupVersion {
 		t.Errorf("the group and version are %s and %s", v1alpha1.SchemeGroupVersion, v1alpha1.GroupVersion)

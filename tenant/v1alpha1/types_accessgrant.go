@@ -10,8 +10,8 @@ import (
 // KindAccessGrant is the kind of [AccessGrant].
 const KindAccessGrant = "AccessGrant"
 
-// ConditionAccepted is the condition of an AccessGrant that reports whether its grantor still has
-// the rights that it grants. The server ignores a grant if this condition is false.
+// ConditionAccepted is the condition of an AccessGrant that reports whether its grantor still
+// has the granted rights. The server ignores a grant if this condition is false.
 const ConditionAccepted = "Accepted"
 
 // +genclient
@@ -65,7 +65,8 @@ type AccessGrantSpec struct {
 	// +kubebuilder:validation:MaxItems=16
 	// +required
 	To []AccessGrantRule `json:"to"`
-	// expires specifies the time at which the grant ends. If unset, the grant does not end.
+	// expires specifies the time at which the grant expires. If unset, the grant does not
+	// expire.
 	// +optional
 	Expires *metav1.Time `json:"expires,omitempty"`
 	// announce specifies whether all callers of the tenant in spec.from.tenant may list and watch this
@@ -73,8 +74,8 @@ type AccessGrantSpec struct {
 	// when the server sets status.announcedTo. Defaults to false.
 	// +optional
 	Announce bool `json:"announce,omitempty"`
-	// grantor records the writer of this spec. The server sets this field and overwrites the value of
-	// a client.
+	// grantor records the writer of this spec. The server sets this field and overwrites values
+	// from clients.
 	// +optional
 	Grantor *AccessGrantor `json:"grantor,omitempty"`
 }
@@ -196,9 +197,9 @@ type AccessGrantor struct {
 
 // AccessGrantStatus reports whether a grant is valid.
 type AccessGrantStatus struct {
-	// conditions contains the condition Accepted. It reports whether the grantor still has the rights
-	// that it grants. A grant without this condition is valid, because the server checked the grant at
-	// admission.
+	// conditions contains the condition Accepted. It reports whether the grantor still has the
+	// granted rights. A grant without this condition is valid, because the server checked the
+	// grant at admission.
 	// +listType=map
 	// +listMapKey=type
 	// +optional

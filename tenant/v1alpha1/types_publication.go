@@ -68,9 +68,9 @@ type PublicationSpec struct {
 	// spec.namespaces.labels of the Tenant. Tenants cannot change these labels.
 	// +optional
 	NamespaceSelector *metav1.LabelSelector `json:"namespaceSelector,omitempty"`
-	// onConflict specifies what the server does if a namespace already has another object of this kind
-	// and name: Report or Replace; defaults to Report. To set Replace, the writer must be allowed to
-	// delete objects of this kind in every namespace.
+	// onConflict specifies how the server handles another object of this kind and name that
+	// already exists in a namespace: Report or Replace; defaults to Report. To set Replace, the
+	// writer must be allowed to delete objects of this kind in every namespace.
 	// +kubebuilder:validation:Enum=Report;Replace
 	// +optional
 	OnConflict PublicationConflict `json:"onConflict,omitempty"`
@@ -126,7 +126,7 @@ type PublicationTenants struct {
 	Selector *metav1.LabelSelector `json:"selector,omitempty"`
 }
 
-// PublicationConflict specifies what the server does with an existing object of the same kind and
+// PublicationConflict specifies how the server handles an existing object of the same kind and
 // name.
 type PublicationConflict string
 
@@ -137,16 +137,16 @@ const (
 	PublicationReplace PublicationConflict = "Replace"
 )
 
-// The reasons of [ConditionReady] of a Publication. It also has [ReasonFailed].
+// The reasons of [ConditionReady] of a Publication, in addition to [ReasonFailed].
 const (
 	ReasonPublished        = "Published"
 	ReasonPublishing       = "Publishing"
 	ReasonSourceMissing    = "SourceMissing"
-	ReasonSourceRefused    = "SourceRefused"    // its kind, its type or its namespace
-	ReasonAuthorNotChecked = "AuthorNotChecked" // or not allowed to publish it
-	ReasonTooLarge         = "TooLarge"         // all copies together
+	ReasonSourceRefused    = "SourceRefused"    // the kind, type or namespace of the source is not allowed
+	ReasonAuthorNotChecked = "AuthorNotChecked" // the author was not checked, or may not publish the source
+	ReasonTooLarge         = "TooLarge"         // all copies together are too large
 	ReasonConflict         = "Conflict"         // another object has the kind and name
-	ReasonInvalid          = "Invalid"          // it does not decode, or a field is invalid
+	ReasonInvalid          = "Invalid"          // the source does not decode, or a field is invalid
 )
 
 // PublicationStatus reports how many namespaces have a copy.
@@ -184,6 +184,6 @@ type PublicationStatus struct {
 type PublicationExample struct {
 	// namespace is the name of the namespace.
 	Namespace string `json:"namespace"`
-	// message is the error of the last attempt.
+	// message is the error from the last attempt.
 	Message string `json:"message"`
 }

@@ -12,8 +12,8 @@ import (
 // KindTenantQuota is the kind of [TenantQuota].
 const KindTenantQuota = "TenantQuota"
 
-// DefaultQuotaLabel is the label of a TenantQuota that the server created from the default of the
-// configuration. The value is "true". The server updates such a TenantQuota when the default
+// DefaultQuotaLabel is the label of a TenantQuota that the server created from the default quota
+// in the configuration. The value is "true". The server updates the TenantQuota when the default
 // changes.
 const DefaultQuotaLabel = "kubetenant.dev/default-quota"
 
@@ -70,8 +70,9 @@ type TenantQuotaSpec struct {
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="field is immutable"
 	// +required
 	Tenant string `json:"tenant"`
-	// hard specifies the limits of the tenant. The keys are the names of a ResourceQuota, such as
-	// pods, requests.cpu, count/deployments.apps and requests.example.com/gpu.
+	// hard specifies the limits of the tenant. The keys are the resource names of a
+	// ResourceQuota, such as pods, requests.cpu, count/deployments.apps and
+	// requests.example.com/gpu.
 	// +kubebuilder:validation:MinProperties=1
 	// +kubebuilder:validation:MaxProperties=256
 	// +kubebuilder:validation:XValidation:rule="self.all(k, type(self[k]) == int || !self[k].startsWith('-'))",message="a limit must not be negative"

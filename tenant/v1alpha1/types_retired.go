@@ -63,7 +63,7 @@ type RetiredTenantSpec struct {
 	// +required
 	UID string `json:"uid"`
 	// namespaces contains the namespaces of the deleted tenant. The service accounts of a new
-	// namespace with the name of one of them do not inherit the access of the earlier service
+	// namespace with one of these names do not inherit the access of the earlier service
 	// accounts.
 	// +kubebuilder:validation:MaxItems=10000
 	// +kubebuilder:validation:items:MaxLength=63
@@ -81,8 +81,9 @@ type RetiredTenantSpec struct {
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="field is immutable"
 	// +optional
 	TakenBack TenantAccess `json:"takenBack,omitempty"`
-	// references contains bindings of the system tenant that named the tenant or its service accounts
-	// when the deletion was complete. It contains at most 20 of them.
+	// references contains bindings of the system tenant that named the tenant or its service
+	// accounts when the deletion was complete. It contains at most 20 bindings. If there are
+	// more, another entry reports how many.
 	// +kubebuilder:validation:MaxItems=21
 	// +kubebuilder:validation:items:MaxLength=600
 	// +optional

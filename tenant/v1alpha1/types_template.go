@@ -49,11 +49,12 @@ type NamespaceTemplateList struct {
 
 // NamespaceTemplateSpec specifies the objects of a template.
 type NamespaceTemplateSpec struct {
-	// objects specifies the objects in each namespace: ConfigMaps, LimitRanges and ResourceQuotas of
-	// v1, and NetworkPolicies of networking.k8s.io/v1. Only the name, labels and
-	// annotations of the metadata may be set. In values, the server replaces "${tenant}" and "${namespace}" with the
-	// names of the tenant and the namespace. Keys are not changed. The writer of an object must be
-	// allowed to create and update objects of its kind in every namespace. The list is atomic.
+	// objects specifies the objects in each namespace: ConfigMaps, LimitRanges and
+	// ResourceQuotas of v1, and NetworkPolicies of networking.k8s.io/v1. Only the name, labels
+	// and annotations of the metadata may be set. In values, the server replaces "${tenant}" and
+	// "${namespace}" with the names of the tenant and the namespace. Keys are not changed. The
+	// writer of an object must be allowed to create and update objects of its kind in every
+	// namespace. The list is atomic.
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=32
 	// +listType=atomic

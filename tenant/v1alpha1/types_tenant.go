@@ -108,23 +108,23 @@ type TenantSpec struct {
 	// namespaces specifies the labels, names, number and templates of the tenant's namespaces.
 	// +optional
 	Namespaces TenantNamespacesSpec `json:"namespaces,omitempty"`
-	// quota specifies the limits of the tenant in all of its namespaces together. The keys are the
-	// names of a ResourceQuota, such as pods, requests.cpu and count/deployments.apps. The server
-	// creates a TenantQuota with these limits. If empty, an administrator may create a TenantQuota for
-	// the tenant.
+	// quota specifies the limits of the tenant in all of its namespaces together. The keys are
+	// the resource names of a ResourceQuota, such as pods, requests.cpu and
+	// count/deployments.apps. The server creates a TenantQuota with these limits. If empty, an
+	// administrator may create a TenantQuota for the tenant.
 	// +kubebuilder:validation:MinProperties=1
 	// +kubebuilder:validation:MaxProperties=256
 	// +kubebuilder:validation:XValidation:rule="self.all(k, type(self[k]) == int || !self[k].startsWith('-'))",message="a limit must not be negative"
 	// +optional
 	Quota corev1.ResourceList `json:"quota,omitempty"`
-	// fairUse specifies the limits and the priority level of the requests of the tenant's callers. A
-	// field that is unset has the value of fairUse in the configuration.
+	// fairUse specifies the limits and the priority level of the requests from the tenant's
+	// callers. Unset fields default to fairUse in the configuration.
 	// +optional
 	FairUse FairUse `json:"fairUse,omitzero"`
-	// deletionPolicy specifies the effect of the deletion of the Tenant; defaults to Protect. Protect
-	// rejects the deletion. Delete deletes the tenant's namespaces and all objects in them. Orphan
-	// retains the namespaces and their label. Delete and Orphan both delete the tenant's bindings and
-	// quota, and retire its ID.
+	// deletionPolicy specifies the effect of deleting the Tenant; defaults to Protect. Protect
+	// rejects the deletion. Delete deletes the tenant's namespaces and all objects in them.
+	// Orphan retains the namespaces and their label. Delete and Orphan both delete the tenant's
+	// bindings and quota, and retire its ID.
 	// +kubebuilder:validation:Enum=Protect;Delete;Orphan
 	// +kubebuilder:default=Protect
 	// +optional
@@ -153,7 +153,7 @@ type TenantSpec struct {
 	AcceptUndated bool `json:"acceptUndated,omitempty"`
 }
 
-// TenantDeletionPolicy specifies the effect of the deletion of a Tenant.
+// TenantDeletionPolicy specifies the effect of deleting a Tenant.
 type TenantDeletionPolicy string
 
 // The deletion policies.
@@ -239,7 +239,7 @@ type TenantBinding struct {
 // +kubebuilder:validation:XValidation:rule="self.kind != 'ServiceAccount' || self.name.matches('^[a-z0-9]([-.a-z0-9]*[a-z0-9])?$')",message="must be a valid ServiceAccount name",fieldPath=".name"
 // +kubebuilder:validation:XValidation:rule="!has(self.apiGroup) || self.apiGroup == '' || self.kind != 'ServiceAccount'",message="must be empty for a ServiceAccount",fieldPath=".apiGroup"
 
-// Subject specifies a user, a group, or a service account of one of the tenant's namespaces.
+// Subject specifies a user, a group, or a service account in one of the tenant's namespaces.
 type Subject struct {
 	// kind specifies the kind of the subject: User, Group or ServiceAccount.
 	// +kubebuilder:validation:Enum=User;Group;ServiceAccount
@@ -277,7 +277,8 @@ const (
 const (
 	// ConditionPrepared reports whether every namespace has the specified content.
 	ConditionPrepared = "Prepared"
-	// ConditionReady reports whether the Tenant is prepared and needs no action of an administrator.
+	// ConditionReady reports whether the Tenant is prepared and needs no action from an
+	// administrator.
 	ConditionReady = "Ready"
 	// ConditionSuspended reports whether the access of the tenant's callers is restricted.
 	ConditionSuspended = "Suspended"
@@ -293,15 +294,15 @@ const (
 	ReasonDomainAmbiguous = "DomainAmbiguous" // several domains map to the tenant
 	ReasonDomainChanged   = "DomainChanged"   // another domain maps to the tenant
 	ReasonDomainDisabled  = "DomainDisabled"
-	ReasonProjectsMissing = "ProjectsMissing" // so many that the server removes none of them
-	ReasonRolesMissing    = "RolesMissing"    // so many that the server retains them for 24 hours
+	ReasonProjectsMissing = "ProjectsMissing" // many projects are missing, so that the server removes nothing
+	ReasonRolesMissing    = "RolesMissing"    // many roles are missing, and the bindings remain for 24 hours
 	ReasonProjectsSkipped = "ProjectsSkipped" // some projects have no namespace
 	ReasonKeystoneNotRead = "NotRead"         // Keystone cannot be read
 	ReasonKeystoneFailed  = "WriteFailed"     // a write to the cluster failed
 )
 
-// The reasons of [ConditionReady] and [ConditionSuspended]. The reason of a suspended Tenant is its
-// access.
+// The reasons of [ConditionReady] and [ConditionSuspended]. If a Tenant is suspended, the reason
+// of ConditionSuspended is its access.
 const (
 	ReasonReady          = "Ready"
 	ReasonManyNamespaces = "TooManyNamespaces"
@@ -319,10 +320,10 @@ const (
 	ReasonTemplate  = "TemplateRefused"
 )
 
-// The reasons of a condition that needs a CustomResourceDefinition of the project.
+// The reasons that report the state of the project's CustomResourceDefinitions.
 const (
-	ReasonDefinition       = "DefinitionMissing"   // or outdated, or not established
-	ReasonDefinitionUsable = "DefinitionInstalled" // of an event
+	ReasonDefinition       = "DefinitionMissing"   // a definition is missing, outdated or not established
+	ReasonDefinitionUsable = "DefinitionInstalled" // the reason of an event
 )
 
 // The conditions of a Tenant that is being deleted.
@@ -338,13 +339,13 @@ const (
 // The reasons of [ConditionDeleting], [ConditionNamespacesGone] and [ConditionDeletionHeld].
 const (
 	ReasonNamespaces = "Namespaces" // namespaces are being deleted
-	ReasonStuck      = "Stuck"      // some namespaces take long
-	ReasonSettling   = "Settling"   // before the second check
+	ReasonStuck      = "Stuck"      // the deletion of some namespaces takes long
+	ReasonSettling   = "Settling"   // before the second check for namespaces
 	ReasonRetiring   = "Retiring"   // the other objects are being deleted
 	ReasonProtected  = "Protected"
 	ReasonTooMany    = "TooMany"
 	ReasonDelayed    = "Delayed"   // spec.deletionDelay has not passed
-	ReasonTakenBack  = "TakenBack" // of an event: nothing was deleted
+	ReasonTakenBack  = "TakenBack" // the reason of an event after a canceled deletion
 	ReasonReleased   = "Released"  // the deletion no longer waits
 )
 
@@ -359,12 +360,13 @@ type TenantStatus struct {
 	// quota is the name of the TenantQuota that the server created from spec.quota.
 	// +optional
 	Quota string `json:"quota,omitempty"`
-	// conditions contains Ready, Prepared and Suspended. Ready reports whether the Tenant is prepared
-	// and needs no action of an administrator. Prepared reports whether every namespace has the
-	// specified content. Suspended reports whether the access of the tenant's callers is restricted.
-	// While the Tenant is being deleted, Deleting reports the current step, NamespacesGone reports
-	// whether the tenant has no namespace left, and DeletionHeld reports why the deletion waits.
-	// KeystoneSynced reports whether the namespaces follow the projects of a Keystone domain.
+	// conditions contains Ready, Prepared and Suspended. Ready reports whether the Tenant is
+	// prepared and needs no action from an administrator. Prepared reports whether every
+	// namespace has the specified content. Suspended reports whether the access of the tenant's
+	// callers is restricted. While the Tenant is being deleted, Deleting reports the current
+	// step, NamespacesGone reports whether the tenant has no namespace left, and DeletionHeld
+	// reports why the deletion waits. KeystoneSynced reports whether the namespaces follow the
+	// projects of a Keystone domain.
 	// +listType=map
 	// +listMapKey=type
 	// +optional

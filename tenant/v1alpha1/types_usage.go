@@ -34,8 +34,8 @@ type TenantUsage struct {
 	// +kubebuilder:validation:MaxLength=63
 	// +required
 	Tenant string `json:"tenant"`
-	// uid is the UID of the Tenant object. It is empty if the tenant has no Tenant object. This object
-	// does not include the usage of a deleted Tenant with the same name.
+	// uid is the UID of the Tenant object. It is empty if the tenant has no Tenant object. The
+	// usage of a deleted Tenant with the same name is not included in this TenantUsage.
 	// +kubebuilder:validation:MaxLength=64
 	// +optional
 	UID string `json:"uid,omitempty"`
@@ -106,7 +106,7 @@ type HourUsage struct {
 	// +optional
 	Watches int64 `json:"watches,omitempty"`
 	// seatMilliseconds is how long the requests occupied seats of API Priority and Fairness, in
-	// milliseconds. Only a kube-apiserver with tenants compiled in records it.
+	// milliseconds. Only a kube-apiserver with kubetenant records it.
 	// +kubebuilder:validation:Minimum=0
 	// +optional
 	SeatMilliseconds int64 `json:"seatMilliseconds,omitempty"`
@@ -127,8 +127,8 @@ type StoredUsage struct {
 	// etcd.
 	// +optional
 	Bytes int64 `json:"bytes,omitempty"`
-	// requested reports the resources that the objects request. The keys are the names of a
-	// ResourceQuota, such as requests.cpu, requests.memory, requests.storage and
+	// requested reports the resources that the objects request. The keys are the resource names
+	// of a ResourceQuota, such as requests.cpu, requests.memory, requests.storage and
 	// services.loadbalancers.
 	// +optional
 	Requested corev1.ResourceList `json:"requested,omitempty"`
