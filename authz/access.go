@@ -27,13 +27,14 @@ const (
 	AccessClosed
 	// AccessReadOnly allows get, head, list, watch and delete, and self reviews. Among
 	// subresources, only status, scale and log may be read. It also allows impersonation checks,
-	// because the level applies to the impersonated user too.
+	// because the level also limits the requests of the impersonated user.
 	AccessReadOnly
 	// AccessOpen adds no limit.
 	AccessOpen
 )
 
-// accessOf returns the access level of a tenant's callers.
+// accessOf returns the access level of a tenant's callers. It is [AccessOpen] for the system
+// tenant and for callers without a tenant.
 func (b *Boundary) accessOf(id tenant.ID) Access {
 	if b.Access == nil || id.IsSystem() || id.IsZero() {
 		return AccessOpen
@@ -41,8 +42,8 @@ func (b *Boundary) accessOf(id tenant.ID) Access {
 	return b.Access(id)
 }
 
-// denialReason returns why the access level denies a request, or [ReasonNone] if it does not deny
-// it.
+// denialReason returns why the access level denies a request, or [ReasonNone] if the level does
+// not deny the request.
 func (level Access) denialReason(attrs *requestAttributes) Reason {
 	if level == AccessOpen { // the usual case
 		return ReasonNone
@@ -67,8 +68,9 @@ func (level Access) denialReason(attrs *requestAttributes) Reason {
 	return ReasonClosed
 }
 
-// allowedReadOnly reports whether [AccessReadOnly] allows a verb on a subresource, or on the object
-// if the subresource is empty. A get of any other subresource may connect to a backend.
+// allowedReadOnly reports whether [AccessReadOnly] allows a verb on a subresource, or on the
+// object if the subresource is empty. It excludes most subresources, because a get of some of
+// them connects to a backend.
 func allowedReadOnly(verb, subresource string) bool {
 	switch verb {
 	case "get", "list", "watch", "head":

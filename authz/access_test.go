@@ -93,8 +93,8 @@ func TestPathsByAccess(t *testing.T) {
 	}
 }
 
-// TestRulesInShadowMode checks that shadow mode lists all rules, except for the access levels that
-// also apply in shadow mode.
+// TestRulesInShadowMode checks that RulesFor lists all rules in shadow mode. It lists none if the
+// access level denies requests in shadow mode too.
 func TestRulesInShadowMode(t *testing.T) {
 	r := &fixedRules{resources: []authorizer.ResourceRuleInfo{rule("get", "", "pods")}}
 	for access, want := range map[authz.Access]int{
@@ -115,8 +115,8 @@ func TestRulesInShadowMode(t *testing.T) {
 }
 
 // TestAccessInShadowMode checks that shadow mode denies a request only if an administrator has
-// restricted the tenant. It does not deny the request if the access level is unknown or the tenant
-// does not exist.
+// restricted or deleted the tenant. It does not deny the request if the access level is unknown
+// or the tenant does not exist.
 func TestAccessInShadowMode(t *testing.T) {
 	for access, want := range map[authz.Access]authorizer.Decision{
 		authz.AccessClosed:   authorizer.DecisionDeny,
@@ -137,27 +137,27 @@ func TestAccessInShadowMode(t *testing.T) {
 		// Another reason for a denial does not override the access level.
 		write.User = &user.DefaultInfo{Name: "alice", Groups: []string{"system:foo"}, Extra: callerOf("a").GetExtra()}
 		if d, reason, err := b.Authorize(t.Context(), write); d != want || err != nil {
-			t.Errorf("access %d, in a group of the system's: %v %q %v", access, d, reason, err)
+			t.Errorf("access %d, caller in a system group: %v %q %v", access, d, reason, err)
 		}
 	}
 }
 
-// TestAccessAppliesOnlyToTenants checks that Access is not called for callers of the system tenant
-// or without a tenant.
+// TestAccessAppliesOnlyToTenants checks that Access is not called for callers of the system
+// tenant or without a valid tenant.
 func TestAccessAppliesOnlyToTenants(t *testing.T) {
 	o := options(namespaceLabels)
 	o.Access = func(id tenant.ID) authz.Access {
-		t.Errorf("asked of %q", id)
+		t.Errorf("Access was called for %q", id)
 		return authz.AccessUnknown
 	}
 	o.UnboundPaths = []string{"/healthz"}
 	b := authz.New(o, authorizer.AuthorizerFunc(allowAll), nil)
 	if d, reason, _ := b.Authorize(t.Context(), readPods("system", "a--web")); d != authorizer.DecisionAllow {
-		t.Errorf("the system's: %v %q", d, reason)
+		t.Errorf("caller of the system tenant: %v %q", d, reason)
 	}
 	if d, reason, _ := b.Authorize(t.Context(),
 		authorizer.AttributesRecord{User: callerOf(""), Verb: "get", Path: "/healthz"}); d == authorizer.DecisionAllow {
-		t.Errorf("of no valid tenant: %v %q", d, reason)
+		t.Errorf("caller without a valid tenant: %v %q", d, reason)
 	}
 }
 
@@ -198,12 +198,12 @@ func TestExceptionSessionsEndWithOwnersAccess(t *testing.T) {
 		ending string
 		want   bool
 	}{
-		"of the owner":            {"/api/v1/namespaces/b--web/pods?watch=true", "b", true},
-		"of another":              {"/api/v1/namespaces/b--web/pods?watch=true", "c", false},
-		"their own":               {"/api/v1/namespaces/a--web/pods?watch=true", "b", false},
-		"of the system's":         {"/api/v1/namespaces/kube-system/pods?watch=true", "b", false},
-		"over all, of no one's":   {"/api/v1/pods?watch=true", "b", false},
-		"of the grantee, as ever": {"/api/v1/namespaces/b--web/pods?watch=true", "a", true},
+		"the owner's access":             {"/api/v1/namespaces/b--web/pods?watch=true", "b", true},
+		"a third tenant's access":        {"/api/v1/namespaces/b--web/pods?watch=true", "c", false},
+		"own namespace":                  {"/api/v1/namespaces/a--web/pods?watch=true", "b", false},
+		"namespace of the system tenant": {"/api/v1/namespaces/kube-system/pods?watch=true", "b", false},
+		"all namespaces":                 {"/api/v1/pods?watch=true", "b", false},
+		"the caller's own access":        {"/api/v1/namespaces/b--web/pods?watch=true", "a", true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := labeledOptions()
@@ -241,18 +241,18 @@ func TestCallersOfDeletedTenants(t *testing.T) {
 			asked authorizer.Attributes
 			want  authorizer.Decision
 		}{
-			"what is open to everybody": {
+			"path for every caller": {
 				authorizer.AttributesRecord{User: callerOf("a"), Verb: "get", Path: "/healthz"}, authorizer.DecisionAllow,
 			},
-			"the same by one in a group of the system": {
+			"path for every caller, caller in a system group": {
 				authorizer.AttributesRecord{User: foreign, Verb: "get", Path: "/healthz"}, authorizer.DecisionDeny,
 			},
 			"discovery": {
 				authorizer.AttributesRecord{User: callerOf("a"), Verb: "get", Path: "/api"}, authorizer.DecisionDeny,
 			},
-			"its namespace":    {readPods("a", "a--web"), authorizer.DecisionDeny},
-			"who he is":        {self, authorizer.DecisionDeny},
-			"another's caller": {readPods("b", "b--web"), authorizer.DecisionAllow},
+			"namespace of the tenant":  {readPods("a", "a--web"), authorizer.DecisionDeny},
+			"self review":              {self, authorizer.DecisionDeny},
+			"caller of another tenant": {readPods("b", "b--web"), authorizer.DecisionAllow},
 		} {
 			t.Run(what, func(t *testing.T) {
 				if d, reason, err := b.Authorize(t.Context(), c.asked); d != c.want || err != nil ||
@@ -277,13 +277,13 @@ func TestUndatedCertificates(t *testing.T) {
 		lineage tenant.Lineage
 		want    authorizer.Decision
 	}{
-		"a name that was nobody's": {tenant.Lineage{UID: "new"}, authorizer.DecisionAllow},
-		"another's": {
+		"no earlier tenant": {tenant.Lineage{UID: "new"}, authorizer.DecisionAllow},
+		"earlier tenant": {
 			tenant.Lineage{UID: "new", Retired: []tenant.Retired{{UID: "old"}}}, authorizer.DecisionDeny,
 		},
 		// Only the access level denies these callers.
-		"nobody's any more": {tenant.Lineage{Retired: []tenant.Retired{{UID: "old"}}}, authorizer.DecisionAllow},
-		"one that takes them": {
+		"deleted tenant": {tenant.Lineage{Retired: []tenant.Retired{{UID: "old"}}}, authorizer.DecisionAllow},
+		"accepts undated credentials": {
 			tenant.Lineage{UID: "new", AcceptUndated: true, Retired: []tenant.Retired{{UID: "old"}}}, authorizer.DecisionAllow,
 		},
 	} {

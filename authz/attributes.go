@@ -11,7 +11,7 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 )
 
-// requestAttributes are the attributes of a request, each read once.
+// requestAttributes are the attributes of a request. Each attribute is read only once.
 type requestAttributes struct {
 	authorizer.Attributes
 	user       user.Info
@@ -35,8 +35,8 @@ type lookup struct {
 
 func readAttributes(a authorizer.Attributes) requestAttributes {
 	if r, ok := a.(*authorizer.AttributesRecord); ok {
-		// A server passes this type. Its methods have value receivers, so each call through the
-		// interface would copy the whole struct.
+		// Kubernetes servers pass this type. Its methods have value receivers, so each call
+		// through the interface would copy the whole struct.
 		if !r.ResourceRequest {
 			return requestAttributes{
 				Attributes: a,
@@ -75,8 +75,8 @@ func readAttributes(a authorizer.Attributes) requestAttributes {
 
 func isRead(verb string) bool { return verb == "get" || verb == "list" || verb == "watch" }
 
-// isPlainRead reports whether attrs only reads data of the server itself. A get request that
-// connects to a backend may do anything there.
+// isPlainRead reports whether attrs only reads data from the API server. A get request that
+// connects to a backend may have any effect there.
 func (attrs *requestAttributes) isPlainRead() bool {
 	return isRead(attrs.verb) && !attrs.connects()
 }
@@ -92,9 +92,9 @@ func connects(subresource string) bool {
 	return false
 }
 
-// isImpersonation reports whether attrs is an impersonation check and not the request itself. The
-// verb of a non-resource request is its HTTP method. An HTTP method contains no colon: RFC 9110,
-// section 5.6.2.
+// isImpersonation reports whether attrs is an impersonation check instead of the request itself.
+// The verb of a non-resource request is its HTTP method, which contains no colon (RFC 9110,
+// section 5.6.2). A client therefore cannot send a method that looks like an impersonation check.
 func (attrs *requestAttributes) isImpersonation() bool {
 	if !attrs.isResource {
 		return strings.HasPrefix(attrs.verb, "impersonate-on:")
@@ -102,9 +102,9 @@ func (attrs *requestAttributes) isImpersonation() bool {
 	return strings.HasPrefix(attrs.verb, "impersonate")
 }
 
-// hasDotSegment reports whether a part of a resource's path is a dot segment. RequestInfo treats a
-// dot segment as a name. An aggregated server receives the path unchanged and might resolve the dot
-// segment.
+// hasDotSegment reports whether a part of a resource's path is a dot segment ("." or "..").
+// RequestInfo treats a dot segment as a name. An aggregated server receives the path unchanged
+// and might resolve the dot segment.
 func (attrs *requestAttributes) hasDotSegment() bool {
 	return isDots(attrs.resource.Group) || isDots(attrs.version) || isDots(attrs.namespace) ||
 		isDots(attrs.resource.Resource) || isDots(attrs.name) || isDots(attrs.subresource)
@@ -112,8 +112,9 @@ func (attrs *requestAttributes) hasDotSegment() bool {
 
 func isDots(s string) bool { return s == "." || s == ".." }
 
-// isReview reports whether attrs is a TokenReview, SubjectAccessReview or LocalSubjectAccessReview.
-// The answer reveals whether a token or name is known, or which tenant owns a namespace.
+// isReview reports whether attrs is a TokenReview, SubjectAccessReview or
+// LocalSubjectAccessReview. The response may reveal whether a token or name exists, or which
+// tenant owns a namespace.
 func (attrs *requestAttributes) isReview() bool { return isReview(attrs.resource) }
 
 func isReview(r schema.GroupResource) bool {
@@ -126,7 +127,7 @@ func isReview(r schema.GroupResource) bool {
 	return false
 }
 
-// isSelfReview reports whether the resource is a kind of review that is only about the caller.
+// isSelfReview reports whether the resource is a review that is only about the caller.
 func isSelfReview(r schema.GroupResource) bool {
 	switch r.Group {
 	case "authentication.k8s.io":

@@ -19,8 +19,8 @@ import (
 // differ.
 const AuditEventMargin = 5 * time.Second
 
-// auditEventKey is the context key of lookups for an audit event. Its value is the time of the
-// event. These lookups must use only the cache.
+// auditEventKey marks the context of lookups that attribute an audit event to a tenant. Its value
+// is the time of the event. These lookups must use only the cache.
 type auditEventKey struct{}
 
 func isCachedOnly(ctx context.Context) bool { return ctx.Value(auditEventKey{}) != nil }
@@ -42,10 +42,11 @@ func MayPrecede(at, created time.Time) bool {
 	return !created.IsZero() && !at.After(created.Add(AuditEventMargin))
 }
 
-// AuditEventTenants returns the tenants of the users of an audit event at the given time. The first
-// is the tenant of the authenticated caller. The second is the tenant of the impersonated user as,
-// or of the caller if as is nil. An unknown tenant is zero. Lookups use only the cache. The tenant
-// of a service account is unknown if its namespace may have been created after the event.
+// AuditEventTenants returns the tenants of the users in an audit event. The time of the event is
+// at. The first tenant is that of the authenticated caller. The second is that of the
+// impersonated user as, or of the caller if as is nil. The ID of an unknown tenant is zero.
+// Lookups use only the cache. The tenant of a service account is unknown if its namespace may
+// have been created after the event.
 //
 // Security: the server that wrote the event MUST have checked that the caller may impersonate as.
 func (b *Boundary) AuditEventTenants(caller, as user.Info, at time.Time) (authenticated, acting tenant.ID) {
@@ -74,8 +75,8 @@ func (b *Boundary) AuditEventOwner(namespace string, at time.Time) tenant.ID {
 	return id
 }
 
-// PathTenant returns the tenant in the path of a request, to which the boundary limits the request.
-// It returns the zero ID if the path names no tenant or all tenants.
+// PathTenant returns the tenant that a request's path names. The boundary limits the request to
+// this tenant. PathTenant returns the zero ID if the path names no tenant or all tenants.
 func PathTenant(ctx context.Context) tenant.ID {
 	if state := requestStateFrom(ctx); state != nil {
 		return state.path.id

@@ -144,15 +144,15 @@ func TestDenialsHaveNoError(t *testing.T) {
 	r := &recorder{decision: authorizer.DecisionAllow}
 	b := authz.New(options(namespaceLabels), r, nil)
 	for name, a := range map[string]authorizer.AttributesRecord{
-		"a lookup that fails":    podRequest(callerOf("a"), "get", "away"),
-		"a subject's that fails": podRequest(&user.DefaultInfo{Name: "system:serviceaccount:away:default"}, "get", "a--web"),
-		"another tenant's":       podRequest(callerOf("a"), "get", "b--web"),
-		"nobody":                 podRequest(nil, "get", "a--web"),
+		"failed owner lookup":  podRequest(callerOf("a"), "get", "away"),
+		"failed caller lookup": podRequest(&user.DefaultInfo{Name: "system:serviceaccount:away:default"}, "get", "a--web"),
+		"another tenant":       podRequest(callerOf("a"), "get", "b--web"),
+		"no user":              podRequest(nil, "get", "a--web"),
 	} {
 		t.Run(name, func(t *testing.T) {
 			d, reason, err := b.Authorize(t.Context(), a)
 			if d != authorizer.DecisionDeny || reason == "" || err != nil || r.reached != nil {
-				t.Errorf("Authorize() = %v, %q, %v; want a denial with a reason alone", d, reason, err)
+				t.Errorf("Authorize() = %v, %q, %v; want a denial with a reason and no error", d, reason, err)
 			}
 			if c := b.ConditionsAwareAuthorize(t.Context(), a); !c.IsDeny() || r.reached != nil {
 				t.Errorf("ConditionsAwareAuthorize() = %v; want a denial", c)
@@ -165,11 +165,11 @@ func TestDelegateEvaluatesConditions(t *testing.T) {
 	r := &recorder{decision: authorizer.DecisionAllow}
 	b := authz.New(options(namespaceLabels), r, nil)
 	if c := b.ConditionsAwareAuthorize(t.Context(), podRequest(callerOf("a"), "get", "a--web")); !c.IsAllow() {
-		t.Errorf("ConditionsAwareAuthorize() = %v; want the delegate's", c)
+		t.Errorf("ConditionsAwareAuthorize() = %v; want the delegate's decision", c)
 	}
 	if d, reason, err := b.EvaluateConditions(t.Context(), authorizer.ConditionsAwareDecision{}, nil); d != r.decision ||
 		reason != "conditions" || err != nil {
-		t.Errorf("EvaluateConditions() = %v, %q, %v; want the delegate's", d, reason, err)
+		t.Errorf("EvaluateConditions() = %v, %q, %v; want the delegate's result", d, reason, err)
 	}
 }
 
@@ -181,7 +181,7 @@ func TestForeignAndMissingNamespacesGetSameAnswer(t *testing.T) {
 		_, want, _ := b.Authorize(t.Context(), podRequest(callerOf("a"), verb, "b--web"))
 		for _, ns := range []string{"missing", "bad", "kube-system"} {
 			if _, got, _ := b.Authorize(t.Context(), podRequest(callerOf("a"), verb, ns)); got != want {
-				t.Errorf("%s in %s: %q; in another tenant's: %q", verb, ns, got, want)
+				t.Errorf("%s in %s: %q; in another tenant's namespace: %q", verb, ns, got, want)
 			}
 		}
 	}
@@ -238,7 +238,7 @@ func FuzzBoundary(f *testing.F) {
 		}
 		if d == authorizer.DecisionAllow || err != nil || (d == authorizer.DecisionDeny) != (r.reached == nil) ||
 			(d == authorizer.DecisionDeny) != (reason != "delegate") {
-			t.Fatalf("Authorize() = %v, %q, %v, delegate asked: %v", d, reason, err, r.reached != nil)
+			t.Fatalf("Authorize() = %v, %q, %v, delegate called: %v", d, reason, err, r.reached != nil)
 		}
 		caller, err := o.Subjects.TenantOf(t.Context(), u)
 		if r.reached == nil || caller.IsSystem() {
@@ -247,7 +247,7 @@ func FuzzBoundary(f *testing.F) {
 		if isResource { // the boundary may change the namespace of a review
 			namespace, object = r.reached.GetNamespace(), r.reached.GetName()
 		}
-		// The verb in an impersonation check is compared in the same way.
+		// The boundary compares the verb in an impersonation check in the same way.
 		single := verb == "create" || verb == "list" ||
 			object != "" && slices.Contains([]string{"get", "update", "patch", "delete"}, verb)
 		if rest, found := strings.CutPrefix(verb, "impersonate-on:"); found {
@@ -349,7 +349,7 @@ func BenchmarkBoundary(b *testing.B) {
 			}
 		}
 		if own != b.N {
-			b.Errorf("%d of %d the caller's", own, b.N)
+			b.Errorf("%d of %d requests are in the caller's namespace", own, b.N)
 		}
 	})
 	inNamespace := func(of func(i int) string) func(*authorizer.AttributesRecord, int) {

@@ -35,20 +35,21 @@ type Options struct {
 	// Shared specifies the cluster-scoped resources that every tenant may read.
 	Shared []schema.GroupResource
 	// DescribesTenant reports whether the named object of a cluster-scoped resource describes
-	// tenant id. The callers of that tenant may get the object. It also reports true for a missing
-	// object whose name is reserved for the tenant, so that these callers get a 404 response. It
-	// MUST report false if the answer is unknown, and for resources of other projects. If nil, no
-	// object describes a tenant.
+	// tenant id, as its Tenant object does. The callers of that tenant may get the object. It
+	// also reports true for a missing object whose name is reserved for the tenant, so that these
+	// callers get a 404 response. It MUST report false for resources of other projects, and if
+	// the object's tenant cannot be determined. If nil, no object describes a tenant.
 	DescribesTenant func(resource schema.GroupResource, name string, id tenant.ID) bool
 	// ObjectField returns a field and a value. The objects that describe tenant id, and no other
 	// objects, have the value in the field. The boundary limits the tenant's lists and watches of
-	// the resource by this field. ObjectField MUST return metadata.name only if an object with that
-	// name can never describe another tenant. The field is empty for other resources, and if the
-	// field is unknown. If nil, these lists and watches are denied.
+	// the resource by this field. ObjectField MUST return metadata.name only if an object with
+	// that name can never describe another tenant. It returns an empty field if the field is
+	// unknown, and for resources whose objects do not describe tenants. If nil, these lists and
+	// watches are denied.
 	ObjectField func(resource schema.GroupResource, id tenant.ID) (field, value string)
-	// TenantWritable specifies resources. The callers of a tenant may create, update, patch and
-	// delete the object that describes their tenant. A create request may have no name yet.
-	// Admission MUST therefore check the tenant of the new object.
+	// TenantWritable specifies the resources in which a tenant's callers may create, update,
+	// patch and delete the object that describes their tenant. A create request may not contain
+	// the object's name yet. Admission MUST therefore check the tenant of the new object.
 	TenantWritable []schema.GroupResource
 	// ServiceAccountsInTenantGroup specifies that the server adds a service account to the group of
 	// its tenant when it authenticates the account. The boundary then adds a reviewed or
@@ -58,8 +59,9 @@ type Options struct {
 	// label. It is called for namespaced resources. If true, the boundary may limit a list over all
 	// namespaces by the label. If nil, it denies such a list.
 	Labeled func(schema.GroupResource, tenant.ID) bool
-	// Selectable specifies namespaced resources of aggregated servers. These servers MUST honor
-	// label selectors, and exactly the objects of a tenant MUST have the tenant's label.
+	// Selectable specifies the namespaced resources of aggregated servers that tenants may list
+	// over all namespaces. These servers MUST honor label selectors, and exactly the objects of a
+	// tenant MUST have the tenant's label.
 	Selectable []schema.GroupResource
 	// Access returns the access level of a tenant's callers. It MUST return quickly and be safe for
 	// concurrent use. When the level becomes stricter, the program MUST end the active requests of
@@ -68,24 +70,25 @@ type Options struct {
 	// Exceptions are evaluated in this order before the rules of the boundary.
 	Exceptions []Exception
 	// Stale reports whether the caches behind Owners and Scopes are outdated. If they are, the
-	// boundary denies callers of tenants, and service accounts that belong to the system tenant
-	// only by the label of their namespace. If nil, the caches are always current.
+	// boundary denies callers of tenants. It also denies service accounts that belong to the
+	// system tenant only because of their namespace's label. If nil, the caches are always
+	// current.
 	Stale func() bool
 	// Shadow specifies that the boundary records a denial but delegates the request. It then limits
 	// no lists. Even in shadow mode, the boundary denies revoked callers, callers of deleted
 	// tenants, undated credentials that may belong to a deleted tenant, and requests that exceed
 	// [AccessClosed] or [AccessReadOnly].
 	Shadow bool
-	// Revoked reports whether a caller is revoked. It is called for every caller with a tenant,
-	// because authentication does not check impersonated users. If the server authenticates
-	// requests itself, authentication checks no caller. If nil, no caller is revoked.
+	// Revoked reports whether a caller is revoked. It is called for every caller with a tenant.
+	// Authentication does not check impersonated users, and it checks no caller if the server
+	// authenticates requests itself. If nil, no caller is revoked.
 	Revoked func(tenant.ID, user.Info) bool
 	// Limits are the maximum sizes of the identities of tenants' callers. Defaults to
 	// [tenant.DefaultLimits].
 	Limits tenant.Limits
 	// QualifiedNames specifies that the user and group names of a tenant's callers begin with the
-	// tenant and a colon. A tenant's caller may then impersonate no other names, except the
-	// tenant's own group.
+	// tenant and a colon. A tenant's caller may then impersonate no other users and groups,
+	// except the tenant's own group.
 	QualifiedNames bool
 	// PrefixesReserved specifies that a namespace whose name begins with a tenant's prefix never
 	// belongs to another tenant. The boundary then delegates some requests of a tenant's caller in
@@ -100,7 +103,7 @@ type Options struct {
 	// LocalSubjectAccessReview. The handler of these reviews MUST reveal to a tenant only facts
 	// about that tenant. The handlers of kube-apiserver do not have this limit.
 	Reviews bool
-	// Observe is called for each decision, except by [Boundary.DenialReason]. It MUST return
+	// Observe is called for each decision except those of [Boundary.DenialReason]. It MUST return
 	// quickly and be safe for concurrent use. If nil, it is not called.
 	Observe func(context.Context, Outcome)
 }
@@ -129,7 +132,7 @@ const (
 )
 
 // Boundary denies a request that may reach outside the caller's tenant, and delegates every other
-// request. It implements [authorizer.Authorizer] and, by [Boundary.RulesFor],
+// request. It implements [authorizer.Authorizer] and, with [Boundary.RulesFor],
 // [authorizer.RuleResolver]. The zero value is not usable. A Boundary is safe for concurrent use.
 //
 // Except for its [Exception]s, it never allows a request itself. It denies with DecisionDeny and
@@ -276,8 +279,8 @@ func (b *Boundary) check(
 	return &attributes{attrs.Attributes, c.user, v.limits}, authorizer.DecisionNoOpinion, ReasonNone
 }
 
-// evaluate returns the verdict about a request. It checks the caller and the access of its tenant
-// first. Then, an exception applies, or the boundary decides.
+// evaluate returns the verdict about a request. It first checks the caller and the access level
+// of its tenant. Then, an exception applies, or the boundary decides.
 func (b *Boundary) evaluate(ctx context.Context, state *requestState, c *caller, attrs *requestAttributes) verdict {
 	access := b.accessOf(c.tenant)
 	accessReason := access.denialReason(attrs)

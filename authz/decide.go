@@ -33,8 +33,9 @@ func (b *Boundary) decide(ctx context.Context, state *requestState, c *caller, a
 }
 
 // impersonatesWellFormed reports whether the name to impersonate is well-formed
-// ([tenant.IsWellFormed]). The check applies to every impersonator, because an aggregated server
-// reads headers without the white space at their ends (RFC 9110, section 5.5).
+// ([tenant.IsWellFormed]). The check applies to every impersonator. An aggregated server trims
+// white space from header values (RFC 9110, section 5.5) and would otherwise read a different
+// name.
 func impersonatesWellFormed(attrs *requestAttributes) bool {
 	if attrs.resource.Resource == "userextras" {
 		return tenant.IsWellFormedValue(attrs.name) && tenant.IsWellFormed(attrs.subresource)
@@ -130,8 +131,8 @@ func (b *Boundary) invalidReason(verb string, attrs *requestAttributes) Reason {
 	return ReasonNone
 }
 
-// find looks up a namespace. It reuses the last result in attrs if that is about the same
-// namespace.
+// find looks up a namespace. It reuses the last lookup stored in attrs if that lookup was for the
+// same namespace.
 func (b *Boundary) find(ctx context.Context, id tenant.ID, attrs *requestAttributes, namespace string) lookupResult {
 	if attrs.lastLookup == nil || attrs.lastLookup.namespace != namespace {
 		ns := b.Owners.find(ctx, requester{id: id}, namespace)
@@ -145,8 +146,9 @@ func (b *Boundary) find(ctx context.Context, id tenant.ID, attrs *requestAttribu
 
 // underlyingVerb returns the verb of the request itself. Constrained impersonation (KEP-5284)
 // checks the verb impersonate-on:<mode>:<verb> with the attributes of the request. Any other verb
-// is returned unchanged. The result is false for an unknown mode, for an impersonation verb after
-// the mode, and for the modes of nodes, because a tenant may not impersonate a node.
+// is returned unchanged. The second result is false for an unknown mode, for a missing verb, and
+// for an impersonation verb after the mode. It is also false for the modes of nodes, because a
+// tenant may not impersonate a node.
 func underlyingVerb(verb string) (string, bool) {
 	rest, found := strings.CutPrefix(verb, "impersonate-on:")
 	if !found {
@@ -213,7 +215,7 @@ func (b *Boundary) decideNamespaced(ctx context.Context, id tenant.ID, verb stri
 // decideOwnedOrMissing calls decideOwned. It also delegates some requests in a missing namespace
 // whose name only the tenant can use. The server then answers with 404 or an empty list. kubectl
 // apply and delete depend on the 404 response, and Helm depends on the list. A watch is not
-// delegated, because it would continue in a namespace that gets the name later.
+// delegated, because it would continue if a namespace with this name were created later.
 func (b *Boundary) decideOwnedOrMissing(
 	ctx context.Context, id tenant.ID, verb string, attrs *requestAttributes, namespace string,
 ) verdict {
@@ -225,8 +227,8 @@ func (b *Boundary) decideOwnedOrMissing(
 	return v
 }
 
-// isFiniteRequest reports whether attrs requests one object or a list from the server itself, and
-// the response ends without the client.
+// isFiniteRequest reports whether attrs requests one object or a list from the API server itself,
+// and whether the response ends without an action of the client.
 func (b *Boundary) isFiniteRequest(verb string, attrs *requestAttributes) bool {
 	switch verb {
 	case "get", "update", "patch", "delete":
@@ -241,8 +243,9 @@ func (b *Boundary) isFiniteRequest(verb string, attrs *requestAttributes) bool {
 		(attrs.resource == namespaces || b.scopeOf(attrs) == ScopeNamespaced)
 }
 
-// decideOwned delegates a request in a namespace of tenant id. It denies a request in another
-// tenant's namespace and in a missing namespace for the same reason.
+// decideOwned delegates a request in a namespace of tenant id. The reason for a denial is the
+// same for another tenant's namespace and for a missing namespace, so that it does not reveal
+// which exist.
 func (b *Boundary) decideOwned(ctx context.Context, id tenant.ID, attrs *requestAttributes, namespace string) verdict {
 	owner, err := b.find(ctx, id, attrs, namespace).owner()
 	switch {
@@ -331,13 +334,14 @@ func (b *Boundary) isShared(resource schema.GroupResource) bool {
 	return slices.Contains(b.Shared, resource) && b.Scopes.Of(resource) != ScopeNamespaced
 }
 
-// isQualified reports whether a caller of tenant id can have the given user or group name.
+// isQualified reports whether a caller of tenant id may have the given user or group name.
 func (b *Boundary) isQualified(id tenant.ID, name string) bool {
 	return !b.QualifiedNames || strings.HasPrefix(name, id.String()+":")
 }
 
-// decideImpersonation decides whether a caller of tenant id may impersonate an identity. It denies
-// reserved names, service accounts in other tenants' namespaces, and the extra of another tenant. A
+// decideImpersonation decides whether a caller of tenant id may impersonate an identity. It
+// denies nodes, reserved or unqualified names, and service accounts in other tenants' namespaces.
+// It also denies reserved extra keys, except the extra that names the caller's own tenant. A
 // later check decides about the requests of the impersonated user.
 func (b *Boundary) decideImpersonation(ctx context.Context, id tenant.ID, attrs *requestAttributes) verdict {
 	denied := verdict{reason: ReasonImpersonation}

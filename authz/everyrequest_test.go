@@ -72,7 +72,7 @@ func TestEveryRequestIsASession(t *testing.T) {
 		"all sessions end":                 {callerOf("system"), all, (*authz.Sessions).EndAll, true},
 		"another caller is revoked":        {callerOf("system"), all, revoked(a), false},
 		"another tenant is closed":         {callerOf("a"), append(outside, within...), closed(tenanttest.ID(t, "b")), false},
-		"a tenant is closed to the system": {callerOf("system"), all, closed(system), false},
+		"EndTenants for the system tenant": {callerOf("system"), all, closed(system), false},
 	} {
 		for _, target := range c.targets {
 			t.Run(name+" "+target.method+" "+target.path, func(t *testing.T) {
@@ -81,7 +81,7 @@ func TestEveryRequestIsASession(t *testing.T) {
 					reached = true
 					first := make([]byte, 1)
 					if n, err := r.Body.Read(first); n != 1 || err != nil {
-						t.Fatal("before:", n, err)
+						t.Fatal("first byte:", n, err)
 					}
 					c.act(&s.sessions)
 					rest, err := io.ReadAll(r.Body)
@@ -91,15 +91,15 @@ func TestEveryRequestIsASession(t *testing.T) {
 					case ended != c.ends:
 						t.Errorf("the session ended: %v, want %v", ended, c.ends)
 					case c.ends && (!unavailable || len(rest) > 0):
-						t.Errorf("%d bytes more, %v", len(rest), err)
+						t.Errorf("read %d more bytes, %v", len(rest), err)
 					case !c.ends && (err != nil || len(rest) != 1):
-						t.Errorf("%d bytes more, %v", len(rest), err)
+						t.Errorf("read %d more bytes, %v", len(rest), err)
 					}
 				})
 				s.chain(c.user, api).ServeHTTP(httptest.NewRecorder(), httptest.NewRequestWithContext(t.Context(),
 					target.method, target.path, strings.NewReader("{}")))
 				if !reached {
-					t.Error("it was refused")
+					t.Error("the request was rejected")
 				}
 			})
 		}
@@ -121,13 +121,13 @@ func TestBodyCannotBeReadAfterExceptionExpires(t *testing.T) {
 			reached = true
 			first := make([]byte, 1)
 			if n, err := r.Body.Read(first); n != 1 || err != nil {
-				t.Fatal("before:", n, err)
+				t.Fatal("first byte:", n, err)
 			}
 			time.Sleep(2 * time.Minute)
 			rest, err := io.ReadAll(r.Body)
 			var status *apierrors.StatusError
 			if !errors.As(err, &status) || status.ErrStatus.Code != http.StatusServiceUnavailable || len(rest) > 0 {
-				t.Errorf("%d bytes more, %v", len(rest), err)
+				t.Errorf("read %d more bytes, %v", len(rest), err)
 			}
 		})
 		s.chain(callerOf("a"), api).ServeHTTP(httptest.NewRecorder(), httptest.NewRequestWithContext(t.Context(),

@@ -19,8 +19,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// exampleOwners returns the owners of two namespaces. A server passes the Get method of its
-// Namespace lister.
+// exampleOwners returns the owners of three namespaces. A server passes the Get method of its
+// Namespace lister to [authz.NewOwners].
 func exampleOwners() *authz.Owners {
 	labels := map[string]map[string]string{
 		"acme--web":    {tenant.Label: "acme"},
@@ -37,7 +37,7 @@ func exampleOwners() *authz.Owners {
 }
 
 // The boundary denies requests that reach the namespaces of another tenant. The delegate decides
-// about the other requests.
+// about all other requests.
 func ExampleBoundary() {
 	owners := exampleOwners()
 	boundary := authz.New(authz.Options{Subjects: &authz.Subjects{Owners: owners}, Owners: owners},
@@ -61,9 +61,9 @@ func ExampleBoundary() {
 	// kube-system false "tenant boundary: the namespace is not owned by the caller's tenant"
 }
 
-// An Exception allows a request that the boundary would deny. It gets the tenant of the caller and
-// the owner of the objects, and returns for how long the request is allowed. It is not called for
-// requests that no exception may allow.
+// An Exception allows a request that the boundary would deny. Allows receives the tenant of the
+// caller and the owner of the objects, and returns until when the request is allowed. It is not
+// called for requests that no exception may allow.
 func ExampleException() {
 	owners := exampleOwners()
 	night := authz.Exception{
@@ -109,7 +109,8 @@ func ExampleOwners_Of() {
 	// missing "" <nil>
 }
 
-// A service account belongs to the tenant that owns its namespace, whatever its extras contain.
+// A service account belongs to the tenant that owns its namespace. If an extra names another
+// tenant, TenantOf returns an error.
 func ExampleSubjects_TenantOf() {
 	subjects := &authz.Subjects{Owners: exampleOwners()}
 	id, err := subjects.TenantOf(context.Background(), &user.DefaultInfo{Name: "system:serviceaccount:acme--web:robot"})

@@ -29,11 +29,11 @@ func (c *CrossTenantRequest) GetUser() user.Info { return c.User }
 // Exception allows cross-tenant requests that an authorized user has permitted. The boundary does
 // not evaluate exceptions for impersonation checks, for requests on a tenant path, or for callers
 // of the system tenant, which are not limited. The server itself reads namespaces as a caller of
-// the system tenant. Such a read therefore never causes another read.
+// the system tenant, so evaluating an exception never causes another evaluation.
 //
 // An active request that an exception allowed ends with the exception. It ends at the time that
-// Allows returns, where zero means no end. It also ends when a change of exceptions calls
-// [Sessions.EndExcepted].
+// Allows returns, unless that time is zero. It also ends when [Sessions.EndExcepted] is called
+// because the exceptions have changed.
 type Exception struct {
 	Reason Reason
 	// Unpaged specifies that lists over all namespaces have one page, like lists that are limited
@@ -42,8 +42,8 @@ type Exception struct {
 	Allows  func(context.Context, *CrossTenantRequest) (allowed bool, until time.Time)
 }
 
-// except returns the verdict of the exception that allows attrs. It returns the zero verdict if no
-// exception allows attrs, if a lookup fails, or if no tenant may make such a request.
+// except returns the verdict of the exception that allows attrs. It returns the zero verdict if
+// no exception allows attrs, if a lookup fails, or if no tenant may make this request.
 func (b *Boundary) except(ctx context.Context, state *requestState, c *caller, attrs *requestAttributes) verdict {
 	id := c.tenant
 	if len(b.Exceptions) == 0 || id.IsZero() || id.IsSystem() || attrs.isImpersonation() ||
@@ -94,9 +94,9 @@ func (b *Boundary) isAllNamespaces(attrs *requestAttributes) bool {
 		(b.scopeOf(attrs) != ScopeCluster || attrs.resource == namespaces && attrs.name == "")
 }
 
-// isLimitedTo reports whether the label selector in the query limits a request over all namespaces
-// to tenant id. For any other request, it returns true. It reads the query itself, because
-// RequestInfo contains only the first of several selectors.
+// isLimitedTo reports whether the label selector in the query limits a request over all
+// namespaces to tenant id. For any other request, it returns true. It parses the query itself,
+// because RequestInfo contains only the first of several selectors.
 func (b *Boundary) isLimitedTo(state *requestState, id tenant.ID, attrs *requestAttributes) bool {
 	if !b.isAllNamespaces(attrs) {
 		return true

@@ -34,9 +34,9 @@ type servedRequest struct {
 	path     string
 }
 
-// serve sends a GET request of u through the filters of a server. If impersonated is not nil, it
-// replaces the user, as the impersonation filter does. serve returns the request at the handler, or
-// nil if the request did not reach the handler, and the status.
+// serve sends a GET request from u through the filters of a server. If impersonated is not nil,
+// it replaces the user, as the impersonation filter does. serve returns the request that the
+// handler received, or nil if it received none, and the status.
 func serve(t *testing.T, u, impersonated user.Info, target string) (*servedRequest, int) {
 	t.Helper()
 	return send(t, u, impersonated, http.MethodGet, target)
@@ -99,7 +99,7 @@ func TestNamespacesAreFiltered(t *testing.T) {
 		"?labelSelector=":            true,
 		"?labelSelector=env%3Dprod":  true,
 		"?labelSelector=kubetenant.dev%2Ftenant%3Da":                 true,
-		"?labelSelector=kubetenant.dev%2Ftenant%3Db":                 true, // requires two tenants
+		"?labelSelector=kubetenant.dev%2Ftenant%3Db":                 true, // matches no tenant
 		"?labelSelector=%21kubetenant.dev%2Ftenant":                  true, // contradicts the added requirement
 		"?fieldSelector=metadata.name%3Db--web":                      true,
 		"?fieldSelector=metadata.name%3Db--web&watch=true":           true,
@@ -133,10 +133,10 @@ func TestNamespacesAreFiltered(t *testing.T) {
 		})
 	}
 	if got, code := serve(t, callerOf("a"), nil, "/api/v1/watch/namespaces/a--web"); got != nil {
-		t.Errorf("the old watch of one namespace is served (%d)", code)
+		t.Errorf("the deprecated watch path of one namespace is served (%d)", code)
 	}
 	if got, _ := serve(t, callerOf("system"), nil, "/api/v1/namespaces"); got == nil || got.selector != "" {
-		t.Errorf("the system tenant's list is %+v; want it unlimited", got)
+		t.Errorf("the system tenant's list is %+v; want it without a limit", got)
 	}
 }
 
@@ -151,7 +151,7 @@ func TestOnlyNamespacesAreFiltered(t *testing.T) {
 	}
 	if got, _ := serve(t, callerOf("a"), nil, "/api/v1/namespaces/a--web/pods?labelSelector=x"); got == nil ||
 		got.selector != "x" {
-		t.Errorf("a list in a namespace is %+v; want it as it was", got)
+		t.Errorf("a list in a namespace is %+v; want it unchanged", got)
 	}
 }
 
@@ -205,7 +205,7 @@ func TestTenantPaths(t *testing.T) {
 	}
 	if got, _ := serve(t, callerOf("system"), nil, "/tenants/a/api/v1/namespaces"); got == nil ||
 		got.selector != "kubetenant.dev/tenant=a" {
-		t.Errorf("a narrowed list of namespaces is %+v; want it limited to a", got)
+		t.Errorf("the list of namespaces on the path of tenant a is %+v; want it limited to a", got)
 	}
 }
 
@@ -223,8 +223,8 @@ func TestMalformedTenantPathReturnsStatus(t *testing.T) {
 	}
 }
 
-// TestWritesOnTenantPaths checks that a caller of the system tenant can write only the objects of
-// the tenant in the path.
+// TestWritesOnTenantPaths checks that a caller of the system tenant can write only objects of the
+// tenant in the path if the path names a tenant.
 func TestWritesOnTenantPaths(t *testing.T) {
 	for _, c := range []struct {
 		method, target string
@@ -265,7 +265,7 @@ func TestDelegatedReviewsOnTenantPaths(t *testing.T) {
 			})
 		}
 		if _, code := sendThrough(t, boundary, callerOf("system"), nil, http.MethodPost, path); code != http.StatusOK {
-			t.Errorf("%s by the system tenant's at the plain path: %d", path, code)
+			t.Errorf("%s by the system tenant on the path without a tenant: %d", path, code)
 		}
 	}
 }
@@ -293,7 +293,7 @@ func TestImpersonationChecksDoNotChangeUser(t *testing.T) {
 				ResourceRequest: true,
 			})
 			if d != authorizer.DecisionAllow {
-				t.Errorf("%s is the system tenant's question: %v", verb, d)
+				t.Errorf("%s by a caller of the system tenant: %v", verb, d)
 			}
 		}
 		handler.ServeHTTP(w, r.WithContext(request.WithUser(r.Context(), node)))
@@ -316,7 +316,7 @@ func TestHandlersHaveNoRequestState(t *testing.T) {
 		reached = true
 		if d, reason, _ := boundary.Authorize(r.Context(),
 			podRequest(callerOf("b"), "get", "b--web")); d != authorizer.DecisionAllow {
-			t.Errorf("a question about b in a handler of a's request: %v, %q", d, reason)
+			t.Errorf("check of a caller of b in the handler of a request from a: %v, %q", d, reason)
 		}
 	}), &authz.Sessions{})
 	chain := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -330,8 +330,8 @@ func TestHandlersHaveNoRequestState(t *testing.T) {
 	}
 }
 
-// TestImpersonatedUsersAreBound checks that the handler gets an impersonated user that is bound to
-// its tenant.
+// TestImpersonatedUsersAreBound checks that the handler gets an impersonated user with the extra
+// that names the user's tenant.
 func TestImpersonatedUsersAreBound(t *testing.T) {
 	root := &user.DefaultInfo{Name: "root", Groups: []string{"system:masters"}}
 	carol := &user.DefaultInfo{Name: "carol"}
@@ -344,9 +344,9 @@ func TestImpersonatedUsersAreBound(t *testing.T) {
 		{"by root with a tenant group", root, &user.DefaultInfo{Name: "carol", Groups: []string{"tenant:a"}}, "a"},
 		{"by root with the extra", root, callerOf("a"), "a"},
 		{"by root without a tenant", root, carol, ""},
-		{"another tenant's by a tenant's caller", callerOf("a"), callerOf("b"), ""},
-		{"the system's by a tenant's caller", callerOf("a"), &user.DefaultInfo{Name: "system:kube-scheduler"}, "a"},
-		{"system masters by a tenant's caller", callerOf("a"), root, ""},
+		{"a user of another tenant by a tenant's caller", callerOf("a"), callerOf("b"), ""},
+		{"a system user name by a tenant's caller", callerOf("a"), &user.DefaultInfo{Name: "system:kube-scheduler"}, "a"},
+		{"a user in system:masters by a tenant's caller", callerOf("a"), root, ""},
 		{
 			"another tenant's group by a tenant's caller",
 			callerOf("a"),

@@ -33,13 +33,13 @@ func TestIdentityForm(t *testing.T) {
 		"plain":                     {func(*user.DefaultInfo) {}, false},
 		"a name that is not UTF-8":  {func(u *user.DefaultInfo) { u.Name = "a\xff" }, true},
 		"a group that is not UTF-8": {func(u *user.DefaultInfo) { u.Groups = []string{"dev", "\xc3"} }, true},
-		"a UID with a blank":        {func(u *user.DefaultInfo) { u.UID = "u1 " }, true},
-		"an extra key with a blank": {func(u *user.DefaultInfo) { u.Extra[" example.com/k"] = nil }, false},
+		"a UID with a space":        {func(u *user.DefaultInfo) { u.UID = "u1 " }, true},
+		"an extra key with a space": {func(u *user.DefaultInfo) { u.Extra[" example.com/k"] = nil }, false},
 		"an extra with a line feed": {func(u *user.DefaultInfo) { u.Extra["example.com/k"] = []string{"v\n"} }, false},
-		"the most groups":           {func(u *user.DefaultInfo) { u.Groups = append(numbered(2000, 0), added...) }, false},
-		"more than the most":        {func(u *user.DefaultInfo) { u.Groups = append(numbered(2009, 0), added...) }, true},
-		"the most bytes":            {func(u *user.DefaultInfo) { u.Groups = append(numbered(128, 1000), added...) }, false},
-		"more than most bytes":      {func(u *user.DefaultInfo) { u.Groups = append(numbered(140, 1000), added...) }, true},
+		"maximum groups":            {func(u *user.DefaultInfo) { u.Groups = append(numbered(2000, 0), added...) }, false},
+		"too many groups":           {func(u *user.DefaultInfo) { u.Groups = append(numbered(2009, 0), added...) }, true},
+		"maximum size":              {func(u *user.DefaultInfo) { u.Groups = append(numbered(128, 1000), added...) }, false},
+		"too large":                 {func(u *user.DefaultInfo) { u.Groups = append(numbered(140, 1000), added...) }, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			for _, id := range []string{"a", tenant.System().String()} {

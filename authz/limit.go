@@ -36,8 +36,8 @@ func selectsOnlyTenant(selector labels.Requirements, id tenant.ID) bool {
 	return false
 }
 
-// selectedTenant returns the only tenant to which a selector is limited. It returns false if the
-// selector is not limited to a valid tenant, or if it requires two different tenants.
+// selectedTenant returns the only tenant whose objects a selector can match. It returns false if
+// the selector is not limited to a valid tenant, or if it requires two different tenants.
 func selectedTenant(selector labels.Requirements) (tenant.ID, bool) {
 	found := ""
 	for i := range selector {
@@ -55,7 +55,7 @@ func selectedTenant(selector labels.Requirements) (tenant.ID, bool) {
 }
 
 // tenantValue returns the only value of the tenant label that the requirement allows. It returns
-// false if the requirement allows any other value.
+// false if the requirement is about another label or allows other values.
 func tenantValue(r *labels.Requirement) (string, bool) {
 	switch r.Operator() {
 	case selection.Equals, selection.DoubleEquals, selection.In:
@@ -75,10 +75,10 @@ func withTenantRequirement(selector labels.Requirements, id tenant.ID) (labels.R
 	return append(append(labels.Requirements{}, selector...), *r), nil
 }
 
-// decideLimitedList decides about a list, watch or deletecollection that must be limited to tenant
-// id. If the request is on its way to the API handler, or a SelfSubjectAccessReview is about it,
-// the server adds the label requirement. Any other request must already have the requirement. A
-// label selector that does not parse or occurs twice is denied.
+// decideLimitedList decides about a list, watch or deletecollection that must be limited to
+// tenant id. The server adds the label requirement to a request that later passes [WithTenant],
+// and to the request that a SelfSubjectAccessReview is about. Any other request must already
+// contain the requirement. A label selector that does not parse or occurs twice is denied.
 func (b *Boundary) decideLimitedList(
 	ctx context.Context,
 	state *requestState,
@@ -108,8 +108,9 @@ func (b *Boundary) decideLimitedList(
 	return verdict{delegate: true, rule: RuleLimited, limits: &limits{selector: selector}}
 }
 
-// onlyLabelSelector returns the only label selector of a query. It reads the query itself, because
-// RequestInfo contains only the first of several selectors, and none on the deprecated watch paths.
+// onlyLabelSelector returns the only label selector of a query. It parses the query itself,
+// because RequestInfo contains only the first of several selectors, and none on the deprecated
+// watch paths.
 func onlyLabelSelector(query string) (labels.Requirements, error) {
 	values, err := url.ParseQuery(query)
 	if err != nil {
@@ -128,8 +129,8 @@ func onlyLabelSelector(query string) (labels.Requirements, error) {
 	return labels.ParseToRequirements(text)
 }
 
-// isForSelfReview reports whether ctx belongs to a SelfSubjectAccessReview. The server would limit
-// the reviewed request on its way to the API handler.
+// isForSelfReview reports whether ctx belongs to a SelfSubjectAccessReview. If the client sent
+// the reviewed request, the server would limit it to the tenant.
 func isForSelfReview(ctx context.Context) bool {
 	info, ok := request.RequestInfoFrom(ctx)
 	return ok && info.IsResourceRequest && info.APIGroup == "authorization.k8s.io" &&
@@ -155,7 +156,7 @@ func (b *Boundary) decideOwnObjectList(
 	} else if attrs.name != "" {
 		l.fields = fields.AndSelectors(fields.OneTermEqualSelector(metav1.ObjectNameField, attrs.name), l.fields)
 	}
-	// For these requests, the server reads only the object of that name.
+	// For these requests, the server reads only the object with that name.
 	readsOne := attrs.name != "" && (byName || verb == "list")
 	var err error
 	limited := true
@@ -180,8 +181,8 @@ const fieldSelector = "fieldSelector"
 
 var errFieldsTwice = errors.New("fieldSelector is set twice or in the wrong case")
 
-// requiresOnly reports whether all terms in the field selector of a query are in terms. It reads
-// the query itself, because RequestInfo contains only the first of several selectors.
+// requiresOnly reports whether every term in the field selector of a query is also in terms. It
+// parses the query itself, because RequestInfo contains only the first of several selectors.
 func requiresOnly(query string, terms fields.Requirements) (bool, error) {
 	values, err := url.ParseQuery(query)
 	if err != nil {
@@ -219,8 +220,8 @@ func requires(attrs *requestAttributes, terms fields.Requirements) (bool, error)
 }
 
 // withFieldSelector returns the request limited by a field selector and without paging. The
-// RequestInfo gets the given name, which is empty if the selector requires no name. An error is the
-// response to the client.
+// RequestInfo gets the given name, which is empty if the selector requires no name. If there is
+// an error, it is the response to the client.
 func withFieldSelector(
 	ctx context.Context, r *http.Request, selector fields.Selector, name string,
 ) (context.Context, *http.Request, error) {
@@ -259,8 +260,8 @@ var errLimitedDelete error = apierrors.NewBadRequest("limit may not be set to de
 	"namespaces")
 
 // queryWithoutPaging returns the query of a request without limit and continue. With a limit, the
-// continue token would reveal that more objects exist, even if only other tenants have them. An
-// error is the response to the client.
+// continue token would reveal that more objects exist, even if only other tenants have them. If
+// there is an error, it is the response to the client.
 func queryWithoutPaging(r *http.Request) (url.Values, error) {
 	values, err := url.ParseQuery(r.URL.RawQuery)
 	if err != nil {
@@ -285,8 +286,8 @@ func queryWithoutPaging(r *http.Request) (url.Values, error) {
 	return values, nil
 }
 
-// withLabelSelector returns the request limited to the selector and without paging. An error is the
-// response to the client.
+// withLabelSelector returns the request limited to the selector and without paging. If there is
+// an error, it is the response to the client.
 func withLabelSelector(
 	ctx context.Context, r *http.Request, selector labels.Requirements,
 ) (context.Context, *http.Request, error) {

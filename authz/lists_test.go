@@ -30,7 +30,7 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/tenanttest"
 )
 
-// labeledOptions returns options with which all objects have their tenant's label.
+// labeledOptions returns options according to which all objects have their tenant's label.
 func labeledOptions() authz.Options {
 	o := options(namespaceLabels)
 	o.Labeled = func(schema.GroupResource, tenant.ID) bool { return true }
@@ -62,7 +62,7 @@ func (s *server) send(t *testing.T, u user.Info, method, target string) (*served
 	return got, answer.Code
 }
 
-// chain returns the filters in front of an API handler. They handle requests of the user u.
+// chain returns the filters in front of an API handler. They handle requests from user u.
 func (s *server) chain(u user.Info, api http.Handler) http.Handler {
 	handler := authz.WithTenant(api, &s.sessions)
 	handler = filters.WithAuthorization(handler, s.boundary, scheme.Codecs)
@@ -131,7 +131,7 @@ func TestListsAreFiltered(t *testing.T) {
 					selector, err := labels.Parse(text)
 					if err != nil || selector.Matches(labels.Set{tenant.Label: "b", "env": "prod"}) ||
 						selector.Matches(labels.Set{"env": "prod"}) {
-						t.Errorf("%s %s%s goes on with %q", l.method, l.path, query, text)
+						t.Errorf("%s %s%s is served with selector %q", l.method, l.path, query, text)
 					}
 				}
 			}
@@ -178,7 +178,7 @@ func TestPagination(t *testing.T) {
 					s.handle = func(r *http.Request) { raw = strings.ToLower(r.URL.RawQuery) }
 					if _, code := s.send(t, callerOf("a"), l.method, l.path+query); code != want || strings.Contains(raw, "limit=") ||
 						strings.Contains(raw, "continue=") {
-						t.Errorf("%s %s%s: %d, want %d; goes on with %q", l.method, l.path, query, code, want, raw)
+						t.Errorf("%s %s%s: %d, want %d; served with query %q", l.method, l.path, query, code, want, raw)
 					}
 				}
 			})
@@ -192,7 +192,7 @@ func TestPagination(t *testing.T) {
 			s := allowingServer(o)
 			s.handle = func(r *http.Request) {
 				if r.URL.Query().Get("limit") != "1" || r.URL.Query().Get("continue") != "abc" {
-					t.Errorf("%s goes on with %q", target, r.URL.RawQuery)
+					t.Errorf("%s is served with query %q", target, r.URL.RawQuery)
 				}
 			}
 			if _, code := s.send(t, u, http.MethodGet, target); code != 200 {
@@ -220,7 +220,7 @@ func TestListsAreDeniedUntilLabeled(t *testing.T) {
 				t.Errorf("%s = %d, want %d", path, code, want)
 			}
 			if _, code := allowingServer(options(namespaceLabels)).send(t, callerOf("a"), http.MethodGet, path); code != 403 {
-				t.Errorf("%s without a sweep = %d", path, code)
+				t.Errorf("%s without Labeled = %d", path, code)
 			}
 		})
 	}
@@ -256,13 +256,13 @@ func FuzzSelector(f *testing.F) {
 		for _, text := range []string{got.selector, got.info.LabelSelector} {
 			selector, err := labels.Parse(text)
 			if err != nil {
-				t.Fatalf("%q goes on with %q: %v", query, text, err)
+				t.Fatalf("%q is served with selector %q: %v", query, text, err)
 			}
 			for _, set := range []labels.Set{
 				{}, {tenant.Label: "b"}, {tenant.Label: ""}, {tenant.Label: "A"}, {"a": "b", "x": "z"},
 			} {
 				if selector.Matches(set) {
-					t.Fatalf("%q goes on with %q, which selects %v", query, text, set)
+					t.Fatalf("%q is served with selector %q, which selects %v", query, text, set)
 				}
 			}
 		}
@@ -323,14 +323,14 @@ func TestOlderTenantPaths(t *testing.T) {
 		}
 		if !strings.HasPrefix(c.target, "/tenants/") {
 			if got, _ := allowingServer(labeledOptions()).send(t, callerOf("a"), http.MethodGet, c.target); got != nil {
-				t.Errorf("%s is served where the form is off: %s", c.target, got.path)
+				t.Errorf("%s is served although older paths are disabled: %s", c.target, got.path)
 			}
 		}
 	}
 }
 
-// FuzzOlderTenantPath checks that no path lets a tenant's caller reach an object of another tenant
-// if both forms are enabled.
+// FuzzOlderTenantPath checks that no path lets a tenant's caller reach an object of another
+// tenant if older tenant paths are enabled too.
 func FuzzOlderTenantPath(f *testing.F) {
 	for _, s := range []string{
 		"/api/v1/tenants/a/namespaces/b--web/pods", "/api/v1/tenants/b/pods", "/tenants/a/api/v1/tenants/b/pods",
@@ -409,15 +409,15 @@ func TestExceptions(t *testing.T) {
 			true,
 			authz.ObjectOwner{ID: tenanttest.ID(t, "b")},
 		},
-		"the system's namespace": {
+		"a namespace of the system tenant": {
 			callerOf("a"),
 			pod("get", "kube-system"),
 			true,
 			authz.ObjectOwner{ID: tenant.System()},
 		},
-		"nobody's namespace":  {callerOf("a"), pod("get", "bad"), true, authz.ObjectOwner{}},
-		"a missing namespace": {callerOf("a"), pod("get", "missing"), true, authz.ObjectOwner{}},
-		"over all namespaces": {callerOf("a"), pod("list", ""), true, authz.ObjectOwner{All: true}},
+		"an unowned namespace": {callerOf("a"), pod("get", "bad"), true, authz.ObjectOwner{}},
+		"a missing namespace":  {callerOf("a"), pod("get", "missing"), true, authz.ObjectOwner{}},
+		"all namespaces":       {callerOf("a"), pod("list", ""), true, authz.ObjectOwner{All: true}},
 		"cluster scope": {
 			callerOf("a"),
 			authorizer.AttributesRecord{Verb: "get", Resource: "nodes", ResourceRequest: true},
@@ -430,11 +430,11 @@ func TestExceptions(t *testing.T) {
 			true,
 			authz.ObjectOwner{ID: tenant.System()},
 		},
-		"the own namespace":   {callerOf("a"), pod("get", "a--web"), false, authz.ObjectOwner{}},
-		"a lookup that fails": {callerOf("a"), pod("get", "away"), false, authz.ObjectOwner{}},
-		"the system's caller": {system, pod("get", "b--web"), false, authz.ObjectOwner{}},
-		"no tenant":           {&user.DefaultInfo{Name: "x"}, pod("get", "b--web"), false, authz.ObjectOwner{}},
-		"a system group":      {inSystemGroup, pod("get", "b--web"), false, authz.ObjectOwner{}},
+		"the caller's own namespace":    {callerOf("a"), pod("get", "a--web"), false, authz.ObjectOwner{}},
+		"a failed lookup":               {callerOf("a"), pod("get", "away"), false, authz.ObjectOwner{}},
+		"a caller of the system tenant": {system, pod("get", "b--web"), false, authz.ObjectOwner{}},
+		"no tenant":                     {&user.DefaultInfo{Name: "x"}, pod("get", "b--web"), false, authz.ObjectOwner{}},
+		"a system group":                {inSystemGroup, pod("get", "b--web"), false, authz.ObjectOwner{}},
 		"a dot segment": {
 			callerOf("a"),
 			authorizer.AttributesRecord{
@@ -470,7 +470,7 @@ func TestExceptions(t *testing.T) {
 			false,
 			authz.ObjectOwner{},
 		},
-		"a node, asked in one": {
+		"a node with a namespace": {
 			callerOf("a"),
 			authorizer.AttributesRecord{
 				Verb:            "get",
@@ -494,7 +494,7 @@ func TestExceptions(t *testing.T) {
 			false,
 			authz.ObjectOwner{},
 		},
-		"impersonation for a request": {
+		"constrained impersonation": {
 			callerOf("a"),
 			pod("impersonate-on:user-info:get", "b--web"),
 			false,
@@ -509,10 +509,10 @@ func TestExceptions(t *testing.T) {
 				c.a.User = c.user
 				d, reason, err := authz.New(o, nil, nil).Authorize(t.Context(), c.a)
 				if (len(e.requests) == 1) != c.asked {
-					t.Errorf("asked %d times", len(e.requests))
+					t.Errorf("evaluated %d times", len(e.requests))
 				}
 				if c.asked && (e.requests[0].Owner != c.space || e.requests[0].Caller != tenanttest.ID(t, "a")) {
-					t.Errorf("asked about %+v", e.requests[0])
+					t.Errorf("evaluated for %+v", e.requests[0])
 				}
 				if want := c.asked && allow; (d == authorizer.DecisionAllow) != want ||
 					(reason == authz.ReasonGrant.String()) != want || err != nil {
@@ -565,28 +565,28 @@ func TestSessionsEnd(t *testing.T) {
 		event func(*authz.Sessions)
 		ends  bool
 	}{
-		"an update": {
+		"same owner": {
 			func(s *authz.Sessions) { s.NamespaceHandler(authz.OwnerOf).OnUpdate(ns("1", "a"), ns("1", "a")) }, false,
 		},
-		"another's": {
+		"owner is another tenant": {
 			func(s *authz.Sessions) { s.NamespaceHandler(authz.OwnerOf).OnUpdate(ns("1", "a"), ns("1", "b")) }, true,
 		},
-		"the label is gone": {
+		"label removed": {
 			func(s *authz.Sessions) { s.NamespaceHandler(authz.OwnerOf).OnUpdate(ns("1", "a"), ns("1", "")) },
 			true,
 		},
-		"nobody's": {
+		"unowned": {
 			func(s *authz.Sessions) { s.NamespaceHandler(authz.OwnerOf).OnUpdate(ns("1", "a"), ns("1", "System")) }, true,
 		},
-		"made anew for a": {
+		"created again for the same tenant": {
 			func(s *authz.Sessions) { s.NamespaceHandler(authz.OwnerOf).OnUpdate(ns("1", "a"), ns("2", "a")) }, true,
 		},
-		"made anew for b": {
+		"created again for another tenant": {
 			func(s *authz.Sessions) { s.NamespaceHandler(authz.OwnerOf).OnAdd(ns("2", "b"), false) },
 			true,
 		},
 		"deleted": {func(s *authz.Sessions) { s.NamespaceHandler(authz.OwnerOf).OnDelete(ns("1", "a")) }, true},
-		"known at the start": {
+		"initial list": {
 			func(s *authz.Sessions) { s.NamespaceHandler(authz.OwnerOf).OnAdd(ns("1", "a"), true) },
 			false,
 		},
@@ -607,7 +607,7 @@ func TestSessionsEnd(t *testing.T) {
 				s.sessions.NamespaceHandler(authz.OwnerOf).OnUpdate(ns("1", "a"), ns("1", "b"))
 				s.sessions.NamespaceHandler(authz.OwnerOf).OnDelete(ns("1", "a"))
 				if r.Context().Err() != nil {
-					t.Errorf("%s: a request of somebody else ended", r.URL.Path)
+					t.Errorf("%s: an unrelated request ended", r.URL.Path)
 				}
 			}
 			s.send(t, callerOf("system"), http.MethodGet, "/api/v1/namespaces/a--web/pods?watch=true")
@@ -625,7 +625,7 @@ func TestEndedSessionsAreRemoved(t *testing.T) {
 		s.send(t, callerOf("a"), http.MethodGet, "/api/v1/pods?watch=true")
 	}
 	s.sessions.EndRevoked(func(c *authz.Caller) bool {
-		t.Errorf("a session of %s's is open", c.Tenant)
+		t.Errorf("a session of tenant %s is still stored", c.Tenant)
 		return true
 	})
 }
@@ -637,10 +637,10 @@ func TestSessionsInMissingNamespacesEnd(t *testing.T) {
 		labels map[string]string
 		ends   bool
 	}{
-		"the system's": {nil, true},
-		"another's":    {map[string]string{tenant.Label: "b"}, true},
-		"nobody's":     {map[string]string{tenant.Label: "System"}, true},
-		"one's own":    {map[string]string{tenant.Label: "a"}, false},
+		"created for the system tenant":   {nil, true},
+		"created for another tenant":      {map[string]string{tenant.Label: "b"}, true},
+		"created without an owner":        {map[string]string{tenant.Label: "System"}, true},
+		"created for the caller's tenant": {map[string]string{tenant.Label: "a"}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := labeledOptions()
@@ -811,25 +811,25 @@ func TestExceptedSessionsEnd(t *testing.T) {
 		ends   bool
 	}{
 		"nothing changes": {"/api/v1/namespaces/b--web/pods?watch=true", time.Time{}, func(*authz.Sessions) {}, false},
-		"exceptions of the namespace": {
+		"exceptions in the namespace change": {
 			"/api/v1/namespaces/b--web/pods?watch=true", time.Time{}, func(s *authz.Sessions) { s.EndExcepted("b--web") }, true,
 		},
-		"exceptions of another": {
+		"exceptions in another namespace change": {
 			"/api/v1/namespaces/b--web/pods?watch=true", time.Time{}, func(s *authz.Sessions) { s.EndExcepted("c--web") }, false,
 		},
-		"all exceptions": {
+		"all exceptions change": {
 			"/api/v1/namespaces/b--web/pods?watch=true", time.Time{}, func(s *authz.Sessions) { s.EndExcepted("") }, true,
 		},
-		"all, of a list over all": {
+		"all exceptions change, watch over all namespaces": {
 			"/api/v1/pods?watch=true", time.Time{}, func(s *authz.Sessions) { s.EndExcepted("") }, true,
 		},
-		"its time has come": {
+		"expired": {
 			"/api/v1/namespaces/b--web/pods?watch=true", time.Now().Add(-time.Second), func(*authz.Sessions) {}, true,
 		},
-		"its time has not come": {
+		"not expired": {
 			"/api/v1/namespaces/b--web/pods?watch=true", time.Now().Add(time.Hour), func(*authz.Sessions) {}, false,
 		},
-		"what is the caller's goes on": {
+		"the caller's own namespace": {
 			"/api/v1/namespaces/a--web/pods?watch=true", time.Time{}, func(s *authz.Sessions) { s.EndExcepted("") }, false,
 		},
 	} {
@@ -853,7 +853,7 @@ func TestExceptedSessionsEnd(t *testing.T) {
 	before.sessions.EndExcepted("b--web")
 	before.handle = func(r *http.Request) {
 		if r.Context().Err() != nil {
-			t.Error("a session ended by what was before it")
+			t.Error("a change before the request ended its session")
 		}
 	}
 	before.send(t, callerOf("a"), http.MethodGet, "/api/v1/namespaces/b--web/pods?watch=true")
@@ -872,7 +872,7 @@ func TestExceptedSessionsEnd(t *testing.T) {
 	ended := false
 	s.handle = func(r *http.Request) { ended = r.Context().Err() != nil }
 	if s.send(t, callerOf("a"), http.MethodGet, "/api/v1/namespaces/b--web/pods?watch=true"); !ended {
-		t.Error("a session that changed while it was authorized goes on")
+		t.Error("a change during authorization did not end the session")
 	}
 }
 

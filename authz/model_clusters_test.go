@@ -20,7 +20,7 @@ type randomChoices struct{ *rand.Rand }
 
 func (r randomChoices) intn(n int) int { return r.IntN(n) }
 
-// fuzzChoices are the choices of a fuzzer. After the last byte of left, each choice is 0.
+// fuzzChoices are the choices that a fuzzer makes. After the last byte of left, each choice is 0.
 type fuzzChoices struct{ left []byte }
 
 func (b *fuzzChoices) intn(n int) int {
@@ -43,8 +43,8 @@ func someOf(d choices, n int, all []string) []string {
 	return some
 }
 
-// pickTenant returns a tenant. It usually returns one of three, so that requests concern the same
-// tenants.
+// pickTenant returns a tenant. It usually returns one of three tenants, so that requests concern
+// the same tenants.
 func pickTenant(d choices) string {
 	if oneIn(d, 6) {
 		return oneOf(d, modelTenants...)
@@ -52,7 +52,7 @@ func pickTenant(d choices) string {
 	return oneOf(d, "a", "b", "acme")
 }
 
-// pickKind returns a kind, usually one that tenants may use.
+// pickKind returns a kind, usually a kind that tenants may use.
 func pickKind(d choices) string {
 	if oneIn(d, 3) {
 		return oneOf(d, modelKinds...)
@@ -246,7 +246,7 @@ func makeCluster(d choices) *modelCluster {
 		w.access[oneOf(d, modelTenants...)] = oneOf(d, "unknown", "none", "closed", "reads", "reads")
 	}
 	if oneIn(d, 4) {
-		// The boundary does not know that these resources are cluster-scoped.
+		// These shared resources are namespaced or have an unknown scope.
 		w.shared["example.com/widgets"], w.shared["aggregated.example.com/things"] = true, true
 	}
 	if oneIn(d, 3) { // an object of tenant a has the name that is reserved for another tenant
@@ -387,7 +387,7 @@ func makeUser(d choices) *modelUser {
 	}
 	id := pickTenant(d)
 	switch d.intn(24) {
-	default: // from a source
+	default: // authenticated by a credential source
 		u.name, u.extra["kubetenant.dev/tenant"] = pickCaller(d), []string{id}
 		u.groups = append(u.groups, "system:authenticated")
 		if !oneIn(d, 4) {

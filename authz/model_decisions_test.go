@@ -44,7 +44,7 @@ import (
 
 var (
 	modelDecisions = flag.Int("model.decisions", 40_000, "decisions that TestModel compares")
-	modelSeed      = flag.Uint64("model.seed", 0, "the first world of TestModel")
+	modelSeed      = flag.Uint64("model.seed", 0, "seed of the first cluster of TestModel")
 )
 
 // decisionsPerCluster is small, because each boundary has a rate limit for live reads of unknown
@@ -75,7 +75,7 @@ func TestModel(t *testing.T) {
 					kinds[answer].Add(1)
 					if problem != "" {
 						failed.Add(1)
-						t.Errorf("world %d: %s\n%s", seed, problem, w.describe(&q))
+						t.Errorf("seed %d: %s\n%s", seed, problem, w.describe(&q))
 					}
 				}
 			}
@@ -89,7 +89,7 @@ func TestModel(t *testing.T) {
 	} {
 		t.Run(kind, func(t *testing.T) {
 			if count < int64(*modelDecisions)/200 && *modelDecisions >= 10_000 {
-				t.Errorf("%d of %d: the worlds do not ask enough of it", count, *modelDecisions)
+				t.Errorf("%d of %d decisions: the generated clusters do not cover it", count, *modelDecisions)
 			}
 		})
 	}
@@ -118,28 +118,28 @@ func FuzzModel(f *testing.F) {
 }
 
 func (w *modelCluster) describe(q *modelRequest) string {
-	return fmt.Sprintf("request %s\nworld %+v", q, *w)
+	return fmt.Sprintf("request %s\ncluster %+v", q, *w)
 }
 
 func (q *modelRequest) String() string {
 	text, err := json.Marshal(map[string]any{
-		"user":        q.user.describe(),
-		"real":        q.impersonator.describe(),
-		"onTheWay":    q.throughFilters,
-		"selfReview":  q.selfReview,
-		"path":        q.path,
-		"isResource":  q.isResource,
-		"verb":        q.verb,
-		"kind":        q.kind(),
-		"version":     q.version,
-		"subresource": q.subresource,
-		"namespace":   q.namespace,
-		"name":        q.name,
-		"url":         q.url,
-		"selector":    fmt.Sprint(q.selector),
-		"bad":         q.badSelector,
-		"twice":       q.duplicateSelector,
-		"fields":      q.fields,
+		"user":           q.user.describe(),
+		"impersonator":   q.impersonator.describe(),
+		"throughFilters": q.throughFilters,
+		"selfReview":     q.selfReview,
+		"path":           q.path,
+		"isResource":     q.isResource,
+		"verb":           q.verb,
+		"kind":           q.kind(),
+		"version":        q.version,
+		"subresource":    q.subresource,
+		"namespace":      q.namespace,
+		"name":           q.name,
+		"url":            q.url,
+		"selector":       fmt.Sprint(q.selector),
+		"bad":            q.badSelector,
+		"twice":          q.duplicateSelector,
+		"fields":         q.fields,
 	})
 	if err != nil {
 		return err.Error()
@@ -482,7 +482,7 @@ func (w *modelCluster) compare(
 	got := q.send(tb, b, delegate)
 	switch {
 	case got.err != nil:
-		problem = "an error: " + got.err.Error()
+		problem = "error: " + got.err.Error()
 	case got.decision == authorizer.DecisionAllow && got.reached == nil:
 		kind = 2
 		if by := map[string]authz.Reason{
@@ -537,30 +537,30 @@ func (w *modelCluster) comparePassed(tb testing.TB, q *modelRequest, want *model
 			actual.Groups, expected.Groups = nil, nil
 		}
 		if difference := cmp.Diff(expected, actual); difference != "" {
-			return "user that goes on (-want +got): " + difference
+			return "user for the delegate (-want +got): " + difference
 		}
 		if got.reached.GetNamespace() != want.namespace {
-			return fmt.Sprintf("namespace %q goes on; want %q", got.reached.GetNamespace(), want.namespace)
+			return fmt.Sprintf("namespace for the delegate is %q; want %q", got.reached.GetNamespace(), want.namespace)
 		}
 		if name := got.reached.GetName(); want.object != "" && name != want.object {
-			return fmt.Sprintf("list of %q goes on; want %q", name, want.object)
+			return fmt.Sprintf("name for the delegate is %q; want %q", name, want.object)
 		}
 		passed, _ := got.reached.GetFieldSelector()
 		for term := range strings.SplitSeq(want.fields, ",") {
 			if term != "" && !slices.Contains(passed, fields.ParseSelectorOrDie(term).Requirements()[0]) {
-				return fmt.Sprintf("fields %v go on; want %s", passed, want.fields)
+				return fmt.Sprintf("fields for the delegate are %v; want %s", passed, want.fields)
 			}
 		}
 		selector, _ := got.reached.GetLabelSelector()
 		if want.limitedTo != "" && !selectsOnlyTenant(selector, want.limitedTo) {
-			return fmt.Sprintf("selector %v goes on; want it limited to %s", selector, want.limitedTo)
+			return fmt.Sprintf("selector for the delegate is %v; want it limited to %s", selector, want.limitedTo)
 		}
 	}
 	if !q.throughFilters || strings.HasPrefix(q.verb, "impersonate") {
 		return ""
 	}
 	if got.served == nil {
-		return fmt.Sprintf("delegated, and answered %d", got.status)
+		return fmt.Sprintf("delegated, but the status is %d", got.status)
 	}
 	query := got.served.URL.Query()
 	if want.limitedTo != "" {
@@ -571,12 +571,12 @@ func (w *modelCluster) comparePassed(tb testing.TB, q *modelRequest, want *model
 		}
 		for _, r := range q.selector {
 			if !bytes.Contains([]byte(query.Get("labelSelector")), []byte(r.key)) {
-				return fmt.Sprintf("query %v is served; want what it asked for too", query)
+				return fmt.Sprintf("query %v is served; want the client's requirements too", query)
 			}
 		}
 	}
 	if want.by == "announced" && (query.Has("limit") || query.Get("fieldSelector") != q.fields) {
-		return fmt.Sprintf("query %v is served; want it whole", query)
+		return fmt.Sprintf("query %v is served; want it unchanged", query)
 	}
 	if want.fields != "" && (query.Get("fieldSelector") != want.fields || query.Has("limit") ||
 		len(query["fieldSelector"]) != 1) {

@@ -21,15 +21,16 @@ type modelCluster struct {
 	systemNamespaces, paths, shared, selectable, unlabeled   map[string]bool
 	unboundObjects                                           map[[5]string]bool // verb, namespace, name, group, resource
 	revoked                                                  map[string]bool    // user names
-	// The tenant that an object describes, by group/resource/name.
+	// The tenant that an object describes, keyed by group/resource/name.
 	objects map[string]string
-	// Values of group/resource whose objects have any name. Lists of these objects are limited by
-	// spec.tenant.
+	// Resources (group/resource) whose objects can have any name. Lists of these objects are
+	// limited by spec.tenant.
 	freelyNamed map[string]bool
-	// Values of group/resource. A tenant may write the objects that describe the tenant.
+	// Resources (group/resource) in which a tenant may write the objects that describe the
+	// tenant.
 	writable map[string]bool
-	// The access level by tenant: "unknown", "none", "closed", "reads", or any other value for
-	// open.
+	// The access level of each tenant: "unknown", "none", "closed" or "reads". Any other value
+	// means open.
 	access map[string]string
 
 	fromGroups, serviceAccountsInTenantGroup, qualified, prefixesReserved, rulesReviewsBypassBoundary, shadow, stale bool
@@ -92,7 +93,7 @@ type modelRequirement struct {
 // modelDecision is the decision of the model. The zero value is a denial.
 type modelDecision struct {
 	delegated, allowed bool
-	by                 string // "grant" or "abac"
+	by                 string // "grant", "announced" or "abac"
 	impersonated       bool
 	tenant             string // the tenant to which an impersonated user is bound
 	group              string // the group that the boundary adds to the user
@@ -170,8 +171,8 @@ func (u *modelUser) tenantGroups() []string {
 	return found
 }
 
-// group returns the tenant of the only group tenant:<id>. Without such a group, or with an invalid
-// one, it returns noTenant or invalidTenant.
+// group returns the tenant of the only group tenant:<id>. Without such a group, it returns
+// noTenant. With several such groups or an invalid tenant, it returns invalidTenant.
 func (u *modelUser) group() string {
 	switch found := u.tenantGroups(); {
 	case len(found) == 0:
@@ -214,7 +215,7 @@ func isModelName(s string, dots bool) bool {
 	return true
 }
 
-// statedTenant returns the tenant that an identity states by its extra or by its namespace.
+// statedTenant returns the tenant that the extra or the namespace of an identity specifies.
 func (w *modelCluster) statedTenant(u *modelUser) string {
 	stated := noTenant
 	for key, values := range u.extra {
@@ -710,8 +711,8 @@ func (w *modelCluster) mayImpersonate(q modelRequest, id string) bool {
 	return q.resource == "uids"
 }
 
-// normalizeReview removes the namespace of a review if the reviewed request would have no
-// namespace.
+// normalizeReview changes the namespace of a review to the namespace that the reviewed request
+// would have.
 func (w *modelCluster) normalizeReview(q *modelRequest) {
 	if !q.isResource || q.namespace == "" {
 		return
@@ -729,8 +730,9 @@ func (w *modelCluster) normalizeReview(q *modelRequest) {
 	}
 }
 
-// exceptionFor returns the kind of exception that allows a cross-tenant request, and the tenant to
-// which the request is limited by its own selector.
+// exceptionFor returns the kind of exception that allows a cross-tenant request, and the tenant
+// to which the request is limited by its own selector. The tenant is nil if no exception allows
+// it.
 func (w *modelCluster) exceptionFor(q modelRequest, id string, u *modelUser) (by string, limitedTo *string) {
 	if id == noTenant || id == "system" || isImpersonation(&q) || q.path != "" || q.isResource && w.isNeverAllowed(q) {
 		return "", nil
@@ -799,7 +801,7 @@ func (w *modelCluster) exceptionFor(q modelRequest, id string, u *modelUser) (by
 	}
 	for _, l := range w.policyLines {
 		if strings.HasPrefix(q.verb, "impersonate") {
-			break // an HTTP method with this name is not a verb
+			break // no line allows it, even if it is an HTTP method
 		}
 		group := l.group
 		if l.user == "*" || group == "*" {

@@ -23,10 +23,10 @@ type ObjectOwner struct {
 	All bool
 }
 
-// ObjectOwnerOf returns the owner of the requested objects. For a request in a namespace, it is the
-// owner of the namespace. For a list over all namespaces, it is the only tenant that the label
-// selector selects, otherwise All. For paths and cluster-scoped resources, it is the system tenant.
-// The error reports that the lookup of the owner failed.
+// ObjectOwnerOf returns the owner of the requested objects. For a request in a namespace, it is
+// the owner of the namespace. For a request over all namespaces, it is the tenant to which the
+// label selector limits the objects, otherwise All. For paths, cluster-scoped resources and new
+// namespaces, it is the system tenant. The error reports that the lookup of the owner failed.
 func (b *Boundary) ObjectOwnerOf(ctx context.Context, a authorizer.Attributes) (ObjectOwner, error) {
 	attrs := readAttributes(a)
 	return b.objectOwnerOf(ctx, tenant.ID{}, &attrs)

@@ -18,9 +18,9 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/tenanttest"
 )
 
-// ownObjectOptions returns options with two kinds of objects that describe tenants. Objects of kind
-// tenants are named like their tenant, and object b is invalid. Objects of kind tenantquotas have
-// any name. No field is known for the tenant "unknown".
+// ownObjectOptions returns options with two kinds of objects that describe tenants. Objects of
+// kind tenants are named like their tenant, and object b describes no tenant. Objects of kind
+// tenantquotas have any name. No field is known for the tenant "unknown".
 func ownObjectOptions() authz.Options {
 	o := labeledOptions()
 	o.Scopes.Custom = func(schema.GroupResource) authz.Scope { return authz.ScopeCluster }
@@ -115,8 +115,8 @@ func TestObjectsAboutATenant(t *testing.T) {
 	}
 }
 
-// TestOlderWatchPaths checks the deprecated paths /apis/.../watch/..., which contain the name. The
-// handlers reject a field selector with another name.
+// TestOlderWatchPaths checks the deprecated paths /apis/.../watch/..., which contain the name of
+// the object. The handlers reject a field selector with a different name than the path.
 func TestOlderWatchPaths(t *testing.T) {
 	for _, c := range []struct{ id, target, want string }{
 		{"a", "tenants", "metadata.name=a"},
@@ -159,11 +159,11 @@ func TestWatchesOfOwnObjectsEnd(t *testing.T) {
 		s.handle = func(r *http.Request) {
 			s.sessions.EndTenants(isTenant(tenanttest.ID(t, "new")))
 			if r.Context().Err() != nil {
-				t.Errorf("%s: the watch ended with another tenant", resource)
+				t.Errorf("%s: the watch ended because of another tenant", resource)
 			}
 			s.sessions.EndTenants(isTenant(tenanttest.ID(t, "a")))
 			if r.Context().Err() == nil {
-				t.Errorf("%s: the watch is still open", resource)
+				t.Errorf("%s: the watch did not end", resource)
 			}
 		}
 		target := "/apis/kubetenant.dev/v1alpha1/" + resource + "?watch=true"
@@ -223,7 +223,7 @@ func TestReviewsOfOwnObjects(t *testing.T) {
 					t.Errorf("%s %s %q with %q: %v, %s; want %t", verb, c.resource, c.name, c.fields, d, reason, want)
 				}
 				if !want && verb != "deletecollection" && c.name == "" && reason != authz.ReasonNotNamed.String() {
-					t.Errorf("%s %s with %q: %q; want the field selector named", verb, c.resource, c.fields, reason)
+					t.Errorf("%s %s with %q: %q; want a reason that names the field selector", verb, c.resource, c.fields, reason)
 				}
 				a.FieldSelectorParsingErr = errSelector
 				if d, _, _ := authz.New(ownObjectOptions(), r, nil).Authorize(t.Context(), a); c.name == "" &&

@@ -33,8 +33,8 @@ const (
 	// time that a tenant's caller waits for the budget.
 	liveReadTimeout = 2 * time.Second
 	// missingTTL is how long the result of a live read that found no namespace is cached. A
-	// requester whose budget is used up gets this result again, for example for each of a hundred
-	// objects in a missing namespace.
+	// requesting tenant whose budget is used up gets this result again, for example for each of a
+	// hundred objects in a missing namespace.
 	missingTTL = time.Second
 )
 
@@ -51,14 +51,14 @@ type Owners struct {
 	cached   func(name string) (*corev1.Namespace, error)
 	live     func(ctx context.Context, name string) (*corev1.Namespace, error)
 	flights  singleflight.Group
-	budgets  *budget.Budgets     // by [requester.budget]
-	missing  *utilcache.Expiring // names that a recent live read did not find, by budget and name
+	budgets  *budget.Budgets     // keyed by [requester.budget]
+	missing  *utilcache.Expiring // names that a live read did not find, keyed by budget and name
 	reserved atomic.Pointer[[]string]
 }
 
-// NewOwners returns the owners of the namespaces that cached and live return. Both return an error
-// for which apierrors.IsNotFound is true if a namespace does not exist. If live is nil, only the
-// namespaces that cached returns exist.
+// NewOwners returns an [Owners] that looks up namespaces with cached and live. Both return an
+// error for which apierrors.IsNotFound is true if a namespace does not exist. If live is nil,
+// only the namespaces that cached returns exist.
 func NewOwners(cached func(name string) (*corev1.Namespace, error),
 	live func(ctx context.Context, name string) (*corev1.Namespace, error),
 ) *Owners {
@@ -70,9 +70,9 @@ func NewOwners(cached func(name string) (*corev1.Namespace, error),
 	}
 }
 
-// Reserve sets the names of the namespaces that the system tenant owns, whatever label these
-// namespaces have. It replaces the names of an earlier call, and returns the names that were not
-// reserved before.
+// Reserve sets the names of the namespaces that the system tenant owns, regardless of their
+// labels. It replaces the names of an earlier call, and returns the names that were not reserved
+// before.
 func (o *Owners) Reserve(names []string) (added []string) {
 	names = slices.Clone(names)
 	before := o.reserved.Swap(&names)
@@ -81,8 +81,8 @@ func (o *Owners) Reserve(names []string) (added []string) {
 	})
 }
 
-// IsReserved reports whether the system tenant owns any namespace with this name, whatever its
-// label is.
+// IsReserved reports whether the system tenant owns any namespace with this name, regardless of
+// its label.
 func (o *Owners) IsReserved(namespace string) bool {
 	names := o.reserved.Load()
 	return names != nil && slices.Contains(*names, namespace)
@@ -104,8 +104,8 @@ func (o *Owners) OfForTenant(ctx context.Context, id tenant.ID, namespace string
 }
 
 // OfUnthrottled returns the same as [Owners.Of], but its lookups have no rate limit. It is for
-// callers that act on the answer, because a used-up budget must not make a namespace look unowned.
-// Callers MUST NOT use it for names that a client can invent.
+// callers that act on the result, because a used-up budget must not make a namespace look
+// unowned. Callers MUST NOT use it for names that a client can invent.
 func (o *Owners) OfUnthrottled(ctx context.Context, namespace string) (tenant.ID, error) {
 	return o.find(ctx, requester{unlimited: true}, namespace).owner()
 }
@@ -125,7 +125,7 @@ func (o *Owners) Terminating(namespace string) bool {
 }
 
 // Held reports whether Pods are denied in a namespace because it is not prepared yet, see
-// [tenant.HeldAnnotation]. The error reports that the answer is unknown.
+// [tenant.HeldAnnotation]. The error reports that the lookup failed.
 func (o *Owners) Held(ctx context.Context, namespace string) (bool, error) {
 	result := o.find(ctx, requester{unlimited: true}, namespace)
 	if result.ns == nil {
@@ -140,7 +140,8 @@ const (
 	tenantBudgetPrefix = "asked by " // prefix of the budgets of requesting tenants
 )
 
-// requester is the tenant that looks up a namespace. With a zero id, no tenant requests the lookup.
+// requester is the tenant that looks up a namespace. If id is zero, no tenant requests the
+// lookup.
 type requester struct {
 	id        tenant.ID
 	unlimited bool // without a limit on live reads
@@ -174,8 +175,8 @@ type lookupResult struct {
 	err error
 }
 
-// missing reports whether the namespace does not exist. If live reads are possible, this read or a
-// recent read has confirmed that.
+// missing reports whether the namespace does not exist. If live reads are possible, a live read
+// in this lookup or in a recent lookup has confirmed that.
 func (f lookupResult) missing() bool { return f.err == nil && f.ns == nil }
 
 // owner returns the tenant that owns the namespace, or the zero ID if the lookup was throttled.
@@ -198,9 +199,9 @@ func (o *Owners) OwnerOf(ns *corev1.Namespace) tenant.ID {
 	return OwnerOf(ns)
 }
 
-// OwnerOf returns the tenant that owns a Namespace, according to its label. Without a label, it is
-// the system tenant. If the label is empty or not a valid tenant, the ID is zero. The function does
-// not know the reserved names, see [Owners.OwnerOf].
+// OwnerOf returns the tenant that owns a Namespace, according to its label. Without a label, it
+// is the system tenant. If the label is empty or not a valid tenant, the ID is zero. The function
+// ignores reserved names, see [Owners.OwnerOf].
 func OwnerOf(ns *corev1.Namespace) tenant.ID {
 	label, ok := ns.Labels[tenant.Label]
 	if !ok {
@@ -255,7 +256,7 @@ func (o *Owners) read(ctx context.Context, budgetName, namespace string) (*corev
 		}
 		ns, err := o.live(ctx, namespace)
 		switch {
-		case err == nil && ns == nil: // a missing namespace is always an error
+		case err == nil && ns == nil: // live must return an error for a missing namespace
 			return nil, errNoAnswer
 		case err == nil:
 			o.missing.Delete(key)

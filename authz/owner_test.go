@@ -97,7 +97,7 @@ func TestLiveReads(t *testing.T) {
 		close(release)
 		all.Wait()
 		if reads != 1 {
-			t.Errorf("%d live reads for 50 questions at the same time", reads)
+			t.Errorf("%d live reads for 50 concurrent lookups", reads)
 		}
 	})
 }
@@ -113,7 +113,7 @@ func TestLiveReadsAreLimited(t *testing.T) {
 		})
 		for i := range 1000 {
 			if id, err := o.Of(t.Context(), "missing-"+itoa(i)); !id.IsZero() || err != nil {
-				t.Fatalf("Of() = %q, %v; want nobody", id, err)
+				t.Fatalf("Of() = %q, %v; want the zero ID", id, err)
 			}
 		}
 		if n := reads.Load(); n > 200 {
@@ -143,7 +143,7 @@ func TestTenantsHaveSeparateBudgets(t *testing.T) {
 	defer cancel()
 	if d, reason, _ := boundary.Authorize(t.Context(),
 		podRequest(callerOf("b"), "get", "new")); d != authorizer.DecisionNoOpinion {
-		t.Errorf("b's own new namespace = %v, %q", d, reason)
+		t.Errorf("new namespace of b: %v, %q", d, reason)
 	}
 }
 
@@ -162,8 +162,8 @@ func TestOwnersHaveSeparateBudgets(t *testing.T) {
 		return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{tenant.Label: "b"}}}, nil
 	}
 	for name, flood := range map[string]func(i int) string{
-		"missing": func(i int) string { return "a--missing-" + itoa(i) },
-		"ending":  func(int) string { return "ending-a" },
+		"missing":     func(i int) string { return "a--missing-" + itoa(i) },
+		"terminating": func(int) string { return "ending-a" },
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := options(nil)
@@ -178,7 +178,7 @@ func TestOwnersHaveSeparateBudgets(t *testing.T) {
 			}
 			for _, namespace := range []string{"b--new", "ending-b"} {
 				if id, err := o.Subjects.ServiceAccountTenant(t.Context(), namespace); id.String() != "b" {
-					t.Errorf("%s namespaces of a: service accounts of %s are %q's, %v", name, namespace, id, err)
+					t.Errorf("%s namespaces of a: service accounts of %s belong to tenant %q, %v", name, namespace, id, err)
 				}
 			}
 		})
@@ -197,7 +197,7 @@ func TestFailedLiveReadsReturnErrors(t *testing.T) {
 		return nil, nil
 	}) //nolint:nilnil // which it must not
 	if id, err := silent.Of(t.Context(), "new"); !id.IsZero() || err == nil {
-		t.Errorf("Of() of no answer = %q, %v; want an error", id, err)
+		t.Errorf("Of() with a nil namespace = %q, %v; want an error", id, err)
 	}
 	blocked := authz.NewOwners(namespaceCache(nil), func(ctx context.Context, _ string) (*corev1.Namespace, error) {
 		<-ctx.Done()
@@ -206,7 +206,7 @@ func TestFailedLiveReadsReturnErrors(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if id, err := blocked.Of(ctx, "new"); !id.IsZero() || err == nil {
-		t.Errorf("Of() with an ended context = %q, %v; want an error", id, err)
+		t.Errorf("Of() with a canceled context = %q, %v; want an error", id, err)
 	}
 }
 

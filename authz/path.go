@@ -13,9 +13,9 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// MalformedTenantPath is the message of the 400 response to every malformed tenant part of a path.
-// It does not repeat the path. "kubectl tenant" uses it to recognize a server that serves tenant
-// paths.
+// MalformedTenantPath is the message of every 400 response to a path with a malformed tenant
+// part. It does not repeat the path. "kubectl tenant" uses it to recognize a server that serves
+// tenant paths.
 const MalformedTenantPath = "malformed tenant segment in the path"
 
 var errTenantPath = errors.New(MalformedTenantPath)
@@ -37,8 +37,9 @@ func (p tenantPath) String() string {
 const tenantsSegment = "/tenants/"
 
 // OlderPaths reports whether a path /api/<version>/tenants/<id>/... or
-// /apis/<group>/<version>/tenants/<id>/... of a resource has a tenant part. It MUST return false
-// for a group that serves a resource "tenants" itself. If nil, no such path has a tenant part.
+// /apis/<group>/<version>/tenants/<id>/... of a resource is an older form of a tenant path. It
+// MUST return false for a group that serves its own resource "tenants". If nil, no such path is a
+// tenant path.
 type OlderPaths func(schema.GroupResource) bool
 
 // cutTenantPath removes the tenant part from a URL whose path continues after that part. If there

@@ -11,7 +11,7 @@ package authz
 // Reason is an int32 because go vet rejects the conversion of an int32 to a string.
 type Reason int32
 
-// The reasons. Their numbers are not part of the interface and may change.
+// The reasons. Their numbers are not part of the API and may change.
 const (
 	// ReasonNone is the reason of a delegated request. Its code and its text are empty.
 	ReasonNone Reason = iota
@@ -48,15 +48,16 @@ const (
 	ReasonException
 )
 
-// Code returns the identifier of the reason, such as NamespaceNotOwned. It is the value of metric
-// labels and never changes. The code of a value without a constant is empty.
+// Code returns the identifier of the reason, such as NamespaceNotOwned. Metrics use it as the
+// value of a label. It never changes. The code of a value without a constant is empty.
 func (r Reason) Code() string {
 	code, _ := r.describe()
 	return code
 }
 
-// String returns the text of the reason, "area: fact". The body of a 403 and the audit event
-// contain it. A release may reword it. The text of a value without a constant is empty.
+// String returns the text of the reason, in the form "area: fact". The body of a 403 response and
+// the audit event contain it. A release may reword it. The text of a value without a constant is
+// empty.
 func (r Reason) String() string {
 	_, text := r.describe()
 	return text
@@ -132,8 +133,8 @@ func (r Reason) describe() (code, text string) {
 	return "", ""
 }
 
-// ReasonOf returns the reason of a text, such as the reason in the answer of a server. It returns
-// false if no reason has exactly this text.
+// ReasonOf returns the reason that has the given text, such as the text in a response from a
+// server. It returns false if no reason has exactly this text.
 func ReasonOf(text string) (Reason, bool) {
 	for _, r := range Reasons() {
 		if r.String() == text {

@@ -25,20 +25,20 @@ import (
 
 // requestState is the boundary's state of one request, from the outermost filter to the API
 // handler. The context contains the state only between these two. Handlers and admission call the
-// same authorizer again for reviews and escalation checks, and find no state. Only one goroutine
-// uses the state at any time.
+// same authorizer again for reviews and escalation checks. The authorizer then finds no state.
+// Only one goroutine uses the state at any time.
 type requestState struct {
 	path  tenantPath
-	query string // the query of the client
-	// authenticated is the authenticated user, under the name that the server uses. It is nil before
-	// authentication, and for the server's own loopback client.
+	query string // the query that the client sent
+	// authenticated is the authenticated user, with the name that the server uses. It is nil
+	// before authentication, and for the server's own loopback client.
 	authenticated user.Info
 	// mappedFrom is the authenticated user if [RecordMappedCaller] replaced it, otherwise nil.
 	mappedFrom user.Info
 
 	handlerUser user.Info           // the user for the handlers; an impersonated user is bound to its tenant
 	selector    labels.Requirements // the label selector that limits a list
-	name        string              // the only object that a list may return
+	name        string              // name of the only object that a list may return
 	fields      fields.Selector     // the field selector that limits a list
 
 	session session
@@ -111,11 +111,12 @@ func RecordCaller(ctx context.Context, u user.Info) user.Info {
 	return state.authenticated
 }
 
-// RecordMappedCaller records that the server of the request knows the authenticated user as u.
-// [RecordCaller] MUST have recorded the authenticated user before. RecordMappedCaller returns a
-// copy of u, and the request MUST continue with the copy. The tenant of u MUST have its name on
-// that server. translate returns the name on that server of the tenant in the request's path. If
-// translate or RecordMappedCaller returns false, the caller MUST reject the request.
+// RecordMappedCaller replaces the recorded authenticated user by u, the identity of that user on
+// the server that receives the request. [RecordCaller] MUST have recorded the authenticated user
+// before. RecordMappedCaller returns a copy of u, and the request MUST continue with the copy.
+// The tenant of u MUST have the name that it has on that server. translate converts the tenant in
+// the request's path to its name on that server. If translate or RecordMappedCaller returns
+// false, the caller MUST reject the request.
 func RecordMappedCaller(
 	ctx context.Context,
 	u user.Info,
@@ -139,10 +140,10 @@ func RecordMappedCaller(
 }
 
 // WithTenant is the innermost filter, around the API handler. It applies the decisions that the
-// boundary recorded. It binds an impersonated user to its tenant, and limits a list to the tenant,
-// both in the query and in RequestInfo. It adds every request to sessions, whatever the caller and
-// the path are. The session ends when the caller loses its permissions or the namespace gets
-// another owner.
+// boundary recorded. It adds the tenant to an impersonated user, and limits a list to the tenant,
+// both in the query and in RequestInfo. It adds every request to sessions, regardless of the
+// caller and the path. The session ends when the caller loses its permissions or the namespace
+// gets another owner.
 func WithTenant(next http.Handler, sessions *Sessions) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		state := requestStateFrom(r.Context())
@@ -189,8 +190,8 @@ func WithTenant(next http.Handler, sessions *Sessions) http.Handler {
 var errEnded = apierrors.NewServiceUnavailable(
 	"the caller's rights or the namespace's owner changed during the request: try again")
 
-// sessionBody is the body of a request. It cannot be read after the session of the request has ended,
-// because of a change or because an exception has expired. A body that a client completes later
+// sessionBody is the body of a request. It cannot be read after the session of the request has
+// ended because of a change or an expired exception. A body that a client completes later
 // therefore has no effect.
 type sessionBody struct {
 	io.ReadCloser
@@ -206,9 +207,9 @@ func (b *sessionBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// isAuthenticatedUser reports whether u is the authenticated user. A request of the loopback client
-// has no recorded user and is treated as not impersonated. Its user belongs to the system tenant in
-// any case.
+// isAuthenticatedUser reports whether u is the authenticated user. A request from the loopback
+// client has no recorded user and is treated as not impersonated. Its user belongs to the system
+// tenant in any case.
 func (s *requestState) isAuthenticatedUser(u user.Info) bool {
 	return s == nil || s.authenticated == nil || u == s.authenticated
 }
@@ -221,7 +222,7 @@ func (s *requestState) authenticatedOr(u user.Info) user.Info {
 	return s.authenticated
 }
 
-// bind returns u bound to id. If u is already bound to id, it returns u itself.
+// bind returns u with the extra that names tenant id. If u already has it, bind returns u itself.
 func bind(u user.Info, id tenant.ID) user.Info {
 	if bound, err := tenant.Of(u); err == nil && bound == id {
 		return u
@@ -230,9 +231,9 @@ func bind(u user.Info, id tenant.ID) user.Info {
 }
 
 // withTenantGroup returns u in the group of tenant id. It returns u itself if u is already in the
-// group, or if the server would not add the group when it authenticates u. It also returns u itself
-// for the system tenant, because kubelets and controllers, which no source bound, are not in a
-// tenant's group.
+// group, or if the server would not add the group when it authenticates u. It also returns u
+// itself for the system tenant. Its kubelets and controllers are not in a tenant's group, because
+// no credential source assigned a tenant to them.
 func (b *Boundary) withTenantGroup(u user.Info, id tenant.ID) user.Info {
 	if id.IsZero() || id.IsSystem() || tenant.IsServiceAccountName(u.GetName()) && !b.ServiceAccountsInTenantGroup {
 		return u

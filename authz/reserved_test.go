@@ -14,7 +14,7 @@ import (
 )
 
 // TestReservedNamespaces checks that a reserved namespace and its service accounts belong to the
-// system tenant, whatever label the namespace has.
+// system tenant, regardless of the namespace's label.
 func TestReservedNamespaces(t *testing.T) {
 	for _, label := range []string{"acme", "system", "", "System"} {
 		ns := &corev1.Namespace{
@@ -23,7 +23,7 @@ func TestReservedNamespaces(t *testing.T) {
 		owners := authz.NewOwners(func(string) (*corev1.Namespace, error) { return ns, nil }, nil)
 		subjects := &authz.Subjects{SystemNamespaces: []string{"kube-system"}, Owners: owners}
 		if owner, err := subjects.ServiceAccountTenant(t.Context(), "kube-system"); err != nil || !owner.IsSystem() {
-			t.Errorf("label %q: service accounts of %v, %v", label, owner, err)
+			t.Errorf("label %q: service accounts of tenant %v, %v", label, owner, err)
 		}
 		if added := owners.Reserve([]string{"kube-system", "default"}); len(added) != 2 {
 			t.Errorf("Reserve() = %v", added)
@@ -33,7 +33,7 @@ func TestReservedNamespaces(t *testing.T) {
 			t.Errorf("label %q: Of() = %v, %v", label, owner, err)
 		}
 		if added := owners.Reserve([]string{"default"}); len(added) != 0 || owners.IsReserved("kube-system") {
-			t.Errorf("Reserve() = %v again", added)
+			t.Errorf("second Reserve() = %v", added)
 		}
 		if owner := owners.OwnerOf(ns); owner != authz.OwnerOf(ns) {
 			t.Errorf("label %q: OwnerOf() = %v without a reservation", label, owner)

@@ -21,8 +21,8 @@ type caller struct {
 	// user is the user for the delegate. An impersonated user is bound to its tenant. user is nil
 	// if denied is set.
 	user user.Info
-	// denied is the reason to deny every request of the caller, if there is one. err is the cause,
-	// for the log.
+	// denied is the reason to deny every request of the caller, or [ReasonNone]. err is the
+	// cause, for the log.
 	denied Reason
 	err    error
 }
@@ -91,8 +91,8 @@ var errImpersonation = errors.New("impersonation")
 
 // identify returns the caller's tenant and the user for the delegate. A reviewed or impersonated
 // user has only the groups that the client sent. identify therefore adds the group of the tenant,
-// as authentication does. It does not add the group if a tenant's impersonator is not in the group
-// itself.
+// as authentication does. It does not add the group if the impersonator belongs to a tenant but
+// is not in that group itself.
 func (b *Boundary) identify(
 	ctx context.Context, state *requestState, attrs *requestAttributes,
 ) (tenant.ID, user.Info, error) {

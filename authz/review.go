@@ -10,8 +10,8 @@ import (
 )
 
 // A review is about a request that was not made, so a client chooses its attributes. kubectl auth
-// can-i always sends the namespace of its context. For a review about any object, it sends a
-// verb for one object but no name.
+// can-i always sends the namespace of its context. For a review about any object, it sends a verb
+// such as get but no object name.
 
 // normalizeReview changes the attributes of a review to those that the reviewed request would have.
 // It removes the namespace for a cluster-scoped resource. A real request for such a resource has a
@@ -29,7 +29,7 @@ func (b *Boundary) normalizeReview(attrs *requestAttributes) {
 		return
 	}
 	if attrs.name != "" || attrs.verb == "create" || isCollection(attrs.verb) {
-		attrs.setNamespace(attrs.name) // a Namespace is in the namespace of its own name
+		attrs.setNamespace(attrs.name) // as in RequestInfo, which sets both to the name
 	}
 }
 

@@ -51,12 +51,12 @@ func TestMissingNamespaces(t *testing.T) {
 		want    authorizer.Decision
 		because authz.Reason
 	}{
-		"missing":                   {missing, true, authorizer.DecisionNoOpinion, authz.ReasonNone},
-		"missing, prefixes are off": {missing, false, authorizer.DecisionDeny, authz.ReasonNotOwned},
-		"another's meanwhile":       {found("b"), true, authorizer.DecisionDeny, authz.ReasonNotOwned},
-		"nobody's meanwhile":        {found("B b"), true, authorizer.DecisionDeny, authz.ReasonNotOwned},
-		"one's own meanwhile":       {found("a"), true, authorizer.DecisionNoOpinion, authz.ReasonNone},
-		"not known": {
+		"missing":                         {missing, true, authorizer.DecisionNoOpinion, authz.ReasonNone},
+		"missing, prefixes not reserved":  {missing, false, authorizer.DecisionDeny, authz.ReasonNotOwned},
+		"created for another tenant":      {found("b"), true, authorizer.DecisionDeny, authz.ReasonNotOwned},
+		"created without an owner":        {found("B b"), true, authorizer.DecisionDeny, authz.ReasonNotOwned},
+		"created for the caller's tenant": {found("a"), true, authorizer.DecisionNoOpinion, authz.ReasonNone},
+		"failed read": {
 			func(context.Context, string) (*corev1.Namespace, error) { return nil, errors.New("away") }, true,
 			authorizer.DecisionDeny, authz.ReasonOwnerUnknown,
 		},
@@ -95,9 +95,8 @@ func TestFailedLiveReadsRevealNothing(t *testing.T) {
 				t.Fatal(id, err)
 			}
 		}
-		// A namespace that could not be read must not be reported as missing.
 		if _, err := owners.OfForTenant(t.Context(), a, "a--new"); err == nil {
-			t.Error("a name that cannot be read is said to be missing")
+			t.Error("a namespace that could not be read is reported as missing")
 		}
 	})
 }
@@ -145,20 +144,19 @@ func TestTooManyMissingNamespaces(t *testing.T) {
 		}
 		all.Wait()
 		if denied.Load() < 140 || reads.Load() > 60 {
-			t.Errorf("%d of 200 at once denied after %d reads", denied.Load(), reads.Load())
+			t.Errorf("%d of 200 concurrent requests denied after %d reads", denied.Load(), reads.Load())
 		}
 		time.Sleep(10 * time.Second)
 		for i := range 100 {
 			if isDenied("later-" + itoa(i)) {
-				t.Fatalf("the %dth of many one by one is denied", i)
+				t.Fatalf("sequential request %d is denied", i)
 			}
 		}
 	})
 }
 
-// TestSelfReviewsOfAnyObject checks the reviews of kubectl auth can-i about any object in
-// all namespaces. Such a review has a verb for one object and no name. No request has these
-// attributes.
+// TestSelfReviewsOfAnyObject checks the reviews of kubectl auth can-i about any object in all
+// namespaces. These reviews have a verb for one object and no name, which no real request has.
 func TestSelfReviewsOfAnyObject(t *testing.T) {
 	for name, c := range map[string]struct {
 		a      authorizer.AttributesRecord
@@ -190,8 +188,8 @@ func TestSelfReviewsOfAnyObject(t *testing.T) {
 	}
 }
 
-// TestRulesReviewsBypassBoundary checks that a SelfSubjectRulesReview is denied with a reason of
-// its own if the server answers it without the boundary.
+// TestRulesReviewsBypassBoundary checks that a SelfSubjectRulesReview is denied with
+// [authz.ReasonRules] if the server answers it without the boundary.
 func TestRulesReviewsBypassBoundary(t *testing.T) {
 	a := authorizer.AttributesRecord{
 		User:            callerOf("a"),
@@ -208,20 +206,20 @@ func TestRulesReviewsBypassBoundary(t *testing.T) {
 		o.RulesReviewsBypassBoundary = elsewhere
 		d, reason, err := authz.New(o, &recorder{decision: authorizer.DecisionNoOpinion}, nil).Authorize(t.Context(), a)
 		if d != want || elsewhere && reason != authz.ReasonRules.String() || err != nil {
-			t.Errorf("elsewhere %t: %v, %q, %v", elsewhere, d, reason, err)
+			t.Errorf("bypass %t: %v, %q, %v", elsewhere, d, reason, err)
 		}
 	}
 }
 
 // TestReviewsHaveNamespaceOfRequest checks that the delegate gets the namespace that the reviewed
-// request would have, which may be none. For a system caller, the delegate gets the attributes
-// unchanged.
+// request would have, or no namespace. For a caller of the system tenant, the delegate gets the
+// attributes unchanged.
 func TestReviewsHaveNamespaceOfRequest(t *testing.T) {
 	for name, c := range map[string]struct {
 		a    authorizer.AttributesRecord
 		want string
 	}{
-		"a class": {
+		"StorageClass": {
 			authorizer.AttributesRecord{
 				Verb:      "get",
 				APIGroup:  "storage.k8s.io",
@@ -230,7 +228,7 @@ func TestReviewsHaveNamespaceOfRequest(t *testing.T) {
 			},
 			"",
 		},
-		"a Namespace": {
+		"Namespace with another namespace": {
 			authorizer.AttributesRecord{
 				Verb:      "get",
 				Resource:  "namespaces",
@@ -239,8 +237,8 @@ func TestReviewsHaveNamespaceOfRequest(t *testing.T) {
 			},
 			"a--web",
 		},
-		"a new one": {authorizer.AttributesRecord{Verb: "create", Resource: "namespaces", Namespace: "b--web"}, ""},
-		"a colleague": {
+		"new Namespace": {authorizer.AttributesRecord{Verb: "create", Resource: "namespaces", Namespace: "b--web"}, ""},
+		"impersonated user": {
 			authorizer.AttributesRecord{
 				Verb:      "impersonate",
 				Resource:  "users",
@@ -249,7 +247,7 @@ func TestReviewsHaveNamespaceOfRequest(t *testing.T) {
 			},
 			"",
 		},
-		"a pod": {
+		"pod": {
 			authorizer.AttributesRecord{
 				Verb:      "get",
 				Resource:  "pods",
@@ -258,7 +256,7 @@ func TestReviewsHaveNamespaceOfRequest(t *testing.T) {
 			},
 			"a--web",
 		},
-		"on a user": {
+		"constrained impersonation on a custom resource": {
 			authorizer.AttributesRecord{
 				Verb:      "impersonate-on:user-info:get",
 				APIGroup:  "example.com",
@@ -268,7 +266,7 @@ func TestReviewsHaveNamespaceOfRequest(t *testing.T) {
 			},
 			"a--web",
 		},
-		"users' roles": {
+		"custom resource named users": {
 			authorizer.AttributesRecord{
 				Verb:      "get",
 				APIGroup:  "example.com",
@@ -278,8 +276,8 @@ func TestReviewsHaveNamespaceOfRequest(t *testing.T) {
 			},
 			"a--web",
 		},
-		"of no name": {authorizer.AttributesRecord{Verb: "get", Resource: "namespaces", Namespace: "a--web"}, "a--web"},
-		"the Namespace": {
+		"no name": {authorizer.AttributesRecord{Verb: "get", Resource: "namespaces", Namespace: "a--web"}, "a--web"},
+		"Namespace with its own namespace": {
 			authorizer.AttributesRecord{
 				Verb:      "delete",
 				Resource:  "namespaces",
@@ -304,7 +302,7 @@ func TestReviewsHaveNamespaceOfRequest(t *testing.T) {
 					want = c.a.Namespace
 				}
 				if r.reached.GetNamespace() != want {
-					t.Errorf("asked in %q", r.reached.GetNamespace())
+					t.Errorf("the delegate gets namespace %q", r.reached.GetNamespace())
 				}
 			}
 		})
@@ -327,14 +325,14 @@ func TestTenantGroupIsAdded(t *testing.T) {
 		u    user.Info
 		want []string
 	}{
-		"an account":           {account, []string{"system:serviceaccounts", "system:serviceaccounts:a--web", "tenant:a"}},
-		"an account of others": {account, account.Groups}, // if the server does not add accounts to the group
-		"somebody": {
+		"service account":  {account, []string{"system:serviceaccounts", "system:serviceaccounts:a--web", "tenant:a"}},
+		"excluded account": {account, account.Groups}, // if the server does not add accounts to the group
+		"user outside the group": {
 			&user.DefaultInfo{Name: "bob", Groups: []string{"tenant:", "x"}, Extra: map[string][]string{tenant.ExtraKey: {"a"}}},
 			[]string{"tenant:", "x", "tenant:a"},
 		},
-		"who has it":          {full, []string{"tenant:a", "dev"}},
-		"the system's caller": {&user.DefaultInfo{Name: "system:kube-scheduler", Groups: []string{"x"}}, []string{"x"}},
+		"user in the group": {full, []string{"tenant:a", "dev"}},
+		"system caller":     {&user.DefaultInfo{Name: "system:kube-scheduler", Groups: []string{"x"}}, []string{"x"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := &recorder{decision: authorizer.DecisionNoOpinion}
@@ -348,11 +346,11 @@ func TestTenantGroupIsAdded(t *testing.T) {
 			}
 			before := slices.Clone(c.u.GetGroups())
 			o := options(namespaceLabels)
-			o.ServiceAccountsInTenantGroup = name != "an account of others"
+			o.ServiceAccountsInTenantGroup = name != "excluded account"
 			if d, reason, _ := authz.New(o, r, nil).Authorize(t.Context(), a); d == authorizer.DecisionDeny {
 				t.Errorf("%q", reason)
 			} else if !slices.Equal(r.reached.GetUser().GetGroups(), c.want) || !slices.Equal(c.u.GetGroups(), before) {
-				t.Errorf("%q, given %q", r.reached.GetUser().GetGroups(), c.u.GetGroups())
+				t.Errorf("groups %q for the delegate, groups %q of the caller", r.reached.GetUser().GetGroups(), c.u.GetGroups())
 			}
 		})
 	}

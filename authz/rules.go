@@ -18,11 +18,11 @@ import (
 var namespacedVerbs = []string{"get", "list", "watch", "create", "update", "patch", "delete", "deletecollection"}
 
 // RulesFor implements [authorizer.RuleResolver]. It returns only those rules of the delegate that
-// the boundary does not deny. For a tenant's caller, it lists no rules in a foreign namespace, no
-// wildcard resources or resource verbs, and no rules that reach outside the tenant. If it omits or
-// reduces a rule, incomplete is true and the error gives the reason, which a SelfSubjectRulesReview
-// shows next to the rules. In shadow mode, it returns all rules of the delegate, or none if the
-// tenant's access level denies requests in shadow mode too.
+// the boundary does not deny. For a tenant's caller, it lists no rules in a namespace that the
+// tenant does not own, no wildcard resources or resource verbs, and no rules that reach outside
+// the tenant. If it omits or reduces a rule, incomplete is true and the error gives the reason,
+// which a SelfSubjectRulesReview shows next to the rules. In shadow mode, it returns all rules of
+// the delegate, or none if the tenant's access level denies requests in shadow mode too.
 func (b *Boundary) RulesFor(
 	ctx context.Context, u user.Info, namespace string,
 ) ([]authorizer.ResourceRuleInfo, []authorizer.NonResourceRuleInfo, bool, error) {
@@ -82,11 +82,11 @@ var (
 // ruleFilter reduces rules to those that apply to a tenant's caller in a namespace of its tenant.
 type ruleFilter struct {
 	boundary *Boundary
-	readOnly bool // the tenant may only read
-	omitted  bool // something was omitted
+	readOnly bool // the tenant has [AccessReadOnly]
+	omitted  bool // a rule or a part of a rule was omitted
 }
 
-// resource returns the remaining rules of r, one for each remaining resource and group.
+// resource returns the remaining rules of r, one for each remaining pair of group and resource.
 func (c *ruleFilter) resource(r authorizer.ResourceRuleInfo) []authorizer.ResourceRuleInfo {
 	var left []authorizer.ResourceRuleInfo
 	for _, group := range r.GetAPIGroups() {
@@ -130,7 +130,7 @@ func (c *ruleFilter) verbs(full schema.GroupResource, verbs []string) []string {
 	return left
 }
 
-// paths returns the remaining part of a rule about paths.
+// paths returns the remaining part of a rule about non-resource paths.
 func (c *ruleFilter) paths(r authorizer.NonResourceRuleInfo) []authorizer.NonResourceRuleInfo {
 	var left []string
 	for _, p := range r.GetNonResourceURLs() {

@@ -45,7 +45,7 @@ func listRules(t *testing.T, r *fixedRules, u user.Info, namespace string) ([]st
 	t.Helper()
 	resources, paths, incomplete, err := authz.New(options(namespaceLabels), nil, r).RulesFor(t.Context(), u, namespace)
 	if incomplete != (err != nil) || r.err != nil && !errors.Is(err, r.err) {
-		t.Fatalf("incomplete %t, and why: %v", incomplete, err)
+		t.Fatalf("incomplete %t, error %v", incomplete, err)
 	}
 	var texts, urls []string
 	for _, rule := range resources {
@@ -94,10 +94,10 @@ func TestRulesAreLimitedToTenant(t *testing.T) {
 		t.Error(diff)
 	}
 	if !incomplete {
-		t.Error("something was cut and the answer is said to be complete")
+		t.Error("rules were omitted, but the list is not incomplete")
 	}
 	if _, _, incomplete := listRules(t, &fixedRules{resources: r.resources[:1]}, callerOf("a"), "a--web"); incomplete {
-		t.Error("nothing was cut and the answer is said to be incomplete")
+		t.Error("no rules were omitted, but the list is incomplete")
 	}
 }
 
@@ -109,14 +109,14 @@ func TestRulesOfOthersAreNotListed(t *testing.T) {
 		}
 	}
 	if got, _, incomplete := listRules(t, r, &user.DefaultInfo{Name: "nobody"}, "a--web"); len(got) > 0 || !incomplete {
-		t.Errorf("rules of nobody: %v", got)
+		t.Errorf("rules of a caller without a tenant: %v", got)
 	}
 	if got, _, incomplete := listRules(t, r, callerOf("system"), "b--web"); len(got) != 1 || incomplete {
-		t.Errorf("rules of the system tenant: %v, incomplete %v; want the delegate's", got, incomplete)
+		t.Errorf("rules of the system tenant: %v, incomplete %v; want the delegate's rules", got, incomplete)
 	}
 	if _, _, _, err := authz.New(options(namespaceLabels), nil, r).RulesFor(
 		t.Context(), callerOf("a"), "away",
 	); err == nil || strings.Contains(err.Error(), errUnavailable.Error()) {
-		t.Errorf("rules where the lookup fails: %v; want a reason alone", err)
+		t.Errorf("rules after a failed lookup: %v; want only a reason", err)
 	}
 }

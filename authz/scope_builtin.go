@@ -5,9 +5,9 @@ package authz
 
 import "k8s.io/apimachinery/pkg/runtime/schema"
 
-// builtIn contains the resources that kube-apiserver serves itself, by group, in any version and
-// behind any feature gate (k8s.io/kubernetes api/discovery, v1.37.1). A test compares it with a
-// live server.
+// builtIn contains the resources that kube-apiserver serves itself, keyed by resource name. It
+// includes resources of every version and behind every feature gate (k8s.io/kubernetes
+// api/discovery, v1.37.1). A test compares it with a live server.
 var builtIn = index(
 	map[string][]string{ // namespaced
 		"": {
@@ -61,7 +61,7 @@ type groupScope struct {
 	scope Scope
 }
 
-// index indexes the scopes by the name of the resource alone. Few names are in two groups, and a
+// index returns the scopes keyed by resource name alone. Few names occur in two groups, and a
 // lookup by one string is faster than a lookup by two.
 func index(namespaced, cluster map[string][]string) map[string][]groupScope {
 	all := map[string][]groupScope{}

@@ -22,25 +22,26 @@ import (
 // default).
 const changeRetention = 2 * time.Minute
 
-// Sessions contains the active requests of a server, of every caller and on every path. A request
-// of a tenant's caller in a namespace ends when the namespace gets another owner. Otherwise, a
-// watch in a namespace that was deleted and created again for another tenant would continue in the
-// new namespace. A request that an exception allowed ends with the exception. A request of a
-// revoked caller ends with the revocation. The zero value is ready to use. Sessions is safe for
-// concurrent use.
+// Sessions contains the active requests of a server, from every caller and on every path. A
+// request of a tenant's caller in a namespace ends when the namespace gets another owner.
+// Otherwise, a watch in a namespace that was deleted and created again for another tenant would
+// continue in the new namespace. A request that an exception allowed ends with the exception. A
+// request of a caller ends when the caller is revoked. The zero value is ready to use. Sessions
+// is safe for concurrent use.
 //
 // When a session ends, its context ends. A connection that a handler hijacked (exec, attach,
-// portforward) closes. After a change has ended a session, the body of the request cannot be read.
+// portforward) closes. After a change or an expired exception has ended a session, the body of
+// the request cannot be read.
 type Sessions struct {
 	mu      sync.Mutex
-	active  map[string]map[*session]struct{} // by namespace; empty for requests over all namespaces
+	active  map[string]map[*session]struct{} // keyed by namespace, "" for requests without one
 	changes []change
 }
 
 // Caller is the caller of an active request.
 type Caller struct {
 	// Tenant is zero if the caller has no tenant. User is nil if the boundary resolved no caller,
-	// such as the server's own client.
+	// as for the server's own client.
 	Tenant tenant.ID
 	User   user.Info
 	// Impersonator is the authenticated user if User is impersonated, otherwise nil.
@@ -52,8 +53,8 @@ type Caller struct {
 	Certificates []*x509.Certificate
 }
 
-// session is one request. If its caller belongs to a tenant other than system, owner is the tenant
-// that owned the requested object at authorization. Otherwise, owner is zero.
+// session is one active request. If its caller belongs to a tenant other than system, owner is
+// the tenant that owned the requested object at authorization. Otherwise, owner is zero.
 type session struct {
 	Caller
 	owner    tenant.ID
@@ -62,7 +63,7 @@ type session struct {
 	end      context.CancelFunc
 }
 
-// change is an event that ends sessions in a namespace.
+// change is an event that ends sessions in one namespace or in all namespaces.
 type change struct {
 	at        time.Time
 	namespace string
@@ -115,8 +116,8 @@ func (c *change) concerns(namespace string) bool {
 	return c.namespace == allNamespaces || c.namespace == namespace
 }
 
-// end ends the sessions in a namespace for which ends returns true. It also ends those that are
-// about to begin.
+// end ends the sessions in a namespace for which ends returns true. It also ends such sessions of
+// requests that are still being authorized.
 func (s *Sessions) end(namespace string, ends func(*session) bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -144,15 +145,15 @@ func (s *Sessions) endOtherTenants(namespace string, owner tenant.ID) {
 	s.end(namespace, func(sess *session) bool { return !sess.owner.IsZero() && sess.owner != owner })
 }
 
-// EndRevoked ends the sessions for whose caller revoked returns true.
+// EndRevoked ends the sessions for which revoked reports that the caller is revoked.
 func (s *Sessions) EndRevoked(revoked func(*Caller) bool) {
 	s.end(allNamespaces, func(sess *session) bool { return sess.User != nil && revoked(&sess.Caller) })
 }
 
-// EndTenants ends the sessions of callers whose tenant matches. It also ends the sessions in which
-// an exception allows access to the objects of a matching tenant. The zero ID means callers without
-// a tenant. Sessions of the system tenant's callers do not end. A client that still has access can
-// connect again.
+// EndTenants ends the sessions of callers whose tenant matches. It also ends the sessions in
+// which an exception allows access to the objects of a matching tenant. For callers without a
+// tenant, matches receives the zero ID. Sessions of the system tenant's callers do not end. A
+// client that still has access can connect again.
 func (s *Sessions) EndTenants(matches func(tenant.ID) bool) {
 	s.end(allNamespaces, func(sess *session) bool {
 		hasCaller := sess.User != nil || !sess.Tenant.IsZero() // not the server's own client

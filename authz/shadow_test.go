@@ -49,9 +49,9 @@ func TestDecisionsAreObserved(t *testing.T) {
 	}{
 		{"own", false, "a", "a--web", authorizer.DecisionAllow, authz.Delegated, authz.ReasonNone, "a", "a"},
 		{"foreign", false, "a", "b--web", authorizer.DecisionDeny, authz.Denied, authz.ReasonNotOwned, "a", "b"},
-		{"nobody's", false, "", "b--web", authorizer.DecisionDeny, authz.Denied, authz.ReasonNoTenant, "", ""},
+		{"no tenant", false, "", "b--web", authorizer.DecisionDeny, authz.Denied, authz.ReasonNoTenant, "", ""},
 		{
-			"foreign, in the shadow",
+			"foreign, shadow mode",
 			true,
 			"a",
 			"b--web",
@@ -62,7 +62,7 @@ func TestDecisionsAreObserved(t *testing.T) {
 			"b",
 		},
 		{
-			"nobody's, in the shadow",
+			"no tenant, shadow mode",
 			true,
 			"",
 			"b--web",
@@ -73,7 +73,7 @@ func TestDecisionsAreObserved(t *testing.T) {
 			"",
 		},
 		{
-			"a failed lookup, in the shadow",
+			"failed lookup, shadow mode",
 			true,
 			"a",
 			"away",
@@ -84,7 +84,7 @@ func TestDecisionsAreObserved(t *testing.T) {
 			"",
 		},
 		{
-			"the system's", false, "system", "b--web", authorizer.DecisionAllow, authz.Delegated, authz.ReasonNone, "system", "",
+			"system", false, "system", "b--web", authorizer.DecisionAllow, authz.Delegated, authz.ReasonNone, "system", "",
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -115,7 +115,7 @@ func TestShadowModeDoesNotChangeUser(t *testing.T) {
 	b := authz.New(o,
 		authorizer.AuthorizerFunc(func(_ context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
 			if a.GetUser() != attrs.User {
-				t.Errorf("asked about %v", a.GetUser())
+				t.Errorf("the delegate gets user %v", a.GetUser())
 			}
 			return authorizer.DecisionNoOpinion, "", nil
 		}), nil)
@@ -124,9 +124,9 @@ func TestShadowModeDoesNotChangeUser(t *testing.T) {
 	}
 }
 
-// TestStale checks that tenants' callers are denied every request and get no rules while the caches
-// are outdated, with or without exceptions. A system caller that is not a service account, and a
-// caller without a tenant, are not affected.
+// TestStale checks that tenants' callers are denied every request and get no rules while the
+// caches are outdated, even if an exception applies. A caller of the system tenant that is not a
+// service account, and a caller without a tenant, are not affected.
 func TestStale(t *testing.T) {
 	o := options(namespaceLabels)
 	o.Stale = func() bool { return true }
@@ -144,11 +144,11 @@ func TestStale(t *testing.T) {
 		}
 	}
 	if d, _, _ := b.Authorize(t.Context(), readPods("system", "a--web")); d != authorizer.DecisionAllow {
-		t.Errorf("the system's: %v", d)
+		t.Errorf("caller of the system tenant: %v", d)
 	}
 	probe := authorizer.AttributesRecord{User: &user.DefaultInfo{Name: user.Anonymous}, Verb: "get", Path: "/healthz"}
 	if d, _, _ := b.Authorize(t.Context(), probe); d != authorizer.DecisionAllow {
-		t.Errorf("a probe: %v", d)
+		t.Errorf("health probe: %v", d)
 	}
 	resources, _, incomplete, err := b.RulesFor(t.Context(), readPods("a", "").User, "a--web")
 	if len(resources) != 0 || !incomplete || err == nil || err.Error() != authz.ReasonStale.String() {

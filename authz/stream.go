@@ -21,7 +21,7 @@ func closeHijackedOnDone(ctx context.Context, w http.ResponseWriter) http.Respon
 		return w
 	}
 	notifier, complete := w.(responsewriter.CloseNotifierFlusher)
-	if !complete { // not a writer of the server: offer no hijacking
+	if !complete { // not a writer of k8s.io/apiserver: do not offer hijacking
 		if flusher, ok := w.(http.Flusher); ok {
 			return struct {
 				http.ResponseWriter

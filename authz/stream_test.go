@@ -74,13 +74,13 @@ func TestHijackedConnectionsClose(t *testing.T) {
 			act  func(*authz.Sessions)
 			ends bool
 		}{
-			"the namespace is another's": {
+			"the namespace gets another owner": {
 				callerOf("a"), func(s *authz.Sessions) { s.NamespaceHandler(authz.OwnerOf).OnUpdate(web("a"), web("b")) }, true,
 			},
-			"the namespace is gone": {
+			"the namespace is deleted": {
 				callerOf("a"), func(s *authz.Sessions) { s.NamespaceHandler(authz.OwnerOf).OnDelete(web("a")) }, true,
 			},
-			"the tenant's access is less": {callerOf("a"), func(s *authz.Sessions) { s.EndTenants(isTenant(a)) }, true},
+			"the tenant's access becomes stricter": {callerOf("a"), func(s *authz.Sessions) { s.EndTenants(isTenant(a)) }, true},
 			"the caller is revoked": {
 				callerOf("a"), func(s *authz.Sessions) { s.EndRevoked(func(c *authz.Caller) bool { return c.Tenant == a }) }, true,
 			},
@@ -89,19 +89,19 @@ func TestHijackedConnectionsClose(t *testing.T) {
 				func(s *authz.Sessions) { s.EndRevoked(func(c *authz.Caller) bool { return c.Tenant.IsSystem() }) },
 				true,
 			},
-			"another tenant's access": {
+			"another tenant's access becomes stricter": {
 				callerOf("a"), func(s *authz.Sessions) { s.EndTenants(isTenant(tenanttest.ID(t, "b"))) }, false,
 			},
 			"another caller is revoked": {
 				callerOf("a"), func(s *authz.Sessions) { s.EndRevoked(func(*authz.Caller) bool { return false }) }, false,
 			},
-			"the namespace is the same": {
+			"the owner does not change": {
 				callerOf("a"), func(s *authz.Sessions) { s.NamespaceHandler(authz.OwnerOf).OnUpdate(web("a"), web("a")) }, false,
 			},
-			"all tenants' access": {
+			"system caller, all tenants' access": {
 				callerOf("system"), func(s *authz.Sessions) { s.EndTenants(func(tenant.ID) bool { return true }) }, false,
 			},
-			"a system caller's, of the tenant": {
+			"system caller, the tenant's access": {
 				callerOf("system"),
 				func(s *authz.Sessions) { s.EndTenants(isTenant(a)) },
 				false,
@@ -128,18 +128,18 @@ func TestHijackedConnectionsClose(t *testing.T) {
 					}
 				}
 				if got := pingPong(t, conn, from); got != nil {
-					t.Fatal("before:", got)
+					t.Fatal("before the change:", got)
 				}
 				c.act(&s.sessions)
 				err = pingPong(t, conn, from)
-				for begun := time.Now(); c.ends && err == nil && time.Since(begun) < time.Minute; { // the connection closes soon
+				for begun := time.Now(); c.ends && err == nil && time.Since(begun) < time.Minute; { // closes asynchronously
 					err = pingPong(t, conn, from)
 				}
 				switch {
 				case c.ends && err == nil, c.ends && errors.Is(err, os.ErrDeadlineExceeded):
-					t.Errorf("it goes on: %v", err)
+					t.Errorf("the connection did not close: %v", err)
 				case !c.ends && err != nil:
-					t.Errorf("it ended: %v", err)
+					t.Errorf("the connection closed: %v", err)
 				}
 			})
 		}
@@ -202,7 +202,7 @@ func TestUnknownWritersCannotBeHijacked(t *testing.T) {
 	})).ServeHTTP(w, httptest.NewRequestWithContext(context.Background(), http.MethodPost,
 		"/api/v1/namespaces/a--web/pods/p/exec", http.NoBody))
 	if hijacked {
-		t.Error("it was taken over, and nobody would end it")
+		t.Error("hijacked a connection that the boundary could not close")
 	}
 }
 

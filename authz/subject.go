@@ -31,13 +31,13 @@ const certificateCredential = "X509SHA256=" // #nosec G101 -- the beginning of a
 // Subjects determines the tenant of an authenticated identity. It must not be changed after its
 // first use. It is then safe for concurrent use.
 type Subjects struct {
-	// Names are the user and group names that belong to the system tenant without naming a tenant.
+	// Names are the user and group names that identify callers of the system tenant.
 	Names *tenant.SystemNames
-	// SystemNamespaces are the namespaces whose service accounts belong to the system tenant, whatever
-	// label the namespace has.
+	// SystemNamespaces are the namespaces whose service accounts belong to the system tenant,
+	// regardless of the namespace's label.
 	SystemNamespaces []string
-	// FromGroups specifies that the only group tenant:<id> of a certificate's identity determines
-	// the tenant.
+	// FromGroups specifies that the group tenant:<id> of a certificate's identity determines the
+	// tenant, if the identity has only one such group.
 	FromGroups bool
 	// Owners looks up the owner of a service account's namespace.
 	Owners *Owners
@@ -202,7 +202,8 @@ func fromGroups(u user.Info) (tenant.ID, error) {
 	return tenant.Parse(found)
 }
 
-// impersonatedTenant returns the tenant of u, which a caller of impersonatorTenant impersonates.
+// impersonatedTenant returns the tenant of user u, which a caller of impersonatorTenant
+// impersonates.
 func (s *Subjects) impersonatedTenant(
 	ctx context.Context,
 	impersonatorTenant tenant.ID,
@@ -234,9 +235,9 @@ func (s *Subjects) impersonatedTenant(
 	return id, err
 }
 
-// inForeignSystemGroup reports whether u, a caller outside the system tenant, is in a forbidden
-// group that begins with "system:". Only system:authenticated and, for a service account, its own
-// two groups are permitted.
+// inForeignSystemGroup reports whether u, a caller outside the system tenant, is in a group with
+// the prefix "system:" that its tenant must not have. Only system:authenticated and, for a
+// service account, its own two groups are permitted.
 func inForeignSystemGroup(u user.Info) bool {
 	for _, group := range u.GetGroups() {
 		if !strings.HasPrefix(group, "system:") || group == user.AllAuthenticated {

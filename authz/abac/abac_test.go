@@ -17,7 +17,8 @@ import (
 )
 
 // The files abac.yaml and invalid-abac.yaml in testdata/scenarios test policy lines and their
-// decisions. A differential test in the nested module compares decisions with those of upstream.
+// decisions. The tests in cmd/kube-apiserver/test/differential compare decisions with those of
+// upstream.
 
 const v1beta1 = `{"apiVersion":"abac.authorization.kubernetes.io/v1beta1","kind":"Policy","spec":`
 
@@ -31,7 +32,7 @@ func TestZeroPolicy(t *testing.T) {
 		}
 		if resources, paths, _ := p.RulesFor(tenanttest.ID(t, "a"), authz.ObjectOwner{ID: tenanttest.ID(t, "a")},
 			a.User, "ns"); len(resources)+len(paths) > 0 {
-			t.Error("rules")
+			t.Error("listed rules of an empty policy")
 		}
 	}
 }
@@ -86,7 +87,8 @@ func TestRulesFor(t *testing.T) {
 
 // FuzzParse checks that Parse returns either a policy or an error. It also checks that a policy
 // never allows a caller without a tenant, impersonation, or a request for unowned objects. A line
-// without a tenant or a space must apply only to the system tenant.
+// without a tenant must apply only to callers of the system tenant. A line without a space must
+// apply only to objects of the system tenant.
 func FuzzParse(f *testing.F) {
 	for _, s := range []string{
 		v1beta1 + `{"user":"alice","tenant":"a","space":"*","resource":"*","namespace":"*","apiGroup":"*"}}`,

@@ -15,9 +15,9 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// Allows reports whether a policy line allows a request of a caller of tenant id for objects with
-// the given owner. It never allows a caller without a tenant, or a request for unowned objects. A
-// request for the objects of several tenants matches only lines whose space is "*".
+// Allows reports whether a policy line allows a request from a caller of tenant id for objects
+// with the given owner. It never allows a caller without a tenant, or a request for unowned
+// objects. A request for objects of several tenants matches only lines whose space is "*".
 //
 // Allows never allows impersonation. A readonly line does not allow connections, because a get of
 // pods/exec or nodes/proxy is not a read.
@@ -25,8 +25,9 @@ func (p *Policy) Allows(id tenant.ID, owner authz.ObjectOwner, a authorizer.Attr
 	return p.Line(id, owner, a) > 0
 }
 
-// Line returns the number of the first matching line that allows the request, from 1. It returns 0
-// if no line allows the request, see [Policy.Allows].
+// Line returns the number of a line that allows the request, counted from 1. If several lines
+// allow it, Line does not necessarily return the first. It returns 0 if no line allows the
+// request, see [Policy.Allows].
 func (p *Policy) Line(id tenant.ID, owner authz.ObjectOwner, a authorizer.Attributes) int {
 	u := a.GetUser()
 	if u == nil || id.IsZero() || strings.HasPrefix(a.GetVerb(), "impersonate") {
@@ -68,8 +69,8 @@ type request struct {
 	group, resource, namespace, path string
 }
 
-// matchingLine returns the number of a line with the given subject that allows the request, or 0 if
-// no line does.
+// matchingLine returns the number of a line with the given subject that allows the request, or 0
+// if no such line exists.
 func (p *Policy) matchingLine(key subject, r *request) int {
 	lines := p.subjects[key]
 	if lines == nil {
@@ -103,7 +104,7 @@ func (r *request) allowedBy(l *line) bool {
 		l.resource != ""
 }
 
-// connects reports whether a subresource connects the client to a backend of the server.
+// connects reports whether a subresource connects the client to a backend.
 func connects(subresource string) bool {
 	switch subresource {
 	case "proxy", "exec", "attach", "portforward":
@@ -112,7 +113,7 @@ func connects(subresource string) bool {
 	return false
 }
 
-// LineSubject is the subject of a line of the file.
+// LineSubject is the subject of a policy line.
 type LineSubject struct {
 	// Number is the number of the line, from 1.
 	Number int
@@ -133,7 +134,7 @@ func (p *Policy) Subjects() []LineSubject {
 		}
 	}
 	slices.SortFunc(all, func(a, b LineSubject) int { return cmp.Compare(a.Number, b.Number) })
-	// A line may apply to resources and to paths.
+	// A line for resources and paths is indexed twice.
 	return slices.CompactFunc(all, func(a, b LineSubject) bool { return a.Number == b.Number })
 }
 
@@ -154,11 +155,11 @@ func (p *Policy) LinesFor(id tenant.ID, u user.Info) []int {
 	return slices.Compact(numbers)
 }
 
-// RulesFor returns the rules by which the lines allow requests of u, a caller of tenant id, in a
-// namespace with the given owner. It omits lines that a rule cannot express, and then sets
-// incomplete to true. A rule cannot exclude connections from reads of all resources. A rule cannot
-// exclude cluster-scoped resources either, to which a line for another tenant's objects does not
-// apply.
+// RulesFor returns the rules by which the lines allow requests from u, a caller of tenant id, in
+// a namespace with the given owner. It omits lines that a rule cannot express, and then sets
+// incomplete to true. A rule cannot express a readonly line for all resources, because the rule
+// would include connections such as pods/exec. A rule cannot express a line for another tenant's
+// objects either, because the rule would include cluster-scoped resources.
 func (p *Policy) RulesFor(
 	id tenant.ID, owner authz.ObjectOwner, u user.Info, namespace string,
 ) (resources []authorizer.ResourceRuleInfo, paths []authorizer.NonResourceRuleInfo, incomplete bool) {
@@ -201,8 +202,8 @@ func subjectsOf(id tenant.ID, u user.Info) (all []subject) {
 	return all
 }
 
-// appliesTo reports whether a line applies to u. The caller has found the line by a user or a group
-// of u, but the line may name both.
+// appliesTo reports whether a line applies to u. The caller has found the line by a user name or
+// a group of u, but the line may name both.
 func (l *line) appliesTo(u user.Info) bool {
 	return l.user == "" || l.group == "" || slices.Contains(u.GetGroups(), l.group)
 }

@@ -68,7 +68,7 @@ func (q lineRequest) matchingLine(t *testing.T, p *abac.Policy) int {
 }
 
 // TestLines checks which line of a file allows a request. The number 0 means that no line allows
-// it.
+// the request.
 func TestLines(t *testing.T) {
 	for _, c := range []struct {
 		spec string
@@ -234,8 +234,8 @@ func TestLines(t *testing.T) {
 	}
 }
 
-// TestUnversionedFormat checks the format without a version. A missing field matches everything, as
-// in upstream, but only for objects of the system tenant.
+// TestUnversionedFormat checks the format without a version. A missing tenant or space is the
+// system tenant. As in upstream, any other missing field matches everything.
 func TestUnversionedFormat(t *testing.T) {
 	for _, c := range []struct {
 		text string
@@ -363,15 +363,15 @@ func TestLineSubjects(t *testing.T) {
 		{tenant.System(), nil, nil},
 	} {
 		if got := p.LinesFor(c.id, &user.DefaultInfo{Name: "alice", Groups: c.groups}); !slices.Equal(got, c.want) {
-			t.Errorf("lines about alice of %s in %v: %v, want %v", c.id, c.groups, got, c.want)
+			t.Errorf("lines for alice of tenant %s in groups %v: %v, want %v", c.id, c.groups, got, c.want)
 		}
 	}
 	if resources, paths, incomplete := p.RulesFor(tenant.ID{}, authz.ObjectOwner{ID: a},
 		&user.DefaultInfo{Name: "alice"}, "a--web"); len(resources)+len(paths) > 0 || !incomplete {
-		t.Error("rules of nobody")
+		t.Error("listed rules for a caller without a tenant")
 	}
 	resources, paths, incomplete := p.RulesFor(a, authz.ObjectOwner{ID: a}, nil, "a--web")
 	if len(resources)+len(paths) > 0 || !incomplete {
-		t.Error("rules of no user")
+		t.Error("listed rules without a user")
 	}
 }

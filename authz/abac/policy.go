@@ -66,7 +66,7 @@ type line struct {
 // Policy is a policy file, indexed by subject. The zero value allows nothing. A Policy does not
 // change and is safe for concurrent use.
 type Policy struct {
-	subjects  map[subject]map[string][]*line // then by namespace, or by wildcard for any namespace and for paths
+	subjects  map[subject]map[string][]*line // then keyed by namespace; paths have the wildcard
 	anyTenant bool                           // some line applies to callers of any tenant
 }
 
@@ -178,7 +178,8 @@ func (f *fields) line() (*line, error) {
 	return l, l.complete(f)
 }
 
-// parseOld parses the unversioned format, in which a missing field matches everything.
+// parseOld parses the unversioned format. A missing subject, resource or namespace matches all of
+// them.
 func parseOld(text []byte) (*line, error) {
 	var f fields
 	if err := decode(text, &f); err != nil {
@@ -244,8 +245,8 @@ func parseTenants(key string, text *string) (tenantMatcher, error) {
 	return tenantMatcher{id: id}, nil
 }
 
-// add indexes the resources of a line by its namespace. It indexes the path of a line by the
-// wildcard, because a path has no namespace.
+// add indexes the resources of a line by the line's namespace, and its path by the wildcard,
+// because a path has no namespace.
 func (p *Policy) add(l *line) {
 	if l.path != "" {
 		paths := *l

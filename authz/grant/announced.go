@@ -53,7 +53,7 @@ func AllowsAnnounced(_ context.Context, c *authz.CrossTenantRequest) (bool, time
 	return announced, time.Time{}
 }
 
-// requiresField reports whether a field selector requires exactly this value of a field.
+// requiresField reports whether a field selector requires that a field has exactly this value.
 func requiresField(selected fields.Requirements, field, value string) bool {
 	for _, r := range selected {
 		if r.Field == field && r.Value == value && (r.Operator == selection.Equals || r.Operator == selection.DoubleEquals) {

@@ -27,30 +27,30 @@ func TestAnnounced(t *testing.T) {
 		change func(*authorizer.AttributesRecord)
 		want   bool
 	}{
-		"all three":      {all, nil, true},
-		"an earlier one": {grant.FieldTenant + "=a," + grant.FieldAnnounce + "=true", nil, false},
-		"another's status": {
+		"all required fields": {all, nil, true},
+		"without announcedTo": {grant.FieldTenant + "=a," + grant.FieldAnnounce + "=true", nil, false},
+		"announced to another tenant": {
 			grant.FieldTenant + "=a," + grant.FieldAnnounce + "=true," + grant.FieldAnnouncedTo + "=b", nil, false,
 		},
-		"all but a status": {
+		"announcedTo with an inequality": {
 			grant.FieldTenant + "=a," + grant.FieldAnnounce + "=true," + grant.FieldAnnouncedTo + "!=b", nil, false,
 		},
-		"watched":          {all, func(a *authorizer.AttributesRecord) { a.Verb = "watch" }, true},
-		"and more":         {all + ",metadata.namespace=b", nil, true},
-		"none":             {"", nil, false},
-		"not the tenant":   {grant.FieldAnnounce + "=true", nil, false},
-		"not announced":    {grant.FieldTenant + "=a", nil, false},
-		"another tenant":   {grant.FieldTenant + "=b," + grant.FieldAnnounce + "=true", nil, false},
-		"all but":          {grant.FieldTenant + "!=a," + grant.FieldAnnounce + "=true", nil, false},
-		"announced: false": {grant.FieldTenant + "=a," + grant.FieldAnnounce + "=false", nil, false},
-		"deleted":          {all, func(a *authorizer.AttributesRecord) { a.Verb = "deletecollection" }, false},
-		"a namespace's":    {all, func(a *authorizer.AttributesRecord) { a.Namespace = "b--web" }, false},
-		"one":              {all, func(a *authorizer.AttributesRecord) { a.Name = "x" }, false},
-		"their status":     {all, func(a *authorizer.AttributesRecord) { a.Subresource = "status" }, false},
-		"another kind":     {all, func(a *authorizer.AttributesRecord) { a.Resource = "tenantquotas" }, false},
-		"another group":    {all, func(a *authorizer.AttributesRecord) { a.APIGroup = "" }, false},
-		"a path":           {all, func(a *authorizer.AttributesRecord) { a.ResourceRequest = false }, false},
-		"not read": {
+		"watch":                     {all, func(a *authorizer.AttributesRecord) { a.Verb = "watch" }, true},
+		"additional field":          {all + ",metadata.namespace=b", nil, true},
+		"no field selector":         {"", nil, false},
+		"without the tenant":        {grant.FieldAnnounce + "=true", nil, false},
+		"without announce":          {grant.FieldTenant + "=a", nil, false},
+		"another tenant":            {grant.FieldTenant + "=b," + grant.FieldAnnounce + "=true", nil, false},
+		"tenant with an inequality": {grant.FieldTenant + "!=a," + grant.FieldAnnounce + "=true", nil, false},
+		"announce is false":         {grant.FieldTenant + "=a," + grant.FieldAnnounce + "=false", nil, false},
+		"deletecollection":          {all, func(a *authorizer.AttributesRecord) { a.Verb = "deletecollection" }, false},
+		"in a namespace":            {all, func(a *authorizer.AttributesRecord) { a.Namespace = "b--web" }, false},
+		"with a name":               {all, func(a *authorizer.AttributesRecord) { a.Name = "x" }, false},
+		"status subresource":        {all, func(a *authorizer.AttributesRecord) { a.Subresource = "status" }, false},
+		"another resource":          {all, func(a *authorizer.AttributesRecord) { a.Resource = "tenantquotas" }, false},
+		"another API group":         {all, func(a *authorizer.AttributesRecord) { a.APIGroup = "" }, false},
+		"non-resource request":      {all, func(a *authorizer.AttributesRecord) { a.ResourceRequest = false }, false},
+		"malformed field selector": {
 			all, func(a *authorizer.AttributesRecord) { a.FieldSelectorParsingErr = errors.New("bad") }, false,
 		},
 	} {
@@ -70,7 +70,7 @@ func TestAnnounced(t *testing.T) {
 				t.Errorf("%t until %v", got, until)
 			}
 			if got, _ := grant.AllowsAnnounced(t.Context(), &authz.CrossTenantRequest{Attributes: a}); got {
-				t.Error("open to nobody's caller")
+				t.Error("allowed a caller without a tenant")
 			}
 		})
 	}

@@ -31,7 +31,7 @@ func ExampleGrants() {
 	}
 	index := grant.NewIndex()
 	index.Set(indexed)
-	stored := indexed // the stored grant, which package cluster/accessgrant reads live
+	stored := indexed // the stored grant, which package cluster/accessgrant reads from the server
 	grants := &grant.Grants{
 		Index: index,
 		Now:   time.Now,

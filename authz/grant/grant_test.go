@@ -76,22 +76,22 @@ func TestStoredGrantDecides(t *testing.T) {
 		live func(*grant.Grant) (*grant.Grant, error)
 		want bool
 	}{
-		"unchanged": {func(g *grant.Grant) (*grant.Grant, error) { return g, nil }, true},
-		"removed":   {func(*grant.Grant) (*grant.Grant, error) { return nil, nil }, false},
-		"away":      {func(g *grant.Grant) (*grant.Grant, error) { return g, errors.New("away") }, false},
-		"of another tenant": {func(g *grant.Grant) (*grant.Grant, error) {
+		"unchanged":  {func(g *grant.Grant) (*grant.Grant, error) { return g, nil }, true},
+		"removed":    {func(*grant.Grant) (*grant.Grant, error) { return nil, nil }, false},
+		"read error": {func(g *grant.Grant) (*grant.Grant, error) { return g, errors.New("away") }, false},
+		"for another tenant": {func(g *grant.Grant) (*grant.Grant, error) {
 			g.Tenant = tenanttest.ID(t, "c")
 			return g, nil
 		}, false},
-		"of another namespace": {func(g *grant.Grant) (*grant.Grant, error) {
+		"in another namespace": {func(g *grant.Grant) (*grant.Grant, error) {
 			g.Namespace = "b--other"
 			return g, nil
 		}, false},
-		"made by a former owner": {func(g *grant.Grant) (*grant.Grant, error) {
+		"created for a former owner": {func(g *grant.Grant) (*grant.Grant, error) {
 			g.Owner = tenanttest.ID(t, "c")
 			return g, nil
 		}, false},
-		"made by nobody": {func(g *grant.Grant) (*grant.Grant, error) {
+		"without an owner": {func(g *grant.Grant) (*grant.Grant, error) {
 			g.Owner = tenant.ID{}
 			return g, nil
 		}, false},
@@ -103,11 +103,11 @@ func TestStoredGrantDecides(t *testing.T) {
 			g.Rules[0].Verbs = []string{"list"}
 			return g, nil
 		}, false},
-		"ends this moment": {func(g *grant.Grant) (*grant.Grant, error) {
+		"expires now": {func(g *grant.Grant) (*grant.Grant, error) {
 			g.Expires = now
 			return g, nil
 		}, false},
-		"ends later": {func(g *grant.Grant) (*grant.Grant, error) {
+		"expires later": {func(g *grant.Grant) (*grant.Grant, error) {
 			g.Expires = now.Add(time.Nanosecond)
 			return g, nil
 		}, true},
@@ -115,7 +115,7 @@ func TestStoredGrantDecides(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			g := newGrants(podsGrant(t), func() (*grant.Grant, error) { return c.live(podsGrant(t)) })
 			if got, _ := g.Allows(t.Context(), crossTenantRequest(t)); got != c.want {
-				t.Errorf("a grant that is %s: %t", name, got)
+				t.Errorf("stored grant %q: allowed %t", name, got)
 			}
 		})
 	}
@@ -149,7 +149,7 @@ func TestUpdateReplacesGrant(t *testing.T) {
 	other.Tenant = tenanttest.ID(t, "c")
 	g.Index.Set(other)
 	if allowed(t, g, crossTenantRequest(t)) {
-		t.Error("allowed by what the grant said before")
+		t.Error("allowed by the previous version of the grant")
 	}
 }
 
@@ -171,8 +171,8 @@ func TestRequestsThatNoGrantAllows(t *testing.T) {
 		change func(*authz.CrossTenantRequest, *authorizer.AttributesRecord)
 		want   bool
 	}{
-		"a pod": {func(*authz.CrossTenantRequest, *authorizer.AttributesRecord) {}, true},
-		"a subresource": {
+		"pod": {func(*authz.CrossTenantRequest, *authorizer.AttributesRecord) {}, true},
+		"listed subresource": {
 			func(_ *authz.CrossTenantRequest, a *authorizer.AttributesRecord) { a.Subresource = "exec" },
 			true,
 		},
@@ -184,7 +184,7 @@ func TestRequestsThatNoGrantAllows(t *testing.T) {
 			func(_ *authz.CrossTenantRequest, a *authorizer.AttributesRecord) { a.APIGroup = "apps" },
 			false,
 		},
-		"a path": {
+		"non-resource request": {
 			func(_ *authz.CrossTenantRequest, a *authorizer.AttributesRecord) { a.ResourceRequest = false },
 			false,
 		},
@@ -195,44 +195,44 @@ func TestRequestsThatNoGrantAllows(t *testing.T) {
 		"the Namespace itself": {
 			func(_ *authz.CrossTenantRequest, a *authorizer.AttributesRecord) { a.Resource = "namespaces" }, false,
 		},
-		"a kind of its name": {func(_ *authz.CrossTenantRequest, a *authorizer.AttributesRecord) {
+		"another kind named namespaces": {func(_ *authz.CrossTenantRequest, a *authorizer.AttributesRecord) {
 			a.Resource, a.APIGroup = "namespaces", "authentication.k8s.io"
 		}, true},
 		"impersonation": {func(_ *authz.CrossTenantRequest, a *authorizer.AttributesRecord) {
 			a.Verb, a.Resource = "impersonate", "serviceaccounts"
 		}, false},
-		"constrained": {
+		"constrained impersonation": {
 			func(_ *authz.CrossTenantRequest, a *authorizer.AttributesRecord) {
 				a.Verb = "impersonate-on:user-info:get"
 			}, false,
 		},
-		"a verb that has a name": {
+		"custom verb": {
 			func(_ *authz.CrossTenantRequest, a *authorizer.AttributesRecord) { a.Verb = "use" },
 			true,
 		},
-		"the space of several": {
+		"objects of several tenants": {
 			func(c *authz.CrossTenantRequest, _ *authorizer.AttributesRecord) {
 				c.Owner = authz.ObjectOwner{All: true}
 			}, false,
 		},
-		"several, and the owner": {
+		"objects of several tenants, including the owner": {
 			func(c *authz.CrossTenantRequest, _ *authorizer.AttributesRecord) { c.Owner.All = true },
 			false,
 		},
-		"the space of nobody": {
+		"unowned objects": {
 			func(c *authz.CrossTenantRequest, _ *authorizer.AttributesRecord) { c.Owner = authz.ObjectOwner{} }, false,
 		},
-		"another's space": {
+		"objects of another tenant": {
 			func(c *authz.CrossTenantRequest, _ *authorizer.AttributesRecord) { c.Owner.ID = tenanttest.ID(t, "c") }, false,
 		},
-		"to the system tenant's": {
+		"caller of the system tenant": {
 			func(c *authz.CrossTenantRequest, _ *authorizer.AttributesRecord) { c.Caller = tenant.System() }, false,
 		},
-		"to a third": {
+		"caller of a third tenant": {
 			func(c *authz.CrossTenantRequest, _ *authorizer.AttributesRecord) { c.Caller = tenanttest.ID(t, "c") },
 			false,
 		},
-		"to nobody": {func(c *authz.CrossTenantRequest, _ *authorizer.AttributesRecord) { c.Caller = tenant.ID{} }, false},
+		"no tenant": {func(c *authz.CrossTenantRequest, _ *authorizer.AttributesRecord) { c.Caller = tenant.ID{} }, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			index := grant.NewIndex()
@@ -256,8 +256,9 @@ func TestRequestsThatNoGrantAllows(t *testing.T) {
 	}
 }
 
-// TestEachGrantAppliesIndependently checks that membership in one group is enough and that names
-// limit a grant. It also checks that each of several grants applies and is deleted independently.
+// TestEachGrantAppliesIndependently checks that membership in one group is enough, and that
+// resource names limit a grant. It also checks that each of several grants applies and is deleted
+// independently.
 func TestEachGrantAppliesIndependently(t *testing.T) {
 	index, live := grant.NewIndex(), map[string]*grant.Grant{}
 	used, reads := "", 0
@@ -282,30 +283,30 @@ func TestEachGrantAppliesIndependently(t *testing.T) {
 	add("named", func(g *grant.Grant) { g.Rules[0].ResourceNames = []string{"q", "r"} })
 	c := crossTenantRequest(t)
 	if allowed(t, g, c) || reads > 0 {
-		t.Errorf("a pod of no name that is listed, after %d reads", reads)
+		t.Errorf("allowed a pod that no grant lists, or read a grant: %d reads", reads)
 	}
 	c.User = &user.DefaultInfo{Name: "carol", Groups: []string{"ops", "dev"}}
 	if ok, until := g.Allows(t.Context(), c); !ok || !until.Equal(now.Add(time.Hour)) || used != "dev" {
-		t.Errorf("by the group: %t until %v by %q", ok, until, used)
+		t.Errorf("by group: %t until %v, grant %q", ok, until, used)
 	}
 	c.User = &user.DefaultInfo{Name: "alice"}
 	c.Attributes.(*authorizer.AttributesRecord).Name = "r"
 	if ok, until := g.Allows(t.Context(), c); !ok || !until.IsZero() || used != "named" {
-		t.Errorf("by the name: %t until %v by %q", ok, until, used)
+		t.Errorf("by resource name: %t until %v, grant %q", ok, until, used)
 	}
 	index.Delete("b--web", "other")
 	index.Delete("b--web", "none")
 	if !allowed(t, g, c) {
-		t.Error("gone with another")
+		t.Error("denied after another grant was deleted")
 	}
 	index.Delete("b--web", "named")
 	if allowed(t, g, c) {
-		t.Error("still there")
+		t.Error("allowed by a deleted grant")
 	}
 	c.User = &user.DefaultInfo{Name: "carol", Groups: []string{"dev"}}
 	index.Delete("b--web", "dev")
 	if allowed(t, g, c) {
-		t.Error("the last is still there")
+		t.Error("allowed by the last grant after it was deleted")
 	}
 }
 
@@ -338,24 +339,24 @@ func TestGrantsEndWithTheirTenants(t *testing.T) {
 		owner, grantee tenant.Lineage
 		want           bool
 	}{
-		"names alone":                  {"", tenant.Lineage{}, tenant.Lineage{}, true},
-		"the same Tenant":              {tenant.Seal("u"), tenant.Lineage{UID: "o"}, tenant.Lineage{UID: "u"}, true},
-		"a Tenant that came later":     {tenant.Seal(""), tenant.Lineage{}, tenant.Lineage{UID: "u"}, true},
-		"another, of a new definition": {tenant.Seal("u"), tenant.Lineage{}, tenant.Lineage{UID: "v"}, true},
-		"a successor": {
+		"no Tenant objects":              {"", tenant.Lineage{}, tenant.Lineage{}, true},
+		"the same Tenant":                {tenant.Seal("u"), tenant.Lineage{UID: "o"}, tenant.Lineage{UID: "u"}, true},
+		"Tenant created after the grant": {tenant.Seal(""), tenant.Lineage{}, tenant.Lineage{UID: "u"}, true},
+		"Tenant with a new UID":          {tenant.Seal("u"), tenant.Lineage{}, tenant.Lineage{UID: "v"}, true},
+		"successor of the grantee": {
 			tenant.Seal("old"), tenant.Lineage{}, tenant.Lineage{UID: "v", Retired: before}, false,
 		},
-		"a successor, nothing recorded": {"", tenant.Lineage{}, tenant.Lineage{UID: "v", Retired: before}, false},
-		"a successor, of nobody": {
+		"successor, no seal": {"", tenant.Lineage{}, tenant.Lineage{UID: "v", Retired: before}, false},
+		"successor, seal of no Tenant": {
 			tenant.Seal(""), tenant.Lineage{}, tenant.Lineage{UID: "v", Retired: before}, false,
 		},
-		"for a successor":     {tenant.Seal("v"), tenant.Lineage{}, tenant.Lineage{UID: "v", Retired: before}, true},
-		"a grantee that ends": {tenant.Seal("u"), tenant.Lineage{}, tenant.Lineage{UID: "u", Terminating: true}, false},
-		"an owner that ends": {
+		"granted to the successor": {tenant.Seal("v"), tenant.Lineage{}, tenant.Lineage{UID: "v", Retired: before}, true},
+		"grantee being deleted":    {tenant.Seal("u"), tenant.Lineage{}, tenant.Lineage{UID: "u", Terminating: true}, false},
+		"owner being deleted": {
 			tenant.Seal("u"), tenant.Lineage{UID: "o", Terminating: true}, tenant.Lineage{UID: "u"}, false,
 		},
-		"an owner that was deleted": {"", tenant.Lineage{Retired: before}, tenant.Lineage{}, false},
-		"a successor's own and its names": {
+		"deleted owner": {"", tenant.Lineage{Retired: before}, tenant.Lineage{}, false},
+		"owner is a successor": {
 			tenant.Seal("u"), tenant.Lineage{UID: "o", Retired: before}, tenant.Lineage{UID: "u"}, true,
 		},
 	} {
@@ -370,7 +371,7 @@ func TestGrantsEndWithTheirTenants(t *testing.T) {
 				return c.grantee
 			}
 			if got := allowed(t, g, crossTenantRequest(t)); got != c.want {
-				t.Errorf("%t", got)
+				t.Errorf("allowed %t", got)
 			}
 		})
 	}

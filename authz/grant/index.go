@@ -69,7 +69,7 @@ func (x *Index) remove(n name) {
 	x.grants[k] = left
 }
 
-// grantsFor returns the grants of access for a tenant's callers in a namespace. Later changes of
+// grantsFor returns the grants that apply to a tenant's callers in a namespace. Later changes of
 // the index do not change the result.
 func (x *Index) grantsFor(id tenant.ID, namespace string) []*Grant {
 	x.mu.RLock()
@@ -81,9 +81,9 @@ func (x *Index) grantsFor(id tenant.ID, namespace string) []*Grant {
 // are required.
 type Grants struct {
 	Index *Index
-	// Live reads the current version of a grant. The read uses the rate limit of the caller's
-	// tenant, by. If Live returns an error or nil, the grant does not allow the request. Nil means
-	// that the grant no longer applies.
+	// Live reads the current version of a grant. by is the caller's tenant, whose rate limit
+	// applies to the read. If Live returns an error or nil, the grant does not allow the request.
+	// Nil means that the grant no longer applies.
 	Live func(ctx context.Context, by tenant.ID, namespace, name string) (*Grant, error)
 	// Lineage returns the current and the earlier tenants of a name. It MUST return quickly and be
 	// safe for concurrent use. If nil, a name alone identifies a tenant.
@@ -95,9 +95,9 @@ type Grants struct {
 	Used func(*Grant)
 }
 
-// Allows reports whether a grant allows a cross-tenant request, and until when. A zero time means
-// no end. A grant allows only requests in a namespace. Grants never allow impersonation or access
-// to Namespace objects.
+// Allows reports whether a grant allows a cross-tenant request, and when the permission expires.
+// A zero time means that it does not expire. A grant allows only requests in a namespace. Grants
+// never allow impersonation or access to Namespace objects.
 func (g *Grants) Allows(ctx context.Context, c *authz.CrossTenantRequest) (allowed bool, until time.Time) {
 	namespace := c.GetNamespace()
 	if !c.IsResourceRequest() || namespace == "" || c.Caller.IsSystem() || c.Owner.All || c.Owner.ID.IsZero() {

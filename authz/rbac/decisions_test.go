@@ -156,85 +156,85 @@ func TestBindings(t *testing.T) {
 	for name, c := range map[string]struct {
 		binding any
 		by      user.Info
-		in      string // the namespaces in which it allows pods; "-" is no namespace
-		reason  string // Namespaces in which it allows pods. "-" is no namespace.
+		in      string // namespaces in which the binding allows pods; "-" is no namespace
+		reason  string // of the first decision that has a reason
 	}{
-		"a user of the cluster": {
+		"User in a ClusterRoleBinding": {
 			bindSubject("", "ClusterRole", "r", named("User", "", "alice")),
 			alice,
 			"n m -",
 			`RBAC: allowed by ClusterRoleBinding "b" of ClusterRole "r" to User "alice"`,
 		},
-		"a group of the cluster": {
+		"Group in a ClusterRoleBinding": {
 			bindSubject("", "ClusterRole", "r", named("Group", "", "dev")),
 			alice,
 			"n m -",
 			`RBAC: allowed by ClusterRoleBinding "b" of ClusterRole "r" to Group "dev"`,
 		},
-		"a group by the name of a user": {bindSubject("", "ClusterRole", "r", named("Group", "", "alice")), alice, "", ""},
-		"a user by the name of a group": {bindSubject("", "ClusterRole", "r", named("User", "", "dev")), alice, "", ""},
-		"a user of a namespace": {
+		"Group with the name of a user": {bindSubject("", "ClusterRole", "r", named("Group", "", "alice")), alice, "", ""},
+		"User with the name of a group": {bindSubject("", "ClusterRole", "r", named("User", "", "dev")), alice, "", ""},
+		"User in a RoleBinding": {
 			bindSubject("n", "ClusterRole", "r", named("User", "", "alice")),
 			alice,
 			"n",
 			`RBAC: allowed by RoleBinding "b/n" of ClusterRole "r" to User "alice"`,
 		},
-		"a namespace's own role": {
+		"RoleBinding of a Role": {
 			bindSubject("n", "Role", "r", named("Group", "", "ops")),
 			alice,
 			"n",
 			`RBAC: allowed by RoleBinding "b/n" of Role "r" to Group "ops"`,
 		},
-		"a role of another namespace": {
+		"Role in another namespace": {
 			bindSubject("m", "Role", "r", named("User", "", "alice")),
 			alice,
 			"",
 			`RBAC: role.rbac.authorization.k8s.io "r" not found`,
 		},
-		"a service account": {
+		"service account": {
 			bindSubject("m", "ClusterRole", "r", named("ServiceAccount", "n", "robot")),
 			robot,
 			"m",
 			`RBAC: allowed by RoleBinding "b/m" of ClusterRole "r" to ServiceAccount "robot/n"`,
 		},
-		"one of the binding's namespace": {
+		"service account in the binding's namespace": {
 			bindSubject("n", "ClusterRole", "r", named("ServiceAccount", "", "robot")),
 			robot,
 			"n",
 			`RBAC: allowed by RoleBinding "b/n" of ClusterRole "r" to ServiceAccount "robot/n"`,
 		},
-		"one of another namespace": {
+		"service account in another namespace": {
 			bindSubject("m", "ClusterRole", "r", named("ServiceAccount", "", "robot")),
 			robot,
 			"",
 			"",
 		},
-		"one of no namespace": {
+		"service account without a namespace": {
 			bindSubject("", "ClusterRole", "r", named("ServiceAccount", "", "robot")),
 			&user.DefaultInfo{Name: "system:serviceaccount::robot"},
 			"",
 			"",
 		},
-		"a subject of no kind": {bindSubject("", "ClusterRole", "r", named("", "", "alice")), alice, "", ""},
-		"a role that is not there": {
+		"subject without a kind": {bindSubject("", "ClusterRole", "r", named("", "", "alice")), alice, "", ""},
+		"missing ClusterRole": {
 			bindSubject("", "ClusterRole", "gone", named("User", "", "alice")),
 			alice,
 			"",
 			`RBAC: clusterrole.rbac.authorization.k8s.io "gone" not found`,
 		},
-		"a namespace's that is not there": {
+		"missing Role": {
 			bindSubject("n", "Role", "gone", named("User", "", "alice")),
 			alice,
 			"",
 			`RBAC: role.rbac.authorization.k8s.io "gone" not found`,
 		},
-		"a namespace's for the cluster": {
+		"ClusterRoleBinding of a Role": {
 			bindSubject("", "Role", "r", named("User", "", "alice")),
 			alice,
 			"",
 			`RBAC: role.rbac.authorization.k8s.io "r" not found`,
 		},
-		"a role of no kind": {
+		"role of an unknown kind": {
 			bindSubject("", "Robot", "r", named("User", "", "alice")),
 			alice,
 			"",
@@ -253,8 +253,8 @@ func TestBindings(t *testing.T) {
 	}
 }
 
-// allowed returns in which of the namespaces n and m a user may get pods, and "-" if the user may
-// get pods without a namespace. It also returns the first reason.
+// allowed returns the names of those namespaces n and m in which a user may get pods, and "-" if
+// the user may get pods without a namespace. It also returns the first reason.
 func allowed(t *testing.T, name string, e *rbac.Evaluator, by user.Info) (in, reason string) {
 	t.Helper()
 	var all []string
@@ -315,8 +315,8 @@ func TestIndexFollowsChanges(t *testing.T) {
 			_, err := c.Roles("n").Update(ctx, roleInN("watch"), metav1.UpdateOptions{})
 			return err
 		}, "get watch"},
-		{"its Role goes", func() error { return c.Roles("n").Delete(ctx, "r", metav1.DeleteOptions{}) }, "get"},
-		{"its Role comes back", func() error {
+		{"its Role is deleted", func() error { return c.Roles("n").Delete(ctx, "r", metav1.DeleteOptions{}) }, "get"},
+		{"its Role is created again", func() error {
 			_, err := c.Roles("n").Create(ctx, roleInN("list"), metav1.CreateOptions{})
 			return err
 		}, "get list"},
@@ -325,25 +325,25 @@ func TestIndexFollowsChanges(t *testing.T) {
 			return err
 		}, "list watch"},
 		{
-			"the RoleBinding goes",
+			"the RoleBinding is deleted",
 			func() error { return c.RoleBindings("n").Delete(ctx, "b", metav1.DeleteOptions{}) },
 			"watch",
 		},
-		{"the other is bob's", func() error {
+		{"the ClusterRoleBinding names only bob", func() error {
 			_, err := c.ClusterRoleBindings().Update(ctx, binding("b", "c", "bob"), metav1.UpdateOptions{})
 			return err
 		}, ""},
-		{"and alice's again", func() error {
+		{"the ClusterRoleBinding names alice again", func() error {
 			_, err := c.ClusterRoleBindings().Update(ctx, binding("b", "c", "bob", "alice"), metav1.UpdateOptions{})
 			return err
 		}, "watch"},
-		{"the ClusterRole goes", func() error { return c.ClusterRoles().Delete(ctx, "c", metav1.DeleteOptions{}) }, ""},
-		{"the ClusterRole comes back", func() error {
+		{"the ClusterRole is deleted", func() error { return c.ClusterRoles().Delete(ctx, "c", metav1.DeleteOptions{}) }, ""},
+		{"the ClusterRole is created again", func() error {
 			_, err := c.ClusterRoles().Create(ctx, role("c", "get"), metav1.CreateOptions{})
 			return err
 		}, "get"},
 		{
-			"the ClusterRoleBinding goes",
+			"the ClusterRoleBinding is deleted",
 			func() error { return c.ClusterRoleBindings().Delete(ctx, "b", metav1.DeleteOptions{}) },
 			"",
 		},
@@ -368,8 +368,8 @@ func TestIndexFollowsChanges(t *testing.T) {
 	}
 }
 
-// TestRequestsAreDeniedUntilSynced checks that DenyLimited denies every request until all bindings
-// are known.
+// TestRequestsAreDeniedUntilSynced checks that DenyLimited denies every request until the index
+// contains all bindings.
 func TestRequestsAreDeniedUntilSynced(t *testing.T) {
 	x := rbac.NewIndex()
 	x.Set(role("r", "get"))
@@ -405,6 +405,6 @@ func TestRulesAreListedOnce(t *testing.T) {
 	}
 	x.Delete(b)
 	if allows(t, rbac.New(x, rbac.Options{}), podRequest("alice", "get", "n")) {
-		t.Error("a subject that stands there twice is left")
+		t.Error("a subject that the binding listed twice still has access")
 	}
 }

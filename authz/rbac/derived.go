@@ -23,7 +23,7 @@ type DerivedRole struct {
 	ClusterRole string
 	// Subjects are the callers of the tenant that have the role.
 	Subjects []rbacv1.Subject
-	// EveryCaller grants the role to every caller of the tenant, whatever Subjects contains.
+	// EveryCaller grants the role to every caller of the tenant, regardless of Subjects.
 	EveryCaller bool
 }
 
@@ -44,8 +44,8 @@ func (d *DerivedRole) subject(r *request) (s *rbacv1.Subject, ok bool) {
 	return nil, false
 }
 
-// derivedRoles returns the roles that u has without a binding. A caller whose tenant is unknown has
-// none.
+// derivedRoles returns the roles that u has without a binding. A caller of the system tenant, or
+// of an unknown tenant, has none.
 func (e *Evaluator) derivedRoles(ctx context.Context, u user.Info) []DerivedRole {
 	if e.DerivedRoles == nil {
 		return nil

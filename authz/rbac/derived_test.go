@@ -27,7 +27,7 @@ func derivedOptions(role string, subjects ...rbacv1.Subject) rbac.Options {
 		Owner:   func(context.Context, authorizer.Attributes) (tenant.ID, error) { return tenant.ID{}, nil },
 		DerivedRoles: func(id tenant.ID) []rbac.DerivedRole {
 			if id.IsSystem() {
-				panic("asked about the system tenant")
+				panic("called for the system tenant")
 			}
 			if id.String() != "a" {
 				return nil
@@ -117,20 +117,20 @@ func TestCurrentClusterRoleDecides(t *testing.T) {
 	request.User = callerOf("a", "peter")
 	x.Set(&rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "reader"}, Rules: role("reader", "get").Rules})
 	if allows(t, e, request) {
-		t.Error("a Role of that name allows it")
+		t.Error("a Role with that name allows the request")
 	}
 	x.Set(role("reader", "get"))
 	if !allows(t, e, request) {
-		t.Error("the ClusterRole does not allow it")
+		t.Error("the ClusterRole does not allow the request")
 	}
 	x.Set(role("reader", "list"))
 	if allows(t, e, request) {
-		t.Error("an earlier version of the ClusterRole allows it")
+		t.Error("an earlier version of the ClusterRole allows the request")
 	}
 	x.Delete(role("reader", "list"))
 	request.Verb = "list"
 	if allows(t, e, request) {
-		t.Error("a deleted ClusterRole allows it")
+		t.Error("a deleted ClusterRole allows the request")
 	}
 }
 
@@ -143,7 +143,7 @@ func TestDerivedRoleOfEveryCaller(t *testing.T) {
 	request := podRequest("", "get", "ns")
 	request.User = callerOf("a", "mary")
 	if allows(t, rbac.New(x, o), request) {
-		t.Error("a right without subjects allows it")
+		t.Error("a derived role without subjects allows the request")
 	}
 	derive := o.DerivedRoles
 	o.DerivedRoles = func(id tenant.ID) []rbac.DerivedRole {
@@ -159,6 +159,6 @@ func TestDerivedRoleOfEveryCaller(t *testing.T) {
 	}
 	o.Subject = func(context.Context, user.Info) (tenant.ID, error) { return tenanttest.ID(t, "a"), errors.New("down") }
 	if allows(t, rbac.New(x, o), request) {
-		t.Error("a tenant that could not be looked up allows it")
+		t.Error("a tenant that could not be looked up allows the request")
 	}
 }

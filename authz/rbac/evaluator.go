@@ -20,7 +20,7 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// The reasons of denials, see [Options].
+// The reasons for denials with [Options.DenyLimited].
 const (
 	ReasonLimited   = "tenant scope: the scope of the binding does not include this tenant"
 	ReasonExpired   = "tenant scope: the binding has expired"
@@ -43,9 +43,9 @@ type Options struct {
 	// boundary is not in shadow mode. A derived role applies in the whole cluster, and only the
 	// boundary confines the role to the tenant's namespaces.
 	DerivedRoles func(tenant.ID) []DerivedRole
-	// DenyLimited specifies that the evaluator denies a request that no binding allows, if a limited
-	// binding would allow it without its limits. Set it if the server calls another evaluator next
-	// that does not know these limits.
+	// DenyLimited specifies that the evaluator denies a request that no binding allows, if a
+	// limited binding would allow it without its limits. Set it if the server next calls another
+	// evaluator that ignores these limits.
 	DenyLimited bool
 	// Synced reports whether the index contains all bindings. Until then, an evaluator with
 	// DenyLimited denies every request. If nil, the index is always complete.
@@ -173,8 +173,8 @@ func limitedReason(limited []*binding, now time.Time) string {
 }
 
 // find returns a binding without limits that allows the request. If there is none, it returns the
-// limited bindings that would allow it. dangling reports whether the role of some binding does not
-// exist.
+// limited bindings that would allow the request, and reports in dangling whether the role of a
+// matching binding does not exist.
 func (x *Index) find(r *request) (allowing *binding, limited []*binding, dangling bool) {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
@@ -229,8 +229,8 @@ func (x *Index) bindingsFor(r *request) []*binding {
 	return all
 }
 
-// missingRoleErrors returns the errors about the missing roles of matching bindings, with the same
-// text as upstream's listers.
+// missingRoleErrors returns an error for each matching binding whose role does not exist, with
+// the same text as upstream's listers.
 func (x *Index) missingRoleErrors(r *request) []error {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
@@ -288,8 +288,8 @@ func (e *Evaluator) RulesFor(
 // reasonCap is large enough for most reasons, in bytes.
 const reasonCap = 192
 
-// reason returns the reason for which the binding allows a request, in the format that upstream
-// writes to audit events. It does not use fmt, because it runs for every allowed request.
+// reason returns the reason why the binding allows a request, in the format that upstream writes
+// to audit events. It does not use fmt, because it runs for every allowed request.
 func (b *binding) reason(r *request) string {
 	text := make([]byte, 0, reasonCap)
 	if b.namespaced != nil {

@@ -19,7 +19,7 @@ import (
 // A ClusterRoleBinding with the scope annotation applies only in the namespaces of the tenants that
 // the annotation lists.
 func ExampleEvaluator() {
-	index := rbac.NewIndex() // Index.Follow fills one from informers
+	index := rbac.NewIndex() // Index.Follow fills an index from informers
 	index.Set(&rbacv1.ClusterRole{
 		ObjectMeta: metav1.ObjectMeta{Name: "view"},
 		Rules:      []rbacv1.PolicyRule{{Verbs: []string{"get"}, APIGroups: []string{""}, Resources: []string{"pods"}}},

@@ -73,8 +73,8 @@ func TestBindingsExpire(t *testing.T) {
 }
 
 // TestExpiredBindingsAreDenied checks that DenyLimited denies a request that only an expired
-// binding would allow. If a binding for another tenant would also allow the request, the reason is
-// ReasonLimited.
+// binding would allow. If a binding that is limited to another tenant also matches the request,
+// the reason is ReasonLimited.
 func TestExpiredBindingsAreDenied(t *testing.T) {
 	x := expiringIndex(t, expiry.Format(time.RFC3339))
 	now := expiry
@@ -90,14 +90,14 @@ func TestExpiredBindingsAreDenied(t *testing.T) {
 			t.Errorf("%s: %v %q %v; want %v", what, d, reason, err, want)
 		}
 	}
-	expect("ended", authorizer.DecisionDeny, rbac.ReasonExpired)
+	expect("expired", authorizer.DecisionDeny, rbac.ReasonExpired)
 	elsewhere := binding("elsewhere", "reader", "alice")
 	elsewhere.Annotations = map[string]string{tenant.ScopeAnnotation: "b"}
 	x.Set(elsewhere)
-	expect("ended, and limited to another space", authorizer.DecisionDeny, rbac.ReasonLimited)
+	expect("expired, and a binding limited to another tenant", authorizer.DecisionDeny, rbac.ReasonLimited)
 	now = expiry.Add(-time.Second)
-	expect("not ended", authorizer.DecisionAllow, "")
+	expect("not expired", authorizer.DecisionAllow, "")
 	now = expiry
 	x.Set(binding("for-good", "reader", "alice"))
-	expect("beside one for good", authorizer.DecisionAllow, "")
+	expect("expired, and a binding that does not expire", authorizer.DecisionAllow, "")
 }

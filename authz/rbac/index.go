@@ -23,7 +23,7 @@ type Index struct {
 	roles    map[objectKey]*role
 }
 
-// NewIndex returns an empty index. It denies every request until it is filled, see [Index.Follow].
+// NewIndex returns an empty index. No request is allowed until it is filled, see [Index.Follow].
 func NewIndex() *Index {
 	return &Index{
 		masks:    masks{maphash.MakeSeed()},
@@ -42,8 +42,8 @@ type subjectKey struct {
 	isGroup         bool // otherwise a user; a service account is the user that it authenticates as
 }
 
-// binding is a ClusterRoleBinding or a RoleBinding. Exactly one of these two fields is set. A
-// binding never changes, except for the content of its role.
+// binding is a ClusterRoleBinding or a RoleBinding. Exactly one of cluster and namespaced is set.
+// A binding never changes, except for the content of its role.
 type binding struct {
 	cluster    *rbacv1.ClusterRoleBinding
 	namespaced *rbacv1.RoleBinding

@@ -22,7 +22,7 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// A differential test in the nested module compares the decisions with those of upstream.
+// The tests in cmd/kube-apiserver/test/differential compare the decisions with those of upstream.
 
 func role(name string, verbs ...string) *rbacv1.ClusterRole {
 	return &rbacv1.ClusterRole{
@@ -86,7 +86,7 @@ func TestABindingIsNeverAbsent(t *testing.T) {
 					return
 				}
 				if allows(t, e, podRequest("alice", "delete", "ns")) {
-					t.Error("allowed what nobody granted")
+					t.Error("allowed a request that no binding allows")
 					return
 				}
 				if worker == 0 {
@@ -105,7 +105,7 @@ func TestABindingIsNeverAbsent(t *testing.T) {
 	wg.Wait()
 	if allows(t, e, podRequest("user-5", "get", "ns")) ||
 		!allows(t, e, podRequest(fmt.Sprintf("user-%d", rounds-1), "get", "ns")) {
-		t.Error("the last version does not count alone")
+		t.Error("a binding other than the last version applies, or the last does not")
 	}
 }
 
@@ -176,11 +176,11 @@ func TestScope(t *testing.T) {
 				Subjects:   []rbacv1.Subject{{Kind: rbacv1.UserKind, Name: "dave"}},
 			})
 			if !allows(t, e, podRequest("dave", "get", "b--web")) || allows(t, e, podRequest("dave", "get", "a--web")) {
-				t.Error("limits a RoleBinding")
+				t.Error("the annotation limits a RoleBinding")
 			}
 			x.Set(binding("free", "reader", "root")) // a binding without limits
 			if !allows(t, e, podRequest("root", "get", "b--web")) || !allows(t, e, podRequest("root", "get", "away")) {
-				t.Error("limits a binding without it")
+				t.Error("the annotation of one binding limits another")
 			}
 		})
 	}
@@ -204,11 +204,11 @@ func TestFollow(t *testing.T) {
 	}
 	e := rbac.New(x, rbac.Options{})
 	if !allows(t, e, podRequest("alice", "get", "ns")) {
-		t.Error("not there after the start")
+		t.Error("the index does not contain an existing binding")
 	}
 	x.Delete(cache.DeletedFinalStateUnknown{Key: "one", Obj: binding("one", "reader", "somebody else by then")})
 	if allows(t, e, podRequest("alice", "get", "ns")) {
-		t.Error("a tombstone of an older version leaves the binding")
+		t.Error("a tombstone with another version did not delete the binding")
 	}
 	x.Delete(cache.DeletedFinalStateUnknown{Key: "x"})
 	x.Set("nothing")

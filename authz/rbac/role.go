@@ -12,9 +12,10 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 )
 
-// A mask is a 64-bit summary of verbs (16 bits), API groups (16 bits) and resources (32 bits), each
-// by its hash. A rule can match a request only if the rule's mask contains all bits of the
-// request's mask. Otherwise, the rest of the rule need not be compared.
+// A mask is a 64-bit summary of verbs (16 bits), API groups (16 bits) and resources (32 bits),
+// each represented by a bit that its hash selects. A rule can match a request only if the rule's
+// mask contains all bits of the request's mask. Otherwise, the rest of the rule need not be
+// compared.
 type mask uint64
 
 const (
@@ -101,8 +102,7 @@ func Allows(rules []rbacv1.PolicyRule, a authorizer.Attributes) bool {
 }
 
 // allows reports whether a rule allows the request (RuleAllows in the upstream package). The role
-// must exist. The function is short enough for inlining, because the mask alone decides for most
-// bindings of a group.
+// must exist. The function is short enough for inlining. The mask alone denies most requests.
 func (c *content) allows(r *request) bool {
 	return (!r.isResource || c.mask&r.mask == r.mask) && c.ruleAllows(r)
 }
