@@ -12,14 +12,14 @@ import (
 // maxErrors is the maximum number of errors in one response.
 const maxErrors = 16
 
-// Errors collects the errors of an object, so that its author gets all of them at once. The zero
+// Errors collects the errors of an object, so that one response contains all of them. The zero
 // value has no errors.
 type Errors struct {
 	all  []error
 	more int
 }
 
-// Add adds an error. It ignores nil. After maxErrors errors, it records only their number.
+// Add adds an error. It ignores nil. After maxErrors errors, it only counts further errors.
 func (r *Errors) Add(err error) {
 	if err == nil {
 		return

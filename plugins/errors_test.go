@@ -12,8 +12,8 @@ import (
 	"github.com/kubetenant/kubetenant/plugins"
 )
 
-// TestErrorsAreReturnedTogether checks that all errors are returned as one error. If there are too
-// many, the first errors and the number of the remaining ones are returned.
+// TestErrorsAreReturnedTogether checks that all errors are returned as one error. If there are
+// too many, the error contains the first errors and the number of the remaining errors.
 func TestErrorsAreReturnedTogether(t *testing.T) {
 	var none plugins.Errors
 	none.Add(nil)

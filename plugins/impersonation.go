@@ -32,9 +32,9 @@ type Identity struct {
 	Groups            []string
 }
 
-// ImpersonationCheck decides whether the creator of an object may keep an identity that an
-// annotation of the object records. An example is the recorded creator of an object that a backup
-// tool restores. The zero value allows no identity.
+// ImpersonationCheck decides whether a caller that creates an object may set an annotation that
+// names another user. An example is a backup tool that restores an object with its recorded
+// creator. The zero value allows no identity.
 type ImpersonationCheck struct {
 	// Authorizer is the server's authorizer. It decides whether a caller may impersonate a user.
 	Authorizer authorizer.Authorizer
@@ -42,10 +42,11 @@ type ImpersonationCheck struct {
 	Owner      OwnerFunc
 }
 
-// MayImpersonate reports whether u may keep identity in an annotation of an object that the tenant
-// owner owns. The identity must belong to that tenant. The caller u must be allowed to impersonate
-// its user, its UID and its groups, except for groups that the server adds to every such user.
-// MayImpersonate returns false on any error.
+// MayImpersonate reports whether u may set identity in an annotation of a new object of the
+// tenant owner. The identity must belong to that tenant. The caller u must be allowed to
+// impersonate the identity's user, UID and groups, except the groups that the server adds itself.
+// A caller of another tenant must also be allowed to impersonate the extra that names the tenant
+// owner. MayImpersonate returns false on any error.
 //
 // The authorization requests are those of the impersonation filter of kube-apiserver
 // (k8s.io/apiserver pkg/endpoints/filters/impersonation, v0.37.1). They have the verb impersonate,
@@ -122,9 +123,9 @@ func (m *ImpersonationCheck) requests(
 	return out, true
 }
 
-// OwnerOf returns the tenant that owns a new object. This is the owner of the object's namespace. A
-// Namespace belongs to the tenant in its label. A Namespace without the label and all other
-// cluster-scoped objects belong to the system tenant.
+// OwnerOf returns the tenant that owns a new object. For an object in a namespace, this is the
+// owner of the namespace. A Namespace belongs to the tenant in its label. A Namespace without the
+// label and all other cluster-scoped objects belong to the system tenant.
 func (m *ImpersonationCheck) OwnerOf(
 	ctx context.Context,
 	a admission.Attributes,

@@ -98,7 +98,7 @@ func TestMayImpersonate(t *testing.T) {
 		owner  string
 		want   bool
 	}{
-		"all": {person: person, may: fakeAuthorizer{all: all}, want: true},
+		"everything allowed": {person: person, may: fakeAuthorizer{all: all}, want: true},
 		"a caller of a": {
 			person: person,
 			may:    fakeAuthorizer{all: []string{alice, dev, uid}},
@@ -112,7 +112,7 @@ func TestMayImpersonate(t *testing.T) {
 			person: person,
 			may:    fakeAuthorizer{all: []string{alice, dev, uid}},
 		},
-		"a denial of one": {
+		"one request denied": {
 			person: person,
 			may:    fakeAuthorizer{all: []string{alice, uid, extra}, other: authorizer.DecisionDeny},
 		},
@@ -140,7 +140,7 @@ func TestMayImpersonate(t *testing.T) {
 			may:    fakeAuthorizer{all: all},
 			want:   true,
 		},
-		"no tenant in the mark": {
+		"identity without a tenant": {
 			person: with(func(p *plugins.Identity) { p.Tenant = "" }),
 			may:    fakeAuthorizer{all: all},
 			want:   true,
@@ -202,10 +202,10 @@ func TestMayImpersonate(t *testing.T) {
 				Owner:      owner,
 			}
 			if got := m.MayImpersonate(t.Context(), &user.DefaultInfo{Name: "velero"}, c.person, id); got != c.want {
-				t.Errorf("MayKeep() = %t, want %t; asked %q", got, c.want, c.may.requests)
+				t.Errorf("MayImpersonate() = %t, want %t; requests %q", got, c.want, c.may.requests)
 			}
 			if (&plugins.ImpersonationCheck{}).MayImpersonate(t.Context(), &user.DefaultInfo{Name: "velero"}, c.person, id) {
-				t.Error("the zero value keeps a mark")
+				t.Error("the zero value allows an identity")
 			}
 		})
 	}

@@ -22,7 +22,7 @@ type requestRecord struct {
 	mu     sync.Mutex
 	write  write
 	object runtime.Object
-	// generatedNames is the number of creations with generated names.
+	// generatedNames is the number of creations with generated names in the request.
 	generatedNames int
 }
 
@@ -102,9 +102,9 @@ func RecordRequested(ctx context.Context, a admission.Attributes, copyOf func(ru
 	r.write, r.object = w, copyOf(a.GetObject())
 }
 
-// Requested returns the object of a write as the client sent it, or nil if it is not known. If it
-// is nil, a plugin MUST treat the whole object of a as sent by the client. The result MUST NOT be
-// changed.
+// Requested returns the object of a write as the client sent it, or nil if it was not recorded.
+// If it is nil, a plugin MUST treat the whole object of a as sent by the client. The result MUST
+// NOT be changed.
 func Requested(ctx context.Context, a admission.Attributes) runtime.Object {
 	r, ok := ctx.Value(requestRecordKey{}).(*requestRecord)
 	if !ok {

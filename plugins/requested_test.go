@@ -97,8 +97,8 @@ func TestRequestedReturnsTheObjectOfItsWrite(t *testing.T) {
 			with(update, func(s *podWrite) { s.version = "8" }),
 			"sent",
 		},
-		"the attempt before":        {[]podWrite{update}, with(update, func(s *podWrite) { s.version = "8" }), ""},
-		"an object made again":      {[]podWrite{update}, with(update, func(s *podWrite) { s.uid = "2" }), ""},
+		"an earlier attempt":        {[]podWrite{update}, with(update, func(s *podWrite) { s.version = "8" }), ""},
+		"an object created again":   {[]podWrite{update}, with(update, func(s *podWrite) { s.uid = "2" }), ""},
 		"a patch that creates":      {[]podWrite{create}, update, ""},
 		"a patch that then updates": {[]podWrite{create, update}, update, "sent"},
 		"a patch that then creates": {[]podWrite{update, create}, create, "sent"},
@@ -110,16 +110,16 @@ func TestRequestedReturnsTheObjectOfItsWrite(t *testing.T) {
 			with(create, func(s *podWrite) { s.resource = "podtemplates" }),
 			"",
 		},
-		"another subresource":       {[]podWrite{update}, with(update, func(s *podWrite) { s.subresource = "status" }), ""},
-		"a second object":           {[]podWrite{create, with(create, func(s *podWrite) { s.name = "y" })}, create, ""},
-		"a generated name":          {[]podWrite{unnamed}, named, "sent"},
-		"another prefix":            {[]podWrite{unnamed}, with(named, func(s *podWrite) { s.generate = "y-" }), ""},
-		"no prefix":                 {[]podWrite{unnamed}, with(named, func(s *podWrite) { s.generate = "" }), ""},
-		"neither name nor prefix":   {[]podWrite{with(create, func(s *podWrite) { s.name = "" })}, create, ""},
-		"two generated names":       {[]podWrite{unnamed, unnamed}, named, ""},
-		"two of different prefixes": {[]podWrite{with(unnamed, func(s *podWrite) { s.generate = "y-" }), unnamed}, named, ""},
-		"a generated name, a name":  {[]podWrite{create, unnamed}, named, "sent"},
-		"an update of a generated": {
+		"another subresource":     {[]podWrite{update}, with(update, func(s *podWrite) { s.subresource = "status" }), ""},
+		"a second object":         {[]podWrite{create, with(create, func(s *podWrite) { s.name = "y" })}, create, ""},
+		"a generated name":        {[]podWrite{unnamed}, named, "sent"},
+		"another prefix":          {[]podWrite{unnamed}, with(named, func(s *podWrite) { s.generate = "y-" }), ""},
+		"no prefix":               {[]podWrite{unnamed}, with(named, func(s *podWrite) { s.generate = "" }), ""},
+		"neither name nor prefix": {[]podWrite{with(create, func(s *podWrite) { s.name = "" })}, create, ""},
+		"two generated names":     {[]podWrite{unnamed, unnamed}, named, ""},
+		"two generated prefixes":  {[]podWrite{with(unnamed, func(s *podWrite) { s.generate = "y-" }), unnamed}, named, ""},
+		"a given name first":      {[]podWrite{create, unnamed}, named, "sent"},
+		"an update, generated name": {
 			[]podWrite{unnamed}, with(update, func(s *podWrite) { s.name, s.generate = "x-abcde", "x-" }), "",
 		},
 		"a given name with a prefix": {[]podWrite{with(create, func(s *podWrite) { s.generate = "x-" })}, create, "sent"},
@@ -130,7 +130,7 @@ func TestRequestedReturnsTheObjectOfItsWrite(t *testing.T) {
 				record(ctx, s.attributes())
 			}
 			if got := valueOf(ctx, c.validated.attributes()); got != c.want {
-				t.Errorf("the object %q, want %q", got, c.want)
+				t.Errorf("Requested() returns the object %q, want %q", got, c.want)
 			}
 		})
 	}
@@ -152,7 +152,7 @@ func TestRequestedIsACopy(t *testing.T) {
 	record(ctx, a)
 	a.GetObject().(*corev1.Pod).Annotations["value"] = "changed"
 	if got := valueOf(ctx, a); got != "sent" {
-		t.Errorf("the object %q", got)
+		t.Errorf("Requested() returns the object %q", got)
 	}
 }
 
@@ -162,11 +162,11 @@ func TestRequestedIsLimitedToOneRequest(t *testing.T) {
 	s := createOf("x")
 	record(t.Context(), s.attributes()) // without a request
 	if got := plugins.Requested(t.Context(), s.attributes()); got != nil {
-		t.Error("an object without a request:", got)
+		t.Error("Requested() returns an object without a request:", got)
 	}
 	record(plugins.WithRequested(t.Context()), s.attributes())
 	if got := plugins.Requested(plugins.WithRequested(t.Context()), s.attributes()); got != nil {
-		t.Error("the object of another request:", got)
+		t.Error("Requested() returns the object of another request:", got)
 	}
 	ctx := plugins.WithRequested(t.Context())
 	a := admission.NewAttributesRecord(nil, nil, corev1.SchemeGroupVersion.WithKind("Pod"), "a--web", "x",
@@ -174,6 +174,6 @@ func TestRequestedIsLimitedToOneRequest(t *testing.T) {
 	record(ctx, s.attributes())
 	record(ctx, a)
 	if got := fmt.Sprint(plugins.Requested(ctx, a), plugins.Requested(ctx, s.attributes())); got != "<nil> <nil>" {
-		t.Error("the object of a write without an object:", got)
+		t.Error("Requested() returns an object for a write without an object:", got)
 	}
 }

@@ -28,8 +28,8 @@ type Rule struct {
 	Allowed []string
 }
 
-// Rules are the rules for the objects of a tenant, by the names of the fields in the configuration.
-// A field without a rule is forbidden.
+// Rules are the rules for the objects of a tenant, keyed by the name of the field in the
+// configuration. A field without a rule is forbidden.
 type Rules map[string]Rule
 
 // MatchesDomain reports whether an entry of a list has the form "domain/*" and key has exactly that

@@ -28,7 +28,7 @@ func TestMatchesDomain(t *testing.T) {
 		{"example.com/*=v", "example.com/a", false},
 	} {
 		if got := plugins.MatchesDomain(c.entry, c.key); got != c.want {
-			t.Errorf("%s has %s: %t", c.entry, c.key, got)
+			t.Errorf("MatchesDomain(%s, %s) = %t", c.entry, c.key, got)
 		}
 	}
 }

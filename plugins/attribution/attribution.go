@@ -5,13 +5,13 @@
 // Schedulers such as Apache YuniKorn assign resource usage to this user.
 //
 // The owner of an object is the object that its controller ownerReference names. A Pod that a
-// controller creates gets the user of its owner. An object that a controller creates also names the
-// creator of its owner, see [tenant.OnBehalfOfAnnotation]. A Pod that a Deployment created through
-// a ReplicaSet therefore names the user that created the Deployment.
+// controller creates gets the user of its owner. Any object that a controller creates also names
+// the creator of its owner, see [tenant.OnBehalfOfAnnotation]. A Pod that a Deployment created
+// through a ReplicaSet therefore names the user that created the Deployment.
 //
 // In general, only the server sets these annotations. Configured callers may supply the user. A
-// caller that may impersonate a user may keep that user's name in a new object. Callers of the
-// system tenant may copy the user from the template of an object's owner.
+// caller that may impersonate a user may name that user in a new object. Callers of the system
+// tenant may copy the user from the template of an object's owner.
 package attribution
 
 import (
@@ -38,9 +38,9 @@ const Name = "TenantAttribution"
 type Options struct {
 	Subject plugins.SubjectFunc
 	Owner   plugins.OwnerFunc
-	// Authorizer is the server's authorizer. It decides whether a caller may keep annotations that
-	// name another user in a new object, see [plugins.ImpersonationCheck]. If nil, no caller may
-	// keep them.
+	// Authorizer is the server's authorizer. It decides whether a caller may set annotations that
+	// name another user on a new object, see [plugins.ImpersonationCheck]. If nil, no caller may
+	// set them.
 	Authorizer authorizer.Authorizer
 	Kinds      workload.Kinds
 	// Metadata returns at least the metadata of an object that an ownerReference names. It should
@@ -130,7 +130,7 @@ func (p *plugin) checkAnnotations(
 var errOwner = errors.New("cannot look up the owner of the object")
 
 // ownerOf returns the owner of a new object, and the owner's kind. The owner is the object in the
-// same namespace that the controller ownerReference names. The result is nil if that object does
+// same namespace that the controller ownerReference names. The owner is nil if that object does
 // not exist or its kind has no Pod templates.
 func (p *plugin) ownerOf(
 	ctx context.Context, find plugins.ObjectFunc, a admission.Attributes, obj metav1.Object,

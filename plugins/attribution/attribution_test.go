@@ -167,27 +167,27 @@ func TestControllersInheritCreatorAndUser(t *testing.T) {
 		user, behalf string
 		denied       string
 	}{
-		"a pod takes the owner's": {
+		"no value": {
 			owner:  replicaSet(bobUser),
 			by:     controller,
 			user:   bobUser,
 			behalf: "alice",
 		},
-		"a pod that says the owner's": {
+		"the owner's value": {
 			owner:    replicaSet(bobUser),
 			supplied: bobUser,
 			by:       controller,
 			user:     bobUser,
 			behalf:   "alice",
 		},
-		"a pod that says another, trusted": {
+		"another value, trusted controller": {
 			owner:    replicaSet(bobUser),
 			supplied: `{"user":"eve"}`,
 			by:       controller,
 			user:     `{"user":"eve"}`,
 			behalf:   "alice",
 		},
-		"a pod that says the owner's, not trusted": {
+		"the owner's value, controller not trusted": {
 			owner:      replicaSet(bobUser),
 			supplied:   bobUser,
 			by:         controller,
@@ -195,60 +195,60 @@ func TestControllersInheritCreatorAndUser(t *testing.T) {
 			user:       bobUser,
 			behalf:     "alice",
 		},
-		"a pod that says another, not trusted": {
+		"another value, controller not trusted": {
 			owner:      replicaSet(bobUser),
 			supplied:   `{"user":"eve"}`,
 			by:         controller,
 			suspicious: true,
 			denied:     "is not allowed to set user annotation",
 		},
-		"an owner that says nothing": {
+		"an owner without a value": {
 			owner:  replicaSet(""),
 			by:     controller,
 			user:   `{"user":"system:replicaset-controller"}`,
 			behalf: "alice",
 		},
 		"no owner": {by: controller, user: `{"user":"system:replicaset-controller"}`},
-		"an owner of that name and another life": {
+		"an owner with another UID": {
 			owner: other,
 			by:    controller,
 			user:  `{"user":"system:replicaset-controller"}`,
 		},
 		"an owner in another namespace": {owner: elsewhere, by: controller, user: `{"user":"system:replicaset-controller"}`},
-		"a tenant that names an owner": {
+		"a tenant's caller that names an owner": {
 			owner: replicaSet(bobUser),
 			by:    alice,
 			user:  `{"user":"alice","groups":["dev","tenant:a"]}`,
 		},
-		"a tenant that names an owner and its user": {
+		"a tenant's caller that names an owner and its user": {
 			owner:    replicaSet(bobUser),
 			supplied: bobUser,
 			by:       alice,
 			denied:   "user alice with groups [dev,tenant:a] is not allowed to set user annotation",
 		},
-		"a tenant by the name of a controller": {
+		"a tenant's caller with the name of a controller": {
 			owner: replicaSet(bobUser),
 			by:    caller("system:replicaset-controller", "a"),
 			user:  `{"user":"system:replicaset-controller"}`,
 		},
-		"nobody's controller": {
+		"a controller without a tenant": {
 			owner: replicaSet(bobUser),
 			by:    &user.DefaultInfo{Name: "system:replicaset-controller"},
 			user:  `{"user":"system:replicaset-controller"}`,
 		},
-		"a system caller that is no controller": {
+		"a system caller that is not a controller": {
 			owner:  replicaSet(bobUser),
 			by:     caller("root", "system"),
 			user:   `{"user":"root"}`,
 			behalf: "alice",
 		},
-		"a controller that supplies nonsense": {
+		"a controller with an invalid value": {
 			owner:    replicaSet(bobUser),
 			supplied: "{}",
 			by:       controller,
 			denied:   "the user annotation must be",
 		},
-		"a controller with nonsense that is owner's": {
+		"a controller with the owner's invalid value": {
 			owner:    replicaSet("{}"),
 			supplied: "{}",
 			by:       controller,
@@ -319,7 +319,7 @@ func TestUnreadableOwnerIsDenied(t *testing.T) {
 		t.Error("admitted")
 	}
 	if err := w.admit(t, create(&corev1.Pod{ObjectMeta: ownedBy("ReplicaSet", "rs")}, alice)); err != nil {
-		t.Error("a tenant's pod needs no look:", err)
+		t.Error("the owner of a Pod that a tenant creates was looked up:", err)
 	}
 }
 
@@ -386,15 +386,16 @@ type warnings []string
 
 func (h *warnings) AddWarning(_, text string) { *h = append(*h, text) }
 
-// TestChangedCreatorWarns checks that an update that changes the creator gets a warning.
+// TestChangedCreatorWarns checks that the creator cannot be changed, and that an attempt causes a
+// warning.
 func TestChangedCreatorWarns(t *testing.T) {
 	for name, c := range map[string]struct {
 		is   map[string]string
 		want int
 	}{
-		"changed":  {map[string]string{tenant.CreatorAnnotation: "y"}, 1},
-		"left out": {nil, 0},
-		"same":     {map[string]string{tenant.CreatorAnnotation: "x"}, 0},
+		"changed": {map[string]string{tenant.CreatorAnnotation: "y"}, 1},
+		"omitted": {nil, 0},
+		"same":    {map[string]string{tenant.CreatorAnnotation: "x"}, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var told warnings
@@ -413,13 +414,14 @@ func TestChangedCreatorWarns(t *testing.T) {
 				t.Fatal(err)
 			}
 			if is.Annotations[tenant.CreatorAnnotation] != "x" || len(told) != c.want {
-				t.Errorf("%v, told %q", is.Annotations, told)
+				t.Errorf("%v, warnings %q", is.Annotations, told)
 			}
 		})
 	}
 }
 
-// TestScheduling checks that Pods get the configured scheduler, application and queue.
+// TestScheduling checks that Pods that do not name a scheduler, an application and a queue get
+// the configured ones.
 func TestScheduling(t *testing.T) {
 	w := &fakeCluster{
 		options: attribution.WorkloadUser{
@@ -522,19 +524,19 @@ func TestUpdatesRetainTheUser(t *testing.T) {
 		was, is, want string
 		told          int
 	}{
-		"left out":           {bobUser, "", bobUser, 0},
-		"the same":           {bobUser, bobUser, bobUser, 0},
-		"one's own":          {bobUser, `{"user":"alice","groups":["dev","tenant:a"]}`, bobUser, 1},
-		"another's":          {bobUser, `{"user":"eve"}`, bobUser, 1},
-		"nonsense":           {bobUser, "x", bobUser, 1},
-		"where none was":     {"", bobUser, "", 1},
-		"none where none is": {"", "", "", 0},
+		"omitted":      {bobUser, "", bobUser, 0},
+		"the same":     {bobUser, bobUser, bobUser, 0},
+		"the caller":   {bobUser, `{"user":"alice","groups":["dev","tenant:a"]}`, bobUser, 1},
+		"another user": {bobUser, `{"user":"eve"}`, bobUser, 1},
+		"invalid":      {bobUser, "x", bobUser, 1},
+		"added":        {"", bobUser, "", 1},
+		"none":         {"", "", "", 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var told warnings
 			ctx := warning.WithWarningRecorder(t.Context(), &told)
 			is := deployment(c.is)
-			for range 2 { // as after a webhook has changed the object
+			for range 2 { // admission can run again after a webhook
 				a := update(is, deployment(c.was), alice)
 				if err := p.Admit(ctx, a, nil); err != nil {
 					t.Fatalf("%v", err)
@@ -544,7 +546,7 @@ func TestUpdatesRetainTheUser(t *testing.T) {
 				}
 			}
 			if got := is.Spec.Template.Annotations[tenant.WorkloadUserAnnotation]; got != c.want || len(told) != c.told {
-				t.Errorf("%q, told %q", got, told)
+				t.Errorf("%q, warnings %q", got, told)
 			}
 		})
 	}
@@ -555,7 +557,7 @@ func TestUpdatesRetainTheUser(t *testing.T) {
 	if err := p.Admit(warning.WithWarningRecorder(t.Context(), &told), by, nil); err != nil || len(told) != 1 ||
 		!strings.HasSuffix(told[0], ": the annotation "+tenant.WorkloadUserAnnotation+
 			" is managed by the server and was not removed") {
-		t.Errorf("left out with kubectl: %v, %q", err, told)
+		t.Errorf("omitted with kubectl: %v, %q", err, told)
 	}
 	pod := func(value string) *corev1.Pod {
 		return &corev1.Pod{
@@ -565,11 +567,11 @@ func TestUpdatesRetainTheUser(t *testing.T) {
 	left := &corev1.Pod{}
 	if a := update(left, pod(bobUser), alice); p.Admit(t.Context(), a, nil) != nil ||
 		p.Validate(t.Context(), a, nil) != nil || left.Annotations[tenant.WorkloadUserAnnotation] != bobUser {
-		t.Errorf("a Pod that leaves it out: %v", left.Annotations)
+		t.Errorf("Pod update that omits the user: %v", left.Annotations)
 	}
 	if a := update(pod(`{"user":"eve"}`), pod(bobUser), alice); p.Admit(t.Context(), a, nil) != nil ||
 		p.Validate(t.Context(), a, nil) == nil {
-		t.Error("a Pod's user was changed")
+		t.Error("the user of a Pod was changed")
 	}
 }
 
@@ -604,16 +606,16 @@ func TestTemplatesInListsAreMatched(t *testing.T) {
 	}
 	const bob, eve, mine = `{"user":"bob"}`, `{"user":"eve"}`, `{"user":"alice","groups":["dev","tenant:a"]}`
 	for name, c := range map[string]struct{ was, is, want []string }{
-		"left out":                {[]string{bob, eve}, []string{"", ""}, []string{bob, eve}},
+		"omitted":                 {[]string{bob, eve}, []string{"", ""}, []string{bob, eve}},
 		"moved":                   {[]string{bob, eve}, []string{eve, bob}, []string{eve, bob}},
-		"one more":                {[]string{bob}, []string{bob, ""}, []string{bob, mine}},
-		"one more in front":       {[]string{bob}, []string{"", bob}, []string{mine, bob}},
-		"one more, all left out":  {[]string{bob}, []string{"", ""}, []string{mine, mine}},
-		"one fewer":               {[]string{bob, eve}, []string{eve}, []string{eve}},
-		"another's in a place":    {[]string{bob, eve}, []string{`{"user":"x"}`, eve}, []string{bob, eve}},
-		"one's own in a place":    {[]string{bob, eve}, []string{mine, eve}, []string{mine, eve}},
-		"moved, and one left out": {[]string{bob, eve}, []string{eve, ""}, []string{eve, mine}},
-		"two of one":              {[]string{bob, bob}, []string{bob, bob}, []string{bob, bob}},
+		"one added":               {[]string{bob}, []string{bob, ""}, []string{bob, mine}},
+		"one added in front":      {[]string{bob}, []string{"", bob}, []string{mine, bob}},
+		"one added, all omitted":  {[]string{bob}, []string{"", ""}, []string{mine, mine}},
+		"one removed":             {[]string{bob, eve}, []string{eve}, []string{eve}},
+		"changed to another user": {[]string{bob, eve}, []string{`{"user":"x"}`, eve}, []string{bob, eve}},
+		"changed to the caller":   {[]string{bob, eve}, []string{mine, eve}, []string{mine, eve}},
+		"moved, and one omitted":  {[]string{bob, eve}, []string{eve, ""}, []string{eve, mine}},
+		"two equal users":         {[]string{bob, bob}, []string{bob, bob}, []string{bob, bob}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			obj := farm(c.is...)
@@ -635,7 +637,7 @@ func TestTemplatesInListsAreMatched(t *testing.T) {
 	if err := p.Admit(t.Context(), admission.NewAttributesRecord(copied, farm(bob), group.WithVersion("v1"), "a--web", "f",
 		schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "farms"}, "", admission.Update, nil,
 		false, alice), nil); err == nil {
-		t.Error("another's name was copied onto a new template")
+		t.Error("the user of another template was copied onto a new template")
 	}
 	var told warnings
 	fresh := farm(mine)
@@ -643,14 +645,14 @@ func TestTemplatesInListsAreMatched(t *testing.T) {
 		admission.NewAttributesRecord(fresh, farm(), group.WithVersion("v1"), "a--web", "f",
 			schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "farms"}, "", admission.Update, nil,
 			false, alice), nil); err != nil || len(told) > 0 {
-		t.Errorf("a new template of one's own: %v, told %q", err, told)
+		t.Errorf("new template with the caller: %v, warnings %q", err, told)
 	}
 	obj := farm(bob, eve, `{"user":"x"}`) // the number of templates changed, and no old one has this user
 	a := admission.NewAttributesRecord(obj, farm(bob, eve), group.WithVersion("v1"), "a--web", "f",
 		schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "farms"}, "",
 		admission.Update, nil, false, alice)
 	if err := p.Admit(t.Context(), a, nil); err == nil {
-		t.Error("a new template of another's name")
+		t.Error("a new template with another user was admitted")
 	}
 }
 
@@ -677,7 +679,7 @@ func TestRolloutUndoDoesNotWarn(t *testing.T) {
 				t.Fatal(err)
 			}
 			if _, ok := obj.Annotations[tenant.OnBehalfOfAnnotation]; ok || len(told) != want {
-				t.Errorf("%v, told %q", obj.Annotations, told)
+				t.Errorf("%v, warnings %q", obj.Annotations, told)
 			}
 		})
 	}

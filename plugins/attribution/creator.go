@@ -70,8 +70,8 @@ var copiesAnnotations = map[[2]schema.GroupKind]bool{
 }
 
 // creator returns the annotations that a new object must have. These are the annotations from
-// [plugin.recordedCreator], except that the object retains a value that the caller may keep. An
-// annotation on-behalf-of that comes from the owner is always set.
+// [plugin.recordedCreator], or the annotations in the object if the caller may set them. If the
+// owner has a creator, the annotation on-behalf-of always names it.
 func (p *plugin) creator(
 	ctx context.Context, c *caller, a admission.Attributes, obj metav1.Object,
 ) (creator string, onBehalfOf *string, err error) {
@@ -89,8 +89,9 @@ func (p *plugin) creator(
 	return creator, onBehalfOf, nil
 }
 
-// mayRetainCreator reports whether the caller may keep a record of a creator in a new object. A
-// caller may not keep a record that has GroupCount instead of the groups of the creator.
+// mayRetainCreator reports whether the caller may set a record of a creator on a new object. A
+// record that has GroupCount instead of the creator's groups is not allowed, because it cannot be
+// checked.
 func (p *plugin) mayRetainCreator(
 	ctx context.Context, c *caller, a admission.Attributes, obj metav1.Object, record string,
 ) bool {
@@ -159,7 +160,7 @@ func (p *plugin) setCreator(ctx context.Context, c *caller, a admission.Attribut
 	return nil
 }
 
-// checkCreator checks the annotations that [plugin.setCreator] has set.
+// checkCreator checks the annotations that [plugin.setCreator] sets.
 func (p *plugin) checkCreator(ctx context.Context, c *caller, a admission.Attributes, old, obj metav1.Object) error {
 	if old != nil {
 		return plugins.CheckUnchanged(old, obj, tenant.CreatorAnnotation, tenant.OnBehalfOfAnnotation)

@@ -14,8 +14,8 @@ import (
 	"k8s.io/apiserver/pkg/admission"
 )
 
-// TestFinalizersOfUnreadableObjects checks that the finalizers of an object that cannot be read may
-// be removed while the object is being deleted. The plugin adds nothing to such an object and
+// TestFinalizersOfUnreadableObjects checks that the finalizers of an object that cannot be read
+// may be removed while the object is being deleted. The plugin changes nothing in the object and
 // denies all other updates.
 func TestFinalizersOfUnreadableObjects(t *testing.T) {
 	broken := func(template string, finalizers ...string) *unstructured.Unstructured {
@@ -29,9 +29,9 @@ func TestFinalizersOfUnreadableObjects(t *testing.T) {
 		is, was *unstructured.Unstructured
 		passes  bool
 	}{
-		"a finalizer is removed":  {broken("x"), broken("x", "example.com/x"), true},
-		"the template is changed": {broken("y"), broken("x"), false},
-		"both":                    {broken("y"), broken("x", "example.com/x"), false},
+		"a finalizer is removed":                             {broken("x"), broken("x", "example.com/x"), true},
+		"the template is changed":                            {broken("y"), broken("x"), false},
+		"a finalizer is removed and the template is changed": {broken("y"), broken("x", "example.com/x"), false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			kind := appsv1.SchemeGroupVersion.WithKind("Deployment")

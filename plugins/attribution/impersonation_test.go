@@ -56,7 +56,7 @@ func TestImpersonatedCreatorOfNewObjects(t *testing.T) {
 		denied      bool
 		kept        bool
 	}{
-		"no marks": {by: caller("root", "system")},
+		"no annotations": {by: caller("root", "system")},
 		"kept": {
 			by: caller("velero", "system"),
 			annotations: map[string]string{
@@ -76,7 +76,7 @@ func TestImpersonatedCreatorOfNewObjects(t *testing.T) {
 			},
 			warned: []string{tenant.CreatorAnnotation, tenant.OnBehalfOfAnnotation, tenant.WorkloadUserAnnotation},
 		},
-		"the caller's own": {
+		"the caller": {
 			by: caller("root", "system"),
 			annotations: map[string]string{
 				tenant.CreatorAnnotation:      `{"user":"root","tenant":"system"}`,
@@ -84,18 +84,18 @@ func TestImpersonatedCreatorOfNewObjects(t *testing.T) {
 			},
 			kept: true,
 		},
-		"refused": {
+		"denied": {
 			by:          caller("root", "system"),
 			annotations: map[string]string{tenant.WorkloadUserAnnotation: bobUser},
 			refuse:      true,
 			denied:      true,
 		},
-		"of another tenant": {
+		"a user of another tenant": {
 			by:          caller("velero", "system"),
 			annotations: map[string]string{tenant.CreatorAnnotation: `{"user":"carol","tenant":"b"}`},
 			warned:      []string{tenant.CreatorAnnotation},
 		},
-		"of the system tenant": {
+		"a user of the system tenant": {
 			by:          caller("velero", "system"),
 			annotations: map[string]string{tenant.CreatorAnnotation: `{"user":"root","tenant":"system"}`},
 			warned:      []string{tenant.CreatorAnnotation},
@@ -128,11 +128,11 @@ func TestImpersonatedCreatorOfNewObjects(t *testing.T) {
 				}
 			}
 			if len(told) != len(c.warned) {
-				t.Errorf("told %q, want one for each of %q", told, c.warned)
+				t.Errorf("warnings %q, want one for each of %q", told, c.warned)
 			}
 			for _, key := range c.warned {
 				if !strings.Contains(strings.Join(told, "\n"), "the annotation "+key+" ") {
-					t.Errorf("told %q, want a warning about %s", told, key)
+					t.Errorf("warnings %q, want a warning about %s", told, key)
 				}
 			}
 			for _, text := range told {
@@ -163,7 +163,7 @@ func TestCopiedCreatorDoesNotWarn(t *testing.T) {
 	ctx := warning.WithWarningRecorder(t.Context(), &told)
 	p := impersonationPlugin(w, false)
 	if err := p.(admission.MutationInterface).Admit(ctx, create(rs, controller), nil); err != nil || len(told) > 0 {
-		t.Errorf("%v, told %q", err, told)
+		t.Errorf("%v, warnings %q", err, told)
 	}
 	if rs.Annotations[tenant.CreatorAnnotation] != alices || rs.Annotations[tenant.OnBehalfOfAnnotation] != alices {
 		t.Errorf("annotations %v", rs.Annotations)

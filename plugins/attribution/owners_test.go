@@ -37,23 +37,23 @@ func TestSystemCallersMayCopyTheOwnerTemplate(t *testing.T) {
 		want     string // with Restamp
 		refused  bool   // without Restamp
 	}{
-		"the owner's":                   {stamped(bobUser, "uid-of-owner", "a--web"), rollouts, bobUser, bobUser, false},
-		"a controller's":                {stamped(bobUser, "uid-of-owner", "a--web"), controller, bobUser, bobUser, false},
-		"none, as the owner":            {stamped("", "uid-of-owner", "a--web"), rollouts, "", "", false},
-		"none, unlike the owner":        {stamped(bobUser, "uid-of-owner", "a--web"), rollouts, "", mine, false},
-		"another than the owner's":      {stamped(bobUser, "uid-of-owner", "a--web"), rollouts, `{"user":"eve"}`, mine, true},
-		"one of an owner without":       {stamped("", "uid-of-owner", "a--web"), rollouts, bobUser, mine, true},
-		"one of an earlier owner":       {stamped(bobUser, "another", "a--web"), rollouts, bobUser, mine, true},
-		"one of an owner elsewhere":     {stamped(bobUser, "uid-of-owner", "b--web"), rollouts, bobUser, mine, true},
-		"one of an owner that is gone":  {nil, rollouts, bobUser, mine, true},
-		"none of an owner that is gone": {nil, rollouts, "", mine, false},
+		"the owner's user":        {stamped(bobUser, "uid-of-owner", "a--web"), rollouts, bobUser, bobUser, false},
+		"a controller with it":    {stamped(bobUser, "uid-of-owner", "a--web"), controller, bobUser, bobUser, false},
+		"no user in both":         {stamped("", "uid-of-owner", "a--web"), rollouts, "", "", false},
+		"no user":                 {stamped(bobUser, "uid-of-owner", "a--web"), rollouts, "", mine, false},
+		"another user":            {stamped(bobUser, "uid-of-owner", "a--web"), rollouts, `{"user":"eve"}`, mine, true},
+		"an owner without a user": {stamped("", "uid-of-owner", "a--web"), rollouts, bobUser, mine, true},
+		"another UID":             {stamped(bobUser, "another", "a--web"), rollouts, bobUser, mine, true},
+		"another namespace":       {stamped(bobUser, "uid-of-owner", "b--web"), rollouts, bobUser, mine, true},
+		"a missing owner":         {nil, rollouts, bobUser, mine, true},
+		"no user, missing owner":  {nil, rollouts, "", mine, false},
 		"a tenant's caller": {
 			stamped(bobUser, "uid-of-owner", "a--web"), alice, bobUser, `{"user":"alice","groups":["dev","tenant:a"]}`, true,
 		},
-		"a tenant's caller without": {
+		"a tenant's caller without a user": {
 			stamped("", "uid-of-owner", "a--web"), alice, "", `{"user":"alice","groups":["dev","tenant:a"]}`, false,
 		},
-		"no tenant": {
+		"a caller without a tenant": {
 			stamped(bobUser, "uid-of-owner", "a--web"), &user.DefaultInfo{Name: "x"}, bobUser, `{"user":"x"}`, true,
 		},
 	} {

@@ -18,8 +18,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// The labels and the annotation of a Pod that YuniKorn reads (yunikorn-k8shim pkg/common/constants,
-// 1.7).
+// The labels and the annotation that YuniKorn reads from a Pod (yunikorn-k8shim
+// pkg/common/constants, 1.7).
 const (
 	applicationLabel      = "yunikorn.apache.org/app-id"
 	olderApplicationLabel = "applicationId"
@@ -86,9 +86,9 @@ func (s *Scheduling) queueOf(owner tenant.ID, namespace string) string {
 }
 
 // checkQueue checks the queue and the application of a tenant's Pod if a write sets or changes
-// them. The queue must be the configured queue or a queue below it. The application must not be the
-// generated application of another namespace, because the first Pod of an application sets its
-// queue.
+// them. The queue must be the configured queue or a queue below it. The application must not be
+// the generated application of another namespace, because an application has the queue of its
+// first Pod.
 func (p *plugin) checkQueue(ctx context.Context, a admission.Attributes, old, obj metav1.Object) error {
 	s := p.WorkloadUser.Scheduling
 	if s == nil {

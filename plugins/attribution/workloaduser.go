@@ -27,9 +27,9 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// WorkloadUser configures [tenant.WorkloadUserAnnotation]. The names of the fields follow YuniKorn
-// (yunikorn-k8shim pkg/admission/conf, 1.7). With the zero value, no caller may supply a user other
-// than itself.
+// WorkloadUser configures [tenant.WorkloadUserAnnotation]. The names of the fields follow
+// YuniKorn (yunikorn-k8shim pkg/admission/conf, 1.7). With the zero value, a caller may supply
+// only itself, or a user that it may impersonate.
 type WorkloadUser struct {
 	// Off disables the annotation. The plugin then does not set or protect it.
 	Off bool
@@ -41,8 +41,8 @@ type WorkloadUser struct {
 	// An object that a controller creates gets the user of its owner.
 	SystemUsers []*regexp.Regexp
 	// Restamp replaces the user of a new object with the caller, if the caller may not supply or
-	// keep that user. The object is denied instead if Restamp is false or the caller matches
-	// SystemUsers.
+	// impersonate that user. The object is denied instead if Restamp is false or the caller
+	// matches SystemUsers.
 	Restamp bool
 	// ExternalUsers and ExternalGroups match the user names and groups of callers that may supply
 	// values without reserved names.
@@ -68,8 +68,8 @@ var (
 	errName    = errors.New("the user annotation may not contain a reserved name")
 )
 
-// Limits of the cache of valid values, in entries and bytes. The cache uses at most a few
-// megabytes.
+// Limits of the cache of valid values: the number of entries, and the bytes of one value. The
+// cache uses at most a few megabytes.
 const (
 	maxCachedValues     = 1024
 	maxCachedValueBytes = 2 << 10
@@ -102,7 +102,7 @@ func matches(patterns []*regexp.Regexp, name string) bool {
 // caller is the caller of a request.
 type caller struct {
 	user.Info
-	id tenant.ID // zero if the tenant is not known
+	id tenant.ID // zero if the tenant is unknown
 	// controller reports whether the caller matches SystemUsers.
 	controller bool
 }

@@ -12,7 +12,8 @@ import (
 	"github.com/kubetenant/kubetenant/plugins"
 )
 
-// oldValues contains the old value of each template, by the path of the template in the new object.
+// oldValues contains the old value of each template, keyed by the path of the template in the new
+// object.
 type oldValues map[string]*string
 
 // requiredValue returns the value that a new Pod or template must have. It returns nil if a
@@ -52,7 +53,7 @@ func (p *plugin) requiredValue(
 	return nil, refusal
 }
 
-// mayRetainUser reports whether the caller may keep a user in a new object. The value has no field
+// mayRetainUser reports whether the caller may set a user on a new object. The value has no field
 // for the tenant, so the user is treated as a user of the tenant that owns the namespace.
 func (p *plugin) mayRetainUser(ctx context.Context, c *caller, a admission.Attributes, value string) bool {
 	info, err := p.parse(value)
@@ -78,10 +79,11 @@ func (p *plugin) isOwnerValue(
 	return err == nil && owners.value != nil && sameValue(owners.value, userValue(d.meta)), err
 }
 
-// inheritedValue returns the value that a new Pod or template without a value gets from its owner,
-// and reports whether the owner determines the value. A Pod gets its owner's value. A template that
-// a configured controller creates gets no value, because the controller compares the template with
-// the owner's template. The same applies if the owner has no value.
+// inheritedValue returns the value that a new Pod or template without a value gets from its
+// owner, and reports whether the owner determines the value. A Pod gets its owner's value. A
+// template that a configured controller creates gets no value, because the controller compares
+// the template with the owner's template. A template from another caller of the system tenant
+// gets no value if the owner has none.
 func (p *plugin) inheritedValue(
 	ctx context.Context, c *caller, a admission.Attributes, obj metav1.Object, d podTemplate, o admission.ObjectInterfaces,
 ) (value *string, ok bool, err error) {

@@ -51,15 +51,15 @@ var (
 type Options struct {
 	Subject plugins.SubjectFunc
 	Owner   plugins.OwnerFunc
-	// Authorizer is the server's authorizer. It decides whether a caller may keep the identity of
-	// another user in a new object, see [plugins.ImpersonationCheck]. If nil, no caller may keep
+	// Authorizer is the server's authorizer. It decides whether a caller may set the identity of
+	// another user on a new object, see [plugins.ImpersonationCheck]. If nil, no caller may set
 	// it.
 	Authorizer authorizer.Authorizer
 	// Kinds are the kinds that the plugin checks, in every version. If the value is true, the
 	// annotations of KubeVela are recorded too.
 	Kinds map[schema.GroupKind]bool
-	// Objects returns an object of one of the Kinds. If nil, no tenant's caller may scale such an
-	// object.
+	// Objects returns an object of one of the Kinds. If nil, no tenant's caller may scale objects
+	// of the Kinds.
 	Objects plugins.ObjectFunc
 	// KindOf returns the kind of a custom resource, or "" if it is not known. The plugin then
 	// guesses the kind from the name of the resource.
@@ -67,9 +67,9 @@ type Options struct {
 }
 
 // New returns the plugin. If a tenant's caller creates an object or changes more than its status,
-// the object gets the caller's identity. A change by a caller of the system tenant does not change
-// the identity, so that administrators do not give their own permissions to an object by accident.
-// To give them on purpose, an administrator sets [tenant.TakeIdentityAnnotation].
+// the object gets the caller's identity. A change by a caller of the system tenant does not
+// change the identity, so that an object does not get an administrator's permissions by accident.
+// To assign them, an administrator sets [tenant.TakeIdentityAnnotation].
 func New(o Options) plugins.Interface {
 	return &plugin{admission.NewHandler(admission.Create, admission.Update), o}
 }
@@ -171,9 +171,9 @@ func (p *plugin) requiredAnnotations(
 	return annotations(identity, keys)
 }
 
-// retainedIdentity returns the identity in the annotation of a new object, and reports whether the
-// caller may keep it. The caller must be allowed to impersonate that identity, which must belong to
-// the owner of the namespace.
+// retainedIdentity returns the identity in the annotation of a new object, and reports whether
+// the caller may set it. The caller must be allowed to impersonate that identity, which must
+// belong to the owner of the namespace.
 func (p *plugin) retainedIdentity(
 	ctx context.Context,
 	a admission.Attributes,
@@ -209,9 +209,9 @@ func isRecorded(old metav1.Object) bool {
 	return ok
 }
 
-// takesIdentity reports whether a write requests the identity of its caller with
-// [tenant.TakeIdentityAnnotation]. An annotation that the old object already had is not a request,
-// because any caller may have set it.
+// takesIdentity reports whether a write requests with [tenant.TakeIdentityAnnotation] that the
+// object gets the caller's identity. An annotation that the old object already had is not a
+// request, because any caller may have set it.
 func takesIdentity(old, obj metav1.Object) bool {
 	return obj.GetAnnotations()[tenant.TakeIdentityAnnotation] == "true" &&
 		(old == nil || old.GetAnnotations()[tenant.TakeIdentityAnnotation] != "true")

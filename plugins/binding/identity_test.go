@@ -35,18 +35,18 @@ func TestIdentityOfNewObjects(t *testing.T) {
 		by, namespace, identity, want, kubeVela string
 		told                                    int
 	}{
-		"may impersonate":          {"root", "a--web", bobs, bobs, "", 0},
-		"may not":                  {"poor", "a--web", bobs, a, "", 1},
-		"a tenant's caller may":    {"lead", "a--web", bobs, bobs, "", 0},
-		"a tenant's caller's own":  {"alice", "a--web", alices, alices, "", 0},
-		"a tenant's caller":        {"alice", "a--web", bobs, alices, "", 1},
-		"of another tenant":        {"root", "a--web", carols, a, "", 1},
-		"the tenant as a whole":    {"root", "a--web", a, a, "", 0},
-		"as a whole, by a tenant":  {"alice", "a--web", a, alices, "", 1},
-		"nonsense":                 {"root", "a--web", "bob", a, "", 1},
-		"another form":             {"root", "a--web", `{"tenant":"a","user":"bob"}`, a, "", 1},
-		"no namespace":             {"root", "", bobs, `{"user":"root","tenant":"system"}`, "", 1},
-		"another user of KubeVela": {"root", "a--web", bobs, bobs, "eve", 1},
+		"may impersonate":           {"root", "a--web", bobs, bobs, "", 0},
+		"may not impersonate":       {"poor", "a--web", bobs, a, "", 1},
+		"a tenant's caller":         {"lead", "a--web", bobs, bobs, "", 0},
+		"own identity":              {"alice", "a--web", alices, alices, "", 0},
+		"a tenant's caller may not": {"alice", "a--web", bobs, alices, "", 1},
+		"user of another tenant":    {"root", "a--web", carols, a, "", 1},
+		"identity without a user":   {"root", "a--web", a, a, "", 0},
+		"no user, tenant's caller":  {"alice", "a--web", a, alices, "", 1},
+		"not JSON":                  {"root", "a--web", "bob", a, "", 1},
+		"another field order":       {"root", "a--web", `{"tenant":"a","user":"bob"}`, a, "", 1},
+		"no namespace":              {"root", "", bobs, `{"user":"root","tenant":"system"}`, "", 1},
+		"another user of KubeVela":  {"root", "a--web", bobs, bobs, "eve", 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := binding.New(binding.Options{
@@ -82,7 +82,7 @@ func TestIdentityOfNewObjects(t *testing.T) {
 				err = p.Validate(t.Context(), record, nil)
 			}
 			if got := obj.GetAnnotations()[tenant.IdentityAnnotation]; err != nil || got != c.want || len(told) != c.told {
-				t.Errorf("%s, %v, told %q; want %s", got, err, told, c.want)
+				t.Errorf("%s, %v, warnings %q; want %s", got, err, told, c.want)
 			}
 			if got := obj.GetAnnotations()[binding.KubeVelaUser]; got == "eve" {
 				t.Errorf("KubeVela's user is %q", got)

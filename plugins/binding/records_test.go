@@ -27,7 +27,8 @@ import (
 type keys = map[string]string
 
 // newPlugin returns the plugin for Farms, and for Applications of KubeVela. The user root belongs
-// to the system tenant. The user "nobody" has no known tenant. All other users belong to tenant a.
+// to the system tenant. The tenant of the user "nobody" is unknown. All other users belong to
+// tenant a.
 func newPlugin() plugins.Interface {
 	return binding.New(binding.Options{
 		Subject: func(_ context.Context, u user.Info) (tenant.ID, error) {
@@ -124,38 +125,38 @@ func TestRecordedIdentity(t *testing.T) {
 		write
 		want keys // nil if the write is denied
 	}{
-		"made":                      {write{obj: farm(nil, nil)}, identity(mine)},
-		"made, forged":              {write{obj: farm(identity(bobs), nil)}, identity(mine)},
-		"made, asked to take":       {write{obj: farm(takeIdentity, nil)}, identity(mine)},
-		"made by the system":        {write{obj: farm(nil, nil), by: "root"}, identity(nobodys)},
-		"made by the system, taken": {write{obj: farm(takeIdentity, nil), by: "root"}, with(identity(roots), takeIdentity)},
-		"made by the system, not taken": {
+		"created":             {write{obj: farm(nil, nil)}, identity(mine)},
+		"created, forged":     {write{obj: farm(identity(bobs), nil)}, identity(mine)},
+		"created, requested":  {write{obj: farm(takeIdentity, nil)}, identity(mine)},
+		"created by system":   {write{obj: farm(nil, nil), by: "root"}, identity(nobodys)},
+		"requested by system": {write{obj: farm(takeIdentity, nil), by: "root"}, with(identity(roots), takeIdentity)},
+		"created by system, invalid request": {
 			write{obj: farm(keys{tenant.TakeIdentityAnnotation: "yes"}, nil), by: "root"}, identity(nobodys),
 		},
-		"made at the system's": {
+		"created in a namespace of the system tenant": {
 			write{obj: farm(nil, nil), by: "root", namespace: "kube-system"}, identity(roots),
 		},
-		"made in no namespace":              {write{obj: farm(nil, nil), by: "root", namespace: "-"}, identity(roots)},
-		"made where the owner is not known": {write{obj: farm(nil, nil), by: "root", namespace: "away"}, nil},
-		"made by nobody":                    {write{obj: farm(nil, nil), by: "nobody"}, nil},
+		"created without a namespace": {write{obj: farm(nil, nil), by: "root", namespace: "-"}, identity(roots)},
+		"created, unknown owner":      {write{obj: farm(nil, nil), by: "root", namespace: "away"}, nil},
+		"created, unknown caller":     {write{obj: farm(nil, nil), by: "nobody"}, nil},
 		"changed": {
 			write{old: farm(identity(bobs), nil), obj: farm(identity(bobs), sized)}, identity(mine),
 		},
-		"changed, unrecorded": {write{old: farm(nil, nil), obj: farm(nil, sized)}, identity(mine)},
-		"changed by the system": {
+		"changed, no identity": {write{old: farm(nil, nil), obj: farm(nil, sized)}, identity(mine)},
+		"changed by system": {
 			write{old: farm(identity(bobs), nil), obj: farm(identity(bobs), sized), by: "root"}, identity(bobs),
 		},
-		"changed by the system, unrecorded": {
+		"changed by system, no identity": {
 			write{old: farm(nil, nil), obj: farm(nil, sized), by: "root"}, identity(nobodys),
 		},
-		"taken": {
+		"requested": {
 			write{old: farm(identity(bobs), nil), obj: farm(with(identity(bobs), takeIdentity), nil), by: "root"},
 			with(identity(roots), takeIdentity),
 		},
-		"taken by a tenant": {
+		"requested by a tenant's caller": {
 			write{old: farm(identity(bobs), nil), obj: farm(with(identity(bobs), takeIdentity), nil)}, identity(bobs),
 		},
-		"asked for before": {
+		"requested before": {
 			write{
 				old: farm(with(identity(bobs), takeIdentity), nil),
 				obj: farm(with(identity(bobs), takeIdentity), sized),
@@ -166,8 +167,8 @@ func TestRecordedIdentity(t *testing.T) {
 		"not changed": {
 			write{old: farm(identity(bobs), nil), obj: farm(identity(bobs), nil)}, identity(bobs),
 		},
-		"not changed, unrecorded":   {write{old: farm(nil, nil), obj: farm(nil, nil)}, keys{}},
-		"not changed by the system": {write{old: farm(nil, nil), obj: farm(nil, nil), by: "root"}, keys{}},
+		"not changed, no identity": {write{old: farm(nil, nil), obj: farm(nil, nil)}, keys{}},
+		"not changed by system":    {write{old: farm(nil, nil), obj: farm(nil, nil), by: "root"}, keys{}},
 		"another tool's annotation": {
 			write{old: farm(with(identity(bobs), keys{binding.KubeVelaUser: "x"}), nil), obj: farm(identity(bobs), nil)},
 			identity(bobs),
@@ -175,14 +176,14 @@ func TestRecordedIdentity(t *testing.T) {
 		"not changed, forged": {
 			write{old: farm(identity(bobs), nil), obj: farm(identity(mine), nil)}, identity(bobs),
 		},
-		"not changed, forged where none was": {write{old: farm(nil, nil), obj: farm(identity(mine), nil)}, keys{}},
-		"not changed, left out":              {write{old: farm(identity(bobs), nil), obj: farm(nil, nil)}, identity(bobs)},
-		"its status, all of it": {
+		"not changed, identity added":   {write{old: farm(nil, nil), obj: farm(identity(mine), nil)}, keys{}},
+		"not changed, identity omitted": {write{old: farm(identity(bobs), nil), obj: farm(nil, nil)}, identity(bobs)},
+		"status subresource": {
 			write{old: farm(identity(bobs), nil), obj: farm(identity(bobs), sized), subresource: "status"}, identity(bobs),
 		},
-		"a subresource that is made": {write{obj: farm(identity(bobs), nil), subresource: "other"}, identity(bobs)},
-		"another kind":               {write{obj: farm(identity(bobs), nil), kind: "Other"}, identity(bobs)},
-		"by more groups than can be recorded": {
+		"subresource created": {write{obj: farm(identity(bobs), nil), subresource: "other"}, identity(bobs)},
+		"another kind":        {write{obj: farm(identity(bobs), nil), kind: "Other"}, identity(bobs)},
+		"too many groups to record": {
 			write{obj: farm(nil, nil), groups: []string{strings.Repeat("g", 33<<10)}}, nil,
 		},
 	} {
@@ -201,12 +202,12 @@ func run(t *testing.T, r write) keys {
 	p, a := newPlugin(), r.attributes()
 	if p.Admit(t.Context(), a, nil) != nil {
 		if p.Validate(t.Context(), a, nil) == nil {
-			t.Errorf("%+v: not admitted, and valid", r)
+			t.Errorf("%+v: Admit failed, but Validate did not", r)
 		}
 		return nil
 	}
 	if err := p.Validate(t.Context(), a, nil); err != nil {
-		t.Errorf("%+v: admitted, and %v", r, err)
+		t.Errorf("%+v: Admit succeeded, but Validate failed: %v", r, err)
 	}
 	return with(r.obj.GetAnnotations())
 }
@@ -225,11 +226,11 @@ func TestChangesThatSetTheIdentity(t *testing.T) {
 		change func(*unstructured.Unstructured)
 		is     bool
 	}{
-		"the spec":        {set("2", "spec", "size"), true},
-		"beside the spec": {set("x", "data"), true},
-		"a label":         {set("x", "metadata", "labels", "l"), true},
-		"an annotation":   {set("x", "metadata", "annotations", "n"), true},
-		"a finalizer":     {func(u *unstructured.Unstructured) { u.SetFinalizers([]string{"example.com/f"}) }, true},
+		"the spec":      {set("2", "spec", "size"), true},
+		"another field": {set("x", "data"), true},
+		"a label":       {set("x", "metadata", "labels", "l"), true},
+		"an annotation": {set("x", "metadata", "annotations", "n"), true},
+		"a finalizer":   {func(u *unstructured.Unstructured) { u.SetFinalizers([]string{"example.com/f"}) }, true},
 		"an owner": {
 			func(u *unstructured.Unstructured) { u.SetOwnerReferences([]metav1.OwnerReference{{Name: "o"}}) }, true,
 		},
@@ -238,9 +239,9 @@ func TestChangesThatSetTheIdentity(t *testing.T) {
 		"the managed fields": {
 			func(u *unstructured.Unstructured) { u.SetManagedFields([]metav1.ManagedFieldsEntry{{Manager: "m"}}) }, false,
 		},
-		"the tenant's label":   {set("a", "metadata", "labels", tenant.Label), false},
+		"the tenant label":     {set("a", "metadata", "labels", tenant.Label), false},
 		"the creator":          {set("x", "metadata", "annotations", tenant.CreatorAnnotation), false},
-		"on whose behalf":      {set("x", "metadata", "annotations", tenant.OnBehalfOfAnnotation), false},
+		"on-behalf-of":         {set("x", "metadata", "annotations", tenant.OnBehalfOfAnnotation), false},
 		"KubeVela's user":      {set("x", "metadata", "annotations", binding.KubeVelaUser), false},
 		"the resource version": {set("9", "metadata", "resourceVersion"), false},
 	} {
@@ -260,7 +261,8 @@ func TestChangesThatSetTheIdentity(t *testing.T) {
 }
 
 // TestKubeVelaAnnotations checks that the identity of an Application is also recorded in the
-// annotations of KubeVela. An identity that these annotations cannot represent is denied.
+// annotations of KubeVela. If these annotations cannot represent the identity, the write is
+// denied.
 func TestKubeVelaAnnotations(t *testing.T) {
 	vela := func(user, groups string) keys { return keys{binding.KubeVelaUser: user, binding.KubeVelaGroup: groups} }
 	const grouped = `{"user":"alice","tenant":"a","groups":["dev","ops"]}`
@@ -269,13 +271,13 @@ func TestKubeVelaAnnotations(t *testing.T) {
 		write
 		want keys
 	}{
-		"made": {
+		"created": {
 			write{obj: farm(nil, nil), groups: []string{"dev", "ops"}}, with(identity(grouped), vela("alice", "dev,ops")),
 		},
-		"made, forged": {
+		"created, forged": {
 			write{obj: farm(vela("root", "system:masters"), nil)}, with(identity(mine), vela("alice", "")),
 		},
-		"made by the system": {write{obj: farm(vela("root", ""), nil), by: "root"}, identity(nobodys)},
+		"created by system": {write{obj: farm(vela("root", ""), nil), by: "root"}, identity(nobodys)},
 		"changed": {
 			write{
 				old: farm(with(identity(bobs), vela("bob", "")), nil),
@@ -293,7 +295,7 @@ func TestKubeVelaAnnotations(t *testing.T) {
 		"not changed, added": {
 			write{old: farm(identity(bobs), nil), obj: farm(with(identity(bobs), vela("root", "x")), nil)}, identity(bobs),
 		},
-		"written before anybody looked": {
+		"changed by system, no identity": {
 			write{old: farm(vela("root", "x"), nil), obj: farm(vela("root", "x"), sized), by: "root"}, identity(nobodys),
 		},
 		"a group with a comma": {write{obj: farm(nil, nil), groups: []string{"dev", "x,system:masters"}}, nil},
@@ -307,7 +309,7 @@ func TestKubeVelaAnnotations(t *testing.T) {
 		})
 	}
 	if got := run(t, write{obj: farm(vela("x", "y"), nil), groups: []string{"x,y"}}); len(got) != 3 {
-		t.Errorf("of another kind they are anybody's: %v", got)
+		t.Errorf("the annotations of another kind were changed: %v", got)
 	}
 }
 
@@ -320,20 +322,20 @@ func TestChangesAfterAdmitAreDenied(t *testing.T) {
 		write
 		ok bool
 	}{
-		"made":                    {write{obj: farm(identity(mine), nil)}, true},
-		"made, without":           {write{obj: farm(nil, nil)}, false},
-		"made, another's":         {write{obj: farm(identity(bobs), nil)}, false},
-		"changed, another's":      {write{old: farm(identity(bobs), nil), obj: farm(identity(bobs), sized)}, false},
-		"not changed, another's":  {write{old: farm(identity(bobs), nil), obj: farm(identity(mine), nil)}, false},
-		"not changed, taken away": {write{old: farm(identity(bobs), nil), obj: farm(nil, nil)}, false},
-		"not changed, asked to take": {
+		"created":               {write{obj: farm(identity(mine), nil)}, true},
+		"created, no identity":  {write{obj: farm(nil, nil)}, false},
+		"created, another user": {write{obj: farm(identity(bobs), nil)}, false},
+		"changed, another user": {write{old: farm(identity(bobs), nil), obj: farm(identity(bobs), sized)}, false},
+		"not changed, another":  {write{old: farm(identity(bobs), nil), obj: farm(identity(mine), nil)}, false},
+		"not changed, removed":  {write{old: farm(identity(bobs), nil), obj: farm(nil, nil)}, false},
+		"not changed, requested": {
 			write{old: farm(identity(bobs), nil), obj: farm(with(identity(bobs), takeIdentity), nil)}, true,
 		},
-		"KubeVela's": {write{obj: farm(with(identity(mine), vela), nil), kind: "Application"}, true},
-		"KubeVela's, without groups": {
+		"KubeVela": {write{obj: farm(with(identity(mine), vela), nil), kind: "Application"}, true},
+		"KubeVela, without groups": {
 			write{obj: farm(with(identity(mine), keys{binding.KubeVelaUser: "alice"}), nil), kind: "Application"}, false,
 		},
-		"KubeVela's, for nobody": {
+		"KubeVela, no user": {
 			write{
 				obj:  farm(with(identity(nobodys), keys{binding.KubeVelaUser: "root"}), nil),
 				by:   "root",
@@ -341,7 +343,7 @@ func TestChangesAfterAdmitAreDenied(t *testing.T) {
 			},
 			false,
 		},
-		"KubeVela's alone differ": {
+		"KubeVela, only its annotations differ": {
 			write{old: farm(identity(bobs), nil), obj: farm(with(identity(bobs), vela), nil), kind: "Application"}, false,
 		},
 	} {
@@ -363,7 +365,7 @@ func TestChangesAfterAdmitAreDenied(t *testing.T) {
 		a := admission.NewAttributesRecord(nil, nil, schema.GroupVersionKind{Group: "example.com", Kind: "Farm"}, "a--web",
 			"f", schema.GroupVersionResource{}, "", op, nil, false, &user.DefaultInfo{Name: "alice"})
 		if newPlugin().Admit(t.Context(), a, nil) == nil || newPlugin().Validate(t.Context(), a, nil) == nil {
-			t.Errorf("%s of nothing", op)
+			t.Errorf("%s without an object was admitted", op)
 		}
 	}
 }

@@ -44,8 +44,8 @@ func TestKindOfIrregularPlurals(t *testing.T) {
 	}
 }
 
-// TestScale checks that only a tenant's caller with the object's identity may use the object's
-// subresource scale.
+// TestScale checks that a tenant's caller may use an object's subresource scale only if the
+// object has the caller's identity.
 func TestScale(t *testing.T) {
 	a := tenanttest.ID(t, "a")
 	alice := &user.DefaultInfo{Name: "alice", Groups: []string{"dev", "ops"}}
@@ -64,17 +64,17 @@ func TestScale(t *testing.T) {
 		err      error
 		allowed  bool
 	}{
-		"one's own, groups in any order": {
+		"own identity, groups in another order": {
 			user.DefaultInfo{Name: "alice", Groups: []string{"ops", "dev", "ops"}}, "farms", farm(mine), nil, true,
 		},
-		"a colleague's":                   {*alice, "farms", farm(others), nil, false},
-		"one's own by another group":      {user.DefaultInfo{Name: "alice"}, "farms", farm(mine), nil, false},
-		"nobody's":                        {*alice, "farms", farm(""), nil, false},
-		"one that is gone":                {*alice, "farms", nil, nil, false},
-		"one that cannot be looked up":    {*alice, "farms", farm(mine), errors.New("away"), false},
-		"the system scales a colleague's": {user.DefaultInfo{Name: "root"}, "farms", farm(others), nil, true},
-		"an unknown caller":               {user.DefaultInfo{Name: "nobody"}, "farms", farm(mine), nil, false},
-		"a kind that is not governed":     {*alice, "deployments", farm(others), nil, true},
+		"another user's identity":      {*alice, "farms", farm(others), nil, false},
+		"own identity, missing groups": {user.DefaultInfo{Name: "alice"}, "farms", farm(mine), nil, false},
+		"no identity":                  {*alice, "farms", farm(""), nil, false},
+		"missing object":               {*alice, "farms", nil, nil, false},
+		"failed lookup":                {*alice, "farms", farm(mine), errors.New("away"), false},
+		"caller of the system tenant":  {user.DefaultInfo{Name: "root"}, "farms", farm(others), nil, true},
+		"an unknown caller":            {user.DefaultInfo{Name: "nobody"}, "farms", farm(mine), nil, false},
+		"a kind that is not checked":   {*alice, "deployments", farm(others), nil, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := binding.Options{
@@ -92,7 +92,7 @@ func TestScale(t *testing.T) {
 				Objects: func(_ context.Context, kind schema.GroupVersionKind, namespace, name string) (runtime.Object, error) {
 					if kind != (schema.GroupVersionKind{Group: "example.com", Version: "v1", Kind: "Farm"}) || namespace != "a--web" ||
 						name != "f" {
-						t.Errorf("asked for %s %s/%s", kind, namespace, name)
+						t.Errorf("lookup of %s %s/%s", kind, namespace, name)
 					}
 					return c.stored, c.err
 				},

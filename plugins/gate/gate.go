@@ -26,8 +26,8 @@ const Name = "TenantGate"
 type Options struct {
 	Subject plugins.SubjectFunc
 	Owner   plugins.OwnerFunc
-	// Off admits every write. Shadow also admits every write. It reports each write that would be
-	// denied in the log, in a warning and through OnDeny.
+	// Off admits every write. Shadow also admits every write, but reports each write that would
+	// be denied in the log, in a warning and through OnDeny.
 	Off, Shadow bool
 	// DenyReason returns why the boundary denies a request, or "" if it does not. It MUST be safe
 	// for concurrent use.
@@ -38,8 +38,8 @@ type Options struct {
 
 // New returns the plugin. It checks the create, update, delete and connect requests of callers
 // outside the system tenant. Outside the tenants' namespaces, it does not check callers without a
-// tenant. It never checks requests in which callers review their own access. Admission never sees
-// reads.
+// tenant. It never checks requests in which callers review their own access. It cannot check
+// reads, for which admission is not called.
 func New(o Options) admission.ValidationInterface {
 	return &plugin{admission.NewHandler(admission.Create, admission.Update, admission.Delete, admission.Connect), o}
 }

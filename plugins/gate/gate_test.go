@@ -39,37 +39,37 @@ func TestCheckedCallers(t *testing.T) {
 		namespace           string
 		judged              bool
 	}{
-		"the system's": {caller: tenant.System(), owner: a, namespace: "n"},
-		"a tenant's at home": {
+		"system tenant": {caller: tenant.System(), owner: a, namespace: "n"},
+		"tenant, own namespace": {
 			caller:    a,
 			owner:     a,
 			namespace: "n",
 			judged:    true,
 		},
-		"a tenant's elsewhere": {
+		"tenant, namespace of the system tenant": {
 			caller:    a,
 			owner:     tenant.System(),
 			namespace: "n",
 			judged:    true,
 		},
-		"a tenant's, of the cluster": {caller: a, judged: true},
-		"nobody's in tenant space": {
+		"tenant, cluster-scoped": {caller: a, judged: true},
+		"no tenant, namespace of a tenant": {
 			callerErr: tenant.ErrUnbound,
 			owner:     a,
 			namespace: "n",
 			judged:    true,
 		},
-		"nobody's in a namespace of nobody": {callerErr: tenant.ErrUnbound, namespace: "n", judged: true},
-		"nobody's where the owner is not known": {
+		"no tenant, unowned namespace": {callerErr: tenant.ErrUnbound, namespace: "n", judged: true},
+		"no tenant, unknown owner": {
 			callerErr: tenant.ErrUnbound,
 			owner:     tenant.System(),
 			ownerErr:  errUnavailable,
 			namespace: "n",
 			judged:    true,
 		},
-		"nobody's in system space": {callerErr: tenant.ErrUnbound, owner: tenant.System(), namespace: "n"},
-		"nobody's, of the cluster": {callerErr: tenant.ErrUnbound},
-		"who is not known, said to be the system's": {
+		"no tenant, system namespace": {callerErr: tenant.ErrUnbound, owner: tenant.System(), namespace: "n"},
+		"no tenant, cluster-scoped":   {callerErr: tenant.ErrUnbound},
+		"unknown tenant": {
 			caller:    tenant.System(),
 			callerErr: errUnavailable,
 			owner:     a,
@@ -87,12 +87,12 @@ func TestCheckedCallers(t *testing.T) {
 			}
 			err := gate.New(o).Validate(t.Context(), write(admission.Create, "pods", "", c.namespace, "p"), nil)
 			if (err != nil) != c.judged || (asked == 1) != c.judged || observed != asked {
-				t.Errorf("%v, asked %d times, observed %d", err, asked, observed)
+				t.Errorf("%v, DenyReason called %d times, OnDeny %d times", err, asked, observed)
 			}
 			o.Shadow = true
 			err = gate.New(o).Validate(t.Context(), write(admission.Create, "pods", "", c.namespace, "p"), nil)
 			if err != nil || (asked == 2) != c.judged || observed != asked {
-				t.Errorf("in mode Shadow: %v, asked %d times, observed %d", err, asked, observed)
+				t.Errorf("shadow mode: %v, DenyReason called %d times, OnDeny %d times", err, asked, observed)
 			}
 			o.Off, asked = true, 0
 			err = gate.New(o).Validate(t.Context(), write(admission.Create, "pods", "", c.namespace, "p"), nil)

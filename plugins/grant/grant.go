@@ -46,7 +46,7 @@ var (
 type Request struct {
 	// From is the tenant that gets access.
 	From tenant.ID
-	// Actions are all actions that the grant allows in its namespace. They have no user.
+	// Actions are all actions that the grant allows in its namespace. Their User is not set.
 	Actions []authorizer.AttributesRecord
 	// Expires is the time at which the grant expires. If zero, it does not expire.
 	Expires time.Time
@@ -68,9 +68,9 @@ type Options struct {
 	Now func() time.Time
 }
 
-// New returns the plugin. A caller that writes the spec of a grant becomes its grantor, and must be
-// allowed to perform every action that the grant allows. The grant also records the current owner
-// of the namespace.
+// New returns the plugin. A caller that writes the spec of a grant becomes the grantor, and must
+// be allowed to perform every action that the grant allows. The grant also records the current
+// owner of the namespace.
 func New(o Options) plugins.Interface {
 	if o.Now == nil {
 		o.Now = time.Now
@@ -113,7 +113,7 @@ func (p *plugin) Admit(ctx context.Context, a admission.Attributes, _ admission.
 }
 
 // grantor returns the grantor that a grant must have. If the spec does not change, it is the old
-// grantor, and otherwise the caller.
+// grantor. Otherwise, it is the caller.
 func (p *plugin) grantor(
 	ctx context.Context, a admission.Attributes, obj *unstructured.Unstructured,
 ) (map[string]any, error) {
@@ -242,7 +242,7 @@ func (p *plugin) check(ctx context.Context, a admission.Attributes) error {
 		return errOwnTenant
 	}
 	if !request.Expires.IsZero() && !request.Expires.After(p.Now()) {
-		// A denial would stop a client that applies a whole directory.
+		// A denial would stop a client that applies many objects together.
 		warning.AddWarning(ctx, "", "spec.expires is in the past: the grant does not allow access")
 	}
 	return Check(ctx, p.Authorizer, a.GetUserInfo(), request)

@@ -24,7 +24,7 @@ import (
 
 var errUnavailable = errors.New("away")
 
-// subject returns the first group of a caller as its tenant.
+// subject returns the first group of a caller as its tenant. It fails for the user "nobody".
 func subject(_ context.Context, u user.Info) (tenant.ID, error) {
 	if u.GetName() == "nobody" {
 		return tenant.System(), errUnavailable
@@ -79,7 +79,8 @@ func attributes(newObj, oldObj *unstructured.Unstructured, sub string, u user.In
 		false, u)
 }
 
-// plugin returns the plugin. Its authorizer allows the callers in allowed, and fails for "away".
+// plugin returns the plugin. Its authorizer allows the callers in allowed, and fails for the user
+// "away".
 func plugin(allowed ...string) plugins.Interface {
 	return grant.New(grant.Options{
 		Subject: subject,
@@ -112,19 +113,19 @@ func TestGrantorMustHaveTheRights(t *testing.T) {
 		namespace, from string
 		want            bool
 	}{
-		"who may itself":                  {caller("admin", "b"), "b", "a", true},
-		"the system tenant":               {caller("admin", "system"), "b", "a", true},
-		"who may not itself":              {caller("bob", "b"), "b", "a", false},
-		"a grantee, though it may itself": {caller("admin", "a"), "b", "a", false},
-		"a grantee for a third":           {caller("admin", "a"), "b", "c", false},
-		"to the own tenant":               {caller("admin", "b"), "b", "b", false},
-		"a caller whose tenant is not known": {
+		"caller with the permissions":    {caller("admin", "b"), "b", "a", true},
+		"the system tenant":              {caller("admin", "system"), "b", "a", true},
+		"caller without the permissions": {caller("bob", "b"), "b", "a", false},
+		"grantee with the permissions":   {caller("admin", "a"), "b", "a", false},
+		"grantee for a third tenant":     {caller("admin", "a"), "b", "c", false},
+		"grant to the owner":             {caller("admin", "b"), "b", "b", false},
+		"caller of an unknown tenant": {
 			&user.DefaultInfo{Name: "nobody", Groups: []string{"b"}}, "b", "a", false,
 		},
-		"a namespace whose owner is not known":    {caller("admin", "system"), "away", "a", false},
-		"a namespace of nobody":                   {caller("admin", "system"), "bad", "a", false},
-		"an authorizer that allows with an error": {caller("away", "b"), "b", "a", false},
-		"to nobody": {caller("admin", "b"), "b", "", false},
+		"failed lookup of the owner": {caller("admin", "system"), "away", "a", false},
+		"unowned namespace":          {caller("admin", "system"), "bad", "a", false},
+		"authorizer with an error":   {caller("away", "b"), "b", "a", false},
+		"grant to no tenant":         {caller("admin", "b"), "b", "", false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			a := attributes(object(c.namespace, c.from, nil), nil, "", c.user)
@@ -150,11 +151,11 @@ func TestOnlyTheServerRecordsTheGrantor(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got, _, _ := unstructured.NestedString(same.Object, "spec", "grantor", "user"); got != "somebody" {
-		t.Errorf("an update that leaves the spec makes %q the grantor", got)
+		t.Errorf("an update that does not change the spec records the grantor %q", got)
 	}
 	// A caller that may not grant may still change the metadata.
 	if err := p.Validate(t.Context(), attributes(same, was, "", caller("bob", "b")), nil); err != nil {
-		t.Errorf("an update that leaves the spec: %v", err)
+		t.Errorf("an update that does not change the spec: %v", err)
 	}
 	forged := object("b", "a", map[string]any{"owner": "b", "tenant": "system", "user": "root"})
 	if err := p.Validate(t.Context(), attributes(forged, was, "", caller("admin", "b")), nil); err == nil {
@@ -163,13 +164,13 @@ func TestOnlyTheServerRecordsTheGrantor(t *testing.T) {
 	if err := p.Validate(t.Context(), attributes(forged, nil, "", caller("admin", "b")), nil); err == nil {
 		t.Error("a grantor that a later webhook forged was admitted on create")
 	}
-	// A grant without a recorded grantor stays so until its spec is changed.
+	// A grant without a grantor gets none until its spec changes.
 	bare, none := object("b", "a", nil), object("b", "a", map[string]any{"owner": "b", "tenant": "system", "user": "root"})
 	if err := p.Admit(t.Context(), attributes(none, bare, "", caller("admin", "b")), nil); err != nil {
 		t.Fatal(err)
 	}
 	if _, ok, _ := unstructured.NestedMap(none.Object, "spec", "grantor"); ok {
-		t.Error("a grantor was recorded for a spec that nobody wrote")
+		t.Error("a grantor was recorded for an unchanged spec")
 	}
 }
 
@@ -210,18 +211,18 @@ func TestOnlyTheServerRecordsTheGrantee(t *testing.T) {
 	}
 	seal, _, _ := unstructured.NestedString(written.Object, "spec", "grantor", "grantee")
 	if !tenant.IsSealOf(seal, "u1") {
-		t.Errorf("what a client says of the grantee stays: %s", seal)
+		t.Errorf("the grantee that the client sent was not replaced: %s", seal)
 	}
 	for name, c := range map[string]struct {
 		grantee any
 		uid     string
 		want    bool
 	}{
-		"its Tenant's":                  {tenant.Seal("u1"), "u1", true},
-		"another Tenant's":              {tenant.Seal("u2"), "u1", false},
-		"none":                          {"", "u1", false},
-		"the UID itself":                {"u1", "u1", false},
-		"any, where there is no Tenant": {tenant.Seal(""), "", true},
+		"seal of the Tenant":     {tenant.Seal("u1"), "u1", true},
+		"seal of another Tenant": {tenant.Seal("u2"), "u1", false},
+		"no seal":                {"", "u1", false},
+		"UID instead of a seal":  {"u1", "u1", false},
+		"no Tenant":              {tenant.Seal(""), "", true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			uid = c.uid
@@ -253,10 +254,10 @@ func TestExpiredGrantsWarn(t *testing.T) {
 		expires time.Time
 		warned  bool
 	}{
-		"over":      {now.Add(-time.Second), true},
-		"just over": {now, true},
-		"to come":   {now.Add(time.Second), false},
-		"never":     {time.Time{}, false},
+		"past":   {now.Add(-time.Second), true},
+		"now":    {now, true},
+		"future": {now.Add(time.Second), false},
+		"never":  {time.Time{}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := grant.New(grant.Options{
@@ -281,7 +282,7 @@ func TestExpiredGrantsWarn(t *testing.T) {
 				t.Errorf("%v", err)
 			}
 			if warned := len(*said) > 0; warned != c.warned {
-				t.Errorf("warned %v", *said)
+				t.Errorf("warnings %v", *said)
 			}
 		})
 	}
@@ -310,7 +311,7 @@ func TestForgedGrantorWarns(t *testing.T) {
 			err := plugin().Admit(warning.WithWarningRecorder(t.Context(), said), attributes(obj, nil, "", alice), nil)
 			got, _, _ := unstructured.NestedString(obj.Object, "spec", "grantor", "user")
 			if err != nil || got != "alice" || (len(*said) > 0) != c.warned {
-				t.Errorf("%q, %v, warned %q", got, err, *said)
+				t.Errorf("%q, %v, warnings %q", got, err, *said)
 			}
 		})
 	}

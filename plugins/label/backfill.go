@@ -43,17 +43,18 @@ const (
 	// time. Until then, a write that was admitted before the change may still be stored
 	// (--request-timeout of kube-apiserver, 60 s by default).
 	secondPassDelay = 90 * time.Second
-	// maxKnownNamespaces is the maximum number of namespaces with a remembered owner.
+	// maxKnownNamespaces is the maximum number of namespaces whose last owner is stored.
 	maxKnownNamespaces = 1 << 17
 )
 
-// Backfill is the backfill of the tenant label. It corrects objects that were stored without the
-// plugin. Objects in a tenant's namespace get their owner's label, and all other objects lose the
-// label. The backfill stores no state, because the labels show what is done. After an interruption,
-// the next backfill has fewer objects to write. Correct objects are only read.
+// Backfill corrects the tenant labels of objects that were stored without the plugin. Objects in
+// a tenant's namespace get their owner's label, and all other objects lose the label. The
+// backfill stores no state, because the labels show which objects are done. After an
+// interruption, the next backfill has fewer objects to write. Correct objects are only read.
 //
-// If an object cannot be written, lists of its resource over all namespaces stay denied for its
-// owner, and for the tenant in the label of the object. Other tenants are not affected.
+// If an object cannot be written, lists of its resource over all namespaces stay denied to the
+// owner of the object's namespace, and to the tenant in the object's label. Other tenants are not
+// affected.
 //
 // Every server that writes objects MUST run the plugin during the backfill. Otherwise, the backfill
 // would miss objects that are stored without the label. A Backfill is safe for concurrent use.
@@ -69,7 +70,7 @@ type Backfill struct {
 	retryAt    time.Time                          // when failed writes are retried
 	epoch      int                                // the number of calls of Reset
 	lastWake   map[schema.GroupResource]time.Time
-	lastOwners *lru.Cache           // the last label of a namespace, by its name
+	lastOwners *lru.Cache           // the last label of a namespace, keyed by its name
 	reassigned map[string]time.Time // namespaces with a new owner, and when their second pass is due
 }
 
@@ -203,8 +204,8 @@ func (s *Backfill) Wake() {
 }
 
 // NamespaceHandler returns the handler of a Namespace informer. If a namespace gets a new owner,
-// its objects are corrected. The owner changes if the label is added or changed, or if the
-// namespace is deleted and created again for another tenant.
+// its objects are corrected. The owner changes if the label is added, changed or removed, or if
+// the namespace is deleted and created again for another tenant.
 func (s *Backfill) NamespaceHandler() cache.ResourceEventHandler {
 	observe := func(obj any) {
 		ns, ok := obj.(*corev1.Namespace)
@@ -263,8 +264,8 @@ func pause(ctx context.Context, d time.Duration, wake <-chan struct{}) {
 	}
 }
 
-// RunOnce corrects each resource that has wrongly labeled objects, and the namespaces with a new
-// owner. The error names the objects, pages and resources that could not be corrected.
+// RunOnce backfills each resource that is due, and the namespaces with a new owner. The error
+// names the objects, pages and resources that could not be corrected.
 func (s *Backfill) RunOnce(ctx context.Context) error {
 	resources, err := s.resources()
 	problems := []error{err}

@@ -47,8 +47,8 @@ func (s *Backfill) backfillResource(
 	}
 }
 
-// fixLabels corrects wrong labels of objects. It adds the tenants of objects that could not be
-// written to failed.
+// fixLabels corrects wrong labels of objects. If an object could not be written, it adds the
+// owner and the tenant in the object's label to failed.
 func (s *Backfill) fixLabels(
 	ctx context.Context, r schema.GroupVersionResource, objects []metav1.PartialObjectMetadata, failed tenantSet,
 ) error {

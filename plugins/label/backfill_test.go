@@ -87,7 +87,7 @@ func TestBackfill(t *testing.T) {
 		stored("Secret", "kube-system", "plain"), stored("Secret", "bad", "lie", "a"))
 	s := label.NewBackfill(c, resources(secrets, services), owner)
 	if s.Done(secrets.GroupResource(), tenanttest.ID(t, "a")) {
-		t.Error("done before it began")
+		t.Error("done before the backfill")
 	}
 	if err := s.RunOnce(t.Context()); err != nil {
 		t.Fatal(err)
@@ -111,13 +111,13 @@ func TestBackfill(t *testing.T) {
 	if !s.Done(secrets.GroupResource(), tenanttest.ID(t, "a")) ||
 		!s.Done(services.GroupResource(), tenanttest.ID(t, "a")) ||
 		s.Done(configMaps.GroupResource(), tenanttest.ID(t, "a")) {
-		t.Error("done is not what was swept")
+		t.Error("Done does not match the backfilled resources")
 	}
 	// Another backfill, as after a restart of the server, finds nothing to write.
 	c.ClearActions()
 	if err := label.NewBackfill(c, resources(secrets, services), owner).RunOnce(t.Context()); err != nil ||
 		len(writes(c)) != 0 {
-		t.Errorf("again: %v, %v", err, writes(c))
+		t.Errorf("second backfill: %v, %v", err, writes(c))
 	}
 }
 
@@ -136,17 +136,17 @@ func TestBackfillFailures(t *testing.T) {
 		t.Errorf("error %v", err)
 	}
 	if s.Done(secrets.GroupResource(), a) || s.Done(secrets.GroupResource(), b) || !s.Done(secrets.GroupResource(), d) {
-		t.Error("the object of a that claims to be b's closes the lists of these two")
+		t.Error("a failed write must deny lists to tenants a and b only")
 	}
 	if got := labelOf(t, c, secrets, "a--web", "later"); got != "a" {
-		t.Errorf("what stands behind it: %q", got)
+		t.Errorf("label of the next object: %q", got)
 	}
 	refuse = false
 	if err := s.RunOnce(t.Context()); err != nil || !s.Done(secrets.GroupResource(), a) {
-		t.Errorf("again: %v", err)
+		t.Errorf("retry: %v", err)
 	}
 
-	// This also applies if another write failed before the lookup.
+	// A failed lookup of an owner denies lists to all tenants, even if a write failed before it.
 	c = client(t, stored("Secret", "a--web", "stuck"), stored("Secret", "away", "x", "b"))
 	refuse = true
 	c.PrependReactor("patch", "secrets", func(clienttesting.Action) (bool, runtime.Object, error) {
@@ -154,13 +154,13 @@ func TestBackfillFailures(t *testing.T) {
 	})
 	s = label.NewBackfill(c, resources(secrets), owner)
 	if err := s.RunOnce(t.Context()); err == nil || s.Done(secrets.GroupResource(), b) {
-		t.Errorf("an owner that cannot be looked up behind another failure: %v", err)
+		t.Errorf("failed owner lookup after another failure: %v", err)
 	}
 
 	c = client(t, stored("Secret", "away", "x"), stored("Secret", "a--web", "x"))
 	s = label.NewBackfill(c, resources(secrets), owner)
 	if err := s.RunOnce(t.Context()); err == nil || s.Done(secrets.GroupResource(), d) {
-		t.Errorf("an owner that cannot be looked up: %v", err)
+		t.Errorf("failed owner lookup: %v", err)
 	}
 	c.PrependReactor(
 		"list",
@@ -168,7 +168,7 @@ func TestBackfillFailures(t *testing.T) {
 		func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, errUnavailable },
 	)
 	if err := label.NewBackfill(c, resources(secrets), owner).RunOnce(t.Context()); !errors.Is(err, errUnavailable) {
-		t.Errorf("a list that fails: %v", err)
+		t.Errorf("failed list: %v", err)
 	}
 }
 
@@ -196,7 +196,7 @@ func TestReassignedNamespace(t *testing.T) {
 	s.NamespaceHandler().OnAdd(ns(nil), true)
 	s.NamespaceHandler().OnUpdate(ns(nil), ns(nil))
 	if err := s.RunOnce(t.Context()); err != nil || lists() != before {
-		t.Errorf("%d lists for nothing: %v", lists()-before, err)
+		t.Errorf("%d unnecessary lists: %v", lists()-before, err)
 	}
 	for _, change := range []func(){
 		func() { s.NamespaceHandler().OnUpdate(ns(nil), ns(map[string]string{tenant.Label: "a"})) },
@@ -231,7 +231,7 @@ func TestRun(t *testing.T) {
 	close(known)
 	waittest.Until(t, func() error {
 		if !s.Done(secrets.GroupResource(), tenanttest.ID(t, "a")) {
-			return errors.New("a resource that is asked for is not swept")
+			return errors.New("the resource is not backfilled yet")
 		}
 		return nil
 	})
@@ -267,7 +267,7 @@ func TestPartiallyReassignedNamespace(t *testing.T) {
 	for name, want := range map[string]bool{"a": false, "b": false, "d": true} {
 		t.Run(name, func(t *testing.T) {
 			if got := s.Done(secrets.GroupResource(), tenanttest.ID(t, name)); got != want {
-				t.Errorf("the lists of %s: %t", name, got)
+				t.Errorf("Done for tenant %s = %t", name, got)
 			}
 		})
 	}
@@ -281,17 +281,17 @@ func TestResume(t *testing.T) {
 	a, b := tenanttest.ID(t, "a"), tenanttest.ID(t, "b")
 	s.Resume(map[schema.GroupResource][]tenant.ID{secrets.GroupResource(): {b}})
 	if !s.Done(secrets.GroupResource(), a) || s.Done(secrets.GroupResource(), b) || s.Done(services.GroupResource(), a) {
-		t.Error("what was said before does not hold, or more than that")
+		t.Error("Done does not match the resumed results")
 	}
 	if err := s.RunOnce(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if labelOf(t, c, secrets, "a--web", "plain") != "a" || !s.Done(secrets.GroupResource(), b) {
-		t.Error("it was not looked at anew")
+		t.Error("the resource was not backfilled again")
 	}
 	s.Resume(map[schema.GroupResource][]tenant.ID{secrets.GroupResource(): {a}})
 	if !s.Done(secrets.GroupResource(), a) {
-		t.Error("what is older counts for more than what is known")
+		t.Error("Resume replaced a newer result")
 	}
 	unreadable := client(t)
 	unreadable.PrependReactor("list", "secrets", func(clienttesting.Action) (bool, runtime.Object, error) {
@@ -300,7 +300,7 @@ func TestResume(t *testing.T) {
 	s = label.NewBackfill(unreadable, resources(secrets), owner)
 	s.Resume(map[schema.GroupResource][]tenant.ID{secrets.GroupResource(): nil})
 	if err := s.RunOnce(t.Context()); err == nil || s.Done(secrets.GroupResource(), a) {
-		t.Errorf("what cannot be looked at counts on: %v", err)
+		t.Errorf("the resumed result of an unreadable resource still applies: %v", err)
 	}
 }
 
@@ -315,7 +315,7 @@ func TestReset(t *testing.T) {
 	}
 	s.Reset()
 	if s.Done(secrets.GroupResource(), a) || len(s.Results()) > 0 {
-		t.Error("what was forgotten counts on")
+		t.Error("a result from before Reset still applies")
 	}
 	forgot := false
 	c.PrependReactor("list", "secrets", func(clienttesting.Action) (bool, runtime.Object, error) {
@@ -326,9 +326,9 @@ func TestReset(t *testing.T) {
 		return false, nil, nil
 	})
 	if err := s.RunOnce(t.Context()); err != nil || s.Done(secrets.GroupResource(), a) {
-		t.Errorf("a sweep that began before counts: %v", err)
+		t.Errorf("the result of a backfill that began before Reset applies: %v", err)
 	}
 	if err := s.RunOnce(t.Context()); err != nil || !s.Done(secrets.GroupResource(), a) {
-		t.Errorf("it is not swept anew: %v", err)
+		t.Errorf("the resource was not backfilled again: %v", err)
 	}
 }

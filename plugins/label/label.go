@@ -6,7 +6,8 @@
 // correct, a list over all namespaces with this label as selector returns exactly the tenant's own
 // objects.
 //
-// The plugin checks every write. The [Backfill] corrects the objects that were stored before.
+// The plugin checks every write. The [Backfill] corrects the objects that were stored without the
+// plugin.
 package label
 
 import (
@@ -43,14 +44,14 @@ var (
 	errNoObject  = errors.New("the object has no metadata")
 )
 
-// New returns the plugin. owner is required. The plugin checks every create and update of a stored
-// object, including custom resources and subresources that store the same object. TenantNamespace
-// checks Namespaces instead.
+// New returns the plugin. owner is required. The plugin checks every create and update of a
+// stored object, including custom resources and subresources that store the same object. It does
+// not check Namespaces, which the plugin TenantNamespace checks.
 //
 // A new object in a namespace gets the label of the owner, even if it has another label. If the
 // object has a controller or the namespace is unowned, another label is denied. An update that
-// removes the label, or leaves a wrong one unchanged, gets the owner's label. An update to another
-// value is denied for every caller.
+// removes the label, or leaves a wrong label unchanged, gets the owner's label. An update to
+// another wrong value is denied for every caller.
 //
 // An object that is not stored is not labeled. A Binding may not have protected keys that would be
 // copied onto its Pod. In a tenant's namespace, a TokenRequest may be bound only to a Pod or a

@@ -87,21 +87,21 @@ func TestWrongStoredLabelsAreCorrected(t *testing.T) {
 		was, is   []string
 		want      string // "-" for none, "!" if denied
 	}{
-		"unlabelled before, in tenant space":       {"a--web", nil, nil, "a"},
-		"a lie, left alone":                        {"a--web", []string{"b"}, []string{"b"}, "a"},
-		"a lie, mended":                            {"a--web", []string{"b"}, []string{"a"}, "a"},
-		"a lie, taken away":                        {"a--web", []string{"b"}, nil, "a"},
-		"a lie for another":                        {"a--web", []string{"b"}, []string{"c"}, "!"},
-		"a lie outside tenant space, left alone":   {"kube-system", []string{"a"}, []string{"a"}, "-"},
-		"a lie outside tenant space, another":      {"kube-system", []string{"a"}, []string{"b"}, "!"},
-		"a new lie outside tenant space":           {"kube-system", nil, []string{"b"}, "!"},
-		"a lie in a namespace of nobody":           {"bad", []string{"a"}, []string{"a"}, "-"},
-		"a lie about what is in no namespace":      {"", []string{"a"}, []string{"a"}, "-"},
-		"a new lie about what is in no namespace":  {"", nil, []string{"a"}, "!"},
-		"an empty label":                           {"a--web", []string{"a"}, []string{""}, "!"},
-		"an empty label outside, left alone":       {"kube-system", []string{""}, []string{""}, "-"},
-		"an empty label in tenant space, as it is": {"a--web", []string{""}, []string{""}, "a"},
-		"a namespace whose owner is not known":     {"away", []string{"a"}, []string{"a"}, "!"},
+		"no label":                        {"a--web", nil, nil, "a"},
+		"wrong label, unchanged":          {"a--web", []string{"b"}, []string{"b"}, "a"},
+		"wrong label, corrected":          {"a--web", []string{"b"}, []string{"a"}, "a"},
+		"wrong label, removed":            {"a--web", []string{"b"}, nil, "a"},
+		"wrong label, changed to another": {"a--web", []string{"b"}, []string{"c"}, "!"},
+		"system namespace, unchanged":     {"kube-system", []string{"a"}, []string{"a"}, "-"},
+		"system namespace, changed":       {"kube-system", []string{"a"}, []string{"b"}, "!"},
+		"system namespace, added":         {"kube-system", nil, []string{"b"}, "!"},
+		"unowned namespace, unchanged":    {"bad", []string{"a"}, []string{"a"}, "-"},
+		"no namespace, unchanged":         {"", []string{"a"}, []string{"a"}, "-"},
+		"no namespace, added":             {"", nil, []string{"a"}, "!"},
+		"changed to an empty label":       {"a--web", []string{"a"}, []string{""}, "!"},
+		"system namespace, empty label":   {"kube-system", []string{""}, []string{""}, "-"},
+		"empty label, unchanged":          {"a--web", []string{""}, []string{""}, "a"},
+		"failed owner lookup":             {"away", []string{"a"}, []string{"a"}, "!"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			is := configMap(c.namespace, c.is...)
@@ -131,11 +131,11 @@ func TestSubresourcesWithStoredMetadata(t *testing.T) {
 		was, is []string
 		ok      bool
 	}{
-		"as stored, unlabelled": {nil, nil, true},
-		"as stored, a lie":      {[]string{"b"}, []string{"b"}, true},
-		"as stored":             {[]string{"a"}, []string{"a"}, true},
-		"another":               {[]string{"a"}, []string{"b"}, false},
-		"taken away":            {[]string{"a"}, nil, false},
+		"no label, unchanged":    {nil, nil, true},
+		"wrong label, unchanged": {[]string{"b"}, []string{"b"}, true},
+		"unchanged":              {[]string{"a"}, []string{"a"}, true},
+		"changed":                {[]string{"a"}, []string{"b"}, false},
+		"removed":                {[]string{"a"}, nil, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			err := p.Validate(t.Context(),
@@ -163,8 +163,8 @@ func TestSharedLabelsAreCopied(t *testing.T) {
 func TestObjectsWithoutMetadata(t *testing.T) {
 	p := label.New(owner)
 	for name, a := range map[string]admission.Attributes{
-		"nothing": attributes(nil, nil, "a--web", ""),
-		"a list": admission.NewAttributesRecord(&metav1.Status{}, nil, schema.GroupVersionKind{Kind: "X"}, "a--web", "x",
+		"no object": attributes(nil, nil, "a--web", ""),
+		"no metadata": admission.NewAttributesRecord(&metav1.Status{}, nil, schema.GroupVersionKind{Kind: "X"}, "a--web", "x",
 			configMaps, "", admission.Create, nil, false, nil),
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -220,7 +220,7 @@ func TestTokenRequests(t *testing.T) {
 		"robot",
 		corev1.SchemeGroupVersion.WithResource("serviceaccounts"), "token", admission.Create, nil, false, nil)
 	if err := p.Validate(t.Context(), a, nil); err == nil || !strings.Contains(err.Error(), "away") {
-		t.Errorf("a namespace whose owner is not known: %v", err)
+		t.Errorf("failed owner lookup: %v", err)
 	}
 }
 
@@ -263,13 +263,13 @@ func TestRemovedLabelWarns(t *testing.T) {
 		options runtime.Object
 		told    int
 	}{
-		"taken away":                {[]string{"a"}, nil, kubectl, 1},
-		"left out by a controller":  {[]string{"a"}, nil, &metav1.UpdateOptions{FieldManager: "operator"}, 0},
-		"left out of a file":        {[]string{"a"}, nil, &metav1.UpdateOptions{FieldManager: "kubectl-replace"}, 0},
-		"left out by nobody's tool": {[]string{"a"}, nil, nil, 0},
-		"it stays":                  {[]string{"a"}, []string{"a"}, kubectl, 0},
-		"one that had none":         {nil, nil, kubectl, 0},
-		"a lie that is taken away":  {[]string{"b"}, nil, kubectl, 0},
+		"removed with kubectl":         {[]string{"a"}, nil, kubectl, 1},
+		"omitted by a controller":      {[]string{"a"}, nil, &metav1.UpdateOptions{FieldManager: "operator"}, 0},
+		"omitted with kubectl replace": {[]string{"a"}, nil, &metav1.UpdateOptions{FieldManager: "kubectl-replace"}, 0},
+		"omitted without options":      {[]string{"a"}, nil, nil, 0},
+		"unchanged":                    {[]string{"a"}, []string{"a"}, kubectl, 0},
+		"no label before":              {nil, nil, kubectl, 0},
+		"wrong label removed":          {[]string{"b"}, nil, kubectl, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			told := &warnings{}
@@ -285,8 +285,8 @@ func TestRemovedLabelWarns(t *testing.T) {
 }
 
 // TestRewrittenLabelWarns checks that a new object in a namespace gets the owner's label, with a
-// warning if it had another label. Without a namespace, or if the owner is unknown, a label is
-// denied.
+// warning if it had another label. A label is denied without a namespace, in an unowned
+// namespace, and if the owner is unknown.
 func TestRewrittenLabelWarns(t *testing.T) {
 	for name, c := range map[string]struct {
 		namespace string
@@ -295,15 +295,15 @@ func TestRewrittenLabelWarns(t *testing.T) {
 		told      int
 		denied    bool
 	}{
-		"another tenant's":         {"a--web", []string{"b"}, "a", 1, false},
-		"an empty one":             {"a--web", []string{""}, "a", 1, false},
-		"an invalid one":           {"a--web", []string{"A B"}, "a", 1, false},
-		"the owner's":              {"a--web", []string{"a"}, "a", 0, false},
-		"none":                     {"a--web", nil, "a", 0, false},
-		"in a system namespace":    {"kube-system", []string{"a"}, "", 1, false},
-		"in an unowned namespace":  {"bad", []string{"a"}, "", 0, true},
-		"an owner that is unknown": {"away", []string{"a"}, "", 0, true},
-		"without a namespace":      {"", []string{"a"}, "", 0, true},
+		"another tenant's":        {"a--web", []string{"b"}, "a", 1, false},
+		"empty":                   {"a--web", []string{""}, "a", 1, false},
+		"invalid":                 {"a--web", []string{"A B"}, "a", 1, false},
+		"the owner's":             {"a--web", []string{"a"}, "a", 0, false},
+		"none":                    {"a--web", nil, "a", 0, false},
+		"in a system namespace":   {"kube-system", []string{"a"}, "", 1, false},
+		"in an unowned namespace": {"bad", []string{"a"}, "", 0, true},
+		"failed owner lookup":     {"away", []string{"a"}, "", 0, true},
+		"without a namespace":     {"", []string{"a"}, "", 0, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			told := &warnings{}
@@ -319,7 +319,7 @@ func TestRewrittenLabelWarns(t *testing.T) {
 			}
 			if got := m.GetLabels()[tenant.Label]; (err != nil) != c.denied || len(*told) != c.told ||
 				!c.denied && got != c.want {
-				t.Errorf("%q, %v, told %q; want %q, denied %t", got, err, *told, c.want, c.denied)
+				t.Errorf("%q, %v, warnings %q; want %q, denied %t", got, err, *told, c.want, c.denied)
 			}
 		})
 	}

@@ -156,8 +156,8 @@ func (w *write) object(t *testing.T, value string, isUnstructured bool) runtime.
 	return o
 }
 
-// TestLabelModel compares random writes with the model. An admitted write must store the label of
-// the model.
+// TestLabelModel compares random writes with the model. An admitted write must store the label
+// that the model returns.
 func TestLabelModel(t *testing.T) {
 	t.Parallel()
 	groups := map[string]string{"Scale": "autoscaling", "Eviction": "policy", "TokenRequest": "authentication.k8s.io"}
@@ -203,13 +203,13 @@ func TestLabelModel(t *testing.T) {
 			t.Fatalf("write %d, %+v: %q, %v; want %q, accepted %v", seed, w, got, err, want, accepted)
 		}
 		if is.(metav1.Object).GetLabels()["other"] != "kept" {
-			t.Fatalf("write %d, %+v: other labels are gone", seed, w)
+			t.Fatalf("write %d, %+v: other labels were changed", seed, w)
 		}
 		if err != nil {
 			refused++
 		}
 	}
 	if t.Logf("%d of %d refused", refused, writes); refused < writes/10 || refused > writes*9/10 {
-		t.Error("too few writes are refused, or let through, to tell anything")
+		t.Error("too few writes are denied or admitted")
 	}
 }

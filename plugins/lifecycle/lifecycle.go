@@ -1,10 +1,10 @@
 // Copyright The kubetenant authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package lifecycle checks the creation and the deletion of Tenants. A protected Tenant cannot be
-// deleted. A Tenant that is being deleted exists until the server has completed the deletion. The
-// ID of a deleted tenant can be reused only if no namespaces of that tenant and no objects that
-// name it are left.
+// Package lifecycle checks writes of Tenants, TenantMembers and RetiredTenants. A protected
+// Tenant cannot be deleted. A Tenant that is being deleted exists until the server has completed
+// the deletion. The ID of a deleted tenant can be reused only if no namespaces of that tenant and
+// no objects that name it are left.
 package lifecycle
 
 import (
@@ -111,7 +111,8 @@ func governs(a admission.Attributes, r schema.GroupResource) bool {
 }
 
 // Admit implements [admission.MutationInterface]. It adds the finalizer to a Tenant that is not
-// being deleted, and restores it if an update omits it. It records the Tenant of TenantMembers.
+// being deleted, and restores it if an update omits it. It also restores the Keystone domain and
+// the suspension of a Tenant, and records the Tenant of TenantMembers.
 func (p *plugin) Admit(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
 	if governs(a, members) {
 		return p.admitMembers(ctx, a)
@@ -217,7 +218,8 @@ func (p *plugin) checkDelete(_ context.Context, a admission.Attributes) error {
 	return nil
 }
 
-// checkCreate checks whether a new Tenant may have the ID of a deleted tenant.
+// checkCreate checks the author's rights, and whether a new Tenant may have the ID of a deleted
+// tenant.
 func (p *plugin) checkCreate(ctx context.Context, a admission.Attributes) error {
 	spec, err := p.Read(a.GetObject())
 	if err == nil && !p.Subject.IsManager(ctx, a) {

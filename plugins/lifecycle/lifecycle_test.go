@@ -116,59 +116,59 @@ func TestReuseOfTenantNames(t *testing.T) {
 		fakeCluster
 		want string
 	}{
-		"a new name": {nil, fakeCluster{}, ""},
-		"a new name in use": {
+		"unused ID": {nil, fakeCluster{}, ""},
+		"unused ID, objects exist": {
 			nil, fakeCluster{owned: []string{"acme--web"}, references: []string{"x"}, err: errors.New("away")}, "",
 		},
-		"no former Tenant": {replaces("old"), fakeCluster{}, "no Tenant with this ID was deleted"},
-		"a name that was": {
+		"no deleted Tenant": {replaces("old"), fakeCluster{}, "no Tenant with this ID was deleted"},
+		"replaces is missing": {
 			nil,
 			fakeCluster{lineage: tenant.Lineage{Retired: before}},
 			"replaces: must be old to reuse the ID of a deleted tenant (see kubectl tenant retired)",
 		},
-		"another is replaced": {
+		"replaces an older Tenant": {
 			replaces("older"),
 			fakeCluster{lineage: tenant.Lineage{Retired: before}},
 			"replaces: must be old",
 		},
-		"the last is replaced": {replaces("old"), fakeCluster{lineage: tenant.Lineage{Retired: before}}, ""},
-		"one that has not ended": {
+		"replaces the last": {replaces("old"), fakeCluster{lineage: tenant.Lineage{Retired: before}}, ""},
+		"deletion is not complete": {
 			replaces("old"),
 			fakeCluster{lineage: tenant.Lineage{UID: "old", Terminating: true, Retired: []tenant.Retired{{UID: "old"}}}},
 			"is not complete",
 		},
-		"one that ends, early": {nil, fakeCluster{lineage: tenant.Lineage{UID: "old", Terminating: true}}, "is not complete"},
-		"one that went at once": {
+		"deletion unrecorded": {nil, fakeCluster{lineage: tenant.Lineage{UID: "old", Terminating: true}}, "is not complete"},
+		"deleted without the finalizer": {
 			replaces("old"),
 			fakeCluster{lineage: tenant.Lineage{Retired: []tenant.Retired{{UID: "old", DeletionBegan: now.Add(-time.Minute)}}}},
 			"after 2026-11-24T12:09:00Z",
 		},
-		"the same, long ago": {
+		"deleted without the finalizer, long ago": {
 			replaces("old"),
 			fakeCluster{lineage: tenant.Lineage{Retired: []tenant.Retired{{UID: "old", DeletionBegan: now.Add(-time.Hour)}}}},
 			"",
 		},
-		"one that is there": {
+		"Tenant exists": {
 			nil, fakeCluster{lineage: tenant.Lineage{UID: "new", Retired: before}, owned: []string{"acme--web"}}, "",
 		},
-		"one that just ended": {
+		"deleted a moment ago": {
 			replaces("old"),
 			fakeCluster{lineage: tenant.Lineage{
 				Retired: []tenant.Retired{{UID: "old", DeletionEnded: now.Add(-10*time.Minute + time.Second)}},
 			}},
 			"after 2026-11-24T12:00:01Z",
 		},
-		"a namespace is left": {
+		"namespace is left": {
 			replaces("old"),
 			fakeCluster{lineage: tenant.Lineage{Retired: before}, owned: []string{"acme--web"}},
 			"still exist: acme--web",
 		},
-		"a binding is left": {
+		"binding is left": {
 			replaces("old"),
 			fakeCluster{lineage: tenant.Lineage{Retired: before}, references: []string{"ClusterRoleBinding x"}},
 			"would apply to the new tenant: ClusterRoleBinding x",
 		},
-		"what it had is asked": {
+		"former namespaces": {
 			replaces("old"),
 			fakeCluster{
 				lineage: tenant.Lineage{
@@ -177,13 +177,13 @@ func TestReuseOfTenantNames(t *testing.T) {
 			},
 			"to the new tenant: shop",
 		},
-		"the server is away": {
+		"failed lookups": {
 			replaces("old"),
 			fakeCluster{lineage: tenant.Lineage{Retired: before}, err: errors.New("away")},
 			"cannot check what is left of the deleted tenant that had this ID: away",
 		},
-		"too early to tell": {nil, fakeCluster{early: true}, "cannot check yet"},
-		"nobody can tell": {
+		"unknown lineage": {nil, fakeCluster{early: true}, "cannot check yet"},
+		"no lookups": {
 			replaces("old"),
 			fakeCluster{lineage: tenant.Lineage{Retired: before}, unknown: true},
 			"cannot check what is left of the deleted tenant that had this ID",
@@ -201,11 +201,11 @@ func TestReuseOfTenantNames(t *testing.T) {
 	o.Lineage = nil
 	if err := lifecycle.New(o).Validate(t.Context(), attributes("root", "", admission.Create, object(nil), nil),
 		nil); err != nil {
-		t.Errorf("where no Tenants are known: %v", err)
+		t.Errorf("without Lineage: %v", err)
 	}
 	if err := lifecycle.New(o).Validate(t.Context(),
 		attributes("root", "", admission.Create, &unstructured.Unstructured{}, nil), nil); err == nil {
-		t.Error("what cannot be read is let in")
+		t.Error("an unreadable Tenant was admitted")
 	}
 }
 
@@ -240,16 +240,16 @@ func TestRights(t *testing.T) {
 		was, is map[string]any
 		want    string
 	}{
-		"with all rights":      {"root", orphans, deletes, ""},
-		"without rights":       {"ops", orphans, deletes, "spec.deletionPolicy: the caller may not delete namespaces in the"},
-		"with empty names":     {"restricted", orphans, deletes, "the caller may not delete"},
-		"with some rights":     {"half", orphans, deletes, "spec.deletionPolicy: the caller may not delete others.a.example"},
-		"when it is not known": {"unsure", orphans, deletes, "spec.deletionPolicy: cannot check now whether the caller may"},
-		"if nothing changes":   {"ops", deletes, deletes, ""},
-		"if no right is used":  {"ops", deletes, orphans, ""},
-		"if it cannot be told": {"root", deletes, map[string]any{"deletionPolicy": "unknown"}, "cannot tell"},
-		"at its creation":      {"root", nil, deletes, ""},
-		"without, created":     {"ops", nil, deletes, "spec.deletionPolicy: the caller may not delete namespaces"},
+		"with all rights":     {"root", orphans, deletes, ""},
+		"without rights":      {"ops", orphans, deletes, "spec.deletionPolicy: the caller may not delete namespaces in the"},
+		"with empty names":    {"restricted", orphans, deletes, "the caller may not delete"},
+		"with some rights":    {"half", orphans, deletes, "spec.deletionPolicy: the caller may not delete others.a.example"},
+		"with a failed check": {"unsure", orphans, deletes, "spec.deletionPolicy: cannot check now whether the caller may"},
+		"if nothing changes":  {"ops", deletes, deletes, ""},
+		"if no right is used": {"ops", deletes, orphans, ""},
+		"with unknown rights": {"root", deletes, map[string]any{"deletionPolicy": "unknown"}, "cannot tell"},
+		"with all, created":   {"root", nil, deletes, ""},
+		"without, created":    {"ops", nil, deletes, "spec.deletionPolicy: the caller may not delete namespaces"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := lifecycle.New((&fakeCluster{}).options(t))
@@ -273,11 +273,11 @@ func TestProtectedTenantsAreNotDeleted(t *testing.T) {
 		was  runtime.Object
 		want string
 	}{
-		"protected":                  {object(nil), "spec.deletionPolicy is Protect"},
-		"not":                        {object(deletes), ""},
-		"protected, but ends by now": {withDeletionTimestamp(object(nil)), ""},
-		"nothing":                    {nil, "no object"},
-		"not to be read":             {&unstructured.Unstructured{}, "not read"},
+		"protected":                {object(nil), "spec.deletionPolicy is Protect"},
+		"not protected":            {object(deletes), ""},
+		"protected, being deleted": {withDeletionTimestamp(object(nil)), ""},
+		"no object":                {nil, "no object"},
+		"unreadable":               {&unstructured.Unstructured{}, "not read"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			for _, by := range []string{"root", tenant.ManagerUser} {
@@ -304,43 +304,43 @@ func TestFinalizer(t *testing.T) {
 	}{
 		"created":         {by: "root", is: object(nil), want: []string{f}},
 		"created with it": {by: "root", is: object(nil, f, "x"), want: []string{f, "x"}},
-		"an older one": {
+		"missing before": {
 			by:   "root",
 			was:  object(nil, "x"),
 			is:   object(nil, "x"),
 			want: []string{"x", f},
 		},
-		"left out": {
+		"omitted": {
 			by:   "root",
 			was:  object(nil, f),
 			is:   object(nil),
 			want: []string{f},
 		},
-		"left out by a tenant": {
+		"omitted by a tenant's caller": {
 			by:   "mallory",
 			was:  object(nil, f),
 			is:   object(nil),
 			want: []string{f},
 		},
-		"left out where it ends": {
+		"omitted during deletion": {
 			by:   "root",
 			was:  withDeletionTimestamp(object(nil, f)),
 			is:   withDeletionTimestamp(object(nil)),
 			want: []string{f},
 		},
-		"none where it ends": {
+		"none during deletion": {
 			by:   "root",
 			was:  withDeletionTimestamp(object(nil, "x")),
 			is:   withDeletionTimestamp(object(nil, "x")),
 			want: []string{"x"},
 		},
-		"taken off by the manager": {
+		"removed by the manager": {
 			by:   tenant.ManagerUser,
 			was:  withDeletionTimestamp(object(nil, f)),
 			is:   withDeletionTimestamp(object(nil)),
 			want: nil,
 		},
-		"taken off past the first half": {
+		"removed after Admit": {
 			by:      "root",
 			was:     object(nil, f),
 			is:      object(nil),
@@ -373,12 +373,12 @@ func TestFinalizer(t *testing.T) {
 	status := object(nil)
 	if err := p.Admit(t.Context(), attributes("root", "status", admission.Update, status, object(nil, f)),
 		nil); err != nil || len(status.GetFinalizers()) > 0 {
-		t.Errorf("a status: %v, %v", err, status.GetFinalizers())
+		t.Errorf("status subresource: %v, %v", err, status.GetFinalizers())
 	}
 	if err := p.Admit(t.Context(), attributes("root", "", admission.Create, nil, nil), nil); err == nil {
-		t.Error("nothing is admitted")
+		t.Error("a write without an object was admitted")
 	}
 	if err := p.Admit(t.Context(), attributes("root", "", admission.Delete, nil, nil), nil); err != nil {
-		t.Errorf("a deletion: %v", err)
+		t.Errorf("deletion: %v", err)
 	}
 }

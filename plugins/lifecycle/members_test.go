@@ -72,7 +72,7 @@ func TestMembersHaveTheTenantUID(t *testing.T) {
 			refused: true,
 		},
 		"the spec stays, added": {was: membersWith("", "a"), is: membersWith(live, "a"), refused: true},
-		"the old one cannot be read": {
+		"the old object is unreadable": {
 			was:     &unstructured.Unstructured{},
 			is:      membersWith("old", "a"),
 			want:    live,
@@ -122,10 +122,10 @@ func TestMembersOfUnknownTenantAreDenied(t *testing.T) {
 	o.ReadMembers = readMembers(t)
 	p := lifecycle.New(o)
 	for name, a := range map[string]admission.Attributes{
-		"created":        membersWrite("root", admission.Create, membersWith("", "a"), nil),
-		"changed":        membersWrite("root", admission.Update, membersWith("", "a"), membersWith("", "b")),
-		"not to be read": membersWrite("root", admission.Create, &unstructured.Unstructured{}, nil),
-		"no object":      membersWrite("root", admission.Create, nil, nil),
+		"created":    membersWrite("root", admission.Create, membersWith("", "a"), nil),
+		"changed":    membersWrite("root", admission.Update, membersWith("", "a"), membersWith("", "b")),
+		"unreadable": membersWrite("root", admission.Create, &unstructured.Unstructured{}, nil),
+		"no object":  membersWrite("root", admission.Create, nil, nil),
 	} {
 		t.Run(name, func(t *testing.T) {
 			if err := p.Admit(t.Context(), a, nil); err == nil {

@@ -34,10 +34,10 @@ func TestRetiredTenants(t *testing.T) {
 		was, is runtime.Object
 		want    bool
 	}{
-		"of no Tenant":          {tenant.Lineage{}, false, nil, retiredWith("old"), true},
-		"of a living tenant":    {living, false, nil, retiredWith("never-was"), false},
-		"of the living Tenant":  {living, false, nil, retiredWith("live"), false},
-		"of a tenant that ends": {tenant.Lineage{UID: "live", Terminating: true}, false, nil, retiredWith("live"), true},
+		"of no Tenant":           {tenant.Lineage{}, false, nil, retiredWith("old"), true},
+		"of an existing tenant":  {living, false, nil, retiredWith("never-was"), false},
+		"of the existing Tenant": {living, false, nil, retiredWith("live"), false},
+		"of a deleted Tenant":    {tenant.Lineage{UID: "live", Terminating: true}, false, nil, retiredWith("live"), true},
 		"of a deletion that is canceled": {
 			tenant.Lineage{UID: "live", Terminating: true}, false, nil, canceledDeletion("live"), false,
 		},
@@ -45,12 +45,12 @@ func TestRetiredTenants(t *testing.T) {
 		"of a replaced Tenant": {
 			tenant.Lineage{UID: "live", Retired: []tenant.Retired{{UID: "old"}}}, false, nil, retiredWith("old"), true,
 		},
-		"of an unknown tenant":   {tenant.Lineage{}, true, nil, retiredWith("old"), false},
-		"not to be read":         {tenant.Lineage{}, false, nil, &unstructured.Unstructured{}, false},
-		"labelled":               {living, false, retiredWith("old", "shop"), labelled, true},
-		"without its namespaces": {tenant.Lineage{}, false, retiredWith("old", "shop"), retiredWith("old"), false},
-		"with another UID":       {tenant.Lineage{}, false, retiredWith("old"), retiredWith("new"), false},
-		"deleted":                {living, false, retiredWith("old"), nil, true},
+		"of an unknown tenant": {tenant.Lineage{}, true, nil, retiredWith("old"), false},
+		"unreadable":           {tenant.Lineage{}, false, nil, &unstructured.Unstructured{}, false},
+		"labels changed":       {living, false, retiredWith("old", "shop"), labelled, true},
+		"namespaces removed":   {tenant.Lineage{}, false, retiredWith("old", "shop"), retiredWith("old"), false},
+		"UID changed":          {tenant.Lineage{}, false, retiredWith("old"), retiredWith("new"), false},
+		"deleted":              {living, false, retiredWith("old"), nil, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			for _, by := range []string{"root", "mallory", tenant.ManagerUser} {

@@ -42,7 +42,8 @@ func omitsSuspension(old, obj runtime.Object) bool {
 	return before != nil && before != "" && !ok
 }
 
-// restoreSuspension restores the suspension if an update omits it. The object must have a spec.
+// restoreSuspension restores the suspension if an update omits it. An object without a spec stays
+// unchanged, and [plugin.checkUpdate] denies it.
 func restoreSuspension(ctx context.Context, old, obj runtime.Object) {
 	if !omitsSuspension(old, obj) {
 		return
@@ -67,7 +68,7 @@ func cancelsDeletion(m metav1.Object) bool {
 }
 
 // removeCancelAnnotation removes the annotation that cancels a deletion from a Tenant that is not
-// being deleted. Otherwise, a later deletion would be canceled at once.
+// being deleted. Otherwise, a later deletion would be canceled immediately.
 func removeCancelAnnotation(ctx context.Context, obj metav1.Object) {
 	if obj.GetDeletionTimestamp() != nil || !cancelsDeletion(obj) {
 		return

@@ -37,9 +37,9 @@ func TestSuspension(t *testing.T) {
 		"omitted by a tenant":      {"mallory", "Closed", nil, "Closed", true},
 		"omitted by the manager":   {tenant.ManagerUser, "Closed", nil, nil, false},
 		"empty":                    {"root", "Closed", "", "", false},
-		"another":                  {"root", "Closed", "ReadOnly", "ReadOnly", false},
+		"changed":                  {"root", "Closed", "ReadOnly", "ReadOnly", false},
 		"the same":                 {"root", "Closed", "Closed", "Closed", false},
-		"omitted after an empty":   {"root", "", nil, nil, false},
+		"omitted after \"\"":       {"root", "", nil, nil, false},
 		"omitted, never suspended": {"root", nil, nil, nil, false},
 		"set":                      {"root", nil, "Closed", "Closed", false},
 	} {
@@ -82,10 +82,10 @@ func TestCancelDeletion(t *testing.T) {
 		was, is *unstructured.Unstructured
 		want    bool
 	}{
-		"created with it":         {nil, with(suspended(nil)), false},
-		"added":                   {suspended(nil), with(suspended(nil)), false},
-		"there before":            {with(suspended(nil)), with(suspended(nil)), false},
-		"added while it is going": {withDeletionTimestamp(suspended(nil)), with(withDeletionTimestamp(suspended(nil))), true},
+		"created with it":       {nil, with(suspended(nil)), false},
+		"added":                 {suspended(nil), with(suspended(nil)), false},
+		"unchanged":             {with(suspended(nil)), with(suspended(nil)), false},
+		"added during deletion": {withDeletionTimestamp(suspended(nil)), with(withDeletionTimestamp(suspended(nil))), true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			op, was := admission.Create, runtime.Object(nil)
@@ -105,10 +105,10 @@ func TestCancelDeletion(t *testing.T) {
 		was  *unstructured.Unstructured
 		want bool
 	}{
-		"without it":        {suspended(nil), true},
-		"with it":           {with(suspended(nil)), false},
-		"with it, going":    {with(withDeletionTimestamp(suspended(nil))), true},
-		"without it, going": {withDeletionTimestamp(suspended(nil)), true},
+		"without it":          {suspended(nil), true},
+		"with it":             {with(suspended(nil)), false},
+		"with it, deleted":    {with(withDeletionTimestamp(suspended(nil))), true},
+		"without it, deleted": {withDeletionTimestamp(suspended(nil)), true},
 		"with it, not \"true\"": {func() *unstructured.Unstructured {
 			u := suspended(nil)
 			u.SetAnnotations(map[string]string{tenant.TakeBackAnnotation: "false"})

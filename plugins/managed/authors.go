@@ -22,7 +22,7 @@ const maxRuleChecks = 1000
 // errManyRules reports a role with too many rules.
 var errManyRules = errors.New("has more rules than the server checks one by one")
 
-// author is the writer of a Publication or of its source.
+// author is the caller that writes a Publication or its source.
 type author struct {
 	*plugin
 	user user.Info
@@ -81,8 +81,8 @@ func (w *author) mayWrite(ctx context.Context, publication *Publication) error {
 	return nil
 }
 
-// nameOrEvery returns name. If name is empty, it returns a random name that requires the permission
-// for every name.
+// nameOrEvery returns name. If name is empty, it returns a random name, so that the request needs
+// the permission for every name.
 func nameOrEvery(name string) string {
 	if name == "" {
 		return plugins.UnguessableName()
@@ -148,8 +148,8 @@ func (w *author) hasRules(ctx context.Context, rules []rbacv1.PolicyRule) (bool,
 }
 
 // ruleChecks returns the number of authorization requests that one rule needs. If this number is
-// greater than maxRuleChecks, it may return any number greater than maxRuleChecks. The exact number
-// for a large role could overflow an int.
+// greater than maxRuleChecks, the result may be any number greater than maxRuleChecks. The exact
+// number for a large role could overflow an int.
 func ruleChecks(r *rbacv1.PolicyRule) int {
 	product := func(counts ...int) int {
 		total := 1

@@ -103,12 +103,12 @@ func TestPublishedRoles(t *testing.T) {
 			rights: []string{"escalate roles"},
 			ok:     true,
 		},
-		"bind is no right to a Role": {
+		"bind does not allow a Role": {
 			of:     managed.Content{Rules: []rbacv1.PolicyRule{rule(all, all, nil, all)}},
 			rights: []string{"bind roles  edit"},
 		},
 		"too many rules": {of: managed.Content{Rules: []rbacv1.PolicyRule{rule(core, many, nil, all)}}, most: 20},
-		"too many in all": {
+		"too many in total": {
 			of:   managed.Content{Rules: []rbacv1.PolicyRule{large(many[:600]), large(many[:600])}},
 			most: 20,
 		},
@@ -124,7 +124,7 @@ func TestPublishedRoles(t *testing.T) {
 			rights: []string{"bind clusterroles  edit"},
 			ok:     true,
 		},
-		"bind of another role": {
+		"bind of another role or kind": {
 			of:     managed.Content{Ref: cluster, Rules: []rbacv1.PolicyRule{rule(all, all, nil, all)}},
 			rights: []string{"bind clusterroles  view", "bind roles  edit"},
 		},
@@ -133,11 +133,11 @@ func TestPublishedRoles(t *testing.T) {
 			rights: []string{"bind roles  edit"},
 			ok:     true,
 		},
-		"bind of a Role by ClusterRoles": {
+		"bind of a ClusterRole with the name of the Role": {
 			of:     managed.Content{Ref: local, Rules: []rbacv1.PolicyRule{rule(all, all, nil, all)}},
 			rights: []string{"bind clusterroles  edit"},
 		},
-		"escalate is no right to bind": {
+		"escalate does not allow a RoleBinding": {
 			of:     managed.Content{Ref: cluster, Rules: []rbacv1.PolicyRule{rule(all, all, nil, all)}},
 			rights: []string{"escalate roles", "escalate clusterroles"},
 		},
@@ -147,7 +147,7 @@ func TestPublishedRoles(t *testing.T) {
 			ok:     true,
 		},
 		"a role that does not exist": {of: managed.Content{Ref: cluster, UnknownRules: true}},
-		"bind of one that does not": {
+		"bind of a role that does not exist": {
 			of:     managed.Content{Ref: cluster, UnknownRules: true},
 			rights: []string{"bind clusterroles  edit"},
 			ok:     true,

@@ -64,15 +64,15 @@ func TestOnlyTheManagerWritesCopies(t *testing.T) {
 		by      string
 		want    string
 	}{
-		"forged":                   {is: object(ours, "h"), want: "only the server may set the label kubetenant.dev/managed"},
-		"forged by one label":      {is: object(half, "h"), want: "may set the label " + tenant.PublicationLabel},
-		"one's own becomes a copy": {was: object(nil, ""), is: object(ours, "h"), want: "the label kubetenant.dev/managed"},
-		"one's own gets one label": {
+		"forged":              {is: object(ours, "h"), want: "only the server may set the label kubetenant.dev/managed"},
+		"forged by one label": {is: object(half, "h"), want: "may set the label " + tenant.PublicationLabel},
+		"own object as copy":  {was: object(nil, ""), is: object(ours, "h"), want: "the label kubetenant.dev/managed"},
+		"one label": {
 			was:  object(nil, ""),
 			is:   object(half, ""),
 			want: "the label kubetenant.dev/publication",
 		},
-		"one's own gets one by a status": {
+		"one label by status": {
 			was:  object(nil, ""),
 			is:   object(half, ""),
 			sub:  "status",
@@ -91,21 +91,21 @@ func TestOnlyTheManagerWritesCopies(t *testing.T) {
 		"with an owner":                  {was: object(ours, "h"), is: owned, want: belongs},
 		"with a finalizer":               {was: object(ours, "h"), is: finalized, want: belongs},
 		"deleted":                        {was: object(ours, "h"), want: belongs},
-		"of one label, deleted":          {was: object(half, "h"), want: belongs},
-		"deleted in a namespace that is": {was: object(ours, "h"), in: "going", want: belongs},
+		"with one label, deleted":        {was: object(half, "h"), want: belongs},
+		"deleted in a deleted namespace": {was: object(ours, "h"), in: "going", want: belongs},
 		"by the controller of namespaces": {
 			was: object(ours, "h"),
 			in:  "going",
 			by:  "system:serviceaccount:kube-system:namespace-controller",
 		},
 		"with its status":         {was: object(ours, "h"), is: object(ours, "h"), sub: "status"},
-		"written as it was":       {was: object(ours, "h"), is: object(ours, "h")},
+		"unchanged":               {was: object(ours, "h"), is: object(ours, "h")},
 		"created by the manager":  {is: object(ours, "h"), by: tenant.ManagerUser},
 		"changed by the manager":  {was: object(ours, "h"), is: object(ours, "g"), by: tenant.ManagerUser},
 		"replaced by the manager": {was: object(nil, ""), is: object(ours, "g"), by: tenant.ManagerUser},
 		"deleted by the manager":  {was: object(ours, "h"), by: tenant.ManagerUser},
-		"another":                 {is: object(nil, "")},
-		"another, deleted":        {was: object(nil, "")},
+		"another object":          {is: object(nil, "")},
+		"another object, deleted": {was: object(nil, "")},
 	} {
 		t.Run(name, func(t *testing.T) {
 			for _, resource := range publishable() {
@@ -152,8 +152,8 @@ func TestOnlyTheManagerWritesCopies(t *testing.T) {
 	}
 }
 
-// TestScaleOfCopies checks that a Scale is denied if its name is the name of a copy. A Scale has no
-// labels.
+// TestScaleOfCopies checks that a Scale is denied if its object has a reserved name. A Scale has
+// no labels that show whether the object is a copy.
 func TestScaleOfCopies(t *testing.T) {
 	for name, want := range map[string]bool{"given": false, "x": true} {
 		t.Run(name, func(t *testing.T) {

@@ -81,7 +81,7 @@ func TestEmptyNameRulesDoNotAllowPublications(t *testing.T) {
 			managed.Content{Ref: ref("ClusterRole", "edit"), Rules: rules},
 			of("rolebindings", [2]string{"bind", "clusterroles"}),
 		},
-		"a binding of no name": {
+		"a binding without a role name": {
 			rbacv1.GroupName, "RoleBinding",
 			managed.Content{Ref: ref("ClusterRole", ""), UnknownRules: true},
 			of("rolebindings", [2]string{"bind", "clusterroles"}),

@@ -121,8 +121,8 @@ type plugin struct {
 	Options
 }
 
-// Governs reports whether the plugin may deny an operation on a resource. It does not know
-// resources that may be published only because of the configuration.
+// Governs reports whether the plugin may deny an operation on a resource. It ignores resources
+// that may be published only because of the configuration.
 func Governs(r schema.GroupResource, operation admission.Operation) bool {
 	return MayBeManaged(r) ||
 		(r == corev1.Resource("namespaces") || r == templates || r == publications) && operation != admission.Delete ||

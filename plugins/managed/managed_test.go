@@ -83,8 +83,8 @@ func (w write) attributes() admission.Attributes {
 		false, w.by)
 }
 
-// TestOnlyTheManagerWritesManagedObjects checks that only [tenant.ManagerUser] writes objects with
-// the label.
+// TestOnlyTheManagerWritesManagedObjects checks that only [tenant.ManagerUser] writes objects
+// with [tenant.ManagedLabel] and the annotations that the server sets on a Namespace.
 func TestOnlyTheManagerWritesManagedObjects(t *testing.T) {
 	root, manager := &user.DefaultInfo{Name: "root"}, &user.DefaultInfo{Name: tenant.ManagerUser}
 	ours := map[string]string{tenant.ManagedLabel: "tenant"}
@@ -102,22 +102,22 @@ func TestOnlyTheManagerWritesManagedObjects(t *testing.T) {
 		"created with no value": {
 			write{by: root, obj: binding("x", map[string]string{tenant.ManagedLabel: ""})}, "the label kubetenant.dev/managed",
 		},
-		"created by its name": {
+		"created with a reserved name": {
 			write{by: root, obj: binding("kubetenant:x", nil)}, "names that begin with kubetenant:",
 		},
-		"created by a name that is made up": {write{by: root, obj: generated}, "names that begin with kubetenant:"},
-		"created, another's":                {write{by: root, obj: binding("x", nil)}, ""},
-		"created by the manager":            {write{by: manager, obj: binding("kubetenant:x", ours)}, ""},
-		"by a tenant's who has its name": {
+		"created with a generated name": {write{by: root, obj: generated}, "names that begin with kubetenant:"},
+		"created without the label":     {write{by: root, obj: binding("x", nil)}, ""},
+		"created by the manager":        {write{by: manager, obj: binding("kubetenant:x", ours)}, ""},
+		"by a tenant's caller with the manager's name": {
 			write{by: &user.DefaultInfo{Name: tenant.ManagerUser, Groups: []string{"b"}}, obj: binding("kubetenant:x", ours)},
 			"the label",
 		},
-		"by somebody unknown": {write{by: &user.DefaultInfo{Name: "x"}, obj: binding("kubetenant:x", ours)}, "the label"},
+		"by an unknown caller": {write{by: &user.DefaultInfo{Name: "x"}, obj: binding("kubetenant:x", ours)}, "the label"},
 		"changed": {
 			write{by: root, old: binding("kubetenant:admins", ours), obj: other}, "is managed by a Tenant",
 		},
 		"changed by the manager": {write{by: manager, old: binding("kubetenant:admins", ours), obj: other}, ""},
-		"written as it was":      {write{by: root, old: stored, obj: binding("kubetenant:admins", ours)}, ""},
+		"unchanged":              {write{by: root, old: stored, obj: binding("kubetenant:admins", ours)}, ""},
 		"managedFields reset by a tenant": {
 			write{
 				by:  &user.DefaultInfo{Name: "x", Groups: []string{"b"}},
@@ -125,7 +125,7 @@ func TestOnlyTheManagerWritesManagedObjects(t *testing.T) {
 				obj: binding("kubetenant:admins", ours),
 			}, "is managed by a Tenant",
 		},
-		"written as it was by a tenant": {
+		"unchanged by a tenant's caller": {
 			write{by: &user.DefaultInfo{Name: "x", Groups: []string{"b"}}, old: stored, obj: stored}, "",
 		},
 		"unlabelled": {
@@ -133,12 +133,12 @@ func TestOnlyTheManagerWritesManagedObjects(t *testing.T) {
 			"is managed by a Tenant",
 		},
 		"labelled": {write{by: root, old: binding("x", nil), obj: binding("x", ours)}, "the label"},
-		"an older one of its name, changed": {
+		"existing object with a reserved name, changed": {
 			write{by: root, old: binding("kubetenant:x", nil), obj: binding("kubetenant:x", map[string]string{"a": "b"})}, "",
 		},
 		"deleted":                {write{by: root, old: binding("kubetenant:admins", ours)}, "is managed by a Tenant"},
 		"deleted by the manager": {write{by: manager, old: binding("kubetenant:admins", ours)}, ""},
-		"changed in a namespace that goes": {
+		"changed in a terminating namespace": {
 			write{
 				by:  root,
 				in:  "going",
@@ -147,14 +147,14 @@ func TestOnlyTheManagerWritesManagedObjects(t *testing.T) {
 			},
 			"is managed by a Tenant",
 		},
-		"deleted, an older one of its name": {write{by: root, old: binding("kubetenant:x", nil)}, ""},
-		"no object":                         {write{by: root, old: &metav1.Status{}, obj: &metav1.Status{}}, "no object"},
-		"something else with the label": {
+		"existing object, deleted": {write{by: root, old: binding("kubetenant:x", nil)}, ""},
+		"no object":                {write{by: root, old: &metav1.Status{}, obj: &metav1.Status{}}, "no object"},
+		"another resource with the label": {
 			write{by: root, resource: corev1.SchemeGroupVersion.WithResource("services"), obj: binding("x", ours)}, "",
 		},
-		"a namespace deleted":      {write{by: root, resource: namespaces, old: namespace("h")}, ""},
-		"a namespace that says it": {write{by: root, resource: namespaces, obj: namespace("h")}, "the annotation"},
-		"one that said another": {
+		"Namespace deleted": {write{by: root, resource: namespaces, old: namespace("h")}, ""},
+		"annotation added":  {write{by: root, resource: namespaces, obj: namespace("h")}, "the annotation"},
+		"annotation changed": {
 			write{
 				by:       root,
 				resource: namespaces,
@@ -163,7 +163,7 @@ func TestOnlyTheManagerWritesManagedObjects(t *testing.T) {
 			},
 			"the annotation",
 		},
-		"one that does not say it any more": {
+		"annotation removed": {
 			write{
 				by:       root,
 				resource: namespaces,
@@ -173,7 +173,7 @@ func TestOnlyTheManagerWritesManagedObjects(t *testing.T) {
 			},
 			"the annotation",
 		},
-		"one that the manager lets say it": {
+		"annotation changed by the manager": {
 			write{
 				by:       manager,
 				resource: namespaces,
@@ -182,7 +182,7 @@ func TestOnlyTheManagerWritesManagedObjects(t *testing.T) {
 			},
 			"",
 		},
-		"one that stays as it was": {
+		"annotation unchanged": {
 			write{
 				by:       root,
 				resource: namespaces,
@@ -192,8 +192,8 @@ func TestOnlyTheManagerWritesManagedObjects(t *testing.T) {
 			},
 			"",
 		},
-		"no namespace":                       {write{by: root, resource: namespaces, obj: &metav1.Status{}}, "no object"},
-		"an exempt namespace of the manager": {write{by: manager, resource: namespaces, obj: namespace("h")}, ""},
+		"not a Namespace":                 {write{by: root, resource: namespaces, obj: &metav1.Status{}}, "no object"},
+		"annotation added by the manager": {write{by: manager, resource: namespaces, obj: namespace("h")}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if c.resource.Resource == "" {
@@ -270,11 +270,11 @@ func TestManagedClusterRoleBindings(t *testing.T) {
 		held    bool
 	}{
 		"created":        {nil, made(true, "x"), true},
-		"of its name":    {nil, made(false, "x"), false},
+		"unlabelled":     {nil, made(false, "x"), false},
 		"changed":        {made(true, "x"), made(true, "y"), true},
-		"unlabelled":     {made(true, "x"), made(false, "x"), true},
-		"labelled":       {made(false, "x"), made(true, "x"), true},
-		"as it was":      {made(true, "x"), made(true, "x"), false},
+		"label removed":  {made(true, "x"), made(false, "x"), true},
+		"label added":    {made(false, "x"), made(true, "x"), true},
+		"unchanged":      {made(true, "x"), made(true, "x"), false},
 		"deleted":        {made(true, "x"), nil, true},
 		"others changed": {made(false, "x"), made(false, "y"), false},
 		"others deleted": {made(false, "x"), nil, false},
@@ -296,8 +296,8 @@ func TestManagedClusterRoleBindings(t *testing.T) {
 	}
 }
 
-// TestPreparedAnnotation checks that only [tenant.ManagerUser] changes the annotation of a
-// Namespace. For other callers, the old value is restored.
+// TestPreparedAnnotation checks that only [tenant.ManagerUser] changes
+// [tenant.PreparedAnnotation] of a Namespace. For other callers, the old value is restored.
 func TestPreparedAnnotation(t *testing.T) {
 	root, manager := &user.DefaultInfo{Name: "root"}, &user.DefaultInfo{Name: tenant.ManagerUser}
 	for name, c := range map[string]struct {
@@ -305,12 +305,12 @@ func TestPreparedAnnotation(t *testing.T) {
 		was, is *corev1.Namespace
 		want    string
 	}{
-		"restored":               {root, nil, namespace("h"), ""},
-		"made up":                {root, namespace("g"), namespace("h"), "g"},
-		"left out":               {root, namespace("g"), namespace(""), "g"},
-		"put where there is not": {root, namespace(""), namespace("h"), ""},
-		"set":                    {manager, namespace("g"), namespace("h"), "h"},
-		"taken away":             {manager, namespace("g"), namespace(""), ""},
+		"restored": {root, nil, namespace("h"), ""},
+		"forged":   {root, namespace("g"), namespace("h"), "g"},
+		"omitted":  {root, namespace("g"), namespace(""), "g"},
+		"added":    {root, namespace(""), namespace("h"), ""},
+		"set":      {manager, namespace("g"), namespace("h"), "h"},
+		"removed":  {manager, namespace("g"), namespace(""), ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := write{by: c.by, resource: namespaces, obj: c.is}
@@ -327,11 +327,11 @@ func TestPreparedAnnotation(t *testing.T) {
 	if err := newPlugin().Admit(warning.WithWarningRecorder(t.Context(), &told),
 		write{by: root, resource: namespaces, obj: namespace("h")}.attributes(), nil); err != nil || len(told) != 1 ||
 		!strings.Contains(told[0], tenant.PreparedAnnotation+" is managed by the server and was removed") {
-		t.Errorf("told %q, %v", told, err)
+		t.Errorf("warnings %q, %v", told, err)
 	}
 	if err := newPlugin().Admit(t.Context(), write{by: root, resource: namespaces, obj: &metav1.Status{}}.attributes(),
 		nil); err == nil {
-		t.Error("no namespace passes")
+		t.Error("an object that is not a Namespace was admitted")
 	}
 	if err := newPlugin().Admit(t.Context(), write{by: root, resource: bindings, obj: binding("x", nil)}.attributes(),
 		nil); err != nil {

@@ -76,7 +76,7 @@ func TestPublications(t *testing.T) {
 			obj:        published("ConfigMap missing/x", "", nil),
 			want:       "spec.from.namespace: must be a namespace",
 		},
-		"while the server does not know": {
+		"while the authorizer fails": {
 			publishing: publishing{rights: []string{"*"}, unavailable: true},
 			obj:        published(from, "", nil),
 			want:       "cannot check now",
@@ -195,7 +195,7 @@ func TestPublications(t *testing.T) {
 			obj:        published(from, "", hash("g")),
 			hash:       "g",
 		},
-		"of a source that went, changed": {
+		"of a deleted source, changed": {
 			publishing: publishing{rights: []string{"*"}},
 			old:        published(from, "", hash("g")),
 			obj:        published(from, "Replace", hash("g")),
@@ -206,7 +206,7 @@ func TestPublications(t *testing.T) {
 			obj:        published("ConfigMap platform/kube-root-ca.crt", "", nil),
 			want:       "spec.from.name: excluded",
 		},
-		"where Publications cannot be checked": {
+		"changed while the authorizer fails": {
 			publishing: publishing{rights: []string{"*"}, unavailable: true},
 			old:        published(from, "", hash("g")),
 			obj:        published(from, "Replace", hash("g")),
@@ -254,13 +254,13 @@ func TestHashSetByOtherPluginsIsDenied(t *testing.T) {
 			is:  published(from, "", hash("h")),
 		},
 		"removed by the manager": {by: tenant.ManagerUser, was: published(from, "", hash("f")), is: published(from, "", nil)},
-		"updated, kept": {
+		"updated, unchanged": {
 			by:  "root",
 			was: published(from, "", hash("f")),
 			is:  published(from, "", hash("f")),
 			ok:  true,
 		},
-		"updated, spec, not kept": {
+		"updated, changed spec and hash": {
 			by:  "root",
 			was: published(from, "", hash("f")),
 			is:  published(from, "Replace", hash("g")),
@@ -294,16 +294,16 @@ func TestPublicationFinalizer(t *testing.T) {
 	}{
 		"omitted":  {"root", of(ours), of(), []string{ours}, true},
 		"replaced": {"root", of(ours), of("x/y"), []string{"x/y", ours}, true},
-		"kept": {
+		"unchanged": {
 			"root",
 			of(ours),
 			of(ours),
 			[]string{ours},
 			false,
 		},
-		"another":                {"root", of("x/y"), of(), nil, false},
-		"removed by the manager": {tenant.ManagerUser, of(ours), of(), nil, false},
-		"omitted by a tenant":    {"alice", of(ours), of(), []string{ours}, true},
+		"another finalizer":            {"root", of("x/y"), of(), nil, false},
+		"removed by the manager":       {tenant.ManagerUser, of(ours), of(), nil, false},
+		"omitted by a tenant's caller": {"alice", of(ours), of(), []string{ours}, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			for _, sub := range []string{"", "status"} {
@@ -347,12 +347,12 @@ func TestPublicationLabel(t *testing.T) {
 		was, is *unstructured.Unstructured
 		ok      bool
 	}{
-		"created":     {is: of("annotation")},
-		"added":       {was: of(""), is: of("annotation")},
-		"removed":     {was: of("annotation"), is: of("")},
-		"changed":     {was: of("annotation"), is: of("x")},
-		"kept":        {was: of("annotation"), is: of("annotation"), ok: true},
-		"never there": {was: of(""), is: of(""), ok: true},
+		"created":    {is: of("annotation")},
+		"added":      {was: of(""), is: of("annotation")},
+		"removed":    {was: of("annotation"), is: of("")},
+		"changed":    {was: of("annotation"), is: of("x")},
+		"unchanged":  {was: of("annotation"), is: of("annotation"), ok: true},
+		"without it": {was: of(""), is: of(""), ok: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			for _, by := range []string{"root", tenant.ManagerUser} {

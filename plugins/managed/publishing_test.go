@@ -35,7 +35,7 @@ type publishing struct {
 	hashed *unstructured.Unstructured
 	// requests is the number of authorization requests.
 	requests int
-	// sources are the contents of sources by namespace and name.
+	// sources are the contents of sources, keyed by namespace and name.
 	sources map[string]*managed.Content
 	// named are the sources that Publications name. replace and unknown apply to all of them.
 	named            []string
@@ -174,7 +174,7 @@ var publicationsResource = schema.GroupVersionResource{
 	Resource: "publications",
 }
 
-// published returns a Publication with annotations of the object "KIND NAMESPACE/NAME".
+// published returns a Publication of the object "KIND NAMESPACE/NAME", with annotations.
 func published(from, onConflict string, annotations map[string]string) *unstructured.Unstructured {
 	kind, path, _ := strings.Cut(from, " ")
 	namespace, name, _ := strings.Cut(path, "/")

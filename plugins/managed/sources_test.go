@@ -104,15 +104,15 @@ func TestRecordedHashes(t *testing.T) {
 			hash:       old,
 			warned:     true,
 		},
-		"edited while it is not known": {
+		"edited while Publications are unknown": {
 			publishing: unknown,
 			was:        source("platform", "x", "old", marks(old, "")),
 			is:         source("platform", "x", "new", marks(now, "")),
 			hash:       old,
 			warned:     true,
 		},
-		"created while it is not known": {publishing: unknown, is: source("platform", "x", "new", nil)},
-		"edited while the server is away": {
+		"created while Publications are unknown": {publishing: unknown, is: source("platform", "x", "new", nil)},
+		"edited while the authorizer fails": {
 			publishing: away,
 			was:        source("platform", "x", "old", marks(old, "")),
 			is:         source("platform", "x", "new", marks(now, "")),
@@ -226,7 +226,7 @@ func TestRecordedHashes(t *testing.T) {
 			is:         source("platform", "x", "new", marks("", "*")),
 			want:       "only the server may set",
 		},
-		"annotated with nothing": {
+		"annotated with an empty value": {
 			publishing: plain("*"),
 			is:         source("platform", "x", "new", map[string]string{tenant.PublishAnnotation: ""}),
 			want:       `must be "*" or a list of tenant IDs`,
@@ -296,7 +296,7 @@ func TestRecordedHashes(t *testing.T) {
 			is:         source("a--web", "x", "new", marks(now, "")),
 			warned:     true,
 		},
-		"annotated where the owner is not known": {
+		"annotated after a failed owner lookup": {
 			publishing: away,
 			is:         source("platform", "x", "new", marks(now, "*")),
 			publish:    "*",
@@ -338,7 +338,7 @@ func TestRecordedHashes(t *testing.T) {
 				t.Errorf("the tenants are %q, want %q", got, c.publish)
 			}
 			if c.warned && len(told) == 0 || c.silent && len(told) > 0 {
-				t.Errorf("warned %q", told)
+				t.Errorf("warnings %q", told)
 			}
 		})
 	}
@@ -362,7 +362,7 @@ func TestHashOfSourceSetByOtherPlugins(t *testing.T) {
 		"of other content":          {publishing: author, is: marks("g", "")},
 		"without rights":            {publishing: publishing{named: author.named}, is: marks(now, "")},
 		"that no Publication names": {publishing: unnamed, is: marks(now, "")},
-		"that may be named":         {publishing: unknown, is: marks(now, "")},
+		"unknown Publications":      {publishing: unknown, is: marks(now, "")},
 		"by the manager":            {publishing: author, by: tenant.ManagerUser, is: marks(now, "")},
 		"in a tenant's namespace":   {publishing: author, namespace: "a--web", is: marks(now, "")},
 		"by a status": {
@@ -378,7 +378,7 @@ func TestHashOfSourceSetByOtherPlugins(t *testing.T) {
 			ok:         true,
 		},
 		"updated without rights": {publishing: publishing{named: author.named}, was: marks("f", ""), is: marks(now, "")},
-		"kept": {
+		"unchanged": {
 			publishing: publishing{},
 			was:        marks("f", ""),
 			is:         marks("f", ""),
@@ -428,7 +428,7 @@ func TestUnpublishableObjectsWarn(t *testing.T) {
 		"created":            {is: marks("", "*"), warned: true},
 		"created without it": {is: marks("", "")},
 		"added":              {was: marks("", ""), is: marks("", "*"), warned: true},
-		"kept":               {was: marks("", "*"), is: marks("", "*")},
+		"unchanged":          {was: marks("", "*"), is: marks("", "*")},
 		"by the status":      {was: marks("", ""), is: marks("", "*"), sub: "status"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -450,7 +450,7 @@ func TestUnpublishableObjectsWarn(t *testing.T) {
 			var told warnings
 			ctx := warning.WithWarningRecorder(t.Context(), &told)
 			if err := p.plugin().Admit(ctx, w.attributes(), nil); err != nil || (len(told) == 1) != c.warned {
-				t.Errorf("%v, warned %q", err, told)
+				t.Errorf("%v, warnings %q", err, told)
 			}
 			if err := p.plugin().Validate(ctx, w.attributes(), nil); err != nil {
 				t.Errorf("%v", err)
@@ -476,7 +476,7 @@ func TestContentAsServed(t *testing.T) {
 			&rbacv1.Role{Rules: []rbacv1.PolicyRule{}},
 			`{"apiVersion":"v1","kind":"X","metadata":{"name":"x","namespace":"platform"},"rules":null}`,
 		},
-		"a Role with none": {
+		"a Role without rules": {
 			&rbacv1.Role{},
 			`{"apiVersion":"v1","kind":"X","metadata":{"name":"x","namespace":"platform"},"rules":null}`,
 		},
@@ -484,7 +484,7 @@ func TestContentAsServed(t *testing.T) {
 			&corev1.Secret{Type: corev1.SecretTypeOpaque, Data: map[string][]byte{"x": []byte("y")}},
 			`{"apiVersion":"v1","data":{"x":"eQ=="},"kind":"X","metadata":{"name":"x","namespace":"platform"},"type":"Opaque"}`,
 		},
-		"a custom resource keeps its lists": {
+		"a custom resource with an empty list": {
 			&unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"list": []any{}, "n": int64(3)}}},
 			`{"apiVersion":"v1","kind":"X","metadata":{"name":"x","namespace":"platform"},"spec":{"list":[],"n":3}}`,
 		},

@@ -29,8 +29,8 @@ import (
 )
 
 // templatePlugin returns the plugin. Pods wait in new namespaces of tenant a. The user root may
-// create and update ConfigMaps, and the user maker may only create them. For the user lost, the
-// authorizer fails.
+// create, update and delete ConfigMaps. The user keeper may not delete them, and the user maker
+// may only create them. For the user lost, the authorizer fails.
 func templatePlugin() plugins.Interface {
 	return managed.New(managed.Options{
 		Subject: func(_ context.Context, u user.Info) (tenant.ID, error) {
@@ -112,27 +112,27 @@ func TestTemplateAuthors(t *testing.T) {
 		was, is runtime.Object
 		want    string
 	}{
-		"made": {"root", nil, template("x", "a"), ""},
-		"made by a manager": {
+		"created": {"root", nil, template("x", "a"), ""},
+		"created by the manager": {
 			tenant.ManagerUser, nil, template("x", "a"), "may not create configmaps in all namespaces",
 		},
 		"changed":           {"root", template("x", "a"), template("x", "b"), ""},
-		"an object dropped": {"root", template("x", "drops"), template("x", "b"), ""},
-		"an object dropped by who may not": {
+		"an object removed": {"root", template("x", "drops"), template("x", "b"), ""},
+		"an object removed without the permission": {
 			"keeper", template("x", "drops"), template("x", "b"), "spec.objects: the caller may not delete configmaps",
 		},
-		"by who may not delete":  {"keeper", template("x", "a"), template("x", "b"), ""},
-		"by who may create only": {"maker", nil, template("x", "a"), "may not update configmaps"},
-		"by who may not":         {"nobody", nil, template("x", "a"), "may not create configmaps"},
-		"changed by who may not": {"nobody", template("x", "a"), template("x", "b"), "may not create configmaps"},
-		"labelled by who may not": {"nobody", template("x", "a"), func() runtime.Object {
+		"changed without delete": {"keeper", template("x", "a"), template("x", "b"), ""},
+		"created without update": {"maker", nil, template("x", "a"), "may not update configmaps"},
+		"created without create": {"nobody", nil, template("x", "a"), "may not create configmaps"},
+		"changed without create": {"nobody", template("x", "a"), template("x", "b"), "may not create configmaps"},
+		"labelled without permissions": {"nobody", template("x", "a"), func() runtime.Object {
 			u := template("x", "a")
 			u.SetLabels(map[string]string{"a": "b"})
 			return u
 		}(), ""},
-		"by somebody unknown": {"lost", nil, template("x", "a"), "cannot check now"},
-		"of what is none":     {"root", nil, template("bad", "a"), "spec.objects[0]: is no object"},
-		"deleted":             {"nobody", template("x", "a"), nil, ""},
+		"failed check":     {"lost", nil, template("x", "a"), "cannot check now"},
+		"invalid template": {"root", nil, template("bad", "a"), "spec.objects[0]: is no object"},
+		"deleted":          {"nobody", template("x", "a"), nil, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := write{
@@ -159,12 +159,12 @@ func TestPodsWaitForPreparedNamespaces(t *testing.T) {
 		write
 		held, refused bool
 	}{
-		"created":               {write: write{in: "a--new", obj: pod}, held: true},
-		"in another":            {write: write{in: "a--web", obj: pod}},
-		"where it is not known": {write: write{in: "away", obj: pod}, refused: true},
-		"bound":                 {write: write{in: "a--new", sub: "binding", obj: pod}},
-		"changed":               {write: write{in: "a--new", old: pod, obj: pod}},
-		"deleted":               {write: write{in: "a--new", old: pod}},
+		"created":                 {write: write{in: "a--new", obj: pod}, held: true},
+		"in a prepared namespace": {write: write{in: "a--web", obj: pod}},
+		"after a failed lookup":   {write: write{in: "away", obj: pod}, refused: true},
+		"bound":                   {write: write{in: "a--new", sub: "binding", obj: pod}},
+		"changed":                 {write: write{in: "a--new", old: pod, obj: pod}},
+		"deleted":                 {write: write{in: "a--new", old: pod}},
 		"a configmap": {
 			write: write{in: "a--new", obj: &corev1.ConfigMap{}, resource: corev1.SchemeGroupVersion.WithResource("configmaps")},
 		},
@@ -195,7 +195,7 @@ func TestPodsWaitForPreparedNamespaces(t *testing.T) {
 }
 
 // TestNewNamespacesWait checks that a new Namespace of a tenant whose Pods must wait gets the
-// annotation, whichever caller creates the Namespace. Only [tenant.ManagerUser] removes the
+// annotation, regardless of the caller that creates it. Only [tenant.ManagerUser] removes the
 // annotation.
 func TestNewNamespacesWait(t *testing.T) {
 	of := func(id string, annotations ...string) *corev1.Namespace {
@@ -215,25 +215,25 @@ func TestNewNamespacesWait(t *testing.T) {
 		held    bool // after Admit
 		invalid bool // without Admit
 	}{
-		"made":                      {"alice", nil, of("a"), true, true},
-		"made by the system":        {"root", nil, of("a"), true, true},
-		"made by a controller":      {"system:controller", nil, of("a"), true, true},
-		"made by the manager":       {tenant.ManagerUser, nil, of("a"), true, true},
-		"of a Keystone project":     {tenant.ManagerUser, nil, of("a", tenant.KeystoneAnnotation), true, true},
-		"by the manager, not held":  {tenant.ManagerUser, nil, of("b"), false, false},
-		"made held":                 {"alice", nil, of("a", held), true, false},
-		"another tenant's":          {"root", nil, of("b"), false, false},
-		"another tenant's, held":    {"root", nil, of("b", held), false, false},
-		"the system's":              {"root", nil, of(""), false, false},
-		"the system's by its label": {"root", nil, of("system"), false, false},
-		"of no tenant":              {"root", nil, of("-"), false, false},
-		"restored":                  {"root", nil, of("a", prepared), true, true},
-		"forged":                    {"root", nil, of("a", held, tenant.KeystoneAnnotation), true, true},
-		"released":                  {"alice", of("a", held), of("a"), true, true},
-		"held later":                {"root", of("a"), of("a", held), false, true},
-		"given to a tenant":         {"root", of(""), of("a"), false, false},
-		"left as it was":            {"root", of("a", held), of("a", held), true, false},
-		"by the manager":            {tenant.ManagerUser, of("a", held), of("a"), false, false},
+		"created":                  {"alice", nil, of("a"), true, true},
+		"created by the system":    {"root", nil, of("a"), true, true},
+		"created by a controller":  {"system:controller", nil, of("a"), true, true},
+		"created by the manager":   {tenant.ManagerUser, nil, of("a"), true, true},
+		"of a Keystone project":    {tenant.ManagerUser, nil, of("a", tenant.KeystoneAnnotation), true, true},
+		"by the manager, not held": {tenant.ManagerUser, nil, of("b"), false, false},
+		"created held":             {"alice", nil, of("a", held), true, false},
+		"of another tenant":        {"root", nil, of("b"), false, false},
+		"of another tenant, held":  {"root", nil, of("b", held), false, false},
+		"of the system tenant":     {"root", nil, of(""), false, false},
+		"of the system by label":   {"root", nil, of("system"), false, false},
+		"with an invalid label":    {"root", nil, of("-"), false, false},
+		"restored":                 {"root", nil, of("a", prepared), true, true},
+		"forged":                   {"root", nil, of("a", held, tenant.KeystoneAnnotation), true, true},
+		"released":                 {"alice", of("a", held), of("a"), true, true},
+		"held later":               {"root", of("a"), of("a", held), false, true},
+		"assigned to a tenant":     {"root", of(""), of("a"), false, false},
+		"unchanged":                {"root", of("a", held), of("a", held), true, false},
+		"released by the manager":  {tenant.ManagerUser, of("a", held), of("a"), false, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := write{by: &user.DefaultInfo{Name: c.by}, resource: namespaces, obj: c.is}
@@ -241,10 +241,10 @@ func TestNewNamespacesWait(t *testing.T) {
 				w.old = c.was
 			}
 			if err := templatePlugin().Validate(t.Context(), w.attributes(), nil); (err != nil) != c.invalid {
-				t.Errorf("%s, as it came: %v", name, err)
-			} else if after, waits := apierrors.SuggestsClientDelay(err); err != nil && strings.HasPrefix(name, "made") &&
+				t.Errorf("%s, before Admit: %v", name, err)
+			} else if after, waits := apierrors.SuggestsClientDelay(err); err != nil && strings.HasPrefix(name, "created") &&
 				(!apierrors.IsTooManyRequests(err) || waits == strings.HasPrefix(c.by, "system:") || waits && after != 1) {
-				t.Errorf("%s, as it came: %v, to be tried again after %d s: %t", name, err, after, waits)
+				t.Errorf("%s, before Admit: %v, retry after %d s: %t", name, err, after, waits)
 			}
 			if err := templatePlugin().Admit(t.Context(), w.attributes(), nil); err != nil {
 				t.Errorf("%v", err)
@@ -253,10 +253,10 @@ func TestNewNamespacesWait(t *testing.T) {
 				t.Errorf("held is %t", is)
 			}
 			if _, is := c.is.Annotations[tenant.KeystoneAnnotation]; is != (name == "of a Keystone project") {
-				t.Errorf("the annotation of Keystone: %t", is)
+				t.Errorf("the Keystone annotation is set: %t", is)
 			}
 			if err := templatePlugin().Validate(t.Context(), w.attributes(), nil); err != nil {
-				t.Errorf("%s, afterwards: %v", name, err)
+				t.Errorf("%s, after Admit: %v", name, err)
 			}
 		})
 	}
@@ -292,10 +292,10 @@ func TestProvidedNamesAreReserved(t *testing.T) {
 		"a RoleBinding": {
 			write{in: "a--web", obj: of("given"), resource: bindings}, "given", "provides an object",
 		},
-		"of a name to be made up": {write{in: "a--web", obj: of("")}, "", ""},
-		"where it is not known":   {write{in: "away", obj: of("x")}, "x", "away"},
-		"changed":                 {write{in: "a--web", old: of("given"), obj: of("given")}, "given", ""},
-		"deleted":                 {write{in: "a--web", old: of("given")}, "given", ""},
+		"with a generated name": {write{in: "a--web", obj: of("")}, "", ""},
+		"after a failed lookup": {write{in: "away", obj: of("x")}, "x", "away"},
+		"changed":               {write{in: "a--web", old: of("given"), obj: of("given")}, "given", ""},
+		"deleted":               {write{in: "a--web", old: of("given")}, "given", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if c.resource.Resource == "" {

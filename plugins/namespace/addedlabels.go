@@ -17,9 +17,9 @@ import (
 var errAddedLabels = errors.New("only the server may set the annotation " + tenant.GivenLabelsAnnotation)
 
 // AddedLabels contains the labels that a Tenant added to a Namespace, and the values that the
-// labels had before. A nil value means that the Namespace did not have the label. AddedLabels never
-// depends on managedFields, because a tenant may write them. The entry with the key levelKey is not
-// a label.
+// labels had before. A nil value means that the Namespace did not have the label. AddedLabels
+// never depends on managedFields, because a tenant can write them. The entry with the key
+// levelKey is not a label.
 type AddedLabels map[string]*string
 
 // levelKey is the key of the PodSecurity level that the Tenant last set. With this entry, the
@@ -74,8 +74,8 @@ func (g AddedLabels) String() string {
 }
 
 // labelsAtCreation returns the labels that the Tenant adds to a new Namespace. sent contains the
-// labels that the caller sent. If a tenant's caller creates the Namespace, the recorded earlier
-// level of PodSecurity is the level in the configuration.
+// labels that the caller sent. If the caller belongs to a tenant or sent the Tenant's own
+// PodSecurity level, the recorded earlier level is the level in the configuration.
 func (p *plugin) labelsAtCreation(caller tenant.ID, sent map[string]string) AddedLabels {
 	id := caller
 	if caller.IsSystem() {

@@ -33,13 +33,13 @@ func TestAddedLabelsOf(t *testing.T) {
 				Annotations: map[string]string{tenant.GivenLabelsAnnotation: text},
 			})
 			if recorded != (want != "") || recorded && got.String() != want {
-				t.Errorf("GivenOf(%s) = %s, %t; want %s", text, got, recorded, want)
+				t.Errorf("AddedLabelsOf(%s) = %s, %t; want %s", text, got, recorded, want)
 			}
 		})
 	}
 }
 
-// labelsPlugin returns the plugin for a caller of the tenant id. The Tenant object of the tenant of
+// labelsPlugin returns the plugin for a caller of the tenant id. The Tenant object of tenant of
 // specifies labels and a PodSecurity level.
 func labelsPlugin(id, of tenant.ID) plugins.Interface {
 	return withRules(id, namespace.Rules{Labels: map[string]string{"team": "x"}, PodSecurity: "restricted"}, of)
@@ -109,7 +109,7 @@ func TestRecordOfAddedLabels(t *testing.T) {
 			`{"pod-security.kubernetes.io/enforce":"privileged","pod-security.kubernetes.io/enforce=":"restricted","team":"z"}`,
 		},
 		{
-			"the system tenant that restores given labels", system,
+			"the system tenant that restores added labels", system,
 			map[string]string{tenant.Label: "acme", "team": "x", namespace.EnforceLabel: "restricted"},
 			"",
 			`{"pod-security.kubernetes.io/enforce":"baseline","pod-security.kubernetes.io/enforce=":"restricted","team":null}`,
@@ -145,7 +145,7 @@ func TestRecordOfAddedLabels(t *testing.T) {
 	ns := named("acme--web", map[string]string{tenant.Label: "acme", namespace.EnforceLabel: "baseline"},
 		map[string]string{tenant.GivenLabelsAnnotation: `{}`})
 	if plain.Validate(t.Context(), write(admission.Create, ns, nil), nil) == nil {
-		t.Error("a record is accepted although the Tenant gives no label")
+		t.Error("a record is accepted although the Tenant adds no label")
 	}
 }
 

@@ -88,10 +88,10 @@ func TestAllowedKeys(t *testing.T) {
 			op      admission.Operation
 			was, is keys
 		}{
-			"added":      {admission.Update, nil, keys{c.key: "x"}},
-			"changed":    {admission.Update, keys{c.key: "x"}, keys{c.key: "y"}},
-			"taken away": {admission.Update, keys{c.key: "x"}, nil},
-			"made":       {admission.Create, nil, keys{c.key: "x"}},
+			"added":   {admission.Update, nil, keys{c.key: "x"}},
+			"changed": {admission.Update, keys{c.key: "x"}, keys{c.key: "y"}},
+			"removed": {admission.Update, keys{c.key: "x"}, nil},
+			"created": {admission.Create, nil, keys{c.key: "x"}},
 		} {
 			t.Run(what, func(t *testing.T) {
 				attributes := func(is, was *corev1.Namespace) admission.Attributes {
@@ -103,7 +103,7 @@ func TestAllowedKeys(t *testing.T) {
 						corev1.SchemeGroupVersion.WithResource("namespaces"), "", write.op, nil, false, &user.DefaultInfo{})
 				}
 				labels := attributes(named("a--web", own(write.is), nil), named("a--web", own(write.was), nil))
-				if c.key == namespace.EnforceLabel && what == "taken away" {
+				if c.key == namespace.EnforceLabel && what == "removed" {
 					return // the function own adds the label again
 				}
 				if err := p.Validate(t.Context(), labels, nil); (err == nil) != c.label {
@@ -121,7 +121,7 @@ func TestAllowedKeys(t *testing.T) {
 			corev1.SchemeGroupVersion.WithKind("Namespace"), "a--web", "a--web",
 			corev1.SchemeGroupVersion.WithResource("namespaces"), "", admission.Update, nil, false, &user.DefaultInfo{})
 		if err := p.Validate(t.Context(), kept, nil); err != nil {
-			t.Errorf("%s kept: %v", c.key, err)
+			t.Errorf("%s unchanged: %v", c.key, err)
 		}
 	}
 }
@@ -313,7 +313,7 @@ func TestRestoredKeysWarn(t *testing.T) {
 func TestNames(t *testing.T) {
 	for _, c := range []struct {
 		caller, name, generate, label string
-		free, ok                      bool // free is whether no prefix is required
+		free, ok                      bool // free: no prefix is required
 	}{
 		{"a", "a--web", "", "a", false, true},
 		{"a", "web", "", "a", false, false},
@@ -350,10 +350,10 @@ func TestNames(t *testing.T) {
 	p := pluginFor(tenant.System(), nil)
 	old := named("a--web", map[string]string{tenant.Label: "b"}, nil)
 	if err := p.Validate(t.Context(), write(admission.Update, old.DeepCopy(), old), nil); err != nil {
-		t.Errorf("an older one: %v", err)
+		t.Errorf("an existing namespace: %v", err)
 	}
 	if err := p.Validate(t.Context(), write(admission.Update, old, named("a--web", nil, nil)), nil); err == nil {
-		t.Error("given to another than its prefix says")
+		t.Error("a namespace with the prefix of another tenant was assigned")
 	}
 }
 
@@ -371,7 +371,7 @@ func TestDefaults(t *testing.T) {
 	if err := p.Admit(t.Context(), write(admission.Create, ns, nil), nil); err == nil {
 		err = p.Validate(t.Context(), write(admission.Create, ns, nil), nil)
 		if err == nil {
-			t.Errorf("another's, and %v", ns.Labels)
+			t.Errorf("another tenant's label was admitted: %v", ns.Labels)
 		}
 	}
 	old := named("a--web",
@@ -383,7 +383,7 @@ func TestDefaults(t *testing.T) {
 		err = p.Validate(t.Context(), write(admission.Update, obj, old), nil)
 	}
 	if err != nil || obj.Labels[tenant.Label] != "a" || obj.Labels[namespace.EnforceLabel] != "baseline" {
-		t.Errorf("an update that leaves out all other labels: %v, %v, %v", obj.Labels, obj.Annotations, err)
+		t.Errorf("an update that omits all other labels: %v, %v, %v", obj.Labels, obj.Annotations, err)
 	}
 }
 

@@ -83,8 +83,8 @@ type Options struct {
 	// policy selects namespaces by the label. Tenants may set such a label only if AllowedLabels
 	// has its exact key. If nil, no label is known to affect a webhook or a policy.
 	SelectionReason func(key string) string
-	// Rules returns the rules for the namespaces of a tenant. It MUST be fast. If nil, there are
-	// no such rules.
+	// Rules returns the rules for the namespaces of a tenant. It MUST return quickly. If nil,
+	// there are no such rules.
 	Rules func(tenant.ID) Rules
 	// Deleted reports whether a tenant is deleted or being deleted. No further namespace can be
 	// assigned to such a tenant. If nil, no tenant is deleted.
@@ -99,9 +99,9 @@ type Options struct {
 type Rules struct {
 	// Labels are set on each namespace. The tenant cannot change them.
 	Labels map[string]string
-	// PodSecurity is the value of [EnforceLabel] on the tenant's namespaces, whichever caller
-	// creates them. The tenant may set a stricter level. Defaults to [Options.PodSecurity] for
-	// namespaces that the tenant creates.
+	// PodSecurity is the value of [EnforceLabel] on the tenant's namespaces, regardless of the
+	// caller that creates them. The tenant may set a stricter level. Defaults to
+	// [Options.PodSecurity] for namespaces that the tenant creates.
 	PodSecurity string
 	// PrefixRequired is [Options.PrefixRequired] for this tenant.
 	PrefixRequired bool

@@ -34,9 +34,9 @@ func write(op admission.Operation, obj, old runtime.Object) admission.Attributes
 
 func TestUnknownCallerIsDenied(t *testing.T) {
 	for name, p := range map[string]plugins.Interface{
-		"unbound":     plugin(tenant.ID{}, tenant.ErrUnbound),
-		"not known":   plugin(tenant.System(), errors.New("away")),
-		"zero tenant": plugin(tenant.ID{}, nil),
+		"unbound":       plugin(tenant.ID{}, tenant.ErrUnbound),
+		"failed lookup": plugin(tenant.System(), errors.New("away")),
+		"zero tenant":   plugin(tenant.ID{}, nil),
 	} {
 		t.Run(name, func(t *testing.T) {
 			ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "x--y"}}
@@ -57,11 +57,11 @@ func TestValidationDoesNotTrustMutation(t *testing.T) {
 	}
 	p := plugin(a, nil)
 	for name, labels := range map[string]map[string]string{
-		"no labels":               nil,
-		"another tenant":          {tenant.Label: "b", namespace.EnforceLabel: "baseline"},
-		"no pod security":         {tenant.Label: "a"},
-		"pod security lowered":    {tenant.Label: "a", namespace.EnforceLabel: "privileged"},
-		"pod security of no kind": {tenant.Label: "a", namespace.EnforceLabel: "strict"},
+		"no labels":            nil,
+		"another tenant":       {tenant.Label: "b", namespace.EnforceLabel: "baseline"},
+		"no pod security":      {tenant.Label: "a"},
+		"pod security lowered": {tenant.Label: "a", namespace.EnforceLabel: "privileged"},
+		"unknown pod security": {tenant.Label: "a", namespace.EnforceLabel: "strict"},
 		"an older version": {
 			tenant.Label:                        "a",
 			namespace.EnforceLabel:              "baseline",
@@ -92,18 +92,18 @@ func TestValidationDoesNotTrustMutation(t *testing.T) {
 		})
 	}
 	if err := p.Validate(t.Context(), write(admission.Create, nil, nil), nil); err == nil {
-		t.Error("a write without an object passes")
+		t.Error("a write without an object was admitted")
 	}
 	old := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "a--web", Labels: map[string]string{tenant.Label: "a"}}}
 	if err := plugin(tenant.System(), nil).Validate(t.Context(),
 		write(admission.Update, &corev1.Namespace{}, old), nil); err == nil {
-		t.Error("the label is taken away by the system tenant")
+		t.Error("the system tenant removed the label")
 	}
 	old.Labels[namespace.EnforceLabel] = "restricted"
 	for name, labels := range map[string]map[string]string{
-		"the level removed":  {tenant.Label: "a"},
-		"the level lowered":  {tenant.Label: "a", namespace.EnforceLabel: "baseline"},
-		"a level of no kind": {tenant.Label: "a", namespace.EnforceLabel: "strict"},
+		"the level removed": {tenant.Label: "a"},
+		"the level lowered": {tenant.Label: "a", namespace.EnforceLabel: "baseline"},
+		"an unknown level":  {tenant.Label: "a", namespace.EnforceLabel: "strict"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			obj := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "a--web", Labels: labels}}
@@ -124,10 +124,10 @@ func TestOnlyTheSystemTenantAssignsNamespaces(t *testing.T) {
 	plain := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "a--web"}}
 	given := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "a--web", Labels: map[string]string{tenant.Label: "a"}}}
 	if err := plugin(a, nil).Validate(t.Context(), write(admission.Update, given, plain), nil); err == nil {
-		t.Error("a tenant takes an unlabelled namespace")
+		t.Error("a tenant assigned an unlabelled namespace to itself")
 	}
 	if err := plugin(tenant.System(), nil).Validate(t.Context(), write(admission.Update, given, plain), nil); err != nil {
-		t.Errorf("the system tenant gives a namespace: %v", err)
+		t.Errorf("the system tenant assigns a namespace: %v", err)
 	}
 }
 

@@ -78,21 +78,21 @@ func TestOnlyClientChangesAreDenied(t *testing.T) {
 		was, sent, final string // the values of the key, or "" if it is missing
 		refused          bool
 	}{
-		"created, added by the cluster":    {admission.Create, "", "", "42", false},
-		"created, sent":                    {admission.Create, "", "42", "42", true},
-		"created, sent and rewritten":      {admission.Create, "", "7", "42", true},
-		"created, sent and removed":        {admission.Create, "", "7", "", false},
-		"updated, added by the cluster":    {admission.Update, "", "", "42", false},
-		"updated, changed by the cluster":  {admission.Update, "41", "41", "42", false},
-		"updated, removed by the cluster":  {admission.Update, "42", "42", "", false},
-		"updated, left out, and set again": {admission.Update, "41", "", "42", false},
-		"updated, left out, and put back":  {admission.Update, "42", "", "42", false},
-		"updated, removed":                 {admission.Update, "42", "", "", true},
-		"updated, as it was":               {admission.Update, "42", "42", "42", false},
-		"updated, sent":                    {admission.Update, "", "42", "42", true},
-		"updated, changed":                 {admission.Update, "42", "7", "7", true},
-		"updated, changed and rewritten":   {admission.Update, "41", "7", "42", true},
-		"updated, changed and put back":    {admission.Update, "42", "7", "42", false},
+		"created, added by the cluster":   {admission.Create, "", "", "42", false},
+		"created, sent":                   {admission.Create, "", "42", "42", true},
+		"created, sent and rewritten":     {admission.Create, "", "7", "42", true},
+		"created, sent and removed":       {admission.Create, "", "7", "", false},
+		"updated, added by the cluster":   {admission.Update, "", "", "42", false},
+		"updated, changed by the cluster": {admission.Update, "41", "41", "42", false},
+		"updated, removed by the cluster": {admission.Update, "42", "42", "", false},
+		"updated, omitted and set again":  {admission.Update, "41", "", "42", false},
+		"updated, omitted and restored":   {admission.Update, "42", "", "42", false},
+		"updated, removed":                {admission.Update, "42", "", "", true},
+		"updated, unchanged":              {admission.Update, "42", "42", "42", false},
+		"updated, sent":                   {admission.Update, "", "42", "42", true},
+		"updated, changed":                {admission.Update, "42", "7", "7", true},
+		"updated, changed and rewritten":  {admission.Update, "41", "7", "42", true},
+		"updated, changed and restored":   {admission.Update, "42", "7", "42", false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			for _, subresource := range []string{"", "status", "finalize"} {
@@ -168,8 +168,8 @@ func TestFinalValuesAreChecked(t *testing.T) {
 	}
 }
 
-// TestClusterKeys checks that tenants may set keys that the cluster sets only to the configured
-// value.
+// TestClusterKeys checks that tenants may set a key in ClusterLabels or ClusterAnnotations only
+// to the configured value.
 func TestClusterKeys(t *testing.T) {
 	const key = "billing.example.com/cost-centre"
 	configured := map[string]string{
@@ -190,13 +190,13 @@ func TestClusterKeys(t *testing.T) {
 		"created, empty":                {key, "", " ", true},
 		"changed to it":                 {key, "41", "42", false},
 		"changed from it":               {key, "42", "7", true},
-		"as it was, another value":      {key, "7", "7", false},
+		"unchanged, another value":      {key, "7", "7", false},
 		"of the tenant":                 {"team", "", "t-a", false},
 		"of another tenant":             {"team", "", "t-b", true},
-		"of no tenant":                  {"team", "", "t-{tenant}", true},
+		"with the placeholder":          {"team", "", "t-{tenant}", true},
 		"a key without a domain":        {"team", "", "x", true},
 		"a key that selects namespaces": {"app.example.com/selected", "", "in", false},
-		"another value of an allowed":   {"example.com/team", "", "y", true},
+		"an allowed key":                {"example.com/team", "", "y", true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			set := func(value string) map[string]string {

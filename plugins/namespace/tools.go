@@ -9,8 +9,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Tool is a tool with the keys in which the tool records its actions on Namespaces. Tenants may
-// write these keys. Keys that control a tool are not included, except the order of objects
+// Tool is a client program and the keys in which it records its actions on Namespaces. Tenants
+// may write these keys. Keys that control a tool are not included, except the order of objects
 // (sync-wave) and the protection of an object from deletion (resource-policy).
 type Tool struct {
 	Name string

@@ -286,33 +286,33 @@ func TestAffinityNamespaces(t *testing.T) {
 		term    corev1.PodAffinityTerm
 		refused string // the end of the path
 	}{
-		"the pod's own namespace, not said": {corev1.PodAffinityTerm{}, ""},
-		"the pod's own namespace":           {corev1.PodAffinityTerm{Namespaces: []string{"a--web"}}, ""},
-		"another of the tenant's":           {corev1.PodAffinityTerm{Namespaces: []string{"a--web", "a--db"}}, ""},
-		"one that is not there":             {corev1.PodAffinityTerm{Namespaces: []string{"a--gone"}}, ".namespaces[0]"},
-		"one that cannot be looked up":      {corev1.PodAffinityTerm{Namespaces: []string{"a--away"}}, ".namespaces[0]"},
-		"one that is the tenant's for now":  {corev1.PodAffinityTerm{Namespaces: []string{"free"}}, ".namespaces[0]"},
-		"one of the prefix, another's":      {corev1.PodAffinityTerm{Namespaces: []string{"a--lent"}}, ".namespaces[0]"},
-		"another's": {
+		"no namespace":                        {corev1.PodAffinityTerm{}, ""},
+		"the pod's own namespace":             {corev1.PodAffinityTerm{Namespaces: []string{"a--web"}}, ""},
+		"another own namespace":               {corev1.PodAffinityTerm{Namespaces: []string{"a--web", "a--db"}}, ""},
+		"a missing namespace":                 {corev1.PodAffinityTerm{Namespaces: []string{"a--gone"}}, ".namespaces[0]"},
+		"a failed lookup":                     {corev1.PodAffinityTerm{Namespaces: []string{"a--away"}}, ".namespaces[0]"},
+		"an own namespace without the prefix": {corev1.PodAffinityTerm{Namespaces: []string{"free"}}, ".namespaces[0]"},
+		"another tenant's with the prefix":    {corev1.PodAffinityTerm{Namespaces: []string{"a--lent"}}, ".namespaces[0]"},
+		"another tenant's": {
 			corev1.PodAffinityTerm{Namespaces: []string{"a--web", "b--web"}}, ".namespaces[1]",
 		},
 		"all namespaces":     {corev1.PodAffinityTerm{NamespaceSelector: &metav1.LabelSelector{}}, ".namespaceSelector"},
 		"the tenant's label": {corev1.PodAffinityTerm{NamespaceSelector: by("a")}, ""},
 		"another's label":    {corev1.PodAffinityTerm{NamespaceSelector: by("b")}, ".namespaceSelector"},
-		"in the tenant's": {
+		"In with the tenant": {
 			corev1.PodAffinityTerm{NamespaceSelector: one(tenant.Label, metav1.LabelSelectorOpIn, "a")}, "",
 		},
-		"in another's": {
+		"In with another tenant": {
 			corev1.PodAffinityTerm{NamespaceSelector: one(tenant.Label, metav1.LabelSelectorOpIn, "b")}, ".namespaceSelector",
 		},
-		"in the tenant's or another's": {
+		"In with both tenants": {
 			corev1.PodAffinityTerm{NamespaceSelector: one(tenant.Label, metav1.LabelSelectorOpIn, "a", "b")},
 			".namespaceSelector",
 		},
-		"not in the tenant's": {
+		"NotIn with the tenant": {
 			corev1.PodAffinityTerm{NamespaceSelector: one(tenant.Label, metav1.LabelSelectorOpNotIn, "a")}, ".namespaceSelector",
 		},
-		"by another label": {
+		"In on another label": {
 			corev1.PodAffinityTerm{NamespaceSelector: one("team", metav1.LabelSelectorOpIn, "a")}, ".namespaceSelector",
 		},
 	} {
@@ -350,8 +350,8 @@ func TestAffinityNamespaces(t *testing.T) {
 				},
 			}
 			if err := plugin(anyTopology).Validate(t.Context(),
-				creating(pod, "a--web", caller("a")), nil); (err == nil) != (c.refused == "" && name != "another of the tenant's") {
-				t.Errorf("%s, where nothing is known of others: %v", name, err)
+				creating(pod, "a--web", caller("a")), nil); (err == nil) != (c.refused == "" && name != "another own namespace") {
+				t.Errorf("%s, without ReferencedOwner: %v", name, err)
 			}
 		})
 	}

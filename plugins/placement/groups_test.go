@@ -67,37 +67,37 @@ func TestGroupsOfPods(t *testing.T) {
 		"a class, on the list":            {group, class("high"), nil, ""},
 		"the class of pods without one":   {group, class("standard"), nil, ""},
 		"no class":                        {group, class(""), nil, ""},
-		"a class that is no text":         {group, class(int64(1)), nil, "no object"},
-		"a priority, which a class gives": {group, object{"priority": int64(1000)}, nil, ""},
+		"a class that is not a string":    {group, class(int64(1)), nil, "no object"},
+		"a priority of a group":           {group, object{"priority": int64(1000)}, nil, ""},
 		"a key":                           {group, keyed("rack"), nil, "spec." + constraint + "[0].key"},
 		"a key, on the list":              {group, keyed("zone"), nil, ""},
 		"the second key":                  {group, keyed("zone", "rack"), nil, "spec." + constraint + "[1].key"},
-		"a key that is no text":           {group, keyed(object{}), nil, "no object"},
+		"a key that is not a string":      {group, keyed(object{}), nil, "no object"},
 		"a key elsewhere":                 {group, object{"key": "rack"}, nil, ""},
 		"no spec":                         {group, nil, nil, "no object"},
 		"no object":                       {group, nothing{}, nil, "no object"},
-		"as it was":                       {group, class("vip"), class("vip"), ""},
+		"unchanged":                       {group, class("vip"), class("vip"), ""},
 		"another class":                   {group, class("vip"), class("old"), "spec.priorityClassName"},
 		"a class after none":              {group, class("vip"), object{}, "spec.priorityClassName"},
-		"after what is no spec":           {group, class("high"), "x", "old object"},
+		"an invalid old spec":             {group, class("high"), "x", "old object"},
 		"a class that was a key":          {group, class("rack"), keyed("rack"), "spec.priorityClassName"},
 		"a composite group":               {composite, class("vip"), nil, "spec.priorityClassName"},
 		"a composite group, on the list":  {composite, class("high"), nil, ""},
 		"a template":                      {all, in(class("vip")), nil, "spec.podGroupTemplates[1].priorityClassName"},
 		"a template, on the list":         {all, in(class("high")), nil, ""},
 		"a template's priority":           {all, in(object{"priority": int64(0)}), nil, "podGroupTemplates[1].priority: "},
-		"a template's priority as it was": {all, in(object{"priority": int64(7)}), in(object{"priority": int64(7)}), ""},
-		"a priority that grows": {
+		"a template's unchanged priority": {all, in(object{"priority": int64(7)}), in(object{"priority": int64(7)}), ""},
+		"a changed priority": {
 			all, in(object{"priority": int64(8)}), in(object{"priority": int64(7)}), "spec.podGroupTemplates[1].priority: ",
 		},
-		"a template that moves":       {all, object{"podGroupTemplates": []any{class("vip")}}, in(class("vip")), ""},
+		"a moved template":            {all, object{"podGroupTemplates": []any{class("vip")}}, in(class("vip")), ""},
 		"a template within templates": {all, within(in(class("vip"))), nil, deep + ".podGroupTemplates[1]"},
 		"a composite template":        {all, within(keyed("rack")), nil, deep + "." + constraint + "[0].key"},
 		"a Job":                       {job, with(keyed("rack")), nil, "spec.scheduling." + constraint},
 		"a Job, on the list":          {job, with(keyed("zone")), nil, ""},
-		"a Job as it was":             {job, with(keyed("rack")), with(keyed("rack")), ""},
-		"a Job of nothing":            {job, with("x"), nil, "cannot read"},
-		"after a Job of nothing":      {job, with(keyed("zone")), with("x"), "old object"},
+		"an unchanged Job":            {job, with(keyed("rack")), with(keyed("rack")), ""},
+		"an invalid Job":              {job, with("x"), nil, "cannot read"},
+		"an invalid old Job":          {job, with(keyed("zone")), with("x"), "old object"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			for _, by := range []user.Info{caller("a"), caller("system")} {
@@ -134,11 +134,11 @@ func TestUncheckedGroups(t *testing.T) {
 		namespace, subresource string
 		refused                bool
 	}{
-		"a group":                   {"a--web", "", true},
-		"another subresource":       {"a--web", "scale", true},
-		"a status":                  {"a--web", "status", false},
-		"the system's":              {"kube-system", "", false},
-		"an object of no namespace": {"", "", false},
+		"a group":             {"a--web", "", true},
+		"another subresource": {"a--web", "scale", true},
+		"a status":            {"a--web", "status", false},
+		"a system namespace":  {"kube-system", "", false},
+		"no namespace":        {"", "", false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			a := admission.NewAttributesRecord(group, nil, kind, c.namespace, "x", schema.GroupVersionResource{}, c.subresource,
@@ -168,9 +168,9 @@ func TestStorageCapacity(t *testing.T) {
 		by      user.Info
 		refused bool
 	}{
-		"a tenant's caller":     {nodes(plugins.Rule{}), capacity("a"), nil, caller("a"), true},
-		"a caller of no tenant": {nodes(plugins.Rule{}), capacity("a"), nil, &user.DefaultInfo{Name: "x"}, true},
-		"no rules":              {&placement.TenantRules{}, capacity("a"), nil, caller("a"), true},
+		"a tenant's caller": {nodes(plugins.Rule{}), capacity("a"), nil, caller("a"), true},
+		"no tenant":         {nodes(plugins.Rule{}), capacity("a"), nil, &user.DefaultInfo{Name: "x"}, true},
+		"no rules":          {&placement.TenantRules{}, capacity("a"), nil, caller("a"), true},
 		"a list": {
 			nodes(plugins.Rule{Policy: plugins.AllowListed, Allowed: []string{"", "zone"}}), capacity("a"), nil, caller("a"),
 			true,

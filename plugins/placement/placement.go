@@ -36,7 +36,7 @@ type Defaults struct {
 
 // TenantRules contains the rules for one tenant.
 type TenantRules struct {
-	// Rules allow keys, "key=value", "domain/*", or names of nodes and classes.
+	// The entries of Rules are keys, "key=value", "domain/*", or names of nodes and classes.
 	Rules    plugins.Rules
 	Defaults Defaults
 	// Cluster contains the values that the cluster itself adds to Pods. Tenants may set them too.

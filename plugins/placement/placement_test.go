@@ -58,7 +58,7 @@ func TestOnlyKubeletsSetTheNode(t *testing.T) {
 		"a kubelet":                       {caller("system", user.NodesGroup), false},
 		"the system tenant":               {caller("system"), true},
 		"a tenant in the kubelets' group": {caller("a", user.NodesGroup), true},
-		"nobody in the kubelets' group":   {&user.DefaultInfo{Name: "x", Groups: []string{user.NodesGroup}}, true},
+		"no tenant, kubelets' group":      {&user.DefaultInfo{Name: "x", Groups: []string{user.NodesGroup}}, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if err := p.Validate(t.Context(), creating(on("n"), "a--web", c.by), nil); (err != nil) != c.held {
@@ -73,8 +73,8 @@ func TestOnlyKubeletsSetTheNode(t *testing.T) {
 func TestUnknownOwnersAreDenied(t *testing.T) {
 	p := plugin(&placement.TenantRules{Defaults: placement.Defaults{NodeSelector: map[string]string{"pool": "a"}}})
 	for name, a := range map[string]admission.Attributes{
-		"no owner":  creating(on(""), "away", caller("a")),
-		"no object": creating(nil, "a--web", caller("a")),
+		"failed owner lookup": creating(on(""), "away", caller("a")),
+		"no object":           creating(nil, "a--web", caller("a")),
 		"another object": creating(&corev1.ConfigMap{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}},
 			"a--web", caller("a")),
 	} {

@@ -127,14 +127,14 @@ func TestOnlyClientValuesAreDenied(t *testing.T) {
 			"a pod, sent and removed":          {"Pod", nil, podOf(set), podOf(), false},
 			"a pod, updated by the cluster":    {"Pod", podOf(), podOf(), podOf(set), false},
 			"a pod, updated":                   {"Pod", podOf(), podOf(set), podOf(set), true},
-			"a pod, as it was":                 {"Pod", podOf(set), podOf(set), podOf(set), false},
-			"a pod, left out and put back":     {"Pod", podOf(set), podOf(), podOf(set), false},
+			"a pod, unchanged":                 {"Pod", podOf(set), podOf(set), podOf(set), false},
+			"a pod, omitted and restored":      {"Pod", podOf(set), podOf(), podOf(set), false},
 			"a template, added by the cluster": {"Deployment", nil, deploymentOf(), deploymentOf(set), false},
 			"a template, sent":                 {"Deployment", nil, deploymentOf(set), deploymentOf(set), true},
 			"a template, updated": {
 				"Deployment", deploymentOf(), deploymentOf(set), deploymentOf(set), true,
 			},
-			"a template, left and rewritten": {
+			"a template, unchanged and rewritten": {
 				"Deployment", deploymentOf(set), deploymentOf(set), deploymentOf(rewrite), false,
 			},
 		} {
@@ -189,28 +189,28 @@ func TestUpdatesMayRetainClusterValues(t *testing.T) {
 		was, is func(*corev1.PodSpec)
 		refused string
 	}{
-		"a toleration beside it":       {toleration(gpu), toleration(spot, gpu), ""},
-		"it alone goes":                {toleration(spot, gpu), toleration(spot), ""},
-		"its other effect":             {toleration(gpu), toleration(gpu, forever), "tolerations[1]"},
-		"all its effects":              {toleration(gpu), toleration(everywhere), "tolerations[0]"},
-		"another toleration beside it": {toleration(gpu), toleration(gpu, corev1.Toleration{Key: "x"}), "tolerations[1]"},
-		"a label beside it":            {selector(labels{"pool": "b"}), selector(labels{"pool": "b", "zone": "x"}), ""},
-		"its other value": {
+		"an allowed toleration added": {toleration(gpu), toleration(spot, gpu), ""},
+		"removed":                     {toleration(spot, gpu), toleration(spot), ""},
+		"another effect":              {toleration(gpu), toleration(gpu, forever), "tolerations[1]"},
+		"all effects":                 {toleration(gpu), toleration(everywhere), "tolerations[0]"},
+		"a denied toleration added":   {toleration(gpu), toleration(gpu, corev1.Toleration{Key: "x"}), "tolerations[1]"},
+		"an allowed label added":      {selector(labels{"pool": "b"}), selector(labels{"pool": "b", "zone": "x"}), ""},
+		"another value": {
 			selector(labels{"pool": "b"}), selector(labels{"pool": "c", "zone": "x"}), "nodeSelector[pool]",
 		},
-		"another label": {selector(labels{"pool": "b"}), selector(labels{"pool": "b", "tier": "b"}), "nodeSelector[tier]"},
+		"denied label": {selector(labels{"pool": "b"}), selector(labels{"pool": "b", "tier": "b"}), "nodeSelector[tier]"},
 		"the same terms in another order": {
 			affinity(term("pool=b"), term("pool=c")), affinity(term("pool=c"), term("pool=b")), "",
 		},
 		"one of two terms": {affinity(term("pool=b"), term("pool=c")), affinity(term("pool=c")), ""},
-		"a term with less": {
+		"a shorter term": {
 			affinity(term("pool=b", "tier=x")), affinity(term("tier=x")), "nodeSelectorTerms[0].matchExpressions[0]",
 		},
-		"a term beside it": {
+		"a term added": {
 			affinity(term("pool=b")), affinity(term("pool=b"), term("pool=c")), "nodeSelectorTerms[1]",
 		},
-		"a constraint of a topology": {spread(rack), spread(rack, rack), ""},
-		"another constraint of a topology": {
+		"a constraint repeated": {spread(rack), spread(rack, rack), ""},
+		"a constraint changed": {
 			spread(rack), spread(rack, corev1.TopologySpreadConstraint{TopologyKey: "rack", MaxSkew: 2}),
 			"topologySpreadConstraints[1]",
 		},
@@ -259,7 +259,7 @@ func TestFinalValuesAreChecked(t *testing.T) {
 	p := newPluginWithKinds(&placement.TenantRules{}, map[schema.GroupKind][]string{kind.GroupKind(): {"spec.template"}})
 	if got := fmt.Sprint(p.Validate(ctx, of(other(map[string]any{"pool": "b"})), nil)); !strings.Contains(got,
 		"nodeSelector") {
-		t.Errorf("a template that a webhook made of the client's other fields: %s", got)
+		t.Errorf("a template that a webhook filled in from other fields: %s", got)
 	}
 }
 
@@ -298,12 +298,12 @@ func TestClusterValuesAreAllowed(t *testing.T) {
 		spec    corev1.PodSpec
 		refused string
 	}{
-		"nothing":                 {corev1.PodSpec{}, ""},
+		"no values":               {corev1.PodSpec{}, ""},
 		"the nodes":               {corev1.PodSpec{NodeSelector: map[string]string{"pool": "shared"}}, ""},
 		"other nodes":             {corev1.PodSpec{NodeSelector: map[string]string{"pool": "b"}}, "nodeSelector[pool]"},
 		"another label":           {corev1.PodSpec{NodeSelector: map[string]string{"zone": "shared"}}, "nodeSelector[zone]"},
 		"the toleration":          {tolerating(gpu), ""},
-		"the toleration, a while": {changed(gpu, func(t *corev1.Toleration) { t.TolerationSeconds = new(int64(9)) }), ""},
+		"the toleration, shorter": {changed(gpu, func(t *corev1.Toleration) { t.TolerationSeconds = new(int64(9)) }), ""},
 		"another effect": {
 			changed(gpu, func(t *corev1.Toleration) { t.Effect = corev1.TaintEffectNoExecute }), "tolerations[0]",
 		},

@@ -13,7 +13,7 @@ import (
 )
 
 // TestTolerationsOfTheCluster checks that a tenant may send the toleration that the cluster adds,
-// also with a shorter duration. A toleration of more taints or with a longer duration is denied.
+// also with a shorter duration. A toleration for more taints or with a longer duration is denied.
 func TestTolerationsOfTheCluster(t *testing.T) {
 	p := newPlugin(&placement.TenantRules{Rules: plugins.Rules{}, Cluster: placement.Cluster{Defaults: placement.Defaults{
 		Tolerations: []corev1.Toleration{tolerates(corev1.TolerationOpExists, corev1.TaintEffectNoExecute, new(int64(60)))},
@@ -22,12 +22,12 @@ func TestTolerationsOfTheCluster(t *testing.T) {
 		is     corev1.Toleration
 		passes bool
 	}{
-		"the same":    {tolerates(corev1.TolerationOpExists, corev1.TaintEffectNoExecute, new(int64(60))), true},
-		"shorter":     {tolerates(corev1.TolerationOpExists, corev1.TaintEffectNoExecute, new(int64(0))), true},
-		"longer":      {tolerates(corev1.TolerationOpExists, corev1.TaintEffectNoExecute, new(int64(61))), false},
-		"forever":     {tolerates(corev1.TolerationOpExists, corev1.TaintEffectNoExecute, nil), false},
-		"lower":       {tolerates("Lt", corev1.TaintEffectNoExecute, new(int64(60))), false},
-		"all effects": {tolerates(corev1.TolerationOpExists, "", nil), false},
+		"the same":         {tolerates(corev1.TolerationOpExists, corev1.TaintEffectNoExecute, new(int64(60))), true},
+		"shorter":          {tolerates(corev1.TolerationOpExists, corev1.TaintEffectNoExecute, new(int64(0))), true},
+		"longer":           {tolerates(corev1.TolerationOpExists, corev1.TaintEffectNoExecute, new(int64(61))), false},
+		"forever":          {tolerates(corev1.TolerationOpExists, corev1.TaintEffectNoExecute, nil), false},
+		"another operator": {tolerates("Lt", corev1.TaintEffectNoExecute, new(int64(60))), false},
+		"all effects":      {tolerates(corev1.TolerationOpExists, "", nil), false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			pod := podOf(func(s *corev1.PodSpec) { s.Tolerations = []corev1.Toleration{c.is} })

@@ -72,7 +72,8 @@ func walk(of reflect.Type, ends ...reflect.Type) []leaf {
 	return leaves
 }
 
-// ends returns the types whose fields select nothing by themselves.
+// ends returns types that walk treats as leaves, because their fields select nothing by
+// themselves.
 func ends() []reflect.Type {
 	return []reflect.Type{
 		reflect.TypeFor[metav1.LabelSelector](), reflect.TypeFor[metav1.ObjectMeta](), reflect.TypeFor[metav1.Time](),

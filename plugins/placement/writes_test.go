@@ -34,7 +34,7 @@ import (
 // system tenant, and all others to tenant a.
 func newPlugin(space *placement.TenantRules) plugins.Interface { return newPluginWithKinds(space, nil) }
 
-// newPluginWithKinds is [newPlugin] with other kinds, given by the paths of their templates.
+// newPluginWithKinds is [newPlugin] with additional kinds and the paths of their templates.
 func newPluginWithKinds(space *placement.TenantRules, others map[schema.GroupKind][]string) plugins.Interface {
 	return placement.New(placement.Options{
 		Subject: func(_ context.Context, u user.Info) (tenant.ID, error) { return tenant.Of(u) },
@@ -165,15 +165,15 @@ func TestCheckedWrites(t *testing.T) {
 	}{
 		"a template":              {write{kind: "Deployment", obj: deployment("m")}, "spec.template.spec.nodeName"},
 		"a template, on the list": {write{kind: "Deployment", obj: deployment("n")}, ""},
-		"a template, by the system": {
+		"a template, by system": {
 			write{kind: "Deployment", obj: deployment("m"), by: system}, "spec.template.spec.nodeName",
 		},
-		"a template of the system's": {write{kind: "Deployment", obj: deployment("m"), namespace: "kube-system"}, ""},
-		"a template as it was":       {write{kind: "Deployment", obj: deployment("m"), old: deployment("m")}, ""},
-		"a template that changes": {
+		"a system namespace":    {write{kind: "Deployment", obj: deployment("m"), namespace: "kube-system"}, ""},
+		"an unchanged template": {write{kind: "Deployment", obj: deployment("m"), old: deployment("m")}, ""},
+		"a changed template": {
 			write{kind: "Deployment", obj: deployment("m"), old: deployment("o")}, "spec.template.spec.nodeName",
 		},
-		"a template of nothing": {
+		"an invalid old template": {
 			write{
 				kind: "Deployment",
 				obj:  deployment(""),
@@ -181,14 +181,14 @@ func TestCheckedWrites(t *testing.T) {
 			},
 			"old object",
 		},
-		"a leaving object of nothing": {
+		"an invalid object being deleted": {
 			write{kind: "Pod", obj: leaving("a"), old: leaving("a")}, "",
 		},
-		"a leaving object of nothing that changes": {
+		"a changed invalid object being deleted": {
 			write{kind: "Pod", obj: leaving("a"), old: leaving("b")}, "cannot read",
 		},
-		"claims of nothing": {write{kind: "StatefulSet", obj: claiming("x")}, "cannot read"},
-		"after claims of nothing": {
+		"invalid claim templates": {write{kind: "StatefulSet", obj: claiming("x")}, "cannot read"},
+		"invalid old claim templates": {
 			write{kind: "StatefulSet", obj: stateful(nodes{"one": "n"}), old: claiming("x")}, "old object",
 		},
 		"another kind": {write{kind: "ConfigMap", obj: &corev1.ConfigMap{}}, ""},
@@ -198,8 +198,8 @@ func TestCheckedWrites(t *testing.T) {
 		"the server's class, for a node": {write{kind: "Pod", obj: on("standard")}, "spec.nodeName"},
 		"a binding":                      {write{kind: "Binding", obj: binding("m")}, "target.name"},
 		"a binding, on the list":         {write{kind: "Binding", obj: binding("n")}, ""},
-		"a binding, by the system":       {write{kind: "Binding", obj: binding("m"), by: system}, ""},
-		"a binding of nothing":           {write{kind: "Binding"}, "no object"},
+		"a binding, by system":           {write{kind: "Binding", obj: binding("m"), by: system}, ""},
+		"no binding":                     {write{kind: "Binding"}, "no object"},
 		"a nominated node": {
 			write{
 				kind:        "Pod",
@@ -218,7 +218,7 @@ func TestCheckedWrites(t *testing.T) {
 			},
 			"",
 		},
-		"a nominated node as it was": {
+		"an unchanged nominated node": {
 			write{
 				kind:        "Pod",
 				obj:         nominated("m"),
@@ -227,7 +227,7 @@ func TestCheckedWrites(t *testing.T) {
 			},
 			"",
 		},
-		"a nominated node taken away": {
+		"a removed nominated node": {
 			write{
 				kind:        "Pod",
 				obj:         nominated(""),
@@ -246,15 +246,15 @@ func TestCheckedWrites(t *testing.T) {
 			},
 			"",
 		},
-		"a status of nothing":    {write{kind: "Pod", old: nominated(""), subresource: "status"}, "no object"},
-		"a status after nothing": {write{kind: "Pod", obj: nominated("m"), subresource: "status"}, "old object"},
+		"a status, no object":  {write{kind: "Pod", old: nominated(""), subresource: "status"}, "no object"},
+		"a status, no old one": {write{kind: "Pod", obj: nominated("m"), subresource: "status"}, "old object"},
 		"a claim": {
 			write{kind: "PersistentVolumeClaim", obj: claimed("m")}, "metadata.annotations[volume.kubernetes.io/selected-node]",
 		},
-		"a claim of no node":     {write{kind: "PersistentVolumeClaim", obj: claimed("")}, ""},
-		"a claim, on the list":   {write{kind: "PersistentVolumeClaim", obj: claimed("n")}, ""},
-		"a claim, by the system": {write{kind: "PersistentVolumeClaim", obj: claimed("m"), by: system}, ""},
-		"a claim of a template": {
+		"a claim, no node":     {write{kind: "PersistentVolumeClaim", obj: claimed("")}, ""},
+		"a claim, on the list": {write{kind: "PersistentVolumeClaim", obj: claimed("n")}, ""},
+		"a claim, by system":   {write{kind: "PersistentVolumeClaim", obj: claimed("m"), by: system}, ""},
+		"a claim from a template": {
 			write{kind: "PersistentVolumeClaim", obj: claimed("m"), by: controller}, "metadata.annotations",
 		},
 		"a claim that a controller changes": {
@@ -266,16 +266,16 @@ func TestCheckedWrites(t *testing.T) {
 			},
 			"",
 		},
-		"a claim as it was": {write{kind: "PersistentVolumeClaim", obj: claimed("m"), old: claimed("m")}, ""},
-		"a claim that changes": {
+		"an unchanged claim": {write{kind: "PersistentVolumeClaim", obj: claimed("m"), old: claimed("m")}, ""},
+		"a changed claim": {
 			write{kind: "PersistentVolumeClaim", obj: claimed("m"), old: claimed("o")}, "metadata.annotations",
 		},
 		"no claim": {write{kind: "PersistentVolumeClaim"}, "no object"},
-		"a template of claims": {
+		"a claim template": {
 			write{kind: "StatefulSet", obj: stateful(nodes{"one": "", "two": "m"})},
 			"spec.volumeClaimTemplates[1].metadata.annotations",
 		},
-		"two templates as they were": {
+		"two unchanged templates": {
 			write{
 				kind: "StatefulSet",
 				obj:  stateful(nodes{"one": "m", "two": "o"}),
@@ -283,7 +283,7 @@ func TestCheckedWrites(t *testing.T) {
 			},
 			"",
 		},
-		"one of two taken away": {
+		"one of two templates removed": {
 			write{kind: "StatefulSet", obj: stateful(nodes{"two": "o"}), old: stateful(nodes{"one": "m", "two": "o"})}, "",
 		},
 		"another template's node": {
@@ -332,8 +332,8 @@ func TestDefaultsAreAdded(t *testing.T) {
 		defaults placement.Defaults
 		is, want corev1.PodSpec
 	}{
-		"nothing said":           {pool, corev1.PodSpec{}, given},
-		"asked again":            {pool, given, given},
+		"no values":              {pool, corev1.PodSpec{}, given},
+		"second call":            {pool, given, given},
 		"the server's scheduler": {pool, corev1.PodSpec{SchedulerName: corev1.DefaultSchedulerName}, given},
 		"another scheduler": {
 			pool, corev1.PodSpec{SchedulerName: "mine"}, with(func(s *corev1.PodSpec) { s.SchedulerName = "mine" }),
@@ -360,7 +360,7 @@ func TestDefaultsAreAdded(t *testing.T) {
 		"only a scheduler": {
 			placement.Defaults{SchedulerName: "own"}, corev1.PodSpec{}, corev1.PodSpec{SchedulerName: "own"},
 		},
-		"the server's, and none set": {
+		"the server's scheduler, no default": {
 			placement.Defaults{NodeSelector: pool.NodeSelector},
 			corev1.PodSpec{SchedulerName: corev1.DefaultSchedulerName},
 			corev1.PodSpec{NodeSelector: pool.NodeSelector, SchedulerName: corev1.DefaultSchedulerName},
@@ -380,7 +380,7 @@ func TestDefaultsAreAdded(t *testing.T) {
 		})
 	}
 	if len(pool.NodeSelector) != 1 {
-		t.Errorf("the defaults have become %v", pool)
+		t.Errorf("the defaults were changed to %v", pool)
 	}
 }
 
@@ -407,16 +407,16 @@ func TestDefaultsAreAllowed(t *testing.T) {
 		},
 		"another value":  {corev1.PodSpec{NodeSelector: map[string]string{"pool": "b"}}, "spec.nodeSelector[pool]"},
 		"the toleration": {tolerating(corev1.Toleration{Key: "pool", Value: "a"}), ""},
-		"the toleration, spelt out": {
+		"the toleration with its operator": {
 			tolerating(corev1.Toleration{Key: "pool", Operator: corev1.TolerationOpEqual, Value: "a"}), "",
 		},
 		"the toleration's other value": {tolerating(corev1.Toleration{Key: "pool", Value: "b"}), "spec.tolerations[0]"},
 		"the toleration's other key":   {tolerating(corev1.Toleration{Key: "pools", Value: "a"}), "spec.tolerations[0]"},
-		"any value of it": {
+		"any value of the key": {
 			tolerating(corev1.Toleration{Key: "pool", Operator: corev1.TolerationOpExists}), "spec.tolerations[0]",
 		},
-		"one of any value":         {tolerating(corev1.Toleration{Key: "all", Operator: corev1.TolerationOpExists}), ""},
-		"one of no value":          {tolerating(corev1.Toleration{Key: "all"}), "spec.tolerations[0]"},
+		"a default of any value":   {tolerating(corev1.Toleration{Key: "all", Operator: corev1.TolerationOpExists}), ""},
+		"the key without operator": {tolerating(corev1.Toleration{Key: "all"}), "spec.tolerations[0]"},
 		"the scheduler":            {corev1.PodSpec{SchedulerName: "own"}, ""},
 		"another scheduler":        {corev1.PodSpec{SchedulerName: "mine"}, "spec.schedulerName"},
 		"a node named as the pool": {corev1.PodSpec{NodeName: "own"}, "spec.nodeName"},
@@ -440,13 +440,13 @@ func TestOnlyNewTenantPodsGetDefaults(t *testing.T) {
 		write
 		given bool
 	}{
-		"a new pod":            {write{kind: "Pod"}, true},
-		"by the system":        {write{kind: "Pod", by: caller("system")}, true},
-		"a mirror":             {write{kind: "Pod", by: caller("system", user.NodesGroup)}, false},
-		"of the system's":      {write{kind: "Pod", namespace: "kube-system"}, false},
-		"an update":            {write{kind: "Pod", old: on("")}, false},
-		"a subresource":        {write{kind: "Pod", subresource: "status"}, false},
-		"what says it is more": {write{kind: "PodTemplate"}, false},
+		"a new pod":          {write{kind: "Pod"}, true},
+		"by the system":      {write{kind: "Pod", by: caller("system")}, true},
+		"a mirror":           {write{kind: "Pod", by: caller("system", user.NodesGroup)}, false},
+		"a system namespace": {write{kind: "Pod", namespace: "kube-system"}, false},
+		"an update":          {write{kind: "Pod", old: on("")}, false},
+		"a subresource":      {write{kind: "Pod", subresource: "status"}, false},
+		"another kind":       {write{kind: "PodTemplate"}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			pod := on("")
@@ -460,10 +460,10 @@ func TestOnlyNewTenantPodsGetDefaults(t *testing.T) {
 	d := deployment("")
 	p := newPlugin(&placement.TenantRules{Defaults: placement.Defaults{NodeSelector: map[string]string{"pool": "a"}}})
 	if err := p.Validate(t.Context(), write{kind: "Deployment", obj: d}.attributes(), nil); err != nil {
-		t.Errorf("a template is not pinned: %v", err)
+		t.Errorf("a template without the node selector: %v", err)
 	}
 	if err := p.Validate(t.Context(), write{kind: "Pod", obj: on(""), old: on("")}.attributes(), nil); err != nil {
-		t.Errorf("an older pod is not pinned: %v", err)
+		t.Errorf("an update without the node selector: %v", err)
 	}
 }
 

@@ -36,9 +36,9 @@ const (
 	// GatewayClasses applies to Gateways. Each must have a class.
 	GatewayClasses = "gatewayClasses"
 	// Hosts applies to Ingresses, to Gateways and their routes, and to annotations with hosts. An
-	// Ingress, a listener or a route that names no host serves all hosts, so it is always rejected
-	// where this rule applies. Exceptions are TCP and UDP listeners and routes, and routes that are
-	// attached only to Services.
+	// Ingress, a listener or a route that names no host serves all hosts, so it is always
+	// rejected if this rule applies. Exceptions are TCP and UDP listeners and routes, and routes
+	// that are attached only to Services.
 	Hosts = "hosts"
 	// StorageClasses applies to PersistentVolumeClaims. Each must have a class. A template of
 	// claims may omit it.

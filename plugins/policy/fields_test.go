@@ -280,11 +280,11 @@ func TestUpdatesMayRetainValues(t *testing.T) {
 		p.Validate(t.Context(), writing(service("NodePort"), service("LoadBalancer"), caller("a")), nil),
 		"serviceTypes spec.type=NodePort",
 	)
-	wantDenied(t, "elsewhere, with another", p.Validate(t.Context(), writing(two, pod("a"), caller("a")), nil),
+	wantDenied(t, "another element", p.Validate(t.Context(), writing(two, pod("a"), caller("a")), nil),
 		"imageRegistries spec.containers[0].image=b")
 	wantDenied(
 		t,
-		"the same word in another field",
+		"the same value in another field",
 		p.Validate(t.Context(), writing(pod("Always"), always, caller("a")), nil),
 		"imageRegistries spec.containers[0].image=Always",
 	)
@@ -399,7 +399,7 @@ func TestEntries(t *testing.T) {
 					t.Errorf("%s, %q by %q for %s: %v", c.field, c.value, c.entry, name, err)
 				}
 				if name == "x.y" && err != nil && strings.Contains(err.Error(), "{tenant}") {
-					t.Errorf("what is no entry for the tenant is offered: %v", err)
+					t.Errorf("the error contains an entry that does not apply to the tenant: %v", err)
 				}
 			})
 		}

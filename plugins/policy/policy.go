@@ -29,8 +29,8 @@ type Options struct {
 	Subject plugins.SubjectFunc
 	Owner   plugins.OwnerFunc
 	Kinds   workload.Kinds
-	// Rules returns the rules for a tenant, by the names of the fields, such as [Hosts]. If the
-	// result is nil, nothing is checked. The result MUST NOT be changed afterwards.
+	// Rules returns the rules for a tenant, keyed by field name, such as [Hosts]. If the result
+	// is nil, nothing is checked. The result MUST NOT be changed afterwards.
 	Rules func(tenant.ID) plugins.Rules
 }
 

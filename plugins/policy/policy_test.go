@@ -82,13 +82,13 @@ func TestCheckedCallers(t *testing.T) {
 		"the system tenant":               {plugin(a, nil, zero), caller("system"), true},
 		"a kubelet":                       {plugin(a, nil, zero), caller("system", user.NodesGroup), false},
 		"a tenant in the kubelets' group": {plugin(a, nil, zero), caller("a", user.NodesGroup), true},
-		"nobody in the kubelets' group": {
+		"no tenant, kubelets' group": {
 			plugin(a, nil, zero), &user.DefaultInfo{Name: "x", Groups: []string{user.NodesGroup}}, true,
 		},
-		"the system tenant's namespace":  {plugin(tenant.System(), nil, zero), caller("a"), false},
-		"nobody's namespace":             {plugin(tenant.ID{}, nil, zero), caller("a"), true},
-		"an owner who is not known":      {plugin(tenant.System(), errors.New("away"), zero), caller("system"), true},
-		"a tenant of whom nothing holds": {plugin(a, nil, nil), caller("a"), false},
+		"the system tenant's namespace": {plugin(tenant.System(), nil, zero), caller("a"), false},
+		"an unowned namespace":          {plugin(tenant.ID{}, nil, zero), caller("a"), true},
+		"a failed owner lookup":         {plugin(tenant.System(), errors.New("away"), zero), caller("system"), true},
+		"a tenant without rules":        {plugin(a, nil, nil), caller("a"), false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			err := c.plugin.Validate(t.Context(), creating(pod("nginx"), c.by), nil)
@@ -143,7 +143,7 @@ func TestErrorsNameAllDeniedFields(t *testing.T) {
 		`spec.initContainers[0].image: Unsupported value: "busybox"`, "spec.initContainers[0].imagePullPolicy",
 	} {
 		if err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%v does not say %s", err, want)
+			t.Errorf("%v does not contain %s", err, want)
 		}
 	}
 }
@@ -177,12 +177,12 @@ func TestFinalizersOfUnreadableObjects(t *testing.T) {
 		t.Error("another class was admitted, because the object is being deleted")
 	}
 	if err := p.Validate(t.Context(), writing(broken(nil), broken(nil), caller("a")), nil); err == nil {
-		t.Error("what cannot be read was admitted")
+		t.Error("an unreadable object was admitted")
 	}
 	unknown := admission.NewAttributesRecord(pod(""), nil, corev1.SchemeGroupVersion.WithKind("Pod"), "ns", "x",
 		corev1.SchemeGroupVersion.WithResource("pods"), "", admission.Update, nil, false, caller("a"))
 	if err := p.Validate(t.Context(), unknown, nil); err == nil {
-		t.Error("an update of nothing was admitted")
+		t.Error("an update without an old object was admitted")
 	}
 	metadata := &metav1.PartialObjectMetadata{
 		TypeMeta: metav1.TypeMeta{APIVersion: "gateway.networking.k8s.io/v1", Kind: "Gateway"},

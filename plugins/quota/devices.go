@@ -117,7 +117,7 @@ func resourceNames(l corev1.ResourceList) []corev1.ResourceName {
 	return names
 }
 
-// deviceRequest is a request of a ResourceClaim in any version of the kind.
+// deviceRequest is a request for devices in a ResourceClaim, in any version of the kind.
 type deviceRequest struct {
 	exactRequest   `json:",inline"` // versions before v1beta2
 	Exactly        *exactRequest    `json:"exactly,omitempty"`
@@ -187,9 +187,9 @@ func contentOf[T any](
 	return runtime.DefaultUnstructuredConverter.ToUnstructured(versioned)
 }
 
-// addDevices adds the devices of a claim by class. For alternatives, it adds the highest number of
-// each class. It ignores a claim that the scheduler creates for the extended resources of a Pod,
-// because these devices are counted for the Pod.
+// addDevices adds the devices of a claim for each class. For alternatives, it adds the highest
+// number of each class. It ignores a claim that the scheduler creates for the extended resources
+// of a Pod, because these devices are counted for the Pod.
 func addDevices(out corev1.ResourceList, claim *claimDevices) {
 	if isPodClaim(&claim.Metadata) {
 		return

@@ -108,13 +108,13 @@ func TestUsageOfDevices(t *testing.T) {
 		"several requests": {
 			claimOf(exactly("gpu", exact, 8), exactly("gpu", exact, 1), exactly("big", exact, 1)), "big=1 gpu=9",
 		},
-		"alternatives":          {claimOf(first, exactly("gpu", exact, 1)), "big=32 gpu=6"},
-		"an unknown request":    {claimOf(resourcev1.DeviceRequest{}), ""},
-		"an older version":      {untyped(t, old), "big=2 gpu=35"},
-		"of a Pod":              {markedAsPodClaim(claimOf(exactly("gpu", exact, 8)), "true", pod), ""},
-		"of a Pod, not said so": {markedAsPodClaim(claimOf(exactly("gpu", exact, 8)), "false", pod), "gpu=8"},
-		"of no Pod":             {markedAsPodClaim(claimOf(exactly("gpu", exact, 8)), "true"), "gpu=8"},
-		"of a Job":              {markedAsPodClaim(claimOf(exactly("gpu", exact, 8)), "true", job), "gpu=8"},
+		"alternatives":         {claimOf(first, exactly("gpu", exact, 1)), "big=32 gpu=6"},
+		"an unknown request":   {claimOf(resourcev1.DeviceRequest{}), ""},
+		"an older version":     {untyped(t, old), "big=2 gpu=35"},
+		"of a Pod":             {markedAsPodClaim(claimOf(exactly("gpu", exact, 8)), "true", pod), ""},
+		"of a Pod, not marked": {markedAsPodClaim(claimOf(exactly("gpu", exact, 8)), "false", pod), "gpu=8"},
+		"without an owner":     {markedAsPodClaim(claimOf(exactly("gpu", exact, 8)), "true"), "gpu=8"},
+		"of a Job":             {markedAsPodClaim(claimOf(exactly("gpu", exact, 8)), "true", job), "gpu=8"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			want := "count/resourceclaims.resource.k8s.io=1"
@@ -145,8 +145,8 @@ func TestUsageOfDevices(t *testing.T) {
 	}
 }
 
-// TestDeviceNames checks that [quota.Classes.Extend] gives devices the same names whether a Pod or
-// a claim requests them.
+// TestDeviceNames checks that [quota.Classes.Extend] returns the same names of devices whether a
+// Pod or a claim requests them.
 func TestDeviceNames(t *testing.T) {
 	classes := quota.Classes{
 		{Name: "gpu", Extended: "example.com/gpu"}, {Name: "other", Extended: "example.com/gpu"}, {Name: "nic"},
@@ -161,7 +161,7 @@ func TestDeviceNames(t *testing.T) {
 		"a claim":           {list{"gpu" + devices: 2}, list{gpu: 2, implicit + "gpu": 2, "gpu" + devices: 2}},
 		"both names":        {list{gpu: 2, implicit + "gpu": 3}, list{gpu: 5, implicit + "gpu": 5, "gpu" + devices: 5}},
 		"another class":     {list{"other" + devices: 2}, list{gpu: 2, implicit + "other": 2, "other" + devices: 2}},
-		"two of one name": {
+		"two classes": {
 			list{"other" + devices: 2, gpu: 3},
 			list{
 				gpu:                5,
@@ -172,7 +172,7 @@ func TestDeviceNames(t *testing.T) {
 			},
 		},
 		"a class without an extended name": {list{"nic" + devices: 2}, list{implicit + "nic": 2, "nic" + devices: 2}},
-		"a class that is not there":        {list{"gone" + devices: 2}, list{implicit + "gone": 2, "gone" + devices: 2}},
+		"a missing class":                  {list{"gone" + devices: 2}, list{implicit + "gone": 2, "gone" + devices: 2}},
 		"another extended resource":        {list{"requests.example.com/x": 2}, list{"requests.example.com/x": 2}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -195,7 +195,8 @@ func TestDeviceNames(t *testing.T) {
 }
 
 // TestDevicesAreLimited checks that a limit with any name of a device applies to Pods and claims,
-// whichever name they request. If the classes are unknown, every request for devices is denied.
+// regardless of the name that they request. If the classes are unknown, every request for devices
+// is denied.
 func TestDevicesAreLimited(t *testing.T) {
 	claiming := func(class string, mode resourcev1.DeviceAllocationMode, count int64) write {
 		kind := resourcev1.SchemeGroupVersion.WithKind("ResourceClaim")
@@ -233,7 +234,7 @@ func TestDevicesAreLimited(t *testing.T) {
 					err := p.Validate(t.Context(), c.write.attributes(), nil)
 					if _, e := classes(); e != nil {
 						if err == nil {
-							t.Errorf("%s of %s: admitted, though the classes are not known", name, of)
+							t.Errorf("%s of %s: admitted, although the classes are unknown", name, of)
 						}
 					} else if (err != nil) != c.refused || err != nil && !strings.Contains(err.Error(), "exceeded quota") {
 						t.Errorf("%s of %s: %v", name, of, err)
@@ -273,16 +274,16 @@ func TestOnlyTheSchedulerMarksPodClaims(t *testing.T) {
 				update  bool
 				refused bool
 			}{
-				"the scheduler":                    {by("system:kube-scheduler", "system"), marked, nil, false, false},
-				"a tenant":                         {by("alice", "a"), marked, nil, false, true},
-				"a tenant by the scheduler's name": {by("system:kube-scheduler", "a"), marked, nil, false, true},
-				"no tenant":                        {&user.DefaultInfo{Name: "system:kube-scheduler"}, marked, nil, false, true},
-				"a controller":                     {by(controller, "system"), marked, nil, false, true},
-				"kube-controller-manager":          {by("system:kube-controller-manager", "system"), marked, nil, false, true},
-				"a tenant, later":                  {by("alice", "a"), marked, nil, true, true},
-				"a tenant, as it was":              {by("alice", "a"), marked, marked, true, false},
-				"a tenant takes it away":           {by("alice", "a"), nil, marked, true, false},
-				"a tenant without it":              {by("alice", "a"), map[string]string{"x": "true"}, nil, false, false},
+				"the scheduler":                      {by("system:kube-scheduler", "system"), marked, nil, false, false},
+				"a tenant":                           {by("alice", "a"), marked, nil, false, true},
+				"a tenant with the scheduler's name": {by("system:kube-scheduler", "a"), marked, nil, false, true},
+				"no tenant":                          {&user.DefaultInfo{Name: "system:kube-scheduler"}, marked, nil, false, true},
+				"a controller":                       {by(controller, "system"), marked, nil, false, true},
+				"kube-controller-manager":            {by("system:kube-controller-manager", "system"), marked, nil, false, true},
+				"a tenant, in an update":             {by("alice", "a"), marked, nil, true, true},
+				"a tenant, unchanged":                {by("alice", "a"), marked, marked, true, false},
+				"a tenant removes it":                {by("alice", "a"), nil, marked, true, false},
+				"a tenant without it":                {by("alice", "a"), map[string]string{"x": "true"}, nil, false, false},
 			} {
 				gvk := resourcev1.SchemeGroupVersion.WithKind(kind)
 				is, was, op := make(c.is), runtime.Object(nil), admission.Create

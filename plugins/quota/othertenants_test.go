@@ -20,7 +20,8 @@ import (
 )
 
 // TestOtherTenantsGetNoDetails checks that the error for a caller of another tenant does not
-// contain details of the quota. Callers of the owner and of the system tenant get the details.
+// contain details of the quota. Callers of the tenant that owns the namespace and of the system
+// tenant get the details.
 func TestOtherTenantsGetNoDetails(t *testing.T) {
 	subject := func(_ context.Context, u user.Info) (tenant.ID, error) {
 		if u.GetName() == "away" {
@@ -36,7 +37,7 @@ func TestOtherTenantsGetNoDetails(t *testing.T) {
 	for name, c := range map[string]struct {
 		ledger *ledger
 		is     write
-		detail string // part of the error for callers of the owner
+		detail string // part of the error for callers of the owning tenant
 		later  bool
 	}{
 		"exceeded": {&ledger{states: []*quota.State{limited("secret", one, full)}}, write{}, "exceeded quota: secret", false},
@@ -51,12 +52,12 @@ func TestOtherTenantsGetNoDetails(t *testing.T) {
 			write{obj: podOf(container(amounts{"cpu": "1", "memory": "-1"}, nil))},
 			"quota usage is negative", false,
 		},
-		"not read":  {&ledger{statesErr: errors.New("secret")}, write{}, "could not be read", true},
-		"not known": {&ledger{statesErr: quota.ErrUnknown}, write{}, "not known yet", true},
-		"not counted": {
+		"read error":    {&ledger{statesErr: errors.New("secret")}, write{}, "could not be read", true},
+		"unknown usage": {&ledger{statesErr: quota.ErrUnknown}, write{}, "not known yet", true},
+		"usage not counted": {
 			&ledger{states: []*quota.State{limited("secret", one, nil)}}, write{}, "secret, resources: requests.cpu", true,
 		},
-		"not stored": {
+		"charge error": {
 			&ledger{
 				states: []*quota.State{limited("secret", one, amounts{"requests.cpu": "0"})},
 				charge: func(int) error { return errors.New("secret") },

@@ -66,8 +66,9 @@ type Store interface {
 	States(ctx context.Context, id tenant.ID) ([]*State, error)
 	// HasQuota reports whether a tenant has a quota other than a default quota.
 	HasQuota(ctx context.Context, id tenant.ID) (bool, error)
-	// Charge replaces was, a state that States returned, with is. If was is not the newest state,
-	// Charge returns [ErrConflict]. The next call of States then returns a newer state.
+	// Charge replaces the state was, which States returned, with the state is. If was is not the
+	// newest state, Charge returns [ErrConflict]. The next call of States then returns a newer
+	// state.
 	Charge(ctx context.Context, was, is *State) error
 }
 
@@ -160,10 +161,10 @@ func (p *plugin) Validate(ctx context.Context, a admission.Attributes, o admissi
 	return p.errorResponse(ctx, owner, a, err)
 }
 
-// errorResponse returns the response to a write. Callers of the owner and of the system tenant get
-// the full error. A caller of another tenant may have access to the namespace through an
-// AccessGrant or a binding. The response to such a caller does not contain the limits, the usage or
-// the name of the quota.
+// errorResponse returns the response to a write. Callers of the owning tenant and of the system
+// tenant get the full error. A caller of another tenant may have access to the namespace through
+// an AccessGrant or a binding. The response to such a caller does not contain the limits, the
+// usage or the name of the quota.
 func (p *plugin) errorResponse(ctx context.Context, owner tenant.ID, a admission.Attributes, err error) error {
 	if err == nil {
 		return nil

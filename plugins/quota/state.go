@@ -67,9 +67,9 @@ type request struct {
 	dryRun          bool // the state is not stored
 }
 
-// charge returns a state that includes the usage of a write. It returns s itself if the usage does
-// not change. It returns an error if the usage would exceed a limit, or if the current usage is not
-// known.
+// charge returns a state that includes the usage of a write. It returns s itself if the write
+// does not increase the usage and has no earlier reservation. It returns an error if the usage
+// would exceed a limit, or if the current usage is unknown.
 func (s *State) charge(r *request) (*State, error) {
 	governed := r.limitNames(s.Hard)
 	if len(governed) == 0 {

@@ -163,7 +163,7 @@ func neverExceeded(t *testing.T, random *rand.Rand) {
 			s.recount(seen, isGone, now)
 		}
 		if len(s.objects)+len(pending) > limit {
-			t.Fatalf("%d objects and %d on their way, limit %d", len(s.objects), len(pending), limit)
+			t.Fatalf("%d objects and %d admitted writes, limit %d", len(s.objects), len(pending), limit)
 		}
 	}
 	now = now.Add(2 * time.Minute) // all reservations have expired
@@ -246,7 +246,7 @@ func TestPanicDeniesTheWrites(t *testing.T) {
 	})
 	for range 2 { // the second write must not wait forever
 		if err := p.Validate(t.Context(), creating("x"), nil); err == nil {
-			t.Error("a write was let through")
+			t.Error("a write was admitted")
 		}
 	}
 }
@@ -283,7 +283,7 @@ func TestOlderVersionsDoNotReleaseReservations(t *testing.T) {
 			}}, func(types.UID) bool { return false }, []corev1.ResourceName{counted}, now)
 			kept := got.Used[other]
 			if len(got.Reserved) != left || kept.Value() != 4 {
-				t.Errorf("version %q: %d reserved, want %d; %s kept", version, len(got.Reserved), left, kept.String())
+				t.Errorf("version %q: %d reserved, want %d; %s of the other name", version, len(got.Reserved), left, kept.String())
 			}
 		})
 	}
@@ -330,7 +330,7 @@ func TestRetriesAreChargedOnce(t *testing.T) {
 }
 
 // TestUpdatesAndReservations checks that the reserved usage of an object applies until the object
-// is counted with this usage, is deleted, or the reservation expires.
+// is counted with this usage, the object is deleted, or the reservation expires.
 func TestUpdatesAndReservations(t *testing.T) {
 	now := time.Unix(1000, 0)
 	reserved := []quota.Reservation{

@@ -97,12 +97,12 @@ func TestUsageOfPods(t *testing.T) {
 		"extended": {
 			amounts{"example.com/gpu": "2"}, amounts{"example.com/gpu": "2"}, amounts{"requests.example.com/gpu": "2"},
 		},
-		"a class of DRA's": {
+		"a DeviceClass": {
 			amounts{"deviceclass.resource.kubernetes.io/gpu": "2"},
 			nil,
 			amounts{"requests.deviceclass.resource.kubernetes.io/gpu": "2"},
 		},
-		"a name of nothing": {amounts{"wood": "2", "kubernetes.io/wood": "2"}, amounts{"wood": "2"}, amounts{}},
+		"unknown names": {amounts{"wood": "2", "kubernetes.io/wood": "2"}, amounts{"wood": "2"}, amounts{}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c.want["count/pods"], c.want["pods"] = "1", "1"
@@ -130,7 +130,7 @@ func TestUsageOfPods(t *testing.T) {
 		},
 	}
 	if got := used(t, groupResource("pods"), resized, now); got["requests.cpu"] != "4" {
-		t.Errorf("one that still has more than it asks for: %v", got)
+		t.Errorf("a Pod with more resources than it requests: %v", got)
 	}
 }
 
@@ -145,14 +145,14 @@ func TestFinishedPods(t *testing.T) {
 		grace   *int64
 		over    bool
 	}{
-		"running":                  {corev1.PodRunning, nil, nil, false},
-		"pending":                  {corev1.PodPending, nil, nil, false},
-		"succeeded":                {corev1.PodSucceeded, nil, nil, true},
-		"failed":                   {corev1.PodFailed, nil, nil, true},
-		"leaving, within its time": {corev1.PodRunning, at(990), new(int64(10)), false},
-		"leaving, past its time":   {corev1.PodRunning, at(990), new(int64(9)), true},
-		"leaving, no time said":    {corev1.PodRunning, at(10), nil, false},
-		"a time said, not leaving": {corev1.PodRunning, nil, new(int64(1)), false},
+		"running":               {corev1.PodRunning, nil, nil, false},
+		"pending":               {corev1.PodPending, nil, nil, false},
+		"succeeded":             {corev1.PodSucceeded, nil, nil, true},
+		"failed":                {corev1.PodFailed, nil, nil, true},
+		"deleted, within grace": {corev1.PodRunning, at(990), new(int64(10)), false},
+		"deleted, after grace":  {corev1.PodRunning, at(990), new(int64(9)), true},
+		"deleted, no grace":     {corev1.PodRunning, at(10), nil, false},
+		"grace, not deleted":    {corev1.PodRunning, nil, new(int64(1)), false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			pod := podOf(container(amounts{"cpu": "1"}, nil))
@@ -184,7 +184,7 @@ func TestUsageOfServices(t *testing.T) {
 		"no type":      {corev1.ServiceSpec{}, "0", "0"},
 		"ExternalName": {corev1.ServiceSpec{Type: corev1.ServiceTypeExternalName}, "0", "0"},
 		"NodePort":     {corev1.ServiceSpec{Type: corev1.ServiceTypeNodePort}, "0", "3"},
-		"NodePort, with another's flag": {
+		"NodePort, with the flag of a LoadBalancer": {
 			corev1.ServiceSpec{Type: corev1.ServiceTypeNodePort, AllocateLoadBalancerNodePorts: new(false)}, "0", "3",
 		},
 		"LoadBalancer": {corev1.ServiceSpec{Type: corev1.ServiceTypeLoadBalancer}, "1", "3"},
@@ -232,16 +232,16 @@ func TestUsageOfClaims(t *testing.T) {
 		storage, allocated string
 		want               amounts
 	}{
-		"of no class":                 {nil, nil, "1Gi", "", classes("", "1Gi")},
-		"of a class":                  {new("fast"), nil, "1Gi", "", classes("fast", "1Gi")},
-		"of the older place":          {new("fast"), new("slow"), "1Gi", "", classes("slow", "1Gi")},
-		"of an empty older place":     {new("fast"), new(""), "1Gi", "", classes("", "1Gi")},
-		"no size":                     {new("fast"), nil, "", "", classes("fast", "")},
-		"a part of a byte":            {nil, nil, "1500m", "", classes("", "2")},
-		"an expansion that failed":    {nil, nil, "1Gi", "2Gi", classes("", "2Gi")},
-		"an expansion in parts":       {nil, nil, "1", "1500m", classes("", "2")},
-		"an expansion under way":      {nil, nil, "2Gi", "1Gi", classes("", "2Gi")},
-		"no size, and some allocated": {nil, nil, "", "1Gi", classes("", "")},
+		"no class":                 {nil, nil, "1Gi", "", classes("", "1Gi")},
+		"a class":                  {new("fast"), nil, "1Gi", "", classes("fast", "1Gi")},
+		"an annotation":            {new("fast"), new("slow"), "1Gi", "", classes("slow", "1Gi")},
+		"an empty annotation":      {new("fast"), new(""), "1Gi", "", classes("", "1Gi")},
+		"no size":                  {new("fast"), nil, "", "", classes("fast", "")},
+		"a fraction of a byte":     {nil, nil, "1500m", "", classes("", "2")},
+		"a failed expansion":       {nil, nil, "1Gi", "2Gi", classes("", "2Gi")},
+		"a fractional expansion":   {nil, nil, "1", "1500m", classes("", "2")},
+		"an expansion in progress": {nil, nil, "2Gi", "1Gi", classes("", "2Gi")},
+		"no size, but allocated":   {nil, nil, "", "1Gi", classes("", "")},
 	} {
 		t.Run(name, func(t *testing.T) {
 			claim := &corev1.PersistentVolumeClaim{Spec: corev1.PersistentVolumeClaimSpec{StorageClassName: c.class}}
@@ -276,7 +276,7 @@ func TestUsageOfOtherObjects(t *testing.T) {
 	}
 	for _, of := range []string{"pods", "services", "persistentvolumeclaims"} {
 		if usage, err := quota.Usage(groupResource(of), nil, nil, time.Time{}); err == nil || usage != nil {
-			t.Errorf("none of %s: %v, %v", of, usage, err)
+			t.Errorf("no object of %s: %v, %v", of, usage, err)
 		}
 	}
 }

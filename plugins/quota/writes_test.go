@@ -41,7 +41,7 @@ type ledger struct {
 
 func (l *ledger) States(context.Context, tenant.ID) ([]*quota.State, error) {
 	if l.unreadable {
-		return nil, errors.New("the quotas were asked for")
+		return nil, errors.New("States was called")
 	}
 	return l.states, l.statesErr
 }
@@ -158,12 +158,12 @@ func TestChargedWrites(t *testing.T) {
 		limit corev1.ResourceName
 		want  string // the usage after the write, "0" for none
 	}{
-		"a pod":                 {write{}, "requests.cpu", "1"},
-		"a pod of the system's": {write{namespace: "kube-system"}, "requests.cpu", "0"},
-		"a pod of nobody's":     {write{namespace: "orphan"}, "requests.cpu", "0"},
-		"in no namespace":       {write{resource: "nodes", namespace: "-"}, "count/nodes", "0"},
-		"only asked for":        {write{dryRun: true}, "requests.cpu", "0"},
-		"what is not limited":   {write{}, "count/secrets", "0"},
+		"a pod":                {write{}, "requests.cpu", "1"},
+		"a system namespace":   {write{namespace: "kube-system"}, "requests.cpu", "0"},
+		"an unowned namespace": {write{namespace: "orphan"}, "requests.cpu", "0"},
+		"no namespace":         {write{resource: "nodes", namespace: "-"}, "count/nodes", "0"},
+		"a dry run":            {write{dryRun: true}, "requests.cpu", "0"},
+		"another limit":        {write{}, "count/secrets", "0"},
 		"a binding": {
 			write{resource: "pods", subresource: "binding", kind: corev1.SchemeGroupVersion.WithKind("Binding")}, "pods", "0",
 		},
@@ -177,7 +177,7 @@ func TestChargedWrites(t *testing.T) {
 		"a pod that is changed": {write{obj: bigger, old: big}, "requests.cpu", "0"},
 		"a pod's status":        {write{obj: bigger, old: big, subresource: "status"}, "requests.cpu", "0"},
 		"a service's type":      {write{resource: "services", obj: ports, old: port}, "services.nodeports", "1"},
-		"a service's type back": {write{resource: "services", obj: port, old: ports}, "services.nodeports", "0"},
+		"a service's old type":  {write{resource: "services", obj: port, old: ports}, "services.nodeports", "0"},
 		"a service's status": {
 			write{
 				resource:    "services",
@@ -223,7 +223,7 @@ func TestChargedWrites(t *testing.T) {
 			"count/namespaces",
 			"1",
 		},
-		"a namespace of no tenant": {
+		"a namespace without a tenant": {
 			write{resource: "namespaces", namespace: "-", obj: tenantNamespace("")},
 			"count/namespaces",
 			"0",
@@ -233,17 +233,17 @@ func TestChargedWrites(t *testing.T) {
 			"count/namespaces",
 			"0",
 		},
-		"a namespace that is given": {
+		"a namespace assigned to a tenant": {
 			write{resource: "namespaces", obj: tenantNamespace("a"), old: tenantNamespace("")},
 			"count/namespaces",
 			"1",
 		},
-		"a namespace that changes hands": {
+		"a namespace with a new owner": {
 			write{resource: "namespaces", obj: tenantNamespace("a"), old: tenantNamespace("b")},
 			"count/namespaces",
 			"1",
 		},
-		"a namespace that is taken away": {
+		"a namespace released by a tenant": {
 			write{resource: "namespaces", obj: tenantNamespace(""), old: tenantNamespace("a")},
 			"count/namespaces",
 			"0",
@@ -263,7 +263,7 @@ func TestChargedWrites(t *testing.T) {
 			"count/namespaces",
 			"1",
 		},
-		"a namespace's end": {
+		"a finalized namespace": {
 			write{
 				resource:    "namespaces",
 				obj:         tenantNamespace("a"),
@@ -273,7 +273,7 @@ func TestChargedWrites(t *testing.T) {
 			"count/namespaces",
 			"1",
 		},
-		"a namespace that is only asked for": {
+		"a dry run for a namespace": {
 			write{
 				resource:  "namespaces",
 				namespace: "-",
@@ -309,8 +309,8 @@ func TestManagedObjectsAreNotCharged(t *testing.T) {
 		limit corev1.ResourceName
 		want  string
 	}{
-		"given":                {write{resource: "configmaps", obj: managed(&corev1.ConfigMap{})}, "count/configmaps", "0"},
-		"not given":            {write{resource: "configmaps", obj: &corev1.ConfigMap{}}, "count/configmaps", "1"},
+		"managed":              {write{resource: "configmaps", obj: managed(&corev1.ConfigMap{})}, "count/configmaps", "0"},
+		"not managed":          {write{resource: "configmaps", obj: &corev1.ConfigMap{}}, "count/configmaps", "1"},
 		"a pod with its label": {write{obj: managed(podOf(container(amounts{"cpu": "1"}, nil)))}, "requests.cpu", "1"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -356,25 +356,25 @@ func TestDeniedWrites(t *testing.T) {
 			amounts{"requests.cpu": "900m"},
 			"exceeded quota: q, requested: requests.cpu=1, used: requests.cpu=0, limited: requests.cpu=900m",
 		},
-		"too much, asked alone":  {write{dryRun: true}, amounts{"requests.cpu": "900m"}, "exceeded"},
+		"too much, dry run":      {write{dryRun: true}, amounts{"requests.cpu": "900m"}, "exceeded"},
 		"one of two is too much": {write{}, amounts{"requests.cpu": "900m", "pods": "5"}, "requested: requests.cpu=1, used"},
-		"memory is not said": {
+		"memory is not specified": {
 			write{},
 			amounts{"requests.memory": "9", "limits.cpu": "9"},
 			"must specify limits.cpu for: c; requests.memory for: c",
 		},
-		"not by an init container": {write{obj: withInit}, amounts{"requests.cpu": "9"}, "must specify requests.cpu for: c"},
-		"for all of the pod":       {write{obj: whole}, amounts{"requests.cpu": "9"}, ""},
-		"no limit is demanded":     {write{obj: limitless}, amounts{"requests.cpu": "9", "requests.memory": "9"}, ""},
-		"no device is demanded":    {write{}, amounts{"requests.example.com/gpu": "9"}, ""},
+		"no init request":       {write{obj: withInit}, amounts{"requests.cpu": "9"}, "must specify requests.cpu for: c"},
+		"requests of the Pod":   {write{obj: whole}, amounts{"requests.cpu": "9"}, ""},
+		"no limit is required":  {write{obj: limitless}, amounts{"requests.cpu": "9", "requests.memory": "9"}, ""},
+		"no device is required": {write{}, amounts{"requests.example.com/gpu": "9"}, ""},
 		"negative": {
 			write{obj: negative},
 			amounts{"requests.cpu": "9"},
 			"quota usage is negative for resource(s): memory,requests.memory",
 		},
-		"an owner not known":        {write{namespace: "away"}, amounts{}, "away"},
-		"no object":                 {write{noObject: true}, amounts{"pods": "1"}, "no object"},
-		"an old object that is not": {write{old: &metav1.Status{}, subresource: "resize"}, amounts{"pods": "1"}, "object"},
+		"failed owner lookup": {write{namespace: "away"}, amounts{}, "away"},
+		"no object":           {write{noObject: true}, amounts{"pods": "1"}, "no object"},
+		"invalid old object":  {write{old: &metav1.Status{}, subresource: "resize"}, amounts{"pods": "1"}, "object"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			l := &ledger{states: []*quota.State{limited("q", c.hard, zero)}}
@@ -383,7 +383,7 @@ func TestDeniedWrites(t *testing.T) {
 				t.Errorf("%v, want %q", err, c.want)
 			}
 			if err != nil && l.charged > 0 {
-				t.Error("refused, and charged")
+				t.Error("denied, but charged")
 			}
 		})
 	}
@@ -402,12 +402,12 @@ func TestReservations(t *testing.T) {
 		limit corev1.ResourceName
 		want  quota.Reservation
 	}{
-		"a create":           {write{obj: created}, "pods", quota.Reservation{UID: "u", Key: "pods/a--web/p"}},
-		"one without a name": {write{obj: nameless}, "pods", quota.Reservation{UID: "?"}},
+		"a create": {write{obj: created}, "pods", quota.Reservation{UID: "u", Key: "pods/a--web/p"}},
+		"no name":  {write{obj: nameless}, "pods", quota.Reservation{UID: "?"}},
 		"an update": {
 			write{obj: grown, old: old, subresource: "resize"}, "requests.cpu", quota.Reservation{UID: "u", After: "7"},
 		},
-		"one without its UID": {write{obj: podOf()}, "pods", quota.Reservation{UID: "?", Key: "pods/a--web/p"}},
+		"no UID": {write{obj: podOf()}, "pods", quota.Reservation{UID: "?", Key: "pods/a--web/p"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			l := &ledger{states: []*quota.State{limited("q", amounts{c.limit: "10"}, amounts{c.limit: "0"})}}
@@ -445,7 +445,7 @@ func TestSeveralQuotas(t *testing.T) {
 }
 
 // TestStoreErrors checks that a conflict is retried a limited number of times, and that any other
-// error denies the write at once. The response does not contain the error of the store.
+// error denies the write immediately. The response does not contain the error of the store.
 func TestStoreErrors(t *testing.T) {
 	for name, c := range map[string]struct {
 		of     error
@@ -453,12 +453,12 @@ func TestStoreErrors(t *testing.T) {
 		want   string
 		tries  int
 	}{
-		"the quotas cannot be read": {errUnavailable, nil, "could not be read", 0},
-		"it cannot be charged":      {nil, func(int) error { return errUnavailable }, "could not be charged", 1},
+		"States fails": {errUnavailable, nil, "could not be read", 0},
+		"Charge fails": {nil, func(int) error { return errUnavailable }, "could not be charged", 1},
 		"a conflict": {
 			nil, func(try int) error { return map[bool]error{true: quota.ErrConflict}[try < 3] }, "", 3,
 		},
-		"nothing but conflicts": {
+		"only conflicts": {
 			nil, func(int) error { return fmt.Errorf("again: %w", quota.ErrConflict) }, "could not be charged", 20,
 		},
 	} {
@@ -491,10 +491,10 @@ func TestWritesWaitForTheFirstCount(t *testing.T) {
 		ok                 bool
 		after              time.Duration // at most
 	}{
-		"counted soon":     {counted: time.Second, ok: true, after: 1100 * time.Millisecond},
-		"never counted":    {counted: time.Hour, after: 2200 * time.Millisecond},
-		"a request's end":  {counted: time.Hour, cancelled: 550 * time.Millisecond, after: 550 * time.Millisecond},
-		"counted too late": {counted: 3 * time.Second, after: 2200 * time.Millisecond},
+		"counted soon":         {counted: time.Second, ok: true, after: 1100 * time.Millisecond},
+		"never counted":        {counted: time.Hour, after: 2200 * time.Millisecond},
+		"request is cancelled": {counted: time.Hour, cancelled: 550 * time.Millisecond, after: 550 * time.Millisecond},
+		"counted too late":     {counted: 3 * time.Second, after: 2200 * time.Millisecond},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -557,33 +557,33 @@ func TestQuotaObjects(t *testing.T) {
 		takenErr error
 		want     string
 	}{
-		"the first":            {write{obj: of(hard("pods", "count/secrets"))}, false, nil, ""},
-		"a second":             {write{obj: of(hard("pods"))}, true, nil, "already has a quota"},
-		"a second that is not": {write{obj: of(map[string]any{"tenant": "A B"})}, true, nil, ""},
-		"one that changes":     {write{obj: of(hard("pods")), old: of(hard())}, true, nil, ""},
-		"whether is not known": {write{obj: of(hard("pods"))}, false, errUnavailable, "could not be read"},
-		"a name of nothing": {
+		"the first":         {write{obj: of(hard("pods", "count/secrets"))}, false, nil, ""},
+		"a second":          {write{obj: of(hard("pods"))}, true, nil, "already has a quota"},
+		"an invalid second": {write{obj: of(map[string]any{"tenant": "A B"})}, true, nil, ""},
+		"an update":         {write{obj: of(hard("pods")), old: of(hard())}, true, nil, ""},
+		"failed lookup":     {write{obj: of(hard("pods"))}, false, errUnavailable, "could not be read"},
+		"an unknown name": {
 			write{obj: of(hard("pods", "wood"))},
 			false, nil,
 			"spec.hard[wood]: no object uses this resource",
 		},
-		"names of nothing and no quantity": {
+		"unknown names, no quantity": {
 			write{obj: of(map[string]any{"hard": map[string]any{"wood": "1", "iron": "1", "pods": "x"}})},
 			false, nil,
 			"[spec.hard[iron]: no object uses this resource, spec.hard[pods]: ",
 		},
-		"a limit of a number": {write{obj: of(limit(int64(10)))}, false, nil, ""},
-		"no quantity":         {write{obj: of(limit("1e1.5"))}, false, nil, "spec.hard[pods]"},
-		"changed to one": {
+		"a number":    {write{obj: of(limit(int64(10)))}, false, nil, ""},
+		"no quantity": {write{obj: of(limit("1e1.5"))}, false, nil, "spec.hard[pods]"},
+		"changed to an unknown name": {
 			write{obj: of(hard("wood")), old: of(hard())},
 			false,
 			nil,
 			"no object uses this resource",
 		},
-		"of cluster-scoped":       {write{obj: of(hard("count/nodes"))}, false, nil, "spec.hard[count/nodes]"},
-		"limits of another shape": {write{obj: of(map[string]any{"hard": "x"})}, false, nil, "hard"},
-		"its status":              {write{obj: of(hard("wood")), old: of(hard()), subresource: "status"}, false, nil, ""},
-		"no object":               {write{noObject: true}, false, nil, "no object"},
+		"cluster-scoped":         {write{obj: of(hard("count/nodes"))}, false, nil, "spec.hard[count/nodes]"},
+		"limits of another type": {write{obj: of(map[string]any{"hard": "x"})}, false, nil, "hard"},
+		"its status":             {write{obj: of(hard("wood")), old: of(hard()), subresource: "status"}, false, nil, ""},
+		"no object":              {write{noObject: true}, false, nil, "no object"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c.resource, c.namespace = "tenantquotas."+tenant.Domain, "-"
@@ -599,7 +599,7 @@ func TestQuotaObjects(t *testing.T) {
 	}
 	nodes := write{resource: "tenantquotas." + tenant.Domain, namespace: "-", obj: of(hard("count/nodes"))}
 	if err := newPlugin(&ledger{}, nil).Validate(t.Context(), nodes.attributes(), nil); err != nil {
-		t.Errorf("where nothing is known to be cluster-scoped: %v", err)
+		t.Errorf("without ClusterScoped: %v", err)
 	}
 }
 

@@ -106,7 +106,7 @@ func TestReinvocation(t *testing.T) {
 	a.GetObject().(*corev1.Pod).Annotations = map[string]string{"value": "changed"}
 	a.GetReinvocationContext().SetIsReinvoke()
 	admit(a)
-	expect("called again", "sent")
+	expect("reinvocation", "sent")
 	admit(pod("tried again"))
 	expect("another attempt", "tried again")
 }
@@ -115,10 +115,10 @@ func TestReinvocation(t *testing.T) {
 // later, even in place. It checks typed and unstructured objects of each kind with Pod templates.
 func TestRecordsAreCopies(t *testing.T) {
 	for name, spec := range map[string]corev1.PodSpec{
-		"nothing":     {},
-		"a label":     {NodeSelector: map[string]string{"sent": "x"}},
-		"a taint":     {Tolerations: append(make([]corev1.Toleration, 0, 9), corev1.Toleration{Key: "sent"})},
-		"an affinity": {Affinity: &corev1.Affinity{}},
+		"no placement": {},
+		"a label":      {NodeSelector: map[string]string{"sent": "x"}},
+		"a taint":      {Tolerations: append(make([]corev1.Toleration, 0, 9), corev1.Toleration{Key: "sent"})},
+		"an affinity":  {Affinity: &corev1.Affinity{}},
 		"a topology": {
 			TopologySpreadConstraints: append(make([]corev1.TopologySpreadConstraint, 0, 9),
 				corev1.TopologySpreadConstraint{TopologyKey: "sent"}),

@@ -50,14 +50,14 @@ func TestUnknownTenantsAreDenied(t *testing.T) {
 		plugin  admission.ValidationInterface
 		allowed bool
 	}{
-		{"system in system space", plugin(tenant.System(), nil, tenant.System(), nil), true},
-		{"system in tenant space", plugin(tenant.System(), nil, a, nil), false},
-		{"system in nobody's space", plugin(tenant.System(), nil, tenant.ID{}, nil), false},
-		{"system where the owner is not known", plugin(tenant.System(), nil, tenant.System(), away), false},
-		{"a tenant in system space", plugin(a, nil, tenant.System(), nil), false},
+		{"system tenant, system namespace", plugin(tenant.System(), nil, tenant.System(), nil), true},
+		{"system tenant, namespace of a tenant", plugin(tenant.System(), nil, a, nil), false},
+		{"system tenant, unowned namespace", plugin(tenant.System(), nil, tenant.ID{}, nil), false},
+		{"system tenant, failed owner lookup", plugin(tenant.System(), nil, tenant.System(), away), false},
+		{"a tenant, system namespace", plugin(a, nil, tenant.System(), nil), false},
 		{"a caller without a tenant", plugin(tenant.ID{}, tenant.ErrUnbound, tenant.System(), nil), false},
-		{"a caller who is not known", plugin(tenant.System(), away, tenant.System(), nil), false},
-		{"a zero caller", plugin(tenant.ID{}, nil, tenant.System(), nil), false},
+		{"failed caller lookup", plugin(tenant.System(), away, tenant.System(), nil), false},
+		{"a caller with the zero ID", plugin(tenant.ID{}, nil, tenant.System(), nil), false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			for _, version := range []string{"v1", "v1beta2", "v2"} {
@@ -81,9 +81,9 @@ func TestOnlyTheServerCreatesTenantObjects(t *testing.T) {
 		subject tenant.ID
 		allowed bool
 	}{
-		"the server":                    {tenant.System(), true},
-		"a tenant's caller of its name": {a, false},
-		"nobody's":                      {tenant.ID{}, false},
+		"the server":        {tenant.System(), true},
+		"a tenant's caller": {a, false},
+		"no tenant":         {tenant.ID{}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			made := admission.NewAttributesRecord(&appsv1.DaemonSet{}, nil, schema.GroupVersionKind{}, "ns", "d",
@@ -144,13 +144,13 @@ func TestMaintenance(t *testing.T) {
 		})
 	}
 	if err := p.Validate(t.Context(), write("v1", "", admission.Update, nil, nil), nil); err == nil {
-		t.Error("an update without objects passes")
+		t.Error("an update without objects is admitted")
 	}
 }
 
 // TestMaintenanceOfUnstructured checks unstructured objects, as in the webhook service. A missing
-// map of labels equals an empty one. The label that TenantLabel adds does not count as a change,
-// but a change of the spec does.
+// map of labels equals an empty one. The label that TenantLabel adds is not treated as a change,
+// but a change of the spec is.
 func TestMaintenanceOfUnstructured(t *testing.T) {
 	a, err := tenant.Parse("a")
 	if err != nil {
@@ -171,7 +171,7 @@ func TestMaintenanceOfUnstructured(t *testing.T) {
 	}
 	if err := p.Validate(t.Context(), write("v1", "", admission.Update, object(labelled, nil, "y"), old),
 		nil); err == nil {
-		t.Error("another spec is upkeep")
+		t.Error("a change of the spec is treated as maintenance")
 	}
 }
 
@@ -196,7 +196,7 @@ func TestUnlistedResourcesAreAllowed(t *testing.T) {
 		}
 	}
 	if p.Handles(admission.Delete) || p.Handles(admission.Connect) {
-		t.Error("deletions are looked at")
+		t.Error("deletions or connects are checked")
 	}
 }
 
@@ -211,18 +211,18 @@ func TestInvalidUpdatesAreNotMaintenance(t *testing.T) {
 	for name, w := range map[string]admission.Attributes{
 		"a create":         write("v1", "", admission.Create, ds, ds),
 		"a create, status": write("v1", "status", admission.Create, ds, ds),
-		"nothing before":   write("v1", "", admission.Update, ds, nil),
-		"nothing after":    write("v1", "", admission.Update, nil, ds),
-		"nothing":          write("v1", "", admission.Update, nil, nil),
-		"no objects":       write("v1", "", admission.Update, &metav1.Status{}, &metav1.Status{}),
+		"no old object":    write("v1", "", admission.Update, ds, nil),
+		"no new object":    write("v1", "", admission.Update, nil, ds),
+		"neither object":   write("v1", "", admission.Update, nil, nil),
+		"invalid objects":  write("v1", "", admission.Update, &metav1.Status{}, &metav1.Status{}),
 	} {
 		t.Run(name, func(t *testing.T) {
 			if err := p.Validate(t.Context(), w, nil); err == nil {
-				t.Errorf("%s is upkeep", name)
+				t.Errorf("%s is treated as maintenance", name)
 			}
 		})
 	}
 	if err := p.Validate(t.Context(), write("v1", "", admission.Update, ds, ds), nil); err != nil {
-		t.Errorf("an update of nothing: %v", err)
+		t.Errorf("an update without changes: %v", err)
 	}
 }

@@ -43,10 +43,10 @@ func TestNumberOfChecksIsLimited(t *testing.T) {
 		is   *members
 		want string
 	}{
-		"the most rules":         {"", everywhere, manyRights(mostOfTenant), ""},
-		"the most of the system": {"system:x", everywhere, manyRights(most), ""},
-		"more rules":             {"", everywhere, manyRights(mostOfTenant + 1), "more than 500 combinations"},
-		"more of the system":     {"system:x", everywhere, manyRights(most + 1), "more than 2000 combinations"},
+		"maximum":          {"", everywhere, manyRights(mostOfTenant), ""},
+		"maximum, system":  {"system:x", everywhere, manyRights(most), ""},
+		"too many":         {"", everywhere, manyRights(mostOfTenant + 1), "more than 500 combinations"},
+		"too many, system": {"system:x", everywhere, manyRights(most + 1), "more than 2000 combinations"},
 		"one rule, many times": {
 			"", everywhere, defines("x", slices.Repeat([]rbacv1.PolicyRule{reads}, most+1)...), "",
 		},
@@ -62,24 +62,24 @@ func TestNumberOfChecksIsLimited(t *testing.T) {
 		"many names": {
 			"", fakeCluster{in: namespacesWith(1, reads)}, defines("x", ruleOf("get", "", "x", strings.Repeat("n,", 9)+"n")), "",
 		},
-		"the most in namespaces": {"", fakeCluster{in: namespacesWith(5, reads)}, manyRights(100), ""},
-		"more in namespaces": {
+		"maximum in namespaces": {"", fakeCluster{in: namespacesWith(5, reads)}, manyRights(100), ""},
+		"too many in namespaces": {
 			"",
 			fakeCluster{in: namespacesWith(6, reads)},
 			manyRights(100),
 			"need more than 500 checks in 6 namespaces. In one update, add at most 83 combinations",
 		},
-		"the most of the system in namespaces": {
+		"maximum in namespaces, system": {
 			"system:x", fakeCluster{in: namespacesWith(20, reads)}, manyRights(100), "",
 		},
-		"more of the system in namespaces": {
+		"too many in namespaces, system": {
 			"system:x",
 			fakeCluster{in: namespacesWith(21, reads)},
 			manyRights(100),
 			"need more than 2000 checks in 21 namespaces",
 		},
-		"more, but escalate": {"", fakeCluster{in: namespacesWith(21, escalates)}, manyRights(100), ""},
-		"more, but escalate in most": {
+		"too many, but escalate": {"", fakeCluster{in: namespacesWith(21, escalates)}, manyRights(100), ""},
+		"too many, but escalate in most": {
 			"",
 			fakeCluster{in: namespacesWithout(namespacesWith(21, escalates), "a--7")},
 			manyRights(100),
@@ -91,7 +91,7 @@ func TestNumberOfChecksIsLimited(t *testing.T) {
 			manyRights(1),
 			"has more than 500 namespaces: let a caller with these rights",
 		},
-		"many namespaces, one answer": {"", fakeCluster{in: namespacesWith(mostOfTenant, reads)}, manyRights(1), ""},
+		"many namespaces, one right": {"", fakeCluster{in: namespacesWith(mostOfTenant, reads)}, manyRights(1), ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			by, bound := "a", 2*mostOfTenant
@@ -103,10 +103,10 @@ func TestNumberOfChecksIsLimited(t *testing.T) {
 				t.Errorf("%.300s, want %q", got, c.want)
 			}
 			if n := c.w.checks.Load(); n > int64(bound) {
-				t.Errorf("%d questions", n)
+				t.Errorf("%d checks", n)
 			}
 			if len(got) > 4000 {
-				t.Errorf("the refusal has %d bytes", len(got))
+				t.Errorf("the error has %d bytes", len(got))
 			}
 		})
 	}
@@ -148,10 +148,10 @@ func TestNumberOfAuthorizerCalls(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			got := c.w.write(t, "a", nil, c.is)
 			if n := c.w.checks.Load(); n > c.most {
-				t.Errorf("%d questions, want at most %d: %.300s", n, c.most, got)
+				t.Errorf("%d checks, want at most %d: %.300s", n, c.most, got)
 			}
 			if has := !strings.HasPrefix(name, "no rights"); has != (got == "") {
-				t.Errorf("the answer is %.300s", got)
+				t.Errorf("the error is %.300s", got)
 			}
 		})
 	}

@@ -187,20 +187,20 @@ func TestUpdatedBindings(t *testing.T) {
 		write
 		want string
 	}{
-		"as it was": {write{obj: of("r", "tenant:b"), old: of("r", "tenant:b")}, ""},
-		"one more": {
+		"unchanged": {write{obj: of("r", "tenant:b"), old: of("r", "tenant:b")}, ""},
+		"one added": {
 			write{obj: of("r", "tenant:b", "tenant:c"), old: of("r", "tenant:b")}, "subjects[1] names callers of another",
 		},
 		"another role": {
 			write{obj: of("s", "tenant:b"), old: of("r", "tenant:b")}, "subjects[0] names callers of another",
 		},
-		"by a guest, the owner's":      {write{obj: of("r", "tenant:a"), by: "b"}, ""},
-		"by a guest, its own":          {write{obj: of("r", "tenant:b"), by: "b"}, "subjects[0] names callers of another"},
-		"by the system":                {write{obj: of("r", "tenant:b"), by: "system"}, ""},
-		"by nobody":                    {write{obj: of("r", "tenant:b"), by: "A B"}, "subjects[0] names callers of another"},
-		"where the owner is not known": {write{obj: of("r"), namespace: "away"}, "away"},
-		"no binding":                   {write{}, "no object"},
-		"after no binding": {
+		"by a grantee, the owner's": {write{obj: of("r", "tenant:a"), by: "b"}, ""},
+		"by a grantee, its own":     {write{obj: of("r", "tenant:b"), by: "b"}, "subjects[0] names callers of another"},
+		"by the system tenant":      {write{obj: of("r", "tenant:b"), by: "system"}, ""},
+		"by an invalid tenant":      {write{obj: of("r", "tenant:b"), by: "A B"}, "subjects[0] names callers of another"},
+		"failed owner lookup":       {write{obj: of("r"), namespace: "away"}, "away"},
+		"no binding":                {write{}, "no object"},
+		"invalid old binding": {
 			write{
 				obj: of("r"),
 				old: &corev1.ConfigMap{TypeMeta: metav1.TypeMeta{APIVersion: "rbac.authorization.k8s.io/v1", Kind: "RoleBinding"}},
@@ -224,14 +224,14 @@ func TestExternalIPs(t *testing.T) {
 		write
 		want string
 	}{
-		"none":          {write{obj: of()}, ""},
-		"one":           {write{obj: of("192.0.2.1")}, "externalIPs"},
-		"by the system": {write{obj: of("192.0.2.1"), by: "system"}, ""},
-		"as they were":  {write{obj: of("192.0.2.1", "192.0.2.2"), old: of("192.0.2.2", "192.0.2.1")}, ""},
-		"one less":      {write{obj: of("192.0.2.1"), old: of("192.0.2.1", "192.0.2.2")}, ""},
-		"one more":      {write{obj: of("192.0.2.1", "192.0.2.2"), old: of("192.0.2.1")}, "externalIPs"},
-		"no service":    {write{}, "no object"},
-		"after no service": {
+		"none":                 {write{obj: of()}, ""},
+		"one":                  {write{obj: of("192.0.2.1")}, "externalIPs"},
+		"by the system tenant": {write{obj: of("192.0.2.1"), by: "system"}, ""},
+		"unchanged":            {write{obj: of("192.0.2.1", "192.0.2.2"), old: of("192.0.2.2", "192.0.2.1")}, ""},
+		"one removed":          {write{obj: of("192.0.2.1"), old: of("192.0.2.1", "192.0.2.2")}, ""},
+		"one added":            {write{obj: of("192.0.2.1", "192.0.2.2"), old: of("192.0.2.1")}, "externalIPs"},
+		"no service":           {write{}, "no object"},
+		"invalid old service": {
 			write{obj: of("192.0.2.1"), old: &corev1.ConfigMap{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Service"}}},
 			"no object",
 		},
@@ -273,20 +273,20 @@ func TestClaimSources(t *testing.T) {
 		was           *claimSpec
 		open, closed  string // the expected errors without and with ForbidVolumeNames
 	}{
-		"plain":                {"", "", claimSpec{}, nil, "", ""},
-		"a volume":             {"", "", named("v"), nil, "", "spec.volumeName may not be set"},
-		"a volume as it was":   {"", "", named("v"), new(named("v")), "", ""},
-		"another volume":       {"", "", named("v"), new(named("w")), "", "spec.volumeName may not be set"},
-		"a selector":           {"", "", selecting("x"), nil, "", "spec.selector may not be set"},
-		"a selector as it was": {"", "", selecting("x"), new(selecting("x")), "", ""},
-		"another selector":     {"", "", selecting("x"), new(selecting("y")), "", "spec.selector may not be set"},
-		"its own source":       {"", "", from("a--web"), nil, "", ""},
-		"a source beside":      {"", "", from("a--db"), nil, "", ""},
-		"another's source": {
+		"plain":                     {"", "", claimSpec{}, nil, "", ""},
+		"a volume":                  {"", "", named("v"), nil, "", "spec.volumeName may not be set"},
+		"an unchanged volume":       {"", "", named("v"), new(named("v")), "", ""},
+		"another volume":            {"", "", named("v"), new(named("w")), "", "spec.volumeName may not be set"},
+		"a selector":                {"", "", selecting("x"), nil, "", "spec.selector may not be set"},
+		"an unchanged selector":     {"", "", selecting("x"), new(selecting("x")), "", ""},
+		"another selector":          {"", "", selecting("x"), new(selecting("y")), "", "spec.selector may not be set"},
+		"a source in the namespace": {"", "", from("a--web"), nil, "", ""},
+		"an own namespace":          {"", "", from("a--db"), nil, "", ""},
+		"another tenant's source": {
 			"", "", from("b--web"), nil, "spec.dataSourceRef.namespace names", "spec.dataSourceRef.namespace names",
 		},
-		"another's source as it was": {"", "", from("b--web"), new(from("b--web")), "", ""},
-		"another's source instead of its": {
+		"unchanged source": {"", "", from("b--web"), new(from("b--web")), "", ""},
+		"another source": {
 			"",
 			"",
 			from("b--web"),
@@ -294,18 +294,18 @@ func TestClaimSources(t *testing.T) {
 			"spec.dataSourceRef.namespace names",
 			"spec.dataSourceRef.namespace names",
 		},
-		"a source of this namespace": {
+		"a source without a namespace": {
 			"", "", claimSpec{DataSourceRef: &corev1.TypedObjectReference{Kind: "X"}}, nil, "", "",
 		},
-		"a source, the owner not known": {"", "away", from("b--web"), nil, "away", "away"},
-		"by the system":                 {"system", "", from("b--web"), nil, "", ""},
-		"made of a template": {
+		"failed owner lookup":  {"", "away", from("b--web"), nil, "away", "away"},
+		"by the system tenant": {"system", "", from("b--web"), nil, "", ""},
+		"created from a template": {
 			controller, "", from("b--web"), nil, "spec.dataSourceRef.namespace names", "spec.dataSourceRef.namespace names",
 		},
-		"made of a template, a volume":     {controller, "", named("v"), nil, "", "spec.volumeName may not be set"},
-		"changed by who makes":             {controller, "", from("b--web"), new(from("a--web")), "", ""},
-		"made at the system's":             {controller, "kube-system", from("b--web"), nil, "", ""},
-		"made where the owner's not known": {controller, "away", claimSpec{}, nil, "away", "away"},
+		"a volume, from a template":      {controller, "", named("v"), nil, "", "spec.volumeName may not be set"},
+		"changed by the controller":      {controller, "", from("b--web"), new(from("a--web")), "", ""},
+		"a system namespace":             {controller, "kube-system", from("b--web"), nil, "", ""},
+		"failed lookup, from a template": {controller, "away", claimSpec{}, nil, "away", "away"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			claim := write{by: c.by, namespace: c.namespace, obj: &corev1.PersistentVolumeClaim{Spec: c.is}}
@@ -336,7 +336,7 @@ func TestClaimSources(t *testing.T) {
 		write{}.validate(t, p, corev1.SchemeGroupVersion.WithKind("PersistentVolumeClaim")),
 		"no object",
 	)
-	wantError(t, "after no claim",
+	wantError(t, "invalid old claim",
 		write{
 			obj: &corev1.PersistentVolumeClaim{},
 			old: &corev1.ConfigMap{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "PersistentVolumeClaim"}},
@@ -398,28 +398,28 @@ func TestEphemeralVolumes(t *testing.T) {
 		kind         schema.GroupVersionKind
 		open, closed string
 	}{
-		"a pod's":           {write{obj: pod}, pods, "", "spec.volumes[0].ephemeral.volumeClaimTemplate.spec.volumeName"},
-		"a pod's as it was": {write{obj: pod, old: pod.DeepCopy()}, pods, "", ""},
-		"a pod's status":    {write{obj: pod, old: &corev1.Pod{}, subresource: "status"}, pods, "", ""},
-		"no templates":      {write{obj: stateful()}, sets, "", ""},
+		"a pod":            {write{obj: pod}, pods, "", "spec.volumes[0].ephemeral.volumeClaimTemplate.spec.volumeName"},
+		"an unchanged pod": {write{obj: pod, old: pod.DeepCopy()}, pods, "", ""},
+		"a pod's status":   {write{obj: pod, old: &corev1.Pod{}, subresource: "status"}, pods, "", ""},
+		"no templates":     {write{obj: stateful()}, sets, "", ""},
 		"an owner in a template": {
 			write{obj: stateful(blocking)},
 			sets,
 			"spec.volumeClaimTemplates[0].metadata.ownerReferences[0].blockOwnerDeletion",
 			"ownerReferences[0].blockOwnerDeletion",
 		},
-		"an owner as it was":       {write{obj: stateful(blocking), old: stateful(blocking)}, sets, "", ""},
-		"an owner that goes first": {write{obj: owned(nil)}, sets, "", ""},
-		"one that is not blocked":  {write{obj: owned(new(false))}, sets, "", ""},
-		"claims of nothing":        {write{obj: claiming("x")}, sets, "cannot read", "cannot read"},
-		"after claims of nothing": {
+		"an unchanged owner":         {write{obj: stateful(blocking), old: stateful(blocking)}, sets, "", ""},
+		"an owner without the field": {write{obj: owned(nil)}, sets, "", ""},
+		"an owner without blocking":  {write{obj: owned(new(false))}, sets, "", ""},
+		"invalid claims":             {write{obj: claiming("x")}, sets, "cannot read", "cannot read"},
+		"invalid old claims": {
 			write{obj: stateful(blocking), old: claiming("x")}, sets, "cannot read", "cannot read",
 		},
-		"unreadable":               {write{obj: broken(false)}, sets, "cannot read", "cannot read"},
-		"unreadable and stays":     {write{obj: broken(false), old: broken(false)}, sets, "cannot read", "cannot read"},
-		"unreadable, and leaving":  {write{obj: broken(true), old: broken(true)}, sets, "", ""},
-		"leaving, and changed":     {write{obj: changed, old: broken(true)}, sets, "cannot read", "cannot read"},
-		"after what is unreadable": {write{obj: stateful(blocking), old: broken(false)}, sets, "no object", "no object"},
+		"unreadable":                {write{obj: broken(false)}, sets, "cannot read", "cannot read"},
+		"unreadable, unchanged":     {write{obj: broken(false), old: broken(false)}, sets, "cannot read", "cannot read"},
+		"unreadable, being deleted": {write{obj: broken(true), old: broken(true)}, sets, "", ""},
+		"being deleted, changed":    {write{obj: changed, old: broken(true)}, sets, "cannot read", "cannot read"},
+		"unreadable old object":     {write{obj: stateful(blocking), old: broken(false)}, sets, "no object", "no object"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			for forbidden, want := range map[bool]string{false: c.open, true: c.closed} {

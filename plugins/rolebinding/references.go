@@ -73,7 +73,7 @@ func (p *plugin) checkRequest(_ context.Context, a admission.Attributes, o admis
 	return nil
 }
 
-// checkService denies new external IP addresses. Only ForbidExternalIPs enables it.
+// checkService denies new external IP addresses. It is used only if ForbidExternalIPs is set.
 func (p *plugin) checkService(_ context.Context, a admission.Attributes, o admission.ObjectInterfaces) error {
 	obj, err := plugins.Versioned[corev1.Service](a.GetObject(), serviceKind, o)
 	if err != nil || len(obj.Spec.ExternalIPs) == 0 {

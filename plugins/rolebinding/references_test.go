@@ -38,7 +38,7 @@ func ownersPlugin(t *testing.T, find func() (types.UID, error)) admission.Valida
 				wantNamespace = ""
 			}
 			if namespace != wantNamespace {
-				t.Errorf("asked for %s %s/%s", kind, namespace, name)
+				t.Errorf("lookup of %s %s/%s", kind, namespace, name)
 			}
 			uid, err := find()
 			if uid == "" || err != nil {
@@ -73,17 +73,17 @@ func TestOwnerReferencesHaveTheOwnerUID(t *testing.T) {
 		caller          string
 		ok              bool
 	}{
-		"a Deployment":                       {"apps/v1", "Deployment", "d", "1", nil, "a", true},
-		"another object of the name":         {"apps/v1", "Deployment", "d", "2", nil, "a", false},
-		"none":                               {"apps/v1", "Deployment", "d", "", nil, "a", false},
-		"one that may not be read":           {"apps/v1", "Deployment", "d", "", forbidden, "a", true},
-		"one that cannot be looked up":       {"apps/v1", "Deployment", "d", "1", errors.New("away"), "a", false},
-		"the own Namespace":                  {"v1", "Namespace", "a--web", "1", nil, "a", true},
-		"another UID for the own Namespace":  {"v1", "Namespace", "a--web", "2", nil, "a", false},
-		"another Namespace":                  {"v1", "Namespace", "b--web", "1", nil, "a", false},
-		"an unknown kind":                    {"example.com/v1", "Thing", "t", "1", nil, "a", false},
-		"the system refers to what it likes": {"v1", "Node", "n", "2", nil, "system", true},
-		"a caller of no tenant does not":     {"v1", "Node", "n", "2", nil, "System", false},
+		"a Deployment":                      {"apps/v1", "Deployment", "d", "1", nil, "a", true},
+		"another UID":                       {"apps/v1", "Deployment", "d", "2", nil, "a", false},
+		"no owner":                          {"apps/v1", "Deployment", "d", "", nil, "a", false},
+		"an owner that may not be read":     {"apps/v1", "Deployment", "d", "", forbidden, "a", true},
+		"failed lookup":                     {"apps/v1", "Deployment", "d", "1", errors.New("away"), "a", false},
+		"the own Namespace":                 {"v1", "Namespace", "a--web", "1", nil, "a", true},
+		"another UID for the own Namespace": {"v1", "Namespace", "a--web", "2", nil, "a", false},
+		"another Namespace":                 {"v1", "Namespace", "b--web", "1", nil, "a", false},
+		"an unknown kind":                   {"example.com/v1", "Thing", "t", "1", nil, "a", false},
+		"the system tenant":                 {"v1", "Node", "n", "2", nil, "system", true},
+		"a caller without a tenant":         {"v1", "Node", "n", "2", nil, "System", false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := ownersPlugin(t, func() (types.UID, error) { return c.uid, c.err })
@@ -105,7 +105,7 @@ func TestOwnerReferencesHaveTheOwnerUID(t *testing.T) {
 				t.Errorf("%s, added: %v", name, err)
 			}
 			if err := writeReference(p, c.caller, obj, obj.DeepCopy(), kind, "configmaps"); err != nil {
-				t.Errorf("%s, there before: %v", name, err)
+				t.Errorf("%s, unchanged: %v", name, err)
 			}
 		})
 	}

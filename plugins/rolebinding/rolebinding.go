@@ -4,7 +4,7 @@
 // Package rolebinding denies references from a tenant's objects to certain objects that the tenant
 // does not own. It checks the subjects of RoleBindings, certificate requests, Secrets for service
 // account tokens, the data sources of volumes, and owner references that block the deletion of
-// shared objects. It also checks the permissions that Tenants and TenantMembers give. If
+// shared objects. It also checks the permissions that Tenants and TenantMembers grant. If
 // configured, it checks external IP addresses and volume names.
 package rolebinding
 
@@ -86,7 +86,7 @@ type plugin struct {
 }
 
 // Validate implements [admission.ValidationInterface]. It checks the ownerReferences of an object
-// first, so that the check of no kind can skip them.
+// first, so that no check of a kind can skip them.
 func (p *plugin) Validate(ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces) error {
 	resource, check, hasOwners := a.GetResource().GroupResource(), p.checkFor(a), hasOwnerReferences(a)
 	if check == nil && !hasOwners && resource != tenants && resource != members {

@@ -80,9 +80,9 @@ func TestCertificateRequests(t *testing.T) {
 		"a tenant among others": {
 			pkix.Name{CommonName: "eve", Organization: []string{"x", "tenant:a"}}, nobody, true,
 		},
-		"the marker alone":        {pkix.Name{CommonName: "eve", Organization: []string{"tenant"}}, nobody, true},
-		"a tenant, old format":    {pkix.Name{CommonName: "a:eve"}, nobody, true},
-		"a tenant, by the marker": {pkix.Name{CommonName: "tenant:a"}, nobody, true},
+		"only the marker":      {pkix.Name{CommonName: "eve", Organization: []string{"tenant"}}, nobody, true},
+		"a tenant, old format": {pkix.Name{CommonName: "a:eve"}, nobody, true},
+		"a tenant, user name":  {pkix.Name{CommonName: "tenant:a"}, nobody, true},
 		"masters": {
 			pkix.Name{CommonName: "eve", Organization: []string{"system:masters"}}, nobody, true,
 		},
@@ -96,8 +96,8 @@ func TestCertificateRequests(t *testing.T) {
 		"by the system tenant": {
 			pkix.Name{CommonName: "eve", Organization: []string{"tenant:a"}}, caller("system"), false,
 		},
-		"by the system tenant, older":     {pkix.Name{CommonName: "a:eve"}, caller("system"), false},
-		"no tenant's, by nobody's caller": {pkix.Name{CommonName: "eve", Organization: []string{"dev"}}, nobody, false},
+		"by the system tenant, old": {pkix.Name{CommonName: "a:eve"}, caller("system"), false},
+		"another name, no tenant":   {pkix.Name{CommonName: "eve", Organization: []string{"dev"}}, nobody, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if err := validate(t, request(t, c.subject, c.by)); (err != nil) != c.refused {

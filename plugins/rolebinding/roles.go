@@ -68,8 +68,8 @@ type DefinedRole struct {
 	Rules      []rbacv1.PolicyRule
 }
 
-// CheckRole returns an error if no tenant may define the Role, whatever rights its author has. A
-// Role without rules is valid.
+// CheckRole returns an error if no tenant may define the Role, regardless of the rights of its
+// author. A Role without rules is valid.
 func CheckRole(role *DefinedRole) error {
 	var errs plugins.Errors
 	if strings.HasPrefix(role.Name, reservedRolePrefix) {
@@ -105,7 +105,7 @@ type right struct {
 
 // checkDefined returns an error unless the writer has the rights of each rule that it adds to a
 // Role. kube-apiserver requires the same of the author of a Role. The writer must have the rights
-// in the whole cluster or in every namespace of the tenant. Where it lacks a right, the permission
+// in the whole cluster or in every namespace of the tenant. If it lacks a right, the permission
 // to escalate the Role suffices.
 func (p *plugin) checkDefined(ctx context.Context, writer user.Info, old, obj *Bindings) error {
 	var errs plugins.Errors

@@ -117,7 +117,7 @@ func (w *fakeCluster) write(t *testing.T, by string, oldObj, newObj *members) st
 		if w.in != nil || w.unknown != nil {
 			o.Namespaces = func(id tenant.ID) ([]string, error) {
 				if id.String() != "a" {
-					return nil, fmt.Errorf("asked for %s", id)
+					return nil, fmt.Errorf("called for %s", id)
 				}
 				return slices.Sorted(maps.Keys(w.in)), w.unknown
 			}
@@ -211,10 +211,10 @@ func TestDefinedRoles(t *testing.T) {
 		"no known namespaces": {
 			fakeCluster{}, "a", nil, defines("x", pods), "the namespaces of the tenant are not known",
 		},
-		"a failure of namespaces": {
+		"Namespaces fails": {
 			fakeCluster{unknown: errors.New("away")}, "a", nil, defines("x", pods), "not known: away",
 		},
-		"a failure of the decision": {fakeCluster{authorizerFails: true}, "a", nil, defines("x", pods), "cannot check now"},
+		"the authorizer fails": {fakeCluster{authorizerFails: true}, "a", nil, defines("x", pods), "cannot check now"},
 		"a reserved name": {
 			fakeCluster{everywhere: []rbacv1.PolicyRule{pods}},
 			"a",
@@ -230,25 +230,25 @@ func TestDefinedRoles(t *testing.T) {
 			"a", nil,
 			defines("x", rbacv1.PolicyRule{Verbs: []string{"get"}, NonResourceURLs: []string{"/metrics"}}), "nonResourceURLs",
 		},
-		"a rule as it was": {fakeCluster{in: both()}, "a", defines("x", pods), defines("x", pods), ""},
-		"one rule less":    {fakeCluster{in: both()}, "a", defines("x", pods, secrets), defines("x", secrets), ""},
-		"one Role less":    {fakeCluster{in: both()}, "a", defines("x", pods).and("y", secrets), defines("y", secrets), ""},
-		"one rule more": {
+		"unchanged":      {fakeCluster{in: both()}, "a", defines("x", pods), defines("x", pods), ""},
+		"a removed rule": {fakeCluster{in: both()}, "a", defines("x", pods, secrets), defines("x", secrets), ""},
+		"a removed Role": {fakeCluster{in: both()}, "a", defines("x", pods).and("y", secrets), defines("y", secrets), ""},
+		"an added rule": {
 			fakeCluster{in: both(pods)},
 			"a", defines("x", pods), defines("x", pods, secrets),
 			"rules[1]: the caller may not get secrets",
 		},
-		"one verb more": {
+		"an added verb": {
 			fakeCluster{in: both(pods)},
 			"a", defines("x", pods), defines("x", ruleOf("get,list,watch", "", "pods", "")),
 			"may not watch pods",
 		},
-		"a name less": {
+		"a removed name": {
 			fakeCluster{in: both(pods)},
 			"a", defines("x", ruleOf("get", "", "secrets", "one")), defines("x", secrets),
 			"may not get secrets",
 		},
-		"a rule of another": {
+		"a rule of another Role": {
 			fakeCluster{in: both()}, "a", defines("x", pods).and("y"), defines("x").and("y", pods), "spec.roles[1].rules[0]",
 		},
 		"a renamed Role": {

@@ -42,7 +42,7 @@ func misnamed(roles ...rolebinding.RoleBinding) *fakeTenant {
 type fakeTenant struct {
 	corev1.ConfigMap
 	roles, members []rolebinding.RoleBinding
-	otherTenant    string // the ID if it is not a
+	otherTenant    string // the tenant's ID, if it is not a
 	templates      []string
 }
 
@@ -107,7 +107,7 @@ func TestTenants(t *testing.T) {
 			}
 			if a.GetVerb() != "bind" || a.GetAPIGroup() != rbacv1.GroupName || a.GetResource() != "clusterroles" ||
 				a.GetNamespace() != "" || !a.IsResourceRequest() {
-				return authorizer.DecisionDeny, "", fmt.Errorf("asked for %s %s", a.GetVerb(), a.GetResource())
+				return authorizer.DecisionDeny, "", fmt.Errorf("unexpected check of %s %s", a.GetVerb(), a.GetResource())
 			}
 			switch {
 			case a.GetUser().GetName() == "system:unsure":
@@ -126,11 +126,11 @@ func TestTenants(t *testing.T) {
 		want    string
 	}{
 		"admins": {"system:admin", "", nil, tenantWith(admins("peter")), ""},
-		"who may not bind that": {
+		"without bind": {
 			"system:x", "", nil, tenantWith(admins("peter")), "spec.admins: the caller may not bind the ClusterRole admin",
 		},
-		"another, who may bind": {"system:x", "", nil, tenantWith(role("spec.bindings[0].subjects", "view", "peter")), ""},
-		"nobody knows":          {"system:unsure", "", nil, tenantWith(admins("peter")), "cannot check now"},
+		"with bind":    {"system:x", "", nil, tenantWith(role("spec.bindings[0].subjects", "view", "peter")), ""},
+		"failed check": {"system:unsure", "", nil, tenantWith(admins("peter")), "cannot check now"},
 		"a reserved name": {
 			"system:admin", "", nil, tenantWith(admins("peter", "system:x")), "spec.admins[1] is a reserved name",
 		},
@@ -139,14 +139,14 @@ func TestTenants(t *testing.T) {
 			"[spec.admins[0] is a reserved name, spec.admins[1] is a reserved name, " +
 				"spec.admins: the caller may not bind the ClusterRole admin]",
 		},
-		"a role and a template that the caller may not give": {
+		"a role and a template, without rights": {
 			"system:x", "", nil, both,
 			"[spec.admins: the caller may not bind the ClusterRole admin, " +
 				"spec.namespaces.templates: the caller may not use the NamespaceTemplate other]",
 		},
-		"one more":  {"system:x", "", tenantWith(admins("peter")), tenantWith(admins("peter", "mary")), "may not bind"},
-		"one less":  {"system:x", "", tenantWith(admins("peter", "mary")), tenantWith(admins("peter")), ""},
-		"as it was": {"system:x", "", tenantWith(admins("peter", "system:x")), tenantWith(admins("peter", "system:x")), ""},
+		"added":     {"system:x", "", tenantWith(admins("peter")), tenantWith(admins("peter", "mary")), "may not bind"},
+		"removed":   {"system:x", "", tenantWith(admins("peter", "mary")), tenantWith(admins("peter")), ""},
+		"unchanged": {"system:x", "", tenantWith(admins("peter", "system:x")), tenantWith(admins("peter", "system:x")), ""},
 		"the same role by another list": {
 			"system:x", "", tenantWith(admins("peter")), tenantWith(role("spec.bindings[0].subjects", "admin", "peter")), "",
 		},
@@ -157,21 +157,21 @@ func TestTenants(t *testing.T) {
 			tenantWith(role("spec.bindings[0].subjects", "edit", "peter")),
 			"may not bind the ClusterRole edit",
 		},
-		"after what was not understood":  {"system:x", "", &corev1.ConfigMap{}, tenantWith(admins("peter")), "may not bind"},
-		"what is not understood":         {"system:admin", "", nil, &corev1.ConfigMap{}, "no Tenant"},
-		"a status":                       {"system:x", "status", tenantWith(), tenantWith(admins("peter")), ""},
-		"of another's name":              {"system:admin", "", nil, misnamed(), "metadata.name must be a"},
-		"one of another's name as it is": {"system:x", "", misnamed(), misnamed(), ""},
-		"nothing":                        {"system:x", "", nil, tenantWith(), ""},
-		"roles of members":               {"system:x", "", nil, withMemberRoles("view"), ""},
-		"one that he may not bind": {
+		"unreadable old Tenant": {"system:x", "", &corev1.ConfigMap{}, tenantWith(admins("peter")), "may not bind"},
+		"unreadable Tenant":     {"system:admin", "", nil, &corev1.ConfigMap{}, "no Tenant"},
+		"a status":              {"system:x", "status", tenantWith(), tenantWith(admins("peter")), ""},
+		"wrong name":            {"system:admin", "", nil, misnamed(), "metadata.name must be a"},
+		"unchanged wrong name":  {"system:x", "", misnamed(), misnamed(), ""},
+		"no roles":              {"system:x", "", nil, tenantWith(), ""},
+		"roles of members":      {"system:x", "", nil, withMemberRoles("view"), ""},
+		"a member role without bind": {
 			"system:x",
 			"",
 			nil,
 			withMemberRoles("view", "edit"),
 			"spec.memberRoles[1]: the caller may not bind the ClusterRole edit",
 		},
-		"one more that he may not": {
+		"a member role added without bind": {
 			"system:x",
 			"",
 			withMemberRoles("view"),
@@ -179,22 +179,22 @@ func TestTenants(t *testing.T) {
 			"spec.memberRoles[1]",
 		},
 		"a template": {"system:x", "", nil, templated("std"), ""},
-		"one that he may not use": {
+		"a template without use": {
 			"system:x",
 			"",
 			nil,
 			templated("std", "other"),
 			"spec.namespaces.templates: the caller may not use the NamespaceTemplate other",
 		},
-		"who may": {"system:admin", "", nil, templated("std", "other"), ""},
-		"nobody knows whether he may": {
+		"a template with use": {"system:admin", "", nil, templated("std", "other"), ""},
+		"failed check of a template": {
 			"system:x", "", nil, templated("unsure"), "cannot check now whether the caller may use",
 		},
-		"one taken away": {
+		"a template without use, removed": {
 			"system:x", "", templated("std", "other"), templated("std"), "may not use the NamespaceTemplate other",
 		},
-		"templates that were": {"system:x", "", templated("other", "std"), templated("other"), ""},
-		"those that were":     {"system:x", "", withMemberRoles("view", "edit"), withMemberRoles("edit", "view"), ""},
+		"a usable template removed": {"system:x", "", templated("other", "std"), templated("other"), ""},
+		"reordered roles":           {"system:x", "", withMemberRoles("view", "edit"), withMemberRoles("edit", "view"), ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			op := admission.Create
@@ -241,7 +241,7 @@ func TestFinalizersAndOwnersOfMembers(t *testing.T) {
 		"a finalizer": {
 			nil, membersWithFinalizer("example.com/mine", ""), "metadata.finalizers[0]: \"example.com/mine\" may only be",
 		},
-		"one that deletes":  {nil, membersWithFinalizer("foregroundDeletion", ""), "metadata.finalizers[0]"},
+		"deletion":          {nil, membersWithFinalizer("foregroundDeletion", ""), "metadata.finalizers[0]"},
 		"an owner":          {nil, membersWithFinalizer("", "x"), "metadata.ownerReferences[0]: ConfigMap \"x\" may only be"},
 		"a finalizer added": {tenantWith(), membersWithFinalizer("example.com/mine", ""), "metadata.finalizers[0]"},
 		"an owner added":    {tenantWith(), membersWithFinalizer("", "x"), "metadata.ownerReferences[0]"},
@@ -251,7 +251,7 @@ func TestFinalizersAndOwnersOfMembers(t *testing.T) {
 			"metadata.finalizers[0]",
 		},
 		"another owner":  {membersWithFinalizer("", "x"), membersWithFinalizer("", "y"), "metadata.ownerReferences[0]"},
-		"both as before": {membersWithFinalizer("example.com/a", "x"), membersWithFinalizer("example.com/a", "x"), ""},
+		"both unchanged": {membersWithFinalizer("example.com/a", "x"), membersWithFinalizer("example.com/a", "x"), ""},
 		"both removed":   {membersWithFinalizer("example.com/a", "x"), tenantWith(), ""},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -311,24 +311,24 @@ func TestMembers(t *testing.T) {
 		was, is runtime.Object
 		want    string
 	}{
-		"a role":                       {"a", nil, tenantWith(role(path, "view", "peter")), ""},
-		"by the system":                {"system:x", nil, tenantWith(role(path, "view", "peter")), ""},
-		"by another tenant's":          {"b", nil, tenantWith(role(path, "view", "peter")), "only callers of this tenant"},
-		"by another tenant's, nothing": {"b", nil, tenantWith(), "only callers of this tenant"},
-		"changed by another tenant's": {
+		"a role":                      {"a", nil, tenantWith(role(path, "view", "peter")), ""},
+		"by the system tenant":        {"system:x", nil, tenantWith(role(path, "view", "peter")), ""},
+		"by another tenant":           {"b", nil, tenantWith(role(path, "view", "peter")), "only callers of this tenant"},
+		"by another tenant, no roles": {"b", nil, tenantWith(), "only callers of this tenant"},
+		"changed by another tenant": {
 			"b",
 			tenantWith(role(path, "view", "peter")),
 			tenantWith(),
 			"only callers of this tenant",
 		},
-		"by nobody's": {"A B", nil, tenantWith(), "only callers of this tenant"},
+		"by an invalid tenant": {"A B", nil, tenantWith(), "only callers of this tenant"},
 		"another role": {
 			"a",
 			nil,
 			tenantWith(role(path, "view"), role("spec.bindings[1].subjects", "admin", "peter")),
 			"spec.bindings[1].clusterRole: \"admin\" is not listed in spec.memberRoles of the Tenant",
 		},
-		"another role, by the system": {
+		"another role, by the system tenant": {
 			"system:x",
 			nil,
 			tenantWith(role(path, "admin", "peter")),
@@ -347,21 +347,21 @@ func TestMembers(t *testing.T) {
 			"[spec.bindings[0].clusterRole: \"admin\" is not listed in spec.memberRoles of the Tenant, " +
 				"spec.bindings[0].subjects[0] is a reserved name]",
 		},
-		"one more of what may not be": {
+		"subject added for an unlisted role": {
 			"a",
 			tenantWith(role(path, "admin", "peter")),
 			tenantWith(role(path, "admin", "peter", "mary")),
 			"spec.bindings[0].clusterRole",
 		},
-		"one less of what may not be": {
+		"subject removed for an unlisted role": {
 			"a", tenantWith(role(path, "admin", "peter", "mary")), tenantWith(role(path, "admin", "peter")), "",
 		},
-		"of another's name":              {"a", nil, misnamed(), "metadata.name must be a"},
-		"of a tenant that may give none": {"b", nil, others(role(path, "view", "peter")), "spec.bindings[0].clusterRole"},
-		"made another tenant's":          {"system:x", tenantWith(), others(), "spec.id is immutable"},
-		"what is not understood":         {"system:x", nil, &corev1.ConfigMap{}, "no TenantMembers"},
-		"after what is not understood":   {"a", &corev1.ConfigMap{}, tenantWith(role(path, "view", "peter")), ""},
-		"after what is not, another's one": {
+		"wrong name":            {"a", nil, misnamed(), "metadata.name must be a"},
+		"no member roles":       {"b", nil, others(role(path, "view", "peter")), "spec.bindings[0].clusterRole"},
+		"changed tenant":        {"system:x", tenantWith(), others(), "spec.id is immutable"},
+		"unreadable object":     {"system:x", nil, &corev1.ConfigMap{}, "no TenantMembers"},
+		"unreadable old object": {"a", &corev1.ConfigMap{}, tenantWith(role(path, "view", "peter")), ""},
+		"unreadable old object, another tenant": {
 			"b", &corev1.ConfigMap{}, tenantWith(role(path, "view", "peter")), "only callers of this tenant",
 		},
 	} {

@@ -1,11 +1,11 @@
 // Copyright The kubetenant authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package status denies writes of the status of built-in objects by tenants' callers. Such a status
-// belongs to a controller, and other components trust it. A Pod that reports its end is not counted
-// in a quota. The address of a Service receives traffic of other tenants (CVE-2020-8554). The
-// scheduler reserves room on a nominated node. A StatefulSet creates Pods from the revision in its
-// status.
+// Package status denies writes of the status of built-in objects by tenants' callers. Such a
+// status belongs to a controller, and other components trust it. A Pod with a finished phase is
+// not counted in a quota. The address of a Service receives traffic of other tenants
+// (CVE-2020-8554). The scheduler reserves room on a nominated node. A StatefulSet creates Pods
+// from the revision in its status.
 package status
 
 import (

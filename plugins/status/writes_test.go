@@ -41,31 +41,31 @@ func TestPodsAndJobs(t *testing.T) {
 		ok       bool
 	}{
 		"a gate": {"pods", podWithStatus("Running"), podWithStatus("Running", gate), true},
-		"a gate taken away": {
+		"a removed gate": {
 			"pods",
 			podWithStatus("Running", "Ready", gate),
 			podWithStatus("Running", "Ready"),
 			true,
 		},
-		"a gate beside others": {
+		"a gate with other conditions": {
 			"pods",
 			podWithStatus("Running", "Ready"),
 			podWithStatus("Running", gate, "Ready"),
 			true,
 		},
-		"nothing":                       {"pods", podWithStatus("Running", "Ready"), podWithStatus("Running", "Ready"), true},
-		"a condition":                   {"pods", podWithStatus("Running"), podWithStatus("Running", "Ready"), false},
-		"a condition taken away":        {"pods", podWithStatus("Running", "Ready"), podWithStatus("Running"), false},
-		"a gate and the phase":          {"pods", podWithStatus("Running"), podWithStatus("Succeeded", gate), false},
-		"after no pod":                  {"pods", nil, podWithStatus("Running"), false},
-		"no pod":                        {"pods", podWithStatus("Running"), nil, false},
-		"a job":                         {"jobs.batch", jobManagedBy(nil), jobManagedBy(nil), false},
-		"a job by the built-in name":    {"jobs.batch", jobManagedBy(new(batchv1.JobControllerName)), foreign, false},
-		"a job of another controller":   {"jobs.batch", foreign, jobManagedBy(nil), true},
-		"a job given away by the write": {"jobs.batch", jobManagedBy(nil), foreign, false},
-		"after no job":                  {"jobs.batch", nil, foreign, false},
-		"another group's jobs":          {"jobs.example.com", jobManagedBy(nil), jobManagedBy(nil), true},
-		"a node":                        {"nodes", &corev1.Node{}, &corev1.Node{}, true},
+		"no change":                   {"pods", podWithStatus("Running", "Ready"), podWithStatus("Running", "Ready"), true},
+		"a condition":                 {"pods", podWithStatus("Running"), podWithStatus("Running", "Ready"), false},
+		"a removed condition":         {"pods", podWithStatus("Running", "Ready"), podWithStatus("Running"), false},
+		"a gate and the phase":        {"pods", podWithStatus("Running"), podWithStatus("Succeeded", gate), false},
+		"no old pod":                  {"pods", nil, podWithStatus("Running"), false},
+		"no pod":                      {"pods", podWithStatus("Running"), nil, false},
+		"a job":                       {"jobs.batch", jobManagedBy(nil), jobManagedBy(nil), false},
+		"a job, built-in name":        {"jobs.batch", jobManagedBy(new(batchv1.JobControllerName)), foreign, false},
+		"a job of another controller": {"jobs.batch", foreign, jobManagedBy(nil), true},
+		"a job, reassigned":           {"jobs.batch", jobManagedBy(nil), foreign, false},
+		"no old job":                  {"jobs.batch", nil, foreign, false},
+		"another group's jobs":        {"jobs.example.com", jobManagedBy(nil), jobManagedBy(nil), true},
+		"a node":                      {"nodes", &corev1.Node{}, &corev1.Node{}, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			for caller, ok := range map[string]bool{"a": c.ok, "system": true} {
@@ -86,7 +86,7 @@ func update(
 		Subject: func(_ context.Context, u user.Info) (tenant.ID, error) { return tenant.Parse(u.GetName()) },
 	})
 	if p.Handles(admission.Create) || !p.Handles(admission.Update) {
-		t.Error("not updates alone are governed")
+		t.Error("the plugin must handle only updates")
 	}
 	return p.Validate(t.Context(),
 		admission.NewAttributesRecord(obj, old, schema.GroupVersionKind{}, "a--web", "x",

@@ -69,23 +69,23 @@ func TestBuiltInKinds(t *testing.T) {
 				t.Errorf("%s as %T: %+v", kind.Kind, obj, got)
 			}
 			if workload.IsPod(kind.GroupKind()) != (c.path == "") {
-				t.Errorf("%s is a Pod, or is none", kind.Kind)
+				t.Errorf("IsPod(%s) is wrong", kind.Kind)
 			}
 			got.Spec.SchedulerName = "set"
 			if err := o.Write(); err != nil {
 				t.Errorf("%s as %T: %v", kind.Kind, obj, err)
 			}
 			if again, err := kinds().Read(obj, kind, nil); err != nil || again.Templates[0].Spec.SchedulerName != "set" {
-				t.Errorf("%s as %T: what was written is not there: %v", kind.Kind, obj, err)
+				t.Errorf("%s as %T: Write did not change the object: %v", kind.Kind, obj, err)
 			}
 		}
 	}
 	if o, err := kinds().Read(&corev1.ReplicationController{}, core.WithKind("ReplicationController"), nil); err != nil ||
 		o == nil || len(o.Templates) > 0 {
-		t.Errorf("one without a template: %v, %v", o, err)
+		t.Errorf("no template: %v, %v", o, err)
 	}
 	if o, err := kinds().Read(nil, core.WithKind("Pod"), nil); err != nil || o != nil {
-		t.Errorf("nothing: %v, %v", o, err)
+		t.Errorf("no object: %v, %v", o, err)
 	}
 }
 
@@ -120,14 +120,14 @@ func TestConversion(t *testing.T) {
 	}
 	got.Templates[0].Spec.SchedulerName = "set"
 	if pod.Spec.SchedulerName != "" {
-		t.Error("set before it is written")
+		t.Error("changed before Write")
 	}
 	if err := got.Write(); err != nil || pod.Spec.SchedulerName != "set" {
 		t.Errorf("%v, %+v", err, pod.Spec)
 	}
 	for name, obj := range map[string]runtime.Object{
-		"one that cannot be converted": &corev1.ConfigMap{},
-		"one that describes no pods":   &corev1.ConfigMap{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}},
+		"not convertible": &corev1.ConfigMap{},
+		"another Go type": &corev1.ConfigMap{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got, err := kinds().Read(obj, kind, o); err == nil || got != nil {

@@ -55,7 +55,7 @@ func TestTemplatePaths(t *testing.T) {
 			got, err := kinds().Read(object(t, text), farm, nil)
 			if want == nil {
 				if err == nil {
-					t.Error("read")
+					t.Error("Read must fail")
 				}
 				return
 			}
@@ -77,7 +77,7 @@ func TestTemplatePaths(t *testing.T) {
 	}
 }
 
-// TestWrite checks that Write retains unknown fields and writes only changes.
+// TestWrite checks that Write stores the changes and retains unknown fields.
 func TestWrite(t *testing.T) {
 	u := object(t,
 		`{"spec":{"main":{"template":{"metadata":{"annotations":{"a":"1"},"unknown":true},`+
