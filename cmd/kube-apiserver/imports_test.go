@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// localFolders contain the etcd server and controllers. The production server links only those of
-// their packages that upstream's kube-apiserver links.
+// localFolders contain the etcd server and the controllers. The production kube-apiserver may
+// import only the packages in them that upstream's kube-apiserver imports.
 var localFolders = []string{"go.etcd.io/etcd/server", "k8s.io/kubernetes/pkg/controller"}
 
 // ownFolders contain this project's packages for local control planes and for tests.

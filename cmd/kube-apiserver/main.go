@@ -1,8 +1,8 @@
 // Copyright The kubetenant authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Command kube-apiserver is upstream's kube-apiserver with tenancy compiled in. It has the same
-// flags and --tenancy-config.
+// Command kube-apiserver is upstream's kube-apiserver with kubetenant compiled in. It has
+// upstream's flags and the additional flag --tenancy-config.
 package main
 
 import (

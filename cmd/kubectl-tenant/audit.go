@@ -124,7 +124,7 @@ func (o *auditOptions) run(cmd *cobra.Command, flags *client.Flags) error {
 	out := bufio.NewWriter(cmd.OutOrStdout())
 	var lines io.Writer = out
 	if o.query.Follow {
-		lines = cmd.OutOrStdout() // print each line at once
+		lines = cmd.OutOrStdout() // print each line immediately
 	}
 	invalid, first := 0, true
 	visitor := &audit.Visitor{
@@ -164,7 +164,7 @@ func (o *auditOptions) run(cmd *cobra.Command, flags *client.Flags) error {
 	return err
 }
 
-// maxInvalid is the maximum number of invalid lines that are printed.
+// maxInvalid is the maximum number of invalid lines that the command reports.
 const maxInvalid = 20
 
 func (o *auditOptions) read(cmd *cobra.Command, flags *client.Flags, v *audit.Visitor) error {
@@ -193,8 +193,8 @@ func (o *auditOptions) read(cmd *cobra.Command, flags *client.Flags, v *audit.Vi
 	return audit.FromFiles(cmd.Context(), o.from, stream, &o.query, v)
 }
 
-// streamOf returns the audit stream of a tenant. Its name is the UID of the tenant's Tenant object,
-// if any.
+// streamOf returns the audit stream of a tenant. The name of the stream is the UID of the
+// Tenant object, or is derived from the tenant ID if the tenant has no Tenant object.
 func streamOf(cmd *cobra.Command, flags *client.Flags, id tenant.ID) (tenantaudit.Stream, error) {
 	c, _, d, err := flags.Clients()
 	if errors.Is(err, tenancy.ErrNoTenant) {

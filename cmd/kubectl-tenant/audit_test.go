@@ -24,7 +24,7 @@ func auditLine(name, user string) string {
 		`","code":200,"user":"` + user + `","new":1}` + "\n"
 }
 
-// serving returns a server with kubetenant that serves streams.
+// serving returns a function that makes a server serve audit streams with the given handler.
 func serving(serve http.HandlerFunc) func(http.Handler) http.Handler {
 	return func(next http.Handler) http.Handler {
 		return authz.WithRequestState(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -38,7 +38,7 @@ func serving(serve http.HandlerFunc) func(http.Handler) http.Handler {
 	}
 }
 
-// TestAudit checks the request of the command and its output.
+// TestAudit checks the request that the command sends, and its output.
 func TestAudit(t *testing.T) {
 	query := ""
 	s := newServer(t, serving(func(w http.ResponseWriter, r *http.Request) {
@@ -82,8 +82,8 @@ func TestAuditNotServed(t *testing.T) {
 	}
 }
 
-// TestAuditFollows checks that the command prints records at once, and that it fails if the server
-// ends the stream.
+// TestAuditFollows checks that audit --follow prints the records, and fails if the server ends
+// the stream.
 func TestAuditFollows(t *testing.T) {
 	s := newServer(t, serving(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Query().Get("follow") == "true" {
@@ -97,7 +97,8 @@ func TestAuditFollows(t *testing.T) {
 	}
 }
 
-// TestAuditFromFiles checks which files the command reads, and that it finds the UID of a tenant.
+// TestAuditFromFiles checks that the command reads only the files of the selected stream, and
+// finds the UID of a tenant.
 func TestAuditFromFiles(t *testing.T) {
 	dir := t.TempDir()
 	for name, text := range map[string]string{
@@ -155,7 +156,7 @@ func TestAuditFromFiles(t *testing.T) {
 		t.Errorf("%v\n%s", err, out)
 	}
 	if len(offline.requests) > 0 {
-		t.Errorf("it sent %v", offline.requests)
+		t.Errorf("the command sent %v without a cluster", offline.requests)
 	}
 	if out, err := s.run(t, "audit", "--from", dir, "--tenant", "a.b"); err != nil ||
 		!strings.HasPrefix(out, "No requests since 20") {

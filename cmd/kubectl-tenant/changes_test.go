@@ -49,7 +49,7 @@ func TestChangesAreKubectls(t *testing.T) {
 			if err := root.ExecuteContext(t.Context()); err != nil {
 				t.Errorf("%s %v: %v", name, args, err)
 			}
-			if (stdout.Len() == 0) != (name == "revoke-privileges") { // it cannot know the existing bindings
+			if (stdout.Len() == 0) != (name == "revoke-privileges") { // the bindings are unknown
 				t.Errorf("%s %v: wrote %q", name, args, &stdout)
 			}
 			for line := range strings.Lines(stdout.String()) {

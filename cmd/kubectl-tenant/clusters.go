@@ -62,7 +62,7 @@ configuration.`,
 	return cmd
 }
 
-// clustersOf returns the clusters that a gateway lists. c is reached through this gateway.
+// clustersOf returns the clusters that the gateway in front of c lists.
 func clustersOf(ctx context.Context, c *client.Cluster, selector string) (*output.List, error) {
 	config, err := client.Gateway(c.Config)
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/kubetenant/kubetenant/internal/cli/output"
 )
 
-// confirmation describes a question of a command before its first write.
+// confirmation describes the question that a command asks before its first write.
 type confirmation struct {
 	// does is the action of the command, as a sentence. kind describes the name that the caller
 	// must type.
@@ -28,7 +28,7 @@ type confirmation struct {
 func confirm(cmd *cobra.Command, c confirmation) error {
 	_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "%s To continue, type %s: ", output.Safe(c.does), c.kind)
 	typed := make(chan string, 1)
-	go func() { // it ends with the process if no input arrives
+	go func() { // the goroutine remains until the process ends if no input arrives
 		line, _ := bufio.NewReader(cmd.InOrStdin()).ReadString('\n')
 		typed <- strings.TrimSpace(line)
 	}()

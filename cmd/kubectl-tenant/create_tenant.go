@@ -199,7 +199,8 @@ func printObjects(cmd *cobra.Command, format *output.Format, all ...runtime.Obje
 	return nil
 }
 
-// checkNewTenant parses the ID of the new tenant. It returns all problems of the arguments.
+// checkNewTenant parses the ID of the new tenant. It returns all problems that it finds in the
+// arguments.
 func checkNewTenant(t *tenancy.New, text string) error {
 	id, err := client.ParseTenant("tenant", text)
 	t.ID = id

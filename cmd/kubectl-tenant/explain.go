@@ -161,7 +161,7 @@ func (o *explainOptions) run(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
-// live explains a decision of a cluster.
+// live explains the decision of a live cluster.
 func (o *explainOptions) live(ctx context.Context, cmd *cobra.Command, args []string) (*explain.Explanation, error) {
 	c, err := o.flags.Cluster()
 	if err != nil {

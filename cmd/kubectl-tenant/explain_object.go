@@ -139,7 +139,7 @@ func storedObject(
 		return nil, err
 	}
 	resource, err := mapper.ResourceFor(schema.GroupVersionResource{Group: r.APIGroup, Resource: r.Resource})
-	if meta.IsNoMatchError(err) { // only authorizers know this resource
+	if meta.IsNoMatchError(err) { // no resource, but a name that authorizers use
 		return nil, nil
 	}
 	if err != nil {
@@ -188,8 +188,8 @@ func (o *explainOptions) checkObject(
 
 var errObjectWithPath = errors.New("-f with an object cannot be used with PATH")
 
-// namespace returns the namespace of the object. If the object has none, it uses the default
-// namespace.
+// namespace returns the namespace of the object. If the object has none, namespace sets it to
+// the current namespace.
 func (o *explainOptions) namespace(cmd *cobra.Command, c *client.Cluster) (string, error) {
 	if o.object.GetNamespace() == "" {
 		o.object.SetNamespace(c.Namespace)
@@ -253,7 +253,7 @@ func explainByServer(
 	}
 	add := func(name, result string) { e.Steps = append(e.Steps, explain.Step{Name: name, Result: result}) }
 	switch {
-	case strings.HasPrefix(e.Reason, "tenant ") && !review.Status.Allowed: // one of docs/reasons.md
+	case strings.HasPrefix(e.Reason, "tenant ") && !review.Status.Allowed: // one of the reasons in docs/reasons.md
 		add("boundary", "denies: "+e.Reason)
 		e.Remedy = explain.Advice(e.Reason, id)
 	case review.Status.Allowed:

@@ -27,26 +27,26 @@ import (
 func TestTried(t *testing.T) {
 	pods := schema.GroupResource{Resource: "pods"}
 	for name, c := range map[string]struct {
-		answer *apierrors.StatusError // nil if it is admitted
+		answer *apierrors.StatusError // nil if the server accepts the write
 		want   explain.Admission
 	}{
 		"admitted":     {nil, explain.Admitted},
 		"forbidden":    {apierrors.NewForbidden(pods, "p", nil), explain.Refused},
 		"invalid":      {apierrors.NewInvalid(schema.GroupKind{Kind: "Pod"}, "p", nil), explain.Refused},
-		"bad":          {apierrors.NewBadRequest("no"), explain.Refused},
+		"bad request":  {apierrors.NewBadRequest("no"), explain.Refused},
 		"exists":       {apierrors.NewAlreadyExists(pods, "p"), explain.Undecided},
 		"conflict":     {apierrors.NewConflict(pods, "p", nil), explain.Undecided},
-		"not charged":  {apierrors.NewTooManyRequests("the quota could not be read", 0), explain.Undecided},
+		"no quota":     {apierrors.NewTooManyRequests("the quota could not be read", 0), explain.Undecided},
 		"no dry run":   {apierrors.NewBadRequest(`admission webhook "w" does not support dry run`), explain.Undecided},
 		"no namespace": {apierrors.NewNotFound(schema.GroupResource{Resource: "namespaces"}, "acme--web"), explain.Refused},
 		"no object":    {apierrors.NewNotFound(pods, "p"), ""},
-		"down":         {apierrors.NewInternalError(http.ErrServerClosed), ""},
+		"server error": {apierrors.NewInternalError(http.ErrServerClosed), ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				if r.Method != http.MethodPost || r.URL.Path != "/api/v1/namespaces/acme--web/pods" ||
 					r.URL.Query().Get("dryRun") != metav1.DryRunAll {
-					t.Errorf("%s %s is asked", r.Method, r.URL)
+					t.Errorf("unexpected request %s %s", r.Method, r.URL)
 				}
 				w.Header().Set("Content-Type", "application/json")
 				w.Header().Set("Warning", `299 - "would violate PodSecurity"`)
@@ -76,13 +76,13 @@ func TestTried(t *testing.T) {
 			dry, err := tryWrite(t.Context(), &client.Cluster{Config: &rest.Config{Host: server.URL}}, q)
 			if c.want == "" {
 				if err == nil {
-					t.Errorf("tried() = %+v; want an error", dry)
+					t.Errorf("tryWrite() = %+v; want an error", dry)
 				}
 				return
 			}
 			if err != nil || dry.verdict != c.want || strings.HasPrefix(dry.said, "refuses: ") ||
 				!slices.Equal(dry.warnings, []string{"would violate PodSecurity"}) {
-				t.Errorf("tried() = %+v, %v; want %q", dry, err, c.want)
+				t.Errorf("tryWrite() = %+v, %v; want %q", dry, err, c.want)
 			}
 		})
 	}

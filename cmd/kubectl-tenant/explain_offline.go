@@ -22,7 +22,7 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// offline explains a decision of a scenario.
+// offline explains the decision of a case or a request in a scenario.
 func (o *explainOptions) offline(ctx context.Context, args []string) (*explain.Explanation, error) {
 	all, err := scenario.LoadScenarios(o.scenario)
 	if err != nil {

@@ -274,7 +274,7 @@ func (o *genOptions) byCertificate(
 		if err != nil {
 			return err
 		}
-		// An upstream server reads groups from the Os of the certificate.
+		// An upstream server reads the groups from the organizations (O) of the certificate.
 		request.AsOrganizations = found.Mode == installation.Webhook || found.Direct
 	}
 	defer showProgress(cmd, request)()

@@ -102,7 +102,7 @@ func (f *grantFlags) checkNamespaced(cmd *cobra.Command) error {
 		"namespace")
 }
 
-// checkEverywhere returns an error if a flag is set that requires --for-namespace.
+// checkEverywhere validates the flags if --for-namespace is not set.
 func (f *grantFlags) checkEverywhere(cmd *cobra.Command, id tenant.ID) error {
 	var problems []error
 	for _, name := range []string{"expires", "create-namespace"} {

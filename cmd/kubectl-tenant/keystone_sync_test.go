@@ -145,7 +145,7 @@ func (f *syncFixture) sync(t *testing.T, args ...string) (out string, err error)
 	for request := range f.requests {
 		review := strings.HasSuffix(request, "/selfsubjectreviews")
 		if !strings.HasPrefix(request, http.MethodGet) && !review {
-			t.Errorf("it sent %s", request)
+			t.Errorf("the command sent %s", request)
 		}
 	}
 	if text := fmt.Sprint(out, err); strings.Contains(text, "CANARY") || strings.ContainsRune(text, '\x1b') {
@@ -214,8 +214,8 @@ func TestKeystoneSyncConditions(t *testing.T) {
 	}
 }
 
-// TestKeystoneSyncOfHostileNames checks that no name from Keystone reaches the terminal. The method
-// sync checks for control characters.
+// TestKeystoneSyncOfHostileNames checks that names and IDs from Keystone reach the terminal
+// only without control characters and capitals.
 func TestKeystoneSyncOfHostileNames(t *testing.T) {
 	const hostile = `\u001b[2J\u202eCANARY`
 	f := newSyncFixture(t)
@@ -298,7 +298,7 @@ func TestKeystoneSyncFails(t *testing.T) {
 				t.Errorf("the cause is missing: %q", out)
 			}
 			if strings.Contains(out, syncedNamespace) {
-				t.Errorf("it printed changes: %q", out)
+				t.Errorf("the output contains changes: %q", out)
 			}
 		})
 	}
@@ -332,6 +332,6 @@ func TestKeystoneSyncRefusesItsArguments(t *testing.T) {
 		})
 	}
 	if len(f.requests) != 0 {
-		t.Errorf("it sent %v", f.requests)
+		t.Errorf("the command sent %v", f.requests)
 	}
 }

@@ -100,7 +100,7 @@ func eachCluster(cmd *cobra.Command, clusters []*client.Cluster, do func(*client
 		if err == nil {
 			continue
 		}
-		if errors.Is(err, errFailed) { // it has printed the reason
+		if errors.Is(err, errFailed) { // the error was printed
 			refused = true
 			continue
 		}
@@ -197,9 +197,10 @@ func listPrivileges(
 // maxReviews is the maximum number of namespaces for which the command creates a rules review.
 const maxReviews = 10
 
-// ownNamespaces returns the namespaces for which the command creates rules reviews. These are the
-// namespaces of the caller's tenant that the caller can see or, if there are none, the default
-// namespace.
+// ownNamespaces returns the namespaces for which the command creates rules reviews. It returns
+// the current namespace if this namespace belongs to the caller's tenant, or if the caller can
+// see no namespace of its tenant. Otherwise, it returns the first maxReviews namespaces of the
+// caller's tenant that the caller can see.
 func ownNamespaces(c *client.Cluster, p *simulator.Snapshot, i *privileges.Identity) []string {
 	var own []string
 	for name := range p.Namespaces {

@@ -177,7 +177,8 @@ func printToken(
 	return login.Print(cmd.OutOrStdout(), token)
 }
 
-// browse opens a page in the browser of the caller: $BROWSER, or the default browser of the system.
+// browse opens a page in the browser that $BROWSER names, or in the default browser of the
+// system.
 func browse(ctx context.Context, address string) error {
 	name, args := os.Getenv("BROWSER"), []string{address}
 	if name == "" {

@@ -13,7 +13,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// withCopy returns a server whose namespace acme--web contains a Secret with labels.
+// withCopy returns a function that adds a Secret with the given labels to the namespace
+// acme--web of a server.
 func withCopy(labels map[string]any) func(http.Handler) http.Handler {
 	answers := map[string]map[string]any{
 		"/api/v1": {
@@ -64,7 +65,7 @@ func TestWhoCanChangeACopy(t *testing.T) {
 		"get a copy":              {"get", "secret/registry", isCopy, false},
 		"create":                  {"create", "secret/registry", isCopy, false},
 		"delete every Secret":     {"delete", "secrets", isCopy, false},
-		"delete an own object":    {"delete", "secret/registry", nil, false},
+		"delete another object":   {"delete", "secret/registry", nil, false},
 		"delete a missing object": {"delete", "secret/another", isCopy, false},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -75,7 +76,7 @@ func TestWhoCanChangeACopy(t *testing.T) {
 			}
 			is := strings.Contains(out, tenant.ManagerUser) && strings.Contains(out, "Publication registry")
 			if is != c.want || !c.want && !strings.Contains(out, "no identity may do this") {
-				t.Errorf("it wrote %q", out)
+				t.Errorf("output %q", out)
 			}
 		})
 	}

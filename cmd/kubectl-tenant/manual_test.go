@@ -20,7 +20,7 @@ import (
 
 const manual = "../../docs/cli"
 
-// TestManual checks that docs/cli contains the help of the commands. make golden writes it.
+// TestManual checks that docs/cli contains the help of the commands. "make golden" updates it.
 func TestManual(t *testing.T) {
 	// These defaults depend on the machine.
 	t.Setenv("HOME", "~")
@@ -63,12 +63,12 @@ func TestManual(t *testing.T) {
 	}
 	generate(options)
 	if diff := cmp.Diff(files(t, manual), files(t, dir)); diff != "" {
-		t.Errorf("docs/cli is not what the commands say: make golden\n%s", diff)
+		t.Errorf("docs/cli differs from the help of the commands: run make golden\n%s", diff)
 	}
 }
 
-// TestHelpFits checks that no help is wider than a page, and that it omits the flags of all
-// commands.
+// TestHelpFits checks that the help of each command fits the page width, and omits the flags
+// that all commands accept.
 func TestHelpFits(t *testing.T) {
 	t.Setenv("HOME", "~")
 	var commands func(c *cobra.Command) []*cobra.Command
@@ -98,7 +98,7 @@ func TestHelpFits(t *testing.T) {
 			}
 		}
 		if strings.Contains(b.String(), "--certificate-authority") {
-			t.Errorf("%v tells flags of all commands", path)
+			t.Errorf("the help of %v contains flags that all commands accept", path)
 		}
 	}
 	var b bytes.Buffer
@@ -111,7 +111,7 @@ func TestHelpFits(t *testing.T) {
 	}
 }
 
-// quieten omits the generation date from the pages.
+// quieten disables the generation date in the pages of a command and its subcommands.
 func quieten(cmd *cobra.Command) {
 	cmd.DisableAutoGenTag = true
 	for _, c := range cmd.Commands() {

@@ -61,9 +61,9 @@ func requireInstalled(cmd *cobra.Command, flags *client.Flags, args []string) {
 	})
 }
 
-// namesTenants reports whether the arguments of a command are tenants that must exist. The commands
-// "tenants", "retired" and "delete-tenant" are not included, because they check other objects and
-// use [withNearest].
+// namesTenants reports whether the arguments of a command are tenants that must exist. The
+// commands "tenants", "retired" and "delete-tenant" are not included, because they check the
+// names themselves.
 func namesTenants(command string) bool {
 	return slices.Contains([]string{"suspend", "resume", "adopt-tenants", "usage"}, command)
 }

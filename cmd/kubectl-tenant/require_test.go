@@ -34,8 +34,8 @@ type server struct {
 	requests map[string]int
 }
 
-// kinds maps resources to the kinds of lists that typed clients decode. versions are the API
-// versions of the core and of RBAC.
+// kinds maps resources to the kinds of their objects. Typed clients decode lists of these
+// kinds. versions are the API versions of the core group and of RBAC.
 var (
 	kinds = map[string]string{
 		"namespaces":          "Namespace",
@@ -49,7 +49,7 @@ var (
 )
 
 // newServer starts a server that allows its callers every request. around adds the handlers of
-// kubetenant. If nil, the server behaves like upstream's.
+// kubetenant. If around is nil, the server behaves like upstream's.
 func newServer(t *testing.T, around func(http.Handler) http.Handler) *server {
 	t.Helper()
 	s := &server{requests: map[string]int{}}
@@ -131,7 +131,7 @@ func secretFile(t *testing.T) string {
 	return file
 }
 
-// leaves returns the runnable commands by name.
+// leaves returns the runnable commands, keyed by name.
 func leaves(root *cobra.Command) map[string]*cobra.Command {
 	all := map[string]*cobra.Command{}
 	for _, c := range root.Commands() {
@@ -200,7 +200,7 @@ func TestEveryCommandRefusesAServerWithoutKubetenant(t *testing.T) {
 				t.Fatalf("%v; want %q\n%s", err, want, out)
 			}
 			if code := exitCode(err); code != exitUnusual || out != "" {
-				t.Errorf("exit %d, and it wrote %q", code, out)
+				t.Errorf("exit %d, output %q", code, out)
 			}
 			for request, n := range s.requests {
 				if n > 1 {
@@ -214,7 +214,8 @@ func TestEveryCommandRefusesAServerWithoutKubetenant(t *testing.T) {
 	}
 }
 
-// withoutReviews is a server on which a caller of tenant acme may not create subjectaccessreviews.
+// withoutReviews makes a server deny a caller of tenant acme the creation of
+// subjectaccessreviews.
 func withoutReviews(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		code, object := http.StatusForbidden, map[string]any{
@@ -314,7 +315,7 @@ func TestEveryCommandRefusesAnUnknownTenant(t *testing.T) {
 		noTenant    = "tenant nosuch: there is no such tenant"
 		noNamespace = "namespace nosuch: the namespace does not exist"
 	)
-	takes := map[string]map[string][]string{ // by problem
+	takes := map[string]map[string][]string{ // arguments, keyed by the expected error
 		"adopt-tenants": {noTenant: {"nosuch"}},
 		"audit":         {noTenant: {"--tenant", "nosuch"}},
 		"delete-tenant": {noTenant: {"nosuch", "--yes"}},
@@ -362,7 +363,7 @@ func TestEveryCommandRefusesAnUnknownTenant(t *testing.T) {
 				}
 				for request := range s.requests {
 					if !strings.HasPrefix(request, http.MethodGet) {
-						t.Errorf("it sent %s", request)
+						t.Errorf("the command sent %s", request)
 					}
 				}
 				if strings.HasPrefix(want, noTenant) && !errors.Is(err, tenancy.ErrNoTenant) {
@@ -381,12 +382,12 @@ func TestTenantRowsOfUnreadKinds(t *testing.T) {
 		admins, unread []string
 		want           []string // admins, CPU, access
 	}{
-		"all is read":              {nil, nil, []string{"", "", ""}},
-		"bindings are not":         {nil, []string{"ClusterRoleBindings"}, []string{"<unknown>", "", ""}},
+		"all kinds are read":       {nil, nil, []string{"", "", ""}},
+		"bindings are not read":    {nil, []string{"ClusterRoleBindings"}, []string{"<unknown>", "", ""}},
 		"an admin is known":        {[]string{"user alice"}, []string{"ClusterRoleBindings"}, []string{"user alice", "", ""}},
-		"quotas are not":           {nil, []string{"TenantQuotas"}, []string{"", "<unknown>", ""}},
-		"Tenants are not":          {nil, []string{"Tenants"}, []string{"", "", "<unknown>"}},
-		"a kind that nobody needs": {nil, []string{"AccessGrants"}, []string{"", "", ""}},
+		"quotas are not read":      {nil, []string{"TenantQuotas"}, []string{"", "<unknown>", ""}},
+		"Tenants are not read":     {nil, []string{"Tenants"}, []string{"", "", "<unknown>"}},
+		"another kind is not read": {nil, []string{"AccessGrants"}, []string{"", "", ""}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			acme.Admins = c.admins
@@ -450,7 +451,7 @@ func TestReleaseNeedsTheConfiguration(t *testing.T) {
 	}
 	for request := range s.requests {
 		if strings.HasPrefix(request, http.MethodPatch) {
-			t.Errorf("it sent %s", request)
+			t.Errorf("the command sent %s", request)
 		}
 	}
 }

@@ -45,7 +45,7 @@ create-tenant --replaces UID.`,
 			}
 			list, err := d.Resource(v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceRetiredTenants)).
 				List(cmd.Context(), metav1.ListOptions{})
-			if err != nil && !apierrors.IsNotFound(err) { // a server of an older release lacks them
+			if err != nil && !apierrors.IsNotFound(err) { // an older release has no RetiredTenants
 				return c.Explain(err)
 			}
 			rows := &output.List{

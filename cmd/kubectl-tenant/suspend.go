@@ -79,7 +79,7 @@ func suspend(
 		verb, wanted = output.Resumed, v1alpha1.TenantAccessOpen
 	}
 	access := wanted
-	if mode != dryRunClient { // sends no request
+	if mode != dryRunClient { // a client dry run sends no request
 		c, _, d, err := flags.Clients()
 		if err != nil {
 			return err

@@ -15,7 +15,7 @@ func TestParseTarget(t *testing.T) {
 		args        []string
 		subresource string
 		want        target
-		wrong       error // nil for none, errAny for any
+		wrong       error // nil if the arguments are valid, errAny for any error
 	}{
 		"a type":            {[]string{"pods"}, "", target{resource: "pods"}, nil},
 		"a type and a name": {[]string{"pods", "log"}, "", target{resource: "pods", name: "log"}, nil},
@@ -61,7 +61,8 @@ func TestParseTarget(t *testing.T) {
 // errAny matches any error in a table.
 var errAny = errors.New("any error")
 
-// FuzzParseTarget checks that the result contains only text of the arguments.
+// FuzzParseTarget checks that an error comes with the zero target. A result must have either a
+// path or a resource without a slash.
 func FuzzParseTarget(f *testing.F) {
 	f.Add("pods/log", "", "")
 	f.Add("pods", "web-1", "log")

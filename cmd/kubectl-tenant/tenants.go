@@ -88,7 +88,7 @@ func (o *tenantsOptions) check() error {
 	return errors.Join(problems...)
 }
 
-// run prints the tenants. With --watch, it then prints the tenants again that change.
+// run prints the tenants. With --watch, it then prints each tenant that changes.
 func (o *tenantsOptions) run(cmd *cobra.Command, c *client.Cluster, format *output.Format) error {
 	k, err := c.Kube()
 	if err != nil {

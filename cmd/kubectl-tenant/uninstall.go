@@ -93,12 +93,12 @@ func runUninstall(cmd *cobra.Command, flags *client.Flags, o *uninstall.Options)
 	return c.Explain(uninstall.Run(withoutLog(cmd.Context()), o))
 }
 
-// confirmYes prints a question on the terminal and reads the answer. Every answer except yes means
-// no.
+// confirmYes prints a question on the terminal and reads the answer. Every answer except "y"
+// and "yes" means no.
 func confirmYes(ctx context.Context, cmd *cobra.Command, question string) (bool, error) {
 	_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "%s [y/N] ", output.Safe(question))
 	typed := make(chan string, 1)
-	go func() { // it ends with the process if no input arrives
+	go func() { // the goroutine remains until the process ends if no input arrives
 		line, _ := bufio.NewReader(cmd.InOrStdin()).ReadString('\n')
 		typed <- strings.ToLower(strings.TrimSpace(line))
 	}()

@@ -19,8 +19,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// answers contains the responses of a server with kubetenant, by method and path. A number is a
-// status without an object.
+// answers contains the responses of a server with kubetenant, keyed by method and path. A
+// number is the status code of an error response.
 type answers map[string]any
 
 // around returns a handler with these responses. Other requests are passed to next.
@@ -69,7 +69,7 @@ func callerOf(id string) map[string]any {
 	}
 }
 
-// tenantObject returns the Tenant of a tenant.
+// tenantObject returns a Tenant object with the given ID.
 func tenantObject(id string) map[string]any {
 	return map[string]any{
 		"kind":       "Tenant",
@@ -79,13 +79,14 @@ func tenantObject(id string) map[string]any {
 	}
 }
 
-// hourOf returns an hour with requests.
+// hourOf returns the usage in one hour.
 func hourOf(at time.Time, requests int) map[string]any {
 	return map[string]any{"hour": at.Format(time.RFC3339), "requests": requests, "seatMilliseconds": 1500}
 }
 
-// tenantUsage returns the TenantUsage of a tenant with two servers. requests contains the number of
-// requests of each server in each hour.
+// tenantUsage returns the TenantUsage of a tenant with the servers a and b. requests contains
+// the number of requests at server a in each of the last hours. Server b has only the first of
+// these hours.
 func tenantUsage(id string, stored map[string]any, requests ...int) map[string]any {
 	var hours []any
 	for i, n := range requests {
@@ -106,7 +107,7 @@ func tenantUsage(id string, stored map[string]any, requests ...int) map[string]a
 
 func lastHour() time.Time { return time.Now().UTC().Truncate(time.Hour) }
 
-// TestUsage checks which data callers of a tenant and of the system tenant see.
+// TestUsage checks the usage that callers of a tenant and of the system tenant can read.
 func TestUsage(t *testing.T) {
 	stored := map[string]any{
 		"measuredAt": "2026-11-28T01:02:03Z",
@@ -169,7 +170,7 @@ func TestUsage(t *testing.T) {
 			want: "tenant,uid,hour,requests,denied,limited,watches,seatMilliseconds\nglobex,," + hour + ",600,0,0,0,3000\n" +
 				"acme,," + hour + ",2,0,0,0,3000\nacme,," + hour + ",20,0,0,0,1500\n",
 		},
-		"by a path": {
+		"as JSONPath": {
 			server: system,
 			args:   []string{"-o", `jsonpath={.kind} {.tenants[*].tenant} {.total.requests}`},
 			want:   "Usage globex acme 622",
@@ -282,6 +283,6 @@ func TestUsageFromRecords(t *testing.T) {
 		t.Errorf("an empty directory: %v", err)
 	}
 	if len(s.requests) > 0 {
-		t.Errorf("it sent %v", s.requests)
+		t.Errorf("the command sent %v", s.requests)
 	}
 }

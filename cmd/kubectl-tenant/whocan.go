@@ -292,7 +292,8 @@ func across(a *privileges.Answer) string {
 	return "no"
 }
 
-// print prints answers. If there are none, it prints the text none.
+// print prints answers. If there are no rows and the format is text, it prints the text none to
+// standard error.
 func (f *answersFlags) print(cmd *cobra.Command, answers []privileges.Answer, none string) error {
 	hidden := 0
 	list := &output.List{

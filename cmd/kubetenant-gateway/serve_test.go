@@ -8,7 +8,8 @@ import (
 	"testing"
 )
 
-// TestHeapFloor checks that newHeapFloor allocates nothing if the memory limit is low.
+// TestHeapFloor checks that newHeapFloor allocates nothing if the memory limit is below 8 times
+// heapFloor.
 func TestHeapFloor(t *testing.T) {
 	before := debug.SetMemoryLimit(-1)
 	t.Cleanup(func() { debug.SetMemoryLimit(before) })

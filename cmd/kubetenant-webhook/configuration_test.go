@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// TestCheckConfiguration checks that each kind of problem of a Secret is reported with its
-// position. No message contains a credential, and no temporary file remains.
+// TestCheckConfiguration checks that each kind of problem in a Secret is reported with its
+// position. No message may contain a credential, and no temporary file may remain.
 func TestCheckConfiguration(t *testing.T) {
 	const (
 		head   = "apiVersion: kubetenant.dev/v1alpha1\nkind: TenancyConfiguration\n"

@@ -71,8 +71,8 @@ func labelsOfMetrics(t *testing.T) map[string][]string {
 	return labels
 }
 
-// TestDashboardVariables checks that each panel can select the data source, the namespace, the job
-// and, if its metric has the label, the tenant.
+// TestDashboardVariables checks that each panel uses the variables for the data source, the
+// namespace, the job and, if its metric has the label tenant, the tenant.
 func TestDashboardVariables(t *testing.T) {
 	d, labels := readDashboard(t), labelsOfMetrics(t)
 	var names []string
@@ -135,7 +135,7 @@ func TestDashboardPanels(t *testing.T) {
 			}
 		}
 		if a.W == 0 || a.H == 0 || a.X+a.W > 24 {
-			t.Errorf("%s has the place %v", p.Title, a)
+			t.Errorf("%s has the position %v", p.Title, a)
 		}
 		if p.Type == "row" {
 			continue

@@ -15,8 +15,10 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// TestMetricsExist checks that each metric in the dashboard, the alerts and the operations page
-// exists. test/reference checks that the reference page contains the metrics of every process.
+// TestMetricsExist checks that each metric in the dashboard, the alerts and some pages is in
+// the metrics reference, and that each reason in their queries exists. It also checks that the
+// dashboard or an alert uses each metric. test/reference checks that the reference contains the
+// metrics of every process.
 func TestMetricsExist(t *testing.T) {
 	reference, err := os.ReadFile("../../docs/reference/metrics.md")
 	if err != nil {

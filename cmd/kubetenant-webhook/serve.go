@@ -98,7 +98,7 @@ func newServeCommand() *cobra.Command {
 	return cmd
 }
 
-// tuneMemory sets the parameters of the garbage collector, unless GOGC or GOMEMLIMIT is set.
+// tuneMemory sets the GC percentage and the memory limit, unless GOGC or GOMEMLIMIT sets them.
 func (o *serveOptions) tuneMemory() {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(gcPercent)

@@ -1,7 +1,7 @@
 // Copyright The kubetenant authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package app combines upstream's kube-apiserver with the tenancy of this project.
+// Package app builds a kube-apiserver that contains kubetenant, from upstream's packages.
 package app
 
 import (
@@ -78,7 +78,8 @@ func Run(ctx context.Context, s *options.ServerRunOptions, tenancyConfig string,
 	if err := globals.Set(); err != nil {
 		return err
 	}
-	// As in upstream, the loopback clients must not log warnings about the server itself.
+	// As in upstream, the loopback clients must not log the warnings that this server sends to
+	// them.
 	rest.SetDefaultWarningHandler(rest.NoWarnings{})
 	completed, err := s.Complete(ctx)
 	if err != nil {

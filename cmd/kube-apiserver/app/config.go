@@ -41,7 +41,7 @@ type GenericConfig struct {
 	Generic  *genericapiserver.Config
 	Informer informers.SharedInformerFactory
 	Storage  *serverstorage.DefaultStorageFactory
-	// Stack is nil without tenancy.
+	// Stack is nil if no TenancyConfiguration is given.
 	Stack *kubetenant.Stack
 }
 
@@ -69,7 +69,8 @@ func BuildGenericConfig(
 		var rights *kubetenant.RBAC
 		generic.Authorization.Authorizer = removal.withoutRBAC(generic.Authorization.Authorizer)
 		if removal != rbacNotRemoved {
-			generic.DisabledPostStartHooks.Delete(rbacrest.PostStartHookName) // this hook creates the default roles
+			// Without the mode RBAC, upstream disables this hook, which creates the default roles.
+			generic.DisabledPostStartHooks.Delete(rbacrest.PostStartHookName)
 			if rights, err = rbacOf(versioned); err != nil {
 				return nil, err
 			}
@@ -134,9 +135,8 @@ func NewConfig(
 	}, built.Stack, nil
 }
 
-// shareClientCA makes GetClientCAContentProvider return the same CA bundle to all its callers.
-// Otherwise, each caller would get its own bundle, and only the bundle of the server would be
-// reloaded.
+// shareClientCA makes GetClientCAContentProvider return the same provider to all its callers.
+// Otherwise, each call would create a provider, and the server would reload only its own.
 func shareClientCA(o *genericoptions.ClientCertAuthenticationOptions) (err error) {
 	o.CAContentProvider, err = o.GetClientCAContentProvider()
 	return err

@@ -18,7 +18,7 @@ import (
 	indexed "github.com/kubetenant/kubetenant/authz/rbac"
 )
 
-// rbacRemoval specifies whether RBAC was removed from a server's authorization modes.
+// rbacRemoval is the result of removeRBAC.
 type rbacRemoval int
 
 const (

@@ -18,12 +18,12 @@ import (
 )
 
 // New returns a generator that adds the tenant of the service account to the tokens of next.
-// tenantOf returns the tenant of the service accounts of a namespace. A token is therefore invalid
-// after the owner of its namespace has changed.
+// tenantOf returns the tenant of the service accounts in a namespace. After the owner of the
+// namespace has changed, the tenant in the token is wrong and the token is invalid.
 //
-// If the error of tenantOf wraps [tenant.ErrInvalid], the namespace is unowned, and the token
-// contains no tenant. The token authenticates no caller at this server, but may be for another
-// audience. After any other error, no token is issued.
+// If the error from tenantOf wraps [tenant.ErrInvalid], the namespace is unowned, and the token
+// contains no tenant. This server rejects the token, but another audience may accept it. After
+// any other error, no token is issued.
 func New(
 	next serviceaccount.TokenGenerator, tenantOf func(ctx context.Context, namespace string) (tenant.ID, error),
 ) serviceaccount.TokenGenerator {

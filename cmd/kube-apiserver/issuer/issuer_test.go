@@ -74,7 +74,7 @@ func TestIssuer(t *testing.T) {
 	theirs := serviceaccount.JWTTokenAuthenticator([]string{iss}, getter, []string{iss},
 		serviceaccount.NewValidator(allObjects{}))
 	down := errors.New("down")
-	owners := map[string]error{"a--web": nil, "nobodys": fmt.Errorf("%w: nobody's", tenant.ErrInvalid), "unknown": down}
+	owners := map[string]error{"a--web": nil, "unowned": fmt.Errorf("%w: no owner", tenant.ErrInvalid), "unknown": down}
 	i := issuer.New(next, func(_ context.Context, namespace string) (tenant.ID, error) {
 		if err := owners[namespace]; err != nil {
 			return tenant.ID{}, err
@@ -83,8 +83,8 @@ func TestIssuer(t *testing.T) {
 	})
 	for namespace, ownerErr := range owners {
 		t.Run(namespace, func(t *testing.T) {
-			// A Pod's token with a lifetime of an hour contains the claim warnafter, which is a
-			// number.
+			// The claim warnafter is a number. Upstream adds it to Pods' tokens whose lifetime
+			// upstream extends.
 			public, private, err := serviceaccount.Claims(core.ServiceAccount{
 				ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "robot", UID: "u"},
 			},
@@ -96,7 +96,7 @@ func TestIssuer(t *testing.T) {
 			token, err := i.GenerateToken(t.Context(), public, private)
 			if errors.Is(ownerErr, down) {
 				if err == nil {
-					t.Error("a token although the owner is not known")
+					t.Error("token issued although the owner is unknown")
 				}
 				return
 			}
@@ -104,7 +104,7 @@ func TestIssuer(t *testing.T) {
 				t.Fatal(err)
 			}
 			if _, ok, err := theirs.AuthenticateToken(t.Context(), token); !ok {
-				t.Errorf("upstream refuses the token: %v", err)
+				t.Errorf("upstream's authenticator rejects the token: %v", err)
 			}
 			plain, err := next.GenerateToken(t.Context(), public, private)
 			if err != nil {

@@ -17,8 +17,9 @@ import (
 	"github.com/kubetenant/kubetenant/cmd/kube-apiserver/app"
 )
 
-// announcement returns a hook that prints how to use the server as soon as the server is ready. The
-// hook uses the server's own loopback client, which no configuration can lock out.
+// announcement returns a hook that prints how to use the server as soon as the server is ready.
+// The hook uses the server's own loopback client, because every configuration allows its
+// requests.
 func (c *cluster) announcement(out io.Writer, started time.Time) app.Hook {
 	_, _ = fmt.Fprintf(out, "starting kube-apiserver in %s ...\n", c.dir)
 	return app.Hook{Name: "kubetenant-local-announcement", Start: func(h genericapiserver.PostStartHookContext) error {

@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// The settings of the readiness checks of a replica. They have the values of the chart's readiness
-// probe, except startupInterval, which applies while the replica is not ready.
+// The settings of the readiness checks of a replica. They have the values of the Helm chart's
+// readiness probe, except startupInterval, which applies while the replica is not ready.
 const (
 	readinessInterval = 2 * time.Second
 	readinessTimeout  = time.Second
@@ -38,8 +38,8 @@ type replica struct {
 	ready                   atomic.Bool
 }
 
-// newBalancer returns a balancer for n replicas, which are started later. The balancer runs until
-// ctx ends.
+// newBalancer returns a balancer for n replicas, which the caller starts later. The balancer
+// runs until ctx ends.
 func newBalancer(ctx context.Context, n int) (*balancer, error) {
 	b := &balancer{}
 	for range n {
@@ -97,7 +97,8 @@ func (r *replica) checkReadiness(ctx context.Context) {
 	}
 }
 
-// forward forwards a connection to the next ready replica.
+// forward forwards a connection to the next ready replica. If no replica is ready, forward
+// closes the connection.
 func (b *balancer) forward(from net.Conn) {
 	defer func() { _ = from.Close() }()
 	first := b.next.Add(1)
@@ -114,7 +115,7 @@ func (b *balancer) forward(from net.Conn) {
 		var wg sync.WaitGroup
 		for _, way := range [][2]net.Conn{{from, to}, {to, from}} {
 			wg.Go(func() {
-				_, _ = io.Copy(way[1], way[0]) // either side may end the connection
+				_, _ = io.Copy(way[1], way[0]) // either side may close the connection
 				_ = way[1].(*net.TCPConn).CloseWrite()
 			})
 		}
@@ -123,7 +124,7 @@ func (b *balancer) forward(from net.Conn) {
 	}
 }
 
-// check returns why a replica is not ready.
+// check returns an error if a replica is not ready.
 func (r *replica) check(ctx context.Context) error {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+r.metricsAddress+"/readyz", nil)
 	if err != nil {

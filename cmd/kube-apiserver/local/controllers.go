@@ -42,8 +42,8 @@ func (o *Options) controllers(pki string) app.Hook {
 	}}
 }
 
-// startControllers starts the controllers described at [Options.controllers], except the workload
-// controllers, against the server in config.
+// startControllers starts the controllers described at [Options.controllers], except the
+// workload controllers. The controllers use the server in config.
 func startControllers(ctx context.Context, config *rest.Config, pki string) error {
 	certificate, key := filepath.Join(pki, "ca.crt"), filepath.Join(pki, "ca.key")
 	ca, err := os.ReadFile(certificate) // #nosec G304 -- in the operator's directory
@@ -56,8 +56,8 @@ func startControllers(ctx context.Context, config *rest.Config, pki string) erro
 	if err != nil {
 		return err
 	}
-	// The namespace controller uses the name that it has in kube-controller-manager. Only this name
-	// may delete the managed objects of a namespace.
+	// The namespace controller uses the name that it has in kube-controller-manager. Only this
+	// name may delete the objects that kubetenant manages in a namespace.
 	emptying, err := kubernetes.NewForConfig(impersonate(config, "namespace-controller"))
 	if err != nil {
 		return err

@@ -182,7 +182,7 @@ func (s *webhookDeployment) prepareGateway(
 	return nil
 }
 
-// otherCluster returns the cluster that another process runs in the given directory.
+// otherCluster returns the cluster in dir, which another process runs.
 func (s *webhookDeployment) otherCluster(dir string) (*webhookDeployment, error) {
 	other := &webhookDeployment{cluster: &cluster{dir: dir}, o: s.o}
 	var err error

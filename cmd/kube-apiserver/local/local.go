@@ -1,9 +1,9 @@
 // Copyright The kubetenant authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package local runs a complete small control plane in one process. It consists of kube-apiserver
-// with tenants, an embedded etcd, its own certificate authority, and the controllers that
-// namespaces and workloads need.
+// Package local runs a complete small control plane on one machine. It consists of
+// kube-apiserver with kubetenant, an embedded etcd, its own certificate authority, and the
+// controllers that namespaces and workloads need. By default, all of them run in one process.
 package local
 
 import (
@@ -50,9 +50,9 @@ type Options struct {
 	// AdmissionOnly runs a cluster for a gateway, but not the gateway itself.
 	AdmissionOnly bool
 	Authorizers   []string
-	// Workloads runs the controllers that create pods.
+	// Workloads runs the garbage collector and the controllers that create pods.
 	Workloads bool
-	// UnsafeNoFsync is the option of etcd with this name. Use it only for disposable data.
+	// UnsafeNoFsync sets the etcd option of the same name. Use it only for disposable data.
 	UnsafeNoFsync bool
 }
 
@@ -79,7 +79,8 @@ Flags after -- are passed to kube-apiserver.`,
   kubetenant-local --dir ./cluster --gateway --clusters 2`,
 		SilenceUsage:          true,
 		DisableFlagsInUseLine: true,
-		// PreRun runs before the check that --dir is set.
+		// PreRun runs before the check that --dir is set. --version therefore does not require
+		// --dir.
 		PreRun: func(*cobra.Command, []string) { verflag.PrintAndExitIfRequested() },
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return Run(cmd.Context(), o, args, cmd.OutOrStdout())
@@ -284,7 +285,7 @@ func (c *cluster) addKubeconfig(name, description string, subject pkix.Name) err
 	return err
 }
 
-// maxClusters is the maximum of --clusters. Most machines cannot run so many clusters.
+// maxClusters is the maximum of --clusters. Most machines cannot run that many clusters.
 const maxClusters = 9
 
 // defaultConfig is the TenancyConfiguration of a new directory.
@@ -366,8 +367,8 @@ func listen(dir string, port int) (net.Listener, error) {
 	return listenStored(filepath.Join(dir, "port"), port)
 }
 
-// listenStored listens on a port and stores its number in portFile. If port is 0, it prefers the
-// stored port. A port that was not requested is reserved until this process ends.
+// listenStored listens on a port and stores its number in portFile. If port is 0, it prefers
+// the stored port, and reserves the selected port until this process ends.
 func listenStored(portFile string, port int) (net.Listener, error) {
 	listener, err := listenPreferred(portFile, port)
 	if err != nil {

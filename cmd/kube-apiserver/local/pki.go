@@ -33,7 +33,7 @@ type authority struct {
 	key  *ecdsa.PrivateKey
 }
 
-// openAuthority reads the authority in dir/name.crt and dir/name.key, or creates it.
+// openAuthority reads the authority in dir/name.crt and dir/name.key. It creates missing files.
 func openAuthority(dir, name string) (*authority, error) {
 	key, err := openKey(filepath.Join(dir, name+".key"))
 	if err != nil {
@@ -67,7 +67,7 @@ func openAuthority(dir, name string) (*authority, error) {
 	return a, os.WriteFile(path, certPEM(der), 0o600)
 }
 
-// openKey reads the ECDSA key at path, or creates it.
+// openKey reads the ECDSA key at path. If the file does not exist, openKey creates it.
 func openKey(path string) (*ecdsa.PrivateKey, error) {
 	made, err := keyutil.MakeEllipticPrivateKeyPEM()
 	if err != nil {

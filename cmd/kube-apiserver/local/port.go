@@ -23,16 +23,16 @@ const (
 // errNoPort is the error if no free port was found.
 var errNoPort = errors.New("the loopback address has no free port")
 
-// reserved contains a UDP socket for each port that this process has assigned. The sockets keep
-// other processes that use this package from assigning the same ports, because a listener may start
-// seconds later. They exist until this process ends.
+// reserved contains a UDP socket for each port that this process has assigned. The sockets
+// prevent other processes that use this package from assigning the same ports, because a listener
+// may start seconds later. They exist until this process ends.
 var reserved struct {
 	sync.Mutex
 	ports []net.PacketConn
 }
 
-// listenReserved listens on an address and reserves its port. It returns an error if another
-// process has reserved the port.
+// listenReserved listens on an address and reserves its port. It returns an error if the port
+// is in use or reserved.
 func listenReserved(address string) (net.Listener, error) {
 	held, err := net.ListenPacket("udp", address)
 	if err != nil {
@@ -62,7 +62,7 @@ func listenFree() (net.Listener, error) {
 }
 
 // FreeAddress returns a free address for a process that cannot inherit a listener. While this
-// process runs, FreeAddress does not return the same address in any other process.
+// process runs, FreeAddress does not return the same address again in any process.
 func FreeAddress() (string, error) {
 	l, err := listenFree()
 	if err != nil {

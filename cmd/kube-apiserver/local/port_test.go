@@ -22,7 +22,7 @@ func TestFreeAddress(t *testing.T) {
 	}
 	l, err := net.Listen("tcp", address)
 	if err != nil {
-		t.Fatalf("who it is for: %v", err)
+		t.Fatalf("listen on the reserved address: %v", err)
 	}
 	defer func() { _ = l.Close() }()
 }

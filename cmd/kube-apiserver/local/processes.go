@@ -68,7 +68,7 @@ func (s *webhookDeployment) run(name, logFile string, env []string, args ...stri
 	return os.WriteFile(pid, []byte(strconv.Itoa(child.Process.Pid)+"\n"), 0o600)
 }
 
-// lastLine returns the last line of a process's output.
+// lastLine returns the last line of the log at path, or the error from reading it.
 func lastLine(path string) string {
 	data, err := os.ReadFile(path) // #nosec G304 -- in the operator's directory
 	if err != nil {
@@ -78,15 +78,15 @@ func lastLine(path string) string {
 	return lines[len(lines)-1]
 }
 
-// stop ends all processes. It kills every process except kube-apiserver immediately. kube-apiserver
-// gets the given time to shut down.
+// stop stops all processes. kube-apiserver gets the given time to shut down. All other
+// processes are killed immediately.
 func (s *webhookDeployment) stop(within time.Duration) error {
 	for _, child := range slices.Backward(s.children) {
 		signal := syscall.SIGKILL
 		if isServer(child) {
 			signal = syscall.SIGTERM
 		}
-		_ = child.Process.Signal(signal) // it may have ended
+		_ = child.Process.Signal(signal) // the process may have ended already
 	}
 	timeout := time.After(within)
 	var err error
@@ -98,7 +98,7 @@ func (s *webhookDeployment) stop(within time.Duration) error {
 				err = errors.New("killed a process that did not stop in time")
 			}
 			for _, child := range s.children {
-				_ = child.Process.Kill() // it may have ended
+				_ = child.Process.Kill() // the process may have ended already
 			}
 			<-s.exits
 		}
@@ -170,7 +170,7 @@ func (s *webhookDeployment) kubeconfig(name string) string {
 	return filepath.Join(s.dir, name+".kubeconfig")
 }
 
-// writeToken writes a kubeconfig with a new token of a service account.
+// writeToken writes a kubeconfig with a new token for a service account.
 func (s *webhookDeployment) writeToken(ctx context.Context, client kubernetes.Interface, account string) error {
 	seconds := int64(tokenLifetime / time.Second)
 	request, err := client.CoreV1().ServiceAccounts(webhookNamespace).CreateToken(ctx, account,

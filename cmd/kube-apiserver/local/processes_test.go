@@ -23,16 +23,16 @@ func TestFailedControllerIsRestarted(t *testing.T) {
 	defer func() { _ = os.Remove(binary) }()
 	for name, c := range map[string]struct {
 		code, fails, want int
-		runs              bool // at the end
+		runs              bool // after the last restart
 	}{
-		"it fails twice": {
+		"fails twice": {
 			code:  1,
 			fails: 2,
 			want:  3,
 			runs:  true,
 		},
-		"it always fails": {code: 1, fails: 100, want: 1 + maxRestarts},
-		"it ends":         {code: 0, fails: 100, want: 1},
+		"always fails":          {code: 1, fails: 100, want: 1 + maxRestarts},
+		"ends without an error": {code: 0, fails: 100, want: 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := &webhookDeployment{cluster: &cluster{dir: t.TempDir()}, o: &Options{}, exits: make(chan exit, 9)}
@@ -51,7 +51,7 @@ func TestFailedControllerIsRestarted(t *testing.T) {
 			}
 			err := s.await(t.Context(), name, func(context.Context) error {
 				if n := started(); n <= c.fails {
-					return fmt.Errorf("it was started %d times", n)
+					return fmt.Errorf("the controller was started %d times", n)
 				}
 				return nil
 			})

@@ -88,7 +88,8 @@ type webhookDeployment struct {
 	flags    []string     // flags of kube-apiserver
 	admin    *rest.Config
 	balancer *balancer
-	// installed contains the generated files that are installed.
+	// installed contains the generated files with which the control plane was started, keyed by
+	// file name.
 	installed     map[string][]byte
 	children      []*exec.Cmd           // the running processes
 	restarts      int                   // number of restarts of the controller
@@ -198,7 +199,7 @@ func (s *webhookDeployment) restartService(ctx context.Context) error {
 			continue
 		}
 		if isController(child) {
-			_ = child.Process.Signal(syscall.SIGTERM) // it releases its Lease; it may have ended
+			_ = child.Process.Signal(syscall.SIGTERM) // lets the controller release its Lease
 			continue
 		}
 		_ = child.Process.Kill() // with SIGTERM, the process would continue for the time of its drain
@@ -231,7 +232,7 @@ func (s *webhookDeployment) start(ctx context.Context) error {
 	}
 	own := strings.Fields(string(files["control-plane/flags.txt"]))
 	environment := strings.Fields(string(files["control-plane/environment.txt"]))
-	if s.o.AdmissionOnly { // the server is not configured
+	if s.o.AdmissionOnly { // without flags for tenants
 		own, environment = []string{"--authorization-mode=" + strings.Join(s.o.Authorizers, ",")}, nil
 	}
 	args := slices.Concat(ServerFlags(s.dir, s.etcdURL),
@@ -387,8 +388,8 @@ func (s *webhookDeployment) startController() error {
 // maxRestarts is the maximum number of restarts of the controller.
 const maxRestarts = 5
 
-// restartController restarts the controller if it failed, as the kubelet does. It reports whether
-// it restarted the controller. On a busy machine, the controller may lose its Lease and end.
+// restartController restarts a failed controller, as the kubelet would, and reports whether it
+// did. On a busy machine, the controller may lose its Lease and end.
 func (s *webhookDeployment) restartController(e exit) bool {
 	if !e.failed || !isController(e.child) || s.restarts == maxRestarts {
 		return false
@@ -397,8 +398,8 @@ func (s *webhookDeployment) restartController(e exit) bool {
 	return s.startController() == nil
 }
 
-// generate issues the certificates, generates the files of the service, and writes the files of
-// kube-apiserver. It returns all generated files.
+// generate issues the certificates and generates the manifests. It writes the files that
+// kube-apiserver reads, and returns all generated files.
 func (s *webhookDeployment) generate(ctx context.Context) (files map[string][]byte, err error) {
 	pki := filepath.Join(s.dir, "pki")
 	service, client := pkix.Name{CommonName: "kubetenant-webhook"}, pkix.Name{CommonName: clientName}

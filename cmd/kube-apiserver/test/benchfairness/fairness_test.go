@@ -23,8 +23,9 @@ const (
 	// testSeats is the number of seats of the server. testExecution is the time for which the
 	// handler executes a request.
 	testSeats, testExecution = 2, time.Millisecond
-	// testNoisy is the number of concurrent requests of the noisy tenant. One flow can have fewer:
-	// testSeats executing requests, and 50 requests in each of its 6 queues.
+	// testNoisy is the number of concurrent requests of the noisy tenant. It exceeds the
+	// capacity of one flow, which is testSeats executing requests and 50 requests in each of
+	// its 6 queues.
 	testNoisy = 350
 	// testQuiet is the number of requests of the quiet tenant. They are sent one after the other.
 	testQuiet = 5
@@ -58,7 +59,7 @@ func (p position) Handle(ctx context.Context, d flowcontrol.RequestDigest,
 		execute()
 	})
 	if ended == began {
-		ended = p.executed.Load() // the request was refused after it waited
+		ended = p.executed.Load() // the request was rejected after it waited
 	}
 	p.waited.Store(ended - began)
 }
@@ -104,11 +105,12 @@ func compete(t *testing.T, m mode) (o outcome) {
 	return o
 }
 
-// TestNoisyTenant checks that a request of a quiet tenant waits for at most a third as many
-// requests of a noisy tenant with the wrapper as without it. The noisy tenant has many service
-// accounts. Upstream has one flow for each service account, and the wrapper has one flow for each
-// tenant. The test counts requests instead of time, so it does not depend on the speed of the
-// machine.
+// TestNoisyTenant checks that the wrapper reduces the time for which a quiet tenant's request
+// waits while a noisy tenant has many requests. Upstream has one flow for each service account
+// of the noisy tenant. The wrapper has one flow for each tenant.
+//
+// The test counts the noisy tenant's requests that are executed during the wait, so it does not
+// depend on the speed of the machine. The wrapper must reduce this number to a third.
 func TestNoisyTenant(t *testing.T) {
 	upstream, compiledIn, err := newModes(t.Context())
 	if err != nil {
@@ -120,9 +122,9 @@ func TestNoisyTenant(t *testing.T) {
 			fair.waited, plain.waited)
 	}
 	if fair.quietRefused > 0 {
-		t.Errorf("compiled in: %d requests of the quiet tenant are refused, want none", fair.quietRefused)
+		t.Errorf("compiled in: %d requests of the quiet tenant are rejected, want none", fair.quietRefused)
 	}
 	if fair.noisyRefused == 0 {
-		t.Error("compiled in: no request of the noisy tenant is refused, want those that exceed the queues of one flow")
+		t.Error("compiled in: no request of the noisy tenant is rejected, want those that exceed the queues of one flow")
 	}
 }

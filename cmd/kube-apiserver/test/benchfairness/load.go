@@ -24,8 +24,8 @@ const (
 	quietRate = 50
 	// accounts is the number of service accounts of the noisy tenant.
 	accounts = 500
-	// pause is how long a caller of the noisy tenant waits after status 429 before it retries. The
-	// header Retry-After specifies at least one second.
+	// pause is how long a caller of the noisy tenant waits after status 429 before it retries.
+	// The caller does not wait for the second that the header Retry-After specifies.
 	pause = 100 * time.Millisecond
 	// warmUp is the time between the start of the noisy tenant and the first request of the quiet
 	// one.

@@ -33,7 +33,7 @@ const (
 func main() {
 	requests := flag.Int("requests", 1500, "number of requests of the quiet tenant in each measurement")
 	flag.Parse()
-	klog.LogToStderr(false) // errors only, see -stderrthreshold
+	klog.LogToStderr(false) // only errors, which klog still writes to stderr
 	klog.SetOutput(io.Discard)
 	if *requests < minRequests {
 		fmt.Fprintf(os.Stderr, "benchfairness: --requests must be at least %d\n", minRequests)

@@ -106,10 +106,11 @@ func levelOf(ctx context.Context, dispatcher flowcontrol.Interface) string {
 	return level
 }
 
-// objects returns upstream's FlowSchemas and priority levels, and the tenants' priority level. The
-// tenants' level is a copy of workload-low, which is the level of service accounts by default.
-// Upstream's FlowSchema service-accounts assigns the tenants' level instead. It also matches the
-// group of the tenants' level, so that requests match this FlowSchema in both modes.
+// objects returns upstream's FlowSchemas and priority levels, and the tenants' priority level.
+// The tenants' level is a copy of workload-low, which is the level of service accounts by
+// default. Upstream's FlowSchema service-accounts assigns the tenants' level instead. It also
+// matches the group that the wrapper adds to requests for this level. Requests therefore match
+// this FlowSchema in both modes.
 func objects() []runtime.Object {
 	var all []runtime.Object
 	for _, pl := range bootstrap.MandatoryPriorityLevelConfigurations {

@@ -14,8 +14,8 @@ import (
 // sampleInterval is the interval at which the host's steal time is read.
 const sampleInterval = 100 * time.Millisecond
 
-// host measures the steal time of this machine: the processor time that its host gives to other
-// machines.
+// host measures the steal time of this machine. Steal time is the processor time that the
+// hypervisor uses for other virtual machines.
 type host struct {
 	began, ended  machine
 	from          time.Time
@@ -24,7 +24,7 @@ type host struct {
 	done, stopped chan struct{}
 }
 
-// watchHost starts to measure, and measures until stop is called.
+// watchHost starts a measurement that ends when stop is called.
 func watchHost() (*host, error) {
 	h := &host{from: time.Now(), done: make(chan struct{}), stopped: make(chan struct{})}
 	if h.began, h.err = readMachine(); h.err != nil {

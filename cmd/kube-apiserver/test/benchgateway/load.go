@@ -24,9 +24,9 @@ const (
 	// rounds is the number of rounds. Each round loads every target, one after the other. The
 	// medians of the rounds are printed.
 	rounds = 9
-	// duration is the length of a run at saturation. fixedRateDuration is the length of a run at a
-	// fixed rate. At a quarter of the rate that saturates the gateway in front of kube-apiserver,
-	// p99 is read from the slowest 12 to 18 requests.
+	// duration is the length of a run at saturation. fixedRateDuration is the length of a run
+	// at a fixed rate. At a quarter of the rate that saturates the gateway in front of
+	// kube-apiserver, 12 to 18 requests of a run are slower than p99.
 	duration          = 3 * time.Second
 	fixedRateDuration = 5 * time.Second
 	// callers is the number of concurrent callers that saturate a target.
@@ -35,8 +35,8 @@ const (
 	handshakeRequests = 10_000
 )
 
-// client returns a client that verifies the server. It opens only as many HTTP/2 connections as its
-// streams need.
+// client returns a client that verifies the server. It opens only as many HTTP/2 connections as
+// its concurrent requests need.
 func (b *bench) client() *http.Client {
 	return &http.Client{Transport: &http.Transport{
 		ForceAttemptHTTP2:   true,
@@ -46,7 +46,8 @@ func (b *bench) client() *http.Client {
 	}}
 }
 
-// send sends a GET request with the caller's token. Any status except 200 is an error.
+// send sends a GET request with the caller's token, except to /version. Any status except 200
+// is an error.
 func send(ctx context.Context, c *http.Client, url string) (*http.Response, error) {
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
 	if err != nil {
@@ -74,8 +75,8 @@ func get(ctx context.Context, c *http.Client, url string) error {
 	return errors.Join(err, resp.Body.Close())
 }
 
-// saturate returns the number of requests that a target answers per second if all callers send one
-// request after the other.
+// saturate returns the number of requests that a target answers per second. Each caller sends
+// its next request as soon as the previous one is answered.
 func (b *bench) saturate(ctx context.Context, t *target) (float64, error) {
 	c := b.client()
 	defer c.CloseIdleConnections()
@@ -187,7 +188,7 @@ func cpuOf(t *target) (time.Duration, error) {
 	return time.Duration(user+system) * tick, errors.Join(err, err2)
 }
 
-// memoryOf returns the resident memory of a target.
+// memoryOf returns the resident memory of a target in bytes.
 func memoryOf(t *target) (int64, error) {
 	text, err := os.ReadFile("/proc/" + strconv.Itoa(t.process.Process.Pid) + "/statm")
 	if err != nil {
@@ -272,7 +273,7 @@ func delays(baseline, rounds []sample) string {
 func ms(d time.Duration) string { return strconv.FormatFloat(d.Seconds()*1e3, 'f', 2, 64) }
 
 // undisturbed returns the durations, in ascending order, of the requests of all rounds that no
-// steal time disturbed. It also returns the share of these requests in all requests.
+// steal time disturbed. It also returns the share of these requests among all requests.
 func undisturbed(rounds []sample) (times []time.Duration, share float64) {
 	n := 0
 	for _, s := range rounds {

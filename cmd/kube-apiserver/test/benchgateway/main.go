@@ -32,8 +32,8 @@ import (
 // token is the bearer token of the caller, a user of tenant acme.
 const token = "bench-token"
 
-// gcPercent is the GC percentage of the load and of the stub. These small processes then collect
-// garbage after about 100 MB instead of 4 MB.
+// gcPercent is the GC percentage of the load generator and of the stub. These small processes
+// then collect garbage after about 100 MB instead of 4 MB.
 const gcPercent = 2500
 
 func main() {
@@ -44,7 +44,7 @@ func main() {
 	upstream := flag.String("upstream", "", "kubeconfig of the proxy's server")
 	one := flag.Bool("one", false, "measure only one caller that sends one request after the other")
 	flag.Parse()
-	if *role != "proxy" { // the load and the stub must not take processor time from the proxies
+	if *role != "proxy" { // the load generator and the stub must not take processor time from the proxies
 		debug.SetGCPercent(gcPercent)
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -75,7 +75,7 @@ type target struct {
 }
 
 func (t *target) stop() {
-	_ = t.process.Process.Kill() // it may have ended
+	_ = t.process.Process.Kill() // the process may have ended already
 	_ = t.process.Wait()
 }
 

@@ -31,7 +31,7 @@ const (
 	idleSettled = 5 * time.Second
 )
 
-// measureStub takes the measurements that depend only on the proxies.
+// measureStub takes the measurements in front of the stub, which depend only on the proxies.
 func (b *bench) measureStub(ctx context.Context, processes targets) error {
 	if err := b.compare(ctx, "GET of 1 KiB", processes); err != nil {
 		return err

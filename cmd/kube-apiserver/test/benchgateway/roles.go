@@ -42,8 +42,9 @@ const (
 	streams = 1000
 )
 
-// serveStub answers like a kube-apiserver that has nothing to do. It serves small and large
-// responses, watches without events and with many events, and an echo.
+// serveStub serves fixed responses that cost almost no processor time, instead of a
+// kube-apiserver. It serves small and large responses, watches without events and with many
+// events, and an echo.
 func serveStub(ctx context.Context, address, pki string) error {
 	listener, err := listen(ctx, address)
 	if err != nil {
@@ -59,7 +60,7 @@ func serveStub(ctx context.Context, address, pki string) error {
 		w.Header().Set("Content-Type", "application/json")
 		_, _ = w.Write(object)
 	})
-	mux.HandleFunc("/apis/authentication.k8s.io/", http.NotFound) // no SelfSubjectReview
+	mux.HandleFunc("/apis/authentication.k8s.io/", http.NotFound) // the stub serves no SelfSubjectReview
 	mux.HandleFunc(large, func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Length", strconv.Itoa(len(list)))
 		_, _ = w.Write(list)
@@ -89,7 +90,7 @@ func serveStub(ctx context.Context, address, pki string) error {
 	return serveUntilDone(ctx, server, listener, pki, "kube-apiserver")
 }
 
-// echo upgrades a connection and sends back what it receives.
+// echo upgrades a connection and sends back the data that it receives.
 func echo(w http.ResponseWriter, _ *http.Request) {
 	conn, buffered, err := w.(http.Hijacker).Hijack()
 	if err != nil {

@@ -35,7 +35,8 @@ const (
 	crashed outcome = "crashed"
 )
 
-// process is the name of the failed test if a test process fails, but none of its tests fails.
+// process is the name of the test that is recorded as failed if a process fails, but none of
+// its tests.
 const process = "(the process)"
 
 // difference is a test whose outcome differs between the servers. A difference by design has a
@@ -66,7 +67,8 @@ func readDifferences(path string) ([]difference, error) {
 	return list, nil
 }
 
-// comparison is the result of a suite on both servers.
+// comparison is the result of a suite on both servers. The list contains the differences by
+// design.
 type comparison struct {
 	suite
 	vanilla, tenancy map[string]outcome
@@ -184,7 +186,7 @@ func (w *workspace) runTests(ctx context.Context, s suite, server string, names 
 		if unfinished == "" || s.specs || round > 20 {
 			return all, nil
 		}
-		if unfinished == before { // the second time, so no earlier test is the cause
+		if unfinished == before { // it ended two processes in succession, so no earlier test is the cause
 			all[unfinished] = crashed
 		}
 		before = unfinished

@@ -59,7 +59,7 @@ func TestReadSpecs(t *testing.T) {
 		t.Errorf("%d passed", n)
 	}
 	if got, err := readSpecs(path + "x"); len(got) != 0 || err != nil {
-		t.Error("a suite that ended before its report", got, err)
+		t.Error("missing report:", got, err)
 	}
 }
 
@@ -142,12 +142,12 @@ func TestDifferences(t *testing.T) {
 				t.Fatal(err)
 			}
 			if _, err := readDifferences(path); err == nil {
-				t.Errorf("%s is taken", name)
+				t.Errorf("a list with %s is accepted", name)
 			}
 		})
 	}
 	if _, err := choose("pkg/client,pkg/nothing"); err == nil {
-		t.Error("a package that is not known")
+		t.Error("an unknown package is accepted")
 	}
 	if all, err := choose(""); err != nil || len(all) != 31 {
 		t.Error(len(all), err)

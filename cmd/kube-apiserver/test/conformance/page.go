@@ -12,7 +12,7 @@ import (
 	"strings"
 )
 
-// The table is between these lines of the page.
+// The results table is between these lines of the page.
 const (
 	begin = "<!-- written by make test-upstream -->\n"
 	end   = "<!-- end -->\n"

@@ -30,8 +30,8 @@ type workspace struct {
 // binary runs with both servers.
 const tenancyConfig = "KUBETENANT_CONFIG"
 
-// versionOfControllerRuntime is the version of controller-runtime whose tests run. The version of
-// Kubernetes is that of the composed server.
+// versionOfControllerRuntime is the version of controller-runtime whose tests run. The version
+// of Kubernetes is that of the kube-apiserver with kubetenant.
 const versionOfControllerRuntime = "v0.25.2"
 
 // hook is a replacement of text in upstream's test framework. It changes the code that builds a
@@ -96,7 +96,7 @@ func (w *workspace) prepare(ctx context.Context, all []suite) error {
 				return err
 			}
 			copied[s.module] = dir
-			if s.module == kubernetes { // its test servers write into the folder of this module
+			if s.module == kubernetes { // the test servers write into the folder of apiextensions-apiserver
 				if _, err = w.copyModule(ctx, "k8s.io/apiextensions-apiserver"); err != nil {
 					return err
 				}
@@ -188,7 +188,7 @@ func (w *workspace) prepareAssets(ctx context.Context) error {
 // started returns the path of the file that lists the processes that envtest has started.
 func (w *workspace) started() string { return filepath.Join(w.dir, "started") }
 
-// killRemaining ends the processes that envtest started and that some suites do not stop.
+// killRemaining kills the processes that envtest started and that a suite did not stop.
 func (w *workspace) killRemaining() error {
 	text, err := os.ReadFile(w.started())
 	if errors.Is(err, os.ErrNotExist) {
@@ -199,7 +199,7 @@ func (w *workspace) killRemaining() error {
 			filepath.Join("/proc", id, "cmdline"),
 		) // #nosec G304 G703 -- of a process that we started
 		program, _, _ := strings.Cut(string(commandLine), "\x00")
-		if err != nil || filepath.Dir(program) != w.bin && filepath.Dir(program) != w.dir { // the process has ended
+		if err != nil || filepath.Dir(program) != w.bin && filepath.Dir(program) != w.dir { // the process ended
 			continue
 		}
 		number, err := strconv.Atoi(id)

@@ -133,7 +133,7 @@ func TestABACDecidesLikeUpstream(t *testing.T) {
 		}
 	}
 	if allowed < 4000 {
-		t.Errorf("only %d of 40000 allowed: the generator asks too little", allowed)
+		t.Errorf("only %d of 40000 requests are allowed: the random requests match too few lines", allowed)
 	}
 }
 

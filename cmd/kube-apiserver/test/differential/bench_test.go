@@ -29,7 +29,7 @@ func rules() []rbacv1.PolicyRule {
 	}
 }
 
-// meta returns metadata as in an informer that removes managed fields.
+// meta returns metadata as it is stored by an informer that removes managed fields.
 func meta(namespace, name string) metav1.ObjectMeta {
 	return metav1.ObjectMeta{
 		Namespace:         namespace,
@@ -128,8 +128,9 @@ func BenchmarkRoleBindings(b *testing.B) {
 	b.Run("deny", func(b *testing.B) { measure(b, w, get("alice", "ns-05000", "team"), authorizer.DecisionNoOpinion) })
 }
 
-// BenchmarkIndexUpdate measures the update of a binding in the index. The subject has no other
-// binding, or is a group with 10,000 bindings. It also measures a denied request of this group.
+// BenchmarkIndexUpdate measures the update of a binding in the index. The binding's subject has
+// no other binding, or is a group with 10,000 bindings. It also measures a denied request from
+// a member of this group.
 func BenchmarkIndexUpdate(b *testing.B) {
 	w := withRoles()
 	for i := range 100_000 {

@@ -17,8 +17,9 @@ import (
 	"k8s.io/kubernetes/plugin/pkg/auth/authorizer/rbac/bootstrappolicy"
 )
 
-// TestBootstrapPolicy checks that "kubectl tenant test" adds exactly the roles and bindings to a
-// scenario that a kube-apiserver of this release creates. "make golden" updates the file.
+// TestBootstrapPolicy checks the file of default roles and bindings that "kubectl tenant test"
+// adds to a scenario. It must contain exactly the objects that a kube-apiserver of this release
+// creates. "make golden" updates the file.
 func TestBootstrapPolicy(t *testing.T) {
 	const path = "../../../../internal/simulate/scenario/bootstrap.jsonl"
 	var want bytes.Buffer
@@ -70,7 +71,7 @@ func TestBootstrapPolicy(t *testing.T) {
 		t.Fatal(err)
 	}
 	if string(got) != wanted {
-		t.Errorf("%s is not this release's: run make golden", path)
+		t.Errorf("%s does not match this release of Kubernetes: run make golden", path)
 	}
 }
 

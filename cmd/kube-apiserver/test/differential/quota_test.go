@@ -165,10 +165,10 @@ func evaluators(t *testing.T) map[schema.GroupResource]upstreamquota.Evaluator {
 	for _, e := range all {
 		out[e.GroupResource()] = e
 	}
-	waittest.Until(t, func() error { // until upstream knows the DeviceClass
+	waittest.Until(t, func() error { // wait until upstream's evaluator has read the DeviceClass
 		if len(out[resourcev1.Resource("resourceclaims")].MatchingResources(
 			[]corev1.ResourceName{"requests.example.com/gpu"})) == 0 {
-			return errors.New("the class is not known")
+			return errors.New("the DeviceClass has not been read")
 		}
 		return nil
 	})
@@ -212,7 +212,7 @@ func TestUsage(t *testing.T) {
 			}
 			for name := range want {
 				if resources := quota.Resources(name); !slices.Contains(resources, of) {
-					t.Errorf("%s is of %v; upstream's of %v", name, resources, of)
+					t.Errorf("quota name %s applies to %v; upstream also applies it to %v", name, resources, of)
 				}
 			}
 		}

@@ -23,7 +23,7 @@ import (
 	"github.com/kubetenant/kubetenant/authz/rbac"
 )
 
-// pairs defines the flag for how many random pairs of a policy and a request are compared.
+// pairs defines the flag for the number of random pairs of a policy and a request to compare.
 func pairs() *int { return flag.Int("pairs", 0, "random pairs of policy and request; 0 for 1,000,000") }
 
 var pairsFlag = pairs()
@@ -323,7 +323,7 @@ func TestRBACDecidesLikeUpstream(t *testing.T) {
 		}
 	}
 	if allowed < n/50 || dangling < n/50 {
-		t.Errorf("%d of %d allowed, %d with a missing role: the generator asks too little", allowed, n, dangling)
+		t.Errorf("%d of %d allowed, %d with a missing role: too few requests match a rule", allowed, n, dangling)
 	}
 	t.Logf("%d pairs, %d allowed, %d denied with a missing role", n, allowed, dangling)
 }

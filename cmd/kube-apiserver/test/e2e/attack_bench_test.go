@@ -53,7 +53,7 @@ func startBench(b *testing.B, dir string) (*localserver.Server, *http.Client) {
 }
 
 // longChain returns a client certificate with a chain of n intermediate authorities with P-521
-// keys. The first names the given issuer, which did not sign it.
+// keys. The first authority names the given issuer, which did not sign it.
 func longChain(b *testing.B, n int, issuer pkix.Name) tls.Certificate {
 	b.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P521(), rand.Reader)
@@ -213,7 +213,7 @@ func BenchmarkLargeIdentities(b *testing.B) {
 		before, most := rss(b, s.PID), 0
 		for i := range 400 {
 			if code := ask(fmt.Sprint("partner-", i)); code != http.StatusUnauthorized {
-				b.Fatalf("a token is answered with %d", code)
+				b.Fatalf("status %d, want 401", code)
 			}
 			most = max(most, rss(b, s.PID))
 		}

@@ -44,7 +44,7 @@ func deploymentOf(name string, replicas int32) *appsv1.Deployment {
 
 // TestWorkloadsRecordTheirUser checks that a Pod of a controller records the controller as its
 // creator, and the user of the Deployment or Job as its workload user. It also checks that no
-// controller updates objects endlessly, even if the configuration names other systemUsers.
+// controller updates objects endlessly, even if the configuration sets systemUsers.
 func TestWorkloadsRecordTheirUser(t *testing.T) {
 	testWorkloadsRecordTheirUser(t, "authentication: { sources: [ { name: certs, x509: { clientCAFile: pki/ca.crt } } ] }")
 }
@@ -174,8 +174,8 @@ func testWorkloadsRecordTheirUser(t *testing.T, authentication string, args ...s
 		t.Fatal(err)
 	}
 	pods(1, "job-controller", "app=once")
-	// A Pod of a caller that names another caller's object as its owner is not recorded on behalf
-	// of that caller.
+	// Mallory creates a Pod that names another caller's ReplicaSet as its owner. The Pod must
+	// not be recorded as created on behalf of that caller.
 	liar := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
 			Name: "liar",

@@ -34,8 +34,8 @@ func TestRestore(t *testing.T) { testRestore(t) }
 
 func TestWebhookRestore(t *testing.T) { testRestore(t, "--webhook") }
 
-// restoreOrder returns the resources of a namespace in the order in which they are restored: first
-// Velero's priorities, and then the other resources by name.
+// restoreOrder returns the resources of a namespace in the order in which they are restored.
+// Velero's priorities come first, followed by the other resources by name.
 func restoreOrder() []schema.GroupVersionResource {
 	return slices.Concat(
 		resources("", "serviceaccounts", "secrets", "configmaps", "limitranges", "pods"),

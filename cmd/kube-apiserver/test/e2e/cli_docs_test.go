@@ -67,7 +67,7 @@ func TestCommandLinePages(t *testing.T) {
 	for name, pages := range sessionPages() {
 		t.Run(name, func(t *testing.T) {
 			s := start(t, t.TempDir())
-			waittest.Until(t, func() error { // the commands read the configuration
+			waittest.Until(t, func() error { // the commands read the published configuration
 				if out, err := kubectl(t, s, "admin", "get", "configmap", configv1alpha1.PublishedName,
 					"-n", "kube-system"); err != nil {
 					return fmt.Errorf("the configuration is not published: %s", out)
@@ -164,7 +164,7 @@ func checkSessions(t *testing.T, page, dir string, env []string, before func(), 
 		return
 	}
 	if os.Getenv("UPDATE_GOLDEN") == "" {
-		t.Errorf("%s says something else than the commands (UPDATE_GOLDEN=1 writes it):\n%s", filepath.Base(page), got)
+		t.Errorf("%s differs from its commands' output (UPDATE_GOLDEN=1 updates it):\n%s", filepath.Base(page), got)
 		return
 	}
 	if err := os.WriteFile(page, []byte(got), 0o600); err != nil {

@@ -39,8 +39,9 @@ type directoryTest struct {
 	example *example
 }
 
-// TestClientsController checks that the example controller maintains the directory of tenants with
-// only the RBAC rules of its manifest. The test changes Tenants with the generated clients.
+// TestClientsController checks that the example controller maintains a ConfigMap for each
+// Tenant with only the RBAC rules of its manifest. The test changes Tenants with the generated
+// clients.
 func TestClientsController(t *testing.T) {
 	t.Parallel()
 	s := start(t, t.TempDir()) // without the garbage collector

@@ -54,8 +54,8 @@ const clientFiles = "testdata/clients"
 type serverPair struct {
 	mode             string // deployment mode of the server with tenancy, as in differences.yaml
 	tenancy, vanilla *localserver.Server
-	differences      map[string][2]string // different outcomes by step: with tenancy, and on upstream's server
-	steps            map[string]string    // outcome of each step with tenancy
+	differences      map[string][2]string // differing outcomes, keyed by step: with tenancy, and on upstream's server
+	steps            map[string]string    // outcome with tenancy, keyed by step
 	runs             map[string]int       // number of runs of each step
 }
 
@@ -64,7 +64,7 @@ func startPair(t *testing.T) *serverPair {
 	return startPairWith(t, "compiled in")
 }
 
-// startPairWith starts upstream's server, and a server with tenancy. Only the latter gets args.
+// startPairWith starts upstream's server, and a server with tenancy that has the flags args.
 func startPairWith(t *testing.T, mode string, args ...string) *serverPair {
 	t.Helper()
 	b := &serverPair{
@@ -126,17 +126,17 @@ func (b *serverPair) checkDifferences(t *testing.T, part string) {
 				}
 			}
 			if !listed {
-				t.Errorf("%s: listed as %s, upstream's %s, and no step is like that", pattern, d.Tenancy, d.Vanilla)
+				t.Errorf("%s: listed as %s, upstream %s, but no step has these outcomes", pattern, d.Tenancy, d.Vanilla)
 			}
 			for step, result := range b.steps {
 				if exact.MatchString(step) && result == "ok" && !strings.HasPrefix(d.Tenancy, "ok") {
-					t.Errorf("%s: listed as %s, and %s is open", pattern, d.Tenancy, step)
+					t.Errorf("%s: listed as %s, but %s succeeds", pattern, d.Tenancy, step)
 				}
 			}
 		}
 	}
 	for step, got := range b.differences {
-		t.Errorf("%s: %s, upstream's %s", step, got[0], got[1])
+		t.Errorf("%s: %s, upstream %s", step, got[0], got[1])
 	}
 	t.Logf("%d steps, of which %d differ", len(b.runs), total)
 }
@@ -144,7 +144,7 @@ func (b *serverPair) checkDifferences(t *testing.T, part string) {
 var serverError = regexp.MustCompile(`Error from server(?: \((\w+)\))?`)
 
 // outcome returns the result of a kubectl or helm command: ok, or failed with the reason of the
-// server's error. The result also contains the answer of "auth can-i", and whether there are
+// server's error. The result also contains the output of "auth can-i", and whether there are
 // warnings.
 func outcome(stdout, stderr string, err error) string {
 	result := "ok"
@@ -489,7 +489,7 @@ func listPages(t *testing.T, c dynamic.ResourceInterface) error {
 			return nil
 		}
 	}
-	return errors.New("no end")
+	return errors.New("the list has no last page")
 }
 
 // watchFrom starts a watch at the given resource version. It then creates an object, and waits
@@ -520,7 +520,7 @@ func watchFrom(t *testing.T, all, own dynamic.ResourceInterface, version string)
 				return nil
 			}
 		case <-timeout:
-			return errors.New("it did not arrive")
+			return errors.New("the created object did not arrive")
 		}
 	}
 }
@@ -689,7 +689,7 @@ func runOperator(t *testing.T, s *localserver.Server) (result string, reconciles
 		waittest.Until(t, func() error {
 			d, err := admin.AppsV1().Deployments("acme--web").Get(ctx, "app", metav1.GetOptions{})
 			if err == nil && (d.Spec.Template.Spec.Containers[0].Image != image || d.Status.ObservedGeneration != d.Generation) {
-				err = fmt.Errorf("it says %s", d.Spec.Template.Spec.Containers[0].Image)
+				err = fmt.Errorf("the image is %s", d.Spec.Template.Spec.Containers[0].Image)
 			}
 			if err == nil {
 				generations = fmt.Sprint(d.Generation)

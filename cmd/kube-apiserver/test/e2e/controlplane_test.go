@@ -47,13 +47,14 @@ type controlPlane struct {
 	seeder       *exec.Cmd
 	seederCaller *caller // sends requests to the seeder
 	etcd         *clientv3.Client
-	// baseKeys contains the keys that exist without a scenario.
+	// baseKeys contains the etcd keys that exist without a scenario.
 	baseKeys map[string]bool
-	// deletedAt contains the revision of the last deletion of an object, by resource.
+	// deletedAt contains, for each resource, the etcd revision of the last deletion of an
+	// object.
 	deletedAt revisions
 }
 
-// revisions contains etcd revisions by resource.
+// revisions contains etcd revisions, keyed by resource.
 type revisions map[schema.GroupResource]int64
 
 func (r revisions) note(resource schema.GroupResource, at int64) { r[resource] = max(r[resource], at) }
@@ -71,7 +72,8 @@ func setCurrent(dir string, w *scenario.Fixture) error {
 	return os.Rename(link+".new", link)
 }
 
-// startControlPlane starts a control plane in dir. A current fixture of dir must be set.
+// startControlPlane starts a control plane in dir. The caller must first call setCurrent for
+// dir.
 func startControlPlane(ctx context.Context, bin, dir string, args []string) (p *controlPlane, err error) {
 	p = &controlPlane{dir: dir, deletedAt: revisions{}}
 	defer func() {
@@ -126,7 +128,8 @@ func (p *controlPlane) startSeeder(ctx context.Context, bin, endpoint string) er
 		if err := p.seederCaller.asAdmin(ctx, http.MethodGet, "/readyz", nil, nil); err != nil {
 			return err
 		}
-		return p.seederCaller.asAdmin(ctx, http.MethodGet, "/api/v1/namespaces/kube-system", nil, nil) // this server is ours
+		// This request fails if another server has the port.
+		return p.seederCaller.asAdmin(ctx, http.MethodGet, "/api/v1/namespaces/kube-system", nil, nil)
 	})
 }
 
@@ -159,7 +162,7 @@ func (p *controlPlane) close() error {
 	if p.etcd != nil {
 		errs = append(errs, p.etcd.Close())
 	}
-	if p.seeder != nil { // the server has no state of its own to write
+	if p.seeder != nil { // the seeder stores all its state in etcd
 		_ = p.seeder.Process.Kill()
 		_ = p.seeder.Wait() // the error reports the kill
 	}
@@ -263,8 +266,8 @@ func lastDefinitions(a, b string) int {
 	return rank(a) - rank(b)
 }
 
-// seededAt returns the resource of a key if the servers have informers for this resource that
-// report their resource version.
+// seededAt returns the resource of a key, and reports whether the servers publish the resource
+// version that their informers for this resource have observed.
 func seededAt(key string) (schema.GroupResource, bool) {
 	first, _, _ := strings.Cut(strings.TrimPrefix(key, registry), "/")
 	switch first {
@@ -292,7 +295,7 @@ func (p *controlPlane) seed(ctx context.Context, objects []runtime.RawExtension,
 			}
 			if a.code == http.StatusConflict && createdByServer(w) {
 				_, err := p.seederCaller.send(ctx, http.MethodDelete, collection(w)+"/"+w.Name, nil, nil, p.seederCaller.admin)
-				return errors.Join(err, errors.New("the server under test made one"))
+				return errors.Join(err, errors.New("the server under test had created the object"))
 			}
 			if a.code == http.StatusConflict && isCopy(objects[i].Raw) { // the server under test has created the same copy
 				if a, err = p.seederCaller.send(ctx, http.MethodGet, collection(w)+"/"+w.Name, nil, nil,
@@ -321,15 +324,15 @@ func (p *controlPlane) seed(ctx context.Context, objects []runtime.RawExtension,
 	return awaitInformers(ctx, server, created)
 }
 
-// isCopy reports whether an object is a copy of a Publication.
+// isCopy reports whether an object was copied by a Publication.
 func isCopy(raw []byte) bool {
 	var object metav1.PartialObjectMetadata
 	return json.Unmarshal(raw, &object) == nil && object.Labels[tenant.PublicationLabel] != ""
 }
 
-// createdByServer reports whether the server under test may create the object itself. The server
-// creates a tenant's default TenantQuota when it observes a namespace of the tenant. It also
-// creates the ClusterRoles of derived rights.
+// createdByServer reports whether the server under test may create the object itself. The
+// server creates a tenant's default TenantQuota when it observes a namespace of the tenant. It
+// also creates the ClusterRoles of the tenants' admins and callers.
 func createdByServer(w scenario.Write) bool {
 	switch w.GVK.Kind {
 	case v1alpha1.KindTenantQuota:
@@ -372,7 +375,7 @@ func awaitInformers(ctx context.Context, server *caller, want revisions) error {
 		}
 		for resource, revision := range want {
 			if at, ok := seen[resource]; ok && at < revision {
-				return fmt.Errorf("%s are known up to %d, and %d has happened", resource, at, revision)
+				return fmt.Errorf("the informer of %s is at revision %d, want %d", resource, at, revision)
 			}
 		}
 		return nil
@@ -395,7 +398,7 @@ func informersOf(metrics []byte) (revisions, error) {
 		all[schema.GroupResource{Group: labelOf(text, "group"), Resource: labelOf(text, "resource")}] = int64(value)
 	}
 	if _, known := all[schema.GroupResource{Resource: "namespaces"}]; !known {
-		return nil, errors.New("the server says nothing of its informers")
+		return nil, errors.New("the metrics contain no informer of namespaces")
 	}
 	return all, nil
 }
@@ -440,7 +443,7 @@ func (p *controlPlane) reload(ctx context.Context, act func() error) error {
 				return permanentError{errors.New(text)}
 			}
 		}
-		return errors.New("not taken over yet")
+		return errors.New("the server has not loaded it yet")
 	})
 }
 

@@ -33,9 +33,9 @@ func checkDefinitions(t *testing.T, s *localserver.Server) {
 }
 
 // definitionsAreRestored deletes CustomResourceDefinitions. It checks that the conditions of
-// Tenants and events report this, and that the deletion of a Tenant waits. The webhook service must
-// deny requests of tenants, but not of the system tenant. After the definitions are applied again,
-// everything must work without a restart.
+// Tenants and events report this, and that the deletion of a Tenant waits. The webhook service
+// must deny requests of tenants, but not of the system tenant. After the definitions are
+// applied again, requests and the deletion must continue without a restart.
 func definitionsAreRestored(t *testing.T, s *localserver.Server, webhook bool) {
 	do := func(args ...string) string {
 		t.Helper()

@@ -30,11 +30,10 @@ import (
 	"github.com/kubetenant/kubetenant/test/waittest"
 )
 
-// handwrittenFolder contains the CustomResourceDefinitions of releases in which they were not
-// generated.
+// handwrittenFolder contains the handwritten CustomResourceDefinitions of earlier releases.
 const handwrittenFolder = "../../../../deploy/testdata/handwritten"
 
-// upgrade contains a server that stores objects of our kinds, and its clients.
+// upgrade contains a server that stores objects of kubetenant's kinds, and its clients.
 type upgrade struct {
 	server  *localserver.Server
 	dynamic dynamic.Interface
@@ -250,7 +249,7 @@ func (u *upgrade) checkUnknownFields(t *testing.T, objects []*unstructured.Unstr
 		_, err = u.clientOf(o).Update(t.Context(), got, metav1.UpdateOptions{DryRun: dry, FieldValidation: "Strict"})
 		for _, field := range []string{"spec.colour", "shape"} {
 			if err == nil || !strings.Contains(err.Error(), fmt.Sprintf("unknown field %q", field)) {
-				t.Errorf("%s: strict validation of %s says %v", o.GetKind(), field, err)
+				t.Errorf("%s: strict validation of %s: %v", o.GetKind(), field, err)
 			}
 		}
 		stored, err := u.clientOf(o).Update(t.Context(), got, metav1.UpdateOptions{DryRun: dry, FieldValidation: "Ignore"})

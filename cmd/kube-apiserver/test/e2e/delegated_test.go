@@ -88,7 +88,7 @@ func reviewsAreDelegated(t *testing.T, s *localserver.Server) {
 		r.Header.Set("Authorization", "Bearer "+token)
 		resp, ok, err := authenticator.AuthenticateRequest(r)
 		if err != nil || !ok {
-			return nil, fmt.Errorf("it is not authenticated: %w", err)
+			return nil, fmt.Errorf("the token is not authenticated: %w", err)
 		}
 		return resp.User, nil
 	}
@@ -135,7 +135,7 @@ func reviewsAreDelegated(t *testing.T, s *localserver.Server) {
 			t.Errorf("%s: %v, %s", what, decision, reason)
 		}
 	}
-	// A caller without a role that allows it may not create reviews.
+	// A caller without the role system:auth-delegator may not create reviews.
 	carol := client(t, config(t, s, "globex"))
 	_, err = carol.AuthenticationV1().TokenReviews().Create(t.Context(),
 		&authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: others}}, metav1.CreateOptions{})

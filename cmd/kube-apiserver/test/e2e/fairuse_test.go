@@ -25,8 +25,8 @@ import (
 
 const acmePods = "/api/v1/namespaces/acme--web/pods"
 
-// sendOnce sends one GET request with the credentials of the named kubeconfig, without the retries
-// of client-go. Its caller must close the body of the response.
+// sendOnce sends one GET request with the credentials of the named kubeconfig, without the
+// retries of client-go. The caller must close the body of the response.
 func sendOnce(ctx context.Context, t *testing.T, s *localserver.Server, name, path string) *http.Response {
 	t.Helper()
 	return sendOnceWith(ctx, t, config(t, s, name), path)
@@ -60,7 +60,7 @@ func codeOf(t *testing.T, s *localserver.Server, name, path string) (code int, r
 	return resp.StatusCode, resp.Header.Get("Retry-After")
 }
 
-// setFairUse writes the limits of acme into its Tenant.
+// setFairUse sets the limits in the Tenant acme.
 func setFairUse(t *testing.T, s *localserver.Server, limits string) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "acme.yaml")
@@ -74,7 +74,7 @@ func setFairUse(t *testing.T, s *localserver.Server, limits string) {
 	}
 }
 
-// awaitLimits waits until the server reports the given limits of acme.
+// awaitLimits waits until the server reports the given limits for acme.
 func awaitLimits(t *testing.T, s *localserver.Server, want fairuse.Limits) {
 	t.Helper()
 	waittest.Until(t, func() error {
@@ -85,7 +85,8 @@ func awaitLimits(t *testing.T, s *localserver.Server, want fairuse.Limits) {
 	})
 }
 
-// reportOf returns the reports about fair use that the caller gets. Without access, it returns nil.
+// reportOf returns the fair-use reports that the server returns to the named caller. It returns
+// nil if the caller has no access.
 func reportOf(t *testing.T, s *localserver.Server, name string) []*fairuse.Report {
 	t.Helper()
 	resp := sendOnce(t.Context(), t, s, name, authz.FairUsePath)
@@ -199,7 +200,7 @@ func rateIsLimited(t *testing.T, s *localserver.Server) {
 		}
 	}
 	if refused == 0 {
-		t.Error("no request was refused")
+		t.Error("no request was rejected")
 	}
 	for range many {
 		if code, _ := codeOf(t, s, "globex", "/api/v1/namespaces/globex--shop/pods"); code != http.StatusOK {

@@ -69,7 +69,7 @@ func TestWebhookFlowSchemas(t *testing.T) {
 	change("patch", "flowschema", acme, "--type=merge", "-p", `{"spec":{"matchingPrecedence":9998}}`)
 	waittest.Until(t, func() error {
 		if got := specOf(t, s, acme); got != maintained {
-			return fmt.Errorf("it was changed to %s", got)
+			return fmt.Errorf("the FlowSchema is %s", got)
 		}
 		return nil
 	})

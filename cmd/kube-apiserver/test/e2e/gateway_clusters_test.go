@@ -183,8 +183,8 @@ func severalClusters(t *testing.T, s *localserver.Server) {
 	}
 }
 
-// tokensAreBoundToOneCluster checks that a service account token is valid only at its own cluster.
-// The clusters have the same issuer, but different keys.
+// tokensAreBoundToOneCluster checks that a service account token is valid only at the cluster
+// that issued it. The clusters have the same issuer, but different keys.
 func tokensAreBoundToOneCluster(t *testing.T, s *localserver.Server) {
 	admin := client(t, config(t, s, "admin"))
 	account(t, admin, "acme--web")

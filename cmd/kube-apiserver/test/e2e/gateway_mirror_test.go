@@ -25,8 +25,9 @@ import (
 	"github.com/kubetenant/kubetenant/test/waittest"
 )
 
-// mirrorTenancy is a configuration of a gateway with two clusters. The user who writes a Mirror is
-// recorded in it. The example controller belongs to the system tenant.
+// mirrorTenancy is the configuration of a gateway in front of two clusters. kubetenant records
+// in each Mirror the user that writes it. Mirror is the custom resource of examples/mirror. The
+// example controller belongs to the system tenant.
 const mirrorTenancy = `apiVersion: kubetenant.dev/v1alpha1
 kind: TenancyConfiguration
 authentication:
@@ -42,9 +43,9 @@ gateway:
       impersonator: { kubeConfigFile: local-2/kubetenant-gateway-impersonator.kubeconfig } }
 `
 
-// TestGatewayMirror checks that the example controller of examples/mirror, which impersonates the
-// owner of each Mirror, copies a ConfigMap to a second cluster. It also checks that the copy fails
-// if the owner may not write there.
+// TestGatewayMirror checks that the example controller of examples/mirror, which impersonates
+// the owner of each Mirror, copies a ConfigMap to a second cluster. It also checks that the
+// copy fails if the owner may not write in the second cluster.
 func TestGatewayMirror(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -111,11 +112,12 @@ func TestGatewayMirror(t *testing.T) {
 		}
 		if got.Data["a"] != "b" || !strings.Contains(got.Annotations[tenant.CreatorAnnotation], "alice") ||
 			got.Labels[tenant.Label] != "acme" {
-			t.Errorf("it is %v by %v", got.Data, got.Annotations)
+			t.Errorf("the copy has the data %v and the annotations %v", got.Data, got.Annotations)
 		}
 		return nil
 	})
-	// The controller cannot write the copy for a Mirror of another tenant.
+	// The controller cannot copy bob's ConfigMap, because bob may not write in the second
+	// cluster.
 	bob := client(t, as("bob-token", ""))
 	if _, err := bob.CoreV1().ConfigMaps("globex--shop").Create(t.Context(),
 		&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "settings"}}, metav1.CreateOptions{}); err != nil {

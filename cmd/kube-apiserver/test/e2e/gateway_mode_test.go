@@ -43,7 +43,7 @@ func TestGatewayScenarios(t *testing.T) {
 	})
 }
 
-// The reasons to skip cases in this deployment mode. Each is a heading of docs/gateway.md.
+// The reasons to skip cases in this deployment mode. Each is a heading in docs/gateway.md.
 const (
 	exceptGatewayAdmission  = "Admission"
 	exceptGatewayConfigured = "Wrong configurations"
@@ -77,7 +77,7 @@ func (s *gatewayMode) Skip(sc *scenario.Scenario, c *scenario.Case) string {
 		return exceptGatewayAccounts
 	case len(c.Credential.Headers) > 0:
 		return exceptGatewayProxies
-	case c.Credential.User != nil && hasRetired(sc), // a token of a token file has no issue date
+	case c.Credential.User != nil && hasRetired(sc), // a token from a token file has no issue date
 		// A caller without a tenant may not create reviews.
 		c.Request != nil && c.Request.Path != "" &&
 			sc.Config.Authorization.RequireTenant == configv1alpha1.RequireTenantAlways && c.Expect.Decision == "allow":
@@ -99,9 +99,9 @@ func (s *gatewayMode) Skip(sc *scenario.Scenario, c *scenario.Case) string {
 	return ""
 }
 
-// isAcrossNamespaces reports whether a request with this verb and without a namespace can be for
-// all namespaces. A SelfSubjectAccessReview of such a request is limited to the caller's tenant,
-// and allowed.
+// isAcrossNamespaces reports whether a request with this verb and without a namespace can be
+// for all namespaces. The gateway limits a SelfSubjectAccessReview for all namespaces to the
+// caller's tenant, and allows it.
 func isAcrossNamespaces(r *scenario.Request) bool {
 	return slices.Contains([]string{"list", "watch", "deletecollection", "create"}, r.Verb)
 }
@@ -122,8 +122,9 @@ func hasRetired(sc *scenario.Scenario) bool {
 	})
 }
 
-// recordOf returns the fields of a token file for a scenario's literal user: user name, UID,
-// groups, an empty field and the tenant. It returns nil if a token file cannot describe the user.
+// recordOf returns the record of a token file for a user that a case specifies directly,
+// without a credential. The fields are user name, UID, groups, an empty field and the tenant.
+// recordOf returns nil if a token file cannot describe the user.
 func recordOf(u *scenario.UserCredential) []string {
 	id, err := tenant.Of(&user.DefaultInfo{Name: u.Name, Extra: u.Extra})
 	groups := slices.DeleteFunc(slices.Clone(u.Groups), func(g string) bool {
@@ -158,11 +159,11 @@ func (*gatewayMode) flags(config, dir string, d scenario.Delegate) ([]string, er
 		os.WriteFile(policy, []byte(servicePolicy+selfReviewPolicy+ownReviews), 0o600)
 }
 
-// tokenOf returns the token of a case's literal user.
+// tokenOf returns the token of the user that a case specifies directly.
 func tokenOf(c *scenario.Case) string { return fmt.Sprintf("verbatim-%x", c.Name) }
 
-// prepareGateway adds a gateway in front of the server of dir to the configuration. It also adds a
-// token file with the literal users of the scenario's cases.
+// prepareGateway adds a gateway in front of the server of dir to the configuration. It also
+// adds a token file with the users that the scenario's cases specify directly.
 func prepareGateway(w *scenario.Fixture, dir string) error {
 	if err := prepareService(w); err != nil {
 		return err
@@ -261,7 +262,8 @@ func (s *gatewaySession) Close() {
 	}
 }
 
-// sentCredential returns the credential to send. For a literal user, it is the user's token.
+// sentCredential returns the credential to send. For a user that a case specifies directly, it
+// is the token from tokenOf.
 func (s *gatewaySession) sentCredential(c *scenario.Credential) *scenario.Credential {
 	for i := range s.fixture.Scenario.Cases {
 		if of := &s.fixture.Scenario.Cases[i]; &of.Credential == c && c.User != nil {
@@ -289,7 +291,7 @@ func (s *gatewaySession) Authenticate(ctx context.Context, c *scenario.Credentia
 		return identity, nil
 	case identity.User == nil:
 		return scenario.Authentication{},
-			fmt.Errorf("the gateway answers %d where the library refuses: %s", a.code, a.message())
+			fmt.Errorf("the gateway returns %d, but the library rejects the credential: %s", a.code, a.message())
 	case a.code == http.StatusForbidden && !isForwarded(identity.User):
 		return identity, nil // the gateway forwards neither reserved names nor callers without a tenant
 	case a.code != http.StatusCreated:
@@ -305,7 +307,7 @@ func (s *gatewaySession) Authenticate(ctx context.Context, c *scenario.Credentia
 	if u.Username != identity.User.Name || !slices.Equal(u.Groups, want) ||
 		strings.Join(u.Extra[tenant.ExtraKey], " ") != strings.Join(identity.User.Extra[tenant.ExtraKey], " ") ||
 		len(u.Extra) != 1 {
-		return scenario.Authentication{}, fmt.Errorf("the cluster was told %+v of %+v", u, identity.User)
+		return scenario.Authentication{}, fmt.Errorf("the cluster received %+v, want %+v", u, identity.User)
 	}
 	return identity, nil
 }
@@ -350,7 +352,7 @@ func (s *gatewaySession) Authorize(
 		return scenario.Decision{}, err
 	}
 	refused := ""
-	err = poll(ctx, "the label", func(ctx context.Context) error {
+	err = poll(ctx, "the tenant label", func(ctx context.Context) error {
 		a, err := s.gateway.as(
 			ctx,
 			s.sentCredential(c),

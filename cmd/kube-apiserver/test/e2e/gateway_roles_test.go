@@ -100,7 +100,7 @@ func grantsApply(t *testing.T, s *localserver.Server) {
 		select {
 		case _, more = <-open.ResultChan():
 		case <-ends:
-			t.Error("a watch goes on without its grant")
+			t.Error("the watch continues without its grant")
 			more = false
 		}
 	}
@@ -208,7 +208,7 @@ func constrainedImpersonation(t *testing.T, s *localserver.Server, write func(na
 	as.Impersonate = rest.ImpersonationConfig{UserName: "bob"}
 	// The caller's role allows this impersonation.
 	if _, err := client(t, as).CoreV1().Pods("acme--web").List(t.Context(), metav1.ListOptions{}); err != nil {
-		t.Errorf("as another: %v", err)
+		t.Errorf("as bob: %v", err)
 	}
 }
 

@@ -190,11 +190,11 @@ func listsAreLimited(t *testing.T, s *localserver.Server) {
 		for i := range all.Items {
 			own = own || all.Items[i].Name == "of-acme"
 			if !strings.HasPrefix(all.Items[i].Namespace, "acme--") {
-				t.Fatalf("it holds %s of %s", all.Items[i].Name, all.Items[i].Namespace)
+				t.Fatalf("the list contains %s in %s", all.Items[i].Name, all.Items[i].Namespace)
 			}
 		}
 		if !own {
-			return fmt.Errorf("%d ConfigMaps, and not the own", len(all.Items))
+			return fmt.Errorf("%d ConfigMaps, but not of-acme", len(all.Items))
 		}
 		return nil
 	})
@@ -295,10 +295,10 @@ func bypassIsDenied(t *testing.T, s *localserver.Server) {
 		}
 	}
 	if err := robot.CoreV1().ConfigMaps("acme--web").Delete(t.Context(), "there", metav1.DeleteOptions{}); err != nil {
-		t.Errorf("delete in the own namespace: %v", err)
+		t.Errorf("delete in its own namespace: %v", err)
 	}
 	if err := exec(robot, "acme--web"); !apierrors.IsNotFound(err) {
-		t.Errorf("exec in the own namespace: %v", err)
+		t.Errorf("exec in its own namespace: %v", err)
 	}
 	if _, err := robot.RbacV1().ClusterRoles().Create(t.Context(),
 		&rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "robots"}},
@@ -346,7 +346,7 @@ func unverifiedLabels(t *testing.T, s *localserver.Server) {
 		return nil
 	})
 	if _, err := acme.CoreV1().ConfigMaps("acme--web").List(t.Context(), metav1.ListOptions{}); err != nil {
-		t.Errorf("list in the own namespace: %v", err)
+		t.Errorf("list in the caller's namespace: %v", err)
 	}
 	now, err := hooks.Get(t.Context(), "kubetenant", metav1.GetOptions{})
 	if err != nil {
@@ -375,12 +375,12 @@ func gatewayAudits(t *testing.T, s *localserver.Server) {
 		`"code":401`,
 	} {
 		if !bytes.Contains(log, []byte(word)) {
-			t.Errorf("the audit log does not tell %s", word)
+			t.Errorf("the audit log does not contain %s", word)
 		}
 	}
 	more, err := os.ReadFile(filepath.Join(s.Dir, "kubetenant-gateway.log"))
 	if err != nil || bytes.Contains(append(log, more...), []byte("CANARY")) {
-		t.Errorf("a token is told, or nothing: %v", err)
+		t.Errorf("a log contains a token or cannot be read: %v", err)
 	}
 }
 
@@ -411,7 +411,7 @@ func TestGatewayIsolation(t *testing.T) {
 	t.Logf("%d resources and subresources\n%s", report.Resources, &table)
 	if !report.OK() || !report.Complete() || report.Total(isolation.Denied) < 10_000 ||
 		report.Total(isolation.Passed) < 500 {
-		t.Error("not isolated, or too little tried")
+		t.Error("the tenants are not isolated, or too few requests were sent")
 	}
 }
 

@@ -128,7 +128,7 @@ func objectsAreWatched(t *testing.T, s *localserver.Server, source dynamic.Resou
 		t.Helper()
 		waittest.Until(t, func() error {
 			if got := strings.Join(informer.Informer().GetStore().ListKeys(), " "); got != want {
-				return fmt.Errorf("it knows %q, want %q", got, want)
+				return fmt.Errorf("the informer has %q, want %q", got, want)
 			}
 			return nil
 		})

@@ -60,7 +60,7 @@ func runTool(t *testing.T, kubeconfig string, command ...string) *lockedText {
 		_ = cmd.Wait()
 		if t.Failed() {
 			text := output.String()
-			t.Logf("%s said:\n%s", command[0], text[max(0, len(text)-4000):])
+			t.Logf("output of %s:\n%s", command[0], text[max(0, len(text)-4000):])
 		}
 	})
 	return output
@@ -92,9 +92,9 @@ type gitops struct {
 	refused func() error
 }
 
-// applyRepeatedly checks that a tool can apply the platform team's file repeatedly without changing
-// fields that other clients write. It also checks that a commit without the tenant deletes none of
-// the tenant's objects.
+// applyRepeatedly checks that a tool can apply the platform team's file repeatedly without
+// changing fields that other clients write. It also checks that a commit that removes the
+// Tenant from the file deletes none of the tenant's objects.
 func (g *gitops) applyRepeatedly(t *testing.T, s *localserver.Server) {
 	manifest, err := os.ReadFile(platformManifest)
 	if err != nil {
@@ -106,7 +106,7 @@ func (g *gitops) applyRepeatedly(t *testing.T, s *localserver.Server) {
 			"kubetenant.dev/managed", "-o", "name")
 		if want := "networkpolicy.networking.k8s.io/own-tenant-only\n" +
 			"rolebinding.rbac.authorization.k8s.io/kubetenant:admins\n"; err != nil || out != want {
-			return fmt.Errorf("given is %q", out)
+			return fmt.Errorf("the managed objects are %q", out)
 		}
 		return nil
 	})
@@ -143,7 +143,7 @@ func (g *gitops) applyRepeatedly(t *testing.T, s *localserver.Server) {
 	g.sync(string(manifest) + "# the same\n")
 	g.sync(string(manifest) + "# and again\n")
 	if after := written(); after != before || !strings.HasSuffix(after, "ReadOnly") {
-		t.Errorf("what is applied again is written: %s, was %s", after, before)
+		t.Errorf("a commit without changes updates objects: %s, was %s", after, before)
 	}
 	g.sync(strings.Replace(string(manifest), "pods: 100", "pods: 50", 1))
 	waittest.Until(t, func() error {
@@ -154,23 +154,23 @@ func (g *gitops) applyRepeatedly(t *testing.T, s *localserver.Server) {
 		return nil
 	})
 	if !strings.HasSuffix(written(), "ReadOnly") {
-		t.Error("a commit resumes a tenant that is suspended")
+		t.Error("a commit resumes a suspended tenant")
 	}
 
-	// A commit without the tenant deletes none of its objects.
+	// A commit that removes the Tenant from the file deletes none of the tenant's objects.
 	template, _, _ := strings.Cut(string(manifest), "---\n# The tenant")
 	g.sync(template)
 	waittest.Until(t, g.refused)
 	for _, object := range []string{"tenant/acme", "tenantquota/acme"} {
 		if out, err := kubectl(t, s, "admin", "get", object, "-o", "jsonpath={.metadata.deletionTimestamp}"); err != nil ||
 			out != "" {
-			t.Errorf("a commit that loses the file deletes %s: %s", object, out)
+			t.Errorf("a commit without the Tenant deletes %s: %s", object, out)
 		}
 	}
 }
 
 // TestGitOpsFlux checks that Flux's kustomize-controller applies a platform team's Tenants and
-// waits until they are Ready. It also checks applyRepeatedly with this controller.
+// waits until they are Ready. It also runs the checks of applyRepeatedly.
 func TestGitOpsFlux(t *testing.T) {
 	t.Parallel()
 	controller := gitopsTool(t, "kustomize-controller")
@@ -253,7 +253,7 @@ func TestGitOpsFlux(t *testing.T) {
 		})
 	}, refused: func() error {
 		if status, _, message := ready(); status != "False" || !strings.Contains(message, "spec.deletionPolicy is Protect") {
-			return fmt.Errorf("Flux does not say what it may not prune: %s %s", status, message)
+			return fmt.Errorf("Flux does not report the object that it may not prune: %s %s", status, message)
 		}
 		return nil
 	}}
@@ -285,7 +285,7 @@ func tarball(t *testing.T, manifest string) []byte {
 	return out.Bytes()
 }
 
-// TestGitOpsArgo checks applyRepeatedly with an agent that uses Argo CD's engine.
+// TestGitOpsArgo runs the checks of applyRepeatedly with an agent that uses Argo CD's engine.
 func TestGitOpsArgo(t *testing.T) {
 	t.Parallel()
 	agent := gitopsTool(t, "argo-agent")
@@ -337,7 +337,7 @@ func TestGitOpsArgo(t *testing.T) {
 		}
 		waittest.Until(t, func() error {
 			if strings.Count(output.String(), "RESOURCE ") == before {
-				return fmt.Errorf("it has not synchronized")
+				return fmt.Errorf("the agent has not synchronized")
 			}
 			return nil
 		})
@@ -352,7 +352,7 @@ func TestGitOpsArgo(t *testing.T) {
 		trigger()
 	}, refused: func() error {
 		if !strings.Contains(output.String(), "spec.deletionPolicy is Protect") {
-			return fmt.Errorf("the agent does not say what it may not prune")
+			return fmt.Errorf("the agent does not report the object that it may not prune")
 		}
 		return nil
 	}}

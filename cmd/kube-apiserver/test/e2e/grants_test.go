@@ -57,8 +57,8 @@ func (w *grantsFixture) grants() dynamic.ResourceInterface {
 	return w.globex.Resource(accessGrants).Namespace("globex--shop")
 }
 
-// tryRead reports whether acme may list ConfigMaps of globex. It returns an error if the request
-// fails with another error than 403. A grant that ends during the request can cause such an error.
+// tryRead reports whether acme may list ConfigMaps of globex. It returns any error except 403.
+// A grant that ends during the request can cause another error.
 func (w *grantsFixture) tryRead(t *testing.T) (bool, error) {
 	_, err := w.acme.CoreV1().ConfigMaps("globex--shop").List(t.Context(), metav1.ListOptions{})
 	if apierrors.IsForbidden(err) {
@@ -95,8 +95,9 @@ metadata: { name: granter, labels: { rbac.authorization.k8s.io/aggregate-to-admi
 rules: [ { apiGroups: [kubetenant.dev], resources: [accessgrants, accessgrants/status], verbs: ["*"] } ]
 `
 
-// TestGrants checks that an AccessGrant no longer applies to the next request after it was deleted,
-// narrowed, or has expired. It also checks that a grant cannot exceed the rights of its grantor.
+// TestGrants checks that an AccessGrant applies to no request that is sent after the grant was
+// deleted or narrowed, or has expired. It also checks that a grant cannot exceed the rights of
+// its grantor.
 func TestGrants(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -186,7 +187,7 @@ func TestGrants(t *testing.T) {
 		w.awaitReads(t, true)
 		time.Sleep(time.Until(expires)) // the server runs on the same machine, so it has the same clock
 		if w.mayRead(t) {
-			t.Error("allowed after it expired")
+			t.Error("allowed after the grant expired")
 		}
 		waittest.Until(t, func() error {
 			got, err := w.grants().Get(t.Context(), "short", metav1.GetOptions{})
@@ -316,19 +317,20 @@ func grantsEndWithTheNamespace(
 		t.Fatal(err)
 	}
 	if w.mayRead(t) {
-		t.Error("a grant of the former owner counts")
+		t.Error("a grant of the former owner still applies")
 	}
 	if out, err := kubectl(t, w.s, "globex", "get", "configmaps", "-n", "globex--shop"); err == nil {
 		t.Errorf("the former owner reads: %s", out)
 	}
 	if out, err := kubectl(t, w.s, "admin", "auth", "can-i", "get", "pods", "-n", "globex--shop", "--as=stranger",
 		"--as-group=tenant:initech"); err == nil {
-		t.Errorf("a binding of the former owner counts: %s", out)
+		t.Errorf("a binding of the former owner still applies: %s", out)
 	}
 }
 
-// testAnnounced checks that a tenant's callers can list and watch the grants that are announced to
-// their tenant. Other forms of the request must not return any grant of another tenant's namespace.
+// testAnnounced checks that a tenant's callers can list and watch the grants that are announced
+// to their tenant. Requests with other selectors or paths must not return any grant in another
+// tenant's namespace.
 func testAnnounced(
 	t *testing.T,
 	w *grantsFixture,

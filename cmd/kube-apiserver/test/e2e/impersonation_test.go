@@ -25,8 +25,8 @@ import (
 	"github.com/kubetenant/kubetenant/test/waittest"
 )
 
-// impersonations contains identities that a caller of acme tries to impersonate. ok reports whether
-// it may.
+// impersonations contains identities that a caller of acme tries to impersonate. ok reports
+// whether the caller may impersonate the identity.
 var impersonations = []struct {
 	name   string
 	header http.Header
@@ -174,7 +174,8 @@ var impersonations = []struct {
 	{"a malformed service account", http.Header{"Impersonate-User": {"system:serviceaccount:acme--web"}}, false, nil},
 }
 
-// impersonationRights contains the RBAC rules that allow impersonation, by mode of impersonation.
+// impersonationRights contains the RBAC rules that allow impersonation, keyed by impersonation
+// mode.
 var impersonationRights = map[string][]rbacv1.PolicyRule{
 	"legacy": {{Verbs: []string{"impersonate"}, APIGroups: []string{"*"}, Resources: []string{"*"}}},
 	"constrained": {
@@ -197,9 +198,10 @@ func impersonateOnVerbs(modes ...string) []string {
 	return verbs
 }
 
-// TestImpersonation checks in each impersonation mode of the server that a tenant's caller cannot
-// impersonate an identity outside its tenant. It also checks that an impersonated identity has no
-// other groups or extras of the caller, and that audit events contain both users.
+// TestImpersonation checks in each impersonation mode of the server that a tenant's caller
+// cannot impersonate an identity outside its tenant. It also checks that an impersonated
+// identity does not inherit groups or extras from the caller, and that audit events contain
+// both users.
 func TestImpersonation(t *testing.T) {
 	t.Parallel()
 	for mode, rights := range impersonationRights {
@@ -328,13 +330,13 @@ func tryImpersonation(t *testing.T, s *localserver.Server, header http.Header, o
 	}
 	for key := range u.Extra {
 		if key != tenant.ExtraKey && key != "example.com/team" {
-			t.Errorf("the extra %s is the caller's", key)
+			t.Errorf("the identity has the caller's extra %s", key)
 		}
 	}
 	// A list over all namespaces is limited to the impersonator's tenant.
 	_, body = sendAsAcme(t.Context(), t, s, header, http.MethodGet, "/api/v1/configmaps", "")
 	if strings.Contains(string(body), "globex") || strings.Contains(string(body), `"kube-system"`) {
-		t.Errorf("a list over all namespaces holds others' objects")
+		t.Errorf("a list over all namespaces contains objects of other tenants")
 	}
 }
 

@@ -112,7 +112,7 @@ func TestInstallImages(t *testing.T) {
 		t.Run(name+" without a digest", func(t *testing.T) {
 			short, _, _ := strings.Cut(reference, "@")
 			if _, err := (archives{release}).pull(short, t.TempDir()); err == nil {
-				t.Error("it was pulled")
+				t.Error("the image was pulled")
 			}
 		})
 		changed := t.TempDir()
@@ -120,7 +120,7 @@ func TestInstallImages(t *testing.T) {
 			flip(t, filepath.Join(release, archive), filepath.Join(changed, archive), part)
 			t.Run(name+" with a changed "+part, func(t *testing.T) {
 				if _, err := (archives{changed}).pull(reference, t.TempDir()); err == nil {
-					t.Error("it was pulled")
+					t.Error("the image was pulled")
 				}
 			})
 		}

@@ -83,7 +83,7 @@ func (f files) image(digest, root string) (*imageConfig, error) {
 	return nil, fmt.Errorf("the image has no platform linux/%s", runtime.GOARCH)
 }
 
-// files contains the content of an archive's files by their names.
+// files contains the content of an archive's files, keyed by file name.
 type files map[string][]byte
 
 func readArchive(path string) (files, error) {

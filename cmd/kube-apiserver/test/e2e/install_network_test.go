@@ -23,8 +23,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// The addresses in the network of an installation test: kube-apiserver listens at machineAddress,
-// and the load balancer at balancerAddress. Pods have addresses in the same network.
+// The addresses in the network of an installation test. kube-apiserver listens at
+// machineAddress, and the load balancer listens at balancerAddress. Pods have addresses in the
+// same network.
 const (
 	machineAddress  = "172.30.0.1"
 	balancerAddress = "172.30.0.2"
@@ -36,8 +37,8 @@ const (
 )
 
 // runIsolated runs the test again in a process with its own network and mount namespaces. It
-// reports whether this process is already that process. In these namespaces, the commands of a page
-// can use the page's addresses and folders.
+// reports whether the current process already has these namespaces. In these namespaces, the
+// commands of a page can use the page's addresses and folders.
 func runIsolated(t *testing.T) bool {
 	t.Helper()
 	if os.Getenv(isolated) == t.Name() {
@@ -224,7 +225,7 @@ func (s *services) forward(from net.Conn, service *corev1.Service, port corev1.S
 	var wg sync.WaitGroup
 	for _, way := range [][2]net.Conn{{from, to}, {to, from}} {
 		wg.Go(func() {
-			_, _ = io.Copy(way[1], way[0]) // either side may end the connection
+			_, _ = io.Copy(way[1], way[0]) // either side may close the connection
 			_ = way[1].(*net.TCPConn).CloseWrite()
 		})
 	}

@@ -41,11 +41,13 @@ type node struct {
 	client       kubernetes.Interface
 	mu           sync.Mutex
 	pods         map[types.UID]*container
-	problems     map[string]string // why a pod cannot start, or the node fails, by name
-	started      int
+	// problems contains the errors that prevent pods from starting, keyed by pod name. The key
+	// "node" contains the node's own error.
+	problems map[string]string
+	started  int
 }
 
-// container is the running container of a pod. Pods have only one.
+// container is the running container of a pod. Each pod has only one container.
 type container struct {
 	pod     *corev1.Pod
 	address netip.Addr
@@ -296,7 +298,7 @@ func (n *node) probe(ctx context.Context, c *container) error {
 	return nil
 }
 
-// portOf returns a port of a pod by its name or number.
+// portOf returns the number of the pod's port with the given name or number.
 func portOf(pod *corev1.Pod, port string) string {
 	for _, p := range pod.Spec.Containers[0].Ports {
 		if p.Name == port {
@@ -392,7 +394,7 @@ func (n *node) volume(ctx context.Context, pod *corev1.Pod, v *corev1.Volume) (m
 		}
 		return all, nil
 	}
-	return nil, errors.New("the node does not know its type")
+	return nil, errors.New("unsupported volume type")
 }
 
 func (n *node) configMap(
@@ -434,10 +436,11 @@ func (n *node) projected(
 	case source.DownwardAPI != nil && len(source.DownwardAPI.Items) == 1:
 		return map[string][]byte{source.DownwardAPI.Items[0].Path: []byte(pod.Namespace)}, nil
 	}
-	return nil, errors.New("the node does not know the source")
+	return nil, errors.New("unsupported source of a projected volume")
 }
 
-// items returns the wanted keys by their paths. If wanted is empty, it returns all keys.
+// items returns the values of the wanted keys, keyed by path. If wanted is empty, it returns
+// data.
 func items(data map[string][]byte, wanted []corev1.KeyToPath) (map[string][]byte, error) {
 	if len(wanted) == 0 {
 		return data, nil

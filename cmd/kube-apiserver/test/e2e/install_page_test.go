@@ -70,7 +70,7 @@ func newReader(t *testing.T, kubeconfig string) *reader {
 			t.Fatal(err)
 		}
 	}
-	// The test runs as root already.
+	// The test already runs as root, so sudo only runs its arguments.
 	if err := os.WriteFile(filepath.Join(tools, "sudo"), []byte("#!/bin/sh\nexec \"$@\"\n"),
 		0o700); err != nil { // #nosec G306 -- it is run
 		t.Fatal(err)
@@ -94,8 +94,8 @@ func (r *reader) localize(text string) string {
 	})
 }
 
-// section follows a section of a page and its subsections. It returns the output of the last
-// command.
+// section runs the commands of a page's section and its subsections. It returns the output of
+// the last command.
 func (r *reader) section(t *testing.T, page, heading string) (last string) {
 	t.Helper()
 	for _, block := range sectionBlocks(t, page, heading) {

@@ -191,7 +191,7 @@ func TestInstallAdmissionOnly(t *testing.T) {
 				r.run(t, "kubectl -n plain delete configmap forged")
 			}
 			if _, labels, _ := strings.Cut(out, "labels:"); err != nil || strings.Contains(labels, "acme") {
-				return fmt.Errorf("created with the label, or not at all: %w: %s", err, out)
+				return fmt.Errorf("the ConfigMap has the label or was not created: %w: %s", err, out)
 			}
 			return nil
 		})
@@ -287,8 +287,8 @@ func (s *apiServer) configure(t *testing.T) {
 	s.restart(t, strings.Fields(string(flags)), strings.Fields(string(environment)))
 }
 
-// namedFilesExist checks that each file of the folder installed that docs/install.md mentions
-// exists.
+// namedFilesExist checks that docs/install.md mentions only files in the folder "installed"
+// that exist.
 func namedFilesExist(t *testing.T, dir string) {
 	t.Helper()
 	text, err := os.ReadFile("../../../../docs/install.md")

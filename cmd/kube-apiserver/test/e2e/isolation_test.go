@@ -155,7 +155,7 @@ func testIsolation(t *testing.T, mode installation.Mode, args ...string) {
 	t.Logf("%d resources and subresources\n%s", report.Resources, &table)
 	if !report.OK() || !report.Complete() || report.Total(isolation.Denied) < 10_000 ||
 		report.Total(isolation.Passed) < 500 {
-		t.Error("not isolated, or too little tried")
+		t.Error("the tenants are not isolated, or too few requests were sent")
 	}
 
 	if mode != installation.CompiledIn {
@@ -190,7 +190,7 @@ func nothingIsLeft(t *testing.T, s *localserver.Server) {
 	}
 	if out, err := kubectl(t, s, "admin", "get", "--raw", "/metrics"); err != nil ||
 		strings.Contains(out, `tenant="verify-`) {
-		t.Errorf("metrics of tenants that are gone: %v", err)
+		t.Errorf("metrics of deleted tenants: %v", err)
 	}
 }
 

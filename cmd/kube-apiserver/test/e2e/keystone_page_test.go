@@ -200,8 +200,9 @@ var (
 	nameEnd    = regexp.MustCompile(`(acme--[a-z]+)-[0-9a-f]{8}\b`)
 )
 
-// normalizeIDs is like [normalize], but also replaces each Keystone ID with a repeated number that
-// depends on the order of the IDs in the output.
+// normalizeIDs is like [normalize], but also replaces each Keystone ID and the end of each
+// project's namespace name. The first ID in the output becomes 111..., the second becomes
+// 222..., and so on.
 func normalizeIDs(text string) string {
 	ids := map[string]string{}
 	text = keystoneID.ReplaceAllStringFunc(text, func(id string) string {

@@ -36,7 +36,7 @@ import (
 type kubelet struct {
 	root string // working directory of the container
 	port int    // local port to which all ports of the Pod are forwarded
-	// logLines receives later lines of the container's log.
+	// logLines supplies the lines of the container's log after the first line.
 	logLines chan string
 }
 
@@ -188,7 +188,7 @@ func kubectlConnects(t *testing.T, s *localserver.Server) {
 			cmd.Stdin, cmd.Dir = strings.NewReader(in), t.TempDir()
 			out, err := cmd.CombinedOutput()
 			if strings.Contains(string(out), fallback) {
-				t.Errorf("%v, websocket %s: the other protocol was taken: %.300s", args, websocket, out)
+				t.Errorf("%v, websocket %s: kubectl used the other protocol: %.300s", args, websocket, out)
 			}
 			return string(out), err
 		}
@@ -219,13 +219,13 @@ func kubectlConnects(t *testing.T, s *localserver.Server) {
 			t.Fatal(err)
 		}
 		if out, err := run("", "cp", here, "p:there"); err != nil {
-			t.Errorf("cp to it, websocket %s: %v: %s", websocket, err, out)
+			t.Errorf("cp to the Pod, websocket %s: %v: %s", websocket, err, out)
 		}
 		if out, err := run("", "cp", "p:there", here+"-back"); err != nil {
-			t.Errorf("cp from it, websocket %s: %v: %s", websocket, err, out)
+			t.Errorf("cp from the Pod, websocket %s: %v: %s", websocket, err, out)
 		}
 		if back, err := os.ReadFile(here + "-back"); err != nil || string(back) != text {
-			t.Errorf("cp, websocket %s: %d bytes came back: %v", websocket, len(back), err)
+			t.Errorf("cp, websocket %s: %d bytes were copied back: %v", websocket, len(back), err)
 		}
 		if err := os.Remove(filepath.Join(k.root, "there")); err != nil {
 			t.Error(err)
@@ -263,10 +263,10 @@ func checkPortForward(t *testing.T, s *localserver.Server, websocket string) {
 	rest := ""
 	for rest == "" {
 		if !lines.Scan() {
-			t.Fatalf("port-forward, websocket %s: no port is said", websocket)
+			t.Fatalf("port-forward, websocket %s: kubectl printed no port", websocket)
 		}
 		if strings.Contains(lines.Text(), fallback) {
-			t.Errorf("port-forward, websocket %s: the other protocol was taken: %s", websocket, lines.Text())
+			t.Errorf("port-forward, websocket %s: kubectl used the other protocol: %s", websocket, lines.Text())
 		}
 		_, rest, _ = strings.Cut(lines.Text(), "Forwarding from 127.0.0.1:")
 	}

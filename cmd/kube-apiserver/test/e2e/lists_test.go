@@ -123,7 +123,7 @@ func TestObjectsStoredWithoutTenancy(t *testing.T) {
 		list, err := acme.CoreV1().ConfigMaps("").List(t.Context(),
 			metav1.ListOptions{FieldSelector: "metadata.namespace=unowned,metadata.name=lies"})
 		if err == nil && len(list.Items) != 1 {
-			err = errors.New("not there yet")
+			err = errors.New("the list does not contain the ConfigMap yet")
 		}
 		return err
 	})
@@ -224,17 +224,17 @@ func TestListsOfClients(t *testing.T) {
 	}
 	waittest.Until(t, func() error {
 		if _, found, _ := configMaps.GetStore().GetByKey("acme--web/ours"); !found {
-			return errors.New("the informer does not know it")
+			return errors.New("the informer has not observed acme--web/ours")
 		}
 		return nil
 	})
 	for _, key := range configMaps.GetStore().ListKeys() {
 		if !strings.HasPrefix(key, "acme--web/") {
-			t.Errorf("the informer holds %s", key)
+			t.Errorf("the informer contains %s", key)
 		}
 	}
 	if keys := namespaces.GetStore().ListKeys(); !slices.Equal(keys, []string{"acme--web"}) {
-		t.Errorf("the informer holds namespaces %v", keys)
+		t.Errorf("the informer contains namespaces %v", keys)
 	}
 	for _, args := range []string{
 		"get all -A", "get configmaps -A", "get configmaps -A -o wide", "get configmaps -A -o yaml",
@@ -249,7 +249,7 @@ func TestListsOfClients(t *testing.T) {
 		}
 		if strings.HasPrefix(args, "get configmaps -A") && !strings.Contains(args, "globex") &&
 			!strings.Contains(out, "ours") {
-			t.Errorf("%s misses an own object:\n%s", args, out)
+			t.Errorf("%s does not list the tenant's object:\n%s", args, out)
 		}
 	}
 	for _, id := range []string{"acme", "globex"} {

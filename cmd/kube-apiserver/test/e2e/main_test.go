@@ -36,7 +36,7 @@ func endWithParent() {
 	parent := os.Getppid()
 	for range time.Tick(time.Second) {
 		if os.Getppid() != parent {
-			fmt.Fprintln(os.Stderr, "whoever started the tests is gone")
+			fmt.Fprintln(os.Stderr, "the parent process of the tests has ended")
 			os.Exit(1)
 		}
 	}

@@ -35,7 +35,7 @@ func membersGetRoles(t *testing.T, s *localserver.Server) {
 		out, err := kubectl(t, s, "admin", "get", "rolebinding", "kubetenant:members:view", "-n", "acme--web",
 			"--ignore-not-found", "-o", "jsonpath={.subjects[*].name}")
 		if err != nil || out != want {
-			return fmt.Errorf("bound are %q, want %q", out, want)
+			return fmt.Errorf("the bound groups are %q, want %q", out, want)
 		}
 		return nil
 	}
@@ -58,7 +58,7 @@ func membersGetRoles(t *testing.T, s *localserver.Server) {
 	}
 	if out, err := kubectl(t, s, "acme", "get", "tenantmembers", "acme", "-o",
 		"jsonpath={.spec.bindings[0].subjects[0].name}"); err != nil || out != "trainees" {
-		t.Errorf("TenantMembers of the own tenant: %s", out)
+		t.Errorf("TenantMembers of the caller's tenant: %s", out)
 	}
 	if out, err := kubectl(t, s, "globex", "get", "tenantmembers", "acme"); err == nil {
 		t.Errorf("TenantMembers of another tenant: %s", out)

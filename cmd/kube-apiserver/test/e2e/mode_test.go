@@ -76,7 +76,7 @@ func (*compiledIn) Skip(s *scenario.Scenario, c *scenario.Case) string {
 	case s.Now != nil:
 		return "a server has the machine's clock"
 	case c != nil && c.Credential.User != nil && c.Credential.Impersonate != nil:
-		return "a user taken verbatim cannot impersonate over HTTP"
+		return "a user that the case specifies directly cannot impersonate over HTTP"
 	case c != nil && c.Admit != nil && s.Delegate == scenario.DelegateNoOpinion:
 		return "admission needs a delegate that allows"
 	}
@@ -287,7 +287,7 @@ func (s *session) as(
 	for k, v := range h {
 		headers[k] = v
 	}
-	if c.User != nil { // the admin impersonates a literal user
+	if c.User != nil { // the admin impersonates the user that the case specifies directly
 		scenario.SetImpersonation(headers, c.User)
 		return s.send(ctx, method, path, body, headers, s.admin)
 	}
@@ -375,8 +375,8 @@ func (s *session) awaitKinds(ctx context.Context, objects []runtime.RawExtension
 	)
 }
 
-// tenantsIn returns the number of Tenant objects by their effective access. An invalid Tenant is
-// closed.
+// tenantsIn returns the number of Tenant objects, keyed by their effective access. An invalid
+// Tenant is closed.
 func tenantsIn(objects []runtime.RawExtension) map[authz.Access]int {
 	count := map[authz.Access]int{}
 	for _, o := range objects {
@@ -396,9 +396,9 @@ func tenantsIn(objects []runtime.RawExtension) map[authz.Access]int {
 	return count
 }
 
-// awaitTenants waits until a server's metrics report exactly the given Tenants, by access. A server
-// without kubetenant's metrics is not checked. In the deployment mode webhook, the webhook service
-// restarts for each scenario instead.
+// awaitTenants waits until a server's metrics report the number of the given Tenants for each
+// access. A server without kubetenant's metrics is not checked. In the deployment mode webhook,
+// the webhook service restarts for each scenario instead.
 func awaitTenants(ctx context.Context, server *caller, objects []runtime.RawExtension) error {
 	want := tenantsIn(objects)
 	return poll(ctx, "the Tenants", func(ctx context.Context) error {
@@ -414,10 +414,10 @@ func awaitTenants(ctx context.Context, server *caller, objects []runtime.RawExte
 			_, rest, ok := strings.Cut(string(a.body), fmt.Sprintf("\nkubetenant_tenants{access=%q} ", name))
 			value, _, _ := strings.Cut(rest, "\n")
 			if !ok && strings.Contains(string(a.body), "\nkubetenant_") {
-				return errors.New("they are not counted yet")
+				return errors.New("the metric kubetenant_tenants is missing")
 			}
 			if ok && value != strconv.Itoa(want[access]) {
-				return fmt.Errorf("%s are %s, not %d", value, name, want[access])
+				return fmt.Errorf("%s Tenants have the access %s, want %d", value, name, want[access])
 			}
 		}
 		return nil
@@ -546,7 +546,7 @@ func (s *session) Authorize(
 	}
 	// A server labels existing objects after it starts, so wait for the labels. If the reason does
 	// not change before the timeout, it is the result.
-	err = poll(ctx, "the label", func(ctx context.Context) error {
+	err = poll(ctx, "the tenant label", func(ctx context.Context) error {
 		if err := s.asAdmin(ctx, http.MethodPost, "/apis/authorization.k8s.io/v1/subjectaccessreviews",
 			review, &review); err != nil {
 			return permanentError{err}

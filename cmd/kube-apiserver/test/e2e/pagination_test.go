@@ -38,7 +38,7 @@ func searches() []string {
 		"/api/v1/namespaces/globex--shop/configmaps?limit=1", "/api/v1/namespaces/nowhere/configmaps?limit=1")
 }
 
-// changing matches the part of a response that every write changes, also a write of an unrelated
+// changing matches the part of a response that changes with every write, even of an unrelated
 // object.
 var changing = regexp.MustCompile(`"resourceVersion":"[0-9]+"`)
 

@@ -87,7 +87,7 @@ func testProvision(t *testing.T, tenancy string, args ...string) {
 	awaitBindings("acme--db", "kubetenant:admins", "kubetenant:binding:view")
 	waittest.Until(t, func() error {
 		if out, err := kubectl(t, s, "acme", "create", "configmap", "its-own", "-n", "acme--web"); err != nil {
-			return fmt.Errorf("an admin may not: %s", out)
+			return fmt.Errorf("a tenant's admin cannot create a ConfigMap: %s", out)
 		}
 		return nil
 	})
@@ -106,7 +106,7 @@ func testProvision(t *testing.T, tenancy string, args ...string) {
 	}
 	if out, err := kubectl(t, s, "admin", "get", "clusterrolebindings", "-l", "kubetenant.dev/managed",
 		"-o", "name"); err != nil || out != "" {
-		t.Errorf("ClusterRoleBindings that a Tenant gave: %s", out)
+		t.Errorf("ClusterRoleBindings that were created for a Tenant: %s", out)
 	}
 	if len(args) > 0 { // kube-apiserver's RBAC has no derived rights, so the cluster's admin grants this right
 		apply(t, s,
@@ -136,25 +136,25 @@ func testProvision(t *testing.T, tenancy string, args ...string) {
 	awaitBindings("acme--web", "kubetenant:binding:edit")
 	waittest.Until(t, func() error {
 		if out, err := kubectl(t, s, "acme", "create", "ns", "acme--more", "--dry-run=server"); err == nil {
-			return fmt.Errorf("who is no admin any more makes namespaces: %s", out)
+			return fmt.Errorf("a former admin creates namespaces: %s", out)
 		}
 		return nil
 	})
 	waittest.Until(t, func() error {
 		if out, err := kubectl(t, s, "acme", "get", "configmap", "its-own", "-n", "acme--web"); err == nil {
-			return fmt.Errorf("who is no admin any more may: %s", out)
+			return fmt.Errorf("a former admin reads a ConfigMap: %s", out)
 		}
 		return nil
 	})
 	if out, err := kubectl(t, s, "admin", "delete", "ns", "acme--later", "--timeout=2m"); err != nil {
-		t.Errorf("a namespace with what is given does not go: %s", out)
+		t.Errorf("a namespace with provisioned objects is not deleted: %s", out)
 	}
 	t.Run("deleted definitions are restored", func(t *testing.T) {
 		definitionsAreRestored(t, s, len(args) > 0)
 	})
 	if out, err := kubectl(t, s, "admin", "delete", "tenant", "acme"); err == nil ||
 		!strings.Contains(out, "spec.deletionPolicy is Protect") {
-		t.Errorf("a Tenant that is protected is deleted: %s", out)
+		t.Errorf("a protected Tenant is deleted: %s", out)
 	}
 	applyTenant(
 		`deletionPolicy: Orphan, bindings: [ { clusterRole: edit, subjects: [ { kind: Group, name: watchers } ] } ]`,
@@ -165,7 +165,7 @@ func testProvision(t *testing.T, tenancy string, args ...string) {
 	awaitBindings("acme--web")
 	if out, err := kubectl(t, s, "acme", "get", "configmaps", "-n", "acme--web"); err == nil ||
 		!strings.Contains(out, "the caller's tenant was deleted") {
-		t.Errorf("callers of a tenant that was deleted: %s", out)
+		t.Errorf("callers of a deleted tenant: %s", out)
 	}
 }
 
@@ -180,11 +180,11 @@ func adminCreatesNamespaces(t *testing.T, s *localserver.Server) {
 	})
 	if out, err := kubectl(t, s, "acme", "auth", "can-i", "create", "namespaces"); err != nil ||
 		!strings.HasSuffix(strings.TrimSpace(out), "yes") {
-		t.Errorf("a review of a right that follows from the Tenant: %s", out)
+		t.Errorf("can-i create namespaces: %s", out)
 	}
 	if out, err := kubectl(t, s, "acme", "get", "ns", "acme--made", "-o",
 		`jsonpath={.metadata.labels.kubetenant\.dev/tenant}`); err != nil || out != "acme" {
-		t.Errorf("what an admin makes is of %s", out)
+		t.Errorf("the namespace that an admin created belongs to %q", out)
 	}
 	for _, args := range [][]string{
 		{"acme", "create", "ns", "globex--x"},
@@ -197,7 +197,7 @@ func adminCreatesNamespaces(t *testing.T, s *localserver.Server) {
 		}
 	}
 	if out, err := kubectl(t, s, "acme", "delete", "ns", "acme--made", "--wait=false"); err != nil {
-		t.Errorf("an admin does not delete what he made: %s", out)
+		t.Errorf("an admin cannot delete its namespace: %s", out)
 	}
 }
 
@@ -212,7 +212,7 @@ func quotaIsCreated(t *testing.T, s *localserver.Server) {
 	waittest.Until(t, func() error {
 		out, err := kubectl(t, s, "admin", "get", "tenantquota", "umbrella", "-o", `jsonpath={.spec.hard} {.status.used}`)
 		if err != nil || out != `{"count/secrets":"2"} {"count/secrets":"0"}` {
-			return fmt.Errorf("its quota: %s", out)
+			return fmt.Errorf("the TenantQuota umbrella: %s", out)
 		}
 		return nil
 	})
@@ -225,20 +225,20 @@ func quotaIsCreated(t *testing.T, s *localserver.Server) {
 	}
 	if out, err := kubectl(t, s, "admin", "patch", "tenantquota", "umbrella", "--type=merge", "-p",
 		`{"spec":{"hard":{"count/secrets":9}}}`); err == nil || !strings.Contains(out, "kubetenant.dev/managed") {
-		t.Errorf("a quota that a Tenant gives is changed: %s", out)
+		t.Errorf("a provisioned TenantQuota was changed: %s", out)
 	}
 	apply(t, s,
 		`{ apiVersion: kubetenant.dev/v1alpha1, kind: Tenant, metadata: { name: umbrella }, spec: { id: umbrella } }`)
 	waittest.Until(t, func() error {
 		if out, err := kubectl(t, s, "admin", "get", "tenantquota", "umbrella"); err == nil {
-			return fmt.Errorf("its quota stays: %s", out)
+			return fmt.Errorf("the TenantQuota remains: %s", out)
 		}
 		return nil
 	})
 }
 
 // namespacesAreLimited checks that concurrent requests create exactly spec.namespaces.max
-// namespaces, that a deletion frees one, and that invalid Tenants are rejected.
+// namespaces, that a deletion allows one more, and that invalid Tenants are rejected.
 func namespacesAreLimited(t *testing.T, s *localserver.Server) {
 	const most, tries = 20, 50
 	apply(t, s, fmt.Sprintf(`{ apiVersion: kubetenant.dev/v1alpha1, kind: Tenant, metadata: { name: bounded }, `+
@@ -247,7 +247,7 @@ func namespacesAreLimited(t *testing.T, s *localserver.Server) {
 	waittest.Until(t, func() error {
 		out, err := kubectl(t, s, "admin", "get", "tenantquota", "bounded", "-o", `jsonpath={.spec.hard} {.status.used}`)
 		if err != nil || out != `{"count/namespaces":"20"} {"count/namespaces":"0"}` {
-			return fmt.Errorf("its quota: %s", out)
+			return fmt.Errorf("the TenantQuota bounded: %s", out)
 		}
 		return nil
 	})
@@ -278,7 +278,7 @@ func namespacesAreLimited(t *testing.T, s *localserver.Server) {
 		})
 	}
 	if running.Wait(); created.Load() != most {
-		t.Errorf("%d of %d namespaces were made, %d may be", created.Load(), tries, most)
+		t.Errorf("%d of %d namespaces were created, want %d", created.Load(), tries, most)
 	}
 	all, err := admin.CoreV1().Namespaces().List(t.Context(),
 		metav1.ListOptions{LabelSelector: "kubetenant.dev/tenant=bounded"})
@@ -365,7 +365,7 @@ func namespaceLabels(t *testing.T, s *localserver.Server) {
 	waittest.Until(t, func() error {
 		if out, err := kubectl(t, s, "admin", "get", "ns", "wayne--old", "-o",
 			"jsonpath={.metadata.labels.other}"); err != nil || out != "" {
-			return fmt.Errorf("what is not given any more stays: %s", out)
+			return fmt.Errorf("a label that the Tenant no longer specifies remains: %s", out)
 		}
 		return nil
 	})
@@ -422,7 +422,7 @@ func appliedAgain(t *testing.T, s *localserver.Server) {
 			out, err := kubectl(t, s, "admin", "get", "tenant", "hooli", "-o",
 				`jsonpath={.status.observedGeneration} {.status.quota} {.metadata.finalizers} {.status.conditions[0].status}`)
 			if err != nil || out != `1 hooli ["kubetenant.dev/tenant"] True` {
-				return fmt.Errorf("its status: %s", out)
+				return fmt.Errorf("the status of hooli: %s", out)
 			}
 			return nil
 		})
@@ -433,7 +433,7 @@ func appliedAgain(t *testing.T, s *localserver.Server) {
 		versions = append(versions, out)
 	}
 	if versions[0] != versions[1] || versions[1] != versions[2] {
-		t.Errorf("what is applied again is written: %v", versions)
+		t.Errorf("an apply without changes updates the Tenant: %v", versions)
 	}
 }
 
@@ -506,7 +506,7 @@ func managedObjectsAreProtected(t *testing.T, s *localserver.Server) {
 	out, err := kubectl(t, s, "admin", "get", "rolebindings", "-n", "acme--web", "-o",
 		"jsonpath={.items[*].metadata.name}")
 	if err != nil || out != "kubetenant:admins kubetenant:binding:view" {
-		t.Errorf("afterwards there is %s", out)
+		t.Errorf("the RoleBindings are %s", out)
 	}
 	// The annotation of a prepared namespace is still there.
 	out, err = kubectl(t, s, "admin", "get", "ns", "acme--web", "-o",
@@ -516,9 +516,9 @@ func managedObjectsAreProtected(t *testing.T, s *localserver.Server) {
 	}
 }
 
-// writersBindOnlyTheirRoles checks that the writer of a Tenant can specify only what it may write
-// itself, such as bindings of roles that it may bind. It also checks that invalid fields are
-// rejected.
+// writersBindOnlyTheirRoles checks that the writer of a Tenant can specify only objects that it
+// may write itself, such as bindings of roles that it may bind. It also checks that invalid
+// fields are rejected.
 func writersBindOnlyTheirRoles(t *testing.T, s *localserver.Server) {
 	apply(t, s, `{ apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRole, metadata: { name: tenant-writer }, rules: [
   { apiGroups: [kubetenant.dev], resources: [tenants], verbs: ["*"] },

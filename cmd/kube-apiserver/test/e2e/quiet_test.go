@@ -62,8 +62,9 @@ func (w *writes) read(ctx context.Context, resource string, events watch.Interfa
 	}
 }
 
-// awaitQuiet waits until nothing has been written for the given duration. It returns the number of
-// writes of each object until then. If the writes do not end within waitLimit, the test fails.
+// awaitQuiet waits until no object has been written for the given duration. It returns the
+// number of writes until then, keyed by object. If the writes do not end within waitLimit, the
+// test fails.
 func (w *writes) awaitQuiet(t *testing.T, silence time.Duration) map[string]int {
 	t.Helper()
 	counts := map[string]int{}
@@ -77,7 +78,7 @@ func (w *writes) awaitQuiet(t *testing.T, silence time.Duration) map[string]int 
 		case <-time.After(silence):
 			return counts
 		case <-end:
-			t.Fatalf("somebody goes on writing: %v", fmt.Sprint(counts))
+			t.Fatalf("the writes do not end: %v", fmt.Sprint(counts))
 		}
 	}
 }

@@ -199,7 +199,7 @@ func refill(t *testing.T, acme, admin kubernetes.Interface, prefix string) {
 		}
 	}
 	if created, _ := createMany(t, acme, prefix+"-more", 20, nil); created != 0 {
-		t.Errorf("%d more than 100", created)
+		t.Errorf("%d Secrets were created although 100 exist", created)
 	}
 }
 
@@ -217,7 +217,7 @@ func killed(t *testing.T, s *localserver.Server, acme kubernetes.Interface) {
 		}
 	})
 	if created < 40 || created > 100 {
-		t.Error(errors.New("the kill was not in the middle"), created)
+		t.Error(errors.New("the server was not killed during the creates"), created)
 	}
 	_ = s.Stop() // the server has ended
 }

@@ -41,9 +41,9 @@ roleRef: { apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: widget-
 subjects: [ { kind: ServiceAccount, name: widget-controller, namespace: kube-system } ]
 `
 
-// TestRecordedIdentity checks the access of a controller that impersonates the identity recorded on
-// an object. The controller must have only the access of the object's tenant, even if a caller of
-// the tenant tried to forge the record.
+// TestRecordedIdentity checks the access of a controller that impersonates the identity
+// recorded in an object's annotation. The controller must have only the access of the object's
+// tenant, even if a caller of the tenant tried to forge the record.
 func TestRecordedIdentity(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -98,7 +98,7 @@ func TestRecordedIdentity(t *testing.T) {
 			checkImpersonated(t, name, impersonated)
 		})
 	}
-	// A record that names another tenant than the object's label is rejected.
+	// A record is rejected if its tenant differs from the object's tenant label.
 	object.SetAnnotations(map[string]string{tenant.IdentityAnnotation: `{"user":"root","tenant":"globex"}`})
 	i, err := impersonate.New(impersonate.Options{DefaultUser: "widget-runner"})
 	if err != nil {
@@ -123,7 +123,7 @@ func checkImpersonated(t *testing.T, name string, impersonated *rest.Config) {
 		t.Errorf("%s: is %+v", name, u)
 	}
 	if _, err := c.CoreV1().ConfigMaps("acme--web").List(t.Context(), metav1.ListOptions{}); err != nil {
-		t.Errorf("%s: the own namespace: %v", name, err)
+		t.Errorf("%s: the tenant's namespace: %v", name, err)
 	}
 	for _, namespace := range []string{"globex--shop", "kube-system", "default"} {
 		if _, err := c.CoreV1().ConfigMaps(namespace).List(t.Context(), metav1.ListOptions{}); !apierrors.IsForbidden(err) {

@@ -204,13 +204,13 @@ func checkRestored(t *testing.T, s *localserver.Server) {
 	}
 	waittest.Until(t, func() error {
 		if out, err := kubectl(t, s, "acme", "create", "configmap", "again", "-n", "acme--web"); err != nil {
-			return fmt.Errorf("a suspended tenant writes: %s", out)
+			return fmt.Errorf("the tenant is still suspended: %s", out)
 		}
 		return nil
 	})
 	waittest.Until(t, func() error {
 		if out, err := kubectl(t, s, "globex", "get", "configmap", "again", "-n", "acme--web"); err != nil {
-			return fmt.Errorf("a deleted grant: %s", out)
+			return fmt.Errorf("the deleted grant does not apply again: %s", out)
 		}
 		return nil
 	})

@@ -30,13 +30,13 @@ authentication:
   - { name: tokens, tokenFile: { path: tokens.csv } }
 `
 
-// TestRetirement checks that the access of a deleted tenant's callers ends, that its namespaces and
-// labeled bindings are deleted, and that a RetiredTenant records the rest. It also checks that a
-// later tenant with the same ID accepts old credentials only if its Tenant accepts undated
-// credentials.
+// TestRetirement checks that the access of a deleted tenant's callers ends, that its namespaces
+// and labeled bindings are deleted, and that a RetiredTenant records other references to the
+// tenant. It also checks that a later tenant with the same ID accepts old credentials only if
+// its Tenant accepts undated credentials.
 func TestRetirement(t *testing.T) {
-	// The certificate is newer than the deletion of the tenant, so the test uses a token of the
-	// token file, which has no issue date.
+	// The certificate is issued after the deletion that the test records, so it is not an old
+	// credential. The test therefore uses a token from the token file, which has no issue date.
 	testRetirement(t, retirementConfig, func(t *testing.T, s *localserver.Server) *rest.Config {
 		return withToken(config(t, s, "acme"), "old-token-of-acme")
 	}, "deleted tenant of the same name")
@@ -140,7 +140,7 @@ subjects: [ { apiGroup: rbac.authorization.k8s.io, kind: Group, name: "tenant:ac
 		return nil
 	})
 	if took := time.Since(begun); took < 90*time.Second {
-		t.Errorf("it took %s: nobody looked for namespaces again", took)
+		t.Errorf("the deletion took %s, so the controller did not check for late namespaces", took)
 	}
 	if out := admin("get", "namespaces", "-l", "kubetenant.dev/tenant=acme", "-o", "name"); out != "" {
 		t.Errorf("namespaces are left: %s", out)
@@ -152,7 +152,7 @@ subjects: [ { apiGroup: rbac.authorization.k8s.io, kind: Group, name: "tenant:ac
 	if out := admin("get", "retiredtenant", name, "-o",
 		`jsonpath={.spec.id} {.spec.uid} {.spec.namespaces} {.spec.references}`); out != `acme `+uid+
 		` ["acme--db","acme--web"] ["ClusterRoleBinding somebodys"]` {
-		t.Errorf("what is kept: %s", out)
+		t.Errorf("the RetiredTenant contains %s", out)
 	}
 	t.Run("the name is reserved", func(t *testing.T) { nameIsReserved(t, s, caller.CoreV1().RESTClient(), uid) })
 
@@ -197,11 +197,11 @@ func nameIsReserved(t *testing.T, s *localserver.Server, caller rest.Interface, 
 	waittest.Until(t, func() error {
 		err := caller.Get().AbsPath("/api/v1/namespaces/acme--web/configmaps").Do(t.Context()).Error()
 		if err == nil {
-			return errors.New("a caller of a tenant that was deleted may read")
+			return errors.New("a caller of a deleted tenant may read")
 		}
 		if !strings.Contains(err.Error(), "the caller's tenant was deleted") &&
 			!strings.Contains(err.Error(), "Unauthorized") {
-			return fmt.Errorf("a caller of a tenant that was deleted: %w", err)
+			return fmt.Errorf("a caller of a deleted tenant: %w", err)
 		}
 		return nil
 	})
@@ -273,6 +273,6 @@ func (w *openedWatch) awaitEnd(t *testing.T) {
 	select {
 	case <-w.ended:
 	case <-time.After(waittest.Limit):
-		t.Error("a watch of a caller of a tenant that is deleted goes on")
+		t.Error("the watch of a deleted tenant's caller continues")
 	}
 }

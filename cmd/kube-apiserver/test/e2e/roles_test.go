@@ -97,7 +97,7 @@ func rolesAreDefined(t *testing.T, s *localserver.Server) {
 	waittest.Until(t, func() error {
 		out, err := kubectl(t, s, "admin", "get", "roles", "-A", "-l", "kubetenant.dev/managed", "-o", "name")
 		if err != nil || strings.TrimSpace(out) != "" {
-			return fmt.Errorf("there are %s", out)
+			return fmt.Errorf("the Roles %s remain", out)
 		}
 		return nil
 	})

@@ -179,7 +179,7 @@ func namespacesAreFiltered(t *testing.T, s *localserver.Server) {
 			return
 		}
 	}
-	t.Error("the watch ended without the own namespace")
+	t.Error("the watch ended without an event of acme--last")
 }
 
 // namespaceIsApplied checks that a tenant can create and apply its namespace from a file. It also
@@ -249,9 +249,9 @@ func reviews(t *testing.T, s *localserver.Server, token string) {
 	}
 }
 
-// selfReviewsAgree checks that "kubectl auth can-i" returns the same decisions as for requests. It
-// also checks that "can-i --list" lists no rights in another tenant's namespace, where it may
-// return an error.
+// selfReviewsAgree checks that "kubectl auth can-i" prints the decision that the server makes
+// for the request. It also checks that "can-i --list" lists no rights in another tenant's
+// namespace, where it may return an error.
 func selfReviewsAgree(t *testing.T, s *localserver.Server) {
 	for _, c := range []struct {
 		args string
@@ -458,7 +458,7 @@ func TestRestart(t *testing.T) {
 		}
 		s = start(t, dir)
 		if _, err := os.Stat(string(left)); !errors.Is(err, os.ErrNotExist) {
-			t.Errorf("the sockets of the server before are left behind: %v", err)
+			t.Errorf("the sockets of the previous server remain: %v", err)
 		}
 		if s.URL != url {
 			t.Errorf("the server moved from %s to %s", url, s.URL)
@@ -565,7 +565,7 @@ func TestScopesMatchTheServer(t *testing.T) {
 				want = authz.ScopeNamespaced
 			}
 			if got := (authz.Scopes{}).Of(schema.GroupResource{Group: gv.Group, Resource: r.Name}); got != want {
-				t.Errorf("%s.%s: scope %d, the server says %d", r.Name, gv.Group, got, want)
+				t.Errorf("%s.%s: scope %d, want %d", r.Name, gv.Group, got, want)
 			}
 		}
 	}

@@ -94,7 +94,7 @@ func (liveObjects) GetMutatingWebhookConfiguration(
 // pair contains upstream's authenticator and ours, with the same keys and objects.
 type pair struct {
 	upstream, ours authenticator.Token
-	generators     []upstream.TokenGenerator // the last one signs with an unknown key
+	generators     []upstream.TokenGenerator // the last generator signs with an unknown key
 	legacy         []upstream.TokenGenerator
 	objects        liveObjects
 }
@@ -279,7 +279,7 @@ func TestServiceAccountsAgreeWithUpstream(t *testing.T) {
 		}
 	}
 	if accepted < 500 || accepted > 4500 {
-		t.Errorf("%d of 5000 tokens accepted: the tokens show too little", accepted)
+		t.Errorf("%d of 5000 tokens accepted: the random tokens are too similar", accepted)
 	}
 }
 

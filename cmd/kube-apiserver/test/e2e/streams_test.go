@@ -26,8 +26,8 @@ import (
 	"github.com/kubetenant/kubetenant/test/waittest"
 )
 
-// echoingKubelet starts a kubelet that upgrades every connection, as for exec, and sends back what
-// it receives.
+// echoingKubelet starts a kubelet that upgrades every connection, as for exec, and sends back
+// the data that it receives.
 func echoingKubelet(t *testing.T) *httptest.Server {
 	t.Helper()
 	kubelet := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -136,7 +136,7 @@ func (s *stream) awaitEnd(within time.Duration) error {
 		return err
 	}
 	if _, err := s.from.ReadByte(); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
-		return errors.New("it goes on")
+		return errors.New("the stream has not ended")
 	}
 	return nil
 }
@@ -214,6 +214,6 @@ func streamsEnd(t *testing.T, s *localserver.Server, write func(name, text strin
 	}
 	waittest.Until(t, comesIn)
 	if err := others.ping(waitLimit); err != nil {
-		t.Errorf("another tenant's ended: %v", err)
+		t.Errorf("another tenant's stream ended: %v", err)
 	}
 }

@@ -93,15 +93,15 @@ func templatesAreApplied(t *testing.T, s *localserver.Server) {
 		return nil
 	})
 	if err := checkObjects("stark--new", all...); err != nil {
-		t.Errorf("there is a Pod: %v", err)
+		t.Errorf("the Pod was created too early: %v", err)
 	}
 	if out, err := kubectl(t, s, "admin", "get", "ns", "stark--new", "-o",
 		`jsonpath={.metadata.annotations.kubetenant\.dev/held}`); err != nil || out != "" {
-		t.Errorf("it is prepared, and held: %s", out)
+		t.Errorf("the annotation held remains: %s", out)
 	}
 	if out, err := kubectl(t, s, "admin", "get", "configmap", "about", "-n", "stark--new", "-o",
 		"jsonpath={.data.where}"); err != nil || out != "stark--new" {
-		t.Errorf("where it is: %s", out)
+		t.Errorf("data.where is %s", out)
 	}
 	templatesAreProtected(t, s)
 
@@ -112,13 +112,13 @@ func templatesAreApplied(t *testing.T, s *localserver.Server) {
 	waittest.Until(t, func() error {
 		out, err := kubectl(t, s, "admin", "get", "configmap", "about", "-n", "stark--old", "-o", "jsonpath={.data.where}")
 		if err != nil || out != "at stark--old" {
-			return fmt.Errorf("where it is: %s", out)
+			return fmt.Errorf("data.where is %s", out)
 		}
 		return checkObjects("stark--old", all[0], all[1], "resourcequota/balancers", all[3])
 	})
 	if strings.Fields(versions())[0] != strings.Fields(before)[0] ||
 		strings.Fields(versions())[1] != strings.Fields(before)[1] {
-		t.Errorf("what did not change is written: %s, was %s", versions(), before)
+		t.Errorf("unchanged objects were updated: %s, was %s", versions(), before)
 	}
 
 	// If a template is missing, Pods are rejected in new namespaces only.
@@ -145,7 +145,7 @@ func templatesAreApplied(t *testing.T, s *localserver.Server) {
 	if out, err := kubectl(t, s, "admin", append([]string{
 		"create", "--raw=/api/v1/namespaces/stark--held/pods", "-f", testFile(t, pod("stark--held")),
 	}, asOps...)...); err == nil || !strings.Contains(out, "does not have everything that its Tenant specifies yet") {
-		t.Errorf("a Pod does not wait: %s", out)
+		t.Errorf("the Pod was not rejected: %s", out)
 	}
 	for _, more := range [][]string{asOps, nil} { // nil: as the cluster's admin
 		for _, args := range [][]string{
@@ -159,12 +159,12 @@ func templatesAreApplied(t *testing.T, s *localserver.Server) {
 		if out, err := kubectl(t, s, "admin", "get", "ns", "stark--held", "-o",
 			`jsonpath={.metadata.annotations.kubetenant\.dev/held}{.metadata.annotations.kubetenant\.dev/`+
 				`prepared}`); err != nil || out != "true" {
-			t.Errorf("somebody has let it go: %q", out)
+			t.Errorf("the annotations held and prepared were changed: %q", out)
 		}
 	}
 	if out, err := kubectl(t, s, "admin",
 		append([]string{"create", "configmap", "about", "-n", "stark--held"}, asOps...)...); err == nil {
-		t.Errorf("somebody makes what a template gives: %s", out)
+		t.Errorf("a caller creates an object of a template: %s", out)
 	}
 	templatesStayInAnEndingNamespace(t, s)
 	apply(t, s, pod("stark--old"))

@@ -48,7 +48,7 @@ func recordsOf(t *testing.T, out string) (all []tenantaudit.Record) {
 }
 
 // find returns the record of the request with the given verb for the ConfigMap of
-// [makeAuditedRequests]. It returns nil if there is none.
+// [makeAuditedRequests]. It returns nil if no such request is recorded.
 func find(all []tenantaudit.Record, verb string) *tenantaudit.Record {
 	for i := range all {
 		if r := &all[i]; r.Verb == verb && r.Resource == "configmaps" && r.Name == "audited" {
@@ -88,13 +88,13 @@ func checkStream(all []tenantaudit.Record) error {
 	created, labelled := find(all, "create"), find(all, "patch")
 	switch {
 	case created == nil || created.User == "" || created.Tenant != "acme" || created.Code != 201:
-		return fmt.Errorf("the own write is recorded as %+v", created)
+		return fmt.Errorf("acme's write is recorded as %+v", created)
 	case labelled == nil || labelled.User != "" || labelled.Tenant != "system" || labelled.Code != 200:
-		return fmt.Errorf("the write of the system is recorded as %+v", labelled)
+		return fmt.Errorf("the write of the system tenant is recorded as %+v", labelled)
 	}
 	for i := range all {
 		if r := &all[i]; r.Tenant == "globex" || r.Verb == "delete" && r.Name == "audited" {
-			return fmt.Errorf("the stream has a refused request of another tenant: %+v", r)
+			return fmt.Errorf("the stream has a denied request of another tenant: %+v", r)
 		}
 	}
 	return nil
@@ -137,7 +137,7 @@ func auditStreamsAreIsolated(t *testing.T, s *localserver.Server) {
 			return fmt.Errorf("%w: %s", err, out)
 		}
 		if r := find(recordsOf(t, out), "delete"); r == nil || r.Code != 403 || r.User == "" {
-			return fmt.Errorf("the own denied request is recorded as %+v", r)
+			return fmt.Errorf("globex's denied request is recorded as %+v", r)
 		}
 		return nil
 	})
@@ -157,7 +157,7 @@ func auditStreamsAreIsolated(t *testing.T, s *localserver.Server) {
 		t.Fatal(out)
 	}
 	if r := find(recordsOf(t, out), "delete"); r == nil || r.Tenant != "globex" || r.User == "" {
-		t.Errorf("the system's stream has the denied request as %+v", r)
+		t.Errorf("the system tenant's stream has the denied request as %+v", r)
 	}
 }
 

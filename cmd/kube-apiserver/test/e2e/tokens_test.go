@@ -100,7 +100,7 @@ func TestTokens(t *testing.T) {
 		}
 		for _, word := range strings.Fields(string(log)) {
 			if strings.Count(word, ".") == 2 && strings.Contains(word, "eyJ") {
-				t.Errorf("the log holds a token: %s", word)
+				t.Errorf("the log contains a token: %s", word)
 			}
 		}
 	})
@@ -126,7 +126,7 @@ func account(t *testing.T, k kubernetes.Interface, namespace string) {
 	})
 }
 
-// request returns a new token of the ServiceAccount robot.
+// request returns a new token for the ServiceAccount robot.
 func request(t *testing.T, k kubernetes.Interface, namespace string, spec authenticationv1.TokenRequestSpec) string {
 	t.Helper()
 	r, err := k.CoreV1().ServiceAccounts(namespace).CreateToken(t.Context(), "robot",
@@ -150,8 +150,8 @@ func claimsOf(t *testing.T, token string) map[string]any {
 	return claims
 }
 
-// issuedTokensNameTheirTenant checks that TokenRequest tokens contain the tenant claim, also for
-// other audiences. It also checks the authenticated user of such a token.
+// issuedTokensNameTheirTenant checks that TokenRequest tokens contain the tenant claim,
+// whatever their audiences. It also checks the authenticated user of such a token.
 func issuedTokensNameTheirTenant(t *testing.T, s *localserver.Server) {
 	admin := client(t, config(t, s, "admin"))
 	account(t, admin, "acme--web")
@@ -328,9 +328,9 @@ func namespaceIsRecreated(t *testing.T, s *localserver.Server) {
 	}
 }
 
-// clientAuthorityIsAdded checks that a client certificate is accepted after its authority is added
-// to the CA file of a running server, also while other credentials are revoked. It must be rejected
-// after its authority is revoked.
+// clientAuthorityIsAdded checks that a client certificate is accepted after its authority is
+// added to the CA file of a running server, even while other credentials are revoked. The
+// certificate must be rejected after its authority is revoked.
 func clientAuthorityIsAdded(t *testing.T, s *localserver.Server, token string, write func(name, text string)) {
 	key, err := rsa.GenerateKey(rand.Reader, 2048)
 	if err != nil {
@@ -371,7 +371,7 @@ func clientAuthorityIsAdded(t *testing.T, s *localserver.Server, token string, w
 		return func() error {
 			_, err := client(t, config(t, s, "acme")).CoreV1().Namespaces().Get(t.Context(), "acme--web", metav1.GetOptions{})
 			if (err == nil) != want {
-				return fmt.Errorf("acme comes in: %v, want %v (%w)", err == nil, want, err)
+				return fmt.Errorf("acme is authenticated: %v, want %v (%w)", err == nil, want, err)
 			}
 			return nil
 		}
@@ -384,7 +384,7 @@ func clientAuthorityIsAdded(t *testing.T, s *localserver.Server, token string, w
 		strings.Replace(string(settings), "  - { name: certs, x509: { clientCAFile: pki/ca.crt } }\n", "", 1))
 	waittest.Until(t, acmeAuthenticates(false))
 	if err := comesIn(); err == nil {
-		t.Error("a certificate of an unknown authority was taken")
+		t.Error("a certificate of an unknown authority was accepted")
 	}
 	write("pki/ca.crt", string(before)+string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: ca.Raw})))
 	waittest.Until(t, comesIn)
@@ -393,17 +393,17 @@ func clientAuthorityIsAdded(t *testing.T, s *localserver.Server, token string, w
 		"users: [ { tenant: acme, name: alice } ]\n")
 	waittest.Until(t, func() error {
 		if _, err := whoami(t.Context(), t, s, token); err == nil {
-			return errors.New("the list is not in force")
+			return errors.New("the revocations have not taken effect")
 		}
 		return nil
 	})
 	if err := comesIn(); err != nil {
-		t.Errorf("while others are revoked: %v", err)
+		t.Errorf("while other credentials are revoked: %v", err)
 	}
 	write("revoked.yaml", noRevocations+fmt.Sprintf("certificates: [ { sha256: \"%x\" } ]\n", sha256.Sum256(ca.Raw)))
 	waittest.Within(t, applyLimit, func() error {
 		if comesIn() == nil {
-			return errors.New("a certificate of a revoked authority is taken")
+			return errors.New("a certificate of a revoked authority is accepted")
 		}
 		return nil
 	})
@@ -413,8 +413,9 @@ func clientAuthorityIsAdded(t *testing.T, s *localserver.Server, token string, w
 	waittest.Until(t, acmeAuthenticates(true))
 }
 
-// revocation checks that a revocation and its removal take effect soon after the file is written,
-// even if the result of the token is cached. An invalid file must not change the revocations.
+// revocation checks that a revocation and its removal take effect soon after the file is
+// written, even if the result of the token's authentication is cached. An invalid file must not
+// change the revocations.
 func revocation(t *testing.T, s *localserver.Server, token string, write func(name, text string)) {
 	works := func(want bool) func() error {
 		return func() error {
@@ -438,7 +439,7 @@ func revocation(t *testing.T, s *localserver.Server, token string, write func(na
 		bad++
 		waittest.Until(t, func() error { return newVersions(t, s, "revoked.yaml", "error", bad) })
 		if err := works(false)(); err != nil {
-			t.Errorf("after a bad list: %v", err)
+			t.Errorf("after an invalid file: %v", err)
 		}
 		write("revoked.yaml", noRevocations)
 		waittest.Within(t, applyLimit, works(true))

@@ -56,9 +56,10 @@ kind: ConfigMap
 metadata: { name: prices, namespace: initech--reports }
 `
 
-// uninstallBindings contains role bindings that would allow more without kubetenant: bindings of an
-// earlier release, of create-tenant and of an operator. The test stores them through upstream's
-// server, because kubetenant protects objects with its own names.
+// uninstallBindings contains role bindings that would allow more without kubetenant. They are
+// like the bindings that an earlier release, create-tenant and an operator create. The test
+// stores them through upstream's server, because kubetenant protects objects with its own
+// names.
 const uninstallBindings = `
 apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRoleBinding
@@ -228,8 +229,9 @@ func applyAt(t *testing.T, s *localserver.Server, at *rest.Config, text string) 
 	}
 }
 
-// callersOfTenants returns callers that must not gain any right: admins of tenants, service
-// accounts, and users of tenant umbrella, one of which has the name of another tenant's admin.
+// callersOfTenants returns callers that must not gain any right. They are admins of tenants,
+// service accounts, and users of tenant umbrella, one of which has the name of another tenant's
+// admin.
 func callersOfTenants() []rest.ImpersonationConfig {
 	as := func(name string, groups ...string) rest.ImpersonationConfig {
 		return rest.ImpersonationConfig{UserName: name, Groups: append(groups, "system:authenticated")}
@@ -244,8 +246,8 @@ func callersOfTenants() []rest.ImpersonationConfig {
 }
 
 // checkDenied checks with SelfSubjectAccessReviews of the given server that the callers have no
-// rights in the whole cluster. If kept is not empty, it also checks namespaces. In the namespace
-// kept, callers of acme must have only the rights of its remaining RoleBindings.
+// cluster-wide rights. If kept is not empty, it also checks namespaces. In the namespace kept,
+// callers of acme must have only the rights of its remaining RoleBindings.
 func checkDenied(t *testing.T, server *rest.Config, callers []rest.ImpersonationConfig, kept string) {
 	t.Helper()
 	namespaces := []string{""}
@@ -294,7 +296,7 @@ func checkDenied(t *testing.T, server *rest.Config, callers []rest.Impersonation
 		}
 	}
 	if sent == 0 {
-		t.Error("nothing was asked")
+		t.Error("no review was sent")
 	}
 }
 
@@ -362,8 +364,9 @@ func (p *uninstallPage) run(t *testing.T, command string) {
 	}
 }
 
-// uninstallRefuses checks that the command fails for a caller of a tenant, and while the servers
-// accept credentials of tenants. In both cases, it must not delete any ClusterRoleBinding.
+// uninstallRefuses checks that "kubectl tenant uninstall" fails for a caller of a tenant, and
+// while the servers accept credentials of tenants. In both cases, it must not delete any
+// ClusterRoleBinding.
 func uninstallRefuses(t *testing.T, p *uninstallPage) {
 	before, err := kubectl(t, p.s, "admin", "get", "clusterrolebindings", "-o", "name")
 	if err != nil {
@@ -445,8 +448,8 @@ func nothingRemains(t *testing.T, p *uninstallPage) {
 			t.Fatal(out)
 		}
 		for line := range strings.Lines(out) {
-			// Names of field managers, and the annotation with the last applied configuration, may
-			// contain the word.
+			// Names of field managers, and the annotation with the last applied configuration,
+			// may contain "kubetenant".
 			if strings.Contains(line, "kubetenant") && !strings.Contains(line, "manager: ") && !strings.Contains(line,
 				`{"apiVersion"`) {
 				t.Errorf("%s: %s", resources, line)

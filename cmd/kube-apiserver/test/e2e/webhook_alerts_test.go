@@ -53,7 +53,7 @@ func alertCases() []alertCase {
 			map[string]string{
 				info + `{pod="a",hash="1",mode="Enforce"}`: day("1"),
 				info + `{pod="b",hash="1",mode="Enforce"}`: day("1"),
-				// a gateway has its own configuration, so its hash may differ
+				// A gateway has its own configuration, so its hash may differ.
 				info + `{pod="gateway",hash="2",mode="Enforce"}`:    day("1"),
 				`kubetenant_gateway_cluster_current{pod="gateway"}`: day("1"),
 			},
@@ -409,18 +409,18 @@ func checkAlert(t *testing.T, name string, rule map[string]any, runbook string) 
 	aggregates := regexp.MustCompile(`\b(absent|sum|max|min|count)\b( by \(namespace)?`).FindAllStringSubmatch(expr, -1)
 	for _, aggregate := range aggregates {
 		if labels["namespace"] == nil && aggregate[2] == "" {
-			t.Errorf("%s does not tell the namespace: %s", name, expr)
+			t.Errorf("%s does not contain the namespace: %s", name, expr)
 		}
 	}
 	if summary, _ := annotations["summary"].(string); summary == "" {
 		t.Errorf("%s has no summary", name)
 	}
 	if text, _ := annotations["description"].(string); !strings.Contains(text, "{{ $labels.namespace }}") {
-		t.Errorf("%s: the description does not tell the namespace: %s", name, text)
+		t.Errorf("%s: the description does not contain the namespace: %s", name, text)
 	}
 	url, _ := annotations["runbook_url"].(string)
 	if !strings.HasSuffix(url, "docs/runbook.md#"+strings.ToLower(name)) ||
 		!strings.Contains(runbook, "\n### "+name+"\n") {
-		t.Errorf("%s: %s is no section of the runbook", name, url)
+		t.Errorf("%s: %s is not a section of the runbook", name, url)
 	}
 }

@@ -69,7 +69,7 @@ func TestWebhookCertificates(t *testing.T) {
 	})
 	logs := stop()
 	if n := strings.Count(logs, "Created a certificate authority"); n != 1 {
-		t.Errorf("authorities were made %d times:\n%s", n, logs)
+		t.Errorf("authorities were created %d times:\n%s", n, logs)
 	}
 	uses := func(when string) {
 		t.Helper()
@@ -80,9 +80,9 @@ func TestWebhookCertificates(t *testing.T) {
 			}
 		}
 	}
-	// kube-apiserver must trust an authority before the service uses it, and as long as the service
-	// uses it. The service still uses the authority of a file, which the controller did not create,
-	// so the test adds this authority.
+	// kube-apiserver must trust an authority before the service uses it, and as long as the
+	// service uses it. The service still uses an authority from a file, which the controller
+	// did not create, so the test adds this authority.
 	trustAuthority(t, admin, filepath.Join(s.Dir, "pki", "ca.crt"))
 	uses("before the service has the new certificate")
 	mount(t, admin, s)
@@ -97,9 +97,9 @@ func TestWebhookCertificates(t *testing.T) {
 	if err := rotation.Reconcile(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	uses("with authorities made anew, and the certificate of the ones before")
+	uses("with new authorities and the previous certificate")
 	mount(t, admin, s)
-	uses("with a certificate of the authorities made anew")
+	uses("with a certificate from the new authorities")
 	writesNothingElse(t, account)
 }
 
@@ -209,7 +209,7 @@ func serves(s *localserver.Server, name string) error {
 	if err != nil {
 		return err
 	}
-	// The connection only reads the certificate of the service.
+	// The connection is used only to read the certificate of the service.
 	conn, err := tls.Dial("tcp", u.Host,
 		&tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS12}) // #nosec G402 -- loopback
 	if err != nil {
@@ -222,9 +222,9 @@ func serves(s *localserver.Server, name string) error {
 	return err
 }
 
-// writesNothingElse checks that the account can change no other field of the webhook configurations
-// than caBundle. It also checks that the account cannot delete the webhook configurations, or the
-// policy that enforces this.
+// writesNothingElse checks that the account can change only the field caBundle of the webhook
+// configurations. It also checks that the account cannot delete the webhook configurations, or
+// the policy that enforces this.
 func writesNothingElse(t *testing.T, account *kubernetes.Clientset) {
 	t.Helper()
 	policies := account.AdmissionregistrationV1().ValidatingAdmissionPolicies()

@@ -62,11 +62,11 @@ func exceptionsAreDocumented(t *testing.T, name string, mode scenario.Mode, head
 	delete(skipped, "")
 	for _, heading := range headings {
 		if skipped[heading] == 0 || !strings.Contains(string(page), "\n### "+heading+"\n") {
-			t.Errorf("%q leaves out %d cases, or is not in docs/%s", heading, skipped[heading], name)
+			t.Errorf("%q is the reason to skip %d cases, or is not in docs/%s", heading, skipped[heading], name)
 		}
 		delete(skipped, heading)
 	}
 	if len(skipped) > 0 {
-		t.Errorf("cases are left out for %v, which no heading tells", skipped)
+		t.Errorf("cases are skipped for reasons without a heading: %v", skipped)
 	}
 }

@@ -137,11 +137,11 @@ func hugeBody(t *testing.T, f *faults) {
 			}
 		}
 		if sent := size - body.left.Load(); sent > 64<<20 {
-			t.Errorf("%s: took %d bytes", path, sent)
+			t.Errorf("%s: the service read %d bytes", path, sent)
 		}
 	}
 	if grown := residentKiB(t, process.Pid) - before; grown > 128<<10 {
-		t.Errorf("grew by %d KiB", grown)
+		t.Errorf("the memory grew by %d KiB", grown)
 	}
 }
 
@@ -256,7 +256,7 @@ func garbageConfiguration(t *testing.T, f *faults) {
 		waittest.Until(t, func() error {
 			log, err := os.ReadFile(filepath.Join(f.Dir, "kubetenant-webhook-1.log"))
 			if n := bytes.Count(log, []byte("Rejected a new version of a file")); err == nil && n <= i {
-				err = fmt.Errorf("the log tells of %d bad versions", n)
+				err = fmt.Errorf("the log reports %d rejected versions", n)
 			}
 			return err
 		})
@@ -296,7 +296,7 @@ func oneReplicaKilled(t *testing.T, f *faults) {
 		t.Errorf("%d failed, %d wrong: %v", failed, wrong.Load(), last)
 	}
 	if time.Since(begun) < 1500*time.Millisecond {
-		t.Error("the load ended before the replica did")
+		t.Error("the load ended before the replica was killed")
 	}
 }
 
@@ -309,7 +309,7 @@ func bothReplicasKilled(t *testing.T, f *faults) {
 	}
 	waittest.Until(t, func() error {
 		if err := denied(t.Context(), f.client(t), f.url); err == nil {
-			return errors.New("still answered")
+			return errors.New("the service still responds")
 		}
 		return nil
 	})
@@ -331,8 +331,8 @@ func bothReplicasKilled(t *testing.T, f *faults) {
 // cannot reach an authorization webhook (failurePolicy Deny).
 func refused(err error) bool { return apierrors.IsForbidden(err) || apierrors.IsInternalError(err) }
 
-// impersonate returns a client of the admin that impersonates the given identity. Requests get the
-// same decisions as from the impersonated identity itself.
+// impersonate returns a client of the admin that impersonates the given identity. Its requests
+// get the same decisions as requests from the impersonated identity itself.
 func (f *faults) impersonate(t *testing.T, name string, groups ...string) *kubernetes.Clientset {
 	t.Helper()
 	c := config(t, f.Server, "admin")
@@ -387,7 +387,7 @@ func (f *faults) policiesApply(t *testing.T) {
 	}
 	const daemonSets = "/apis/apps/v1/namespaces/acme--web/daemonsets"
 	if err := create(f.admin, daemonSets, daemonSet); err == nil {
-		t.Error("a DaemonSet in tenant space, the webhooks failing")
+		t.Error("a DaemonSet was created in a tenant's namespace while the webhooks fail")
 	}
 	hooks := f.admin.AdmissionregistrationV1()
 	if err := errors.Join(hooks.MutatingWebhookConfigurations().Delete(ctx, "kubetenant", metav1.DeleteOptions{}),
@@ -461,10 +461,10 @@ func (f *faults) policiesApply(t *testing.T) {
 		_, err := f.admin.CoreV1().Namespaces().Patch(ctx, "acme--web", "application/merge-patch+json", patch,
 			metav1.PatchOptions{}, subresource...)
 		if !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "is immutable") {
-			t.Errorf("a namespace moves by %v: %v", subresource, err)
+			t.Errorf("the owner of a namespace was changed through %v: %v", subresource, err)
 		}
 	}
 	if err := create(f.admin, "/api/v1/namespaces/acme--web/configmaps", labelled("acme--web", "acme")); err != nil {
-		t.Errorf("what is right is refused: %v", err)
+		t.Errorf("a valid ConfigMap is rejected: %v", err)
 	}
 }

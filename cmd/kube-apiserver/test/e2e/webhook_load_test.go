@@ -50,7 +50,7 @@ subjects: [{apiGroup: rbac.authorization.k8s.io, kind: Group, name: "system:auth
 	f.url = strings.TrimSuffix(c.Clusters["kubetenant"].Server, "/authorize")
 	waittest.Until(t, func() error {
 		if right, _, _ := f.probe(t.Context(), 1); right != 1 {
-			return errors.New("no right answer yet")
+			return errors.New("kube-apiserver does not return the expected result yet")
 		}
 		return nil
 	})

@@ -60,8 +60,8 @@ func run(t *testing.T, name string, args ...string) string {
 	return string(out)
 }
 
-// TestWebhookManifestsConform checks that kubeconform strictly validates the manifests against the
-// schemas of this Kubernetes release.
+// TestWebhookManifestsConform checks with kubeconform that the manifests conform strictly to
+// the schemas of this Kubernetes release.
 func TestWebhookManifestsConform(t *testing.T) {
 	t.Parallel()
 	out := generateManifests(t)
@@ -247,7 +247,7 @@ kind: WebhookAdmissionConfiguration, kubeConfigFile: %[2]q}}]`,
 		err := admin.AppsV1().RESTClient().Post().AbsPath("/apis/apps/v1/namespaces/acme--web/daemonsets").
 			Body([]byte(daemonSet)).Do(t.Context()).Error()
 		if err == nil || !strings.Contains(err.Error(), ".kubetenant.static.k8s.io'") {
-			return fmt.Errorf("a DaemonSet in tenant space: %w", err)
+			return fmt.Errorf("a DaemonSet in a tenant's namespace: %w", err)
 		}
 		return nil
 	})
@@ -267,7 +267,7 @@ kind: WebhookAdmissionConfiguration, kubeConfigFile: %[2]q}}]`,
 }
 
 // installedNames returns the names of the cluster-scoped objects that an installation of the
-// service creates, except definitions.
+// service creates, except CustomResourceDefinitions.
 func installedNames(t *testing.T, s *localserver.Server) string {
 	t.Helper()
 	const kinds = "mutatingwebhookconfigurations,validatingwebhookconfigurations,validatingadmissionpolicies," +
@@ -349,7 +349,7 @@ func TestWebhookHelm(t *testing.T) {
 	}
 	if output := names(); strings.Contains(output, "webhookconfiguration") || strings.Contains(output, "policy") ||
 		!strings.Contains(output, "clusterrole") {
-		t.Errorf("before kube-apiserver shows its certificate:\n%s", output)
+		t.Errorf("before kube-apiserver presents its certificate:\n%s", output)
 	}
 	if output := helm(append(command("upgrade"),
 		"--set", "monitoring=false")...); !strings.Contains(output, "are in force") {
@@ -361,7 +361,7 @@ func TestWebhookHelm(t *testing.T) {
 		"clusterrole.rbac.authorization.k8s.io/kubetenant-controller",
 	} {
 		if !strings.Contains(installed, want) {
-			t.Errorf("%s is not there:\n%s", want, installed)
+			t.Errorf("%s is missing:\n%s", want, installed)
 		}
 	}
 	// An upgrade does not remove a caBundle that was written after the installation.
@@ -379,7 +379,7 @@ func TestWebhookHelm(t *testing.T) {
 	}
 	if w, err := hooks.Get(t.Context(), "kubetenant", metav1.GetOptions{}); err != nil ||
 		len(w.Webhooks[0].ClientConfig.CABundle) == 0 {
-		t.Errorf("the upgrade took the authorities away: %v", err)
+		t.Errorf("the upgrade removed the caBundle: %v", err)
 	}
 	helm("uninstall", "kubetenant", "-n", "kubetenant-system")
 	if left := names(); left != "" {

@@ -129,11 +129,11 @@ admission: { binding: { kinds: [ { group: argoproj.io, kind: Application } ] } }
 				cancel()
 			}
 			peak := highWaterKiB(t, r.process.Process.Pid)
-			t.Logf("%s: 50 of %.1f MB at once, %d answered, %d refused; at most %d MiB resident (held by a cgroup: %t); "+
+			t.Logf("%s: 50 of %.1f MB at once, %d answered, %d refused; at most %d MiB resident (cgroup limit: %t); "+
 				"another tenant served %d times, denied %d times",
 				name, float64(len(body))/1e6, answered.Load(), refused.Load(), peak>>10, held, served, denied)
 			if peak<<10 > memoryLimit {
-				t.Errorf("took %d MiB", peak>>10)
+				t.Errorf("the service used %d MiB", peak>>10)
 			}
 			if answered.Load() == 0 || denied > 0 {
 				t.Errorf("%d answered; another tenant was denied %d times", answered.Load(), denied)
@@ -181,8 +181,8 @@ func holdMemory(t *testing.T, r *replicaUnderTest) bool {
 	return false
 }
 
-// TestWebhookGrantFlood checks that another tenant can use its grant and its quota while requests
-// of 900 connections use one grant.
+// TestWebhookGrantFlood checks that another tenant can use its grant and its quota while
+// requests from 900 connections use one grant.
 func TestWebhookGrantFlood(t *testing.T) {
 	s := start(t, t.TempDir(), "--webhook")
 	f := &faults{Server: s, admin: client(t, config(t, s, "admin")), acme: client(t, config(t, s, "acme"))}
@@ -250,7 +250,7 @@ spec: {from: {tenant: evil, groups: ["tenant:evil"]}, to: [{apiGroups: [""], res
 		c := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{GenerateName: "c-"}}
 		if _, err := globex.CoreV1().ConfigMaps("globex--web").Create(t.Context(),
 			c, metav1.CreateOptions{}); apierrors.IsForbidden(err) || apierrors.IsInternalError(err) {
-			t.Errorf("a write that is charged: %v", err)
+			t.Errorf("a write that is charged to a quota: %v", err)
 		} else if err == nil {
 			wrote++
 		}

@@ -73,7 +73,7 @@ func authorizersBehind(d scenario.Delegate) []string {
 	return []string{"Node", "RBAC"}
 }
 
-// The reasons to skip cases in this deployment mode. Each is a heading of docs/webhook.md.
+// The reasons to skip cases in this deployment mode. Each is a heading in docs/webhook.md.
 // kube-apiserver handles these cases without the service, or differently.
 const (
 	exceptCertificates    = "Certificates"
@@ -117,7 +117,7 @@ func (s *webhookMode) Skip(sc *scenario.Scenario, c *scenario.Case) string {
 		slices.Contains([]string{"tokenreviews", "subjectaccessreviews", "localsubjectaccessreviews"}, r.Resource) {
 		return exceptReviews
 	}
-	if c.Request != nil || c.Admit != nil { // the request is sent for a literal user
+	if c.Request != nil || c.Admit != nil { // the request is sent as a user, without a credential
 		if u := c.Credential.User; u != nil && slices.Contains(u.Groups, user.SystemPrivilegedGroup) {
 			return exceptPrivileged
 		} else if u != nil && sc.Delegate == scenario.DelegateRBAC && tenant.IsServiceAccountName(u.Name) &&
@@ -214,8 +214,8 @@ func (s *webhookMode) session(
 	})
 }
 
-// withoutRBAC changes the configuration so that RBAC is left to kube-apiserver, whose authorizers
-// do not include RBAC.
+// withoutRBAC changes the configuration so that the service does not evaluate RBAC. The
+// authorizers of kube-apiserver do not include RBAC in these scenarios.
 func withoutRBAC(config string) error {
 	data, err := os.ReadFile(config)
 	if err != nil {
@@ -286,7 +286,7 @@ func (s *webhookSession) Authenticate(ctx context.Context, c *scenario.Credentia
 	return scenario.Authentication{User: out}, nil
 }
 
-// verbatim returns a credential that contains the identity of c as a literal user.
+// verbatim returns a credential that specifies the identity of c directly.
 func (s *webhookSession) verbatim(ctx context.Context, c *scenario.Credential) (*scenario.Credential, error) {
 	if c.User != nil || c.Anonymous {
 		return c, nil

@@ -47,8 +47,9 @@ func TestWebhookServiceNamespace(t *testing.T) {
 			return err
 		})
 		for what, err := range writesOf(t, robot) {
-			// The error is not compared. RBAC does not let the first two roles write the Namespace,
-			// and other policies and webhooks of the project may deny a request first.
+			// The error message is not compared. RBAC does not let the first two roles write
+			// the Namespace, and other policies and webhooks of the project may deny a request
+			// first.
 			if !apierrors.IsForbidden(err) {
 				t.Errorf("%s: %s: %v", role, what, err)
 			}
@@ -79,7 +80,7 @@ func writesOf(t *testing.T, k *kubernetes.Clientset) map[string]error {
 		"create a ConfigMap":             created,
 		"patch the backfill's ConfigMap": patched,
 		"annotate the Namespace":         labeled,
-		"the controller's Lease": k.CoordinationV1().Leases(serviceNamespace).Delete(t.Context(), "kubetenant-controller",
+		"delete the Lease": k.CoordinationV1().Leases(serviceNamespace).Delete(t.Context(), "kubetenant-controller",
 			metav1.DeleteOptions{}),
 		"exec": core.RESTClient().Post().Namespace(serviceNamespace).Resource("pods").Name("none").SubResource("exec").
 			Param("command", "id").Param("stdout", "true").Do(t.Context()).Error(),

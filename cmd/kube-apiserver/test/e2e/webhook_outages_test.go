@@ -57,7 +57,7 @@ type outage struct {
 	name string
 	// begin returns the function that ends the outage.
 	begin func(t *testing.T, r *replicaUnderTest) (end func())
-	// late means that the outage has no effect until the replica's state is too old.
+	// late reports whether the outage has no effect until the replica's state is too old.
 	late bool
 }
 
@@ -231,7 +231,7 @@ func leaderIsPaused(t *testing.T, f *faults) {
 	lease, err := f.admin.CoordinationV1().Leases(serviceNamespace).Get(t.Context(),
 		"kubetenant-controller", metav1.GetOptions{})
 	if err != nil || lease.Spec.LeaseTransitions == nil || *lease.Spec.LeaseTransitions == 0 {
-		t.Errorf("nobody else leads: %v, %v", lease, err)
+		t.Errorf("no other controller leads: %v, %v", lease, err)
 	}
 }
 
@@ -248,7 +248,7 @@ func configurationDiffers(t *testing.T, all []*replicaUnderTest) {
 	waittest.Until(t, func() error {
 		first, second := all[0].info(t), all[1].info(t)
 		if !strings.Contains(first, `mode="Shadow"`) || !strings.Contains(second, `mode="Enforce"`) {
-			return fmt.Errorf("one says %s, the other %s", first, second)
+			return fmt.Errorf("the first replica reports %s, the second %s", first, second)
 		}
 		return nil
 	})
@@ -296,11 +296,11 @@ const (
 	slow      = 2 * time.Second // a slower response is a failure
 )
 
-// watchCallers sends requests of both tenants, for their own namespace and for the other tenant's
-// namespace. It ends when the tenants are served again, but not before atLeast, or after atMost. It
-// returns the time of the last failure of a request for the own namespace, and whether such
-// requests still failed after atMost. The test fails if a request for the other tenant's namespace
-// is allowed.
+// watchCallers sends requests of both tenants, for their own namespace and for the other
+// tenant's namespace. It ends when the tenants are served again, but not before atLeast, or
+// after atMost. It returns the time of the last failure of a request for a tenant's own
+// namespace, and whether such requests still failed after atMost. The test fails if a request
+// for the other tenant's namespace is allowed.
 func watchCallers(
 	t *testing.T, tenants map[string]*kubernetes.Clientset, atLeast, atMost time.Duration,
 ) (last time.Duration, lasts bool) {
@@ -322,7 +322,7 @@ func watchCallers(
 				cancel()
 				now := time.Now()
 				if err == nil && !own {
-					t.Errorf("%s was given what is another's", name)
+					t.Errorf("%s can read another tenant's namespace", name)
 				}
 				over := now.Sub(since) > atMost
 				served := err == nil && now.Sub(sentAt) < slow
@@ -357,7 +357,7 @@ func (f *faults) settled(t *testing.T) {
 			return err
 		}
 		if served++; served < 10 {
-			return errors.New("not for long enough")
+			return errors.New("fewer than ten requests have succeeded")
 		}
 		return nil
 	})
@@ -382,7 +382,7 @@ func checkFreshness(t *testing.T, f *faults, r *replicaUnderTest) {
 	for time.Since(cutAt) < 30*time.Second {
 		age := time.Since(cutAt)
 		if _, err := f.acme.CoreV1().Secrets("moving").List(ctx, metav1.ListOptions{}); err == nil && age > 12*time.Second {
-			t.Fatalf("answered after %v by what was true before", age)
+			t.Fatalf("allowed after %v based on outdated state", age)
 		} else if err != nil && !apierrors.IsForbidden(err) && !apierrors.IsInternalError(err) {
 			t.Fatal(err)
 		} else if err != nil {
@@ -394,8 +394,8 @@ func checkFreshness(t *testing.T, f *faults, r *replicaUnderTest) {
 	r.back.Set(link.Pass)
 }
 
-// stopReplica kills one of the server's replicas, and starts a replica in its place whose links and
-// files a test can change.
+// stopReplica kills one of the server's replicas, and replaces it with a replica whose links
+// and files a test can change.
 func stopReplica(t *testing.T, f *faults, n int) *replicaUnderTest {
 	t.Helper()
 	_, process := f.replica(t, n)

@@ -170,7 +170,7 @@ func update(a *scenario.Admit) (method, contentType string, body []byte, err err
 	return http.MethodPatch, string(kind), body, err
 }
 
-// mergePatch returns the patch of RFC 7396 from one object to another.
+// mergePatch returns the JSON merge patch (RFC 7396) that changes before to after.
 func mergePatch(before, after map[string]any) map[string]any {
 	patch := map[string]any{}
 	for key, old := range before {
@@ -198,7 +198,7 @@ func mergePatch(before, after map[string]any) map[string]any {
 	return patch
 }
 
-// jsonPatch returns the patch of RFC 6902 from one object to another.
+// jsonPatch returns the JSON Patch (RFC 6902) that changes before to after.
 func jsonPatch(at string, before, after map[string]any) []map[string]any {
 	ops := []map[string]any{}
 	escape := strings.NewReplacer("~", "~0", "/", "~1")

@@ -148,7 +148,7 @@ type connection struct {
 	flood  *flood
 }
 
-// open opens a connection, and discards what the server sends.
+// open opens a connection, and discards the data that the server sends.
 func (f *flood) open(ctx context.Context, settings ...http2.Setting) (*connection, error) {
 	dialer := &tls.Dialer{
 		Config: &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2"}}, // #nosec G402 -- a load test
@@ -193,8 +193,9 @@ func (c *connection) begin(method string, end bool, cookies int) error {
 	})
 }
 
-// holdStreams starts streams whose responses the server cannot write, because their window is 0.
-// Each request has 58 KB of cookies, which HPACK compresses to 15 bytes.
+// holdStreams starts streams whose responses the server cannot write, because their window is
+// 0. Each request has 58 KB of cookies. After the first request, HPACK compresses them to 15
+// bytes.
 func (f *flood) holdStreams(ctx context.Context) error {
 	c, err := f.open(ctx, http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0})
 	if err != nil {

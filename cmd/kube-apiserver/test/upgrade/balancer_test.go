@@ -69,7 +69,7 @@ func forward(from net.Conn, backends []*backend, n int) {
 		var wg sync.WaitGroup
 		for _, way := range [][2]net.Conn{{from, to}, {to, from}} {
 			wg.Go(func() {
-				_, _ = io.Copy(way[1], way[0]) // either side may end the connection
+				_, _ = io.Copy(way[1], way[0]) // either side may close the connection
 				_ = way[1].(*net.TCPConn).CloseWrite()
 			})
 		}

@@ -64,7 +64,7 @@ func TestReplacedServer(t *testing.T) {
 	requests := tenantRequests()
 	p.prepare(t, s.address, requests)
 	c := rest.CopyConfig(admin(t, p.Server, s.address))
-	traffic := startTraffic(t, c, requests, waitLimit) // there is no other server
+	traffic := startTraffic(t, c, requests, waitLimit) // no other server responds during a restart
 	for range 3 {
 		s.stop(t)
 		s = p.startServer(t, current, s.address)

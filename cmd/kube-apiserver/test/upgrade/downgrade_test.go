@@ -35,7 +35,7 @@ func (p *controlPlane) storeLaterField(t *testing.T, address string) {
 		return nil
 	})
 	client := dynamicClient(t, admin(t, p.Server, address)).Resource(tenantResource(v1alpha1.ResourceTenants))
-	waittest.Within(t, waitLimit, func() error { // until the server uses the changed definition
+	waittest.Within(t, waitLimit, func() error { // wait until the server uses the changed definition
 		_ = client.Delete(t.Context(), "later", metav1.DeleteOptions{}) // the previous attempt may have created it
 		o := &unstructured.Unstructured{Object: map[string]any{
 			"spec": map[string]any{"id": "later", "later": "kept", "deletionPolicy": "Delete"},
@@ -62,9 +62,10 @@ func laterField(t *testing.T, client dynamic.Interface) string {
 	return value
 }
 
-// TestDowngrade starts a server that does not know a stored field. It checks that the server
-// retains and logs the later definition, so the field is still stored. With the annotation
-// [tenant.AllowFieldRemovalAnnotation], the server replaces the definition.
+// TestDowngrade starts a server whose release does not define a stored field. It checks that
+// the server logs the installed definition, which has the field, and does not replace it. The
+// field is therefore still stored. With the annotation [tenant.AllowFieldRemovalAnnotation],
+// the server replaces the definition.
 func TestDowngrade(t *testing.T) {
 	_, current := releases(t)
 	p := startControlPlane(t, current, "tenancy.yaml", "--tenancy=false")

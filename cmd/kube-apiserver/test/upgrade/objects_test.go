@@ -64,11 +64,12 @@ func tenantResource(name string) schema.GroupVersionResource {
 	return v1alpha1.SchemeGroupVersion.WithResource(name)
 }
 
-// prepare stores the objects of testdata, deletes a Tenant, and waits until the Tenant no longer
-// exists. It then calls pinDenials.
+// prepare applies testdata/objects.yaml and deletes the Tenant umbrella. It waits until the
+// Tenant no longer exists, and until the copies from a NamespaceTemplate and a Publication
+// exist. It then calls pinDenials.
 func (p *controlPlane) prepare(t *testing.T, address string, all []*request) {
 	t.Helper()
-	waittest.Within(t, waitLimit, func() error { // admission must first observe other objects
+	waittest.Within(t, waitLimit, func() error { // admission must first observe the referenced objects
 		if out, err := p.kubectl(t, address, "apply", "-f", "testdata/objects.yaml"); err != nil {
 			return errors.New(out)
 		}
@@ -97,8 +98,8 @@ func (p *controlPlane) prepare(t *testing.T, address string, all []*request) {
 	pinDenials(t, c, all)
 }
 
-// pinDenials sends each denied request, and makes the status of its response the only expected one.
-// It is 401 or 403, depending on the deployment mode.
+// pinDenials sends each request that must be denied, and makes the status code of the response
+// the only expected code. The code is 401 or 403, depending on the deployment mode.
 func pinDenials(t *testing.T, c *rest.Config, all []*request) {
 	t.Helper()
 	denials := []int{http.StatusUnauthorized, http.StatusForbidden}

@@ -22,7 +22,8 @@ const (
 	controller        = "kubetenant-controller"
 )
 
-// stopLocal ends the named process of kubetenant-local, and returns its command-line arguments.
+// stopLocal ends the named process that kubetenant-local started, and returns its command-line
+// arguments.
 func (p *controlPlane) stopLocal(t *testing.T, name string) (args []string) {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(p.Dir, name+".pid"))

@@ -33,9 +33,9 @@ type request struct {
 	method, path string
 	body         string
 	want         []int
-	// liveRead is how long the server waits for the live read of an object that the decision
-	// requires. A busy server may exceed this time and deny the request, even without an upgrade.
-	// If liveRead is 0, the decision requires no live read.
+	// liveRead is the server's timeout for an uncached read of an object that the decision
+	// requires. On a busy server, the read may time out and the request may be denied, even
+	// without an upgrade. If liveRead is 0, the decision requires no uncached read.
 	liveRead time.Duration
 }
 
@@ -78,7 +78,7 @@ func allowedRequests() []*request {
 			want: created,
 		},
 		{
-			name:     "a tenant reads an object of a grant",
+			name:     "a tenant reads an object that a grant allows",
 			token:    "bob",
 			method:   get,
 			path:     "/api/v1/namespaces/acme--web/configmaps/settings",
@@ -223,8 +223,8 @@ func startTraffic(t *testing.T, c *rest.Config, all []*request, within time.Dura
 	return tr
 }
 
-// send sends a request until it gets a final response. It retries after connection errors, 429,
-// 503, and a 403 after a slow live read.
+// send sends a request until it gets a final response. It retries after connection errors,
+// status 429, status 503, and a denial (403) that took at least liveRead.
 func (tr *traffic) send(ctx context.Context, client *http.Client, host string, r *request) {
 	last := ""
 	for begun := time.Now(); time.Since(begun) < tr.within; time.Sleep(retryEvery) {
