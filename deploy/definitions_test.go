@@ -59,8 +59,8 @@ func changes() []change {
 	}
 }
 
-// TestDefinitionsAreAsStrict compares the generated definitions with the handwritten ones, without
-// their descriptions.
+// TestDefinitionsAreAsStrict checks that the generated definitions differ from the handwritten
+// ones only as changes allows. It does not compare descriptions.
 func TestDefinitionsAreAsStrict(t *testing.T) {
 	files, err := filepath.Glob(handwritten + "/*.yaml")
 	if err != nil {
@@ -81,7 +81,7 @@ func TestDefinitionsAreAsStrict(t *testing.T) {
 		for _, d := range differences(name, parse(t, string(text)), parse(t, all[name])) {
 			i := slices.IndexFunc(changes(), func(c change) bool { return endsWith(d.path, c.where) })
 			if i < 0 {
-				t.Errorf("%s: %v was %v", d.path, d.is, d.was)
+				t.Errorf("%s: %v; the handwritten definition has %v", d.path, d.is, d.was)
 				continue
 			}
 			used[changes()[i]] = true
@@ -89,7 +89,7 @@ func TestDefinitionsAreAsStrict(t *testing.T) {
 	}
 	for _, c := range changes() {
 		if !used[c] {
-			t.Errorf("nothing differs at %s: remove the exception", c.where)
+			t.Errorf("nothing differs at %s: remove the change", c.where)
 		}
 	}
 }
@@ -155,11 +155,11 @@ func differences(at string, was, is any) (all []difference) {
 	return []difference{{at, was, is}}
 }
 
-// ignored reports whether a key of a map is not compared.
+// ignored reports whether differences ignores the values of a key.
 func ignored(at, key string, was, is any) bool {
 	switch {
 	case path.Base(at) == "properties":
-		return false // the name of a field
+		return false // key is the name of a field
 	case key == "description":
 		return !strings.Contains(at, "additionalPrinterColumns") || (was == nil) == (is == nil)
 	case key == "subresources":

@@ -1,9 +1,9 @@
 // Copyright The kubetenant authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package deploy contains Helm charts of the webhook service and of the gateway, and a Grafana
-// dashboard. "kubetenant-webhook generate" and "kubetenant-gateway generate" render the templates
-// of the charts too.
+// Package deploy contains the Helm charts of the webhook service and of the gateway, the
+// CustomResourceDefinitions, and a Grafana dashboard. "kubetenant-webhook generate" and
+// "kubetenant-gateway generate" render the templates of the charts too.
 package deploy
 
 import (
@@ -18,14 +18,14 @@ var Files embed.FS
 
 const definitionsFolder = "chart/crds"
 
-// definitions is separate from Files. A program that uses only the definitions then does not
-// contain the charts.
+// definitions is separate from Files, so that a program that uses only the definitions does not
+// embed the charts.
 //
 //go:embed chart/crds/*.yaml
 var definitions embed.FS
 
-// Definitions returns the CustomResourceDefinitions of the kinds in tenant/v1alpha1 as YAML, by
-// file name.
+// Definitions returns the CustomResourceDefinitions of the kinds in tenant/v1alpha1 as YAML,
+// keyed by file name.
 func Definitions() map[string]string {
 	files, err := definitions.ReadDir(definitionsFolder)
 	if err != nil {

@@ -15,10 +15,10 @@ import (
 	tenantv1alpha1 "github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// Default sets each unset field of s to the default in its comment. A list that the cluster itself
-// needs gets its default entries, even if the list is []. A list that gives rights is not changed
-// if it is set, even if it is []. [Settings.Warnings] reports the default entries that such a list
-// does not contain. A second call to Default changes nothing.
+// Default sets each unset field of s to the default in its comment. If the comment says that a
+// configured list extends the default, Default adds the missing default entries. Any other
+// configured list is not changed, even if it is []. [Settings.Warnings] reports default entries
+// that are missing from a list that gives rights. A second call to Default changes nothing.
 func Default(s *Settings) {
 	limits := tenant.DefaultLimits()
 	defaultNumber(&s.Authentication.Limits.Bytes, limits.Bytes)
@@ -98,7 +98,7 @@ func defaultService(s *Service) {
 	defaultValue(&s.Limits.BodyBytes, 8<<20) // more than twice the 3 MiB that kube-apiserver accepts in a request
 }
 
-// unboundPaths returns the default paths of requests by callers without a tenant.
+// unboundPaths returns the paths that callers without a tenant may request by default.
 func unboundPaths() []string {
 	return []string{
 		"/healthz", "/livez", "/readyz", "/version", "/version/",
@@ -106,7 +106,8 @@ func unboundPaths() []string {
 	}
 }
 
-// unboundResources returns the default requests for objects by callers without a tenant.
+// unboundResources returns the requests for objects that callers without a tenant may make by
+// default.
 func unboundResources() []ObjectVerb {
 	return []ObjectVerb{{
 		Verb:      "get",
@@ -150,8 +151,7 @@ func topologies() []string {
 }
 
 // setDefaults sets the default policies. It also adds the default entries to the configured lists
-// of node labels and topology keys. To allow no value of a field, a configuration sets the policy
-// of the field to Forbid.
+// of node labels and topology keys. To allow no value of a field, set its policy to Forbid.
 func (r *PlacementRules) setDefaults() {
 	defaultRules(r.fields())
 	for rule, values := range map[*FieldRule][]string{

@@ -41,50 +41,50 @@ const objectView = `  views:
       fields: [spec.type, "spec.resources[*].name", "metadata.labels['a.b/c']", metadata.uid]
 `
 
-// TestObjectViews checks that the problem of each invalid field of a view of objects has the path
-// of the field.
+// TestObjectViews checks that valid object views are accepted, and that the error for an invalid
+// field contains the path of the field.
 func TestObjectViews(t *testing.T) {
 	const at = "gateway.views.objects[0]."
 	for what, c := range map[string]struct{ old, new, at string }{
-		"nothing is wrong":    {"", "", ""},
-		"the core group":      {"group: core.oam.dev, ", "", ""},
-		"the namespace's own": {"[spec.type,", `[spec.type, "spec.resources[*].namespace",`, ""},
-		"an annotation":       {"metadata.uid", `"metadata.annotations['a.b/c']"`, ""},
-		"no name":             {"name: trackers", `name: ""`, at + "name"},
-		"a name with a dot":   {"name: trackers", "name: a.b", at + "name"},
-		"a name with a digit": {"name: trackers", "name: 1a", at + "name"},
-		"the other view":      {"name: trackers", "name: clusters", at + "name"},
-		"an unknown field":    {"name: trackers", "names: trackers", `unknown field "` + at + `names"`},
-		"no version":          {"version: v1beta1, ", "", at + "of.version"},
-		"no resource":         {", resource: resourcetrackers", "", at + "of.resource"},
-		"any resource":        {"resource: resourcetrackers", `resource: "*"`, at + "of.resource"},
-		"a subresource":       {"resource: resourcetrackers", "resource: a/b", at + "of.resource"},
-		"any group":           {"group: core.oam.dev", `group: "*"`, at + "of.group"},
-		"a path as a group":   {"group: core.oam.dev", `group: "../api"`, at + "of.group"},
-		"any version":         {"version: v1beta1", `version: "*"`, at + "of.version"},
-		"no namespace":        {"namespaceFrom: spec.resources[*].namespace", "", at + "namespaceFrom"},
-		"a malformed path":    {"spec.resources[*].namespace", "spec.resources[0].namespace", at + "namespaceFrom"},
-		"a namespace of an object": {
+		"valid":                    {"", "", ""},
+		"core group":               {"group: core.oam.dev, ", "", ""},
+		"field of the namespace":   {"[spec.type,", `[spec.type, "spec.resources[*].namespace",`, ""},
+		"annotation":               {"metadata.uid", `"metadata.annotations['a.b/c']"`, ""},
+		"no name":                  {"name: trackers", `name: ""`, at + "name"},
+		"name with a dot":          {"name: trackers", "name: a.b", at + "name"},
+		"name begins with a digit": {"name: trackers", "name: 1a", at + "name"},
+		"reserved name clusters":   {"name: trackers", "name: clusters", at + "name"},
+		"unknown field":            {"name: trackers", "names: trackers", `unknown field "` + at + `names"`},
+		"no version":               {"version: v1beta1, ", "", at + "of.version"},
+		"no resource":              {", resource: resourcetrackers", "", at + "of.resource"},
+		"any resource":             {"resource: resourcetrackers", `resource: "*"`, at + "of.resource"},
+		"subresource":              {"resource: resourcetrackers", "resource: a/b", at + "of.resource"},
+		"any group":                {"group: core.oam.dev", `group: "*"`, at + "of.group"},
+		"path as group":            {"group: core.oam.dev", `group: "../api"`, at + "of.group"},
+		"any version":              {"version: v1beta1", `version: "*"`, at + "of.version"},
+		"no namespace":             {"namespaceFrom: spec.resources[*].namespace", "", at + "namespaceFrom"},
+		"malformed namespaceFrom":  {"spec.resources[*].namespace", "spec.resources[0].namespace", at + "namespaceFrom"},
+		"namespaceFrom is an object": {
 			"namespaceFrom: spec.resources[*].namespace", "namespaceFrom: spec", at + "namespaceFrom",
 		},
-		"no fields":            {"[spec.type, ", "[] # ", at + "fields"},
-		"a malformed field":    {"spec.type", "spec..type", at + "fields[0]"},
-		"the same field":       {"[spec.type,", "[spec.type, spec.type,", at + "fields[1]"},
-		"an object":            {"[spec.type,", "[spec,", at + "fields[0]"},
-		"the list itself":      {"[spec.type,", "[spec.resources,", at + "fields[0]"},
-		"its entries":          {"[spec.type,", `["spec.resources[*]",`, at + "fields[0]"},
-		"entries of a list":    {"[spec.type,", `["spec.namespaces[*]",`, at + "fields[0]"},
-		"a kind":               {"[spec.type,", "[kind,", at + "fields[0]"},
-		"a field of a version": {"[spec.type,", "[apiVersion,", at + "fields[0]"},
-		"all metadata":         {"metadata.uid", "metadata", at + "fields"},
-		"all labels":           {"metadata.uid", "metadata.annotations", at + "fields[3]"},
-		"managed fields":       {"metadata.uid", `"metadata.managedFields[*].manager"`, at + "fields[3]"},
-		"owners":               {"metadata.uid", `"metadata.ownerReferences[*].name"`, at + "fields[3]"},
-		"the name":             {"metadata.uid", "metadata.name", at + "fields[3]"},
-		"another object in text": {
+		"no fields":                  {"[spec.type, ", "[] # ", at + "fields"},
+		"malformed field":            {"spec.type", "spec..type", at + "fields[0]"},
+		"duplicate field":            {"[spec.type,", "[spec.type, spec.type,", at + "fields[1]"},
+		"field is an object":         {"[spec.type,", "[spec,", at + "fields[0]"},
+		"field is a list":            {"[spec.type,", "[spec.resources,", at + "fields[0]"},
+		"field is a list of objects": {"[spec.type,", `["spec.resources[*]",`, at + "fields[0]"},
+		"field ends in a list":       {"[spec.type,", `["spec.namespaces[*]",`, at + "fields[0]"},
+		"field kind":                 {"[spec.type,", "[kind,", at + "fields[0]"},
+		"field apiVersion":           {"[spec.type,", "[apiVersion,", at + "fields[0]"},
+		"all metadata":               {"metadata.uid", "metadata", at + "fields"},
+		"all annotations":            {"metadata.uid", "metadata.annotations", at + "fields[3]"},
+		"managed fields":             {"metadata.uid", `"metadata.managedFields[*].manager"`, at + "fields[3]"},
+		"owner references":           {"metadata.uid", `"metadata.ownerReferences[*].name"`, at + "fields[3]"},
+		"metadata.name":              {"metadata.uid", "metadata.name", at + "fields[3]"},
+		"last applied configuration": {
 			"metadata.uid", `"metadata.annotations['kubectl.kubernetes.io/last-applied-configuration']"`, at + "fields[3]",
 		},
-		"a name twice": {
+		"duplicate name": {
 			"  views:\n    objects:\n",
 			"  views:\n    objects:\n    - { name: trackers, of: { version: v1, resource: nodes }, " +
 				"namespaceFrom: spec.a, fields: [spec.b] }\n", "gateway.views.objects[1].name",
@@ -93,7 +93,7 @@ func TestObjectViews(t *testing.T) {
 		t.Run(what, func(t *testing.T) {
 			text := strings.Replace(objectView, c.old, c.new, 1)
 			if c.old != "" && text == objectView {
-				t.Fatalf("%q is not there", c.old)
+				t.Fatalf("the template does not contain %q", c.old)
 			}
 			_, err := v1alpha1.Decode([]byte(gatewayHeader + gatewayCluster + text))
 			if c.at == "" && err != nil || c.at != "" && (err == nil || !strings.Contains(err.Error(), c.at)) {
@@ -103,148 +103,148 @@ func TestObjectViews(t *testing.T) {
 	}
 }
 
-// TestGatewaySection checks that the problem of each invalid field of the section gateway has the
-// path of the field.
+// TestGatewaySection checks that valid gateway sections are accepted, and that the error for an
+// invalid field contains the path of the field.
 func TestGatewaySection(t *testing.T) {
 	for what, c := range map[string]struct{ old, new, at string }{
-		"nothing is wrong":    {"", "", ""},
-		"a name":              {"name: eu1", "name: EU1", "gateway.clusters[0].name"},
-		"a name with a slash": {"name: eu1", "name: eu1/x", "gateway.clusters[0].name"},
-		"an unknown field":    {"root: true", "rood: true", `unknown field "gateway.clusters[0].rood"`},
-		"nobody may":          {`tenants: ["*", system]`, "tenants: []", "gateway.clusters[0].tenants"},
-		"no tenant":           {`tenants: ["*", system]`, `tenants: ["a b"]`, "gateway.clusters[0].tenants[0]"},
+		"valid":             {"", "", ""},
+		"upper-case name":   {"name: eu1", "name: EU1", "gateway.clusters[0].name"},
+		"name with a slash": {"name: eu1", "name: eu1/x", "gateway.clusters[0].name"},
+		"unknown field":     {"root: true", "rood: true", `unknown field "gateway.clusters[0].rood"`},
+		"no tenants":        {`tenants: ["*", system]`, "tenants: []", "gateway.clusters[0].tenants"},
+		"invalid tenant":    {`tenants: ["*", system]`, `tenants: ["a b"]`, "gateway.clusters[0].tenants[0]"},
 		"no reader": {
 			"reader: { kubeConfigFile: reader }", "reader: {}", "gateway.clusters[0].reader.kubeConfigFile",
 		},
 		"no impersonator": {"kubeConfigFile: imp, ", "", "gateway.clusters[0].impersonator.kubeConfigFile"},
-		"a mode":          {"mode: Constrained", "mode: Constraint", "gateway.clusters[0].impersonator.mode"},
-		"tokens":          {"tokens: Pass", "tokens: Maybe", "gateway.clusters[0].serviceAccounts.tokens"},
-		"no issuer":       {`issuers: ["https://i"]`, "issuers: []", "gateway.clusters[0].serviceAccounts.issuers"},
-		"an empty issuer": {`issuers: ["https://i"]`, `issuers: [""]`, "gateway.clusters[0].serviceAccounts.issuers[0]"},
-		"the system is mapped": {
+		"invalid mode":    {"mode: Constrained", "mode: Constraint", "gateway.clusters[0].impersonator.mode"},
+		"invalid tokens":  {"tokens: Pass", "tokens: Maybe", "gateway.clusters[0].serviceAccounts.tokens"},
+		"no issuers":      {`issuers: ["https://i"]`, "issuers: []", "gateway.clusters[0].serviceAccounts.issuers"},
+		"empty issuer":    {`issuers: ["https://i"]`, `issuers: [""]`, "gateway.clusters[0].serviceAccounts.issuers[0]"},
+		"system tenant is mapped": {
 			"tenantMap: { acme: acme-eu }", "tenantMap: { system: acme }", "gateway.clusters[0].tenantMap[system]",
 		},
-		"a tenant becomes the system": {
+		"tenant is mapped to system": {
 			"tenantMap: { acme: acme-eu }", "tenantMap: { acme: system }", "gateway.clusters[0].tenantMap[acme]",
 		},
-		"two tenants become one": {
+		"two tenants have the same name": {
 			"tenantMap: { acme: acme-eu }", "tenantMap: { acme: x, globex: x }", "gateway.clusters[0].tenantMap[globex]",
 		},
-		"a tenant becomes nothing": {
+		"tenant has an empty name": {
 			"tenantMap: { acme: acme-eu }", `tenantMap: { acme: "" }`, "gateway.clusters[0].tenantMap[acme]",
 		},
-		"a reserved default user": {
+		"reserved default user": {
 			`defaultUser: "kubetenant:gateway"`, `defaultUser: "system:admin"`, "gateway.clusters[0].identity.defaultUser",
 		},
-		"nobody asks": {
+		"no default user": {
 			`withUser: true, defaultUser: "kubetenant:gateway"`, "withUser: false", "gateway.clusters[0].identity.defaultUser",
 		},
-		"a pattern":                 {`"dev-.*"`, `"dev-("`, "gateway.clusters[0].identity.groupPattern"},
-		"a pattern that breaks out": {`"dev-.*"`, `"a)|(b"`, "gateway.clusters[0].identity.groupPattern"},
-		"a prefix of the cluster's": {
+		"invalid pattern":               {`"dev-.*"`, `"dev-("`, "gateway.clusters[0].identity.groupPattern"},
+		"pattern that closes its group": {`"dev-.*"`, `"a)|(b"`, "gateway.clusters[0].identity.groupPattern"},
+		"reserved username prefix": {
 			`usernamePrefix: "kt:"`, `usernamePrefix: "system:x"`, "gateway.clusters[0].identity.usernamePrefix",
 		},
-		"half a prefix of that": {
+		"part of a reserved username prefix": {
 			`usernamePrefix: "kt:"`, `usernamePrefix: "sys"`, "gateway.clusters[0].identity.usernamePrefix",
 		},
-		"a prefix of tenants' groups": {
+		"groups prefix tenant:": {
 			`groupsPrefix: "g:"`, `groupsPrefix: "tenant:"`, "gateway.clusters[0].identity.groupsPrefix",
 		},
-		"an extra without a domain": {
+		"extra without a domain": {
 			"extras: [example.com/floor]", "extras: [floor]", "gateway.clusters[0].identity.extras[0]",
 		},
-		"an extra in upper case": {
+		"upper-case extra": {
 			"extras: [example.com/floor]", "extras: [example.com/Floor]", "gateway.clusters[0].identity.extras[0]",
 		},
-		"an extra that a server sets": {
+		"reserved extra": {
 			"extras: [example.com/floor]", "extras: [kubetenant.dev/tenant]", "gateway.clusters[0].identity.extras[0]",
 		},
-		"a user of no tenant": {"tenant: acme, user", `tenant: "", user`, "gateway.clusters[0].identity.users[0].tenant"},
-		"a user of the system": {
+		"user without a tenant": {"tenant: acme, user", `tenant: "", user`, "gateway.clusters[0].identity.users[0].tenant"},
+		"mapped user of the system tenant": {
 			"tenant: acme, user", "tenant: system, user", "gateway.clusters[0].identity.users[0].tenant",
 		},
-		"a user without a name":        {"user: alice", `user: ""`, "gateway.clusters[0].identity.users[0].user"},
-		"a user becomes the cluster's": {"as: bob", `as: "system:admin"`, "gateway.clusters[0].identity.users[0].as"},
-		"a user becomes nobody":        {"as: bob", `as: ""`, "gateway.clusters[0].identity.users[0].as"},
-		"a user becomes an unmapped":   {"as: bob", `as: "kt:bob"`, "gateway.clusters[0].identity.users[0].as"},
-		"a user becomes a system's": {
+		"mapped user without a name":        {"user: alice", `user: ""`, "gateway.clusters[0].identity.users[0].user"},
+		"user is mapped to a reserved name": {"as: bob", `as: "system:admin"`, "gateway.clusters[0].identity.users[0].as"},
+		"user is mapped to an empty name":   {"as: bob", `as: ""`, "gateway.clusters[0].identity.users[0].as"},
+		"unmapped user could have the name": {"as: bob", `as: "kt:bob"`, "gateway.clusters[0].identity.users[0].as"},
+		"system user could have the name": {
 			`usernamePrefix: "kt:", groupsPrefix: "g:", extras: [example.com/floor], withUID: true, ` +
 				`users: [ { tenant: acme, user: alice, as: bob } ], unmapped: Keep`,
 			"users: [ { tenant: acme, user: alice, as: root } ], unmapped: Deny",
 			"gateway.clusters[0].identity.users[0].as",
 		},
-		"a user twice": {
+		"duplicate mapped user": {
 			"as: bob }", "as: bob }, { tenant: acme, user: alice, as: eve }", "gateway.clusters[0].identity.users[1]",
 		},
-		"users, and one for all": {"withUser: true", "withUser: false", "gateway.clusters[0].identity.users"},
-		"the unmapped":           {"unmapped: Keep", "unmapped: Drop", "gateway.clusters[0].identity.unmapped"},
-		"admission":              {"admission: Unchecked", "admission: Never", "gateway.clusters[0].admission"},
-		"a namespace":            {"namespace: kubetenant-system", "namespace: a/b", "gateway.clusters[0].namespace"},
-		"a label":                {"region: eu", "region: \"e u\"", "gateway.clusters[0].labels"},
-		"a label's key":          {"region: eu", "\"a b\": eu", "gateway.clusters[0].labels"},
-		"a view": {
+		"users without withUser": {"withUser: true", "withUser: false", "gateway.clusters[0].identity.users"},
+		"invalid unmapped":       {"unmapped: Keep", "unmapped: Drop", "gateway.clusters[0].identity.unmapped"},
+		"invalid admission":      {"admission: Unchecked", "admission: Never", "gateway.clusters[0].admission"},
+		"invalid namespace":      {"namespace: kubetenant-system", "namespace: a/b", "gateway.clusters[0].namespace"},
+		"invalid label":          {"region: eu", "region: \"e u\"", "gateway.clusters[0].labels"},
+		"invalid label key":      {"region: eu", "\"a b\": eu", "gateway.clusters[0].labels"},
+		"invalid clusters view": {
 			"  clusters:", "  views: { clusters: { enabled: maybe } }\n  clusters:", "gateway.views.clusters.enabled",
 		},
-		"another view": {
+		"unknown view": {
 			"  clusters:", "  views: { nodes: { enabled: true } }\n  clusters:", `unknown field "gateway.views.nodes"`,
 		},
-		"no bodies":              {"  clusters:", "  limits: { bodyBytes: 0 }\n  clusters:", "gateway.limits.bodyBytes"},
-		"no time":                {"  clusters:", "  limits: { timeout: 0s }\n  clusters:", "gateway.limits.timeout"},
+		"bodyBytes is 0":         {"  clusters:", "  limits: { bodyBytes: 0 }\n  clusters:", "gateway.limits.bodyBytes"},
+		"timeout is 0":           {"  clusters:", "  limits: { timeout: 0s }\n  clusters:", "gateway.limits.timeout"},
 		"no concurrent requests": {"  clusters:", "  limits: { concurrent: 0 }\n  clusters:", "gateway.limits.concurrent"},
 		"too many concurrent requests": {
 			"  clusters:", "  limits: { concurrent: 10001 }\n  clusters:", "gateway.limits.concurrent",
 		},
-		"fewer than none wait": {"  clusters:", "  limits: { queued: -1 }\n  clusters:", "gateway.limits.queued"},
-		"too many wait":        {"  clusters:", "  limits: { queued: 100001 }\n  clusters:", "gateway.limits.queued"},
-		"no request waits":     {"  clusters:", "  limits: { concurrent: 10000, queued: 0 }\n  clusters:", ""},
-		"too many goaways": {
+		"queued is negative":  {"  clusters:", "  limits: { queued: -1 }\n  clusters:", "gateway.limits.queued"},
+		"queued is too large": {"  clusters:", "  limits: { queued: 100001 }\n  clusters:", "gateway.limits.queued"},
+		"queued is 0":         {"  clusters:", "  limits: { concurrent: 10000, queued: 0 }\n  clusters:", ""},
+		"goawayPerMillion is too large": {
 			"  clusters:", "  limits: { goawayPerMillion: 20001 }\n  clusters:", "gateway.limits.goawayPerMillion",
 		},
-		"fewer than none": {
+		"goawayPerMillion is negative": {
 			"  clusters:", "  limits: { goawayPerMillion: -1 }\n  clusters:", "gateway.limits.goawayPerMillion",
 		},
-		"the end of sessions": {
+		"invalid endWithCredential": {
 			"  clusters:", "  sessions: { endWithCredential: maybe }\n  clusters:", "gateway.sessions.endWithCredential",
 		},
 		"audit without a log":    {"  clusters:", "  audit: { policyFile: p }\n  clusters:", "gateway.audit.logPath"},
 		"audit without a policy": {"  clusters:", "  audit: { logPath: l }\n  clusters:", "gateway.audit.policyFile"},
-		"an unknown failure": {
+		"unknown onFailure": {
 			"  clusters:", "  audit: { policyFile: p, logPath: l, onFailure: Drop }\n  clusters:", "gateway.audit.onFailure",
 		},
-		"a failure that is ignored": {
+		"onFailure is Ignore": {
 			"  clusters:", "  audit: { policyFile: p, logPath: l, onFailure: Ignore }\n  clusters:", "",
 		},
-		"a log of any size and age": {
+		"no limits of the log": {
 			"  clusters:",
 			"  audit: { policyFile: p, logPath: l, maxSizeMegabytes: 0, maxBackups: 0, maxAgeDays: 0 }\n  clusters:", "",
 		},
-		"a negative size": {
+		"negative size": {
 			"  clusters:", "  audit: { policyFile: p, logPath: l, maxSizeMegabytes: -1 }\n  clusters:",
 			"gateway.audit.maxSizeMegabytes",
 		},
-		"a log that is too large": {
+		"size is too large": {
 			"  clusters:", "  audit: { policyFile: p, logPath: l, maxSizeMegabytes: 1048577 }\n  clusters:",
 			"gateway.audit.maxSizeMegabytes",
 		},
 		"negative backups": {
 			"  clusters:", "  audit: { policyFile: p, logPath: l, maxBackups: -1 }\n  clusters:", "gateway.audit.maxBackups",
 		},
-		"a negative age": {
+		"negative age": {
 			"  clusters:", "  audit: { policyFile: p, logPath: l, maxAgeDays: -1 }\n  clusters:", "gateway.audit.maxAgeDays",
 		},
-		"an age that is too high": {
+		"age is too large": {
 			"  clusters:", "  audit: { policyFile: p, logPath: l, maxAgeDays: 36501 }\n  clusters:", "gateway.audit.maxAgeDays",
 		},
 		"rotation of standard output": {
 			"  clusters:", "  audit: { policyFile: p, logPath: \"-\", maxBackups: 1 }\n  clusters:", "gateway.audit.maxBackups",
 		},
-		"a second root": {
+		"two root clusters": {
 			"  clusters:",
 			"  clusters:\n  - { name: us1, root: true, tenants: [a], reader: { kubeConfigFile: r }, impersonator: " +
 				"{ kubeConfigFile: i } }",
 			"gateway.clusters[1].root",
 		},
-		"a name twice": {
+		"duplicate cluster name": {
 			"  clusters:",
 			"  clusters:\n  - { name: eu1, tenants: [a], reader: { kubeConfigFile: r }, impersonator: { kubeConfigFile: i } }",
 			"gateway.clusters[1].name",
@@ -253,7 +253,7 @@ func TestGatewaySection(t *testing.T) {
 		t.Run(what, func(t *testing.T) {
 			text := strings.Replace(gatewayCluster, c.old, c.new, 1)
 			if c.old != "" && text == gatewayCluster {
-				t.Fatalf("%q is not there", c.old)
+				t.Fatalf("the template does not contain %q", c.old)
 			}
 			_, err := v1alpha1.Decode([]byte(gatewayHeader + text))
 			if c.at == "" && err != nil || c.at != "" && (err == nil || !strings.Contains(err.Error(), c.at)) {
@@ -263,12 +263,12 @@ func TestGatewaySection(t *testing.T) {
 	}
 	if _, err := v1alpha1.Decode([]byte(gatewayHeader + "  clusters: []\n")); err == nil ||
 		!strings.Contains(err.Error(), "gateway.clusters") {
-		t.Errorf("no cluster: %v", err)
+		t.Errorf("no clusters: %v", err)
 	}
 	const proxy = "authentication: { sources: [ { name: p, tenants: [acme], frontProxy: {} } ] }\n"
 	if _, err := v1alpha1.Decode([]byte(gatewayHeader + gatewayCluster + proxy)); err == nil ||
 		!strings.Contains(err.Error(), "authentication.sources[0].frontProxy") {
-		t.Errorf("headers of a proxy: %v", err)
+		t.Errorf("frontProxy source: %v", err)
 	}
 }
 

@@ -97,7 +97,7 @@ func (k *KeystoneSync) validate(s *validatedSource, path *field.Path) field.Erro
 	return errs
 }
 
-// Tenants returns the tenants of tenantMap by domain. It omits names that are not valid tenants.
+// Tenants returns the tenants in tenantMap, keyed by domain. It omits invalid tenant names.
 func (k *Keystone) Tenants() map[string]tenant.ID {
 	all := make(map[string]tenant.ID, len(k.TenantMap))
 	for domain, name := range k.TenantMap {
@@ -108,7 +108,7 @@ func (k *Keystone) Tenants() map[string]tenant.ID {
 	return all
 }
 
-// SyncedKeystone returns the source whose Keystone has sync set, or nil if there is none.
+// SyncedKeystone returns the Keystone source that sets sync, or nil if there is none.
 func (s *Settings) SyncedKeystone() *Source {
 	for i := range s.Authentication.Sources {
 		if k := s.Authentication.Sources[i].Keystone; k != nil && k.Sync != nil {

@@ -51,10 +51,10 @@ func TestKeystoneSync(t *testing.T) {
 		"long interval":          {`{ roles: { a: b }, interval: 61m }`, path + ".interval: Invalid value"},
 		"zero interval":          {`{ roles: { a: b }, interval: 0s }`, path + ".interval: Invalid value"},
 		"negative interval":      {`{ roles: { a: b }, interval: -1m }`, path + ".interval: Invalid value"},
-		"another deletion":       {`{ roles: { a: b }, onProjectDeleted: delete }`, `onProjectDeleted: Unsupported value`},
+		"unknown deletion":       {`{ roles: { a: b }, onProjectDeleted: delete }`, `onProjectDeleted: Unsupported value`},
 		"unknown field":          {`{ roles: { a: b }, dryRun: true }`, `unknown field "` + path + `.dryRun"`},
-		"field in a case":        {`{ roles: { a: b }, CreateTenants: true }`, `unknown field "` + path + `.CreateTenants"`},
-		"role twice":             {`{ roles: { a: b, a: c } }`, "already set in map"},
+		"wrong case of a field":  {`{ roles: { a: b }, CreateTenants: true }`, `unknown field "` + path + `.CreateTenants"`},
+		"duplicate role":         {`{ roles: { a: b, a: c } }`, "already set in map"},
 		"list of roles":          {`{ roles: [ a ] }`, "cannot unmarshal array"},
 		"two ClusterRoles":       {`{ roles: { a: [ b, c ] } }`, "cannot unmarshal array"},
 		"text for a bool":        {`{ roles: { a: b }, createTenants: "yes" }`, "cannot unmarshal string"},
@@ -94,7 +94,7 @@ func TestKeystoneSyncDefaults(t *testing.T) {
 	}
 	settings, err = v1alpha1.Decode([]byte(synced("null")))
 	if err != nil || settings.SyncedKeystone() != nil {
-		t.Errorf("a source without sync is followed: %v", err)
+		t.Errorf("SyncedKeystone() returned a source without sync, or Decode() = %v", err)
 	}
 }
 
@@ -106,12 +106,12 @@ func TestKeystoneSyncOnce(t *testing.T) {
 	_, err := v1alpha1.Decode([]byte(text + second))
 	want := "authentication.sources[1].keystone.sync: Forbidden: only one source may have it, and source openstack has it"
 	if err == nil || !strings.Contains(err.Error(), want) {
-		t.Errorf("two sources: %v", err)
+		t.Errorf("two sources with sync: %v", err)
 	}
 	second = strings.Replace(second, "sync: { roles: { a: b } }", "match: { prefix: x }", 1)
 	settings, err := v1alpha1.Decode([]byte(header + "authentication:\n  sources:\n" + second + source))
 	if err != nil || settings.SyncedKeystone().Name != "openstack" {
-		t.Errorf("one of two sources: %v", err)
+		t.Errorf("one of two sources with sync: %v", err)
 	}
 }
 
@@ -157,7 +157,7 @@ func TestKeystoneSchema(t *testing.T) {
 	}
 }
 
-// find returns the schema of the property with the given name.
+// find returns the schema of the property with the given name, or nil if there is none.
 func find(schema any, name string) map[string]any {
 	object, _ := schema.(map[string]any)
 	if properties, is := object["properties"].(map[string]any); is {

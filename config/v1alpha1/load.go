@@ -14,9 +14,9 @@ import (
 	"github.com/kubetenant/kubetenant/internal/yamlfile"
 )
 
-// Load reads, decodes, defaults and validates the configuration file at path. Relative paths in the
-// configuration become relative to the directory of the file. The error names the file, and the
-// field of every problem.
+// Load reads, decodes, defaults and validates the configuration file at path. Relative paths in
+// the configuration become relative to the directory of the file. The error contains the path of
+// the file, and the field of every problem.
 func Load(path string) (*TenancyConfiguration, error) {
 	data, err := yamlfile.Read(path)
 	if err != nil {
@@ -57,7 +57,7 @@ func Decode(data []byte) (*TenancyConfiguration, error) {
 	return c, nil
 }
 
-// Complete returns a defaulted copy of s, and an error that contains every problem of the copy.
+// Complete returns a defaulted copy of s, and an error that contains every problem in the copy.
 func (s *Settings) Complete() (*Settings, error) {
 	data, err := json.Marshal(s)
 	if err != nil {
@@ -71,8 +71,8 @@ func (s *Settings) Complete() (*Settings, error) {
 	return c, Validate(c, nil).ToAggregate()
 }
 
-// Paths returns pointers to the non-empty paths of the files in s that a server reads, and of the
-// gateway's audit log. A caller may replace the paths.
+// Paths returns pointers to the non-empty paths of the files in s that a server reads. It also
+// returns the path of the gateway's audit log, unless it is "-". A caller may replace the paths.
 func (s *Settings) Paths() []*string {
 	var all []*string
 	add := func(paths ...*string) { all = append(all, nonEmpty(paths)...) }

@@ -28,18 +28,18 @@ func TestDecodeIsStrict(t *testing.T) {
 		"another version": {"apiVersion: kubetenant.dev/v1\nkind: TenancyConfiguration\n", "must have apiVersion"},
 		"no kind":         {"authentication: {}\n", "must have apiVersion"},
 		"unknown field":   {header + "authentication: { surces: [] }\n", `unknown field "authentication.surces"`},
-		"field in a case": {header + "Authentication: {}\n", `unknown field "Authentication"`},
+		"wrong case":      {header + "Authentication: {}\n", `unknown field "Authentication"`},
 		"duplicate field": {header + "authentication: {}\nauthentication: {}\n", "already set in map"},
 		"unknown in a list": {
 			header + "authentication: { sources: [ { name: x, x509: { ca: y } } ] }\n",
 			`unknown field "authentication.sources[0].x509.ca"`,
 		},
-		"wrong type":       {header + "authentication: { qualifyNames: maybe }\n", "cannot unmarshal string"},
-		"two documents":    {header + "---\n" + header, "but has 2"},
-		"another's fields": {"apiVersion: v1\nkind: Secret\ndata: {}\n", "must have apiVersion"},
-		"both at once":     {header + "nonsense: 1\nadmission: { namespace: { podSecurity: loose } }\n", "podSecurity"},
-		"not YAML":         {header + "\t{", "yaml"},
-		"a list":           {"- a\n", "cannot unmarshal array"},
+		"wrong type":            {header + "authentication: { qualifyNames: maybe }\n", "cannot unmarshal string"},
+		"two documents":         {header + "---\n" + header, "but has 2"},
+		"kind Secret":           {"apiVersion: v1\nkind: Secret\ndata: {}\n", "must have apiVersion"},
+		"two kinds of problems": {header + "nonsense: 1\nadmission: { namespace: { podSecurity: loose } }\n", "podSecurity"},
+		"not YAML":              {header + "\t{", "yaml"},
+		"a list":                {"- a\n", "cannot unmarshal array"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := v1alpha1.Decode([]byte(c.text))
@@ -152,12 +152,12 @@ authorization: { sharedClusterResources: [] }
 		t.Errorf("defaults = %+v", z)
 	}
 	if z.SharedClusterResources == nil || len(z.SharedClusterResources) != 0 {
-		t.Errorf("a list that is given was replaced: %v", z.SharedClusterResources)
+		t.Errorf("an empty list was replaced: %v", z.SharedClusterResources)
 	}
 }
 
-// TestListsThatTheClusterNeeds checks that Default adds the default entries, once, to each
-// configured list that the cluster itself needs. Other configured lists are not changed.
+// TestListsThatTheClusterNeeds checks which configured lists Default extends with the missing
+// default entries, and which lists it does not change. A second call must change nothing.
 func TestListsThatTheClusterNeeds(t *testing.T) {
 	const placement = "admission: { placement: { tenants: [ { tenants: [a], "
 	for name, c := range map[string]struct {
@@ -300,8 +300,8 @@ func TestWarningsOfReplacedLists(t *testing.T) {
 	}
 }
 
-// TestWarningsOfTenants checks that Warnings reports each field that names a tenant whose name no
-// namespace name can begin with.
+// TestWarningsOfTenants checks that Warnings reports each field with a tenant whose name cannot
+// be the prefix of a namespace name.
 func TestWarningsOfTenants(t *testing.T) {
 	const (
 		jwt  = "jwt: { issuer: { url: https://i, audiences: [k] }, claimMappings: { username: { claim: sub, prefix: '' } } }"
@@ -373,7 +373,7 @@ func TestLoadResolvesPaths(t *testing.T) {
 		t.Errorf("absolute path = %s", got)
 	}
 	if _, err := v1alpha1.Load(dir); err == nil || !strings.Contains(err.Error(), "regular file") {
-		t.Errorf("Load of a folder = %v", err)
+		t.Errorf("Load of a directory = %v", err)
 	}
 }
 
@@ -415,8 +415,8 @@ func TestDecodeRevocation(t *testing.T) {
 	}
 }
 
-// FuzzDecodeRevocation checks that each certificate and token of a file that DecodeRevocation
-// accepts has the required fields.
+// FuzzDecodeRevocation checks that each certificate and token has its required fields if
+// DecodeRevocation accepts the file.
 func FuzzDecodeRevocation(f *testing.F) {
 	const head = "apiVersion: kubetenant.dev/v1alpha1\nkind: Revocation\n"
 	f.Add(head + "tokens: [ { issuer: x, id: y } ]\ntenants: [ { name: a } ]\n")

@@ -13,8 +13,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// Authenticator returns the issuer's configuration for upstream's authenticator. It adds a mapping
-// that sets the extra [tenant.ExtraKey] to the tenant.
+// Authenticator converts o.JWT to the configuration of upstream's JWT authenticator. It adds a
+// mapping that sets the extra [tenant.ExtraKey] to the tenant.
 func (o *OIDC) Authenticator() (apiserver.JWTAuthenticator, error) {
 	var out apiserver.JWTAuthenticator
 	in := o.JWT.DeepCopy()

@@ -22,7 +22,7 @@ import (
 // PublishedName is the name of the ConfigMap in which a server publishes its configuration.
 const PublishedName = "kubetenant-configuration"
 
-// The keys of the data of the ConfigMap.
+// The keys in the data of the ConfigMap [PublishedName].
 const (
 	publishedHash       = "hash"
 	publishedSettings   = "tenancy.yaml"
@@ -32,8 +32,8 @@ const (
 	publishedReplica = "replica."
 )
 
-// maxPublished is the maximum size, in bytes, of the configuration and the files that are published
-// with it. A ConfigMap holds 1 MiB.
+// maxPublished limits the total size, in bytes, of the configuration and of the files that are
+// published with it. Files that do not fit are omitted. A ConfigMap can contain at most 1 MiB.
 const maxPublished = 700 << 10
 
 // maxReplicas is the maximum number of replicas in the ConfigMap.
@@ -53,11 +53,11 @@ type Published struct {
 	Hash string
 	// Settings contains the defaulted settings. Its paths are paths on the server.
 	Settings Settings
-	// Policy and Revocation are the contents of the policy file and of the revocation file. A content
+	// Policy and Revocation are the contents of the policy file and of the revocation file. Each
 	// is empty if there is no such file, or if the file is too large for the ConfigMap.
 	Policy, Revocation string
 	// Replicas are the servers that have an entry in the ConfigMap. A server that has stopped may
-	// still have one.
+	// still have an entry.
 	Replicas []Replica
 }
 
@@ -65,7 +65,7 @@ type Published struct {
 type Replica struct {
 	// Name is the name of the server's host or Pod.
 	Name string `json:"-"`
-	// Hash is the hash of its configuration.
+	// Hash is the hash of the replica's configuration.
 	Hash string `json:"hash"`
 	// Version is the version of kubetenant in the server.
 	Version string `json:"version,omitempty"`
@@ -73,13 +73,14 @@ type Replica struct {
 	Since metav1.Time `json:"since"`
 }
 
-// Data returns the entry of a replica in the data of the ConfigMap.
+// Data returns the key and the value of the entry of r in the data of the ConfigMap.
 func (r *Replica) Data() (map[string]string, error) {
 	text, err := json.Marshal(r)
 	return map[string]string{publishedReplica + r.Name: string(text)}, err
 }
 
-// ConfigMap returns the ConfigMap in the given namespace. It omits files that are too large.
+// ConfigMap returns the ConfigMap to publish in the given namespace. It omits files that are too
+// large, and has no entries of replicas.
 func (p *Published) ConfigMap(namespace string) (*corev1.ConfigMap, error) {
 	text, err := yaml.Marshal(&TenancyConfiguration{
 		TypeMeta: metav1.TypeMeta{APIVersion: tenantv1alpha1.GroupVersion, Kind: KindTenancyConfiguration},
@@ -118,7 +119,7 @@ func PublishedIn(object *corev1.ConfigMap) (*Published, error) {
 	for _, key := range slices.Sorted(maps.Keys(object.Data)) {
 		r := Replica{}
 		name, is := strings.CutPrefix(key, publishedReplica)
-		if is && json.Unmarshal([]byte(object.Data[key]), &r) == nil { // the entry of a later release may be unreadable
+		if is && json.Unmarshal([]byte(object.Data[key]), &r) == nil { // a later release may have written the entry
 			r.Name = name
 			p.Replicas = append(p.Replicas, r)
 		}
@@ -135,7 +136,7 @@ func SurplusReplicas(object *corev1.ConfigMap) []byte {
 	for key, text := range object.Data {
 		r := Replica{}
 		if strings.HasPrefix(key, publishedReplica) {
-			_ = json.Unmarshal([]byte(text), &r) // an entry that cannot be read counts as the oldest
+			_ = json.Unmarshal([]byte(text), &r) // an unreadable entry is treated as the oldest
 			since[key] = r.Since.Time
 		}
 	}

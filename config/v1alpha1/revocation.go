@@ -209,8 +209,8 @@ func decodeOne(data []byte, kind string, into any) (problems []error, err error)
 	return yamlfile.Unmarshal(docs[0], tenantv1alpha1.GroupVersion, kind, into)
 }
 
-// LoadRevocation reads a file of kind Revocation. If the file is of another kind or cannot be read,
-// it returns nil, false and no error. An error names the file.
+// LoadRevocation reads a file of kind Revocation. If the file is of another kind, or cannot be
+// read or parsed, it returns nil, false and no error. An error contains the path of the file.
 func LoadRevocation(path string) (r *Revocation, is bool, err error) {
 	data, err := yamlfile.Read(path)
 	if err != nil {

@@ -14,8 +14,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// sourceConfig is the configuration of one kind of source. Every pointer field of [Source]
-// implements it. No other list of the kinds exists in this package.
+// sourceConfig is the configuration of one kind of source. Every pointer field of [Source] MUST
+// implement it, because [Source.kinds] finds the kinds by reflection.
 type sourceConfig interface {
 	// setDefaults sets the defaults of unset fields of the kind and of the given source.
 	setDefaults(src *Source)
@@ -26,11 +26,11 @@ type sourceConfig interface {
 	files() []*string
 }
 
-// validatedSource contains the source that a kind belongs to, and the state of its validation.
+// validatedSource is a source during its validation.
 type validatedSource struct {
 	*Source
 	kind string
-	// path is the path of the source, and own is the path of its kind.
+	// path is the field path of the source, and own is the field path of its kind.
 	path, own *field.Path
 	// may contains the tenants that the source may assert.
 	may     tenant.Set
@@ -102,11 +102,11 @@ func (s *Source) validate(claimed *claimed, path *field.Path) field.ErrorList {
 // claimed records the credentials that the sources validated so far claim. No two sources may claim
 // the same credentials.
 type claimed struct {
-	issuers, prefixes map[string]string // values are names of sources
-	opaque, keystone  string            // the source's name
+	issuers, prefixes map[string]string // values are the names of the sources
+	opaque, keystone  string            // the names of the sources of opaque and of Keystone tokens
 	synced            string            // the name of the source that has keystone.sync
-	single            []string          // the kinds seen so far that at most one source may have
-	legacy            bool              // a serviceAccount source was seen
+	single            []string          // the found kinds of which only one source is allowed
+	legacy            bool              // a serviceAccount source was found
 }
 
 // only returns an error if an earlier source has the same kind.
@@ -142,7 +142,7 @@ func validateIssuerForm(issuer string, path *field.Path) field.ErrorList {
 	return nil
 }
 
-// match claims the tokens that m matches for the source.
+// match claims, for the source, the tokens that m matches.
 func (s *validatedSource) match(m *TokenMatch) field.ErrorList {
 	path, opaque := s.own.Child("match"), ""
 	if m.Opaque {
@@ -166,8 +166,8 @@ func (s *validatedSource) match(m *TokenMatch) field.ErrorList {
 	return append(errs, s.issuer(m.Issuer, path.Child("issuer"))...)
 }
 
-// fedByTheAdmin sets the default tenants of a source whose identities the administrator of the
-// cluster provides: every tenant, including system.
+// fedByTheAdmin sets the default tenants of a source whose identities the cluster's admin
+// provides. The default is every tenant, including system.
 func (s *Source) fedByTheAdmin() { defaultList(&s.Tenants, tenant.AnyName, tenant.System().String()) }
 
 func (x *X509) setDefaults(src *Source) {
@@ -200,7 +200,7 @@ func (x *X509) files() []*string { return []*string{&x.ClientCAFile} }
 func (f *CredentialFile) setDefaults(src *Source) { src.fedByTheAdmin() }
 
 // Default returns the tenant of a record that does not name a tenant. It returns the zero ID if
-// such a record is invalid.
+// DefaultTenant is empty or invalid. A record without a tenant is then invalid.
 func (f *CredentialFile) Default() tenant.ID {
 	id, _ := tenant.Parse(f.DefaultTenant) // valid or empty
 	return id

@@ -23,15 +23,15 @@ type TenancyConfiguration struct {
 	Settings        `json:",inline"`
 }
 
-// Settings holds the settings of a TenancyConfiguration without its kind. A Scenario also embeds
-// it.
+// Settings contains the fields of a TenancyConfiguration except apiVersion and kind. A scenario
+// file contains them in its field config.
 type Settings struct {
 	// authentication specifies the sources that authenticate callers, the maximum size of an identity,
 	// and the file of revocations.
 	// +optional
 	Authentication Authentication `json:"authentication,omitempty"`
-	// authorization specifies the boundary between tenants, the system tenant, and what every tenant
-	// may read.
+	// authorization specifies the boundary between tenants, the system tenant, and the resources
+	// that every tenant may read.
 	// +optional
 	Authorization Authorization `json:"authorization,omitempty"`
 	// admission specifies the settings of the admission plugins.
@@ -75,9 +75,10 @@ type Authentication struct {
 	// and tenants. It applies to every source. If unset, nothing is revoked.
 	// +optional
 	Revocation *RevocationFile `json:"revocation,omitempty"`
-	// sources specifies the sources of identities. The server calls the sources in this order, except
-	// that it calls a frontProxy source first. If a source claims a credential and rejects it, the
-	// server calls no other source. Defaults to no sources.
+	// sources specifies the sources of identities. The server calls the sources in this order,
+	// except that it calls a frontProxy source first, and all sources of bearer tokens at the
+	// position of the first one. If a source claims a credential and rejects it, the server calls
+	// no other source. Defaults to no sources.
 	// +optional
 	Sources []Source `json:"sources"`
 }
@@ -147,9 +148,10 @@ type Source struct {
 type OldFormat string
 
 const (
-	// OldFormatAllow accepts the certificate. The tenant is the part of the common name before the
-	// first ":". In a common name that begins with "tenant:", the tenant is the part after this
-	// prefix, up to the next ":" or the end.
+	// OldFormatAllow accepts the certificate if its common name contains a tenant, or if
+	// systemOrganizations or systemUsers matches. The tenant is the part of the common name
+	// before the first ":". In a common name that begins with "tenant:", the tenant is the part
+	// after this prefix, up to the next ":" or the end.
 	OldFormatAllow OldFormat = "Allow"
 	// OldFormatDeny rejects the certificate.
 	OldFormatDeny OldFormat = "Deny"
@@ -175,8 +177,8 @@ type X509 struct {
 	// +optional
 	SystemUsers []string `json:"systemUsers,omitempty"`
 	// oldFormat specifies how a certificate without an organization tenant:<id> is handled. Allow
-	// accepts the certificate if its common name begins with a tenant and a colon, or if
-	// systemOrganizations or systemUsers matches. Deny rejects the certificate. Defaults to Allow.
+	// accepts the certificate if its common name contains a tenant, or if systemOrganizations or
+	// systemUsers matches. Deny rejects the certificate. Defaults to Allow.
 	// +optional
 	OldFormat OldFormat `json:"oldFormat,omitempty"`
 }
@@ -186,9 +188,9 @@ type CredentialFile struct {
 	// path specifies the path of the CSV file. The server reloads the file when it changes. Required.
 	// +required
 	Path string `json:"path"`
-	// defaultTenant specifies the tenant of each record that does not name a tenant. If it is "" or
-	// unset, the file is invalid if it contains such a record. Must be one of the tenants of the
-	// source.
+	// defaultTenant specifies the tenant of each record that does not name a tenant. If it is ""
+	// or unset, a record without a tenant makes the file invalid. Must be one of the tenants of
+	// the source.
 	// +optional
 	DefaultTenant string `json:"defaultTenant,omitempty"`
 }
@@ -216,13 +218,14 @@ const (
 	ModeShadow Mode = "Shadow"
 )
 
-// Authorization specifies the boundary between tenants, the system tenant, and what every tenant
-// may read.
+// Authorization specifies the boundary between tenants, the system tenant, and the resources that
+// every tenant may read.
 type Authorization struct {
-	// mode specifies whether the boundary denies requests: Enforce or Shadow. In Shadow, the server
-	// records each request that it would deny in the log, in metrics and in audit events, and does not
-	// restrict lists. Revoked callers behind a webhook are still denied. Authentication and admission
-	// are not affected. Use Shadow to introduce tenants in a cluster that is in use. Defaults to
+	// mode specifies whether the boundary denies requests: Enforce or Shadow. In Shadow, the
+	// server records each request that it would deny in the log, in metrics and in audit events,
+	// and does not restrict lists. Revoked callers, callers of deleted tenants, and requests that
+	// the access of a tenant does not allow are still denied. Authentication and admission are
+	// not affected. Use Shadow to introduce tenants in a cluster that is in use. Defaults to
 	// Enforce.
 	// +optional
 	Mode Mode `json:"mode,omitempty"`

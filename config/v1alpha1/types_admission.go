@@ -102,11 +102,12 @@ type Namespace struct {
 	// pod-security.kubernetes.io. Defaults to none.
 	// +optional
 	AllowedAnnotations []string `json:"allowedAnnotations"`
-	// clusterLabels specifies labels that the policies and webhooks of the cluster set on namespaces,
-	// with their values. "{tenant}" in a value means the name of the tenant. A tenant may set such a
-	// label only to this value, even if allowedLabels contains the key. The server does not add or
-	// require these labels. Must not contain keys of kubetenant.dev,
-	// pod-security.kubernetes.io/enforce or kubernetes.io/metadata.name. Defaults to none.
+	// clusterLabels specifies labels that the policies and webhooks of the cluster set on
+	// namespaces, with their values. "{tenant}" in a value means the name of the tenant. A tenant
+	// may set one of these labels only to the specified value, even if allowedLabels contains the
+	// key. The server does not add or require these labels. Must not contain keys of
+	// kubetenant.dev, pod-security.kubernetes.io/enforce or kubernetes.io/metadata.name. Defaults
+	// to none.
 	// +optional
 	ClusterLabels map[string]string `json:"clusterLabels,omitempty"`
 	// clusterAnnotations specifies annotations that the policies and webhooks of the cluster set on
@@ -295,9 +296,9 @@ type TenantPlacement struct {
 	PlacementRules `json:",inline"`
 }
 
-// PolicyRules specifies what the objects of tenants may request from the cluster. In an entry of a
-// list, "{tenant}" means the name of the tenant. Such an entry applies only to tenants whose name
-// is a DNS label.
+// PolicyRules specifies what the objects of tenants may request from the cluster. In an entry of
+// a list, "{tenant}" means the name of the tenant. An entry with "{tenant}" applies only to
+// tenants whose name is a DNS label.
 type PolicyRules struct {
 	// imageRegistries specifies the registries of the images of containers and image volumes. An entry
 	// is a registry, for example registry.example.com:5000, or a repository, for example

@@ -18,8 +18,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// Validate returns every problem of the defaulted settings s. The field of each problem is below
-// path.
+// Validate returns every problem in s. [Default] MUST have been applied to s. The path of each
+// field in the problems begins with path.
 func Validate(s *Settings, path *field.Path) field.ErrorList {
 	errs := validateAuthentication(&s.Authentication, path.Child("authentication"))
 	errs = append(errs, validateAuthorization(&s.Authorization, path.Child("authorization"))...)
@@ -163,7 +163,7 @@ func validateKeys(keys []string, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for i, key := range keys {
 		domain, name, hasDomain := strings.Cut(key, "/")
-		if !hasDomain && len(validation.IsQualifiedName(key)) == 0 { // a webhook may select namespaces by it
+		if !hasDomain && len(validation.IsQualifiedName(key)) == 0 { // a webhook may select namespaces by this key
 			continue
 		}
 		switch {

@@ -106,8 +106,7 @@ func validateStatus(allowed []StatusException, path *field.Path) field.ErrorList
 	return errs
 }
 
-// validateScheduler returns a problem if the two settings specify different schedulers for new
-// pods.
+// validateScheduler returns a problem if s and d specify different schedulers for new pods.
 func validateScheduler(s *WorkloadScheduling, d *PlacementDefaults, path *field.Path) field.ErrorList {
 	if d == nil || d.SchedulerName == "" || d.SchedulerName == s.SchedulerName {
 		return nil
@@ -129,7 +128,7 @@ func validateGroupKind(group, kind string, path *field.Path) field.ErrorList {
 	return errs
 }
 
-// templateField matches one field, or "*", of the path of a template.
+// templateField matches one element of the path of a template: a field name or "*".
 var templateField = regexp.MustCompile(`\A(\*|[A-Za-z][A-Za-z0-9_-]*)\z`)
 
 func validateWorkloads(kinds []WorkloadKind, path *field.Path) field.ErrorList {
@@ -154,7 +153,7 @@ func validateWorkloads(kinds []WorkloadKind, path *field.Path) field.ErrorList {
 	return errs
 }
 
-// fields returns the rules by the names of their fields. A rule that is not set is nil.
+// fields returns all rules, keyed by field name. A rule that is not set is nil.
 func (r *PlacementRules) fields() map[string]*FieldRule {
 	return map[string]*FieldRule{
 		"nodeName":          r.NodeName,
@@ -169,7 +168,7 @@ func (r *PlacementRules) fields() map[string]*FieldRule {
 	}
 }
 
-// Fields returns the rules that are set, by the names of their fields.
+// Fields returns the rules that are set, keyed by field name.
 func (r *PlacementRules) Fields() map[string]FieldRule { return given(r.fields()) }
 
 // given returns the rules that are not nil.

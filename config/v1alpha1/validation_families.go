@@ -14,8 +14,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// placementEntry returns the problem of an entry of a list of placement, or "" if the entry is
-// valid. Only the lists of fields with keys may contain an entry "domain/*".
+// placementEntry returns the problem of an entry in the list of the placement rule with the given
+// name, or "" if the entry is valid. Only lists of keys may contain an entry "domain/*".
 func placementEntry(name, entry string) (problem string) {
 	domain, isFamily := strings.CutSuffix(entry, "/*")
 	hasKeys := slices.Contains([]string{"nodeSelector", "nodeAffinity", "tolerations", "topologySpread"}, name)
@@ -32,8 +32,8 @@ func placementEntry(name, entry string) (problem string) {
 	return ""
 }
 
-// warnings returns a warning for each list with the entry kubernetes.io/*, which allows tenants to
-// select individual nodes.
+// warnings returns a warning for each nodeSelector or nodeAffinity list with the entry
+// kubernetes.io/*, which allows tenants to select individual nodes.
 func (p *Placement) warnings() []string {
 	path := field.NewPath("admission", "placement")
 	warnings := p.familyWarnings(path)

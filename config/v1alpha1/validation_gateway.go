@@ -66,7 +66,8 @@ func defaultAudit(a *GatewayAudit) {
 	}
 }
 
-// paths returns pointers to the paths of the kubeconfigs and of the audit files in g.
+// paths returns pointers to the paths of the kubeconfigs and of the audit files in g. It omits
+// "-", which selects standard output.
 func (g *Gateway) paths() (all []*string) {
 	if g == nil {
 		return nil
@@ -162,7 +163,7 @@ func (a *GatewayAudit) validate(path *field.Path) field.ErrorList {
 	return errs
 }
 
-// numberRange is a number of a field and its valid range. A nil number is valid.
+// numberRange is the value of a field and its valid range. A nil value is valid.
 type numberRange struct {
 	name        string
 	n           *int
@@ -179,7 +180,7 @@ func validateRanges(path *field.Path, all ...numberRange) (errs field.ErrorList)
 	return errs
 }
 
-// requireAll returns an error for each field that is empty.
+// requireAll returns an error for each empty value. The keys of values are field names.
 func requireAll(path *field.Path, values map[string]string) (errs field.ErrorList) {
 	for _, name := range slices.Sorted(maps.Keys(values)) {
 		if values[name] == "" {
@@ -238,8 +239,8 @@ func oneOfThese[T ~string](path *field.Path, is T, all ...T) field.ErrorList {
 	return field.ErrorList{field.NotSupported(path, is, all)}
 }
 
-// validateTenantMap checks that each tenant has a valid name in the cluster, and that no two
-// tenants have the same name.
+// validateTenantMap checks that all names are valid and not system, and that no two tenants have
+// the same name in the cluster.
 func validateTenantMap(m map[string]string, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	taken := sets.New[string]()
@@ -278,8 +279,8 @@ func (i *GatewayIdentity) validate(path *field.Path) field.ErrorList {
 		{"usernamePrefix", i.UsernamePrefix, []string{"system:"}},
 		{"groupsPrefix", i.GroupsPrefix, []string{"system:", tenant.GroupPrefix}},
 	} {
-		// A prefix of "system:" is invalid too: with "sys", a group "tem:masters" would become
-		// "system:masters".
+		// A prefix of "system:" is invalid too. With the prefix "sys", a group "tem:masters"
+		// would become "system:masters".
 		if slices.ContainsFunc(p.not, func(not string) bool {
 			return p.is != "" && (strings.HasPrefix(p.is, not) || strings.HasPrefix(not, p.is))
 		}) {

@@ -14,7 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// fields returns the rules by the names of their fields. A rule that is not set is nil.
+// fields returns all rules, keyed by field name. A rule that is not set is nil.
 func (r *PolicyRules) fields() map[string]*FieldRule {
 	return map[string]*FieldRule{
 		"imageRegistries":   r.ImageRegistries,
@@ -27,7 +27,7 @@ func (r *PolicyRules) fields() map[string]*FieldRule {
 	}
 }
 
-// Fields returns the rules that are set, by the names of their fields.
+// Fields returns the rules that are set, keyed by field name.
 func (r *PolicyRules) Fields() map[string]FieldRule { return given(r.fields()) }
 
 func defaultPolicy(p *Policy) {
@@ -55,8 +55,9 @@ func validatePolicy(p *Policy, path *field.Path) field.ErrorList {
 	return errs
 }
 
-// registry matches an image registry or a repository in a registry. A first component without a dot
-// and a port is a name on Docker Hub, except localhost (github.com/distribution/reference, v0.6.0).
+// registry matches an image registry or a repository in a registry. A first component that has
+// neither a dot nor a port is a name on Docker Hub, except localhost
+// (github.com/distribution/reference, v0.6.0).
 var registry = regexp.MustCompile(`\A` +
 	`(localhost|[a-z0-9-]+(\.[a-z0-9-]+)+|[a-z0-9.-]+:[0-9]+|\[[0-9a-f:]+\](:[0-9]+)?)` +
 	`(/[a-z0-9._-]+)*\z`)
@@ -64,7 +65,7 @@ var registry = regexp.MustCompile(`\A` +
 // PolicyEntryProblem returns the problem of an entry in the list of the given field of
 // [PolicyRules], or "" if the entry is valid.
 func PolicyEntryProblem(name, entry string) string {
-	plain := strings.ReplaceAll(entry, "{tenant}", "t") // a DNS label
+	plain := strings.ReplaceAll(entry, "{tenant}", "t") // the name of a tenant is a DNS label here
 	oneOf := func(all ...string) string {
 		if slices.Contains(all, entry) {
 			return ""

@@ -16,8 +16,9 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// Check returns an error if no configuration may allow objects of the kind. Such objects run
-// programs, hold data or locks, belong to a controller, are identities, or are not stored.
+// Check returns an error if k is incomplete, or if objects of the kind can never be published.
+// Objects of these kinds run programs, hold data or locks, belong to a controller, are
+// identities, or are not stored.
 func (k *PublicationKind) Check() error {
 	switch {
 	case k.Kind == "" || k.Resource == "":
@@ -32,7 +33,7 @@ func (k *PublicationKind) Check() error {
 	return nil
 }
 
-// isLike reports whether two entries have the same kind or the same resource.
+// isLike reports whether k and other have the same kind or the same resource.
 func (k *PublicationKind) isLike(other PublicationKind) bool {
 	return k.Group == other.Group &&
 		(strings.EqualFold(k.Kind, other.Kind) || strings.EqualFold(k.Resource, other.Resource))
@@ -45,7 +46,7 @@ func (k *PublicationKind) name() string {
 	return k.Kind + "." + k.Group
 }
 
-// isOurDomain reports whether a name is the project's domain or a subdomain of it.
+// isOurDomain reports whether name is [tenant.Domain] or a subdomain of it.
 func isOurDomain(name string) bool {
 	return name == tenant.Domain || strings.HasSuffix(name, "."+tenant.Domain)
 }

@@ -24,12 +24,12 @@ import (
 // lifetime of Keystone's tokens, which is one hour.
 const maxStale = 24 * time.Hour
 
-// compiler is created once, because creating it is expensive. It stores nothing about the
+// compiler is created once, because creating it is expensive. It retains no data about the
 // expressions that it compiles.
 var compiler = sync.OnceValue(authenticationcel.NewDefaultCompiler)
 
-// legacyIssuer is the issuer of the tokens in Secrets (k8s.io/kubernetes
-// pkg/serviceaccount/legacy.go, v1.37.1).
+// legacyIssuer is the issuer of legacy service account tokens, which are stored in Secrets
+// (k8s.io/kubernetes pkg/serviceaccount/legacy.go, v1.37.1).
 const legacyIssuer = "kubernetes/serviceaccount"
 
 func (a *ServiceAccount) setDefaults(src *Source) { src.fedByTheAdmin() }
@@ -203,8 +203,8 @@ func validateTenantExpression(
 	return nil
 }
 
-// validateTenant checks a tenant in the configuration. It must be one of the tenants in may. An
-// empty name is valid.
+// validateTenant checks that name is a valid tenant and one of the tenants in may. An empty name
+// is valid.
 func validateTenant(name string, may tenant.Set, path *field.Path) field.ErrorList {
 	if name == "" {
 		return nil
@@ -263,7 +263,8 @@ func validateKeystone(k *Keystone, may tenant.Set, path *field.Path) field.Error
 	return errs
 }
 
-// validateScopes returns the problems of the scopes of a source that may assert the tenants of may.
+// validateScopes returns the problems of the scopes of a source that may assert the tenants in
+// may.
 func validateScopes(scopes []KeystoneScope, may tenant.Set, path *field.Path) field.ErrorList {
 	if len(scopes) == 0 {
 		return field.ErrorList{field.Required(path, "must list at least one scope: omit the field to accept project")}

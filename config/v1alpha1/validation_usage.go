@@ -106,7 +106,7 @@ func (e *UsageEndpoint) validateURL(path *field.Path) field.ErrorList {
 		return field.ErrorList{field.Invalid(at, field.OmitValueType{}, "must be a URL")}
 	case u.User != nil:
 		return field.ErrorList{field.Invalid(at, field.OmitValueType{}, "must contain no user information: use tokenFile")}
-	case u.RawQuery != "" || u.ForceQuery: // it may contain a secret
+	case u.RawQuery != "" || u.ForceQuery: // the query may contain a secret
 		return field.ErrorList{field.Invalid(at, field.OmitValueType{}, "must contain no query: use tokenFile")}
 	case u.Host == "" || u.Fragment != "" || u.Scheme != "https" && u.Scheme != "http":
 		return field.ErrorList{field.Invalid(at, e.URL, "must be an https URL with a host and without a fragment")}

@@ -19,7 +19,8 @@ func (s *Settings) Warnings() []string {
 	for _, list := range s.Admission.Attribution.WorkloadUser.patterns() {
 		at := field.NewPath("admission", "attribution", "workloadUser", list.name)
 		for i, pattern := range list.patterns {
-			// YuniKorn's own patterns are not anchored, so such a pattern has a different meaning there.
+			// In YuniKorn, patterns are not anchored. A pattern that ends with a colon matches
+			// names there.
 			if strings.HasSuffix(pattern, ":") {
 				warnings = append(warnings,
 					at.Index(i).String()+": the pattern must match the whole name, and no name ends with a colon: append .*")
