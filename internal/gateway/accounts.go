@@ -32,7 +32,7 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// The reasons why a token of a cluster's service account is rejected.
+// The errors from authenticating a token as one of a cluster's service accounts.
 var (
 	errNotAccount    = errors.New("the token does not belong to a service account of the cluster")
 	errTokenRejected = errors.New("the cluster rejected the token")
@@ -123,7 +123,7 @@ func newAccounts(a *accounts) authenticator.Request {
 			case errors.Is(err, errTooManyReviews):
 				x.reviewError = apierrors.NewTooManyRequests(errTooManyReviews.Error(), 1)
 			case errors.Is(err, errReviewFailed):
-				// If the gateway has no keys of the cluster, the caller gets 401, because the
+				// If the gateway has no keys from the cluster, the caller gets 401, because the
 				// token's issuer was not verified.
 				x.reviewError = apierrors.NewServiceUnavailable(errReviewFailed.Error())
 			}
@@ -164,9 +164,9 @@ func (a *accounts) authenticateCached(
 	return results.AuthenticateToken(ctx, cacheKeyPrefix(ns)+"\n"+token)
 }
 
-// cacheKeyPrefix returns the prefix of the key of a stored result. The prefix contains the UID and
-// the tenant label of the namespace. If one of them changes, the service accounts of the namespace
-// may belong to other callers than before.
+// cacheKeyPrefix returns the prefix of the key of a stored result. The prefix contains the UID
+// and the tenant label of the namespace. If one of them changes, the name of a service account
+// may belong to a different caller.
 func cacheKeyPrefix(ns *corev1.Namespace) string {
 	return string(ns.UID) + " " + ns.Labels[tenant.Label]
 }

@@ -35,23 +35,23 @@ func TestWritesNeedAdmission(t *testing.T) {
 		token, method, path string
 		goesOn              bool
 	}{
-		"a namespace":         {"alice-token", "POST", "/api/v1/namespaces", false},
-		"a namespace deleted": {"alice-token", "DELETE", "/api/v1/namespaces/acme--web", false},
-		"another's members":   {"alice-token", "POST", "/apis/kubetenant.dev/v1alpha1/tenantmembers", false},
-		"a grant": {
+		"creation of a namespace": {"alice-token", "POST", "/api/v1/namespaces", false},
+		"deletion of a namespace": {"alice-token", "DELETE", "/api/v1/namespaces/acme--web", false},
+		"members of a tenant":     {"alice-token", "POST", "/apis/kubetenant.dev/v1alpha1/tenantmembers", false},
+		"creation of a grant": {
 			"alice-token", "POST", "/apis/kubetenant.dev/v1alpha1/namespaces/acme--web/accessgrants", false,
 		},
-		"a label":              {"alice-token", "POST", web + "secrets", false},
-		"a label by PUT":       {"alice-token", "PUT", web + "secrets/x", false},
-		"a label by PATCH":     {"alice-token", "PATCH", web + "secrets/x", false},
-		"of a status":          {"alice-token", "PATCH", web + "pods/x/status", false},
-		"a binding":            {"alice-token", "POST", web + "pods/x/binding", false},
-		"a deletion":           {"alice-token", "DELETE", web + "secrets/x", true},
-		"an eviction":          {"alice-token", "POST", web + "pods/x/eviction", true},
-		"a command":            {"alice-token", "POST", web + "pods/x/exec", true},
-		"a token":              {"alice-token", "POST", web + "serviceaccounts/x/token", true},
-		"a read":               {"alice-token", "GET", web + "secrets", true},
-		"the system's, of all": {"root-token", "POST", web + "secrets", true},
+		"creation of an object":      {"alice-token", "POST", web + "secrets", false},
+		"update of an object":        {"alice-token", "PUT", web + "secrets/x", false},
+		"patch of an object":         {"alice-token", "PATCH", web + "secrets/x", false},
+		"patch of a status":          {"alice-token", "PATCH", web + "pods/x/status", false},
+		"binding of a Pod":           {"alice-token", "POST", web + "pods/x/binding", false},
+		"deletion of an object":      {"alice-token", "DELETE", web + "secrets/x", true},
+		"eviction":                   {"alice-token", "POST", web + "pods/x/eviction", true},
+		"exec":                       {"alice-token", "POST", web + "pods/x/exec", true},
+		"TokenRequest":               {"alice-token", "POST", web + "serviceaccounts/x/token", true},
+		"list":                       {"alice-token", "GET", web + "secrets", true},
+		"write of the system tenant": {"root-token", "POST", web + "secrets", true},
 	} {
 		t.Run(what, func(t *testing.T) {
 			body := ""
@@ -60,7 +60,7 @@ func TestWritesNeedAdmission(t *testing.T) {
 			}
 			code, text := w.do(r.token, r.method, r.path, body)
 			if sent := len(c.takeRequests()) == 1; sent != r.goesOn || sent != (code == http.StatusOK) {
-				t.Errorf("it goes on: %v: %d: %s", sent, code, text)
+				t.Errorf("forwarded: %v: %d: %s", sent, code, text)
 			}
 		})
 	}
@@ -89,7 +89,7 @@ func TestOlderPathsRevealNothing(t *testing.T) {
 		existing, _ := w.get("", "/clusters/eu1"+path)
 		missing, _ := w.get("", "/clusters/nowhere"+path)
 		if existing != missing {
-			t.Errorf("%s: %d, and of no cluster %d", path, existing, missing)
+			t.Errorf("%s: %d, but %d for a missing cluster", path, existing, missing)
 		}
 	}
 }

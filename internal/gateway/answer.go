@@ -23,8 +23,8 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// The errors of a cluster that callers receive. They repeat nothing that the cluster reported about
-// the gateway.
+// The errors about a cluster that callers receive. Their texts contain nothing that the cluster
+// reported about the gateway.
 var (
 	errServer              = errors.New("the server address of the cluster is not a URL")
 	errRedirect            = errors.New("the cluster answered with a redirect to another address")
@@ -39,7 +39,8 @@ var (
 	errClusterTimeout = errors.New("the cluster did not answer in time")
 )
 
-// matchedBytes is the maximum number of bytes of a 401 or 403 response that are searched.
+// matchedBytes is the maximum number of bytes of a 401 or 403 response that [matchesText]
+// searches.
 const matchedBytes = 64 << 10
 
 // impersonationDenied matches the message with which kube-apiserver denies the gateway an
@@ -47,11 +48,11 @@ const matchedBytes = 64 << 10
 // pkg/endpoints/handlers/responsewriters/errors.go, v0.37.1).
 var impersonationDenied = regexp.MustCompile(` cannot impersonate[a-z:-]* resource "`)
 
-// modifyResponse checks and changes a response of the cluster before its caller receives it.
+// modifyResponse checks and changes a response from the cluster before the caller receives it.
 func (c *route) modifyResponse(resp *http.Response) error {
 	ctx := resp.Request.Context()
 	x := proxyStateFrom(ctx)
-	resp.Header.Del(auditapi.HeaderAuditID) // the caller already has it
+	resp.Header.Del(auditapi.HeaderAuditID) // the gateway has already set its own
 	if isProxied(ctx) {
 		removeUnsafeHeaders(resp.Header)
 	}
@@ -89,15 +90,15 @@ func gatewayRejection(resp *http.Response, x *proxyState) error {
 	return nil
 }
 
-// isProxied reports whether a response comes from a Pod, Service or node.
+// isProxied reports whether a request is for a Pod, Service or node behind the cluster's proxy.
 func isProxied(ctx context.Context) bool {
 	info, ok := request.RequestInfoFrom(ctx)
 	return ok && (info.Subresource == "proxy" || info.Verb == "proxy")
 }
 
-// matchesText reports whether the first matchedBytes of a response match. A Pod, Service or node
-// can send matching text, but this replaces only its own response. The body can be read again from
-// its beginning.
+// matchesText reports whether the first matchedBytes bytes of a response's body match. A Pod,
+// Service or node can send matching text, but this replaces only its own response. The body can
+// afterwards be read again from its beginning.
 func matchesText(resp *http.Response, matches func(text []byte) bool) bool {
 	head, err := io.ReadAll(io.LimitReader(resp.Body, matchedBytes))
 	resp.Body = &struct {
@@ -107,15 +108,15 @@ func matchesText(resp *http.Response, matches func(text []byte) bool) bool {
 	return err == nil && matches(bytes.ReplaceAll(head, []byte(`\"`), []byte(`"`)))
 }
 
-// isUnauthorized reports whether a text is the response with which kube-apiserver rejects a
-// credential.
+// isUnauthorized reports whether a text is kube-apiserver's response to an invalid credential.
 func isUnauthorized(text []byte) bool {
 	obj, _, err := codecs().UniversalDeserializer().Decode(text, nil, nil)
 	status, ok := obj.(*metav1.Status)
 	return err == nil && ok && status.Reason == metav1.StatusReasonUnauthorized
 }
 
-// rewriteLocation converts a Location of the cluster to the URL that the caller must request.
+// rewriteLocation converts a Location header from the cluster to the URL that the caller must
+// request. It returns [errRedirect] if the location is outside the cluster.
 func (c *route) rewriteLocation(location, prefix string) (string, error) {
 	u, err := url.Parse(location)
 	if err != nil || strings.HasPrefix(location, "//") || strings.Contains(location, `\`) {
@@ -152,7 +153,7 @@ func (c *route) rewriteLocation(location, prefix string) (string, error) {
 // the response were aborted, the caller would see a connection error.
 type endedBody struct {
 	io.ReadCloser
-	ctx context.Context //nolint:containedctx // of the one request
+	ctx context.Context //nolint:containedctx // the context of the only request that reads this body
 }
 
 func (b *endedBody) Read(p []byte) (int, error) {
@@ -175,7 +176,7 @@ func (c *route) respondError(w http.ResponseWriter, r *http.Request, err error) 
 		refuseStream(w, r)
 		return
 	case errors.Is(r.Context().Err(), context.Canceled) && x.callerErr() == nil: // the session has ended
-		if r.Method == http.MethodGet || r.Method == http.MethodHead { // a write may have succeeded
+		if r.Method == http.MethodGet || r.Method == http.MethodHead { // not for a write, which may have succeeded
 			w.Header().Set("Retry-After", "1")
 		}
 		reason := errConfigChanged
@@ -191,8 +192,8 @@ func (c *route) respondError(w http.ResponseWriter, r *http.Request, err error) 
 	responsewriters.ErrorNegotiated(statusOf(r.Context(), err), codecs(), schemaVersion, w, r)
 }
 
-// statusOf returns the response to an error. The response never contains the text of an error of
-// the HTTP client, which may contain the cluster's address.
+// statusOf returns the response for an error. The response never contains the text of an error
+// from the HTTP client, which may contain the cluster's address.
 func statusOf(ctx context.Context, err error) *apierrors.StatusError {
 	code, cause := http.StatusServiceUnavailable, errUnreachable
 	var tooLarge *http.MaxBytesError

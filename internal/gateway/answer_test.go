@@ -45,7 +45,7 @@ func TestRedirectsStayBehindTheGateway(t *testing.T) {
 		}
 		got, err := (&route{server: server}).rewriteLocation(c.location, c.prefix)
 		if got != c.want || (err == nil) != (c.want != "") {
-			t.Errorf("%s sends to %s: %q, %v", c.server, c.location, got, err)
+			t.Errorf("server %s, location %s: %q, %v", c.server, c.location, got, err)
 		}
 	}
 }
@@ -74,8 +74,8 @@ func FuzzLocate(f *testing.F) {
 	})
 }
 
-// TestStreamBodyEndsWithSession checks that buffered data of a stream is dropped when its session
-// has ended, and that reading returns io.EOF.
+// TestStreamBodyEndsWithSession checks that buffered data of a stream is dropped when the
+// stream's session has ended, and that reading then returns io.EOF.
 func TestStreamBodyEndsWithSession(t *testing.T) {
 	ctx, end := context.WithCancel(t.Context())
 	body := &endedBody{io.NopCloser(strings.NewReader("first, second")), ctx}
@@ -89,7 +89,8 @@ func TestStreamBodyEndsWithSession(t *testing.T) {
 	}
 }
 
-// TestUnauthorizedInEachEncoding checks that a 401 of the cluster is recognized in each encoding.
+// TestUnauthorizedInEachEncoding checks that a 401 response from the cluster is recognized in
+// each encoding.
 func TestUnauthorizedInEachEncoding(t *testing.T) {
 	status := &apierrors.NewUnauthorized("Unauthorized").ErrStatus
 	for _, info := range codecs().SupportedMediaTypes() {
@@ -98,7 +99,7 @@ func TestUnauthorizedInEachEncoding(t *testing.T) {
 			t.Fatal(err)
 		}
 		if !isUnauthorized(text.Bytes()) {
-			t.Errorf("%s: it is not recognised", info.MediaType)
+			t.Errorf("%s: not recognized as a 401 response", info.MediaType)
 		}
 	}
 	for _, text := range []string{
@@ -106,7 +107,7 @@ func TestUnauthorizedInEachEncoding(t *testing.T) {
 		`{"kind":"Pod","apiVersion":"v1","reason":"Unauthorized"}`, `<html>Unauthorized`,
 	} {
 		if isUnauthorized([]byte(text)) {
-			t.Errorf("%q is taken for one", text)
+			t.Errorf("%q is recognized as a 401 response", text)
 		}
 	}
 }
@@ -129,13 +130,13 @@ func TestRemovedPathPrefix(t *testing.T) {
 		{"eu1", "/api/v1/tenants/acme/namespaces/n/services/s/proxy", "/api/v1/namespaces/n/services/s/proxy", ""},
 	} {
 		if got := prefixOf(&proxyState{route: &route{name: c.cluster}, path: c.came}, c.rest); got != c.want {
-			t.Errorf("%s of %s: %q, want %q", c.rest, c.came, got, c.want)
+			t.Errorf("path %s, original path %s: %q, want %q", c.rest, c.came, got, c.want)
 		}
 	}
 }
 
-// TestPageRequestsKeepOnlyBearerTokens checks that a bearer token is the only credential that the
-// request of a web page retains.
+// TestPageRequestsKeepOnlyBearerTokens checks that the gateway removes all credentials except a
+// bearer token from the request of a web page.
 func TestPageRequestsKeepOnlyBearerTokens(t *testing.T) {
 	r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "https://gateway/", http.NoBody)
 	r.TLS.PeerCertificates, r.TLS.VerifiedChains = []*x509.Certificate{{}}, [][]*x509.Certificate{{{}}}
@@ -145,7 +146,7 @@ func TestPageRequestsKeepOnlyBearerTokens(t *testing.T) {
 		t.Errorf("%v, %v", out.TLS.PeerCertificates, out.Header)
 	}
 	if len(r.TLS.PeerCertificates) == 0 {
-		t.Error("the connection lost its certificates for others")
+		t.Error("the certificates were also removed from the connection")
 	}
 	r.Header.Set("Authorization", "Bearer x")
 	if out := withoutBrowserCredentials(r); out.Header.Get("Authorization") != "Bearer x" {

@@ -33,7 +33,7 @@ type http2Client struct {
 	encoded bytes.Buffer
 	encoder *hpack.Encoder
 	host    string
-	last    uint32 // the last stream
+	last    uint32 // ID of the last stream that was opened
 }
 
 // dialHTTP2 opens a framed connection to the gateway.
@@ -74,14 +74,14 @@ func (f *http2Client) get(token, path string) error {
 	})
 }
 
-// drain reads all frames, and sends the error that ended the connection.
+// drain reads all frames until the connection ends, and then sends the error that ended it.
 func (f *http2Client) drain() <-chan error {
 	ended := make(chan error, 1)
 	go func() {
 		for {
 			frame, err := f.ReadFrame()
 			if away, ok := frame.(*http2.GoAwayFrame); ok && away.ErrCode != http2.ErrCodeNo {
-				err = fmt.Errorf("it is sent away: %v", away.ErrCode)
+				err = fmt.Errorf("GOAWAY: %v", away.ErrCode)
 			}
 			if err != nil {
 				ended <- err
@@ -92,14 +92,14 @@ func (f *http2Client) drain() <-chan error {
 	return ended
 }
 
-// TestRapidReset checks a client that sends requests and resets them at once (CVE-2023-44487). The
-// tenant's limit on concurrent requests applies at the cluster before the resets. All requests end,
-// and other callers get responses.
+// TestRapidReset checks a client that sends requests and resets them immediately
+// (CVE-2023-44487). Before the resets, the cluster receives only as many requests as the tenant's
+// limit allows. All requests end, and callers of other tenants get responses.
 func TestRapidReset(t *testing.T) {
 	t.Parallel()
 	c := newFakeCluster(t, defaultNamespaces())
 	w := newFixture(t, clusterEntry("eu1", ""), map[string]*fakeCluster{"eu1": c})
-	// A GOAWAY frame would close the connection too.
+	// A random GOAWAY frame would close the connection too.
 	w.write("tenancy.yaml",
 		strings.Replace(configHeader, "timeout: 5s", "timeout: 5s, goawayPerMillion: 0", 1)+
 			clusterEntry("eu1", ", root: true"))
@@ -120,7 +120,7 @@ func TestRapidReset(t *testing.T) {
 	})
 	f := w.dialHTTP2()
 	ended := f.drain()
-	const many = 200 // a connection may have 250
+	const many = 200 // the server allows 250 streams on one connection
 	for range many {
 		if err := f.get("alice-token", podsPath); err != nil {
 			t.Fatal(err)
@@ -149,7 +149,7 @@ func TestRapidReset(t *testing.T) {
 			}
 		}
 	}
-	if most.Load() > many { // the tenant's 64, and those whose end the cluster has not received yet
+	if most.Load() > many { // the tenant's limit is 64; the cluster may not have received all resets yet
 		t.Errorf("%d were open at the cluster", most.Load())
 	}
 	c.update(func() { c.handler = nil })
@@ -164,7 +164,7 @@ func TestRapidReset(t *testing.T) {
 	}
 }
 
-// openStalledWatches opens streams on one connection that is not read.
+// openStalledWatches opens watches on one connection that the client does not read.
 func openStalledWatches(t *testing.T, streams int64) (open *atomic.Int64, w *fixture, f *http2Client) {
 	t.Helper()
 	c := newFakeCluster(t, defaultNamespaces())
@@ -208,7 +208,7 @@ func TestStalledReadersUseLittleMemory(t *testing.T) {
 		if code, text := w.get("bob-token", "/api/v1/namespaces/globex--shop/pods"); code != http.StatusOK {
 			t.Errorf("another tenant: %d: %s", code, text)
 		}
-		time.Sleep(2 * time.Second) // until the buffers are full
+		time.Sleep(2 * time.Second) // let the buffers fill
 		_ = f.conn.Close()
 		waittest.Until(t, func() error {
 			if n := open.Load(); n > 0 {
@@ -240,8 +240,8 @@ func TestStalledReadersAreDisconnected(t *testing.T) {
 	})
 }
 
-// TestRecreatedNamespaceEndsStreams checks that streams in a namespace end when it is deleted and
-// created again, whatever its new owner.
+// TestRecreatedNamespaceEndsStreams checks that streams in a namespace end when the namespace is
+// deleted and created again, for another tenant or for the same tenant.
 func TestRecreatedNamespaceEndsStreams(t *testing.T) {
 	for _, owner := range []string{"globex", "acme"} {
 		t.Run(owner, func(t *testing.T) {
@@ -251,13 +251,13 @@ func TestRecreatedNamespaceEndsStreams(t *testing.T) {
 			_, reader := w.openUpgrade()
 			ended := streamEnd(&http.Response{Body: io.NopCloser(reader)})
 			if !isActive(ended) {
-				t.Fatal("it ended before")
+				t.Fatal("the stream ended before the namespace was recreated")
 			}
 			c.recreate("acme--web", owner)
 			select {
 			case <-ended:
 			case <-time.After(eventTimeout):
-				t.Error("it goes on")
+				t.Error("the stream did not end")
 			}
 		})
 	}
@@ -272,7 +272,7 @@ func TestCollectionsHaveTenantSelector(t *testing.T) {
 	w, c := newRootFixture(t)
 	requests := map[string]string{
 		"a list": "GET /api/v1/pods",
-		"a page of another's list": "GET /api/v1/pods?limit=1&" +
+		"a page of another list": "GET /api/v1/pods?limit=1&" +
 			"continue=eyJ2IjoibWV0YS5rOHMuaW8vdjEiLCJydiI6MSwic3RhcnQiOiJnbG9iZXgtLXNob3AvcCJ9",
 		"a deletion":                 "DELETE /api/v1/pods",
 		"a deletion with a selector": "DELETE /api/v1/pods?labelSelector=a%3Db",
@@ -280,7 +280,7 @@ func TestCollectionsHaveTenantSelector(t *testing.T) {
 	for what, r := range requests {
 		method, path, _ := strings.Cut(r, " ")
 		if code, text := w.do("alice-token", method, path, ""); code != http.StatusForbidden || len(c.takeRequests()) > 0 {
-			t.Errorf("%s where labels are not known to hold: %d: %s", what, code, text)
+			t.Errorf("%s while labels are not verified: %d: %s", what, code, text)
 		}
 	}
 	c.setBackfill(`{"pods":[]}`)
@@ -295,20 +295,20 @@ func TestCollectionsHaveTenantSelector(t *testing.T) {
 		method, path, _ := strings.Cut(r, " ")
 		code, text := w.do("alice-token", method, path, "")
 		sent := c.takeRequests()
-		if strings.Contains(path, "continue") { // the gateway did not issue this token for a limited list
+		if strings.Contains(path, "continue") { // the gateway did not issue this continue token
 			if code != http.StatusGone || len(sent) > 0 {
-				t.Errorf("%s: %d: %s, and %d requests came", what, code, text, len(sent))
+				t.Errorf("%s: %d: %s, %d requests forwarded", what, code, text, len(sent))
 			}
 			continue
 		}
 		if code != http.StatusOK || len(sent) != 1 {
-			t.Errorf("%s: %d: %s, and %d requests came", what, code, text, len(sent))
+			t.Errorf("%s: %d: %s, %d requests forwarded", what, code, text, len(sent))
 			continue
 		}
 		selector := sent[0].URL.Query()["labelSelector"]
 		if len(selector) != 1 || !strings.Contains(selector[0], "kubetenant.dev/tenant=acme") ||
 			strings.Contains(path, "labelSelector") != strings.Contains(selector[0], "a=b") {
-			t.Errorf("%s goes on with %v", what, selector)
+			t.Errorf("%s is forwarded with the selector %v", what, selector)
 		}
 	}
 }
@@ -320,16 +320,16 @@ func TestInvalidConfigurationsAreRejected(t *testing.T) {
 	c := newFakeCluster(t, defaultNamespaces())
 	w := newFixture(t, clusterEntry("eu1", ""), map[string]*fakeCluster{"eu1": c})
 	for what, of := range map[string]struct{ config, want string }{
-		"headers of a proxy": {
+		"front proxy": {
 			strings.Replace(configHeader, "  sources:\n", "  sources:\n  - { name: proxy, tenants: [acme], frontProxy: {} }\n",
 				1) + clusterEntry("eu1", ""),
 			"frontProxy",
 		},
 		"no gateway section": {configHeader[:strings.Index(configHeader, "gateway:")], "gateway"},
-		"bodies in the log": {
+		"request bodies in the log": {
 			configHeader + clusterEntry("eu1", "") + "  audit: { policyFile: bodies.yaml, logPath: audit.log }\n", "Request",
 		},
-		"answers in the log": {
+		"response bodies in the log": {
 			configHeader + clusterEntry("eu1", "") + "  audit: { policyFile: answers.yaml, logPath: audit.log }\n",
 			"RequestResponse",
 		},
@@ -351,8 +351,8 @@ func TestInvalidConfigurationsAreRejected(t *testing.T) {
 }
 
 // TestUnreadRejectionsAreReset checks that responses to malformed or unauthenticated requests are
-// reset within seconds if the client does not read them. Until then, they delay no other caller of
-// the same address.
+// reset within seconds if the client does not read them. Until then, they delay no other caller
+// at the same address.
 func TestUnreadRejectionsAreReset(t *testing.T) {
 	t.Parallel()
 	w, _ := newRootFixture(t)
@@ -381,7 +381,7 @@ func TestUnreadRejectionsAreReset(t *testing.T) {
 			for reset := map[uint32]bool{}; len(reset) < many; {
 				frame, err := f.ReadFrame()
 				if err != nil {
-					t.Fatalf("%d of %d answers were given up: %v", len(reset), many, err)
+					t.Fatalf("%d of %d responses were reset: %v", len(reset), many, err)
 				}
 				if frame.Header().Type == http2.FrameRSTStream {
 					reset[frame.Header().StreamID] = true
@@ -391,9 +391,9 @@ func TestUnreadRejectionsAreReset(t *testing.T) {
 	}
 }
 
-// TestAuthenticatedCallersUseNoLimit checks that a request counts toward the limits of
-// unauthenticated requests only until its caller is authenticated or rejected. It also checks that
-// the gateway removes cookies from the request.
+// TestAuthenticatedCallersUseNoLimit checks that a request uses the limits of unauthenticated
+// requests only until its caller is authenticated or rejected. It also checks that the gateway
+// removes cookies from the request.
 func TestAuthenticatedCallersUseNoLimit(t *testing.T) {
 	t.Parallel()
 	w, c := newRootFixture(t)
@@ -416,6 +416,6 @@ func TestAuthenticatedCallersUseNoLimit(t *testing.T) {
 		})
 	}
 	if during.Load() != 1 || w.gateway.Unauthenticated() != 0 {
-		t.Errorf("%d strangers while the cluster answers, %d afterwards", during.Load()-1, w.gateway.Unauthenticated())
+		t.Errorf("%d unauthenticated during the response, %d afterwards", during.Load()-1, w.gateway.Unauthenticated())
 	}
 }

@@ -22,14 +22,14 @@ type auditing struct {
 	policy   audit.PolicyRuleEvaluator
 	log      *logFile      // nil if there is no log, or if it is standard output
 	rotation rotation      // rotation of log
-	budgets  *budget.Bytes // by tenant
+	budgets  *budget.Bytes // one budget for each tenant
 	// policyFile is the path of the policy. policyText is the fingerprint of its content.
 	policyFile string
 	policyText fingerprint
 }
 
-// openAuditing reads the policy of config and opens its log. If config is nil, no requests are
-// recorded.
+// openAuditing reads the policy file that config names, and opens the log. If config is nil, no
+// requests are recorded.
 func (g *Gateway) openAuditing(config *configv1alpha1.GatewayAudit) (*auditing, error) {
 	if config == nil {
 		return &auditing{}, nil

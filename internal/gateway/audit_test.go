@@ -18,10 +18,10 @@ import (
 	"github.com/kubetenant/kubetenant/test/waittest"
 )
 
-// TestAuditNamesTheCluster checks that each event contains the cluster of its request, even if the
-// request was rejected, and never an invented cluster name. An incomplete line that an earlier
-// process left in the log is not part of an event. The client's address is that of the connection,
-// not that of a header.
+// TestAuditNamesTheCluster checks that each event contains the name of its request's cluster,
+// even if the request was rejected, and never a name that is not configured. If an earlier
+// process left an incomplete line in the log, the events begin on a new line. The client's
+// address comes from the connection, not from a header.
 func TestAuditNamesTheCluster(t *testing.T) {
 	t.Parallel()
 	c := newFakeCluster(t, defaultNamespaces())
@@ -52,12 +52,12 @@ func TestAuditNamesTheCluster(t *testing.T) {
 		t.Fatal(err)
 	}
 	if strings.Contains(string(text), "203.0.113.") || !strings.Contains(string(text), `"sourceIPs":["127.0.0.1"]`) {
-		t.Errorf("a caller says where it is: %s", text)
+		t.Errorf("the address does not come from the connection: %s", text)
 	}
 	counts := map[string]int{}
 	events, found := strings.CutPrefix(string(text), torn+"\n")
 	if !found {
-		t.Errorf("the line that was torn: %s", text)
+		t.Errorf("the incomplete line was not ended: %s", text)
 	}
 	for line := range strings.Lines(events) {
 		switch {
@@ -66,7 +66,7 @@ func TestAuditNamesTheCluster(t *testing.T) {
 		case strings.Contains(line, `"gateway.kubetenant.dev/cluster":"(none)"`):
 			counts["none"]++
 		default:
-			t.Errorf("it says of no cluster: %s", line)
+			t.Errorf("the event contains no cluster: %s", line)
 		}
 	}
 	if counts["eu1"] < 3 || counts["none"] < 1 || strings.Contains(string(text), "made-up") {
@@ -83,7 +83,7 @@ func (w *fixture) enableAudit(settings string) {
 		"gateway:\n  audit: { policyFile: audit.yaml, "+settings+" }\n", 1)+rootClusterEntry())
 }
 
-// logLines returns the events in a log.
+// logLines returns the lines of a log, or none if the log does not exist.
 func (w *fixture) logLines(name string) []string {
 	w.t.Helper()
 	text, err := os.ReadFile(filepath.Join(w.dir, name))
@@ -106,8 +106,8 @@ func (w *fixture) waitForLog(name string) {
 }
 
 // TestUnauthenticatedAuditEventsAreBounded checks that a caller without a credential cannot fill
-// the audit log, neither with long requests nor with many requests. Other callers' requests are
-// still recorded.
+// the audit log with long requests or with many requests. Other callers' requests are still
+// recorded.
 func TestUnauthenticatedAuditEventsAreBounded(t *testing.T) {
 	t.Parallel()
 	w, _ := newRootFixture(t)
@@ -116,23 +116,23 @@ func TestUnauthenticatedAuditEventsAreBounded(t *testing.T) {
 	const maxEvent = 5 << 10
 	long := strings.Repeat("+%22<", 12_000)
 	lines := map[string]string{
-		"a path":          "GET /" + long + " HTTP/1.1\r\n",
-		"a query":         "GET /api?x=" + long + " HTTP/1.1\r\n",
-		"a namespace":     "GET /api/v1/namespaces/" + long + "/pods HTTP/1.1\r\n",
-		"a name":          "GET " + podsPath + "/" + long + " HTTP/1.1\r\n",
-		"a resource":      "GET /apis/" + long + "/v1/" + long + " HTTP/1.1\r\n",
-		"a subresource":   "GET " + podsPath + "/p/" + long + " HTTP/1.1\r\n",
-		"a timeout":       "GET /api?timeout=" + strings.Repeat("x", 60_000) + " HTTP/1.1\r\n",
-		"a selector":      "GET " + podsPath + "?watch=1&fieldSelector=metadata.name%3D" + long + " HTTP/1.1\r\n",
-		"a method":        strings.Repeat("X", 60_000) + " /healthz HTTP/1.1\r\n",
-		"a cluster":       "GET /clusters/" + strings.Repeat("x", 60_000) + "/api HTTP/1.1\r\n",
-		"a cluster's":     "GET /clusters/eu1/" + long + " HTTP/1.1\r\n",
-		"another's":       "GET /clusters/us1/" + long + " HTTP/1.1\r\n",
-		"a whole URL":     "GET https://" + strings.Repeat("x", 60_000) + "/" + long + " HTTP/1.1\r\n",
-		"a client's name": "GET /api HTTP/1.1\r\nUser-Agent: " + long + "\r\n",
-		"an audit ID":     "GET /api HTTP/1.1\r\nAudit-ID: " + long + "\r\n",
-		"an address":      "GET /api HTTP/1.1\r\nX-Forwarded-For: " + long + "\r\n",
-		"a token":         "GET /api HTTP/1.1\r\nAuthorization: Bearer " + strings.Repeat("x", 60_000) + "\r\n",
+		"a path":            "GET /" + long + " HTTP/1.1\r\n",
+		"a query":           "GET /api?x=" + long + " HTTP/1.1\r\n",
+		"a namespace":       "GET /api/v1/namespaces/" + long + "/pods HTTP/1.1\r\n",
+		"a name":            "GET " + podsPath + "/" + long + " HTTP/1.1\r\n",
+		"a resource":        "GET /apis/" + long + "/v1/" + long + " HTTP/1.1\r\n",
+		"a subresource":     "GET " + podsPath + "/p/" + long + " HTTP/1.1\r\n",
+		"a timeout":         "GET /api?timeout=" + strings.Repeat("x", 60_000) + " HTTP/1.1\r\n",
+		"a selector":        "GET " + podsPath + "?watch=1&fieldSelector=metadata.name%3D" + long + " HTTP/1.1\r\n",
+		"a method":          strings.Repeat("X", 60_000) + " /healthz HTTP/1.1\r\n",
+		"a cluster's name":  "GET /clusters/" + strings.Repeat("x", 60_000) + "/api HTTP/1.1\r\n",
+		"a cluster's path":  "GET /clusters/eu1/" + long + " HTTP/1.1\r\n",
+		"no cluster's path": "GET /clusters/us1/" + long + " HTTP/1.1\r\n",
+		"a whole URL":       "GET https://" + strings.Repeat("x", 60_000) + "/" + long + " HTTP/1.1\r\n",
+		"a client's name":   "GET /api HTTP/1.1\r\nUser-Agent: " + long + "\r\n",
+		"an audit ID":       "GET /api HTTP/1.1\r\nAudit-ID: " + long + "\r\n",
+		"an address":        "GET /api HTTP/1.1\r\nX-Forwarded-For: " + long + "\r\n",
+		"a token":           "GET /api HTTP/1.1\r\nAuthorization: Bearer " + strings.Repeat("x", 60_000) + "\r\n",
 	}
 	start := time.Now()
 	for what, line := range lines {
@@ -213,7 +213,7 @@ func TestAuditRecordsRequestTarget(t *testing.T) {
 }
 
 // TestAuditLogIsReopened checks that the log may be renamed or removed at any time. The next
-// request is recorded at the path, or rejected.
+// request is recorded in a new file at the path, or rejected if the file cannot be created.
 func TestAuditLogIsReopened(t *testing.T) {
 	t.Parallel()
 	w, c := newRootFixture(t)
@@ -248,7 +248,7 @@ func TestAuditLogIsReopened(t *testing.T) {
 		t.Errorf("without a log: %d, %s", code, text)
 	}
 	if received := c.takeRequests(); len(received) != 0 {
-		t.Errorf("without a log, %d requests were sent on", len(received))
+		t.Errorf("without a log, %d requests were forwarded", len(received))
 	}
 	if err := os.Mkdir(logs, 0o700); err != nil {
 		t.Fatal(err)
@@ -278,7 +278,7 @@ func TestAuditOnFailure(t *testing.T) {
 		t.Errorf("an unknown caller: %d, %s", code, text)
 	}
 	if received := c.takeRequests(); len(received) != 0 {
-		t.Errorf("%d requests were sent on", len(received))
+		t.Errorf("%d requests were forwarded", len(received))
 	}
 	w.enableAudit("logPath: /dev/full, onFailure: Ignore")
 	w.waitForStatus(http.StatusOK, "alice-token", podsPath)
@@ -308,7 +308,7 @@ func TestAuditPolicyIsReloaded(t *testing.T) {
 		return nil
 	})
 	if recorded() {
-		t.Fatal("something is recorded that is not to be")
+		t.Fatal("a request is recorded at level None")
 	}
 	policy("Metadata")
 	waittest.Until(t, func() error {
@@ -351,7 +351,7 @@ func TestAuditBudgetOfATenant(t *testing.T) {
 		t.Errorf("the log has %d bytes, want at most %d", len(all), allowed)
 	}
 	if allowed < 2<<20 && !strings.Contains(all, `"bob"`) {
-		t.Errorf("the event of another tenant is gone, %d files are left", len(rotated)+1)
+		t.Errorf("the event of another tenant was removed, %d files are left", len(rotated)+1)
 	}
 	c.takeRequests()
 	sent, handled := 0, 0

@@ -18,9 +18,9 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// The budget of a tenant in the audit log. Unless the minimum values apply, a tenant's callers need
-// more than 20 minutes to write as many bytes as all retained files may have. If the size or the
-// number of files is unlimited, the budget is that of the default rotation.
+// The budget of a tenant in the audit log, in bytes. Unless the minimum values apply, a tenant's
+// callers need more than 20 minutes to fill all retained files. If the size or the number of
+// files is unlimited, the budget is the same as with the default rotation.
 const (
 	auditFillSeconds  = 30 * 60
 	auditBurstDivisor = 4
@@ -40,7 +40,8 @@ func auditBudgets(r rotation) *budget.Bytes {
 		max(retained/auditBurstDivisor, auditMinBurst))
 }
 
-// noTenant is the name of the budget of callers without a tenant. No tenant can have this name.
+// noTenant is the name of the budget that all callers without a tenant share. No tenant can have
+// this name.
 const noTenant = "(none)"
 
 // errAuditBudget is the response to callers of a tenant that has used up its budget in the audit
@@ -82,8 +83,9 @@ func (a *auditing) records(r *http.Request) bool {
 	return err != nil || a.policy.EvaluatePolicyRule(attributes).Level != auditinternal.LevelNone
 }
 
-// auditedTenant returns the name of the budget of a caller. Callers of the system tenant have no
-// budget. All callers without a tenant share one budget.
+// auditedTenant returns the name of the budget that a caller uses, and whether the budget limits
+// the caller. Callers of the system tenant are not limited. All callers without a tenant share a
+// budget.
 func (c *route) auditedTenant(r *http.Request, u user.Info) (name string, bounded bool) {
 	id, err := tenant.Of(u)
 	if proxyStateFrom(r.Context()).token != "" { // a service account of the cluster

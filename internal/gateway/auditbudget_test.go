@@ -176,7 +176,7 @@ func TestOmissionsAreWritten(t *testing.T) {
 		o.record("globex", "192.0.2.2", write)
 		for _, tenant := range []string{"", "acme", "globex"} {
 			if got := written(tenant); len(got) != 0 {
-				t.Fatalf("%q: %v, though nothing can be written", tenant, got)
+				t.Fatalf("%q: %v, but no event can be written", tenant, got)
 			}
 		}
 		setFull(false)

@@ -12,18 +12,18 @@ import (
 	auditinternal "k8s.io/apiserver/pkg/apis/audit"
 )
 
-// unauthenticatedText is the maximum size of each text in the event of an unauthenticated request,
-// in bytes of the log.
+// unauthenticatedText is the maximum size of each text in the event of an unauthenticated
+// request, in bytes after JSON encoding.
 const unauthenticatedText = 256
 
-// textLimits are the maximum sizes of the texts in an event, in bytes of the log. Some characters
-// need six bytes in JSON.
+// textLimits are the maximum sizes of the texts in an event, in bytes after JSON encoding. Some
+// characters need six bytes.
 type textLimits struct {
 	uri, text int
-	// user is the maximum size of all texts of a user together.
+	// user is the maximum total size of a user's name, UID, groups and extras.
 	user int
-	// refWithoutURI specifies that the object reference is retained if the URI is cut. The
-	// reference repeats parts of the URI.
+	// refWithoutURI specifies that the object reference is retained if the URI is cut. Otherwise
+	// it is omitted, because it repeats parts of the URI.
 	refWithoutURI bool
 }
 
@@ -42,8 +42,8 @@ var (
 	}
 )
 
-// cutAuditAnnotation specifies the fields of the event that the gateway cut because they were too
-// long. A text that was cut ends with "...".
+// cutAuditAnnotation is the annotation that lists the fields of the event that the gateway cut
+// because they were too long. A text that was cut ends with "...".
 const cutAuditAnnotation = "gateway.kubetenant.dev/cut-fields"
 
 // cutMark is the end of a text that was cut.
@@ -64,8 +64,8 @@ func (c *cutter) cut(field string, text *string, maxBytes int) bool {
 	return true
 }
 
-// shortened returns an event with limited texts. If no text is too long, it returns the event
-// itself. It does not change the event.
+// shortened returns a copy of an event in which texts that exceed their limit are cut. If no text
+// exceeds its limit, it returns the event itself. It does not change the event.
 func shortened(event *auditinternal.Event, limits textLimits) *auditinternal.Event {
 	out, c := *event, &cutter{}
 	cutURI := c.cut("requestURI", &out.RequestURI, limits.uri)
@@ -106,7 +106,8 @@ func shortened(event *auditinternal.Event, limits textLimits) *auditinternal.Eve
 	return &out
 }
 
-// annotations returns the annotations with limited values.
+// annotations returns the annotations with values of at most maxBytes. It does not change the
+// map.
 func (c *cutter) annotations(all map[string]string, maxBytes int) map[string]string {
 	out := all
 	for key, value := range all {
@@ -119,8 +120,8 @@ func (c *cutter) annotations(all map[string]string, maxBytes int) map[string]str
 	return out
 }
 
-// user returns a user whose texts together have a limited size. If they are too long, it omits the
-// extras, cuts the name and UID, and omits the last groups.
+// user returns a user whose texts together do not exceed the limit. If the texts are too long, it
+// omits the extras, cuts the name and UID, and omits the groups that exceed the limit.
 func (c *cutter) user(field string, u *authenticationv1.UserInfo, limits textLimits) *authenticationv1.UserInfo {
 	size := encodedBytes(u.Username) + encodedBytes(u.UID)
 	for _, group := range u.Groups {
@@ -150,7 +151,7 @@ func (c *cutter) user(field string, u *authenticationv1.UserInfo, limits textLim
 // cut returns a text, cut to at most unauthenticatedText bytes.
 func cut(text string) string { return cutTo(text, unauthenticatedText) }
 
-// cutTo returns a text, cut to a maximum number of bytes in the log.
+// cutTo returns a text, cut to an encoded size of at most maxBytes.
 func cutTo(text string, maxBytes int) string {
 	if encodedBytes(text) <= maxBytes {
 		return text

@@ -25,7 +25,7 @@ type logFile struct {
 
 	mu       sync.Mutex
 	rotation rotation
-	rotating *lumberjack.Logger // created once per rotation, because each Logger has a goroutine that never ends
+	rotating *lumberjack.Logger // created once for each rotation, because each Logger has a goroutine that never ends
 	file     io.WriteCloser     // nil if no file is in use
 	opened   os.FileInfo        // the file that was opened
 	lines    wholeLines         // writes to file
@@ -51,7 +51,7 @@ func newRotation(config *configv1alpha1.GatewayAudit) rotation {
 const writeAndSearch = 2 | 1
 
 // openAttempts is the maximum number of attempts to open a path. Another attempt is necessary if
-// another process replaces the file in the meantime, or if the file is rotated first.
+// another process replaces the file in the meantime, or if opening the file rotates it.
 const openAttempts = 3
 
 var errLogReplaced = errors.New("the audit log was replaced while it was opened")
@@ -88,7 +88,8 @@ func (l *logFile) Write(line []byte) (int, error) {
 	return l.lines.Write(line)
 }
 
-// configure changes the rotation. If it differs, the next write opens the file again.
+// configure changes the rotation. If it differs from the current rotation, the next write opens
+// the file again.
 func (l *logFile) configure(r rotation) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

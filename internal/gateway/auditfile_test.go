@@ -50,7 +50,7 @@ func readText(t *testing.T, path string) string {
 }
 
 // TestAuditLogFollowsItsPath checks that an event is written to the file that currently has the
-// path, whatever another program did to the file.
+// path, even if another program renamed, removed, replaced or truncated the previous file.
 func TestAuditLogFollowsItsPath(t *testing.T) {
 	t.Parallel()
 	changes := map[string]func(path string) error{
@@ -67,10 +67,10 @@ func TestAuditLogFollowsItsPath(t *testing.T) {
 			text, err := os.ReadFile(path)
 			return errors.Join(err, os.WriteFile(path+".1", text, 0o600), os.Truncate(path, 0))
 		},
-		"linked elsewhere": func(path string) error {
+		"replaced by a symbolic link": func(path string) error {
 			return errors.Join(os.Remove(path), os.Symlink(path+".target", path))
 		},
-		"in another folder": func(path string) error {
+		"in a renamed folder": func(path string) error {
 			folder := filepath.Dir(path)
 			return errors.Join(os.Rename(folder, folder+".old"), os.Mkdir(folder, 0o700))
 		},
@@ -101,7 +101,7 @@ func TestAuditLogFollowsItsPath(t *testing.T) {
 	}
 }
 
-// TestAuditLogFailsWithoutItsFile checks that writes fail while the file cannot be opened again.
+// TestAuditLogFailsWithoutItsFile checks that writes fail while the path cannot be opened.
 func TestAuditLogFailsWithoutItsFile(t *testing.T) {
 	t.Parallel()
 	for what, obstacle := range map[string]func(path string) error{
@@ -109,7 +109,7 @@ func TestAuditLogFailsWithoutItsFile(t *testing.T) {
 		"a folder": func(path string) error {
 			return errors.Join(os.Rename(path, path+".1"), os.Mkdir(path, 0o700))
 		},
-		"a link to nothing": func(path string) error {
+		"a broken symbolic link": func(path string) error {
 			return errors.Join(os.Remove(path), os.Symlink(filepath.Join(path+".none", "x"), path))
 		},
 	} {
@@ -126,7 +126,7 @@ func TestAuditLogFailsWithoutItsFile(t *testing.T) {
 				}
 				for range 3 {
 					if _, err := log.Write([]byte("lost\n")); err == nil {
-						t.Fatal("an event that is nowhere was reported as written")
+						t.Fatal("Write returned no error for an event that was not written")
 					}
 				}
 				_ = os.RemoveAll(path)
@@ -219,11 +219,11 @@ func TestFullDeviceIsAnError(t *testing.T) {
 	t.Parallel()
 	log := openTestLog(t, "/dev/full", 1, 1)
 	if log.file == nil || log.file == log.rotating {
-		t.Error("a device is rotated")
+		t.Error("the device has a rotating writer")
 	}
 	for range 2 {
 		if _, err := log.Write([]byte("lost\n")); err == nil {
-			t.Error("a full device has room")
+			t.Error("Write to a full device returned no error")
 		}
 	}
 }
@@ -259,7 +259,7 @@ func TestAuditLogSettings(t *testing.T) {
 		writeLine(t, log, long)
 	}
 	if files, _ := filepath.Glob(filepath.Join(folder, "*")); len(files) != 1 {
-		t.Fatalf("%v: rotated, though it must not be", files)
+		t.Fatalf("%v: the log was rotated without a maximum size", files)
 	}
 	log.configure(rotation{megabytes: 1})
 	writeLine(t, log, "next")

@@ -24,8 +24,8 @@ import (
 // retain the bytes, which are reused. auditLog is safe for concurrent use if out is.
 type auditLog struct{ out io.Writer }
 
-// ProcessEvents implements [audit.Sink]. It tries to write all events, and returns false if writing
-// one of them failed.
+// ProcessEvents implements [audit.Sink]. It tries to write all events, and returns false if a
+// write fails.
 func (l auditLog) ProcessEvents(events ...*auditinternal.Event) bool {
 	success := true
 	for _, event := range events {
@@ -86,8 +86,8 @@ func (l auditLog) write(event *auditinternal.Event) (int, error) {
 	return l.out.Write(line.Text)
 }
 
-// writeEvent writes all fields of an event. TestAuditLogEqualsUpstream fails if a later release
-// adds a field.
+// writeEvent writes all fields of an event. TestAuditLogEqualsUpstream fails if a later
+// Kubernetes release adds a field.
 func writeEvent(w *quickjson.Writer, e *auditv1.Event) error {
 	w.Begin()
 	w.String("kind", "Event")
@@ -123,7 +123,7 @@ func writeEvent(w *quickjson.Writer, e *auditv1.Event) error {
 	return nil
 }
 
-// writeText writes a member, even if its value is empty.
+// writeText writes a string member, even if the string is empty.
 func writeText(w *quickjson.Writer, name, value string) {
 	w.Name(name)
 	w.Quote(value)
@@ -154,7 +154,7 @@ func writeStatus(w *quickjson.Writer, s *metav1.Status) error {
 	if s == nil {
 		return nil
 	}
-	// The statuses of rejected requests have details.
+	// These fields are usually not set. Details are set if the request was rejected.
 	if (s.TypeMeta != metav1.TypeMeta{}) || (s.ListMeta != metav1.ListMeta{}) || s.Details != nil {
 		return w.Any("responseStatus", s)
 	}
@@ -171,7 +171,8 @@ func writeStatus(w *quickjson.Writer, s *metav1.Status) error {
 	return nil
 }
 
-// writeBodies writes the fields of levels above Metadata, which the gateway does not allow.
+// writeBodies writes the objects that only levels above Metadata record. The gateway rejects
+// policies with such levels.
 func writeBodies(w *quickjson.Writer, e *auditv1.Event) error {
 	if e.RequestObject != nil {
 		if err := w.Any("requestObject", e.RequestObject); err != nil {

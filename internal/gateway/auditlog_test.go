@@ -37,7 +37,7 @@ func upstreamLine(t *testing.T, event *auditinternal.Event) string {
 	return out.String()
 }
 
-// TestAuditLogEqualsUpstream checks that the gateway's log is equal to that of upstream's backend,
+// TestAuditLogEqualsUpstream checks that the gateway writes the same lines as upstream's backend,
 // for unusual and for random events.
 func TestAuditLogEqualsUpstream(t *testing.T) {
 	const strange = "\xff\n\"\\ \u2028<>&\x00"
@@ -120,7 +120,7 @@ func TestUnencodableEventsAreReported(t *testing.T) {
 		for _, bad := range []*auditinternal.Event{{RequestObject: body}, {ResponseObject: body}} {
 			var out bytes.Buffer
 			if (auditLog{&out}).ProcessEvents(good, bad, good) {
-				t.Errorf("%v: it says that all is written", bad)
+				t.Errorf("%v: ProcessEvents returned true", bad)
 			}
 			if want := upstreamLine(t, good); out.String() != want+want {
 				t.Errorf("%v: %s, want twice %s", bad, &out, want)
@@ -139,7 +139,7 @@ func (s *unsafeWriter) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-// TestConcurrentAuditWrites checks that concurrent events do not mix in one line, and that no line
+// TestConcurrentAuditWrites checks that lines of concurrent events do not mix, and that no line
 // is lost.
 func TestConcurrentAuditWrites(t *testing.T) {
 	var out unsafeWriter
@@ -163,7 +163,7 @@ func TestConcurrentAuditWrites(t *testing.T) {
 		got[line]++
 	}
 	if !maps.Equal(got, want) {
-		t.Errorf("%d kinds of lines, %d in all", len(got), len(out.lines))
+		t.Errorf("%d different lines, %d in total", len(got), len(out.lines))
 	}
 }
 
@@ -183,14 +183,14 @@ func (f *failOnceWriter) Write(line []byte) (int, error) {
 func TestAuditLogReportsFailedWrites(t *testing.T) {
 	f := &failOnceWriter{}
 	if (auditLog{f}).ProcessEvents(&auditinternal.Event{}, &auditinternal.Event{}, &auditinternal.Event{}) {
-		t.Error("it says that all is written")
+		t.Error("ProcessEvents returned true")
 	}
 	if len(f.lines) != 3 {
 		t.Errorf("%d writes", len(f.lines))
 	}
 	for _, line := range f.lines {
 		if strings.Index(line, "\n") != len(line)-1 {
-			t.Errorf("%q is no line", line)
+			t.Errorf("%q is not exactly one line", line)
 		}
 	}
 }
@@ -215,8 +215,9 @@ func (f *fullDisk) Write(b []byte) (int, error) {
 	return n, errors.New("no space left on device")
 }
 
-// TestAuditLogRecoversFromAFullDisk checks that an incomplete line does not affect later lines. If
-// the incomplete line cannot be ended, a later line is not written. The log has no empty lines.
+// TestAuditLogRecoversFromAFullDisk checks that an incomplete line does not affect later lines.
+// While the missing newline cannot be written, no later line is written. The log has no empty
+// lines.
 func TestAuditLogRecoversFromAFullDisk(t *testing.T) {
 	event := &auditinternal.Event{AuditID: "a"}
 	whole := upstreamLine(t, event)
@@ -242,7 +243,7 @@ func TestAuditLogRecoversFromAFullDisk(t *testing.T) {
 				}
 			}
 			if got != reported+f.missingNewlines || reported < 2 {
-				t.Fatalf("room for %d and %d bytes: %d whole lines, %d events were told to be written, %d lacked their end:\n%s",
+				t.Fatalf("room for %d and %d bytes: %d whole lines, %d events reported as written, %d lacked the newline:\n%s",
 					first, second, got, reported, f.missingNewlines, f.text.String())
 			}
 		}

@@ -49,7 +49,7 @@ func (s *auditSink) process(event *auditinternal.Event) (bytes int, written bool
 	return s.write(shortened(event, unauthenticatedTextLimits))
 }
 
-// omit records an event that is not written. The tenant is empty for an unauthenticated request.
+// omit records that an event is not written. tenant is empty if the request is unauthenticated.
 func (s *auditSink) omit(tenant, peer string) {
 	s.metrics.auditEvents.WithLabelValues(auditOmitted).Inc()
 	s.omissions.record(tenant, peer, func(record *auditinternal.Event) bool {
@@ -82,8 +82,8 @@ const (
 	unauthenticatedBurstPerPeer     = 50
 )
 
-// unauthenticatedEventLimits limits the rate of events of unauthenticated requests, by client
-// address and in total. It is safe for concurrent use.
+// unauthenticatedEventLimits limits the rate of events of unauthenticated requests, for each
+// client address and in total. It is safe for concurrent use.
 type unauthenticatedEventLimits struct {
 	total  flowcontrol.RateLimiter
 	byPeer *budget.Budgets
@@ -101,8 +101,8 @@ func (u *unauthenticatedEventLimits) accept(peer string) bool {
 	return u.byPeer.Limiter(peer).TryAccept() && u.total.TryAccept()
 }
 
-// peerOf returns the client address of an event. For IPv6, it is the first address of the /64
-// network, which usually belongs to one host.
+// peerOf returns the client address in an event, or "" if there is none. For IPv6, it returns the
+// first address of the /64 network, which usually belongs to one host.
 func peerOf(event *auditinternal.Event) string {
 	if len(event.SourceIPs) == 0 {
 		return ""
@@ -110,8 +110,8 @@ func peerOf(event *auditinternal.Event) string {
 	return networkOf(event.SourceIPs[len(event.SourceIPs)-1])
 }
 
-// networkOf returns an IPv4 address unchanged. For an IPv6 address, it returns the first address of
-// its /64 network.
+// networkOf returns the first address of the /64 network of an IPv6 address. It returns any other
+// text unchanged.
 func networkOf(peer string) string {
 	address, err := netip.ParseAddr(peer)
 	if err != nil || address.Unmap().Is4() {

@@ -72,7 +72,7 @@ func TestUnauthenticatedEventsAreLimited(t *testing.T) {
 		r := newRecordingSink()
 		for range 1000 {
 			if !r.ProcessEvents(eventFrom("192.0.2.1", "")) {
-				t.Fatal("a request is refused because its event was left out")
+				t.Fatal("ProcessEvents returned false for an omitted event")
 			}
 		}
 		if n := len(r.events(t)); n != unauthenticatedBurstPerPeer {
@@ -92,14 +92,14 @@ func TestUnauthenticatedEventsAreLimited(t *testing.T) {
 			r.ProcessEvents(eventFrom("192.0.2.1", "alice"))
 		}
 		if n := len(r.events(t)); n != 1000 {
-			t.Errorf("%d of 1000 events of a known caller", n)
+			t.Errorf("%d of 1000 events of an authenticated caller", n)
 		}
 		began := time.Now()
 		time.Sleep(omittedInterval + time.Second)
 		synctest.Wait()
 		events := r.events(t)
 		if len(events) != 1 {
-			t.Fatalf("%d events, want the one that counts", len(events))
+			t.Fatalf("%d events, want one with the number of omitted events", len(events))
 		}
 		want := fmt.Sprint(
 			1000 - unauthenticatedBurstPerPeer + 1000 - (unauthenticatedBurst - unauthenticatedBurstPerPeer - 1),
@@ -115,7 +115,7 @@ func TestUnauthenticatedEventsAreLimited(t *testing.T) {
 		}
 		time.Sleep(2 * omittedInterval)
 		if n := len(r.events(t)); n != 0 {
-			t.Errorf("%d events, though nothing was left out", n)
+			t.Errorf("%d events, but none was omitted", n)
 		}
 	})
 }
@@ -168,6 +168,6 @@ func TestUnauthenticatedEventsAreShortened(t *testing.T) {
 	}
 	r.ProcessEvents(eventFrom("192.0.2.1", "alice"))
 	if e := r.events(t)[0]; len(e.RequestURI) != 1001 || len(e.Annotations) != 0 {
-		t.Errorf("the URI of a known caller was cut: %+v", e)
+		t.Errorf("the URI of an authenticated caller was cut: %+v", e)
 	}
 }

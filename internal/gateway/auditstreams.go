@@ -31,12 +31,12 @@ import (
 type auditStreams struct {
 	streams *tenantaudit.Streams
 	backend *tenantaudit.Backend
-	policy  audit.PolicyRuleEvaluator // selects all events
+	policy  audit.PolicyRuleEvaluator // records all requests at level Metadata
 	end     func()
 }
 
-// openAuditStreams opens the audit streams. It applies only the first version of the configuration.
-// Later versions have no effect on the streams.
+// openAuditStreams opens the audit streams of the first version of the configuration. Later
+// versions have no effect on the streams.
 func (g *Gateway) openAuditStreams(ctx context.Context, config *configv1alpha1.Audit) error {
 	if g.current.Load() != nil || g.audits != nil {
 		return nil
@@ -65,8 +65,9 @@ func (g *Gateway) openAuditStreams(ctx context.Context, config *configv1alpha1.A
 	return nil
 }
 
-// resolver returns the functions that determine the tenants in the audit events of a route. They
-// use the names of tenants in the cluster. The records contain the names in the configuration.
+// resolver returns the functions that determine the tenants in the audit events of a route. The
+// functions use the names of tenants in the cluster. Name returns the name in the configuration,
+// which the records contain.
 func (c *route) resolver() *tenantaudit.Resolver {
 	if c.cluster == nil {
 		return &tenantaudit.Resolver{
@@ -86,7 +87,7 @@ func (c *route) resolver() *tenantaudit.Resolver {
 			id, err := tenant.Of(caller)
 			if err == nil {
 				id, _ = c.mapping.tenant(id)
-			} else if tenant.IsServiceAccountName(caller.GetName()) { // the cluster authenticated it
+			} else if tenant.IsServiceAccountName(caller.GetName()) { // the cluster authenticated the caller
 				id, _ = clusterResolver.Caller(caller, nil, at)
 			}
 			if as == nil || !id.IsSystem() {
@@ -145,7 +146,7 @@ var errAudit = errors.New("the caller may not read audit streams")
 
 // withAuditStream serves the audit streams of the cluster's tenants at [authz.AuditPath]. The
 // cluster decides whether a caller may get this path. The caller's tenant determines which stream
-// it reads.
+// the caller reads.
 func (c *route) withAuditStream(next http.Handler) http.Handler {
 	if c.gateway.audits == nil {
 		return next

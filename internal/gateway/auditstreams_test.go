@@ -139,7 +139,7 @@ func TestAuditStreams(t *testing.T) {
 	}
 	for _, name := range files {
 		if !strings.Contains(name, "+") {
-			t.Errorf("%s is a file of several clusters", name)
+			t.Errorf("the file %s does not name a cluster", name)
 		}
 		text, err := os.ReadFile(name)
 		if err != nil || strings.Contains(string(text), "secret") || strings.Contains(string(text), "127.0.0.1") {

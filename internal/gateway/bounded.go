@@ -28,9 +28,9 @@ const (
 
 var errResponseTooLarge = errors.New("the response of the cluster is too large")
 
-// limitResponses returns a configuration with which reading a response fails beyond a limit.
-// newLimit returns the limit for a response, which several responses may share. Watches are not
-// limited.
+// limitResponses returns a copy of config that limits the size of responses. Reading a response
+// fails beyond its limit. newLimit returns the limit of a response, which several responses may
+// share. Watches are not limited.
 func limitResponses(config *rest.Config, newLimit func() *byteLimit) *rest.Config {
 	out := rest.CopyConfig(config)
 	out.Wrap(func(next http.RoundTripper) http.RoundTripper {
@@ -55,7 +55,7 @@ func newByteLimit(maxBytes int64) *byteLimit {
 	return b
 }
 
-// limitedBody is a body whose bytes use a limit until the body is closed.
+// limitedBody is a response body whose bytes use up limit until the body is closed.
 type limitedBody struct {
 	io.ReadCloser
 	limit *byteLimit

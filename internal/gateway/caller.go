@@ -34,8 +34,8 @@ var (
 	errNoTenant = errors.New("the caller has no tenant")
 )
 
-// withMappedCaller replaces the authenticated user by its identity in the cluster. It rejects callers
-// that may not use the cluster.
+// withMappedCaller replaces the authenticated user with the user's identity in the cluster. It
+// rejects callers that may not use the cluster.
 func (c *route) withMappedCaller(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ctx, x := r.Context(), proxyStateFrom(r.Context())
@@ -60,7 +60,7 @@ func (c *route) withMappedCaller(next http.Handler) http.Handler {
 	})
 }
 
-// requireAdmission rejects the writes for which [route.bypassesAdmission] is true.
+// requireAdmission rejects the writes for which [route.bypassesAdmission] returns true.
 func (c *route) requireAdmission(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if c.bypassesAdmission(r, proxyStateFrom(r.Context()).tenant) {
@@ -71,7 +71,7 @@ func (c *route) requireAdmission(next http.Handler) http.Handler {
 	})
 }
 
-// withFairUse applies the limits of the caller's tenant.
+// withFairUse applies the fair-use limits of the caller's tenant.
 func (c *route) withFairUse(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		admit := c.cluster.stack.AdmitRequest
@@ -89,7 +89,8 @@ func (c *route) withFairUse(next http.Handler) http.Handler {
 	})
 }
 
-// withNameCheck rejects callers that have the name of an identity of the gateway in the cluster.
+// withNameCheck rejects a caller whose name in the cluster is the name of an account of the
+// gateway.
 func (c *route) withNameCheck(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		mapped, _ := request.UserFrom(r.Context())

@@ -31,12 +31,13 @@ import (
 type route struct {
 	name    string
 	config  *configv1alpha1.GatewayCluster
-	shared  *configv1alpha1.Gateway // the settings of all clusters
+	shared  *configv1alpha1.Gateway // the settings that apply to all clusters
 	gateway *Gateway
 	cluster *cluster
 
-	// files are the fingerprints of the kubeconfigs from which the route was built, by path. Each
-	// fingerprint also covers the certificate, key and CA files that the kubeconfig names.
+	// files are the fingerprints of the kubeconfigs from which the route was built, keyed by
+	// path. Each fingerprint also covers the certificate, key and CA files that the kubeconfig
+	// names.
 	files        map[string]fingerprint
 	tenants      tenant.Set
 	mapping      *mapping
@@ -50,7 +51,7 @@ type route struct {
 	// time.
 	decisions *decisions
 	handler   http.Handler
-	objects   http.Handler // the views of the cluster's objects, nil if there are none
+	objects   http.Handler // serves the views of the cluster's objects; nil if none is configured
 }
 
 // build builds the chain of handlers for a request, from the last handler to the first.
@@ -78,8 +79,8 @@ func (c *route) build(a *auditing) error {
 	h = c.withFairUse(h)
 	h = c.requireAdmission(h)
 	h = c.withMappedCaller(h)
-	// Older tenant paths are parsed only for Kubernetes' own resources. The result must not reveal,
-	// before authentication, which other resources a cluster serves.
+	// Older tenant paths are parsed only for Kubernetes' own resources. Parsing the paths of
+	// other resources would reveal, before authentication, which resources a cluster serves.
 	c.handler = c.gateway.stack.WithRequestState(c.withAuthentication(h, c.authn, a))
 	return nil
 }
@@ -146,12 +147,14 @@ func (c *route) authenticator() authenticator.Request {
 	}), sources)
 }
 
-// clusterAuditAnnotation specifies the cluster of the request. The gateway writes it into each of
-// its audit events. It is (none) if the request is for no configured cluster.
+// clusterAuditAnnotation is the audit annotation with the name of the request's cluster. The
+// gateway adds it to each of its audit events. Its value is (none) if the cluster is not
+// configured.
 const clusterAuditAnnotation = "gateway.kubetenant.dev/cluster"
 
-// targetAuditAnnotation specifies the target of a request that was sent with a whole URL, not only
-// with a path. The gateway cuts it after 256 bytes and ignores everything in it except the path.
+// targetAuditAnnotation is the audit annotation with the target of a request that was sent with a
+// whole URL, not only with a path. The gateway cuts the target after 256 bytes. To handle the
+// request, it uses only the path of the target.
 const targetAuditAnnotation = "gateway.kubetenant.dev/request-target"
 
 // withAuditAnnotations adds two annotations to the audit events of a request: the cluster, and the
@@ -172,10 +175,10 @@ func (c *route) withAuditAnnotations(next http.Handler) http.Handler {
 // request. If the client retries, the new configuration applies.
 var errConfigChanged = errors.New("the configuration or the caller's rights changed during the request: try again")
 
-// requireCurrentRoute rejects a request if its route was replaced by a route that does not keep its
-// sessions. Otherwise, the old configuration could map a caller that the new sources authenticated.
-// At this step, the session of the request has already begun, so a later change of the route ends
-// it.
+// requireCurrentRoute rejects a request if its route was replaced by a route that does not keep
+// its sessions. Otherwise, the old configuration could map a caller that the new sources
+// authenticated. At this step, the session of the request has already begun, so a later change of
+// the route ends the session.
 func (c *route) requireCurrentRoute(next http.Handler) http.Handler {
 	return c.gateway.requireCurrent(func(current *snapshot) bool {
 		latest := current.routes[c.name]
@@ -187,8 +190,8 @@ func (c *route) requireCurrentRoute(next http.Handler) http.Handler {
 // while a new snapshot is being applied.
 func (g *Gateway) requireCurrent(isCurrent func(current *snapshot) bool, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		// This value must be read before g.current. Then a request that was authenticated during a
-		// commit observes either the commit or the new snapshot.
+		// committing must be read before g.current. Then a request that was authenticated during
+		// a commit observes either the commit or the new snapshot.
 		committing := g.committing.Load()
 		if !isCurrent(g.current.Load()) || committing {
 			w.Header().Set("Retry-After", "1")
@@ -199,8 +202,8 @@ func (g *Gateway) requireCurrent(isCurrent func(current *snapshot) bool, next ht
 	})
 }
 
-// keepsSessions reports whether the sessions of an earlier route may continue on this route. c may
-// be nil.
+// keepsSessions reports whether the sessions of an earlier route may continue on this route. If c
+// is nil, it returns false.
 func (c *route) keepsSessions(before *route) bool {
 	if c == nil || c.cluster != before.cluster {
 		return false
@@ -262,8 +265,8 @@ func prefixOf(x *proxyState, path string) string {
 	return strings.TrimSuffix(before, "/")
 }
 
-// nameOf returns the name of a route's cluster. If there is no cluster, it returns noCluster, which
-// is not a valid name.
+// nameOf returns the name of a route's cluster. If there is no cluster, it returns noCluster,
+// which is not a valid cluster name.
 func nameOf(c *route) string {
 	if c == nil || c.name == "" {
 		return noCluster
@@ -288,8 +291,9 @@ func (c *route) authorize(ctx context.Context, a authorizer.Attributes) (authori
 	return c.reviewAccess(ctx, a)
 }
 
-// reviewAccess decides about a request with a SubjectAccessReview in the cluster, whose result may
-// be stored. If the review fails, reviewAccess denies the request and returns no error.
+// reviewAccess decides about a request with a SubjectAccessReview in the cluster, or with the
+// stored result of an earlier review. If the review fails, it denies the request and returns no
+// error.
 func (c *route) reviewAccess(ctx context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
 	decision, reason, err := c.decisions.accessReviewer(a).Authorize(ctx, a)
 	if err != nil { // err contains the cluster's address, which the caller must not see

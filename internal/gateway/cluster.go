@@ -36,10 +36,10 @@ type cluster struct {
 	keys          signatureVerifier
 	limits        *reviewLimits
 	reader        *rest.Config
-	listsByTenant inFlight      // lists of all objects behind the views, by tenant
-	totalLists    inFlight      // the total number of these lists, under the zero ID
-	viewBudget    *views.Budget // bytes that the views of all tenants hold
-	// changes are the namespaces for which stored decisions are not used.
+	listsByTenant inFlight      // concurrent lists of the objects behind the views, keyed by tenant
+	totalLists    inFlight      // the total number of these lists, under the zero tenant ID
+	viewBudget    *views.Budget // limits the bytes that the views hold in memory
+	// changes records the namespaces for which stored decisions are temporarily not used.
 	changes changes
 	// queue limits the number of requests that are sent to the cluster at the same time.
 	queue *turns.Queue
@@ -134,7 +134,8 @@ func newCluster(
 	return k, nil
 }
 
-// labelCheckedCluster is a cluster without labeled resources while trusted returns false.
+// labelCheckedCluster reports no labeled resources while trusted returns false. Lists over all
+// namespaces are limited by labels, so the boundary then denies them.
 type labelCheckedCluster struct {
 	lookup.Cluster
 
@@ -157,8 +158,9 @@ func (r *labeledResources) Labeled(resource schema.GroupResource, id tenant.ID) 
 	return r.trusted() && r.Resources.Labeled(resource, id)
 }
 
-// labelsTrusted reports whether the tenant labels in the cluster can be trusted. If admission is
-// Unchecked in the configuration, it returns true without a check.
+// labelsTrusted reports whether the tenant labels in the cluster can be trusted. It returns false
+// before the first route takes effect. If the route's admission is Unchecked, it returns true
+// without a check.
 func (k *cluster) labelsTrusted() bool {
 	c := k.route.Load()
 	return c != nil && (c.config.Admission == configv1alpha1.GatewayAdmissionUnchecked || k.state.LabelsTrusted())

@@ -20,7 +20,7 @@ func TestRequestsDuringCommitGet503(t *testing.T) {
 		w := httptest.NewRecorder()
 		h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/", http.NoBody))
 		if again := w.Header().Get("Retry-After") != ""; w.Code != want || again != (want == http.StatusServiceUnavailable) {
-			t.Errorf("%s: %d, to be asked for again: %v", what, w.Code, again)
+			t.Errorf("%s: %d, Retry-After: %v", what, w.Code, again)
 		}
 	}
 	commit := func(part func()) {
@@ -28,13 +28,13 @@ func TestRequestsDuringCommitGet503(t *testing.T) {
 		g.commit(in, []func(){part})
 	}
 	commit(func() {})
-	check("it is in force", http.StatusNoContent)
-	commit(func() { check("another is about to be", http.StatusServiceUnavailable) })
-	check("that is in force", http.StatusNoContent)
+	check("after a commit", http.StatusNoContent)
+	commit(func() { check("during a commit", http.StatusServiceUnavailable) })
+	check("after the second commit", http.StatusNoContent)
 	commit(func() { panic("a part") })
 	check("a part panicked", http.StatusServiceUnavailable)
 	commit(func() {})
-	check("a whole one is in force", http.StatusNoContent)
+	check("after a complete commit", http.StatusNoContent)
 	g.commit(&snapshot{auditing: &auditing{}}, nil)
-	check("it is in force no more", http.StatusServiceUnavailable)
+	check("after another snapshot was committed", http.StatusServiceUnavailable)
 }

@@ -38,11 +38,11 @@ type credential struct {
 	*rest.Config
 	fileDigest fingerprint
 	// fullDigest covers the text of the kubeconfig, and the certificates, keys and CAs that it
-	// contains or names. It does not cover a token file, which client-go reloads.
+	// contains or references. It does not cover a token file, which client-go reloads.
 	fullDigest fingerprint
 }
 
-// loadKubeconfig reads a kubeconfig.
+// loadKubeconfig reads a kubeconfig, and rejects settings that are unsafe for the gateway.
 func loadKubeconfig(path string) (*credential, error) {
 	data, err := os.ReadFile(path) // #nosec G304 -- the operator names it
 	if err != nil {
@@ -113,8 +113,8 @@ const (
 	// fileCheckInterval is the interval at which the gateway checks the files that are named in the
 	// configuration and that no other component watches.
 	fileCheckInterval = 2 * time.Second
-	// rejectedChecks is the number of checks after which rejected files are tried again. The reason
-	// may have been another file, which was incomplete.
+	// rejectedChecks is the number of checks after which rejected files are tried again. Another
+	// file may have been the reason, for example because it was incomplete.
 	rejectedChecks = 10
 )
 
@@ -146,7 +146,7 @@ func (g *Gateway) watchFiles(ctx context.Context) {
 }
 
 // renew builds a new snapshot from the settings of old, unless another snapshot has replaced old.
-// The other snapshot was built from the changed files.
+// In that case, the other snapshot was built from the changed files.
 func (g *Gateway) renew(ctx context.Context, old *snapshot) (renewed bool, err error) {
 	g.applyMu.Lock()
 	defer g.applyMu.Unlock()
@@ -157,8 +157,9 @@ func (g *Gateway) renew(ctx context.Context, old *snapshot) (renewed bool, err e
 	return err == nil, err
 }
 
-// changedFiles returns the fingerprints of the files of a snapshot, and the files whose content has
-// changed since the snapshot was built. A file that cannot be read has the zero fingerprint.
+// changedFiles returns the fingerprints of the files of a snapshot, and the paths of the files
+// whose content has changed since the snapshot was built. An invalid kubeconfig and a file that
+// cannot be read have the zero fingerprint.
 func (s *snapshot) changedFiles() (found map[string]fingerprint, changed []string) {
 	found = map[string]fingerprint{}
 	compare := func(path string, expected, actual fingerprint) {

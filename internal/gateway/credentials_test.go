@@ -12,17 +12,17 @@ import (
 	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
 )
 
-// TestFileChangeKeepsNewerConfiguration checks that a changed kubeconfig does not restore a
+// TestFileChangeKeepsNewerConfiguration checks that a changed file does not restore a
 // configuration that was replaced in the meantime.
 func TestFileChangeKeepsNewerConfiguration(t *testing.T) {
 	g := &Gateway{}
 	before, now := &snapshot{settings: &configv1alpha1.Settings{}}, &snapshot{settings: &configv1alpha1.Settings{}}
 	g.current.Store(now)
 	if renewed, err := g.renew(t.Context(), before); renewed || err != nil || g.current.Load() != now {
-		t.Errorf("one that is replaced: %v, %v", renewed, err)
+		t.Errorf("a replaced snapshot: %v, %v", renewed, err)
 	}
 	if renewed, err := g.renew(t.Context(), now); renewed || !errors.Is(err, errNoSection) { // empty settings
-		t.Errorf("the one in force is not made anew: %v, %v", renewed, err)
+		t.Errorf("the current snapshot was not built again: %v, %v", renewed, err)
 	}
 }
 

@@ -31,9 +31,9 @@ const (
 	changeTTL = allowTTL + 3*responseTimeout
 )
 
-// decisions stores what the cluster allowed, for one route. The keys of stored decisions contain
-// names of namespaces and service accounts. Stored decisions are not used for namespaces that
-// changed recently. It is safe for concurrent use.
+// decisions stores the access decisions of one route that the cluster allowed. The keys of stored
+// decisions contain names of namespaces and service accounts. Therefore stored decisions are not
+// used for namespaces that changed recently. It is safe for concurrent use.
 type decisions struct {
 	changes *changes
 	// cached and uncached authorize with SubjectAccessReviews of the cluster. Only cached reuses
@@ -109,8 +109,8 @@ func (d *decisions) impersonation(r *http.Request) http.Handler {
 	return d.cachedImpersonation
 }
 
-// namesIn returns the texts of a user that may contain the name of a namespace, and the other
-// texts.
+// namesIn returns others, and the names of a user and its groups. All of them may contain the
+// name of a namespace.
 func namesIn(u user.Info, others ...string) []string {
 	if u == nil {
 		return others
@@ -118,9 +118,9 @@ func namesIn(u user.Info, others ...string) []string {
 	return append(append(others, u.GetName()), u.GetGroups()...)
 }
 
-// changes are the names of namespaces that were recently deleted, created again, or assigned to
-// another owner. The names in such a namespace may belong to other callers than before. The zero
-// value is empty. It is safe for concurrent use.
+// changes contains the names of namespaces that were recently deleted, created again, or assigned
+// to another owner. A service account in one of these namespaces may now be a different caller
+// with the same name. The zero value is empty. It is safe for concurrent use.
 type changes struct {
 	mu     sync.RWMutex
 	byName map[string]time.Time
@@ -149,8 +149,8 @@ func (c *changes) empty() bool {
 	return len(c.byName) == 0
 }
 
-// affects reports whether a text is the name of a namespace that changed, or contains that name
-// between colons. The names of service accounts and of their groups contain it in this way.
+// affects reports whether a text is the name of a namespace that changed recently, or contains
+// that name between colons, as the names of service accounts and their groups do.
 func (c *changes) affects(texts ...string) bool {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
@@ -167,8 +167,8 @@ func (c *changes) affects(texts ...string) bool {
 	return false
 }
 
-// namespaceChangeHandler returns a handler of Namespace events. It calls note with the name of each
-// namespace that was deleted, created again, or assigned to another owner.
+// namespaceChangeHandler returns a handler of Namespace events. The handler calls note with the
+// name of each namespace that was deleted, created again, or assigned to another owner.
 func namespaceChangeHandler(note func(name string)) cache.ResourceEventHandler {
 	return cache.ResourceEventHandlerFuncs{
 		UpdateFunc: func(oldObject, newObject any) {

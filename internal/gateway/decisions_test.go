@@ -32,11 +32,11 @@ func TestNamespaceChanges(t *testing.T) {
 		event   func(h cache.ResourceEventHandler)
 		changed bool
 	}{
-		"created":   {func(h cache.ResourceEventHandler) { h.OnAdd(before, false) }, false},
-		"the same":  {func(h cache.ResourceEventHandler) { h.OnUpdate(before, namespace("1", "acme")) }, false},
-		"another":   {func(h cache.ResourceEventHandler) { h.OnUpdate(before, namespace("2", "acme")) }, true},
-		"another's": {func(h cache.ResourceEventHandler) { h.OnUpdate(before, namespace("1", "globex")) }, true},
-		"of another type": {func(h cache.ResourceEventHandler) {
+		"created":       {func(h cache.ResourceEventHandler) { h.OnAdd(before, false) }, false},
+		"unchanged":     {func(h cache.ResourceEventHandler) { h.OnUpdate(before, namespace("1", "acme")) }, false},
+		"recreated":     {func(h cache.ResourceEventHandler) { h.OnUpdate(before, namespace("2", "acme")) }, true},
+		"another owner": {func(h cache.ResourceEventHandler) { h.OnUpdate(before, namespace("1", "globex")) }, true},
+		"object of another type": {func(h cache.ResourceEventHandler) {
 			h.OnUpdate(&metav1.PartialObjectMetadata{ObjectMeta: before.ObjectMeta}, before)
 		}, true},
 		"deleted": {func(h cache.ResourceEventHandler) { h.OnDelete(before) }, true},
@@ -66,10 +66,10 @@ func TestNamespaceChanges(t *testing.T) {
 				}
 				time.Sleep(changeTTL)
 				if all.affects("web") {
-					t.Error("for ever")
+					t.Error("the change still has an effect after changeTTL")
 				}
 				if all.record("shop"); len(all.byName) != 1 {
-					t.Errorf("%v are kept", all.byName)
+					t.Errorf("%v are recorded, want only shop", all.byName)
 				}
 			})
 		})

@@ -13,9 +13,9 @@ import (
 	"github.com/kubetenant/kubetenant/test/loadtest"
 )
 
-// BenchmarkFairness measures the requests of a quiet caller in three cases: alone, next to a noisy
+// BenchmarkFairness measures the latency of a quiet caller in three cases: alone, next to a noisy
 // tenant, and as a caller of the noisy tenant. In the last case, the quiet caller and the noisy
-// callers share one turn. The limit on concurrent requests of a tenant is too high to have an
+// callers share one turn. The tenants' limit on concurrent requests is too high to have an
 // effect.
 func BenchmarkFairness(b *testing.B) {
 	var alone loadtest.Result

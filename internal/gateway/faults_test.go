@@ -134,12 +134,12 @@ func TestFaultyClusterFailsInTime(t *testing.T) {
 		with func(net.Conn)
 		want int
 	}{
-		"it speaks something else": {
+		"another protocol": {
 			func(c net.Conn) { read(c); _, _ = io.WriteString(c, "220 mail.example ESMTP\r\n") }, 503,
 		},
-		"it closes":        {func(c net.Conn) { read(c) }, 503},
-		"it never answers": {func(c net.Conn) { _, _ = io.Copy(io.Discard, c) }, 504},
-		"its headers do not end": {func(c net.Conn) {
+		"closed connection": {func(c net.Conn) { read(c) }, 503},
+		"no response":       {func(c net.Conn) { _, _ = io.Copy(io.Discard, c) }, 504},
+		"endless headers": {func(c net.Conn) {
 			read(c)
 			_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\n")
 			for line := "X-A: " + strings.Repeat("a", 1<<16) + "\r\n"; ; {
@@ -148,16 +148,16 @@ func TestFaultyClusterFailsInTime(t *testing.T) {
 				}
 			}
 		}, 503},
-		"it continues for ever": {func(c net.Conn) {
+		"endless 100 Continue": {func(c net.Conn) {
 			read(c)
-			// The limit for headers ends this long before the time limit, also on a busy machine.
+			// The limit for headers applies long before the time limit, even on a busy machine.
 			for text := "HTTP/1.1 100 Continue\r\nX-A: " + strings.Repeat("a", 1<<12) + "\r\n\r\n"; ; {
 				if _, err := io.WriteString(c, text); err != nil {
 					return
 				}
 			}
 		}, 503},
-		"it says two lengths": {func(c net.Conn) {
+		"two content lengths": {func(c net.Conn) {
 			read(c)
 			_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 3\r\nContent-Length: 4\r\n\r\nabcd")
 		}, 503},
@@ -174,7 +174,7 @@ func TestFaultyClusterFailsInTime(t *testing.T) {
 						return fmt.Errorf("%d, want %d: %s", code, fault.want, text)
 					}
 					if strings.Contains(text, "127.0.0.1") || strings.Contains(text, "malformed") {
-						t.Errorf("callers are told %s", text)
+						t.Errorf("the response reveals the cluster's error: %s", text)
 					}
 					return nil
 				})
@@ -183,11 +183,11 @@ func TestFaultyClusterFailsInTime(t *testing.T) {
 				t.Errorf("%d MiB are held", held>>20)
 			}
 			if code, text := w.getAgain("alice-token", "/clusters/us1"+podsPath); code != http.StatusOK {
-				t.Errorf("%s, and another: %d: %s", what, code, text)
+				t.Errorf("%s, another cluster: %d: %s", what, code, text)
 			}
 		})
 	}
-	// The kubeconfig names the right address, but another certificate authority.
+	// A kubeconfig with the address of the cluster and another certificate authority.
 	other, _, err := cert.GenerateSelfSignedCertKey("127.0.0.1", nil, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -205,7 +205,7 @@ func TestFaultyClusterFailsInTime(t *testing.T) {
 	w.useImpersonator("eu1-imp")
 	waittest.Until(t, func() error {
 		if code, text := w.get("alice-token", "/clusters/eu1"+podsPath); code != http.StatusOK {
-			return fmt.Errorf("well again: %d: %s", code, text)
+			return fmt.Errorf("after the fault: %d: %s", code, text)
 		}
 		return nil
 	})
@@ -221,8 +221,8 @@ func (w *fixture) useImpersonator(file string) {
 	)
 }
 
-// TestLargeAnswers checks that large responses to callers are streamed and not held in memory, and
-// that large responses to the gateway itself are cut off.
+// TestLargeAnswers checks that large responses to callers are streamed and not held in memory,
+// and that reading a large response to the gateway itself fails.
 func TestLargeAnswers(t *testing.T) {
 	eu, us := newFakeCluster(t, defaultNamespaces()), newFakeCluster(t, defaultNamespaces())
 	const pass = ", serviceAccounts: { tokens: Pass, issuers: [\"https://kubernetes.default.svc\"] }"
@@ -247,7 +247,7 @@ func TestLargeAnswers(t *testing.T) {
 		passed, _ = io.Copy(io.Discard, resp.Body)
 		_ = resp.Body.Close()
 	}); passed != *responseBytes || held > maxHeapGrowth {
-		t.Errorf("%d bytes came, and %d MiB were held", passed, held>>20)
+		t.Errorf("%d bytes received, %d MiB held in memory", passed, held>>20)
 	}
 	if held := heapGrowth(func() {
 		for range 4 { // the callers read nothing
@@ -256,21 +256,21 @@ func TestLargeAnswers(t *testing.T) {
 		}
 		time.Sleep(time.Second)
 	}); held > maxHeapGrowth {
-		t.Errorf("of callers that read nothing %d MiB are held", held>>20)
+		t.Errorf("for callers that read nothing, %d MiB are held", held>>20)
 	}
 	if held := heapGrowth(func() {
 		if code, text := w.get(account, "/clusters/eu1"+podsPath); code != http.StatusServiceUnavailable {
-			t.Errorf("a token: %d: %s", code, text)
+			t.Errorf("a service account: %d: %s", code, text)
 		}
 		if code, text := w.get("alice-token", "/clusters/eu1"+podsPath,
 			"Impersonate-User", "bob"); code != http.StatusForbidden && code != http.StatusInternalServerError {
-			t.Errorf("another's name: %d: %s", code, text)
+			t.Errorf("an impersonation: %d: %s", code, text)
 		}
 	}); held > maxHeapGrowth {
-		t.Errorf("of reviews %d MiB are held", held>>20)
+		t.Errorf("for reviews, %d MiB are held", held>>20)
 	}
 	if code, text := w.get("alice-token", "/clusters/us1"+podsPath); code != http.StatusOK {
-		t.Errorf("another: %d: %s", code, text)
+		t.Errorf("another cluster: %d: %s", code, text)
 	}
 }
 
@@ -300,10 +300,10 @@ func TestLargeLists(t *testing.T) {
 			<-received
 		}
 		if code, text := w.get("alice-token", "/clusters/eu1"+podsPath); code != http.StatusForbidden {
-			t.Errorf("what is not known: %d: %s", code, text)
+			t.Errorf("a cluster that is not current: %d: %s", code, text)
 		}
 		if code, text := w.get("alice-token", "/clusters/us1"+podsPath); code != http.StatusOK {
-			t.Errorf("another: %d: %s", code, text)
+			t.Errorf("another cluster: %d: %s", code, text)
 		}
 	})
 	if most := uint64(4 * 128 << 20); held > most { // client-go doubles its buffer while it reads
@@ -312,20 +312,20 @@ func TestLargeLists(t *testing.T) {
 	eu.update(func() { eu.readerHandler = nil })
 	waittest.Until(t, func() error {
 		if code, text := w.get("alice-token", "/clusters/eu1"+podsPath); code != http.StatusOK {
-			return fmt.Errorf("well again: %d: %s", code, text)
+			return fmt.Errorf("after the fault: %d: %s", code, text)
 		}
 		return nil
 	})
 }
 
-// TestFailedReviewsDenyCallers checks that the gateway does not accept a caller if the cluster does
-// not answer the gateway's reviews, or answers with something else.
+// TestFailedReviewsDenyCallers checks that the gateway does not accept a caller if the cluster
+// does not respond to the gateway's reviews, or returns an invalid response.
 func TestFailedReviewsDenyCallers(t *testing.T) {
 	t.Parallel()
 	for what, answer := range map[string]func(http.ResponseWriter, *http.Request){
-		"it hangs":  func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() },
-		"it resets": func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) },
-		"garbage":   func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "<html>") },
+		"no response":      func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() },
+		"connection reset": func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) },
+		"garbage":          func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "<html>") },
 		"another kind": func(w http.ResponseWriter, _ *http.Request) {
 			_, _ = io.WriteString(w, `{"kind":"Pod","apiVersion":"v1"}`)
 		},
@@ -369,7 +369,7 @@ func TestFailedReviewsDenyCallers(t *testing.T) {
 				})
 			}
 			if code, text := w.get("alice-token", podsPath); code != http.StatusOK {
-				t.Errorf("who needs no answer: %d: %s", code, text)
+				t.Errorf("a caller without a review: %d: %s", code, text)
 			}
 		})
 	}
@@ -391,15 +391,15 @@ func TestUnavailableKeysRevealNothing(t *testing.T) {
 		}
 	})
 	for what, token := range map[string]string{
-		"its own": token,
-		"forged":  token[:len(token)-8] + "AAAAAAAA",
-		"none":    "x",
+		"signed by the cluster": token,
+		"forged":                token[:len(token)-8] + "AAAAAAAA",
+		"not a JWT":             "x",
 	} {
 		t.Run(what, func(t *testing.T) {
 			code, text := w.get(token, "/clusters/eu1"+podsPath)
 			missingCode, missingText := w.get(token, "/clusters/nowhere"+podsPath)
 			if code != http.StatusUnauthorized || code != missingCode || text != missingText {
-				t.Errorf("%d: %s, at no cluster %d: %s", code, text, missingCode, missingText)
+				t.Errorf("%d: %s, but for an unknown cluster %d: %s", code, text, missingCode, missingText)
 			}
 		})
 	}
@@ -423,8 +423,8 @@ func TestLargeResponseHeadersAreRejected(t *testing.T) {
 	}
 }
 
-// TestResponsesDoNotRevealTheGateway checks that responses contain neither a cluster's address nor
-// the gateway's name there.
+// TestResponsesDoNotRevealTheGateway checks that responses contain neither a cluster's address
+// nor the gateway's user name in the cluster.
 func TestResponsesDoNotRevealTheGateway(t *testing.T) {
 	t.Parallel()
 	w, c := newRootFixture(t)
@@ -437,12 +437,12 @@ func TestResponsesDoNotRevealTheGateway(t *testing.T) {
 		path, body string
 		code, want int
 	}{
-		"it may not impersonate":         {podsPath, refused, 403, 502},
-		"it may not, of what is proxied": {podsPath + "/x/proxy/", refused, 403, 502},
-		"it is not known":                {podsPath, unknown, 401, 503},
-		"not known, of what is proxied":  {podsPath + "/x/proxy/", unknown, 401, 503},
-		"what is proxied has a password": {podsPath + "/x/proxy/", "log in", 401, 401},
-		"what is proxied refuses":        {podsPath + "/x/proxy/", "no", 403, 403},
+		"impersonation denied":                {podsPath, refused, 403, 502},
+		"impersonation denied, proxy request": {podsPath + "/x/proxy/", refused, 403, 502},
+		"gateway unauthorized":                {podsPath, unknown, 401, 503},
+		"gateway unauthorized, proxy request": {podsPath + "/x/proxy/", unknown, 401, 503},
+		"401 of the proxied server":           {podsPath + "/x/proxy/", "log in", 401, 401},
+		"403 of the proxied server":           {podsPath + "/x/proxy/", "no", 403, 403},
 	} {
 		t.Run(what, func(t *testing.T) {
 			c.update(func() {
@@ -462,6 +462,6 @@ func TestResponsesDoNotRevealTheGateway(t *testing.T) {
 	_ = c.Listener.Close()
 	if code, text := w.get("alice-token", podsPath, "Impersonate-User", "carol"); code != http.StatusForbidden ||
 		strings.Contains(text, "127.0.0.1") || strings.Contains(text, "https://") {
-		t.Errorf("who may impersonate, of a cluster that is gone: %d: %s", code, text)
+		t.Errorf("an impersonation in an unreachable cluster: %d: %s", code, text)
 	}
 }

@@ -46,7 +46,8 @@ import (
 	"github.com/kubetenant/kubetenant/test/waittest"
 )
 
-// TestMain sets the timeouts of clients as the command does. See internal/serving/command.
+// TestMain configures Kubernetes clients as the gateway's command does. See
+// internal/serving/command.
 func TestMain(m *testing.M) {
 	for name, value := range state.HTTP2Timeouts() {
 		_ = os.Setenv(name, value)
@@ -73,8 +74,8 @@ type fakeCluster struct {
 
 	mu           sync.Mutex
 	readerToken  string
-	tokens       map[string]string // user names by token
-	namespaces   map[string]string // owners by namespace
+	tokens       map[string]string // user names, keyed by token
+	namespaces   map[string]string // owners, keyed by namespace
 	recreations  map[string]int    // how often each namespace was created again
 	backfill     string            // content of the ConfigMap about the backfill of labels
 	retired      []string          // IDs of deleted tenants
@@ -82,12 +83,12 @@ type fakeCluster struct {
 	missing      []string          // the project's resources that are not defined
 	changed      chan struct{}     // closed at each change
 	requests     []request
-	tokenReviews int // number of tokens
-	// allow decides SubjectAccessReviews. If handler is set and returns true, it has written the
-	// response to a forwarded request.
+	tokenReviews int // number of TokenReviews
+	// allow decides SubjectAccessReviews. handler handles forwarded requests. If it returns
+	// false, the fake cluster responds.
 	allow   func(authorizationv1.SubjectAccessReviewSpec) bool
 	handler func(http.ResponseWriter, *http.Request) bool
-	// readerHandler is the same as handler, for the requests of the gateway itself.
+	// readerHandler handles the requests of the gateway itself, in the same way as handler.
 	readerHandler func(http.ResponseWriter, *http.Request) bool
 }
 
@@ -174,9 +175,9 @@ func (s *fakeCluster) takeRequests() []request {
 	return s.requests
 }
 
-// namespaceOf returns a Namespace that was created again a number of times before. At first, its
-// creation time is an hour before the test began. Each new creation is two hours later, so that no
-// test needs to wait.
+// namespaceOf returns a Namespace. before is how often it was created again. It was first
+// created an hour before the fake cluster started. Each creation time is two hours after the
+// previous one, so that no test needs to wait.
 func (s *fakeCluster) namespaceOf(name, owner, version string, before int) *corev1.Namespace {
 	uid := types.UID(fmt.Sprintf("u-%d", before+1))
 	ns := &corev1.Namespace{
@@ -194,7 +195,7 @@ func (s *fakeCluster) namespaceOf(name, owner, version string, before int) *core
 	return ns
 }
 
-// definitionOf returns the CustomResourceDefinition of a namespaced kind.
+// definitionOf returns the CustomResourceDefinition of a namespaced kind with the given name.
 func definitionOf(name string) json.RawMessage {
 	plural, group, _ := strings.Cut(name, ".")
 	return fmt.Appendf(nil,
@@ -206,7 +207,7 @@ func definitionOf(name string) json.RawMessage {
 		name, group, plural)
 }
 
-// ownDefinitions returns the CustomResourceDefinitions of the project, except the given ones.
+// ownDefinitions returns the CustomResourceDefinitions of the project, except those in lacks.
 func ownDefinitions(lacks []string) []any {
 	items := []any{}
 	for file, text := range deploy.Definitions() {
@@ -225,7 +226,7 @@ func ownDefinitions(lacks []string) []any {
 	return items
 }
 
-// lists returns the kinds of the lists that the gateway's clients read.
+// lists returns the kinds of the lists that the gateway's clients read, keyed by resource.
 func lists() map[string]string {
 	return map[string]string{
 		"namespaces":                      "NamespaceList",
@@ -251,7 +252,7 @@ func (s *fakeCluster) serve(w http.ResponseWriter, r *http.Request) {
 	case "Bearer " + reader:
 		s.serveReader(w, r)
 		return
-	case "Bearer " + readerToken: // after a rotation
+	case "Bearer " + readerToken: // the old token, after a rotation
 		w.WriteHeader(http.StatusUnauthorized)
 		return
 	}
@@ -442,7 +443,7 @@ func (s *fakeCluster) review(w http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(w).Encode(review)
 }
 
-// token returns a token of the cluster for a subject, signed by its key.
+// token returns a token for a subject that the cluster's key signed and that expires in an hour.
 func (s *fakeCluster) token(t *testing.T, subject string) string {
 	t.Helper()
 	return s.tokenUntil(t, subject, time.Now().Add(time.Hour))
@@ -510,7 +511,8 @@ func clusterEntry(name, more string) string {
 		name, more)
 }
 
-// newFixture starts a gateway. The configuration is configHeader followed by config.
+// newFixture starts a gateway and waits until it forwards requests to all clusters. The
+// configuration is configHeader followed by config.
 func newFixture(t testing.TB, config string, clusters map[string]*fakeCluster) *fixture {
 	t.Helper()
 	return newTracedFixture(t, config, clusters, nil)
@@ -609,7 +611,8 @@ func (w *fixture) get(token, path string, headers ...string) (int, string) {
 }
 
 // do sends a request over HTTP/2, and returns the response. If the gateway ends the request, for
-// example because of a new configuration, do returns the status 0 and a text that contains tryAgain.
+// example because of a new configuration, do returns the status 0 and a text that contains
+// tryAgain.
 func (w *fixture) do(token, method, path, body string, headers ...string) (int, string) {
 	w.t.Helper()
 	status, text := 0, []byte(nil)
@@ -694,7 +697,7 @@ func (w *fixture) dial(protocol string) *tls.Conn {
 	return conn.(*tls.Conn)
 }
 
-// openUpgrade returns an upgraded connection of alice to a Pod.
+// openUpgrade opens an upgraded exec connection from alice to a Pod.
 func (w *fixture) openUpgrade() (*tls.Conn, *bufio.Reader) {
 	w.t.Helper()
 	conn, reader, resp := w.raw("POST " + podsPath + "/p/exec?command=x HTTP/1.1\r\nHost: x\r\n" +

@@ -38,7 +38,7 @@ type Gateway struct {
 	// revocations. Each cluster also has its own stack, with the cluster's boundary and sessions.
 	stack                 *stack.Stack
 	metrics               *gatewayMetrics
-	views                 inFlight // concurrent requests for the view of the clusters, by tenant
+	views                 inFlight // concurrent requests for the clusters view, keyed by tenant
 	writers               writers
 	unauthenticatedEvents *unauthenticatedEventLimits
 	omissions             omissions
@@ -52,7 +52,7 @@ type Gateway struct {
 	started               time.Time
 	synced                atomic.Bool // whether the caches of all clusters have synced once
 	applyMu               sync.Mutex  // held while a snapshot is built
-	committing            atomic.Bool // whether parts of the next snapshot may already apply; requests then get 503
+	committing            atomic.Bool // whether a commit has begun but not finished; requests then get 503
 	current               atomic.Pointer[snapshot]
 	usage                 *usage.Running
 }
@@ -62,14 +62,14 @@ type snapshot struct {
 	routes         map[string]*route
 	root           *route // the cluster for paths that name no cluster, or nil
 	unknownCluster http.Handler
-	view           http.Handler // nil if the view of the clusters is disabled
+	view           http.Handler // serves the clusters view; nil if that view is disabled
 	auditing       *auditing
 	settings       *configv1alpha1.Settings
 }
 
 var errNoSection = errors.New("the configuration has no gateway section")
 
-// Options are the settings that are not part of the configuration.
+// Options are the settings that are not in the configuration file.
 type Options struct {
 	// Register registers metrics. It is required.
 	Register func(metrics.Registerable) error
@@ -140,15 +140,15 @@ func (g *Gateway) hasTenant(id tenant.ID) bool {
 	return false
 }
 
-// acceptsIssueTime reports whether the cluster of a request accepts a credential of the given
-// tenant that was issued at the given time. An older credential may belong to a deleted tenant with
-// the same name. See [tenant.Lineage.Accepts].
+// acceptsIssueTime reports whether the cluster of the request in ctx accepts a credential of the
+// given tenant that was issued at the given time. A credential that is older than the tenant may
+// belong to a deleted tenant with the same name. See [tenant.Lineage.Accepts].
 func acceptsIssueTime(ctx context.Context, id tenant.ID, issued time.Time) bool {
 	x := proxyStateFrom(ctx)
 	switch {
 	case x == nil: // not a request to the gateway
 		return false
-	case x.route == nil: // the request is for no cluster; the view checks the time for each cluster
+	case x.route == nil: // a request for the clusters view or an unknown cluster; the view checks the time
 		x.issued = &issued
 		return true
 	}
@@ -230,7 +230,7 @@ func (g *Gateway) applySettingsLocked(ctx context.Context, settings *configv1alp
 			next.root = c
 		}
 	}
-	own := &route{gateway: g, shared: settings.Gateway} // a route to no cluster
+	own := &route{gateway: g, shared: settings.Gateway} // has no cluster
 	next.unknownCluster = own.unknownCluster(next.auditing)
 	if settings.Gateway.Views.Clusters.Enabled {
 		next.view = own.view(next)
@@ -285,9 +285,9 @@ func (g *Gateway) endRevoked(revoked *authn.Revocations) {
 	}
 }
 
-// newRoute returns the route to a cluster. If the current cluster of that name has an equal
-// [clusterKey], the route uses it with its caches. commit makes the route take effect, and discard
-// releases it.
+// newRoute returns the route to a cluster. If the current snapshot has a cluster with the same
+// name and an equal [clusterKey], the route reuses that cluster and its caches. commit makes the
+// route take effect, and discard releases it.
 func (g *Gateway) newRoute(
 	ctx context.Context, config *configv1alpha1.GatewayCluster, settings *configv1alpha1.Settings, a *auditing,
 ) (c *route, commit, discard func(), err error) {
@@ -350,8 +350,8 @@ func (g *Gateway) newRoute(
 	return c, commit, func() { discardStack(); c.close() }, nil
 }
 
-// createTransports creates the transports to the cluster. The address of the cluster is from the
-// impersonator's kubeconfig.
+// createTransports creates the transports to the cluster. The impersonator's kubeconfig contains
+// the address of the cluster.
 func (c *route) createTransports(sender *rest.Config) (err error) {
 	if c.server, err = serverOf(sender.Host); err != nil {
 		return err
@@ -363,8 +363,8 @@ func (c *route) createTransports(sender *rest.Config) (err error) {
 	return err
 }
 
-// keyOf returns the key of a cluster. If the key changes, the gateway replaces the [cluster] by one
-// with empty caches.
+// keyOf returns the key of a cluster. If the key changes, the gateway replaces the [cluster] with
+// a new one, whose caches are empty.
 func keyOf(reader fingerprint, c *configv1alpha1.GatewayCluster, settings *configv1alpha1.Settings) clusterKey {
 	return clusterKey{
 		reader:    reader,
@@ -402,7 +402,7 @@ func (g *Gateway) serve(w http.ResponseWriter, r *http.Request, decided func()) 
 	answer, timed, done := g.writers.track(w)
 	x := &proxyState{path: r.URL.EscapedPath(), callerErr: r.Context().Err, control: http.NewResponseController(w)}
 	x.authenticated = func() { x.isAuthenticated = true; decided() }
-	defer func() { // also if the response is aborted
+	defer func() { // also if a panic aborts the response
 		g.metrics.count(x, timed.code, time.Since(began))
 		done()
 	}()

@@ -51,24 +51,24 @@ func TestForwardedAsTheCaller(t *testing.T) {
 	t.Parallel()
 	w, c := newRootFixture(t)
 	for what, headers := range map[string][]string{
-		"plain":                               nil,
-		"the identity of a front proxy":       {"X-Remote-User", "root", "X-Remote-Group", "system:masters"},
-		"an underscore":                       {"impersonate_user", "root"},
-		"a forged forwarder":                  {"X-Forwarded-For", "203.0.113.9", "Forwarded", "for=203.0.113.9"},
-		"another request's name in the audit": {"Audit-Id", "mine"},
+		"plain":                     nil,
+		"front proxy headers":       {"X-Remote-User", "root", "X-Remote-Group", "system:masters"},
+		"header with an underscore": {"impersonate_user", "root"},
+		"forged client address":     {"X-Forwarded-For", "203.0.113.9", "Forwarded", "for=203.0.113.9"},
+		"audit ID of the caller":    {"Audit-Id", "mine"},
 	} {
 		t.Run(what, func(t *testing.T) {
 			code, text := w.get("alice-token", "/api/v1/namespaces/acme--web/pods", headers...)
 			sent := c.takeRequests()
 			if code != http.StatusOK || len(sent) != 1 {
-				t.Errorf("%d: %s, and %d requests came", code, text, len(sent))
+				t.Errorf("%d: %s, %d requests forwarded", code, text, len(sent))
 				return
 			}
 			r := sent[0]
 			if r.identity() != aliceIdentity || r.Header.Get("X-Remote-User") != "" || r.Header.Get("Forwarded") != "" ||
 				r.Header.Get("X-Forwarded-For") != "127.0.0.1" || r.Header.Get("Audit-Id") == "mine" ||
 				r.Header.Get("Audit-Id") == "" {
-				t.Errorf("it is of %s: %v", r.identity(), r.Header)
+				t.Errorf("forwarded as %s: %v", r.identity(), r.Header)
 			}
 		})
 	}
@@ -98,7 +98,7 @@ func TestConnectionHeaders(t *testing.T) {
 		}
 	}
 	if len(from) != 1 {
-		t.Errorf("they came over %d connections", len(from))
+		t.Errorf("the requests used %d connections", len(from))
 	}
 	_, _, resp := w.raw("GET " + podsPath + "/x/proxy/ HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer alice-token\r\n" +
 		"Upgrade: websocket\r\nConnection: Upgrade, Impersonate-User\r\n\r\n")
@@ -117,15 +117,15 @@ func TestRejectedRequests(t *testing.T) {
 		headers                   []string
 		want                      int
 	}{
-		"nobody":                       {path: "/api/v1/namespaces/acme--web/pods", want: 401},
-		"another tenant's namespace":   {token: "alice-token", path: "/api/v1/namespaces/globex--shop/pods", want: 403},
-		"one that does not exist":      {token: "alice-token", path: "/api/v1/namespaces/nowhere/pods", want: 403},
-		"the system's":                 {token: "alice-token", path: "/api/v1/namespaces/default/secrets", want: 403},
-		"all namespaces, not labelled": {token: "alice-token", path: "/api/v1/secrets", want: 403},
-		"the old watch":                {token: "alice-token", path: "/api/v1/watch/namespaces/globex--shop/pods", want: 403},
-		"nodes":                        {token: "alice-token", path: "/api/v1/nodes", want: 403},
-		"metrics":                      {token: "alice-token", path: "/metrics", want: 403},
-		"as the masters": {
+		"no credential":               {path: "/api/v1/namespaces/acme--web/pods", want: 401},
+		"another tenant's namespace":  {token: "alice-token", path: "/api/v1/namespaces/globex--shop/pods", want: 403},
+		"missing namespace":           {token: "alice-token", path: "/api/v1/namespaces/nowhere/pods", want: 403},
+		"system namespace":            {token: "alice-token", path: "/api/v1/namespaces/default/secrets", want: 403},
+		"all namespaces, not labeled": {token: "alice-token", path: "/api/v1/secrets", want: 403},
+		"old watch path":              {token: "alice-token", path: "/api/v1/watch/namespaces/globex--shop/pods", want: 403},
+		"nodes":                       {token: "alice-token", path: "/api/v1/nodes", want: 403},
+		"metrics":                     {token: "alice-token", path: "/metrics", want: 403},
+		"as system:masters": {
 			token:   "alice-token",
 			path:    "/api",
 			headers: []string{"Impersonate-User", "bob", "Impersonate-Group", "system:masters"},
@@ -149,13 +149,13 @@ func TestRejectedRequests(t *testing.T) {
 			headers: []string{"Impersonate-Uid", "b"},
 			want:    400,
 		},
-		"as another tenant's": {
+		"as a caller of another tenant": {
 			token:   "alice-token",
 			path:    "/api",
 			headers: []string{"Impersonate-User", "bob", "Impersonate-Extra-Kubetenant.dev%2Ftenant", "globex"},
 			want:    403,
 		},
-		"as another tenant's, encoded twice": {
+		"as a caller of another tenant, encoded twice": {
 			token:   "alice-token",
 			path:    "/api",
 			headers: []string{"Impersonate-User", "bob", "Impersonate-Extra-Kubetenant.dev%252Ftenant", "globex"},
@@ -167,36 +167,36 @@ func TestRejectedRequests(t *testing.T) {
 			headers: []string{"Impersonate-User", "bob", "Impersonate-Group", "tenant:globex"},
 			want:    403,
 		},
-		"as the gateway itself": {
+		"as an account of the gateway": {
 			token:   "alice-token",
 			path:    "/api",
 			headers: []string{"Impersonate-User", "system:serviceaccount:kubetenant-system:kubetenant-gateway-impersonator"},
 			want:    403,
 		},
-		"as nobody": {
+		"as anonymous": {
 			token:   "alice-token",
 			path:    "/api",
 			headers: []string{"Impersonate-User", "system:anonymous"},
 			want:    403,
 		},
-		"as somebody, whom RBAC refuses": {
+		"as a user, denied by RBAC": {
 			token:   "alice-token",
 			path:    "/api",
 			headers: []string{"Impersonate-User", "bob"},
 			want:    403,
 		},
-		"the system's, as the masters": {
+		"system tenant, as system:masters": {
 			token:   "root-token",
 			path:    "/api",
 			headers: []string{"Impersonate-User", "bob", "Impersonate-Group", "system:masters"},
 			want:    403,
 		},
-		"a page":                          {path: "/api", headers: []string{"Origin", "https://evil.example"}, want: 403},
-		"a page of ours, without a token": {path: "/api", headers: []string{"Sec-Fetch-Site", "same-origin"}, want: 403},
-		"two clusters in one path":        {token: "alice-token", path: "/clusters/eu1/clusters/us1/api", want: 400},
-		"a cluster without a name":        {token: "alice-token", path: "/clusters/", want: 400},
-		"an escape in a cluster":          {token: "alice-token", path: "/clusters/eu%31/api", want: 400},
-		"another's tenant path":           {token: "alice-token", path: "/tenants/globex/api/v1/namespaces", want: 403},
+		"web page without a token":         {path: "/api", headers: []string{"Origin", "https://evil.example"}, want: 403},
+		"same-origin page without a token": {path: "/api", headers: []string{"Sec-Fetch-Site", "same-origin"}, want: 403},
+		"two clusters in one path":         {token: "alice-token", path: "/clusters/eu1/clusters/us1/api", want: 400},
+		"a cluster without a name":         {token: "alice-token", path: "/clusters/", want: 400},
+		"an escape in a cluster's name":    {token: "alice-token", path: "/clusters/eu%31/api", want: 400},
+		"path of another tenant":           {token: "alice-token", path: "/tenants/globex/api/v1/namespaces", want: 403},
 		"two selectors": {
 			token: "alice-token",
 			path:  "/api/v1/namespaces?labelSelector=a&labelSelector=b",
@@ -209,14 +209,14 @@ func TestRejectedRequests(t *testing.T) {
 			body:   "{}",
 			want:   403,
 		},
-		"somebody else's review": {
+		"review of another user": {
 			token:  "alice-token",
 			method: "POST",
 			path:   "/apis/authorization.k8s.io/v1/subjectaccessreviews",
 			body:   "{}",
 			want:   403,
 		},
-		"a review that is none": {
+		"a malformed review": {
 			token:  "alice-token",
 			method: "POST",
 			path:   "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews",
@@ -230,7 +230,7 @@ func TestRejectedRequests(t *testing.T) {
 			body:   strings.Repeat(" ", 65<<10),
 			want:   413,
 		},
-		"rules of another's namespace": {
+		"rules in another tenant's namespace": {
 			token:  "alice-token",
 			method: "POST",
 			path:   "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews",
@@ -238,7 +238,7 @@ func TestRejectedRequests(t *testing.T) {
 				`"spec":{"namespace":"globex--shop"}}`,
 			want: 403,
 		},
-		"rules everywhere": {
+		"rules without a namespace": {
 			token:  "alice-token",
 			method: "POST",
 			path:   "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews",
@@ -253,14 +253,14 @@ func TestRejectedRequests(t *testing.T) {
 			}
 			code, text := w.do(r.token, method, r.path, r.body, r.headers...)
 			if sent := c.takeRequests(); code != r.want || len(sent) > 0 {
-				t.Errorf("%d, want %d: %s, and %d requests came", code, r.want, text, len(sent))
+				t.Errorf("%d, want %d: %s, %d requests forwarded", code, r.want, text, len(sent))
 			}
 		})
 	}
 }
 
-// TestImpersonation checks that the boundary and the cluster decide about an impersonation. The
-// cluster decides by the caller's identity in the cluster. If a request has several
+// TestImpersonation checks that both the boundary and the cluster must allow an impersonation.
+// The cluster checks the rights of the caller's identity in the cluster. If a request has several
 // Impersonate-User headers, the first one applies.
 func TestImpersonation(t *testing.T) {
 	t.Parallel()
@@ -279,23 +279,24 @@ func TestImpersonation(t *testing.T) {
 	}
 	sent := c.takeRequests()
 	if len(sent) != 1 || sent[0].identity() != "carol [tenant:acme] kubetenant.dev%2ftenant=acme" {
-		t.Errorf("it is of %v", sent)
+		t.Errorf("forwarded as %v", sent)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, s := range reviews {
 		if s.User != "alice" || !slices.Contains(s.Groups, "tenant:acme") ||
 			!slices.Contains(s.Groups, "system:authenticated") || s.UID != "" || len(s.Extra) != 1 {
-			t.Errorf("the cluster is asked about %+v", s)
+			t.Errorf("the review is about %+v", s)
 		}
 	}
 	if len(reviews) == 0 {
-		t.Error("the cluster is not asked")
+		t.Error("the cluster received no review")
 	}
 }
 
-// TestSelfReviewsAgreeWithRequests checks that the gateway denies the access in a self review if
-// the boundary denies it. It forwards other self reviews, and only with the spec that it decoded.
+// TestSelfReviewsAgreeWithRequests checks that the result of a self review is denied if the
+// boundary denies the access. Other self reviews are forwarded, with only the spec that the
+// gateway decoded.
 func TestSelfReviewsAgreeWithRequests(t *testing.T) {
 	t.Parallel()
 	w, c := newRootFixture(t)
@@ -320,11 +321,11 @@ func TestSelfReviewsAgreeWithRequests(t *testing.T) {
 		var review authorizationv1.SelfSubjectAccessReview
 		switch {
 		case r.goesOn != (len(sent) == 1):
-			t.Errorf("%s: %d: %s, and %d requests came", r.attributes, code, text, len(sent))
+			t.Errorf("%s: %d: %s, %d requests forwarded", r.attributes, code, text, len(sent))
 		case r.goesOn:
 			if strings.Contains(sent[0].body, `"Spec"`) || !strings.Contains(sent[0].body, `"spec"`) ||
 				sent[0].identity() != aliceIdentity {
-				t.Errorf("%s: what goes on is %s", r.attributes, sent[0].body)
+				t.Errorf("%s: the forwarded body is %s", r.attributes, sent[0].body)
 			}
 		case json.Unmarshal([]byte(text), &review) != nil || code != http.StatusCreated || review.Status.Allowed ||
 			!review.Status.Denied || review.Status.Reason == "":
@@ -334,7 +335,7 @@ func TestSelfReviewsAgreeWithRequests(t *testing.T) {
 }
 
 // TestServiceAccounts checks that a cluster authenticates only its own service accounts, with
-// tokens that its own keys signed. The rate of TokenReviews is limited by namespace.
+// tokens that its own keys signed. The rate of TokenReviews is limited for each namespace.
 func TestServiceAccounts(t *testing.T) {
 	eu, us := newFakeCluster(t, defaultNamespaces()), newFakeCluster(t, defaultNamespaces())
 	const pass = ", serviceAccounts: { tokens: Pass, issuers: [\"https://kubernetes.default.svc\"] }"
@@ -356,13 +357,13 @@ func TestServiceAccounts(t *testing.T) {
 		token, cluster string
 		want           int
 	}{
-		"its own":                {account, "eu1", 200},
-		"of another cluster":     {others, "eu1", 401},
-		"at another cluster":     {account, "us1", 401},
-		"no account":             {admin, "eu1", 401},
-		"forged":                 {forged, "eu1", 401},
-		"expired":                {expired, "eu1", 401},
-		"of another's namespace": {elsewhere, "eu1", 403},
+		"own cluster":                   {account, "eu1", 200},
+		"token of another cluster":      {others, "eu1", 401},
+		"token sent to another cluster": {account, "us1", 401},
+		"not a service account":         {admin, "eu1", 401},
+		"forged":                        {forged, "eu1", 401},
+		"expired":                       {expired, "eu1", 401},
+		"account of another tenant":     {elsewhere, "eu1", 403},
 	} {
 		t.Run(what, func(t *testing.T) {
 			if code, text := w.get(r.token, "/clusters/"+r.cluster+path); code != r.want {
@@ -370,25 +371,25 @@ func TestServiceAccounts(t *testing.T) {
 			}
 			for _, sent := range eu.takeRequests() {
 				if sent.identity() != "token "+account {
-					t.Errorf("it is of %s", sent.identity())
+					t.Errorf("forwarded as %s", sent.identity())
 				}
 			}
 		})
 	}
 	if code, _ := w.get(expired, "/clusters/us1"+path); code != http.StatusUnauthorized {
-		t.Errorf("expired, at its own: %d", code)
+		t.Errorf("expired token in its own cluster: %d", code)
 	}
 	// A token that the cluster rejects is not sent to it again.
 	deleted := us.token(t, "system:serviceaccount:acme--web:gone")
 	us.update(func() { delete(us.tokens, deleted) })
 	for range 20 {
 		if code, text := w.get(deleted, "/clusters/us1"+path); code != http.StatusUnauthorized {
-			t.Errorf("of an account that is gone: %d: %s", code, text)
+			t.Errorf("token of a deleted account: %d: %s", code, text)
 		}
 	}
 	us.update(func() {
 		if us.tokenReviews > 1 {
-			t.Errorf("one token was shown %d times", us.tokenReviews)
+			t.Errorf("one token was reviewed %d times", us.tokenReviews)
 		}
 		us.tokenReviews = 0
 	})
@@ -407,12 +408,12 @@ func TestServiceAccounts(t *testing.T) {
 	}
 	us.update(func() {
 		if us.tokenReviews != codes[http.StatusOK] {
-			t.Errorf("%d tokens were shown to the cluster: %v", us.tokenReviews, codes)
+			t.Errorf("%d tokens were reviewed: %v", us.tokenReviews, codes)
 		}
 	})
 	if code, text := w.get(us.token(t, "system:serviceaccount:globex--shop:builder"),
 		"/clusters/us1/api/v1/namespaces/globex--shop/pods"); code != http.StatusOK {
-		t.Errorf("one of another namespace: %d: %s", code, text)
+		t.Errorf("token of another namespace: %d: %s", code, text)
 	}
 	// If the cluster cannot review a token, the caller gets 503 and not 401.
 	us.update(func() {
@@ -426,7 +427,7 @@ func TestServiceAccounts(t *testing.T) {
 	})
 	if code, text := w.get(us.token(t, "system:serviceaccount:globex--shop:other"),
 		"/clusters/us1"+path); code != http.StatusServiceUnavailable || strings.Contains(text, "nauthorized") {
-		t.Errorf("a token that is not reviewed: %d: %s", code, text)
+		t.Errorf("a token whose review failed: %d: %s", code, text)
 	}
 	us.update(func() { us.tokenReviews, us.readerHandler = 0, nil })
 	for range 3 {
@@ -435,23 +436,23 @@ func TestServiceAccounts(t *testing.T) {
 	}
 	us.mu.Lock()
 	if us.tokenReviews > 0 {
-		t.Error("a token that its keys did not sign, or that has expired, was shown to a cluster")
+		t.Error("a forged or expired token was reviewed")
 	}
 	us.mu.Unlock()
 	eu.mu.Lock()
 	eu.allow = func(authorizationv1.SubjectAccessReviewSpec) bool { return true }
 	eu.mu.Unlock()
 	if code, text := w.get(account, "/clusters/eu1"+path, "Impersonate-User", "carol"); code != http.StatusOK {
-		t.Errorf("as another: %d: %s", code, text)
+		t.Errorf("an impersonation: %d: %s", code, text)
 	}
 	if sent := eu.takeRequests(); len(sent) != 1 || !strings.HasPrefix(sent[0].identity(), "carol ") {
-		t.Errorf("as another it is of %v", sent)
+		t.Errorf("an impersonation was forwarded as %v", sent)
 	}
 }
 
-// TestClusters checks that a request for an unknown cluster gets the same response as a request for
-// a cluster that the caller may not use. Each cluster has its own tenant map, and decides itself
-// about impersonation.
+// TestClusters checks that a request for an unknown cluster gets the same response as a request
+// for a cluster that the caller may not use. Each cluster has its own tenant map, and makes its
+// own decisions about impersonation.
 func TestClusters(t *testing.T) {
 	t.Parallel()
 	eu := newFakeCluster(t, map[string]string{"acme--web": "acme-eu", "x": "acme"})
@@ -462,13 +463,13 @@ func TestClusters(t *testing.T) {
 	_, unknown := w.get("root-token", "/clusters/nowhere/api")
 	code, closed := w.get("root-token", "/clusters/us1/api")
 	if code != http.StatusForbidden || unknown != closed {
-		t.Errorf("%d: %s, and of one that is not known: %s", code, closed, unknown)
+		t.Errorf("%d: %s, and of an unknown cluster: %s", code, closed, unknown)
 	}
 	for _, path := range []string{"/api", "/tenants/-bad-/api", "/tenants/acme/api", "/api?timeout=x"} {
 		one, oneText := w.get("", "/clusters/us1"+path)
 		other, otherText := w.get("", "/clusters/nowhere"+path)
 		if one != other || oneText != otherText || one < 400 {
-			t.Errorf("nobody is told of a cluster by %s: %d, %d: %s, %s", path, one, other, oneText, otherText)
+			t.Errorf("%s reveals that the cluster exists: %d, %d: %s, %s", path, one, other, oneText, otherText)
 		}
 	}
 	if code, text := w.get("alice-token", "/api"); code != http.StatusForbidden || text != closed {
@@ -490,7 +491,7 @@ func TestClusters(t *testing.T) {
 	for _, r := range eu.takeRequests() {
 		if r.identity() != "alice [dev ops tenant:acme-eu] kubetenant.dev%2ftenant=acme-eu" ||
 			r.URL.Path != "/api/v1/namespaces/acme--web/pods" {
-			t.Errorf("%s is of %s", r.URL, r.identity())
+			t.Errorf("%s was forwarded as %s", r.URL, r.identity())
 		}
 	}
 	us.takeRequests()
@@ -498,10 +499,10 @@ func TestClusters(t *testing.T) {
 	eu.allow = func(authorizationv1.SubjectAccessReviewSpec) bool { return true }
 	eu.mu.Unlock()
 	if code, _ := w.get("alice-token", "/clusters/eu1/api", "Impersonate-User", "carol"); code != http.StatusOK {
-		t.Errorf("as another at eu1: %d", code)
+		t.Errorf("impersonation in eu1: %d", code)
 	}
 	if code, _ := w.get("alice-token", "/clusters/us1/api", "Impersonate-User", "carol"); code != http.StatusForbidden {
-		t.Errorf("what eu1 allows us1 is not asked about: %d", code)
+		t.Errorf("impersonation in us1: %d", code)
 	}
 }
 
@@ -524,13 +525,13 @@ func TestPagesNeedATokenOfTheirOwn(t *testing.T) {
 	})
 	c.takeRequests()
 	for what, more := range map[string][]string{
-		"a page":                    nil,
-		"with a token that is none": {"Sec-Websocket-Protocol", "base64url.bearer.authorization.k8s.io.eA"},
+		"a page":                nil,
+		"with an invalid token": {"Sec-Websocket-Protocol", "base64url.bearer.authorization.k8s.io.eA"},
 	} {
 		t.Run(what, func(t *testing.T) {
 			code, _ := w.get("", path, slices.Concat(basic, []string{"Origin", "https://evil.example"}, more)...)
 			if sent := c.takeRequests(); code != http.StatusForbidden && code != http.StatusUnauthorized || len(sent) > 0 {
-				t.Errorf("%d, and %d requests came", code, len(sent))
+				t.Errorf("%d, %d requests forwarded", code, len(sent))
 			}
 		})
 	}
@@ -554,12 +555,12 @@ func TestSlowBodiesAreAborted(t *testing.T) {
 	}
 	c.mu.Unlock()
 	for what, text := range map[string]string{
-		"nobody's": "POST /api/v1/namespaces/acme--web/pods HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n",
+		"no credential": "POST /api/v1/namespaces/acme--web/pods HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n",
 		"a review": "POST /apis/authorization.k8s.io/v1/selfsubjectaccessreviews HTTP/1.1\r\nHost: x\r\n" +
 			"Authorization: Bearer alice-token\r\nContent-Length: 1000\r\n\r\n",
-		"half an upgrade": "GET /api/v1/namespaces/acme--web/pods HTTP/1.1\r\nHost: x\r\n" +
+		"Connection without Upgrade": "GET /api/v1/namespaces/acme--web/pods HTTP/1.1\r\nHost: x\r\n" +
 			"Authorization: Bearer alice-token\r\nConnection: upgrade\r\n\r\n",
-		"a large half upgrade": "POST /api/v1/namespaces/acme--web/pods HTTP/1.1\r\nHost: x\r\n" +
+		"Connection without Upgrade, large body": "POST /api/v1/namespaces/acme--web/pods HTTP/1.1\r\nHost: x\r\n" +
 			"Authorization: Bearer alice-token\r\nConnection: upgrade\r\nContent-Length: 17000000\r\n\r\n",
 	} {
 		t.Run(what, func(t *testing.T) {
@@ -569,18 +570,18 @@ func TestSlowBodiesAreAborted(t *testing.T) {
 			if _, err := io.Copy(io.Discard, resp.Body); err != nil || resp.StatusCode < 400 {
 				t.Errorf("%s, %v", resp.Status, err)
 			}
-			if what != "nobody's" {
+			if what != "no credential" {
 				return
 			}
 			if _, err := reader.ReadByte(); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
-				t.Errorf("it goes on after %v", time.Since(began))
+				t.Errorf("the connection is still open after %v", time.Since(began))
 			}
 		})
 	}
 }
 
-// TestResponsesAboutTheGatewayAreHidden checks that a response about the gateway itself does not
-// reach the caller, and that redirects stay behind the gateway.
+// TestResponsesAboutTheGatewayAreHidden checks that a cluster's response about the gateway itself
+// does not reach the caller, and that redirects stay behind the gateway.
 func TestResponsesAboutTheGatewayAreHidden(t *testing.T) {
 	t.Parallel()
 	w, c := newRootFixture(t)
@@ -603,9 +604,9 @@ func TestResponsesAboutTheGatewayAreHidden(t *testing.T) {
 			want:     301,
 			wantTo:   "/clusters/eu1/tenants/acme/api/v1/x",
 		},
-		"the gateway is not known":        {code: 401, body: "who?", want: 503},
-		"the gateway may not impersonate": {code: 403, body: refused, want: 502},
-		"the caller may not": {
+		"gateway unauthorized": {code: 401, body: "who?", want: 503},
+		"impersonation denied": {code: 403, body: refused, want: 502},
+		"caller denied": {
 			code:     403,
 			body:     own,
 			want:     403,
@@ -664,7 +665,7 @@ func TestFailedUpgrade(t *testing.T) {
 		t.Fatalf("%s, %v", resp.Status, err)
 	}
 	if sent := c.takeRequests(); len(sent) != 1 || sent[0].identity() != aliceIdentity {
-		t.Errorf("the upgrade is of %v", sent)
+		t.Errorf("the upgrade was forwarded as %v", sent)
 	}
 	if _, err := io.WriteString(conn, "GET /api/v1/namespaces/globex--shop/secrets HTTP/1.1\r\nHost: x\r\n"+
 		"Authorization: Bearer alice-token\r\nImpersonate-User: system:admin\r\n\r\n"); err != nil {
@@ -674,7 +675,7 @@ func TestFailedUpgrade(t *testing.T) {
 		t.Errorf("%s", resp.Status)
 	}
 	if sent := c.takeRequests(); len(sent) > 0 {
-		t.Errorf("%d requests came", len(sent))
+		t.Errorf("%d requests forwarded", len(sent))
 	}
 }
 
@@ -690,7 +691,7 @@ func waitForEnd(resp *http.Response) error {
 	case err := <-done:
 		return err
 	case <-time.After(eventTimeout):
-		return fmt.Errorf("it goes on")
+		return fmt.Errorf("the response did not end")
 	}
 }
 
@@ -705,14 +706,14 @@ func TestWatchesEndWithTheirRights(t *testing.T) {
 		"the tenant is revoked": func(w *fixture, _ *fakeCluster) {
 			w.write("revoked.yaml", noRevocations+"tenants: [ { name: acme } ]\n")
 		},
-		"the namespace's owner": func(_ *fixture, c *fakeCluster) { c.setOwner("acme--web", "initech") },
-		"the cluster is gone": func(w *fixture, c *fakeCluster) {
+		"the namespace has a new owner": func(_ *fixture, c *fakeCluster) { c.setOwner("acme--web", "initech") },
+		"the cluster was removed": func(w *fixture, c *fakeCluster) {
 			w.write("tenancy.yaml", configHeader+strings.Replace(clusterEntry("other", ""), "other-", "eu1-", 2))
 		},
-		"the mapping is another": func(w *fixture, c *fakeCluster) {
+		"the tenant map changed": func(w *fixture, c *fakeCluster) {
 			w.write("tenancy.yaml", configHeader+clusterEntry("eu1", ", root: true, tenantMap: { acme: acme-eu }"))
 		},
-		"another name in the map": func(w *fixture, c *fakeCluster) {
+		"the identity map changed": func(w *fixture, c *fakeCluster) {
 			w.write("tenancy.yaml", configHeader+clusterEntry("eu1", ", root: true, identity: { withUID: true }"))
 		},
 	} {
@@ -736,7 +737,7 @@ func TestWatchesEndWithTheirRights(t *testing.T) {
 				go func() { _, _ = io.Copy(io.Discard, others.Body); close(ended) }()
 				select {
 				case <-ended:
-					t.Error("another tenant's ended")
+					t.Error("the watch of another tenant ended")
 				case <-time.After(200 * time.Millisecond):
 				}
 			}
@@ -757,7 +758,7 @@ func TestStreamLimitIsPerTenant(t *testing.T) {
 		resp := w.open(ctx, "alice-token", http.MethodGet, "/api/v1/namespaces/acme--web/pods?watch=1", "")
 		codes[resp.StatusCode]++
 		if resp.StatusCode == http.StatusTooManyRequests && resp.Header.Get("Retry-After") == "" {
-			t.Error("it is not said when to come again")
+			t.Error("the response has no Retry-After header")
 		}
 		defer func() { _ = resp.Body.Close() }()
 	}
@@ -769,7 +770,7 @@ func TestStreamLimitIsPerTenant(t *testing.T) {
 		t.Errorf("another tenant's: %s", resp.Status)
 	}
 	if code, _ := w.get("alice-token", "/api/v1/namespaces/acme--web/pods"); code != http.StatusOK {
-		t.Errorf("what is no stream: %d", code)
+		t.Errorf("a request that is not a stream: %d", code)
 	}
 	stop()
 	waittest.Until(t, func() error {
@@ -794,8 +795,8 @@ func TestBrokenClusterAffectsNoOther(t *testing.T) {
 		answer func(http.ResponseWriter, *http.Request) bool
 		want   int
 	}{
-		"it hangs":  {func(_ http.ResponseWriter, r *http.Request) bool { <-r.Context().Done(); return true }, 504},
-		"it resets": {func(http.ResponseWriter, *http.Request) bool { panic(http.ErrAbortHandler) }, 503},
+		"no response":      {func(_ http.ResponseWriter, r *http.Request) bool { <-r.Context().Done(); return true }, 504},
+		"connection reset": {func(http.ResponseWriter, *http.Request) bool { panic(http.ErrAbortHandler) }, 503},
 	} {
 		t.Run(what, func(t *testing.T) {
 			eu.mu.Lock()
@@ -806,7 +807,7 @@ func TestBrokenClusterAffectsNoOther(t *testing.T) {
 				t.Errorf("%d, want %d: %s", code, c.want, text)
 			}
 			if code, text := w.get("alice-token", "/clusters/us1"+path); code != http.StatusOK {
-				t.Errorf("%s, and another: %d: %s", what, code, text)
+				t.Errorf("%s, another cluster: %d: %s", what, code, text)
 			}
 		})
 	}
@@ -814,12 +815,12 @@ func TestBrokenClusterAffectsNoOther(t *testing.T) {
 	eu.Close()
 	waittest.Until(t, func() error {
 		if code, text := w.get("alice-token", "/clusters/eu1"+path); code != http.StatusForbidden {
-			return fmt.Errorf("it is gone, and what was known of it counts: %d: %s", code, text)
+			return fmt.Errorf("the cached data of an unreachable cluster is still used: %d: %s", code, text)
 		}
 		return nil
 	})
 	if code, text := w.get("alice-token", "/clusters/us1"+path); code != http.StatusOK {
-		t.Errorf("one is gone, and another: %d: %s", code, text)
+		t.Errorf("another cluster: %d: %s", code, text)
 	}
 	// An invalid version of the configuration has no effect, and a later valid version applies.
 	w.write(
@@ -827,9 +828,9 @@ func TestBrokenClusterAffectsNoOther(t *testing.T) {
 		configHeader+clusterEntry("eu1", "")+clusterEntry("us2", "")+
 			strings.ReplaceAll(clusterEntry("us3", ""), "us3-", "us1-"),
 	)
-	time.Sleep(3 * reload.Interval) // no response shows that it is rejected
+	time.Sleep(3 * reload.Interval) // no response shows that the configuration is rejected
 	if code, _ := w.get("alice-token", "/clusters/us1"+path); code != http.StatusOK {
-		t.Errorf("a version that names a file that is not there counts: %d", code)
+		t.Errorf("a configuration that names a missing file applies: %d", code)
 	}
 	w.write(
 		"tenancy.yaml",
@@ -875,7 +876,7 @@ func TestLogsContainNoTokens(t *testing.T) {
 		"alice-token", "CANARY-token", account[len(account)-40:], impersonatorToken, readerToken,
 	} {
 		if strings.Contains(log.String(), secret) || strings.Contains(responses, secret) {
-			t.Errorf("%s... is told", secret[:6])
+			t.Errorf("%s... is in the log or a response", secret[:6])
 		}
 	}
 	if log.String() == "" {

@@ -23,20 +23,20 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// errGatewayName: a caller with the gateway's own name would be able to impersonate every user that
-// the gateway can.
+// errGatewayName is the error for a caller that has the gateway's own name. This caller could
+// impersonate every user that the gateway may impersonate.
 var errGatewayName = errors.New("the name belongs to an account of the gateway")
 
 const (
-	// gatewayNamesTTL is how long the gateway's user names in a cluster are valid. A token file may
-	// later contain the token of another account.
+	// gatewayNamesTTL is how long the gateway uses its user names in a cluster before it requests
+	// them again. A token file may later contain the token of another account.
 	gatewayNamesTTL = 30 * time.Second
 	// gatewayNamesRetryDelay is the pause after a failed request for the names.
 	gatewayNamesRetryDelay = time.Second
 )
 
-// gatewayNames are the user names of the gateway's two credentials in a cluster. It is safe for
-// concurrent use.
+// gatewayNames contains the user names of the gateway's two credentials in a cluster. It is safe
+// for concurrent use.
 type gatewayNames struct {
 	cluster string // name of the cluster
 	configs []*rest.Config
@@ -72,8 +72,8 @@ func newGatewayNames(cluster string, configs ...*rest.Config) (*gatewayNames, er
 	return o, nil
 }
 
-// check returns an error if a caller must not use a name. The error wraps [errGatewayName], or
-// reports that the gateway's names in the cluster are unknown.
+// check returns an error if a caller must not use a name. The error is [errGatewayName], or the
+// reason why the gateway's names in the cluster are unknown.
 func (o *gatewayNames) check(ctx context.Context, name string) error {
 	cached := o.cached.Load()
 	if cached == nil || time.Now().After(cached.until) {
@@ -123,7 +123,7 @@ var errNamesPanic = errors.New("panic while reading the user names of the gatewa
 // panic would end the gateway for all clusters.
 func (o *gatewayNames) reviewSelfRecovered(ctx context.Context) (names sets.Set[string], err error) {
 	defer func() {
-		if recover() != nil { // the panic value may contain text of the cluster
+		if recover() != nil { // the panic value may contain text from the cluster
 			names, err = nil, errNamesPanic
 		}
 	}()

@@ -68,7 +68,7 @@ func TestGatewayNamesStayReserved(t *testing.T) {
 				t.Errorf("%s, later: %v", what, err)
 			}
 			if err := o.check(t.Context(), "alice"); err != nil {
-				t.Errorf("%s, somebody: %v", what, err)
+				t.Errorf("%s, another caller: %v", what, err)
 			}
 		})
 	}
@@ -104,13 +104,13 @@ func TestCallersWaitForGatewayNames(t *testing.T) {
 			group.Wait()
 			return errs
 		}
-		for i, err := range append(all(), all()...) { // the second round is in the pause
+		for i, err := range append(all(), all()...) { // the second 16 callers come during the retry delay
 			if err == nil {
-				t.Errorf("caller %d: the names are not known", i)
+				t.Errorf("caller %d: accepted while the names are unknown", i)
 			}
 		}
 		if n := requests.Load(); n != 1 {
-			t.Errorf("asked %d times in the pause", n)
+			t.Errorf("%d requests for the names, want 1", n)
 		}
 		broken.Store(false)
 		time.Sleep(gatewayNamesRetryDelay)
@@ -120,7 +120,7 @@ func TestCallersWaitForGatewayNames(t *testing.T) {
 			}
 		}
 		if n := requests.Load(); n != 2 {
-			t.Errorf("asked %d times, want 2", n)
+			t.Errorf("%d requests for the names, want 2", n)
 		}
 	})
 }

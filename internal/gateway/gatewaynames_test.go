@@ -48,7 +48,7 @@ func TestCallersCannotUseGatewayNames(t *testing.T) {
 		})
 	}
 	if sent := c.takeRequests(); len(sent) > 0 {
-		t.Errorf("%d requests were sent on, the first as %s", len(sent), sent[0].identity())
+		t.Errorf("%d requests were forwarded, the first as %s", len(sent), sent[0].identity())
 	}
 	if code, text := w.get("root-token", podsPath, "Impersonate-User", "carol",
 		"Impersonate-Extra-Kubetenant.dev%2ftenant", "acme"); code != http.StatusOK {
@@ -62,11 +62,11 @@ func TestCallersCannotUseGatewayNames(t *testing.T) {
 func TestCallersDeniedWhileGatewayNamesUnknown(t *testing.T) {
 	t.Parallel()
 	for what, c := range map[string]struct{ code, want int }{
-		"it has no such reviews":  {http.StatusNotFound, http.StatusOK},
-		"it lets nobody ask":      {http.StatusForbidden, http.StatusServiceUnavailable},
-		"it answers with nothing": {http.StatusOK, http.StatusServiceUnavailable},
-		"it fails":                {http.StatusInternalServerError, http.StatusServiceUnavailable},
-		"it knows us no more":     {http.StatusUnauthorized, http.StatusServiceUnavailable},
+		"reviews not supported": {http.StatusNotFound, http.StatusOK},
+		"reviews forbidden":     {http.StatusForbidden, http.StatusServiceUnavailable},
+		"empty response":        {http.StatusOK, http.StatusServiceUnavailable},
+		"internal error":        {http.StatusInternalServerError, http.StatusServiceUnavailable},
+		"gateway unauthorized":  {http.StatusUnauthorized, http.StatusServiceUnavailable},
 	} {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
@@ -94,8 +94,9 @@ func TestCallersDeniedWhileGatewayNamesUnknown(t *testing.T) {
 	}
 }
 
-// TestReviewsRejectGatewayNames checks that a delegated review confirms neither the token nor the
-// access of a user with the gateway's name. The server that sent the review would trust the result.
+// TestReviewsRejectGatewayNames checks that a delegated review of the gateway's own user
+// authenticates no token and allows no access. The server that sent the review would trust the
+// result.
 func TestReviewsRejectGatewayNames(t *testing.T) {
 	t.Parallel()
 	c := newFakeCluster(t, defaultNamespaces())
@@ -132,10 +133,10 @@ func TestReviewsRejectGatewayNames(t *testing.T) {
 	} {
 		t.Run(what, func(t *testing.T) {
 			if code, text := reviews.somebodys(); code != http.StatusCreated || !strings.Contains(text, reviews.yes) {
-				t.Errorf("%s of somebody: %d: %s", what, code, text)
+				t.Errorf("%s of carol: %d: %s", what, code, text)
 			}
 			if code, text := reviews.gateways(); strings.Contains(text, reviews.yes) {
-				t.Errorf("%s of the gateway's: %d: %s", what, code, text)
+				t.Errorf("%s of the gateway: %d: %s", what, code, text)
 			}
 		})
 	}

@@ -23,7 +23,7 @@ var allowedHeaders = []string{
 var allowedPrefixes = []string{"Kubectl-", "Sec-Websocket-"}
 
 // identityHeaders are the headers that are not forwarded to a Pod, Service or node. They identify
-// the caller or a forwarder.
+// the caller or a proxy in front of the gateway.
 var identityHeaders = []string{"Authorization", "Proxy-Authorization", "Forwarded", "X-Real-Ip", "Cookie2"}
 
 var identityPrefixes = []string{"Impersonate-", "X-Remote-", "X-Forwarded-", "Proxy-"}
@@ -107,7 +107,7 @@ func isForwarded(name string, proxied bool) bool {
 	return slices.Contains(allowedHeaders, name) || hasAnyPrefix(name, allowedPrefixes)
 }
 
-// removeTokens removes tokens from the websocket subprotocols.
+// removeTokens removes tokens from the websocket subprotocols in the headers.
 func removeTokens(h http.Header) {
 	const name = "Sec-Websocket-Protocol"
 	var protocols []string
@@ -124,7 +124,8 @@ func removeTokens(h http.Header) {
 }
 
 // isFromPage reports whether a web page in a browser sent a request, or the request has an Origin
-// header. Pages of the gateway's own origin are included, because proxied pages share it.
+// header. It includes pages of the gateway's own origin, because proxied pages have the same
+// origin.
 func isFromPage(r *http.Request) bool {
 	site := r.Header.Get("Sec-Fetch-Site")
 	return r.Header.Get("Origin") != "" || site != "" && site != "none"

@@ -48,12 +48,12 @@ func TestForwardedHeaders(t *testing.T) {
 			want := append([]string{"Sec-Websocket-Protocol", "X-Forwarded-For"}, forwarded...)
 			for name := range got {
 				if !slices.Contains(want, name) {
-					t.Errorf("of %q goes on: %s", subresource, name)
+					t.Errorf("subresource %q: %s is forwarded", subresource, name)
 				}
 			}
 			for _, name := range want {
 				if len(got[name]) != 1 {
-					t.Errorf("of %q does not go on: %s", subresource, name)
+					t.Errorf("subresource %q: %s is not forwarded once", subresource, name)
 				}
 			}
 			if value := got.Get("X-Forwarded-For"); value != "192.0.2.7" {
@@ -66,8 +66,8 @@ func TestForwardedHeaders(t *testing.T) {
 	}
 }
 
-// FuzzForwardedHeaders checks that no forwarded header can change the caller's identity or belongs
-// to one connection, whatever the names of the caller's headers.
+// FuzzForwardedHeaders checks that no header of a caller is forwarded that could change the
+// caller's identity or that applies to one connection.
 func FuzzForwardedHeaders(f *testing.F) {
 	for _, name := range []string{
 		"Accept", "Authorization", "impersonate-user", "Impersonate_User", "X-Remote-Group", "Connection", "x-forwarded-host",
@@ -88,7 +88,7 @@ func FuzzForwardedHeaders(f *testing.F) {
 			lower := strings.ToLower(header)
 			for _, begins := range []string{"impersonate-", "x-remote-", "proxy-", "x-forwarded-"} {
 				if strings.HasPrefix(lower, begins) && (lower != "x-forwarded-for" || values[0] != "192.0.2.7") {
-					t.Errorf("%q goes on: %q", header, values)
+					t.Errorf("%q is forwarded: %q", header, values)
 				}
 			}
 			if strings.Contains(header, "_") ||
@@ -96,10 +96,10 @@ func FuzzForwardedHeaders(f *testing.F) {
 					"authorization", "cookie", "audit-id", "forwarded", "connection", "upgrade", "te", "trailer", "transfer-encoding",
 					"keep-alive",
 				}, lower) {
-				t.Errorf("%q goes on: %q", header, values)
+				t.Errorf("%q is forwarded: %q", header, values)
 			}
 			if lower == "sec-websocket-protocol" && strings.Contains(strings.Join(values, ","), tokenProtocol) {
-				t.Errorf("a token goes on: %q", values)
+				t.Errorf("a token is forwarded: %q", values)
 			}
 		}
 	})

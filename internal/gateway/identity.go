@@ -27,9 +27,9 @@ var (
 	errForm       = errors.New("the name cannot be sent in a header")
 	errUID        = errors.New("the UID is not forwarded to the cluster")
 	errExtra      = errors.New("the extra key is not forwarded to the cluster")
-	// errAccountGroup: if the gateway forwarded the group, the cluster would not add the account's
-	// own groups. If the gateway omitted the group, the account would have more groups than the
-	// caller requested.
+	// errAccountGroup is returned because the gateway can neither forward nor omit the group.
+	// With the group, the cluster would not add the account's own groups. Without the group, the
+	// account would have more groups than the caller requested.
 	errAccountGroup = errors.New("the service account has a group that is not its own")
 )
 
@@ -104,8 +104,9 @@ func (m *mapping) source(id tenant.ID) tenant.ID {
 	return id
 }
 
-// caller returns the identity in the cluster of a caller of the given tenant, with the groups that
-// the cluster receives. The error is the reason why the identity is not forwarded.
+// caller returns the identity that a caller of the given tenant has in the cluster, including
+// system:authenticated, which the cluster itself adds. The error is the reason why the identity
+// is not forwarded.
 func (m *mapping) caller(id tenant.ID, u user.Info) (user.Info, error) {
 	mapped, ok := m.tenant(id)
 	if !ok {
@@ -150,10 +151,9 @@ func (m *mapping) name(id tenant.ID, name string) (string, error) {
 	return m.config.UsernamePrefix + name, nil
 }
 
-// impersonation returns the impersonation headers for u, whose names are those in the cluster. It
-// omits the groups that the cluster itself adds, and the tenant's group of a service account. It
-// never omits anything else that the caller requested, but returns an error. The error is the
-// reason why the identity is not forwarded.
+// impersonation returns the impersonation headers for u, an identity in the cluster. It omits the
+// groups that the cluster itself adds, and the tenant's group of a service account. If it cannot
+// forward everything else that the caller requested, it returns the reason as an error.
 func (m *mapping) impersonation(u user.Info) (transport.ImpersonationConfig, error) {
 	out := transport.ImpersonationConfig{UserName: u.GetName(), UID: u.GetUID(), Extra: map[string][]string{}}
 	isAccount := tenant.IsServiceAccountName(out.UserName)
@@ -168,7 +168,7 @@ func (m *mapping) impersonation(u user.Info) (transport.ImpersonationConfig, err
 	}
 	for _, group := range u.GetGroups() {
 		if group == user.AllAuthenticated || isAccount && slices.Contains(serviceaccount.MakeGroupNames(namespace), group) {
-			continue // the cluster adds it
+			continue // the cluster adds this group
 		}
 		if strings.HasPrefix(group, "system:") {
 			return out, errReserved
@@ -177,7 +177,7 @@ func (m *mapping) impersonation(u user.Info) (transport.ImpersonationConfig, err
 			return out, errForm
 		}
 		if isAccount && strings.HasPrefix(group, tenant.GroupPrefix) {
-			continue // it would replace the account's own groups
+			continue // this group would replace the account's own groups
 		}
 		if isAccount {
 			return out, errAccountGroup

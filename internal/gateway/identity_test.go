@@ -57,7 +57,7 @@ func TestMappedIdentity(t *testing.T) {
 			func(c *configv1alpha1.GatewayCluster) { c.TenantMap = map[string]string{"acme": "acme-eu"} },
 			want{"alice", "", []string{"dev-a", "ops", "devil", "tenant:acme-eu"}, 1, "acme-eu"},
 		},
-		"a pattern, whole": {
+		"a pattern for the whole group": {
 			func(c *configv1alpha1.GatewayCluster) { c.Identity.GroupPattern = &dev },
 			want{"alice", "", []string{"dev-a", "tenant:acme"}, 1, "acme"},
 		},
@@ -95,7 +95,7 @@ func TestMappedIdentity(t *testing.T) {
 				return
 			}
 			if !slices.Contains(mapped.GetGroups(), user.AllAuthenticated) {
-				t.Errorf("it is decided without %s: %v", user.AllAuthenticated, mapped.GetGroups())
+				t.Errorf("the identity lacks %s: %v", user.AllAuthenticated, mapped.GetGroups())
 			}
 			got, err := m.impersonation(mapped)
 			if err != nil || got.UserName != c.want.name || got.UID != c.want.uid || !slices.Equal(got.Groups, c.want.groups) ||
@@ -120,19 +120,19 @@ func TestIncompleteIdentityIsRejected(t *testing.T) {
 	}{
 		"a reserved name": {plain, tenant.System(), user.DefaultInfo{Name: "system:admin"}, errReserved},
 		"a node":          {plain, tenant.System(), user.DefaultInfo{Name: "system:node:a"}, errReserved},
-		"nobody":          {plain, acme, user.DefaultInfo{}, errForm},
+		"no name":         {plain, acme, user.DefaultInfo{}, errForm},
 		"a line break": {
 			plain, acme, user.DefaultInfo{Name: "a\r\nImpersonate-Group: system:masters"}, errForm,
 		},
 		"white space at an end":     {plain, acme, user.DefaultInfo{Name: "alice "}, errForm},
 		"a group with a line break": {plain, acme, user.DefaultInfo{Name: "a", Groups: []string{"b\nc"}}, errForm},
-		"a name that is another tenant's there": {
+		"another tenant's name in the cluster": {
 			func(c *configv1alpha1.GatewayCluster) { c.TenantMap = map[string]string{"acme": "acme-eu"} },
 			other,
 			user.DefaultInfo{Name: "a"},
 			errTenantName,
 		},
-		"nobody that is mapped": {
+		"an unmapped user": {
 			func(c *configv1alpha1.GatewayCluster) { c.Identity.Unmapped = configv1alpha1.UnmappedDeny },
 			acme,
 			user.DefaultInfo{Name: "a"},
@@ -162,7 +162,7 @@ func TestImpersonatedIdentityIsComplete(t *testing.T) {
 		want error
 	}{
 		"a user":         {user.DefaultInfo{Name: "bob", Groups: []string{"dev", user.AllAuthenticated}, Extra: of}, nil},
-		"the masters":    {user.DefaultInfo{Name: "bob", Groups: []string{"system:masters"}, Extra: of}, errReserved},
+		"system:masters": {user.DefaultInfo{Name: "bob", Groups: []string{"system:masters"}, Extra: of}, errReserved},
 		"a listed extra": {user.DefaultInfo{Name: "bob", Extra: map[string][]string{"example.com/a": {"1"}}}, nil},
 		"another extra":  {user.DefaultInfo{Name: "bob", Extra: map[string][]string{"example.com/b": {"1"}}}, errExtra},
 		"an empty extra": {user.DefaultInfo{Name: "bob", Extra: map[string][]string{"example.com/a": {""}}}, errForm},
@@ -178,11 +178,11 @@ func TestImpersonatedIdentityIsComplete(t *testing.T) {
 			},
 			nil,
 		},
-		"one in a group": {
+		"a service account in a group": {
 			user.DefaultInfo{Name: "system:serviceaccount:acme--web:default", Groups: []string{"dev", "tenant:acme"}, Extra: of},
 			errAccountGroup,
 		},
-		"one in another's": {
+		"a service account in another group": {
 			user.DefaultInfo{
 				Name:   "system:serviceaccount:acme--web:default",
 				Groups: []string{"system:serviceaccounts:acme--shop"},
@@ -190,7 +190,7 @@ func TestImpersonatedIdentityIsComplete(t *testing.T) {
 			},
 			errReserved,
 		},
-		"an account's group": {user.DefaultInfo{Name: "bob", Groups: []string{"system:serviceaccounts"}}, errReserved},
+		"a user as an account": {user.DefaultInfo{Name: "bob", Groups: []string{"system:serviceaccounts"}}, errReserved},
 	} {
 		t.Run(what, func(t *testing.T) {
 			got, err := m.impersonation(&c.user)
@@ -198,7 +198,7 @@ func TestImpersonatedIdentityIsComplete(t *testing.T) {
 				t.Errorf("%v", err)
 			}
 			if tenant.IsServiceAccountName(c.user.Name) && len(got.Groups) > 0 {
-				t.Errorf("with groups of ours it would have none of its own: %v", got.Groups)
+				t.Errorf("a service account is forwarded with groups: %v", got.Groups)
 			}
 		})
 	}

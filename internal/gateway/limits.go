@@ -11,15 +11,15 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// inFlight is the number of concurrent requests of each tenant. The zero value contains no
+// inFlight contains the number of concurrent requests of each tenant. The zero value contains no
 // requests. It is safe for concurrent use.
 type inFlight struct {
 	mu   sync.Mutex
 	open map[tenant.ID]int
 }
 
-// acquire adds a request of a tenant until release is called. It returns false if the tenant
-// already has the maximum number.
+// acquire adds a request to the number of a tenant's requests until release is called. It returns
+// false if the tenant already has the maximum number of requests.
 func (p *inFlight) acquire(id tenant.ID, limit int) (release func(), ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

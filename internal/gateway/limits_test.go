@@ -66,12 +66,12 @@ func TestLimits(t *testing.T) {
 	<-ended
 	<-ended
 	if code, text := w.get("alice-token", podsPath); code != http.StatusOK {
-		t.Errorf("when they have ended: %d: %s", code, text)
+		t.Errorf("after both requests have ended: %d: %s", code, text)
 	}
 }
 
-// TestUpgradeDoesNotBypassLimits checks that a header cannot turn a request into a stream, because
-// a stream has other limits and does not wait in the queue.
+// TestUpgradeDoesNotBypassLimits checks that an Upgrade header cannot turn a request into a
+// stream. A stream has other limits, and does not wait in the queue.
 func TestUpgradeDoesNotBypassLimits(t *testing.T) {
 	t.Parallel()
 	c := newFakeCluster(t, defaultNamespaces())

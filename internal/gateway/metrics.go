@@ -17,9 +17,9 @@ import (
 type gatewayMetrics struct {
 	requests *metrics.CounterVec
 	latency  *metrics.HistogramVec
-	// overLimit has no label for the address, because callers choose their addresses.
+	// overLimit has no label for the address, because clients can choose from many addresses.
 	overLimit *metrics.Counter
-	// auditEvents counts audit events by result: auditWritten, auditFailed or auditOmitted.
+	// auditEvents has the label result: auditWritten, auditFailed or auditOmitted.
 	auditEvents *metrics.CounterVec
 	streams     *tenantaudit.Metrics
 	current     metrics.StableCollector
@@ -32,8 +32,8 @@ const (
 	auditOmitted = "omitted"
 )
 
-// noCluster is the label of requests that are for no configured cluster. Names that callers invent
-// must not become labels.
+// noCluster is the cluster label for requests that are for no configured cluster. Names that
+// callers invent must not become labels.
 const noCluster = "(none)"
 
 func newGatewayMetrics(g *Gateway) *gatewayMetrics {

@@ -12,8 +12,8 @@ import (
 	"github.com/kubetenant/kubetenant/test/waittest"
 )
 
-// metricSum returns the sum of all series of a metric that have the labels. It is 0 if there are
-// none.
+// metricSum returns the sum of all series of a metric that have the given labels. It is 0 if
+// there are none.
 func (w *fixture) metricSum(name string, labels ...string) (sum float64) {
 	w.t.Helper()
 	families, err := w.registry.Gather()
@@ -41,9 +41,9 @@ func (w *fixture) metricSum(name string, labels ...string) (sum float64) {
 	return sum
 }
 
-// TestDecisionMetrics checks that the metrics show decisions of the boundary by tenant. The label
-// contains the tenant's name in the configuration. Tenants that do not exist have no series of
-// their own.
+// TestDecisionMetrics checks that the metrics show the boundary's decisions for each tenant. The
+// label contains the tenant's name in the configuration. Tenants that do not exist have no series
+// of their own.
 func TestDecisionMetrics(t *testing.T) {
 	t.Parallel()
 	c := newFakeCluster(t, map[string]string{"acme--web": "acme", "acme-eu--web": "acme-eu", "globex--shop": "globex"})
@@ -70,7 +70,7 @@ func TestDecisionMetrics(t *testing.T) {
 	}
 	for _, name := range []string{"acme-eu", "initech"} {
 		if got := w.metricSum(requests, "tenant="+name); got != 0 {
-			t.Errorf("%v requests of %s, which is no tenant of the gateway or does not exist", got, name)
+			t.Errorf("%v requests of %s, which is not a tenant's name in the configuration or does not exist", got, name)
 		}
 	}
 	if got := w.metricSum(requests, "tenant=(others)"); got < 1 {

@@ -33,14 +33,14 @@ const (
 	// viewBytes is the maximum number of bytes of objects that the gateway holds for the responses
 	// of one cluster's views.
 	viewBytes = 64 << 20
-	// viewBytesPerTenant is the limit for one tenant.
+	// viewBytesPerTenant is the maximum for the responses to one tenant.
 	viewBytesPerTenant = 16 << 20
-	// maxViewListsPerTenant is how many lists of all objects the gateway reads at the same time for
-	// one tenant's views. With the reader's credential, the gateway also sends the requests that
-	// the boundary needs. The cluster's API Priority and Fairness treats all requests with this
-	// credential as one flow.
+	// maxViewListsPerTenant is the maximum number of lists that the gateway reads at the same
+	// time for one tenant's views. The gateway reads them, and the data that the boundary needs,
+	// with the reader's credential. The cluster's API Priority and Fairness treats all requests
+	// with this credential as one flow.
 	maxViewListsPerTenant = 4
-	// maxViewLists is the limit for the views of all tenants. While a list is read, the gateway
+	// maxViewLists is the maximum for the views of all tenants. While a list is read, the gateway
 	// holds one object of at most 4 MiB, in addition to the bytes that viewBytes limits.
 	maxViewLists = 24
 )
@@ -68,9 +68,9 @@ func (c *route) withObjects(next http.Handler) (http.Handler, error) {
 	}), nil
 }
 
-// newObjects returns the handler of the views of the cluster's objects. It reads the objects with
-// the reader's credential, after the cluster has allowed the caller's own identity to read the
-// view.
+// newObjects returns the handler of the views of the cluster's objects. The handler reads the
+// objects with the reader's credential, after the cluster has allowed the caller's own identity
+// to read the view.
 func (c *route) newObjects() (http.Handler, error) {
 	config := rest.CopyConfig(c.cluster.reader)
 	config.QPS = -1 // no rate limit: callers wait for each response, and their number is limited
@@ -137,9 +137,9 @@ func (c *route) callerTenant(r *http.Request) (tenant.ID, error) {
 	return id, err
 }
 
-// acquireList reserves one of the lists of all objects that a tenant's views may read at the same
-// time. It returns an error if no list is left. If refused is nil, the caller MUST call leave at
-// least once.
+// acquireList reserves one of the lists that a tenant's views may read at the same time. It
+// returns an error if no list is left. If refused is nil, the caller MUST call leave. Further
+// calls of leave have no effect.
 func (k *cluster) acquireList(id tenant.ID) (leave func(), refused *apierrors.StatusError) {
 	leaveOwn, ok := k.listsByTenant.acquire(id, maxViewListsPerTenant)
 	if !ok {
@@ -178,8 +178,8 @@ func newObjectView(config *configv1alpha1.GatewayObjectView) (*views.ObjectView,
 }
 
 // authorizeView returns an error if the caller may not read a view. The boundary has already
-// checked the request. The cluster decides by the roles of the identity that it would receive in a
-// forwarded request.
+// checked the request. The cluster decides with a SubjectAccessReview about the identity that it
+// would receive with a forwarded request.
 func (c *route) authorizeView(r *http.Request) *apierrors.StatusError {
 	ctx := r.Context()
 	attributes, err := filters.GetAuthorizerAttributes(ctx)
@@ -228,7 +228,7 @@ func (c *route) forwardedIdentity(ctx context.Context, u user.Info) (user.Info, 
 		return nil, &notForwardedError{errForm}
 	}
 	if proxyStateFrom(ctx).passesToken() {
-		return u, nil // the cluster's TokenReview returned it
+		return u, nil // the cluster's TokenReview returned this identity
 	}
 	impersonated, err := c.mapping.impersonation(u)
 	if err != nil {

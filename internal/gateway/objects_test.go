@@ -49,7 +49,7 @@ func trackerOf(name, version string, namespaces ...string) string {
 // trackerServer serves ResourceTrackers to the reader of a cluster.
 type trackerServer struct {
 	mu       sync.Mutex
-	items    map[string]string // JSON by name
+	items    map[string]string // JSON of the ResourceTrackers, keyed by name
 	paths    []string          // paths and queries
 	handler  func(http.ResponseWriter, *http.Request) bool
 	events   chan string
@@ -149,7 +149,8 @@ func newTrackerFixtureIn(
 	return newFixture(t, clusterEntry("eu1", more)+trackerViews, map[string]*fakeCluster{"eu1": c}), c, s
 }
 
-// TestObjectViews checks that a view has only the entries of its namespace and the listed fields.
+// TestObjectViews checks that a view contains only the entries of its namespace and the listed
+// fields.
 func TestObjectViews(t *testing.T) {
 	t.Parallel()
 	w, c, s := newTrackerFixture(t, passAccountTokens)
@@ -188,7 +189,7 @@ func TestObjectViews(t *testing.T) {
 		"metadata":              {"/shop", fmt.Sprintf(meta, ""), 200, partial},
 		"metadata of a list":    {"", fmt.Sprintf(meta, "List"), 200, `"kind":"PartialObjectMetadataList"`},
 		"protocol buffers":      {"", "application/vnd.kubernetes.protobuf", 406, "NotAcceptable"},
-		"or JSON":               {"/shop", "application/vnd.kubernetes.protobuf,application/json", 200, own},
+		"protobuf or JSON":      {"/shop", "application/vnd.kubernetes.protobuf,application/json", 200, own},
 		"a watch of tables":     {"?watch=1", table, 406, "NotAcceptable"},
 		"a watch as YAML":       {"?watch=1", "application/yaml", 406, "NotAcceptable"},
 		"an initial list":       {"?watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan", "", 422, "forbidden"},
@@ -199,9 +200,9 @@ func TestObjectViews(t *testing.T) {
 		"a match alone":         {"?resourceVersionMatch=Exact", "", 422, "resourceVersion"},
 		"a status":              {"/shop/status", "", 404, ""},
 		"below a status":        {"/shop/status/x", "", 404, ""},
-		"another's":             {"/theirs", "", 404, `"message":"trackers.gateway.kubetenant.dev \"theirs\" not found"`},
-		"none":                  {"/nothing", "", 404, `"message":"trackers.gateway.kubetenant.dev \"nothing\" not found"`},
-		"another form":          {"/other", "", 404, `"message":"trackers.gateway.kubetenant.dev \"other\" not found"`},
+		"a hidden object":       {"/theirs", "", 404, `"message":"trackers.gateway.kubetenant.dev \"theirs\" not found"`},
+		"a missing object":      {"/nothing", "", 404, `"message":"trackers.gateway.kubetenant.dev \"nothing\" not found"`},
+		"a malformed object":    {"/other", "", 404, `"message":"trackers.gateway.kubetenant.dev \"other\" not found"`},
 		"a name with a percent": {"/a%25b", "", 404, "not found"},
 	} {
 		t.Run(what, func(t *testing.T) {
@@ -216,7 +217,7 @@ func TestObjectViews(t *testing.T) {
 			}
 			for _, hidden := range []string{"globex", "CANARY", "hidden\":"} {
 				if what != "a namespace" && strings.Contains(text, hidden) {
-					t.Errorf("it contains %s: %s", hidden, text)
+					t.Errorf("the response contains %s: %s", hidden, text)
 				}
 			}
 		})
@@ -224,11 +225,11 @@ func TestObjectViews(t *testing.T) {
 	for _, requested := range s.requests() {
 		if strings.Contains(requested, "elector") || strings.Contains(requested, "continue") ||
 			strings.Contains(requested, "limit") {
-			t.Errorf("the cluster was asked %s", requested)
+			t.Errorf("the cluster received %s", requested)
 		}
 	}
 	if received := c.takeRequests(); len(received) > 0 {
-		t.Errorf("the cluster got %v", received[0].URL)
+		t.Errorf("the cluster received %v", received[0].URL)
 	}
 }
 
@@ -241,21 +242,21 @@ func TestObjectViewPaths(t *testing.T) {
 		token, method, path string
 		want                int
 	}{
-		"discovery":                 {"alice-token", "GET", viewsRoot + "/apis", 200},
-		"the group":                 {"bob-token", "GET", viewsRoot + "/apis/gateway.kubetenant.dev", 200},
-		"the version":               {"bob-token", "GET", viewsVersion, 200},
-		"nobody":                    {"", "GET", trackersPath, 401},
-		"nobody, of discovery":      {"", "GET", viewsRoot + "/apis", 401},
-		"an unknown token":          {"x", "GET", trackersPath, 401},
-		"another tenant":            {"bob-token", "GET", trackersPath, 403},
-		"its object":                {"bob-token", "GET", trackersPath + "/shop", 403},
-		"its watch":                 {"bob-token", "GET", trackersPath + "?watch=1", 403},
-		"no tenant's namespace":     {"bob-token", "GET", viewsVersion + "/namespaces/default/trackers", 403},
-		"a namespace that is not":   {"bob-token", "GET", viewsVersion + "/namespaces/none/trackers", 403},
-		"all namespaces":            {"root-token", "GET", viewsVersion + "/trackers", 400},
-		"all of an older path":      {"root-token", "GET", viewsVersion + "/watch/trackers", 404},
-		"a watch by an older path":  {"alice-token", "GET", viewsVersion + "/watch/namespaces/acme--web/trackers", 404},
-		"an object of no namespace": {"root-token", "GET", viewsVersion + "/trackers/shop", 404},
+		"discovery":              {"alice-token", "GET", viewsRoot + "/apis", 200},
+		"the group":              {"bob-token", "GET", viewsRoot + "/apis/gateway.kubetenant.dev", 200},
+		"the version":            {"bob-token", "GET", viewsVersion, 200},
+		"no credential":          {"", "GET", trackersPath, 401},
+		"discovery, anonymous":   {"", "GET", viewsRoot + "/apis", 401},
+		"an unknown token":       {"x", "GET", trackersPath, 401},
+		"another tenant":         {"bob-token", "GET", trackersPath, 403},
+		"another tenant, object": {"bob-token", "GET", trackersPath + "/shop", 403},
+		"another tenant, watch":  {"bob-token", "GET", trackersPath + "?watch=1", 403},
+		"an unowned namespace":   {"bob-token", "GET", viewsVersion + "/namespaces/default/trackers", 403},
+		"a missing namespace":    {"bob-token", "GET", viewsVersion + "/namespaces/none/trackers", 403},
+		"all namespaces":         {"root-token", "GET", viewsVersion + "/trackers", 400},
+		"all, older watch path":  {"root-token", "GET", viewsVersion + "/watch/trackers", 404},
+		"an older watch path":    {"alice-token", "GET", viewsVersion + "/watch/namespaces/acme--web/trackers", 404},
+		"object, no namespace":   {"root-token", "GET", viewsVersion + "/trackers/shop", 404},
 		"another view": {
 			"alice-token", "GET", viewsVersion + "/namespaces/acme--web/resourcetrackers", 404,
 		},
@@ -266,17 +267,17 @@ func TestObjectViewPaths(t *testing.T) {
 		"another group": {
 			"alice-token", "GET", viewsRoot + "/apis/core.oam.dev/v1beta1/namespaces/acme--web/trackers", 404,
 		},
-		"no group":         {"alice-token", "GET", viewsRoot + "/api/v1/namespaces/acme--web/trackers", 404},
-		"a secret":         {"alice-token", "GET", viewsRoot + "/api/v1/namespaces/acme--web/secrets", 404},
-		"a creation":       {"alice-token", "POST", trackersPath, 405},
-		"an update":        {"alice-token", "PUT", trackersPath + "/shop", 405},
-		"a patch":          {"alice-token", "PATCH", trackersPath + "/shop", 405},
-		"a deletion":       {"alice-token", "DELETE", trackersPath + "/shop", 405},
-		"all deleted":      {"alice-token", "DELETE", trackersPath, 405},
-		"a HEAD":           {"alice-token", "HEAD", trackersPath, 405},
-		"by another name":  {"alice-token", "GET", "/clusters/us1/gateway/apis", 403},
-		"dots":             {"alice-token", "GET", viewsRoot + "/../apis", 400},
-		"what begins like": {"alice-token", "GET", viewsRoot + "x/apis", 403},
+		"no group":        {"alice-token", "GET", viewsRoot + "/api/v1/namespaces/acme--web/trackers", 404},
+		"a secret":        {"alice-token", "GET", viewsRoot + "/api/v1/namespaces/acme--web/secrets", 404},
+		"a creation":      {"alice-token", "POST", trackersPath, 405},
+		"an update":       {"alice-token", "PUT", trackersPath + "/shop", 405},
+		"a patch":         {"alice-token", "PATCH", trackersPath + "/shop", 405},
+		"a deletion":      {"alice-token", "DELETE", trackersPath + "/shop", 405},
+		"all deleted":     {"alice-token", "DELETE", trackersPath, 405},
+		"a HEAD":          {"alice-token", "HEAD", trackersPath, 405},
+		"another cluster": {"alice-token", "GET", "/clusters/us1/gateway/apis", 403},
+		"dots":            {"alice-token", "GET", viewsRoot + "/../apis", 400},
+		"a longer path":   {"alice-token", "GET", viewsRoot + "x/apis", 403},
 	} {
 		t.Run(what, func(t *testing.T) {
 			code, text := w.do(r.token, r.method, r.path, "")
@@ -286,10 +287,10 @@ func TestObjectViewPaths(t *testing.T) {
 		})
 	}
 	if paths := s.requests(); len(paths) > 0 {
-		t.Errorf("the cluster was asked %v", paths)
+		t.Errorf("the cluster received %v", paths)
 	}
 	if received := c.takeRequests(); len(received) > 0 {
-		t.Errorf("the cluster got %v", received[0].URL)
+		t.Errorf("the cluster received %v", received[0].URL)
 	}
 	const resource = `{"name":"trackers","singularName":"trackers","namespaced":true,"kind":"Trackers",` +
 		`"verbs":["get","list","watch"]}`
@@ -298,8 +299,9 @@ func TestObjectViewPaths(t *testing.T) {
 	}
 }
 
-// TestObjectViewRights checks that the cluster decides by the caller's own identity, for the verb,
-// namespace and name of the request. Nothing is read before the cluster has allowed the request.
+// TestObjectViewRights checks that the cluster decides about the caller's own identity, and the
+// verb, namespace and name of the request. No object is read before the cluster has allowed the
+// request.
 func TestObjectViewRights(t *testing.T) {
 	t.Parallel()
 	w, c, s := newTrackerFixtureIn(t,
@@ -329,7 +331,7 @@ func TestObjectViewRights(t *testing.T) {
 			robot, "", nil, "system:serviceaccount:acme--web:robot system:serviceaccounts," +
 				"system:serviceaccounts:acme--web,system:authenticated list acme--web trackers/",
 		},
-		"the system": {"root-token", "", nil, "kt:root tenant:system,system:authenticated list acme--web trackers/"},
+		"the system tenant": {"root-token", "", nil, "kt:root tenant:system,system:authenticated list acme--web trackers/"},
 	} {
 		t.Run(what, func(t *testing.T) {
 			s.requests()
@@ -350,7 +352,7 @@ func TestObjectViewRights(t *testing.T) {
 				}
 			})
 			if paths := s.requests(); len(paths) > 0 {
-				t.Errorf("the cluster was asked %v", paths)
+				t.Errorf("the cluster received %v", paths)
 			}
 		})
 	}
@@ -385,14 +387,14 @@ func TestObjectViewWithImpersonation(t *testing.T) {
 				t.Errorf("%d: %s", code, text)
 			}
 			if paths := s.requests(); want != 200 && len(paths) > 0 {
-				t.Errorf("the cluster was asked %v", paths)
+				t.Errorf("the cluster received %v", paths)
 			}
 		})
 	}
 }
 
 // TestObjectViewFaults checks the responses to callers if the cluster returns errors or invalid
-// objects. They contain no text of the cluster.
+// objects. The responses contain no text from the cluster.
 func TestObjectViewFaults(t *testing.T) {
 	t.Parallel()
 	w, _, s := newTrackerFixture(t, "")
@@ -458,7 +460,7 @@ func TestObjectViewFaults(t *testing.T) {
 	}
 	s.update(func() { s.handler = nil })
 	if code, text := w.get("alice-token", trackersPath+"/shop"); code != http.StatusOK {
-		t.Errorf("afterwards: %d: %s", code, text)
+		t.Errorf("after the faults: %d: %s", code, text)
 	}
 }
 
@@ -495,7 +497,7 @@ func TestObjectViewLimits(t *testing.T) {
 		}
 	}
 	if code, text := w.get("alice-token", trackersPath); code != http.StatusOK {
-		t.Errorf("afterwards: %d: %s", code, text)
+		t.Errorf("after the lists: %d: %s", code, text)
 	}
 }
 
@@ -523,10 +525,10 @@ func TestRemovedAccountsCannotReadViews(t *testing.T) {
 	w, c, _ := newTrackerFixture(t, passAccountTokens)
 	token := c.token(t, "system:serviceaccount:acme--web:robot")
 	if code, text := w.get(token, trackersPath); code != http.StatusOK {
-		t.Fatalf("of an account: %d %s", code, text)
+		t.Fatalf("a service account: %d %s", code, text)
 	}
 	c.update(func() { delete(c.tokens, token) })
 	if code, _ := w.get(token, trackersPath); code != http.StatusUnauthorized {
-		t.Errorf("of an account that is gone: %d", code)
+		t.Errorf("a deleted service account: %d", code)
 	}
 }

@@ -51,8 +51,8 @@ func (s *trackerServer) sendEvent(what, object string) {
 	s.events <- fmt.Sprintf(`{"type":%q,"object":%s}`, what, object) + "\n"
 }
 
-// TestObjectViewWatch checks that a watch reports the objects of the namespace, changes of the part
-// that the view shows, and objects that leave.
+// TestObjectViewWatch checks that a watch reports the objects of the namespace, changes of the
+// part that the view shows, and objects that leave the namespace.
 func TestObjectViewWatch(t *testing.T) {
 	t.Parallel()
 	w, _, s := newTrackerFixture(t, "")
@@ -61,7 +61,7 @@ func TestObjectViewWatch(t *testing.T) {
 	got.next("ADDED", "shop", "secret-of-acme--web")
 	if paths := s.requests(); len(paths) != 2 || paths[0] != "?" ||
 		paths[1] != "?allowWatchBookmarks=true&resourceVersion=100&timeoutSeconds=300&watch=true" {
-		t.Errorf("the cluster was asked %v", paths)
+		t.Errorf("the cluster received %v", paths)
 	}
 	s.sendEvent("MODIFIED", trackerOf("theirs", "101", "globex--shop"))                         // another tenant's object
 	s.sendEvent("MODIFIED", trackerOf("shop", "102", "acme--web", "globex--x", "globex--shop")) // another tenant's part
@@ -85,13 +85,13 @@ func TestObjectViewWatch(t *testing.T) {
 	s.sendEvent("ERROR", `{"kind":"Status","code":410,"message":"CANARY globex"}`)
 	got.next("ERROR", "", `"reason":"Expired"`)
 	if rest, err := io.ReadAll(got.resp.Body); err != nil || len(rest) > 0 {
-		t.Errorf("after it: %s, %v", rest, err)
+		t.Errorf("after the error: %s, %v", rest, err)
 	}
 }
 
-// TestObjectViewWatchFrom checks that a watch from a resource version sends no initial objects. It
-// sends a deletion if an object that the caller had at that version leaves. Invalid events end a
-// watch.
+// TestObjectViewWatchFrom checks that a watch from a resource version sends no initial objects.
+// If an object of the namespace at that version leaves the namespace, the watch sends a deletion.
+// Invalid events end a watch.
 func TestObjectViewWatchFrom(t *testing.T) {
 	t.Parallel()
 	w, _, s := newTrackerFixture(t, "")
@@ -102,11 +102,11 @@ func TestObjectViewWatchFrom(t *testing.T) {
 	got.next("DELETED", "shop", "")
 	if paths := s.requests(); len(paths) != 2 || paths[0] != "?resourceVersion=50&resourceVersionMatch=Exact" ||
 		paths[1] != "?allowWatchBookmarks=false&resourceVersion=50&watch=true" {
-		t.Errorf("the cluster was asked %v", paths)
+		t.Errorf("the cluster received %v", paths)
 	}
 	s.sendEvent("MODIFIED", `"theirs"`)
 	if rest, err := io.ReadAll(got.resp.Body); err != nil || len(rest) > 0 {
-		t.Errorf("after an event of another form: %s, %v", rest, err)
+		t.Errorf("after an invalid event: %s, %v", rest, err)
 	}
 	got = w.watchTrackers(s, "&labelSelector=hidden%3Dyes")
 	s.sendEvent("MODIFIED", trackerOf("shop", "103", "acme--web"))
@@ -115,7 +115,7 @@ func TestObjectViewWatchFrom(t *testing.T) {
 }
 
 // TestViewWatchesEndWithTheirRights checks that a watch ends when its caller is revoked, and when
-// the namespace or the view changes.
+// the namespace gets another owner or the view changes.
 func TestViewWatchesEndWithTheirRights(t *testing.T) {
 	t.Parallel()
 	for what, change := range map[string]func(w *fixture, c *fakeCluster){
@@ -136,7 +136,7 @@ func TestViewWatchesEndWithTheirRights(t *testing.T) {
 			got.next("ADDED", "shared", "")
 			ended := streamEnd(got.resp)
 			if !isActive(ended) {
-				t.Fatal("it has ended")
+				t.Fatal("the watch ended before the change")
 			}
 			change(w, c)
 			<-ended

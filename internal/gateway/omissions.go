@@ -22,18 +22,18 @@ const (
 	omittedPeers = 16
 )
 
-// omittedAuditAnnotation specifies the number of events that the gateway did not write, because
-// unauthenticated requests or the callers of a tenant wrote too many. The sourceIPs of the event
-// contain some of the clients' addresses.
+// omittedAuditAnnotation is the annotation with the number of events that the gateway did not
+// write, because unauthenticated requests or the callers of a tenant wrote too many. The
+// sourceIPs of the event with this annotation contain some of the clients' addresses.
 const omittedAuditAnnotation = "gateway.kubetenant.dev/omitted-events"
 
-// omittedTenantAuditAnnotation specifies the tenant whose events were omitted, or (none) if the
-// callers have no tenant. It is not set if the requests were unauthenticated.
+// omittedTenantAuditAnnotation is the annotation with the tenant whose events were omitted, or
+// (none) if the callers have no tenant. It is not set if the requests were unauthenticated.
 const omittedTenantAuditAnnotation = "gateway.kubetenant.dev/omitted-events-tenant"
 
-// omissions are the numbers of events that were not written, by tenant. Every ten seconds, an event
-// reports the number for each tenant. A number is retained until an event with it was written. The
-// zero value is empty. It is safe for concurrent use.
+// omissions contains the number of events of each tenant that were not written. Every ten
+// seconds, an event reports this number. A number is retained until an event with the number was
+// written. The zero value is empty. It is safe for concurrent use.
 type omissions struct {
 	mu       sync.Mutex
 	byTenant map[string]*omission
@@ -41,13 +41,13 @@ type omissions struct {
 
 // omission is the number of events that were not written for one tenant.
 type omission struct {
-	since time.Time // time of the first event
+	since time.Time // time of the first omitted event, or of the last report
 	count int
 	peers []string
 	write func(*auditinternal.Event) bool // from the last call of record
 }
 
-// record adds an event that is not written. The tenant is empty for an unauthenticated request.
+// record adds an event that is not written. tenant is empty if the request is unauthenticated.
 func (o *omissions) record(tenant, peer string, write func(*auditinternal.Event) bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -67,8 +67,8 @@ func (o *omissions) record(tenant, peer string, write func(*auditinternal.Event)
 	}
 }
 
-// report writes the event with the number of omitted events of a tenant. If writing fails, it tries
-// again after omittedInterval.
+// report writes the event with the number of omitted events of a tenant. If writing fails, or
+// more events were omitted in the meantime, report runs again after omittedInterval.
 func (o *omissions) report(tenant string) {
 	o.mu.Lock()
 	of := o.byTenant[tenant]

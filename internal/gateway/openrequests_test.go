@@ -16,8 +16,8 @@ import (
 	"github.com/kubetenant/kubetenant/test/waittest"
 )
 
-// TestRevocationEndsUnfinishedRequests checks that a request whose body lacks its last byte does
-// not reach the cluster after its caller or tenant was revoked. The caller gets 503.
+// TestRevocationEndsUnfinishedRequests checks that a request does not reach the cluster if its
+// caller or tenant was revoked before the last byte of its body arrived. The caller gets 503.
 func TestRevocationEndsUnfinishedRequests(t *testing.T) {
 	const review = `{"apiVersion":"authorization.k8s.io/v1","kind":"SelfSubjectAccessReview",` +
 		`"spec":{"resourceAttributes":{"namespace":"globex--shop","verb":"list","resource":"pods"}}}`
@@ -40,7 +40,7 @@ func TestRevocationEndsUnfinishedRequests(t *testing.T) {
 			if by == "tenant" && r.caller == "root" { // the system tenant cannot be revoked
 				continue
 			}
-			t.Run(what+" by "+by, func(t *testing.T) {
+			t.Run(what+", revoked "+by, func(t *testing.T) {
 				t.Parallel()
 				c := newFakeCluster(t, defaultNamespaces())
 				c.allow = func(authorizationv1.SubjectAccessReviewSpec) bool { return true }
@@ -54,7 +54,7 @@ func TestRevocationEndsUnfinishedRequests(t *testing.T) {
 				}
 				from := bufio.NewReader(conn)
 				if line, err := from.ReadString('\n'); err != nil || !strings.Contains(line, " 100 ") {
-					t.Fatalf("its body is not read: %q, %v", line, err)
+					t.Fatalf("the gateway does not read the body: %q, %v", line, err)
 				}
 				if _, err := from.ReadString('\n'); err != nil {
 					t.Fatal(err)
@@ -62,7 +62,8 @@ func TestRevocationEndsUnfinishedRequests(t *testing.T) {
 				if _, err := io.WriteString(conn, r.body[:len(r.body)-1]); err != nil {
 					t.Fatal(err)
 				}
-				// The request ends with the same change as a watch of the same caller.
+				// The end of this watch shows that the revocation has ended the caller's
+				// sessions.
 				path := map[string]string{"root": "/api/v1/nodes", "alice": "/api/v1/namespaces/acme--web/pods"}[r.caller]
 				ended := streamEnd(w.open(t.Context(), r.caller+"-token", http.MethodGet, path+"?watch=1", ""))
 				tenant := map[string]string{"root": "system", "alice": "acme"}[r.caller]
@@ -84,7 +85,7 @@ func TestRevocationEndsUnfinishedRequests(t *testing.T) {
 				}
 				for _, sent := range c.takeRequests() {
 					if sent.Method == r.method && sent.body == r.body {
-						t.Errorf("it reached the cluster: %s %s", sent.Method, sent.URL.Path)
+						t.Errorf("the request reached the cluster: %s %s", sent.Method, sent.URL.Path)
 					}
 				}
 			})

@@ -16,8 +16,8 @@ import (
 // clustersPath is the prefix of paths that name a cluster.
 const clustersPath = views.ClustersPath
 
-// errClusterPath is the 400 response to every malformed cluster part. It contains no text of the
-// path.
+// errClusterPath is the 400 response to every path with a malformed cluster part. It repeats no
+// text of the path.
 var errClusterPath = errors.New(views.MalformedClusterPath)
 
 // cutCluster removes the cluster part from the path of a request. It returns the name of the
@@ -29,7 +29,7 @@ func cutCluster(r *http.Request) (cluster string, rest *http.Request, err error)
 		return "", r, nil
 	}
 	cluster, path, _ := strings.Cut(after, "/")
-	// A nested cluster part, or a name that no cluster can have.
+	// Reject a nested cluster part, and a name that no cluster can have.
 	if first, _, _ := strings.Cut(path, "/"); first == "clusters" || len(validation.IsDNS1123Label(cluster)) > 0 {
 		return "", nil, errClusterPath
 	}
@@ -49,8 +49,8 @@ func cutView(r *http.Request) (rest *http.Request, found bool) {
 	return trimPathPrefix(r, views.Path), true
 }
 
-// trimPathPrefix returns a request whose path does not have the prefix. The request's escaped path
-// MUST begin with the prefix.
+// trimPathPrefix returns a copy of a request without the prefix of its path. The request's
+// escaped path MUST begin with the prefix.
 func trimPathPrefix(r *http.Request, prefix string) *http.Request {
 	out := r.Clone(r.Context())
 	out.URL.Path = "/" + strings.TrimPrefix(strings.TrimPrefix(r.URL.Path, prefix), "/")

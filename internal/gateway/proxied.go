@@ -65,7 +65,7 @@ func (w *finalWriter) WriteHeader(code int) {
 	}
 }
 
-// Unwrap returns the writer for [http.ResponseController].
+// Unwrap is used by [http.ResponseController].
 func (w *finalWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 // callerBody is the body of a caller's request. It records whether the body was malformed or

@@ -25,28 +25,29 @@ type proxyState struct {
 	route *route // nil if the request is for no configured cluster
 	// control sets the deadlines of the caller's connection, or of its HTTP/2 stream.
 	control     *http.ResponseController
-	callerErr   func() error           // returns an error after the caller has disconnected
+	callerErr   func() error           // returns an error if the caller has disconnected
 	path        string                 // original path, with escapes
-	prefix      string                 // prefix of path that the cluster's path does not have
+	prefix      string                 // prefix that the gateway removed from path
 	target      string                 // request target if it is more than a path (RFC 9112, section 3.2.2)
 	isStream    bool                   // whether the client determines the duration of the response
-	token       string                 // token of a service account that the caller sent to its own cluster
-	reviewError *apierrors.StatusError // response if the token's signature is valid, but its review failed
+	token       string                 // the caller's token if the caller is a service account of the request's cluster
+	reviewError *apierrors.StatusError // response if the token's signature is valid, but its review was not possible
 	expiry      authn.Expiry
-	// issued is when the caller's credential was issued. It is set by authentication, and only if
-	// the request is for no cluster.
+	// issued is when the caller's credential was issued. Authentication sets it only if the
+	// request is for no configured cluster.
 	issued *time.Time
 	// body is the body of the caller's request. It is nil if the request has no body or before
 	// authentication has finished.
 	body   *callerBody
 	isView bool // whether the request is for a view of the cluster's objects
-	// tenant is the caller's tenant by its name in the configuration. It is the zero ID before the
-	// caller is mapped.
+	// tenant is the caller's tenant, under its name in the configuration. It is the zero ID
+	// before the caller is mapped.
 	tenant tenant.ID
 	// impersonates reports whether the caller impersonates another user.
 	impersonates bool
-	// tokenIsSent reports whether the cluster receives and checks the token of the service account
-	// that sends the request. If it is false, a stored result of a TokenReview MUST NOT be used.
+	// tokenIsSent reports whether the cluster receives the token of the service account that
+	// sends the request, and checks it. If false, a stored result of a TokenReview MUST NOT be
+	// used.
 	tokenIsSent bool
 	// hasSlot reports whether the request has a slot of the cluster's queue, which limits the
 	// number of concurrent requests to the cluster.
@@ -145,12 +146,12 @@ type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// notForwardedError is the error of an identity that cannot be forwarded.
+// notForwardedError is returned if the gateway cannot forward the identity of a caller.
 type notForwardedError struct{ error }
 
 func (u *notForwardedError) Unwrap() error { return u.error }
 
-// serverOf returns the URL of a cluster.
+// serverOf returns the URL of a cluster from the host in a kubeconfig.
 func serverOf(host string) (*url.URL, error) {
 	u, err := url.Parse(host)
 	if err != nil || u.Host == "" {

@@ -24,8 +24,9 @@ var (
 		"exactly once, and the request must have no body")
 )
 
-// checkRaw returns the response to a request that the gateway rejects, or nil. It rejects requests
-// that the gateway and the cluster could interpret differently.
+// checkRaw returns the response to a request that the gateway rejects, or nil. It rejects
+// requests that the gateway and the cluster could interpret differently, and the methods CONNECT
+// and TRACE.
 func checkRaw(r *http.Request) *apierrors.StatusError {
 	if r.Method == http.MethodConnect || r.Method == http.MethodTrace {
 		return apierrors.NewGenericServerResponse(
@@ -46,9 +47,9 @@ func checkRaw(r *http.Request) *apierrors.StatusError {
 	return nil
 }
 
-// isPlainPath reports whether an escaped path contains none of the parts that parsers interpret
-// differently. These are empty segments, dot segments, backslashes, and the escapes of "/", "\",
-// "." and NUL.
+// isPlainPath reports whether an escaped path begins with "/" and contains none of the parts that
+// parsers interpret differently. These are empty segments, dot segments, backslashes, and the
+// escapes of "/", "\", "." and NUL.
 func isPlainPath(escaped string) bool {
 	if !strings.HasPrefix(escaped, "/") || strings.Contains(escaped, "//") {
 		return false
@@ -77,8 +78,8 @@ func isPlainTimeout(r *http.Request) bool {
 	return err == nil
 }
 
-// isPlainUpgrade reports whether a request contains no upgrade, or one that kube-apiserver
-// supports.
+// isPlainUpgrade reports whether a request contains no upgrade, or a single one that
+// kube-apiserver supports, without a body.
 func isPlainUpgrade(r *http.Request) bool {
 	protocols := r.Header["Upgrade"]
 	if len(protocols) == 0 {

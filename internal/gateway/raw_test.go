@@ -55,7 +55,7 @@ func TestCheckRaw(t *testing.T) {
 			if refused := checkRaw(r); refused != nil {
 				got = int(refused.Status().Code)
 				if strings.Contains(refused.Error(), "%") || strings.Contains(refused.Error(), "h2c") {
-					t.Errorf("the answer repeats it: %v", refused)
+					t.Errorf("the response repeats the request: %v", refused)
 				}
 			}
 			if got != want {
@@ -85,22 +85,22 @@ func FuzzCheckRaw(f *testing.F) {
 		}
 		for _, p := range []string{u.EscapedPath(), u.Path} {
 			if short := strings.TrimSuffix(p, "/"); short != "" && path.Clean(short) != short {
-				t.Errorf("%q goes on as %q, which is %q", raw, p, path.Clean(p))
+				t.Errorf("%q is accepted with the path %q, which is cleaned to %q", raw, p, path.Clean(p))
 			}
 		}
 		if strings.ContainsAny(u.Path, "\\\x00") {
-			t.Errorf("%q goes on as %q", raw, u.Path)
+			t.Errorf("%q is accepted with the path %q", raw, u.Path)
 		}
 		cluster, rest, err := cutCluster(r)
 		if err != nil {
 			return
 		}
 		if cluster == "" && rest.URL.EscapedPath() != u.EscapedPath() {
-			t.Errorf("%q names no cluster and goes on as %q", raw, rest.URL.EscapedPath())
+			t.Errorf("%q names no cluster, but the remaining path is %q", raw, rest.URL.EscapedPath())
 		}
 		if cluster != "" &&
 			strings.TrimSuffix(clustersPath+cluster+rest.URL.EscapedPath(), "/") != strings.TrimSuffix(u.EscapedPath(), "/") {
-			t.Errorf("%q goes on as %q at %q", raw, rest.URL.EscapedPath(), cluster)
+			t.Errorf("%q has the remaining path %q in cluster %q", raw, rest.URL.EscapedPath(), cluster)
 		}
 	})
 }

@@ -111,7 +111,7 @@ func TestTokensOfARecreatedNamespaceAreRejected(t *testing.T) {
 			if status, err := w.reviewToken(reviewer, old); err != nil || status.Authenticated {
 				t.Errorf("a review of the old token: %+v, %v", status, err)
 			}
-			for range 1000 { // they do not use the budget of the new namespace
+			for range 1000 { // these requests do not use the budget of the new namespace
 				w.get(old, sharedPath+"pods", "Impersonate-User", robot)
 			}
 			now := c.tokenBetween(t, robot, time.Now().Add(time.Hour), time.Now().Add(2*time.Hour))
@@ -188,7 +188,7 @@ func TestStoredReviews(t *testing.T) {
 	if n := reviews(func() error {
 		status, err := w.reviewToken("alice-token", token)
 		if err == nil && !status.Authenticated {
-			err = errors.New("it is not known")
+			err = errors.New("the token is not authenticated")
 		}
 		return err
 	}); n != 3 {
@@ -197,19 +197,19 @@ func TestStoredReviews(t *testing.T) {
 	if n := reviews(func() error { _, err := w.reviewToken(token, "another"); return err }); n != 3 {
 		t.Errorf("as the caller of a review: %d reviews, want 3", n)
 	}
-	// The token of a deleted account is rejected at once, unless the cluster itself checks the
-	// token.
+	// The token of a deleted account is rejected immediately, unless the cluster itself checks
+	// the token.
 	c.update(func() { delete(c.tokens, token) })
 	if code, _ := w.get(token, sharedPath+"pods", "Impersonate-User", robot); code != http.StatusUnauthorized {
-		t.Errorf("an account that is gone impersonates: %d", code)
+		t.Errorf("impersonation by a deleted account: %d", code)
 	}
 	if status, err := w.reviewToken("alice-token", token); err != nil || status.Authenticated {
-		t.Errorf("an account that is gone is reviewed: %+v, %v", status, err)
+		t.Errorf("review of a deleted account: %+v, %v", status, err)
 	}
 	if code, _ := w.get(token, sharedPath+"pods"); code != http.StatusOK {
 		t.Errorf("a request that the cluster checks: %d", code)
 	}
-	c.setOwner("shared", "globex") // changes the label
+	c.setOwner("shared", "globex") // this changes the label of the namespace
 	waittest.Within(t, 5*time.Second, func() error {
 		if code, _ := w.get(token, sharedPath+"pods"); code != http.StatusUnauthorized {
 			return fmt.Errorf("after its namespace got another owner: %d", code)
@@ -241,8 +241,8 @@ func storedDecisions() map[string]func(w *fixture) (int, string) {
 	}
 }
 
-// newDecisionFixture returns a gateway that has stored the decision of a request, and a counter of
-// the reviews that the cluster answered.
+// newDecisionFixture returns a gateway that has stored the decision of a request, and the number
+// of SubjectAccessReviews that the cluster has received.
 func newDecisionFixture(
 	t *testing.T,
 	allowed *atomic.Bool,
@@ -261,7 +261,7 @@ func newDecisionFixture(
 	}
 	before := reviews.Load()
 	if code, _ := attempt(w); code != http.StatusOK || reviews.Load() != before {
-		t.Fatalf("it is not stored: %d, %d reviews more", code, reviews.Load()-before)
+		t.Fatalf("the decision is not stored: %d, %d more reviews", code, reviews.Load()-before)
 	}
 	return w, c, reviews
 }
@@ -272,8 +272,8 @@ func newDecisionFixture(
 func TestNamespaceChangeDropsDecisions(t *testing.T) {
 	for what, change := range map[string]func(w *fixture, c *fakeCluster){
 		"created again": func(_ *fixture, c *fakeCluster) { c.recreate("shared", "acme") },
-		"another's":     func(_ *fixture, c *fakeCluster) { c.setOwner("shared", "globex") },
-		"another's and back": func(w *fixture, c *fakeCluster) {
+		"another owner": func(_ *fixture, c *fakeCluster) { c.setOwner("shared", "globex") },
+		"another owner and back": func(w *fixture, c *fakeCluster) {
 			c.setOwner("shared", "globex")
 			w.waitForStatus(http.StatusForbidden, "alice-token", sharedPath+"pods")
 			c.setOwner("shared", "acme")

@@ -40,10 +40,10 @@ func (h *hookedRecorder) CloseNotify() <-chan bool         { return h.closed }
 func (h *hookedRecorder) SetReadDeadline(time.Time) error  { h.once.Do(h.do); return nil }
 func (h *hookedRecorder) SetWriteDeadline(time.Time) error { return nil }
 
-// TestReloadDuringARequest checks that requests that begin while the configuration is replaced get
-// a 503, so that clients retry. No watch uses the old configuration, and no view contains its
-// clusters. A request for a cluster that the caller may not use gets the same response as a request
-// for a missing cluster.
+// TestReloadDuringARequest checks that requests that begin while the configuration is replaced
+// get a 503, so that clients retry. No watch uses the old configuration, and no view contains the
+// clusters of the old configuration. A request for a cluster that the caller may not use gets the
+// same response as a request for a missing cluster.
 func TestReloadDuringARequest(t *testing.T) {
 	t.Parallel()
 	const shown = "  views: { clusters: { enabled: true } }\n"
@@ -52,17 +52,17 @@ func TestReloadDuringARequest(t *testing.T) {
 		code              int
 	}{
 		"a watch": {podsPath + "?watch=1", "alice-token", "try again", http.StatusServiceUnavailable},
-		"the view": {
+		"the clusters view": {
 			views.Path + "/apis/" + views.GroupVersion.String() + "/" + views.Resource,
 			"alice-token",
 			"try again",
 			http.StatusServiceUnavailable,
 		},
-		"another's cluster": {
+		"a cluster of other tenants": {
 			"/clusters/eu1" + podsPath, "bob-token", "the cluster does not exist or is not available to the caller's " +
 				"tenant", http.StatusForbidden,
 		},
-		"a cluster that's not": {
+		"a missing cluster": {
 			"/clusters/us1" + podsPath, "bob-token", "the cluster does not exist or is not available to the caller's " +
 				"tenant", http.StatusForbidden,
 		},
@@ -93,19 +93,19 @@ func TestReloadDuringARequest(t *testing.T) {
 				again := h.Header().Get("Retry-After") != ""
 				if received := cluster.takeRequests(); h.Code != c.code || again != (c.code == http.StatusServiceUnavailable) ||
 					!strings.Contains(h.Body.String(), c.says) || len(received) > 0 {
-					t.Errorf("%d: %s, to be asked for again: %v; %d requests came", h.Code, h.Body, again, len(received))
+					t.Errorf("%d: %s, Retry-After: %v; %d requests forwarded", h.Code, h.Body, again, len(received))
 				}
 			case <-time.After(eventTimeout):
 				cluster.CloseClientConnections()
-				t.Error("it goes on")
+				t.Error("the request did not end")
 			}
 		})
 	}
 }
 
-// TestActiveRequestsGet503 checks that a change of the configuration, or the end of the gateway,
-// ends active requests with a 503. The response has Retry-After only if the request cannot have
-// written anything.
+// TestActiveRequestsGet503 checks that a change of the configuration, or the shutdown of the
+// gateway, ends active requests with a 503. The response has Retry-After only if the request
+// cannot have written anything.
 func TestActiveRequestsGet503(t *testing.T) {
 	for what, act := range map[string]func(w *fixture){
 		"changed during the request": func(w *fixture) {
@@ -130,7 +130,7 @@ func TestActiveRequestsGet503(t *testing.T) {
 				code, text := w.read(resp, nil)
 				if code != http.StatusServiceUnavailable || !strings.Contains(text, what) ||
 					resp.Header.Get("Retry-After") != again {
-					t.Errorf("%d, again after %q: %s", code, resp.Header.Get("Retry-After"), text)
+					t.Errorf("%d, Retry-After %q: %s", code, resp.Header.Get("Retry-After"), text)
 				}
 			})
 		}
@@ -183,14 +183,14 @@ func TestReloadUnderLoad(t *testing.T) {
 					return nil
 				}
 			}
-			return errors.New("it does not count yet")
+			return errors.New("the configuration does not apply yet")
 		})
 	}
 	stop()
 	callers.Wait()
 	for name := range seen {
 		if name != "alice" && name != "b:beta" {
-			t.Errorf("somebody was %s: %v", name, seen)
+			t.Errorf("a caller was forwarded as %s: %v", name, seen)
 		}
 	}
 }
@@ -207,7 +207,7 @@ func TestKubeconfigsAreReloaded(t *testing.T) {
 	c.update(func() { c.readerToken = "rotated-reader" })
 	c.kubeconfig(t, filepath.Join(w.dir, "eu1-reader"), "rotated-reader")
 	c.CloseClientConnections()
-	c.setOwner("later", "acme") // only the new token can read it
+	c.setOwner("later", "acme") // only the new token can read this Namespace
 	waittest.Until(t, func() error {
 		if code, text := w.get("alice-token", "/api/v1/namespaces/later/pods"); code != http.StatusOK {
 			return fmt.Errorf("%d: %s", code, text)
@@ -216,8 +216,8 @@ func TestKubeconfigsAreReloaded(t *testing.T) {
 	})
 }
 
-// TestInvalidKubeconfigsAreIgnored checks that the gateway keeps its credential if the new
-// kubeconfig is invalid or belongs to another cluster.
+// TestInvalidKubeconfigsAreIgnored checks that the gateway continues to use its credential if the
+// new kubeconfig is invalid or belongs to another cluster.
 func TestInvalidKubeconfigsAreIgnored(t *testing.T) {
 	t.Parallel()
 	other, _, err := cert.GenerateSelfSignedCertKey("127.0.0.1", nil, nil)
@@ -226,9 +226,9 @@ func TestInvalidKubeconfigsAreIgnored(t *testing.T) {
 	}
 	authority, _ := pem.Decode(other)
 	for what, write := range map[string]func(w *fixture, path string){
-		"no kubeconfig": func(w *fixture, path string) { w.write(path, "{") },
-		"nothing":       func(w *fixture, path string) { w.write(path, "") },
-		"another cluster's": func(w *fixture, path string) {
+		"not a kubeconfig": func(w *fixture, path string) { w.write(path, "{") },
+		"an empty file":    func(w *fixture, path string) { w.write(path, "") },
+		"another cluster": func(w *fixture, path string) {
 			writeKubeconfig(w.t, filepath.Join(w.dir, path), "https://127.0.0.1:1", authority.Bytes, "x")
 		},
 		"without TLS": func(w *fixture, path string) {
@@ -261,11 +261,11 @@ func checkToken(w *fixture, c *fakeCluster, token string) error {
 	sent := c.takeRequests()
 	for _, r := range sent { // the transport repeats a request if its connection was closed
 		if got := r.Header.Get("Authorization"); got != "Bearer "+token {
-			return fmt.Errorf("it is sent as %s, not as %s", got, token)
+			return fmt.Errorf("the request was sent with %s, want %s", got, token)
 		}
 	}
 	if len(sent) == 0 {
-		return errors.New("it is not sent")
+		return errors.New("the request was not sent")
 	}
 	return nil
 }
@@ -295,7 +295,7 @@ func checkCertificate(w *fixture, c *fakeCluster, want string) error {
 	}
 	received := c.takeRequests()
 	if len(received) == 0 {
-		return errors.New("nothing came")
+		return errors.New("the cluster received no request")
 	}
 	for _, r := range received {
 		shown := ""
@@ -303,7 +303,7 @@ func checkCertificate(w *fixture, c *fakeCluster, want string) error {
 			shown = certs[0].Subject.CommonName
 		}
 		if !strings.HasPrefix(shown, want) {
-			return fmt.Errorf("it shows %q, not %q", shown, want)
+			return fmt.Errorf("the certificate has the name %q, want %q", shown, want)
 		}
 	}
 	return nil
@@ -360,7 +360,7 @@ func TestPluginRunsAgainAfter401(t *testing.T) {
 	waittest.Until(t, func() error { return checkCertificate(w, c, "first") })
 	setCredential("second-token", "second")
 	if err := checkCertificate(w, c, "first"); err != nil {
-		t.Errorf("it is asked before it has to be: %v", err)
+		t.Errorf("the plugin ran before a 401: %v", err)
 	}
 	acceptToken("second-token")
 	if code, text := w.get("alice-token", podsPath); code != http.StatusServiceUnavailable ||
@@ -393,6 +393,6 @@ func TestCertificatesAreReloaded(t *testing.T) {
 	renew("second")
 	waittest.Until(t, func() error { return checkCertificate(w, c, "second") })
 	if !isActive(streamEnd(watch)) {
-		t.Error("what was open ended")
+		t.Error("the watch ended")
 	}
 }

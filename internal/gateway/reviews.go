@@ -24,7 +24,7 @@ import (
 
 // withReviews handles a caller's self reviews. It responds to a SelfSubjectAccessReview if the
 // boundary does not allow the access, and rejects a SelfSubjectRulesReview for a namespace of
-// another tenant. The cluster does not know the boundary, and would decide by its roles alone.
+// another tenant. The cluster does not enforce the boundary, and would consider only its roles.
 func (c *route) withReviews(next http.Handler) http.Handler {
 	access := reviews.Access(func(r *http.Request, a authorizer.AttributesRecord) (authorizer.Decision, string, error) {
 		return c.cluster.stack.Authorizer.Authorize(r.Context(), a)
@@ -104,8 +104,8 @@ func (k *cluster) reviewToken(r *http.Request) (*authenticator.Response, bool, e
 	return &authenticator.Response{User: mapped, Audiences: resp.Audiences}, true, nil
 }
 
-// reviewSubject decides about a request of a subject, whose name is the one in the cluster. The
-// boundary decides first, and the cluster second.
+// reviewSubject decides about the request in a SubjectAccessReview. The subject in a has the name
+// that it has in the cluster. The boundary decides first, and the cluster second.
 func (k *cluster) reviewSubject(ctx context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
 	c := k.route.Load()
 	if c == nil {
@@ -117,8 +117,8 @@ func (k *cluster) reviewSubject(ctx context.Context, a authorizer.Attributes) (a
 	if err := c.gatewayNames.check(ctx, a.GetUser().GetName()); err != nil {
 		return authorizer.DecisionDeny, "", err
 	}
-	// The cluster receives the same groups as with the subject's own requests. The roles of tenants
-	// are bound to the tenants' groups.
+	// The cluster receives the same groups as with the subject's own requests, because roles may
+	// be bound to the tenant's group.
 	if record, ok := a.(authorizer.AttributesRecord); ok && !tenant.IsServiceAccountName(record.User.GetName()) {
 		id, err := tenant.Of(record.User)
 		if err != nil {

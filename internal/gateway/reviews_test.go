@@ -17,8 +17,9 @@ import (
 	"github.com/kubetenant/kubetenant/test/waittest"
 )
 
-// TestDelegatedReviews checks that callers can review tokens and subjects of their own tenant only,
-// by their names in the cluster. The gateway forwards neither the review nor the token in it.
+// TestDelegatedReviews checks that callers can review tokens and subjects of their own tenant
+// only, under the names in the cluster. The gateway forwards neither the review nor the token in
+// it.
 func TestDelegatedReviews(t *testing.T) {
 	t.Parallel()
 	eu := newFakeCluster(t, map[string]string{"acme--web": "acme-eu", "globex--shop": "globex"})
@@ -75,14 +76,14 @@ func TestDelegatedReviews(t *testing.T) {
 			extra := strings.Join(status.User.Extra["kubetenant.dev/tenant"], ",")
 			switch {
 			case want == "" && (status.Authenticated || status.User.Username != "" || status.Error != ""):
-				t.Errorf("of %.20s is told %+v", token, status)
+				t.Errorf("token %.20s: %+v", token, status)
 			case want != "" && (!status.Authenticated || !strings.HasPrefix(status.User.Username+" "+extra, want)):
-				t.Errorf("of %.20s is told %+v, want %q", token, status, want)
+				t.Errorf("token %.20s: %+v, want %q", token, status, want)
 			}
 		})
 	}
 	if sent := eu.takeRequests(); len(sent) > 0 {
-		t.Errorf("reviews of tokens were sent on: %v", sent[0].identity())
+		t.Errorf("reviews of tokens were forwarded: %v", sent[0].identity())
 	}
 	for subject, want := range map[string]bool{
 		`"user":"dave"`: true,
@@ -119,24 +120,24 @@ func TestDelegatedReviews(t *testing.T) {
 					if allowed &&
 						(len(reviews) != 1 ||
 							!slices.Contains(reviews[0].Groups, "tenant:acme-eu") != strings.Contains(subject, "serviceaccount")) {
-						t.Errorf("%s in %s: the cluster was asked %+v", subject, namespace, reviews)
+						t.Errorf("%s in %s: the cluster received the reviews %+v", subject, namespace, reviews)
 					}
 					if !allowed && len(reviews) > 0 {
-						t.Errorf("%s in %s: the cluster was asked %+v", subject, namespace, reviews)
+						t.Errorf("%s in %s: the cluster received the reviews %+v", subject, namespace, reviews)
 					}
 				})
 			}
 		})
 	}
 	if sent := eu.takeRequests(); len(sent) > 0 {
-		t.Errorf("reviews of subjects were sent on: %v", sent[0].identity())
+		t.Errorf("reviews of subjects were forwarded: %v", sent[0].identity())
 	}
 	// The revocation contains the tenant's name in the configuration, not its name in the cluster.
 	w.write("revoked.yaml",
 		noRevocations+"users: [ { tenant: acme, name: \"system:serviceaccount:acme--web:builder\" } ]\n")
 	waittest.Until(t, func() error {
 		if status := reviewToken("alice-token", own); status.Authenticated {
-			return fmt.Errorf("of who is revoked is told %+v", status)
+			return fmt.Errorf("the token of a revoked user: %+v", status)
 		}
 		return nil
 	})

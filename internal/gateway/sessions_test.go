@@ -46,8 +46,8 @@ func streamEnd(resp *http.Response) <-chan time.Time {
 const passAccountTokens = ", root: true, serviceAccounts: { tokens: Pass, " +
 	"issuers: [\"https://kubernetes.default.svc\"] }"
 
-// TestEndWithCredential checks that a stream ends when its credential expires, if endWithCredential
-// is true. Streams without an expiry continue.
+// TestEndWithCredential checks that a stream ends when its credential expires, if
+// endWithCredential is true. Streams whose credential has no expiry continue.
 func TestEndWithCredential(t *testing.T) {
 	for more, ending := range map[string]bool{"": false, "  sessions: { endWithCredential: true }\n": true} {
 		t.Run(fmt.Sprint(ending), func(t *testing.T) {
@@ -68,20 +68,20 @@ func TestEndWithCredential(t *testing.T) {
 				select {
 				case at := <-ended:
 					if at.Before(end) {
-						t.Errorf("it ended %v before its credential", end.Sub(at))
+						t.Errorf("the stream ended %v before its credential expired", end.Sub(at))
 					}
 				case <-time.After(eventTimeout):
-					t.Error("it goes on")
+					t.Error("the stream did not end")
 				}
 				// No event shows that the credential has expired, so the test waits.
 			} else if <-time.After(time.Until(end)); !isActive(ended) {
-				t.Error("it ended")
+				t.Error("the stream ended")
 			}
-			if code, text := w.get(token, podsPath); code != http.StatusUnauthorized { // it was valid a moment ago
-				t.Errorf("a token that has ended: %d: %s", code, text)
+			if code, text := w.get(token, podsPath); code != http.StatusUnauthorized { // it was valid when the stream began
+				t.Errorf("an expired token: %d: %s", code, text)
 			}
 			if !isActive(streamEnd(alices)) {
-				t.Error("what names no end ended")
+				t.Error("a stream without an expiry ended")
 			}
 		})
 	}
@@ -218,16 +218,16 @@ func TestEndWithCertificate(t *testing.T) {
 	if err != nil || resp.StatusCode != http.StatusSwitchingProtocols {
 		t.Fatalf("%v, %v", resp, err)
 	}
-	ended["what is upgraded"] = streamEnd(&http.Response{Body: io.NopCloser(reader)})
+	ended["an upgrade"] = streamEnd(&http.Response{Body: io.NopCloser(reader)})
 	for what, at := range ended {
 		t.Run(what, func(t *testing.T) {
 			select {
 			case at := <-at:
 				if at.Before(end) {
-					t.Errorf("%s ended %v before its credential", what, end.Sub(at))
+					t.Errorf("%s ended %v before its credential expired", what, end.Sub(at))
 				}
 			case <-time.After(eventTimeout):
-				t.Errorf("%s goes on", what)
+				t.Errorf("%s did not end", what)
 			}
 		})
 	}
@@ -288,15 +288,15 @@ func TestGoawayClosesOldConnections(t *testing.T) {
 			t.Errorf("%d in a million: %d new connections", perMillion, fresh)
 		}
 		if !isActive(streamEnd(watch)) {
-			t.Error("what was open ended")
+			t.Error("the watch ended")
 		}
 		_ = watch.Body.Close()
 	}
 }
 
 // TestRevokedCallersCannotReconnect checks that a revoked caller cannot reopen a stream that the
-// revocation ended, even if the caller's name in the cluster differs from its name in the
-// revocation.
+// revocation ended. This also applies if the caller's name in the cluster differs from the name
+// in the revocation.
 func TestRevokedCallersCannotReconnect(t *testing.T) {
 	t.Parallel()
 	w := newFixture(t, clusterEntry("eu1", ", root: true, identity: { usernamePrefix: \"kt:\" }"),
@@ -366,7 +366,7 @@ func TestRevokedAccountTokens(t *testing.T) {
 				want = http.StatusOK
 			}
 			if code := get(other); code != want {
-				t.Errorf("another account's: %d, want %d", code, want)
+				t.Errorf("the token of another account: %d, want %d", code, want)
 			}
 		})
 	}

@@ -43,7 +43,7 @@ func forbidden(err error) *apierrors.StatusError {
 	return out
 }
 
-// quietLogger logs messages of net/http about broken connections only at a verbose level.
+// quietLogger logs messages from net/http about broken connections only at a verbose level.
 func quietLogger() *log.Logger {
 	return slog.NewLogLogger(logr.ToSlogHandler(klog.Background().V(4)), slog.LevelInfo)
 }

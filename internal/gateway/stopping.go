@@ -35,7 +35,7 @@ var (
 
 // stopping ends streams when the gateway stops. It is safe for concurrent use.
 type stopping struct {
-	begun    context.Context //nolint:containedctx // that of no request
+	begun    context.Context //nolint:containedctx // not the context of a request
 	begin    context.CancelFunc
 	upgrades atomic.Int64
 }
@@ -74,7 +74,8 @@ func refuseStream(w http.ResponseWriter, r *http.Request) {
 }
 
 // EndStreams ends watches and logs and rejects new streams. It ends upgraded connections after a
-// grace period, or when ctx ends. It returns when they have ended, or after a timeout.
+// grace period, or when ctx ends. It returns when all upgraded connections have ended, or after a
+// timeout.
 func (g *Gateway) EndStreams(ctx context.Context) {
 	g.stopping.begin()
 	g.stopping.awaitUpgrades(ctx, upgradeGrace)
@@ -84,7 +85,7 @@ func (g *Gateway) EndStreams(ctx context.Context) {
 	g.stopping.awaitUpgrades(context.WithoutCancel(ctx), closeGrace)
 }
 
-// awaitUpgrades waits until no upgraded connection is left, or until the timeout.
+// awaitUpgrades waits until no upgraded connection is left, the timeout has passed, or ctx ends.
 func (s *stopping) awaitUpgrades(ctx context.Context, timeout time.Duration) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()

@@ -37,29 +37,29 @@ func TestShutdownEndsStreams(t *testing.T) {
 		again := w.open(t.Context(), "alice-token", http.MethodGet, path, "")
 		_ = again.Body.Close()
 		if again.StatusCode != http.StatusServiceUnavailable || again.Header.Get("Retry-After") == "" {
-			t.Errorf("%s: %s, to be asked again after %q", path, again.Status, again.Header.Get("Retry-After"))
+			t.Errorf("%s: %s, Retry-After %q", path, again.Status, again.Header.Get("Retry-After"))
 		}
 	}
-	if code, text := w.get("alice-token", podsPath); code != http.StatusOK { // for requests already in progress
-		t.Errorf("no stream: %d: %s", code, text)
+	if code, text := w.get("alice-token", podsPath); code != http.StatusOK { // other requests are still handled
+		t.Errorf("a request that is not a stream: %d: %s", code, text)
 	}
 	if _, err := io.WriteString(conn, "still here"); err != nil {
 		t.Error(err)
 	}
 	echoed := make([]byte, len("still here"))
 	if _, err := io.ReadFull(reader, echoed); err != nil || string(echoed) != "still here" {
-		t.Errorf("what was upgraded: %q, %v", echoed, err)
+		t.Errorf("the upgraded connection: %q, %v", echoed, err)
 	}
 	select {
 	case <-ended:
-		t.Error("it did not wait for what was upgraded")
+		t.Error("EndStreams did not wait for the upgraded connection")
 	default:
 	}
 	_ = conn.Close()
 	select {
 	case <-ended:
 	case <-time.After(eventTimeout):
-		t.Error("it waits for nothing")
+		t.Error("EndStreams did not return")
 	}
 }
 
@@ -73,7 +73,7 @@ func TestShutdownEndsUpgrades(t *testing.T) {
 	defer cancel()
 	w.gateway.EndStreams(ctx)
 	if n, err := io.Copy(io.Discard, reader); n > 0 || errors.Is(err, os.ErrDeadlineExceeded) {
-		t.Errorf("it goes on: %d bytes, %v", n, err)
+		t.Errorf("the upgraded connection did not end: %d bytes, %v", n, err)
 	}
 }
 
@@ -87,7 +87,7 @@ func TestReadyAfterSync(t *testing.T) {
 	c.CloseClientConnections()
 	c.Close()
 	if err := w.gateway.CheckReady(nil); err != nil {
-		t.Errorf("a cluster is away: %v", err) // other clusters must not be affected
+		t.Errorf("while a cluster is unreachable: %v", err) // other clusters must not be affected
 	}
 	fresh, err := gateway.Open(t.Context(), filepath.Join(w.dir, "tenancy.yaml"),
 		gateway.Options{Register: func(metrics.Registerable) error { return nil }})
@@ -95,6 +95,6 @@ func TestReadyAfterSync(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := fresh.CheckReady(nil); err == nil {
-		t.Error("nothing is known of a cluster, and it is ready")
+		t.Error("the gateway is ready before its caches have synced")
 	}
 }

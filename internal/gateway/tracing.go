@@ -34,8 +34,8 @@ func (g *Gateway) withTracing(next http.Handler) http.Handler {
 		otelhttp.WithSpanNameFormatter(spanName))
 }
 
-// withoutProxiedPath shortens the path in the span of a proxied request. The part after "/proxy" is
-// removed.
+// withoutProxiedPath removes the part after "/proxy" from the path in the span of a proxied
+// request.
 func withoutProxiedPath(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if info, ok := request.RequestInfoFrom(r.Context()); ok && info.Subresource == "proxy" {

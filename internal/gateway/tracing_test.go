@@ -23,7 +23,7 @@ func TestTraces(t *testing.T) {
 	for what, c := range map[string]struct {
 		sampler sdktrace.Sampler
 		want    int
-	}{"all are recorded": {sdktrace.AlwaysSample(), 2}, "none is": {sdktrace.NeverSample(), 0}} {
+	}{"all are recorded": {sdktrace.AlwaysSample(), 2}, "none is recorded": {sdktrace.NeverSample(), 0}} {
 		t.Run(what, func(t *testing.T) {
 			recorder := tracetest.NewSpanRecorder()
 			c1 := newFakeCluster(t, defaultNamespaces())
@@ -43,18 +43,18 @@ func TestTraces(t *testing.T) {
 			}
 			parent := strings.Split(sent[0].Header.Get("Traceparent"), "-")
 			if len(parent) != 4 || parent[1] == callers || (parent[3] == "01") != (c.want > 0) {
-				t.Errorf("the cluster is told %v", parent)
+				t.Errorf("the cluster received %v", parent)
 			}
 			if len(spans) != c.want {
 				t.Errorf("%d spans", len(spans))
 			}
 			for _, s := range spans {
 				if s.SpanContext().TraceID().String() != parent[1] {
-					t.Errorf("%s is of another trace", s.Name())
+					t.Errorf("%s belongs to another trace", s.Name())
 				}
 				if text := fmt.Sprint(s.Name(), s.Attributes(), s.Events(), s.Status()); strings.Contains(text, "CANARY") ||
 					strings.Contains(text, "alice-token") || strings.Contains(text, impersonatorToken) {
-					t.Errorf("%s holds a secret: %s", s.Name(), text)
+					t.Errorf("%s contains a secret: %s", s.Name(), text)
 				}
 			}
 			if c.want > 0 {
@@ -63,7 +63,7 @@ func TestTraces(t *testing.T) {
 					t.Errorf("%s, linked to %v", own.Name(), own.Links())
 				}
 				if parent[2] != spans[0].SpanContext().SpanID().String() {
-					t.Errorf("the cluster is told of %s", parent[2])
+					t.Errorf("the cluster received the span %s", parent[2])
 				}
 			}
 		})

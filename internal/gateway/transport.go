@@ -15,12 +15,12 @@ import (
 const (
 	// dialTimeout is the timeout for dialing, and for the TLS handshake.
 	dialTimeout = 5 * time.Second
-	// pingAfter is how long a connection may be silent before it is pinged. pingTimeout is how long
-	// the response may take. client-go uses 30s and 15s. With these values, the loss of a
-	// connection would be an outage of 45s.
+	// pingAfter is how long a connection may be silent before the gateway pings it. pingTimeout
+	// is how long the response may take. client-go uses 30s and 15s, so the loss of a connection
+	// would cause an outage of 45s.
 	pingAfter   = 5 * time.Second
 	pingTimeout = 5 * time.Second
-	// stalledWriteTimeout is how long a write may make no progress.
+	// stalledWriteTimeout is how long a write may make no progress before it is aborted.
 	stalledWriteTimeout = 30 * time.Second
 	// receiveBuffer is the maximum number of bytes that one HTTP/2 stream buffers. The default in
 	// Go is 4 MiB. A tenant may have about 260 streams. If a caller reads nothing, its stream ends

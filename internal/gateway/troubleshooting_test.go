@@ -26,7 +26,7 @@ func TestTroubleshootingContainsErrors(t *testing.T) {
 			words = words[:40]
 		}
 		if !strings.Contains(string(text), words) {
-			t.Errorf("it does not say %q", refusal)
+			t.Errorf("the page does not contain %q", refusal)
 		}
 	}
 }

@@ -43,10 +43,11 @@ func (c *route) waitForSlot(next http.Handler) http.Handler {
 }
 
 // waitForSlotBeforeReviews is [route.waitForSlot] for requests of tenants for which the gateway
-// sends reviews to the cluster before it forwards anything. These are requests with an impersonated
-// user, and reviews of other users. A tenant can impersonate only its own users, so the tenant of
-// the impersonated user is known here. If a caller of the system tenant impersonates a user, the
-// tenant of that user is unknown. Such a request waits after the impersonation step.
+// sends reviews to the cluster before it forwards anything. These are requests with an
+// impersonated user, and reviews of other users. A tenant can impersonate only its own users, so
+// the tenant of the impersonated user is known here. If a caller of the system tenant
+// impersonates a user, the user's tenant is not known yet. The request then waits after the
+// impersonation step.
 func (c *route) waitForSlotBeforeReviews(next http.Handler) http.Handler {
 	inTurn := c.waitForSlot(next)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

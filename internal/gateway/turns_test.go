@@ -70,7 +70,7 @@ func (s *slowCluster) waitFor(t *testing.T, want string) {
 	})
 }
 
-// limitedTo returns the header of a configuration with limits on the requests to a cluster.
+// limitedTo returns the beginning of a configuration with limits on the requests to a cluster.
 func limitedTo(concurrent, queued int) string {
 	return strings.Replace(configHeader, "timeout: 5s",
 		fmt.Sprintf("timeout: 60s, concurrent: %d, queued: %d", concurrent, queued), 1)
@@ -121,7 +121,7 @@ func (w *fixture) reloads() (total float64) {
 	return total
 }
 
-// waitForQueued waits until a number of requests wait for the first cluster.
+// waitForQueued waits until the given number of requests wait in the queue of the first cluster.
 func (w *fixture) waitForQueued(number int) {
 	w.t.Helper()
 	waittest.Until(w.t, func() error {
@@ -163,7 +163,7 @@ func (w *fixture) start(token, path string, headers ...string) *call {
 	return c
 }
 
-// wantCode waits for the status of a request.
+// wantCode waits for the response to a request, and fails the test if the status is not code.
 func (c *call) wantCode(t *testing.T, code int) {
 	t.Helper()
 	select {
@@ -172,7 +172,7 @@ func (c *call) wantCode(t *testing.T, code int) {
 			t.Errorf("status %d, want %d", got, code)
 		}
 	case <-time.After(eventTimeout):
-		t.Errorf("there is no answer, want %d", code)
+		t.Errorf("no response, want %d", code)
 	}
 }
 
@@ -231,7 +231,7 @@ func TestFullQueue(t *testing.T) {
 	}
 	quiet := w.start("bob-token", globexPods+"?hold=quiet")
 	codes := map[int]int{}
-	waittest.Until(t, func() error { // the quiet tenant's request replaces one of the noisy tenant
+	waittest.Until(t, func() error { // the quiet tenant's request replaces one from the noisy tenant
 		for _, c := range waits {
 			select {
 			case code := <-c.code:
@@ -253,7 +253,7 @@ func TestFullQueue(t *testing.T) {
 	case <-time.After(eventTimeout):
 	}
 	if codes[http.StatusOK] != 1 || codes[http.StatusTooManyRequests] != 1 {
-		t.Errorf("of two requests that waited: %v, want one that gave its place to the quiet tenant", codes)
+		t.Errorf("of two requests that waited: %v, want one that was replaced by the quiet tenant's request", codes)
 	}
 }
 
@@ -274,7 +274,7 @@ func TestWaitingRequestsEnd(t *testing.T) {
 	select {
 	case code := <-revoked.code:
 		if code == http.StatusOK {
-			t.Error("the request of a revoked tenant was answered")
+			t.Error("the request of a revoked tenant succeeded")
 		}
 	case <-time.After(eventTimeout):
 		t.Error("the request of a revoked tenant still waits")
@@ -282,7 +282,7 @@ func TestWaitingRequestsEnd(t *testing.T) {
 	close(held.release)
 	first.wantCode(t, http.StatusOK)
 	if code, text := w.get("alice-token", podsPath); code != http.StatusOK {
-		t.Errorf("afterwards: %d: %s", code, text)
+		t.Errorf("after the queue is empty: %d: %s", code, text)
 	}
 	if got := held.names(); got != "first" {
 		t.Errorf("the cluster received %q", got)

@@ -29,8 +29,8 @@ const (
 	shortRejectionTimeout   = 100 * time.Millisecond
 )
 
-// requestLimits limits the number of concurrent requests, in total and by client address. It is
-// safe for concurrent use.
+// requestLimits limits the number of concurrent requests, in total and for each client address.
+// It is safe for concurrent use.
 type requestLimits struct {
 	maxTotal, maxPerAddress int
 	mu                      sync.Mutex
@@ -74,9 +74,9 @@ func rejectOverLimit(w http.ResponseWriter, r *http.Request) {
 	respond(w, r, apierrors.NewTooManyRequests("too many requests are waiting for authentication", 1))
 }
 
-// flushRejection completes the response to a caller that was not authenticated, over HTTP/2. It
-// flushes the response here, while the request counts toward the limits of rejections, and not
-// after the handler returns. Over HTTP/1.1, a connection has only one response at a time, and
+// flushRejection completes an HTTP/2 response to a caller that was not authenticated. It flushes
+// the response here, and not after the handler returns, so that the limits of rejections apply
+// until the client has read it. Over HTTP/1.1, a connection has only one response at a time, and
 // flushRejection does nothing.
 func (g *Gateway) flushRejection(w *timedWriter, r *http.Request) {
 	if r.ProtoMajor != 2 || w.code == http.StatusSwitchingProtocols {

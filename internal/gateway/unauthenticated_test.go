@@ -17,7 +17,7 @@ import (
 )
 
 // TestUnauthenticatedRequestsAreLimited checks the limits of requests whose callers are being
-// authenticated, in total and by address. Each request counts until leave is called.
+// authenticated, in total and for each address. A request uses the limits until leave is called.
 func TestUnauthenticatedRequestsAreLimited(t *testing.T) {
 	s := newRequestLimits(maxUnauthenticated, maxUnauthenticatedPerAddress)
 	var leave []func()
@@ -25,7 +25,7 @@ func TestUnauthenticatedRequestsAreLimited(t *testing.T) {
 		t.Helper()
 		left, ok := s.enter(remote)
 		if ok != want {
-			t.Fatalf("%s: %v, want %v with %d in all", remote, ok, want, s.total)
+			t.Fatalf("%s: %v, want %v with %d in total", remote, ok, want, s.total)
 		}
 		if ok {
 			leave = append(leave, left)
@@ -73,10 +73,10 @@ func TestRejectionTimeout(t *testing.T) {
 			want = shortRejectionTimeout
 		}
 		if waits := w.set[len(w.set)-1].Sub(began); waits < want || waits > want+time.Second {
-			t.Errorf("refusal %d waits %v, want %v", i, waits, want)
+			t.Errorf("rejection %d waits %v, want %v", i, waits, want)
 		}
 		if _, ok := g.rejections.enter(r.RemoteAddr); ok != (i < maxRejectionsPerAddress) { // leave is never called
-			t.Errorf("refusal %d counts: %t", i, ok)
+			t.Errorf("rejection %d: another one is within the limits: %t", i, ok)
 		}
 	}
 }
@@ -95,7 +95,7 @@ func TestRequestsOverLimitGet429(t *testing.T) {
 // TestUnreadHeadersAreRemoved checks that headers that nothing reads are removed before
 // authentication.
 func TestUnreadHeadersAreRemoved(t *testing.T) {
-	headers := map[string]bool{ // whether the header is kept
+	headers := map[string]bool{ // whether the header is retained
 		"Cookie":                         false,
 		"Cookie2":                        false,
 		"X-Other":                        false,
@@ -129,7 +129,7 @@ func TestUnreadHeadersAreRemoved(t *testing.T) {
 			removeUnreadHeaders(r)
 			for name, want := range headers {
 				if present := slices.Contains(r.Header[name], "x"); present != (want || proxied && name != "Cookie") {
-					t.Errorf("%s is there: %v", name, present)
+					t.Errorf("%s is retained: %v", name, present)
 				}
 			}
 		})

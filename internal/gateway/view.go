@@ -21,8 +21,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// view returns the handler for the view of a snapshot's clusters. Each caller receives only the
-// clusters that it may use.
+// view returns the handler for the clusters view of a snapshot. Each caller receives only the
+// clusters that the caller's tenant may use.
 func (c *route) view(g *snapshot) http.Handler {
 	// The view responds only while its snapshot is current. Snapshots change rarely.
 	shown := c.gateway.requireCurrent(func(current *snapshot) bool { return current == g },
@@ -64,8 +64,8 @@ func (s *snapshot) tenantClusters(id tenant.ID, issued *time.Time) []views.Clust
 }
 
 const (
-	// maxViewRequests is how many requests for the view of the clusters a tenant may have at the
-	// same time.
+	// maxViewRequests is the maximum number of a tenant's concurrent requests for the clusters
+	// view.
 	maxViewRequests = 64
 	// versionInterval is the interval at which the gateway requests the version of a cluster.
 	versionInterval = time.Minute

@@ -40,7 +40,7 @@ func newViewFixture(t *testing.T) *fixture {
 	return w
 }
 
-// view returns a client of the view of the clusters.
+// view returns a client for the clusters view.
 func (w *fixture) view(token string) dynamic.ResourceInterface {
 	w.t.Helper()
 	config := &rest.Config{Host: w.server.URL + views.Path, BearerToken: token}
@@ -76,7 +76,7 @@ func namesOf(l *unstructured.UnstructuredList) string {
 }
 
 // TestViewOfClusters checks that each caller gets the clusters that its tenant may use. For other
-// clusters, it gets the same response as for missing clusters.
+// clusters, the caller gets the same response as for missing clusters.
 func TestViewOfClusters(t *testing.T) {
 	t.Parallel()
 	w := newViewFixture(t)
@@ -93,7 +93,7 @@ func TestViewOfClusters(t *testing.T) {
 	_, none := bob.Get(t.Context(), "us9", metav1.GetOptions{})
 	if !apierrors.IsNotFound(err) || !apierrors.IsNotFound(none) ||
 		strings.ReplaceAll(err.Error(), "us1", "us9") != none.Error() {
-		t.Errorf("another's cluster: %v, %v; none: %v", hidden, err, none)
+		t.Errorf("a cluster of other tenants: %v, %v; a missing cluster: %v", hidden, err, none)
 	}
 	waittest.Until(t, func() error { // the gateway reads the versions asynchronously
 		eu, err := bob.Get(t.Context(), "eu1", metav1.GetOptions{})
@@ -138,13 +138,13 @@ func TestViewOmitsDeletedTenantsClusters(t *testing.T) {
 			return err
 		}
 		if names := namesOf(list); names != "eu1" {
-			return fmt.Errorf("it shows %q", names)
+			return fmt.Errorf("the view contains %q", names)
 		}
 		return nil
 	})
 	if list, err := w.view("alice-token").List(t.Context(), metav1.ListOptions{}); err != nil ||
 		namesOf(list) != "eu1 us1" {
-		t.Errorf("another tenant's: %v, %v", list, err)
+		t.Errorf("another tenant: %v, %v", list, err)
 	}
 }
 
@@ -161,8 +161,8 @@ func TestViewRejectsRequests(t *testing.T) {
 		token, method, path string
 		want                int
 	}{
-		"nobody":                          {"", "GET", all, 401},
-		"nobody, of discovery":            {"", "GET", "/gateway/apis", 401},
+		"no credential":                   {"", "GET", all, 401},
+		"discovery, no credential":        {"", "GET", "/gateway/apis", 401},
 		"an unknown token":                {"x", "GET", all, 401},
 		"a watch":                         {"alice-token", "GET", all + "?watch=true", 405},
 		"an empty watch":                  {"alice-token", "GET", all + "?watch", 405},
@@ -173,13 +173,13 @@ func TestViewRejectsRequests(t *testing.T) {
 		"all deleted":                     {"root-token", "DELETE", all, 405},
 		"a HEAD":                          {"alice-token", "HEAD", all, 405},
 		"only metadata.name is supported": {"alice-token", "GET", all + "?fieldSelector=status.version%3Dv1", 400},
-		"no selector":                     {"alice-token", "GET", all + "?labelSelector=%3D%3D", 400},
+		"a malformed selector":            {"alice-token", "GET", all + "?labelSelector=%3D%3D", 400},
 		"a subresource":                   {"alice-token", "GET", all + "/eu1/status", 404},
 		"another version":                 {"alice-token", "GET", "/gateway/apis/gateway.kubetenant.dev/v1/clusters", 404},
 		"a secret":                        {"alice-token", "GET", "/gateway/api/v1/namespaces/acme--web/secrets", 404},
 		"a cluster below it":              {"alice-token", "GET", "/gateway/clusters/eu1/api", 404},
 		"dots":                            {"alice-token", "GET", "/gateway/../api", 400},
-		"what begins alike":               {"alice-token", "GET", "/gatewayx/apis", 403},
+		"a longer path segment":           {"alice-token", "GET", "/gatewayx/apis", 403},
 	} {
 		t.Run(what, func(t *testing.T) {
 			code, text := w.do(r.token, r.method, r.path, "")
@@ -190,7 +190,7 @@ func TestViewRejectsRequests(t *testing.T) {
 	}
 	for name, c := range w.clusters {
 		if received := c.takeRequests(); len(received) > 0 {
-			t.Errorf("%s was asked: %v", name, received[0].URL)
+			t.Errorf("%s received %v", name, received[0].URL)
 		}
 	}
 }

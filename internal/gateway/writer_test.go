@@ -37,10 +37,10 @@ func TestStalledWritesAreAborted(t *testing.T) {
 		since time.Time
 		cut   bool
 	}{
-		"nothing is written":  {},
-		"it has just begun":   {since: now.Add(-time.Second)},
-		"it has nearly ended": {since: now.Add(-stalledWriteTimeout + time.Second)},
-		"it stands still":     {since: now.Add(-stalledWriteTimeout - time.Second), cut: true},
+		"no write":                   {},
+		"a new write":                {since: now.Add(-time.Second)},
+		"a write before the timeout": {since: now.Add(-stalledWriteTimeout + time.Second)},
+		"a stalled write":            {since: now.Add(-stalledWriteTimeout - time.Second), cut: true},
 	} {
 		t.Run(what, func(t *testing.T) {
 			d := &deadlineRecorder{ResponseRecorder: httptest.NewRecorder()}
@@ -55,10 +55,10 @@ func TestStalledWritesAreAborted(t *testing.T) {
 			d.set = nil
 			done()
 			if len(d.set) != 1 || d.set[0].Before(now) {
-				t.Errorf("%s, at its end: deadlines %v", what, d.set)
+				t.Errorf("%s, when the handler ends: deadlines %v", what, d.set)
 			}
 			if all.check(now.Add(time.Hour)); len(d.set) != 1 {
-				t.Errorf("%s, after its end: deadlines %v", what, d.set)
+				t.Errorf("%s, after the handler has ended: deadlines %v", what, d.set)
 			}
 		})
 	}
@@ -73,7 +73,7 @@ func TestStalledWritesAreAborted(t *testing.T) {
 	go func() { _, _ = conn.Write([]byte("x")) }()
 	waittest.Until(t, func() error {
 		if w.writeStart.Load() == 0 {
-			return errors.New("a write to a connection does not say that it goes on")
+			return errors.New("a write to a hijacked connection is not recorded")
 		}
 		return nil
 	})
@@ -85,11 +85,11 @@ func TestStalledWritesAreAborted(t *testing.T) {
 	defer done()
 	w.timed(func() {
 		if w.writeStart.Load() == 0 {
-			t.Error("a write does not say that it goes on")
+			t.Error("the start of a write is not recorded")
 		}
 	})
 	if w.writeStart.Load() != 0 {
-		t.Error("a write that has ended goes on")
+		t.Error("the end of a write is not recorded")
 	}
 	// An upgraded connection gets no deadline.
 	upgraded := &deadlineRecorder{ResponseRecorder: httptest.NewRecorder()}

@@ -73,7 +73,7 @@ func (h *memoryReservation) release() {
 	h.bytes = 0
 }
 
-// budgetError returns the response to an error of a budget, or nil for other errors.
+// budgetError returns the response to an error from a budget. It returns nil for other errors.
 func budgetError(err error) *apierrors.StatusError {
 	switch {
 	case errors.Is(err, errTenantLimit):

@@ -30,18 +30,18 @@ func TestTenantsShareTheBudget(t *testing.T) {
 		{"acme", 40, nil},
 		{"acme", 1, errTenantLimit},
 		{"globex", 40, nil},
-		{"initech", 41, errTooLarge}, // more than one tenant may hold
+		{"initech", 41, errTooLarge}, // more than the limit of one tenant
 		{"umbrella", 1, errTotalLimit},
 	} {
 		if err := hold(c.tenant, c.bytes); !errors.Is(err, c.want) {
-			t.Errorf("%d: %s holds %d: %v, want %v", i, c.tenant, c.bytes, err, c.want)
+			t.Errorf("%d: %s reserves %d: %v, want %v", i, c.tenant, c.bytes, err, c.want)
 		}
 	}
 	for _, h := range all {
 		h.release()
 	}
 	if err := hold("acme", 40); err != nil {
-		t.Error("after all have ended:", err)
+		t.Error("after all were released:", err)
 	}
 	for err, code := range map[error]int32{
 		errTenantLimit: http.StatusTooManyRequests,
@@ -53,7 +53,7 @@ func TestTenantsShareTheBudget(t *testing.T) {
 		}
 	}
 	if budgetError(errTooLarge) != nil {
-		t.Error("an object that is too large is not temporary")
+		t.Error("budgetError handles errTooLarge, but retries cannot succeed")
 	}
 }
 

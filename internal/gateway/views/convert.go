@@ -60,7 +60,7 @@ func errNotAcceptable() *apierrors.StatusError {
 	return out
 }
 
-// convert returns an object of a view in the requested form.
+// convert returns an object of a view, or only its metadata if the caller requests metadata.
 func (c conversion) convert(object map[string]any) map[string]any {
 	if c != asPartial {
 		return object

@@ -29,7 +29,7 @@ type Handler struct {
 	Clusters func(r *http.Request) ([]Cluster, *apierrors.StatusError)
 }
 
-// discovery is the version of discovery documents and of errors.
+// discovery is the API version of discovery documents and of errors.
 var discovery = schema.GroupVersion{Version: "v1"}
 
 var resource = GroupVersion.WithResource(Resource).GroupResource()
@@ -62,10 +62,10 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// versionPath is the path of the views' version.
+// versionPath is the path of the API version of the views.
 const versionPath = "/apis/" + group + "/" + version
 
-// serveDiscovery responds to a discovery request. It reports whether the path is one.
+// serveDiscovery responds to a discovery request, and returns false for every other request.
 func serveDiscovery(w http.ResponseWriter, r *http.Request, path string, resources ...metav1.APIResource) bool {
 	all := metav1.APIGroup{Name: GroupVersion.Group}
 	all.PreferredVersion = metav1.GroupVersionForDiscovery{
@@ -135,7 +135,7 @@ func (h *Handler) list(w http.ResponseWriter, r *http.Request) {
 	respondObjectOrTable(w, r, &ClusterList{Items: all}, all)
 }
 
-// respondObjectOrTable writes an object, or a table of the items if the caller requests one.
+// respondObjectOrTable writes object, or a table of items if the caller requests a table.
 func respondObjectOrTable(w http.ResponseWriter, r *http.Request, object runtime.Object, items []Cluster) {
 	media, _, err := negotiation.NegotiateOutputMediaType(r, codecs(), tableRestrictions{})
 	if err != nil {
@@ -193,7 +193,7 @@ func respond(w http.ResponseWriter, r *http.Request, version schema.GroupVersion
 	responsewriters.WriteObjectNegotiated(codecs(), tableRestrictions{}, version, w, r, http.StatusOK, object, false)
 }
 
-// respondNegotiated writes an object of a view in the form that the caller requests.
+// respondNegotiated writes an object of a view in the format that the caller requests.
 func respondNegotiated(w http.ResponseWriter, r *http.Request, version schema.GroupVersion, object runtime.Object) {
 	responsewriters.WriteObjectNegotiated(codecs(), allowedKinds{table: true}, version, w, r, http.StatusOK, object, false)
 }

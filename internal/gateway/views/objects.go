@@ -43,20 +43,20 @@ func (v *ObjectView) resource() schema.GroupResource {
 // Objects serves the views of one cluster's objects. The caller MUST remove [Path] from the
 // request's path. Requests MUST have a RequestInfo. It is safe for concurrent use.
 type Objects struct {
-	// Views contains the views by name.
+	// Views contains the views, keyed by name.
 	Views map[string]*ObjectView
 	// Client reads the objects. It MUST NOT be limited to a namespace or a tenant.
 	Client rest.Interface
-	// Authorize returns an error if the caller may not make a request for a view. It MUST decide by
+	// Authorize returns an error if the caller may not make a request for a view. It MUST check
 	// the caller's own rights in the namespace of the request.
 	Authorize func(*http.Request) *apierrors.StatusError
 	// Tenant returns the name of the caller's tenant.
 	Tenant func(*http.Request) string
-	// Acquire returns an error if the list of all objects cannot be read for the caller's tenant
-	// now, because too many lists are being read. If refused is nil, leave MUST be called at least
-	// once after the list was read.
+	// Acquire returns an error if too many lists are being read for the caller's tenant, or in
+	// total. If refused is nil, leave MUST be called at least once after the list was read.
 	Acquire func(*http.Request) (leave func(), refused *apierrors.StatusError)
-	// ClusterError returns the response to an error of the cluster. It MUST NOT repeat the error.
+	// ClusterError returns the response to an error from the cluster. It MUST NOT repeat the
+	// error.
 	ClusterError func(context.Context, error) *apierrors.StatusError
 	// Budget limits the bytes of objects that are held for responses.
 	Budget *Budget

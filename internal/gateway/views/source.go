@@ -34,7 +34,7 @@ var (
 type limitedReader struct {
 	io.Reader
 	remaining   int
-	reservation *memoryReservation // reserves the bytes that are read; nil if they are not held
+	reservation *memoryReservation // reserves the bytes that are read; nil for no reservation
 }
 
 func (m *limitedReader) Read(p []byte) (int, error) {
@@ -50,8 +50,8 @@ func (m *limitedReader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// namespacePart returns the part of a JSON object that belongs to a namespace, or false if there is
-// none.
+// namespacePart returns the part of a JSON object that belongs to a namespace. It returns false
+// if there is none, or the object is malformed.
 func (v *ObjectView) namespacePart(raw []byte, namespace string) (map[string]any, bool) {
 	var object map[string]any
 	if err := utiljson.Unmarshal(raw, &object); err != nil {
@@ -74,7 +74,7 @@ func (h *Objects) request(v *ObjectView) *rest.Request {
 		SetHeader("Accept", "application/json")
 }
 
-// read returns an object and adds its size to held.
+// read returns an object, and reserves its size in held.
 func (h *Objects) read(
 	ctx context.Context, v *ObjectView, name, resourceVersion string, held *memoryReservation,
 ) ([]byte, error) {

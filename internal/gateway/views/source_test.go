@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// TestReadList checks that every item of a list is read, and that text of another form is rejected.
+// TestReadList checks that every item of a list is read, and that a malformed list is rejected.
 func TestReadList(t *testing.T) {
 	for text, want := range map[string]string{
 		`{"kind":"L","metadata":{"resourceVersion":"5"},"items":[{"a":1},{"b":2}]}`: `{"a":1}{"b":2} 5`,
@@ -72,7 +72,7 @@ type endlessReader struct{}
 
 func (*endlessReader) Read(p []byte) (int, error) { return copy(p, strings.Repeat("0", len(p))), nil }
 
-// FuzzReadList checks that no text makes readList panic, and that every item that it returns is
+// FuzzReadList checks that no text makes readList panic, and that every item that it reads is
 // valid JSON.
 func FuzzReadList(f *testing.F) {
 	f.Add(`{"kind":"L","metadata":{"resourceVersion":"5"},"items":[{"a":1},{"b":2}]}`)

@@ -20,7 +20,7 @@ type watchState struct {
 	namespace string
 	options   *options
 	convert   conversion
-	// sentDigests are the digests of the objects that the caller already has, by name.
+	// sentDigests are the digests of the objects that the caller already has, keyed by name.
 	sentDigests map[string][sha256.Size]byte
 	out         *json.Encoder
 	flush       func() error
@@ -81,8 +81,9 @@ func (h *Objects) watch(w http.ResponseWriter, r *http.Request, v *ObjectView, i
 	}
 }
 
-// listInitial reads the objects that the caller already has. It returns the initial objects to
-// send, and the resource version from which the watch continues.
+// listInitial reads the objects that the caller already has at its resource version. If the
+// caller has none, it reads the current objects, and returns them to be sent first. It also
+// returns the resource version from which the watch continues.
 func (h *Objects) listInitial(
 	r *http.Request, s *watchState, held *memoryReservation,
 ) (initial []map[string]any, from string, refused *apierrors.StatusError) {
