@@ -43,7 +43,7 @@ const (
 	Undecided Admission = "undecided"
 )
 
-// Objects on which admission depends, for the text of a result.
+// Descriptions of the unknown object on which an undecided result depends.
 const (
 	NoObject       = "the object (use -f)"
 	noStoredObject = "the stored object"
@@ -61,7 +61,7 @@ type Write struct {
 // run admission for the request.
 type admitted struct {
 	verdict Admission
-	// said is the text of the step. If admission rejects the write, it is the reason.
+	// said is the result of the step. If admission rejects the write, it is the reason.
 	said string
 	// pods is why the Pods of a workload would be rejected, or "".
 	pods string
@@ -75,7 +75,7 @@ func (is admitted) step() string {
 	return is.said
 }
 
-// Writes sets the request and the write of the query from the write in a scenario case.
+// Writes sets q.Request and q.Write to the write in a scenario case.
 func (q *Query) Writes(a *scenario.Admit) error {
 	w, err := scenario.WriteOf(a)
 	if err != nil {
@@ -134,7 +134,7 @@ func (q *Query) admission(ctx context.Context, a *answer) (admitted, error) {
 	if err != nil {
 		return admitted{}, err
 	}
-	// The server runs its own plugin before the validating plugins of kubetenant.
+	// The server runs PodSecurity before the validating plugins of kubetenant.
 	plugins := append([]stack.Plugin{{Name: podsecurity.Name, Interface: pods}}, a.stack.Admission...)
 	resource := q.resourceVersion("").GroupResource()
 	var names []string
@@ -206,7 +206,7 @@ func notFound(namespace string) error {
 	return apierrors.NewNotFound(corev1.Resource("namespaces"), namespace)
 }
 
-// namespace returns a namespace with its labels.
+// namespace returns the Namespace with the given name, or a NotFound error.
 func (q *Query) namespace(name string) (*corev1.Namespace, error) {
 	if ns := q.Snapshot.Namespaces[name]; ns != nil {
 		return ns, nil
@@ -270,7 +270,7 @@ func newNamespace(name string) *Write {
 	return &Write{Kind: corev1.SchemeGroupVersion.WithKind("Namespace"), Object: object}
 }
 
-// restricted returns an error if tenants may not use a resource, whatever the object is.
+// restricted returns an error if the caller may not use a resource, whatever the object is.
 func (q *Query) restricted(ctx context.Context, a *answer, operation admission.Operation) error {
 	if operation == admission.Update && a.outcome.Caller.IsSystem() {
 		return nil // the system tenant may update existing objects

@@ -23,7 +23,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// onHost returns the spec of a Pod that baseline rejects if yes is true.
+// onHost returns the spec of a Pod. If yes is true, the Pod Security level baseline rejects the
+// Pod.
 func onHost(yes bool) corev1.PodSpec {
 	return corev1.PodSpec{HostNetwork: yes, Containers: []corev1.Container{{Name: "c", Image: "i"}}}
 }
@@ -94,7 +95,7 @@ func TestPodSecurity(t *testing.T) {
 			"",
 			"the server accepts the workload, but would refuse its Pods: " + violation,
 		},
-		"before the others": {
+		"before the plugins of kubetenant": {
 			newRequest("create", "pods", "acme--baseline"),
 			writing(t, pods, &corev1.Pod{
 				ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: "acme--baseline"},
@@ -133,7 +134,7 @@ func TestNewNamespace(t *testing.T) {
 		as, namespace string
 		host          bool
 		more          []runtime.Object
-		level, then   string // the reason why the Pod would still be rejected is then
+		level, then   string // if the Pod would still be rejected, then is the beginning of the reason
 	}{
 		"a Pod":             {"acme", "acme--new", false, nil, "baseline", ""},
 		"a Pod on the host": {"acme", "acme--new", true, nil, "baseline", "The server would still refuse it: " + violation},
@@ -145,7 +146,7 @@ func TestNewNamespace(t *testing.T) {
 			"restricted",
 			`The server would still refuse it: violates PodSecurity "restricted:latest"`,
 		},
-		"of the system's callers": {"system", "new", true, nil, "", ""},
+		"caller of the system tenant": {"system", "new", true, nil, "", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var q *explain.Query

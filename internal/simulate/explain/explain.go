@@ -31,12 +31,12 @@ import (
 type Query struct {
 	// User is the authenticated caller.
 	User user.Info
-	// Said describes where the identity comes from. It is the text of the first step.
+	// Said describes the source of the user's identity. It is the text of the first step.
 	Said string
-	// Request is the request. Its user is ignored, because User is the caller.
+	// Request is the request to explain. Its user is ignored, because User is the caller.
 	Request authorizer.AttributesRecord
-	// Write describes the write (kind, new and old object, dry run) if the request is one. It is
-	// nil if the object is unknown.
+	// Write describes the write (kind, new and old object, dry run) if the request is a write. It
+	// is nil if the object is unknown.
 	Write *Write
 	// Stored is the metadata of the stored object that the request names. It is nil if unknown.
 	Stored   *metav1.PartialObjectMetadata
@@ -49,7 +49,7 @@ type Query struct {
 	// not report that a namespace is missing.
 	Limited bool
 
-	stackRun *stackRun // for Config, Snapshot and Delegate, after the first call
+	stackRun *stackRun // created by the first call, for Config, Snapshot and Delegate
 }
 
 // stackRun is a stack and the outcome of its last decision.
@@ -73,7 +73,9 @@ type Explanation struct {
 	Admission Admission `json:"admission,omitempty"`
 	// NotChecked contains the checks that may still reject an allowed write.
 	NotChecked []string `json:"notChecked,omitempty"`
-	// Remedy is a change that would allow the request. It is nil if the request is allowed.
+	// Remedy is a change that would allow the request, or the reason why there is none. It is nil
+	// if the request is allowed. It is also nil if only admission denies it, unless the namespace
+	// is missing.
 	Remedy *Remedy `json:"remedy,omitempty"`
 }
 
@@ -114,7 +116,7 @@ func (q *Query) evaluate(ctx context.Context) (*answer, error) {
 	a.decision, a.reason, _ = a.stack.Authorizer.Authorize(
 		simulator.WithSelfReviewRequest(ctx),
 		&record,
-	) // rbac reports the error
+	) // the step rbac reports the error
 	if outcome := q.stackRun.outcome.Load(); outcome != nil {
 		a.outcome = *outcome
 	}

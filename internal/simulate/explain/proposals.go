@@ -131,7 +131,7 @@ func (q *Query) proposeGrant(ctx context.Context, a *answer) (*change, error) {
 	}
 	u := &unstructured.Unstructured{Object: object}
 	if _, err := accessgrant.Parse(u); err != nil {
-		return nil, nil // the API rejects such a grant
+		return nil, nil // the API rejects this grant
 	}
 	after, err := q.with(q.Config, u)
 	if err != nil {
@@ -141,8 +141,8 @@ func (q *Query) proposeGrant(ctx context.Context, a *answer) (*change, error) {
 	return q.try(ctx, a, Remedy{Text: intro, YAML: text}, after)
 }
 
-// proposeClusterScoped returns a change for a cluster-scoped resource. For a read, the change is in
-// the configuration. Otherwise, it is a line of the policy file.
+// proposeClusterScoped returns a change for a cluster-scoped resource. For a read, it is a change
+// of the configuration if that allows the request. Otherwise, it is a line of the policy file.
 func (q *Query) proposeClusterScoped(ctx context.Context, a *answer) (*change, error) {
 	r := &q.Request
 	resource := schema.GroupResource{Group: r.APIGroup, Resource: r.Resource}
@@ -150,7 +150,7 @@ func (q *Query) proposeClusterScoped(ctx context.Context, a *answer) (*change, e
 	listed := configv1alpha1.GroupResource{Group: r.APIGroup, Resource: r.Resource}
 	reads := slices.Contains([]string{"get", "list", "watch"}, r.Verb) && r.Subresource == "" && r.Namespace == ""
 	switch {
-	case reads && scope == authz.ScopeCluster && r.APIGroup != tenant.Domain: // they name other tenants
+	case reads && scope == authz.ScopeCluster && r.APIGroup != tenant.Domain: // our objects name other tenants
 		config := q.configured(func(z *configv1alpha1.Authorization) {
 			z.SharedClusterResources = append(slices.Clip(z.SharedClusterResources), listed)
 		})

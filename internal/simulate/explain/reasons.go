@@ -32,7 +32,7 @@ func Advice(text string, caller tenant.ID) *Remedy {
 const policyFile = "The cluster's admin can allow some requests of this kind in the policy file " +
 	"(authorization.abac.path)."
 
-// adviceFor returns the advice for a reason, or "" if the reason is not one of a denial. The advice
+// adviceFor returns the advice for a reason, or "" if the reason allows the request. The advice
 // contains no name that the caller does not know.
 func adviceFor(reason authz.Reason, caller tenant.ID) string {
 	switch reason {

@@ -226,7 +226,7 @@ func reasonCases(t *testing.T) map[authz.Reason][]reasonCase {
 		},
 		authz.ReasonNotOwned: {
 			{
-				"another tenant's",
+				"another tenant's namespace",
 				carol,
 				newRequest("get", "secrets", "globex--shop"),
 				nil,
@@ -234,14 +234,14 @@ func reasonCases(t *testing.T) map[authz.Reason][]reasonCase {
 				"",
 			},
 			{
-				"the system's",
+				"system namespace",
 				carol,
 				newRequest("get", "secrets", "kube-system"),
 				nil,
 				"No policy file is configured: set authorization.abac.path.",
 				"",
 			},
-			{"nobody's", carol, newRequest("get", "secrets", "nobodys"), nil, "", none},
+			{"unowned namespace", carol, newRequest("get", "secrets", "nobodys"), nil, "", none},
 			{"another tenant's, to impersonate", carol, account, nil, "", "No setting allows a tenant's caller to impersonate"},
 			{
 				"missing, to watch",
@@ -307,10 +307,10 @@ func reasonCases(t *testing.T) map[authz.Reason][]reasonCase {
 		authz.ReasonNotLabeled:     nil,
 		authz.ReasonRules:          nil,
 		authz.ReasonOwnerUnknown:   nil,
-		authz.ReasonStale:          nil, // on a live server only
+		authz.ReasonStale:          nil, // occurs only on a live server
 		authz.ReasonTenantPath:     nil,
 		authz.ReasonTenantPathAll:  nil,
-		authz.ReasonTenantPathOnly: nil, // in a server URL only
+		authz.ReasonTenantPathOnly: nil, // occurs only with a tenant path in the server URL
 		authz.ReasonCluster: {
 			{"nodes", carol, newRequest("get", "nodes", ""), nil, "To let callers of every tenant read nodes", ""},
 			{
@@ -323,7 +323,7 @@ func reasonCases(t *testing.T) map[authz.Reason][]reasonCase {
 			},
 			{"a write", carol, newRequest("delete", "nodes", ""), nil, "No policy file is configured", ""},
 			{"a subresource", carol, newRequest("get", "nodes/proxy", ""), nil, "", none},
-			{"what names other tenants", carol, newRequest("list", "retiredtenants.kubetenant.dev", ""), func(q *explain.Query) {
+			{"names of other tenants", carol, newRequest("list", "retiredtenants.kubetenant.dev", ""), func(q *explain.Query) {
 				q.Snapshot.Scopes[v1alpha1.Resource(v1alpha1.ResourceRetiredTenants)] = authz.ScopeCluster
 			}, "No policy file is configured", ""},
 			{
@@ -380,7 +380,7 @@ func reasonCases(t *testing.T) map[authz.Reason][]reasonCase {
 				"Tenant acme was deleted. The cluster's admin can give its name to a new tenant.",
 				"",
 			},
-			{"a tenant that still ends", alice, own, with(t, retired(false)), "", "The caller's tenant was deleted."},
+			{"a tenant that is being deleted", alice, own, with(t, retired(false)), "", "The caller's tenant was deleted."},
 		},
 		authz.ReasonUndated: {{"a certificate of no known time", certificate, own, func(q *explain.Query) {
 			q.Config.Authorization.Subject.FromGroups = true
@@ -498,12 +498,12 @@ func TestReasons(t *testing.T) {
 		}
 	}
 	if advice := explain.Advice("RBAC: no", tenant.ID{}); advice != nil {
-		t.Errorf("the advice for no reason is %+v", advice)
+		t.Errorf("the advice for a text that is not a reason is %+v", advice)
 	}
 }
 
 // TestAdviceNamesTheSetting checks that the advice for a reason names the setting that can allow
-// such a request.
+// the request.
 func TestAdviceNamesTheSetting(t *testing.T) {
 	t.Parallel()
 	for reason, setting := range map[authz.Reason]string{

@@ -24,8 +24,8 @@ const maxChanges = 4
 // noSetting is the text of the remedy for a request that no setting and no object can allow.
 const noSetting = "No setting allows this to a tenant."
 
-// Remedy is a change that would allow a request, possibly with further changes. The stack was run
-// with the changes.
+// Remedy is a change that would allow a request, possibly with further changes. The changes were
+// tested by running the stack with them.
 type Remedy struct {
 	// Text describes the change and who may make it, or why there is no such change. It has one or
 	// more lines.
@@ -133,7 +133,7 @@ func (q *Query) tryObjects(ctx context.Context, a *answer, text string, objects 
 	return q.try(ctx, a, Remedy{Text: text, YAML: yaml}, after)
 }
 
-// proposeFor returns the change for a reason of the boundary.
+// proposeFor returns the change for a request that the boundary denies, depending on the reason.
 func (q *Query) proposeFor(ctx context.Context, a *answer) (*change, error) {
 	var c *change
 	var err error

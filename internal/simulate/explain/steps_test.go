@@ -32,7 +32,7 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// newUser returns a user of a tenant, or without a tenant if of is empty.
+// newUser returns a user of a tenant, or without a tenant if tenantName is empty.
 func newUser(name, tenantName string, groups ...string) user.Info {
 	u := &user.DefaultInfo{Name: name, Groups: append([]string{user.AllAuthenticated}, groups...)}
 	if tenantName != "" {
@@ -80,8 +80,8 @@ func grant(t *testing.T) runtime.Object {
 	return &unstructured.Unstructured{Object: content}
 }
 
-// explained explains a request in a cluster with the tenants acme and globex. All callers of acme
-// may get and create pods and daemonsets. change modifies the default configuration and the query.
+// explained explains a request in a cluster with the tenants acme and globex. The group dev may
+// get and create pods and daemonsets. change modifies the default configuration and the query.
 func explained(
 	t *testing.T, u user.Info, r authorizer.AttributesRecord, change func(*explain.Query),
 ) *explain.Explanation {
@@ -185,7 +185,7 @@ func TestSteps(t *testing.T) {
 				"admission":   "not applicable: ",
 			},
 		},
-		"not bound": {
+		"no role": {
 			carol,
 			own,
 			nil,
@@ -208,7 +208,7 @@ func TestSteps(t *testing.T) {
 				"rbac":     "not reached; result would be: no role",
 			},
 		},
-		"foreign, bound": {
+		"foreign, with a role": {
 			alice,
 			newRequest("get", "pods", "globex--shop"),
 			nil,
@@ -227,7 +227,7 @@ func TestSteps(t *testing.T) {
 			},
 		},
 		"grants are off": {alice, foreign, off, "deny", map[string]string{"grants": "disabled"}},
-		"by a line": {
+		"policy line": {
 			alice,
 			foreign,
 			policy(t, line),
@@ -238,16 +238,16 @@ func TestSteps(t *testing.T) {
 				"grants":      "no AccessGrant allows it",
 			},
 		},
-		"by another's line": {carol, foreign, policy(t, line), "deny", map[string]string{"policy file": "no line allows it"}},
-		"a line not needed": {alice, own, policy(t, line), "allow", map[string]string{"policy file": "no line allows it"}},
-		"a line too late": {
+		"other user's line": {carol, foreign, policy(t, line), "deny", map[string]string{"policy file": "no line allows it"}},
+		"unneeded line":     {alice, own, policy(t, line), "allow", map[string]string{"policy file": "no line allows it"}},
+		"line, system group": {
 			newUser("eve", "acme", "system:masters"),
 			own,
 			policy(t, `"user":"eve","tenant":"acme","space":"acme","apiGroup":"","resource":"pods","namespace":"acme--web"`),
 			"deny",
 			map[string]string{"policy file": "no line allows it"},
 		},
-		"only watched": {
+		"mode Shadow": {
 			alice,
 			newRequest("get", "pods", "globex--shop"),
 			shadow,
@@ -257,7 +257,7 @@ func TestSteps(t *testing.T) {
 				"rbac":     "allowed by",
 			},
 		},
-		"nobody's": {
+		"unowned namespace": {
 			alice,
 			newRequest("get", "pods", "nobodys"),
 			nil,
@@ -296,7 +296,7 @@ func TestSteps(t *testing.T) {
 			"deny",
 			map[string]string{"tenant": "none: ", "boundary": "denies: " + authz.ReasonBadTenant.String()},
 		},
-		"the system's": {
+		"system tenant": {
 			newUser("root", "system", "system:masters"),
 			foreign,
 			nil,
@@ -331,8 +331,8 @@ func TestSteps(t *testing.T) {
 	}
 }
 
-// TestRemedies checks that the first change of a remedy is only for the caller and the object of
-// the request. If there is no such change, the text explains why.
+// TestRemedies checks that the first change of a remedy applies only to the caller and the object
+// of the request. If no change can allow the request, the text explains why.
 func TestRemedies(t *testing.T) {
 	carol, robot := newUser("carol", "acme"), newUser("system:serviceaccount:acme--web:robot", "acme",
 		"system:serviceaccounts", "system:serviceaccounts:acme--web")
@@ -375,7 +375,7 @@ func TestRemedies(t *testing.T) {
 			[]string{"serviceaccounts/token", "resourceNames", "- robot", "name: create-serviceaccounts-token"},
 			"",
 		},
-		"over all of one's own": {
+		"list over all namespaces": {
 			carol,
 			newRequest("list", "secrets", ""),
 			"The annotation limits it to tenant acme",
@@ -390,7 +390,7 @@ func TestRemedies(t *testing.T) {
 			"kubetenant.dev/scope",
 		},
 		"a path": {carol, newPathRequest("/version"), admin, []string{"nonResourceURLs", "name: get-path"}, "resources:"},
-		"the system tenant's": {
+		"a caller of the system tenant": {
 			newUser("root", "system"),
 			newRequest("get", "nodes", ""),
 			admin,
@@ -432,9 +432,9 @@ func TestRemedies(t *testing.T) {
 			[]string{`"resource":"nodes"`, `"namespace":"*"`},
 			"readonly",
 		},
-		"a line for a path":    {carol, newPathRequest("/metrics"), line, []string{`"nonResourcePath":"/metrics"`}, ""},
-		"a line for everybody": {newUser("*", "acme"), newRequest("delete", "nodes", ""), none, nil, ""},
-		"no line can say it":   {carol, newRequest("get", "nodes/proxy", ""), none, nil, ""},
+		"a line for a path": {carol, newPathRequest("/metrics"), line, []string{`"nonResourcePath":"/metrics"`}, ""},
+		"a user named *":    {newUser("*", "acme"), newRequest("delete", "nodes", ""), none, nil, ""},
+		"a subresource":     {carol, newRequest("get", "nodes/proxy", ""), none, nil, ""},
 		"no tenant": {
 			newUser("eve", ""),
 			newRequest("get", "pods", "acme--web"),
@@ -504,22 +504,22 @@ func TestAdmission(t *testing.T) {
 		"a read":    {newRequest("get", "pods", "acme--web"), nil, "", "not applicable: the request writes nothing"},
 		"no object": {newRequest("create", "pods", "acme--web"), nil, explain.Undecided, hangs},
 		"an object": {newRequest("create", "pods", "acme--web"), writes(pod(nil), "Pod"), explain.Admitted, admit},
-		"a label that lies": {
+		"a forged label": {
 			newRequest("create", "pods", "acme--web"),
 			writes(pod(map[string]string{tenant.Label: "globex"}), "Pod"),
 			explain.Admitted, // the plugin sets the owner's label
 			admit,
 		},
-		"kept out in any case": {newRequest("create", "daemonsets.apps", "acme--web"), nil, explain.Refused, "refuses: "},
+		"a restricted resource": {newRequest("create", "daemonsets.apps", "acme--web"), nil, explain.Refused, "refuses: "},
 		"denied": {
 			newRequest("create", "pods", "globex--shop"),
 			nil,
 			"",
 			"not reached; result would be: " + hangs,
 		},
-		"a new namespace":     {namespace("acme--new"), all, explain.Admitted, admit},
-		"another's namespace": {namespace("globex--new"), all, explain.Refused, "refuses: "},
-		"one without a name":  {namespace(""), all, explain.Undecided, hangs},
+		"a new namespace":            {namespace("acme--new"), all, explain.Admitted, admit},
+		"another tenant's namespace": {namespace("globex--new"), all, explain.Refused, "refuses: "},
+		"a namespace without a name": {namespace(""), all, explain.Undecided, hangs},
 		"in a missing namespace": {
 			newRequest("create", "pods", "acme--gone"), all, explain.Refused, `refuses: namespaces "acme--gone" not found`,
 		},
@@ -557,7 +557,7 @@ func TestRepeatedQuery(t *testing.T) {
 	}
 }
 
-// TestRequestText checks that a request is one line without its empty fields.
+// TestRequestText checks that the text of a request is one line without empty fields.
 func TestRequestText(t *testing.T) {
 	full := newRequest("get", "deployments.apps", "web")
 	full.Subresource, full.Name = "scale", "d"
@@ -574,8 +574,7 @@ func TestRequestText(t *testing.T) {
 	}
 }
 
-// TestIsWrite checks that IsWrite returns true for changes and for connections, whatever their verb
-// is.
+// TestIsWrite checks that IsWrite returns true for changes, and for connections with any verb.
 func TestIsWrite(t *testing.T) {
 	paths := newPathRequest("/metrics")
 	paths.Verb = "create"

@@ -62,8 +62,8 @@ func (q *Query) isPublishable(resource schema.GroupResource) bool {
 }
 
 // ManagedRefusal returns why the caller may not change the stored object. It returns "" if the
-// caller may change it, or if the object is unknown. In a terminating namespace, any caller with
-// the RBAC right to delete the object may delete it.
+// caller may change the object, or if the object is unknown. It also returns "" in a terminating
+// namespace, in which any caller with the RBAC right to delete the object may delete it.
 func (q *Query) ManagedRefusal() string {
 	object := q.stored()
 	if object == nil || !ChangesObject(&q.Request) || q.User.GetName() == tenant.ManagerUser {

@@ -49,7 +49,7 @@ func TestConfiguredKinds(t *testing.T) {
 		"an unknown object":                {"update", "widgets.example.com", false, true, true},
 		"a given object":                   {"update", "widgets.example.com", true, true, true},
 		"a patch with a given object":      {"patch", "widgets.example.com", true, true, true},
-		"the configuration is not known":   {"delete", "widgets.example.com", false, false, true},
+		"the configuration is unknown":     {"delete", "widgets.example.com", false, false, true},
 		"a Pod with the labels":            {"delete", "pods", false, true, false},
 		"a Deployment with the labels":     {"delete", "deployments.apps", false, true, false},
 		"an EndpointSlice with the labels": {"delete", "endpointslices.discovery.k8s.io", false, true, false},

@@ -19,8 +19,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// proposeNamespace returns a change that creates the missing namespace of the request, in the form
-// that the caller's tenant could create.
+// proposeNamespace returns a change that creates the missing namespace of the request, with the
+// labels that admission sets if the caller creates it.
 func (q *Query) proposeNamespace(ctx context.Context, a *answer) (*change, error) {
 	name, caller := q.namespaceName(), a.outcome.Caller
 	intro := fmt.Sprintf("The cluster's admin, or a caller of tenant %s who may create namespaces, can create it:", caller)

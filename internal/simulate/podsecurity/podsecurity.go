@@ -85,8 +85,8 @@ func (p *Plugin) Validate(ctx context.Context, a admission.Attributes, _ admissi
 }
 
 // TemplateViolation returns why the Pods of a workload's template would be rejected, or "". The
-// server accepts the workload itself. It returns a warning only if the labels of the namespace
-// request warnings.
+// server accepts the workload itself. The server returns a warning only if the labels of the
+// namespace request warnings.
 func (p *Plugin) TemplateViolation(ctx context.Context, a admission.Attributes) string {
 	resource := a.GetResource().GroupResource()
 	isWorkload := p.Governs(resource) && resource != corev1.Resource("pods") && resource != corev1.Resource("namespaces")
@@ -114,7 +114,7 @@ func (p *Plugin) TemplateViolation(ctx context.Context, a admission.Attributes) 
 	return fmt.Sprintf("violates PodSecurity %q: %s", levels.Enforce, result.ForbiddenDetail())
 }
 
-// withDefaults returns a copy of a Pod with the only default that affects the checks. In a Pod with
+// withDefaults returns a Pod with the only default that affects the checks. In a Pod with
 // hostNetwork, the port of a container is a host port (k8s.io/kubernetes pkg/apis/core/v1,
 // SetDefaults_Pod, v1.37.1).
 func withDefaults(pod *corev1.Pod) *corev1.Pod {

@@ -154,7 +154,7 @@ func TestControls(t *testing.T) {
 		for _, level := range []api.Level{api.LevelPrivileged, api.LevelBaseline, api.LevelRestricted} {
 			refused := level != api.LevelPrivileged && api.CompareLevels(level, check.Level) >= 0
 			if level == api.LevelBaseline && check.Level == api.LevelRestricted && check.ID == "procMount_restricted" {
-				refused = true // the same field as the control of baseline
+				refused = true // checks the same field as procMount at baseline
 			}
 			p := plugin(t, enforce(string(level)))
 			for _, object := range []runtime.Object{pod, untyped} {
@@ -204,11 +204,11 @@ func TestLevels(t *testing.T) {
 		"restricted": {
 			enforce("restricted"), unmeant, `violates PodSecurity "restricted:latest": runAsNonRoot != true`,
 		},
-		"a bad level":       {enforce("strict"), unmeant, `violates PodSecurity "restricted:latest"`},
-		"an old version":    {at("baseline", "v1.26"), sysctl, `violates PodSecurity "baseline:v1.26": forbidden sysctls`},
-		"a version since":   {at("baseline", "v1.27"), sysctl, ""},
-		"a version to come": {at("baseline", "v1.99"), privileged, `violates PodSecurity "baseline:v1.99": privileged`},
-		"a bad version":     {at("baseline", "1"), privileged, `violates PodSecurity "baseline:latest": privileged`},
+		"a bad level":      {enforce("strict"), unmeant, `violates PodSecurity "restricted:latest"`},
+		"an old version":   {at("baseline", "v1.26"), sysctl, `violates PodSecurity "baseline:v1.26": forbidden sysctls`},
+		"a newer version":  {at("baseline", "v1.27"), sysctl, ""},
+		"a future version": {at("baseline", "v1.99"), privileged, `violates PodSecurity "baseline:v1.99": privileged`},
+		"a bad version":    {at("baseline", "1"), privileged, `violates PodSecurity "baseline:latest": privileged`},
 		"a port of the host": {enforce("baseline"), restricted(func(p *corev1.Pod) {
 			p.Spec.HostNetwork, first(p).Ports = true, []corev1.ContainerPort{{ContainerPort: 80}}
 		}), `host namespaces (hostNetwork=true), hostPort (container "c" uses hostPort 80)`},
@@ -239,16 +239,16 @@ func TestWrites(t *testing.T) {
 		object, old runtime.Object
 		refused     bool
 	}{
-		"a Pod":                          {"pods", bad, nil, true},
-		"a new image":                    {"pods", image, bad, true},
-		"a new label":                    {"pods", labeled, bad, false},
-		"an ephemeral container":         {"pods/ephemeralcontainers", debugging, good, true},
-		"an ephemeral container that is": {"pods/ephemeralcontainers", debugging, debugging, false},
-		"an ephemeral container, plain":  {"pods", debugging, good, true},
-		"a resize":                       {"pods/resize", image, bad, true},
-		"a status":                       {"pods/status", image, bad, false},
-		"an eviction":                    {"pods/eviction", &corev1.ConfigMap{}, nil, false},
-		"a Secret":                       {"secrets", &corev1.Secret{}, nil, false},
+		"a Pod":                            {"pods", bad, nil, true},
+		"a new image":                      {"pods", image, bad, true},
+		"a new label":                      {"pods", labeled, bad, false},
+		"an ephemeral container":           {"pods/ephemeralcontainers", debugging, good, true},
+		"an unchanged ephemeral container": {"pods/ephemeralcontainers", debugging, debugging, false},
+		"an ephemeral container in a Pod":  {"pods", debugging, good, true},
+		"a resize":                         {"pods/resize", image, bad, true},
+		"a status":                         {"pods/status", image, bad, false},
+		"an eviction":                      {"pods/eviction", &corev1.ConfigMap{}, nil, false},
+		"a Secret":                         {"secrets", &corev1.Secret{}, nil, false},
 		"a Deployment": {
 			"deployments.apps",
 			&appsv1.Deployment{Spec: appsv1.DeploymentSpec{Template: corev1.PodTemplateSpec{Spec: bad.Spec}}},

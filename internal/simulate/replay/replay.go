@@ -37,9 +37,9 @@ const (
 	// maxLine is the maximum size of an event, in bytes. kube-apiserver truncates events at 10 MiB
 	// by default.
 	maxLine = 16 << 20
-	// batch is the number of events that a worker processes at once.
+	// batch is the number of events that a worker processes at a time.
 	batch = 256
-	// maxChanges is the maximum number of different changes in a report.
+	// maxChanges is the maximum number of different changes that a report lists.
 	maxChanges = 10000
 )
 
@@ -68,9 +68,9 @@ type event struct {
 	Annotations map[string]string `json:"annotations"`
 }
 
-// Change is a decision that differs from the recorded one.
+// Change is a decision that differs from the recorded decision.
 type Change struct {
-	// Time and AuditID are those of the first event with this change.
+	// Time and AuditID are from the first event with this change.
 	Time    string `json:"time"`
 	AuditID string `json:"auditID"`
 	User    string `json:"user"`
@@ -88,18 +88,18 @@ type Change struct {
 // Report is the result of a replay.
 type Report struct {
 	Events int `json:"events"`
-	// Decided is the number of events that were authorized again. Skipped is the number of events
-	// with another stage, without a user or a decision, or of nodes, which the configuration does
-	// not authorize.
+	// Decided is the number of events that were authorized again. Skipped is the number of other
+	// valid events. These events have another stage than ResponseComplete, have no user or no
+	// decision, or are from nodes, about which the configuration does not decide.
 	Decided int `json:"decided"`
 	Skipped int `json:"skipped"`
 	// Unread is the number of lines that are not events.
 	Unread int `json:"unread"`
-	// NowDenied and NowAllowed are numbers of events.
+	// NowDenied and NowAllowed are the numbers of events whose decision changed.
 	NowDenied  int       `json:"nowDenied"`
 	NowAllowed int       `json:"nowAllowed"`
 	Changes    []*Change `json:"changes"`
-	// More is the number of changes that are not listed.
+	// More is the number of events with a change that is not listed in Changes.
 	More int `json:"more,omitempty"`
 
 	changes map[string]*Change

@@ -121,10 +121,10 @@ func TestReplay(t *testing.T) {
 		line string
 		want string // "same", "skipped", "unread", or the change
 	}{
-		"as it was":        {own, "same"},
-		"denied as it was": {eventOf(3, "t0", "t1--web", "forbid"), "same"},
-		"across tenants":   {foreign, "denied: tenant boundary: the namespace is not owned"},
-		"allowed now":      {eventOf(4, "t0", "t0--web", "forbid"), "allowed: RBAC: allowed by RoleBinding"},
+		"allowed as before": {own, "same"},
+		"denied as before":  {eventOf(3, "t0", "t1--web", "forbid"), "same"},
+		"across tenants":    {foreign, "denied: tenant boundary: the namespace is not owned"},
+		"allowed now":       {eventOf(4, "t0", "t0--web", "forbid"), "allowed: RBAC: allowed by RoleBinding"},
 		"no tenant": {
 			other(own, func(e map[string]any) { delete(e["user"].(map[string]any), "extra") }), "denied: tenant subject",
 		},
@@ -136,11 +136,11 @@ func TestReplay(t *testing.T) {
 		"on another tenant's path": {other(own, func(e map[string]any) {
 			e["annotations"].(map[string]any)["authorization.kubetenant.dev/path-tenant"] = "t1"
 		}), "denied: tenant path: the path names another tenant"},
-		"impersonating across": {other(own, func(e map[string]any) {
+		"impersonation of another tenant": {other(own, func(e map[string]any) {
 			e["impersonatedUser"] = map[string]any{"username": "bob", "groups": []string{"tenant:t1"}}
 		}), "denied: tenant boundary: the impersonated identity"},
 		"another stage": {other(own, func(e map[string]any) { e["stage"] = "RequestReceived" }), "skipped"},
-		"nobody":        {other(own, func(e map[string]any) { delete(e, "user") }), "skipped"},
+		"no user":       {other(own, func(e map[string]any) { delete(e, "user") }), "skipped"},
 		"not authenticated": {
 			other(own, func(e map[string]any) { delete(e, "annotations"); e["responseStatus"] = map[string]any{"code": 401} }),
 			"skipped",
@@ -156,14 +156,14 @@ func TestReplay(t *testing.T) {
 					"message": `pods is forbidden: User "alice" cannot impersonate-on:user-info:list resource "pods"`,
 				}
 		}), "skipped"},
-		"a name that looks like it": {other(foreign, func(e map[string]any) {
+		"a name with similar words": {other(foreign, func(e map[string]any) {
 			e["responseStatus"] = map[string]any{"code": 404, "message": `secrets "x cannot impersonate" not found`}
 		}), "denied: tenant boundary: the namespace is not owned"},
-		"its words in another answer": {other(foreign, func(e map[string]any) {
+		"a similar message with another status": {other(foreign, func(e map[string]any) {
 			delete(e, "annotations")
 			e["responseStatus"] = map[string]any{"code": 404, "message": `pods is forbidden: User "alice" cannot impersonate `}
 		}), "denied: tenant boundary: the namespace is not owned"},
-		"a name that looks more like it": {other(foreign, func(e map[string]any) {
+		"a name with the same message": {other(foreign, func(e map[string]any) {
 			delete(e, "annotations")
 			e["responseStatus"] = map[string]any{
 				"code": 403,
@@ -183,10 +183,10 @@ func TestReplay(t *testing.T) {
 		},
 		"not an event": {`{"kind":"EventList"}`, "unread"},
 		"not JSON":     {`{"kind":`, "unread"},
-		"an address that is none": {
+		"an invalid request URI": {
 			other(own, func(e map[string]any) { e["requestURI"] = "::" }), "denied: parse the event's requestURI",
 		},
-		"a tenant path that is no path": {other(own, func(e map[string]any) {
+		"an invalid tenant path": {other(own, func(e map[string]any) {
 			e["annotations"].(map[string]any)["authorization.kubetenant.dev/path-tenant"] = ".."
 		}), "denied: the tenant path is malformed"},
 	} {
@@ -224,7 +224,7 @@ func TestInterrupted(t *testing.T) {
 	}
 }
 
-// TestOrder checks that changes are reported once each, in the order of the log.
+// TestOrder checks that each change is reported once, in the order of the log.
 func TestOrder(t *testing.T) {
 	var lines []string
 	for i := range 5000 {

@@ -17,7 +17,7 @@ import (
 	"github.com/kubetenant/kubetenant/internal/simulate/scenario"
 )
 
-// TestExamplesOfTheDocs checks that every configuration in the documentation can be decoded, and
+// TestExamplesOfTheDocs checks that the objects in the documentation's examples are valid, and
 // that every scenario passes.
 func TestExamplesOfTheDocs(t *testing.T) {
 	pages, err := filepath.Glob("../../../docs/*.md")

@@ -23,14 +23,14 @@ const maxCases = 10000
 // Gherkin.
 var placeholder = regexp.MustCompile(`<([A-Za-z][A-Za-z0-9]*)>`)
 
-// shorthand contains the definitions in a file that several cases can use.
+// shorthand contains the definitions in a file that its cases can use by name.
 type shorthand struct {
 	users, templates, values map[string]any
 	used                     map[string]bool
 }
 
-// expand converts a document to JSON in which each case is complete. The result contains no users,
-// templates, values, matrix and rows. docs/scenarios.md describes the format.
+// expand converts a document to JSON in which each case is complete. The result contains no
+// users, templates, values, matrix, columns or rows. docs/scenarios.md describes the format.
 func expand(doc []byte) ([]byte, error) {
 	data, err := yaml.YAMLToJSONStrict(doc)
 	if err != nil {
@@ -141,7 +141,7 @@ func rowsOf(c map[string]any, path *field.Path) ([]map[string]any, error) {
 	return all, nil
 }
 
-// tableOf returns the rows of a case, each by column name.
+// tableOf returns the rows of a case. Each row is keyed by column name.
 func tableOf(c map[string]any, path *field.Path) ([]map[string]any, error) {
 	columns, err := columnsOf(c, path)
 	if err != nil {
@@ -196,8 +196,8 @@ func columnsOf(c map[string]any, path *field.Path) ([]string, error) {
 	return names, nil
 }
 
-// fillRow replaces the placeholders in the cells of a row. The cells may refer only to values of
-// the file.
+// fillRow replaces the placeholders in the cells of a row. The cells may refer only to the
+// section values of the file.
 func (s *shorthand) fillRow(row map[string]any, path *field.Path) (map[string]any, error) {
 	f := &filling{shorthand: s, filled: map[string]bool{}}
 	filled := make(map[string]any, len(row))

@@ -14,7 +14,7 @@ import (
 	"github.com/kubetenant/kubetenant/internal/simulate/scenario"
 )
 
-// expanded returns the cases of a scenario by name.
+// expanded returns the cases of a scenario, keyed by name.
 func expanded(t *testing.T, body string) map[string]scenario.Case {
 	t.Helper()
 	all, err := scenario.DecodeScenarios([]byte(scenarioHeader + body))

@@ -53,7 +53,7 @@ func compareIdentity(e *Expect, got Authentication) (string, string, bool) {
 	return strings.Join(want, ", "), strings.Join(have, ", "), len(want) == 0
 }
 
-// ownGroups returns the user's groups, except those that every caller gets.
+// ownGroups returns the user's groups, except the tenant's group and system:authenticated.
 func (u *User) ownGroups() []string {
 	groups := []string{}
 	for _, g := range u.Groups {

@@ -75,7 +75,7 @@ type Keys struct {
 	serviceAccounts *authntest.Key
 }
 
-// NewKeys returns new keys that are valid from now on.
+// NewKeys returns new keys that are valid at the current time.
 func NewKeys() (*Keys, error) { return newKeys(time.Now()) }
 
 func newKeys(now time.Time) (*Keys, error) {

@@ -61,18 +61,18 @@ const (
 type Case struct {
 	// name describes the rule.
 	Name string `json:"name"`
-	// credential is what the caller presents.
+	// credential is the credential that the caller presents.
 	Credential Credential `json:"credential"`
 	// request is authorized. Set at most one of request and admit.
 	Request *Request `json:"request,omitempty"`
-	// admit is a write that goes through admission without authorization.
+	// admit is a write that goes through the boundary and admission. RBAC is not evaluated.
 	Admit *Admit `json:"admit,omitempty"`
 	// expect is the expected result.
 	Expect Expect `json:"expect"`
 }
 
-// Credential is the credential of a caller. Exactly one kind must be set. Use anonymous: true for a
-// caller without a credential.
+// Credential is the credential of a caller. Exactly one kind must be set, or none if headers
+// contain the credential. Use anonymous: true for a caller without a credential.
 type Credential struct {
 	X509        *X509Credential  `json:"x509,omitempty"`
 	BearerToken string           `json:"bearerToken,omitempty"`
@@ -82,7 +82,7 @@ type Credential struct {
 	OIDC           *OIDCCredential           `json:"oidc,omitempty"`
 	Keystone       *KeystoneCredential       `json:"keystone,omitempty"`
 	Webhook        *WebhookCredential        `json:"webhook,omitempty"`
-	// user is used without authentication.
+	// user is an identity that is used without authentication.
 	User *UserCredential `json:"user,omitempty"`
 	// anonymous sends no credential.
 	Anonymous bool `json:"anonymous,omitempty"`
@@ -138,7 +138,7 @@ type ServiceAccountCredential struct {
 }
 
 // OIDCCredential is an ID token. The runner serves the discovery document and the keys of every
-// oidc source. The issuers have the URLs of the configuration.
+// oidc source. The issuers keep the URLs from the configuration.
 type OIDCCredential struct {
 	// issuer is the oidc source whose issuer signs. Defaults to the first oidc source.
 	Issuer string `json:"issuer,omitempty"`
@@ -157,7 +157,7 @@ type Forgery struct {
 	// signWith is none (no signature), publicKeyAsHMAC (HS256 with the public key, PEM) or
 	// otherKey. Defaults to the key of the source.
 	SignWith string `json:"signWith,omitempty"`
-	// rawPayload is the unchanged payload: an object or a string.
+	// rawPayload is sent as the payload without changes: an object or a string.
 	RawPayload json.RawMessage `json:"rawPayload,omitempty"`
 }
 
@@ -168,7 +168,7 @@ const (
 	SignWithOtherKey        = "otherKey"
 )
 
-// The values of fault.
+// The values of the fault fields.
 const (
 	FaultHang  = "hang"
 	FaultClose = "close"
@@ -219,7 +219,7 @@ type Request struct {
 	Path          string `json:"path,omitempty"`
 }
 
-// Admit is a write that goes through admission.
+// Admit is a write that goes through the boundary and admission.
 type Admit struct {
 	// operation is CREATE, UPDATE, DELETE or CONNECT.
 	Operation string                `json:"operation"`
@@ -262,7 +262,7 @@ type Expect struct {
 }
 
 // ExpectUser is an expected identity. Omitted fields are not compared. Groups are the groups that
-// the source sets, in its order, without the groups that every caller gets.
+// the source sets, in the source's order, without the groups that every caller gets.
 type ExpectUser struct {
 	Name   *string             `json:"name,omitempty"`
 	UID    *string             `json:"uid,omitempty"`

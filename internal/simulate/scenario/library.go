@@ -149,7 +149,7 @@ type session struct {
 	fixture  *Fixture
 	stack    *stack.Stack
 	cancel   context.CancelFunc
-	allowing bool // the delegate of a scenario with RBAC allows everything except impersonation
+	allowing bool // in Admit, the delegate allows everything, except impersonation in a scenario with RBAC
 }
 
 // Close implements [Session].

@@ -20,8 +20,8 @@ import (
 	"github.com/kubetenant/kubetenant/internal/simulate/simulator"
 )
 
-// objects contains the objects that service account tokens can be bound to, by kind, namespace and
-// name. It implements serviceaccount.Objects.
+// objects contains the objects of a scenario, keyed by kind, namespace and name. It implements
+// serviceaccount.Objects, which reads the objects to which service account tokens are bound.
 type objects map[[3]string][]byte
 
 func objectsOf(s *Scenario) (objects, error) {

@@ -37,7 +37,7 @@ type providers struct {
 	mux    *http.ServeMux
 
 	mu      sync.Mutex
-	answers map[string]func(w http.ResponseWriter, r *http.Request) // by token
+	answers map[string]func(w http.ResponseWriter, r *http.Request) // keyed by token
 }
 
 func (p *providers) close() {

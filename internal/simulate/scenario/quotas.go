@@ -30,8 +30,8 @@ import (
 type quotas struct {
 	held       objects
 	namespaces corelisters.NamespaceLister
-	states     map[string][]*quota.State // by tenant
-	tenants    map[string]tenant.ID      // by the name of the quota
+	states     map[string][]*quota.State // keyed by tenant
+	tenants    map[string]tenant.ID      // keyed by the name of the quota
 }
 
 // quotasOf returns the quotas of a scenario with the usage of its objects.

@@ -22,7 +22,7 @@ type Mode interface {
 	Skip(s *Scenario, c *Case) string
 	// Keys returns the keys of the servers. If nil, each fixture creates its own keys.
 	Keys() *Keys
-	// Open builds the stack of a fixture. Its error is compared with Scenario.Invalid.
+	// Open starts the servers for a fixture. Its error is compared with Scenario.Invalid.
 	Open(ctx context.Context, w *Fixture) (Session, error)
 }
 

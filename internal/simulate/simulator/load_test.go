@@ -66,8 +66,8 @@ const objects = `
 {apiVersion: other.io/v1, kind: Namespace, metadata: {name: impostor}}
 `
 
-// TestLoad checks that the objects of all documents and Lists are stored by kind, and that
-// irrelevant objects are ignored.
+// TestLoad checks that Load stores the objects of all documents and Lists, and ignores irrelevant
+// objects.
 func TestLoad(t *testing.T) {
 	s, err := load(t, objects)
 	if err != nil {
@@ -99,15 +99,15 @@ func TestLoad(t *testing.T) {
 		t.Errorf("scope %v, team selects: %s", s.CustomScope(w), s.SelectedLabel("team"))
 	}
 	if !s.Owner("missing").IsZero() || !s.Owner("plain").IsSystem() {
-		t.Errorf("owners of what is missing: %v, of what has no label: %v", s.Owner("missing"), s.Owner("plain"))
+		t.Errorf("owner of a missing namespace: %v, of a namespace without a label: %v", s.Owner("missing"), s.Owner("plain"))
 	}
 }
 
 // TestLoadRefuses checks that an invalid object is an error that names the file.
 func TestLoadRefuses(t *testing.T) {
 	for name, text := range map[string]string{
-		"no YAML": "a: [",
-		"rules that are not": "{apiVersion: rbac.authorization.k8s.io/v1, kind: Role, metadata: {name: r, namespace: web}, " +
+		"not YAML": "a: [",
+		"malformed rules": "{apiVersion: rbac.authorization.k8s.io/v1, kind: Role, metadata: {name: r, namespace: web}, " +
 			"rules: text}",
 		"in a List": "{apiVersion: v1, kind: List, items: [{apiVersion: v1, kind: Namespace, metadata: {name: " +
 			"web, labels: [1]}}]}",
@@ -174,6 +174,6 @@ func TestWithCopiesTheSnapshot(t *testing.T) {
 	}
 	if after.Bindings[2].Name != "one" || other.Bindings[2].Name != "two" || after.Grants[1].GetName() != "one" ||
 		other.Grants[1].GetName() != "two" {
-		t.Error("two copies share what was added")
+		t.Error("two copies share the added objects")
 	}
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// quotaTenants contains the tenant of each quota, by the name of the quota. It enforces no limits.
-// It implements [lookup.Quotas].
+// quotaTenants contains the tenant of each quota, keyed by the quota's name. It enforces no
+// limits. It implements [lookup.Quotas].
 type quotaTenants map[string]tenant.ID
 
 func (quotaTenants) States(context.Context, tenant.ID) ([]*quota.State, error) { return nil, nil }

@@ -62,7 +62,7 @@ func (s *Snapshot) Index() *rbac.Index {
 	}
 	for _, b := range s.Bindings {
 		if !b.Derived.IsZero() {
-			continue // the evaluator derives it
+			continue // the evaluator derives this right itself
 		}
 		meta := *b.meta()
 		if b.Namespace == "" {
@@ -74,7 +74,7 @@ func (s *Snapshot) Index() *rbac.Index {
 	return index
 }
 
-// AccessGrants returns a client from which the AccessGrants of the snapshot can be read.
+// AccessGrants returns a client that reads the AccessGrants of the snapshot.
 func (s *Snapshot) AccessGrants() dynamic.Interface {
 	all := make([]runtime.Object, len(s.Grants))
 	for i, g := range s.Grants {

@@ -41,16 +41,16 @@ import (
 // concurrent use. After the last call of Add, reads are safe for concurrent use. Use NewSnapshot or
 // Load to create a Snapshot.
 type Snapshot struct {
-	// Namespaces contains the namespaces of the cluster by name. They have only the tenant label
-	// and the PodSecurity labels.
+	// Namespaces contains the namespaces of the cluster, keyed by name. Each has only the tenant
+	// label, the PodSecurity labels, the deletion timestamp and the annotation for holding it.
 	Namespaces map[string]*corev1.Namespace
 	// Roles contains the Roles and the ClusterRoles. The key of a ClusterRole has no namespace.
 	Roles map[Key]*Role
-	// Bindings contains the selected RoleBindings and ClusterRoleBindings.
+	// Bindings contains the RoleBindings and ClusterRoleBindings.
 	Bindings []*Binding
 	Grants   []*unstructured.Unstructured
-	// Quotas contains the tenant of each TenantQuota, by the quota's name. The limits of quotas are
-	// not enforced.
+	// Quotas contains the tenant of each TenantQuota, keyed by the quota's name. The limits of
+	// quotas are not enforced.
 	Quotas map[string]tenant.ID
 	// left contains, for each tenant, the objects that a later tenant with the same ID would
 	// inherit.
@@ -61,16 +61,16 @@ type Snapshot struct {
 	Retired map[tenant.ID][]tenant.Retired
 	// TakenBack contains the canceled deletion of each tenant.
 	TakenBack map[tenant.ID]CanceledDeletion
-	// Templates contains the NamespaceTemplates by name.
+	// Templates contains the NamespaceTemplates, keyed by name.
 	Templates map[string]*template.Template
-	// Publications contains the valid Publications by name.
+	// Publications contains the valid Publications, keyed by name.
 	Publications map[string]*publication.Publication
 	// sources contains the objects that Publications may copy.
 	sources map[string]*unstructured.Unstructured
 	// Scopes contains the scopes of custom resources.
 	Scopes map[schema.GroupResource]authz.Scope
-	// selected contains the namespace labels that webhooks and policies select by, and the reason
-	// for each label.
+	// selected contains the namespace labels that webhooks and policies use in selectors, and the
+	// reason for each label.
 	selected map[string]string
 	// dropped contains the bindings that [Snapshot.DropRBAC] removed from Bindings.
 	dropped []*Binding
@@ -181,7 +181,8 @@ func (b *Binding) IsExpired(now time.Time) bool {
 }
 
 // AppliesTo reports whether the binding applies to a caller of one tenant in the namespaces of
-// another tenant, the owner. It evaluates the annotations of the binding, or its Derived tenant.
+// the owner, which can be the same tenant. It evaluates the annotations of the binding, or its
+// Derived tenant.
 func (b *Binding) AppliesTo(caller, owner tenant.ID, now time.Time) bool {
 	if !b.Derived.IsZero() {
 		return b.Derived == caller
@@ -355,7 +356,7 @@ func (s *Snapshot) addUnstructured(u *unstructured.Unstructured) error {
 		text, _, _ := unstructured.NestedString(u.Object, "spec", "tenant")
 		id, err := tenant.Parse(text)
 		if err != nil {
-			id = tenant.ID{} // it has no tenant
+			id = tenant.ID{} // the quota has no tenant
 		}
 		s.Quotas[u.GetName()] = id
 		if u.GetDeletionTimestamp() != nil {

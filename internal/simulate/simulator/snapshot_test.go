@@ -30,8 +30,8 @@ func TestEmptyIsNotAbsent(t *testing.T) {
 		caller              string
 		want                authorizer.Decision
 	}{
-		"the tenant's": {map[string]string{tenant.Label: "acme"}, nil, "acme", authorizer.DecisionAllow},
-		"limited to it": {
+		"own namespace": {map[string]string{tenant.Label: "acme"}, nil, "acme", authorizer.DecisionAllow},
+		"limited to the tenant": {
 			map[string]string{tenant.Label: "acme"},
 			map[string]string{tenant.ScopeAnnotation: "acme"},
 			"acme",
@@ -43,8 +43,8 @@ func TestEmptyIsNotAbsent(t *testing.T) {
 			"acme",
 			authorizer.DecisionNoOpinion,
 		},
-		"the system's": {nil, nil, "acme", authorizer.DecisionDeny},
-		"nobody's":     {map[string]string{tenant.Label: ""}, nil, "acme", authorizer.DecisionDeny},
+		"system namespace": {nil, nil, "acme", authorizer.DecisionDeny},
+		"unowned":          {map[string]string{tenant.Label: ""}, nil, "acme", authorizer.DecisionDeny},
 	} {
 		t.Run(name, func(t *testing.T) {
 			snapshot, err := simulator.NewSnapshot().With(
@@ -61,7 +61,7 @@ func TestEmptyIsNotAbsent(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if name == "nobody's" && !snapshot.Owner("web").IsZero() {
+			if name == "unowned" && !snapshot.Owner("web").IsZero() {
 				t.Errorf("owned by %s", snapshot.Owner("web"))
 			}
 			config, err := (&configv1alpha1.Settings{}).Complete()

@@ -27,9 +27,9 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// TestServerAuthorizer checks that members of system:masters are allowed every request, and that
-// each outcome is observed. The delegate authorizes only requests that the boundary allows and
-// about which RBAC has no opinion.
+// TestServerAuthorizer checks that members of system:masters in the system tenant are allowed
+// every request, and that each outcome is observed. The delegate authorizes only requests that
+// the boundary does not deny and about which RBAC has no opinion.
 func TestServerAuthorizer(t *testing.T) {
 	klog.SetLogger(logr.Discard())
 	ctx := klog.NewContext(t.Context(), logr.Discard())
@@ -60,7 +60,7 @@ func TestServerAuthorizer(t *testing.T) {
 			authorizer.DecisionAllow,
 			"system:masters may do everything",
 		},
-		"masters before others": {
+		"masters before the delegate": {
 			yes,
 			"system",
 			"web",
@@ -71,11 +71,11 @@ func TestServerAuthorizer(t *testing.T) {
 		"masters of a tenant": {
 			yes, "acme", "web", []string{user.SystemPrivilegedGroup}, authorizer.DecisionDeny, authz.ReasonSystemGroup.String(),
 		},
-		"nobody is asked":          {nil, "acme", "web", nil, authorizer.DecisionNoOpinion, ""},
-		"the delegate":             {yes, "acme", "web", nil, authorizer.DecisionAllow, "the delegate"},
-		"not beyond the boundary":  {yes, "globex", "web", nil, authorizer.DecisionDeny, authz.ReasonNotOwned.String()},
-		"what every cluster holds": {yes, "acme", "kube-system", nil, authorizer.DecisionDeny, authz.ReasonNotOwned.String()},
-		"default is the system's":  {yes, "acme", "default", nil, authorizer.DecisionDeny, authz.ReasonNotOwned.String()},
+		"no delegate":       {nil, "acme", "web", nil, authorizer.DecisionNoOpinion, ""},
+		"the delegate":      {yes, "acme", "web", nil, authorizer.DecisionAllow, "the delegate"},
+		"another tenant":    {yes, "globex", "web", nil, authorizer.DecisionDeny, authz.ReasonNotOwned.String()},
+		"kube-system":       {yes, "acme", "kube-system", nil, authorizer.DecisionDeny, authz.ReasonNotOwned.String()},
+		"default namespace": {yes, "acme", "default", nil, authorizer.DecisionDeny, authz.ReasonNotOwned.String()},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var seen []authz.Verdict
@@ -157,7 +157,7 @@ func TestAdmitOrder(t *testing.T) {
 			a := admission.NewAttributesRecord(&corev1.Pod{}, nil, schema.GroupVersionKind{}, "web", "p",
 				schema.GroupVersionResource{}, "", c.operation, nil, false, nil)
 			if err := simulator.Admit(t.Context(), stack.Admission, a); !errors.Is(err, c.err) || !slices.Equal(calls, c.want) {
-				t.Errorf("%v, asked %v; want %v, %v", err, calls, c.err, c.want)
+				t.Errorf("%v, calls %v; want %v, %v", err, calls, c.err, c.want)
 			}
 		})
 	}

@@ -38,7 +38,7 @@ type tenantObjects struct {
 	retired   map[tenant.ID][]tenant.Retired
 	takenBack map[tenant.ID]CanceledDeletion
 	templates map[string]*template.Template
-	// publications contains the Publications by name.
+	// publications contains the Publications, keyed by name.
 	publications map[string]*publication.Publication
 }
 
@@ -79,7 +79,7 @@ func tenantObjectOf(u *unstructured.Unstructured) (tenant.ID, TenantObject) {
 	if object.Ending = u.GetDeletionTimestamp() != nil; object.Ending {
 		object.Access = min(object.Access, authz.AccessReadOnly)
 	}
-	if object.UID == "" { // a file may lack the UID, so treat it as created now
+	if object.UID == "" { // a file may lack the UID; the creation time is then the current time
 		object.UID, object.Created = "unknown", time.Now()
 	}
 	return id, object
