@@ -49,8 +49,8 @@ func (r *Recorder) Changed() []time.Time {
 	return all
 }
 
-// RecordsOf returns the records of the given hour. They do not contain the cluster, the server and
-// the component.
+// RecordsOf returns the records of the given hour, without the names of the cluster, the server
+// and the component.
 func (r *Recorder) RecordsOf(hour time.Time) []Record {
 	var all []Record
 	for _, e := range r.entries() {
@@ -60,8 +60,8 @@ func (r *Recorder) RecordsOf(hour time.Time) []Record {
 				continue
 			}
 			if t := b.totals(); t != (Totals{}) {
-				// Because the epoch is part of the key, this record does not replace the record of removed
-				// totals of the same hour.
+				// The key contains the epoch, so this record does not replace the record of
+				// totals of the same hour that were removed.
 				all = append(all, Record{
 					Started: r.startedIn(b.state.Load() >> epochShift),
 					UID:     e.uid,
@@ -130,13 +130,13 @@ func (r *Recorder) end(id tenant.ID, e *entry) bool {
 }
 
 // Prune calls [Recorder.Check] for all tenants. It then removes the totals of hours that are at
-// least 48 hours old, and of hours in the future, which exist after the clock was set back. It does
-// not remove totals that [Recorder.Changed] has not returned yet.
+// least 48 hours old, and of hours in the future, which exist after the clock was set back. It
+// does not remove totals that [Recorder.Changed] has not returned yet.
 //
 // If an entry has fewer than MaxHours hours, Prune also retains the hours that are not recorded
-// yet. If the clock was changed, Prune retains all hours of such an entry. At most 10,000 deleted
-// tenants with unrecorded totals are retained. Prune returns the number of records that are lost
-// because of these limits.
+// or not written to the TenantUsage yet. If the clock was changed, Prune then retains all hours
+// of the entry. At most 10,000 deleted tenants with unrecorded totals are retained. Prune returns
+// the number of records that are lost because of these limits.
 func (r *Recorder) Prune(unrecorded []time.Time) (lost int) {
 	pending := make(map[int32]bool, len(unrecorded))
 	for _, hour := range unrecorded {
@@ -150,7 +150,7 @@ func (r *Recorder) Prune(unrecorded []time.Time) (lost int) {
 		}
 	}
 	now := hourOf(r.now())
-	isOld := func(b *bucket) bool { // removes an hour before the next one begins
+	isOld := func(b *bucket) bool { // removes the oldest hour before the next hour begins
 		return b.state.Load()&changed == 0 && (b.hour <= now-(MaxHours-1) || b.hour > now+1)
 	}
 	retain := func(b *bucket) bool {
@@ -171,8 +171,9 @@ func (r *Recorder) Prune(unrecorded []time.Time) (lost int) {
 // recorded yet.
 const maxEnded = 10_000
 
-// forgetEnded removes the ended entries whose hours are over and recorded. It returns the number of
-// lost records.
+// forgetEnded removes the ended entries whose hours are over and recorded. While there are more
+// than maxEnded ended entries, it also removes entries with unrecorded hours. It returns the
+// number of records that are lost because of this.
 func (r *Recorder) forgetEnded(now int32, pending map[int32]bool) (lost int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -5,6 +5,6 @@ package usage
 
 import "errors"
 
-// IsInvalid reports whether the JSON of a [Record] has valid types, but values that no server
-// writes. The text of such an error does not contain the values.
+// IsInvalid reports whether err is the error for the JSON of a [Record] that has valid types, but
+// values that no server writes. The text of this error does not contain the values.
 func IsInvalid(err error) bool { return errors.Is(err, errRecord) }

@@ -15,7 +15,7 @@ import (
 )
 
 // Record contains the usage of a tenant at one server in one hour. A later record with the same
-// [Key] replaces an earlier one. The numbers of the later record are never smaller.
+// [Key] replaces an earlier one. The numbers in the later record are never smaller.
 type Record struct {
 	// Cluster and Server are the names from the configuration. Cluster may be empty.
 	Cluster string
@@ -23,11 +23,11 @@ type Record struct {
 	// Component is the kind of the server. A request through a gateway is counted in the records of
 	// the gateway and of a server of the cluster. Component is not part of the key.
 	Component Component
-	// Started is the time at which the process of the server started. Nanoseconds may have been added
-	// to it to distinguish records of the same hour.
+	// Started is the time at which the process of the server started. Nanoseconds may have been
+	// added to it to distinguish records of the same hour.
 	Started time.Time
-	// UID is the UID of the Tenant object. It is empty for a tenant without a Tenant object, and at a
-	// gateway.
+	// UID is the UID of the Tenant object. It is empty for a tenant without a Tenant object, and
+	// in records from a gateway.
 	UID string
 	// Tenant is the ID of the tenant, [NoTenant] or [OtherTenants].
 	Tenant string

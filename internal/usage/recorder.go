@@ -39,8 +39,8 @@ const (
 
 // Totals contains the usage of a tenant's callers in one hour.
 type Totals struct {
-	// Requests is the number of requests and reviews that the tenant boundary checked. Denied is the
-	// number of these requests that the tenant boundary denied.
+	// Requests is the number of requests and reviews that the tenant boundary checked. Denied is
+	// the number of these requests that the tenant boundary denied.
 	Requests, Denied int64
 	// Limited is the number of requests that got status 429 because of a limit of the tenant.
 	Limited int64
@@ -94,7 +94,7 @@ func (b *bucket) touch() {
 	}
 }
 
-// updateWatches updates the maximum number of streams.
+// updateWatches raises the maximum number of streams to open, if open is greater.
 func (b *bucket) updateWatches(open int64) {
 	for {
 		highest := b.watches.Load()
@@ -117,8 +117,8 @@ type entry struct {
 
 	mu      sync.Mutex
 	buckets []*bucket // sorted by hour
-	// base contains the totals that other processes of this server have written to the TenantUsage,
-	// for the hours of this process.
+	// base contains the totals that earlier processes of this server have written to the
+	// TenantUsage, for the hours of this process.
 	base map[int32]Totals
 	// restored contains the totals that an earlier process of this server could not write to the
 	// TenantUsage.
@@ -254,8 +254,8 @@ func (r *Recorder) entry(id tenant.ID) *entry {
 	return r.add(id)
 }
 
-// add adds the entry of a tenant and returns it. It returns the entry of other tenants if there are
-// too many entries.
+// add adds the entry of a tenant and returns it. If there are too many entries, it returns the
+// entry [OtherTenants].
 func (r *Recorder) add(id tenant.ID) *entry {
 	uid := r.uid(id)
 	r.mu.Lock()

@@ -178,7 +178,7 @@ func TestRecorder(t *testing.T) {
 	c.add(time.Hour)
 	s.collect(r)
 	if _, records := s.totalsOf("acme"); records != 2 {
-		t.Errorf("%d hours; want 2, the one of the requests and the one of the open streams", records)
+		t.Errorf("%d hours; want 2, one with requests and one with active streams", records)
 	}
 	for key, rec := range s.latest {
 		if key.UID == "uid-of-acme" && (key.Tenant != "" || rec.Tenant != "acme") || rec.Started != begin {
@@ -393,14 +393,14 @@ func TestSum(t *testing.T) {
 				for _, hour := range r.Changed() {
 					_ = r.RecordsOf(hour)
 				}
-				// Another Tenant object with the same name replaces that of one tenant.
+				// A new Tenant object replaces the Tenant object of one tenant.
 				d.set(names[hour], fmt.Sprintf("replaced-%d", hour))
 				r.Check(ids[hour])
 			}
 		})
 		all.Wait()
-		// All requests of this hour have been recorded. The goroutine above may have read some of the
-		// changes.
+		// All requests of this hour have been recorded. The goroutine above may have read some of
+		// the changes.
 		for _, rec := range r.RecordsOf(c.now()) {
 			s.latest[rec.Key()] = rec
 		}

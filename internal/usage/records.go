@@ -16,8 +16,8 @@ import (
 )
 
 const (
-	// spoolInterval is the interval at which changed totals are written to the spool. After a crash,
-	// the usage since the last write is lost.
+	// spoolInterval is the interval at which changed totals are written to the spool. After a
+	// crash, the usage since the last write is lost.
 	spoolInterval = 10 * time.Second
 	// currentInterval is the interval at which the records of the current hour are sent.
 	currentInterval = 10 * time.Minute
@@ -27,11 +27,11 @@ const (
 	maxSpool = 1 << 30
 	// maxBatch is the maximum size of one delivery, in bytes. A longer line is delivered alone.
 	maxBatch = 512 << 10
-	// minRetryDelay and maxRetryDelay are the bounds of the delay after a failed delivery, before the
-	// delay is randomized.
+	// minRetryDelay and maxRetryDelay are the bounds of the delay after a failed delivery, before
+	// the delay is randomized.
 	minRetryDelay = time.Second
 	maxRetryDelay = 5 * time.Minute
-	// finalDeliveryTimeout is the maximum duration of the delivery when the process ends.
+	// finalDeliveryTimeout is the maximum duration of the last delivery when the process ends.
 	finalDeliveryTimeout = 5 * time.Second
 )
 
@@ -39,8 +39,8 @@ const (
 type RecordsOptions struct {
 	Recorder *Recorder
 	Target   Target
-	// Directory is the path of the directory for records that are not acknowledged. No other process
-	// may use it.
+	// Directory is the path of the directory for records that are not acknowledged. No other
+	// process may use it.
 	Directory string
 	// Cluster, Server and Component are part of each record.
 	Cluster, Server string
@@ -58,13 +58,13 @@ type Records struct {
 	hasPending chan struct{}
 
 	mu sync.Mutex
-	// pending contains the hours that must be written to the spool. The values are the values of
-	// lastNote when the hours were added last.
+	// pending contains the hours that must be written to the spool. The value of an hour is the
+	// value of lastNote when the hour was last added.
 	pending  map[int32]uint64
 	lastNote uint64
 
-	// isFaulty specifies whether the last write to the spool failed. Only the first failure is logged.
-	// Only the goroutine that writes the spool uses isFaulty.
+	// isFaulty specifies whether the last write to the spool failed. Only the first failure is
+	// logged. Only the goroutine that writes the spool uses isFaulty.
 	isFaulty bool
 
 	// Only the goroutine that delivers uses the following fields.
@@ -196,7 +196,7 @@ func (s *Records) deliver(ctx context.Context) {
 		err := s.deliverOnce(ctx, s.due)
 		switch {
 		case ctx.Err() != nil:
-			// The next process sends the remaining records, but it may have another directory.
+			// The next process may have another directory, so send the remaining records now.
 			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), finalDeliveryTimeout)
 			defer cancel()
 			_ = s.deliverOnce(last, func(f *spoolEntry) bool { return !s.isSent(f) })
@@ -287,7 +287,8 @@ func (s *Records) deliverOnce(ctx context.Context, due func(*spoolEntry) bool) e
 	return errors.Join(err, s.enforceLimits(ctx))
 }
 
-// sendFile sends the records of a file. It drops lines that are not records.
+// sendFile sends the records of a file. It drops lines that are not records, and the content of a
+// file that is too large.
 func (s *Records) sendFile(ctx context.Context, f *spoolEntry) error {
 	lines, err := s.spool.read(f)
 	if err != nil {
@@ -317,9 +318,9 @@ func (s *Records) sendFile(ctx context.Context, f *spoolEntry) error {
 	return nil
 }
 
-// enforceLimits removes the oldest complete files if the spool is too large. It also removes a file
-// that is too old if the target did not acknowledge it. A clock that is set forward does not remove
-// a file before the file was sent once.
+// enforceLimits removes the oldest complete files if the spool is too large. It also removes a
+// file that is too old if the target did not acknowledge it. A clock that is set forward does not
+// remove a file before a delivery of the file has failed.
 func (s *Records) enforceLimits(ctx context.Context) error {
 	files, err := s.spool.files()
 	if err != nil {

@@ -342,9 +342,9 @@ func TestFullTarget(t *testing.T) {
 	}
 }
 
-// TestSpoolLimits checks that unacknowledged records are removed after seven days, and if the spool
-// exceeds its maximum size. A clock that is set forward does not remove records before they were
-// sent once.
+// TestSpoolLimits checks that unacknowledged records are removed after seven days, and if the
+// spool exceeds its maximum size. A clock that is set forward does not remove records before one
+// delivery of them was tried.
 func TestSpoolLimits(t *testing.T) {
 	to, dir := &memoryTarget{err: errors.New("down")}, t.TempDir()
 	r := newRecordsFixture(t, dir, to)
@@ -370,7 +370,7 @@ func TestSpoolLimits(t *testing.T) {
 		t.Fatal(err)
 	}
 	if n := len(to.latest(t)); n == 0 {
-		t.Error("no record was sent after the bound")
+		t.Error("no record was sent after the size limit was enforced")
 	}
 
 	jumped := newRecordsFixture(t, t.TempDir(), to)
@@ -383,12 +383,12 @@ func TestSpoolLimits(t *testing.T) {
 		t.Fatal(err)
 	}
 	if n := len(to.latest(t)) - before; n != 1 {
-		t.Errorf("%d records of the time before the jump; want 1", n)
+		t.Errorf("%d records from before the jump; want 1", n)
 	}
 }
 
-// TestRecordsClockJumps checks that a consumer finally has all records if the clock jumps and the
-// target fails sometimes.
+// TestRecordsClockJumps checks that a consumer receives all records, even if the clock jumps and
+// the target fails sometimes.
 func TestRecordsClockJumps(t *testing.T) {
 	to := &memoryTarget{}
 	d := newDirectory("acme", "initech")
@@ -458,7 +458,7 @@ func TestOtherFilesInSpoolAreIgnored(t *testing.T) {
 }
 
 // TestFile checks that the file target writes complete lines after a crash within a line, and
-// renames its file by size.
+// renames its file before the file exceeds its maximum size.
 func TestFile(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "records.jsonl")
@@ -532,14 +532,14 @@ func TestEndpoint(t *testing.T) {
 		t.Errorf("requests %q; want %q", got, want)
 	}
 	for name, spoil := range map[string]func(){
-		"no token":        func() { write(token, "\n") },
-		"two tokens":      func() { write(token, "first\nX-Other: second") },
-		"a huge token":    func() { write(token, strings.Repeat("x", 70<<10)) },
-		"no token file":   func() { _ = os.Remove(token) },
-		"no authority":    func() { write(ca, "nothing") },
-		"no CA file":      func() { _ = os.Remove(ca) },
-		"another server":  func() { e = usage.NewEndpoint(server.URL, "", "", waittest.Limit) },
-		"no server there": func() { server.Close() },
+		"no token":       func() { write(token, "\n") },
+		"two tokens":     func() { write(token, "first\nX-Other: second") },
+		"a huge token":   func() { write(token, strings.Repeat("x", 70<<10)) },
+		"no token file":  func() { _ = os.Remove(token) },
+		"no authority":   func() { write(ca, "nothing") },
+		"no CA file":     func() { _ = os.Remove(ca) },
+		"another server": func() { e = usage.NewEndpoint(server.URL, "", "", waittest.Limit) },
+		"no server":      func() { server.Close() },
 	} {
 		t.Run(name, func(t *testing.T) {
 			before, certificate := e, string(pem.EncodeToMemory(&pem.Block{

@@ -29,8 +29,8 @@ func (o *RunOptions) metrics() (all []*Metrics) {
 }
 
 const (
-	// passTimeout and recordTimeout are the maximum times for which the shutdown of a server waits for
-	// the last TenantUsages and for the last records.
+	// passTimeout and recordTimeout are the maximum times for which the shutdown of a server
+	// waits for the last TenantUsages and for the last records.
 	passTimeout   = 10 * time.Second
 	recordTimeout = 15 * time.Second
 )

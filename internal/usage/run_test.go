@@ -59,10 +59,10 @@ func TestHangingDisk(t *testing.T) {
 		began := time.Now()
 		running.Stop(t.Context())
 		if waited := time.Since(began); waited != 15*time.Second {
-			t.Errorf("the end lasted %v; want 15 seconds", waited)
+			t.Errorf("Stop returned after %v; want 15 seconds", waited)
 		}
 		if n := requestsIn(s, "acme"); n != 5 {
-			t.Errorf("after the end, the TenantUsage has %d requests; want 5", n)
+			t.Errorf("after Stop, the TenantUsage has %d requests; want 5", n)
 		}
 		close(release)
 		running.Stop(t.Context())
@@ -94,7 +94,7 @@ func TestDeletedTenantOnFullDisk(t *testing.T) {
 		t.Fatal(err)
 	}
 	if n := requestsOf(to.latest(t)); n != 9 {
-		t.Errorf("%d requests; want 9, with that of the deleted tenant", n)
+		t.Errorf("%d requests; want 9, including one of the deleted tenant", n)
 	}
 	if n := r.count(t, "kubetenant_usage_records_total", "dropped"); n != 0 {
 		t.Errorf("%v records dropped; want none", n)
@@ -102,7 +102,7 @@ func TestDeletedTenantOnFullDisk(t *testing.T) {
 	// The entry of the deleted tenant is then removed.
 	r.Collect(t.Context())
 	if n := len(r.recorder.RecordsOf(begin)); n != 1 {
-		t.Errorf("%d entries of the first hour; want that of acme", n)
+		t.Errorf("%d entries of the first hour; want only the entry of acme", n)
 	}
 }
 

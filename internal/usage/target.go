@@ -32,7 +32,7 @@ var ErrRejected = errors.New("the endpoint refused records: check its log, and t
 
 const (
 	contentType = "application/x-ndjson"
-	// maxToken and maxCA are the maximum sizes of the files of an endpoint, in bytes.
+	// maxToken and maxCA are the maximum sizes of the token file and the CA file, in bytes.
 	maxToken = 64 << 10
 	maxCA    = 1 << 20
 	// maxAnswer is the maximum number of bytes that are read from a response. The connection can be

@@ -65,7 +65,7 @@ type Writer struct {
 	usages  typed.Client[v1alpha1.TenantUsage, *v1alpha1.TenantUsage]
 
 	mu       sync.Mutex
-	restored []unsavedHour // totals of an earlier process whose tenants are not known yet
+	restored []unsavedHour // totals from an earlier process, for tenants that do not exist in the cache yet
 }
 
 // NewWriter returns a writer, which is inactive before [Start]. Call NewWriter before [Start].

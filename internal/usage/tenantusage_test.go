@@ -53,7 +53,7 @@ func (w *writerFixture) write(t *testing.T) {
 	w.Pass(t.Context())
 }
 
-// hoursOf returns the requests of a server by hour.
+// hoursOf returns a server's hours in a TenantUsage as text: hour:requests/denied.
 func hoursOf(u *v1alpha1.TenantUsage, server string) string {
 	if u == nil {
 		return "none"
@@ -89,7 +89,7 @@ func TestWriter(t *testing.T) {
 	first.write(t)
 	first.write(t)
 	if n := s.Writes(); n != 1 {
-		t.Fatalf("%d writes; want 1, of the only tenant with a change", n)
+		t.Fatalf("%d writes; want 1, for the only tenant with a change", n)
 	}
 	check("cp-0", "0:3/3")
 	first.clock.add(time.Hour)
@@ -203,7 +203,7 @@ func TestWriterRecreated(t *testing.T) {
 	behind.use(t, "acme", 3)
 	behind.write(t)
 	if got := s.Usage("acme"); got.UID != "second" || hoursOf(got, "cp-0") != "0:1/1" || hoursOf(got, "cp-1") != "" {
-		t.Errorf("a server that is behind wrote %+v", got)
+		t.Errorf("a server with a stale cache wrote %+v", got)
 	}
 	late.set("acme", "second")
 	behind.recorder.Check(tenanttest.ID(t, "acme"))
@@ -212,7 +212,7 @@ func TestWriterRecreated(t *testing.T) {
 	behind.use(t, "acme", 2)
 	behind.write(t)
 	if got := hoursOf(s.Usage("acme"), "cp-1"); got != "0:4/4" {
-		t.Errorf("after the server has noticed the new Tenant: %s; want 0:4/4", got)
+		t.Errorf("after the server has observed the new Tenant: %s; want 0:4/4", got)
 	}
 }
 
@@ -291,7 +291,7 @@ func TestWriterOrder(t *testing.T) {
 	w.use(t, "initech", 300)
 	w.write(t)
 	if got := strings.Join(order, " "); got != "globex initech globex acme" {
-		t.Errorf("%s; want globex initech globex acme, because the numbers of an hour are those of all its requests", got)
+		t.Errorf("%s; want globex initech globex acme, because all requests of an hour are compared", got)
 	}
 }
 
@@ -402,8 +402,9 @@ func TestWriterFailingTenants(t *testing.T) {
 	}
 }
 
-// TestWriterManyServers checks that a TenantUsage without a place for another server does not delay
-// other TenantUsages. The server writes its entry as soon as there is a place.
+// TestWriterManyServers checks that a TenantUsage that already has the maximum number of servers
+// does not delay other TenantUsages. The server writes its entry as soon as the TenantUsage has
+// room.
 func TestWriterManyServers(t *testing.T) {
 	s, d := usagetest.New(t), newDirectory("acme", "initech")
 	s.AddTenant("acme", "uid-of-acme")

@@ -72,7 +72,7 @@ func (e *entry) unsavedOf() map[int32]unsavedTotals {
 // unsavedHours returns the totals that the TenantUsages lack.
 func (w *Writer) unsavedHours() []unsavedHour {
 	w.mu.Lock()
-	all := w.restored // the tenants of these totals are not known yet
+	all := w.restored // the tenants of these totals do not exist in the cache yet
 	w.mu.Unlock()
 	for _, e := range w.Recorder.existing() {
 		for hour, totals := range e.unsavedOf() {
@@ -161,8 +161,8 @@ func (w *Writer) restore() {
 	w.restored = unknown
 }
 
-// restore adds totals to the entry of their tenant. It returns false if the tenant is not known, or
-// has another UID.
+// restore adds totals to the entry of their tenant. It returns false if the tenant does not exist
+// in the cache, or has another UID.
 func (r *Recorder) restore(h *unsavedHour) bool {
 	id, err := tenant.Parse(h.Record.Tenant)
 	if err != nil {

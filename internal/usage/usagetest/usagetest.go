@@ -34,7 +34,7 @@ type Server struct {
 
 	mu      sync.Mutex
 	created int
-	owned   map[string][]string // names of fields by the names of the object and the manager
+	owned   map[string][]string // names of server entries, keyed by the names of the object and the field manager
 	writes  int
 	fail    error
 }
@@ -188,7 +188,8 @@ func (s *Server) apply(action clienttesting.Action) (bool, runtime.Object, error
 	return true, u, s.Tracker().Create(Usages(), u, "")
 }
 
-// merge applies the fields of a manager and removes the fields that it no longer applies.
+// merge applies the fields of a manager and removes the fields that the manager no longer
+// applies.
 func (s *Server) merge(stored, patch *v1alpha1.TenantUsage, owner string) {
 	var owns []string
 	if patch.Tenant != "" {
