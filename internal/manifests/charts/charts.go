@@ -50,8 +50,9 @@ func Data(files fs.FS, chart, namespace string, values map[string]any) (map[stri
 	}, nil
 }
 
-// Render renders the templates of a folder and calls each with every result. If wanted is not nil,
-// it renders only the templates for which wanted returns true.
+// Render renders the templates of a folder, except helpers (.tpl) and NOTES.txt, and calls each
+// with every result. If wanted is not nil, it renders only the templates for which wanted returns
+// true.
 func Render(files fs.FS, data any, wanted func(name string) bool, each func(name string, text []byte)) error {
 	entries, err := fs.ReadDir(files, ".")
 	if err != nil {

@@ -22,10 +22,10 @@ const maxFileBytes = 1 << 20
 // pinnedImage matches an image reference with a tag and a digest.
 var pinnedImage = regexp.MustCompile(`^[^\s@]+:([\w][\w.-]{0,127})@sha256:[0-9a-f]{64}$`)
 
-// Image returns the default image of a packaged chart of a release, such as
+// Image returns the default image of a release's packaged chart, such as
 // kubetenant-webhook-0.1.0.tgz. The chart must have the given name. The image must have a digest,
-// and its tag must be the version of the chart. own is the version of the calling command. If own
-// is the version of a release, the chart must have the same version.
+// and its tag must be the version of the chart. ownVersion is the version of the calling command.
+// If it is the version of a release, the chart must have the same version.
 func Image(path, name, ownVersion string) (string, error) {
 	image, err := image(path, name, ownVersion)
 	if err != nil {

@@ -28,9 +28,9 @@ type Options struct {
 	// Accounts specifies that callers may impersonate service accounts, if the roles in their
 	// clusters also allow it.
 	Accounts bool
-	// Contexts maps clusters to contexts of the operator's kubeconfig. Generate writes kubeconfigs
-	// for these clusters. Kubeconfig is the path of the operator's kubeconfig. If empty, the
-	// default files of kubectl are used.
+	// Contexts maps the names of clusters to contexts of the operator's kubeconfig. Generate
+	// writes kubeconfigs for these clusters. Kubeconfig is the path of the operator's kubeconfig.
+	// If empty, the default files of kubectl are used.
 	Contexts   map[string]string
 	Kubeconfig string
 	// Certificate and Key are the paths of the gateway's serving certificate and of its key. If
@@ -50,9 +50,10 @@ var (
 	errServiceType = errors.New("--service-type must be ClusterIP, NodePort or LoadBalancer")
 )
 
-// Generate returns the files by path. Apply 00-namespace.yaml, gateway.yaml and secrets.yaml in the
-// cluster in which the gateway runs. Apply clusters/<name>.yaml in each cluster behind the gateway.
-// The Secret of the configuration must contain the files in kubeconfigs.
+// Generate returns the files, keyed by path. Apply 00-namespace.yaml, gateway.yaml and
+// secrets.yaml in the cluster in which the gateway runs. Apply clusters/<name>.yaml in each
+// cluster behind the gateway. The Secret of the configuration must contain the files in
+// kubeconfigs.
 func Generate(o Options) (map[string][]byte, error) {
 	config, err := configv1alpha1.Load(o.Config)
 	switch {

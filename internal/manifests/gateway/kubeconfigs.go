@@ -66,8 +66,8 @@ func (o *Options) addKubeconfigs(clusters []configv1alpha1.GatewayCluster, out m
 	return nil
 }
 
-// clusterOf returns the cluster of a context, with the content of the file of its certificate
-// authorities.
+// clusterOf returns the cluster of a context. The result contains the certificate authorities
+// instead of the path of their file.
 func clusterOf(config *clientcmdapi.Config, context string) (*clientcmdapi.Cluster, error) {
 	kubeContext := config.Contexts[context]
 	if kubeContext == nil {
@@ -91,8 +91,8 @@ func clusterOf(config *clientcmdapi.Config, context string) (*clientcmdapi.Clust
 	return cluster, nil
 }
 
-// accountConfig returns the kubeconfig of a service account. token is the name of its file in
-// tokensDirectory.
+// accountConfig returns the kubeconfig of a service account. token is the name of the account's
+// token file in tokensDirectory.
 func accountConfig(name string, cluster *clientcmdapi.Cluster, token string) *clientcmdapi.Config {
 	out := clientcmdapi.NewConfig()
 	out.Clusters[name] = cluster

@@ -58,8 +58,8 @@ func rules(t *testing.T, file []byte, name string) []rbacv1.PolicyRule {
 	return nil
 }
 
-// TestAccountRightsAreLimited checks that the reader cannot write, and that the impersonator can only impersonate
-// the callers that the configuration allows.
+// TestAccountRightsAreLimited checks that the reader can only read objects and send reviews, and
+// that the impersonator can only impersonate the callers that the configuration allows.
 func TestAccountRightsAreLimited(t *testing.T) {
 	for what, c := range map[string]struct {
 		more     string
@@ -67,10 +67,10 @@ func TestAccountRightsAreLimited(t *testing.T) {
 		want     []string // resource: names
 		on       bool
 	}{
-		"anybody": {
+		"any caller": {
 			` }, tenants: ["*"] }`, false, []string{"users: ", "groups: ", "userextras/kubetenant.dev/tenant: "}, false,
 		},
-		"accounts too": {
+		"with service accounts": {
 			` }, tenants: ["*"] }`,
 			true,
 			[]string{"users: ", "groups: ", "userextras/kubetenant.dev/tenant: ", "serviceaccounts: "},
@@ -82,7 +82,7 @@ func TestAccountRightsAreLimited(t *testing.T) {
 			[]string{"users: ", "groups: ", "userextras/kubetenant.dev/tenant: acme-eu globex"},
 			false,
 		},
-		"named by all": {
+		"all names listed": {
 			` }, tenants: [acme], identity: { withUser: false, defaultUser: gw, groupPattern: "", extras: [example.com/a], ` +
 				`withUID: true } }`,
 			false,
@@ -92,19 +92,19 @@ func TestAccountRightsAreLimited(t *testing.T) {
 			},
 			false,
 		},
-		"mapped alone": {
+		"mapped users only": {
 			` }, tenants: [acme], identity: { unmapped: Deny, groupPattern: "", users: [ { tenant: acme, user: a, as: b } ] } }`,
 			false,
 			[]string{"users: b", "groups: tenant:acme", "userextras/kubetenant.dev/tenant: acme"},
 			false,
 		},
-		"nobody is mapped": {
+		"no mapped users": {
 			` }, tenants: [acme], identity: { unmapped: Deny, groupPattern: "" } }`,
 			false,
 			[]string{"groups: tenant:acme", "userextras/kubetenant.dev/tenant: acme"},
 			false,
 		},
-		"mapped, and the system's": {
+		"mapped users and the system tenant": {
 			` }, tenants: [acme, system], identity: { unmapped: Deny, usernamePrefix: "kt:", groupPattern: "", ` +
 				`users: [ { tenant: acme, user: a, as: b } ] } }`,
 			false,
@@ -235,7 +235,7 @@ func TestCheck(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, _, err := gateway.Check(dir, o); err == nil {
-		t.Error("a configuration without a gateway is taken")
+		t.Error("a configuration without a gateway is accepted")
 	}
 }
 
@@ -246,22 +246,22 @@ func TestNoteForUnlimitedImpersonator(t *testing.T) {
 		more string
 		told bool
 	}{
-		"anybody":   {` }, tenants: [acme] }`, true},
-		"any group": {` }, tenants: [acme], identity: { withUser: false, defaultUser: gw } }`, true},
+		"any caller": {` }, tenants: [acme] }`, true},
+		"any group":  {` }, tenants: [acme], identity: { withUser: false, defaultUser: gw } }`, true},
 		"groups by a pattern": {
 			` }, tenants: [acme], identity: { withUser: false, defaultUser: gw, groupPattern: "dev-.*" } }`, true,
 		},
-		"users that are named": {
+		"mapped users": {
 			` }, tenants: [acme], identity: { unmapped: Deny, users: [ { tenant: acme, user: a, as: b } ] } }`, true,
 		},
-		"any tenant's": {
+		"any tenant": {
 			` }, tenants: ["*"], identity: { withUser: false, defaultUser: gw, groupPattern: "" } }`, true,
 		},
-		"users, and the system's": {` }, tenants: [acme, system], identity: { unmapped: Deny, groupPattern: "" } }`, true},
-		"one, with tenants' groups": {
+		"the system tenant": {` }, tenants: [acme, system], identity: { unmapped: Deny, groupPattern: "" } }`, true},
+		"one user in tenants' groups": {
 			` }, tenants: [acme], identity: { withUser: false, defaultUser: gw, groupPattern: "" } }`, false,
 		},
-		"nobody is mapped": {` }, tenants: [acme], identity: { unmapped: Deny, groupPattern: "" } }`, false},
+		"no mapped users": {` }, tenants: [acme], identity: { unmapped: Deny, groupPattern: "" } }`, false},
 	} {
 		t.Run(what, func(t *testing.T) {
 			dir, o, _ := generate(t, cluster+c.more, false)
@@ -329,13 +329,13 @@ contexts: [{name: a, context: {cluster: a, user: me}}, {name: b, context: {clust
 		}
 	}
 	for what, contexts := range map[string]map[string]string{
-		"no such cluster":         {"ap2": "a"},
-		"no such context":         {"eu1": "x"},
-		"a context of no cluster": {"eu1": "c"},
-		"whoever answers":         {"eu1": "b"},
-		"without TLS":             {"eu1": "d"},
-		"files elsewhere":         {"us1": "a"},
-		"one file of two":         {"eu1": "a", "ap1": "a"},
+		"no such cluster":           {"ap2": "a"},
+		"no such context":           {"eu1": "x"},
+		"a context of no cluster":   {"eu1": "c"},
+		"unverified TLS":            {"eu1": "b"},
+		"without TLS":               {"eu1": "d"},
+		"files elsewhere":           {"us1": "a"},
+		"one file for two clusters": {"eu1": "a", "ap1": "a"},
 	} {
 		t.Run(what, func(t *testing.T) {
 			if _, err := generate(contexts); err == nil || strings.Contains(err.Error(), "s3cret") {
@@ -345,8 +345,8 @@ contexts: [{name: a, context: {cluster: a, user: me}}, {name: b, context: {clust
 	}
 }
 
-// TestSecrets checks that generate with a certificate writes Secrets with the configuration, every
-// file that it names, and the certificate.
+// TestSecrets checks that generate with a certificate writes Secrets with the configuration,
+// every file that the configuration names, and the certificate.
 func TestSecrets(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name string, text []byte) string {

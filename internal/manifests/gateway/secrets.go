@@ -76,7 +76,7 @@ func (o *Options) secret(name string, secretType corev1.SecretType, data map[str
 }
 
 // configFiles returns the configuration as tenancy.yaml, and the files that it names. If out
-// contains a generated kubeconfig, it uses this one.
+// contains a generated kubeconfig, configFiles uses it instead of a file.
 func (o *Options) configFiles(out map[string][]byte) (map[string][]byte, error) {
 	text, err := os.ReadFile(o.Config)
 	if err != nil {

@@ -15,8 +15,8 @@ import (
 	"github.com/kubetenant/kubetenant/internal/manifests/webhook"
 )
 
-// TestAuditWebhook checks that the generated files make kube-apiserver send its audit events only
-// if the configuration has audit streams.
+// TestAuditWebhook checks that the generated files make kube-apiserver send its audit events to
+// the service only if the configuration has audit streams.
 func TestAuditWebhook(t *testing.T) {
 	t.Parallel()
 	off := options(t)

@@ -32,8 +32,8 @@ import (
 	"github.com/kubetenant/kubetenant/internal/serving/certificates"
 )
 
-// A Finding is a problem in an installed set. It allows requests by mistake, denies requests by
-// mistake, or makes the cluster unusable.
+// A Finding is a problem in an installed set of files. It allows requests by mistake, denies
+// requests by mistake, or makes the cluster unusable.
 type Finding struct {
 	File string
 	// Line is the line at which the object begins. It is 0 if the finding is not about an object in
@@ -59,7 +59,7 @@ const maxTokenTTL = time.Second
 type checker struct {
 	settings    *configv1alpha1.Settings
 	namespace   string
-	want        map[string]map[string]any // the output of generate, by kind and name
+	want        map[string]map[string]any // the output of generate, keyed by kind and name
 	selfManaged bool                      // the set creates the service's certificates itself
 	flowSchemas bool                      // the controller of the set maintains FlowSchemas
 	conditions  []any                     // the match conditions of the authorizer that generate writes
@@ -72,7 +72,7 @@ type checker struct {
 	publishedAuthorities []*x509.Certificate // the authorities in the cluster
 	namespaces           map[string]map[string]string
 	subjects             []located[rbacv1.Subject]
-	roles                map[string][]rbacv1.PolicyRule // by kind, namespace of Roles, and name
+	roles                map[string][]rbacv1.PolicyRule // keyed by kind, namespace of Roles, and name
 	roleGrants           []roleGrant
 	enforcers            []enforcer
 	enforced             map[string]bool // names of the policies that a binding enforces everywhere
@@ -197,8 +197,8 @@ func readSet(dir string) (set []setFile, err error) {
 	return set, err
 }
 
-// isSelfManaged reports whether an installed set creates the service's certificates itself. Such a
-// set has a service account for this purpose.
+// isSelfManaged reports whether an installed set creates the service's certificates itself. The
+// set then has a service account for this purpose.
 func isSelfManaged(set []setFile) bool {
 	return slices.ContainsFunc(set, func(f setFile) bool {
 		return slices.ContainsFunc(f.items, func(doc item) bool {
@@ -210,7 +210,7 @@ func isSelfManaged(set []setFile) bool {
 }
 
 // hasFlowSchemas reports whether the controller of an installed set may write FlowSchemas, or
-// whether the set has the policy for them. Such a set needs both.
+// whether the set has the policy for them. A set that has one of the two needs both.
 func hasFlowSchemas(set []setFile) bool {
 	return slices.ContainsFunc(set, func(f setFile) bool {
 		return slices.ContainsFunc(f.items, func(doc item) bool {
@@ -237,8 +237,8 @@ func (c *checker) servingCA(file string) string {
 	return file
 }
 
-// generated returns the objects that [Generate] writes for the configuration, by kind and name. It
-// also returns the match conditions of the authorizer.
+// generated returns the objects that [Generate] writes for the configuration, keyed by kind and
+// name. It also returns the match conditions of the authorizer.
 func (c *checker) generated(config string) (map[string]map[string]any, []any, error) {
 	files, err := Generate(Options{
 		Config:      config,

@@ -187,7 +187,7 @@ func (c *checker) checkExempt(ctx context.Context, conditions []apiserver.Webhoo
 // checkAuthentication checks the JWT authenticators of kube-apiserver. It reports claims that can
 // choose a tenant or create reserved names.
 func (c *checker) checkAuthentication(config *apiserverv1.AuthenticationConfiguration) {
-	// An expression that begins with a literal string, such as 'oidc:' + claims.sub.
+	// Matches an expression that begins with a literal string, such as 'oidc:' + claims.sub.
 	literalPrefix := regexp.MustCompile(`^\s*(["'])([^"'\\]*)["']\s*\+`)
 	for i, jwt := range config.JWT {
 		m := jwt.ClaimMappings

@@ -25,7 +25,7 @@ import (
 // enforcer is a webhook or a policy of the service that receives all matching requests of a
 // tenant's service accounts.
 type enforcer struct {
-	policy    string // its name, or "" for a webhook
+	policy    string // the name of the policy, or "" for a webhook
 	namespace *metav1.LabelSelector
 	rules     []admissionregistrationv1.RuleWithOperations
 }

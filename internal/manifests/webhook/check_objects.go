@@ -247,7 +247,7 @@ func (c *checker) checkAuthorityCopy() {
 	}
 }
 
-// hooksOf returns the webhooks of a configuration by name. It removes their clientConfig.
+// hooksOf returns the webhooks of a configuration without their clientConfig, keyed by name.
 func hooksOf(config map[string]any) map[string]map[string]any {
 	all := map[string]map[string]any{}
 	hooks, _, _ := unstructured.NestedSlice(config, "webhooks")

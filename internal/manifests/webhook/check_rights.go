@@ -27,13 +27,13 @@ type roleGrant struct {
 	subjects     []rbacv1.Subject
 }
 
-// uncheckedRight is a right that a tenant can use to bypass admission. kube-apiserver sends such a
-// request to no webhook or policy, or sends a later request with the name of another caller.
+// uncheckedRight is a right that a tenant can use to bypass admission. kube-apiserver sends the
+// tenant's request to no webhook or policy, or sends a later request under another caller's name.
 type uncheckedRight struct {
 	name, group string
 	resources   []string // "*" for all resources of the group
 	verbs       []string
-	// serviceOnly specifies that the right matters only in the namespace of the service.
+	// serviceOnly specifies that the right is reported only in the namespace of the service.
 	serviceOnly bool
 }
 
@@ -156,7 +156,7 @@ func builtInRules(name string) []rbacv1.PolicyRule {
 	return nil
 }
 
-// checkRights reports bindings that give tenants unchecked rights outside their own namespaces.
+// checkRights reports bindings that grant tenants unchecked rights outside their own namespaces.
 func (c *checker) checkRights() {
 	for _, b := range c.roleGrants {
 		c.file = b.file

@@ -300,7 +300,7 @@ func operations() []admission.Operation {
 	return []admission.Operation{admission.Create, admission.Update, admission.Delete, admission.Connect}
 }
 
-// resources returns one resource for each form of a path, with its subresources.
+// resources returns resources of several API groups and scopes, with their subresources.
 func resources() map[schema.GroupVersionResource][]string {
 	return map[schema.GroupVersionResource][]string{
 		resourceOf("", "secrets"):                                      {""},
@@ -415,7 +415,7 @@ func TestWritesInServiceNamespace(t *testing.T) {
 		"an administrator of a cloud": {&user.DefaultInfo{Name: "ann@example.com"}, may("create", "tenants"), true, true},
 		"a GitOps tool":               {account("argocd:controller"), may("create", "tenants"), true, true},
 		"an autoscaler":               {account("karpenter:karpenter"), may("patch", "nodes"), false, true},
-		"a tenant that may make both": {
+		"a tenant's caller with all rights": {
 			tenantCallers()["a user with the extra"],
 			func(authorizer.Attributes) bool { return true },
 			false,
@@ -469,7 +469,7 @@ func TestWritesInServiceNamespace(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			a.by = account(name)
 			if got := slices.Contains(set.receivingWebhooks(t, &a), "service.validating.kubetenant.dev"); got != want {
-				t.Errorf("%s is judged by the service: %v", name, got)
+				t.Errorf("the service receives the request of %s: %v", name, got)
 			}
 		})
 	}

@@ -42,7 +42,7 @@ var (
 )
 
 // deployedValues sets the values of the chart that only a service in the cluster needs. They are
-// the configuration, the files that it names, and the volume.
+// the configuration, the files that the configuration names, and the volume.
 func (o *Options) deployedValues(v map[string]any) error {
 	files, config, err := configFiles(o.Config)
 	if err != nil {
@@ -99,8 +99,8 @@ func (o *Options) checkStorage(config *configv1alpha1.TenancyConfiguration) erro
 	return nil
 }
 
-// configFiles returns the content of the configuration as tenancy.yaml, and of the files that it
-// names, by path. It also returns the decoded configuration with the paths as written.
+// configFiles returns the configuration as tenancy.yaml, and the files that it names. The result
+// is keyed by path. It also returns the decoded configuration with the paths as written.
 func configFiles(config string) (map[string]string, *configv1alpha1.TenancyConfiguration, error) {
 	data, err := os.ReadFile(config) // #nosec G304 -- the operator's configuration
 	if err != nil {

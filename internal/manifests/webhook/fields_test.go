@@ -35,7 +35,7 @@ func versionIn(spec map[string]any) map[string]any {
 	return spec["versions"].([]any)[0].(map[string]any)
 }
 
-// fieldsAt returns the fields at a path below the schema. A path of "spec" has the fields of spec.
+// fieldsAt returns the fields at a path below the schema. The path "spec" has the fields of spec.
 func fieldsAt(spec map[string]any, path ...string) map[string]any {
 	at := versionIn(spec)["schema"].(map[string]any)["openAPIV3Schema"].(map[string]any)
 	for _, name := range path {
@@ -71,7 +71,7 @@ func TestPolicyOfDefinitions(t *testing.T) {
 		was, is     func(map[string]any) // change a definition of this release
 		denied      string
 	}{
-		"the same":    {},
+		"unchanged":   {},
 		"a new field": {is: func(s map[string]any) { fieldsAt(s, "spec")["later"] = later }},
 		"an older release": {
 			was:    func(s map[string]any) { fieldsAt(s, "spec")["later"] = later },
@@ -89,13 +89,13 @@ func TestPolicyOfDefinitions(t *testing.T) {
 			is:     func(s map[string]any) { delete(fieldsAt(s), "status") },
 			denied: removesFields,
 		},
-		"an older release that drops what the installed one keeps": {
+		"an older release that prunes unknown fields": {
 			was: func(s map[string]any) {
 				fieldsAt(s)["spec"] = map[string]any{"type": "object", "x-kubernetes-preserve-unknown-fields": true}
 			},
 			denied: removesFields,
 		},
-		"a release that keeps anything": {is: func(s map[string]any) {
+		"a release that preserves unknown fields": {is: func(s map[string]any) {
 			fieldsAt(s)["spec"] = map[string]any{"type": "object", "x-kubernetes-preserve-unknown-fields": true}
 		}},
 		"a list that becomes another type": {
@@ -106,7 +106,7 @@ func TestPolicyOfDefinitions(t *testing.T) {
 			is:     func(s map[string]any) { versionIn(s)["name"] = "v9" },
 			denied: removesFields,
 		},
-		"with the version, which it does not serve": {
+		"with a version that is no longer served": {
 			is:     func(s map[string]any) { versionIn(s)["served"] = false },
 			denied: removesFields,
 		},
@@ -123,7 +123,7 @@ func TestPolicyOfDefinitions(t *testing.T) {
 			was:         func(s map[string]any) { fieldsAt(s, "spec")["later"] = later },
 			denied:      removesFields,
 		},
-		"of another project": {
+		"a definition of another project": {
 			was: func(s map[string]any) {
 				fieldsAt(s, "spec")["later"] = later
 				s["group"] = "example.com"
@@ -151,7 +151,7 @@ func TestPolicyOfDefinitionsReadsEachField(t *testing.T) {
 	for file := range deploy.Definitions() {
 		t.Run(file, func(t *testing.T) {
 			was := definitionSpec(t, file)
-			expectDenial(t, "the same", set.denialMessages(t, definitionUpdate(was, was, nil)), "")
+			expectDenial(t, "unchanged", set.denialMessages(t, definitionUpdate(was, was, nil)), "")
 			root := []string{"versions", "0", "schema", "openAPIV3Schema"}
 			paths := fieldPaths(schemaAt(was, root), root)
 			if len(paths) < 5 {

@@ -30,8 +30,8 @@ func flowSchemaOptions(t *testing.T) webhook.Options {
 	return o
 }
 
-// TestFlowSchemas checks that the controller has the flag, the rights and the policy only with the
-// option.
+// TestFlowSchemas checks that the controller has the flag, the rights and the policy only with
+// the option FlowSchemas.
 func TestFlowSchemas(t *testing.T) {
 	t.Parallel()
 	for name, o := range map[string]webhook.Options{"off": options(t), "on": flowSchemaOptions(t)} {
@@ -139,7 +139,7 @@ func TestStaticPolicyOfFlowSchemas(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !bytes.Contains(files["control-plane/policies/policies.yaml"], []byte("flowschemas.kubetenant.static.k8s.io")) {
-		t.Error("the static policies lack that of FlowSchemas")
+		t.Error("the static policies lack the policy of FlowSchemas")
 	}
 	expectFinding(t, "static", findingsAfter(t, o, func(map[string][]byte) {}), "")
 }
@@ -201,7 +201,7 @@ func TestPolicyOfFlowSchemas(t *testing.T) {
 		denied        string
 	}{
 		"a FlowSchema": {create, flows(), "", mine, nil, ours, nil, spec, ""},
-		"that of namespaces": {
+		"the FlowSchema of namespaces": {
 			create,
 			flows(),
 			"",
@@ -212,7 +212,7 @@ func TestPolicyOfFlowSchemas(t *testing.T) {
 			flowSpec(8500, level),
 			"",
 		},
-		"another level":            {create, flows(), "", mine, nil, ours, nil, flowSpec(8000, "kubetenant-gold"), ""},
+		"another priority level":   {create, flows(), "", mine, nil, ours, nil, flowSpec(8000, "kubetenant-gold"), ""},
 		"without the label":        {create, flows(), "", mine, nil, flowMetadata(""), nil, spec, named},
 		"with another value":       {create, flows(), "", mine, nil, flowMetadata("tenant"), nil, spec, named},
 		"with another name":        {create, flows(), "", "acme", nil, ours, nil, spec, named},
@@ -244,7 +244,7 @@ func TestPolicyOfFlowSchemas(t *testing.T) {
 		},
 
 		"an update": {update, flows(), "", mine, ours, ours, flowSpec(1, "exempt"), spec, ""},
-		"of an owned one": {
+		"an update of an owned FlowSchema": {
 			update,
 			flows(),
 			"",
@@ -255,20 +255,20 @@ func TestPolicyOfFlowSchemas(t *testing.T) {
 			spec,
 			"",
 		},
-		"of a foreign one":            {update, flows(), "", mine, flowMetadata(""), flowMetadata(""), old, spec, named},
-		"to adopt a foreign one":      {update, flows(), "", mine, flowMetadata(""), ours, spec, spec, named},
-		"to give one away":            {update, flows(), "", mine, ours, flowMetadata(""), spec, spec, named},
-		"of upstream's":               {update, flows(), "", "system-nodes", ours, ours, old, spec, named},
-		"to exempt":                   {update, flows(), "", mine, ours, ours, spec, flowSpec(8000, "exempt"), limited},
-		"to come first":               {update, flows(), "", mine, ours, ours, spec, flowSpec(1, level), limited},
-		"of a status":                 {update, flows(), "status", mine, ours, ours, spec, spec, kinds},
+		"update of a foreign object":  {update, flows(), "", mine, flowMetadata(""), flowMetadata(""), old, spec, named},
+		"update that adds the label":  {update, flows(), "", mine, flowMetadata(""), ours, spec, spec, named},
+		"update without the label":    {update, flows(), "", mine, ours, flowMetadata(""), spec, spec, named},
+		"update of upstream's object": {update, flows(), "", "system-nodes", ours, ours, old, spec, named},
+		"update to exempt":            {update, flows(), "", mine, ours, ours, spec, flowSpec(8000, "exempt"), limited},
+		"update to come first":        {update, flows(), "", mine, ours, ours, spec, flowSpec(1, level), limited},
+		"update of a status":          {update, flows(), "status", mine, ours, ours, spec, spec, kinds},
 		"a deletion":                  {remove, flows(), "", mine, ours, nil, flowSpec(1, "exempt"), nil, ""},
-		"a deletion of a foreign":     {remove, flows(), "", mine, flowMetadata(""), nil, spec, nil, named},
-		"a deletion of upstream's":    {remove, flows(), "", "exempt", ours, nil, spec, nil, named},
-		"a deletion of the service's": {remove, flows(), "", "kubetenant", ours, nil, spec, nil, named},
+		"deletion of foreign object":  {remove, flows(), "", mine, flowMetadata(""), nil, spec, nil, named},
+		"deletion of upstream object": {remove, flows(), "", "exempt", ours, nil, spec, nil, named},
+		"deletion of service object":  {remove, flows(), "", "kubetenant", ours, nil, spec, nil, named},
 
 		"the level": {create, levels(), "", level, nil, ours, nil, levelSpec("Limited", 100), ""},
-		"the level, not labeled": {
+		"the level without the label": {
 			create,
 			levels(),
 			"",
@@ -279,7 +279,7 @@ func TestPolicyOfFlowSchemas(t *testing.T) {
 			levelSpec("Limited", 100),
 			named,
 		},
-		"another level of its own": {
+		"another level with the prefix": {
 			create,
 			levels(),
 			"",
@@ -290,7 +290,7 @@ func TestPolicyOfFlowSchemas(t *testing.T) {
 			levelSpec("Limited", 100),
 			onlyLevel,
 		},
-		"a level of all shares": {
+		"a level with all shares": {
 			create,
 			levels(),
 			"",

@@ -37,78 +37,78 @@ func TestGenerateOptions(t *testing.T) {
 		change         func(*webhook.Options)
 		file, has, not string
 	}{
-		"by its URL": {
+		"URL": {
 			func(*webhook.Options) {}, "control-plane/webhook-authorize.kubeconfig", "server: https://10.0.0.9:9443/", "",
 		},
-		"by the Service's": {
+		"cluster IP": {
 			func(o *webhook.Options) { o.URL, o.ClusterIP = "", "10.0.0.1" },
 			"control-plane/webhook-authorize.kubeconfig",
 			"server: https://10.0.0.1/",
 			"",
 		},
-		"the URL goes first": {
+		"URL and cluster IP": {
 			func(o *webhook.Options) { o.ClusterIP = "10.0.0.1" },
 			"control-plane/webhook-authorize.kubeconfig",
 			"10.0.0.9",
 			"10.0.0.1",
 		},
-		"its certificate": {
+		"client certificate": {
 			func(*webhook.Options) {},
 			"control-plane/webhook-authenticate.kubeconfig",
 			"client-certificate: /etc/kubernetes/kubetenant/client.crt",
 			"",
 		},
-		"admission, in a cluster": {
+		"admission in the cluster": {
 			func(*webhook.Options) {},
 			"control-plane/webhook-admit.kubeconfig",
 			"kubetenant-webhook.kubetenant-system.svc",
 			"10.0.0.9",
 		},
-		"admission, from outside": {
+		"admission outside of the cluster": {
 			func(o *webhook.Options) { o.External = true },
 			"control-plane/webhook-admit.kubeconfig",
 			"10.0.0.9:9443",
 			"kubetenant-webhook.kubetenant-system.svc",
 		},
-		"webhooks in a cluster": {func(*webhook.Options) {}, "cluster/webhooks.yaml", "service:", "url:"},
-		"webhooks from outside": {
+		"webhooks in the cluster": {func(*webhook.Options) {}, "cluster/webhooks.yaml", "service:", "url:"},
+		"webhooks outside of the cluster": {
 			func(o *webhook.Options) { o.External = true }, "cluster/webhooks.yaml", "url:", "service:",
 		},
-		"authorities given": {ca, "cluster/webhooks.yaml", "caBundle:", ""},
-		"authorities made":  {func(*webhook.Options) {}, "cluster/webhooks.yaml", "service:", "caBundle:"},
-		"groups to be swept": {
+		"given authorities":     {ca, "cluster/webhooks.yaml", "caBundle:", ""},
+		"generated authorities": {func(*webhook.Options) {}, "cluster/webhooks.yaml", "service:", "caBundle:"},
+		"backfill groups": {
 			func(o *webhook.Options) { o.BackfillGroups = []string{"example.com"} }, "cluster/accounts.yaml", "example.com", "",
 		},
-		"none to be swept":    {func(*webhook.Options) {}, "cluster/accounts.yaml", "kubetenant", "example.com"},
-		"an account for keys": {func(*webhook.Options) {}, "cluster/accounts.yaml", "name: kubetenant-certificates", ""},
-		"none for keys":       {ca, "cluster/accounts.yaml", "name: kubetenant-controller", "kubetenant-certificates"},
-		"keys wait for nobody": {
+		"no backfill groups":   {func(*webhook.Options) {}, "cluster/accounts.yaml", "kubetenant", "example.com"},
+		"certificates account": {func(*webhook.Options) {}, "cluster/accounts.yaml", "name: kubetenant-certificates", ""},
+		"no such account":      {ca, "cluster/accounts.yaml", "name: kubetenant-controller", "kubetenant-certificates"},
+		"exempt account for certificates": {
 			func(*webhook.Options) {}, "control-plane/authorization.yaml", ":kubetenant-certificates", "",
 		},
-		"what stands behind": {
+		"other authorizers": {
 			func(o *webhook.Options) { o.Authorizers = []string{"RBAC"} },
 			"control-plane/authorization.yaml",
 			"type: RBAC",
 			"type: Node",
 		},
-		"the image": {func(*webhook.Options) {}, "cluster/deployment.yaml", "example.com/kubetenant-webhook:1", ""},
-		"admission alone": {
+		"image": {func(*webhook.Options) {}, "cluster/deployment.yaml", "example.com/kubetenant-webhook:1", ""},
+		"admission only": {
 			func(o *webhook.Options) { o.AdmissionOnly, o.ClientCA, o.URL = true, "", "" },
 			"cluster/deployment.yaml",
 			"--admission-only",
 			"client",
 		},
-		"whence it is asked": {
+		"admission clients": {
 			withNetworks("10.1.0.0/28", "2001:db8::/64"), "cluster/deployment.yaml", "- --admission-clients=2001:db8::/64\n", "",
 		},
-		"and from nowhere else": {
+		"network policy of admission clients": {
 			withNetworks("10.1.0.0/28", "2001:db8::/64"),
 			"cluster/deployment.yaml",
 			"from:\n    - { ipBlock: { cidr: \"10.1.0.0/28\" } }\n    - { ipBlock: { cidr: \"2001:db8::/64\" } }\n",
 			"whoever reaches",
 		},
-		"all that is asked": {func(*webhook.Options) {}, "cluster/deployment.yaml", "--client-ca-file", "--admission-only"},
-		"the configuration": {func(*webhook.Options) {}, "cluster/config.yaml", "kind: TenancyConfiguration", ""},
+		"both roles":    {func(*webhook.Options) {}, "cluster/deployment.yaml", "--client-ca-file", "--admission-only"},
+		"configuration": {func(*webhook.Options) {}, "cluster/config.yaml", "kind: TenancyConfiguration", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := options(t)
@@ -143,7 +143,7 @@ func TestGeneratedFiles(t *testing.T) {
 		change     func(*webhook.Options)
 		more, less []string
 	}{
-		"from outside": {
+		"outside of the cluster": {
 			func(o *webhook.Options) { o.External, o.Monitoring = true, true },
 			nil,
 			[]string{"cluster/config.yaml", "cluster/deployment.yaml"},
@@ -152,7 +152,7 @@ func TestGeneratedFiles(t *testing.T) {
 		"static policies": {
 			func(o *webhook.Options) { o.StaticPolicies = true }, []string{"control-plane/policies/policies.yaml"}, nil,
 		},
-		"admission alone": {
+		"admission only": {
 			func(o *webhook.Options) { o.AdmissionOnly = true },
 			nil,
 			slices.DeleteFunc(slices.Clone(plain), func(name string) bool { return !strings.HasPrefix(name, "control-plane/") }),
@@ -217,8 +217,8 @@ func TestWrite(t *testing.T) {
 	}
 }
 
-// TestGatewayCredentialsAreNotInstalled checks that the kubeconfigs of a gateway in the same configuration
-// are not installed in a cluster, because they give access to other clusters.
+// TestGatewayCredentialsAreNotInstalled checks that the kubeconfigs of a gateway in the same
+// configuration are not installed in a cluster, because they give access to other clusters.
 func TestGatewayCredentialsAreNotInstalled(t *testing.T) {
 	o := options(t)
 	write(t, filepath.Join(filepath.Dir(o.Config), "eu1-imp"), "s3cret")
@@ -247,7 +247,7 @@ func TestGatewayCredentialsAreNotInstalled(t *testing.T) {
 	for name, text := range files {
 		if strings.Contains(string(text), "s3cret") ||
 			strings.Contains(string(text), base64.StdEncoding.EncodeToString([]byte("s3cret"))) {
-			t.Errorf("%s holds the gateway's credential", name)
+			t.Errorf("%s contains the gateway's credential", name)
 		}
 	}
 }

@@ -46,7 +46,8 @@ func findings(t *testing.T, o webhook.Options, files map[string][]byte) []string
 	return texts
 }
 
-// expectFinding fails the test unless a finding contains want. If want is empty, there must be no findings.
+// expectFinding fails the test unless a finding contains want. If want is empty, there must be no
+// findings.
 func expectFinding(t *testing.T, name string, found []string, want string) {
 	t.Helper()
 	matches := slices.ContainsFunc(found, func(text string) bool { return strings.Contains(text, want) })
@@ -62,23 +63,23 @@ func TestCheckFlags(t *testing.T) {
 	for name, c := range map[string]struct{ flags, want string }{
 		"an issuer":     {issuer, ""},
 		"a good prefix": {issuer + "--oidc-username-prefix=oidc:\n--oidc-groups-claim=g\n--oidc-groups-prefix=oidc:", ""},
-		"users of the system's": {
+		"users with a system prefix": {
 			issuer + "--oidc-username-prefix=system:", "--oidc-username-prefix=system:: a claim can create",
 		},
-		"a part of it":            {issuer + "--oidc-username-prefix=sys", "--oidc-username-prefix=sys: a claim can create"},
+		"a part of system:":       {issuer + "--oidc-username-prefix=sys", "--oidc-username-prefix=sys: a claim can create"},
 		"groups without a prefix": {issuer + "--oidc-groups-claim=g", "--oidc-groups-prefix=: a claim can create"},
 		"groups of tenants": {
 			issuer + "--oidc-groups-claim=g\n--oidc-groups-prefix=tenant:a", "--oidc-groups-prefix=tenant:a: a claim can create",
 		},
-		"groups that nobody claims": {issuer + "--oidc-groups-prefix=-", ""},
-		"no issuer at all":          {"--oidc-username-prefix=-", ""},
-		"another plugin":            {"--disable-admission-plugins=LimitRanger,PodSecurity", ""},
+		"a prefix without a groups claim": {issuer + "--oidc-groups-prefix=-", ""},
+		"no issuer":                       {"--oidc-username-prefix=-", ""},
+		"another plugin":                  {"--disable-admission-plugins=LimitRanger,PodSecurity", ""},
 		"mutating webhooks": {
 			"--disable-admission-plugins=LimitRanger,MutatingAdmissionWebhook", "cannot reject writes",
 		},
-		"validating webhooks":   {"--disable-admission-plugins=ValidatingAdmissionWebhook", "cannot reject writes"},
-		"tokens by the default": {"--authentication-token-webhook-cache-ttl=", "must be at most 1s"},
-		"tokens at once":        {"--authentication-token-webhook-cache-ttl=0s", ""},
+		"validating webhooks":     {"--disable-admission-plugins=ValidatingAdmissionWebhook", "cannot reject writes"},
+		"the default token cache": {"--authentication-token-webhook-cache-ttl=", "must be at most 1s"},
+		"no token cache":          {"--authentication-token-webhook-cache-ttl=0s", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			expectFinding(t, name, findingsAfter(t, options(t), func(files map[string][]byte) {
@@ -86,7 +87,7 @@ func TestCheckFlags(t *testing.T) {
 			}), c.want)
 		})
 	}
-	expectFinding(t, "the flags of something else", findingsAfter(t, options(t), func(files map[string][]byte) {
+	expectFinding(t, "the flags of another program", findingsAfter(t, options(t), func(files map[string][]byte) {
 		files["other.txt"] = []byte("--oidc-issuer-url=https://i\n--disable-admission-plugins=ValidatingAdmissionPolicy")
 	}), "")
 	expectFinding(t, "no environment",
@@ -103,8 +104,8 @@ func TestCheckFlags(t *testing.T) {
 	)
 }
 
-// TestCheckOtherObjects checks which other objects of the cluster are reported, because of the
-// rights that they give to callers. Objects that do not affect the service are ignored.
+// TestCheckOtherObjects checks which other objects of the cluster are reported because of the
+// rights that they grant. Objects that do not affect the service are ignored.
 func TestCheckOtherObjects(t *testing.T) {
 	const sa = "kubetenant-system"
 	other := func(kind, name, rest string) string {
@@ -117,13 +118,13 @@ func TestCheckOtherObjects(t *testing.T) {
 	}
 	harmless, harmful, wants := map[string][]byte{}, map[string][]byte{}, map[string]string{}
 	for name, c := range map[string]struct{ text, want string }{
-		"another's webhooks": {
+		"foreign webhooks": {
 			other("MutatingWebhookConfiguration", "other",
 				"webhooks: [{name: a.b.c, failurePolicy: Ignore, matchPolicy: Exact}]"),
 			"",
 		},
-		"another's policy": {other("ValidatingAdmissionPolicy", "p.example.com", "spec: {failurePolicy: Ignore}"), ""},
-		"another's, bound": {
+		"a foreign policy": {other("ValidatingAdmissionPolicy", "p.example.com", "spec: {failurePolicy: Ignore}"), ""},
+		"a foreign policy binding": {
 			other("ValidatingAdmissionPolicyBinding", "p.example.com", "spec: {validationActions: [Warn], matchResources: {}}"),
 			"",
 		},
@@ -132,11 +133,11 @@ func TestCheckOtherObjects(t *testing.T) {
 				"kind: ClusterRoleBinding", "kind: RoleBinding", 1),
 			"RoleBinding b grants additional rights to kubetenant-webhook",
 		},
-		"by its user": {
+		"the account's user name": {
 			binding("{kind: User, name: 'system:serviceaccount:" + sa + ":kubetenant-webhook'}"), "additional rights",
 		},
-		"its name elsewhere":    {binding("{kind: ServiceAccount, name: kubetenant-webhook, namespace: web}"), ""},
-		"another account there": {binding("{kind: ServiceAccount, name: prometheus, namespace: " + sa + "}"), ""},
+		"name in another namespace": {binding("{kind: ServiceAccount, name: kubetenant-webhook, namespace: web}"), ""},
+		"another account":           {binding("{kind: ServiceAccount, name: prometheus, namespace: " + sa + "}"), ""},
 		"accounts of the system": {
 			"{apiVersion: v1, kind: Namespace, metadata: {name: kube-system}}\n---\n" +
 				binding("{kind: ServiceAccount, name: p, namespace: kube-system}"),
@@ -147,10 +148,10 @@ func TestCheckOtherObjects(t *testing.T) {
 		"a node by its name": {
 			binding("{kind: User, name: 'system:node:n1'}"), "user system:node:n1 has a binding but would have no tenant",
 		},
-		"everybody":               {binding("{kind: Group, name: 'system:authenticated'}"), ""},
-		"accounts of a namespace": {binding("{kind: Group, name: 'system:serviceaccounts:web'}"), ""},
-		"a person":                {binding("{kind: User, name: alice}"), ""},
-		"an authority that ended": {authority(-time.Minute), ""},
+		"all authenticated callers": {binding("{kind: Group, name: 'system:authenticated'}"), ""},
+		"accounts of a namespace":   {binding("{kind: Group, name: 'system:serviceaccounts:web'}"), ""},
+		"a person":                  {binding("{kind: User, name: alice}"), ""},
+		"an expired authority":      {authority(-time.Minute), ""},
 		"users without a prefix": {
 			strings.Replace(authentication("groups: { claim: g, prefix: 'oidc:' }"), "prefix: 'oidc:' },", "prefix: '' },", 1),
 			"username has no prefix",
@@ -169,7 +170,7 @@ func TestCheckOtherObjects(t *testing.T) {
 	}
 	expectFinding(
 		t,
-		"what is passed over",
+		"ignored objects",
 		findingsAfter(t, options(t), func(files map[string][]byte) { maps.Copy(files, harmless) }),
 		"",
 	)
@@ -181,8 +182,8 @@ func TestCheckOtherObjects(t *testing.T) {
 	}
 }
 
-// TestCheckCopiedAuthorities checks that kube-apiserver's file must contain each authority of the cluster. Its
-// expiry has no effect.
+// TestCheckCopiedAuthorities checks that kube-apiserver's file must contain each authority of the
+// cluster. Authorities that expire soon are not reported.
 func TestCheckCopiedAuthorities(t *testing.T) {
 	one, two := certificate(t, "one", time.Hour), certificate(t, "two", time.Hour)
 	for copied, want := range map[string]string{
@@ -209,14 +210,14 @@ func TestCheckSelectors(t *testing.T) {
 		o              webhook.Options
 		old, new, want string
 	}{
-		"in clear": {outside, "url: https://", "url: http://", "the URL does not begin with https://"},
+		"without TLS": {outside, "url: https://", "url: http://", "the URL does not begin with https://"},
 		"another namespace": {
 			options(t),
 			"operator: NotIn, values: [kubetenant-system]",
 			"operator: NotIn, values: [kubetenant-system, web]",
 			"namespaceSelector on kubernetes.io/metadata.name excludes namespaces",
 		},
-		"only one": {
+		"one namespace only": {
 			options(t),
 			"operator: NotIn, values: [kubetenant-system]",
 			"operator: In, values: [kubetenant-system]",
@@ -249,7 +250,7 @@ func TestCheckStatic(t *testing.T) {
 	const path = "control-plane/policies/policies.yaml"
 	for name, c := range map[string]struct{ old, new, want string }{
 		"as written": {"", "", ""},
-		"ignoring": {
+		"failurePolicy Ignore": {
 			"failurePolicy: Fail", "failurePolicy: Ignore", "policy restriction.kubetenant.static.k8s.io: failurePolicy Ignore",
 		},
 		"only warnings": {"validationActions: [Deny]", "validationActions: [Warn]", "validationActions lacks Deny"},
@@ -271,17 +272,17 @@ func TestCheckStatic(t *testing.T) {
 func TestCheckComparesWithConfiguration(t *testing.T) {
 	plain := options(t)
 	for name, settings := range map[string]string{
-		"grants are off":       "authorization: {grants: {enabled: false}}",
-		"quotas are off":       "admission: {quota: {enabled: false}}",
-		"other workloads":      "admission: {workloads: [{group: x.io, kind: Thing, paths: [spec.template]}]}",
-		"names are free":       "admission: {namespace: {namespacePrefix: None}}",
-		"RBAC is the server's": "authorization: {rbac: {evaluator: Upstream}}",
-		"nothing is kept out":  "admission: {restriction: {resources: []}}",
-		"the system is exempt": "admission: {restriction: {exemptSystem: true}}",
-		"other system names":   "authorization: {systemSubjects: {groups: [ops]}}",
-		"groups tell":          "authorization: {subject: {fromGroups: true}}",
-		"the gate is there":    "admission: {gate: {mode: Enforce}}",
-		"closed probes":        "authorization: {unboundAllow: {paths: []}}",
+		"grants are off":          "authorization: {grants: {enabled: false}}",
+		"quotas are off":          "admission: {quota: {enabled: false}}",
+		"other workloads":         "admission: {workloads: [{group: x.io, kind: Thing, paths: [spec.template]}]}",
+		"no namespace prefix":     "admission: {namespace: {namespacePrefix: None}}",
+		"upstream's RBAC":         "authorization: {rbac: {evaluator: Upstream}}",
+		"no restricted resources": "admission: {restriction: {resources: []}}",
+		"the system is exempt":    "admission: {restriction: {exemptSystem: true}}",
+		"other system names":      "authorization: {systemSubjects: {groups: [ops]}}",
+		"tenant from groups":      "authorization: {subject: {fromGroups: true}}",
+		"TenantGate":              "admission: {gate: {mode: Enforce}}",
+		"closed probes":           "authorization: {unboundAllow: {paths: []}}",
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := options(t)
@@ -296,18 +297,18 @@ func TestCheckComparesWithConfiguration(t *testing.T) {
 				t.Fatal(err)
 			}
 			if all, err := webhook.Check(dir, plain.Config, o.Namespace); err != nil || len(all) == 0 {
-				t.Errorf("nothing is found by another configuration, %v", err)
+				t.Errorf("no findings with another configuration, %v", err)
 			}
 			if all, err := webhook.Check(dir, o.Config, o.Namespace); err != nil ||
 				name != "closed probes" && name != "other system names" && len(all) > 0 {
-				t.Errorf("by its own: %v, %v", all, err)
+				t.Errorf("with its own configuration: %v, %v", all, err)
 			}
 		})
 	}
 }
 
-// TestUnreadableFilesAreAnError checks that files that cannot be read are an error, and not a set without
-// findings.
+// TestUnreadableFilesAreAnError checks that Check returns an error if files cannot be read, and
+// not a set without findings.
 func TestUnreadableFilesAreAnError(t *testing.T) {
 	o := options(t)
 	if found, err := webhook.Check(filepath.Join(t.TempDir(), "none"), o.Config, o.Namespace); err == nil || found != nil {

@@ -63,8 +63,8 @@ func documents[T any](t *testing.T, file []byte, kind string) (all []T) {
 	return all
 }
 
-// TestKeystoneSync checks the rights of the controller. Only with the section sync does it read the
-// configuration and may create namespaces. Only with createTenants may it create Tenants.
+// TestKeystoneSync checks the rights of the controller. It reads the configuration and may create
+// namespaces only with the section sync. It may create Tenants only with createTenants.
 func TestKeystoneSync(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -103,7 +103,7 @@ func TestKeystoneSync(t *testing.T) {
 			o.Config = keystoneOptions(t, notSynced).Config
 			other := findings(t, o, files)
 			if len(other) > 0 != c.follows {
-				t.Errorf("by a configuration without sync: %q", other)
+				t.Errorf("with a configuration without sync: %q", other)
 			}
 		})
 	}
@@ -145,8 +145,8 @@ func checkDeployments(t *testing.T, file []byte, follows bool) {
 	}
 }
 
-// allowsCreation reports whether a role in a file allows the creation of a resource. Only the
-// role of the manager may allow it.
+// allowsCreation reports whether a role in a file allows the creation of a resource. It fails the
+// test if a role other than the role of the manager allows it.
 func allowsCreation(t *testing.T, file []byte, resource string) (may bool) {
 	t.Helper()
 	for _, role := range documents[rbacv1.ClusterRole](t, file, "ClusterRole") {
@@ -200,8 +200,8 @@ func tenants() schema.GroupVersionResource {
 	return schema.GroupVersionResource{Group: tenant.Domain, Version: "v1alpha1", Resource: "tenants"}
 }
 
-// labeledMetadata returns metadata with a tenant label and annotations, in pairs of key and value. An empty
-// tenant gives no label.
+// labeledMetadata returns metadata with a tenant label and annotations, in pairs of key and
+// value. If the tenant is empty, there is no label.
 func labeledMetadata(id string, annotations ...string) map[string]any {
 	metadata := map[string]any{}
 	if id != "" {
@@ -228,9 +228,9 @@ func TestPolicyOfKeystoneNamespaces(t *testing.T) {
 	for name, c := range map[string]struct {
 		name     string
 		metadata map[string]any
-		denied   string // with sync
+		denied   string // the expected denial with sync
 	}{
-		"of a project":           {"acme--web-12345678", labeledMetadata("acme", key, project), ""},
+		"a project":              {"acme--web-12345678", labeledMetadata("acme", key, project), ""},
 		"without the annotation": {"acme--web-12345678", labeledMetadata("acme"), denied},
 		"with another annotation": {
 			"acme--web-12345678",
@@ -239,8 +239,8 @@ func TestPolicyOfKeystoneNamespaces(t *testing.T) {
 		},
 		"without the prefix":                 {"web", labeledMetadata("acme", key, project), denied},
 		"with half of the prefix":            {"acme-web", labeledMetadata("acme", key, project), denied},
-		"of another tenant":                  {"acme--web-12345678", labeledMetadata("initech", key, project), denied},
-		"of the system tenant":               {"system--web-12345678", labeledMetadata("system", key, project), denied},
+		"another tenant":                     {"acme--web-12345678", labeledMetadata("initech", key, project), denied},
+		"the system tenant":                  {"system--web-12345678", labeledMetadata("system", key, project), denied},
 		"without a tenant":                   {"acme--web-12345678", labeledMetadata("", key, project), denied},
 		"a system namespace":                 {"kube-system", labeledMetadata("acme", key, project), denied},
 		"a system namespace with the prefix": {"acme--platform", labeledMetadata("acme", key, project), denied},
@@ -264,8 +264,8 @@ func expectDenial(t *testing.T, name string, messages []string, want string) {
 	}
 }
 
-// TestPolicyOfKeystoneRoles checks that the manager records the roles of a project, and cannot
-// change other fields that belong to other callers.
+// TestPolicyOfKeystoneRoles checks that the manager can record the roles of a project, and cannot
+// change other annotations or labels.
 func TestPolicyOfKeystoneRoles(t *testing.T) {
 	t.Parallel()
 	const key, other = tenant.KeystoneAnnotation, "example.com/owner"
@@ -282,15 +282,15 @@ func TestPolicyOfKeystoneRoles(t *testing.T) {
 		"changed":                 {labeledMetadata("acme", key, "r"), labeledMetadata("acme", key, "s"), true},
 		"removed":                 {labeledMetadata("acme", key, "r"), labeledMetadata("acme"), true},
 		"with another annotation": {labeledMetadata("acme"), labeledMetadata("acme", key, "r", other, "x"), false},
-		"and another one changed": {
+		"another annotation changed": {
 			labeledMetadata("acme", other, "x"),
 			labeledMetadata("acme", other, "y", key, "r"),
 			false,
 		},
-		"and another one removed":   {labeledMetadata("acme", other, "x"), labeledMetadata("acme", key, "r"), false},
-		"of a namespace outside":    {labeledMetadata(""), labeledMetadata("", key, "r"), false},
-		"of the system tenant's":    {labeledMetadata("system"), labeledMetadata("system", key, "r"), false},
-		"of one that gets a tenant": {labeledMetadata(""), labeledMetadata("acme", key, "r"), false},
+		"another annotation removed":     {labeledMetadata("acme", other, "x"), labeledMetadata("acme", key, "r"), false},
+		"namespace without a tenant":     {labeledMetadata(""), labeledMetadata("", key, "r"), false},
+		"namespace of the system tenant": {labeledMetadata("system"), labeledMetadata("system", key, "r"), false},
+		"added tenant label":             {labeledMetadata(""), labeledMetadata("acme", key, "r"), false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			a := managerRequest(admission.Update, namespaces(), "acme--web")
@@ -353,8 +353,8 @@ func TestPolicyOfKeystoneTenants(t *testing.T) {
 	expectDenial(t, "deleted", creates.denialMessages(t, &a), "may only write objects that Tenants define")
 }
 
-// TestPolicyOfKeystoneDomains checks that the manager records the domain of a Tenant and its roles,
-// and cannot change its other fields.
+// TestPolicyOfKeystoneDomains checks that the manager can record the domain of a Tenant and the
+// domain's roles, and cannot change other fields of the Tenant.
 func TestPolicyOfKeystoneDomains(t *testing.T) {
 	t.Parallel()
 	const key, other = tenant.KeystoneAnnotation, "example.com/owner"
@@ -372,17 +372,17 @@ func TestPolicyOfKeystoneDomains(t *testing.T) {
 			spec,
 			true,
 		},
-		"with another annotation": {labeledMetadata(""), labeledMetadata("", key, "d", other, "x"), spec, false},
-		"and another one changed": {labeledMetadata("", other, "x"), labeledMetadata("", key, "d", other, "y"), spec, false},
-		"and another one removed": {labeledMetadata("", other, "x"), labeledMetadata("", key, "d"), spec, false},
-		"and a label":             {labeledMetadata(""), labeledMetadata("acme", key, "d"), spec, false},
-		"and admins": {
+		"with another annotation":  {labeledMetadata(""), labeledMetadata("", key, "d", other, "x"), spec, false},
+		"other annotation changed": {labeledMetadata("", other, "x"), labeledMetadata("", key, "d", other, "y"), spec, false},
+		"other annotation removed": {labeledMetadata("", other, "x"), labeledMetadata("", key, "d"), spec, false},
+		"added label":              {labeledMetadata(""), labeledMetadata("acme", key, "d"), spec, false},
+		"added admins": {
 			labeledMetadata(""),
 			labeledMetadata("", key, "d"),
 			map[string]any{"id": "acme", "admins": []any{map[string]any{"name": "eve"}}},
 			false,
 		},
-		"and less access": {
+		"less access": {
 			labeledMetadata(""),
 			labeledMetadata("", key, "d"),
 			map[string]any{"id": "acme", "access": "Closed"},
@@ -423,7 +423,7 @@ func TestForgedKeystoneAnnotation(t *testing.T) {
 			a.oldMetadata, a.metadata = c.was, c.is
 			a.by = &user.DefaultInfo{Name: "system:kube-controller-manager"}
 			if names := set.receivingWebhooks(t, &a); (len(names) > 0) != c.judged {
-				t.Errorf("judged by %v", names)
+				t.Errorf("received by %v", names)
 			}
 		})
 	}

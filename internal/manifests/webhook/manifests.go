@@ -84,7 +84,7 @@ type Options struct {
 	// ClientCertificate and ClientKey are the paths, on these machines, of the certificate that
 	// kube-apiserver presents and of its key.
 	ClientCertificate, ClientKey string
-	// Authorizers are called after the service, such as [Node, RBAC].
+	// Authorizers are the authorizers that run after the service, such as [Node, RBAC].
 	Authorizers []string
 	probes      []string // the probe paths in unboundAllow.paths
 	audit       bool     // the configuration has audit streams
@@ -96,8 +96,8 @@ type Options struct {
 // definitionsFolder is the folder of the CustomResourceDefinitions, which must be applied first.
 const definitionsFolder = "crds"
 
-// Generate returns the files to install, by path. Apply crds/*.yaml, then cluster/*.yaml, and copy
-// control-plane/* to the control plane's machines.
+// Generate returns the files to install, keyed by path. Apply crds/*.yaml, then cluster/*.yaml,
+// and copy control-plane/* to the control plane's machines.
 func Generate(o Options) (map[string][]byte, error) {
 	v, err := valuesOf(&o)
 	if err != nil {

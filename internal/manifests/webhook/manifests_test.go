@@ -163,7 +163,8 @@ unboundAllow: {paths: [/livez]}}}`)
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The preceding condition requires that the caller is exempt or belongs to the system tenant.
+	// A policy contains these names. Its preceding condition requires that the caller is exempt
+	// or belongs to the system tenant.
 	emptying := []byte(`"system:serviceaccount:kube-system:generic-garbage-collector", "system:kube-controller-manager"`)
 	if !bytes.Contains(files["cluster/policies.yaml"], emptying) {
 		t.Errorf("no policy names %s", emptying)
@@ -226,12 +227,12 @@ func TestCheck(t *testing.T) {
 		file, old, new string
 		want           string
 	}{
-		"as it was written": {"", "", "", ""},
+		"unchanged": {"", "", "", ""},
 		// authorization
-		"Deckhouse 4678: a service that is away allows": {
+		"Deckhouse 4678: an unavailable service allows": {
 			"control-plane/authorization.yaml", "failurePolicy: Deny", "failurePolicy: NoOpinion", "RBAC alone decides",
 		},
-		"RBAC goes first": {
+		"RBAC runs first": {
 			"control-plane/authorization.yaml",
 			"authorizers:\n",
 			"authorizers:\n- { type: RBAC, name: first }\n",
@@ -255,43 +256,43 @@ func TestCheck(t *testing.T) {
 			"",
 			"do not exempt system:kube-controller-manager",
 		},
-		"the service waits for itself": {
+		"the service is not exempt": {
 			"control-plane/authorization.yaml",
 			`"system:serviceaccount:kubetenant-system:kubetenant-webhook",`,
 			"",
 			"do not exempt system:serviceaccount:kubetenant-system:kubetenant-webhook",
 		},
-		"nodes wait": {
+		"nodes are not exempt": {
 			"control-plane/authorization.yaml", `"system:masters","system:nodes"`, `"system:masters"`, "do not exempt nodes",
 		},
-		"probes wait": {"control-plane/authorization.yaml", `"/livez",`, "", "do not exempt probes of /livez"},
-		"too many pass": {
+		"probes are not exempt": {"control-plane/authorization.yaml", `"/livez",`, "", "do not exempt probes of /livez"},
+		"all callers are exempt": {
 			"control-plane/authorization.yaml",
 			`"system:masters","system:nodes"`,
 			`"system:masters","system:nodes","system:authenticated"`,
 			"exempt alice",
 		},
-		"service accounts pass": {
+		"service accounts are exempt": {
 			"control-plane/authorization.yaml",
 			`"system:serviceaccount:kube-system:","`,
 			`"system:serviceaccount:","`,
 			"exempt system:serviceaccount:acme--web:default",
 		},
-		"resources pass": {
+		"resources are exempt": {
 			"control-plane/authorization.yaml",
 			"    matchConditions:\n",
 			"    matchConditions:\n    - expression: \"!has(request.resourceAttributes)\"\n",
 			"exempt alice",
 		},
-		"no such authorizer": {
+		"missing authorizer": {
 			"control-plane/authorization.yaml",
 			"  name: kubetenant\n",
 			"  name: other\n",
 			"there is no webhook authorizer named kubetenant",
 		},
 		// flags
-		"tokens are remembered": {"control-plane/flags.txt", "cache-ttl=1s", "cache-ttl=2m", "must be at most 1s"},
-		"modes as well": {
+		"tokens are cached": {"control-plane/flags.txt", "cache-ttl=1s", "cache-ttl=2m", "must be at most 1s"},
+		"authorization modes": {
 			"control-plane/flags.txt",
 			"--authorization-config",
 			"--authorization-mode=RBAC\n--authorization-config",
@@ -311,7 +312,7 @@ func TestCheck(t *testing.T) {
 			"insecure-skip-tls-verify: true #",
 			"verified HTTPS",
 		},
-		"in clear": {"control-plane/webhook-authenticate.kubeconfig", "https://", "http://", "verified HTTPS"},
+		"without TLS": {"control-plane/webhook-authenticate.kubeconfig", "https://", "http://", "verified HTTPS"},
 		"no certificate": {
 			"control-plane/webhook-authenticate.kubeconfig", "client-certificate:", "username: x #", "no client certificate",
 		},
@@ -319,31 +320,31 @@ func TestCheck(t *testing.T) {
 		"failures are ignored": {
 			"cluster/webhooks.yaml", "failurePolicy: Fail", "failurePolicy: Ignore", "Ignore allows every request",
 		},
-		"other versions pass": {
+		"other versions are exempt": {
 			"cluster/webhooks.yaml", "matchPolicy: Equivalent", "matchPolicy: Exact", "Exact does not cover",
 		},
-		"objects choose": {
+		"object selector": {
 			"cluster/webhooks.yaml",
 			"  sideEffects: None",
 			"  objectSelector: { matchLabels: { a: b } }\n  sideEffects: None",
 			"objectSelector lets the author",
 		},
-		"namespaces left out": {
+		"namespaces are exempt": {
 			"cluster/webhooks.yaml",
 			"operator: DoesNotExist }",
 			"operator: DoesNotExist }\n    - { key: app, operator: NotIn, values: [x] }",
 			"namespaceSelector on app",
 		},
-		"a condition of one's own": {
+		"a changed match condition": {
 			"cluster/webhooks.yaml",
 			`!(has(request.subResource)`,
 			`!(request.userInfo.username == "x" || has(request.subResource)`,
 			"matchConditions of webhook tenant.mutating.kubetenant.dev differs",
 		},
-		"resources left out": {
+		"one resource only": {
 			"cluster/webhooks.yaml", `resources: ["*/*"]`, `resources: ["pods"]`, "does not match every resource",
 		},
-		"one configuration": {
+		"no validating webhooks": {
 			"cluster/webhooks.yaml",
 			"kind: ValidatingWebhookConfiguration\nmetadata:\n  name: kubetenant",
 			"kind: ValidatingWebhookConfiguration\nmetadata:\n  name: other",
@@ -355,7 +356,7 @@ func TestCheck(t *testing.T) {
 			"operations: [DELETE]",
 			"rules of webhook tenant.mutating.kubetenant.dev differs",
 		},
-		"a webhook that is gone": {
+		"a missing webhook": {
 			"cluster/webhooks.yaml",
 			"- name: elsewhere.mutating.kubetenant.dev",
 			"- name: other.mutating.kubetenant.dev",
@@ -367,14 +368,14 @@ func TestCheck(t *testing.T) {
 			"{ key: kubetenant.dev/tenant, operator: In, values: [acme] }",
 			"namespaceSelector of webhook tenant.mutating.kubetenant.dev differs",
 		},
-		"a verb passes": {
+		"a verb is exempt": {
 			"control-plane/authorization.yaml",
 			"    matchConditions:\n",
 			"    matchConditions:\n    - expression: \"!(has(request.resourceAttributes) " +
 				"&& request.resourceAttributes.verb == 'list')\"\n",
 			"matchConditions differ",
 		},
-		"names pass": {
+		"a name prefix is exempt": {
 			"control-plane/authorization.yaml",
 			"    matchConditions:\n",
 			"    matchConditions:\n    - expression: \"!request.user.startsWith('oidc:')\"\n",
@@ -386,36 +387,36 @@ func TestCheck(t *testing.T) {
 			"",
 			"presents no certificate",
 		},
-		"plugins switched off": {
+		"disabled plugins": {
 			"control-plane/flags.txt",
 			"--authorization-config",
 			"--disable-admission-plugins=LimitRanger,ValidatingAdmissionPolicy\n--authorization-config",
 			"cannot reject writes",
 		},
-		"a policy that says yes": {
+		"a policy that allows everything": {
 			"cluster/policies.yaml",
 			"      !variables.foreign",
 			"      true || !variables.foreign",
 			"restriction.kubetenant.dev: the field spec differs",
 		},
 		// policies
-		"a policy that ignores": {
+		"a policy that ignores failures": {
 			"cluster/policies.yaml", "failurePolicy: Fail", "failurePolicy: Ignore", "allows requests that",
 		},
 		"a policy that warns": {
 			"cluster/policies.yaml", "validationActions: [Deny]", "validationActions: [Warn]", "validationActions lacks Deny",
 		},
-		"a policy that is narrow": {
+		"a policy with a narrower match": {
 			"cluster/policies.yaml",
 			"validationActions: [Deny]",
 			"validationActions: [Deny]\n  matchResources: { namespaceSelector: { matchLabels: { a: b } } }",
 			"limits the policy",
 		},
-		"a policy that is gone": {
+		"a missing policy": {
 			"cluster/policies.yaml", "name: label.kubetenant.dev", "name: other.example.com", "label.kubetenant.dev is missing",
 		},
 		// rights
-		"a right more": {
+		"an additional right": {
 			"cluster/accounts.yaml",
 			"  resources: [rolebindings, roles]\n  verbs: [patch]",
 			"  resources: [rolebindings, roles]\n  verbs: [patch, bind]",
@@ -439,13 +440,13 @@ func TestCheck(t *testing.T) {
 			"  kind: ClusterRole\n  name: cluster-admin",
 			"ClusterRoleBinding kubetenant-controller: the field roleRef differs",
 		},
-		"a binding besides": {
+		"an additional binding": {
 			"more.yaml",
 			"",
 			binding("{kind: ServiceAccount, name: kubetenant-controller, namespace: kubetenant-system}"),
 			"ClusterRoleBinding b grants additional rights to kubetenant-controller, an account of the service",
 		},
-		"a binding of all of them": {
+		"a binding of all accounts": {
 			"more.yaml",
 			"",
 			binding("{kind: Group, name: 'system:serviceaccounts:kubetenant-system'}"),
@@ -458,35 +459,35 @@ func TestCheck(t *testing.T) {
 				"rules:",
 			"the field aggregationRule differs",
 		},
-		"quotas to be swept": {
+		"backfill of quotas": {
 			"cluster/accounts.yaml",
 			"- apiGroups: [kubetenant.dev]\n  resources: [tenantquotas]\n  verbs: [delete, get]",
 			"- apiGroups: [kubetenant.dev]\n  resources: [\"*\"]\n  verbs: [patch]\n- apiGroups: [kubetenant.dev]\n" +
 				"  resources: [tenantquotas]\n  verbs: [delete, get]",
 			"the field rules differs",
 		},
-		"as a server says it": {
+		"as a server returns it": {
 			"cluster/policies.yaml",
 			"    matchPolicy: Equivalent\n",
 			"    matchPolicy: Equivalent\n    objectSelector: {}\n",
 			"",
 		},
 		"no environment": {"control-plane/environment.txt", "HTTP2_READ_IDLE_TIMEOUT_SECONDS=3", "", "a replica that hangs"},
-		"the account of the certificates waits": {
+		"the account of the certificates is not exempt": {
 			"control-plane/authorization.yaml",
 			`,"system:serviceaccount:kubetenant-system:kubetenant-certificates"`,
 			"",
 			"do not exempt system:serviceaccount:kubetenant-system:kubetenant-certificates",
 		},
 		"an empty document": {"more.yaml", "", "---\n# nothing\n---\n", ""},
-		"groups to be swept": {
+		"backfill of a group": {
 			"cluster/accounts.yaml",
 			"- apiGroups: [kubetenant.dev]\n  resources: [tenantquotas]\n  verbs: [delete, get]",
 			"- apiGroups: [example.com]\n  resources: [\"*\"]\n  verbs: [patch]\n- apiGroups: [kubetenant.dev]\n" +
 				"  resources: [tenantquotas]\n  verbs: [delete, get]",
 			"",
 		},
-		"policies to be swept": {
+		"backfill of policies": {
 			"cluster/accounts.yaml",
 			"- apiGroups: [kubetenant.dev]\n  resources: [tenantquotas]\n  verbs: [delete, get]",
 			"- apiGroups: [admissionregistration.k8s.io]\n  resources: [\"*\"]\n  verbs: [patch]\n" +
@@ -494,13 +495,13 @@ func TestCheck(t *testing.T) {
 			"the field rules differs",
 		},
 		// certificates
-		"a certificate that ends": {
+		"a certificate that expires soon": {
 			"control-plane/client.crt", "", certificate(t, "kubetenant-webhook-client", 20*24*time.Hour), "expires on",
 		},
-		"a certificate that lasts": {
+		"a valid certificate": {
 			"control-plane/client.crt", "", certificate(t, "kubetenant-webhook-client", 200*24*time.Hour), "",
 		},
-		"no certificate at all": {"control-plane/client.crt", "", "x", "no certificate found"},
+		"no certificate in the file": {"control-plane/client.crt", "", "x", "no certificate found"},
 		"an authority that is not copied": {
 			"more.yaml",
 			"",
@@ -549,17 +550,17 @@ func TestCheck(t *testing.T) {
 				binding("{kind: ServiceAccount, name: p, namespace: monitoring}"),
 			"service account monitoring/p has a binding but would have no tenant",
 		},
-		"a service account of the system's": {
+		"a service account of the system tenant": {
 			"more.yaml",
 			"",
 			"{apiVersion: v1, kind: Namespace, metadata: {name: monitoring, labels: {kubetenant.dev/tenant: system}}}\n---\n" +
 				binding("{kind: ServiceAccount, name: p, namespace: monitoring}"),
 			"",
 		},
-		"a system user nobody knows": {
+		"an unknown system user": {
 			"more.yaml", "", binding("{kind: User, name: 'system:aggregator'}"), "user system:aggregator has a binding",
 		},
-		"a system group nobody knows": {
+		"an unknown system group": {
 			"more.yaml", "", binding("{kind: Group, name: 'system:aggregators'}"), "group system:aggregators has a binding",
 		},
 		"kubeadm's own bindings": {
@@ -602,7 +603,7 @@ func TestCheck(t *testing.T) {
 				binding("{kind: ServiceAccount, name: p, namespace: monitoring}") + "]}",
 			"service account monitoring/p has a binding",
 		},
-		"the controller's policy is gone": {
+		"missing policy of the controller": {
 			"cluster/policies.yaml",
 			"name: controller.kubetenant.dev",
 			"name: other.example.com",
@@ -627,7 +628,7 @@ func TestCheck(t *testing.T) {
 			if c.file != "" {
 				spoiled := strings.Replace(string(files[c.file]), c.old, c.new, 1)
 				if spoiled == string(files[c.file]) {
-					t.Fatalf("%s holds no %q", c.file, c.old)
+					t.Fatalf("%s does not contain %q", c.file, c.old)
 				}
 				files[c.file] = []byte(spoiled)
 			}

@@ -42,7 +42,7 @@ func labeled(source, publication string, annotations ...string) map[string]any {
 	return map[string]any{"labels": labels, "annotations": all}
 }
 
-// copied returns the resources of which copies may exist.
+// copied returns the resources whose objects Publications can copy.
 func copied() []schema.GroupVersionResource {
 	return []schema.GroupVersionResource{
 		resourceOf(
@@ -74,7 +74,7 @@ func TestPoliciesOfCopies(t *testing.T) {
 		where     map[string]string
 		by        user.Info
 		denied    string // a part of the message; "" if no policy denies it
-		only      string // the resource, if the case applies to one only
+		only      string // the only resource of the case; "" for all copied resources
 	}{
 		"created": {operation: create, is: ours, by: manager},
 		"changed": {
@@ -90,7 +90,7 @@ func TestPoliciesOfCopies(t *testing.T) {
 			by:        manager,
 		},
 		"deleted": {operation: remove, was: ours, by: manager},
-		"created in the system's": {
+		"created in a system namespace": {
 			operation: create,
 			is:        ours,
 			where:     system,
@@ -115,7 +115,7 @@ func TestPoliciesOfCopies(t *testing.T) {
 			by:        manager,
 			denied:    "in namespaces of tenants",
 		},
-		"of another source": {
+		"another source": {
 			operation: create,
 			is:        labeled("tenant", "ca", tenant.PublishedAnnotation),
 			by:        manager,
@@ -212,7 +212,7 @@ func TestPoliciesOfCopies(t *testing.T) {
 			by:        alice,
 			denied:    "the object belongs to the Publication ca of the platform",
 		},
-		"of one label, deleted": {
+		"a copy with one label, deleted": {
 			operation: remove,
 			was:       labeled("", "ca"),
 			by:        alice,
@@ -224,14 +224,14 @@ func TestPoliciesOfCopies(t *testing.T) {
 			is:        own,
 			by:        alice,
 		},
-		"an own object, deleted by it": {operation: remove, was: own, by: alice},
+		"an own object, deleted by its tenant": {operation: remove, was: own, by: alice},
 		"written as it was by a tenant": {
 			operation: update,
 			was:       ours,
 			is:        ours,
 			by:        alice,
 		},
-		"by a tenant in the manager's name": {
+		"a tenant with the manager's name": {
 			operation: create,
 			is:        ours,
 			by:        &user.DefaultInfo{Name: tenant.ManagerUser, Groups: []string{"tenant:acme"}},
@@ -327,7 +327,8 @@ func withoutTenant(metadata map[string]any) map[string]any {
 	return map[string]any{"annotations": metadata["annotations"]}
 }
 
-// copyResources returns the resource of a case, or all resources of copies.
+// copyResources returns the resource with the given name, or all resources of copies if only is
+// "".
 func copyResources(only string) []schema.GroupVersionResource {
 	switch only {
 	case "":
@@ -355,12 +356,12 @@ func TestWebhooksOfSources(t *testing.T) {
 		was, is       map[string]any
 		fails, ignore bool
 	}{
-		"annotated":          {is: marked, fails: true},
-		"confirmed":          {is: confirmed, fails: true},
-		"annotation added":   {was: plain, is: marked, fails: true},
-		"annotation removed": {was: confirmed, is: plain, fails: true},
-		"another":            {is: plain, ignore: true},
-		"another, updated":   {was: plain, is: plain, ignore: true},
+		"annotated":              {is: marked, fails: true},
+		"confirmed":              {is: confirmed, fails: true},
+		"annotation added":       {was: plain, is: marked, fails: true},
+		"annotation removed":     {was: confirmed, is: plain, fails: true},
+		"not annotated":          {is: plain, ignore: true},
+		"not annotated, updated": {was: plain, is: plain, ignore: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			for _, resource := range copied() {
@@ -400,8 +401,8 @@ func TestWebhooksOfSources(t *testing.T) {
 	}
 }
 
-// TestNoPublicationFromServiceNamespace checks that no caller can publish an object in the namespace that the
-// webhooks skip.
+// TestNoPublicationFromServiceNamespace checks that no caller can publish an object in the
+// namespace of the service, which the webhooks skip.
 func TestNoPublicationFromServiceNamespace(t *testing.T) {
 	t.Parallel()
 	set := admissionSetWith(t, publishing)
@@ -419,7 +420,7 @@ func TestNoPublicationFromServiceNamespace(t *testing.T) {
 			is:     labeled("", "", tenant.PublishAnnotation, tenant.PublishedAnnotation),
 			denied: true,
 		},
-		"as it was":     {was: labeled("", "", tenant.PublishAnnotation), is: labeled("", "", tenant.PublishAnnotation)},
+		"unchanged":     {was: labeled("", "", tenant.PublishAnnotation), is: labeled("", "", tenant.PublishAnnotation)},
 		"not published": {was: labeled("", "", tenant.PublishAnnotation), is: plain},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -65,8 +65,8 @@ func TestCheckRights(t *testing.T) {
 		"secrets, admin":      {bind("admin", group("system:authenticated")), secrets},
 		"secrets, view":       {within("kubetenant-system", "view", member), ""},
 		"secrets, written":    {role("", "secrets", "create") + within("kubetenant-system", "r", member), ""},
-		"secrets of another":  {role("", "secrets", "get") + within("globex--web", "r", member), ""},
-		"secrets, the service": {
+		"secrets elsewhere":   {role("", "secrets", "get") + within("globex--web", "r", member), ""},
+		"secrets, own account": {
 			role("", "secrets", "get") +
 				within("kubetenant-system", "r", "{kind: ServiceAccount, name: x, namespace: kubetenant-system}"),
 			"",
@@ -74,19 +74,19 @@ func TestCheckRights(t *testing.T) {
 		"configmaps":        {role("", "configmaps", "get") + within("kubetenant-system", "r", member), ""},
 		"reads of policies": {role("admissionregistration.k8s.io", "*", "list") + bind("r", member), ""},
 		"service accounts":  {role("", "serviceaccounts", "create") + bind("r", member), ""},
-		"everybody": {
+		"all authenticated callers": {
 			bind("system:auth-delegator", group("system:authenticated")),
 			"group system:authenticated of tenants TokenReviews",
 		},
 		"accounts of a tenant":   {bind("edit", group("system:serviceaccounts:acme--web")), "impersonation"},
 		"accounts of the system": {bind("edit", group("system:serviceaccounts:kube-system")), ""},
 		"the system tenant":      {bind("cluster-admin", group("tenant:system")), ""},
-		"its own namespace":      {within("acme--web", "admin", group("tenant:acme")), ""},
-		"another's namespace": {
+		"own namespace":          {within("acme--web", "admin", group("tenant:acme")), ""},
+		"another tenant's namespace": {
 			within("globex--web", "edit", member),
 			"RoleBinding b gives serviceaccount robot of tenants impersonation",
 		},
-		"the service's": {within("kubetenant-system", "edit", member), "impersonation"},
+		"the service's namespace": {within("kubetenant-system", "edit", member), "impersonation"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			all := findingsAfter(t, options(t), func(files map[string][]byte) { files["extra.yaml"] = []byte(c.text) })

@@ -15,7 +15,7 @@ import (
 )
 
 // TestPoliciesOfRoles checks that only the manager may write the Roles of TenantMembers, and that
-// it may not write other Roles.
+// the manager may not write other Roles.
 func TestPoliciesOfRoles(t *testing.T) {
 	t.Parallel()
 	set := admissionSetOf(t, "Enforce")
