@@ -40,8 +40,8 @@ type Plugin struct {
 	// First reports whether the plugin must run before all other plugins, including those of the
 	// server.
 	First bool
-	// Last reports whether the plugin must validate after all other plugins, including the server's
-	// own up to ResourceQuota.
+	// Last reports whether the plugin must validate after all other plugins, including the
+	// server's own plugins up to ResourceQuota.
 	Last bool
 }
 
@@ -63,8 +63,8 @@ func (s *Stack) reloadablePlugins(all []Plugin) []Plugin {
 }
 
 // pluginParts contains the mutating and the validating part of a plugin. A part is nil if the
-// plugin does not implement it. The type assertions are done once for each snapshot, and not for
-// each write.
+// plugin does not implement it. The type assertions are done once for each snapshot instead of
+// once for each write.
 type pluginParts struct {
 	mutator   admission.MutationInterface
 	validator admission.ValidationInterface
@@ -177,8 +177,8 @@ func (f *reloadablePlugin) withSuffix(err error) error {
 }
 
 // ownerByPrefix returns the function that finds the owner of a namespace that a pod's affinity
-// names. It returns nil if no prefix reserves names for a tenant, because the named namespace could
-// then belong to another tenant later.
+// names. It returns nil if namespacePrefix is None, because another tenant could later own the
+// named namespace.
 func ownerByPrefix(
 	c *configv1alpha1.Admission, owners *authz.Owners,
 ) func(context.Context, tenant.ID, string) (tenant.ID, error) {
@@ -188,8 +188,9 @@ func ownerByPrefix(
 	return owners.OfForTenant
 }
 
-// controllerObjects returns the functions that find the owner of an object, from which a controller
-// created the object. If the cluster has no [lookup.Controllers], the functions find no objects.
+// controllerObjects returns the functions that find the owner of an object that a controller
+// created. metadata returns only the metadata of the owner. If the cluster has no
+// [lookup.Controllers], the functions return nil.
 func (c *clusterParts) controllerObjects() (metadata, objects plugins.ObjectFunc) {
 	if c.controllers != nil {
 		return c.controllers.Metadata, c.controllers.Object
@@ -241,8 +242,8 @@ func recordedAnnotations(c *configv1alpha1.Admission) []string {
 	return []string{tenant.HeldAnnotation, tenant.CreatorAnnotation, tenant.OnBehalfOfAnnotation}
 }
 
-// bindingKinds returns the kinds for whose objects an identity is recorded. The value reports
-// whether the kind belongs to KubeVela.
+// bindingKinds returns the kinds for whose objects TenantBinding records an identity. The value
+// reports whether the plugin also writes the annotations of KubeVela.
 func bindingKinds(kinds []configv1alpha1.BindingKind) map[schema.GroupKind]bool {
 	out := map[schema.GroupKind]bool{}
 	for _, k := range kinds {
@@ -286,8 +287,8 @@ func workloadUser(c *configv1alpha1.WorkloadUser, names *tenant.SystemNames) (*a
 	return out, nil
 }
 
-// defaultQuotas is a store for a configuration with a default quota. It also limits tenants that
-// have no TenantQuota yet.
+// defaultQuotas is a quota store for a configuration with a default quota. It also limits tenants
+// that have no TenantQuota yet.
 type defaultQuotas struct {
 	lookup.Quotas
 	hard corev1.ResourceList
@@ -302,7 +303,7 @@ func (m defaultQuotas) States(ctx context.Context, id tenant.ID) ([]*quota.State
 	return states, err
 }
 
-// unlimited is a store without quotas.
+// unlimited is a quota store without quotas.
 type unlimited struct{}
 
 // States implements [quota.Store].
@@ -314,7 +315,7 @@ func (unlimited) Charge(context.Context, *quota.State, *quota.State) error { ret
 // HasQuota implements [quota.Store].
 func (unlimited) HasQuota(context.Context, tenant.ID) (bool, error) { return false, nil }
 
-// deviceClasses returns [lookup.Quotas.Classes], or nil if no quota is enforced.
+// deviceClasses returns the method [lookup.Quotas.Classes], or nil if no quota is enforced.
 func (c *clusterParts) deviceClasses(config *configv1alpha1.Quota) func() (quota.Classes, error) {
 	if c.quotas == nil || !*config.Enabled {
 		return nil
@@ -322,7 +323,7 @@ func (c *clusterParts) deviceClasses(config *configv1alpha1.Quota) func() (quota
 	return c.quotas.Classes
 }
 
-// quotaStore returns the store that the configuration specifies.
+// quotaStore returns the quota store for the configuration.
 func (c *clusterParts) quotaStore(config *configv1alpha1.Quota) quota.Store {
 	switch {
 	case c.quotas == nil || !*config.Enabled:

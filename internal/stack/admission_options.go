@@ -203,7 +203,8 @@ func retiredOf(obj runtime.Object) (lifecycle.Record, error) {
 	}, err
 }
 
-// templateOf returns the resources of the objects that a NamespaceTemplate creates.
+// templateOf returns the resources of the objects in a NamespaceTemplate. It returns an error if
+// the NamespaceTemplate is invalid.
 func templateOf(obj runtime.Object) ([]schema.GroupVersionResource, error) {
 	stored, err := decode[v1alpha1.NamespaceTemplate](obj)
 	if err != nil {
@@ -242,7 +243,7 @@ func compareResources(a, b schema.GroupVersionResource) int {
 	return cmp.Compare(a.String(), b.String())
 }
 
-// objectsOf returns the resources of the objects of a NamespaceTemplate, by kind and name.
+// objectsOf returns the resource of each object in a NamespaceTemplate, keyed by kind and name.
 func objectsOf(obj runtime.Object) (map[string]schema.GroupVersionResource, error) {
 	stored, err := decode[v1alpha1.NamespaceTemplate](obj)
 	if err != nil {
@@ -262,7 +263,8 @@ func objectsOf(obj runtime.Object) (map[string]schema.GroupVersionResource, erro
 	return all, nil
 }
 
-// lifecycleOf returns the fields of a Tenant that determine whether it may be created or deleted.
+// lifecycleOf returns the fields of a Tenant that determine whether the Tenant may be created or
+// deleted.
 func lifecycleOf(obj runtime.Object) (*lifecycle.TenantSpec, error) {
 	t, id, err := tenantOf(obj)
 	if err != nil {

@@ -88,11 +88,11 @@ func TestReinvocation(t *testing.T) {
 		"a Deployment": {
 			appsv1.SchemeGroupVersion.WithKind("Deployment"), &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: "x"}}, nil,
 		},
-		"an application":       {application1, application(map[string]any{}), nil},
-		"one that is lent":     {application1, application(take), nil},
-		"one that is lent now": {application1, takes, was},
-		"one that is left":     {application1, was.DeepCopy(), was},
-		"a Namespace's creator": {
+		"an application":                         {application1, application(map[string]any{}), nil},
+		"an application that takes the identity": {application1, application(take), nil},
+		"an update that takes the identity":      {application1, takes, was},
+		"an update without changes":              {application1, was.DeepCopy(), was},
+		"a Namespace": {
 			corev1.SchemeGroupVersion.WithKind("Namespace"),
 			&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "acme--new", Labels: map[string]string{tenant.Label: "acme"}}},
 			nil,
@@ -154,7 +154,7 @@ func admitAgain(
 		}
 	}
 	if !equalJSON(t, first, newObj) {
-		t.Errorf("%s: changed again", name)
+		t.Errorf("%s: the second run changed the object", name)
 	}
 	for _, p := range stack.Admission {
 		if v, ok := p.Interface.(admission.ValidationInterface); ok && p.Handles(operation) {
@@ -198,7 +198,7 @@ func TestWriteUsesOneSnapshot(t *testing.T) {
 	plugin, ok := stack.Admission[1].Interface.(admission.MutationInterface)
 	validation, both := stack.Admission[1].Interface.(admission.ValidationInterface)
 	if !ok || !both {
-		t.Fatalf("%s is no plugin of both kinds", stack.Admission[1].Name)
+		t.Fatalf("%s does not both mutate and validate", stack.Admission[1].Name)
 	}
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "a--new"}}
 	alice := &user.DefaultInfo{Name: "alice", Extra: map[string][]string{tenant.ExtraKey: {"a"}}}
@@ -211,14 +211,14 @@ func TestWriteUsesOneSnapshot(t *testing.T) {
 			t.Fatal(err)
 		}
 		replace(t, dir, tenancy("restricted"))
-		eventually(t, "the other configuration is taken over", func() bool { return reloads(t, registry, "success") == 1 })
+		eventually(t, "the new configuration takes effect", func() bool { return reloads(t, registry, "success") == 1 })
 		if err := validation.Validate(r.Context(), attributes, nil); err != nil {
-			t.Errorf("the write that was admitted before: %v", err)
+			t.Errorf("the validation did not use the snapshot of the mutation: %v", err)
 		}
 	}))
 	handler.ServeHTTP(httptest.NewRecorder(),
 		httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/api/v1/namespaces", http.NoBody))
 	if err := validation.Validate(t.Context(), attributes, nil); !asked || err == nil {
-		t.Error("a later write is not held to the other configuration")
+		t.Error("a later write does not use the new configuration")
 	}
 }

@@ -37,8 +37,8 @@ func OpenAudit(config *configv1alpha1.Audit) (*tenantaudit.Streams, error) {
 	})
 }
 
-// AuditResolver returns the resolver that determines the tenants of the audit events of this
-// server. It reads only caches.
+// AuditResolver returns the resolver that determines to which tenants this server's audit events
+// belong. The resolver reads only caches.
 func (s *Stack) AuditResolver() *tenantaudit.Resolver {
 	return &tenantaudit.Resolver{
 		CallerKey: authz.CallerTenantAuditAnnotation,
@@ -65,8 +65,9 @@ func (s *Stack) auditStreamAt(id tenant.ID, at time.Time) (tenantaudit.Stream, b
 	return s.AuditStream(id)
 }
 
-// AuditStream returns the audit stream of a tenant. It returns false if the tenant was deleted, if
-// it has neither a Tenant object nor a namespace, or while the Tenant objects are unknown.
+// AuditStream returns the audit stream of a tenant. It returns false if the tenant was deleted,
+// if it has neither a Tenant object nor a namespace, or if it is unknown whether it has a Tenant
+// object.
 func (s *Stack) AuditStream(id tenant.ID) (tenantaudit.Stream, bool) {
 	of := s.shared.cluster.tenants
 	switch {
@@ -120,9 +121,10 @@ func (s *Stack) withAudit(next http.Handler) http.Handler {
 	})
 }
 
-// WithAllTenantsAudit serves callers of the system tenant the audit stream of any tenant. It is a
-// filter within [Stack.WithTenant]. It does not handle requests whose path names a tenant, because
-// these requests are limited to this tenant. The server MUST have authorized the request.
+// WithAllTenantsAudit serves callers of the system tenant the audit stream of any tenant. The
+// filter MUST run inside [Stack.WithTenant]. It does not handle requests whose path names a
+// tenant, because these requests are limited to that tenant. The server MUST have authorized the
+// request.
 func (s *Stack) WithAllTenantsAudit(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if s.shared.audit != nil && isAuditRequest(r) && authz.PathTenant(r.Context()).IsZero() {
@@ -141,17 +143,18 @@ type AuditReader struct {
 	Streams *tenantaudit.Streams
 	// Stream is [Stack.AuditStream].
 	Stream func(id tenant.ID) (tenantaudit.Stream, bool)
-	// Cluster is the cluster whose records are served. If empty, the records are not selected by
-	// cluster.
+	// Cluster is the name of the cluster whose records are served. If empty, the records are not
+	// filtered by cluster.
 	Cluster string
 	// ResolveTenant translates the tenant ID in a query. It is not called for the system tenant. If
 	// nil, the tenant ID is used unchanged.
 	ResolveTenant func(tenant.ID) tenant.ID
 }
 
-// Serve handles a request by a caller of tenant id. A caller of the system tenant reads the stream
-// of the tenant that the query names, or the stream of the system tenant. Any other caller reads
-// the stream of its own tenant. Its query may name only this tenant.
+// Serve handles a request by a caller of tenant id. A caller of the system tenant reads the
+// stream of the tenant that the query names. Without a tenant in the query, it reads the stream
+// of the system tenant. Any other caller reads the stream of its own tenant. Its query may name
+// only this tenant.
 func (a *AuditReader) Serve(w http.ResponseWriter, r *http.Request, id tenant.ID) {
 	query, err := tenantaudit.ParseQuery(r.URL.RawQuery)
 	if err != nil {

@@ -44,7 +44,7 @@ func TestAuditFollowIsAStream(t *testing.T) {
 		t.Run(query, func(t *testing.T) {
 			r := httptest.NewRequest(http.MethodGet, authz.AuditPath+query, http.NoBody)
 			if got := fairuse.IsStream(r, info); got != want {
-				t.Errorf("a stream of fair use: %t, want %t", got, want)
+				t.Errorf("IsStream() = %t, want %t", got, want)
 			}
 		})
 	}
@@ -81,7 +81,8 @@ func (auditTenants) Lineage(id tenant.ID) tenant.Lineage {
 	return tenant.Lineage{UID: "u-" + id.String(), Created: renewedAt}
 }
 
-// newAuditStack returns a stack that serves audit streams. A live read of a namespace is an error.
+// newAuditStack returns a stack that serves audit streams. The stack can read namespaces only
+// from the cache.
 func newAuditStack(t *testing.T) (*stack.Stack, *tenantaudit.Streams) {
 	t.Helper()
 	one := int32(1)
@@ -152,7 +153,8 @@ func TestAuditStream(t *testing.T) {
 	}
 	for _, name := range []string{"acme", "renewed"} {
 		id, _ := tenant.Parse(name)
-		// The event is in the second of the creation, or its server's clock is ahead.
+		// An event within 5 seconds of the creation may belong to the deleted tenant. Creation
+		// times have a resolution of one second, and the clocks of servers differ.
 		for _, after := range []time.Duration{-time.Hour, 900 * time.Millisecond, 5 * time.Second} {
 			at := renewedAt.Add(after)
 			if got, ok := s.AuditResolver().Stream(id, at); ok {
@@ -190,17 +192,17 @@ func TestAuditResolver(t *testing.T) {
 		caller, as            user.Info
 		authenticated, acting string
 	}{
-		"a user":                               {callerOf("alice", "acme"), nil, "acme", "acme"},
-		"an account":                           {account, nil, "acme", "acme"},
-		"an account of an ending namespace":    {named("system:serviceaccount:acme--ending:robot"), nil, "acme", "acme"},
-		"an account of no namespace":           {named("system:serviceaccount:gone:robot"), nil, "", ""},
-		"the system tenant":                    {callerOf("root", "system"), nil, "system", "system"},
-		"the system tenant as a user":          {callerOf("root", "system"), callerOf("alice", "acme"), "system", "acme"},
-		"the system tenant as an account":      {callerOf("root", "system"), account, "system", "acme"},
-		"the system tenant as a group":         {callerOf("root", "system"), named("a", "tenant:acme"), "system", "acme"},
-		"the system tenant as an unknown user": {callerOf("root", "system"), named("a"), "system", ""},
-		"a tenant as another's user":           {callerOf("alice", "acme"), callerOf("gwen", "globex"), "acme", "acme"},
-		"no tenant as a user":                  {named("a"), callerOf("gwen", "globex"), "", ""},
+		"user":                                   {callerOf("alice", "acme"), nil, "acme", "acme"},
+		"service account":                        {account, nil, "acme", "acme"},
+		"service account, terminating namespace": {named("system:serviceaccount:acme--ending:robot"), nil, "acme", "acme"},
+		"service account, missing namespace":     {named("system:serviceaccount:gone:robot"), nil, "", ""},
+		"the system tenant":                      {callerOf("root", "system"), nil, "system", "system"},
+		"the system tenant as a user":            {callerOf("root", "system"), callerOf("alice", "acme"), "system", "acme"},
+		"the system tenant as a service account": {callerOf("root", "system"), account, "system", "acme"},
+		"the system tenant as a group":           {callerOf("root", "system"), named("a", "tenant:acme"), "system", "acme"},
+		"the system tenant as an unknown user":   {callerOf("root", "system"), named("a"), "system", ""},
+		"a tenant as a user of another tenant":   {callerOf("alice", "acme"), callerOf("gwen", "globex"), "acme", "acme"},
+		"user without a tenant as another user":  {named("a"), callerOf("gwen", "globex"), "", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			authenticated, acting := r.Caller(c.caller, c.as, renewedAt)
@@ -224,7 +226,8 @@ func TestAuditResolver(t *testing.T) {
 }
 
 // TestCallerReadsOwnAuditStream checks that a caller of a tenant can read only the stream of its
-// own tenant, whatever tenant the query names.
+// own tenant, whatever tenant the query names. A caller of the system tenant can read the stream
+// of every tenant.
 func TestCallerReadsOwnAuditStream(t *testing.T) {
 	s, streams := newAuditStack(t)
 	of := func(stream tenantaudit.Stream, name string) tenantaudit.Placed {
@@ -254,28 +257,28 @@ func TestCallerReadsOwnAuditStream(t *testing.T) {
 	for name, c := range map[string]struct {
 		caller, as user.Info
 		query      string
-		want       string // the records
+		want       string // the name of the record
 		code       int
 	}{
-		"own":                                 {alice, nil, "", "of-acme", 200},
-		"own by name":                         {alice, nil, "tenant=acme", "of-acme", 200},
-		"own by an account":                   {account, nil, "", "of-acme", 200},
-		"another tenant's":                    {alice, nil, "tenant=globex", "", 403},
-		"the system's":                        {alice, nil, "tenant=system", "", 403},
-		"no tenant's":                         {alice, nil, "tenant=nobody", "", 403},
-		"no name":                             {alice, nil, "tenant=../globex", "", 403},
-		"two tenants'":                        {alice, nil, "tenant=acme&tenant=globex", "", 400},
-		"without a tenant":                    {&user.DefaultInfo{Name: "a"}, nil, "", "", 403},
-		"without a tenant by name":            {&user.DefaultInfo{Name: "a"}, nil, "tenant=acme", "", 403},
-		"of a tenant that replaced another":   {callerOf("r", "renewed"), nil, "", "of-renewed", 200},
-		"of a tenant that does not exist":     {callerOf("i", "invented"), nil, "", "", 404},
-		"system's":                            {root, nil, "", "of-system", 200},
-		"any tenant's by the system tenant":   {root, nil, "tenant=globex", "of-globex", 200},
-		"no tenant's by the system tenant":    {root, nil, "tenant=invented", "", 404},
-		"no name by the system tenant":        {root, nil, "tenant=../globex", "", 400},
-		"the system tenant as a user":         {root, alice, "", "of-acme", 200},
-		"the system tenant as a user, others": {root, alice, "tenant=globex", "", 403},
-		"a wrong query":                       {alice, nil, "since=yesterday", "", 400},
+		"own":                                       {alice, nil, "", "of-acme", 200},
+		"own by name":                               {alice, nil, "tenant=acme", "of-acme", 200},
+		"own by a service account":                  {account, nil, "", "of-acme", 200},
+		"of another tenant":                         {alice, nil, "tenant=globex", "", 403},
+		"of the system tenant":                      {alice, nil, "tenant=system", "", 403},
+		"of a missing tenant":                       {alice, nil, "tenant=nobody", "", 403},
+		"invalid tenant name":                       {alice, nil, "tenant=../globex", "", 403},
+		"of two tenants":                            {alice, nil, "tenant=acme&tenant=globex", "", 400},
+		"caller without a tenant":                   {&user.DefaultInfo{Name: "a"}, nil, "", "", 403},
+		"caller without a tenant, by name":          {&user.DefaultInfo{Name: "a"}, nil, "tenant=acme", "", 403},
+		"of a tenant that replaced another":         {callerOf("r", "renewed"), nil, "", "of-renewed", 200},
+		"of a tenant that does not exist":           {callerOf("i", "invented"), nil, "", "", 404},
+		"system tenant":                             {root, nil, "", "of-system", 200},
+		"any tenant, by the system tenant":          {root, nil, "tenant=globex", "of-globex", 200},
+		"missing tenant, by the system tenant":      {root, nil, "tenant=invented", "", 404},
+		"invalid tenant name, by the system tenant": {root, nil, "tenant=../globex", "", 400},
+		"the system tenant as a user":               {root, alice, "", "of-acme", 200},
+		"the system tenant as a user, other tenant": {root, alice, "tenant=globex", "", 403},
+		"invalid query":                             {alice, nil, "since=yesterday", "", 400},
 	} {
 		t.Run(name, func(t *testing.T) {
 			code, body := read(c.caller, c.as, http.MethodGet, c.query)
@@ -286,7 +289,7 @@ func TestCallerReadsOwnAuditStream(t *testing.T) {
 				t.Errorf("read %s, want %s", body, c.want)
 			}
 			if code != http.StatusOK && strings.Contains(body, "globex") {
-				t.Errorf("the answer repeats the query: %s", body)
+				t.Errorf("the response contains the tenant in the query: %s", body)
 			}
 		})
 	}
@@ -299,7 +302,7 @@ func TestCallerReadsOwnAuditStream(t *testing.T) {
 		})).ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, http.NoBody))
 		return w.Code, w.Body.String()
 	}
-	// A path of one tenant does not give access to the records of all tenants.
+	// A tenant path does not give access to the records of all tenants.
 	if code, body := narrowed("/tenants/acme" + authz.AuditPath); code != http.StatusNotFound {
 		t.Errorf("the system tenant on the path of acme: %d: %s", code, body)
 	}
@@ -310,7 +313,7 @@ func TestCallerReadsOwnAuditStream(t *testing.T) {
 	_, there := read(alice, nil, http.MethodGet, "tenant=globex")
 	_, not := read(alice, nil, http.MethodGet, "tenant=nobody")
 	if exists != http.StatusForbidden || there != not {
-		t.Errorf("the answers tell which tenants exist:\n%s\n%s", there, not)
+		t.Errorf("the responses reveal which tenants exist:\n%s\n%s", there, not)
 	}
 	for _, method := range []string{http.MethodPost, http.MethodHead, http.MethodDelete} {
 		if code, _ := read(alice, nil, method, ""); code != http.StatusTeapot {
@@ -343,7 +346,7 @@ func TestConcurrentReadsAreLimited(t *testing.T) {
 	for range 4 {
 		end, ok := streams.BeginRead("", acme)
 		if !ok {
-			t.Fatal("a read is refused")
+			t.Fatal("a read below the limit is refused")
 		}
 		ends = append(ends, end)
 	}
@@ -353,12 +356,12 @@ func TestConcurrentReadsAreLimited(t *testing.T) {
 	}
 	for _, other := range []user.Info{callerOf("gwen", "globex"), callerOf("root", "system")} {
 		if resp := read(other); resp.StatusCode != http.StatusOK {
-			t.Errorf("a read of %s: %d", other.GetName(), resp.StatusCode)
+			t.Errorf("a read by %s: %d", other.GetName(), resp.StatusCode)
 		}
 	}
 	ends[0]()
 	if resp := read(callerOf("alice", "acme")); resp.StatusCode != http.StatusOK {
-		t.Errorf("a read after another one has ended: %d", resp.StatusCode)
+		t.Errorf("a read after another read has ended: %d", resp.StatusCode)
 	}
 	for _, end := range ends[1:] {
 		end()
@@ -373,12 +376,12 @@ func TestConcurrentReadsAreLimited(t *testing.T) {
 		}
 	}
 	if resp := read(callerOf("root", "system")); resp.StatusCode != http.StatusOK {
-		t.Errorf("a read of the system tenant beside those of tenants: %d", resp.StatusCode)
+		t.Errorf("a read by the system tenant while tenants use all reads: %d", resp.StatusCode)
 	}
 }
 
-// TestAuditFollowerCountsAsStream checks that a request that follows an audit stream counts as a
-// stream of its tenant, and that it ends when the caller loses access.
+// TestAuditFollowerCountsAsStream checks that a request that follows an audit stream is limited
+// as a stream of the caller's tenant, and that it ends when the tenant changes.
 func TestAuditFollowerCountsAsStream(t *testing.T) {
 	s, _ := newAuditStack(t)
 	follow := func() int {
@@ -399,7 +402,7 @@ func TestAuditFollowerCountsAsStream(t *testing.T) {
 		go func() { ended <- follow() }()
 	}
 	if code := <-ended; code != http.StatusTooManyRequests {
-		t.Errorf("a second follower has %d with a limit of one watch", code)
+		t.Errorf("a second follower: status %d with a limit of one watch", code)
 	}
 	acme, _ := tenant.Parse("acme")
 	waittest.Until(t, func() error {
@@ -407,7 +410,7 @@ func TestAuditFollowerCountsAsStream(t *testing.T) {
 		select {
 		case code := <-ended:
 			if code != http.StatusOK {
-				t.Errorf("the first follower has %d", code)
+				t.Errorf("the first follower: status %d", code)
 			}
 			return nil
 		default:

@@ -36,8 +36,9 @@ const (
 	// AllCredentials specifies that callers present all kinds of credentials to the server itself.
 	// All sources are built.
 	AllCredentials Credentials = iota
-	// BearerTokens specifies that a server forwards the bearer tokens that it does not recognize.
-	// Only the sources of these tokens are built: tokenFile, oidc, keystone and webhook.
+	// BearerTokens specifies that kube-apiserver forwards to the stack the bearer tokens that it
+	// does not recognize. Only the sources of these tokens are built: tokenFile, oidc, keystone
+	// and webhook.
 	BearerTokens
 	// NoCredentials specifies that another server authenticates the callers. No sources are built,
 	// and their files are not read. Revocations still apply.
@@ -58,7 +59,7 @@ type sourceParts struct {
 	// All OIDC issuers share claimsCompiler and the HTTP clients in issuers.
 	compiler, claimsCompiler func() authenticationcel.Compiler
 	issuers                  *oidc.Clients
-	// serviceAccounts returns the tenant of the service accounts of a namespace.
+	// serviceAccounts returns the tenant of the service accounts in a namespace.
 	serviceAccounts func(context.Context, string) (tenant.ID, error)
 	// clientCAs are the CA bundles of the x509 sources that have been opened. caChanged is called
 	// after a bundle has changed.
@@ -74,7 +75,7 @@ type sourceKind struct {
 	open   func(ctx context.Context, p *sourceParts, config *configv1alpha1.Source, s *authn.Source) error
 }
 
-// sourceKinds returns the kinds of sources, by the name of the field in the configuration.
+// sourceKinds returns the kinds of sources, keyed by the name of the field in the configuration.
 func sourceKinds() map[string]sourceKind {
 	return map[string]sourceKind{
 		"x509":           {false, openX509},
@@ -210,8 +211,8 @@ func openFrontProxy(_ context.Context, p *sourceParts, _ *configv1alpha1.Source,
 	return nil
 }
 
-// Errors of issuers. With a wrong issuer, the server's own authenticator would accept the tokens
-// without their tenant.
+// Errors about invalid issuers. With an invalid issuer, the server's own authenticator would
+// accept the tokens without their tenant.
 var (
 	errOwnIssuer   = errors.New("the issuer may not be the server's own issuer of service account tokens")
 	errOtherIssuer = errors.New("serviceAccount.issuer must be an issuer of the server (--service-account-issuer)")
@@ -295,7 +296,7 @@ func openKeystone(ctx context.Context, p *sourceParts, source *configv1alpha1.So
 	return nil
 }
 
-// scopesOf returns the scopes that a source accepts. Unknown names are ignored.
+// scopesOf converts the names of scopes. Unknown names are ignored.
 func scopesOf(names []configv1alpha1.KeystoneScope) (scopes keystone.Scopes) {
 	for _, name := range names {
 		switch name {
@@ -355,8 +356,9 @@ func (p *sourceParts) ownsIssuer(issuer string) bool {
 	return issuer == serviceaccount.LegacyIssuer || slices.Contains(p.ServiceAccountIssuers, issuer)
 }
 
-// followRevocations follows the file at path until ctx ends. It returns a function that returns the
-// current revocations. changed is called after each new valid version has taken effect.
+// followRevocations reloads the revocation file at path until ctx ends. It returns a function
+// that returns the current revocations. changed is called after each new valid version has taken
+// effect.
 func followRevocations(
 	ctx context.Context, path string, report reload.Report, changed func(*authn.Revocations),
 ) (func() *authn.Revocations, error) {

@@ -41,8 +41,8 @@ type RBAC struct {
 	Synced func() bool
 	// ServerFallback reports whether the server calls its own evaluator if the index allows
 	// nothing. The server's evaluator ignores the scope and the expiry in the annotations of
-	// bindings. In Enforce mode, requests that only such a binding would allow are therefore
-	// denied, and so are all requests until the index has synced.
+	// bindings. In Enforce mode, requests that only a binding with one of these annotations would
+	// allow are therefore denied, and so are all requests until the index has synced.
 	ServerFallback bool
 }
 
@@ -55,8 +55,8 @@ type Authorization struct {
 	RuleResolver authorizer.RuleResolver
 	// RBAC is called before Authorizer. It MUST be nil if Authorizer includes RBAC.
 	RBAC *RBAC
-	// GrantorAuthorizer decides whether the author of a write has the rights that the write
-	// provides to others. Defaults to the Stack's own Authorizer, which is sufficient if the Stack
+	// GrantorAuthorizer decides whether the author of a write has the rights that the write gives
+	// to other users. Defaults to the Stack's own Authorizer, which is sufficient if the Stack
 	// calls all authorizers of the server.
 	GrantorAuthorizer authorizer.Authorizer
 	// ServerAnswersReviews reports whether the server answers reviews of rules, tokens and subjects
@@ -73,23 +73,26 @@ type authorizationParts struct {
 	cluster *clusterParts
 	names   *tenant.SystemNames
 	limits  tenant.Limits // limits of the identities of tenants' callers
-	// qualified reports whether user names are qualified by the tenant. ownPrefixes reports whether
-	// only a tenant's own namespaces can have its prefix. accountsInGroup reports whether
-	// authenticated service accounts are in the groups of their tenants.
+	// qualified reports whether user names are qualified by the tenant. ownPrefixes reports
+	// whether a namespace whose name has a tenant's prefix always belongs to that tenant.
+	// accountsInGroup reports whether authenticated service accounts are in the groups of their
+	// tenants.
 	qualified, ownPrefixes, accountsInGroup bool
 	// revoked is nil if there are no revocations.
 	revoked func() *authn.Revocations
-	// sourceTenant returns the tenant ID that the revocations use for a tenant of this server.
+	// sourceTenant returns the tenant ID that the revocation file uses for a tenant of this
+	// server. See [Authentication.SourceTenant].
 	sourceTenant func(tenant.ID) tenant.ID
 	report       reload.Report
 	observe      func(context.Context, authz.Outcome)
-	// exceptionsChanged ends the sessions that exceptions have allowed.
+	// exceptionsChanged ends the sessions that exceptions have allowed, because the exceptions
+	// may have changed.
 	exceptionsChanged func()
 }
 
-// newBoundary returns the boundary with its exceptions and its delegates. Among the exceptions,
-// grants precede the policies of the ABAC file. The delegates are the ABAC file, RBAC and the
-// server's other authorizers, in this order.
+// newBoundary returns the boundary of a configuration, with its exceptions and its delegates.
+// Among the exceptions, grants precede the policies of the ABAC file. The delegates are the ABAC
+// file, RBAC and the server's other authorizers, in this order.
 func newBoundary(
 	ctx context.Context, p *authorizationParts, config *configv1alpha1.Authorization,
 ) (*authz.Boundary, error) {
@@ -207,9 +210,9 @@ type delegates struct {
 	rules       []authorizer.RuleResolver
 }
 
-// delegate returns a union of all authorizers in their order. An individual authorizer is returned
-// without a union, because a union would add the name of the authorizer to its reasons. It returns
-// nil if there are no authorizers.
+// delegate returns a union of all authorizers in their order. It returns a single authorizer
+// without a union, because a union would add the name of the authorizer to its reasons. It
+// returns nil if there are no authorizers.
 func (d *delegates) delegate() (authorizer.Authorizer, error) {
 	switch len(d.authorizers) {
 	case 0:
@@ -225,7 +228,7 @@ func (d *delegates) delegate() (authorizer.Authorizer, error) {
 const serverDelegate = "server"
 
 // flatUnion is a union whose reasons have the form and the order of the server's reasons. The
-// server's authorizers already add their names to their reasons. RBAC is called before these
+// server's authorizers already include their names in their reasons. RBAC is called before these
 // authorizers, but its reason follows theirs, as in kube-apiserver.
 type flatUnion struct {
 	authorizer.Authorizer
@@ -310,24 +313,24 @@ func (p *policyFile) authorize(ctx context.Context, a authorizer.Attributes) (au
 	boundary := p.delegates.boundary
 	id, err := boundary.Subjects.TenantOf(ctx, a.GetUser())
 	if err != nil || isPrivileged(a.GetUser()) {
-		return authorizer.DecisionNoOpinion, "", nil // no policy applies to a user without a tenant
+		return authorizer.DecisionNoOpinion, "", nil // no policy applies to this user
 	}
 	owner, err := boundary.ObjectOwnerOf(ctx, a)
 	if err != nil || owner.ID != id && !id.IsSystem() || !(*p.file.Load()).Allows(id, owner, a) {
-		return authorizer.DecisionNoOpinion, "", nil // no policy applies if the owner is unknown
+		return authorizer.DecisionNoOpinion, "", nil // no policy applies to this object
 	}
 	return authorizer.DecisionAllow, authz.ReasonABAC.String(), nil
 }
 
-// isPrivileged reports whether u is in the group system:masters. The server's own client is in this
-// group. Its read of a namespace must not make the server determine the owner of the namespace,
-// which would cause another read.
+// isPrivileged reports whether u is in the group system:masters. The server's own client is in
+// this group. When it reads a namespace, the server must not determine the owner of the
+// namespace, which would cause another read.
 func isPrivileged(u user.Info) bool {
 	return slices.Contains(u.GetGroups(), user.SystemPrivilegedGroup)
 }
 
-// isLoopback reports whether u is the server's own client. It cannot be revoked, because the server
-// does not work without it. Authentication rejects any other caller with this name.
+// isLoopback reports whether u is the server's own client. This client cannot be revoked, because
+// the server does not work without it. Authentication rejects any other caller with this name.
 func isLoopback(u user.Info) bool { return u.GetName() == user.APIServerUser && isPrivileged(u) }
 
 // RulesFor implements [authorizer.RuleResolver].

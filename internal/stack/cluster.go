@@ -65,7 +65,8 @@ func (noResources) Kind(schema.GroupResource) string { return "" }
 // Labeled implements [lookup.Resources].
 func (noResources) Labeled(schema.GroupResource, tenant.ID) bool { return false }
 
-// selectedLabel is [lookup.Objects.SelectedLabel].
+// selectedLabel calls [lookup.Objects.SelectedLabel]. It returns "" if the cluster has no
+// [lookup.Objects].
 func (c *clusterParts) selectedLabel(key string) string {
 	if c.objects == nil {
 		return ""
@@ -73,13 +74,14 @@ func (c *clusterParts) selectedLabel(key string) string {
 	return c.objects.SelectedLabel(key)
 }
 
-// defaultPriority is [lookup.Objects.DefaultPriority].
+// defaultPriority calls [lookup.Objects.DefaultPriority]. It returns false if the cluster has no
+// [lookup.Objects].
 func (c *clusterParts) defaultPriority(name string) bool {
 	return c.objects != nil && c.objects.DefaultPriority(name)
 }
 
 // controllerObject returns the method [lookup.Controllers.Object], or nil if the cluster has no
-// controllers.
+// [lookup.Controllers].
 func (c *clusterParts) controllerObject() plugins.ObjectFunc {
 	if c.controllers == nil {
 		return nil
@@ -87,8 +89,8 @@ func (c *clusterParts) controllerObject() plugins.ObjectFunc {
 	return c.controllers.Object
 }
 
-// ownedNamespaces returns the method [lookup.Namespaces.OwnedNamespaces], or nil if the namespaces
-// are unknown.
+// ownedNamespaces returns the method [lookup.Namespaces.OwnedNamespaces], or nil if the cluster
+// has no [lookup.Namespaces].
 func (c *clusterParts) ownedNamespaces() func(tenant.ID) ([]string, error) {
 	if c.namespaces == nil {
 		return nil
@@ -96,8 +98,8 @@ func (c *clusterParts) ownedNamespaces() func(tenant.ID) ([]string, error) {
 	return c.namespaces.OwnedNamespaces
 }
 
-// references returns the method [lookup.Namespaces.References], or nil if the namespaces are
-// unknown.
+// references returns the method [lookup.Namespaces.References], or nil if the cluster has no
+// [lookup.Namespaces].
 func (c *clusterParts) references() func(context.Context, tenant.ID, []string) ([]string, error) {
 	if c.namespaces == nil {
 		return nil

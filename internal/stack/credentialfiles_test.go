@@ -20,9 +20,10 @@ import (
 
 const mixed = "tok,alice,1,,a\nomitted,bob,2\n"
 
-// TestReloadWithOmittedTenantIsRejected checks that a new version of a credential file is rejected
-// if a record has no tenant and there is no default tenant. A new configuration is also rejected if
-// it removes the default tenant of such a file. The previous version remains in effect.
+// TestReloadWithOmittedTenantIsRejected checks that a new version of a credential file is
+// rejected if a record has no tenant and there is no default tenant. A new configuration is also
+// rejected if it removes the default tenant of a file that needs the default tenant. The previous
+// version remains in effect.
 func TestReloadWithOmittedTenantIsRejected(t *testing.T) {
 	dir := t.TempDir()
 	setsDefault := strings.Replace(config, "tokens.csv", "tokens.csv, defaultTenant: a", 1)
@@ -45,7 +46,7 @@ func TestReloadWithOmittedTenantIsRejected(t *testing.T) {
 		t.Fatalf("in a file that names the system tenant: %q", got)
 	}
 	replace(t, dir, map[string]string{"tokens.csv": mixed})
-	eventually(t, "the mixed file is refused", func() bool { return reloads(t, registry, "error") == 1 })
+	eventually(t, "the mixed file is rejected", func() bool { return reloads(t, registry, "error") == 1 })
 	if of("tok") != "" || of("omitted") != "system" {
 		t.Errorf("after a mixed file: %q, %q", of("tok"), of("omitted"))
 	}
@@ -53,9 +54,9 @@ func TestReloadWithOmittedTenantIsRejected(t *testing.T) {
 	eventually(t, "the default tenant is set", func() bool { return of("omitted") == "a" && of("tok") == "a" })
 
 	replace(t, dir, map[string]string{"tenancy.yaml": config})
-	eventually(t, "the configuration is refused", func() bool { return reloads(t, registry, "error") == 2 })
+	eventually(t, "the configuration is rejected", func() bool { return reloads(t, registry, "error") == 2 })
 	if got := of("omitted"); got != "a" {
-		t.Errorf("after a configuration that was refused: %q", got)
+		t.Errorf("after a rejected configuration: %q", got)
 	}
 }
 
@@ -81,7 +82,7 @@ func TestSystemTenantRecordsAreLogged(t *testing.T) {
 		`passwords.csv" "records"=2 "systemTenantRecords"=2`,
 	} {
 		if !strings.Contains(log.String(), want) {
-			t.Errorf("the log does not hold %s:\n%s", want, log.String())
+			t.Errorf("the log does not contain %s:\n%s", want, log.String())
 		}
 	}
 	replace(t, dir,
@@ -96,6 +97,6 @@ func TestSystemTenantRecordsAreLogged(t *testing.T) {
 		return strings.Contains(log.String(), `tokens.csv" "records"=1 "systemTenantRecords"=0`)
 	})
 	if strings.Contains(log.String(), "CANARY") || strings.Contains(log.String(), `passwords.csv" "records"=1`) {
-		t.Errorf("the log holds content of a file, or counts a file that was refused:\n%s", log.String())
+		t.Errorf("the log contains content of a file, or the records of a rejected file:\n%s", log.String())
 	}
 }

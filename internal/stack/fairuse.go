@@ -23,8 +23,8 @@ import (
 
 // fairUseState records which limits have already been applied to a request.
 type fairUseState struct {
-	request bool // the limits of requests
-	stream  bool // the limit of streams
+	request bool // the limits for requests
+	stream  bool // the limit for streams
 	// limitedTenant is the caller's tenant, which [Stack.AdmitFlow] sets. It can also be the system
 	// tenant.
 	limitedTenant tenant.ID
@@ -45,7 +45,8 @@ func fairUseStateOf(ctx context.Context) *fairUseState {
 	return &fairUseState{}
 }
 
-// limitsOf returns the limits of a tenant from its Tenant object and from the configuration.
+// limitsOf returns the limits of a tenant. A limit in the Tenant object overrides the limit in
+// the configuration.
 func (s *Stack) limitsOf(id tenant.ID) fairuse.Limits {
 	var spec v1alpha1.FairUse
 	if tenants := s.shared.cluster.tenants; tenants != nil {
@@ -76,11 +77,11 @@ func (s *Stack) AdmitRequest(ctx context.Context, u user.Info) (leave func(), re
 }
 
 // AdmitFlow is [Stack.AdmitRequest] for a server with API Priority and Fairness. It also returns
-// the user by which the server classifies the request. For a caller of a tenant, this user has the
-// name tenant:<id>, so that all callers of the tenant are one flow. It has the caller's groups and
-// the group of the tenant's priority level. Level groups of the caller are removed, so that no
-// caller can choose a level. Callers of the system tenant and callers without a tenant are
-// unchanged.
+// the user by which the server classifies the request. For a caller of a tenant, this user has
+// the name tenant:<id>, so that all callers of the tenant are one flow. It has the caller's
+// groups and the group of the tenant's priority level. Groups of the caller that name a level are
+// removed, so that no caller can choose its level. Callers of the system tenant and callers
+// without a tenant are unchanged.
 func (s *Stack) AdmitFlow(
 	ctx context.Context, u user.Info,
 ) (flow user.Info, leave func(), refused *apierrors.StatusError) {
@@ -113,7 +114,7 @@ func flowUser(u user.Info, id tenant.ID, level string) user.Info {
 	return &user.DefaultInfo{Name: id.Group(), Groups: groups}
 }
 
-// AdmitStream is [Stack.AdmitRequest] for a watch or another stream. It applies the limits of
+// AdmitStream is [Stack.AdmitRequest] for a watch or another stream. It applies the limits for
 // requests when the stream begins, and counts the stream until leave is called.
 func (s *Stack) AdmitStream(ctx context.Context, u user.Info) (leave func(), refused *apierrors.StatusError) {
 	id := s.limitedTenant(ctx, u)
@@ -140,7 +141,7 @@ func (s *Stack) AdmitStream(ctx context.Context, u user.Info) (leave func(), ref
 	}, nil
 }
 
-// report returns the limits and the use of a tenant.
+// report returns the limits and the current use of a tenant.
 func (s *Stack) report(id tenant.ID) *fairuse.Report {
 	return &fairuse.Report{Tenant: id.String(), Use: s.shared.fairUse.Use(id), Limits: s.limitsOf(id)}
 }
@@ -193,8 +194,8 @@ func (s *Stack) withFairUse(next http.Handler) http.Handler {
 }
 
 // WithAllTenantsFairUse serves [authz.FairUsePath] for callers of the system tenant. It responds
-// with the limits and the use of all tenants that currently use the server. It is a filter within
-// [Stack.WithTenant]. The server MUST have authorized the request.
+// with the limits and the use of all tenants that currently use the server. The filter MUST run
+// inside [Stack.WithTenant]. The server MUST have authorized the request.
 func (s *Stack) WithAllTenantsFairUse(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		u, _ := request.UserFrom(r.Context())

@@ -157,7 +157,7 @@ func TestFlowUser(t *testing.T) {
 			name:   "dave",
 			groups: []string{"dev"},
 		},
-		"a contradiction": {
+		"contradicting tenants": {
 			caller: &user.DefaultInfo{
 				Name:  "system:serviceaccount:acme--web:robot",
 				Extra: map[string][]string{tenant.ExtraKey: {"globex"}},
@@ -211,8 +211,8 @@ func isStreamKind(name string, info *request.RequestInfo) bool {
 	return info.Subresource != "" || name == "watch" || name == "proxy"
 }
 
-// TestLimitsOfTenants checks each kind of request against each limit. A refused request does not
-// reach the API, and client-go can read when to try again.
+// TestLimitsOfTenants checks each kind of request against each limit. A refused request must not
+// reach the API, and its response must contain the retry time that client-go reads.
 func TestLimitsOfTenants(t *testing.T) {
 	n := ptr.To[int32]
 	for name, info := range requestKinds() {
@@ -300,7 +300,7 @@ func TestLimitsApplyOncePerRequest(t *testing.T) {
 				t.Fatalf("request %d: %v", i, refused)
 			}
 			if verb == "watch" {
-				leave() // API Priority and Fairness ends with the initialization
+				leave() // a server calls it when the watch is initialized
 			} else {
 				defer leave()
 			}
@@ -316,13 +316,13 @@ func TestLimitsApplyOncePerRequest(t *testing.T) {
 			t.Error("a third request was admitted with a burst of 2")
 		}
 		if _, refused := s.AdmitStream(r.Context(), u); refused == nil {
-			t.Error("a stream was admitted without a token")
+			t.Error("a stream was admitted above the rate limit")
 		}
 	})
 }
 
-// TestFairUseReport checks that a caller sees only the use of its own tenant, while its own request
-// is in flight. Only callers of the system tenant see the use of all tenants.
+// TestFairUseReport checks that a caller sees only the use of its own tenant, which includes the
+// caller's own request. Only callers of the system tenant see the use of all tenants.
 func TestFairUseReport(t *testing.T) {
 	n := ptr.To[int32]
 	s := newFairUseStack(t, v1alpha1.FairUse{InFlight: n(7)}, map[string]v1alpha1.FairUse{"acme": {Watches: n(9)}})
@@ -361,7 +361,7 @@ func TestFairUseReport(t *testing.T) {
 	})
 	for name, c := range map[string]struct{ caller, as user.Info }{
 		"a user":                            {caller: alice},
-		"the system tenant as that user":    {caller: root, as: alice},
+		"the system tenant as the user":     {caller: root, as: alice},
 		"the user as another tenant's user": {caller: alice, as: carol},
 		"the user as the system tenant":     {caller: alice, as: root},
 	} {
@@ -378,10 +378,10 @@ func TestFairUseReport(t *testing.T) {
 		method string
 		caller user.Info
 	}{
-		"no tenant":         {http.MethodGet, &user.DefaultInfo{Name: "dave"}},
-		"anonymous":         {http.MethodGet, &user.DefaultInfo{Name: user.Anonymous}},
-		"another method":    {http.MethodPost, alice},
-		"a system's method": {http.MethodDelete, root},
+		"no tenant":                   {http.MethodGet, &user.DefaultInfo{Name: "dave"}},
+		"anonymous":                   {http.MethodGet, &user.DefaultInfo{Name: user.Anonymous}},
+		"POST by a tenant":            {http.MethodPost, alice},
+		"DELETE by the system tenant": {http.MethodDelete, root},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if code, _ := ask(c.method, c.caller, nil); code != http.StatusTeapot {
@@ -391,8 +391,8 @@ func TestFairUseReport(t *testing.T) {
 	}
 }
 
-// TestLimitsOfDeletedTenant checks that running requests of a tenant end as usual after its Tenant was
-// changed or deleted, and that later requests have the new limits.
+// TestLimitsOfDeletedTenant checks that active requests of a tenant end as usual after its Tenant
+// was changed or deleted, and that later requests have the new limits.
 func TestLimitsOfDeletedTenant(t *testing.T) {
 	specs := map[string]v1alpha1.FairUse{"acme": {InFlight: ptr.To[int32](1)}}
 	s := newFairUseStack(t, v1alpha1.FairUse{}, specs)

@@ -27,13 +27,13 @@ import (
 )
 
 var (
-	historyCount = flag.Int("histories", 400, "histories of 50 steps that TestHistories plays")
-	historySeed  = flag.Uint64("histories.seed", 0, "the first of them")
+	historyCount = flag.Int("histories", 400, "number of histories of 50 steps that TestHistories replays")
+	historySeed  = flag.Uint64("histories.seed", 0, "seed of the first history")
 )
 
-// historyStep is a request or an event of the server.
+// historyStep is a request to the server, or an event in the server.
 type historyStep struct {
-	Caller string `json:"caller,omitempty"` // tenant/user; empty for an event of the server
+	Caller string `json:"caller,omitempty"` // tenant/user; empty for an event in the server
 	As     string `json:"as,omitempty"`
 	Verb   string `json:"verb"`
 	Target string `json:"target"`
@@ -116,7 +116,7 @@ func makeStep(r *rand.Rand) historyStep {
 			s.Verb = "delete"
 		}
 		if s.Verb == "delete" && caller == other && !strings.HasPrefix(namespace, other) {
-			s.Verb = "get" // a free name would reveal its former owner
+			s.Verb = "get" // observed could notice that the name is free
 		}
 	case 1: // all namespaces
 		s.Target = "/api/v1/configmaps"
@@ -156,9 +156,9 @@ var methods = map[string]string{
 	"deletecollection": "DELETE",
 }
 
-// replay plays a history and returns what the tenant observed saw: the responses to its own
-// requests and the events and ends of its watches. The result contains no entries for the steps of
-// other.
+// replay replays a history and returns everything that the tenant observed saw. This includes the
+// responses to its own requests, and the events and ends of its watches. The result contains no
+// entries for the steps of other.
 func replay(t testing.TB, settings *configv1alpha1.Settings, history []historyStep) []string {
 	t.Helper()
 	m := newMemoryServer(t, settings)
@@ -212,7 +212,7 @@ func (m *memoryServer) step(s *historyStep) (string, *memoryWatch) {
 	case "later":
 		m.now = m.now.Add(40 * time.Minute)
 		for _, key := range []string{"a--one", "a--two", "b--one", "b--two", "c--one", "c--two"} {
-			m.stack.GrantChanged(key) // otherwise, sessions would end by the real clock
+			m.stack.GrantChanged(key) // ends sessions of expired grants, whose timers use the real clock
 		}
 	case "grant", "revoke":
 		if owner, err := m.stack.NamespaceOwner(m.t.Context(), s.Target); err != nil || !s.isBy(owner.String()) {
@@ -247,15 +247,15 @@ func (m *memoryServer) step(s *historyStep) (string, *memoryWatch) {
 	return "done", nil
 }
 
-// viewDifference returns the difference between what the tenant observed sees with and without the steps
-// of other.
+// viewDifference returns how the steps of other change the responses and watches of observed, or
+// "" if they change nothing.
 func viewDifference(t testing.TB, settings *configv1alpha1.Settings, history []historyStep) string {
 	t.Helper()
 	without := slices.DeleteFunc(slices.Clone(history), func(s historyStep) bool { return s.isBy(other) })
 	return cmp.Diff(replay(t, settings, without), replay(t, settings, history))
 }
 
-// minimize removes the steps of a history that are not needed for the difference.
+// minimize removes the steps of a history that viewDifference does not need to find a difference.
 func minimize(t testing.TB, settings *configv1alpha1.Settings, history []historyStep) []historyStep {
 	t.Helper()
 	for i := 0; i < len(history); {
@@ -299,7 +299,8 @@ func makeHistory(seed uint64) []historyStep {
 
 // TestHistories checks random histories of steps by three tenants and the system tenant. The
 // responses and watches of observed must not depend on the steps of other, except for grants. The
-// test shortens a failing history. Add it to internal/stack/testdata/histories.
+// test prints a shortened copy of a failing history. Add the copy to
+// internal/stack/testdata/histories.
 func TestHistories(t *testing.T) {
 	t.Parallel()
 	settings := historySettings(t, configv1alpha1.ModeEnforce)
@@ -323,7 +324,8 @@ func TestHistories(t *testing.T) {
 	workers.Wait()
 }
 
-// TestRegressionHistories checks histories that failed in the past.
+// TestRegressionHistories checks histories that failed in the past. Each must also fail without
+// the boundary.
 func TestRegressionHistories(t *testing.T) {
 	files, err := filepath.Glob("testdata/histories/*.json")
 	if err != nil || len(files) == 0 {
@@ -343,7 +345,7 @@ func TestRegressionHistories(t *testing.T) {
 				t.Error(difference)
 			}
 			if viewDifference(t, historySettings(t, configv1alpha1.ModeShadow), history) == "" {
-				t.Error("this history would tell nothing without the boundary")
+				t.Error("the history does not fail without the boundary")
 			}
 		})
 	}
@@ -359,6 +361,6 @@ func TestHistoriesDetectMissingBoundary(t *testing.T) {
 		}
 	}
 	if found < 20 {
-		t.Errorf("%d of 40 histories tell what the boundary is for", found)
+		t.Errorf("only %d of 40 histories fail without the boundary", found)
 	}
 }

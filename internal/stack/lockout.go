@@ -24,9 +24,9 @@ var errLockedOut = errors.New("authentication.sources: the server would reject t
 
 // acceptsAdmins reports whether the holders of certificates for the group system:masters from the
 // server's client CA authenticate as callers of the system tenant. The first x509 source that
-// contains this CA decides. If no source contains it, the server's own authenticator accepts them.
-// bundles contains the CA bundles of the x509 sources, in the order of sources. The result is true
-// if ownCA contains no certificate.
+// contains this CA decides. If no source contains it, the server's own authenticator accepts
+// them. bundles contains the CA bundles of the x509 sources, in the order of sources. The result
+// is also true if ownCA contains no certificate.
 func acceptsAdmins(ownCA []byte, sources []configv1alpha1.Source, bundles []func() []byte) bool {
 	own, err := cert.ParseCertsPEM(ownCA)
 	if err != nil {

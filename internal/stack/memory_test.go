@@ -42,10 +42,10 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// memoryServer is an in-memory API server of Namespaces and ConfigMaps with the filters and plugins
-// of a stack. There is no other authorizer, so that every caller may do everything that the
-// boundary allows. Only sync updates the cache of namespaces. A namespace that is being deleted
-// exists until finishDeletions. Only one goroutine may use the server at a time.
+// memoryServer is an in-memory API server for Namespaces and ConfigMaps with the filters and
+// plugins of a stack. Every request that the boundary delegates is allowed. The cache of
+// namespaces is updated by sync, and when a namespace is deleted. A namespace that is being
+// deleted exists until finishDeletions. Only one goroutine may use the server at a time.
 type memoryServer struct {
 	t          testing.TB
 	stack      *stack.Stack
@@ -59,7 +59,7 @@ type memoryServer struct {
 	grants     map[string]*grant.Grant
 	index      *grant.Index
 	now        time.Time
-	created    int // number of created namespaces, for their UIDs
+	created    int // number of created namespaces, used as UID
 }
 
 // memoryWatch is an active watch with its events so far.
@@ -185,7 +185,7 @@ func (m *memoryServer) syncNamespace(name string) {
 	}
 }
 
-// finishDeletions deletes the namespaces that are being deleted.
+// finishDeletions removes the namespaces that are being deleted, and the objects in them.
 func (m *memoryServer) finishDeletions() {
 	for _, name := range slices.Sorted(maps.Keys(m.namespaces)) {
 		ns := m.namespaces[name]
@@ -210,8 +210,8 @@ func (m *memoryServer) keys() []types.NamespacedName {
 	})
 }
 
-// grant lets the tenant to read and watch the ConfigMaps of a namespace. If to is empty, it deletes
-// the grant.
+// grant creates a grant with which a tenant may read and watch the ConfigMaps in a namespace. The
+// parameter to is the ID of the tenant. If it is empty, the grant is deleted.
 func (m *memoryServer) grant(namespace, to string) {
 	if g, found := m.grants[namespace+"/g"]; found && to == "" {
 		delete(m.grants, namespace+"/g")
@@ -335,7 +335,7 @@ func (m *memoryServer) list(info *request.RequestInfo, selector labels.Selector)
 	return lines
 }
 
-// watch records the current objects and then all events until it ends.
+// watch starts a watch and waits until the watch ends. The watch begins with the current objects.
 func (m *memoryServer) watch(ctx context.Context, info *request.RequestInfo, selector labels.Selector) {
 	w := &memoryWatch{
 		namespaces: info.Resource == "namespaces",

@@ -26,7 +26,7 @@ type decisionMetrics struct {
 	// exists reports whether a tenant has a Tenant object or a namespace. If nil, every tenant
 	// exists.
 	exists func(tenant.ID) bool
-	// usage records the same requests in the usage of tenants. It is nil if another Stack records
+	// usage counts the same requests in the tenants' usage. It is nil if another Stack records
 	// the usage.
 	usage *usage.Recorder
 
@@ -123,7 +123,8 @@ func (m *decisionMetrics) observe(_ context.Context, o authz.Outcome) {
 	m.usage.Allowed(o.Caller)
 }
 
-// recordLimit records a request that was rejected because of a limit of fair use.
+// recordLimit records a request that was rejected because the tenant had reached a limit of fair
+// use.
 func (m *decisionMetrics) recordLimit(id tenant.ID, limit string) {
 	m.overLimits.WithLabelValues(m.tenant(id).label, limit).Inc()
 	if m.usage != nil {
@@ -159,8 +160,8 @@ func (m *decisionMetrics) countersOf(label string) *tenantCounters {
 	return &tenantCounters{label, m.requests.WithLabelValues(label), m.denials.WithLabelValues(label)}
 }
 
-// namespaceEvents calls forget after a namespace was deleted or its owner changed. It may have been
-// the last namespace of the tenant.
+// namespaceEvents calls forget after a namespace was deleted or its owner changed, because it may
+// have been the last namespace of its tenant.
 type namespaceEvents struct {
 	cache.ResourceEventHandler
 	forget func()

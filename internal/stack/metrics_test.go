@@ -50,7 +50,7 @@ func TestRejectedConfigurationKeepsMetricsLimit(t *testing.T) {
 		TokenFile: &configv1alpha1.CredentialFile{Path: filepath.Join(t.TempDir(), "missing.csv")},
 	}
 	if _, err := newSnapshot(t.Context(), stack.shared, config(7, missing)); err == nil {
-		t.Fatal("a file that is not there was read")
+		t.Fatal("a configuration with a missing token file was accepted")
 	}
 	if got := stack.shared.decisions.max; got != 5 {
 		t.Errorf("the limit is %d", got)
@@ -101,7 +101,7 @@ func TestTenantMetricsAreBounded(t *testing.T) {
 		sums["kubetenant_tenant_denials_total"] != tenants*each/2+1 {
 		t.Errorf("counted %v", sums)
 	}
-	if n := labels["kubetenant_tenant_requests_total"]; n != limit+2 { // the others, and callers without a tenant
+	if n := labels["kubetenant_tenant_requests_total"]; n != limit+2 { // plus (others) and (none)
 		t.Errorf("%d tenants have metrics", n)
 	}
 	if _, err := testutil.GetCounterMetricValue(m.requests.WithLabelValues(otherTenants)); err != nil {
@@ -109,7 +109,8 @@ func TestTenantMetricsAreBounded(t *testing.T) {
 	}
 }
 
-// TestDecisionMetricsHaveReasonCodes checks that the label reason has the code of a reason and never its text.
+// TestDecisionMetricsHaveReasonCodes checks that the label reason contains the code of a reason
+// and never its text.
 func TestDecisionMetricsHaveReasonCodes(t *testing.T) {
 	m := newDecisionMetrics(nil)
 	registry := metrics.NewKubeRegistry()
@@ -204,7 +205,7 @@ func TestMetricsOfDeletedTenantsAreRemoved(t *testing.T) {
 		"globex":     1,
 		otherTenants: 3,
 	}); !maps.Equal(got, want) {
-		t.Errorf("after the end of verify-a: counted %v; want %v", got, want)
+		t.Errorf("after the deletion of verify-a: counted %v; want %v", got, want)
 	}
 	delete(namespaces, "globex")
 	labelled := func(id string) *corev1.Namespace {
@@ -212,7 +213,7 @@ func TestMetricsOfDeletedTenantsAreRemoved(t *testing.T) {
 	}
 	told.OnUpdate(labelled("globex"), labelled("globex"))
 	if got := counted(); got["globex"] != 1 {
-		t.Errorf("an update of the same owner: counted %v", got)
+		t.Errorf("after an update without a change of the owner: counted %v", got)
 	}
 	told.OnUpdate(labelled("globex"), labelled("acme"))
 	if got := counted(); got["globex"] != 0 || got["acme"] != 2 {

@@ -26,8 +26,9 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// writableResources returns the resources that a tenant's caller may write, by kind. They are the tenant's
-// own cluster-scoped resources, Namespaces, all built-in namespaced kinds and a custom kind.
+// writableResources returns the resources that a tenant's caller may write, keyed by kind. They
+// are the resources of [stack.OwnWritable], Namespaces, all built-in namespaced kinds and a
+// custom kind.
 func writableResources(t *testing.T) map[schema.GroupVersionKind]schema.GroupVersionResource {
 	t.Helper()
 	all := map[schema.GroupVersionKind]schema.GroupVersionResource{
@@ -43,7 +44,7 @@ func writableResources(t *testing.T) map[schema.GroupVersionKind]schema.GroupVer
 	for kind := range scheme.Scheme.AllKnownTypes() {
 		resource, _ := meta.UnsafeGuessKindToResource(kind)
 		if kind.Group == "authorization.k8s.io" || kind.Kind == "Binding" {
-			continue // no object is stored
+			continue // the server stores no such objects
 		}
 		scope := (authz.Scopes{}).Of(resource.GroupResource())
 		if scope == authz.ScopeNamespaced || kind == corev1.SchemeGroupVersion.WithKind("Namespace") {
@@ -54,7 +55,7 @@ func writableResources(t *testing.T) map[schema.GroupVersionKind]schema.GroupVer
 }
 
 // TestOwnerReferencesDoNotBlockDeletion checks that a tenant cannot write an object with an
-// ownerReference that blocks the deletion of an object that tenants share.
+// ownerReference that blocks the deletion of a cluster-scoped object.
 func TestOwnerReferencesDoNotBlockDeletion(t *testing.T) {
 	namespaces := cache.NewIndexer(cache.MetaNamespaceKeyFunc, nil)
 	if err := namespaces.Add(&corev1.Namespace{
@@ -80,7 +81,7 @@ func TestOwnerReferencesDoNotBlockDeletion(t *testing.T) {
 	owners := map[string]metav1.OwnerReference{
 		"a StorageClass": {APIVersion: "storage.k8s.io/v1", Kind: "StorageClass", Name: "shared"},
 		"a Node":         {APIVersion: "v1", Kind: "Node", Name: "node"},
-		"the own Tenant": {APIVersion: "kubetenant.dev/v1alpha1", Kind: "Tenant", Name: "acme"},
+		"its own Tenant": {APIVersion: "kubetenant.dev/v1alpha1", Kind: "Tenant", Name: "acme"},
 		"a Namespace":    {APIVersion: "v1", Kind: "Namespace", Name: "globex--web"},
 		"no name":        {APIVersion: "v1", Kind: "Namespace"},
 	}

@@ -43,8 +43,8 @@ type admissionParts struct {
 	subject plugins.SubjectFunc
 	names   *tenant.SystemNames
 	now     func() time.Time
-	// denies returns the result of [authz.Boundary.DenialReason] as text. gateDenials counts the
-	// writes that TenantGate denies, or would deny in Enforce mode, by mode.
+	// denies returns the text of [authz.Boundary.DenialReason]. gateDenials counts, for each
+	// mode, the writes that TenantGate denies or would deny in Enforce mode.
 	denies      func(context.Context, authorizer.Attributes) string
 	gateDenials *metrics.CounterVec
 	// grantorAuthorizer is [Stack.GrantorAuthorizer].
@@ -57,17 +57,17 @@ func (p *admissionParts) gateDenied(mode configv1alpha1.GateMode) func() {
 	return func() { p.gateDenials.WithLabelValues(string(mode)).Inc() }
 }
 
-// pluginOptions converts a configuration to the options of the plugins.
+// pluginOptions converts a configuration to the options of each plugin.
 type pluginOptions struct {
 	*admissionParts
 	config *configv1alpha1.Settings
 	owner  plugins.OwnerFunc
 	kinds  workload.Kinds
 	user   *attribution.WorkloadUser
-	// metadata and objects find the owner of an object, from which a controller created the object.
-	// metadata returns only the metadata of the owner.
+	// metadata and objects find the owner of an object that a controller created. metadata
+	// returns only the metadata of the owner.
 	metadata, objects plugins.ObjectFunc
-	// rules are the rules of Publications.
+	// rules specify what Publications may copy.
 	rules *publication.Rules
 }
 

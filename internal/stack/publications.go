@@ -63,7 +63,8 @@ func (o *pluginOptions) publishing() *managed.Publishing {
 	}
 }
 
-// readPublication reads a Publication for its plugin.
+// readPublication decodes a Publication for TenantManaged, and checks that its source may be
+// published.
 func (o *pluginOptions) readPublication(obj runtime.Object) (*managed.Publication, error) {
 	stored, err := decode[v1alpha1.Publication](obj)
 	if err != nil {
@@ -77,7 +78,7 @@ func (o *pluginOptions) readPublication(obj runtime.Object) (*managed.Publicatio
 	if err != nil {
 		return nil, err
 	}
-	// The name alone may exclude an object that does not exist yet.
+	// Some names exclude an object from publication, even if the object does not exist yet.
 	placeholder := &unstructured.Unstructured{}
 	placeholder.SetGroupVersionKind(p.From.Kind)
 	placeholder.SetName(p.From.Name)

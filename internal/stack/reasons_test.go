@@ -51,9 +51,9 @@ func TestReasonsMatchUpstream(t *testing.T) {
 					}
 					d, reason, got := upstream.Authorize(t.Context(), authorizer.AttributesRecord{})
 					d2, reason2, got2 := ours.Authorize(t.Context(), authorizer.AttributesRecord{})
-					if rbacs == authorizer.DecisionDeny { // caused by a limited binding only, which ends the chain
+					if rbacs == authorizer.DecisionDeny { // only a limited binding causes this, and it ends the chain
 						if d2 != rbacs {
-							t.Errorf("%v, what RBAC denies", d2)
+							t.Errorf("%v, but RBAC denies", d2)
 						}
 						continue
 					}
@@ -61,7 +61,7 @@ func TestReasonsMatchUpstream(t *testing.T) {
 						continue // either authorizer may allow the request
 					}
 					if d != d2 || reason != reason2 || (got == nil) != (got2 == nil) || got != nil && got.Error() != got2.Error() {
-						t.Errorf("%v %q %v, upstream's %v %q %v", d2, reason2, got2, d, reason, got)
+						t.Errorf("%v %q %v; upstream returns %v %q %v", d2, reason2, got2, d, reason, got)
 					}
 				}
 			}

@@ -26,9 +26,9 @@ type reloadMetrics struct {
 	successful, since *metrics.GaugeVec
 
 	mu sync.Mutex
-	// persistent contains the configuration file, which outlives a snapshot. followed contains the
-	// files that the owner of the Stack follows. snapshot contains the files that the current
-	// snapshot follows. Only these files have series.
+	// persistent contains the configuration file, which outlives a snapshot. followed contains
+	// the files that the owner of the Stack, such as a gateway, follows itself. snapshot contains
+	// the files that the current snapshot follows. Only these files have series.
 	persistent, followed, snapshot *fileStates
 }
 
@@ -91,8 +91,8 @@ func (m *reloadMetrics) setSnapshot(g *snapshot) {
 	m.updateGauges()
 }
 
-// setFollowed replaces the files that the owner of the Stack follows. Their content is in effect.
-// The configuration file retains the state of its last reload.
+// setFollowed replaces the files that the owner of the Stack follows, and records that their
+// content is in effect. The configuration file retains the state of its last reload.
 func (m *reloadMetrics) setFollowed(config string, files []string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -152,8 +152,8 @@ func (m *reloadMetrics) updateGauges() {
 	}
 }
 
-// hashOf returns a hash of the effective configuration. Format and comments of the configuration
-// file have no effect.
+// hashOf returns a hash of the effective configuration. The format and the comments of the
+// configuration file do not change the hash.
 func hashOf(config *configv1alpha1.Settings) (string, error) {
 	data, err := json.Marshal(config)
 	sum := sha256.Sum256(data)
@@ -173,14 +173,15 @@ func (s *shared) report(ctx context.Context, files *fileStates) reload.Report {
 	}
 }
 
-// SetFollowedFiles sets the files that the owner of the Stack follows, for metrics. config is the
-// configuration file. Their content is in effect now. The files replace those of earlier calls.
+// SetFollowedFiles sets the files whose reloads the owner of the Stack records with
+// [Stack.RecordReload]. config is the configuration file. The metrics report that the content of
+// all these files is in effect. The files replace the files of earlier calls.
 func (s *Stack) SetFollowedFiles(config string, files ...string) {
 	s.shared.reloads.setFollowed(config, files)
 }
 
-// RecordReload logs and records a new version of a file that the owner of the Stack follows. err is nil
-// if the version took effect.
+// RecordReload logs and records a new version of a file that the owner of the Stack follows. err
+// is nil if the version took effect.
 func (s *Stack) RecordReload(ctx context.Context, path string, err error) {
 	s.shared.report(ctx, nil)(path, err)
 }

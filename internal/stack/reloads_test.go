@@ -38,7 +38,8 @@ func lastReload(t *testing.T, registry metrics.KubeRegistry, name, path string) 
 	return 0, false
 }
 
-// TestLastReload checks that a metric shows whether the file on disk is in effect.
+// TestLastReload checks that the metrics show whether the version of a file on disk is in effect,
+// and when a version last took effect.
 func TestLastReload(t *testing.T) {
 	dir := t.TempDir()
 	path, tokens := filepath.Join(dir, "tenancy.yaml"), filepath.Join(dir, "tokens.csv")
@@ -72,7 +73,7 @@ func TestLastReload(t *testing.T) {
 	replace(t, dir, map[string]string{"tenancy.yaml": config + "nonsense: true\n"})
 	eventually(t, "a rejected configuration is shown", shows(path, 0))
 	if since(path) != begun {
-		t.Error("a rejected version counts as loaded")
+		t.Error("a rejected version changed the time of the last load")
 	}
 	replace(t, dir, map[string]string{"tokens.csv": "tok,alice\n"})
 	eventually(t, "a rejected token file is shown", shows(tokens, 0))
@@ -83,24 +84,24 @@ func TestLastReload(t *testing.T) {
 	replace(t, dir, map[string]string{"tenancy.yaml": strings.Replace(config, "tokens.csv", "others.csv", 1)})
 	eventually(t, "the new configuration is shown", shows(path, 1))
 	if since(path) <= begun {
-		t.Error("a new version does not count as loaded")
+		t.Error("a new version did not change the time of the last load")
 	}
-	eventually(t, "a file that nobody follows is not shown", isMissing(tokens))
+	eventually(t, "a file that the configuration no longer names is not shown", isMissing(tokens))
 	if err := os.Remove(filepath.Join(dir, "others.csv")); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, "a missing file is shown", shows(filepath.Join(dir, "others.csv"), 0))
 	replace(t, dir, map[string]string{"others.csv": "tok,alice,1,,a\n"})
-	eventually(t, "a file that is back is shown", shows(filepath.Join(dir, "others.csv"), 1))
+	eventually(t, "a file that exists again is shown", shows(filepath.Join(dir, "others.csv"), 1))
 
 	s.SetFollowedFiles(path, "kubeconfig")
 	s.RecordReload(t.Context(), "kubeconfig", os.ErrNotExist)
 	if !shows("kubeconfig", 0)() {
-		t.Error("a further file that was rejected is not shown")
+		t.Error("a rejected followed file is not shown")
 	}
 	s.SetFollowedFiles(path, "another")
 	if !isMissing("kubeconfig")() || !shows("another", 1)() || !shows(path, 1)() {
-		t.Error("the further files are not the last ones")
+		t.Error("SetFollowedFiles did not replace the followed files")
 	}
 }
 
@@ -132,7 +133,7 @@ func TestReloadMayNotLockOutAdmins(t *testing.T) {
 		"one tenant last": {
 			"{ name: all, " + all + "own.crt } }, { name: one, tenants: [acme], x509: { clientCAFile: own.crt } }", true,
 		},
-		"no organization of the admins": {"{ name: certs, " + all + "own.crt, systemOrganizations: [ops] } }", false},
+		"without system:masters": {"{ name: certs, " + all + "own.crt, systemOrganizations: [ops] } }", false},
 	} {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
@@ -167,7 +168,7 @@ func TestReloadMayNotLockOutAdmins(t *testing.T) {
 			}
 			replace(t, dir, map[string]string{"tenancy.yaml": sources(c.list)})
 			if _, err := open(); err != nil {
-				t.Errorf("a start by it = %v", err)
+				t.Errorf("Open() with the configuration = %v", err)
 			}
 		})
 	}
@@ -201,7 +202,7 @@ func TestServiceSectionNeedsRestart(t *testing.T) {
 		commit()
 		log := logger.GetSink().(ktesting.Underlier).GetBuffer().String()
 		if told := strings.Count(log, "The section service of the configuration is not the one"); told != c.told {
-			t.Errorf("after %q, the log tells it %d times, want %d", c.service, told, c.told)
+			t.Errorf("after %q, the log reports the change %d times, want %d", c.service, told, c.told)
 		}
 	}
 }

@@ -28,7 +28,7 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// newRequestedStack returns a stack of a cluster in which acme owns a namespace.
+// newRequestedStack returns a stack for a cluster in which acme owns the namespace acme--web.
 func newRequestedStack(t *testing.T) *stack.Stack {
 	t.Helper()
 	namespaces := cache.NewIndexer(cache.MetaNamespaceKeyFunc, nil)
@@ -122,17 +122,17 @@ func TestPluginsCheckRequestedObject(t *testing.T) {
 		cluster, webhook func(runtime.Object)
 		refused          string
 	}{
-		"a pod":                         {pod(nothing), nil, pool, scheduler, ""},
-		"a pod, sent":                   {pod(pool), nil, nothing, nothing, "spec.nodeSelector[pool]"},
-		"a pod, sent and added":         {pod(pool), nil, pool, scheduler, "spec.nodeSelector[pool]"},
-		"a pod, updated":                {pod(nothing), pod(nothing), pool, scheduler, ""},
-		"a pod, updated and sent":       {pod(scheduler), pod(nothing), pool, nothing, "spec.schedulerName"},
-		"a namespace":                   {namespace(nothing), nil, label, nothing, ""},
-		"a namespace, by a webhook":     {namespace(nothing), nil, nothing, label, ""},
-		"a namespace, sent":             {namespace(label), nil, nothing, nothing, key},
-		"a namespace, sent and added":   {namespace(label), nil, label, nothing, key},
-		"a namespace, updated":          {namespace(nothing), namespace(nothing), nothing, label, ""},
-		"a namespace, updated and sent": {namespace(label), namespace(nothing), nothing, nothing, key},
+		"pod changed by the cluster":             {pod(nothing), nil, pool, scheduler, ""},
+		"pod changed by the client":              {pod(pool), nil, nothing, nothing, "spec.nodeSelector[pool]"},
+		"pod changed by both":                    {pod(pool), nil, pool, scheduler, "spec.nodeSelector[pool]"},
+		"pod update changed by the cluster":      {pod(nothing), pod(nothing), pool, scheduler, ""},
+		"pod update changed by the client":       {pod(scheduler), pod(nothing), pool, nothing, "spec.schedulerName"},
+		"namespace changed by the cluster":       {namespace(nothing), nil, label, nothing, ""},
+		"namespace changed by a webhook":         {namespace(nothing), nil, nothing, label, ""},
+		"namespace changed by the client":        {namespace(label), nil, nothing, nothing, key},
+		"namespace changed by both":              {namespace(label), nil, label, nothing, key},
+		"namespace update changed by a webhook":  {namespace(nothing), namespace(nothing), nothing, label, ""},
+		"namespace update changed by the client": {namespace(label), namespace(nothing), nothing, nothing, key},
 	} {
 		t.Run(name, func(t *testing.T) {
 			for _, method := range []string{http.MethodPost, http.MethodPut, http.MethodPatch} {
@@ -150,11 +150,11 @@ func TestPluginsCheckRequestedObject(t *testing.T) {
 				err = admitWrite(ctx, stack.Admission[1:], writeBy(c.is.DeepCopyObject(), c.was), c.cluster, c.webhook)
 			})
 			if err == nil {
-				t.Errorf("%s is admitted although nobody knows what the client sent", name)
+				t.Errorf("%s: admitted although the requested object is not recorded", name)
 			}
 			if err = admitWrite(t.Context(), stack.Admission, writeBy(c.is.DeepCopyObject(), c.was),
 				c.cluster, c.webhook); err == nil {
-				t.Errorf("%s is admitted outside a request", name)
+				t.Errorf("%s: admitted without the filters of the stack", name)
 			}
 		})
 	}
@@ -185,8 +185,8 @@ func writeBy(newObj, oldObj runtime.Object) admission.Attributes {
 	)
 }
 
-// TestWebhookDoesNotChangeIdentity checks that the identity of an object does not change if only a webhook
-// changes the object.
+// TestWebhookDoesNotChangeIdentity checks that the recorded identity of an object changes if the
+// client changes the object, but not if only a webhook changes it.
 func TestWebhookDoesNotChangeIdentity(t *testing.T) {
 	stack := newRequestedStack(t)
 	const bobs = `{"user":"bob","tenant":"acme"}`
@@ -217,7 +217,7 @@ func TestWebhookDoesNotChangeIdentity(t *testing.T) {
 				})
 			})
 			if got := obj.GetAnnotations()[tenant.IdentityAnnotation]; err != nil || (got == bobs) != kept {
-				t.Errorf("size %s: %v, the identity %s", sent, err, got)
+				t.Errorf("size %s: %v, identity %s", sent, err, got)
 			}
 		})
 	}

@@ -35,7 +35,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// snapshot is built from one version of the configuration. It is replaced as a whole.
+// snapshot contains everything that is built from one version of the configuration. A new version
+// replaces the whole snapshot.
 type snapshot struct {
 	authenticator    authenticator.Request
 	boundary         *authz.Boundary
@@ -70,13 +71,13 @@ type shared struct {
 	// usage is nil if another Stack records the usage of tenants.
 	usage *usage.Metrics
 	audit *tenantaudit.Streams // nil if the server has no audit streams
-	// required is authorization.requireTenant of the current snapshot. Snapshots are built one at a
-	// time.
+	// required is authorization.requireTenant of the current snapshot. It has no lock, because
+	// snapshots are built one at a time.
 	required configv1alpha1.RequireTenant
-	// acceptsAdmins is that of the current snapshot.
+	// acceptsAdmins is the field acceptsAdmins of the current snapshot.
 	acceptsAdmins bool
-	// startService and startSettings are the settings of the first snapshot. startService is the
-	// section service. The sections usage and audit of startSettings are compared with later ones.
+	// startService is the section service of the first snapshot, and startSettings are all its
+	// settings. Changes of the sections service, usage and audit require a restart.
 	startService  *configv1alpha1.Service
 	startSettings *configv1alpha1.Settings
 	// grantorAuthorizer is [Stack.GrantorAuthorizer].
@@ -137,7 +138,7 @@ func newShared(server Server, stack *Stack) (*shared, error) {
 	return state, nil
 }
 
-// observe records an outcome and calls the observer of the server.
+// observe records an outcome in the metrics and calls [Server.Observe].
 func (s *shared) observe(ctx context.Context, o authz.Outcome) {
 	s.decisions.observe(ctx, o)
 	if s.Observe != nil {
@@ -189,7 +190,7 @@ func newSnapshot(ctx context.Context, state *shared, config *configv1alpha1.Sett
 	if g.hash, err = hashOf(config); err != nil {
 		return nil, err
 	}
-	// If the setting does not change, the new configuration locks out no further tenant.
+	// A setting that does not change locks out no additional tenant.
 	if required := config.Authorization.RequireTenant; required != state.required {
 		if err = state.cluster.checkRequired(required); err != nil {
 			return nil, err
@@ -198,7 +199,7 @@ func newSnapshot(ctx context.Context, state *shared, config *configv1alpha1.Sett
 	names, report := systemNames(config), state.report(ctx, g.files)
 	if g.revoked = state.Authentication.Revocations; g.revoked == nil && config.Authentication.Revocation != nil {
 		changed := func(revoked *authn.Revocations) {
-			if state.isCurrent(g) { // when g becomes current, swap reports the list
+			if state.isCurrent(g) { // otherwise, swap reports the list when g becomes current
 				state.revocationsChanged(revoked)
 			}
 		}
@@ -218,7 +219,7 @@ func newSnapshot(ctx context.Context, state *shared, config *configv1alpha1.Sett
 	if ca := state.Authentication.ClientCA; ca != nil {
 		g.acceptsAdmins = acceptsAdmins(ca.CurrentCABundleContent(), config.Authentication.Sources, g.clientCAs)
 	}
-	if state.acceptsAdmins && !g.acceptsAdmins { // at the start, a lockout is visible and may be intended
+	if state.acceptsAdmins && !g.acceptsAdmins { // false at the start, where a lockout may be intended
 		return nil, errLockedOut
 	}
 	admission := &admissionParts{
@@ -322,7 +323,7 @@ func (g *snapshot) authenticate(
 	return nil
 }
 
-// revocationsChanged handles a new list of revocations, which is already in effect.
+// revocationsChanged is called after a new list of revocations has taken effect.
 func (s *shared) revocationsChanged(revoked *authn.Revocations) {
 	s.endRevoked(revoked)
 	if s.Authentication.RevocationsChanged != nil {
@@ -353,7 +354,7 @@ func (s *shared) endRevoked(revoked *authn.Revocations) {
 	})
 }
 
-// sourceTenant returns the tenant ID that the revocations use for a tenant of this server.
+// sourceTenant returns the tenant ID that the revocation file uses for a tenant of this server.
 func (s *shared) sourceTenant(id tenant.ID) tenant.ID {
 	if s.Authentication.SourceTenant == nil {
 		return id
@@ -397,8 +398,8 @@ func groupResources(list []configv1alpha1.GroupResource) []schema.GroupResource 
 	return out
 }
 
-// Published returns the effective configuration, which [cluster.PublishConfiguration] publishes. It
-// returns an error if it cannot read the revocation file or the ABAC file.
+// Published returns the effective configuration, which [cluster.PublishConfiguration] publishes.
+// It returns an error if it cannot read the revocation file or the ABAC policy file.
 //
 // [cluster.PublishConfiguration]: https://pkg.go.dev/github.com/kubetenant/kubetenant/cluster#PublishConfiguration
 func (s *Stack) Published() (*configv1alpha1.Published, error) {

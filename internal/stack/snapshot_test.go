@@ -47,8 +47,8 @@ func TestPublishedEvaluator(t *testing.T) {
 	}
 }
 
-// TestDerivesRights checks in which cases a server grants callers the rights that follow from their
-// Tenant. Only the index may evaluate RBAC, and the boundary must be enforced.
+// TestDerivesRights checks that a server grants callers the rights that follow from their Tenant
+// only if the index alone evaluates RBAC and the boundary is enforced.
 func TestDerivesRights(t *testing.T) {
 	none := func(name string) (*corev1.Namespace, error) {
 		return nil, apierrors.NewNotFound(corev1.Resource("namespaces"), name)
@@ -79,7 +79,7 @@ func TestDerivesRights(t *testing.T) {
 		{"compiled in, by default", &stack.RBAC{Index: index}, func(*configv1alpha1.Authorization) {}, true},
 		{"without RBAC", nil, func(*configv1alpha1.Authorization) {}, false},
 		{
-			"the server asks its own evaluator next",
+			"the server also calls its own evaluator",
 			&stack.RBAC{Index: index, ServerFallback: true},
 			func(*configv1alpha1.Authorization) {},
 			false,

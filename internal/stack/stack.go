@@ -58,9 +58,9 @@ type Server struct {
 	// together with Observe and ObserveLimit, if another Stack records the usage of tenants. If
 	// nil, this Stack records the usage.
 	ObserveStream func(id tenant.ID) (ended func())
-	// Exists reports whether a tenant exists. Metrics name only tenants that exist. If nil, a
-	// tenant exists if Cluster contains its Tenant object or one of its namespaces. Set it for a
-	// Stack that records the decisions of other Stacks ([Stack.RecordDecision]).
+	// Exists reports whether a tenant exists. Only tenants that exist get their own metrics. If
+	// nil, a tenant exists if Cluster contains its Tenant object or one of its namespaces. Set it
+	// for a Stack that records the decisions of other Stacks ([Stack.RecordDecision]).
 	Exists func(tenant.ID) bool
 	// Register registers metrics, as legacyregistry.Register does. If nil, no metrics are
 	// registered.
@@ -95,16 +95,17 @@ type Authentication struct {
 	//
 	// [authn.Chain]: https://pkg.go.dev/github.com/kubetenant/kubetenant/authn#Chain
 	Accepts func(ctx context.Context, id tenant.ID, issued time.Time) bool
-	// Revocations returns the revocations of another Stack, which calls EndRevoked on this Stack
-	// for each new version. All Stacks of a server then use the same list at the same time. If nil,
-	// the Stack follows the revocation file of its configuration.
+	// Revocations returns the revocations of another Stack, so that all Stacks of a server use
+	// the same list. The server MUST call [Stack.EndRevoked] for each new version. If nil, the
+	// Stack follows the revocation file of its configuration.
 	Revocations func() *authn.Revocations
 	// RevocationsChanged is called after a new version of the revocations has taken effect and the
 	// Stack has ended the sessions of revoked callers. It is also called after each change of the
 	// configuration, which may name another file. It may be nil.
 	RevocationsChanged func(*authn.Revocations)
-	// SourceTenant returns the tenant ID that the revocations use for a tenant of this server. If
-	// nil, both IDs are the same.
+	// SourceTenant returns the tenant ID that the revocation file uses for a tenant of this
+	// server. The IDs differ if a gateway maps tenants to other names in a cluster. If nil, both
+	// IDs are the same.
 	SourceTenant func(tenant.ID) tenant.ID
 	// ReviewAuthenticator authenticates the tokens in TokenReviews of tenants' callers. Defaults to the
 	// Stack's own Authenticator.
@@ -119,8 +120,8 @@ type Stack struct {
 	Authenticator authenticator.Request
 	Authorizer    authorizer.Authorizer
 	RuleResolver  authorizer.RuleResolver
-	// GrantorAuthorizer decides whether the author of a write has the rights that the write
-	// provides to others.
+	// GrantorAuthorizer decides whether the author of a write has the rights that the write gives
+	// to other users.
 	GrantorAuthorizer authorizer.Authorizer
 	// Admission contains the plugins in their order.
 	Admission []Plugin
@@ -131,9 +132,9 @@ type Stack struct {
 	shared  *shared
 }
 
-// New returns the stack of a copy of config, which it defaults and validates. The stack follows the
-// files that the configuration names until ctx ends. The error names the invalid source, file, line
-// or field.
+// New builds a stack from a defaulted and validated copy of config. The stack follows the files
+// that the configuration names until ctx ends. The error contains the name of the invalid source,
+// file, line or field.
 func New(ctx context.Context, config *configv1alpha1.Settings, server Server) (*Stack, error) {
 	complete, err := config.Complete()
 	if err != nil {
@@ -151,8 +152,8 @@ func New(ctx context.Context, config *configv1alpha1.Settings, server Server) (*
 	return stack.start(state, g), nil
 }
 
-// Open is like [New], but reads the configuration file at path. The stack also follows this file. A
-// new version takes effect as a whole. A version with an error has no effect.
+// Open is like [New], but reads the configuration from the file at path, and also follows this
+// file. A new version takes effect as a whole. A version with an error has no effect.
 func Open(ctx context.Context, path string, server Server) (*Stack, error) {
 	stack := &Stack{}
 	state, err := newShared(server, stack)
@@ -219,7 +220,7 @@ func Check(ctx context.Context, path string) error {
 	return nil
 }
 
-// noProxy returns placeholder settings of front proxies. With them, the configuration of a
+// noProxy returns placeholder settings for front proxies, with which the configuration of a
 // frontProxy source can be checked without a server.
 func noProxy() *authenticatorfactory.RequestHeaderConfig {
 	placeholder := headerrequest.StaticStringSlice{"-"}
@@ -233,7 +234,7 @@ func noProxy() *authenticatorfactory.RequestHeaderConfig {
 	}
 }
 
-// start completes s with its first snapshot.
+// start sets the fields of s from its first snapshot.
 func (s *Stack) start(state *shared, g *snapshot) *Stack {
 	s.shared, s.ClientCA, s.GrantorAuthorizer = state, state.clientCAs, state.grantorAuthorizer
 	s.swap(g)
@@ -243,9 +244,9 @@ func (s *Stack) start(state *shared, g *snapshot) *Stack {
 	return s
 }
 
-// ServiceAccountTenant returns the tenant of the service accounts of a namespace, for the issuer of
-// their tokens. The error wraps [tenant.ErrInvalid] if the service accounts have no tenant. Any
-// other error means that the lookup failed.
+// ServiceAccountTenant returns the tenant of the service accounts in a namespace, for the issuer
+// of their tokens. The error wraps [tenant.ErrInvalid] if the service accounts have no tenant.
+// Any other error means that the lookup failed.
 func (s *Stack) ServiceAccountTenant(ctx context.Context, namespace string) (tenant.ID, error) {
 	return s.current.Load().boundary.Subjects.ServiceAccountTenant(ctx, namespace)
 }
@@ -257,9 +258,10 @@ func (s *Stack) Subject(ctx context.Context, u user.Info) (tenant.ID, authz.Subj
 }
 
 // NamespaceOwner returns the tenant that owns a namespace. It returns the system tenant if the
-// namespace has no label, and the zero ID if the namespace is unowned or does not exist. An error
-// means that the owner is unknown. It is for admission and controllers. The namespace MUST come
-// from a request that was already authorized.
+// namespace has no tenant label or is a system namespace. It returns the zero ID if the label is
+// invalid or the namespace does not exist. An error means that the owner is unknown. Use it in
+// admission and controllers. The namespace MUST come from a request that was already authorized,
+// because the lookups have no rate limit.
 func (s *Stack) NamespaceOwner(ctx context.Context, namespace string) (tenant.ID, error) {
 	return s.current.Load().boundary.Owners.OfUnthrottled(ctx, namespace)
 }
@@ -290,7 +292,8 @@ func (s *Stack) FollowNamespaces() cache.ResourceEventHandler {
 func (s *Stack) GrantChanged(namespace string) { s.shared.sessions.EndExcepted(namespace) }
 
 // ReadsContent reports whether plugins read more than the metadata of the objects of a kind. The
-// kind must not be built into Kubernetes. A cache stores only the metadata of all other kinds.
+// kind must not be built into Kubernetes. If the result is false, a cache needs to store only the
+// metadata.
 func (s *Stack) ReadsContent(kind schema.GroupKind) bool {
 	g := s.current.Load()
 	_, described := g.workloads[kind]
@@ -309,19 +312,19 @@ func (s *Stack) SharedClusterResources() []schema.GroupResource {
 	return s.current.Load().boundary.Shared
 }
 
-// SyncedKeystone returns the Keystone source whose projects the controller synchronizes, or nil if
-// there is none. The caller MUST NOT change it.
+// SyncedKeystone returns the Keystone source whose projects the controller synchronizes, or nil
+// if there is none. The caller MUST NOT change the result.
 func (s *Stack) SyncedKeystone() *configv1alpha1.Source {
 	return s.current.Load().config.SyncedKeystone()
 }
 
-// PublicationRules returns the rules of Publications.
+// PublicationRules returns the rules that specify what Publications may copy.
 func (s *Stack) PublicationRules() *publication.Rules {
 	return publication.RulesOf(&s.current.Load().config.Admission.Publication, s.shared.cluster.isNamespaced)
 }
 
-// DefaultQuota returns the limits of tenants without their own quota. It is empty if such tenants
-// have no limits.
+// DefaultQuota returns the limits of tenants without their own quota. It is empty if these
+// tenants have no limits.
 func (s *Stack) DefaultQuota() corev1.ResourceList { return s.current.Load().defaultQuota }
 
 // RecordDecision records, in the metrics of this Stack, a decision of another Stack. The outcome
@@ -335,8 +338,8 @@ func (s *Stack) RecordDecision(ctx context.Context, o authz.Outcome) {
 func (s *Stack) RecordLimit(id tenant.ID, limit string) { s.shared.decisions.recordLimit(id, limit) }
 
 // RecordStream records, in the usage of this Stack, a watch or other stream that another Stack
-// serves. The stream counts until ended is called. id MUST be the tenant ID in the configuration of
-// this Stack.
+// serves. The stream is counted until ended is called. id MUST be the tenant ID in the
+// configuration of this Stack.
 func (s *Stack) RecordStream(id tenant.ID) (ended func()) { return s.shared.stream(id) }
 
 // HasTenant reports whether the cluster has a Tenant object or a namespace of a tenant. It returns
@@ -368,7 +371,7 @@ func (s *Stack) Revocations() *authn.Revocations {
 }
 
 // EndRevoked ends the sessions of revoked callers, including sessions that are about to begin. If
-// [Authentication.Revocations] is set, the server calls it for each new version.
+// [Authentication.Revocations] is set, the server MUST call EndRevoked for each new version.
 func (s *Stack) EndRevoked(revoked *authn.Revocations) { s.shared.endRevoked(revoked) }
 
 // EndSessions ends all sessions. Clients that still have access can reconnect.

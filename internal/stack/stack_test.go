@@ -49,7 +49,8 @@ import (
 	"github.com/kubetenant/kubetenant/test/waittest"
 )
 
-// owners returns Owners with the namespaces a--web and b--web, which belong to the tenants a and b.
+// owners returns the owners of the namespaces a--web and b--web, which belong to the tenants a
+// and b.
 func owners(t testing.TB) *authz.Owners {
 	t.Helper()
 	indexer := cache.NewIndexer(cache.MetaNamespaceKeyFunc, nil)
@@ -168,12 +169,12 @@ func TestConfigurationIsReloaded(t *testing.T) {
 		t.Error("a bad token file took effect")
 	}
 	replace(t, dir, map[string]string{"tenancy.yaml": changed})
-	eventually(t, "a configuration whose token file is bad is refused", func() bool { return result("error") == 3 })
+	eventually(t, "a configuration with a bad token file is rejected", func() bool { return result("error") == 3 })
 	if source() != "renamed" {
-		t.Error("a configuration whose token file is bad took effect")
+		t.Error("a configuration with a bad token file took effect")
 	}
 	if result("success") != 1 {
-		t.Errorf("%v new versions are counted as taken over, want 1", result("success"))
+		t.Errorf("%v reloads are counted as successful, want 1", result("success"))
 	}
 }
 
@@ -265,7 +266,7 @@ func TestNoSecretInLogsAndErrors(t *testing.T) {
 		resp, ok, err := opened.Authenticator.AuthenticateRequest(r.WithContext(ctx))
 		told = append(told, err)
 		if ok && strings.Contains(fmt.Sprintf("%+v", resp.User), canary) {
-			t.Errorf("the identity tells the secret: %+v", resp.User)
+			t.Errorf("the identity contains the secret: %+v", resp.User)
 		}
 	}
 	bad := []string{
@@ -288,14 +289,14 @@ func TestNoSecretInLogsAndErrors(t *testing.T) {
 	})
 	for _, err := range told {
 		if err != nil && strings.Contains(err.Error(), canary) {
-			t.Errorf("an error tells the secret: %v", err)
+			t.Errorf("an error contains the secret: %v", err)
 		}
 	}
 	if strings.Contains(log.String(), canary) {
-		t.Errorf("the log tells the secret:\n%s", log.String())
+		t.Errorf("the log contains the secret:\n%s", log.String())
 	}
 	if len(told) < 20 || errors.Join(told...) == nil {
-		t.Error("nothing was refused: the test tests nothing")
+		t.Error("no credential or file was rejected")
 	}
 }
 
@@ -355,7 +356,7 @@ func TestClientCAMayNotContainProxyCA(t *testing.T) {
 	replace(t, dir, map[string]string{"ca.crt": clients + proxies})
 	<-listener // the new version has been checked
 	if got := string(opened.ClientCA.CurrentCABundleContent()); got != strings.TrimSpace(clients) {
-		t.Errorf("the proxy's authority is a client's now:\n%s", got)
+		t.Errorf("the client CAs contain the CA of the proxy:\n%s", got)
 	}
 	replace(t, dir, map[string]string{"tenancy.yaml": "apiVersion: kubetenant.dev/v1alpha1\nkind: TenancyConfiguration\n" +
 		"authentication: { sources: [ { name: proxy, tenants: [a], frontProxy: {} } ] }\n"})
@@ -363,14 +364,14 @@ func TestClientCAMayNotContainProxyCA(t *testing.T) {
 		Cluster:        lookuptest.OwnedBy(owners(t)),
 		Authentication: stack.Authentication{RequestHeader: anybody},
 	}); !errors.Is(err, frontproxy.ErrAnyName) {
-		t.Errorf("a front proxy of any name = %v; want ErrAnyName", err)
+		t.Errorf("front proxies with any common name: %v; want ErrAnyName", err)
 	}
 	if _, err := stack.Open(t.Context(), path, stack.Server{Cluster: lookuptest.OwnedBy(owners(t))}); err == nil {
-		t.Error("a front proxy is configured on a server that trusts none")
+		t.Error("a frontProxy source is accepted on a server that trusts no front proxy")
 	}
 }
 
-// enqueue is a listener that notifies a test through the channel.
+// enqueue is a CA listener that notifies a test through the channel.
 type enqueue chan struct{}
 
 func (e enqueue) Enqueue() { e <- struct{}{} }
@@ -391,7 +392,7 @@ func TestCheck(t *testing.T) {
 		t.Errorf("Check of a bad token file = %v", err)
 	}
 	if _, err := stack.Open(t.Context(), path, stack.Server{}); err == nil {
-		t.Error("a cluster without namespaces is accepted")
+		t.Error("a server without a Cluster is accepted")
 	}
 }
 
@@ -417,7 +418,7 @@ func TestNewAppliesDefaults(t *testing.T) {
 			}
 		}
 		if !refused {
-			t.Errorf("%s is admitted by a stack of empty settings", a.GetKind().Kind)
+			t.Errorf("%s is admitted by a stack with empty settings", a.GetKind().Kind)
 		}
 	}
 	bad := &configv1alpha1.Settings{
@@ -428,8 +429,8 @@ func TestNewAppliesDefaults(t *testing.T) {
 	}
 }
 
-// TestPluginsAreRegistered checks that a server's admission creates exactly our plugins, in the
-// order of the stack.
+// TestPluginsAreRegistered checks that Register registers exactly the plugins of the stack, and
+// that only TenantGate handles connect requests.
 func TestPluginsAreRegistered(t *testing.T) {
 	dir := t.TempDir()
 	replace(t, dir, map[string]string{"tenancy.yaml": "apiVersion: kubetenant.dev/v1alpha1\nkind: TenancyConfiguration\n"})

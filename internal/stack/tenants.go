@@ -39,7 +39,7 @@ func (c *clusterParts) exists(id tenant.ID) bool {
 	return err != nil || len(owned) > 0
 }
 
-// uid returns the UID of a tenant's Tenant object, or "" if the tenant has none.
+// uid returns the UID of a tenant's Tenant object, or "" if the tenant has no such object.
 func (c *clusterParts) uid(id tenant.ID) string {
 	if c.tenants == nil {
 		return ""
@@ -47,7 +47,8 @@ func (c *clusterParts) uid(id tenant.ID) string {
 	return c.tenants.Lineage(id).UID
 }
 
-// lineage returns [lookup.Tenants.Lineage], or nil if the cluster has no [lookup.Tenants].
+// lineage returns the method [lookup.Tenants.Lineage], or nil if the cluster has no
+// [lookup.Tenants].
 func (c *clusterParts) lineage() func(tenant.ID) tenant.Lineage {
 	if c.tenants == nil {
 		return nil
@@ -55,8 +56,8 @@ func (c *clusterParts) lineage() func(tenant.ID) tenant.Lineage {
 	return c.tenants.Lineage
 }
 
-// knownLineage is like lineage. The second result of its function reports whether the lineage is
-// known.
+// knownLineage is like lineage, but the second result of the returned function reports whether
+// the lineage is known.
 func (c *clusterParts) knownLineage() func(tenant.ID) (tenant.Lineage, bool) {
 	if c.tenants == nil {
 		return nil
@@ -91,8 +92,8 @@ func (c *clusterParts) namespaceSettings(id tenant.ID) namespace.Rules {
 	}
 }
 
-// holdsNamespaces returns [lookup.Tenants.HoldsNamespaces], or nil if the cluster has no
-// [lookup.Tenants].
+// holdsNamespaces returns the method [lookup.Tenants.HoldsNamespaces], or nil if the cluster has
+// no [lookup.Tenants].
 func (c *clusterParts) holdsNamespaces() func(context.Context, tenant.ID) bool {
 	if c.tenants == nil {
 		return nil
@@ -114,7 +115,8 @@ func (c *clusterParts) provisions(
 	return c.tenants.Provisions(rules, owner, namespace, resource, name)
 }
 
-// memberRoles is [lookup.Tenants.MemberRoles].
+// memberRoles calls [lookup.Tenants.MemberRoles]. It returns nil if the cluster has no
+// [lookup.Tenants].
 func (c *clusterParts) memberRoles(id tenant.ID) []string {
 	if c.tenants == nil {
 		return nil
@@ -153,11 +155,12 @@ func (c *clusterParts) hasEnded(id tenant.ID) bool {
 	return unknown || lineage.HasEnded()
 }
 
-// warnInterval is the shortest time between two warnings that a tenant has no Tenant object.
+// warnInterval is the minimum time between two warnings that the same tenant has no Tenant
+// object.
 const warnInterval = 10 * time.Minute
 
-// access returns the function that returns the access of a tenant's callers, or nil if access is
-// never limited. required specifies whether each tenant must have a Tenant object.
+// access returns a function that returns the access of a tenant's callers. It returns nil if
+// access is never limited. required specifies whether each tenant must have a Tenant object.
 func (c *clusterParts) access(ctx context.Context, required configv1alpha1.RequireTenant) func(tenant.ID) authz.Access {
 	accessOf := func(tenant.ID) authz.Access { return authz.AccessNone }
 	if c.tenants != nil {
@@ -181,8 +184,8 @@ func (c *clusterParts) access(ctx context.Context, required configv1alpha1.Requi
 	return func(id tenant.ID) authz.Access { return c.withoutTenant(id, accessOf(id)) }
 }
 
-// withoutTenant returns the access of a tenant's callers if the tenant need not have a Tenant
-// object.
+// withoutTenant returns access, or the access of a tenant without a Tenant object if access is
+// AccessNone. It is for configurations that do not require Tenant objects.
 func (c *clusterParts) withoutTenant(id tenant.ID, access authz.Access) authz.Access {
 	if access == authz.AccessNone {
 		return c.tenants.AccessWithoutTenant(id)
@@ -207,8 +210,8 @@ func (w *tenantWarnings) warn(ctx context.Context, id tenant.ID) {
 		"tenant", id)
 }
 
-// checkRequired returns an error if Tenant objects are required, but an owner of a namespace is
-// known to have none.
+// checkRequired returns an error if Tenant objects are required, but a tenant that owns a
+// namespace has none. It returns nil if this is not known yet.
 func (c *clusterParts) checkRequired(required configv1alpha1.RequireTenant) error {
 	if required != configv1alpha1.RequireTenantAlways || c.namespaces == nil {
 		return nil
@@ -256,8 +259,7 @@ func membersResource() schema.GroupResource {
 	return v1alpha1.Resource(v1alpha1.ResourceTenantMembers)
 }
 
-// OwnWritable returns the cluster-scoped resources of which a tenant may write the object that
-// belongs to the tenant.
+// OwnWritable returns the cluster-scoped resources in which a tenant may write its own object.
 func OwnWritable() []schema.GroupResource { return []schema.GroupResource{membersResource()} }
 
 // isOfTenant reports whether the resource is tenants or tenantmembers. Both have at most one object

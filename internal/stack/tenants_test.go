@@ -37,7 +37,7 @@ import (
 	"github.com/kubetenant/kubetenant/test/waittest"
 )
 
-// fakeTenants is a [lookup.Tenants] with the access of the callers of some tenants.
+// fakeTenants is a fake [lookup.Tenants]. It maps tenant IDs to the access of their callers.
 type fakeTenants map[string]authz.Access
 
 func (o fakeTenants) Access(id tenant.ID) authz.Access {
@@ -107,7 +107,8 @@ func newRequireTenantStack(
 }
 
 // TestRequireTenant checks the decisions for callers of tenants with and without a Tenant object,
-// for each setting. If the cluster has no Tenants, no tenant has a Tenant object.
+// for each setting of requireTenant. In a cluster without [lookup.Tenants], no tenant has a
+// Tenant object.
 func TestRequireTenant(t *testing.T) {
 	known := fakeTenants{
 		"open":    authz.AccessOpen,
@@ -194,8 +195,8 @@ func TestRequireTenant(t *testing.T) {
 	}
 }
 
-// TestRequireTenantNeedsTenantForEachOwner checks that Tenants cannot be required while an owner of a namespace
-// is known to have none.
+// TestRequireTenantNeedsTenantForEachOwner checks that requireTenant cannot be Always while a
+// tenant that owns a namespace is known to have no Tenant.
 func TestRequireTenantNeedsTenantForEachOwner(t *testing.T) {
 	for name, c := range map[string]struct {
 		without func() ([]string, bool)
@@ -209,9 +210,9 @@ func TestRequireTenantNeedsTenantForEachOwner(t *testing.T) {
 			func() ([]string, bool) { return strings.Fields("g f e d c b a"), true },
 			"7 tenants own namespaces but have no Tenant ([a b c d e])",
 		},
-		"nobody":     {func() ([]string, bool) { return nil, true }, ""},
-		"not known":  {func() ([]string, bool) { return []string{"acme"}, false }, ""},
-		"never said": {nil, ""},
+		"none":      {func() ([]string, bool) { return nil, true }, ""},
+		"not known": {func() ([]string, bool) { return []string{"acme"}, false }, ""},
+		"no IDs":    {nil, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := newRequireTenantStack(t.Context(), t, configv1alpha1.RequireTenantAlways,
@@ -276,19 +277,19 @@ func TestRequireTenantOnRunningServer(t *testing.T) {
 	write("requireTenant: Always")
 	time.Sleep(time.Second) // the rejection has no observable event
 	if err := mayGhost(true)(); err != nil {
-		t.Errorf("while it has a namespace: %v", err)
+		t.Errorf("while ghost owns a namespace: %v", err)
 	}
 	without.Store(&[]string{})
 	write("requireTenant: Always, olderTenantPaths: true")
 	waittest.Until(t, mayGhost(false))
 	waittest.Until(t, func() error {
 		if ghosts.Err() == nil {
-			return errors.New("who has no Tenant goes on watching")
+			return errors.New("the watch of a tenant without a Tenant continues")
 		}
 		return nil
 	})
 	if acmes.Err() != nil {
-		t.Error("who has one does not")
+		t.Error("the watch of a tenant with a Tenant ended")
 	}
 	without.Store(&[]string{"ghost"})
 	write("requireTenant: Always, mode: Shadow")
@@ -296,7 +297,7 @@ func TestRequireTenantOnRunningServer(t *testing.T) {
 }
 
 // TestSessionsEndWithShadowMode checks that sessions that began in Shadow mode end when the mode
-// changes to Enforce.
+// changes to Enforce. A change to Shadow ends no session.
 func TestSessionsEndWithShadowMode(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "tenancy.yaml")
 	write := func(mode string) {
@@ -315,7 +316,7 @@ func TestSessionsEndWithShadowMode(t *testing.T) {
 	write("Enforce")
 	waittest.Until(t, func() error {
 		if open.Err() == nil {
-			return errors.New("it goes on")
+			return errors.New("the watch continues")
 		}
 		return nil
 	})
@@ -336,7 +337,7 @@ func TestSessionsEndWithShadowMode(t *testing.T) {
 		return nil
 	})
 	if later.Err() != nil {
-		t.Error("what was allowed in full ends with a shadow that begins")
+		t.Error("a watch ended when Shadow mode began")
 	}
 }
 
@@ -398,8 +399,8 @@ func startWatch(t *testing.T, stack *stack.Stack, id string) context.Context {
 	return <-begun
 }
 
-// TestRequireTenantWarns checks that each tenant without a Tenant causes one warning per interval,
-// and that no other tenant does.
+// TestRequireTenantWarns checks that each tenant without a Tenant causes one warning per
+// interval, and that other tenants cause none.
 func TestRequireTenantWarns(t *testing.T) {
 	logger := ktesting.NewLogger(t, ktesting.NewConfig(ktesting.BufferLogs(true)))
 	ctx := klog.NewContext(t.Context(), logger)

@@ -126,7 +126,7 @@ func TestRevocationIsReloaded(t *testing.T) {
 		return ok
 	}
 	if !accepted(idToken) || !accepted("file") {
-		t.Fatal("refused before anything was revoked")
+		t.Fatal("a caller is rejected before a revocation")
 	}
 	replace(t, dir, map[string]string{"revoked.yaml": noRevocations + "users: [ { tenant: a, name: alice } ]\n"})
 	eventually(t, "alice is revoked", func() bool { return !accepted(idToken) })
@@ -139,7 +139,7 @@ func TestRevocationIsReloaded(t *testing.T) {
 		t.Error("a bad list ended the revocation")
 	}
 	replace(t, dir, map[string]string{"revoked.yaml": noRevocations})
-	eventually(t, "alice is back", func() bool { return accepted(idToken) })
+	eventually(t, "alice is accepted again", func() bool { return accepted(idToken) })
 }
 
 // TestSharedRevocations checks two stacks of which only the first one follows the revocation file.
@@ -175,7 +175,7 @@ func TestSharedRevocations(t *testing.T) {
 		Authentication: stack.Authentication{Credentials: stack.NoCredentials, Revocations: front.Revocations},
 	})
 	if err != nil {
-		t.Fatalf("a list that it does not follow: %v", err)
+		t.Fatalf("a stack with the revocations of another stack: %v", err)
 	}
 	bob, _, err := front.Authenticator.AuthenticateRequest(bearer("bob").WithContext(t.Context()))
 	if err != nil {
@@ -192,19 +192,19 @@ func TestSharedRevocations(t *testing.T) {
 		return reason
 	}
 	if reason := decided(); reason == authz.ReasonRevoked.String() {
-		t.Error("refused before anything was revoked")
+		t.Error("a caller is rejected before a revocation")
 	}
 	replace(t, dir, map[string]string{"revoked.yaml": noRevocations + "users: [ { tenant: a, name: bob } ]\n"})
 	if !<-told {
-		t.Error("it is told of before it counts")
+		t.Error("RevocationsChanged was called before the revocation took effect")
 	}
 	if reason := decided(); reason != authz.ReasonRevoked.String() {
-		t.Errorf("%q", reason)
+		t.Errorf("reason %q", reason)
 	}
 }
 
-// TestMetrics checks that the results of authentication are counted by source, and that no label
-// contains a part of a credential.
+// TestMetrics checks that the results of authentication are counted for each source, and that no
+// label contains a part of a credential.
 func TestMetrics(t *testing.T) {
 	registry := metrics.NewKubeRegistry()
 	s, _, idToken := tokenStack(t, http.NotFound, registry.Register)
@@ -287,13 +287,14 @@ func TestServiceAccountSourceUsesServerIssuer(t *testing.T) {
 	}
 }
 
-// TestServiceAccountTenant checks the tenant that an issuer of tokens signs.
+// TestServiceAccountTenant checks that ServiceAccountTenant returns the owner of a namespace, and
+// an error for a missing namespace.
 func TestServiceAccountTenant(t *testing.T) {
 	s, _, _ := tokenStack(t, http.NotFound, nil)
 	if id, err := s.ServiceAccountTenant(t.Context(), "a--web"); err != nil || id.String() != "a" {
-		t.Errorf("= %v, %v", id, err)
+		t.Errorf("ServiceAccountTenant() = %v, %v", id, err)
 	}
 	if id, err := s.ServiceAccountTenant(t.Context(), "missing"); err == nil || id != (tenant.ID{}) {
-		t.Errorf("of a missing namespace = %v, %v", id, err)
+		t.Errorf("ServiceAccountTenant() of a missing namespace = %v, %v", id, err)
 	}
 }

@@ -28,8 +28,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// newUsageStack returns a stack that writes usage records to a file. acme owns the namespace acme--web,
-// and no other tenant exists.
+// newUsageStack returns a stack that writes usage records to a file. The tenant acme owns the
+// namespace acme--web, and no other tenant exists.
 func newUsageStack(
 	t *testing.T,
 	configured v1alpha1.FairUse,
@@ -88,7 +88,7 @@ func send(t *testing.T, s *stack.Stack, u user.Info) {
 	}
 }
 
-// recordedTotals returns the totals of each tenant in a file.
+// recordedTotals returns the totals of each tenant in a file of usage records, keyed by tenant.
 func recordedTotals(t *testing.T, file string) map[string]usage.Totals {
 	t.Helper()
 	data, err := os.ReadFile(file)
@@ -104,7 +104,7 @@ func recordedTotals(t *testing.T, file string) map[string]usage.Totals {
 		if all[i].Server != "cp-0" || all[i].Cluster != "eu1" || all[i].Component != usage.KubeAPIServer {
 			t.Errorf("%+v", all[i])
 		}
-		was := byTenant[all[i].Tenant] // the test can run at the turn of an hour
+		was := byTenant[all[i].Tenant] // two records if the test runs at the end of an hour
 		byTenant[all[i].Tenant] = usage.Totals{
 			Requests:         was.Requests + all[i].Requests,
 			Denied:           was.Denied + all[i].Denied,
@@ -182,7 +182,7 @@ func TestUsage(t *testing.T) {
 		})
 	}
 	if len(got) > 0 {
-		t.Errorf("records of others: %+v", got)
+		t.Errorf("unexpected records: %+v", got)
 	}
 }
 

@@ -38,19 +38,19 @@ func TestWebhookRevocation(t *testing.T) {
 		u    user.DefaultInfo
 		want bool
 	}{
-		"anybody":             {user.DefaultInfo{Name: "alice", Extra: of("a")}, false},
-		"a user":              {user.DefaultInfo{Name: "mallory", Extra: of("a")}, true},
-		"the loopback client": {user.DefaultInfo{Name: "system:apiserver", Groups: []string{"system:masters"}}, false},
-		"who bears its name":  {user.DefaultInfo{Name: "system:apiserver", Extra: of("system")}, true},
-		"her namesake":        {user.DefaultInfo{Name: "mallory", Extra: of("b")}, false},
-		"a tenant":            {user.DefaultInfo{Name: "alice", Extra: of("gone")}, true},
-		"a service account": {
+		"user that is not revoked":  {user.DefaultInfo{Name: "alice", Extra: of("a")}, false},
+		"revoked user":              {user.DefaultInfo{Name: "mallory", Extra: of("a")}, true},
+		"loopback client":           {user.DefaultInfo{Name: "system:apiserver", Groups: []string{"system:masters"}}, false},
+		"revoked, loopback name":    {user.DefaultInfo{Name: "system:apiserver", Extra: of("system")}, true},
+		"same name, another tenant": {user.DefaultInfo{Name: "mallory", Extra: of("b")}, false},
+		"user of a revoked tenant":  {user.DefaultInfo{Name: "alice", Extra: of("gone")}, true},
+		"revoked service account": {
 			user.DefaultInfo{Name: "system:serviceaccount:a--web:x", UID: "0f8fad5b-d9cb-469f-a165-70867728950e"}, true,
 		},
-		"a UID of another kind": {
+		"user with the UID of a revoked service account": {
 			user.DefaultInfo{Name: "alice", UID: "0f8fad5b-d9cb-469f-a165-70867728950e", Extra: of("a")}, false,
 		},
-		"a certificate": {
+		"revoked certificate": {
 			user.DefaultInfo{
 				Name: "alice",
 				Extra: map[string][]string{
@@ -60,7 +60,7 @@ func TestWebhookRevocation(t *testing.T) {
 			},
 			true,
 		},
-		"another certificate": {
+		"certificate that is not revoked": {
 			user.DefaultInfo{
 				Name: "alice",
 				Extra: map[string][]string{

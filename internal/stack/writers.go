@@ -21,14 +21,14 @@ import (
 // WriterRule specifies the rights that the author of a change to a field must have. The server uses
 // the same rights when it applies the field.
 type WriterRule struct {
-	// Rights returns the rights that a change of a Tenant requires because of the field. It returns
-	// none if the field does not change.
+	// Rights returns the rights that a change of the field in a Tenant requires. It returns no
+	// rights if the field does not change.
 	Rights func(field string, was, is *v1alpha1.Tenant) []lifecycle.Right
-	// Reason is the reason for which Rights is nil.
+	// Reason explains why Rights is nil.
 	Reason string
 }
 
-// The reasons for which fields in [WriterRules] require no rights here.
+// The reasons why fields in [WriterRules] have no Rights.
 const (
 	reasonNoWrite  = "the server writes no other object because of this field"
 	reasonBind     = "TenantRoleBinding requires the right to bind the ClusterRoles"
@@ -41,8 +41,8 @@ const (
 	reasonQuota    = "the field applies to the writer's own object"
 )
 
-// WriterRules returns the rules of the spec fields of the kinds that callers write, by kind and
-// path. A test checks that every field has a rule.
+// WriterRules returns the rules of the spec fields of the kinds that callers write, keyed by kind
+// and field path. A test checks that every field has a rule.
 func WriterRules() map[string]map[string]WriterRule {
 	noRights := func(reason string) WriterRule { return WriterRule{Reason: reason} }
 	requires := func(rights func(string, *v1alpha1.Tenant, *v1alpha1.Tenant) []lifecycle.Right) WriterRule {
@@ -175,7 +175,7 @@ func quotaWrites(field string) []lifecycle.Right {
 }
 
 // deletedResources returns the resources whose objects the server deletes after a Tenant with the
-// given policy was deleted, and for which the author needs the right to delete them. TenantUsages
+// given policy was deleted. The author of the policy needs the right to delete them. TenantUsages
 // are also deleted but require no right.
 func deletedResources(policy v1alpha1.TenantDeletionPolicy) []schema.GroupResource {
 	others := []schema.GroupResource{

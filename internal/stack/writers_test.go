@@ -63,8 +63,8 @@ func specTypes() map[string]reflect.Type {
 	}
 }
 
-// TestEveryFieldHasWriterRule checks that every field of a spec has a rule, and that every rule has a field.
-// Each rule must require rights or give a reason.
+// TestEveryFieldHasWriterRule checks that every field of a spec has a rule, and that every rule
+// has a field. Each rule must have either rights or a reason.
 func TestEveryFieldHasWriterRule(t *testing.T) {
 	rules := stack.WriterRules()
 	for kind, of := range specTypes() {
@@ -79,7 +79,7 @@ func TestEveryFieldHasWriterRule(t *testing.T) {
 		}, func(path string) { t.Errorf("%s: %s has no rule", kind, path) })
 		for path := range rules[kind] {
 			if !used[path] {
-				t.Errorf("%s: %s is no field", kind, path)
+				t.Errorf("%s: %s is not a field", kind, path)
 			}
 		}
 	}
@@ -135,28 +135,28 @@ func writerCases() map[string]map[string]writerCase {
 	del, orphan := v1alpha1.TenantDeletionDelete, v1alpha1.TenantDeletionOrphan
 	return map[string]map[string]writerCase{
 		"spec.namespaces.labels": {
-			"set":    change(none, labels("true"), update),
-			"change": change(labels("true"), labels("false"), update),
-			"remove": change(labels("true"), none, update),
-			"keep":   change(labels("true"), labels("true"), nil),
+			"set":       change(none, labels("true"), update),
+			"change":    change(labels("true"), labels("false"), update),
+			"remove":    change(labels("true"), none, update),
+			"no change": change(labels("true"), labels("true"), nil),
 		},
 		"spec.namespaces.podSecurity": {
-			"set":    change(none, level("privileged"), update),
-			"change": change(level("baseline"), level("restricted"), update),
-			"remove": change(level("restricted"), none, update),
-			"keep":   change(level("privileged"), level("privileged"), nil),
+			"set":       change(none, level("privileged"), update),
+			"change":    change(level("baseline"), level("restricted"), update),
+			"remove":    change(level("restricted"), none, update),
+			"no change": change(level("privileged"), level("privileged"), nil),
 		},
 		"spec.namespaces.max": {
-			"set":    change(none, limit(3), writes),
-			"change": change(limit(3), limit(0), writes),
-			"remove": change(limit(3), none, drops),
-			"keep":   change(limit(3), limit(3), nil),
+			"set":       change(none, limit(3), writes),
+			"change":    change(limit(3), limit(0), writes),
+			"remove":    change(limit(3), none, drops),
+			"no change": change(limit(3), limit(3), nil),
 		},
 		"spec.quota": {
-			"set":    change(none, pods("3"), writes),
-			"change": change(pods("3"), pods("4"), writes),
-			"remove": change(pods("3"), none, drops),
-			"keep":   change(pods("1000"), pods("1k"), nil),
+			"set":       change(none, pods("3"), writes),
+			"change":    change(pods("3"), pods("4"), writes),
+			"remove":    change(pods("3"), none, drops),
+			"no change": change(pods("1000"), pods("1k"), nil),
 		},
 		"spec.deletionPolicy": {
 			"set":                     change(none, ends(del, nil), deletes),
@@ -164,26 +164,26 @@ func writerCases() map[string]map[string]writerCase {
 			"change":                  change(ends(orphan, nil), ends(del, nil), deletes[:1]),
 			"change to Orphan":        change(ends(del, nil), ends(orphan, nil), nil),
 			"remove":                  change(ends(del, nil), none, nil),
-			"keep":                    change(ends(del, nil), ends(del, nil), nil),
+			"no change":               change(ends(del, nil), ends(del, nil), nil),
 			"protected":               change(none, ends(v1alpha1.TenantDeletionProtect, nil), nil),
 			"set while it is deleted": going(none, ends(orphan, nil), orphans),
 		},
 		"spec.deletionDelay": {
-			"set":                      change(ends(del, nil), ends(del, minutes(5)), nil),
-			"change":                   change(ends(del, minutes(5)), ends(del, minutes(1)), nil),
-			"remove":                   change(ends(del, minutes(5)), ends(del, nil), nil),
-			"set while it is deleted":  going(ends(del, nil), ends(del, minutes(5)), nil),
-			"cut while it is deleted":  going(ends(del, minutes(5)), ends(del, minutes(1)), deletes),
-			"left while it is deleted": going(ends(del, minutes(5)), ends(del, nil), deletes),
-			"kept while it is deleted": going(ends(del, minutes(5)), ends(del, minutes(5)), nil),
-			"longer":                   going(ends(del, minutes(5)), ends(del, minutes(9)), nil),
-			"cut while it is orphaned": going(ends(orphan, minutes(5)), ends(orphan, nil), orphans),
+			"set":                           change(ends(del, nil), ends(del, minutes(5)), nil),
+			"change":                        change(ends(del, minutes(5)), ends(del, minutes(1)), nil),
+			"remove":                        change(ends(del, minutes(5)), ends(del, nil), nil),
+			"set while it is deleted":       going(ends(del, nil), ends(del, minutes(5)), nil),
+			"shortened while it is deleted": going(ends(del, minutes(5)), ends(del, minutes(1)), deletes),
+			"removed while it is deleted":   going(ends(del, minutes(5)), ends(del, nil), deletes),
+			"unchanged while it is deleted": going(ends(del, minutes(5)), ends(del, minutes(5)), nil),
+			"longer while it is deleted":    going(ends(del, minutes(5)), ends(del, minutes(9)), nil),
+			"removed while it is orphaned":  going(ends(orphan, minutes(5)), ends(orphan, nil), orphans),
 		},
 	}
 }
 
-// TestWriterNeedsRights checks for each field that requires rights that a change is rejected if one of
-// these rights is missing, and allowed with exactly these rights.
+// TestWriterNeedsRights checks each field that requires rights. A change must be rejected if one
+// of these rights is missing, and allowed with exactly these rights.
 func TestWriterNeedsRights(t *testing.T) {
 	cases := writerCases()
 	for field, rule := range stack.WriterRules()[v1alpha1.KindTenant] {
@@ -212,8 +212,8 @@ func TestWriterNeedsRights(t *testing.T) {
 	}
 }
 
-// writeTenant writes a Tenant as a caller that has some rights. A change from an empty spec is also
-// a creation.
+// writeTenant updates a Tenant as a caller that has the given rights. If the old spec is empty,
+// it also creates the Tenant and expects the same result.
 func writeTenant(t *testing.T, c *writerCase, rights []string) error {
 	t.Helper()
 	plugin := newPlugin(t, lifecycle.Name, rights)
@@ -246,8 +246,8 @@ func writeTenant(t *testing.T, c *writerCase, rights []string) error {
 	return err
 }
 
-// newPlugin returns the plugin with the given name, of a stack in which all callers have the given
-// rights in the whole cluster.
+// newPlugin returns the plugin with the given name. It belongs to a stack in which the user ops
+// has the given rights in the whole cluster.
 func newPlugin(t *testing.T, name string, rights []string) admission.ValidationInterface {
 	t.Helper()
 	built, err := stack.New(t.Context(), &configv1alpha1.Settings{}, stack.Server{
@@ -303,12 +303,12 @@ func TestTemplateWriterMayDeleteRemovedObjects(t *testing.T) {
 		was, is *unstructured.Unstructured
 		want    string
 	}{
-		"the same":              {of(limits, config), of(config, limits), ""},
-		"one more":              {of(limits), of(config, limits), ""},
-		"one less":              {of(limits, config), of(config), "may not delete limitranges"},
-		"another name":          {of(config), of(object("ConfigMap", "y")), "may not delete configmaps"},
-		"another kind":          {of(config), of(limits), "may not delete configmaps"},
-		"one that was not read": {invalid, of(config), "may not delete"},
+		"the same":             {of(limits, config), of(config, limits), ""},
+		"one object more":      {of(limits), of(config, limits), ""},
+		"one object less":      {of(limits, config), of(config), "may not delete limitranges"},
+		"another name":         {of(config), of(object("ConfigMap", "y")), "may not delete configmaps"},
+		"another kind":         {of(config), of(limits), "may not delete configmaps"},
+		"invalid old template": {invalid, of(config), "may not delete"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			for _, may := range []bool{false, true} {
