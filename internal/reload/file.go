@@ -15,13 +15,13 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// Interval is the time between two checks of a file. A check is one stat. Unlike file system
-// events, it also works for renames, symbolic links of mounted ConfigMaps, and network file
-// systems.
+// Interval is the time between two checks of a file. A check of an unchanged file is one stat.
+// Unlike file system events, it also works for renames, symbolic links of mounted ConfigMaps, and
+// network file systems.
 const Interval = 500 * time.Millisecond
 
-// retryAfter is the number of checks after which a rejected version is tried again. Its content may
-// depend on another file that was not ready yet.
+// retryAfter is the number of checks after which a rejected version is tried again. The version
+// may depend on another file that was not ready yet.
 const retryAfter = 10
 
 const (
@@ -30,8 +30,8 @@ const (
 	settleTime = 100 * time.Millisecond
 	// settledAge is the minimum age of a file that [Open] reads without a second check.
 	settledAge = time.Second
-	// newlineTimeout is the time after which a version is read although it does not end with a
-	// newline. Until then, it may be incomplete.
+	// newlineTimeout is the time after which a version is used although it does not end with a
+	// newline. Until then, the version may be incomplete.
 	newlineTimeout = 5 * time.Second
 )
 
@@ -51,7 +51,7 @@ type File[T any] struct {
 	seen       version // the last version that was used or rejected
 	lastErr    error   // why seen was rejected
 	checks     int     // the number of checks since seen was set
-	next       version // a version that is not used yet
+	next       version // a new version that waits for its second check
 	since      time.Time
 	incomplete version // a version without a newline at its end
 
@@ -68,8 +68,8 @@ type version struct {
 }
 
 // Open reads and parses a file. Its error contains the path. report may be nil. If the file was
-// written less than a second ago, Open waits for a short time. Changes take effect only while
-// [File.Run] runs.
+// written less than a second ago, Open waits until the file no longer changes, but at most about
+// 5 seconds. Changes take effect only while [File.Run] runs.
 func Open[T any](path string, parse func([]byte) (T, error), report Report) (*File[T], error) {
 	if report == nil {
 		report = func(string, error) {}
@@ -91,7 +91,7 @@ func Open[T any](path string, parse func([]byte) (T, error), report Report) (*Fi
 func (f *File[T]) Load() *T { return f.current.Load() }
 
 // MarkComplete marks a file as complete, so that [Open] does not wait. It sets the modification
-// time of the file.
+// time of the file to a time in the past.
 func MarkComplete(path string) error {
 	at := time.Now().Add(-2 * settledAge)
 	return os.Chtimes(path, at, at)
@@ -158,7 +158,7 @@ func (f *File[T]) check(ctx context.Context) (soon bool) {
 	if after, lookErr := statFile(f.path); lookErr != nil || !after.equal(found) {
 		return true
 	}
-	if !retry && !bytes.HasSuffix(data, []byte("\n")) { // an empty file too, because a write in place begins with it
+	if !retry && !bytes.HasSuffix(data, []byte("\n")) { // also if empty, because a write in place begins so
 		if !found.equal(f.incomplete) {
 			f.incomplete = found
 			klog.FromContext(ctx).Info("Waiting for the end of a new version of a file, which does not end with a newline",

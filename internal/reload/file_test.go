@@ -20,7 +20,7 @@ import (
 	"github.com/kubetenant/kubetenant/test/waittest"
 )
 
-// reports collects the errors, or nil, that a File reports.
+// reports collects the errors that a File reports, including nil.
 type reports struct {
 	mu  sync.Mutex
 	all []error
@@ -32,7 +32,7 @@ func (r *reports) add(_ string, err error) {
 	r.all = append(r.all, err)
 }
 
-// wait returns the nth report, counted from 1.
+// wait waits for the nth report, counted from 1, and returns it.
 func (r *reports) wait(t *testing.T, n int) error {
 	t.Helper()
 	var report error
@@ -102,7 +102,7 @@ func TestFileReloadsAndRetainsTheLastValidVersion(t *testing.T) {
 	}
 	write(t, path, "three")
 	if err := r.wait(t, 4); err != nil || *f.Load() != "three" {
-		t.Fatalf("after it is back: %v, Load() = %q", err, *f.Load())
+		t.Fatalf("after the file exists again: %v, Load() = %q", err, *f.Load())
 	}
 }
 
@@ -145,11 +145,11 @@ func TestRejectedVersionIsRetried(t *testing.T) {
 	})
 	write(t, path, "two")
 	if err := r.wait(t, 1); err == nil || *f.Load() != "one" {
-		t.Fatalf("before it is ready: %v, Load() = %q", err, *f.Load())
+		t.Fatalf("before the other file exists: %v, Load() = %q", err, *f.Load())
 	}
 	write(t, other, "ready")
 	if err := r.wait(t, 2); err != nil || *f.Load() != "two" {
-		t.Fatalf("after it is ready: %v, Load() = %q", err, *f.Load())
+		t.Fatalf("after the other file exists: %v, Load() = %q", err, *f.Load())
 	}
 }
 
@@ -160,7 +160,7 @@ func TestOpenFails(t *testing.T) {
 		t.Errorf("Open of a missing file = %v", err)
 	}
 	if _, err := reload.Open(dir, parse, nil); err == nil {
-		t.Error("Open of a folder = nil")
+		t.Error("Open of a directory = nil")
 	}
 	path := filepath.Join(dir, "f")
 	write(t, path, "bad")
@@ -198,7 +198,7 @@ func TestIncompleteFileIsNotUsed(t *testing.T) {
 	writeInPlace(t, path, os.O_TRUNC, "")
 	time.Sleep(time.Second)
 	if got := *f.Load(); got != "one,,acme" {
-		t.Fatalf("an emptied file counts: %q", got)
+		t.Fatalf("an emptied file was used: %q", got)
 	}
 	for range 40 { // longer than several checks
 		writeInPlace(t, path, os.O_APPEND, "x")
@@ -208,15 +208,15 @@ func TestIncompleteFileIsNotUsed(t *testing.T) {
 	begun := time.Now()
 	time.Sleep(2 * time.Second)
 	if got := *f.Load(); got != "one,,acme" {
-		t.Fatalf("half a file counts after %v: %q", time.Since(begun), got)
+		t.Fatalf("an incomplete file was used after %v: %q", time.Since(begun), got)
 	}
 	writeInPlace(t, path, os.O_APPEND, "me\n")
 	if err := r.wait(t, 1); err != nil || !strings.HasSuffix(*f.Load(), "two,,acme") {
-		t.Fatalf("the whole file: %v, %q", err, *f.Load())
+		t.Fatalf("the complete file: %v, %q", err, *f.Load())
 	}
 	seen.Range(func(content, _ any) bool {
 		if !strings.HasSuffix(content.(string), "\n") {
-			t.Errorf("read half written: %q", content)
+			t.Errorf("an incomplete file was used: %q", content)
 		}
 		return true
 	})
@@ -241,11 +241,11 @@ func TestFileWithoutFinalNewlineIsUsedLater(t *testing.T) {
 		t.Fatalf("%v, %q", err, *f.Load())
 	}
 	if took := time.Since(begun); took < 5*time.Second {
-		t.Errorf("it counted after %v", took)
+		t.Errorf("the file was used after %v, want at least 5s", took)
 	}
 	log := logger.GetSink().(ktesting.Underlier).GetBuffer().String()
 	if n := strings.Count(log, "Waiting for the end of a new version"); n != 1 {
-		t.Errorf("the log tells %d times that the file may be incomplete: %s", n, log)
+		t.Errorf("the log reports %d times that the file may be incomplete: %s", n, log)
 	}
 }
 
@@ -269,13 +269,12 @@ func TestSameSizeAndTimeIsDetected(t *testing.T) {
 	}
 }
 
-// TestRecentFileIsCheckedTwice checks that a file that is being written at the start is not read
-// too early.
+// TestRecentFileIsCheckedTwice checks that Open does not read a file while it is being written.
 func TestRecentFileIsCheckedTwice(t *testing.T) {
 	t.Parallel()
 	const writes, settle = 12, 100 * time.Millisecond
 	path := filepath.Join(t.TempDir(), "f")
-	var begun, ended [writes]time.Time // by the length of the file
+	var begun, ended [writes]time.Time // indexed by the length of the file before a write
 	grow := func(n int) {
 		begun[n] = time.Now()
 		writeInPlace(t, path, os.O_APPEND|os.O_CREATE, "o")
@@ -298,6 +297,6 @@ func TestRecentFileIsCheckedTwice(t *testing.T) {
 	// On a busy machine, the writer may stop for so long that the file is read before its end.
 	n := len(*f.Load())
 	if n < writes && ended[n].Sub(begun[n-1]) < settle {
-		t.Errorf("read when it held %d of %d bytes, the next one came after %v", n, writes, ended[n].Sub(begun[n-1]))
+		t.Errorf("read with %d of %d bytes; the next byte was written after %v", n, writes, ended[n].Sub(begun[n-1]))
 	}
 }

@@ -19,16 +19,16 @@ const (
 	// send with each request.
 	requestCredits = 4
 	// A DATA frame from the server earns credits for the WINDOW_UPDATEs with which the client
-	// responds, one for the stream and one for the connection. Clients send them after at least 4
-	// KiB, or after a whole frame.
+	// responds, one for the stream and one for the connection. A client sends them after it has
+	// received at least 4 KiB or a whole frame.
 	dataCredits    = 2
 	bytesPerCredit = 1 << 10
 	maxCredits     = 8192
 )
 
-// frameClassifier finds the idle frames of an HTTP/2 connection, which request and transfer
-// nothing. One goroutine may call receive while another goroutine calls send. The zero value is for
-// a new connection.
+// frameClassifier finds the idle frames of an HTTP/2 connection. An idle frame neither requests
+// nor transfers anything. One goroutine may call receive while another goroutine calls send. The
+// zero value is for a new connection.
 //
 // The frames of a client are classified as follows:
 //
@@ -41,9 +41,9 @@ const (
 //	RST_STREAM, SETTINGS, PING, PRIORITY     idle
 //	GOAWAY, PUSH_PROMISE, all others         idle
 //
-// A RST_STREAM from the server also counts as an idle frame of the client. Most of these frames
-// respond to stream errors of the client, such as a WINDOW_UPDATE that overflows a window, or DATA
-// after the end of a request.
+// A RST_STREAM from the server is also counted as an idle frame of the client. Most of these
+// frames respond to stream errors of the client, such as a WINDOW_UPDATE that overflows a window,
+// or DATA after the end of a request.
 type frameClassifier struct {
 	newestStream uint32 // the highest stream ID of a request
 	credits      atomic.Int64

@@ -77,7 +77,7 @@ func TestIdleFrames(t *testing.T) {
 				is    string
 			}{func(f *http2.Framer) error { return f.WriteRawFrame(kind, 0xff, 1, []byte("abc")) }, idle}
 		} else if _, walked := cases[name]; !walked {
-			t.Errorf("no case of %s", name)
+			t.Errorf("no case for %s", name)
 		}
 	}
 	for what, c := range cases {
@@ -88,7 +88,7 @@ func TestIdleFrames(t *testing.T) {
 			if err := c.write(f); err != nil {
 				t.Fatal(what, err)
 			}
-			if err := f.WriteRSTStream(1, http2.ErrCodeCancel); err != nil { // which is found only at a frame boundary
+			if err := f.WriteRSTStream(1, http2.ErrCodeCancel); err != nil { // classified only if the boundary is found
 				t.Fatal(err)
 			}
 			for size := 1; size <= sent.Len(); size += 1 + size/8 {
@@ -103,8 +103,8 @@ func TestIdleFrames(t *testing.T) {
 	}
 }
 
-// countIdle returns the number of idle frames in the bytes of a client, read size bytes at a time. The
-// connection has a stream with the ID 1.
+// countIdle returns the number of idle frames in the bytes that a client sent. It reads size
+// bytes at a time. The connection has a stream with the ID 1.
 func countIdle(sent []byte, size int, credits int64) (idle int) {
 	r := frameReader{skip: len(http2.ClientPreface)}
 	w := &frameClassifier{newestStream: 1}
@@ -121,8 +121,8 @@ func countIdle(sent []byte, size int, credits int64) (idle int) {
 	return idle
 }
 
-// TestCredits checks the effect of the frames that the server sends. A response earns credits up to
-// a limit, and a reset counts as an idle frame.
+// TestCredits checks the effect of the frames that the server sends. A response earns credits up
+// to a limit, and a reset is counted as an idle frame.
 func TestCredits(t *testing.T) {
 	for what, c := range map[string]struct {
 		sent    []frameHeader
@@ -167,7 +167,7 @@ func FuzzFrameReader(f *testing.F) {
 		}
 		whole := countIdle(sent, len(sent)+1, 0)
 		if n := countIdle(sent, size, 0); n != whole {
-			t.Errorf("%d idle frames, read by %d bytes %d", whole, size, n)
+			t.Errorf("%d idle frames; with reads of %d bytes: %d", whole, size, n)
 		}
 		if whole > len(sent)/frameHeaderBytes {
 			t.Errorf("%d idle frames in %d bytes", whole, len(sent))

@@ -30,7 +30,7 @@ const (
 
 // The rate limits of idle frames, per second, and their bursts. A client that keeps canceling its
 // watches sends some tens of idle frames per second. A load balancer that hides the addresses of
-// its clients sends the frames of all its clients.
+// its clients sends the frames of all its clients from one address.
 const (
 	connectionRate  = 200
 	connectionBurst = 2000
@@ -73,7 +73,7 @@ func (f *idleFrames) configure(server *http.Server) error {
 	}
 	server.TLSNextProto[http2.NextProtoTLS] = func(server *http.Server, conn *tls.Conn, handler http.Handler) {
 		ctx := context.Background()
-		if with, ok := handler.(interface{ BaseContext() context.Context }); ok { // as the handler of net/http has
+		if with, ok := handler.(interface{ BaseContext() context.Context }); ok { // implemented by the handler of net/http
 			ctx = with.BaseContext()
 		}
 		ctx, cancel := context.WithCancel(ctx)
@@ -159,7 +159,7 @@ func (c *countedConn) takeToken() error {
 	}
 	ctx, cancel := context.WithTimeout(c.ctx, maxAddressWait)
 	defer cancel()
-	if c.address.Wait(ctx) != nil { // returns an error at once if the wait would be too long
+	if c.address.Wait(ctx) != nil { // returns an error immediately if the wait would be too long
 		return errCalm
 	}
 	return nil

@@ -95,10 +95,10 @@ func respondEmpty(w http.ResponseWriter, r *http.Request) {
 	w.WriteHeader(http.StatusOK)
 }
 
-// TestFrameFloodsAreClosed checks that the server closes a connection that sends many frames which
-// request nothing, with the error ENHANCE_YOUR_CALM. It does not close a connection that sends as
-// many idle frames as a busy client. Most of the frames cause stream errors, which the server
-// answers with a reset (CVE-2025-8671).
+// TestFrameFloodsAreClosed checks that the server closes a connection that sends many frames
+// which request nothing, with the error ENHANCE_YOUR_CALM. It must not close a connection that
+// sends only as many idle frames as a busy client. Most of the frames cause stream errors, which
+// the server answers with a reset (CVE-2025-8671).
 func TestFrameFloodsAreClosed(t *testing.T) {
 	opened := func(send func(f *framedConn) error) func(f *framedConn) error {
 		return func(f *framedConn) error { return errors.Join(f.begin(http.MethodPost, false), send(f)) }
@@ -178,7 +178,7 @@ func TestFrameFloodsAreClosed(t *testing.T) {
 					return
 				}
 				if c := <-code; c != http2.ErrCodeEnhanceYourCalm &&
-					(c != http2.ErrCodeProtocol || !strings.HasPrefix(kind, "HEADERS")) { // a connection error
+					(c != http2.ErrCodeProtocol || !strings.HasPrefix(kind, "HEADERS")) { // some HEADERS are a connection error
 					t.Errorf("after %d frames: %v, %v", sent, c, failed)
 				}
 			})

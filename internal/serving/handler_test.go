@@ -44,8 +44,8 @@ func TestHealth(t *testing.T) {
 		"bad, excluded": {
 			[]healthz.HealthChecker{good, bad}, "/readyz?exclude=bad&verbose", 200, "[+]bad excluded: ok\n",
 		},
-		"bad, the other name": {[]healthz.HealthChecker{good, bad}, "/readyz/good", 200, "ok"},
-		"live all the same":   {[]healthz.HealthChecker{bad}, "/livez", 200, "ok"},
+		"bad, other check": {[]healthz.HealthChecker{good, bad}, "/readyz/good", 200, "ok"},
+		"bad, liveness":    {[]healthz.HealthChecker{bad}, "/livez", 200, "ok"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			mux := http.NewServeMux()

@@ -11,7 +11,8 @@ import (
 	"k8s.io/component-base/metrics"
 )
 
-// LeadingMetric returns a metric that is 1 if this replica is the leader of the named controller.
+// LeadingMetric returns a metric that is 1 while this replica is the leader of the named
+// controller. The function leads reports whether it is.
 func LeadingMetric(name string, leads func() bool) prometheus.Collector {
 	return metrics.NewGaugeFunc(&metrics.GaugeOpts{
 		Name:           "kubetenant_controller_leading",

@@ -16,8 +16,8 @@ import (
 // BehindProxies returns a listener for connections through load balancers. A connection from an
 // address in proxies MUST start with a PROXY protocol header, which contains the address of the
 // client. Otherwise, the listener closes the connection. The header has version 1 or 2
-// (https://www.haproxy.org/download/3.2/doc/proxy-protocol.txt). The listener does not read headers
-// from other addresses. A header from such an address makes the TLS handshake fail.
+// (https://www.haproxy.org/download/3.2/doc/proxy-protocol.txt). The listener does not read
+// headers from other addresses. A header from another address makes the TLS handshake fail.
 func BehindProxies(l net.Listener, proxies []netip.Prefix) net.Listener {
 	return &proxyproto.Listener{
 		Listener:          l,

@@ -35,18 +35,19 @@ func header(t *testing.T, version byte, command proxyproto.ProtocolVersionAndCom
 	return string(text)
 }
 
-// TestBehindProxies checks that only load balancers can set the client address of a connection.
+// TestBehindProxies checks that only the configured load balancers can set the client address of
+// a connection, and that they must set it.
 func TestBehindProxies(t *testing.T) {
 	const refused, direct = "", "127.0.0.1"
 	for what, c := range map[string]struct{ from, header, want string }{
-		"version 1":                     {"127.0.0.0/8", header(t, 1, proxyproto.PROXY), "203.0.113.9"},
-		"version 2":                     {"127.0.0.1", header(t, 2, proxyproto.PROXY), "203.0.113.9"},
-		"the balancer's own":            {"127.0.0.0/8", header(t, 2, proxyproto.LOCAL), direct},
-		"a balancer that says nothing":  {"127.0.0.0/8", "", refused},
-		"a balancer that says nonsense": {"127.0.0.0/8", "PROXY TCP4 203.0.113.9\r\n", refused},
-		"somebody else":                 {"10.0.0.0/8", "", direct},
-		"somebody else who forges":      {"10.0.0.0/8", header(t, 2, proxyproto.PROXY), refused},
-		"a caller who forges once more": {
+		"version 1":                   {"127.0.0.0/8", header(t, 1, proxyproto.PROXY), "203.0.113.9"},
+		"version 2":                   {"127.0.0.1", header(t, 2, proxyproto.PROXY), "203.0.113.9"},
+		"connection of the balancer":  {"127.0.0.0/8", header(t, 2, proxyproto.LOCAL), direct},
+		"balancer without a header":   {"127.0.0.0/8", "", refused},
+		"balancer with a bad header":  {"127.0.0.0/8", "PROXY TCP4 203.0.113.9\r\n", refused},
+		"direct client":               {"10.0.0.0/8", "", direct},
+		"direct client with a header": {"10.0.0.0/8", header(t, 2, proxyproto.PROXY), refused},
+		"client behind a balancer with a header": {
 			"127.0.0.0/8", header(t, 1, proxyproto.PROXY) + header(t, 1, proxyproto.PROXY), refused,
 		},
 	} {
@@ -82,8 +83,8 @@ func TestBehindProxies(t *testing.T) {
 	}
 }
 
-// TestSilentClientBehindProxyDelaysNoOther checks that a client that connects and sends nothing does not delay other
-// clients.
+// TestSilentClientBehindProxyDelaysNoOther checks that clients that connect and send nothing do
+// not delay other clients.
 func TestSilentClientBehindProxyDelaysNoOther(t *testing.T) {
 	proxies, err := serving.ParsePrefixes([]string{"127.0.0.0/8"})
 	if err != nil {
@@ -111,7 +112,7 @@ func TestSilentClientBehindProxyDelaysNoOther(t *testing.T) {
 	config := s.Client().Transport.(*http.Transport).TLSClientConfig.Clone()
 	config.ServerName = "example.com" // the name in the certificate of httptest
 	if err := tls.Client(conn, config).HandshakeContext(t.Context()); err != nil {
-		t.Errorf("it is not answered: %v", err)
+		t.Errorf("the handshake failed: %v", err)
 	}
 }
 
@@ -127,7 +128,7 @@ func TestParsePrefixes(t *testing.T) {
 	}
 	for _, wrong := range []string{"", "example.com", "10.0.0.0/33", "::ffff:10.0.0.0/104", "*"} {
 		if _, err := serving.ParsePrefixes([]string{wrong}); err == nil {
-			t.Errorf("%q is taken", wrong)
+			t.Errorf("%q is accepted", wrong)
 		}
 	}
 }

@@ -28,8 +28,9 @@ import (
 )
 
 // Timeouts of a connection. kube-apiserver closes an idle connection after 90 s
-// (k8s.io/apimachinery pkg/util/net, v0.37.1). Our timeout is longer, so that the client closes an
-// idle connection first. If the server closed it, a request could be in flight and be lost.
+// (k8s.io/apimachinery pkg/util/net, v0.37.1). The timeout of the server is longer, so that the
+// client closes an idle connection first. If the server closed the connection first, a request in
+// flight could be lost.
 const (
 	headerTimeout = 10 * time.Second
 	idleTimeout   = 150 * time.Second
@@ -207,7 +208,8 @@ func ConnectionAge(ctx context.Context) time.Duration {
 	return time.Since(begun)
 }
 
-// closesConnection reports whether the server must close the connection of a request after the response.
+// closesConnection reports whether the server must close the connection of a request after the
+// response.
 func (s *Server) closesConnection(ctx context.Context) bool {
 	if s.draining.Load() {
 		return true

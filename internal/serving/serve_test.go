@@ -34,7 +34,7 @@ import (
 	"github.com/kubetenant/kubetenant/test/waittest"
 )
 
-// authority is a certificate authority of a test.
+// authority is a certificate authority for a test.
 type authority struct {
 	cert *x509.Certificate
 	key  *ecdsa.PrivateKey
@@ -191,7 +191,7 @@ func (r *testServer) config(certificate *tls.Certificate) *tls.Config {
 	return c
 }
 
-// get returns the common name of the server's certificate, or an error.
+// get sends a request and returns the common name of the server's certificate.
 func (r *testServer) get(ctx context.Context, c *tls.Config) (string, error) {
 	resp, err := r.answer(ctx, c)
 	if err != nil {
@@ -200,7 +200,7 @@ func (r *testServer) get(ctx context.Context, c *tls.Config) (string, error) {
 	return resp.TLS.PeerCertificates[0].Subject.CommonName, nil
 }
 
-// answer returns a response without its body.
+// answer sends a request and returns the response without its body.
 func (r *testServer) answer(ctx context.Context, c *tls.Config) (*http.Response, error) {
 	transport := &http.Transport{TLSClientConfig: c}
 	defer transport.CloseIdleConnections()
@@ -234,13 +234,13 @@ func TestDex_CVE_2024_23656(t *testing.T) {
 			"a CBC cipher": weak(func(c *tls.Config) {
 				c.MaxVersion, c.CipherSuites = tls.VersionTLS12, []uint16{tls.TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA}
 			}),
-			"no certificate":      r.config(nil),
-			"another name":        r.config(&another),
-			"not a client's":      r.config(&serving),
-			"another authority's": r.config(&foreign),
+			"no certificate":     r.config(nil),
+			"another name":       r.config(&another),
+			"server certificate": r.config(&serving),
+			"another authority":  r.config(&foreign),
 		} {
 			if _, err := r.get(t.Context(), c); err == nil {
-				t.Errorf("%s: %s: answered", when, name)
+				t.Errorf("%s: %s: accepted", when, name)
 			}
 		}
 		for name, c := range map[string]*tls.Config{
@@ -351,7 +351,7 @@ func TestReadinessFailsBeforeShutdown(t *testing.T) {
 	r.stop()
 	waittest.Until(t, func() error {
 		if r.server.Draining().Check(nil) == nil {
-			return errors.New("it is ready")
+			return errors.New("the server is still ready")
 		}
 		return nil
 	})
@@ -393,12 +393,12 @@ func TestSlowClients(t *testing.T) {
 					return
 				}
 			}
-			cut <- errors.New("a slow client was never cut off")
+			cut <- errors.New("a slow client was not disconnected")
 		}()
 	}
 	for range 100 {
 		if _, err := r.get(t.Context(), r.config(&good)); err != nil {
-			t.Fatalf("meanwhile: %v", err)
+			t.Fatalf("with slow clients: %v", err)
 		}
 	}
 	for range slow {
@@ -441,32 +441,33 @@ func TestUnreadyReplicaClosesConnections(t *testing.T) {
 	}
 	get()
 	if !get() {
-		t.Error("a connection of one that is ready was closed")
+		t.Error("a ready replica closed a connection")
 	}
 	ready.Store(false)
 	waittest.Until(t, func() error {
 		if get() {
-			return errors.New("the connection is kept")
+			return errors.New("the connection is still open")
 		}
 		return nil
 	})
-	waittest.Until(t, func() error { // a connection is kept for its first second
+	waittest.Until(t, func() error { // a connection stays open for its first second
 		if !get() {
-			return errors.New("each request takes a connection of its own")
+			return errors.New("each request uses a new connection")
 		}
 		return nil
 	})
 }
 
-// TestCertificateValid checks that a replica with an expired certificate is not ready.
+// TestCertificateValid checks that a replica with an expired or not yet valid certificate is not
+// ready.
 func TestCertificateValid(t *testing.T) {
 	r := startServer(t, http.NotFoundHandler(), 0)
 	if err := r.server.CertificateValid().Check(nil); err != nil {
-		t.Errorf("a good one: %v", err)
+		t.Errorf("valid certificate: %v", err)
 	}
 	for name, times := range map[string][2]time.Duration{
-		"ended":   {-2 * time.Hour, -time.Minute},
-		"to come": {time.Hour, 2 * time.Hour},
+		"expired":       {-2 * time.Hour, -time.Minute},
+		"not valid yet": {time.Hour, 2 * time.Hour},
 	} {
 		t.Run(name, func(t *testing.T) {
 			template := &x509.Certificate{
@@ -489,7 +490,7 @@ func TestCertificateValid(t *testing.T) {
 				t.Fatal(err)
 			}
 			if s.CertificateValid().Check(nil) == nil {
-				t.Error("ready")
+				t.Error("the check passed")
 			}
 		})
 	}

@@ -24,7 +24,7 @@ func TestWaitForAddressBudgetIsShort(t *testing.T) {
 		client, server := net.Pipe()
 		defer func() { _, _ = client.Close(), server.Close() }()
 		connect := func() *countedConn { return frames.wrap(t.Context(), tls.Server(server, &tls.Config{})) }
-		for range 100 { // attackers
+		for range 100 { // connections that exhaust the limit
 			for c := connect(); c.address.TryAccept(); {
 				if c.takeToken() != nil {
 					break
@@ -64,7 +64,7 @@ func TestWaitForAddressBudgetIsShort(t *testing.T) {
 			}
 		}
 		if closed < cap(results)*3/4 {
-			t.Errorf("%d of %d connections beyond the budget were closed", closed, cap(results))
+			t.Errorf("%d of %d connections above the limit were closed", closed, cap(results))
 		}
 		honest := connect()
 		for range 10 { // SETTINGS, its ACK and more
@@ -72,7 +72,7 @@ func TestWaitForAddressBudgetIsShort(t *testing.T) {
 				t.Fatal("a new client:", err)
 			}
 		}
-		for range 60 { // while others exhaust the budget
+		for range 60 { // while other connections exhaust the limit
 			for honest.address.TryAccept() {
 				continue
 			}
@@ -88,7 +88,7 @@ func TestWaitForAddressBudgetIsShort(t *testing.T) {
 			continue
 		}
 		if gone.takeToken() == nil {
-			t.Error("a connection that has ended waits")
+			t.Error("takeToken succeeded after the connection had ended")
 		}
 	})
 }

@@ -23,9 +23,9 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// maxBytes is the maximum size of a file, in bytes. Known files are less than a hundredth of this
-// size. With this limit, a path that names a large log by mistake causes an error and does not
-// exhaust the memory.
+// maxBytes is the maximum size of a file, in bytes. The largest known files have less than a
+// hundredth of this size. With this limit, a path that names a large log by mistake causes an
+// error and does not exhaust the memory.
 const maxBytes = 16 << 20
 
 // Read returns the content of a regular file of at most 16 MiB.
@@ -40,7 +40,7 @@ func Read(path string) ([]byte, error) {
 	return os.ReadFile(path) // #nosec G304 -- the operator names the file
 }
 
-// Documents returns the YAML documents of a file, without empty documents.
+// Documents returns the YAML documents in data. It omits empty documents.
 func Documents(data []byte) ([][]byte, error) {
 	var all [][]byte
 	reader := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(data)))

@@ -12,8 +12,8 @@ import (
 	"github.com/kubetenant/kubetenant/internal/yamlfile"
 )
 
-// TestMarshal checks that creationTimestamp and status are omitted, and that documents are
-// separated.
+// TestMarshal checks that Marshal omits creationTimestamp and status, and separates the
+// documents.
 func TestMarshal(t *testing.T) {
 	ns := &corev1.Namespace{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Namespace"},

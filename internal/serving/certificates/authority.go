@@ -28,7 +28,8 @@ const (
 	caReplace        = 90 * day
 	leafLifetime     = 90 * day
 	leafReplace      = 30 * day
-	// backdate is subtracted from NotBefore, to allow for clock skew.
+	// backdate is how long before its creation a certificate is already valid, to allow for clock
+	// skew.
 	backdate = 5 * time.Minute
 )
 

@@ -79,7 +79,7 @@ const (
 	// copied to kube-apiserver.
 	CopiedAnnotation = "kubetenant.dev/copied"
 	// dueAnnotation specifies the time at which the ca.crt in the ConfigMap must be copied to
-	// kube-apiserver. The time does not change until the file is copied.
+	// kube-apiserver. Until the file is copied, this time can only become earlier.
 	dueAnnotation = "kubetenant.dev/copy-due"
 )
 
@@ -136,7 +136,8 @@ func (r *Rotation) Reconcile(ctx context.Context) error {
 		return err
 	}
 	bundle := r.bundle(authorities, serving)
-	// At this time, the older authority is replaced, and the other authority signs.
+	// The copy is due when the older authority is replaced, because the other authority signs
+	// from then on.
 	if err := r.publish(ctx, bundle, older(authorities).cert.NotAfter.Add(-caReplace)); err != nil {
 		return err
 	}
@@ -158,7 +159,8 @@ func (r *Rotation) secret(ctx context.Context, name string) (*corev1.Secret, err
 	return s, err
 }
 
-// write creates or updates a Secret. It fails if another client has changed the Secret in between.
+// write creates or updates a Secret. It fails if another client has changed the Secret since it
+// was read.
 func (r *Rotation) write(ctx context.Context, s *corev1.Secret) error {
 	var err error
 	if s.ResourceVersion == "" {
@@ -173,8 +175,8 @@ func (r *Rotation) write(ctx context.Context, s *corev1.Secret) error {
 func slots() [2]string { return [2]string{"1", "2"} }
 
 // authorities returns both authorities. It first creates an authority that is missing, invalid,
-// expired or near its expiry. If both are near their expiry, it replaces only the one that expires
-// first.
+// expired or near its expiry. If both are near their expiry, it replaces only the authority that
+// expires first.
 func (r *Rotation) authorities(ctx context.Context) ([2]*keyPair, error) {
 	var found [2]*keyPair
 	s, err := r.secret(ctx, AuthoritiesName)
@@ -210,9 +212,9 @@ func (r *Rotation) authorities(ctx context.Context) ([2]*keyPair, error) {
 	return found, r.write(ctx, s)
 }
 
-// replaceable returns the lifetimes of the authorities to create, by their index. It returns the
-// missing authorities. If none is missing, it returns the one that expires first if its expiry is
-// near.
+// replaceable returns the lifetimes of the authorities to create, keyed by their index. These are
+// the missing authorities. If none is missing, it is the authority that expires first, if its
+// expiry is near.
 func replaceable(found [2]*keyPair, now time.Time) map[int]time.Duration {
 	switch a, b := found[0], found[1]; {
 	case a == nil && b == nil:
@@ -281,7 +283,7 @@ func (r *Rotation) publish(ctx context.Context, bundle []byte, due time.Time) er
 func (r *Rotation) trust(ctx context.Context, bundle []byte) (changed bool, err error) {
 	hooks := r.Client.AdmissionregistrationV1()
 	mutating, err := hooks.MutatingWebhookConfigurations().Get(ctx, ConfigurationName, metav1.GetOptions{})
-	if err != nil && !apierrors.IsNotFound(err) { // they may be installed after the service
+	if err != nil && !apierrors.IsNotFound(err) { // the webhooks may be installed after the service
 		return false, err
 	}
 	clients := make([]*admissionregistrationv1.WebhookClientConfig, len(mutating.Webhooks))
@@ -297,7 +299,7 @@ func (r *Rotation) trust(ctx context.Context, bundle []byte) (changed bool, err 
 		}
 	}
 	validating, err := hooks.ValidatingWebhookConfigurations().Get(ctx, ConfigurationName, metav1.GetOptions{})
-	if err != nil && !apierrors.IsNotFound(err) { // they may be installed after the service
+	if err != nil && !apierrors.IsNotFound(err) { // the webhooks may be installed after the service
 		return false, err
 	}
 	clients = make([]*admissionregistrationv1.WebhookClientConfig, len(validating.Webhooks))
@@ -316,7 +318,7 @@ func (r *Rotation) trust(ctx context.Context, bundle []byte) (changed bool, err 
 }
 
 // bundlePatch returns a patch that sets the caBundles of the webhooks, or nil if all are equal to
-// bundle. The patch fails if another client has changed the configuration in between.
+// bundle. The patch fails if another client has changed the configuration since it was read.
 func bundlePatch(version string, clients []*admissionregistrationv1.WebhookClientConfig, bundle []byte) []byte {
 	type operation struct {
 		Op    string `json:"op"`
@@ -364,8 +366,8 @@ func (r *Rotation) serving(ctx context.Context, s *corev1.Secret, authorities [2
 	return r.write(ctx, s)
 }
 
-// older returns the authority with the earlier NotBefore, or the first authority if both are equal.
-// Clients have trusted it for longer.
+// older returns the authority with the earlier NotBefore, which clients have trusted for longer.
+// If both are equal, it returns the first authority.
 func older(authorities [2]*keyPair) *keyPair {
 	if authorities[1].cert.NotBefore.Before(authorities[0].cert.NotBefore) {
 		return authorities[1]

@@ -98,7 +98,7 @@ func (w *fixture) trustedBundle(t *testing.T) []byte {
 		m.Webhooks[1].ClientConfig.CABundle, v.Webhooks[0].ClientConfig.CABundle, []byte(c.Data["ca.crt"]),
 	} {
 		if !bytes.Equal(bundle, other) {
-			t.Fatal("not everybody trusts the same authorities")
+			t.Fatal("the clients do not trust the same authorities")
 		}
 	}
 	return bundle
@@ -139,7 +139,7 @@ func TestRotationOverThreeYears(t *testing.T) {
 		if len(days) > 0 {
 			yesterday := days[len(days)-1]
 			if err := verify(today.bundle, yesterday.certificate, w.now); err != nil {
-				t.Fatalf("%s: a replica that is a day behind is refused: %v", w.now, err)
+				t.Fatalf("%s: the certificate of the day before is rejected: %v", w.now, err)
 			}
 			if !bytes.Equal(yesterday.certificate, today.certificate) {
 				renewed++
@@ -150,7 +150,7 @@ func TestRotationOverThreeYears(t *testing.T) {
 		}
 		if back := len(days) - 75; back >= 0 {
 			if err := verify(days[back].bundle, today.certificate, w.now); err != nil {
-				t.Fatalf("%s: who trusts the authorities of 75 days ago refuses: %v", w.now, err)
+				t.Fatalf("%s: a client with the authorities of 75 days ago rejects the certificate: %v", w.now, err)
 			}
 		}
 		if certs, _ := cert.ParseCertsPEM(today.certificate); w.now.Add(leafReplace - 25*time.Hour).After(certs[0].NotAfter) {
@@ -180,7 +180,7 @@ func TestFirstReconciliation(t *testing.T) {
 	}
 	for key := range serving.Data {
 		if key == "ca.key" || bytes.Contains(serving.Data[key], authorities.Data["ca-1.key"]) {
-			t.Errorf("the service's Secret holds an authority's key in %s", key)
+			t.Errorf("the service's Secret contains the key of an authority in %s", key)
 		}
 	}
 	if w.settled != 1 {
@@ -193,7 +193,7 @@ func TestFirstReconciliation(t *testing.T) {
 	}
 	for _, a := range w.client.Actions() {
 		if a.GetVerb() != "get" && !a.Matches("patch", "configmaps") {
-			t.Errorf("wrote without a reason: %s %s", a.GetVerb(), a.GetResource().Resource)
+			t.Errorf("unneeded write: %s %s", a.GetVerb(), a.GetResource().Resource)
 		}
 	}
 }
@@ -201,11 +201,11 @@ func TestFirstReconciliation(t *testing.T) {
 // TestTrustBeforeUse checks that no certificate is written before all clients trust its authority.
 func TestTrustBeforeUse(t *testing.T) {
 	w := newFixture()
-	refuse := errors.New("kube-apiserver is away")
+	refuse := errors.New("kube-apiserver is unavailable")
 	w.client.PrependReactor("patch", "validatingwebhookconfigurations",
 		func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, refuse })
 	if err := w.Reconcile(t.Context()); !errors.Is(err, refuse) {
-		t.Fatalf("Look = %v", err)
+		t.Fatalf("Reconcile() = %v", err)
 	}
 	if _, err := w.client.CoreV1().Secrets(namespace).Get(t.Context(),
 		ServingName, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
@@ -218,15 +218,15 @@ func TestDamagedObjectsAreRepaired(t *testing.T) {
 		"an authority is garbage": func(_ *testing.T, _ *fixture, a, _ *corev1.Secret) {
 			a.Data["ca-1.crt"] = []byte("garbage")
 		},
-		"a key is another's": func(_ *testing.T, _ *fixture, a, _ *corev1.Secret) {
+		"a key belongs to another authority": func(_ *testing.T, _ *fixture, a, _ *corev1.Secret) {
 			a.Data["ca-1.key"] = a.Data["ca-2.key"]
 		},
-		"an authority is missing":   func(_ *testing.T, _ *fixture, a, _ *corev1.Secret) { delete(a.Data, "ca-2.crt") },
-		"both authorities are gone": func(_ *testing.T, _ *fixture, a, _ *corev1.Secret) { a.Data = nil },
+		"an authority is missing":      func(_ *testing.T, _ *fixture, a, _ *corev1.Secret) { delete(a.Data, "ca-2.crt") },
+		"both authorities are missing": func(_ *testing.T, _ *fixture, a, _ *corev1.Secret) { a.Data = nil },
 		"an authority is a leaf": func(_ *testing.T, _ *fixture, a, s *corev1.Secret) {
 			a.Data["ca-1.crt"], a.Data["ca-1.key"] = s.Data["tls.crt"], s.Data["tls.key"]
 		},
-		"the serving key is gone": func(_ *testing.T, _ *fixture, _, s *corev1.Secret) { delete(s.Data, "tls.key") },
+		"the serving key is missing": func(_ *testing.T, _ *fixture, _, s *corev1.Secret) { delete(s.Data, "tls.key") },
 		"the certificate is garbage": func(_ *testing.T, _ *fixture, _, s *corev1.Secret) {
 			s.Data["tls.crt"] = []byte("-----BEGIN")
 		},
@@ -252,22 +252,23 @@ func TestDamagedObjectsAreRepaired(t *testing.T) {
 			if err := verify(w.trustedBundle(t), serving.Data["tls.crt"], w.now); err != nil {
 				t.Errorf("the new certificate: %v", err)
 			}
-			// Certificates that replicas still serve remain trusted, whichever keys were lost.
+			// Certificates that replicas still serve remain trusted, unless the bundle was lost.
 			if err := verify(w.trustedBundle(t), before, w.now); err != nil && name != "the bundle is garbage" {
-				t.Errorf("the certificate of before: %v", err)
+				t.Errorf("the previous certificate: %v", err)
 			}
 		})
 	}
 }
 
-// TestOneAuthorityIsReplacedAtATime checks that only one of two authorities near their expiry is replaced at a time.
+// TestOneAuthorityIsReplacedAtATime checks that each reconciliation replaces at most one
+// authority.
 func TestOneAuthorityIsReplacedAtATime(t *testing.T) {
 	w := newFixture()
 	if err := w.Reconcile(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	was, _ := w.secrets(t)
-	w.now = w.now.Add(300 * day) // one has expired, the other is near its expiry: no controller ran for long
+	w.now = w.now.Add(300 * day) // one has expired, and the other expires soon, as if no controller was running
 	for i, want := range []int{1, 2} {
 		if err := w.Reconcile(t.Context()); err != nil {
 			t.Fatal(err)
@@ -280,19 +281,20 @@ func TestOneAuthorityIsReplacedAtATime(t *testing.T) {
 			}
 		}
 		if changed != want {
-			t.Errorf("look %d: %d authorities replaced in all, want %d", i, changed, want)
+			t.Errorf("reconciliation %d: %d authorities replaced in total, want %d", i, changed, want)
 		}
 	}
 }
 
-// TestConcurrentWriteIsNotOverwritten checks that a concurrent write of another controller is not overwritten.
+// TestConcurrentWriteIsNotOverwritten checks that Reconcile fails instead of overwriting a
+// concurrent write of another controller.
 func TestConcurrentWriteIsNotOverwritten(t *testing.T) {
 	w := newFixture()
 	w.client.PrependReactor("create", "secrets", func(a clienttesting.Action) (bool, runtime.Object, error) {
 		return true, nil, apierrors.NewAlreadyExists(corev1.Resource("secrets"), fmt.Sprint(a.GetResource()))
 	})
 	if err := w.Reconcile(t.Context()); !apierrors.IsAlreadyExists(err) {
-		t.Errorf("Look = %v", err)
+		t.Errorf("Reconcile() = %v", err)
 	}
 }
 
@@ -334,7 +336,7 @@ func TestCopyDue(t *testing.T) {
 				}
 				switch alert := due-float64(w.now.Unix()) < (60 * day).Seconds(); {
 				case !alert && !alertSince.IsZero():
-					t.Fatalf("on %s the alert goes off, without anything having been copied", w.now)
+					t.Fatalf("on %s, the alert ended although the file was not copied", w.now)
 				case alert && diligent:
 					t.Fatalf("alert on %s", w.now)
 				case alert && alertSince.IsZero():
@@ -347,10 +349,10 @@ func TestCopyDue(t *testing.T) {
 				w.now = w.now.Add(5 * day)
 			}
 			if diligent && !refused.IsZero() {
-				t.Errorf("refused on %s", refused)
+				t.Errorf("rejected on %s", refused)
 			}
 			if !diligent && (refused.IsZero() || alertSince.IsZero() || refused.Sub(alertSince) < 50*day) {
-				t.Errorf("refused on %s, alert since %s", refused, alertSince)
+				t.Errorf("rejected on %s, alert since %s", refused, alertSince)
 			}
 		})
 	}

@@ -35,6 +35,6 @@ func TestLogJSON(t *testing.T) {
 		}
 	}
 	if err := setLog(&b, "xml", "0"); err == nil {
-		t.Error("--log-format xml is taken")
+		t.Error("--log-format xml is accepted")
 	}
 }

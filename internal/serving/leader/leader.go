@@ -144,8 +144,8 @@ func lead(ctx context.Context, lease Lease, lost <-chan struct{}, tasks []Task) 
 	}
 }
 
-// release releases the Lease, so that another process can become the leader at once. It does the
-// same as [leaderelection.LeaderElector] with ReleaseOnCancel (k8s.io/client-go v0.37.1).
+// release releases the Lease, so that another process can become the leader immediately. It does
+// the same as [leaderelection.LeaderElector] with ReleaseOnCancel (k8s.io/client-go v0.37.1).
 func release(ctx context.Context, lock *resourcelock.LeaseLock) {
 	logger := klog.FromContext(ctx)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseTimeout)

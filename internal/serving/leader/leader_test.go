@@ -24,7 +24,7 @@ import (
 type leaseServer struct {
 	mu     sync.Mutex
 	lease  *coordinationv1.Lease
-	steals bool // another process holds it from now on
+	steals bool // another process holds the Lease, so writes fail
 }
 
 func (l *leaseServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -88,12 +88,12 @@ func waitClosed(t *testing.T, told <-chan struct{}) {
 	select {
 	case <-told:
 	case <-time.After(30 * time.Second):
-		t.Fatal("not told")
+		t.Fatal("the channel was not closed")
 	}
 }
 
-// TestOneProcessLeads checks that one process runs the tasks while another one waits. When the first one
-// ends, it releases the Lease, and the second one becomes the leader.
+// TestOneProcessLeads checks that one process runs the tasks while a second process waits. When
+// the first process ends, it releases the Lease, and the second process becomes the leader.
 func TestOneProcessLeads(t *testing.T) {
 	t.Parallel()
 	l, config := start(t)
@@ -107,12 +107,12 @@ func TestOneProcessLeads(t *testing.T) {
 		ended <- leader.Run(ctx, config, of, func(ctx context.Context) error {
 			close(first)
 			<-ctx.Done()
-			return ctx.Err() // which is not a failure
+			return ctx.Err() // not a failure, because ctx has ended
 		})
 	}()
 	waitClosed(t, first)
 	if !<-told || l.holder() == "" {
-		t.Error("the one that does the tasks does not lead")
+		t.Error("the process that runs the tasks is not the leader")
 	}
 	others, end := context.WithCancel(t.Context())
 	waiting := make(chan error, 1)
@@ -124,25 +124,25 @@ func TestOneProcessLeads(t *testing.T) {
 	}()
 	select {
 	case <-second:
-		t.Fatal("two lead")
+		t.Fatal("two processes run the tasks")
 	case <-time.After(3 * time.Second): // longer than the retry period
 	}
 	stop()
 	if err := <-ended; err != nil {
-		t.Errorf("ended with %v", err)
+		t.Errorf("Run() = %v", err)
 	}
 	if <-told {
-		t.Error("not told of the end")
+		t.Error("LeadingChanged was not called with false")
 	}
 	waitClosed(t, second)
 	end()
 	if err := <-waiting; err != nil || l.holder() != "" {
-		t.Errorf("ended with %v, the Lease is %q's", err, l.holder())
+		t.Errorf("Run() = %v, the Lease is held by %q", err, l.holder())
 	}
 }
 
-// TestFailedTaskReleasesLease checks that a process whose task fails lets another process become the
-// leader.
+// TestFailedTaskReleasesLease checks that Run returns the error of a failed task after it has
+// stopped the other tasks.
 func TestFailedTaskReleasesLease(t *testing.T) {
 	t.Parallel()
 	_, config := start(t)
@@ -189,7 +189,7 @@ func TestNoLeaderIfLeasesAreRejected(t *testing.T) {
 	ctx, stop := context.WithTimeout(t.Context(), 3*time.Second)
 	defer stop()
 	if err := leader.Run(ctx, config, leader.Lease{Namespace: "elsewhere", Name: "tasks"}, func(context.Context) error {
-		t.Error("leads")
+		t.Error("the tasks run without a Lease")
 		return nil
 	}); err != nil {
 		t.Errorf("Run() = %v", err)

@@ -68,8 +68,8 @@ func FuzzWriter(f *testing.F) {
 	})
 }
 
-// TestInvalidValueWritesNothing checks that a value that encoding/json cannot encode results in an error and no
-// output.
+// TestInvalidValueWritesNothing checks that a value that encoding/json cannot encode causes an
+// error and no output.
 func TestInvalidValueWritesNothing(t *testing.T) {
 	w := &Writer{}
 	w.Begin()

@@ -21,7 +21,8 @@ import (
 	"github.com/kubetenant/kubetenant/test/waittest"
 )
 
-// changedWebhooks returns the generated webhook configurations with a change of their text.
+// changedWebhooks returns the generated webhook configurations, with old replaced by with in
+// their text.
 func changedWebhooks(
 	t *testing.T, old, with string,
 ) (*admissionv1.MutatingWebhookConfiguration, *admissionv1.ValidatingWebhookConfiguration) {
@@ -43,7 +44,7 @@ func changedWebhooks(
 	}
 	text := string(files["cluster/webhooks.yaml"])
 	if old != "" && !strings.Contains(text, old) {
-		t.Fatalf("%q is not there", old)
+		t.Fatalf("the generated text does not contain %q", old)
 	}
 	text = strings.ReplaceAll(text, old, with)
 	mutating, validating := &admissionv1.MutatingWebhookConfiguration{}, &admissionv1.ValidatingWebhookConfiguration{}
@@ -63,25 +64,25 @@ func changedWebhooks(
 // exclude writes or ignore failures are reported.
 func TestCheckWebhooks(t *testing.T) {
 	for what, c := range map[string]struct{ old, with string }{
-		"failures pass":              {"failurePolicy: Fail", "failurePolicy: Ignore"},
+		"failures are ignored":       {"failurePolicy: Fail", "failurePolicy: Ignore"},
 		"versions are not converted": {"matchPolicy: Equivalent", "matchPolicy: Exact"},
 		"some objects": {
 			"failurePolicy: Fail", "failurePolicy: Fail\n  objectSelector: { matchLabels: { a: b } }",
 		},
-		"some resources":          {`resources: ["*/*"]`, `resources: ["*"]`},
-		"some groups":             {`apiGroups: ["*"]`, `apiGroups: [apps]`},
-		"creations alone":         {"operations: [CREATE, UPDATE]", "operations: [CREATE]"},
-		"other namespaces too":    {"values: [kubetenant-system]", "values: [kubetenant-system, acme--web]"},
-		"another namespace":       {"values: [kubetenant-system]", "values: [acme--web]"},
-		"no namespace of tenants": {"operator: Exists }", "operator: DoesNotExist }"},
-		"a further condition":     {"name: not-by-the-control-plane", "name: not-on-sundays"},
-		"another scope":           {"scope: Namespaced", "scope: Cluster"},
-		"one is not there":        {"name: elsewhere.", "name: nowhere."},
+		"some resources":                {`resources: ["*/*"]`, `resources: ["*"]`},
+		"some groups":                   {`apiGroups: ["*"]`, `apiGroups: [apps]`},
+		"creations only":                {"operations: [CREATE, UPDATE]", "operations: [CREATE]"},
+		"additional namespace excluded": {"values: [kubetenant-system]", "values: [kubetenant-system, acme--web]"},
+		"another namespace excluded":    {"values: [kubetenant-system]", "values: [acme--web]"},
+		"no namespace of tenants":       {"operator: Exists }", "operator: DoesNotExist }"},
+		"an unknown condition":          {"name: not-by-the-control-plane", "name: not-on-sundays"},
+		"another scope":                 {"scope: Namespaced", "scope: Cluster"},
+		"missing webhook":               {"name: elsewhere.", "name: nowhere."},
 	} {
 		t.Run(what, func(t *testing.T) {
 			if mutating, validating := changedWebhooks(t, c.old, c.with); state.CheckWebhooks("kubetenant-system",
 				mutating, validating) == nil {
-				t.Error("it counts")
+				t.Error("CheckWebhooks accepted the configurations")
 			}
 		})
 	}
@@ -90,22 +91,22 @@ func TestCheckWebhooks(t *testing.T) {
 		t.Error(err)
 	}
 	for what, err := range map[string]error{
-		"none that change": state.CheckWebhooks("kubetenant-system",
+		"no mutating webhooks": state.CheckWebhooks("kubetenant-system",
 			&admissionv1.MutatingWebhookConfiguration{}, validating),
-		"none that refuse": state.CheckWebhooks("kubetenant-system", mutating,
+		"no validating webhooks": state.CheckWebhooks("kubetenant-system", mutating,
 			&admissionv1.ValidatingWebhookConfiguration{}),
-		"of a service elsewhere": state.CheckWebhooks("elsewhere", mutating, validating),
+		"service in another namespace": state.CheckWebhooks("elsewhere", mutating, validating),
 	} {
 		t.Run(what, func(t *testing.T) {
 			if err == nil {
-				t.Error("it counts")
+				t.Error("CheckWebhooks accepted the configurations")
 			}
 		})
 	}
 }
 
-// TestLabelsTrusted checks that labels are trusted only if the webhooks are installed now and were
-// installed during the backfill.
+// TestLabelsTrusted checks that labels are trusted only if the same webhooks are installed now
+// and were installed during the backfill.
 func TestLabelsTrusted(t *testing.T) {
 	mutating, validating := changedWebhooks(t, "", "")
 	narrowed, _ := changedWebhooks(t, "failurePolicy: Fail", "failurePolicy: Ignore")
@@ -119,15 +120,15 @@ func TestLabelsTrusted(t *testing.T) {
 		swept string
 		holds bool
 	}{
-		"swept with these":               {mutating, version(5), true},
-		"an authority was renewed since": {mutating, version(4), true},
-		"the controller is ahead":        {mutating, version(6), true},
-		"changed twice since":            {mutating, version(3), false},
-		"swept with others":              {mutating, strings.Repeat("0", 64) + " 5 0", false},
-		"swept by an older controller":   {mutating, strings.Repeat("0", 64), false},
-		"nobody has swept":               {mutating, "", false},
-		"narrowed now":                   {narrowed, version(5), false},
-		"not there now":                  {nil, version(5), false},
+		"backfill with these webhooks":     {mutating, version(5), true},
+		"CA renewed since the backfill":    {mutating, version(4), true},
+		"newer version in the controller":  {mutating, version(6), true},
+		"changed twice since the backfill": {mutating, version(3), false},
+		"backfill with other webhooks":     {mutating, strings.Repeat("0", 64) + " 5 0", false},
+		"backfill by an older controller":  {mutating, strings.Repeat("0", 64), false},
+		"no backfill":                      {mutating, "", false},
+		"failures are ignored now":         {narrowed, version(5), false},
+		"missing webhooks":                 {nil, version(5), false},
 	} {
 		t.Run(what, func(t *testing.T) {
 			objects := []runtime.Object{validating}
@@ -140,7 +141,7 @@ func TestLabelsTrusted(t *testing.T) {
 			w := state.FollowWebhooks(fake.NewClientset(objects...), "kubetenant-system")
 			s := state.NewForLabels(w, c.swept)
 			if s.LabelsTrusted() {
-				t.Error("they hold before anything is known")
+				t.Error("labels are trusted before the webhooks are known")
 			}
 			go w.Run(ctx)
 			waittest.Until(t, func() error {
@@ -148,7 +149,7 @@ func TestLabelsTrusted(t *testing.T) {
 					return errors.New(what)
 				}
 				if _, there := w.Version(); there != (c.is != nil) {
-					return errors.New("it is not known yet")
+					return errors.New("the webhooks are not known yet")
 				}
 				return nil
 			})

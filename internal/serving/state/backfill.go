@@ -17,7 +17,7 @@ import (
 )
 
 // BackfillName is the name of the ConfigMap in which the controller publishes the progress of the
-// backfill. It is in the namespace of the service.
+// backfill. The ConfigMap is in the namespace of the service.
 const BackfillName = "kubetenant-swept"
 
 // BackfillKey is the key of the progress in the ConfigMap. Its value is a JSON object. The names of
@@ -108,8 +108,8 @@ func (f *backfillStatus) version() WebhooksVersion {
 	return f.webhooks
 }
 
-// isLabeled reports whether all objects of a tenant, and no other objects of the resource, have the
-// tenant's label.
+// isLabeled reports whether all objects of a tenant in a resource, and no other objects in the
+// resource, have the tenant's label.
 func (f *backfillStatus) isLabeled(resource schema.GroupResource, id tenant.ID) bool {
 	f.mu.RLock()
 	defer f.mu.RUnlock()

@@ -69,7 +69,8 @@ func (s *State) checkDefinitions() error {
 	return errors.Join(found...)
 }
 
-// isRequired reports whether all tenants are denied if the kind of a resource is missing.
+// isRequired reports whether all tenants are denied if the CustomResourceDefinition of a resource
+// is missing.
 func (s *State) isRequired(resource string) bool { return slices.Contains(s.required, resource) }
 
 func (s *State) checkSynced() error {

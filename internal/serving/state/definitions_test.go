@@ -35,8 +35,9 @@ func kindURL(resource string) string {
 	return "https://server" + kindsPath + resource + "?watch=true&resourceVersion=1"
 }
 
-// TestUnservedKindMakesDataStale checks that the data is stale if a watched kind is not served,
-// unless the check ignores the kind. After the kind is served, the data is current again.
+// TestUnservedKindMakesDataStale checks that the data is stale if the server does not serve a
+// watched kind, unless the check ignores the kind. Once the kind is served, the data is current
+// again.
 func TestUnservedKindMakesDataStale(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newTestClient()
@@ -50,15 +51,15 @@ func TestUnservedKindMakesDataStale(t *testing.T) {
 			return func(resource string) bool { return strings.Join(names, " ") == resource }
 		}
 		if err := f.check(10*time.Second, spare("other")); !errors.Is(err, errNotServed) {
-			t.Errorf("a kind that decides: %v", err)
+			t.Errorf("a kind that is not ignored: %v", err)
 		}
 		if err := f.check(10*time.Second, spare("tenants")); err != nil {
-			t.Errorf("a kind that is spared: %v", err)
+			t.Errorf("an ignored kind: %v", err)
 		}
 		f.code.Store(http.StatusOK)
 		time.Sleep(5 * time.Second)
 		if err := f.check(10*time.Second, spare()); err != nil {
-			t.Errorf("it is served again: %v", err)
+			t.Errorf("after the kind is served again: %v", err)
 		}
 	})
 }
@@ -118,8 +119,8 @@ func (s *testCluster) remove(resource string) {
 	}
 }
 
-// want checks whether tenants are served and whether the replica is ready. The check of the
-// definitions must report the text.
+// want checks whether the data is current and whether the replica is ready. The readiness check
+// of the definitions must report the text says, or pass if says is empty.
 func (s *testCluster) want(when string, current, ready bool, says string) {
 	s.t.Helper()
 	waittest.Until(s.t, func() error {

@@ -41,8 +41,8 @@ import (
 )
 
 // State contains the cached data about a cluster, such as its Tenants, namespaces and
-// CustomResourceDefinitions. Callers of tenants are denied until the data is complete, and while it
-// is not current.
+// CustomResourceDefinitions. Callers of tenants are denied until the data is complete, and while
+// the data is not current.
 type State struct {
 	// Server configures a stack that uses the State.
 	Server stack.Server
@@ -87,7 +87,7 @@ func HTTP2Timeouts() map[string]string {
 }
 
 // New returns the state of the cluster that config connects to. namespace is the namespace of
-// kubetenant in that cluster. It contains the ConfigMap with the progress of the backfill. No
+// kubetenant in that cluster, which contains the ConfigMap with the progress of the backfill. No
 // request is sent before [State.Run].
 func New(config *rest.Config, settings *configv1alpha1.Settings, namespace string) (*State, error) {
 	s := &State{watches: newWatches(time.Now), namespace: namespace, staleAfter: settings.Service.StaleAfter.Duration}
@@ -227,10 +227,11 @@ func NewForWebhooks(
 	return s, nil
 }
 
-// WithoutReservations makes admission check quotas without reserving any quota for a request. It is
-// for a service that does not authenticate its clients, because their reviews must not change
-// anything. The controller counts objects only after they were created. Concurrent requests can
-// therefore exceed a quota together. Call it before a stack is built from the State.
+// WithoutReservations makes admission check quotas without reserving any quota for a request. It
+// is for a service that does not authenticate its clients, because reviews from unauthenticated
+// clients must not change anything. The controller counts objects only after they were created.
+// Concurrent requests can therefore exceed a quota together. Call it before a stack is built from
+// the State.
 func (s *State) WithoutReservations() {
 	if s.view.quotas != nil {
 		s.view.quotas = readOnlyQuotas{s.view.quotas}
@@ -344,8 +345,8 @@ func (s *State) StartUsage(ctx context.Context, stack *stack.Stack) *usage.Runni
 
 var errNotSynced = errors.New("the initial list is not complete")
 
-// OwnerOf returns the ID of the tenant that owns a namespace, or "" if the namespace is unowned or
-// not in the cache.
+// OwnerOf returns the ID of the tenant that owns a namespace, or "" if the namespace has an
+// invalid tenant label or is not in the cache.
 func (s *State) OwnerOf(namespace string) string {
 	ns, err := s.cluster.NamespaceLister.Get(namespace)
 	if err != nil {
@@ -364,8 +365,9 @@ func (s *State) FollowNamespaces(handler cache.ResourceEventHandler) error {
 	return s.cluster.FollowNamespaces(handler)
 }
 
-// readNamespace reads the namespace of the service from the storage of kube-apiserver, and not from
-// a cache. It returns nil if the namespace does not exist.
+// readNamespace checks that kube-apiserver responds. It reads the namespace of the service from
+// the storage of kube-apiserver, and not from a cache. It returns nil if the namespace does not
+// exist.
 func (s *State) readNamespace(ctx context.Context) error {
 	_, err := s.cluster.Typed.CoreV1().Namespaces().Get(ctx, s.namespace, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {

@@ -38,11 +38,11 @@ func TestStripKeepsLimits(t *testing.T) {
 	ends := &rbacv1.ClusterRoleBinding{ObjectMeta: *of.DeepCopy()}
 	if kept, err := stripUnused(ends); err != nil ||
 		kept.(metav1.Object).GetAnnotations()[tenant.ExpiresAnnotation] == "" {
-		t.Errorf("ClusterRoleBinding: %v, %v; want its end kept", kept, err)
+		t.Errorf("ClusterRoleBinding: %v, %v; want the expiry", kept, err)
 	}
 	if kept, err := stripUnused(&rbacv1.RoleBinding{ObjectMeta: *of.DeepCopy()}); err != nil ||
 		len(kept.(metav1.Object).GetAnnotations()) != 1 {
-		t.Errorf("RoleBinding: %v, %v; want nothing else", kept, err)
+		t.Errorf("RoleBinding: %v, %v; want no other annotation", kept, err)
 	}
 	held := &corev1.Namespace{
 		ObjectMeta: metav1.ObjectMeta{
@@ -52,6 +52,6 @@ func TestStripKeepsLimits(t *testing.T) {
 	}
 	if kept, err := stripUnused(held); err != nil || len(kept.(metav1.Object).GetAnnotations()) != 1 ||
 		kept.(metav1.Object).GetAnnotations()[tenant.HeldAnnotation] != "true" {
-		t.Errorf("Namespace: %v, %v; want kept that Pods wait, and nothing else", kept, err)
+		t.Errorf("Namespace: %v, %v; want only the annotation that holds Pods", kept, err)
 	}
 }

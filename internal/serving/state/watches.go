@@ -32,8 +32,8 @@ const (
 	lossNoticedWithin = 5 * time.Second
 )
 
-// retryBackoff is the backoff for failed lists and watches. The reflectors of client-go wait for up
-// to a minute (tools/cache/reflector.go, v0.37.1). The data would be outdated for too long.
+// retryBackoff is the backoff for failed lists and watches. The reflectors of client-go wait for
+// up to a minute (tools/cache/reflector.go, v0.37.1), so the data would be outdated for too long.
 func retryBackoff() wait.Backoff {
 	return wait.Backoff{
 		Duration: 100 * time.Millisecond,
@@ -54,14 +54,15 @@ var (
 
 // watches records whether the data about the cluster is current. The data is current if
 // kube-apiserver responds on the connection of the watches, and each watch is established. The
-// arrival of events cannot show this, because a quiet cluster sends none, and bookmarks arrive only
-// once a minute. watches is safe for concurrent use.
+// arrival of events cannot show this, because a quiet cluster sends none, and bookmarks arrive
+// only once a minute. The key of a watch is its path and its field selector. watches is safe for
+// concurrent use.
 type watches struct {
 	now func() time.Time
 
 	mu       sync.Mutex
 	answered time.Time
-	open     map[string]int       // number of established watches by key
+	open     map[string]int       // number of established watches for each key
 	broken   map[string]time.Time // time since which a key has had no established watch
 	causes   map[string]error     // error with which the watch could not be established
 }
@@ -150,8 +151,8 @@ func (w *watches) ended(key string, since time.Time) {
 	w.broken[key], w.causes[key] = since, errNotEstablished
 }
 
-// failed records that a watch could not be established. It returns true for the first failure after
-// a watch ended or was never established.
+// failed records that a watch could not be established. It returns true for the first failure
+// since the watch ended, or for the first failure of a watch that was never established.
 func (w *watches) failed(key string, err error) bool {
 	now := w.now()
 	w.mu.Lock()

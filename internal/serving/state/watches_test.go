@@ -106,12 +106,12 @@ func TestWatches(t *testing.T) {
 		}
 		_ = writer.CloseWithError(errors.New("client connection lost"))
 		if _, err := resp.Body.Read(make([]byte, 1)); err == nil {
-			t.Fatal("a watch that was lost goes on")
+			t.Fatal("a lost watch continues")
 		}
 		time.Sleep(time.Minute)
 		stale("one of two watches of a path is lost", "")
 		if _, err := first.Body.Read(make([]byte, 1)); err == nil {
-			t.Fatal("a watch that was lost goes on")
+			t.Fatal("a lost watch continues")
 		}
 		time.Sleep(4 * time.Second)
 		stale("four seconds after the loss was noticed, within five", "")
@@ -121,12 +121,12 @@ func TestWatches(t *testing.T) {
 		if _, err := f.get(ctx, t, watchURL); err != nil {
 			t.Fatal(err)
 		}
-		stale("a watch that stands again", "")
+		stale("an established watch again", "")
 	})
 }
 
-// TestFailedWatchesAreRetried checks that failed lists and watches are retried every few seconds, without a limit.
-// Other failed requests are not retried.
+// TestFailedWatchesAreRetried checks that failed lists and watches of reflectors are retried
+// every few seconds, without a limit. Other failed requests are not retried.
 func TestFailedWatchesAreRetried(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for name, c := range map[string]struct {
@@ -142,13 +142,13 @@ func TestFailedWatchesAreRetried(t *testing.T) {
 			"a watch over HTTP/1.1":      {watchURL, http.StatusOK, 1, true},
 			"a streamed list":            {watchURL + "&sendInitialEvents=true", http.StatusOK, 2, true},
 			"a list, no connection":      {"https://server/api/v1/namespaces?resourceVersion=0", 0, 2, true},
-			"a watch, another token":     {watchURL, http.StatusUnauthorized, 2, false},
+			"a watch, unauthorized":      {watchURL, http.StatusUnauthorized, 2, false},
 			"a watch, gone":              {watchURL, http.StatusGone, 2, false},
 			"a watch, too new":           {watchURL, http.StatusGatewayTimeout, 2, false},
 			"a kind that is not defined": {kindURL("tenants"), http.StatusNotFound, 2, true},
 			"another path, not found":    {watchURL, http.StatusNotFound, 2, false},
 			"a read":                     {"https://server/api/v1/namespaces/n", 0, 2, false},
-			"a list of somebody's own":   {"https://server/api/v1/namespaces", 0, 2, false},
+			"a list without a version":   {"https://server/api/v1/namespaces", 0, 2, false},
 			"a read that is unavailable": {"https://server/api/v1/namespaces/n", http.StatusServiceUnavailable, 2, false},
 		} {
 			f := newTestClient()
@@ -158,13 +158,13 @@ func TestFailedWatchesAreRetried(t *testing.T) {
 			_, _ = f.get(ctx, t, c.url)
 			stop()
 			if asked := f.asked.Load(); (asked > 1) != c.again || c.again && asked < 5*60/4 {
-				t.Errorf("%s: asked %d times", name, asked)
+				t.Errorf("%s: %d requests", name, asked)
 			}
 			if stale := f.check(10*time.Second, func(string) bool { return false }) != nil; strings.Contains(c.url, "watch") &&
 				!stale {
 				time.Sleep(11 * time.Second)
 				if f.check(10*time.Second, func(string) bool { return false }) == nil {
-					t.Errorf("%s: does not show", name)
+					t.Errorf("%s: the check does not report the failure", name)
 				}
 			}
 		}
