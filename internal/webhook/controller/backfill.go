@@ -128,7 +128,7 @@ func NewTasks(
 }
 
 // definitionsError returns an error that names the CustomResourceDefinitions that cannot be used.
-// It returns nil while none are being followed.
+// It returns nil while the definitions are not being followed.
 func definitionsError(definitions *cluster.CRDScopes) error {
 	problems, _ := definitions.Problems()
 	if len(problems) == 0 {
@@ -190,8 +190,9 @@ const maxInFlight = 90 * time.Second
 // confirmInterval is the interval at which the publisher checks the content of the ConfigMap.
 const confirmInterval = 5 * time.Second
 
-// resume continues from the previous leader's result if the webhooks have not changed since then.
-// The ConfigMap must have been written while the current policy and binding protected it.
+// resume continues from the previous leader's result if the webhooks have not changed since that
+// result was published. The ConfigMap must have been written while the current policy and binding
+// protected it.
 func (p *publisher) resume(ctx context.Context, previous *corev1.ConfigMap) {
 	if !p.isGuarded(ctx, previous) {
 		return // another client may have written the ConfigMap
@@ -292,7 +293,7 @@ func (p *publisher) content() (string, error) {
 		p.backfill.Reset()
 		p.inFlightUntil = time.Now().Add(maxInFlight)
 	case installed && !p.inFlightUntil.IsZero() && !time.Now().Before(p.inFlightUntil):
-		p.backfill.Reset() // again, for the writes that were in flight
+		p.backfill.Reset() // to include the writes that were in flight
 		p.inFlightUntil = time.Time{}
 	}
 	if p.version = version; !installed || !p.inFlightUntil.IsZero() {

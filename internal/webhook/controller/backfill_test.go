@@ -46,29 +46,29 @@ func TestBackfillIsValidForSameWebhooks(t *testing.T) {
 		mutating.Generation, validating.Generation = generation, 1
 		v := state.VersionOf(mutating, validating)
 		if again := state.ParseVersion(v.String()); again != v {
-			t.Errorf("%v is read as %v", v, again)
+			t.Errorf("%v is parsed as %v", v, again)
 		}
 		return v
 	}
 	before := version("1", "old", fail, 1)
 	if !before.Follows(before) || !version("1", "new", fail, 2).Follows(before) {
-		t.Error("a renewed authority makes others of them")
+		t.Error("a renewed CA invalidates the result")
 	}
 	for what, now := range map[string]state.WebhooksVersion{
-		"made anew":     version("2", "old", fail, 1),
-		"let through":   version("1", "old", ignore, 2),
-		"changed twice": version("1", "old", fail, 3),
-		"older":         version("1", "old", fail, 0),
-		"none":          {},
+		"recreated":            version("2", "old", fail, 1),
+		"failures are ignored": version("1", "old", ignore, 2),
+		"changed twice":        version("1", "old", fail, 3),
+		"older":                version("1", "old", fail, 0),
+		"none":                 {},
 	} {
 		t.Run(what, func(t *testing.T) {
 			if now.Follows(before) {
-				t.Error("webhooks are taken for the same")
+				t.Error("different webhooks are treated as the same")
 			}
 		})
 	}
 	if none := (state.WebhooksVersion{}); none.Follows(none) || state.ParseVersion("").Follows(none) ||
 		state.ParseVersion(before.String()[:66]).Follows(before) {
-		t.Error("none are the same")
+		t.Error("missing webhooks are treated as the same")
 	}
 }

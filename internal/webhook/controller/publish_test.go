@@ -54,7 +54,7 @@ func newCluster(t *testing.T, client *fake.Clientset) *cluster.Cluster {
 	return c
 }
 
-// onPublish calls f with the new content at each write of the ConfigMap. The write returns the
+// onPublish calls f with the new content for each write of the ConfigMap. The write returns the
 // error of f.
 func onPublish(t *testing.T, client *fake.Clientset, f func(*corev1.ConfigMap) error) {
 	t.Helper()
@@ -67,8 +67,9 @@ func onPublish(t *testing.T, client *fake.Clientset, f func(*corev1.ConfigMap) e
 	})
 }
 
-// TestBackfillText checks that the text contains the completed resources with the tenants that still
-// lack labels. The tenants are unique and sorted, and the service can parse the text.
+// TestBackfillText checks that the text contains each completed resource with the tenants whose
+// objects still have wrong labels. The tenants are unique and sorted, and the service can parse
+// the text.
 func TestBackfillText(t *testing.T) {
 	a, b := tenanttest.ID(t, "a"), tenanttest.ID(t, "b")
 	pods, jobs := schema.GroupResource{Resource: "pods"}, schema.GroupResource{Group: "batch", Resource: "jobs"}
@@ -82,12 +83,12 @@ func TestBackfillText(t *testing.T) {
 			s.Resume(swept)
 			got, err := backfillText(s)
 			if got != want || err != nil {
-				t.Errorf("sweptText() = %s, %v; want %s", got, err, want)
+				t.Errorf("backfillText() = %s, %v; want %s", got, err, want)
 			}
 			again := label.NewBackfill(nil, nil, nil)
 			again.Resume(state.ParseBackfill(got))
 			if text, err := backfillText(again); text != want || err != nil {
-				t.Errorf("as the service reads it: %s, %v; want %s", text, err, want)
+				t.Errorf("after ParseBackfill: %s, %v; want %s", text, err, want)
 			}
 		})
 	}
@@ -121,7 +122,7 @@ func TestFailedPublicationIsRetried(t *testing.T) {
 	}
 	text := "system/kubetenant-swept " + now.String() + " {}"
 	if !slices.Equal(said, []string{text, text}) {
-		t.Errorf("said %q; want %q twice", said, text)
+		t.Errorf("published %q; want %q twice", said, text)
 	}
 }
 
@@ -154,15 +155,15 @@ func TestBackfillResumes(t *testing.T) {
 			"{}",
 			[]runtime.Object{policy, binding},
 		},
-		"no webhooks":                         {"", guarded, "system", "{}", []runtime.Object{policy, binding}},
-		"somebody else's":                     {same, guarded, "elsewhere", "{}", []runtime.Object{policy, binding}},
-		"written without a policy":            {same, "", "system", "{}", []runtime.Object{policy, binding}},
-		"written under another policy":        {same, "q 1 b 1", "system", "{}", []runtime.Object{policy, binding}},
-		"written under another binding":       {same, "p 2 c 1", "system", "{}", []runtime.Object{policy, binding}},
-		"the policy was changed":              {same, "p 1 b 1", "system", "{}", []runtime.Object{policy, binding}},
-		"the policy is gone":                  {same, guarded, "system", "{}", []runtime.Object{binding}},
-		"the policy is not in force":          {same, guarded, "system", "{}", []runtime.Object{policy}},
-		"neither, and nothing was said of it": {same, "", "system", "{}", nil},
+		"no webhooks":                   {"", guarded, "system", "{}", []runtime.Object{policy, binding}},
+		"another namespace":             {same, guarded, "elsewhere", "{}", []runtime.Object{policy, binding}},
+		"written without a policy":      {same, "", "system", "{}", []runtime.Object{policy, binding}},
+		"written under another policy":  {same, "q 1 b 1", "system", "{}", []runtime.Object{policy, binding}},
+		"written under another binding": {same, "p 2 c 1", "system", "{}", []runtime.Object{policy, binding}},
+		"the policy was changed":        {same, "p 1 b 1", "system", "{}", []runtime.Object{policy, binding}},
+		"the policy is missing":         {same, guarded, "system", "{}", []runtime.Object{binding}},
+		"the binding is missing":        {same, guarded, "system", "{}", []runtime.Object{policy}},
+		"no policy and no annotation":   {same, "", "system", "{}", nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), waittest.Limit)
@@ -189,17 +190,18 @@ func TestBackfillResumes(t *testing.T) {
 	}
 }
 
-// TestPublisherRestoresConfigMap checks that the publisher restores the ConfigMap within seconds after another client
-// changed or deleted it, and does not write it otherwise.
+// TestPublisherRestoresConfigMap checks that the publisher restores the ConfigMap within seconds
+// after another client changed or deleted it. Otherwise, the publisher must not write the
+// ConfigMap.
 func TestPublisherRestoresConfigMap(t *testing.T) {
 	now := state.VersionOf(webhooks("1", "ca", admissionregistrationv1.Fail))
 	for name, spoil := range map[string]func(*corev1.ConfigMap) bool{
-		"nothing":          func(*corev1.ConfigMap) bool { return true },
-		"less is swept":    func(m *corev1.ConfigMap) bool { m.Data[state.BackfillKey] = "{}"; return true },
-		"more is swept":    func(m *corev1.ConfigMap) bool { m.Data[state.BackfillKey] = `{"secrets":[]}`; return true },
-		"other webhooks":   func(m *corev1.ConfigMap) bool { m.Annotations[state.WebhooksAnnotation] = "x 1 1"; return true },
-		"another policy":   func(m *corev1.ConfigMap) bool { m.Annotations[state.PolicyAnnotation] = "x 1 y 1"; return true },
-		"nothing is there": func(*corev1.ConfigMap) bool { return false },
+		"no change":      func(*corev1.ConfigMap) bool { return true },
+		"less progress":  func(m *corev1.ConfigMap) bool { m.Data[state.BackfillKey] = "{}"; return true },
+		"more progress":  func(m *corev1.ConfigMap) bool { m.Data[state.BackfillKey] = `{"secrets":[]}`; return true },
+		"other webhooks": func(m *corev1.ConfigMap) bool { m.Annotations[state.WebhooksAnnotation] = "x 1 1"; return true },
+		"another policy": func(m *corev1.ConfigMap) bool { m.Annotations[state.PolicyAnnotation] = "x 1 y 1"; return true },
+		"deleted":        func(*corev1.ConfigMap) bool { return false },
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -240,7 +242,7 @@ func TestPublisherRestoresConfigMap(t *testing.T) {
 				)
 				current, err := configs.Get(ctx, state.BackfillName, metav1.GetOptions{})
 				if err != nil || !maps.Equal(current.Data, first.Data) || !maps.Equal(current.Annotations, first.Annotations) ||
-					written != (name != "nothing") {
+					written != (name != "no change") {
 					t.Errorf("%+v, %v; want %+v; written: %v", current, err, first, written)
 				}
 				cancel()
@@ -275,8 +277,8 @@ func TestNoBackfillWithoutWebhooks(t *testing.T) {
 
 func noSource() *configv1alpha1.Source { return nil }
 
-// TestInactiveTasksSendNoRequests checks that a process that does not lead sends no requests and reports no
-// missing labels.
+// TestInactiveTasksSendNoRequests checks that a process that is not the leader sends no requests
+// and reports no missing labels.
 func TestInactiveTasksSendNoRequests(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		t.Errorf("%s %s", r.Method, r.URL)
@@ -287,16 +289,16 @@ func TestInactiveTasksSendNoRequests(t *testing.T) {
 		t.Fatal(err)
 	}
 	if n := tasks.Unlabeled(); n != 0 || tasks.Backfill == nil || tasks.Quotas == nil {
-		t.Errorf("%d lack something, %+v", n, tasks)
+		t.Errorf("%d resources lack labels, %+v", n, tasks)
 	}
 	_, err = NewTasks(&rest.Config{Host: "://"}, "system", nil, &configv1alpha1.PublicationRules{}, noSource)
 	if err == nil {
-		t.Error("tasks of a server that cannot be")
+		t.Error("an invalid server address is accepted")
 	}
 }
 
-// TestBackfillRestarts checks that all progress is discarded if objects may have been stored without the
-// webhooks.
+// TestBackfillRestarts checks that all progress is discarded if objects may have been stored
+// without the webhooks, and again after the writes in flight have been stored.
 func TestBackfillRestarts(t *testing.T) {
 	pods := schema.GroupResource{Resource: "pods"}
 	version := func(generation int64, ca string, kind admissionregistrationv1.FailurePolicyType) state.WebhooksVersion {
@@ -310,11 +312,11 @@ func TestBackfillRestarts(t *testing.T) {
 		there bool
 		want  string
 	}{
-		"the same":                {before, true, `{"pods":[]}`},
-		"a renewed authority":     {version(2, "new", admissionregistrationv1.Fail), true, `{"pods":[]}`},
-		"narrowed":                {version(2, "ca", admissionregistrationv1.Ignore), true, "{}"},
-		"narrowed, and as before": {version(3, "ca", admissionregistrationv1.Fail), true, "{}"},
-		"gone":                    {state.WebhooksVersion{}, false, "{}"},
+		"the same":             {before, true, `{"pods":[]}`},
+		"a renewed authority":  {version(2, "new", admissionregistrationv1.Fail), true, `{"pods":[]}`},
+		"failures are ignored": {version(2, "ca", admissionregistrationv1.Ignore), true, "{}"},
+		"changed and restored": {version(3, "ca", admissionregistrationv1.Fail), true, "{}"},
+		"missing":              {state.WebhooksVersion{}, false, "{}"},
 	} {
 		t.Run(what, func(t *testing.T) {
 			s := label.NewBackfill(nil, nil, nil)
@@ -328,7 +330,7 @@ func TestBackfillRestarts(t *testing.T) {
 			if err != nil || text != c.want || p.version != c.now {
 				t.Errorf("%s, %v; want %s", text, err, c.want)
 			}
-			s.Resume(map[schema.GroupResource][]tenant.ID{pods: nil}) // as if the backfill had completed at once
+			s.Resume(map[schema.GroupResource][]tenant.ID{pods: nil}) // as if the backfill had completed immediately
 			if again, err := p.content(); err != nil || again != c.want {
 				t.Errorf("%s, again: %s, %v", what, again, err)
 			}
@@ -338,11 +340,11 @@ func TestBackfillRestarts(t *testing.T) {
 			// After this time, all writes that were in flight have been stored.
 			p.inFlightUntil = time.Now().Add(-time.Second)
 			if text, err := p.content(); err != nil || text != "{}" || !p.inFlightUntil.IsZero() {
-				t.Errorf("%s, when all is stored: %s, %v", what, text, err)
+				t.Errorf("%s, after all writes were stored: %s, %v", what, text, err)
 			}
 			s.Resume(map[schema.GroupResource][]tenant.ID{pods: nil})
 			if text, err := p.content(); err != nil || text != `{"pods":[]}` {
-				t.Errorf("%s, swept anew: %s, %v", what, text, err)
+				t.Errorf("%s, after a new backfill: %s, %v", what, text, err)
 			}
 		})
 	}

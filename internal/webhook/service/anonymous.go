@@ -17,10 +17,10 @@ import (
 	"github.com/kubetenant/kubetenant/internal/turns"
 )
 
-// Anonymous configures a service that does not authenticate its clients. It is for kube-apiservers
-// that present no client certificate. The service handles only AdmissionReviews (see
-// [state.State.WithoutReservations]). A request takes a place in the queue of all clients only
-// after its whole body has been read.
+// Anonymous configures a service that does not authenticate its clients. It is for a
+// kube-apiserver that presents no client certificate. The service handles only AdmissionReviews
+// (see [state.State.WithoutReservations]). A request takes a place in the queue of all clients
+// only after its whole body has been read.
 type Anonymous struct {
 	// From contains the networks of the accepted clients. All other clients get 404. If empty, all
 	// clients are accepted.
@@ -45,12 +45,12 @@ func addressOf(r *http.Request) netip.Addr {
 	return from.Addr().Unmap().WithZone("")
 }
 
-// clientLimits limits the clients of a service that authenticates no client. The requests from one
-// IP address use at most half of the places, and at most half of the memory for bodies that are
-// still being read. The tenants that these bodies name take turns. A client can forge a body, but
-// does not get the turns of another address. One slow client therefore cannot block other
-// addresses. Slow clients at several addresses can delay other addresses, for at most bodyTimeout
-// at a time. clientLimits is safe for concurrent use.
+// clientLimits limits the clients of a service that authenticates no client. The requests from
+// one IP address use at most half of the places for concurrent requests, and at most half of the
+// memory for bodies that are still being read. The tenants that these bodies name take turns. A
+// client can forge a body, but does not get the turns of another address. One slow client
+// therefore cannot block other addresses. Slow clients at several addresses can delay other
+// addresses, for at most bodyTimeout at a time. clientLimits is safe for concurrent use.
 type clientLimits struct {
 	places, queued int
 	maxMemory      int64

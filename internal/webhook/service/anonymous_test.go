@@ -86,14 +86,14 @@ func TestAnonymousClientsAreRestricted(t *testing.T) {
 	}
 }
 
-// TestUnsentBodiesDoNotBlockOthers checks that clients that announce reviews but do not send them do not block
-// other clients.
+// TestUnsentBodiesDoNotBlockOthers checks that clients that announce a body but do not send it do
+// not block other clients.
 func TestUnsentBodiesDoNotBlockOthers(t *testing.T) {
 	w := newFixture(t)
 	w.Anonymous = &service.Anonymous{}
 	server := httptest.NewServer(w.handler(t))
 	t.Cleanup(server.Close)
-	for range 300 { // more than fit into memory
+	for range 300 { // more than the memory limit allows
 		conn := dialFrom(t, pod, server)
 		if _, err := fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s",
 			service.ValidatePath, w.Limits.BodyBytes, strings.Repeat(" ", 32<<10)); err != nil {
@@ -116,6 +116,6 @@ func TestUnsentBodiesDoNotBlockOthers(t *testing.T) {
 		t.Fatal(err)
 	}
 	if resp, err := http.ReadResponse(bufio.NewReader(slow), nil); err != nil || resp.StatusCode != http.StatusBadRequest {
-		t.Errorf("a body that does not come: %v, %v", resp, err)
+		t.Errorf("a body that was not sent: %v, %v", resp, err)
 	}
 }

@@ -61,8 +61,8 @@ const (
 	// auditBytes is the maximum size of the body of a batch. The flags of kube-apiserver MUST limit
 	// its batches to less.
 	auditBytes = 64 << 20
-	// The decoded events are stored after the event that reaches auditPart bytes of the body, or
-	// after auditEvents events. auditEvents is also the maximum number of events in a batch of
+	// The decoded events are stored each time when auditPart bytes of the body or auditEvents
+	// events have been decoded. auditEvents is also the maximum number of events in a batch of
 	// kube-apiserver.
 	auditPart   = 4 << 20
 	auditEvents = 400
@@ -72,14 +72,14 @@ const (
 // kube-apiserver sends the batch again.
 var errStore = errors.New("the events could not be stored: see the log of the service")
 
-// auditor handles the requests for [AuditPath].
+// auditor stores the events of requests for [AuditPath].
 type auditor struct {
 	*Audit
 	seen *tenantaudit.Seen
 }
 
 // audit returns the handler of [AuditPath]. It responds after the events of a batch are on the
-// disk. It omits repeated events that it has stored in the last ten minutes. It does not hold a
+// disk. It omits events that it has already stored in the last ten minutes. It does not hold a
 // whole batch in memory.
 func audit(a *Audit, l *Limits, queue *turns.Queue) http.Handler {
 	writer := &auditor{a, tenantaudit.NewSeen(nil)}
@@ -147,7 +147,7 @@ func (a *auditor) store(ctx context.Context, body io.Reader, size int64) error {
 }
 
 func (a *auditor) storePart(ctx context.Context, events []*auditinternal.Event) error {
-	if !a.Ready() { // otherwise, the stream of a tenant that is not known yet would lack events
+	if !a.Ready() { // the stream of a tenant that is not known yet would lack events
 		return errStore
 	}
 	newEvents := a.seen.New(events)
@@ -222,7 +222,7 @@ func isEventList(typeMeta *metav1.TypeMeta) bool {
 	return typeMeta.Kind == "EventList" && typeMeta.APIVersion == auditv1.SchemeGroupVersion.String()
 }
 
-// expect reads a token of one of the kinds.
+// expect reads a token. It returns an error if the kind of the token is not in kinds.
 func (l *eventList) expect(kinds string) (jsontext.Kind, error) {
 	token, err := l.decoder.ReadToken()
 	if err != nil {

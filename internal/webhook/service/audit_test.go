@@ -140,7 +140,7 @@ func TestAudit(t *testing.T) {
 			t.Errorf("the stream of %q has %q, want %q", name, ids, want)
 		}
 		if strings.Contains(text, "secret") {
-			t.Errorf("the stream of %q has a text that no record has: %s", name, text)
+			t.Errorf("the stream of %q contains text that no record may contain: %s", name, text)
 		}
 	}
 	list := batch(t,
@@ -186,7 +186,7 @@ func TestAudit(t *testing.T) {
 	expect("a", uuid(1), uuid(2), uuid(6), uuid(6), uuid(7), uuid(8))
 }
 
-// failedRecords returns how many records and batches of the system tenant's stream failed.
+// failedRecords returns the number of failed records and rejected batches of the stream System.
 func failedRecords(t *testing.T, w *fixture) float64 {
 	t.Helper()
 	families, err := w.registry.Gather()
@@ -211,17 +211,17 @@ func TestAuditRejectsInvalidRequests(t *testing.T) {
 	good := batch(t, auditEvent("1", "alice", "a", "get", "a--web"))
 	other := strings.Replace(good, `"kind":"EventList"`, `"kind":"Event"`, 1)
 	refused := map[string]string{
-		"invalid JSON":   good[:len(good)-2],
-		"no JSON":        "\x00",
-		"empty":          "",
-		"no object":      "[]",
-		"another kind":   other,
-		"another group":  strings.Replace(good, "audit.k8s.io", "audit.example.com", 1),
-		"no list":        strings.Replace(good, `"items":[`, `"items":{"a":[`, 1) + "}",
-		"two bodies":     good + good,
-		"a wrong kind":   strings.Replace(good, `"EventList"`, `7`, 1),
-		"a kind after":   `{"items":[],"kind":"EventList","apiVersion":"audit.k8s.io/v1"}`,
-		"without a kind": `{}`,
+		"invalid JSON":     good[:len(good)-2],
+		"no JSON":          "\x00",
+		"empty":            "",
+		"no object":        "[]",
+		"another kind":     other,
+		"another group":    strings.Replace(good, "audit.k8s.io", "audit.example.com", 1),
+		"no list":          strings.Replace(good, `"items":[`, `"items":{"a":[`, 1) + "}",
+		"two bodies":       good + good,
+		"a wrong kind":     strings.Replace(good, `"EventList"`, `7`, 1),
+		"kind after items": `{"items":[],"kind":"EventList","apiVersion":"audit.k8s.io/v1"}`,
+		"without a kind":   `{}`,
 	}
 	for name, body := range refused {
 		if code := send(h, body); code != http.StatusBadRequest {
@@ -229,7 +229,7 @@ func TestAuditRejectsInvalidRequests(t *testing.T) {
 		}
 	}
 	for name, body := range map[string]string{
-		"an alias":       strings.Replace(good, `"items"`, `"Items"`, 1),
+		"unknown field":  strings.Replace(good, `"items"`, `"Items"`, 1),
 		"without events": batch(t),
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -251,7 +251,7 @@ func TestAuditRejectsInvalidRequests(t *testing.T) {
 		}
 	}
 	if entries, _ := filepath.Glob(filepath.Join(directory, "*.jsonl")); len(entries) > 0 {
-		t.Errorf("a refused batch is in %q", entries)
+		t.Errorf("a rejected batch is stored in %q", entries)
 	}
 	if got, want := failedRecords(t, w), float64(len(refused)+2); got != want {
 		t.Errorf("%v failures were counted, want %v", got, want)
@@ -271,7 +271,7 @@ func TestAuditSkipsBadEvents(t *testing.T) {
 	for name, bad := range map[string]string{
 		"a number":          `7`,
 		"a list":            `[[{"a":[]}]]`,
-		"another type":      `{"verb":7,"user":{"groups":[[1],{"a":2}]}}`,
+		"wrong type":        `{"verb":7,"user":{"groups":[[1],{"a":2}]}}`,
 		"a wrong time":      `{"stageTimestamp":"yesterday","objectRef":{"name":"p"}}`,
 		"a wrong type deep": `{"user":{"extra":{"a":[{"b":{}}]}},"verb":"get"}`,
 	} {
@@ -390,7 +390,7 @@ func TestAuditNeedsClientCertificate(t *testing.T) {
 		t.Errorf("a service without streams: %d", code)
 	}
 	if entries, _ := filepath.Glob(filepath.Join(directory, "*.jsonl")); len(entries) > 0 {
-		t.Errorf("a refused batch is in %q", entries)
+		t.Errorf("a rejected batch is stored in %q", entries)
 	}
 }
 

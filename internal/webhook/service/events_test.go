@@ -35,7 +35,7 @@ func FuzzEventList(f *testing.F) {
 				ids = append(ids, string(event.AuditID))
 			}
 			if len(ids)+list.undecodable > len(body) {
-				t.Fatalf("%d events and %d bad ones in %d bytes", len(ids), list.undecodable, len(body))
+				t.Fatalf("%d events and %d undecodable events in %d bytes", len(ids), list.undecodable, len(body))
 			}
 		}
 		want := auditv1.EventList{}

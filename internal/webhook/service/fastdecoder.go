@@ -10,9 +10,9 @@ import (
 )
 
 // fastDecoder decodes the JSON that kube-apiserver writes for TokenReviews and
-// SubjectAccessReviews, which kube-apiserver sends for most requests. All members are known and
-// unique, and strings are ASCII without escapes. It rejects any other input, even valid JSON, which
-// the JSON module then decodes. If fastDecoder accepts an input, the JSON module returns the same
+// SubjectAccessReviews, which kube-apiserver sends for most requests. It accepts an input only if
+// all members are known and unique, and strings are ASCII without escapes. The JSON module
+// decodes any other input. If fastDecoder accepts an input, the JSON module returns the same
 // result (FuzzFastDecoder).
 //
 // The methods report whether they accept the input.
@@ -25,7 +25,7 @@ func (q *fastDecoder) skipSpace() {
 	}
 }
 
-// accept reads one character.
+// accept skips white space and reads the character c.
 func (q *fastDecoder) accept(c byte) bool {
 	q.skipSpace()
 	if len(q.rest) == 0 || q.rest[0] != c {
@@ -35,7 +35,7 @@ func (q *fastDecoder) accept(c byte) bool {
 	return true
 }
 
-// atEnd reports whether the input ends here.
+// atEnd reports whether only white space is left.
 func (q *fastDecoder) atEnd() bool {
 	q.skipSpace()
 	return len(q.rest) == 0

@@ -56,10 +56,10 @@ func encodedReviews(t testing.TB) (access, token []byte) {
 func TestFastDecoder(t *testing.T) {
 	access, token := encodedReviews(t)
 	if !accessFormat().recognize(access, &review[accessSpec]{}) {
-		t.Errorf("not recognised: %s", access)
+		t.Errorf("not recognized: %s", access)
 	}
 	if !tokenFormat().recognize(token, &review[authenticationv1.TokenReviewSpec]{}) {
-		t.Errorf("not recognised: %s", token)
+		t.Errorf("not recognized: %s", token)
 	}
 }
 

@@ -44,7 +44,7 @@ func TestFlow(t *testing.T) {
 		`{"spec":{"user":"root",` + extra + `}}`: system("root"),
 		`{"spec":{"user":"system:node:n1"}}`:     system("system:node:n1"),
 		`{"spec":{"user":"` + account + `"}}`:    system(account),
-		// An admission review has the flow of the user in a namespace of the system tenant.
+		// A cluster-scoped write, and a write to a system namespace, have the flow of the user.
 		`{"request":{"userInfo":{"username":"root",` + extra + `},"object":{`:                           system("root"),
 		`{"request":{"namespace":"kube-system","userInfo":{"username":"root",` + extra + `},"object":{`: system("root"),
 		// A controller works for the tenant that owns the namespace.
@@ -141,9 +141,10 @@ func testLimits() Limits {
 	}
 }
 
-// TestForgedSystemTenantGetsNoExemption attacks a service that does not authenticate its clients. A Pod sends reviews
-// that name the system tenant and many other tenants. It gets neither the exemption nor the turns
-// of the tenants behind kube-apiserver, and it cannot fill the queue.
+// TestForgedSystemTenantGetsNoExemption checks a service that does not authenticate its clients.
+// A Pod sends reviews that name the system tenant and many other tenants. It must get neither the
+// exemption nor the turns of the tenants whose reviews kube-apiserver sends, and must not fill
+// the queue.
 func TestForgedSystemTenantGetsNoExemption(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := testLimits()
@@ -163,19 +164,19 @@ func TestForgedSystemTenantGetsNoExemption(t *testing.T) {
 			h.send("10.0.0.1", user, map[string]string{"alice": "acme", "bob": "globex"}[user])
 		}
 		if got := h.next(); got != "alice" {
-			t.Errorf("after one request of the forger: %q is let in, want alice", got)
+			t.Errorf("after one request of the forger: %q is admitted, want alice", got)
 		}
 		h.send("10.0.0.1", "carol", "initech")
 		if got := h.next(); got != "bob" && got != "forger" {
-			t.Errorf("after two requests: %q is let in", got)
+			t.Errorf("after two requests: %q is admitted", got)
 		}
 		close(h.release)
 		synctest.Wait()
 		if bad := h.codes["alice"][429] + h.codes["bob"][429] + h.codes["carol"][429]; bad != 0 {
-			t.Errorf("the forger causes %d refusals of requests from kube-apiserver", bad)
+			t.Errorf("because of the forger, %d requests from kube-apiserver are rejected", bad)
 		}
 		if h.codes["forger"][429] == 0 {
-			t.Error("no request of the forger is refused, so this test does not fill the queue")
+			t.Error("no request of the forger is rejected, so this test does not fill the queue")
 		}
 	})
 }
@@ -198,7 +199,7 @@ func TestControlPlaneIsExempt(t *testing.T) {
 		}
 		for range 3 {
 			if got := h.next(); got != "root" {
-				t.Errorf("%q is let in, want the system tenant", got)
+				t.Errorf("%q is admitted, want the system tenant", got)
 			}
 		}
 		close(h.release)

@@ -21,8 +21,8 @@ import (
 	"github.com/kubetenant/kubetenant/internal/turns"
 )
 
-// treeMemoryFactor is the memory that an object uses as a tree of small maps, as a multiple of the
-// size of its JSON text.
+// treeMemoryFactor is the memory that an object uses when it is decoded as a tree of small maps,
+// as a multiple of the size of its JSON text.
 const treeMemoryFactor = 48
 
 // objects decodes the objects of reviews for plugins. An object of a built-in kind has its Go type.
@@ -31,7 +31,7 @@ const treeMemoryFactor = 48
 type objects struct {
 	readsContent func(schema.GroupKind) bool
 	share        int64 // memory for the trees of all reviews, in bytes
-	maxMemory    int64 // memory for the trees of one review. If it exceeds share, no other trees are decoded meanwhile.
+	maxMemory    int64 // maximum memory for the trees of one review, in bytes; may exceed share
 	trees        *semaphore.Weighted
 }
 
@@ -112,14 +112,13 @@ func readTyped(kind schema.GroupVersionKind, raw []byte) (runtime.Object, error)
 // errObject is the error for an object that cannot be decoded as the kind that the review names.
 var errObject = errors.New("cannot decode the object in the review")
 
-// customObject is an object of a kind without a Go type. Its metadata is decoded, and its other
-// fields are decoded only if a plugin reads them. Most plugins do not, so that no tree of maps is
-// built.
+// customObject is an object of a kind without a Go type. Its metadata is decoded, but its other
+// fields are decoded only if a plugin reads them. For most objects, no tree of maps is built.
 type customObject struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata"`
-	// Rest contains all other fields. Because plugins compare the text, two different objects are
-	// never equal.
+	// Rest contains the text of all other fields. Plugins compare this text, so objects with
+	// different fields are never equal.
 	Rest jsontext.Value `json:",embed"`
 	// Content is the decoded Rest. It is nil until it is first needed.
 	Content map[string]any `json:"-"`

@@ -67,7 +67,7 @@ func TestEveryBuiltInKindDecodes(t *testing.T) {
 				t.Fatalf("%s:\n%s", kind, cmp.Diff(want, got))
 			}
 			if patch, err := (&encodings{}).patchOf(text, want, got); err != nil || patch != nil {
-				t.Fatalf("%s: a patch of nothing: %s, %v", kind, patch, err)
+				t.Fatalf("%s: patch of an unchanged object: %s, %v", kind, patch, err)
 			}
 			checkPatch(t, kind, text, got)
 		}
@@ -124,7 +124,7 @@ func checkPatch(t *testing.T, kind schema.GroupVersionKind, text []byte, object 
 	}
 }
 
-// TestPatch checks that a patch is as small as the change, and that it adds missing parents.
+// TestPatch checks that a patch contains only the change, and that it adds missing parents.
 func TestPatch(t *testing.T) {
 	pod := schema.GroupVersionKind{Version: "v1", Kind: "Pod"}
 	for name, c := range map[string]struct {
@@ -132,7 +132,7 @@ func TestPatch(t *testing.T) {
 		change func(runtime.Object)
 		want   string
 	}{
-		"a label beside others": {
+		"a label is added to another label": {
 			`{"metadata":{"labels":{"app":"web"}}}`,
 			func(o runtime.Object) { o.(*corev1.Pod).Labels["kubetenant.dev/tenant"] = "acme" },
 			`[{"op":"add","path":"/metadata/labels/kubetenant.dev~1tenant","value":"acme"}]`,
@@ -146,29 +146,29 @@ func TestPatch(t *testing.T) {
 			`{"spec":{"containers":[]}}`, func(o runtime.Object) { o.(*corev1.Pod).Labels = map[string]string{"a": "b"} },
 			`[{"op":"add","path":"/metadata","value":{}},{"op":"add","path":"/metadata/labels","value":{"a":"b"}}]`,
 		},
-		"a label goes": {
+		"a label is removed": {
 			`{"metadata":{"labels":{"a":"b","c":"d"}}}`, func(o runtime.Object) { delete(o.(*corev1.Pod).Labels, "a") },
 			`[{"op":"remove","path":"/metadata/labels/a"}]`,
 		},
-		"the last label goes": {
+		"the last label is removed": {
 			`{"metadata":{"labels":{"a":"b"}}}`, func(o runtime.Object) { o.(*corev1.Pod).Labels = nil },
 			`[{"op":"remove","path":"/metadata/labels"}]`,
 		},
-		"a label is empty": {
+		"a label becomes empty": {
 			`{"metadata":{"labels":{"a":"b"}}}`, func(o runtime.Object) { o.(*corev1.Pod).Labels["a"] = "" },
 			`[{"op":"add","path":"/metadata/labels/a","value":""}]`,
 		},
-		"in a list": {
+		"a field in a list": {
 			`{"spec":{"containers":[{"name":"a"},{"name":"b"}]}}`,
 			func(o runtime.Object) { o.(*corev1.Pod).Spec.Containers[1].Image = "i" },
 			`[{"op":"add","path":"/spec/containers/1/image","value":"i"}]`,
 		},
-		"false, which is pointed at": {
+		"a pointer to false": {
 			`{"spec":{"enableServiceLinks":true,"unknown":1}}`,
 			func(o runtime.Object) { *o.(*corev1.Pod).Spec.EnableServiceLinks = false },
 			`[{"op":"add","path":"/spec/enableServiceLinks","value":false}]`,
 		},
-		"nothing": {`{"metadata":{"labels":{}},"unknown":1}`, func(o runtime.Object) { o.(*corev1.Pod).Labels = nil }, ``},
+		"no change": {`{"metadata":{"labels":{}},"unknown":1}`, func(o runtime.Object) { o.(*corev1.Pod).Labels = nil }, ``},
 	} {
 		t.Run(name, func(t *testing.T) {
 			object, err := readObject([]byte(c.text), typed(pod))
@@ -197,7 +197,7 @@ func TestCustomObjectsAreDecodedOnDemand(t *testing.T) {
 	}
 	u, ok := read[0].(*unstructured.Unstructured)
 	if !ok || read[1] != nil || o.trees.TryAcquire(1<<10) {
-		t.Fatalf("%T, %v, or nothing is taken of the memory", read[0], read[1])
+		t.Fatalf("%T, %v, or no memory is reserved", read[0], read[1])
 	}
 	was := u.DeepCopy()
 	if err := unstructured.SetNestedField(u.Object, "x", "metadata", "annotations", "k"); err != nil {
@@ -211,7 +211,7 @@ func TestCustomObjectsAreDecodedOnDemand(t *testing.T) {
 	}
 	done()
 	if !o.trees.TryAcquire(1 << 10) {
-		t.Error("memory is not given back")
+		t.Error("the memory is not released")
 	}
 	waits, stop := context.WithTimeout(t.Context(), 10*time.Millisecond)
 	defer stop()
@@ -220,7 +220,7 @@ func TestCustomObjectsAreDecodedOnDemand(t *testing.T) {
 	}
 	o.trees.Release(1 << 10)
 	if _, _, err := newObjects(o.readsContent, 1, 1).read(t.Context(), kind, []byte(text)); !errors.Is(err, errTooLarge) {
-		t.Errorf("of more than there is: %v", err)
+		t.Errorf("an object above the memory limit: %v", err)
 	}
 	read, done, err = newObjects(func(schema.GroupKind) bool { return false }, 1, 1).read(t.Context(), kind, []byte(text))
 	if err != nil {
@@ -233,7 +233,7 @@ func TestCustomObjectsAreDecodedOnDemand(t *testing.T) {
 	}
 	cameAs := custom.DeepCopyObject()
 	if patch, err := (&encodings{}).patchOf([]byte(text), cameAs, custom); err != nil || patch != nil {
-		t.Errorf("a patch of nothing: %s, %v", patch, err)
+		t.Errorf("patch of an unchanged object: %s, %v", patch, err)
 	}
 	custom.Labels["a"] = "c"
 	content := custom.UnstructuredContent()
@@ -256,17 +256,17 @@ func TestCustomObjectsAreDecodedOnDemand(t *testing.T) {
 		return object
 	}
 	if equality.Semantic.DeepEqual(fresh(text), fresh(strings.Replace(text, `"n":1`, `"n":2`, 1))) {
-		t.Error("the rest is not compared")
+		t.Error("objects with different fields are equal")
 	}
 	if !equality.Semantic.DeepEqual(fresh(text), fresh(text)) {
-		t.Error("two that are the same are not")
+		t.Error("the same objects are not equal")
 	}
 	for _, bad := range []string{`[]`, `"x"`, `1`, `{`, `{"metadata":1}`} {
 		if _, err := readObject([]byte(bad), typed(kind)); err == nil {
-			t.Errorf("%s is an object", bad)
+			t.Errorf("%s is decoded as an object", bad)
 		}
 		if _, err := readObject([]byte(bad), readTree); err == nil && bad != `{"metadata":1}` {
-			t.Errorf("%s is a tree", bad)
+			t.Errorf("%s is decoded as a tree", bad)
 		}
 	}
 }

@@ -158,11 +158,11 @@ func TestAuthorize(t *testing.T) {
 			access("v1beta1", "group", "a--web"),
 			`{"kind":"SubjectAccessReview","apiVersion":"authorization.k8s.io/v1beta1","status":{"allowed":true}}`,
 		},
-		"v1's groups only": {
+		"v1 with the field group": {
 			access("v1", "group", "a--web"),
 			`{"kind":"SubjectAccessReview","apiVersion":"authorization.k8s.io/v1","status":{"allowed":false}}`,
 		},
-		"foreign": {
+		"another tenant": {
 			access("v1", "groups", "b--web"),
 			`"denied":true,"reason":"tenant boundary: the namespace is not owned by the caller's tenant"`,
 		},
@@ -171,17 +171,17 @@ func TestAuthorize(t *testing.T) {
 				`"nonResourceAttributes":{"verb":"get","path":"/metrics"}}}`,
 			`"denied":true,"reason":"tenant subject: the caller has no tenant"`,
 		},
-		"over all": {pinned(``), `"denied":true`},
-		"over all, pinned": {
+		"all namespaces": {pinned(``), `"denied":true`},
+		"all namespaces, own label": {
 			pinned(`,"labelSelector":{"requirements":[{"key":"kubetenant.dev/tenant","operator":"In","values":["a"]}]}`),
 			`"status":{"allowed":false}`,
 		},
-		"pinned to another": {
+		"all namespaces, label of another tenant": {
 			pinned(`,"labelSelector":{"requirements":[{"key":"kubetenant.dev/tenant","operator":"In","values":["b"]}]}`),
 			`"denied":true`,
 		},
-		"pinned raw only": {pinned(`,"labelSelector":{"rawSelector":"kubetenant.dev/tenant=a"}`), `"denied":true`},
-		"an unknown operator": {
+		"raw label selector": {pinned(`,"labelSelector":{"rawSelector":"kubetenant.dev/tenant=a"}`), `"denied":true`},
+		"unknown operator": {
 			pinned(`,"labelSelector":{"requirements":[{"key":"kubetenant.dev/tenant","operator":"Near","values":["a"]}]}`),
 			`"denied":true`,
 		},
@@ -201,8 +201,8 @@ func TestAuthorize(t *testing.T) {
 	}
 }
 
-// TestTenantsAreDeniedWithStaleState checks that tenants' callers are denied with a specific reason
-// while the state of the cluster is unknown.
+// TestTenantsAreDeniedWithStaleState checks that tenants' callers are denied with a specific
+// reason while the state of the cluster is too old. Callers of the system tenant are not denied.
 func TestTenantsAreDeniedWithStaleState(t *testing.T) {
 	w := newFixture(t)
 	h := w.handler(t)
@@ -213,7 +213,7 @@ func TestTenantsAreDeniedWithStaleState(t *testing.T) {
 	}
 	system := strings.Replace(access("v1", "groups", "a--web"), `["a"]`, `["system"]`, 1)
 	if _, got := post(h, service.AuthorizePath, system); strings.Contains(got, "denied") {
-		t.Errorf("stale, the system's caller: %s", got)
+		t.Errorf("stale, caller of the system tenant: %s", got)
 	}
 }
 
@@ -235,7 +235,7 @@ func TestAuthenticate(t *testing.T) {
 		"unknown":     {tokenReview("v1", "nope"), `"status":{"user":{}}`},
 		"empty":       {tokenReview("v1", ""), `"status":{"user":{}}`},
 		"two headers": {tokenReview("v1", token+`\r\nAuthorization: Bearer x`), `"status":{"user":{}}`},
-		"an audience of nobody": {
+		"unknown audience": {
 			`{"apiVersion":"authentication.k8s.io/v1","kind":"TokenReview","spec":{"token":"` + token +
 				`","audiences":["vault"]}}`,
 			`"status":{"user":{}`,
@@ -247,13 +247,13 @@ func TestAuthenticate(t *testing.T) {
 				t.Errorf("%d %s; want %s", code, got, c.want)
 			}
 			if strings.Contains(got, token) {
-				t.Error("the answer holds the token")
+				t.Error("the response contains the token")
 			}
 		})
 	}
 	if _, got := post(h, service.AuthenticatePath, tokenReview("v1", token)); !strings.Contains(got,
 		`"kubetenant.dev/tenant":["a"]`) {
-		t.Errorf("no tenant in %s", got)
+		t.Errorf("the response contains no tenant: %s", got)
 	}
 }
 
@@ -279,23 +279,23 @@ func TestAdmit(t *testing.T) {
 	h := newFixture(t).handler(t)
 	const own, others = `,"labels":{"kubetenant.dev/tenant":"a"}`, `,"labels":{"kubetenant.dev/tenant":"b"}`
 	for name, c := range map[string]struct{ path, body, want string }{
-		"labelled": {
+		"unlabeled, mutated": {
 			service.MutatePath, admissionReview("CREATE", configMap(""), ""), `"uid":"u-1","allowed":true,"patch":"`,
 		},
-		"nothing to do": {
+		"labeled, mutated": {
 			service.MutatePath, admissionReview("CREATE", configMap(own), ""), `"response":{"uid":"u-1","allowed":true}`,
 		},
 		"valid": {
 			service.ValidatePath, admissionReview("CREATE", configMap(own), ""), `"response":{"uid":"u-1","allowed":true}`,
 		},
-		"unlabelled": {
+		"unlabeled": {
 			service.ValidatePath,
 			admissionReview("CREATE", configMap(""), ""),
 			`"allowed":false,"status":{"metadata":{},"status":"Failure","message":"configmaps \"c\" is forbidden: the label`,
 		},
-		"another's": {service.ValidatePath, admissionReview("CREATE", configMap(others), ""), `"code":403`},
-		"no object": {service.ValidatePath, admissionReview("CREATE", "null", ""), `"allowed":false`},
-		"deleted":   {service.ValidatePath, admissionReview("DELETE", "null", configMap(own)), `"allowed":true`},
+		"other tenant's label": {service.ValidatePath, admissionReview("CREATE", configMap(others), ""), `"code":403`},
+		"no object":            {service.ValidatePath, admissionReview("CREATE", "null", ""), `"allowed":false`},
+		"deleted":              {service.ValidatePath, admissionReview("DELETE", "null", configMap(own)), `"allowed":true`},
 		"v1beta1 in kind": {
 			service.ValidatePath,
 			strings.Replace(admissionReview("CREATE", configMap(own), ""), "admission.k8s.io/v1", "admission.k8s.io/v1beta1", 1),
@@ -418,11 +418,11 @@ func TestLimits(t *testing.T) {
 		go send()
 	}
 	if code := <-codes; code != http.StatusTooManyRequests { // the request that did not fit into the queue
-		t.Errorf("beyond the queue: %d", code)
+		t.Errorf("above the limit of the queue: %d", code)
 	}
 	if code, got := post(h, service.AuthenticatePath, tokenReview("v1", token)); code != http.StatusOK ||
 		!strings.Contains(got, "alice") {
-		t.Errorf("another kind meanwhile: %d", code)
+		t.Errorf("another path: %d", code)
 	}
 	close(leave)
 	for range 3 {
@@ -433,7 +433,7 @@ func TestLimits(t *testing.T) {
 }
 
 // TestMemoryLimit checks that a request that may need more than the available memory is rejected,
-// by its size or because plugins read its content.
+// because of its size or because plugins read its content.
 func TestMemoryLimit(t *testing.T) {
 	w := newFixtureWith(t, "\nadmission: {binding: {kinds: [{group: argoproj.io, kind: Application}]}}")
 	w.Limits.Memory = 1 << 20
@@ -458,11 +458,11 @@ func TestMemoryLimit(t *testing.T) {
 	}
 	if code, _ := post(h, service.MutatePath, admissionReview("CREATE",
 		configMap(`,"annotations":{"a":"`+strings.Repeat("x", 20_000)+`"}`), "")); code != http.StatusOK {
-		t.Errorf("a kind of Kubernetes of that size: %d", code)
+		t.Errorf("a built-in kind of that size: %d", code)
 	}
 	if code, _ := post(h, service.MutatePath, admissionReview("CREATE",
 		configMap(`,"annotations":{"a":"`+strings.Repeat("x", 60_000)+`"}`), "")); code != http.StatusRequestEntityTooLarge {
-		t.Errorf("a kind of Kubernetes of more than all: %d", code)
+		t.Errorf("a built-in kind above the limit: %d", code)
 	}
 }
 
@@ -498,7 +498,7 @@ func TestPanic(t *testing.T) {
 		t.Errorf("%d %s", code, got)
 	}
 	w.authorizer = nil
-	for range w.Limits.Concurrent + 1 { // its place was released
+	for range w.Limits.Concurrent + 1 { // the panic released the place of the request
 		if code, _ := post(h, service.AuthorizePath, access("v1", "groups", "a--web")); code != http.StatusOK {
 			t.Errorf("after a panic: %d", code)
 		}

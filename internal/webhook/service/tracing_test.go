@@ -15,7 +15,8 @@ import (
 	"github.com/kubetenant/kubetenant/internal/webhook/service"
 )
 
-// TestSpanJoinsTraceOfServer checks that a span of the service belongs to the trace that kube-apiserver began.
+// TestSpanJoinsTraceOfServer checks that a span of the service belongs to the trace of
+// kube-apiserver, and that it does not contain the user.
 func TestSpanJoinsTraceOfServer(t *testing.T) {
 	const trace, parent = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 	recorder := tracetest.NewSpanRecorder()
