@@ -53,7 +53,7 @@ func openFile(root *os.Root, name string) (file, error) {
 	return root.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_APPEND|syscall.O_NONBLOCK, fileMode)
 }
 
-// syncNames syncs a directory.
+// syncNames syncs a directory, so that the names of new files are on the disk.
 func syncNames(root *os.Root) error {
 	directory, err := root.Open(".")
 	if err != nil {

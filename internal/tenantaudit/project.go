@@ -38,8 +38,8 @@ type Resolver struct {
 	// caller and the tenant that owns the object. The boundary writes these annotations. The keys MUST
 	// be empty if another server writes the events.
 	CallerKey, OwnerKey string
-	// Cluster is the cluster of the events. The streams of each cluster have their own files. It is
-	// empty for a server of one cluster.
+	// Cluster is the name of the cluster to which the events belong. The streams of each cluster
+	// have their own files. If empty, the server serves only one cluster.
 	Cluster string
 }
 
@@ -80,7 +80,8 @@ func Project(event *auditinternal.Event, r *Resolver) []Placed {
 	return all
 }
 
-// project returns the records of an event, with streams that do not contain the cluster.
+// project returns the records of an event. The names of their streams do not contain the cluster
+// yet.
 func (r *Resolver) project(event *auditinternal.Event) []Placed {
 	whole := newRecord(event, r.Cluster)
 	if event.User.Username == "" {
@@ -236,8 +237,8 @@ func generatedID(id string) string {
 }
 
 // ownerOf returns the tenant that gets a record because it owns the object, or zero if there is
-// none. A read or a request that was not allowed creates no record, so a caller cannot write to
-// another tenant's stream with it.
+// none. A read, or a request that was not allowed, creates no record for the owner. Otherwise,
+// any caller could fill another tenant's stream.
 func (r *Resolver) ownerOf(event *auditinternal.Event, namespace string, at time.Time) tenant.ID {
 	switch status := event.ResponseStatus; {
 	case event.ObjectRef == nil || !isWrite(event.Verb, event.ObjectRef.Subresource),

@@ -129,7 +129,7 @@ func event(u authenticationv1.UserInfo, verb, namespace, resource, name string) 
 	}
 }
 
-// project returns the records of an event by stream.
+// project returns the records of an event, keyed by stream.
 func project(e *auditinternal.Event, r *tenantaudit.Resolver) map[tenantaudit.Stream]tenantaudit.Record {
 	out := map[tenantaudit.Stream]tenantaudit.Record{}
 	for _, placed := range tenantaudit.Project(e, r) {
@@ -141,8 +141,8 @@ func project(e *auditinternal.Event, r *tenantaudit.Resolver) map[tenantaudit.St
 	return out
 }
 
-// TestOneRecordForEachRequest checks that an event of the stage RequestReceived has no record.
-// Later stages contain its content.
+// TestOneRecordForEachRequest checks that an event of the stage RequestReceived has no record,
+// because an event of a later stage has the same content.
 func TestOneRecordForEachRequest(t *testing.T) {
 	e := event(caller("alice", "acme"), "get", "acme--web", "pods", "p")
 	e.Stage = auditinternal.StageRequestReceived
@@ -179,20 +179,20 @@ func TestStreams(t *testing.T) {
 		"own read":                        {event(alice, "get", "acme--web", "pods", "p"), []tenantaudit.Stream{acme}},
 		"own write":                       {event(alice, "create", "acme--web", "pods", "p"), []tenantaudit.Stream{acme}},
 		"own path":                        {event(alice, "get", "", "nodes", ""), []tenantaudit.Stream{acme}},
-		"read of another's":               {event(gwen, "get", "acme--web", "pods", "p"), []tenantaudit.Stream{globex}},
-		"list of another's":               {event(gwen, "list", "acme--web", "pods", ""), []tenantaudit.Stream{globex}},
-		"watch of another's":              {event(gwen, "watch", "acme--web", "pods", ""), []tenantaudit.Stream{globex}},
-		"write of another's":              {event(gwen, "patch", "acme--web", "pods", "p"), both},
-		"unknown verb of another's":       {event(gwen, "frobnicate", "acme--web", "pods", "p"), both},
+		"read of another tenant's Pod":    {event(gwen, "get", "acme--web", "pods", "p"), []tenantaudit.Stream{globex}},
+		"list of another tenant's Pods":   {event(gwen, "list", "acme--web", "pods", ""), []tenantaudit.Stream{globex}},
+		"watch of another tenant's Pods":  {event(gwen, "watch", "acme--web", "pods", ""), []tenantaudit.Stream{globex}},
+		"write of another tenant's Pod":   {event(gwen, "patch", "acme--web", "pods", "p"), both},
+		"unknown verb, another tenant":    {event(gwen, "frobnicate", "acme--web", "pods", "p"), both},
 		"system write":                    {event(operator, "delete", "acme--web", "pods", "p"), []tenantaudit.Stream{acme}},
 		"system read":                     {event(operator, "get", "acme--web", "pods", "p"), nil},
 		"write without a tenant":          {event(nobody, "delete", "acme--web", "pods", "p"), []tenantaudit.Stream{acme}},
 		"own write in a system namespace": {event(alice, "create", "kube-system", "pods", "p"), []tenantaudit.Stream{acme}},
-		"refused write": {
+		"denied write": {
 			with(event(gwen, "delete", "acme--web", "pods", "p"), code(http.StatusForbidden)),
 			[]tenantaudit.Stream{globex},
 		},
-		"write refused by a backend": {
+		"write rejected by a backend": {
 			with(event(gwen, "delete", "acme--web", "pods", "p"), code(http.StatusUnauthorized)),
 			[]tenantaudit.Stream{globex},
 		},
@@ -202,20 +202,20 @@ func TestStreams(t *testing.T) {
 			}),
 			[]tenantaudit.Stream{globex},
 		},
-		"account of a new namespace, which the boundary knows": {
+		"service account of a new namespace, with annotation": {
 			with(event(nobody, "get", "acme--web", "pods", "p"), func(e *auditinternal.Event) {
 				e.Annotations[callerKey] = "acme"
 			}),
 			[]tenantaudit.Stream{acme},
 		},
-		"system as an account of a new namespace": {
+		"system impersonates a service account of a new namespace": {
 			with(event(operator, "get", "acme--web", "pods", "p"), func(e *auditinternal.Event) {
 				as("robot", "")(e)
 				e.Annotations[callerKey] = "acme"
 			}),
 			[]tenantaudit.Stream{acme},
 		},
-		"caller that is no tenant": {
+		"invalid caller annotation": {
 			with(event(alice, "get", "acme--web", "pods", "p"), func(e *auditinternal.Event) {
 				e.Annotations[callerKey] = "../acme"
 			}),
@@ -233,15 +233,15 @@ func TestStreams(t *testing.T) {
 			}),
 			[]tenantaudit.Stream{globex},
 		},
-		"read of an own exec": {
+		"exec in another tenant's Pod": {
 			with(event(gwen, "get", "acme--web", "pods", "p"), under("exec")),
 			both,
 		},
-		"read of a proxy": {
+		"proxy by the system tenant": {
 			with(event(operator, "get", "acme--web", "pods", "p"), under("proxy")),
 			[]tenantaudit.Stream{acme},
 		},
-		"read of a log": {
+		"log read by the system tenant": {
 			with(event(operator, "get", "acme--web", "pods", "p"), under("log")),
 			nil,
 		},
@@ -251,7 +251,7 @@ func TestStreams(t *testing.T) {
 			}),
 			[]tenantaudit.Stream{acme},
 		},
-		"owner that is no tenant": {
+		"invalid owner annotation": {
 			with(event(operator, "patch", "acme--web", "pods", "p"), func(e *auditinternal.Event) {
 				e.Annotations[ownerKey] = "../acme"
 			}),
@@ -299,19 +299,19 @@ func TestStreams(t *testing.T) {
 		"tenant impersonates": {
 			with(event(alice, "get", "acme--web", "pods", "p"), as("gwen", "globex")), []tenantaudit.Stream{acme},
 		},
-		"refused credential": {
+		"rejected credential": {
 			with(event(authenticationv1.UserInfo{}, "delete", "acme--web", "pods", "p"), code(http.StatusUnauthorized)),
 			[]tenantaudit.Stream{tenantaudit.Unauthenticated},
 		},
-		"no user, and allowed": {
+		"no user, allowed": {
 			event(authenticationv1.UserInfo{}, "delete", "acme--web", "pods", "p"),
 			[]tenantaudit.Stream{tenantaudit.Unauthenticated},
 		},
-		"anonymous and refused": {
+		"anonymous, denied": {
 			with(event(caller(user.Anonymous, ""), "get", "acme--web", "pods", "p"), code(http.StatusForbidden)),
 			[]tenantaudit.Stream{tenantaudit.Unauthenticated},
 		},
-		"tenant that does not exist": {
+		"tenant without a stream": {
 			event(caller("eve", "invented"), "get", "acme--web", "pods", "p"), nil,
 		},
 	} {
@@ -369,7 +369,7 @@ func TestImpersonation(t *testing.T) {
 	e.User = caller("bob", "acme")
 	for stream, r := range project(e, fixture()) {
 		if r.User != "bob" || r.ImpersonatedBy != "" || r.Tenant != "acme" {
-			t.Errorf("the record of a tenant's impersonator in %s is %+v", stream, r)
+			t.Errorf("the record of a tenant's caller that impersonates, in %s, is %+v", stream, r)
 		}
 	}
 }
@@ -433,7 +433,7 @@ func TestStreamsOfClusters(t *testing.T) {
 		}
 	}
 	if tenantaudit.System.In("eu1").IsTenant() || !tenantaudit.StreamOf(id("acme"), "").In("eu1").IsTenant() {
-		t.Error("the system's stream of a cluster is a tenant's")
+		t.Error("IsTenant() does not ignore the cluster")
 	}
 	r := fixture()
 	r.Cluster = "eu1"

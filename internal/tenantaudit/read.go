@@ -52,8 +52,8 @@ func (f *Filter) selects(r *Record) bool {
 // Read calls visit for each selected record of a stream in a directory, oldest first, until visit
 // returns an error. visit also receives the line of the record, which it MUST NOT retain. Read
 // skips lines that are not records. It does not follow symbolic links. A stream without files has
-// no records. If the filter follows the stream, Read returns only with an error, which is that of
-// the context when the context ends.
+// no records. If the filter follows the stream, Read returns only after an error. When the
+// context ends, this is the error of the context.
 func Read(ctx context.Context, directory string, stream Stream, f Filter, visit func(*Record, []byte) error) error {
 	root, err := os.OpenRoot(directory)
 	if err != nil {
@@ -157,7 +157,7 @@ func (r *reader) readCurrent(ctx context.Context) (again bool, err error) {
 	}
 }
 
-// skip records that the given file has already been read, although it has been rotated.
+// skip marks the given file as read, if it was rotated while it was being read.
 func (r *reader) skip(f *os.File) error {
 	all, err := r.unread()
 	for _, name := range all {

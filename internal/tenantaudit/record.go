@@ -15,7 +15,7 @@ import (
 
 // Record is one line of a stream. Empty fields are omitted.
 type Record struct {
-	// Cluster is the cluster of the request. Only the gateway sets it.
+	// Cluster is the name of the cluster that received the request. Only the gateway sets it.
 	Cluster string `json:"cluster,omitempty"`
 	// Time is the time at which the request reached the stage.
 	Time time.Time `json:"time"`

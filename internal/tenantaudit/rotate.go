@@ -25,7 +25,7 @@ const rotationTime = "20060102T150405.000000000Z"
 // pruneInterval is the interval at which the ages of all files are checked.
 const pruneInterval = time.Hour
 
-// backupOf returns the name of the rotated file of a stream.
+// backupOf returns the name of the file of a stream that is rotated at the given time.
 func backupOf(stream Stream, at time.Time) string {
 	return string(stream) + rotationSeparator + at.UTC().Format(rotationTime) + extension
 }

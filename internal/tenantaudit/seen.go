@@ -53,7 +53,7 @@ func NewSeen(now func() time.Time) *Seen {
 	}
 }
 
-// New returns the events that are not remembered. It returns an event that occurs twice only once.
+// New returns the events that are not remembered. If an event occurs twice, it is returned once.
 func (s *Seen) New(all []*auditinternal.Event) []*auditinternal.Event {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -83,7 +83,8 @@ func (s *Seen) Add(all []*auditinternal.Event) {
 	}
 }
 
-// age forgets the oldest events if it is time or if there are too many. The caller must hold s.mu.
+// age forgets the oldest events if rememberFor has passed or if there are too many new events.
+// The caller must hold s.mu.
 func (s *Seen) age() {
 	now := s.now()
 	passed := now.Sub(s.began)

@@ -132,7 +132,8 @@ func NewBackend(sink *Sink) *Backend {
 	}
 }
 
-// For returns an audit backend for the events of the cluster of the given resolver.
+// For returns an audit backend that determines the tenants and streams of events with the given
+// resolver.
 func (b *Backend) For(r *Resolver) audit.Backend { return &clusterBackend{b, r} }
 
 type clusterBackend struct {

@@ -62,8 +62,9 @@ func unauthenticatedEvent(address string) *auditinternal.Event {
 	return e
 }
 
-// TestUnauthenticatedRecordsAreLimited checks that at most ten events of each address are recorded
-// at once. A client cannot pretend to be another address, and all addresses together have a limit.
+// TestUnauthenticatedRecordsAreLimited checks that at most ten events from each address are
+// recorded in a burst. A client cannot forge its address, and all addresses together have a
+// limit.
 func TestUnauthenticatedRecordsAreLimited(t *testing.T) {
 	s, counted := sink(t, tenantaudit.Options{})
 	store := func(events ...*auditinternal.Event) {
@@ -99,7 +100,7 @@ func TestUnauthenticatedRecordsAreLimited(t *testing.T) {
 	expect(t, s.Streams().Directory(), "id-acme", "p")
 	if got, all := read(t, s.Streams().Directory(), tenantaudit.Unauthenticated), read(t, s.Streams().Directory(),
 		tenantaudit.System); len(got) != len(all)-1 {
-		t.Errorf("%d of %d records are in the stream of refused requests", len(got), len(all))
+		t.Errorf("%d of %d records are in the stream of unauthenticated requests", len(got), len(all))
 	}
 }
 
@@ -126,7 +127,7 @@ func TestStoreReportsFailedWrites(t *testing.T) {
 	e := event(caller("alice", "acme"), "get", "acme--web", "pods", "p")
 	faults.Room.Store(10)
 	if s.Store(t.Context(), []*auditinternal.Event{e}, fixture()) == nil {
-		t.Error("a full disk is no error")
+		t.Error("a write to a full disk returned no error")
 	}
 	counted("system failed 1,tenant failed 1")
 	faults.Room.Store(-1)

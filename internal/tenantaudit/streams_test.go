@@ -131,7 +131,7 @@ func TestOneProcessAtATime(t *testing.T) {
 	s := open(t, tenantaudit.Options{})
 	o := tenantaudit.Options{Directory: s.Directory(), MaxBytes: 1}
 	if _, err := tenantaudit.Open(o); err == nil || !strings.Contains(err.Error(), "another process") {
-		t.Errorf("the second process has %v", err)
+		t.Errorf("the second Open() = %v", err)
 	}
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
@@ -177,7 +177,7 @@ func TestSymbolicLinks(t *testing.T) {
 					return nil
 				})
 			if err == nil {
-				t.Error("the link is a stream")
+				t.Error("the link was read")
 			}
 			expect(t, s.Directory(), "other", "secret")
 			if text, _ := os.ReadFile(victim); strings.Contains(string(text), `"1"`) {
@@ -188,7 +188,7 @@ func TestSymbolicLinks(t *testing.T) {
 			}
 		})
 	}
-	t.Run("in place of an open file", func(t *testing.T) {
+	t.Run("replaces an open file", func(t *testing.T) {
 		s := open(t, tenantaudit.Options{})
 		write(t, s, placed("a", "1")...)
 		link := filepath.Join(s.Directory(), "a.jsonl")
@@ -199,13 +199,13 @@ func TestSymbolicLinks(t *testing.T) {
 			t.Error("the record was written")
 		}
 	})
-	t.Run("in place of the lock", func(t *testing.T) {
+	t.Run("replaces the lock", func(t *testing.T) {
 		directory := t.TempDir()
 		if err := os.Symlink("elsewhere", filepath.Join(directory, "lock")); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := tenantaudit.Open(tenantaudit.Options{Directory: directory, MaxBytes: 1}); err == nil {
-			t.Error("the lock is a link")
+			t.Error("a lock that is a link was accepted")
 		}
 	})
 }
@@ -220,7 +220,7 @@ func TestFullDisk(t *testing.T) {
 			for room := range int64(60) {
 				faults.Room.Store(room)
 				if err := s.Write(t.Context(), slices.Concat(placed("a", "lost"), placed("b", "lost"))); err == nil {
-					t.Fatalf("written with room for %d bytes", room)
+					t.Fatalf("a write succeeded with room for %d bytes", room)
 				}
 			}
 			faults.Room.Store(-1)
@@ -418,7 +418,7 @@ func TestMaxTotal(t *testing.T) {
 		total += info.Size()
 	}
 	if total > 1100 || total < 500 {
-		t.Errorf("all files have %d bytes, want at most 1000 and one file more", total)
+		t.Errorf("all files have %d bytes, want at most 1000 plus one file", total)
 	}
 }
 
