@@ -2,9 +2,9 @@
 # Copyright The kubetenant authors
 # SPDX-License-Identifier: Apache-2.0
 
-# build-gitops.sh DIRECTORY: builds the GitOps tools of the tests into DIRECTORY. They are Flux's
-# kustomize-controller, the definitions of the kinds that it needs, and an agent on top of Argo CD's
-# engine.
+# build-gitops.sh DIRECTORY: builds the GitOps tools that the tests use into DIRECTORY. These are
+# Flux's kustomize-controller, the CustomResourceDefinitions that it needs, and an agent that uses
+# Argo CD's engine.
 set -euo pipefail
 
 mkdir -p "$1"
@@ -18,7 +18,8 @@ go build -o "$out/kustomize-controller" $controller
 crds=$(go list -m -f '{{.Dir}}' $controller)/config/crd/bases
 install -D -m 644 -t "$out/flux-kustomize" "$crds"/*.yaml
 
-# The definitions are in source-controller's module, the Go types in source-controller/api.
+# The required module source-controller/api contains only the Go types. The
+# CustomResourceDefinitions are in the module source-controller.
 source=github.com/fluxcd/source-controller
 source=$source@$(go list -m -f '{{.Version}}' $source/api)
 go mod download "$source"

@@ -2,8 +2,8 @@
 # Copyright The kubetenant authors
 # SPDX-License-Identifier: Apache-2.0
 
-# build.sh DIRECTORY LDFLAGS SERVER_LDFLAGS: builds the commands into DIRECTORY. SERVER_LDFLAGS apply
-# to the commands of the server's module.
+# build.sh DIRECTORY LDFLAGS SERVER_LDFLAGS: builds the commands into DIRECTORY. SERVER_LDFLAGS
+# apply to the commands in cmd/kube-apiserver.
 set -euo pipefail
 
 bin=$(realpath -m "$1")

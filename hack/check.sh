@@ -2,9 +2,9 @@
 # Copyright The kubetenant authors
 # SPDX-License-Identifier: Apache-2.0
 
-# check.sh BIN MODULE...: checks the format and the license of all files, the subjects of commits, the workflows of
-# GitHub, the English, and whether the generated files are current, then go.mod and the code of each module.
-# BIN has actionlint, addlicense, golangci-lint and the generators.
+# check.sh BIN MODULE...: checks the format of Go files, the license headers, the commit subjects,
+# the GitHub workflows, the English and the generated files. Then it checks go.mod and the code of
+# each module. BIN contains actionlint, addlicense, golangci-lint and the generators.
 set -euo pipefail
 
 bin=$1

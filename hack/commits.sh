@@ -2,8 +2,8 @@
 # Copyright The kubetenant authors
 # SPDX-License-Identifier: Apache-2.0
 
-# commits.sh: checks the subjects of the commits after the one that hack/commits-since names: "area: imperative",
-# at most 72 columns, no semicolon. Merge commits are exempt.
+# commits.sh: checks the subjects of all commits after the commit in hack/commits-since. A subject
+# has the form "area: imperative", at most 72 columns and no semicolon. Merge commits are exempt.
 set -euo pipefail
 export LC_ALL=C.UTF-8
 cd "$(dirname "$0")/.."
@@ -16,11 +16,11 @@ if ! git cat-file -e "$since^{commit}" 2>/dev/null; then
     exit 1
   fi
   range=HEAD
-  shallow=true # its oldest commits have no parents, so that Git does not know which are merges
+  shallow=true # its oldest commits have no parents, so --no-merges does not skip merges
   echo "commits: this shallow clone has no commit $since: checking the $(git rev-list --count HEAD) commits that it has" >&2
 fi
 
-# problem prints what is wrong with a subject.
+# problem prints the problems with a commit subject.
 problem() {
   local subject=$1 word
   if [[ ! $subject =~ ^[a-z0-9][a-z0-9/._,\ -]*:\ ([a-z][a-z-]*) ]]; then

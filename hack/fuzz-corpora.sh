@@ -2,8 +2,9 @@
 # Copyright The kubetenant authors
 # SPDX-License-Identifier: Apache-2.0
 
-# fuzz-corpora.sh COUNT: copies about COUNT of the inputs that fuzzing has found on this machine into
-# testdata/fuzz of each target's package. The inputs are of all sizes.
+# fuzz-corpora.sh COUNT: copies about COUNT inputs for each fuzz target into testdata/fuzz of the
+# target's package. It selects them evenly by size from the inputs that fuzzing has found on this
+# machine. Then it prints the coverage of each target.
 set -euo pipefail
 
 cd "$(dirname "$0")/.."

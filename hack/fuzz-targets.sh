@@ -2,7 +2,8 @@
 # Copyright The kubetenant authors
 # SPDX-License-Identifier: Apache-2.0
 
-# fuzz-targets.sh: prints the package and the name of each fuzz target of the library's module.
+# fuzz-targets.sh: prints the package and the name of each fuzz target in the repository's root
+# module.
 set -euo pipefail
 
 files='{{range .TestGoFiles}}{{$.ImportPath}} {{$.Dir}}/{{.}}

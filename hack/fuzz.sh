@@ -2,7 +2,7 @@
 # Copyright The kubetenant authors
 # SPDX-License-Identifier: Apache-2.0
 
-# fuzz.sh TIME: runs each fuzz target for TIME, then prints how much of its package it covers.
+# fuzz.sh TIME: runs each fuzz target for TIME, then prints the target's coverage of its package.
 set -euo pipefail
 
 cd "$(dirname "$0")/.."

@@ -3,9 +3,10 @@
 # SPDX-License-Identifier: Apache-2.0
 
 # generate.sh BIN [--check]: writes the deepcopy methods, the CustomResourceDefinitions, and the
-# clients, listers and informers of the kinds in tenant/v1alpha1. It also writes the JSON schema of
-# the configuration file and the reference pages of both. BIN has the generators. With --check, it
-# writes into a temporary folder and fails if a file in the repository differs.
+# clients, listers and informers of the kinds in tenant/v1alpha1. It also writes the JSON schema
+# of the configuration file, and the reference pages of the kinds and of the configuration file.
+# BIN contains the generators. With --check, it writes to a temporary folder, and fails if a
+# generated file differs from the file in the repository.
 set -euo pipefail
 
 bin=$(realpath "$1")

@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: Apache-2.0
 
 # install-apt.sh PACKAGE...: installs the Debian packages that are missing. It needs root only if
-# one is missing.
+# a package is missing.
 set -euo pipefail
 
 missing=()

@@ -2,8 +2,9 @@
 # Copyright The kubetenant authors
 # SPDX-License-Identifier: Apache-2.0
 
-# install-npm.sh PACKAGE_JSON DIRECTORY: installs the npm packages that PACKAGE_JSON names into
-# DIRECTORY, and a copy of PACKAGE_JSON as a sign of success.
+# install-npm.sh PACKAGE_JSON DIRECTORY: installs the npm packages listed in PACKAGE_JSON into
+# DIRECTORY. It copies PACKAGE_JSON to DIRECTORY/package.json, and deletes this copy if the
+# installation fails.
 set -euo pipefail
 
 command -v npm >/dev/null || "$(dirname "$0")/install-apt.sh" npm

@@ -2,8 +2,9 @@
 # Copyright The kubetenant authors
 # SPDX-License-Identifier: Apache-2.0
 
-# install-promtool.sh FILE: puts promtool of the Debian package prometheus into FILE. It does not
-# install the package, which would start a server. It needs root only to update the package lists.
+# install-promtool.sh FILE: extracts promtool from the Debian package prometheus to FILE. It does
+# not install the package, because the installation would start a server. It needs root only to
+# update the package lists.
 set -euo pipefail
 
 if ! command -v apt-get >/dev/null; then

@@ -2,8 +2,9 @@
 # Copyright The kubetenant authors
 # SPDX-License-Identifier: Apache-2.0
 
-# licenses.sh BIN [--check]: writes the license header into each Go, shell and JavaScript file that has
-# none, except testdata and generated files. With --check, it lists these files and fails. BIN has addlicense.
+# licenses.sh BIN [--check]: adds the license header to each Go, shell, JavaScript and TypeScript
+# file that has none, except testdata and generated files. With --check, it lists the files
+# without a header, and fails if there are any. BIN contains addlicense.
 set -euo pipefail
 
 bin=$1

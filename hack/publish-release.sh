@@ -2,8 +2,9 @@
 # Copyright The kubetenant authors
 # SPDX-License-Identifier: Apache-2.0
 
-# publish-release.sh DIST VERSION: creates the release of the tag VERSION on GitHub, with the files of DIST
-# that "make release" has written. It needs gh, and a token with the right to create releases.
+# publish-release.sh DIST VERSION: creates the GitHub release for the tag VERSION. It uploads the
+# files in DIST, which "make release" has written. It needs gh, and a token with permission to
+# create releases.
 set -euo pipefail
 
 dist=$1 version=$2
@@ -25,6 +26,6 @@ fi
 prerelease=()
 [[ $version != *-* ]] || prerelease=(--prerelease)
 mapfile -t files < <(find "$dist" -maxdepth 1 -type f | LC_ALL=C sort)
-# Without the tag on GitHub, gh would create one.
+# Without --verify-tag, gh would create a missing tag.
 gh release create "$version" --verify-tag --title "kubetenant $version" \
   --notes-file "$dist/RELEASE_NOTES.md" "${prerelease[@]}" "${files[@]}"

@@ -1,5 +1,5 @@
-# Reads "go test -bench" and prints, for each pair of benchmarks that differ only in upstream and
-# kubetenant, what ours takes of what upstream's takes.
+# Reads the output of "go test -bench". For each pair of benchmarks whose names differ only in
+# "upstream" and "kubetenant", prints the value for kubetenant divided by the value for upstream.
 { print }
 /ns\/op/ {
   name = $1

@@ -2,8 +2,8 @@
 # Copyright The kubetenant authors
 # SPDX-License-Identifier: Apache-2.0
 
-# registry-login.sh BIN REGISTRY: stores the credentials REGISTRY_USER and REGISTRY_PASSWORD of the environment,
-# so that "make push-release" can upload to REGISTRY. BIN has cosign.
+# registry-login.sh BIN REGISTRY: logs in to REGISTRY with the environment variables REGISTRY_USER
+# and REGISTRY_PASSWORD, so that "make push-release" can upload to it. BIN contains cosign.
 set -euo pipefail
 
 host=${2%%/*}

@@ -2,22 +2,24 @@
 # Copyright The kubetenant authors
 # SPDX-License-Identifier: Apache-2.0
 
-# release.sh build|verify|push|check|reproduce: what the targets of make about releases run. Variables:
-#   VERSION            the version of a release with v. Without it, SNAPSHOT=1 makes v0.0.0-<commit>.
-#   PLATFORMS          the platforms of a snapshot, with commas; all by default
-#   DIR                the folder of the release; dist by default
-#   KEY                a private key of cosign. COSIGN_PASSWORD contains its password.
-#   KEYLESS=1          sign with the identity of a workflow, or verify such signatures of IDENTITY and ISSUER
+# release.sh build|verify|push|check|reproduce: implements the release targets of the Makefile.
+# Variables:
+#   VERSION            a release, such as v0.1.0. Without it, SNAPSHOT=1 builds v0.0.0-<commit>.
+#   PLATFORMS          the platforms of a snapshot, separated by commas; defaults to all platforms
+#   DIR                the folder of the release; defaults to dist
+#   KEY                a file with a private cosign key. COSIGN_PASSWORD contains its password.
+#   KEYLESS=1          sign as a workflow, or verify signatures by IDENTITY from ISSUER
 #   PUBLIC             the public key for verify and push
-#   UNSIGNED=1         make a release without signatures, or verify a snapshot without them
-#   REGISTRY           where push uploads to, for example registry.example.com/kubetenant
-#   BUILDER INVOCATION the builder and the run in the provenance
+#   UNSIGNED=1         build a release without signatures, or verify a snapshot without signatures
+#   REGISTRY           the registry for push, for example registry.example.com/kubetenant
+#   BUILDER INVOCATION the builder and the invocation in the provenance
 set -euo pipefail
 cd "$(dirname "$0")/.."
 root=$PWD
 dir=${DIR:-dist}
 tools=$root/bin
-# A clone without its history builds the same bytes. The linker sets the version and the commit.
+# Without VCS stamping, a clone without history builds the same bytes. The linker flags set the
+# version and the commit.
 export GOFLAGS="-trimpath -buildvcs=false" CGO_ENABLED=0 GOWORK=off GOAMD64=v1 GOARM64=v8.0 GOEXPERIMENT=
 
 fail() {
@@ -25,7 +27,7 @@ fail() {
   exit 1
 }
 
-# version prints the version to build, after it has checked the tree.
+# version checks the working tree, and prints the version to build.
 version() {
   local changes commit page
   changes=$(git status --porcelain)
@@ -51,7 +53,8 @@ version() {
   echo "$VERSION"
 }
 
-# programs VERSION DIRECTORY: builds the programs of all platforms into DIRECTORY/OS_ARCH.
+# programs VERSION DIRECTORY: builds the programs for each platform in PLATFORMS into
+# DIRECTORY/OS_ARCH.
 programs() {
   local flags server_flags platform to programs
   flags="${STRIP--s -w} -X github.com/kubetenant/kubetenant/internal/version.version=$1"
@@ -70,7 +73,8 @@ programs() {
   unset GOOS GOARCH
 }
 
-# signing prints the options of "release build" and refuses a release without signatures early.
+# signing prints the signing option for "release build". It fails if a release has no signing
+# option.
 signing() {
   if [ -n "${KEY:-}" ]; then
     [ -f "$KEY" ] || fail "KEY: no file $KEY: create it with: bin/cosign generate-key-pair"
@@ -104,7 +108,8 @@ build() {
   echo "$dir has $version"
 }
 
-# verification prints how "release verify" and "release push" verify.
+# verification prints the options with which "release verify" and "release push" verify
+# signatures.
 verification() {
   if [ -n "${PUBLIC:-}" ]; then
     echo "--public-key=$PUBLIC"
@@ -133,8 +138,8 @@ push() {
     --registry "${REGISTRY:?for example registry.example.com/kubetenant}"
 }
 
-# check makes a snapshot for one platform with a key that is thrown away, verifies it, and runs the
-# tests of hack/release with it.
+# check builds a snapshot for one platform, signs it with a temporary key, verifies it, and runs
+# the tests in hack/release with it.
 check() {
   dir=$root/.cache/release-check
   rm -rf "$dir"
@@ -150,7 +155,8 @@ check() {
     go test -vet=off -count=1 .
 }
 
-# reproduce makes a snapshot of HEAD in two clones, in folders with different names, and compares the files.
+# reproduce builds a snapshot of HEAD in two clones, in folders with different names, and compares
+# the files.
 reproduce() {
   local work clone
   work=$(mktemp -d "$root/.cache/reproduce-XXXXXX")
@@ -162,7 +168,8 @@ reproduce() {
   done
   local differences
   differences=$(diff -rq "$work/first/dist" "$work/a-clone-with-another-path/dist" || true)
-  # The provenance contains the times of the build, and the checksums contain its digest.
+  # The provenance contains the times of the build, and checksums.txt contains the digest of the
+  # provenance.
   differences=$(grep -v -e '/provenance.intoto.json ' -e '/checksums.txt ' <<<"$differences" || true)
   [ -z "$differences" ] || fail $'the clones differ:\n'"$differences"
   diff <(grep -v ' provenance.intoto.json$' "$work/first/dist/checksums.txt") \

@@ -2,8 +2,9 @@
 # Copyright The kubetenant authors
 # SPDX-License-Identifier: Apache-2.0
 
-# upgrade.sh COMMIT DIRECTORY LDFLAGS SERVER_LDFLAGS: builds the commands of an earlier commit into
-# DIRECTORY/bin, from a clone in DIRECTORY/src.
+# upgrade.sh COMMIT DIRECTORY LDFLAGS SERVER_LDFLAGS: builds the commands of an earlier commit
+# into DIRECTORY/bin, from a clone in DIRECTORY/src. It does nothing if they are already built
+# with the same flags.
 set -euo pipefail
 
 commit=$(git rev-parse --verify "$1^{commit}")

@@ -2,8 +2,9 @@
 # Copyright The kubetenant authors
 # SPDX-License-Identifier: Apache-2.0
 
-# vulnerabilities.sh BIN MODULE...: checks each module for known vulnerabilities that its code calls. BIN
-# has govulncheck, which reads https://vuln.go.dev unless GOVULNDB is another URL.
+# vulnerabilities.sh BIN MODULE...: checks each module for known vulnerabilities that its code
+# calls. BIN contains govulncheck, which reads the database at https://vuln.go.dev, or at GOVULNDB
+# if it is set.
 set -euo pipefail
 
 bin=$1

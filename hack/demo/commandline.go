@@ -19,9 +19,9 @@ type step struct {
 	says            string
 }
 
-// commandLine returns the commands of the people who operate tenants. The cluster's admin creates a
-// kubeconfig for a user. The admin of tenant acme creates a kubeconfig for a service account,
-// grants and revokes a role, and requests the explanation of a denial.
+// commandLine returns the commands to run. The cluster's admin creates a kubeconfig for a user,
+// lists the callers that have a permission, and explains a denial. The admin of tenant acme
+// creates a kubeconfig for a service account, and grants and revokes a role.
 func commandLine(dir string) []step {
 	person, robot := filepath.Join(dir, "carol.kubeconfig"), filepath.Join(dir, "robot.kubeconfig")
 	config := filepath.Join(dir, "tenancy.yaml")

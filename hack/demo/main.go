@@ -44,7 +44,7 @@ type demo struct {
 	out     io.Writer
 	kubectl string
 	server  *localserver.Server
-	ends    []func() // stop the providers
+	ends    []func() // these stop the identity providers
 }
 
 func (d *demo) close() {
@@ -53,9 +53,9 @@ func (d *demo) close() {
 	}
 }
 
-// options contains the values of the flags. bin and dir are the folders of the commands and of the
-// data. exit stops the server at the end of the demo. keystone adds callers that Keystone
-// authenticates.
+// options contains the values of the flags. bin is the folder of the commands, and dir is the
+// folder of the control plane's data. exit stops the server at the end of the demo. keystone adds
+// callers that Keystone authenticates.
 type options struct {
 	bin, dir       string
 	exit, keystone bool
@@ -81,7 +81,7 @@ func run(ctx context.Context, out io.Writer, o options) error {
 		}
 	}
 	_, _ = fmt.Fprintln(out, "starting kube-apiserver with the tenants acme and globex ...")
-	start := localserver.StartDetached // it continues to run after the demo
+	start := localserver.StartDetached // the server continues to run after the demo
 	if o.exit {
 		start = localserver.Start
 	}
@@ -206,7 +206,8 @@ func (d *demo) run(ctx context.Context, caller, input string, args ...string) (s
 	return string(out), err
 }
 
-// do sends a request. It returns the result and, for a denial, the reason.
+// do sends a request. It returns the result, and the reason for a denial, the output of an
+// allowed request, or the text of an error.
 func (d *demo) do(ctx context.Context, r request) (got, reason string) {
 	out, err := d.run(ctx, r.kubeconfig, r.input, r.args...)
 	text := strings.Join(strings.Fields(out), " ")
@@ -223,7 +224,7 @@ func (d *demo) do(ctx context.Context, r request) (got, reason string) {
 	return "error", text
 }
 
-// reasonIn returns the reason in the message of a denial.
+// reasonIn extracts the reason for a denial from kubectl's output.
 func reasonIn(text string) string {
 	for _, beginning := range []string{"tenant subject: ", "tenant boundary: ", "tenant path: ", "tenant owner: "} {
 		if i := strings.Index(text, beginning); i >= 0 {

@@ -18,17 +18,17 @@ import (
 )
 
 // projectWalk demonstrates the lifecycle of a Keystone project: the project is created, a member
-// gets and loses rights, and the project is deleted.
+// gets and loses a role, and the project is deleted.
 type projectWalk struct {
 	*demo
 	keystone  *idp.Keystone
 	domain    idp.Domain // projectDomain
-	project   string     // its ID
+	project   string     // the ID of the project
 	namespace string     // the namespace of the project
 }
 
-// projectDomain is a domain that has no Tenant. The server creates the Tenant. The callers of this
-// tenant initially have no rights in the cluster.
+// projectDomain is a domain without a Tenant, so the server creates the Tenant. The callers of
+// this tenant initially have no permissions in the cluster.
 const projectDomain = "hooli"
 
 // applyTimeout is the maximum time to wait until the server applies a change. The server reads

@@ -25,8 +25,8 @@ const (
 		"globex-password,admin,g2,dev,,globex\n"
 )
 
-// callers contains the credentials for the kubeconfigs that the demo writes, by name. The server
-// writes further kubeconfigs.
+// callers contains the credential for each kubeconfig that the demo writes, keyed by the name of
+// the kubeconfig. The server writes more kubeconfigs, such as admin.
 var callers = map[string]clientcmdapi.AuthInfo{
 	"acme-token":      {Token: "acme-token"},
 	"globex-token":    {Token: "globex-token"},
@@ -202,8 +202,8 @@ var requests = []request{
 
 func words(s string) []string { return strings.Fields(s) }
 
-// prepare creates the kubeconfigs of the callers, and the objects of the tenants. The cluster's
-// admin and the admins of the tenants create these objects.
+// prepare writes the kubeconfigs of the callers, creates the objects of the tenants, and adds an
+// OpenID provider.
 func (d *demo) prepare(ctx context.Context) error {
 	for name, auth := range callers {
 		if err := d.writeKubeconfig(name, auth); err != nil {

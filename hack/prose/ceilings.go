@@ -23,7 +23,8 @@ const ceilingsHead = `# How many errors and warnings each page and package may h
 
 type ceiling struct{ errors, warnings int }
 
-// parseCeilings parses the ceilings file. The key of a ceiling is its kind and path.
+// parseCeilings parses the ceilings file. The key of a ceiling is its kind and path. If two lines
+// have the same key, the lower numbers apply.
 func parseCeilings(content []byte) (map[string]ceiling, error) {
 	ceilings := make(map[string]ceiling)
 	for line := range strings.Lines(string(content)) {
@@ -45,7 +46,8 @@ func parseCeilings(content []byte) (map[string]ceiling, error) {
 	return ceilings, nil
 }
 
-// differences returns a line for each unit whose number of findings differs from its ceiling.
+// differences returns a line for each unit whose number of findings differs from its ceiling, and
+// for each ceiling without a unit.
 func differences(units []unit, ceilings map[string]ceiling) []string {
 	var found []string
 	seen := make(map[string]bool)

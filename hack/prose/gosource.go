@@ -26,7 +26,7 @@ var (
 type goTexts struct {
 	messages  []text // string literals
 	explained []text // comments of types and fields
-	comments  []text // all others
+	comments  []text // all other comments
 }
 
 func goSource(name string, source []byte) (goTexts, error) {
@@ -120,7 +120,7 @@ func (g *goFile) visit(n ast.Node) bool {
 	switch n := n.(type) {
 	case *ast.ImportSpec:
 		return false
-	case *ast.Field: // its tag is not a message
+	case *ast.Field: // the tag of a field is not a message
 		if n.Type != nil {
 			ast.Inspect(n.Type, g.visit)
 		}
@@ -176,7 +176,7 @@ func (g *goFile) message(e ast.Expr) {
 	}
 }
 
-// example collects the comments in the shell commands of an example.
+// example collects the comments in the shell commands of a command's Example field.
 func (g *goFile) example(e ast.Expr) {
 	var all text
 	g.value(e, &all)

@@ -1,9 +1,9 @@
 // Copyright The kubetenant authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Command prose checks the English of this project with Vale and the style in hack/vale. It checks
-// pages, messages of Go code and comments. It passes each paragraph to Vale on one line, without
-// code, links and tables. It then maps the findings to positions in the files.
+// Command prose checks the English of this project with Vale and the style in hack/vale. It
+// checks pages, messages in Go code, and comments. It passes each paragraph to Vale on one line,
+// without code, link targets and tables. It then maps the findings to positions in the files.
 package main
 
 import (
@@ -30,7 +30,7 @@ The kinds are doc (pages), message (what a user sees of Go code and charts) and 
   --lower   lower the ceilings to the findings; never raises one
 `
 
-// An action specifies what is done with the findings.
+// An action specifies how the findings are used.
 type action string
 
 const (
@@ -89,7 +89,7 @@ func run(ctx context.Context, do action, paths []string) error {
 	return nil
 }
 
-// tracked returns the files that Git tracks, and the files that "git add" would add.
+// tracked returns the existing files that Git tracks, and the files that "git add" would add.
 func tracked(ctx context.Context) ([]string, error) {
 	out, err := exec.CommandContext(ctx, "git", "ls-files", "-z", "--cached", "--others", "--exclude-standard").Output()
 	if err != nil {
@@ -130,7 +130,8 @@ var (
 	chartText  = regexp.MustCompile(`^deploy/.*/(?:values\.yaml|NOTES\.txt)$`)
 	// internalCode matches tests and tools. Users of kubetenant do not see their messages.
 	internalCode = regexp.MustCompile(`_test\.go$|^(?:test|hack|examples)/|^cmd/kube-apiserver/test/`)
-	// apiCode matches the files whose comments kubectl explain prints.
+	// apiCode matches the API types. Comments on these types are messages, because kubectl
+	// explain and the reference pages print them.
 	apiCode = regexp.MustCompile(`^(?:tenant|config)/v1alpha1/`)
 )
 

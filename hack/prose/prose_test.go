@@ -31,8 +31,9 @@ func violations() []violation {
 	}
 }
 
-// hosts returns files that contain a sentence. Its words are separated by spaces, or by line breaks
-// if it is WRAPPED.
+// hosts returns the contents of files, keyed by file name. plant replaces SENTENCE, WRAPPED and
+// CONCAT in them with a sentence. WRAPPED means one word on each line, and CONCAT means two
+// concatenated literals.
 func hosts() map[string]string {
 	const code = "package planted\n\n"
 	return map[string]string{
@@ -87,8 +88,8 @@ func plant(host, sentence string) string {
 	).Replace(host)
 }
 
-// TestHosts inserts a sentence that breaks a rule at each place for text. The finding must have the
-// rule, the kind and the position.
+// TestHosts checks that a sentence that breaks a rule is found at each place for text. The
+// finding must have the right rule, kind and position.
 func TestHosts(t *testing.T) {
 	type want struct {
 		violation
@@ -139,7 +140,7 @@ func kindOf(host string) string {
 	return kindMessage
 }
 
-// TestRules checks each phrase and word of a rule.
+// TestRules checks that Vale finds each phrase and word that a rule forbids.
 func TestRules(t *testing.T) {
 	rules := map[string]string{
 		"Phrases": "is nobody's, are nobody's, becomes nobody, counts no longer, count no longer, counts no more, " +
@@ -176,8 +177,8 @@ func TestRules(t *testing.T) {
 	}
 }
 
-// TestNoFindings checks text that breaks no rule, and code, tables, links and values that are
-// ignored.
+// TestNoFindings checks that Vale finds nothing in text that breaks no rule, and that code,
+// tables, link targets and values are ignored.
 func TestNoFindings(t *testing.T) {
 	const bad = "nobody counts no longer whom he labelled"
 	good := map[string]string{
@@ -296,7 +297,8 @@ func repository(t *testing.T, name string) string {
 	return path
 }
 
-// TestCheck adds a bad sentence to a repository, lowers the ceilings and fixes the sentence.
+// TestCheck checks that findings above or below a ceiling are errors, and that lowering the
+// ceilings never raises a ceiling.
 func TestCheck(t *testing.T) {
 	dir := t.TempDir()
 	for _, name := range []string{"bin/vale", ".vale.ini", "hack/vale"} {
@@ -347,7 +349,7 @@ func TestCheck(t *testing.T) {
 	step("an old page", check, "doc OLD.md: has a ceiling but no text: run hack/prose.sh --lower")
 	step("lower", lower, "")
 	if err := run(t.Context(), lower, []string{"README.md"}); err == nil {
-		t.Error("the ceilings of one page were lowered without the others")
+		t.Error("the ceilings of only one page were lowered")
 	}
 	write("README.md", "The name has no tenant.\n\nNobody mends it. Nobody.\n")
 	step("one error less, one warning more", check,

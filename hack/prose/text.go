@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// A text is prose from a file. The byte b[i] is at the offset at[i] of the file.
+// A text is prose from a file. The byte b[i] is at offset at[i] in the file.
 type text struct {
 	b  []byte
 	at []int
@@ -60,8 +60,8 @@ func (t text) lines() []text {
 	return append(lines, t.cut(from, len(t.b)))
 }
 
-// replace replaces each match with its first group. If this group is missing or empty, it inserts
-// with instead.
+// replace replaces each match of re with the first group of the match. If this group is missing
+// or empty, it inserts with instead.
 func (t text) replace(re *regexp.Regexp, with string) text {
 	var out text
 	last := 0
@@ -85,7 +85,7 @@ var (
 	fence    = regexp.MustCompile("^\\s*(?:```|~~~)")
 	listItem = regexp.MustCompile(`^\s*(?:[-*+]|\d+[.)])\s+`)
 	heading  = regexp.MustCompile(`^#{1,6} `)
-	reading  = regexp.MustCompile(`^\s*\[[^\]]+\]:\s`) // the target of a link
+	reading  = regexp.MustCompile(`^\s*\[[^\]]+\]:\s`) // a link definition
 	quote    = regexp.MustCompile(`^\s*>\s?`)
 	indented = regexp.MustCompile(`^(?:\t| {4})`)
 

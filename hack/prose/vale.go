@@ -26,7 +26,7 @@ type finding struct {
 	rule, text   string
 }
 
-// alert is a finding of Vale. Line and Span start at 1. Span is in characters.
+// alert is a finding in Vale's output. Line and Span start at 1. Span is in characters.
 type alert struct {
 	Check, Message, Severity string
 	Line                     int
@@ -59,7 +59,7 @@ func vale(ctx context.Context, binary, config string, sources []*source) error {
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()
 	var exit *exec.ExitError
-	if errors.As(err, &exit) && exit.ExitCode() == 1 { // it found errors
+	if errors.As(err, &exit) && exit.ExitCode() == 1 { // Vale found errors
 		err = nil
 	}
 	if err != nil {

@@ -30,7 +30,7 @@ func main() {
 
 func run(files []string, groups int) error {
 	header, rule, total, tables := "| |", "|---|", "| the file |", "| pclntab: the runtime's table of functions |"
-	sizes := map[string][]uint64{} // by group, one for each file
+	sizes := map[string][]uint64{} // keyed by group, with one size for each file
 	for i, name := range files {
 		info, err := os.Stat(name)
 		if err != nil {
@@ -65,7 +65,7 @@ func run(files []string, groups int) error {
 
 func megabytes[T int64 | uint64](size T) string { return fmt.Sprintf(" %.1f |", float64(size)/1e6) }
 
-// read returns the size of the code of each group, and the size of the function table.
+// read returns the size of the code of each group, and the size of the runtime's function table.
 func read(name string) (code map[string]uint64, table uint64, err error) {
 	file, err := elf.Open(name)
 	if err != nil {

@@ -138,7 +138,8 @@ func (a *agent) synchronize(ctx context.Context, e engine.GitOpsEngine) error {
 	return w.Flush()
 }
 
-// manifests returns the marked manifests of the repository and its revision.
+// manifests returns the manifests in the repository, with their marks, and the repository's
+// revision.
 func (a *agent) manifests(ctx context.Context) (manifests []*unstructured.Unstructured, revision string, err error) {
 	git := exec.CommandContext(ctx, "git", "rev-parse", "HEAD")
 	git.Dir = a.repository
@@ -172,7 +173,7 @@ func (a *agent) manifests(ctx context.Context) (manifests []*unstructured.Unstru
 	return manifests, strings.TrimSpace(string(head)), err
 }
 
-// markOf returns the mark of an object in the repository's manifests.
+// markOf returns the mark for an object that the agent applies from the repository.
 func (a *agent) markOf(key kube.ResourceKey) mark {
 	sum := sha256.Sum256([]byte(strings.Join([]string{a.repository, key.Group, key.Kind, key.Name}, "\n")))
 	return mark("sha256." + base64.RawURLEncoding.EncodeToString(sum[:]))

@@ -35,7 +35,7 @@ Appears in: {{ range $i, $r := .SortedReferences }}{{ if $i }}, {{ end }}{{ mark
 | value | description |
 |---|---|
 {{ range .EnumValues -}}
-{{/* The comment begins with the name of the constant. */ -}}
+{{/* Remove the name of the constant from the beginning of its comment. */ -}}
 | `{{ .Name }}` | {{ regexReplaceAll "^\\w+ " (.Doc | replace "\n" " " | replace "<" "\\<" | trim) "" | markdownRenderFieldDoc }} |
 {{ end -}}
 {{ end -}}
@@ -50,7 +50,7 @@ metadata specifies the name, the labels and the annotations of the object.
 {{- end -}}
 {{- end -}}
 
-{{- /* The pages of Kubernetes' API do not have every type. */ -}}
+{{- /* The Kubernetes API reference has no sections for these types: link to pkg.go.dev instead. */ -}}
 {{- define "link" -}}
 {{- $go := "https://pkg.go.dev/k8s.io/apimachinery/pkg" -}}
 {{- $api := "https://kubernetes.io/docs/reference/generated/kubernetes-api/v1.37" -}}
