@@ -14,8 +14,8 @@ import (
 	"testing"
 )
 
-// addition matches a code block in docs/development.md that contains a new file, or lines to insert
-// after other lines.
+// addition matches a code block in docs/development.md that contains a new file, or lines to
+// insert after an existing line.
 var addition = regexp.MustCompile("(?ms)^```[a-z]+ file=(\\S+)(?: after=(\"[^\n]*\"))?\n(.*?)^```$")
 
 // TestDevelopmentPage checks that the code blocks on the page are sufficient to add a source and a
@@ -50,12 +50,12 @@ func TestDevelopmentPage(t *testing.T) {
 			content[path] = string(existing)
 		}
 		if strings.Count(content[path], after+"\n") != 1 {
-			t.Fatalf("%s does not hold the line %s once", path, after)
+			t.Fatalf("%s does not contain the line %s exactly once", path, after)
 		}
 		content[path] = strings.Replace(content[path], after+"\n", after+"\n"+text, 1)
 	}
 	if len(content) != 7 || changed != 3 {
-		t.Errorf("a source and a plugin take %d files, of which %d are there before", len(content), changed)
+		t.Errorf("a source and a plugin need %d files, of which %d already exist; want 7 and 3", len(content), changed)
 	}
 	dir := t.TempDir()
 	overlay := struct{ Replace map[string]string }{map[string]string{}}

@@ -1,6 +1,6 @@
 // Copyright The kubetenant authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package architecture tests the structure of the project: which imports each package may have, and
-// which files must be changed for an addition.
+// Package architecture tests the structure of the code. For example, it checks the imports of
+// each package, and the files to change when a source or a plugin is added.
 package architecture

@@ -11,9 +11,9 @@ import (
 	"testing"
 )
 
-// TestNoRightsFromFields checks that no right depends on managedFields or on most finalizers,
-// because a tenant may write them on its objects. The code of the servers uses these fields only in
-// the listed files, for the listed reasons.
+// TestNoRightsFromFields checks that the code of the servers uses managedFields and finalizers
+// only in the listed files, for the listed reasons. No permission may depend on these fields,
+// because tenants may write them on their objects.
 func TestNoRightsFromFields(t *testing.T) {
 	for _, field := range []struct {
 		words   []string
@@ -40,7 +40,7 @@ func TestNoRightsFromFields(t *testing.T) {
 				"cluster/retirement/deletion.go":     "waits for the finalizers of a Tenant, which tenants may not write",
 				"cluster/retirement/others.go":       "names them in the message about an object that remains",
 				"cluster/retirement/retirement.go":   "writes the finalizer of the server",
-				"cluster/tenants/object.go":          "keeps them in a cache",
+				"cluster/tenants/object.go":          "stores them in a cache",
 				"cluster/provision/pubend.go":        "retains Publications until their copies are deleted",
 				"cluster/provision/pubinvalid.go":    "retains Publications that cannot be read",
 				"cluster/provision/sources.go":       "retains the Publications that it creates",

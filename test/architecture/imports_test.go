@@ -21,16 +21,16 @@ const (
 	root   = "../.."
 )
 
-// source is a Go file with its folder and its imports. An import of a package of the project is the
-// folder of this package. "" is the package at the root.
+// source is a Go file with its folder and the paths that it imports. The folder is relative to
+// the root of the repository, and "" for the root.
 type source struct {
 	folder, file string
 	imports      []string
 	test         bool
 }
 
-// sources reads the imports of all Go files of the repository, for each operating system. It reads
-// the files itself, so that Go's test cache detects a change.
+// sources reads the imports of all Go files in the repository, including files for other
+// operating systems. It opens the files itself, so that Go's test cache detects changes to them.
 func sources(t *testing.T) []source {
 	t.Helper()
 	var all []source
@@ -82,7 +82,8 @@ func sources(t *testing.T) []source {
 	return all
 }
 
-// own returns the folder of a package of the project.
+// own returns the folder of an imported package, or false if the package is not part of the
+// project.
 func own(imported string) (folder string, ok bool) {
 	if imported == module {
 		return "", true
@@ -95,8 +96,8 @@ func under(folder string, folders ...string) bool {
 	return slices.ContainsFunc(folders, func(f string) bool { return folder == f || strings.HasPrefix(folder, f+"/") })
 }
 
-// A layer is a folder with the packages of the project that its packages may import. An entry of
-// may includes the subfolders of a folder, unless the entry ends with a dot.
+// A layer is a folder, and the folders of the project from which its packages may import. An
+// entry of may includes the subfolders of a folder, unless the entry ends with a dot.
 type layer struct {
 	folder string
 	may    []string
@@ -137,12 +138,12 @@ func layers() []layer {
 		{"internal/version", nil},
 		{"internal/yamlfile", nil},
 		// authn, authz and plugins do not import each other, the kinds or the configuration. A
-		// source or a plugin does not import another one.
+		// source does not import another source, and a plugin does not import another plugin.
 		{"authn/authntest", nil},
 		{"authn", []string{"authn/internal", "tenant.", "internal/bearer", "internal/reload"}},
 		{"authz", []string{"authz", "tenant.", "internal/budget"}},
 		{"plugins", []string{"plugins.", "plugins/workload", "tenant."}},
-		// Most parts of cluster import only cluster/tenants of the other parts.
+		// Most packages in cluster import no other package in cluster except cluster/tenants.
 		{"cluster/accessgrant", slices.Concat([]string{"authz", "cluster/tenants", "plugins"}, kinds, shared)},
 		{
 			"cluster/provision",
@@ -233,7 +234,7 @@ func withoutInternal(folders []string) []string {
 
 func mayImport(l layer, s source, imported string) bool {
 	if imported == s.folder {
-		return true // an external test
+		return true // an external test imports its own package
 	}
 	if under(imported, "authn/authntest") && !slices.Contains(l.may, "authn/authntest") {
 		return false
@@ -244,7 +245,8 @@ func mayImport(l layer, s source, imported string) bool {
 	})
 }
 
-// TestImports checks the imports of each package within the project.
+// TestImports checks that each package imports only the packages of the project that its layer
+// allows.
 func TestImports(t *testing.T) {
 	used := map[string]bool{}
 	for _, s := range sources(t) {
@@ -268,12 +270,12 @@ func TestImports(t *testing.T) {
 		}
 		switch path.Base(s.folder) {
 		case "util", "utils", "common", "helpers", "types":
-			t.Errorf("%s: the name of the package says nothing", s.folder)
+			t.Errorf("%s: the package name does not describe the package", s.folder)
 		}
 	}
 	for _, l := range layers() {
 		if !used[l.folder] {
-			t.Errorf("the layer %q holds no package", l.folder)
+			t.Errorf("the layer %q contains no package", l.folder)
 		}
 	}
 }

@@ -15,7 +15,7 @@ import (
 )
 
 // TestLinked checks that kubectl-tenant does not link large packages that it does not need.
-// docs/design/benchmarks.md has the sizes.
+// docs/design/benchmarks.md lists the sizes.
 func TestLinked(t *testing.T) {
 	functions := functionsOf(t, "./cmd/kubectl-tenant")
 	for _, needed := range []string{"main", "k8s.io/client-go/kubernetes/typed/core/v1"} {
@@ -42,8 +42,8 @@ func TestLinked(t *testing.T) {
 	}
 }
 
-// functionOf returns a function of a package, of one of its subpackages or of a type. If there is
-// none, it returns "".
+// functionOf returns a function in the named package or in one of its subpackages, or a method of
+// the named type. If there is no such function, functionOf returns "".
 func functionOf(functions []string, name string) string {
 	i := slices.IndexFunc(functions, func(f string) bool {
 		rest, ok := strings.CutPrefix(f, name)

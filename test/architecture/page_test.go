@@ -16,7 +16,7 @@ import (
 	"github.com/kubetenant/kubetenant/internal/stack"
 )
 
-// repository returns the folder of the repository.
+// repository returns the files of the repository.
 func repository() fs.FS { return os.DirFS(root) }
 
 func read(t *testing.T, file string) string {
@@ -30,11 +30,12 @@ func read(t *testing.T, file string) string {
 
 const page = "docs/architecture.md"
 
-// folder matches the first word of a line of the tree, with its indentation.
+// folder matches the first folder in a line of the tree, with its indentation.
 var folder = regexp.MustCompile(`^( *)([\w.-]+/)`)
 
-// treeOf returns the folders in the page's tree. A line that is indented by two more spaces than a
-// folder is in that folder. A line may list several folders, and the next line may describe them.
+// treeOf returns the folders in the page's tree. The folders in a line belong to the folder above
+// that has two fewer spaces of indentation. A line may list several folders. A line that begins
+// with another word is a description.
 func treeOf(t *testing.T, text string) []string {
 	t.Helper()
 	_, tree, found := strings.Cut(text, "\n## The tree\n")
@@ -75,7 +76,8 @@ var (
 	testForm    = regexp.MustCompile(`^(Test|Example|Fuzz|Benchmark)[A-Z]\w*$`)
 )
 
-// spansOf returns the code spans of a part of the page, with * for each placeholder.
+// spansOf returns the code spans in a part of the page. It replaces each placeholder, such as
+// <name>, with *.
 func spansOf(text string) []string {
 	var spans []string
 	for _, span := range code.FindAllStringSubmatch(fence.ReplaceAllString(text, ""), -1) {
@@ -128,7 +130,7 @@ func TestArchitecturePaths(t *testing.T) {
 	}
 }
 
-// TestArchitectureTests checks that each test on the page exists.
+// TestArchitectureTests checks that each test that the page names exists.
 func TestArchitectureTests(t *testing.T) {
 	declared := map[string]bool{}
 	declaration := regexp.MustCompile(`(?m)^func (\w+)\(`)
@@ -163,12 +165,12 @@ func TestArchitectureTests(t *testing.T) {
 	}
 }
 
-// byRule are the folders whose subfolders the page describes by a rule: one for each source, one
-// for each plugin.
+// byRule contains the folders with one subfolder for each source or plugin. The tree does not
+// list these subfolders.
 var byRule = []string{"authn", "plugins"}
 
-// TestArchitectureComplete checks that the tree contains each folder of the repository's first two
-// levels.
+// TestArchitectureComplete checks that the tree contains each folder on the first two levels of
+// the repository, except the subfolders of the folders in byRule.
 func TestArchitectureComplete(t *testing.T) {
 	tree := treeOf(t, read(t, page))
 	foldersIn := func(dir string) []string {

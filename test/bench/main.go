@@ -45,7 +45,7 @@ func main() {
 	}
 }
 
-// sample contains the measurements of one run, in seconds, by name.
+// sample contains the measurements of one run in seconds, keyed by the name of the measurement.
 type sample map[string]float64
 
 func run(ctx context.Context, out io.Writer, bin string, rounds, requests, lists int) (err error) {
@@ -133,7 +133,7 @@ func (s server) measure(ctx context.Context, dir string, etcd *etcdProcess, requ
 	} {
 		n := requests
 		if strings.HasPrefix(name, "update") {
-			n /= 5 // each waits for the disk
+			n /= 5 // each update waits for the disk
 		}
 		if got[name], err = medianOf(n, do); err != nil {
 			return nil, err
@@ -142,7 +142,7 @@ func (s server) measure(ctx context.Context, dir string, etcd *etcdProcess, requ
 	return got, nil
 }
 
-// medianOf returns the median time of n calls in seconds, after some calls that are not measured.
+// medianOf returns the median time of n calls in seconds, after n/5 calls that are not measured.
 func medianOf(n int, do func(int) error) (float64, error) {
 	times := make([]float64, 0, n)
 	for i := range n + n/5 {

@@ -1,9 +1,9 @@
 // Copyright The kubetenant authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Command benchcli measures kubectl tenant on a large cluster with 1,000 tenants, 10,000 namespaces
-// and 100,000 bindings. It compares the results with those of kubectl, which lists the same
-// bindings in the same run.
+// Command benchcli measures kubectl tenant on a large cluster with 1,000 tenants, 10,000
+// namespaces and 100,000 bindings. For comparison, it also measures kubectl, which lists the same
+// bindings.
 package main
 
 import (
@@ -33,8 +33,8 @@ import (
 // Size of the cluster.
 const (
 	tenants    = 1000
-	perTenant  = 10 // namespaces
-	perSpace   = 10 // bindings
+	perTenant  = 10 // namespaces of a tenant
+	perSpace   = 10 // bindings in a namespace
 	parallel   = 48
 	runs       = 5
 	halfwayOut = tenants / 2
@@ -112,8 +112,8 @@ func fill(ctx context.Context, kubeconfig string) error {
 	return all.Wait()
 }
 
-// createNamespace creates one namespace with its bindings. Half of the bindings are to users, and
-// the others to groups and service accounts.
+// createNamespace creates one namespace with its bindings. Six of the ten bindings are to users,
+// two to groups, and two to service accounts.
 func createNamespace(ctx context.Context, k kubernetes.Interface, owner string, n int) error {
 	ns := fmt.Sprintf("%s--%d", owner, n)
 	if _, err := k.CoreV1().Namespaces().Create(ctx,
@@ -146,7 +146,8 @@ func createNamespace(ctx context.Context, k kubernetes.Interface, owner string, 
 	return nil
 }
 
-// measure runs a command several times, and prints its duration and its maximum memory.
+// measure runs a command several times, and prints its median and maximum duration and its
+// maximum memory.
 func measure(ctx context.Context, bin, kubeconfig string, command []string) error {
 	var took []time.Duration
 	memory := int64(0)

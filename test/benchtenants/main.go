@@ -4,11 +4,11 @@
 // Command benchtenants measures a large cluster with 10,000 tenants and 30,000 namespaces on a real
 // server. It measures:
 //
-//   - the time until everything is prepared
-//   - the time until a new namespace is prepared, alone and during changes of Tenants and of a
-//     template in 10,000 others
+//   - the time until all namespaces are prepared
+//   - the time until a new namespace is prepared, without other changes, and while changes of
+//     Tenants and of a template affect 10,000 other namespaces
 //   - the cost of a restart
-//   - the load of the server without changes, with tenancy and without
+//   - the load of the server while nothing changes, with and without tenancy
 package main
 
 import (
@@ -37,14 +37,14 @@ import (
 
 // Size of the cluster.
 const (
-	perTenant = 3 // namespaces
+	perTenant = 3 // namespaces of a tenant
 	parallel  = 32
-	probes    = 200 // new namespaces whose wait is measured
+	probes    = 200 // number of new namespaces that are measured
 	quiet     = time.Minute
-	busy      = "busy--" // the prefix of the names of probes
+	busy      = "busy--" // a part of the names of the measured namespaces
 )
 
-// bench contains the server under test, and clients of its admin.
+// bench contains the server under test, and clients with the credentials of its admin.
 type bench struct {
 	tenants, changed int
 	published        bool // measure only the publication of objects

@@ -26,8 +26,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// latencies creates namespaces one after another, and prints how long it took until each was
-// prepared.
+// latencies creates namespaces one after another. It prints percentiles of the time until a
+// namespace was prepared.
 func (b *bench) latencies(ctx context.Context, what string) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
@@ -75,7 +75,7 @@ func (b *bench) latencies(ctx context.Context, what string) error {
 	return nil
 }
 
-// each applies a patch to many Tenants.
+// each applies a patch to b.changed Tenants.
 func (b *bench) each(ctx context.Context, patch string) error {
 	all, ctx := errgroup.WithContext(ctx)
 	all.SetLimit(parallel)
@@ -89,12 +89,12 @@ func (b *bench) each(ctx context.Context, patch string) error {
 	return all.Wait()
 }
 
-// lessAdmins removes an admin from many Tenants.
+// lessAdmins removes an admin from b.changed Tenants.
 func (b *bench) lessAdmins(ctx context.Context) error {
 	return b.each(ctx, `[{"op":"remove","path":"/spec/admins/0"}]`)
 }
 
-// nameTemplate adds the name of the template to many Tenants.
+// nameTemplate adds the name of the template to b.changed Tenants.
 func (b *bench) nameTemplate(ctx context.Context) error {
 	return b.each(ctx, `[{"op":"add","path":"/spec/namespaces","value":{"templates":["std"]}}]`)
 }
@@ -284,7 +284,7 @@ func (b *bench) written(ctx context.Context) (float64, error) {
 	})
 }
 
-// metric returns the sum of the server's metrics for which is returns true.
+// metric returns the sum of the server's counters that the function is selects.
 func (b *bench) metric(
 	ctx context.Context, is func(name string, labels map[string]string) bool,
 ) (sum float64, err error) {

@@ -19,7 +19,7 @@ import (
 
 const token = "a-token-of-alice-that-is-remembered"
 
-// request is a request in the form that kube-apiserver sends.
+// request is a request as kube-apiserver sends it to the webhook service.
 type request struct{ name, path, body string }
 
 func requests() []request {
@@ -61,15 +61,15 @@ func requests() []request {
 	}
 }
 
-// result contains the measurements of one load on one target.
+// result contains the measurements of one run of a load on one target.
 type result struct {
 	perSecond float64
 	cpu       time.Duration // used by the target per request
 	p99       time.Duration
 }
 
-// compare measures both targets in alternating rounds. It then measures the service at half of its
-// maximum rate.
+// compare measures both targets with each kind of request, in alternating rounds. It then
+// measures the service at half of its maximum rate.
 func compare(ctx context.Context, nothing, service *target, only string) error {
 	fmt.Printf("%-32s %12s %12s %8s %12s %14s\n", "", "empty, CPU", "service, CPU", "ratio", "a second", "p99 at half")
 	for _, r := range requests() {
@@ -107,7 +107,8 @@ func middle(all []result) result {
 	return all[len(all)/2]
 }
 
-// load sends a request repeatedly, at the maximum rate or at the given rate.
+// load sends a request repeatedly for a fixed time. It sends at the given rate, or at the maximum
+// rate if rate is 0.
 func load(ctx context.Context, t *target, r request, rate float64) (result, error) {
 	dir, err := os.MkdirTemp("", "load-")
 	if err != nil {

@@ -149,7 +149,7 @@ func freePair() (string, error) {
 		}
 		address := listener.Addr().String()
 		above, err := net.Listen("tcp", metricsAddress(address))
-		_ = listener.Close() // the process uses it now
+		_ = listener.Close() // the process will use the port
 		if err == nil {
 			return address, above.Close()
 		}

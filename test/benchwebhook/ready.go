@@ -136,7 +136,8 @@ func ready(ctx context.Context, address string) bool {
 	return resp.Body.Close() == nil && resp.StatusCode == http.StatusOK
 }
 
-// each calls do n times, with at most [writers] concurrent calls.
+// each calls do n times, with at most [writers] concurrent calls. It ignores objects that already
+// exist.
 func each(ctx context.Context, n int, do func(context.Context, int) error) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(writers)

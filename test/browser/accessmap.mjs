@@ -3,11 +3,13 @@
  * SPDX-License-Identifier: Apache-2.0
  */
 
-// Clicks through an access map in a real browser, headless Chromium, and looks at it as a screen reader does.
+// Tests the page of an access map in headless Chromium. It finds elements by their accessible
+// names, as a screen reader does.
 //
 //   node accessmap.mjs CHROMIUM PAGE
 //
-// It prints "passed" at the end, or says what is not as expected and exits with 1.
+// It prints "passed" if all checks pass. Otherwise, it prints the failed check and exits with
+// status 1.
 import assert from 'node:assert/strict';
 import { createRequire } from 'node:module';
 import { readFileSync } from 'node:fs';
@@ -29,22 +31,24 @@ try {
   const row = name => page.getByRole('row').filter({ has: page.getByRole('rowheader', { name }) });
   const cell = name => page.getByRole('gridcell', { name });
   const status = () => page.getByRole('status').textContent();
-  // A link into the page is followed before its hashchange is told: what comes of it is waited for.
+  // The page handles a new URL fragment in a hashchange event, after the navigation has ended.
+  // settled waits for the result.
   const settled = (locator, text) => locator.filter({ hasText: text }).waitFor();
   const columns = async () => (await page.getByRole('columnheader').allTextContents()).slice(1);
 
-  // What every cluster has of its own is hidden at first, and the page says so and when it was made.
+  // Initially, the identities that every cluster has are hidden. The page shows their number, and
+  // the time at which the page was created.
   assert.equal(await row(/system:masters/).count(), 0);
   assert.match(await status(), /; 1 identities that every cluster has are hidden$/);
   assert.match(await page.locator('time').textContent(), /^2026-01-02 03:04 UTC$/);
   await page.getByLabel('with what every cluster has').check();
 
-  // Who writes where, and why.
+  // A cell shows the access of an identity in a namespace, and the reason for it.
   await assert.doesNotReject(cell('user alice of acme in acme--web of acme: writes workloads (its own namespace)').first().waitFor());
   assert.equal(await cell('service account acme--web/robot of acme in globex--shop of globex: reads configuration (an access grant)').textContent(), 'R');
   assert.match(await cell('group system:masters of system in all namespaces').getAttribute('class'), /write system/);
   assert.equal(await cell('user alice of acme in globex--shop: nothing').textContent(), '');
-  // A name is data, whatever is in it.
+  // Markup in a name is shown as text.
   await row('<img src=x onerror=alert(1)>').waitFor();
   assert.equal(await page.locator('table img').count(), 0);
 
@@ -75,16 +79,16 @@ try {
   await page.getByLabel('Search', { exact: true }).fill('');
   assert.equal(await status(), all);
 
-  // A click tells the whole cell.
+  // A click on a cell shows its details.
   await cell(/user alice of acme in acme--web/).click();
   const chosen = () => page.getByRole('region', { name: 'Chosen cell' }).textContent();
   assert.match(await chosen(), /user alice of acme in acme--web of acme: writes workloads/);
-  assert.match(await chosen(), /writes secrets: .*RoleBinding "edit\/acme--web"/, 'the binding behind a cell');
+  assert.match(await chosen(), /writes secrets: .*RoleBinding "edit\/acme--web"/, 'the details of a cell contain the binding');
   await cell(/robot of acme in globex--shop/).click();
   assert.match(await chosen(), /reads configuration: AccessGrant globex--shop\/settings/);
   await cell(/user alice of acme in acme--web/).click();
 
-  // A link holds the filter.
+  // The URL of the page contains the filters.
   await page.getByLabel('Tenant', { exact: true }).selectOption('acme');
   await page.getByLabel('Search', { exact: true }).fill('robot & co');
   await page.waitForURL(/#search=robot\+%26\+co&tenant=acme&system=1$/);
@@ -96,16 +100,17 @@ try {
   assert.equal(await other.getByRole('status').textContent(), '0 identities, 0 namespaces');
   await other.goto(pathToFileURL(file).href + '#tenant=nobody&view=nonsense');
   await settled(other.getByRole('status'), /hidden$/);
-  assert.equal(await other.getByLabel('Show', { exact: true }).inputValue(), '', 'a link to what is not there shows all');
+  assert.equal(await other.getByLabel('Show', { exact: true }).inputValue(), '', 'unknown filters in a URL are ignored');
   await other.close();
   await page.getByLabel('Search', { exact: true }).fill('');
   await page.getByLabel('Tenant', { exact: true }).selectOption('');
 
-  // Tenants by tenants, and from there to the identities.
+  // The tenants view shows the access of each tenant in the namespaces of each tenant, and links
+  // to the identities.
   await page.getByLabel('Show', { exact: true }).selectOption('tenants');
   assert.equal(await cell('callers of acme in namespaces of globex: 1 identity reads').textContent(), 'R');
   assert.match(await cell('callers of acme in namespaces of globex: 1 identity reads').getAttribute('class'), /grant/);
-  assert.equal(await cell('callers of globex in namespaces of acme: nothing').count(), 0, 'nobody of globex has anything');
+  assert.equal(await cell('callers of globex in namespaces of acme: nothing').count(), 0, 'callers of globex have no access');
   await cell(/callers of acme in namespaces of globex/).click();
   assert.match(await chosen(), /service account acme--web\/robot of acme reads in globex--shop \(an access grant\)/);
   await page.getByRole('link', { name: 'Show them' }).click();
@@ -115,7 +120,8 @@ try {
   await settled(page.getByRole('status'), / namespaces$/);
   await cell(/user alice of acme in acme--web/).click();
 
-  // The keyboard alone: Tab reaches one cell of the map, arrows move, Enter chooses.
+  // Keyboard navigation. Tab moves the focus to one cell of the map, the arrow keys move it, and
+  // Enter selects the cell.
   const focused = () => page.evaluate(() => document.activeElement.getAttribute('aria-label'));
   assert.equal(await page.locator('td[tabindex="0"]').count(), 1);
   await page.keyboard.press('Home');
@@ -131,13 +137,13 @@ try {
   assert.equal((await page.getByRole('region', { name: 'Chosen cell' }).locator('p').first().textContent()).trim(), below);
   await page.locator('#search').focus();
   for (let i = 0; i < 14 && !(await page.evaluate(() => document.activeElement.matches('td'))); i++) await page.keyboard.press('Tab');
-  assert.equal(await focused(), below, 'Tab leads into the map, to the cell that was left');
+  assert.equal(await focused(), below, 'Tab moves the focus to the cell that had it last');
 
-  // What axe knows of accessibility, in a large and in a small window.
+  // Accessibility checks of axe, in windows of different widths.
   await page.evaluate(readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8'));
   for (const width of [1600, 800, 400]) {
     await page.setViewportSize({ width, height: 720 });
-    // Cells are in sight, with what they are about, and nothing is cut off but by the map's own scrolling.
+    // At least two cells of the first row are visible, and only the map scrolls horizontally.
     await page.evaluate(() => document.querySelector('.scroll').scrollIntoView());
     const sight = await page.evaluate(() => ({
       cells: [...document.querySelectorAll('tbody tr:first-child td')].filter(td => {
@@ -154,7 +160,7 @@ try {
     }
   }
   assert.deepEqual(problems, []);
-  assert.deepEqual(requests.filter(u => !u.startsWith('file:')), [], 'the page fetches nothing');
+  assert.deepEqual(requests.filter(u => !u.startsWith('file:')), [], 'the page sends no requests');
   console.log('passed');
 } finally {
   await browser.close();

@@ -3,7 +3,7 @@
  * SPDX-License-Identifier: Apache-2.0
  */
 
-// Renders Mermaid diagrams in headless Chromium, as GitHub does, in its light and its dark theme.
+// Renders Mermaid diagrams in headless Chromium in a light and a dark theme, as GitHub does.
 //
 //   node diagrams.mjs CHROMIUM FILE
 //
@@ -14,10 +14,10 @@ import { readFileSync } from 'node:fs';
 import { chromium } from 'playwright-core';
 
 const [executablePath, file] = process.argv.slice(2);
-const widest = 1100; // GitHub shrinks this to its column of 830 pixels, and text of 16 pixels to 12
+const widest = 1100; // GitHub scales this width to its column of 830 pixels, and 16-pixel text to 12 pixels
 const mermaid = createRequire(import.meta.url).resolve('mermaid/dist/mermaid.min.js');
 
-// render runs in the page. It returns the problems of one diagram.
+// render runs in the page. It returns the problems with one diagram.
 async function render({ text, theme, widest }) {
   const { mermaid } = globalThis;
   mermaid.initialize({ startOnLoad: false, securityLevel: 'strict', theme });
@@ -34,7 +34,7 @@ async function render({ text, theme, widest }) {
       return x.left < y.right && y.left < x.right && x.top < y.bottom && y.top < x.bottom;
     };
 
-    // Whatever the kind of the diagram, no text is outside the picture.
+    // In each kind of diagram, all text must be inside the picture.
     const picture = box.querySelector('svg').getBoundingClientRect();
     const { width } = box.querySelector('svg').viewBox.baseVal;
     if (width > widest) problems.push(`the picture is ${Math.round(width)} pixels wide; want at most ${widest}`);
@@ -70,7 +70,7 @@ async function render({ text, theme, widest }) {
     return [String(e.message ?? e).split('\n')[0]];
   } finally {
     box.remove();
-    document.getElementById('ddiagram')?.remove(); // what a failed rendering leaves
+    document.getElementById('ddiagram')?.remove(); // remains after a failed rendering
   }
 }
 

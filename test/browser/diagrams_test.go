@@ -70,7 +70,8 @@ func problemsOf(t *testing.T, diagrams []diagram) []string {
 
 var mermaid = regexp.MustCompile("(?ms)^[ \t]*```mermaid[ \t]*\n(.*?)^[ \t]*```")
 
-// diagramsOf returns the diagrams of a Markdown page, each with the line of its first line.
+// diagramsOf returns the diagrams in a Markdown page. The name of each diagram contains the
+// number of its first line.
 func diagramsOf(page, text string) []diagram {
 	var diagrams []diagram
 	for _, at := range mermaid.FindAllStringSubmatchIndex(text, -1) {
@@ -119,7 +120,7 @@ func TestBrowserInCI(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !regexp.MustCompile(`(?m)^run .*\btest-browser\b`).Match(script) {
-		t.Error(".ci/run does not make test-browser")
+		t.Error(".ci/run does not run make test-browser")
 	}
 	cmd := exec.CommandContext(t.Context(), "make", "-C", root, "--no-print-directory", "-n", "test-browser")
 	cmd.Env = append(os.Environ(), "MAKEFLAGS=", "MAKELEVEL=")
@@ -132,7 +133,7 @@ func TestBrowserInCI(t *testing.T) {
 	}
 }
 
-// TestBrokenDiagrams checks that problemsOf detects each problem.
+// TestBrokenDiagrams checks that problemsOf detects each kind of problem.
 func TestBrokenDiagrams(t *testing.T) {
 	const (
 		shrunk = `%%{init: {"themeCSS": ".node foreignObject {width: 30px !important}"}}%%`
@@ -171,7 +172,7 @@ func TestBrokenDiagrams(t *testing.T) {
 	}
 }
 
-// chain returns a line of nodes.
+// chain returns the source of nodes that are connected in a line.
 func chain(nodes int) string {
 	var text strings.Builder
 	for i := range nodes {

@@ -19,7 +19,7 @@ import (
 	"github.com/kubetenant/kubetenant/test/idp"
 )
 
-// listLimit is the maximum number of projects that the Keystone of TestDirectory lists.
+// listLimit is the maximum number of entries in a list from the Keystone in TestDirectory.
 const listLimit = 5
 
 // tree contains the IDs of the objects that TestDirectory creates in a real Keystone.
@@ -80,7 +80,8 @@ func makeTree(t *testing.T, k *idp.Keystone) (m tree) {
 	return m
 }
 
-// TestDirectory reads the projects and roles of a real Keystone.
+// TestDirectory checks that a Directory reads all projects and roles of a real Keystone, or
+// returns an error if it cannot read all of them.
 func TestDirectory(t *testing.T) {
 	tools(t)
 	dir := t.TempDir()
@@ -111,7 +112,7 @@ func TestDirectory(t *testing.T) {
 		}
 		checkContents(t, c, m)
 	})
-	t.Run("limit", func(t *testing.T) { // Keystone 2025.1 and later read it
+	t.Run("limit", func(t *testing.T) { // Keystone 2025.1 and later support the parameter limit
 		for _, list := range []string{"domains", "roles", "role_assignments"} {
 			var page map[string]any
 			if err := k.Do(t.Context(), "", http.MethodGet, "/"+list+"?limit=1", nil, &page); err != nil {
@@ -199,7 +200,7 @@ func checkContents(t *testing.T, c *keystone.Contents, m tree) {
 			t.Errorf("no %+v in %+v", want, c.Projects)
 		}
 	}
-	if len(c.Projects) != 4 { // including the admin's
+	if len(c.Projects) != 4 { // including the admin's project
 		t.Errorf("%d projects", len(c.Projects))
 	}
 	for _, want := range []keystone.Assignment{
@@ -214,7 +215,7 @@ func checkContents(t *testing.T, c *keystone.Contents, m tree) {
 			t.Errorf("no %+v in %+v", want, c.Assignments)
 		}
 	}
-	if len(c.Assignments) != 7 { // including the admin's
+	if len(c.Assignments) != 7 { // including the admin's assignment
 		t.Errorf("assignments %+v", c.Assignments)
 	}
 	if !slices.Contains(c.Implied, keystone.Implication{RoleID: m.member, ImpliedID: m.reader}) {

@@ -1,8 +1,8 @@
 // Copyright The kubetenant authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package idp runs real identity providers as processes, for tests and the demo: the Keystone of
-// the Linux distribution, and the OpenID provider in test/idp/testdata.
+// Package idp runs real identity providers as processes, for tests and the demo. They are the
+// Keystone of the Linux distribution, and the OpenID provider in test/idp/testdata.
 package idp
 
 import (
@@ -49,7 +49,7 @@ func start(cmd *exec.Cmd, log string, out func(line string)) (*process, error) {
 	}
 	defer func() { _ = file.Close() }()
 	cmd.Stderr = file
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // including its workers
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // so that Stop can also kill its workers
 	stdin, err := cmd.StdinPipe()
 	if err != nil {
 		return nil, err

@@ -60,7 +60,7 @@ func stack(t *testing.T, dir, config string) *kubetenant.Stack {
 	return s
 }
 
-// ask authenticates a request that has a bearer token.
+// ask authenticates a request with the given bearer token.
 func ask(t *testing.T, s *kubetenant.Stack, token string) (user.Info, error) {
 	t.Helper()
 	req := (&http.Request{
@@ -72,7 +72,7 @@ func ask(t *testing.T, s *kubetenant.Stack, token string) (user.Info, error) {
 	case err != nil:
 		return nil, err
 	case !ok:
-		t.Fatal("nobody claims the token")
+		t.Fatal("no source accepts or rejects the token")
 	}
 	return resp.User, nil
 }
@@ -128,7 +128,7 @@ authentication:
 	}
 	accepted(t, s, "RS256", login("rs256", "alice@acme"), "alice@acme", "acme", "corp:dev")
 	accepted(t, s, "ES256", login("es256", "alice@globex"), "alice@globex", "globex", "corp:dev")
-	refused(t, s, "a the source may not assert this tenant", login("rs256", "alice@initech"), "may not assert")
+	refused(t, s, "a tenant that the source may not assert", login("rs256", "alice@initech"), "may not assert")
 	refused(t, s, "the system tenant", login("rs256", "alice@system"), "may not assert")
 	refused(t, s, "no tenant", login("rs256", "alice"), "do not name exactly one tenant")
 	unseen := login("rs256", "carol@acme")
@@ -138,7 +138,7 @@ authentication:
 	rotated := login("rs256", "bob@acme")
 	accepted(t, s, "after a rotation, RS256", rotated, "bob@acme", "acme", "corp:dev")
 	accepted(t, s, "after a rotation, ES256", login("es256", "bob@globex"), "bob@globex", "globex", "corp:dev")
-	refused(t, s, "a token of the keys before", unseen, "no usable key")
+	refused(t, s, "a token that was signed with an earlier key", unseen, "no usable key")
 	refused(t, s, "a changed signature", rotated[:len(rotated)-6]+"AAAAAA", "invalid signature")
 }
 
@@ -194,7 +194,7 @@ authentication:
 	accepted(t, s, "alice of globex", globex, "alice", "globex", groupsOf("globex")...)
 	accepted(t, s, "a mapped domain", get("My Domain", idp.Project("web", "My Domain")), "alice", "my-domain",
 		groupsOf("My Domain")...)
-	refused(t, s, "a domain that is no tenant", get("Other Domain", idp.Project("web", "Other Domain")),
+	refused(t, s, "a domain without a tenant", get("Other Domain", idp.Project("web", "Other Domain")),
 		keystone.ErrDomain.Error())
 	refused(t, s, "a domain named system", get("system", idp.Project("web", "system")),
 		keystone.ErrDomain.Error())
@@ -284,7 +284,7 @@ authentication:
 	accepted(t, all, "a project", project, "alice", "acme", inProject...)
 	accepted(t, all, "a domain", domain, "alice", "acme", inDomain)
 	accepted(t, all, "the system", system, "system/acme:alice", "system", inSystem)
-	accepted(t, all, "the system, from a domain that is no tenant", get("Other Domain", idp.SystemScope()),
+	accepted(t, all, "the system, from a domain without a tenant", get("Other Domain", idp.SystemScope()),
 		"system/Other Domain:alice", "system", inSystem)
 	refused(t, all, "another domain", get("acme", idp.DomainScope("globex")), keystone.ErrForeignDomain.Error())
 	refused(t, all, "a domain named system", get("system", idp.DomainScope("system")), keystone.ErrDomain.Error())
@@ -362,7 +362,7 @@ authentication:
 	accepted(t, s, "validated with an application credential", token, "alice", "acme", groups...)
 }
 
-// trusts checks that a token of a trust is rejected, although the trust impersonates the trustor.
+// trusts checks that a token of a trust is rejected, although its user is the trustor.
 func trusts(t *testing.T, s *kubetenant.Stack, k *idp.Keystone, domains map[string]idp.Domain, trustor string) {
 	ctx := t.Context()
 	var created struct{ Trust struct{ ID string } }

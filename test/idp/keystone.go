@@ -25,7 +25,7 @@ type Keystone struct {
 	*process
 	// URL is the URL of the Identity API v3.
 	URL   string
-	admin string // a token
+	admin string // the admin's token
 	roles map[string]string
 }
 
@@ -171,7 +171,7 @@ func (k *Keystone) tokenFor(ctx context.Context, identity, scope any) (string, e
 	return header.Get("X-Subject-Token"), err
 }
 
-// CredentialToken returns a token of an application credential.
+// CredentialToken returns a token for an application credential.
 func (k *Keystone) CredentialToken(ctx context.Context, id, secret string) (string, error) {
 	header, err := k.do(ctx, "", http.MethodPost, "/auth/tokens",
 		map[string]any{"auth": map[string]any{"identity": map[string]any{
@@ -225,7 +225,7 @@ func (k *Keystone) do(ctx context.Context, token, method, path string, in, out a
 	return resp.Header, err
 }
 
-// createdObject is the response of Keystone to the creation of an object.
+// createdObject is Keystone's response to the creation of an object, keyed by the kind of object.
 type createdObject map[string]struct {
 	ID     string `json:"id"`
 	Secret string `json:"secret"`
@@ -261,7 +261,8 @@ func (k *Keystone) RoleID(ctx context.Context, name string) (string, error) {
 	return id, nil
 }
 
-// Domain is a domain with one project and one user, who is a member of the project.
+// Domain contains the IDs of a domain, its only project, and its only user, which is a member of
+// the project.
 type Domain struct{ ID, Project, User string }
 
 // MakeDomain creates a domain with a project web and a member alice.
@@ -276,7 +277,8 @@ func (k *Keystone) MakeDomain(ctx context.Context, name string) (Domain, error) 
 	return d, errors.Join(errs[:]...)
 }
 
-// Assign assigns a role to a user. on is the path of a project, a domain or the system.
+// Assign assigns a role to a user in a project, in a domain or in the system, which has the path
+// on.
 func (k *Keystone) Assign(ctx context.Context, on, userID, role string) error {
 	id, err := k.RoleID(ctx, role)
 	if err != nil {
@@ -285,8 +287,8 @@ func (k *Keystone) Assign(ctx context.Context, on, userID, role string) error {
 	return k.Do(ctx, "", http.MethodPut, on+"/users/"+userID+"/roles/"+id, nil, nil)
 }
 
-// MakeValidator creates the user as which a server validates tokens, with the minimum rights. It
-// returns a clouds.yaml with the cloud "kube" for this user.
+// MakeValidator creates the user that a server needs to validate tokens, with the minimum
+// permissions. It returns a clouds.yaml with the cloud "kube" for this user.
 func (k *Keystone) MakeValidator(ctx context.Context) ([]byte, error) {
 	id, err := k.Make(ctx, "/users", "user",
 		map[string]any{"name": "kube-apiserver", "domain_id": "default", "password": AdminPassword})

@@ -48,7 +48,7 @@ func TestLoginAtOpenID(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := <-visited; err != nil {
-		t.Errorf("what the browser sees: %v", err)
+		t.Errorf("the login in the browser failed: %v", err)
 	}
 	s := stack(t, dir, `
 authentication:
@@ -121,7 +121,7 @@ authentication:
 			t.Fatal(err)
 		}
 		if !token.Expires.After(time.Now()) {
-			t.Errorf("it expired at %s", token.Expires)
+			t.Errorf("the token expired at %s", token.Expires)
 		}
 		return token
 	}

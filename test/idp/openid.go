@@ -95,7 +95,7 @@ func (o *OpenID) Rotate(ctx context.Context) error {
 	return nil
 }
 
-// prompt matches the kind of the page that the provider shows.
+// prompt matches the kind of prompt on a page of the provider.
 var prompt = regexp.MustCompile(`name="prompt" value="(login|consent)"`)
 
 // Login returns an ID token for a client (rs256 or es256) and an account (user@org). Like a
@@ -120,8 +120,8 @@ func (o *OpenID) Login(ctx context.Context, client, account string) (string, err
 	return o.redeem(ctx, client, location)
 }
 
-// Visit opens an address of the provider and logs in as an account, as a browser does. It follows
-// the pages until they leave the provider.
+// Visit opens an address of the provider and logs in as an account, as a browser does. It
+// continues until the provider redirects to another site.
 func (o *OpenID) Visit(ctx context.Context, address, account string) error {
 	resp, err := o.followPages(ctx, address, account)
 	if err == nil && resp.StatusCode != http.StatusOK {
@@ -130,7 +130,8 @@ func (o *OpenID) Visit(ctx context.Context, address, account string) error {
 	return err
 }
 
-// followPages follows the pages of the provider to a page of another site, or to redirectURI.
+// followPages submits the forms of the provider until the provider redirects to another site or
+// to redirectURI.
 func (o *OpenID) followPages(ctx context.Context, address, account string) (*http.Response, error) {
 	jar, err := cookiejar.New(nil)
 	if err != nil {

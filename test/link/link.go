@@ -1,7 +1,7 @@
 // Copyright The kubetenant authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package link provides a connection between two programs that a test can interrupt.
+// Package link forwards connections between two programs, and lets a test interrupt them.
 package link
 
 import (
@@ -60,11 +60,11 @@ func New(t testing.TB, address, target string) *Link {
 	return l
 }
 
-// Address returns the address of the link.
+// Address returns the address on which the link listens.
 func (l *Link) Address() string { return l.listener.Addr().String() }
 
-// Set changes the mode. If the previous mode was Silent, it resets the connections, because during
-// a real interruption both sides would have closed them.
+// Set changes the mode. If the new mode is Reset or the previous mode was Silent, it resets all
+// connections. After a real interruption, both sides would have closed them.
 func (l *Link) Set(m Mode) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

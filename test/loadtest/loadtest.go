@@ -1,7 +1,7 @@
 // Copyright The kubetenant authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package loadtest measures how a noisy tenant delays a quiet one.
+// Package loadtest measures how a noisy tenant delays a quiet tenant.
 package loadtest
 
 import (
@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// Load of the fair-use benchmarks. A server handles Places concurrent requests, and each request
-// takes RequestTime. The noisy tenant has Noisy concurrent requests.
+// The load in the fair-use benchmarks. A server handles Places concurrent requests, and each
+// request takes RequestTime. The noisy tenant has Noisy concurrent requests.
 const (
 	Places      = 22
 	RequestTime = 10 * time.Millisecond
@@ -37,16 +37,16 @@ func (r Result) Report(b *testing.B) {
 	b.ReportMetric(float64(r.P99.Microseconds())/1000, "p99-ms")
 	b.ReportMetric(float64(r.Requests), "requests")
 	b.ReportMetric(float64(r.Refused), "429s")
-	b.ReportMetric(0, "ns/op") // has no meaning
+	b.ReportMetric(0, "ns/op") // omits the time per iteration, which has no meaning
 }
 
 // Limit returns the largest p99 that is acceptable while a noisy tenant sends requests. r is the
 // result without a noisy tenant.
 func (r Result) Limit() time.Duration { return max(3*r.P99, r.P99+50*time.Millisecond) }
 
-// Run sends 50 requests per second as the quiet tenant, and requests of concurrent clients as the
-// noisy tenant. noisy and quiet send one request and return its status. noisy receives the number
-// of the client.
+// Run sends 50 requests per second as the quiet tenant, while concurrent clients send requests as
+// the noisy tenant. The functions noisy and quiet send one request and return its status code.
+// The parameter of noisy is the number of the client.
 func Run(ctx context.Context, clients int, noisy func(client int) int, quiet func() int) Result {
 	ctx, stop := context.WithCancel(ctx)
 	var crowd, requests sync.WaitGroup

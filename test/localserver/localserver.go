@@ -33,14 +33,14 @@ type Server struct {
 	// Dir is the directory of the server, URL its address, and PID its process ID.
 	Dir, URL string
 	PID      int
-	// Ready is how long the server took until it was ready, as the server printed it.
+	// Ready is the time that the server took to become ready, as the server printed it.
 	Ready string
 	// Output is the standard output of the server up to the point at which it was ready.
 	Output string
 
 	cmd       *exec.Cmd
 	stderr    *lockedBuffer
-	exited    chan struct{} // closed when exit is known
+	exited    chan struct{} // closed after exit is set
 	exit      error
 	announced chan announcement
 }
@@ -177,8 +177,8 @@ func (s *Server) read(output io.ReadCloser) {
 	_, _ = io.Copy(io.Discard, output)
 }
 
-// Stop stops the server and waits until it has exited. If the server had already exited, the error
-// contains its standard error.
+// Stop stops the server and waits until it has exited. If the server had already failed, the
+// error contains its standard error.
 func (s *Server) Stop() error {
 	if err := s.cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		<-s.exited
@@ -192,7 +192,8 @@ func (s *Server) Stop() error {
 	}
 }
 
-// Kill kills the server.
+// Kill kills the server and waits until it has exited. It returns an error if the server had
+// already exited.
 func (s *Server) Kill() error {
 	if err := s.cmd.Process.Kill(); err != nil {
 		return err
@@ -206,7 +207,7 @@ func (s *Server) Kill() error {
 // Kubeconfig returns the path of a kubeconfig that the server wrote.
 func (s *Server) Kubeconfig(name string) string { return filepath.Join(s.Dir, name+".kubeconfig") }
 
-// lockedBuffer is a buffer that one goroutine writes and another one reads.
+// lockedBuffer is a buffer that one goroutine writes and another goroutine reads.
 type lockedBuffer struct {
 	mu sync.Mutex
 	b  bytes.Buffer

@@ -11,8 +11,8 @@ import (
 	"github.com/kubetenant/kubetenant/test/localserver"
 )
 
-// fake returns a program that prints that it is ready. It runs the shell commands in before and
-// after.
+// fake returns the path of a program that prints the output of a ready server. It runs the shell
+// commands in before and after.
 func fake(t *testing.T, before, after string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "server")
@@ -52,7 +52,7 @@ func TestEndedByItself(t *testing.T) {
 			t.Error("no error")
 		}
 	}
-	for _, program := range []string{"/bin/false", "/bin/true"} { // whatever the exit code is
+	for _, program := range []string{"/bin/false", "/bin/true"} { // exits before it is ready
 		if s, err := localserver.Start(t.Context(), program, t.TempDir()); err == nil {
 			t.Errorf("started %+v", s)
 		}

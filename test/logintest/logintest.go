@@ -22,24 +22,24 @@ import (
 	"github.com/kubetenant/kubetenant/authn/authntest"
 )
 
-// ClientID is the ID of the only client that the provider knows.
+// ClientID is the ID of the provider's only client.
 const ClientID = "kubectl"
 
-// Provider is an OpenID provider that lets every user log in without a password. Its fields may be
-// set between requests.
+// Provider is an OpenID provider that logs in every client as alice, without a password. Its
+// fields may be set between requests.
 type Provider struct {
 	*httptest.Server
 	key *authntest.Key
 
 	mu        sync.Mutex
 	Logins    int
-	challenge map[string]string // by code
+	challenge map[string]string // keyed by code
 	nonces    map[string]string
 	Nonce     string // replaces the nonce of the request
 	Lifetime  time.Duration
 	NoRefresh bool   // rejects refresh tokens
-	Devices   int    // number of "not yet" responses
-	Broken    string // the error of the token endpoint
+	Devices   int    // number of authorization_pending responses
+	Broken    string // if set, the error that the token endpoint returns
 	// Description is the error description that belongs to Broken. If empty, the description
 	// contains the data that the client sent.
 	Description string
@@ -74,7 +74,7 @@ func NewProvider() *Provider {
 			"device_code":      "device",
 			"user_code":        "ABCD-EFGH",
 			"verification_uri": p.URL + "/activate",
-			"expires_in":       "60", // as some providers send it
+			"expires_in":       "60", // a string, as some providers send it
 			"interval":         "1",
 		})
 	})

@@ -13,8 +13,8 @@ import (
 	"testing"
 )
 
-// TestLimitsOfIdentity checks that the table of limits in docs/identity.md has the constants of the
-// code.
+// TestLimitsOfIdentity checks that the table of limits in docs/identity.md has the values of the
+// constants in the code.
 func TestLimitsOfIdentity(t *testing.T) {
 	page, err := os.ReadFile("../../docs/identity.md")
 	if err != nil {

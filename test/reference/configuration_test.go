@@ -21,12 +21,13 @@ import (
 
 const root = "../.."
 
-// row is a field in a table of the page: its name, its type and its description.
+// row contains the type and the description of a field in a table of the page.
 type row struct{ kind, description string }
 
 var fieldRow = regexp.MustCompile("(?m)^\\| `(\\w+)` \\| (.*?) \\| (.*) \\|$")
 
-// page returns the fields of each type on a page.
+// page returns the fields of each type on a page. The keys are the name of the type and the name
+// of the field.
 func page(t *testing.T, name string) map[string]map[string]row {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(root, "docs/reference", name))
@@ -44,7 +45,7 @@ func page(t *testing.T, name string) map[string]map[string]row {
 	return types
 }
 
-// field is an exported field of a struct, by its name in JSON.
+// field is an exported field of a struct, with its JSON name.
 type field struct {
 	name  string
 	value reflect.Value
@@ -79,7 +80,7 @@ func ours(t reflect.Type) bool {
 	return t.Kind() == reflect.Struct && t.PkgPath() == reflect.TypeFor[configv1alpha1.Settings]().PkgPath()
 }
 
-// structsOf adds a struct and every struct of the configuration below it.
+// structsOf adds the type t, and every configuration struct that its fields contain, to all.
 func structsOf(t reflect.Type, all map[string]reflect.Type) {
 	if t = elementOf(t); !ours(t) || all[t.Name()] != nil {
 		return
@@ -91,8 +92,8 @@ func structsOf(t reflect.Type, all map[string]reflect.Type) {
 }
 
 // TestConfigurationPage checks that each field of the configuration and of the revocation file is
-// on the page with its description. A field with an upstream type must have a link to the upstream
-// documentation.
+// on the page with its description. A field with a struct type must have a link to the
+// description of the type.
 func TestConfigurationPage(t *testing.T) {
 	types := map[string]reflect.Type{}
 	structsOf(reflect.TypeFor[configv1alpha1.TenancyConfiguration](), types)
@@ -276,7 +277,7 @@ func compareDefault(v reflect.Value, stated string) string {
 		return compareText(stated, fmt.Sprint(v.Interface()))
 	case v.Kind() == reflect.String && v.String() == `(?s).*`:
 		return compareText(stated, "every group")
-	case v.Type() == reflect.TypeFor[configv1alpha1.GateMode](): // if the settings have a gateway
+	case v.Type() == reflect.TypeFor[configv1alpha1.GateMode](): // v is the default with a gateway
 		return compareText(stated, v.String()+" if gateway is set, otherwise to Off")
 	case v.Kind() == reflect.String && v.String() != "":
 		return compareText(stated, v.String())
@@ -293,8 +294,8 @@ func compareText(stated, actual string) string {
 	return ""
 }
 
-// compareNames checks that the stated default contains all entries of a list. The stated default
-// may contain a pattern with alternatives.
+// compareNames returns an entry of a list that the stated default does not contain, or "". If an
+// entry is a pattern with alternatives, the stated default must contain each alternative.
 func compareNames(stated string, names []string) string {
 	for _, name := range names {
 		if prefix, pattern, found := strings.Cut(name, "("); found {

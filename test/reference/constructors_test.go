@@ -19,7 +19,8 @@ import (
 var constructor = regexp.MustCompile(
 	`^New(Timing)?(Counter|Gauge|Histogram|Summary|Untyped)(Vec|Func)?(WithContext)?$|^New(Invalid)?Desc$`)
 
-// packages parses the Go files of the products, by folder. It omits tests, fixtures and examples.
+// packages returns the parsed Go files of the products, keyed by folder. It omits tests, fixtures
+// and examples.
 func packages(t *testing.T) map[string][]*ast.File {
 	t.Helper()
 	all := map[string][]*ast.File{}
@@ -76,11 +77,11 @@ func checkConstructors(t *testing.T, page map[string]*metric) {
 // scan finds the metrics of one package.
 type scan struct {
 	files     []*ast.File
-	literals  map[string]string // constants by name
+	literals  map[string]string // the strings of constants and variables, keyed by name
 	functions []function
 }
 
-// function is a function with a name, declared or assigned.
+// function is a declared function, or a function literal that is assigned to a name.
 type function struct {
 	name   string
 	params []string
@@ -122,7 +123,8 @@ func paramsOf(f *ast.FuncType) (names []string) {
 	return names
 }
 
-// text returns the string value of an expression: a literal, a constant or a parameter.
+// text returns the value of a string literal, a constant or a parameter. It returns "" for any
+// other expression.
 func (s *scan) text(e ast.Expr, arguments map[string]string) string {
 	switch e := e.(type) {
 	case *ast.BasicLit:

@@ -13,7 +13,7 @@ type IdentityRule struct {
 	// CompiledIn, Webhook, Gateway and Library describe the enforcement in each deployment mode.
 	// They must be set.
 	CompiledIn, Webhook, Gateway, Library Enforcement
-	// Shown contains the scenario files and the tests that show the rule.
+	// Shown contains the scenario files and the tests that check the rule.
 	Shown []string
 }
 
@@ -22,8 +22,8 @@ type IdentityRule struct {
 type Enforcement struct {
 	// Code contains functions in the form "file:function".
 	Code []string
-	// Note specifies the callers to which the rule applies. If Code is empty, Note is why the mode
-	// does not enforce the rule.
+	// Note specifies the callers to which the rule applies. If Code is empty, Note is the reason
+	// why the mode does not enforce the rule.
 	Note string
 }
 
@@ -51,7 +51,7 @@ func enforcedBy(note string, code ...string) Enforcement { return Enforcement{Co
 
 func notEnforced(reason string) Enforcement { return Enforcement{Note: reason} }
 
-// Callers to which rules apply, and a reason for which a rule does not apply.
+// Parts of several notes.
 const (
 	ownSources   = "sources of kubetenant"
 	serverItself = "kube-apiserver authenticates the caller itself"

@@ -14,8 +14,8 @@ import (
 	"github.com/kubetenant/kubetenant/test/reference"
 )
 
-// TestIdentityRules checks that each deployment mode enforces each rule with existing code, or has
-// a reason not to. Each rule must have scenarios or tests. It compares
+// TestIdentityRules checks that each rule lists existing code, or a reason, for each deployment
+// mode. Each rule must list existing scenarios or tests. The test also compares
 // docs/reference/identity-rules.md with the rules.
 func TestIdentityRules(t *testing.T) {
 	rules, limits := reference.IdentityRules(), reference.BindingLimits()
@@ -37,7 +37,7 @@ func TestIdentityRules(t *testing.T) {
 			})
 		}
 		if len(r.Shown) == 0 {
-			t.Errorf("%s nothing shows it", r.Rule)
+			t.Errorf("%s no scenario or test is listed", r.Rule)
 		}
 		for _, shown := range r.Shown {
 			_, err := os.Stat(filepath.Join(root, "testdata/scenarios", shown))
@@ -92,7 +92,7 @@ func checkCode(t *testing.T, code string) {
 	}
 }
 
-// declaredTests returns the names of the tests in the folders that rules name.
+// declaredTests returns the names of the tests that a rule may list.
 func declaredTests(t *testing.T) map[string]bool {
 	t.Helper()
 	declaration := regexp.MustCompile(`(?m)^func (Test\w+)\(`)

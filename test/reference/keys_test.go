@@ -15,14 +15,15 @@ import (
 	"testing"
 )
 
-// key is a constant with the key of a label, an annotation or an extra.
+// key describes a constant that contains the key of a label, an annotation, a finalizer or an
+// extra.
 type key struct{ value, constant, kind, folder, description string }
 
 // ownKey matches the keys of the project, but not the group and version of its kinds.
 var ownKey = regexp.MustCompile(`^([a-z-]+\.)*kubetenant\.dev/[a-z-]+$`)
 
-// kinds returns the kinds of keys by the suffix of the constant's name. The longest suffix is
-// first.
+// kinds returns the kind of key for each suffix of a constant's name. A suffix comes before any
+// shorter suffix that it contains.
 func kinds() []struct{ suffix, kind string } {
 	return []struct{ suffix, kind string }{
 		{"AuditAnnotation", "audit annotation"},
@@ -33,8 +34,8 @@ func kinds() []struct{ suffix, kind string } {
 	}
 }
 
-// constantText returns the value of a constant: a literal, or the project's domain followed by a
-// literal.
+// constantText returns the value of a constant that is a literal, or the project's domain
+// followed by a literal. Otherwise, it returns "".
 func constantText(e ast.Expr) string {
 	switch e := e.(type) {
 	case *ast.BasicLit:
@@ -56,7 +57,8 @@ func constantText(e ast.Expr) string {
 	return ""
 }
 
-// keysOf returns the keys that a package declares.
+// keysOf returns the keys that a package declares. It fails the test if the package uses a key
+// that is not a constant.
 func keysOf(t *testing.T, folder string, files []*ast.File) (all []key) {
 	t.Helper()
 	declared := map[ast.Node]bool{}
@@ -132,7 +134,7 @@ func checkAuditCalls(t *testing.T, folder string, file *ast.File) {
 		}
 		for i, argument := range call.Args {
 			if i%2 == 0 || call.Ellipsis.IsValid() {
-				continue // a context, a value, or a list of both
+				continue // a context, a value, or a list of keys and values
 			}
 			name, isName := argument.(*ast.Ident)
 			if !isName || !strings.HasSuffix(name.Name, "AuditAnnotation") {

@@ -176,7 +176,7 @@ func described(t *testing.T, m *mode) []metric {
 			})
 		}
 	}
-	// A collector creates its metrics when they are gathered.
+	// Some collectors create their metrics only when the metrics are gathered.
 	families, err := m.registry.Gather()
 	if err != nil {
 		t.Fatal(err)
@@ -198,7 +198,8 @@ func described(t *testing.T, m *mode) []metric {
 	return all
 }
 
-// kindOf returns the type of a metric. A vector without values shows its type only in its Go type.
+// kindOf returns the type of a metric. It derives the type from the Go type, because a vector
+// without values does not report its type.
 func kindOf(t *testing.T, collector prometheus.Collector) string {
 	t.Helper()
 	name := reflect.TypeOf(collector).String()

@@ -21,7 +21,7 @@ func TestRefusedCredentials(t *testing.T) {
 		t.Fatal(err)
 	}
 	words := strings.Join(strings.Fields(string(page)), " ")
-	atStart := []string{"ErrSharedAuthority", "ErrAnyName"} // errors of a configuration
+	atStart := []string{"ErrSharedAuthority", "ErrAnyName"} // errors in a configuration
 	byFolder := packages(t)
 	found := 0
 	for _, folder := range slices.Sorted(maps.Keys(byFolder)) {
@@ -47,7 +47,8 @@ func TestRefusedCredentials(t *testing.T) {
 	}
 }
 
-// sentinels returns the texts of the exported errors that files declare with a literal.
+// sentinels returns the texts of the exported errors in files, keyed by the name of the variable.
+// A text that is not a single literal is cut after its first literal.
 func sentinels(files []*ast.File) map[string]string {
 	all := map[string]string{}
 	for _, file := range files {
@@ -62,7 +63,7 @@ func sentinels(files []*ast.File) map[string]string {
 			}
 			literal, ok := call.Args[0].(*ast.BasicLit)
 			if sum, isBinary := call.Args[0].(*ast.BinaryExpr); isBinary {
-				literal, ok = sum.X.(*ast.BasicLit) // the beginning
+				literal, ok = sum.X.(*ast.BasicLit) // the beginning of the text
 			}
 			if !ok {
 				return true

@@ -45,7 +45,7 @@ func compile(t *testing.T) *jsonschema.Schema {
 	return schema
 }
 
-// check returns the error of validating a YAML configuration against the schema, or nil.
+// check validates a YAML configuration against the schema.
 func check(t *testing.T, schema *jsonschema.Schema, data []byte) error {
 	t.Helper()
 	text, err := yaml.YAMLToJSON(data)
@@ -66,8 +66,8 @@ var (
 	member = regexp.MustCompile(`(?m)^-- .* --$`)
 )
 
-// textsOf returns the YAML in a file of the repository: the file, the blocks of a page, the members
-// of an archive or the strings of a Go file.
+// textsOf returns the texts in a file of the repository that may be YAML. These are the whole
+// YAML file, the YAML blocks of a page, the members of an archive, or the strings in a Go file.
 func textsOf(file string, data []byte) (all []string, err error) {
 	switch filepath.Ext(file) {
 	case ".yaml":
@@ -95,9 +95,9 @@ func textsOf(file string, data []byte) (all []string, err error) {
 	return all, nil
 }
 
-// configurationOf returns the configuration in a document: the document itself, or the field config
-// of a Scenario. It returns nil for any other document, and for a configuration that a server
-// rejects.
+// configurationOf returns the configuration in a document, which is the document itself or the
+// field config of a Scenario. It returns nil for any other document, and for a configuration that
+// a server rejects.
 func configurationOf(document []byte) []byte {
 	var kind struct {
 		metav1.TypeMeta
@@ -184,7 +184,7 @@ func TestSchemaAccepts(t *testing.T) {
 // and each default, is valid under the schema.
 func TestSchemaAcceptsPublished(t *testing.T) {
 	settings := complete()
-	settings.Authentication.Sources = nil // one source has one kind
+	settings.Authentication.Sources = nil // a valid source has only one kind
 	settings.Gateway.Clusters[0].Tenants = []string{"*"}
 	configv1alpha1.Default(settings)
 	published := configv1alpha1.Published{Settings: *settings}
@@ -212,14 +212,14 @@ func TestSchemaRefuses(t *testing.T) {
 		"unknown field":           valid + "authorization: { mod: Shadow }\n",
 		"unknown value":           valid + "authorization: { mode: shadow }\n",
 		"field in another case":   valid + "authorization: { Mode: Shadow }\n",
-		"a field of no settings":  valid + "authentication: { sources: [ { name: p, frontProxy: { x: 1 } } ] }\n",
+		"an unknown nested field": valid + "authentication: { sources: [ { name: p, frontProxy: { x: 1 } } ] }\n",
 		"a source without a name": valid + "authentication: { sources: [ { frontProxy: {} } ] }\n",
 		"a number for a duration": valid + "service: { drain: 10 }\n",
 		"a duration with no unit": valid + "service: { drain: \"10\" }\n",
 		"text for a number":       valid + "service: { tenantMetrics: \"10\" }\n",
 		"a fraction":              valid + "service: { tenantMetrics: 1.5 }\n",
-		"one name for a list":     valid + "authorization: { systemNamespaces: kube-system }\n",
-		"a bad quantity":          valid + "admission: { quota: { default: { pods: many } } }\n",
+		"text for a list":         valid + "authorization: { systemNamespaces: kube-system }\n",
+		"an invalid quantity":     valid + "admission: { quota: { default: { pods: many } } }\n",
 	} {
 		t.Run(name, func(t *testing.T) {
 			if check(t, schema, []byte(text)) == nil {
@@ -229,9 +229,9 @@ func TestSchemaRefuses(t *testing.T) {
 	}
 }
 
-// TestSchemaComplete compares the types of the configuration with the schema. An object in the
-// schema has exactly the fields of its struct. A string with its own type has the values of this
-// type, and a duration has the pattern.
+// TestSchemaComplete compares the types of the configuration with the schema. The schema of a
+// struct must have exactly the fields of the struct. The schema of an enumeration must have its
+// values. The schema of a duration or a quantity must have a pattern.
 func TestSchemaComplete(t *testing.T) {
 	var schema map[string]any
 	if err := json.Unmarshal(configv1alpha1.Schema(), &schema); err != nil {

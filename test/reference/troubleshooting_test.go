@@ -61,7 +61,8 @@ func TestTroubleshooting(t *testing.T) {
 	}
 }
 
-// reasonsOf returns the texts of the errors below a directory, each with its position.
+// reasonsOf returns the position of each error that the files in a directory and its
+// subdirectories create. The keys are the texts of the errors.
 func reasonsOf(t *testing.T, root string) map[string]string {
 	t.Helper()
 	reasons := map[string]string{}
@@ -69,7 +70,7 @@ func reasonsOf(t *testing.T, root string) map[string]string {
 		switch {
 		case err != nil:
 			return err
-		case d.IsDir() && (d.Name() == "authntest" || d.Name() == "credfile"): // fixtures, and files that are loaded
+		case d.IsDir() && (d.Name() == "authntest" || d.Name() == "credfile"): // fixtures, and errors in loaded files
 			return filepath.SkipDir
 		case d.IsDir(), !strings.HasSuffix(path, ".go"), strings.HasSuffix(path, "_test.go"):
 			return nil
@@ -101,7 +102,7 @@ func reasonsOf(t *testing.T, root string) map[string]string {
 	return reasons
 }
 
-// makesError reports whether a function creates an error from a format or a text.
+// makesError reports whether a function creates an error from its argument.
 func makesError(f ast.Expr) bool {
 	selector, ok := f.(*ast.SelectorExpr)
 	return ok && (selector.Sel.Name == "New" || selector.Sel.Name == "Unavailable")

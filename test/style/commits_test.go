@@ -11,8 +11,7 @@ import (
 	"testing"
 )
 
-// TestCommitSubjects checks the output of hack/commits.sh for a repository whose second commit has
-// the subject.
+// TestCommitSubjects checks which commit subjects hack/commits.sh rejects, and for which reason.
 func TestCommitSubjects(t *testing.T) {
 	script, err := os.ReadFile("../../hack/commits.sh")
 	if err != nil {
@@ -44,7 +43,8 @@ func TestCommitSubjects(t *testing.T) {
 	}
 }
 
-// TestCommitRanges checks which commits hack/commits.sh checks.
+// TestCommitRanges checks that hack/commits.sh checks the commits after the commit in
+// hack/commits-since. In a shallow clone without this commit, it checks all commits.
 func TestCommitRanges(t *testing.T) {
 	script, err := os.ReadFile("../../hack/commits.sh")
 	if err != nil {
@@ -75,7 +75,7 @@ func TestCommitRanges(t *testing.T) {
 	}
 }
 
-// commits returns a repository with commits of the specified subjects.
+// commits returns a repository with a commit for each of the given subjects.
 func commits(t *testing.T, script []byte, subjects ...string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -102,7 +102,7 @@ func installScript(t *testing.T, dir string, script []byte) {
 	}
 }
 
-// checkSubjects runs the script. The script must print want, or succeed if want is empty.
+// checkSubjects runs hack/commits.sh. The script must print want, or succeed if want is empty.
 func checkSubjects(t *testing.T, dir, since, want string) string {
 	t.Helper()
 	if err := os.WriteFile(filepath.Join(dir, "hack/commits-since"), []byte(since+"\n"), 0o600); err != nil {

@@ -42,14 +42,14 @@ func anchorsOf(text string) map[string]bool {
 	return anchors
 }
 
-// brokenLink returns the problem of a link on the page in path, or "".
+// brokenLink returns the problem with a link on the page in path, or "".
 func brokenLink(path, target string) string {
 	u, err := url.Parse(target)
 	if err != nil {
 		return err.Error()
 	}
 	if u.Scheme != "" {
-		return "" // another site: this test uses no network
+		return "" // another site, which this test does not access
 	}
 	file := path
 	if u.Path != "" {
@@ -109,8 +109,8 @@ func firstCells(t *testing.T, text, section string) []string {
 	return cells
 }
 
-// TestRunbook checks that the runbook contains each alert of the charts and no other. The code must
-// contain each message and annotation in its section about logs.
+// TestRunbook checks that the runbook contains exactly the alerts of the charts. The code must
+// contain each message and annotation in the runbook's section about logs.
 func TestRunbook(t *testing.T) {
 	root := git(t, ".", "rev-parse", "--show-toplevel")[0]
 	text, err := page(filepath.Join(root, "docs/runbook.md"))

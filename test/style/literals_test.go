@@ -73,7 +73,7 @@ func isKeyed(lit *ast.CompositeLit) bool {
 	return len(lit.Elts) > maxInline
 }
 
-// isUnfolded reports whether no element shares a line with another one or with a brace.
+// isUnfolded reports whether no element shares a line with another element or with a brace.
 func isUnfolded(lit *ast.CompositeLit, line func(token.Pos) int) bool {
 	last := line(lit.Lbrace)
 	for _, e := range lit.Elts {

@@ -16,8 +16,8 @@ import (
 func TestPublishRelease(t *testing.T) {
 	cases := []struct{ name, version, lacks, want, wantError string }{
 		{"a version", "v0.1.0", "", "release create v0.1.0 --verify-tag", ""},
-		{"a candidate", "v0.1.0-rc.1", "", " --prerelease ", ""},
-		{"no version", "main", "", "", "must be a version"},
+		{"a release candidate", "v0.1.0-rc.1", "", " --prerelease ", ""},
+		{"not a version", "main", "", "", "must be a version"},
 		{"an option", "--draft", "", "", "must be a version"},
 		{"another version", "v0.1.1", "", "", "is not a release of v0.1.1"},
 		{"no notes", "v0.1.0", "RELEASE_NOTES.md", "", "has no RELEASE_NOTES.md"},
@@ -51,10 +51,10 @@ func TestPublishRelease(t *testing.T) {
 			}
 			files := strings.ReplaceAll(got[strings.Index(got, "--notes-file"):], dir+"/dist/", "")
 			if !strings.HasSuffix(files, " RELEASE_NOTES.md checksums.txt checksums.txt.sigstore.json\n") {
-				t.Errorf("gh gets %q", files)
+				t.Errorf("gh is called with the files %q", files)
 			}
 			if strings.Contains(got, "--prerelease") != strings.Contains(c.version, "-") {
-				t.Errorf("gh gets %q", got)
+				t.Errorf("gh is called with %q", got)
 			}
 		})
 	}

@@ -10,8 +10,7 @@ import (
 	"testing"
 )
 
-// TestSignOffs checks the output of hack/sign-offs.sh for a repository whose second commit has the
-// message.
+// TestSignOffs checks which commit messages hack/sign-offs.sh rejects, and for which reason.
 func TestSignOffs(t *testing.T) {
 	const author = "A B <a@example.com>"
 	cases := []struct{ name, message, want string }{
@@ -37,8 +36,7 @@ func TestSignOffs(t *testing.T) {
 	}
 }
 
-// TestSignOffsOfMerge checks that the commits of a merge need sign-offs, but the merge commit does
-// not.
+// TestSignOffsOfMerge checks that merged commits need sign-offs, but the merge commit does not.
 func TestSignOffsOfMerge(t *testing.T) {
 	dir := t.TempDir()
 	git(t, dir, "init", "-q", "-b", "main")
@@ -62,7 +60,7 @@ func commitAs(t *testing.T, dir, message string) {
 	git(t, dir, "-c", "user.name=A B", "-c", "user.email=a@example.com", "commit", "-q", "--allow-empty", "-m", message)
 }
 
-// checkSignOffs runs the script. The script must print want, or succeed if want is empty.
+// checkSignOffs runs hack/sign-offs.sh. The script must print want, or succeed if want is empty.
 func checkSignOffs(t *testing.T, dir, base, want string) {
 	t.Helper()
 	script, err := filepath.Abs("../../hack/sign-offs.sh")

@@ -24,7 +24,7 @@ var (
 	makeTarget  = regexp.MustCompile(`(?m)^([a-z0-9-]+):`)
 )
 
-// mayWrite contains the write permissions that a job may have.
+// mayWrite contains the write permissions that each job may have, keyed by workflow and job.
 var mayWrite = map[string][]string{
 	"release.yaml/build":   {"id-token"},
 	"release.yaml/publish": {"contents", "packages"},
@@ -45,8 +45,9 @@ type step struct {
 	With      map[string]string
 }
 
-// TestWorkflows checks the rules for GitHub workflows. They run only targets of the Makefile, and
-// use only code that is pinned to a commit. They have only the permissions that they need.
+// TestWorkflows checks the rules for GitHub workflows. Workflows run only targets of the
+// Makefile, and use only code that is pinned to a commit. They have only the permissions that
+// they need.
 func TestWorkflows(t *testing.T) {
 	targets := makeTargets(t)
 	names, err := filepath.Glob("../../.github/workflows/*")
@@ -67,7 +68,7 @@ func TestWorkflows(t *testing.T) {
 	}
 }
 
-// TestWorkflowRules breaks each rule in a valid workflow, and checks that this problem is reported.
+// TestWorkflowRules checks that workflowProblems reports each rule that a workflow breaks.
 func TestWorkflowRules(t *testing.T) {
 	const good = `on: { push: { branches: [ main ] }, pull_request: {} }
 permissions: {}
@@ -83,7 +84,7 @@ jobs:
     - run: make ci
 `
 	cases := []struct{ name, old, changed, want string }{
-		{"the rules", "", "", ""},
+		{"a valid workflow", "", "", ""},
 		{"tag", "@" + strings.Repeat("a", 40), "@v1", "is not pinned"},
 		{"no version", " # v1.2.3", "", "is not pinned"},
 		{"image", "@sha256:" + strings.Repeat("a", 64), "", "is not pinned"},
@@ -126,7 +127,8 @@ func workflowProblems(t *testing.T, name, text string, targets []string) []strin
 			report("%s is not pinned to a commit with its version as a comment", use[1])
 		}
 	}
-	// Both triggers run with the rights of the repository on content of a pull request.
+	// With these triggers, a workflow for content from a pull request has the permissions of the
+	// repository.
 	for _, trigger := range []string{"pull_request_target", "workflow_run"} {
 		if strings.Contains(text, trigger) {
 			report("%s is not allowed", trigger)

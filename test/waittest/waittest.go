@@ -11,8 +11,8 @@ import (
 )
 
 // Limit is the maximum time that [Until] waits. It is long enough for a busy machine. Interval is
-// the shortest pause between two checks, and longest is the longest one. The pauses become longer,
-// because a check may start a process, which slows down the tested code.
+// the shortest pause between two checks, and longest is the longest pause. The pauses become
+// longer, because a check may start a process, which slows down the tested code.
 const (
 	Limit    = 30 * time.Second
 	Interval = 10 * time.Millisecond
