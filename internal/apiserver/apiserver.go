@@ -1,9 +1,9 @@
 // Copyright The kubetenant authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package apiserver adds a [stack.Stack] to a generic API server. It also runs the server's tasks
-// for tenants: it follows the cluster, installs the definitions of kubetenant's kinds, and runs the
-// controllers of the cluster.
+// Package apiserver adds the authentication, authorization, admission and audit of a
+// [stack.Stack] to a generic API server. In the background, the server watches the state of the
+// cluster, installs kubetenant's CustomResourceDefinitions, and runs kubetenant's controllers.
 package apiserver
 
 import (
@@ -40,8 +40,8 @@ import (
 	"github.com/kubetenant/kubetenant/internal/stack"
 )
 
-// errHandlerChain is the error if two feature gates are enabled that together replace the handler
-// chain of the server (k8s.io/apiserver pkg/server, StorageVersionAPI, v0.37.1).
+// errHandlerChain is returned if both feature gates are enabled. Together, they make the server
+// replace its handler chain (k8s.io/apiserver pkg/server, StorageVersionAPI, v0.37.1).
 var errHandlerChain = errors.New("the feature gates StorageVersionAPI and APIServerIdentity together replace the " +
 	"handler chain that enforces tenancy: turn one of them off")
 
@@ -51,17 +51,17 @@ var (
 		"for why their CustomResourceDefinitions are not installed")
 )
 
-// Tasks are the tasks of a server for a live cluster.
+// Tasks specifies the background tasks of a server with a live cluster.
 type Tasks int
 
 const (
-	// Follow reads the state of the cluster.
+	// Follow watches the state of the cluster.
 	Follow Tasks = iota
 	// Lead also writes to the cluster, and runs the controllers while the server is the leader.
 	Lead
 )
 
-// Server is a generic API server with a stack.
+// Server adds a stack to a generic API server, and runs its background tasks.
 type Server struct {
 	stack *stack.Stack
 	// cluster is nil if the stack has no live cluster.
@@ -71,13 +71,13 @@ type Server struct {
 	kinds      kindsInstalled
 	state      syncState
 	leadership leadership
-	// drained closes after the last request. It is nil until Apply.
+	// drained closes after the last request. It is nil until Apply is called.
 	drained <-chan struct{}
 }
 
-// New returns the server of a stack. c is the live cluster of the stack, or nil. rbacSynced reports
-// whether the RBAC index of the stack is complete. If rbacSynced is nil, the index is always
-// complete.
+// New returns a server for a stack. c is the live cluster of the stack, or nil. rbacSynced
+// reports whether the RBAC index of the stack is complete. If rbacSynced is nil, the index is
+// always complete.
 func New(s *stack.Stack, c *cluster.Cluster, tasks Tasks, rbacSynced func() bool) (*Server, error) {
 	server := &Server{
 		stack:      s,
@@ -101,8 +101,9 @@ func New(s *stack.Stack, c *cluster.Cluster, tasks Tasks, rbacSynced func() bool
 
 // Apply adds the stack to the configuration of a server: authentication, authorization, the rule
 // resolver, the handler chain, API Priority and Fairness, audit and admission. The server calls
-// [Server.Start], and becomes ready after it has read the state of the cluster. If options is nil,
-// the plugins of the stack run before those in generic.AdmissionControl.
+// [Server.Start] when it starts, and becomes ready after it has read the state of the cluster. If
+// options is nil, the plugins of the stack run before generic.AdmissionControl. Otherwise, they
+// are inserted into the plugin order in options.
 func (s *Server) Apply(generic *genericapiserver.Config, options *genericoptions.AdmissionOptions) error {
 	gates := utilfeature.DefaultFeatureGate
 	if gates.Enabled(genericfeatures.StorageVersionAPI) && gates.Enabled(genericfeatures.APIServerIdentity) {
@@ -156,8 +157,8 @@ func (s *Server) addHooks(generic *genericapiserver.Config) error {
 			}
 			return nil
 		}),
-		// Until the objects of these kinds have been read, the server denies writes of tenants. Until the
-		// Tenants have been read, it denies all requests of tenants.
+		// Until the quotas have been read, the server denies writes by tenants. Until the Tenants
+		// have been read, it denies all requests by tenants.
 		healthz.NamedCheck("kubetenant-kinds", func(*http.Request) error {
 			if !s.kinds.synced(s.cluster) {
 				return errKindsNotSynced
@@ -167,8 +168,8 @@ func (s *Server) addHooks(generic *genericapiserver.Config) error {
 	return nil
 }
 
-// Start starts the tasks of the server and returns immediately. The tasks end with ctx. The caller
-// MUST start the informers of the cluster's factory.
+// Start starts the tasks of the server and returns immediately. The tasks end with ctx. The
+// caller MUST start the cluster's informer factory.
 func (s *Server) Start(ctx context.Context) error {
 	if s.cluster == nil {
 		s.leadership.startUsage(ctx, s.stack, nil, s.drained)
@@ -204,7 +205,8 @@ func (s *Server) lead(ctx context.Context, manager cluster.Manager) {
 			klog.FromContext(ctx).Error(err, "Failed to label older objects")
 		}
 	}()
-	// The Tenants are read as soon as their kind is defined, even if another server defines it.
+	// The Tenants are read as soon as the cluster serves their kind, even if another server has
+	// installed the CustomResourceDefinition.
 	go c.TenantStore.Run(ctx)
 	if !s.kinds.install(ctx, c.Dynamic) {
 		return
@@ -235,7 +237,7 @@ func (s *Server) chainAdmission(generic *genericapiserver.Config) {
 	generic.AdmissionControl = admission.NewChainHandler(plugins...)
 }
 
-// addAdmission inserts the plugins of the stack into the order of the server's own plugins.
+// addAdmission inserts the plugins of the stack into the recommended plugin order of the server.
 func addAdmission(options *genericoptions.AdmissionOptions, all []stack.Plugin) error {
 	stack.Register(all, options.Plugins)
 	order := options.RecommendedPluginOrder
@@ -289,8 +291,9 @@ func Register(m metrics.Registerable) error {
 	return err
 }
 
-// hostname returns the name under which this server publishes its configuration. The server's
-// identity lease has the same name.
+// hostname returns the name under which this server publishes its configuration. The label
+// kubernetes.io/hostname of the server's identity Lease has the same value, so that the replicas
+// can be listed.
 func hostname() string {
 	name, err := os.Hostname()
 	if err != nil {
@@ -299,7 +302,7 @@ func hostname() string {
 	return name
 }
 
-// kindsInstalled records whether the cluster has rejected the definitions of kubetenant's kinds.
+// kindsInstalled records whether the cluster has rejected kubetenant's CustomResourceDefinitions.
 type kindsInstalled struct{ rejected atomic.Bool }
 
 // synced reports whether the objects of kubetenant's kinds have been read. If the cluster rejects
@@ -310,11 +313,11 @@ func (k *kindsInstalled) synced(c *cluster.Cluster) bool {
 		c.TenantStore.HasSynced()
 }
 
-// rejectedAfter is the time after which failed attempts to install the definitions count as a
-// rejection.
+// rejectedAfter is the time after which failed attempts to install the CustomResourceDefinitions
+// are treated as a rejection.
 const rejectedAfter = 10 * time.Second
 
-// install installs the definitions of kubetenant's kinds. It retries until the cluster accepts
+// install installs kubetenant's CustomResourceDefinitions. It retries until the cluster accepts
 // them. It returns false if ctx ends first.
 func (k *kindsInstalled) install(ctx context.Context, client dynamic.Interface) bool {
 	begun := time.Now()
@@ -329,7 +332,7 @@ func (k *kindsInstalled) install(ctx context.Context, client dynamic.Interface) 
 	}) == nil
 }
 
-// advertise adds the certificate authorities of the stack to those that the server sends in TLS
+// advertise adds the client CAs of the stack to the client CAs that the server sends in TLS
 // handshakes.
 func advertise(serving *genericapiserver.SecureServingInfo, stackCA dynamiccertificates.CAContentProvider) {
 	if serving == nil {

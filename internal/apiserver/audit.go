@@ -17,8 +17,8 @@ import (
 	"github.com/kubetenant/kubetenant/internal/stack"
 )
 
-// addAudit makes the server write its events to the audit streams of tenants and serve the streams,
-// if the configuration has the section audit.
+// addAudit makes the server write its audit events to the audit streams of tenants, and serve
+// these streams. It does nothing if the configuration has no audit section.
 //
 // With --audit-policy-file, the streams contain the events that the policy selects, as upstream's
 // own backends do. Without this flag, upstream has no backend, and the streams contain the metadata
@@ -51,7 +51,7 @@ func addAudit(generic *genericapiserver.Config, s *stack.Stack) error {
 	return nil
 }
 
-// follows reports whether the parameter follow of a request for an audit stream is true.
+// follows reports whether the query parameter follow of a request is true.
 func follows(r *http.Request) bool {
 	follow, err := strconv.ParseBool(r.URL.Query().Get("follow"))
 	return err == nil && follow

@@ -27,7 +27,7 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// upstreamBackend is an audit backend of the server that counts events.
+// upstreamBackend is a fake of upstream's audit backend. It counts events.
 type upstreamBackend struct{ events int }
 
 func (b *upstreamBackend) ProcessEvents(events ...*auditinternal.Event) bool {
@@ -59,7 +59,7 @@ func TestAddAudit(t *testing.T) {
 	}}})
 	for name, c := range map[string]struct {
 		policy audit.PolicyRuleEvaluator
-		want   map[string]auditinternal.Level // by resource
+		want   map[string]auditinternal.Level // keyed by resource
 	}{
 		"without a policy": {nil, map[string]auditinternal.Level{
 			"secrets": auditinternal.LevelMetadata, "pods": auditinternal.LevelMetadata,
@@ -104,7 +104,7 @@ func TestAddAudit(t *testing.T) {
 			generic.AuditBackend.Shutdown()
 			files, err := filepath.Glob(filepath.Join(directory, "*.jsonl"))
 			if err != nil || len(files) != 2 {
-				t.Errorf("the streams are %q (%v)", files, err)
+				t.Errorf("the audit files are %q (%v), want 2", files, err)
 			}
 			if c.policy != nil && upstream.events != 1 {
 				t.Errorf("upstream's backend has %d events", upstream.events)
@@ -118,7 +118,7 @@ func TestAddAudit(t *testing.T) {
 				t.Run(url, func(t *testing.T) {
 					r := httptest.NewRequest(http.MethodGet, url, http.NoBody)
 					if got := generic.LongRunningFunc(r, &request.RequestInfo{Path: r.URL.Path}); got != want {
-						t.Errorf("%s may run long: %t, want %t", url, got, want)
+						t.Errorf("%s is long-running: %t, want %t", url, got, want)
 					}
 				})
 			}

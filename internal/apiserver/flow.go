@@ -19,9 +19,10 @@ import (
 	"github.com/kubetenant/kubetenant/internal/stack"
 )
 
-// maxLimitedNames is the number of names under which upstream's filter records requests above a
-// limit. The filter determines Retry-After from the number of requests with the same name. It never
-// removes a name, so one name for each tenant would use too much memory.
+// maxLimitedNames is the number of priority level names that are used for rejected requests.
+// Upstream's filter determines Retry-After from the number of rejected requests at the same
+// priority level. It never removes a level, so one name for each tenant would use too much
+// memory.
 const maxLimitedNames = 256
 
 const limitedPrefix = "kubetenant-fair-use-"
@@ -32,11 +33,11 @@ type flowByTenant struct {
 	flowcontrol.Interface
 
 	stack *stack.Stack
-	seed  maphash.Seed // random, so that no tenant can choose the tenants that share its name
+	seed  maphash.Seed // random, so that no tenant can choose the tenants with the same priority level name
 }
 
-// FlowByTenant returns next with one flow for each tenant. It returns nil if next is nil, which
-// means that the server has no API Priority and Fairness.
+// FlowByTenant wraps next so that it uses one flow for each tenant. If next is nil, the server
+// has no API Priority and Fairness, and FlowByTenant returns nil.
 func FlowByTenant(next flowcontrol.Interface, s *stack.Stack) flowcontrol.Interface {
 	if next == nil {
 		return nil
@@ -79,8 +80,8 @@ func (f *flowByTenant) Handle(
 	})
 }
 
-// limitedName returns the name under which upstream's filter records a rejected request of the
-// given user.
+// limitedName returns the name of the priority level that is reported for a rejected request of
+// the given user. It depends on the user's tenant.
 func (f *flowByTenant) limitedName(ctx context.Context, u user.Info) string {
 	id, _, err := f.stack.Subject(ctx, u)
 	if err != nil {

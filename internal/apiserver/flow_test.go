@@ -36,7 +36,7 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// recordedFlows executes every request and records the user by which it is classified.
+// recordedFlows executes every request, and records the user in the request's digest.
 type recordedFlows struct {
 	flowcontrol.Interface
 
@@ -56,9 +56,8 @@ func (f *recordedFlows) Handle(
 	execute()
 }
 
-// TestFlowByTenant sends requests through upstream's filter. It checks that requests above the
-// limit of a tenant do not wait for a seat, and that their responses have status 429 and
-// Retry-After.
+// TestFlowByTenant checks that requests above the limit of a tenant do not wait for a seat.
+// Upstream's filter must respond to them with status 429 and Retry-After.
 func TestFlowByTenant(t *testing.T) {
 	owners := authz.NewOwners(func(name string) (*corev1.Namespace, error) {
 		return nil, apierrors.NewNotFound(corev1.Resource("namespaces"), name)
@@ -76,7 +75,7 @@ func TestFlowByTenant(t *testing.T) {
 		t.Fatal(err)
 	}
 	if apiserver.FlowByTenant(nil, s) != nil {
-		t.Error("a server without API Priority and Fairness has it now")
+		t.Error("FlowByTenant(nil) is not nil")
 	}
 	next := &recordedFlows{}
 	noWork := func(*http.Request, string, string) flowcontrolrequest.WorkEstimate {
@@ -115,7 +114,7 @@ func TestFlowByTenant(t *testing.T) {
 		{Name: "root", Groups: []string{"dev"}},
 	} {
 		if u := next.users[i]; u.GetName() != want.Name || !slices.Equal(u.GetGroups(), want.Groups) {
-			t.Errorf("request %d is of %s %q, want %s %q", i, u.GetName(), u.GetGroups(), want.Name, want.Groups)
+			t.Errorf("request %d has the user %s %q, want %s %q", i, u.GetName(), u.GetGroups(), want.Name, want.Groups)
 		}
 	}
 }
@@ -191,6 +190,6 @@ func TestSeats(t *testing.T) {
 		seats[r.Tenant] += r.SeatMilliseconds
 	}
 	if len(seats) != 2 || seats["acme"] <= 0 || seats["initech"] <= 0 {
-		t.Errorf("seats %v; want some of both tenants", seats)
+		t.Errorf("seats %v; want seats of both tenants", seats)
 	}
 }

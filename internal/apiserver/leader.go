@@ -33,7 +33,7 @@ type leadership struct {
 
 // startUsage starts to record the usage of tenants. Each server records it, even if it is not the
 // leader. The recording ends when the channel drained closes, which is after the last request. If
-// drained is nil, the recording ends with ctx.
+// drained is nil, the recording ends with ctx. After stop, startUsage does nothing.
 func (l *leadership) startUsage(
 	ctx context.Context, s *stack.Stack, objects dynamic.Interface, drained <-chan struct{},
 ) {
@@ -64,6 +64,7 @@ func (l *leadership) stopUsage() {
 }
 
 // start runs work in a goroutine. The context of work ends with ctx, or when stop is called.
+// After stop, start does nothing.
 func (l *leadership) start(ctx context.Context, work func(context.Context)) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -102,8 +103,9 @@ func (l *leadership) stop() error {
 
 // lead runs the tasks of the leader until ctx ends. These tasks calculate the usage of quotas,
 // measure stored objects, prepare namespaces as their Tenants specify, and delete the objects of
-// deleted tenants. Only one server may run the tasks at a time, because a server with a stale cache
-// would treat objects that it does not know as deleted.
+// deleted tenants. They also report unusable CustomResourceDefinitions, and sync Keystone
+// projects. Only one server may run the tasks at a time, because a server with a stale cache
+// would treat objects that are missing from the cache as deleted.
 func lead(
 	ctx context.Context, config *rest.Config, c *cluster.Cluster, manager cluster.Manager, s *stack.Stack,
 ) {

@@ -59,6 +59,6 @@ func TestUsageUntilDrained(t *testing.T) {
 	data, err := os.ReadFile(path)
 	if err != nil || !strings.Contains(string(data), `"tenant":"acme"`) ||
 		!strings.Contains(string(data), `"seatMilliseconds":6000`) {
-		t.Errorf("%s, %v; want the last request", data, err)
+		t.Errorf("%s, %v; want the usage of the last request", data, err)
 	}
 }

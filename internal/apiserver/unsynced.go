@@ -14,7 +14,7 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/responsewriter"
 )
 
-// syncState reports whether a server knows the state of its cluster.
+// syncState reports whether a server has read, and can still read, the state of its cluster.
 type syncState struct {
 	synced func() bool
 	once   atomic.Bool

@@ -16,9 +16,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// TestDenialsBeforeSyncAreNotFinal checks the responses of a server that does not know the state of
-// its cluster, while it starts and while it stops. Status 401 and 403 are replaced with 503, and a
-// denied request is never allowed. Between start and stop, responses are not changed.
+// TestDenialsBeforeSyncAreNotFinal checks the responses of a server that does not know the state
+// of its cluster, while it starts and while it stops. Status 401 and 403 are replaced with 503,
+// and their bodies are discarded. Between start and stop, responses are not changed.
 func TestDenialsBeforeSyncAreNotFinal(t *testing.T) {
 	for name, c := range map[string]struct {
 		code int
@@ -47,7 +47,7 @@ func TestDenialsBeforeSyncAreNotFinal(t *testing.T) {
 				_, canFlush := w.(http.Flusher)
 				_, canHijack := w.(http.Hijacker)
 				if !canFlush || !canHijack {
-					t.Error("watches and upgrades of connections are not possible")
+					t.Error("the ResponseWriter does not support watches and connection upgrades")
 				}
 			})))
 			defer server.Close()
@@ -73,11 +73,11 @@ func TestDenialsBeforeSyncAreNotFinal(t *testing.T) {
 			defer cancel()
 			k.serving.Store(&ctx)
 			if code, _, _ = get(t, server.URL); code != want {
-				t.Errorf("after the start: %d, want %d", code, want)
+				t.Errorf("while serving: %d, want %d", code, want)
 			}
 			stop.Store(&cancel) // while a request is running
 			if code, after, _ = get(t, server.URL); code != c.want || (after != "") != replaced {
-				t.Errorf("at the end: %d, Retry-After %q; want %d", code, after, c.want)
+				t.Errorf("while stopping: %d, Retry-After %q; want %d", code, after, c.want)
 			}
 		})
 	}

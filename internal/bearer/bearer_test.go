@@ -17,7 +17,7 @@ import (
 )
 
 var (
-	errOther     = errors.New("another issuer's")
+	errOther     = errors.New("token of another issuer")
 	errMalformed = errors.New("malformed")
 )
 
@@ -81,7 +81,7 @@ func TestTokens(t *testing.T) {
 			}
 		}
 		if s == " " || s == "\t" {
-			continue // white space around the value of a header
+			continue // white space that is valid around the value of a header
 		}
 		for _, header := range []string{"Bearer " + known + s, s + "Bearer " + known, "Bearer" + s + known} {
 			if ok, err := authenticate(header, ""); ok || err != nil && !errors.Is(err, errMalformed) {
@@ -90,7 +90,7 @@ func TestTokens(t *testing.T) {
 		}
 	}
 	if _, err := authenticate("Bearer "+known+" x", ""); !errors.Is(err, errMalformed) {
-		t.Errorf("text behind a token: %v", err)
+		t.Errorf("text after a token: %v", err)
 	}
 	for _, header := range []string{"", "Bearer", "Bearer ", "Basic " + known, known, "Bearer\t" + known, "Bearer other"} {
 		if ok, err := authenticate(header, ""); ok || err != nil {
@@ -98,9 +98,9 @@ func TestTokens(t *testing.T) {
 		}
 	}
 	if bearer.IsWellFormed("") {
-		t.Error("no token is well-formed")
+		t.Error("an empty token is well-formed")
 	}
 	if _, err := authenticate("Bearer unknown", ""); err == nil {
-		t.Error("an error of the next authenticator is lost")
+		t.Error("the error from the next authenticator is lost")
 	}
 }

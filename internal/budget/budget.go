@@ -12,21 +12,23 @@ import (
 	"k8s.io/utils/lru"
 )
 
-// maxNames is the maximum number of names with a budget. If there are more names, the budget of the
-// least recently used name is dropped. If this name is used again, it gets a new budget.
+// maxNames is the maximum number of names with a budget. If there are more names, the budget of
+// the least recently used name is dropped. If this name is used again, it gets a new, full
+// budget.
 const maxNames = 4096
 
-// Budgets are token buckets by name. The zero value is not valid, see [New]. They are safe for
-// concurrent use.
+// Budgets contains a token bucket for each name. The zero value is not valid: use [New]. It is
+// safe for concurrent use.
 type Budgets struct {
 	perSecond float32
 	burst     int
 
 	mu     sync.Mutex
-	byName *lru.Cache // from string to flowcontrol.RateLimiter
+	byName *lru.Cache // maps a string to its flowcontrol.RateLimiter
 }
 
-// New returns budgets with perSecond operations a second and a burst for each name.
+// New returns budgets that allow each name perSecond operations per second, and bursts of up to
+// burst operations.
 func New(perSecond float32, burst int) *Budgets {
 	return &Budgets{perSecond: perSecond, burst: burst, byName: lru.New(maxNames)}
 }

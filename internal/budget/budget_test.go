@@ -14,7 +14,8 @@ import (
 	"github.com/kubetenant/kubetenant/internal/budget"
 )
 
-// countAccepted returns how often a name can use its budget at once.
+// countAccepted returns the number of operations that a name can perform before its budget is
+// exhausted.
 func countAccepted(b *budget.Budgets, name string) (n int) {
 	for b.Limiter(name).TryAccept() {
 		n++
@@ -31,7 +32,7 @@ func TestBudgetsAreIndependent(t *testing.T) {
 		}
 	}
 	if n := countAccepted(b, "a"); n != 0 {
-		t.Errorf("used up, and %d more", n)
+		t.Errorf("%d operations accepted after the burst, want 0", n)
 	}
 }
 
@@ -44,11 +45,11 @@ func TestLeastRecentlyUsedIsDropped(t *testing.T) {
 	for i := range 5000 {
 		countAccepted(b, fmt.Sprint(i))
 		if n := countAccepted(b, "busy"); n != 0 {
-			t.Fatalf("forgotten after %d other names, though in use", i)
+			t.Fatalf("the budget of a name in use was dropped after %d other names", i)
 		}
 	}
 	if n := countAccepted(b, "idle"); n != 1 {
-		t.Errorf("kept for ever: %d", n)
+		t.Errorf("%d operations accepted, want 1 from a new budget", n)
 	}
 }
 
@@ -62,18 +63,19 @@ func TestConcurrentCallsShareABudget(t *testing.T) {
 	}
 	all.Wait()
 	if sum.Load() != 50 {
-		t.Errorf("%d taken of 50", sum.Load())
+		t.Errorf("%d operations accepted, want 50", sum.Load())
 	}
 }
 
-// TestBytes checks that a name may write its burst and then its rate. If a name is charged more
-// than it has left, it must wait longer. Each name has its own budget.
+// TestBytes checks that a name may write its burst immediately, and then as many bytes per second
+// as its rate. If a name is charged more bytes than it has left, it must wait longer. Each name
+// has its own budget.
 func TestBytes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := budget.NewBytes(100, 1000)
 		b.Charge("a", 999)
 		if !b.HasBytes("a") {
-			t.Error("the burst is not used up")
+			t.Error("no bytes are left before the burst is used up")
 		}
 		b.Charge("a", 201)
 		if b.HasBytes("a") || !b.HasBytes("b") {
@@ -81,7 +83,7 @@ func TestBytes(t *testing.T) {
 		}
 		time.Sleep(2 * time.Second)
 		if b.HasBytes("a") {
-			t.Error("bytes beyond the budget do not count")
+			t.Error("bytes charged beyond the budget are ignored")
 		}
 		time.Sleep(time.Second)
 		if !b.HasBytes("a") {

@@ -10,23 +10,25 @@ import (
 	"k8s.io/utils/lru"
 )
 
-// Bytes limits the rate in bytes at which each of many names writes. A caller checks a budget
-// before a write, and charges it afterwards with the written bytes. Bytes is safe for concurrent
-// use.
+// Bytes limits the number of bytes that each name writes per second. A caller checks the budget
+// of a name with HasBytes before a write, and charges the written bytes afterwards. The zero
+// value is not valid: use [NewBytes]. It is safe for concurrent use.
 type Bytes struct {
 	perSecond, burst float64
 
 	mu     sync.Mutex
-	byName *lru.Cache // from string to *account
+	byName *lru.Cache // maps a string to its *account
 }
 
-// account is the state of one budget. Its number of bytes may be negative.
+// account is the state of one budget at a point in time. The number of bytes left may be
+// negative.
 type account struct {
 	left float64
 	at   time.Time
 }
 
-// NewBytes returns budgets with perSecond bytes a second and a burst for each name.
+// NewBytes returns budgets that allow each name perSecond bytes per second, and bursts of up to
+// burst bytes.
 func NewBytes(perSecond, burst int64) *Bytes {
 	return &Bytes{
 		perSecond: float64(perSecond),
@@ -42,7 +44,7 @@ func (b *Bytes) HasBytes(name string) bool {
 	return b.account(name).left > 0
 }
 
-// Charge charges a name with bytes, even if it has fewer bytes left.
+// Charge subtracts bytes from the budget of a name, even if fewer bytes are left.
 func (b *Bytes) Charge(name string, bytes int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

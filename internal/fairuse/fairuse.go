@@ -21,7 +21,7 @@ import (
 // Limit identifies a limit that a request exceeds.
 type Limit string
 
-// The limits.
+// The limits of a tenant.
 const (
 	LimitRate     Limit = "rate"
 	LimitInFlight Limit = "in-flight"
@@ -34,16 +34,17 @@ type Limits struct {
 	Burst             int `json:"burst,omitempty"`
 	InFlight          int `json:"inFlight,omitempty"`
 	Watches           int `json:"watches,omitempty"`
-	// Level is the priority level of the requests. If empty, the requests have none.
+	// Level is the level of the tenant's requests in API Priority and Fairness. If empty, the
+	// requests have no level.
 	Level string `json:"level,omitempty"`
 }
 
 // burstFactor is the default ratio of the burst to the rate.
 const burstFactor = 4
 
-// LimitsOf returns the limits of a tenant. A field that is unset in spec has the value of
-// configured. The CustomResourceDefinition rejects a number below 1, so a stored number below 1 is
-// treated as 1.
+// LimitsOf returns the limits of a tenant. A field that is unset in spec, which is from the
+// Tenant, has the value from configured. The CustomResourceDefinition rejects numbers below 1, so
+// LimitsOf treats a stored number below 1 as 1.
 func LimitsOf(spec, configured v1alpha1.FairUse) Limits {
 	firstSet := func(values ...*int32) int {
 		for _, v := range values {
@@ -70,13 +71,13 @@ func LimitsOf(spec, configured v1alpha1.FairUse) Limits {
 }
 
 // Refusal contains the limit that a rejected request exceeds, and the time after which the client
-// may try again. The time is in whole seconds.
+// may try again. RetryAfter is a whole number of seconds.
 type Refusal struct {
 	Limit      Limit
 	RetryAfter time.Duration
 }
 
-// Reports is the response at [authz.FairUsePath]. The reports are sorted by the tenants' names.
+// Reports is the response at [authz.FairUsePath]. The reports are sorted by tenant name.
 type Reports struct {
 	Items []*Report `json:"items"`
 }
@@ -90,14 +91,14 @@ type Report struct {
 
 // Use is the current use of a tenant at one server.
 type Use struct {
-	// InFlight is the number of requests. Watches is the number of watches and other streams.
+	// InFlight is the number of running requests. Watches is the number of open watches and other
+	// streams.
 	InFlight int `json:"inFlight"`
 	Watches  int `json:"watches"`
 }
 
 // Meter counts the requests of tenants and rejects requests above a limit. It removes the entries
-// of idle tenants, so its memory depends only on the recent requests. It is safe for concurrent
-// use.
+// of idle tenants, so its memory depends only on recent requests. It is safe for concurrent use.
 type Meter struct {
 	now func() time.Time
 
@@ -204,15 +205,16 @@ func (m *Meter) entry(id tenant.ID) *tenantUse {
 	return u
 }
 
-// isIdle reports whether the tenant's entry can be removed without effect. The tenant must have no
-// requests or streams, a full bucket or none, and no given retry time that is still in the future.
+// isIdle reports whether the tenant's entry can be removed without effect. The tenant must have
+// no requests or streams, its bucket must be nil or full, and the last rejected client must be
+// allowed to try again.
 func (u *tenantUse) isIdle(now time.Time) bool {
 	return u.InFlight == 0 && u.Watches == 0 && !u.nextRetry.After(now) &&
 		(u.bucket == nil || u.bucket.TokensAt(now) >= float64(u.bucket.Burst()))
 }
 
-// allow removes a token from the bucket and reports whether there was one. It first changes the
-// bucket to the current limits.
+// allow removes a token from the bucket, and reports whether the bucket contained a token. It
+// first changes the bucket to the current limits.
 func (u *tenantUse) allow(l *Limits, now time.Time) bool {
 	switch {
 	case l.RequestsPerSecond == 0:
@@ -227,9 +229,9 @@ func (u *tenantUse) allow(l *Limits, now time.Time) bool {
 	return u.bucket.AllowN(now, 1)
 }
 
-// retryAfter returns the time after which a rejected client may try again. It spreads the rejected
-// clients over time at the rate of the bucket. Otherwise, all of them would try again at the same
-// moment.
+// retryAfter returns the time after which a rejected client may try again. It spreads the
+// rejected clients over time at the rate of the bucket. Otherwise, all rejected clients would try
+// again at the same time.
 func (u *tenantUse) retryAfter(l *Limits, now time.Time) time.Duration {
 	if u.nextRetry.Before(now) || u.nextRetry.After(now.Add(maxRetryAfter)) {
 		u.nextRetry = now

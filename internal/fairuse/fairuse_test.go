@@ -60,7 +60,7 @@ func TestLimitsOf(t *testing.T) {
 			spec: v1alpha1.FairUse{Burst: n(50)},
 			want: fairuse.Limits{Burst: 50},
 		},
-		"stored numbers that the definition refuses": {
+		"stored numbers that the CustomResourceDefinition rejects": {
 			spec: v1alpha1.FairUse{
 				RequestsPerSecond: n(0),
 				Burst:             n(-1),
@@ -138,12 +138,12 @@ func TestRetryAfter(t *testing.T) {
 	}
 	for second := range 10 {
 		if n := at[time.Duration(second+1)*time.Second]; n != 10 {
-			t.Errorf("%d clients come again after %d s, want 10", n, second+1)
+			t.Errorf("%d clients may try again after %d s, want 10", n, second+1)
 		}
 	}
 	c.at = c.at.Add(-time.Hour)
 	if _, refused := m.Request(id, l); refused == nil || refused.RetryAfter != time.Second {
-		t.Errorf("after the clock went back: %+v", refused)
+		t.Errorf("after the clock jumped back: %+v", refused)
 	}
 	for range 10_000 {
 		_, refused := m.Request(id, l)
@@ -255,8 +255,8 @@ func TestManyTenants(t *testing.T) {
 	}
 }
 
-// TestConcurrentUse checks that concurrent requests never exceed the limits, and that none remains
-// counted.
+// TestConcurrentUse checks that concurrent requests never exceed the limits, and that no request
+// is counted after it has ended.
 func TestConcurrentUse(t *testing.T) {
 	m, l := fairuse.New(time.Now), &fairuse.Limits{InFlight: 3, Watches: 3}
 	ids := []tenant.ID{tenanttest.ID(t, "a"), tenanttest.ID(t, "b")}

@@ -13,18 +13,18 @@ import (
 	"k8s.io/streaming/pkg/httpstream"
 )
 
-// IsUpgrade reports whether the client wants another protocol for the connection of a request.
+// IsUpgrade reports whether a client requests an upgrade of its connection to another protocol.
 func IsUpgrade(r *http.Request) bool {
 	return r.Header.Get("Upgrade") != "" && httpstream.IsUpgradeRequest(r)
 }
 
-// auditPath equals authz.AuditPath.
+// auditPath equals authz.AuditPath, so that this package does not import package authz.
 const auditPath = "/kubetenant/audit"
 
-// IsStream reports whether a request is counted as a stream, because its response can last for any
-// time. This applies to the long-running requests of kube-apiserver (k8s.io/apiserver
-// pkg/server/filters BasicLongRunningRequestCheck, and pkg/server/config.go, v0.37.1), to audit
-// streams that the client follows, and to all upgrades. info may be nil.
+// IsStream reports whether a request is counted as a stream, because the duration of its response
+// is not limited. Streams are the long-running requests of kube-apiserver (k8s.io/apiserver
+// pkg/server/filters BasicLongRunningRequestCheck, and pkg/server/config.go, v0.37.1), requests
+// that follow an audit stream, and all upgrades. info may be nil.
 func IsStream(r *http.Request, info *request.RequestInfo) bool {
 	if IsUpgrade(r) {
 		return true
@@ -39,7 +39,7 @@ func IsStream(r *http.Request, info *request.RequestInfo) bool {
 		slices.Contains([]string{"attach", "exec", "proxy", "log", "portforward"}, info.Subresource)
 }
 
-// follows reports whether the parameter follow of a request for an audit stream is true.
+// follows reports whether the query parameter follow of a request is true.
 func follows(r *http.Request) bool {
 	follow, err := strconv.ParseBool(r.URL.Query().Get("follow"))
 	return err == nil && follow

@@ -1,9 +1,9 @@
 // Copyright The kubetenant authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package kube provides a client of the API groups that kubectl-tenant uses. With the client of
-// client-go, the linker would include all methods of every group, because it cannot remove methods
-// from a program that executes templates.
+// Package kube provides a client for the API groups that kubectl-tenant uses. It keeps the binary
+// small. With client-go's clientset, the linker would include the methods of every API group,
+// because it cannot remove methods from a program that executes templates.
 package kube
 
 import (
@@ -60,8 +60,8 @@ func NewForConfig(config *rest.Config) (Interface, error) {
 	return NewForConfigAndClient(config, connection)
 }
 
-// NewForConfigAndClient returns a client that uses the given HTTP client. If the configuration has
-// no rate limiter, each group has its own rate limit.
+// NewForConfigAndClient returns a client that uses the given HTTP client. If the configuration
+// has no rate limiter, each API group has its own rate limit.
 func NewForConfigAndClient(config *rest.Config, connection *http.Client) (Interface, error) {
 	var c client
 	var errs [10]error

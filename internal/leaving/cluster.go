@@ -15,9 +15,9 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// FindingsInCluster returns the findings of a live cluster. It reads page by page and writes
-// nothing. unchecked has an error for each kind that could not be read completely. Findings about
-// that kind may be missing.
+// FindingsInCluster returns the findings about the objects of a live cluster. It lists the
+// objects in pages, and writes nothing. unchecked contains an error for each kind that could not
+// be listed completely. Findings about such a kind may be missing.
 func FindingsInCluster(
 	ctx context.Context, k kube.Interface, systemNamespaces []string,
 ) (found []Finding, unchecked []error) {
@@ -42,8 +42,7 @@ func FindingsInCluster(
 			return nil
 		})
 		if err != nil {
-			// The cause is not wrapped, so that a caller does not handle it as its own Forbidden
-			// error.
+			// The cause is not wrapped, so that apierrors.IsForbidden is false for this error.
 			unchecked = append(unchecked, fmt.Errorf("%s could not be checked: %s", kind.name, err.Error()))
 		}
 	}

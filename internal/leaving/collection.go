@@ -19,8 +19,8 @@ import (
 type collection struct {
 	systemNamespaces []string
 	found            []Finding
-	bindings         map[string][]Finding // about RoleBindings, by their namespaces
-	owned            map[string]bool      // whether a namespace belongs to a tenant
+	bindings         map[string][]Finding // about RoleBindings, keyed by namespace
+	owned            map[string]bool      // whether a namespace belongs to a tenant, keyed by name
 }
 
 func newCollection(systemNamespaces []string) *collection {
@@ -47,8 +47,8 @@ func (c *collection) add(object runtime.Object) {
 }
 
 // findings returns all findings, sorted by object and without duplicates. Findings about
-// RoleBindings in a tenant's namespace are summarized, because the tenant's callers determine their
-// number.
+// RoleBindings in a tenant's namespace are summarized, because the tenant's callers can create
+// any number of RoleBindings.
 func (c *collection) findings() []Finding {
 	for namespace, found := range c.bindings {
 		if c.owned[namespace] {
@@ -60,8 +60,8 @@ func (c *collection) findings() []Finding {
 	return slices.Compact(c.found)
 }
 
-// summarize returns the first finding for each remedy. Its Object contains the number of further
-// findings with this remedy.
+// summarize returns the first finding for each remedy. The Object of each returned finding
+// includes the number of other findings with the same remedy.
 func summarize(found []Finding) []Finding {
 	slices.SortFunc(found, compare)
 	found = slices.Compact(found)

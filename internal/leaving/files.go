@@ -20,15 +20,15 @@ import (
 	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
 )
 
-// bufferSize is the number of bytes that are read to distinguish JSON from YAML.
+// bufferSize is the number of bytes that the decoder reads to distinguish JSON from YAML.
 const bufferSize = 4096
 
 // errNoObject reports that a file contains no object of a checked kind.
 var errNoObject = errors.New("no ClusterRoleBinding, RoleBinding or Namespace to check")
 
-// IsExport reports whether a file contains output of "kubectl get". Such a file has a list or an
-// object of a checked kind. A file that also contains a TenancyConfiguration or a Revocation is not
-// an export.
+// IsExport reports whether a file contains output of "kubectl get", which is a list or an object
+// of a checked kind. A file that also contains a TenancyConfiguration or a Revocation, or that
+// cannot be parsed, is not an export.
 func IsExport(data []byte) bool {
 	exported, hasConfiguration := false, false
 	err := each(data, func(meta metav1.TypeMeta, _ json.RawMessage) error {
@@ -40,8 +40,9 @@ func IsExport(data []byte) bool {
 	return exported && !hasConfiguration && err == nil
 }
 
-// FindingsInExport returns the findings about the objects of a file. It skips objects of other
-// kinds. It returns an error if the file cannot be read or contains no object to check.
+// FindingsInExport returns the findings about the objects in a file. It skips objects of kinds
+// that are not checked. It returns an error if the file cannot be parsed or contains no object to
+// check.
 func FindingsInExport(data []byte, systemNamespaces []string) ([]Finding, error) {
 	all := newCollection(systemNamespaces)
 	checked := 0
@@ -79,7 +80,7 @@ func newObject(meta metav1.TypeMeta) runtime.Object {
 	return nil
 }
 
-// eachItem calls f with each object of a file, and with each item of its lists.
+// eachItem calls f with each object in a file. For a list, it calls f with each item instead.
 func eachItem(data []byte, f func(metav1.TypeMeta, json.RawMessage) error) error {
 	return each(data, func(meta metav1.TypeMeta, text json.RawMessage) error {
 		if !isList(meta) {
@@ -94,7 +95,7 @@ func eachItem(data []byte, f func(metav1.TypeMeta, json.RawMessage) error) error
 			if err := json.Unmarshal(item, &itemMeta); err != nil {
 				return fmt.Errorf("%s: %w", meta.Kind, err)
 			}
-			if itemMeta.Kind == "" { // the API server omits the kind in a list of one kind
+			if itemMeta.Kind == "" { // the API server omits the kind of the items in a typed list
 				itemMeta = metav1.TypeMeta{APIVersion: meta.APIVersion, Kind: strings.TrimSuffix(meta.Kind, "List")}
 			}
 			if err := f(itemMeta, item); err != nil {
@@ -105,7 +106,7 @@ func eachItem(data []byte, f func(metav1.TypeMeta, json.RawMessage) error) error
 	})
 }
 
-// each calls f with each document of a file.
+// each calls f with each document in a file. It skips empty documents.
 func each(data []byte, f func(metav1.TypeMeta, json.RawMessage) error) error {
 	decoder := utilyaml.NewYAMLOrJSONDecoder(bytes.NewReader(data), bufferSize)
 	for {

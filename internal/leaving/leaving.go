@@ -1,8 +1,8 @@
 // Copyright The kubetenant authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package leaving finds the objects of a cluster that grant more access on a server without
-// kubetenant. These are bindings that only kubetenant limits, bindings from earlier releases, and
+// Package leaving finds the objects of a cluster that grant more access after kubetenant is
+// removed. These are bindings that only kubetenant limits, bindings from earlier releases, and
 // system namespaces with the label of a tenant. The same functions check a live cluster and
 // exported objects.
 package leaving
@@ -18,7 +18,7 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// Finding is an object and one reason why it is reported. Each text is one line without control
+// Finding is an object and one reason to report it. Each field is one line without control
 // characters.
 type Finding struct {
 	Object string `json:"object"` // kind, namespace and name
@@ -29,8 +29,8 @@ type Finding struct {
 // String returns the finding as one line.
 func (f Finding) String() string { return f.Object + ": " + f.Reason + ": " + f.Remedy }
 
-// formerAdmins is the prefix of the ClusterRoleBindings that earlier releases created for the
-// admins of a Tenant.
+// formerAdmins is the name prefix of the ClusterRoleBindings that earlier releases created for
+// the admins of a Tenant.
 const formerAdmins = "kubetenant:admins:"
 
 // CheckClusterRoleBinding returns the findings about a ClusterRoleBinding.
@@ -61,7 +61,8 @@ func CheckRoleBinding(b *rbacv1.RoleBinding) []Finding {
 	return limitFindings(object, b.Annotations, fmt.Sprintf("%s %q in the namespace", b.RoleRef.Kind, b.RoleRef.Name))
 }
 
-// CheckNamespace returns the findings about a Namespace if its name is in systemNamespaces.
+// CheckNamespace returns a finding if a Namespace in systemNamespaces has the label of a tenant
+// other than the system tenant.
 func CheckNamespace(ns *corev1.Namespace, systemNamespaces []string) []Finding {
 	label, labeled := ns.Labels[tenant.Label]
 	if !labeled || label == tenant.System().String() || !slices.Contains(systemNamespaces, ns.Name) {
@@ -99,7 +100,8 @@ func limitFindings(object string, annotations map[string]string, grants string) 
 	return found
 }
 
-// tenantGroups returns the groups of tenants' callers in a list of subjects, sorted and quoted.
+// tenantGroups returns the subjects that are groups of tenants. The names are quoted, sorted and
+// without duplicates.
 func tenantGroups(subjects []rbacv1.Subject) []string {
 	var groups []string
 	for _, s := range subjects {
@@ -111,7 +113,8 @@ func tenantGroups(subjects []rbacv1.Subject) []string {
 	return slices.Compact(groups)
 }
 
-// printable returns a name. It quotes a name that no server would store.
+// printable returns a name. It quotes a name with characters that no API server would accept,
+// such as spaces and control characters.
 func printable(name string) string {
 	if quoted := fmt.Sprintf("%+q", name); quoted != `"`+name+`"` || strings.Contains(name, " ") {
 		return quoted

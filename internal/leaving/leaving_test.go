@@ -56,12 +56,12 @@ func namespace(name string, labels map[string]string) *corev1.Namespace {
 
 func label(value string) map[string]string { return map[string]string{"kubetenant.dev/tenant": value} }
 
-// cases are objects, and the beginning of each finding about them.
+// cases contains an object for each case, and the beginning of each finding about it.
 var cases = map[string]struct {
 	object runtime.Object
 	want   []string
 }{
-	"another group": {clusterRoleBinding("b", nil, "tenants:acme", "dev", "system:tenant:acme"), nil},
+	"a group without the prefix": {clusterRoleBinding("b", nil, "tenants:acme", "dev", "system:tenant:acme"), nil},
 	"a tenant's group": {
 		clusterRoleBinding("b", nil, "tenant:acme"),
 		[]string{
@@ -73,27 +73,27 @@ var cases = map[string]struct {
 		clusterRoleBinding("b", nil, "tenant:b", "dev", "tenant:a", "tenant:b"),
 		[]string{`ClusterRoleBinding b: a server without kubetenant grants group "tenant:a", group "tenant:b" ClusterRole`},
 	},
-	"no tenant's name": {
+	"a group without a tenant name": {
 		clusterRoleBinding("b", nil, "tenant:"),
 		[]string{`ClusterRoleBinding b: a server without kubetenant grants group "tenant:" ClusterRole`},
 	},
-	"a forged line": {
+	"control characters in a group": {
 		clusterRoleBinding("b", nil, "tenant:a\nx: \x1b[31m"),
 		[]string{`ClusterRoleBinding b: a server without kubetenant grants group "tenant:a\nx: \x1b[31m" ClusterRole`},
 	},
-	"a forged name": {clusterRoleBinding("b\nx", nil, "tenant:a"), []string{`ClusterRoleBinding "b\nx": a server`}},
-	"a scope": {
+	"control characters": {clusterRoleBinding("b\nx", nil, "tenant:a"), []string{`ClusterRoleBinding "b\nx": a server`}},
+	"a scope annotation": {
 		clusterRoleBinding("b", map[string]string{"kubetenant.dev/scope": "Tenanted"}),
 		[]string{
 			`ClusterRoleBinding b: a server without kubetenant ignores the annotation kubetenant.dev/scope and grants ` +
 				`ClusterRole "view" in the whole cluster: replace`,
 		},
 	},
-	"an empty scope": {
+	"an empty scope annotation": {
 		clusterRoleBinding("b", map[string]string{"kubetenant.dev/scope": ""}),
 		[]string{"ClusterRoleBinding b: a server without kubetenant ignores the annotation kubetenant.dev/scope"},
 	},
-	"an end": {
+	"an expiration annotation": {
 		clusterRoleBinding("b", map[string]string{"kubetenant.dev/expires": "x"}),
 		[]string{
 			`ClusterRoleBinding b: a server without kubetenant ignores the annotation kubetenant.dev/expires and grants ` +
@@ -103,11 +103,11 @@ var cases = map[string]struct {
 	"other annotations": {
 		clusterRoleBinding("b", map[string]string{"kubetenant.dev/other": "", "example.com/scope": ""}), nil,
 	},
-	"a former admin": {
+	"a binding from an earlier release": {
 		clusterRoleBinding("kubetenant:admins:acme", nil, "ops"),
 		[]string{"ClusterRoleBinding kubetenant:admins:acme: an earlier release created it"},
 	},
-	"all at once": {
+	"all findings": {
 		clusterRoleBinding("kubetenant:admins:a",
 			map[string]string{"kubetenant.dev/scope": "a", "kubetenant.dev/expires": "x"}, "tenant:a"),
 		[]string{
@@ -117,38 +117,38 @@ var cases = map[string]struct {
 			"ClusterRoleBinding kubetenant:admins:a: an earlier",
 		},
 	},
-	"within a namespace": {roleBinding("kubetenant:admins:a", nil, "tenant:acme"), nil},
-	"an end in one": {
+	"a RoleBinding of a tenant's group": {roleBinding("kubetenant:admins:a", nil, "tenant:acme"), nil},
+	"a RoleBinding with an expiration annotation": {
 		roleBinding("b", map[string]string{"kubetenant.dev/expires": "2030-01-31T18:00:00Z"}),
 		[]string{
 			`RoleBinding acme--web/b: a server without kubetenant ignores the annotation kubetenant.dev/expires and grants ` +
 				`ClusterRole "view" in the namespace without an expiration time`,
 		},
 	},
-	"a scope in one": {
+	"a RoleBinding with a scope annotation": {
 		roleBinding("b", map[string]string{"kubetenant.dev/scope": "a"}),
 		[]string{
 			`RoleBinding acme--web/b: a server without kubetenant ignores the annotation kubetenant.dev/scope and grants ` +
 				`ClusterRole "view" in the namespace`,
 		},
 	},
-	"a tenant's":        {namespace("acme--web", label("acme")), nil},
-	"the system's":      {namespace("kube-system", nil), nil},
-	"named as system's": {namespace("kube-system", label("system")), nil},
-	"given away": {
+	"a tenant's namespace":                    {namespace("acme--web", label("acme")), nil},
+	"a system namespace without a label":      {namespace("kube-system", nil), nil},
+	"a system namespace of the system tenant": {namespace("kube-system", label("system")), nil},
+	"a system namespace of a tenant": {
 		namespace("kube-system", label("acme")),
 		[]string{"Namespace kube-system: this system namespace belongs to tenant acme"},
 	},
-	"given to nobody": {
+	"a system namespace with an empty label": {
 		namespace("monitoring", label("")),
 		[]string{"Namespace monitoring: the label kubetenant.dev/tenant of this system namespace is not a valid tenant name"},
 	},
-	"another spelling": {
+	"a label in upper case": {
 		namespace("kube-system", label("System")),
 		[]string{"Namespace kube-system: the label kubetenant.dev/tenant of this system namespace is not a valid tenant " +
 			"name"},
 	},
-	"default, not listed": {namespace("default", label("acme")), nil},
+	"the namespace default, not a system namespace": {namespace("default", label("acme")), nil},
 }
 
 func checkFindings(t *testing.T, name string, found []leaving.Finding, want []string) {
@@ -164,7 +164,8 @@ func checkFindings(t *testing.T, name string, found []leaving.Finding, want []st
 	}
 }
 
-// TestFindings checks that a live cluster and exported files have the same findings.
+// TestFindings checks the findings about each case, and that a live cluster and exported files
+// have the same findings.
 func TestFindings(t *testing.T) {
 	for name, c := range cases {
 		live, unchecked := leaving.FindingsInCluster(t.Context(), fake.NewClientset(c.object), systemNamespaces)
@@ -261,24 +262,24 @@ func TestExports(t *testing.T) {
 	}{
 		"a binding":           {binding, true, ""},
 		"as JSON":             {`{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"a"}}`, true, ""},
-		"of another group":    {"apiVersion: example.com/v1\nkind: ClusterRoleBinding\n", false, "no ClusterRoleBinding"},
+		"another API group":   {"apiVersion: example.com/v1\nkind: ClusterRoleBinding\n", false, "no ClusterRoleBinding"},
 		"an empty list":       {"apiVersion: v1\nkind: List\nitems: []\n", true, "no ClusterRoleBinding"},
 		"other objects first": {"apiVersion: v1\nkind: Secret\n---\n" + binding, true, ""},
 		"a configuration": {
 			"apiVersion: kubetenant.dev/v1alpha1\nkind: TenancyConfiguration\n", false, "no ClusterRoleBinding",
 		},
-		"a configuration too": {
+		"with a configuration": {
 			"apiVersion: kubetenant.dev/v1alpha1\nkind: TenancyConfiguration\n---\n" + binding, false, "",
 		},
-		"a revocation too":   {binding + "---\napiVersion: kubetenant.dev/v1alpha1\nkind: Revocation\n", false, ""},
-		"an empty file":      {"", false, "no ClusterRoleBinding"},
-		"not YAML":           {"{", false, "EOF"},
-		"a broken end":       {binding + "---\n{", false, "yaml"},
-		"a wrong type":       {strings.Replace(binding, "{ name: b }", "[]", 1), true, "ClusterRoleBinding: json"},
-		"a list of a kind":   {"apiVersion: v1\nkind: NamespaceList\nitems: [ { metadata: { name: a } } ]\n", true, ""},
-		"items of no list":   {"apiVersion: v1\nkind: List\nitems: 1\n", true, "List: json"},
-		"an item of no kind": {"apiVersion: v1\nkind: List\nitems: [ 1 ]\n", true, "List: json"},
-		"null":               {"null\n---\n" + binding, true, ""},
+		"with a revocation":   {binding + "---\napiVersion: kubetenant.dev/v1alpha1\nkind: Revocation\n", false, ""},
+		"an empty file":       {"", false, "no ClusterRoleBinding"},
+		"not YAML":            {"{", false, "EOF"},
+		"broken 2nd document": {binding + "---\n{", false, "yaml"},
+		"a wrong type":        {strings.Replace(binding, "{ name: b }", "[]", 1), true, "ClusterRoleBinding: json"},
+		"a typed list":        {"apiVersion: v1\nkind: NamespaceList\nitems: [ { metadata: { name: a } } ]\n", true, ""},
+		"a number as items":   {"apiVersion: v1\nkind: List\nitems: 1\n", true, "List: json"},
+		"a number as an item": {"apiVersion: v1\nkind: List\nitems: [ 1 ]\n", true, "List: json"},
+		"null":                {"null\n---\n" + binding, true, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := leaving.IsExport([]byte(c.text)); got != c.export {
@@ -292,9 +293,9 @@ func TestExports(t *testing.T) {
 	}
 }
 
-// TestTenantFindingsAreSummarized checks that expiring RoleBindings in a tenant's namespace are one
-// finding, because a tenant can create any number of them. In other namespaces, each RoleBinding is
-// a finding of its own.
+// TestTenantFindingsAreSummarized checks that expiring RoleBindings in a tenant's namespace are
+// summarized in one finding, because a tenant can create any number of them. In other namespaces,
+// there is one finding for each RoleBinding.
 func TestTenantFindingsAreSummarized(t *testing.T) {
 	ends := map[string]string{"kubetenant.dev/expires": "x"}
 	objects := []runtime.Object{

@@ -1,7 +1,7 @@
 // Copyright The kubetenant authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package listinformer creates informers that begin with a list.
+// Package listinformer creates informers that begin with a list instead of a streaming list.
 package listinformer
 
 import (
@@ -17,19 +17,19 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// New returns an informer of a resource in all namespaces, without resync. The informer begins with
-// a list at resourceVersion=0. If streaming lists are enabled (WatchList, KEP-3157), client-go's
-// informers begin with a streaming list. For a resource without writes, the bookmark at the end of
-// a streaming list may come from a timer, up to 1.25 s later
-// (k8s.io/apiserver/pkg/storage/cacher/cacher.go, dispatchEvents, v0.37.1).
+// New returns an informer for a resource in all namespaces, without resync. The informer begins
+// with a list at resourceVersion=0, even if streaming lists are enabled (WatchList, KEP-3157). A
+// streaming list can be slow. For a resource without writes, a timer may send the bookmark at the
+// end of the list, up to 1.25 s later (k8s.io/apiserver/pkg/storage/cacher/cacher.go,
+// dispatchEvents, v0.37.1).
 //
 // New is for resources with few objects that a server needs before it is ready. The whole list is
-// in memory at once.
+// in memory.
 func New(client dynamic.Interface, resource schema.GroupVersionResource) cache.SharedIndexInformer {
 	return dynamicinformer.NewDynamicSharedInformerFactory(listClient{client}, 0).ForResource(resource).Informer()
 }
 
-// retryInterval is the retry interval for a list of a resource that is not served yet. A reflector
+// retryInterval is the interval between lists of a resource that is not served yet. A reflector
 // would wait up to a minute (defaultBackoffMax and its jitter in
 // k8s.io/client-go/tools/cache/reflector.go, v0.37.1).
 const retryInterval = 3 * time.Second
@@ -52,7 +52,7 @@ func (n namespaceable) Namespace(name string) dynamic.ResourceInterface {
 
 type servedResource struct{ dynamic.ResourceInterface }
 
-// List lists the resource, and retries while the server does not serve it.
+// List lists the resource. It retries until the server serves the resource or ctx ends.
 func (s servedResource) List(ctx context.Context, o metav1.ListOptions) (*unstructured.UnstructuredList, error) {
 	for {
 		list, err := s.ResourceInterface.List(ctx, o)

@@ -47,10 +47,10 @@ func TestInformerBeginsWithAList(t *testing.T) {
 		select {
 		case got := <-asked:
 			if got != want {
-				t.Errorf("asked %q, want %q", got, want)
+				t.Errorf("request %q, want %q", got, want)
 			}
 		case <-time.After(time.Minute):
-			t.Fatal("nothing is asked")
+			t.Fatal("no request was sent")
 		}
 	}
 }
@@ -74,12 +74,12 @@ func TestListIsRetriedUntilServed(t *testing.T) {
 		go informer.RunWithContext(ctx)
 		time.Sleep(10 * time.Minute)
 		if n := asked.Load(); informer.HasSynced() || n > 10*60/3+1 {
-			t.Errorf("before it is served: synced %v, asked %d times", informer.HasSynced(), n)
+			t.Errorf("before the resource is served: synced %v, %d requests", informer.HasSynced(), n)
 		}
 		served.Store(true)
 		time.Sleep(5 * time.Second)
 		if !informer.HasSynced() {
-			t.Error("five seconds after it is served, it was not read")
+			t.Error("the informer has not synced 5 s after the resource is served")
 		}
 	})
 }

@@ -1,8 +1,8 @@
 // Copyright The kubetenant authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package projection reduces an object of a cluster to the part that belongs to a namespace. This
-// part consists of the configured fields, without the entries that name other namespaces.
+// Package projection reduces a cluster-scoped object to the part that belongs to a namespace.
+// This part consists of the configured fields, without the parts that name other namespaces.
 package projection
 
 import (
@@ -11,10 +11,10 @@ import (
 	"strings"
 )
 
-// Path is a path of fields in an object.
+// Path is the path to a field in an object.
 type Path []Segment
 
-// Segment is one step of a path. It is the field of an object, or each entry of a list.
+// Segment is one step of a path. It selects a field of an object, or each entry of a list.
 type Segment struct {
 	Field string
 	Each  bool
@@ -40,8 +40,8 @@ func Parse(text string) (Path, error) {
 	return out, nil
 }
 
-// next returns the first segment of a text and the rest of the text. before contains the segments
-// of the path before this segment.
+// next returns the first segment of a text and the rest of the text. before contains the
+// preceding segments of the path. If the text does not begin with a valid segment, ok is false.
 func next(text string, before Path) (segment Segment, rest string, ok bool) {
 	first := len(before) == 0
 	if rest, found := strings.CutPrefix(text, "[*]"); found {

@@ -16,7 +16,7 @@ type Projection struct {
 	fields        *node
 }
 
-// node is a tree of the fields that are copied.
+// node is a node in the tree of the fields to copy. Each path to a field ends at a leaf.
 type node struct {
 	leaf     bool
 	children map[Segment]*node
@@ -48,15 +48,17 @@ func New(namespaceFrom Path, fields []Path) *Projection {
 	return p
 }
 
-// Part returns the part of an object that belongs to a namespace, or false if no part does. The
-// result shares no memory with the object. It contains the strings, numbers and booleans at the
-// listed fields. Its metadata contains the name, the resource version and the given namespace, and
-// other fields only if they are listed. The result contains no apiVersion and no kind.
+// Part returns the part of an object that belongs to a namespace, or false if no part belongs to
+// it. The result shares no memory with the object. It contains the strings, numbers and booleans
+// at the listed fields. Its metadata contains the name, the resource version and the given
+// namespace, and other fields only if they are listed. The result contains no apiVersion and no
+// kind.
 //
 // A list on the path namespaceFrom is reduced to the entries for which this path leads to the
-// namespace. Every other list is reduced to the entries that name no other namespace. Any other
-// object in the object that names another namespace is omitted. An object has no part if its
-// metadata has a namespace, or if its fields have other types than the path namespaceFrom expects.
+// namespace. Every other list is reduced to the entries that name no other namespace. A nested
+// object that names another namespace is omitted, or reduced to its field on this path. An object
+// has no part if its metadata has a namespace, or lacks a name or a resource version. It also has
+// no part if the types of its fields do not match the path.
 func (p *Projection) Part(object map[string]any, namespace string) (map[string]any, bool) {
 	metadata, _ := object["metadata"].(map[string]any)
 	name, _ := metadata["name"].(string)
@@ -168,8 +170,8 @@ func after(path Path, segment Segment) Path {
 	return path[1:]
 }
 
-// namesOtherNamespace reports whether an object names another namespace. It checks each field whose
-// name ends in namespace or namespaces, in any case.
+// namesOtherNamespace reports whether an object names another namespace. It checks each field
+// with a name that ends in namespace or namespaces, in upper or lower case.
 func namesOtherNamespace(object map[string]any, namespace string) bool {
 	for key, field := range object {
 		name := strings.ToLower(key)

@@ -72,7 +72,8 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// TestPart checks that a part contains only the listed fields and the entries of its namespace.
+// TestPart checks that a part contains only the listed fields, and only the list entries that
+// belong to its namespace.
 func TestPart(t *testing.T) {
 	const list = "spec.managedResources[*].namespace"
 	entries := []string{
@@ -93,17 +94,17 @@ func TestPart(t *testing.T) {
 				`"resourceVersion":"7"},"spec":{"managedResources":[{"name":"cluster-SECRET"},{"name":"web"}]}}`,
 			[]string{"metadata.labels['app.oam.dev/name']", "spec.managedResources[*].name"},
 		},
-		"objects of other namespaces": {
+		"nested objects of other namespaces": {
 			list, "acme--web", meta + `,"spec":{"own":{"name":"web"}}}`,
 			[]string{"spec.own.name", "spec.foreign.name", "spec.managedResources[*].source.name"},
 		},
-		"a namespace without entries":   {list, "acme--db", "", entries},
-		"a namespace of another object": {"metadata.labels['app.oam.dev/namespace']", "globex--shop", "", entries},
-		"no namespace":                  {list, "", "", entries},
-		"a path that does not exist":    {"spec.resources[*].namespace", "acme--web", "", entries},
-		"a list without its entries":    {"spec.managedResources.namespace", "acme--web", "", entries},
-		"entries of an object":          {"spec[*].namespace", "acme--web", "", entries},
-		"a namespace that is an object": {"spec", "acme--web", "", entries},
+		"a namespace without entries":    {list, "acme--db", "", entries},
+		"an object of another namespace": {"metadata.labels['app.oam.dev/namespace']", "globex--shop", "", entries},
+		"no namespace":                   {list, "", "", entries},
+		"a path that does not exist":     {"spec.resources[*].namespace", "acme--web", "", entries},
+		"a list without [*]":             {"spec.managedResources.namespace", "acme--web", "", entries},
+		"an object with [*]":             {"spec[*].namespace", "acme--web", "", entries},
+		"a namespace that is an object":  {"spec", "acme--web", "", entries},
 		"objects and lists as fields": {
 			list, "acme--web", meta + `}`, []string{"spec", "spec.managedResources", "metadata.managedFields", "status"},
 		},
@@ -111,7 +112,7 @@ func TestPart(t *testing.T) {
 			list, "acme--web", meta + `}`, []string{"spec.managedResources[*]", "spec.managedResources[*].raw"},
 		},
 		"fields in a field of another type": {list, "acme--web", meta + `}`, []string{"spec.type.x", "spec.type[*]"}},
-		"the namespace alone": {
+		"only the namespace": {
 			list, "acme--web",
 			meta + `,"spec":{"managedResources":[{"namespace":"acme--web"},{"namespace":"acme--web"}]}}`,
 			[]string{list},
@@ -124,7 +125,7 @@ func TestPart(t *testing.T) {
 				t.Errorf("%s:\n%s, want\n%s", what, text, c.want)
 			}
 			if what != "an object of one namespace" && strings.Contains(string(text), "SECRET") {
-				t.Errorf("it contains what is not the namespace's: %s", text)
+				t.Errorf("the part contains data of other namespaces: %s", text)
 			}
 		})
 	}
@@ -175,9 +176,9 @@ func TestPartSharesNoMemory(t *testing.T) {
 	}
 }
 
-// FuzzPart checks that the part of an object does not depend on the entries of other namespaces. It
-// also checks that no object causes a panic, and that a part contains only strings, numbers and
-// booleans of the listed fields.
+// FuzzPart checks that the part of an object does not depend on the entries of other namespaces.
+// It also checks that no object causes a panic, and that a part contains only the strings,
+// numbers and booleans in the listed fields.
 func FuzzPart(f *testing.F) {
 	text, err := os.ReadFile("testdata/tracker.json")
 	if err != nil {
@@ -256,27 +257,27 @@ func checkEntries(t *testing.T, part map[string]any, namespace string) {
 	list, _ := spec["managedResources"].([]any)
 	for _, entry := range list {
 		if is := entry.(map[string]any)["namespace"]; is != namespace {
-			t.Fatalf("an entry of %v", is)
+			t.Fatalf("an entry has the namespace %v", is)
 		}
 	}
 }
 
-// TestOtherNamespaceObjectShowsOnlyPath checks that an object that names another namespace shows
-// only the path to the entries of the given namespace. It also checks that names of namespaces in a
-// list are recognized.
+// TestOtherNamespaceObjectShowsOnlyPath checks that an object that names another namespace is
+// reduced to its field on the path to the given namespace. It also checks that lists of
+// namespaces are recognized.
 func TestOtherNamespaceObjectShowsOnlyPath(t *testing.T) {
 	const meta = `"metadata":{"name":"n","resourceVersion":"1"}`
 	for what, c := range map[string]struct{ from, field, spec, want string }{
-		"an entry on the way": {
+		"an entry on the path": {
 			"spec.a[*].b[*].namespace", "spec.a[*].name",
 			`{"a":[{"namespace":"globex","name":"secret","b":[{"namespace":"acme"}]}]}`, "",
 		},
-		"its list": {
+		"a list in an entry on the path": {
 			"spec.a[*].b[*].namespace", "spec.a[*].b[*].name",
 			`{"a":[{"namespace":"globex","name":"secret","b":[{"namespace":"acme","name":"own"}]}]}`,
 			`{"a":[{"b":[{"name":"own"}]}]}`,
 		},
-		"an object on the way": {
+		"an object on the path": {
 			"spec.apps[*].ref.namespace", "spec.apps[*].namespace",
 			`{"apps":[{"namespace":"globex","ref":{"namespace":"acme"}}]}`, "",
 		},

@@ -26,21 +26,24 @@ import (
 
 // Delegated lets tenants' callers review tokens and subjects of their own tenant. A tenant's own
 // servers need these reviews if they delegate authentication and authorization to the cluster. A
-// token of another tenant gets the same response as an unknown token. A subject of another tenant
-// is allowed nothing. All fields are required.
+// token of another tenant gets the same response as an unknown token. For a subject of another
+// tenant, every access is denied. All fields are required.
 type Delegated struct {
 	// Subject returns the tenant of an authenticated user.
 	Subject func(context.Context, user.Info) (tenant.ID, error)
-	// Authenticate returns the user of the token in a request. The request is synthetic.
+	// Authenticate authenticates the bearer token in a request. The request contains only the
+	// token.
 	Authenticate func(*http.Request) (*authenticator.Response, bool, error)
-	// DenyReason returns why the boundary denies a request, or "" if the boundary does not deny it.
+	// DenyReason returns the reason why the boundary denies a request, or "" if it does not deny
+	// the request.
 	DenyReason func(context.Context, authorizer.Attributes) string
-	// Authorize decides on the request of a subject that is bound to the caller's tenant.
+	// Authorize decides on the request in a review. The subject is bound to the caller's tenant.
 	Authorize func(context.Context, authorizer.Attributes) (authorizer.Decision, string, error)
 }
 
-// ReviewerFor returns the Reviewer for reviews of a resource by a caller. It returns nil if the API
-// server handles them, as for callers of the system tenant.
+// ReviewerFor returns the Reviewer for a request to create a review. resource is the kind of
+// review. It returns nil if the API server handles the review. This is the case for callers of
+// the system tenant, and for all other resources.
 func (d *Delegated) ReviewerFor(r *http.Request, resource schema.GroupResource) Reviewer {
 	u, _ := request.UserFrom(r.Context())
 	id, err := tenant.ID{}, tenant.ErrUnbound // if there is no user
@@ -67,7 +70,8 @@ func (d *Delegated) ReviewerFor(r *http.Request, resource schema.GroupResource) 
 	}
 }
 
-// token handles a TokenReview (k8s.io/kubernetes pkg/registry/authentication/tokenreview, v1.37.1).
+// token handles a TokenReview, like upstream (k8s.io/kubernetes
+// pkg/registry/authentication/tokenreview, v1.37.1).
 func (d *Delegated) token(
 	r *http.Request, id tenant.ID, _ user.Info, object runtime.Object,
 ) (runtime.Object, *apierrors.StatusError) {
@@ -81,7 +85,7 @@ func (d *Delegated) token(
 	token, audiences := review.Spec.Token, authenticator.Audiences(review.Spec.Audiences)
 	review.Spec.Token = "" // the response must not contain the token
 	review.Status = authenticationv1.TokenReviewStatus{}
-	if !bearer.IsWellFormed(token) { // another parser could read only a prefix of it
+	if !bearer.IsWellFormed(token) { // another parser could read only a prefix of the token
 		return review, nil
 	}
 	synthetic, err := http.NewRequestWithContext(r.Context(), http.MethodGet, "/", http.NoBody)
@@ -169,10 +173,10 @@ func (d *Delegated) access(
 	return object, nil
 }
 
-// bind returns the subject of a review as if the caller impersonated it. It returns false if the
-// boundary denies this impersonation. It does not check whether a role allows it. Two kinds of
-// attributes are not checked at all: groups that every server adds, and extra keys about a
-// credential that only servers set. A TokenReview returns both.
+// bind returns the subject of a review, bound to the caller's tenant. It returns false if the
+// boundary denies the caller to impersonate the subject. It does not check whether a role allows
+// the impersonation. It also does not check the groups that every server adds and the extra keys
+// that describe a credential, because the response to a TokenReview contains both.
 func (d *Delegated) bind(
 	ctx context.Context, id tenant.ID, caller user.Info, spec *authorizationv1.SubjectAccessReviewSpec,
 ) (user.Info, bool) {
@@ -212,8 +216,8 @@ func (d *Delegated) bind(
 	return tenant.Bind(out, id), true
 }
 
-// isCredentialKey reports whether only servers set an extra key. Such a key describes a credential
-// and grants nothing.
+// isCredentialKey reports whether an extra key describes a credential. Only servers set such a
+// key, and it grants no permissions.
 func isCredentialKey(key string) bool {
 	return strings.HasPrefix(key, "authentication.kubernetes.io/") || key == tenant.SourceKey
 }

@@ -28,8 +28,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/tenanttest"
 )
 
-// fakeServer knows tokens of two tenants and of the system tenant. Its boundary denies the
-// impersonation of some names.
+// fakeServer authenticates tokens of two tenants, of the system tenant and of a user without a
+// tenant. Its boundary denies the impersonation of some names.
 type fakeServer struct {
 	reviews.Delegated
 	decided []authorizer.Attributes
@@ -56,10 +56,10 @@ func newFakeServer(t *testing.T) *fakeServer {
 	w.Subject = func(_ context.Context, u user.Info) (tenant.ID, error) { return tenant.Of(u) }
 	w.Authenticate = func(r *http.Request) (*authenticator.Response, bool, error) {
 		if len(r.Header) != 1 || r.URL.Path != "/" {
-			t.Errorf("the token is asked about with %v", r.Header)
+			t.Errorf("the token is authenticated with the headers %v", r.Header)
 		}
 		token := strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer ")
-		token, _, _ = strings.Cut(strings.TrimSpace(token), " ") // upstream's authenticators read it like this
+		token, _, _ = strings.Cut(strings.TrimSpace(token), " ") // upstream's authenticators also ignore the rest
 		if token == "broken" {
 			return nil, false, errors.New("CANARY")
 		}
@@ -68,12 +68,12 @@ func newFakeServer(t *testing.T) *fakeServer {
 	}
 	w.DenyReason = func(_ context.Context, a authorizer.Attributes) string {
 		if a.GetUser().GetName() != "caller" || a.GetVerb() != "impersonate" || !a.IsResourceRequest() {
-			t.Errorf("the boundary is asked %+v", a)
+			t.Errorf("unexpected request to the boundary: %+v", a)
 		}
 		name := a.GetName()
 		if strings.HasPrefix(name, "system:") || name == "" || name == "tenant:b" || name == "b" ||
 			a.GetNamespace() == "b--web" || strings.HasSuffix(a.GetSubresource(), "kubernetes.io/x") {
-			return "it crosses"
+			return "another tenant"
 		}
 		return ""
 	}
@@ -90,8 +90,8 @@ func newFakeServer(t *testing.T) *fakeServer {
 	return w
 }
 
-// post sends a review as a caller. If caller is nil, the caller is unknown. The fake API server
-// responds with 418.
+// post sends a review as a caller. If caller is nil, the request has no user. The API server
+// behind the handler responds with status 418.
 func (w *fakeServer) post(caller user.Info, group, resource, namespace string, review any) (int, string) {
 	body, ok := review.(string)
 	if !ok {
@@ -130,8 +130,8 @@ func tokenReview(token string, audiences ...string) *authenticationv1.TokenRevie
 	return out
 }
 
-// TestTokenReviews checks that a tenant's caller gets the users of its own tenant's tokens. The
-// response for a token of another tenant equals that for an unknown token.
+// TestTokenReviews checks that a tenant's caller can review the tokens of its own tenant. The
+// response for a token of another tenant equals the response for an unknown token.
 func TestTokenReviews(t *testing.T) {
 	w := newFakeServer(t)
 	caller := userOf(t, "caller", "a")
@@ -144,26 +144,26 @@ func TestTokenReviews(t *testing.T) {
 		!review.Status.Authenticated || review.Status.User.Username != "alice" ||
 		!slices.Equal(review.Status.User.Groups, []string{"dev", "system:authenticated"}) ||
 		review.Status.User.Extra[tenant.ExtraKey][0] != "a" || review.Spec.Token != "" {
-		t.Errorf("its own: %d: %s", code, own)
+		t.Errorf("a token of the caller's tenant: %d: %s", code, own)
 	}
 	_, none := ask("nobody's")
 	for _, token := range []string{
 		"bob", "root", "stray", "broken", "alice anything", "alice ", " alice", "alice\t", "alice\n", "alice\u00a0", "al ice",
 	} {
 		if code, text := ask(token); code != http.StatusCreated || text != none {
-			t.Errorf("%s: %d: %s, of nobody's %s", token, code, text, none)
+			t.Errorf("%s: %d: %s, want the response for an unknown token: %s", token, code, text, none)
 		}
 	}
 	if strings.Contains(none, `"authenticated":true`) || strings.Contains(none, "CANARY") ||
 		strings.Contains(none, "nobody") {
-		t.Errorf("nobody's: %s", none)
+		t.Errorf("an unknown token: %s", none)
 	}
 	if _, text := ask("alice", "other"); !strings.Contains(text, `"status":{"user":{}}`) {
-		t.Errorf("for another audience: %s", text)
+		t.Errorf("a token for another audience: %s", text)
 	}
 	if _, text := ask("alice", "api", "other"); !strings.Contains(text, `"audiences":["api"]`) ||
 		!strings.Contains(text, `"authenticated":true`) {
-		t.Errorf("for its audience: %s", text)
+		t.Errorf("a token for one of the audiences: %s", text)
 	}
 }
 
@@ -203,14 +203,14 @@ func TestReviewedCallers(t *testing.T) {
 		body string
 		want int
 	}{
-		"nothing":      {"", 400},
-		"no JSON":      {"{", 400},
-		"another kind": {`{"apiVersion":"authorization.k8s.io/v1","kind":"SubjectAccessReview","spec":{}}`, 400},
+		"an empty body": {"", 400},
+		"not JSON":      {"{", 400},
+		"another kind":  {`{"apiVersion":"authorization.k8s.io/v1","kind":"SubjectAccessReview","spec":{}}`, 400},
 		"another version": {
 			`{"apiVersion":"authentication.k8s.io/v1beta1","kind":"TokenReview","spec":{"token":"alice"}}`, 400,
 		},
 		"without a token": {`{"apiVersion":"authentication.k8s.io/v1","kind":"TokenReview","spec":{}}`, 400},
-		"a large one": {
+		"a review that is too large": {
 			`{"apiVersion":"authentication.k8s.io/v1","kind":"TokenReview","spec":{"token":"` + strings.Repeat("x", 64<<10) +
 				`"}}`,
 			413,
@@ -225,8 +225,8 @@ func TestReviewedCallers(t *testing.T) {
 	}
 }
 
-// TestSubjectAccessReviews checks that a subject either belongs to the caller's tenant in the
-// decision, or is allowed nothing.
+// TestSubjectAccessReviews checks that a subject is bound to the caller's tenant. If the boundary
+// denies the caller to impersonate the subject, the access is denied without a decision.
 func TestSubjectAccessReviews(t *testing.T) {
 	caller := userOf(t, "caller", "a")
 	type spec = authorizationv1.SubjectAccessReviewSpec
@@ -245,7 +245,7 @@ func TestSubjectAccessReviews(t *testing.T) {
 			true,
 			"dev tenant:a system:authenticated",
 		},
-		"as a review of its token told": {
+		"with the extra keys from a TokenReview": {
 			spec{
 				User: "carol",
 				Extra: map[string]authorizationv1.ExtraValue{
@@ -267,7 +267,7 @@ func TestSubjectAccessReviews(t *testing.T) {
 			true,
 			"system:authenticated system:serviceaccounts system:serviceaccounts:a--web",
 		},
-		"who may not": {
+		"a user without permission": {
 			spec{User: "carol", ResourceAttributes: &authorizationv1.ResourceAttributes{Verb: "list", Resource: "pods"}},
 			false,
 			"system:authenticated",
@@ -277,13 +277,13 @@ func TestSubjectAccessReviews(t *testing.T) {
 			true,
 			"system:authenticated",
 		},
-		"where deciding fails": {
+		"a decision that fails": {
 			spec{User: "carol", ResourceAttributes: &authorizationv1.ResourceAttributes{Verb: "fail", Resource: "pods"}},
 			false,
 			"system:authenticated",
 		},
 		"a reserved user": {spec{User: "system:admin", ResourceAttributes: get}, false, ""},
-		"the masters": {
+		"the group system:masters": {
 			spec{User: "carol", Groups: []string{"system:masters"}, ResourceAttributes: get}, false, "",
 		},
 		"groups without a user":  {spec{Groups: []string{"dev"}, ResourceAttributes: get}, false, ""},
@@ -291,14 +291,14 @@ func TestSubjectAccessReviews(t *testing.T) {
 		"another tenant's extra": {
 			spec{User: "carol", Extra: extra(tenant.ExtraKey, "b"), ResourceAttributes: get}, false, "",
 		},
-		"the same in upper case": {
+		"another tenant's extra in upper case": {
 			spec{User: "carol", Extra: extra("KubeTenant.dev/Tenant", "b"), ResourceAttributes: get}, false, "",
 		},
 		"a reserved extra": {
 			spec{User: "carol", Extra: extra("kubernetes.io/x", "y"), ResourceAttributes: get}, false, "",
 		},
-		"another's service account": {spec{User: "system:serviceaccount:b--web:r", ResourceAttributes: get}, false, ""},
-		"an account in another account's groups": {
+		"another tenant's account": {spec{User: "system:serviceaccount:b--web:r", ResourceAttributes: get}, false, ""},
+		"a service account in the groups of another namespace": {
 			spec{
 				User:               "system:serviceaccount:a--web:r",
 				Groups:             []string{"system:serviceaccounts:b--web"},
@@ -322,18 +322,18 @@ func TestSubjectAccessReviews(t *testing.T) {
 				u := a.GetUser()
 				got = strings.Join(u.GetGroups(), " ")
 				if id, err := tenant.Of(u); err != nil || id.String() != "a" || u.GetName() != c.spec.User {
-					t.Errorf("it is decided about %+v", u)
+					t.Errorf("the decision is about %+v", u)
 				}
 			}
 			if got != c.groups || len(w.decided) > 1 {
-				t.Errorf("it is decided about one in %q", got)
+				t.Errorf("the subject of the decision is in the groups %q", got)
 			}
 		})
 	}
 }
 
-// TestLocalReviews checks that a LocalSubjectAccessReview is rejected if it is about another
-// namespace than its own. It also checks reviews of the wrong kind or with invalid fields.
+// TestLocalReviews checks that a LocalSubjectAccessReview about access in another namespace is
+// rejected. Reviews of the wrong kind or with invalid fields are rejected too.
 func TestLocalReviews(t *testing.T) {
 	w := newFakeServer(t)
 	for namespace, want := range map[string]int{
@@ -348,11 +348,12 @@ func TestLocalReviews(t *testing.T) {
 				namespace)
 			if code, text := w.post(userOf(t, "caller", "a"), "authorization.k8s.io", "localsubjectaccessreviews",
 				"a--web", body); code != want {
-				t.Errorf("about %q: %d: %s", namespace, code, text)
+				t.Errorf("access in %q: %d: %s", namespace, code, text)
 			}
 		})
 	}
-	// A caller with the right to one kind of review cannot send the other kind with it.
+	// A caller that may create only one kind of review cannot use its resource for the other
+	// kind.
 	for resource, kind := range map[string]string{
 		"localsubjectaccessreviews": "SubjectAccessReview",
 		"subjectaccessreviews":      "LocalSubjectAccessReview",
@@ -368,9 +369,9 @@ func TestLocalReviews(t *testing.T) {
 		})
 	}
 	for what, spec := range map[string]string{
-		"about nothing": `{"user":"x"}`,
-		"about both":    `{"user":"x","resourceAttributes":{},"nonResourceAttributes":{}}`,
-		"about nobody":  `{"resourceAttributes":{"verb":"get"}}`,
+		"without attributes":            `{"user":"x"}`,
+		"with both kinds of attributes": `{"user":"x","resourceAttributes":{},"nonResourceAttributes":{}}`,
+		"without a subject":             `{"resourceAttributes":{"verb":"get"}}`,
 	} {
 		t.Run(what, func(t *testing.T) {
 			body := `{"apiVersion":"authorization.k8s.io/v1","kind":"SubjectAccessReview","spec":` + spec + `}`

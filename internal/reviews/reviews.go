@@ -1,8 +1,9 @@
 // Copyright The kubetenant authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package reviews handles reviews of authentication.k8s.io and authorization.k8s.io before they
-// reach an API server. The API server alone does not know the tenants of callers and subjects.
+// Package reviews intercepts reviews in the API groups authentication.k8s.io and
+// authorization.k8s.io before they reach an API server, which does not know the tenants of
+// callers and subjects.
 package reviews
 
 import (
@@ -34,7 +35,7 @@ const maxBytes = 64 << 10
 // neither, the API server handles the review.
 type Reviewer func(r *http.Request, object runtime.Object) (runtime.Object, *apierrors.StatusError)
 
-// The responses to invalid reviews.
+// Responses to invalid reviews.
 var (
 	errKind = apierrors.NewBadRequest("the kind or version of the review does not match the request")
 	errRead = apierrors.NewBadRequest("the review could not be decoded")
@@ -43,8 +44,8 @@ var (
 
 // With returns a handler that calls a Reviewer before next. The function reviewerFor returns the
 // Reviewer for a request, or nil if there is none. If a Reviewer was called, the request to next
-// contains only the review that was decoded, so that another parser cannot read a different review.
-// With logs no reviews.
+// contains only the review that was decoded, so that another parser cannot read a different
+// review. With does not log reviews.
 func With(next http.Handler, reviewerFor func(r *http.Request, resource schema.GroupResource) Reviewer) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		info, _ := request.RequestInfoFrom(r.Context())
@@ -96,7 +97,7 @@ func readError(err error) *apierrors.StatusError {
 	switch {
 	case errors.As(err, &large):
 		return apierrors.NewRequestEntityTooLargeError("a review may have at most 64 KiB")
-	case errors.As(err, &ended): // the error with which package authz ends a session
+	case errors.As(err, &ended): // package authz ends a session with this error
 		return ended
 	}
 	return errRead
@@ -117,7 +118,8 @@ var codecs = sync.OnceValue(func() serializer.CodecFactory {
 })
 
 // errSelector is the parsing error that [attributesOf] reports for every selector in a review. A
-// selector might limit the request to allowed objects, but reviews cannot determine this.
+// selector might limit the request to allowed objects, but this package does not evaluate
+// selectors.
 var errSelector = errors.New("selectors of reviews are not evaluated")
 
 // Access returns a Reviewer for SelfSubjectAccessReviews. It responds that the access is not

@@ -1,8 +1,8 @@
 // Copyright The kubetenant authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package turns limits the concurrent requests of a server. Further requests wait, and the tenants
-// with waiting requests are served in turn.
+// Package turns limits the number of concurrent requests in a server. Further requests wait in a
+// queue, which serves the tenants with waiting requests in turn.
 package turns
 
 import (
@@ -18,8 +18,8 @@ import (
 // ErrBusy is the error for a request that the queue rejects because it is full.
 var ErrBusy = errors.New("too many requests")
 
-// shareDivisor is the number of shares of the places. While requests of several flows wait, a flow
-// that uses less than one share is served first.
+// shareDivisor is the number of shares into which the places of a [Queue] are divided. While
+// requests of several flows wait, a flow that uses less than one share is served first.
 const shareDivisor = 8
 
 // Flow identifies a group of requests that share one turn in a [Queue], for example the requests of
@@ -44,12 +44,13 @@ func FlowOf(id tenant.ID, caller string) Flow {
 	return Flow{Name: id.String()}
 }
 
-// Queue limits the number and the memory of concurrent requests. Further requests wait.
+// Queue limits the number and the memory of concurrent requests. Each running request occupies
+// one place in the queue. Further requests wait.
 //
 // Flows with waiting requests are served in turn, and the requests of each flow are served in
 // order. A flow that uses less than its share of the places is served before the other flows. The
 // share is an eighth of the places, and at least one place. If each waiting flow uses its share,
-// the flows are served in turn. No place is empty while a request waits, except if the next request
+// the flows are served in turn. No place is free while a request waits, unless the next request
 // needs more memory than is free.
 //
 // The queue stores nothing for a flow without requests. It is safe for concurrent use.
@@ -62,10 +63,10 @@ type Queue struct {
 
 	flows   map[Flow]*flow
 	turns   list.List // the flows with waiting requests (*flow), with the next one first
-	longest waitHeap  // the flows with waiting requests
+	longest waitHeap  // the flows with waiting requests, with the longest one first
 	waiting int
-	// unknown contains the requests that were admitted while no request waited. Their flows are
-	// determined only when a request has to wait.
+	// unknown contains the admitted requests with flows that have not been determined. The queue
+	// determines these flows only when a request has to wait.
 	unknown list.List // its elements are *place
 }
 
@@ -129,8 +130,9 @@ func (q *Queue) Waiting() int {
 // once if err is nil. If the queue is full, the error is [ErrBusy]. If ctx ends, the error is the
 // cause of its end.
 //
-// The function flowFunc returns the flow of the request. The queue calls it at most once, and only
-// if a request waits. It MUST be fast, and another goroutine may call it until leave returns.
+// The function flowFunc returns the flow of the request. The queue calls it at most once, and
+// only if this request or another one cannot be admitted immediately. It MUST be fast, and
+// another goroutine may call it until leave returns.
 func (q *Queue) Enter(ctx context.Context, memory int64, flowFunc func() Flow) (leave func(), err error) {
 	q.mu.Lock()
 	memory = min(memory, q.memory)
@@ -157,7 +159,7 @@ func (q *Queue) Enter(ctx context.Context, memory int64, flowFunc func() Flow) (
 	return q.wait(ctx, w)
 }
 
-// wait waits until a request is admitted.
+// wait waits until a request is admitted or rejected, or ctx ends.
 func (q *Queue) wait(ctx context.Context, w *waiter) (leave func(), err error) {
 	select {
 	case err = <-w.result:
@@ -184,7 +186,7 @@ func (q *Queue) wait(ctx context.Context, w *waiter) (leave func(), err error) {
 	return leave, nil
 }
 
-// acquire takes a place and memory if there is enough of both.
+// acquire reserves a place and memory for a request, or returns false if not enough is free.
 func (q *Queue) acquire(memory int64) bool {
 	if q.free <= 0 || q.freeMemory < memory {
 		return false
@@ -209,7 +211,7 @@ func (q *Queue) release(p *place) {
 	q.dispatch()
 }
 
-// identify determines the flows of the requests that were admitted while no request waited.
+// identify determines the flows of the requests in unknown.
 func (q *Queue) identify() {
 	for e := q.unknown.Front(); e != nil; e = q.unknown.Front() {
 		p := q.unknown.Remove(e).(*place)
@@ -245,7 +247,7 @@ func (q *Queue) flowOf(name Flow) *flow {
 	return f
 }
 
-// forget removes a flow without requests.
+// forget removes a flow if it has no requests.
 func (q *Queue) forget(f *flow) {
 	if f.running == 0 && f.waiters.Len() == 0 {
 		delete(q.flows, f.Flow)
@@ -283,8 +285,8 @@ func (q *Queue) next() *flow {
 	return q.turns.Front().Value.(*flow)
 }
 
-// add adds a request to the waiting requests. If the queue is full, it rejects the last request of
-// the flow with the most waiting requests. It returns nil if it rejects the new request.
+// add adds a request to the waiting requests. If the queue is full, it rejects the newest request
+// of the flow with the most waiting requests. It returns nil if it rejects the new request.
 func (q *Queue) add(name Flow, memory int64) *waiter {
 	if q.waiting >= q.queued {
 		own := 0

@@ -75,7 +75,8 @@ func (c *testClients) sendAs(f Flow, number int) {
 	}
 }
 
-// release ends requests of a flow and returns the flows that are then admitted.
+// release ends the given number of requests of a flow, and returns the flows of the requests that
+// are then admitted.
 func (c *testClients) release(name string, number int) string {
 	c.mu.Lock()
 	before := len(c.came)
@@ -91,7 +92,7 @@ func (c *testClients) release(name string, number int) string {
 	return strings.Join(c.came[before:], " ")
 }
 
-// drain ends requests until no request is left.
+// drain ends requests until no request is left, and checks that the queue is then empty.
 func (c *testClients) drain() {
 	for {
 		c.mu.Lock()
@@ -129,20 +130,20 @@ func TestTurns(t *testing.T) {
 		c.send("flood", 100)
 		c.send("other", 3)
 		if c.refused["flood"] != 93 || c.refused["other"] != 0 {
-			t.Errorf("refused: %v, want 93 of the flood: ten wait, and three of them are the other's", c.refused)
+			t.Errorf("refused: %v, want only 93 requests of the flow flood", c.refused)
 		}
 		for _, name := range strings.Fields("first flood other flood other flood other flood flood flood") {
 			c.release(name, 1)
 		}
 		if got := strings.Join(c.came, " "); got != "first flood other flood other flood other flood flood flood flood" {
-			t.Errorf("let in: %s", got)
+			t.Errorf("admitted: %s", got)
 		}
 		c.drain()
 	})
 }
 
 // TestQuietTenant checks that a tenant that sends one request waits for at most one release, even
-// if another tenant has all places and more tenants wait.
+// if another tenant uses all places and more tenants wait.
 func TestQuietTenant(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := New(22, 1000, 100)
@@ -150,14 +151,14 @@ func TestQuietTenant(t *testing.T) {
 		c.send("noisy", 522)
 		c.send("quiet", 1)
 		if got := c.release("noisy", 1); got != "quiet" {
-			t.Errorf("after one release: %q is let in", got)
+			t.Errorf("admitted after one release: %q", got)
 		}
 		c.send("b", 10)
 		c.send("c", 10)
 		c.send("d", 10)
 		c.send("quiet", 1) // the flow has one place, and its share is two
 		if got := c.release("noisy", 4); got != "b c d quiet" {
-			t.Errorf("let in after four releases: %q", got)
+			t.Errorf("admitted after four releases: %q", got)
 		}
 		c.drain()
 	})
@@ -186,14 +187,14 @@ func TestShare(t *testing.T) {
 			}
 		}
 		if got := c.release("t0", 2); got != "t0 t0" {
-			t.Errorf("let in after two releases of t0: %q, want the only flow with less than its share", got)
+			t.Errorf("admitted after two releases of t0: %q, want the only flow with less than its share", got)
 		}
 		c.drain()
 	})
 }
 
-// TestWorkConserving checks that a flow uses more than its share if no other flow needs the places,
-// and that flows that have their share are served in turn.
+// TestWorkConserving checks that a flow uses more than its share if no other flow needs the
+// places, and that flows that use their share are served in turn.
 func TestWorkConserving(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newTestClients(t, New(8, 100, 100))
@@ -224,10 +225,10 @@ func TestExempt(t *testing.T) {
 		c.sendAs(system, 20)
 		c.send("quiet", 3)
 		if got := c.release("noisy", 4); got != "system quiet system system" {
-			t.Errorf("let in: %q", got)
+			t.Errorf("admitted: %q", got)
 		}
 		if got := c.release("noisy", 4); got != "system system system noisy" {
-			t.Errorf("let in: %q", got)
+			t.Errorf("admitted: %q", got)
 		}
 		c.drain()
 
@@ -236,7 +237,7 @@ func TestExempt(t *testing.T) {
 		c.send("system", 20) // a client forged the name
 		c.send("quiet", 3)
 		if got := c.release("noisy", 3); got != "system quiet noisy" && got != "system quiet system" {
-			t.Errorf("let in with a forged name: %q", got)
+			t.Errorf("admitted with a forged name: %q", got)
 		}
 		c.drain()
 	})
@@ -253,7 +254,7 @@ func TestFullQueueRejectsLargestFlow(t *testing.T) {
 		for i := range 3 {
 			c.send(fmt.Sprint("t", i), 1)
 		}
-		c.send("late", 1) // each flow that waits has one request
+		c.send("late", 1) // each waiting flow has one request that waits
 		if c.refused["a"] != 3 || c.refused["late"] != 1 || len(c.refused) != 2 {
 			t.Errorf("refused: %v", c.refused)
 		}
@@ -277,10 +278,10 @@ func TestResize(t *testing.T) {
 		q.Resize(4, 5)
 		c.send("b", 1) // more requests wait than the new limit allows
 		if got := c.release("a", 6); got != "" || c.refused["b"] != 1 {
-			t.Errorf("let in while more run than the new limit: %q, refused: %v", got, c.refused)
+			t.Errorf("admitted while more requests run than the new limit: %q, refused: %v", got, c.refused)
 		}
 		if got := c.release("a", 1); got != "b" {
-			t.Errorf("let in after the next release: %q", got)
+			t.Errorf("admitted after the next release: %q", got)
 		}
 		q.Resize(6, 100)
 		synctest.Wait()
@@ -316,7 +317,7 @@ func TestMemoryLimitIsNotExceeded(t *testing.T) {
 		}
 		wg.Wait()
 		if most.Load() > 100 {
-			t.Errorf("%d bytes were in use at once", most.Load())
+			t.Errorf("%d bytes were in use at the same time", most.Load())
 		}
 		checkIdle(t, q)
 	})
@@ -347,7 +348,7 @@ func TestLargeRequest(t *testing.T) {
 		defer cancel()
 		leave, err := q.Enter(ctx, 100, fixedFlow("large"))
 		if err != nil {
-			t.Error("the large request gets no turn")
+			t.Error("the large request was not admitted")
 		} else {
 			leave()
 		}
@@ -443,9 +444,9 @@ func TestManyFlows(t *testing.T) {
 	})
 }
 
-// FuzzQueue sends, ends and cancels requests in any order, and checks three rules after each step.
-// No place is empty while a request waits. There are at most as many running requests as places. No
-// flow that has its share is admitted before a flow that has less.
+// FuzzQueue sends, ends and cancels requests in any order, and checks three rules after each
+// step. No place is free while a request waits. There are at most as many running requests as
+// places. No flow that has its share is admitted before a flow that has less.
 func FuzzQueue(f *testing.F) {
 	f.Add([]byte{7, 5, 0, 0, 0, 1, 2, 64, 64, 128, 128, 3, 64})
 	f.Add([]byte{0, 0, 0, 1, 64, 128, 2, 192, 3})
@@ -643,7 +644,7 @@ func BenchmarkEnterFull(b *testing.B) {
 	}
 }
 
-// TestPanic checks that a request whose flow cannot be determined does not block the queue.
+// TestPanic checks that a panic in the flow function of a request does not block the queue.
 func TestPanic(t *testing.T) {
 	q := New(1, 1, 0)
 	leave, err := q.Enter(t.Context(), 0, func() Flow { panic("no flow") })

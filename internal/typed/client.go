@@ -49,8 +49,8 @@ func (c Client[T, P]) Get(ctx context.Context, name cache.ObjectName) (P, error)
 	return Decode[T, P](u)
 }
 
-// ForEach calls f for each object that options select, in all namespaces and page by page. It calls
-// invalid for each object that does not decode.
+// ForEach lists the objects that options select in all namespaces, page by page. It calls f for
+// each object that decodes, and invalid for each other object.
 func (c Client[T, P]) ForEach(
 	ctx context.Context,
 	options metav1.ListOptions,

@@ -19,7 +19,7 @@ import (
 // Strict returns u as the type T. It returns an [Invalid] if u does not decode, or if it has a
 // field outside its status that T does not have.
 //
-// It is for kinds that allow requests, such as AccessGrant. A later release may add a field that
+// It is for kinds that grant access, such as AccessGrant. A later release may add a field that
 // restricts what an object allows. A release that ignored this field would allow more.
 func Strict[T any, P Pointer[T]](u *unstructured.Unstructured) metav1.Object {
 	out, invalid := decode[T, P](u)
@@ -43,9 +43,9 @@ func NewStrictInformer[T any, P Pointer[T]](
 	return newInformer(client, resource, Strict[T, P])
 }
 
-// withoutValues removes the values of the object from an error of the decoder. An error of package
-// time quotes the text that it cannot parse. The function drops everything after the first
-// quotation mark.
+// withoutValues removes the values of the object from an error of the decoder. An error of
+// package time quotes the text that it cannot parse. The function drops the text from the first
+// quotation mark on.
 func withoutValues(err error) error {
 	text, _, found := strings.Cut(err.Error(), `"`)
 	if !found {

@@ -66,10 +66,10 @@ func TestStrictStatus(t *testing.T) {
 func TestErrorsContainNoValues(t *testing.T) {
 	for name, spec := range map[string]any{
 		"text for an object": "SECRET",
-		"no time":            map[string]any{"expires": `SE"CRET`},
+		"invalid time":       map[string]any{"expires": `SE"CRET`},
 		"text for a list":    map[string]any{"to": "SECRET"},
-		"no quantity":        map[string]any{"hard": map[string]any{"pods": "SECRET"}},
-		"no duration":        map[string]any{"deletionDelay": "SECRET"},
+		"invalid quantity":   map[string]any{"hard": map[string]any{"pods": "SECRET"}},
+		"invalid duration":   map[string]any{"deletionDelay": "SECRET"},
 		"unknown field":      map[string]any{"onlyFor": "SECRET"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -83,7 +83,7 @@ func TestErrorsContainNoValues(t *testing.T) {
 			}
 			for _, err := range []error{grantErr, quotaErr, tenantErr, strictErr} {
 				if err != nil && (strings.Contains(err.Error(), "SE") || strings.Contains(err.Error(), "CRET")) {
-					t.Errorf("the error holds the value: %v", err)
+					t.Errorf("the error contains the value: %v", err)
 				}
 			}
 		})

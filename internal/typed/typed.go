@@ -127,8 +127,9 @@ func newInvalid(u *unstructured.Unstructured, err error) *Invalid {
 	return out
 }
 
-// FromInformer returns an object of an informer, or the last state of a deleted object. If the
-// informer has an [Invalid] instead, FromInformer returns it as the error.
+// FromInformer converts obj, which is from an informer, to the type P. For a deleted object, it
+// returns the last known state. If the informer has an [Invalid] instead, FromInformer returns it
+// as the error.
 func FromInformer[T any, P Pointer[T]](obj any) (P, error) {
 	if deleted, ok := obj.(cache.DeletedFinalStateUnknown); ok {
 		obj = deleted.Obj

@@ -48,7 +48,7 @@ func TestOneInvalidObject(t *testing.T) {
 		"text for an object": "x",
 		"number for text":    map[string]any{"from": map[string]any{"tenant": int64(1)}},
 		"text for a list":    map[string]any{"to": "pods"},
-		"no time":            map[string]any{"expires": "tomorrow"},
+		"invalid time":       map[string]any{"expires": "tomorrow"},
 		"map for text":       map[string]any{"from": map[string]any{"tenant": map[string]any{}}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -77,7 +77,7 @@ func TestOneInvalidObject(t *testing.T) {
 				func(g *v1alpha1.AccessGrant) { valid = append(valid, g.Name) },
 				func(i *typed.Invalid) { invalid = append(invalid, i.Name) })
 			if err != nil || !slices.Equal(valid, []string{"good"}) || !slices.Equal(invalid, []string{"bad"}) {
-				t.Errorf("Each() = %v: valid %q, invalid %q", err, valid, invalid)
+				t.Errorf("ForEach() = %v: valid %q, invalid %q", err, valid, invalid)
 			}
 		})
 	}
@@ -126,13 +126,13 @@ func TestClientReportsInvalid(t *testing.T) {
 		}
 	}
 	if each(); !slices.Equal(names, []string{"invalid bad", "good"}) {
-		t.Errorf("Each() calls with %q", names)
+		t.Errorf("ForEach() calls with %q", names)
 	}
 	if err := c.Delete(t.Context(), invalid); err != nil {
 		t.Fatal(err)
 	}
 	if each(); !slices.Equal(names, []string{"good"}) {
-		t.Errorf("after Delete(), Each() calls with %q", names)
+		t.Errorf("after Delete(), ForEach() calls with %q", names)
 	}
 }
 

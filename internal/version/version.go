@@ -1,7 +1,8 @@
 // Copyright The kubetenant authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package version reports which release of kubetenant runs.
+// Package version reports the release of kubetenant and the commit from which the program was
+// built.
 package version
 
 import (
@@ -14,17 +15,19 @@ const module = "github.com/kubetenant/kubetenant"
 // The linker sets these variables in the binaries of a release (hack/release.sh).
 var version, commit string
 
-// Unknown is the version of a build that does not record one.
+// Unknown is the version of a build that does not record its version.
 const Unknown = "unknown"
 
-// Version returns the version of kubetenant in the running program, for example "v0.1.0". A program
-// that embeds kubetenant has the version of its dependency.
+// Version returns the version of kubetenant in the running program, for example "v0.1.0". For a
+// program that embeds kubetenant, it is the version of the dependency. If the version is not
+// recorded, Version returns [Unknown].
 func Version() string {
 	info, _ := debug.ReadBuildInfo()
 	return versionOf(version, info)
 }
 
-// Commit returns the commit that the program was built from, or "" if the build does not record it.
+// Commit returns the commit that the program was built from, or "" if the build does not record
+// it or if the program belongs to another project.
 func Commit() string {
 	info, _ := debug.ReadBuildInfo()
 	return commitOf(commit, info)
