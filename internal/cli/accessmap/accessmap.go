@@ -1,8 +1,8 @@
 // Copyright The kubetenant authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package accessmap shows the access of each identity to each namespace, as one HTML page or as
-// JSON. The server's own code decides every cell.
+// Package accessmap computes the access of each identity to each namespace. It writes the result
+// as an HTML page or a table. The server's own authorization code decides each cell.
 package accessmap
 
 import (
@@ -25,13 +25,13 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// Group is a group of similar resources.
+// Group is a named group of related resources, such as workloads.
 type Group struct {
 	Name      string   `json:"name"`
-	Resources []string `json:"resources"` // as resource.group
+	Resources []string `json:"resources"` // such as deployments.apps or pods/exec
 }
 
-// groups returns the groups of resources for which each row has a cell in each namespace.
+// groups returns the resource groups for which a [Map] shows access.
 func groups() []Group {
 	return []Group{
 		{
@@ -54,7 +54,7 @@ func groups() []Group {
 	}
 }
 
-// Values of Cell.Access and Cell.Why.
+// Read and Write are the values of Cell.Access. The other constants are the values of Cell.Why.
 const (
 	Read   = "read"
 	Write  = "write"
@@ -64,26 +64,25 @@ const (
 	Policy = "policy"
 )
 
-// AllNamespaces is the namespace of cells that apply to a caller of the system tenant in every
-// namespace.
+// AllNamespaces is the name of the column for access to every namespace of the cluster. Only
+// identities of the system tenant have cells in this column.
 const AllNamespaces = "*"
 
-// AnyTenant is the tenant of a subject with a cluster-wide binding that callers of any tenant may
-// match. The row describes the callers with this name in every tenant, each in the namespaces of
-// its own tenant.
+// AnyTenant is the tenant of an identity that callers of any tenant match through a
+// ClusterRoleBinding. Each cell in its row shows the access of callers of the tenant that owns
+// the namespace.
 const AnyTenant = "*"
 
-// Subject is a row: a subject of bindings or grants, in one tenant.
+// Subject is a row of the map: a subject of bindings or grants, in one tenant.
 type Subject struct {
 	Kind   string `json:"kind"`
 	Name   string `json:"name"`
 	Tenant string `json:"tenant"`
-	// System reports whether every binding of the subject is one of the default bindings of
-	// Kubernetes.
+	// System reports whether the subject occurs only in default bindings of Kubernetes.
 	System bool `json:"system,omitempty"`
 }
 
-// Namespace is a column.
+// Namespace is a column of the map.
 type Namespace struct {
 	Name  string `json:"name"`
 	Owner string `json:"owner"`
@@ -109,12 +108,14 @@ type Map struct {
 	Identities []Subject   `json:"identities"`
 	Namespaces []Namespace `json:"namespaces"`
 	Cells      []Cell      `json:"cells"`
-	// Reasons are the server's reasons for the cells, or the grants that allow the access.
+	// Reasons are the texts to which Cell.By refers. Each text is the reason that the authorizer
+	// returned, or the names of the AccessGrants that allow the access.
 	Reasons []string `json:"reasons"`
 }
 
-// Table returns a row for each identity and namespace. The columns are the kind, name and tenant of
-// the identity, the namespace, and the groups that the identity can read and write.
+// Table returns a row for each identity and namespace with at least one cell. The columns are
+// the kind, name and tenant of the identity, the namespace, the groups that the identity can
+// read, and the groups that it can write. A group that it can write is in both lists.
 func (m *Map) Table() [][]string {
 	type place struct{ identity, namespace int }
 	var order []place
@@ -140,8 +141,9 @@ func (m *Map) Table() [][]string {
 	return rows
 }
 
-// New determines the cells of a cluster under a configuration. It calls decided after each identity
-// with the number of finished identities and their total number. decided may be nil.
+// New computes the map of the cluster in a snapshot, for a server with the given configuration.
+// It calls decided after each identity with the number of finished identities and their total
+// number. decided may be nil.
 func New(
 	ctx context.Context, p *simulator.Snapshot, config *configv1alpha1.Settings, decided func(done, all int),
 ) (*Map, error) {
@@ -210,17 +212,17 @@ func New(
 	return m, nil
 }
 
-// row is an identity with the namespaces in which it may have access.
+// row is an identity with the namespaces in which access must be computed.
 type row struct {
 	Subject
 	subject    privileges.Subject
 	namespaces map[string]bool
-	grants     map[string][]string // the identity's grants, by namespace
+	grants     map[string][]string // names of the AccessGrants for the identity, keyed by namespace
 }
 
 // addNamespaces adds the namespaces in which a binding applies. namespace is the binding's
-// namespace, or "" for a ClusterRoleBinding. tenantName is the tenant of the binding's subject. own
-// contains the namespaces of each tenant.
+// namespace, or "" for a ClusterRoleBinding. tenantName is the tenant of the binding's subject.
+// own contains the names of the namespaces that each tenant owns, keyed by tenant.
 func (r *row) addNamespaces(namespace, tenantName string, own map[string][]string) {
 	switch {
 	case namespace != "":
@@ -240,8 +242,8 @@ func (r *row) addNamespaces(namespace, tenantName string, own map[string][]strin
 	}
 }
 
-// rowsOf returns a row for each subject of a binding or a grant, and each tenant that the subject
-// may belong to (see [tenantsOf]).
+// rowsOf returns a row for each subject of a binding or a grant, in each tenant that the subject
+// may belong to (see [tenantsOf]). It skips expired bindings and invalid grants.
 func rowsOf(ctx context.Context, stack *stack.Stack, p *simulator.Snapshot) []*row {
 	own := map[string][]string{}
 	for name := range p.Namespaces {
@@ -297,8 +299,8 @@ func rowsOf(ctx context.Context, stack *stack.Stack, p *simulator.Snapshot) []*r
 	return rows
 }
 
-// caller returns a user of a tenant that matches the subject in a namespace, or nil if the tenant
-// is invalid.
+// caller returns a user of the given tenant that matches the row's subject in a namespace. It
+// returns nil if tenantName is not a valid tenant ID.
 func (r *row) caller(tenantName, namespace string) user.Info {
 	id, err := tenant.Parse(tenantName)
 	if err != nil {
@@ -310,7 +312,7 @@ func (r *row) caller(tenantName, namespace string) user.Info {
 	return r.subject.Caller(id, namespace)
 }
 
-// tenantsOf returns the tenants for which a subject of a binding gets a row. A subject of a
+// tenantsOf returns the tenants in which a subject of a binding gets a row. A subject of a
 // ClusterRoleBinding that callers of any tenant may match also gets a row for [AnyTenant].
 func tenantsOf(
 	ctx context.Context, stack *stack.Stack, p *simulator.Snapshot, namespace string, s privileges.Subject,
@@ -323,19 +325,19 @@ func tenantsOf(
 	switch {
 	case namespace == "" && anybodys:
 		all = append(all, AnyTenant)
-	case len(all) > 1: // the system tenant's user of the same name is left to who-can
+	case len(all) > 1: // who-can lists the system tenant's user of the same name
 		all = all[:1]
 	}
 	return all
 }
 
-// namesIn returns the object names to which the roles and grants of a namespace are limited. It
-// also returns "" for a request without an object name.
+// namesIn returns the object names to which roles and grants in a namespace limit access
+// (resourceNames). It also returns "", for a request without an object name.
 func namesIn(p *simulator.Snapshot, namespace string) []string {
 	names := map[string]bool{"": true}
 	for _, b := range p.Bindings {
 		role := p.Roles[b.RoleKey()]
-		if b.Namespace != namespace || role == nil { // ClusterRoleBindings with resource names belong to the cluster
+		if b.Namespace != namespace || role == nil { // a ClusterRoleBinding can name cluster-scoped objects
 			continue
 		}
 		for i := range role.Rules {
@@ -357,7 +359,7 @@ func namesIn(p *simulator.Snapshot, namespace string) []string {
 }
 
 // decide returns the highest access of a caller to any resource of a group, with the reason that
-// the server gives for allowing it. It returns "" if the caller has no access.
+// the authorizer returns for it. Both results are "" if the caller has no access.
 func decide(
 	ctx context.Context, stack *stack.Stack, u user.Info, namespace string, names []string, g *Group,
 ) (access, reason string) {

@@ -48,8 +48,8 @@ func newMap(t *testing.T) *accessmap.Map {
 	return m
 }
 
-// TestAllServiceAccounts checks that a cluster-wide binding of all service accounts has a cell for
-// each tenant.
+// TestAllServiceAccounts checks that a ClusterRoleBinding of the group of all service accounts
+// results in cells for the system tenant and for each other tenant.
 func TestAllServiceAccounts(t *testing.T) {
 	klog.SetLogger(logr.Discard())
 	snapshot, err := simulator.NewSnapshot().With(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "kube-system"}},
@@ -82,7 +82,8 @@ func TestAllServiceAccounts(t *testing.T) {
 	}
 }
 
-// TestCells checks that the cells equal the expected access, and the decisions of the stack.
+// TestCells checks that the map contains the expected cells, and no cell for access that the
+// server denies.
 func TestCells(t *testing.T) {
 	m := newMap(t)
 	var got []string
@@ -107,9 +108,10 @@ func TestCells(t *testing.T) {
 	}
 	for _, cell := range got {
 		switch {
-		case strings.HasPrefix(cell, "User alice acme globex--shop"), // bound there, but denied by the boundary
+		case strings.HasPrefix(cell, "User alice acme globex--shop"), // a caller of another tenant needs a grant
 			strings.Contains(cell, "expired"),
-			// a binding in another tenant's namespace
+			// a service account of another tenant, which the boundary denies in spite of its
+			// binding
 			strings.HasPrefix(cell, "ServiceAccount globex--shop/foreign globex acme--web"):
 			t.Errorf("cell %q", cell)
 		}

@@ -12,8 +12,8 @@ import (
 //go:embed page.html
 var pages embed.FS
 
-// WriteHTML writes the map as one page that loads no other file and uses no network. The page
-// contains names as data, never as markup.
+// WriteHTML writes the map as one page that loads no other file and uses no network. Names of
+// objects are data in the page, never markup.
 func (m *Map) WriteHTML(w io.Writer) error {
 	page, err := template.ParseFS(pages, "page.html")
 	if err != nil {

@@ -15,8 +15,8 @@ import (
 	"github.com/kubetenant/kubetenant/internal/cli/accessmap"
 )
 
-// TestHostileNames checks that names of objects never change the markup of the page or the values
-// of its data.
+// TestHostileNames checks that object names never change the markup of the page, and that the
+// page's data contains them unchanged.
 func TestHostileNames(t *testing.T) {
 	page := func(name string) (markup string) {
 		m := &accessmap.Map{
@@ -75,7 +75,7 @@ func TestPageLoadsNoOtherFile(t *testing.T) {
 	}
 	page := out.String()
 	if !strings.Contains(page, `http-equiv="Content-Security-Policy" content="default-src 'none';`) {
-		t.Error("no policy that forbids all")
+		t.Error("the Content-Security-Policy does not forbid all content")
 	}
 	for _, bad := range []string{" src=", "http://", "https://", "@import", "url(", "<link"} {
 		if strings.Contains(page, bad) {

@@ -33,8 +33,8 @@ func roleWithRule(verb, group, resource string, names ...string) *simulator.Role
 	}}}
 }
 
-// cellsOf returns the map of a cluster with the namespaces acme--web and globex--shop, and its
-// cells as text. puts adds more objects to the cluster.
+// cellsOf returns the map of a cluster with the namespaces acme--web, globex--shop and
+// kube-system, and its cells as text. puts adds more objects to the cluster.
 func cellsOf(t *testing.T, puts func(*simulator.Snapshot)) (*accessmap.Map, []string) {
 	t.Helper()
 	klog.SetLogger(logr.Discard())
@@ -69,7 +69,7 @@ func cellsOf(t *testing.T, puts func(*simulator.Snapshot)) (*accessmap.Map, []st
 	return m, got
 }
 
-// bind adds a role and a binding of a user to it.
+// bind adds a role, and a binding of the user to this role.
 func bind(p *simulator.Snapshot, namespace, user string, role *simulator.Role) {
 	name := fmt.Sprintf("r%d", len(p.Roles))
 	p.Roles[simulator.Key{Name: name}] = role
@@ -81,33 +81,33 @@ func bind(p *simulator.Snapshot, namespace, user string, role *simulator.Role) {
 	})
 }
 
-// TestGroups checks that a right to one resource of a group sets only the cell of this group. The
-// cell is a write if a verb changes objects, otherwise a read. A right to one named object is
-// enough.
+// TestGroups checks that access to one resource of a group sets only the cell of this group. The
+// cell's access is write if a verb changes objects, otherwise read. Access to one named object
+// is enough.
 func TestGroups(t *testing.T) {
 	for name, c := range map[string]struct {
 		role *simulator.Role
 		want []string
 	}{
-		"to list deployments":     {roleWithRule("list", "apps", "deployments"), []string{"workloads read"}},
-		"to run in pods":          {roleWithRule("create", "", "pods/exec"), []string{"workloads write"}},
-		"to run in anything":      {roleWithRule("create", "", "*/exec"), []string{"workloads write"}},
-		"to delete secrets":       {roleWithRule("delete", "", "secrets"), []string{"secrets write"}},
-		"to watch limits":         {roleWithRule("watch", "", "limitranges"), []string{"configuration read"}},
-		"to patch ingresses":      {roleWithRule("patch", "networking.k8s.io", "ingresses"), []string{"network write"}},
-		"to update claims":        {roleWithRule("update", "", "persistentvolumeclaims"), []string{"storage write"}},
-		"to make tokens":          {roleWithRule("create", "", "serviceaccounts/token"), []string{"access write"}},
-		"to make grants":          {roleWithRule("create", "kubetenant.dev", "accessgrants"), []string{"access write"}},
-		"to get one secret":       {roleWithRule("get", "", "secrets", "s"), []string{"secrets read"}},
-		"to do what is no column": {roleWithRule("get", "example.com", "widgets"), nil},
-		"to get of another group": {roleWithRule("get", "extensions", "deployments"), nil},
-		"to do everything to all": {
+		"list deployments":              {roleWithRule("list", "apps", "deployments"), []string{"workloads read"}},
+		"exec in Pods":                  {roleWithRule("create", "", "pods/exec"), []string{"workloads write"}},
+		"exec in any resource":          {roleWithRule("create", "", "*/exec"), []string{"workloads write"}},
+		"delete Secrets":                {roleWithRule("delete", "", "secrets"), []string{"secrets write"}},
+		"watch LimitRanges":             {roleWithRule("watch", "", "limitranges"), []string{"configuration read"}},
+		"patch Ingresses":               {roleWithRule("patch", "networking.k8s.io", "ingresses"), []string{"network write"}},
+		"update PersistentVolumeClaims": {roleWithRule("update", "", "persistentvolumeclaims"), []string{"storage write"}},
+		"create tokens":                 {roleWithRule("create", "", "serviceaccounts/token"), []string{"access write"}},
+		"create AccessGrants":           {roleWithRule("create", "kubetenant.dev", "accessgrants"), []string{"access write"}},
+		"get one named Secret":          {roleWithRule("get", "", "secrets", "s"), []string{"secrets read"}},
+		"resource in no group":          {roleWithRule("get", "example.com", "widgets"), nil},
+		"resource in another API group": {roleWithRule("get", "extensions", "deployments"), nil},
+		"all verbs and resources": {
 			roleWithRule("*", "*", "*"),
 			[]string{
 				"workloads write", "secrets write", "configuration write", "network write", "storage write", "access write",
 			},
 		},
-		"a verb that is none of it": {roleWithRule("bind", "rbac.authorization.k8s.io", "roles"), nil},
+		"verb that neither reads nor writes": {roleWithRule("bind", "rbac.authorization.k8s.io", "roles"), nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, got := cellsOf(t, func(p *simulator.Snapshot) { bind(p, "acme--web", "alice", c.role) })
@@ -122,12 +122,11 @@ func TestGroups(t *testing.T) {
 	}
 }
 
-// TestRows checks the order of rows and columns. Rows are sorted by tenant, kind and name. A name
-// has one row for each tenant in whose namespaces the name is bound. The columns of an owner's
-// namespaces are adjacent.
+// TestRows checks the order of rows and columns. Rows are sorted by tenant, kind and name. A
+// user has one row for each tenant that owns a namespace with a binding of the user. The columns
+// of one owner's namespaces are adjacent.
 //
-// A row without a right exists, but has no cell. Each tenant has a row for rights that all its
-// callers have.
+// An identity without access has a row, but no cell.
 func TestRows(t *testing.T) {
 	m, cells := cellsOf(t, func(p *simulator.Snapshot) {
 		bind(p, "globex--shop", "alice", roleWithRule("get", "", "secrets"))
@@ -160,8 +159,8 @@ func TestRows(t *testing.T) {
 	}
 }
 
-// TestGrantsByName checks that a cell whose access comes from AccessGrants names each grant instead
-// of the server's reason. A grant of one named object is enough.
+// TestGrantsByName checks that the reason of a cell lists every AccessGrant for the identity,
+// instead of the authorizer's reason. A grant of one named object is enough for a cell.
 func TestGrantsByName(t *testing.T) {
 	m, cells := cellsOf(t, func(p *simulator.Snapshot) {
 		for name, names := range map[string][]any{"one": {"settings"}, "two": nil} {

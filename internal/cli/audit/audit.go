@@ -38,7 +38,7 @@ var (
 	errNotRecord = errors.New("the line is not an audit record in JSON: it may be incomplete")
 )
 
-// Query selects records.
+// Query selects a stream and records in the stream.
 type Query struct {
 	// Since excludes earlier records.
 	Since time.Time
@@ -85,9 +85,9 @@ func (v *Visitor) visit(where string, line []byte, err error, selects func(*tena
 	return v.Record(&r, line)
 }
 
-// FromServer reads the stream of a server, oldest record first. It returns nil at the end of the
-// stream. With [Query.Follow], it returns nil if ctx is canceled, and an error if the server ends
-// the stream.
+// FromServer reads an audit stream from a server, oldest record first. It returns nil at the end
+// of the stream. With [Query.Follow], it returns nil if ctx is canceled, and an error if the
+// server ends the stream.
 func FromServer(ctx context.Context, server rest.Interface, q *Query, v *Visitor) (err error) {
 	get := server.Get().AbsPath(authz.AuditPath).Param("since", q.Since.UTC().Format(time.RFC3339Nano))
 	if q.User != "" {
@@ -119,7 +119,7 @@ func FromServer(ctx context.Context, server rest.Interface, q *Query, v *Visitor
 	return err
 }
 
-// explain adds advice to an error of the server.
+// explain adds advice to an error that the server returned.
 func explain(id tenant.ID, err error) error {
 	status := apierrors.APIStatus(nil)
 	switch {
@@ -138,14 +138,15 @@ func explain(id tenant.ID, err error) error {
 	return err
 }
 
-// FromFiles reads the files of a stream in a directory, oldest record first. A server may write the
-// files at the same time. If no file exists, FromFiles reads no records. It skips invalid lines,
-// because a server that was killed can leave an incomplete line that it never acknowledged.
+// FromFiles reads the files of a stream in a directory, oldest record first. A server may write
+// the files at the same time. If the stream has no files, FromFiles reads no records. It skips
+// invalid lines, because a server that was killed can leave an incomplete line that it never
+// acknowledged.
 func FromFiles(ctx context.Context, dir string, stream tenantaudit.Stream, q *Query, v *Visitor) error {
 	return tenantaudit.Read(ctx, dir, stream, tenantaudit.Filter{Since: q.Since, User: q.User, Denied: q.Denied}, v.Record)
 }
 
-// Header is the header line above the records that [WriteText] prints.
+// Header is the header line for the records that [WriteText] prints.
 const Header = "TIME                   CODE   VERB         OBJECT                                         CALLER\n"
 
 // WriteText prints a record on one line. Control characters are escaped.
@@ -159,8 +160,8 @@ func WriteText(w io.Writer, r *tenantaudit.Record) error {
 	return err
 }
 
-// callerOf returns the user of a request, or its tenant if the record has no user. A prefix
-// distinguishes users from tenants.
+// callerOf returns the user that sent a request, or the tenant if the record has no user. A
+// prefix distinguishes users from tenants. If the record has neither, callerOf returns "-".
 func callerOf(r *tenantaudit.Record) string {
 	switch {
 	case r.User != "" && r.ImpersonatedBy != "":
@@ -173,7 +174,7 @@ func callerOf(r *tenantaudit.Record) string {
 	return "-"
 }
 
-// objectOf returns the object or the path of a request.
+// objectOf returns the object or the path that was requested.
 func objectOf(r *tenantaudit.Record) string {
 	if r.Resource == "" {
 		return r.Path
@@ -202,7 +203,7 @@ func WriteJSON(w io.Writer, line []byte) error {
 		return err
 	}
 	text := strings.ToValidUTF8(compact.String(), "\ufffd")
-	if output.Safe(text) != text { // such characters occur only in JSON strings
+	if output.Safe(text) != text { // in valid JSON, these characters occur only in strings
 		var b strings.Builder
 		for _, c := range text {
 			if s := string(c); output.Safe(s) == s {

@@ -32,13 +32,13 @@ import (
 
 var start = time.Date(2026, 11, 28, 1, 0, 0, 0, time.UTC)
 
-// line returns a record with a time in minutes after the start.
+// line returns a record in JSON. Its time is the given number of minutes after start.
 func line(minutes, code int, user string) string {
 	return fmt.Sprintf(`{"time":%q,"verb":"get","resource":"pods","name":"p%d","code":%d,"user":%q,"tenant":"acme"}`+"\n",
 		start.Add(time.Duration(minutes)*time.Minute).Format(time.RFC3339Nano), minutes, code, user)
 }
 
-// seen contains the records that a visitor received.
+// seen contains the records and the invalid lines that a visitor received.
 type seen struct {
 	names   []string
 	invalid []string
@@ -67,7 +67,8 @@ func directory(t *testing.T, files map[string]string) string {
 	return dir
 }
 
-// TestFromFiles checks the order and the selection of records, and that no other stream is read.
+// TestFromFiles checks the order and the selection of records, and that only the selected stream
+// is read.
 func TestFromFiles(t *testing.T) {
 	const uid = "0b5f1c1e-0000-4000-8000-000000000001"
 	dir := directory(t, map[string]string{
@@ -83,13 +84,13 @@ func TestFromFiles(t *testing.T) {
 		query  audit.Query
 		want   []string
 	}{
-		"all":        {uid, audit.Query{}, []string{"p1", "p2", "p3", "p4", "p5", "p6"}},
-		"the system": {tenantaudit.System, audit.Query{}, []string{"p93"}},
-		"by time":    {uid, audit.Query{Since: start.Add(4 * time.Minute)}, []string{"p4", "p5", "p6"}},
-		"by user":    {uid, audit.Query{User: "alice"}, []string{"p1", "p2", "p3"}},
-		"denied":     {uid, audit.Query{Denied: true}, []string{"p4", "p6"}},
-		"by both":    {uid, audit.Query{Denied: true, User: "bob"}, []string{"p6"}},
-		"no stream":  {"none", audit.Query{}, nil},
+		"all":             {uid, audit.Query{}, []string{"p1", "p2", "p3", "p4", "p5", "p6"}},
+		"system stream":   {tenantaudit.System, audit.Query{}, []string{"p93"}},
+		"since":           {uid, audit.Query{Since: start.Add(4 * time.Minute)}, []string{"p4", "p5", "p6"}},
+		"by user":         {uid, audit.Query{User: "alice"}, []string{"p1", "p2", "p3"}},
+		"denied":          {uid, audit.Query{Denied: true}, []string{"p4", "p6"}},
+		"denied and user": {uid, audit.Query{Denied: true, User: "bob"}, []string{"p6"}},
+		"no stream":       {"none", audit.Query{}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var s seen
@@ -148,8 +149,8 @@ func server(t *testing.T, handler http.HandlerFunc) rest.Interface {
 	return k.Discovery().RESTClient()
 }
 
-// TestFromServer checks the query of the request, and that records that do not match the query are
-// omitted.
+// TestFromServer checks the query of the request, and that FromServer omits records that do not
+// match the query.
 func TestFromServer(t *testing.T) {
 	for name, c := range map[string]struct {
 		query audit.Query
@@ -187,8 +188,8 @@ func TestFromServer(t *testing.T) {
 	}
 }
 
-// TestFollow checks that records are visited before the stream ends. If the server ends the stream,
-// FromServer returns an error. If the context is canceled, it does not.
+// TestFollow checks that records are visited before the stream ends. If the server ends the
+// stream, FromServer returns an error. If the context is canceled, it returns nil.
 func TestFollow(t *testing.T) {
 	client := server(t, func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.WriteString(w, line(1, 200, "a"))
@@ -228,7 +229,7 @@ func TestFollow(t *testing.T) {
 	}
 }
 
-// TestRefused checks the advice in errors of the server.
+// TestRefused checks the advice in errors for 403 and 404 responses.
 func TestRefused(t *testing.T) {
 	missing := server(t, func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
@@ -273,7 +274,8 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// TestWriteText checks that each record is one line, whatever its strings contain.
+// TestWriteText checks that each record is one line, even if its strings contain control
+// characters.
 func TestWriteText(t *testing.T) {
 	at := start.Add(time.Millisecond)
 	for want, r := range map[string]tenantaudit.Record{
@@ -365,7 +367,7 @@ func TestWriteJSON(t *testing.T) {
 		t.Errorf("%q, %v", &b, err)
 	}
 	if err := audit.WriteJSON(&b, []byte("{")); err == nil {
-		t.Error("half a record is written")
+		t.Error("an incomplete record is written")
 	}
 }
 

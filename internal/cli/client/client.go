@@ -27,10 +27,12 @@ func Changed(set *pflag.FlagSet, name string) bool {
 	return flag != nil && flag.Changed
 }
 
-// Cluster is one cluster that a command uses.
+// Cluster is a cluster that a command uses.
 type Cluster struct {
-	// Name is the name of the context, or of the cluster that replaces the cluster of the context.
-	// Server is the name of the server's entry in the kubeconfig.
+	// Name is the value of --cluster that selects the cluster, or the name of the context.
+	// Without
+	// a context, it is the URL of the server. Server is the name of the cluster's entry in the
+	// kubeconfig, or Name if there is no entry.
 	Name, Server string
 	// Config is the client configuration of the cluster.
 	Config *rest.Config
@@ -72,8 +74,8 @@ func (c *Cluster) Kube() (kube.Interface, error) {
 // Mapper returns a mapper for the resources in the cluster's discovery.
 func (c *Cluster) Mapper() (meta.RESTMapper, error) { return c.mapper() }
 
-// Cluster returns the selected cluster, after [Cluster.Check]. It returns an error if several
-// clusters are selected.
+// Cluster returns the selected cluster, after [Cluster.Check]. It returns an error if --context
+// lists several contexts.
 func (f *Flags) Cluster() (*Cluster, error) {
 	c, err := f.onlyCluster()
 	if err != nil {
@@ -92,9 +94,9 @@ func (f *Flags) onlyCluster() (*Cluster, error) {
 	return nil, fmt.Errorf("--context names %d contexts, but this command accepts only one", len(f.contexts))
 }
 
-// Clusters returns the clusters that --context or --cluster lists. If one of them cannot be used,
-// the error names it. Clusters sends no request to any cluster. The caller MUST call
-// [Cluster.Check] before it uses a cluster.
+// Clusters returns the clusters that --context or --cluster lists, or else the cluster of the
+// current context. It sends no requests. The caller MUST call [Cluster.Check] before it uses a
+// cluster.
 func (f *Flags) Clusters() ([]*Cluster, error) {
 	switch {
 	case len(f.clusters) > 0:
@@ -132,8 +134,8 @@ func (f *Flags) cluster(p clusterRef) (*Cluster, error) {
 		return nil, err
 	}
 	config.UserAgent = "kubectl-tenant"
-	config.WarningHandler = rest.NoWarnings{} // not about versions that the user did not choose
-	config.QPS = -1                           // the server limits requests itself
+	config.WarningHandler = rest.NoWarnings{} // the user did not choose the API versions of the requests
+	config.QPS = -1                           // no client-side limit, because the server limits requests
 	namespace, _, err := loader.Namespace()
 	if err != nil {
 		return nil, err
@@ -167,8 +169,10 @@ func (f *Flags) cluster(p clusterRef) (*Cluster, error) {
 
 var errNoKubeconfig = errors.New("no kubeconfig found: set --kubeconfig or $" + clientcmd.RecommendedConfigPathEnvVar)
 
-// checkContext returns an error if the kubeconfig does not contain the context. Without this check,
-// the client would connect to localhost.
+// checkContext returns an error if the kubeconfig has no context with the given name. If name is
+// empty, it returns an error if no current context is set. Without this check, the client would
+// connect to localhost. With --server, or in a Pod without a kubeconfig, no context is
+// necessary.
 func checkContext(raw *clientcmdapi.Config, name, server string) error {
 	if server != "" {
 		return nil

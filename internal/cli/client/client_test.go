@@ -23,8 +23,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// TestExplain checks that each connection error is one line with the remedy, and that it wraps its
-// cause.
+// TestExplain checks that the error for each connection problem is one line with the remedy, and
+// that it wraps its cause.
 func TestExplain(t *testing.T) {
 	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Authorization") != "" {
@@ -46,9 +46,9 @@ func TestExplain(t *testing.T) {
 		want   string
 	}{
 		"no server":         {&rest.Config{Host: "https://" + closed.Addr().String()}, "connection to "},
-		"no such name":      {&rest.Config{Host: "https://nowhere.invalid:6443"}, "cannot resolve nowhere.invalid"},
-		"another authority": {&rest.Config{Host: server.URL}, "an unknown authority"},
-		"no answer": {
+		"unknown host name": {&rest.Config{Host: "https://nowhere.invalid:6443"}, "cannot resolve nowhere.invalid"},
+		"unknown authority": {&rest.Config{Host: server.URL}, "an unknown authority"},
+		"no response": {
 			&rest.Config{
 				Host:            server.URL,
 				Timeout:         50 * time.Millisecond,
@@ -56,20 +56,20 @@ func TestExplain(t *testing.T) {
 			},
 			"did not respond in time",
 		},
-		"a token that is old": {
+		"rejected token": {
 			&rest.Config{Host: server.URL, BearerToken: "a-secret", TLSClientConfig: rest.TLSClientConfig{Insecure: true}},
 			"credential",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c.config.Proxy = func(*http.Request) (*url.URL, error) { return nil, nil } // ignore the environment of this machine
+			c.config.Proxy = func(*http.Request) (*url.URL, error) { return nil, nil } // ignore HTTPS_PROXY
 			k, err := kubernetes.NewForConfig(c.config)
 			if err != nil {
 				t.Fatal(err)
 			}
 			_, cause := k.CoreV1().Namespaces().Get(t.Context(), "web", metav1.GetOptions{})
 			if cause == nil {
-				t.Fatal("an answer")
+				t.Fatal("no error")
 			}
 			got := (&client.Cluster{Config: c.config}).Explain(cause)
 			if text := got.Error(); !strings.Contains(text, c.want) || strings.Contains(text, "\n") ||
@@ -90,7 +90,7 @@ func TestExplain(t *testing.T) {
 	}
 }
 
-// TestNames checks that an invalid name is an error of its flag, before any request.
+// TestNames checks that the error for an invalid name contains the flag.
 func TestNames(t *testing.T) {
 	for name, c := range map[string]struct {
 		check func(flag, name string) error

@@ -25,7 +25,7 @@ func (f *Flags) AddClusters(cmd *cobra.Command) {
 	_ = cmd.RegisterFlagCompletionFunc("cluster", f.completeClusters)
 }
 
-// namedClusters returns the clusters that --cluster lists.
+// namedClusters returns the clusters that --cluster lists, in the same order.
 func (f *Flags) namedClusters() ([]*Cluster, error) {
 	switch {
 	case f.overrides.ClusterInfo.Server != "":
@@ -56,9 +56,9 @@ func (f *Flags) namedClusters() ([]*Cluster, error) {
 	return all, nil
 }
 
-// findClusters finds the clusters of --cluster in a kubeconfig. It combines a server and a
-// credential only if a context of the kubeconfig combines them, or kubectl --cluster would combine
-// them. The credential for one cluster MUST NOT be sent to another cluster.
+// findClusters resolves the names listed in --cluster. It combines a server and a credential
+// only if a context of the kubeconfig combines them, or kubectl --cluster would combine them.
+// The credential for one cluster MUST NOT be sent to another cluster.
 func findClusters(config *clientcmdapi.Config, names []string) ([]clusterRef, error) {
 	var all []clusterRef
 	for i, name := range names {
@@ -87,7 +87,7 @@ func findCluster(config *clientcmdapi.Config, name string) (clusterRef, error) {
 		found = contextsWhere(config, func(c *clientcmdapi.Context) bool {
 			return c.Cluster == name && isSameUser(c.AuthInfo, current.AuthInfo)
 		})
-		if len(found) == 0 { // like kubectl, it uses the entry with the current user
+		if len(found) == 0 { // like kubectl --cluster, use the entry with the current user
 			return clusterRef{context: config.CurrentContext, entry: name}, nil
 		}
 	} else {
@@ -107,10 +107,10 @@ func findCluster(config *clientcmdapi.Config, name string) (clusterRef, error) {
 		name, strings.Join(found, ", "))
 }
 
-// gatewayContexts returns the contexts for a cluster behind a gateway. If the current context
-// connects to a gateway, it returns only contexts for the same gateway and the current user. If
-// several remain, it prefers those with exactly the current kubeconfig user, then those with the
-// current tenant path.
+// gatewayContexts returns the contexts for the named cluster behind a gateway. If the current
+// context connects to a gateway, it returns only contexts for the same gateway and user. If
+// several contexts match, it prefers those with exactly the current kubeconfig user, then those
+// with the current tenant path.
 func gatewayContexts(config *clientcmdapi.Config, current *clientcmdapi.Context, name string) []string {
 	var own gatewayPath
 	if entry := config.Clusters[current.Cluster]; entry != nil {
@@ -144,8 +144,9 @@ func gatewayContexts(config *clientcmdapi.Config, current *clientcmdapi.Context,
 	return all
 }
 
-// gatewayPath is the address of a server, split at /clusters/NAME. If the address has no such part,
-// gateway is the whole address.
+// gatewayPath contains the parts of a server URL of the form gateway/clusters/cluster/rest. If
+// the URL has no /clusters/ part, cluster is empty. A tenant path, such as tenants/acme, is part
+// of rest.
 type gatewayPath struct{ gateway, cluster, rest string }
 
 func gatewayPathOf(server string) gatewayPath {
@@ -168,8 +169,9 @@ func gatewayPathOf(server string) gatewayPath {
 	return p
 }
 
-// isSameUser reports whether two kubeconfig users are the same user, possibly with different
-// credentials. Examples are alice/acme@eu1 and alice/acme@us1, or admin and admin@us1.
+// isSameUser reports whether two user entries of a kubeconfig are the same user, possibly with
+// credentials for different clusters. Examples are alice/acme@eu1 and alice/acme@us1, or admin
+// and admin@us1.
 func isSameUser(a, b string) bool {
 	nameA, nameB := withoutCluster(a), withoutCluster(b)
 	switch {

@@ -11,7 +11,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// kubeconfig returns a kubeconfig. entries are NAME=SERVER, contexts NAME=ENTRY,USER.
+// kubeconfig returns a kubeconfig. entries lists NAME=SERVER, and contexts lists
+// NAME=ENTRY,USER.
 func kubeconfig(current, entries, contexts string) string {
 	var b strings.Builder
 	_, _ = fmt.Fprintf(&b, "apiVersion: v1\nkind: Config\ncurrent-context: %q\nclusters:\n", current)
@@ -35,7 +36,7 @@ func kubeconfig(current, entries, contexts string) string {
 }
 
 // TestNamedClusters checks that --cluster finds a cluster of the kubeconfig or of a gateway. It
-// must not send a credential to a server that the kubeconfig does not combine with it.
+// must not send a credential to a server unless the kubeconfig combines them.
 func TestNamedClusters(t *testing.T) {
 	const (
 		gw    = "https://gw.example.com"
@@ -45,76 +46,76 @@ func TestNamedClusters(t *testing.T) {
 	)
 	for name, c := range map[string]struct {
 		kubeconfig, clusters string
-		want                 string // "<name> <host> <user>" of each, or a part of the error
+		want                 string // "<name> <host> <user>" of each cluster, or a part of the error
 	}{
 		"two clusters behind a gateway": {
 			kubeconfig("alice/acme@eu1", two, alice), "eu1,us1",
 			"eu1 " + gw + "/clusters/eu1 alice/acme@eu1, us1 " + gw + "/clusters/us1/ alice/acme@us1",
 		},
-		"of the current user only": {
+		"contexts of two users": {
 			kubeconfig("alice/acme@eu1", two, alice+" bob/acme@us1=acme@us1,bob/acme@us1"), "us1",
 			"us1 " + gw + "/clusters/us1/ alice/acme@us1",
 		},
-		"of another user only": {
+		"context of another user": {
 			kubeconfig("alice/acme@eu1", two, "alice/acme@eu1=acme@eu1,alice/acme@eu1 bob/acme@us1=acme@us1,bob/acme@us1"),
 			"us1", `neither as a cluster nor as a context of your user`,
 		},
-		"of the same user of another tenant only": {
+		"context of the same user in another tenant": {
 			kubeconfig("alice/acme@eu1", two, "alice/acme@eu1=acme@eu1,alice/acme@eu1 a=acme@us1,alice/globex@us1"),
 			"us1", `neither as a cluster nor as a context of your user`,
 		},
-		"on another gateway only": {
+		"cluster of another gateway": {
 			kubeconfig("a", "e="+gw+"/clusters/eu1 u="+other+"/clusters/us1", "a=e,x b=u,x"), "us1",
 			`neither as a cluster nor as a context of your user`,
 		},
-		"from the root of the gateway": {
+		"current context at the root of the gateway": {
 			kubeconfig("a", "root="+gw+" u="+gw+"/clusters/us1", "a=root,x b=u,x"), "us1", "us1 " + gw + "/clusters/us1 x",
 		},
-		"from a cluster that is not behind a gateway": {
+		"current cluster not behind a gateway": {
 			kubeconfig("a", "direct="+other+" u="+gw+"/clusters/us1", "a=direct,x b=u,y"), "us1",
 			"us1 " + gw + "/clusters/us1 y",
 		},
-		"from there, to one of two gateways": {
+		"current cluster not behind a gateway, two gateways": {
 			kubeconfig("a", "direct=https://d u="+gw+"/clusters/us1 v="+other+"/clusters/us1", "a=direct,x b=u,y c=v,z"), "us1",
 			"matches the contexts b, c: select one with --context",
 		},
-		"on the tenant path, from one": {
+		"current context with a tenant path": {
 			kubeconfig("a", "e="+gw+"/clusters/eu1/tenants/acme u="+gw+"/clusters/us1 v="+gw+"/clusters/us1/tenants/acme",
 				"a=e,x b=u,x c=v,x"), "us1",
 			"us1 " + gw + "/clusters/us1/tenants/acme x",
 		},
-		"twice for the same user": {
+		"two contexts of the same user": {
 			kubeconfig("a", "e="+gw+"/clusters/eu1 u="+gw+"/clusters/us1", "a=e,x b=u,x c=u,x"), "us1",
 			"matches the contexts b, c: select one with --context",
 		},
-		"below a path of the gateway": {
+		"gateway URL with a path": {
 			kubeconfig("a", "e="+gw+"/k/clusters/eu1 u="+gw+"/clusters/us1 v="+gw+"/k/clusters/us1", "a=e,x b=u,x c=v,x"), "us1",
 			"us1 " + gw + "/k/clusters/us1 x",
 		},
-		"the entry of the current context": {
+		"entry of the current context": {
 			kubeconfig("a", "eu1=https://1 us1=https://2", "a=eu1,x b=us1,y"), "eu1", "eu1 https://1 x",
 		},
-		"another entry, with its context of the same user": {
+		"another entry, with a context of the same user": {
 			kubeconfig("admin", "eu1=https://1 us1=https://2", "admin=eu1,admin admin@us1=us1,admin@us1 b=us1,bob"), "eu1,us1",
 			"eu1 https://1 admin, us1 https://2 admin@us1",
 		},
-		"another entry without a context, as kubectl does": {
+		"another entry, without a context of the same user": {
 			kubeconfig("a", "eu1=https://1 us1=https://2", "a=eu1,x b=us1,y"), "us1", "us1 https://2 x",
 		},
-		"an entry rather than a gateway's": {
+		"name of an entry and of a cluster behind a gateway": {
 			kubeconfig("a", "us1=https://2 e="+gw+"/clusters/eu1 u="+gw+"/clusters/us1", "a=e,x b=u,x c=us1,x"), "us1",
 			"us1 https://2 x",
 		},
-		"no such cluster": {
+		"unknown cluster": {
 			kubeconfig("a", "e=https://1", "a=e,x"), "nosuch",
 			"create it with kubectl tenant gen-kubeconfig --gateway URL --cluster nosuch",
 		},
-		"the same twice": {
+		"same cluster twice": {
 			kubeconfig("alice/acme@eu1", two, alice), "eu1,acme@eu1",
 			`--cluster eu1 and acme@eu1 use the same context "alice/acme@eu1"`,
 		},
-		"an empty kubeconfig": {"", "eu1", "no kubeconfig found"},
-		"no current context":  {kubeconfig("", "eu1=https://1", "a=eu1,x"), "eu1", "no current context"},
+		"empty kubeconfig":   {"", "eu1", "no kubeconfig found"},
+		"no current context": {kubeconfig("", "eu1=https://1", "a=eu1,x"), "eu1", "no current context"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f, _ := clusters(t, c.kubeconfig)

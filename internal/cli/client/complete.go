@@ -64,12 +64,12 @@ func (f *Flags) CompleteTenants(cmd *cobra.Command, _ []string, prefix string) (
 	})
 }
 
-// CompleteUsers completes the names of users with a binding.
+// CompleteUsers completes the names of users that are subjects of a binding.
 func (f *Flags) CompleteUsers(cmd *cobra.Command, _ []string, prefix string) ([]string, cobra.ShellCompDirective) {
 	return f.completeSubjects(cmd, prefix, rbacv1.UserKind)
 }
 
-// CompleteGroups completes the names of groups with a binding.
+// CompleteGroups completes the names of groups that are subjects of a binding.
 func (f *Flags) CompleteGroups(cmd *cobra.Command, _ []string, prefix string) ([]string, cobra.ShellCompDirective) {
 	return f.completeSubjects(cmd, prefix, rbacv1.GroupKind)
 }

@@ -16,7 +16,8 @@ import (
 	"github.com/kubetenant/kubetenant/internal/cli/client"
 )
 
-// clusters returns a command with the flags, args and a kubeconfig.
+// clusters returns kubectl's flags, parsed from args, and the command that has them. $KUBECONFIG
+// is set to the file with the given kubeconfig.
 func clusters(t *testing.T, kubeconfig string, args ...string) (*client.Flags, *cobra.Command) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "config")
@@ -42,41 +43,41 @@ contexts: [{name: west, context: {cluster: w, user: u, namespace: acme--web}}, {
 		`user: u}}], users: [{name: u, user: {token: t}}]}`
 }
 
-// TestClusters checks that each context has its own configuration. An invalid context is an error
-// before any request.
+// TestClusters checks that each context has its own client configuration. An unknown context is
+// an error.
 func TestClusters(t *testing.T) {
 	const east = "https://east.example.com"
 	for name, c := range map[string]struct {
 		kubeconfig string
 		args       []string
-		want       string // "<name> <server> <host> <namespace>" of each, or a part of the error
+		want       string // "<name> <server> <host> <namespace>" of each cluster, or a part of the error
 	}{
-		"the current one": {twoClusters(east), nil, "east e https://east.example.com default"},
-		"another":         {twoClusters(east), []string{"--context", "west"}, "west w https://west.example.com acme--web"},
-		"both": {
+		"current context": {twoClusters(east), nil, "east e https://east.example.com default"},
+		"another context": {twoClusters(east), []string{"--context", "west"}, "west w https://west.example.com acme--web"},
+		"two contexts": {
 			twoClusters(east),
 			[]string{"--context", "west,east"},
 			"west w https://west.example.com acme--web, east e https://east.example.com default",
 		},
-		"one twice": {twoClusters(east), []string{"--context", "west,west"}, `--context names "west" twice`},
-		"one that is not": {
+		"same context twice": {twoClusters(east), []string{"--context", "west,west"}, `--context names "west" twice`},
+		"unknown context": {
 			twoClusters(east),
 			[]string{"--context", "west,north"},
 			`the kubeconfig has no context "north": its contexts are east, west`,
 		},
-		"none is current": {
+		"no current context": {
 			strings.Replace(twoClusters(east), "current-context: east, ", "", 1),
 			nil,
 			"no current context: select one with --context (east, west)",
 		},
-		"nothing": {"", nil, "no kubeconfig found: set --kubeconfig or $KUBECONFIG"},
-		"a server by its flag": {
+		"no kubeconfig": {"", nil, "no kubeconfig found: set --kubeconfig or $KUBECONFIG"},
+		"server flag without a kubeconfig": {
 			"",
 			[]string{"--server", "https://direct.example.com"},
 			"https://direct.example.com https://direct.example.com https://direct.example.com default",
 		},
-		"a namespace":      {twoClusters(east), []string{"-n", "web"}, "east e https://east.example.com web"},
-		"not a kubeconfig": {"a: [", nil, "yaml"},
+		"namespace flag":     {twoClusters(east), []string{"-n", "web"}, "east e https://east.example.com web"},
+		"invalid kubeconfig": {"a: [", nil, "yaml"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f, _ := clusters(t, c.kubeconfig, c.args...)
@@ -97,8 +98,8 @@ func TestClusters(t *testing.T) {
 	}
 }
 
-// TestCluster checks that a command for one cluster rejects several, and that its client has the
-// name of this program and no rate limit.
+// TestCluster checks that a command for one cluster rejects several contexts. Its client has the
+// user agent kubectl-tenant and no rate limit.
 func TestCluster(t *testing.T) {
 	f, _ := clusters(t, twoClusters("https://east.example.com"), "--context", "east,west")
 	if _, err := f.Cluster(); err == nil || !strings.Contains(err.Error(), "--context names 2") {
@@ -111,7 +112,7 @@ func TestCluster(t *testing.T) {
 	}
 	if !client.Changed(cmd.Flags(), "context") || client.Changed(cmd.Flags(), "namespace") ||
 		client.Changed(cmd.Flags(), "none") {
-		t.Error("what was given is not told from what was not")
+		t.Error("Changed does not distinguish flags that are set from other flags")
 	}
 }
 
@@ -123,7 +124,7 @@ func TestMapperOfItsContext(t *testing.T) {
 		w.Header().Set("Content-Type", "application/json")
 		_, _ = w.Write([]byte("{}"))
 	})
-	west := serverConfig(t, func(http.ResponseWriter, *http.Request) { t.Error("the other cluster was asked") })
+	west := serverConfig(t, func(http.ResponseWriter, *http.Request) { t.Error("the other cluster received a request") })
 	f, _ := clusters(t, strings.Replace(twoClusters(east.Host), "https://west.example.com", west.Host, 1), "--context",
 		"east,west", "--cache-dir", t.TempDir())
 	all, err := f.Clusters()
@@ -134,14 +135,14 @@ func TestMapperOfItsContext(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, _ = mapper.ResourcesFor(schemaPods) // nothing is found, because the test checks only the requested server
+	_, _ = mapper.ResourcesFor(schemaPods) // the result does not matter, only which server receives the requests
 	if len(paths) == 0 {
-		t.Error("the cluster was not asked")
+		t.Error("the cluster received no request")
 	}
 }
 
-// TestComplete checks that a completion returns each matching name once, in order. If nothing can
-// be read, it returns no names and no file names.
+// TestComplete checks that a completion returns each matching name once, in order. If the server
+// denies its requests, a completion returns no names and also no file names.
 func TestComplete(t *testing.T) {
 	server := serverConfig(t, func(w http.ResponseWriter, r *http.Request) {
 		text := map[string]string{
@@ -157,7 +158,7 @@ func TestComplete(t *testing.T) {
 		}[r.URL.Path]
 		if selector := r.URL.Query().Get("labelSelector"); selector != "" && selector != "kubetenant.dev/tenant" ||
 			r.URL.Query().Get("limit") == "" {
-			t.Errorf("asked %s", r.URL)
+			t.Errorf("unexpected request for %s", r.URL)
 		}
 		w.Header().Set("Content-Type", "application/json")
 		_, _ = w.Write([]byte(text))
@@ -168,12 +169,12 @@ func TestComplete(t *testing.T) {
 		prefix   string
 		want     []string
 	}{
-		"namespaces": {f.CompleteNamespaces, "", []string{"aa", "ab", "b"}},
-		"some":       {f.CompleteNamespaces, "a", []string{"aa", "ab"}},
-		"tenants":    {f.CompleteTenants, "", []string{"one", "two"}},
-		"users":      {f.CompleteUsers, "", []string{"alice", "bob"}},
-		"groups":     {f.CompleteGroups, "", []string{"dev"}},
-		"roles":      {f.CompleteRoles, "v", []string{"view"}},
+		"namespaces":               {f.CompleteNamespaces, "", []string{"aa", "ab", "b"}},
+		"namespaces with a prefix": {f.CompleteNamespaces, "a", []string{"aa", "ab"}},
+		"tenants":                  {f.CompleteTenants, "", []string{"one", "two"}},
+		"users":                    {f.CompleteUsers, "", []string{"alice", "bob"}},
+		"groups":                   {f.CompleteGroups, "", []string{"dev"}},
+		"roles":                    {f.CompleteRoles, "v", []string{"view"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got, said := c.complete(cmd, nil, c.prefix); !slices.Equal(got, c.want) ||
@@ -189,11 +190,11 @@ func TestComplete(t *testing.T) {
 	closed := serverConfig(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusForbidden) })
 	f, cmd = clusters(t, twoClusters(closed.Host))
 	if got, said := f.CompleteUsers(cmd, nil, ""); len(got) > 0 || said != cobra.ShellCompDirectiveError {
-		t.Errorf("refused: %q, %d", got, said)
+		t.Errorf("forbidden: %q, %d", got, said)
 	}
 }
 
-// bindings returns a list with one binding of the specified subjects, by kind and name.
+// bindings returns a list with one binding. subjects alternates between kinds and names.
 func bindings(kind string, subjects ...string) string {
 	var all []string
 	for pair := range slices.Chunk(subjects, 2) {

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// errDuration describes a valid duration.
+// errDuration reports an invalid duration.
 var errDuration = errors.New("must be a duration, such as 90m, 8h or 30d")
 
 const day = 24 * time.Hour

@@ -21,7 +21,7 @@ func TestParseDuration(t *testing.T) {
 		"1d1s":                  24*time.Hour + time.Second,
 		"-1h":                   -time.Hour,
 		"106751d":               106751 * 24 * time.Hour,
-		"":                      math.MinInt64, // invalid, like the next ones
+		"":                      math.MinInt64, // this entry and all that follow are invalid
 		"d":                     math.MinInt64,
 		"1":                     math.MinInt64,
 		"-1d":                   math.MinInt64,
@@ -45,7 +45,8 @@ func TestParseDuration(t *testing.T) {
 	}
 }
 
-// FuzzParseDuration checks that each accepted duration matches its text, and that none overflows.
+// FuzzParseDuration checks that each duration that time.ParseDuration accepts has the same
+// value, and that no result overflows.
 func FuzzParseDuration(f *testing.F) {
 	for _, text := range []string{"8h", "3d12h", "1d-1h", "99999d", "d"} {
 		f.Add(text)

@@ -21,7 +21,8 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// Explain returns err as one line with the problem and the remedy. The result wraps err.
+// Explain returns err as one line with the problem and, if it is known, the remedy. The result
+// wraps err.
 func (c *Cluster) Explain(err error) error {
 	if err == nil {
 		return nil
@@ -76,8 +77,8 @@ func isWebhookFailure(err error) bool {
 		admissionFailed.MatchString(text)
 }
 
-// admissionFailed matches the error of kube-apiserver about an admission webhook of kubetenant that
-// it could not call (k8s.io/apiserver pkg/admission/plugin/webhook/errors, v0.37.1).
+// admissionFailed matches the error that kube-apiserver returns if it cannot call an admission
+// webhook of kubetenant (k8s.io/apiserver pkg/admission/plugin/webhook/errors, v0.37.1).
 var admissionFailed = regexp.MustCompile(`failed calling webhook "[a-z0-9.-]*kubetenant\.dev"`)
 
 // explained replaces the message of the error that it wraps.
@@ -91,8 +92,8 @@ func (e *explained) Unwrap() error { return e.cause }
 
 func oneLine(err error) string { return strings.Join(strings.Fields(err.Error()), " ") }
 
-// unauthorized returns the probable reason why a server rejected the credential. It detects only an
-// expired client certificate.
+// unauthorized returns the probable reason why a server rejected the credential. An expired
+// client certificate is the only reason that it can detect.
 func (c *Cluster) unauthorized() string {
 	if until, ok := CertificateExpiry(c.Config); ok && until.Before(time.Now()) {
 		return fmt.Sprintf("the client certificate expired at %s: create a new one with kubectl tenant gen-kubeconfig",
@@ -102,8 +103,8 @@ func (c *Cluster) unauthorized() string {
 		"again or use another kubeconfig"
 }
 
-// CertificateExpiry returns when the client certificate of a configuration expires, or false if
-// there is no certificate.
+// CertificateExpiry returns when the client certificate of a configuration expires. It returns
+// false if there is no readable certificate.
 func CertificateExpiry(config *rest.Config) (time.Time, bool) {
 	data := config.CertData
 	if len(data) == 0 && config.CertFile != "" {

@@ -20,9 +20,9 @@ import (
 	"k8s.io/client-go/util/homedir"
 )
 
-// Flags are kubectl's flags, with two exceptions: --user specifies an identity in the commands of
-// kubectl tenant, and --context accepts a list. Flags does not use the package genericclioptions of
-// k8s.io/cli-runtime, because that package links kustomize.
+// Flags are kubectl's flags, with two exceptions: --user specifies an identity in the commands
+// of kubectl tenant, and --context accepts a list. Flags does not use the package
+// genericclioptions of k8s.io/cli-runtime, because that package imports kustomize.
 type Flags struct {
 	// Kubeconfig is the file of --kubeconfig. If empty, kubectl's default files are used.
 	Kubeconfig string
@@ -65,7 +65,8 @@ func (f *Flags) AddFlags(cmd *cobra.Command) {
 // Namespace returns the value of --namespace, or "" if it is not set.
 func (f *Flags) Namespace() string { return f.overrides.Context.Namespace }
 
-// loader returns the loader of the kubeconfig for one cluster, with the values of the flags.
+// loader returns the loader of the kubeconfig for one cluster. The values of the flags override
+// the kubeconfig.
 func (f *Flags) loader(p clusterRef) clientcmd.ClientConfig {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	rules.ExplicitPath = f.Kubeconfig
@@ -95,7 +96,8 @@ func userExtra(all []string) map[string][]string {
 // discoveryTTL is how long kubectl uses a cached discovery response.
 const discoveryTTL = 6 * time.Hour
 
-// mapper returns a mapper for the resources of a server. It uses the same cache as kubectl.
+// mapper returns a mapper for the resources of a server. It uses the same discovery cache as
+// kubectl.
 func (f *Flags) mapper(config *rest.Config) (meta.RESTMapper, error) {
 	cache := cmp.Or(f.cacheDir, defaultCacheDir())
 	discovered := filepath.Join(cache, "discovery", cacheName(config.Host))

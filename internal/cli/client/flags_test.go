@@ -13,8 +13,8 @@ import (
 	"github.com/kubetenant/kubetenant/internal/cli/client"
 )
 
-// TestFlagsMatchKubectl checks that each flag has the name, the short name, the type and the
-// default of kubectl's flag.
+// TestFlagsMatchKubectl checks that each flag has the same name, short name, type and default as
+// kubectl's flag. The exceptions are --user and --context.
 func TestFlagsMatchKubectl(t *testing.T) {
 	cmd := &cobra.Command{Use: "x"}
 	client.NewFlags().AddFlags(cmd)
@@ -42,7 +42,7 @@ func TestFlagsMatchKubectl(t *testing.T) {
 	})
 }
 
-// TestFlagsReachTheConfig checks that the values of the flags replace those of the kubeconfig.
+// TestFlagsReachTheConfig checks that the values of the flags override those of the kubeconfig.
 func TestFlagsReachTheConfig(t *testing.T) {
 	f, _ := clusters(t, twoClusters("https://east.example.com"), "--context", "east", "-s", "https://west.example.com",
 		"--as", "alice", "--as-uid", "u", "--as-group", "a,b", "--as-group", "c", "--as-user-extra", "k=v=w",

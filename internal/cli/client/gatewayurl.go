@@ -12,8 +12,9 @@ import (
 	"github.com/kubetenant/kubetenant/internal/gateway/views"
 )
 
-// Gateway returns the client configuration for the views of a gateway. The host of config is the
-// address of the gateway, or of one of its clusters or tenants.
+// Gateway returns a client configuration for the read-only resources that a gateway serves
+// itself (package views). config may have the URL of the gateway, of a cluster behind it, or of
+// a tenant path.
 func Gateway(config *rest.Config) (*rest.Config, error) {
 	base, err := url.Parse(config.Host)
 	if err != nil {

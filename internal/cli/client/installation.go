@@ -19,7 +19,7 @@ type detection struct {
 }
 
 // Installation returns how kubetenant is installed on the cluster. It detects this only once for
-// each server. The error is that of [installation.Detect] on one line.
+// each server. The error is that of [installation.Detect], with its cause on one line.
 func (c *Cluster) Installation(ctx context.Context) (*installation.Installation, error) {
 	d := c.detected
 	if d == nil {

@@ -13,9 +13,9 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// CheckUser returns an error if the name of a user or group is empty, contains control characters,
-// or begins or ends with white space. It allows slashes, spaces in the middle and letters of any
-// script, because some identity providers use them.
+// CheckUser returns an error if the name of a user or group is empty, contains control
+// characters or invalid UTF-8, or begins or ends with white space. It allows slashes, spaces in
+// the middle and letters of any script, because some identity providers use them.
 func CheckUser(flag, name string) error {
 	switch {
 	case name == "":

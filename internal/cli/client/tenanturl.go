@@ -15,8 +15,9 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// TenantURL returns the server's URL with the path of a tenant. If the server does not support
-// tenant paths, it returns the URL without the path.
+// TenantURL returns the server's URL with the path of a tenant. If the server does not serve
+// this path to the caller, it returns the URL without a tenant path. It returns an error if the
+// server does not respond.
 func (c *Cluster) TenantURL(ctx context.Context, id tenant.ID) (string, error) {
 	base, err := url.Parse(c.Config.Host)
 	if err != nil {
@@ -27,7 +28,7 @@ func (c *Cluster) TenantURL(ctx context.Context, id tenant.ID) (string, error) {
 	}
 	plain := strings.TrimSuffix(base.String(), "/")
 	if id.IsSystem() {
-		return plain, nil // the system tenant is not limited
+		return plain, nil // the system tenant needs no tenant path
 	}
 	at := rest.CopyConfig(c.Config)
 	at.Host = plain

@@ -32,7 +32,7 @@ type Caller struct {
 	Groups []string            `json:"groups,omitempty"`
 	Extra  map[string][]string `json:"extra,omitempty"`
 	// Tenant is empty if the tenant is unknown. TenantReason is the rule that determined the
-	// tenant, or why the tenant is unknown.
+	// tenant, or the reason why the tenant is unknown.
 	Tenant       string `json:"tenant,omitempty"`
 	TenantReason string `json:"tenantBecause"`
 	// Source is the name of the configured source that authenticated the credential. It is empty if
@@ -57,8 +57,8 @@ func (i *Caller) Info() user.Info {
 func (c *Cluster) WhoAmI(ctx context.Context) (*Caller, error) {
 	watched := rest.CopyConfig(c.Config)
 	var token atomic.Pointer[string]
-	// WrapTransport adds the innermost transport. In its requests, every credential is already a
-	// header.
+	// WrapTransport adds the innermost transport. client-go has already added the Authorization
+	// header to the requests that it receives.
 	watched.WrapTransport = func(next http.RoundTripper) http.RoundTripper {
 		return roundTripper(func(r *http.Request) (*http.Response, error) {
 			text, _ := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
@@ -99,9 +99,9 @@ func (c *Cluster) WhoAmI(ctx context.Context) (*Caller, error) {
 	return i, c.findTenant(ctx, k, i)
 }
 
-// findTenant determines the tenant by the rules of the default configuration. If the response
-// contains no tenant extra, the server authenticates requests without kubetenant. The webhook
-// service then determines the tenant by the same rules.
+// findTenant determines the tenant by the rules of the default configuration. If i has no tenant
+// extra, kubetenant did not authenticate the request. The webhook service then determines the
+// tenant by the same rules.
 func (c *Cluster) findTenant(ctx context.Context, k kube.Interface, i *Caller) error {
 	subjects, err := Subjects(func(ctx context.Context, name string) (*corev1.Namespace, error) {
 		return k.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{})
@@ -114,7 +114,7 @@ func (c *Cluster) findTenant(ctx context.Context, k kube.Interface, i *Caller) e
 	case err == nil:
 		i.Tenant, i.TenantReason = id.String(), string(rule)
 	case apierrors.IsForbidden(err) && len(i.Extra[tenant.ExtraKey]) == 1:
-		i.Tenant, i.TenantReason = i.Extra[tenant.ExtraKey][0], string(authz.SubjectRuleExtra) // from the server
+		i.Tenant, i.TenantReason = i.Extra[tenant.ExtraKey][0], string(authz.SubjectRuleExtra) // as the server reported it
 	case apierrors.IsForbidden(err):
 		i.TenantReason = "unknown: you may not read the namespace of the service account"
 	default:
@@ -123,8 +123,9 @@ func (c *Cluster) findTenant(ctx context.Context, k kube.Interface, i *Caller) e
 	return nil
 }
 
-// Subjects returns the rules of the default configuration that determine the tenant of an identity.
-// They include the rule for groups of certificates, which applies with the webhook service.
+// Subjects returns the rules of the default configuration that determine the tenant of an
+// identity. They include the rule for the group tenant:<id> of a certificate, which applies with
+// the webhook service. live reads a Namespace from the server.
 func Subjects(live func(context.Context, string) (*corev1.Namespace, error)) (*authz.Subjects, error) {
 	settings, err := (&configv1alpha1.Settings{}).Complete()
 	if err != nil {

@@ -41,8 +41,9 @@ func serverConfig(t *testing.T, handler http.HandlerFunc) *rest.Config {
 	return &rest.Config{Host: server.URL, Proxy: func(*http.Request) (*url.URL, error) { return nil, nil }}
 }
 
-// authenticatingServer returns the client configuration of a server that authenticates every caller
-// as a user. It returns a status code for namespaces.
+// authenticatingServer returns the client configuration of a server that authenticates every
+// caller as the given user (a UserInfo in JSON). The server answers reads of a Namespace with
+// the given status code and body.
 func authenticatingServer(t *testing.T, user string, code int, namespace string) *rest.Config {
 	t.Helper()
 	return serverConfig(t, func(w http.ResponseWriter, r *http.Request) {
@@ -59,8 +60,9 @@ func authenticatingServer(t *testing.T, user string, code int, namespace string)
 	})
 }
 
-// TestWhoAmITenant checks the tenant and the rule that determined it, or the reason why it is
-// unknown. If the caller may not read the namespace, the server's extra is enough.
+// TestWhoAmITenant checks the tenant and the rule that determined it, or the reason why the
+// tenant is unknown. If the caller may not read the Namespace, the tenant extra from the server
+// is enough.
 func TestWhoAmITenant(t *testing.T) {
 	const robot = `{"username":"system:serviceaccount:acme--web:robot","groups":["system:serviceaccounts"]`
 	const owned = `{"kind":"Namespace","apiVersion":"v1","metadata":{"name":"acme--web",` +
@@ -73,10 +75,10 @@ func TestWhoAmITenant(t *testing.T) {
 		tenant    string
 		because   string
 	}{
-		"an extra": {
+		"tenant extra": {
 			`{"username":"alice","extra":{"kubetenant.dev/tenant":["acme"]}}`, 0, "", "acme", "the extra kubetenant.dev/tenant",
 		},
-		"a certificate's group": {
+		"tenant group of a certificate": {
 			`{"username":"alice","groups":["tenant:acme"],` +
 				`"extra":{"authentication.kubernetes.io/credential-id":["X509SHA256=00"]}}`,
 			0,
@@ -84,20 +86,22 @@ func TestWhoAmITenant(t *testing.T) {
 			"acme",
 			"the only group tenant:<id> of a certificate",
 		},
-		"that group otherwise": {`{"username":"alice","groups":["tenant:acme"]}`, 0, "", "", "none: "},
-		"nothing":              {`{"username":"alice"}`, 0, "", "", "none: "},
-		"two extras": {
+		"tenant group without a certificate": {`{"username":"alice","groups":["tenant:acme"]}`, 0, "", "", "none: "},
+		"no tenant":                          {`{"username":"alice"}`, 0, "", "", "none: "},
+		"two tenants in the extra": {
 			`{"username":"alice","extra":{"kubetenant.dev/tenant":["acme","globex"]}}`, 0, "", "", "none: ",
 		},
-		"a system name": {`{"username":"admin","groups":["system:masters"]}`, 0, "", "system", "a name of the system tenant"},
-		"an account":    {robot + "}", 200, owned, "acme", "the owner of the service account's namespace"},
-		"a hidden namespace": {
+		"group of the system tenant": {
+			`{"username":"admin","groups":["system:masters"]}`, 0, "", "system", "a name of the system tenant",
+		},
+		"service account": {robot + "}", 200, owned, "acme", "the owner of the service account's namespace"},
+		"unreadable namespace": {
 			robot + "}", 403, forbidden, "", "unknown: you may not read the namespace of the service account",
 		},
-		"that the server read": {
+		"unreadable namespace with a tenant extra": {
 			robot + `,"extra":{"kubetenant.dev/tenant":["acme"]}}`, 403, forbidden, "acme", "the extra kubetenant.dev/tenant",
 		},
-		"a namespace is broken": {robot + "}", 200, strings.Replace(owned, `"acme"`, `"NO/"`, 1), "", "none: "},
+		"invalid tenant label": {robot + "}", 200, strings.Replace(owned, `"acme"`, `"NO/"`, 1), "", "none: "},
 	} {
 		t.Run(name, func(t *testing.T) {
 			i, err := (&client.Cluster{Config: authenticatingServer(t, c.user, c.code, c.namespace)}).WhoAmI(t.Context())
@@ -108,7 +112,7 @@ func TestWhoAmITenant(t *testing.T) {
 	}
 }
 
-// TestWhoAmIExpires checks the expiration of the credential that the server used, or the reason why
+// TestWhoAmIExpires checks the expiry of the credential that the server used, or the reason why
 // it is unknown.
 func TestWhoAmIExpires(t *testing.T) {
 	jwt := func(claims string) string {
@@ -123,21 +127,21 @@ func TestWhoAmIExpires(t *testing.T) {
 		change      func(*rest.Config)
 		want        string
 	}{
-		"a token":                {alice, jwt(`{"exp":1927857906}`), nil, ends.Format(time.RFC3339)},
-		"a token without an end": {alice, jwt(`{"sub":"alice"}`), nil, "never: the token has no expiry"},
-		"an opaque token":        {alice, "sesame", nil, "unknown: the token is opaque"},
-		"one that looks alike":   {alice, "a.!.c", nil, "unknown: the token is opaque"},
-		"an end that is none":    {alice, jwt(`{"exp":"soon"}`), nil, "unknown: the token is opaque"},
-		"a certificate": {
+		"token":                      {alice, jwt(`{"exp":1927857906}`), nil, ends.Format(time.RFC3339)},
+		"token without expiry":       {alice, jwt(`{"sub":"alice"}`), nil, "never: the token has no expiry"},
+		"opaque token":               {alice, "sesame", nil, "unknown: the token is opaque"},
+		"opaque token with two dots": {alice, "a.!.c", nil, "unknown: the token is opaque"},
+		"invalid expiry":             {alice, jwt(`{"exp":"soon"}`), nil, "unknown: the token is opaque"},
+		"certificate used, not the token": {
 			byCertificate,
 			jwt(`{"exp":1}`),
 			func(c *rest.Config) { c.CertData = certificate(t, ends) },
 			ends.Format(time.RFC3339),
 		},
-		"a token before it": {
+		"token used, not the certificate": {
 			alice, jwt(`{"exp":1}`), func(c *rest.Config) { c.CertData = certificate(t, ends) }, "1970-01-01T00:00:01Z",
 		},
-		"nothing": {alice, "", nil, "unknown: no credential with an expiry was sent"},
+		"no credential": {alice, "", nil, "unknown: no credential with an expiry was sent"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			config := authenticatingServer(t, c.user, 0, "")
@@ -145,8 +149,8 @@ func TestWhoAmIExpires(t *testing.T) {
 			if c.change != nil {
 				c.change(config)
 			}
-			// The server has no TLS, so it never receives the certificate. Only its expiration is
-			// read.
+			// The server has no TLS, so it never receives the certificate. WhoAmI only reads the
+			// expiry.
 			i, err := (&client.Cluster{Config: config}).WhoAmI(t.Context())
 			if err != nil {
 				t.Errorf("%v", err)
@@ -163,8 +167,8 @@ func TestWhoAmIExpires(t *testing.T) {
 	}
 }
 
-// TestWhoAmIOfOldServers checks that a server without the review has a different error than a
-// server that denies it.
+// TestWhoAmIOfOldServers checks that the error for a server without SelfSubjectReviews differs
+// from the error for a server that denies the review.
 func TestWhoAmIOfOldServers(t *testing.T) {
 	for code, matches := range map[int]func(error) bool{
 		http.StatusNotFound:  apierrors.IsMethodNotSupported,
@@ -197,8 +201,8 @@ func certificate(t *testing.T, at time.Time) []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
 }
 
-// TestExpiredCertificate checks that the error for a rejected credential reports an expired client
-// certificate, also in a file.
+// TestExpiredCertificate checks that the error for a rejected credential reports an expired
+// client certificate, including a certificate in a file.
 func TestExpiredCertificate(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "client.crt")
 	if err := os.WriteFile(file, certificate(t, time.Date(2020, 1, 2, 3, 4, 5, 0, time.UTC)), 0o600); err != nil {
@@ -223,9 +227,9 @@ func TestExpiredCertificate(t *testing.T) {
 	}
 }
 
-// TestTenantURL checks that the tenant's path is returned if the server serves it, whatever
-// tenant's path the kubeconfig has. The system tenant has no path. Without a response, there is no
-// result.
+// TestTenantURL checks that the result has the tenant's path if the server serves it, even if
+// the kubeconfig has another tenant's path. The system tenant has no path. If the server does
+// not respond, TenantURL returns an error.
 func TestTenantURL(t *testing.T) {
 	serves := func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path != "/tenants/acme/version" {
@@ -239,15 +243,19 @@ func TestTenantURL(t *testing.T) {
 		of      tenant.ID
 		want    string
 	}{
-		"it has paths":   {serves, "", acme, "/tenants/acme"},
-		"a path already": {serves, "/tenants/globex", acme, "/tenants/acme"},
-		"behind another path": {
+		"served path": {serves, "", acme, "/tenants/acme"},
+		"another tenant's path in the kubeconfig": {serves, "/tenants/globex", acme, "/tenants/acme"},
+		"tenant path after another path": {
 			func(http.ResponseWriter, *http.Request) {}, "/k8s/tenants/globex/", acme, "/k8s/tenants/acme",
 		},
-		"it has none":   {func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNotFound) }, "/", acme, ""},
-		"it is refused": {func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusForbidden) }, "", acme, ""},
-		"the system tenant": {
-			func(http.ResponseWriter, *http.Request) { t.Error("it was asked") }, "/tenants/globex", tenant.System(), "",
+		"no tenant paths": {
+			func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNotFound) }, "/", acme, "",
+		},
+		"forbidden path": {
+			func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusForbidden) }, "", acme, "",
+		},
+		"system tenant": {
+			func(http.ResponseWriter, *http.Request) { t.Error("unexpected request") }, "/tenants/globex", tenant.System(), "",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -263,6 +271,6 @@ func TestTenantURL(t *testing.T) {
 	away.Close()
 	if got, err := (&client.Cluster{Config: &rest.Config{Host: away.URL}}).TenantURL(t.Context(), acme); err == nil ||
 		got != "" {
-		t.Errorf("a server that is away: %q, %v", got, err)
+		t.Errorf("unreachable server: %q, %v", got, err)
 	}
 }

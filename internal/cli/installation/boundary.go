@@ -11,7 +11,7 @@ import (
 	"github.com/kubetenant/kubetenant/authz"
 )
 
-// Boundary returns the deployment mode in which the tenant boundary authorizes the requests of a
+// Boundary returns the deployment mode in which the tenant boundary authorizes requests to a
 // server, or "" if the boundary does not authorize them. Unlike [Detect], it ignores admission
 // webhooks, because they remain after kube-apiserver stops calling the authorizer. It does not
 // detect a webhook service in mode Shadow. It ignores impersonation.

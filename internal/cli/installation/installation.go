@@ -3,10 +3,10 @@
 
 // Package installation detects whether and how kubetenant runs on a server.
 //
-// It relies only on the behavior of the server. It checks the responses to malformed tenant and
-// cluster paths, and the authorization of a caller whose tenant is ambiguous. It also checks
-// whether admission rejects a reserved tenant name. CustomResourceDefinitions, labels, bindings and
-// the published configuration are not evidence, because they remain after a return to upstream's
+// The behavior of the server shows whether kubetenant runs: its responses to malformed tenant
+// and cluster paths, its authorization of a caller whose tenant is ambiguous, and whether
+// admission rejects a reserved tenant name. CustomResourceDefinitions, labels, bindings and the
+// published configuration are not evidence, because they remain after a return to upstream's
 // kube-apiserver.
 package installation
 
@@ -33,15 +33,15 @@ type Mode string
 const (
 	CompiledIn Mode = "compiled in"
 	Webhook    Mode = "webhook service"
-	// Gateway is the mode of a gateway, and of a cluster behind a gateway that the client reaches
-	// without the gateway.
+	// Gateway is the mode of a gateway. It is also the mode of a cluster behind a gateway, if
+	// the client connects to the cluster directly.
 	Gateway Mode = "gateway"
 )
 
 // WebhookNamespace is the default namespace of the webhook service.
 const WebhookNamespace = "kubetenant-system"
 
-// ErrNotInstalled reports that a server responded and does not run kubetenant.
+// ErrNotInstalled reports that a server responded but does not run kubetenant.
 var ErrNotInstalled = errors.New("kubetenant is not installed")
 
 // ErrUntrusted reports that callers of a tenant may have written the published configuration.
@@ -65,14 +65,14 @@ func (e *UndeterminedError) Is(target error) bool {
 	return target == ErrReviewForbidden && errors.Is(e.Cause, ErrReviewForbidden)
 }
 
-// Installation describes how kubetenant runs on a server. The zero value means that it was not
-// found. It is safe for concurrent use.
+// Installation describes how kubetenant runs on a server. The zero value means that kubetenant
+// was not found. Installation is safe for concurrent use.
 type Installation struct {
 	Mode Mode
-	// Server is the address of the server in the kubeconfig.
+	// Server is the URL of the server in the kubeconfig.
 	Server string
-	// Direct reports whether the server is a cluster behind a gateway that the client reaches
-	// without the gateway. The boundary does not authorize these requests.
+	// Direct reports whether the server is a cluster behind a gateway, and the client connects
+	// to the cluster directly. The boundary does not authorize the requests of this client.
 	Direct bool
 
 	client kube.Interface
@@ -82,9 +82,9 @@ type Installation struct {
 const detectTimeout = 20 * time.Second
 
 // Detect returns the installation on a server. The error wraps [ErrNotInstalled], or is an
-// [UndeterminedError]. The latter means that the server is unreachable, rejects the credential, or
-// does not show this caller enough. Impersonation is ignored, because the mode does not depend on
-// the caller.
+// [UndeterminedError]. An UndeterminedError means that the server is unreachable, rejects the
+// credential, or does not show enough to this caller. Detect ignores impersonation, because the
+// mode does not depend on the caller.
 func Detect(ctx context.Context, config *rest.Config) (*Installation, error) {
 	own := rest.CopyConfig(config)
 	own.Impersonate = rest.ImpersonationConfig{}
@@ -108,8 +108,9 @@ func Detect(ctx context.Context, config *rest.Config) (*Installation, error) {
 
 // Published returns the configuration that the installation publishes. It does not read a
 // configuration that remains from another deployment mode. The error wraps [ErrUntrusted] if the
-// namespace of the configuration has the label of a tenant. Access decisions MUST NOT depend on the
-// result, because a caller that may write ConfigMaps in this namespace can change it.
+// namespace of the configuration has the label of a tenant other than the system tenant. Access
+// decisions MUST NOT depend on the result, because a caller that may write ConfigMaps in this
+// namespace can change it.
 func (i *Installation) Published(ctx context.Context) (*configv1alpha1.Published, error) {
 	namespace := WebhookNamespace
 	if i.Mode == CompiledIn {
@@ -128,13 +129,14 @@ func (i *Installation) Published(ctx context.Context) (*configv1alpha1.Published
 	return cluster.PublishedConfiguration(ctx, i.client.CoreV1(), namespace)
 }
 
-// ErrNoLimits reports that the RBAC evaluator of a server ignores the limits of bindings
-// ([tenant.ScopeAnnotation], [tenant.ExpiresAnnotation]), so that a limited binding always applies.
+// ErrNoLimits reports that the RBAC evaluator of a server ignores the annotations that limit a
+// binding ([tenant.ScopeAnnotation], [tenant.ExpiresAnnotation]), so that the binding always
+// applies.
 var ErrNoLimits = errors.New("its RBAC evaluator does not know the limits of bindings")
 
 // CheckLimits returns nil if the server enforces the limits of bindings. The error wraps
-// [ErrNoLimits] if the server ignores them. Any other error means that the published configuration
-// cannot be read.
+// [ErrNoLimits] if the server ignores the limits. Any other error means that the published
+// configuration cannot be read.
 func (i *Installation) CheckLimits(ctx context.Context) error {
 	if i.Mode != CompiledIn {
 		return fmt.Errorf("%w (deployment mode: %s)", ErrNoLimits, i.Mode)
@@ -149,9 +151,9 @@ func (i *Installation) CheckLimits(ctx context.Context) error {
 	return nil
 }
 
-// DerivesRights reports whether the RBAC evaluator of the server derives the rights of admins and
-// members from Tenant objects, without ClusterRoleBindings. It fails if the published configuration
-// cannot be read.
+// DerivesRights reports whether the RBAC evaluator of the server derives the rights of admins
+// and members from Tenant objects, without ClusterRoleBindings. It returns an error if the
+// published configuration cannot be read.
 func (i *Installation) DerivesRights(ctx context.Context) (bool, error) {
 	if i.Mode != CompiledIn {
 		return false, nil

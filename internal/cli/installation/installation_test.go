@@ -21,12 +21,12 @@ import (
 	"github.com/kubetenant/kubetenant/plugins/namespace"
 )
 
-// fake is a fake server. Each response is a string with the status code, a space and the body. If
-// it is empty, the response is a 404.
+// fake is a fake server. Each response is a string with the status code, a space and the body.
+// An empty string is a 404 response.
 type fake struct {
 	review, self, dryRun, published string
-	// namespace is the only namespace with a published configuration. If empty, every namespace has
-	// one.
+	// namespace is the only namespace with a published configuration. If empty, every namespace
+	// has a published configuration.
 	namespace string
 	// owner is the response to a read of a Namespace.
 	owner string
@@ -63,7 +63,7 @@ func (f fake) start(t *testing.T) *rest.Config {
 			answer = f.self
 		case r.URL.Path == "/api/v1/namespaces":
 			if r.URL.Query().Get("dryRun") != "All" {
-				t.Errorf("%s %s is no dry run", r.Method, r.URL)
+				t.Errorf("%s %s is not a dry run", r.Method, r.URL)
 			}
 			answer = f.dryRun
 		case f.owner != "" && strings.HasPrefix(r.URL.Path, "/api/v1/namespaces/") && strings.Count(r.URL.Path, "/") == 4:
@@ -95,7 +95,7 @@ func (f fake) start(t *testing.T) *rest.Config {
 func tenantPaths(next http.Handler) http.Handler { return authz.WithRequestState(next, nil) }
 
 // gateway returns the handler of a gateway that rejects malformed cluster names. The gateway has
-// the cluster eu1. If root is true, this cluster is also at the root of the gateway.
+// the cluster eu1. If root is true, the gateway also serves this cluster at its root.
 func gateway(root bool) func(http.Handler) http.Handler {
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -130,8 +130,9 @@ var (
 	created = `201 {"kind":"Namespace","apiVersion":"v1"}`
 )
 
-// TestDetect checks the result for the responses of each deployment mode, of servers without
-// kubetenant, and of servers whose responses do not show the mode.
+// TestDetect checks the installation that is detected from the responses of each deployment
+// mode. It also checks the errors for servers without kubetenant, and for responses that do not
+// show the mode.
 func TestDetect(t *testing.T) {
 	const unknown, none = "cannot determine whether kubetenant is installed on HOST: ", "kubetenant is not installed on "
 	for name, c := range map[string]struct {
@@ -147,7 +148,7 @@ func TestDetect(t *testing.T) {
 			path: "/tenants/acme",
 			mode: installation.CompiledIn,
 		},
-		"compiled in, the credential is old": {
+		"compiled in, expired credential": {
 			fake: fake{
 				wrapHandler: tenantPaths,
 				other:       status(401, "Unauthorized", "Unauthorized"),
@@ -185,15 +186,15 @@ func TestDetect(t *testing.T) {
 			fake: fake{review: reviewed(`{"denied":true,"reason":"tenant subject: in other words"}`)},
 			mode: installation.Webhook,
 		},
-		"another release, a tenant's caller": {
+		"webhook of another release, as a tenant's caller": {
 			fake: fake{review: strings.Replace(forbidden, "cluster scope", "cluster scope: tenant boundary: in other words", 1)},
 			mode: installation.Webhook,
 		},
-		"a reason that does not deny": {
+		"reason without denial": {
 			fake: fake{review: reviewed(`{"reason":"tenant subject: the caller has no tenant"}`), dryRun: created},
 			err:  none,
 		},
-		"webhook, as another reader": {
+		"webhook, as a caller without the review": {
 			fake: fake{
 				review: forbidden,
 				self: `201 {"kind":"SelfSubjectReview","apiVersion":"authentication.k8s.io/v1",` +
@@ -209,11 +210,11 @@ func TestDetect(t *testing.T) {
 			fake: fake{review: undecided, dryRun: refused, published: published(`"authorization":{"mode":"Enforce"}`)},
 			err:  unknown + "the admission webhooks of kubetenant respond, but its authorizer",
 		},
-		"webhooks of an unknown mode": {
+		"webhooks without a published configuration": {
 			fake: fake{review: undecided, dryRun: refused},
 			err:  unknown + "the admission webhooks of kubetenant respond, but the configuration",
 		},
-		"a cluster behind a gateway": {
+		"cluster behind a gateway": {
 			fake: fake{
 				review: undecided,
 				dryRun: refused,
@@ -232,11 +233,11 @@ func TestDetect(t *testing.T) {
 			err:  unknown + "dry run of a Namespace",
 		},
 		"upstream": {fake: fake{review: undecided, dryRun: created}, err: none},
-		"upstream with what kubetenant left": {
+		"upstream with a published configuration": {
 			fake: fake{review: undecided, dryRun: created, published: published(`"authorization":{"mode":"Enforce"}`)},
 			err:  none,
 		},
-		"upstream with a policy of kubetenant": {
+		"upstream with a ValidatingAdmissionPolicy of kubetenant": {
 			fake: fake{
 				review: undecided,
 				dryRun: status(403, "Forbidden",
@@ -254,7 +255,7 @@ func TestDetect(t *testing.T) {
 			},
 			err: unknown + "dry run of a Namespace",
 		},
-		"a server that allows all": {
+		"server that allows every request": {
 			fake: fake{
 				review: reviewed(`{"allowed":true,"reason":"tenant subject: the caller has no tenant"}`),
 				dryRun: created,
@@ -269,21 +270,21 @@ func TestDetect(t *testing.T) {
 			fake: fake{review: undecided, dryRun: created, other: status(400, "BadRequest", "bad tenant")},
 			err:  none,
 		},
-		"a page for every path": {fake: fake{review: "200 <html>", other: "200 <html>"}, err: unknown},
-		"the message, but not as a status": {
+		"HTML page for every path": {fake: fake{review: "200 <html>", other: "200 <html>"}, err: unknown},
+		"message not in a Status": {
 			fake: fake{review: undecided, dryRun: created, other: "400 " + authz.MalformedTenantPath},
 			err:  none,
 		},
-		"the message, with another code": {
+		"message with another status code": {
 			fake: fake{review: undecided, dryRun: created, other: status(404, "NotFound", authz.MalformedTenantPath)},
 			err:  none,
 		},
-		"no reviews": {fake: fake{}, err: unknown + "the server does not serve subjectaccessreviews"},
-		"an old credential": {
+		"SubjectAccessReview not served": {fake: fake{}, err: unknown + "the server does not serve subjectaccessreviews"},
+		"expired credential": {
 			fake: fake{review: status(401, "Unauthorized", "Unauthorized"), other: status(401, "Unauthorized", "Unauthorized")},
 			err:  unknown + "Unauthorized",
 		},
-		"a user with the words in its own name": {
+		"user name that contains a reason": {
 			fake: fake{
 				review: strings.Replace(forbidden, "bob", "tenant boundary: tenants may not review the access of other callers", 1),
 			},
@@ -306,7 +307,7 @@ func TestDetect(t *testing.T) {
 			}
 			if errors.Is(err, installation.ErrNotInstalled) != strings.HasPrefix(c.err, none) ||
 				errors.As(err, &undetermined) == strings.HasPrefix(c.err, none) {
-				t.Errorf("the wrong kind of error: %v", err)
+				t.Errorf("unexpected error type: %v", err)
 			}
 		})
 	}
@@ -320,9 +321,9 @@ func TestDetectUnreachable(t *testing.T) {
 	gone := httptest.NewServer(nil)
 	gone.Close()
 	for name, host := range map[string]string{
-		"it hangs":       hanging.URL,
-		"it is gone":     gone.URL,
-		"it has no name": "https://nowhere.invalid:6443",
+		"no response":        hanging.URL,
+		"connection refused": gone.URL,
+		"unknown host name":  "https://nowhere.invalid:6443",
 	} {
 		t.Run(name, func(t *testing.T) {
 			config := &rest.Config{
@@ -342,7 +343,7 @@ func TestDetectUnreachable(t *testing.T) {
 // TestDetectFollowsNoRedirect checks that the credential is not sent to another server.
 func TestDetectFollowsNoRedirect(t *testing.T) {
 	other := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-		t.Errorf("followed to %s", r.URL)
+		t.Errorf("followed a redirect to %s", r.URL)
 	}))
 	defer other.Close()
 	config := fake{
@@ -361,7 +362,7 @@ func TestDetectIgnoresImpersonation(t *testing.T) {
 	config := fake{wrapHandler: func(http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if r.Header.Get("Impersonate-User") != "" {
-				t.Errorf("%s is sent as another user", r.URL)
+				t.Errorf("%s is sent with impersonation", r.URL)
 			}
 			w.WriteHeader(http.StatusNotFound)
 		})
@@ -369,11 +370,12 @@ func TestDetectIgnoresImpersonation(t *testing.T) {
 	config.Impersonate.UserName = "alice"
 	_, _ = installation.Detect(t.Context(), config)
 	if config.Impersonate.UserName != "alice" {
-		t.Error("the caller's configuration has changed")
+		t.Error("Detect changed the caller's configuration")
 	}
 }
 
-// TestPublished checks that a configuration that remains from another deployment mode is not read.
+// TestPublished checks that the configuration is read only from the namespace of the detected
+// mode, not from the namespace of another deployment mode.
 func TestPublished(t *testing.T) {
 	for name, c := range map[string]struct {
 		fake
@@ -398,8 +400,8 @@ func TestPublished(t *testing.T) {
 	}
 }
 
-// TestPublishedByATenant checks that a configuration is not read in a namespace that has the label
-// of a tenant.
+// TestPublishedByATenant checks that the configuration is not read from a namespace that has a
+// tenant's label.
 func TestPublishedByATenant(t *testing.T) {
 	labeled := func(id string) string {
 		return `200 {"kind":"Namespace","apiVersion":"v1","metadata":{"name":"x","labels":{"kubetenant.dev/tenant":"` + id +
@@ -409,12 +411,12 @@ func TestPublishedByATenant(t *testing.T) {
 		owner   string
 		refuses bool
 	}{
-		"a tenant":                    {labeled("acme"), true},
-		"an invalid tenant":           {labeled(""), true},
-		"the system tenant":           {labeled("system"), false},
-		"no tenant":                   {`200 {"kind":"Namespace","apiVersion":"v1","metadata":{"name":"x"}}`, false},
-		"the Namespace is not served": {status(500, "InternalError", "no"), true},
-		"the Namespace is forbidden":  {forbidden, false},
+		"label of a tenant":               {labeled("acme"), true},
+		"invalid tenant label":            {labeled(""), true},
+		"label of the system tenant":      {labeled("system"), false},
+		"no label":                        {`200 {"kind":"Namespace","apiVersion":"v1","metadata":{"name":"x"}}`, false},
+		"server error":                    {status(500, "InternalError", "no"), true},
+		"read of the Namespace forbidden": {forbidden, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			found, err := installation.Detect(t.Context(),
@@ -450,10 +452,10 @@ func TestDerivesRights(t *testing.T) {
 				published:   published(`"authorization":{"mode":"Shadow","rbac":{"evaluator":"Indexed"}}`),
 			},
 		},
-		"nothing is published": {fake: fake{wrapHandler: tenantPaths}, fails: true},
-		"not a configuration":  {fake: fake{wrapHandler: tenantPaths, published: published(`"x":1`)}, fails: true},
-		"webhook":              {fake: fake{review: denied, published: indexed}},
-		"gateway":              {fake: fake{wrapHandler: gateway(true), published: indexed}},
+		"no published configuration": {fake: fake{wrapHandler: tenantPaths}, fails: true},
+		"invalid configuration":      {fake: fake{wrapHandler: tenantPaths, published: published(`"x":1`)}, fails: true},
+		"webhook":                    {fake: fake{review: denied, published: indexed}},
+		"gateway":                    {fake: fake{wrapHandler: gateway(true), published: indexed}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			found, err := installation.Detect(t.Context(), c.start(t))

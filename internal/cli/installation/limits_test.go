@@ -15,7 +15,7 @@ import (
 )
 
 // TestCheckLimits checks that only a compiled-in server with the indexed evaluator enforces the
-// limits of bindings, whatever configuration a server publishes.
+// limits of bindings. In the other deployment modes, the published evaluator has no effect.
 func TestCheckLimits(t *testing.T) {
 	published := func(evaluator configv1alpha1.Evaluator) *fake.Clientset {
 		objects := &corev1.ConfigMapList{}
@@ -41,6 +41,6 @@ func TestCheckLimits(t *testing.T) {
 	}
 	err := (&Installation{Mode: CompiledIn, client: fake.NewClientset()}).CheckLimits(t.Context())
 	if err == nil || errors.Is(err, ErrNoLimits) {
-		t.Errorf("nothing is published: %v", err)
+		t.Errorf("no published configuration: %v", err)
 	}
 }

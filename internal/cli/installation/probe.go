@@ -31,7 +31,8 @@ import (
 )
 
 const (
-	// probeName is the name of the user and the objects in probes. They do not exist.
+	// probeName is the name of the user, the Pod and the Namespace in probe requests. None of
+	// them exists.
 	probeName = "kubetenant-probe"
 	// malformed is not a valid name of a tenant or a cluster. Valid names begin with a letter or a
 	// digit.
@@ -52,13 +53,13 @@ func newProbe(config *rest.Config) (*probe, error) {
 	if err != nil {
 		return nil, err
 	}
-	connection := *client // which may be the default one
+	connection := *client // a copy, because client may be http.DefaultClient
 	connection.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	k, err := kube.NewForConfigAndClient(config, &connection)
 	return &probe{config: config, http: &connection, kube: k}, err
 }
 
-// detect detects the installation. If it does not find kubetenant, the installation has no mode.
+// detect detects the installation. If it does not find kubetenant, the result has no mode.
 func (p *probe) detect(ctx context.Context) (*Installation, error) {
 	server, gateway, err := addresses(p.config)
 	if err != nil {
@@ -89,8 +90,9 @@ func (p *probe) detect(ctx context.Context) (*Installation, error) {
 	return &Installation{Mode: CompiledIn}, nil
 }
 
-// withoutBoundary looks for a gateway without a root cluster, and for admission webhooks of
-// kubetenant. reviewed is the error of the review that could have detected the boundary.
+// withoutBoundary looks for a gateway without a root cluster, and then for admission webhooks of
+// kubetenant. reviewed is the error from the review that detects the boundary. If it is not nil,
+// withoutBoundary does not look for webhooks but returns it.
 func (p *probe) withoutBoundary(ctx context.Context, gateway string, reviewed error) (*Installation, error) {
 	isGateway, err := p.isGateway(ctx, gateway)
 	if err != nil || isGateway {
@@ -117,8 +119,8 @@ func (p *probe) withoutBoundary(ctx context.Context, gateway string, reviewed er
 		"and its configuration has no gateway: see --authorization-config in docs/webhook.md")
 }
 
-// addresses returns the address of the server without a tenant path, and the address of the gateway
-// that may be in front of the server.
+// addresses returns the server's URL without a tenant path, and the URL that a gateway in front
+// of the server would have.
 func addresses(config *rest.Config) (server, gateway string, err error) {
 	base, _, err := rest.DefaultServerUrlFor(config)
 	if err != nil {
@@ -136,7 +138,7 @@ func addresses(config *rest.Config) (server, gateway string, err error) {
 	return at("/tenants/", views.Path+"/"), at(views.ClustersPath, "/tenants/", views.Path+"/"), nil
 }
 
-// isGateway reports whether a gateway responds at an address.
+// isGateway reports whether the server at an address is a gateway.
 func (p *probe) isGateway(ctx context.Context, address string) (bool, error) {
 	return p.rejects(ctx, address+views.ClustersPath+malformed+"/version", views.MalformedClusterPath)
 }
@@ -172,13 +174,15 @@ var (
 	)
 )
 
-// reasonForm matches a reason of the boundary at the end of a message. Only the text before the
-// colon is the same in all releases. Unlike the name of a user, a reason contains no quotes.
+// reasonForm matches a boundary's reason at the end of an error message. Only the text before
+// the colon is the same in all releases. Error messages quote user names, so text without quotes
+// cannot be a user name.
 var reasonForm = regexp.MustCompile(`: tenant (?:subject|boundary|path|owner|state|access): [^:"]+$`)
 
 // boundaryDecides reports whether the boundary denies a caller whose tenant is ambiguous. The
-// boundary denies this caller in every configuration, except in mode Shadow. If the caller of the
-// review belongs to a tenant, the reason is in the 403 response to the review itself.
+// boundary denies this caller in every configuration, except in mode Shadow. If the client
+// itself belongs to a tenant, the boundary denies the review, and its reason is in the 403
+// response.
 func (p *probe) boundaryDecides(ctx context.Context) (bool, error) {
 	review, err := p.kube.AuthorizationV1().SubjectAccessReviews().Create(ctx,
 		&authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
@@ -210,16 +214,16 @@ func (p *probe) boundaryDecides(ctx context.Context) (bool, error) {
 	return false, nil
 }
 
-// serviceAuthenticates reports whether the webhook service authenticated the caller's token. Only
-// sources of kubetenant set the extra that it checks.
+// serviceAuthenticates reports whether the webhook service authenticated the caller's token.
+// Only kubetenant's credential sources set the extra [tenant.SourceKey].
 func (p *probe) serviceAuthenticates(ctx context.Context) bool {
 	review, err := p.kube.AuthenticationV1().SelfSubjectReviews().Create(ctx,
 		&authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
 	return err == nil && len(review.Status.UserInfo.Extra[tenant.SourceKey]) == 1
 }
 
-// webhookForm matches the beginning of the error of an admission webhook of kubetenant, with the
-// name of the webhook in the chart.
+// webhookForm matches the beginning of the error from an admission webhook of kubetenant. The
+// expression contains the webhook names in the Helm chart.
 var webhookForm = regexp.MustCompile(`^admission webhook "[a-z]+\.(?:mutating|validating)\.kubetenant\.dev" ` +
 	`denied the request: `)
 

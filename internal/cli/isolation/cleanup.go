@@ -23,8 +23,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// runLabel is the label of the objects that a run of kubectl tenant verify-isolation created. Its
-// value is the first temporary tenant of the run.
+// runLabel is the label of the objects that a run of kubectl tenant verify-isolation created.
+// Its value is the name of the run's first temporary tenant.
 const runLabel = tenant.Domain + "/verify-isolation"
 
 // Prefixes of the names of temporary tenants. Both tenants of a run have the same random suffix.
@@ -39,7 +39,8 @@ func TemporaryTenants() [2]string {
 	return [2]string{firstTenant + suffix, secondTenant + suffix}
 }
 
-// temporaryTenant matches the name of the first temporary tenant of a run.
+// temporaryTenant matches the name of the first temporary tenant of a run, and captures its
+// suffix.
 var temporaryTenant = regexp.MustCompile(`^` + firstTenant + `([a-z0-9]{6})$`)
 
 // leftover is a run whose objects were not all deleted.
@@ -48,8 +49,8 @@ type leftover struct {
 	created time.Time
 }
 
-// CleanUp deletes the objects of runs that started at least age ago. It returns the number of these
-// runs.
+// CleanUp deletes the objects of runs that started at least age ago. It returns the number of
+// runs whose objects were all deleted.
 func CleanUp(ctx context.Context, admin *rest.Config, age time.Duration) (int, error) {
 	client, err := kube.NewForConfig(admin)
 	if err != nil {
@@ -77,8 +78,9 @@ func CleanUp(ctx context.Context, admin *rest.Config, age time.Duration) (int, e
 	return removed, errors.Join(errs...)
 }
 
-// leftovers returns the runs with remaining objects. It ignores the label on objects whose names
-// differ from those of a run, because tenants may set the label on their own objects.
+// leftovers returns the runs with remaining objects. It ignores labels whose value is not the
+// name of a temporary tenant. Tenants may set the label on their own objects, but
+// [fixture.deleteAll] deletes only objects whose names are those of a run.
 func leftovers(ctx context.Context, client kube.Interface) ([]leftover, error) {
 	options := metav1.ListOptions{LabelSelector: runLabel}
 	namespaces, err := client.CoreV1().Namespaces().List(ctx, options)
@@ -117,8 +119,9 @@ func leftovers(ctx context.Context, client kube.Interface) ([]leftover, error) {
 	return found, nil
 }
 
-// deleteAll deletes the objects of a run. It does not delete an object without the run's label. It
-// deletes the ClusterRoleBindings first, so that no rights remain if a later deletion fails.
+// deleteAll deletes the objects of a run. Except for default quotas, it deletes only objects
+// that have the run's label. It deletes the ClusterRoleBindings first, so that no rights remain
+// if a later deletion fails.
 func (w *fixture) deleteAll(ctx context.Context) error {
 	rbac := w.admin.RbacV1()
 	var errs []error
@@ -161,7 +164,7 @@ func deletePreconditions(o *metav1.ObjectMeta) metav1.DeleteOptions {
 	return metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &o.UID}}
 }
 
-// deleteNamespace deletes a namespace of the run.
+// deleteNamespace deletes a namespace if it has the label of the run.
 func (w *fixture) deleteNamespace(ctx context.Context, name string) error {
 	namespaces := w.admin.CoreV1().Namespaces()
 	ns, err := namespaces.Get(ctx, name, metav1.GetOptions{})
@@ -198,12 +201,13 @@ func blockedReason(ns *corev1.Namespace) string {
 	return ""
 }
 
-// removeQuotas deletes the default quotas that the server created for the tenants.
+// removeQuotas deletes the default TenantQuotas that the server created for the temporary
+// tenants.
 func (w *fixture) removeQuotas(ctx context.Context) error {
 	quotas := w.objects.Resource(v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceTenantQuotas))
 	list, err := quotas.List(ctx, metav1.ListOptions{LabelSelector: v1alpha1.DefaultQuotaLabel})
 	if err != nil {
-		return err // NotFound if the server has no such kind
+		return err // NotFound if the server does not serve TenantQuotas
 	}
 	var errs []error
 	for i := range list.Items {

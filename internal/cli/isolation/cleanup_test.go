@@ -29,7 +29,7 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// quotas returns a client of TenantQuotas.
+// quotas returns a client for TenantQuotas.
 func quotas(objects ...runtime.Object) *dynamicfake.FakeDynamicClient {
 	return dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(),
 		map[schema.GroupVersionResource]string{
@@ -94,15 +94,15 @@ func TestRemove(t *testing.T) {
 	slices.Sort(remaining)
 	if want := []string{"a--shop", "acme", "b", "b--isolation", "kubetenant-isolation-a-admin"}; !slices.Equal(remaining,
 		want) || len(roles.Items) > 0 {
-		t.Errorf("left %v and %d roles; want %v", remaining, len(roles.Items), want)
+		t.Errorf("remaining objects %v and %d ClusterRoles; want %v", remaining, len(roles.Items), want)
 	}
 	if err := w.deleteAll(t.Context()); err != nil {
-		t.Errorf("a second time: %v", err)
+		t.Errorf("second call: %v", err)
 	}
 }
 
-// TestLeftovers checks that any remaining object of a run is enough to find the run. The label on
-// an object with another name is ignored.
+// TestLeftovers checks that any remaining object of a run is enough to find the run. Labels
+// whose value is not the name of a temporary tenant are ignored.
 func TestLeftovers(t *testing.T) {
 	k := fake.NewClientset(
 		&corev1.Namespace{ObjectMeta: labeledMeta("verify-a-aaaaaa--isolation", "verify-a-aaaaaa")},
@@ -128,12 +128,12 @@ func TestLeftovers(t *testing.T) {
 	}
 	if run := TemporaryTenants(); temporaryTenant.FindStringSubmatch(run[0]) == nil ||
 		secondTenant+run[0][len(firstTenant):] != run[1] {
-		t.Errorf("the tenants %v are not found again", run)
+		t.Errorf("leftovers cannot find the tenants %v", run)
 	}
 }
 
-// store is a server that stores created objects. If create is set, it may handle a create request
-// instead.
+// store is a server that stores created objects. If create is set, it is called first, and may
+// respond to the request.
 type store struct {
 	mu      sync.Mutex
 	objects map[string]map[string]any // by path
@@ -212,9 +212,9 @@ const (
 	namespaces = "/api/v1/namespaces"
 )
 
-// TestRunCleansUp checks that a run that cannot create its tenants returns the error and leaves no
-// object. The request is denied, interrupted or not answered. A run with invalid tenants creates
-// nothing.
+// TestRunCleansUp checks that Run returns an error and leaves no object if it cannot create the
+// tenants' objects. The server denies the request or does not respond, or the run is
+// interrupted. With an invalid tenant, Run creates nothing.
 func TestRunCleansUp(t *testing.T) {
 	refuse := func(path string) func(http.ResponseWriter, *http.Request) bool {
 		return func(w http.ResponseWriter, r *http.Request) bool {
@@ -233,13 +233,13 @@ func TestRunCleansUp(t *testing.T) {
 		wrote  bool
 		err    string
 	}{
-		"no role may be created": {
+		"ClusterRole denied": {
 			"b",
 			func(context.CancelFunc) func(http.ResponseWriter, *http.Request) bool { return refuse(roles) },
 			false,
 			"is forbidden",
 		},
-		"no namespace may be created": {"b", func(context.CancelFunc) func(http.ResponseWriter, *http.Request) bool {
+		"Namespace denied": {"b", func(context.CancelFunc) func(http.ResponseWriter, *http.Request) bool {
 			return refuse(namespaces)
 		}, true, "is forbidden"},
 		"interrupted": {"b", func(stop context.CancelFunc) func(http.ResponseWriter, *http.Request) bool {
@@ -250,7 +250,7 @@ func TestRunCleansUp(t *testing.T) {
 				return false
 			}
 		}, true, "context canceled"},
-		"the answer is lost": {"b", func(context.CancelFunc) func(http.ResponseWriter, *http.Request) bool {
+		"Namespace created, response lost": {"b", func(context.CancelFunc) func(http.ResponseWriter, *http.Request) bool {
 			return func(w http.ResponseWriter, r *http.Request) bool {
 				if r.URL.Path != namespaces {
 					return false
@@ -260,7 +260,7 @@ func TestRunCleansUp(t *testing.T) {
 				return err == nil && connection.Close() == nil
 			}
 		}, true, ""},
-		"no tenant": {
+		"invalid tenant": {
 			"NO/", func(context.CancelFunc) func(http.ResponseWriter, *http.Request) bool { return nil }, false, `tenant "NO/"`,
 		},
 	} {
@@ -273,7 +273,7 @@ func TestRunCleansUp(t *testing.T) {
 				t.Errorf("%v, %v; want %q", report, err, c.err)
 			}
 			if len(s.objects) > 0 || slices.Contains(s.writes, "POST "+bindings) != c.wrote {
-				t.Errorf("left %v after %q", s.objects, s.writes)
+				t.Errorf("remaining objects %v after %q", s.objects, s.writes)
 			}
 		})
 	}
@@ -301,21 +301,21 @@ func TestCleanUp(t *testing.T) {
 	for path, object := range s.objects {
 		object["metadata"].(map[string]any)["creationTimestamp"] = time.Now().Add(-2 * time.Minute).UTC().Format(time.RFC3339)
 		if labels, _ := object["metadata"].(map[string]any)["labels"].(map[string]any); labels[runLabel] == nil {
-			t.Errorf("%s cannot be found later", path)
+			t.Errorf("%s does not have the label of the run", path)
 		}
 	}
 	if n, err := CleanUp(t.Context(), admin, time.Hour); n != 0 || err != nil || len(s.objects) != 5 {
-		t.Errorf("a run that may not have ended: removed %d, %v, left %d", n, err, len(s.objects))
+		t.Errorf("run that may be in progress: removed %d, %v, %d objects remain", n, err, len(s.objects))
 	}
 	if n, err := CleanUp(t.Context(), admin, time.Minute); n != 1 || err != nil || len(s.objects) != 0 {
-		t.Errorf("removed %d, %v, left %v", n, err, s.objects)
+		t.Errorf("removed %d, %v, remaining objects %v", n, err, s.objects)
 	}
 	if n, err := CleanUp(t.Context(), admin, 0); n != 0 || err != nil {
-		t.Errorf("nothing was left: removed %d, %v", n, err)
+		t.Errorf("no remaining objects: removed %d, %v", n, err)
 	}
 }
 
-// TestEmptyServer checks that the verdict is not that tenants are isolated if a server responds to
+// TestEmptyServer checks that Run returns an error, and writes nothing, if a server responds to
 // each request with an empty object.
 func TestEmptyServer(t *testing.T) {
 	var writes []string

@@ -29,9 +29,9 @@ var forms = []string{
 	"application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io",
 }
 
-// tryDelivery requests lists in every encoding, and watches, and searches the responses for the
-// canaries. A response must contain the canary of the caller's tenant, and not the canary of the
-// other tenant.
+// tryDelivery sends lists in every media type, and watches, as each caller of a tenant. It
+// searches the responses for the canaries. A response must contain the canary of the caller's
+// tenant, and not the canary of the other tenant.
 func (m *matrix) tryDelivery(ctx context.Context, _ []resource) error {
 	for _, c := range m.fixture.callers {
 		if c.own < 0 {
@@ -51,7 +51,7 @@ func (m *matrix) tryDelivery(ctx context.Context, _ []resource) error {
 	return nil
 }
 
-// tryList requests a list as a whole, and again in pages of one object.
+// tryList requests a list as a whole and, if it is JSON, again in pages of one object.
 func (m *matrix) tryList(ctx context.Context, c *caller, path, form string) error {
 	for _, pages := range []bool{false, true} {
 		if pages && !strings.HasPrefix(form, "application/json") {
@@ -88,7 +88,7 @@ func (m *matrix) tryList(ctx context.Context, c *caller, path, form string) erro
 	return nil
 }
 
-// notDelivered records a response that is not a complete list or watch.
+// notDelivered records a response that is an error or is truncated.
 func (m *matrix) notDelivered(c *caller, description string, a answer) {
 	example := fmt.Sprintf("%s: %d %s", description, a.code, a.message())
 	if a.deniedByAuthorization() {
@@ -102,8 +102,8 @@ func (m *matrix) notDelivered(c *caller, description string, a answer) {
 	m.note(c.name, targetAll, Untested, reason, "", example)
 }
 
-// judge searches a response for the canaries and records the outcome. If complete is false, a
-// response without the canary of the caller's tenant is accepted.
+// judge searches a response for the canaries and records the outcome. If complete is false, the
+// response may lack the canary of the caller's tenant.
 func (m *matrix) judge(c *caller, group, description string, body []byte, complete bool) {
 	w := m.fixture
 	switch {
@@ -116,7 +116,8 @@ func (m *matrix) judge(c *caller, group, description string, body []byte, comple
 	}
 }
 
-// tryWatch starts a watch, and then creates an object for each tenant.
+// tryWatch starts a watch, then creates an object of each tenant. The watch must deliver only
+// the object of the caller's tenant.
 func (m *matrix) tryWatch(ctx context.Context, c *caller, path string) error {
 	w, parent := m.fixture, ctx
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
@@ -127,7 +128,7 @@ func (m *matrix) tryWatch(ctx context.Context, c *caller, path string) error {
 		return m.unanswered(parent, c, targetAll, "watch "+path, err)
 	}
 	stamp := fmt.Sprintf("-%d", time.Now().UnixNano())
-	for i := 1; i >= 0; i-- { // the caller's own object is last, because its arrival ends the watch
+	for i := 1; i >= 0; i-- { // create the caller's object last, because its arrival ends the test
 		if err := w.createObject(ctx, path, w.namespace(i), w.canary(i)+stamp); err != nil {
 			return err
 		}
@@ -141,7 +142,8 @@ func (m *matrix) tryWatch(ctx context.Context, c *caller, path string) error {
 	return nil
 }
 
-// createObject creates a ConfigMap or a Secret, depending on the path of its collection.
+// createObject creates a Secret if path is the path of secrets. Otherwise, it creates a
+// ConfigMap.
 func (w *fixture) createObject(ctx context.Context, path, namespace, name string) error {
 	meta := metav1.ObjectMeta{Name: name}
 	var err error
@@ -154,7 +156,9 @@ func (w *fixture) createObject(ctx context.Context, path, namespace, name string
 	return err
 }
 
-// watch starts a watch and returns its lines. The returned channel ends with ctx or the watch.
+// watch starts a watch. It sends each line of the response to the returned channel, and closes
+// the
+// channel if the watch ends or ctx is done.
 func (c *caller) watch(ctx context.Context, path string) (<-chan []byte, error) {
 	resp, err := c.do(ctx, c.stream, http.MethodGet, path, nil, nil)
 	if err != nil {
@@ -180,8 +184,9 @@ func (c *caller) watch(ctx context.Context, path string) (<-chan []byte, error) 
 	return lines, nil
 }
 
-// tryRecreation starts watches in a namespace, then deletes the namespace and creates it again for
-// the other tenant. The watches must end.
+// tryRecreation starts watches of a namespace and of all namespaces. Then it deletes the
+// namespace and creates it again for the other tenant. The watches must not deliver objects of
+// the other tenant.
 func (m *matrix) tryRecreation(ctx context.Context, _ []resource) error {
 	w := m.fixture
 	namespace := w.recreatedNamespace()
@@ -197,7 +202,7 @@ func (m *matrix) tryRecreation(ctx context.Context, _ []resource) error {
 		}
 		for _, path := range []string{"/api/v1/namespaces/" + namespace + "/configmaps", "/api/v1/configmaps"} {
 			if w.mode == installation.Webhook && strings.Contains(path, "/namespaces/") {
-				continue // a webhook cannot end a watch: docs/webhook.md
+				continue // a webhook cannot end a watch: see docs/webhook.md
 			}
 			var lines <-chan []byte
 			err := eventually(ctx, func(context.Context) error {
@@ -230,15 +235,15 @@ func (m *matrix) tryRecreation(ctx context.Context, _ []resource) error {
 	return nil
 }
 
-// openWatch is a watch that started before its namespace was recreated for another tenant.
+// openWatch is a watch that started before the namespace was recreated for another tenant.
 type openWatch struct {
 	*caller
 	what  string
 	lines <-chan []byte
 }
 
-// judgeWatches records for each watch whether it continued after its namespace was recreated for
-// another tenant.
+// judgeWatches records for each watch whether it delivered an object of the other tenant after
+// the namespace was recreated.
 func (m *matrix) judgeWatches(ctx context.Context, watches []openWatch) {
 	w := m.fixture
 	for _, o := range watches {
@@ -255,7 +260,7 @@ func (m *matrix) judgeWatches(ctx context.Context, watches []openWatch) {
 	}
 }
 
-// readUntil reads a watch until a line contains one of the words, the server ends the watch, or
+// readUntil reads a watch until a line contains one of the words, the watch ends, or
 // [requestTimeout] expires. ended reports whether the server ended the watch.
 func readUntil(ctx context.Context, lines <-chan []byte, words ...string) (seen []byte, ended bool) {
 	enough := time.After(requestTimeout)

@@ -20,7 +20,7 @@ import (
 	"github.com/kubetenant/kubetenant/internal/cli/installation"
 )
 
-// outcomeCounts is the number of requests with each outcome.
+// outcomeCounts returns the number of requests with each outcome.
 func outcomeCounts(m *matrix) [6]int {
 	var n [6]int
 	for _, o := range columns {
@@ -29,9 +29,9 @@ func outcomeCounts(m *matrix) [6]int {
 	return n
 }
 
-// TestListsDeliver checks that an object of another tenant in any encoding and on any page is a
-// leak. A missing own object is a finding. An encoding that the server does not support is not a
-// finding.
+// TestListsDeliver checks that an object of another tenant in any media type and on any page is
+// a leak. A list without the object of the caller's tenant is a finding. A media type that the
+// server does not support is not a finding.
 func TestListsDeliver(t *testing.T) {
 	const own, foreign = "canary-of-a", "canary-of-b"
 	for _, form := range forms {
@@ -47,15 +47,15 @@ func TestListsDeliver(t *testing.T) {
 			body string
 			want [6]int
 		}{
-			"own":            {200, own, [6]int{Limited: times(1)}},
-			"both":           {200, own + foreign, [6]int{Leaked: times(1)}},
-			"the other's":    {200, "\x00" + foreign + "\x00", [6]int{Leaked: times(1)}},
-			"nothing":        {200, "", [6]int{Refused: 1, Limited: times(1) - 1}},
-			"refused":        {403, deniedText, [6]int{Refused: 1}},
-			"throttled":      {429, "", [6]int{Untested: 1}},
-			"a server's end": {503, own, [6]int{Untested: 1}},
-			"not ours":       {403, "go away", [6]int{Untested: 1}},
-			"does not speak": {406, foreign, [6]int{}},
+			"own object":                 {200, own, [6]int{Limited: times(1)}},
+			"objects of both tenants":    {200, own + foreign, [6]int{Leaked: times(1)}},
+			"object of the other tenant": {200, "\x00" + foreign + "\x00", [6]int{Leaked: times(1)}},
+			"empty response":             {200, "", [6]int{Refused: 1, Limited: times(1) - 1}},
+			"denied":                     {403, deniedText, [6]int{Refused: 1}},
+			"throttled":                  {429, "", [6]int{Untested: 1}},
+			"server error":               {503, own, [6]int{Untested: 1}},
+			"403 without a Status":       {403, "go away", [6]int{Untested: 1}},
+			"unsupported media type":     {406, foreign, [6]int{}},
 		} {
 			t.Run(name, func(t *testing.T) {
 				m, caller := testMatrix(t, func(w http.ResponseWriter, r *http.Request) {
@@ -95,14 +95,14 @@ func TestLastPage(t *testing.T) {
 	}
 }
 
-// feed is a cluster that sends each object that the admin creates to all watches. In serve, passes
-// filters the objects, and last is the object that ends the watch.
+// feed is a fake cluster that sends each object that the admin creates to all watches.
 type feed struct {
 	mu      sync.Mutex
 	watches []chan string
 }
 
-// serve sends objects to a watch until it has sent the object named last.
+// serve returns a handler that sends the names of objects to a watch if passes returns true for
+// them. The watch ends at an object whose name contains last.
 func (f *feed) serve(passes func(name string) bool, last string) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		names := make(chan string, 10)
@@ -128,7 +128,7 @@ func (f *feed) serve(passes func(name string) bool, last string) http.HandlerFun
 	}
 }
 
-// admin returns a client whose created objects are sent to the watches.
+// admin returns a client for the admin. Objects that it creates are sent to the watches.
 func (f *feed) admin() *fake.Clientset {
 	k := fake.NewClientset()
 	k.PrependReactor("create", "*", func(a clienttesting.Action) (bool, runtime.Object, error) {
@@ -145,21 +145,21 @@ func (f *feed) admin() *fake.Clientset {
 	return k
 }
 
-// matchOwn, matchAll and matchNone filter the objects that a watch delivers.
+// matchOwn, matchAll and matchNone select the objects that a watch delivers.
 func matchOwn(name string) bool { return strings.HasPrefix(name, "canary-of-a") }
 func matchAll(string) bool      { return true }
 func matchNone(string) bool     { return false }
 
-// TestWatchesDeliver checks that an object of the other tenant on a watch is a leak. If an own
-// object does not arrive, the watch is recorded as not tested.
+// TestWatchesDeliver checks that an object of the other tenant on a watch is a leak. If the
+// object of the caller's tenant does not arrive, the watch is recorded as not tested.
 func TestWatchesDeliver(t *testing.T) {
 	for name, c := range map[string]struct {
 		passes func(string) bool
 		want   [6]int
 	}{
-		"own":     {matchOwn, [6]int{Limited: 1}},
-		"both":    {matchAll, [6]int{Leaked: 1}},
-		"nothing": {matchNone, [6]int{Untested: 1}},
+		"own objects":             {matchOwn, [6]int{Limited: 1}},
+		"objects of both tenants": {matchAll, [6]int{Leaked: 1}},
+		"no objects":              {matchNone, [6]int{Untested: 1}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			for _, path := range []string{"/api/v1/configmaps", "/api/v1/secrets"} {
@@ -178,22 +178,22 @@ func TestWatchesDeliver(t *testing.T) {
 	m, caller := testMatrix(t, respondAlways(http.StatusForbidden, deniedText))
 	if err := m.tryWatch(t.Context(), caller, "/api/v1/secrets"); err != nil || m.report.found(Untested) != 1 ||
 		!strings.Contains(m.report.Findings[0].Example, "403") {
-		t.Errorf("a watch that is refused: %v, %+v", err, m.report.Findings)
+		t.Errorf("denied watch: %v, %+v", err, m.report.Findings)
 	}
 }
 
-// TestRecreation checks that a watch that continues after its namespace was recreated for another
-// tenant is a leak. In webhook mode, only watches over all namespaces are checked, because a
-// webhook cannot end a watch in one namespace.
+// TestRecreation checks that a watch is a leak if it delivers objects after its namespace was
+// recreated for another tenant. In webhook mode, only watches over all namespaces are checked,
+// because a webhook cannot end a watch in one namespace.
 func TestRecreation(t *testing.T) {
 	for name, c := range map[string]struct {
 		passes func(string) bool
 		mode   installation.Mode
 		want   [6]int
 	}{
-		"they end":     {matchOwn, installation.CompiledIn, [6]int{Limited: 2}},
-		"they go on":   {matchAll, installation.CompiledIn, [6]int{Leaked: 2}},
-		"of a webhook": {matchAll, installation.Webhook, [6]int{Leaked: 1}},
+		"own objects":             {matchOwn, installation.CompiledIn, [6]int{Limited: 2}},
+		"objects of both tenants": {matchAll, installation.CompiledIn, [6]int{Leaked: 2}},
+		"webhook mode":            {matchAll, installation.Webhook, [6]int{Leaked: 1}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := &feed{}
@@ -208,20 +208,20 @@ func TestRecreation(t *testing.T) {
 			}
 			ns, err := m.fixture.admin.CoreV1().Namespaces().Get(t.Context(), "a-reborn", metav1.GetOptions{})
 			if err != nil || ns.Labels["kubetenant.dev/tenant"] != "b" {
-				t.Errorf("the namespace is %+v, %v", ns, err)
+				t.Errorf("recreated namespace: %+v, %v", ns, err)
 			}
 			if err := m.fixture.deleteAll(t.Context()); err != nil {
 				t.Error(err)
 			}
 			if all, err := m.fixture.admin.CoreV1().Namespaces().List(t.Context(), metav1.ListOptions{}); err != nil ||
 				len(all.Items) > 0 {
-				t.Errorf("%d namespaces are left, %v", len(all.Items), err)
+				t.Errorf("%d namespaces remain, %v", len(all.Items), err)
 			}
 		})
 	}
 }
 
-// TestCreateObject checks that createObject creates an object of the kind in the path.
+// TestCreateObject checks that createObject creates an object of the resource in the path.
 func TestCreateObject(t *testing.T) {
 	w := &fixture{admin: fake.NewClientset()}
 	for path, exists := range map[string]func(context.Context, string) error{

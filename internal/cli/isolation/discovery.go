@@ -36,14 +36,14 @@ func (r *resource) path(namespace string) string {
 	return p + "/" + r.name
 }
 
-// required are the core resources that every run needs.
+// required are the core resources without which a run does not start.
 var required = []string{"configmaps", "namespaces", "secrets", "serviceaccounts"}
 
-// verbs are the verbs for which the matrix contains requests.
+// verbs are the verbs that the requests of a run cover.
 var verbs = []string{"create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"}
 
-// discover returns the resources that the server serves, in every version. It records a group whose
-// discovery fails, and a verb that is not in [verbs], as not tested.
+// discover returns the resources that the server serves, in every version. If the discovery of a
+// group fails, or a verb is not in [verbs], discover records this as not tested.
 func (m *matrix) discover(admin kube.Interface) ([]resource, error) {
 	_, lists, err := discovery.ServerGroupsAndResources(admin.Discovery())
 	failed := &discovery.ErrGroupDiscoveryFailed{}
@@ -92,7 +92,8 @@ func ofGroups(all []resource, groups []string) []resource {
 
 func (r *resource) matches(group, name string) bool { return r.Group == group && r.name == name }
 
-// isSelf reports whether a resource is a self review, which every caller with a tenant may create.
+// isSelf reports whether a resource is a self review. Every caller with a tenant may create self
+// reviews.
 func (r *resource) isSelf() bool { return strings.HasPrefix(r.name, "selfsubject") }
 
 // isShared reports whether tenants may read a cluster-scoped resource under the default

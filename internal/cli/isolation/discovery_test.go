@@ -11,8 +11,8 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// TestUndiscoveredGroups checks that an API group whose discovery fails is recorded as not tested,
-// unless the group was not selected.
+// TestUndiscoveredGroups checks that an API group whose discovery fails is recorded as not
+// tested, unless only other groups are tested.
 func TestUndiscoveredGroups(t *testing.T) {
 	s := &store{objects: map[string]map[string]any{}}
 	server := s.admin(t)

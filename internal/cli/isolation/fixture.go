@@ -36,8 +36,8 @@ const (
 	systemNamespace  = "kube-system"
 	missingNamespace = "kubetenant-isolation-missing"
 	robot            = "robot"
-	// requestTimeout is the maximum time to wait for a change to apply, or for the events of a
-	// watch.
+	// requestTimeout is the maximum time to wait for a change to take effect, or for an event on
+	// a watch.
 	requestTimeout = 30 * time.Second
 	// waitLimit is the maximum duration of a request. A slow response is not a leak.
 	waitLimit = 2 * time.Minute
@@ -46,14 +46,15 @@ const (
 	unauthenticatedFor = 5 * time.Second
 )
 
-// fixture contains the objects that a run creates.
+// fixture has the tenants and the callers of a run. It creates and deletes the objects of the
+// run.
 type fixture struct {
 	mode           installation.Mode
 	admin          kube.Interface
 	objects        dynamic.Interface
 	tenants        [2]tenant.ID
 	callers        []*caller
-	mayHaveObjects bool // objects may exist
+	mayHaveObjects bool // objects of the run may exist in the cluster
 }
 
 // newFixture returns a fixture. It creates no objects in the cluster.
@@ -72,27 +73,28 @@ func newFixture(o *Options) (*fixture, error) {
 	return w, err
 }
 
-// namespace returns the namespace of a tenant.
+// namespace returns the name of the namespace of a tenant. i is the index of the tenant.
 func (w *fixture) namespace(i int) string { return w.tenants[i].String() + "--isolation" }
 
 // recreatedNamespace returns the name of the namespace that is deleted and created again for the
 // second tenant. The name has no tenant prefix.
 func (w *fixture) recreatedNamespace() string { return w.tenants[0].String() + "-reborn" }
 
-// role returns the name of the ClusterRole with all rights, which is also the prefix of the names
-// of its ClusterRoleBindings.
+// role returns the name of the ClusterRole with all rights. The names of the ClusterRoleBindings
+// begin with the same name.
 func (w *fixture) role() string {
 	return "kubetenant-isolation-" + strings.ToLower(w.tenants[0].String())
 }
 
-// canary returns the name of the objects that identify a tenant in a response of any encoding.
+// canary returns the name of the ConfigMap and the Secret of a tenant. If a response contains
+// this name, in any encoding, it contains an object of the tenant.
 func (w *fixture) canary(i int) string { return "canary-of-" + w.tenants[i].String() }
 
 // caller sends requests to the server with one credential.
 type caller struct {
 	name   string
-	own    int  // index of its tenant, or -1 if it has none
-	real   bool // not impersonated, so it can try to impersonate
+	own    int  // index of the caller's tenant, or -1 if the caller has no tenant
+	real   bool // not impersonated by the admin, so it can try to impersonate
 	url    string
 	client *http.Client
 	stream *http.Client // without a timeout
@@ -123,14 +125,16 @@ func newCaller(name string, own int, config *rest.Config) (*caller, error) {
 // maxBody is the maximum number of bytes that are read from a response body.
 const maxBody = 64 << 20
 
-// retries is the maximum number of retries of a request. longestRetry is the longest time to wait
-// before a retry, even if the server requests a longer one.
+// retries is the maximum number of retries of a request. longestRetry is the maximum time to
+// wait before a retry, even if the server requests a longer time.
 const (
 	retries      = 5
 	longestRetry = 10 * time.Second
 )
 
-// send sends a request. It retries if the response has the header Retry-After, as client-go does.
+// send sends a request. Like client-go, it retries after a 429 or 5xx response that has the
+// header
+// Retry-After.
 func (c *caller) send(ctx context.Context, method, path string, body []byte, header http.Header) (answer, error) {
 	for attempt := 0; ; attempt++ {
 		a, err := c.sendOnce(ctx, method, path, body, header)
@@ -153,7 +157,7 @@ func (c *caller) sendOnce(ctx context.Context, method, path string, body []byte,
 	defer func() { _ = resp.Body.Close() }()
 	a := answer{code: resp.StatusCode}
 	if isWatch(path) && resp.StatusCode == http.StatusOK && !strings.Contains(path, "timeoutSeconds") {
-		return a, nil // the connection is established, which is the result
+		return a, nil // the start of the watch is the result
 	}
 	if resp.StatusCode == http.StatusTooManyRequests || resp.StatusCode >= http.StatusInternalServerError {
 		if seconds, err := strconv.Atoi(resp.Header.Get("Retry-After")); err == nil && seconds >= 0 {
@@ -200,7 +204,7 @@ func (a answer) message() string {
 	return ""
 }
 
-// create creates the tenants' objects and the callers.
+// create creates the objects of both tenants, and the callers.
 func (w *fixture) create(ctx context.Context, m *matrix) error {
 	if err := w.makeRights(ctx); err != nil {
 		return err
@@ -216,13 +220,13 @@ func (w *fixture) create(ctx context.Context, m *matrix) error {
 	return w.makeCallers(ctx, m)
 }
 
-// meta returns the metadata of an object that the run creates.
+// meta returns the metadata of an object with the label of the run.
 func (w *fixture) meta(name string) metav1.ObjectMeta {
 	return metav1.ObjectMeta{Name: name, Labels: map[string]string{runLabel: w.tenants[0].String()}}
 }
 
-// makeRights binds a ClusterRole with all rights to both tenants, so that only the boundary denies
-// their requests.
+// makeRights binds a ClusterRole with all rights, and the ClusterRole admin, to the callers of
+// both tenants, so that only the boundary denies their requests.
 func (w *fixture) makeRights(ctx context.Context) error {
 	all := []string{"*"}
 	role := &rbacv1.ClusterRole{
@@ -243,7 +247,7 @@ func (w *fixture) makeRights(ctx context.Context) error {
 			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: name},
 		}
 		for i, id := range w.tenants {
-			// a webhook adds no groups to service accounts
+			// in webhook mode, service accounts are not in the group of their tenant
 			for _, name := range []string{id.Group(), serviceaccount.MakeNamespaceGroupName(w.namespace(i))} {
 				binding.Subjects = append(binding.Subjects,
 					rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: name})
@@ -256,8 +260,8 @@ func (w *fixture) makeRights(ctx context.Context) error {
 	return nil
 }
 
-// makeNamespace creates a namespace of a tenant. It fails if the server does not store the name and
-// the tenant label.
+// makeNamespace creates a namespace of a tenant. It returns an error if the server does not
+// store the name and the tenant label.
 func (w *fixture) makeNamespace(ctx context.Context, name string, owner tenant.ID) error {
 	ns := &corev1.Namespace{ObjectMeta: w.meta(name)}
 	ns.Labels[tenant.Label] = owner.String()
@@ -268,7 +272,8 @@ func (w *fixture) makeNamespace(ctx context.Context, name string, owner tenant.I
 	return err
 }
 
-// eventually calls f until it succeeds. It returns the last error of f if [requestTimeout] expires.
+// eventually calls f until it returns nil. If [requestTimeout] expires or ctx is done, the error
+// wraps the last error of f.
 func eventually(ctx context.Context, f func(context.Context) error) error {
 	var last error
 	err := wait.PollUntilContextTimeout(
@@ -308,7 +313,7 @@ func (w *fixture) makeCallers(ctx context.Context, m *matrix) error {
 	if user == nil {
 		user = rest.CopyConfig(o.Admin)
 		user.Impersonate = rest.ImpersonationConfig{UserName: "kubetenant-isolation", Groups: []string{w.tenants[0].Group()}}
-		if w.mode == installation.Webhook { // a webhook does not see the impersonating user
+		if w.mode == installation.Webhook { // the webhook service cannot determine that the user is impersonated
 			user.Impersonate.Extra = map[string][]string{tenant.ExtraKey: {w.tenants[0].String()}}
 		}
 	}
@@ -334,8 +339,9 @@ func (w *fixture) makeCallers(ctx context.Context, m *matrix) error {
 	return w.waitForRights(ctx, m)
 }
 
-// waitForRights waits until the rights and the labels apply, so that each caller of a tenant can
-// list the canaries of its tenant.
+// waitForRights waits until bindings and labels take effect, so that each caller of a tenant can
+// list the canaries of its tenant. In gateway mode, a service account that the gateway does not
+// authenticate becomes a caller without a tenant.
 func (w *fixture) waitForRights(ctx context.Context, m *matrix) error {
 	account := w.callers[1]
 	if w.mode == installation.Gateway && account.unauthenticated(ctx, "/api/v1/namespaces/"+w.namespace(0)+"/configmaps") {
@@ -370,7 +376,7 @@ func (w *fixture) waitForRights(ctx context.Context, m *matrix) error {
 	return nil
 }
 
-// unauthenticated reports whether every response within [unauthenticatedFor] is a 401.
+// unauthenticated reports whether all responses within [unauthenticatedFor] have status 401.
 func (c *caller) unauthenticated(ctx context.Context, path string) bool {
 	ctx, cancel := context.WithTimeout(ctx, unauthenticatedFor)
 	defer cancel()
@@ -385,8 +391,9 @@ func (c *caller) unauthenticated(ctx context.Context, path string) bool {
 	return last == http.StatusUnauthorized
 }
 
-// ownOnly returns the path of a list that is limited to the caller's tenant. In webhook mode, the
-// server cannot limit a list over all namespaces, so the path selects the tenant by its label.
+// ownOnly returns the path of a list that contains only objects of the caller's tenant. In
+// webhook mode, the server cannot limit a list over all namespaces, so the path selects the
+// tenant by its label.
 func (w *fixture) ownOnly(c *caller, path string) string {
 	if w.mode != installation.Webhook || strings.Contains(path, "/namespaces/") {
 		return path

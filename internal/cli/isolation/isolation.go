@@ -1,8 +1,8 @@
 // Copyright The kubetenant authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package isolation discovers the resources of a live server and sends requests across the
-// boundary between two temporary tenants. The boundary must deny these requests.
+// Package isolation discovers the resources of a live server, and sends requests from one
+// temporary tenant for the objects of another. The tenant boundary must deny these requests.
 package isolation
 
 import (
@@ -42,14 +42,14 @@ type Options struct {
 	Parallel int
 }
 
-// matrix is one run.
+// matrix is the state of a run, which sends the requests for each resource as each caller.
 type matrix struct {
 	Options
 	fixture         *fixture
 	mu              sync.Mutex
 	report          Report
-	unansweredCount int // requests without an answer
-	// answers contains the authorization decision for each request of each caller.
+	unansweredCount int // requests without a response
+	// answers contains whether authorization allowed each request, for each caller.
 	answers map[*caller]map[question]bool
 }
 
@@ -62,13 +62,13 @@ var ErrNotRemoved = errors.New(
 		"--clean-up",
 )
 
-// removeTimeout is the maximum time for deleting the objects. An interrupt does not stop the
-// deletion.
+// removeTimeout is the maximum time for deleting the objects of a run. An interrupt does not
+// stop the deletion.
 const removeTimeout = time.Minute
 
 // Run creates the tenants, sends the requests of the matrix and deletes the objects that it
-// created. An error means that the run did not finish, or wraps [ErrNotRemoved]. If the report is
-// not nil, it contains the results before the error.
+// created. An error means that the run did not finish, or it wraps [ErrNotRemoved]. If the
+// report is not nil, it contains all results so far.
 func Run(ctx context.Context, o Options) (_ *Report, err error) {
 	if o.Progress == nil {
 		o.Progress = func(string) {}
@@ -110,7 +110,7 @@ func Run(ctx context.Context, o Options) (_ *Report, err error) {
 	return &m.report, err
 }
 
-// tryEverything runs the steps of the matrix. After a failed step, no further step runs, and the
+// tryEverything runs the steps of the matrix. If a step fails, no further step runs, and the
 // failure is also a finding.
 func (m *matrix) tryEverything(ctx context.Context, served []resource) error {
 	tried := ofGroups(served, m.Groups)
@@ -167,7 +167,8 @@ func (m *matrix) try(ctx context.Context, c *caller, p probe) error {
 // maxUnanswered is the maximum number of unanswered requests in a run.
 const maxUnanswered = 20
 
-// unanswered records an unanswered request as not tested. It returns an error if the run must stop.
+// unanswered records a request without a response as not tested. It returns an error if the run
+// must stop.
 func (m *matrix) unanswered(ctx context.Context, c *caller, target, request string, err error) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
@@ -176,8 +177,8 @@ func (m *matrix) unanswered(ctx context.Context, c *caller, target, request stri
 	return m.countUnanswered(err)
 }
 
-// countUnanswered records an unanswered request. It returns an error if there are more than
-// maxUnanswered.
+// countUnanswered counts a request without a response. It returns an error if there are more
+// than maxUnanswered.
 func (m *matrix) countUnanswered(err error) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -187,8 +188,8 @@ func (m *matrix) countUnanswered(err error) error {
 	return nil
 }
 
-// record stores the authorization decision for a request. If an earlier decision for the same
-// request differs, record adds a finding.
+// record stores whether authorization allowed a request. If the same request had another result
+// before, record adds a finding.
 func (m *matrix) record(c *caller, p probe, a answer) {
 	allowed := !a.deniedByAuthorization() && a.code != http.StatusUnauthorized
 	q := *p.review

@@ -32,8 +32,8 @@ func testMatrix(t *testing.T, handler http.HandlerFunc) (*matrix, *caller) {
 	return &matrix{fixture: w, answers: map[*caller]map[question]bool{}}, c
 }
 
-// TestRequestsCoverVerbs checks that there is a request for each discovered verb, and one for each
-// patch type.
+// TestRequestsCoverVerbs checks that there is a request for each discovered verb and each patch
+// type.
 func TestRequestsCoverVerbs(t *testing.T) {
 	r := resource{
 		schema.GroupVersion{Group: "apps", Version: "v1"},
@@ -47,7 +47,7 @@ func TestRequestsCoverVerbs(t *testing.T) {
 			t.Errorf("path %s", p.path)
 		}
 		if p.method != http.MethodGet && !strings.Contains(p.path, "dryRun=All") {
-			t.Errorf("%s %s writes", p.method, p.path)
+			t.Errorf("%s %s is not a dry run", p.method, p.path)
 		}
 	}
 	for _, verb := range r.verbs {

@@ -23,11 +23,11 @@ const (
 		`at the cluster scope: tenant boundary: the namespace is not owned by the caller's tenant"}`
 )
 
-// refusedText is an error of a kubetenant admission plugin.
+// refusedText is the body of an error from a kubetenant admission plugin.
 const refusedText = `{"kind":"Status","message":"namespaces \"b--new\" is forbidden: the label kubetenant.dev/tenant ` +
 	`may only name the caller's tenant"}`
 
-// outcomeOf returns the outcome of a response.
+// outcomeOf returns the outcome that judge determines for a response.
 func outcomeOf(judge func(answer) (Outcome, string), code int, body string) Outcome {
 	o, _ := judge(answer{code: code, body: []byte(body)})
 	return o
@@ -35,7 +35,7 @@ func outcomeOf(judge func(answer) (Outcome, string), code int, body string) Outc
 
 var allVerbs = []string{"get", "list", "watch", "create", "update", "patch", "delete", "deletecollection"}
 
-// respondAlways returns the same response to every request.
+// respondAlways returns a handler with the same response to every request.
 func respondAlways(code int, body string) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(code)
@@ -43,22 +43,23 @@ func respondAlways(code int, body string) http.HandlerFunc {
 	}
 }
 
-// kinds returns one resource for each kind of resource that the probes handle differently.
+// kinds returns one resource for each case that the probes distinguish.
 func kinds() map[string]resource {
 	core, own := schema.GroupVersion{Version: "v1"}, schema.GroupVersion{Group: "kubetenant.dev", Version: "v1alpha1"}
 	return map[string]resource{
-		"a resource":     {schema.GroupVersion{Group: "apps", Version: "v1"}, "deployments", "", true, allVerbs},
-		"a subresource":  {core, "pods", "proxy", true, []string{"get", "create"}},
-		"nodes":          {core, "nodes", "", false, allVerbs},
-		"quotas":         {own, "tenantquotas", "", false, allVerbs},
-		"Tenants":        {own, "tenants", "", false, allVerbs},
-		"namespaces":     {core, "namespaces", "", false, allVerbs},
-		"their statuses": {core, "namespaces", "status", false, []string{"get", "patch", "update"}},
+		"a resource":         {schema.GroupVersion{Group: "apps", Version: "v1"}, "deployments", "", true, allVerbs},
+		"a subresource":      {core, "pods", "proxy", true, []string{"get", "create"}},
+		"nodes":              {core, "nodes", "", false, allVerbs},
+		"quotas":             {own, "tenantquotas", "", false, allVerbs},
+		"Tenants":            {own, "tenants", "", false, allVerbs},
+		"namespaces":         {core, "namespaces", "", false, allVerbs},
+		"namespace statuses": {core, "namespaces", "status", false, []string{"get", "patch", "update"}},
 	}
 }
 
 // TestEveryForeignAnswerIsALeak checks that any successful response to a request across the
-// boundary is a leak, for all callers, verbs and variants of requests.
+// boundary is a leak, for all verbs and variants of requests. The caller has a tenant or has no
+// tenant.
 func TestEveryForeignAnswerIsALeak(t *testing.T) {
 	for name, r := range kinds() {
 		for _, own := range []int{0, -1} {
@@ -66,7 +67,7 @@ func TestEveryForeignAnswerIsALeak(t *testing.T) {
 			c.own = own
 			probes := m.probes(c, r)
 			if len(probes) == 0 {
-				t.Errorf("%s: nothing is tried", name)
+				t.Errorf("%s: no probes", name)
 			}
 			for _, p := range probes {
 				before := m.report.Total(Leaked)
@@ -86,8 +87,8 @@ func TestEveryForeignAnswerIsALeak(t *testing.T) {
 	}
 }
 
-// TestEveryRefusalIsClassified checks that a denial across the boundary is the expected outcome,
-// and that a denial of an own request is a finding.
+// TestEveryRefusalIsClassified checks that a denial of a request across the boundary is the
+// expected outcome. A denial of a request in the caller's own namespace is a finding.
 func TestEveryRefusalIsClassified(t *testing.T) {
 	for name, r := range kinds() {
 		m, c := testMatrix(t, respondAlways(http.StatusForbidden, deniedText))
@@ -105,7 +106,7 @@ func TestEveryRefusalIsClassified(t *testing.T) {
 			t.Errorf("%s: %d own, report %+v", name, own, m.report)
 		}
 		if wants := name == "a resource" || name == "a subresource" || name == "namespaces"; wants != (own > 0) {
-			t.Errorf("%s: %d requests must pass", name, own)
+			t.Errorf("%s: %d requests are expected to pass", name, own)
 		}
 	}
 }
@@ -135,9 +136,9 @@ func TestTargets(t *testing.T) {
 		real bool
 		want []string
 	}{
-		"a tenant's":       {0, true, everywhere},
-		"one impersonated": {0, false, everywhere[:6]},
-		"nobody's":         {-1, true, everywhere[1:5]},
+		"tenant":               {0, true, everywhere},
+		"tenant, impersonated": {0, false, everywhere[:6]},
+		"no tenant":            {-1, true, everywhere[1:5]},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c.own, c.real = want.own, want.real
@@ -165,16 +166,16 @@ func TestTargets(t *testing.T) {
 		[]string{"create"},
 	}
 	if m.probes(c, rules)[0].own {
-		t.Error("a webhook must let through a review that it cannot limit")
+		t.Error("a rules review is expected to pass in webhook mode")
 	}
 	local := resource{rules.GroupVersion, "localsubjectaccessreviews", "", true, []string{"create"}}
 	if slices.Contains(targetsOf(m.probes(c, local)), targetOwn) {
-		t.Error("local reviews must pass, which are denied by design")
+		t.Error("a LocalSubjectAccessReview, which is denied by design, is expected to pass")
 	}
 }
 
-// TestProbesNameTheTargetNamespace checks that the path of each probe contains the namespace of its
-// target.
+// TestProbesNameTheTargetNamespace checks that the path of each probe contains the namespace of
+// its target. A new Namespace has the prefix of the other tenant.
 func TestProbesNameTheTargetNamespace(t *testing.T) {
 	m, c := testMatrix(t, nil)
 	for _, p := range m.probes(c, kinds()["namespaces"]) {
@@ -188,18 +189,18 @@ func TestProbesNameTheTargetNamespace(t *testing.T) {
 			t.Errorf("in %s (own %t): %s %s", p.target, p.own, p.method, p.path)
 		}
 		if p.target == targetOwn && p.method == http.MethodDelete {
-			t.Error("the own namespace's end is tried")
+			t.Error("a probe deletes the caller's own namespace")
 		}
 		if p.method == http.MethodPost &&
 			(!bytes.Contains(p.body, []byte(`"b--new"`)) || outcomeOf(p.limited, http.StatusForbidden, refusedText) != Denied ||
 				outcomeOf(p.limited, http.StatusCreated, "{}") != Leaked) {
-			t.Errorf("a creation of another's: %s", p.body)
+			t.Errorf("new Namespace: %s", p.body)
 		}
 	}
 }
 
-// TestImpersonation checks that the probes impersonate each identity that might have more rights,
-// and send its headers with a request for the other tenant.
+// TestImpersonation checks that the probes impersonate each identity that might have more
+// rights, in a request for an object of the other tenant.
 func TestImpersonation(t *testing.T) {
 	m, c := testMatrix(t, nil)
 	r := resource{schema.GroupVersion{Version: "v1"}, "configmaps", "", true, []string{"create"}}
@@ -216,12 +217,13 @@ func TestImpersonation(t *testing.T) {
 		"[system:serviceaccount:b--isolation:robot] [] []", "[system:node:n1] [system:nodes] []",
 	} {
 		if !seen[as] {
-			t.Errorf("nobody is impersonated as %s: %v", as, seen)
+			t.Errorf("no probe impersonates %s: %v", as, seen)
 		}
 	}
 }
 
-// TestPaths checks the older forms of paths and the tenant paths.
+// TestPaths checks the deprecated watch paths, both forms of tenant paths, and added query
+// parameters.
 func TestPaths(t *testing.T) {
 	for got, want := range map[string]string{
 		oldWatch("/api/v1/namespaces/n/pods"):                             "/api/v1/watch/namespaces/n/pods",
@@ -256,7 +258,7 @@ func TestPaths(t *testing.T) {
 }
 
 // TestContradictingAnswers checks that different decisions about the same request are a finding,
-// also in different versions of the resource.
+// even if the versions of the resource differ.
 func TestContradictingAnswers(t *testing.T) {
 	m, c := testMatrix(t, nil)
 	of := func(version string) probe {

@@ -35,13 +35,13 @@ func (d *document) revealsMore() bool {
 	return d.Metadata.Continue != nil && d.Metadata.Continue != "" || d.Metadata.RemainingItemCount != nil
 }
 
-// onlyOwn returns a function that judges the response to a list or watch over all namespaces. The
-// response may contain only objects in the caller's own namespace, and that Namespace itself. An
-// error response contains no objects.
+// onlyOwn returns a function that judges the response to a list or watch over all namespaces.
+// The response may contain only objects in the caller's own namespace, and that Namespace
+// itself. An error response is accepted, because it contains no objects.
 func (w *fixture) onlyOwn(own int, path string) func(answer) (Outcome, string) {
 	ownNamespace := w.namespace(own)
-	// A webhook cannot remove the limit of a list, so the list reveals the number of remaining
-	// objects: docs/webhook.md.
+	// A webhook cannot remove the limit parameter of a list, so the list reveals the number of
+	// remaining objects: see docs/webhook.md.
 	more := w.mode == installation.Webhook
 	isOwn := func(o listed) bool {
 		return o.Metadata.Namespace == ownNamespace || o.Metadata.Namespace == "" && o.Metadata.Name == ownNamespace
@@ -54,11 +54,13 @@ func (w *fixture) onlyOwn(own int, path string) func(answer) (Outcome, string) {
 	}
 }
 
-// objects specifies what a list or a watch may contain. watch allows a response without a list.
-// more allows the response to reveal that more objects exist.
+// objects specifies what a response may contain. If watch is true, a response without a list is
+// accepted. If more is true, the response may reveal that more objects exist.
 type objects struct{ watch, more bool }
 
-// judge returns [Leaked] if a response contains an object for which isOwn returns false.
+// judge returns [Leaked] if a response contains an object for which isOwn returns false, or
+// reveals that more objects exist although o.more is false. It returns [Untested] if it cannot
+// read the response.
 func (o objects) judge(body []byte, isOwn func(listed) bool) (Outcome, string) {
 	documents, err := decodeAll(body)
 	if err != nil || len(documents) == 0 && !o.watch {
@@ -99,9 +101,9 @@ func decodeAll(body []byte) (all []document, err error) {
 	}
 }
 
-// onlyAbout returns a function that judges the response to a list or watch. field is the field in
-// the spec of the listed objects that names their tenant. An object of another tenant is a leak,
-// and so is any status except 200.
+// onlyAbout returns a function that judges the response to a list or watch of objects that name
+// their tenant in a field of their spec. An object of another tenant is a leak, and so is any
+// status code except 200.
 func onlyAbout(id tenant.ID, field string, watch bool) func(answer) (Outcome, string) {
 	isOwn := func(o listed) bool { return o.Spec[field] == id.String() }
 	return func(a answer) (Outcome, string) {

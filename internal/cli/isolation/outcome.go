@@ -19,12 +19,12 @@ type Outcome int
 // Outcomes of a request.
 const (
 	Denied       Outcome = iota // denied by the boundary
-	Limited                     // contains only the caller's own objects
-	Passed                      // an own request that authorization allowed
-	Leaked                      // a foreign request that authorization allowed
-	Refused                     // an own request that was denied
+	Limited                     // the response contains only the caller's own objects
+	Passed                      // a request for the caller's own objects, allowed
+	Leaked                      // a request for other objects, allowed
+	Refused                     // a request for the caller's own objects, denied
 	Untested                    // the response does not show the boundary's decision
-	Contradicted                // two responses to the same request disagree
+	Contradicted                // two responses to the same request differ
 )
 
 var outcomeNames = map[Outcome]string{
@@ -42,7 +42,8 @@ func (o Outcome) String() string { return outcomeNames[o] }
 // MarshalText returns the outcome as a word.
 func (o Outcome) MarshalText() ([]byte, error) { return []byte(o.String()), nil }
 
-// Reasons why a response does not show the boundary's decision. The report groups requests by them.
+// Reasons why a response does not show the boundary's decision. The report groups requests by
+// reason.
 const (
 	untestedAuthentication = "the server did not accept the caller's credential (401)"
 	untestedThrottled      = "the server throttled the request (429)"
@@ -62,17 +63,18 @@ const (
 )
 
 // authorizersForm matches the message of an authorizer's 403 response (k8s.io/apiserver
-// pkg/endpoints/handlers/responsewriters, v0.37.1). A message of admission has another form, but
-// may quote an authorizer's message.
+// pkg/endpoints/handlers/responsewriters, v0.37.1). An admission plugin's message has another
+// form, but may quote an authorizer's message.
 var authorizersForm = regexp.MustCompile(
 	`^(?:\S+(?: "(?:[^"\\]|\\.)*")? is forbidden|forbidden): User "(?:[^"\\]|\\.)*" cannot \S+ (?:resource|path) "`)
 
-// othersForm matches the error of an admission webhook or an admission policy, and captures its
-// name.
+// othersForm matches the error of an admission webhook or an admission policy, and captures the
+// name of the webhook or policy.
 var othersForm = regexp.MustCompile(`(?:admission webhook "|(?:Validating|Mutating)AdmissionPolicy ')([^"']*)["']`)
 
-// noEndpoints is the prefix of the 503 message of a Service's proxy subresource, which runs after
-// authorization (k8s.io/kubernetes pkg/registry/core/service/storage, v1.37.1).
+// noEndpoints is the prefix of the 503 message of the subresource proxy of a Service without
+// Pods. This response means that authorization allowed the request (k8s.io/kubernetes
+// pkg/registry/core/service/storage, v1.37.1).
 const noEndpoints = "no endpoints available for service "
 
 // deniedByAuthorization reports whether an authorizer denied the request.
@@ -141,7 +143,7 @@ func (p *probe) judge(c *caller, a answer) (Outcome, string) {
 		return Refused, ""
 	case p.own:
 		return Passed, ""
-	case denied && c.own >= 0 && !a.deniedByBoundary(): // callers of tenants have all rights in the cluster
+	case denied && c.own >= 0 && !a.deniedByBoundary(): // RBAC allows everything to callers of the two tenants
 		return Untested, untestedOtherDenial
 	case denied:
 		return Denied, ""
@@ -151,8 +153,8 @@ func (p *probe) judge(c *caller, a answer) (Outcome, string) {
 	return Leaked, ""
 }
 
-// rejectedByAdmission returns the outcome of a write that authorization allows and admission must
-// reject, and for [Untested] the reason.
+// rejectedByAdmission returns the outcome of a write that authorization may allow and admission
+// must reject. For [Untested], it also returns the reason.
 func rejectedByAdmission(a answer) (Outcome, string) {
 	switch {
 	case a.code >= http.StatusOK && a.code < http.StatusMultipleChoices:

@@ -14,7 +14,7 @@ import (
 	"github.com/kubetenant/kubetenant/internal/cli/installation"
 )
 
-// status is the body of a Status with a message.
+// status returns a Status in JSON with the given message.
 func status(message string) string {
 	return `{"kind":"Status","apiVersion":"v1","status":"Failure","message":"` + strings.ReplaceAll(message, `"`, `\"`) +
 		`"}`
@@ -46,10 +46,10 @@ func TestOutcomes(t *testing.T) {
 			Denied,
 			"",
 		},
-		"denied, in another release's words": {
+		"denied, reason of another release": {
 			403, status(authorizers + ": tenant boundary: other words; add -l x=y"), false, 0, Denied, "",
 		},
-		"tenantless, may not be impersonated": {
+		"no tenant, impersonation denied": {
 			403,
 			status(`users "n" is forbidden: User "admin" cannot impersonate resource "users" in API group "" at the ` +
 				`cluster scope`),
@@ -59,36 +59,36 @@ func TestOutcomes(t *testing.T) {
 			"",
 		},
 		"denied by RBAC": {403, status(authorizers), false, 0, Untested, "another authorizer denied"},
-		"denied by RBAC, for a reason": {
+		"denied by RBAC, with a reason": {
 			403, status(authorizers + ": RBAC: role not found"), false, 0, Untested, "another authorizer denied",
 		},
 		"anonymous, not authenticated": {401, status("Unauthorized"), false, -1, Denied, ""},
-		"a tenant's, not authenticated": {
+		"tenant, not authenticated": {
 			401, status("Unauthorized"), false, 0, Untested, "did not accept the caller's credential",
 		},
-		"read":                   {200, `{}`, false, 0, Leaked, ""},
+		"success":                {200, `{}`, false, 0, Leaked, ""},
 		"not found":              {404, status("not found"), false, 0, Leaked, ""},
 		"conflict":               {409, status("it exists"), false, 0, Leaked, ""},
 		"invalid":                {422, status("invalid"), false, 0, Leaked, ""},
 		"not supported":          {405, status("no such method"), false, 0, Untested, "405"},
 		"throttled":              {429, status("too many requests"), false, 0, Untested, "429"},
-		"a server's error":       {500, status("failed"), false, 0, Untested, "the server failed (500)"},
-		"a gateway's error":      {502, `bad gateway`, false, 0, Untested, "the server failed (502)"},
+		"server error":           {500, status("failed"), false, 0, Untested, "the server failed (500)"},
+		"gateway error":          {502, `bad gateway`, false, 0, Untested, "the server failed (502)"},
 		"not available":          {503, ``, false, 0, Untested, "the server failed (503)"},
 		"a Service without Pods": {503, status(`no endpoints available for service "probe"`), false, 0, Leaked, ""},
 		"timeout":                {504, status("timeout"), false, 0, Untested, "the server failed (504)"},
 		"redirected":             {302, ``, false, 0, Untested, "redirected the request (302)"},
-		"a firewall's 403": {
+		"403 of a firewall": {
 			403, `<html>User "u" cannot get resource "pods"</html>`, false, 0, Untested, "403 without a Status",
 		},
-		"a proxy's 404": {404, `404 page not found`, false, 0, Untested, "404 without a Status"},
+		"404 of a proxy": {404, `404 page not found`, false, 0, Untested, "404 without a Status"},
 		"refused by admission": {
 			403, status(`configmaps "x" is forbidden: the label names the namespace's owner`), false, 0, Leaked, "",
 		},
-		"refused by a webhook in these words": {
+		"refused by a webhook that quotes the boundary": {
 			403, status(`admission webhook "x.example" denied the request: ` + boundary), false, 0, Leaked, "",
 		},
-		"refused by admission in these words": {
+		"refused by admission that quotes an authorizer": {
 			403,
 			status(`configmaps "x" is forbidden: you cannot set this: User "u" cannot get resource "x"`),
 			false,
@@ -106,9 +106,9 @@ func TestOutcomes(t *testing.T) {
 		"own, not authenticated": {
 			401, status("Unauthorized"), true, 0, Untested, "did not accept the caller's credential",
 		},
-		"own, a server's error": {500, status("failed"), true, 0, Untested, "the server failed (500)"},
-		"own, a firewall's 403": {403, `no`, true, 0, Untested, "403 without a Status"},
-		"own, without an endpoint of a Service": {
+		"own, server error":      {500, status("failed"), true, 0, Untested, "the server failed (500)"},
+		"own, 403 of a firewall": {403, `no`, true, 0, Untested, "403 without a Status"},
+		"own, Service without Pods": {
 			503, status(`no endpoints available for service "probe"`), true, 0, Passed, "",
 		},
 	} {
@@ -147,7 +147,7 @@ func TestOutcomes(t *testing.T) {
 // that is not a list or a watch is not tested.
 func TestOnlyOwn(t *testing.T) {
 	m, _ := testMatrix(t, nil)
-	for body, want := range map[string][2]Outcome{ // for a list, for a watch
+	for body, want := range map[string][2]Outcome{ // outcomes for a list and for a watch
 		`{"items":[]}`: {Limited, Limited},
 		`{"items":[{"metadata":{"name":"x","namespace":"a--isolation"}}]}`: {Limited, Limited},
 		`{"items":[{"metadata":{"name":"a--isolation"}}]}`:                 {Limited, Limited},
@@ -179,12 +179,12 @@ func TestOnlyOwn(t *testing.T) {
 		})
 	}
 	if got := outcomeOf(m.fixture.onlyOwn(0, "/api/v1/pods"), http.StatusGone, status("too old")); got != Limited {
-		t.Errorf("an error of the client: %s", got)
+		t.Errorf("client error: %s", got)
 	}
 }
 
-// TestContinuations checks that a response that reveals the number of remaining objects is a leak.
-// In webhook mode, it is not a leak, because a webhook cannot hide this number.
+// TestContinuations checks that a response that reveals that more objects exist is a leak. In
+// webhook mode, it is not a leak, because a webhook cannot hide this.
 func TestContinuations(t *testing.T) {
 	m, _ := testMatrix(t, nil)
 	own, quotas := m.fixture.onlyOwn(0, "/api/v1/pods"), onlyAbout(m.fixture.tenants[0], "tenant", false)
@@ -214,7 +214,7 @@ func TestContinuations(t *testing.T) {
 func TestWatchesOfOwnObjects(t *testing.T) {
 	m, _ := testMatrix(t, nil)
 	for body, want := range map[string]Outcome{
-		``: Limited, // no event in time
+		``: Limited, // no event before the timeout
 		`{"type":"ADDED","object":{"spec":{"id":"a"}}}`:                                                Limited,
 		`{"type":"BOOKMARK","object":{"metadata":{}}}`:                                                 Limited,
 		`{"type":"ADDED","object":{"spec":{"id":"b"}}}`:                                                Leaked,
@@ -241,8 +241,8 @@ func TestTruncated(t *testing.T) {
 	}
 }
 
-// TestUnserved checks that a 404 or 405 response is not a leak if kube-apiserver lacks the
-// operation.
+// TestUnserved checks that a 404 or 405 response is not a leak if kube-apiserver may not support
+// the operation.
 func TestUnserved(t *testing.T) {
 	for code, want := range map[int]Outcome{
 		404: Limited,
@@ -263,38 +263,38 @@ func TestUnserved(t *testing.T) {
 	}
 }
 
-// TestRejectedByAdmission checks that only an error of kubetenant's or the server's own admission
-// is treated as a rejection by admission.
+// TestRejectedByAdmission checks that only an error from kubetenant's admission, or from an
+// admission plugin of the server itself, is treated as the expected rejection.
 func TestRejectedByAdmission(t *testing.T) {
 	for name, c := range map[string]struct {
 		code int
 		body string
 		want Outcome
 	}{
-		"by a plugin": {403, refusedText, Denied},
-		"by kubetenant's webhook": {
+		"admission plugin": {403, refusedText, Denied},
+		"webhook of kubetenant": {
 			403, status(`admission webhook "validate.kubetenant.dev" denied the request: no`), Denied,
 		},
-		"by kubetenant's policy": {
+		"policy of kubetenant": {
 			403,
 			status(`pods "x" is forbidden: ValidatingAdmissionPolicy 'status.kubetenant.dev' with binding 'b' denied ` +
 				`request: no`),
 			Denied,
 		},
-		"by another webhook": {403, status(`admission webhook "validation.gatekeeper.sh" denied the request: no`), Untested},
-		"by a webhook of another name": {
+		"another webhook": {403, status(`admission webhook "validation.gatekeeper.sh" denied the request: no`), Untested},
+		"webhook with a similar name": {
 			403, status(`admission webhook "kubetenant.dev.example" denied the request: no`), Untested,
 		},
-		"by another policy": {
+		"another policy": {
 			403, status(`pods "x" is forbidden: ValidatingAdmissionPolicy 'mine' with binding 'b' denied request: no`), Untested,
 		},
-		"by an authorizer":               {403, status(boundary), Untested},
-		"by a firewall":                  {403, `no`, Untested},
-		"before admission, not found":    {404, status("not found"), Untested},
-		"before admission, invalid":      {422, status("invalid"), Untested},
-		"by a webhook that does not run": {500, status("failed calling webhook"), Untested},
-		"not at all":                     {200, `{}`, Leaked},
-		"not at all, created":            {201, `{}`, Leaked},
+		"authorizer":                 {403, status(boundary), Untested},
+		"firewall":                   {403, `no`, Untested},
+		"not found before admission": {404, status("not found"), Untested},
+		"invalid before admission":   {422, status("invalid"), Untested},
+		"webhook does not respond":   {500, status("failed calling webhook"), Untested},
+		"accepted":                   {200, `{}`, Leaked},
+		"accepted, created":          {201, `{}`, Leaked},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := outcomeOf(rejectedByAdmission, c.code, c.body); got != c.want {
@@ -313,9 +313,9 @@ func TestRetries(t *testing.T) {
 		want     Outcome
 		requests int
 	}{
-		"throttled twice":          {2, "0", Leaked, 3},
-		"throttled for ever":       {1000, "0", Untested, retries + 1},
-		"throttled without a time": {1000, "", Untested, 1},
+		"throttled twice":               {2, "0", Leaked, 3},
+		"throttled every time":          {1000, "0", Untested, retries + 1},
+		"throttled without Retry-After": {1000, "", Untested, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			requests := 0
@@ -340,8 +340,8 @@ func TestRetries(t *testing.T) {
 	}
 }
 
-// TestNoAnswer checks that unanswered requests are recorded as not tested, and that an unreachable
-// server ends the run.
+// TestNoAnswer checks that requests without a response are recorded as not tested. If the server
+// is unreachable, the run ends.
 func TestNoAnswer(t *testing.T) {
 	m, caller := testMatrix(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/slow" {
@@ -365,7 +365,7 @@ func TestNoAnswer(t *testing.T) {
 	var err error
 	for range maxUnanswered {
 		if err != nil {
-			t.Fatalf("ended early: %v", err)
+			t.Fatalf("the run ended early: %v", err)
 		}
 		err = m.try(t.Context(), caller, probe{target: targetForeign, method: http.MethodGet, path: "/x"})
 	}
@@ -374,24 +374,24 @@ func TestNoAnswer(t *testing.T) {
 	}
 }
 
-// TestReviewsWithoutAnAnswer checks that a failed review is not a denial.
+// TestReviewsWithoutAnAnswer checks that a failed review is not treated as a denial.
 func TestReviewsWithoutAnAnswer(t *testing.T) {
 	for name, c := range map[string]struct {
 		code, own int
 		body      string
 		want      string // part of the error
 	}{
-		"allowed":                       {201, 0, `{"status":{"allowed":true}}`, ""},
-		"denied":                        {201, 0, `{"status":{"allowed":false}}`, ""},
-		"may not ask":                   {403, 0, status(boundary), ""},
-		"anonymous, not authenticated":  {401, -1, status("Unauthorized"), ""},
-		"a tenant's, not authenticated": {401, 0, status("Unauthorized"), "selfsubjectaccessreviews: 401"},
-		"a firewall's 403":              {403, 0, `no`, "selfsubjectaccessreviews: 403"},
-		"not found":                     {404, 0, status("not found"), "selfsubjectaccessreviews: 404"},
-		"a server's error":              {500, 0, status("failed"), "selfsubjectaccessreviews: 500"},
-		"an empty object":               {201, 0, `{}`, "no status"},
-		"no object":                     {201, 0, ``, "no status"},
-		"a page":                        {200, 0, `<html>`, "selfsubjectaccessreviews: 200"},
+		"allowed":                      {201, 0, `{"status":{"allowed":true}}`, ""},
+		"denied":                       {201, 0, `{"status":{"allowed":false}}`, ""},
+		"review denied":                {403, 0, status(boundary), ""},
+		"anonymous, not authenticated": {401, -1, status("Unauthorized"), ""},
+		"tenant, not authenticated":    {401, 0, status("Unauthorized"), "selfsubjectaccessreviews: 401"},
+		"403 of a firewall":            {403, 0, `no`, "selfsubjectaccessreviews: 403"},
+		"not found":                    {404, 0, status("not found"), "selfsubjectaccessreviews: 404"},
+		"server error":                 {500, 0, status("failed"), "selfsubjectaccessreviews: 500"},
+		"empty object":                 {201, 0, `{}`, "no status"},
+		"empty response":               {201, 0, ``, "no status"},
+		"HTML page":                    {200, 0, `<html>`, "selfsubjectaccessreviews: 200"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			m, caller := testMatrix(t, respondAlways(c.code, c.body))
@@ -409,8 +409,8 @@ func TestReviewsWithoutAnAnswer(t *testing.T) {
 	}
 }
 
-// TestRefusedRules checks that a server may reject a rules review of another namespace. A 403
-// response of another program is recorded as not tested.
+// TestRefusedRules checks that a server may deny a rules review for a namespace of another
+// tenant. A 403 response without a Status is recorded as not tested.
 func TestRefusedRules(t *testing.T) {
 	for body, want := range map[string]int{status("forbidden: the namespace does not belong to the caller's " +
 		"tenant"): 0, "no": 1} {

@@ -15,7 +15,7 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// Targets of requests in the table.
+// The targets of requests, as the table in the report names them.
 const (
 	targetOwn           = "own"
 	targetForeign       = "another tenant"
@@ -28,8 +28,7 @@ const (
 	targetAdmission     = "own, admission"
 )
 
-// targets are the targets in the order of the table. callers are the callers in the order of the
-// table.
+// targets are the targets in the order of the table.
 var targets = []string{
 	targetOwn,
 	targetForeign,
@@ -42,9 +41,10 @@ var targets = []string{
 	targetAdmission,
 }
 
+// callers are the callers in the order of the table.
 var callers = []string{callerUser, callerAccount, callerNoTenant, callerAnonymous}
 
-// Callers in the table.
+// The callers, as the table in the report names them.
 const (
 	callerUser      = "tenant user"
 	callerAccount   = "tenant service account"
@@ -57,10 +57,10 @@ type probe struct {
 	target, method, path string
 	body                 []byte
 	header               http.Header
-	group                string // the verb and the resource
-	own                  bool   // the request concerns the caller's own tenant, so authorization must allow it
-	// limited judges the response to a request that authorization may allow although the request
-	// reaches beyond the caller's own namespaces. It may be nil.
+	group                string // the verb and the resource, for the report
+	own                  bool   // the request is for the caller's own tenant, so authorization must allow it
+	// limited judges the response to a request that authorization may allow, although the
+	// request is not limited to the caller's own namespaces. It may be nil.
 	limited func(answer) (Outcome, string)
 	// unserved specifies that kube-apiserver may not support this operation. A 404 or 405 response
 	// is then recorded as [Limited].
@@ -70,7 +70,7 @@ type probe struct {
 
 const name = "probe"
 
-// contentTypes contains the content types of the request bodies for each verb.
+// contentTypes contains the content types of the request bodies, keyed by verb.
 var contentTypes = map[string][]string{
 	"create": {"application/json"},
 	"update": {"application/json"},
@@ -87,7 +87,7 @@ func (m *matrix) probes(c *caller, r resource) []probe {
 	}
 	w := m.fixture
 	var all []probe
-	if c.own >= 0 && !r.matches("authorization.k8s.io", "localsubjectaccessreviews") { // denied by design
+	if c.own >= 0 && !r.matches("authorization.k8s.io", "localsubjectaccessreviews") { // the boundary denies it by design
 		for _, p := range r.requests(w.namespace(c.own), targetOwn) {
 			p.own = true
 			all = append(all, p)
@@ -190,15 +190,15 @@ func (p *probe) setBody(body, contentType string) {
 	}
 }
 
-// bodies are the bodies of create requests for which kube-apiserver would respond to an empty
-// object with a 500.
+// bodies are the bodies of create requests, keyed by resource. They are for resources for which
+// kube-apiserver responds to an empty object with a 500.
 var bodies = map[string]string{
 	"bindings": `{"metadata":{"name":"probe"},"target":{"kind":"Node","name":"probe"}}`,
 	"rolebindings.rbac.authorization.k8s.io": `{"metadata":{"name":"probe"},` +
 		`"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"Role","name":"probe"}}`,
 }
 
-// body returns the body of a request.
+// body returns the body of a request with the given verb.
 func (r *resource) body(verb string) string {
 	if body := bodies[r.String()]; body != "" && verb == "create" {
 		return body
@@ -288,7 +288,8 @@ func (m *matrix) acrossProbes(c *caller, r resource) []probe {
 	return all
 }
 
-// pathProbes returns requests whose path begins with a tenant, and requests in the older form.
+// pathProbes returns requests with a tenant path, in the current form (the path begins with the
+// tenant) and the older form.
 func (m *matrix) pathProbes(c *caller, r resource) []probe {
 	w := m.fixture
 	own, foreign := "/tenants/"+w.tenants[c.own].String(), "/tenants/"+w.tenants[1].String()
@@ -302,8 +303,8 @@ func (m *matrix) pathProbes(c *caller, r resource) []probe {
 		for _, ns := range namespaces {
 			seen := map[string]bool{}
 			for _, p := range r.requests(ns, targetPath) {
-				// Authorization runs before the body is decoded. The content types are tried
-				// without a tenant path.
+				// Send one request for each operation. Authorization runs before the body is
+				// decoded, and requests without a tenant path test the content types.
 				key := fmt.Sprint(p.method, p.review.Verb, p.review.Name, strings.Contains(p.path, "/watch/"))
 				if seen[key] {
 					continue
@@ -323,7 +324,8 @@ func (m *matrix) pathProbes(c *caller, r resource) []probe {
 	return all
 }
 
-// olderPath returns a path in the older form, which has the tenant after the API version.
+// olderPath returns a path in the older form, which has the tenant path part after the API
+// version.
 func olderPath(path, part string) string {
 	at := 3 // "", api, v1
 	if strings.HasPrefix(path, "/apis/") {
@@ -333,8 +335,8 @@ func olderPath(path, part string) string {
 	return strings.Join(segments[:at], "/") + part + "/" + segments[at]
 }
 
-// impersonationProbes returns requests that impersonate other identities. They use the first verb
-// of the resource.
+// impersonationProbes returns requests that impersonate other identities. They use the first
+// verb that the resource supports.
 func (m *matrix) impersonationProbes(c *caller, r resource) []probe {
 	w := m.fixture
 	requests := r.requests(w.namespace(1), targetImpersonation)
@@ -388,12 +390,12 @@ func (m *matrix) clusterProbes(c *caller, r resource) []probe {
 	return all
 }
 
-// clusterProbe adds the expected outcome to a request for a cluster-scoped resource.
+// clusterProbe adds to a request for a cluster-scoped resource how its response is judged.
 func (m *matrix) clusterProbe(c *caller, r resource, p probe) probe {
 	if c.own < 0 {
 		return p
 	}
-	// A webhook cannot limit the rules, so these reviews are denied.
+	// In webhook mode, the boundary denies these reviews, because it cannot limit the rules.
 	if r.name == "selfsubjectrulesreviews" && m.fixture.mode == installation.Webhook {
 		return p
 	}
@@ -432,9 +434,9 @@ func (m *matrix) namespaceProbes(c *caller, r resource) []probe {
 			own := target == targetOwn && c.own >= 0 && r.subresource == ""
 			switch {
 			case target == targetOwn && (c.own < 0 || !isObject && r.subresource == ""):
-				continue // tried once, with another target
+				continue // sent with another target
 			case isObject && p.method == http.MethodDelete && own:
-				continue // a dry run of deleting the own namespace proves nothing more
+				continue // deleting the caller's own namespace proves nothing more
 			case isObject:
 				p.path = strings.Replace(p.path, "/namespaces/"+name, "/namespaces/"+ns, 1)
 				p.own, p.review = own, nil

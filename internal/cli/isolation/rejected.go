@@ -15,14 +15,14 @@ import (
 // affects objects outside the namespace or a status that only a controller may write.
 type rejectedWrite struct {
 	group, resource string
-	object          string // created by the admin before the write; empty for a creation
+	object          string // created by the admin before the write; empty if the write is a creation
 	method, body    string
 }
 
 // rejectedWrites contains writes of statuses that controllers own, and of owner references that
 // block the deletion of cluster-scoped objects. The statuses are a subset of the list in package
-// status. It contains no PersistentVolumeClaim, whose finalizer might block the deletion of the
-// namespace, and no Pod, which would run.
+// status. The list contains no PersistentVolumeClaim, because its finalizer might block the
+// deletion of the namespace, and no Pod, because it would run.
 var rejectedWrites = []rejectedWrite{
 	{
 		"",
@@ -106,8 +106,8 @@ const (
 	jobTemplate = `{"template":{"spec":{"restartPolicy":"Never","containers":[{"name":"c","image":"i"}]}}}`
 )
 
-// tryRejectedWrites sends the writes of [rejectedWrites] as each caller of the first tenant.
-// Deleting the namespace also deletes the objects.
+// tryRejectedWrites sends the writes in [rejectedWrites] as each caller of the first tenant. The
+// objects that it creates are deleted together with their namespace.
 func (m *matrix) tryRejectedWrites(ctx context.Context, served []resource) error {
 	admin, err := newCaller("admin", -1, m.Admin)
 	if err != nil {

@@ -49,19 +49,19 @@ func TestRejectedWrites(t *testing.T) {
 			t.Errorf("%d: %v, %v; want %v", code, got, m.report.Findings, want)
 		}
 		if want := []string{"POST /apis/apps/v1/namespaces/a--isolation/deployments"}; !slices.Equal(created, want) {
-			t.Errorf("made %v; want %v", created, want)
+			t.Errorf("created %v; want %v", created, want)
 		}
 		if want := []string{
 			"PATCH /apis/apps/v1/namespaces/a--isolation/deployments/held-2/status application/merge-patch+json",
 			"POST /api/v1/namespaces/a--isolation/secrets application/json",
 		}; !slices.Equal(tried, want) {
-			t.Errorf("tried %v; want %v", tried, want)
+			t.Errorf("sent %v; want %v", tried, want)
 		}
 	}
 	m, user := testMatrix(t, respondAlways(http.StatusConflict, status("it exists")))
 	m.Admin, m.fixture.callers = &rest.Config{Host: user.url}, []*caller{user}
 	if err := m.tryRejectedWrites(t.Context(), served[:1]); err != nil || m.report.found(Untested) != 1 ||
 		!strings.Contains(m.report.Findings[0].Group, "could not be created (409)") {
-		t.Errorf("an object that cannot be created: %v, %v", err, m.report.Findings)
+		t.Errorf("object that cannot be created: %v, %v", err, m.report.Findings)
 	}
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/kubetenant/kubetenant/internal/cli/output"
 )
 
-// Cell contains the number of requests with each outcome, for one caller and one target.
+// Cell contains the number of requests with each outcome, for one caller and target.
 type Cell struct {
 	Caller string          `json:"caller"`
 	Target string          `json:"space"`
@@ -36,8 +36,8 @@ type Finding struct {
 // Report is the result of a run.
 type Report struct {
 	Mode      installation.Mode `json:"mode"`
-	APIGroups []string          `json:"apiGroups,omitempty"` // all groups if empty
-	Resources int               `json:"resources"`           // number of tried resources and subresources
+	APIGroups []string          `json:"apiGroups,omitempty"` // if empty, all groups
+	Resources int               `json:"resources"`           // number of tested resources and subresources
 	Verdict   string            `json:"verdict"`
 	Cells     []*Cell           `json:"cells"`
 	Findings  []*Finding        `json:"findings"`
@@ -64,13 +64,14 @@ func (r *Report) found(o Outcome) int {
 	return n
 }
 
-// OK reports whether no request leaked, no own request was denied, and no two responses disagreed.
+// OK reports whether no request leaked, no request of a caller for its own objects was denied,
+// and no two responses contradict each other.
 func (r *Report) OK() bool {
 	return r.found(Leaked)+r.found(Refused)+r.found(Contradicted) == 0
 }
 
-// Complete reports whether every response shows the boundary's decision, and the run contains both
-// denied and passed requests.
+// Complete reports whether every response shows the boundary's decision, and the run contains
+// both denied and allowed requests.
 func (r *Report) Complete() bool {
 	return r.found(Untested) == 0 && r.Total(Denied) > 0 && r.Total(Passed) > 0
 }
@@ -183,7 +184,7 @@ func (f *Finding) String() string {
 	return b.String()
 }
 
-// count records an outcome of a caller for a target.
+// count adds a request with the given outcome to the cell of a caller and a target.
 func (m *matrix) count(caller, target string, o Outcome) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -195,7 +196,7 @@ func (m *matrix) count(caller, target string, o Outcome) {
 	m.report.Cells[at].Counts[o]++
 }
 
-// find adds a request to the finding with the given outcome and group.
+// find adds a request to the finding with the given outcome and group, or adds a new finding.
 func (m *matrix) find(o Outcome, caller, target, group, example string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -214,8 +215,8 @@ func (m *matrix) find(o Outcome, caller, target, group, example string) {
 	}
 }
 
-// note records an outcome. It also adds a finding for [Leaked], [Refused] and [Untested].
-// group is the verb and the resource. reason is the reason for [Untested].
+// note counts a request. For [Leaked], [Refused] and [Untested], it also adds the request to a
+// finding. group is the verb and the resource. reason is the reason for [Untested].
 func (m *matrix) note(caller, target string, o Outcome, reason, group, example string) {
 	m.count(caller, target, o)
 	switch o {

@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// TestFindingsAreGrouped checks that requests with the same cause are one line of the report, and
-// that at most ten lines are printed.
+// TestFindingsAreGrouped checks that requests with the same outcome and group are one finding,
+// and that the report prints at most ten findings.
 func TestFindingsAreGrouped(t *testing.T) {
 	m := &matrix{}
 	for i := range 12 {
@@ -41,7 +41,7 @@ func TestFindingsAreGrouped(t *testing.T) {
 			"(81 requests in total)\n",
 	} {
 		if !strings.Contains(text, want) {
-			t.Errorf("not in the report: %s\n%s", want, text)
+			t.Errorf("missing in the report: %s\n%s", want, text)
 		}
 	}
 	if n := strings.Count(text, "LEAKED: "); n != 10 ||
@@ -61,8 +61,8 @@ func TestFindingsAreGrouped(t *testing.T) {
 	}
 }
 
-// TestVerdict checks that the verdict is that tenants are isolated only if every request was
-// tested.
+// TestVerdict checks that the verdict is "isolated" only if every request was tested, and there
+// are denied and allowed requests.
 func TestVerdict(t *testing.T) {
 	const onesided = "NOT PROVEN: no request was denied, or no request was allowed"
 	for name, c := range map[string]struct {
@@ -73,16 +73,16 @@ func TestVerdict(t *testing.T) {
 		"all denied": {
 			[]Outcome{Denied, Limited, Passed}, "isolated: 3 requests to 7 resources and subresources", true, true,
 		},
-		"one untested": {
+		"one request not tested": {
 			[]Outcome{Denied, Passed, Untested},
 			"NOT PROVEN: no request leaked, 1 not tested (3 requests in total)",
 			true, false,
 		},
-		"nothing":           {nil, onesided, true, false},
-		"nothing denied":    {[]Outcome{Passed, Limited}, onesided, true, false},
-		"everything denied": {[]Outcome{Denied}, onesided, true, false},
-		"a leak":            {[]Outcome{Denied, Passed, Leaked}, "NOT ISOLATED: 1 leaked", false, true},
-		"an own request refused": {
+		"no requests":         {nil, onesided, true, false},
+		"no request denied":   {[]Outcome{Passed, Limited}, onesided, true, false},
+		"all requests denied": {[]Outcome{Denied}, onesided, true, false},
+		"leak":                {[]Outcome{Denied, Passed, Leaked}, "NOT ISOLATED: 1 leaked", false, true},
+		"own request denied": {
 			[]Outcome{Denied, Passed, Refused}, "NOT ISOLATED: 0 leaked, 0 contradicted, 1 refused", false, true,
 		},
 	} {

@@ -58,7 +58,8 @@ func (m *matrix) tryReviews(ctx context.Context, served []resource) error {
 	return nil
 }
 
-// unreviewed records an unanswered review as not tested. It returns an error if the run must stop.
+// unreviewed records a review without a valid response as not tested. It returns an error if the
+// run must stop.
 func (m *matrix) unreviewed(ctx context.Context, c *caller, err error) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
@@ -71,13 +72,13 @@ func (m *matrix) unreviewed(ctx context.Context, c *caller, err error) error {
 	return nil
 }
 
-// named returns the verb and the resource of a review.
+// named returns the verb and the resource of a request as text.
 func named(q *question) string {
 	r := resource{GroupVersion: schema.GroupVersion{Group: q.Group}, name: q.Resource, subresource: q.Subresource}
 	return q.Verb + " " + r.String()
 }
 
-// isAllowed sends a self review. It returns false if the caller may not create self reviews.
+// isAllowed sends a SelfSubjectAccessReview. It returns false if the caller may not create one.
 func (c *caller) isAllowed(ctx context.Context, a *authorizationv1.ResourceAttributes) (bool, error) {
 	review := authorizationv1.SelfSubjectAccessReview{
 		Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: a},
@@ -107,7 +108,7 @@ func (c *caller) review(ctx context.Context, resource, kind string, review any) 
 	case a.deniedByAuthorization(), a.code == http.StatusUnauthorized && c.own < 0:
 		return nil
 	case a.code == http.StatusForbidden && a.message() != "" && resource == "selfsubjectrulesreviews":
-		return nil // a gateway denies the rules of other namespaces
+		return nil // a gateway denies the rules review of other namespaces
 	case a.code != http.StatusCreated:
 		return fmt.Errorf("%s: %s: %d %s", c.name, resource, a.code, a.message())
 	}
@@ -118,7 +119,7 @@ func (c *caller) review(ctx context.Context, resource, kind string, review any) 
 	return json.Unmarshal(a.body, review)
 }
 
-// tryRules compares the rules that the server lists for a caller in a namespace with the results of
+// tryRules requests the rules of a caller in a namespace, and compares them with the results of
 // individual self reviews.
 func (m *matrix) tryRules(ctx context.Context, c *caller, namespace string, served []resource) error {
 	review := authorizationv1.SelfSubjectRulesReview{
@@ -137,12 +138,13 @@ func (m *matrix) tryRules(ctx context.Context, c *caller, namespace string, serv
 		m.find(Contradicted, c.name, "", "no rules for the caller's own namespace", namespace)
 	}
 	if m.fixture.mode == installation.Gateway {
-		return nil // the cluster lists the rules of its roles, and does not know the boundary
+		return nil // the cluster lists the rules of the caller's roles, without the boundary
 	}
 	return m.tryListed(ctx, c, namespace, rules, served)
 }
 
-// tryListed sends a self review for each action that the rules allow.
+// tryListed sends a self review for each action that the rules allow. The review must allow it,
+// too.
 func (m *matrix) tryListed(ctx context.Context, c *caller, namespace string,
 	rules []authorizationv1.ResourceRule, served []resource,
 ) error {

@@ -19,8 +19,8 @@ import (
 	"github.com/kubetenant/kubetenant/internal/cli/installation"
 )
 
-// reviewing returns a handler for self reviews. may returns whether a request is allowed. rules
-// contains the listed rules of each namespace.
+// reviewing returns a handler for self reviews. may reports whether a request is allowed. rules
+// contains the rules to list, keyed by namespace.
 func reviewing(
 	t *testing.T, may func(authorizationv1.ResourceAttributes) bool, rules map[string][]authorizationv1.ResourceRule,
 ) http.HandlerFunc {
@@ -68,34 +68,34 @@ func TestReviews(t *testing.T) {
 		answered map[question]bool
 		rules    map[string][]authorizationv1.ResourceRule
 		mode     installation.Mode
-		want     string // one problem, or "" if there is none
+		want     string // part of the finding, or "" if there is none
 	}{
-		"they agree": {
+		"reviews and requests agree": {
 			map[question]bool{foreign: false, {Verb: "get", Resource: "pods", Namespace: "a--isolation"}: true},
 			listedRules("a--isolation", own),
 			installation.CompiledIn,
 			"",
 		},
-		"let through all alike": {
+		"request allowed, review denied": {
 			map[question]bool{foreign: true},
 			listedRules("a--isolation", own),
 			installation.CompiledIn,
 			"allowed by the review: false; allowed for the request: true",
 		},
-		"told, but not so": {
+		"request denied, review allowed": {
 			map[question]bool{{Verb: "get", Resource: "pods", Namespace: "a--isolation"}: false},
 			listedRules("a--isolation", own),
 			installation.CompiledIn,
 			"allowed by the review: true; allowed for the request: false",
 		},
-		"another's rules": {
+		"rules in another tenant's namespace": {
 			nil,
 			listedRules("b--isolation", with("get", "", "nodes")),
 			installation.CompiledIn,
 			"1 request by tenant user, for example 1 rules in b--isolation",
 		},
-		"none of its own":    {nil, nil, installation.CompiledIn, "no rules for the caller's own namespace"},
-		"none, of a webhook": {nil, nil, installation.Webhook, ""},
+		"no rules in the own namespace": {nil, nil, installation.CompiledIn, "no rules for the caller's own namespace"},
+		"no rules in webhook mode":      {nil, nil, installation.Webhook, ""},
 		"any verb": {
 			nil, listedRules("a--isolation", with("*", "", "pods")), installation.CompiledIn, "rules with a wildcard",
 		},
@@ -108,26 +108,26 @@ func TestReviews(t *testing.T) {
 			installation.CompiledIn,
 			"rules with a wildcard",
 		},
-		"a right that is none": {
+		"listed rule, review denied": {
 			nil,
 			listedRules("a--isolation", with("delete", "", "pods")),
 			installation.CompiledIn,
 			"rules and self reviews differ: delete pods",
 		},
-		"a subresource": {
+		"listed subresource, review denied": {
 			nil,
 			listedRules("a--isolation", with("get", "", "pods/log")),
 			installation.CompiledIn,
 			"rules and self reviews differ: get pods/log",
 		},
-		"a name": {
+		"listed name, review denied": {
 			nil,
 			listedRules("a--isolation", with("get", "", "pods", "hidden")),
 			installation.CompiledIn,
 			"rules and self reviews differ: get pods",
 		},
-		"what is in no place": {nil, listedRules("a--isolation", with("get", "", "nodes")), installation.CompiledIn, ""},
-		"as if it were in one": {
+		"cluster-scoped resource": {nil, listedRules("a--isolation", with("get", "", "nodes")), installation.CompiledIn, ""},
+		"resource of an unknown API group": {
 			nil,
 			listedRules("a--isolation", with("get", "x.io", "nodes")),
 			installation.CompiledIn,
@@ -152,7 +152,7 @@ func TestReviews(t *testing.T) {
 			for _, f := range m.report.Findings {
 				found += f.String() + "\n"
 				if len(f.Targets) > 0 {
-					t.Errorf("%s: the finding names the namespaces %q", f.Group, f.Targets)
+					t.Errorf("%s: the finding has the targets %q", f.Group, f.Targets)
 				}
 			}
 			if c.want == "" && found != "" ||
@@ -211,7 +211,7 @@ func TestDiscover(t *testing.T) {
 	}
 	if m.report.found(Untested) != len(required) || m.report.Findings[0].Group != "no request has this verb" ||
 		len(m.report.Findings[0].Callers) > 0 {
-		t.Errorf("a verb without a request: %v", m.report.Findings)
+		t.Errorf("verb without a request: %v", m.report.Findings)
 	}
 }
 

@@ -1,8 +1,8 @@
 // Copyright The kubetenant authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package jsonlines reads files that have one JSON object in each line, such as usage records and
-// audit streams. It also reads the rotated and compressed files.
+// Package jsonlines reads files with one JSON object on each line, such as usage records and
+// audit streams. It also reads rotated and compressed files.
 package jsonlines
 
 import (
@@ -19,8 +19,8 @@ import (
 	"strings"
 )
 
-// MaxLine is the maximum length of a line in bytes, without the line end. It limits the memory of a
-// reader.
+// MaxLine is the maximum length of a line in bytes, without the line end. It limits the memory
+// that a reader uses.
 const MaxLine = 64 << 10
 
 const (
@@ -28,7 +28,7 @@ const (
 	extensionCompressed = extension + ".gz"
 )
 
-// ErrNoFiles reports that a directory contains no file that could be read.
+// ErrNoFiles reports that a directory contains no matching file.
 var ErrNoFiles = errors.New("the directory contains no such *.jsonl or *.jsonl.gz files")
 
 // errNotRegular reports that a file is a device, a pipe or a directory.
@@ -37,10 +37,10 @@ var errNotRegular = errors.New("not a regular file")
 // ErrLongLine reports that a line is longer than [MaxLine].
 var ErrLongLine = fmt.Errorf("the line is longer than %d bytes", MaxLine)
 
-// Files returns the files *.jsonl and *.jsonl.gz of a directory for whose name, without this
-// extension, accept returns true. The oldest file of a name is first, because a rotated file has
-// the name of the current file, "-" and a time. The error wraps [ErrNoFiles] if there is no such
-// file.
+// Files returns the paths of the *.jsonl and *.jsonl.gz files in a directory for which accept
+// returns true. accept receives the file name without the extension. Rotated files come first,
+// oldest first, because their names contain "-" and a time before the extension. The error wraps
+// [ErrNoFiles] if no file matches.
 func Files(dir string, accept func(name string) bool) ([]string, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -56,13 +56,14 @@ func Files(dir string, accept func(name string) bool) ([]string, error) {
 	if len(paths) == 0 {
 		return nil, fmt.Errorf("%s: %w", dir, ErrNoFiles)
 	}
-	slices.Sort(paths) // "-" is before "."
+	slices.Sort(paths) // "-" sorts before "."
 	return paths, nil
 }
 
-// Read calls f for each non-empty line of a file, with the line number, which begins at 1. text is
-// valid until f returns. If a line is longer than [MaxLine], f receives its beginning and
-// [ErrLongLine]. Read stops at the first error of f. Read's own errors contain the path.
+// Read calls f for each non-empty line of a file. Line numbers begin at 1. text is valid only
+// until f returns. If a line is longer than [MaxLine], f receives the beginning of the line and
+// [ErrLongLine]. Read stops if f returns an error, and returns this error. Read's own errors
+// contain the path.
 func Read(path string, f func(number int, text []byte, err error) error) (err error) {
 	file, err := open(path)
 	if err != nil {

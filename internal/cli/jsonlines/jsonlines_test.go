@@ -37,7 +37,8 @@ func write(t *testing.T, path, text string) {
 	}
 }
 
-// read returns the lines of a file with their numbers, and the error of each line that has one.
+// read returns the number and the beginning of each line of a file, and the error for the line,
+// if any.
 func read(path string) (lines []string, err error) {
 	err = jsonlines.Read(path, func(number int, text []byte, err error) error {
 		line := strconv.Itoa(number) + ":" + string(text[:min(len(text), 10)])
@@ -95,7 +96,8 @@ func TestRead(t *testing.T) {
 	}
 }
 
-// TestReadFails checks that a file that cannot be read to its end is an error with its path.
+// TestReadFails checks that the error contains the path if a file cannot be read to its end. It
+// also checks that Read stops at the first error from f.
 func TestReadFails(t *testing.T) {
 	dir := t.TempDir()
 	cut, text := filepath.Join(dir, "cut.jsonl.gz"), filepath.Join(dir, "text.jsonl.gz")
@@ -131,7 +133,7 @@ func TestReadFails(t *testing.T) {
 	}
 }
 
-// TestLinesOfABrokenStream checks that an incomplete last line is not passed to f if the stream
+// TestLinesOfABrokenStream checks that f does not receive an incomplete last line if the stream
 // breaks.
 func TestLinesOfABrokenStream(t *testing.T) {
 	broken := errors.New("broken")

@@ -1,8 +1,8 @@
 // Copyright The kubetenant authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package keystonesync previews how the leader of the control plane would change a cluster after
-// reading Keystone. It changes nothing.
+// Package keystonesync previews the changes that a cluster's leader (the server that holds the
+// Lease kubetenant-controller) would make after it reads Keystone. The package changes nothing.
 package keystonesync
 
 import (
@@ -33,12 +33,13 @@ import (
 // pageSize is the number of objects in one page of a list.
 const pageSize = 500
 
-// Cluster is a cluster to compare with Keystone. All fields except SystemNamespaces are required.
+// Cluster is the cluster to compare with Keystone. All fields except SystemNamespaces are
+// required.
 type Cluster struct {
 	Kube    kube.Interface
 	Dynamic dynamic.Interface
-	// SystemNamespaces contains the namespaces that the system tenant owns, whatever their labels
-	// are.
+	// SystemNamespaces contains the namespaces that the system tenant owns, even if their labels
+	// name another tenant.
 	SystemNamespaces []string
 }
 
@@ -48,12 +49,12 @@ type Report struct {
 	Plans []projects.Plan
 	// Skipped contains the names of Tenants that cannot be decoded. The leader ignores them.
 	Skipped []string
-	// WithoutTenant contains the tenants of enabled Keystone domains that have no Tenant object.
-	// The leader changes nothing for them.
+	// WithoutTenant contains the IDs of tenants that have an enabled Keystone domain but no
+	// Tenant object. The leader changes nothing for them.
 	WithoutTenant []string
 }
 
-// Read reads Keystone once. The error describes the problem and the remedy.
+// Read reads Keystone once. If this fails, the error contains the remedy.
 func Read(ctx context.Context, reader projects.Reader) (*keystone.Contents, error) {
 	contents, err := reader.Read(ctx)
 	if err != nil && ctx.Err() != nil {
@@ -66,8 +67,8 @@ func Read(ctx context.Context, reader projects.Reader) (*keystone.Contents, erro
 }
 
 // Preview returns the changes that the leader would make if Keystone has the given contents. The
-// leader removes an item only after several successive reads without the item. Preview assumes that
-// these reads have taken place.
+// leader removes an object only after its counterpart is missing in several successive reads of
+// Keystone. Preview assumes that these reads have taken place.
 func Preview(
 	ctx context.Context, c *Cluster, settings *projects.Settings, contents *keystone.Contents, now time.Time,
 ) (*Report, error) {
@@ -79,7 +80,7 @@ func Preview(
 	if err != nil {
 		return nil, err
 	}
-	owners := authz.NewOwners(nil, nil) // it makes no lookups
+	owners := authz.NewOwners(nil, nil) // owners makes no lookups
 	owners.Reserve(c.SystemNamespaces)
 	state := &projects.State{
 		Tenants:    found.ids,
@@ -109,14 +110,15 @@ func Preview(
 	return report, nil
 }
 
-// knownTenants contains the Tenants of a cluster, by name.
+// knownTenants contains the Tenants in a cluster, keyed by object name.
 type knownTenants struct {
 	ids     []tenant.ID
 	valid   map[string]*v1alpha1.Tenant
 	invalid map[string]bool
 }
 
-// tenant returns the Tenant object of an ID. It returns the results that [projects.State] requires.
+// tenant returns the Tenant object for an ID, or nil if the server recognizes none. As
+// [projects.State] requires, ok is false if the object cannot be decoded.
 func (k *knownTenants) tenant(id tenant.ID) (t *v1alpha1.Tenant, ok bool) {
 	name := id.ObjectName()
 	if k.invalid[name] {
@@ -159,7 +161,8 @@ func (c *Cluster) namespaces(ctx context.Context) (all []*corev1.Namespace, err 
 	return all, listError("namespaces", err)
 }
 
-// listError describes the missing right if the error is Forbidden.
+// listError adds context to an error from a list request. A 403 error describes the missing
+// right.
 func listError(resource string, err error) error {
 	switch {
 	case err == nil:
@@ -170,7 +173,8 @@ func listError(resource string, err error) error {
 	return fmt.Errorf("list %s: %w", resource, err)
 }
 
-// Names returns the first five names of a list, and the number of the remaining names.
+// Names returns the names in a list as text. After the first five names, it returns only the
+// number of the remaining names.
 func Names(all []string) string {
 	const shown = 5
 	if len(all) <= shown {

@@ -33,14 +33,15 @@ const projectID = "0123456789abcdef"
 
 var now = time.Date(2026, time.November, 22, 12, 0, 0, 0, time.UTC)
 
-// fixture is a cluster and clients that record each request.
+// fixture is a fake cluster, with the clients that record each request.
 type fixture struct {
 	cluster keystonesync.Cluster
 	kube    *kubefake.Clientset
 	dynamic *dynamicfake.FakeDynamicClient
 }
 
-// newFixture returns a cluster with namespaces, and with Tenants as decoded JSON.
+// newFixture returns a cluster with the given Tenants and namespaces. Each Tenant is decoded
+// JSON.
 func newFixture(t *testing.T, tenants []map[string]any, namespaces ...*corev1.Namespace) *fixture {
 	t.Helper()
 	var stored []runtime.Object
@@ -93,8 +94,8 @@ func namespace(name, owner, annotation string) *corev1.Namespace {
 	return ns
 }
 
-// contents returns a Keystone with the domain acme, which has a project with a member, and the
-// domain globex.
+// contents returns the contents of a Keystone with the domains acme and globex. The domain acme
+// has a project with a member.
 func contents() *keystone.Contents {
 	return &keystone.Contents{
 		Domains: []keystone.Domain{{ID: "d1", Name: "acme", Enabled: true}, {ID: "d2", Name: "globex", Enabled: true}},
@@ -117,7 +118,7 @@ func settings() *projects.Settings {
 	}
 }
 
-// changes returns the changes of a report, one string each.
+// changes returns the changes in a report, one string for each.
 func changes(r *keystonesync.Report) (all []string) {
 	for i := range r.Plans {
 		for _, c := range r.Plans[i].Changes {
@@ -173,7 +174,7 @@ func TestPreview(t *testing.T) {
 			want:    []string{"acme: delete namespace " + followed},
 			without: []string{"globex"},
 		},
-		"a namespace that the system tenant owns by its name": {
+		"a system namespace with the label of a tenant": {
 			tenants:    []map[string]any{acme},
 			namespaces: []*corev1.Namespace{namespace("acme--reserved", "acme", projectRecord+"}")},
 			want:       []string{"acme: create namespace " + followed},
@@ -190,7 +191,7 @@ func TestPreview(t *testing.T) {
 			without: []string{"globex"},
 			skipped: []string{"acme"},
 		},
-		"a Tenant whose ID is that of another name": {
+		"a Tenant whose name does not match its ID": {
 			tenants: []map[string]any{tenantObject("other", "acme", domainRecord)},
 			without: []string{"acme", "globex"},
 		},
@@ -222,7 +223,7 @@ func TestPreview(t *testing.T) {
 	}
 }
 
-// TestPreviewWithoutRights checks that the error names the right that the caller lacks.
+// TestPreviewWithoutRights checks that the error names the right that the caller needs.
 func TestPreviewWithoutRights(t *testing.T) {
 	for resource, want := range map[string]string{
 		"tenants":    "you need the verb list on tenants.kubetenant.dev in the whole cluster",
@@ -243,8 +244,8 @@ func TestPreviewWithoutRights(t *testing.T) {
 	}
 }
 
-// TestPreviewOfAFailedPage checks that Preview fails if a later page of a list fails. A partial
-// list would show changes that the leader does not make.
+// TestPreviewOfAFailedPage checks that Preview returns an error if a later page of a list fails.
+// With a partial list, Preview would return changes that the leader does not make.
 func TestPreviewOfAFailedPage(t *testing.T) {
 	f := newFixture(t, nil)
 	calls := 0
@@ -266,8 +267,8 @@ type reader func(context.Context) (*keystone.Contents, error)
 
 func (r reader) Read(ctx context.Context) (*keystone.Contents, error) { return r(ctx) }
 
-// TestRead checks that an error of Keystone contains the remedy, and that an interrupt is still an
-// interrupt.
+// TestRead checks that an error from Keystone contains the remedy, and that the error for an
+// interrupt does not.
 func TestRead(t *testing.T) {
 	for cause, want := range map[error]string{
 		keystone.ErrIncomplete:  "check that the service user has the role reader with system scope",
@@ -296,7 +297,7 @@ func TestRead(t *testing.T) {
 	}
 }
 
-// TestNames checks that long lists are shortened.
+// TestNames checks that a long list is shortened.
 func TestNames(t *testing.T) {
 	for want, all := range map[string][]string{
 		"":                         nil,

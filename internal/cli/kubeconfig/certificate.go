@@ -34,7 +34,9 @@ const (
 	// minExpiry is the shortest expiration that Kubernetes accepts in a CertificateSigningRequest.
 	minExpiry = 10 * time.Minute
 	maxExpiry = math.MaxInt32 * time.Second
-	// cleanupTimeout is the maximum time for deleting a request after the command was interrupted.
+	// cleanupTimeout is the maximum time for creating or deleting a request. An interrupt of the
+	// command
+	// does not stop these calls.
 	cleanupTimeout = 10 * time.Second
 )
 
@@ -42,8 +44,8 @@ const (
 type Request struct {
 	User   string
 	Groups []string
-	// AsOrganizations adds the groups as Os, in addition to the tenant's O. A server that
-	// interprets certificates as upstream Kubernetes does needs this form.
+	// AsOrganizations adds the groups as Os (organizations), in addition to the tenant's O. A
+	// server that interprets certificates like upstream Kubernetes needs this form.
 	AsOrganizations bool
 	Tenant          tenant.ID
 	Expiry          time.Duration
@@ -51,7 +53,8 @@ type Request struct {
 	Timeout time.Duration
 	// DryRun sends the request in a server-side dry run, which validates it without storing it.
 	DryRun bool
-	// Printf is called with a progress message before each wait.
+	// Printf is called with a progress message before Sign waits. It is required unless DryRun
+	// is true.
 	Printf func(format string, args ...any)
 }
 
@@ -66,8 +69,8 @@ var (
 	ErrWaiting = errors.New("the certificate request was not approved in time")
 )
 
-// Subject returns the subject of a new-format certificate. The tenant is the only O, and the groups
-// are the OUs. If AsOrganizations is true, the groups are Os after the tenant's O instead.
+// Subject returns the subject of the certificate. The tenant is the only O (organization), and
+// the groups are the OUs. If AsOrganizations is true, the groups are additional Os instead.
 func (r *Request) Subject() pkix.Name {
 	if r.AsOrganizations {
 		return pkix.Name{
@@ -82,7 +85,7 @@ func (r *Request) Subject() pkix.Name {
 	}
 }
 
-// Object returns the CertificateSigningRequest for the given key. The error is [ErrTooShort] or
+// Object returns a CertificateSigningRequest for the given key. The error is [ErrTooShort] or
 // [ErrTooLong] if the expiration is out of range.
 func (r *Request) Object(key *ecdsa.PrivateKey) (*certificatesv1.CertificateSigningRequest, error) {
 	switch {
@@ -112,10 +115,10 @@ func (r *Request) Object(key *ecdsa.PrivateKey) (*certificatesv1.CertificateSign
 // NewKey returns an ECDSA P-256 key for a certificate.
 func NewKey() (*ecdsa.PrivateKey, error) { return ecdsa.GenerateKey(elliptic.P256(), rand.Reader) }
 
-// Sign requests a certificate from the cluster's signer kubernetes.io/kube-apiserver-client. It
-// approves the request only if the caller has the right to approve it, and deletes the request
-// afterward. With DryRun, it returns no certificate. The error may wrap [ErrDenied], [ErrNoSigner]
-// or [ErrWaiting].
+// Sign requests a certificate from the cluster's signer kubernetes.io/kube-apiserver-client. If
+// the caller has the right to approve the request, Sign approves it. Sign deletes the request
+// afterward. With DryRun, it returns no certificate. The error may wrap [ErrDenied],
+// [ErrNoSigner] or [ErrWaiting].
 func (r *Request) Sign(ctx context.Context, k kube.Interface) (certificate, key []byte, err error) {
 	private, err := NewKey()
 	if err != nil {
@@ -162,8 +165,8 @@ func (r *Request) Sign(ctx context.Context, k kube.Interface) (certificate, key 
 	return certificate, key, err
 }
 
-// approve approves a request if the caller has the right to do so. It reports whether it approved
-// it.
+// approve approves a request if the caller has the right to do so. It reports whether it
+// approved the request.
 func approve(
 	ctx context.Context, k kube.Interface, request *certificatesv1.CertificateSigningRequest,
 ) (bool, error) {
@@ -202,7 +205,7 @@ func approve(
 	return err == nil, err
 }
 
-// wait waits until the certificate is signed, and returns it.
+// wait waits until the certificate is signed, and returns the certificate.
 func (r *Request) wait(ctx context.Context, k kube.Interface, name string) ([]byte, error) {
 	var last *certificatesv1.CertificateSigningRequest
 	err := wait.PollUntilContextTimeout(ctx, pollInterval, r.Timeout, true, func(ctx context.Context) (bool, error) {

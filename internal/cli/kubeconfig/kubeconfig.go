@@ -21,8 +21,8 @@ import (
 
 // Entry describes one identity on one server.
 type Entry struct {
-	// Cluster is a name for the server, and User is the name of the identity. Together with Tenant,
-	// they make the names in the kubeconfig unique.
+	// Cluster is a name for the server, and User is the name of the identity. Together with
+	// Tenant, they make the names in the kubeconfig unique.
 	Cluster, User string
 	// Tenant is the tenant of the identity.
 	Tenant tenant.ID
@@ -54,7 +54,7 @@ func New(e *Entry, config *rest.Config) (*clientcmdapi.Config, error) {
 	contextName := e.Tenant.String() + "@" + strings.TrimPrefix(e.Cluster, e.Tenant.String()+"@")
 	userName := e.User + "/" + contextName
 	if strings.HasSuffix(e.Server, "/tenants/"+e.Tenant.String()) {
-		contextName += "-tenant-path" // clients see another server
+		contextName += "-tenant-path" // a tenant path is a different server for clients
 	}
 	c := clientcmdapi.NewConfig()
 	c.Clusters[contextName] = cluster
@@ -69,7 +69,7 @@ func New(e *Entry, config *rest.Config) (*clientcmdapi.Config, error) {
 // ErrExists reports that the file already exists.
 var ErrExists = errors.New("the file already exists: use another name, or --merge to add to it")
 
-// ErrNameInUse reports that a kubeconfig already uses a cluster name for another server.
+// ErrNameInUse reports that a kubeconfig already uses a cluster name for a different server.
 var ErrNameInUse = errors.New(
 	"the name is already used for a different server, certificate authority or verification " +
 		"setting: use --out to write a separate file",
@@ -88,15 +88,16 @@ func Write(path string, c *clientcmdapi.Config) error {
 	return replace(path, data, 0o600)
 }
 
-// Merge adds the entries of c to the kubeconfig at path, and creates the file if necessary. It sets
-// the current context if none is set. It replaces users and contexts of the same name, and reports
-// whether it replaced a user. It locks the file as kubectl does. If the file uses a cluster name
-// for another server, the error wraps [ErrNameInUse].
+// Merge adds the entries of c to the kubeconfig at path, and creates the file if necessary. It
+// sets the current context if none is set. It replaces users and contexts with the same name,
+// and reports whether it replaced a user. Only the owner may read the file afterward. Merge
+// locks the file as kubectl does. If the file uses a cluster name for a different server, the
+// error wraps [ErrNameInUse].
 func Merge(path string, c *clientcmdapi.Config) (replaced bool, err error) {
 	if target, err := filepath.EvalSymlinks(path); err == nil {
 		path = target
 	}
-	lock, err := os.OpenFile(path+".lock", os.O_CREATE|os.O_EXCL, 0) // #nosec G304 -- of the caller's choice
+	lock, err := os.OpenFile(path+".lock", os.O_CREATE|os.O_EXCL, 0) // #nosec G304 -- the caller chooses the path
 	if errors.Is(err, os.ErrExist) {
 		return false, fmt.Errorf("%s is locked by another process: if no kubectl is running, remove %s.lock", path, path)
 	}
@@ -117,7 +118,7 @@ func Merge(path string, c *clientcmdapi.Config) (replaced bool, err error) {
 		return false, err
 	}
 	for name, cluster := range c.Clusters {
-		// A user of the existing contexts must not send its token to another server.
+		// A user in the file must not send its credential to a different server.
 		if existing := into.Clusters[name]; existing != nil && !isSame(existing, cluster) {
 			return false, fmt.Errorf("%s: cluster %q: %w", path, name, ErrNameInUse)
 		}
@@ -141,8 +142,8 @@ func Merge(path string, c *clientcmdapi.Config) (replaced bool, err error) {
 	return replaced, replace(path, data, mode)
 }
 
-// isSame reports whether two entries have the same server, and verify its certificate in the same
-// way.
+// isSame reports whether two entries have the same server, and verify its certificate in the
+// same way.
 func isSame(a, b *clientcmdapi.Cluster) bool {
 	return a.Server == b.Server && bytes.Equal(a.CertificateAuthorityData, b.CertificateAuthorityData) &&
 		a.CertificateAuthority == b.CertificateAuthority && a.InsecureSkipTLSVerify == b.InsecureSkipTLSVerify &&

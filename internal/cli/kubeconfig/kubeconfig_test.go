@@ -29,9 +29,9 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/tenanttest"
 )
 
-// cluster returns a fake cluster that handles CertificateSigningRequests, and the number of
-// requests that were not deleted. approved specifies whether the caller may approve requests.
-// becomes sets the status of a created request.
+// cluster returns a client for a fake cluster, and the number of CertificateSigningRequests that
+// were not deleted. approved specifies whether the caller may approve requests. becomes sets the
+// status of a request when it is created.
 func cluster(approved bool, becomes func(*certificatesv1.CertificateSigningRequest)) (*fake.Clientset, *int) {
 	k, remaining := fake.NewClientset(), 0
 	var stored *certificatesv1.CertificateSigningRequest
@@ -77,11 +77,11 @@ func TestSign(t *testing.T) {
 		"signed": {
 			true, func(r *certificatesv1.CertificateSigningRequest) { r.Status.Certificate = []byte("PEM") }, nil,
 		},
-		"denied":            {false, condition(certificatesv1.CertificateDenied), kubeconfig.ErrDenied},
-		"failed":            {true, condition(certificatesv1.CertificateFailed), kubeconfig.ErrDenied},
-		"nobody approves":   {false, func(*certificatesv1.CertificateSigningRequest) {}, kubeconfig.ErrWaiting},
-		"nobody signs":      {true, func(*certificatesv1.CertificateSigningRequest) {}, kubeconfig.ErrNoSigner},
-		"approved by other": {false, condition(certificatesv1.CertificateApproved), kubeconfig.ErrNoSigner},
+		"denied":                   {false, condition(certificatesv1.CertificateDenied), kubeconfig.ErrDenied},
+		"failed":                   {true, condition(certificatesv1.CertificateFailed), kubeconfig.ErrDenied},
+		"not approved":             {false, func(*certificatesv1.CertificateSigningRequest) {}, kubeconfig.ErrWaiting},
+		"not signed":               {true, func(*certificatesv1.CertificateSigningRequest) {}, kubeconfig.ErrNoSigner},
+		"approved by another user": {false, condition(certificatesv1.CertificateApproved), kubeconfig.ErrNoSigner},
 	} {
 		t.Run(name, func(t *testing.T) {
 			k, remaining := cluster(c.may, c.becomes)
@@ -102,7 +102,7 @@ func TestSign(t *testing.T) {
 				t.Errorf("Sign() = %v, want %v", err, c.want)
 			}
 			if *remaining != 0 {
-				t.Errorf("%d requests are left", *remaining)
+				t.Errorf("%d requests remain", *remaining)
 			}
 		})
 	}
@@ -145,7 +145,7 @@ func TestRequest(t *testing.T) {
 	}
 	r.Expiry = time.Minute
 	if _, err := r.Object(key); !errors.Is(err, kubeconfig.ErrTooShort) {
-		t.Errorf("a minute = %v", err)
+		t.Errorf("expiry of one minute: %v", err)
 	}
 }
 
@@ -177,7 +177,7 @@ func TestMerge(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := kubeconfig.Write(path, entry(t, "again")); !errors.Is(err, kubeconfig.ErrExists) {
-		t.Errorf("Write() over a file = %v", err)
+		t.Errorf("Write() to an existing file = %v", err)
 	}
 	if err := os.Chmod(path, 0o644); err != nil {
 		t.Fatal(err)
@@ -194,39 +194,39 @@ func TestMerge(t *testing.T) {
 		t.Errorf("%v, %v", info.Mode(), err)
 	}
 	if info, err := os.Lstat(link); err != nil || info.Mode()&os.ModeSymlink == 0 {
-		t.Errorf("the link is %v, %v", info.Mode(), err)
+		t.Errorf("Merge replaced the symbolic link: %v, %v", info.Mode(), err)
 	}
-	// A name of another server is not replaced. A replaced entry is reported.
+	// Merge does not change a cluster entry that has the same name but a different server.
 	for what, change := range map[string]func(*clientcmdapi.Cluster){
 		"address":         func(c *clientcmdapi.Cluster) { c.Server = "https://elsewhere.example.com" },
 		"authority":       func(c *clientcmdapi.Cluster) { c.CertificateAuthorityData = []byte("another") },
 		"no verification": func(c *clientcmdapi.Cluster) { c.InsecureSkipTLSVerify = true },
-		"another name":    func(c *clientcmdapi.Cluster) { c.TLSServerName = "elsewhere" },
+		"TLS server name": func(c *clientcmdapi.Cluster) { c.TLSServerName = "elsewhere" },
 	} {
 		t.Run(what, func(t *testing.T) {
 			other := entry(t, "third")
 			change(other.Clusters["acme@c"])
 			if _, err := kubeconfig.Merge(path, other); !errors.Is(err, kubeconfig.ErrNameInUse) {
-				t.Errorf("%s = %v, want ErrOther", what, err)
+				t.Errorf("%s = %v, want ErrNameInUse", what, err)
 			}
 		})
 	}
 	if replaced, err := kubeconfig.Merge(path, entry(t, "second")); err != nil || !replaced {
-		t.Errorf("the same again = %v, %v", replaced, err)
+		t.Errorf("replaced user = %v, %v", replaced, err)
 	}
-	// An invalid kubeconfig and a locked one are not changed.
+	// Merge changes neither an invalid kubeconfig nor a locked one.
 	if err := os.WriteFile(path, []byte("nonsense: ["), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := kubeconfig.Merge(path, entry(t, "third")); err == nil {
-		t.Error("merged into nonsense")
+		t.Error("no error for an invalid kubeconfig")
 	}
 	if err := os.WriteFile(path+".lock", nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := kubeconfig.Merge(path, entry(t, "third")); err == nil ||
 		!strings.Contains(err.Error(), "remove "+path+".lock") {
-		t.Errorf("a locked file = %v", err)
+		t.Errorf("locked file = %v", err)
 	}
 	data, _ := os.ReadFile(path)
 	if string(data) != "nonsense: [" {
@@ -253,7 +253,7 @@ func TestMergeAtOnce(t *testing.T) {
 	}
 	got, err := clientcmd.LoadFromFile(path)
 	if err != nil || len(got.Contexts) != merged || merged == 0 {
-		t.Errorf("%d are in the file of %d that say so, %v", len(got.Contexts), merged, err)
+		t.Errorf("%d contexts in the file after %d successful merges, %v", len(got.Contexts), merged, err)
 	}
 }
 
@@ -269,6 +269,6 @@ func TestInterrupted(t *testing.T) {
 		Printf:  func(string, ...any) {},
 	}
 	if _, _, err := r.Sign(ctx, k); !errors.Is(err, context.DeadlineExceeded) || *remaining != 0 {
-		t.Errorf("Sign() = %v with %d requests left", err, *remaining)
+		t.Errorf("Sign() = %v , %d requests remain", err, *remaining)
 	}
 }

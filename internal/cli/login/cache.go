@@ -21,8 +21,8 @@ import (
 	"github.com/zalando/go-keyring"
 )
 
-// expiryMargin is how long before its expiration a token is no longer used, so that a token is
-// still valid when it reaches the server.
+// expiryMargin is how long before its expiration a stored token is no longer used, so that the
+// token is still valid when it reaches the server.
 const expiryMargin = time.Minute
 
 // Token is a bearer token with the data that is needed to renew it.
@@ -33,7 +33,7 @@ type Token struct {
 	Refresh string `json:"refresh,omitempty"`
 }
 
-// usable reports whether the token is still valid for at least [expiryMargin].
+// usable reports whether the token is valid for longer than [expiryMargin].
 func (t *Token) usable(now time.Time) bool {
 	return t != nil && t.Token != "" && now.Add(expiryMargin).Before(t.Expires)
 }
@@ -50,9 +50,9 @@ type Cache struct {
 // keyringService is the service name of the entries in the keyring.
 const keyringService = "kubectl-tenant"
 
-// With calls get with the stored token of an identity, or nil if there is none. It stores the token
-// that get returns. A lock serializes concurrent processes, so that a user logs in only once. key
-// identifies the identity. Only a hash of key is stored.
+// With calls get with the stored token of an identity, or with nil if there is none. It stores
+// the token that get returns. A lock serializes concurrent processes, so that a user logs in
+// only once. key identifies the identity. The cache stores only a hash of key.
 func (c *Cache) With(ctx context.Context, key []string, get func(*Token) (*Token, error)) (*Token, error) {
 	if err := os.MkdirAll(c.Dir, 0o700); err != nil {
 		return nil, err
@@ -88,7 +88,9 @@ func (c *Cache) With(ctx context.Context, key []string, get func(*Token) (*Token
 // lockInterval is the time between two attempts to acquire a lock.
 const lockInterval = 100 * time.Millisecond
 
-// readKeyring returns the token in the keyring for the given file path, or nil if there is none.
+// readKeyring returns the token in the keyring for the given file path, or nil if there is no
+// valid
+// token.
 func readKeyring(path string) (*Token, error) {
 	text, err := keyring.Get(keyringService, filepath.Base(path))
 	if errors.Is(err, keyring.ErrNotFound) {
@@ -111,7 +113,7 @@ func writeKeyring(path string, t *Token) error {
 	return nil
 }
 
-// decode returns a stored token, or nil if it is invalid.
+// decode decodes a stored token. It returns nil if data is invalid.
 func decode(data []byte) *Token {
 	t := &Token{}
 	if json.Unmarshal(data, t) != nil {
@@ -120,7 +122,8 @@ func decode(data []byte) *Token {
 	return t
 }
 
-// read returns the token in a file, or nil if the file does not exist or is invalid.
+// read returns the token in a file, or nil if the file does not exist or is invalid. It returns
+// an error if other users may read the file.
 func read(path string) (*Token, error) {
 	info, err := os.Stat(path)
 	if errors.Is(err, os.ErrNotExist) {
@@ -145,7 +148,7 @@ func write(path string, t *Token) error {
 	if err != nil {
 		return err
 	}
-	f, err := os.CreateTemp(filepath.Dir(path), ".token-*") // 0600
+	f, err := os.CreateTemp(filepath.Dir(path), ".token-*") // CreateTemp sets mode 0600
 	if err != nil {
 		return err
 	}

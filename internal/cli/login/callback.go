@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// callback is a server on the loopback address that receives the authorization code from the
-// browser.
+// callback is an HTTP server on the loopback address. It receives the authorization code from
+// the browser.
 type callback struct {
 	url    string
 	server *http.Server
@@ -27,8 +27,8 @@ type result struct {
 	err  error
 }
 
-// listen starts the server. The server rejects a request with a different state, and continues to
-// wait.
+// listen starts the callback server. The server rejects a request that has another state, and
+// continues to wait.
 func listen(ctx context.Context, port int, state string) (*callback, error) {
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
 	if err != nil {
@@ -54,7 +54,7 @@ func listen(ctx context.Context, port int, state string) (*callback, error) {
 		_, _ = fmt.Fprintf(w, "<!doctype html><html lang=en><title>kubectl tenant</title><p>%s</p></html>\n", text)
 		select {
 		case c.answer <- got:
-		default: // only the first response applies
+		default: // only the first response with the state applies
 		}
 	})
 	c.server = &http.Server{Handler: mux, ReadHeaderTimeout: httpTimeout}
@@ -63,7 +63,7 @@ func listen(ctx context.Context, port int, state string) (*callback, error) {
 }
 
 // reason returns the OAuth error code (RFC 6749, section 4.1.2.1, or OpenID Connect) and the
-// provider's description. It replaces an unknown code.
+// provider's description. It replaces an unknown code with a fixed text.
 func reason(code, description string) string {
 	switch code {
 	case "access_denied", "invalid_request", "unauthorized_client", "unsupported_response_type",
@@ -78,7 +78,7 @@ func reason(code, description string) string {
 	return code
 }
 
-// code waits for the browser's request and returns the authorization code.
+// code waits for the browser's request, and returns the authorization code.
 func (c *callback) code(ctx context.Context) (string, error) {
 	select {
 	case got := <-c.answer:
@@ -91,7 +91,8 @@ func (c *callback) code(ctx context.Context) (string, error) {
 	}
 }
 
-// close shuts down the server after the last response.
+// close shuts down the server. It waits for at most one second until the browser has the
+// response.
 func (c *callback) close() {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()

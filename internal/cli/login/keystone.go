@@ -21,8 +21,10 @@ import (
 // Keystone logs in as a user of an OpenStack cloud. The user is specified in a clouds.yaml file, or
 // in the environment variables of an openrc file.
 type Keystone struct {
-	// Cloud is the name of a cloud in the clouds.yaml file File. If both are empty, the environment
-	// specifies the cloud.
+	// Cloud is the name of a cloud in a clouds.yaml file. It defaults to $OS_CLOUD. If both are
+	// empty, the other environment variables specify the user. File is the path of the
+	// clouds.yaml
+	// file. If empty, the default locations are used.
 	Cloud, File string
 	// Environment returns the value of an environment variable.
 	Environment func(string) string
@@ -37,8 +39,8 @@ type Keystone struct {
 var ErrNoCloud = errors.New("no Keystone server is configured: set OS_CLOUD and provide a clouds.yaml, or source an " +
 	"openrc file (OS_AUTH_URL, OS_USERNAME, ...)")
 
-// Read reads the user and the address of Keystone. The error may wrap [ErrNoCloud]. It contains no
-// secret.
+// Read determines the user and the address of Keystone. The error may wrap [ErrNoCloud]. It
+// contains no secret.
 func (k *Keystone) Read() error {
 	if k.Cloud == "" {
 		k.Cloud = k.Environment("OS_CLOUD")
@@ -88,9 +90,9 @@ func (k *Keystone) checkAddress() error {
 	return ErrUnencrypted
 }
 
-// fromEnvironment reads the variables of an openrc file, version 3. The reader of the gophercloud
-// library requires a project ID, but an openrc file may contain the project's name and domain
-// instead.
+// fromEnvironment reads the variables of an openrc file, version 3. It is used because the
+// gophercloud library requires a project ID, but an openrc file may contain the project's name
+// and domain instead.
 func (k *Keystone) fromEnvironment() gophercloud.AuthOptions {
 	first := func(names ...string) string {
 		for _, name := range names {
@@ -129,7 +131,7 @@ func (k *Keystone) fromEnvironment() gophercloud.AuthOptions {
 	return o
 }
 
-// Key returns the values that distinguish this user's tokens from other tokens. It contains no
+// Key returns the values that distinguish this user's tokens from other tokens. They contain no
 // secret.
 func (k *Keystone) Key() []string {
 	o := &k.options
@@ -143,7 +145,7 @@ func (k *Keystone) Key() []string {
 	return key
 }
 
-// Token returns the stored token if it is still valid, otherwise a new one.
+// Token returns the stored token if it is still usable, otherwise a new token.
 func (k *Keystone) Token(ctx context.Context, stored *Token) (*Token, error) {
 	if stored.usable(k.Now()) {
 		return stored, nil
@@ -165,8 +167,8 @@ func (k *Keystone) Token(ctx context.Context, stored *Token) (*Token, error) {
 	return &Token{Token: got.ID, Expires: got.ExpiresAt.UTC()}, nil
 }
 
-// keystoneError returns the cause of an error. The text contains no data of the request or the
-// response.
+// keystoneError returns the cause of an error as text. For an error response, the text contains
+// only the status code, or that the credential was rejected.
 func keystoneError(err error) string {
 	var status gophercloud.ErrUnexpectedResponseCode
 	if errors.As(err, &status) {

@@ -38,7 +38,7 @@ func newProvider(t *testing.T) *provider {
 	return p
 }
 
-// client returns a client of the provider whose browser follows the redirect at once.
+// client returns a client for the provider. Its browser follows the redirect immediately.
 func (p *provider) client() *login.OpenID {
 	return &login.OpenID{
 		Issuer:      p.URL,
@@ -77,12 +77,12 @@ func TestLogin(t *testing.T) {
 		return o.Token(t.Context(), stored)
 	})
 	if err != nil || *again != *first || p.Logins != 1 {
-		t.Errorf("the second time = %v, %v, %d logins; want the token that is kept", again == first, err, p.Logins)
+		t.Errorf("second call: same token %t, %v, %d logins; want the stored token", again == first, err, p.Logins)
 	}
 	files, _ := filepath.Glob(filepath.Join(c.Dir, "*"))
 	for _, f := range files {
 		if info, err := os.Stat(f); err != nil || info.Mode().Perm()&0o077 != 0 && !strings.HasSuffix(f, ".lock") {
-			t.Errorf("%s: %v, %v; others may read it", f, info.Mode(), err)
+			t.Errorf("%s: %v, %v; other users may read it", f, info.Mode(), err)
 		}
 	}
 	for _, key := range [][]string{
@@ -91,7 +91,7 @@ func TestLogin(t *testing.T) {
 	} {
 		if _, err := c.With(t.Context(), key, func(stored *login.Token) (*login.Token, error) {
 			if stored != nil {
-				t.Error("the token of another client")
+				t.Error("got the token of another client")
 			}
 			return nil, errors.New("none")
 		}); err == nil {
@@ -119,11 +119,11 @@ func TestKeyring(t *testing.T) {
 	}
 	files, err := filepath.Glob(filepath.Join(c.Dir, "*"))
 	if err != nil || len(files) != 1 || !strings.HasSuffix(files[0], ".lock") {
-		t.Errorf("%v, %v; want the lock alone", files, err)
+		t.Errorf("%v, %v; want only the lock file", files, err)
 	}
 	_, err = c.With(t.Context(), []string{"another"}, func(stored *login.Token) (*login.Token, error) {
 		if stored != nil {
-			t.Error("the token of another")
+			t.Error("got the token of another identity")
 		}
 		return nil, errors.New("none")
 	})
@@ -139,7 +139,7 @@ func TestKeyring(t *testing.T) {
 	}
 }
 
-// TestOneLoginForMany checks that concurrent kubectl processes log in once.
+// TestOneLoginForMany checks that concurrent processes share one login.
 func TestOneLoginForMany(t *testing.T) {
 	p := newProvider(t)
 	c := &login.Cache{Dir: t.TempDir()}
@@ -170,11 +170,11 @@ func TestRefresh(t *testing.T) {
 	}
 	p.NoRefresh = true
 	if _, err := o.Token(t.Context(), old); !errors.Is(err, login.ErrInteraction) {
-		t.Errorf("a refused refresh token = %v, want ErrInteraction", err)
+		t.Errorf("rejected refresh token = %v, want ErrInteraction", err)
 	}
 	o.Interactive = true
 	if got, err := o.Token(t.Context(), old); err != nil || got == nil || p.Logins != 1 {
-		t.Errorf("a refused refresh token = %v with %d logins, want one", err, p.Logins)
+		t.Errorf("rejected refresh token = %v with %d logins, want one", err, p.Logins)
 	}
 }
 
@@ -185,19 +185,20 @@ func TestDevice(t *testing.T) {
 	o.Device = true
 	printed := ""
 	o.Printf = func(format string, args ...any) { printed += fmt.Sprintf(format, args...) }
-	o.Open = func(context.Context, string) error { t.Error("a browser"); return nil }
+	o.Open = func(context.Context, string) error { t.Error("a browser was opened"); return nil }
 	if _, err := o.Token(t.Context(), nil); err != nil || !strings.Contains(printed, "ABCD-EFGH") {
-		t.Errorf("device flow = %v, said %q", err, printed)
+		t.Errorf("device flow = %v, printed %q", err, printed)
 	}
 }
 
-// TestAuthorityAsData checks that the certificate authority of the provider need not be in a file.
+// TestAuthorityAsData checks that the provider's certificate authority may be data instead of a
+// file.
 func TestAuthorityAsData(t *testing.T) {
 	p := newProvider(t)
 	o := p.client()
 	o.CAFile = ""
 	if _, err := o.Token(t.Context(), nil); err == nil {
-		t.Error("a provider of an unknown authority is trusted")
+		t.Error("no error for an unknown certificate authority")
 	}
 	data, err := os.ReadFile(p.ca)
 	if err != nil {
@@ -213,23 +214,23 @@ func TestAuthorityAsData(t *testing.T) {
 	}
 }
 
-// TestRefused checks that a login that fails or belongs to another client returns no token and
-// reveals no secret.
+// TestRefused checks that Token returns no token and reveals no secret if the login fails, or
+// the ID token is invalid or belongs to another login.
 func TestRefused(t *testing.T) {
 	for name, c := range map[string]struct {
 		breaks func(*provider, *login.OpenID)
 		want   string
 	}{
-		"another nonce":       {func(p *provider, _ *login.OpenID) { p.Nonce = "theirs" }, "does not belong to this login"},
-		"another audience":    {func(_ *provider, o *login.OpenID) { o.ClientID = "somebody" }, "audience"},
-		"a token of the past": {func(p *provider, _ *login.OpenID) { p.Lifetime = -time.Hour }, "expired"},
-		"an error":            {func(p *provider, _ *login.OpenID) { p.Broken = "server_error" }, "400 server_error"},
-		"an error with a description": {
+		"another nonce":    {func(p *provider, _ *login.OpenID) { p.Nonce = "theirs" }, "does not belong to this login"},
+		"another audience": {func(_ *provider, o *login.OpenID) { o.ClientID = "somebody" }, "audience"},
+		"expired token":    {func(p *provider, _ *login.OpenID) { p.Lifetime = -time.Hour }, "expired"},
+		"error":            {func(p *provider, _ *login.OpenID) { p.Broken = "server_error" }, "400 server_error"},
+		"error with a description": {
 			func(p *provider, _ *login.OpenID) {
 				p.Broken, p.Description = "invalid_grant", "AADSTS50105: not\n\x1b[2J assigned "+strings.Repeat("x", 600)
 			}, "400 invalid_grant: AADSTS50105: not [2J assigned xxx",
 		},
-		"nobody comes": {
+		"no callback": {
 			func(_ *provider, o *login.OpenID) { o.Timeout = 50 * time.Millisecond; o.Open = noBrowser }, "in time",
 		},
 		"another issuer": {func(_ *provider, o *login.OpenID) { o.Issuer += "/other" }, "query the provider"},
@@ -248,7 +249,7 @@ func TestRefused(t *testing.T) {
 
 func noBrowser(context.Context, string) error { return nil }
 
-// TestForgedCallback checks that a caller without the state can neither log in a user nor stop a
+// TestForgedCallback checks that a request without the state can neither log in nor stop the
 // login.
 func TestForgedCallback(t *testing.T) {
 	p := newProvider(t)
@@ -282,7 +283,7 @@ func TestForgedCallback(t *testing.T) {
 		return follow(ctx, address)
 	}
 	if _, err := o.Token(t.Context(), nil); err != nil {
-		t.Errorf("the login after forged answers = %v", err)
+		t.Errorf("login after forged callbacks = %v", err)
 	}
 }
 
@@ -302,11 +303,11 @@ func TestCacheOfOtherClients(t *testing.T) {
 		}
 	}
 	if _, err := c.With(t.Context(), key, put); err == nil || !strings.Contains(err.Error(), "other users can read") {
-		t.Errorf("a cache that others may read = %v", err)
+		t.Errorf("token file that other users may read = %v", err)
 	}
 }
 
-// TestInterrupted checks that a process that waits for another process's login can be interrupted.
+// TestInterrupted checks that With stops waiting for another process's login if ctx is done.
 func TestInterrupted(t *testing.T) {
 	c := &login.Cache{Dir: t.TempDir()}
 	locked, done := make(chan struct{}), make(chan struct{})
@@ -326,8 +327,8 @@ func TestInterrupted(t *testing.T) {
 	close(done)
 }
 
-// TestWritableDirectory checks that no token is stored in a directory that other users may write
-// to.
+// TestWritableDirectory checks that With returns an error if other users may write to the
+// directory.
 func TestWritableDirectory(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.Chmod(dir, 0o777); err != nil { // #nosec G302 -- that is the point
@@ -378,19 +379,19 @@ func TestKeystone(t *testing.T) {
 			}
 			before := logins
 			if again, err := k.Token(t.Context(), got); err != nil || again != got || logins != before {
-				t.Errorf("the token that is kept = %v, %v", again, err)
+				t.Errorf("stored token = %v, %v", again, err)
 			}
 			status = http.StatusUnauthorized
 			if _, err := k.Token(t.Context(), nil); err == nil || strings.Contains(err.Error(), "SECRET") ||
 				strings.Contains(err.Error(), "CANARY") ||
 				!strings.Contains(err.Error(), "the credential was rejected") {
-				t.Errorf("refused = %v", err)
+				t.Errorf("rejected credential = %v", err)
 			}
 		})
 	}
 	t.Setenv("OS_AUTH_URL", "")
 	if err := (&login.Keystone{Environment: os.Getenv}).Read(); !errors.Is(err, login.ErrNoCloud) {
-		t.Errorf("without a cloud = %v", err)
+		t.Errorf("no cloud = %v", err)
 	}
 }
 

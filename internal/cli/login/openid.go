@@ -41,14 +41,15 @@ var (
 // httpTimeout is the maximum duration of each HTTP request.
 const httpTimeout = 30 * time.Second
 
-// OpenID is a client of one OpenID provider.
+// OpenID is a client for one OpenID provider.
 type OpenID struct {
 	// Issuer is the URL of the provider. ClientID is the ID of this client at the provider.
 	Issuer, ClientID string
 	// Secret is the secret of a confidential client. It is empty for a public client.
 	Secret string
-	// CAFile is a file with the provider's certificate authority. CAData contains the authority in
-	// PEM. If both are empty, the system's authorities are used.
+	// CAFile is a file with the provider's certificate authority in PEM. CAData contains the
+	// authority in PEM, and is used if CAFile is empty. If both are empty, the system's
+	// authorities are used.
 	CAFile string
 	CAData []byte
 	// Scopes contains the scopes that are requested in addition to openid.
@@ -64,7 +65,7 @@ type OpenID struct {
 	Open func(ctx context.Context, address string) error
 	// Printf prints instructions for the user.
 	Printf func(format string, args ...any)
-	// Timeout is the maximum duration of a login.
+	// Timeout is the maximum duration of an interactive login.
 	Timeout time.Duration
 	// Now returns the current time.
 	Now func() time.Time
@@ -75,9 +76,9 @@ func (o *OpenID) Key() []string {
 	return append([]string{"openid", o.Issuer, o.ClientID}, slices.Sorted(slices.Values(o.Scopes))...)
 }
 
-// Token returns the stored token if it is still valid. Otherwise, it refreshes the token, or starts
-// a login. The error may wrap [ErrInteraction], [ErrNoDevice] or [ErrNoToken]. It contains no
-// token.
+// Token returns the stored token if it is still usable. Otherwise, it refreshes the token, or
+// starts a login. The error may wrap [ErrInteraction], [ErrNoDevice] or [ErrNoToken]. It
+// contains no token.
 func (o *OpenID) Token(ctx context.Context, stored *Token) (*Token, error) {
 	if stored.usable(o.Now()) {
 		return stored, nil
@@ -178,8 +179,8 @@ func (n *deviceTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// refresh returns a new token. It returns nil if the provider rejects the refresh token, or returns
-// no ID token.
+// refresh returns a new token. It returns nil if the provider rejects the refresh token or
+// returns no ID token, because a login is then required.
 func (o *OpenID) refresh(
 	ctx context.Context, config *oauth2.Config, verifier *oidc.IDTokenVerifier, token string,
 ) (*Token, error) {
@@ -187,7 +188,7 @@ func (o *OpenID) refresh(
 	var refused *oauth2.RetrieveError
 	if errors.As(err, &refused) && refused.Response != nil &&
 		refused.Response.StatusCode < http.StatusInternalServerError {
-		return nil, nil // a new login is required
+		return nil, nil
 	}
 	if err != nil {
 		return nil, fmt.Errorf("refresh the token: %s", safe(err, token, o.Secret))
@@ -199,8 +200,8 @@ func (o *OpenID) refresh(
 	return got, err
 }
 
-// verified verifies the ID token of a response and returns it. If nonce is not empty, it must
-// match.
+// verified verifies and returns the ID token in a response. If nonce is not empty, the ID token
+// must contain it.
 func (o *OpenID) verified(
 	ctx context.Context, verifier *oidc.IDTokenVerifier, answer *oauth2.Token, nonce string,
 ) (*Token, error) {
@@ -267,9 +268,9 @@ func (o *OpenID) device(ctx context.Context, config *oauth2.Config, verifier *oi
 	return o.verified(ctx, verifier, answer, "")
 }
 
-// safe returns the code and the description of a provider's error. It returns no other part of the
-// response, because the response may contain a token. It omits a description that contains one of
-// the secrets in sent.
+// safe returns the code and the description in a provider's error response. It returns no other
+// part of the response, because the response may contain a token. It omits a description that
+// contains one of the secrets in sent. For any other error, it returns the error's text.
 func safe(err error, sent ...string) string {
 	var refused *oauth2.RetrieveError
 	if !errors.As(err, &refused) {
@@ -293,7 +294,9 @@ func safe(err error, sent ...string) string {
 // descriptionBytes is the maximum length of a provider's error description in the output, in bytes.
 const descriptionBytes = 500
 
-// printable returns a provider's text on one line, shortened and without invisible characters.
+// printable returns a provider's text on one line, with at most maxBytes bytes and without
+// invisible
+// characters.
 func printable(text string, maxBytes int) string {
 	cut := len(text) > maxBytes
 	text = strings.Join(strings.FieldsFunc(strings.ToValidUTF8(text[:min(len(text), maxBytes)], ""), func(r rune) bool {
@@ -305,6 +308,6 @@ func printable(text string, maxBytes int) string {
 	return text
 }
 
-// oneLine returns the text of a library's error on one line. The error itself is not wrapped,
-// because it is not part of our API.
+// oneLine returns the text of a library's error on one line. Callers do not wrap the error,
+// because its type is not part of our API.
 func oneLine(err error) string { return strings.Join(strings.Fields(err.Error()), " ") }

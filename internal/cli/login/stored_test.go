@@ -18,20 +18,20 @@ import (
 	"github.com/kubetenant/kubetenant/test/logintest"
 )
 
-// TestExpiryMargin checks that a stored token is used until one minute before its expiration. An
-// empty or missing token is never used.
+// TestExpiryMargin checks that a stored token is used only if it is valid for more than one
+// minute. An empty or missing token is never used.
 func TestExpiryMargin(t *testing.T) {
 	now := time.Date(2026, time.January, 2, 3, 4, 5, 0, time.UTC)
-	o := &login.OpenID{Issuer: "https://127.0.0.1:0", Now: func() time.Time { return now }} // nothing listens there
+	o := &login.OpenID{Issuer: "https://127.0.0.1:0", Now: func() time.Time { return now }} // no server listens here
 	for name, c := range map[string]struct {
 		kept *login.Token
 		sent bool
 	}{
-		"a minute and more":  {&login.Token{Token: "t", Expires: now.Add(time.Minute + time.Second)}, true},
+		"more than a minute": {&login.Token{Token: "t", Expires: now.Add(time.Minute + time.Second)}, true},
 		"a minute":           {&login.Token{Token: "t", Expires: now.Add(time.Minute)}, false},
-		"the past":           {&login.Token{Token: "t", Expires: now.Add(-time.Hour)}, false},
-		"an empty one":       {&login.Token{Expires: now.Add(time.Hour), Refresh: "r"}, false},
-		"nothing that ended": {nil, false},
+		"expired":            {&login.Token{Token: "t", Expires: now.Add(-time.Hour)}, false},
+		"empty token":        {&login.Token{Expires: now.Add(time.Hour), Refresh: "r"}, false},
+		"no stored token":    {nil, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got, err := o.Token(t.Context(), c.kept); (err == nil) != c.sent || c.sent && got != c.kept {
@@ -41,8 +41,8 @@ func TestExpiryMargin(t *testing.T) {
 	}
 }
 
-// TestStoredToken checks that an invalid entry is ignored, that an error of get does not change the
-// stored token, and that an unchanged token is not written again.
+// TestStoredToken checks that an invalid entry is ignored, that the stored token does not change
+// if get returns an error, and that an unchanged token is not written again.
 func TestStoredToken(t *testing.T) {
 	c := &login.Cache{Dir: t.TempDir()}
 	want := login.Token{Token: "t", Expires: time.Now().UTC(), Refresh: "r"}
@@ -59,9 +59,9 @@ func TestStoredToken(t *testing.T) {
 	}
 	with(&want, nil)
 	if stored := with(nil, errors.ErrUnsupported); stored == nil || *stored != want {
-		t.Errorf("kept %v, want %v", stored, want)
+		t.Errorf("stored %v, want %v", stored, want)
 	}
-	files, err := filepath.Glob(filepath.Join(c.Dir, "*[0-9a-f]")) // without the lock
+	files, err := filepath.Glob(filepath.Join(c.Dir, "*[0-9a-f]")) // without the lock file
 	if err != nil || len(files) != 1 {
 		t.Fatalf("%v, %v", files, err)
 	}
@@ -77,12 +77,12 @@ func TestStoredToken(t *testing.T) {
 		t.Fatal(err)
 	}
 	if stored := with(&want, nil); stored != nil {
-		t.Errorf("kept %v of what is not understood", stored)
+		t.Errorf("invalid entry: got %v, want nil", stored)
 	}
 }
 
-// TestPrint checks that the output contains the version, the token and its expiration, and no
-// refresh token.
+// TestPrint checks that the output contains the API version, the token and its expiration, but
+// not the refresh token.
 func TestPrint(t *testing.T) {
 	var out bytes.Buffer
 	if err := login.Print(&out, &login.Token{
@@ -99,8 +99,7 @@ func TestPrint(t *testing.T) {
 	}
 }
 
-// TestAuthority checks that a missing or empty certificate authority file is an error before the
-// login.
+// TestAuthority checks that an unusable certificate authority file is an error before the login.
 func TestAuthority(t *testing.T) {
 	p := newProvider(t)
 	empty := filepath.Join(t.TempDir(), "empty")
@@ -145,7 +144,8 @@ func TestKeys(t *testing.T) {
 	}
 }
 
-// environment returns the variables of an openrc file, with some of them changed.
+// environment returns the variables of an openrc file. pairs alternates between the names and
+// the values of variables to change.
 func environment(pairs ...string) func(string) string {
 	variables := map[string]string{
 		"OS_AUTH_URL":            "https://keystone.example.com/v3",
@@ -161,7 +161,7 @@ func environment(pairs ...string) func(string) string {
 	return func(name string) string { return variables[name] }
 }
 
-// TestKeystoneAddress checks that a password is sent only over TLS or to this machine.
+// TestKeystoneAddress checks that a password is sent only over TLS, or to this machine.
 func TestKeystoneAddress(t *testing.T) {
 	for address, want := range map[string]error{
 		"https://keystone.example.com/v3": nil,
@@ -184,8 +184,8 @@ func TestKeystoneAddress(t *testing.T) {
 	}
 }
 
-// TestKeystoneKeys checks that the key differs between users and projects, and contains no secret.
-// An application credential is enough for the key.
+// TestKeystoneKeys checks that the key differs between users and projects, and contains no
+// secret. With an application credential, the key does not depend on the user and the project.
 func TestKeystoneKeys(t *testing.T) {
 	key := func(pairs ...string) string {
 		k := &login.Keystone{Environment: environment(pairs...)}
@@ -196,7 +196,7 @@ func TestKeystoneKeys(t *testing.T) {
 	}
 	seen := map[string]string{}
 	for name, pairs := range map[string][]string{
-		"as it is":                    nil,
+		"unchanged":                   nil,
 		"another user":                {"OS_USERNAME", "bob"},
 		"another user's ID":           {"OS_USER_ID", "1"},
 		"another domain":              {"OS_USER_DOMAIN_NAME", "globex"},
@@ -204,12 +204,12 @@ func TestKeystoneKeys(t *testing.T) {
 		"another project's ID":        {"OS_PROJECT_ID", "1"},
 		"a project of another domain": {"OS_PROJECT_DOMAIN_NAME", "globex"},
 		"another Keystone":            {"OS_AUTH_URL", "https://other.example.com"},
-		"a credential":                {"OS_APPLICATION_CREDENTIAL_ID", "c", "OS_APPLICATION_CREDENTIAL_SECRET", "SECRET"},
+		"application credential":      {"OS_APPLICATION_CREDENTIAL_ID", "c", "OS_APPLICATION_CREDENTIAL_SECRET", "SECRET"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := key(pairs...)
 			if seen[got] != "" || strings.Contains(got, "SECRET") {
-				t.Errorf("%s, as %s", got, seen[got])
+				t.Errorf("%s, same as %s", got, seen[got])
 			}
 			seen[got] = name
 		})
@@ -217,11 +217,11 @@ func TestKeystoneKeys(t *testing.T) {
 	credential := []string{"OS_APPLICATION_CREDENTIAL_ID", "c", "OS_APPLICATION_CREDENTIAL_SECRET", "SECRET"}
 	if one, other := key(credential...),
 		key(append(credential, "OS_USERNAME", "bob", "OS_PROJECT_NAME", "db")...); one != other {
-		t.Errorf("one credential: %s and %s", one, other)
+		t.Errorf("same application credential: %s and %s", one, other)
 	}
 }
 
-// TestKeystoneAnswers checks that an error of Keystone contains only its status code.
+// TestKeystoneAnswers checks that the error for an error response contains only the status code.
 func TestKeystoneAnswers(t *testing.T) {
 	server := logintest.NewKeystone(func() int { return http.StatusForbidden })
 	defer server.Close()

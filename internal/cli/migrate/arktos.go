@@ -20,17 +20,19 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// credential is a record of a token or password file.
+// credential is a converted record from a token or password file.
 type credential struct {
 	line    int
 	fields  []string
-	omitted bool // the record had no tenant, so it belongs to the system tenant
+	omitted bool // the original record had no tenant, so it belongs to the system tenant
 }
 
-// arktosCredentials converts a token or password file of Arktos 1.0 (staging/src/k8s.io/apiserver
-// pkg/authentication/token/tokenfile). A record that ends in an empty field and a tenant belongs to
-// that tenant. Any other record belongs to the system tenant. In Arktos, if two records had the
-// same token, the last one applied. A fourth field after an empty UID was a tenant.
+// arktosCredentials converts a token or password file of Arktos 1.0
+// (staging/src/k8s.io/apiserver pkg/authentication/token/tokenfile). A record whose last two
+// fields are empty and a tenant belongs to that tenant. A record without fields after the groups
+// belongs to the system tenant. If several records have the same token, or are for the same user
+// of a tenant, only the last one is converted, because Arktos used the last one. A record with
+// an empty UID is not converted, because Arktos may have read the next field as the tenant.
 func arktosCredentials(data []byte, file, kind string) (*Result, error) {
 	r := csv.NewReader(bytes.NewReader(data))
 	r.FieldsPerRecord = -1
@@ -96,7 +98,7 @@ func arktosCredentials(data []byte, file, kind string) (*Result, error) {
 	return result, result.writeCredentials(records, file, kind)
 }
 
-// writeCredentials adds a file with the records, and a configuration that refers to this file.
+// writeCredentials adds the file with the records, and a configuration that refers to this file.
 func (r *Result) writeCredentials(records []credential, file, kind string) error {
 	var out bytes.Buffer
 	w := csv.NewWriter(&out)
@@ -121,8 +123,8 @@ func (r *Result) writeCredentials(records []credential, file, kind string) error
 	return w.Error()
 }
 
-// arktosRecord returns the record in the format of this project, which always has a tenant. If the
-// record cannot be converted, the second result is the reason.
+// arktosRecord returns a record in the format of this project, in which every record has a
+// tenant. If the record cannot be converted, the second result is the reason.
 func arktosRecord(fields []string) ([]string, string) {
 	n := len(fields)
 	switch {
@@ -169,7 +171,8 @@ func arktosRecord(fields []string) ([]string, string) {
 	return append(out, "", id), ""
 }
 
-// withoutReserved removes the groups that are reserved for the system tenant, and returns them.
+// withoutReserved removes the groups that are reserved for the system tenant from the record of
+// another tenant. It returns the removed groups.
 func withoutReserved(fields *[]string, id string) (removed []string) {
 	f := *fields
 	if id == tenant.System().String() || len(f) < 6 {
@@ -229,7 +232,7 @@ func arktosPolicy(data []byte) (*Result, error) {
 }
 
 // arktosLine returns a policy line in the format of this project, or nil if the line cannot be
-// converted. reason describes what is lost.
+// converted. reason describes the part of the line that is not converted.
 func arktosLine(text []byte) (line map[string]any, reason string) {
 	var in map[string]any
 	if err := json.Unmarshal(text, &in); err != nil {
@@ -282,7 +285,8 @@ func arktosLine(text []byte) (line map[string]any, reason string) {
 	return map[string]any{"apiVersion": "abac.authorization.kubernetes.io/v1beta1", "kind": "Policy", "spec": spec}, reason
 }
 
-// unreadFields returns a text about the unknown fields of an object, or "" if there are none.
+// unreadFields returns a text that lists the unknown fields of an object, or "" if there are
+// none.
 func unreadFields(object map[string]any, known ...string) (reason string) {
 	for _, key := range slices.Sorted(maps.Keys(object)) {
 		if !slices.Contains(known, key) {
@@ -292,7 +296,7 @@ func unreadFields(object map[string]any, known ...string) (reason string) {
 	return reason
 }
 
-// joined joins two texts with a semicolon, if both are set.
+// joined joins two texts with a semicolon. If a is empty, it returns b.
 func joined(a, b string) string {
 	if a == "" {
 		return b

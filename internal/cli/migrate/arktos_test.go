@@ -12,7 +12,7 @@ import (
 	"github.com/kubetenant/kubetenant/internal/cli/migrate"
 )
 
-// converted returns the result of converting a text.
+// converted returns the result of converting text, which is a file of the given kind.
 func converted(t *testing.T, kind, text string) *migrate.Result {
 	t.Helper()
 	r, err := migrate.From()[kind]([]byte(text), migrate.Options{GroupsPrefix: "keystone:"})
@@ -22,7 +22,7 @@ func converted(t *testing.T, kind, text string) *migrate.Result {
 	return r
 }
 
-// same compares two values and reports a difference.
+// same reports an error if the two values differ.
 func same[T any](t *testing.T, what string, want, got T) {
 	t.Helper()
 	if diff := cmp.Diff(want, got); diff != "" {
@@ -30,24 +30,24 @@ func same[T any](t *testing.T, what string, want, got T) {
 	}
 }
 
-// conversion is an input with its expected output and the expected reports.
+// conversion is an input with the expected output and the expected reports.
 type conversion struct {
 	text, want string
 	left       []string
 }
 
 // TestArktosTokens checks that a record retains its tenant. A record without a tenant belongs to
-// the system tenant. An ambiguous record is omitted.
+// the system tenant. An ambiguous record is not converted.
 func TestArktosTokens(t *testing.T) {
 	for name, c := range map[string]conversion{
-		"a tenant":                    {"S1,alice,1,dev,,acme\n", "S1,alice,1,dev,,acme\n", nil},
-		"a tenant, and no groups":     {"S1,alice,1,,acme\n", "S1,alice,1,,acme\n", nil},
-		"a tenant, behind no groups":  {"S1,alice,1,,,acme\n", "S1,alice,1,,acme\n", nil},
-		"no tenant":                   {"S1,alice,1\n", "S1,alice,1,,system\n", nil},
-		"no tenant, with groups":      {"S1,alice,1,\"dev,ops\"\n", "S1,alice,1,\"dev,ops\",,system\n", nil},
-		"the system's":                {"S1,alice,1,dev,,system\n", "S1,alice,1,dev,,system\n", nil},
-		"the system's, in its groups": {"S1,alice,1,system:masters\n", "S1,alice,1,system:masters,,system\n", nil},
-		"fields behind the groups": {
+		"a tenant":                {"S1,alice,1,dev,,acme\n", "S1,alice,1,dev,,acme\n", nil},
+		"a tenant, no groups":     {"S1,alice,1,,acme\n", "S1,alice,1,,acme\n", nil},
+		"a tenant, empty groups":  {"S1,alice,1,,,acme\n", "S1,alice,1,,acme\n", nil},
+		"no tenant":               {"S1,alice,1\n", "S1,alice,1,,system\n", nil},
+		"no tenant, with groups":  {"S1,alice,1,\"dev,ops\"\n", "S1,alice,1,\"dev,ops\",,system\n", nil},
+		"system tenant":           {"S1,alice,1,dev,,system\n", "S1,alice,1,dev,,system\n", nil},
+		"no tenant, system group": {"S1,alice,1,system:masters\n", "S1,alice,1,system:masters,,system\n", nil},
+		"fields after the groups": {
 			"S1,alice,1,dev,acme\n",
 			"",
 			[]string{
@@ -57,29 +57,29 @@ func TestArktosTokens(t *testing.T) {
 		"too few fields": {"S1,alice\n", "", []string{"line 1: 2 fields instead of at least 3"}},
 		"no secret":      {",alice,1\n", "", []string{"line 1: the secret is missing; Arktos ignored the record"}},
 		"no user":        {"S1,,1\n", "", []string{"line 1: the user name is missing"}},
-		"no uid, of four": {
+		"no UID, four fields": {
 			"S1,alice,,acme\n",
 			"",
 			[]string{"line 1: the UID is missing; Arktos read the next field as the tenant, but it may be a group"},
 		},
-		"no uid":           {"S1,alice,\n", "", []string{"line 1: the UID is missing"}},
-		"no tenant's name": {"S1,alice,1,,all\n", "", []string{"line 1: tenant field: invalid tenant: reserved name"}},
-		"some groups of the system": {
+		"no UID":         {"S1,alice,\n", "", []string{"line 1: the UID is missing"}},
+		"invalid tenant": {"S1,alice,1,,all\n", "", []string{"line 1: tenant field: invalid tenant: reserved name"}},
+		"some reserved groups": {
 			"\nS1,alice,1,\"dev,system:nodes,tenant:globex,ops\",,acme\n",
 			"S1,alice,1,\"dev,ops\",,acme\n",
 			[]string{"line 2: the groups system:nodes, tenant:globex, which are reserved for the system tenant"},
 		},
-		"only groups of the system": {
+		"only reserved groups": {
 			"S1,alice,1,kubeadm:cluster-admins,,acme\n",
 			"S1,alice,1,,acme\n",
 			[]string{"line 1: the groups kubeadm:cluster-admins, which are reserved for the system tenant"},
 		},
-		"fields that are not read": {
+		"ignored fields": {
 			"S1,alice,1,dev,x,y,,acme\n",
 			"S1,alice,1,dev,,acme\n",
 			[]string{"line 1: the fields between the groups and the tenant (Arktos ignored them)"},
 		},
-		"the last of a token counts": {
+		"duplicate token": {
 			"S1,alice,1\nS2,bob,2\nS1,carol,3\n",
 			"S2,bob,2,,system\nS1,carol,3,,system\n",
 			[]string{"line 1: replaced by line 3, which Arktos used instead"},
@@ -94,8 +94,8 @@ func TestArktosTokens(t *testing.T) {
 	}
 }
 
-// TestArktosPasswords checks that, if a user of a tenant has several passwords, only the last one
-// is converted. Two users may have the same password.
+// TestArktosPasswords checks that only the last of several passwords of a user is converted.
+// Users of different tenants are different users, even if they have the same name.
 func TestArktosPasswords(t *testing.T) {
 	r := converted(t, "arktos-passwords", "S1,alice,1,,acme\nS1,bob,2,,acme\nS2,alice,1,,globex\nS3,alice,1,dev,,acme\n")
 	same(t, "passwords.csv", "S1,bob,2,,acme\nS2,alice,1,,globex\nS3,alice,1,dev,,acme\n", r.Files["passwords.csv"])
@@ -108,8 +108,8 @@ authentication:
 `, r.Files["tenancy.yaml"])
 }
 
-// TestArktosOmissions checks that the next steps name each record without a tenant, which Arktos
-// assigned to the system tenant.
+// TestArktosOmissions checks that the next steps contain the number of records without a tenant,
+// which Arktos assigned to the system tenant.
 func TestArktosOmissions(t *testing.T) {
 	for text, want := range map[string][]string{
 		"S1,alice,1,,acme\nS2,bob,2,,system\n": nil,
@@ -124,7 +124,7 @@ func TestArktosOmissions(t *testing.T) {
 	}
 }
 
-// TestArktosNoFile checks that an invalid file is an error that contains the line number and no
+// TestArktosNoFile checks that the error for an invalid file contains the line number and no
 // secret.
 func TestArktosNoFile(t *testing.T) {
 	for _, text := range []string{"S1,alice,1\n\"SECRET,bob,2\n", "S1,alice,1\nSECRET,b\"ob,2\n"} {
@@ -136,8 +136,8 @@ func TestArktosNoFile(t *testing.T) {
 }
 
 // TestArktosPolicy checks that a converted line applies only to objects of its own tenant. The
-// tenant is in a field, or before the colon in the user's name. No line applies to another tenant,
-// or to more callers than before.
+// tenant is in a field, or before the colon in the user's name. No converted line applies to
+// another tenant, or to more callers than before.
 func TestArktosPolicy(t *testing.T) {
 	spec := func(text string) string {
 		return `{"apiVersion":"abac.authorization.kubernetes.io/v1beta1","kind":"Policy","spec":{` + text + "}}\n"
@@ -165,12 +165,12 @@ func TestArktosPolicy(t *testing.T) {
 			spec(`"resource":"pods","space":"globex","tenant":"globex","user":"acme:bob"`),
 			nil,
 		},
-		"fields beside the spec": {
+		"fields next to spec": {
 			`{"apiVersion":"x","kind":"Policy","readonly":true,"spec":{"resource":"pods","tenant":"acme","user":"bob"}}`,
 			spec(`"resource":"pods","space":"acme","tenant":"acme","user":"bob"`),
 			[]string{`line 1: "readonly": Arktos ignored it`},
 		},
-		"groups in the older form": {
+		"API group in the unversioned format": {
 			`{"user":"bob","tenant":"acme","apiGroup":"apps"}`,
 			"",
 			[]string{
@@ -178,50 +178,52 @@ func TestArktosPolicy(t *testing.T) {
 					"the format with apiVersion, kind and spec",
 			},
 		},
-		"a space of another": {
+		"space of another tenant": {
 			spec(`"resource":"pods","space":"globex","tenant":"acme","user":"bob"`),
 			spec(`"resource":"pods","space":"acme","tenant":"acme","user":"bob"`),
 			[]string{"line 1: spec.space: Arktos ignored it"},
 		},
-		"a space of the system's": {
+		"space, no tenant": {
 			spec(`"resource":"pods","space":"globex","user":"bob"`),
 			spec(`"resource":"pods","user":"bob"`),
 			[]string{"line 1: spec.space: Arktos ignored it"},
 		},
-		"the system's by a field": {
+		"system tenant in the field": {
 			spec(`"resource":"pods","tenant":"system","user":"bob"`), spec(`"resource":"pods","user":"bob"`), nil,
 		},
-		"the system's by a prefix": {
+		"system prefix in the name": {
 			spec(`"resource":"pods","user":"system:admin"`), spec(`"resource":"pods","user":"system:admin"`), nil,
 		},
-		"the older form": {
+		"unversioned format": {
 			`{"user":"bob","tenant":"acme","readonly":true}`,
 			spec(`"apiGroup":"*","namespace":"*","readonly":true,"resource":"*","space":"acme","tenant":"acme","user":"bob"`),
 			nil,
 		},
-		"the older form's limits": {
+		"unversioned format with a namespace": {
 			`{"user":"bob","namespace":"web","resource":"pods"}`,
 			spec(`"apiGroup":"*","namespace":"web","resource":"pods","user":"bob"`),
 			nil,
 		},
 		"every user":  {spec(`"resource":"pods","user":"*"`), spec(`"resource":"pods","user":"*"`), everybody},
 		"every group": {spec(`"group":"*","resource":"pods"`), spec(`"group":"*","resource":"pods"`), everybody},
-		"all who are known": {
+		"all authenticated users": {
 			spec(`"group":"system:authenticated","resource":"pods"`),
 			spec(`"group":"system:authenticated","resource":"pods"`),
 			everybody,
 		},
-		"everybody of a tenant": {
+		"every user of a tenant": {
 			spec(`"resource":"pods","tenant":"acme","user":"*"`),
 			spec(`"resource":"pods","space":"acme","tenant":"acme","user":"*"`),
 			nil,
 		},
-		"every tenant":             {spec(`"resource":"pods","tenant":"*","user":"bob"`), "", every},
-		"every tenant in the name": {spec(`"resource":"pods","user":"*:bob"`), "", every},
-		"every tenant beside one":  {spec(`"resource":"pods","tenant":"acme","user":"*:bob"`), "", every},
-		"nobody":                   {spec(`"resource":"pods"`), "", []string{"line 1: spec: user or group is required"}},
-		"no object":                {"# comment\n\n[]\n", "", []string{"line 3: the line is not a JSON object"}},
-		"no tenant's name": {
+		"every tenant":                               {spec(`"resource":"pods","tenant":"*","user":"bob"`), "", every},
+		"every tenant in the name":                   {spec(`"resource":"pods","user":"*:bob"`), "", every},
+		"every tenant in the name, one in the field": {spec(`"resource":"pods","tenant":"acme","user":"*:bob"`), "", every},
+		"no user or group": {
+			spec(`"resource":"pods"`), "", []string{"line 1: spec: user or group is required"},
+		},
+		"no object": {"# comment\n\n[]\n", "", []string{"line 3: the line is not a JSON object"}},
+		"invalid tenant": {
 			spec(`"resource":"pods","tenant":"a b","user":"bob"`),
 			"",
 			[]string{"line 1: tenant: invalid tenant: not a valid label value"},

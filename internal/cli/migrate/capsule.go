@@ -25,7 +25,7 @@ const (
 	capsuleDomain = "projectcapsule.dev"
 )
 
-// Output files of a migration from Capsule. kubectl apply -f reads the files of a folder in the
+// Output files of a migration from Capsule. kubectl apply -f reads the files in a folder in the
 // order of their names.
 const (
 	templatesFile     = "cluster/1-namespacetemplates.yaml"
@@ -38,7 +38,7 @@ const (
 var errNoTenant = errors.New("the file contains no Tenant of " + capsuleGroup +
 	"; to get them, run kubectl get tenants." + capsuleGroup + " -o yaml")
 
-// capsuleMigration contains the objects of a file, and the results of their conversion.
+// capsuleMigration contains the objects in a file, and the results of their conversion.
 type capsuleMigration struct {
 	result     *Result
 	tenants    []*capsuleTenant
@@ -50,7 +50,7 @@ type capsuleMigration struct {
 	settings  admissionSettings
 }
 
-// capsuleTenant is one Tenant of Capsule with the objects that result from its conversion.
+// capsuleTenant is a Capsule Tenant, with the objects that its conversion creates.
 type capsuleTenant struct {
 	node
 	name string
@@ -63,7 +63,7 @@ type capsuleTenant struct {
 	objects []map[string]any
 }
 
-// capsule converts Tenants of Capsule and their Namespaces.
+// capsule converts Capsule's Tenants with their Namespaces, and its GlobalTenantResources.
 func capsule(data []byte, o Options) (*Result, error) {
 	contents, err := documents(data)
 	if err != nil {
@@ -85,7 +85,7 @@ func capsule(data []byte, o Options) (*Result, error) {
 	return m.result, m.write(o.Dir)
 }
 
-// read stores one object by its kind. It reports an object of an unsupported kind.
+// read stores an object according to its kind. It reports an object of an unsupported kind.
 func (m *capsuleMigration) read(number int, content map[string]any) {
 	kind, _ := content["kind"].(string)
 	version, _ := content["apiVersion"].(string)
@@ -114,9 +114,9 @@ func (m *capsuleMigration) read(number int, content map[string]any) {
 	}
 }
 
-// dropDuplicates removes all Tenants that have the same name as another Tenant, because the file
-// does not specify which of them is in use. It also removes Tenants whose name is not a valid
-// tenant ID.
+// dropDuplicates removes all Tenants that have the same name as another Tenant in the file,
+// because the file does not specify which one is in use. It also removes Tenants whose name is
+// not a valid tenant ID, or is system.
 func (m *capsuleMigration) dropDuplicates() {
 	count := map[string]int{}
 	for _, t := range m.tenants {
@@ -145,7 +145,7 @@ func (m *capsuleMigration) dropDuplicates() {
 	m.tenants = unique
 }
 
-// convert sets the objects that result from a Tenant, and reports what is not converted.
+// convert creates the objects for a Tenant, and reports the settings that are not converted.
 func (m *capsuleMigration) convert(t *capsuleTenant) {
 	name := t.id.ObjectName()
 	t.object = &v1alpha1.Tenant{
@@ -220,8 +220,8 @@ func (m *capsuleMigration) write(dir string) error {
 	return nil
 }
 
-// next returns the steps that follow the migration, in order. Each step is a command, or begins
-// with a verb.
+// next returns the steps that the user must take after the migration, in order. Each step is a
+// command, or begins with a verb.
 func (m *capsuleMigration) next(dir string) (steps []string) {
 	if m.result.Files[configurationFile] != "" {
 		file := quoted(dir, configurationFile)

@@ -22,7 +22,8 @@ type admissionSettings struct {
 	Placement []configv1alpha1.TenantPlacement
 }
 
-// file returns a valid configuration with the settings, or "" if there are none.
+// file returns a configuration file with the settings, or "" if there are none. It returns an
+// error if the server would reject the file.
 func (s *admissionSettings) file() (string, error) {
 	admission := map[string]any{}
 	if len(s.Policy) > 0 {
@@ -48,7 +49,8 @@ func (s *admissionSettings) file() (string, error) {
 	return string(text), nil
 }
 
-// convertAdmission converts the admission settings of a tenant.
+// convertAdmission converts the settings of a tenant for which kubetenant has admission
+// settings.
 func (m *capsuleMigration) convertAdmission(t *capsuleTenant) {
 	spec := t.get("spec")
 	ingress := spec.get("ingressOptions")
@@ -81,8 +83,9 @@ func (m *capsuleMigration) convertAdmission(t *capsuleTenant) {
 	}
 }
 
-// convertWildcards reports if kubetenant would allow wildcard hosts that Capsule rejected.
-// kubetenant allows them unless the allowed hosts are listed.
+// convertWildcards reports a difference in the treatment of hosts with a wildcard. Capsule
+// rejects them unless allowWildcardHostnames is true. kubetenant allows them unless the allowed
+// hosts are listed.
 func (t *capsuleTenant) convertWildcards(ingress node) {
 	if scope := ingress.get("hostnameCollisionScope"); scope.value == "Disabled" {
 		scope.consume()
@@ -150,7 +153,9 @@ func convertNames(field string, list node) *configv1alpha1.FieldRule {
 	return ruleOf(field, items)
 }
 
-// ruleOf returns a rule that allows the valid names, and reports the others.
+// ruleOf returns a rule that allows the valid names, and reports the invalid names. Without a
+// valid
+// name, the rule forbids all values.
 func ruleOf(field string, names []node) *configv1alpha1.FieldRule {
 	rule := &configv1alpha1.FieldRule{Policy: configv1alpha1.FieldForbid}
 	for _, item := range names {
@@ -184,7 +189,7 @@ func ruleOf(field string, names []node) *configv1alpha1.FieldRule {
 }
 
 // convertServices returns a rule with the allowed types of Services, or nil if all types are
-// allowed.
+// allowed. A type that is not set is allowed.
 func convertServices(allowed node) *configv1alpha1.FieldRule {
 	rule := &configv1alpha1.FieldRule{Policy: configv1alpha1.FieldForbid}
 	types := []corev1.ServiceType{

@@ -23,8 +23,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// withoutEffect matches the fields that a conversion may ignore. A server or kubectl wrote them, or
-// the result is the same for each value (preventDeletion).
+// withoutEffect matches the fields that a conversion may ignore. A server or kubectl wrote these
+// fields, or every value has the same effect (preventDeletion).
 var withoutEffect = regexp.MustCompile(`^(apiVersion|kind|spec\.preventDeletion|` +
 	`metadata\.(uid|resourceVersion|generation|creationTimestamp|managedFields|selfLink|finalizers)\b.*|` +
 	`metadata\.annotations\["kubectl\.kubernetes\.io/last-applied-configuration"\].*|` +
@@ -74,8 +74,8 @@ func isReported(reports []string, location, path string) bool {
 	})
 }
 
-// commonPath returns the length of the path at the beginning of a report line, if the leaf's path
-// begins with this path. Otherwise, it returns 0.
+// commonPath returns the length of the path at the beginning of a report line, if the path of
+// the leaf begins with it. Otherwise, it returns 0.
 func commonPath(line, path string) int {
 	for n := min(len(path), len(line)); n > 0; n-- {
 		if strings.HasPrefix(line, path[:n]+": ") {
@@ -85,8 +85,8 @@ func commonPath(line, path string) int {
 	return 0
 }
 
-// mutations returns values that differ from value. If a conversion represents a leaf, at least one
-// of them changes the result.
+// mutations returns values that differ from value. If a conversion represents a leaf, at least
+// one of these values changes the result.
 func mutations(value any) []any {
 	switch value := value.(type) {
 	case bool:
@@ -135,7 +135,7 @@ func checkLeaves(t *testing.T, text []byte) (represented int) {
 	return represented
 }
 
-// TestCapsuleEveryField checks that each field of a Tenant, known or not, is represented or
+// TestCapsuleEveryField checks that each field of a Tenant, known or unknown, is represented or
 // reported with its path.
 func TestCapsuleEveryField(t *testing.T) {
 	text, err := os.ReadFile("testdata/capsule-every-field.yaml")
@@ -143,7 +143,7 @@ func TestCapsuleEveryField(t *testing.T) {
 		t.Fatal(err)
 	}
 	if n := checkLeaves(t, text); n < 40 {
-		t.Errorf("only %d leaves are represented", n)
+		t.Errorf("%d leaves are represented; want at least 40", n)
 	}
 	r := converted(t, "capsule", string(text))
 	checkFiles(t, r.Files)
@@ -159,7 +159,7 @@ func TestCapsuleEveryField(t *testing.T) {
 	same(t, "not carried over", string(want), strings.Join(r.Unconverted, "\n")+"\n")
 	for _, line := range r.Unconverted {
 		if !strings.Contains(line, "; ") {
-			t.Errorf("a report says why and what to do: %s", line)
+			t.Errorf("report without a reason and advice: %s", line)
 		}
 	}
 }
@@ -233,8 +233,8 @@ func FuzzCapsule(f *testing.F) {
 	})
 }
 
-// TestCapsuleRandomFields checks the same as checkLeaves for Tenants in which random fields have
-// other values, types and names.
+// TestCapsuleRandomFields checks that each field is represented or reported if random fields of
+// a Tenant have other values, types and names.
 func TestCapsuleRandomFields(t *testing.T) {
 	every, err := os.ReadFile("testdata/capsule-every-field.yaml")
 	if err != nil {
@@ -284,7 +284,7 @@ func TestCapsuleRandomFields(t *testing.T) {
 	}
 }
 
-// rounds is the number of random Tenants. Each is converted several hundred times.
+// rounds is the number of random Tenants. Each Tenant is converted several hundred times.
 const rounds = 15
 
 // change replaces a random part of a value, or renames a field.

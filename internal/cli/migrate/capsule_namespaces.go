@@ -14,15 +14,15 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// claim is an entry in the file according to which a namespace belongs to a Capsule Tenant.
+// claim is an entry in the file that assigns a namespace to a Capsule Tenant.
 type claim struct {
 	node
 	tenant string
 }
 
-// assignNamespaces assigns each namespace to the Tenant that claims it. A claim is in the Tenant's
-// status, or in the Namespace's label or owner reference. A namespace with conflicting claims is
-// not assigned.
+// assignNamespaces assigns each namespace to the Tenant that claims it. A claim is in the
+// Tenant's status, or in the Namespace's label or owner reference. A namespace that different
+// Tenants claim is not assigned.
 func (m *capsuleMigration) assignNamespaces() {
 	claims := map[string][]claim{}
 	var names []string
@@ -67,9 +67,9 @@ func (m *capsuleMigration) assignNamespaces() {
 	}
 }
 
-// readNamespace adds the claims of a Namespace. If the Namespace already has a tenant of this
-// project, readNamespace adds that tenant to owners. It consumes all other fields, because the
-// migration does not change the Namespace.
+// readNamespace adds the claims in a Namespace. If the Namespace already has the tenant label of
+// this project, readNamespace adds that tenant to owners. It reports a cordoned Namespace. It
+// ignores all other fields, because the migration does not change the Namespace.
 func (m *capsuleMigration) readNamespace(n node, owners map[string]string, add func(string, claim)) {
 	name := n.find("metadata.name").text()
 	labels := n.find("metadata.labels")
@@ -102,7 +102,7 @@ func (m *capsuleMigration) readNamespace(n node, owners map[string]string, add f
 	}
 }
 
-// namespaceProblem returns why a namespace cannot be adopted, or "" if it can.
+// namespaceProblem returns why a namespace cannot be adopted, or "" if it can be adopted.
 func namespaceProblem(name string, claims []claim, owner string) string {
 	s := &configv1alpha1.Settings{}
 	configv1alpha1.Default(s)

@@ -18,7 +18,7 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// Limits of the CustomResourceDefinitions NamespaceTemplate and Tenant.
+// Limits in the CustomResourceDefinitions NamespaceTemplate and Tenant.
 const (
 	maxTemplateObjects = 32
 	maxLimits          = 256
@@ -36,8 +36,8 @@ func (t *capsuleTenant) convertObjects() {
 	}
 }
 
-// convertQuotas converts the limits of the tenant to spec.quota, and the limits of each namespace
-// to ResourceQuotas.
+// convertQuotas converts quotas for the whole tenant to spec.quota, and quotas for each
+// namespace to ResourceQuotas.
 func (t *capsuleTenant) convertQuotas() {
 	quotas := t.find("spec.resourceQuotas")
 	scope := quotas.get("scope")
@@ -57,8 +57,8 @@ func (t *capsuleTenant) convertQuotas() {
 	scope.consume()
 }
 
-// addQuota adds the limits of an item. If a resource has two limits, the smaller one applies, as in
-// Capsule.
+// addQuota adds the limits of an item to spec.quota. If a resource has two limits, the smaller
+// one applies, as in Capsule.
 func (t *capsuleTenant) addQuota(item node) {
 	if item.get("scopes").isSet || item.get("scopeSelector").isSet {
 		item.reportUnconverted(
@@ -103,9 +103,10 @@ func quantity(value any) (q resource.Quantity, ok bool) {
 	return q, ok && err == nil
 }
 
-// addObject adds an object to the tenant's template. The only change is in selectors with Capsule's
-// tenant label. addObject reports an object that a template cannot contain, and omits the whole
-// object, because a policy that lacks one of its fields could allow more.
+// addObject adds an object to the tenant's template. The only change to the object is in
+// selectors with Capsule's tenant label. addObject reports and omits an object with a field that
+// a template cannot contain. It omits the whole object, because a policy that lacks a field
+// could allow more.
 func (t *capsuleTenant) addObject(item node, version, kind, name string) {
 	content, isObject := item.value.(map[string]any)
 	if !isObject {
@@ -127,7 +128,7 @@ func (t *capsuleTenant) addObject(item node, version, kind, name string) {
 	case hasPlaceholder(content):
 		item.reportUnconverted("${tenant} and ${namespace} would be replaced; write the %s by hand", kind)
 	case err != nil:
-		_, problem, _ := strings.Cut(err.Error(), ": ") // after the path in the template
+		_, problem, _ := strings.Cut(err.Error(), ": ") // without the path in the template
 		item.reportUnconverted("it is not a valid %s (%s); add it to a NamespaceTemplate by hand", kind, problem)
 	case hasNegative(spec["hard"]):
 		item.reportUnconverted("a limit is negative; correct it")
@@ -167,9 +168,9 @@ func hasNegative(hard any) bool {
 	return false
 }
 
-// selectors replaces Capsule's tenant label in selectors with the tenant label of this project. It
-// reports a selector that it cannot translate and does not change it. Without Capsule, this
-// selector selects nothing.
+// selectors replaces Capsule's tenant label in selectors with the tenant label of this project.
+// It does not change a selector that it cannot translate, but reports it, because the selector
+// selects nothing without Capsule.
 type selectors struct {
 	node
 	notes []string
@@ -197,12 +198,12 @@ func (s *selectors) translate(value any, path string) {
 	}
 }
 
-// isTenantLabel reports whether a label key contains Capsule's tenant name.
+// isTenantLabel reports whether a key is a label with which Capsule names a tenant.
 func isTenantLabel(key string) bool {
 	return key == capsuleGroup+"/tenant" || key == capsuleDomain+"/tenant"
 }
 
-// isCapsuleLabel reports whether a label key belongs to a domain of Capsule.
+// isCapsuleLabel reports whether the key of a label or annotation has a domain of Capsule.
 func isCapsuleLabel(key string) bool {
 	return isOfDomain(key, capsuleGroup) || isOfDomain(key, capsuleDomain)
 }
@@ -227,7 +228,7 @@ func (s *selectors) labels(labels map[string]any, path string) {
 	}
 }
 
-// isTenant reports whether a value of Capsule's tenant label is a valid tenant ID other than
+// isTenant reports whether the value of a Capsule tenant label is a valid tenant ID other than
 // system.
 func isTenant(value any) bool {
 	name, _ := value.(string)
@@ -243,7 +244,7 @@ func (s *selectors) expressions(all []any, path string) []any {
 		values, _ := expression["values"].([]any)
 		if isTenantLabel(key) && !slices.ContainsFunc(values, func(v any) bool { return !isTenant(v) }) {
 			expression["key"] = tenant.Label
-			if expression["operator"] == "Exists" { // the value may be the system tenant
+			if expression["operator"] == "Exists" { // exclude the system tenant, whose namespaces may have the label
 				more = append(more, map[string]any{
 					"key":      tenant.Label,
 					"operator": "NotIn",

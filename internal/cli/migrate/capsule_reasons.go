@@ -25,8 +25,7 @@ const (
 	noServiceMetadata = "labels and annotations of Services are not limited; use a ValidatingAdmissionPolicy"
 )
 
-// capsuleKinds contains the recommended replacement for each kind that the migration does not
-// convert.
+// capsuleKinds contains advice for each kind of Capsule that the migration does not convert.
 var capsuleKinds = map[string]string{
 	"CapsuleConfiguration": "the server's configuration has different settings; see admission.namespace",
 	"TenantResource":       writtenByTenant,
@@ -40,9 +39,8 @@ var capsuleKinds = map[string]string{
 	"RuleStatus":           ownRecord,
 }
 
-// capsuleReasons returns the reasons for the fields of a Capsule Tenant that are not converted,
-// with advice. A field without a reason whose subfields are partly converted has the reason
-// unknownField.
+// capsuleReasons returns why fields of a Capsule Tenant are not converted, with advice. Fields
+// with the reason unknownField are partly converted.
 func capsuleReasons() reasons {
 	return reasons{
 		"metadata.labels":      onlyCapsuleTenant,

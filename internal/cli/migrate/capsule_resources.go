@@ -22,7 +22,7 @@ import (
 
 const (
 	publicationsFile = "cluster/3-publications.yaml"
-	// publishedNamespace is the namespace of objects that a GlobalTenantResource contains.
+	// publishedNamespace is the new namespace for objects that a GlobalTenantResource contains.
 	publishedNamespace = "published"
 )
 
@@ -45,7 +45,7 @@ func (m *capsuleMigration) convertResources() {
 		n.get("metadata").consume()
 		n.get("status").consume()
 		spec := n.get("spec")
-		spec.get("resyncPeriod").consume() // the server watches the objects
+		spec.get("resyncPeriod").consume() // not needed, because the server watches the objects
 		if prunes, isSet := spec.get("pruningOnDelete").flag(); isSet && !prunes {
 			n.result.reportUnconverted(
 				n.location,
@@ -77,8 +77,9 @@ func resourceReasons() reasons {
 	}
 }
 
-// selectedTenants returns the tenants that a selector selects. The labels of Capsule's Tenants are
-// not converted, so a selector with requirements becomes a list of tenant IDs.
+// selectedTenants returns the tenants that a selector selects, and reports whether there are
+// any. Capsule's Tenant labels are not converted, so a selector with requirements becomes a list
+// of tenant IDs.
 func (m *capsuleMigration) selectedTenants(n node) (v1alpha1.PublicationTenants, bool) {
 	selector, set := selectorOf(n)
 	if !set {
@@ -105,8 +106,8 @@ func (m *capsuleMigration) selectedTenants(n node) (v1alpha1.PublicationTenants,
 	return v1alpha1.PublicationTenants{IDs: slices.Sorted(slices.Values(ids))}, true
 }
 
-// selectorOf returns the label selector in n, and reports whether the selector has a requirement.
-// An invalid selector selects nothing.
+// selectorOf returns the label selector in n, and reports whether the selector has a
+// requirement. An invalid selector becomes a selector that selects nothing.
 func selectorOf(n node) (*metav1.LabelSelector, bool) {
 	content, _ := n.value.(map[string]any)
 	text, err := json.Marshal(content)
@@ -144,7 +145,7 @@ func (m *capsuleMigration) convertBlock(block node, tenants v1alpha1.Publication
 	}
 }
 
-// publishStored publishes an object that already exists in a namespace.
+// publishStored publishes an object that already exists in the cluster.
 func (m *capsuleMigration) publishStored(item node, to target) {
 	u := &unstructured.Unstructured{Object: map[string]any{}}
 	text := func(key string) string { s, _ := item.get(key).value.(string); return s }
@@ -215,7 +216,8 @@ func translateVariables(value any) any {
 	return value
 }
 
-// publish adds the Publication of an object. It reports an object that cannot be published.
+// publish adds a Publication for an object. If the object cannot be published, it reports the
+// reason for item and returns false.
 func (m *capsuleMigration) publish(item node, u *unstructured.Unstructured, to target) bool {
 	source := publication.Source{Kind: u.GroupVersionKind(), Namespace: u.GetNamespace(), Name: u.GetName()}
 	name := publication.NameFor(source)
@@ -247,7 +249,8 @@ func (m *capsuleMigration) publish(item node, u *unstructured.Unstructured, to t
 	return true
 }
 
-// all returns the content of the file. The objects come before their Publications.
+// all returns the objects for the output file. The published objects come before their
+// Publications.
 func (p *published) all() []any {
 	var all []any
 	if len(p.objects) > 0 {

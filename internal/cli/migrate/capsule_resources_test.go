@@ -12,7 +12,7 @@ import (
 
 const publicationsFile = "cluster/3-publications.yaml"
 
-// published returns the objects of a file, each on one line.
+// published returns the objects in a file, each on one line.
 func published(t *testing.T, text string) (all []string) {
 	t.Helper()
 	for document := range strings.SplitSeq(text, "---\n") {
@@ -36,7 +36,7 @@ func published(t *testing.T, text string) (all []string) {
 }
 
 // TestCapsuleResources checks that a GlobalTenantResource becomes Publications with the same or
-// fewer targets, and that the rest is reported.
+// fewer targets. All other parts are reported.
 func TestCapsuleResources(t *testing.T) {
 	const registry = `{from:{apiVersion:v1,kind:Secret,name:registry,namespace:platform},`
 	const stored = "namespacedItems: [ { apiVersion: v1, kind: Secret, namespace: platform, name: registry } ]"
@@ -48,12 +48,12 @@ func TestCapsuleResources(t *testing.T) {
 		want []string
 		left []string
 	}{
-		"a stored object": {
+		"a reference to an object": {
 			"resyncPeriod: 60s, pruningOnDelete: true, resources: [ { " + stored + " } ]",
 			[]string{registry + "tenants:{all:true}}"},
 			nil,
 		},
-		"an object in the resource, with variables": {
+		"an embedded object with variables": {
 			`resources: [ { rawItems: [ { apiVersion: v1, kind: ConfigMap, metadata: { name: c, namespace: kube-system }, ` +
 				`data: { a: "of {{ tenant.name }} in {{namespace}}" } } ] } ]`,
 			[]string{
@@ -69,11 +69,11 @@ func TestCapsuleResources(t *testing.T) {
 			at("spec.tenantSelector",
 				"the Publications name the tenants that it selects now; add later tenants to spec.tenants.ids"),
 		},
-		"no tenant has the labels": {
+		"labels that no tenant has": {
 			"tenantSelector: { matchLabels: { energy: solar } }, resources: [ { " + stored + " } ]", nil,
 			at("spec", "its tenantSelector selects no Tenant of the file; publish the objects with kubectl tenant publish"),
 		},
-		"a selector that is not valid selects no tenant": {
+		"an invalid selector": {
 			"tenantSelector: { matchLabels: [ energy ] }, resources: [ { " + stored + " } ]", nil,
 			at("spec", "its tenantSelector selects no Tenant of the file; publish the objects with kubectl tenant publish"),
 		},
@@ -100,7 +100,7 @@ func TestCapsuleResources(t *testing.T) {
 				"a Publication names one object; publish each object with kubectl tenant "+
 					"publish KIND/NAME"),
 		},
-		"an object of a tenant": {
+		"an object in a tenant's namespace": {
 			"resources: [ { namespacedItems: [ { apiVersion: v1, kind: Secret, namespace: a, name: s } ] } ]", nil,
 			at("spec.resources[0].namespacedItems[0]",
 				"the object is in a namespace of a tenant; move it to a namespace of the "+
@@ -112,19 +112,19 @@ func TestCapsuleResources(t *testing.T) {
 				"ConfigMap, LimitRange, NetworkPolicy, ResourceQuota, Role, RoleBinding, Secret, or a kind of "+
 				"admission.publication.kinds in the configuration"),
 		},
-		"another variable": {
+		"an unknown variable": {
 			`resources: [ { rawItems: [ { apiVersion: v1, kind: ConfigMap, metadata: { name: c }, ` +
 				`data: { a: "{{ x }}" } } ] } ]`,
 			nil, at("spec.resources[0].rawItems[0]", "only the names of the tenant and the namespace are replaced, and only in "+
 				"values; write the ConfigMap by hand"),
 		},
-		"a variable as a key": {
+		"a variable in a key": {
 			`resources: [ { rawItems: [ { apiVersion: v1, kind: ConfigMap, metadata: { name: c }, ` +
 				`data: { "{{ namespace }}": a } } ` +
 				`] } ]`, nil, at("spec.resources[0].rawItems[0]", "only the names of the tenant and the namespace are replaced, "+
 				"and only in values; write the ConfigMap by hand"),
 		},
-		"a variable of ours": {
+		"a placeholder of kubetenant": {
 			`resources: [ { rawItems: [ { apiVersion: v1, kind: ConfigMap, metadata: { name: c }, ` +
 				`data: { a: "${tenant}" } } ] } ]`,
 			nil,
@@ -134,7 +134,7 @@ func TestCapsuleResources(t *testing.T) {
 			`resources: [ { rawItems: [ { apiVersion: v1, kind: ConfigMap, metadata: { name: "c-{{ namespace }}" } } ] } ]`, nil,
 			at("spec.resources[0].rawItems[0]", "the name of a copy cannot depend on the namespace; choose one name"),
 		},
-		"one object twice": {
+		"the same object twice": {
 			"resources: [ { " + stored + " }, { " + stored + " } ]",
 			[]string{registry + "tenants:{all:true}}"},
 			at("spec.resources[1].namespacedItems[0]", "another item has this kind and name; merge the two objects"),
@@ -164,8 +164,8 @@ func TestCapsuleResources(t *testing.T) {
 	}
 }
 
-// TestCapsuleTenantResource checks that an object that a tenant wrote is not published, because a
-// Publication has the rights of its author.
+// TestCapsuleTenantResource checks that an object that a tenant wrote is not published, because
+// a Publication uses the rights of the platform.
 func TestCapsuleTenantResource(t *testing.T) {
 	r := converted(t, "capsule", oil("nodeSelector: {}")+"---\n{ apiVersion: capsule.clastix.io/v1beta2, kind: "+
 		"TenantResource, metadata: { name: x, namespace: a }, spec: { resources: [ { rawItems: [ { apiVersion: "+

@@ -23,15 +23,15 @@ const (
 	provisionerRole = "capsule-namespace-provisioner"
 )
 
-// Limits of the CustomResourceDefinition Tenant.
+// Limits in the CustomResourceDefinition Tenant.
 const (
 	maxSubjects   = 100
 	maxBindings   = 32
 	maxNameLength = 253
 )
 
-// convertSubjects converts the owners to admins or role bindings, and the additional role bindings
-// to role bindings.
+// convertSubjects converts the owners to admins or role bindings, and the additional role
+// bindings to role bindings.
 func (t *capsuleTenant) convertSubjects() {
 	for _, owner := range t.find("spec.owners").items() {
 		t.convertOwner(owner)
@@ -42,8 +42,8 @@ func (t *capsuleTenant) convertSubjects() {
 }
 
 // convertOwner converts an owner to an admin if the owner had the role admin and could delete
-// namespaces. Otherwise, an admin would have more rights, because admins may delete the tenant's
-// namespaces. convertOwner binds the owner's other ClusterRoles.
+// namespaces. It does not convert other owners to admins, because admins may delete the tenant's
+// namespaces. It binds the owner's other ClusterRoles.
 func (t *capsuleTenant) convertOwner(owner node) {
 	if t.isBeta1() && t.hasRoleAnnotations() {
 		owner.reportUnconverted(
@@ -95,16 +95,16 @@ func (t *capsuleTenant) convertOwner(owner node) {
 	}
 }
 
-// hasRoleAnnotations reports whether annotations specify the ClusterRoles of owners, as in v1beta1
-// of Capsule.
+// hasRoleAnnotations reports whether annotations specify the ClusterRoles of owners, as in
+// version v1beta1 of Capsule's API.
 func (t *capsuleTenant) hasRoleAnnotations() bool {
 	return slices.ContainsFunc(t.find("metadata.annotations").keys(), func(key string) bool {
 		return prefixOf(key) == "clusterrolenames."+capsuleGroup
 	})
 }
 
-// ownerRoles returns the ClusterRoles of an owner without consuming them. If the owner has none, it
-// returns the roles that Capsule uses by default.
+// ownerRoles returns the ClusterRoles of an owner without consuming them. If the field is not
+// set, it returns the roles that Capsule uses by default.
 func ownerRoles(owner node) (all []string) {
 	roles := owner.get("clusterRoles")
 	if !roles.isSet {
@@ -140,7 +140,7 @@ func (t *capsuleTenant) convertBinding(binding node) {
 	}
 }
 
-// addAdmin adds an admin. It returns the reason if it cannot add the admin, otherwise "".
+// addAdmin adds an admin. It returns "", or the reason why it cannot add the admin.
 func (t *capsuleTenant) addAdmin(s v1alpha1.Subject) string {
 	admins := &t.object.Spec.Admins
 	if slices.Contains(*admins, s) {
@@ -154,7 +154,7 @@ func (t *capsuleTenant) addAdmin(s v1alpha1.Subject) string {
 }
 
 // bind binds a ClusterRole to a subject in each namespace of the tenant. If the role cannot be
-// bound, it reports the reason for n and returns false.
+// bound, bind reports the reason for n and returns false.
 func (t *capsuleTenant) bind(n node, role string, s v1alpha1.Subject) bool {
 	if role == "" || len(role) > maxNameLength || role == "." || role == ".." || strings.ContainsAny(role, "/%") {
 		n.reportUnconverted("the name of the ClusterRole is not valid; correct it")
@@ -230,7 +230,8 @@ func (t *capsuleTenant) subject(n node) (s v1alpha1.Subject, problem string) {
 	return v1alpha1.Subject{APIGroup: rbacv1.GroupName, Kind: kind, Name: name}, problem
 }
 
-// serviceAccount returns the subject of a service account in one of the tenant's namespaces.
+// serviceAccount returns the subject for a service account, or the reason why it is not allowed:
+// its namespace may not belong to the tenant.
 func (t *capsuleTenant) serviceAccount(namespace, name string) (v1alpha1.Subject, string) {
 	if !slices.Contains(t.namespaces, namespace) {
 		return v1alpha1.Subject{}, fmt.Sprintf("it is unknown whether namespace %s belongs to the tenant; "+
@@ -268,9 +269,9 @@ func (t *capsuleTenant) reservedGroup(name string) string {
 	return ""
 }
 
-// beforeAdoption returns a copy of the Tenant without service accounts of its namespaces, because
-// the server rejects them until the namespaces are adopted. If there are none, it returns the
-// Tenant itself.
+// beforeAdoption returns a copy of the Tenant without service accounts, because the server
+// rejects them until their namespaces are adopted. If the Tenant has no service accounts,
+// beforeAdoption returns the Tenant itself.
 func (t *capsuleTenant) beforeAdoption() *v1alpha1.Tenant {
 	isAccount := func(s v1alpha1.Subject) bool {
 		return s.Kind == rbacv1.ServiceAccountKind ||

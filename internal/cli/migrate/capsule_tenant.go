@@ -20,7 +20,7 @@ const (
 	cordonLabel = capsuleGroup + "/cordon"
 )
 
-// Limits of the CustomResourceDefinition Tenant.
+// Limits in the CustomResourceDefinition Tenant.
 const (
 	maxNamespaces = 10000
 	maxLabels     = 32
@@ -42,7 +42,7 @@ func (t *capsuleTenant) convertMetadata() {
 	consumeServerMetadata(metadata)
 	metadata.get("name").consume()
 	if label := metadata.get("labels").get(nameLabel); label.value == t.name {
-		label.consume() // used by Capsule only
+		label.consume() // only Capsule uses this label
 	}
 	for _, field := range []string{"labels", "annotations"} {
 		for _, key := range metadata.get(field).keys() {
@@ -53,8 +53,9 @@ func (t *capsuleTenant) convertMetadata() {
 	}
 }
 
-// convertStatus consumes the fields that Capsule derived from the spec. It reports owners in the
-// status that are not in the spec, because they also have rights. The namespaces were read earlier.
+// convertStatus consumes the fields that Capsule derived from the spec. It does not consume
+// owners and roles in the status that are not in the spec. They also have rights, so they are
+// reported. assignNamespaces has already read the namespaces.
 func (t *capsuleTenant) convertStatus() {
 	status := t.get("status")
 	for _, key := range []string{"observedGeneration", "state", "size", "conditions", "classes"} {
@@ -91,8 +92,8 @@ func (t *capsuleTenant) convertStatus() {
 
 func (t *capsuleTenant) convertAccess() {
 	spec := t.get("spec")
-	// The deletion policy is Protect in both cases. With Protect, the server rejects a deletion of
-	// the Tenant until a user changes the policy.
+	// The deletion policy is Protect for both values of preventDeletion. With Protect, the
+	// server rejects a deletion of the Tenant until a user changes the policy.
 	spec.get("preventDeletion").flag()
 	cordoned, _ := spec.get("cordoned").flag()
 	if label := t.find("metadata.labels").get(cordonLabel); t.isBeta1() && label.isSet {
@@ -139,7 +140,7 @@ func isEmptyObject(n node) bool {
 	return ok && len(m) == 0
 }
 
-// convertLabels adds the labels that each namespace of the tenant gets.
+// convertLabels adds labels that the server sets on each namespace of the tenant.
 func (t *capsuleTenant) convertLabels(labels node) {
 	namespaces := &t.object.Spec.Namespaces
 	for _, key := range labels.keys() {
@@ -176,7 +177,7 @@ func (t *capsuleTenant) convertLabels(labels node) {
 	}
 }
 
-// prefixOf returns the domain of a label key, or "".
+// prefixOf returns the domain of a label or annotation key, or "" if it has none.
 func prefixOf(key string) string {
 	domain, _, ok := strings.Cut(key, "/")
 	if !ok {
@@ -192,8 +193,8 @@ func isOfDomain(key, domain string) bool {
 	return prefix == domain || strings.HasSuffix(prefix, "."+domain)
 }
 
-// convertPrefix requires the namespace prefix of this project if Capsule required its own prefix.
-// It reports that the two prefixes differ.
+// convertPrefix requires the namespace prefix of this project if Capsule required its own
+// prefix. It reports that the two prefixes differ.
 func (t *capsuleTenant) convertPrefix() {
 	force := t.find("spec.forceTenantPrefix")
 	required, ok := force.flag()

@@ -17,13 +17,13 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// oil returns a Capsule Tenant with a spec and two namespaces.
+// oil returns a Capsule Tenant named oil, with the given spec and the namespaces a and b.
 func oil(spec string) string {
 	return "apiVersion: capsule.clastix.io/v1beta2\nkind: Tenant\nmetadata: { name: oil }\n" +
 		"spec: { ingressOptions: { allowWildcardHostnames: true }, " + spec + " }\nstatus: { namespaces: [a, b] }\n"
 }
 
-// oilReports returns reports about the tenant oil.
+// oilReports returns the given reports, with the location of the tenant oil.
 func oilReports(left ...string) (all []string) {
 	for _, text := range left {
 		all = append(all, "tenant oil: "+text)
@@ -41,7 +41,8 @@ func flow(t *testing.T, value any) string {
 	return strings.ReplaceAll(string(text), `"`, "")
 }
 
-// specOf returns the spec of the only object of a file, without the fields that each Tenant has.
+// specOf returns the spec of the only object in a file, without the fields that every Tenant
+// has.
 func specOf(t *testing.T, text string) string {
 	t.Helper()
 	var object struct{ Spec map[string]any }
@@ -62,7 +63,8 @@ const (
 	makesNone     = "spec.owners[0]: the owner could create namespaces; if it may also delete them, add it to spec.admins"
 )
 
-// TestCapsuleTenant checks that a Tenant has the settings of the Capsule Tenant, and no others.
+// TestCapsuleTenant checks that the new Tenant has exactly the settings of the Capsule Tenant
+// that can be converted.
 func TestCapsuleTenant(t *testing.T) {
 	const alice, dev = `{apiGroup:rbac.authorization.k8s.io,kind:User,name:alice}`,
 		`{apiGroup:rbac.authorization.k8s.io,kind:Group,name:dev}`
@@ -70,13 +72,13 @@ func TestCapsuleTenant(t *testing.T) {
 		spec, want string
 		left       []string
 	}{
-		"an owner is an admin": {`owners: [ { kind: User, name: alice } ]`, `{admins:[` + alice + `]}`, nil},
-		"an admin that may not delete is bound": {
+		"owner with the default roles": {`owners: [ { kind: User, name: alice } ]`, `{admins:[` + alice + `]}`, nil},
+		"owner that may not delete namespaces": {
 			`owners: [ { kind: User, name: alice, clusterRoles: [ admin ] } ]`,
 			`{bindings:[{clusterRole:admin,subjects:[` + alice + `]}]}`,
 			[]string{makesNone},
 		},
-		"other roles are bound": {
+		"owner without the role admin": {
 			`owners: [ { kind: User, name: alice, clusterRoles: [ view, capsule-namespace-deleter ] } ]`,
 			`{bindings:[{clusterRole:view,subjects:[` + alice + `]}]}`,
 			[]string{
@@ -84,19 +86,19 @@ func TestCapsuleTenant(t *testing.T) {
 					"be an admin, add it there", makesNone,
 			},
 		},
-		"roles besides admin are bound": {
+		"admin with another role": {
 			`owners: [ { kind: User, name: alice, clusterRoles: [ admin, capsule-namespace-deleter, edit ] } ]`,
 			`{admins:[` + alice + `],bindings:[{clusterRole:edit,subjects:[` + alice + `]}]}`,
 			nil,
 		},
-		"no roles give nothing": {`owners: [ { kind: User, name: alice, clusterRoles: [] } ]`, `{}`, []string{makesNone}},
+		"owner without roles": {`owners: [ { kind: User, name: alice, clusterRoles: [] } ]`, `{}`, []string{makesNone}},
 		"bindings of a role are merged": {
 			`additionalRoleBindings: [ { clusterRoleName: view, subjects: [ { kind: Group, name: dev } ] }, ` +
 				`{ clusterRoleName: view, subjects: [ { kind: User, name: alice }, { kind: Group, name: dev } ] } ]`,
 			`{bindings:[{clusterRole:view,subjects:[` + dev + `,` + alice + `]}]}`,
 			nil,
 		},
-		"an invalid role": {
+		"invalid role": {
 			`additionalRoleBindings: [ { clusterRoleName: a/b, subjects: [ { kind: Group, name: dev } ] } ]`,
 			`{}`,
 			[]string{
@@ -104,13 +106,13 @@ func TestCapsuleTenant(t *testing.T) {
 				"spec.additionalRoleBindings[0].clusterRoleName: none of its subjects was converted; see the messages about them",
 			},
 		},
-		"the smaller quota applies": {
+		"two quotas for a resource": {
 			`resourceQuotas: { items: [ { hard: { pods: "2", services: "1" } }, { hard: { pods: 10 } }, ` +
 				`{ hard: { pods: "1" } } ] }`,
 			`{quota:{pods:1,services:1}}`,
 			nil,
 		},
-		"a quota of some Pods": {
+		"quota with scopes": {
 			`resourceQuotas: { items: [ { hard: { pods: "1" }, scopes: [ BestEffort ] } ] }`,
 			`{}`,
 			[]string{
@@ -118,7 +120,7 @@ func TestCapsuleTenant(t *testing.T) {
 					"NamespaceTemplate",
 			},
 		},
-		"no deletion":  {`preventDeletion: true`, `{}`, nil},
+		"protected":    {`preventDeletion: true`, `{}`, nil},
 		"cordoned":     {`cordoned: true`, `{access:ReadOnly}`, nil},
 		"not cordoned": {`cordoned: false, preventDeletion: false`, `{}`, nil},
 		"namespaces": {
@@ -126,12 +128,12 @@ func TestCapsuleTenant(t *testing.T) {
 			`{namespaces:{labels:{cost:4},max:3}}`,
 			nil,
 		},
-		"pod security has a field": {
+		"pod security label": {
 			`namespaceOptions: { additionalMetadataList: [ { labels: { pod-security.kubernetes.io/enforce: restricted } } ] }`,
 			`{namespaces:{podSecurity:restricted}}`,
 			nil,
 		},
-		"no number of namespaces": {
+		"invalid number of namespaces": {
 			`namespaceOptions: { quota: 70000 }`,
 			`{}`,
 			[]string{
@@ -155,7 +157,7 @@ func TestCapsuleTenant(t *testing.T) {
 					"supported; set spec.namespaces.labels",
 			},
 		},
-		"a prefix": {
+		"prefix required": {
 			`forceTenantPrefix: true`,
 			`{namespaces:{prefix:Required}}`,
 			[]string{
@@ -163,7 +165,7 @@ func TestCapsuleTenant(t *testing.T) {
 					`names, and the condition Ready reports OtherNames`,
 			},
 		},
-		"no prefix": {
+		"prefix not required": {
 			`forceTenantPrefix: false`,
 			`{}`,
 			[]string{
@@ -171,7 +173,7 @@ func TestCapsuleTenant(t *testing.T) {
 					"names, set admission.namespace.namespacePrefix to None",
 			},
 		},
-		"a field of another form": {
+		"fields of the wrong type": {
 			`owners: { kind: User }, cordoned: "true"`,
 			`{}`,
 			[]string{
@@ -200,43 +202,43 @@ func TestCapsuleTenant(t *testing.T) {
 	}
 }
 
-// TestCapsuleSubjects checks that subjects that a tenant may not bind are reported with a reason.
-// Service accounts of the tenant are bound after the adoption of their namespaces, because the
-// server rejects them earlier.
+// TestCapsuleSubjects checks that subjects that a tenant may not bind are reported with a
+// reason. Service accounts of the tenant are bound only in the file for after the adoption,
+// because the server rejects them before.
 func TestCapsuleSubjects(t *testing.T) {
 	const unsure, foreign = "it is unknown whether namespace ", " belongs to the tenant; use a service account from a " +
 		"namespace of the tenant"
 	for name, c := range map[string]struct{ subject, why, adopted string }{
-		"an account of the tenant": {
+		"service account of the tenant": {
 			`{ kind: ServiceAccount, name: "system:serviceaccount:a:robot" }`,
 			"",
 			`{kind:ServiceAccount,name:robot,namespace:a}`,
 		},
-		"an account by its user name": {
+		"service account as a user": {
 			`{ kind: User, name: "system:serviceaccount:b:robot" }`, "", `{kind:ServiceAccount,name:robot,namespace:b}`,
 		},
-		"the accounts of a namespace": {
+		"service accounts of a namespace": {
 			`{ kind: Group, name: "system:serviceaccounts:a" }`,
 			"",
 			`{apiGroup:rbac.authorization.k8s.io,kind:Group,name:system:serviceaccounts:a}`,
 		},
-		"an account of another namespace": {
+		"service account of another namespace": {
 			`{ kind: ServiceAccount, name: "system:serviceaccount:ci:robot" }`, unsure + "ci" + foreign, "",
 		},
-		"an account of the cluster": {
+		"service account of a system namespace": {
 			`{ kind: User, name: "system:serviceaccount:kube-system:robot" }`, unsure + "kube-system" + foreign, "",
 		},
-		"no account": {
+		"invalid service account": {
 			`{ kind: ServiceAccount, name: robot }`,
 			"the name is not that of a service account (system:serviceaccount:<namespace>:<name>); correct it",
 			"",
 		},
-		"accounts of another namespace": {
+		"service accounts of another namespace": {
 			`{ kind: Group, name: "system:serviceaccounts:ci" }`,
 			"the group contains service accounts outside the tenant's namespaces; use service accounts of the tenant",
 			"",
 		},
-		"all accounts": {
+		"all service accounts": {
 			`{ kind: Group, name: "system:serviceaccounts" }`, "the group is reserved; use a group of the tenant", "",
 		},
 		"all callers": {
@@ -248,17 +250,17 @@ func TestCapsuleSubjects(t *testing.T) {
 		"callers of another tenant": {
 			`{ kind: Group, name: "tenant:gas" }`, "the group is reserved; use a group of the tenant", "",
 		},
-		"Capsule's users": {
+		"group of Capsule's users": {
 			`{ kind: Group, name: capsule.clastix.io }`,
 			"the group contains the Capsule users of all tenants; use a group of the tenant",
 			"",
 		},
-		"Capsule's users, by the other name": {
+		"newer group of Capsule's users": {
 			`{ kind: Group, name: projectcapsule.dev }`,
 			"the group contains the Capsule users of all tenants; use a group of the tenant",
 			"",
 		},
-		"a user of the cluster": {
+		"reserved user name": {
 			`{ kind: User, name: "system:kube-scheduler" }`,
 			"the user name is reserved for the cluster; use a user of the tenant",
 			"",
@@ -277,7 +279,7 @@ func TestCapsuleSubjects(t *testing.T) {
 			}
 			same(t, name+": left", left, r.Unconverted)
 			if tenants := r.Files[tenantsFile]; strings.Contains(tenants, "admins") || strings.Contains(tenants, "bindings") {
-				t.Errorf("the Tenant gives a role before the adoption:\n%s", tenants)
+				t.Errorf("the Tenant binds a role before the adoption:\n%s", tenants)
 			}
 			if adopted, ok := r.Files[adoptedFile]; ok != (c.adopted != "") ||
 				ok && !strings.Contains(specOf(t, adopted), "admins:["+c.adopted+"]") {
@@ -290,8 +292,8 @@ func TestCapsuleSubjects(t *testing.T) {
 	}
 }
 
-// TestCapsuleRoleAnnotations checks that owners of v1beta1 with roles in annotations do not become
-// admins.
+// TestCapsuleRoleAnnotations checks that owners in v1beta1 whose roles are in annotations do not
+// become admins.
 func TestCapsuleRoleAnnotations(t *testing.T) {
 	text := strings.NewReplacer("v1beta2", "v1beta1", "name: oil", "name: oil, annotations: "+
 		"{ clusterrolenames.capsule.clastix.io/user.alice: view }, labels: { capsule.clastix.io/cordon: enabled }").
@@ -299,7 +301,7 @@ func TestCapsuleRoleAnnotations(t *testing.T) {
 	r := converted(t, "capsule", text)
 	if tenants := r.Files[tenantsFile]; strings.Contains(tenants, "alice") ||
 		!strings.Contains(tenants, "access: ReadOnly") {
-		t.Errorf("the Tenant:\n%s", tenants)
+		t.Errorf("unexpected Tenant:\n%s", tenants)
 	}
 	if !slices.ContainsFunc(r.Unconverted, func(line string) bool {
 		return strings.HasPrefix(line, "tenant oil: spec.owners[0]: its ClusterRoles are in an annotation")
@@ -308,7 +310,7 @@ func TestCapsuleRoleAnnotations(t *testing.T) {
 	}
 }
 
-// objectsOf returns the objects of the one NamespaceTemplate of a file.
+// objectsOf returns the objects of the only NamespaceTemplate in a file.
 func objectsOf(t *testing.T, text string) (all []string) {
 	t.Helper()
 	stored := &v1alpha1.NamespaceTemplate{}
@@ -326,9 +328,9 @@ func objectsOf(t *testing.T, text string) (all []string) {
 	return all
 }
 
-// TestCapsuleTemplate checks that the objects that Capsule created in each namespace are in a
-// NamespaceTemplate to which the Tenant refers. They have the tenant label of this project instead
-// of Capsule's. An object is either converted completely or reported.
+// TestCapsuleTemplate checks that the NamespaceTemplate of the Tenant contains the objects that
+// Capsule created in each namespace. Selectors have the tenant label of this project instead of
+// Capsule's. An object is either converted completely or reported.
 func TestCapsuleTemplate(t *testing.T) {
 	const untranslated = " has no equivalent and selects nothing without Capsule; " +
 		"correct the selector in cluster/1-namespacetemplates.yaml"
@@ -347,28 +349,28 @@ func TestCapsuleTemplate(t *testing.T) {
 		"limits": {
 			`limitRanges: { items: [ { limits: [ { type: Pod } ] } ] }`, []string{`tenant-limits-0 {limits:[{type:Pod}]}`}, nil,
 		},
-		"quotas of namespaces": {
+		"quota for each namespace": {
 			`resourceQuotas: { scope: Namespace, items: [ { hard: { pods: "1" } }, { hard: { pods: "2" }, ` +
 				`scopes: [ BestEffort ] } ] }`,
 			[]string{`tenant-quota-0 {hard:{pods:1}}`, `tenant-quota-1 {hard:{pods:2},scopes:[BestEffort]}`},
 			nil,
 		},
-		"the tenant's label": {
+		"tenant label": {
 			from(`{ matchLabels: { capsule.clastix.io/tenant: oil } }`),
 			[]string{policy(`{matchLabels:{kubetenant.dev/tenant:oil}}`)},
 			nil,
 		},
-		"the other label": {
+		"newer tenant label": {
 			from(`{ matchLabels: { projectcapsule.dev/tenant: oil, a: b } }`),
 			[]string{policy(`{matchLabels:{a:b,kubetenant.dev/tenant:oil}}`)},
 			nil,
 		},
-		"an expression": {
+		"tenant label in an expression": {
 			from(`{ matchExpressions: [ { key: capsule.clastix.io/tenant, operator: In, values: [ oil, gas ] } ] }`),
 			[]string{policy(`{matchExpressions:[{key:kubetenant.dev/tenant,operator:In,values:[oil,gas]}]}`)},
 			nil,
 		},
-		"any tenant": {
+		"label of any tenant": {
 			from(`{ matchExpressions: [ { key: capsule.clastix.io/tenant, operator: Exists } ] }`),
 			[]string{
 				policy(`{matchExpressions:[{key:kubetenant.dev/tenant,operator:Exists},{key:kubetenant.dev/tenant,operator:NotIn,` +
@@ -376,27 +378,27 @@ func TestCapsuleTemplate(t *testing.T) {
 			},
 			nil,
 		},
-		"pods of a tenant": {
+		"Pods with the tenant label": {
 			`networkPolicies: { items: [ { podSelector: { matchLabels: { capsule.clastix.io/tenant: oil } } } ] }`,
 			[]string{`tenant-network-0 {podSelector:{matchLabels:{kubetenant.dev/tenant:oil}}}`},
 			nil,
 		},
-		"the system tenant": {
+		"label of the system tenant": {
 			from(`{ matchLabels: { capsule.clastix.io/tenant: system } }`),
 			[]string{policy(`{matchLabels:{capsule.clastix.io/tenant:system}}`)},
 			[]string{at + `matchLabels: the label "capsule.clastix.io/tenant"` + untranslated},
 		},
-		"two labels": {
+		"two tenant labels": {
 			from(`{ matchLabels: { capsule.clastix.io/tenant: oil, projectcapsule.dev/tenant: gas } }`),
 			[]string{policy(`{matchLabels:{kubetenant.dev/tenant:oil,projectcapsule.dev/tenant:gas}}`)},
 			[]string{at + `matchLabels: the label "projectcapsule.dev/tenant"` + untranslated},
 		},
-		"another label": {
+		"another label of Capsule": {
 			from(`{ matchExpressions: [ { key: capsule.clastix.io/x, operator: Exists } ] }`),
 			[]string{policy(`{matchExpressions:[{key:capsule.clastix.io/x,operator:Exists}]}`)},
 			[]string{at + `matchExpressions: the label "capsule.clastix.io/x"` + untranslated},
 		},
-		"an unknown field": {
+		"unknown field": {
 			`networkPolicies: { items: [ { podSelector: {}, audit: x } ] }`,
 			nil,
 			[]string{
@@ -404,19 +406,19 @@ func TestCapsuleTemplate(t *testing.T) {
 					"NamespaceTemplate by hand",
 			},
 		},
-		"a placeholder": {
+		"placeholder": {
 			`networkPolicies: { items: [ { podSelector: { matchLabels: { a: "${tenant}" } } } ] }`,
 			nil,
 			[]string{
 				"spec.networkPolicies.items[0]: ${tenant} and ${namespace} would be replaced; write the NetworkPolicy by hand",
 			},
 		},
-		"a negative limit": {
+		"negative limit": {
 			`resourceQuotas: { scope: Namespace, items: [ { hard: { pods: "-1" } } ] }`,
 			nil,
 			[]string{"spec.resourceQuotas.items[0]: a limit is negative; correct it"},
 		},
-		"another scope": {
+		"unknown scope": {
 			`resourceQuotas: { scope: Cluster, items: [ { hard: { pods: "1" } } ] }`,
 			nil,
 			[]string{"spec.resourceQuotas: the scope must be Tenant or Namespace; correct it"},
@@ -439,7 +441,7 @@ func TestCapsuleTemplate(t *testing.T) {
 	}
 }
 
-// TestCapsuleManyObjects checks that a template contains at most the number of objects that its
+// TestCapsuleManyObjects checks that a template contains at most as many objects as its
 // CustomResourceDefinition allows, and that the remaining objects are reported.
 func TestCapsuleManyObjects(t *testing.T) {
 	r := converted(t, "capsule",
@@ -457,8 +459,8 @@ func TestCapsuleManyObjects(t *testing.T) {
 	)
 }
 
-// TestCapsuleAdmission checks that allowed values become policy rules for the tenant. A name that a
-// rule cannot express is not allowed.
+// TestCapsuleAdmission checks that allowed values become policy rules for the tenant. A value
+// that a rule cannot express is not allowed.
 func TestCapsuleAdmission(t *testing.T) {
 	const unsupported = ": regular expressions are not supported; list the names that it matches"
 	for name, c := range map[string]struct {
@@ -469,7 +471,7 @@ func TestCapsuleAdmission(t *testing.T) {
 		"priority classes": {
 			`priorityClasses: { allowed: [ high ] }`, `placement.priorityClassName {allowed:[high],policy:AllowListed}`, nil,
 		},
-		"a default": {
+		"default class": {
 			`priorityClasses: { allowed: [ high ], default: low }`,
 			`placement.priorityClassName {allowed:[high,low],policy:AllowListed}`,
 			[]string{
@@ -487,8 +489,8 @@ func TestCapsuleAdmission(t *testing.T) {
 			`policy.storageClasses {allowed:[fast,slow],policy:AllowListed}`,
 			nil,
 		},
-		"an empty list": {`storageClasses: {}`, `policy.storageClasses {policy:Forbid}`, nil},
-		"a selector": {
+		"empty list": {`storageClasses: {}`, `policy.storageClasses {policy:Forbid}`, nil},
+		"label selector": {
 			`storageClasses: { matchExpressions: [ { key: tier, operator: Exists } ] }`,
 			`policy.storageClasses {policy:Forbid}`,
 			[]string{"spec.storageClasses.matchExpressions: selecting classes by label is not supported; list the names of " +
@@ -502,7 +504,7 @@ func TestCapsuleAdmission(t *testing.T) {
 					configv1alpha1.PolicyEntryProblem("imageRegistries", "nginx") + "; correct it",
 			},
 		},
-		"a placeholder": {
+		"placeholder": {
 			`containerRegistries: { allowed: [ "quay.io/{tenant}" ] }`,
 			`policy.imageRegistries {policy:Forbid}`,
 			[]string{
@@ -568,7 +570,8 @@ func TestCapsuleAdmission(t *testing.T) {
 	}
 }
 
-// settingsOf returns the settings of a configuration for the tenant oil.
+// settingsOf returns the admission settings in a configuration file, which must be for the
+// tenant oil.
 func settingsOf(t *testing.T, file string) string {
 	t.Helper()
 	var c struct {
@@ -591,8 +594,8 @@ func settingsOf(t *testing.T, file string) string {
 	return strings.Join(all, "\n")
 }
 
-// TestCapsuleNamespaces checks that a namespace is adopted if the Tenant's status, its label or its
-// owner reference names exactly one tenant.
+// TestCapsuleNamespaces checks that a namespace is adopted if its claims name exactly one
+// tenant. A claim is in the Tenant's status, or in the Namespace's label or owner reference.
 func TestCapsuleNamespaces(t *testing.T) {
 	const none = "tenant oil: its namespaces are unknown; get the Tenant from the cluster with its status, or add its " +
 		"Namespaces to the file"
@@ -610,17 +613,17 @@ func TestCapsuleNamespaces(t *testing.T) {
 		text, want string
 		left       []string
 	}{
-		"by the status": {tenantOf("oil", "namespaces: [ b, a ]"), "a b", nil},
-		"by the spaces": {tenantOf("oil", "spaces: [ { name: a } ], namespaces: [ a ]"), "a", nil},
-		"by the label":  {tenantOf("oil", "") + namespace("a", ", labels: { capsule.clastix.io/tenant: oil }"), "a", nil},
-		"by the owner":  {tenantOf("oil", "") + namespace("a", owner), "a", nil},
-		"by all": {
+		"status.namespaces": {tenantOf("oil", "namespaces: [ b, a ]"), "a b", nil},
+		"status.spaces":     {tenantOf("oil", "spaces: [ { name: a } ], namespaces: [ a ]"), "a", nil},
+		"label":             {tenantOf("oil", "") + namespace("a", ", labels: { capsule.clastix.io/tenant: oil }"), "a", nil},
+		"owner reference":   {tenantOf("oil", "") + namespace("a", owner), "a", nil},
+		"all claims": {
 			tenantOf("oil", "namespaces: [ a ]") + namespace("a", ", labels: { capsule.clastix.io/tenant: oil }"+owner),
 			"a",
 			nil,
 		},
-		"by none": {tenantOf("oil", ""), "", []string{none}},
-		"of another project": {
+		"no claim": {tenantOf("oil", ""), "", []string{none}},
+		"owner reference to another project's Tenant": {
 			tenantOf("oil",
 				"") + namespace("a", ", ownerReferences: [ { apiVersion: example.com/v1, kind: Tenant, name: oil } ]"),
 			"",
@@ -629,7 +632,7 @@ func TestCapsuleNamespaces(t *testing.T) {
 					"with kubectl tenant adopt", none,
 			},
 		},
-		"of two tenants": {
+		"claims of two tenants": {
 			tenantOf("oil", "namespaces: [ a, b ]") + "---\n" + tenantOf("gas", "namespaces: [ b, c ]"),
 			"a c",
 			[]string{
@@ -639,7 +642,7 @@ func TestCapsuleNamespaces(t *testing.T) {
 					"correct the Namespace in the cluster",
 			},
 		},
-		"with a forged label": {
+		"label and owner reference differ": {
 			tenantOf("oil", "") + namespace("a", ", labels: { capsule.clastix.io/tenant: gas }"+owner),
 			"",
 			[]string{
@@ -649,7 +652,7 @@ func TestCapsuleNamespaces(t *testing.T) {
 					`tenants gas and oil for it; correct the Namespace in the cluster`, none,
 			},
 		},
-		"of a tenant elsewhere": {
+		"claim of a tenant that is not in the file": {
 			tenantOf("oil", "namespaces: [ a ]") + namespace("b", ", labels: { capsule.clastix.io/tenant: gas }"),
 			"a",
 			[]string{
@@ -657,7 +660,7 @@ func TestCapsuleNamespaces(t *testing.T) {
 					"was not converted; migrate that tenant first",
 			},
 		},
-		"of the cluster": {
+		"system namespaces": {
 			tenantOf("oil", "namespaces: [ kube-system, default, kube-x, capsule-system ]"),
 			"",
 			[]string{
@@ -671,7 +674,7 @@ func TestCapsuleNamespaces(t *testing.T) {
 					"can own it", none,
 			},
 		},
-		"already a tenant's": {
+		"label of another kubetenant tenant": {
 			tenantOf("oil", "namespaces: [ a ]") + namespace("a", ", labels: { kubetenant.dev/tenant: gas }"+owner),
 			"",
 			[]string{
@@ -681,7 +684,7 @@ func TestCapsuleNamespaces(t *testing.T) {
 					"its label kubetenant.dev/tenant already names another tenant", none,
 			},
 		},
-		"a command": {
+		"name that contains a command": {
 			tenantOf("oil", `namespaces: [ "a; rm -rf x" ]`),
 			"",
 			[]string{
@@ -738,8 +741,8 @@ func TestCapsuleNext(t *testing.T) {
 	}, r.Next)
 }
 
-// TestCapsuleFiles checks that a file may contain several objects and Lists. An object that is not
-// converted is reported.
+// TestCapsuleFiles checks that a file may contain several objects and Lists. Objects that are
+// not converted are reported.
 func TestCapsuleFiles(t *testing.T) {
 	const open = "spec: { ingressOptions: { allowWildcardHostnames: true } }, status: { namespaces: [ %s ] } }\n"
 	const list = "apiVersion: v1\nkind: List\nmetadata: { resourceVersion: \"\" }\nitems:\n" +

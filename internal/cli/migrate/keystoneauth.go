@@ -18,7 +18,7 @@ import (
 	"github.com/kubetenant/kubetenant/internal/yamlfile"
 )
 
-// keystonePolicy is one policy of k8s-keystone-auth (cloud-provider-openstack
+// keystonePolicy is a policy of k8s-keystone-auth (cloud-provider-openstack
 // pkg/identity/keystone/policy.go). Version 1 has resource, nonresource and match. Version 2 has
 // users and permissions.
 type keystonePolicy struct {
@@ -43,7 +43,7 @@ type keystonePolicy struct {
 
 var projectID = regexp.MustCompile(`^[0-9a-f]{32}$`)
 
-// keystoneAuth converts policies from a JSON list, or from a ConfigMap with the JSON list in the
+// keystoneAuth converts policies. data is a JSON list, or a ConfigMap with the JSON list in the
 // key policies.
 func keystoneAuth(data []byte, o Options) (*Result, error) {
 	result := &Result{Files: map[string]string{}}
@@ -125,7 +125,7 @@ func (k *keystone) reportUnread(policy map[string]any) {
 	n.reportUnhandled(nil)
 }
 
-// keystone converts one policy.
+// keystone is the conversion of one policy.
 type keystone struct {
 	result                 *Result
 	location, name, prefix string
@@ -156,9 +156,9 @@ func (k *keystone) convert(p *keystonePolicy) []any {
 	return out
 }
 
-// rules returns the rules of the policy, by their namespace, or by "" for the whole cluster. It
-// rejects a policy that has fields of both versions, because k8s-keystone-auth ignored some of
-// them.
+// rules returns the rules of the policy, keyed by namespace. The key "" is for the whole
+// cluster. rules rejects a policy that has fields of both versions, because k8s-keystone-auth
+// ignored some of them.
 func (k *keystone) rules(p *keystonePolicy) map[string][]rbacv1.PolicyRule {
 	rules := map[string][]rbacv1.PolicyRule{}
 	switch {
@@ -217,7 +217,7 @@ func (k *keystone) nonResource(rules map[string][]rbacv1.PolicyRule, p *keystone
 }
 
 // path adds a rule for a path. k8s-keystone-auth compared paths literally, but RBAC interprets a
-// "*" at the end of a path as a wildcard. Therefore, path rejects such a path.
+// "*" at the end of a path as a wildcard. Therefore, path rejects a path that ends in "*".
 func (k *keystone) path(rules map[string][]rbacv1.PolicyRule, path string, verbs []string) {
 	if strings.HasSuffix(path, "*") {
 		k.result.reportUnconverted(
@@ -231,8 +231,8 @@ func (k *keystone) path(rules map[string][]rbacv1.PolicyRule, path string, verbs
 	rules[""] = append(rules[""], rbacv1.PolicyRule{Verbs: verbs, NonResourceURLs: []string{path}})
 }
 
-// rule adds a rule. It rejects names that begin with "!", which exclude a name, because RBAC cannot
-// express them.
+// rule adds a rule. It rejects a name that begins with "!", because k8s-keystone-auth excluded
+// this name, which RBAC cannot express.
 func (k *keystone) rule(
 	rules map[string][]rbacv1.PolicyRule, namespace string, resources, verbs []string, group string,
 ) {
@@ -280,9 +280,10 @@ func lower(all []string) []string {
 	return out
 }
 
-// subjects returns the subjects of the policy that RBAC can express. A policy can require several
-// properties of a user at once. RBAC can only bind alternatives. The exception is a role in a
-// project, because the keystone source has one group for each role in each project.
+// subjects returns the subjects of the policy, or nil if RBAC cannot express them. A policy can
+// require several properties of a user at the same time, but RBAC can only bind alternatives.
+// The exception is a role in a project, because the keystone source has one group for each role
+// in each project.
 func (k *keystone) subjects(p *keystonePolicy) []rbacv1.Subject {
 	wanted := k.matchedNames(p)
 	users, groups, projects, roles := wanted["user"], wanted["group"], wanted["project"], wanted["role"]
@@ -330,8 +331,8 @@ func (k *keystone) subjects(p *keystonePolicy) []rbacv1.Subject {
 	return subjectsNamed(rbacv1.GroupKind, names)
 }
 
-// matchedNames returns the names that a policy matches, by the type of the name. It returns nil if
-// RBAC cannot express the match.
+// matchedNames returns the names that a policy matches, keyed by type (such as user or project).
+// It returns nil if RBAC cannot express the match.
 func (k *keystone) matchedNames(p *keystonePolicy) map[string][]string {
 	wanted := map[string][]string{}
 	if len(p.Match) > 0 && len(p.Users) > 0 {
@@ -384,5 +385,5 @@ func subjectsNamed(kind string, names []string) (out []rbacv1.Subject) {
 	return out
 }
 
-// escape escapes a name in the same way as the keystone source.
+// escape escapes a name for a group in the same way as the keystone source.
 func escape(name string) string { return strings.NewReplacer("%", "%25", ":", "%3A").Replace(name) }

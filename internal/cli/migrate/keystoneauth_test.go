@@ -38,8 +38,8 @@ func rules(t *testing.T, text string) (all []string) {
 	return all
 }
 
-// TestKeystoneSubjects checks that a policy for users, or for roles in projects, is converted. Each
-// role in a project is one group. A subject that RBAC cannot express gets no rights.
+// TestKeystoneSubjects checks that a policy for users, or for roles in projects, is converted.
+// Each role in a project is one group. A subject that RBAC cannot express gets no rights.
 func TestKeystoneSubjects(t *testing.T) {
 	for name, c := range map[string]struct {
 		whom string
@@ -48,7 +48,7 @@ func TestKeystoneSubjects(t *testing.T) {
 	}{
 		"a user":    {`"match":[{"type":"user","values":["alice","bob"]}]`, []string{"User alice", "User bob"}, ""},
 		"a project": {`"users":{"projects":["web"]}`, []string{"Group keystone:project:web"}, ""},
-		"one of some roles": {
+		"roles in projects": {
 			`"match":[{"type":"project","values":["web","db"]},{"type":"role","values":["r1","r2"]}]`,
 			[]string{
 				"Group keystone:role:web:r1", "Group keystone:role:web:r2", "Group keystone:role:db:r1",
@@ -62,12 +62,12 @@ func TestKeystoneSubjects(t *testing.T) {
 		"a role in any project": {
 			`"users":{"roles":["member"]}`, nil, "a role in any project: each group is for one project; list the projects",
 		},
-		"a user in a project": {
+		"a user and a project": {
 			`"match":[{"type":"user","values":["alice"]},{"type":"project","values":["web"]}]`,
 			nil,
 			"a user together with a project or role: RBAC cannot require both",
 		},
-		"a user with a role": {
+		"a user and a role": {
 			`"match":[{"type":"user","values":["alice"]},{"type":"role","values":["member"]}]`,
 			nil,
 			"a user together with a project or role: RBAC cannot require both",
@@ -85,12 +85,12 @@ func TestKeystoneSubjects(t *testing.T) {
 			`"users":{"projects":["*"]}`, nil,
 			`"*" is not supported for users, projects and roles; list the names`,
 		},
-		"the system's users": {
+		"a system user": {
 			`"match":[{"type":"user","values":["alice","system:admin"]}]`,
 			nil,
 			`the users alice, system:admin: names that start with "system:" are not Keystone users`,
 		},
-		"a project by its id": {
+		"a project ID": {
 			`"users":{"projects":["web","0123456789abcdef0123456789abcdef"]}`,
 			nil,
 			"the project 0123456789abcdef0123456789abcdef is given by its ID, but groups use the project name; use the name",
@@ -111,7 +111,7 @@ func TestKeystoneSubjects(t *testing.T) {
 		"users in version 2": {
 			`"users":{"users":["alice"]}`, nil, "users.users: k8s-keystone-auth only read users.roles and users.projects",
 		},
-		"the singular": {
+		"a singular key": {
 			`"users":{"project":["web"]}`,
 			nil,
 			"users.project: k8s-keystone-auth only read users.roles and users.projects",
@@ -121,7 +121,7 @@ func TestKeystoneSubjects(t *testing.T) {
 			nil,
 			"the roles a, b: all of them were required, but RBAC cannot require several roles",
 		},
-		"a match of nothing": {
+		"a match without values": {
 			`"match":[{"type":"project","values":["web"]},{"type":"role","values":[]}]`,
 			nil,
 			"a match of type role without values never matched in k8s-keystone-auth",
@@ -160,17 +160,17 @@ func TestKeystoneRules(t *testing.T) {
 		want []string
 		left []string
 	}{
-		"in a namespace": {
+		"one namespace": {
 			`"resource":{"verbs":["get"],"resources":["pods"],"version":"apps","namespace":"web"}`,
 			[]string{in("web", `[get] ["apps"] [pods][]`)},
 			nil,
 		},
-		"in all": {
+		"all namespaces": {
 			`"resource":{"verbs":["get"],"resources":["pods"],"version":"","namespace":"*"}`,
 			[]string{cluster + `[get] [""] [pods][]`},
 			nil,
 		},
-		"in some": {
+		"some namespaces": {
 			`"resource_permissions":{"['a', \"b\"]/['pods','services']":["Get"]}`,
 			[]string{in("a", `[get] ["*"] [pods services][]`), in("b", `[get] ["*"] [pods services][]`)},
 			nil,
@@ -180,7 +180,9 @@ func TestKeystoneRules(t *testing.T) {
 			[]string{in("a", `[get] ["*"] [pods][]`), in("a", `[list] ["*"] [secrets][]`)},
 			nil,
 		},
-		"a path": {`"nonresource":{"verbs":["get"],"path":"/healthz"}`, []string{cluster + `[get] [] [][/healthz]`}, nil},
+		"a path, version 1": {
+			`"nonresource":{"verbs":["get"],"path":"/healthz"}`, []string{cluster + `[get] [] [][/healthz]`}, nil,
+		},
 		"a path, version 2": {
 			`"nonresource_permissions":{"/healthz":["get"]}`, []string{cluster + `[get] [] [][/healthz]`}, nil,
 		},
@@ -197,7 +199,7 @@ func TestKeystoneRules(t *testing.T) {
 			[]string{in("web", `[GET] [""] [Secrets][]`)},
 			nil,
 		},
-		"of both versions": {
+		"fields of both versions": {
 			`"resource_permissions":{"a/pods":["get"]},"nonresource":{"verbs":["get"],"path":"/x"}`,
 			nil,
 			[]string{"the policy has permissions of both versions; split it into two policies"},
@@ -234,27 +236,27 @@ func TestKeystoneRules(t *testing.T) {
 		"no resources": {
 			`"resource":{"verbs":["get"],"version":"","namespace":"web"}`, nil, []string{"a rule needs resources and verbs"},
 		},
-		"all but a namespace": {
+		"excluded namespace": {
 			`"resource_permissions":{"!a/pods":["get"]}`,
 			nil,
 			[]string{`"!a": RBAC cannot express exceptions; list the allowed names`},
 		},
-		"all but one in a list": {
+		"excluded namespace in a list": {
 			`"resource_permissions":{"['!a','b']/pods":["get"]}`,
 			nil,
 			[]string{`"!a": RBAC cannot express exceptions; list the allowed names`},
 		},
-		"all but a resource": {
+		"excluded resource": {
 			`"resource_permissions":{"a/!pods":["get"]}`,
 			nil,
 			[]string{`"!pods": RBAC cannot express exceptions; list the allowed names`},
 		},
-		"no namespace's name": {
+		"invalid namespace": {
 			`"resource_permissions":{"['A_B','b']/pods":["get"]}`,
 			[]string{in("b", `[get] ["*"] [pods][]`)},
 			[]string{`"A_B" is not a valid namespace name`},
 		},
-		"outside namespaces": {
+		"cluster-scoped resources": {
 			`"resource_permissions":{"/nodes":["get"],"nodes":["get"]}`,
 			nil,
 			[]string{
@@ -278,7 +280,7 @@ func TestKeystoneRules(t *testing.T) {
 }
 
 // TestKeystoneUnread checks that an unsupported field is reported. Like k8s-keystone-auth, the
-// conversion ignores case.
+// conversion ignores the case of field names.
 func TestKeystoneUnread(t *testing.T) {
 	r := converted(t, "k8s-keystone-auth",
 		`[{"USERS":{"projects":["web"]},"comment":"x","resource":{"verbs":["get"],"resources":["pods"],"version":"",`+
@@ -300,8 +302,9 @@ func TestKeystoneUnread(t *testing.T) {
 	)
 }
 
-// TestKeystoneFiles checks that policies are read from a JSON list or from a ConfigMap, and that
-// the roles of each policy have their own names. The next steps contain the groups prefix.
+// TestKeystoneFiles checks that a JSON list and a ConfigMap with the list have the same result,
+// and that the roles of each policy have their own names. The next steps contain the groups
+// prefix.
 func TestKeystoneFiles(t *testing.T) {
 	const policies = `[{"users":{"projects":["web"]},"nonresource_permissions":{"/x":["get"]}},` +
 		`{"users":{"projects":["db"]},"resource_permissions":{"a/pods":["get"]}}]`

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package migrate converts the files of other projects to files of this project. It omits and
-// reports everything that this project cannot express, or that would allow more than before. A
+// reports each part that this project cannot express, or that would allow more than before. A
 // migration never adds a right.
 package migrate
 
@@ -25,11 +25,11 @@ import (
 
 // Result is the result of a conversion.
 type Result struct {
-	// Files contains the content of each file to write, by its path in the output folder. Cluster
-	// objects and server files are in different folders.
+	// Files contains the files to write, keyed by their path in the output folder. Objects for
+	// the cluster and files for the server are in different folders.
 	Files map[string]string
-	// Unconverted describes the input that was not converted, with its location. It contains no
-	// secret.
+	// Unconverted describes each part of the input that was not converted, with its location. It
+	// contains no secret.
 	Unconverted []string
 	// Next contains the steps that the user must take after the migration.
 	Next []string
@@ -42,13 +42,13 @@ func (r *Result) reportUnconverted(location, format string, args ...any) {
 
 // Options contains values that are not in the input files.
 type Options struct {
-	// Dir is the path of the output folder in the texts of the next steps.
+	// Dir is the path of the output folder that is used in the next steps.
 	Dir string
-	// GroupsPrefix is the groupsPrefix of the keystone source.
+	// GroupsPrefix is the groupsPrefix of the keystone source, with which its group names begin.
 	GroupsPrefix string
 }
 
-// From returns the conversion for each supported kind of file.
+// From returns the conversion functions, keyed by the kind of file.
 func From() map[string]func([]byte, Options) (*Result, error) {
 	return map[string]func([]byte, Options) (*Result, error){
 		"arktos-tokens": func(data []byte, _ Options) (*Result, error) {
@@ -66,12 +66,12 @@ func From() map[string]func([]byte, Options) (*Result, error) {
 // Kinds returns the sorted keys of [From].
 func Kinds() []string { return slices.Sorted(maps.Keys(From())) }
 
-// separator matches a line that separates YAML documents. [documents] rejects a document with a
-// separator that the YAML reader does not recognize.
+// separator matches the beginning of a line that may separate YAML documents. [documents]
+// rejects a document with a separator that the YAML reader does not recognize.
 var separator = regexp.MustCompile(`(?m)^(---|\.\.\.)`)
 
-// documents returns the objects in a YAML or JSON file, and the items of Lists. It returns an error
-// for duplicate fields, and for text that the YAML reader would ignore.
+// documents returns the objects in a YAML or JSON file, including the items of Lists. It returns
+// an error for duplicate fields, and for text that the YAML reader would ignore.
 func documents(data []byte) ([]map[string]any, error) {
 	var all []map[string]any
 	reader := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(data)))
@@ -109,8 +109,8 @@ var (
 	errListField = errors.New("a List may only have apiVersion, kind, metadata and items")
 )
 
-// expandList appends an object to all, or the items of a List. An item that has no kind gets its
-// kind from the List.
+// expandList appends an object to all. For a List, it appends the items. An item without
+// apiVersion and kind gets both from the List.
 func expandList(all []map[string]any, value any) ([]map[string]any, error) {
 	object, ok := value.(map[string]any)
 	if !ok {

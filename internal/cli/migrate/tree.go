@@ -12,14 +12,15 @@ import (
 	"strings"
 )
 
-// document is an object of another project as a tree. A conversion either consumes a leaf or
-// reports it. [node.reportUnhandled] reports the leaves that no conversion has consumed or
-// reported. Therefore, an unknown field is never lost.
+// document is an object of another project as a tree. A conversion must consume or report each
+// leaf. [node.reportUnhandled] reports the remaining leaves, so that an unknown field is never
+// lost.
 type document struct {
 	// location is the name of the document in a report.
 	location string
 	result   *Result
-	// handled contains the paths that were consumed or reported. Each path includes its subfields.
+	// handled contains the paths that were consumed or reported. An entry includes all
+	// subfields.
 	handled map[string]bool
 }
 
@@ -102,8 +103,8 @@ func (n node) at(i int) node {
 	}
 }
 
-// text consumes a string and returns it. If the value is not a string, text returns "" and does not
-// consume it, so it is reported later.
+// text consumes a string and returns it. If the value is not a string, text returns "" and does
+// not consume the value, so that it is reported later.
 func (n node) text() string {
 	s, ok := n.value.(string)
 	if ok {
@@ -112,7 +113,8 @@ func (n node) text() string {
 	return s
 }
 
-// flag consumes a boolean and returns it. If the value is not a boolean, isFlag is false.
+// flag consumes a boolean and returns it. If the value is not a boolean, isFlag is false, and
+// the value is not consumed.
 func (n node) flag() (value, isFlag bool) {
 	value, isFlag = n.value.(bool)
 	if isFlag {
@@ -121,8 +123,8 @@ func (n node) flag() (value, isFlag bool) {
 	return value, isFlag
 }
 
-// consume marks the value and its subfields as handled, because a conversion represents them, or
-// because they have no meaning outside the server that wrote them.
+// consume marks the value and its subfields as handled. Either a conversion represents them, or
+// they have no meaning outside the server that wrote them.
 func (n node) consume() {
 	if n.isSet {
 		n.handled[n.path] = true
@@ -142,8 +144,9 @@ func (n node) reportUnconverted(format string, args ...any) {
 // isHandled reports whether the value itself was consumed or reported.
 func (n node) isHandled() bool { return n.handled[n.path] }
 
-// reasons contains why a field is not converted, with advice, by the field's path without indexes.
-// A field without its own reason has the reason of the nearest parent field.
+// reasons contains why fields are not converted, with advice. The keys are the paths of the
+// fields, without indexes. A field without its own reason has the reason of the nearest parent
+// field.
 type reasons map[string]string
 
 // unknownField is the reason for a field if neither the field nor a parent has a reason.
@@ -202,7 +205,7 @@ func (n node) unhandled(reasonsByPath reasons) (unread []node, isWhole bool) {
 		unread = append(unread, below...)
 		isWhole = isWhole && whole
 	}
-	// A report of spec or status as a whole would not name the fields.
+	// A report for spec or status as a whole would not name the fields.
 	if isWhole && strings.ContainsAny(n.path, ".[") && !reasonsByPath.hasSubfield(n.path) {
 		return []node{n}, true
 	}

@@ -6,7 +6,8 @@ package nearest
 
 import "slices"
 
-// Name returns the valid name that differs least from the misspelled one, or "" if none is similar.
+// Name returns the name that differs least from the misspelled one, or "" if no name is similar.
+// It sorts names.
 func Name(misspelled string, names []string) string {
 	best, smallest := "", 1+min(3, max(1, len(misspelled)/2))
 	slices.Sort(names)
@@ -18,7 +19,7 @@ func Name(misspelled string, names []string) string {
 	return best
 }
 
-// differences returns how many bytes must be added, removed or replaced to turn a into b.
+// differences returns the minimum number of bytes to add, remove or replace that turns a into b.
 func differences(a, b string) int {
 	row := make([]int, len(b)+1)
 	for j := range row {

@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// The verbs of [Changes].
+// The verbs for [Changes.Print].
 const (
 	Created    = "created"
 	Configured = "configured"
@@ -22,7 +22,7 @@ const (
 	Resumed    = "resumed"
 )
 
-// Changes prints what a command did to each object, in the form that kubectl uses:
+// Changes prints how a command changed each object, in the form that kubectl uses:
 // tenant.kubetenant.dev/acme created. If nil, it prints nothing.
 type Changes struct {
 	w            io.Writer
@@ -45,7 +45,7 @@ func NewChanges(w io.Writer, dryRun, cluster string) *Changes {
 	return c
 }
 
-// Print prints what a command did to an object. verb is one of the verbs of this package.
+// Print prints that a command changed an object. verb is one of the verbs of this package.
 func (c *Changes) Print(kind schema.GroupKind, name, verb string) {
 	if c == nil {
 		return

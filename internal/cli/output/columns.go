@@ -26,8 +26,8 @@ type columnsPrinter struct {
 	options printers.PrintOptions
 }
 
-// newColumnsPrinter parses a specification such as NAME:PATH,NAME:PATH. Like kubectl, it accepts
-// the paths .name, name and {.name}.
+// newColumnsPrinter parses a specification in the form NAME:PATH,NAME:PATH. Like kubectl, it
+// accepts the paths .name, name and {.name}.
 func newColumnsPrinter(spec string, noHeaders bool) (*columnsPrinter, error) {
 	p := &columnsPrinter{options: printers.PrintOptions{NoHeaders: noHeaders}}
 	for part := range strings.SplitSeq(spec, ",") {

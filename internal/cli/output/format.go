@@ -23,8 +23,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// APIVersion is the API version of an item that is not a Kubernetes object. A list is a v1 List, as
-// in kubectl.
+// APIVersion is the API version of printed values and list items that are not Kubernetes objects.
+// A list is a v1 List, as in kubectl.
 const APIVersion = "cli." + tenant.Domain + "/v1alpha1"
 
 const (
@@ -32,8 +32,9 @@ const (
 	formatWide = "wide"
 )
 
-// Format is the output format of a command. It has kubectl's flag -o and the related flags. Formats
-// for programs use kubectl's printers. The default format is the command's own text for people.
+// Format is the output format of a command. It has kubectl's flag -o and the related flags.
+// Formats for programs use kubectl's printers. The default format is text for people, which each
+// command prints itself.
 type Format struct {
 	output     string
 	template   string
@@ -45,25 +46,26 @@ type Format struct {
 	printer    printers.ResourcePrinter
 }
 
-// NewFormat returns the format of a command that prints one value. own are the -o values that the
-// command implements itself.
+// NewFormat returns the format of a command that prints one value. own contains the values of -o
+// that the command implements itself.
 func NewFormat(own ...string) *Format { return &Format{ownFormats: own} }
 
 // NewObjectFormat returns the format of a command that prints Kubernetes objects.
 func NewObjectFormat() *Format { return &Format{hasNames: true} }
 
-// NewListFormat returns the format of a command that prints a list.
+// NewListFormat returns the format of a command that prints a list. own is as in [NewFormat].
 func NewListFormat(own ...string) *Format {
 	return &Format{ownFormats: append(own, formatWide), hasNames: true, isList: true}
 }
 
-// Is reports whether the format is one of the command's own.
+// Is reports whether the value of -o is own, a format that the command implements itself.
 func (f *Format) Is(own string) bool { return f.output == own }
 
-// IsText reports whether the format is for people. [Format.Check] must be called first.
+// IsText reports whether the command prints its output itself: the format is the default or one of
+// its own. [Format.Check] must be called first.
 func (f *Format) IsText() bool { return f.printer == nil }
 
-// OmitHeaders omits the column headers of the lists that are printed later.
+// OmitHeaders omits the column headers of lists that are printed afterward.
 func (f *Format) OmitHeaders() { f.noHeaders = true }
 
 func (f *Format) allowed() []string {
@@ -92,7 +94,7 @@ func (f *Format) AddFlags(cmd *cobra.Command) {
 	}
 }
 
-// Check validates -o and prepares the printer. It is called before the first request.
+// Check validates -o and prepares the printer. Commands call it before they send a request.
 func (f *Format) Check() error {
 	if f.output == "" && f.template == "" || slices.Contains(f.ownFormats, f.output) {
 		return nil
@@ -107,8 +109,8 @@ func (f *Format) Check() error {
 	return err
 }
 
-// Value prints v as a value of the given kind if the format is for programs. Otherwise it returns
-// false. [Format.Check] must be called first.
+// Value prints v as an object of the given kind if the format is for programs. Otherwise, it
+// returns false. [Format.Check] must be called first.
 func (f *Format) Value(w io.Writer, kind string, v any) (done bool, err error) {
 	if f.printer == nil {
 		return false, nil
@@ -145,13 +147,13 @@ func (f *Format) Objects(w io.Writer, all ...runtime.Object) (done bool, err err
 	return true, writeObject(w, f.printer, list)
 }
 
-// List is the result of a list command.
+// List is the output of a list command.
 type List struct {
 	Columns []Column
 	Rows    []Row
 }
 
-// Column is a column of a list. A Wide column is shown with -o wide only.
+// Column is a column of a list. If Wide is true, it is printed only with -o wide.
 type Column struct {
 	Name string
 	Wide bool
@@ -165,18 +167,18 @@ func Columns(names ...string) (all []Column) {
 	return all
 }
 
-// Row is one line of a list.
+// Row is a row of a list.
 type Row struct {
-	// Kind and Name are printed by -o name. Rows with the same Kind and Name are printed once.
+	// -o name prints Kind and Name. It prints rows with the same Kind and Name only once.
 	Kind schema.GroupKind
 	Name string
-	// Cells contains one text for each column, for people. Item is the value for programs.
+	// Cells contains the text for each column of the table. Item is the value for programs.
 	Cells []string
 	Item  any
 }
 
-// List prints a list. The default is a table, or one block for each row if the terminal is too
-// narrow. [Format.Check] must be called first.
+// List prints a list. The default format is a table, or one block for each row if the terminal is
+// too narrow for the table. [Format.Check] must be called first.
 func (f *Format) List(w io.Writer, l *List) error {
 	if f.printer == nil {
 		return NewScreen(w).Table(l, printers.PrintOptions{NoHeaders: f.noHeaders, Wide: f.Is(formatWide)})

@@ -1,8 +1,8 @@
 // Copyright The kubetenant authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package output prints the results of commands: kubectl's tables for people, kubectl's formats for
-// programs.
+// Package output prints the results of commands, as kubectl's tables for people and in kubectl's
+// formats for programs.
 package output
 
 import (
@@ -16,12 +16,12 @@ import (
 	"golang.org/x/term"
 )
 
-// plainWidth is the width of the output if it is not a terminal. Lines are not wrapped, so that
-// grep finds whole lines.
+// plainWidth is the width of an output that is not a terminal. It is so large that lines are not
+// wrapped, so that grep finds whole lines.
 const plainWidth = math.MaxInt32
 
-// minWidth is the minimum width of the layout in columns. A narrower terminal wraps the lines
-// itself.
+// minWidth is the minimum width of the layout in columns. A terminal with fewer columns wraps the
+// lines itself.
 const minWidth = 20
 
 // Screen is the destination of text output.
@@ -58,7 +58,7 @@ const (
 	Faint = "2"
 )
 
-// Paint returns text in a color, or unchanged if the screen shows no colors.
+// Paint returns text in a color or style, or unchanged if the screen shows no colors.
 func (s *Screen) Paint(colour, text string) string {
 	if !s.Color || text == "" {
 		return text

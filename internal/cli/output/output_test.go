@@ -42,7 +42,8 @@ func TestSafe(t *testing.T) {
 	}
 }
 
-// FuzzSafe checks that the result cannot control a terminal, and that harmless text is not changed.
+// FuzzSafe checks that the result cannot control a terminal, and that Safe does not change it
+// again.
 func FuzzSafe(f *testing.F) {
 	f.Add("a\x1b]0;title\x07b")
 	f.Fuzz(func(t *testing.T, text string) {
@@ -51,12 +52,12 @@ func FuzzSafe(f *testing.F) {
 			t.Errorf("Safe(%q) = %q", text, got)
 		}
 		if output.Safe(got) != got {
-			t.Errorf("Safe(%q) is changed again", text)
+			t.Errorf("the second call changes the result of Safe(%q)", text)
 		}
 	})
 }
 
-// format returns f after it has parsed the flags in args.
+// format parses the flags in args with f, and returns f.
 func format(t *testing.T, f *output.Format, args ...string) *output.Format {
 	t.Helper()
 	cmd := &cobra.Command{Use: "x", Run: func(*cobra.Command, []string) {}}
@@ -93,8 +94,8 @@ func list() *output.List {
 	}
 }
 
-// TestList checks a list in each of kubectl's list formats. Each row is one line, even if a name
-// contains line breaks.
+// TestList checks a list in each of kubectl's list formats. In text formats, each row is one line,
+// even if a name contains line breaks.
 func TestList(t *testing.T) {
 	for args, want := range map[string]string{
 		"":             "NAME        OWNER\nweb\\nX\\tY   acme\nr           <none>\nr           <none>\n",
@@ -127,14 +128,14 @@ func TestList(t *testing.T) {
 	}
 }
 
-// fullDisk is a writer whose disk is full.
+// fullDisk is a writer that fails because the disk is full.
 type fullDisk struct{}
 
 func (fullDisk) Write([]byte) (int, error) { return 0, errFull }
 
 var errFull = errors.New("no space left on device")
 
-// TestListFails checks that a write error is returned, both for short lists and for lists that are
+// TestListFails checks that List returns a write error, for short lists and for lists that are
 // written in several parts.
 func TestListFails(t *testing.T) {
 	for _, args := range []string{"", "-oname", "-oyaml"} {
@@ -170,12 +171,12 @@ func TestFormatRefused(t *testing.T) {
 	}
 	if err := format(t, output.NewFormat("html"), "-oname").Check(); err == nil ||
 		!strings.HasPrefix(err.Error(), "-o name: must be one of html, json") {
-		t.Errorf("a value has a name: %v", err)
+		t.Errorf("-o name for a value: %v", err)
 	}
 }
 
-// TestFormatsMatchKubectl checks that -o accepts each format of kubectl's flag. --template
-// without -o is a Go template.
+// TestFormatsMatchKubectl checks that -o accepts each format of kubectl's flag -o. With --template
+// but without -o, the format is a Go template.
 func TestFormatsMatchKubectl(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "template")
 	if err := os.WriteFile(file, []byte("{}"), 0o600); err != nil {
@@ -193,7 +194,7 @@ func TestFormatsMatchKubectl(t *testing.T) {
 			}
 			f := format(t, output.NewObjectFormat(), args...)
 			if err := f.Check(); err != nil || f.IsText() {
-				t.Errorf("%v, for people: %t", err, f.IsText())
+				t.Errorf("%v, text: %t", err, f.IsText())
 			}
 		})
 	}
@@ -221,8 +222,8 @@ func TestFormatsMatchKubectl(t *testing.T) {
 	}
 }
 
-// TestNarrow checks that a list is printed as a block for each row if the terminal is too narrow
-// for a table.
+// TestNarrow checks that a list is printed as one block for each row if the terminal is too narrow
+// for the table.
 func TestNarrow(t *testing.T) {
 	var b bytes.Buffer
 	s := &output.Screen{Writer: &b, Terminal: true, Width: 16}
@@ -238,11 +239,11 @@ func TestNarrow(t *testing.T) {
 		t.Errorf("%q", b.String())
 	}
 	if got := s.Paint(output.Red, "x"); got != "x" {
-		t.Errorf("a colour: %q", got)
+		t.Errorf("unexpected color: %q", got)
 	}
 	s.Color = true
 	if got := s.Paint(output.Red, "x"); got != "\x1b[31mx\x1b[0m" || s.Paint(output.Red, "") != "" {
-		t.Errorf("no colour: %q", got)
+		t.Errorf("missing color: %q", got)
 	}
 }
 

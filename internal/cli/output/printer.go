@@ -13,18 +13,18 @@ import (
 	"k8s.io/cli-runtime/pkg/printers"
 )
 
-// goTemplates returns kubectl's names for the format of a Go template. With the second and the
-// fourth name, the template is in a file.
+// goTemplates returns kubectl's names for the Go template format. go-template-file and
+// templatefile read the template from a file.
 func goTemplates() []string {
 	return []string{"go-template", "go-template-file", "template", "templatefile"}
 }
 
-// jsonPaths returns kubectl's names for a JSONPath format. With the third name, the template is in
+// jsonPaths returns kubectl's names for the JSONPath format. jsonpath-file reads the template from
 // a file.
 func jsonPaths() []string { return []string{"jsonpath", "jsonpath-as-json", "jsonpath-file"} }
 
 // newPrinter returns kubectl's printer for -o and --template. It is used instead of PrintFlags of
-// genericclioptions, which would link kustomize into the program.
+// genericclioptions, because PrintFlags imports kustomize.
 func (f *Format) newPrinter() (printers.ResourcePrinter, error) {
 	switch format := strings.ToLower(f.output); {
 	case format == "json":

@@ -11,7 +11,7 @@ import (
 )
 
 // Progress shows the progress of a command. On a terminal, it rewrites one line. Otherwise, it
-// prints nothing. It is safe for concurrent use. The zero value prints nothing.
+// prints nothing. It is safe for concurrent use. A nil Progress and the zero value print nothing.
 type Progress struct {
 	screen *Screen
 
@@ -20,13 +20,14 @@ type Progress struct {
 	wrote bool
 }
 
-// progressInterval is the minimum time between two updates, so that the line stays readable.
+// progressInterval is the minimum time between two updates, so that the line remains readable.
 const progressInterval = 100 * time.Millisecond
 
 // NewProgress returns a Progress that writes to w.
 func NewProgress(w io.Writer) *Progress { return &Progress{screen: NewScreen(w)} }
 
-// Update replaces the progress line.
+// Update replaces the progress line. It ignores an update within [progressInterval] of the last
+// one.
 func (p *Progress) Update(format string, args ...any) {
 	if p == nil || p.screen == nil || !p.screen.Terminal {
 		return

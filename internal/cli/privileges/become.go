@@ -15,12 +15,12 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// Path is a way to act as another identity.
+// Path is a way to act as another identity, such as impersonation.
 type Path struct {
-	// Name describes the path.
+	// Name describes the path for the user.
 	Name string
 	// All contains the actions of the path. A subject can use the path only if it may perform all
-	// actions.
+	// of them.
 	All []Action
 }
 
@@ -33,13 +33,13 @@ func workloads() map[string][]string {
 	}
 }
 
-// PathsTo returns the ways to act as a user: impersonation, a credential of the user, and the right
-// to bind or escalate the user's roles. For a service account, it includes the ways that need
-// access to the namespace of the account.
+// PathsTo returns the ways to act as a user: impersonation, a credential of the user, and the
+// right to bind or escalate the user's roles. For a service account, it includes the ways that
+// need access to the namespace of the account.
 func PathsTo(name string) []Path {
 	paths := pathsToUser(name)
 	if namespace, account, err := serviceaccount.SplitUsername(name); err == nil {
-		paths = pathsToAccount(namespace, account) // a certificate with this name is rejected
+		paths = pathsToAccount(namespace, account) // the server rejects a certificate with this name
 	}
 	return append(paths,
 		path("bind its roles", on("bind", rbacGroup, "clusterroles", "")),
@@ -50,7 +50,7 @@ const rbacGroup = "rbac.authorization.k8s.io"
 
 func path(text string, needs ...Action) Path { return Path{text, needs} }
 
-// on returns an action with a verb on a resource or a subresource in a namespace.
+// on returns an action with a verb on a resource in a namespace. full may contain a subresource.
 func on(verb, group, full, namespace string) Action {
 	resource, subresource, _ := strings.Cut(full, "/")
 	return Action{AttributesRecord: authorizer.AttributesRecord{
@@ -132,7 +132,7 @@ func Actions(paths []Path) []Action {
 }
 
 // WhoCanBecome returns the subjects that can use at least one of the paths. owner is the tenant of
-// the target identity, or the zero ID if the tenant is unknown.
+// the target identity, or the zero ID if its tenant is unknown.
 func (b *Boundary) WhoCanBecome(ctx context.Context, paths []Path, owner tenant.ID) []Answer {
 	var all []Answer
 	for _, path := range paths {
@@ -157,7 +157,7 @@ func (b *Boundary) WhoCanBecome(ctx context.Context, paths []Path, owner tenant.
 		}
 	}
 	slices.SortFunc(all, func(a, b Answer) int {
-		if a.Across != b.Across { // paths between tenants first
+		if a.Across != b.Across { // list paths between tenants first
 			return map[bool]int{true: -1, false: 1}[a.Across]
 		}
 		return compareAnswers(a, b)

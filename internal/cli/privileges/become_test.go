@@ -20,7 +20,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/tenanttest"
 )
 
-// boundary returns a boundary of the default configuration over a snapshot with more objects.
+// boundary returns a boundary with the default configuration, for a snapshot with additional
+// objects.
 func boundary(t *testing.T, snapshot *simulator.Snapshot, more ...runtime.Object) *privileges.Boundary {
 	t.Helper()
 	klog.SetLogger(logr.Discard())
@@ -38,8 +39,8 @@ func boundary(t *testing.T, snapshot *simulator.Snapshot, more ...runtime.Object
 	return b
 }
 
-// roleAndBinding returns a ClusterRole with rules and its binding to a user. The binding is
-// cluster-wide if namespace is empty.
+// roleAndBinding returns a ClusterRole with the given rules and its binding to a user. If
+// namespace is empty, the binding is a ClusterRoleBinding.
 func roleAndBinding(name, user, namespace string, rules ...rbacv1.PolicyRule) []runtime.Object {
 	ref := rbacv1.RoleRef{Kind: "ClusterRole", Name: name}
 	to := []rbacv1.Subject{{Kind: rbacv1.UserKind, Name: user}}
@@ -60,7 +61,8 @@ func rule(verb, group, resource string, names ...string) rbacv1.PolicyRule {
 	}
 }
 
-// pathsOf returns "<path>: <subject>" for each subject that can act as a user, without duplicates.
+// pathsOf returns "<path>: <subject>" for each subject that can act as the user, without
+// duplicates.
 func pathsOf(t *testing.T, b *privileges.Boundary, user string, owner tenant.ID) []string {
 	t.Helper()
 	var all []string
@@ -77,9 +79,9 @@ func pathsOf(t *testing.T, b *privileges.Boundary, user string, owner tenant.ID)
 	return slices.Compact(all)
 }
 
-// TestBecomeAccount checks that each right that leads to a service account is a separate path. The
-// right must be in the namespace of the account, and for its name. A path that needs two rights
-// requires both.
+// TestBecomeAccount checks that each right that allows acting as a service account is a separate
+// path. The right must apply in the namespace of the account, and to its name. A path with two
+// actions requires both.
 func TestBecomeAccount(t *testing.T) {
 	const robot = "system:serviceaccount:acme--web:robot"
 	for name, c := range map[string]struct {
@@ -90,34 +92,38 @@ func TestBecomeAccount(t *testing.T) {
 		"impersonation": {
 			"acme--web", []rbacv1.PolicyRule{rule("impersonate", "", "serviceaccounts")}, []string{"impersonate: eve"},
 		},
-		"of its name": {
+		"impersonation of its name": {
 			"acme--web", []rbacv1.PolicyRule{rule("impersonate", "", "serviceaccounts", "robot")}, []string{"impersonate: eve"},
 		},
-		"of another":           {"acme--web", []rbacv1.PolicyRule{rule("impersonate", "", "serviceaccounts", "other")}, nil},
+		"impersonation of another name": {
+			"acme--web", []rbacv1.PolicyRule{rule("impersonate", "", "serviceaccounts", "other")}, nil,
+		},
 		"in another namespace": {"globex--shop", []rbacv1.PolicyRule{rule("impersonate", "", "serviceaccounts")}, nil},
 		"constrained": {
 			"acme--web",
 			[]rbacv1.PolicyRule{rule("impersonate:serviceaccount", "authentication.k8s.io", "serviceaccounts")},
 			[]string{"impersonate (constrained): eve"},
 		},
-		"a token": {
+		"token": {
 			"acme--web",
 			[]rbacv1.PolicyRule{rule("create", "", "serviceaccounts/token")},
 			[]string{"request a token for it: eve"},
 		},
-		"the account itself":  {"acme--web", []rbacv1.PolicyRule{rule("create", "", "serviceaccounts")}, nil},
-		"a Secret's creation": {"acme--web", []rbacv1.PolicyRule{rule("create", "", "secrets")}, nil},
-		"a Secret's reading": {
+		"create service accounts": {"acme--web", []rbacv1.PolicyRule{rule("create", "", "serviceaccounts")}, nil},
+		"create Secrets":          {"acme--web", []rbacv1.PolicyRule{rule("create", "", "secrets")}, nil},
+		"get Secrets": {
 			"acme--web",
 			[]rbacv1.PolicyRule{rule("get", "", "secrets")},
 			[]string{"read its token Secret, if one exists: eve"},
 		},
-		"both": {
+		"create and get Secrets": {
 			"acme--web",
 			[]rbacv1.PolicyRule{rule("get", "", "secrets"), rule("create", "", "secrets")},
 			[]string{"create and read a token Secret for it: eve", "read its token Secret, if one exists: eve"},
 		},
-		"exec by get": {"acme--web", []rbacv1.PolicyRule{rule("get", "", "pods/exec")}, []string{"exec into its pods: eve"}},
+		"exec with get": {
+			"acme--web", []rbacv1.PolicyRule{rule("get", "", "pods/exec")}, []string{"exec into its pods: eve"},
+		},
 		"ephemeral containers": {
 			"acme--web", []rbacv1.PolicyRule{rule("patch", "", "pods/ephemeralcontainers")}, []string{"debug its pods: eve"},
 		},
@@ -137,7 +143,7 @@ func TestBecomeAccount(t *testing.T) {
 			[]rbacv1.PolicyRule{rule("escalate", "rbac.authorization.k8s.io", "roles")},
 			[]string{"escalate its roles: eve"},
 		},
-		"reading pods": {"acme--web", []rbacv1.PolicyRule{rule("get", "", "pods")}, nil},
+		"get pods": {"acme--web", []rbacv1.PolicyRule{rule("get", "", "pods")}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := pathsOf(
@@ -146,7 +152,7 @@ func TestBecomeAccount(t *testing.T) {
 				robot,
 				tenant.ID{},
 			)
-			// from the fixture
+			// carol may read Secrets in the fixture.
 			got = slices.DeleteFunc(got, func(text string) bool {
 				return text == "read its token Secret, if one exists: carol"
 			})
@@ -157,45 +163,49 @@ func TestBecomeAccount(t *testing.T) {
 	}
 }
 
-// TestBecomeUser checks that impersonation leads to a user, and so does the right to both approve
-// and sign a certificate. One of these two rights is not enough.
+// TestBecomeUser checks the paths to a user: impersonation, and approving or signing a
+// certificate. To approve or sign, a subject needs rights to the request and to the signer.
 func TestBecomeUser(t *testing.T) {
 	const group, signer = "certificates.k8s.io", "kubernetes.io/kube-apiserver-client"
 	for name, c := range map[string]struct {
 		rules []rbacv1.PolicyRule
 		want  []string
 	}{
-		"impersonation": {[]rbacv1.PolicyRule{rule("impersonate", "", "users", "alice")}, []string{"impersonate: eve"}},
-		"of another":    {[]rbacv1.PolicyRule{rule("impersonate", "", "users", "bob")}, nil},
+		"impersonation": {
+			[]rbacv1.PolicyRule{rule("impersonate", "", "users", "alice")}, []string{"impersonate: eve"},
+		},
+		"impersonation of another user": {[]rbacv1.PolicyRule{rule("impersonate", "", "users", "bob")}, nil},
 		"constrained": {
 			[]rbacv1.PolicyRule{rule("impersonate:user-info", "authentication.k8s.io", "users")},
 			[]string{"impersonate (constrained): eve"},
 		},
-		"approval alone": {[]rbacv1.PolicyRule{rule("update", group, "certificatesigningrequests/approval")}, nil},
-		"the signer too": {
+		"approval without the signer": {
+			[]rbacv1.PolicyRule{rule("update", group, "certificatesigningrequests/approval")}, nil,
+		},
+		"approval with the signer": {
 			[]rbacv1.PolicyRule{
 				rule("update", group, "certificatesigningrequests/approval"), rule("approve", group, "signers", signer),
 			},
 			[]string{"approve a certificate for it: eve"},
 		},
-		"another signer": {
+		"approval with another signer": {
 			[]rbacv1.PolicyRule{
 				rule("update", group, "certificatesigningrequests/approval"), rule("approve", group, "signers", "example.com/x"),
 			},
 			nil,
 		},
-		"a signature": {
+		"signature": {
 			[]rbacv1.PolicyRule{rule("patch", group, "certificatesigningrequests/status"), rule("sign", group, "signers")},
 			[]string{"sign a certificate for it: eve"},
 		},
-		"roles of all": {
+		"bind and escalate": {
 			[]rbacv1.PolicyRule{
 				rule("bind", "rbac.authorization.k8s.io", "clusterroles"),
 				rule("escalate", "rbac.authorization.k8s.io", "clusterroles"),
 			},
 			[]string{"bind its roles: eve", "escalate its roles: eve"},
 		},
-		"a token of none": {[]rbacv1.PolicyRule{rule("create", "", "serviceaccounts/token")}, nil},
+		"service account token": {[]rbacv1.PolicyRule{rule("create", "", "serviceaccounts/token")}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := pathsOf(t, boundary(t, shop(t), roleAndBinding("eves", "eve", "", c.rules...)...),
@@ -204,16 +214,17 @@ func TestBecomeUser(t *testing.T) {
 			}
 		})
 	}
-	// Two subjects that each have one of the two rights do not have both.
+	// If two subjects each have one of the two rights, neither can use the path.
 	halves := append(roleAndBinding("approves", "eve", "", rule("update", group, "certificatesigningrequests/approval")),
 		roleAndBinding("signs", "mallory", "", rule("approve", group, "signers"))...)
 	if got := pathsOf(t, boundary(t, shop(t), halves...), "alice", tenant.ID{}); len(got) > 0 {
-		t.Errorf("two halves: %q", got)
+		t.Errorf("one right each: %q", got)
 	}
 }
 
-// TestBecomeAcross checks that a path is reported as across tenants if the subject may belong to a
-// different tenant than the target. If the tenant of the target is unknown, the path is not.
+// TestBecomeAcross checks that Across is true if the subject may belong to another tenant than the
+// target, and SystemOnly if it may only belong to the system tenant. Both are false if the tenant
+// of the target is unknown.
 func TestBecomeAcross(t *testing.T) {
 	const robot = "system:serviceaccount:acme--web:robot"
 	b := boundary(t, shop(t), roleAndBinding("eves", "eve", "", rule("create", "", "serviceaccounts/token"))...)
@@ -244,13 +255,13 @@ func TestBecomeAcross(t *testing.T) {
 		for _, a := range answers {
 			if found = a.Name == c.group; found {
 				if a.Across != c.across || a.SystemOnly != c.systemOnly {
-					t.Errorf("%s: across %t, system only %t", c.group, a.Across, a.SystemOnly)
+					t.Errorf("%s: Across %t, system only %t", c.group, a.Across, a.SystemOnly)
 				}
 				break
 			}
 		}
 		if !found && c.group != "tenant:globex" { // the boundary denies callers of another tenant
-			t.Errorf("%s: not among %v", c.group, answers)
+			t.Errorf("%s is missing in %v", c.group, answers)
 		}
 	}
 	bound := &rbacv1.ClusterRoleBinding{
@@ -264,12 +275,12 @@ func TestBecomeAcross(t *testing.T) {
 	}
 	if got := pathsOf(t, boundary(t, shop(t), role, bound), robot, tenanttest.ID(t, "acme")); !slices.Contains(got,
 		"request a token for it: tenant:acme") {
-		t.Errorf("of its own tenant: %q", got)
+		t.Errorf("subject of the same tenant: %q", got)
 	}
 }
 
-// TestActionsSelection checks that the selection includes the bindings of all roles that any path
-// needs.
+// TestActionsSelection checks that the selection includes the bindings to each role that allows an
+// action of a path.
 func TestActionsSelection(t *testing.T) {
 	paths := privileges.PathsTo("alice")
 	n := 0
@@ -285,14 +296,14 @@ func TestActionsSelection(t *testing.T) {
 	s.Roles[simulator.Key{Name: "reader"}] = &simulator.Role{Rules: []rbacv1.PolicyRule{rule("get", "", "pods")}}
 	for role, want := range map[string]bool{"signer": true, "reader": false, "missing": false} {
 		t.Run(role, func(t *testing.T) {
-			for range 2 { // the second result is cached
+			for range 2 { // the first call caches the result
 				if got := keep(s, &simulator.Binding{RoleRef: rbacv1.RoleRef{Kind: "ClusterRole", Name: role}}); got != want {
-					t.Errorf("keep a binding of %s: %t; want %t", role, got, want)
+					t.Errorf("KeepBinding for a binding to %s: %t; want %t", role, got, want)
 				}
 			}
 		})
 	}
 	if len(actions) != n || n <= len(paths) {
-		t.Errorf("%d questions of %d", len(actions), n)
+		t.Errorf("%d actions; want %d", len(actions), n)
 	}
 }

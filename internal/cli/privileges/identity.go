@@ -14,7 +14,7 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// Identity is the identity whose privileges are listed.
+// Identity is an identity whose privileges are listed.
 type Identity struct {
 	// Kind is User, Group, ServiceAccount or Tenant. Name is the name that the caller requested.
 	Kind string `json:"kind"`
@@ -22,28 +22,29 @@ type Identity struct {
 	// User is empty if Kind is Group or Tenant.
 	User   string   `json:"user,omitempty"`
 	Groups []string `json:"groups"`
-	// Tenant is empty if the tenant is unknown. The listing then does not show what the boundary
+	// Tenant is empty if the tenant is unknown. The listing then includes access that the boundary
 	// denies.
 	Tenant string `json:"tenant,omitempty"`
 }
 
-// OfUser returns the identity of a user. If id is not zero, the identity also has the group of the
-// tenant's callers.
+// OfUser returns the identity of a user. If id is not zero, the identity also has the group of all
+// callers of the tenant.
 func OfUser(name string, groups []string, id tenant.ID) *Identity {
 	return (&Identity{Kind: "User", Name: name, User: name}).with(groups, id)
 }
 
-// OfGroup returns the identity of any member of a group.
+// OfGroup returns the identity of a caller that has only the given group.
 func OfGroup(name string, id tenant.ID) *Identity {
 	return (&Identity{Kind: "Group", Name: name}).with([]string{name}, id)
 }
 
-// OfTenant returns the identity of any caller of a tenant.
+// OfTenant returns the identity of a caller about which only the tenant is known.
 func OfTenant(id tenant.ID) *Identity {
 	return (&Identity{Kind: "Tenant", Name: id.String()}).with(nil, id)
 }
 
-// OfServiceAccount returns the identity of a service account. owner is the owner of its namespace.
+// OfServiceAccount returns the identity of a service account. owner is the tenant that owns its
+// namespace.
 func OfServiceAccount(namespace, name string, owner tenant.ID) *Identity {
 	i := &Identity{
 		Kind: "ServiceAccount",
@@ -53,7 +54,7 @@ func OfServiceAccount(namespace, name string, owner tenant.ID) *Identity {
 	return i.with(serviceaccount.MakeGroupNames(namespace), owner)
 }
 
-// with adds the specified groups and the groups that every such caller has.
+// with adds the given groups, and the groups that every authenticated caller of the tenant has.
 func (i *Identity) with(groups []string, id tenant.ID) *Identity {
 	i.Groups = slices.Clone(groups)
 	implicit := []string{user.AllAuthenticated}

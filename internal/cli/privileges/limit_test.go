@@ -18,7 +18,7 @@ import (
 )
 
 // TestReadOfATenant checks that each list of objects that tenants own is limited to the given
-// tenant. Without a tenant, the lists are not limited.
+// tenant. Without a tenant, lists are not limited.
 func TestReadOfATenant(t *testing.T) {
 	var selectors []string
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

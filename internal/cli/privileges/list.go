@@ -25,25 +25,26 @@ import (
 // "kubectl-tenant".
 const CreatedByLabel = tenant.Domain + "/made-by"
 
-// Listing contains the privileges of an identity in one cluster.
+// Listing contains the privileges of an identity in a cluster.
 type Listing struct {
 	Cluster  string         `json:"cluster"`
 	Server   string         `json:"server"`
 	Identity *Identity      `json:"identity"`
 	Roles    []IdentityRole `json:"roles"`
-	// Grants contains the AccessGrants that give the identity access to other tenants' namespaces.
+	// Grants contains the AccessGrants that allow the identity to access namespaces of other
+	// tenants.
 	Grants []IdentityGrant `json:"grants,omitempty"`
 	// Lines contains the numbers of the lines in the policy file that match the identity.
 	Lines []int `json:"policyLines,omitempty"`
-	// Reviews contains the server's own rule reviews. They are used if the caller may not read
-	// roles and bindings.
+	// Reviews contains the rules that the server reports for the caller. They are used if the
+	// caller may not read roles and bindings.
 	Reviews []Review `json:"reviews,omitempty"`
-	// Unread contains the kinds that the caller may not list. Privileges from these kinds are
-	// missing.
+	// Unread contains the kinds that the caller may not list. The listing lacks the privileges
+	// from these kinds.
 	Unread []string `json:"unread,omitempty"`
 }
 
-// IdentityRole is a role of the identity.
+// IdentityRole is a role that is bound to the identity.
 type IdentityRole struct {
 	Kind      string `json:"kind"`
 	Namespace string `json:"namespace,omitempty"`
@@ -57,7 +58,7 @@ type IdentityRole struct {
 	Bindings       []IdentityBinding   `json:"bindings"`
 }
 
-// IdentityBinding is a binding that grants a role to the identity.
+// IdentityBinding is a binding of a role to the identity.
 type IdentityBinding struct {
 	Kind      string `json:"kind"`
 	Namespace string `json:"namespace,omitempty"`
@@ -65,16 +66,16 @@ type IdentityBinding struct {
 	Subject   string `json:"subject"`
 	// Scope describes where the rules apply.
 	Scope string `json:"scope"`
-	// HeldBack is why the tenant boundary denies all access through the binding, or empty.
+	// HeldBack is why the binding gives the identity no access, or empty.
 	HeldBack string `json:"heldBack,omitempty"`
 	// Expires is the expiration time in the binding's annotation.
 	Expires string `json:"expires,omitempty"`
-	// CreatedByKubectl reports whether kubectl tenant created the binding, so that
+	// CreatedByKubectl reports whether kubectl tenant created the binding. In this case,
 	// revoke-privileges deletes it.
 	CreatedByKubectl bool `json:"madeByKubectlTenant,omitempty"`
 }
 
-// IdentityGrant is an AccessGrant that the identity may use.
+// IdentityGrant is an AccessGrant to the identity.
 type IdentityGrant struct {
 	Namespace string                     `json:"namespace"`
 	Name      string                     `json:"name"`
@@ -85,14 +86,14 @@ type IdentityGrant struct {
 	HeldBack string `json:"heldBack,omitempty"`
 }
 
-// Review contains the caller's rules in a namespace, from a review of the server.
+// Review contains the rules in a namespace that the server reports for the caller.
 type Review struct {
 	Namespace  string              `json:"namespace"`
 	Rules      []rbacv1.PolicyRule `json:"rules"`
 	Incomplete bool                `json:"incomplete,omitempty"`
 }
 
-// ForIdentity returns the selection of the objects that [List] needs for an identity.
+// ForIdentity returns a selection of the objects that [List] needs for an identity.
 func ForIdentity(i *Identity) Selection {
 	return Selection{
 		Grants:      true,
@@ -139,7 +140,7 @@ func List(snapshot *simulator.Snapshot, i *Identity, now time.Time) *Listing {
 	return l
 }
 
-// lister lists the privileges in a snapshot.
+// lister creates the parts of a [Listing] from a snapshot.
 type lister struct{ *simulator.Snapshot }
 
 func (p lister) role(kind string, key simulator.Key) *IdentityRole {

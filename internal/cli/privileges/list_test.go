@@ -23,8 +23,9 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// listed lists the privileges of an identity in a cluster with the binding b of alice. It returns
-// the scope of this binding and, if it does not apply, the reason.
+// listed lists the privileges of an identity in a cluster with only the binding b, which it sets
+// to bind alice. It returns the scope of the binding and, if the binding does not apply, the
+// reason.
 func listed(t *testing.T, i *privileges.Identity, b *simulator.Binding, unread ...string) string {
 	t.Helper()
 	s := shop(t)
@@ -40,8 +41,8 @@ func listed(t *testing.T, i *privileges.Identity, b *simulator.Binding, unread .
 	return "none"
 }
 
-// TestListScope checks the scope of a binding behind the boundary, and why a binding does not
-// apply.
+// TestListScope checks the scope of a binding within the tenant boundary, and the reason if the
+// binding does not apply.
 func TestListScope(t *testing.T) {
 	of := func(name string) *privileges.Identity { return privileges.OfUser("alice", nil, tenanttest.ID(t, name)) }
 	unknown := privileges.OfUser("alice", nil, tenant.ID{})
@@ -56,30 +57,30 @@ func TestListScope(t *testing.T) {
 		want   string
 	}{
 		"own namespace": {of("acme"), in("acme--web"), nil, "namespace acme--web: "},
-		"another's": {
+		"namespace of another tenant": {
 			of("acme"), in("globex--shop"), nil, "namespace globex--shop: the namespace does not belong to tenant acme",
 		},
-		"nobody's": {of("acme"), in("nobodys"), nil, "namespace nobodys: the namespace does not belong to " +
+		"unowned namespace": {of("acme"), in("nobodys"), nil, "namespace nobodys: the namespace does not belong to " +
 			"tenant acme"},
-		"namespaces were not read": {of("acme"), in("globex--shop"), []string{"Namespaces"}, "namespace globex--shop: "},
-		"the system's caller": {
+		"namespaces not readable": {of("acme"), in("globex--shop"), []string{"Namespaces"}, "namespace globex--shop: "},
+		"caller of the system tenant": {
 			privileges.OfUser("alice", nil, tenant.System()), in("globex--shop"), nil, "namespace globex--shop: ",
 		},
-		"no tenant is known": {unknown, in("globex--shop"), nil, "namespace globex--shop: "},
-		"everywhere":         {of("acme"), &simulator.Binding{Name: "b"}, nil, "all namespaces of tenant acme: "},
-		"everywhere, the system's": {
+		"unknown tenant": {unknown, in("globex--shop"), nil, "namespace globex--shop: "},
+		"cluster-wide":   {of("acme"), &simulator.Binding{Name: "b"}, nil, "all namespaces of tenant acme: "},
+		"cluster-wide, system tenant": {
 			privileges.OfUser("alice", nil, tenant.System()), &simulator.Binding{Name: "b"}, nil, "the whole cluster: ",
 		},
-		"everywhere, unknown":       {unknown, &simulator.Binding{Name: "b"}, nil, "the whole cluster: "},
-		"limited to it and another": {of("acme"), limited("globex, acme"), nil, "all namespaces of tenant acme: "},
-		"limited to another": {
+		"cluster-wide, unknown tenant":       {unknown, &simulator.Binding{Name: "b"}, nil, "the whole cluster: "},
+		"limited to this tenant and another": {of("acme"), limited("globex, acme"), nil, "all namespaces of tenant acme: "},
+		"limited to another tenant": {
 			of("acme"), limited("globex"), nil, "limited to globex: it does not apply to tenant acme",
 		},
-		"limited to a longer name": {
+		"limited to a tenant with a longer name": {
 			of("acme"), limited("acme2"), nil, "limited to acme2: it does not apply to tenant acme",
 		},
-		"limited to nothing": {of("acme"), limited(""), nil, "limited to : it does not apply to tenant acme"},
-		"limited, unknown":   {unknown, limited("globex"), nil, "limited to globex: "},
+		"empty limit":             {of("acme"), limited(""), nil, "limited to : it does not apply to tenant acme"},
+		"limited, unknown tenant": {unknown, limited("globex"), nil, "limited to globex: "},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := listed(t, c.who, c.b, c.unread...); got != c.want {
@@ -89,8 +90,8 @@ func TestListScope(t *testing.T) {
 	}
 }
 
-// TestListReaches checks that a binding matches an identity by its user, one of its groups or its
-// service account, and not by similar names.
+// TestListReaches checks that a binding matches an identity by user, group or service account, and
+// does not match similar names.
 func TestListReaches(t *testing.T) {
 	acme := tenanttest.ID(t, "acme")
 	user, group := privileges.OfUser("alice", []string{"dev"}, acme), privileges.OfGroup("dev", tenant.ID{})
@@ -100,45 +101,45 @@ func TestListReaches(t *testing.T) {
 		to   rbacv1.Subject
 		want string
 	}{
-		"the user":             {user, rbacv1.Subject{Kind: rbacv1.UserKind, Name: "alice"}, "user alice"},
-		"a group of that name": {user, rbacv1.Subject{Kind: rbacv1.GroupKind, Name: "alice"}, ""},
-		"a group":              {user, rbacv1.Subject{Kind: rbacv1.GroupKind, Name: "dev"}, "group dev"},
-		"everybody": {
+		"user":                            {user, rbacv1.Subject{Kind: rbacv1.UserKind, Name: "alice"}, "user alice"},
+		"group with the name of the user": {user, rbacv1.Subject{Kind: rbacv1.GroupKind, Name: "alice"}, ""},
+		"group":                           {user, rbacv1.Subject{Kind: rbacv1.GroupKind, Name: "dev"}, "group dev"},
+		"all authenticated users": {
 			user, rbacv1.Subject{Kind: rbacv1.GroupKind, Name: "system:authenticated"}, "group system:authenticated",
 		},
-		"the tenant's group":      {user, rbacv1.Subject{Kind: rbacv1.GroupKind, Name: "tenant:acme"}, "group tenant:acme"},
-		"another tenant's":        {user, rbacv1.Subject{Kind: rbacv1.GroupKind, Name: "tenant:globex"}, ""},
-		"a group has no user":     {group, rbacv1.Subject{Kind: rbacv1.UserKind, Name: ""}, ""},
-		"a group has no tenant's": {group, rbacv1.Subject{Kind: rbacv1.GroupKind, Name: "tenant:acme"}, ""},
-		"the account": {
+		"group of the tenant":     {user, rbacv1.Subject{Kind: rbacv1.GroupKind, Name: "tenant:acme"}, "group tenant:acme"},
+		"group of another tenant": {user, rbacv1.Subject{Kind: rbacv1.GroupKind, Name: "tenant:globex"}, ""},
+		"empty user for a group":  {group, rbacv1.Subject{Kind: rbacv1.UserKind, Name: ""}, ""},
+		"group without a tenant":  {group, rbacv1.Subject{Kind: rbacv1.GroupKind, Name: "tenant:acme"}, ""},
+		"service account": {
 			robot,
 			rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Namespace: "acme--web", Name: "robot"},
 			"service account acme--web/robot",
 		},
-		"the account of another one": {
+		"service account of another namespace": {
 			robot, rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Namespace: "globex--shop", Name: "robot"}, "",
 		},
-		"an account of the binding's": {
+		"service account of the binding's namespace": {
 			robot, rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Name: "robot"}, "service account acme--web/robot",
 		},
-		"the account by its user": {
+		"service account as a user": {
 			robot,
 			rbacv1.Subject{Kind: rbacv1.UserKind, Name: "system:serviceaccount:acme--web:robot"},
 			"user system:serviceaccount:acme--web:robot",
 		},
-		"all accounts of the namespace": {
+		"service accounts of the namespace": {
 			robot,
 			rbacv1.Subject{Kind: rbacv1.GroupKind, Name: "system:serviceaccounts:acme--web"},
 			"group system:serviceaccounts:acme--web",
 		},
-		"all accounts of another one": {
+		"service accounts of another namespace": {
 			robot, rbacv1.Subject{Kind: rbacv1.GroupKind, Name: "system:serviceaccounts:globex--shop"}, "",
 		},
-		"a user is no service account": {
+		"service account with the name of the user": {
 			user, rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Namespace: "acme--web", Name: "alice"}, "",
 		},
-		"a subject of an unknown kind": {user, rbacv1.Subject{Kind: "Person", Name: "alice"}, ""},
-		"of a tenant, its members' group": {
+		"unknown kind": {user, rbacv1.Subject{Kind: "Person", Name: "alice"}, ""},
+		"tenant identity, group of the tenant": {
 			privileges.OfTenant(acme), rbacv1.Subject{Kind: rbacv1.GroupKind, Name: "tenant:acme"}, "group tenant:acme",
 		},
 	} {
@@ -157,8 +158,8 @@ func TestListReaches(t *testing.T) {
 	}
 }
 
-// TestListRoles checks that a missing role and an unreadable role are distinguished. An aggregated
-// role names the sources of its rules.
+// TestListRoles checks that a missing role and an unreadable role are distinguished. For an
+// aggregated role, the listing contains the ClusterRoles that it aggregates.
 func TestListRoles(t *testing.T) {
 	s := simulator.NewSnapshot()
 	chosen := map[string]string{"to": "view"}
@@ -213,7 +214,7 @@ func TestListRoles(t *testing.T) {
 	}
 }
 
-// grant returns an AccessGrant in globex--shop to a caller of acme.
+// grant returns an AccessGrant in globex--shop to alice of acme. change may be nil.
 func grant(t *testing.T, name string, change func(*v1alpha1.AccessGrant)) *unstructured.Unstructured {
 	t.Helper()
 	g := &v1alpha1.AccessGrant{
@@ -235,8 +236,8 @@ func grant(t *testing.T, name string, change func(*v1alpha1.AccessGrant)) *unstr
 	return &unstructured.Unstructured{Object: object}
 }
 
-// TestListGrants checks that a grant is listed only for the callers and the tenant that it names.
-// If the grant does not apply, the reason is listed.
+// TestListGrants checks that a grant is listed only for callers to which it applies. If the grant
+// is not valid, the reason is listed.
 func TestListGrants(t *testing.T) {
 	now := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 	alice := privileges.OfUser("alice", []string{"dev"}, tenanttest.ID(t, "acme"))
@@ -251,14 +252,14 @@ func TestListGrants(t *testing.T) {
 		who    *privileges.Identity
 		want   string
 	}{
-		"counts":             {nil, alice, "globex: "},
-		"by a group":         {from(v1alpha1.AccessGrantFrom{Tenant: "acme", Groups: []string{"dev"}}), alice, "globex: "},
-		"another group":      {from(v1alpha1.AccessGrantFrom{Tenant: "acme", Groups: []string{"ops"}}), alice, "none"},
-		"another user":       {from(v1alpha1.AccessGrantFrom{Tenant: "acme", Users: []string{"carol"}}), alice, "none"},
-		"another tenant's":   {from(v1alpha1.AccessGrantFrom{Tenant: "initech", Users: []string{"alice"}}), alice, "none"},
-		"no tenant is known": {nil, privileges.OfUser("alice", nil, tenant.ID{}), "none"},
-		"it is no grant":     {func(g *v1alpha1.AccessGrant) { g.Spec.To[0].Verbs = []string{"*"} }, alice, "none"},
-		"to a service account": {
+		"valid":          {nil, alice, "globex: "},
+		"group":          {from(v1alpha1.AccessGrantFrom{Tenant: "acme", Groups: []string{"dev"}}), alice, "globex: "},
+		"another group":  {from(v1alpha1.AccessGrantFrom{Tenant: "acme", Groups: []string{"ops"}}), alice, "none"},
+		"another user":   {from(v1alpha1.AccessGrantFrom{Tenant: "acme", Users: []string{"carol"}}), alice, "none"},
+		"another tenant": {from(v1alpha1.AccessGrantFrom{Tenant: "initech", Users: []string{"alice"}}), alice, "none"},
+		"unknown tenant": {nil, privileges.OfUser("alice", nil, tenant.ID{}), "none"},
+		"invalid grant":  {func(g *v1alpha1.AccessGrant) { g.Spec.To[0].Verbs = []string{"*"} }, alice, "none"},
+		"service account": {
 			from(v1alpha1.AccessGrantFrom{
 				Tenant:          "acme",
 				ServiceAccounts: []v1alpha1.ServiceAccountName{{Namespace: "acme--web", Name: "robot"}},
@@ -266,7 +267,7 @@ func TestListGrants(t *testing.T) {
 			privileges.OfServiceAccount("acme--web", "robot", tenanttest.ID(t, "acme")),
 			"globex: ",
 		},
-		"to another account": {
+		"another service account": {
 			from(v1alpha1.AccessGrantFrom{
 				Tenant:          "acme",
 				ServiceAccounts: []v1alpha1.ServiceAccountName{{Namespace: "acme--db", Name: "robot"}},
@@ -276,12 +277,12 @@ func TestListGrants(t *testing.T) {
 		},
 		"expires later": {until(now.Add(time.Second)), alice, "globex: "},
 		"expires now":   {until(now), alice, "globex: it has expired"},
-		"nobody made it": {
+		"no grantor": {
 			func(g *v1alpha1.AccessGrant) { g.Spec.Grantor = nil },
 			alice,
 			"globex: the namespace had another owner when the grant was created",
 		},
-		"the owner is another": {
+		"former owner": {
 			func(g *v1alpha1.AccessGrant) { g.Spec.Grantor.Owner = "initech" },
 			alice,
 			"globex: the namespace had another owner when the grant was created",
@@ -304,8 +305,7 @@ func TestListGrants(t *testing.T) {
 	}
 }
 
-// TestHostileNames checks that names of objects can neither control a terminal nor end an element
-// of the page.
+// TestHostileNames checks that object names cannot control a terminal or add elements to the page.
 func TestHostileNames(t *testing.T) {
 	const evil = "x\x1b[2J\u202e<script>alert(1)</script>"
 	l := listing()
@@ -327,12 +327,12 @@ func TestHostileNames(t *testing.T) {
 		t.Errorf("the page: %v", err)
 	}
 	if !strings.Contains(page.String(), "&lt;script&gt;") {
-		t.Error("the page does not name what it lists")
+		t.Error("the page does not contain the escaped names")
 	}
 }
 
-// TestTreeReportsProblems checks that a tree reports missing, denied, expired and unreadable items,
-// and those that kubectl tenant created. It omits empty values.
+// TestTreeReportsProblems checks that the tree contains missing, blocked, expired and unreadable
+// items, and the bindings that kubectl tenant created. It omits empty values.
 func TestTreeReportsProblems(t *testing.T) {
 	at := metav1.NewTime(time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC))
 	l := listing()
@@ -402,13 +402,13 @@ func TestTreeReportsProblems(t *testing.T) {
 		})
 		if i := slices.IndexFunc(c.wantNo, func(text string) bool { return strings.Contains(tree.String(), text) }); i >= 0 ||
 			len(missing) > 0 {
-			t.Errorf("the tree\n%s\nlacks %q, and says what it should not (%d)", &tree, missing, i)
+			t.Errorf("the tree\n%s\nlacks %q; index of an unexpected text: %d", &tree, missing, i)
 		}
 	}
 }
 
 // TestListByTenants checks that a right that a server derives from a Tenant is listed only for
-// callers of that tenant, with the Tenant as its source.
+// callers of that tenant. Its source is the Tenant.
 func TestListByTenants(t *testing.T) {
 	right := &simulator.Binding{
 		Name:     "acme",

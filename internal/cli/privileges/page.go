@@ -12,7 +12,7 @@ import (
 //go:embed page.html
 var pages embed.FS
 
-// WriteHTML writes listings as one self-contained page.
+// WriteHTML writes listings as one page that loads no other file.
 func WriteHTML(w io.Writer, all []*Listing) error {
 	page, err := template.New("page.html").Funcs(template.FuncMap{"rule": RuleText}).ParseFS(pages, "page.html")
 	if err != nil {

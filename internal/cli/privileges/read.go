@@ -26,7 +26,9 @@ import (
 )
 
 const (
-	// pageSize is the number of objects in one page of a list. 100,000 bindings need 20 requests.
+	// pageSize is the number of objects in one page of a list. A cluster with 100,000 bindings
+	// needs 20
+	// requests.
 	pageSize = 5000
 	protobuf = "application/vnd.kubernetes.protobuf"
 )
@@ -39,8 +41,8 @@ type Selection struct {
 	// KeepBinding reports whether to store a binding. It is called after all roles have been read.
 	// If nil, all bindings are stored.
 	KeepBinding func(*simulator.Snapshot, *simulator.Binding) bool
-	// Tenant limits the lists to the objects of one tenant. In webhook mode, the server denies a
-	// tenant's caller any other list over all namespaces. The zero ID does not limit the lists.
+	// Tenant limits the lists to the objects of one tenant. In webhook mode, callers of a tenant
+	// may not send other lists over all namespaces. The zero ID does not limit the lists.
 	Tenant tenant.ID
 	// Grants specifies that AccessGrants are read too. Scopes specifies that
 	// CustomResourceDefinitions, RetiredTenants, TenantQuotas and TenantMembers are read too.
@@ -48,7 +50,8 @@ type Selection struct {
 }
 
 // Read reads the selected objects from the cluster. If the caller may not list a kind, Read omits
-// it and adds the kind to Unread. It calls read with the number of objects that it has read.
+// it and adds the kind to Unread. It calls read with the number of objects after each 1,000
+// objects. read may be nil.
 func Read(
 	ctx context.Context, config *rest.Config, s Selection, read func(objects int64),
 ) (*simulator.Snapshot, error) {
@@ -108,23 +111,23 @@ func Read(
 	return r.snapshot, nil
 }
 
-// kindList lists one page of a kind.
+// kindList specifies how to list the objects of a kind.
 type kindList struct {
 	kind     string
-	optional bool // the server may not have the kind
+	optional bool // the server may not serve the kind
 	page     func(metav1.ListOptions) (runtime.Object, error)
 }
 
-// reader adds objects to a snapshot.
+// reader adds the objects that it reads to a snapshot.
 type reader struct {
 	snapshot    *simulator.Snapshot
-	keepBinding func(*simulator.Snapshot, *simulator.Binding) bool // stores all if nil
+	keepBinding func(*simulator.Snapshot, *simulator.Binding) bool // if nil, stores all bindings
 	count       int64
 	progress    func(int64)
 }
 
-// Limit returns options that limit a list to the objects of a tenant. The list is not limited if
-// the ID is zero, or if objects of the kind belong to no tenant.
+// Limit returns the options for a list of the objects of one tenant. The list is not limited if
+// the ID is zero, or if tenants own no objects of the kind.
 func Limit(id tenant.ID, kind string) metav1.ListOptions {
 	if id.IsZero() {
 		return metav1.ListOptions{}

@@ -27,9 +27,9 @@ const (
 	crdPath                     = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 )
 
-// apiServer returns the configuration of a server, and a function that returns the requested paths.
-// answers contains a list for each path, and later pages for "<path>?<token>". All other lists are
-// empty.
+// apiServer returns the configuration of a fake server, and a function that returns the requested
+// paths. answers contains a list for each path, and the later pages for "<path>?<token>". All
+// other lists are empty.
 func apiServer(t *testing.T, answers map[string]any) (*rest.Config, func() []string) {
 	t.Helper()
 	var mu sync.Mutex
@@ -62,7 +62,7 @@ func apiServer(t *testing.T, answers map[string]any) (*rest.Config, func() []str
 	}
 }
 
-// list returns one page of items.
+// list returns one page of a list.
 func list(kind, next string, items ...map[string]any) map[string]any {
 	if items == nil {
 		items = []map[string]any{}
@@ -92,7 +92,7 @@ func denied(resource string) *apierrors.StatusError {
 }
 
 // TestRead checks that a kind that the caller may not list is in Unread, and that the other kinds
-// are read to the last page. A missing optional kind is not in Unread.
+// are read to the last page. An optional kind that the server does not serve is not in Unread.
 func TestRead(t *testing.T) {
 	config, requested := apiServer(t, map[string]any{
 		corePath + "namespaces":           list("Namespace", "2", named("web")),
@@ -128,17 +128,17 @@ func TestRead(t *testing.T) {
 		t.Errorf("namespaces %v, roles %v, scopes %v", s.Namespaces, s.Roles, s.Scopes)
 	}
 	if len(s.Bindings) != 1 || s.Bindings[0].Name != "kept" {
-		t.Errorf("bindings %+v; want the one that is kept", s.Bindings)
+		t.Errorf("bindings %+v; want only the binding kept", s.Bindings)
 	}
 	for _, path := range requested() {
 		if path == rbacPath+"roles" || path == rbacPath+"rolebindings" || path == ownPath+"accessgrants" {
-			t.Errorf("%s was asked: more than the namespace", path)
+			t.Errorf("unexpected request for %s, outside the namespace", path)
 		}
 	}
 }
 
-// TestReadEmptySelection checks that an empty selection reads every binding, and no kind of
-// kubetenant except Tenants.
+// TestReadEmptySelection checks that an empty selection reads every binding. Of the kinds of
+// kubetenant, it reads only Tenants.
 func TestReadEmptySelection(t *testing.T) {
 	config, requested := apiServer(t, map[string]any{
 		rbacPath +
@@ -151,17 +151,17 @@ func TestReadEmptySelection(t *testing.T) {
 	if slices.ContainsFunc(requested(), func(path string) bool {
 		return strings.HasPrefix(path, ownPath) && path != ownPath+"tenants" || path == crdPath
 	}) {
-		t.Errorf("asked %v", requested())
+		t.Errorf("unexpected requests %v", requested())
 	}
 }
 
-// TestReadFails checks that an error other than Forbidden contains the kind, and that no partial
-// result is returned.
+// TestReadFails checks that an error other than Forbidden contains the kind, and that Read returns
+// no partial result.
 func TestReadFails(t *testing.T) {
 	gone := apierrors.NewNotFound(schema.GroupResource{Resource: "x"}, "")
 	for kind, answers := range map[string]map[string]any{
 		"Namespaces":                {corePath + "namespaces": apierrors.NewInternalError(http.ErrAbortHandler)},
-		"Roles":                     {rbacPath + "roles": gone}, // every server has them
+		"Roles":                     {rbacPath + "roles": gone}, // every server serves Roles
 		"CustomResourceDefinitions": {crdPath: gone},
 		"AccessGrants":              {ownPath + "accessgrants": apierrors.NewInternalError(http.ErrAbortHandler)},
 	} {
@@ -175,7 +175,7 @@ func TestReadFails(t *testing.T) {
 	}
 }
 
-// TestReadProgress checks that progress is reported for every thousand objects.
+// TestReadProgress checks that progress is reported after each thousand objects.
 func TestReadProgress(t *testing.T) {
 	items := make([]map[string]any, 2500)
 	for i := range items {
@@ -188,11 +188,11 @@ func TestReadProgress(t *testing.T) {
 		counts = append(counts, n)
 	})
 	if err != nil || len(s.Bindings) > 0 || !slices.Equal(counts, []int64{1000, 2000}) {
-		t.Errorf("told %v, %d bindings, %v", counts, len(s.Bindings), err)
+		t.Errorf("progress %v, %d bindings, %v", counts, len(s.Bindings), err)
 	}
 }
 
-// TestReadQuotas checks that a quota with an invalid tenant has no owner.
+// TestReadQuotas checks that a TenantQuota with an invalid tenant is read, but has no owner.
 func TestReadQuotas(t *testing.T) {
 	quota := func(name, owner string) map[string]any {
 		return map[string]any{

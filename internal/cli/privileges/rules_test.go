@@ -21,7 +21,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// secretsIn returns the action to get Secrets, or the Secret with a name.
+// secretsIn returns the action to get a Secret with the given name, or any Secret if name is
+// empty.
 func secretsIn(namespace, name string) *privileges.Action {
 	return &privileges.Action{AttributesRecord: authorizer.AttributesRecord{
 		Verb:            "get",
@@ -34,7 +35,7 @@ func secretsIn(namespace, name string) *privileges.Action {
 }
 
 // answers returns "<subject> by <source> in <scope> only <objects>" for each answer. It omits the
-// answers for carol, who is in the fixture.
+// answers for carol, who may read Secrets in the fixture.
 func answers(t *testing.T, b *privileges.Boundary, q *privileges.Action) []string {
 	t.Helper()
 	var all []string
@@ -46,8 +47,8 @@ func answers(t *testing.T, b *privileges.Boundary, q *privileges.Action) []strin
 	return all
 }
 
-// TestOnlyNamed checks that a right to some named objects is an answer with these names, and is no
-// answer for another object.
+// TestOnlyNamed checks that a right to named objects is an answer with these names. It is not an
+// answer to a request for another object.
 func TestOnlyNamed(t *testing.T) {
 	named := roleAndBinding(
 		"named",
@@ -61,11 +62,11 @@ func TestOnlyNamed(t *testing.T) {
 		q    *privileges.Action
 		want []string
 	}{
-		"any":                {secretsIn("acme--web", ""), []string{eves + "a, b"}},
-		"one of them":        {secretsIn("acme--web", "b"), []string{eves}},
-		"another":            {secretsIn("acme--web", "c"), nil},
-		"in another's space": {secretsIn("globex--shop", "a"), nil},
-		"a path": {
+		"any object":                 {secretsIn("acme--web", ""), []string{eves + "a, b"}},
+		"named object":               {secretsIn("acme--web", "b"), []string{eves}},
+		"another object":             {secretsIn("acme--web", "c"), nil},
+		"another tenant's namespace": {secretsIn("globex--shop", "a"), nil},
+		"path": {
 			&privileges.Action{AttributesRecord: authorizer.AttributesRecord{Verb: "get", Path: "/metrics"}}, nil,
 		},
 	} {
@@ -92,8 +93,9 @@ func TestPathsNeedClusterRoleBindings(t *testing.T) {
 	}
 }
 
-// TestGranted checks that a valid grant is an answer in its namespace, where the boundary otherwise
-// denies the tenant's callers. An expired grant and a grant of other objects are no answers.
+// TestGranted checks that a valid grant is an answer in its namespace, in which the boundary
+// denies other callers of the tenant. An expired grant and a grant for other objects are not
+// answers.
 func TestGranted(t *testing.T) {
 	const alices = "alice by AccessGrant globex--shop/g in namespace globex--shop only "
 	to := func(resource string, names ...string) func(*v1alpha1.AccessGrant) {
@@ -111,17 +113,17 @@ func TestGranted(t *testing.T) {
 		"granted":              {to("secrets"), secretsIn("globex--shop", ""), []string{alices}},
 		"everywhere":           {to("secrets"), everywhere, []string{alices}},
 		"in another namespace": {to("secrets"), secretsIn("acme--web", ""), nil},
-		"of the cluster":       {to("secrets"), secretsIn("", ""), nil},
-		"something else":       {to("pods"), secretsIn("globex--shop", ""), nil},
-		"some objects":         {to("secrets", "a"), secretsIn("globex--shop", ""), []string{alices + "a"}},
-		"one of them":          {to("secrets", "a"), secretsIn("globex--shop", "a"), []string{alices}},
-		"another":              {to("secrets", "a"), secretsIn("globex--shop", "b"), nil},
-		"ended": {func(g *v1alpha1.AccessGrant) {
+		"no namespace":         {to("secrets"), secretsIn("", ""), nil},
+		"another resource":     {to("pods"), secretsIn("globex--shop", ""), nil},
+		"named objects":        {to("secrets", "a"), secretsIn("globex--shop", ""), []string{alices + "a"}},
+		"named object":         {to("secrets", "a"), secretsIn("globex--shop", "a"), []string{alices}},
+		"another object":       {to("secrets", "a"), secretsIn("globex--shop", "b"), nil},
+		"expired": {func(g *v1alpha1.AccessGrant) {
 			to("secrets")(g)
 			g.Spec.Expires = &metav1.Time{}
 			g.Spec.Expires.Time = g.Spec.Expires.AddDate(2000, 0, 0)
 		}, secretsIn("globex--shop", ""), nil},
-		"by another owner": {
+		"former owner": {
 			func(g *v1alpha1.AccessGrant) { to("secrets")(g); g.Spec.Grantor.Owner = "initech" },
 			secretsIn("globex--shop", ""),
 			nil,
@@ -135,8 +137,8 @@ func TestGranted(t *testing.T) {
 	}
 }
 
-// TestByPolicy checks that a policy line is an answer if it allows the action, for callers of the
-// tenant in the line or of the tenant that owns the namespace.
+// TestByPolicy checks that a policy line that allows the action is an answer. It is for callers of
+// the tenant in the line, or of the tenant that owns the namespace if the line is for any tenant.
 func TestByPolicy(t *testing.T) {
 	line := func(spec string) string {
 		return `{"apiVersion":"abac.authorization.kubernetes.io/v1beta1","kind":"Policy","spec":{` + spec + `}}`
@@ -169,12 +171,12 @@ func TestByPolicy(t *testing.T) {
 		q    *privileges.Action
 		want []string
 	}{
-		"where both count": {
+		"two lines": {
 			secretsIn("globex--shop", ""), []string{auditors + "namespace globex--shop", alice + "namespace globex--shop"},
 		},
-		"where one does":      {secretsIn("acme--web", ""), []string{auditors + "namespace acme--web"}},
-		"what is in no place": {secretsIn("", ""), []string{auditors + "the whole cluster"}},
-		"in nobody's":         {secretsIn("nobodys", ""), nil},
+		"one line":          {secretsIn("acme--web", ""), []string{auditors + "namespace acme--web"}},
+		"no namespace":      {secretsIn("", ""), []string{auditors + "the whole cluster"}},
+		"unowned namespace": {secretsIn("nobodys", ""), nil},
 		"everywhere": {
 			everywhere,
 			[]string{
@@ -198,8 +200,8 @@ func TestByPolicy(t *testing.T) {
 }
 
 // TestScopeOfAnswers checks that a ClusterRoleBinding applies in the tenant's own namespaces, and
-// in the whole cluster only for callers of the system tenant. The limit in its annotation is
-// reported.
+// in the whole cluster only for callers of the system tenant. The answer contains the limit in the
+// binding's annotation.
 func TestScopeOfAnswers(t *testing.T) {
 	q := secretsIn("", "")
 	q.Everywhere = true

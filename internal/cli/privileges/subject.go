@@ -62,7 +62,7 @@ func (s Subject) Title() string {
 	return s.Name
 }
 
-// accounts returns the namespace of a subject that is a service account or the group of a
+// accounts returns the namespace of a subject that is a service account, or the group of a
 // namespace's service accounts. For any other subject, are is false.
 func (s Subject) accounts() (namespace string, are bool) {
 	if s.Kind == rbacv1.ServiceAccountKind {
@@ -85,11 +85,11 @@ func (s Subject) isOfEveryTenant() bool {
 	return !strings.HasPrefix(s.Name, "system:")
 }
 
-// Candidates returns the tenants whose callers can match the subject and whose access to the
+// Candidates returns the tenants whose callers can match the subject, and whose access to the
 // namespace may differ. For a service account, a namespace's service accounts or a tenant's group,
-// this is the tenant of the subject. For any other subject, it is the system tenant and, if callers
-// of every tenant can match, the owner of the namespace. anybodys reports whether callers of every
-// tenant can match.
+// this is the tenant of the subject. For any other subject, it is the system tenant and, if
+// callers of every tenant can match, the owner of the namespace. anybodys reports whether callers
+// of every tenant can match.
 func (s Subject) Candidates(
 	ctx context.Context, stack *stack.Stack, of *simulator.Snapshot, namespace string,
 ) (all []tenant.ID, anybodys bool) {
@@ -99,7 +99,7 @@ func (s Subject) Candidates(
 	case areAccounts:
 		id, err := stack.ServiceAccountTenant(ctx, home)
 		if err != nil {
-			return nil, false // it has no tenant
+			return nil, false // the service account has no tenant
 		}
 		return []tenant.ID{id}, false
 	case s.Kind == rbacv1.GroupKind && isTenants:
@@ -117,7 +117,8 @@ func (s Subject) Candidates(
 }
 
 // Caller returns a caller of a tenant that matches the subject. For the group of all service
-// accounts, it is a service account in the namespace or, for the system tenant, in kube-system.
+// accounts, the caller is a service account in the namespace or, for the system tenant, in
+// kube-system.
 func (s Subject) Caller(id tenant.ID, namespace string) *user.DefaultInfo {
 	u := &user.DefaultInfo{
 		Name:   s.Name,
@@ -135,7 +136,7 @@ func (s Subject) Caller(id tenant.ID, namespace string) *user.DefaultInfo {
 	case areAccounts:
 		account(home, "any")
 	case s.Kind == rbacv1.GroupKind && s.Name == serviceaccount.AllServiceAccountsGroup && id.IsSystem():
-		account(metav1.NamespaceSystem, "any") // an account of another namespace belongs to that namespace's owner
+		account(metav1.NamespaceSystem, "any") // a service account in a tenant's namespace belongs to that tenant
 	case s.Kind == rbacv1.GroupKind && s.Name == serviceaccount.AllServiceAccountsGroup && namespace != "":
 		account(namespace, "any")
 	case s.Kind == rbacv1.GroupKind:
@@ -147,11 +148,12 @@ func (s Subject) Caller(id tenant.ID, namespace string) *user.DefaultInfo {
 	return u
 }
 
-// IsDefault reports whether Kubernetes creates the binding for the subject in every cluster. This
-// includes the binding of system:masters, and the bindings of Kubernetes' own components and
-// controllers (k8s.io/kubernetes/plugin/pkg/auth/authorizer/rbac/bootstrappolicy, v1.37.1).
-// IsDefault compares the names of the binding, the role and the subject. A label would prove
-// nothing, because any user may set it, and a default binding may have additional subjects.
+// IsDefault reports whether a binding to the subject is one that Kubernetes creates in every
+// cluster for its own components and controllers, or for system:masters
+// (k8s.io/kubernetes/plugin/pkg/auth/authorizer/rbac/bootstrappolicy, v1.37.1). It returns false
+// for groups of all users or service accounts. IsDefault compares the names of the binding, the
+// role and the subject. It does not use labels, because any user may set them, and a default
+// binding may have additional subjects.
 func IsDefault(b *simulator.Binding, s rbacv1.Subject) bool {
 	if s.Kind == rbacv1.ServiceAccountKind {
 		return s.Namespace == metav1.NamespaceSystem && b.Name == b.RoleRef.Name &&

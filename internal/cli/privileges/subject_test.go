@@ -15,8 +15,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/tenanttest"
 )
 
-// TestSubjectOf checks that a service account without a namespace belongs to the binding's
-// namespace. A user with the name of a service account is that account.
+// TestSubjectOf checks that a service account without a namespace gets the binding's namespace. A
+// user with the user name of a service account becomes that service account.
 func TestSubjectOf(t *testing.T) {
 	for want, s := range map[string]rbacv1.Subject{
 		"ServiceAccount web/robot":        {Kind: rbacv1.ServiceAccountKind, Name: "robot"},
@@ -35,8 +35,8 @@ func TestSubjectOf(t *testing.T) {
 	}
 }
 
-// TestCaller checks that the caller for a subject has its name, its groups and its tenant's group,
-// and no other groups.
+// TestCaller checks that the caller for a subject has the subject's name, its groups, the group of
+// its tenant, and no other groups.
 func TestCaller(t *testing.T) {
 	acme := tenanttest.ID(t, "acme")
 	all := func(more ...string) []string { return append([]string{"system:authenticated", "tenant:acme"}, more...) }
@@ -46,28 +46,28 @@ func TestCaller(t *testing.T) {
 		user   string
 		groups []string
 	}{
-		"a user":             {rbacv1.Subject{Kind: rbacv1.UserKind, Name: "alice"}, "", "alice", all()},
-		"a group":            {rbacv1.Subject{Kind: rbacv1.GroupKind, Name: "dev"}, "", "somebody", all("dev")},
-		"the tenant's group": {rbacv1.Subject{Kind: rbacv1.GroupKind, Name: "tenant:acme"}, "", "somebody", all()},
-		"an account": {
+		"user":                {rbacv1.Subject{Kind: rbacv1.UserKind, Name: "alice"}, "", "alice", all()},
+		"group":               {rbacv1.Subject{Kind: rbacv1.GroupKind, Name: "dev"}, "", "somebody", all("dev")},
+		"group of the tenant": {rbacv1.Subject{Kind: rbacv1.GroupKind, Name: "tenant:acme"}, "", "somebody", all()},
+		"service account": {
 			rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Namespace: "web", Name: "robot"},
 			"db",
 			"system:serviceaccount:web:robot",
 			all("system:serviceaccounts", "system:serviceaccounts:web"),
 		},
-		"all of a namespace": {
+		"service accounts of a namespace": {
 			rbacv1.Subject{Kind: rbacv1.GroupKind, Name: "system:serviceaccounts:web"},
 			"db",
 			"system:serviceaccount:web:any",
 			all("system:serviceaccounts", "system:serviceaccounts:web"),
 		},
-		"all accounts": {
+		"all service accounts, in a namespace": {
 			rbacv1.Subject{Kind: rbacv1.GroupKind, Name: "system:serviceaccounts"},
 			"db",
 			"system:serviceaccount:db:any",
 			all("system:serviceaccounts", "system:serviceaccounts:db"),
 		},
-		"all, of no place": {
+		"all service accounts, no namespace": {
 			rbacv1.Subject{Kind: rbacv1.GroupKind, Name: "system:serviceaccounts"},
 			"",
 			"somebody",
@@ -84,11 +84,11 @@ func TestCaller(t *testing.T) {
 	}
 	everybodys := privileges.SubjectOf(rbacv1.Subject{Kind: rbacv1.GroupKind, Name: "system:serviceaccounts"}, "")
 	if u := everybodys.Caller(tenant.System(), "acme--web"); u.Name != "system:serviceaccount:kube-system:any" {
-		t.Errorf("of the system tenant, of another's namespace: %s", u.Name)
+		t.Errorf("system tenant, namespace of another tenant: %s", u.Name)
 	}
 }
 
-// TestIdentity checks that an identity has the implicit groups of its callers, once each.
+// TestIdentity checks that an identity has each implicit group of its callers once.
 func TestIdentity(t *testing.T) {
 	acme := tenanttest.ID(t, "acme")
 	for name, c := range map[string]struct {
@@ -97,24 +97,24 @@ func TestIdentity(t *testing.T) {
 		groups []string
 		extra  []string
 	}{
-		"a user": {
+		"user": {
 			privileges.OfUser("alice", []string{"dev"}, acme),
 			"alice",
 			[]string{"dev", "system:authenticated", "tenant:acme"},
 			[]string{"acme"},
 		},
-		"who says it all": {
+		"implicit groups in the input": {
 			privileges.OfUser("alice", []string{"tenant:acme", "system:authenticated"}, acme),
 			"alice",
 			[]string{"tenant:acme", "system:authenticated"},
 			[]string{"acme"},
 		},
-		"of no known tenant": {privileges.OfUser("alice", nil, tenant.ID{}), "alice", []string{"system:authenticated"}, nil},
-		"a group": {
+		"unknown tenant": {privileges.OfUser("alice", nil, tenant.ID{}), "alice", []string{"system:authenticated"}, nil},
+		"group": {
 			privileges.OfGroup("dev", acme), "", []string{"dev", "system:authenticated", "tenant:acme"}, []string{"acme"},
 		},
-		"a tenant": {privileges.OfTenant(acme), "", []string{"system:authenticated", "tenant:acme"}, []string{"acme"}},
-		"an account": {
+		"tenant": {privileges.OfTenant(acme), "", []string{"system:authenticated", "tenant:acme"}, []string{"acme"}},
+		"service account": {
 			privileges.OfServiceAccount("acme--web", "robot", acme), "system:serviceaccount:acme--web:robot",
 			[]string{"system:serviceaccounts", "system:serviceaccounts:acme--web", "system:authenticated", "tenant:acme"},
 			[]string{"acme"},
@@ -130,12 +130,12 @@ func TestIdentity(t *testing.T) {
 	}
 	given := []string{"dev", "spare"}
 	if privileges.OfUser("alice", given[:1], acme); given[1] != "spare" {
-		t.Errorf("the caller's groups became %v", given)
+		t.Errorf("OfUser changed the input to %v", given)
 	}
 }
 
-// TestIsDefault checks that only the bindings that Kubernetes creates in every cluster are default
-// bindings, and not similar ones.
+// TestIsDefault checks that a binding is a default binding only if Kubernetes creates it in every
+// cluster for the subject, and that similar bindings are not.
 func TestIsDefault(t *testing.T) {
 	for name, c := range map[string]struct {
 		binding, role, in string
@@ -151,68 +151,68 @@ func TestIsDefault(t *testing.T) {
 		"masters in a namespace": {
 			"cluster-admin", "cluster-admin", "web", rbacv1.Subject{Kind: rbacv1.GroupKind, Name: "system:masters"}, false,
 		},
-		"somebody else by cluster-admin": {
+		"another subject of cluster-admin": {
 			"cluster-admin", "cluster-admin", "", rbacv1.Subject{Kind: rbacv1.GroupKind, Name: "dev"}, false,
 		},
-		"a component": {
+		"component": {
 			"system:kube-scheduler",
 			"system:kube-scheduler",
 			"",
 			rbacv1.Subject{Kind: rbacv1.UserKind, Name: "system:kube-scheduler"},
 			true,
 		},
-		"a person by a component's": {
+		"user in a component's binding": {
 			"system:kube-scheduler", "system:kube-scheduler", "", rbacv1.Subject{Kind: rbacv1.UserKind, Name: "alice"}, false,
 		},
-		"a component by a role of one's": {
+		"component in a custom binding": {
 			"b", "mine", "", rbacv1.Subject{Kind: rbacv1.UserKind, Name: "system:kube-scheduler"}, false,
 		},
-		"everybody": {
+		"all authenticated users": {
 			"system:basic-user",
 			"system:basic-user",
 			"",
 			rbacv1.Subject{Kind: rbacv1.GroupKind, Name: "system:authenticated"},
 			false,
 		},
-		"nobody known": {
+		"unauthenticated users": {
 			"system:discovery",
 			"system:discovery",
 			"",
 			rbacv1.Subject{Kind: rbacv1.GroupKind, Name: "system:unauthenticated"},
 			false,
 		},
-		"all accounts": {
+		"service accounts of a namespace": {
 			"system:x", "system:x", "", rbacv1.Subject{Kind: rbacv1.GroupKind, Name: "system:serviceaccounts:web"}, false,
 		},
-		"a controller": {
+		"controller": {
 			"system:controller:job",
 			"system:controller:job",
 			"",
 			rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Namespace: "kube-system", Name: "job"},
 			true,
 		},
-		"another component's account": {
+		"service account of another component": {
 			"system:kube-dns",
 			"system:kube-dns",
 			"",
 			rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Namespace: "kube-system", Name: "kube-dns"},
 			true,
 		},
-		"a controller's name elsewhere": {
+		"controller's name in another namespace": {
 			"system:controller:job",
 			"system:controller:job",
 			"",
 			rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Namespace: "web", Name: "job"},
 			false,
 		},
-		"another account by a controller": {
+		"another service account in a controller's binding": {
 			"system:controller:job",
 			"system:controller:job",
 			"",
 			rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Namespace: "kube-system", Name: "other"},
 			false,
 		},
-		"a controller's account, a big one": {
+		"controller with another role": {
 			"system:controller:job",
 			"cluster-admin",
 			"",

@@ -13,13 +13,14 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// node is one entry in the tree that [Listing.WriteTree] prints.
+// node is an entry in the tree that [Listing.WriteTree] prints.
 type node struct {
 	text, color string
 	children    []node
 }
 
-// Brief omits the sources of aggregated roles, and whether kubectl tenant created a binding.
+// Brief removes the sources of aggregated roles, and the information that kubectl tenant created a
+// binding.
 func (l *Listing) Brief() {
 	for i := range l.Roles {
 		l.Roles[i].AggregatedFrom = nil
@@ -149,11 +150,12 @@ func GrantRuleText(r *v1alpha1.AccessGrantRule) string {
 	return text
 }
 
-// minTextWidth is the minimum width of a text in columns. It also applies to a deeply nested node
-// and to a narrow terminal.
+// minTextWidth is the minimum width of a text in columns, even in a deeply nested node or on a
+// narrow terminal.
 const minTextWidth = 24
 
-// write prints the node after the prefix lead, and its children after the prefix rest.
+// write prints the node after the prefix lead. It prints further lines and the children after the
+// prefix rest.
 func (n *node) write(s *output.Screen, lead, rest string) error {
 	below := "│ "
 	if len(n.children) == 0 {
@@ -181,7 +183,8 @@ func (n *node) write(s *output.Screen, lead, rest string) error {
 	return nil
 }
 
-// wrap breaks text at spaces into lines of at most width columns. It does not break longer words.
+// wrap breaks text at spaces into lines of at most width columns. A longer word is a line of its
+// own.
 func wrap(text string, width int) []string {
 	var lines []string
 	line := ""

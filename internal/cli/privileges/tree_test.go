@@ -54,8 +54,8 @@ func listing() *privileges.Listing {
 	}
 }
 
-// TestNarrow checks that a tree loses no text at any width, and that no line is longer than
-// necessary.
+// TestNarrow checks that the tree contains the same text at any width, and that no line is longer
+// than necessary.
 func TestNarrow(t *testing.T) {
 	words := func(text string) string {
 		return strings.Join(strings.Fields(strings.NewReplacer("│", " ", "├─", " ", "└─", " ").Replace(text)), " ")
@@ -70,10 +70,10 @@ func TestNarrow(t *testing.T) {
 			want = words(b.String())
 		}
 		if got := words(b.String()); got != want {
-			t.Errorf("width %d says\n%s\nwant\n%s", width, got, want)
+			t.Errorf("width %d: got\n%s\nwant\n%s", width, got, want)
 		}
 		for line := range strings.Lines(b.String()) {
-			// The minimum width of text, plus the prefix of the tree.
+			// The minimum width of a text, plus the prefix of the tree.
 			if n := utf8.RuneCountInString(strings.TrimRight(line, "\n")); n > max(width, 24+16) &&
 				strings.Count(strings.TrimLeft(line, " │├└─"), " ") > 0 {
 				t.Errorf("width %d: %d columns: %q", width, n, line)
@@ -82,7 +82,7 @@ func TestNarrow(t *testing.T) {
 	}
 }
 
-// TestColours checks that only a screen with colors prints them.
+// TestColours checks that colors are printed only on a screen with colors.
 func TestColours(t *testing.T) {
 	var b bytes.Buffer
 	if err := brief().WriteTree(&output.Screen{
@@ -91,15 +91,15 @@ func TestColours(t *testing.T) {
 		Terminal: true,
 		Color:    true,
 	}); err != nil || !strings.Contains(b.String(), "\x1b[") {
-		t.Errorf("no colours: %q, %v", b.String(), err)
+		t.Errorf("missing colors: %q, %v", b.String(), err)
 	}
 	b.Reset()
 	if err := brief().WriteTree(output.NewScreen(&b)); err != nil || strings.Contains(b.String(), "\x1b") {
-		t.Errorf("colours: %q, %v", b.String(), err)
+		t.Errorf("unexpected colors: %q, %v", b.String(), err)
 	}
 }
 
-// TestOrder checks that the output does not depend on the random order of Go maps.
+// TestOrder checks that the order of the output does not depend on the random order of Go maps.
 func TestOrder(t *testing.T) {
 	snapshot := simulator.NewSnapshot()
 	for _, name := range []string{"d", "b", "a", "c"} {

@@ -27,14 +27,15 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// Action is a request for which [Boundary.WhoCan] finds the permitted subjects.
+// Action is a request for which [Boundary.WhoCan] finds the subjects that may send it.
 type Action struct {
 	authorizer.AttributesRecord
-	// Everywhere specifies a request in each namespace, instead of one request over all namespaces.
+	// Everywhere specifies one request in each namespace, instead of one request over all
+	// namespaces.
 	Everywhere bool
 }
 
-// Answer is one subject that may perform the action.
+// Answer is a subject that may perform the action.
 type Answer struct {
 	// Cluster is the name of the cluster. It is empty unless the caller sets it.
 	Cluster string `json:"cluster,omitempty"`
@@ -48,16 +49,15 @@ type Answer struct {
 	// By is the binding, grant or policy line that allows the action. Role is the bound role.
 	By   string `json:"by"`
 	Role string `json:"role,omitempty"`
-	// Path is the path with which the subject can become another identity, for who-can-become.
+	// Path describes how the subject can become another identity. It is used by who-can-become.
 	Path string `json:"path,omitempty"`
-	// Only contains the object names to which the right is limited. If empty, the right is not
-	// limited.
+	// Only contains the names of the objects to which the right is limited. If empty, the right is
+	// not limited.
 	Only string `json:"only,omitempty"`
-	// System reports whether a default binding of Kubernetes allows the action, as in every
-	// cluster.
+	// System reports whether a default binding of Kubernetes allows the action (see [IsDefault]).
 	System bool `json:"system,omitempty"`
-	// Across reports whether the path leads from one tenant to another. It is false for paths from
-	// the system tenant.
+	// Across reports whether the path leads from one tenant to another. It is false for a path
+	// from the system tenant.
 	Across bool `json:"acrossTenants,omitempty"`
 	// SystemOnly reports that only callers of the system tenant have this path to another tenant.
 	SystemOnly bool `json:"systemOnly,omitempty"`
@@ -65,31 +65,31 @@ type Answer struct {
 
 const wholeCluster = "the whole cluster"
 
-// anyTenant is the value of Answer.Tenants for callers of every tenant, if the request is not in a
-// namespace.
+// anyTenant is the entry in Answer.Tenants for callers of every tenant, if the request is outside
+// namespaces.
 const anyTenant = "any"
 
-// AnyTenant is the value of Answer.Tenants for callers of every tenant, each in the namespaces of
+// AnyTenant is the entry in Answer.Tenants for callers of every tenant, each in the namespaces of
 // its own tenant.
 const AnyTenant = "any (in its own namespaces)"
 
-// Boundary evaluates the tenant boundary. It runs the server's own boundary with the cluster's
+// Boundary evaluates the tenant boundary. It uses the server's own authorizer with the cluster's
 // namespaces, and with a delegate that allows every request.
 type Boundary struct {
 	stack        *stack.Stack
 	snapshot     *simulator.Snapshot
-	ownNamespace map[string]string // one namespace of each tenant that owns any
-	lines        *abac.Policy      // may be nil
-	someTenant   tenant.ID         // one of these tenants, or zero if there is none
+	ownNamespace map[string]string // one namespace of each tenant, keyed by tenant
+	lines        *abac.Policy      // lines of the policy file; may be nil
+	someTenant   tenant.ID         // a tenant in ownNamespace, or zero if there is none
 }
 
-// NewBoundary returns the boundary of a configuration and a snapshot, including the AccessGrants of
-// the snapshot. lines contains the lines of the policy file and may be nil.
+// NewBoundary returns the boundary for a configuration and a snapshot, including the AccessGrants
+// in the snapshot. lines contains the lines of the policy file, and may be nil.
 func NewBoundary(
 	ctx context.Context, of *simulator.Snapshot, config *configv1alpha1.Settings, lines *abac.Policy,
 ) (*Boundary, error) {
 	without := *config
-	without.Authorization.ABAC = nil // evaluated separately, to report the line
+	without.Authorization.ABAC = nil // byPolicy evaluates the policy file, to report the line
 	all := authorizer.AuthorizerFunc(func(context.Context, authorizer.Attributes) (authorizer.Decision, string, error) {
 		return authorizer.DecisionAllow, "", nil
 	})
@@ -117,7 +117,7 @@ func NewBoundary(
 	return b, err
 }
 
-// allows reports whether the boundary allows a request of a caller. It also returns the boundary's
+// allows reports whether the boundary allows a caller's request. It also returns the boundary's
 // reason.
 func (b *Boundary) allows(ctx context.Context, u user.Info, a authorizer.AttributesRecord) (bool, string) {
 	a.User = u
@@ -125,7 +125,7 @@ func (b *Boundary) allows(ctx context.Context, u user.Info, a authorizer.Attribu
 	return err == nil && decision == authorizer.DecisionAllow, reason
 }
 
-// ForActions returns the selection of the objects that [Boundary.WhoCan] needs for actions in one
+// ForActions returns a selection of the objects that [Boundary.WhoCan] needs for actions in one
 // namespace, or in all namespaces if namespace is empty.
 func ForActions(namespace string, all []Action) Selection {
 	verdicts := map[simulator.Key]bool{}
@@ -184,8 +184,8 @@ func ServerOnly(namespace, source string) Answer {
 	}
 }
 
-// allowedBy reports whether rules allow the action. If the action names no object and the rules
-// allow it for some objects only, only contains the names of these objects.
+// allowedBy reports whether rules allow the action. If the action has no object name, and the
+// rules allow it only for some objects, only contains the names of these objects.
 func (q *Action) allowedBy(rules []rbacv1.PolicyRule) (only string, allowed bool) {
 	if rbac.Allows(rules, q.AttributesRecord) {
 		return "", true
@@ -257,9 +257,9 @@ func (b *Boundary) answer(ctx context.Context, binding *simulator.Binding, s Sub
 	return a, len(a.Tenants) > 0
 }
 
-// applies reports whether a binding applies to a caller of a tenant in a namespace, according to
-// the binding's annotations. If namespace is empty, it reports whether the binding applies in any
-// namespace of the tenant. For the system tenant, it then only checks the expiration.
+// applies reports whether a binding applies to a tenant's caller in a namespace, according to the
+// binding's annotations. If namespace is empty, it reports whether the binding applies in the
+// tenant's namespaces. For the system tenant, it then only checks the expiration.
 func (b *Boundary) applies(binding *simulator.Binding, id tenant.ID, namespace string) bool {
 	owner := id
 	switch {
@@ -271,8 +271,8 @@ func (b *Boundary) applies(binding *simulator.Binding, id tenant.ID, namespace s
 	return binding.AppliesTo(id, owner, time.Now())
 }
 
-// appliesToTenants returns the tenants to whose callers a ClusterRoleBinding applies. It returns
-// [AnyTenant] or anyTenant if the binding is not limited to some tenants.
+// appliesToTenants returns the tenants to whose callers a ClusterRoleBinding applies. If the
+// binding is not limited to some tenants, it returns [AnyTenant] or [anyTenant].
 func (b *Boundary) appliesToTenants(binding *simulator.Binding, q *Action) []string {
 	switch unlimited := !binding.Limited || binding.Scope == rbac.Tenanted; {
 	case unlimited && b.isOutsideNamespaces(q):
@@ -297,8 +297,8 @@ func (b *Boundary) isOutsideNamespaces(q *Action) bool {
 }
 
 // allowsTenant reports whether the boundary allows the action to a caller of a tenant. With
-// Everywhere, it checks one of the tenant's namespaces. It returns false if only an AccessGrant
-// allows the action, because [Boundary.granted] reports that access.
+// Everywhere, it checks the action in one of the tenant's namespaces. It returns false if only an
+// AccessGrant allows the action, because [Boundary.granted] reports that access.
 func (b *Boundary) allowsTenant(
 	ctx context.Context, s Subject, id tenant.ID, asked authorizer.AttributesRecord, q *Action,
 ) bool {
@@ -377,7 +377,7 @@ func (b *Boundary) byPolicy(q *Action) []Answer {
 		}
 		for _, ns := range slices.Sorted(maps.Keys(owners)) {
 			id, tenantName := l.Tenant, l.Tenant.String()
-			if id.IsZero() { // the owner of the namespace, which every line for any tenant covers
+			if id.IsZero() { // the line is for any tenant, so check it for the owner of the namespace
 				id, tenantName = owners[ns].ID, AnyTenant
 			}
 			attrs := q.AttributesRecord

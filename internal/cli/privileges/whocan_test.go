@@ -25,7 +25,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// shop returns a cluster with two tenants and several subjects that may read pods.
+// shop returns a cluster with two tenants, and with bindings that allow several subjects to read
+// Pods.
 func shop(t *testing.T) *simulator.Snapshot {
 	t.Helper()
 	namespace := func(name string, labels map[string]string) runtime.Object {
@@ -70,7 +71,7 @@ func shop(t *testing.T) *simulator.Snapshot {
 		bound("auditors", "view", subject(rbacv1.GroupKind, "auditors")),
 		bound("acme", "view", subject(rbacv1.GroupKind, "tenant:acme")),
 		bound("accounts", "view", subject(rbacv1.GroupKind, "system:serviceaccounts:nobodys")),
-		// a server rejects such a subject, but a file may contain it
+		// A server rejects this subject, but a file may contain it.
 		bound("homeless", "view", subject(rbacv1.ServiceAccountKind, "robot")),
 		bound("lost", "missing", subject(rbacv1.UserKind, "dave")))
 	if err != nil {
@@ -79,8 +80,8 @@ func shop(t *testing.T) *simulator.Snapshot {
 	return s
 }
 
-// TestWhoCan checks the answers for bound subjects, with their possible tenants, in one namespace
-// and in all namespaces. Subjects that the boundary denies are omitted.
+// TestWhoCan checks the answers for bound subjects and their possible tenants, in one namespace
+// and in each namespace. Subjects that the boundary denies are omitted.
 func TestWhoCan(t *testing.T) {
 	klog.SetLogger(logr.Discard())
 	ctx := klog.NewContext(t.Context(), logr.Discard())
@@ -97,7 +98,7 @@ func TestWhoCan(t *testing.T) {
 		everywhere bool
 		want       []string
 	}{
-		"in a namespace": {
+		"one namespace": {
 			"acme--web",
 			false,
 			[]string{
@@ -107,9 +108,11 @@ func TestWhoCan(t *testing.T) {
 				"User alice of acme,system by RoleBinding acme--web/alice",
 			},
 		},
-		"in another's": {"globex--shop", false, []string{"Group auditors of globex,system by ClusterRoleBinding auditors"}},
-		"in nobody's":  {"nobodys", false, []string{"Group auditors of system by ClusterRoleBinding auditors"}},
-		"everywhere": {
+		"another tenant's namespace": {
+			"globex--shop", false, []string{"Group auditors of globex,system by ClusterRoleBinding auditors"},
+		},
+		"unowned namespace": {"nobodys", false, []string{"Group auditors of system by ClusterRoleBinding auditors"}},
+		"each namespace": {
 			"",
 			true,
 			[]string{
@@ -143,7 +146,7 @@ func TestWhoCan(t *testing.T) {
 }
 
 // TestWhoCanAcrossNamespaces checks a request over all namespaces, which the server limits to the
-// caller's tenant. It requires a binding that applies in all namespaces.
+// caller's tenant. It requires a ClusterRoleBinding.
 func TestWhoCanAcrossNamespaces(t *testing.T) {
 	klog.SetLogger(logr.Discard())
 	ctx := klog.NewContext(t.Context(), logr.Discard())
@@ -181,14 +184,14 @@ func TestWhoCanAcrossNamespaces(t *testing.T) {
 		request authorizer.AttributesRecord
 		want    []string
 	}{
-		"a list": {
+		"list": {
 			authorizer.AttributesRecord{Verb: "list", Resource: "pods", ResourceRequest: true},
 			[]string{
 				"Group tenant:acme of acme in all namespaces of the tenant",
 				"User bob of system,any (in its own namespaces) in the whole cluster",
 			},
 		},
-		"one object, which has a namespace": {
+		"namespaced object without a namespace": {
 			authorizer.AttributesRecord{
 				Verb:            "delete",
 				Resource:        "pods",
@@ -197,7 +200,7 @@ func TestWhoCanAcrossNamespaces(t *testing.T) {
 			},
 			[]string{"User bob of system in the whole cluster"},
 		},
-		"a shared resource": {
+		"shared resource": {
 			authorizer.AttributesRecord{
 				Verb:            "list",
 				APIGroup:        "storage.k8s.io",
@@ -206,7 +209,7 @@ func TestWhoCanAcrossNamespaces(t *testing.T) {
 			},
 			[]string{"Group tenant:acme of acme in the whole cluster", "User bob of system,any in the whole cluster"},
 		},
-		"a write of a shared resource": {
+		"write of a shared resource": {
 			authorizer.AttributesRecord{
 				Verb:            "delete",
 				APIGroup:        "storage.k8s.io",
@@ -215,11 +218,11 @@ func TestWhoCanAcrossNamespaces(t *testing.T) {
 			},
 			[]string{"User bob of system in the whole cluster"},
 		},
-		"a path": {
+		"path": {
 			authorizer.AttributesRecord{Verb: "get", Path: "/version"},
 			[]string{"Group tenant:acme of acme in the whole cluster", "User bob of system,any in the whole cluster"},
 		},
-		"a path of the system tenant": {
+		"path for the system tenant only": {
 			authorizer.AttributesRecord{Verb: "get", Path: "/metrics"},
 			[]string{"User bob of system in the whole cluster"},
 		},
@@ -237,8 +240,8 @@ func TestWhoCanAcrossNamespaces(t *testing.T) {
 	}
 }
 
-// TestAccountsWithoutNamespace checks that a service account without a namespace has no tenant. The
-// service accounts of an unowned or unknown namespace have none either.
+// TestAccountsWithoutNamespace checks that a service account without a namespace has no tenant.
+// This also applies to service accounts of an unowned or unknown namespace.
 func TestAccountsWithoutNamespace(t *testing.T) {
 	klog.SetLogger(logr.Discard())
 	ctx := klog.NewContext(t.Context(), logr.Discard())
@@ -265,7 +268,7 @@ func TestAccountsWithoutNamespace(t *testing.T) {
 
 // TestWhoCanByLimits checks that a binding that is limited to some tenants applies only in their
 // namespaces, and that an expired binding does not apply. A server with upstream's RBAC evaluator
-// ignores the annotations for both.
+// ignores both annotations.
 func TestWhoCanByLimits(t *testing.T) {
 	klog.SetLogger(logr.Discard())
 	ctx := klog.NewContext(t.Context(), logr.Discard())
@@ -280,40 +283,40 @@ func TestWhoCanByLimits(t *testing.T) {
 			"erin of system," + everybody + " in the whole cluster",
 			"erin of acme,system in namespace acme--web",
 		},
-		"its tenants": {
+		"limited to the tenant": {
 			map[string]string{tenant.ScopeAnnotation: "acme"},
 			"erin of acme,system in namespace acme--web, limited to acme",
 			"erin of system,acme in the whole cluster, limited to acme",
 			"erin of acme,system in namespace acme--web",
 		},
-		"others": {
+		"limited to another tenant": {
 			map[string]string{tenant.ScopeAnnotation: "globex"},
 			"",
 			"erin of system,globex in the whole cluster, limited to globex",
 			"erin of acme,system in namespace acme--web",
 		},
-		"each its own": {
+		"limited to own namespaces": {
 			map[string]string{tenant.ScopeAnnotation: "Tenanted"},
 			"erin of acme in namespace acme--web",
 			"erin of system," + everybody + " in the whole cluster, limited to Tenanted",
 			"erin of acme,system in namespace acme--web",
 		},
-		"what is not understood": {
+		"invalid limit": {
 			map[string]string{tenant.ScopeAnnotation: "acme globex"},
 			"",
 			"erin of system in the whole cluster, limited to acme globex",
 			"erin of acme,system in namespace acme--web",
 		},
-		"ended": {
+		"expired": {
 			map[string]string{tenant.ExpiresAnnotation: "2020-01-01T00:00:00Z"},
 			"",
 			"",
 			"erin of acme,system in namespace acme--web",
 		},
-		"an end that is not one": {
+		"invalid expiry": {
 			map[string]string{tenant.ExpiresAnnotation: "soon"}, "", "", "erin of acme,system in namespace acme--web",
 		},
-		"its tenants, and has not yet": {
+		"limited, not yet expired": {
 			map[string]string{tenant.ExpiresAnnotation: "2199-01-01T00:00:00Z", tenant.ScopeAnnotation: "globex"},
 			"",
 			"erin of system,globex in the whole cluster, limited to globex",
@@ -369,7 +372,7 @@ func TestWhoCanByLimits(t *testing.T) {
 
 // TestWhoCanByTenants checks that a right that a server derives from a Tenant applies only to that
 // tenant, and that the answer names the Tenant. A server derives no rights if it uses upstream's
-// evaluator or does not limit callers.
+// evaluator, if its boundary is not enforced, or if kube-apiserver evaluates RBAC.
 func TestWhoCanByTenants(t *testing.T) {
 	klog.SetLogger(logr.Discard())
 	ctx := klog.NewContext(t.Context(), logr.Discard())
@@ -395,7 +398,7 @@ func TestWhoCanByTenants(t *testing.T) {
 		{"an admin", "delete", "acme--web", nil, []string{erin}},
 		{"a member", "get", "acme--web", nil, []string{member, erin}},
 		{"another tenant's namespace", "delete", "globex--shop", nil, nil},
-		{"the server's own evaluator", "delete", "acme--web", func(s *configv1alpha1.Settings, _ *simulator.Snapshot) {
+		{"upstream's evaluator", "delete", "acme--web", func(s *configv1alpha1.Settings, _ *simulator.Snapshot) {
 			s.Authorization.RBAC.Evaluator = configv1alpha1.EvaluatorUpstream
 		}, nil},
 		{"Shadow mode", "delete", "acme--web", func(s *configv1alpha1.Settings, _ *simulator.Snapshot) {

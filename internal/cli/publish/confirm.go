@@ -19,8 +19,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// isUnchecked reports whether the server creates no copies for a Publication because it has not
-// checked the rights of the author.
+// isUnchecked reports whether the server creates no copies for a Publication, because it has not
+// checked the rights of the Publication's author.
 func isUnchecked(u *unstructured.Unstructured) bool {
 	conditions, _, _ := unstructured.NestedSlice(u.Object, "status", "conditions")
 	return slices.ContainsFunc(conditions, func(condition any) bool {
@@ -29,11 +29,11 @@ func isUnchecked(u *unstructured.Unstructured) bool {
 	})
 }
 
-// confirm makes the server check whether the caller may publish the content of an object. The check
-// starts when confirm changes the annotation [tenant.PublishedAnnotation] of the Publication. If
-// the object itself has the annotation, confirm changes it there, because the annotation of the
-// Publication then has no effect. confirm fails if the object's content has changed since the
-// caller published it, or if the server does not confirm the content.
+// confirm makes the server check whether the caller may publish the content of an object. It
+// changes the annotation [tenant.PublishedAnnotation] of the Publication, which starts the check.
+// If the object itself has the annotation, confirm changes it there, because the annotation of the
+// Publication then has no effect. confirm returns an error if the object's content has changed
+// since the caller published it, or if the server does not confirm the content.
 func (p *Publisher) confirm(
 	ctx context.Context,
 	o *Object,
@@ -44,7 +44,7 @@ func (p *Publisher) confirm(
 	if err != nil {
 		return "", err
 	}
-	// A dry run has not stored the object, so there is no stored content to compare.
+	// In a dry run, the object was not stored, so there is no stored content to compare.
 	if len(p.DryRun) == 0 {
 		if err := p.checkSame(o, source); err != nil {
 			return "", err
@@ -67,7 +67,7 @@ func (p *Publisher) confirm(
 		return "", fmt.Errorf("%w: the server does not let you publish the content of %s: see the rights of an author in "+
 			"docs/tasks/publish.md", tenancy.ErrRefused, described(o.Content))
 	}
-	return output.Unchanged, nil // another caller has already confirmed it, or the server returned a warning
+	return output.Unchanged, nil // already confirmed by another caller, or the server returned a warning
 }
 
 // checkSame returns an error if the stored object no longer has the content that the caller
@@ -92,8 +92,9 @@ func (p *Publisher) checkSame(o *Object, source *unstructured.Unstructured) erro
 	return nil
 }
 
-// hash returns the hash with which the server confirms an object. ok is false if the server's rules
-// are unknown, or if the object is a RoleBinding, whose hash also depends on its role.
+// hash returns the hash that the server stores when it confirms an object. ok is false if the
+// server's rules are unknown, or if the object is a RoleBinding, whose hash also depends on its
+// role.
 func (p *Publisher) hash(o *Object, source *unstructured.Unstructured) (hash string, ok bool) {
 	binding := schema.GroupKind{Group: rbacv1.GroupName, Kind: "RoleBinding"}
 	if p.Rules == nil || o.mapping.GroupVersionKind.GroupKind() == binding {

@@ -25,20 +25,20 @@ import (
 
 var secretsResource = schema.GroupVersionResource{Version: "v1", Resource: "secrets"}
 
-// confirmation is a server with an unchecked Publication of the Secret platform/registry.
+// confirmation is a cluster with an unchecked Publication of the Secret platform/registry.
 type confirmation struct {
 	*cluster
 	t *testing.T
-	// change is called between the read of the source and the confirmation. race is called before
-	// the first update.
+	// change is called after the command has read the source, and before it confirms the content.
+	// race is called before the first update.
 	change, race func(*confirmation)
 	// confirms specifies whether the author has the required rights. If not, the server restores
 	// the annotation.
 	confirms bool
-	refuses  error // the response to an update
+	refuses  error // the error that an update returns
 }
 
-// edit changes the stored Secret as another caller would.
+// edit changes the stored Secret like another caller.
 func (c *confirmation) edit(change func(*unstructured.Unstructured)) {
 	c.t.Helper()
 	stored, err := c.objects.Tracker().Get(secretsResource, "platform", "registry")
@@ -52,7 +52,7 @@ func (c *confirmation) edit(change func(*unstructured.Unstructured)) {
 	}
 }
 
-// update responds to an update in the same way as admission.
+// update responds to an update like the server's admission plugin.
 func (c *confirmation) update(action clienttesting.Action) (bool, runtime.Object, error) {
 	_, _, _ = c.record(action)
 	if race := c.race; race != nil {
@@ -91,7 +91,7 @@ func withData(value string) func(*unstructured.Unstructured) {
 	return func(u *unstructured.Unstructured) { u.Object["data"] = map[string]any{"x": value} }
 }
 
-// TestConfirm checks how the command makes the server confirm the content of a source. The server
+// TestConfirm checks that the command makes the server confirm the content of a source. The server
 // MUST NOT confirm content that the caller has not published.
 func TestConfirm(t *testing.T) {
 	const source, object = "update Secret registry", "update Publication " + registry
@@ -121,27 +121,27 @@ func TestConfirm(t *testing.T) {
 		said      string
 		want      string // a part of the error
 	}{
-		"on the source": {
+		"annotation on the source": {
 			confirmation: confirmation{confirms: true},
 			annotated:    "0123",
 			updates:      []string{source},
 			said:         "configured",
 		},
-		"on the Publication": {
+		"annotation on the Publication": {
 			confirmation: confirmation{confirms: true}, updates: []string{object}, said: "configured",
 		},
-		"confirmed meanwhile": {
+		"already confirmed": {
 			confirmation: confirmation{confirms: true},
 			annotated:    content.Hash,
 			updates:      []string{source},
 			said:         "unchanged",
 		},
-		"without the rights, on the source": {
+		"no rights, annotation on the source": {
 			annotated: "0123",
 			updates:   []string{source},
 			want:      "does not let you publish the content of Secret platform/registry",
 		},
-		"without the rights, on the Publication": {updates: []string{object}, want: "does not let you publish"},
+		"no rights, annotation on the Publication": {updates: []string{object}, want: "does not let you publish"},
 		"the server forbids the update": {
 			confirmation: confirmation{refuses: forbidden},
 			annotated:    "0123",

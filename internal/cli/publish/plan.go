@@ -26,7 +26,7 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// action is the predicted action of the server in a namespace.
+// action is the action that the server will probably take in a namespace.
 type action string
 
 // Actions, in the order in which they are reported.
@@ -39,7 +39,7 @@ const (
 
 func actions() []action { return []action{conflict, replace, create, exists} }
 
-// copyPlan is the predicted action of the server in one namespace.
+// copyPlan is the predicted action in a namespace.
 type copyPlan struct {
 	namespace string
 	action    action
@@ -47,7 +47,7 @@ type copyPlan struct {
 }
 
 // Plan contains the predicted action of the server in each namespace that a Publication selects.
-// The zero value contains no namespace.
+// The zero value contains no namespaces.
 type Plan struct{ copies []copyPlan }
 
 // maxExamples is the maximum number of namespaces that [Plan.Print] lists.
@@ -56,8 +56,8 @@ const maxExamples = 20
 // maxBytes is the maximum total size of the copies of an object.
 const maxBytes = 256 << 20
 
-// Plan predicts the server's action in each selected namespace. [Publisher.Prepare] must be called
-// first.
+// Plan predicts the server's action in each selected namespace. It returns an error if the total
+// size of the copies exceeds the maximum. [Publisher.Prepare] must be called first.
 func (p *Publisher) Plan(ctx context.Context, o *Object) (*Plan, error) {
 	tenantLabels, err := p.tenantLabels(ctx)
 	if err != nil {
@@ -89,7 +89,7 @@ func (p *Publisher) Plan(ctx context.Context, o *Object) (*Plan, error) {
 	return plan, o.checkSize(len(names))
 }
 
-// existingCopies returns the existing objects with the same kind and name as o, by namespace.
+// existingCopies returns the objects that have the same kind and name as o, keyed by namespace.
 func (p *Publisher) existingCopies(ctx context.Context, o *Object) (map[string]*metav1.PartialObjectMetadata, error) {
 	found := map[string]*metav1.PartialObjectMetadata{}
 	named := metav1.ListOptions{
@@ -123,7 +123,7 @@ func (o *Object) planCopy(namespace string, other *metav1.PartialObjectMetadata)
 	return plan
 }
 
-// checkSize returns an error if the total size of the copies exceeds the maximum.
+// checkSize returns an error if the total size of the copies exceeds [maxBytes].
 func (o *Object) checkSize(copies int) error {
 	text, err := json.Marshal(o.Content.Object)
 	if err != nil {
@@ -136,8 +136,9 @@ func (o *Object) checkSize(copies int) error {
 	return nil
 }
 
-// tenantLabels returns the labels that Tenants specify for their namespaces. It returns nil if the
-// Publication has no namespace selector.
+// tenantLabels returns the labels that Tenants specify for their namespaces, keyed by tenant. It
+// returns nil if the Publication has no namespace selector, because the labels are then not
+// needed.
 func (p *Publisher) tenantLabels(ctx context.Context) (map[tenant.ID]map[string]v1alpha1.LabelValue, error) {
 	if p.Spec.NamespaceSelector == nil {
 		return nil, nil
@@ -176,8 +177,8 @@ func (p *Publisher) each(
 	return nil
 }
 
-// listError adds advice to the error of a list request. Only the plan needs the right to list;
-// publishing does not.
+// listError adds advice to the error from a list request. Plan needs the right to list, but
+// Publish does not.
 func listError(resource schema.GroupResource, err error) error {
 	if apierrors.IsForbidden(err) {
 		return fmt.Errorf("%w: list %s in all namespaces: %s", tenancy.ErrRefused, resource, oneLine(err))
@@ -185,7 +186,7 @@ func listError(resource schema.GroupResource, err error) error {
 	return fmt.Errorf("list %s: %w", resource, err)
 }
 
-// Conflicts returns the number of namespaces in which an existing object conflicts with the copy.
+// Conflicts returns the number of namespaces in which an existing object prevents a copy.
 func (p *Plan) Conflicts() int { return p.count(conflict) }
 
 func (p *Plan) count(a action) (n int) {

@@ -21,7 +21,7 @@ import (
 )
 
 // Prepare reads the data that is needed to publish an object, and rejects an object that cannot be
-// published. It writes nothing. The error may wrap [tenancy.ErrRefused].
+// published. It writes nothing. The error may wrap [tenancy.ErrRefused] or [tenancy.ErrMissing].
 func (p *Publisher) Prepare(ctx context.Context, o *Object) error {
 	kind := o.Content.GroupVersionKind()
 	mapping, err := p.Mapper.RESTMapping(kind.GroupKind(), kind.Version)
@@ -66,14 +66,14 @@ func (p *Publisher) Prepare(ctx context.Context, o *Object) error {
 	return o.setPublication(&p.Spec)
 }
 
-// errAnnotated returns an error for an object whose own annotation already publishes it.
+// errAnnotated returns an error for an object that its own annotation already publishes.
 func errAnnotated(o *Object) error {
 	return fmt.Errorf("%w: the annotation %s of %s already publishes it: change or remove the annotation",
 		tenancy.ErrRefused, tenant.PublishAnnotation, described(o.Content))
 }
 
-// rules returns the rules of the server's configuration. If they are unknown, it returns rules that
-// allow the object's kind, provided that a configuration may add this kind.
+// rules returns the rules in the server's configuration. If these are unknown, it returns rules
+// that allow the object's kind, provided that a configuration may add this kind.
 func (p *Publisher) rules(o *Object) (*publication.Rules, error) {
 	known := func(r schema.GroupResource) bool { return r == o.mapping.Resource.GroupResource() }
 	if p.Rules != nil {
@@ -91,7 +91,7 @@ func (p *Publisher) rules(o *Object) (*publication.Rules, error) {
 	return &publication.Rules{Kinds: []publication.Kind{kind}, Namespaced: known}, nil
 }
 
-// checkNamespace returns an error if an object is in a namespace of a tenant.
+// checkNamespace returns an error if an object is in a tenant's namespace.
 func (p *Publisher) checkNamespace(ctx context.Context, o *Object) error {
 	name := o.Content.GetNamespace()
 	if slices.Contains(p.System, name) {
@@ -117,7 +117,7 @@ func publicationKind() schema.GroupKind {
 	return v1alpha1.SchemeGroupVersion.WithKind(v1alpha1.KindPublication).GroupKind()
 }
 
-// setPublication creates the Publication of an object from the given spec.
+// setPublication creates the Publication for an object from the given spec.
 func (o *Object) setPublication(spec *v1alpha1.PublicationSpec) (err error) {
 	kind := o.mapping.GroupVersionKind
 	source := publication.Source{Kind: kind, Namespace: o.Content.GetNamespace(), Name: o.Content.GetName()}

@@ -1,8 +1,8 @@
 // Copyright The kubetenant authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package publish writes an object of the system tenant and its Publication, and predicts the
-// server's action in each namespace.
+// Package publish writes an object of the system tenant with its Publication. The server copies
+// the object to tenants' namespaces, and the package predicts the action in each namespace.
 package publish
 
 import (
@@ -36,16 +36,17 @@ var publications = v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourcePub
 
 // Publisher publishes objects.
 type Publisher struct {
-	// Objects and Metadata are clients of the cluster.
+	// Objects and Metadata are clients for the cluster.
 	Objects  dynamic.Interface
 	Metadata metadata.Interface
 	// Mapper maps kinds to the resources of the cluster.
 	Mapper meta.RESTMapper
-	// Rules are the rules of the server's configuration. If nil, the rules are unknown, and only
-	// the server determines whether a kind that the configuration adds can be published.
+	// Rules are the rules in the server's configuration. If nil, the rules are unknown. In this
+	// case, only the server can determine whether a kind that a configuration must add can be
+	// published.
 	Rules *publication.Rules
-	// System contains the namespaces that always belong to the system tenant, whatever their labels
-	// are.
+	// System contains the namespaces that always belong to the system tenant, even if their labels
+	// name another tenant.
 	System []string
 	// Writing specifies how objects are written.
 	tenancy.Writing
@@ -57,11 +58,12 @@ type Publisher struct {
 type Object struct {
 	// Content is the object. It MUST have a name and a namespace.
 	Content *unstructured.Unstructured
-	// Stored specifies that the object is already in the cluster, so it is not written.
+	// Stored specifies that the object is already in the cluster, so that only the Publication is
+	// written.
 	Stored bool
 
 	mapping     *meta.RESTMapping
-	applied     *unstructured.Unstructured // as the server stored it
+	applied     *unstructured.Unstructured // the result of the server-side apply
 	publication *v1alpha1.Publication
 	parsed      *publication.Publication
 }
@@ -120,8 +122,8 @@ func (p *Publisher) apply(ctx context.Context, o *Object) error {
 	return nil
 }
 
-// sameContent reports whether two versions of an object have the same content. It ignores managed
-// fields and the resource version.
+// sameContent reports whether two versions of an object have the same content. It ignores the
+// managed fields and the resource version.
 func sameContent(a, b *unstructured.Unstructured) bool {
 	bare := func(u *unstructured.Unstructured) map[string]any {
 		u = u.DeepCopy()
@@ -132,7 +134,7 @@ func sameContent(a, b *unstructured.Unstructured) bool {
 	return equality.Semantic.DeepEqual(bare(a), bare(b))
 }
 
-// write creates the Publication, or replaces the spec of the existing one.
+// write creates the Publication, or replaces the spec of the existing Publication.
 func (p *Publisher) write(ctx context.Context, o *Object) error {
 	client := p.Objects.Resource(publications)
 	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(o.publication)
@@ -171,8 +173,8 @@ func (p *Publisher) write(ctx context.Context, o *Object) error {
 	return nil
 }
 
-// refused adds advice to the error of a write. It wraps [tenancy.ErrRefused] if the server rejected
-// the write.
+// refused adds advice to the error from a write. The result wraps [tenancy.ErrRefused] if the
+// server rejected the write.
 func (p *Publisher) refused(o *Object, err error) error {
 	status := apierrors.APIStatus(nil)
 	switch {
@@ -190,12 +192,12 @@ func (p *Publisher) refused(o *Object, err error) error {
 
 func oneLine(err error) string { return strings.Join(strings.Fields(err.Error()), " ") }
 
-// described returns the kind, the namespace and the name of an object.
+// described returns the kind, the namespace and the name of an object as text.
 func described(u *unstructured.Unstructured) string {
 	return fmt.Sprintf("%s %s/%s", u.GetKind(), u.GetNamespace(), u.GetName())
 }
 
-// stored returns the object from the cluster, or nil if it does not exist.
+// stored returns the stored version of an object, or nil if the object does not exist.
 func (p *Publisher) stored(ctx context.Context, o *Object) (*unstructured.Unstructured, error) {
 	u, err := p.Objects.Resource(o.mapping.Resource).Namespace(o.Content.GetNamespace()).
 		Get(ctx, o.Content.GetName(), metav1.GetOptions{})
@@ -209,7 +211,7 @@ func (p *Publisher) stored(ctx context.Context, o *Object) (*unstructured.Unstru
 	return u, err
 }
 
-// decodedTenant returns the ID of a Tenant, and the labels that the Tenant specifies for its
+// decodedTenant returns a Tenant's ID, and the labels that the Tenant specifies for its
 // namespaces. It returns the zero ID if the Tenant or its ID is invalid.
 func decodedTenant(u *unstructured.Unstructured) (tenant.ID, map[string]v1alpha1.LabelValue) {
 	t, err := typed.Decode[v1alpha1.Tenant](u)

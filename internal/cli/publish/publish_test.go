@@ -33,7 +33,7 @@ import (
 // registry is the name of the Publication of the Secret platform/registry.
 const registry = "secret-platform-4d1092ac"
 
-// cluster is a cluster with fake clients.
+// cluster is a fake cluster that records writes.
 type cluster struct {
 	objects  *dynamicfake.FakeDynamicClient
 	metadata *metadatafake.FakeMetadataClient
@@ -89,7 +89,7 @@ func newCluster(t *testing.T, more ...*unstructured.Unstructured) *cluster {
 	c.metadata = metadatafake.NewSimpleMetadataClient(known, partial...)
 	c.metadata.PrependReactor("list", "secrets", func(action clienttesting.Action) (bool, runtime.Object, error) {
 		if list := action.(clienttesting.ListAction); list.GetListRestrictions().Fields.String() != "metadata.name=registry" {
-			t.Error("it listed Secrets of every name")
+			t.Error("Secrets with other names were listed")
 		}
 		return false, nil, nil
 	})
@@ -97,7 +97,7 @@ func newCluster(t *testing.T, more ...*unstructured.Unstructured) *cluster {
 	return c
 }
 
-// record records writes. It also implements server-side apply, which the fake client does not
+// record records a write. It also implements server-side apply, which the fake client does not
 // support.
 func (c *cluster) record(action clienttesting.Action) (bool, runtime.Object, error) {
 	var dryRun []string
@@ -146,7 +146,7 @@ func labels(pairs ...string) map[string]any {
 	return all
 }
 
-// object returns an object with metadata.
+// object returns an object with the given metadata, to which it adds the namespace and the name.
 func object(apiVersion, kind, namespace, name string, metadata map[string]any) *unstructured.Unstructured {
 	u := &unstructured.Unstructured{Object: map[string]any{"apiVersion": apiVersion, "kind": kind, "metadata": metadata}}
 	if metadata == nil {
@@ -167,12 +167,13 @@ func namespace(name, owner string) *unstructured.Unstructured {
 	return u
 }
 
-// secret returns a Secret named registry with labels.
+// secret returns a Secret named registry. pairs alternates between the keys and values of its
+// labels.
 func secret(namespace string, pairs ...string) *unstructured.Unstructured {
 	return object("v1", "Secret", namespace, "registry", map[string]any{"labels": labels(pairs...)})
 }
 
-// mapper returns the kinds of a server.
+// mapper returns a mapper for the kinds that the server serves.
 func mapper() meta.RESTMapper {
 	m := meta.NewDefaultRESTMapper(nil)
 	for _, kind := range []string{"Secret", "ConfigMap", "Pod"} {
@@ -196,7 +197,7 @@ func (c *cluster) publisher() *publish.Publisher {
 	}
 }
 
-// TestPlan checks the predicted action in each namespace, depending on the existing object.
+// TestPlan checks the predicted action in each namespace. It depends on the existing object.
 func TestPlan(t *testing.T) {
 	managed := func(namespace, of string) *unstructured.Unstructured {
 		return secret(namespace, tenant.ManagedLabel, "publication", tenant.PublicationLabel, of)
@@ -219,7 +220,7 @@ func TestPlan(t *testing.T) {
 				"  create   globex--shop",
 			},
 		},
-		"another object, the copy, and copies of other sources": {
+		"another object, a copy and a copy of another source": {
 			with: []*unstructured.Unstructured{
 				secret("acme--db"), managed("acme--web", registry), managed("globex--shop", "older"),
 			},
@@ -230,7 +231,7 @@ func TestPlan(t *testing.T) {
 				"  exists   acme--web",
 			},
 		},
-		"replaced are only objects that no source gives": {
+		"replacement of unmanaged objects only": {
 			change: func(p *publish.Publisher) { p.Spec.OnConflict = v1alpha1.PublicationReplace },
 			with: []*unstructured.Unstructured{
 				secret("acme--db"), secret("acme--web", tenant.ManagedLabel, "template"),
@@ -243,7 +244,7 @@ func TestPlan(t *testing.T) {
 				"  replace  acme--db: the server deletes the object of this name",
 			},
 		},
-		"a label of the copy alone is no copy": {
+		"label of a copy on an unmanaged object": {
 			with: []*unstructured.Unstructured{secret("acme--db", tenant.PublicationLabel, registry)},
 			want: []string{
 				"namespaces: 3 (conflict: 1, replace: 0, create: 2, exists: 0)",
@@ -251,7 +252,7 @@ func TestPlan(t *testing.T) {
 				"  create   acme--web", "  create   globex--shop",
 			},
 		},
-		"a selector sees names and what the Tenant gives, not what a tenant sets": {
+		"selector with a label of the Tenant": {
 			change: func(p *publish.Publisher) {
 				p.Spec.NamespaceSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"tier": "gold"}}
 			},
@@ -292,7 +293,7 @@ func TestPlan(t *testing.T) {
 				t.Errorf("report (-want +got):\n%s", diff)
 			}
 			if len(k.written) > 0 {
-				t.Errorf("it wrote %q", k.written)
+				t.Errorf("unexpected writes %q", k.written)
 			}
 		})
 	}
@@ -326,8 +327,8 @@ func TestExamples(t *testing.T) {
 	}
 }
 
-// TestPrepareRefuses checks that Prepare rejects an object that cannot be published, without
-// reading or writing anything.
+// TestPrepareRefuses checks that Prepare rejects an object that cannot be published, and writes
+// nothing.
 func TestPrepareRefuses(t *testing.T) {
 	annotated := secret("platform")
 	annotated.SetAnnotations(map[string]string{tenant.PublishAnnotation: "*"})
@@ -350,7 +351,7 @@ func TestPrepareRefuses(t *testing.T) {
 			object: object("v1", "Pod", "platform", "x", nil),
 			want:   "objects of the kind Pod cannot be published",
 		},
-		"a Pod, and the rules are unknown": {
+		"a Pod with unknown rules": {
 			object:  object("v1", "Pod", "platform", "x", nil),
 			unknown: true,
 			want:    "objects of the kind Pod cannot be published",
@@ -400,7 +401,7 @@ func TestPrepareRefuses(t *testing.T) {
 				t.Errorf("%v; want %q", err, c.want)
 			}
 			if len(k.written) > 0 {
-				t.Errorf("it wrote %q", k.written)
+				t.Errorf("unexpected writes %q", k.written)
 			}
 		})
 	}
@@ -435,7 +436,7 @@ func TestPublish(t *testing.T) {
 			t.Fatal(err)
 		}
 		if c.output.Len() > 0 {
-			t.Errorf("a trial said %q", c.output.String())
+			t.Errorf("Try printed %q", c.output.String())
 		}
 		if err := p.Publish(t.Context(), o); err != nil {
 			t.Fatal(err)
@@ -453,7 +454,7 @@ func TestPublish(t *testing.T) {
 		"All patch Secret registry", "All create Publication " + registry, "All update Publication " + registry,
 		"patch Secret registry", "create Publication " + registry, "update Publication " + registry,
 	}; !slices.Equal(c.written, want) {
-		t.Errorf("it wrote %q", c.written)
+		t.Errorf("unexpected writes %q", c.written)
 	}
 	u, err := c.objects.Resource(v1alpha1.SchemeGroupVersion.WithResource("publications")).
 		Get(t.Context(), registry, metav1.GetOptions{})
@@ -475,7 +476,7 @@ func TestPublish(t *testing.T) {
 	}
 }
 
-// TestPublishStored checks that only the Publication of a stored object is written.
+// TestPublishStored checks that, for a stored object, only its Publication is written.
 func TestPublishStored(t *testing.T) {
 	c := newCluster(t, secret("platform"))
 	p := c.publisher()
@@ -484,7 +485,7 @@ func TestPublishStored(t *testing.T) {
 		t.Fatal(err)
 	}
 	if want := []string{"create Publication " + registry}; !slices.Equal(c.written, want) {
-		t.Errorf("it wrote %q", c.written)
+		t.Errorf("unexpected writes %q", c.written)
 	}
 }
 
@@ -501,7 +502,7 @@ func TestRefusals(t *testing.T) {
 			"create", "publications", apierrors.NewForbidden(publications, registry, errors.New("no right")),
 			"publish Secret platform/registry: publications.kubetenant.dev \"" + registry + "\" is forbidden: no right", true,
 		},
-		"no definition": {
+		"no CustomResourceDefinition": {
 			"create", "publications", apierrors.NewGenericServerResponse(404, "create", publications, "", "", 0, true),
 			"the CustomResourceDefinition publications.kubetenant.dev is not installed: see docs/install.md", true,
 		},
@@ -515,7 +516,7 @@ func TestRefusals(t *testing.T) {
 			"Secret platform/registry has fields that another program manages: Apply failed with 1 conflict: conflict with " +
 				"\"argocd\": .data.a: change the object with that program, and publish it as KIND/NAME", true,
 		},
-		"another error": {"patch", "secrets", errors.New("broken"), "publish Secret platform/registry: broken", false},
+		"other error": {"patch", "secrets", errors.New("broken"), "publish Secret platform/registry: broken", false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			k := newCluster(t)
@@ -552,7 +553,7 @@ func TestTooLarge(t *testing.T) {
 	}
 }
 
-// TestRead checks that Read parses the objects of a file and rejects other content.
+// TestRead checks that Read parses the objects in a file and rejects other content.
 func TestRead(t *testing.T) {
 	const a, b = "{apiVersion: v1, kind: Secret, metadata: {name: a}}",
 		"{apiVersion: v1, kind: ConfigMap, metadata: {name: b}}"
@@ -587,8 +588,9 @@ func TestRead(t *testing.T) {
 	}
 }
 
-// TestPublishUnchecked checks that the command makes the server check the content if the author of
-// the Publication is unchecked. No other Publication is changed.
+// TestPublishUnchecked checks that the command makes the server check the content of the object if
+// the server has not checked the Publication's author. Otherwise, the command does not update the
+// Publication.
 func TestPublishUnchecked(t *testing.T) {
 	for reason, want := range map[string]int{v1alpha1.ReasonAuthorNotChecked: 1, v1alpha1.ReasonPublished: 0} {
 		t.Run(reason, func(t *testing.T) {

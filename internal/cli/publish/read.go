@@ -13,8 +13,8 @@ import (
 	"github.com/kubetenant/kubetenant/internal/yamlfile"
 )
 
-// Read returns the objects of a file. An object that does not specify a namespace gets the given
-// namespace. If fixed is true, an object with a different namespace is an error.
+// Read returns the objects in a file. An object without a namespace gets the given namespace. If
+// fixed is true, an object with a different namespace is an error.
 func Read(data []byte, namespace string, fixed bool) ([]*Object, error) {
 	docs, err := yamlfile.Documents(data)
 	if err != nil {
@@ -51,7 +51,8 @@ func Read(data []byte, namespace string, fixed bool) ([]*Object, error) {
 	return all, nil
 }
 
-// named sets the namespace of an object that has none, and validates the required fields.
+// named sets the namespace of an object that has none, and returns an error if a required field is
+// missing.
 func named(u *unstructured.Unstructured, namespace string, fixed bool) error {
 	if u.GetNamespace() == "" {
 		u.SetNamespace(namespace)

@@ -33,7 +33,7 @@ const (
 // systemAccount is the prefix of the user names of the service accounts in kube-system.
 const systemAccount = "system:serviceaccount:kube-system:"
 
-// event contains the fields of an audit event (audit.k8s.io/v1) that are read.
+// event contains the fields of an audit event (audit.k8s.io/v1) that are used.
 type event struct {
 	Kind       string    `json:"kind"`
 	Stage      string    `json:"stage"`
@@ -63,14 +63,15 @@ type write struct {
 	deleted bool
 }
 
-// auditLog contains the data of audit logs about the compared resources.
+// auditLog contains the data in audit logs about the compared resources.
 type auditLog struct {
 	last map[key]write
-	// accounts contains the UIDs of service accounts in kube-system. They differ between clusters.
+	// accounts contains the UIDs of service accounts in kube-system. The UIDs differ between
+	// clusters.
 	accounts map[string]bool
 	events   int
-	// invalid is the number of lines that are not events. firstInvalid is the position of the first
-	// of these lines.
+	// invalid is the number of lines that are not events. firstInvalid is the position of the
+	// first of these lines.
 	invalid      int
 	firstInvalid string
 }
@@ -85,16 +86,16 @@ var (
 	errNotRegular = errors.New("is not a regular file")
 )
 
-// read adds the events of a file.
+// read adds the events in a file.
 func (l *auditLog) read(path string) (err error) {
 	info, err := os.Stat(path)
 	if err != nil {
 		return err
 	}
-	if !info.Mode().IsRegular() { // a pipe would block
+	if !info.Mode().IsRegular() { // opening a pipe would block
 		return fmt.Errorf("%s: %w", path, errNotRegular)
 	}
-	f, err := os.Open(path) // #nosec G304 -- the caller names it
+	f, err := os.Open(path) // #nosec G304 -- the caller chooses the path
 	if err != nil {
 		return err
 	}
@@ -130,7 +131,7 @@ func (l *auditLog) read(path string) (err error) {
 	return nil
 }
 
-// add adds an event to the log. It returns false if the line is not an event.
+// add adds the event in a line. It returns false if the line is not an event.
 func (l *auditLog) add(line []byte) bool {
 	var e event
 	if json.Unmarshal(line, &e) != nil || e.Kind != "Event" || e.Stage == "" || e.Received.IsZero() {
@@ -152,7 +153,7 @@ func (l *auditLog) add(line []byte) bool {
 		name:      e.ObjectRef.Name,
 	}
 	if k.resource == namespaces().GroupResource() {
-		k.namespace = "" // the event of a namespace also has its name here
+		k.namespace = "" // in an event about a Namespace, this field also contains its name
 	}
 	if last, found := l.last[k]; !found || e.Received.After(last.at) {
 		l.last[k] = write{e.Received, e.User.Username, e.Verb == "delete"}
@@ -160,7 +161,7 @@ func (l *auditLog) add(line []byte) bool {
 	return true
 }
 
-// writes reports whether an event changed the spec or the metadata of a compared object.
+// writes reports whether an event is a successful write of a compared object.
 func (e *event) writes() bool {
 	o := e.ObjectRef
 	if o == nil || o.Name == "" || o.Subresource != "" || e.ResponseStatus.Code < http.StatusOK ||

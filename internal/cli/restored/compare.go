@@ -17,7 +17,7 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// auditLogs finds writes that are in the audit logs but not in the cluster.
+// auditLogs finds the writes that are in the audit logs but not in the cluster.
 func (c *check) auditLogs(ctx context.Context) error {
 	log := newAuditLog()
 	for _, path := range c.AuditLogs {
@@ -55,7 +55,7 @@ func (c *check) auditLogs(ctx context.Context) error {
 	return nil
 }
 
-// isOfCluster reports whether the log belongs to the cluster. The UIDs of the service accounts in
+// isOfCluster reports whether a log belongs to the cluster. The UIDs of the service accounts in
 // kube-system identify a cluster, and a restore preserves them. If the log contains no such UID,
 // isOfCluster returns true.
 func (c *check) isOfCluster(ctx context.Context, log *auditLog) (bool, error) {
@@ -68,7 +68,7 @@ func (c *check) isOfCluster(ctx context.Context, log *auditLog) (bool, error) {
 	return found, err
 }
 
-// compare compares the objects of a resource with the last write of each object in the log.
+// compare compares the objects of a resource with the last write of each object in the audit logs.
 func (c *check) compare(ctx context.Context, r *resource, log *auditLog) error {
 	var keys []key
 	for k, w := range log.last {
@@ -90,7 +90,7 @@ func (c *check) compare(ctx context.Context, r *resource, log *auditLog) error {
 			objects[key{r.GroupResource(), m.Namespace, m.Name}] = newObject(m)
 		})
 	switch {
-	case apierrors.IsForbidden(err): // continue with the other resources
+	case apierrors.IsForbidden(err): // compare the other resources
 		c.recordUnread("%s could not be compared: %s", r.Resource, err.Error())
 		return nil
 	case err != nil && !apierrors.IsNotFound(err): // the CustomResourceDefinition may be missing
@@ -111,8 +111,8 @@ func (c *check) compare(ctx context.Context, r *resource, log *auditLog) error {
 	return nil
 }
 
-// compareObject adds a finding if the state of an object does not match its last write. If obj is nil,
-// the object does not exist.
+// compareObject adds a finding if the state of an object does not match its last write. obj is nil
+// if the object does not exist.
 func (c *check) compareObject(r *resource, k key, w write, obj *object) {
 	name := k.name
 	if k.namespace != "" {
@@ -148,15 +148,16 @@ func (c *check) compareObject(r *resource, k key, w write, obj *object) {
 }
 
 // deletedWithNamespace reports whether the namespace of an object was deleted after the last write
-// of the object. Kubernetes then deletes the object without an audit event for the object itself.
+// of the object. In this case, Kubernetes deletes the object without an audit event for the object
+// itself.
 func (l *auditLog) deletedWithNamespace(k key) bool {
 	w, found := l.last[key{namespaces().GroupResource(), "", k.namespace}]
 	return k.namespace != "" && found && w.deleted && w.at.After(l.last[k].at)
 }
 
-// tenantExists reports whether a missing RetiredTenant belongs to a Tenant that exists. In that
-// case, it adds a finding that the Tenant was deleted, unless the log contains the deletion of the
-// Tenant. Deleting the Tenant again creates the RetiredTenant.
+// tenantExists reports whether the Tenant of a missing RetiredTenant exists. In this case, it adds
+// a finding that the Tenant was deleted, unless the log contains the deletion of the Tenant. If
+// the user deletes the Tenant again, the server creates the RetiredTenant.
 func (c *check) tenantExists(retired string, log *auditLog) bool {
 	for _, existing := range c.tenants.existing {
 		if existing.name+"-"+existing.uid != retired {
@@ -202,7 +203,8 @@ func deletion(r *resource, k key) string {
 	return command
 }
 
-// argument quotes a name for a shell. Names of RBAC objects may contain almost any character.
+// argument quotes a name for a shell if necessary. Names of RBAC objects may contain almost any
+// character.
 func argument(name string) string {
 	const harmless = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_"
 	if strings.Trim(name, harmless) == "" && name != "" && name[0] != '-' {

@@ -14,12 +14,12 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// resource is a resource whose objects are compared with audit logs.
+// resource is a resource whose objects are compared with the audit logs.
 type resource struct {
 	schema.GroupVersionResource
 	kind string
-	// recreatedEffect describes the effect of an object that was deleted and exists again.
-	// olderEffect describes the effect of an object that is missing or has an earlier content.
+	// recreatedEffect describes the effect if a deleted object exists again. olderEffect describes
+	// the effect if an object is missing or has older content.
 	recreatedEffect, olderEffect string
 	// isOfService specifies that only objects in the namespace of the webhook service or gateway
 	// are compared.

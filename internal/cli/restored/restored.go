@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package restored finds the changes that a cluster lost when it was restored from a backup. A
-// backup of etcd is consistent, so most lost changes are visible only in records outside etcd, such
-// as usage records and audit logs.
+// backup of etcd is consistent, so most lost changes are visible only in records outside etcd,
+// such as usage records and audit logs.
 package restored
 
 import (
@@ -31,7 +31,7 @@ type Options struct {
 	Now time.Time
 }
 
-// check checks one cluster.
+// check is the state of [Check] for a cluster.
 type check struct {
 	Options
 	client   metadata.Interface
@@ -40,9 +40,9 @@ type check struct {
 	unread   []error
 }
 
-// Check adds findings about the lost changes of a cluster to a report. It only reads from the
+// Check adds findings about the lost changes in a cluster to a report. It only reads from the
 // cluster, one page at a time. It reads the specs of Tenants and RetiredTenants, and only the
-// metadata of other objects. Its error is the error of a client.
+// metadata of other objects. It returns an error if it cannot read from the cluster.
 func Check(ctx context.Context, clients Clients, o Options, report *validate.Report) error {
 	all, err := readTenants(ctx, clients.Dynamic)
 	if err != nil {
@@ -69,7 +69,7 @@ func Check(ctx context.Context, clients Clients, o Options, report *validate.Rep
 	return err
 }
 
-// find adds a finding with severity Error about an object.
+// find adds a finding with the severity Error about an object.
 func (c *check) find(object, reason, fix string) {
 	c.findings = append(c.findings, validate.Finding{
 		Cluster:  c.Cluster,
@@ -80,17 +80,17 @@ func (c *check) find(object, reason, fix string) {
 	})
 }
 
-// warn adds a finding with severity Warning about an object, because its state may be intended.
+// warn adds a finding with the severity Warning about an object whose state may be intended.
 func (c *check) warn(object, reason, fix string) {
 	c.find(object, reason, fix)
 	c.findings[len(c.findings)-1].Severity = validate.Warning
 }
 
-// recordUnread records that a part of the check could not be done.
+// recordUnread records that a part of the check could not be completed.
 func (c *check) recordUnread(format string, args ...any) {
 	c.unread = append(c.unread, fmt.Errorf(format, args...))
 }
 
-// errOtherCluster reports that records belong to another cluster.
+// errOtherCluster is the end of the message for records that belong to another cluster.
 var errOtherCluster = errors.New("belong to another cluster: name the records of this cluster, or choose the cluster " +
 	"with --context")

@@ -50,7 +50,7 @@ func own(kind, name, uid string, spec map[string]any) *unstructured.Unstructured
 	return u
 }
 
-// meta returns the metadata of an object whose last change is in the backup.
+// meta returns the metadata of an object that was last changed before the backup.
 func meta(apiVersion, kind, name string) *metav1.PartialObjectMetadata {
 	m := &metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{APIVersion: apiVersion, Kind: kind}}
 	if namespace, rest, found := strings.Cut(name, "/"); found {
@@ -89,7 +89,8 @@ func cluster(t *testing.T, ours []runtime.Object, objects ...runtime.Object) res
 	}
 }
 
-// auditEvent returns the event of a successful write.
+// auditEvent returns an event for a successful write by admin. minutes is the time after the
+// backup.
 func auditEvent(minutes int, verb, group, resource, name string) string {
 	namespace := ""
 	if ns, rest, found := strings.Cut(name, "/"); found {
@@ -123,7 +124,7 @@ func auditEventBy(by string, when time.Time, verb, group, resource, namespace, n
 	return string(text)
 }
 
-// checked returns the findings and the errors of a check as text, one on each line.
+// checked returns the findings and the errors from a check as text, one on each line.
 func checked(t *testing.T, clients restored.Clients, o restored.Options) (findings, unread string, r *validate.Report) {
 	t.Helper()
 	o.Cluster, o.Namespace, o.Now = "prod", "kubetenant-system", at(600)
@@ -170,7 +171,7 @@ func TestAuditLog(t *testing.T) {
 			[]string{auditEventBy("system:apiserver", at(5), "create", ours, "retiredtenants", "", "acme-"+uidAcme)},
 			"Tenant acme: was deleted at 2026-11-28T12:05:00Z by system:apiserver, but exists",
 		},
-		"both are one finding": {
+		"two events for a deleted Tenant": {
 			[]string{
 				auditEventBy("system:apiserver", at(5), "create", ours, "retiredtenants", "", "acme-"+uidAcme),
 				auditEvent(5, "delete", ours, "tenants", "acme"),
@@ -192,7 +193,7 @@ func TestAuditLog(t *testing.T) {
 			"AccessGrant acme--web/read: was deleted at 2026-11-28T12:05:00Z by admin, but exists: the grant is valid again | " +
 				"kubectl delete accessgrant read -n acme--web\n",
 		},
-		"a name is quoted in a command": {
+		"a name that needs quotes": {
 			[]string{auditEvent(5, "delete", rbac, "rolebindings", "acme--web/a;b")},
 			"| kubectl delete rolebinding 'a;b' -n acme--web\n",
 		},
@@ -204,7 +205,7 @@ func TestAuditLog(t *testing.T) {
 		"Secrets of other namespaces are not compared": {
 			[]string{auditEvent(5, "delete", "", "secrets", "acme--web/password")}, "",
 		},
-		"the last write applies": {
+		"an object that was created and deleted": {
 			[]string{
 				auditEvent(6, "create", ours, "accessgrants", "acme--web/gone"),
 				auditEvent(7, "delete", ours, "accessgrants", "acme--web/gone"),
@@ -230,14 +231,14 @@ func TestAuditLog(t *testing.T) {
 		"the server repeats its own deletions": {
 			[]string{auditEvent(5, "delete", rbac, "rolebindings", "acme--web/managed")}, "",
 		},
-		"a write before the backup":            {[]string{auditEvent(-1, "patch", ours, "tenants", "acme")}, ""},
-		"a deletion before the object was new": {[]string{auditEvent(-70, "delete", ours, "tenants", "acme")}, ""},
-		"a read":                               {[]string{auditEvent(5, "get", ours, "tenants", "acme")}, ""},
-		"a dry run":                            {[]string{dry}, ""},
-		"a write that the server rejected":     {[]string{failed}, ""},
-		"a status":                             {[]string{status}, ""},
-		"a resource that is not compared":      {[]string{auditEvent(5, "delete", "", "pods", "acme--web/a")}, ""},
-		"a new service account":                {[]string{auditEvent(5, "create", "", "serviceaccounts", "acme--web/b")}, ""},
+		"a write before the backup":                {[]string{auditEvent(-1, "patch", ours, "tenants", "acme")}, ""},
+		"a deletion before the object was created": {[]string{auditEvent(-70, "delete", ours, "tenants", "acme")}, ""},
+		"a read":                           {[]string{auditEvent(5, "get", ours, "tenants", "acme")}, ""},
+		"a dry run":                        {[]string{dry}, ""},
+		"a write that the server rejected": {[]string{failed}, ""},
+		"a write of the status":            {[]string{status}, ""},
+		"a resource that is not compared":  {[]string{auditEvent(5, "delete", "", "pods", "acme--web/a")}, ""},
+		"a new service account":            {[]string{auditEvent(5, "create", "", "serviceaccounts", "acme--web/b")}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			clients := cluster(t, nil,
@@ -260,7 +261,7 @@ func TestAuditLog(t *testing.T) {
 	}
 }
 
-// usageRecord returns a record for the hour of a time.
+// usageRecord returns a record for the hour that contains the given time.
 func usageRecord(id, uid string, when time.Time) string {
 	return fmt.Sprintf(`{"server":"cp-0","started":"2026-11-01T00:00:00Z","uid":%q,"tenant":%q,"hour":%q,"requests":1}`,
 		uid, id, when.Truncate(time.Hour).Format(time.RFC3339))
@@ -283,10 +284,10 @@ func TestUsageRecords(t *testing.T) {
 			"credentials of its former users are valid again | kubectl tenant delete-tenant acme, then create the tenant " +
 				"again with --replaces " + uidAcme,
 		},
-		"an earlier Tenant":   {usageRecord("acme", uidGone, at(-600)), ""},
-		"a retired Tenant":    {usageRecord("old", uidOld, at(-600)), ""},
-		"a gateway's record":  {usageRecord("label-only", "", at(60)), ""},
-		"requests without ID": {usageRecord("(none)", "", at(60)), ""},
+		"an earlier Tenant":     {usageRecord("acme", uidGone, at(-600)), ""},
+		"a retired Tenant":      {usageRecord("old", uidOld, at(-600)), ""},
+		"a record of a gateway": {usageRecord("label-only", "", at(60)), ""},
+		"requests without ID":   {usageRecord("(none)", "", at(60)), ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			old := own(v1alpha1.KindRetiredTenant, "old-"+uidOld, "", map[string]any{"id": "old", "uid": uidOld})
@@ -302,7 +303,7 @@ func TestUsageRecords(t *testing.T) {
 	}
 }
 
-// TestClusterAlone checks the findings of a check without audit logs and usage records.
+// TestClusterAlone checks the findings without audit logs and usage records.
 func TestClusterAlone(t *testing.T) {
 	successor := own(v1alpha1.KindTenant, "next", uidGone, map[string]any{"id": "next", "replaces": uidOld})
 	retired := own(v1alpha1.KindRetiredTenant, "next-"+uidOld, "", map[string]any{"id": "next", "uid": uidOld})
@@ -321,7 +322,7 @@ func TestClusterAlone(t *testing.T) {
 				"the former tenant are valid | create the RetiredTenant next-" + uidOld,
 			true,
 		},
-		"a successor with it": {[]runtime.Object{successor, retired}, "acme", "", false},
+		"a successor with the RetiredTenant": {[]runtime.Object{successor, retired}, "acme", "", false},
 		"a namespace without a Tenant": {
 			nil,
 			"lost",
@@ -349,7 +350,7 @@ func TestClusterAlone(t *testing.T) {
 	}
 }
 
-// TestBadRecords checks that unusable records cause an error, and never a report without problems.
+// TestBadRecords checks that unusable records cause an error, and are not reported as valid.
 func TestBadRecords(t *testing.T) {
 	good := auditEvent(-1, "patch", tenant.Domain, "tenants", "acme")
 	account := func(uid string) string {
@@ -362,19 +363,21 @@ func TestBadRecords(t *testing.T) {
 		usage []string // the lines of usage records
 		want  string   // "" if the records can be used
 	}{
-		"an empty audit log":            {audit: []string{""}, want: "no audit events found"},
-		"an audit log without answers":  {audit: []string{strings.ReplaceAll(good, "Complete", "Started")}, want: "no audit"},
-		"a line that is cut off":        {audit: []string{good, good[:40]}, want: "1 lines are not audit events, so"},
-		"a line that is not an event":   {audit: []string{good, "{}"}, want: "the first is "},
-		"the audit log of another one":  {audit: []string{account("other")}, want: "no service account of kube-system"},
-		"the audit log of this cluster": {audit: []string{account("own-uid")}},
-		"an empty usage record":         {usage: []string{""}, want: "no record contains the UID of a Tenant"},
-		"usage records of a gateway":    {usage: []string{usageRecord("acme", "", at(1))}, want: "not of a gateway"},
+		"an empty audit log": {audit: []string{""}, want: "no audit events found"},
+		"an audit log without responses": {
+			audit: []string{strings.ReplaceAll(good, "Complete", "Started")}, want: "no audit",
+		},
+		"an incomplete line":               {audit: []string{good, good[:40]}, want: "1 lines are not audit events, so"},
+		"a line that is not an event":      {audit: []string{good, "{}"}, want: "the first is "},
+		"the audit log of another cluster": {audit: []string{account("other")}, want: "no service account of kube-system"},
+		"the audit log of this cluster":    {audit: []string{account("own-uid")}},
+		"an empty usage record":            {usage: []string{""}, want: "no record contains the UID of a Tenant"},
+		"usage records of a gateway":       {usage: []string{usageRecord("acme", "", at(1))}, want: "not of a gateway"},
 		"usage records of another cluster": {
 			usage: []string{usageRecord("acme", uidGone, at(1))}, want: "they belong to another cluster",
 		},
-		"a usage record that is cut off": {usage: []string{known, known[:30]}, want: "1 lines or files could not be read"},
-		"usage records of this cluster":  {usage: []string{known}},
+		"an incomplete usage record":    {usage: []string{known, known[:30]}, want: "1 lines or files could not be read"},
+		"usage records of this cluster": {usage: []string{known}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := restored.Options{}

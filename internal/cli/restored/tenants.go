@@ -24,7 +24,7 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// Clients contains the clients of a cluster.
+// Clients contains the clients for a cluster.
 type Clients struct {
 	Dynamic  dynamic.Interface
 	Metadata metadata.Interface
@@ -38,9 +38,9 @@ type existing struct {
 
 // tenants contains the Tenants and RetiredTenants of a cluster.
 type tenants struct {
-	existing map[string]existing // by ID
+	existing map[string]existing // keyed by ID
 	// retired contains the UIDs of the RetiredTenants for each ID. The value reports whether the
-	// deletion was canceled. After a cancellation, the RetiredTenant does not reserve the ID.
+	// deletion was canceled. After a cancellation, the RetiredTenant no longer reserves the ID.
 	retired map[string]map[string]bool
 }
 
@@ -90,7 +90,7 @@ func each(ctx context.Context, client dynamic.Interface, name string, f func(*un
 	})
 }
 
-// isReserved reports whether a RetiredTenant reserves an ID.
+// isReserved reports whether a RetiredTenant reserves the ID.
 func (t *tenants) isReserved(id string) bool {
 	for _, takenBack := range t.retired[id] {
 		if !takenBack {
@@ -106,7 +106,7 @@ func (t *tenants) knows(id, uid string) bool {
 	return retired || t.existing[id].uid == uid
 }
 
-// successors adds a finding for each Tenant that replaces a former Tenant for which there is no
+// successors adds a finding for each Tenant whose predecessor (spec.replaces) has no
 // RetiredTenant.
 func (c *check) successors() {
 	for _, id := range slices.Sorted(maps.Keys(c.tenants.existing)) {
@@ -123,7 +123,7 @@ func (c *check) successors() {
 	}
 }
 
-// reserve returns the instruction for creating a RetiredTenant.
+// reserve returns the instruction to create a RetiredTenant.
 func reserve(id, uid string) string {
 	name := id
 	if parsed, err := tenant.Parse(id); err == nil {

@@ -47,8 +47,8 @@ func (c *check) usage() {
 	}
 }
 
-// checkUsed adds a finding if a Tenant with usage records is missing. last is the last hour of the
-// records.
+// checkUsed adds a finding if a Tenant with usage records is missing, or was replaced after the
+// backup. last is the last hour with a record.
 func (c *check) checkUsed(id, uid string, last time.Time) {
 	existing, ok := c.tenants.existing[id]
 	if c.tenants.knows(id, uid) || existing.replaces == uid { // see [check.successors]

@@ -38,9 +38,8 @@ const (
 	leaseDuration = 2 * time.Minute
 )
 
-// liveReplicas returns the names of the running servers. These are the hosts of the
-// kube-apiservers, or the ready Pods of the webhook service. It returns no names if they are
-// unknown.
+// liveReplicas returns the names of the running servers: the hosts of the kube-apiservers, or the
+// ready Pods of the webhook service. It returns no names if no server can be found.
 func liveReplicas(ctx context.Context, k kube.Interface, mode installation.Mode) (names []string, err error) {
 	if mode == installation.CompiledIn {
 		leases, err := k.CoordinationV1().Leases(metav1.NamespaceSystem).List(ctx,
@@ -48,7 +47,7 @@ func liveReplicas(ctx context.Context, k kube.Interface, mode installation.Mode)
 		if err != nil {
 			return nil, err
 		}
-		var newest time.Time // this machine's clock may differ from the servers' clocks
+		var newest time.Time // the clock of this machine may differ from the servers' clocks
 		for _, lease := range leases.Items {
 			if renewed := lease.Spec.RenewTime; renewed != nil && renewed.After(newest) {
 				newest = renewed.Time
@@ -92,7 +91,7 @@ func (r *Report) addDefinitions(ctx context.Context, d dynamic.Interface) {
 }
 
 // addTenants adds the Tenants that are not ready. If the caller may not list all Tenants, it adds
-// only the caller's own Tenant.
+// only the caller's own Tenant, and only if that Tenant is not ready.
 func (r *Report) addTenants(ctx context.Context, c *client.Cluster, d dynamic.Interface) {
 	objects := d.Resource(v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceTenants))
 	each := func(selector string) error {
@@ -107,7 +106,7 @@ func (r *Report) addTenants(ctx context.Context, c *client.Cluster, d dynamic.In
 		})
 	}
 	err := each("")
-	if apierrors.IsForbidden(err) { // behind the webhook service, a tenant's caller lists its own Tenant by name
+	if apierrors.IsForbidden(err) { // with the webhook service, a tenant's caller may list only its own Tenant by name
 		caller, whoErr := c.WhoAmI(ctx)
 		if whoErr == nil {
 			if id, parseErr := tenant.Parse(caller.Tenant); parseErr == nil && !id.IsSystem() {
@@ -123,8 +122,8 @@ func (r *Report) addTenants(ctx context.Context, c *client.Cluster, d dynamic.In
 	}
 }
 
-// addTenant adds a Tenant if it is not ready. It does not add a suspended Tenant, because an admin
-// suspended it intentionally.
+// addTenant adds a Tenant if it is not ready. It does not report a suspension, which is a separate
+// condition, because an admin suspends a tenant intentionally.
 func (r *Report) addTenant(u *unstructured.Unstructured) {
 	shown := Tenant{Name: u.GetName(), Reason: "Unknown", Message: "no server has reported its condition"}
 	t, err := typed.Decode[v1alpha1.Tenant](u)

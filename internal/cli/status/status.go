@@ -28,16 +28,16 @@ import (
 // maxTenants is the maximum number of Tenants that a report lists as not ready.
 const maxTenants = 20
 
-// Report is the status of one server. If the caller may not read a part of it, the fields of the
-// part are empty, and Unknown contains the part.
+// Report is the status of one server. If the caller may not read a part of the status, the fields
+// for this part are empty, and Unknown contains the part.
 type Report struct {
 	Server string `json:"server"`
 	// Installed is nil if it could not be determined. Undetermined then contains the error.
 	Installed    *bool             `json:"installed"`
 	Undetermined string            `json:"undetermined,omitempty"`
 	Mode         installation.Mode `json:"deploymentMode,omitempty"`
-	// Direct reports whether the server is a cluster behind a gateway that the client reaches
-	// without the gateway.
+	// Direct reports whether the server is a cluster behind a gateway, and the client connects to
+	// the cluster directly.
 	Direct        bool          `json:"behindGateway,omitempty"`
 	Versions      Versions      `json:"versions"`
 	Configuration Configuration `json:"configuration"`
@@ -45,12 +45,13 @@ type Report struct {
 	// MissingDefinitions contains the CustomResourceDefinitions of kubetenant that the server lacks
 	// or cannot use.
 	MissingDefinitions []string `json:"missingDefinitions,omitempty"`
-	// NotReady contains the first Tenants that are not ready. NotReadyTotal is the total number of
-	// them.
+	// NotReady contains the first Tenants that are not ready. NotReadyTotal is the number of all
+	// Tenants that are not ready.
 	NotReady      []Tenant `json:"tenantsNotReady,omitempty"`
 	NotReadyTotal int      `json:"tenantsNotReadyTotal"`
 	// FairUse contains the current usage and the limits of tenants on the server that responded. A
-	// tenant's caller sees only its own tenant. It is nil if the server does not report the usage.
+	// tenant's caller sees only its own tenant. FairUse is nil if the server does not report the
+	// usage.
 	FairUse []*fairuse.Report `json:"fairUse,omitempty"`
 	// Problems contains the detected problems, one sentence each.
 	Problems []string `json:"problems,omitempty"`
@@ -72,7 +73,7 @@ type Configuration struct {
 	Mode configv1alpha1.Mode `json:"mode,omitempty"`
 }
 
-// Replica is one server of kubetenant.
+// Replica is one of the servers that run kubetenant.
 type Replica struct {
 	Name    string `json:"name"`
 	Hash    string `json:"hash,omitempty"`
@@ -99,9 +100,9 @@ const (
 	PartFairUse       = "fair use"
 )
 
-// Collect returns the status of a cluster. It records parts that cannot be read as unknown, instead
-// of failing. If kubetenant is not installed, or this could not be determined, it returns both a
-// report and an error.
+// Collect returns the status of a cluster. If a part cannot be read, Collect records the part as
+// unknown and continues. If kubetenant is not installed, or this could not be determined, Collect
+// returns both a report and an error.
 func Collect(ctx context.Context, c *client.Cluster) (*Report, error) {
 	r := &Report{Server: c.Config.Host, Versions: Versions{Client: version.Version()}}
 	found, missing := c.Installation(ctx)
@@ -135,8 +136,8 @@ func Collect(ctx context.Context, c *client.Cluster) (*Report, error) {
 	return r, nil
 }
 
-// addFairUse adds the usage of tenants. An unmodified server does not serve the path, and a gateway
-// serves it only to callers of tenants.
+// addFairUse adds the usage of tenants. An unmodified kube-apiserver does not serve the path, and
+// a gateway serves it only to callers of tenants.
 func (r *Report) addFairUse(ctx context.Context, k kube.Interface) {
 	text, err := k.Discovery().RESTClient().Get().AbsPath(authz.FairUsePath).DoRaw(ctx)
 	reports := fairuse.Reports{Items: []*fairuse.Report{}}

@@ -25,8 +25,8 @@ import (
 	"github.com/kubetenant/kubetenant/internal/cli/status"
 )
 
-// answers maps paths to the objects that a server returns. A nil object is forbidden, a missing one
-// is not found.
+// answers maps the paths of requests to the objects in the responses. The response is a 403 for a
+// nil object, and a 404 for a path that is not in the map.
 type answers map[string]any
 
 func (a answers) cluster(t *testing.T, compiledIn bool) *client.Cluster {
@@ -146,10 +146,11 @@ func healthy() answers {
 	return a
 }
 
-// tenantsDefinition returns the CustomResourceDefinition of Tenants.
+// tenantsDefinition returns the CustomResourceDefinition of the resource tenants.
 func tenantsDefinition(a answers) object { return a[definitions+"tenants.kubetenant.dev"].(object) }
 
-// TestCollect checks a compiled-in server without problems, and one with each problem.
+// TestCollect checks the report about a compiled-in server without problems, and with each
+// problem.
 func TestCollect(t *testing.T) {
 	for name, c := range map[string]struct {
 		change   func(answers)
@@ -164,16 +165,16 @@ func TestCollect(t *testing.T) {
 			[]string{"different configurations: eu-1 aaa; eu-2 bbb"},
 			nil,
 		},
-		"a server publishes nothing": {
+		"a server that publishes no configuration": {
 			func(a answers) { a[configPath] = configuration("eu-1=aaa") },
 			"eu-1,eu-2",
 			[]string{"The server eu-2 has not published"},
 			nil,
 		},
-		"nothing is published": {
+		"no published configuration": {
 			func(a answers) { delete(a, configPath) }, "", nil, []string{status.PartConfiguration, status.PartReplicas},
 		},
-		"a later release has written": {func(a answers) {
+		"a configuration of a later release": {func(a answers) {
 			a[configPath] = object{"kind": "ConfigMap", "apiVersion": "v1", "data": object{"tenancy.yaml": "x: 1"}}
 		}, "", []string{"cannot read"}, []string{status.PartConfiguration, status.PartReplicas}},
 		"leases may not be read": {
@@ -250,7 +251,7 @@ func TestCollect(t *testing.T) {
 
 const configPath = "/api/v1/namespaces/kube-system/configmaps/kubetenant-configuration"
 
-// TestCollectWebhook checks that the ready Pods of the service are its replicas.
+// TestCollectWebhook checks that the replicas of the webhook service are its ready Pods.
 func TestCollectWebhook(t *testing.T) {
 	a := healthy()
 	a["/apis/authorization.k8s.io/v1/subjectaccessreviews"] = object{
@@ -269,8 +270,8 @@ func TestCollectWebhook(t *testing.T) {
 	}
 }
 
-// TestCollectAsATenant checks that a tenant's caller gets no error, and no statement about data
-// that it may not read.
+// TestCollectAsATenant checks that Collect returns no error to a tenant's caller, and reports data
+// that the caller may not read as unknown.
 func TestCollectAsATenant(t *testing.T) {
 	a := answers{
 		"/version": object{"gitVersion": "v1.37.1"},
@@ -298,7 +299,8 @@ func TestCollectAsATenant(t *testing.T) {
 	}
 }
 
-// TestCollectManyTenants checks that a report names at most 20 Tenants and has the total.
+// TestCollectManyTenants checks that a report contains at most 20 Tenants that are not ready, and
+// the total number.
 func TestCollectManyTenants(t *testing.T) {
 	a := healthy()
 	var items []any
@@ -312,7 +314,8 @@ func TestCollectManyTenants(t *testing.T) {
 	}
 }
 
-// TestCollectInvalidTenant checks that an invalid Tenant is reported and does not hide the others.
+// TestCollectInvalidTenant checks that an invalid Tenant is reported, and that the other Tenants
+// are still checked.
 func TestCollectInvalidTenant(t *testing.T) {
 	a := healthy()
 	invalid := object{"metadata": object{"name": "acme"}, "spec": "x"}
@@ -325,7 +328,7 @@ func TestCollectInvalidTenant(t *testing.T) {
 }
 
 // TestCollectNotInstalled checks that Collect returns a report and an error if a server does not
-// run kubetenant, or if its responses do not show it.
+// run kubetenant, or if its responses do not show whether it does.
 func TestCollectNotInstalled(t *testing.T) {
 	upstream := answers{
 		"/version": object{"gitVersion": "v1.37.1"},
@@ -344,6 +347,6 @@ func TestCollectNotInstalled(t *testing.T) {
 	}
 	r, err = status.Collect(t.Context(), answers{}.cluster(t, false))
 	if err == nil || errors.Is(err, installation.ErrNotInstalled) || r.Installed != nil || r.Undetermined == "" {
-		t.Errorf("no server of Kubernetes: %+v, %v", r, err)
+		t.Errorf("not a Kubernetes API server: %+v, %v", r, err)
 	}
 }

@@ -34,25 +34,27 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// Adoption assigns namespaces that have no tenant, and the objects in them, to a tenant.
+// Adoption assigns namespaces without a tenant, and the objects in them, to a tenant.
 type Adoption struct {
 	Tenant tenant.ID
 	Kube   kube.Interface
 	// Objects is the client that reads and labels the objects in the namespaces.
 	Objects dynamic.Interface
-	// Config is the server's configuration. It determines which objects would be rejected.
+	// Config is the server's configuration. It determines which objects the server would reject.
 	Config *configv1alpha1.Settings
 	// If DryRun is true, nothing is labeled. If Server is also true, the server validates the label
 	// of each namespace without storing it.
 	DryRun, Server bool
 	// Changes reports each adopted namespace. If nil, changes are not reported.
 	Changes *output.Changes
-	// Printf prints explanations. Warnf prints the objects and changes that the server will reject.
+	// Printf prints explanations. Warnf prints warnings, such as the objects that the server would
+	// reject.
 	Printf, Warnf func(format string, args ...any)
 }
 
-// Check returns the namespace if it exists, belongs to no other tenant and is not being released.
-// The error may wrap [ErrRefused].
+// Check returns the namespace if it can be adopted. A system namespace, a namespace of another
+// tenant, and a namespace that is being released or deleted cannot be adopted. The error may wrap
+// [ErrRefused].
 func (a *Adoption) Check(ctx context.Context, name string) (*corev1.Namespace, error) {
 	ns, err := a.Kube.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{})
 	if err != nil {
@@ -78,8 +80,8 @@ func (a *Adoption) Check(ctx context.Context, name string) (*corev1.Namespace, e
 }
 
 // Adopt labels the namespace and its objects. It warns of each object that the tenant's callers
-// could not create. The object remains, but the server may reject changes to it. Adopt returns the
-// number of these objects.
+// could not create. These objects remain, but the server may reject changes to them. Adopt returns
+// the number of these objects.
 func (a *Adoption) Adopt(ctx context.Context, ns *corev1.Namespace) (refused int, err error) {
 	if ns.Labels[podSecurity] == "" {
 		a.Warnf("namespace %s does not have the label %s, which new namespaces of tenants get: set it when its Pods comply",
@@ -95,7 +97,7 @@ func (a *Adoption) Adopt(ctx context.Context, ns *corev1.Namespace) (refused int
 	if err != nil {
 		return 0, err
 	}
-	// The namespace is labeled first, so that every new object belongs to the tenant.
+	// Label the namespace first, so that every new object belongs to the tenant.
 	if err := a.labelNamespace(ctx, ns); err != nil {
 		return 0, err
 	}
@@ -144,7 +146,7 @@ func (a *Adoption) Adopt(ctx context.Context, ns *corev1.Namespace) (refused int
 	return refused, nil
 }
 
-// labelNamespace labels a Namespace if it has not changed since it was read.
+// labelNamespace labels a Namespace, unless it has changed since it was read.
 func (a *Adoption) labelNamespace(ctx context.Context, ns *corev1.Namespace) error {
 	if ns.Labels[tenant.Label] != "" || a.DryRun && !a.Server {
 		return nil
@@ -165,9 +167,9 @@ func (a *Adoption) labelNamespace(ctx context.Context, ns *corev1.Namespace) err
 	return refusal(err)
 }
 
-// CheckTenant returns an error for a tenant that has no Tenant object, because its name is probably
-// mistyped. The error wraps [ErrNoTenant] if the tenant owns no namespace either, otherwise
-// [ErrRefused].
+// CheckTenant returns an error if a tenant has no Tenant object, because the tenant's name is
+// probably misspelled. The error wraps [ErrNoTenant] if the tenant also owns no namespaces,
+// otherwise [ErrRefused].
 func (a *Adoption) CheckTenant(ctx context.Context) error {
 	_, err := a.Objects.Resource(tenantObjects).Get(ctx, a.Tenant.ObjectName(), metav1.GetOptions{})
 	if !apierrors.IsNotFound(err) {
@@ -197,8 +199,8 @@ func (a *Adoption) label(
 	return err
 }
 
-// retryNotObserved retries a request that a server rejects because it has not yet observed the
-// owner of the namespace.
+// retryNotObserved retries a request that a server rejects, because the server may not yet have
+// observed the owner of the namespace.
 func retryNotObserved(do func() error) error {
 	passing := func(err error) bool {
 		return apierrors.IsForbidden(err) || apierrors.IsTooManyRequests(err) || errors.Is(err, ErrRefused)
@@ -206,14 +208,15 @@ func retryNotObserved(do func() error) error {
 	return retry.OnError(notObservedBackoff(), passing, do)
 }
 
-// notObservedBackoff waits at most about six seconds in total for a server to observe the new label
-// of a namespace.
+// notObservedBackoff waits at most about six seconds in total until a server observes the new
+// label of a namespace.
 func notObservedBackoff() wait.Backoff {
 	return wait.Backoff{Duration: 50 * time.Millisecond, Factor: 2, Steps: 8}
 }
 
-// warnOfBindings warns of ClusterRoleBindings to the namespace's service accounts. After the
-// adoption, the boundary limits the rights of these service accounts to the tenant's namespaces.
+// warnOfBindings warns of ClusterRoleBindings that bind the namespace's service accounts. After
+// the adoption, the boundary limits the rights of these service accounts to the tenant's
+// namespaces.
 func (a *Adoption) warnOfBindings(ctx context.Context, namespace string) error {
 	all, err := a.Kube.RbacV1().ClusterRoleBindings().List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -231,8 +234,9 @@ func (a *Adoption) warnOfBindings(ctx context.Context, namespace string) error {
 	return nil
 }
 
-// refusalFunc returns a function that reports why the tenant's callers could not create an object
-// in the adopted namespace, or "" if they could. It runs the server's own admission plugins.
+// refusalFunc returns a function that returns why the tenant's callers could not create an object
+// in the adopted namespace, or "" if they could. The function runs the server's own admission
+// plugins.
 func (a *Adoption) refusalFunc(
 	ctx context.Context, ns *corev1.Namespace,
 ) (func(schema.GroupVersionResource, *unstructured.Unstructured) string, error) {
@@ -243,7 +247,7 @@ func (a *Adoption) refusalFunc(
 	snapshot := simulator.NewSnapshot()
 	owned := ns.DeepCopy()
 	owned.Labels = map[string]string{tenant.Label: a.Tenant.String()}
-	for _, each := range append(all.Items, *owned) { // the last namespace with a name applies
+	for _, each := range append(all.Items, *owned) { // for duplicate names, the last namespace applies
 		if err := snapshot.Add(&each); err != nil {
 			return nil, err
 		}
@@ -259,7 +263,7 @@ func (a *Adoption) refusalFunc(
 	}
 	return func(r schema.GroupVersionResource, obj *unstructured.Unstructured) string {
 		if controller := metav1.GetControllerOf(obj); controller != nil || isEverywhere(r, obj.GetName(), obj.GetLabels()) {
-			return "" // its controller is judged instead
+			return "" // its controller is checked instead, or every namespace has the object
 		}
 		if s := foreignSubject(stack, obj, ns.Name, a.Tenant); s != "" {
 			return s
@@ -268,8 +272,8 @@ func (a *Adoption) refusalFunc(
 	}, nil
 }
 
-// asCreated returns the object as a user would create it, without the fields that servers and the
-// admission plugins of kubetenant set.
+// asCreated returns the object as a user would create it, without the fields that the server and
+// the admission plugins of kubetenant set.
 func asCreated(obj *unstructured.Unstructured) *unstructured.Unstructured {
 	out := obj.DeepCopy()
 	for _, path := range [][]string{
@@ -288,7 +292,7 @@ func asCreated(obj *unstructured.Unstructured) *unstructured.Unstructured {
 	return out
 }
 
-// removePluginAnnotations removes the annotations that the admission plugins of kubetenant set,
+// removePluginAnnotations removes the annotations that the admission plugins of kubetenant set
 // from the object and from the templates in it.
 func removePluginAnnotations(object map[string]any) {
 	for key, value := range object {
@@ -317,7 +321,7 @@ func refusalFor(
 		admission.Create, nil, true, caller)
 	for _, p := range plugins {
 		if p.Last || !p.Handles(admission.Create) {
-			continue // the usage of the quota already includes existing objects
+			continue // this is the quota, whose usage already includes existing objects
 		}
 		if m, ok := p.Interface.(admission.MutationInterface); ok {
 			if err := m.Admit(ctx, attributes, nil); err != nil {
@@ -334,7 +338,7 @@ func refusalFor(
 }
 
 // foreignSubject returns a message about a subject of a RoleBinding whose requests the boundary
-// will deny, or "" if there is none.
+// will deny. It returns "" if there is no such subject.
 func foreignSubject(stack *stack.Stack, obj *unstructured.Unstructured, namespace string, id tenant.ID) string {
 	if obj.GetKind() != "RoleBinding" || obj.GroupVersionKind().Group != rbacv1.GroupName {
 		return ""

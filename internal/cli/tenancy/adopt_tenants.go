@@ -23,17 +23,18 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// ObjectAdoption selects tenants, and specifies how their Tenant objects are created.
+// ObjectAdoption selects tenants and specifies how their Tenant objects are created.
 type ObjectAdoption struct {
 	// Only contains the selected tenants. If empty, all tenants are selected.
 	Only []tenant.ID
-	// ClientDryRun returns the Tenant objects without creating them.
+	// ClientDryRun specifies that the Tenant objects are returned but not created.
 	ClientDryRun bool
-	// Admins adds a subject to the admins of a Tenant if grant-privileges bound the ClusterRole
-	// admin to the subject in all of the tenant's namespaces, without an expiration. It deletes
-	// these bindings after the server has created the bindings of the Tenant's admins.
+	// Admins adds a subject to a Tenant's admins if grant-privileges bound the ClusterRole admin
+	// to the subject in all of the tenant's namespaces, without an expiration. These bindings are
+	// deleted after the server has created the bindings of the Tenant's admins.
 	Admins bool
-	// System contains the system namespaces. No tenant owns them, whatever their labels are.
+	// System contains the system namespaces. No tenant owns them, even if they have a tenant's
+	// label.
 	System []string
 }
 
@@ -41,11 +42,11 @@ type ObjectAdoption struct {
 type ownedNamespaces struct {
 	namespaces []string
 	admins     []rbacv1.Subject
-	bindings   []rbacv1.RoleBinding // the bindings that make them admins
+	bindings   []rbacv1.RoleBinding // the bindings of these admins to the role
 }
 
-// AdoptTenants creates a Tenant object for each selected tenant that owns namespaces and has none.
-// It returns the objects. The error may wrap [ErrRefused] or [ErrNotPrepared].
+// AdoptTenants creates a Tenant object for each selected tenant that owns namespaces and has no
+// Tenant object. It returns the new objects. The error may wrap [ErrRefused] or [ErrNotPrepared].
 func AdoptTenants(
 	ctx context.Context, k kube.Interface, d dynamic.Interface, a *ObjectAdoption, w Writing,
 ) ([]runtime.Object, error) {
@@ -68,7 +69,7 @@ func AdoptTenants(
 		if !a.ClientDryRun {
 			if is, _, err := createObject(ctx, d, u, w.DryRun); err != nil {
 				return created, fmt.Errorf("tenant %s: %w", id, err)
-			} else if !is { // another caller has created it
+			} else if !is { // another caller created the object
 				continue
 			}
 		}
@@ -133,7 +134,7 @@ func findAdmins(ctx context.Context, k kube.Interface, owners map[tenant.ID]*own
 	if err != nil {
 		return fmt.Errorf("list RoleBindings: %w", refusal(err))
 	}
-	in := map[string][]*rbacv1.RoleBinding{} // by namespace
+	in := map[string][]*rbacv1.RoleBinding{} // keyed by namespace
 	for i := range list.Items {
 		b := &list.Items[i]
 		_, ends := b.Annotations[tenant.ExpiresAnnotation]
@@ -154,8 +155,8 @@ func findAdmins(ctx context.Context, k kube.Interface, owners map[tenant.ID]*own
 	return nil
 }
 
-// bindingsOf returns one binding of a subject for each of the given namespaces in which the subject
-// has one.
+// bindingsOf returns one binding of a subject for each of the given namespaces in which the
+// subject has a binding.
 func bindingsOf(s rbacv1.Subject, namespaces []string, in map[string][]*rbacv1.RoleBinding) (all []rbacv1.RoleBinding) {
 	for _, name := range namespaces {
 		if i := slices.IndexFunc(in[name], func(b *rbacv1.RoleBinding) bool { return b.Subjects[0] == s }); i >= 0 {
@@ -183,8 +184,8 @@ func setAdmins(u *unstructured.Unstructured, admins []rbacv1.Subject) error {
 	return unstructured.SetNestedSlice(u.Object, list, "spec", "admins")
 }
 
-// deleteFormerBindings deletes the former bindings of the admins after the server has created the
-// bindings of the Tenant.
+// deleteFormerBindings deletes the former bindings of the admins, after the server has created the
+// bindings that the Tenant specifies.
 func (of *ownedNamespaces) deleteFormerBindings(
 	ctx context.Context, k kube.Interface, d dynamic.Interface, id tenant.ID, w Writing,
 ) error {

@@ -29,8 +29,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/tenanttest"
 )
 
-// daemonSetCluster is a cluster that serves DaemonSets. The discovery of the fake client returns no
-// preferred resources.
+// daemonSetCluster is a cluster that serves DaemonSets. It is necessary because the discovery of
+// the fake client returns no preferred resources.
 type daemonSetCluster struct{ kubernetes.Interface }
 
 func (s daemonSetCluster) Discovery() discovery.DiscoveryInterfaces {
@@ -67,7 +67,7 @@ func daemonSet(name string, controller any) *unstructured.Unstructured {
 }
 
 // adoption returns an Adoption for a cluster with the namespace old. This namespace contains a
-// DaemonSet that a user created, and one that a controller created.
+// DaemonSet that a user created, and another that a controller created.
 func adoption(t *testing.T, warned *[]string) *tenancy.Adoption {
 	t.Helper()
 	k := fake.NewClientset(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "old"}},
@@ -94,8 +94,8 @@ func adoption(t *testing.T, warned *[]string) *tenancy.Adoption {
 	}
 }
 
-// TestAdopt checks that all objects are labeled, and that Adopt warns of the objects that the
-// tenant could not have created, except those of a controller.
+// TestAdopt checks that all objects are labeled. Adopt warns of the objects that the tenant could
+// not have created, except those that a controller created.
 func TestAdopt(t *testing.T) {
 	klog.SetLogger(logr.Discard())
 	ctx := klog.NewContext(t.Context(), logr.Discard())
@@ -128,15 +128,16 @@ func TestAdopt(t *testing.T) {
 }
 
 // TestAdoptTriesAgain checks that a request is retried if the server has not yet observed the
-// label, or has not yet updated the usage of the quota. After other errors, it is not retried.
+// label, or has not yet updated the usage of the quota. A request with another error is not
+// retried.
 func TestAdoptTriesAgain(t *testing.T) {
 	for name, c := range map[string]struct {
 		refusal error
 		tried   int
 	}{
-		"not seen":    {apierrors.NewForbidden(schema.GroupResource{}, "", nil), 3},
-		"not counted": {apierrors.NewTooManyRequests("", 0), 3},
-		"broken":      {apierrors.NewInternalError(errors.New("broken")), 1},
+		"label not observed": {apierrors.NewForbidden(schema.GroupResource{}, "", nil), 3},
+		"usage not updated":  {apierrors.NewTooManyRequests("", 0), 3},
+		"other error":        {apierrors.NewInternalError(errors.New("broken")), 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var warned []string
@@ -160,8 +161,8 @@ func TestAdoptTriesAgain(t *testing.T) {
 	}
 }
 
-// TestCheckAdoption checks that a namespace of another tenant or of the cluster, and a missing one,
-// are not adopted.
+// TestCheckAdoption checks that a system namespace, a namespace of another tenant and a missing
+// namespace cannot be adopted.
 func TestCheckAdoption(t *testing.T) {
 	var warned []string
 	a := adoption(t, &warned)
@@ -171,6 +172,6 @@ func TestCheckAdoption(t *testing.T) {
 		}
 	}
 	if _, err := a.Check(t.Context(), "missing"); err == nil {
-		t.Error("a namespace that does not exist")
+		t.Error("no error for a missing namespace")
 	}
 }

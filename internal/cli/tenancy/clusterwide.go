@@ -23,8 +23,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// ClusterWideGrant binds a ClusterRole to a subject of the system tenant, for objects of that
-// tenant.
+// ClusterWideGrant binds a ClusterRole to a subject of the system tenant, for the objects of the
+// system tenant.
 type ClusterWideGrant struct {
 	Subject rbacv1.Subject
 	// ClusterRole is the name of the role. If empty, Revoke removes the bindings to every role.
@@ -32,7 +32,7 @@ type ClusterWideGrant struct {
 	DryRun      []string
 }
 
-// CheckClusterWide returns an error for a group that contains callers of tenants, and for the
+// CheckClusterWide returns an error for a group that may contain callers of tenants, and for the
 // anonymous user.
 func CheckClusterWide(s rbacv1.Subject) error {
 	groups := []string{user.AllAuthenticated, user.AllUnauthenticated, serviceaccount.AllServiceAccountsGroup}
@@ -47,9 +47,9 @@ func CheckClusterWide(s rbacv1.Subject) error {
 	return nil
 }
 
-// Binding returns the ClusterRoleBinding of the grant. With its annotation
-// [tenant.ScopeAnnotation], the RBAC evaluator of kubetenant applies the binding only to objects of
-// the system tenant.
+// Binding returns the ClusterRoleBinding for the grant. Because of its annotation
+// [tenant.ScopeAnnotation], the RBAC evaluator of kubetenant applies the binding only to objects
+// of the system tenant.
 func (g *ClusterWideGrant) Binding() *rbacv1.ClusterRoleBinding {
 	ref := rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: g.ClusterRole}
 	return &rbacv1.ClusterRoleBinding{
@@ -112,8 +112,9 @@ func (g *ClusterWideGrant) correct(
 	return got, output.Configured, err
 }
 
-// Revoke deletes the ClusterRoleBindings that Apply created for the subject. It returns their
-// names, and the names of the subject's other ClusterRoleBindings, which Revoke does not change.
+// Revoke deletes the ClusterRoleBindings that Apply created for the subject. It returns the names
+// of these bindings, and the names of the subject's other ClusterRoleBindings, which it does not
+// change.
 func (g *ClusterWideGrant) Revoke(ctx context.Context, k kube.Interface) (deleted, remaining []string, err error) {
 	bindings := k.RbacV1().ClusterRoleBindings()
 	list, err := bindings.List(ctx, metav1.ListOptions{})

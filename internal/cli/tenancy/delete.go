@@ -32,15 +32,17 @@ import (
 // Deletion specifies how a tenant is deleted.
 type Deletion struct {
 	Writing
-	// Everything also deletes the objects in the tenant's namespaces. If ClientDryRun is true, no
-	// write request is sent.
+	// Everything specifies that the tenant is deleted together with the objects in its namespaces.
+	// If ClientDryRun is true, no write request is sent.
 	Everything, ClientDryRun bool
-	// System contains the system namespaces. None of them is deleted, whatever its label is.
+	// System contains the system namespaces. Delete returns an error if one of them has the
+	// tenant's label.
 	System []string
 	// Confirm is called with the tenant's namespaces before the first deletion, except in a dry
-	// run. An error of Confirm ends the deletion. If nil, the deletion needs no confirmation.
+	// run. If Confirm returns an error, nothing is deleted. If nil, the deletion needs no
+	// confirmation.
 	Confirm func(namespaces []string) error
-	// Wait is the maximum time to wait until a Tenant is deleted. If zero, Delete does not wait.
+	// Wait is the maximum time to wait until the Tenant is deleted. If zero, Delete does not wait.
 	// OnProgress is called with a progress message while Delete waits. It may be nil.
 	Wait       time.Duration
 	OnProgress func(what string)
@@ -58,19 +60,19 @@ var ErrDeletionPending = errors.New(
 		"tenant -o wide; to wait again, repeat this command",
 )
 
-// parts are the objects of a tenant.
+// parts contains the objects that belong to a tenant.
 type parts struct {
 	namespaces []corev1.Namespace
 	bindings   []rbacv1.ClusterRoleBinding
 	quotas     []string
-	object     *unstructured.Unstructured // nil if there is none
+	object     *unstructured.Unstructured // nil if the tenant has no Tenant object
 }
 
-// Delete deletes a tenant without objects, or any tenant with [Deletion.Everything]. If the tenant
-// has a Tenant object, Delete deletes this object, and the server deletes the rest. Otherwise,
-// Delete deletes the tenant's objects itself. The error may wrap [ErrNotEmpty],
-// [ErrDeletionPending], [ErrRefused] or [ErrNoTenant], or be the error of [Deletion.Confirm]. With
-// [Deletion.ClientDryRun], Delete only reports the objects that it would delete.
+// Delete deletes a tenant without objects or, with [Deletion.Everything], any tenant. If the
+// tenant has a Tenant object, Delete deletes only this object, and the server deletes the rest.
+// Otherwise, Delete deletes the tenant's objects itself. The error may wrap [ErrNotEmpty],
+// [ErrDeletionPending], [ErrRefused] or [ErrNoTenant], or be the error from [Deletion.Confirm].
+// With [Deletion.ClientDryRun], Delete only reports the objects that it would delete.
 func Delete(ctx context.Context, k kube.Interface, d dynamic.Interface, id tenant.ID, opts Deletion) error {
 	existing, err := partsOf(ctx, k, d, id)
 	if err != nil {
@@ -186,7 +188,7 @@ func deleteObject(ctx context.Context, d dynamic.Interface, found *parts, opts *
 }
 
 // dryDelete sends only the first of the two writes of a deletion. A dry run does not store the
-// first write, so the server would reject the second one.
+// first write, so the server would reject the second write.
 func dryDelete(ctx context.Context, d dynamic.Interface, found *parts, opts *Deletion) error {
 	if opts.ClientDryRun {
 		return nil
@@ -312,7 +314,8 @@ func quotasOf(ctx context.Context, d dynamic.Interface, id tenant.ID) ([]string,
 	return names, nil
 }
 
-// contents returns the objects in the given namespaces, except those that exist in every namespace.
+// contents returns a text for each resource with objects in the given namespaces. It ignores
+// objects that every namespace has.
 func contents(
 	ctx context.Context, k kube.Interface, d dynamic.Interface, spaces []corev1.Namespace,
 ) ([]string, error) {
@@ -347,7 +350,7 @@ func contents(
 // isEverywhere reports whether controllers or kubectl tenant create an object in every namespace,
 // or the server manages the object for a Tenant.
 func isEverywhere(r schema.GroupVersionResource, name string, labels map[string]string) bool {
-	if _, ok := labels[tenant.ManagedLabel]; ok { // only the server writes this label, for a Tenant
+	if _, ok := labels[tenant.ManagedLabel]; ok { // only the server writes this label
 		return true
 	}
 	switch r.GroupResource().String() {

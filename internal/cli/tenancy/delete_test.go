@@ -102,7 +102,8 @@ func objects(all ...runtime.Object) *dynamicfake.FakeDynamicClient {
 	return dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), kinds, all...)
 }
 
-// everywhere returns the objects that controllers and kubectl tenant create in each namespace.
+// everywhere returns the objects that controllers and kubectl tenant create in each namespace, and
+// two quotas.
 func everywhere() []runtime.Object {
 	given := object("rbac.authorization.k8s.io/v1", "RoleBinding", "acme--web", "kubetenant:admins", "")
 	given.SetLabels(map[string]string{tenant.ManagedLabel: "tenant"})
@@ -136,9 +137,9 @@ func deleted(actions ...clienttesting.Action) (all []string) {
 	return all
 }
 
-// TestDelete checks that only the namespaces, bindings and quota of an empty tenant are deleted. In
-// a dry run, the requests are dry runs, or no request is sent. If the tenant has a Tenant object,
-// only this object is deleted.
+// TestDelete checks that only the namespaces, bindings and quotas of an empty tenant are deleted.
+// If the tenant has a Tenant object, only this object is deleted. In a server dry run, all
+// requests are dry runs. In a client dry run, no write is sent.
 func TestDelete(t *testing.T) {
 	want := []string{"namespaces acme--web 1", "clusterrolebindings members ", "tenantquotas acme"}
 	wantPrinted := []string{
@@ -157,27 +158,27 @@ func TestDelete(t *testing.T) {
 		want, patched []string
 		said          []string
 	}{
-		"for good":     {tenancy.Deletion{}, false, want, nil, wantPrinted},
-		"by no server": {tenancy.Deletion{ClientDryRun: true}, false, nil, nil, wantPrinted},
-		"in a dry run": {
+		"no dry run":     {tenancy.Deletion{}, false, want, nil, wantPrinted},
+		"client dry run": {tenancy.Deletion{ClientDryRun: true}, false, nil, nil, wantPrinted},
+		"server dry run": {
 			tenancy.Deletion{Writing: dry},
 			false,
 			[]string{"All " + want[0], "All " + want[1], "All " + want[2]},
 			nil,
 			wantPrinted,
 		},
-		"for good, a Tenant": {
+		"Tenant, no dry run": {
 			tenancy.Deletion{},
 			true,
 			[]string{"tenants acme uid-acme"},
 			[]string{`{"metadata":{"uid":"uid-acme"},"spec":{"deletionPolicy":"Delete"}}`},
 			ends,
 		},
-		"by no server, a Tenant": {tenancy.Deletion{ClientDryRun: true}, true, nil, nil, ends},
-		"in a dry run, a Tenant": {
+		"Tenant, client dry run": {tenancy.Deletion{ClientDryRun: true}, true, nil, nil, ends},
+		"Tenant, server dry run": {
 			tenancy.Deletion{Writing: dry}, true, nil, []string{`All {"spec":{"deletionPolicy":"Delete"}}`}, ends,
 		},
-		"for good, a Tenant that is": {
+		"Tenant, wait": {
 			tenancy.Deletion{Wait: time.Minute},
 			true,
 			[]string{"tenants acme uid-acme"},
@@ -227,9 +228,9 @@ func TestDeleteIsConfirmed(t *testing.T) {
 		how   tenancy.Deletion
 		asked bool
 	}{
-		"for good":     {tenancy.Deletion{}, true},
-		"by no server": {tenancy.Deletion{ClientDryRun: true}, false},
-		"in a dry run": {tenancy.Deletion{Writing: tenancy.Writing{DryRun: []string{"All"}}}, false},
+		"no dry run":     {tenancy.Deletion{}, true},
+		"client dry run": {tenancy.Deletion{ClientDryRun: true}, false},
+		"server dry run": {tenancy.Deletion{Writing: tenancy.Writing{DryRun: []string{"All"}}}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			k, d := ofAcme(), objects(everywhere()...)
@@ -242,7 +243,7 @@ func TestDeleteIsConfirmed(t *testing.T) {
 			err := tenancy.Delete(t.Context(), tenantCluster{k}, d, tenanttest.ID(t, "acme"), c.how)
 			if errors.Is(err, no) != c.asked || (len(confirmed) > 0) != c.asked ||
 				c.asked && len(deleted(append(k.Actions(), d.Actions()...)...)) > 0 {
-				t.Errorf("asked of %v, %v", confirmed, err)
+				t.Errorf("Confirm called with %v, %v", confirmed, err)
 			}
 		})
 	}
@@ -257,8 +258,8 @@ func TestDeleteWaits(t *testing.T) {
 		waited     string
 		err        error
 	}{
-		"nobody ends it": {nil, nil, "waiting for the server to start the deletion", tenancy.ErrDeletionPending},
-		"it is held": {
+		"deletion not started": {nil, nil, "waiting for the server to start the deletion", tenancy.ErrDeletionPending},
+		"held": {
 			[]any{
 				map[string]any{"type": "DeletionHeld", "status": "True", "message": "too many"},
 				map[string]any{"type": "Deleting", "status": "True", "message": "2 namespaces are left"},
@@ -267,7 +268,7 @@ func TestDeleteWaits(t *testing.T) {
 			"too many",
 			tenancy.ErrDeletionPending,
 		},
-		"it is being done": {
+		"in progress": {
 			[]any{
 				map[string]any{"type": "DeletionHeld", "status": "False", "message": "too many"},
 				map[string]any{"type": "Deleting", "status": "True", "message": "2 namespaces are left"},
@@ -276,10 +277,10 @@ func TestDeleteWaits(t *testing.T) {
 			"2 namespaces are left",
 			tenancy.ErrDeletionPending,
 		},
-		"it goes": {nil, func(d *dynamicfake.FakeDynamicClient) error {
+		"deleted": {nil, func(d *dynamicfake.FakeDynamicClient) error {
 			return d.Tracker().Delete(v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceTenants), "", "acme")
 		}, "waiting for the server to start the deletion", nil},
-		"another comes": {nil, func(d *dynamicfake.FakeDynamicClient) error {
+		"replaced": {nil, func(d *dynamicfake.FakeDynamicClient) error {
 			u := tenancy.Object(tenanttest.ID(t, "acme"))
 			u.SetUID("another")
 			return d.Tracker().Update(v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceTenants), u, "")
@@ -289,7 +290,7 @@ func TestDeleteWaits(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				k, d := ofAcme(), objects(everywhere()...)
 				addTenant(t, d)
-				// the Tenant has a finalizer
+				// The Tenant has a finalizer, so the deletion does not remove it.
 				d.PrependReactor("delete", "tenants", func(clienttesting.Action) (bool, runtime.Object, error) {
 					return true, nil, nil
 				})
@@ -330,8 +331,8 @@ func TestDeleteWaits(t *testing.T) {
 }
 
 // TestDeleteNotEmpty checks that a user's objects in a namespace are reported and block the
-// deletion, unless Everything is set. The objects that exist in every namespace are ignored, but
-// similar objects with another name are not.
+// deletion, unless Everything is set. Objects that every namespace has are ignored, but similar
+// objects with another name are not.
 func TestDeleteNotEmpty(t *testing.T) {
 	for want, obj := range map[string]runtime.Object{
 		"configmaps in acme--web: 1":      object("v1", "ConfigMap", "acme--web", "settings", ""),
@@ -358,8 +359,8 @@ func TestDeleteNotEmpty(t *testing.T) {
 	}
 }
 
-// TestDeleteRefusesASystemNamespace checks that no system namespace is deleted with a tenant,
-// whatever its label is. The error names the command that releases the namespace.
+// TestDeleteRefusesASystemNamespace checks that a tenant is not deleted if a system namespace has
+// its label. The error contains the command that releases the namespace.
 func TestDeleteRefusesASystemNamespace(t *testing.T) {
 	for name, change := range map[string]func(*testing.T, *dynamicfake.FakeDynamicClient){
 		"without a Tenant": func(*testing.T, *dynamicfake.FakeDynamicClient) {},
@@ -385,8 +386,8 @@ func TestDeleteRefusesASystemNamespace(t *testing.T) {
 	}
 }
 
-// TestDeleteFails checks that a tenant without objects is reported as missing. Delete fails if a
-// read or a deletion is denied, but ignores missing objects.
+// TestDeleteFails checks that a tenant without any objects is reported as missing. Delete returns
+// an error if a read or a deletion is denied, but ignores missing objects.
 func TestDeleteFails(t *testing.T) {
 	notFound := func(resource string) error {
 		return apierrors.NewNotFound(schema.GroupResource{Resource: resource}, "x")
@@ -396,27 +397,27 @@ func TestDeleteFails(t *testing.T) {
 	if err := tenancy.Delete(
 		t.Context(), tenantCluster{ofAcme()}, objects(), tenanttest.ID(t, "initech"), opts,
 	); !errors.Is(err, tenancy.ErrNoTenant) {
-		t.Errorf("a tenant of nothing: %v", err)
+		t.Errorf("tenant without objects: %v", err)
 	}
 	for name, c := range map[string]struct {
 		verb, resource string
 		err, want      error
 	}{
-		"namespaces unread":     {"list", "namespaces", forbidden, tenancy.ErrRefused},
-		"bindings unread":       {"list", "clusterrolebindings", forbidden, tenancy.ErrRefused},
-		"quotas unread":         {"list", "tenantquotas", forbidden, tenancy.ErrRefused},
-		"no quotas":             {"list", "tenantquotas", notFound("tenantquotas"), nil},
-		"contents unread":       {"list", "configmaps", forbidden, tenancy.ErrRefused},
-		"a kind that went away": {"list", "configmaps", notFound("configmaps"), nil},
-		"a namespace kept":      {"delete", "namespaces", forbidden, tenancy.ErrRefused},
-		"a namespace gone":      {"delete", "namespaces", notFound("namespaces"), nil},
-		"a binding kept":        {"delete", "clusterrolebindings", forbidden, tenancy.ErrRefused},
-		"a quota kept":          {"delete", "tenantquotas", forbidden, tenancy.ErrRefused},
-		"a Tenant unread":       {"get", "tenants", forbidden, tenancy.ErrRefused},
-		"no Tenants":            {"get", "tenants", notFound("tenants"), nil},
-		"a Tenant kept":         {"delete", "tenants", forbidden, tenancy.ErrRefused},
-		"a Tenant gone":         {"delete", "tenants", notFound("tenants"), nil},
-		"a Tenant held":         {"patch", "tenants", forbidden, tenancy.ErrRefused},
+		"list of namespaces denied":      {"list", "namespaces", forbidden, tenancy.ErrRefused},
+		"list of bindings denied":        {"list", "clusterrolebindings", forbidden, tenancy.ErrRefused},
+		"list of quotas denied":          {"list", "tenantquotas", forbidden, tenancy.ErrRefused},
+		"quotas not served":              {"list", "tenantquotas", notFound("tenantquotas"), nil},
+		"list of contents denied":        {"list", "configmaps", forbidden, tenancy.ErrRefused},
+		"resource no longer served":      {"list", "configmaps", notFound("configmaps"), nil},
+		"deletion of a namespace denied": {"delete", "namespaces", forbidden, tenancy.ErrRefused},
+		"namespace already deleted":      {"delete", "namespaces", notFound("namespaces"), nil},
+		"deletion of a binding denied":   {"delete", "clusterrolebindings", forbidden, tenancy.ErrRefused},
+		"deletion of a quota denied":     {"delete", "tenantquotas", forbidden, tenancy.ErrRefused},
+		"read of the Tenant denied":      {"get", "tenants", forbidden, tenancy.ErrRefused},
+		"Tenants not served":             {"get", "tenants", notFound("tenants"), nil},
+		"deletion of the Tenant denied":  {"delete", "tenants", forbidden, tenancy.ErrRefused},
+		"Tenant already deleted":         {"delete", "tenants", notFound("tenants"), nil},
+		"patch of the Tenant denied":     {"patch", "tenants", forbidden, tenancy.ErrRefused},
 	} {
 		t.Run(name, func(t *testing.T) {
 			k, d := ofAcme(), objects(everywhere()...)
@@ -425,7 +426,7 @@ func TestDeleteFails(t *testing.T) {
 			}
 			refuse(&k.Fake, c.verb, c.resource, c.err)
 			refuse(&d.Fake, c.verb, c.resource, c.err)
-			if c.verb == "delete" && c.resource == "namespaces" && c.want == nil { // as if another caller had deleted it
+			if c.verb == "delete" && c.resource == "namespaces" && c.want == nil { // another caller deleted the namespace
 				k.PrependReactor(c.verb, c.resource, func(clienttesting.Action) (bool, runtime.Object, error) {
 					_ = k.Tracker().Delete(corev1.SchemeGroupVersion.WithResource("namespaces"), "", "acme--web")
 					return true, nil, c.err
@@ -439,8 +440,8 @@ func TestDeleteFails(t *testing.T) {
 }
 
 // TestList checks that a tenant is listed if it owns a namespace, or has a Tenant, a quota or a
-// binding of its members. Its admins are the subjects with the role in its namespaces, and its own
-// group.
+// binding of its members. Its admins are the subjects that are bound to the role admin in its
+// namespaces, and its own group.
 func TestList(t *testing.T) {
 	role := func(name string) rbacv1.RoleRef { return rbacv1.RoleRef{Kind: "ClusterRole", Name: name} }
 	group := func(name string) rbacv1.Subject { return rbacv1.Subject{Kind: rbacv1.GroupKind, Name: name} }
@@ -522,7 +523,8 @@ func TestList(t *testing.T) {
 	}
 }
 
-// TestUsage checks that Usage returns the first limited quantity, or "" if none is limited.
+// TestUsage checks that Usage returns the first given quantity that is limited, or "" if none is
+// limited.
 func TestUsage(t *testing.T) {
 	all, _, err := tenancy.List(t.Context(), simulator.NewSnapshot(), objects(quota("acme", "acme")), tenant.ID{})
 	if err != nil {
@@ -540,6 +542,6 @@ func TestUsage(t *testing.T) {
 		})
 	}
 	if none := (&tenancy.Tenant{}); none.Usage("pods") != "" || none.AllUsage() != "" {
-		t.Error("a tenant without a quota")
+		t.Error("usage of a tenant without a quota")
 	}
 }

@@ -22,9 +22,9 @@ import (
 // suggestLimit is the maximum number of objects of each kind that are read to find a similar name.
 const suggestLimit = 1000
 
-// CheckExists returns an error for a tenant that has no Tenant, namespace or RetiredTenant. The
-// error suggests a similar existing name. It wraps [ErrNoTenant], or is the error of the client.
-// CheckExists returns nil if the caller may not read these objects.
+// CheckExists returns an error if a tenant has no Tenant, namespace or RetiredTenant. The error
+// suggests a similar existing name. It wraps [ErrNoTenant], or is an error from a client. If the
+// caller may not read these objects, CheckExists returns nil.
 func CheckExists(ctx context.Context, k kube.Interface, d dynamic.Interface, id tenant.ID) error {
 	if id.IsZero() || id.IsSystem() {
 		return nil
@@ -66,8 +66,9 @@ func HasAny(ctx context.Context, k kube.Interface, d dynamic.Interface, id tenan
 	return len(list.Items) > 0, nil
 }
 
-// CheckNamespaceExists returns an error if a namespace does not exist. It returns nil if the caller
-// may not read the namespace. The error wraps [ErrMissing], or is the error of the client.
+// CheckNamespaceExists returns an error if a namespace does not exist. The error wraps
+// [ErrMissing], or is an error from the client. If the caller may not read the namespace,
+// CheckNamespaceExists returns nil.
 func CheckNamespaceExists(ctx context.Context, k kube.Interface, name string) error {
 	_, err := k.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{})
 	switch {
@@ -79,8 +80,8 @@ func CheckNamespaceExists(ctx context.Context, k kube.Interface, name string) er
 	return err
 }
 
-// absentObject reports whether a tenant has no object of a kind. It returns true if the server does
-// not have the kind.
+// absentObject reports whether a tenant has no object of a resource. It returns true if the server
+// does not serve the resource.
 func absentObject(ctx context.Context, d dynamic.Interface, resource string, id tenant.ID) (bool, error) {
 	objects := d.Resource(v1alpha1.SchemeGroupVersion.WithResource(resource))
 	if resource == v1alpha1.ResourceTenants {
@@ -90,7 +91,7 @@ func absentObject(ctx context.Context, d dynamic.Interface, resource string, id 
 		}
 		return false, err
 	}
-	list, err := objects.List(ctx, metav1.ListOptions{}) // the names of RetiredTenants contain a hash of the UID
+	list, err := objects.List(ctx, metav1.ListOptions{}) // a RetiredTenant's name ends with a UID, which is unknown here
 	if apierrors.IsNotFound(err) {
 		return true, nil
 	}
@@ -106,8 +107,8 @@ func absentObject(ctx context.Context, d dynamic.Interface, resource string, id 
 	return true, nil
 }
 
-// existing returns the tenants that have a Tenant object or a namespace that the caller may read.
-// It reads at most [suggestLimit] objects of each kind.
+// existing returns the tenants that have a Tenant object or a namespace, if the caller may list
+// them. It reads at most [suggestLimit] objects of each kind.
 func existing(ctx context.Context, k kube.Interface, d dynamic.Interface) (names []string) {
 	if list, err := d.Resource(tenantObjects).List(ctx, metav1.ListOptions{Limit: suggestLimit}); err == nil {
 		for i := range list.Items {

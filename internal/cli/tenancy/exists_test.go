@@ -21,8 +21,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// TestCheckExists checks that a mistyped tenant is an error with a suggestion. If the caller may
-// not read the objects, there is no error.
+// TestCheckExists checks that the error for a misspelled tenant suggests a similar name. If the
+// caller may not read the objects, there is no error.
 func TestCheckExists(t *testing.T) {
 	retired := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"id": "hooli", "uid": "1"}}}
 	retired.SetGroupVersionKind(v1alpha1.SchemeGroupVersion.WithKind(v1alpha1.KindRetiredTenant))
@@ -30,23 +30,23 @@ func TestCheckExists(t *testing.T) {
 	for name, c := range map[string]struct {
 		of, refused, want string // refused is the resource that the caller may not read
 	}{
-		"it has a Tenant":              {of: "acme"},
-		"it has a namespace":           {of: "globex"},
-		"it is retired":                {of: "hooli"},
-		"a letter too many":            {of: "acmee", want: "did you mean acme?"},
-		"two letters of a short name":  {of: "amce", want: "did you mean acme?"},
-		"two letters swapped":          {of: "glboex", want: "did you mean globex?"},
-		"upper case is another tenant": {of: "Acme", want: "did you mean acme?"},
-		"nothing is near":              {of: "initech", want: "tenant initech: there is no such tenant"},
-		"a short name is near nothing": {
+		"Tenant":                              {of: "acme"},
+		"namespace":                           {of: "globex"},
+		"retired":                             {of: "hooli"},
+		"one letter too many":                 {of: "acmee", want: "did you mean acme?"},
+		"two letters swapped in a short name": {of: "amce", want: "did you mean acme?"},
+		"two letters swapped":                 {of: "glboex", want: "did you mean globex?"},
+		"upper case":                          {of: "Acme", want: "did you mean acme?"},
+		"no similar name":                     {of: "initech", want: "tenant initech: there is no such tenant"},
+		"short name": {
 			of:   "x",
 			want: "tenant x: there is no such tenant: to list the tenants, run kubectl tenant tenants",
 		},
-		"the Tenant may not be read":     {of: "acmee", refused: "tenants"},
-		"namespaces may not be read":     {of: "acmee", refused: "namespaces"},
-		"retired tenants may not be":     {of: "acmee", refused: "retiredtenants"},
-		"the system tenant always is":    {of: "system"},
-		"a tenant named like the system": {of: "system0", want: "there is no such tenant"},
+		"read of the Tenant denied":         {of: "acmee", refused: "tenants"},
+		"list of namespaces denied":         {of: "acmee", refused: "namespaces"},
+		"list of RetiredTenants denied":     {of: "acmee", refused: "retiredtenants"},
+		"system tenant":                     {of: "system"},
+		"name similar to the system tenant": {of: "system0", want: "there is no such tenant"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			k, d := fake.NewClientset(namespace("globex--shop", "globex")),
@@ -64,28 +64,30 @@ func TestCheckExists(t *testing.T) {
 		})
 	}
 	if err := tenancy.CheckExists(t.Context(), fake.NewClientset(), objects(), tenant.ID{}); err != nil {
-		t.Errorf("no tenant is named: %v", err)
+		t.Errorf("zero ID: %v", err)
 	}
 	d := objects()
 	refuse(&d.Fake, "*", "tenants", errors.New("away"))
 	if err := tenancy.CheckExists(t.Context(), fake.NewClientset(), d, tenanttest.ID(t, "acme")); err == nil ||
 		errors.Is(err, tenancy.ErrNoTenant) {
-		t.Errorf("the server fails: %v", err)
+		t.Errorf("server error: %v", err)
 	}
 }
 
-// TestHasAny checks that a namespace with the tenant's label is enough, and that a Forbidden error
-// is returned.
+// TestHasAny checks that a tenant with a Tenant object or a namespace exists, and that a Forbidden
+// error is returned.
 func TestHasAny(t *testing.T) {
 	acme := tenanttest.ID(t, "acme")
 	for name, c := range map[string]struct {
 		tenants, namespaces []runtime.Object
 		want                bool
 	}{
-		"nothing":          {nil, []runtime.Object{namespace("acme--x", ""), namespace("globex--x", "globex")}, false},
-		"a namespace":      {nil, []runtime.Object{namespace("legacy", "acme")}, true},
-		"a Tenant":         {[]runtime.Object{tenancy.Object(acme)}, nil, true},
-		"another's Tenant": {[]runtime.Object{tenancy.Object(tenanttest.ID(t, "globex"))}, nil, false},
+		"no objects": {
+			nil, []runtime.Object{namespace("acme--x", ""), namespace("globex--x", "globex")}, false,
+		},
+		"namespace":                {nil, []runtime.Object{namespace("legacy", "acme")}, true},
+		"Tenant":                   {[]runtime.Object{tenancy.Object(acme)}, nil, true},
+		"Tenant of another tenant": {[]runtime.Object{tenancy.Object(tenanttest.ID(t, "globex"))}, nil, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, err := tenancy.HasAny(t.Context(), fake.NewClientset(c.namespaces...), objects(c.tenants...), acme)
@@ -98,10 +100,10 @@ func TestHasAny(t *testing.T) {
 	forbidden := apierrors.NewForbidden(schema.GroupResource{}, "", nil)
 	refuse(&k.Fake, "list", "namespaces", forbidden)
 	if _, err := tenancy.HasAny(t.Context(), k, d, acme); !errors.Is(err, tenancy.ErrRefused) {
-		t.Errorf("namespaces refused: %v", err)
+		t.Errorf("list of namespaces denied: %v", err)
 	}
 	refuse(&d.Fake, "get", "tenants", forbidden)
 	if _, err := tenancy.HasAny(t.Context(), k, d, acme); !errors.Is(err, tenancy.ErrRefused) {
-		t.Errorf("Tenants refused: %v", err)
+		t.Errorf("read of the Tenant denied: %v", err)
 	}
 }

@@ -1,8 +1,8 @@
 // Copyright The kubetenant authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package tenancy creates, changes and deletes the objects of a tenant: its Tenant, namespaces,
-// role bindings and the tenant labels of its objects.
+// Package tenancy creates, changes and deletes the objects of a tenant: its Tenant object, its
+// namespaces, its role bindings and the tenant labels in its namespaces.
 package tenancy
 
 import (
@@ -32,8 +32,8 @@ import (
 const (
 	// createdByValue is the value of [privileges.CreatedByLabel].
 	createdByValue = "kubectl-tenant"
-	// subjectLabel contains a hash of the subject of a binding. kubectl tenant finds the subject's
-	// bindings with this label.
+	// subjectLabel is a label with a hash of the subject of a binding. kubectl tenant finds the
+	// subject's bindings with this label.
 	subjectLabel = tenant.Domain + "/subject"
 	podSecurity  = "pod-security.kubernetes.io/enforce"
 )
@@ -56,19 +56,19 @@ type Grant struct {
 	Subject   rbacv1.Subject
 	Namespace string
 	// Role is the name of a Role in the namespace, or of a ClusterRole. If ClusterRole is true,
-	// only the ClusterRole of this name is bound. Otherwise, a user who may create Roles in the
-	// namespace could create a Role with the name of a ClusterRole, and determine which rights the
-	// grant contains.
+	// only the ClusterRole with this name is bound. Otherwise, a user who may create Roles in the
+	// namespace could create a Role with the name of a ClusterRole, and determine the rights that
+	// the grant gives.
 	Role        string
 	ClusterRole bool
 	// Expires is when the grant expires. If zero, the grant does not expire.
 	Expires time.Time
-	// DryRun is the dry run option of the requests.
+	// DryRun is the dry run option of all write requests.
 	DryRun []string
 }
 
-// Binding returns the RoleBinding of a grant. Each combination of a subject and a role has its own
-// RoleBinding, so that a revocation affects no other subject.
+// Binding returns the RoleBinding for a grant. Each combination of a subject and a role has its
+// own RoleBinding, so that a revocation affects no other subject.
 func (g *Grant) Binding(ref rbacv1.RoleRef) *rbacv1.RoleBinding {
 	b := &rbacv1.RoleBinding{
 		TypeMeta: metav1.TypeMeta{APIVersion: rbacv1.SchemeGroupVersion.String(), Kind: "RoleBinding"},
@@ -86,21 +86,21 @@ func (g *Grant) Binding(ref rbacv1.RoleRef) *rbacv1.RoleBinding {
 	return b
 }
 
-// shortHash is the length of the hash in the name of a binding. The hash in the label subjectLabel
-// is longer, and distinguishes two subjects whose short hashes are equal.
+// shortHash is the length of the hash in the name of a binding. The hash in [subjectLabel] is
+// longer, and distinguishes two subjects whose short hashes are equal.
 const shortHash = 10
 
-// bindingName returns a readable name for the binding of a subject and a role. The hash in the name
-// differs for each combination.
+// bindingName returns a readable name for the binding of a subject to a role. The hash in the name
+// differs for each combination of subject and role.
 func bindingName(s rbacv1.Subject, ref rbacv1.RoleRef) string {
-	const longest = 80 // for each part that others choose
+	const longest = 80 // of the name of the role and of the subject
 	name := s.Name
 	if s.Namespace != "" {
 		name = s.Namespace + "." + s.Name
 	}
 	readable := func(text string) string {
 		text = strings.Map(func(r rune) rune {
-			if r < '!' || r > '~' || r == '/' || r == '%' { // not allowed in names that are part of a path
+			if r < '!' || r > '~' || r == '/' || r == '%' { // not allowed in object names
 				return '_'
 			}
 			return r
@@ -113,7 +113,7 @@ func bindingName(s rbacv1.Subject, ref rbacv1.RoleRef) string {
 
 func subjectText(s rbacv1.Subject) string { return s.Kind + "\x00" + s.Namespace + "\x00" + s.Name }
 
-// hash returns a hash of the parts that is a valid label value.
+// hash returns a hash of the parts. The result is a valid label value.
 func hash(parts ...string) string {
 	sum := sha256.Sum256([]byte(strings.Join(parts, "\x01")))
 	return hex.EncodeToString(sum[:16])
@@ -151,7 +151,7 @@ func (g *Grant) Apply(ctx context.Context, k kube.Interface) (b *rbacv1.RoleBind
 		got.Labels[subjectLabel] == want.Labels[subjectLabel] && ends == hasEnd && until == expires {
 		return got, output.Unchanged, nil
 	}
-	if got.RoleRef != want.RoleRef { // another caller created it, and a roleRef is immutable
+	if got.RoleRef != want.RoleRef { // another caller created the binding, and roleRef is immutable
 		return nil, "", fmt.Errorf("%w: RoleBinding %s/%s already exists and binds %s %s: delete it first",
 			ErrRefused, g.Namespace, want.Name, got.RoleRef.Kind, got.RoleRef.Name)
 	}
@@ -186,9 +186,9 @@ func (g *Grant) isAboutRole(err error) bool {
 		strings.HasPrefix(missing.Kind, "rolebinding") && missing.Name == g.Role
 }
 
-// role returns a reference to the role. A Role in the namespace takes precedence over a ClusterRole
-// of the same name. If the caller may not read the Role, role returns the ClusterRole, and the
-// server validates the binding.
+// role returns a reference to the role. A Role in the namespace takes precedence over a
+// ClusterRole with the same name. If the caller may not read the Role, role returns the
+// ClusterRole, and the server validates the binding.
 func (g *Grant) role(ctx context.Context, k kube.Interface) (rbacv1.RoleRef, error) {
 	if g.ClusterRole {
 		return rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: g.Role}, nil
@@ -210,7 +210,7 @@ func (g *Grant) role(ctx context.Context, k kube.Interface) (rbacv1.RoleRef, err
 	return rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: g.Role}, nil
 }
 
-// Revoked contains the names of a subject's RoleBindings in a namespace, after [Grant.Revoke].
+// Revoked contains the names of a subject's RoleBindings in a namespace after [Grant.Revoke].
 type Revoked struct {
 	// Deleted contains the bindings that Revoke deleted. Changed contains the bindings from which
 	// Revoke removed the subject, and which still have other subjects.
@@ -220,8 +220,8 @@ type Revoked struct {
 }
 
 // Revoke removes the subject from the bindings that [Grant.Apply] created for it in the namespace.
-// If Role is set, Revoke changes only the binding to that role. If Revoke fails, r contains the
-// changes made before the failure.
+// If Role is set, Revoke changes only bindings to a role with this name. If Revoke fails, r
+// contains the changes before the failure.
 func (g *Grant) Revoke(ctx context.Context, k kube.Interface) (r Revoked, err error) {
 	bindings := k.RbacV1().RoleBindings(g.Namespace)
 	list, err := bindings.List(ctx, metav1.ListOptions{})
@@ -261,8 +261,9 @@ func (g *Grant) Revoke(ctx context.Context, k kube.Interface) (r Revoked, err er
 	return r, nil
 }
 
-// refusal returns the server's error on one line that wraps [ErrRefused], with the rights that the
-// caller lacks. It returns any error except Forbidden and Invalid unchanged.
+// refusal returns a Forbidden or Invalid error from the server on one line. The result wraps
+// [ErrRefused], and names the rights that the caller lacks. refusal returns any other error
+// unchanged.
 func refusal(err error) error {
 	if err == nil || !apierrors.IsForbidden(err) && !apierrors.IsInvalid(err) {
 		return err
@@ -274,20 +275,20 @@ func refusal(err error) error {
 	return fmt.Errorf("%w: %s", ErrRefused, text)
 }
 
-// newNamespace returns a namespace of a tenant, or without a tenant if the ID is zero.
+// newNamespace returns a namespace of a tenant. If the ID is zero, the namespace has no tenant.
 func newNamespace(name string, owner tenant.ID) *corev1.Namespace {
 	ns := &corev1.Namespace{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Namespace"},
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 	}
 	if !owner.IsZero() && !owner.IsSystem() {
-		// The server sets the same default for namespaces that tenants create.
+		// The server sets the same default for namespaces that tenants' callers create.
 		ns.Labels = map[string]string{tenant.Label: owner.String(), podSecurity: "baseline"}
 	}
 	return ns
 }
 
-// CreateNamespace creates a namespace of a tenant unless the namespace exists. If owner is zero,
+// CreateNamespace creates a namespace of a tenant, unless the namespace exists. If owner is zero,
 // the server determines the owner. The error may wrap [ErrRefused].
 func CreateNamespace(
 	ctx context.Context, k kube.Interface, name string, owner tenant.ID, dryRun []string,
@@ -309,5 +310,5 @@ func CreateNamespace(
 	return false, nil
 }
 
-// selector returns the label selector for labels.
+// selector returns a label selector for the given labels.
 func selector(set map[string]string) string { return labels.SelectorFromSet(set).String() }

@@ -33,8 +33,8 @@ func aliceMayEdit() *tenancy.Grant {
 	return &tenancy.Grant{Subject: alice, Namespace: "acme--web", Role: "edit"}
 }
 
-// TestApplyAndRevoke checks that a binding is created once, corrected after a change by another
-// caller, and deleted without a change to other bindings.
+// TestApplyAndRevoke checks that a binding is created once, corrected after another caller changed
+// it, and deleted without a change to other bindings.
 func TestApplyAndRevoke(t *testing.T) {
 	others := &rbacv1.RoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "acme--web", Name: "others"},
@@ -69,8 +69,8 @@ func TestApplyAndRevoke(t *testing.T) {
 	}
 }
 
-// TestApplyExpiration checks that the expiration of the last grant applies. If the last grant has
-// no expiration, the binding does not expire.
+// TestApplyExpiration checks that the expiration from the last grant applies. If the last grant
+// has no expiration, the binding does not expire.
 func TestApplyExpiration(t *testing.T) {
 	k := fake.NewClientset(&rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "edit"}})
 	day := time.Date(2030, 1, 31, 18, 0, 0, 0, time.UTC)
@@ -114,8 +114,8 @@ func TestRevokeKeepsOtherSubjects(t *testing.T) {
 	}
 }
 
-// TestApplyRefuses checks that a missing role is an error, and that an existing binding of another
-// role with the same name is not changed.
+// TestApplyRefuses checks that a missing role is an error, and that an existing binding with the
+// same name is not changed if it binds another role.
 func TestApplyRefuses(t *testing.T) {
 	if _, _, err := aliceMayEdit().Apply(t.Context(), fake.NewClientset()); !errors.Is(err, tenancy.ErrNoRole) {
 		t.Errorf("no role: %v", err)
@@ -128,8 +128,8 @@ func TestApplyRefuses(t *testing.T) {
 	}
 }
 
-// TestNotFound checks that the error names the missing role or namespace, even if the caller may
-// read neither.
+// TestNotFound checks that the error distinguishes a missing role and a missing namespace, even if
+// the caller may read neither.
 func TestNotFound(t *testing.T) {
 	forbid := func(action clienttesting.Action) (bool, runtime.Object, error) {
 		return true, nil, apierrors.NewForbidden(action.GetResource().GroupResource(), "", nil)
@@ -196,7 +196,7 @@ func TestCreateNamespace(t *testing.T) {
 		})
 	}
 	if made, err := tenancy.CreateNamespace(t.Context(), k, "default", tenant.System(), nil); made || err != nil {
-		t.Errorf("the system tenant's: %t, %v", made, err)
+		t.Errorf("namespace of the system tenant: %t, %v", made, err)
 	}
 	ns, err := k.CoreV1().Namespaces().Get(t.Context(), "acme--new", metav1.GetOptions{})
 	if err != nil || ns.Labels[tenant.Label] != "acme" || ns.Labels["pod-security.kubernetes.io/enforce"] == "" {

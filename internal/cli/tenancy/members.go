@@ -58,8 +58,8 @@ func (g *MemberGrant) Object() *unstructured.Unstructured {
 	return u
 }
 
-// Apply adds the grant to the tenant's TenantMembers object, and creates the object if it does not
-// exist. It returns the object and the verb for [output.Changes]. The error may wrap [ErrRefused].
+// Apply adds the grant to the tenant's TenantMembers object, and creates the object if necessary.
+// It returns the object and the verb for [output.Changes]. The error may wrap [ErrRefused].
 func (g *MemberGrant) Apply(
 	ctx context.Context, d dynamic.Interface,
 ) (u *unstructured.Unstructured, verb string, err error) {
@@ -93,8 +93,8 @@ func (g *MemberGrant) Apply(
 // isRace reports whether a write failed because another caller created or changed the object.
 func isRace(err error) bool { return apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) }
 
-// Revoke removes the grant from the tenant's TenantMembers object. If kubectl tenant created the
-// object and no bindings are left in it, Revoke deletes the object. deleted and changed report what
+// Revoke removes the grant from the tenant's TenantMembers object. If no bindings remain, and
+// kubectl tenant created the object, Revoke deletes the object. deleted and changed report what
 // Revoke did.
 func (g *MemberGrant) Revoke(ctx context.Context, d dynamic.Interface) (deleted, changed bool, err error) {
 	err = retry.OnError(retry.DefaultRetry, isRace, func() error {
@@ -127,7 +127,7 @@ func (g *MemberGrant) Revoke(ctx context.Context, d dynamic.Interface) (deleted,
 }
 
 // without returns the bindings without the grant's subject, and reports whether it removed the
-// subject from any of them.
+// subject from a binding.
 func (g *MemberGrant) without(all []v1alpha1.TenantBinding) (rest []v1alpha1.TenantBinding, removed bool) {
 	rest = []v1alpha1.TenantBinding{}
 	for _, b := range all {
@@ -160,7 +160,8 @@ func (g *MemberGrant) read(
 	return u, stored, err
 }
 
-// patch replaces the bindings of an object, unless another caller changed the object.
+// patch replaces the bindings of an object. It returns a Conflict error if another caller has
+// changed the object.
 func (g *MemberGrant) patch(
 	ctx context.Context, d dynamic.Interface, of *unstructured.Unstructured, bindings []v1alpha1.TenantBinding,
 ) (*unstructured.Unstructured, error) {
@@ -175,7 +176,7 @@ func (g *MemberGrant) patch(
 		metav1.PatchOptions{DryRun: g.DryRun})
 }
 
-// refusal adds advice to the error of a read or write of TenantMembers.
+// refusal adds advice to an error from a request for TenantMembers.
 func (g *MemberGrant) refusal(err error) error {
 	switch text := fmt.Sprint(err); {
 	case err == nil:
@@ -192,8 +193,8 @@ func (g *MemberGrant) refusal(err error) error {
 	return refusal(err)
 }
 
-// Others returns the subject's other RoleBindings in the tenant's namespaces, as NAMESPACE/NAME. It
-// omits the RoleBindings that the server manages.
+// Others returns the subject's other RoleBindings in the tenant's namespaces, as NAMESPACE/NAME.
+// It omits the RoleBindings that the server manages.
 func (g *MemberGrant) Others(ctx context.Context, k kube.Interface) (names []string, err error) {
 	list, err := k.CoreV1().Namespaces().List(ctx,
 		metav1.ListOptions{LabelSelector: selector(map[string]string{tenant.Label: g.Tenant.String()})})

@@ -36,8 +36,8 @@ func member(t *testing.T, s rbacv1.Subject, role string) *tenancy.MemberGrant {
 	return &tenancy.MemberGrant{Tenant: tenanttest.ID(t, "acme"), Subject: s, ClusterRole: role}
 }
 
-// membersIn returns a client with a TenantMembers object. The object is created through the client,
-// because the fake client would derive a wrong plural from the kind.
+// membersIn returns a client with a TenantMembers object. It creates the object with the client,
+// because the fake client would otherwise derive a wrong plural from the kind.
 func membersIn(t *testing.T, u *unstructured.Unstructured) *dynamicfake.FakeDynamicClient {
 	t.Helper()
 	d := objects()
@@ -78,7 +78,7 @@ func TestMemberGrant(t *testing.T) {
 	d := objects()
 	for _, step := range []struct {
 		subject    rbacv1.Subject
-		role, verb string // revoke if verb is empty
+		role, verb string // if verb is empty, the step is a revocation
 		want       string
 	}{
 		{alice, "view", output.Created, "view:alice"},
@@ -108,11 +108,11 @@ func TestMemberGrant(t *testing.T) {
 	d = membersIn(t, by)
 	if deleted, changed, err := member(t, alice, "").Revoke(t.Context(), d); deleted || !changed || err != nil ||
 		stored(t, d) != "" {
-		t.Errorf("another's object: %t, %t, %v, %s", deleted, changed, err, stored(t, d))
+		t.Errorf("object that kubectl tenant did not create: %t, %t, %v, %s", deleted, changed, err, stored(t, d))
 	}
 }
 
-// TestMemberGrantConflicts checks that a concurrent write of another caller is not lost.
+// TestMemberGrantConflicts checks that a concurrent write by another caller is not lost.
 func TestMemberGrantConflicts(t *testing.T) {
 	for name, write := range map[string]func(d dynamic.Interface) error{
 		"grant": func(d dynamic.Interface) error {
@@ -170,21 +170,21 @@ func TestMemberGrantRefused(t *testing.T) {
 		err  error
 		want string
 	}{
-		"the role": {
+		"role denied": {
 			"create", apierrors.NewForbidden(resource, "acme", errors.New(
 				`spec.bindings[0].clusterRole: "view" is not listed in spec.memberRoles of the Tenant`)),
 			"the Tenant does not let members have ClusterRole view: a cluster admin can add it to spec.memberRoles",
 		},
-		"RBAC, of a read": {
+		"read denied by RBAC": {
 			"get",
 			apierrors.NewForbidden(resource, "acme", errors.New(`User "bob" cannot get resource "tenantmembers" in API group`)),
 			"you may not read and write tenantmembers: see docs/tenants.md#members",
 		},
-		"the subject": {
+		"subject denied": {
 			"create", apierrors.NewForbidden(resource, "acme", errors.New("spec.bindings[0].subjects[0] is reserved")),
 			"is reserved",
 		},
-		"the definition": {
+		"no CustomResourceDefinition": {
 			"create", apierrors.NewGenericServerResponse(404, "create", schema.GroupResource{}, "", "", 0, true),
 			"the CustomResourceDefinition tenantmembers.kubetenant.dev is not installed",
 		},
@@ -221,7 +221,7 @@ func TestMemberGrantOthers(t *testing.T) {
 		t.Errorf("%v, %v", got, err)
 	}
 	if got, err := member(t, alice, "edit").Others(t.Context(), k); err != nil || len(got) > 0 {
-		t.Errorf("of another role: %v, %v", got, err)
+		t.Errorf("another role: %v, %v", got, err)
 	}
 }
 
@@ -250,8 +250,9 @@ func TestCheckWide(t *testing.T) {
 	}
 }
 
-// TestWideGrant checks that the binding applies only to the system tenant's objects, also after
-// another caller has changed it. A binding of another caller with the same name is not changed.
+// TestWideGrant checks that the binding applies only to the system tenant's objects, even after
+// another caller has changed it. A binding that another caller created with the same name is not
+// changed.
 func TestWideGrant(t *testing.T) {
 	k := fake.NewClientset(&rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "view"}})
 	g := &tenancy.ClusterWideGrant{Subject: alice, ClusterRole: "view"}
@@ -288,7 +289,7 @@ func TestWideGrant(t *testing.T) {
 	other.Labels = nil
 	k = fake.NewClientset(other, &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "view"}})
 	if _, _, err := g.Apply(t.Context(), k); !errors.Is(err, tenancy.ErrRefused) {
-		t.Errorf("another's binding: %v", err)
+		t.Errorf("binding of another caller: %v", err)
 	}
 	if _, _, err := (&tenancy.ClusterWideGrant{Subject: alice, ClusterRole: "x"}).Apply(t.Context(), k); !errors.Is(err,
 		tenancy.ErrNoRole) {

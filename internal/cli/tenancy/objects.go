@@ -30,8 +30,8 @@ import (
 
 var tenantObjects = v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceTenants)
 
-// suspensionManager is the field manager of suspensions. Flux takes ownership of the fields of
-// managers that begin with kubectl (fluxcd/pkg ssa, PatchReplaceFieldsManagers), and would revert a
+// suspensionManager is the field manager of suspensions. Flux takes ownership of fields whose
+// manager begins with kubectl (fluxcd/pkg ssa, PatchReplaceFieldsManagers), and would revert a
 // suspension.
 const suspensionManager = "kubetenant-suspend"
 
@@ -48,7 +48,7 @@ func Object(id tenant.ID) *unstructured.Unstructured {
 }
 
 // createObject creates a Tenant object. If the object exists, createObject adds the missing admins
-// and bindings. It returns the new admins and the subjects with a new binding.
+// and bindings. It returns the subjects that became admins or got a binding.
 func createObject(
 	ctx context.Context, d dynamic.Interface, u *unstructured.Unstructured, dryRun []string,
 ) (created bool, added []v1alpha1.Subject, err error) {
@@ -115,8 +115,8 @@ func addSubjects(
 	return added, nil
 }
 
-// addBindings returns the bindings with the missing subjects of wanted, and the added subjects. A
-// Tenant has at most one binding for each ClusterRole.
+// addBindings returns all with the missing subjects of wanted, and the added subjects. A Tenant
+// has at most one binding for each ClusterRole.
 func addBindings(all, wanted []v1alpha1.TenantBinding) (with []v1alpha1.TenantBinding, added []v1alpha1.Subject) {
 	with = slices.Clone(all)
 	for _, w := range wanted {
@@ -131,7 +131,7 @@ func addBindings(all, wanted []v1alpha1.TenantBinding) (with []v1alpha1.TenantBi
 	return with, added
 }
 
-// missing returns the subjects of wanted that among does not contain. It ignores API groups.
+// missing returns the subjects in wanted that are not in among. It ignores their API groups.
 func missing(among, wanted []v1alpha1.Subject) (lacking []v1alpha1.Subject) {
 	for _, s := range wanted {
 		if !slices.ContainsFunc(among, func(subject v1alpha1.Subject) bool {
@@ -143,7 +143,7 @@ func missing(among, wanted []v1alpha1.Subject) (lacking []v1alpha1.Subject) {
 	return lacking
 }
 
-// preparedTimeout is how long [AwaitPrepared] waits.
+// preparedTimeout is the maximum time that [AwaitPrepared] waits.
 const preparedTimeout = 10 * time.Second
 
 // ErrNotPrepared reports that the server has not yet created the objects that a Tenant object
@@ -151,7 +151,7 @@ const preparedTimeout = 10 * time.Second
 var ErrNotPrepared = errors.New("the admins do not have their role yet: to see why, run kubectl get tenant -o yaml")
 
 // AwaitPrepared waits until the server has created the objects that a Tenant specifies for the
-// given namespaces. It waits at most 10 seconds. The error may wrap [ErrNotPrepared] or
+// given namespaces. It waits at most [preparedTimeout]. The error may wrap [ErrNotPrepared] or
 // [ErrRefused].
 func AwaitPrepared(
 	ctx context.Context, k kube.Interface, d dynamic.Interface, id tenant.ID, namespaces []string,
@@ -185,8 +185,8 @@ func AwaitPrepared(
 }
 
 // Suspend sets the suspension of a tenant. An empty suspension resumes the tenant. Suspend writes
-// it as an empty string, because the server restores a suspension that an update omits. Suspend
-// returns the resulting access, and reports whether the Tenant changed. The error may wrap
+// the empty string explicitly, because the server restores a suspension that an update omits.
+// Suspend returns the resulting access, and reports whether the Tenant changed. The error may wrap
 // [ErrNoObject] or [ErrRefused].
 func Suspend(
 	ctx context.Context, d dynamic.Interface, id tenant.ID, suspension v1alpha1.TenantAccess, dryRun []string,
@@ -217,8 +217,8 @@ func Suspend(
 	return accessOf(u), true, nil
 }
 
-// tenantOf returns the tenant that a Tenant object specifies, or "" if the server ignores the
-// object.
+// tenantOf returns the ID of a Tenant object's tenant, or "" if the server ignores the object. If
+// the object is invalid, the ID is derived from its name.
 func tenantOf(u *unstructured.Unstructured) string {
 	t, err := typed.Decode[v1alpha1.Tenant](u)
 	if err != nil {
@@ -228,8 +228,7 @@ func tenantOf(u *unstructured.Unstructured) string {
 	return id.String()
 }
 
-// accessOf returns the access that a Tenant object specifies. It returns Closed for an invalid
-// object.
+// accessOf returns the access that a Tenant object specifies, or Closed if the object is invalid.
 func accessOf(u *unstructured.Unstructured) v1alpha1.TenantAccess {
 	t, err := typed.Decode[v1alpha1.Tenant](u)
 	if err != nil {

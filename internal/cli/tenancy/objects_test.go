@@ -29,11 +29,12 @@ import (
 
 var tenantsResource = v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceTenants)
 
-// TestSuspend checks that a suspension is set and removed, and that Suspend returns the resulting
-// access. The field spec.access does not change.
+// TestSuspend checks that Suspend sets and removes a suspension, and returns the resulting access.
+// The field spec.access does not change.
 func TestSuspend(t *testing.T) {
 	acme := tenanttest.ID(t, "acme")
-	for access, want := range map[string][3]v1alpha1.TenantAccess{ // suspended to read only, closed, resumed
+	// The access of a Tenant that is suspended to ReadOnly, suspended to Closed, and resumed.
+	for access, want := range map[string][3]v1alpha1.TenantAccess{
 		"":         {"ReadOnly", "Closed", "Open"},
 		"Open":     {"ReadOnly", "Closed", "Open"},
 		"ReadOnly": {"ReadOnly", "Closed", "ReadOnly"},
@@ -73,12 +74,13 @@ func TestSuspend(t *testing.T) {
 	d := objects(tenancy.Object(acme))
 	refuse(&d.Fake, "patch", "tenants", apierrors.NewForbidden(schema.GroupResource{}, "", nil))
 	if _, _, err := tenancy.Suspend(t.Context(), d, acme, "Closed", nil); !errors.Is(err, tenancy.ErrRefused) {
-		t.Errorf("refused: %v", err)
+		t.Errorf("denied: %v", err)
 	}
 }
 
-// TestAdoptTenants checks that one Tenant object is created for each tenant that owns a namespace
-// and has none. None is created for invalid labels, the system tenant and system namespaces.
+// TestAdoptTenants checks that a Tenant object is created for each tenant that owns a namespace
+// and has no Tenant object. No object is created for invalid labels, the system tenant and system
+// namespaces.
 func TestAdoptTenants(t *testing.T) {
 	newClient := func() *fake.Clientset {
 		return fake.NewClientset(namespace("acme--web", "acme"), namespace("acme--db", "acme"),
@@ -94,9 +96,9 @@ func TestAdoptTenants(t *testing.T) {
 		nothing bool
 		want    []string
 	}{
-		"all":          {nil, false, []string{odd, "acme", "initech"}},
-		"some":         {[]tenant.ID{tenanttest.ID(t, "acme"), tenanttest.ID(t, "has")}, false, []string{"acme"}},
-		"in a dry run": {nil, true, []string{odd, "acme", "initech"}},
+		"all tenants":      {nil, false, []string{odd, "acme", "initech"}},
+		"selected tenants": {[]tenant.ID{tenanttest.ID(t, "acme"), tenanttest.ID(t, "has")}, false, []string{"acme"}},
+		"client dry run":   {nil, true, []string{odd, "acme", "initech"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := objects(tenancy.Object(tenanttest.ID(t, "has")), misnamed)
@@ -113,7 +115,7 @@ func TestAdoptTenants(t *testing.T) {
 			}
 			same(t, name, c.want, got)
 			if len(printed) != len(c.want) || !slices.Contains(printed, "tenant.kubetenant.dev/acme created") {
-				t.Errorf("said %q", printed)
+				t.Errorf("printed %q", printed)
 			}
 			list, err := d.Resource(tenantsResource).List(t.Context(), metav1.ListOptions{})
 			if err != nil {
@@ -131,7 +133,7 @@ func TestAdoptTenants(t *testing.T) {
 	if _, err := tenancy.AdoptTenants(t.Context(), newClient(), objects(),
 		&tenancy.ObjectAdoption{Only: []tenant.ID{tenanttest.ID(t, "typo")}}, tenancy.Writing{}); err == nil ||
 		!strings.Contains(err.Error(), "typo owns no namespace") {
-		t.Errorf("a tenant of nothing: %v", err)
+		t.Errorf("tenant without namespaces: %v", err)
 	}
 	for _, c := range []struct{ verb, resource string }{
 		{"list", "namespaces"}, {"list", "tenants"}, {"list", "rolebindings"}, {"create", "tenants"},
@@ -142,7 +144,7 @@ func TestAdoptTenants(t *testing.T) {
 		refuse(&d.Fake, c.verb, c.resource, forbidden)
 		if _, err := tenancy.AdoptTenants(t.Context(), k, d, &tenancy.ObjectAdoption{Admins: true},
 			tenancy.Writing{Printf: func(string, ...any) {}}); !errors.Is(err, tenancy.ErrRefused) {
-			t.Errorf("%s of %s refused: %v", c.verb, c.resource, err)
+			t.Errorf("%s of %s denied: %v", c.verb, c.resource, err)
 		}
 	}
 }
@@ -217,13 +219,13 @@ func TestAdoptAdmins(t *testing.T) {
 			t.Errorf("%+v: %s, %d deleted; want %s, %d", c.of, text, deleted, c.want, c.deleted)
 		}
 		if taken := strings.Count(strings.Join(printed, "\n"), " namespace (server dry run)"); c.of.Admins && taken < 2 {
-			t.Errorf("%+v: said %q", c.of, printed)
+			t.Errorf("%+v: printed %q", c.of, printed)
 		}
 	}
 }
 
-// TestAwaitPrepared checks that AwaitPrepared waits until the Tenant's condition applies to its
-// last change, and until each specified namespace is prepared.
+// TestAwaitPrepared checks that AwaitPrepared waits until the Tenant's condition is for its
+// current generation, and until each given namespace is prepared.
 func TestAwaitPrepared(t *testing.T) {
 	acme := tenanttest.ID(t, "acme")
 	for name, c := range map[string]struct {
@@ -231,10 +233,10 @@ func TestAwaitPrepared(t *testing.T) {
 		observed           int64
 		want               error
 	}{
-		"prepared":                {"h", "True", 2, nil},
-		"a namespace that is not": {"", "True", 2, tenancy.ErrNotPrepared},
-		"a change before":         {"h", "True", 1, tenancy.ErrNotPrepared},
-		"something failed":        {"h", "False", 2, tenancy.ErrNotPrepared},
+		"prepared":                           {"h", "True", 2, nil},
+		"unprepared namespace":               {"", "True", 2, tenancy.ErrNotPrepared},
+		"condition of an earlier generation": {"h", "True", 1, tenancy.ErrNotPrepared},
+		"failed":                             {"h", "False", 2, tenancy.ErrNotPrepared},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -257,6 +259,6 @@ func TestAwaitPrepared(t *testing.T) {
 	refuse(&k.Fake, "get", "namespaces", apierrors.NewForbidden(schema.GroupResource{}, "", nil))
 	if err := tenancy.AwaitPrepared(t.Context(), k, objects(), acme, []string{"acme--web"}); !errors.Is(err,
 		tenancy.ErrRefused) {
-		t.Errorf("refused: %v", err)
+		t.Errorf("denied: %v", err)
 	}
 }

@@ -60,33 +60,33 @@ func NewManager(config *rest.Config, groups ...string) (m Manager, err error) {
 	return m, err
 }
 
-// Release removes a namespace from its tenant. It may be repeated after an interruption at any
-// step. The Namespace has the annotation [tenant.ReleasingAnnotation] from the removal of its label
-// until the last step. During this time, admission rejects its assignment to a tenant.
+// Release removes a namespace from its tenant. After an interruption at any step, it may be
+// repeated. The Namespace has the annotation [tenant.ReleasingAnnotation] from the removal of its
+// label until the last step. During this time, admission rejects its assignment to a tenant.
 type Release struct {
 	Writing
-	// Kube and Objects are clients of the caller. Manager contains clients of [tenant.ManagerUser].
+	// Kube and Objects are the caller's clients. Manager contains clients of [tenant.ManagerUser].
 	Kube    kube.Interface
 	Objects dynamic.Interface
 	Manager Manager
-	// System contains the system namespaces. They always belong to the system tenant, so only
+	// System contains the system namespaces. They always belong to the system tenant, so only the
 	// objects that the server manages are deleted in them.
 	System []string
 	// Force deletes the objects that block the release. If ClientDryRun is true, no write request
 	// is sent.
 	Force, ClientDryRun bool
-	// WatchesContinue reports whether the server continues the watches of callers that lost access
-	// to a namespace.
+	// WatchesContinue specifies that the server does not end the watches of callers that lose
+	// access to a namespace.
 	WatchesContinue bool
-	// Confirm is called before the first write with the namespace and its tenant. An error of
-	// Confirm ends the release. If nil, the release needs no confirmation.
+	// Confirm is called with the namespace and its tenant before the first write. If Confirm
+	// returns an error, the release ends. If nil, the release needs no confirmation.
 	Confirm func(namespace, tenant string) error
-	// Warn prints a warning about a remaining risk that the caller must check.
+	// Warn prints a warning about a risk that remains and that the caller must check.
 	Warn func(format string, args ...any)
 
-	// custom contains the custom resources of the server.
+	// custom contains the custom resources that the server serves.
 	custom []schema.GroupVersionResource
-	// published contains the objects that Publications copy, by the names of the Publications.
+	// published contains the objects that Publications copy, keyed by the name of the Publication.
 	published map[string]publication.Source
 }
 
@@ -94,8 +94,8 @@ type Release struct {
 // could retain access.
 var ErrNamespaceNotEmpty = errors.New("the namespace is not empty")
 
-// Run releases a namespace. The returned error may wrap [ErrNamespaceNotEmpty] or [ErrRefused], or
-// be the error of [Release.Confirm].
+// Run releases a namespace. The error may wrap [ErrNamespaceNotEmpty] or [ErrRefused], or be the
+// error from [Release.Confirm].
 func (r *Release) Run(ctx context.Context, name string) error {
 	ns, err := r.Kube.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{})
 	if err != nil {
@@ -151,8 +151,8 @@ func (r *Release) Run(ctx context.Context, name string) error {
 }
 
 // check returns an error if a namespace contains objects that block its release, or if the server
-// would continue watches in it. With Force, check returns neither error, but warns of the watches.
-// check also warns of the objects that will remain.
+// does not end watches in the namespace. With Force, check returns neither error, but warns of the
+// watches. check also warns of the objects that will remain.
 func (r *Release) check(ctx context.Context, name string) (err error) {
 	if r.custom, err = customResources(r.Kube.Discovery()); err != nil {
 		return err
@@ -190,7 +190,7 @@ func (r *Release) previewContents(ctx context.Context, name string) error {
 	return nil
 }
 
-// preview reports what a release would do. In a server-side dry run, it also sends the patch that
+// preview reports what a release would do. In a server dry run, it also sends the patch that
 // removes the label.
 func (r *Release) preview(ctx context.Context, ns *corev1.Namespace, former string) error {
 	if _, labelled := ns.Labels[tenant.Label]; labelled && !r.ClientDryRun {
@@ -217,8 +217,8 @@ func (r *Release) refuseContents(ctx context.Context, name string) error {
 	)
 }
 
-// release removes a namespace from its tenant. After the label is removed, the tenant's callers are
-// denied access. Only requests that were admitted earlier may still be stored.
+// release removes a namespace from its tenant. After the removal of the label, the tenant's
+// callers are denied access, and only requests that were admitted earlier may still be stored.
 func (r *Release) release(ctx context.Context, ns *corev1.Namespace, former string) error {
 	_, labelled := ns.Labels[tenant.Label]
 	if r.Force {
@@ -252,7 +252,7 @@ func (r *Release) release(ctx context.Context, ns *corev1.Namespace, former stri
 	if err := r.unlabel(ctx, ns.Name, publishing()...); err != nil {
 		return err
 	}
-	// A server that had not yet observed the removal of the label may have created managed objects.
+	// A server that had not yet observed the removal may have created managed objects again.
 	if err := errors.Join(r.deleteManaged(ctx, ns.Name), r.clearLateObjects(ctx, ns.Name)); err != nil {
 		return err
 	}
@@ -260,7 +260,7 @@ func (r *Release) release(ctx context.Context, ns *corev1.Namespace, former stri
 }
 
 // clearLateObjects deletes blocking objects that were created after the check. Without Force, it
-// returns an error if there are any.
+// returns an error if there are such objects.
 func (r *Release) clearLateObjects(ctx context.Context, name string) error {
 	if r.Force {
 		return r.clearAll(ctx, name)
@@ -269,8 +269,8 @@ func (r *Release) clearLateObjects(ctx context.Context, name string) error {
 }
 
 // removeLabel sets [tenant.ReleasingAnnotation]. In the same write, it removes the tenant label,
-// and restores the labels and annotations that the server changed for the Tenant. The Namespace
-// must still have the same UID and the same tenant.
+// and restores the labels and annotations that the server changed for the Tenant. It returns an
+// error if the Namespace was recreated or has another tenant.
 func (r *Release) removeLabel(ctx context.Context, ns *corev1.Namespace, former string) error {
 	tenantLabels, err := r.labelsOf(ctx, former)
 	if err != nil {
@@ -289,7 +289,7 @@ func (r *Release) removeLabel(ctx context.Context, ns *corev1.Namespace, former 
 		case labelled && label != former:
 			return fmt.Errorf("%w: namespace %s now belongs to tenant %s", ErrRefused, ns.Name, label)
 		case !labelled:
-			return nil // an earlier run removed it
+			return nil // an earlier run removed the label
 		}
 		labels := map[string]any{tenant.Label: nil}
 		for key, value := range tenantLabels {
@@ -299,7 +299,7 @@ func (r *Release) removeLabel(ctx context.Context, ns *corev1.Namespace, former 
 		}
 		record, _ := namespace.AddedLabelsOf(now)
 		for key, before := range record.Labels() {
-			if before != nil || key != podSecurity { // a level remains if there was none before
+			if before != nil || key != podSecurity { // a Pod Security level remains if there was no level before
 				labels[key] = before
 			}
 		}
@@ -333,8 +333,8 @@ func (r *Release) labelsOf(ctx context.Context, former string) (map[string]strin
 	return tenants.Labels(t.Spec.Namespaces.Labels), nil
 }
 
-// revert restores the tenant label after the release found blocking objects. If the namespace was
-// held, revert also restores the annotation [tenant.HeldAnnotation].
+// revert restores the tenant label because the release found blocking objects. If the namespace
+// was held, revert also restores the annotation [tenant.HeldAnnotation].
 func (r *Release) revert(ctx context.Context, ns *corev1.Namespace, former string) error {
 	annotations := map[string]any{tenant.ReleasingAnnotation: nil}
 	if hold, ok := ns.Annotations[tenant.HeldAnnotation]; ok {
@@ -368,8 +368,8 @@ func (r *Release) patchIfUnchanged(
 	})
 }
 
-// patch writes the labels and annotations of a Namespace as the manager. It fails if the Namespace
-// has changed since it was read.
+// patch writes the labels and annotations of a Namespace as the manager. It returns a Conflict
+// error if the Namespace has changed since it was read.
 func (r *Release) patch(
 	ctx context.Context, ns *corev1.Namespace, labels, annotations map[string]any, dryRun []string,
 ) error {
@@ -389,7 +389,7 @@ func (r *Release) patch(
 	return refusal(err)
 }
 
-// pause waits for a duration or until ctx ends.
+// pause waits for a duration, or until ctx is done.
 func pause(ctx context.Context, d time.Duration) error {
 	select {
 	case <-ctx.Done():
@@ -399,7 +399,8 @@ func pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// summary lists objects by resource, with the number of objects and the first three names of each.
+// summary lists objects, grouped by resource. For each resource, it has the number of objects and
+// the first three names.
 func summary(found []blocker) string {
 	const named = 3
 	var kinds []string

@@ -26,16 +26,16 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// podGrace is the grace period of a deleted Pod, in seconds. It replaces the grace period of the
-// Pod.
+// podGrace is the grace period for a deleted Pod, in seconds. It replaces the period that the Pod
+// specifies.
 const podGrace = 30
 
 // defaultAccount is the ServiceAccount that kube-controller-manager creates in every namespace.
 const defaultAccount = "default"
 
 // blocking returns the resources through which a former tenant could retain access to a namespace,
-// in the order of their deletion. The resources that create Pods are first. Otherwise, controllers
-// would create the Pods again, on behalf of the system tenant.
+// in the order of their deletion. The resources that create Pods are first. Otherwise, their
+// controllers would create the Pods again, for the system tenant.
 func blocking() []schema.GroupVersionResource {
 	apps := schema.GroupVersion{Group: "apps", Version: "v1"}
 	batch := schema.GroupVersion{Group: "batch", Version: "v1"}
@@ -51,8 +51,8 @@ func blocking() []schema.GroupVersionResource {
 	}
 }
 
-// customResources returns the namespaced resources of a server that are not part of Kubernetes.
-// Their controllers may create Pods, so these resources also block a release.
+// customResources returns the namespaced resources that the server serves and that are not part of
+// Kubernetes. Their controllers may create Pods, so these resources also block a release.
 func customResources(d discovery.DiscoveryInterface) ([]schema.GroupVersionResource, error) {
 	all, err := Resources(d, "list", "delete")
 	if err != nil {
@@ -78,7 +78,7 @@ type blocker struct {
 	managed bool
 }
 
-// deleted prints that an object was deleted.
+// deleted reports that an object was deleted.
 func (r *Release) deleted(h *blocker) {
 	r.Changes.PrintDeleted(schema.GroupKind{Group: h.resource.Group, Kind: h.kind}, h.namespace, h.name)
 }
@@ -96,7 +96,7 @@ func newBlocker(resource schema.GroupVersionResource, o *unstructured.Unstructur
 	}
 }
 
-// writer returns the client that may delete an object.
+// writer returns the client with which an object may be deleted.
 func (r *Release) writer(h *blocker) dynamic.Interface {
 	if h.managed {
 		return r.Manager.Dynamic
@@ -110,11 +110,12 @@ func (h blocker) String() string {
 }
 
 // contents returns the objects that block the release of a namespace. It omits the ServiceAccount
-// default, which the release recreates. It also omits the RoleBindings that the server manages and
-// the copies of Publications.
+// default, because the release recreates it. It also omits the RoleBindings that the server
+// manages, and the copies of Publications.
 func (r *Release) contents(ctx context.Context, name string) ([]blocker, error) {
 	var found []blocker
-	for _, resource := range slices.Concat(r.custom, blocking()) { // custom resources may create the others
+	// Custom resources are first, because their controllers may create objects of the other resources.
+	for _, resource := range slices.Concat(r.custom, blocking()) {
 		objects, err := list(ctx, r.Objects, resource, name, metav1.ListOptions{})
 		if err != nil {
 			return nil, err
@@ -164,8 +165,8 @@ func isDefaultAccount(resource schema.GroupVersionResource, name string) bool {
 	return resource.Group == "" && resource.Resource == "serviceaccounts" && name == defaultAccount
 }
 
-// list returns the objects of a resource in a namespace. It returns none if the server does not
-// serve the resource.
+// list returns the objects of a resource in a namespace. It returns no objects if the server does
+// not serve the resource.
 func list(
 	ctx context.Context, d dynamic.Interface, resource schema.GroupVersionResource, namespace string, o metav1.ListOptions,
 ) ([]unstructured.Unstructured, error) {
@@ -194,9 +195,9 @@ func (r *Release) clear(ctx context.Context, name string) error {
 	return nil
 }
 
-// clearAll deletes the objects that block the release of a namespace, and waits until none exists.
-// It removes their finalizers, because the tenant may have set them. It waits at most
-// [releaseTimeout].
+// clearAll deletes the objects that block the release of a namespace, and waits until they no
+// longer exist. It removes their finalizers, because the tenant may have set them. It waits at
+// most [releaseTimeout].
 func (r *Release) clearAll(ctx context.Context, name string) error {
 	reported := map[types.UID]bool{}
 	for begun := time.Now(); ; {
@@ -224,7 +225,7 @@ func (r *Release) clearAll(ctx context.Context, name string) error {
 	}
 }
 
-// remove deletes one object. The UID prevents the deletion of a new object of the same name.
+// remove deletes an object. The UID prevents the deletion of a new object with the same name.
 func remove(ctx context.Context, d dynamic.Interface, h *blocker) error {
 	background := metav1.DeletePropagationBackground
 	o := metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(h.uid)), PropagationPolicy: &background}
@@ -259,7 +260,7 @@ func (r *Release) recreateAccount(ctx context.Context, name string) error {
 	accounts := r.Kube.CoreV1().ServiceAccounts(name)
 	old, err := accounts.Get(ctx, defaultAccount, metav1.GetOptions{})
 	switch {
-	case apierrors.IsNotFound(err): // an earlier run deleted it
+	case apierrors.IsNotFound(err): // an earlier run deleted the ServiceAccount
 		old = &corev1.ServiceAccount{}
 	case err != nil:
 		return refusal(err)
@@ -299,7 +300,7 @@ func (r *Release) recreateAccount(ctx context.Context, name string) error {
 	}
 }
 
-// managedResources returns the resources whose objects the server creates in namespaces of tenants.
+// managedResources returns the resources whose objects the server creates in tenants' namespaces.
 func managedResources() []schema.GroupVersionResource {
 	core := corev1.SchemeGroupVersion
 	return []schema.GroupVersionResource{
@@ -314,7 +315,7 @@ func managedResources() []schema.GroupVersionResource {
 }
 
 // deleteManaged deletes the objects that the server manages for the tenant. It impersonates
-// [tenant.ManagerUser], because admission denies other users the deletion.
+// [tenant.ManagerUser], because admission does not allow other users to delete them.
 func (r *Release) deleteManaged(ctx context.Context, name string) error {
 	for _, resource := range slices.Concat(managedResources(), r.custom) {
 		objects, err := list(ctx, r.Objects, resource, name, metav1.ListOptions{LabelSelector: tenant.ManagedLabel})
@@ -332,12 +333,12 @@ func (r *Release) deleteManaged(ctx context.Context, name string) error {
 	return nil
 }
 
-// publishing returns the annotations through which the server publishes an object of the system
+// publishing returns the annotations with which the server publishes an object of the system
 // tenant.
 func publishing() []string { return []string{tenant.PublishAnnotation, tenant.PublishedAnnotation} }
 
 // unlabel removes the tenant label and the given annotations from the remaining objects. If the
-// namespace now belongs to the system tenant, the caller passes the annotations of [publishing].
+// namespace now belongs to the system tenant, the caller passes the annotations from [publishing].
 // Otherwise, the server would publish objects that the former tenant wrote.
 func (r *Release) unlabel(ctx context.Context, name string, annotations ...string) error {
 	resources, err := Resources(r.Kube.Discovery(), "list", "patch")
@@ -373,7 +374,7 @@ func (r *Release) unlabel(ctx context.Context, name string, annotations ...strin
 }
 
 // unlabelPatch returns the patch for [Release.unlabel], or nil if the object needs no patch. If a
-// Publication refers to the object, the annotation [tenant.PublishedAnnotation] remains. Its
+// Publication refers to the object, the patch does not remove [tenant.PublishedAnnotation]. The
 // removal would confirm content that the former tenant wrote.
 func (r *Release) unlabelPatch(o *unstructured.Unstructured, annotations []string) []byte {
 	metadata := map[string]map[string]any{}
@@ -395,7 +396,7 @@ func (r *Release) unlabelPatch(o *unstructured.Unstructured, annotations []strin
 	}
 	patch, err := json.Marshal(map[string]any{"metadata": metadata})
 	if err != nil {
-		panic(err) // a map of strings always encodes
+		panic(err) // a map with string keys is always encoded
 	}
 	return patch
 }

@@ -18,8 +18,9 @@ import (
 
 var publications = v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourcePublications)
 
-// readPublications reads the sources of all Publications into published. It reads none if the kind
-// is not installed. It includes the sources of invalid Publications, because their copies remain.
+// readPublications reads the sources of all Publications into published. If the
+// CustomResourceDefinition is not installed, published is empty. It includes the sources of
+// invalid Publications, because their copies remain.
 func (r *Release) readPublications(ctx context.Context) error {
 	r.published = map[string]publication.Source{}
 	list, err := r.Objects.Resource(publications).List(ctx, metav1.ListOptions{})
@@ -56,8 +57,8 @@ func (r *Release) isPublished(o *unstructured.Unstructured) bool {
 	return false
 }
 
-// isCopy reports whether an object is a copy of an existing Publication. The object's labels alone
-// are not enough, so isCopy also compares the kind and the name with the source.
+// isCopy reports whether an object is a copy that an existing Publication created. The labels
+// alone do not prove this, so isCopy also compares the kind and the name with the source.
 func (r *Release) isCopy(o *unstructured.Unstructured) bool {
 	from, exists := r.published[o.GetLabels()[tenant.PublicationLabel]]
 	_, managed := o.GetLabels()[tenant.ManagedLabel]

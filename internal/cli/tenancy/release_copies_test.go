@@ -21,7 +21,7 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// publicationOf returns the Publication of an object named registry. tenants is the value of
+// publicationOf returns a Publication of the object named registry. tenants is the value of
 // spec.tenants.
 func publicationOf(kind, namespace string, tenants any) *unstructured.Unstructured {
 	return &unstructured.Unstructured{Object: map[string]any{
@@ -40,8 +40,8 @@ func publicationOf(kind, namespace string, tenants any) *unstructured.Unstructur
 	}}
 }
 
-// TestReleaseWithCopies checks that the copies of Publications are deleted. An object that only has
-// the labels of a copy blocks the release.
+// TestReleaseWithCopies checks that the copies of Publications are deleted. An object that only
+// has the labels of a copy blocks the release.
 func TestReleaseWithCopies(t *testing.T) {
 	secrets := schema.GroupVersionResource{Version: "v1", Resource: "secrets"}
 	labels := func(of string) map[string]any {
@@ -52,12 +52,12 @@ func TestReleaseWithCopies(t *testing.T) {
 		object *unstructured.Unstructured
 		blocks bool
 	}{
-		"a copy":                           {inWeb("v1", "Secret", "registry", labels("registry")), false},
-		"another name":                     {inWeb("v1", "Secret", "own", labels("registry")), true},
-		"another Publication":              {inWeb("v1", "Secret", "registry", labels("nosuch")), true},
-		"another kind":                     {inWeb("example.com/v1", "Rollout", "registry", labels("registry")), true},
-		"the label of a Publication alone": {inWeb("v1", "Secret", "registry", alone), true},
-		"no label":                         {inWeb("v1", "Secret", "registry", nil), true},
+		"copy":                {inWeb("v1", "Secret", "registry", labels("registry")), false},
+		"another name":        {inWeb("v1", "Secret", "own", labels("registry")), true},
+		"another Publication": {inWeb("v1", "Secret", "registry", labels("nosuch")), true},
+		"another kind":        {inWeb("example.com/v1", "Rollout", "registry", labels("registry")), true},
+		"no managed label":    {inWeb("v1", "Secret", "registry", alone), true},
+		"no label":            {inWeb("v1", "Secret", "registry", nil), true},
 	} {
 		for valid, tenants := range map[string]any{
 			"":                  map[string]any{"all": true},
@@ -82,8 +82,8 @@ func TestReleaseWithCopies(t *testing.T) {
 	}
 }
 
-// TestReleaseForcesCopies checks that the copy of a missing Publication is deleted by the manager,
-// because admission denies other callers the deletion.
+// TestReleaseForcesCopies checks that the manager deletes the copy of a missing Publication,
+// because admission does not allow other callers to delete it.
 func TestReleaseForcesCopies(t *testing.T) {
 	w := newReleaseFixture(inWeb("v1", "Secret", "registry",
 		map[string]any{tenant.ManagedLabel: "publication", tenant.PublicationLabel: "nosuch"}))
@@ -94,11 +94,11 @@ func TestReleaseForcesCopies(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !slices.Contains(w.output, "the server writes secrets") {
-		t.Errorf("the caller deletes the copy: %q", w.output)
+		t.Errorf("the copy was not deleted by the manager: %q", w.output)
 	}
 }
 
-// deleting is a client of the manager. It records the resources of which it deletes objects.
+// deleting is a client of the manager. It records the resources that are used.
 type deleting struct {
 	dynamic.Interface
 	output *[]string
@@ -109,26 +109,26 @@ func (d deleting) Resource(of schema.GroupVersionResource) dynamic.Namespaceable
 	return d.Interface.Resource(of)
 }
 
-// TestReleaseOfSources checks that the annotations that publish an object are removed. Otherwise,
-// the object would be published after the release, because the namespace then belongs to the system
-// tenant. If a Publication refers to the object, the annotation with the hash remains, because its
-// removal would confirm the content.
+// TestReleaseOfSources checks that a release removes the annotations that publish an object.
+// Otherwise, the object would be published after the release, because the namespace then belongs
+// to the system tenant. If a Publication refers to the object, the annotation with the hash
+// remains, because its removal would confirm the content.
 func TestReleaseOfSources(t *testing.T) {
 	for name, c := range map[string]struct {
 		namespace string
 		system    bool
 		want      map[string]string
 	}{
-		"an object of a tenant": {want: map[string]string{"app": "x"}},
-		"a Publication of another namespace": {
+		"no Publication": {want: map[string]string{"app": "x"}},
+		"Publication of an object in another namespace": {
 			namespace: "platform",
 			want:      map[string]string{"app": "x"},
 		},
-		"a Publication of the object": {
+		"Publication of the object": {
 			namespace: "web",
 			want:      map[string]string{"app": "x", tenant.PublishedAnnotation: "hash"},
 		},
-		"a system namespace": {
+		"system namespace": {
 			system: true,
 			want: map[string]string{
 				"app":                      "x",

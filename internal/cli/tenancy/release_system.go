@@ -16,12 +16,12 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// maxListed is the maximum number of objects that an error names.
+// maxListed is the maximum number of objects that an error lists.
 const maxListed = 20
 
-// checkSystem returns an error if callers of a tenant created objects in a system namespace. With
-// Force, it only warns. It does not delete these objects, because the namespace also contains
-// objects of the control plane.
+// checkSystem returns an error if callers of a tenant created objects in a system namespace
+// through which they could retain access. With Force, it only warns. The objects are not deleted,
+// because the namespace also contains objects of the control plane.
 func (r *Release) checkSystem(ctx context.Context, name string) error {
 	found, err := r.createdByTenants(ctx, name)
 	if err != nil || len(found) == 0 {
@@ -48,8 +48,8 @@ func (r *Release) checkSystem(ctx context.Context, name string) error {
 	return fmt.Errorf("%w: %s: check and delete them first (use --force to keep them)", ErrNamespaceNotEmpty, problem)
 }
 
-// createdByTenants returns the objects of a namespace that grant access and were created by callers
-// of tenants.
+// createdByTenants returns the objects in a namespace that tenants' callers created, and through
+// which they could retain access.
 func (r *Release) createdByTenants(ctx context.Context, name string) ([]blocker, error) {
 	var found []blocker
 	for _, resource := range blocking() {
@@ -68,9 +68,9 @@ func (r *Release) createdByTenants(ctx context.Context, name string) ([]blocker,
 	return found, nil
 }
 
-// isCreatedByTenant reports whether callers of a tenant created an object, or a controller created
-// it on their behalf. It reads the annotations in which the server records the creator. It returns
-// true if a record is invalid.
+// isCreatedByTenant reports whether a tenant's caller created an object, or a controller created
+// it for a tenant's caller. It reads the annotations in which the server records the creator. It
+// returns true if an annotation is invalid.
 func isCreatedByTenant(annotations map[string]string) bool {
 	for _, key := range []string{tenant.CreatorAnnotation, tenant.OnBehalfOfAnnotation} {
 		record, ok := annotations[key]
@@ -83,7 +83,7 @@ func isCreatedByTenant(annotations map[string]string) bool {
 }
 
 // releaseSystem removes the tenant label of a system namespace. It deletes only the objects that
-// the server manages for a tenant.
+// the server manages for the tenant.
 func (r *Release) releaseSystem(ctx context.Context, ns *corev1.Namespace, former string) error {
 	if former != tenant.System().String() {
 		r.Warn("namespace %s is a system namespace, so its objects are not deleted: check its RoleBindings, Secrets and "+

@@ -68,7 +68,7 @@ func (settingsOnly) ServerPreferredNamespacedResources() ([]*metav1.APIResourceL
 // errInterrupted interrupts a release at a write.
 var errInterrupted = errors.New("interrupted")
 
-// releaseFixture is a cluster with the namespace web of tenant acme.
+// releaseFixture is a cluster with the namespace web of the tenant acme.
 type releaseFixture struct {
 	kube    *fake.Clientset
 	objects *dynamicfake.FakeDynamicClient
@@ -129,13 +129,13 @@ func newReleaseFixture(objects ...runtime.Object) *releaseFixture {
 	w.objects = dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), kinds, objects...)
 	w.objects.PrependReactor("delete", "serviceaccounts", func(a clienttesting.Action) (bool, runtime.Object, error) {
 		name := a.(clienttesting.DeleteAction).GetName()
-		if name != "default" { // both clients have the same cluster
+		if name != "default" { // both clients represent the same cluster
 			return false, nil, nil
 		}
 		return true, nil, w.kube.Tracker().Delete(a.GetResource(), "web", name)
 	})
 	uids := 0
-	// sets a UID, as the server does
+	// Sets a UID, like the server.
 	w.kube.PrependReactor("create", "serviceaccounts", func(a clienttesting.Action) (bool, runtime.Object, error) {
 		uids++
 		a.(clienttesting.CreateAction).GetObject().(*corev1.ServiceAccount).UID = types.UID(fmt.Sprint("new-", uids))
@@ -178,7 +178,7 @@ func (w *releaseFixture) namespace(t *testing.T) *corev1.Namespace {
 	return ns
 }
 
-// TestReleaseAfterAnyInterruption checks that a second release completes a release that was
+// TestReleaseAfterAnyInterruption checks that a second run completes a release that was
 // interrupted at any write. Until then, the namespace has the annotation
 // [tenant.ReleasingAnnotation].
 func TestReleaseAfterAnyInterruption(t *testing.T) {
@@ -210,7 +210,7 @@ func interruptions(t *testing.T) {
 		w.check(t, at)
 		if done {
 			if at < 5 {
-				t.Errorf("a release has %d writes", at)
+				t.Errorf("unexpected number of writes %d", at)
 			}
 			return
 		}
@@ -256,20 +256,20 @@ func refusals(t *testing.T) {
 		object *unstructured.Unstructured
 		blocks bool
 	}{
-		"a Pod":                                 {inWeb("v1", "Pod", "x", nil), true},
-		"a Secret":                              {inWeb("v1", "Secret", "x", nil), true},
-		"a Secret that says to be managed":      {inWeb("v1", "Secret", "x", forged), true},
-		"a ServiceAccount":                      {inWeb("v1", "ServiceAccount", "x", nil), true},
-		"the ServiceAccount default":            {inWeb("v1", "ServiceAccount", "default", nil), false},
-		"a RoleBinding":                         {inWeb("rbac.authorization.k8s.io/v1", "RoleBinding", "x", nil), true},
-		"a RoleBinding that the Tenant gives":   {inWeb("rbac.authorization.k8s.io/v1", "RoleBinding", "x", forged), false},
-		"an AccessGrant":                        {inWeb("kubetenant.dev/v1alpha1", "AccessGrant", "x", nil), true},
-		"a Deployment without Pods":             {inWeb("apps/v1", "Deployment", "x", nil), true},
-		"a CronJob":                             {inWeb("batch/v1", "CronJob", "x", nil), true},
-		"a PersistentVolumeClaim":               {inWeb("v1", "PersistentVolumeClaim", "x", nil), true},
-		"a custom resource":                     {inWeb("example.com/v1", "Rollout", "x", nil), true},
-		"a ConfigMap":                           {inWeb("v1", "ConfigMap", "x", nil), false},
-		"a NetworkPolicy that a template gives": {inWeb("networking.k8s.io/v1", "NetworkPolicy", "x", forged), false},
+		"a Pod":                                {inWeb("v1", "Pod", "x", nil), true},
+		"a Secret":                             {inWeb("v1", "Secret", "x", nil), true},
+		"a Secret with a forged managed label": {inWeb("v1", "Secret", "x", forged), true},
+		"a ServiceAccount":                     {inWeb("v1", "ServiceAccount", "x", nil), true},
+		"the ServiceAccount default":           {inWeb("v1", "ServiceAccount", "default", nil), false},
+		"a RoleBinding":                        {inWeb("rbac.authorization.k8s.io/v1", "RoleBinding", "x", nil), true},
+		"a managed RoleBinding":                {inWeb("rbac.authorization.k8s.io/v1", "RoleBinding", "x", forged), false},
+		"an AccessGrant":                       {inWeb("kubetenant.dev/v1alpha1", "AccessGrant", "x", nil), true},
+		"a Deployment without Pods":            {inWeb("apps/v1", "Deployment", "x", nil), true},
+		"a CronJob":                            {inWeb("batch/v1", "CronJob", "x", nil), true},
+		"a PersistentVolumeClaim":              {inWeb("v1", "PersistentVolumeClaim", "x", nil), true},
+		"a custom resource":                    {inWeb("example.com/v1", "Rollout", "x", nil), true},
+		"a ConfigMap":                          {inWeb("v1", "ConfigMap", "x", nil), false},
+		"a managed NetworkPolicy":              {inWeb("networking.k8s.io/v1", "NetworkPolicy", "x", forged), false},
 	} {
 		w := newReleaseFixture(c.object)
 		err := w.release().Run(t.Context(), "web")
@@ -301,8 +301,8 @@ func TestReleaseAndARace(t *testing.T) {
 	}
 }
 
-// TestReleaseWithoutWrites checks that nothing is written in a dry run, without confirmation, and
-// for a namespace without a tenant.
+// TestReleaseWithoutWrites checks that nothing is written in a dry run, if Confirm returns an
+// error, or for a namespace without a tenant.
 func TestReleaseWithoutWrites(t *testing.T) {
 	no := errors.New("no")
 	for name, change := range map[string]func(*releaseFixture, *tenancy.Release) string{
@@ -327,7 +327,7 @@ func TestReleaseWithoutWrites(t *testing.T) {
 			}
 			if w.writes != 0 ||
 				name == "no tenant" && !slices.Equal(w.output, []string{"namespace/plain unchanged"}) {
-				t.Errorf("%d writes, said %q", -w.writes, w.output)
+				t.Errorf("%d writes, printed %q", -w.writes, w.output)
 			}
 		})
 	}
@@ -350,7 +350,7 @@ func TestReleaseOfASystemNamespace(t *testing.T) {
 		t.Errorf("labeled %v, pods %v, account %v", labeled, pods, account)
 	}
 	if !strings.HasPrefix(w.output[0], "warning: namespace web is a system namespace") {
-		t.Errorf("said %q", w.output)
+		t.Errorf("printed %q", w.output)
 	}
 }
 
@@ -362,12 +362,12 @@ func TestReleaseListsWhatRemains(t *testing.T) {
 	r.Confirm = func(string, string) error { return errInterrupted }
 	if err := r.Run(t.Context(), "web"); !errors.Is(err, errInterrupted) || len(w.output) != 1 ||
 		!strings.HasSuffix(w.output[0], ": configmaps: 1 (kept)") {
-		t.Errorf("%v, said %q", err, w.output)
+		t.Errorf("%v, printed %q", err, w.output)
 	}
 }
 
 // TestReleaseAndOpenWatches checks that a release is rejected if the server does not end watches.
-// Force warns instead.
+// With Force, the release only warns.
 func TestReleaseAndOpenWatches(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newReleaseFixture()
@@ -382,13 +382,13 @@ func TestReleaseAndOpenWatches(t *testing.T) {
 		err := r.Run(t.Context(), "web")
 		if _, labeled := w.namespace(t).Labels[tenant.Label]; err != nil || labeled ||
 			!strings.HasPrefix(w.output[0], "warning: ") || !strings.Contains(w.output[0], "open watches") {
-			t.Errorf("forced: %v, labeled %t, said %q", err, labeled, w.output)
+			t.Errorf("forced: %v, labeled %t, printed %q", err, labeled, w.output)
 		}
 	})
 }
 
-// TestReleaseRestoresLabels checks that the labels that a Tenant specified get their former values.
-// The Pod Security level remains if the namespace had no level before.
+// TestReleaseRestoresLabels checks that a release restores the former values of labels that the
+// Tenant specified. The Pod Security level remains if the namespace had no level before.
 func TestReleaseRestoresLabels(t *testing.T) {
 	for record, level := range map[string]string{
 		`{"a":null,"team":"own","pod-security.kubernetes.io/enforce":"baseline"}`: "baseline",

@@ -11,13 +11,13 @@ import (
 	"k8s.io/client-go/discovery"
 )
 
-// Resources returns the namespaced resources of a server that support all the verbs, in the
-// preferred version of the server. It omits events.k8s.io, because the core group contains the same
-// Events, and metrics.k8s.io, because its objects are not stored.
+// Resources returns the namespaced resources that support all the verbs, in the version that the
+// server prefers. It omits events.k8s.io, because the core group contains the same Events, and
+// metrics.k8s.io, because its objects are not stored.
 func Resources(d discovery.DiscoveryInterface, verbs ...string) ([]schema.GroupVersionResource, error) {
 	lists, err := d.ServerPreferredNamespacedResources()
 	if err != nil {
-		return nil, err // an unknown resource may have any objects
+		return nil, err // an undiscovered resource may have objects
 	}
 	lists = discovery.FilteredBy(discovery.SupportsAllVerbs{Verbs: verbs}, lists)
 	found, err := discovery.GroupVersionResources(lists)

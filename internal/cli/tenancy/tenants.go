@@ -41,11 +41,11 @@ var quotas = v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceTenantQuo
 type Tenant struct {
 	Name       string   `json:"name"`
 	Namespaces []string `json:"namespaces"`
-	// Admins contains the subjects of bindings to the role admin or cluster-admin in one of the
-	// tenant's namespaces. It includes the tenant's group if a ClusterRoleBinding binds the role to
-	// the group. It is nil if the caller may not read bindings.
+	// Admins contains the subjects that are bound to the role admin or cluster-admin in one of the
+	// tenant's namespaces. It includes the tenant's group if a ClusterRoleBinding binds the role
+	// to the group. It is nil if the caller may not read bindings.
 	Admins []string `json:"admins"`
-	// Access is the access that the Tenant object specifies. It is empty if there is no Tenant
+	// Access is the access that the Tenant object specifies, or empty if there is no Tenant
 	// object.
 	Access v1alpha1.TenantAccess `json:"access,omitempty"`
 	// Quota is nil if the tenant has no quota.
@@ -53,10 +53,10 @@ type Tenant struct {
 	Used  *v1alpha1.TenantQuotaStatus `json:"-"`
 }
 
-// List returns the tenants of a cluster: those that own a namespace, have a Tenant object or a
-// quota, or have a ClusterRoleBinding of [Create]. Objects that the caller may not read are
-// omitted, and unread contains their kinds. If own is not the zero ID, only that tenant's Tenant
-// and quota are read.
+// List returns the tenants in a cluster: those that own a namespace, have a Tenant object or a
+// quota, or have a ClusterRoleBinding from [Create]. It omits objects that the caller may not
+// read, and unread contains their kinds. If own is not the zero ID, only that tenant's Tenant and
+// quota are read.
 func List(
 	ctx context.Context, p *simulator.Snapshot, d dynamic.Interface, own tenant.ID,
 ) (all []*Tenant, unread []string, err error) {
@@ -112,7 +112,7 @@ func List(
 }
 
 // listReadable lists objects, and reports whether the caller may read them. It returns no objects
-// if the server does not have the kind.
+// if the server does not serve the resource.
 func listReadable(
 	ctx context.Context, objects dynamic.ResourceInterface, opts metav1.ListOptions,
 ) ([]unstructured.Unstructured, bool, error) {
@@ -120,7 +120,7 @@ func listReadable(
 	if apierrors.IsForbidden(err) {
 		return nil, false, nil
 	}
-	if apierrors.IsNotFound(err) { // the server lacks the kind
+	if apierrors.IsNotFound(err) { // the server does not serve the resource
 		return nil, true, nil
 	}
 	if err != nil {
@@ -130,7 +130,7 @@ func listReadable(
 }
 
 // addSubjectsAndTenants adds the subjects that are bound to the role admin or cluster-admin in a
-// tenant's namespace. It also adds the tenants that only have bindings.
+// tenant's namespace. It also adds tenants that only have bindings.
 func addSubjectsAndTenants(p *simulator.Snapshot, tenantNamed func(name string) *Tenant) {
 	for _, b := range p.Bindings {
 		if owner := b.Labels[tenant.OfTenantLabel]; b.Namespace == "" && owner != "" {
@@ -167,20 +167,20 @@ type New struct {
 	// NetworkPolicy specifies that each namespace gets a NetworkPolicy. The policy allows
 	// connections to the namespace's Pods only from Pods in the tenant's own namespaces.
 	NetworkPolicy bool
-	// MembersAdmin binds the role admin to all callers of the tenant in each of its namespaces.
+	// MembersAdmin specifies that all callers of the tenant have the role admin in its namespaces.
 	MembersAdmin bool
-	// BindMembers binds [v1alpha1.MemberRole] to the callers of the tenant with a
-	// ClusterRoleBinding, so that they can list the tenant's namespaces. A server that derives this
-	// role does not need it.
+	// BindMembers specifies that [v1alpha1.MemberRole] is bound to the tenant's callers with a
+	// ClusterRoleBinding, so that they can list the tenant's namespaces. This is not necessary if
+	// the server derives the role.
 	BindMembers bool
-	// Shared contains the resources that the configuration shares with all tenants. The role of the
-	// tenant's callers allows reading these resources.
+	// Shared contains the resources that the configuration shares with all tenants. The member
+	// role allows the tenant's callers to read these resources.
 	Shared []schema.GroupResource
 }
 
 // Writing specifies how objects are written, and how changes are reported.
 type Writing struct {
-	// DryRun is the dry run option of the requests, see [metav1.CreateOptions].
+	// DryRun is the dry run option of all write requests, see [metav1.CreateOptions].
 	DryRun []string
 	// Changes reports each change. If nil, changes are not reported.
 	Changes *output.Changes
@@ -188,7 +188,7 @@ type Writing struct {
 	Printf func(format string, args ...any)
 }
 
-// Kinds for [output.Changes].
+// The kinds for [output.Changes].
 var (
 	tenantKind             = v1alpha1.SchemeGroupVersion.WithKind(v1alpha1.KindTenant).GroupKind()
 	quotaKind              = v1alpha1.SchemeGroupVersion.WithKind(v1alpha1.KindTenantQuota).GroupKind()
@@ -199,7 +199,7 @@ var (
 	roleBindingKind        = schema.GroupKind{Group: rbacv1.GroupName, Kind: "RoleBinding"}
 )
 
-// Objects returns the objects of a tenant to create: its Tenant, the binding of its callers, its
+// Objects returns the objects to create for a tenant: its Tenant, the binding of its callers, its
 // namespaces and their NetworkPolicies.
 func (t *New) Objects() []runtime.Object {
 	all := []runtime.Object{t.object()}
@@ -220,8 +220,8 @@ func (t *New) Objects() []runtime.Object {
 // ownPolicy is the name of the NetworkPolicy that [New.NetworkPolicy] specifies.
 const ownPolicy = "kubetenant-own-tenant"
 
-// networkPolicy returns a NetworkPolicy that selects the tenant's namespaces by the tenant label.
-// Tenants cannot change this label.
+// networkPolicy returns a NetworkPolicy that selects the tenant's namespaces with the tenant
+// label. Tenants cannot change this label.
 func (t *New) networkPolicy(namespace string) *networkingv1.NetworkPolicy {
 	own := &metav1.LabelSelector{MatchLabels: map[string]string{tenant.Label: t.ID.String()}}
 	return &networkingv1.NetworkPolicy{
@@ -281,10 +281,10 @@ func (t *New) object() *unstructured.Unstructured {
 	return u
 }
 
-// Create creates the missing objects of [New.Objects], and adds missing admins to an existing
-// Tenant.
+// Create creates the objects from [New.Objects] that are missing, and adds missing admins and
+// bindings to an existing Tenant.
 func Create(ctx context.Context, k kube.Interface, d dynamic.Interface, t *New, w Writing) (err error) {
-	if err := checkNamespaces(ctx, k, t); err != nil { // before anything is created
+	if err := checkNamespaces(ctx, k, t); err != nil { // before any object is created
 		return err
 	}
 	absent := map[string]bool{} // namespaces that a dry run did not create
@@ -345,7 +345,7 @@ func Create(ctx context.Context, k kube.Interface, d dynamic.Interface, t *New, 
 	return nil
 }
 
-// checkNamespaces returns the error of [checkNamespace] for the first invalid namespace.
+// checkNamespaces returns the error from [checkNamespace] for the first invalid namespace.
 func checkNamespaces(ctx context.Context, k kube.Interface, t *New) error {
 	for _, ns := range t.Namespaces {
 		if err := checkNamespace(ctx, k, ns, t.ID); err != nil {
@@ -376,13 +376,13 @@ func checkNamespace(ctx context.Context, k kube.Interface, name string, id tenan
 	return nil
 }
 
-// IsOfTenants reports whether [List] evaluates a binding.
+// IsOfTenants reports whether [List] needs a binding.
 func IsOfTenants(_ *simulator.Snapshot, b *simulator.Binding) bool {
 	return b.Labels[tenant.OfTenantLabel] != "" || b.RoleRef.Name == adminRole || b.RoleRef.Name == "cluster-admin"
 }
 
-// Usage returns the usage and the limit of the first given quantity that the quota limits, or "" if
-// the quota limits none.
+// Usage returns the usage and the limit of the first given quantity that the quota limits, or ""
+// if the quota limits none of them.
 func (t *Tenant) Usage(names ...corev1.ResourceName) string {
 	if t.Quota == nil {
 		return ""

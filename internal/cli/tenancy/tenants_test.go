@@ -31,7 +31,7 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// namespace returns a namespace of a tenant, or without a tenant if owner is empty.
+// namespace returns a namespace of a tenant. If owner is empty, the namespace has no tenant.
 func namespace(name, owner string) *corev1.Namespace {
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, UID: "1"}}
 	if owner != "" {
@@ -40,7 +40,7 @@ func namespace(name, owner string) *corev1.Namespace {
 	return ns
 }
 
-// same compares two values.
+// same reports an error if two values differ.
 func same[T any](t *testing.T, what string, want, got T) {
 	t.Helper()
 	if diff := cmp.Diff(want, got); diff != "" {
@@ -66,7 +66,7 @@ func appendTo(printed *[]string) func(string, ...any) {
 	return func(format string, args ...any) { *printed = append(*printed, fmt.Sprintf(format, args...)) }
 }
 
-// refuse makes the requests of a fake client fail with an error.
+// refuse makes a request of a fake client return an error.
 func refuse(k *clienttesting.Fake, verb, resource string, err error) {
 	k.PrependReactor(verb, resource, func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, err })
 }
@@ -94,14 +94,14 @@ func newAcme(t *testing.T) *tenancy.New {
 	}
 }
 
-// TestObjects checks that a tenant consists of its Tenant object and its namespaces. The member
-// role is bound only on request.
+// TestObjects checks the objects of a new tenant: its Tenant object and its namespaces. The member
+// role is bound only if requested.
 func TestObjects(t *testing.T) {
 	for name, c := range map[string]struct {
 		of   func(*tenancy.New)
 		want []string
 	}{
-		"nothing asked for": {func(n *tenancy.New) { *n = tenancy.New{ID: n.ID} }, []string{"Tenant acme"}},
+		"no options": {func(n *tenancy.New) { *n = tenancy.New{ID: n.ID} }, []string{"Tenant acme"}},
 		"members are admins": {
 			func(n *tenancy.New) { *n = tenancy.New{ID: n.ID, MembersAdmin: true} },
 			[]string{
@@ -115,7 +115,7 @@ func TestObjects(t *testing.T) {
 				"ClusterRoleBinding kubetenant:tenant-member:acme: kubetenant:tenant-member to [Group tenant:acme]",
 			},
 		},
-		"a namespace, its policy, its admins": {
+		"a namespace with a policy and admins": {
 			func(n *tenancy.New) {
 				n.BindMembers, n.Namespaces, n.Admins = false, n.Namespaces[:1], []string{"alice", "bob"}
 			},
@@ -185,8 +185,8 @@ func describe(obj runtime.Object) string {
 	return fmt.Sprintf("%T", obj)
 }
 
-// TestCreate checks that each created object is reported, that existing objects are not changed,
-// and that a second call changes nothing.
+// TestCreate checks that each created object is reported. Existing objects are not changed, and a
+// second call changes nothing.
 func TestCreate(t *testing.T) {
 	k, d := fake.NewClientset(namespace("acme--old", "acme")), objects()
 	var printed []string
@@ -270,7 +270,7 @@ func TestCreateDryRun(t *testing.T) {
 }
 
 // TestCreateRefuses checks that a namespace that cannot belong to the tenant is rejected before
-// anything is created.
+// any object is created.
 func TestCreateRefuses(t *testing.T) {
 	for name, want := range map[string]string{
 		"globex--shop": "already exists and does not belong to tenant acme",
@@ -283,7 +283,7 @@ func TestCreateRefuses(t *testing.T) {
 			n.Namespaces = append(n.Namespaces[:1], name)
 			err := tenancy.Create(t.Context(), k, objects(), n, tenancy.Writing{Printf: func(string, ...any) {}})
 			if !errors.Is(err, tenancy.ErrRefused) || !strings.Contains(err.Error(), want) || len(createdObjects(k)) > 0 {
-				t.Errorf("%v, made %v", err, createdObjects(k))
+				t.Errorf("%v, created %v", err, createdObjects(k))
 			}
 		})
 	}
@@ -305,7 +305,7 @@ func TestCreateFails(t *testing.T) {
 			t.Errorf("%s: %v", resource, err)
 		}
 		if slices.Contains(printed, "tenant.kubetenant.dev/acme unchanged") {
-			t.Errorf("%s: said %q", resource, printed)
+			t.Errorf("%s: printed %q", resource, printed)
 		}
 	}
 }

@@ -28,15 +28,15 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// apiServer is an API server in memory. It supports paged lists, patches, preconditions, finalizers
-// and CustomResourceDefinitions. While compiledIn is true, it protects managed objects and denies
-// requests of tenants' callers.
+// apiServer is an API server in memory. It supports paged lists, patches, preconditions,
+// finalizers and CustomResourceDefinitions. While compiledIn is true, it protects managed objects
+// and denies requests from tenants' callers.
 type apiServer struct {
 	*httptest.Server
 	t *testing.T
 
 	mu         sync.Mutex
-	objects    map[string]*unstructured.Unstructured // by resource, namespace and name
+	objects    map[string]*unstructured.Unstructured // keyed by resource, namespace and name
 	version    int
 	writes     []string
 	compiledIn bool
@@ -49,7 +49,7 @@ type apiServer struct {
 	refuse func(method, path string) bool
 }
 
-// served returns the resources of the server, by group and version.
+// served returns the resources that the server serves, keyed by group and version.
 func served() map[string][]metav1.APIResource {
 	all := metav1.Verbs{"list", "patch", "get", "delete"}
 	resources := func(namespaced bool, names ...string) (list []metav1.APIResource) {
@@ -106,7 +106,7 @@ func (s *apiServer) publish(namespace, text string) {
 		"TenancyConfiguration, " + text + "}"}
 }
 
-// plural returns the resource of a kind.
+// plural returns the resource for the kind of an object, with its group and version.
 func plural(u *unstructured.Unstructured) string {
 	name := strings.ToLower(u.GetKind())
 	if strings.HasSuffix(name, "y") {
@@ -143,7 +143,7 @@ func (s *apiServer) state() string {
 	return strings.Join(all, "")
 }
 
-// names returns the names of the objects whose key contains a text.
+// names returns the names of the objects whose key contains the given text.
 func (s *apiServer) names(containing string) (all []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -182,7 +182,7 @@ func status(w http.ResponseWriter, code int, reason metav1.StatusReason) {
 	})
 }
 
-// change calls f while no request is handled.
+// change calls f while no request is in progress.
 func (s *apiServer) change(f func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -317,13 +317,13 @@ func (s *apiServer) write(method, key string, u *unstructured.Unstructured, body
 		for other, object := range s.objects {
 			if definition && strings.HasPrefix(other, tenant.Domain+"/v1alpha1/"+resource+" ") {
 				if len(object.GetFinalizers()) > 0 {
-					s.t.Errorf("%s holds its definition", other)
+					s.t.Errorf("%s has finalizers that block the deletion of its definition", other)
 				}
 				delete(s.objects, other)
 			}
 		}
 		if len(u.GetFinalizers()) > 0 {
-			s.t.Errorf("%s is deleted with finalizers", key)
+			s.t.Errorf("%s was deleted although it has finalizers", key)
 		}
 		delete(s.objects, key)
 	}
@@ -345,7 +345,7 @@ func merge(into, patch map[string]any) {
 	}
 }
 
-// page is the maximum number of objects that the server returns, whatever the limit is.
+// page is the maximum number of objects in a page, even if the client sets a higher limit.
 const page = 3
 
 func (s *apiServer) list(w http.ResponseWriter, r *http.Request, resource, namespace string) {
@@ -390,7 +390,7 @@ func (s *apiServer) list(w http.ResponseWriter, r *http.Request, resource, names
 	})
 }
 
-// listKind returns the group, version and kind of the list of a resource.
+// listKind returns the group and version of a resource, and the kind of its lists.
 func listKind(resource string) (gv, kind string) {
 	at := strings.LastIndex(resource, "/")
 	gv, singular := resource[:at], strings.TrimSuffix(resource[at+1:], "s")

@@ -18,13 +18,13 @@ import (
 	"github.com/kubetenant/kubetenant/internal/cli/uninstall"
 )
 
-// installedWith returns the installed cluster with more objects.
+// installedWith returns the installed cluster with additional objects.
 func installedWith(objects ...string) string {
 	return installed() + "\n---\n" + strings.Join(objects, "\n---\n")
 }
 
-// TestSystemNamespaces checks that a system namespace with a tenant's label belongs to no tenant.
-// The bindings of the control plane remain.
+// TestSystemNamespaces checks that a system namespace with a tenant's label is not treated as a
+// namespace of that tenant. The bindings of the control plane remain.
 func TestSystemNamespaces(t *testing.T) {
 	controller := fmt.Sprintf(crb, "'system:controller:job', labels: {kubernetes.io/bootstrapping: rbac-defaults}",
 		"{kind: ServiceAccount, name: job-controller, namespace: kube-system}")
@@ -47,22 +47,22 @@ func TestSystemNamespaces(t *testing.T) {
 	} {
 		t.Run(key, func(t *testing.T) {
 			if got := s.objects["rbac.authorization.k8s.io/v1/"+key] != nil; got != want {
-				t.Errorf("%s stays: %t, want %t", key, got, want)
+				t.Errorf("%s remains: %t, want %t", key, got, want)
 			}
 		})
 	}
 	if !out.contains("namespace kube-system has the label of tenant acme") {
 		t.Errorf("no warning\n%s", strings.Join(out.lines, "\n"))
 	}
-	// A configuration in a tenant's namespace may have been written by the tenant. The command must
-	// not read system namespaces from it.
+	// The tenant may have written a configuration in its own namespace. The command must not read
+	// system namespaces from it.
 	if s.objects["rbac.authorization.k8s.io/v1/clusterrolebindings /prometheus"] != nil {
-		t.Error("the configuration in a namespace with a tenant's label is believed")
+		t.Error("the configuration in a namespace with a tenant's label was used")
 	}
 }
 
-// TestPublishedSystemNamespaces checks that the published system namespaces belong to the system
-// tenant, whatever their labels are.
+// TestPublishedSystemNamespaces checks that the system namespaces in the published configuration
+// belong to the system tenant, even if they have a tenant's label.
 func TestPublishedSystemNamespaces(t *testing.T) {
 	s := newServer(t, installedWith(
 		"{apiVersion: v1, kind: Namespace, metadata: {name: monitoring, labels: {kubetenant.dev/tenant: acme}}}",
@@ -74,12 +74,12 @@ func TestPublishedSystemNamespaces(t *testing.T) {
 	}
 }
 
-// TestUpstreamBindings checks that a binding of kube-apiserver is never changed. If it grants
-// rights to tenants' callers, the command fails before the servers change.
+// TestUpstreamBindings checks that a binding that kube-apiserver created is never changed. If it
+// grants rights to tenants' callers, the command fails before the servers are changed.
 func TestUpstreamBindings(t *testing.T) {
 	for name, c := range map[string]struct{ metadata, subjects string }{
-		"a tenant's group": {"", "{kind: Group, name: 'system:masters'}, {kind: Group, name: 'tenant:acme'}"},
-		"a scope": {
+		"group of a tenant": {"", "{kind: Group, name: 'system:masters'}, {kind: Group, name: 'tenant:acme'}"},
+		"scope annotation": {
 			", annotations: {kubetenant.dev/scope: 'Callers:acme'}",
 			"{kind: Group, name: 'system:masters'}",
 		},
@@ -103,8 +103,8 @@ func TestUpstreamBindings(t *testing.T) {
 	}
 }
 
-// TestForeignDefinitions checks that a CustomResourceDefinition of another project and its objects
-// are not deleted, even with Force.
+// TestForeignDefinitions checks that a CustomResourceDefinition of another project, and the
+// objects of its kind, are not deleted, even with Force.
 func TestForeignDefinitions(t *testing.T) {
 	for _, compiledIn := range []bool{true, false} {
 		s := newServer(t, installed())
@@ -130,7 +130,7 @@ func TestForeignDefinitions(t *testing.T) {
 // foreignFinalizer is a finalizer that a tenant's caller may set on an object.
 const foreignFinalizer = "[acme.example.com/hold]"
 
-// TestForeignFinalizers checks that a finalizer that a tenant's caller sets on an object of
+// TestForeignFinalizers checks that a finalizer that a tenant's caller set on an object of
 // kubetenant does not block the command. Objects of other kinds retain their finalizers.
 func TestForeignFinalizers(t *testing.T) {
 	s := newServer(t, installedWith(
@@ -140,7 +140,8 @@ func TestForeignFinalizers(t *testing.T) {
 			foreignFinalizer+"}}",
 		"{apiVersion: v1, kind: ConfigMap, metadata: {name: held, namespace: acme--web, finalizers: "+foreignFinalizer+"}}"))
 	o, out := options(t, s)
-	if err := uninstall.Run(t.Context(), o); err != nil || out.contains("held") { // a server may still run, so they remain
+	// The objects remain, because a server may still run.
+	if err := uninstall.Run(t.Context(), o); err != nil || out.contains("held") {
 		t.Errorf("%v\n%s", err, strings.Join(out.lines, "\n"))
 	}
 	s.compiledIn = false
@@ -154,7 +155,7 @@ func TestForeignFinalizers(t *testing.T) {
 }
 
 // TestBlockingObjects checks that the error names the objects that block the deletion of their
-// definitions.
+// CustomResourceDefinitions.
 func TestBlockingObjects(t *testing.T) {
 	s := newServer(t, installedWith("{apiVersion: kubetenant.dev/v1alpha1, kind: AccessGrant, metadata: {name: stays, "+
 		"namespace: acme--web}}"))
@@ -167,8 +168,8 @@ func TestBlockingObjects(t *testing.T) {
 	}
 }
 
-// TestOwnersAfterTheWait checks that a namespace that is assigned to a tenant during the wait is
-// treated as a tenant's namespace in the later steps.
+// TestOwnersAfterTheWait checks that a namespace that gets a tenant during the wait is treated as
+// a tenant's namespace afterward.
 func TestOwnersAfterTheWait(t *testing.T) {
 	s := newServer(t, installedWith(fmt.Sprintf(crb, "late", "{kind: ServiceAccount, name: default, namespace: late}")))
 	o, out := options(t, s)
@@ -188,8 +189,8 @@ func TestOwnersAfterTheWait(t *testing.T) {
 	}
 }
 
-// TestTenantsServiceNamespace checks that the command neither reads nor deletes anything in a
-// tenant's namespace as part of the service.
+// TestTenantsServiceNamespace checks that the command neither reads nor deletes objects of the
+// service in a namespace that a tenant owns.
 func TestTenantsServiceNamespace(t *testing.T) {
 	s := newServer(t, installedWith(
 		"{apiVersion: v1, kind: Namespace, metadata: {name: kubetenant-system, labels: {kubetenant.dev/tenant: acme}}}",
@@ -204,8 +205,8 @@ func TestTenantsServiceNamespace(t *testing.T) {
 	}
 }
 
-// TestPodsThatStay checks that the wait for the Pods of the service times out, and that the error
-// names the Pods.
+// TestPodsThatStay checks that the wait for the Pods of the service times out. The error names the
+// Pods.
 func TestPodsThatStay(t *testing.T) {
 	s := newServer(
 		t,
@@ -222,7 +223,7 @@ func TestPodsThatStay(t *testing.T) {
 	}
 }
 
-// object parses an object.
+// object parses an object in YAML.
 func object(t *testing.T, text string) *unstructured.Unstructured {
 	t.Helper()
 	u := &unstructured.Unstructured{}

@@ -16,16 +16,17 @@ import (
 	"github.com/kubetenant/kubetenant/internal/cli/installation"
 )
 
-// requiredChecks is how many successive checks must find no server that runs kubetenant. A load
-// balancer may select another server for each check.
+// requiredChecks is the number of successive checks that must find no server that runs kubetenant.
+// A load balancer may select another server for each check.
 const requiredChecks = 3
 
-// maxUnreachableChecks is in how many checks a server may be unreachable. The EndpointSlices
-// contain the address of a stopped server for 15 more seconds.
+// maxUnreachableChecks is the number of checks in which a server may be unreachable. After a
+// server was stopped, the EndpointSlices contain its address for 15 more seconds.
 const maxUnreachableChecks = 30
 
-// changeServers waits until no server runs kubetenant. It then repeats the earlier steps, because a
-// controller may have written objects in the meantime. It returns false if it did not wait.
+// changeServers waits until no server runs kubetenant. It then repeats the earlier steps, because
+// a controller may have written objects in the meantime. It returns false if the admin must change
+// the servers and run the command again.
 func (r *run) changeServers(ctx context.Context) (changed bool, err error) {
 	r.step(5, "change the servers")
 	r.Printf("  if a gateway is in front of this cluster, point its clients to the cluster and stop the gateway")
@@ -57,8 +58,8 @@ func (r *run) changeServers(ctx context.Context) (changed bool, err error) {
 }
 
 // isHidden reports whether kube-apiserver may still call the webhook service, although no response
-// shows this. In mode Shadow, the service denies no request, so responses do not show it. The
-// service is not in use if neither its admission webhooks nor its workload exist.
+// shows this. In mode Shadow, the service denies no requests, so its effect is not visible. If
+// neither the admission webhooks nor the workload of the service exist, the service is not in use.
 func (r *run) isHidden(ctx context.Context) (bool, error) {
 	if r.servers.Running() {
 		return false, nil
@@ -74,8 +75,8 @@ func (r *run) isHidden(ctx context.Context) (bool, error) {
 	return p.Settings.Gateway == nil && p.Settings.Authorization.Mode == configv1alpha1.ModeShadow, nil
 }
 
-// hasService reports whether the admission webhooks exist, or the Deployment or StatefulSet of the
-// webhook service.
+// hasService reports whether the admission webhooks, or the Deployment or StatefulSet of the
+// webhook service, exist.
 func (r *run) hasService(ctx context.Context) (bool, error) {
 	_, err := r.Admin.Objects.Resource(admission("validatingwebhookconfigurations")).Get(ctx, product, metav1.GetOptions{})
 	for _, namespace := range r.ServiceNamespaces {
@@ -95,8 +96,8 @@ func (r *run) hasService(ctx context.Context) (bool, error) {
 	return true, nil
 }
 
-// confirmNone checks the servers again, because a load balancer may have routed the first check to
-// the only server that was already changed.
+// confirmNone checks the servers again. A load balancer may have routed the first check to the
+// only server that was already changed.
 func (r *run) confirmNone(ctx context.Context) error {
 	if r.DryRun {
 		return nil
@@ -104,8 +105,9 @@ func (r *run) confirmNone(ctx context.Context) error {
 	return r.awaitServers(ctx)
 }
 
-// awaitServers waits until several successive checks find no server that runs kubetenant. It then
-// reads the owners again. While a server restarts, it does not respond to a check.
+// awaitServers waits until several successive checks find no server that runs kubetenant. It
+// continues after an error, because a server does not respond while it restarts. Finally, it reads
+// the owners of namespaces again.
 func (r *run) awaitServers(ctx context.Context) error {
 	lastStatus, unreachable := "", 0
 	for clean := 0; clean < requiredChecks; {
@@ -142,8 +144,8 @@ func (r *run) awaitServers(ctx context.Context) error {
 	return err
 }
 
-// checkUnreachable returns an error if a server could not be checked, because the server may run
-// kubetenant.
+// checkUnreachable returns an error if a server did not respond to the last check, because this
+// server may run kubetenant.
 func (r *run) checkUnreachable() error {
 	if len(r.servers.Unreachable) == 0 {
 		return nil
@@ -152,7 +154,7 @@ func (r *run) checkUnreachable() error {
 		strings.Join(r.servers.Unreachable, ", ")))
 }
 
-// describeRunning describes the servers that still run kubetenant.
+// describeRunning returns a message about the servers that still run kubetenant.
 func describeRunning(s *Servers) string {
 	switch {
 	case len(s.With) > 0 && len(s.Without) > 0:

@@ -34,8 +34,8 @@ type wideBinding struct {
 	remaining []rbacv1.Subject
 }
 
-// wideOf returns the binding with the reason why it grants more access without kubetenant, or nil
-// if it does not.
+// wideOf returns the binding with the reason why it grants more access on a server without
+// kubetenant. It returns nil if the binding does not.
 func (o *owners) wideOf(b *rbacv1.ClusterRoleBinding) *wideBinding {
 	_, scoped := b.Annotations[tenant.ScopeAnnotation]
 	_, ends := b.Annotations[tenant.ExpiresAnnotation]
@@ -64,8 +64,8 @@ func isUpstream(b *rbacv1.ClusterRoleBinding) bool {
 	return b.Labels["kubernetes.io/bootstrapping"] != ""
 }
 
-// isDoubtful reports whether any remaining subject of a binding is a user or group that may also
-// exist in a tenant.
+// isDoubtful reports whether a remaining subject of a binding matches callers of all tenants, or
+// is a user or group whose name may also exist in a tenant.
 func isDoubtful(b *rbacv1.ClusterRoleBinding, stay []rbacv1.Subject) bool {
 	return !isUpstream(b) && slices.ContainsFunc(stay, func(s rbacv1.Subject) bool {
 		return isAmbiguousName(&s) ||
@@ -75,13 +75,13 @@ func isDoubtful(b *rbacv1.ClusterRoleBinding, stay []rbacv1.Subject) bool {
 
 // wideBindingCheck is the result of a check of all ClusterRoleBindings.
 type wideBindingCheck struct {
-	wide     []*wideBinding // grant more rights without kubetenant
+	wide     []*wideBinding // grant more access without kubetenant
 	upstream []string       // created by kube-apiserver, so they are never changed
 	doubtful []string       // may grant more rights
 }
 
-// wideBindings finds the bindings that grant more access without kubetenant, and those that may
-// grant more.
+// wideBindings finds the ClusterRoleBindings that grant more access on a server without
+// kubetenant, and those that may do so.
 func (r *run) wideBindings(ctx context.Context) (*wideBindingCheck, error) {
 	found := &wideBindingCheck{}
 	err := each(ctx, func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
@@ -103,8 +103,8 @@ func (r *run) wideBindings(ctx context.Context) (*wideBindingCheck, error) {
 	return found, nil
 }
 
-// checkUpstream returns an error if a binding of kube-apiserver grants more access without
-// kubetenant.
+// checkUpstream returns an error if a binding that kube-apiserver created grants more access on a
+// server without kubetenant.
 func (r *run) checkUpstream(found []string) error {
 	if len(found) == 0 {
 		return nil
@@ -114,9 +114,9 @@ func (r *run) checkUpstream(found []string) error {
 		strings.Join(found, ", ")))
 }
 
-// clusterRoleBindings deletes the bindings that grant more access without kubetenant. It stops when
-// two successive lists contain no such binding, because a controller of an earlier release may
-// create its bindings again.
+// clusterRoleBindings deletes the bindings that grant more access on a server without kubetenant.
+// It stops when two successive lists contain no such binding, because a controller of an earlier
+// release may create its bindings again.
 func (r *run) clusterRoleBindings(ctx context.Context) error {
 	r.step(2, "delete the ClusterRoleBindings that would give tenants' callers more rights on a server without kubetenant")
 	found, err := r.wideBindings(ctx)
@@ -158,8 +158,8 @@ func (r *run) clusterRoleBindings(ctx context.Context) error {
 	}
 }
 
-// confirmWide requests a confirmation before it allows the deletion of bindings that kubetenant did
-// not create.
+// confirmWide requests a confirmation if the step would delete bindings that kubetenant did not
+// create.
 func (r *run) confirmWide(found []*wideBinding) error {
 	foreign := 0
 	for _, w := range found {
@@ -178,8 +178,8 @@ func (r *run) confirmWide(found []*wideBinding) error {
 	return err
 }
 
-// emptyAdminsRole removes the rules of the ClusterRole that an earlier release binds to the admins
-// of tenants. A server of that release creates the bindings again when it becomes the leader, for
+// emptyAdminsRole removes the rules of the ClusterRole that an earlier release binds to tenants'
+// admins. A server of that release creates the bindings again when it becomes the leader, for
 // example while the servers are changed. Without rules, these bindings grant no rights.
 func (r *run) emptyAdminsRole(ctx context.Context) {
 	roles := r.Admin.Kube.RbacV1().ClusterRoles()
@@ -200,8 +200,8 @@ func (r *run) emptyAdminsRole(ctx context.Context) {
 	}, "remove the rules of ClusterRole %s", role.Name)
 }
 
-// narrowBinding deletes a binding. If other subjects remain in it, narrowBinding only removes the
-// subjects of tenants.
+// narrowBinding deletes a binding. If the binding has other subjects, narrowBinding only removes
+// the tenants' subjects.
 func (r *run) narrowBinding(ctx context.Context, w *wideBinding) {
 	bindings := r.clientsFor(w.Labels).Kube.RbacV1().ClusterRoleBindings()
 	if len(w.remaining) > 0 {
@@ -218,8 +218,8 @@ func (r *run) narrowBinding(ctx context.Context, w *wideBinding) {
 	}, "delete ClusterRoleBinding %s: %s", w.Name, w.reason)
 }
 
-// clientsFor returns the clients that may write an object with the given labels. A running server
-// allows only the manager to write managed objects.
+// clientsFor returns the clients that may write an object with the given labels. A server that
+// runs kubetenant allows only the manager to write managed objects.
 func (r *run) clientsFor(labels map[string]string) Clients {
 	if _, ok := labels[tenant.ManagedLabel]; ok {
 		return r.Manager
@@ -227,7 +227,7 @@ func (r *run) clientsFor(labels map[string]string) Clients {
 	return r.Admin
 }
 
-// deleteOnly returns options that delete only the object with the given UID, not a new object of
+// deleteOnly returns options that delete only the object with the given UID, not a new object with
 // the same name.
 func deleteOnly(uid types.UID) metav1.DeleteOptions {
 	return metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(uid))}

@@ -20,7 +20,7 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// kinds returns the resources of kubetenant.
+// kinds returns the custom resources of kubetenant.
 func kinds() []schema.GroupVersionResource {
 	var all []schema.GroupVersionResource
 	for _, name := range []string{
@@ -40,14 +40,14 @@ var definitions = schema.GroupVersionResource{
 	Resource: "customresourcedefinitions",
 }
 
-// checkEnding returns an error if a Tenant is being deleted, because no server would complete the
-// deletion.
+// checkEnding returns an error if a Tenant is being deleted. Without kubetenant, no server would
+// complete the deletion.
 func (r *run) checkEnding(ctx context.Context) error {
 	tenants := v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceTenants)
 	definition, err := r.Admin.Objects.Resource(definitions).Get(ctx, tenants.GroupResource().String(),
 		metav1.GetOptions{})
 	switch {
-	// If the CustomResourceDefinition is deleted, all Tenants are deleted with it.
+	// If the CustomResourceDefinition is being deleted, all Tenants are deleted with it.
 	case apierrors.IsNotFound(err), err == nil && definition.GetDeletionTimestamp() != nil:
 		return nil
 	case err != nil:
@@ -66,7 +66,7 @@ func (r *run) checkEnding(ctx context.Context) error {
 		"are gone: %s", ErrRefused, strings.Join(ending, ", ")))
 }
 
-// finalizers removes the finalizers of kubetenant. It does not delete the objects.
+// finalizers removes the finalizers that kubetenant set. It does not delete the objects.
 func (r *run) finalizers(ctx context.Context) error {
 	r.step(4, "remove the finalizers of kubetenant")
 	if r.servers.Running() {
@@ -75,8 +75,8 @@ func (r *run) finalizers(ctx context.Context) error {
 	return r.removeFinalizers(ctx, isOurs)
 }
 
-// removeFinalizers removes the finalizers for which goes returns true from the objects of
-// kubetenant.
+// removeFinalizers removes each finalizer for which goes returns true from the objects of
+// kubetenant's kinds.
 func (r *run) removeFinalizers(ctx context.Context, goes func(finalizer string) bool) error {
 	for _, resource := range kinds() {
 		var blocked []*unstructured.Unstructured
@@ -95,9 +95,9 @@ func (r *run) removeFinalizers(ctx context.Context, goes func(finalizer string) 
 	return nil
 }
 
-// allFinalizers removes all finalizers from the objects of kubetenant before the objects are
-// deleted. A tenant's caller can set any finalizer on an object of its tenant, and no controller
-// would remove it.
+// allFinalizers removes all finalizers from the objects of kubetenant's kinds, before the objects
+// are deleted. A tenant's caller can set any finalizer on an object of its tenant, and no
+// controller would remove it.
 func (r *run) allFinalizers(ctx context.Context) error {
 	if r.DryRun {
 		return nil
@@ -105,8 +105,8 @@ func (r *run) allFinalizers(ctx context.Context) error {
 	return r.removeFinalizers(ctx, func(string) bool { return true })
 }
 
-// release removes the finalizers for which goes returns true from an object. It fails if the object
-// has changed since it was read.
+// release removes each finalizer for which goes returns true from an object. It returns an error
+// if the object has changed since it was read.
 func (r *run) release(ctx context.Context, resource schema.GroupVersionResource, u *unstructured.Unstructured,
 	goes func(finalizer string) bool,
 ) error {
@@ -129,7 +129,7 @@ func (r *run) release(ctx context.Context, resource schema.GroupVersionResource,
 	return err
 }
 
-// isOurs reports whether a finalizer, label or annotation key belongs to kubetenant.
+// isOurs reports whether the domain of a finalizer, label or annotation belongs to kubetenant.
 func isOurs(key string) bool {
 	domain, _, found := strings.Cut(key, "/")
 	return found && (domain == tenant.Domain || strings.HasSuffix(domain, "."+tenant.Domain))

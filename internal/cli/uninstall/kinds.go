@@ -38,7 +38,7 @@ func (r *run) kinds(ctx context.Context) error {
 		case check == looks:
 			return r.blocked(ctx, remaining)
 		}
-		if err := r.allFinalizers(ctx); err != nil { // a tenant's caller may have set another finalizer
+		if err := r.allFinalizers(ctx); err != nil { // a tenant's caller may have set a finalizer again
 			return err
 		}
 		if err := r.pause(ctx); err != nil {
@@ -65,7 +65,7 @@ func (r *run) blocked(ctx context.Context, definitions []string) error {
 		strings.Join(definitions, ", "), shortList(objects))
 }
 
-// shortList returns at most 20 names as text, and the number of the remaining names.
+// shortList returns at most 20 names as text, followed by the number of the remaining names.
 func shortList(names []string) string {
 	const most = 20
 	if len(names) > most {

@@ -30,7 +30,7 @@ const (
 	writers = 16
 	// maxPrinted is the maximum number of objects of each resource that are printed.
 	maxPrinted = 5
-	// settleTime is how long a server may still enforce a deleted policy.
+	// settleTime is how long a server may still enforce an admission policy after its deletion.
 	settleTime = 10 * time.Second
 )
 
@@ -64,9 +64,9 @@ func (r *run) labels(ctx context.Context) error {
 }
 
 // labeledResources returns the resources whose objects may have labels and annotations of
-// kubetenant. It includes cluster-scoped resources, because their objects may have annotations with
-// their creator. It omits namespaces, which are last, and events, which expire. It may return both
-// resources and an error.
+// kubetenant. It includes cluster-scoped resources, because annotations record the creators of
+// their objects. It omits namespaces, which unlabel handles last, and events, which expire. It may
+// return both resources and an error.
 func (r *run) labeledResources() ([]schema.GroupVersionResource, error) {
 	lists, err := r.Admin.Kube.Discovery().ServerPreferredResources()
 	lists = discovery.FilteredBy(discovery.SupportsAllVerbs{Verbs: []string{"list", "patch"}}, lists)
@@ -129,8 +129,8 @@ func (r *run) unlabel(ctx context.Context, resource schema.GroupVersionResource)
 	return g.Wait()
 }
 
-// unlabelOne removes the labels and annotations of kubetenant from one object. It retries if a
-// server still enforces a deleted policy.
+// unlabelOne removes the labels and annotations of kubetenant from one object. It retries while a
+// server still enforces a deleted admission policy.
 func (r *run) unlabelOne(ctx context.Context, resource schema.GroupVersionResource,
 	m *metav1.PartialObjectMetadata,
 ) error {
@@ -146,7 +146,7 @@ func (r *run) unlabelOne(ctx context.Context, resource schema.GroupVersionResour
 		_, err := r.Admin.Metadata.Resource(resource).Namespace(m.Namespace).Patch(ctx, m.Name, types.MergePatchType, patch,
 			metav1.PatchOptions{})
 		switch {
-		case apierrors.IsNotFound(err), apierrors.IsConflict(err): // the object no longer exists
+		case apierrors.IsNotFound(err), apierrors.IsConflict(err): // the object was deleted or recreated
 			return nil
 		case !apierrors.IsForbidden(err) || time.Since(begun) > settleTime:
 			return err
@@ -157,7 +157,8 @@ func (r *run) unlabelOne(ctx context.Context, resource schema.GroupVersionResour
 	}
 }
 
-// ourKeys returns the keys of kubetenant with null values. A merge patch with null removes a key.
+// ourKeys returns the keys of kubetenant with null values. A merge patch removes a key with a null
+// value.
 func ourKeys(keys map[string]string) map[string]any {
 	patch := map[string]any{}
 	for key := range keys {

@@ -30,17 +30,17 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// pageSize is the number of objects in a page of a list.
+// pageSize is the number of objects in one page of a list.
 const pageSize = 500
 
-// owners contains the owners of namespaces, and the IDs of deleted tenants.
+// owners contains the tenants that own namespaces, and the IDs of deleted tenants.
 type owners struct {
-	byNamespace map[string]string // by namespace, without those that the system tenant owns
-	retired     map[string]bool   // by tenant ID
+	byNamespace map[string]string // keyed by namespace, without namespaces of the system tenant
+	retired     map[string]bool   // keyed by tenant ID
 }
 
-// readOwners reads the labels of the namespaces, and the RetiredTenants. Like a server, it ignores
-// the label of a system namespace.
+// readOwners reads the labels of namespaces, and the RetiredTenants. Like a server, it ignores a
+// tenant's label on a system namespace.
 func (r *run) readOwners(ctx context.Context) (*owners, error) {
 	o := &owners{byNamespace: map[string]string{}, retired: map[string]bool{}}
 	err := each(ctx, func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
@@ -78,9 +78,9 @@ func (r *run) readOwners(ctx context.Context) (*owners, error) {
 	return o, err
 }
 
-// systemNamespaces returns the default system namespaces and those of the published configuration.
-// It ignores a published configuration in a namespace that has a tenant's label, because the tenant
-// may have written it.
+// systemNamespaces returns the default system namespaces, and those in the published
+// configuration. It ignores a published configuration in a namespace that has a tenant's label,
+// because the tenant may have written it.
 func (r *run) systemNamespaces(ctx context.Context, o *owners) ([]string, error) {
 	var defaults configv1alpha1.Settings
 	configv1alpha1.Default(&defaults)
@@ -102,7 +102,7 @@ func (r *run) systemNamespaces(ctx context.Context, o *owners) ([]string, error)
 	return all, nil
 }
 
-// each calls f with each object of a list, one page at a time.
+// each calls f for each object in a list, one page at a time.
 func each[T runtime.Object](ctx context.Context, list pager.ListPageFunc, f func(T)) error {
 	p := pager.New(list)
 	p.PageSize = pageSize
@@ -114,7 +114,7 @@ func each[T runtime.Object](ctx context.Context, list pager.ListPageFunc, f func
 	})
 }
 
-// eachObject calls f with each object of a resource. If the server does not serve the resource, it
+// eachObject calls f for each object of a resource. If the server does not serve the resource, it
 // returns nil.
 func (r *run) eachObject(ctx context.Context, resource schema.GroupVersionResource,
 	f func(*unstructured.Unstructured),
@@ -132,7 +132,7 @@ func (r *run) eachObject(ctx context.Context, resource schema.GroupVersionResour
 }
 
 // account returns the namespace of the service accounts that a subject matches, or "" if the
-// subject matches none. in is the namespace of the binding.
+// subject matches no service accounts. in is the namespace of the binding.
 func account(s *rbacv1.Subject, in string) string {
 	switch s.Kind {
 	case rbacv1.ServiceAccountKind:
@@ -161,13 +161,14 @@ func isBroad(s *rbacv1.Subject) bool {
 	return false
 }
 
-// isAmbiguousName reports whether callers of several tenants may have the name of a subject.
+// isAmbiguousName reports whether callers of several tenants may match the name of a subject.
 func isAmbiguousName(s *rbacv1.Subject) bool {
 	return (s.Kind == rbacv1.UserKind || s.Kind == rbacv1.GroupKind) && !strings.HasPrefix(s.Name, "system:") &&
 		!strings.HasPrefix(s.Name, tenant.GroupPrefix)
 }
 
-// tenantOf returns the tenant to which all callers that match a subject belong, or "".
+// tenantOf returns the tenant of all callers that match a subject, or "" if the subject is not
+// limited to one tenant. in is the namespace of the binding.
 func (o *owners) tenantOf(s *rbacv1.Subject, in string) string {
 	if id, ok := strings.CutPrefix(s.Name, tenant.GroupPrefix); ok && s.Kind == rbacv1.GroupKind {
 		return id
@@ -175,9 +176,9 @@ func (o *owners) tenantOf(s *rbacv1.Subject, in string) string {
 	return o.byNamespace[account(s, in)]
 }
 
-// isShared reports whether a subject of a RoleBinding would also match callers of a tenant that
-// does not own the namespace, if the server does not run kubetenant. The group tenant:<id> of a
-// deleted tenant is also shared, because callers of the former tenant may match it.
+// isShared reports whether, on a server without kubetenant, a subject of a RoleBinding also
+// matches callers of a tenant that does not own the namespace. The group tenant:<id> of a deleted
+// tenant is shared, because callers of the deleted tenant may match it.
 func (o *owners) isShared(s *rbacv1.Subject, namespace string) bool {
 	owner := o.byNamespace[namespace]
 	if subjectTenant := o.tenantOf(s, namespace); subjectTenant != "" {

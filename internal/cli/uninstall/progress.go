@@ -21,15 +21,15 @@ import (
 
 const (
 	// progressAnnotation records the progress of kubectl tenant uninstall on the published
-	// configuration in kube-system. The cluster itself does not show that the labels of namespaces
-	// are being removed. Without this record, a RoleBinding to a tenant's group would look like a
-	// binding in a namespace of another tenant.
+	// configuration in kube-system. The cluster does not otherwise show that the labels of
+	// namespaces are being removed. Without this record, a RoleBinding to a tenant's group would
+	// look like a binding in a namespace of another tenant.
 	progressAnnotation = tenant.Domain + "/uninstall"
 	onlyNamespaces     = "namespaces"
 )
 
 // installed reports whether the server has a CustomResourceDefinition of kubetenant. It also
-// returns the published configuration, or nil if there is none.
+// returns the published configuration, or nil if no configuration is published.
 func (r *run) installed(ctx context.Context) (defined bool, published *unstructured.Unstructured, err error) {
 	for _, resource := range kinds() {
 		_, err := r.Admin.Objects.Resource(definitions).Get(ctx, resource.GroupResource().String(), metav1.GetOptions{})
@@ -51,8 +51,8 @@ func (r *run) installed(ctx context.Context) (defined bool, published *unstructu
 	return defined, nil, nil
 }
 
-// checkForeign returns an error if a CustomResourceDefinition with the name of one of ours belongs
-// to another project. Deleting it would delete all objects of that project.
+// checkForeign returns an error if a CustomResourceDefinition that has one of our names belongs to
+// another project. Its deletion would delete all objects of that project.
 func (r *run) checkForeign(ctx context.Context) error {
 	problems, err := cluster.Definitions(ctx, r.Admin.Objects)
 	if err != nil {
@@ -71,7 +71,7 @@ func (r *run) checkForeign(ctx context.Context) error {
 		strings.Join(foreign, ", "))
 }
 
-// recordProgress records that only the labels of namespaces are left to remove.
+// recordProgress records that only the labels of namespaces remain to be removed.
 func (r *run) recordProgress(ctx context.Context) error {
 	if r.DryRun {
 		return nil
@@ -92,7 +92,7 @@ func (r *run) recordProgress(ctx context.Context) error {
 	return nil
 }
 
-// published deletes the published configurations. It deletes the one in kube-system last.
+// published deletes the published configurations. The configuration in kube-system is last.
 func (r *run) published(ctx context.Context, namespaces []string) error {
 	for _, namespace := range namespaces {
 		published := namedObjects{core("configmaps"), []string{configv1alpha1.PublishedName}}

@@ -29,7 +29,7 @@ const (
 	product = "kubetenant"
 )
 
-// namedObjects identifies some objects of a resource by their names.
+// namedObjects identifies objects of a resource by name.
 type namedObjects struct {
 	resource schema.GroupVersionResource
 	names    []string
@@ -66,17 +66,17 @@ func (r *run) remove(ctx context.Context) error {
 	return r.inOrder(ctx,
 		r.admissionObjects, // before the service: kube-apiserver rejects writes if it cannot call the service
 		func(ctx context.Context) error { return r.service(ctx, namespaces) },
-		r.allFinalizers, // the controller of the service may have added some
+		r.allFinalizers, // the controller of the service may have added finalizers
 		r.kinds,
 		r.clusterObjects,
 		r.labels,
-		// last, because its namespace shows where the service ran
+		// last, because its namespace shows in which namespace the service ran
 		func(ctx context.Context) error { return r.published(ctx, namespaces) },
 	)
 }
 
-// admissionObjects deletes the webhook configurations of kubetenant, and its policies with their
-// bindings.
+// admissionObjects deletes kubetenant's webhook configurations, and its
+// ValidatingAdmissionPolicies with their bindings.
 func (r *run) admissionObjects(ctx context.Context) error {
 	for _, name := range []string{"mutatingwebhookconfigurations", "validatingwebhookconfigurations"} {
 		if err := r.deleteAll(ctx, admission(name),
@@ -130,8 +130,8 @@ func (r *run) delete(ctx context.Context, objects dynamic.ResourceInterface, u *
 		"delete %s %s", u.GetKind(), name)
 }
 
-// deleteInBackground returns options that delete the object with the UID of u and its dependents,
-// not a new object of the same name.
+// deleteInBackground returns options that delete the object with the UID of u, not a new object
+// with the same name. Its dependents are deleted, too.
 func deleteInBackground(u *unstructured.Unstructured) metav1.DeleteOptions {
 	opts := deleteOnly(u.GetUID())
 	opts.PropagationPolicy = new(metav1.DeletePropagationBackground)
@@ -157,13 +157,13 @@ func (r *run) deleteNamed(ctx context.Context, namespace string, objects namedOb
 }
 
 // clusterNames returns the names of the ClusterRoles and ClusterRoleBindings that an installation
-// contains or that servers create.
+// contains, or that servers create.
 func clusterNames() []string {
 	return append(accounts(), "kubetenant-tenants", v1alpha1.NamespacesRole, v1alpha1.MemberRole)
 }
 
-// clusterObjects deletes the cluster-scoped objects that grant rights to kubetenant or limit its
-// requests.
+// clusterObjects deletes the cluster-scoped objects that grant rights to kubetenant, or that limit
+// its requests and those of tenants.
 func (r *run) clusterObjects(ctx context.Context) error {
 	isOwn := func(u *unstructured.Unstructured) bool {
 		labels := u.GetLabels()

@@ -16,16 +16,16 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// roleBindingCheck contains the RoleBindings that step 3 checks.
+// roleBindingCheck contains the RoleBindings that step 3 reports or changes.
 type roleBindingCheck struct {
-	ended      []*rbacv1.RoleBinding // expired, but servers without kubetenant ignore the annotation
+	ended      []*rbacv1.RoleBinding // have expired, but servers without kubetenant ignore the annotation
 	ending     []string              // will expire later
-	unreadable []*rbacv1.RoleBinding // with an invalid expiration, so they grant no rights
-	bound      []*rbacv1.RoleBinding // to names that callers of several tenants share
-	plain      []string              // outside tenants' namespaces, to names that a tenant's caller may have
+	unreadable []*rbacv1.RoleBinding // have an invalid expiration, so they currently grant no rights
+	bound      []*rbacv1.RoleBinding // have subjects whose names callers of several tenants share
+	plain      []string              // outside tenants' namespaces, with names that a tenant's caller may have
 }
 
-// findShared finds the RoleBindings that step 3 checks.
+// findShared finds the RoleBindings that step 3 reports or changes.
 func (r *run) findShared(ctx context.Context) (*roleBindingCheck, error) {
 	found := &roleBindingCheck{}
 	err := each(ctx, func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
@@ -58,8 +58,8 @@ func (r *run) findShared(ctx context.Context) (*roleBindingCheck, error) {
 	return found, nil
 }
 
-// roleBindings deletes expired RoleBindings. If the admin confirms, it also removes names that
-// callers of several tenants share from other RoleBindings.
+// roleBindings deletes expired RoleBindings. If the admin confirms, it also removes subjects whose
+// names callers of several tenants share from other RoleBindings.
 func (r *run) roleBindings(ctx context.Context) error {
 	r.step(3, "check the RoleBindings whose names callers of several tenants share")
 	found, err := r.findShared(ctx)
@@ -80,7 +80,7 @@ func (r *run) roleBindings(ctx context.Context) error {
 	return r.sharedNames(ctx, found.bound)
 }
 
-// unreadableEnds deletes RoleBindings with an invalid expiration if the admin confirms.
+// unreadableEnds deletes the RoleBindings with an invalid expiration, if the admin confirms.
 func (r *run) unreadableEnds(ctx context.Context, found *roleBindingCheck) error {
 	var lines []string
 	for _, b := range found.unreadable {
@@ -104,8 +104,8 @@ func (r *run) unreadableEnds(ctx context.Context, found *roleBindingCheck) error
 	return nil
 }
 
-// sharedNames removes names that callers of several tenants share from RoleBindings if the admin
-// confirms.
+// sharedNames removes subjects whose names callers of several tenants share from RoleBindings, if
+// the admin confirms.
 func (r *run) sharedNames(ctx context.Context, bound []*rbacv1.RoleBinding) error {
 	var lines []string
 	for _, b := range bound {
@@ -123,8 +123,8 @@ func (r *run) sharedNames(ctx context.Context, bound []*rbacv1.RoleBinding) erro
 	return nil
 }
 
-// confirmRoleBindings requests a confirmation from the admin. It returns false without a request if
-// there are no RoleBindings, or if KeepBindings is set.
+// confirmRoleBindings requests a confirmation from the admin. If count is zero, or KeepBindings is
+// set, it returns false without a request.
 func (r *run) confirmRoleBindings(count int, question string) (bool, error) {
 	switch {
 	case count == 0:

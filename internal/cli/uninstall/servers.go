@@ -21,18 +21,18 @@ import (
 	"github.com/kubetenant/kubetenant/internal/kube"
 )
 
-// Servers is the result of one check of the servers of a cluster.
+// Servers is the result of a check of the servers of a cluster.
 type Servers struct {
-	// Mode is the deployment mode. It is "" if no server runs kubetenant. It is
-	// [installation.Gateway] if the address belongs to a gateway.
+	// Mode is the deployment mode, or "" if no server runs kubetenant. It is
+	// [installation.Gateway] if the checked address is that of a gateway.
 	Mode installation.Mode
 	// With contains the addresses of the servers that run kubetenant. Without contains the
 	// addresses of the other servers that responded.
 	With, Without []string
 	// Unreachable contains the servers that could not be checked, with the reason.
 	Unreachable []string
-	// Leader is the holder of the leader election Lease in kube-system, if a server renews the
-	// Lease.
+	// Leader is the holder of the leader election Lease in kube-system. It is "" if no server
+	// renews the Lease.
 	Leader string
 }
 
@@ -43,20 +43,20 @@ func (s *Servers) Running() bool { return len(s.With) > 0 || s.Leader != "" }
 // (internal/serving/leader, renewDeadline).
 const leaseRenewed = 10 * time.Second
 
-// ServerChecker checks which servers of a cluster run kubetenant, by their responses.
+// ServerChecker checks which servers of a cluster run kubetenant. It evaluates their responses.
 type ServerChecker struct {
 	config   *rest.Config
-	renew    time.Time // the Lease's last renewal, and the time at which it was observed
+	renew    time.Time // the last renewal of the Lease; observed is the time at which it was observed
 	observed time.Time
 }
 
 // NewServerChecker returns a ServerChecker. config is the admin's client configuration.
 func NewServerChecker(config *rest.Config) *ServerChecker { return &ServerChecker{config: config} }
 
-// Check checks the server at the address of the configuration, and each server in the
-// EndpointSlices of the Service kubernetes. Each check opens new connections, which a load balancer
-// may route to another server. Check returns an error if the address of the configuration does not
-// respond.
+// Check checks the server at the address in the configuration, and each server in the
+// EndpointSlices of the Service kubernetes. Each check opens new connections, which a load
+// balancer may route to another server. Check returns an error if the address in the configuration
+// does not respond.
 func (l *ServerChecker) Check(ctx context.Context) (*Servers, error) {
 	s := &Servers{}
 	if err := s.check(ctx, l.config); err != nil || s.Mode == installation.Gateway {
@@ -93,7 +93,7 @@ func (l *ServerChecker) Check(ctx context.Context) (*Servers, error) {
 }
 
 // leader returns the holder of a Lease that was renewed recently, or "". A Lease was renewed
-// recently if its timestamp is recent, or if it has changed since the last check.
+// recently if its timestamp is recent, or has changed since the last check.
 func (l *ServerChecker) leader(lease *coordinationv1.LeaseSpec, now time.Time) string {
 	if lease.HolderIdentity == nil || *lease.HolderIdentity == "" || lease.RenewTime == nil {
 		return ""
@@ -108,7 +108,8 @@ func (l *ServerChecker) leader(lease *coordinationv1.LeaseSpec, now time.Time) s
 	return ""
 }
 
-// check checks whether one server runs kubetenant, and records the result.
+// check checks whether the server at the address in config runs kubetenant, and records the
+// result.
 func (s *Servers) check(ctx context.Context, config *rest.Config) error {
 	config = rest.CopyConfig(config)
 	config.Timeout = 10 * time.Second

@@ -15,7 +15,7 @@ import (
 	"github.com/kubetenant/kubetenant/internal/cli/uninstall"
 )
 
-// TestReplicas checks that the command fails if a replica has a different configuration than the
+// TestReplicas checks that the command fails if a replica runs another configuration than the
 // published one, because the replica may accept credentials of tenants.
 func TestReplicas(t *testing.T) {
 	const pod = "{apiVersion: v1, kind: Pod, metadata: {name: b, namespace: kubetenant-system}}"
@@ -26,11 +26,11 @@ func TestReplicas(t *testing.T) {
 		objects []string
 		refused bool
 	}{
-		"the same":                   {installation.CompiledIn, "new", nil, false},
-		"another":                    {installation.CompiledIn, "old", nil, true},
-		"another, of a Pod":          {installation.Webhook, "old", []string{pod}, true},
-		"another, of a node":         {installation.Webhook, "old", []string{hosted}, true},
-		"another, of a Pod that was": {installation.Webhook, "old", nil, false},
+		"same configuration":                   {installation.CompiledIn, "new", nil, false},
+		"another configuration":                {installation.CompiledIn, "old", nil, true},
+		"another configuration, existing Pod":  {installation.Webhook, "old", []string{pod}, true},
+		"another configuration, Pod on a node": {installation.Webhook, "old", []string{hosted}, true},
+		"another configuration, deleted Pod":   {installation.Webhook, "old", nil, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newServer(t, installedWith(append(c.objects, fmt.Sprintf(crb, "any", "{kind: User, name: any}"))...))
@@ -52,12 +52,12 @@ func TestReplicas(t *testing.T) {
 	}
 }
 
-// TestShadowWithoutWebhooks checks that kube-apiserver is assumed to call a service in mode Shadow
-// even if the admission webhooks do not exist.
+// TestShadowWithoutWebhooks checks that the command assumes that kube-apiserver calls a service in
+// mode Shadow, even if the admission webhooks do not exist.
 func TestShadowWithoutWebhooks(t *testing.T) {
 	for kind, workload := range map[string]string{
 		"Deployment":  "/deployments kubetenant-system/kubetenant-webhook",
-		"StatefulSet": "/statefulsets kubetenant-system/kubetenant-webhook", // if it has a volume
+		"StatefulSet": "/statefulsets kubetenant-system/kubetenant-webhook", // used if the service has a volume
 	} {
 		t.Run(kind, func(t *testing.T) {
 			s := newServer(t, strings.Replace(installed(), "kind: Deployment, metadata: {name: kubetenant-webhook,",
@@ -77,7 +77,7 @@ func TestShadowWithoutWebhooks(t *testing.T) {
 	}
 }
 
-// TestUnreachable checks that the command fails before step 6 if a server could not be checked,
+// TestUnreachable checks that the command fails before step 6 if a server does not respond,
 // because it may run kubetenant.
 func TestUnreachable(t *testing.T) {
 	s := newServer(t, installed())
@@ -95,7 +95,8 @@ func TestUnreachable(t *testing.T) {
 	}
 	looks = 0
 	checkServers := o.CheckServers
-	o.CheckServers = func(ctx context.Context) (*uninstall.Servers, error) { // its endpoint is removed
+	// After some checks, the EndpointSlices no longer contain the server.
+	o.CheckServers = func(ctx context.Context) (*uninstall.Servers, error) {
 		servers, err := checkServers(ctx)
 		if looks > 10 {
 			servers.Unreachable = nil
@@ -115,7 +116,7 @@ func TestUnreachable(t *testing.T) {
 }
 
 // TestUnreadableEnd checks that a RoleBinding with an invalid expiration is deleted only after a
-// confirmation. It grants no rights while kubetenant runs.
+// confirmation. The binding grants no rights while kubetenant runs.
 func TestUnreadableEnd(t *testing.T) {
 	for name, c := range map[string]struct {
 		keep bool
@@ -135,13 +136,14 @@ func TestUnreadableEnd(t *testing.T) {
 			err := uninstall.Run(t.Context(), o)
 			if stays := slices.Contains(s.names("/rolebindings "), "kube-system/ended"); stays != c.stay || err != nil ||
 				!out.contains("kube-system/ended (view to user ops)") {
-				t.Errorf("%v, it stays: %t\n%s", err, stays, strings.Join(out.lines, "\n"))
+				t.Errorf("%v, the RoleBinding remains: %t\n%s", err, stays, strings.Join(out.lines, "\n"))
 			}
 		})
 	}
 }
 
-// TestOwnRoles checks that an operator's own roles and bindings remain, whatever their names are.
+// TestOwnRoles checks that an operator's own roles and bindings remain, even if their names begin
+// with kubetenant.
 func TestOwnRoles(t *testing.T) {
 	const role = "{apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRole, metadata: {name: %s}}"
 	s := newServer(
@@ -152,6 +154,6 @@ func TestOwnRoles(t *testing.T) {
 	)
 	runToEnd(t, s)
 	if got := s.names("kubetenant:"); !slices.Equal(got, []string{"kubetenant:auditors", "kubetenant:auditors"}) {
-		t.Errorf("%q is left", got)
+		t.Errorf("%q remain", got)
 	}
 }

@@ -15,8 +15,8 @@ import (
 	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
 )
 
-// accounts returns the names of the service accounts that an installation contains. Their roles and
-// bindings have the same names.
+// accounts returns the names of the service accounts in an installation. Their roles and bindings
+// have the same names.
 func accounts() []string {
 	return []string{
 		"kubetenant-webhook", "kubetenant-controller", "kubetenant-certificates", "kubetenant-gateway-reader",
@@ -39,7 +39,7 @@ func service() []namedObjects {
 		return schema.GroupVersionResource{Group: "monitoring.coreos.com", Version: "v1", Resource: resource}
 	}
 	return []namedObjects{
-		{apps("statefulsets"), programs()[:1]}, // with audit streams or usage records, whose PersistentVolumeClaims remain
+		{apps("statefulsets"), programs()[:1]}, // used for audit streams or usage records; its PersistentVolumeClaims remain
 		{apps("deployments"), programs()},
 		{core("services"), programs()},
 		{schema.GroupVersionResource{Group: "policy", Version: "v1", Resource: "poddisruptionbudgets"}, programs()},
@@ -61,8 +61,8 @@ func service() []namedObjects {
 	}
 }
 
-// serviceNamespaces returns the namespaces that may contain objects of kubetenant, except
-// namespaces of tenants.
+// serviceNamespaces returns the namespaces that may contain objects of the service. It omits
+// namespaces that a tenant owns.
 func (r *run) serviceNamespaces(ctx context.Context) ([]string, error) {
 	list, err := r.Admin.Objects.Resource(core("configmaps")).List(ctx,
 		metav1.ListOptions{FieldSelector: "metadata.name=" + configv1alpha1.PublishedName})
@@ -81,15 +81,15 @@ func (r *run) serviceNamespaces(ctx context.Context) ([]string, error) {
 	return append(all, metav1.NamespaceSystem), nil // last, because it contains the recorded progress
 }
 
-// service deletes the objects of the webhook service. It waits until the Pods have stopped, because
-// the controller in a Pod would create objects again.
+// service deletes the objects of the webhook service. It waits until the Pods have stopped,
+// because the controller in a Pod would create objects again.
 func (r *run) service(ctx context.Context, namespaces []string) error {
 	for _, namespace := range namespaces {
 		for i, objects := range service() {
 			if err := r.deleteNamed(ctx, namespace, objects); err != nil {
 				return err
 			}
-			if i == 1 { // no controller creates new Pods
+			if i == 1 { // the workloads are deleted, so no new Pods are created
 				if err := r.awaitPods(ctx, namespace); err != nil {
 					return err
 				}

@@ -19,7 +19,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// sources returns an error if a running server accepts credentials of tenants, unless Force is set.
+// sources returns an error if a running server accepts credentials of tenants, unless Force is
+// set.
 func (r *run) sources(ctx context.Context) error {
 	r.step(1, "check that no server accepts credentials of tenants")
 	r.Printf(
@@ -50,9 +51,9 @@ func (r *run) sources(ctx context.Context) error {
 		"configuration: %s", ErrRefused, strings.Join(configured, ", ")))
 }
 
-// checkReplicas returns an error if a replica has a different configuration than the published one,
-// because the replica may accept credentials of tenants. The published configuration still lists
-// the replicas of deleted Pods. checkReplicas ignores them.
+// checkReplicas returns an error if a replica runs another configuration than the published one,
+// because the replica may accept credentials of tenants. It ignores replicas whose Pod was
+// deleted, which the published configuration may still list.
 func (r *run) checkReplicas(ctx context.Context, p *configv1alpha1.Published) error {
 	var others []string
 	for _, replica := range p.Replicas {
@@ -74,9 +75,9 @@ func (r *run) checkReplicas(ctx context.Context, p *configv1alpha1.Published) er
 		"until they have loaded it, or use --force if they have stopped: %s", ErrRefused, shortList(others)))
 }
 
-// serviceHosts returns the names under which Pods in the namespaces of the service may publish a
-// configuration. These are the name of the Pod, its host name, and the name of its node if the Pod
-// uses the host network.
+// serviceHosts returns the names that Pods in the namespaces of the service may publish as the
+// names of replicas. These are the name of the Pod, its host name, and the name of its node (if
+// the Pod uses the host network).
 func (r *run) serviceHosts(ctx context.Context) (map[string]bool, error) {
 	hosts := map[string]bool{}
 	for _, namespace := range r.ServiceNamespaces {
@@ -92,7 +93,7 @@ func (r *run) serviceHosts(ctx context.Context) (map[string]bool, error) {
 	return hosts, nil
 }
 
-// publishersOf returns the namespaces in which the servers publish their configuration. A published
+// publishersOf returns the namespaces in which the servers publish their configuration. A
 // configuration in another namespace may be outdated.
 func (r *run) publishersOf(servers *Servers) []string {
 	switch {
@@ -104,7 +105,7 @@ func (r *run) publishersOf(servers *Servers) []string {
 	return append(slices.Clone(r.ServiceNamespaces), metav1.NamespaceSystem)
 }
 
-// unlessForced returns a problem, or prints it if the command continues.
+// unlessForced returns a problem. With Force or DryRun, it prints the problem and returns nil.
 func (r *run) unlessForced(problem error) error {
 	switch {
 	case r.Force:
@@ -117,8 +118,9 @@ func (r *run) unlessForced(problem error) error {
 	return nil
 }
 
-// sourcesOfTenants returns the sources that accept credentials of tenants. It omits service
-// accounts, because their names are unique in the cluster and their Pods continue to run.
+// sourcesOfTenants returns the configured sources that accept credentials of tenants. It omits
+// sources for service accounts, because the names of service accounts are unique in the cluster
+// and their Pods continue to run.
 func sourcesOfTenants(s *configv1alpha1.Settings) (all []string) {
 	for i := range s.Authentication.Sources {
 		source := &s.Authentication.Sources[i]

@@ -3,8 +3,8 @@
 
 // Package uninstall removes kubetenant from a cluster. A server without kubetenant has no tenant
 // boundary, and ignores the limits of bindings. Therefore, bindings that would grant more access
-// are deleted before the servers are changed. Each step reads from the cluster which work remains.
-// The command can therefore be stopped after any step and run again.
+// are deleted before the servers are changed. Each step reads the remaining work from the cluster,
+// so the command can be stopped after any step and run again.
 package uninstall
 
 import (
@@ -44,10 +44,10 @@ func NewClients(config *rest.Config) (c Clients, err error) {
 // Options configures [Run]. Admin, Manager, CheckServers and Printf are required.
 type Options struct {
 	// Admin contains the clients of the cluster's admin. Manager contains the clients of
-	// [tenant.ManagerUser]. While a server of kubetenant runs, only this user may write managed
+	// [tenant.ManagerUser]. While a server runs kubetenant, only this user may write managed
 	// objects.
 	Admin, Manager Clients
-	// CheckServers returns which servers run kubetenant.
+	// CheckServers determines which servers run kubetenant.
 	CheckServers func(context.Context) (*Servers, error)
 	// ServiceNamespaces contains the namespaces in which the webhook service may run.
 	ServiceNamespaces []string
@@ -64,14 +64,13 @@ type Options struct {
 	// Yes answers every question with yes. KeepBindings retains RoleBindings to names that callers
 	// of several tenants share, and RoleBindings with an invalid expiration.
 	Yes, KeepBindings bool
-	// Wait specifies whether Run waits until no server runs kubetenant. If false, Run returns
-	// instead.
+	// Wait specifies that Run waits until no server runs kubetenant. If false, Run returns, and
+	// must be called again.
 	Wait bool
 	// PollInterval is the time between two checks of the cluster. Defaults to 1s.
 	PollInterval time.Duration
 
-	// Confirm prompts the admin to answer a question. If nil, a question is an error, unless Yes is
-	// set.
+	// Confirm asks the admin a question. If nil, a question is an error, unless Yes is set.
 	Confirm func(question string) (bool, error)
 	// Printf prints a line.
 	Printf func(format string, args ...any)
@@ -98,7 +97,7 @@ type run struct {
 	// hidden reports whether kube-apiserver may still call the webhook service, although no
 	// response shows this.
 	hidden bool
-	// finishing reports whether only the labels of namespaces are left to remove. The owners are
+	// finishing reports whether only the labels of namespaces remain to be removed. The owners are
 	// then unknown, and steps 1 to 4 are complete.
 	finishing bool
 	failed    []string
@@ -122,7 +121,7 @@ func Run(ctx context.Context, o *Options) error {
 		}
 	}
 	if apierrors.IsForbidden(err) {
-		err = fmt.Errorf("%w: %s", ErrUnread, err.Error()) // a denied change is ErrFailed
+		err = fmt.Errorf("%w: %s", ErrUnread, err.Error()) // a denied change has the error ErrFailed
 	}
 	return err
 }
@@ -156,7 +155,7 @@ func (r *run) all(ctx context.Context) error {
 	return nil
 }
 
-// begin checks the caller and the servers. If the cluster contains no object of kubetenant, begin
+// begin checks the caller and the servers. If the cluster contains no objects of kubetenant, begin
 // does not set r.servers.
 func (r *run) begin(ctx context.Context) error {
 	if err := r.checkCaller(ctx); err != nil {
@@ -196,8 +195,8 @@ func (r *run) begin(ctx context.Context) error {
 	return r.checkEnding(ctx)
 }
 
-// deleteBindings deletes the bindings that grant more access without kubetenant. It also removes
-// the finalizers that only a server of kubetenant would otherwise remove.
+// deleteBindings deletes the bindings that grant more access on a server without kubetenant. It
+// also removes the finalizers that only a server with kubetenant would otherwise remove.
 func (r *run) deleteBindings(ctx context.Context) error {
 	return r.inOrder(ctx, r.clusterRoleBindings, r.roleBindings, r.finalizers)
 }
@@ -226,8 +225,8 @@ func (r *run) confirm(question string) (bool, error) {
 	return r.Confirm(question)
 }
 
-// do prints a change, and makes it unless this is a dry run. It ignores an error about a missing
-// object.
+// do prints a change and, unless this is a dry run, makes the change. It ignores an error about a
+// missing object.
 func (r *run) do(ctx context.Context, change func(context.Context) error, format string, args ...any) {
 	r.Printf("  "+format, args...)
 	if r.DryRun {
@@ -238,12 +237,12 @@ func (r *run) do(ctx context.Context, change func(context.Context) error, format
 	}
 }
 
-// fail records a failed change. Failures are printed at the end.
+// fail records a failed change. [Run] prints the failures at the end.
 func (r *run) fail(err error, format string, args ...any) {
 	r.failed = append(r.failed, fmt.Sprintf("%s: %v", fmt.Sprintf(format, args...), err))
 }
 
-// pause waits until the next check of the cluster.
+// pause waits until the time of the next check.
 func (r *run) pause(ctx context.Context) error {
 	select {
 	case <-ctx.Done():

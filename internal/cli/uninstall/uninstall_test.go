@@ -30,7 +30,8 @@ const crb = "{apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRoleBinding
 const rb = "{apiVersion: rbac.authorization.k8s.io/v1, kind: RoleBinding, metadata: {name: %s, namespace: %s}, " +
 	"roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: view}, subjects: [%s]}"
 
-// installed returns a cluster with all objects of kubetenant, and a foreign object next to each.
+// installed returns a cluster with all objects of kubetenant. Next to each, it has an object of
+// another project.
 func installed() string {
 	all := []string{
 		"{apiVersion: v1, kind: Namespace, metadata: {name: acme--web, labels: {kubetenant.dev/tenant: acme, " +
@@ -119,7 +120,7 @@ func installed() string {
 	return strings.Join(all, "\n---\n")
 }
 
-// output contains the printed lines.
+// output contains the lines that the command printed.
 type output struct{ lines []string }
 
 func (s *output) printf(format string, args ...any) {
@@ -130,7 +131,7 @@ func (s *output) contains(text string) bool {
 	return slices.ContainsFunc(s.lines, func(line string) bool { return strings.Contains(line, text) })
 }
 
-// options returns the options of a command without a terminal.
+// options returns the options for a command without a terminal.
 func options(t *testing.T, s *apiServer) (*uninstall.Options, *output) {
 	t.Helper()
 	admin, err := uninstall.NewClients(s.config())
@@ -179,7 +180,7 @@ func TestRemovesEverything(t *testing.T) {
 		"peter", "devs", "/ended",
 	} {
 		if strings.Contains(state, text) {
-			t.Errorf("%s is left", text)
+			t.Errorf("%s remains", text)
 		}
 	}
 	for resource, want := range map[string][]string{
@@ -209,7 +210,7 @@ func TestRemovesEverything(t *testing.T) {
 		})
 	}
 	if !strings.Contains(state, "pod-security.kubernetes.io/enforce: baseline") || !strings.Contains(state, "app: shop") {
-		t.Error("labels of others are gone")
+		t.Error("labels of other projects were removed")
 	}
 	for _, write := range s.writes {
 		if strings.HasPrefix(write, "DELETE v1/namespaces") || strings.Contains(write, "tenants acme") &&
@@ -219,23 +220,23 @@ func TestRemovesEverything(t *testing.T) {
 	}
 }
 
-// TestOrder checks the order of changes. The reverse order would be harmful.
+// TestOrder checks the order of the changes. In another order, some changes would be harmful.
 func TestOrder(t *testing.T) {
 	s := newServer(t, installed())
 	runToEnd(t, s)
 	last := -1
 	for _, write := range []string{
-		"PATCH rbac.authorization.k8s.io/v1/clusterroles /kubetenant:tenant-admin", // an earlier release binds it again
+		"PATCH rbac.authorization.k8s.io/v1/clusterroles /kubetenant:tenant-admin", // an earlier release binds the role again
 		"DELETE rbac.authorization.k8s.io/v1/clusterrolebindings /kubetenant:admins:acme",
 		"DELETE rbac.authorization.k8s.io/v1/rolebindings acme--web/kubetenant:admins",
 		"PATCH kubetenant.dev/v1alpha1/tenants /acme",
 		"PATCH kubetenant.dev/v1alpha1/publications /invalid",
-		"DELETE admissionregistration.k8s.io/v1/validatingwebhookconfigurations /kubetenant", // they call the service
+		"DELETE admissionregistration.k8s.io/v1/validatingwebhookconfigurations /kubetenant", // the webhooks call the service
 		"DELETE admissionregistration.k8s.io/v1/validatingadmissionpolicies /managed.kubetenant.dev",
 		"DELETE apps/v1/deployments kubetenant-system/kubetenant-webhook",
 		"DELETE apiextensions.k8s.io/v1/customresourcedefinitions /tenants.kubetenant.dev",
 		"PATCH v1/configmaps acme--web/prices",
-		"PATCH v1/namespaces /acme--web", // its label identifies the owner
+		"PATCH v1/namespaces /acme--web", // the label identifies the owner
 		"DELETE v1/configmaps kube-system/kubetenant-configuration",
 	} {
 		at := slices.Index(s.writes, write)
@@ -246,16 +247,17 @@ func TestOrder(t *testing.T) {
 	}
 }
 
-// TestStoppedAfterEachWrite checks that the command can be stopped after any write, before or after
-// the servers have changed, and run again. The result is the same as without the interruption.
+// TestStoppedAfterEachWrite checks that the command can be stopped after any write and run again.
+// The result is the same as without the interruption. The servers are changed before or after the
+// first run.
 func TestStoppedAfterEachWrite(t *testing.T) {
 	whole := newServer(t, installed())
 	runToEnd(t, whole)
 	want, writes := whole.state(), len(whole.writes)
 	if writes < 30 {
-		t.Fatalf("only %d writes", writes)
+		t.Fatalf("%d writes; want at least 30", writes)
 	}
-	for _, changed := range []bool{false, true} { // true is the wrong order: the servers change first
+	for _, changed := range []bool{false, true} { // true: the admin changed the servers too early
 		for n := range writes {
 			s := newServer(t, installed())
 			s.compiledIn = !changed
@@ -267,7 +269,7 @@ func TestStoppedAfterEachWrite(t *testing.T) {
 				}
 			}
 			o, _ := options(t, s)
-			_ = uninstall.Run(ctx, o) // stopped
+			_ = uninstall.Run(ctx, o)
 			cancel()
 			s.change(func() { s.before = nil }) // a canceled request may still be running
 			runToEnd(t, s)
@@ -279,7 +281,7 @@ func TestStoppedAfterEachWrite(t *testing.T) {
 	}
 }
 
-// TestDryRun checks that nothing is written, before and after the servers have changed, and that
+// TestDryRun checks that nothing is written, before and after the servers are changed, and that
 // every step is printed.
 func TestDryRun(t *testing.T) {
 	for _, compiledIn := range []bool{true, false} {
@@ -317,24 +319,24 @@ func TestRefuses(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		change  func(*apiServer)
-		refused bool // false if it could not be tried
-		force   bool // --force continues
+		refused bool // whether the error wraps ErrRefused
+		force   bool // whether --force continues
 		want    string
 	}{
-		"a caller who is not the admin": {
+		"caller is not the admin": {
 			func(s *apiServer) { s.notAdmin = true }, true, false,
 			"only the cluster's admin",
 		},
-		"a source of certificates": {published("authentication: {sources: [{name: certs, x509: {clientCAFile: " +
+		"certificate source": {published("authentication: {sources: [{name: certs, x509: {clientCAFile: " +
 			"ca.crt}}]}"), true, true, `authentication.sources "certs"`},
-		"the cluster's own certificates": {published("authentication: {sources: []}, authorization: {subject: " +
+		"certificates of the cluster": {published("authentication: {sources: []}, authorization: {subject: " +
 			"{fromGroups: true}}"), true, true, "fromGroups"},
-		"a configuration of another release": {published("other: {}"), false, true, "cannot be read"},
+		"configuration of another release": {published("other: {}"), false, true, "cannot be read"},
 		"no configuration": {func(s *apiServer) {
 			delete(s.objects,
 				"v1/configmaps kube-system/kubetenant-configuration")
 		}, false, true, "cannot be read"},
-		"a Tenant that is being deleted": {ending, true, true, "being deleted"},
+		"Tenant being deleted": {ending, true, true, "being deleted"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newServer(t, installed())
@@ -357,8 +359,8 @@ func TestRefuses(t *testing.T) {
 	}
 }
 
-// TestSourcesThatStay checks that sources of the system tenant and of service accounts do not stop
-// the command.
+// TestSourcesThatStay checks that the command continues if the only sources are for the system
+// tenant and for service accounts.
 func TestSourcesThatStay(t *testing.T) {
 	s := newServer(t, installed())
 	text := `{apiVersion: kubetenant.dev/v1alpha1, kind: TenancyConfiguration, authentication: {sources: [
@@ -371,8 +373,8 @@ func TestSourcesThatStay(t *testing.T) {
 	}
 }
 
-// TestQuestions checks that a foreign binding is deleted only if the answer is yes. Without a
-// terminal, the command fails.
+// TestQuestions checks that a binding that kubetenant did not create is deleted only if the answer
+// is yes. Without a terminal, the command fails.
 func TestQuestions(t *testing.T) {
 	never := func(string) (bool, error) { return false, nil }
 	for name, c := range map[string]struct {
@@ -403,7 +405,7 @@ func TestQuestions(t *testing.T) {
 		!out.contains("acme--web/kubetenant:admins (view to user peter)") {
 		t.Errorf("--keep-bindings: %v, %q\n%s", err, s.names("/rolebindings "), strings.Join(out.lines, "\n"))
 	}
-	// This binding needs no confirmation.
+	// This binding needs no confirmation, because kubetenant created it.
 	s = newServer(t, strings.ReplaceAll(installed(), "name: mixed", "name: x, labels: {kubetenant.dev/of-tenant: acme}"))
 	o, _ = options(t, s)
 	o.Yes = false
@@ -413,28 +415,30 @@ func TestQuestions(t *testing.T) {
 	}
 }
 
-// TestClusterRoleBindings checks which bindings are deleted, and which subjects remain.
+// TestClusterRoleBindings checks which ClusterRoleBindings are deleted, and which subjects remain.
 func TestClusterRoleBindings(t *testing.T) {
 	for name, c := range map[string]struct{ metadata, subjects, left string }{
-		"a tenant's group":           {"", "{kind: Group, name: 'tenant:globex'}", ""},
-		"a group of nobody's tenant": {"", "{kind: Group, name: 'tenant:gone'}", ""},
-		"a user named like it":       {"", "{kind: User, name: 'tenant:globex'}", "tenant:globex"},
-		"a tenant's service account": {"", "{kind: ServiceAccount, name: default, namespace: acme--web}, {kind: User, " +
+		"group of a tenant":                     {"", "{kind: Group, name: 'tenant:globex'}", ""},
+		"group of an unknown tenant":            {"", "{kind: Group, name: 'tenant:gone'}", ""},
+		"user named like the group of a tenant": {"", "{kind: User, name: 'tenant:globex'}", "tenant:globex"},
+		"service account of a tenant": {"", "{kind: ServiceAccount, name: default, namespace: acme--web}, {kind: User, " +
 			"name: 'system:serviceaccount:acme--web:x'}, {kind: Group, name: 'system:serviceaccounts:acme--web'}", ""},
-		"the system's service account": {"", "{kind: ServiceAccount, name: default, namespace: kube-system}", "default"},
-		"a scope":                      {", annotations: {kubetenant.dev/scope: ''}", "{kind: User, name: ops}", ""},
-		"a scope, by grant-privileges": {
+		"service account of the system tenant": {
+			"", "{kind: ServiceAccount, name: default, namespace: kube-system}", "default",
+		},
+		"scope annotation": {", annotations: {kubetenant.dev/scope: ''}", "{kind: User, name: ops}", ""},
+		"scope annotation from grant-privileges": {
 			", labels: {kubetenant.dev/made-by: kubectl-tenant}, annotations: {kubetenant.dev/scope: system}",
 			"{kind: User, name: ops}", "",
 		},
-		"an end": {
+		"expiration": {
 			", annotations: {kubetenant.dev/expires: '2099-01-01T00:00:00Z'}",
 			"{kind: User, name: ops}", "",
 		},
-		"two subjects": {"", "{kind: Group, name: 'tenant:acme'}, {kind: User, name: ops}", "ops"},
-		"a user":       {"", "{kind: User, name: peter}", "peter"},
-		"everyone":     {"", "{kind: Group, name: 'system:authenticated'}", "system:authenticated"},
-		"kubetenant's own, with another": {
+		"two subjects":            {"", "{kind: Group, name: 'tenant:acme'}, {kind: User, name: ops}", "ops"},
+		"user":                    {"", "{kind: User, name: peter}", "peter"},
+		"all authenticated users": {"", "{kind: Group, name: 'system:authenticated'}", "system:authenticated"},
+		"managed binding with another subject": {
 			", labels: {kubetenant.dev/of-tenant: acme}",
 			"{kind: Group, name: 'tenant:acme'}, {kind: User, name: ops}", "",
 		},
@@ -446,7 +450,7 @@ func TestClusterRoleBindings(t *testing.T) {
 				t.Errorf("%v", err)
 			}
 			if strings.Contains(c.metadata, "made-by") && out.contains("annotation kubetenant.dev/scope: tried") {
-				t.Error("it is not kubetenant's own")
+				t.Error("the binding is not reported as created by kubetenant")
 			}
 			left := ""
 			if u := s.objects["rbac.authorization.k8s.io/v1/clusterrolebindings /tried"]; u != nil {
@@ -455,44 +459,47 @@ func TestClusterRoleBindings(t *testing.T) {
 					left += subject.(map[string]any)["name"].(string)
 				}
 				if plain := strings.Contains("peter ops system:authenticated", left); plain != out.contains("    tried (") {
-					t.Errorf("there is a warning: %t", !plain)
+					t.Errorf("warning: %t", !plain)
 				}
 			}
 			if left != c.left {
-				t.Errorf("%q stays, want %q", left, c.left)
+				t.Errorf("%q remains, want %q", left, c.left)
 			}
 		})
 	}
 }
 
-// TestRoleBindings checks which names in RoleBindings callers of several tenants share.
+// TestRoleBindings checks which subjects are removed from RoleBindings, because callers of several
+// tenants share their names.
 func TestRoleBindings(t *testing.T) {
 	for name, c := range map[string]struct{ namespace, subjects, left string }{
-		"a user":  {"acme--web", "{kind: User, name: peter}", ""},
-		"a group": {"acme--web", "{kind: Group, name: devs}", ""},
-		"a qualified name": {"acme--web", "{kind: User, name: 'acme:peter'}, {kind: Group, name: " +
+		"user":  {"acme--web", "{kind: User, name: peter}", ""},
+		"group": {"acme--web", "{kind: Group, name: devs}", ""},
+		"name with the tenant's prefix": {"acme--web", "{kind: User, name: 'acme:peter'}, {kind: Group, name: " +
 			"'acme:devs'}", "acme:peter acme:devs"},
-		"a name qualified for another":   {"acme--web", "{kind: User, name: 'globex:peter'}", ""},
-		"the tenant's group":             {"acme--web", "{kind: Group, name: 'tenant:acme'}", "tenant:acme"},
-		"another tenant's group":         {"acme--web", "{kind: Group, name: 'tenant:globex'}", ""},
-		"the group of a deleted tenant":  {"umbrella--x, labels: {}", "{kind: Group, name: 'tenant:umbrella'}", ""},
-		"a tenant's group in the system": {"kube-system", "{kind: Group, name: 'tenant:acme'}", ""},
-		"everyone": {"acme--web", "{kind: Group, name: 'system:authenticated'}, {kind: Group, " +
+		"name with another tenant's prefix":       {"acme--web", "{kind: User, name: 'globex:peter'}", ""},
+		"group of the tenant":                     {"acme--web", "{kind: Group, name: 'tenant:acme'}", "tenant:acme"},
+		"group of another tenant":                 {"acme--web", "{kind: Group, name: 'tenant:globex'}", ""},
+		"group of a deleted tenant":               {"umbrella--x, labels: {}", "{kind: Group, name: 'tenant:umbrella'}", ""},
+		"group of a tenant in a system namespace": {"kube-system", "{kind: Group, name: 'tenant:acme'}", ""},
+		"all authenticated users": {"acme--web", "{kind: Group, name: 'system:authenticated'}, {kind: Group, " +
 			"name: 'system:serviceaccounts'}", ""},
-		"everyone in the system": {
+		"all authenticated users in a system namespace": {
 			"kube-system", "{kind: Group, name: 'system:authenticated'}",
 			"system:authenticated",
 		},
-		"an own service account": {"acme--web", "{kind: ServiceAccount, name: a}, {kind: Group, name: " +
+		"service account of the tenant": {"acme--web", "{kind: ServiceAccount, name: a}, {kind: Group, name: " +
 			"'system:serviceaccounts:acme--web'}", "a system:serviceaccounts:acme--web"},
-		"another tenant's service account":   {"acme--web", "{kind: ServiceAccount, name: a, namespace: globex--shop}", ""},
-		"the system's service account":       {"acme--web", "{kind: ServiceAccount, name: a, namespace: kube-system}", "a"},
-		"a tenant's service account in ours": {"kube-system", "{kind: User, name: 'system:serviceaccount:acme--web:a'}", ""},
-		"a component": {
+		"service account of another tenant":    {"acme--web", "{kind: ServiceAccount, name: a, namespace: globex--shop}", ""},
+		"service account of the system tenant": {"acme--web", "{kind: ServiceAccount, name: a, namespace: kube-system}", "a"},
+		"service account of a tenant in a system namespace": {
+			"kube-system", "{kind: User, name: 'system:serviceaccount:acme--web:a'}", "",
+		},
+		"component": {
 			"acme--web", "{kind: User, name: 'system:kube-scheduler'}",
 			"system:kube-scheduler",
 		},
-		"a user in the system": {"kube-system", "{kind: User, name: peter}", "peter"},
+		"user in a system namespace": {"kube-system", "{kind: User, name: peter}", "peter"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newServer(t, installed()+"\n---\n{apiVersion: v1, kind: Namespace, metadata: {name: umbrella--x, labels: "+
@@ -510,14 +517,14 @@ func TestRoleBindings(t *testing.T) {
 				}
 			}
 			if got := strings.Join(left, " "); got != c.left {
-				t.Errorf("%q stays, want %q", got, c.left)
+				t.Errorf("%q remains, want %q", got, c.left)
 			}
 		})
 	}
 }
 
 // TestRecreatedBindings checks that a binding that a controller creates again is deleted again. If
-// it always reappears, the command fails.
+// the controller always creates it again, the command fails.
 func TestRecreatedBindings(t *testing.T) {
 	for _, times := range []int{3, 1 << 20} {
 		s := newServer(t, installed())
@@ -526,7 +533,7 @@ func TestRecreatedBindings(t *testing.T) {
 			if strings.HasPrefix(request, "DELETE") && strings.Contains(request, "kubetenant:admins:acme") && again > 0 {
 				again--
 				_, key, _ := strings.Cut(request, " ")
-				copied := s.objects[key].DeepCopy() // another name, because this object exists until it is deleted
+				copied := s.objects[key].DeepCopy() // with another name, because this object exists until it is deleted
 				copied.SetName(fmt.Sprintf("kubetenant:admins:acme%d", again))
 				copied.SetUID("")
 				s.put(copied)
@@ -540,13 +547,13 @@ func TestRecreatedBindings(t *testing.T) {
 		}
 		role := s.objects["rbac.authorization.k8s.io/v1/clusterroles /kubetenant:tenant-admin"]
 		if rules, _, _ := unstructured.NestedSlice(role.Object, "rules"); len(rules) > 0 {
-			t.Error("its role allows something")
+			t.Error("the role still has rules")
 		}
 	}
 }
 
-// TestForbidden checks that a failed change ends the command before the servers change. If some
-// objects cannot be read, the labels that identify the owners remain.
+// TestForbidden checks that a failed change ends the command before the servers are changed. If
+// some objects cannot be read, the labels that identify the owners remain.
 func TestForbidden(t *testing.T) {
 	s := newServer(t, installed())
 	s.refuse = func(method, path string) bool {
@@ -581,8 +588,8 @@ func TestForbidden(t *testing.T) {
 	}
 }
 
-// TestServersChange checks that the command waits while a server runs kubetenant, and warns of a
-// mixture of servers. It then repeats the first steps.
+// TestServersChange checks that the command waits while a server runs kubetenant, and warns if
+// only some servers do. It then repeats the first steps.
 func TestServersChange(t *testing.T) {
 	s := newServer(t, installed())
 	o, out := options(t, s)
@@ -599,7 +606,7 @@ func TestServersChange(t *testing.T) {
 		case looks == 6:
 			return &uninstall.Servers{Leader: "c"}, nil
 		}
-		if s.compiledIn = false; looks == 7 { // a controller wrote again before it stopped
+		if s.compiledIn = false; looks == 7 { // a controller wrote objects again before it stopped
 			var u unstructured.Unstructured
 			if err := yaml.Unmarshal(fmt.Appendf(nil, crb, "'kubetenant:admins:globex', labels: {kubetenant.dev/managed: "+
 				"tenant}", "{kind: User, name: peter}"), &u.Object); err != nil {
@@ -614,7 +621,7 @@ func TestServersChange(t *testing.T) {
 		t.Errorf("%v\n%s", err, strings.Join(out.lines, "\n"))
 	}
 	if looks != 9 || len(s.names("kubetenant:admins:")) > 0 || len(s.names("tenants.kubetenant.dev")) > 0 {
-		t.Errorf("%d looks, %q left", looks, s.names("kubetenant"))
+		t.Errorf("%d checks, %q remain", looks, s.names("kubetenant"))
 	}
 	for _, text := range []string{
 		"--authorization-config", "Do not delete the service",
@@ -627,9 +634,9 @@ func TestServersChange(t *testing.T) {
 	}
 }
 
-// TestShadow checks that no object of the service is deleted while kube-apiserver may still call
-// it, unless the command is forced. In mode Shadow, the service denies nothing, so no response
-// shows whether it is called.
+// TestShadow checks that the objects of the service are not deleted while kube-apiserver may still
+// call the service, except with Force. In mode Shadow, the service denies no requests, so no
+// response shows whether it is called.
 func TestShadow(t *testing.T) {
 	for mode, hidden := range map[string]bool{"Shadow": true, "Enforce": false, "": true} {
 		t.Run(mode, func(t *testing.T) {
@@ -647,7 +654,7 @@ func TestShadow(t *testing.T) {
 			err := uninstall.Run(t.Context(), o)
 			if deployed := len(s.names("/deployments kubetenant-system/kubetenant-webhook")) == 1; deployed != hidden ||
 				errors.Is(err, uninstall.ErrRefused) != (mode == "Shadow") {
-				t.Errorf("%v, the service is there: %t\n%s", err, deployed, strings.Join(out.lines, "\n"))
+				t.Errorf("%v, the service exists: %t\n%s", err, deployed, strings.Join(out.lines, "\n"))
 			}
 			o.Force = true
 			if err := uninstall.Run(t.Context(), o); err != nil || len(s.names("/deployments "+
@@ -658,7 +665,7 @@ func TestShadow(t *testing.T) {
 	}
 }
 
-// TestNothingInstalled checks that a server without kubetenant is not changed, even if bindings
+// TestNothingInstalled checks that a cluster without kubetenant is not changed, even if bindings
 // name similar groups.
 func TestNothingInstalled(t *testing.T) {
 	s := newServer(t, fmt.Sprintf(crb, "theirs", "{kind: Group, name: 'tenant:x'}"))
@@ -670,8 +677,8 @@ func TestNothingInstalled(t *testing.T) {
 	}
 }
 
-// TestCheckServers checks that each server of the cluster is checked. A renewed Lease reveals a
-// server that cannot be reached.
+// TestCheckServers checks that each server of the cluster is checked. A renewed Lease shows that a
+// server runs that cannot be reached.
 func TestCheckServers(t *testing.T) {
 	other := newServer(t, installed())
 	host, port, _ := strings.Cut(strings.TrimPrefix(other.URL, "http://"), ":")
@@ -682,7 +689,8 @@ func TestCheckServers(t *testing.T) {
 	s.compiledIn = false
 	checker := uninstall.NewServerChecker(s.config())
 	servers, err := checker.Check(t.Context())
-	if err != nil || servers.Running() || len(servers.Without) != 1 || len(servers.Unreachable) != 1 { // no TLS
+	// The check of the other server fails, because that server has no TLS.
+	if err != nil || servers.Running() || len(servers.Without) != 1 || len(servers.Unreachable) != 1 {
 		t.Errorf("%+v, %v", servers, err)
 	}
 	lease := func(renewed time.Time) {
@@ -717,14 +725,14 @@ func TestCheckServers(t *testing.T) {
 	}
 }
 
-// TestControllersWriteLater checks that the command finds objects that controllers write later.
-// These are a binding that is created after a check, and a finalizer that the controller of the
-// service adds before it stops.
+// TestControllersWriteLater checks that the command finds objects that controllers write later: a
+// binding that is created after a check, and a finalizer that the controller of the service adds
+// before it stops.
 func TestControllersWriteLater(t *testing.T) {
 	s := newServer(t, installed())
 	lists := 0
 	s.refuse = func(method, path string) bool {
-		if lists == 1 { // after the check that found none
+		if lists == 1 { // after the check that found no bindings
 			lists++
 			copied := s.objects["rbac.authorization.k8s.io/v1/clusterrolebindings /ops"].DeepCopy()
 			copied.SetName("kubetenant:admins:globex")

@@ -21,7 +21,7 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// errUnsupported reports that the server does not have the kind TenantUsage.
+// errUnsupported reports that the server does not serve TenantUsages.
 var errUnsupported = errors.New("the server does not record usage: upgrade its kubetenant and apply all " +
 	"CustomResourceDefinitions of its release")
 
@@ -32,9 +32,9 @@ const pageSize = 500
 // as a formula.
 var validUID = regexp.MustCompile(`^[0-9A-Za-z][0-9A-Za-z-]{0,63}$`)
 
-// OfTenant returns the usage of one tenant from a cluster. The report begins at the hour of now
-// minus since. The report is empty if the tenant has no usage, or if the usage belongs to a deleted
-// Tenant of the same name.
+// OfTenant returns the usage of one tenant from a cluster. The report begins with the hour that
+// contains now minus since. The report is empty if the tenant has no usage, or if the usage
+// belongs to a deleted Tenant of the same name.
 func OfTenant(
 	ctx context.Context, d dynamic.Interface, id tenant.ID, now time.Time, since time.Duration,
 ) (*Report, error) {
@@ -61,8 +61,8 @@ func OfTenant(
 	return r.finish(), nil
 }
 
-// All returns the usage of all tenants from a cluster. The report begins at the hour of now minus
-// since.
+// All returns the usage of all tenants from a cluster. The report begins with the hour that
+// contains now minus since.
 func All(ctx context.Context, d dynamic.Interface, now time.Time, since time.Duration) (*Report, error) {
 	r := newReport(now, since)
 	err := usages(d).ForEach(ctx, metav1.ListOptions{Limit: pageSize}, r.addObject,
@@ -78,8 +78,8 @@ func usages(d dynamic.Interface) typed.Client[v1alpha1.TenantUsage, *v1alpha1.Te
 		v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceTenantUsages))
 }
 
-// isOfPredecessor reports whether a TenantUsage belongs to a deleted Tenant, and another Tenant has
-// its name now. It returns false if the Tenant does not exist or the caller may not read it.
+// isOfPredecessor reports whether a TenantUsage belongs to a deleted Tenant whose name another
+// Tenant has now. It returns false if the Tenant does not exist or the caller may not read it.
 func isOfPredecessor(ctx context.Context, d dynamic.Interface, u *v1alpha1.TenantUsage, name string) (bool, error) {
 	object, err := d.Resource(v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceTenants)).
 		Get(ctx, name, metav1.GetOptions{})
@@ -132,14 +132,14 @@ func (r *Report) addObject(u *v1alpha1.TenantUsage) {
 }
 
 // isMissingObject reports whether an error means that the object does not exist. It returns false
-// if the server does not have the object's kind.
+// if the server does not serve the kind of the object.
 func isMissingObject(err error) bool {
 	status := apierrors.APIStatus(nil)
 	return apierrors.IsNotFound(err) && errors.As(err, &status) && status.Status().Details != nil &&
 		status.Status().Details.Name != ""
 }
 
-// explain adds advice to an error of a read. The zero ID means that the usage of all tenants was
+// explain adds advice to an error from a read. A zero ID means that the usage of all tenants was
 // read.
 func explain(id tenant.ID, err error) error {
 	switch {

@@ -15,8 +15,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// MaxKeys is the maximum number of different keys in a report from records. It limits the memory,
-// however large the files are. One million keys with names of usual length need about 600 MB.
+// MaxKeys is the maximum number of different keys in a report from records. It limits the memory
+// that large files can require. One million keys with usual names need about 600 MB.
 const MaxKeys = 1_000_000
 
 // errManyKeys reports that the records have more different keys than a report may have.
@@ -29,13 +29,13 @@ type process struct {
 	started         int64 // in nanoseconds since 1970
 }
 
-// key identifies the records of which only the latest is valid.
+// key identifies the records of which only the latest applies.
 type key struct {
 	process, tenant int32
 	hour            int64
 }
 
-// sums contains the latest numbers for each key. Each process and each tenant is stored only once.
+// sums contains the latest numbers for each key. Each process and each tenant is stored once.
 type sums struct {
 	readFile  func(path string, f func(number int, text []byte, err error) error) error
 	limit     int
@@ -60,7 +60,7 @@ func (s *sums) add(r *recorded.Record) error {
 }
 
 // byServer combines the numbers of the processes of each server. The processes of a server run one
-// after another, so their watches are not added.
+// after another, so their watches are not concurrent and are not added.
 func (s *sums) byServer() map[key]Numbers {
 	servers := map[[2]string]int32{}
 	serverOf := make([]int32, len(s.processes))
@@ -86,10 +86,10 @@ func index[K comparable](known map[K]int32, k K) int32 {
 	return i
 }
 
-// FromRecords returns the usage from a directory of records. The report begins at the hour of now
-// minus since. The zero ID selects all tenants. The report's problems describe invalid lines and
-// files that could not be read to their end. FromRecords fails if the directory has no records, or
-// more than [MaxKeys] different keys.
+// FromRecords returns the usage from a directory of records. The report begins with the hour that
+// contains now minus since. The zero ID selects all tenants. The report's problems describe
+// invalid lines and files that could not be read to their end. FromRecords returns an error if the
+// directory has no records, or if the records have more than [MaxKeys] different keys.
 func FromRecords(dir string, id tenant.ID, now time.Time, since time.Duration) (*Report, error) {
 	return newSums(MaxKeys).report(dir, id, newReport(now, since))
 }
@@ -107,7 +107,7 @@ func newSums(limit int) *sums {
 // report adds the records in a directory to a report, and finishes the report.
 func (s *sums) report(dir string, id tenant.ID, r *Report) (*Report, error) {
 	read := map[string]bool{}
-	for before := -1; len(read) > before; { // a server may have renamed a file before it was opened
+	for before := -1; len(read) > before; { // a server may rename a file before it is opened
 		before = len(read)
 		files, err := jsonlines.Files(dir, func(string) bool { return true })
 		if err != nil {
@@ -143,8 +143,8 @@ func (s *sums) report(dir string, id tenant.ID, r *Report) (*Report, error) {
 	return r.finish(), nil
 }
 
-// addFile adds the records of a file that are within the period of the report and belong to the
-// tenant.
+// addFile adds the records in a file that are within the period of the report. Unless the ID is
+// zero, it adds only the records of that tenant.
 func (s *sums) addFile(path string, id tenant.ID, r *Report) error {
 	return s.readFile(path, func(line int, text []byte, err error) error {
 		var found recorded.Record

@@ -28,7 +28,7 @@ type Numbers struct {
 	SeatMilliseconds int64 `json:"seatMilliseconds"`
 }
 
-// add adds the numbers of another server or tenant for the same hour.
+// add adds the numbers that another server or tenant has for the same hour.
 func (n *Numbers) add(more Numbers) {
 	n.Watches = sum(n.Watches, more.Watches)
 	n.addRequests(more)
@@ -130,10 +130,10 @@ func (r *Report) problem(text string) {
 	}
 }
 
-// identity identifies a tenant of the report.
+// identity identifies a tenant in the report.
 type identity struct{ tenant, uid string }
 
-// add adds a tenant with its hours and its stored objects.
+// add adds a tenant with its hours and its stored objects to the report.
 func (r *Report) add(key identity, hours map[int64]Numbers, stored *v1alpha1.StoredUsage) {
 	t := &Tenant{
 		Tenant: key.tenant,

@@ -90,8 +90,8 @@ func records(t *testing.T, files map[string]string, id tenant.ID, since time.Dur
 	return r
 }
 
-// TestLatestRecordOfAKey checks that only the latest record of a key applies, in any order of the
-// files. Records with different keys are added.
+// TestLatestRecordOfAKey checks that only the latest record of a key applies, regardless of the
+// order of the files. Records with different keys are added.
 func TestLatestRecordOfAKey(t *testing.T) {
 	for name, files := range map[string]map[string]string{
 		"in order": {
@@ -110,7 +110,7 @@ func TestLatestRecordOfAKey(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			got := records(t, files, tenant.ID{}, 24*time.Hour)
 			total, first := numbers(1117), numbers(1110)
-			first.Watches = 1100 // the maximum of the two processes, plus the other server
+			first.Watches = 1100 // the larger of the two processes, plus the other server
 			total.Watches = 1100 // the busiest hour
 			want := &usage.Report{
 				Since: at(3).Add(-24 * time.Hour),
@@ -142,12 +142,12 @@ func TestRecordsOfSelectedTenants(t *testing.T) {
 		since time.Duration
 		want  []string
 	}{
-		"all":            {tenant.ID{}, 24 * time.Hour, append(lastHours, "acme u1 1")},
-		"by time":        {tenant.ID{}, 2 * time.Hour, lastHours},
-		"by tenant":      {tenanttest.ID(t, "acme"), 24 * time.Hour, []string{"acme u2 2", "acme u1 1"}},
-		"by both":        {tenanttest.ID(t, "acme"), time.Hour, []string{"acme u2 2"}},
-		"within an hour": {tenanttest.ID(t, "acme"), time.Minute, nil},
-		"another":        {tenanttest.ID(t, "initech"), 24 * time.Hour, nil},
+		"all":                         {tenant.ID{}, 24 * time.Hour, append(lastHours, "acme u1 1")},
+		"since":                       {tenant.ID{}, 2 * time.Hour, lastHours},
+		"tenant":                      {tenanttest.ID(t, "acme"), 24 * time.Hour, []string{"acme u2 2", "acme u1 1"}},
+		"tenant and since":            {tenanttest.ID(t, "acme"), time.Hour, []string{"acme u2 2"}},
+		"tenant without recent usage": {tenanttest.ID(t, "acme"), time.Minute, nil},
+		"tenant without usage":        {tenanttest.ID(t, "initech"), 24 * time.Hour, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := records(t, files, c.id, c.since)
@@ -201,7 +201,7 @@ func TestInvalidRecords(t *testing.T) {
 				t.Errorf("%.80s: %d problems: %s, want %s", invalidLine, r.ProblemsTotal, text, want)
 			}
 			if len(r.Tenants) != 1 || r.Total.Requests != 2 {
-				t.Errorf("%.80s: the other lines are %v", invalidLine, r.Total)
+				t.Errorf("%.80s: the valid lines have the total %v", invalidLine, r.Total)
 			}
 		})
 	}
@@ -241,7 +241,7 @@ func TestRecordsThatCannotBeRead(t *testing.T) {
 	text := strings.Join(r.Problems, "\n")
 	for _, name := range []string{cut, broken} {
 		if !strings.Contains(text, name) {
-			t.Errorf("%s is not a problem: %s", name, text)
+			t.Errorf("no problem names %s: %s", name, text)
 		}
 	}
 }
@@ -273,8 +273,8 @@ func TestFutureHours(t *testing.T) {
 	}
 }
 
-// TestManyKeys checks that the number of keys is limited, and that repeated records of the same key
-// do not count.
+// TestManyKeys checks that the number of keys is limited, and that repeated records with the same
+// key are counted once.
 func TestManyKeys(t *testing.T) {
 	var text strings.Builder
 	for range 100 {
@@ -327,7 +327,7 @@ func object(name, tenantName, uid string, hour int, servers ...int64) *v1alpha1.
 	return u
 }
 
-// cluster returns a client of a cluster with objects.
+// cluster returns a client for a fake cluster that contains objects.
 func cluster(t *testing.T, objects ...runtime.Object) *fake.FakeDynamicClient {
 	t.Helper()
 	scheme := runtime.NewScheme()
@@ -382,7 +382,7 @@ func TestOfAPredecessor(t *testing.T) {
 				return true, nil, apierrors.NewInternalError(context.DeadlineExceeded)
 			})
 			if r, err := usage.OfTenant(t.Context(), d, acme, now, 24*time.Hour); err == nil {
-				t.Errorf("UID %q, and the Tenant cannot be read: %v", uid, r)
+				t.Errorf("UID %q, unreadable Tenant: %v", uid, r)
 			}
 		})
 	}
@@ -411,8 +411,8 @@ func TestAll(t *testing.T) {
 	}
 }
 
-// TestForgedObjects checks that an object with another tenant's name or with an invalid value is a
-// problem.
+// TestForgedObjects checks that an object is reported as a problem if its tenant does not match
+// its name, or if it has an invalid value.
 func TestForgedObjects(t *testing.T) {
 	unknown := &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": v1alpha1.SchemeGroupVersion.String(),
@@ -442,7 +442,7 @@ func TestForgedObjects(t *testing.T) {
 	}
 }
 
-// TestRefusedReads checks the advice in errors of the server.
+// TestRefusedReads checks the advice that is added to errors from the server.
 func TestRefusedReads(t *testing.T) {
 	resource := v1alpha1.Resource(v1alpha1.ResourceTenantUsages)
 	acme := tenanttest.ID(t, "acme")
@@ -519,16 +519,16 @@ func TestWriteCSV(t *testing.T) {
 		t.Errorf("empty: %q, %v", &b, err)
 	}
 	if err := r.WriteCSV(fullDisk{}); err == nil {
-		t.Error("a full disk is not an error")
+		t.Error("no error for a full disk")
 	}
 }
 
-// fullDisk is a writer whose disk is full.
+// fullDisk is a writer that always returns an error.
 type fullDisk struct{}
 
 func (fullDisk) Write([]byte) (int, error) { return 0, os.ErrClosed }
 
-// TestWriteJSON checks that the JSON equals the report, with an API version and a kind.
+// TestWriteJSON checks that the JSON contains the report, an API version and a kind.
 func TestWriteJSON(t *testing.T) {
 	for name, text := range map[string]string{
 		"none":    line("a", "00:00", "acme", "u1", 2, 1) + "x\n",
@@ -560,7 +560,7 @@ func TestWriteJSON(t *testing.T) {
 				t.Errorf("%s", diff)
 			}
 			if err := r.WriteJSON(fullDisk{}, "", ""); err == nil {
-				t.Error("a full disk is not an error")
+				t.Error("no error for a full disk")
 			}
 		})
 	}

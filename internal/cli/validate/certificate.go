@@ -84,8 +84,8 @@ func signingRequest(d *document) []Finding {
 	return append(found, requested(block.Bytes, d.at("spec.request", "", ""))...)
 }
 
-// requested returns the findings for a certificate request in DER. at is the position of the
-// findings.
+// requested returns the findings for a certificate request in DER. All findings have the position
+// of at.
 func requested(der []byte, at Finding) []Finding {
 	var found []Finding
 	add := func(warning bool, text, fix string) {

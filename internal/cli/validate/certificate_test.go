@@ -23,7 +23,7 @@ import (
 	"github.com/kubetenant/kubetenant/internal/cli/validate"
 )
 
-// newKey returns an RSA key with a number of bits, or an ECDSA key if bits is zero.
+// newKey returns an RSA key with the given number of bits, or an ECDSA key if bits is zero.
 func newKey(t *testing.T, bits int) crypto.Signer {
 	t.Helper()
 	var key crypto.Signer
@@ -37,7 +37,8 @@ func newKey(t *testing.T, bits int) crypto.Signer {
 	return key
 }
 
-// request returns a certificate request in PEM.
+// request returns a certificate request in PEM. If breaks is not nil, it modifies the DER
+// encoding.
 func request(t *testing.T, key crypto.Signer, subject pkix.Name, breaks func([]byte)) []byte {
 	t.Helper()
 	der, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{Subject: subject}, key)
@@ -67,7 +68,7 @@ func TestSubjects(t *testing.T) {
 		want    []string
 	}{
 		"good": {named("alice", "tenant:acme", "dev"), nil},
-		"nobody": {
+		"no user": {
 			named("", "tenant:acme"),
 			[]string{
 				"2:1: the certificate has no common name | write the subject /CN=USER/O=tenant:TENANT with an /OU=GROUP for " +
@@ -88,30 +89,30 @@ func TestSubjects(t *testing.T) {
 					"/CN=USER/O=tenant:TENANT with an /OU=GROUP for each group",
 			},
 		},
-		"no tenant's name": {
+		"invalid tenant": {
 			named("alice", "tenant:a b"),
 			[]string{
 				"2:1: tenant organization of the certificate: invalid tenant: not a valid label value | write the subject " +
 					"/CN=USER/O=tenant:TENANT with an /OU=GROUP for each group",
 			},
 		},
-		"a reserved user": {
+		"reserved user": {
 			named("system:admin", "tenant:acme"),
 			[]string{`2:1: the user name "system:admin" is the system tenant's | use names that do not begin with system:`},
 		},
-		"a reserved group": {
+		"reserved group": {
 			named("alice", "tenant:acme", "system:nodes"),
 			[]string{`2:1: the group "system:nodes" is the system tenant's | use names that do not begin with system:`},
 		},
-		"reserved names of the system": {named("system:admin", "tenant:system", "system:nodes"), nil},
-		"the old format": {
+		"reserved names in the system tenant": {named("system:admin", "tenant:system", "system:nodes"), nil},
+		"old format": {
 			named("tenant:acme:alice", "dev"),
 			[]string{
 				"2:1: warning: the old format is ambiguous: the names make this tenant acme | " +
 					"write O=tenant:acme, and groups as OU",
 			},
 		},
-		"masters": {
+		"system:masters": {
 			named("admin", "system:masters"),
 			[]string{
 				"2:1: kube-apiserver refuses to sign the organization system:masters | remove it, and " +
@@ -136,8 +137,8 @@ func TestSubjects(t *testing.T) {
 	}
 }
 
-// TestKeys checks that a request must be signed with its own key, and that the key must not be
-// weak.
+// TestKeys checks that a request must be signed with its own key, and that an RSA key must have at
+// least 2048 bits.
 func TestKeys(t *testing.T) {
 	t.Setenv("GODEBUG", "rsa1024min=0")
 	_, edwards, err := ed25519.GenerateKey(rand.Reader)
@@ -155,7 +156,7 @@ func TestKeys(t *testing.T) {
 		"RSA, too short": {
 			newKey(t, 1024), nil, []string{"1:1: the RSA key has 1024 bits | use ECDSA P-256, or at least 2048 bits"},
 		},
-		"another signature": {
+		"invalid signature": {
 			newKey(t, 2048),
 			func(der []byte) { der[len(der)-1] ^= 1 },
 			[]string{"1:1: the request is not signed with its key | create it again"},
@@ -170,8 +171,8 @@ func TestKeys(t *testing.T) {
 	}
 }
 
-// TestSigningRequest checks that the object must request a client certificate, and that it reports
-// the problems of the request.
+// TestSigningRequest checks that a CertificateSigningRequest must request a client certificate.
+// Problems of the certificate request in it are reported as well.
 func TestSigningRequest(t *testing.T) {
 	const object = "apiVersion: certificates.k8s.io/v1\nkind: CertificateSigningRequest\nmetadata: { name: alice }\n" +
 		"spec:\n  signerName: %s\n  usages: [%s]\n%s  request: %s\n"
@@ -189,7 +190,7 @@ func TestSigningRequest(t *testing.T) {
 				"5:3: spec.signerName: is not the signer of client certificates | write kubernetes.io/kube-apiserver-client",
 			},
 		},
-		"no client": {
+		"no client auth": {
 			fmt.Sprintf(object, signer, "server auth", expiry, good),
 			[]string{`6:3: spec.usages: has no client auth | write usages: ["digital signature", "client auth"]`},
 		},
@@ -200,7 +201,7 @@ func TestSigningRequest(t *testing.T) {
 					"write expirationSeconds: 86400",
 			},
 		},
-		"no PEM": {
+		"not PEM": {
 			fmt.Sprintf(object, signer, usages, expiry, "AAAA"),
 			[]string{"8:3: spec.request: is not PEM | set it to the base64-encoded PEM file: base64 -w0 request.pem"},
 		},
@@ -211,7 +212,7 @@ func TestSigningRequest(t *testing.T) {
 					"write the subject /CN=USER/O=tenant:TENANT with an /OU=GROUP for each group",
 			},
 		},
-		"a field unknown": {
+		"field that the API server sets": {
 			fmt.Sprintf(object, signer, usages, "  groups: [dev]\n", good),
 			[]string{
 				"4:1: warning: spec.expirationSeconds: is not set, so the signer may choose a year | " +
@@ -223,10 +224,10 @@ func TestSigningRequest(t *testing.T) {
 	if got := found(t, file(t, "a.pem", string(broken)), ""); len(got) != 1 ||
 		!strings.HasPrefix(got[0], "1:1: is not a certificate request: ") ||
 		!strings.Contains(got[0], "| create it again with ") {
-		t.Errorf("PEM that is no request: %v", got)
+		t.Errorf("PEM with an invalid request: %v", got)
 	}
 	if got := found(t, file(t, "a", "neither\n"), validate.Certificate); len(got) != 1 ||
 		!strings.Contains(got[0], "or PEM") {
-		t.Errorf("neither PEM nor an object: %v", got)
+		t.Errorf("text that is neither PEM nor an object: %v", got)
 	}
 }

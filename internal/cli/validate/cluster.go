@@ -22,7 +22,7 @@ import (
 	"github.com/kubetenant/kubetenant/internal/leaving"
 )
 
-// export returns the findings for exported objects of a cluster.
+// export returns the findings for objects that were exported from a cluster.
 func (r *run) export(f *file, docs []document) ([]Finding, error) {
 	if found := misshapen(docs); len(found) > 0 {
 		return found, nil
@@ -44,7 +44,8 @@ func (r *run) export(f *file, docs []document) ([]Finding, error) {
 	return found, nil
 }
 
-// misshapen returns the findings for objects that no server could have written.
+// misshapen returns a finding for each field that its type does not allow. No server writes such
+// fields.
 func misshapen(docs []document) []Finding {
 	types := map[string]reflect.Type{
 		"ClusterRoleBinding": reflect.TypeFor[rbacv1.ClusterRoleBinding](),
@@ -65,8 +66,8 @@ func misshapen(docs []document) []Finding {
 	return found
 }
 
-// named returns the document of the object that a finding names, or nil. The finding may name more
-// objects after the first one.
+// named returns the document of the object that a finding names, or nil. The finding may name
+// further objects after it.
 func named(docs []document, object string) *document {
 	for i := range docs {
 		d := &docs[i]
@@ -87,8 +88,8 @@ func named(docs []document, object string) *document {
 }
 
 // Cluster adds findings for the objects of a cluster that would allow more access on a server
-// without kubetenant. namespaces contains the system namespaces. If nil, the system namespaces from
-// the server's published configuration are used. The error is an error of the client.
+// without kubetenant. namespaces contains the system namespaces. If nil, the system namespaces
+// from the server's published configuration are used. Cluster returns only errors from the client.
 func (r *Report) Cluster(ctx context.Context, name string, k kube.Interface, namespaces []string) error {
 	before := len(r.Unread)
 	if namespaces == nil {
@@ -131,7 +132,7 @@ var errNamespacesUnknown = errors.New("system Namespaces could not be checked: "
 
 // publishedNamespaces returns the system namespaces from the server's published configuration. If
 // it returns the default system namespaces instead, it also returns a warning. The error is
-// [errNamespacesUnknown] or an error of the client.
+// [errNamespacesUnknown] or an error from the client.
 func publishedNamespaces(ctx context.Context, k kube.Interface) (all []string, warning string, err error) {
 	unknown := false
 	for _, namespace := range []string{metav1.NamespaceSystem, installation.WebhookNamespace} {

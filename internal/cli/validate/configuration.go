@@ -84,8 +84,8 @@ func writeConfig(config *configv1alpha1.TenancyConfiguration) (path string, remo
 	return path, remove, nil
 }
 
-// namedFiles returns the findings for the files that a configuration refers to. It ignores a
-// missing file, which is reported as a problem of the configuration.
+// namedFiles returns the findings for the files that a configuration refers to. It skips a file
+// that cannot be read, because [stack.Check] reports it.
 func namedFiles(ctx context.Context, config *configv1alpha1.TenancyConfiguration) ([]Finding, error) {
 	var all []Finding
 	add := func(path string, found []Finding) { all = append(all, withPosition(path, found)...) }
@@ -132,7 +132,7 @@ func revocation(data []byte) []Finding {
 	return nil
 }
 
-// scenarios returns the findings for scenarios.
+// scenarios returns the findings for Scenario documents.
 func (r *run) scenarios(_ *file, docs []document) ([]Finding, error) {
 	var found []Finding
 	for i := range docs {
@@ -151,8 +151,8 @@ func (r *run) scenarios(_ *file, docs []document) ([]Finding, error) {
 	return found, nil
 }
 
-// decodingErrors returns the findings for an error of the server's decoder. The documents and the
-// type T are used to find the position of the error and a suggestion.
+// decodingErrors converts an error from the server's decoder to findings. It uses the documents
+// and the type T to find the position of the error and to suggest a fix.
 func decodingErrors[T any](docs []document, err error) []Finding {
 	if len(docs) == 0 {
 		return []Finding{{Line: 1, Reason: err.Error(), Fix: "write one document"}}
@@ -200,7 +200,7 @@ func decodingErrors[T any](docs []document, err error) []Finding {
 	return found
 }
 
-// serverErrors returns the findings for the error with which a server would fail to start.
+// serverErrors returns the findings for an error that would prevent a server from starting.
 func serverErrors(d *document, path string, err error) []Finding {
 	var all utilerrors.Aggregate
 	if errors.As(err, &all) {
@@ -219,8 +219,8 @@ var (
 	sourceOf  = regexp.MustCompile(`^source "([^"]+)": `)
 )
 
-// syntaxError returns the finding for an error of the YAML parser. It removes the name of an
-// anchor, because the name may be part of a secret if the file has unexpected content.
+// syntaxError returns the finding for an error from the YAML parser. It removes the name of an
+// anchor, because the name may be part of a secret if the file is not YAML.
 func syntaxError(err error) *Finding {
 	f := &Finding{
 		Line:   1,
@@ -235,7 +235,7 @@ func syntaxError(err error) *Finding {
 }
 
 // textError returns the finding for the text of an error. If the text begins with a source or a
-// field, the finding has its position.
+// field, the finding has the position of that source or field.
 func textError(d *document, text string) Finding {
 	if m := sourceOf.FindStringSubmatch(text); m != nil {
 		if path := sourceNamed(d, m[1]); path != "" {
@@ -254,7 +254,7 @@ func textError(d *document, text string) Finding {
 	return d.at("", text, "")
 }
 
-// sourceFix returns the fix for the error of a source, or "".
+// sourceFix returns the fix for an error about a source, or "".
 func sourceFix(text string) string {
 	if strings.Contains(text, "no such file or directory") {
 		return "create the file, or write the path of another one"

@@ -20,12 +20,12 @@ const (
 	revocations = "apiVersion: kubetenant.dev/v1alpha1\nkind: Revocation\n"
 )
 
-// TestConfiguration checks that each finding of a configuration is at its field, or at the nearest
-// existing parent field.
+// TestConfiguration checks that each finding for a configuration has the position of its field, or
+// of the nearest existing parent field.
 func TestConfiguration(t *testing.T) {
 	checkFindings(t, validate.Config, map[string]finding{
 		"good": {header + "authorization: { mode: Shadow }\n", nil},
-		"no YAML": {
+		"invalid YAML": {
 			header + "a: b: c\n",
 			[]string{
 				"3:1: mapping values are not allowed in this context | check the indentation, and quote strings with : " +
@@ -36,67 +36,67 @@ func TestConfiguration(t *testing.T) {
 			header + "authorization:\n  mood: red\n",
 			[]string{`4:3: authorization.mood: unknown field "mood"; did you mean "mode"? | write mode`},
 		},
-		"no value of those": {
+		"unsupported value": {
 			header + "authorization: { mode: Perhaps }\n",
 			[]string{
 				`3:18: authorization.mode: Unsupported value: "Perhaps": supported values: "Enforce", ` +
 					`"Shadow" | write one of the supported values`,
 			},
 		},
-		"a list": {"- a\n", []string{"1:1: must be a map | write apiVersion, kind and the fields of the kind"}},
-		"a quantity": {
+		"list": {"- a\n", []string{"1:1: must be a map | write apiVersion, kind and the fields of the kind"}},
+		"invalid quantity": {
 			header + "admission:\n  quota: { default: { pods: x, secrets: 10 } }\n",
 			[]string{
 				"4:23: admission.quota.default.pods: must be a quantity, for example 10 or 500Mi | " +
 					"write a quantity, for example 10 or 500Mi",
 			},
 		},
-		"a whole number": {
+		"fraction for a whole number": {
 			header + "fairUse: { inFlight: 1.5 }\n",
 			[]string{"3:12: fairUse.inFlight: must be a whole number, but is a number | write a whole number"},
 		},
-		"a number that is too large": {
+		"too many bits": {
 			header + "fairUse: { inFlight: 9999999999, watches: 99999999999999999999 }\n",
 			[]string{
 				"3:12: fairUse.inFlight: must be a whole number of at most 32 bits | write a whole number of at most 32 bits",
 				"3:34: fairUse.watches: must be a whole number of at most 32 bits | write a whole number of at most 32 bits",
 			},
 		},
-		"a number out of range": {
+		"number out of range": {
 			header + "fairUse: { inFlight: -4 }\n",
 			[]string{
 				"3:12: fairUse.inFlight: Invalid value: -4: must be between 1 and 100000 | write a value between 1 and 100000",
 			},
 		},
-		"a duration": {
+		"number for a duration": {
 			header + "authorization: { mode: Shadow }\nadmission:\n  quota: { reservation: 10 }\n",
 			[]string{
 				"5:12: admission.quota.reservation: must be a duration, for example 30s or 1h30m | " +
 					"write a duration, for example 30s or 1h30m",
 			},
 		},
-		"a path that is missing": {
+		"missing path": {
 			header +
 				"authentication:\n  sources:\n  - { name: a, tokenFile: { path: t.csv } }\n  - name: b\n    tokenFile: {}\n",
 			[]string{"7:5: authentication.sources[1].tokenFile.path: Required value | add path"},
 		},
-		"a name twice": {
+		"duplicate name": {
 			header + "authentication:\n  sources:\n  - { name: a, tokenFile: { path: t.csv } }\n" +
 				"  - { name: a, tokenFile: { path: u.csv } }\n",
 			[]string{`6:7: authentication.sources[1].name: Duplicate value: "a" | write it once`},
 		},
-		"a key twice": {
+		"duplicate key": {
 			header + "authorization: {}\nauthorization: {}\n",
 			[]string{`4:1: authorization: the key "authorization" is already in line 3 | remove the duplicate key`},
 		},
-		"a warning": {
+		"warning": {
 			header + "admission:\n  attribution: { workloadUser: { externalUsers: [ 'a.*', 'a:' ] } }\n",
 			[]string{
 				"4:58: warning: admission.attribution.workloadUser.externalUsers[1]: the pattern must match the whole name, " +
 					"and no name ends with a colon: append .* | ",
 			},
 		},
-		"a source that is none": {
+		"missing files": {
 			header + "authentication:\n  sources:\n  - { name: a, tokenFile: { path: /nowhere/a.csv } }\n" +
 				"  - { name: b, tokenFile: { path: /nowhere/b.csv } }\n",
 			[]string{
@@ -109,11 +109,11 @@ func TestConfiguration(t *testing.T) {
 	})
 }
 
-// TestRevocation checks the findings of a Revocation.
+// TestRevocation checks the findings for an invalid Revocation.
 func TestRevocation(t *testing.T) {
 	checkFindings(t, validate.Revocation, map[string]finding{
 		"good": {revocations + "users: [ { tenant: acme, name: eve } ]\n", nil},
-		"no YAML": {
+		"invalid YAML": {
 			revocations + "users: [\n",
 			[]string{
 				"3:1: did not find expected node content | check the indentation, and quote strings with : " +
@@ -124,14 +124,14 @@ func TestRevocation(t *testing.T) {
 			revocations + "user: []\n",
 			[]string{`3:1: user: unknown field "user"; did you mean "users"? | write users`},
 		},
-		"a time": {
+		"invalid time": {
 			revocations + "tokens: [ { issuer: 'https://a', issuedBefore: yesterday } ]\n",
 			[]string{
 				"3:34: tokens[0].issuedBefore: must be a time, for example 2026-01-31T12:00:00Z | " +
 					"write a time, for example 2026-01-31T12:00:00Z",
 			},
 		},
-		"the system's": {
+		"system tenant": {
 			revocations + "tenants:\n- { name: acme }\n- { name: system }\n",
 			[]string{
 				"5:5: tenants[1].name: Forbidden: the system tenant may not be revoked, because no caller could undo it | " +
@@ -141,11 +141,11 @@ func TestRevocation(t *testing.T) {
 	})
 }
 
-// TestNamedFiles checks the findings in the files that a configuration refers to. Their kind and
-// default tenant come from the configuration.
+// TestNamedFiles checks that the findings for a configuration include those for the files that it
+// refers to. The configuration determines the kind and the default tenant of each file.
 func TestNamedFiles(t *testing.T) {
 	dir := t.TempDir()
-	t.Chdir(dir) // findings contain the paths of the configuration
+	t.Chdir(dir) // the configuration has relative paths, so the findings have them too
 	for name, text := range map[string]string{
 		"none.csv":      "S1,alice,1\n",
 		"unset.csv":     "S8,heidi,8\n",
@@ -201,7 +201,8 @@ authorization: { abac: { path: policy.jsonl } }
 	}
 }
 
-// TestNamedAndMissing checks that a warning for one file does not hide an error of another.
+// TestNamedAndMissing checks that a warning about one file does not hide an error about another
+// file.
 func TestNamedAndMissing(t *testing.T) {
 	t.Chdir(t.TempDir())
 	text := header +
@@ -223,22 +224,22 @@ func TestNamedAndMissing(t *testing.T) {
 	}
 }
 
-// TestKinds checks that the content of a file determines its kind before its name does. An unknown
-// kind is an error that lists the valid ones.
+// TestKinds checks that the content of a file takes precedence over its name when its kind is
+// detected. An unknown kind is an error that lists the valid kinds.
 func TestKinds(t *testing.T) {
 	for name, c := range map[string]struct{ file, text, want string }{
-		"tokens by the name":    {"file.csv", "S1,alice\n", "must have at least"},
-		"tokens":                {"file", "S1,alice,\n", "empty"},
-		"passwords by the name": {"PassWords.csv", ",alice,1,,acme\n", "empty password"},
-		"a policy by the name":  {"file.jsonl", "nonsense\n", "JSON"},
-		"a policy by an object": {"file.csv", "# comment\n{\"user\":\"alice\",\"x\":1}\n", "unknown field"},
-		"a policy that is none": {"file", "{\"user\"\n", "one whole JSON object"},
-		"JSON of a server": {
+		"tokens, by name":             {"file.csv", "S1,alice\n", "must have at least"},
+		"tokens, by content":          {"file", "S1,alice,\n", "empty"},
+		"passwords, by name":          {"PassWords.csv", ",alice,1,,acme\n", "empty password"},
+		"policy, by name":             {"file.jsonl", "nonsense\n", "JSON"},
+		"policy, by content":          {"file.csv", "# comment\n{\"user\":\"alice\",\"x\":1}\n", "unknown field"},
+		"policy with an invalid line": {"file", "{\"user\"\n", "one whole JSON object"},
+		"configuration in JSON": {
 			"file", `{"kind":"TenancyConfiguration","apiVersion":"v1"}`, "write apiVersion: kubetenant.dev/v1alpha1",
 		},
-		"a configuration": {"file", header + "x: 1\n", `unknown field "x"`},
-		"a revocation":    {"file.yaml", revocations + "user: []\n", "unknown field \"user\""},
-		"a signing request": {
+		"configuration in YAML": {"file", header + "x: 1\n", `unknown field "x"`},
+		"revocation":            {"file.yaml", revocations + "user: []\n", "unknown field \"user\""},
+		"CertificateSigningRequest": {
 			"file.yaml", "apiVersion: certificates.k8s.io/v1\nkind: CertificateSigningRequest\n", "spec.signerName",
 		},
 		"PEM": {
@@ -246,12 +247,12 @@ func TestKinds(t *testing.T) {
 			"-----BEGIN CERTIFICATE REQUEST-----\nAAAA\n-----END CERTIFICATE REQUEST-----\n",
 			"is not a certificate request",
 		},
-		"PEM of older tools": {
+		"PEM with the header NEW": {
 			"file.csv",
 			"-----BEGIN NEW CERTIFICATE REQUEST-----\nAAAA\n-----END NEW CERTIFICATE REQUEST-----\n",
 			"is not a certificate request",
 		},
-		"the content before the name": {
+		"content and name differ": {
 			"file.csv", "kind: CertificateSigningRequest\n", "apiVersion: does not match the kind",
 		},
 	} {
@@ -263,10 +264,10 @@ func TestKinds(t *testing.T) {
 	}
 	if _, err := check(t.Context(), file(t, "file", ""), "nothing"); err == nil ||
 		!strings.Contains(err.Error(), strings.Join(validate.Kinds(), ", ")) {
-		t.Errorf("an unknown kind: %v", err)
+		t.Errorf("unknown kind: %v", err)
 	}
 	missing := filepath.Join(t.TempDir(), "missing")
 	if _, err := check(t.Context(), missing, validate.Tokens); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("a missing file: %v", err)
+		t.Errorf("missing file: %v", err)
 	}
 }

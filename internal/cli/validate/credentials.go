@@ -32,7 +32,7 @@ func credentialFile(kind string) func(*run, *file, []document) ([]Finding, error
 	}
 }
 
-// readable warns of a file with secrets that other users may read.
+// readable warns of a file with secrets that users other than its owner may read.
 func readable(path string) []Finding {
 	info, err := os.Stat(path)
 	if err != nil || info.Mode().Perm()&0o077 == 0 {
@@ -46,11 +46,12 @@ func readable(path string) []Finding {
 	}}
 }
 
-// maxProblems is the maximum number of problems that are reported for one credential file.
+// maxProblems is the maximum number of problems that are reported for a credential file or policy
+// file, and the maximum number of duplicate keys that are reported for a document.
 const maxProblems = 100
 
-// credentials returns the problems of a token or password file. It also warns of records that the
-// server accepts, but that are probably mistakes.
+// credentials returns the findings for a token or password file. They include warnings about
+// records that the server accepts, but that are probably mistakes.
 func credentials(
 	ctx context.Context, data []byte, kind string, config *configv1alpha1.CredentialFile,
 ) ([]Finding, error) {
@@ -66,8 +67,9 @@ func credentials(
 	return found, nil
 }
 
-// refused returns the records that the server's readers reject. A reader stops at the first
-// problem. Therefore, refused removes the rejected record and reads the remaining records again.
+// refused returns a finding for each record that the server's readers reject. A reader stops at
+// the first problem. Therefore, refused clears the rejected record and reads the remaining records
+// again.
 func refused(
 	ctx context.Context, data []byte, kind string, config *configv1alpha1.CredentialFile,
 ) (found []Finding, err error) {
@@ -131,8 +133,8 @@ func refused(
 }
 
 // record returns the first and the last line of the record that contains the given line, and the
-// column of one of its fields. Lines are counted from 0. If the record is unreadable, an unclosed
-// quote on an earlier line may be the cause.
+// column of one of its fields. line starts at 1, but first and last start at 0. If the record is
+// unreadable, an unclosed quote on an earlier line may be the cause.
 func record(lines [][]byte, line, field int) (first, last, column int) {
 	r := csv.NewReader(bytes.NewReader(bytes.Join(lines, nil)))
 	r.FieldsPerRecord = -1
@@ -172,7 +174,8 @@ func defaultNames() (*tenant.SystemNames, error) {
 	return settings.Authorization.SystemSubjects.Names(), nil
 }
 
-// reserved returns an error if a name is reserved and the tenant is not the system tenant.
+// reserved returns an error if the user or a group has a reserved name and the tenant is not the
+// system tenant.
 func reserved(names *tenant.SystemNames, name string, groups []string, id tenant.ID) error {
 	if id.IsSystem() {
 		return nil

@@ -13,7 +13,7 @@ import (
 	"github.com/kubetenant/kubetenant/internal/cli/validate"
 )
 
-// Findings of several records.
+// Texts of findings that several tests expect.
 const (
 	few    = " of them | write secret,user,uid, then groups in quotes, then ,,TENANT"
 	noName = " invalid tenant: not a valid label value | a tenant is a label value: at most 63 letters, digits, -, " +
@@ -38,28 +38,28 @@ func TestTokens(t *testing.T) {
 		"too few fields": {
 			"S1,alice\n", []string{"1:1: a record must have at least secret, user and uid, but has only 2" + few},
 		},
-		"no tenant is said": {
+		"empty tenant": {
 			"S1,alice,1,dev,,\n",
 			[]string{
 				"1:17: the record ends with two empty fields: the tenant is missing | put the tenant after the last comma",
 			},
 		},
-		"no tenant's name": {"S1,alice,1,,a b\n", []string{"1:13:" + noName}},
-		"no user":          {"S1,,1,,acme\n", []string{"1:4: must not be empty | write the user name and the uid"}},
-		"a field too many": {
+		"invalid tenant": {"S1,alice,1,,a b\n", []string{"1:13:" + noName}},
+		"no user":        {"S1,,1,,acme\n", []string{"1:4: must not be empty | write the user name and the uid"}},
+		"empty field before the tenant": {
 			"S1,alice,1,x,,y,,acme\n",
 			[]string{
 				"1:14: must not be empty, except directly before a tenant in the last field | remove the empty field, " +
 					"or end the record with ,,TENANT",
 			},
 		},
-		"a reserved user": {
+		"reserved user": {
 			"S1,system:admin,1,,acme\nS2,system:admin,1,,system\n",
 			[]string{
 				`1:1: the user name "system:admin" is the system tenant's | choose another name, or end the record with ,,system`,
 			},
 		},
-		"a reserved group": {
+		"reserved group": {
 			"S1,alice,1,\"dev,kubeadm:cluster-admins\",,acme\n",
 			[]string{
 				`1:1: the group "kubeadm:cluster-admins" is the system tenant's | choose another name, ` +
@@ -67,47 +67,47 @@ func TestTokens(t *testing.T) {
 			},
 		},
 		"white space": {"S1,alice ,1,,acme\n", []string{"1:4:" + space}},
-		"open quotes": {
+		"unclosed quote in the last record": {
 			"S1,alice,1,,acme\n\"S2,bob,2,,acme\n",
 			[]string{`2:17: extraneous or missing " in quoted-field | put the field in quotes and write quotes in it twice`},
 		},
-		"quotes left open": {
+		"unclosed quote before other records": {
 			"S1,alice,1,,acme\n\"S2,bob,2,,acme\nS3,carol,3,,acme\n",
 			[]string{`2:1: extraneous or missing " in quoted-field | put the field in quotes and write quotes in it twice`},
 		},
-		"quotes that end": {
+		"text after a closing quote": {
 			"\"S1\nx\"y,alice,1,,acme\nS2,bob\n",
 			[]string{
 				`1:1: extraneous or missing " in quoted-field | put the field in quotes and write quotes in it twice`,
 				"3:1: a record must have at least secret, user and uid, but has only 2" + few,
 			},
 		},
-		"quotes within": {
+		"quote inside a field": {
 			"S1,al\"ice,1,,acme\nS2,bob\n",
 			[]string{
 				`1:6: bare " in non-quoted-field | put the field in quotes and write quotes in it twice`,
 				"2:1: a record must have at least secret, user and uid, but has only 2" + few,
 			},
 		},
-		"twice": {
+		"duplicate token": {
 			"S1,alice,1,,acme\nS1,bob,2,,acme\n",
 			[]string{"2:1: an earlier line has the same token | remove one of the two records"},
 		},
-		"many": {
+		"several problems": {
 			"S1,alice\n\nS1,bob,2,,a b\n# S3\n",
 			[]string{
 				"1:1: a record must have at least secret, user and uid, but has only 2" + few, "3:11:" + noName,
 				"4:1: a record must have at least secret, user and uid, but has only 1" + few,
 			},
 		},
-		"two lines": {
+		"record on two lines": {
 			"S1,\"al\nice \",1,,acme\nS2,bob\n",
 			[]string{
 				"1:4:" + space,
 				"3:1: a record must have at least secret, user and uid, but has only 2" + few,
 			},
 		},
-		"an omitted tenant": {
+		"omitted tenant": {
 			"S1,alice,1\nS2,bob,2,dev,ops\nS3,carol,3,,acme\nS4,dave,4\n",
 			[]string{"1:10:" + omitted, "2:14:" + omitted, "4:9:" + omitted},
 		},
@@ -121,13 +121,13 @@ func TestSuspiciousRecords(t *testing.T) {
 		"typographic quotes": {
 			"S1,bob,2,“dev,ops”,,acme\n", []string{"1:10:" + typographic, "1:17:" + unread},
 		},
-		"a typographic user": {"S1,‘bob’,2,,acme\n", []string{"1:4:" + typographic}},
+		"typographic quotes around a user": {"S1,‘bob’,2,,acme\n", []string{"1:4:" + typographic}},
 		"apostrophes": {
 			"S1,bob,2,'dev,ops',,acme\n", []string{"1:10:" + apostrophe, "1:15:" + unread},
 		},
-		"groups without quotes": {"S1,bob,2,dev,ops,,acme\n", []string{"1:14:" + unread}},
-		"groups and the tenant": {"S1,bob,2,\"dev,ops\",,acme\n", nil},
-		"an apostrophe within":  {"S1,o'brien,2,dev,,acme\n", nil},
+		"groups without quotes":    {"S1,bob,2,dev,ops,,acme\n", []string{"1:14:" + unread}},
+		"groups and the tenant":    {"S1,bob,2,\"dev,ops\",,acme\n", nil},
+		"apostrophe inside a name": {"S1,o'brien,2,dev,,acme\n", nil},
 		"semicolons": {
 			"S1,bob,2,dev;ops,,acme\n",
 			[]string{
@@ -135,28 +135,28 @@ func TestSuspiciousRecords(t *testing.T) {
 					"separate groups with commas",
 			},
 		},
-		"a header": {
+		"header": {
 			"token,user,uid,groups,,acme\n",
 			[]string{
 				"1:1: warning: the record looks like a header, but the server accepts its first field as a secret | " +
 					"remove the record: the format has no header",
 			},
 		},
-		"another comment": {
+		"comment with slashes": {
 			"//S1,bob,2,,acme\n",
 			[]string{
 				"1:1: warning: the record looks like a comment, but the server accepts its first field as a secret | " +
 					"remove the record: the format has no comments",
 			},
 		},
-		"a comment": {
+		"comment with a number sign": {
 			"#S1,bob,2,dev,,acme\n",
 			[]string{
 				"1:1: the record looks like a comment, but the server would accept its secret: remove the record, or put " +
 					"the secret in quotes | remove the record",
 			},
 		},
-		"a hash": {
+		"unsupported hash": {
 			"{SSHA}abc,bob,2,dev,,acme\n",
 			[]string{
 				"1:1: is a hash of the format {SSHA}, which is not supported: write the token itself | htpasswd -nB USER " +
@@ -170,7 +170,7 @@ func TestSuspiciousRecords(t *testing.T) {
 func TestPasswords(t *testing.T) {
 	checkFindings(t, validate.Passwords, map[string]finding{
 		"good": {"S1,alice,1,dev,,acme\nS1,alice,1,dev,,globex\n", nil},
-		"twice": {
+		"duplicate user": {
 			"S1,alice,1,,acme\nS2,alice,2,,acme\n",
 			[]string{"2:4: an earlier line has the same user and tenant | remove one of the two records"},
 		},
@@ -178,28 +178,28 @@ func TestPasswords(t *testing.T) {
 			",alice,1,,acme\n",
 			[]string{"1:1: empty password | write a password or its bcrypt hash (htpasswd -nB), or remove the record"},
 		},
-		"a colon": {
+		"colon in the user name": {
 			"S1,al:ice,1,,acme\n",
 			[]string{
 				"1:4: the user name must not contain a colon (RFC 7617, section 2) " +
 					"| use a name without a colon: Basic authentication cannot send it",
 			},
 		},
-		"half a hash": {
+		"incomplete hash": {
 			"$2y$05$half,alice,1,,acme\n",
 			[]string{
 				"1:1: begins with $2 but is not a valid bcrypt hash | use the complete 60-character hash (htpasswd -nB)",
 			},
 		},
-		"a hash that takes far too long": {
+		"excessive bcrypt cost": {
 			"$2y$31$" + strings.Repeat("a", 53) + ",alice,1,,acme\n",
 			[]string{"1:1: the bcrypt cost must be at most 16 | hash it with a cost of at most 16"},
 		},
 	})
 }
 
-// TestReadable checks the warning for secrets that the group or other users may read. A file
-// without secrets has no warning.
+// TestReadable checks the warning for a file with secrets that the group or other users may read.
+// A policy file contains no secrets and has no warning.
 func TestReadable(t *testing.T) {
 	for mode, want := range map[os.FileMode][]string{
 		0o600: nil,
@@ -222,6 +222,6 @@ func TestReadable(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := found(t, path, validate.ABAC); got != nil {
-		t.Errorf("a policy that others may read: %v", got)
+		t.Errorf("policy that other users may read: %v", got)
 	}
 }

@@ -11,8 +11,8 @@ import (
 	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
 )
 
-// suspicious warns of records that the server accepts, but that are probably mistakes: records that
-// belong to the system tenant by default, comments, a header, and ignored fields.
+// suspicious warns of records that the server accepts, but that are probably mistakes. Examples
+// are comments, a header, ignored fields, and records that belong to the system tenant by default.
 func suspicious(data []byte, config *configv1alpha1.CredentialFile) []Finding {
 	var found []Finding
 	r := csv.NewReader(bytes.NewReader(bytes.TrimPrefix(data, []byte("\ufeff"))))
@@ -53,7 +53,7 @@ func namesTenant(fields []string) bool {
 	return n >= 5 && fields[n-2] == ""
 }
 
-// suspiciousField is a warning about a field of a record.
+// suspiciousField is a warning about a field in a record.
 type suspiciousField struct {
 	field       int
 	reason, fix string
@@ -111,11 +111,11 @@ func suspiciousFields(fields []string) []suspiciousField {
 	return odd
 }
 
-// credentialFix returns the fix for a problem of a credential file, or "".
+// credentialFix returns the fix for a problem with a credential, or "".
 func credentialFix(text string) string { return fixOf(credentialFixes(), text) }
 
-// credentialFixes returns pairs of a part of a message and the fix for this message. The first pair
-// whose part is in the message applies.
+// credentialFixes returns pairs of a substring of a message and the fix for this message. The
+// first pair whose substring is in the message applies.
 func credentialFixes() [][2]string {
 	return [][2]string{
 		{"must have at least", "write secret,user,uid, then groups in quotes, then ,,TENANT"},

@@ -10,8 +10,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// TestEveryKindDecodes checks that each kind of the cluster is decoded to its Go type. No type
-// accepts metadata that is not a map.
+// TestEveryKindDecodes checks that each kind with a CustomResourceDefinition is decoded to its Go
+// type. No type accepts metadata that is not a map.
 func TestEveryKindDecodes(t *testing.T) {
 	rows := kinds()
 	row := rows[slices.IndexFunc(rows, func(k kind) bool { return k.name == Objects })]

@@ -36,13 +36,13 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// definition is a kind with the schema of its CustomResourceDefinition.
+// definition is the scope and the schema of a CustomResourceDefinition.
 type definition struct {
 	namespaced bool
 	schema     *spec.Schema
 }
 
-// definitions returns the definition of each kind of kubetenant.
+// definitions returns the CustomResourceDefinitions of kubetenant, keyed by kind.
 func definitions() (map[string]*definition, error) {
 	all := map[string]*definition{}
 	for name, text := range deploy.Definitions() {
@@ -80,7 +80,7 @@ func (r *run) objects(_ *file, docs []document) ([]Finding, error) {
 	for i := range docs {
 		d := &docs[i]
 		if wrongVersion(d) != nil {
-			continue // reported for the file
+			continue // unknownDocuments reports it
 		}
 		problems := all[d.kind].check(d)
 		if !hasError(problems) {
@@ -95,8 +95,9 @@ func (r *run) objects(_ *file, docs []document) ([]Finding, error) {
 	return found, nil
 }
 
-// check returns the findings for an object. It checks the fields first, then the schema, then the
-// rules of the schema, and then the rules of the controllers. The API server uses the same order.
+// check returns the findings for an object. Like the API server, it checks the fields and the
+// schema before the CEL rules. It checks the rules of the controllers last, if it has found no
+// error.
 func (k *definition) check(d *document) []Finding {
 	if found := d.duplicates(); len(found) > 0 {
 		return found
@@ -164,8 +165,8 @@ func unknownFields(s *spec.Schema, value any, path string, report func(fieldPath
 	}
 }
 
-// setDefaults sets the defaults of a schema. Like the API server, it removes null fields, except in
-// lists.
+// setDefaults sets the default values in a schema. Like the API server, it first removes null
+// fields that the schema does not allow. It retains null items in lists.
 func setDefaults(s *spec.Schema, value any) {
 	switch value := value.(type) {
 	case []any:
@@ -204,8 +205,8 @@ func fieldOf(s *spec.Schema, name string) *spec.Schema {
 	return nil
 }
 
-// metadata checks the metadata of an object. A missing namespace is accepted, because kubectl sets
-// it.
+// metadata checks the metadata of an object. It accepts a missing namespace, because kubectl sets
+// the namespace.
 func (k *definition) metadata(d *document, value map[string]any) []Finding {
 	content, ok := value["metadata"].(map[string]any)
 	if !ok {
@@ -218,7 +219,7 @@ func (k *definition) metadata(d *document, value map[string]any) []Finding {
 	meta := &metav1.ObjectMeta{}
 	err := runtime.DefaultUnstructuredConverter.FromUnstructured(content, meta)
 	if err != nil || len(found) > 0 {
-		return found // the misfits already contain the problem
+		return found // the mismatches already contain the error
 	}
 	if meta.Name == "" && meta.GenerateName != "" {
 		meta.Name = names.SimpleNameGenerator.GenerateName(meta.GenerateName)
@@ -319,7 +320,8 @@ func (k *definition) description(path string) string {
 	return text
 }
 
-// controllers returns the findings for rules that only the controllers check.
+// controllers returns the findings for rules that the controllers check, but the API server does
+// not.
 func controllers(d *document, value map[string]any) []Finding {
 	object := &unstructured.Unstructured{Object: value}
 	switch d.kind {
@@ -346,7 +348,7 @@ func controllers(d *document, value map[string]any) []Finding {
 	return nil
 }
 
-// limits returns the findings for the limits of a quota. fields is the path of the limits.
+// limits returns the findings for the resource limits at the path fields.
 func limits(d *document, value map[string]any, fields ...string) []Finding {
 	hard, _, _ := unstructured.NestedMap(value, fields...)
 	var found []Finding
@@ -409,7 +411,8 @@ func fieldError(d *document, err *field.Error) Finding {
 	return d.at(err.Field, err.ErrorBody(), fieldFix(err))
 }
 
-// validatePublication validates a Publication, except for rules that depend on the configuration.
+// validatePublication validates a Publication, except for rules that depend on the server's
+// configuration.
 func validatePublication(object *unstructured.Unstructured) error {
 	decoded, err := typed.Decode[v1alpha1.Publication](object)
 	if err != nil {

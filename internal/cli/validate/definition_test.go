@@ -9,7 +9,7 @@ import (
 	"github.com/kubetenant/kubetenant/internal/cli/validate"
 )
 
-// TestObjects checks objects whose problems the schema alone does not detect.
+// TestObjects checks the findings that the schema of a kind alone does not detect.
 func TestObjects(t *testing.T) {
 	const (
 		tenant = "apiVersion: kubetenant.dev/v1alpha1\nkind: Tenant\nmetadata: { name: acme }\n"
@@ -18,19 +18,19 @@ func TestObjects(t *testing.T) {
 		to     = "  to: [ { apiGroups: [ '' ], resources: [ pods ], verbs: [ get ] } ]\n"
 	)
 	checkFindings(t, validate.Objects, map[string]finding{
-		"fields that are null": {
+		"null fields": {
 			tenant + "spec: { id: acme, access: null, admins: null, quota: { pods: null, secrets: 1 }, " +
 				"namespaces: { labels: { team: null } } }\n",
 			nil,
 		},
-		"a required field that is null": {
+		"null in a required field": {
 			tenant + "spec: { id: null }\n", []string{"4:9: spec.id: is required | add id"},
 		},
-		"an item that is null": {
+		"null in a list": {
 			tenant + "spec: { id: acme, memberRoles: [ null ] }\n",
 			[]string{"4:34: spec.memberRoles[0]: must be a string | write a string"},
 		},
-		"a namespace of a cluster-scoped object": {
+		"namespace of a cluster-scoped object": {
 			"apiVersion: kubetenant.dev/v1alpha1\nkind: Tenant\nmetadata: { name: acme, namespace: Default }\n" +
 				"spec: { id: acme, quota: { request.cpu: 1 } }\n",
 			[]string{
@@ -39,7 +39,7 @@ func TestObjects(t *testing.T) {
 					"use a resource name that ResourceQuota accepts, such as pods or requests.cpu",
 			},
 		},
-		"a time that does not decode": {
+		"invalid time": {
 			"apiVersion: kubetenant.dev/v1alpha1\nkind: RetiredTenant\n" +
 				"metadata: { name: old-5b2d5a3e-4a55-4c28-9a3c-2ad1b0f4f6a1 }\n" +
 				"spec:\n  id: old\n  uid: 5b2d5a3e-4a55-4c28-9a3c-2ad1b0f4f6a1\n  retiredAt: 2026-01-01t00:00:00z\n",
@@ -48,15 +48,15 @@ func TestObjects(t *testing.T) {
 					"write a time, for example 2026-01-31T12:00:00Z",
 			},
 		},
-		"an expiry that does not decode": {
+		"invalid expiry": {
 			grant + "spec:\n  from: { tenant: globex, users: [ bob ] }\n" + to + "  expires: 2026-01-01t00:00:00z\n",
 			[]string{
 				"7:3: spec.expires: must be a time, for example 2026-01-31T12:00:00Z | " +
 					"write a time, for example 2026-01-31T12:00:00Z",
 			},
 		},
-		"a generated name": {grant + "spec:\n  from: { tenant: globex, users: [ bob ] }\n" + to, nil},
-		"an item of a set twice": {
+		"generated name": {grant + "spec:\n  from: { tenant: globex, users: [ bob ] }\n" + to, nil},
+		"duplicate item in a set": {
 			grant + "spec:\n  from: { tenant: globex, users: [ bob, eve, bob ] }\n" + to,
 			[]string{"5:46: spec.from.users[2]: is in the list already | write it once"},
 		},
@@ -65,7 +65,7 @@ func TestObjects(t *testing.T) {
 				"- name: cp-0\n  hours: [ { hour: '2026-11-28T01:00:00Z', requests: 1 } ]\n",
 			nil,
 		},
-		"usage without a tenant": {
+		"invalid usage": {
 			"apiVersion: kubetenant.dev/v1alpha1\nkind: TenantUsage\nmetadata: { name: acme }\nservers:\n" +
 				"- name: cp-0\n  hours: [ { hour: '2026-11-28T01:00:00Z', requests: -1 } ]\n",
 			[]string{
@@ -74,36 +74,36 @@ func TestObjects(t *testing.T) {
 					"description: requests is the number of requests and reviews that the tenant boundary checked.",
 			},
 		},
-		"a status": {tenant + "spec: { id: acme }\nstatus: { namespaces: { total: many } }\n", nil},
-		"an unknown field of the status": {
+		"status": {tenant + "spec: { id: acme }\nstatus: { namespaces: { total: many } }\n", nil},
+		"unknown field in the status": {
 			tenant + "spec: { id: acme }\nstatus: { conditons: [] }\n",
 			[]string{`5:11: status.conditons: unknown field "conditons"; did you mean "conditions"? | write conditions`},
 		},
-		"a status of a kind without one": {
+		"status of a kind without a status": {
 			"apiVersion: kubetenant.dev/v1alpha1\nkind: TenantMembers\nmetadata: { name: acme }\nspec: { id: acme }\n" +
 				"status: {}\n",
 			[]string{
 				`5:1: status: unknown field "status" | remove it, or write one of the fields apiVersion, kind, metadata, spec`,
 			},
 		},
-		"a limit that no object uses": {
+		"limit for an unknown resource": {
 			quota + "spec: { tenant: acme, hard: { request.cpu: 1 } }\n",
 			[]string{
 				"4:31: spec.hard[request.cpu]: no object uses it | " +
 					"use a resource name that ResourceQuota accepts, such as pods or requests.cpu",
 			},
 		},
-		"a limit that is not a quantity": {
+		"limit that is not a quantity": {
 			tenant + "spec: { id: acme, quota: { pods: 1e1.5 } }\n",
 			[]string{
 				"4:28: spec.quota.pods: must be a quantity, for example 10 or 500Mi | write a quantity, for example 10 or 500Mi",
 			},
 		},
-		"a value that its tag does not allow": {
+		"value that does not match its tag": {
 			tenant + "spec: { id: acme, admins: !!int SECRET }\n",
 			[]string{"4:27: the tag does not allow the value | remove the tag, which begins with !"},
 		},
-		"a kind by an alias": {
+		"YAML alias for the kind": {
 			"apiVersion: kubetenant.dev/v1alpha1\nmetadata: { name: acme, annotations: { kind: &kind Tenant } }\n" +
 				"kind: *kind\nspec: { id: acme }\n",
 			nil,
@@ -125,20 +125,20 @@ func TestReservedSubjects(t *testing.T) {
 				"{ kind: ServiceAccount, name: a, namespace: acme--web } ]\n",
 			nil,
 		},
-		"a user": {
+		"reserved user": {
 			tenant + "  admins: [ { kind: User, name: alice }, { kind: User, name: 'system:masters' } ]\n" +
 				"status: { namespaces: { total: many } }\n",
 			[]string{"6:56: spec.admins[1].name: is a reserved name" + fix},
 		},
-		"a group of a binding": {
+		"reserved group in a binding": {
 			tenant + "  bindings: [ { clusterRole: view, subjects: [ { kind: Group, name: 'system:masters' } ] } ]\n",
 			[]string{"6:63: spec.bindings[0].subjects[0].name: is a reserved name" + fix},
 		},
-		"members": {
+		"group of another tenant in TenantMembers": {
 			members + "  bindings: [ { clusterRole: view, subjects: [ { kind: Group, name: 'tenant:globex' } ] } ]\n",
 			[]string{"6:63: spec.bindings[0].subjects[0].name: names callers of another tenant" + fix},
 		},
-		"a service account of a system namespace": {
+		"service account of a system namespace": {
 			tenant + "  admins: [ { kind: ServiceAccount, name: a, namespace: kube-system } ]\n",
 			[]string{
 				"6:46: spec.admins[0].namespace: names a service account in a namespace that the tenant does not own" + fix,
@@ -147,8 +147,8 @@ func TestReservedSubjects(t *testing.T) {
 	})
 }
 
-// TestReservedByConfiguration checks that the reserved names of a configuration among the files
-// apply.
+// TestReservedByConfiguration checks that the reserved names in a TenancyConfiguration apply to
+// the other files of the same validation.
 func TestReservedByConfiguration(t *testing.T) {
 	object := file(t, "tenant.yaml", "apiVersion: kubetenant.dev/v1alpha1\nkind: Tenant\nmetadata: { name: acme }\n"+
 		"spec: { id: acme, admins: [ { kind: User, name: root } ] }\n")

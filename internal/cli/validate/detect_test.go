@@ -13,8 +13,8 @@ import (
 	"github.com/kubetenant/kubetenant/internal/cli/validate"
 )
 
-// FuzzDetection checks that no content and no name of a file causes a panic. Each finding has a
-// reason, and no output contains the first value of a record.
+// FuzzDetection checks that no content or name of a file causes a panic. Each finding has a
+// reason, and no output contains a secret at the beginning of the content.
 func FuzzDetection(f *testing.F) {
 	const object = "apiVersion: kubetenant.dev/v1alpha1\nkind: %s\nmetadata: { name: a }\nspec: { id: a }\n"
 	for _, text := range []string{
@@ -42,7 +42,7 @@ func FuzzDetection(f *testing.F) {
 		}
 		report, _ := validate.Files(t.Context(), []string{path}, validate.Options{Namespace: "kubetenant-system"})
 		if len(report.Findings)+len(report.Unread)+len(report.Valid) == 0 {
-			t.Errorf("%q: nothing is said", text)
+			t.Errorf("%q: no output", text)
 		}
 		var all []string
 		for i := range report.Findings {
@@ -58,12 +58,12 @@ func FuzzDetection(f *testing.F) {
 		const secret = "SECRETSECRET"
 		first := strings.TrimLeft(text, "*&!\"' -") // without characters that are special in YAML
 		if strings.HasPrefix(first, secret) && strings.Contains(strings.Join(all, "\n"), secret) {
-			t.Errorf("%q is told: %q", text, all)
+			t.Errorf("the output for %q contains the secret: %q", text, all)
 		}
 	})
 }
 
-// names returns the file names that the detection distinguishes.
+// names returns a file name for each case that the detection of kinds distinguishes.
 func names() []string {
 	return []string{"file", "file.csv", "passwords", "file.yaml", "file.json", "file.jsonl", "file.csr"}
 }

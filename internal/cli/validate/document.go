@@ -19,7 +19,7 @@ import (
 // document is a document of a YAML or JSON file, or an item of a List in such a document.
 type document struct {
 	node *yaml.Node
-	// apiVersion and kind are empty if the document has none.
+	// apiVersion and kind are empty if the document does not contain them.
 	apiVersion, kind string
 	// prefix is the path of an item in its List, such as "items[0].". It is empty for a whole
 	// document.
@@ -68,8 +68,9 @@ func split(data []byte) (all []document, syntax *Finding) {
 	}
 }
 
-// mistagged returns the finding for a value that does not match its tag, such as !!int x. The error
-// of a decoder is not used, because it quotes the value, which may be a secret.
+// mistagged returns the finding for the first value that does not match its YAML tag, such as
+// !!int x, or nil. The decoder's own error is not used, because it quotes the value, which can be
+// a secret.
 func mistagged(node *yaml.Node) *Finding {
 	if node.Kind == yaml.ScalarNode && node.Style&yaml.TaggedStyle != 0 {
 		var value any
@@ -90,8 +91,8 @@ func mistagged(node *yaml.Node) *Finding {
 	return nil
 }
 
-// newDocument returns the document of a node. apiVersion and kind are the defaults for an item of a
-// typed list, in which the API server omits them.
+// newDocument returns the document with the given root node. apiVersion and kind apply if the node
+// has no kind. The API server omits both in the items of a typed list.
 func newDocument(node *yaml.Node, apiVersion, kind string) document {
 	d := document{node: node}
 	if v := valueOf(node, "apiVersion"); v != nil {
@@ -115,7 +116,7 @@ func (d *document) json() ([]byte, error) {
 	return kyaml.YAMLToJSON(text)
 }
 
-// value returns the document decoded as the server decodes it.
+// value returns the document, decoded in the same way as by the server.
 func (d *document) value() (map[string]any, error) {
 	text, err := d.json()
 	if err != nil {
@@ -138,8 +139,8 @@ func valueOf(node *yaml.Node, key string) *yaml.Node {
 	return nil
 }
 
-// at returns a finding at the position of a field, or of the nearest parent field if the document
-// does not have the field.
+// at returns a finding with the position of a field, or of the nearest parent field if the
+// document does not have the field.
 func (d *document) at(field, reason, fix string) Finding {
 	f := Finding{
 		Line:   d.node.Line,
@@ -160,8 +161,9 @@ func (d *document) at(field, reason, fix string) Finding {
 	return f
 }
 
-// step returns the key and the value of the first element of a path, and the rest of the path. Keys
-// may contain dots, so the longest matching key is used.
+// step returns the key and the value of the first element of a path, and the rest of the path.
+// Keys may contain dots, so the longest matching key is used. key is nil if the element does not
+// exist.
 func step(node *yaml.Node, path string) (key, value *yaml.Node, rest string) {
 	path = strings.TrimPrefix(path, ".")
 	if node.Kind == yaml.AliasNode {

@@ -13,14 +13,14 @@ import (
 type Severity string
 
 const (
-	// Error means that the server rejects the file, or that its effect is forbidden.
+	// Error means that the server rejects the file, or that the objects allow too much access.
 	Error Severity = "error"
 	// Warning means that the server accepts the file, but the file may not have the intended
-	// meaning.
+	// effect.
 	Warning Severity = "warning"
 )
 
-// Finding is one problem of a file or a cluster. It never contains a token or a password.
+// Finding is one problem in a file or a cluster. It never contains a token or a password.
 type Finding struct {
 	// File is the name of the file. Cluster is the name of the cluster. Only one of them is set.
 	File    string `json:"file,omitempty"`
@@ -36,7 +36,7 @@ type Finding struct {
 	Fix string `json:"fix,omitempty"`
 }
 
-// String returns the finding without its fix, in the form of a compiler message.
+// String returns the finding without its fix, in the format of a compiler message.
 func (f *Finding) String() string {
 	text := f.File
 	if f.Cluster != "" {

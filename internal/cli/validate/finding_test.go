@@ -16,7 +16,7 @@ import (
 	"github.com/kubetenant/kubetenant/internal/cli/validate"
 )
 
-// finding is a text with its expected findings, each as LINE:COLUMN: PROBLEM | FIX.
+// finding is the text of a file with its expected findings, each as LINE:COLUMN: PROBLEM | FIX.
 type finding struct {
 	text string
 	want []string
@@ -32,13 +32,13 @@ func file(t *testing.T, name, text string) string {
 	return path
 }
 
-// check validates one file. It returns an error if the file could not be checked.
+// check validates one file. It returns an error if the file cannot be validated.
 func check(ctx context.Context, path, kind string) ([]validate.Finding, error) {
 	report, _ := validate.Files(ctx, []string{path}, validate.Options{Kind: kind})
 	return report.Findings, errors.Join(report.Unread...)
 }
 
-// found returns the findings of a file, without the file name.
+// found returns the findings for a file, without the file name.
 func found(t *testing.T, path, kind string) []string {
 	t.Helper()
 	problems, err := check(t.Context(), path, kind)
@@ -50,14 +50,14 @@ func found(t *testing.T, path, kind string) []string {
 		p := &problems[i]
 		place, ok := strings.CutPrefix(p.String(), p.File+":")
 		if !ok || p.Line < 1 || p.Column < 1 {
-			t.Errorf("%+v says %q", p, p.String())
+			t.Errorf("%+v has the text %q", p, p.String())
 		}
 		all = append(all, place+" | "+strings.ReplaceAll(p.Fix, path, "FILE"))
 	}
 	return all
 }
 
-// checkFindings checks the findings of each text.
+// checkFindings checks the findings for each text.
 func checkFindings(t *testing.T, kind string, all map[string]finding) {
 	t.Helper()
 	for name, c := range all {

@@ -12,8 +12,8 @@ import (
 	"testing"
 )
 
-// TestFixesFit checks that each message that selects a fix still exists. Another package may have
-// reworded it.
+// TestFixesFit checks that each text that selects a fix still occurs in a message. Messages of
+// other packages may change.
 func TestFixesFit(t *testing.T) {
 	var source strings.Builder
 	for _, folder := range []string{"authn", "authz", "tenant", "internal/manifests", "internal/yamlfile"} {
@@ -40,7 +40,7 @@ func TestFixesFit(t *testing.T) {
 			}
 		}
 	}
-	// Messages of encoding/json, encoding/csv and the strict decoder, and a kind.
+	// Texts from encoding/json, encoding/csv and the strict decoder, and a prefix of object names.
 	foreign := []string{
 		"invalid character", "unexpected end", "JSON", "quote", "unknown field", "duplicate field",
 		"CustomResourceDefinition/",

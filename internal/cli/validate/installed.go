@@ -58,8 +58,9 @@ func (r *run) gatewaySet(f *file) ([]Finding, error) {
 	return found, nil
 }
 
-// serverFile returns the findings for one file of kube-apiserver. The file does not show whether it
-// was generated with --self-managed-certificates, so the comparison with fewer findings is used.
+// serverFile returns the findings for one file of kube-apiserver. The file does not show whether
+// it was generated with --self-managed-certificates. Therefore, [webhook.CheckFile] returns the
+// fewest findings that are possible.
 func (r *run) serverFile(f *file, _ []document) ([]Finding, error) {
 	if r.config == nil {
 		return nil, fmt.Errorf("%w %s", errNoConfig, f.name)
@@ -84,8 +85,8 @@ func setFindings(dir string, all []webhook.Finding) []Finding {
 // setFix returns the fix for a problem of generated files, or "".
 func setFix(problem string) string { return fixOf(setFixes(), problem) }
 
-// setFixes returns pairs of a part of a message and the fix for this message. The first pair whose
-// part is in the message applies.
+// setFixes returns pairs of a substring of a message and the fix for this message. The first pair
+// whose substring is in the message applies.
 func setFixes() [][2]string {
 	const again = "generate the file again with kubetenant-webhook generate"
 	return [][2]string{

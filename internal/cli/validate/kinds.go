@@ -38,19 +38,20 @@ const (
 // kind describes how one kind of file is detected and checked.
 type kind struct {
 	name string
-	// objects contains the kinds of the documents in a file of this kind, by API group.
+	// objects contains the kinds of the documents in a file of this kind, keyed by API group.
 	objects map[string][]string
-	// isWholeFile specifies that the server reads the whole file if the first document has one of
-	// these kinds.
+	// isWholeFile specifies that the server reads all documents of a file together if one of them
+	// has one of these kinds.
 	isWholeFile bool
-	// detects reports whether a file that contains no documents is of this kind. It may be nil.
+	// detects reports whether the text or the name of a file shows that it is of this kind. If
+	// nil, only the documents determine the kind.
 	detects func(f *file) bool
-	// check returns the findings for the documents of a file. It returns an error if they cannot be
-	// checked.
+	// check returns the findings for the documents in a file. It returns an error if they cannot
+	// be checked.
 	check func(r *run, f *file, docs []document) ([]Finding, error)
 }
 
-// kinds returns all kinds. A file has the first kind that matches.
+// kinds returns all kinds. If several kinds match a file, the first one applies.
 func kinds() []kind {
 	return []kind{
 		{
@@ -131,8 +132,9 @@ func isKnownKind(d *document) bool {
 	return slices.ContainsFunc(kinds(), func(k kind) bool { return k.includes(d) })
 }
 
-// detect sets the kind of a file. It leaves the kind nil if each document has its own kind. It
-// returns an error if the file contains nothing that can be checked.
+// detect sets the kind of a file. name is the value of --kind, or empty. The kind remains nil if
+// each document has its own kind. detect returns an error if the file contains nothing that can be
+// checked.
 func (f *file) detect(name string) error {
 	if f.directory {
 		return nil
@@ -177,8 +179,9 @@ func (f *file) detect(name string) error {
 	return f.unknown()
 }
 
-// forced checks that the file contains a document of the kind in --kind, and otherwise returns an
-// error. It resets the kind if each document is checked separately.
+// forced completes the detection for a file whose kind is set. It sets the kind to nil if the file
+// has a syntax error or a misplaced document that must be reported instead. It returns an error if
+// the file has no documents to check.
 func (f *file) forced() error {
 	if f.syntax != nil && f.kind.detects == nil {
 		f.kind = nil
@@ -203,7 +206,7 @@ func (f *file) forced() error {
 	return nil
 }
 
-// unknown returns an error for a file that contains no known document.
+// unknown returns an error if a file contains no known document, and no problem that is a finding.
 func (f *file) unknown() error {
 	if slices.ContainsFunc(f.docs, func(d document) bool { return isKnownKind(&d) }) {
 		return nil
@@ -241,15 +244,16 @@ func isYAML(f *file) bool {
 		bytes.Contains(f.data, []byte("apiVersion:")) && bytes.Contains(f.data, []byte("kind:"))
 }
 
-// isCertificateRequest reports whether a file contains a PEM certificate request. openssl may write
-// text before the PEM block.
+// isCertificateRequest reports whether a file contains a PEM certificate request, or its name ends
+// in .csr. openssl may write text before the PEM block.
 func isCertificateRequest(f *file) bool {
 	return bytes.Contains(f.data, []byte("-----BEGIN CERTIFICATE REQUEST")) ||
 		bytes.Contains(f.data, []byte("-----BEGIN NEW CERTIFICATE REQUEST")) ||
 		filepath.Ext(f.path) == ".csr"
 }
 
-// isPolicy reports whether a file has one JSON object on each line.
+// isPolicy reports whether a file is probably a policy file, which has one JSON object on each
+// line. The name ends in .jsonl, or the first line shows it.
 func isPolicy(f *file) bool {
 	first := firstLine(f.data)
 	if filepath.Ext(f.path) == ".jsonl" {
@@ -267,8 +271,8 @@ func isPolicy(f *file) bool {
 	return bytes.HasPrefix(first, []byte(`{"`)) && filepath.Ext(f.path) != ".json" && !json.Valid(f.data)
 }
 
-// isRecords reports whether a file contains credential records: its first line has the three
-// required fields, or its name ends in .csv.
+// isRecords reports whether a file probably contains credential records. Its name ends in .csv, or
+// its first line has the three required fields. A YAML or JSON file contains no records.
 func isRecords(f *file) bool {
 	const values = 3
 	ext := filepath.Ext(f.path)

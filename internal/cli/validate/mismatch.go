@@ -20,7 +20,7 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// mismatch is a field that a type does not have, or a field whose value has the wrong type.
+// mismatch is a field that a Go type does not have, or a field with a value of the wrong type.
 type mismatch struct {
 	field string
 	// known contains the fields of the type at this position. It is nil if the value has the wrong
@@ -63,7 +63,7 @@ func unknownField(name string, known []string) (reason, fix string) {
 	return reason, "remove it: " + fmt.Sprintf("none of the %d fields here has a similar name", len(all))
 }
 
-// mismatches compares a decoded value with a Go type, and returns each mismatch.
+// mismatches compares a decoded value at a path with a Go type, and returns each mismatch.
 func mismatches(t reflect.Type, value any, path string) []mismatch {
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()
@@ -138,7 +138,7 @@ func mapMismatches(t reflect.Type, object map[string]any, path string) []mismatc
 	return all
 }
 
-// fieldsOf returns the fields of a struct by their JSON names.
+// fieldsOf returns the types of the fields of a struct, keyed by JSON name.
 func fieldsOf(t reflect.Type) map[string]reflect.Type {
 	all := map[string]reflect.Type{}
 	for i := range t.NumField() {

@@ -18,14 +18,14 @@ import (
 // kindList is the kind of a list that may contain objects of any kind.
 const kindList = "List"
 
-// hasMisplaced reports whether the kind or the API version of a document is wrong.
+// hasMisplaced reports whether any document is misplaced.
 func (f *file) hasMisplaced() bool {
 	return slices.ContainsFunc(f.docs, func(d document) bool { return misplaced(&d) != nil })
 }
 
-// misplaced returns a finding if the kind of a document is similar to a known kind, or if its API
-// version is wrong. It also returns a finding for a list that no client accepts. Otherwise, it
-// returns nil.
+// misplaced returns a finding if a document seems to be meant for kubetenant, but has no kind, an
+// unknown kind or a wrong API version. It also returns a finding for a wrong API version of any
+// other kind that can be checked, and for a list that kubectl rejects. Otherwise, it returns nil.
 func misplaced(d *document) *Finding {
 	if problem := unreadableList(d); problem != nil {
 		return problem
@@ -55,8 +55,8 @@ func misplaced(d *document) *Finding {
 }
 
 // wrongVersion returns a finding if a document has a kind of kubetenant and a missing or wrong API
-// version, or nil. A kind of another project with the same name is accepted, because it has another
-// API group.
+// version. Otherwise, it returns nil. It accepts a kind of another project with the same name,
+// because that kind has another API group.
 func wrongVersion(d *document) *Finding {
 	if !slices.Contains(ownKinds(), d.kind) || d.apiVersion == v1alpha1.GroupVersion ||
 		d.group() != "" && !isOurs(d.apiVersion) {
@@ -67,8 +67,8 @@ func wrongVersion(d *document) *Finding {
 	return &f
 }
 
-// isOurs reports whether an API version has the group of kubetenant, or a misspelling of it such as
-// kubetenat.dev or kubetenant.io.
+// isOurs reports whether an API version is in the group of kubetenant, or in a misspelled group
+// such as kubetenat.dev or kubetenant.io.
 func isOurs(apiVersion string) bool {
 	group, _, _ := strings.Cut(apiVersion, "/")
 	label, _, _ := strings.Cut(group, ".")
@@ -76,7 +76,7 @@ func isOurs(apiVersion string) bool {
 	return group != "" && (group == tenant.Domain || nearest.Name(label, []string{groupName}) != "")
 }
 
-// foreignGroup returns the API group if the kind is a known kind of another project, otherwise "".
+// foreignGroup returns the API group of a Kubernetes kind that can be checked, or "".
 func foreignGroup(kind string) string {
 	for _, k := range kinds() {
 		for group, names := range k.objects {
@@ -96,8 +96,8 @@ func (d *document) unknownKind() Finding {
 	return d.at("kind", "unknown kind "+quotedUnlessWord(d.kind), "write one of "+strings.Join(ownKinds(), ", "))
 }
 
-// unreadableList returns a finding for a list inside another list, and for a list without items, or
-// nil. kubectl rejects both.
+// unreadableList returns a finding for a list inside another list, and for a list without a list
+// of items. kubectl rejects both. Otherwise, it returns nil.
 func unreadableList(d *document) *Finding {
 	items := valueOf(d.node, "items")
 	isList := d.kind == kindList && d.group() == ""

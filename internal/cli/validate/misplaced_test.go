@@ -12,12 +12,12 @@ import (
 	"github.com/kubetenant/kubetenant/internal/cli/validate"
 )
 
-// ownKinds are the kinds of kubetenant in the order of the fix.
+// ownKinds contains the kinds of kubetenant in the order in which a fix lists them.
 const ownKinds = "TenancyConfiguration, Revocation, Scenario, Tenant, TenantMembers, NamespaceTemplate, " +
 	"Publication, RetiredTenant, TenantQuota, AccessGrant, TenantUsage"
 
-// TestWrongVersion checks that every kind of kubetenant requires its API version, with and without
-// --kind.
+// TestWrongVersion checks that every kind of kubetenant requires its API version, both with a
+// detected kind and with --kind.
 func TestWrongVersion(t *testing.T) {
 	for kind := range strings.SplitSeq(ownKinds, ", ") {
 		for _, version := range []string{
@@ -39,7 +39,7 @@ func TestWrongVersion(t *testing.T) {
 	}
 }
 
-// TestMisplaced checks documents whose kind or API version is almost valid.
+// TestMisplaced checks the findings for documents whose kind or API version is almost valid.
 func TestMisplaced(t *testing.T) {
 	const good = "---\napiVersion: kubetenant.dev/v1alpha1\nkind: Tenant\nmetadata: { name: a }\nspec: { id: a }\n"
 	checkFindings(t, "", map[string]finding{
@@ -51,35 +51,35 @@ func TestMisplaced(t *testing.T) {
 			"apiVersion: v1\nkind: List\nitems:\n- apiVersion: kubetenant.dev/v1alpha1\n",
 			[]string{"4:3: items[0].kind: is required | add kind: one of " + ownKinds},
 		},
-		"a misspelled kind": {
+		"misspelled kind": {
 			"apiVersion: kubetenant.dev/v1alpha1\nkind: TenantMember\n",
 			[]string{`2:1: kind: unknown kind "TenantMember"; did you mean "TenantMembers"? | write TenantMembers`},
 		},
-		"a misspelled kind in a list": {
+		"misspelled kind in a list": {
 			"apiVersion: v1\nkind: List\nitems:\n- apiVersion: kubetenant.dev/v1alpha1\n  kind: Tennant\n" + good,
 			[]string{`5:3: items[0].kind: unknown kind "Tennant"; did you mean "Tenant"? | write Tenant`},
 		},
-		"another kind": {
+		"unknown kind": {
 			"apiVersion: kubetenant.dev/v1alpha1\nkind: Workspace\n",
 			[]string{"2:1: kind: unknown kind Workspace | write one of " + ownKinds},
 		},
-		"a list in a list": {
+		"list in a list": {
 			"apiVersion: v1\nkind: List\nitems:\n- apiVersion: v1\n  kind: List\n  items: [ { kind: Tenant } ]\n" + good,
 			[]string{
 				"5:3: items[0].kind: a list cannot contain another list | move the items of this list into the outer list",
 			},
 		},
-		"a list of one kind in a list": {
+		"typed list in a list": {
 			"apiVersion: v1\nkind: List\nitems:\n- apiVersion: kubetenant.dev/v1alpha1\n  kind: TenantList\n  items: []\n",
 			[]string{
 				"5:3: items[0].kind: a list cannot contain another list | move the items of this list into the outer list",
 			},
 		},
-		"a list without items": {
+		"list without items": {
 			"apiVersion: v1\nkind: List\n" + good,
 			[]string{"1:1: items: is required | add items: a list of objects"},
 		},
-		"a list whose items are no list": {
+		"items that are not a list": {
 			"apiVersion: kubetenant.dev/v1alpha1\nkind: TenantList\nitems: {}\n",
 			[]string{"3:1: items: must be a list | write a list of objects"},
 		},

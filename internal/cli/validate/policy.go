@@ -15,7 +15,7 @@ import (
 	"github.com/kubetenant/kubetenant/authz/abac"
 )
 
-// policy returns the problems of a policy file, line by line.
+// policy returns the findings for a policy file, in the order of its lines.
 func policy(data []byte) []Finding {
 	var found []Finding
 	seen := map[string]int{}
@@ -50,8 +50,7 @@ func policy(data []byte) []Finding {
 	return found
 }
 
-// policyReason returns the text of an error on one line. It replaces the names of Go types in the
-// text.
+// policyReason returns the text of an error on one line, without the names of Go types.
 func policyReason(err error) string {
 	var form *json.UnmarshalTypeError
 	if !errors.As(err, &form) {
@@ -69,8 +68,8 @@ func policyReason(err error) string {
 
 var quoted = regexp.MustCompile(`"([^"]+)"`)
 
-// columnOf returns the column of a problem. This is the position of the syntax error, or of the key
-// that reason quotes.
+// columnOf returns the column of the syntax error in text, or of a key that reason names. If there
+// is neither, it returns 1.
 func columnOf(text []byte, reason string) int {
 	var v any
 	var syntax *json.SyntaxError
@@ -97,7 +96,7 @@ func columnOf(text []byte, reason string) int {
 	return 1
 }
 
-// policyFix returns the fix for a problem of a policy file, or "".
+// policyFix returns the fix for a problem in a policy file, or "".
 func policyFix(text string) string {
 	if _, wanted, ok := strings.Cut(text, ": must be "); ok {
 		return "write " + wanted
@@ -105,8 +104,8 @@ func policyFix(text string) string {
 	return fixOf(policyFixes(), text)
 }
 
-// policyFixes returns pairs of a part of a message and the fix for this message. The first pair
-// whose part is in the message applies.
+// policyFixes returns pairs of a substring of a message and the fix for this message. The first
+// pair whose substring is in the message applies.
 func policyFixes() [][2]string {
 	return [][2]string{
 		{"space is required", `add "space": the tenant whose objects the line is about, or "*"`},

@@ -13,7 +13,7 @@ import (
 
 const policyPrefix = `{"apiVersion":"abac.authorization.kubernetes.io/v1beta1","kind":"Policy","spec":`
 
-// TestPolicy checks that each problem of a line is reported at its key with a fix. Line numbers
+// TestPolicy checks that each problem in a line is reported at its key with a fix. Line numbers
 // include empty lines and comments.
 func TestPolicy(t *testing.T) {
 	checkFindings(t, validate.ABAC, map[string]finding{
@@ -31,56 +31,56 @@ func TestPolicy(t *testing.T) {
 					`tenant whose objects the line is about, or "*"`,
 			},
 		},
-		"no tenant's name": {
+		"invalid tenant": {
 			"\n" + policyPrefix + `{"user":"alice","tenant":"a b","space":"acme","resource":"pods"}}`,
 			[]string{`2:97: tenant: invalid tenant: not a valid label value | write a tenant's name, "system" or "*"`},
 		},
-		"a number": {
+		"number for a string": {
 			policyPrefix + `{"user":"alice","tenant":5,"space":"acme","resource":"pods"}}`,
 			[]string{"1:97: tenant: must be a string | write a string"},
 		},
-		"a number in the old form": {
+		"number in the old format": {
 			`{"user":"alice","namespace":5}`, []string{"1:17: namespace: must be a string | write a string"},
 		},
-		"a string for a boolean": {
+		"string for a boolean": {
 			policyPrefix + `{"user":"alice","readonly":"yes","resource":"pods"}}`,
 			[]string{"1:97: readonly: must be true or false | write true or false"},
 		},
-		"a list for a map": {
+		"list for a map": {
 			`{"apiVersion":"abac.authorization.kubernetes.io/v1beta1","kind":"Policy","spec":[]}`,
 			[]string{"1:74: spec: must be a map | write a map"},
 		},
-		"a space of no name": {
+		"invalid space": {
 			policyPrefix + `{"user":"alice","tenant":"acme","space":"all","resource":"pods"}}`,
 			[]string{`1:113: space: invalid tenant: reserved name | write a tenant's name, "system" or "*"`},
 		},
-		"an unknown field": {
+		"unknown field": {
 			policyPrefix + `{"user":"alice","verbs":["get"],"resource":"pods"}}`,
 			[]string{
 				`1:97: unknown field "spec.verbs" | check the spelling and the case: spec has user, group, tenant, space, ` +
 					`readonly, apiGroup, resource, namespace, nonResourcePath`,
 			},
 		},
-		"a field twice": {
+		"duplicate field": {
 			policyPrefix + `{"user":"alice","user":"bob","resource":"pods"}}`,
 			[]string{`1:82: duplicate field "spec.user" | remove the duplicate key`},
 		},
-		"nobody": {
+		"no user or group": {
 			policyPrefix + `{"resource":"pods"}}`,
 			[]string{`1:74: spec: user or group is required | add "user" or "group"; "*" is every caller of the tenant`},
 		},
-		"nothing": {
+		"no resource": {
 			policyPrefix + `{"user":"alice"}}`,
 			[]string{`1:74: spec: resource or nonResourcePath is required | add "resource" or "nonResourcePath"; "*" is all`},
 		},
-		"everybody and a name": {
+		"wildcard and a name": {
 			policyPrefix + `{"user":"*","group":"dev","resource":"pods"}}`,
 			[]string{
 				`1:89: "*" may not be combined with a user or group name: the line would apply to every caller | ` +
 					`remove the "*"`,
 			},
 		},
-		"another version": {
+		"wrong API version": {
 			`{"apiVersion":"v1","kind":"Policy","spec":{"user":"alice","resource":"pods"}}`,
 			[]string{
 				`1:2: apiVersion must be abac.authorization.kubernetes.io/v1beta1 and kind Policy, ` +
@@ -88,7 +88,7 @@ func TestPolicy(t *testing.T) {
 					`"kind": "Policy"`,
 			},
 		},
-		"the old form's field": {
+		"unsupported field in the old format": {
 			`{"user":"alice","apiGroup":"apps"}`,
 			[]string{
 				`1:1: the old format may not have apiGroup or nonResourcePath | use the format with "apiVersion", ` +
@@ -96,21 +96,21 @@ func TestPolicy(t *testing.T) {
 			},
 		},
 		"too long": {`{"user":"` + strings.Repeat("a", 70000) + `"}`, []string{"1:1: longer than 64 KiB | split the line"}},
-		"no object": {
+		"not an object": {
 			`["alice"]`, []string{"1:1: not a JSON object | write one whole JSON object on each line, without a trailing comma"},
 		},
-		"a comma": {
+		"trailing comma": {
 			`{"user":"alice"},`,
 			[]string{
 				"1:17: invalid character ',' after top-level value | write one whole JSON object on each line, " +
 					"without a trailing comma",
 			},
 		},
-		"half an object": {
+		"incomplete object": {
 			`{"user":"alice"`,
 			[]string{"1:15: unexpected end of JSON input | write one whole JSON object on each line, without a trailing comma"},
 		},
-		"twice": {
+		"duplicate line": {
 			`{"user":"alice"}` + "\n" + `{"user":"bob"}` + "\n  " + `{"user":"alice"}` + "\n",
 			[]string{"3:1: warning: the line is the same as line 1 | remove one of the two"},
 		},

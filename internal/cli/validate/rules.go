@@ -19,8 +19,8 @@ import (
 	"k8s.io/kube-openapi/pkg/validation/spec"
 )
 
-// rules evaluates the rules of the schema (x-kubernetes-validations) as the API server does when an
-// object is created (k8s.io/apiextensions-apiserver pkg/apiserver/schema/cel, v0.37.1).
+// rules evaluates the CEL rules of the schema (x-kubernetes-validations) as the API server does
+// when an object is created (k8s.io/apiextensions-apiserver pkg/apiserver/schema/cel, v0.37.1).
 func (k *definition) rules(d *document, value map[string]any) []Finding {
 	e := &evaluator{
 		base:     environment.MustBaseEnvSet(environment.DefaultCompatibilityVersion()),

@@ -18,13 +18,13 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// subjects returns the findings for the subjects of a Tenant or of TenantMembers that the server
-// would reject. It cannot check whether the tenant owns the namespace of a service account, except
-// that no tenant owns a system namespace.
+// subjects returns the findings for subjects in a Tenant or TenantMembers that the server would
+// reject. The files do not show the owner of a namespace. Therefore, each namespace of a service
+// account is assumed to belong to the tenant, unless it is a system namespace.
 func (r *run) subjects(d *document) ([]Finding, error) {
 	value, err := d.value()
 	if err != nil {
-		return nil, nil // the schema reports it
+		return nil, nil // check reports the error
 	}
 	delete(value, "status") // the API server ignores a status in a creation
 	spread := spreadOf(d.kind, value)
@@ -61,8 +61,8 @@ func (r *run) subjects(d *document) ([]Finding, error) {
 	return found, nil
 }
 
-// settings returns the settings of the valid TenancyConfiguration among the files, or the default
-// settings if there is none.
+// settings returns the settings in the first valid TenancyConfiguration among the files, or the
+// default settings if there is none.
 func (r *run) settings() (*configv1alpha1.Settings, error) {
 	if r.config == nil {
 		return (&configv1alpha1.Settings{}).Complete()
@@ -74,7 +74,8 @@ func (r *run) settings() (*configv1alpha1.Settings, error) {
 	return &config.Settings, nil
 }
 
-// spreadOf returns the bindings of a Tenant or of TenantMembers, or nil if the object is invalid.
+// spreadOf returns the bindings in a Tenant or TenantMembers. It returns nil for any other kind,
+// and if the object is invalid.
 func spreadOf(kind string, value map[string]any) *rolebinding.Bindings {
 	converter := runtime.DefaultUnstructuredConverter
 	switch kind {

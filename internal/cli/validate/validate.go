@@ -1,8 +1,8 @@
 // Copyright The kubetenant authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package validate finds problems in the files of kubetenant. It reports their position, reason and
-// fix. It uses the server's own code.
+// Package validate finds problems in files for kubetenant. For each problem, it reports the
+// position, the reason and a fix. It uses the code of the server.
 package validate
 
 import (
@@ -23,7 +23,8 @@ import (
 type Options struct {
 	// Kind is one of [Kinds]. If empty, the kind of each file is detected.
 	Kind string
-	// Namespace is the namespace of the webhook service or the gateway in the files of "generate".
+	// Namespace is the namespace of the webhook service or the gateway in files that "generate"
+	// wrote.
 	Namespace string
 	// Stdin is the input for the file "-".
 	Stdin io.Reader
@@ -38,7 +39,7 @@ type Report struct {
 	Unread []error
 }
 
-// add adds the findings of a file.
+// add adds the findings for a file.
 func (r *Report) add(name string, found []Finding) {
 	r.Findings = append(r.Findings, found...)
 	if !hasError(found) {
@@ -125,7 +126,8 @@ func (r *run) check(f *file) ([]Finding, error) {
 	return append(found, f.unknownDocuments()...), nil
 }
 
-// wrongVersions returns a finding for each document of the file's kind with a wrong API version.
+// wrongVersions returns a finding for each document with the wrong API version, if the kind of the
+// file belongs to kubetenant.
 func (f *file) wrongVersions() []Finding {
 	var found []Finding
 	for i := range f.docs {
@@ -139,12 +141,12 @@ func (f *file) wrongVersions() []Finding {
 // maxBytes is the maximum size of a file. The server has the same limit.
 const maxBytes = 16 << 20
 
-// file is a file, or a directory, to check.
+// file is a file or a directory to check.
 type file struct {
 	name  string // in findings
 	path  string
 	stdin bool
-	// directory specifies that the path is a directory that "generate" wrote.
+	// directory specifies that the path is a directory.
 	directory bool
 	data      []byte
 	// kind is the kind of the whole file. It is nil if each document has its own kind.
@@ -187,13 +189,14 @@ func open(path string, stdin io.Reader) (*file, error) {
 
 var errLarge = errors.New("is larger than 16 MiB, which no server reads")
 
-// documentsOf returns the documents of a kind.
+// documentsOf returns the documents that a file of a kind may contain.
 func (f *file) documentsOf(k *kind) []document {
 	return slices.DeleteFunc(slices.Clone(f.docs), func(d document) bool { return !k.includes(&d) })
 }
 
-// unknownDocuments warns of documents of unknown kinds, except in an export of a cluster, which may
-// contain any objects.
+// unknownDocuments returns a finding for each misplaced document and a warning for each document
+// of an unknown kind. It does not warn of unknown kinds in a List, because a List exported from a
+// cluster may contain any objects.
 func (f *file) unknownDocuments() []Finding {
 	var found []Finding
 	for i := range f.docs {
@@ -223,8 +226,8 @@ func described(d *document) string {
 	return "a " + quotedUnlessWord(d.apiVersion) + " " + quotedUnlessWord(d.kind)
 }
 
-// quotedUnlessWord quotes a text unless it may be the name of a kind or a version. It shortens long
-// texts, because the file may have unexpected content.
+// quotedUnlessWord quotes a text unless it may be the name of a kind or a version. It shortens a
+// long text, because the file may have unexpected content.
 func quotedUnlessWord(text string) string {
 	const longest = 63
 	if len(text) > longest {

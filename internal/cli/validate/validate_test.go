@@ -12,8 +12,8 @@ import (
 	"github.com/kubetenant/kubetenant/internal/cli/validate"
 )
 
-// FuzzFile checks that no content causes a panic, that positions are valid, and that no secret is
-// revealed.
+// FuzzFile checks that no content causes a panic, that positions are valid, and that findings do
+// not contain a secret.
 func FuzzFile(f *testing.F) {
 	for _, seed := range []string{
 		"SECRETSECRET,u,1\n", "SECRETSECRET,u\nSECRETSECRET,u,1,,a b\n", "\"SECRETSECRET,u,1",
@@ -41,7 +41,7 @@ func FuzzFile(f *testing.F) {
 				// Only the first field of a record is a secret.
 				if first, _, _ := strings.Cut(data, ","); first == "SECRETSECRET" && (kind == "token" || kind == "password") &&
 					strings.Contains(p.String()+p.Fix, first) {
-					t.Errorf("%s tells the secret: %s", kind, p.String())
+					t.Errorf("%s reveals the secret: %s", kind, p.String())
 				}
 			}
 		}
