@@ -34,35 +34,37 @@ type Config struct {
 	// Authorizer decides about requests that the tenant boundary does not deny. If nil, it has no
 	// opinion on any request.
 	Authorizer authorizer.Authorizer
-	// RuleResolver lists the rules of Authorizer. If nil, there are no rules.
+	// RuleResolver lists the rules that Authorizer allows. If nil, no rules are listed for
+	// Authorizer.
 	RuleResolver authorizer.RuleResolver
-	// RBAC specifies the RBAC evaluators of the server, if they are not a part of Authorizer. They are
-	// called before Authorizer. If nil, no RBAC is evaluated before Authorizer.
+	// RBAC specifies the RBAC evaluators of the server, if they are not part of Authorizer. They
+	// are called before Authorizer. If nil, no RBAC is evaluated before Authorizer.
 	RBAC *RBAC
 
-	// Authenticator is the server's own authenticator. It is called after the sources of the
+	// Authenticator is the server's own authenticator. It is called after the sources in the
 	// configuration. If nil, only the sources are called.
 	Authenticator authenticator.Request
-	// APIAudiences are the audiences of the server.
+	// APIAudiences are the audiences for which the server accepts tokens.
 	APIAudiences authenticator.Audiences
-	// RequestHeader specifies the front proxies that the server trusts. If nil, it trusts none.
+	// RequestHeader specifies the front proxies that the server trusts. If nil, the server does
+	// not trust any front proxy.
 	RequestHeader *authenticatorfactory.RequestHeaderConfig
 	// ClientCA contains the certificate authorities whose client certificates Authenticator accepts.
 	ClientCA dynamiccertificates.CAContentProvider
-	// ServiceAccountIssuers are the issuers whose tokens Authenticator accepts. The sources of the
-	// configuration must not have these issuers.
+	// ServiceAccountIssuers are the issuers of the service account tokens that Authenticator
+	// accepts. The sources in the configuration must not use these issuers.
 	ServiceAccountIssuers []string
-	// TokenObjects returns the objects that tokens of service accounts are bound to. If nil, a token
+	// TokenObjects returns the objects to which service account tokens are bound. If nil, a token
 	// is valid until it expires, even if its object has been deleted.
 	TokenObjects serviceaccount.Objects
 	// LegacyTokenUsed is called with the Secret of each legacy token that is used. If nil, no function
 	// is called.
 	LegacyTokenUsed func(ctx context.Context, secret *corev1.Secret)
 
-	// Observe is called for each decision of the boundary, see [authz.Options]. If nil, no function is
-	// called.
+	// Observe is called for each decision of the boundary, see [authz.Options]. If nil, no
+	// function is called.
 	Observe func(context.Context, authz.Outcome)
-	// Register registers metrics. If nil, there are no metrics.
+	// Register registers metrics. If nil, no metrics are registered.
 	Register func(metrics.Registerable) error
 	// Now is the clock. Defaults to [time.Now].
 	Now func() time.Time
@@ -72,29 +74,29 @@ type Config struct {
 type Tasks = apiserver.Tasks
 
 const (
-	// Follow reads the state of the cluster. It is for a server in a cluster whose API server
-	// already runs kubetenant.
+	// Follow only reads the state of the cluster. It is for a server in a cluster whose API
+	// server already runs kubetenant.
 	Follow = apiserver.Follow
-	// Lead also installs the definitions of kubetenant's kinds, labels objects, and runs the
-	// controllers while the server is the leader. It is for the API server of a cluster.
+	// Lead also installs the CustomResourceDefinitions of kubetenant's kinds, labels objects, and
+	// runs the controllers while the server is the leader. It is for the API server of a cluster.
 	Lead = apiserver.Lead
 )
 
-// RBAC specifies the two RBAC evaluators of a server, the index and upstream's evaluator. The
-// configuration selects one of them.
+// RBAC specifies the two RBAC evaluators of a server. The configuration selects the index or the
+// evaluator of Kubernetes.
 type RBAC struct {
-	// Index follows the roles and bindings of the server.
+	// Index contains the roles and bindings of the server.
 	Index *rbac.Index
 	// Upstream and UpstreamRules are the authorizer and the rule resolver of the server's own
 	// evaluator. If nil, the index is used.
 	Upstream      authorizer.Authorizer
 	UpstreamRules authorizer.RuleResolver
-	// Synced reports whether the index is complete. If nil, the index is always complete.
-	// [Stack.Start] waits until the index is complete.
+	// Synced reports whether the index is complete. If nil, the index is always complete. With
+	// [Lead], most tasks that [Stack.Start] starts wait until the index is complete.
 	Synced func() bool
 }
 
-// server converts c to the type of internal/stack.
+// server converts c to the type that internal/stack uses.
 func (c *Config) server() stack.Server {
 	server := stack.Server{
 		Cluster: c.Cluster,

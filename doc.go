@@ -10,6 +10,7 @@
 //
 //	stack.WithRequestState(authenticate(authorize(stack.WithTenant(api))))
 //
-// The Stack follows the configuration file and the files that the configuration names. A new
-// version takes effect as a whole. If it contains an error, the old version remains in effect.
+// The Stack reloads the configuration file, and the files that the configuration names, when they
+// change. A new version takes effect as a whole. If it contains an error, the old version remains
+// in effect.
 package kubetenant

@@ -25,16 +25,17 @@ import (
 // Stack contains the authenticator, the authorizer, the rule resolver and the admission plugins
 // that make a server multi-tenant. It is safe for concurrent use.
 type Stack struct {
-	// Authenticator authenticates requests. Users from the sources of the configuration are bound
-	// to a tenant ([tenant.Of]). Users from [Config.Authenticator] are not. Use [Stack.Subject] to
-	// find their tenant.
+	// Authenticator authenticates requests. Users that a source in the configuration
+	// authenticates are bound to a tenant, see [tenant.Of]. Users that [Config.Authenticator]
+	// authenticates are not bound. Use [Stack.Subject] to find their tenant.
 	Authenticator authenticator.Request
 	// Authorizer denies cross-tenant requests. For other requests, it calls the authorizers of
 	// [Config].
 	Authorizer authorizer.Authorizer
 	// RuleResolver lists the rules that Authorizer allows.
 	RuleResolver authorizer.RuleResolver
-	// Admission contains all admission plugins of kubetenant in their order. It mutates and validates.
+	// Admission contains all admission plugins of kubetenant, in the order in which they must
+	// run. It mutates and validates.
 	Admission admission.Interface
 	// ClientCA contains the certificate authorities of the x509 sources, for TLS handshakes.
 	ClientCA dynamiccertificates.CAContentProvider
@@ -43,9 +44,9 @@ type Stack struct {
 	server *apiserver.Server
 }
 
-// New returns the stack of the given settings. It first sets the defaults and validates the
-// settings. The stack follows the files that the settings name until ctx ends. An error names the
-// invalid source, file, line or field.
+// New returns a Stack with the given settings. It first sets the defaults and validates the
+// settings. The Stack reloads the files that the settings name when they change, until ctx ends.
+// An error names the invalid source, file, line or field.
 func New(ctx context.Context, settings *configv1alpha1.Settings, config Config) (*Stack, error) {
 	s, err := stack.New(ctx, settings, config.server())
 	if err != nil {
@@ -54,7 +55,7 @@ func New(ctx context.Context, settings *configv1alpha1.Settings, config Config) 
 	return newStack(s, &config)
 }
 
-// Open is like [New] with the settings of the configuration file at path. The stack also follows
+// Open is like [New] with the settings in the configuration file at path. The Stack also reloads
 // this file.
 func Open(ctx context.Context, path string, config Config) (*Stack, error) {
 	s, err := stack.Open(ctx, path, config.server())
@@ -87,7 +88,7 @@ func newStack(s *stack.Stack, config *Config) (*Stack, error) {
 
 // Apply sets the authentication, authorization, rule resolver, handler chain, API Priority and
 // Fairness, audit and admission of a server that is not built yet. The server then calls
-// [Stack.Start] itself. It becomes ready when it knows the state of the cluster.
+// [Stack.Start] itself. It becomes ready after it has read the state of the cluster.
 //
 // If options is nil, the server runs the plugins of the Stack before those in
 // generic.AdmissionControl. Otherwise, Apply adds the plugins to options, and the caller MUST apply
@@ -96,12 +97,14 @@ func (s *Stack) Apply(generic *genericapiserver.Config, options *genericoptions.
 	return s.server.Apply(generic, options)
 }
 
-// Start starts the usage records and the tasks that [Config.Tasks] specifies for a live cluster. It
-// returns immediately. The tasks run until ctx ends. The caller MUST start the informers of the
-// factory that it passed to [cluster.New]. After Apply, the server calls Start itself.
+// Start starts to record usage, and starts the tasks that [Config.Tasks] specifies for a live
+// cluster. It returns immediately. The tasks run until ctx ends. The caller MUST start the
+// informers of the factory that it passed to [cluster.New]. After Apply, the server calls Start
+// itself.
 func (s *Stack) Start(ctx context.Context) error { return s.server.Start(ctx) }
 
-// PreShutdown ends the tasks of the leader. Call it before the server stops serving requests.
+// PreShutdown stops the tasks that only the leader runs. Call it before the server stops serving
+// requests.
 func (s *Stack) PreShutdown() error { return s.server.PreShutdown() }
 
 // Close writes the last usage records. Call it after the last request.
@@ -115,7 +118,7 @@ func (s *Stack) WithRequestState(next http.Handler) http.Handler {
 }
 
 // WithTenant is the innermost filter of a server. It limits lists to the caller's tenant and
-// applies the limits of fair use. It also answers self reviews, and requests for the fair use and
+// applies the fair-use limits. It also handles self reviews, and requests for the fair use and
 // the audit stream of the caller's tenant.
 func (s *Stack) WithTenant(next http.Handler) http.Handler { return s.stack.WithTenant(next) }
 
@@ -127,9 +130,9 @@ func (s *Stack) Subject(ctx context.Context, u user.Info) (tenant.ID, error) {
 	return id, err
 }
 
-// ServiceAccountTenant returns the tenant of the service accounts of the given namespace. An issuer
-// of their tokens uses it for the tenant claim. The error wraps [tenant.ErrInvalid] if the service
-// accounts have no tenant.
+// ServiceAccountTenant returns the tenant of the service accounts in the given namespace. An
+// issuer of their tokens uses it for the tenant claim. The error wraps [tenant.ErrInvalid] if the
+// service accounts have no tenant.
 func (s *Stack) ServiceAccountTenant(ctx context.Context, namespace string) (tenant.ID, error) {
 	return s.stack.ServiceAccountTenant(ctx, namespace)
 }

@@ -1,9 +1,10 @@
 // Copyright The kubetenant authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package cluster reads a live cluster for the rest of the project: the owners of namespaces, the
-// resources, Tenants, quotas, grants, and the controllers of objects. It also runs the engines that
-// write to the cluster. A process has one [Cluster] in every deployment mode.
+// Package cluster reads the state of a live cluster for the other packages. This includes namespace
+// owners, custom resources, Tenants, quotas, grants and the controllers of objects. The package
+// also runs the engines that write to the cluster. In every deployment mode, a process has one
+// [Cluster].
 package cluster
 
 import (
@@ -39,9 +40,10 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// Clients are clients of one API server that share a connection. Each client has its own rate
-// limit, so that the requests of one client do not delay another. Reviews, Grants and Quotas have
-// no rate limit. Grants and Quotas make at most one request at a time for each tenant and object.
+// Clients are clients for one API server that share a connection. Typed, Dynamic and Metadata each
+// have their own rate limit, so that the requests of one client do not delay another. Reviews,
+// Grants and Quotas have no rate limit. Grants and Quotas have at most one request in progress for
+// each tenant and object.
 type Clients struct {
 	// Config is the configuration from which the clients were created.
 	Config         *rest.Config
@@ -52,11 +54,12 @@ type Clients struct {
 	Metadata       metadata.Interface
 }
 
-// NewClients returns clients of one configuration.
+// NewClients returns clients for the API server that config specifies.
 func NewClients(config *rest.Config) (c Clients, err error) {
 	if config.UserAgent == "" {
-		// A server that stops answers with 429, except to its own user agent (k8s.io/apiserver
-		// pkg/server/filters/with_retry_after.go, v0.37.1).
+		// A server that is shutting down returns 429 to every client except its own, which it
+		// recognizes by the user agent (k8s.io/apiserver pkg/server/filters/with_retry_after.go,
+		// v0.37.1).
 		config = rest.CopyConfig(config)
 		config.UserAgent = rest.DefaultKubernetesUserAgent()
 	}
@@ -69,7 +72,7 @@ func NewClients(config *rest.Config) (c Clients, err error) {
 		return c, err
 	}
 	reviews := rest.CopyConfig(config)
-	reviews.QPS = -1 // the check of one Role can exceed a burst
+	reviews.QPS = -1 // checking one Role can take more reviews than a burst allows
 	if c.Reviews, err = authorizationclient.NewForConfigAndClient(reviews, connection); err != nil {
 		return c, err
 	}
@@ -90,29 +93,31 @@ func NewClients(config *rest.Config) (c Clients, err error) {
 	return c, err
 }
 
-// Cluster gives access to a cluster. It is safe for concurrent use.
+// Cluster reads a live cluster and runs the engines that write to it. It is safe for concurrent
+// use.
 type Cluster struct {
 	Clients
 	// NamespaceLister lists all Namespaces from a cache.
 	NamespaceLister corelisters.NamespaceLister
-	// CRDs reads the scopes of custom resources.
+	// CRDs reads the scopes of custom resources from their definitions.
 	CRDs *CRDScopes
 	// Definitions reports which CustomResourceDefinitions of the project cannot be used.
 	Definitions *DefinitionMonitor
 	// ControllerLookup finds the objects that control other objects.
 	ControllerLookup *ControllerLookup
-	// QuotaStore stores the TenantQuotas, GrantController the AccessGrants, and TenantStore the
-	// Tenants.
-	QuotaStore      *tenantquota.Store
+	// QuotaStore reads and charges the TenantQuotas.
+	QuotaStore *tenantquota.Store
+	// GrantController reads the AccessGrants and writes their status.
 	GrantController *accessgrant.Controller
-	TenantStore     *tenants.Store
-	// Published are the metrics of Publications.
+	// TenantStore reads the Tenants.
+	TenantStore *tenants.Store
+	// Published contains the metrics about Publications.
 	Published *provision.PublicationMetrics
-	// Projects are the metrics of [Cluster.FollowProjects].
+	// Projects contains the metrics that [Cluster.FollowProjects] sets.
 	Projects *projects.Metrics
-	// Stored are the metrics of [Cluster.MeasureStored].
+	// Stored contains the metrics that [Cluster.MeasureStored] sets.
 	Stored *stored.Metrics
-	// Backfill labels objects that were stored without admission.
+	// Backfill sets the tenant label on objects that were stored without it.
 	Backfill *label.Backfill
 
 	owners     *authz.Owners
@@ -122,8 +127,8 @@ type Cluster struct {
 	mapper     meta.ResettableRESTMapper
 }
 
-// New returns a cluster for clients. The caller MUST start the informers of the factory. New sends
-// no request.
+// New returns a Cluster that uses the given clients. The caller MUST start the informers of the
+// factory. New sends no requests.
 func New(clients Clients, factory informers.SharedInformerFactory) (*Cluster, error) {
 	namespaces := factory.Core().V1().Namespaces()
 	c := &Cluster{
@@ -169,7 +174,7 @@ func New(clients Clients, factory informers.SharedInformerFactory) (*Cluster, er
 // errNamespaces reports that the namespaces have not been read.
 var errNamespaces = errors.New("the cache of namespaces did not sync")
 
-// Manager has the clients of the engines, which write as [tenant.ManagerUser].
+// Manager contains the clients with which the engines write as [tenant.ManagerUser].
 type Manager struct {
 	Typed    kubernetes.Interface
 	Dynamic  dynamic.Interface
@@ -177,8 +182,8 @@ type Manager struct {
 }
 
 // NewManager returns clients that impersonate [tenant.ManagerUser] with the given groups. The user
-// of config must be allowed to do this. The clients have no rate limit, because each engine limits
-// its own rate.
+// that config authenticates must be allowed to impersonate them. The clients have no rate limit,
+// because each engine limits its own rate.
 func NewManager(config *rest.Config, groups ...string) (m Manager, err error) {
 	config = rest.CopyConfig(config)
 	config.Impersonate = rest.ImpersonationConfig{UserName: tenant.ManagerUser, Groups: groups}
@@ -234,13 +239,13 @@ func (c *Cluster) Run(ctx context.Context) {
 // isDefined reports whether the server has a CustomResourceDefinition for a resource. known is
 // false until the definitions have been read.
 func (c *Cluster) isDefined(r schema.GroupResource) (defined, known bool) {
-	known = c.CRDs.HasSynced() // read before the lookup, so that a missing definition is certain if known is true
+	known = c.CRDs.HasSynced() // checked first, so that the lookup finds every definition if known is true
 	return c.CRDs.ResourceScope(r) != authz.ScopeUnknown, known
 }
 
-// IDsWithoutTenant returns the IDs of tenants that own a namespace and have no Tenant. It omits
-// deleted tenants whose IDs are reserved. It returns false if the namespaces or the Tenants have
-// not been read.
+// IDsWithoutTenant returns the IDs of tenants that own a namespace and have no Tenant. It omits the
+// system tenant and deleted tenants, whose IDs are reserved. It returns false if the namespaces or
+// the Tenants have not been read.
 func (c *Cluster) IDsWithoutTenant() (ids []string, known bool) {
 	if !c.NamespacesSynced() || !c.TenantStore.HasSynced() {
 		return nil, false
@@ -284,8 +289,8 @@ func (c *Cluster) MaintainFlowSchemas(ctx context.Context, m *flowschemas.Metric
 	}).Run(ctx)
 }
 
-// OwnedNamespaces returns the names of the namespaces that have the label of a tenant. It fails if
-// the namespaces have not been read.
+// OwnedNamespaces returns the names of the namespaces whose tenant label has the given ID. It fails
+// if the namespaces have not been read.
 func (c *Cluster) OwnedNamespaces(id tenant.ID) ([]string, error) {
 	if !c.NamespacesSynced() {
 		return nil, errNamespaces
@@ -293,8 +298,8 @@ func (c *Cluster) OwnedNamespaces(id tenant.ID) ([]string, error) {
 	return c.byTenant.OwnedBy(id.String())
 }
 
-// References returns the objects that would apply to a later tenant with the same ID. See
-// [tenants.Remaining] and [tenants.References].
+// References returns the objects of a deleted tenant that would apply to a later tenant with the
+// same ID. See [tenants.Remaining] and [tenants.References].
 func (c *Cluster) References(ctx context.Context, id tenant.ID, namespaces []string) ([]string, error) {
 	left, err := tenants.Remaining(ctx, c.Dynamic, id)
 	if err != nil {
@@ -317,22 +322,22 @@ func (c *Cluster) isTenantNamespace(namespace string) bool {
 // NamespacesSynced reports whether all namespaces have been read.
 func (c *Cluster) NamespacesSynced() bool { return c.namespaces.HasSynced() }
 
-// FollowNamespaces calls handler for each event of a Namespace.
+// FollowNamespaces adds handler to the informer of Namespaces.
 func (c *Cluster) FollowNamespaces(handler cache.ResourceEventHandler) error {
 	_, err := c.namespaces.AddEventHandler(handler)
 	return err
 }
 
-// RunQuotas follows the TenantQuotas until ctx ends. It creates a TenantQuota with the limits that
-// hard returns for each tenant without a quota.
+// RunQuotas watches the TenantQuotas until ctx ends. For each tenant without a TenantQuota, it
+// creates one with the limits that hard returns.
 func (c *Cluster) RunQuotas(ctx context.Context, hard func() corev1.ResourceList) {
 	go c.QuotaStore.EnsureDefaults(ctx, c.byTenant, hard)
 	c.QuotaStore.Run(ctx)
 }
 
-// CountQuotas updates the usage of the quotas until ctx ends. Only one process at a time may run
-// it. A second process with an older cache would treat objects that the first process has counted
-// as deleted. c.QuotaStore must be running.
+// CountQuotas updates the usage in the TenantQuotas until ctx ends. Only one process at a time may
+// run it. If a second process had an older cache, it would remove the usage of objects that only
+// the first process has observed. c.QuotaStore must be running.
 func (c *Cluster) CountQuotas(ctx context.Context) error {
 	if !cache.WaitForCacheSync(ctx.Done(), c.NamespacesSynced) {
 		return errNamespaces
@@ -342,7 +347,7 @@ func (c *Cluster) CountQuotas(ctx context.Context) error {
 }
 
 // RunBackfill waits until all namespaces and CustomResourceDefinitions have been read. It then runs
-// c.Backfill until ctx ends. The definitions must be followed by [Cluster.Run] or [CRDScopes.Run].
+// c.Backfill until ctx ends. [Cluster.Run] or [CRDScopes.Run] must be running.
 func (c *Cluster) RunBackfill(ctx context.Context) error {
 	if err := c.FollowNamespaces(c.Backfill.NamespaceHandler()); err != nil {
 		return err

@@ -26,7 +26,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// controllerResources are the built-in kinds whose controllers create objects from templates.
+// controllerResources maps built-in kinds to their resources. It has the kinds whose controllers
+// create objects from templates.
 var controllerResources = map[schema.GroupKind]schema.GroupVersionResource{
 	{Kind: "ReplicationController"}:      corev1.SchemeGroupVersion.WithResource("replicationcontrollers"),
 	{Group: "apps", Kind: "DaemonSet"}:   appsv1.SchemeGroupVersion.WithResource("daemonsets"),
@@ -37,15 +38,15 @@ var controllerResources = map[schema.GroupKind]schema.GroupVersionResource{
 	{Group: "batch", Kind: "Job"}:        batchv1.SchemeGroupVersion.WithResource("jobs"),
 }
 
-// ControllerLookup reads the controllers of objects for admission. It caches the metadata of the
-// built-in kinds, and reads all other objects from the server.
+// ControllerLookup reads the objects that control other objects, such as the ReplicaSet of a Pod,
+// for admission plugins. It caches the metadata of objects whose kind is in controllerResources.
 type ControllerLookup struct {
 	informers map[schema.GroupKind]cache.SharedIndexInformer
 	live      dynamic.Interface
 	mapper    meta.ResettableRESTMapper
 }
 
-// NewControllerLookup returns a lookup. Its cache is filled while [ControllerLookup.Run] runs.
+// NewControllerLookup returns a lookup whose cache is empty until [ControllerLookup.Run] is called.
 // mapper maps kinds that are not in controllerResources to resources.
 func NewControllerLookup(
 	objects metadata.Interface, live dynamic.Interface, mapper meta.ResettableRESTMapper,
@@ -62,7 +63,7 @@ func NewControllerLookup(
 	return l, nil
 }
 
-// keepAttribution removes the fields of an object that admission does not read.
+// keepAttribution removes all fields of an object except those that admission plugins read.
 func keepAttribution(obj any) (any, error) {
 	o, ok := obj.(*metav1.PartialObjectMetadata)
 	if !ok {
@@ -85,7 +86,7 @@ func keepAttribution(obj any) (any, error) {
 	return trimmed, nil
 }
 
-// HasSynced reports whether the metadata of all built-in kinds has been read once.
+// HasSynced reports whether all objects whose kind is in controllerResources have been read once.
 func (l *ControllerLookup) HasSynced() bool {
 	for _, informer := range l.informers {
 		if !informer.HasSynced() {
@@ -95,7 +96,8 @@ func (l *ControllerLookup) HasSynced() bool {
 	return true
 }
 
-// Run follows the objects of the built-in kinds until ctx ends. It must be called only once.
+// Run watches the objects whose kind is in controllerResources until ctx ends. It must be called
+// only once.
 func (l *ControllerLookup) Run(ctx context.Context) {
 	var all sync.WaitGroup
 	for _, informer := range l.informers {
@@ -104,8 +106,8 @@ func (l *ControllerLookup) Run(ctx context.Context) {
 	all.Wait()
 }
 
-// Metadata implements [plugins.ObjectFunc]. For the built-in kinds, it returns cached metadata if
-// possible.
+// Metadata implements [plugins.ObjectFunc]. It returns the metadata of an object if the object is
+// in the cache. Otherwise, it reads the object from the server.
 func (l *ControllerLookup) Metadata(
 	ctx context.Context, kind schema.GroupVersionKind, namespace, name string,
 ) (runtime.Object, error) {
@@ -118,7 +120,8 @@ func (l *ControllerLookup) Metadata(
 	return l.Object(ctx, kind, namespace, name) // the object may be newer than the cache
 }
 
-// Object implements [plugins.ObjectFunc]. It reads the object from the server.
+// Object implements [plugins.ObjectFunc]. It reads the object from the server. It returns nil if
+// the object does not exist or its kind is unknown or not namespaced.
 func (l *ControllerLookup) Object(
 	ctx context.Context, kind schema.GroupVersionKind, namespace, name string,
 ) (runtime.Object, error) {
@@ -135,12 +138,12 @@ func (l *ControllerLookup) Object(
 	case apierrors.IsNotFound(err):
 		return nil, nil
 	case err != nil:
-		return nil, err // a nil object as the result would be a non-nil interface
+		return nil, err // returning object, a nil pointer, would make the result a non-nil interface
 	}
 	return object, nil
 }
 
-// mapping returns the resource of a kind, or nil if the server does not know the kind.
+// mapping returns the resource mapping of a kind, or nil if the server does not know the kind.
 func (l *ControllerLookup) mapping(kind schema.GroupVersionKind) (*meta.RESTMapping, error) {
 	mapping, err := l.mapper.RESTMapping(kind.GroupKind(), kind.Version)
 	if meta.IsNoMatchError(err) { // the kind may be new
@@ -154,8 +157,8 @@ func (l *ControllerLookup) mapping(kind schema.GroupVersionKind) (*meta.RESTMapp
 	return mapping, err
 }
 
-// DefaultPriority returns a function that reports whether a PriorityClass is the default of the
-// cluster.
+// DefaultPriority returns a function that reports whether the PriorityClass with the given name is
+// the cluster's default.
 func DefaultPriority(classes schedulinglisters.PriorityClassLister) func(name string) bool {
 	return func(name string) bool {
 		class, err := classes.Get(name)

@@ -23,24 +23,24 @@ var definitions = schema.GroupVersionResource{
 	Resource: "customresourcedefinitions",
 }
 
-// CRDScopes reads the scopes of custom resources from the CustomResourceDefinitions of a server.
-// Until it has synced, and if a definition has no scope, the scope is unknown.
+// CRDScopes reads the scopes of custom resources from the CustomResourceDefinitions of a server. A
+// scope is unknown if the definition has not been read, does not exist or has no valid scope.
 type CRDScopes struct {
 	informer cache.SharedIndexInformer
 }
 
-// NewCRDScopes returns scopes that are unknown until [CRDScopes.Run] is called.
+// NewCRDScopes returns a CRDScopes for which every scope is unknown until [CRDScopes.Run] is
+// called.
 func NewCRDScopes(client dynamic.Interface) (*CRDScopes, error) {
 	informer := listinformer.New(client, definitions)
 	err := errors.Join(informer.SetTransform(scopeOnly), informer.AddIndexers(cache.Indexers{byKind: kindOf}))
 	return &CRDScopes{informer}, err
 }
 
-// Run follows the CustomResourceDefinitions until ctx ends. It must be called only once.
+// Run watches the CustomResourceDefinitions until ctx ends. It must be called only once.
 func (c *CRDScopes) Run(ctx context.Context) { c.informer.RunWithContext(ctx) }
 
-// OnChange calls f for each definition that exists, and each time a definition is created or
-// changed.
+// OnChange calls f for each existing definition, and each time a definition is created or changed.
 func (c *CRDScopes) OnChange(f func()) error {
 	_, err := c.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc:    func(any) { f() },
@@ -62,7 +62,8 @@ func (c *CRDScopes) ResourceScope(resource schema.GroupResource) authz.Scope {
 	return ScopeOf(obj)
 }
 
-// ScopeOfKind returns the scope of the custom resources of a kind.
+// ScopeOfKind returns the scope of the custom resource with the given kind. It is unknown if
+// several definitions define the kind.
 func (c *CRDScopes) ScopeOfKind(kind schema.GroupKind) authz.Scope {
 	defined, err := c.informer.GetIndexer().ByIndex(byKind, kind.String())
 	if err != nil || len(defined) != 1 {
@@ -85,7 +86,7 @@ func (c *CRDScopes) KindOf(resource schema.GroupResource) string {
 	return kind
 }
 
-// byKind is the index of definitions by the kind that they define.
+// byKind is the name of the index that finds definitions by the kind that they define.
 const byKind = "kind"
 
 func kindOf(obj any) ([]string, error) {
@@ -141,8 +142,8 @@ func ScopeOf(obj any) authz.Scope {
 
 // LabeledResources returns a function that lists resources for [label.Backfill]. The list has the
 // namespaced resources that the server itself stores and that can be listed and patched. It
-// includes custom resources for which custom returns a scope, and excludes resources of aggregated
-// API servers. If the function returns an error, the list may be incomplete.
+// includes custom resources that are namespaced according to custom, and excludes resources of
+// aggregated API servers. If the function returns an error, the list may be incomplete.
 func LabeledResources(
 	d discovery.DiscoveryInterface, custom func(schema.GroupResource) authz.Scope,
 ) func() ([]schema.GroupVersionResource, error) {
@@ -150,7 +151,7 @@ func LabeledResources(
 	return func() ([]schema.GroupVersionResource, error) {
 		lists, err := discovery.ServerPreferredNamespacedResources(d)
 		if discovery.IsGroupDiscoveryFailedError(err) {
-			err = nil // an aggregated server is down, and its resources are not labeled
+			err = nil // an aggregated API server is down, but its resources would be excluded anyway
 		}
 		stored := discovery.FilteredBy(discovery.SupportsAllVerbs{Verbs: []string{"list", "patch"}}, lists)
 		all, parseErr := discovery.GroupVersionResources(stored)

@@ -25,8 +25,7 @@ import (
 // InstallDefinitions is the command that installs every CustomResourceDefinition of the project.
 const InstallDefinitions = "kubectl apply --server-side -f installed/crds/ --force-conflicts"
 
-// DefinitionState is the kind of problem because of which a CustomResourceDefinition of the project
-// cannot be used.
+// DefinitionState specifies why a CustomResourceDefinition of the project cannot be used.
 type DefinitionState string
 
 // The states of a definition.
@@ -37,8 +36,8 @@ const (
 	DefinitionTerminating DefinitionState = "Terminating"
 	// DefinitionNotEstablished means that the server does not serve the definition.
 	DefinitionNotEstablished DefinitionState = "NotEstablished"
-	// DefinitionOutdated means that the definition lacks the version, or a field or another part that
-	// this release uses.
+	// DefinitionOutdated means that the definition lacks the API version, a field or another part
+	// that this release uses.
 	DefinitionOutdated DefinitionState = "Outdated"
 	// DefinitionForeign means that the definition has the name of a definition of this project but
 	// belongs to another project.
@@ -50,7 +49,7 @@ type DefinitionProblem struct {
 	// Resource is the plural name without the group, such as tenants.
 	Resource string
 	State    DefinitionState
-	// Message describes the problem. It contains no names of objects of tenants.
+	// Message describes the problem. It does not name any object of a tenant.
 	Message string
 }
 
@@ -65,7 +64,7 @@ func (p *DefinitionProblem) String() string {
 	return "CustomResourceDefinition " + p.Name() + " " + p.Message
 }
 
-// Definitions returns the problems of the project's CustomResourceDefinitions, sorted by name. It
+// Definitions returns the problems with the project's CustomResourceDefinitions, sorted by name. It
 // returns no problem if each definition exists, is established and has all parts that this release
 // uses. It fails if it cannot read a definition. The client must be allowed to get definitions.
 func Definitions(ctx context.Context, client dynamic.Interface) ([]DefinitionProblem, error) {
@@ -88,7 +87,7 @@ func Definitions(ctx context.Context, client dynamic.Interface) ([]DefinitionPro
 	return problems, failed
 }
 
-// ownDefinitions returns the definitions of this release by resource.
+// ownDefinitions returns this release's definitions, keyed by the plural name of their resource.
 var ownDefinitions = sync.OnceValue(func() map[string]*unstructured.Unstructured {
 	all := map[string]*unstructured.Unstructured{}
 	for file, text := range deploy.Definitions() {
@@ -105,12 +104,13 @@ var ownDefinitions = sync.OnceValue(func() map[string]*unstructured.Unstructured
 // definedResources returns the resources of the project's kinds, sorted by name.
 func definedResources() []string { return slices.Sorted(maps.Keys(ownDefinitions())) }
 
-// checkDefinition returns the problem of a resource's definition, or nil if the definition can be
+// checkDefinition returns the problem with a resource's definition, or nil if the definition can be
 // used. stored is nil if the definition is missing.
 //
-// checkDefinition checks that all fields are present, because a server silently drops the fields
-// that a schema lacks. For example, a suspension could end. It does not compare hashes, because a
-// definition of a later release or a definition that a tool normalized has another hash.
+// checkDefinition checks that all fields are present, because a server silently drops fields that
+// the schema lacks. For example, a suspended tenant would get its access back. It does not compare
+// hashes, because a definition from a later release or one that a tool normalized has a different
+// hash.
 func checkDefinition(resource string, stored *unstructured.Unstructured) *DefinitionProblem {
 	problem := func(state DefinitionState, format string, args ...any) *DefinitionProblem {
 		return &DefinitionProblem{Resource: resource, State: state, Message: fmt.Sprintf(format, args...)}
@@ -149,8 +149,8 @@ func checkDefinition(resource string, stored *unstructured.Unstructured) *Defini
 	return nil
 }
 
-// servedVersion returns the version of a definition that this release uses, or nil if the
-// definition does not serve it.
+// servedVersion returns the entry in spec.versions for the API version that this release uses, or
+// nil if the definition does not serve that version.
 func servedVersion(definition *unstructured.Unstructured) map[string]any {
 	versions, _, _ := unstructured.NestedFieldNoCopy(definition.Object, "spec", "versions")
 	list, _ := versions.([]any)
@@ -176,8 +176,9 @@ func conditionOf(definition *unstructured.Unstructured, kind string) metav1.Cond
 	return ""
 }
 
-// isForeignSchema reports whether the schema of stored has none of the fields of want. For a kind
-// with a spec, it compares only the fields of the spec.
+// isForeignSchema reports whether the schema of stored has none of the fields of want, which means
+// that another project defined it. For a kind with a spec, it compares only the fields of the spec.
+// It returns false if stored preserves unknown fields.
 func isForeignSchema(want, stored map[string]any) bool {
 	path := []string{"schema", "openAPIV3Schema"}
 	wanted, _, _ := unstructured.NestedFieldNoCopy(want, path...)
@@ -272,8 +273,9 @@ func joinParts(parts []string) string {
 	return text
 }
 
-// Problems returns the problems of the project's definitions, like [Definitions]. known reports
-// whether the definitions have been read. Each call compares all fields of all definitions.
+// Problems returns the problems with the project's definitions, like [Definitions], but reads the
+// definitions from the cache. known reports whether the cache has synced. Each call compares all
+// fields of all definitions.
 func (c *CRDScopes) Problems() (problems []DefinitionProblem, known bool) {
 	if !c.HasSynced() {
 		return nil, false

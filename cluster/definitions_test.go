@@ -75,7 +75,7 @@ func versionOf(u *unstructured.Unstructured) map[string]any {
 }
 
 // TestDefinitions checks that each definition that cannot be used is reported with its state, and
-// that a later definition is accepted.
+// that a definition from a later release is accepted.
 func TestDefinitions(t *testing.T) {
 	older, err := os.ReadFile("testdata/tenants-adf3471.yaml")
 	if err != nil {
@@ -88,8 +88,8 @@ func TestDefinitions(t *testing.T) {
 		state   cluster.DefinitionState
 		says    string
 	}{
-		"as it is": {},
-		"of an older release": {
+		"unchanged": {},
+		"from an older release": {
 			replace: string(older),
 			state:   cluster.DefinitionOutdated,
 			says:    "spec.acceptUndated, spec.admins, spec.bindings and ",
@@ -101,10 +101,10 @@ func TestDefinitions(t *testing.T) {
 		"without a field of a list": {func(u *unstructured.Unstructured) {
 			delete(schemaOf(u, append(spec, "bindings", "items", "properties")...), "clusterRole")
 		}, "", cluster.DefinitionOutdated, "lacks spec.bindings[].clusterRole"},
-		"with a field of a later release": {change: func(u *unstructured.Unstructured) {
+		"with a field from a later release": {change: func(u *unstructured.Unstructured) {
 			schemaOf(u, spec...)["later"] = map[string]any{"type": "string"}
 		}},
-		"with any field": {change: func(u *unstructured.Unstructured) {
+		"preserving unknown fields": {change: func(u *unstructured.Unstructured) {
 			s := schemaOf(u, "properties")
 			s["spec"] = map[string]any{"type": "object", "x-kubernetes-preserve-unknown-fields": true}
 		}},
@@ -112,18 +112,18 @@ func TestDefinitions(t *testing.T) {
 			func(u *unstructured.Unstructured) { delete(versionOf(u), "subresources") }, "",
 			cluster.DefinitionOutdated, "lacks the status subresource",
 		},
-		"of another version": {
+		"with another version": {
 			func(u *unstructured.Unstructured) { versionOf(u)["name"] = "v1" }, "",
 			cluster.DefinitionOutdated, "does not serve the version v1alpha1",
 		},
-		"of a version that is not served": {
+		"with a version that is not served": {
 			func(u *unstructured.Unstructured) { versionOf(u)["served"] = false }, "",
 			cluster.DefinitionOutdated, "does not serve the version v1alpha1",
 		},
-		"of another kind": {func(u *unstructured.Unstructured) {
+		"with another kind": {func(u *unstructured.Unstructured) {
 			_ = unstructured.SetNestedField(u.Object, "Lease", "spec", "names", "kind")
 		}, "", cluster.DefinitionForeign, `spec.names.kind is "Lease"`},
-		"of another scope": {func(u *unstructured.Unstructured) {
+		"with another scope": {func(u *unstructured.Unstructured) {
 			_ = unstructured.SetNestedField(u.Object, "Namespaced", "spec", "scope")
 		}, "", cluster.DefinitionForeign, `spec.scope is "Namespaced"`},
 		"of another project with our kind": {func(u *unstructured.Unstructured) {
@@ -145,7 +145,7 @@ func TestDefinitions(t *testing.T) {
 			func(u *unstructured.Unstructured) { delete(u.Object, "status") }, "",
 			cluster.DefinitionNotEstablished, "is not established",
 		},
-		"of a name that is taken": {
+		"with a name that is taken": {
 			func(u *unstructured.Unstructured) { setCondition(u, "NamesAccepted", "False") }, "",
 			cluster.DefinitionNotEstablished, "another definition has one of its names",
 		},
@@ -167,7 +167,7 @@ func TestDefinitions(t *testing.T) {
 			case err != nil:
 				t.Errorf("%v", err)
 			case c.state == "" && len(problems) != 0:
-				t.Errorf("%v; want nothing", &problems[0])
+				t.Errorf("%v; want no problem", &problems[0])
 			case c.state != "" &&
 				(len(problems) != 1 || problems[0].State != c.state || !strings.Contains(problems[0].String(), c.says)):
 				t.Errorf("%+v; want %s with %q", problems, c.state, c.says)
@@ -189,7 +189,7 @@ func TestDefinitionsMissing(t *testing.T) {
 	}
 	problems, err := cluster.Definitions(t.Context(), fakeDefinitions())
 	if err != nil || len(problems) != len(all) {
-		t.Errorf("without any: %+v, %v", problems, err)
+		t.Errorf("without any definition: %+v, %v", problems, err)
 	}
 }
 
@@ -209,8 +209,8 @@ func TestDefinitionsUnreadable(t *testing.T) {
 	}
 }
 
-// TestProblems checks that the problems of followed definitions are known after the definitions
-// have been read, and not before.
+// TestProblems checks that Problems reports nothing until the definitions have been read, and then
+// observes each change of a definition.
 func TestProblems(t *testing.T) {
 	client := fakeDefinitions(established(t)...)
 	scopes, err := cluster.NewCRDScopes(client)
@@ -218,7 +218,7 @@ func TestProblems(t *testing.T) {
 		t.Fatal(err)
 	}
 	if problems, known := scopes.Problems(); known || problems != nil {
-		t.Errorf("before it runs: %+v, %v", problems, known)
+		t.Errorf("before Run: %+v, %v", problems, known)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), waittest.Limit)
 	defer cancel()
@@ -232,7 +232,7 @@ func TestProblems(t *testing.T) {
 				got = append(got, p.State)
 			}
 			if !known || !slices.Equal(got, states) {
-				return errors.New("not as wanted")
+				return errors.New("unexpected problems")
 			}
 			return nil
 		})

@@ -19,8 +19,10 @@ import (
 )
 
 // InstallCRDs creates or updates the CustomResourceDefinitions of the project in a cluster. It does
-// not replace a definition of a later release, because the server would then drop the stored fields
-// that this release does not know. The client must be allowed to get and patch definitions.
+// not replace a definition from a later release, because the server would then drop the stored
+// fields that this release does not know. An annotation can allow the replacement, see
+// [tenant.AllowFieldRemovalAnnotation]. The client must be allowed to get, create and patch
+// definitions.
 func InstallCRDs(ctx context.Context, client dynamic.Interface) error {
 	for _, resource := range definedResources() {
 		definition := ownDefinitions()[resource].DeepCopy()
@@ -35,7 +37,7 @@ func InstallCRDs(ctx context.Context, client dynamic.Interface) error {
 					tenant.AllowFieldRemovalAnnotation+" to true", "definition", definition.GetName(), "parts", joinParts(more))
 				continue
 			}
-			// The write fails if the definition is replaced in between.
+			// The write fails if the definition changes after this read.
 			definition.SetResourceVersion(stored.GetResourceVersion())
 		}
 		if _, err := client.Resource(definitions).Apply(ctx, definition.GetName(), definition,
@@ -48,7 +50,7 @@ func InstallCRDs(ctx context.Context, client dynamic.Interface) error {
 
 // laterParts returns the parts that the installed definition has and this release's definition does
 // not have. It returns nil if the installed definition lacks a part of this release's definition,
-// because it is then not from a later release. It also returns nil if
+// because the installed definition is then not from a later release. It also returns nil if
 // [tenant.AllowFieldRemovalAnnotation] allows the replacement.
 func laterParts(own, stored *unstructured.Unstructured) []string {
 	if stored.GetAnnotations()[tenant.AllowFieldRemovalAnnotation] == "true" {

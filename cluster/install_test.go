@@ -24,9 +24,9 @@ import (
 
 const tenantsName = "tenants.kubetenant.dev"
 
-// installOver installs the definitions in a cluster that has a definition of Tenants. It returns
-// the names of the written definitions, the resource version that it requires of the definition of
-// Tenants, and the log.
+// installOver installs the definitions in a cluster. If installed is not nil, the cluster has this
+// definition of Tenants. installOver returns the names of the written definitions, the resource
+// version in the write of the definition of Tenants, and the log.
 func installOver(t *testing.T, installed *unstructured.Unstructured) (written []string, version, log string) {
 	t.Helper()
 	client := fakeDefinitions()
@@ -53,9 +53,9 @@ func installOver(t *testing.T, installed *unstructured.Unstructured) (written []
 	return written, version, logger.GetSink().(ktesting.Underlier).GetBuffer().String()
 }
 
-// TestInstallKeepsLaterDefinitions checks that a starting server does not replace a definition of a
-// later release unless its annotation allows it, because that would drop stored fields. It replaces
-// every other definition.
+// TestInstallKeepsLaterDefinitions checks that InstallCRDs replaces every definition except one
+// from a later release, because that would drop stored fields. It replaces a later definition only
+// if its annotation allows this.
 func TestInstallKeepsLaterDefinitions(t *testing.T) {
 	spec := []string{"properties", "spec", "properties"}
 	later := func(u *unstructured.Unstructured) {
@@ -70,7 +70,7 @@ func TestInstallKeepsLaterDefinitions(t *testing.T) {
 		"with another field in a list": {func(u *unstructured.Unstructured) {
 			schemaOf(u, append(spec, "bindings", "items", "properties")...)["later"] = map[string]any{"type": "string"}
 		}, "spec.bindings[].later"},
-		"with another field that keeps anything": {func(u *unstructured.Unstructured) {
+		"with a field that preserves unknown fields": {func(u *unstructured.Unstructured) {
 			schemaOf(u, spec...)["suspension"] = map[string]any{
 				"type": "object", "x-kubernetes-preserve-unknown-fields": true,
 			}
@@ -109,7 +109,7 @@ func TestInstallKeepsLaterDefinitions(t *testing.T) {
 				t.Errorf("replaced: %v, want %v", replaced, want)
 			}
 			if replaced && version != "7" {
-				t.Errorf("a definition that was changed meanwhile is replaced: resource version %q", version)
+				t.Errorf("a definition that changed after the read is replaced: resource version %q", version)
 			}
 			if len(written) < len(deploy.Definitions())-1 {
 				t.Errorf("only %v are written", written)
@@ -121,7 +121,7 @@ func TestInstallKeepsLaterDefinitions(t *testing.T) {
 	}
 }
 
-// TestInstallCreates checks that a starting server creates the missing definitions.
+// TestInstallCreates checks that InstallCRDs creates the missing definitions.
 func TestInstallCreates(t *testing.T) {
 	written, version, log := installOver(t, nil)
 	if len(written) != len(deploy.Definitions()) || version != "" || log != "" {

@@ -17,9 +17,9 @@ import (
 	"github.com/kubetenant/kubetenant/authn/serviceaccount"
 )
 
-// LegacyTokenUsed returns a function for [serviceaccount.Options].OnLegacyTokenUsed. It sets the
-// label [serviceaccount.LastUsed] on the Secret of a legacy token, as upstream's authenticator
-// does.
+// LegacyTokenUsed returns a function for [serviceaccount.Options].OnLegacyTokenUsed. The function
+// sets the label [serviceaccount.LastUsed] on the Secret of a legacy token to the current date, as
+// kube-apiserver does.
 func LegacyTokenUsed(client kubernetes.Interface) func(context.Context, *corev1.Secret) {
 	return func(ctx context.Context, secret *corev1.Secret) {
 		patch, err := json.Marshal(map[string]any{"metadata": map[string]any{

@@ -22,8 +22,8 @@ func (c *Cluster) Owners() *authz.Owners { return c.owners }
 // Namespaces implements [lookup.Cluster].
 func (c *Cluster) Namespaces() lookup.Namespaces { return c }
 
-// Resources implements [lookup.Cluster]. Its method Labeled returns false for a resource until
-// [Cluster.RunBackfill] has labeled the objects.
+// Resources implements [lookup.Cluster]. The method Labeled of the result returns false until
+// [Cluster.RunBackfill] has labeled the objects of the resource.
 func (c *Cluster) Resources() lookup.Resources { return &resources{c.CRDs, c.Backfill.Done} }
 
 // Tenants implements [lookup.Cluster].
@@ -46,8 +46,9 @@ func (c *Cluster) Objects() lookup.Objects {
 	return c.admission
 }
 
-// FollowAdmission follows the PriorityClasses, and the webhooks and policies of the given
-// informers, for admission plugins. It MUST be called before the informers start.
+// FollowAdmission makes PriorityClasses and the namespace selectors of webhooks and policies
+// available to admission plugins. selecting has the informers of webhooks and policies. It MUST be
+// called before the informers start. synced reports whether all of these objects have been read.
 func (c *Cluster) FollowAdmission(
 	classes schedulinginformers.PriorityClassInformer, selecting ...cache.SharedIndexInformer,
 ) (synced func() bool, err error) {

@@ -21,37 +21,36 @@ import (
 )
 
 const (
-	// monitorEvery is the interval between two checks of the CustomResourceDefinitions. A problem is
-	// reported only if two successive checks find a problem, because a new definition is not
-	// established immediately.
+	// monitorEvery is the interval between two checks of the CustomResourceDefinitions. A problem
+	// is reported only if two successive checks find a problem with the definition, because a new
+	// definition is not established immediately.
 	monitorEvery = 10 * time.Second
 	// remindEvery is the interval at which a remaining problem is logged again.
 	remindEvery = 10 * time.Minute
 )
 
 // DefinitionMonitor reports the CustomResourceDefinitions of the project that cannot be used. It
-// reports them in the log, as a metric, as events, and to the engines that write the conditions of
+// reports them in the log, as a metric, as events, and to the engines that set conditions on
 // Tenants.
 type DefinitionMonitor struct {
 	problems func() ([]DefinitionProblem, bool)
 	missing  *metrics.GaugeVec
 
 	mu       sync.RWMutex
-	seen     map[string]DefinitionProblem // the result of the last check
-	reported map[string]report
+	seen     map[string]DefinitionProblem // the problems that the last check found, keyed by resource
+	reported map[string]report            // keyed by resource
 	changed  map[int]func()
 	next     int
 }
 
-// report is a problem that was reported and has not ended.
+// report is a problem that was reported and still exists.
 type report struct {
 	DefinitionProblem
 	logged time.Time
 }
 
-// NewDefinitionMonitor returns a monitor that calls problems to find problems. The second result of
-// problems reports whether the definitions have been read. The monitor does nothing before
-// [DefinitionMonitor.Run].
+// NewDefinitionMonitor returns a monitor that does nothing until [DefinitionMonitor.Run] is called.
+// problems returns the current problems, and reports whether the definitions have been read.
 func NewDefinitionMonitor(problems func() ([]DefinitionProblem, bool)) *DefinitionMonitor {
 	return &DefinitionMonitor{
 		problems: problems,
@@ -72,8 +71,8 @@ func (m *DefinitionMonitor) Metrics() []metrics.Registerable {
 	return []metrics.Registerable{m.missing}
 }
 
-// Undefined describes the problem of a resource's CustomResourceDefinition and the command that
-// fixes it. It returns "" if there is no reported problem.
+// Undefined returns a message about the problem with a resource's CustomResourceDefinition and the
+// command that fixes it. It returns "" if no problem is reported.
 func (m *DefinitionMonitor) Undefined(resource string) string {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
@@ -84,8 +83,8 @@ func (m *DefinitionMonitor) Undefined(resource string) string {
 	return r.String() + ": run " + InstallDefinitions
 }
 
-// OnChange calls f after each check in which a problem began, changed or ended, until stop is
-// called.
+// OnChange calls f after each check that reports a new problem, a changed problem or the end of a
+// problem, until stop is called.
 func (m *DefinitionMonitor) OnChange(f func()) (stop func()) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -109,10 +108,11 @@ func (m *DefinitionMonitor) Run(ctx context.Context, events kubernetes.Interface
 		record = func(name string, c *metav1.Condition, kind string) { recorder.DefinitionEvent(name, kind, c) }
 	}
 	wait.UntilWithContext(ctx, func(ctx context.Context) { m.check(ctx, record) }, monitorEvery)
-	m.missing.Reset() // another process reports now
+	m.missing.Reset() // another process may report the metric from now on
 }
 
-// check checks the definitions and reports the changes since the last check.
+// check checks the definitions. It reports the changes since the last check, and reports remaining
+// problems again after [remindEvery].
 func (m *DefinitionMonitor) check(ctx context.Context, record func(name string, c *metav1.Condition, kind string)) {
 	problems, known := m.problems()
 	if !known {
@@ -144,7 +144,8 @@ func (m *DefinitionMonitor) check(ctx context.Context, record func(name string, 
 }
 
 // update stores the result of a check. It returns the problems to report, the problems that have
-// ended, and the functions to call. A problem that remains is reported again every [remindEvery].
+// ended, and the functions that must be called because of a change. It returns a remaining problem
+// again every [remindEvery].
 func (m *DefinitionMonitor) update(
 	now map[string]DefinitionProblem,
 ) (begun, ended []DefinitionProblem, functions []func()) {

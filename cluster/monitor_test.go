@@ -24,7 +24,7 @@ import (
 	"github.com/kubetenant/kubetenant/deploy"
 )
 
-// monitored is a monitor with problems that a test sets.
+// monitored is a monitor that observes the problems that a test sets.
 type monitored struct {
 	*cluster.DefinitionMonitor
 	mu       sync.Mutex
@@ -68,8 +68,8 @@ func values(t *testing.T, r metrics.KubeRegistry) (set string, all int) {
 	return strings.Join(slices.Sorted(maps.Keys(of)), ","), all
 }
 
-// TestMonitor checks that a problem in two checks is logged, set in the metric, recorded as an
-// event and reported to the engines. It is logged again at a limited rate. Its end is reported
+// TestMonitor checks that a problem that two checks find is logged, set in the metric, recorded as
+// an event and reported to the engines. It is logged again at a limited rate. Its end is reported
 // within a minute.
 func TestMonitor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -127,19 +127,19 @@ func TestMonitor(t *testing.T) {
 		time.Sleep(time.Minute)
 		if set, _ := values(t, registry); set != "" || changes != 2 || m.Undefined("retiredtenants") != "" ||
 			len(events()) != 2 {
-			t.Errorf("once it is installed: %q, %d changes, %q", set, changes, events())
+			t.Errorf("after the problem ended: %q, %d changes, %q", set, changes, events())
 		}
 		stop()
 		cancel()
 		synctest.Wait()
 		if _, all := values(t, registry); all != 0 {
-			t.Errorf("a process that reports no longer has %d values", all)
+			t.Errorf("the metric still has %d values after Run ended", all)
 		}
 	})
 }
 
-// TestMonitorIgnoresShortProblems checks that a definition that is not established in only one
-// check is not reported. Nothing is reported before the definitions are known.
+// TestMonitorIgnoresShortProblems checks that a problem that only one check finds is not reported.
+// No problem is reported before the definitions have been read.
 func TestMonitorIgnoresShortProblems(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := monitor()

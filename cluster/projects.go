@@ -19,13 +19,13 @@ const (
 	// sourceEvery is the interval at which [Cluster.FollowProjects] checks whether the source has
 	// changed.
 	sourceEvery = time.Second
-	// openEvery is the delay before a new attempt to open a source.
+	// openEvery is the delay before a failed source is opened again.
 	openEvery = 10 * time.Second
 )
 
-// FollowProjects runs the syncer of package projects for the Keystone of a source until ctx ends.
-// source returns the current source, or nil if there is none. Only one process at a time may run
-// it. c.TenantStore must be running.
+// FollowProjects runs the syncer of package projects for the Keystone that a source specifies,
+// until ctx ends. source returns the current source, or nil if no source is configured. Only one
+// process at a time may run it. c.TenantStore must be running.
 func (c *Cluster) FollowProjects(ctx context.Context, m Manager, source func() *configv1alpha1.Source) error {
 	defer c.Projects.Stop()
 	wait.UntilWithContext(ctx, func(ctx context.Context) {

@@ -19,9 +19,9 @@ import (
 	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
 )
 
-// TestFollowProjectsOfBrokenSource checks that a source that cannot be opened is reported like an
-// unreadable Keystone, so that the alert fires. No alert fires if the configuration has no section
-// sync.
+// TestFollowProjectsOfBrokenSource checks that the metric shows a source that cannot be opened like
+// a Keystone that cannot be read, so that the alert fires. The metric is 0, and no alert fires,
+// while no source is configured.
 func TestFollowProjectsOfBrokenSource(t *testing.T) {
 	missing := filepath.Join(t.TempDir(), "clouds.yaml")
 	synctest.Test(t, func(t *testing.T) {

@@ -31,9 +31,9 @@ const publishEvery = 5 * time.Second
 
 // PublishConfiguration writes the result of effective to the ConfigMap
 // [configv1alpha1.PublishedName] of a namespace until ctx ends. If several servers publish, the
-// ConfigMap has the configuration that was written last. Each server also has its own entry, which
-// shows whether servers have different configurations. The client needs the rights to get and patch
-// the ConfigMap, and to create it if no other program creates it.
+// ConfigMap has the configuration that was written last. Each server also writes its own entry,
+// which shows whether the servers have different configurations. The client must be allowed to get
+// and patch the ConfigMap, and to create it if no other program creates it.
 func PublishConfiguration(
 	ctx context.Context,
 	client kubernetes.Interface,
@@ -70,7 +70,7 @@ type publisher struct {
 	written   *corev1.ConfigMap
 }
 
-// publish writes a configuration if it differs from the last written one.
+// publish writes a configuration if it differs from the configuration that it wrote last.
 func (p *publisher) publish(ctx context.Context, now *configv1alpha1.Published) error {
 	object, err := now.ConfigMap(p.namespace)
 	if err != nil || p.written != nil && maps.Equal(p.written.Data, object.Data) {
@@ -111,8 +111,9 @@ func (p *publisher) apply(ctx context.Context, manager string, data map[string]s
 const maxManager = 128
 
 // PublishedConfiguration returns the published configuration from the first of the given namespaces
-// in which the ConfigMap can be read. It fails with the last error of the client, or with an error
-// that wraps [configv1alpha1.ErrNotPublished].
+// in which the ConfigMap can be read. If the ConfigMap cannot be read in any namespace, it returns
+// the last error from the client. If the ConfigMap is invalid, the error wraps
+// [configv1alpha1.ErrNotPublished].
 func PublishedConfiguration(
 	ctx context.Context, client coreclient.ConfigMapsGetter, namespaces ...string,
 ) (p *configv1alpha1.Published, err error) {

@@ -13,11 +13,12 @@ import (
 )
 
 // NamespaceSelectors finds the labels by which the cluster's webhooks and admission policies select
-// namespaces. A caller that may set such a label on a Namespace can enable or disable the webhook
-// or policy for the Namespace.
+// namespaces. A caller that may set one of these labels on a Namespace can enable or disable the
+// webhook or policy for the Namespace.
 type NamespaceSelectors struct{ informers []cache.SharedIndexInformer }
 
-// byKey is the index of webhooks and policies by the keys that their namespaceSelectors name.
+// byKey is the name of the index that finds webhooks and policies by the label keys in their
+// namespaceSelectors.
 const byKey = "namespaceSelector"
 
 // WebhooksAndPolicies returns the informers of webhooks and validating policies.
@@ -36,8 +37,8 @@ func MutatingPolicies(v1 admissioninformers.Interface) []cache.SharedIndexInform
 	}
 }
 
-// NewNamespaceSelectors returns the selectors of the objects of the given informers. The caller
-// MUST start the informers.
+// NewNamespaceSelectors returns the namespace selectors of the webhooks and policies in the given
+// informers. The caller MUST start the informers.
 func NewNamespaceSelectors(informers ...cache.SharedIndexInformer) (*NamespaceSelectors, error) {
 	s := &NamespaceSelectors{informers}
 	for _, informer := range s.informers {
@@ -80,9 +81,9 @@ func (s *NamespaceSelectors) Reason(key string) string {
 	return ""
 }
 
-// SelectionReason returns the reason that [NamespaceSelectors.Reason] returns for a webhook or a
-// policy that selects namespaces by the label. The reason contains the kind of the object but not
-// its name, because tenants may not know the name.
+// SelectionReason returns the reason that [NamespaceSelectors.Reason] returns for a label by which
+// the given webhook or policy selects namespaces. The reason contains the kind of the object but
+// not its name, because tenants must not learn the name.
 func SelectionReason(obj runtime.Object) string {
 	kind := obj.GetObjectKind().GroupVersionKind().Kind
 	if kinds, _, err := scheme.Scheme.ObjectKinds(obj); kind == "" && err == nil {
@@ -91,8 +92,8 @@ func SelectionReason(obj runtime.Object) string {
 	return "a " + kind + " of the cluster selects namespaces by it"
 }
 
-// SelectedKeys returns the label keys in all namespaceSelectors of an object: those of webhooks, of
-// a policy's constraints and of a binding's resources.
+// SelectedKeys returns the label keys in all namespaceSelectors of a webhook configuration, a
+// policy or a policy binding.
 func SelectedKeys(obj runtime.Object) []string {
 	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(obj)
 	if err != nil {
@@ -121,7 +122,7 @@ func SelectedKeys(obj runtime.Object) []string {
 	return slices.Compact(keys)
 }
 
-// keysOf returns the keys of a label selector.
+// keysOf returns the label keys in a label selector.
 func keysOf(selector map[string]any) []string {
 	var keys []string
 	labels, _ := selector["matchLabels"].(map[string]any)

@@ -14,8 +14,8 @@ import (
 	"github.com/kubetenant/kubetenant/cluster"
 )
 
-// TestNamespaceSelectors checks which labels may affect a webhook or a policy. Until all webhooks
-// and policies have been read, any label may affect one.
+// TestNamespaceSelectors checks that Reason finds the webhooks and policies that select namespaces
+// by a label. Until all webhooks and policies have been read, it returns a reason for every label.
 func TestNamespaceSelectors(t *testing.T) {
 	selector := &metav1.LabelSelector{MatchLabels: map[string]string{"scan": "on", "both": "on"}}
 	exists := &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{
@@ -39,7 +39,7 @@ func TestNamespaceSelectors(t *testing.T) {
 	}
 	const unknown = "the webhooks and policies of the cluster are not known yet"
 	if s.HasSynced() || s.Reason("scan") != unknown || s.Reason("env") != unknown {
-		t.Error("a label is free before anything is known")
+		t.Error("a label has no reason before the webhooks and policies have been read")
 	}
 	factory.Start(t.Context().Done())
 	factory.WaitForCacheSync(t.Context().Done())

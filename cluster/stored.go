@@ -36,7 +36,7 @@ func (c *Cluster) MeasureStored(ctx context.Context) error {
 	}).Run(ctx)
 }
 
-// ownersByNamespace returns the names of all namespaces and their owners.
+// ownersByNamespace returns the owner of each namespace, keyed by namespace name.
 func (c *Cluster) ownersByNamespace() (map[string]tenant.ID, error) {
 	all, err := c.NamespaceLister.List(labels.Everything())
 	if err != nil {
@@ -49,8 +49,8 @@ func (c *Cluster) ownersByNamespace() (map[string]tenant.ID, error) {
 	return owners, nil
 }
 
-// tenantUIDs returns the UIDs of all Tenants by tenant ID. It returns false if the Tenants have not
-// been read.
+// tenantUIDs returns the UIDs of all Tenants, keyed by tenant ID. It returns false if the Tenants
+// have not been read.
 func (c *Cluster) tenantUIDs() (map[tenant.ID]string, bool) {
 	if !c.TenantStore.HasSynced() {
 		return nil, false

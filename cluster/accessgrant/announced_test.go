@@ -18,7 +18,7 @@ import (
 )
 
 // TestAnnouncedOnlyToNamedTenant checks that a grant is announced only to the Tenant for which it
-// was written, and only while its spec announces it.
+// was written, and only while spec.announce is true.
 func TestAnnouncedOnlyToNamedTenant(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := granted()

@@ -1,8 +1,9 @@
 // Copyright The kubetenant authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package accessgrant reads the AccessGrants of a cluster for [grant.Grants]. It also writes their
-// status, which reports whether the grantor still has the rights that it grants.
+// Package accessgrant reads the AccessGrants of a cluster for [grant.Grants]. It also writes the
+// status of each AccessGrant, which reports whether the grantor still has the rights that it
+// grants.
 package accessgrant
 
 import (
@@ -28,15 +29,17 @@ import (
 )
 
 const (
-	// cycle is the interval at which each grantor is checked, and the precision of status.lastUsed.
+	// cycle is the interval at which the rights of each grantor are checked. It is also the
+	// precision of status.lastUsed.
 	cycle = time.Minute
-	// recheckAfter is how long a grantor must lack rights before the status reports this. A server may
-	// observe an AccessGrant before the RoleBinding on which it depends.
+	// recheckAfter is how long a grantor must lack rights before the status reports this. A server
+	// may observe an AccessGrant before the RoleBinding that gives the grantor its rights.
 	recheckAfter = 3 * time.Second
 )
 
-// Controller follows AccessGrants. A grant that does not decode, or that has a field that this
-// release does not know, allows nothing.
+// Controller watches AccessGrants. It adds the valid ones to an index and writes the status of all.
+// A grant that does not decode, or that has a field that this release does not know, allows
+// nothing.
 type Controller struct {
 	client       dynamic.Interface
 	reads        *reads
@@ -52,8 +55,9 @@ type Controller struct {
 	lackingSince map[cache.ObjectName]time.Time // when a check first found that the grantor lacks rights
 }
 
-// New returns a controller that has no grants before [Controller.Run] or [Controller.Sync]. lineage
-// returns the history of a tenant's ID. See [grant.Grants]. If now is nil, the clock is [time.Now].
+// New returns a controller that has no grants until [Controller.Run] or [Controller.Sync] is
+// called. lineage returns the history of a tenant ID, see [grant.Grants]. If lineage is nil, no ID
+// is reused. If now is nil, the clock is [time.Now].
 func New(
 	client dynamic.Interface, lineage func(tenant.ID) tenant.Lineage, now func() time.Time,
 ) (*Controller, error) {
@@ -95,9 +99,9 @@ func (c *Controller) Grants() *grant.Grants {
 	}
 }
 
-// Run follows the grants and writes their status until ctx ends. It must be called only once. auth
-// decides whether grantors have the rights. Run calls changed with the namespace of each grant that
-// may allow other requests than before, or was deleted.
+// Run watches the grants and writes their status until ctx ends. It must be called only once. Run
+// uses auth to check whether grantors have the rights that they grant. It calls changed with the
+// namespace of each grant that was deleted or was changed so that it may allow different requests.
 func (c *Controller) Run(ctx context.Context, auth authorizer.Authorizer, changed func(namespace string)) {
 	queue := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[cache.ObjectName]())
 	defer queue.ShutDown()
@@ -139,9 +143,9 @@ func (c *Controller) Run(ctx context.Context, auth authorizer.Authorizer, change
 	}
 }
 
-// handler handles the events of the informer. It calls enqueue for each new or changed grant. It
-// calls changed with the namespace of a grant that was deleted or that may allow other requests
-// than before.
+// handler returns the event handler of the informer. It calls enqueue for each new or changed
+// grant. It calls changed with the namespace of a grant that was deleted or was changed so that it
+// may allow different requests.
 func (c *Controller) handler(
 	ctx context.Context, enqueue func(cache.ObjectName), changed func(namespace string),
 ) cache.ResourceEventHandler {
@@ -179,7 +183,8 @@ func (c *Controller) HasSynced() bool {
 	return handled != nil && (*handled).HasSynced()
 }
 
-// Sync indexes the current grants once, for a cluster that does not change.
+// Sync adds the current grants to the index once. Use it instead of [Controller.Run] for a snapshot
+// of a cluster.
 func (c *Controller) Sync(ctx context.Context) error {
 	list, err := c.client.Resource(accessGrants()).List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -191,7 +196,7 @@ func (c *Controller) Sync(ctx context.Context) error {
 	return nil
 }
 
-// set indexes a grant, or removes it from the index if it allows nothing.
+// set adds a grant to the index, or removes it from the index if it allows nothing.
 func (c *Controller) set(ctx context.Context, object metav1.Object) {
 	valid, err := grantOf(object)
 	if err != nil {

@@ -31,7 +31,8 @@ import (
 
 var resource = v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceAccessGrants)
 
-// granted returns an accepted grant: peter of tenant b lets alice of tenant a get pods in b--web.
+// granted returns an accepted grant. With it, peter of tenant b lets alice of tenant a get pods in
+// b--web.
 func granted() *v1alpha1.AccessGrant {
 	return &v1alpha1.AccessGrant{
 		TypeMeta:   metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion, Kind: v1alpha1.KindAccessGrant},
@@ -93,41 +94,41 @@ func crossTenantRequests(t testing.TB) *authz.CrossTenantRequest {
 	}
 }
 
-// TestValidGrants checks which grants are valid. A grant is valid if it is not refused and its
-// grantor belongs to the owner of the namespace or to the system tenant. Its status may be unknown,
-// because admission has checked the grant before it was stored.
+// TestValidGrants checks which grants allow a request. The grantor must belong to the system tenant
+// or to the tenant that owns the namespace. The condition Accepted must not be False. It may be
+// missing or Unknown, because admission checked the grant before it was stored.
 func TestValidGrants(t *testing.T) {
 	now := time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC)
 	for name, c := range map[string]struct {
 		change func(*v1alpha1.AccessGrant)
 		want   bool
 	}{
-		"as it is":              {func(*v1alpha1.AccessGrant) {}, true},
-		"made by the system":    {func(g *v1alpha1.AccessGrant) { g.Spec.Grantor.Tenant = "system" }, true},
-		"for a service account": {func(g *v1alpha1.AccessGrant) { g.Spec.From.Users = nil }, false},
-		"nobody's":              {func(g *v1alpha1.AccessGrant) { g.Spec.Grantor = nil }, false},
-		"the grantee's own":     {func(g *v1alpha1.AccessGrant) { g.Spec.Grantor.Tenant = "a" }, false},
-		"a third's":             {func(g *v1alpha1.AccessGrant) { g.Spec.Grantor.Tenant = "c" }, false},
-		"of a former owner": {
+		"unchanged":                       {func(*v1alpha1.AccessGrant) {}, true},
+		"grantor of the system tenant":    {func(g *v1alpha1.AccessGrant) { g.Spec.Grantor.Tenant = "system" }, true},
+		"no users":                        {func(g *v1alpha1.AccessGrant) { g.Spec.From.Users = nil }, false},
+		"no grantor":                      {func(g *v1alpha1.AccessGrant) { g.Spec.Grantor = nil }, false},
+		"grantor of the grantee's tenant": {func(g *v1alpha1.AccessGrant) { g.Spec.Grantor.Tenant = "a" }, false},
+		"grantor of a third tenant":       {func(g *v1alpha1.AccessGrant) { g.Spec.Grantor.Tenant = "c" }, false},
+		"grantor of a former owner": {
 			func(g *v1alpha1.AccessGrant) { g.Spec.Grantor.Owner, g.Spec.Grantor.Tenant = "c", "c" }, false,
 		},
-		"of an owner that is none":  {func(g *v1alpha1.AccessGrant) { g.Spec.Grantor.Owner = "all" }, false},
-		"of a grantor that is none": {func(g *v1alpha1.AccessGrant) { g.Spec.Grantor.Tenant = "" }, false},
-		"for a tenant that is none": {func(g *v1alpha1.AccessGrant) { g.Spec.From.Tenant = "A B" }, false},
-		"not looked at yet":         {func(g *v1alpha1.AccessGrant) { g.Status.Conditions = nil }, true},
+		"invalid owner":            {func(g *v1alpha1.AccessGrant) { g.Spec.Grantor.Owner = "all" }, false},
+		"grantor without a tenant": {func(g *v1alpha1.AccessGrant) { g.Spec.Grantor.Tenant = "" }, false},
+		"invalid grantee":          {func(g *v1alpha1.AccessGrant) { g.Spec.From.Tenant = "A B" }, false},
+		"no condition":             {func(g *v1alpha1.AccessGrant) { g.Status.Conditions = nil }, true},
 		"refused": {
 			func(g *v1alpha1.AccessGrant) { g.Status.Conditions[0].Status = metav1.ConditionFalse }, false,
 		},
-		"not to be told": {func(g *v1alpha1.AccessGrant) { g.Status.Conditions[0].Status = metav1.ConditionUnknown }, true},
+		"condition Unknown": {func(g *v1alpha1.AccessGrant) { g.Status.Conditions[0].Status = metav1.ConditionUnknown }, true},
 		"being deleted": {func(g *v1alpha1.AccessGrant) {
 			g.DeletionTimestamp, g.Finalizers = &metav1.Time{Time: now}, []string{"x/y"}
 		}, false},
-		"over": {func(g *v1alpha1.AccessGrant) { g.Spec.Expires = &metav1.Time{Time: now} }, false},
-		"over in a moment": {
+		"expired": {func(g *v1alpha1.AccessGrant) { g.Spec.Expires = &metav1.Time{Time: now} }, false},
+		"expires in a second": {
 			func(g *v1alpha1.AccessGrant) { g.Spec.Expires = &metav1.Time{Time: now.Add(time.Second)} }, true,
 		},
 		"for another user": {func(g *v1alpha1.AccessGrant) { g.Spec.From.Users = []string{"bob"} }, false},
-		"for a group that she is in": {
+		"for a group of the caller": {
 			func(g *v1alpha1.AccessGrant) { g.Spec.From.Users, g.Spec.From.Groups = nil, []string{"dev"} }, true,
 		},
 	} {
@@ -168,7 +169,8 @@ func TestValidGrants(t *testing.T) {
 	}
 }
 
-// rights are the rights of grantors. If err is set, the rights are unknown.
+// rights is a fake authorizer of grantors. It allows every request unless none is set. If err is
+// set, every check fails with it. as records the checks.
 type rights struct {
 	mu   sync.Mutex
 	none bool
@@ -196,7 +198,7 @@ func (r *rights) authorize(_ context.Context, a authorizer.Attributes) (authoriz
 	return authorizer.DecisionAllow, "", nil
 }
 
-// running runs a controller over the grants of a client in virtual time.
+// running is a controller that runs in virtual time with a fake client.
 type running struct {
 	*accessgrant.Controller
 	client  dynamic.Interface
@@ -229,7 +231,7 @@ func runController(t *testing.T, client dynamic.Interface, c *accessgrant.Contro
 	return r
 }
 
-// later waits in virtual time.
+// later waits for d in virtual time, until the controller is idle.
 func later(d time.Duration) {
 	time.Sleep(d)
 	synctest.Wait()
@@ -261,7 +263,7 @@ func (r *running) reported() []string {
 }
 
 // TestAcceptance checks that a grant is accepted if its grantor has the granted rights. The
-// controller checks the rights with the identity of the grantor.
+// controller checks the rights with the grantor's name and tenant.
 func TestAcceptance(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := granted()
@@ -272,44 +274,44 @@ func TestAcceptance(t *testing.T) {
 			t.Errorf("not accepted: %+v", r.read(t).Status)
 		}
 		if want := "b/peter get pods in b--web"; !slices.Contains(r.rights.as, want) {
-			t.Errorf("asked about %v, want %s", r.rights.as, want)
+			t.Errorf("checked %v, want %s", r.rights.as, want)
 		}
 	})
 }
 
-// TestGrantorWithoutRights checks that a grant is refused if its grantor lacks or loses the
-// rights. It is not refused if the rights are unknown, or if the server has not observed a binding
-// yet.
+// TestGrantorWithoutRights checks that a grant is refused after its grantor loses the rights, and
+// accepted again after the grantor regains them. It is not refused while the rights cannot be
+// checked.
 func TestGrantorWithoutRights(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := run(t, clientOf(t, granted()))
 		later(time.Second)
 		if !r.allows(t) {
-			t.Fatal("does not count at first")
+			t.Fatal("denied at first")
 		}
 		r.rights.set(false, errors.New("away"))
 		later(5 * time.Minute)
 		if !r.allows(t) {
-			t.Error("taken away by who does not know")
+			t.Error("denied although the rights cannot be checked")
 		}
 		r.rights.set(true, nil)
 		later(5 * time.Minute)
 		if r.allows(t) || !meta.IsStatusConditionFalse(r.read(t).Status.Conditions, v1alpha1.ConditionAccepted) {
-			t.Errorf("counts on: %+v", r.read(t).Status)
+			t.Errorf("still allowed: %+v", r.read(t).Status)
 		}
 		if !slices.Contains(r.reported(), "b--web") {
-			t.Errorf("told of %v", r.reported())
+			t.Errorf("reported %v", r.reported())
 		}
 		r.rights.set(false, nil)
 		later(5 * time.Minute)
 		if !r.allows(t) {
-			t.Error("does not count again")
+			t.Error("not allowed again")
 		}
 	})
 }
 
-// TestBindingObservedAfterGrant checks that a binding may be observed later than the grant that was
-// created with it.
+// TestBindingObservedAfterGrant checks that a new grant is not refused if the server observes the
+// grantor's RoleBinding shortly after the grant.
 func TestBindingObservedAfterGrant(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := run(t, clientOf(t))
@@ -323,12 +325,14 @@ func TestBindingObservedAfterGrant(t *testing.T) {
 		r.rights.set(false, nil)
 		later(5 * time.Minute)
 		if !r.allows(t) || !accessgrant.Accepted(r.read(t)) {
-			t.Errorf("taken away: %+v", r.read(t).Status)
+			t.Errorf("refused: %+v", r.read(t).Status)
 		}
 	})
 }
 
-// TestChangesAreReported checks that exactly the changes of the granted rights are reported.
+// TestChangesAreReported checks that a change of a grant is reported only if it changes the granted
+// rights, and that a deletion is reported. It also checks that the status shows the last use and
+// the expiration.
 func TestChangesAreReported(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := granted()
@@ -348,21 +352,21 @@ func TestChangesAreReported(t *testing.T) {
 			return len(r.reported()) - before
 		}
 		if n := write(func(g *v1alpha1.AccessGrant) { g.Labels = map[string]string{"x": "y"} }); n != 0 || !r.allows(t) {
-			t.Errorf("a label: told %d times", n)
+			t.Errorf("label: reported %d times", n)
 		}
 		if n := write(func(g *v1alpha1.AccessGrant) { g.Spec.To[0].Verbs = []string{"list"} }); n == 0 || r.allows(t) {
-			t.Errorf("other verbs: told %d times", n)
+			t.Errorf("other verbs: reported %d times", n)
 		}
 		if n := write(func(g *v1alpha1.AccessGrant) { g.Spec.To[0].Verbs = []string{"get"} }); n == 0 || !r.allows(t) {
-			t.Errorf("the verbs of before: told %d times", n)
+			t.Errorf("original verbs: reported %d times", n)
 		}
 		later(3 * time.Minute) // the last use is written
 		if r.read(t).Status.LastUsed == nil {
-			t.Error("the use is not said")
+			t.Error("the status does not have the last use")
 		}
 		later(time.Hour)
 		if r.allows(t) || !r.read(t).Status.Expired {
-			t.Errorf("not over: %+v", r.read(t).Status)
+			t.Errorf("not expired: %+v", r.read(t).Status)
 		}
 		before := len(r.reported())
 		if err := r.client.Resource(resource).Namespace("b--web").Delete(t.Context(),
@@ -371,7 +375,7 @@ func TestChangesAreReported(t *testing.T) {
 		}
 		later(time.Second)
 		if len(r.reported()) == before {
-			t.Error("a deletion is not told")
+			t.Error("the deletion is not reported")
 		}
 	})
 }

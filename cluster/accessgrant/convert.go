@@ -18,7 +18,8 @@ import (
 )
 
 // grantOf converts an AccessGrant. It returns nil if the grant allows nothing, for example because
-// it has no grantor, is not accepted or is being deleted. The result shares slices with the object.
+// it has no grantor, is not accepted or is being deleted. It returns an error if the grant is
+// invalid. The result shares slices with the object.
 func grantOf(obj any) (*grant.Grant, error) {
 	g, err := typed.FromInformer[v1alpha1.AccessGrant](obj)
 	if err != nil {

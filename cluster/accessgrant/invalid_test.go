@@ -28,8 +28,8 @@ func invalidGrants() map[string]struct {
 		value any
 		path  []string
 	}{
-		"no time":         {"SECRET", []string{"spec", "expires"}},
-		"text for a list": {"SECRET", []string{"spec", "to"}},
+		"invalid time":    {"SECRET", []string{"spec", "expires"}},
+		"string for list": {"SECRET", []string{"spec", "to"}},
 		"unknown field":   {"SECRET", []string{"spec", "onlyFor"}},
 		"invalid status":  {"SECRET", []string{"status", "conditions"}},
 	}
@@ -70,7 +70,7 @@ func TestInvalidGrant(t *testing.T) {
 			all := grants.Grants()
 			all.Used = func(g *grant.Grant) { used = append(used, g.Name) }
 			if ok, _ := all.Allows(t.Context(), crossTenantRequests(t)); !ok || len(used) != 1 || used[0] != "valid" {
-				t.Errorf("the request is allowed: %t, by %q", ok, used)
+				t.Errorf("the request is allowed: %t, used grants: %q", ok, used)
 			}
 			if text := log.String(); !strings.Contains(text, "b--web/g") || strings.Contains(text, "SECRET") {
 				t.Errorf("the log is %q", text)
@@ -98,7 +98,7 @@ func TestGrantBecomesInvalid(t *testing.T) {
 						t.Fatal(err)
 					}
 					if r.allows(t) != next.want && !next.want {
-						t.Error("it allows a request before the controller observes the change")
+						t.Error("the invalid grant allows a request before the controller observes the change")
 					}
 					later(5 * time.Minute)
 					if r.allows(t) != next.want {
@@ -121,16 +121,17 @@ func TestGrantBecomesInvalid(t *testing.T) {
 	}
 }
 
-// TestParseRejectsInvalid checks that admission rejects the same objects.
+// TestParseRejectsInvalid checks that Parse, which admission uses, rejects the grants that the
+// controller treats as invalid.
 func TestParseRejectsInvalid(t *testing.T) {
 	for name, c := range invalidGrants() {
 		t.Run(name, func(t *testing.T) {
 			if _, err := accessgrant.Parse(invalid(t, c.value, c.path)); err == nil {
-				t.Error("it is valid")
+				t.Error("no error")
 			}
 		})
 	}
 	if _, err := accessgrant.Parse(granted()); err != nil {
-		t.Errorf("the grant itself: %v", err)
+		t.Errorf("valid grant: %v", err)
 	}
 }

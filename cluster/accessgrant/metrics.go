@@ -20,21 +20,23 @@ const (
 	stateValid = "Valid"
 	// stateExpired means that the time in spec.expires has passed.
 	stateExpired = "Expired"
-	// stateRefused means that the grantor does not have the rights that it grants.
+	// stateRefused means that the condition Accepted is False, normally because the grantor does
+	// not have the rights that it grants.
 	stateRefused = "Refused"
-	// stateInvalid means that the grant does not decode, or that it has no grantor.
+	// stateInvalid means that the grant is invalid. A grant without a grantor is Invalid until the
+	// condition Accepted is set, and then Refused.
 	stateInvalid = "Invalid"
 	// stateDeleting means that the grant is being deleted.
 	stateDeleting = "Deleting"
 )
 
-// states has the state of each grant, and the number of grants in each state.
+// states records the state of each grant, and the number of grants in each state.
 type states struct {
 	gauge *metrics.GaugeVec
 
 	mu     sync.Mutex
 	known  map[cache.ObjectName]string
-	number map[string]int // by state
+	number map[string]int // keyed by state
 }
 
 func newStates() *states {
@@ -50,8 +52,8 @@ func newStates() *states {
 	}
 }
 
-// Metrics returns the metric with the number of grants by state. An expired grant is counted as
-// expired within a minute.
+// Metrics returns the metric with the number of grants in each state. It shows an expired grant as
+// Expired within a minute.
 func (c *Controller) Metrics() []metrics.Registerable { return []metrics.Registerable{c.states.gauge} }
 
 // set records the state of a grant. The empty state removes the grant.
@@ -95,7 +97,7 @@ func (s *states) writeGauge() {
 	}
 }
 
-// stateOf returns the state of an object of the informer at the given time.
+// stateOf returns the state of an object from the informer at the given time.
 func stateOf(obj any, now time.Time) string {
 	g, err := typed.FromInformer[v1alpha1.AccessGrant](obj)
 	if err != nil {
@@ -117,7 +119,8 @@ func stateOf(obj any, now time.Time) string {
 	return stateValid
 }
 
-// updateStates records the current states of all known grants, because grants may have expired.
+// updateStates records the current states of all known grants, because grants may have expired. It
+// also sets the metric, which may have been registered since the last call.
 func (c *Controller) updateStates() {
 	for _, obj := range c.informer.GetStore().List() {
 		if name, err := cache.DeletionHandlingObjectToName(obj); err == nil {

@@ -18,7 +18,7 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// TestGrantsByState checks that the metric has the state of each grant, also after the grant
+// TestGrantsByState checks that the metric counts each grant in its state, also after a grant
 // expires, changes or is deleted.
 func TestGrantsByState(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

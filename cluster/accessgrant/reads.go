@@ -23,23 +23,23 @@ import (
 
 const (
 	// readsPerSecond and readBurst limit the rate of live reads for each tenant that uses grants.
-	// Concurrent requests of a tenant that use the same grant share a read.
+	// Concurrent requests from one tenant that use the same grant share a read.
 	readsPerSecond = 50
 	readBurst      = 100
-	// readTimeout is the maximum duration of one read, including the time in which it waits for the
+	// readTimeout is the maximum duration of one read, including the time that it waits for the
 	// rate limit.
 	readTimeout = 2 * time.Second
 )
 
-// reads reads grants from the server. Concurrent requests of a tenant share one read of a grant. A
-// request never uses a read that began before the request, because the grant may have been revoked
-// in between. It is safe for concurrent use.
+// reads reads grants from the server. Concurrent requests from one tenant share one read of a
+// grant. A request never uses a read that began before the request, because the grant may have been
+// revoked after that read. It is safe for concurrent use.
 type reads struct {
 	read    func(context.Context, cache.ObjectName) (*grant.Grant, error)
-	budgets *budget.Budgets // by tenant
+	budgets *budget.Budgets // the rate limit of each tenant
 
 	mu sync.Mutex
-	// last has the newest read of each grant and tenant. waiting has the read that has not begun yet.
+	// last has the newest unfinished read for each key. waiting has this read only until it begins.
 	last, waiting map[readKey]*pendingRead
 }
 
@@ -50,7 +50,7 @@ type readKey struct {
 	grant  cache.ObjectName
 }
 
-// pendingRead is a read for which one or more requests wait.
+// pendingRead is a read whose result one or more requests wait for.
 type pendingRead struct {
 	before *pendingRead // the previous read of the same grant for the same tenant, or nil
 	done   chan struct{}
@@ -67,7 +67,8 @@ func newReads(read func(context.Context, cache.ObjectName) (*grant.Grant, error)
 	}
 }
 
-// readLive returns a grant in a state that the server had after the call began.
+// readLive returns the state of a grant at some time after the call began. It returns nil if the
+// grant does not exist or allows nothing. The read uses the rate limit of the tenant by.
 func (r *reads) readLive(ctx context.Context, by tenant.ID, namespace, name string) (*grant.Grant, error) {
 	key := readKey{by, cache.NewObjectName(namespace, name)}
 	r.mu.Lock()

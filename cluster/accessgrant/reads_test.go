@@ -20,9 +20,9 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// TestConcurrentUsesShareReads checks 900 concurrent uses of one grant. A few reads answer all of
-// them, and one tenant does not use the budget of another. No request uses a read that began before
-// the request.
+// TestConcurrentUsesShareReads checks that 900 goroutines that use one grant share a few reads. No
+// use gets the result of a read that began before the use. The reads for one tenant do not delay
+// the reads for another.
 func TestConcurrentUsesShareReads(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var version, began atomic.Int64
@@ -42,7 +42,7 @@ func TestConcurrentUsesShareReads(t *testing.T) {
 			}
 			var read int64
 			if _, err := fmt.Sscan(g.Name, &read); err != nil || read < asked {
-				t.Errorf("answered by version %d, the grant was at %d before", read, asked)
+				t.Errorf("got version %d, but the grant was at version %d before the call", read, asked)
 			}
 		}
 		acme, globex := tenanttest.ID(t, "acme"), tenanttest.ID(t, "globex")
@@ -53,7 +53,7 @@ func TestConcurrentUsesShareReads(t *testing.T) {
 				}
 			})
 		}
-		wg.Go(func() { // the grant changes all the time
+		wg.Go(func() { // the grant changes continuously
 			for range 500 {
 				time.Sleep(time.Millisecond)
 				version.Add(1)
@@ -70,16 +70,16 @@ func TestConcurrentUsesShareReads(t *testing.T) {
 		})
 		wg.Wait()
 		if n := began.Load(); n > 200 {
-			t.Errorf("%d reads for 18,000 questions", n)
+			t.Errorf("%d reads for 18,000 uses", n)
 		}
 		if len(r.last)+len(r.waiting) != 0 {
-			t.Errorf("%d and %d are kept", len(r.last), len(r.waiting))
+			t.Errorf("%d and %d reads remain", len(r.last), len(r.waiting))
 		}
 	})
 }
 
-// TestReadsAreLimitedPerTenant checks that a tenant that uses very many grants is refused after a
-// while. Other tenants are not refused.
+// TestReadsAreLimitedPerTenant checks that reads fail for a tenant that exceeds its rate limit.
+// Reads for other tenants succeed.
 func TestReadsAreLimitedPerTenant(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newReads(func(context.Context, cache.ObjectName) (*grant.Grant, error) { return &grant.Grant{}, nil })
@@ -99,13 +99,13 @@ func TestReadsAreLimitedPerTenant(t *testing.T) {
 		})
 		wg.Wait()
 		if n := refused.Load(); n < 700 || n > 900 {
-			t.Errorf("%d of 1000 are refused", n)
+			t.Errorf("%d of 1000 reads fail", n)
 		}
 	})
 }
 
-// TestGrantOfCopiesUsers checks that service accounts are not appended to the users of an object of
-// the informer.
+// TestGrantOfCopiesUsers checks that grantOf does not append service accounts to the slice of users
+// in the informer's object.
 func TestGrantOfCopiesUsers(t *testing.T) {
 	names := []string{"alice", "bob"}
 	g, err := grantOf(&v1alpha1.AccessGrant{Spec: v1alpha1.AccessGrantSpec{

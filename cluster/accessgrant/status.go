@@ -75,12 +75,12 @@ func (c *Controller) announcedTo(g *v1alpha1.AccessGrant) string {
 	return id.String()
 }
 
-// errRecheck reports that a grantor must be checked again before the status reports that the
-// grantor has lost rights.
+// errRecheck reports that the grantor lacks rights and must be checked again before the status
+// reports this.
 var errRecheck = errors.New("the grantor is checked again")
 
-// awaitsRecheck reports whether the grantor of a grant has lacked rights for less than
-// [recheckAfter]. The first call for a grant starts the time.
+// awaitsRecheck reports whether less than [recheckAfter] has passed since its first call for a
+// grant. The caller calls it while the grantor of the grant lacks rights.
 func (c *Controller) awaitsRecheck(name cache.ObjectName) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

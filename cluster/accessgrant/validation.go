@@ -16,8 +16,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// maxGrantedActions is the maximum number of actions of one grant. The server checks each action
-// when the grant is written.
+// maxGrantedActions is the maximum number of actions that one grant allows. The number is limited
+// because the server checks each action when the grant is written.
 const maxGrantedActions = 1000
 
 // Parse decodes an AccessGrant and validates it.
@@ -44,7 +44,8 @@ type Action struct {
 	APIGroup, Resource, Subresource, Name, Verb string
 }
 
-// Actions returns all combinations of resources, names and verbs in the rules of a grant.
+// Actions returns all combinations of API groups, resources, names and verbs in each rule of a
+// grant.
 func Actions(g *v1alpha1.AccessGrant) []Action {
 	var all []Action
 	for _, r := range g.Spec.To {
@@ -72,8 +73,8 @@ func actionsOn(group, full string, names, verbs []string) (all []Action) {
 	return all
 }
 
-// Validate returns all problems of a grant. The schema of the CustomResourceDefinition has the same
-// rules, but the server does not rely on the schema.
+// Validate returns all problems with a grant. The schema in the CustomResourceDefinition has the
+// same rules, but the server does not rely on the schema.
 func Validate(g *v1alpha1.AccessGrant) field.ErrorList {
 	spec := field.NewPath("spec")
 	from := spec.Child("from")
@@ -150,9 +151,9 @@ func validateGrantRule(path *field.Path, r *v1alpha1.AccessGrantRule) field.Erro
 	return errs
 }
 
-// ungrantable returns the reason why a resource cannot be granted with the API groups and verbs of
-// the rule, because the rights would outlive or exceed the grant. It returns "" if the resource can
-// be granted.
+// ungrantable returns the reason why a resource cannot be granted with the API groups and verbs
+// of the rule, or "" if it can be granted. Some rights cannot be granted because they would
+// outlive or exceed the grant.
 func ungrantable(r *v1alpha1.AccessGrantRule, resource string) string {
 	base, sub, _ := strings.Cut(resource, "/")
 	writes := slices.ContainsFunc(r.Verbs, func(verb string) bool {

@@ -2,8 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package flowschemas maintains FlowSchemas of API Priority and Fairness for a kube-apiserver that
-// does not know tenants. If a Tenant has spec.fairUse.level, all requests of this tenant are one
-// flow. The requests of all other callers to namespaced resources are one flow for each namespace.
+// does not know tenants. If a Tenant has spec.fairUse.level, all requests from this tenant share
+// one flow. Requests from all other callers, except system components, share one flow for each
+// namespace.
 //
 // The package writes only objects with the label [tenant.ManagedLabel] and the value [Source]. It
 // creates the PriorityLevelConfiguration [Level], but never changes it.
@@ -37,13 +38,13 @@ const (
 	settleFor = time.Second
 	// checkEvery is the interval at which the FlowSchemas are checked without an event.
 	checkEvery = 10 * time.Second
-	// servedEvery is the interval at which the syncer checks again whether the server serves the API
-	// group.
+	// servedEvery is the interval at which the syncer checks again whether the server serves the
+	// API group, if the server does not.
 	servedEvery = 5 * time.Minute
 	// writesPerSecond is the maximum rate of writes.
 	writesPerSecond = 5
-	// maxWrites is the maximum number of writes in one pass. The next pass uses the current
-	// namespaces.
+	// maxWrites is the maximum number of writes in one pass. It is small because all writes of a
+	// pass use the namespaces that existed when the pass began.
 	maxWrites = 10
 )
 
@@ -51,12 +52,12 @@ const (
 type Options struct {
 	// Client reads and writes FlowSchemas and PriorityLevelConfigurations.
 	Client kubernetes.Interface
-	// Tenants must be running.
+	// Tenants reads the Tenants. It must be running.
 	Tenants *tenants.Store
-	// Namespaces is the informer of all namespaces of the cluster. Owned returns the names of the
-	// namespaces whose label [tenant.Label] has the given value.
+	// Namespaces is the informer of all Namespaces.
 	Namespaces cache.SharedIndexInformer
-	Owned      func(label string) ([]string, error)
+	// Owned returns the names of the namespaces whose label [tenant.Label] has the given value.
+	Owned func(label string) ([]string, error)
 	// OwnerOf returns the tenant that owns a Namespace. See package authz.
 	OwnerOf func(*corev1.Namespace) tenant.ID
 	Metrics *Metrics
@@ -70,13 +71,13 @@ type Syncer struct {
 	levels     listers.PriorityLevelConfigurationLister
 	writes     flowcontrol.RateLimiter
 	wake       chan struct{}
-	attempts   map[string]*attempt // by the name of the FlowSchema
-	reported   map[problem]bool    // the problems of the last pass
+	attempts   map[string]*attempt // keyed by the name of the FlowSchema
+	reported   map[problem]bool    // the problems that the last pass found
 }
 
 var errSync = errors.New("the caches of namespaces and Tenants did not sync")
 
-// New returns a syncer that does nothing before [Syncer.Run].
+// New returns a syncer that does nothing until [Syncer.Run] is called.
 func New(o Options) *Syncer {
 	return &Syncer{
 		Options:    o,
@@ -145,9 +146,10 @@ func (s *Syncer) awaitServed(ctx context.Context) bool {
 	}
 }
 
-// follow reads the FlowSchemas and their priority levels until stop is called. It wakes the syncer
-// when FlowSchemas, priority levels, Tenants or owners of namespaces change. It returns after the
-// FlowSchemas and priority levels have been read, or after ctx ends.
+// follow watches FlowSchemas and priority levels until ctx ends, and Tenants and namespaces until
+// stop is called. It wakes the syncer when FlowSchemas, priority levels, Tenants or owners of
+// namespaces change. It returns after the FlowSchemas and priority levels have been read, or after
+// ctx ends.
 func (s *Syncer) follow(ctx context.Context) (stop func(), err error) {
 	factory := informers.NewSharedInformerFactory(s.Client, 0)
 	objects := factory.Flowcontrol().V1()
@@ -192,7 +194,7 @@ func (s *Syncer) follow(ctx context.Context) (stop func(), err error) {
 	return stop, nil
 }
 
-// wakeUp makes the syncer check the FlowSchemas soon.
+// wakeUp makes the syncer check the FlowSchemas without waiting for checkEvery.
 func (s *Syncer) wakeUp() {
 	select {
 	case s.wake <- struct{}{}:

@@ -42,16 +42,16 @@ func tenantsResource() schema.GroupVersionResource {
 	return v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceTenants)
 }
 
-// server is a cluster of fake clients in virtual time, and the syncer that writes to it.
+// server is a fake cluster and the syncer that writes to it, in virtual time.
 type server struct {
 	t        *testing.T
 	kube     *fake.Clientset
 	dynamic  *dynamicfake.FakeDynamicClient
 	registry metrics.KubeRegistry
-	stop     func() // ends the syncer, and waits for its end
+	stop     func() // stops the syncer and waits until it has stopped
 }
 
-// serve returns a server with Tenants and namespaces. Its syncer has not started.
+// serve returns a server with the given objects. Its syncer has not started.
 func serve(t *testing.T, objects ...runtime.Object) *server {
 	t.Helper()
 	kinds := map[schema.GroupVersionResource]string{
@@ -85,8 +85,7 @@ func serve(t *testing.T, objects ...runtime.Object) *server {
 	return s
 }
 
-// tenantObject returns a Tenant with spec.fairUse.level. If level is empty, the tenant has no
-// FlowSchema.
+// tenantObject returns a Tenant. If level is not empty, it is the Tenant's spec.fairUse.level.
 func tenantObject(id tenant.ID, level string) *unstructured.Unstructured {
 	spec := map[string]any{"id": id.String()}
 	if level != "" {
@@ -121,7 +120,7 @@ func ownerOf(ns *corev1.Namespace) tenant.ID {
 	return id
 }
 
-// run starts the syncer, and waits until it has nothing to do.
+// run starts the syncer and waits for a minute, so that it writes the FlowSchemas.
 func (s *server) run() {
 	s.t.Helper()
 	ctx, cancel := context.WithCancel(s.t.Context())
@@ -161,7 +160,7 @@ func (s *server) run() {
 	s.settle(time.Minute)
 }
 
-// settle waits while the syncer works.
+// settle waits for d in virtual time, until the syncer is idle.
 func (s *server) settle(d time.Duration) {
 	time.Sleep(d)
 	synctest.Wait()
@@ -174,7 +173,8 @@ func (s *server) must(err error) {
 	}
 }
 
-// writes returns the writes of FlowSchemas and PriorityLevelConfigurations since the last call.
+// writes returns the writes of FlowSchemas and PriorityLevelConfigurations since the last call, in
+// alphabetical order.
 func (s *server) writes() (all []string) {
 	for _, a := range s.kube.Actions() {
 		if a.GetResource().Group != flowcontrolv1.GroupName ||
@@ -203,7 +203,7 @@ func (s *server) wantWrites(name string, want ...string) {
 	}
 }
 
-// schema returns a FlowSchema, or nil.
+// schema returns the FlowSchema with the given name, or nil if it does not exist.
 func (s *server) schema(name string) *flowcontrolv1.FlowSchema {
 	s.t.Helper()
 	f, err := s.kube.FlowcontrolV1().FlowSchemas().Get(s.t.Context(), name, metav1.GetOptions{})
@@ -214,7 +214,7 @@ func (s *server) schema(name string) *flowcontrolv1.FlowSchema {
 	return f
 }
 
-// changeAcme changes the FlowSchema of acme as an administrator.
+// changeAcme changes the FlowSchema of the tenant acme, as an administrator could.
 func (s *server) changeAcme(change func(*flowcontrolv1.FlowSchema)) {
 	s.t.Helper()
 	f := s.schema(TenantPrefix + "acme")
@@ -232,7 +232,7 @@ func (s *server) putTenant(id tenant.ID, level string) {
 	s.must(err)
 }
 
-// move assigns an existing namespace to another owner.
+// move changes the owner of an existing namespace.
 func (s *server) move(name, owner string) {
 	s.t.Helper()
 	_, err := s.kube.CoreV1().Namespaces().Update(s.t.Context(), namespaceObject(name, owner), metav1.UpdateOptions{})
@@ -243,7 +243,7 @@ func level(name string) *flowcontrolv1.PriorityLevelConfiguration {
 	return &flowcontrolv1.PriorityLevelConfiguration{ObjectMeta: metav1.ObjectMeta{Name: name}}
 }
 
-// subjects returns the group and the namespaces of the service accounts of a FlowSchema.
+// subjects returns the groups and service accounts to which a FlowSchema applies.
 func subjects(f *flowcontrolv1.FlowSchema) (all []string) {
 	if f == nil {
 		return []string{"none"}
@@ -268,7 +268,7 @@ func (s *server) wantSubjects(name, schema string, want ...string) {
 	}
 }
 
-// wantProblems checks the metric. Reasons that are missing in want must be 0.
+// wantProblems checks the metric. The value of a reason that is not in want must be 0.
 func (s *server) wantProblems(name string, want map[string]int) {
 	s.t.Helper()
 	var text strings.Builder
@@ -286,8 +286,8 @@ func (s *server) wantProblems(name string, want map[string]int) {
 	}
 }
 
-// TestFlowSchemasFollowTenants checks that the FlowSchemas follow the Tenants and the owners of
-// namespaces.
+// TestFlowSchemasFollowTenants checks that the FlowSchemas are updated after Tenants or the owners
+// of namespaces change. They remain when the syncer stops.
 func TestFlowSchemasFollowTenants(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		acme, initech, umbrella := tenanttest.ID(t, "acme"), tenanttest.ID(t, "initech"), tenanttest.ID(t, "Umbrella_1")
@@ -301,14 +301,14 @@ func TestFlowSchemasFollowTenants(t *testing.T) {
 		s.wantWrites("at first", "create "+NamespacesName, "create "+ofAcme, "create "+ofUmbrella, "create "+Level)
 		s.wantSubjects("at first", ofAcme, "group tenant:acme", "acme--db/*", "acme--web/*")
 		s.wantSubjects("not a DNS label", ofUmbrella, "group tenant:Umbrella_1")
-		s.wantSubjects("not chosen", ofInitech, "none")
+		s.wantSubjects("no level", ofInitech, "none")
 		s.settle(time.Hour)
 		s.wantWrites("unchanged")
 		s.wantProblems("unchanged", nil)
 
 		s.putTenant(initech, "default")
 		s.settle(20 * time.Second)
-		s.wantWrites("chosen", "create "+ofInitech)
+		s.wantWrites("level set", "create "+ofInitech)
 		s.move("acme--web", "initech")
 		s.settle(20 * time.Second)
 		s.wantWrites("moved", "update "+ofAcme, "update "+ofInitech)
@@ -324,16 +324,16 @@ func TestFlowSchemasFollowTenants(t *testing.T) {
 		s.putTenant(acme, "")
 		s.must(s.dynamic.Resource(tenantsResource()).Delete(t.Context(), "initech", metav1.DeleteOptions{}))
 		s.settle(30 * time.Second)
-		s.wantWrites("no longer chosen", "delete "+ofAcme, "delete "+ofInitech)
+		s.wantWrites("level removed, Tenant deleted", "delete "+ofAcme, "delete "+ofInitech)
 		s.stop()
-		s.wantWrites("ended")
+		s.wantWrites("stopped")
 		if s.schema(ofUmbrella) == nil || s.schema(NamespacesName) == nil {
-			t.Error("the end of the process deleted FlowSchemas")
+			t.Error("FlowSchemas were deleted when the syncer stopped")
 		}
 	})
 }
 
-// TestSuspended checks that a suspended tenant still has one flow.
+// TestSuspended checks that a suspension does not change the FlowSchema of a tenant.
 func TestSuspended(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		u := tenantObject(tenanttest.ID(t, "acme"), "default")
@@ -349,8 +349,8 @@ func TestSuspended(t *testing.T) {
 	})
 }
 
-// TestUnreadableTenant checks that a Tenant that does not decode retains its FlowSchema, and that
-// the FlowSchema still loses a namespace.
+// TestUnreadableTenant checks that a tenant retains its FlowSchema if its Tenant does not decode.
+// The FlowSchema is still updated if the tenant loses a namespace.
 func TestUnreadableTenant(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		u := tenantObject(tenanttest.ID(t, "acme"), "gold")
@@ -373,8 +373,8 @@ func TestUnreadableTenant(t *testing.T) {
 	})
 }
 
-// TestDrift checks that changes and deletions by other callers are reverted within seconds. The
-// priority level belongs to the administrator.
+// TestDrift checks that changes and deletions of FlowSchemas by other callers are reverted within
+// seconds. Changes of the priority level remain, because administrators may tune it.
 func TestDrift(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := serve(t, tenantObject(tenanttest.ID(t, "acme"), "default"), namespaceObject("acme--web", "acme"))
@@ -425,12 +425,12 @@ func TestDrift(t *testing.T) {
 		s.must(levels.Delete(t.Context(), Level, metav1.DeleteOptions{}))
 		s.kube.ClearActions()
 		s.settle(10 * time.Second)
-		s.wantWrites("no level", "create "+Level)
+		s.wantWrites("deleted level", "create "+Level)
 	})
 }
 
-// TestConflictingController checks that another controller that changes a FlowSchema repeatedly
-// does not cause a write each time.
+// TestConflictingController checks that the rate of writes is limited if another controller changes
+// a FlowSchema repeatedly.
 func TestConflictingController(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := serve(t, tenantObject(tenanttest.ID(t, "acme"), "default"))
@@ -449,8 +449,8 @@ func TestConflictingController(t *testing.T) {
 	})
 }
 
-// TestForeignObjectsAreNotWritten checks that an object without the label is never written, even if
-// it has the name of a FlowSchema.
+// TestForeignObjectsAreNotWritten checks that a FlowSchema without the label of this package is
+// never written, even if it has the name of a tenant's FlowSchema.
 func TestForeignObjectsAreNotWritten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		foreign := func(name string, labels map[string]string) *flowcontrolv1.FlowSchema {
@@ -477,8 +477,8 @@ func TestForeignObjectsAreNotWritten(t *testing.T) {
 	})
 }
 
-// TestTenantLimit checks that only the first 500 tenants have a FlowSchema. If one is removed, the
-// next tenant gets one.
+// TestTenantLimit checks that only the first 500 tenants have a FlowSchema. If one of the
+// FlowSchemas is removed, the next tenant gets a FlowSchema.
 func TestTenantLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var objects []runtime.Object
@@ -506,7 +506,7 @@ func TestTenantLimit(t *testing.T) {
 	})
 }
 
-// TestNamespaceLimit checks that the size of a FlowSchema is limited.
+// TestNamespaceLimit checks that the number of namespaces in a FlowSchema is limited.
 func TestNamespaceLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		objects := []runtime.Object{tenantObject(tenanttest.ID(t, "acme"), "default")}
@@ -523,7 +523,8 @@ func TestNamespaceLimit(t *testing.T) {
 	})
 }
 
-// TestLevels checks that a FlowSchema never references a missing level or a level of another owner.
+// TestLevels checks that a FlowSchema references only an existing level whose name has the prefix
+// "kubetenant-".
 func TestLevels(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		acme := tenanttest.ID(t, "acme")
@@ -577,12 +578,12 @@ func TestFailures(t *testing.T) {
 		})
 		s.run()
 		if s.schema(TenantPrefix+"z") == nil || s.schema(NamespacesName) == nil {
-			t.Error("others wait for failed writes")
+			t.Error("failed writes delay other writes")
 		}
 		s.wantProblems("failing", map[string]int{ReasonWriteFailed: 3 * maxWrites})
 		s.settle(time.Hour)
 		if n := tried / (3 * maxWrites); n < 10 || n > 20 {
-			t.Errorf("%d attempts for each in an hour", n)
+			t.Errorf("%d attempts for each FlowSchema in an hour", n)
 		}
 		mu.Lock()
 		fail = nil
@@ -609,8 +610,8 @@ func TestNoLevel(t *testing.T) {
 	})
 }
 
-// TestNotServed checks that a server without the API group is checked rarely, and that nothing is
-// written to it.
+// TestNotServed checks that the syncer writes nothing to a server that does not serve the API
+// group, and rarely checks whether the server serves it.
 func TestNotServed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := serve(t, tenantObject(tenanttest.ID(t, "acme"), "default"))
@@ -634,7 +635,8 @@ func TestNotServed(t *testing.T) {
 	})
 }
 
-// TestConflict checks that a FlowSchema that changes during a write is not overwritten.
+// TestConflict checks that a FlowSchema that changed after it was read is not overwritten, and that
+// the write is retried.
 func TestConflict(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := serve(t, tenantObject(tenanttest.ID(t, "acme"), "default"))

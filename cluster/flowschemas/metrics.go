@@ -15,20 +15,23 @@ import (
 // Values of the metric's reason label. Each is a reason why a tenant's FlowSchema does not apply as
 // configured.
 const (
-	// ReasonTenantLimit means that more than [MaxTenants] tenants are chosen. The tenant has no
-	// FlowSchema.
+	// ReasonTenantLimit means that the tenant has no FlowSchema, because more than [MaxTenants]
+	// Tenants have spec.fairUse.level.
 	ReasonTenantLimit = "TenantLimit"
 	// ReasonNamespaceLimit means that the tenant has more than [MaxNamespaces] namespaces. Its flow
-	// does not include the service accounts of the others.
+	// does not include the service accounts in the remaining namespaces.
 	ReasonNamespaceLimit = "NamespaceLimit"
-	// ReasonLevelMissing means that the level of the Tenant does not exist. The tenant uses [Level].
+	// ReasonLevelMissing means that the priority level that the Tenant selects does not exist. The
+	// tenant uses [Level].
 	ReasonLevelMissing = "LevelMissing"
-	// ReasonForeign means that an object without the label has the name of the FlowSchema.
+	// ReasonForeign means that a FlowSchema with this name exists, but does not have the label of
+	// this package.
 	ReasonForeign = "Foreign"
-	// ReasonWriteFailed means that the FlowSchema could not be written.
+	// ReasonWriteFailed means that the FlowSchema or the priority level [Level] could not be
+	// written.
 	ReasonWriteFailed = "WriteFailed"
-	// ReasonUnavailable means that the server does not serve FlowSchemas, or that they have not been
-	// read.
+	// ReasonUnavailable means that the server does not serve FlowSchemas, or that the FlowSchemas
+	// or the tenant's namespaces have not been read.
 	ReasonUnavailable = "Unavailable"
 )
 
@@ -58,10 +61,10 @@ func (m *Metrics) set(counts map[string]int) {
 	}
 }
 
-// problem is a problem of the FlowSchema with the given name.
+// problem is a problem with the FlowSchema or priority level of the given name.
 type problem struct{ reason, name string }
 
-// findings are the problems of one pass, with their details.
+// findings contains the problems that one pass found, and their details.
 type findings struct{ problems map[problem]string }
 
 func newFindings() *findings { return &findings{problems: map[problem]string{}} }
@@ -83,13 +86,13 @@ func remedy(reason string) string {
 	return "check the rights of the controller and the log of kube-apiserver"
 }
 
-// errProblem is the error in the log. The details of the problem contain the cause.
+// errProblem is the error that is logged with every problem. The field detail contains the cause.
 var errProblem = errors.New("the FlowSchemas do not apply as configured")
 
-// maxNamed is the maximum number of FlowSchemas that a message names.
+// maxNamed is the maximum number of FlowSchemas that a log message names.
 const maxNamed = 5
 
-// report sets the metric, and logs the problems that the last pass did not have.
+// report sets the metric, and logs the problems that the last pass did not find.
 func (s *Syncer) report(ctx context.Context, found *findings) {
 	counts := map[string]int{}
 	now := make(map[problem]bool, len(found.problems))

@@ -19,7 +19,7 @@ import (
 )
 
 const (
-	// Source is the value of [tenant.ManagedLabel] on the objects of this package.
+	// Source is the value of [tenant.ManagedLabel] on the objects that this package writes.
 	Source = "fair-use"
 	// Level is the name of the PriorityLevelConfiguration that all FlowSchemas use by default.
 	Level = "kubetenant-tenants"
@@ -37,19 +37,19 @@ const (
 	// MaxTenants is the maximum number of tenants with a FlowSchema. The number is limited because the
 	// server compares each request with the FlowSchemas one after another.
 	MaxTenants = 500
-	// MaxNamespaces is the maximum number of namespaces in one FlowSchema. The server compares each
-	// request with all its subjects.
+	// MaxNamespaces is the maximum number of namespaces in one FlowSchema. The number is limited
+	// because the server compares each request with the subjects one after another.
 	MaxNamespaces = 1000
 
-	// tenantPrecedence and namespacesPrecedence are after the FlowSchemas of system components and
-	// before service-accounts, whose precedence is 9000 (k8s.io/apiserver
-	// pkg/apis/flowcontrol/bootstrap, v0.37.1).
+	// tenantPrecedence and namespacesPrecedence place these FlowSchemas after those of system
+	// components and before the FlowSchema service-accounts, whose precedence is 9000
+	// (k8s.io/apiserver pkg/apis/flowcontrol/bootstrap, v0.37.1).
 	tenantPrecedence     = 8000
 	namespacesPrecedence = 8500
 )
 
-// newLevel returns the PriorityLevelConfiguration [Level] as it is created. It has the same limits
-// as workload-low, which handles most of these requests by default (k8s.io/apiserver
+// newLevel returns the initial PriorityLevelConfiguration [Level]. It has the same limits as
+// workload-low, which handles most requests from tenants by default (k8s.io/apiserver
 // pkg/apis/flowcontrol/bootstrap, v0.37.1).
 func newLevel() *flowcontrolv1.PriorityLevelConfiguration {
 	return &flowcontrolv1.PriorityLevelConfiguration{
@@ -74,7 +74,8 @@ func newLevel() *flowcontrolv1.PriorityLevelConfiguration {
 
 func ownLabels() map[string]string { return map[string]string{tenant.ManagedLabel: Source} }
 
-// isManaged reports whether a FlowSchema has the label of this package, which may then write it.
+// isManaged reports whether a FlowSchema has the label of this package, so that this package may
+// write it.
 func isManaged(f *flowcontrolv1.FlowSchema) bool { return f.Labels[tenant.ManagedLabel] == Source }
 
 // newSchema returns a FlowSchema with one rule.
@@ -97,7 +98,7 @@ func groupSubject(name string) flowcontrolv1.Subject {
 	}
 }
 
-// namespacedRule returns a rule for the requests to all resources in all namespaces.
+// namespacedRule returns a rule that matches requests to all resources in all namespaces.
 func namespacedRule() flowcontrolv1.ResourcePolicyRule {
 	return flowcontrolv1.ResourcePolicyRule{
 		Verbs:      []string{flowcontrolv1.VerbAll},
@@ -107,7 +108,7 @@ func namespacedRule() flowcontrolv1.ResourcePolicyRule {
 	}
 }
 
-// tenantSchema returns the FlowSchema of a tenant. All requests of the tenant's callers are one
+// tenantSchema returns the FlowSchema of a tenant. All requests from the tenant's callers share one
 // flow.
 func tenantSchema(id tenant.ID, level string, namespaces []string) *flowcontrolv1.FlowSchema {
 	subjects := []flowcontrolv1.Subject{groupSubject(id.Group())}
@@ -132,7 +133,7 @@ func tenantSchema(id tenant.ID, level string, namespaces []string) *flowcontrolv
 	})
 }
 
-// namespacesSchema returns the FlowSchema of all other callers.
+// namespacesSchema returns the FlowSchema for all callers that no earlier FlowSchema matches.
 func namespacesSchema() *flowcontrolv1.FlowSchema {
 	f := newSchema(NamespacesName, namespacesPrecedence, Level, &flowcontrolv1.PolicyRulesWithSubjects{
 		Subjects: []flowcontrolv1.Subject{
@@ -153,7 +154,8 @@ type selectedTenant struct {
 }
 
 // selectTenants returns at most MaxTenants tenants with spec.fairUse.level, sorted by the names of
-// their Tenants. If a Tenant is not known, its existing FlowSchema retains its level.
+// their Tenants. If the current state of a Tenant is not known, for example because it does not
+// decode, the tenant's existing FlowSchema retains its level.
 func (s *Syncer) selectTenants(existing map[string]*flowcontrolv1.FlowSchema, found *findings) (all []selectedTenant) {
 	for _, id := range s.Tenants.IDs() {
 		name := TenantPrefix + id.ObjectName()
@@ -175,9 +177,9 @@ func (s *Syncer) selectTenants(existing map[string]*flowcontrolv1.FlowSchema, fo
 	return all
 }
 
-// levelOf returns the name of the PriorityLevelConfiguration that a Tenant selects. It returns
-// [Level] if the PriorityLevelConfiguration does not exist, because the server ignores a FlowSchema
-// without its level.
+// levelOf returns the name of the PriorityLevelConfiguration that a Tenant selects. If the
+// PriorityLevelConfiguration does not exist, levelOf returns [Level], because the server ignores a
+// FlowSchema whose level is missing.
 func (s *Syncer) levelOf(t *v1alpha1.Tenant, schema string, found *findings) string {
 	if t.Spec.FairUse.Level == DefaultLevel {
 		return Level
@@ -190,8 +192,8 @@ func (s *Syncer) levelOf(t *v1alpha1.Tenant, schema string, found *findings) str
 	return level
 }
 
-// existingLevel returns name, or [Level] if the PriorityLevelConfiguration does not exist or its
-// name does not have the prefix levelPrefix.
+// existingLevel returns name, or [Level] if there is no PriorityLevelConfiguration with this name
+// or name does not have the prefix levelPrefix.
 func (s *Syncer) existingLevel(name string) string {
 	if _, err := s.levels.Get(name); err != nil || !strings.HasPrefix(name, levelPrefix) {
 		return Level
@@ -217,8 +219,8 @@ func (s *Syncer) namespacesOf(id tenant.ID) (owned []string, omitted int, err er
 	return owned[:n], len(owned) - n, nil
 }
 
-// wanted returns the FlowSchemas that must exist. If the namespaces of a tenant are not known, its
-// FlowSchema is unchanged.
+// wanted returns the FlowSchemas that must exist. If the namespaces of a tenant are not known,
+// wanted returns the tenant's existing FlowSchema unchanged.
 func (s *Syncer) wanted(existing map[string]*flowcontrolv1.FlowSchema, found *findings) []*flowcontrolv1.FlowSchema {
 	all := []*flowcontrolv1.FlowSchema{namespacesSchema()}
 	for _, c := range s.selectTenants(existing, found) {
@@ -251,7 +253,8 @@ func (c *change) name() string {
 }
 
 // changes returns the writes that create or update the wanted FlowSchemas and delete all other
-// FlowSchemas of tenants. It never writes an object without the label.
+// FlowSchemas of tenants. The writes never update or delete an object without the label of this
+// package.
 func (s *Syncer) changes(
 	wanted, existing []*flowcontrolv1.FlowSchema, byName map[string]*flowcontrolv1.FlowSchema, found *findings,
 ) (all []change) {

@@ -17,12 +17,12 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/tenanttest"
 )
 
-// matcher finds the FlowSchema of a request, like upstream. Upstream's package cannot be used,
-// because it needs the client of etcd (k8s.io/apiserver pkg/util/flowcontrol, rule.go and
-// apf_controller.go, v0.37.1).
+// matcher finds the FlowSchema that matches a request, as kube-apiserver does. The package of
+// kube-apiserver cannot be used, because it imports the etcd client (k8s.io/apiserver
+// pkg/util/flowcontrol, rule.go and apf_controller.go, v0.37.1).
 type matcher []*flowcontrolv1.FlowSchema
 
-// newMatcher returns a matcher of upstream's own FlowSchemas and those of this package.
+// newMatcher returns a matcher for the given FlowSchemas and kube-apiserver's default ones.
 func newMatcher(schemas ...*flowcontrolv1.FlowSchema) matcher {
 	m := matcher(append(upstream(), schemas...))
 	slices.SortFunc(m, func(a, b *flowcontrolv1.FlowSchema) int {
@@ -31,12 +31,12 @@ func newMatcher(schemas ...*flowcontrolv1.FlowSchema) matcher {
 	return m
 }
 
-// upstream returns upstream's FlowSchemas.
+// upstream returns the FlowSchemas that kube-apiserver creates by default.
 func upstream() []*flowcontrolv1.FlowSchema {
 	return slices.Concat(bootstrap.MandatoryFlowSchemas, bootstrap.SuggestedFlowSchemas)
 }
 
-// classified is the classification of a request by API Priority and Fairness.
+// classified contains the FlowSchema, the priority level and the flow of a request.
 type classified struct{ schema, level, flow string }
 
 func (m matcher) classify(who user.Info, r *request.RequestInfo) classified {
@@ -58,7 +58,7 @@ func (m matcher) classify(who user.Info, r *request.RequestInfo) classified {
 	return classified{}
 }
 
-// includes reports whether a list has an item, or is "*".
+// includes reports whether a list contains an item or is ["*"].
 func includes(list []string, item string) bool {
 	return slices.Equal(list, []string{"*"}) || slices.Contains(list, item)
 }
@@ -110,9 +110,9 @@ func serviceAccount(namespace, name string) user.Info {
 		"system:serviceaccounts:"+namespace)
 }
 
-// TestUpstream checks that requests of system components still match upstream's FlowSchemas. All
-// requests of a tenant with spec.fairUse.level are one flow. The requests of other callers are one
-// flow for each namespace.
+// TestUpstream checks that requests from system components still match kube-apiserver's default
+// FlowSchemas. All requests from a tenant with spec.fairUse.level share one flow. Requests from
+// other callers share one flow for each namespace.
 func TestUpstream(t *testing.T) {
 	m := newMatcher(namespacesSchema(), tenantSchema(tenanttest.ID(t, "acme"), Level, []string{"acme--web", "shop"}),
 		tenantSchema(tenanttest.ID(t, "initech"), "kubetenant-gold", nil))
@@ -142,7 +142,7 @@ func TestUpstream(t *testing.T) {
 		"a kubelet's Node":  {kubelet, node, classified{"system-node-high", "node-high", "system:node:a"}},
 		"a kubelet's Lease": {kubelet, lease, classified{"system-node-high", "node-high", "system:node:a"}},
 		"a kubelet's Pods":  {kubelet, pods, classified{"system-nodes", "system", "system:node:a"}},
-		"the controllers": {
+		"kube-controller-manager": {
 			caller(user.KubeControllerManager),
 			pods,
 			classified{"kube-controller-manager", "workload-high", "acme--web"},
@@ -152,28 +152,28 @@ func TestUpstream(t *testing.T) {
 			pods,
 			classified{"kube-scheduler", "workload-high", "acme--web"},
 		},
-		"leaders": {
+		"leader election of the scheduler": {
 			caller(user.KubeScheduler),
 			lease,
 			classified{"system-leader-election", "leader-election", user.KubeScheduler},
 		},
-		"an account of system": {
+		"a service account in kube-system": {
 			serviceAccount("kube-system", "dns"),
 			system,
 			classified{"kube-system-service-accounts", "workload-high", "kube-system"},
 		},
-		"a leader in system": {
+		"leader election in kube-system": {
 			serviceAccount("kube-system", "dns"), lease,
 			classified{"system-leader-election", "leader-election", "system:serviceaccount:kube-system:dns"},
 		},
 
-		"a tenant's user":                    {caller("eve", "tenant:acme"), pods, classified{acme, Level, ""}},
-		"another one":                        {caller("bob", "tenant:acme"), all, classified{acme, Level, ""}},
-		"outside of resources":               {caller("bob", "tenant:acme"), version, classified{acme, Level, ""}},
-		"in another namespace":               {caller("bob", "tenant:acme"), system, classified{acme, Level, ""}},
-		"a tenant's account":                 {serviceAccount("acme--web", "ci"), pods, classified{acme, Level, ""}},
-		"a tenant's account, in the cluster": {serviceAccount("shop", "ci"), all, classified{acme, Level, ""}},
-		"a tenant with a level": {
+		"a tenant's user":                            {caller("eve", "tenant:acme"), pods, classified{acme, Level, ""}},
+		"a tenant's user, all namespaces":            {caller("bob", "tenant:acme"), all, classified{acme, Level, ""}},
+		"a tenant's user, non-resource":              {caller("bob", "tenant:acme"), version, classified{acme, Level, ""}},
+		"a tenant's user, kube-system":               {caller("bob", "tenant:acme"), system, classified{acme, Level, ""}},
+		"a tenant's service account":                 {serviceAccount("acme--web", "ci"), pods, classified{acme, Level, ""}},
+		"a tenant's service account, all namespaces": {serviceAccount("shop", "ci"), all, classified{acme, Level, ""}},
+		"a tenant with another level": {
 			caller("eve", "tenant:initech"),
 			pods,
 			classified{TenantPrefix + "initech", gold, ""},
@@ -183,24 +183,24 @@ func TestUpstream(t *testing.T) {
 			pods,
 			classified{NamespacesName, Level, "acme--web"},
 		},
-		"an account of no chosen tenant": {
+		"a service account of a tenant without a level": {
 			serviceAccount("other", "ci"),
 			pods,
 			classified{NamespacesName, Level, "acme--web"},
 		},
-		"a user of no chosen tenant": {
+		"a user of a tenant without a level": {
 			caller("eve", "tenant:other"),
 			system,
 			classified{NamespacesName, Level, "kube-system"},
 		},
 
-		"an account, in the cluster": {
+		"another service account, all namespaces": {
 			serviceAccount("other", "ci"),
 			all,
 			classified{"service-accounts", "workload-low", "system:serviceaccount:other:ci"},
 		},
-		"a user, in the cluster":      {caller("eve"), all, classified{"global-default", "global-default", "eve"}},
-		"a user outside of resources": {caller("eve"), version, classified{"global-default", "global-default", "eve"}},
+		"another user, all namespaces": {caller("eve"), all, classified{"global-default", "global-default", "eve"}},
+		"another user, non-resource":   {caller("eve"), version, classified{"global-default", "global-default", "eve"}},
 		"an anonymous caller": {
 			&user.DefaultInfo{Name: user.Anonymous, Groups: []string{user.AllUnauthenticated}}, pods,
 			classified{"global-default", "global-default", user.Anonymous},
@@ -214,8 +214,8 @@ func TestUpstream(t *testing.T) {
 	}
 }
 
-// TestPrecedence checks that each FlowSchema of this package comes after those of system
-// components, and before those of all callers.
+// TestPrecedence checks that each FlowSchema of this package comes after the FlowSchemas for system
+// components, and before the FlowSchemas for all callers.
 func TestPrecedence(t *testing.T) {
 	general := map[string]bool{"service-accounts": true, "global-default": true, "catch-all": true}
 	ours := []*flowcontrolv1.FlowSchema{namespacesSchema(), tenantSchema(tenanttest.ID(t, "acme"), Level, nil)}
@@ -230,12 +230,12 @@ func TestPrecedence(t *testing.T) {
 		}
 	}
 	if namespacesSchema().Spec.MatchingPrecedence <= tenantPrecedence {
-		t.Error("the flows of namespaces come before those of tenants")
+		t.Error("the FlowSchema of namespaces comes before those of tenants")
 	}
 }
 
-// TestNames checks that the name of each FlowSchema is valid, even for the longest name of a
-// tenant.
+// TestNames checks that the name of a tenant's FlowSchema is not too long, even for the longest
+// tenant ID.
 func TestNames(t *testing.T) {
 	for _, id := range []string{"a", "A_b.c", "x123456789012345678901234567890123456789012345678901234567890_x"} {
 		f := tenantSchema(tenanttest.ID(t, id), Level, nil)

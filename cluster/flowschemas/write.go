@@ -15,21 +15,21 @@ import (
 )
 
 const (
-	// writeEvery is the minimum time between two writes of one FlowSchema, so that another controller
-	// that changes the FlowSchema does not cause a write in each pass. After each failure, the time
-	// doubles up to retryAtLast.
+	// writeEvery is the minimum time between two writes of one FlowSchema. It limits the writes if
+	// another controller changes the FlowSchema repeatedly. After each failure, the time doubles up
+	// to retryAtLast.
 	writeEvery  = 5 * time.Second
 	retryAtLast = 5 * time.Minute
 )
 
-// attempt has the result of the last write of a FlowSchema.
+// attempt contains the result of the last write of a FlowSchema.
 type attempt struct {
 	next  time.Time // the earliest time of the next write
 	delay time.Duration
 	err   error
 }
 
-// ensureLevel creates the PriorityLevelConfiguration if it does not exist.
+// ensureLevel creates the PriorityLevelConfiguration [Level] if it does not exist.
 func (s *Syncer) ensureLevel(ctx context.Context) error {
 	if _, err := s.levels.Get(Level); !apierrors.IsNotFound(err) {
 		return err
@@ -90,7 +90,8 @@ func (s *Syncer) write(ctx context.Context, changes []change, found *findings) (
 	return more && ctx.Err() == nil
 }
 
-// setResult records the result of a write and the earliest time of the next write.
+// setResult records the result of a write and the earliest time of the next write. It ignores
+// conflicts, because the next pass uses the current objects.
 func (a *attempt) setResult(err error) {
 	if apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) || apierrors.IsNotFound(err) {
 		err = nil // the cache is not current

@@ -25,24 +25,25 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// Cluster is the state of a cluster. If a method other than Owners returns nil, this part of the
+// Cluster is the state of a cluster. A method other than Owners may return nil if this part of the
 // state does not exist. Each method MUST always return the same value.
 type Cluster interface {
 	// Owners returns the owners of namespaces. It never returns nil.
 	Owners() *authz.Owners
-	// Namespaces returns the namespaces of tenants. If nil, the ID of a deleted tenant cannot be used
-	// again.
+	// Namespaces returns the namespaces of tenants. If nil, the ID of a deleted tenant cannot be
+	// reused.
 	Namespaces() Namespaces
-	// Resources returns the custom resources. If nil, the scope of every custom resource is unknown.
+	// Resources describes the custom resources. If nil, the scope of every custom resource is
+	// unknown.
 	Resources() Resources
-	// Tenants returns the objects of kind Tenant. If nil, there are none.
+	// Tenants returns the Tenant objects. If nil, there are no Tenants.
 	Tenants() Tenants
-	// Grants returns the AccessGrants. If nil, there are none.
+	// Grants returns the AccessGrants. If nil, there are no AccessGrants.
 	Grants() *grant.Grants
-	// Quotas returns the TenantQuotas. If nil, there are none.
+	// Quotas returns the TenantQuotas. If nil, there are no TenantQuotas.
 	Quotas() Quotas
-	// Controllers returns the objects that control other objects. If nil, a controller creates objects
-	// on its own behalf only.
+	// Controllers returns the objects that control other objects. If nil, an object that a
+	// controller creates does not record the user that created the controlling object.
 	Controllers() Controllers
 	// Objects returns other objects that admission plugins read. If nil, no caller may write a
 	// Publication.
@@ -51,14 +52,15 @@ type Cluster interface {
 
 // Namespaces finds namespaces by their owner.
 type Namespaces interface {
-	// OwnedNamespaces returns the namespaces that have the label of a tenant.
+	// OwnedNamespaces returns the names of the namespaces whose tenant label has the given ID.
 	OwnedNamespaces(id tenant.ID) ([]string, error)
 	// IDsWithoutTenant returns the IDs of tenants that own a namespace and have no Tenant. It returns
 	// false if the namespaces or the Tenants are not known yet.
 	IDsWithoutTenant() (ids []string, known bool)
-	// References returns the objects that would apply to a later tenant with the same ID. These are
-	// bindings outside the namespaces of tenants that name the tenant or service accounts of the given
-	// namespaces, TenantMembers, and TenantQuotas that are being deleted.
+	// References returns the objects of a deleted tenant that would apply to a later tenant with
+	// the same ID. These are TenantMembers, TenantQuotas that are being deleted, and some
+	// bindings. A binding is included if it is outside of tenants' namespaces, and if it names
+	// the tenant or a service account in the given namespaces.
 	References(ctx context.Context, id tenant.ID, namespaces []string) ([]string, error)
 }
 
@@ -66,25 +68,25 @@ type Namespaces interface {
 type Resources interface {
 	// Scope returns the scope of a custom resource.
 	Scope(resource schema.GroupResource) authz.Scope
-	// KindScope returns the scope of the custom resources of a kind. It is separate from Scope,
-	// because the resource of a kind cannot be derived from its name.
+	// KindScope returns the scope of the custom resource with the given kind. It is separate from
+	// Scope, because the name of the resource cannot be derived from the kind.
 	KindScope(kind schema.GroupKind) authz.Scope
 	// Kind returns the kind of a custom resource, or "" if it is not known.
 	Kind(resource schema.GroupResource) string
-	// Labeled reports whether all objects of the resource that belong to a tenant, and no other
+	// Labeled reports whether the objects of the resource that belong to a tenant, and no other
 	// objects, have the tenant's label. If not, the tenant can list the resource only within a
 	// namespace.
 	Labeled(resource schema.GroupResource, id tenant.ID) bool
 }
 
-// Quotas stores the TenantQuotas.
+// Quotas reads and charges the TenantQuotas.
 type Quotas interface {
 	quota.Store
 	// Classes returns the DeviceClasses of the cluster. See [quota.Options].
 	Classes() (quota.Classes, error)
-	// BelongsTo reports whether the TenantQuota with the given name belongs to a tenant. If there is
-	// no such TenantQuota, it reports whether the name is the object name of the tenant. It returns
-	// false if the TenantQuotas are not known.
+	// BelongsTo reports whether the TenantQuota with the given name belongs to a tenant. If the
+	// TenantQuota does not exist, it reports whether the name is the object name of the tenant. It
+	// returns false if the TenantQuotas are not known.
 	BelongsTo(name string, id tenant.ID) bool
 }
 
@@ -95,7 +97,7 @@ type Controllers interface {
 	// Metadata returns the object with the given kind, namespace and name, or at least its metadata.
 	// It uses a cache if possible. It returns nil if the object does not exist.
 	Metadata(ctx context.Context, kind schema.GroupVersionKind, namespace, name string) (runtime.Object, error)
-	// Object is like Metadata, but returns the whole object.
+	// Object is like Metadata, but reads the whole object.
 	Object(ctx context.Context, kind schema.GroupVersionKind, namespace, name string) (runtime.Object, error)
 }
 
@@ -108,34 +110,35 @@ type Objects interface {
 	) (*unstructured.Unstructured, error)
 	// PublicationRole calls [publication.RoleOf] with the roles of the cluster.
 	PublicationRole(ctx context.Context, u *unstructured.Unstructured) (*publication.Role, error)
-	// SelectedLabel returns the reason why a label of Namespaces with the given key may affect a
+	// SelectedLabel returns the reason why a Namespace label with the given key may affect a
 	// webhook or a policy. It returns "" if no webhook or policy selects namespaces by the label.
 	SelectedLabel(key string) string
-	// DefaultPriority reports whether a PriorityClass is the default of the cluster.
+	// DefaultPriority reports whether the PriorityClass with the given name is the cluster's
+	// default.
 	DefaultPriority(name string) bool
 }
 
-// Tenants stores the objects of kind Tenant.
+// Tenants reads the Tenant objects.
 type Tenants interface {
-	// Access returns the access of a tenant's callers. It returns [authz.AccessRetired] if the tenant
-	// has no Tenant and its ID is reserved, [authz.AccessNone] if it has neither, and
+	// Access returns the access of a tenant's callers. If the tenant has no Tenant, it returns
+	// [authz.AccessRetired] if the ID is reserved, and otherwise [authz.AccessNone]. It returns
 	// [authz.AccessUnknown] if the access is not known yet.
 	Access(id tenant.ID) authz.Access
 	// AccessWithoutTenant returns the access of the callers of a tenant without a Tenant, if the
 	// configuration does not require a Tenant.
 	AccessWithoutTenant(id tenant.ID) authz.Access
-	// BelongsTo reports whether the Tenant object with the given name belongs to a tenant. If there is
-	// no such Tenant, it reports whether a Tenant of this tenant would have this name. It returns
-	// false if the Tenants are not known.
+	// BelongsTo reports whether the Tenant object with the given name belongs to a tenant. If the
+	// object does not exist, it reports whether the Tenant of this tenant would have this name. It
+	// returns false if the Tenants are not known.
 	BelongsTo(name string, id tenant.ID) bool
-	// Lineage returns the current Tenant and the retired tenants of an ID.
+	// Lineage returns the current Tenant and the deleted tenants with the given ID.
 	Lineage(id tenant.ID) tenant.Lineage
 	// Accepts reports whether a tenant accepts a credential that was issued at the given time. See
 	// [tenant.Lineage.Accepts].
 	Accepts(id tenant.ID, issued time.Time) bool
 	// NamespaceSettings returns spec.namespaces of the tenant's Tenant.
 	NamespaceSettings(id tenant.ID) v1alpha1.TenantNamespacesSpec
-	// HoldsNamespaces reports whether Pods in a new namespace of a tenant wait until the namespace is
+	// HoldsNamespaces reports whether Pods in a tenant's new namespace wait until the namespace is
 	// prepared. It may send a request to the server.
 	HoldsNamespaces(ctx context.Context, id tenant.ID) bool
 	// Provisions reports whether a template that the tenant's Tenant names, or a Publication, defines
@@ -144,9 +147,9 @@ type Tenants interface {
 	Provisions(
 		rules *publication.Rules, id tenant.ID, namespace string, resource schema.GroupResource, name string,
 	) (bool, error)
-	// PublicationsFrom returns the Publications whose source is an object of any kind with the given
-	// namespace and name. It omits Publications that are being deleted. The last result is false if
-	// the Publications are not known.
+	// PublicationsFrom returns the Publications whose source object has the given namespace and
+	// name, for all kinds. It omits Publications that are being deleted. The last result is false
+	// if the Publications are not known.
 	PublicationsFrom(namespace, name string) (naming []*publication.Publication, known bool)
 	// MemberRoles returns the ClusterRoles that a tenant may bind.
 	MemberRoles(id tenant.ID) []string

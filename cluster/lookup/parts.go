@@ -8,8 +8,8 @@ import (
 	"github.com/kubetenant/kubetenant/authz/grant"
 )
 
-// Parts are the results of the methods of a [Cluster], for a server that does not use package
-// cluster. Owners is required.
+// Parts contains the values that the methods of a [Cluster] return. It is for servers that do not
+// use package cluster. Owners is required. Each other field may be nil.
 type Parts struct {
 	Owners      *authz.Owners
 	Namespaces  Namespaces

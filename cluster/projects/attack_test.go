@@ -20,8 +20,9 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// TestProjectsDeletedOverTime checks that remaining namespaces of deleted projects do not retain
-// the rights of a project that is deleted later.
+// TestProjectsDeletedOverTime checks that each deleted project loses its rights, although the
+// namespaces of projects that were deleted earlier remain. These namespaces must not be treated
+// as missing projects, because many missing projects retain their rights.
 func TestProjectsDeletedOverTime(t *testing.T) {
 	c := newCluster(t)
 	c.projects(8)
@@ -40,8 +41,8 @@ func TestProjectsDeletedOverTime(t *testing.T) {
 	}
 }
 
-// TestDuplicateNamespaceHasNoRoles checks that a second namespace of a project has no rights of the
-// project until the first namespace is deleted.
+// TestDuplicateNamespaceHasNoRoles checks that a second namespace with the annotation of a
+// project has no roles until the first namespace is deleted.
 func TestDuplicateNamespaceHasNoRoles(t *testing.T) {
 	c := newCluster(t).synced()
 	c.now = c.now.Add(time.Minute)
@@ -66,7 +67,7 @@ func TestMissingSinceInFuture(t *testing.T) {
 	c.contents.Projects, c.contents.Assignments = nil, nil
 	c.expect("missing", synced, "update namespace acme--web-p1")
 	c.readsFor(missingReads, missingFor)
-	c.expectRoles("after the end", "acme--web-p1", "")
+	c.expectRoles("after 24 hours", "acme--web-p1", "")
 
 	c = newCluster(t)
 	c.projects(4)
@@ -76,12 +77,12 @@ func TestMissingSinceInFuture(t *testing.T) {
 	c.expect("missing roles", []string{"acme RolesMissing"}, "update Tenant acme")
 	c.readsFor(missingReads, missingFor)
 	if c.bound() != 0 {
-		t.Errorf("%d roles after the end", c.bound())
+		t.Errorf("%d roles after 24 hours", c.bound())
 	}
 }
 
-// TestSyncerIsFairToTenants checks that a tenant whose projects all change does not delay other
-// tenants, even if one of its writes fails.
+// TestSyncerIsFairToTenants checks that a tenant with many changed projects does not delay the
+// writes for other tenants, even if one of its writes fails.
 func TestSyncerIsFairToTenants(t *testing.T) {
 	const n = 4 * maxWrites
 	for name, broken := range map[string]string{"all succeed": "", "one fails": "acme--p000"} {
@@ -132,8 +133,8 @@ func TestSyncerIsFairToTenants(t *testing.T) {
 	}
 }
 
-// TestSettingsChangeWithoutDomain checks that exactly the roles that the settings no longer bind
-// are removed, even while the server does not follow the domain.
+// TestSettingsChangeWithoutDomain checks that, while no usable domain maps to a tenant, only the
+// roles that the settings no longer bind are removed.
 func TestSettingsChangeWithoutDomain(t *testing.T) {
 	for name, change := range map[string]func(c *cluster){
 		"disabled":  func(c *cluster) { c.contents.Domains[0].Enabled = false },
@@ -160,8 +161,8 @@ func TestSettingsChangeWithoutDomain(t *testing.T) {
 	}
 }
 
-// TestSyncerBusyNamespace checks that continuous writes to a namespace by another client do not
-// stop changes of the tenant's other namespaces.
+// TestSyncerBusyNamespace checks that another client that writes to a namespace continuously does
+// not prevent changes of the tenant's other namespaces.
 func TestSyncerBusyNamespace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := serve(t)

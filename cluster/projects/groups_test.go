@@ -16,8 +16,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// TestKeystoneGroups checks that the groups of tokens have the same form as the groups in
-// annotations.
+// TestKeystoneGroups checks that the groups that package authn/keystone derives from tokens are
+// valid in annotations, but only in the annotation for the same project or domain.
 func TestKeystoneGroups(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 49))
 	const characters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-"
@@ -36,7 +36,7 @@ func TestKeystoneGroups(t *testing.T) {
 	for range 2000 {
 		project, role, prefix := random(), random(), []string{"", "keystone:", "role-id:domain:"}[r.IntN(3)]
 		if !tenants.IsKeystoneID(project) || !tenants.IsKeystoneID(role) {
-			t.Fatalf("%q or %q is no ID", project, role)
+			t.Fatalf("%q or %q is not an ID", project, role)
 		}
 		since := metav1.NewTime(time.Unix(r.Int64N(1<<32), 0))
 		of := &tenants.Keystone{Domain: "d1", Project: project, MissingSince: &since}

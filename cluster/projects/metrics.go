@@ -68,7 +68,8 @@ func (m *Metrics) Metrics() []metrics.Registerable {
 	return []metrics.Registerable{m.reads, m.lastSuccess, m.interval, m.tenants, m.writes}
 }
 
-// Follow records that the process follows a Keystone, even if it cannot open the source.
+// Follow records that the process follows a Keystone, even if it cannot open the source yet. If
+// the process did not follow a Keystone before, the time of the last success is now.
 func (m *Metrics) Follow(interval time.Duration, now time.Time) {
 	m.interval.Set(interval.Seconds())
 	if !m.following.Swap(true) {
@@ -76,7 +77,7 @@ func (m *Metrics) Follow(interval time.Duration, now time.Time) {
 	}
 }
 
-// Stop records that the process follows no Keystone.
+// Stop records that the process does not follow a Keystone.
 func (m *Metrics) Stop() {
 	m.following.Store(false)
 	m.lastSuccess.Set(0)

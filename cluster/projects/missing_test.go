@@ -39,8 +39,8 @@ func (c *cluster) bound() (n int) {
 	return n
 }
 
-// TestMissingProjects checks how many projects may be missing at the same time, and how long their
-// rights remain.
+// TestMissingProjects checks that missing projects lose their rights after 24 hours. They retain
+// their rights if too many projects of the tenant are missing at the same time.
 func TestMissingProjects(t *testing.T) {
 	for _, test := range []struct {
 		had, missing int
@@ -116,11 +116,12 @@ func TestFewReads(t *testing.T) {
 	c.expect("found again", synced, "update namespace acme--web-p1")
 	c.expectRoles("found again", "acme--web-p1", "role-id:p1:r=view")
 	if c.annotation("acme--web-p1").MissingSince != nil {
-		t.Error("it is still missing")
+		t.Error("missingSince is still set")
 	}
 }
 
-// TestDeletedNamespaces checks onProjectDeleted: Delete.
+// TestDeletedNamespaces checks that, with onProjectDeleted: Delete, the namespace of a missing
+// project is deleted after 24 hours.
 func TestDeletedNamespaces(t *testing.T) {
 	c := newCluster(t)
 	c.settings.DeleteNamespaces = true
@@ -131,7 +132,7 @@ func TestDeletedNamespaces(t *testing.T) {
 		t.Errorf("changes before %v: %q", missingFor, changes)
 	}
 	c.now = c.now.Add(time.Second)
-	c.expect("over", synced, "delete namespace acme--web-p1")
+	c.expect("after 24 hours", synced, "delete namespace acme--web-p1")
 	c.expect("deleted", synced)
 }
 
@@ -148,8 +149,9 @@ func TestDeletedTerminating(t *testing.T) {
 	}
 }
 
-// TestMissingRoles checks that many missing assignments take effect only after 24 hours. The
-// threshold depends on the number of all assignments of the tenant.
+// TestMissingRoles checks that roles are removed only after 24 hours if many role assignments are
+// missing at the same time. The threshold depends on the total number of the tenant's
+// assignments.
 func TestMissingRoles(t *testing.T) {
 	for name, test := range map[string]struct {
 		had, missing int
@@ -177,7 +179,7 @@ func TestMissingRoles(t *testing.T) {
 			held := []string{"acme RolesMissing"}
 			c.expect("missing", held, "update Tenant acme")
 			c.readsFor(missingReads, missingFor-time.Second)
-			c.expect("before the end", held)
+			c.expect("before 24 hours", held)
 			if c.bound() != test.had {
 				t.Errorf("%d roles before %v", c.bound(), missingFor)
 			}
@@ -190,7 +192,7 @@ func TestMissingRoles(t *testing.T) {
 }
 
 // TestMissingRolesReturn checks that roles are retained for 24 hours each time that they are
-// missing, and that new roles are bound meanwhile.
+// missing, and that new roles are bound during this time.
 func TestMissingRolesReturn(t *testing.T) {
 	c := newCluster(t)
 	c.projects(4)
@@ -211,7 +213,8 @@ func TestMissingRolesReturn(t *testing.T) {
 	}
 }
 
-// TestRetainedRolesEndDespiteConflict checks that the remaining roles are removed after a conflict.
+// TestRetainedRolesEndDespiteConflict checks that retained roles are removed after 24 hours even
+// if a conflict interrupts the changes.
 func TestRetainedRolesEndDespiteConflict(t *testing.T) {
 	c := newCluster(t)
 	c.projects(20)
@@ -233,7 +236,8 @@ func TestRetainedRolesEndDespiteConflict(t *testing.T) {
 	}
 }
 
-// TestSettingsChange checks that a change of the settings takes effect at once, for all roles.
+// TestSettingsChange checks that a change of the settings takes effect immediately, even for
+// roles and projects that are missing in Keystone.
 func TestSettingsChange(t *testing.T) {
 	for name, test := range map[string]struct {
 		change func(s *Settings)
@@ -262,7 +266,7 @@ func TestSettingsChange(t *testing.T) {
 			test.change(&c.settings)
 			c.read()
 			if c.bound() != 0 {
-				t.Errorf("%d roles are held", c.bound())
+				t.Errorf("%d roles remain", c.bound())
 			}
 		})
 		for _, missing := range []int{1, 20} {
@@ -298,7 +302,8 @@ func TestDeletedRole(t *testing.T) {
 	}
 }
 
-// TestNothingIsRemoved checks that rights remain if the domain is not the recorded, enabled one.
+// TestNothingIsRemoved checks that namespaces and roles remain unless exactly one enabled domain
+// with the recorded ID maps to the tenant.
 func TestNothingIsRemoved(t *testing.T) {
 	for name, change := range map[string]func(c *cluster){
 		"disabled":  func(c *cluster) { c.contents.Domains[0].Enabled = false },
@@ -336,7 +341,7 @@ func TestFoundInDisabledDomain(t *testing.T) {
 	c.expectRoles("missing again", "acme--web-p1", "role-id:p1:m=edit")
 }
 
-// history records the times of the last reads in which the projects of a cluster existed.
+// history records, for each project ID, the time of the last read in which the project existed.
 type history struct {
 	*cluster
 	seen map[string]time.Time
@@ -372,7 +377,8 @@ func (h *history) mutate(r *rand.Rand) {
 	}
 }
 
-// check compares the cluster with its state before a read.
+// check checks that a read did not remove the rights of a project too early. before has the
+// annotations of the namespaces before the read.
 func (h *history) check(before map[string]*tenants.Keystone) {
 	h.tb.Helper()
 	for name, was := range before {
@@ -390,8 +396,8 @@ func (h *history) check(before map[string]*tenants.Keystone) {
 	}
 }
 
-// TestPlansConverge checks random histories. The plans of one read must converge. They must not
-// remove rights of a project within 24 hours of the last read in which it existed.
+// TestPlansConverge checks random histories of Keystone. The plans for one read must converge.
+// They must not remove rights of a project within 24 hours of the last read in which it existed.
 func TestPlansConverge(t *testing.T) {
 	removed := 0
 	for seed := range uint64(60) {

@@ -14,10 +14,10 @@ import (
 // idInName is the number of characters of a project's ID in the name of its namespace.
 const idInName = 8
 
-// namespaceName returns the name of a project's namespace: <tenant>--<name>-<first 8 of ID>. The
-// project name is reduced to lower-case letters, digits and hyphens, and is omitted if no
-// characters remain. It returns "" if there is no such name, because the tenant's ID cannot be the
-// prefix or is too long, or the project's ID has no letters and digits.
+// namespaceName returns the name of a project's namespace, in the form <tenant>--<name>-<first 8
+// characters of the project ID>. The project name is reduced to lower-case letters, digits and
+// hyphens, and is omitted if no characters remain. namespaceName returns "" if the tenant's ID
+// cannot be a prefix or is too long, or if the project ID has no letters and digits.
 func namespaceName(id tenant.ID, project, name string) string {
 	prefix := id.NamespacePrefix()
 	end := slug(project)

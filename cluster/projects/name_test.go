@@ -12,7 +12,7 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// FuzzNames checks that a name is empty, or valid and usable by its tenant only.
+// FuzzNames checks that a namespace name is either empty, or valid and reserved for its tenant.
 func FuzzNames(f *testing.F) {
 	for _, seed := range [][3]string{
 		{"acme", "0123456789abcdef", "Web Shop"},
@@ -34,7 +34,7 @@ func FuzzNames(f *testing.F) {
 		}
 		got := namespaceName(id, project, name)
 		if got != namespaceName(id, project, name) {
-			t.Error("the name changes")
+			t.Error("the name is not deterministic")
 		}
 		if got == "" {
 			if end := slug(project); id.NamespacePrefix() != "" && end != "" && len(of) <= 53 {

@@ -13,7 +13,7 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// SettingsOf returns the settings of a source in a valid configuration. keystone.sync of the source
+// SettingsOf converts a source in a valid configuration to settings. keystone.sync of the source
 // must be set.
 func SettingsOf(source *configv1alpha1.Source) (Settings, error) {
 	config := source.Keystone
@@ -41,8 +41,8 @@ func SettingsOf(source *configv1alpha1.Source) (Settings, error) {
 	}, nil
 }
 
-// Open returns the reader of the Keystone of a source. The reader reloads cloudsFile while run
-// runs.
+// Open returns a reader for the Keystone that a source specifies. The reader reloads cloudsFile
+// when the file changes, while run runs.
 func Open(
 	source *configv1alpha1.Source, report reload.Report,
 ) (reader *keystone.Directory, run func(ctx context.Context), err error) {

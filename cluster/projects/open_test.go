@@ -11,7 +11,7 @@ import (
 	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
 )
 
-// source returns a source with additional fields of keystone.
+// source returns a source with the given additional fields in keystone.
 func source(t *testing.T, keystone string) *configv1alpha1.Source {
 	t.Helper()
 	settings, err := configv1alpha1.Decode([]byte(`apiVersion: kubetenant.dev/v1alpha1
@@ -29,8 +29,8 @@ authentication:
 	return settings.SyncedKeystone()
 }
 
-// TestSettingsOf checks the settings of a source. A domain never maps to a tenant that the source
-// may not assert.
+// TestSettingsOf checks the settings for a source. A domain never maps to a tenant that the
+// source may not assert.
 func TestSettingsOf(t *testing.T) {
 	byName := source(t, "tenantMap: { Cloud Admins: mapped }, sync: { roles: { member: edit }, interval: 1m, "+
 		"createTenants: true, onProjectDeleted: Delete }")

@@ -23,57 +23,58 @@ const (
 	// missingFor is how long a project must be missing before its RoleBindings or its namespace are
 	// deleted.
 	missingFor = 24 * time.Hour
-	// missingText is missingFor in messages.
+	// missingText is the text for missingFor in messages.
 	missingText = "24 hours"
-	// missingReads is the minimum number of successive complete reads in which the project must be
-	// missing.
+	// missingReads is the minimum number of successive complete reads in which a project must be
+	// missing before its RoleBindings or its namespace are deleted.
 	missingReads = 10
-	// missingWatched is the minimum time between the first and the last of these reads. All reads must
-	// be made by the same process.
+	// missingWatched is the minimum time between the first and the last of these reads. The same
+	// process must make all of these reads.
 	missingWatched = time.Hour
-	// maxWrites is the maximum number of successful changes of one tenant before the next tenant is
-	// served.
+	// maxWrites is the maximum number of successful changes for one tenant before the changes for
+	// the next tenant are made.
 	maxWrites = 100
 	// maxCreations is the maximum number of namespaces that one plan creates, so that one tenant does
 	// not delay other tenants.
 	maxCreations = 100
 )
 
-// Settings specify how the cluster follows a Keystone. All fields are required, except
-// GroupsPrefix, CreateTenants and DeleteNamespaces.
+// Settings specify how the cluster is synchronized with a Keystone. All fields except
+// GroupsPrefix, CreateTenants and DeleteNamespaces are required.
 type Settings struct {
-	// TenantOf returns the tenant of a domain. It fails if the domain maps to no tenant.
+	// TenantOf returns the tenant to which the domain with the given ID and name maps. It fails
+	// if the domain does not map to a tenant.
 	TenantOf func(id, name string) (tenant.ID, error)
-	// GroupsPrefix is the prefix of the groups of the source.
+	// GroupsPrefix is the prefix of the groups that the source asserts.
 	GroupsPrefix string
-	// Roles maps the names of Keystone roles to the names of the ClusterRoles that are bound for them.
+	// Roles maps the names of Keystone roles to the names of the ClusterRoles to bind.
 	Roles map[string]string
 	// Interval is the time between two reads.
 	Interval time.Duration
-	// CreateTenants specifies whether the Tenant of each enabled domain is created if it does not
-	// exist.
+	// CreateTenants specifies whether a Tenant is created for each enabled domain that has none.
 	CreateTenants bool
 	// DeleteNamespaces specifies whether the namespaces of projects that are missing for 24 hours are
 	// deleted.
 	DeleteNamespaces bool
 }
 
-// State is the state of the cluster on which plans depend. [Plans] does not change it.
+// State is the part of the cluster's state on which plans depend. [Plans] does not change it.
 type State struct {
 	// Tenants are the IDs of all Tenants.
 	Tenants []tenant.ID
-	// Tenant returns the Tenant of a tenant, or nil if there is none. The second result is false if
-	// the Tenant is not known or does not decode.
+	// Tenant returns a tenant's Tenant, or nil if the tenant has no Tenant. The second result is
+	// false if this is not known or the Tenant does not decode.
 	Tenant func(tenant.ID) (t *v1alpha1.Tenant, known bool)
-	// Namespaces has all namespaces of the cluster. OwnerOf returns the tenant that owns a namespace.
+	// Namespaces has all namespaces of the cluster.
 	Namespaces []*corev1.Namespace
-	OwnerOf    func(*corev1.Namespace) tenant.ID
+	// OwnerOf returns the tenant that owns a namespace.
+	OwnerOf func(*corev1.Namespace) tenant.ID
 }
 
-// Action is the kind of a change.
+// Action is the type of a change.
 type Action string
 
-// The actions.
+// The types of changes.
 const (
 	CreateTenant    Action = "create Tenant"
 	UpdateTenant    Action = "update Tenant"
@@ -87,27 +88,29 @@ type Change struct {
 	Action Action
 	// Name is the name of the object.
 	Name string
-	// Why describes the cause of the change.
+	// Why describes the cause of the change, for the log.
 	Why string
 	// To is the new content of [tenant.KeystoneAnnotation]. It is nil if the change creates a Tenant
 	// or deletes a namespace.
 	To *tenants.Keystone
-	// namespace is the namespace as it was read. It is nil if the change creates it.
+	// namespace is the Namespace before the change. It is nil if the change creates the namespace
+	// or writes a Tenant.
 	namespace *corev1.Namespace
 }
 
-// Plan has the changes of one tenant.
+// Plan contains the changes that must be made for one tenant.
 type Plan struct {
 	Tenant tenant.ID
-	// Object is the Tenant as it was read. It is nil if the plan creates it.
+	// Object is the Tenant before the changes. It is nil if the plan creates the Tenant.
 	Object  *v1alpha1.Tenant
 	Changes []Change
 	// Condition is the condition [v1alpha1.ConditionKeystone] that the Tenant should have after all
 	// changes have succeeded. It is empty if the Tenant should not have the condition.
 	Condition metav1.Condition
-	// More reports whether another plan must follow, because it has more changes.
+	// More reports whether another plan with more changes must follow.
 	More bool
-	// missing has the keys of the projects and of the tenants' roles that are missing in Keystone.
+	// missing has the IDs of the projects that are missing in Keystone, and the result of
+	// [rolesKey] if many roles of the tenant are missing.
 	missing []string
 }
 
@@ -121,7 +124,7 @@ type planner struct {
 	owned     map[tenant.ID][]*corev1.Namespace
 }
 
-// Plans returns the plans of all tenants that have or had a Keystone domain, sorted by tenant.
+// Plans returns the plans for all tenants that have or had a Keystone domain, sorted by tenant.
 // confirmed reports whether a project or the roles of a tenant were missing in enough successive
 // reads. Its parameter is the ID of the project or the result of [rolesKey].
 func Plans(
@@ -161,7 +164,7 @@ func Plans(
 // rolesKey returns the key that identifies the missing roles of a tenant.
 func rolesKey(id tenant.ID) string { return "roles of " + id.String() }
 
-// plan returns the plan of a tenant, or nil if there is nothing to change or report.
+// plan returns the plan for a tenant, or nil if there is nothing to change or report.
 func (p *planner) plan(id tenant.ID) *Plan {
 	t, known := p.state.Tenant(id)
 	domains := p.domains[id]
@@ -190,14 +193,15 @@ func (p *planner) plan(id tenant.ID) *Plan {
 	return tp.plan
 }
 
-// planTenant returns a plan that creates the Tenant of a domain, if the settings allow it.
+// planTenant returns a plan that creates the Tenant for a domain. It returns nil if the settings
+// do not allow this or if there is not exactly one usable domain.
 func (p *planner) planTenant(id tenant.ID, domains []keystone.Domain) *Plan {
 	if !p.settings.CreateTenants || len(domains) != 1 || !domains[0].Enabled || !tenants.IsKeystoneID(domains[0].ID) {
 		return nil
 	}
 	return &Plan{
 		Tenant: id,
-		More:   true, // a later plan handles the projects when the Tenant exists
+		More:   true, // a later plan handles the projects, after the Tenant exists
 		Changes: []Change{{
 			Action: CreateTenant,
 			Name:   id.ObjectName(),

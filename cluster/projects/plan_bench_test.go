@@ -10,7 +10,8 @@ import (
 	"github.com/kubetenant/kubetenant/authn/keystone"
 )
 
-// BenchmarkPlan measures the plans of 1,000 projects with 10,000 assignments without changes.
+// BenchmarkPlan measures how long it takes to plan 1,000 projects with 10,000 assignments if
+// nothing has changed.
 func BenchmarkPlan(b *testing.B) {
 	c := newCluster(b)
 	c.contents.Roles, c.contents.Assignments, c.contents.Projects = nil, nil, nil

@@ -23,21 +23,21 @@ import (
 
 var start = time.Date(2026, 11, 24, 12, 0, 0, 0, time.UTC)
 
-// cluster is a Keystone and a cluster in memory. Its plans are applied without a server.
+// cluster is a Keystone and a Kubernetes cluster in memory. Plans change it directly, without a
+// server.
 type cluster struct {
-	tb       testing.TB
-	settings Settings
-	contents keystone.Contents
-	// namespaces and tenants have the objects of the cluster, by name and by tenant.
-	namespaces map[string]*corev1.Namespace
-	tenants    map[tenant.ID]*v1alpha1.Tenant
-	unknown    map[tenant.ID]bool // tenants for which it is not known whether they have a Tenant
-	absent     map[string]int
+	tb         testing.TB
+	settings   Settings
+	contents   keystone.Contents
+	namespaces map[string]*corev1.Namespace   // keyed by name
+	tenants    map[tenant.ID]*v1alpha1.Tenant // keyed by tenant ID
+	unknown    map[tenant.ID]bool             // tenants for which it is not known whether they have a Tenant
+	absent     map[string]int                 // the value of [Syncer].missing
 	now        time.Time
 }
 
-// newCluster returns a cluster with the Tenant acme, whose domain d1 has the project p1 with the
-// role member.
+// newCluster returns a cluster with the Tenant acme. The domain of acme is d1, and has the
+// project p1, in which the role member is assigned.
 func newCluster(tb testing.TB) *cluster {
 	tb.Helper()
 	options := &keystone.Options{}
@@ -66,7 +66,7 @@ func newCluster(tb testing.TB) *cluster {
 	return c
 }
 
-// project returns an enabled project of the domain d1.
+// project returns an enabled project in the domain d1.
 func project(id, name string) keystone.Project {
 	return keystone.Project{
 		ID:       id,
@@ -77,7 +77,7 @@ func project(id, name string) keystone.Project {
 	}
 }
 
-// role returns the role member or reader of a project, or of the domain if project is "domain".
+// role returns the role with the given ID (m for member or r for reader) in a project.
 func role(project, id string) tenants.KeystoneRole {
 	return tenants.KeystoneRole{
 		ID:          id,
@@ -104,7 +104,8 @@ func (c *cluster) namespace(name, of, annotation string) *corev1.Namespace {
 	return ns
 }
 
-// projects replaces the projects of the domain d1 with n projects with the role member.
+// projects replaces the projects of the domain d1 with n projects in which the role member is
+// assigned.
 func (c *cluster) projects(n int) {
 	c.contents.Projects, c.contents.Assignments = nil, nil
 	for i := range n {
@@ -148,7 +149,7 @@ func (c *cluster) apply(plan *Plan, change *Change) {
 			c.tb.Fatalf("namespace %s exists", change.Name)
 		}
 		if tenant.PrefixOwner(change.Name) != plan.Tenant {
-			c.tb.Fatalf("namespace %s is not of %s", change.Name, plan.Tenant)
+			c.tb.Fatalf("namespace %s does not belong to %s", change.Name, plan.Tenant)
 		}
 		c.namespace(change.Name, plan.Tenant.String(), change.To.String())
 	case UpdateNamespace:
@@ -160,8 +161,8 @@ func (c *cluster) apply(plan *Plan, change *Change) {
 	}
 }
 
-// read reads Keystone once and applies its plans until nothing changes. It returns the changes, and
-// the conditions of the last plans as text.
+// read reads Keystone once and makes the planned changes until the plans are empty. It returns
+// the changes, and the conditions of the last plans as text.
 func (c *cluster) read() (changes, conditions []string) {
 	c.tb.Helper()
 	plans := c.plans()
@@ -189,7 +190,7 @@ func (c *cluster) read() (changes, conditions []string) {
 			return changes, conditions
 		}
 	}
-	c.tb.Fatalf("plans change something again and again: %q", changes)
+	c.tb.Fatalf("the plans do not converge: %q", changes)
 	return nil, nil
 }
 
@@ -211,7 +212,7 @@ func (c *cluster) message() string {
 	return c.plans()[0].Condition.Message
 }
 
-// synced applies a first read, which must succeed.
+// synced reads Keystone and makes the planned changes. The Tenant acme must then be in sync.
 func (c *cluster) synced() *cluster {
 	c.tb.Helper()
 	if _, is := c.read(); !slices.Equal(is, []string{"acme Synced"}) {
@@ -220,8 +221,8 @@ func (c *cluster) synced() *cluster {
 	return c
 }
 
-// annotation returns the content of the valid annotation of a namespace. If the name is acme, it
-// reads the annotation of the Tenant.
+// annotation returns the content of a namespace's annotation, which must be valid. If the name is
+// acme, it reads the annotation of the Tenant acme.
 func (c *cluster) annotation(name string) *tenants.Keystone {
 	c.tb.Helper()
 	object := metav1.Object(c.tenants[tenanttest.ID(c.tb, "acme")])
@@ -235,7 +236,8 @@ func (c *cluster) annotation(name string) *tenants.Keystone {
 	return is
 }
 
-// roles returns the bound roles of a namespace or the Tenant acme, as role:ClusterRole.
+// roles returns the roles in the annotation of a namespace or the Tenant acme, in the form
+// group=ClusterRole.
 func (c *cluster) roles(name string) string {
 	c.tb.Helper()
 	var all []string
@@ -256,6 +258,8 @@ func (c *cluster) expectRoles(what, name, want string) {
 
 var synced = []string{"acme Synced"}
 
+// TestFirstRead checks that the first read records the domain and creates the namespace, and that
+// a second read changes nothing.
 func TestFirstRead(t *testing.T) {
 	c := newCluster(t)
 	c.expect("first read", synced, "update Tenant acme", "create namespace acme--web-p1")
@@ -266,7 +270,8 @@ func TestFirstRead(t *testing.T) {
 	c.expect("second read", synced)
 }
 
-// TestTenants checks which tenants a plan changes, by the state of their domains and Tenants.
+// TestTenants checks that the plan for a tenant without a usable domain or Tenant changes nothing
+// and sets a condition that describes the problem.
 func TestTenants(t *testing.T) {
 	recorded := (&tenants.Keystone{Domain: "d1"}).String()
 	other := (&tenants.Keystone{Domain: "d2"}).String()
@@ -276,7 +281,7 @@ func TestTenants(t *testing.T) {
 		conditions []string
 		message    string
 	}{
-		"no domain ever": {change: func(c *cluster) { c.contents.Domains = nil }},
+		"no domain": {change: func(c *cluster) { c.contents.Domains = nil }},
 		"renamed domain": {
 			func(c *cluster) { c.tenant("acme", recorded); c.contents.Domains[0].Name = "acme2" },
 			[]string{"acme DomainMissing"},
@@ -331,10 +336,10 @@ func TestTenants(t *testing.T) {
 			[]string{"acme WriteFailed"},
 			`Set it to ""`,
 		},
-		"no Tenant":         {change: func(c *cluster) { delete(c.tenants, acme) }},
-		"unknown Tenant":    {change: func(c *cluster) { c.unknown[acme] = true }},
-		"Tenant is deleted": {change: func(c *cluster) { c.tenants[acme].DeletionTimestamp = &metav1.Time{Time: start} }},
-		"the source may not assert the tenant": {change: func(c *cluster) {
+		"no Tenant":            {change: func(c *cluster) { delete(c.tenants, acme) }},
+		"unknown Tenant":       {change: func(c *cluster) { c.unknown[acme] = true }},
+		"Tenant being deleted": {change: func(c *cluster) { c.tenants[acme].DeletionTimestamp = &metav1.Time{Time: start} }},
+		"source may not assert the tenant": {change: func(c *cluster) {
 			c.settings.TenantOf = func(string, string) (tenant.ID, error) { return tenant.ID{}, keystone.ErrDomain }
 		}},
 		"system tenant": {change: func(c *cluster) {
@@ -360,8 +365,8 @@ func TestTenants(t *testing.T) {
 	}
 }
 
-// TestDomainAccepted checks that a tenant follows another domain after an administrator has set the
-// annotation to "". The namespaces of the former domain do not change.
+// TestDomainAccepted checks that another domain is accepted for a tenant after an administrator
+// has set the annotation to "". The namespaces of the former domain do not change.
 func TestDomainAccepted(t *testing.T) {
 	c := newCluster(t).synced()
 	was := c.namespaces["acme--web-p1"]
@@ -376,7 +381,7 @@ func TestDomainAccepted(t *testing.T) {
 		t.Error("the namespace of the former domain has changed")
 	}
 	c.contents.Domains[0].ID, c.contents.Projects[0].DomainID = "d1", "d1"
-	c.expect("and back", []string{"acme DomainChanged"})
+	c.expect("former domain again", []string{"acme DomainChanged"})
 }
 
 // TestCreateTenants checks the domains for which a Tenant is created.
@@ -387,15 +392,15 @@ func TestCreateTenants(t *testing.T) {
 		want   []string
 	}{
 		"an enabled domain": {func(*cluster) {}, []string{"create Tenant globex", "update Tenant globex"}},
-		"not set":           {func(c *cluster) { c.settings.CreateTenants = false }, nil},
+		"disabled setting":  {func(c *cluster) { c.settings.CreateTenants = false }, nil},
 		"a disabled domain": {func(c *cluster) { c.contents.Domains[0].Enabled = false }, nil},
 		"an invalid ID":     {func(c *cluster) { c.contents.Domains[0].ID = "system" }, nil},
 		"an unknown Tenant": {func(c *cluster) { c.unknown[globex] = true }, nil},
 		"two domains": {func(c *cluster) {
 			c.contents.Domains = append(c.contents.Domains, keystone.Domain{ID: "d3", Name: "globex", Enabled: true})
 		}, nil},
-		"a name that is no tenant": {func(c *cluster) { c.contents.Domains[0].Name = "Default domain" }, nil},
-		"the system tenant's name": {func(c *cluster) { c.contents.Domains[0].Name = "system" }, nil},
+		"a name that is not a tenant ID": {func(c *cluster) { c.contents.Domains[0].Name = "Default domain" }, nil},
+		"the system tenant's name":       {func(c *cluster) { c.contents.Domains[0].Name = "system" }, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := newCluster(t)
@@ -413,27 +418,27 @@ func TestCreateTenants(t *testing.T) {
 func TestNewProjects(t *testing.T) {
 	const id = "0123456789abcdef"
 	long := strings.Repeat("x", 255)
-	all := func(pairs ...string) (all []keystone.Project) { // IDs and names
+	all := func(pairs ...string) (all []keystone.Project) { // pairs of ID and name
 		for i := 0; i < len(pairs); i += 2 {
 			all = append(all, project(pairs[i], pairs[i+1]))
 		}
 		return all
 	}
 	for name, test := range map[string]struct {
-		tenant   string // or acme
+		tenant   string // defaults to acme
 		projects []keystone.Project
-		want     string // the namespaces
+		want     string // the names of the namespaces
 		problem  string
 	}{
-		"two": {
+		"two projects": {
 			"", all("p1", "Web", "p2", "Db"),
 			"acme--db-p2 acme--web-p1", "",
 		},
-		"other script": {
+		"non-ASCII name": {
 			"", all(id, "Проект"),
 			"acme--01234567", "",
 		},
-		"partly": {
+		"partly ASCII name": {
 			"", all(id, "Büro 7"),
 			"acme--b-ro-7-01234567", "",
 		},
@@ -493,19 +498,19 @@ func TestNewProjects(t *testing.T) {
 			"Acme", all(id, "a"),
 			"", "no namespace can be named",
 		},
-		"tenant of 53": {
+		"tenant ID of 53 characters": {
 			long[:53], all(id, "a"),
 			long[:53] + "--01234567", "",
 		},
-		"tenant of 54": {
+		"tenant ID of 54 characters": {
 			long[:54], all(id, "a"),
 			"", "at most 53",
 		},
-		"tenant of 63": {
+		"tenant ID of 63 characters": {
 			long[:63], all(id, "a"),
 			"", "at most 53",
 		},
-		"tenant of 51": {
+		"tenant ID of 51 characters": {
 			long[:51], all(id, "abc"),
 			long[:51] + "--a-01234567", "",
 		},
@@ -552,8 +557,8 @@ func TestManyNewProjects(t *testing.T) {
 	}
 }
 
-// TestExistingNamespaces checks that an existing namespace of another owner or project is not
-// changed.
+// TestExistingNamespaces checks that an existing namespace is changed only if the tenant owns it
+// and its annotation names the project.
 func TestExistingNamespaces(t *testing.T) {
 	const name = "acme--web-p1"
 	p1 := &tenants.Keystone{Domain: "d1", Project: "p1", Roles: []tenants.KeystoneRole{role("p1", "m")}}
@@ -564,15 +569,15 @@ func TestExistingNamespaces(t *testing.T) {
 		problem  string
 		changes  []string
 	}{
-		"no annotation, as after a restore": {
+		"no annotation, for example after a restore": {
 			func(c *cluster) { c.namespace(name, "acme", "") },
 			v1alpha1.ReasonProjectsSkipped, "namespace " + name + " exists, but it does not belong to project p1", nil,
 		},
-		"another tenant's": {
+		"namespace of another tenant": {
 			func(c *cluster) { c.namespace(name, "globex", p1.String()) },
 			v1alpha1.ReasonProjectsSkipped, "namespace " + name + " exists", nil,
 		},
-		"the system's": {
+		"namespace of the system tenant": {
 			func(c *cluster) { c.namespace(name, "", p1.String()) },
 			v1alpha1.ReasonProjectsSkipped, "namespace " + name + " exists", nil,
 		},
@@ -621,7 +626,7 @@ func TestExistingNamespaces(t *testing.T) {
 			},
 			v1alpha1.ReasonSynced, "", nil,
 		},
-		"namespace of no project": {
+		"namespace without a project": {
 			func(c *cluster) { c.namespace("acme--own", "acme", "") },
 			v1alpha1.ReasonSynced, "",
 			[]string{"create namespace " + name},
@@ -662,8 +667,8 @@ func TestRenamedProject(t *testing.T) {
 	c.expect("renamed", synced)
 }
 
-// TestRecreatedProject checks that a project with the name of a deleted project gets another
-// namespace. It has no rights in the former namespace.
+// TestRecreatedProject checks that a project with the name of a deleted project gets a new
+// namespace. Its roles are not bound in the namespace of the deleted project.
 func TestRecreatedProject(t *testing.T) {
 	c := newCluster(t).synced()
 	c.contents.Projects[0].ID, c.contents.Assignments[0].ProjectID = "p2", "p2"

@@ -1,12 +1,12 @@
 // Copyright The kubetenant authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package projects follows the domains, projects and role assignments of an OpenStack Keystone. A
-// domain corresponds to a tenant, and a project to a namespace of the tenant. A role in a project
-// corresponds to a RoleBinding in the namespace. The package writes only to the cluster, and never
-// to Keystone.
+// Package projects synchronizes the cluster with the domains, projects and role assignments in an
+// OpenStack Keystone. A domain corresponds to a tenant, and a project to a namespace of the
+// tenant. A role in a project corresponds to a RoleBinding in the namespace. The package writes
+// only to the cluster, and never to Keystone.
 //
-// If a response of Keystone may be incomplete, nothing is removed. A project that is missing in
+// If a response from Keystone may be incomplete, nothing is removed. A project that is missing in
 // Keystone retains its namespace and its rights for 24 hours. See docs/tasks/keystone.md.
 package projects
 
@@ -46,16 +46,18 @@ const (
 	// reportedFailures is the number of successive failed reads after which the Tenants report the
 	// failure.
 	reportedFailures = 3
-	// reapplyAfter is the delay between two rounds of plans for the result of the same read.
+	// reapplyAfter is the delay before the result of a read is planned and applied again.
 	reapplyAfter = time.Second
-	// maxConflicts is the maximum number of successive plans of a tenant with a conflict. After that,
-	// the conflict is reported, and retried only after the next read.
+	// maxConflicts is the maximum number of successive plans for a tenant that end with a
+	// conflict. After that, the conflict is reported, and the changes are retried only after the
+	// next read.
 	maxConflicts = 30
 )
 
 // Reader reads Keystone. [keystone.Directory] implements it.
 type Reader interface {
-	// Read returns the whole content of Keystone. It fails if the content may be incomplete.
+	// Read returns all domains, projects, roles and assignments in Keystone. It fails if the
+	// result may be incomplete.
 	Read(ctx context.Context) (*keystone.Contents, error)
 }
 
@@ -66,32 +68,35 @@ type Options struct {
 	// Client and Dynamic write as [tenant.ManagerUser].
 	Client  kubernetes.Interface
 	Dynamic dynamic.Interface
-	// Tenants must be running.
+	// Tenants reads the Tenants. It must be running.
 	Tenants *tenants.Store
-	// Namespaces is the informer of all namespaces of the cluster. OwnerOf returns the tenant that
-	// owns a namespace.
+	// Namespaces is the informer of all Namespaces.
 	Namespaces cache.SharedIndexInformer
-	OwnerOf    func(*corev1.Namespace) tenant.ID
-	Metrics    *Metrics
+	// OwnerOf returns the tenant that owns a namespace.
+	OwnerOf func(*corev1.Namespace) tenant.ID
+	Metrics *Metrics
 }
 
-// Syncer follows one Keystone. Only one Syncer of a cluster may run at a time.
+// Syncer synchronizes the cluster with one Keystone. Only one Syncer of a cluster may run at a
+// time.
 type Syncer struct {
 	Options
 	tenants typed.Client[v1alpha1.Tenant, *v1alpha1.Tenant]
 	lister  corelisters.NamespaceLister
 	writes  flowcontrol.RateLimiter
 	now     func() time.Time
-	missing map[string]int       // successive reads in which a project or the roles of a tenant are missing
-	since   map[string]time.Time // the time of the first read in which the project or the roles were missing
-	failed  int                  // successive failed reads
-	// conflicts has the number of successive plans with a conflict by tenant.
+	// missing has the number of successive reads in which a project or the roles of a tenant were
+	// missing. since has the time of the first of these reads. For the keys, see [Plans].
+	missing map[string]int
+	since   map[string]time.Time
+	failed  int // successive failed reads
+	// conflicts has the number of successive plans with a conflict, keyed by tenant ID.
 	conflicts map[tenant.ID]int
 }
 
 var errSync = errors.New("the caches of namespaces and Tenants did not sync")
 
-// New returns a syncer that does nothing before [Syncer.Run].
+// New returns a syncer that does nothing until [Syncer.Run] is called.
 func New(o Options) *Syncer {
 	return &Syncer{
 		Options:   o,
@@ -108,7 +113,8 @@ func tenantsResource() schema.GroupVersionResource {
 	return v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceTenants)
 }
 
-// Run follows Keystone until ctx ends. It must be called only once. It fails if it cannot start.
+// Run synchronizes the cluster with Keystone until ctx ends. It must be called only once. It
+// fails if the caches do not sync.
 func (s *Syncer) Run(ctx context.Context) error {
 	if !cache.WaitForCacheSync(ctx.Done(), s.Namespaces.HasSynced, s.Tenants.HasSynced) {
 		return errSync
@@ -138,7 +144,7 @@ func (s *Syncer) sync(ctx context.Context) time.Duration {
 	until := s.now().Add(s.Interval)
 	s.recordMissing(s.plans(contents), s.now())
 	for !s.apply(ctx, s.plans(contents)) && ctx.Err() == nil && s.now().Before(until) {
-		select { // until the caches contain the writes
+		select { // wait until the caches contain the writes
 		case <-ctx.Done():
 		case <-time.After(reapplyAfter):
 		}
@@ -166,7 +172,8 @@ func (s *Syncer) handleReadError(ctx context.Context, err error) time.Duration {
 	return min(after, s.Interval)
 }
 
-// reportReadError sets the condition of each Tenant with [tenant.KeystoneAnnotation].
+// reportReadError reports the failure in the condition of each Tenant with
+// [tenant.KeystoneAnnotation].
 func (s *Syncer) reportReadError(ctx context.Context, remedy string) {
 	s.Metrics.tenants.Reset()
 	for _, id := range s.Tenants.IDs() {
@@ -197,15 +204,15 @@ func (s *Syncer) plans(contents *keystone.Contents) []Plan {
 		Namespaces: all,
 		OwnerOf:    s.OwnerOf,
 	}
-	// Unlike the time in an annotation, this duration is not affected if the clock of the machine is
-	// set.
+	// Unlike the time in an annotation, this duration is not affected if the machine's clock is
+	// changed.
 	confirmed := func(key string) bool {
 		return s.missing[key] >= missingReads && s.now().Sub(s.since[key]) >= missingWatched
 	}
 	return Plans(&s.Settings, contents, state, confirmed, s.now())
 }
 
-// recordMissing records the projects and roles that are missing in a read.
+// recordMissing updates missing and since after a read.
 func (s *Syncer) recordMissing(plans []Plan, now time.Time) {
 	missing, since := map[string]int{}, map[string]time.Time{}
 	for i := range plans {
@@ -264,10 +271,10 @@ func (s *Syncer) apply(ctx context.Context, plans []Plan) (settled bool) {
 	return settled
 }
 
-// applyPlan applies the changes of a plan. more is true if it stopped after maxWrites changes. If a
+// applyPlan makes the changes of a plan. more is true if it stopped after maxWrites changes. If a
 // namespace cannot be created, it creates no further namespaces, because the tenant may have
-// reached its quota. After a conflict, the plan may be outdated, so it leaves Tenant changes and
-// new namespaces to the next plan, and only updates and deletes existing namespaces.
+// reached its quota. After a conflict, the plan may be outdated. applyPlan then updates and
+// deletes only existing namespaces, and the next plan makes the remaining changes.
 func (s *Syncer) applyPlan(ctx context.Context, plan *Plan) (more bool, failed error) {
 	var conflict error
 	full, written := false, 0

@@ -14,15 +14,15 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// directory is the content of Keystone, indexed for planner.
+// directory is the content of Keystone in the form that planner needs.
 type directory struct {
 	settings *Settings
 	domains  map[tenant.ID][]keystone.Domain
-	projects map[string][]keystone.Project // by domain
-	// inProject and inDomain have the IDs of the roles with an assignment, by the ID of the project or
-	// domain.
+	projects map[string][]keystone.Project // keyed by domain ID
+	// inProject and inDomain have the IDs of the assigned roles, keyed by project ID or domain
+	// ID.
 	inProject, inDomain map[string]map[string]bool
-	clusterRoles        map[string]string // by the ID of a role in the settings
+	clusterRoles        map[string]string // the ClusterRoles to bind, keyed by role ID
 	roles               map[string]bool   // the IDs of all roles
 }
 
@@ -46,8 +46,8 @@ func newDirectory(s *Settings, c *keystone.Contents) *directory {
 	}
 	for _, role := range c.Roles {
 		d.roles[role.ID] = true
-		// Only global roles are used, because the administrator of a domain can create a role of the
-		// domain with any name.
+		// Roles that belong to a domain are ignored, because the domain's administrator can
+		// create such roles with any name.
 		if name, ok := s.Roles[role.Name]; ok && role.DomainID == "" && tenants.IsKeystoneID(role.ID) {
 			d.clusterRoles[role.ID] = name
 		}
@@ -56,7 +56,7 @@ func newDirectory(s *Settings, c *keystone.Contents) *directory {
 	return d
 }
 
-// assign fills inProject and inDomain. It includes implied roles and roles that projects inherit,
+// assign sets inProject and inDomain. It includes implied roles and roles that projects inherit,
 // because a token contains these roles too.
 func (d *directory) assign(c *keystone.Contents) {
 	implied := map[string][]string{}
@@ -85,8 +85,8 @@ func (d *directory) assign(c *keystone.Contents) {
 	}
 }
 
-// descendants returns the projects below a project. The result contains the project itself only if
-// the projects form a cycle.
+// descendants returns the IDs of the projects below a project. The result contains the project
+// itself only if the projects form a cycle.
 func descendants(project string, children map[string][]string) map[string]bool {
 	all := map[string]bool{}
 	for next := slices.Clone(children[project]); len(next) > 0; next = next[1:] {
@@ -117,8 +117,8 @@ func (d *directory) projectRoles(project string) []tenants.KeystoneRole {
 	return d.boundRoles(d.inProject[project], func(role string) string { return keystone.RoleGroup(project, role) })
 }
 
-// domainRoles returns the roles that package provision binds in each namespace of the tenant of a
-// domain.
+// domainRoles returns the roles in a domain that package provision binds in each namespace of the
+// domain's tenant.
 func (d *directory) domainRoles(domain string) []tenants.KeystoneRole {
 	return d.boundRoles(d.inDomain[domain], func(role string) string { return keystone.DomainRoleGroup(domain, role) })
 }
@@ -141,9 +141,9 @@ func sortRoles(all []tenants.KeystoneRole) {
 	slices.SortFunc(all, func(a, b tenants.KeystoneRole) int { return cmp.Compare(a.ID, b.ID) })
 }
 
-// lostRoles returns the roles of before that are not in after, because Keystone no longer has an
-// assignment. It omits roles that the settings no longer bind, because Keystone did not cause their
-// removal.
+// lostRoles returns the roles in before that are not in after because Keystone no longer has an
+// assignment. It omits roles that the settings no longer bind, because Keystone did not cause
+// their removal.
 func (d *directory) lostRoles(before, after []tenants.KeystoneRole) (all []tenants.KeystoneRole) {
 	for _, role := range before {
 		if d.isMapped(&role) && !slices.ContainsFunc(after, func(r tenants.KeystoneRole) bool { return r.ID == role.ID }) {

@@ -9,21 +9,22 @@ import (
 	"github.com/kubetenant/kubetenant/authn/keystone"
 )
 
-// TestRoles checks the roles in the namespaces of the projects p1, p2 below p1 and p3 below p2, and
-// the roles of the Tenant acme.
+// TestRoles checks which roles are bound for assignments, including inherited and implied roles.
+// It checks the roles in the namespaces of the projects p1, p2 below p1 and p3 below p2, and the
+// roles of the Tenant acme.
 func TestRoles(t *testing.T) {
 	type assignments = []keystone.Assignment
 	for name, test := range map[string]struct {
 		assignments assignments
 		change      func(c *keystone.Contents)
-		want        map[string]string // the roles by object
+		want        map[string]string // the roles, keyed by the name of the namespace or Tenant
 	}{
 		"a project": {
 			assignments{{RoleID: "m", ProjectID: "p1"}, {RoleID: "r", ProjectID: "p2"}},
 			nil,
 			map[string]string{"acme--web-p1": "role-id:p1:m=edit", "acme--p2": "role-id:p2:r=view"},
 		},
-		"twice": {
+		"duplicate assignment": {
 			assignments{{RoleID: "r", ProjectID: "p1"}, {RoleID: "m", ProjectID: "p1"}, {RoleID: "r", ProjectID: "p1"}},
 			nil,
 			map[string]string{"acme--web-p1": "role-id:p1:m=edit role-id:p1:r=view"},
@@ -38,7 +39,7 @@ func TestRoles(t *testing.T) {
 		"a role called cluster-admin": {assignments{{RoleID: "ca", ProjectID: "p1"}}, func(c *keystone.Contents) {
 			c.Roles = append(c.Roles, keystone.Role{ID: "ca", Name: "cluster-admin"})
 		}, nil},
-		"a role called as a ClusterRole": {assignments{{RoleID: "e", ProjectID: "p1"}}, func(c *keystone.Contents) {
+		"a role with the name of a ClusterRole": {assignments{{RoleID: "e", ProjectID: "p1"}}, func(c *keystone.Contents) {
 			c.Roles = append(c.Roles, keystone.Role{ID: "e", Name: "edit"})
 		}, nil},
 		"a role in another case": {assignments{{RoleID: "M", ProjectID: "p1"}}, func(c *keystone.Contents) {
@@ -70,7 +71,7 @@ func TestRoles(t *testing.T) {
 			nil,
 			map[string]string{"acme--p2": "role-id:p2:m=edit", "acme--p3": "role-id:p3:m=edit"},
 		},
-		"inherited from a project without others below": {
+		"inherited from a project without children": {
 			assignments{{RoleID: "m", ProjectID: "p3", Inherited: true}}, nil, nil,
 		},
 		"inherited in a cycle": {
@@ -115,7 +116,7 @@ func TestRoles(t *testing.T) {
 			func(c *keystone.Contents) { c.Implied = []keystone.Implication{{RoleID: "m", ImpliedID: "r"}} },
 			map[string]string{"acme--p3": "role-id:p3:m=edit role-id:p3:r=view"},
 		},
-		"not the reverse": {
+		"implication in one direction": {
 			assignments{{RoleID: "r", ProjectID: "p1"}},
 			func(c *keystone.Contents) { c.Implied = []keystone.Implication{{RoleID: "m", ImpliedID: "r"}} },
 			map[string]string{"acme--web-p1": "role-id:p1:r=view"},
@@ -138,7 +139,7 @@ func TestRoles(t *testing.T) {
 	}
 }
 
-// TestGroupsPrefix checks the groups of a source that has a prefix.
+// TestGroupsPrefix checks that groups have the prefix of the source.
 func TestGroupsPrefix(t *testing.T) {
 	c := newCluster(t)
 	c.settings.GroupsPrefix = "keystone:"

@@ -41,22 +41,22 @@ import (
 
 var resource = v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceTenants)
 
-// server is a cluster of fake clients in virtual time, and the syncer that writes to it. It is the
-// [Reader] of the syncer.
+// server is a fake cluster and the syncer that writes to it, in virtual time. It is the [Reader]
+// of the syncer.
 type server struct {
 	t        *testing.T
 	kube     *fake.Clientset
 	dynamic  *dynamicfake.FakeDynamicClient
 	registry metrics.KubeRegistry
 	began    time.Time
-	stop     func() // ends the syncer, and waits for its end
+	stop     func() // stops the syncer and waits until it has stopped
 	settings Settings
 
 	mu       sync.Mutex
 	contents keystone.Contents
 	err      error
 	takes    time.Duration   // the duration of a read
-	reads    []time.Duration // since the start
+	reads    []time.Duration // the times of the reads since the start
 }
 
 // Read implements [Reader].
@@ -158,13 +158,13 @@ func (s *server) readings() int {
 	return len(s.reads)
 }
 
-// settle waits for the plans of the last read.
+// settle waits until the plans for the last read have been applied.
 func (s *server) settle() {
 	time.Sleep(20 * time.Second)
 	synctest.Wait()
 }
 
-// later waits for the next read and its plans.
+// later waits until the plans for the next read have been applied.
 func (s *server) later() {
 	time.Sleep(s.settings.Interval * 11 / 10)
 	s.settle()
@@ -177,7 +177,7 @@ func (s *server) must(err error) {
 	}
 }
 
-// keystone changes the results of the next reads.
+// keystone calls change, which may change the results of the next reads.
 func (s *server) keystone(change func(s *server)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -216,7 +216,7 @@ func (s *server) expectWrites(what string, want ...string) {
 	}
 }
 
-// fail makes the writes of a resource fail with the errors that react returns.
+// fail makes writes to a resource fail with the errors that react returns.
 func (s *server) fail(verb, resource string, react func(name string) error) {
 	client := &s.kube.Fake
 	if resource == v1alpha1.ResourceTenants {
@@ -280,12 +280,13 @@ func (s *server) expectReason(what, want string) {
 	}
 }
 
-// counter returns the values of a metric by result.
+// counter returns the values of a metric, keyed by result.
 func (s *server) counter(of string) (map[string]float64, error) {
 	return testutil.GetCounterValuesFromGatherer(s.registry, "kubetenant_keystone_sync_"+of+"_total", nil, "result")
 }
 
-// expectMetrics checks the reads and the writes by result, and the Tenants by reason.
+// expectMetrics checks the numbers of reads and writes for each result, and the number of Tenants
+// for each reason.
 func (s *server) expectMetrics(what string, want map[string]float64) {
 	s.t.Helper()
 	got, err := s.counter("reads")
@@ -312,7 +313,8 @@ func (s *server) expectMetrics(what string, want map[string]float64) {
 	}
 }
 
-// TestSyncer checks the writes of a syncer. There are no writes if Keystone has not changed.
+// TestSyncer checks that the syncer writes the changes in Keystone to the cluster, and that it
+// writes nothing if Keystone has not changed.
 func TestSyncer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := serve(t)
@@ -329,14 +331,14 @@ func TestSyncer(t *testing.T) {
 		for range 3 {
 			s.later()
 		}
-		s.expectWrites("the same again")
+		s.expectWrites("no change")
 		s.keystone(func(s *server) { s.contents.Assignments = nil })
 		s.later()
 		s.expectWrites("a lost role", "patch namespaces acme--web-p1")
 		s.stop()
 		s.keystone(func(s *server) { s.contents.Projects = nil })
 		s.later()
-		s.expectWrites("after the end")
+		s.expectWrites("after the syncer stopped")
 		if len(s.reads) != 5 {
 			t.Errorf("%d reads", len(s.reads))
 		}
@@ -352,11 +354,12 @@ func TestSyncerRestart(t *testing.T) {
 		s.writes()
 		s.registry = metrics.NewKubeRegistry()
 		s.run()
-		s.expectWrites("the next leader")
+		s.expectWrites("next leader")
 	})
 }
 
-// TestSyncerConflicts checks that a write to an object that has changed is retried soon.
+// TestSyncerConflicts checks that a write that fails because the object has changed is retried
+// without another read of Keystone.
 func TestSyncerConflicts(t *testing.T) {
 	conflict := apierrors.NewConflict(schema.GroupResource{}, "x", errors.New("changed"))
 	for name, test := range map[string]struct{ verb, resource string }{
@@ -402,8 +405,8 @@ func TestSyncerConflicts(t *testing.T) {
 	})
 }
 
-// TestSyncerExistingNamespace checks that an existing namespace with the name of a new one is not
-// changed, even if the caches do not have it at first.
+// TestSyncerExistingNamespace checks that an existing namespace with the name of a planned
+// namespace is not changed, even if the caches do not contain it at first.
 func TestSyncerExistingNamespace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := serve(t)
@@ -453,8 +456,8 @@ func TestSyncerClearedAnnotation(t *testing.T) {
 	})
 }
 
-// TestSyncerQuota checks that a namespace that cannot be created stops only the creations of its
-// tenant until the next read.
+// TestSyncerQuota checks that, after a namespace of a tenant cannot be created, no further
+// namespaces of this tenant are created until the next read. Other changes are still made.
 func TestSyncerQuota(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := serve(t)
@@ -508,8 +511,8 @@ func TestSyncerQuota(t *testing.T) {
 	})
 }
 
-// TestSyncerReadErrors checks the times of failed reads, the condition, and that the namespaces and
-// rights remain.
+// TestSyncerReadErrors checks that failed reads are retried with a growing delay, that the
+// condition reports them, and that namespaces and rights remain.
 func TestSyncerReadErrors(t *testing.T) {
 	for name, test := range map[string]struct {
 		err            error
@@ -553,7 +556,7 @@ func TestSyncerReadErrors(t *testing.T) {
 	}
 }
 
-// expectBackoff checks the times between the failed reads after a first success.
+// expectBackoff checks the delays between failed reads after a first successful read.
 func (s *server) expectBackoff() {
 	s.t.Helper()
 	want := []time.Duration{5 * time.Minute, 10 * time.Second, 20 * time.Second, 40 * time.Second, 80 * time.Second}
@@ -587,7 +590,8 @@ func TestSyncerSlowReads(t *testing.T) {
 	})
 }
 
-// TestSyncerReadErrorConflict checks that the condition is written even after a conflict.
+// TestSyncerReadErrorConflict checks that the condition that reports a failed read is written
+// again after a conflict.
 func TestSyncerReadErrorConflict(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := serve(t)
@@ -600,7 +604,8 @@ func TestSyncerReadErrorConflict(t *testing.T) {
 	})
 }
 
-// TestSyncerEnds checks that canceling the context ends a read and a wait.
+// TestSyncerEnds checks that the syncer stops immediately when the context is canceled during a
+// read, a wait or writes.
 func TestSyncerEnds(t *testing.T) {
 	for name, takes := range map[string]time.Duration{"read": time.Hour, "wait": 0} {
 		t.Run(name, func(t *testing.T) {
@@ -611,10 +616,10 @@ func TestSyncerEnds(t *testing.T) {
 				begin := time.Now()
 				s.stop()
 				if took := time.Since(begin); took > time.Second {
-					t.Errorf("the end takes %v", took)
+					t.Errorf("stopping took %v", took)
 				}
 				if takes > 0 {
-					s.expectWrites("no read")
+					s.expectWrites("canceled read")
 				}
 			})
 		})
@@ -625,17 +630,18 @@ func TestSyncerEnds(t *testing.T) {
 			c := newCluster(t)
 			c.projects(1000)
 			s.contents = c.contents
-			s.run() // it writes 20 times a second
+			s.run() // writes 20 times a second
 			begin := time.Now()
 			s.stop()
 			if n := len(s.writes()); time.Since(begin) > time.Second || n < 100 || n > 600 {
-				t.Errorf("the end takes %v, after %d writes", time.Since(begin), n)
+				t.Errorf("stopping took %v, after %d writes", time.Since(begin), n)
 			}
 		})
 	})
 }
 
-// TestSyncerWrongClock checks that a wrong clock and 10 quick reads delete no namespace.
+// TestSyncerWrongClock checks that a namespace is not deleted within an hour after its project is
+// first missing. This must be true even if the recorded time is wrong and there are many reads.
 func TestSyncerWrongClock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := serve(t)
@@ -654,7 +660,7 @@ func TestSyncerWrongClock(t *testing.T) {
 		}
 		time.Sleep(2 * time.Minute)
 		synctest.Wait()
-		s.expectWrites("over", "delete namespaces acme--web-p1")
+		s.expectWrites("after an hour", "delete namespaces acme--web-p1")
 	})
 }
 
@@ -685,17 +691,18 @@ func TestSyncerDeletes(t *testing.T) {
 		s.kube.Unlock()
 		s.later()
 		s.later()
-		s.expectWrites("over", "delete namespaces acme--web-p1", "delete namespaces acme--web-p1")
+		s.expectWrites("after 24 hours", "delete namespaces acme--web-p1", "delete namespaces acme--web-p1")
 		for _, c := range conditions {
 			if c.UID == nil || *c.UID != ns.UID || c.ResourceVersion == nil || *c.ResourceVersion != ns.ResourceVersion {
 				t.Errorf("preconditions %+v", c)
 			}
 		}
-		s.expectReason("over", v1alpha1.ReasonSynced)
+		s.expectReason("after 24 hours", v1alpha1.ReasonSynced)
 	})
 }
 
-// TestSyncerPatches checks that an object is changed only if it has not changed since it was read.
+// TestSyncerPatches checks that each patch contains the UID and the resource version, so that it
+// fails if the object has changed since it was read.
 func TestSyncerPatches(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := serve(t)
@@ -720,8 +727,9 @@ func TestSyncerPatches(t *testing.T) {
 	})
 }
 
-// TestSyncerCreatesTenants checks that the projects of a new Tenant are created, and that a refused
-// Tenant is reported.
+// TestSyncerCreatesTenants checks that a Tenant is created for a domain, followed by the
+// namespaces of its projects. If the server rejects the Tenant, the creation is retried after the
+// next read.
 func TestSyncerCreatesTenants(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := serve(t)
@@ -738,7 +746,7 @@ func TestSyncerCreatesTenants(t *testing.T) {
 		})
 		s.run()
 		s.expectReason("the other tenant", v1alpha1.ReasonSynced)
-		if n := countOf(s.writes(), "create tenants globex"); n < 1 || n > 2 { // the plans of acme converge
+		if n := countOf(s.writes(), "create tenants globex"); n < 1 || n > 2 { // once for each round of plans
 			t.Errorf("%d attempts in a read", n)
 		}
 		retired.Store(false)
@@ -766,8 +774,8 @@ func countOf(all []string, text string) (n int) {
 	return n
 }
 
-// TestSyncerServerError checks that an error of the server is reported, and retried only with the
-// next read.
+// TestSyncerServerError checks that a write that fails with a server error is counted in the
+// metric, and retried only after the next read.
 func TestSyncerServerError(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := serve(t)

@@ -24,15 +24,16 @@ type tenantPlan struct {
 	plan     *Plan
 	recorded *tenants.Keystone
 	domain   keystone.Domain
-	// namespaces has the namespace of each project, by the ID of the project.
+	// namespaces has the namespace of each project, keyed by project ID.
 	namespaces map[string]projectNamespace
-	// duplicates has additional namespaces of projects that also have an older namespace. No roles are
-	// bound in them.
+	// duplicates has the namespaces of projects that also have an older namespace. No roles are
+	// bound in duplicates.
 	duplicates []projectNamespace
-	// problems describe problems of individual projects, which do not stop the changes of other
+	// problems describes problems with individual projects. They do not prevent changes for other
 	// projects.
 	problems []string
-	// keepsLostRoles specifies that roles whose assignments are missing in Keystone remain bound.
+	// keepsLostRoles specifies whether roles whose assignments are missing in Keystone remain
+	// bound.
 	keepsLostRoles bool
 }
 
@@ -41,8 +42,8 @@ type projectNamespace struct {
 	recorded *tenants.Keystone
 }
 
-// build adds the changes to the plan and sets its condition. wrong is the error if the annotation
-// of the Tenant is invalid, or nil.
+// build adds the changes to the plan and sets its condition. wrong is the error from decoding the
+// Tenant's annotation, or nil if the annotation is valid.
 func (t *tenantPlan) build(domains []keystone.Domain, wrong error) {
 	if !t.hasDomain(domains, wrong) {
 		t.updateFound()
@@ -65,13 +66,13 @@ func (t *tenantPlan) build(domains []keystone.Domain, wrong error) {
 			t.remove(id)
 		}
 	}
-	t.updateTenant() // after the changes of namespaces, so that a conflict about the Tenant does not delay them again
+	t.updateTenant() // after the changes of namespaces, so that a conflict about the Tenant does not delay them
 	t.create(projects)
 	t.conclude(missing, limit, all)
 }
 
 // missingProjects returns the IDs of the projects that have a namespace but are missing in
-// Keystone, and the number of all projects with a namespace. It ignores missing projects for which
+// Keystone, and the number of all projects with a namespace. Both omit missing projects for which
 // [tenantPlan.hasEnded] returns true.
 func (t *tenantPlan) missingProjects(projects map[string]keystone.Project) (missing []string, all int) {
 	for id, f := range t.namespaces {
@@ -87,12 +88,13 @@ func (t *tenantPlan) missingProjects(projects map[string]keystone.Project) (miss
 	return missing, all
 }
 
-// hasEnded reports whether a missing project has no bound roles left and its namespace must remain.
+// hasEnded reports whether a project has been missing for missingFor and nothing is left to
+// remove. This is the case if no roles are bound and the settings do not delete namespaces.
 func (t *tenantPlan) hasEnded(recorded *tenants.Keystone) bool {
 	return !t.settings.DeleteNamespaces && len(recorded.Roles) == 0 && t.isPast(recorded.MissingSince)
 }
 
-// domainProjects returns the projects in the tenant's domain, by ID.
+// domainProjects returns the projects in the tenant's domain, keyed by project ID.
 func (t *tenantPlan) domainProjects() map[string]keystone.Project {
 	projects := map[string]keystone.Project{}
 	for _, project := range t.projects[t.domain.ID] {
@@ -101,9 +103,10 @@ func (t *tenantPlan) domainProjects() map[string]keystone.Project {
 	return projects
 }
 
-// updateFound adds the changes that are safe while no usable domain maps to the tenant. It records
-// that missing projects have reappeared, so that they retain their rights for the whole duration
-// missingFor if they are missing again. It also removes roles that the settings no longer bind.
+// updateFound adds the changes that are safe while no usable domain maps to the tenant. It
+// records that missing projects exist again, so that they retain their rights for the whole
+// duration missingFor if they are missing again later. It also removes roles that the settings no
+// longer bind.
 func (t *tenantPlan) updateFound() {
 	if t.recorded == nil {
 		return
@@ -138,8 +141,8 @@ func (t *tenantPlan) mappedRoles(roles []tenants.KeystoneRole) []tenants.Keyston
 	return slices.DeleteFunc(slices.Clone(roles), func(r tenants.KeystoneRole) bool { return !t.isMapped(&r) })
 }
 
-// maxMissing returns the maximum number of projects or roles whose absence is accepted. If more are
-// missing, the content that Keystone returns may be wrong.
+// maxMissing returns how many of all projects or roles may be missing at the same time. If more
+// are missing, the content that Keystone returns may be wrong.
 func maxMissing(all int) int { return max(3, all/10) }
 
 // fail sets the condition of a tenant without a usable domain. It always returns false.
@@ -150,7 +153,7 @@ func (t *tenantPlan) fail(reason, format string, args ...any) bool {
 }
 
 // hasDomain reports whether exactly one domain maps to the tenant, and whether this domain is
-// enabled and is not another domain than the recorded domain. If not, it sets the condition.
+// enabled and is the recorded domain, if one is recorded. If not, hasDomain sets the condition.
 func (t *tenantPlan) hasDomain(domains []keystone.Domain, wrong error) bool {
 	switch {
 	case wrong != nil:
@@ -177,11 +180,11 @@ func (t *tenantPlan) hasDomain(domains []keystone.Domain, wrong error) bool {
 	return true
 }
 
-// findNamespaces fills namespaces and duplicates with the namespaces of the domain's projects.
+// findNamespaces sets namespaces and duplicates to the namespaces of the domain's projects.
 func (t *tenantPlan) findNamespaces() {
 	t.namespaces = map[string]projectNamespace{}
 	owned := t.owned[t.plan.Tenant]
-	slices.SortFunc(owned, func(a, b *corev1.Namespace) int { // the oldest namespace belongs to the project
+	slices.SortFunc(owned, func(a, b *corev1.Namespace) int { // oldest first, others are duplicates
 		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
 	})
 	for _, ns := range owned {
@@ -211,8 +214,9 @@ func (t *tenantPlan) problem(format string, args ...any) {
 	t.problems = append(t.problems, fmt.Sprintf(format, args...))
 }
 
-// detectLostRoles sets keepsLostRoles if so many role assignments are missing in Keystone that the
-// list may be incomplete. An incomplete list of assignments must not remove the rights of a tenant.
+// detectLostRoles sets keepsLostRoles if so many role assignments are missing in Keystone that
+// the list of assignments may be incomplete. The lost roles remain bound until the assignments
+// have been missing for missingFor.
 func (t *tenantPlan) detectLostRoles(projects map[string]keystone.Project) {
 	all, lost := 0, 0
 	compare := func(was, is []tenants.KeystoneRole) {
@@ -235,8 +239,8 @@ func (t *tenantPlan) detectLostRoles(projects map[string]keystone.Project) {
 	t.keepsLostRoles = t.recorded == nil || !t.isExpired(t.recorded.MissingSince, key)
 }
 
-// isExpired reports whether a project or the roles of a tenant have been missing for missingFor and
-// in enough reads.
+// isExpired reports whether a project or the roles of a tenant have been missing for missingFor,
+// and in enough successive reads.
 func (t *tenantPlan) isExpired(since *metav1.Time, key string) bool {
 	return t.isPast(since) && t.confirmed(key)
 }
@@ -291,7 +295,7 @@ func (t *tenantPlan) updateTenant() {
 
 func (t *tenantPlan) add(c Change) { t.plan.Changes = append(t.plan.Changes, c) }
 
-// change adds a change of the annotation of a project's namespace.
+// change adds a change of the annotation on a project's namespace.
 func (t *tenantPlan) change(f projectNamespace, to *tenants.Keystone, why string) {
 	t.add(Change{
 		Action:    UpdateNamespace,
@@ -302,8 +306,8 @@ func (t *tenantPlan) change(f projectNamespace, to *tenants.Keystone, why string
 	})
 }
 
-// revokeDuplicates removes the roles from additional namespaces of projects. Otherwise, these roles
-// would never change.
+// revokeDuplicates removes the roles from the duplicate namespaces of projects. Otherwise, these
+// roles would remain after the project loses them.
 func (t *tenantPlan) revokeDuplicates() {
 	for _, f := range t.duplicates {
 		to := &tenants.Keystone{Domain: f.recorded.Domain, Project: f.recorded.Project}
@@ -313,7 +317,7 @@ func (t *tenantPlan) revokeDuplicates() {
 	}
 }
 
-// update updates the roles of the namespaces of existing projects.
+// update updates the roles in the namespaces of existing projects.
 func (t *tenantPlan) update(projects map[string]keystone.Project) {
 	for _, id := range slices.Sorted(maps.Keys(t.namespaces)) {
 		f := t.namespaces[id]
@@ -332,8 +336,8 @@ func (t *tenantPlan) update(projects map[string]keystone.Project) {
 	}
 }
 
-// dropUnmapped removes the roles of a project that the settings no longer bind. It reports whether
-// it removed any.
+// dropUnmapped removes the roles of a project that the settings no longer bind. It reports
+// whether it removed a role.
 func (t *tenantPlan) dropUnmapped(id string) bool {
 	f := t.namespaces[id]
 	to := *f.recorded
@@ -374,7 +378,7 @@ func (t *tenantPlan) remove(id string) {
 	}
 }
 
-// create adds the creation of the namespaces of new, enabled projects.
+// create adds changes that create the namespaces of new, enabled projects.
 func (t *tenantPlan) create(projects map[string]keystone.Project) {
 	created := 0
 	for _, id := range slices.Sorted(maps.Keys(projects)) {

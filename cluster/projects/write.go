@@ -75,8 +75,9 @@ func (s *Syncer) updateNamespace(ctx context.Context, c *Change) error {
 	return asConflict(err)
 }
 
-// asConflict returns a conflict if a created object already exists or a changed object no longer
-// exists. In both cases, the caches are not current, and the next plan uses the current object.
+// asConflict returns a conflict if a new object already exists or a changed object no longer
+// exists. In both cases, the caches are outdated, and the next plan uses the current object.
+// Other errors are returned unchanged.
 func asConflict(err error) error {
 	if !apierrors.IsAlreadyExists(err) && !apierrors.IsNotFound(err) {
 		return err

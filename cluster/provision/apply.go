@@ -26,11 +26,11 @@ import (
 // because it was created before the Tenant.
 var errNameTaken = errors.New("an object with this name exists but does not belong to the Tenant: delete it")
 
-// tenantSelector selects the RoleBindings and Roles that a Tenant and its TenantMembers specify.
+// tenantSelector selects the RoleBindings and Roles that Tenants and TenantMembers specify.
 const tenantSelector = tenant.ManagedLabel + "=" + managed.SourceTenant
 
-// listBindings returns the stored RoleBindings in a namespace that come from its Tenant and
-// TenantMembers, keyed by name.
+// listBindings returns the stored RoleBindings in a namespace that a Tenant and TenantMembers
+// specify, keyed by name.
 func (e *Engine) listBindings(ctx context.Context, namespace string) (map[string]*rbacv1.RoleBinding, error) {
 	list, err := e.Client.RbacV1().RoleBindings(namespace).List(ctx,
 		metav1.ListOptions{LabelSelector: tenantSelector})
@@ -44,9 +44,9 @@ func (e *Engine) listBindings(ctx context.Context, namespace string) (map[string
 	return stored, nil
 }
 
-// apply creates, updates and deletes the managed RoleBindings of a namespace. It removes rights
-// before it adds rights. taken is the error for RoleBindings whose names are the names of unmanaged
-// RoleBindings.
+// apply creates, updates and deletes the managed RoleBindings in a namespace. It removes rights
+// before it adds rights. taken is the error for RoleBindings that cannot be created because
+// unmanaged RoleBindings have the same names.
 func (e *Engine) apply(
 	ctx context.Context, ns *corev1.Namespace, stored map[string]*rbacv1.RoleBinding, desired *desiredState,
 ) (taken, err error) {
@@ -65,7 +65,7 @@ func (e *Engine) apply(
 	return taken, err
 }
 
-// revoke deletes the managed bindings of a namespace that should not exist, and updates the
+// revoke deletes the managed bindings in a namespace that should not exist, and updates the
 // bindings that give more rights than they should. It returns the names of the updated bindings.
 func (e *Engine) revoke(
 	ctx context.Context, ns *corev1.Namespace, stored map[string]*rbacv1.RoleBinding, desired *desiredState,
@@ -97,14 +97,15 @@ func losesSubjects(stored, want *rbacv1.RoleBinding) bool {
 	})
 }
 
-// tenantOf returns the tenant to whose queue a write of an object belongs. See [writeQueue].
+// tenantOf returns the tenant in the label of an object. Writes of the object wait in this
+// tenant's queue, see [writeQueue].
 func tenantOf(object metav1.Object) tenant.ID {
 	id, _ := tenant.Parse(object.GetLabels()[tenant.Label]) // the zero ID has a queue too
 	return id
 }
 
-// removeBinding deletes a binding. A UID precondition protects a binding with the same name that
-// was created later.
+// removeBinding deletes a binding. Because of the UID precondition, it does not delete a binding
+// with the same name that was created later.
 func (e *Engine) removeBinding(ctx context.Context, b *rbacv1.RoleBinding) error {
 	if err := e.writes.wait(ctx, tenantOf(b), revokes); err != nil {
 		return err
@@ -153,8 +154,9 @@ func (e *Engine) applyBinding(ctx context.Context, stored, want *rbacv1.RoleBind
 	return fmt.Errorf("RoleBinding %s: %w", want.Name, errNameTaken)
 }
 
-// markPrepared records on a Namespace that it is prepared, and removes the annotation that holds
-// Pods. The UID in the patch ensures that the Namespace was not deleted and created again.
+// markPrepared records on a Namespace that it is prepared, and removes the annotation because of
+// which Pods wait. The UID in the patch ensures that the Namespace was not deleted and created
+// again.
 func (e *Engine) markPrepared(ctx context.Context, ns *corev1.Namespace, desired *desiredState) error {
 	hash := desired.hash(ns)
 	_, held := ns.Annotations[tenant.HeldAnnotation]
@@ -170,8 +172,8 @@ func (e *Engine) markPrepared(ctx context.Context, ns *corev1.Namespace, desired
 		annotations[tenant.HeldAnnotation] = nil
 	}
 	if desired.isUnrecorded(ns) && len(desired.labels) == 0 {
-		// Another engine may have recorded labels that are not in this cache. With the resource version,
-		// the patch then fails.
+		// Another engine may have recorded labels that this cache does not contain yet. Because
+		// of the resource version, the patch then fails.
 		metadata["resourceVersion"] = ns.ResourceVersion
 		annotations[tenant.GivenLabelsAnnotation] = namespace.AddedLabels{}.String()
 	}
@@ -182,7 +184,8 @@ func (e *Engine) markPrepared(ctx context.Context, ns *corev1.Namespace, desired
 	return e.patchNamespace(ctx, ns, adds, metadata)
 }
 
-// patchNamespace waits in the [writeQueue], and then patches the metadata of a Namespace.
+// patchNamespace waits in the [writeQueue], and then patches the metadata of a Namespace. of is
+// the class of the write.
 func (e *Engine) patchNamespace(ctx context.Context, ns *corev1.Namespace, of class, metadata map[string]any) error {
 	if err := e.writes.wait(ctx, tenantOf(ns), of); err != nil {
 		return err

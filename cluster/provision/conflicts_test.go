@@ -26,7 +26,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// lagging is a client whose consistent lists take 100 ms.
+// lagging is a client whose lists of RoleBindings take 100 ms, like consistent reads from the
+// watch cache.
 type (
 	lagging struct{ kubernetes.Interface }
 	lagRbac struct{ rbacclient.RbacV1Interface }
@@ -45,8 +46,8 @@ func (s lagRB) List(ctx context.Context, o metav1.ListOptions) (*rbacv1.RoleBind
 	return s.RoleBindingInterface.List(ctx, o)
 }
 
-// TestTenantCannotDelayLabels checks that a tenant cannot delay a restrictive level by
-// continuous writes of its Namespace.
+// TestTenantCannotDelayLabels checks that a tenant that writes its Namespace continuously cannot
+// delay a stricter Pod Security level.
 func TestTenantCannotDelayLabels(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newFixture(t)

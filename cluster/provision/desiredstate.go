@@ -34,9 +34,9 @@ type desiredState struct {
 	bindings  []rbacv1.RoleBinding // without their namespace, sorted by name
 	roles     []rbacv1.Role        // without their namespace, sorted by name
 	labels    map[string]string    // the labels of the Namespace itself
-	quota     corev1.ResourceList  // the limit over all namespaces together
+	quota     corev1.ResourceList  // the limits for all namespaces together
 	templates []namedTemplate
-	// domain is the ID of the tenant's Keystone domain. It is empty if the tenant has none.
+	// domain is the ID of the tenant's Keystone domain. It is empty if the tenant has no domain.
 	domain string
 	// published are the states of the Publications that select the tenant, oldest first.
 	published []*published
@@ -47,17 +47,18 @@ type desiredState struct {
 	publication func(name string) *published
 	// namespaceLabels are the labels that the Tenant specifies in spec.namespaces.labels.
 	namespaceLabels map[string]string
-	// uid and generation are those of the Tenant. They are empty if the tenant has no Tenant. The
-	// objects of the former Tenant's templates then remain, so that its namespaces remain protected.
+	// uid and generation are the UID and the generation of the Tenant. They are empty if the
+	// tenant has no Tenant. The objects of the former Tenant's templates then remain, so that its
+	// namespaces remain protected.
 	uid        types.UID
 	generation int64
 	refused    error // the reason why some subjects are not bound
 }
 
-// desiredOf returns the content that a Tenant and its TenantMembers specify, without templates and
-// Publications. members may be nil. It omits subjects with reserved names, groups of other tenants,
-// and service accounts in namespaces of other tenants. It does not check the names that the
-// configuration reserves, which only admission checks.
+// desiredOf returns the content that a Tenant and its TenantMembers specify, without templates
+// and Publications. members may be nil. desiredOf omits subjects with reserved names, groups of
+// other tenants, and service accounts in namespaces of other tenants. It does not check the names
+// that the configuration reserves, because admission checks them.
 func (e *Engine) desiredOf(
 	ctx context.Context,
 	id tenant.ID,
@@ -97,7 +98,7 @@ func (e *Engine) desiredOf(
 				continue
 			}
 			if s.Kind != rbacv1.ServiceAccountKind {
-				s.APIGroup = rbacv1.GroupName // the default of RBAC
+				s.APIGroup = rbacv1.GroupName // the default that the server sets
 			}
 			if !slices.Contains(b.Subjects, s) {
 				b.Subjects = append(b.Subjects, s)
@@ -165,8 +166,8 @@ func rolesOf(bindings []v1alpha1.TenantBinding) (roles []rolebinding.RoleBinding
 	return roles
 }
 
-// hasServiceAccounts reports whether a Tenant names service accounts. The tenant of a service
-// account is the owner of its namespace, so it can change.
+// hasServiceAccounts reports whether a Tenant names service accounts. A service account belongs
+// to the owner of its namespace, so its tenant can change.
 func hasServiceAccounts(spec *v1alpha1.TenantSpec) bool {
 	return slices.ContainsFunc(spec.Admins, isServiceAccount) || anyServiceAccount(spec.Bindings)
 }
@@ -181,8 +182,8 @@ func isServiceAccount(s v1alpha1.Subject) bool {
 	return s.Kind == rbacv1.ServiceAccountKind || tenant.IsServiceAccountName(s.Name)
 }
 
-// hash returns the value of [tenant.PreparedAnnotation] for a namespace that has all of the
-// content. It returns "" if there is no content.
+// hash returns the value of [tenant.PreparedAnnotation] for a namespace that has all its content.
+// It returns "" if the namespace should have no content.
 func (g *desiredState) hash(ns *corev1.Namespace) string {
 	published, bindings := g.publishedIn(ns), g.bindingsIn(ns)
 	if len(bindings)+len(g.roles)+len(g.labels)+len(g.templates)+len(published) == 0 {
@@ -203,7 +204,7 @@ func (g *desiredState) hash(ns *corev1.Namespace) string {
 	}
 	text, err := json.Marshal(all)
 	if err != nil {
-		panic(err) // the values are strings only
+		panic(err) // impossible, all values can be encoded
 	}
 	sum := sha256.Sum256(text)
 	return hex.EncodeToString(sum[:16]) + g.rolesMark() + g.kindsOf(published)
@@ -219,8 +220,8 @@ func (g *desiredState) publishedIn(ns *corev1.Namespace) (all []*published) {
 	return all
 }
 
-// isPrepared reports whether the annotation of a Namespace records that it has all its content,
-// whether Pods no longer wait in it, and whether it has its labels.
+// isPrepared reports whether a namespace is prepared. Its annotation must record that it has all
+// its content, Pods must not wait in it, and the Namespace must have its labels.
 func (g *desiredState) isPrepared(ns *corev1.Namespace) bool {
 	_, held := ns.Annotations[tenant.HeldAnnotation]
 	return ns.Annotations[tenant.PreparedAnnotation] == g.hash(ns) && !held && g.isLabeled(ns)
@@ -233,9 +234,9 @@ func isSame(stored, want *rbacv1.RoleBinding) bool {
 }
 
 // hasMetadata reports whether stored has the wanted labels and annotations, and neither owner
-// references nor finalizers. It ignores other labels and annotations outside the domain
-// [tenant.Domain], because webhooks may add them to any object. It also ignores the annotations in
-// which the server records the creator.
+// references nor finalizers. It ignores additional labels and annotations outside the domain
+// [tenant.Domain], because webhooks may add them to any object. It also ignores the annotations
+// in which the server records the creator.
 func hasMetadata(stored, want *metav1.ObjectMeta) bool {
 	for key, value := range stored.Annotations {
 		if isOwnKey(key) && key != tenant.CreatorAnnotation && key != tenant.OnBehalfOfAnnotation &&

@@ -19,12 +19,12 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// driftPage is the number of objects in a page of the checks for drift.
+// driftPage is the maximum number of objects that one list request of the drift checks returns.
 const driftPage = 500
 
 // checkDrift queues the namespaces and the tenants whose managed objects have changed or are
-// missing. It checks RoleBindings, Roles and TenantQuotas. It reads all of these objects page by
-// page.
+// missing. It checks RoleBindings, Roles and TenantQuotas, and reads all of them page by page. It
+// deletes managed RoleBindings and Roles in namespaces without a tenant.
 func (e *Engine) checkDrift(ctx context.Context) {
 	desired := map[tenant.ID]*desiredState{}
 	desiredFor := func(id tenant.ID) *desiredState {
@@ -42,7 +42,7 @@ func (e *Engine) checkDrift(ctx context.Context) {
 }
 
 func (e *Engine) checkBindings(ctx context.Context, ofTenant func(tenant.ID) *desiredState) {
-	correct := map[string]int{} // the number of correct bindings by namespace
+	correct := map[string]int{} // the number of correct bindings, keyed by namespace
 	var drifted []string
 	next := metav1.ListOptions{LabelSelector: tenantSelector, Limit: driftPage}
 	for {
@@ -86,9 +86,9 @@ func (e *Engine) checkBindings(ctx context.Context, ofTenant func(tenant.ID) *de
 	}
 }
 
-// hasNoTenant reports whether a namespace exists and belongs to no tenant other than the system
-// tenant. A managed object in such a namespace remains from a former tenant. For example, a leader
-// that had not observed the release of the namespace may have created it.
+// hasNoTenant reports whether a namespace exists, is not being deleted, and is unowned or belongs
+// to the system tenant. A managed object in such a namespace remains from a former tenant. For
+// example, a leader that had not observed the change of the owner may have created the object.
 func (e *Engine) hasNoTenant(namespace string) bool {
 	ns, err := e.lister.Get(namespace)
 	if err != nil || ns.DeletionTimestamp != nil {
@@ -104,14 +104,14 @@ func (e *Engine) logDriftError(ctx context.Context, err error) {
 	}
 }
 
-// checkQuotas queues the tenants whose managed TenantQuota has other limits than their Tenant
-// specifies, or does not exist.
+// checkQuotas queues the tenants whose managed TenantQuota is missing or has other limits than
+// the Tenant specifies.
 func (e *Engine) checkQuotas(
 	ctx context.Context,
 	desiredFor func(tenant.ID) *desiredState,
 	desired map[tenant.ID]*desiredState,
 ) {
-	stored := map[string]corev1.ResourceList{} // by tenant
+	stored := map[string]corev1.ResourceList{} // keyed by tenant ID
 	err := e.quotas.ForEach(ctx, metav1.ListOptions{LabelSelector: tenant.ManagedLabel, Limit: driftPage},
 		func(q *v1alpha1.TenantQuota) { stored[q.Spec.Tenant] = q.Spec.Hard },
 		func(*typed.Invalid) {})

@@ -15,10 +15,10 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// ring is a queue with a separate first-in, first-out list of items for each tenant. It serves the
-// tenants in turn. A new ring needs an items map. It is not safe for concurrent use.
+// ring is a queue with a separate first-in, first-out list of items for each tenant. It serves
+// the tenants in turn. items must be initialized. A ring is not safe for concurrent use.
 type ring[T comparable] struct {
-	order []tenant.ID // the tenants that have items, in the order in which they are served
+	order []tenant.ID // the tenants that have items, next tenant first
 	items map[tenant.ID][]T
 }
 
@@ -29,8 +29,8 @@ func (r *ring[T]) push(id tenant.ID, item T) {
 	r.items[id] = append(r.items[id], item)
 }
 
-// pop removes and returns the next item. It skips tenants for which may returns false. They keep
-// their position.
+// pop removes and returns the next item. It skips tenants for which may returns false. Skipped
+// tenants retain their position. ok is false if no item was found.
 func (r *ring[T]) pop(may func(tenant.ID) bool) (id tenant.ID, item T, ok bool) {
 	at := slices.IndexFunc(r.order, may)
 	if at < 0 {
@@ -62,10 +62,10 @@ func (r *ring[T]) remove(id tenant.ID, item T) {
 
 func anyTenant(tenant.ID) bool { return true }
 
-// queue is a work queue of namespaces. As in package workqueue, a name is queued once and is
-// processed by one worker at a time. If it is added while it is processed, it is processed again.
-// Unlike package workqueue, queue serves tenants in turn, and one tenant never occupies all
-// workers.
+// queue is a work queue of namespace names. As in package workqueue, a name is queued only once
+// and is processed by one worker at a time. If a name is added while it is processed, it is
+// processed again. Unlike package workqueue, queue serves tenants in turn, and one tenant never
+// occupies all workers.
 type queue struct {
 	owner      func(name string) tenant.ID
 	maxWorkers int // the maximum number of workers that one tenant occupies
@@ -124,7 +124,7 @@ func (q *queue) Forget(name string) { q.tries.Forget(name) }
 // NumRequeues returns the number of calls of [queue.AddRateLimited] since [queue.Forget].
 func (q *queue) NumRequeues(name string) int { return q.tries.NumRequeues(name) }
 
-// Get waits for the next name. The caller MUST call [queue.Done] for it.
+// Get waits for the next name. The caller MUST call [queue.Done] with the name after processing.
 func (q *queue) Get() (name string, shutdown bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -179,14 +179,14 @@ const (
 	classes
 )
 
-// While writes of both classes wait, one of addsEvery writes has the class adds. A large number of
-// removals therefore does not stop all other writes.
+// While writes of both classes wait, one of addsEvery writes has the class adds. A large number
+// of removals therefore does not block all other writes.
 const addsEvery = 4
 
-// writeQueue limits the rate of writes, and serves the tenants of each class in turn.
+// writeQueue limits the rate of writes. Within each class, it serves the tenants in turn.
 type writeQueue struct {
 	rate flowcontrol.RateLimiter
-	wake chan struct{} // has an element if a write waits
+	wake chan struct{} // receives an element when a write starts to wait
 
 	mu       sync.Mutex
 	waiting  [classes]ring[chan struct{}]
@@ -201,7 +201,7 @@ func newWriteQueue(rate flowcontrol.RateLimiter) *writeQueue {
 	return t
 }
 
-// wait waits until [writeQueue.run] allows a write of a tenant. It returns an error if ctx ends
+// wait waits until [writeQueue.run] allows a write for a tenant. It returns an error if ctx ends
 // first.
 func (t *writeQueue) wait(ctx context.Context, id tenant.ID, of class) error {
 	turn := make(chan struct{})
@@ -223,8 +223,8 @@ func (t *writeQueue) wait(ctx context.Context, id tenant.ID, of class) error {
 	}
 }
 
-// run allows writes until ctx ends. It selects a write only after the rate limit allows one, so
-// that a more urgent write can still arrive.
+// run allows writes until ctx ends. It selects a write only after the rate limit allows a write,
+// so that a more urgent write that arrives during the wait is first.
 func (t *writeQueue) run(ctx context.Context) {
 	for {
 		select {

@@ -20,7 +20,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/tenanttest"
 )
 
-// owners returns the tenant of a name, which is the part before the hyphen.
+// owners returns a function that returns the tenant of a name, which is the part before the
+// hyphen.
 func owners(t *testing.T, ids ...string) func(string) tenant.ID {
 	t.Helper()
 	all := map[string]tenant.ID{}
@@ -33,7 +34,8 @@ func owners(t *testing.T, ids ...string) func(string) tenant.ID {
 	}
 }
 
-// model is a naive queue: a list of all waiting names, and the time of each tenant's turn.
+// model is a simple implementation of queue, with which the test compares queue. It has a list of
+// all waiting names, and the time of each tenant's last turn.
 type model struct {
 	most     int
 	clock    int
@@ -90,7 +92,7 @@ func (m *model) done(name string) {
 	}
 }
 
-// TestQueueModel checks that the queue serves the same names as the model after any sequence of
+// TestQueueModel checks that queue returns the same names as model in random sequences of
 // operations.
 func TestQueueModel(t *testing.T) {
 	owner := owners(t, "a", "b", "c")
@@ -132,7 +134,7 @@ func TestQueueModel(t *testing.T) {
 			}
 		}
 		if len(q.waiting.order) != len(q.waiting.items) || len(q.processing) != len(taken) {
-			t.Fatalf("seed %d: the queue holds %v, %v", seed, q.waiting, q.processing)
+			t.Fatalf("seed %d: the queue has %v, %v", seed, q.waiting, q.processing)
 		}
 	}
 }
@@ -196,7 +198,7 @@ func TestQueueUnderLoad(t *testing.T) {
 		mu.Lock()
 		defer mu.Unlock()
 		if len(ran) != names || most != all-sparedWorkers {
-			t.Errorf("%d of %d names ran, and a tenant had %d workers", len(ran), names, most)
+			t.Errorf("%d of %d names were processed, and a tenant had %d workers", len(ran), names, most)
 		}
 		q.ShutDown()
 		running.Wait()
@@ -206,7 +208,8 @@ func TestQueueUnderLoad(t *testing.T) {
 	})
 }
 
-// TestQueueRetries checks that the delay of a failed name grows until it succeeds.
+// TestQueueRetries checks that the delay of a failed name grows with each retry, and that Forget
+// resets it.
 func TestQueueRetries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newQueue(workers, owners(t, "a"))
@@ -223,7 +226,7 @@ func TestQueueRetries(t *testing.T) {
 			t.Errorf("retries after %v, want %v", after, want)
 		}
 		if q.Forget("a-1"); q.NumRequeues("a-1") != 0 {
-			t.Error("it is not forgotten")
+			t.Error("Forget did not reset the retries")
 		}
 	})
 }
@@ -266,7 +269,7 @@ func TestWriteQueue(t *testing.T) {
 			t.Errorf("the order is %s, want %s", text, want)
 		}
 		wait("a-last", adds)
-		wait("a-canceled", adds) // never gets a token
+		wait("a-canceled", adds) // canceled before the rate limit allows it
 		cancel()
 		waiting.Wait()
 		running.Wait()

@@ -56,7 +56,7 @@ func until(is func() bool) time.Duration {
 	return time.Since(start)
 }
 
-// bindTo returns a number of roles with one user.
+// bindTo returns bindings of the given number of roles to one user.
 func bindTo(user string, roles int) (all []v1alpha1.TenantBinding) {
 	for i := range roles {
 		all = append(all, v1alpha1.TenantBinding{
@@ -67,11 +67,11 @@ func bindTo(user string, roles int) (all []v1alpha1.TenantBinding) {
 	return all
 }
 
-// TestOneTenantDoesNotDelayAnother checks that changes of one tenant take effect at the same speed
-// while another tenant changes more than the server can write in several seconds.
+// TestOneTenantDoesNotDelayAnother checks that changes of a Tenant take effect quickly even while
+// another tenant causes more writes than the engine can send in several seconds.
 func TestOneTenantDoesNotDelayAnother(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		const namespaces, roles = 48, 20 // 960 writes, and the server may send 200 per second
+		const namespaces, roles = 48, 20 // 960 writes, of which the engine sends 200 per second
 		w := &specs{fixture: newFixture(t)}
 		for i := range namespaces {
 			w.namespace(fmt.Sprintf("acme--%02d", i), "acme", nil)
@@ -140,8 +140,8 @@ func TestOneTenantDoesNotDelayAnother(t *testing.T) {
 	})
 }
 
-// TestRevocationsGoFirst checks that a change with removals and additions in many namespaces is
-// ordered. The removals in all namespaces come before most of the additions.
+// TestRevocationsGoFirst checks that, after a change of a Tenant with many namespaces, rights are
+// removed in all namespaces before most new rights are added.
 func TestRevocationsGoFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const namespaces, roles = 40, 5

@@ -15,14 +15,14 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// The prefixes of the names of the RoleBindings for Keystone's roles.
+// The prefixes of the names of the RoleBindings for Keystone roles.
 const (
 	projectPrefix = managed.NamePrefix + "keystone:project:"
 	domainPrefix  = managed.NamePrefix + "keystone:domain:"
 )
 
-// addDomain adds the bindings of the Keystone domain of a Tenant. If the annotation is invalid, it
-// adds no bindings and returns an error.
+// addDomain adds the bindings for the roles in a Tenant's Keystone domain. If the Keystone
+// annotation is invalid, it adds no bindings and returns an error.
 func (g *desiredState) addDomain(id tenant.ID, t metav1.Object) error {
 	domain, err := tenants.KeystoneOf(t)
 	if err != nil || domain == nil {
@@ -33,9 +33,9 @@ func (g *desiredState) addDomain(id tenant.ID, t metav1.Object) error {
 	return nil
 }
 
-// bindingsIn returns the bindings that all namespaces of the tenant have and the bindings of the
-// namespace's Keystone project. It omits the bindings of the project if the project belongs to
-// another domain than the Tenant's.
+// bindingsIn returns the bindings that a namespace should have. These are the bindings for all
+// namespaces of the tenant and for the roles in the namespace's Keystone project. It omits the
+// bindings for the project if the project does not belong to the Tenant's domain.
 func (g *desiredState) bindingsIn(ns *corev1.Namespace) []rbacv1.RoleBinding {
 	project, err := tenants.KeystoneOf(ns)
 	if err != nil || project == nil || project.Project == "" || project.Domain != g.domain {
@@ -62,8 +62,8 @@ func keystoneBindings(id tenant.ID, prefix string, roles []tenants.KeystoneRole)
 	return all
 }
 
-// losesKeystoneRoles reports whether the Keystone annotation of a Namespace had a role that it no
-// longer has.
+// losesKeystoneRoles reports whether the Keystone annotation of a Namespace has lost a role or
+// names another domain, so that RoleBindings must be deleted.
 func losesKeystoneRoles(before, now *corev1.Namespace) bool {
 	had, err := tenants.KeystoneOf(before)
 	if err != nil || had == nil {

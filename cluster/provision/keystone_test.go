@@ -21,7 +21,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// keystone returns an annotation. The ClusterRole of each role has the name of the role.
+// keystone returns the text of a Keystone annotation. Each role is bound to the ClusterRole with
+// the same name.
 func keystone(domain, project string, roles ...string) string {
 	k := &tenants.Keystone{Domain: domain, Project: project}
 	scope := project
@@ -34,7 +35,7 @@ func keystone(domain, project string, roles ...string) string {
 	return k.String()
 }
 
-// ofProject returns the text of the bindings of a project's role, as [fixture.bindings] returns it.
+// ofProject returns the binding of a project's role in the form of [fixture.bindings].
 func ofProject(project, role string) string {
 	return fmt.Sprintf("kubetenant:keystone:project:%s %s: role-id:%s:%s", role, role, project, role)
 }
@@ -78,13 +79,14 @@ func newProject(t *testing.T) *fixture {
 	return w
 }
 
-// TestProjectRoles checks that the bindings of a namespace follow its annotation.
+// TestProjectRoles checks that the bindings in a namespace are updated when its Keystone
+// annotation changes.
 func TestProjectRoles(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newProject(t)
 		edit, view := ofProject("p1", "edit"), ofProject("p1", "view")
 		w.expect("at first", "acme--web", edit, view)
-		w.expect("of no project", "acme--own")
+		w.expect("without a project", "acme--own")
 		b, err := w.kube.RbacV1().RoleBindings("acme--web").Get(t.Context(), "kubetenant:keystone:project:edit",
 			metav1.GetOptions{})
 		w.must(err)
@@ -116,20 +118,20 @@ func TestProjectRoles(t *testing.T) {
 	})
 }
 
-// TestInvalidProjects checks that annotations which give no rights bind nothing, and do not stop
-// other content.
+// TestInvalidProjects checks that Keystone annotations that are invalid or do not match the
+// Tenant bind no roles, and do not prevent other content.
 func TestInvalidProjects(t *testing.T) {
 	valid, p1 := keystone("d1", ""), keystone("d1", "p1", "edit")
 	for name, c := range map[string]struct{ tenant, namespace string }{
-		"another domain":            {valid, keystone("d2", "p1", "edit")},
-		"no domain of the Tenant":   {"", p1},
-		"a domain only":             {valid, keystone("d1", "", "edit")},
-		"invalid":                   {valid, `{"domain":"d1","project":"p1","roles":[{}]}`},
-		"another project's group":   {valid, strings.Replace(p1, "role-id:p1", "role-id:p2", 1)},
-		"system:masters":            {valid, strings.Replace(p1, "role-id:p1:edit", "system:masters", 1)},
-		"invalid Tenant":            {`{"domain":"d1"}}`, p1},
-		"forged domain":             {strings.Replace(keystone("d1", "", "edit"), "role-id:domain:d1", "role-id:p1", 1), p1},
-		"a project's of the Tenant": {p1, keystone("d2", "p1", "edit")},
+		"another domain":          {valid, keystone("d2", "p1", "edit")},
+		"Tenant without a domain": {"", p1},
+		"domain only":             {valid, keystone("d1", "", "edit")},
+		"invalid":                 {valid, `{"domain":"d1","project":"p1","roles":[{}]}`},
+		"another project's group": {valid, strings.Replace(p1, "role-id:p1", "role-id:p2", 1)},
+		"system:masters":          {valid, strings.Replace(p1, "role-id:p1:edit", "system:masters", 1)},
+		"invalid Tenant":          {`{"domain":"d1"}}`, p1},
+		"forged domain":           {strings.Replace(keystone("d1", "", "edit"), "role-id:domain:d1", "role-id:p1", 1), p1},
+		"Tenant with a project":   {p1, keystone("d2", "p1", "edit")},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -164,8 +166,8 @@ func TestDomainRoles(t *testing.T) {
 		w.annotate("acme", keystone("d1", "", "view"))
 		project := []string{ofProject("p1", "edit"), ofProject("p1", "view")}
 		w.expect("at first", "acme--web", append([]string{viewOfDomain("d1")}, project...)...)
-		w.expect("of no project", "acme--own", viewOfDomain("d1"))
-		w.expect("another tenant's", "globex--web")
+		w.expect("without a project", "acme--own", viewOfDomain("d1"))
+		w.expect("another tenant", "globex--web")
 		w.namespace("acme--new", "acme", nil)
 		w.settle()
 		w.expect("new", "acme--new", viewOfDomain("d1"))
@@ -175,7 +177,8 @@ func TestDomainRoles(t *testing.T) {
 	})
 }
 
-// TestDomainAccepted checks that no role of a domain is bound after the annotation was set to "".
+// TestDomainAccepted checks that no Keystone role is bound after the annotation of the Tenant was
+// set to "". The roles of a new domain are then bound.
 func TestDomainAccepted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newProject(t)
@@ -188,8 +191,8 @@ func TestDomainAccepted(t *testing.T) {
 	})
 }
 
-// TestKeystoneDrift checks that the drift pass restores changed and deleted bindings of a role, and
-// deletes added bindings.
+// TestKeystoneDrift checks that the drift check restores changed and deleted bindings of Keystone
+// roles, and deletes bindings that another program added.
 func TestKeystoneDrift(t *testing.T) {
 	const name = "kubetenant:keystone:project:edit"
 	for what, change := range map[string]func(w *fixture) error{
@@ -269,7 +272,7 @@ func TestLostRolesFirst(t *testing.T) {
 	}
 }
 
-// TestReleasedProject checks that a namespace that leaves its tenant loses the bindings.
+// TestReleasedProject checks that the bindings are deleted from a namespace whose owner changes.
 func TestReleasedProject(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newProject(t)
@@ -286,8 +289,8 @@ func TestReleasedProject(t *testing.T) {
 	})
 }
 
-// TestProjectLeaders checks that the next leader writes only the changes that were made while there
-// was no leader.
+// TestProjectLeaders checks that a new leader writes only the changes that were made while no
+// leader ran.
 func TestProjectLeaders(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newProject(t)
@@ -301,6 +304,6 @@ func TestProjectLeaders(t *testing.T) {
 		w.annotate("acme--web", keystone("d1", "p1", "view"))
 		w.expect("without a leader", "acme--web", ofProject("p1", "edit"), ofProject("p1", "view"))
 		w.start()
-		w.expect("with the next", "acme--web", ofProject("p1", "view"))
+		w.expect("with the next leader", "acme--web", ofProject("p1", "view"))
 	})
 }

@@ -21,10 +21,10 @@ import (
 // admission.namespace.podSecurity.
 const levelWithoutRecord = "baseline"
 
-// label sets the labels that a Tenant specifies. It restores the earlier values of labels that the
-// Tenant no longer specifies. [tenant.GivenLabelsAnnotation] records these labels and values. The
-// field managers of the Namespace are not used, because a tenant may write them. If the tenant has
-// no Tenant, all labels remain.
+// label sets the labels that a Tenant specifies on a Namespace. It restores the earlier values of
+// labels that the Tenant no longer specifies. [tenant.GivenLabelsAnnotation] records these labels
+// and values. It is used instead of the field managers of the Namespace, because a tenant may
+// write those. If the tenant has no Tenant, all labels remain.
 //
 // label reads the Namespace from the server before each attempt. A tenant that writes its Namespace
 // continuously therefore cannot delay a label that restricts the tenant.
@@ -38,7 +38,7 @@ func (e *Engine) label(ctx context.Context, ns *corev1.Namespace, desired *desir
 		}
 		live, err := e.Client.CoreV1().Namespaces().Get(ctx, ns.Name, metav1.GetOptions{})
 		if err != nil || live.UID != ns.UID || tenantOf(live) != tenantOf(ns) {
-			return err // the change of the Namespace or of its owner causes an event
+			return err // if the Namespace or its owner changed, an event queues the Namespace again
 		}
 		patch := labelsPatch(live, desired)
 		if patch == nil {
@@ -48,8 +48,8 @@ func (e *Engine) label(ctx context.Context, ns *corev1.Namespace, desired *desir
 	})
 }
 
-// conflictBackoff specifies the retries of a write after a conflict. The delays are short, because
-// the object is read again right before each attempt.
+// conflictBackoff specifies how a write is retried after a conflict. The delays are short,
+// because the object is read again right before each attempt.
 var conflictBackoff = wait.Backoff{Steps: 20, Duration: time.Millisecond, Jitter: 1}
 
 // labelsPatch returns a patch of metadata that sets the labels of a Namespace and
@@ -98,9 +98,9 @@ func labelsPatch(ns *corev1.Namespace, desired *desiredState) map[string]any {
 	}
 }
 
-// valueBefore returns the value that a label gets when the Tenant no longer specifies it, or nil if
-// the label is then removed. If the origin of the present value is unknown, valueBefore assumes
-// that the Tenant set it.
+// valueBefore returns the value that a label gets when the Tenant no longer specifies it, or nil
+// if the label is then removed. If it is unknown which program set the present value, valueBefore
+// assumes that the Tenant specified it.
 func valueBefore(ns *corev1.Namespace, key, desired string) *string {
 	value, exists := ns.Labels[key]
 	_, recorded := namespace.AddedLabelsOf(ns)

@@ -19,8 +19,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// TestLabels checks that namespaces have the labels that the Tenant specifies, whatever other
-// callers write. Labels that the Tenant does not specify remain.
+// TestLabels checks that namespaces have the labels that the Tenant specifies, even after another
+// caller changes them. Labels that the Tenant does not specify remain.
 func TestLabels(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newFixture(t)
@@ -47,7 +47,7 @@ func TestLabels(t *testing.T) {
 		_, err = w.kube.CoreV1().Namespaces().Update(t.Context(), ns, metav1.UpdateOptions{FieldManager: "somebody"})
 		w.must(err)
 		w.settle()
-		expect("put back", map[string]string{
+		expect("restored", map[string]string{
 			"a":                    "1",
 			"b":                    "2",
 			"x":                    "y",
@@ -56,12 +56,12 @@ func TestLabels(t *testing.T) {
 		w.tenant(func(s *v1alpha1.TenantSpec) {
 			s.Namespaces = v1alpha1.TenantNamespacesSpec{Labels: map[string]v1alpha1.LabelValue{"b": "3"}}
 		})
-		expect("others", map[string]string{"b": "3", "x": "y"})
+		expect("other labels", map[string]string{"b": "3", "x": "y"})
 		w.tenant(func(s *v1alpha1.TenantSpec) { s.Namespaces.Labels = map[string]v1alpha1.LabelValue{"b": "3", "c": "4"} })
 		w.tenant(func(s *v1alpha1.TenantSpec) { s.Namespaces.Labels = map[string]v1alpha1.LabelValue{"b": "3"} })
-		expect("one less", map[string]string{"b": "3", "x": "y"})
+		expect("label removed", map[string]string{"b": "3", "x": "y"})
 		if w.prepared("acme--web") == "" {
-			t.Error("it is not prepared")
+			t.Error("the namespace is not prepared")
 		}
 		w.writes()
 		w.stop()
@@ -70,15 +70,15 @@ func TestLabels(t *testing.T) {
 			t.Errorf("%d writes at a restart", n)
 		}
 		w.tenant(func(s *v1alpha1.TenantSpec) { s.Namespaces = v1alpha1.TenantNamespacesSpec{} })
-		expect("none", map[string]string{"x": "y"})
+		expect("no labels", map[string]string{"x": "y"})
 		if w.prepared("acme--web") != "" {
-			t.Error("it is prepared for nothing")
+			t.Error("the namespace is marked as prepared without content")
 		}
 	})
 }
 
-// TestStricterLevels checks that a stricter level of Pod Security remains if another manager set
-// it. A level that the Tenant set follows the Tenant.
+// TestStricterLevels checks that a stricter Pod Security level remains if another caller set it.
+// A level that the Tenant specified changes when the Tenant changes.
 func TestStricterLevels(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newFixture(t)
@@ -109,9 +109,9 @@ func TestStricterLevels(t *testing.T) {
 		write("privileged")
 		expect("a laxer level is replaced", "baseline")
 		write("nonsense")
-		expect("a level that does not exist is replaced", "baseline")
+		expect("an invalid level is replaced", "baseline")
 		set("restricted")
-		expect("a Tenant raises its level", "restricted")
+		expect("the Tenant raises its level", "restricted")
 		w.writes()
 		set("baseline")
 		for _, a := range w.kube.Actions() {
@@ -121,20 +121,20 @@ func TestStricterLevels(t *testing.T) {
 				t.Errorf("the level is removed before it is lowered: %s", patch.GetPatch())
 			}
 		}
-		expect("a Tenant lowers its level", "baseline")
+		expect("the Tenant lowers its level", "baseline")
 		write("restricted")
-		expect("a stricter level stays", "restricted")
+		expect("a stricter level remains", "restricted")
 		set("privileged")
-		expect("a stricter level stays where the Tenant lowers its own", "restricted")
+		expect("a stricter level remains when the Tenant lowers its level", "restricted")
 		w.tenant(func(s *v1alpha1.TenantSpec) { s.Namespaces.Labels = map[string]v1alpha1.LabelValue{"b": "3"} })
-		expect("a stricter level stays where another label changes", "restricted")
+		expect("a stricter level remains when another label changes", "restricted")
 		w.writes()
 		w.stop()
 		w.start()
 		if n := w.writes(); n > 0 {
 			t.Errorf("%d writes at a restart", n)
 		}
-		expect("a stricter level stays after a restart", "restricted")
+		expect("a stricter level remains after a restart", "restricted")
 	})
 }
 
@@ -155,7 +155,7 @@ func TestPrefix(t *testing.T) {
 		}
 		w.tenant(func(s *v1alpha1.TenantSpec) { s.Namespaces.Prefix = "" })
 		if got := w.condition(v1alpha1.ConditionReady); got != "True Ready" {
-			t.Errorf("Ready where none is demanded: %s", got)
+			t.Errorf("Ready without a required prefix: %s", got)
 		}
 	})
 }
@@ -181,7 +181,7 @@ func (w *fixture) change(change func(*corev1.Namespace)) {
 	w.settle()
 }
 
-// setLabels replaces the labels and the level of acme's Tenant.
+// setLabels replaces the labels and the Pod Security level that acme's Tenant specifies.
 func (w *fixture) setLabels(level string, labels map[string]v1alpha1.LabelValue) {
 	w.t.Helper()
 	w.tenant(func(s *v1alpha1.TenantSpec) {
@@ -190,13 +190,13 @@ func (w *fixture) setLabels(level string, labels map[string]v1alpha1.LabelValue)
 }
 
 // TestRemovedLabelsReturnToEarlierValues checks that a label that a Tenant no longer specifies
-// returns to its earlier value. Neither managedFields nor a change of the engine affects this.
+// returns to its earlier value. Neither managedFields nor a new leader affects this.
 func TestRemovedLabelsReturnToEarlierValues(t *testing.T) {
 	const adminAccess = "resource.kubernetes.io/admin-access"
 	own := map[string]string{"team": "own", namespace.EnforceLabel: "baseline"}
 	claims := map[string]func(*corev1.Namespace){
-		"nothing": func(*corev1.Namespace) {},
-		"no owner of any field": func(ns *corev1.Namespace) {
+		"unchanged managedFields": func(*corev1.Namespace) {},
+		"empty managedFields": func(ns *corev1.Namespace) {
 			ns.ManagedFields = []metav1.ManagedFieldsEntry{{}}
 		},
 		"the tenant owns the labels": func(ns *corev1.Namespace) {
@@ -248,9 +248,9 @@ func TestRemovedLabelsReturnToEarlierValues(t *testing.T) {
 	}
 }
 
-// TestLabelsOfEarlierRelease checks that the server records labels of an earlier release,
-// which did not record them. The server later removes each label, and returns the level to the
-// default.
+// TestLabelsOfEarlierRelease checks that the engine records the labels that an earlier release
+// set without a record. After the Tenant no longer specifies them, the engine removes these
+// labels and sets the level to the default.
 func TestLabelsOfEarlierRelease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newFixture(t)
@@ -298,7 +298,7 @@ func TestLabelsWithoutTenant(t *testing.T) {
 		}
 		quotas := v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceTenantQuotas)
 		if _, err := w.dynamic.Resource(quotas).Get(t.Context(), "acme", metav1.GetOptions{}); err != nil {
-			t.Errorf("without a Tenant, the quota is not there: %v", err)
+			t.Errorf("without a Tenant, the quota does not exist: %v", err)
 		}
 		w.setLabels("", map[string]v1alpha1.LabelValue{"b": "2"})
 		if got := w.labels(); !maps.Equal(got, map[string]string{"b": "2"}) {

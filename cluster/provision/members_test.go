@@ -36,9 +36,9 @@ func (w *fixture) members(spec string) {
 	w.must(err)
 }
 
-// TestMembers checks that members have exactly the roles that the TenantMembers give and that the
-// Tenant allows. A removed member loses the role, even if it was removed while there was no leader.
-// If the Tenant no longer allows a role, all members lose it.
+// TestMembers checks that members have exactly the roles that the TenantMembers specify and that
+// the Tenant allows. A removed member loses the role, even if it was removed while no leader ran.
+// If the Tenant no longer allows a role, all members lose the role.
 func TestMembers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newFixture(t)
@@ -46,13 +46,13 @@ func TestMembers(t *testing.T) {
 		w.namespace("globex--web", "globex", nil)
 		w.members(`{ id: acme, bindings: [ { clusterRole: view, subjects: [ { kind: User, name: mary }, ` +
 			`{ kind: User, name: "system:x" } ] }, { clusterRole: cluster-admin, subjects: [ { kind: User, name: mary } ] } ] }`)
-		w.expect("before there is a Tenant", "acme--web")
+		w.expect("without a Tenant", "acme--web")
 		w.tenant(func(s *v1alpha1.TenantSpec) {
 			s.MemberRoles = []string{"view", "edit"}
 			s.Bindings = []v1alpha1.TenantBinding{{ClusterRole: "view", Subjects: []v1alpha1.Subject{peter}}}
 		})
 		w.expect("at first", "acme--web", "kubetenant:binding:view view: peter", "kubetenant:members:view view: mary")
-		w.expect("another tenant's", "globex--web")
+		w.expect("another tenant", "globex--web")
 		w.expectStatus("at first", "SubjectRefused 1/1/0 of generation 1")
 		w.members(`{ id: acme, bindings: [ { clusterRole: edit, subjects: [ { kind: User, name: mary }, ` +
 			`{ kind: ServiceAccount, namespace: acme--db, name: robot } ] } ] }`)
@@ -63,15 +63,15 @@ func TestMembers(t *testing.T) {
 			"kubetenant:members:edit edit: mary robot")
 		w.expectStatus("with its namespace", "Prepared 2/2/0 of generation 1")
 		w.members(`{ id: globex, bindings: [ { clusterRole: edit, subjects: [ { kind: User, name: mary } ] } ] }`)
-		w.expect("another's", "acme--web", "kubetenant:binding:view view: peter")
+		w.expect("TenantMembers of another tenant", "acme--web", "kubetenant:binding:view view: peter")
 		w.members(`{ id: acme, bindings: [ { clusterRole: edit, subjects: [ { kind: User, name: mary } ] } ] }`)
 		w.stop()
 		w.members("")
 		w.expect("without a leader", "acme--web", "kubetenant:binding:view view: peter", "kubetenant:members:edit edit: mary")
 		w.start()
-		w.expect("with the next", "acme--web", "kubetenant:binding:view view: peter")
+		w.expect("with the next leader", "acme--web", "kubetenant:binding:view view: peter")
 		w.members(`{ id: acme, bindings: [ { clusterRole: edit, subjects: [ { kind: User, name: mary } ] } ] }`)
 		w.tenant(func(s *v1alpha1.TenantSpec) { s.MemberRoles = nil })
-		w.expect("not to be given any more", "acme--web", "kubetenant:binding:view view: peter")
+		w.expect("no longer in memberRoles", "acme--web", "kubetenant:binding:view view: peter")
 	})
 }

@@ -19,8 +19,8 @@ import (
 
 // objectDrift is the result of a check of all objects of templates and Publications.
 type objectDrift struct {
-	correct map[string]int  // the number of correct objects by namespace
-	drifted map[string]bool // the namespaces with objects that must be changed
+	correct map[string]int  // the number of correct objects, keyed by namespace
+	drifted map[string]bool // the namespaces that have objects to change or delete
 }
 
 // checkObjectDrift queues the namespaces in which an object of a template or a Publication has
@@ -106,8 +106,9 @@ func (e *Engine) checkKind(
 	}
 }
 
-// continued returns the token with which a list can continue after its own token has expired, or ""
-// for any other error. The rest of the list is then from a later state of the server.
+// continued returns the token with which a list can continue after its continue token has
+// expired, or "" for any other error. The rest of the list is then from a later state of the
+// server.
 func continued(err error) string {
 	status := apierrors.APIStatus(nil)
 	if apierrors.IsResourceExpired(err) && errors.As(err, &status) {
@@ -131,9 +132,9 @@ func pageOf(of schema.GroupVersionResource) int64 {
 	return driftPage / 10
 }
 
-// objectsIn returns the objects of a resource that a namespace should have, or all objects if of is
-// the zero value. It returns nil if they are not known, or if the namespace has no tenant or is
-// being deleted.
+// objectsIn returns the objects of the resource of that a namespace should have, or all objects
+// if of is the zero value. It returns nil if the objects are not known, or if the namespace has
+// no tenant or is being deleted.
 func (e *Engine) objectsIn(
 	namespace string, of schema.GroupVersionResource, ofTenant func(tenant.ID) *desiredState,
 ) *objects {

@@ -30,7 +30,7 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// errTemplate reports that a template causes an error. Retries fail until the template changes.
+// errTemplate reports an error in a template. Retries fail until the template changes.
 var errTemplate = errors.New("spec.namespaces.templates")
 
 // errUnread reports that the current versions of the Publications have not been read.
@@ -66,7 +66,7 @@ func (e *Engine) templatesOf(names []string) (out []namedTemplate, known bool) {
 	return out, true
 }
 
-// object identifies an object of a template or a Publication in a namespace.
+// object identifies an object in a namespace that a template or a Publication defines.
 type object struct {
 	resource schema.GroupVersionResource
 	name     string
@@ -91,15 +91,17 @@ type objects struct {
 	publication func(publication string) *published
 	// selecting has the names of the Publications that select the namespace.
 	selecting map[string]bool
-	// mayExist reports that the namespace may already have managed objects. drifted reports that these
-	// objects may be of any kind.
+	// mayExist reports whether the namespace may already have managed objects. drifted reports
+	// whether these objects may be of any kind, including kinds that the annotation does not
+	// list.
 	mayExist, drifted bool
-	// applied reports that all objects were written, except objects that cannot be written until their
-	// cause is fixed.
+	// applied reports whether all objects were written, except those with a permanent error.
 	applied bool
-	// err is the error that the status of the Tenant reports, because the namespace lacks an object.
+	// err is the error that the status of the Tenant reports, because the namespace lacks an
+	// object.
 	err error
-	// refused has the reason why the namespace lacks a copy, by the name of the Publication.
+	// refused has the error because of which the namespace lacks a copy, keyed by the name of the
+	// Publication.
 	refused map[string]error
 }
 
@@ -111,8 +113,8 @@ type objectSource struct {
 	publication *published
 }
 
-// objects returns the objects that a namespace of a tenant should have. If two sources define the
-// same object, the object of the older source is used.
+// objects returns the objects that a namespace of a tenant should have. If two templates or
+// Publications define the same object, the object from the older one is used.
 func (g *desiredState) objects(id tenant.ID, ns *corev1.Namespace) objects {
 	return g.objectsOf(id, ns, schema.GroupVersionResource{})
 }
@@ -171,8 +173,8 @@ func (g *desiredState) objectsOf(id tenant.ID, ns *corev1.Namespace, of schema.G
 	return out
 }
 
-// add adds the objects of a source that no older source defines. It records an error for the other
-// objects.
+// add adds the objects of a source, which must be newer than the sources added before. It records
+// an error for each object that an older source also defines.
 func (o *objects) add(from objectSource, id tenant.ID, ns *corev1.Namespace) {
 	for _, item := range from.objects {
 		key := object{item.Resource, item.Object.GetName()}
@@ -191,7 +193,7 @@ func (o *objects) add(from objectSource, id tenant.ID, ns *corev1.Namespace) {
 	}
 }
 
-// sourceOf returns the kind and the name of the source of a managed object.
+// sourceOf returns the kind and the name of the template or Publication of a managed object.
 func sourceOf(u *unstructured.Unstructured) string {
 	if name := u.GetLabels()[tenant.PublicationLabel]; name != "" {
 		return v1alpha1.KindPublication + " " + name
@@ -206,7 +208,7 @@ func templateOf(u *unstructured.Unstructured) string {
 }
 
 // removes reports whether a stored object of a template or a Publication must be deleted. It
-// returns false if the source of the object is not known.
+// returns false if the state of the template or Publication is not known.
 func (o *objects) removes(key object, u *unstructured.Unstructured) bool {
 	if _, ok := o.wanted[key]; ok {
 		return false
@@ -219,8 +221,8 @@ func (o *objects) removes(key object, u *unstructured.Unstructured) bool {
 	return !o.keepAll && !slices.Contains(o.keptTemplates, templateOf(u))
 }
 
-// withMetadata sets the metadata of an object of a source to the metadata that the engine writes,
-// and returns the object.
+// withMetadata sets the metadata that the engine writes on an object of a source, and returns the
+// object.
 func withMetadata(
 	u *unstructured.Unstructured,
 	id tenant.ID,
@@ -229,7 +231,7 @@ func withMetadata(
 ) *unstructured.Unstructured {
 	text, err := json.Marshal(u.Object)
 	if err != nil {
-		panic(err) // u was decoded from JSON
+		panic(err) // impossible, u was decoded from JSON
 	}
 	sum := sha256.Sum256(text)
 	hash := hex.EncodeToString(sum[:16])
@@ -247,9 +249,9 @@ func withMetadata(
 	return u
 }
 
-// isSameObject reports whether a stored object has the wanted content and metadata, and whether the
-// engine is its only field manager, except for subresources. It ignores fields that the server sets
-// by default, because the defaults depend on the release.
+// isSameObject reports whether a stored object has the wanted content and metadata, and whether
+// the engine is its only field manager. It ignores the field managers of subresources, and fields
+// that the server sets by default, because the defaults depend on the release.
 func isSameObject(stored, want *unstructured.Unstructured) bool {
 	metadata := func(u *unstructured.Unstructured) *metav1.ObjectMeta {
 		return &metav1.ObjectMeta{
@@ -304,13 +306,14 @@ func isQuantity(got, want any) bool {
 	return err == nil && wantedErr == nil && have.Cmp(wanted) == 0
 }
 
-// withObjects separates the hash in [tenant.PreparedAnnotation] from the list of the kinds of
-// objects of templates and Publications. An empty list element means all kinds of templates. If the
-// annotation does not contain withObjects, the namespace has no such objects.
+// withObjects separates the hash in [tenant.PreparedAnnotation] from the list of the resources of
+// the objects of templates and Publications. An empty list element means all resources that
+// templates may contain. If the annotation does not contain withObjects, the namespace has no
+// such objects.
 const withObjects = "+"
 
-// kindsOf returns withObjects and the list of kinds for a namespace with copies of the given
-// Publications. It returns "" if the tenant has no templates and there are no copies.
+// kindsOf returns withObjects and the list of resources for a namespace with copies of the given
+// Publications. It returns "" if the tenant has no templates and published is empty.
 func (g *desiredState) kindsOf(published []*published) string {
 	var kinds []string
 	if len(g.templates) > 0 {
@@ -335,9 +338,9 @@ func hasObjects(ns *corev1.Namespace) bool {
 	return strings.Contains(ns.Annotations[tenant.PreparedAnnotation], withObjects)
 }
 
-// kindsIn returns the kinds of the objects that a namespace may have. These are the kinds in its
-// annotation and the kinds of the objects that it should have. If desired.drifted is set, kindsIn
-// returns all kinds.
+// kindsIn returns the resources of the objects that a namespace may have. These are the resources
+// in its annotation and the resources of the objects that it should have. If desired.drifted is
+// set, kindsIn returns all resources of [Engine.kinds].
 func (e *Engine) kindsIn(ns *corev1.Namespace, desired *objects) []schema.GroupVersionResource {
 	if desired.drifted {
 		return e.kinds()
@@ -364,8 +367,9 @@ func (e *Engine) kindsIn(ns *corev1.Namespace, desired *objects) []schema.GroupV
 const provisionedSelector = tenant.ManagedLabel +
 	" in (" + managed.SourceTemplate + "," + managed.SourcePublication + ")"
 
-// listObjects returns the objects of templates and Publications that a namespace has. It lists the
-// kinds concurrently, because each list waits for the watch cache of its kind (KEP-2340).
+// listObjects returns the stored objects of templates and Publications in a namespace. It lists
+// the kinds concurrently, because each list waits for the server's watch cache of its kind
+// (KEP-2340).
 func (e *Engine) listObjects(
 	ctx context.Context, ns *corev1.Namespace, kinds []schema.GroupVersionResource,
 ) (map[object]*unstructured.Unstructured, error) {

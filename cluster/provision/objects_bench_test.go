@@ -20,11 +20,11 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// publications is the number of Publications of [BenchmarkObjectsIn].
+// publications is the number of Publications in [BenchmarkObjectsIn].
 const publications = 20
 
-// BenchmarkObjectsIn measures the computation of a drift pass for one namespace with 20
-// Publications of all built-in kinds.
+// BenchmarkObjectsIn measures how long a drift check takes to compute the objects of one
+// namespace, with 20 Publications of all built-in kinds.
 func BenchmarkObjectsIn(b *testing.B) {
 	id, err := tenant.Parse("acme")
 	if err != nil {
@@ -79,7 +79,7 @@ func BenchmarkObjectsIn(b *testing.B) {
 			}
 		}
 		if got := e.objectsIn(ns.Name, schema.GroupVersionResource{}, ofTenant); len(got.wanted) != publications {
-			b.Fatal("other objects")
+			b.Fatal("unexpected objects")
 		}
 	}
 }

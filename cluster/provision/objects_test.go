@@ -40,7 +40,8 @@ const (
 		`data: { who: "${tenant} in ${namespace}" } }`
 )
 
-// template writes a NamespaceTemplate with these objects. Without objects, it deletes the template.
+// template writes a NamespaceTemplate with the given objects. Without objects, it deletes the
+// template.
 func (w *fixture) template(name string, objects ...string) {
 	w.t.Helper()
 	defer w.settle()
@@ -63,13 +64,14 @@ func (w *fixture) template(name string, objects ...string) {
 	w.must(err)
 }
 
-// setTemplates sets the templates of acme's Tenant.
+// setTemplates sets the templates that acme's Tenant names.
 func (w *fixture) setTemplates(templates ...string) {
 	w.t.Helper()
 	w.tenant(func(s *v1alpha1.TenantSpec) { s.Namespaces.Templates = templates })
 }
 
-// objects returns the objects of a namespace that templates can define, each with its template.
+// objects returns the ConfigMaps and NetworkPolicies in a namespace. Each has the name of its
+// template and the field data.who, if they are set.
 func (w *fixture) objects(namespace string) (all []string) {
 	w.t.Helper()
 	for _, r := range []schema.GroupVersionResource{configMaps, policies} {
@@ -99,10 +101,10 @@ func (w *fixture) expectStatus(what, want string) {
 	}
 }
 
-// TestTemplates checks that the objects of a template exist in each namespace, including later
-// ones. An object is deleted if the template no longer defines it, or if the Tenant no longer names
-// the template. If the Tenant is deleted, its objects remain, because they still protect the
-// namespaces.
+// TestTemplates checks that the objects of a template exist in each namespace, including
+// namespaces that are created later. An object is deleted if the template no longer defines it,
+// or if the Tenant no longer names the template. If the Tenant is deleted, the objects remain,
+// because they still protect the namespaces.
 func TestTemplates(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newFixture(t)
@@ -111,15 +113,15 @@ func TestTemplates(t *testing.T) {
 		w.template("std", denyAll, settings)
 		w.setTemplates("std")
 		w.expectObjects("at first", "acme--web", "configmaps/of-acme std acme in acme--web", "networkpolicies/deny std")
-		w.expectObjects("another tenant's", "globex--web")
+		w.expectObjects("another tenant", "globex--web")
 		w.expectStatus("at first", "Prepared 1/1/0 of generation 1")
 		w.namespace("acme--db", "acme", map[string]string{tenant.HeldAnnotation: "true"})
 		w.settle()
-		w.expectObjects("a later one", "acme--db", "configmaps/of-acme std acme in acme--db", "networkpolicies/deny std")
+		w.expectObjects("later namespace", "acme--db", "configmaps/of-acme std acme in acme--db", "networkpolicies/deny std")
 		ns, err := w.kube.CoreV1().Namespaces().Get(t.Context(), "acme--db", metav1.GetOptions{})
 		w.must(err)
 		if _, held := ns.Annotations[tenant.HeldAnnotation]; held {
-			t.Error("it is prepared, and Pods wait")
+			t.Error("Pods still wait in a prepared namespace")
 		}
 		w.stop()
 		w.writes()
@@ -128,14 +130,14 @@ func TestTemplates(t *testing.T) {
 			t.Errorf("a new leader writes %d times", n)
 		}
 		w.template("std", settings)
-		w.expectObjects("with less", "acme--web", "configmaps/of-acme std acme in acme--web")
-		w.expectObjects("with less", "acme--db", "configmaps/of-acme std acme in acme--db")
+		w.expectObjects("object removed", "acme--web", "configmaps/of-acme std acme in acme--web")
+		w.expectObjects("object removed", "acme--db", "configmaps/of-acme std acme in acme--db")
 		w.template("std", strings.Replace(settings, " in ", " at ", 1))
-		w.expectObjects("with another", "acme--web", "configmaps/of-acme std acme at acme--web")
+		w.expectObjects("object changed", "acme--web", "configmaps/of-acme std acme at acme--web")
 		w.setTemplates()
-		w.expectObjects("not named any more", "acme--web")
+		w.expectObjects("template no longer named", "acme--web")
 		if got := w.prepared("acme--web"); got != "" {
-			t.Errorf("prepared with nothing: %s", got)
+			t.Errorf("prepared without content: %s", got)
 		}
 		w.setTemplates("std")
 		w.must(w.dynamic.Resource(resource).Delete(t.Context(), "acme", metav1.DeleteOptions{}))
@@ -144,9 +146,8 @@ func TestTemplates(t *testing.T) {
 	})
 }
 
-// TestMissingTemplates checks a Tenant that names a missing template. No namespace is marked
-// as prepared, Pods wait, and all other objects are created. Existing objects of the template
-// remain.
+// TestMissingTemplates checks that, if a Tenant names a missing template, no namespace is marked
+// as prepared, but all other objects are created. Existing objects of the template remain.
 func TestMissingTemplates(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newFixture(t)
@@ -160,12 +161,12 @@ func TestMissingTemplates(t *testing.T) {
 		w.expect("one is missing", "acme--web", "kubetenant:admins admin: peter")
 		w.expectStatus("one is missing", "TemplateRefused 1/0/1 of generation 1")
 		if got := w.prepared("acme--web"); got != "" {
-			t.Errorf("it is said to be prepared: %s", got)
+			t.Errorf("the namespace is marked as prepared: %s", got)
 		}
 		w.writes()
 		time.Sleep(5 * time.Minute)
 		if n := w.writes(); n != 0 {
-			t.Errorf("what no other try mends is tried: %d writes", n)
+			t.Errorf("%d writes although retries cannot succeed", n)
 		}
 		w.template("later", settings)
 		w.expectObjects("both", "acme--web", "configmaps/of-acme later acme in acme--web", "networkpolicies/deny std")
@@ -181,13 +182,14 @@ func TestMissingTemplates(t *testing.T) {
 		w.expect("one was deleted", "acme--web")
 		w.expectStatus("one was deleted", "TemplateRefused 1/0/1 of generation 2")
 		w.setTemplates("later")
-		w.expectObjects("nobody names it", "acme--web", "configmaps/of-acme later acme in acme--web")
-		w.expectStatus("nobody names it", "Prepared 1/1/0 of generation 3")
+		w.expectObjects("no longer named", "acme--web", "configmaps/of-acme later acme in acme--web")
+		w.expectStatus("no longer named", "Prepared 1/1/0 of generation 3")
 	})
 }
 
-// TestInvalidTemplates checks that the older of two templates defines an object, that an
-// existing object of another caller remains, and that the Tenant reports invalid objects.
+// TestInvalidTemplates checks that the Tenant reports templates that define the same object or an
+// invalid object. The object of the older template is created. An existing object of another
+// caller remains.
 func TestInvalidTemplates(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newFixture(t)
@@ -196,18 +198,19 @@ func TestInvalidTemplates(t *testing.T) {
 		time.Sleep(time.Minute)
 		w.template("a-young-one", denyAll, settings)
 		w.setTemplates("a-young-one", "old")
-		w.expectObjects("of two", "acme--web", "configmaps/of-acme a-young-one acme in acme--web", "networkpolicies/deny old")
-		w.expectStatus("of two", "TemplateRefused 1/0/1 of generation 1")
+		w.expectObjects("same object", "acme--web",
+			"configmaps/of-acme a-young-one acme in acme--web", "networkpolicies/deny old")
+		w.expectStatus("same object", "TemplateRefused 1/0/1 of generation 1")
 		w.template("a-young-one", `{ apiVersion: v1, kind: ConfigMap, metadata: { name: "${tenant}_x" } }`)
-		w.expectStatus("a name", "TemplateRefused 1/0/1 of generation 1")
+		w.expectStatus("invalid name", "TemplateRefused 1/0/1 of generation 1")
 		w.expectObjects(
-			"what cannot be made leaves what was",
+			"invalid name",
 			"acme--web",
 			"configmaps/of-acme a-young-one acme in acme--web",
 			"networkpolicies/deny old",
 		)
 		w.setTemplates("old")
-		w.expectObjects("one", "acme--web", "networkpolicies/deny old")
+		w.expectObjects("one template", "acme--web", "networkpolicies/deny old")
 		w.setTemplates()
 		_, err := w.dynamic.Resource(policies).Namespace("acme--web").Create(t.Context(),
 			&unstructured.Unstructured{Object: map[string]any{
@@ -217,8 +220,8 @@ func TestInvalidTemplates(t *testing.T) {
 			}}, metav1.CreateOptions{})
 		w.must(err)
 		w.setTemplates("old")
-		w.expectObjects("somebody else's", "acme--web", "networkpolicies/deny")
-		w.expectStatus("somebody else's", "Failed 1/0/1 of generation 4")
+		w.expectObjects("object of another caller", "acme--web", "networkpolicies/deny")
+		w.expectStatus("object of another caller", "Failed 1/0/1 of generation 4")
 	})
 }
 
@@ -227,16 +230,16 @@ func TestInvalidTemplates(t *testing.T) {
 func TestTemplateDrift(t *testing.T) {
 	for name, change := range map[string]func(w *fixture, u *unstructured.Unstructured) *unstructured.Unstructured{
 		"deleted": func(*fixture, *unstructured.Unstructured) *unstructured.Unstructured { return nil },
-		"written by another": func(_ *fixture, u *unstructured.Unstructured) *unstructured.Unstructured {
+		"another field manager": func(_ *fixture, u *unstructured.Unstructured) *unstructured.Unstructured {
 			w := []metav1.ManagedFieldsEntry{{Manager: "kubetenant"}, {Manager: "kubectl"}}
-			u.SetManagedFields(w) // owns a field that is not compared
+			u.SetManagedFields(w) // kubectl may own a field that is not compared
 			return u
 		},
-		"written by another in our name": func(_ *fixture, u *unstructured.Unstructured) *unstructured.Unstructured {
+		"changed content": func(_ *fixture, u *unstructured.Unstructured) *unstructured.Unstructured {
 			_ = unstructured.SetNestedField(u.Object, "x", "data", "who")
 			return u
 		},
-		"an owner": func(_ *fixture, u *unstructured.Unstructured) *unstructured.Unstructured {
+		"owner reference": func(_ *fixture, u *unstructured.Unstructured) *unstructured.Unstructured {
 			u.SetOwnerReferences([]metav1.OwnerReference{{
 				APIVersion: "v1",
 				Kind:       "ConfigMap",
@@ -245,15 +248,15 @@ func TestTemplateDrift(t *testing.T) {
 			}})
 			return u
 		},
-		"a finalizer": func(_ *fixture, u *unstructured.Unstructured) *unstructured.Unstructured {
+		"finalizer": func(_ *fixture, u *unstructured.Unstructured) *unstructured.Unstructured {
 			u.SetFinalizers([]string{"x/y"})
 			return u
 		},
-		"of an older template": func(_ *fixture, u *unstructured.Unstructured) *unstructured.Unstructured {
+		"outdated annotation": func(_ *fixture, u *unstructured.Unstructured) *unstructured.Unstructured {
 			u.SetAnnotations(map[string]string{tenant.TemplateAnnotation: "std/0123"})
 			return u
 		},
-		"one more": func(w *fixture, u *unstructured.Unstructured) *unstructured.Unstructured {
+		"additional object": func(w *fixture, u *unstructured.Unstructured) *unstructured.Unstructured {
 			more := u.DeepCopy()
 			more.SetName("more")
 			w.must(w.dynamic.Tracker().Create(configMaps, more, "acme--web"))
@@ -276,28 +279,29 @@ func TestTemplateDrift(t *testing.T) {
 				}
 				time.Sleep(11 * time.Minute)
 				w.settle()
-				w.expectObjects("healed", "acme--web", "configmaps/of-acme std acme in acme--web")
+				w.expectObjects("restored", "acme--web", "configmaps/of-acme std acme in acme--web")
 				is, err := all.Get(t.Context(), "of-acme", metav1.GetOptions{})
 				w.must(err)
 				if slices.ContainsFunc(is.GetManagedFields(), func(m metav1.ManagedFieldsEntry) bool {
 					return m.Manager == "kubectl"
 				}) {
-					t.Errorf("another manages it: %v", is.GetManagedFields())
+					t.Errorf("another field manager remains: %v", is.GetManagedFields())
 				}
 				if len(is.GetOwnerReferences())+len(is.GetFinalizers()) > 0 ||
 					strings.HasSuffix(is.GetAnnotations()[tenant.TemplateAnnotation], "/0123") {
-					t.Errorf("not whole: %v", is.Object["metadata"])
+					t.Errorf("unexpected metadata: %v", is.Object["metadata"])
 				}
-				w.expectStatus("healed", "Prepared 1/1/0 of generation 1")
+				w.expectStatus("restored", "Prepared 1/1/0 of generation 1")
 			})
 		})
 	}
 }
 
-// TestTemplateImmutable checks that an object with an immutable difference is created again, unless
-// the server would reject the new object.
+// TestTemplateImmutable checks that an object is deleted and created again if the server rejects
+// an update, for example of an immutable field. It is not deleted if the server would reject the
+// new object.
 func TestTemplateImmutable(t *testing.T) {
-	for name, taken := range map[string]bool{"immutable": true, "no object": false} {
+	for name, taken := range map[string]bool{"immutable field": true, "invalid object": false} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := newFixture(t)
@@ -327,8 +331,8 @@ func TestTemplateImmutable(t *testing.T) {
 	}
 }
 
-// TestTemplateForbidden checks that a forbidden write is retried for a while and then only by the
-// drift pass, because all tenants share the write rate.
+// TestTemplateForbidden checks that a forbidden write is retried for a while, and then only by
+// the drift check, because all tenants share the write rate.
 func TestTemplateForbidden(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newFixture(t)
@@ -341,11 +345,11 @@ func TestTemplateForbidden(t *testing.T) {
 		w.setTemplates("std")
 		time.Sleep(time.Minute)
 		if n := w.writes(); n < 5 {
-			t.Errorf("what is refused is tried %d times in a minute", n)
+			t.Errorf("%d attempts of a forbidden write in a minute", n)
 		}
-		time.Sleep(8 * time.Minute) // before the next drift pass
+		time.Sleep(8 * time.Minute) // before the next drift check
 		if n := w.writes(); n != 0 {
-			t.Errorf("what is refused is written %d times in eight minutes more", n)
+			t.Errorf("%d attempts of a forbidden write in the next eight minutes", n)
 		}
 		allowed.Store(true)
 		time.Sleep(11 * time.Minute)
@@ -367,20 +371,20 @@ func TestTemplateFails(t *testing.T) {
 		w.namespace("acme--web", "acme", map[string]string{tenant.HeldAnnotation: "true"})
 		w.template("std", settings, denyAll)
 		w.setTemplates("std")
-		w.expectStatus("away", "Failed 1/0/1 of generation 1")
+		w.expectStatus("unavailable", "Failed 1/0/1 of generation 1")
 		if got := w.prepared("acme--web"); got != "" {
-			t.Errorf("it is said to be prepared: %s", got)
+			t.Errorf("the namespace is marked as prepared: %s", got)
 		}
 		back.Store(true)
 		time.Sleep(2 * time.Minute)
 		w.settle()
-		w.expectObjects("there", "acme--web", "configmaps/of-acme std acme in acme--web", "networkpolicies/deny std")
-		w.expectStatus("there", "Prepared 1/1/0 of generation 1")
+		w.expectObjects("available again", "acme--web", "configmaps/of-acme std acme in acme--web", "networkpolicies/deny std")
+		w.expectStatus("available again", "Prepared 1/1/0 of generation 1")
 	})
 }
 
-// TestTemplateNameTaken checks that an object whose name is taken is retried only by the drift
-// pass, until the name is free. All other objects are created.
+// TestTemplateNameTaken checks that, while an existing object has the name of a template's
+// object, only the drift check retries the creation. Other content of the namespace is written.
 func TestTemplateNameTaken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newFixture(t)
@@ -405,8 +409,8 @@ func TestTemplateNameTaken(t *testing.T) {
 		w.expectStatus("taken", "Failed 1/0/1 of generation 1")
 		w.writes()
 		time.Sleep(time.Hour)
-		if n := w.writes(); n > 6*2 { // each drift pass creates the object and writes the labels
-			t.Errorf("what no other try mends is written %d times in an hour", n)
+		if n := w.writes(); n > 6*2 { // each drift check creates the object and writes the labels
+			t.Errorf("%d writes in an hour although the name is taken", n)
 		}
 		w.must(others.Delete(t.Context(), "deny", metav1.DeleteOptions{}))
 		time.Sleep(11 * time.Minute)
@@ -416,13 +420,14 @@ func TestTemplateNameTaken(t *testing.T) {
 	})
 }
 
-// TestStaleTenantReleasesNoPods checks that an engine with an old Tenant does not release Pods.
+// TestStaleTenantReleasesNoPods checks that an engine does not release waiting Pods if its cached
+// Tenant is not the current Tenant on the server.
 func TestStaleTenantReleasesNoPods(t *testing.T) {
 	for name, answer := range map[string]func(u *unstructured.Unstructured) (runtime.Object, error){
-		"another one":    func(u *unstructured.Unstructured) (runtime.Object, error) { u.SetUID("t2"); return u, nil },
-		"a later one":    func(u *unstructured.Unstructured) (runtime.Object, error) { u.SetGeneration(9); return u, nil },
-		"nobody answers": func(*unstructured.Unstructured) (runtime.Object, error) { return nil, errors.New("away") },
-		"there is none": func(*unstructured.Unstructured) (runtime.Object, error) {
+		"another UID":        func(u *unstructured.Unstructured) (runtime.Object, error) { u.SetUID("t2"); return u, nil },
+		"a later generation": func(u *unstructured.Unstructured) (runtime.Object, error) { u.SetGeneration(9); return u, nil },
+		"read fails":         func(*unstructured.Unstructured) (runtime.Object, error) { return nil, errors.New("away") },
+		"no Tenant": func(*unstructured.Unstructured) (runtime.Object, error) {
 			return nil, apierrors.NewNotFound(resource.GroupResource(), "acme")
 		},
 	} {
@@ -450,12 +455,12 @@ func TestStaleTenantReleasesNoPods(t *testing.T) {
 					return is
 				}
 				if !held() {
-					t.Error("it is let go")
+					t.Error("Pods do not wait")
 				}
 				heard.Store(true)
 				time.Sleep(time.Minute)
 				if held() {
-					t.Error("it is held on")
+					t.Error("Pods still wait")
 				}
 			})
 		})

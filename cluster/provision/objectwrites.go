@@ -42,7 +42,7 @@ func (e *Engine) applyObjects(
 			continue
 		}
 		err = fmt.Errorf("%s %s: %w", want.GetKind(), key.name, err)
-		// A permanent error remains until its cause is removed.
+		// After a permanent error, the next attempts also fail until the cause is removed.
 		permanent := errors.Is(err, errNameTaken) || apierrors.IsInvalid(err) ||
 			apierrors.IsForbidden(err) && e.hasTried(ns.Name)
 		if want.publication != nil {
@@ -64,17 +64,17 @@ func isHeld(ns *corev1.Namespace) bool {
 	return held
 }
 
-// maxForbiddenTries is the number of retries of a namespace after which a write that the server
-// forbids is no longer retried. Then only the check for drift retries the write.
+// maxForbiddenTries is the number of retries of a namespace after which a forbidden write is
+// treated as a permanent error. After that, only the drift check retries the write.
 const maxForbiddenTries = 8
 
-// hasTried reports whether a namespace was retried at least maxForbiddenTries times.
+// hasTried reports whether a namespace has been retried at least maxForbiddenTries times.
 func (e *Engine) hasTried(namespace string) bool {
 	return e.unprepared.NumRequeues(namespace)+e.updates.NumRequeues(namespace) >= maxForbiddenTries
 }
 
-// removeObject deletes an object. A UID precondition protects an object with the same name that was
-// created later.
+// removeObject deletes an object. Because of the UID precondition, it does not delete an object
+// with the same name that was created later.
 func (e *Engine) removeObject(ctx context.Context, key object, u *unstructured.Unstructured) error {
 	if err := e.writes.wait(ctx, tenantOf(u), adds); err != nil {
 		return err
@@ -103,13 +103,13 @@ func (e *Engine) applyObject(ctx context.Context, key object, stored *unstructur
 	}
 	existing, getErr := all.Get(ctx, key.name, metav1.GetOptions{})
 	if getErr != nil {
-		return err // the existing object was deleted in between
+		return err // for example, the existing object was deleted after the create request
 	}
 	if isProvisioned(existing) {
 		return e.updateObject(ctx, key, existing, want.Unstructured)
 	}
 	if existing.GetLabels()[tenant.ManagedLabel] != "" {
-		return errNameTaken // an object of a Tenant or its TenantMembers
+		return errNameTaken // a Tenant or TenantMembers specify the existing object
 	}
 	if want.publication == nil || !want.publication.publication.Replace {
 		return errNameTaken
@@ -120,16 +120,16 @@ func (e *Engine) applyObject(ctx context.Context, key object, stored *unstructur
 	return e.updateObject(ctx, key, existing, want.Unstructured)
 }
 
-// isProvisioned reports whether an object has the label of an object of a template or a
-// Publication.
+// isProvisioned reports whether a template or a Publication defines an object, according to the
+// object's label.
 func isProvisioned(u *unstructured.Unstructured) bool {
 	source := u.GetLabels()[tenant.ManagedLabel]
 	return source == managed.SourceTemplate || source == managed.SourcePublication
 }
 
-// adopt labels an existing object as a copy of a Publication, so that the engine may then replace
-// it. The admission policy of the webhook service does not allow the engine to delete an object
-// without these labels.
+// adopt sets the labels of a copy of a Publication on an existing object, so that the engine may
+// replace it. The admission policy of the webhook service does not allow the engine to delete an
+// object without these labels.
 func (e *Engine) adopt(
 	ctx context.Context, stored *unstructured.Unstructured, want wanted,
 ) (*unstructured.Unstructured, error) {
@@ -145,15 +145,15 @@ func (e *Engine) adopt(
 	next.SetLabels(all)
 	annotations := map[string]string{}
 	maps.Copy(annotations, stored.GetAnnotations())
-	annotations[tenant.PublishedAnnotation] = "replacing" // no hash, because its content is not that of the copy
+	annotations[tenant.PublishedAnnotation] = "replacing" // not a hash, because the object does not have the content yet
 	next.SetAnnotations(annotations)
 	return e.Dynamic.Resource(want.publication.content.Resource).Namespace(want.GetNamespace()).Update(ctx, next,
 		metav1.UpdateOptions{FieldManager: v1alpha1.FieldManager})
 }
 
-// updateObject updates a managed object if it differs from want. If the server rejects the update,
-// for example because a field is immutable, the object is deleted and created again. It is not
-// deleted if the server would reject the new object.
+// updateObject updates a managed object if it differs from want. If the server rejects the
+// update, for example because a field is immutable, updateObject deletes the object and creates
+// it again. It does not delete the object if the server would reject the new object.
 func (e *Engine) updateObject(ctx context.Context, key object, stored, want *unstructured.Unstructured) error {
 	if isSameObject(stored, want) {
 		return nil
@@ -161,7 +161,7 @@ func (e *Engine) updateObject(ctx context.Context, key object, stored, want *uns
 	all := e.Dynamic.Resource(key.resource).Namespace(want.GetNamespace())
 	next := want.DeepCopy()
 	next.SetResourceVersion(stored.GetResourceVersion())
-	next.SetManagedFields([]metav1.ManagedFieldsEntry{{}}) // resets the managers
+	next.SetManagedFields([]metav1.ManagedFieldsEntry{{}}) // resets the field managers
 	if err := e.writes.wait(ctx, tenantOf(want), adds); err != nil {
 		return err
 	}

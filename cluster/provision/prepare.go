@@ -26,7 +26,8 @@ var errUnknown = errors.New("the Tenant is being deleted or is invalid")
 // busyDelay is the delay before the next attempt if another worker processes the namespace.
 const busyDelay = 50 * time.Millisecond
 
-// prepare provisions the objects and labels of a namespace, and records this in an annotation.
+// prepare writes the objects and labels that a namespace should have, and records this in an
+// annotation of the Namespace.
 func (e *Engine) prepare(ctx context.Context, name string) error {
 	if !e.begin(name) {
 		e.updates.AddAfter(name, busyDelay)
@@ -70,13 +71,13 @@ func (e *Engine) prepare(ctx context.Context, name string) error {
 	if failed != nil {
 		e.markDrifted(name) // the namespace may have objects that its annotation does not list
 	}
-	// Another attempt cannot fix an invalid object of a template. The drift pass checks it again.
+	// objects.err is not returned, because retries cannot fix it. The drift check tries again.
 	return err
 }
 
-// revokeFirst removes the rights that a tenant should no longer have in a namespace, and sets its
-// labels. It adds no rights. It then queues the namespace for [Engine.prepare], which makes the
-// remaining changes and retries failed removals.
+// revokeFirst removes the rights that callers should no longer have in a namespace, and sets the
+// labels of the Namespace. It adds no rights. It then queues the namespace for [Engine.prepare],
+// which makes the remaining changes and retries failed removals.
 func (e *Engine) revokeFirst(ctx context.Context, name string) error {
 	if !e.begin(name) {
 		e.revocations.AddAfter(name, busyDelay)
@@ -113,8 +114,9 @@ func (e *Engine) revokeFirst(ctx context.Context, name string) error {
 	return nil
 }
 
-// losesRights reports whether the Tenant of a tenant no longer gives a right that it gave at the
-// last call for this tenant. It returns true at the first call, and if the Tenant is not known.
+// losesRights reports whether a tenant's Tenant and TenantMembers no longer give a right that
+// they gave at the last call for this tenant. It returns true at the first call, and if the
+// content is not known.
 func (e *Engine) losesRights(id tenant.ID) bool {
 	e.comparing.Lock()
 	defer e.comparing.Unlock()
@@ -130,9 +132,9 @@ func (e *Engine) losesRights(id tenant.ID) bool {
 	return !compared || slices.ContainsFunc(before, func(right uint64) bool { return !slices.Contains(rights, right) })
 }
 
-// rights returns hashes of the rights that the content gives: each role with each subject, the
-// rules of Roles, the Keystone domain, and each label. If the hashes of two rights collide, the
-// removal of a right only has a lower priority.
+// rights returns hashes of the rights that the content gives. The hashes are of each role with
+// each subject, each rule of a Role, the Keystone domain, and each label. If two hashes collide,
+// the removal of a right may only have a lower priority.
 func (g *desiredState) rights(seed maphash.Seed) (all []uint64) {
 	type right struct {
 		binding, role string
@@ -144,7 +146,7 @@ func (g *desiredState) rights(seed maphash.Seed) (all []uint64) {
 			all = append(all, maphash.Comparable(seed, right{b.Name, b.RoleRef.Name, s}))
 		}
 	}
-	if g.domain != "" { // if the domain changes, the bindings of its projects are deleted
+	if g.domain != "" { // if the domain changes, the bindings for its projects are deleted
 		all = append(all, maphash.String(seed, g.domain))
 	}
 	all = append(all, g.roleRights(seed)...)
@@ -154,8 +156,8 @@ func (g *desiredState) rights(seed maphash.Seed) (all []uint64) {
 	return all
 }
 
-// applyAll reads the managed objects of a namespace concurrently, and then writes all objects and
-// labels. An error about some objects does not stop the writes of other objects.
+// applyAll reads the managed objects in a namespace concurrently, and then writes all objects and
+// labels. An error for some objects does not prevent the writes of other objects.
 func (e *Engine) applyAll(ctx context.Context, ns *corev1.Namespace, desired *desiredState, objects *objects) error {
 	var reading sync.WaitGroup
 	var stored map[object]*unstructured.Unstructured
@@ -195,10 +197,10 @@ func (e *Engine) applyAll(ctx context.Context, ns *corev1.Namespace, desired *de
 // errStale reports that a Tenant has changed since it was read.
 var errStale = errors.New("the Tenant has changed since it was read")
 
-// release records on a namespace that it is prepared. If Pods wait in the namespace, release first
-// checks that the Tenant on the server is still the version in desired, and that the Publications
-// are current. Otherwise, an engine with an outdated cache would release Pods before the objects of
-// the templates exist.
+// release records on a Namespace that it is prepared. If Pods wait in the namespace, release
+// first checks that desired is from the current versions of the Tenant and the Publications on
+// the server. Otherwise, an engine with an outdated cache would release Pods before the objects
+// of the templates exist.
 func (e *Engine) release(ctx context.Context, id tenant.ID, ns *corev1.Namespace, desired *desiredState) error {
 	if _, held := ns.Annotations[tenant.HeldAnnotation]; held {
 		t, err := e.tenants.Get(ctx, cache.ObjectName{Name: id.ObjectName()})

@@ -48,15 +48,15 @@ const (
 	statusWorkers = 4
 	// writesPerSecond is the maximum rate of all writes together.
 	writesPerSecond = 200
-	// pagesPerSecond is the maximum rate at which the checks for drift read pages.
+	// pagesPerSecond is the maximum rate of the list requests that the drift checks send.
 	pagesPerSecond = 1
 	// retryAtFirst and retryAtLast are the first and the longest delay before a retry.
 	retryAtFirst = 100 * time.Millisecond
 	retryAtLast  = time.Minute
 	// driftEvery is the interval at which the engine checks whether managed objects have changed.
 	driftEvery = 10 * time.Minute
-	// inputTimeout is the maximum time that the engine waits at the start for templates, members and
-	// Publications.
+	// inputTimeout is the maximum time that the engine waits at its start until templates,
+	// TenantMembers and Publications have been read.
 	inputTimeout = 10 * time.Second
 	// statusAfter is the delay before a status is written, so that one write covers several changes.
 	statusAfter = time.Second
@@ -76,30 +76,31 @@ type Options struct {
 	// Client and Dynamic write as [tenant.ManagerUser].
 	Client  kubernetes.Interface
 	Dynamic dynamic.Interface
-	// Tenants must be followed.
+	// Tenants reads the Tenants. It must be running.
 	Tenants *tenants.Store
-	// Namespaces is the informer of all namespaces of the cluster. Owned returns the names of the
-	// namespaces whose label [tenant.Label] has the given value.
+	// Namespaces is the informer of all Namespaces.
 	Namespaces cache.SharedIndexInformer
-	Owned      func(label string) ([]string, error)
+	// Owned returns the names of the namespaces whose label [tenant.Label] has the given value.
+	Owned func(label string) ([]string, error)
 	// OwnerOf returns the tenant that owns a Namespace. See package authz.
 	OwnerOf     func(*corev1.Namespace) tenant.ID
 	Definitions Definitions
-	// DerivesRights reports whether the server gives callers of tenants the ClusterRoles of
-	// [tenants.Rights] without bindings. The engine then creates these ClusterRoles. If nil, the
-	// engine does not create them.
+	// DerivesRights reports whether the server gives tenants' callers the ClusterRoles of
+	// [tenants.Rights] without bindings. If so, the engine creates these ClusterRoles. If nil,
+	// the engine does not create them.
 	DerivesRights func() bool
 	// Metadata reads the metadata of the objects that may be published, as [tenant.ManagerUser].
 	Metadata metadata.Interface
-	// Unseen is a namespace in which admission does not check all writes. The engine does not publish
-	// objects of this namespace. If empty, there is no such namespace.
+	// Unseen is a namespace in which admission does not check all writes. The engine does not
+	// publish objects from this namespace. If empty, admission checks the writes in all
+	// namespaces.
 	Unseen string
-	// Rules returns the rules of Publications. If nil, only the built-in kinds may be published.
+	// Rules returns the rules for Publications. If nil, only the built-in kinds may be published.
 	Rules func() *publication.Rules
-	// Published are the metrics of Publications. If nil, the engine has no such metrics.
+	// Published contains the metrics about Publications. If nil, the engine does not set them.
 	Published *PublicationMetrics
-	// Shared returns the cluster-scoped resources that the configuration shares with all tenants. If
-	// nil, there are none.
+	// Shared returns the cluster-scoped resources that the configuration shares with all tenants.
+	// If nil, no resources are shared.
 	Shared func() []schema.GroupResource
 }
 
@@ -111,7 +112,7 @@ type Engine struct {
 	tenants   typed.Client[v1alpha1.Tenant, *v1alpha1.Tenant]
 	quotas    typed.Client[v1alpha1.TenantQuota, *v1alpha1.TenantQuota]
 	writes    *writeQueue
-	pages     flowcontrol.RateLimiter // limits the rate of the checks for drift
+	pages     flowcontrol.RateLimiter // limits the rate of list requests of the drift checks
 	published *publisher
 	events    *tenants.Recorder
 
@@ -121,17 +122,17 @@ type Engine struct {
 	statuses    workqueue.TypedRateLimitingInterface[tenant.ID] // Tenants whose status may have changed
 
 	comparing sync.Mutex
-	granted   map[tenant.ID][]uint64 // hashes of the rights that each Tenant gave at its last change
+	granted   map[tenant.ID][]uint64 // hashes of the rights that each Tenant gave after its last change
 	seed      maphash.Seed           // seed of the hashes in granted
 
 	mu      sync.Mutex
 	busy    map[string]bool    // namespaces that a worker processes
-	failed  map[string]error   // the error of the last attempt by namespace
+	failed  map[string]error   // the error of the last attempt, keyed by namespace
 	drifted map[string]bool    // namespaces to check even if they are marked as prepared
 	managed map[tenant.ID]bool // tenants whose last observed TenantQuota was managed
 }
 
-// New returns an engine that does nothing before [Engine.Run].
+// New returns an engine that does nothing until [Engine.Run] is called.
 func New(o Options) *Engine {
 	e := &Engine{
 		Options:  o,
@@ -179,7 +180,8 @@ func newStatusQueue() workqueue.TypedRateLimitingInterface[tenant.ID] {
 
 var errSync = errors.New("the caches of namespaces, Tenants and their objects did not sync")
 
-// Run prepares namespaces until ctx ends. It must be called only once. It fails if it cannot start.
+// Run prepares namespaces until ctx ends. It must be called only once. It fails if the caches do
+// not sync.
 func (e *Engine) Run(ctx context.Context) error {
 	shutDown := func() {
 		e.revocations.ShutDown()
@@ -236,9 +238,9 @@ func (e *Engine) Run(ctx context.Context) error {
 	return nil
 }
 
-// awaitInputs waits at most inputTimeout until the templates, the members, and the Publications
-// with their sources have been read. If the engine cannot read the members of a tenant, it changes
-// nothing in the tenant's namespaces.
+// awaitInputs waits at most inputTimeout until the templates, the TenantMembers, and the
+// Publications with their sources have been read. The engine works without them, but it changes
+// nothing in the namespaces of a tenant whose TenantMembers it cannot read.
 func (e *Engine) awaitInputs(ctx context.Context) {
 	soon, cancel := context.WithTimeout(ctx, inputTimeout)
 	defer cancel()
@@ -288,8 +290,8 @@ func (e *Engine) namespaceAdded(obj any) {
 	}
 }
 
-// prepareSoon queues a tenant's namespace. Namespaces that are not recorded as prepared have a
-// queue of their own.
+// prepareSoon queues a tenant's namespace. New namespaces, which are not recorded as prepared,
+// have a separate queue, so that they do not wait for updates of other namespaces.
 func (e *Engine) prepareSoon(ns *corev1.Namespace) {
 	if ns.Labels[tenant.Label] == "" {
 		return
@@ -322,8 +324,8 @@ func (e *Engine) namespaceUpdated(was, is any) {
 }
 
 // ownerChanged queues the status of a tenant that gained or lost a namespace. If its Tenant or
-// TenantMembers name service accounts, it also queues all namespaces of the tenant, because a
-// service account belongs to the owner of its namespace.
+// TenantMembers name service accounts, it also queues all namespaces of the tenant. A service
+// account belongs to the owner of its namespace, so it may now have another tenant.
 func (e *Engine) ownerChanged(id tenant.ID) {
 	if id.IsZero() || id.IsSystem() {
 		return
@@ -414,7 +416,7 @@ func (e *Engine) markDrifted(name string) {
 	e.drifted[name] = true
 }
 
-// failures returns the errors of the namespaces with the given names, sorted by name.
+// failures returns the recorded errors for the namespaces with the given names, sorted by name.
 func (e *Engine) failures(names []string) (failed []string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -56,11 +56,11 @@ var (
 	mary  = v1alpha1.Subject{Kind: "User", Name: "mary"}
 )
 
-// fixture is a cluster in virtual time, and an engine that can be started and stopped.
+// fixture is a fake cluster in virtual time, and an engine that can be started and stopped.
 type fixture struct {
 	t            *testing.T
 	kube         *fake.Clientset
-	client       kubernetes.Interface // the engine's
+	client       kubernetes.Interface // the typed client of the engine
 	dynamic      *dynamicfake.FakeDynamicClient
 	objectClient dynamic.Interface // the dynamic client of the engine, if it is not the field dynamic
 	metadata     *metadatafake.FakeMetadataClient
@@ -70,7 +70,7 @@ type fixture struct {
 	stop         func()
 	owners       authz.Owners // only its reserved names are used
 	undefined    atomic.Bool  // whether the kind Tenant is not defined
-	derives      atomic.Bool  // the server derives rights from Tenants
+	derives      atomic.Bool  // whether the server derives rights from Tenants
 	webhook      bool         // simulates the webhook service, in which DerivesRights is nil
 	unseen       string       // [Options].Unseen of the engine
 	missing      missingDefinitions
@@ -110,7 +110,7 @@ func newFixture(t *testing.T) *fixture {
 				networkingv1.SchemeGroupVersion.WithResource("networkpolicies"): "NetworkPolicyList",
 			}, definition),
 	}
-	// as the server does
+	// The server also rejects changes of roleRef.
 	prepend(&w.kube.Fake, "update", "rolebindings", func(a clienttesting.Action) (bool, runtime.Object, error) {
 		is, _ := a.(clienttesting.UpdateAction).GetObject().(*rbacv1.RoleBinding)
 		was, err := w.kube.Tracker().Get(a.GetResource(), a.GetNamespace(), is.Name)
@@ -171,7 +171,7 @@ func (w *fixture) start() {
 }
 
 func (w *fixture) settle() {
-	time.Sleep(3 * time.Second) // in the time of the synctest bubble
+	time.Sleep(3 * time.Second) // in the fake time of synctest
 	synctest.Wait()
 }
 
@@ -195,7 +195,7 @@ func (w *fixture) namespace(name, of string, annotations map[string]string) {
 	w.must(err)
 }
 
-// tenant calls change with acme's Tenant, and writes the result.
+// tenant calls change with the spec of acme's Tenant, and writes the result.
 func (w *fixture) tenant(change func(*v1alpha1.TenantSpec)) {
 	w.t.Helper()
 	objects := w.dynamic.Resource(resource)
@@ -223,7 +223,7 @@ func (w *fixture) tenant(change func(*v1alpha1.TenantSpec)) {
 	w.settle()
 }
 
-// bindings returns the RoleBindings of a namespace in the form "role: subjects".
+// bindings returns the RoleBindings in a namespace in the form "name role: subjects".
 func (w *fixture) bindings(namespace string) (all []string) {
 	w.t.Helper()
 	list, err := w.kube.RbacV1().RoleBindings(namespace).List(w.t.Context(), metav1.ListOptions{})
@@ -285,8 +285,8 @@ func (w *fixture) writes() (n int) {
 }
 
 // TestBindingsFollowTenant checks that the bindings that a Tenant specifies exist in each
-// namespace, including later namespaces. They are deleted if the Tenant no longer specifies them or
-// is deleted.
+// namespace, including namespaces that are created later. They are deleted if the Tenant no
+// longer specifies them or is deleted.
 func TestBindingsFollowTenant(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newFixture(t)
@@ -310,7 +310,7 @@ func TestBindingsFollowTenant(t *testing.T) {
 		w.expect("at first", "kube-system")
 		w.namespace("acme--db", "acme", nil)
 		w.settle()
-		w.expect("a later one", "acme--db", both...)
+		w.expect("later namespace", "acme--db", both...)
 		if a, b := w.prepared("acme--web"), w.prepared("acme--db"); a == "" || b == "" || a == b {
 			t.Errorf("prepared: %q and %q", a, b)
 		}
@@ -324,7 +324,7 @@ func TestBindingsFollowTenant(t *testing.T) {
 		w.tenant(func(s *v1alpha1.TenantSpec) { s.Admins = nil })
 		w.expect("without admins", "acme--web")
 		if got := w.prepared("acme--web"); got != "" {
-			t.Errorf("prepared with nothing: %s", got)
+			t.Errorf("prepared without content: %s", got)
 		}
 		w.tenant(func(s *v1alpha1.TenantSpec) { s.Admins = []v1alpha1.Subject{mary} })
 		w.must(w.dynamic.Resource(resource).Delete(t.Context(), "acme", metav1.DeleteOptions{}))
@@ -333,8 +333,8 @@ func TestBindingsFollowTenant(t *testing.T) {
 	})
 }
 
-// TestLeaders checks that a new leader writes nothing if nothing has changed, and otherwise writes
-// the changes first.
+// TestLeaders checks that a new leader writes only the changes that were made while no leader
+// ran.
 func TestLeaders(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newFixture(t)
@@ -352,18 +352,18 @@ func TestLeaders(t *testing.T) {
 		w.tenant(func(s *v1alpha1.TenantSpec) { s.Admins = []v1alpha1.Subject{mary} })
 		w.expect("without a leader", "acme--7", "kubetenant:admins admin: peter mary")
 		w.start()
-		w.expect("with the next", "acme--7", "kubetenant:admins admin: mary")
+		w.expect("with the next leader", "acme--7", "kubetenant:admins admin: mary")
 	})
 }
 
 // TestDrift checks that bindings that were changed or deleted without admission are restored, and
-// that added managed bindings are deleted.
+// that additional bindings with the managed label are deleted.
 func TestDrift(t *testing.T) {
 	changes := map[string]func(w *fixture) error{
 		"deleted": func(w *fixture) error {
 			return w.kube.RbacV1().RoleBindings("acme--web").Delete(w.t.Context(), "kubetenant:admins", metav1.DeleteOptions{})
 		},
-		"one more that is managed": func(w *fixture) error {
+		"additional managed binding": func(w *fixture) error {
 			_, err := w.kube.RbacV1().RoleBindings("acme--web").Create(w.t.Context(),
 				&rbacv1.RoleBinding{
 					ObjectMeta: metav1.ObjectMeta{Name: "x", Labels: map[string]string{tenant.ManagedLabel: "tenant"}},
@@ -375,15 +375,15 @@ func TestDrift(t *testing.T) {
 		"another subject": func(b *rbacv1.RoleBinding) {
 			b.Subjects = append(b.Subjects, rbacv1.Subject{Kind: "User", Name: "x"})
 		},
-		"none":         func(b *rbacv1.RoleBinding) { b.Subjects = nil },
-		"another role": func(b *rbacv1.RoleBinding) { b.RoleRef.Name = "cluster-admin" },
-		"a label":      func(b *rbacv1.RoleBinding) { b.Labels["kubetenant.dev/x"] = "y" },
-		"no tenant":    func(b *rbacv1.RoleBinding) { delete(b.Labels, tenant.Label) },
-		"an end": func(b *rbacv1.RoleBinding) {
+		"no subjects":      func(b *rbacv1.RoleBinding) { b.Subjects = nil },
+		"another role":     func(b *rbacv1.RoleBinding) { b.RoleRef.Name = "cluster-admin" },
+		"additional label": func(b *rbacv1.RoleBinding) { b.Labels["kubetenant.dev/x"] = "y" },
+		"no tenant label":  func(b *rbacv1.RoleBinding) { delete(b.Labels, tenant.Label) },
+		"expiration": func(b *rbacv1.RoleBinding) {
 			b.Annotations = map[string]string{tenant.ExpiresAnnotation: "2020-01-01T00:00:00Z"}
 		},
-		"an owner":    func(b *rbacv1.RoleBinding) { b.OwnerReferences = []metav1.OwnerReference{{Name: "x"}} },
-		"a finalizer": func(b *rbacv1.RoleBinding) { b.Finalizers = []string{"x/y"} },
+		"owner reference": func(b *rbacv1.RoleBinding) { b.OwnerReferences = []metav1.OwnerReference{{Name: "x"}} },
+		"finalizer":       func(b *rbacv1.RoleBinding) { b.Finalizers = []string{"x/y"} },
 	} {
 		changes[name] = func(w *fixture) error {
 			bindings := w.kube.RbacV1().RoleBindings("acme--web")
@@ -402,11 +402,11 @@ func TestDrift(t *testing.T) {
 				w.must(change(w))
 				time.Sleep(11 * time.Minute)
 				w.settle()
-				w.expect("healed", "acme--web", "kubetenant:admins admin: peter")
+				w.expect("restored", "acme--web", "kubetenant:admins admin: peter")
 				b, err := w.kube.RbacV1().RoleBindings("acme--web").Get(t.Context(), "kubetenant:admins", metav1.GetOptions{})
 				w.must(err)
 				if len(b.Annotations)+len(b.OwnerReferences)+len(b.Finalizers) > 0 || len(b.Labels) != 2 {
-					t.Errorf("not whole: %+v", b.ObjectMeta)
+					t.Errorf("unexpected metadata: %+v", b.ObjectMeta)
 				}
 				if got, want := w.status(), "Prepared 1/1/0 of generation 1"; got != want {
 					t.Errorf("the status: %s, want %s", got, want)
@@ -416,8 +416,8 @@ func TestDrift(t *testing.T) {
 	}
 }
 
-// slow is a client whose creates are slow, and whose patches return only after the informers have
-// observed the change.
+// slow is a client that creates RoleBindings slowly, and whose patches of Namespaces return only
+// after the informers have observed the change.
 type slow struct{ kubernetes.Interface }
 
 func (s slow) RbacV1() rbacclient.RbacV1Interface { return slowBindings{s.Interface.RbacV1()} }
@@ -471,14 +471,14 @@ func TestConcurrentChange(t *testing.T) {
 		}
 		w.tenant(gives("view", mary))
 		w.namespace("acme--web", "acme", nil)
-		time.Sleep(50 * time.Millisecond) // it is being bound
+		time.Sleep(50 * time.Millisecond) // the engine is creating the binding
 		w.tenant(gives("edit", peter))
 		w.expect("afterwards", "acme--web", "kubetenant:binding:edit edit: peter")
 	})
 }
 
-// TestForgedAnnotation checks that a namespace with a copied or invented annotation is not treated
-// as prepared.
+// TestForgedAnnotation checks that a namespace with an annotation that was copied from another
+// namespace is not treated as prepared.
 func TestForgedAnnotation(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newFixture(t)
@@ -515,8 +515,8 @@ func TestRefusedSubjects(t *testing.T) {
 	})
 }
 
-// TestManyRefusedSubjects checks that the server accepts the condition even if it is about very
-// many subjects.
+// TestManyRefusedSubjects checks that the message of a condition about very many refused subjects
+// is truncated, because the server would reject a longer message.
 func TestManyRefusedSubjects(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const limit = 32768 // of metav1.Condition
@@ -536,7 +536,7 @@ func TestManyRefusedSubjects(t *testing.T) {
 		for _, kind := range []string{v1alpha1.ConditionPrepared, v1alpha1.ConditionReady} {
 			c := meta.FindStatusCondition(stored.Status.Conditions, kind)
 			if c == nil || len(c.Message) > limit || !strings.HasSuffix(c.Message, " ...") {
-				t.Errorf("%s is longer than %d bytes or not cut: %.200v", kind, limit, c)
+				t.Errorf("%s is longer than %d bytes or not truncated: %.200v", kind, limit, c)
 			}
 		}
 	})
@@ -574,7 +574,7 @@ func TestFailures(t *testing.T) {
 		if want := []string{"Normal Prepared of acme", "Warning Failed of acme"}; !slices.Equal(told, want) {
 			t.Errorf("events: %q, want %q", told, want)
 		}
-		// Another caller's object with the same name remains, and an event reports it.
+		// The status reports an object of another caller that has the name of a managed object.
 		_, err = w.kube.RbacV1().RoleBindings("acme--db").Create(t.Context(),
 			&rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "kubetenant:binding:view"}}, metav1.CreateOptions{})
 		w.must(err)
@@ -587,7 +587,7 @@ func TestFailures(t *testing.T) {
 	})
 }
 
-// TestDeletedDefinition checks that the deletion of the definition deletes no other object.
+// TestDeletedDefinition checks that bindings remain after the definition of Tenants is deleted.
 func TestDeletedDefinition(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newFixture(t)
@@ -604,12 +604,12 @@ func TestDeletedDefinition(t *testing.T) {
 		w.start()
 		time.Sleep(20 * time.Minute)
 		w.settle()
-		w.expect("with a leader who never knew it", "acme--web", "kubetenant:admins admin: peter")
+		w.expect("with a new leader", "acme--web", "kubetenant:admins admin: peter")
 	})
 }
 
-// TestFailureBackoff checks that the time between attempts increases, even if the error differs
-// each time.
+// TestFailureBackoff checks that the delay between retries grows, even if the error differs each
+// time.
 func TestFailureBackoff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newFixture(t)
@@ -650,8 +650,9 @@ func TestForeignLabelsAreNotDrift(t *testing.T) {
 	})
 }
 
-// TestTerminatingNamespaces checks that a terminating namespace is not counted, and that its
-// service accounts lose their roles.
+// TestTerminatingNamespaces checks that the status does not count a terminating namespace, and
+// that the engine changes nothing in it. Its service accounts lose their roles in other
+// namespaces after it is deleted.
 func TestTerminatingNamespaces(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newFixture(t)
@@ -671,19 +672,19 @@ func TestTerminatingNamespaces(t *testing.T) {
 			t.Errorf("the status: %s, want %s", got, want)
 		}
 		w.tenant(func(s *v1alpha1.TenantSpec) { s.Admins = append(s.Admins, mary) })
-		w.expect("a change", "acme--web", "kubetenant:admins admin: peter robot mary")
-		w.expect("where it terminates", "acme--ci", "kubetenant:admins admin: peter robot")
+		w.expect("changed Tenant", "acme--web", "kubetenant:admins admin: peter robot mary")
+		w.expect("terminating namespace", "acme--ci", "kubetenant:admins admin: peter robot")
 		w.must(w.kube.CoreV1().Namespaces().Delete(t.Context(), "acme--ci", metav1.DeleteOptions{}))
 		w.settle()
 		w.expect("without the namespace", "acme--web", "kubetenant:admins admin: peter mary")
 		w.namespace("acme--ci", "acme", nil)
 		w.settle()
-		w.expect("with one of its name", "acme--web", "kubetenant:admins admin: peter robot mary")
+		w.expect("namespace created again", "acme--web", "kubetenant:admins admin: peter robot mary")
 	})
 }
 
-// TestReservedNamespaces checks that a Tenant creates nothing in a system namespace that has
-// the label of its tenant.
+// TestReservedNamespaces checks that the engine creates nothing in a system namespace that has
+// the label of a tenant.
 func TestReservedNamespaces(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newFixture(t)
@@ -691,7 +692,7 @@ func TestReservedNamespaces(t *testing.T) {
 		w.namespace("kube-system", "acme", nil)
 		w.namespace("acme--web", "acme", nil)
 		w.tenant(func(s *v1alpha1.TenantSpec) { s.Admins = []v1alpha1.Subject{peter} })
-		w.expect("a system namespace", "kube-system")
-		w.expect("any other", "acme--web", "kubetenant:admins admin: peter")
+		w.expect("system namespace", "kube-system")
+		w.expect("namespace of the tenant", "acme--web", "kubetenant:admins admin: peter")
 	})
 }

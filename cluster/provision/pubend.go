@@ -38,13 +38,13 @@ const (
 	recheckCopiesAfter = 2 * time.Second
 )
 
-// errCopies reports that a deleted Publication still has copies.
+// errCopies reports that a Publication that is being deleted still has copies.
 var errCopies = errors.New("copies remain")
 
-// handleDeletion deletes the copies of a deleted Publication. It removes the finalizer when no
-// copies remain. It has its own workers, so that a deletion that fails or takes long does not delay
-// other Publications. If the CustomResourceDefinition of Publications is being deleted, the copies
-// remain, and only the finalizer is removed.
+// handleDeletion deletes the copies of a Publication that is being deleted. It removes the
+// finalizer when no copies remain. It has its own workers, so that a deletion that fails or takes
+// long does not delay other Publications. If the CustomResourceDefinition of Publications is
+// being deleted, the copies remain, and only the finalizer is removed.
 func (p *publisher) handleDeletion(ctx context.Context, name string) error {
 	was := p.get(name)
 	if was == nil || !was.publication.Deleting {
@@ -101,8 +101,8 @@ func (p *publisher) tryDelete(ctx context.Context, was *published) error {
 	return p.finish(ctx, now)
 }
 
-// mayHaveCopies reports whether a configuration can allow a kind to be published. If not, there are
-// no copies of the kind.
+// mayHaveCopies reports whether a configuration can allow a kind to be published. Otherwise, no
+// copies of the kind exist.
 func mayHaveCopies(kind schema.GroupVersionKind) bool {
 	of := publication.Kind{Kind: kind.GroupKind(), Resource: strings.ToLower(kind.Kind)}
 	return publication.CheckKind(of) == nil
@@ -137,8 +137,8 @@ func (p *publisher) isDefinitionEnding(ctx context.Context) (bool, error) {
 	return err == nil && definition.GetDeletionTimestamp() != nil, err
 }
 
-// finish removes the finalizer of a deleted Publication if it has no copies. It returns [errCopies]
-// if copies remain.
+// finish removes the finalizer of a Publication that is being deleted if no copies remain.
+// Otherwise, it returns [errCopies].
 func (p *publisher) finish(ctx context.Context, is *published) error {
 	for _, resource := range p.engine.kinds() {
 		more, err := false, error(nil)
@@ -172,9 +172,9 @@ func (p *publisher) hasMoreCopies(
 	return int64(len(list.Items)) > than, nil
 }
 
-// queueCopies queues the namespaces that have a copy of the given kind of a Publication, and
-// reports whether there are copies. It finds the copies by their label, because the selection of an
-// invalid Publication is unknown.
+// queueCopies queues the namespaces that have a copy from a Publication, if the copy has the
+// given resource. It reports whether it found a copy. It finds the copies by their label, because
+// it is unknown which namespaces an invalid Publication selects.
 func (p *publisher) queueCopies(
 	ctx context.Context, name string, resource schema.GroupVersionResource,
 ) (found bool, err error) {
@@ -224,8 +224,8 @@ func (p *publisher) getStored(ctx context.Context, of *publication.Publication) 
 	return u, nil
 }
 
-// patchFinalizers calls change with the finalizers of other programs. It writes the result if it
-// has another length than the stored list.
+// patchFinalizers calls change with the finalizers of other programs. It writes the result as the
+// new list of finalizers, if its length differs from that of the stored list.
 func (p *publisher) patchFinalizers(
 	ctx context.Context, of *publication.Publication, change func(others []string) []string,
 ) error {
@@ -241,8 +241,8 @@ func (p *publisher) patchFinalizers(
 	return p.patchStored(ctx, stored, map[string]any{"metadata": map[string]any{"finalizers": next}})
 }
 
-// patchStored applies a merge patch to a Publication that has not changed since it was read. Unlike
-// [typed.Client], it does not decode the Publication.
+// patchStored applies a merge patch to a Publication. It fails with a conflict if the Publication
+// has changed since it was read. Unlike [typed.Client], it does not decode the Publication.
 func (p *publisher) patchStored(
 	ctx context.Context, stored *unstructured.Unstructured, patch map[string]any, subresources ...string,
 ) error {

@@ -26,7 +26,7 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// deleted deletes a Publication. The finalizer keeps it until the engine removes the finalizer.
+// deleted marks a Publication as being deleted.
 func deleted(p *v1alpha1.Publication) { p.DeletionTimestamp = new(metav1.Now()) }
 
 // finalizers returns the finalizers of a Publication.
@@ -37,15 +37,16 @@ func (w *fixture) finalizers(name string) []string {
 	return u.GetFinalizers()
 }
 
-// listing answers the lists of copies of the Publications slow-*. A reactor cannot wait, because
-// the fake client calls one reactor at a time.
+// listing is a client that returns the error of answer for lists of copies of Publications whose
+// names begin with "slow". It is not a reactor, because answer may wait and the fake client calls
+// one reactor at a time.
 type listing struct {
 	metadata.Interface
 	answer   func() error
 	attempts atomic.Int32
 }
 
-// IsWatchListSemanticsUnSupported reports that the fake client has no lists by watch.
+// IsWatchListSemanticsUnSupported reports that the fake client does not support streaming lists.
 func (*listing) IsWatchListSemanticsUnSupported() bool { return true }
 
 func (l *listing) Resource(of schema.GroupVersionResource) metadata.Getter {
@@ -65,8 +66,8 @@ func (l listingOf) List(ctx context.Context, o metav1.ListOptions) (*metav1.Part
 	return nil, l.answer()
 }
 
-// TestPublicationDeletionsAreIndependent checks that Publications whose end takes long or fails do
-// not delay other Publications. The engine retries with a growing delay.
+// TestPublicationDeletionsAreIndependent checks that Publications whose deletion takes long or
+// fails do not delay other Publications. The engine retries with a growing delay.
 func TestPublicationDeletionsAreIndependent(t *testing.T) {
 	for name, answer := range map[string]func() error{
 		"takes long": func() error {
@@ -88,17 +89,18 @@ func TestPublicationDeletionsAreIndependent(t *testing.T) {
 				w.source(authority)
 				w.publish(unchanged)
 				for i := range 2 {
-					// A Publication whose source is missing has no copies, but its end lists them.
+					// A Publication whose source is missing has no copies, but the engine lists
+					// them.
 					w.publishAs(fmt.Sprint("slow-", i), func(p *v1alpha1.Publication) {
 						p.Annotations = map[string]string{tenant.PruneAnnotation: "true"}
 					})
 					w.publishAs(fmt.Sprint("slow-", i), deleted)
 				}
 				w.source(changed)
-				w.expectObjects("a change meanwhile", "acme--web", "configmaps/ca  second")
+				w.expectObjects("changed source", "acme--web", "configmaps/ca  second")
 				w.publish(deleted)
 				w.settle()
-				w.expectObjects("a deletion meanwhile", "acme--web")
+				w.expectObjects("deleted Publication", "acme--web")
 				if left := w.finalizers("ca"); len(left) > 0 {
 					t.Errorf("the other Publication has the finalizers %s", left)
 				}
@@ -108,15 +110,15 @@ func TestPublicationDeletionsAreIndependent(t *testing.T) {
 					t.Errorf("%d attempts in 10 minutes", n)
 				}
 				if left := w.finalizers("slow-0"); !slices.Equal(left, []string{tenant.PublicationFinalizer}) {
-					t.Errorf("the Publication ended without a list of its copies: %s", left)
+					t.Errorf("the finalizers changed although the copies cannot be listed: %s", left)
 				}
 			})
 		})
 	}
 }
 
-// TestNeverPublishedKind checks that the deletion of a Publication does not wait for a kind that no
-// configuration allows. Such a Publication has no copies.
+// TestNeverPublishedKind checks that the finalizer of a deleted Publication is removed if no
+// configuration can allow its kind, because it then has no copies.
 func TestNeverPublishedKind(t *testing.T) {
 	for kind, ends := range map[string]bool{"Pod": true, "Widget": false} {
 		t.Run(kind, func(t *testing.T) {
@@ -127,14 +129,14 @@ func TestNeverPublishedKind(t *testing.T) {
 				w.publish(func(p *v1alpha1.Publication) { p.Spec.From.Kind = kind })
 				w.publish(deleted)
 				if got := len(w.finalizers("ca")) == 0; got != ends {
-					t.Errorf("ends: %t, want %t", got, ends)
+					t.Errorf("finalizer removed: %t, want %t", got, ends)
 				}
 			})
 		})
 	}
 }
 
-// invalidPublications are specs that do not decode or are invalid.
+// invalidPublications returns specs that do not decode or are invalid.
 func invalidPublications() map[string]any {
 	from := map[string]any{
 		"apiVersion": "v1",
@@ -144,16 +146,16 @@ func invalidPublications() map[string]any {
 	}
 	all := map[string]any{"all": true}
 	return map[string]any{
-		"the spec does not decode":    "x",
-		"the source does not decode":  map[string]any{"from": []any{"x"}, "tenants": all},
-		"the tenants do not decode":   map[string]any{"from": from, "tenants": "x"},
-		"hold does not decode":        map[string]any{"from": from, "tenants": all, "hold": "x"},
-		"no tenants":                  map[string]any{"from": from, "tenants": map[string]any{}},
-		"no spec":                     map[string]any{},
-		"an invalid selector":         map[string]any{"from": from, "tenants": all, "namespaceSelector": wrongSelector()},
-		"a conflict policy of later":  map[string]any{"from": from, "tenants": all, "onConflict": "Merge"},
-		"a source without an object":  map[string]any{"from": map[string]any{"kind": "ConfigMap"}, "tenants": all},
-		"another version of the kind": map[string]any{"from": map[string]any{"apiVersion": "a/b/c"}, "tenants": all},
+		"the spec does not decode":   "x",
+		"the source does not decode": map[string]any{"from": []any{"x"}, "tenants": all},
+		"the tenants do not decode":  map[string]any{"from": from, "tenants": "x"},
+		"hold does not decode":       map[string]any{"from": from, "tenants": all, "hold": "x"},
+		"no tenants":                 map[string]any{"from": from, "tenants": map[string]any{}},
+		"no spec":                    map[string]any{},
+		"an invalid selector":        map[string]any{"from": from, "tenants": all, "namespaceSelector": wrongSelector()},
+		"an unknown conflict policy": map[string]any{"from": from, "tenants": all, "onConflict": "Merge"},
+		"a source without an object": map[string]any{"from": map[string]any{"kind": "ConfigMap"}, "tenants": all},
+		"an invalid apiVersion":      map[string]any{"from": map[string]any{"apiVersion": "a/b/c"}, "tenants": all},
 	}
 }
 
@@ -175,8 +177,8 @@ func (w *fixture) changeRaw(change func(u *unstructured.Unstructured)) {
 }
 
 // TestInvalidPublication checks that the copies of a Publication that becomes invalid remain, and
-// that other Publications are not delayed. Its condition reports the remedy. Its deletion deletes
-// the copies, even if the leader never knew it.
+// that other Publications are not delayed. Its condition reports the remedy. When the Publication
+// is deleted, the copies are deleted, even if the leader never observed a valid version.
 func TestInvalidPublication(t *testing.T) {
 	for name, spec := range invalidPublications() {
 		for _, restart := range []bool{false, true} {
@@ -203,7 +205,7 @@ func invalidPublication(t *testing.T, spec any, restart bool) {
 	w.publishAs("other", func(p *v1alpha1.Publication) { p.Spec.Hold = true })
 	w.namespace("acme--new", "acme", map[string]string{tenant.HeldAnnotation: "true"})
 	w.source(changed)
-	time.Sleep(11 * time.Minute) // with one drift pass
+	time.Sleep(11 * time.Minute) // includes one drift check
 	synctest.Wait()
 	w.expectObjects("invalid", "acme--web", "configmaps/ca  first", "configmaps/other  first")
 	w.expectObjects("a new namespace", "acme--new", "configmaps/other  first")
@@ -249,8 +251,8 @@ func TestInvalidPublicationIsFixed(t *testing.T) {
 	})
 }
 
-// TestInvalidPublicationWithoutDefinition checks an invalid Publication after the definition of
-// Publications is deleted. Its copies remain, and its finalizer is removed.
+// TestInvalidPublicationWithoutDefinition checks that, after the definition of Publications is
+// deleted, the copies of an invalid Publication remain and its finalizer is removed.
 func TestInvalidPublicationWithoutDefinition(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newFixture(t)
@@ -271,9 +273,8 @@ func TestInvalidPublicationWithoutDefinition(t *testing.T) {
 	})
 }
 
-// TestPreparedBeforePublicationEnds checks a namespace that is prepared after its Publication was
-// deleted and before the engine ends the Publication. The namespace keeps its copy only until the
-// end.
+// TestPreparedBeforePublicationEnds checks that a copy is deleted even if its namespace is
+// prepared after the Publication was deleted, but before the engine handles the deletion.
 func TestPreparedBeforePublicationEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newFixture(t)
@@ -296,10 +297,10 @@ func TestPreparedBeforePublicationEnds(t *testing.T) {
 		_, err = w.kube.CoreV1().Namespaces().Update(t.Context(), ns, metav1.UpdateOptions{})
 		w.must(err)
 		w.settle()
-		w.expectObjects("before the end", "acme--web", "configmaps/ca  first")
+		w.expectObjects("before the deletion is handled", "acme--web", "configmaps/ca  first")
 		fails.Store(false)
 		time.Sleep(2 * time.Minute)
-		w.expectObjects("after the end", "acme--web")
+		w.expectObjects("after the deletion is handled", "acme--web")
 		if left := w.finalizers("ca"); len(left) > 0 {
 			t.Errorf("the Publication has the finalizers %s", left)
 		}

@@ -19,9 +19,9 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// readInvalid returns the state of a Publication that does not decode or is invalid. It returns nil
-// if there is no such Publication. With this state, the Publication selects no namespace, and its
-// copies remain unchanged.
+// readInvalid returns the state of a Publication that does not decode or is invalid. It returns
+// nil if the Publication is valid or does not exist. With this state, the Publication selects no
+// namespace, and its copies remain unchanged.
 func (p *publisher) readInvalid(name string) *published {
 	of, why := p.engine.Tenants.InvalidPublication(name)
 	if of == nil {
@@ -45,7 +45,7 @@ func (p *publisher) readInvalid(name string) *published {
 // writeInvalid writes the condition of an invalid Publication. If the condition has changed, it
 // also records an event. It does not decode the Publication.
 func (p *publisher) writeInvalid(ctx context.Context, is *published) error {
-	p.engine.Published.forget(is.publication.Name) // the numbers of its copies are not known
+	p.engine.Published.forget(is.publication.Name) // the numbers of copies are not known
 	stored, err := p.getStored(ctx, is.publication)
 	if stored == nil || err != nil || stored.GetGeneration() != is.publication.Generation {
 		return err // the newer version of the Publication causes an event

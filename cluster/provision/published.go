@@ -30,12 +30,13 @@ import (
 const (
 	// maxPublished is the maximum total size of all copies of a Publication in bytes.
 	maxPublished = 256 << 20
-	// fullCount is the maximum number of namespaces of one tenant whose copies are included in the
-	// total size. Otherwise, a tenant with many namespaces could stop a Publication for all tenants.
+	// fullCount is the maximum number of namespaces of one tenant whose copies are included in
+	// the total size. Otherwise, a tenant with many namespaces could prevent a Publication for
+	// all tenants.
 	fullCount = 100
-	// prunedAlone is the maximum number of copies that are deleted without confirmation if the source
-	// does not exist. If there are more copies, all of them remain until [tenant.PruneAnnotation]
-	// confirms the deletion.
+	// prunedAlone is the maximum number of copies that are deleted without confirmation if the
+	// source does not exist. If a Publication has more copies, all copies remain until
+	// [tenant.PruneAnnotation] confirms the deletion.
 	prunedAlone = 20
 	// statusEvery is the interval at which the status of Publications is written.
 	statusEvery = 5 * time.Second
@@ -67,7 +68,7 @@ type published struct {
 	// invalid reports that the Publication does not decode or is invalid. Its selection is not known,
 	// so its copies remain unchanged, unless gone is set.
 	invalid bool
-	// reason and message are the reason and the message of the condition Ready while content is nil.
+	// reason and message are used for the condition Ready while content is nil.
 	reason, message string
 	// since is the time of the last change of the content or the selection.
 	since time.Time
@@ -86,8 +87,8 @@ func (p *published) isVersionOf(of *publication.Publication) bool {
 	return p != nil && p.publication.UID == of.UID && p.publication.Generation == of.Generation
 }
 
-// prunes reports whether a copy must be deleted from a namespace that should not have it.
-// isSelected reports whether the Publication selects the namespace.
+// prunes reports whether a copy must be deleted from a namespace that should not have this copy.
+// isSelected specifies whether the Publication selects the namespace.
 func (p *published) prunes(isSelected bool) bool {
 	return p.gone || !p.invalid && (p.content != nil || !isSelected)
 }
@@ -98,15 +99,15 @@ type publisher struct {
 	engine       *Engine
 	publications typed.Client[v1alpha1.Publication, *v1alpha1.Publication]
 	names        workqueue.TypedRateLimitingInterface[string] // Publications to read with their sources
-	deletions    workqueue.TypedRateLimitingInterface[string] // deleted Publications
+	deletions    workqueue.TypedRateLimitingInterface[string] // Publications that are being deleted
 
 	mu    sync.RWMutex
 	known map[string]*published
-	// refused has the errors of the last attempts to write copies, by Publication and namespace.
+	// refused has the errors from writing copies, keyed by Publication and namespace.
 	refused map[string]map[string]error
-	// applied has the hashes of the contents that this process wrote, by Publication and namespace.
+	// applied has the hashes of the copies that this process wrote, with the same keys.
 	applied map[string]map[string]string
-	// dirty has the Publications whose status may not be current.
+	// dirty has the Publications whose status may be outdated.
 	dirty map[string]bool
 }
 
@@ -125,7 +126,7 @@ func newPublisher(e *Engine) *publisher {
 	}
 }
 
-// rules returns the rules of Publications.
+// rules returns the rules for Publications.
 func (p *publisher) rules() *publication.Rules {
 	if p.engine.Rules == nil {
 		return &publication.Rules{}
@@ -133,7 +134,7 @@ func (p *publisher) rules() *publication.Rules {
 	return p.engine.Rules()
 }
 
-// resolveAll reads all Publications and their sources once. It queues failed reads for a retry.
+// resolveAll reads all Publications and their sources once. Failed reads are retried later.
 func (p *publisher) resolveAll(ctx context.Context) {
 	for _, name := range p.all() {
 		if err := p.resolve(ctx, name); err != nil {
@@ -179,8 +180,8 @@ func (p *publisher) get(name string) *published {
 	return p.known[name]
 }
 
-// resolve reads a Publication and its source. If the copies must change, it queues the namespaces.
-// It queues a Publication that is being deleted for [publisher.handleDeletion].
+// resolve reads a Publication and its source. If the copies must change, it queues their
+// namespaces. It queues a Publication that is being deleted for [publisher.handleDeletion].
 func (p *publisher) resolve(ctx context.Context, name string) error {
 	was := p.get(name)
 	of, now := p.engine.Tenants.Publication(name), p.readInvalid(name)
@@ -253,8 +254,8 @@ func (p *publisher) put(was, now *published) bool {
 	return true
 }
 
-// retryRefused queues namespaces that lack the copy of a Publication because of an error other than
-// a conflict, and reports whether it queued any.
+// retryRefused queues namespaces that lack the copy of a Publication because of an error other
+// than [errConflict], and reports whether it queued a namespace.
 func (p *publisher) retryRefused(name string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -276,8 +277,8 @@ func (p *publisher) retryRefused(name string) bool {
 	return retried > 0
 }
 
-// forget removes the state of a Publication that no longer exists. If gone is set, the state is
-// retained, because a copy may have been written in between.
+// forget removes the state of a Publication that no longer exists. If gone is set, it retains the
+// state, so that a copy that was written after the deletion began is still deleted.
 func (p *publisher) forget(name string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -395,7 +396,7 @@ func (p *publisher) readMissing(
 	return out, nil
 }
 
-// copies returns the number of copies of a Publication, with at most fullCount for each tenant.
+// copies returns how many copies a Publication should have, with at most fullCount per tenant.
 func (p *publisher) copies(of *publication.Publication) (n int) {
 	all, err := p.engine.lister.List(labels.Everything())
 	if err != nil {
@@ -429,7 +430,7 @@ func (e *Engine) addPublished(id tenant.ID, to *desiredState) {
 	}
 }
 
-// isCurrent fails unless the state of every Publication is from its current version on the server.
+// isCurrent fails unless the known state of each Publication is from its version on the server.
 func (p *publisher) isCurrent(ctx context.Context) error {
 	list, err := p.engine.Metadata.Resource(resourceOf(v1alpha1.ResourcePublications)).List(ctx, metav1.ListOptions{})
 	if apierrors.IsNotFound(err) { // the kind is not defined
@@ -440,7 +441,7 @@ func (p *publisher) isCurrent(ctx context.Context) error {
 	}
 	for i := range list.Items {
 		if list.Items[i].DeletionTimestamp != nil {
-			continue // it adds no objects
+			continue // a Publication that is being deleted adds no objects
 		}
 		is := p.get(list.Items[i].Name)
 		if is == nil || is.publication.UID != list.Items[i].UID || is.publication.Generation != list.Items[i].Generation {

@@ -33,8 +33,8 @@ var (
 	secrets             = corev1.SchemeGroupVersion.WithResource("secrets")
 )
 
-// followSources creates a metadata client that serves the sources of [fixture.source] and the
-// copies.
+// followSources creates a metadata client that returns the objects that [fixture.source] writes,
+// the copies and the Publications.
 func (w *fixture) followSources() {
 	scheme := metadatafake.NewTestScheme()
 	w.must(metav1.AddMetaToScheme(scheme))
@@ -118,8 +118,8 @@ func (w *fixture) addSharedNamespace() {
 	w.must(err)
 }
 
-// source writes an object of the system tenant as a checked author. An empty text deletes the
-// ConfigMap shared/ca.
+// source writes an object in the namespace shared, as an author whose rights were checked. An
+// empty text deletes the ConfigMap shared/ca.
 func (w *fixture) source(text string) {
 	w.t.Helper()
 	w.sourceBy(text, true)
@@ -159,7 +159,7 @@ func (w *fixture) sourceBy(text string, checked bool) {
 	w.must(err)
 }
 
-// parse returns an object in the namespace shared.
+// parse decodes an object and sets its namespace to shared.
 func (w *fixture) parse(text string) *unstructured.Unstructured {
 	w.t.Helper()
 	u := &unstructured.Unstructured{}
@@ -174,14 +174,14 @@ func (w *fixture) publish(change func(*v1alpha1.Publication)) {
 	w.publishAs("ca", change)
 }
 
-// publishAs writes a Publication of the ConfigMap of its name, and waits for the engine.
+// publishAs writes a Publication of the ConfigMap with the same name, and waits for the engine.
 func (w *fixture) publishAs(name string, change func(*v1alpha1.Publication)) {
 	w.t.Helper()
 	w.writePublication(name, change)
 	w.settle()
 }
 
-// writePublication writes a Publication of the ConfigMap of its name.
+// writePublication writes a Publication of the ConfigMap with the same name.
 func (w *fixture) writePublication(name string, change func(*v1alpha1.Publication)) {
 	w.t.Helper()
 	all := w.dynamic.Resource(publicationResource)
@@ -220,11 +220,11 @@ func (w *fixture) writePublication(name string, change func(*v1alpha1.Publicatio
 	w.must(err)
 }
 
-// published returns the status of the Publication ca: its reason, its numbers and its first
-// example.
+// published returns the status of the Publication ca in the form "reason
+// desired/current/failed/conflicts", followed by the namespaces of the examples.
 func (w *fixture) published() string {
 	w.t.Helper()
-	time.Sleep(6 * time.Second) // in the time of the synctest bubble
+	time.Sleep(6 * time.Second) // in the fake time of synctest
 	synctest.Wait()
 	u, err := w.dynamic.Resource(publicationResource).Get(w.t.Context(), "ca", metav1.GetOptions{})
 	w.must(err)
@@ -254,12 +254,12 @@ const (
 	changed   = `{ apiVersion: v1, kind: ConfigMap, metadata: { name: ca }, data: { who: second } }`
 )
 
-// unchanged does not change a Publication.
+// unchanged is a change function that does not change the Publication.
 func unchanged(*v1alpha1.Publication) {}
 
-// TestPublication checks that every namespace of every tenant has a copy, including later ones. A
-// change of the object updates the copies. They are deleted with the object and with the
-// Publication.
+// TestPublication checks that every namespace of every tenant has a copy, including namespaces
+// that are created later. A change of the source updates the copies. The copies are deleted if
+// the source or the Publication is deleted.
 func TestPublication(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newFixture(t)
@@ -308,9 +308,9 @@ func TestPublication(t *testing.T) {
 	})
 }
 
-// TestPublicationSelects checks that a Publication selects by the tenant's ID, by the labels of its
-// Tenant, and by the labels that the Tenant gives to namespaces. A namespace that is no longer
-// selected loses its copy.
+// TestPublicationSelects checks that a Publication selects namespaces by the tenant's ID, by the
+// labels of its Tenant, and by the labels that the Tenant specifies for them. The copy in a
+// namespace that is no longer selected is deleted.
 func TestPublicationSelects(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newFixture(t)
@@ -335,7 +335,7 @@ func TestPublicationSelects(t *testing.T) {
 			{"one namespace", func(s *v1alpha1.PublicationSpec) {
 				s.NamespaceSelector = &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelMetadataName: "acme--web"}}
 			}, there, gone, gone},
-			{"a label that the Tenant gives", func(s *v1alpha1.PublicationSpec) {
+			{"a label that the Tenant specifies", func(s *v1alpha1.PublicationSpec) {
 				s.NamespaceSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"stage": "test"}}
 			}, there, there, gone},
 			{"a label of the namespace itself", func(s *v1alpha1.PublicationSpec) {
@@ -360,8 +360,8 @@ func TestPublicationSelects(t *testing.T) {
 	})
 }
 
-// TestPublicationKeepsCopies checks that the copies remain as they are while their content is not
-// known.
+// TestPublicationKeepsCopies checks that the copies remain unchanged if the source cannot be
+// published, or if the definition of Publications is deleted.
 func TestPublicationKeepsCopies(t *testing.T) {
 	for _, c := range []struct {
 		name, reason string
@@ -416,8 +416,9 @@ func TestPublicationKeepsCopies(t *testing.T) {
 	}
 }
 
-// TestPublicationConflicts checks that an older object of the same kind and name remains and is
-// reported, or is replaced. This also applies to an object of another source of the engine.
+// TestPublicationConflicts checks that an existing object with the kind and name of a copy
+// remains and is reported, unless spec.onConflict is Replace. If a template defines the same
+// object, the older of the two applies.
 func TestPublicationConflicts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newFixture(t)
@@ -442,14 +443,15 @@ func TestPublicationConflicts(t *testing.T) {
 
 		w.tenant(func(s *v1alpha1.TenantSpec) { s.Namespaces.Templates = []string{"std"} })
 		w.template("std", strings.Replace(authority, "first", "of the template", 1))
-		w.expectObjects("a younger template", "acme--web", "configmaps/ca  first")
+		w.expectObjects("newer template", "acme--web", "configmaps/ca  first")
 		w.publish(func(p *v1alpha1.Publication) { p.DeletionTimestamp = new(metav1.Now()) })
-		w.expectObjects("the younger one takes over", "acme--web", "configmaps/ca std of the template")
+		w.expectObjects("without the Publication", "acme--web", "configmaps/ca std of the template")
 	})
 }
 
-// TestPublicationHolds checks that many copies of a deleted source remain. In a new namespace, Pods
-// wait while a Publication that holds them has no content.
+// TestPublicationHolds checks that the copies of a deleted source remain until the deletion is
+// confirmed, if there are many. In a new namespace, Pods wait while a Publication with spec.hold
+// has no content.
 func TestPublicationHolds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newFixture(t)
@@ -487,8 +489,8 @@ func (w *fixture) held() bool {
 	return held
 }
 
-// TestPublicationDrift checks that a changed or deleted copy is restored. A copy without a source
-// is deleted only if its Publication is known.
+// TestPublicationDrift checks that a changed or deleted copy is restored. An additional copy is
+// deleted only if the Publication that it names is known.
 func TestPublicationDrift(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newFixture(t)
@@ -539,12 +541,12 @@ func TestPublicationDrift(t *testing.T) {
 		}
 		time.Sleep(11 * time.Minute)
 		synctest.Wait()
-		w.expectObjects("strays", "acme--web", "configmaps/ca  first", "configmaps/unknown  first")
+		w.expectObjects("additional copies", "acme--web", "configmaps/ca  first", "configmaps/unknown  first")
 	})
 }
 
-// TestAnnotatedObject checks that the annotation on an object creates, changes and deletes a
-// Publication.
+// TestAnnotatedObject checks that the engine creates, changes and deletes the Publication of an
+// object when its annotation [tenant.PublishAnnotation] changes.
 func TestAnnotatedObject(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newFixture(t)

@@ -23,7 +23,7 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// hashOf returns the hash of the ConfigMap shared/ca with a text.
+// hashOf returns the hash of the content that the given object in the namespace shared has.
 func (w *fixture) hashOf(text string) string {
 	w.t.Helper()
 	u := w.parse(text)
@@ -32,8 +32,8 @@ func (w *fixture) hashOf(text string) string {
 	return content.Hash
 }
 
-// TestEarlierContent checks that an author without the rights cannot restore earlier content. The
-// earlier content was confirmed on the Publication, and later content on the source.
+// TestEarlierContent checks that an author without the rights to publish cannot restore earlier
+// content. The earlier content was confirmed on the Publication, and later content on the source.
 func TestEarlierContent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newFixture(t)
@@ -55,8 +55,8 @@ func TestEarlierContent(t *testing.T) {
 	})
 }
 
-// TestUnseenNamespace checks that an object in the namespace of the webhook service is not
-// published.
+// TestUnseenNamespace checks that an object in the webhook service's own namespace is not
+// published, because the service does not check all writes in this namespace.
 func TestUnseenNamespace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newFixture(t)
@@ -78,8 +78,9 @@ func TestUnseenNamespace(t *testing.T) {
 	})
 }
 
-// TestUnconfirmedAnnotation checks that an annotation from a time when the namespace belonged to a
-// tenant creates no Publication. It therefore reserves no name.
+// TestUnconfirmedAnnotation checks that no Publication is created for an annotation that
+// admission did not check. For example, a tenant may have owned the namespace when the annotation
+// was set.
 func TestUnconfirmedAnnotation(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newFixture(t)
@@ -95,8 +96,8 @@ func TestUnconfirmedAnnotation(t *testing.T) {
 	})
 }
 
-// TestPrunedAfterRestart checks that a new leader deletes the copies of a Publication even if it
-// does not know the Publication's content.
+// TestPrunedAfterRestart checks that a new leader deletes the copies of a deleted Publication
+// even if it does not know the Publication's content.
 func TestPrunedAfterRestart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newFixture(t)
@@ -123,7 +124,7 @@ func TestPrunedAfterRestart(t *testing.T) {
 	})
 }
 
-// TestExpiredPages checks that the drift pass continues a list whose continue token has expired.
+// TestExpiredPages checks that the drift check continues a list whose continue token has expired.
 func TestExpiredPages(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newFixture(t)
@@ -134,7 +135,7 @@ func TestExpiredPages(t *testing.T) {
 		w.publish(unchanged)
 		var lists atomic.Int32
 		prepend(&w.dynamic.Fake, "list", "configmaps", func(a clienttesting.Action) (bool, runtime.Object, error) {
-			if a.GetNamespace() != "" || lists.Add(1)%2 == 0 { // the second list is the continued one
+			if a.GetNamespace() != "" || lists.Add(1)%2 == 0 { // the second request continues the list
 				return false, nil, nil
 			}
 			err := apierrors.NewResourceExpired("the token is too old")
@@ -157,8 +158,8 @@ func TestExpiredPages(t *testing.T) {
 	})
 }
 
-// TestManyNamespacesOfOneTenant checks that a tenant with many namespaces does not stop a large
-// object for other tenants.
+// TestManyNamespacesOfOneTenant checks that a large object is published to other tenants even if
+// one tenant has many namespaces.
 func TestManyNamespacesOfOneTenant(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newFixture(t)
@@ -170,7 +171,7 @@ func TestManyNamespacesOfOneTenant(t *testing.T) {
 		}
 		w.source(strings.Replace(authority, "first", strings.Repeat("x", 1<<20), 1))
 		w.writePublication("ca", unchanged)
-		// The test ends before all copies are written, which needs much time with the race detector.
+		// The test does not wait for all copies, because this is slow with the race detector.
 		until(func() bool { return len(w.objects("globex--web")) > 0 })
 		if got := w.objects("globex--web"); len(got) != 1 {
 			t.Errorf("another tenant has %d copies", len(got))

@@ -49,8 +49,8 @@ func (w *fixture) update(namespace string, change func(*corev1.Namespace)) {
 	w.must(err)
 }
 
-// TestReleasedNamespaces checks that the drift pass deletes only the copies in a namespace that has
-// lost its tenant. It also deletes the copies in a namespace that another tenant now owns.
+// TestReleasedNamespaces checks that the copies in a namespace are deleted after the namespace
+// has lost its tenant or belongs to a tenant that is not selected. Other objects remain.
 func TestReleasedNamespaces(t *testing.T) {
 	own, kept := "configmaps/own  first", "configmaps/kept std first"
 	for name, c := range map[string]struct {
@@ -58,13 +58,13 @@ func TestReleasedNamespaces(t *testing.T) {
 		want   []string
 	}{
 		"without a label": {func(ns *corev1.Namespace) { delete(ns.Labels, tenant.Label) }, []string{kept, own}},
-		"of the system": {
+		"of the system tenant": {
 			func(ns *corev1.Namespace) { ns.Labels[tenant.Label] = tenant.System().String() }, []string{kept, own},
 		},
 		"of a tenant that is not selected": {
 			func(ns *corev1.Namespace) { ns.Labels[tenant.Label] = "globex" }, []string{kept, own},
 		},
-		"of a tenant as before": {
+		"of the same tenant": {
 			func(ns *corev1.Namespace) { ns.Labels["x"] = "y" }, []string{"configmaps/ca  first", kept, own},
 		},
 		"without a label, and being deleted": {
@@ -100,8 +100,8 @@ func TestReleasedNamespaces(t *testing.T) {
 	}
 }
 
-// TestUnreadKinds checks that the drift pass does not write to every namespace if a kind cannot be
-// listed.
+// TestUnreadKinds checks that the drift check does not treat the copies as missing if a kind
+// cannot be listed.
 func TestUnreadKinds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newFixture(t)
@@ -127,13 +127,13 @@ func TestUnreadKinds(t *testing.T) {
 			}
 		}
 		if lists > 0 {
-			t.Errorf("the copies of %d namespaces are read, although none is known to be missing", lists)
+			t.Errorf("the copies in %d namespaces are read, although no copy is known to be missing", lists)
 		}
 	})
 }
 
-// TestCurrentWithoutPrepared checks that a copy is current even if the namespace lacks another
-// object.
+// TestCurrentWithoutPrepared checks that the status of a Publication counts a copy as current
+// even if the namespace lacks another object.
 func TestCurrentWithoutPrepared(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newFixture(t)
@@ -149,8 +149,8 @@ func TestCurrentWithoutPrepared(t *testing.T) {
 	})
 }
 
-// TestNameOfAnotherObject checks that the engine does not change a Publication of another object
-// that has the name of the Publication to create.
+// TestNameOfAnotherObject checks that the engine does not overwrite a Publication of another
+// object that already has the name of the Publication to create.
 func TestNameOfAnotherObject(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newFixture(t)
@@ -175,14 +175,14 @@ func TestNameOfAnotherObject(t *testing.T) {
 		p, err := typed.Decode[v1alpha1.Publication](u)
 		w.must(err)
 		if p.Spec.From.Name != "other" {
-			t.Errorf("the Publication is now of %s", p.Spec.From.Name)
+			t.Errorf("the source of the Publication is now %s", p.Spec.From.Name)
 		}
 		w.expectObjects("with another object", "acme--web")
 	})
 }
 
-// TestUnpublishedWithoutContent checks that the Publication of an annotated object is deleted with
-// the object, even if the last content was not checked.
+// TestUnpublishedWithoutContent checks that the Publication of an annotated object is deleted
+// with the object, even if the author of the last content was not checked.
 func TestUnpublishedWithoutContent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newFixture(t)
@@ -229,8 +229,8 @@ func TestDeletedPublicationOfUnknownKind(t *testing.T) {
 	})
 }
 
-// TestLateCopy checks that a copy is deleted if a former leader wrote it after the Publication was
-// deleted.
+// TestLateCopy checks that a copy that a former leader wrote after the Publication was deleted is
+// also deleted.
 func TestLateCopy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newFixture(t)

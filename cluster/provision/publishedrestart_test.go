@@ -22,7 +22,7 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// blocking is a client that returns the source of a Publication only after the test closes open.
+// blocking is a client whose reads of ConfigMaps wait until the test closes open.
 type (
 	blocking struct {
 		dynamic.Interface
@@ -61,8 +61,9 @@ func (b blockingObjects) Get(
 	}
 }
 
-// TestHeldUntilRead checks that an engine that has not read a Publication and its source prepares
-// no namespace that the Publication selects. Pods wait there if the Publication holds them.
+// TestHeldUntilRead checks that a namespace is not marked as prepared until the engine has read
+// the Publications that select it and their sources. Until then, Pods wait if a Publication has
+// spec.hold.
 func TestHeldUntilRead(t *testing.T) {
 	for name, beforeStart := range map[string]bool{
 		"a Publication from before the start": true,
@@ -84,7 +85,7 @@ func TestHeldUntilRead(t *testing.T) {
 				}
 				w.start()
 				if !beforeStart {
-					time.Sleep(time.Minute) // the engine has begun
+					time.Sleep(time.Minute) // the engine no longer waits for its inputs
 					w.publish(held)
 				}
 				w.namespace("acme--new", "acme", map[string]string{tenant.HeldAnnotation: "true"})
@@ -109,8 +110,8 @@ func TestHeldUntilRead(t *testing.T) {
 	}
 }
 
-// TestHeldByLaggingCache checks that Pods wait until the engine knows the server's version of each
-// Publication.
+// TestHeldByLaggingCache checks that Pods wait until the engine has observed the version of each
+// Publication that the server has.
 func TestHeldByLaggingCache(t *testing.T) {
 	for name, cached := range map[string]func(*unstructured.UnstructuredList) error{
 		"a Publication is missing": func(l *unstructured.UnstructuredList) error {
@@ -156,7 +157,7 @@ func TestHeldByLaggingCache(t *testing.T) {
 					t.Error("Pods do not wait for a Publication that the cache lacks")
 				}
 				lags.Store(false)
-				w.publish(unchanged) // the watch sends it
+				w.publish(unchanged) // causes a watch event
 				time.Sleep(2 * time.Minute)
 				w.expectObjects("with the cache", "acme--new", "configmaps/ca  first")
 				if w.held() {

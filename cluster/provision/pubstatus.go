@@ -31,11 +31,11 @@ import (
 // maxExamples is the maximum number of namespaces that the status of a Publication names.
 const maxExamples = 20
 
-// PublicationMetrics are the metrics of Publications. Only the process that runs the engine sets
-// them. A nil PublicationMetrics can be updated, without effect.
+// PublicationMetrics are the metrics about Publications. Only the process that runs the engine
+// sets them. Updates of a nil PublicationMetrics have no effect.
 type PublicationMetrics struct{ desired, current, failed, changed *metrics.GaugeVec }
 
-// NewPublicationMetrics returns the metrics of Publications.
+// NewPublicationMetrics returns the metrics about Publications.
 func NewPublicationMetrics() *PublicationMetrics {
 	gauge := func(name, help string) *metrics.GaugeVec {
 		return metrics.NewGaugeVec(&metrics.GaugeOpts{
@@ -81,7 +81,7 @@ func (m *PublicationMetrics) forget(name string) {
 	}
 }
 
-// markDirty records that the status of a Publication may not be current, so that
+// markDirty records that the status of a Publication may be outdated, so that
 // [publisher.writeStatuses] writes it.
 func (p *publisher) markDirty(name string) {
 	p.mu.Lock()
@@ -89,9 +89,9 @@ func (p *publisher) markDirty(name string) {
 	p.dirty[name] = true
 }
 
-// writeStatuses writes the statuses of Publications that may not be current. It iterates over the
-// namespaces once for all these Publications, because it is expensive to compute the state of a
-// namespace.
+// writeStatuses writes the statuses of Publications that may be outdated. It iterates over the
+// namespaces only once for all these Publications, because it is expensive to compute the state
+// of a namespace.
 func (p *publisher) writeStatuses(ctx context.Context) {
 	p.mu.Lock()
 	var all, invalid []*published
@@ -120,7 +120,7 @@ func (p *publisher) writeStatuses(ctx context.Context) {
 	}
 }
 
-// handleWriteError logs the error of a write of a status, and marks the status for a retry. It does
+// handleWriteError logs an error from writing a status, and marks the status for a retry. It does
 // nothing if err is nil.
 func (p *publisher) handleWriteError(ctx context.Context, is *published, err error) {
 	if err == nil || ctx.Err() != nil {
@@ -131,7 +131,8 @@ func (p *publisher) handleWriteError(ctx context.Context, is *published, err err
 	p.markDirty(is.publication.Name)
 }
 
-// count returns statuses with the numbers and the examples of the given Publications.
+// count returns statuses that contain only the numbers of namespaces and the examples for the
+// given Publications.
 func (p *publisher) count(all []*published) []v1alpha1.PublicationStatus {
 	type ofTenant struct {
 		gives     *desiredState // nil if the content is not known
@@ -185,8 +186,8 @@ func (p *publisher) count(all []*published) []v1alpha1.PublicationStatus {
 	return out
 }
 
-// countNamespace adds a selected namespace to the numbers of a Publication. refused is the error of
-// the last attempt to write the copy.
+// countNamespace adds a selected namespace to the numbers in the status of a Publication. refused
+// is the error from the last attempt to write the copy, or nil.
 func countNamespace(
 	to *v1alpha1.PublicationStatus, is *published, namespace string, refused error, isCurrent func() bool,
 ) {

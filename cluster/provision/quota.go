@@ -24,7 +24,7 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// errQuotaTaken reports that the TenantQuota of a tenant does not belong to its Tenant.
+// errQuotaTaken reports that the tenant has a TenantQuota that another caller created.
 var errQuotaTaken = errors.New("spec.quota: the tenant has a TenantQuota that does not belong to the Tenant: delete it")
 
 // hardOf returns the limits that a Tenant specifies for its TenantQuota, including
@@ -40,9 +40,10 @@ func hardOf(spec *v1alpha1.TenantSpec) corev1.ResourceList {
 	return hard
 }
 
-// applyQuota creates or updates the TenantQuota of a Tenant and returns its name. It returns "" if
-// the Tenant has no limits. The Tenant takes over a TenantQuota that the configuration's defaults
-// created. If applyQuota fails, it returns the name of the TenantQuota that may still exist, or "".
+// applyQuota creates or updates the TenantQuota that a Tenant specifies, and returns its name. If
+// the Tenant specifies no limits, applyQuota deletes the managed TenantQuota and returns "". A
+// default TenantQuota becomes managed. If applyQuota fails, it returns the name of the
+// TenantQuota that may still exist, or "".
 func (e *Engine) applyQuota(ctx context.Context, id tenant.ID, t *v1alpha1.Tenant) (string, error) {
 	hard := hardOf(&t.Spec)
 	if len(hard) == 0 && t.Status.Quota == "" && !e.isManaged(id) {
@@ -66,8 +67,8 @@ func (e *Engine) applyQuota(ctx context.Context, id tenant.ID, t *v1alpha1.Tenan
 	return stored.Name, e.updateQuota(ctx, stored, hard)
 }
 
-// isManaged reports whether the engine has observed a managed TenantQuota of the tenant. The status
-// of the Tenant may not name this quota yet.
+// isManaged reports whether the engine has observed or created a managed TenantQuota for the
+// tenant. The status of the Tenant may not name this quota yet.
 func (e *Engine) isManaged(id tenant.ID) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -86,9 +87,9 @@ func (e *Engine) forgetManaged(id tenant.ID) {
 	delete(e.managed, id)
 }
 
-// quotaOf returns the TenantQuota of a tenant that is managed or was created by default, or nil. It
-// also returns the name of a TenantQuota that another caller created, or "". It fails if a
-// TenantQuota does not decode.
+// quotaOf returns the managed or default TenantQuota of a tenant, or nil. It also returns the
+// name of a TenantQuota that another caller created, or "". It fails if a TenantQuota of the
+// tenant does not decode.
 func (e *Engine) quotaOf(ctx context.Context, id tenant.ID) (own *v1alpha1.TenantQuota, others string, err error) {
 	var unknown error
 	options := metav1.ListOptions{ResourceVersion: "0", FieldSelector: tenants.QuotaSelector(id)}
@@ -106,7 +107,7 @@ func (e *Engine) quotaOf(ctx context.Context, id tenant.ID) (own *v1alpha1.Tenan
 }
 
 func (e *Engine) createQuota(ctx context.Context, id tenant.ID, hard corev1.ResourceList) (string, error) {
-	for _, name := range []string{id.ObjectName(), id.DistinctObjectName()} { // the first name may be taken
+	for _, name := range []string{id.ObjectName(), id.DistinctObjectName()} { // the first name may already be in use
 		if err := e.writes.wait(ctx, id, revokes); err != nil {
 			return "", err
 		}
@@ -129,8 +130,8 @@ func (e *Engine) createQuota(ctx context.Context, id tenant.ID, hard corev1.Reso
 	return "", errQuotaTaken
 }
 
-// updateQuota writes the limits of a quota. It retries conflicts and reads the quota again before
-// each retry, because the status of the quota changes with each object of the tenant.
+// updateQuota writes the limits of a quota. It retries after conflicts and reads the quota again
+// before each retry, because the status of the quota changes with each object of the tenant.
 func (e *Engine) updateQuota(ctx context.Context, stored *v1alpha1.TenantQuota, hard corev1.ResourceList) error {
 	return retry.RetryOnConflict(conflictBackoff, func() error {
 		err := e.patchQuota(ctx, stored, hard)

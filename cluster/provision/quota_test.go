@@ -45,8 +45,8 @@ func (w *fixture) quota(name, of, label string) {
 	w.must(err)
 }
 
-// quotas returns name, tenant, limits and labels of all quotas, and the quota that the status of
-// the Tenant names.
+// quotas returns the name, tenant, limits and labels of all quotas, and the quota that the status
+// of acme's Tenant names.
 func (w *fixture) quotas() string {
 	w.t.Helper()
 	list, err := w.dynamic.Resource(v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceTenantQuotas)).
@@ -75,8 +75,8 @@ func pods(n int64) func(*v1alpha1.TenantSpec) {
 
 func none(s *v1alpha1.TenantSpec) { s.Quota = nil }
 
-// TestQuota checks that the quota of a tenant follows the Tenant, and that a quota of another
-// caller remains and is reported.
+// TestQuota checks that the quota of a tenant is created, updated and deleted as its Tenant
+// specifies. A quota that another caller created remains and is reported.
 func TestQuota(t *testing.T) {
 	own, byDefault := "map["+tenant.ManagedLabel+":tenant]", v1alpha1.DefaultQuotaLabel
 	distinct := tenanttest.ID(t, "acme").DistinctObjectName()
@@ -86,28 +86,28 @@ func TestQuota(t *testing.T) {
 		after          string
 		says           string
 	}{
-		"none is there": {
+		"no quota": {
 			func(*fixture) {},
 			"acme of acme map[pods:5] " + own + " | acme",
 			"acme of acme map[pods:7] " + own + " | acme",
 			" | ",
 			"Prepared",
 		},
-		"the default one": {
+		"default quota": {
 			func(w *fixture) { w.quota("some", "acme", byDefault) },
 			"some of acme map[pods:5] " + own + " | some",
 			"some of acme map[pods:7] " + own + " | some",
 			" | ",
 			"Prepared",
 		},
-		"somebody's": {
+		"quota of another caller": {
 			func(w *fixture) { w.quota("some", "acme", "") },
 			"some of acme map[pods:1] map[] | ",
 			"some of acme map[pods:1] map[] | ",
 			"some of acme map[pods:1] map[] | ",
 			"QuotaTaken",
 		},
-		"another tenant's of its name": {
+		"quota of another tenant with the same name": {
 			func(w *fixture) { w.quota("acme", "globex", "") },
 			distinct + " of acme map[pods:5] " + own + "; acme of globex map[pods:1] map[] | " + distinct,
 			distinct + " of acme map[pods:7] " + own + "; acme of globex map[pods:1] map[] | " +
@@ -132,7 +132,7 @@ func TestQuota(t *testing.T) {
 						t.Errorf("%s, step %d: %s; want %s", name, i, w.quotas(), want)
 					}
 					if says := w.status(); i < 2 && !strings.HasPrefix(says, c.says+" ") {
-						t.Errorf("%s, step %d: it says %s", name, i, says)
+						t.Errorf("%s, step %d: the status is %s", name, i, says)
 					}
 				}
 			})
@@ -155,7 +155,7 @@ func (w *fixture) condition(kind string) string {
 }
 
 // TestMax checks that spec.namespaces.max becomes an additional limit of the quota, and that the
-// Tenant reports a tenant that exceeds the limit.
+// condition Ready reports that the tenant exceeds the limit.
 func TestMax(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newFixture(t)
@@ -213,8 +213,8 @@ func TestSuspended(t *testing.T) {
 	})
 }
 
-// TestQuotaWithoutChanges checks that a Tenant with a current quota causes no writes, and that a
-// Tenant without a quota causes no reads.
+// TestQuotaWithoutChanges checks that a new leader writes nothing if the quota has the limits
+// that the Tenant specifies.
 func TestQuotaWithoutChanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newFixture(t)
@@ -244,20 +244,20 @@ func TestQuotaFails(t *testing.T) {
 				})
 				w.tenant(to)
 				if says := w.status(); !strings.HasPrefix(says, v1alpha1.ReasonFailed+" ") {
-					t.Errorf("it says %s", says)
+					t.Errorf("the status is %s", says)
 				}
 				if has := w.quotas(); verb != "create" && !strings.HasSuffix(has, "| acme") {
-					t.Errorf("of the one that is left it says %s", has)
+					t.Errorf("the status does not name the remaining quota: %s", has)
 				}
 				failing.Store(false)
 				time.Sleep(2 * time.Minute)
 				w.settle()
 				if says := w.status(); !strings.HasPrefix(says, v1alpha1.ReasonPrepared+" ") {
-					t.Errorf("afterwards it says %s", says)
+					t.Errorf("afterwards, the status is %s", says)
 				}
 				if has := w.quotas(); strings.Contains(has, "pods:5") != (verb == "create") ||
 					strings.Contains(has, "pods:7") != (verb == "patch") {
-					t.Errorf("afterwards %s", has)
+					t.Errorf("afterwards, the quotas are %s", has)
 				}
 			})
 		})
@@ -294,8 +294,8 @@ func TestQuotaDrift(t *testing.T) {
 	}
 }
 
-// TestQuotaMissingInStatus checks that a quota that the status does not name is deleted too. Its
-// writer died before it wrote the status.
+// TestQuotaMissingInStatus checks that a managed quota is deleted even if the status does not
+// name it, because the leader stopped before it wrote the status.
 func TestQuotaMissingInStatus(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newFixture(t)
@@ -312,13 +312,13 @@ func TestQuotaMissingInStatus(t *testing.T) {
 		time.Sleep(11 * time.Minute)
 		w.settle()
 		if has := w.quotas(); has != " | " {
-			t.Errorf("it stays: %s", has)
+			t.Errorf("the quota remains: %s", has)
 		}
 	})
 }
 
-// TestInvalidTenantKeepsObjects checks that the content of a Tenant that does not decode
-// remains. A namespace that is created meanwhile gets no content.
+// TestInvalidTenantKeepsObjects checks that the existing content remains while a Tenant does not
+// decode. A namespace that is created during this time gets no content.
 func TestInvalidTenantKeepsObjects(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newFixture(t)
@@ -339,7 +339,7 @@ func TestInvalidTenantKeepsObjects(t *testing.T) {
 		w.namespace("acme--new", "acme", nil)
 		time.Sleep(time.Hour)
 		if got := fmt.Sprint(w.bindings("acme--web"), w.quotas()); got != before || len(w.bindings("acme--web")) == 0 {
-			t.Errorf("it has %s, before %s", got, before)
+			t.Errorf("the content is %s, before %s", got, before)
 		}
 		if got := w.bindings("acme--new"); len(got) > 0 {
 			t.Errorf("the new namespace has %v", got)

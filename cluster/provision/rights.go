@@ -64,8 +64,8 @@ func MemberRole(shared []schema.GroupResource) *rbacv1.ClusterRole {
 	return clusterRole(v1alpha1.MemberRole, append(rules, usageRule(), fairUseRule())...)
 }
 
-// usageRule allows get of TenantUsages. The boundary limits callers to the TenantUsage of their
-// tenant.
+// usageRule allows callers to get TenantUsages. The boundary limits callers to the TenantUsage of
+// their tenant.
 func usageRule() rbacv1.PolicyRule {
 	return rbacv1.PolicyRule{
 		APIGroups: []string{tenant.Domain},
@@ -74,8 +74,8 @@ func usageRule() rbacv1.PolicyRule {
 	}
 }
 
-// fairUseRule allows requests to [authz.FairUsePath], which serves the limits and the use of the
-// caller's tenant.
+// fairUseRule allows requests to [authz.FairUsePath], which serves the fair-use limits and the
+// usage of the caller's tenant.
 func fairUseRule() rbacv1.PolicyRule {
 	return rbacv1.PolicyRule{NonResourceURLs: []string{authz.FairUsePath}, Verbs: []string{"get"}}
 }
@@ -114,8 +114,9 @@ func isEarlier(role, now *rbacv1.ClusterRole) bool {
 }
 
 // WriteRole creates [NamespacesRole] or [MemberRole]. If the role exists with the rules of an
-// earlier release, WriteRole updates its rules. It changes no other existing role. It returns
-// "created", "updated", or "" if it changed nothing. If it fails, the first result has no meaning.
+// earlier release, WriteRole updates its rules. It does not change a role with other rules. It
+// returns "created", "updated", or "" if it changed nothing. If err is not nil, done has no
+// meaning.
 func WriteRole(
 	ctx context.Context, roles rbacclient.ClusterRoleInterface, role *rbacv1.ClusterRole, options metav1.CreateOptions,
 ) (done string, err error) {
@@ -143,9 +144,9 @@ func clusterRole(name string, rules ...rbacv1.PolicyRule) *rbacv1.ClusterRole {
 // rightsEvery is the interval at which the engine checks whether the server derives rights.
 const rightsEvery = 5 * time.Second
 
-// followRights creates [NamespacesRole] and [MemberRole] as soon as DerivesRights returns true. It
-// creates the roles only once, so a role that is deleted later is not created again. It also
-// deletes the bindings that an earlier release created instead.
+// followRights creates [NamespacesRole] and [MemberRole] as soon as DerivesRights returns true.
+// It creates the roles only once, so a role that is deleted later is not created again until the
+// engine restarts. It also deletes the bindings that an earlier release created instead.
 func (e *Engine) followRights(ctx context.Context) {
 	var created bool
 	var deleted time.Time
@@ -196,8 +197,8 @@ func EarlierAdminsBinding(id tenant.ID) string {
 	return managed.NamePrefix + "admins:" + id.ObjectName()
 }
 
-// deleteEarlierBindings deletes the bindings of [EarlierAdminsBinding]. It deletes only bindings
-// with the labels that the server has set.
+// deleteEarlierBindings deletes the ClusterRoleBindings that [EarlierAdminsBinding] names. It
+// deletes only bindings that have the labels that the earlier release set.
 func (e *Engine) deleteEarlierBindings(ctx context.Context) error {
 	all := e.Client.RbacV1().ClusterRoleBindings()
 	next := metav1.ListOptions{LabelSelector: tenant.ManagedLabel, Limit: driftPage}

@@ -57,8 +57,8 @@ func (w *fixture) clusterRoleBindings() string {
 	return strings.Join(names, " ")
 }
 
-// TestDerivedRights checks that the engine creates the ClusterRoles of derived rights, and no
-// ClusterRoleBinding.
+// TestDerivedRights checks that, if the server derives rights, the engine creates the
+// ClusterRoles of these rights once, and no ClusterRoleBinding.
 func TestDerivedRights(t *testing.T) {
 	const both = v1alpha1.NamespacesRole + " " + v1alpha1.MemberRole
 	synctest.Test(t, func(t *testing.T) {
@@ -67,7 +67,7 @@ func TestDerivedRights(t *testing.T) {
 		w.namespace("acme--web", "acme", nil)
 		time.Sleep(time.Minute)
 		if got := w.clusterRoles(); got != "" {
-			t.Errorf("ClusterRoles %q of a server that derives nothing", got)
+			t.Errorf("ClusterRoles %q although the server does not derive rights", got)
 		}
 		w.derives.Store(true)
 		time.Sleep(10 * time.Second)
@@ -85,8 +85,8 @@ func TestDerivedRights(t *testing.T) {
 	})
 }
 
-// TestDerivedRolesAreRetried checks that an existing ClusterRole remains as it is, and that a
-// refused creation is retried.
+// TestDerivedRolesAreRetried checks that an existing ClusterRole is not changed, and that a
+// failed creation is retried.
 func TestDerivedRolesAreRetried(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newFixture(t)
@@ -122,7 +122,7 @@ func TestEarlierRoles(t *testing.T) {
 		earlier.Rules[1].Verbs = slices.DeleteFunc(earlier.Rules[1].Verbs, func(v string) bool { return v == "watch" })
 		less, more, aggregated := earlier.DeepCopy(), earlier.DeepCopy(), earlier.DeepCopy()
 		previous, before, done := current.DeepCopy(), current.DeepCopy(), ""
-		if n := len(current.Rules); current.Name == v1alpha1.MemberRole { // the last rules are those of usage and fair use
+		if n := len(current.Rules); current.Name == v1alpha1.MemberRole { // the last rules are for usage and fair use
 			previous.Rules, done = slices.Delete(previous.Rules, n-2, n-1), "updated"
 			before.Rules = before.Rules[:n-2]
 		}
@@ -165,8 +165,9 @@ func TestEarlierRoles(t *testing.T) {
 	}
 }
 
-// TestMemberRole checks that the role of members and the role of the example allow reads of all
-// resources that the configuration shares by default.
+// TestMemberRole checks that MemberRole allows reads of all resources that the configuration
+// shares by default. The ClusterRole in the example manifest must allow all requests to resources
+// that MemberRole and NamespacesRole allow.
 func TestMemberRole(t *testing.T) {
 	settings := &configv1alpha1.Settings{}
 	configv1alpha1.Default(settings)
@@ -192,7 +193,7 @@ func TestMemberRole(t *testing.T) {
 	for _, r := range shared {
 		for _, verb := range []string{"get", "list", "watch"} {
 			if !allows(role.Rules, r.Group, r.Resource, verb) {
-				t.Errorf("%s does not allow to %s %v", role.Name, verb, r)
+				t.Errorf("%s does not allow %s of %v", role.Name, verb, r)
 			}
 		}
 	}
@@ -200,7 +201,7 @@ func TestMemberRole(t *testing.T) {
 		for _, verb := range rule.Verbs {
 			for _, resource := range rule.Resources {
 				if !allows(example.Rules, rule.APIGroups[0], resource, verb) {
-					t.Errorf("the example does not allow to %s %s", verb, resource)
+					t.Errorf("the example does not allow %s of %s", verb, resource)
 				}
 			}
 		}

@@ -26,11 +26,11 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// rolesSelector selects the Roles of TenantMembers.
+// rolesSelector selects the Roles that TenantMembers define.
 const rolesSelector = tenant.ManagedLabel + "=" + managed.SourceTenant
 
-// withRoles is the last character of the hash in [tenant.PreparedAnnotation] if the namespace has
-// Roles of TenantMembers.
+// withRoles is the last character of the hash in [tenant.PreparedAnnotation] if TenantMembers
+// define Roles for the namespace.
 const withRoles = "r"
 
 // rolesMark returns withRoles if the TenantMembers define Roles, and otherwise "".
@@ -47,7 +47,7 @@ func hasRoles(ns *corev1.Namespace) bool {
 	return strings.HasSuffix(hash, withRoles)
 }
 
-// definedBy returns the Roles of TenantMembers in the type of package rolebinding.
+// definedBy returns the Roles that TenantMembers define, in the type of package rolebinding.
 func definedBy(spec *v1alpha1.TenantMembersSpec) (all []rolebinding.DefinedRole) {
 	for i, role := range spec.Roles {
 		all = append(all,
@@ -56,8 +56,8 @@ func definedBy(spec *v1alpha1.TenantMembersSpec) (all []rolebinding.DefinedRole)
 	return all
 }
 
-// addRoles adds the Roles of TenantMembers. It omits Roles that [rolebinding.CheckRole] rejects,
-// and records the error.
+// addRoles adds the Roles that TenantMembers define. It omits Roles that [rolebinding.CheckRole]
+// rejects, and records the error.
 func (g *desiredState) addRoles(id tenant.ID, spec *v1alpha1.TenantMembersSpec) {
 	for _, role := range definedBy(spec) {
 		if err := rolebinding.CheckRole(&role); err != nil {
@@ -81,7 +81,7 @@ func (g *desiredState) roleRights(seed maphash.Seed) (all []uint64) {
 		for j := range g.roles[i].Rules {
 			text, err := json.Marshal(&g.roles[i].Rules[j])
 			if err != nil {
-				panic(err) // a rule has strings only
+				panic(err) // impossible, a rule contains only strings
 			}
 			all = append(all, maphash.Comparable(seed, [3]string{"Role", g.roles[i].Name, string(text)}))
 		}
@@ -95,7 +95,7 @@ func (g *desiredState) mayHaveRoles(ns *corev1.Namespace) bool {
 	return hasRoles(ns) || len(g.roles) > 0
 }
 
-// listRoles returns the Roles of TenantMembers in a namespace by name.
+// listRoles returns the stored Roles of TenantMembers in a namespace, keyed by name.
 func (e *Engine) listRoles(ctx context.Context, ns *corev1.Namespace) (map[string]*rbacv1.Role, error) {
 	stored := map[string]*rbacv1.Role{}
 	list, err := e.Client.RbacV1().Roles(ns.Name).List(ctx, metav1.ListOptions{LabelSelector: rolesSelector})
@@ -108,8 +108,8 @@ func (e *Engine) listRoles(ctx context.Context, ns *corev1.Namespace) (map[strin
 	return stored, nil
 }
 
-// revokeRoles deletes the Roles of TenantMembers that a namespace should not have, and updates the
-// Roles that have rules that they should not have. It returns the names of the updated Roles.
+// revokeRoles deletes the stored Roles of TenantMembers that a namespace should not have, and
+// updates Roles with rules that they should not have. It returns the names of the updated Roles.
 func (e *Engine) revokeRoles(
 	ctx context.Context, ns *corev1.Namespace, stored map[string]*rbacv1.Role, desired *desiredState,
 ) (done map[string]bool, err error) {
@@ -131,8 +131,9 @@ func (e *Engine) revokeRoles(
 	return done, err
 }
 
-// addRoles creates and updates the Roles of a namespace, except the Roles in done, which
-// [Engine.revokeRoles] has updated.
+// addRoles creates and updates the Roles of TenantMembers in a namespace. It omits the Roles in
+// done, which [Engine.revokeRoles] has updated. taken is the error for Roles that cannot be
+// created because unmanaged Roles have the same names.
 func (e *Engine) addRoles(
 	ctx context.Context, ns *corev1.Namespace, stored map[string]*rbacv1.Role, desired *desiredState, done map[string]bool,
 ) (taken, err error) {
@@ -168,8 +169,8 @@ func isSameRole(is, want *rbacv1.Role) bool {
 	return hasMetadata(&is.ObjectMeta, &want.ObjectMeta) && equality.Semantic.DeepEqual(is.Rules, want.Rules)
 }
 
-// removeRole deletes a Role. A UID precondition protects a Role with the same name that was created
-// later.
+// removeRole deletes a Role. Because of the UID precondition, it does not delete a Role with the
+// same name that was created later.
 func (e *Engine) removeRole(ctx context.Context, r *rbacv1.Role) error {
 	if err := e.writes.wait(ctx, tenantOf(r), revokes); err != nil {
 		return err
@@ -211,10 +212,10 @@ func (e *Engine) applyRole(ctx context.Context, stored, want *rbacv1.Role) error
 	return fmt.Errorf("%s %s: %w", "Role", want.Name, errNameTaken)
 }
 
-// checkRoles queues the namespaces in which a Role of TenantMembers has changed, does not exist, or
-// should not exist. It deletes such Roles in namespaces without a tenant.
+// checkRoles queues the namespaces in which a Role of TenantMembers has changed, is missing, or
+// should not exist. It deletes Roles of TenantMembers in namespaces without a tenant.
 func (e *Engine) checkRoles(ctx context.Context, ofTenant func(tenant.ID) *desiredState) {
-	correct := map[string]int{} // the number of correct Roles by namespace
+	correct := map[string]int{} // the number of correct Roles, keyed by namespace
 	drifted := map[string]bool{}
 	next := metav1.ListOptions{LabelSelector: rolesSelector, Limit: driftPage}
 	for {
@@ -272,7 +273,7 @@ func (e *Engine) desiredIn(namespace string, ofTenant func(tenant.ID) *desiredSt
 	return ofTenant(id)
 }
 
-// hasRole reports whether a stored Role is one of the wanted Roles and has the wanted content.
+// hasRole reports whether a stored Role is a wanted Role and has the wanted content.
 func (g *desiredState) hasRole(stored *rbacv1.Role) bool {
 	for i := range g.roles {
 		if g.roles[i].Name == stored.Name {

@@ -28,7 +28,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// roleSpec returns a spec of acme's TenantMembers. Each Role allows get on some resources.
+// roleSpec returns a spec of acme's TenantMembers with the given Roles, each in the form "name:
+// resources". Each Role allows get of its resources.
 func roleSpec(roles ...string) string {
 	var all []string
 	for _, text := range roles {
@@ -39,7 +40,7 @@ func roleSpec(roles ...string) string {
 	return `{ id: acme, roles: [ ` + strings.Join(all, ", ") + ` ] }`
 }
 
-// roles returns the Roles of a namespace in the form "name: resources".
+// roles returns the Roles in a namespace in the form "name: resources".
 func (w *fixture) roles(namespace string) (all []string) {
 	w.t.Helper()
 	list, err := w.kube.RbacV1().Roles(namespace).List(w.t.Context(), metav1.ListOptions{})
@@ -74,18 +75,19 @@ func (w *fixture) message() string {
 	return meta.FindStatusCondition(t.Status.Conditions, v1alpha1.ConditionPrepared).Message
 }
 
-// TestRoles checks that the Roles of TenantMembers exist in each namespace of the tenant, without
-// spec.memberRoles. The Roles change and are deleted with the TenantMembers.
+// TestRoles checks that the Roles that TenantMembers define exist in each namespace of the
+// tenant, even if the Tenant has no spec.memberRoles. They are updated and deleted with the
+// TenantMembers.
 func TestRoles(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newFixture(t)
 		w.namespace("acme--web", "acme", nil)
 		w.namespace("globex--web", "globex", nil)
 		w.members(roleSpec("a: pods", "b: secrets"))
-		w.expectRoles("before there is a Tenant", "acme--web")
+		w.expectRoles("no Tenant yet", "acme--web")
 		w.tenant(nothing)
 		w.expectRoles("at first", "acme--web", "a: pods", "b: secrets")
-		w.expectRoles("another tenant's", "globex--web")
+		w.expectRoles("another tenant", "globex--web")
 		w.expectStatus("at first", "Prepared 1/1/0 of generation 1")
 		w.namespace("acme--db", "acme", nil)
 		w.settle()
@@ -106,15 +108,15 @@ func TestRoles(t *testing.T) {
 			t.Errorf("a new leader writes %d times", n)
 		}
 		w.members(`{ id: globex, roles: [ { name: a, rules: [] } ] }`)
-		w.expectRoles("another's TenantMembers", "acme--web")
+		w.expectRoles("TenantMembers of another tenant", "acme--web")
 		w.members(roleSpec("a: pods"))
 		w.stop()
 		w.members("")
 		w.expectRoles("without a leader", "acme--web", "a: pods")
 		w.start()
-		w.expectRoles("with the next", "acme--web")
+		w.expectRoles("with the next leader", "acme--web")
 		if got := w.prepared("acme--web"); got != "" {
-			t.Errorf("prepared with nothing: %s", got)
+			t.Errorf("prepared without content: %s", got)
 		}
 		w.members(roleSpec("a: pods"))
 		w.must(w.dynamic.Resource(resource).Delete(t.Context(), "acme", metav1.DeleteOptions{}))
@@ -123,8 +125,8 @@ func TestRoles(t *testing.T) {
 	})
 }
 
-// TestRolesOfEarlierTenant checks that TenantMembers for an earlier Tenant of the same name have
-// no effect. TenantMembers that are being deleted have no effect either.
+// TestRolesOfEarlierTenant checks that TenantMembers for an earlier Tenant with the same name,
+// and TenantMembers that are being deleted, have no effect.
 func TestRolesOfEarlierTenant(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newFixture(t)
@@ -198,12 +200,12 @@ func TestRolesDrift(t *testing.T) {
 			},
 			"no rules":       func() { write(func(r *rbacv1.Role) { r.Rules = nil }) },
 			"another tenant": func() { write(func(r *rbacv1.Role) { r.Labels[tenant.Label] = "globex" }) },
-			"an owner": func() {
+			"owner reference": func() {
 				write(func(r *rbacv1.Role) { r.OwnerReferences = []metav1.OwnerReference{{Name: "x", UID: "1"}} })
 			},
-			"deleted":  func() { w.must(roles.Delete(t.Context(), "a", metav1.DeleteOptions{})) },
-			"one more": func() { create("acme--web", "b", ours) },
-			"one in a namespace without a tenant": func() {
+			"deleted":         func() { w.must(roles.Delete(t.Context(), "a", metav1.DeleteOptions{})) },
+			"additional Role": func() { create("acme--web", "b", ours) },
+			"Role in a namespace without a tenant": func() {
 				create("released", "a", ours)
 				create("released", "own", nil)
 			},
@@ -221,11 +223,11 @@ func TestRolesDrift(t *testing.T) {
 	})
 }
 
-// TestRoleNameTaken checks that an existing Role with the name of a managed Role remains, and that
-// the Tenant reports it.
+// TestRoleNameTaken checks that an existing Role with the name of a managed Role remains, and
+// that the status of the Tenant reports it.
 func TestRoleNameTaken(t *testing.T) {
 	for name, labels := range map[string]map[string]string{
-		"the tenant's": nil, "published": {tenant.ManagedLabel: "publication"},
+		"Role of the tenant": nil, "published Role": {tenant.ManagedLabel: "publication"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -240,14 +242,14 @@ func TestRoleNameTaken(t *testing.T) {
 				w.tenant(nothing)
 				w.members(roleSpec("a: pods", "b: pods"))
 				time.Sleep(time.Minute)
-				w.expectRoles("an existing one", "acme--web", "a: services", "b: pods")
-				w.expectRoles("elsewhere", "acme--db", "a: pods", "b: pods")
+				w.expectRoles("with a conflict", "acme--web", "a: services", "b: pods")
+				w.expectRoles("another namespace", "acme--db", "a: pods", "b: pods")
 				w.expectStatus("with a conflict", "Failed 2/1/1 of generation 1")
 				if got := w.message(); !strings.Contains(got, "acme--web: Role a: an object with this name exists") {
 					t.Errorf("the condition: %s", got)
 				}
 				w.must(w.kube.RbacV1().Roles("acme--web").Delete(t.Context(), "a", metav1.DeleteOptions{}))
-				time.Sleep(11 * time.Minute) // until the next drift pass
+				time.Sleep(11 * time.Minute) // until the next drift check
 				w.expectRoles("without the conflict", "acme--web", "a: pods", "b: pods")
 				w.expectStatus("without the conflict", "Prepared 2/2/0 of generation 1")
 			})
@@ -255,8 +257,8 @@ func TestRoleNameTaken(t *testing.T) {
 	}
 }
 
-// TestRoleForms checks that a Role of a form that admission refuses is not created, even if the
-// definition accepted it.
+// TestRoleForms checks that a Role that admission would refuse is not created, even if the schema
+// in the definition allows it.
 func TestRoleForms(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newFixture(t)
@@ -266,8 +268,8 @@ func TestRoleForms(t *testing.T) {
 		w.members(`{ id: acme, roles: [ { name: "kubetenant:admins", rules: [ { ` + rule + ` } ] }, ` +
 			`{ name: urls, rules: [ { ` + rule + `, nonResourceURLs: [ "/metrics" ] } ] }, ` +
 			`{ name: none, rules: [ { verbs: [ get ] } ] }, { name: good, rules: [ { ` + rule + ` } ] }, { name: empty } ] }`)
-		w.expectRoles("the forms", "acme--web", "empty:", "good: pods")
-		w.expectStatus("the forms", "SubjectRefused 1/1/0 of generation 1")
+		w.expectRoles("refused Roles", "acme--web", "empty:", "good: pods")
+		w.expectStatus("refused Roles", "SubjectRefused 1/1/0 of generation 1")
 	})
 }
 
@@ -321,7 +323,8 @@ func TestRoleRevocationsGoFirst(t *testing.T) {
 	})
 }
 
-// TestRolesBetweenSteps checks that no Role remains if a leader ends between two writes.
+// TestRolesBetweenSteps checks that a Role is deleted even if the leader stopped after it wrote
+// the Role and before it marked the namespace as prepared.
 func TestRolesBetweenSteps(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newFixture(t)
@@ -331,9 +334,9 @@ func TestRolesBetweenSteps(t *testing.T) {
 			return true, nil, context.Canceled
 		})
 		w.members(roleSpec("a: pods"))
-		w.expectRoles("written, but not marked", "acme--web", "a: pods")
+		w.expectRoles("written, but not marked as prepared", "acme--web", "a: pods")
 		if got := w.prepared("acme--web"); got != "" {
-			t.Fatalf("marked with %s", got)
+			t.Fatalf("marked as prepared: %s", got)
 		}
 		w.stop()
 		w.members("")
@@ -343,8 +346,8 @@ func TestRolesBetweenSteps(t *testing.T) {
 	})
 }
 
-// TestRolesWhileMembersAreUnknown checks that Roles remain if TenantMembers cannot be read. A
-// Tenant without spec.memberRoles then reports the cause.
+// TestRolesWhileMembersAreUnknown checks that Roles remain while TenantMembers cannot be read.
+// Even a Tenant without spec.memberRoles then reports the cause.
 func TestRolesWhileMembersAreUnknown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newFixture(t)

@@ -33,13 +33,14 @@ const (
 	// maxSourceNamespaces is the maximum number of namespaces of the system tenant in which the engine
 	// watches sources. Each kind in each namespace has its own watch.
 	maxSourceNamespaces = 50
-	// sourcesEvery is the interval at which the engine starts and stops watches.
+	// sourcesEvery is the interval at which the engine checks which watches it must start or
+	// stop.
 	sourcesEvery = 5 * time.Second
 )
 
-// sources watches the metadata of the objects that may be published, in the namespaces of the
-// system tenant. It creates a Publication for each object with a confirmed
-// [tenant.PublishAnnotation].
+// sources watches the metadata of the objects in the system tenant's namespaces that may be
+// published. It creates a Publication for each object with [tenant.PublishAnnotation] whose
+// author admission has checked.
 type sources struct {
 	publisher *publisher
 	annotated workqueue.TypedRateLimitingInterface[publication.Source]
@@ -95,8 +96,8 @@ func (s *sources) follow(ctx context.Context, running *sync.WaitGroup) {
 		watchCtx, stop := context.WithCancel(ctx)
 		informer := metadatainformer.NewFilteredMetadataInformer(
 			s.publisher.engine.Metadata, at.resource, at.namespace, 0, cache.Indexers{}, nil).Informer()
-		// The system tenant may have many objects, so the cache contains only the fields of
-		// [onlyPublished].
+		// The system tenant may have many objects, so the cache contains only the metadata that
+		// [onlyPublished] retains.
 		if err := informer.SetTransform(onlyPublished); err != nil {
 			klog.FromContext(ctx).Error(err, "Failed to follow the sources of Publications", "resource", at.resource)
 		}
@@ -132,8 +133,8 @@ func onlyPublished(obj any) (any, error) {
 	return obj, nil
 }
 
-// watches returns the needed watches, for at most maxSourceNamespaces namespaces. Namespaces that
-// Publications name have priority.
+// watches returns the watches that are needed, for at most maxSourceNamespaces namespaces.
+// Namespaces that Publications name have priority.
 func (s *sources) watches(ctx context.Context) (all []sourceWatch) {
 	rules := s.publisher.rules()
 	named := map[string]bool{}
@@ -214,7 +215,8 @@ func metadataOf(obj any) *metav1.PartialObjectMetadata {
 	return m
 }
 
-// publish creates, updates or deletes the Publication of an object with [tenant.PublishAnnotation].
+// publish creates, updates or deletes the Publication of an object that has or had
+// [tenant.PublishAnnotation].
 func (s *sources) publish(ctx context.Context, source publication.Source) error {
 	resource, err := s.publisher.rules().Resource(source.Kind)
 	if err != nil {
@@ -244,9 +246,9 @@ func (s *sources) publish(ctx context.Context, source publication.Source) error 
 	if stored != nil && stored.Spec.From != sourceOfSpec(source) {
 		return fmt.Errorf("the Publication %s is of another object than %s", name, source)
 	}
-	// Admission sets [tenant.PublishedAnnotation] if the author may publish the object. Without it, no
-	// Publication is created, because the annotation may be from a time when a tenant owned the
-	// namespace.
+	// Admission sets [tenant.PublishedAnnotation] if the author may publish the object. Without
+	// it, no Publication is created, because [tenant.PublishAnnotation] may have been set while a
+	// tenant owned the namespace.
 	if stored == nil && object.Annotations[tenant.PublishedAnnotation] == "" {
 		return nil
 	}
@@ -266,7 +268,7 @@ func (s *sources) publish(ctx context.Context, source publication.Source) error 
 }
 
 // unpublish deletes the Publication of an object that does not exist, unless the copies must
-// remain. stored is nil if there is no Publication.
+// remain. stored is nil if the Publication does not exist.
 func (s *sources) unpublish(ctx context.Context, name string, stored *v1alpha1.Publication) error {
 	if stored == nil {
 		return nil
@@ -305,7 +307,7 @@ func sourceOfSpec(source publication.Source) v1alpha1.PublicationSource {
 	}
 }
 
-// write creates the Publication of an object if stored is nil. Otherwise, it restores the spec of
+// write creates the Publication of an object if stored is nil. Otherwise, it updates the spec of
 // the Publication.
 func (s *sources) write(
 	ctx context.Context, name string, stored *v1alpha1.Publication,

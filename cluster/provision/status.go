@@ -25,13 +25,13 @@ import (
 // namedFailures is the maximum number of namespaces that a condition of a Tenant names.
 const namedFailures = 5
 
-// writeStatus updates the quota of a tenant and the status of its Tenant. The status reports
-// failures. writeStatus returns an error only if a retry may succeed.
+// writeStatus updates the managed TenantQuota of a tenant and the status of its Tenant. The
+// status reports failures. writeStatus returns an error only if a retry may succeed.
 func (e *Engine) writeStatus(ctx context.Context, id tenant.ID) error {
 	t, known := e.Tenants.Tenant(id)
 	switch {
 	case !known:
-		return nil // the Tenant is queued when it is known
+		return nil // the tenant is queued again when its Tenant is known
 	case t == nil, t.DeletionTimestamp != nil: // package retirement writes the status of a Tenant that is being deleted
 		return nil
 	}
@@ -40,7 +40,7 @@ func (e *Engine) writeStatus(ctx context.Context, id tenant.ID) error {
 		return e.writeUndefined(ctx, t)
 	}
 	quota, failed := e.applyQuota(ctx, id, t)
-	// The status does not report that another writer has changed the quota.
+	// The status does not report conflicts, because a retry fixes them.
 	if apierrors.IsConflict(failed) || ctx.Err() != nil {
 		return failed
 	}
@@ -50,7 +50,7 @@ func (e *Engine) writeStatus(ctx context.Context, id tenant.ID) error {
 	}
 	status.Quota = quota
 	if errors.Is(failed, errQuotaTaken) || e.Definitions.Undefined(v1alpha1.ResourceTenantQuotas) != "" {
-		failed = nil // the drift pass and the installation of the definition queue the Tenant
+		failed = nil // the drift check and the installation of the definition queue the tenant again
 	}
 	if err := e.patchStatus(ctx, t, status); err != nil {
 		return err
@@ -85,8 +85,8 @@ func (e *Engine) patchStatus(ctx context.Context, t *v1alpha1.Tenant, status *v1
 	return nil
 }
 
-// statusOf returns the status that a Tenant should have. tenantwide is the error of the quota,
-// which exists once for each tenant.
+// statusOf returns the status that a Tenant should have. tenantwide is the error from writing the
+// TenantQuota, or nil.
 func (e *Engine) statusOf(
 	id tenant.ID, t *v1alpha1.Tenant, desired *desiredState, tenantwide error,
 ) (*v1alpha1.TenantStatus, error) {
@@ -146,8 +146,9 @@ func (e *Engine) statusOf(
 	return status, nil
 }
 
-// readyOf returns the condition Ready of a Tenant. It has the content of prepared, unless the
-// number or the names of the namespaces violate the spec of the Tenant.
+// readyOf returns the condition Ready of a Tenant. prepared is the condition Prepared. Ready is
+// False if prepared is False, or if the number or the names of the namespaces violate the spec of
+// the Tenant.
 func readyOf(
 	id tenant.ID, t *v1alpha1.Tenant, names []string, total int32, prepared metav1.Condition,
 ) metav1.Condition {

@@ -33,7 +33,8 @@ func (w *fixture) attempts(resource, namespace string) (n int) {
 }
 
 // TestTakenNames checks that a tenant's own object with the name of a managed object remains. The
-// engine reports it, does not report the namespace as current, and retries rarely.
+// status reports the object and does not count the namespace as prepared. The engine retries
+// rarely.
 func TestTakenNames(t *testing.T) {
 	for name, c := range map[string]struct {
 		resource string
@@ -41,7 +42,8 @@ func TestTakenNames(t *testing.T) {
 		take, free func(w *fixture) error
 		// give defines the managed object.
 		give func(w *fixture)
-		// reports and settled are the statuses with and without the object.
+		// status returns a status. reports and settled are its values with and without the
+		// tenant's object.
 		status           func(w *fixture) string
 		reports, settled string
 		// most is the maximum number of attempts in one hour.
@@ -95,7 +97,7 @@ func TestTakenNames(t *testing.T) {
 			settled: "Prepared 2/2/0 of generation 2",
 			most:    7,
 		},
-		"a copy": {
+		"a copy of a Publication": {
 			resource: "configmaps",
 			take:     takeConfigMap,
 			free:     freeConfigMap,

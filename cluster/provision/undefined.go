@@ -14,8 +14,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// missingDefinitionsFor returns the problems of the CustomResourceDefinitions of the kinds that a
-// Tenant uses. It returns "" if there are no problems.
+// missingDefinitionsFor returns the problems with the CustomResourceDefinitions of the kinds that
+// a Tenant uses. It returns "" if all definitions can be used.
 func (e *Engine) missingDefinitionsFor(t *v1alpha1.Tenant) string {
 	var needed []string
 	if len(t.Spec.Namespaces.Templates) > 0 {
@@ -30,8 +30,8 @@ func (e *Engine) missingDefinitionsFor(t *v1alpha1.Tenant) string {
 	return e.missingDefinitions(needed...)
 }
 
-// missingOwnDefinitions returns the problems of the CustomResourceDefinitions on which the requests
-// of every tenant depend. It returns "" if there are no problems.
+// missingOwnDefinitions returns the problems with the CustomResourceDefinitions on which the
+// requests of every tenant depend. It returns "" if all definitions can be used.
 func (e *Engine) missingOwnDefinitions() string {
 	return e.missingDefinitions(v1alpha1.ResourceTenants, v1alpha1.ResourceRetiredTenants, v1alpha1.ResourceAccessGrants,
 		v1alpha1.ResourceTenantQuotas)

@@ -24,7 +24,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// missingDefinitions are the resources whose definitions are missing in a test.
+// missingDefinitions is a fake [provision.Definitions]. It reports the definitions of resources
+// as missing.
 type missingDefinitions struct {
 	mu        sync.Mutex
 	resources []string
@@ -71,8 +72,9 @@ func (w *fixture) reasons() string {
 	return strings.Join(said, " ")
 }
 
-// TestDefinitionMissing checks that a Tenant reports a missing definition that it needs in one
-// write. The Tenant is ready again after the definition is installed.
+// TestDefinitionMissing checks that the conditions of a Tenant report a missing definition that
+// the Tenant needs, with only one write. The Tenant is ready again after the definition is
+// installed.
 func TestDefinitionMissing(t *testing.T) {
 	const ready, none = "Ready=True/Ready Prepared=True/Prepared", "DefinitionMissing"
 	unready, unprepared := strings.Replace(ready, "True/Ready", "False/"+none, 1),
@@ -138,7 +140,7 @@ func TestDefinitionMissing(t *testing.T) {
 				w.missing.set()
 				w.settle()
 				if got := w.reasons(); got != ready {
-					t.Errorf("once it is installed: %s", got)
+					t.Errorf("after the definition was installed: %s", got)
 				}
 				events, err := w.kube.CoreV1().Events(corev1.NamespaceAll).List(t.Context(), metav1.ListOptions{})
 				w.must(err)
@@ -152,8 +154,8 @@ func TestDefinitionMissing(t *testing.T) {
 	}
 }
 
-// TestDefinitionMissingBeforeFirstRead checks that a Tenant reports the missing definition even
-// if its objects were never read.
+// TestDefinitionMissingBeforeFirstRead checks that the conditions of a Tenant report a missing
+// definition even if the TenantMembers were never read.
 func TestDefinitionMissingBeforeFirstRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newFixture(t)
@@ -177,7 +179,7 @@ func TestDefinitionMissingBeforeFirstRead(t *testing.T) {
 		w.missing.set()
 		time.Sleep(time.Minute)
 		if got, want := w.reasons(), "Ready=True/Ready Prepared=True/Prepared"; got != want {
-			t.Errorf("a minute after it was installed: %q; want %q", got, want)
+			t.Errorf("a minute after the definition was installed: %q; want %q", got, want)
 		}
 	})
 }

@@ -25,27 +25,28 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// Kind is a kind and its resource.
+// Kind is a kind of object that may be published, and its resource.
 type Kind struct {
 	Kind     schema.GroupKind
 	Resource string
 }
 
-// Rules specify which objects may be published, and which of their metadata is copied. The zero
-// value allows the built-in kinds and copies no labels and no annotations.
+// Rules specify which objects may be published, and which of their labels and annotations are
+// copied. The zero value allows the built-in kinds and copies no labels and no annotations.
 type Rules struct {
 	// Kinds are allowed in addition to the built-in kinds. [CheckKind] MUST accept each of them.
 	Kinds []Kind
 	// Namespaced reports whether a resource is known to be namespaced. Required if Kinds is set.
 	Namespaced func(schema.GroupResource) bool
-	// Labels and Annotations are the keys of the labels and annotations that are copied. No other keys
-	// are copied. For example, the annotation kubectl.kubernetes.io/last-applied-configuration would
-	// reveal earlier data of a Secret, and a tool that tracks its objects by a label would delete the
-	// copies.
+	// Labels and Annotations are the keys of the labels and annotations that are copied. No other
+	// keys and no keys of this project are copied. For example, the annotation
+	// kubectl.kubernetes.io/last-applied-configuration would reveal earlier data of a Secret, and
+	// a tool that tracks its objects by a label would delete the copies.
 	Labels, Annotations []string
 }
 
-// RulesOf returns the rules that a configuration specifies. namespaced is [Rules.Namespaced].
+// RulesOf returns the rules that a configuration specifies. It sets [Rules.Namespaced] to
+// namespaced.
 func RulesOf(c *configv1alpha1.PublicationRules, namespaced func(schema.GroupResource) bool) *Rules {
 	out := &Rules{Namespaced: namespaced, Labels: c.Labels, Annotations: c.Annotations}
 	for _, k := range c.Kinds {
@@ -100,7 +101,8 @@ func (r *Rules) Resource(kind schema.GroupVersionKind) (schema.GroupVersionResou
 
 // Content is the content of the copies of an object.
 type Content struct {
-	// Object is the object before placeholders are replaced, with only the metadata that is copied.
+	// Object is the object before placeholders are replaced. It has only the metadata that is
+	// copied, and no status.
 	Object map[string]any
 	// Resource is the resource of the object.
 	Resource schema.GroupVersionResource
@@ -162,7 +164,7 @@ func (r *Rules) Content(u *unstructured.Unstructured, role *Role) (*Content, err
 		hashed = append(hashed, rules)
 	}
 	sum := sha256.New()
-	for _, part := range hashed { // JSON does not contain a zero byte
+	for _, part := range hashed { // a zero byte, which JSON cannot contain, ends each part
 		sum.Write(append(part, 0))
 	}
 	return &Content{
@@ -173,8 +175,9 @@ func (r *Rules) Content(u *unstructured.Unstructured, role *Role) (*Content, err
 	}, nil
 }
 
-// checkObject rejects objects that other programs own and objects that are credentials of the
-// cluster.
+// checkObject rejects objects that other programs create in each namespace and Secrets that
+// contain credentials of the cluster. It also rejects placeholders in fields that are checked
+// before placeholders are replaced.
 func checkObject(u *unstructured.Unstructured) error {
 	switch u.GetKind() {
 	case "ConfigMap":
@@ -207,7 +210,7 @@ func checkObject(u *unstructured.Unstructured) error {
 // Render returns the copy for a namespace of a tenant. metadata.namespace of the copy is not set.
 func (c *Content) Render(id tenant.ID, namespace string) *unstructured.Unstructured {
 	u := &unstructured.Unstructured{Object: template.Replace(c.Object, id, namespace)}
-	u.SetName(c.name()) // the name must not contain replaced values
+	u.SetName(c.name()) // placeholders in the name are not replaced
 	return u
 }
 
@@ -216,7 +219,8 @@ func (c *Content) name() string {
 	return u.GetName()
 }
 
-// CheckKind returns an error if no configuration can allow objects of the kind to be published.
+// CheckKind returns an error if a configuration must not allow objects of the kind to be
+// published.
 func CheckKind(kind Kind) error {
 	return (&configv1alpha1.PublicationKind{
 		Group:    kind.Kind.Group,

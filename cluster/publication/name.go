@@ -11,12 +11,12 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
-// nameHash is the number of bytes of the hash that a name contains.
+// nameHash is the number of bytes of the hash in a name.
 const nameHash = 4
 
-// NameFor returns the name of the Publication that the server and kubectl tenant publish create for
-// an object. It consists of the kind, the namespace and a hash. It is a valid object name of at
-// most 63 characters. It does not depend on the API version.
+// NameFor returns the name of the Publication that the server or "kubectl tenant publish" creates
+// for an object. The name consists of the object's kind, its namespace and a hash. It is a valid
+// object name of at most 63 characters. It does not depend on the object's API version.
 func NameFor(source Source) string {
 	sum := sha256.Sum256([]byte(strings.Join(
 		[]string{source.Kind.Group, source.Kind.Kind, source.Namespace, source.Name}, "/")))

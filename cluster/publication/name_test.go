@@ -21,7 +21,7 @@ func source(group, kind, namespace, name string) publication.Source {
 	}
 }
 
-// TestNameFor checks the form of names, on which other programs may rely.
+// TestNameFor checks the format of names, on which other programs may rely.
 func TestNameFor(t *testing.T) {
 	for _, c := range []struct {
 		of   publication.Source
@@ -51,7 +51,8 @@ func TestNameFor(t *testing.T) {
 	}
 }
 
-// TestNamesDiffer checks that each object has a different name, whatever separates its fields.
+// TestNamesDiffer checks that different objects have different names, even if their kinds and
+// namespaces are equal when concatenated. The API version does not change the name.
 func TestNamesDiffer(t *testing.T) {
 	seen := map[string]publication.Source{}
 	for _, of := range []publication.Source{

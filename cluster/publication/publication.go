@@ -1,7 +1,7 @@
 // Copyright The kubetenant authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package publication reads Publications. It determines which objects may be published, which
+// Package publication parses Publications. It determines which objects may be published, which
 // tenants and namespaces a Publication selects, and the content of the copies.
 package publication
 
@@ -43,10 +43,10 @@ type Publication struct {
 	Replace bool
 	// Hold specifies whether Pods in a new namespace wait until the namespace has its copy.
 	Hold bool
-	// Checked is the hash of the content for which the writer of the Publication was checked. It is
-	// empty if no writer was checked.
+	// Checked is the hash of the source's content for which admission checked the rights of the
+	// Publication's author. It is empty if no rights were checked.
 	Checked string
-	// Prune confirms that the copies are deleted if the source does not exist.
+	// Prune allows the copies to be deleted if the source does not exist.
 	Prune bool
 
 	all        bool
@@ -65,8 +65,8 @@ type Source struct {
 	Namespace, Name string
 }
 
-// Parse reads a Publication. It does not check whether the kind of the source may be published. See
-// [Rules.Resource]. An error contains the path of the invalid field.
+// Parse validates and converts a Publication. It does not check whether objects of the source's
+// kind may be published, see [Rules.Resource]. An error contains the path of the invalid field.
 func Parse(stored *v1alpha1.Publication) (*Publication, error) {
 	spec := &stored.Spec
 	version, err := schema.ParseGroupVersion(spec.From.APIVersion)

@@ -18,17 +18,18 @@ import (
 )
 
 // recordSettles is the minimum time between the creation of the RetiredTenant and the removal of
-// the finalizer of the Tenant, so that every server can observe the RetiredTenant. Once the Tenant
-// is gone, a server that has not seen the RetiredTenant could allow requests that the Tenant's
-// access level had denied. The time is shorter than settleTime, because a canceled deletion deletes
-// no namespaces and does not reserve the ID.
+// the Tenant's finalizer, so that every server can observe the RetiredTenant. After the Tenant is
+// removed, a server that has not observed the RetiredTenant could allow requests that the Tenant
+// denied. The time is shorter than settleTime, because a canceled deletion deletes no namespaces
+// and does not reserve the ID.
 const recordSettles = 2 * time.Second
 
-// cancel keeps the namespaces and objects of the tenant. The server cannot undo the deletion of the
-// Tenant object. cancel therefore records the access of the Tenant in a RetiredTenant, and then
-// removes the finalizer. The recorded access applies until a Tenant is created again. again is the
-// time until the next check. canceled is false if the tenant's ID is already reserved, or if the
-// delay is over and no canceled deletion is recorded. The deletion then continues.
+// cancel removes the Tenant without deleting the namespaces and objects of the tenant. The server
+// cannot undo the deletion of the Tenant object. cancel therefore records the access that the
+// Tenant specified in a RetiredTenant, and then removes the finalizer. The recorded access
+// applies until a Tenant is created again. inTime specifies whether the delay is not over. again
+// is the time until the next check. If canceled is false, the deletion continues, because the
+// tenant's ID is already reserved or the annotation was set too late.
 func (e *deletion) cancel(ctx context.Context, inTime bool) (again time.Duration, canceled bool, err error) {
 	name := tenants.RetiredName(e.t.Name, string(e.t.UID))
 	record, err := e.retired.Get(ctx, cache.ObjectName{Name: name})

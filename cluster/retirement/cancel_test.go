@@ -16,8 +16,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// TestWithdrawnCancellation checks a cancellation whose annotation is removed before the Tenant is
-// removed. The tenant is deleted and its ID is reserved.
+// TestWithdrawnCancellation checks that a tenant is deleted, and its ID reserved, if the
+// annotation that cancels the deletion is removed before the Tenant is removed.
 func TestWithdrawnCancellation(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := object("acme", v1alpha1.TenantDeletionDelete, true)

@@ -37,19 +37,19 @@ const (
 	// maxInFlight is the maximum number of namespaces of a tenant that are being deleted at the same
 	// time.
 	maxInFlight = 50
-	// stuckAfter is how long a namespace may be in deletion before the condition names it.
+	// stuckAfter is how long the deletion of a namespace may take before the condition names it.
 	stuckAfter = 10 * time.Minute
 	// heldRetry is the interval at which a deletion that exceeds the limit is checked.
 	heldRetry = time.Minute
-	// minStarts is the number of deletions that can always start within startWindow. If 1/startShare
-	// of all Tenants is more, this number can start. The limit gives an administrator the time to stop
-	// a tool that deletes all Tenants by mistake.
+	// Within startWindow, minStarts deletions can start, or the deletions of 1/startShare of all
+	// Tenants if this is more. The limit gives an administrator time to stop a tool that deletes
+	// all Tenants by mistake.
 	minStarts, startShare = 10, 100
 	startWindow           = time.Hour
 	// maxNamed is the maximum number of namespaces or other objects in a condition. maxReferences and
 	// maxNamespaces are the maximum numbers of references and namespaces in a RetiredTenant.
 	maxNamed, maxReferences, maxNamespaces = 5, 20, 10_000
-	// maxReferenceBytes is the maximum size of a reference.
+	// maxReferenceBytes is the maximum size of a reference in bytes.
 	maxReferenceBytes = 500
 )
 
@@ -60,12 +60,12 @@ type deletion struct {
 	t  *v1alpha1.Tenant
 }
 
-// proceed does the next steps of the deletion, and returns the time until the next check. Each step
-// checks whether it is already done.
+// proceed does the next steps of the deletion, and returns the time until the next check. It
+// skips steps that are already done.
 func (e *deletion) proceed(ctx context.Context) (time.Duration, error) {
 	switch e.t.Spec.DeletionPolicy {
 	case v1alpha1.TenantDeletionDelete, v1alpha1.TenantDeletionOrphan:
-	default: // the Tenant was deleted without the admission plugin
+	default: // the admission plugin, which prevents this, was not active
 		return 0, e.writeConditions(
 			ctx,
 			heldCondition(
@@ -116,8 +116,8 @@ func (e *deletion) proceed(ctx context.Context) (time.Duration, error) {
 	if again, err := e.deleteObjects(ctx, others); again > 0 || err != nil {
 		return again, err
 	}
-	// Every server must observe the RetiredTenant before the Tenant is removed. The tenant is retired
-	// only after the Tenant has no finalizers of other programs.
+	// Every server must observe the RetiredTenant before the Tenant is removed. The tenant is
+	// retired only after other programs have removed their finalizers from the Tenant.
 	if again := settleTime - time.Since(record.GetCreationTimestamp().Time); again > 0 {
 		return again, nil
 	}
@@ -131,9 +131,9 @@ func (e *deletion) proceed(ctx context.Context) (time.Duration, error) {
 }
 
 // delay reports whether spec.deletionDelay is over. If not, it returns the time until the next
-// check. If [tenant.TakeBackAnnotation] cancels the deletion, the namespaces remain and the ID is
-// not retired. After the Tenant object is gone, package provision deletes the bindings that the
-// Tenant specified. See [deletion.cancel].
+// check. If [tenant.TakeBackAnnotation] cancels the deletion, delay calls [deletion.cancel]. The
+// namespaces then remain and the ID is not reserved, but package provision deletes the bindings
+// that the Tenant specified after the Tenant is removed.
 func (e *deletion) delay(ctx context.Context) (again time.Duration, over bool, err error) {
 	if e.t.Spec.DeletionDelay == nil {
 		return 0, true, nil
@@ -159,7 +159,7 @@ func (e *deletion) hasBegun() bool {
 	return ok || meta.IsStatusConditionTrue(e.t.Status.Conditions, v1alpha1.ConditionDeleting)
 }
 
-// mayStart reports whether the limit of minStarts and startShare allows another deletion to start.
+// mayStart reports whether another deletion may start now, see minStarts.
 func (e *deletion) mayStart() bool {
 	since := time.Now().Add(-startWindow)
 	for uid, at := range e.begun {
@@ -217,7 +217,7 @@ func (e *deletion) deleteNamespaces(ctx context.Context, namespaces []corev1.Nam
 	}
 	left := fmt.Sprintf("namespaces that are not deleted yet: %d", len(namespaces))
 	c, again := deletingCondition(v1alpha1.ReasonNamespaces, left), pollEvery
-	// Only stuck namespaces are being deleted.
+	// All namespaces that are being deleted are stuck.
 	if len(stuck) == len(ending) && len(stuck) >= min(maxInFlight, len(namespaces)) {
 		again = pollStuckEvery
 	}
@@ -228,7 +228,7 @@ func (e *deletion) deleteNamespaces(ctx context.Context, namespaces []corev1.Nam
 	return again, errors.Join(err, e.writeConditions(ctx, c, namespacesGoneCondition(metav1.ConditionFalse)))
 }
 
-// stuckReason returns the reason why a namespace is not deleted yet.
+// stuckReason returns the reasons from the conditions of a namespace that is not deleted yet.
 func stuckReason(ns *corev1.Namespace) string {
 	var messages []string
 	for _, c := range ns.Status.Conditions {
@@ -258,8 +258,8 @@ func ignoreNotFound(err error) error {
 	return err
 }
 
-// reserve creates the RetiredTenant, or adds missing namespaces to an existing one. It also
-// converts the record of a canceled deletion to one that reserves the ID.
+// reserve creates the RetiredTenant, which reserves the ID, or adds missing namespaces to it. If
+// the RetiredTenant records a canceled deletion, reserve changes it so that it reserves the ID.
 func (e *deletion) reserve(ctx context.Context, namespaces []corev1.Namespace) (*v1alpha1.RetiredTenant, error) {
 	name := tenants.RetiredName(e.t.Name, string(e.t.UID))
 	record, err := e.retired.Get(ctx, cache.ObjectName{Name: name})
@@ -291,8 +291,8 @@ func (e *deletion) reserve(ctx context.Context, namespaces []corev1.Namespace) (
 		record.Spec.Namespaces = names
 		return e.retired.Create(ctx, record)
 	}
-	// The record of a canceled deletion does not reserve the ID. The deletion continues, so takenBack
-	// is removed.
+	// A RetiredTenant with takenBack does not reserve the ID. The deletion was not canceled after
+	// all, so takenBack is removed.
 	return e.retired.PatchRead(ctx, record, map[string]any{
 		"spec": map[string]any{"namespaces": names, "takenBack": nil},
 	})

@@ -15,9 +15,9 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// TestInvalidTenantIsHeld checks that nothing is deleted while a deleted Tenant does not decode.
-// The deletion continues when the Tenant is valid. The finalizer of the Tenant is removed if its
-// definition is deleted.
+// TestInvalidTenantIsHeld checks that nothing is deleted while a Tenant that is being deleted
+// does not decode. The deletion continues after the Tenant becomes valid. The finalizer of the
+// Tenant is removed if the definition of Tenants is deleted.
 func TestInvalidTenantIsHeld(t *testing.T) {
 	for _, definitionDeleted := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
@@ -51,15 +51,16 @@ func TestInvalidTenantIsHeld(t *testing.T) {
 }
 
 // TestInvalidQuotaIsDeleted checks that a TenantQuota that does not decode is deleted with its
-// tenant. A quota of another tenant remains. A quota whose tenant is unknown stops the deletion.
+// tenant. A quota of another tenant remains. The tenant is not retired while it is unknown to
+// which tenant a quota belongs.
 func TestInvalidQuotaIsDeleted(t *testing.T) {
 	for name, c := range map[string]struct {
 		of   any
 		want string
 	}{
-		"the tenant's": {"acme", "retired acme acme-uid-acme ended=true [] []"},
-		"another's":    {"globex", "tenantquota limits; retired acme acme-uid-acme ended=true [] []"},
-		"unknown":      {int64(1), "tenantquota limits; tenant acme; retired acme acme-uid-acme ended=false [] []"},
+		"same tenant":    {"acme", "retired acme acme-uid-acme ended=true [] []"},
+		"another tenant": {"globex", "tenantquota limits; retired acme acme-uid-acme ended=true [] []"},
+		"unknown tenant": {int64(1), "tenantquota limits; tenant acme; retired acme acme-uid-acme ended=false [] []"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

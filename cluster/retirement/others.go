@@ -22,9 +22,9 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// deleteObjects deletes the ClusterRoleBindings, TenantQuotas, TenantMembers and TenantUsage of the
-// tenant. It returns zero if no binding, quota or members remain, and otherwise the time until the
-// next check. finalizers are the finalizers of other programs on the Tenant.
+// deleteObjects deletes the ClusterRoleBindings, TenantQuotas, TenantMembers and TenantUsage of
+// the tenant. It returns the time until the next check, or zero if only the TenantUsage may
+// remain. finalizers are the finalizers of other programs on the Tenant.
 func (e *deletion) deleteObjects(ctx context.Context, finalizers []string) (time.Duration, error) {
 	if !meta.IsStatusConditionTrue(e.t.Status.Conditions, v1alpha1.ConditionDeleting) {
 		if err := e.writeConditions(ctx, retiringCondition(nil, finalizers)); err != nil {
@@ -54,8 +54,9 @@ func (e *deletion) deleteObjects(ctx context.Context, finalizers []string) (time
 	return pollEvery, nil
 }
 
-// retiringCondition returns the condition of a tenant while its cluster-scoped objects are deleted.
-// left are the objects that remain. finalizers are the finalizers of other programs on the Tenant.
+// retiringCondition returns the condition Deleting of a Tenant while the cluster-scoped objects
+// of its tenant are deleted. left describes the objects that remain. finalizers are the
+// finalizers of other programs on the Tenant.
 func retiringCondition(left, finalizers []string) metav1.Condition {
 	var waits []string
 	if len(left) > 0 {
@@ -72,7 +73,7 @@ func retiringCondition(left, finalizers []string) metav1.Condition {
 	return deletingCondition(v1alpha1.ReasonStuck, strings.Join(waits, "; "))
 }
 
-// describe describes an object whose deletion is not complete.
+// describe returns the kind, the name and the finalizers of an object that still exists.
 func describe(kind string, object metav1.Object) string {
 	text := kind + " " + object.GetName()
 	if finalizers := object.GetFinalizers(); len(finalizers) > 0 {
@@ -97,8 +98,8 @@ func (e *deletion) deleteEach(ctx context.Context, all []metav1.Object, remove f
 	return nil
 }
 
-// remaining describes the objects of now that are in deleted or are being deleted. It ignores
-// objects that were created later, which have other UIDs.
+// remaining describes the objects in now that are also in deleted or are being deleted. It
+// ignores objects that were created later, which have other UIDs.
 func remaining(kind string, deleted, now []metav1.Object) (left []string) {
 	for _, object := range now {
 		if slices.ContainsFunc(deleted, func(d metav1.Object) bool { return d.GetUID() == object.GetUID() }) ||
@@ -109,8 +110,8 @@ func remaining(kind string, deleted, now []metav1.Object) (left []string) {
 	return left
 }
 
-// deleteBindings deletes the ClusterRoleBindings with the label [tenant.OfTenantLabel] of the
-// tenant. It returns the bindings that still exist.
+// deleteBindings deletes the ClusterRoleBindings whose label [tenant.OfTenantLabel] names the
+// tenant. It describes the bindings that still exist.
 func (e *deletion) deleteBindings(ctx context.Context) ([]string, error) {
 	list := func() (all []metav1.Object, err error) {
 		bindings, err := e.Client.RbacV1().ClusterRoleBindings().List(ctx,
@@ -129,7 +130,7 @@ func (e *deletion) deleteBindings(ctx context.Context) ([]string, error) {
 	})
 }
 
-// deleteAll deletes the objects that list returns. It returns the objects that still exist.
+// deleteAll deletes the objects that list returns. It describes the objects that still exist.
 func (e *deletion) deleteAll(
 	ctx context.Context, kind string, list func() ([]metav1.Object, error), remove func(metav1.Object) error,
 ) ([]string, error) {
@@ -144,8 +145,8 @@ func (e *deletion) deleteAll(
 	return remaining(kind, all, now), err
 }
 
-// deleteMembers deletes the TenantMembers, so that a later tenant with the same ID has none. It
-// returns a description of the TenantMembers if they still exist.
+// deleteMembers deletes the TenantMembers, so that a later tenant with the same ID does not
+// inherit them. It describes the TenantMembers if they still exist.
 func (e *deletion) deleteMembers(ctx context.Context) ([]string, error) {
 	list := func() ([]metav1.Object, error) {
 		m, err := e.members.Get(ctx, cache.ObjectName{Name: e.id.ObjectName()})
@@ -162,9 +163,9 @@ func (e *deletion) deleteMembers(ctx context.Context) ([]string, error) {
 	})
 }
 
-// deleteUsage deletes the TenantUsage, so that a later tenant with the same ID does not read it. A
-// failure does not stop the deletion of the tenant, because a TenantUsage gives no rights and is
-// replaced for a later tenant.
+// deleteUsage deletes the TenantUsage, so that a later tenant with the same ID cannot read it. A
+// failure does not prevent the deletion of the tenant, because a TenantUsage gives no rights and
+// is replaced for a later tenant.
 func (e *deletion) deleteUsage(ctx context.Context) {
 	var found metav1.Object
 	u, err := e.usages.Get(ctx, cache.ObjectName{Name: e.id.ObjectName()})
@@ -181,7 +182,8 @@ func (e *deletion) deleteUsage(ctx context.Context) {
 }
 
 // deleteQuotas deletes the TenantQuotas of the tenant, including those that do not decode. It
-// returns the quotas that still exist. It fails if the tenant of a quota is unknown.
+// describes the quotas that still exist. It fails if it is unknown to which tenant a quota
+// belongs.
 func (e *deletion) deleteQuotas(ctx context.Context) ([]string, error) {
 	var unknown error
 	list := func() (all []metav1.Object, err error) {

@@ -26,7 +26,8 @@ import (
 // heldFinalizer is a finalizer of another program.
 const heldFinalizer = "example.com/mine"
 
-// keepFinalizers makes the deletion of an object wait for its finalizers, as the server does.
+// keepFinalizers returns a reaction that does not remove a deleted object until it has no
+// finalizers, as the server does.
 func keepFinalizers(tracker clienttesting.ObjectTracker) clienttesting.ReactionFunc {
 	return func(a clienttesting.Action) (bool, runtime.Object, error) {
 		resource, name := a.GetResource(), a.(clienttesting.DeleteAction).GetName()
@@ -76,7 +77,8 @@ func (w *fixture) hold(resource schema.GroupVersionResource, name string, finali
 
 var bindings = rbacv1.SchemeGroupVersion.WithResource("clusterrolebindings")
 
-// TestHeldObjects checks that a tenant does not end while one of its deleted objects still exists.
+// TestHeldObjects checks that a tenant is not retired while one of its deleted objects still
+// exists. The condition names the object and its finalizers.
 func TestHeldObjects(t *testing.T) {
 	held := map[string]struct {
 		resource schema.GroupVersionResource
@@ -125,8 +127,8 @@ func TestHeldObjects(t *testing.T) {
 	}
 }
 
-// TestUsageIsDeleted checks that the TenantUsage of a deleted tenant is deleted, and that a failure
-// does not stop the deletion of the tenant.
+// TestUsageIsDeleted checks that the TenantUsage of a deleted tenant is deleted, and that a
+// failure does not prevent the deletion of the tenant.
 func TestUsageIsDeleted(t *testing.T) {
 	usages := v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceTenantUsages)
 	for name, err := range map[string]error{"deleted": nil, "not allowed": errors.New("forbidden")} {

@@ -1,10 +1,10 @@
 // Copyright The kubetenant authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package retirement deletes tenants. A finalizer retains a deleted Tenant until the objects of its
-// tenant are deleted. With the deletion policy Orphan, the namespaces of the tenant are kept. Each
-// step of the deletion can be repeated, so another process can continue it at any time. The
-// deletion leaves a RetiredTenant, which reserves the ID, so that a later tenant with this ID
+// Package retirement deletes tenants. A finalizer retains a deleted Tenant until the objects of
+// its tenant are deleted. With the deletion policy Orphan, the namespaces of the tenant remain.
+// Each step of the deletion can be repeated, so another process can continue the deletion at any
+// time. After the deletion, a RetiredTenant reserves the ID, so that a later tenant with this ID
 // inherits nothing.
 package retirement
 
@@ -46,7 +46,7 @@ type Options struct {
 	// cache.
 	Client  kubernetes.Interface
 	Dynamic dynamic.Interface
-	// Tenants must be followed.
+	// Tenants reads the Tenants. It must be running.
 	Tenants *tenants.Store
 	// IsReserved reports whether a namespace is a system namespace, which is not deleted with a
 	// tenant. See package authz.
@@ -63,7 +63,7 @@ type Engine struct {
 	Options
 	writes  flowcontrol.RateLimiter
 	queue   workqueue.TypedRateLimitingInterface[string] // names of Tenants
-	begun   map[string]time.Time                         // the deletions that this process started, by UID
+	begun   map[string]time.Time                         // when this process started deletions, keyed by UID
 	events  *tenants.Recorder
 	tenants typed.Client[v1alpha1.Tenant, *v1alpha1.Tenant]
 	retired typed.Client[v1alpha1.RetiredTenant, *v1alpha1.RetiredTenant]
@@ -72,7 +72,7 @@ type Engine struct {
 	usages  typed.Client[v1alpha1.TenantUsage, *v1alpha1.TenantUsage]
 }
 
-// New returns an engine that does nothing before [Engine.Run].
+// New returns an engine that does nothing until [Engine.Run] is called.
 func New(o Options) *Engine {
 	return &Engine{
 		Options: o,
@@ -91,7 +91,8 @@ func New(o Options) *Engine {
 
 var errSync = errors.New("the cache of Tenants did not sync")
 
-// Run deletes tenants until ctx ends. It must be called only once. It fails if it cannot start.
+// Run deletes tenants until ctx ends. It must be called only once. It fails if the cache of
+// Tenants does not sync.
 func (e *Engine) Run(ctx context.Context) error {
 	defer e.queue.ShutDown()
 	if !cache.WaitForCacheSync(ctx.Done(), e.Tenants.HasSynced) {
@@ -165,15 +166,15 @@ func (e *Engine) reconcile(ctx context.Context, name string) (time.Duration, err
 		return 0, err
 	}
 	id, _ := tenants.AccessOf(t)
-	if definitionEnds || id.IsZero() { // the tenant itself is not deleted
+	if definitionEnds || id.IsZero() { // only the Tenant object is deleted
 		return 0, e.removeFinalizer(ctx, t)
 	}
 	return (&deletion{Engine: e, id: id, t: t}).proceed(ctx)
 }
 
-// reconcileInvalid keeps the finalizer of a Tenant that does not decode, even if the Tenant is
-// being deleted, because its tenant and its deletion policy are unknown. It removes the finalizer
-// if the Tenant is deleted because its CustomResourceDefinition is deleted.
+// reconcileInvalid retains the finalizer of a Tenant that does not decode, even while the Tenant
+// is being deleted. Its ID and its deletion policy are unknown. If the Tenant is deleted with its
+// CustomResourceDefinition, reconcileInvalid removes the finalizer.
 func (e *Engine) reconcileInvalid(ctx context.Context, t *typed.Invalid) error {
 	if t.DeletionTimestamp == nil {
 		return e.addFinalizer(ctx, t)
@@ -191,9 +192,9 @@ func (e *Engine) reconcileInvalid(ctx context.Context, t *typed.Invalid) error {
 	return t
 }
 
-// isDefinitionDeleted reports whether a Tenant is deleted because its CustomResourceDefinition is
-// being deleted or does not exist. It also returns true if the Tenant is older than the definition,
-// because the Tenant was then deleted with an earlier definition.
+// isDefinitionDeleted reports whether a Tenant is deleted with its CustomResourceDefinition,
+// which is being deleted or does not exist. It also returns true if the Tenant is older than the
+// definition, because the Tenant was then deleted with an earlier definition.
 func (e *Engine) isDefinitionDeleted(ctx context.Context, t metav1.Object) (bool, error) {
 	name := resource(v1alpha1.ResourceTenants).GroupResource().String()
 	definition, err := e.Dynamic.Resource(tenants.Definitions()).Get(ctx, name, metav1.GetOptions{})

@@ -47,15 +47,15 @@ var (
 	errKilled     = errors.New("killed")
 )
 
-// fixture is a cluster in virtual time and an engine that can be killed. A deleted namespace exists
-// for ten more seconds.
+// fixture is a fake cluster in virtual time and an engine that can be killed. A deleted namespace
+// is removed after ten seconds.
 type fixture struct {
 	t       *testing.T
 	kube    *fake.Clientset
 	dynamic *dynamicfake.FakeDynamicClient
 	store   *tenants.Store
-	left    []string // references
-	stuck   atomic.Bool
+	left    []string     // the result of References
+	stuck   atomic.Bool  // whether deleted namespaces are not removed
 	missing atomic.Bool  // whether the definition of RetiredTenants is missing
 	writes  atomic.Int64 // the number of the engine's writes
 	kill    atomic.Int64 // the number of the write at which the engine is killed, or 0
@@ -96,7 +96,8 @@ func newFixture(t *testing.T, objects ...runtime.Object) *fixture {
 	return w
 }
 
-// killAtWrite kills the engine at a write. After that, all its requests fail.
+// killAtWrite kills the engine at the write whose number is in kill. After that, all requests
+// fail.
 func (w *fixture) killAtWrite(a clienttesting.Action) (bool, runtime.Object, error) {
 	if w.dead.Load() {
 		return true, nil, errKilled
@@ -111,7 +112,7 @@ func (w *fixture) killAtWrite(a clienttesting.Action) (bool, runtime.Object, err
 	return false, nil, nil
 }
 
-// deleteNamespace marks a namespace as deleted, and removes it later.
+// deleteNamespace marks a namespace as being deleted, and removes it later.
 func (w *fixture) deleteNamespace(a clienttesting.Action) (bool, runtime.Object, error) {
 	name := a.(clienttesting.DeleteAction).GetName()
 	obj, err := w.kube.Tracker().Get(namespaces, "", name)
@@ -195,7 +196,7 @@ func (w *fixture) namespace(name, of string) {
 	}
 }
 
-// objects describes the objects in the cluster.
+// objects returns a description of the objects in the cluster.
 func (w *fixture) objects() string {
 	w.t.Helper()
 	var all []string
@@ -242,7 +243,8 @@ func (w *fixture) objects() string {
 	return strings.Join(all, "; ")
 }
 
-// condition returns the reason and message of a condition of a Tenant.
+// condition returns the reason and message of a condition of a Tenant. It returns "" if the
+// condition is not True, and "gone" if the Tenant does not exist.
 func (w *fixture) condition(name, of string) string {
 	w.t.Helper()
 	u, err := w.dynamic.Resource(tenantObjects).Get(w.t.Context(), name, metav1.GetOptions{})
@@ -311,8 +313,8 @@ func (w *fixture) addObjects() {
 const afterDelete = "namespace globex--shop; binding member:globex; tenantquota globex; tenantmember globex; " +
 	"tenant globex; retired acme acme-uid-acme ended=true [acme--db acme--web] []"
 
-// TestDelete checks that exactly the objects of the tenant are deleted, even if the engine is
-// killed at any of its writes and another engine continues.
+// TestDelete checks that the objects of the tenant, and no other objects, are deleted. This must
+// be true even if the engine is killed at any of its writes and another engine continues.
 func TestDelete(t *testing.T) {
 	for kill, done := int64(0), false; !done; kill++ {
 		synctest.Test(t, func(t *testing.T) {
@@ -335,7 +337,7 @@ func TestDelete(t *testing.T) {
 				}
 			}
 			if took := time.Since(begun); took < 100*time.Second {
-				t.Errorf("killed at write %d: it took %s: it was not looked again for namespaces", kill, took)
+				t.Errorf("killed at write %d: the deletion took only %s, without a second check for namespaces", kill, took)
 			}
 			if got := w.objects(); got != afterDelete {
 				t.Errorf("killed at write %d: %s", kill, got)
@@ -343,7 +345,7 @@ func TestDelete(t *testing.T) {
 			done = kill > w.writes.Load()
 		})
 		if kill > 100 {
-			t.Fatal("it does not end")
+			t.Fatal("the number of writes does not end")
 		}
 	}
 }
@@ -370,8 +372,8 @@ func TestRaces(t *testing.T) {
 	})
 }
 
-// TestOrphan checks that the namespaces remain, and that bindings that name the tenant are
-// recorded.
+// TestOrphan checks that, with the policy Orphan, the namespaces remain, and that the
+// RetiredTenant records the bindings that name the tenant.
 func TestOrphan(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newFixture(t, object("acme", v1alpha1.TenantDeletionOrphan, true))
@@ -382,7 +384,7 @@ func TestOrphan(t *testing.T) {
 		w.start()
 		time.Sleep(time.Minute)
 		if got := w.condition("acme", v1alpha1.ConditionDeleting); !strings.HasPrefix(got, "Retiring: ") {
-			t.Errorf("after a minute, when not every server need know of it: %s", got)
+			t.Errorf("after a minute, before every server must have observed the RetiredTenant: %s", got)
 		}
 		time.Sleep(time.Minute)
 		got := w.objects()
@@ -394,9 +396,9 @@ func TestOrphan(t *testing.T) {
 	})
 }
 
-// TestProtectedTenant checks that a Tenant with the policy Protect is not deleted, and that a
-// Tenant with the name of another tenant's Tenant deletes nothing. A Tenant without the finalizer
-// gets it.
+// TestProtectedTenant checks that a tenant with the policy Protect is not deleted. If spec.id
+// does not match the name of a deleted Tenant, nothing else is deleted. A Tenant without the
+// finalizer gets the finalizer.
 func TestProtectedTenant(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		wrong := object("acme", v1alpha1.TenantDeletionDelete, true)
@@ -418,20 +420,20 @@ func TestProtectedTenant(t *testing.T) {
 		}
 		if got := w.objects(); !strings.HasSuffix(got, "tenant acme; tenant plain") ||
 			!strings.HasPrefix(got, "namespace acme--db; namespace acme--web") {
-			t.Errorf("there is %s", got)
+			t.Errorf("objects: %s", got)
 		}
 		if plain, err = w.dynamic.Resource(tenantObjects).Get(t.Context(), "plain", metav1.GetOptions{}); err != nil ||
 			!slices.Equal(plain.GetFinalizers(), []string{tenant.Finalizer}) {
-			t.Errorf("an older one has %v, %v", plain.GetFinalizers(), err)
+			t.Errorf("a Tenant without the finalizer now has %v, %v", plain.GetFinalizers(), err)
 		}
 	})
 }
 
-// TestDefinitionDeleted checks that nothing is deleted with Tenants that are deleted with their
-// definition. The access of their callers remains.
+// TestDefinitionDeleted checks that no other objects are deleted if Tenants are deleted with
+// their definition. The access of the tenants' callers remains.
 func TestDefinitionDeleted(t *testing.T) {
 	for name, end := range map[string]func(*fixture) error{
-		"gone": func(w *fixture) error { return w.dynamic.Tracker().Delete(definitions, "", "tenants.kubetenant.dev") },
+		"deleted": func(w *fixture) error { return w.dynamic.Tracker().Delete(definitions, "", "tenants.kubetenant.dev") },
 		"terminating": func(w *fixture) error {
 			u, err := w.dynamic.Resource(definitions).Get(w.t.Context(), "tenants.kubetenant.dev", metav1.GetOptions{})
 			if err != nil {
@@ -459,10 +461,10 @@ func TestDefinitionDeleted(t *testing.T) {
 				if got := w.objects(); got != "namespace acme--db; namespace acme--web; namespace globex--shop; "+
 					"binding member:acme; binding member:globex; tenantquota acme; tenantquota globex; "+
 					"tenantmember acme; tenantmember globex" {
-					t.Errorf("there is %s", got)
+					t.Errorf("objects: %s", got)
 				}
 				if got := w.store.Access(tenanttest.ID(t, "acme")); got != authz.AccessOpen {
-					t.Errorf("its callers may go %d", got)
+					t.Errorf("the access of its callers is %d", got)
 				}
 			})
 		})
@@ -490,10 +492,10 @@ func TestStuck(t *testing.T) {
 		writes := len(w.kube.Actions())
 		time.Sleep(10 * time.Minute)
 		if more := len(w.kube.Actions()) - writes; more > 100 { // checks every two seconds would cause several hundred
-			t.Errorf("in ten minutes more of what is stuck the server was asked %d times", more)
+			t.Errorf("%d requests in ten minutes while the namespaces are stuck", more)
 		}
 		if got := w.store.Access(tenanttest.ID(t, "acme")); got != authz.AccessReadOnly {
-			t.Errorf("its callers may go %d", got)
+			t.Errorf("the access of its callers is %d", got)
 		}
 	})
 }
@@ -519,13 +521,14 @@ func TestStuckDeletionsDoNotBlockOthers(t *testing.T) {
 		}
 		time.Sleep(5 * time.Minute)
 		if got := w.condition("acme", v1alpha1.ConditionDeleting); got != "gone" {
-			t.Errorf("behind ten that are stuck: %s, %s", got, w.condition("acme", v1alpha1.ConditionDeletionHeld))
+			t.Errorf("after ten stuck deletions: %s, %s", got, w.condition("acme", v1alpha1.ConditionDeletionHeld))
 		}
 	})
 }
 
-// TestLeftovers checks that a Tenant that is older than its definition is released. It also checks
-// that a Tenant with a finalizer of another program is not retired.
+// TestLeftovers checks that a deleted Tenant that is older than its definition is removed without
+// deleting the tenant. It also checks that a tenant is not retired while its Tenant has a
+// finalizer of another program.
 func TestLeftovers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newFixture(t, object("acme", v1alpha1.TenantDeletionDelete, true))
@@ -542,7 +545,7 @@ func TestLeftovers(t *testing.T) {
 		time.Sleep(5 * time.Minute)
 		if got := w.objects(); !strings.HasPrefix(got, "namespace acme--db; namespace acme--web;") ||
 			strings.Contains(got, "tenant acme") {
-			t.Errorf("there is %s", got)
+			t.Errorf("objects: %s", got)
 		}
 	})
 	synctest.Test(t, func(t *testing.T) {
@@ -552,16 +555,16 @@ func TestLeftovers(t *testing.T) {
 		w.start()
 		time.Sleep(time.Hour)
 		if got := w.objects(); !strings.Contains(got, "ended=false") {
-			t.Errorf("held by somebody else: %s", got)
+			t.Errorf("finalizer of another program: %s", got)
 		}
 		if got := w.condition("acme", v1alpha1.ConditionDeleting); !strings.Contains(got, "example.com/theirs") {
-			t.Errorf("it says %s", got)
+			t.Errorf("the condition is %s", got)
 		}
 	})
 }
 
-// TestDeletionRateLimit checks that ten deletions start in an hour, and that the others start
-// later.
+// TestDeletionRateLimit checks that only ten deletions start in an hour, and that further
+// deletions start later.
 func TestDeletionRateLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var all []runtime.Object
@@ -583,19 +586,19 @@ func TestDeletionRateLimit(t *testing.T) {
 		}
 		for hour, want := range []int{10, 20, 25} {
 			time.Sleep(30 * time.Minute)
-			w.stop() // a new leader does not know the started deletions
+			w.stop() // a new leader must find the started deletions in the cluster
 			w.start()
 			time.Sleep(10 * time.Minute)
 			if gone, held := left(); gone != want || held != 25-want {
-				t.Errorf("hour %d: %d have gone, %d are held; want %d", hour, gone, held, want)
+				t.Errorf("hour %d: %d are deleted, %d are held; want %d", hour, gone, held, want)
 			}
 			time.Sleep(22 * time.Minute)
 		}
 	})
 }
 
-// TestDelay checks that nothing is deleted before the delay is over, and then all objects. If the
-// deletion is canceled, only the Tenant object is deleted, and its ID is not retired.
+// TestDelay checks that nothing is deleted until spec.deletionDelay is over. If the deletion is
+// canceled before, only the Tenant object is deleted, and its ID is not reserved.
 func TestDelay(t *testing.T) {
 	delayed := func() *unstructured.Unstructured {
 		u := object("acme", v1alpha1.TenantDeletionDelete, true)
@@ -628,14 +631,14 @@ func TestDelay(t *testing.T) {
 			time.Sleep(50 * time.Minute)
 			synctest.Wait()
 			if got := w.objects(); got != all+"; tenant acme" {
-				t.Errorf("before it is over: %s", got)
+				t.Errorf("before the delay is over: %s", got)
 			}
 			if got := w.condition("acme", v1alpha1.ConditionReady); got != "" {
-				t.Errorf("it is ready: %s", got)
+				t.Errorf("the Tenant is ready: %s", got)
 			}
 			if got := w.condition("acme", v1alpha1.ConditionDeletionHeld); !strings.HasPrefix(got,
 				"Delayed: nothing is deleted before 2000-01-01T01:00:00Z") {
-				t.Errorf("it says %s", got)
+				t.Errorf("the condition is %s", got)
 			}
 			takeBack(w, "yes") // not a valid value
 			if takenBack {
@@ -648,13 +651,13 @@ func TestDelay(t *testing.T) {
 				true:  all + "; taken back acme acme-uid-acme Closed",
 			}[takenBack]
 			if got := w.objects(); got != want {
-				t.Errorf("taken back %t: %s", takenBack, got)
+				t.Errorf("canceled %t: %s", takenBack, got)
 			}
 			time.Sleep(time.Hour)
 			synctest.Wait()
 			if got := w.objects(); strings.Contains(got, "retired acme") == takenBack ||
 				strings.Contains(got, "acme--web; ") && !takenBack {
-				t.Errorf("afterwards, taken back %t: %s", takenBack, got)
+				t.Errorf("an hour later, canceled %t: %s", takenBack, got)
 			}
 		})
 	}
@@ -667,7 +670,7 @@ func TestDelay(t *testing.T) {
 		synctest.Wait()
 		takeBack(w, "true")
 		if got := w.objects(); !strings.Contains(got, "tenant acme") || !strings.Contains(got, "retired acme") {
-			t.Errorf("what has begun is taken back: %s", got)
+			t.Errorf("a deletion that had started was canceled: %s", got)
 		}
 	})
 }
@@ -699,14 +702,14 @@ func TestEvents(t *testing.T) {
 				told = append(told, e.Type+" "+e.Reason)
 			}
 			if got := strings.Join(told, ", "); got != want {
-				t.Errorf("%s: told %s, want %s", policy, got, want)
+				t.Errorf("%s: events %s, want %s", policy, got, want)
 			}
 		})
 	}
 }
 
 // TestReservedNamespaces checks that a system namespace with the label of a tenant is not deleted
-// with the tenant, and that the Tenant reports it.
+// with the tenant, and that the condition names the namespace.
 func TestReservedNamespaces(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newFixture(t, object("acme", v1alpha1.TenantDeletionDelete, true))

@@ -20,8 +20,8 @@ import (
 
 var errList = errors.New("the server's answer is not a list")
 
-// eachItem calls f for each object of a JSON list, and returns the token of the next page. It
-// retains one object at a time.
+// eachItem calls f for each object in a JSON list, and returns the token of the next page. Only
+// one object at a time is in memory.
 func eachItem(list io.Reader, f func(item []byte) error) (next string, err error) {
 	decoder := json.NewDecoder(list)
 	if err := expect(decoder, json.Delim('{')); err != nil {
@@ -96,8 +96,9 @@ func hasRequests(of schema.GroupResource) bool {
 	return false
 }
 
-// addItem adds an object to the measurement of its tenant. It ignores objects in namespaces without
-// a tenant, and the requests of an object whose usage cannot be computed.
+// addItem adds an object to the measurement of the tenant that owns its namespace. It ignores
+// objects in namespaces of no tenant or of the system tenant. If the requests of an object cannot
+// be computed, addItem adds only the object and its size.
 func (m *Measurer) addItem(
 	found totals, of schema.GroupResource, item []byte, owners map[string]tenant.ID,
 ) error {

@@ -1,12 +1,12 @@
 // Copyright The kubetenant authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package stored measures the objects that tenants store and the resources that they request, and
-// writes the results to their TenantUsages. It also removes old entries and TenantUsages of tenants
-// that do not exist.
+// Package stored measures the objects that tenants store and the resources that these objects
+// request. It writes the results to TenantUsages. It also removes old entries in TenantUsages,
+// and TenantUsages of tenants that do not exist.
 //
-// A pass reads all namespaced objects that the server stores, page by page. It retains one object
-// at a time.
+// Each pass reads all namespaced objects that the server stores, page by page. Only one object at
+// a time is in memory.
 package stored
 
 import (
@@ -39,24 +39,25 @@ import (
 const (
 	// measureEvery is the interval between two passes.
 	measureEvery = 6 * time.Hour
-	// measureAfter is the minimum delay of the first pass after the start.
+	// measureAfter is the minimum delay before the first pass.
 	measureAfter = time.Minute
 	// retryAfter is the delay after the first failure. The delay doubles with each further failure, up
 	// to measureEvery.
 	retryAfter = time.Minute
-	// pageSize is the number of objects in a page.
+	// pageSize is the maximum number of objects in a page.
 	pageSize = 500
 	// maxIncomplete is the maximum number of unreadable resources that a TenantUsage names.
 	maxIncomplete = 100
-	// maxPage is the size of a page in bytes. If a page is larger, the next page has fewer objects.
+	// maxPage is a size in bytes. If a page is larger, the limit for the next page is halved.
 	maxPage = 20 << 20
-	// maxExpired is the maximum number of times that one list continues after its token has expired.
+	// maxExpired is the maximum number of times that a list is continued or restarted because its
+	// continue token has expired.
 	maxExpired = 10
 	// pagesPerSecond and writesPerSecond are the maximum rates of reads and writes.
 	pagesPerSecond  = 5
 	writesPerSecond = 5
-	// maxNames is the maximum number of extended resources in a TenantUsage. It is limited because
-	// Pods can request resources with any name.
+	// maxNames is the maximum number of resource names in a TenantUsage, in addition to those of
+	// [isCommon]. The number is limited because Pods can request resources with any name.
 	maxNames = 64
 )
 
@@ -87,13 +88,15 @@ type Options struct {
 	// Resources returns the namespaced resources that the server stores. If it returns an error, the
 	// list may be incomplete.
 	Resources func() ([]schema.GroupVersionResource, error)
-	// Namespaces returns the names of all namespaces and their owners. The zero ID means no owner.
+	// Namespaces returns the owner of each namespace, keyed by namespace name. The zero ID means
+	// that the namespace is unowned.
 	Namespaces func() (map[string]tenant.ID, error)
-	// Tenants returns the UIDs of all Tenants by tenant. It returns false if they are not known.
+	// Tenants returns the UIDs of all Tenants, keyed by tenant ID. It returns false if the
+	// Tenants are not known.
 	Tenants func() (map[tenant.ID]string, bool)
-	// Classes returns the DeviceClasses.
+	// Classes returns the DeviceClasses, see [quota.Options].
 	Classes func() (quota.Classes, error)
-	// ManagerOf returns the field manager of a server's entry in a TenantUsage.
+	// ManagerOf returns the field manager with which a server writes its entry in a TenantUsage.
 	ManagerOf func(server string) string
 	Metrics   *Metrics
 }
@@ -111,7 +114,7 @@ func usageResource() schema.GroupVersionResource {
 	return v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceTenantUsages)
 }
 
-// New returns a measurer that does nothing before [Measurer.Run].
+// New returns a measurer that does nothing until [Measurer.Run] is called.
 func New(o Options) *Measurer {
 	return &Measurer{
 		Options: o,
@@ -121,8 +124,8 @@ func New(o Options) *Measurer {
 	}
 }
 
-// Run measures until ctx ends. If the TenantUsages have a recent measurement, for example of
-// another leader, it waits until this measurement is older than measureEvery.
+// Run measures until ctx ends. If the TenantUsages have a recent measurement, for example from
+// another leader, Run waits until this measurement is older than measureEvery.
 func (m *Measurer) Run(ctx context.Context) error {
 	defer m.Metrics.set(nil)
 	sleep(ctx, measureAfter)
@@ -169,7 +172,8 @@ func (t *measured) add(of *measured) {
 	}
 }
 
-// isCommon reports whether a name is one of the names of Kubernetes, which tenants cannot invent.
+// isCommon reports whether a resource name is defined by Kubernetes and therefore cannot be
+// invented by a tenant.
 func isCommon(name corev1.ResourceName) bool {
 	switch name {
 	case corev1.ResourceRequestsCPU, corev1.ResourceRequestsMemory, corev1.ResourceRequestsEphemeralStorage,
@@ -179,8 +183,8 @@ func isCommon(name corev1.ResourceName) bool {
 	return false
 }
 
-// request adds a requested resource. If there are already maxNames extended resources, it ignores
-// other extended resources.
+// request adds a requested resource. If requested already has maxNames extended resources,
+// request ignores other extended resources.
 func (t *measured) request(name corev1.ResourceName, quantity resource.Quantity) {
 	sum, found := t.requested[name]
 	if !found {
@@ -198,7 +202,7 @@ func (t *measured) request(name corev1.ResourceName, quantity resource.Quantity)
 	t.requested[name] = sum
 }
 
-// totals has the measurements by tenant.
+// totals has the measurements, keyed by tenant ID.
 type totals map[tenant.ID]*measured
 
 func (t totals) get(id tenant.ID) *measured {
@@ -256,13 +260,12 @@ func (m *Measurer) Pass(ctx context.Context) error {
 	return errors.Join(problems, m.write(ctx, all, start))
 }
 
-// state has the tenants and their namespaces at the time of a call of readState, except the system
-// tenant.
+// state has the tenants and their namespaces at the time of a call of readState.
 type state struct {
-	owners     map[string]tenant.ID // by namespace
-	namespaces map[tenant.ID]int64
-	uids       map[tenant.ID]string
-	incomplete []string // resources that could not be read
+	owners     map[string]tenant.ID // keyed by namespace
+	namespaces map[tenant.ID]int64  // the number of namespaces, without the system tenant
+	uids       map[tenant.ID]string // the UIDs of the Tenants
+	incomplete []string             // resources that could not be read
 }
 
 // readState returns the current state. It fails if the Tenants are not known.
@@ -296,7 +299,7 @@ func (s *state) exists(id tenant.ID) bool {
 	return found || s.namespaces[id] > 0
 }
 
-// names returns the names that the TenantUsages of all tenants have.
+// names returns the names of the TenantUsages of all tenants.
 func (s *state) names() map[string]bool {
 	all := map[string]bool{}
 	for id := range s.uids {
@@ -308,11 +311,12 @@ func (s *state) names() map[string]bool {
 	return all
 }
 
-// isCopy reports whether the server returns the same objects for another resource too, so that they
-// must not be counted twice.
+// isCopy reports whether the server also returns the objects of a resource for another resource,
+// so that the objects must not be counted twice.
 func isCopy(of schema.GroupResource) bool { return of.Group == "events.k8s.io" }
 
-// measure measures the objects of a resource. It returns only an error if a page cannot be read.
+// measure measures the objects of a resource. If a page cannot be read, it returns no
+// measurements.
 func (m *Measurer) measure(
 	ctx context.Context, of schema.GroupVersionResource, owners map[string]tenant.ID,
 ) (totals, error) {
@@ -347,8 +351,8 @@ func (m *Measurer) measure(
 	}
 }
 
-// continueAfter returns the token with which a list continues after its own token has expired, or
-// "". The rest of the list is then from a later state of the server.
+// continueAfter returns the token with which a list continues after its continue token has
+// expired, or "". The rest of the list is then from a later state of the server.
 func continueAfter(expired error) string {
 	var status apierrors.APIStatus
 	if errors.As(expired, &status) {

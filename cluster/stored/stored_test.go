@@ -46,7 +46,7 @@ var (
 	events  = schema.GroupVersionResource{Group: "events.k8s.io", Version: "v1", Resource: "events"}
 )
 
-// objects are the lists of a server, with the JSON of each object.
+// objects is a fake server. It has the JSON of each object, keyed by resource.
 type objects map[schema.GroupVersionResource][]string
 
 // list returns pages of two objects. The continue token is the number of the next object.
@@ -127,8 +127,9 @@ func (f *fixture) pass(t *testing.T) {
 	}
 }
 
-// TestPass checks a measurement by tenant over several pages. It omits copies, and the objects of
-// the system tenant and of unowned namespaces.
+// TestPass checks the measurement of each tenant if the objects are on several pages. Events are
+// not counted twice. Objects in namespaces of the system tenant and in unowned namespaces are not
+// counted.
 func TestPass(t *testing.T) {
 	f := newFixture(t)
 	web, db, other := pod("acme--web", "500m", "example.com/gpu"), pod("acme--db", "2"), pod("initech", "1")
@@ -197,23 +198,24 @@ func TestResourceNamesAreLimited(t *testing.T) {
 		t.Errorf("%d names; want at most 64 and those of Kubernetes", n)
 	}
 	if cpu := got["requests.cpu"]; cpu.IsZero() {
-		t.Error("invented names hide the requested processors")
+		t.Error("requests.cpu is missing because of invented names")
 	}
 }
 
-// TestErrors checks that an unreadable resource does not affect the measurement of the others.
+// TestErrors checks that a resource that cannot be read does not affect the measurement of other
+// resources. The TenantUsage and the error name the resource.
 func TestErrors(t *testing.T) {
 	for name, answer := range map[string]func() (io.ReadCloser, error){
-		"an error": func() (io.ReadCloser, error) { return nil, apierrors.NewForbidden(secrets.GroupResource(), "", nil) },
-		"expired":  func() (io.ReadCloser, error) { return nil, apierrors.NewResourceExpired("too old") },
-		"cut off": func() (io.ReadCloser, error) {
+		"forbidden": func() (io.ReadCloser, error) { return nil, apierrors.NewForbidden(secrets.GroupResource(), "", nil) },
+		"expired":   func() (io.ReadCloser, error) { return nil, apierrors.NewResourceExpired("too old") },
+		"truncated": func() (io.ReadCloser, error) {
 			return io.NopCloser(strings.NewReader(`{"items":[{"metadata":{"namespace":"acme--web"}}`)), nil
 		},
-		"not a list":   func() (io.ReadCloser, error) { return io.NopCloser(strings.NewReader(`[1]`)), nil },
-		"not items":    func() (io.ReadCloser, error) { return io.NopCloser(strings.NewReader(`{"items":7}`)), nil },
-		"not objects":  func() (io.ReadCloser, error) { return io.NopCloser(strings.NewReader(`{"items":[7]}`)), nil },
-		"not JSON":     func() (io.ReadCloser, error) { return io.NopCloser(strings.NewReader(`<html>`)), nil },
-		"an empty one": func() (io.ReadCloser, error) { return io.NopCloser(strings.NewReader(``)), nil },
+		"not a list":     func() (io.ReadCloser, error) { return io.NopCloser(strings.NewReader(`[1]`)), nil },
+		"not items":      func() (io.ReadCloser, error) { return io.NopCloser(strings.NewReader(`{"items":7}`)), nil },
+		"not objects":    func() (io.ReadCloser, error) { return io.NopCloser(strings.NewReader(`{"items":[7]}`)), nil },
+		"not JSON":       func() (io.ReadCloser, error) { return io.NopCloser(strings.NewReader(`<html>`)), nil },
+		"empty response": func() (io.ReadCloser, error) { return io.NopCloser(strings.NewReader(``)), nil },
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newFixture(t)
@@ -312,7 +314,7 @@ func TestLargeObjects(t *testing.T) {
 	}
 }
 
-// add creates a TenantUsage as a server does.
+// add creates a TenantUsage with the entry of a server, as the server does.
 func (f *fixture) add(t *testing.T, name, uid, server string, hour time.Time) {
 	t.Helper()
 	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&v1alpha1.TenantUsage{
@@ -334,8 +336,8 @@ func (f *fixture) add(t *testing.T, name, uid, server string, hour time.Time) {
 	}
 }
 
-// TestCleanUp checks which objects are removed: entries of servers without recent requests, and
-// TenantUsages of deleted tenants and earlier Tenants. Nothing else is removed.
+// TestCleanUp checks that entries of servers without recent requests, and TenantUsages of deleted
+// tenants and earlier Tenants, are removed. Other entries and TenantUsages remain.
 func TestCleanUp(t *testing.T) {
 	f := newFixture(t)
 	recent, old := time.Now().Add(-time.Hour), time.Now().Add(-50*time.Hour)
@@ -356,14 +358,14 @@ func TestCleanUp(t *testing.T) {
 		t.Errorf("globex: %+v; want another object", u)
 	}
 	if u := f.Usage("adopted"); u.UID != "uid-of-adopted" || len(u.Servers) != 1 {
-		t.Errorf("adopted: %+v; want its hours with the UID of the Tenant", u)
+		t.Errorf("adopted: %+v; want the existing hours and the UID of the Tenant", u)
 	}
 	if u := f.Usage("deleted"); u != nil {
 		t.Errorf("the TenantUsage of a deleted tenant: %+v", u)
 	}
 }
 
-// TestListsOf checks the requests for pages with a real client.
+// TestListsOf checks the requests that a real client sends for pages.
 func TestListsOf(t *testing.T) {
 	var got []string
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -401,7 +403,7 @@ func TestListsOf(t *testing.T) {
 	_, err = list(t.Context(), pods, 500, "expired")
 	var status apierrors.APIStatus
 	if !apierrors.IsResourceExpired(err) || !errors.As(err, &status) || status.Status().Continue != "later" {
-		t.Errorf("%v; want that the token has expired, and the next one", err)
+		t.Errorf("%v; want an expired token and the next token", err)
 	}
 	want := []string{
 		"/api/v1/pods?limit=500 application/json",
@@ -461,7 +463,7 @@ func TestRun(t *testing.T) {
 	})
 }
 
-// during calls f once while the objects are read.
+// during makes the first read of objects call change.
 func (f *fixture) during(change func()) {
 	list, once := f.options.List, sync.OnceFunc(change)
 	f.options.List = func(
@@ -480,7 +482,7 @@ func TestChangesDuringPass(t *testing.T) {
 	f.pass(t)
 	hour := time.Now().Truncate(time.Hour)
 	acme, late := tenanttest.ID(t, "acme"), tenanttest.ID(t, "late")
-	f.during(func() { // the servers have observed the new Tenants
+	f.during(func() { // other servers have already observed the new Tenants
 		f.uids[acme], f.uids[late] = "second", "uid-of-late"
 		if err := f.Tracker().Delete(usagetest.Usages(), "", "acme"); err != nil {
 			t.Fatal(err)
@@ -498,7 +500,8 @@ func TestChangesDuringPass(t *testing.T) {
 	}
 }
 
-// TestChangesDuringWrite checks that the UID is compared again before a TenantUsage is replaced.
+// TestChangesDuringWrite checks that a TenantUsage is not replaced or deleted if the Tenant with
+// its UID is created during the writes.
 func TestChangesDuringWrite(t *testing.T) {
 	f := newFixture(t)
 	f.objects[pods] = []string{pod("acme--web", "1")}
@@ -514,7 +517,7 @@ func TestChangesDuringWrite(t *testing.T) {
 		return f.uids, true
 	}
 	if err := stored.New(f.options).Pass(t.Context()); err == nil || !strings.Contains(err.Error(), "during") {
-		t.Errorf("%v; want that tenants changed", err)
+		t.Errorf("%v; want an error about changed tenants", err)
 	}
 	for name, uid := range map[string]string{"acme": "second", "deleted": "uid-of-deleted"} {
 		t.Run(name, func(t *testing.T) {
@@ -525,8 +528,8 @@ func TestChangesDuringWrite(t *testing.T) {
 	}
 }
 
-// TestNoRights checks that a pass without the definition or the rights makes few requests, and that
-// its error is short.
+// TestNoRights checks that a pass sends few requests if TenantUsages are not defined or may not
+// be written, and that its error is short.
 func TestNoRights(t *testing.T) {
 	f := newFixture(t)
 	for i := range 1000 {
@@ -552,7 +555,7 @@ func TestNoRights(t *testing.T) {
 	}
 }
 
-// TestRetry checks that a failed pass is retried soon.
+// TestRetry checks that a failed pass is retried with a growing delay.
 func TestRetry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t)
@@ -582,7 +585,8 @@ func TestRetry(t *testing.T) {
 	})
 }
 
-// TestClockAhead checks that a clock that is days ahead does not remove the entries of servers.
+// TestClockAhead checks that no entries of servers are removed if all entries are old, because
+// the clock of this process may be days ahead.
 func TestClockAhead(t *testing.T) {
 	f := newFixture(t)
 	f.add(t, "acme", "uid-of-acme", "cp-0", time.Now().Add(-100*time.Hour))

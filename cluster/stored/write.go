@@ -20,11 +20,11 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// keepServers is how long the entry of a server without requests is retained.
+// keepServers is how long the entry of a server is retained after its last request.
 const keepServers = 49 * time.Hour
 
-// maxSilence is the maximum age of the newest hour in the entries of all servers. If the newest
-// hour is older, the clock of this process may be wrong, and no entry is removed.
+// maxSilence is the maximum age of the newest hour in all servers' entries. If the newest hour is
+// older, the clock of this process may be wrong, and no entry is removed.
 const maxSilence = 3 * time.Hour
 
 // existing has the fields of a stored TenantUsage that a pass needs.
@@ -34,9 +34,9 @@ type existing struct {
 	oldServers  []string // the names of the servers without recent requests
 }
 
-// read returns all TenantUsages by name, and calls latest with the time of each complete
-// measurement. If the newest hour of all servers is older than maxSilence, no server is treated as
-// old.
+// read returns all TenantUsages, keyed by name. It calls latest with the time of each complete
+// measurement. If the newest hour in all servers' entries is older than maxSilence, no server is
+// treated as old.
 func (m *Measurer) read(ctx context.Context, latest func(time.Time)) (map[string]*existing, error) {
 	all := map[string]*existing{}
 	now, newest := time.Now(), time.Time{}
@@ -77,7 +77,8 @@ func isOld(s *v1alpha1.ServerUsage, now time.Time) bool {
 	})
 }
 
-// last returns the time of the last measurement. It fails if there is no measurement.
+// last returns the time of the last complete measurement. It fails if no TenantUsage has a
+// complete measurement.
 func (m *Measurer) last(ctx context.Context) (time.Time, error) {
 	var last time.Time
 	_, err := m.read(ctx, func(at time.Time) {
@@ -94,7 +95,7 @@ func (m *Measurer) last(ctx context.Context) (time.Time, error) {
 // maxFailures is the number of successive failures after which a pass ends.
 const maxFailures = 5
 
-// failures has the first errors of writes in a pass.
+// failures has the first errors from the writes in a pass.
 type failures struct {
 	all         []error
 	consecutive int
@@ -128,7 +129,7 @@ func (m *Measurer) write(ctx context.Context, all totals, start *state) error {
 	for id, total := range all {
 		uid := start.uids[id]
 		if !now.exists(id) || now.uids[id] != uid {
-			continue // the tenant or its Tenant has changed since the measurement
+			continue // the tenant was deleted, or its Tenant was created or replaced after the measurement
 		}
 		was := present[id.ObjectName()]
 		if was == nil || was.tenant != id.String() || was.uid != uid && was.uid != "" {
@@ -189,8 +190,8 @@ func (m *Measurer) applyStored(
 var errChanged = errors.New("the tenant was deleted or created during the measurement: the next pass measures it")
 
 // replace deletes the TenantUsage of an earlier Tenant, so that a new TenantUsage can be created.
-// It fails if the current Tenant is not the Tenant that was measured. was is nil if there is no
-// TenantUsage.
+// It fails if the current Tenant is not the Tenant that was measured. was is nil if no
+// TenantUsage exists.
 func (m *Measurer) replace(ctx context.Context, was *existing, id tenant.ID, uid string) error {
 	uids, known := m.Tenants()
 	if !known || uids[id] != uid {
@@ -214,9 +215,9 @@ func (m *Measurer) removeDeleted(ctx context.Context, was *existing) error {
 	return m.remove(ctx, was)
 }
 
-// apply applies the fields of one field manager to a TenantUsage. If is is nil, it removes the
-// fields of the manager. If was is not nil, it fails with a conflict if the TenantUsage has another
-// UID than was.
+// apply applies the fields of one field manager to a TenantUsage. If is is nil, apply removes the
+// fields of this manager. If was is not nil, apply fails with a conflict if the UID of the
+// TenantUsage differs from that of was.
 func (m *Measurer) apply(ctx context.Context, was *existing, manager string, is *v1alpha1.TenantUsage) error {
 	if err := m.writes.Wait(ctx); err != nil {
 		return err

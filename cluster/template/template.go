@@ -1,7 +1,7 @@
 // Copyright The kubetenant authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package template reads NamespaceTemplates and renders their objects for a namespace.
+// Package template parses NamespaceTemplates and renders their objects for a namespace.
 package template
 
 import (
@@ -40,7 +40,7 @@ func Kinds() map[schema.GroupVersionKind]schema.GroupVersionResource {
 	}
 }
 
-// typed returns an empty object of one of [Kinds].
+// typed returns an empty object of the given kind, which must be one of [Kinds].
 func typed(kind string) any {
 	switch kind {
 	case "ConfigMap":
@@ -53,11 +53,11 @@ func typed(kind string) any {
 	return &networkingv1.NetworkPolicy{}
 }
 
-// maxRendered is the maximum total size of the objects of a template in one namespace, in bytes of
-// JSON. It is the maximum size of an object in etcd.
+// maxRendered is the maximum total size of the objects that a template defines in one namespace,
+// in bytes of JSON. It is approximately the maximum size of one object in etcd.
 const maxRendered = 1 << 20
 
-// longestName has the maximum length of a value of ${tenant} and ${namespace}.
+// longestName has the maximum length of a value for the placeholders ${tenant} and ${namespace}.
 const longestName = "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx"
 
 // Template is the content of a NamespaceTemplate. Callers MUST NOT change it.
@@ -72,7 +72,7 @@ type Template struct {
 	Digest string
 }
 
-// Object is an object of a template in a namespace.
+// Object is an object that a template defines for a namespace.
 type Object struct {
 	Resource schema.GroupVersionResource
 	Object   *unstructured.Unstructured
@@ -94,7 +94,8 @@ func Parse(stored *v1alpha1.NamespaceTemplate) (*Template, error) {
 			return nil, fmt.Errorf("spec.objects[%d]: %w", i, err)
 		}
 	}
-	// The JSON of a map does not depend on the order of its fields.
+	// The JSON of a map has sorted keys, so the digest does not depend on the order of the
+	// fields.
 	text, err := json.Marshal(t.Objects)
 	sum := sha256.Sum256(text)
 	t.Digest = hex.EncodeToString(sum[:16])
@@ -111,8 +112,8 @@ func (t *Template) Contains(id tenant.ID, namespace string, resource schema.Grou
 	})
 }
 
-// Replace returns a copy of an object in which "${tenant}" and "${namespace}" are replaced with
-// their values.
+// Replace returns a copy of an object in which the placeholders "${tenant}" and "${namespace}"
+// are replaced with the tenant's ID and the name of the namespace.
 func Replace(content map[string]any, id tenant.ID, namespace string) map[string]any {
 	out, _ := replaceAll(runtime.DeepCopyJSON(content), replacer(id, namespace)).(map[string]any)
 	return out
@@ -122,8 +123,9 @@ func replacer(id tenant.ID, namespace string) *strings.Replacer {
 	return strings.NewReplacer("${tenant}", id.String(), "${namespace}", namespace)
 }
 
-// Validate returns the first problem of the objects, with the path of the field. It uses the
-// longest possible tenant ID and namespace name.
+// Validate returns the first problem with the objects. The error contains the path of the field.
+// Validate uses the longest possible tenant ID and namespace name, so that the template is valid
+// for every namespace.
 func (t *Template) Validate() error {
 	id, err := tenant.Parse(longestName)
 	if err != nil {
@@ -175,7 +177,7 @@ func (t *Template) Render(id tenant.ID, namespace string) ([]Object, error) {
 	return out, err
 }
 
-// render returns an object of a template with replaced placeholders.
+// render returns one object of a template after it has replaced the placeholders.
 func render(content map[string]any, replace *strings.Replacer) (out Object, err error) {
 	u := &unstructured.Unstructured{Object: content}
 	resource, known := Kinds()[u.GroupVersionKind()]
@@ -206,7 +208,7 @@ func render(content map[string]any, replace *strings.Replacer) (out Object, err 
 	return Object{Resource: resource, Object: u}, nil
 }
 
-// checkMetadata rejects metadata that the author of a template may not set.
+// checkMetadata rejects metadata that a template may not specify.
 func checkMetadata(content map[string]any) error {
 	metadata, ok := content["metadata"].(map[string]any)
 	if !ok {

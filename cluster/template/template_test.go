@@ -17,7 +17,7 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// templateOf parses a template with these objects.
+// templateOf parses a template with the given objects.
 func templateOf(t *testing.T, objects string) *template.Template {
 	t.Helper()
 	stored := &v1alpha1.NamespaceTemplate{}
@@ -31,8 +31,8 @@ func templateOf(t *testing.T, objects string) *template.Template {
 	return out
 }
 
-// TestTemplateValidate checks that objects that are not allowed in a template are rejected with the
-// path of their field.
+// TestTemplateValidate checks that an object that is not allowed in a template is rejected with
+// an error that names the field.
 func TestTemplateValidate(t *testing.T) {
 	const good = `{ apiVersion: v1, kind: ConfigMap, metadata: { name: x } }`
 	in := func(fields string) string {
@@ -92,8 +92,8 @@ func TestTemplateValidate(t *testing.T) {
 	}
 }
 
-// FuzzRender checks that placeholders are replaced in values only, and that a template is not
-// changed.
+// FuzzRender checks that placeholders are replaced in values but not in keys, and that Render
+// does not change the template.
 func FuzzRender(f *testing.F) {
 	f.Add(`{"a":"${tenant}"}`, "x-${namespace}")
 	f.Add(`{"${tenant}":"${namespace}","b":"${${tenant}}"}`, "x")
@@ -131,7 +131,7 @@ func FuzzRender(f *testing.F) {
 			}
 		}
 		if out[0].Object.GetNamespace() != "" || len(out[0].Object.GetLabels()) > 0 {
-			t.Fatalf("more than was said: %v", out[0].Object)
+			t.Fatalf("the object has a namespace or labels: %v", out[0].Object)
 		}
 	})
 }

@@ -25,8 +25,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// BenchmarkCharge measures the cost of one write in the store: a read of the tenant's quota and a
-// write with 50 reservations. The API server is a fake with almost no cost.
+// BenchmarkCharge measures how long the store takes to read the quota of a tenant, and to write
+// the quota with 50 reservations. The API server is a fake that takes almost no time.
 func BenchmarkCharge(b *testing.B) {
 	client := fake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), map[schema.GroupVersionResource]string{
 		v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceTenantQuotas): "TenantQuotaList",

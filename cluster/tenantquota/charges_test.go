@@ -26,10 +26,10 @@ func TestChargesThatFail(t *testing.T) {
 	for name, c := range map[string]struct {
 		err      error
 		conflict bool
-		used     int64 // afterwards
+		used     int64 // the usage after the charge
 	}{
-		"written by another": {apierrors.NewConflict(of, "a", nil), true, 4},
-		"refused":            {apierrors.NewForbidden(of, "a", nil), false, 1},
+		"written by another process": {apierrors.NewConflict(of, "a", nil), true, 4},
+		"forbidden":                  {apierrors.NewForbidden(of, "a", nil), false, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -22,8 +22,8 @@ import (
 	"github.com/kubetenant/kubetenant/plugins/quota"
 )
 
-// deviceClasses follows the DeviceClasses. The informer starts when a quota first limits devices,
-// because most quotas do not.
+// deviceClasses watches the DeviceClasses. The informer starts only when they are first needed,
+// because most quotas do not limit devices.
 type deviceClasses struct {
 	informer  cache.SharedIndexInformer
 	wanted    chan struct{} // receives a value when the informer is needed
@@ -39,7 +39,7 @@ func newDeviceClasses(client dynamic.Interface) *deviceClasses {
 	return c
 }
 
-// run follows the DeviceClasses from the first call of [Store.Classes] until ctx ends.
+// run watches the DeviceClasses from the first call of [Store.Classes] until ctx ends.
 func (c *deviceClasses) run(ctx context.Context) {
 	select {
 	case <-c.wanted:
@@ -48,8 +48,8 @@ func (c *deviceClasses) run(ctx context.Context) {
 	}
 }
 
-// Classes returns the DeviceClasses of the cluster. It returns none if the server does not serve
-// the kind. It fails with [quota.ErrUnknown] if the DeviceClasses have not been read.
+// Classes returns the DeviceClasses of the cluster. The result is empty if the server does not
+// serve the kind. Classes fails with [quota.ErrUnknown] if the DeviceClasses have not been read.
 func (s *Store) Classes() (quota.Classes, error) {
 	select {
 	case s.classes.wanted <- struct{}{}:
@@ -87,8 +87,8 @@ func (s *Store) Classes() (quota.Classes, error) {
 	return classes, nil
 }
 
-// recordingClient is a client that sets unserved if the last list failed because the server does
-// not serve the resource.
+// recordingClient is a client that records in unserved whether the last list failed because the
+// server does not serve the resource.
 type recordingClient struct {
 	dynamic.Interface
 	unserved *atomic.Bool

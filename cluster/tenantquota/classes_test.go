@@ -46,9 +46,9 @@ func devices(objects ...runtime.Object) *fake.FakeDynamicClient {
 	}, objects...)
 }
 
-// TestClasses checks that the classes are unknown until they have been read. The newest class of an
-// extended resource comes first, because the scheduler prefers it. A server without the kind has no
-// classes.
+// TestClasses checks that the DeviceClasses are unknown until they have been read. The newest
+// class for an extended resource is first, because the scheduler prefers this class. If the
+// server does not serve the kind, the result is empty.
 func TestClasses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		now := time.Now()
@@ -88,13 +88,13 @@ func TestClasses(t *testing.T) {
 		_, _ = quotas.Classes()
 		synctest.Wait()
 		if got, err := quotas.Classes(); err != nil || len(got) > 0 {
-			t.Errorf("unserved: %v, %v", got, err)
+			t.Errorf("not served: %v, %v", got, err)
 		}
 	})
 }
 
-// TestDevicesAreCounted checks that the usage of a device class includes the devices of Pods and of
-// claims.
+// TestDevicesAreCounted checks that the usage of a device class includes the devices that Pods
+// and ResourceClaims request.
 func TestDevicesAreCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		claim := thing("ResourceClaim", "a--db", "c")
@@ -120,7 +120,7 @@ func TestDevicesAreCounted(t *testing.T) {
 		}
 		running(t, quotas.Run)
 		counting(t, quotas, &mapper{})
-		time.Sleep(2 * time.Minute) // one cycle
+		time.Sleep(2 * time.Minute) // longer than countCycle
 		synctest.Wait()
 		used := singleState(t, quotas, tenanttest.ID(t, "a")).Used
 		for name, want := range map[corev1.ResourceName]string{

@@ -39,16 +39,17 @@ const (
 	// changed.
 	countCycle = time.Minute
 	// rememberDeleted is how long the deletion of an object is remembered. During this time, a
-	// reservation for the object is released. Later, such a reservation remains until it expires.
+	// count releases reservations for the object. Later, such reservations remain until they
+	// expire.
 	rememberDeleted = 15 * time.Minute
 )
 
-// errCounting reports that an informer has not synced.
+// errCounting reports that the objects or the DeviceClasses have not been read yet.
 var errCounting = errors.New("the list of objects is not complete yet")
 
-// Counter computes the usage of tenants and writes it to their quotas. This releases the usage of
-// deleted objects and expired reservations of writes that were not stored. It follows all objects
-// of each resource that a quota limits or has limited.
+// Counter counts the usage of tenants and writes the result to their quotas. A count releases the
+// usage of deleted objects, and expired reservations for writes that were not stored. Counter
+// watches all objects of each resource that a quota limits or has limited.
 type Counter struct {
 	quotas     *Store
 	client     dynamic.Interface
@@ -57,11 +58,11 @@ type Counter struct {
 	queue      workqueue.TypedRateLimitingInterface[string]
 
 	mu        sync.Mutex
-	informers map[schema.GroupResource]cache.SharedIndexInformer // nil if the server does not have the kind
-	deleted   map[types.UID]time.Time
+	informers map[schema.GroupResource]cache.SharedIndexInformer // nil if the server does not serve the resource
+	deleted   map[types.UID]time.Time                            // the time at which each object was deleted
 }
 
-// NewCounter returns a counter for a running store.
+// NewCounter returns a counter for the given store, which must be running.
 func NewCounter(quotas *Store, mapper meta.ResettableRESTMapper, namespaces *Namespaces) *Counter {
 	return &Counter{
 		quotas:     quotas,
@@ -152,7 +153,8 @@ func (c *Counter) isDeleted(uid types.UID) bool {
 	return gone
 }
 
-// count updates the usage of one quota.
+// count updates the usage of the quota with the given name. If it is a default quota and the
+// tenant has another quota, count deletes it.
 func (c *Counter) count(ctx context.Context, name string) error {
 	obj, _, err := c.quotas.informer.GetStore().GetByKey(name)
 	known, ok := obj.(metav1.Object)
@@ -204,9 +206,9 @@ func earliest(all []quota.Reservation) time.Time {
 	return out
 }
 
-// objects returns the objects that a quota limits, and the names of the limits that it has counted.
-// If it cannot read a resource, it omits the limits that depend on this resource and returns an
-// error.
+// objects returns the objects that a quota limits, and the names of the limits whose objects it
+// has read. If it cannot read a resource, it omits the limits that depend on this resource and
+// returns an error.
 func (c *Counter) objects(
 	ctx context.Context, q *v1alpha1.TenantQuota,
 ) (out []quota.CountedObject, counted []corev1.ResourceName, unknown error) {
@@ -276,7 +278,7 @@ func (c *Counter) stored(
 	return out, nil
 }
 
-// countedObject has the metadata and the usage of an object.
+// countedObject contains the metadata and the usage of an object.
 type countedObject struct {
 	metav1.ObjectMeta
 	usage corev1.ResourceList
@@ -296,7 +298,7 @@ func (o *countedObject) now() corev1.ResourceList {
 }
 
 // informer returns the informer of a resource. It starts a new informer if necessary. It returns
-// nil if the server does not have the resource.
+// nil if the server does not serve the resource.
 func (c *Counter) informer(ctx context.Context, of schema.GroupResource) (cache.SharedIndexInformer, error) {
 	c.mu.Lock()
 	known, ok := c.informers[of]
@@ -312,7 +314,7 @@ func (c *Counter) informer(ctx context.Context, of schema.GroupResource) (cache.
 	if err != nil && !meta.IsNoMatchError(err) {
 		return nil, err
 	}
-	var informer cache.SharedIndexInformer // nil if the server does not have the resource
+	var informer cache.SharedIndexInformer // nil if the server does not serve the resource
 	if err == nil {
 		informer = dynamicinformer.NewDynamicSharedInformerFactory(c.client, 0).ForResource(resource).Informer()
 		if err := informer.SetTransform(func(obj any) (any, error) { return countable(of, obj) }); err != nil {
@@ -329,6 +331,8 @@ func (c *Counter) informer(ctx context.Context, of schema.GroupResource) (cache.
 	return informer, nil
 }
 
+// countable converts an object of a resource to a [countedObject], so that the informer caches
+// only the usage.
 func countable(of schema.GroupResource, obj any) (any, error) {
 	u, ok := obj.(*unstructured.Unstructured)
 	if !ok {
@@ -398,7 +402,8 @@ func (c *Counter) followNamespaces() cache.ResourceEventHandler {
 	}
 }
 
-// follow returns a handler that queues the quotas of a tenant when its objects change.
+// follow returns a handler that queues the quotas of a tenant when an object in its namespaces is
+// created, deleted or changes its usage.
 func (c *Counter) follow() cache.ResourceEventHandler {
 	changed := func(obj any) {
 		if name, err := cache.DeletionHandlingObjectToName(obj); err == nil {

@@ -31,12 +31,12 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// mapper knows pods and, if secrets is set, secrets. It fails for configmaps.
+// mapper maps pods, resourceclaims and, if secrets is set, secrets. It fails for configmaps.
 type mapper struct {
 	meta.RESTMapper
 	mu      sync.Mutex
-	secrets bool // whether secrets exist after the next reset
-	fresh   bool
+	secrets bool // whether secrets are served after the next reset
+	fresh   bool // whether secrets are served
 }
 
 var errMapper = errors.New("away")
@@ -78,7 +78,8 @@ func namespaces(t testing.TB, owners map[string]string) *tenantquota.Namespaces 
 	return all
 }
 
-// counting runs a counter over two namespaces of tenant a and one of tenant b.
+// counting runs a counter for a cluster with two namespaces of tenant a and one namespace of
+// tenant b.
 func counting(t *testing.T, quotas *tenantquota.Store, m *mapper) {
 	t.Helper()
 	c := tenantquota.NewCounter(quotas, m, namespaces(t, map[string]string{"a--web": "a", "a--db": "a", "b--web": "b"}))
@@ -114,7 +115,7 @@ func pod(namespace, name, phase string) *unstructured.Unstructured {
 	return u
 }
 
-// limiting returns a quota of tenant a with limits and reservations.
+// limiting returns a quota of tenant a with the given limits and reservations.
 func limiting(t *testing.T, hard map[string]string, reserved ...v1alpha1.QuotaReservation) *unstructured.Unstructured {
 	t.Helper()
 	u := object(t, "q", "a", false, "")
@@ -137,8 +138,8 @@ func limiting(t *testing.T, hard map[string]string, reserved ...v1alpha1.QuotaRe
 	return u
 }
 
-// expectUsage waits in the time of the synctest bubble, and then checks the usage of a quota and
-// the number of its namespaces.
+// expectUsage waits in the fake time of synctest. It then checks the usage in the status of the
+// quota q, and the number of namespaces in the status.
 func expectUsage(
 	t *testing.T, client *fake.FakeDynamicClient, after time.Duration, when string, want map[string]string, in int,
 ) {
@@ -163,9 +164,9 @@ func expectUsage(
 	}
 }
 
-// TestCounter checks that the usage follows the objects without a long delay. The usage of a kind
-// that the server does not have is zero until the server has it. The usage of a kind that cannot be
-// counted does not change.
+// TestCounter checks that the usage is updated soon after objects change. The usage of a resource
+// that the server does not serve is zero. The usage of a resource that cannot be read does not
+// change.
 func TestCounter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		first := pod("a--web", "one", "Running")
@@ -192,25 +193,24 @@ func TestCounter(t *testing.T) {
 		if _, err := pods.Create(t.Context(), pod("a--web", "two", "Pending"), metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		expectUsage(t, client, time.Second, "a pod more", used("2", "3", "0"), 1)
+		expectUsage(t, client, time.Second, "pod created", used("2", "3", "0"), 1)
 		if _, err := pods.Update(t.Context(), pod("a--web", "one", "Failed"), metav1.UpdateOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		expectUsage(t, client, time.Second, "one is over", used("1", "3", "0"), 1)
+		expectUsage(t, client, time.Second, "pod failed", used("1", "3", "0"), 1)
 		if err := pods.Delete(t.Context(), "two", metav1.DeleteOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		expectUsage(t, client, time.Second, "a pod less", used("0", "2", "0"), 1)
+		expectUsage(t, client, time.Second, "pod deleted", used("0", "2", "0"), 1)
 		m.mu.Lock()
 		m.secrets = true
 		m.mu.Unlock()
-		expectUsage(t, client, 90*time.Second, "a kind more", used("0", "2", "1"), 2)
+		expectUsage(t, client, 90*time.Second, "secrets are served", used("0", "2", "1"), 2)
 	})
 }
 
-// TestCountOfNamespaces checks that a tenant's namespaces are counted when they are created, change
-// their owner, are being deleted, or have been deleted. The reservation of a deleted namespace is
-// released.
+// TestCountOfNamespaces checks that the usage is correct after a tenant's namespaces are created,
+// change their owner, or are deleted. A namespace that is being deleted is still counted.
 func TestCountOfNamespaces(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		quotas, client := store(t, limiting(t, map[string]string{"count/namespaces": "5"},
@@ -240,7 +240,7 @@ func TestCountOfNamespaces(t *testing.T) {
 			}}
 		}
 		used := func(n string) map[string]string { return map[string]string{"count/namespaces": n} }
-		expectUsage(t, client, time.Second, "one that was let through", used("1"), 0)
+		expectUsage(t, client, time.Second, "only a reservation", used("1"), 0)
 		ending := ns("a--two", "u2", "a")
 		ending.DeletionTimestamp = &metav1.Time{Time: time.Now()}
 		for _, one := range []*corev1.Namespace{ns("a--one", "u1", "a"), ending, ns("b--one", "u3", "b")} {
@@ -248,26 +248,26 @@ func TestCountOfNamespaces(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		expectUsage(t, client, time.Second, "two are there", used("2"), 0)
+		expectUsage(t, client, time.Second, "two namespaces", used("2"), 0)
 		if _, err := kube.CoreV1().Namespaces().Update(t.Context(),
 			ns("b--one", "u3", "a"), metav1.UpdateOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		expectUsage(t, client, time.Second, "one changed hands", used("3"), 0)
+		expectUsage(t, client, time.Second, "owner changed", used("3"), 0)
 		if _, err := kube.CoreV1().Namespaces().Update(t.Context(),
 			ns("b--one", "u3", "b"), metav1.UpdateOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		expectUsage(t, client, time.Second, "and back", used("2"), 0)
+		expectUsage(t, client, time.Second, "owner changed back", used("2"), 0)
 		if err := kube.CoreV1().Namespaces().Delete(t.Context(), "a--two", metav1.DeleteOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		expectUsage(t, client, time.Second, "one is gone", used("1"), 0)
+		expectUsage(t, client, time.Second, "namespace deleted", used("1"), 0)
 	})
 }
 
 // TestReservations checks that a reservation applies until its object is counted or deleted, or
-// the reservation expires. No other event is needed.
+// until the reservation expires, even if no object changes.
 func TestReservations(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		reserve := func(uid types.UID, after time.Duration) v1alpha1.QuotaReservation {
@@ -277,7 +277,7 @@ func TestReservations(t *testing.T) {
 				Used:    corev1.ResourceList{"pods": resource.MustParse("1")},
 			}
 		}
-		two, gone := reserve("two", time.Hour), reserve("gone", time.Hour) // reservations that differ from the objects
+		two, gone := reserve("two", time.Hour), reserve("gone", time.Hour) // larger than the usage of the objects
 		two.Used = corev1.ResourceList{"pods": resource.MustParse("2")}
 		gone.Used = two.Used
 		quotas, client := store(t,
@@ -290,24 +290,24 @@ func TestReservations(t *testing.T) {
 		if _, err := pods.Create(t.Context(), pod("a--web", "gone", "Running"), metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		expectUsage(t, client, time.Second, "one is seen, and less of it", map[string]string{"pods": "7"}, 1)
+		expectUsage(t, client, time.Second, "object created", map[string]string{"pods": "7"}, 1)
 		if err := pods.Delete(t.Context(), "gone", metav1.DeleteOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		expectUsage(t, client, time.Second, "and gone", map[string]string{"pods": "5"}, 1)
-		expectUsage(t, client, 8*time.Second, "one is lost", map[string]string{"pods": "4"}, 1)
-		expectUsage(t, client, 10*time.Second, "another is", map[string]string{"pods": "3"}, 1)
+		expectUsage(t, client, time.Second, "object deleted", map[string]string{"pods": "5"}, 1)
+		expectUsage(t, client, 8*time.Second, "reservation expired", map[string]string{"pods": "4"}, 1)
+		expectUsage(t, client, 10*time.Second, "another reservation expired", map[string]string{"pods": "3"}, 1)
 		anew := pod("a--web", "two", "Running")
 		anew.SetUID("another")
 		if _, err := pods.Update(t.Context(), anew, metav1.UpdateOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		expectUsage(t, client, time.Second, "one made anew by its name", map[string]string{"pods": "2"}, 1)
+		expectUsage(t, client, time.Second, "object replaced", map[string]string{"pods": "2"}, 1)
 		was := singleState(t, quotas, tenanttest.ID(t, "a"))
 		if err := quotas.Charge(t.Context(), was, was); err != nil {
 			t.Fatal(err)
 		}
-		expectUsage(t, client, 0, "a charge says nothing of namespaces", map[string]string{"pods": "2"}, 1)
+		expectUsage(t, client, 0, "a charge does not change the namespaces", map[string]string{"pods": "2"}, 1)
 	})
 }
 
@@ -320,8 +320,8 @@ func TestTerminatingPodIsNotCounted(t *testing.T) {
 		leaving.SetDeletionGracePeriodSeconds(new(int64(30)))
 		quotas, client := store(t, limiting(t, map[string]string{"pods": "9", "count/pods": "9"}), leaving)
 		counting(t, quotas, &mapper{})
-		expectUsage(t, client, 10*time.Second, "within its time", map[string]string{"pods": "1", "count/pods": "1"}, 1)
-		expectUsage(t, client, 100*time.Second, "past its time", map[string]string{"pods": "0", "count/pods": "1"}, 1)
+		expectUsage(t, client, 10*time.Second, "during the grace period", map[string]string{"pods": "1", "count/pods": "1"}, 1)
+		expectUsage(t, client, 100*time.Second, "after the grace period", map[string]string{"pods": "0", "count/pods": "1"}, 1)
 	})
 }
 
@@ -332,7 +332,7 @@ func TestDefaultIsDeletedIfTenantHasQuota(t *testing.T) {
 		quotas, client := store(t, object(t, "q", "a", false, ""), object(t, "a", "a", true, ""),
 			object(t, "b", "b", true, ""))
 		counting(t, quotas, &mapper{})
-		expectUsage(t, client, 10*time.Second, "its own", map[string]string{"pods": "0"}, 0)
+		expectUsage(t, client, 10*time.Second, "own quota", map[string]string{"pods": "0"}, 0)
 		for name, there := range map[string]bool{"a": false, "b": true} {
 			if _, err := client.Resource(v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceTenantQuotas)).
 				Get(t.Context(),

@@ -32,9 +32,10 @@ const (
 	ensureAnyway = time.Minute
 )
 
-// EnsureDefaults creates a default quota with the limits of hard for each tenant without a quota,
-// until ctx ends. If hard returns no limits, it deletes the default quotas. Until a tenant has its
-// quota, it cannot create limited objects.
+// EnsureDefaults creates a default quota for each tenant without a quota, until ctx ends. hard
+// returns the limits. If they change, EnsureDefaults updates the default quotas. If hard returns
+// no limits, EnsureDefaults deletes the default quotas. Until its quota exists, a tenant cannot
+// create limited objects.
 func (s *Store) EnsureDefaults(ctx context.Context, namespaces *Namespaces, hard func() corev1.ResourceList) {
 	var last pass
 	wait.UntilWithContext(ctx, func(ctx context.Context) {
@@ -51,7 +52,8 @@ func (s *Store) EnsureDefaults(ctx context.Context, namespaces *Namespaces, hard
 	}, ensureEvery)
 }
 
-// pass records the input of a check of all tenants. The zero value covers no later pass.
+// pass records the input for a check of all tenants. The zero value does not cover any later
+// pass.
 type pass struct {
 	namespaces, quotas uint64
 	hard               corev1.ResourceList
@@ -64,7 +66,8 @@ func (p *pass) covers(now *pass) bool {
 		now.at.Sub(p.at) < ensureAnyway
 }
 
-// ensureAll updates the quotas of all tenants and reports whether it succeeded.
+// ensureAll creates, updates or deletes the default quotas of all tenants, and reports whether it
+// succeeded.
 func (s *Store) ensureAll(ctx context.Context, namespaces *Namespaces, hard corev1.ResourceList) bool {
 	if len(hard) == 0 {
 		err := s.deleteDefaults(ctx)
@@ -82,7 +85,7 @@ func (s *Store) ensureAll(ctx context.Context, namespaces *Namespaces, hard core
 		}
 		failed := s.ensure(ctx, id, hard)
 		done = done && failed == nil
-		if !errors.Is(failed, quota.ErrConflict) { // a conflict is not logged
+		if !errors.Is(failed, quota.ErrConflict) { // conflicts are retried without a log message
 			err = errors.Join(err, failed)
 		}
 	}
@@ -93,7 +96,7 @@ func (s *Store) ensureAll(ctx context.Context, namespaces *Namespaces, hard core
 	return done
 }
 
-// ensure creates the quota of a tenant without one, and updates a default quota.
+// ensure creates a default quota for a tenant without a quota, or updates the default quota.
 func (s *Store) ensure(ctx context.Context, id tenant.ID, hard corev1.ResourceList) error {
 	objects, err := s.quotasOf(id.String())
 	if err != nil {
@@ -132,8 +135,8 @@ func (s *Store) deleteDefaults(ctx context.Context) error {
 	return err
 }
 
-// deleteDefault deletes a default quota. A UID precondition protects a quota with the same name
-// that was created later.
+// deleteDefault deletes a default quota. Because of the UID precondition, it does not delete a
+// quota with the same name that was created later.
 func (s *Store) deleteDefault(ctx context.Context, object metav1.Object) error {
 	uid := object.GetUID()
 	err := s.client.Resource(tenantQuotas()).Delete(ctx, object.GetName(),
@@ -144,8 +147,8 @@ func (s *Store) deleteDefault(ctx context.Context, object metav1.Object) error {
 	return err
 }
 
-// create creates a default quota. If a quota with this name already exists, create does not change
-// it and returns nil. The store has then not observed the quota yet.
+// create creates a default quota. If a quota with this name already exists, which the store has
+// not observed yet, create does not change it and returns nil.
 func (s *Store) create(ctx context.Context, name string, id tenant.ID, hard corev1.ResourceList) error {
 	s.changes.Add(1) // the tenant is checked again even if no event arrives
 	_, err := s.quotas.Create(ctx, &v1alpha1.TenantQuota{

@@ -34,13 +34,13 @@ func ensured(t *testing.T, quotas *tenantquota.Store, all *tenantquota.Namespace
 	ctx, stop := context.WithCancel(t.Context())
 	var over sync.WaitGroup
 	over.Go(func() { quotas.EnsureDefaults(ctx, all, func() corev1.ResourceList { return hard }) })
-	time.Sleep(2500 * time.Millisecond) // in the time of the synctest bubble
+	time.Sleep(2500 * time.Millisecond) // in the fake time of synctest
 	synctest.Wait()
 	stop()
 	over.Wait()
 }
 
-// written returns the writes of quotas: the verb and the name.
+// written returns the writes of quotas in the form "verb name", in alphabetical order.
 func written(client *fake.FakeDynamicClient) []string {
 	var all []string
 	for _, action := range client.Actions() {
@@ -60,7 +60,7 @@ func written(client *fake.FakeDynamicClient) []string {
 }
 
 // TestDefaults checks that each tenant without a quota gets a default quota. A change of the
-// configuration updates default quotas only.
+// configuration updates or deletes only default quotas.
 func TestDefaults(t *testing.T) {
 	for name, tc := range map[string]struct {
 		known      []runtime.Object
@@ -68,36 +68,36 @@ func TestDefaults(t *testing.T) {
 		pods       string
 		want       []string
 	}{
-		"none yet": {
+		"no quotas": {
 			namespaces: map[string]string{"ns-0": "a", "ns-1": "b"},
 			pods:       "5",
 			want:       []string{"create a", "create b"},
 		},
-		"no object's name": {namespaces: map[string]string{"ns-0": "A"}, pods: "5", want: []string{"create a.559aead0"}},
-		"no tenant's":      {namespaces: map[string]string{"ns-0": "", "ns-1": "system"}, pods: "5"},
-		"one of its own": {
+		"ID that is not an object name": {namespaces: map[string]string{"ns-0": "A"}, pods: "5", want: []string{"create a.559aead0"}},
+		"namespaces without a tenant":   {namespaces: map[string]string{"ns-0": "", "ns-1": "system"}, pods: "5"},
+		"own quota": {
 			known:      []runtime.Object{object(t, "mine", "a", false, "")},
 			namespaces: map[string]string{"ns-0": "a"},
 			pods:       "7",
 		},
-		"a default that says so": {
+		"current default quota": {
 			known:      []runtime.Object{object(t, "a", "a", true, "")},
 			namespaces: map[string]string{"ns-0": "a"},
 			pods:       "5",
 		},
-		"an older default": {
+		"outdated default quota": {
 			known:      []runtime.Object{object(t, "a", "a", true, "")},
 			namespaces: map[string]string{"ns-0": "a"},
 			pods:       "7",
 			want:       []string{"patch a"},
 		},
-		"its name is another tenant's quota": {
+		"name of another tenant's quota": {
 			known:      []runtime.Object{object(t, "a", "b", false, "")},
 			namespaces: map[string]string{"ns-0": "a"},
 			pods:       "5",
 			want:       []string{"create a.ca978112"},
 		},
-		"no longer wanted": {
+		"no default limits": {
 			known:      []runtime.Object{object(t, "a", "a", true, ""), object(t, "mine", "b", false, "")},
 			namespaces: map[string]string{"ns-0": "a", "ns-1": "b"},
 			want:       []string{"delete a"},
@@ -121,8 +121,8 @@ func TestDefaults(t *testing.T) {
 
 var ofA = map[string]string{"a--web": "a"}
 
-// TestDefaultNeverReplacesQuota checks that a default quota never replaces a quota of the tenant
-// that the store has not observed.
+// TestDefaultNeverReplacesQuota checks that a default quota never replaces a quota that the store
+// has not observed yet.
 func TestDefaultNeverReplacesQuota(t *testing.T) {
 	quotasResource := v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceTenantQuotas)
 	synctest.Test(t, func(t *testing.T) {
@@ -134,7 +134,7 @@ func TestDefaultNeverReplacesQuota(t *testing.T) {
 		ensured(t, quotas, namespaces(t, ofA), "5")
 		for _, one := range written(client) {
 			if one != "create a" {
-				t.Errorf("wrote %q over a quota that was there", one)
+				t.Errorf("wrote %q although the quota exists", one)
 			}
 		}
 	})
@@ -147,7 +147,7 @@ func TestDefaultNeverReplacesQuota(t *testing.T) {
 		})
 		ensured(t, quotas, namespaces(t, ofA), "7")
 		if len(patches) == 0 {
-			t.Fatal("an older default is not brought up to date")
+			t.Fatal("the outdated default quota is not updated")
 		}
 		for _, patch := range patches {
 			var said []struct {
@@ -159,14 +159,14 @@ func TestDefaultNeverReplacesQuota(t *testing.T) {
 			}
 			if len(said) != 2 || said[0].Path != "/metadata/resourceVersion" || said[0].Value != "1" ||
 				said[1].Path != "/spec/hard" {
-				t.Errorf("it is not held to what was seen: %s", patch)
+				t.Errorf("the patch does not require the observed version: %s", patch)
 			}
 		}
 	})
 }
 
-// TestDefaultsConflict checks that a quota that is charged during an update is updated one second
-// later, although its spec has not changed.
+// TestDefaultsConflict checks that an update of a default quota that fails with a conflict, for
+// example because of a charge, is retried a second later.
 func TestDefaultsConflict(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		quotas, client := store(t, object(t, "a", "a", true, ""))

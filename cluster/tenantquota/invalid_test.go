@@ -25,11 +25,11 @@ func invalidQuotas(t *testing.T, isDefault bool) map[string]*unstructured.Unstru
 		value any
 		path  []string
 	}{
-		"text for the limits":    {"x", []string{"spec", "hard"}},
-		"a limit is no quantity": {"x", []string{"spec", "hard", "secrets"}},
-		"a limit is a boolean":   {true, []string{"spec", "hard", "secrets"}},
-		"the usage is text":      {"x", []string{"status", "used"}},
-		"a reservation is text":  {[]any{"x"}, []string{"status", "reserved"}},
+		"the limits are text":       {"x", []string{"spec", "hard"}},
+		"a limit is not a quantity": {"x", []string{"spec", "hard", "secrets"}},
+		"a limit is a boolean":      {true, []string{"spec", "hard", "secrets"}},
+		"the usage is text":         {"x", []string{"status", "used"}},
+		"a reservation is text":     {[]any{"x"}, []string{"status", "reserved"}},
 	} {
 		u := object(t, "invalid", "b", isDefault, "1")
 		if err := unstructured.SetNestedField(u.Object, c.value, c.path...); err != nil {
@@ -40,8 +40,8 @@ func invalidQuotas(t *testing.T, isDefault bool) map[string]*unstructured.Unstru
 	return all
 }
 
-// TestInvalidQuota checks that a quota that does not decode still limits its tenant, and no other
-// tenant.
+// TestInvalidQuota checks that a tenant cannot create limited objects while one of its quotas
+// does not decode. Other tenants are not affected.
 func TestInvalidQuota(t *testing.T) {
 	for name, u := range invalidQuotas(t, false) {
 		t.Run(name, func(t *testing.T) {
@@ -49,13 +49,13 @@ func TestInvalidQuota(t *testing.T) {
 				quotas, client := store(t, u, object(t, "b", "b", true, "1"), object(t, "a", "a", false, "1"))
 				a, b := tenanttest.ID(t, "a"), tenanttest.ID(t, "b")
 				if states, err := quotas.States(t.Context(), b); err == nil {
-					t.Errorf("the tenant is limited by %v only", states)
+					t.Errorf("only %v limit the tenant", states)
 				}
 				if taken, err := quotas.HasQuota(t.Context(), b); !taken || err != nil {
-					t.Errorf("Taken() = %t, %v", taken, err)
+					t.Errorf("HasQuota() = %t, %v", taken, err)
 				}
 				if !quotas.BelongsTo("invalid", b) || quotas.BelongsTo("invalid", tenanttest.ID(t, "invalid")) {
-					t.Error("the quota belongs to another tenant than the one that it names")
+					t.Error("the quota does not belong to the tenant that it names")
 				}
 				was := singleState(t, quotas, a)
 				if err := quotas.Charge(t.Context(), was, was); err != nil {
@@ -63,12 +63,12 @@ func TestInvalidQuota(t *testing.T) {
 				}
 				was.Name = "invalid"
 				if err := quotas.Charge(t.Context(), was, was); err == nil {
-					t.Error("it is charged")
+					t.Error("the invalid quota is charged")
 				}
 				// The counter does not write its usage, and deletes the default quota.
 				client.ClearActions()
 				counting(t, quotas, &mapper{})
-				time.Sleep(time.Minute) // in the time of the synctest bubble
+				time.Sleep(time.Minute) // in the fake time of synctest
 				synctest.Wait()
 				if all := written(client); slices.Contains(all, "update invalid") || !slices.Contains(all, "delete b") {
 					t.Errorf("the counter wrote %v", all)
@@ -78,8 +78,8 @@ func TestInvalidQuota(t *testing.T) {
 	}
 }
 
-// TestQuotaBecomesInvalid checks that the limits of a quota that becomes invalid remain, and that a
-// fix takes effect.
+// TestQuotaBecomesInvalid checks that States fails after a quota becomes invalid, so that its
+// tenant is not unlimited, and that a fix of the quota takes effect.
 func TestQuotaBecomesInvalid(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		quotas, client := store(t, object(t, "a", "a", false, "1"))
@@ -114,8 +114,8 @@ func TestQuotaBecomesInvalid(t *testing.T) {
 	})
 }
 
-// TestInvalidDefault checks that an invalid default quota is deleted if there should be no default
-// quota. Otherwise, it still limits its tenant.
+// TestInvalidDefault checks that an invalid default quota is deleted if the configuration has no
+// default limits. Otherwise, its tenant still cannot create limited objects.
 func TestInvalidDefault(t *testing.T) {
 	for pods, want := range map[string][]string{"": {"delete invalid"}, "5": nil} {
 		for name, u := range invalidQuotas(t, true) {
@@ -128,7 +128,7 @@ func TestInvalidDefault(t *testing.T) {
 						t.Errorf("wrote %v, want %v", got, want)
 					}
 					if _, err := quotas.States(t.Context(), tenanttest.ID(t, "b")); (err == nil) != (pods == "") {
-						t.Errorf("Of() = %v", err)
+						t.Errorf("States() = %v", err)
 					}
 				})
 			})

@@ -17,15 +17,15 @@ import (
 // maxMeasured is the maximum number of quotas with metrics.
 const maxMeasured = 1000
 
-// measures are the metrics of quotas. Event handlers of the informer update them.
+// measures contains the metrics about quotas. An event handler of the informer updates them.
 type measures struct {
 	hard, used *metrics.GaugeVec
 
 	mu       sync.Mutex
-	measured map[string][]map[string]string // the labels of the metrics of each quota, by its name
+	measured map[string][]map[string]string // the labels of each quota's metrics, keyed by name of the quota
 }
 
-// Metrics returns the metrics of the limits and the usage of quotas by tenant and resource. At most
+// Metrics returns the metrics about the limits and the usage of each tenant and resource. At most
 // 1,000 quotas have metrics. Metrics must be called only once, before [Store.Run].
 func (s *Store) Metrics() ([]metrics.Registerable, error) {
 	gauge := func(name, help string) *metrics.GaugeVec {

@@ -20,8 +20,8 @@ import (
 	"github.com/kubetenant/kubetenant/test/waittest"
 )
 
-// TestMetrics checks that the metrics follow the quotas. A quota that does not decode has no
-// metrics, and the metrics of other quotas remain.
+// TestMetrics checks that the metrics show the current limits and usage of quotas. A quota that
+// does not decode has no metrics, and does not affect the metrics of other quotas.
 func TestMetrics(t *testing.T) {
 	quota := &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": v1alpha1.GroupVersion,

@@ -14,17 +14,18 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// namespacesByTenant is the index of namespaces by the value of their tenant label.
+// namespacesByTenant is the name of the index that finds namespaces by the value of their tenant
+// label.
 const namespacesByTenant = "kubetenant"
 
 // Namespaces finds the namespaces of a cluster by the label [tenant.Label].
 type Namespaces struct {
 	informer cache.SharedIndexInformer
 	indexer  cache.Indexer
-	changes  *atomic.Uint64 // the number of creations, deletions and changes of the owner
+	changes  *atomic.Uint64 // the number of creations, deletions and changes of the tenant label
 }
 
-// NewNamespaces returns the namespaces of the given informer. It adds an index, so it must be
+// NewNamespaces returns the namespaces in the given informer. It adds an index, so it must be
 // called only once for each informer.
 func NewNamespaces(informer cache.SharedIndexInformer) (*Namespaces, error) {
 	n := &Namespaces{informer: informer, indexer: informer.GetIndexer(), changes: &atomic.Uint64{}}
@@ -72,8 +73,8 @@ func (n *Namespaces) OwnedBy(id string) ([]string, error) {
 	return n.indexer.IndexKeys(namespacesByTenant, id)
 }
 
-// count returns the usage of the namespaces whose tenant label has the given value. It includes
-// namespaces that are being deleted.
+// count returns the namespaces whose tenant label has the given value, as counted objects. It
+// includes namespaces that are being deleted.
 func (n *Namespaces) count(id string) ([]quota.CountedObject, error) {
 	all, err := n.indexer.ByIndex(namespacesByTenant, id)
 	if err != nil {

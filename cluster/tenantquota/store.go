@@ -1,8 +1,8 @@
 // Copyright The kubetenant authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package tenantquota stores the TenantQuotas of a cluster with their limits, usage and
-// reservations. It also computes the usage of tenants.
+// Package tenantquota reads and charges the TenantQuotas of a cluster. It also counts the usage
+// of tenants and creates default quotas.
 package tenantquota
 
 import (
@@ -26,17 +26,18 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// byTenant is the index of quotas by their tenant.
+// byTenant is the name of the index that finds quotas by spec.tenant.
 const byTenant = "tenant"
 
 func tenantQuotas() schema.GroupVersionResource {
 	return v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceTenantQuotas)
 }
 
-// Store stores the TenantQuotas of a cluster. It implements [quota.Store].
+// Store caches the TenantQuotas of a cluster, and charges usage to them. It implements
+// [quota.Store].
 //
-// Its objects are TenantQuotas or [typed.Invalid]. If a quota of a tenant does not decode,
-// [Store.States] fails, so the tenant cannot use more.
+// The informer contains a [typed.Invalid] for each quota that does not decode. If a quota of a
+// tenant does not decode, [Store.States] fails, so that the tenant cannot increase its usage.
 type Store struct {
 	client   dynamic.Interface
 	quotas   typed.Client[v1alpha1.TenantQuota, *v1alpha1.TenantQuota]
@@ -46,13 +47,13 @@ type Store struct {
 	changes  atomic.Uint64 // the number of creations, deletions and changes of the spec
 
 	mu sync.Mutex
-	// latest has quotas that this process has written or read, and that may be newer than in the
-	// informer. They MUST NOT be changed.
+	// latest has quotas that this process has written or read, and that may be newer than the
+	// versions in the informer, keyed by name. They MUST NOT be changed.
 	latest map[string]*v1alpha1.TenantQuota
 }
 
-// New returns a store that is empty until [Store.Run] is called. defined reports whether the server
-// defines a kind of the project. If nil, the server defines the quotas.
+// New returns a store that is empty until [Store.Run] is called. defined reports whether the
+// server defines a kind of the project. If nil, the server defines TenantQuotas.
 func New(client dynamic.Interface, defined func(schema.GroupResource) (is, known bool)) (*Store, error) {
 	informer, err := typed.NewInformer[v1alpha1.TenantQuota](client, tenantQuotas(), nil)
 	if err != nil {
@@ -84,7 +85,7 @@ func sameSpec(before, after any) bool {
 		equality.Semantic.DeepEqual(&was.Spec, &now.Spec)
 }
 
-// tenantOf returns spec.tenant of an object of the informer.
+// tenantOf returns spec.tenant of an object from the informer.
 func tenantOf(obj any) string {
 	switch obj := obj.(type) {
 	case *v1alpha1.TenantQuota:
@@ -95,7 +96,7 @@ func tenantOf(obj any) string {
 	return ""
 }
 
-// Run follows the quotas until ctx ends. It must be called only once.
+// Run watches the quotas until ctx ends. It must be called only once.
 func (s *Store) Run(ctx context.Context) {
 	go s.classes.run(ctx)
 	s.informer.RunWithContext(ctx)
@@ -104,8 +105,8 @@ func (s *Store) Run(ctx context.Context) {
 // HasSynced reports whether all quotas have been read once.
 func (s *Store) HasSynced() bool { return s.informer.HasSynced() }
 
-// BelongsTo reports whether the quota with the given name belongs to a tenant. If there is no such
-// quota, it reports whether the name is the object name of the tenant. It returns false if
+// BelongsTo reports whether the quota with the given name belongs to a tenant. If the quota does
+// not exist, it reports whether the name is the object name of the tenant. It returns false if
 // spec.tenant of the quota is invalid, or if the quotas have not been read.
 func (s *Store) BelongsTo(name string, id tenant.ID) bool {
 	obj, exists, err := s.informer.GetStore().GetByKey(name)
@@ -119,8 +120,8 @@ func (s *Store) BelongsTo(name string, id tenant.ID) bool {
 	return err == nil && of == id
 }
 
-// newest returns the newer version of a quota: the given object of the informer, or the version in
-// latest.
+// newest returns the newer version of a quota. This is either the given object from the informer
+// or the version in latest.
 func (s *Store) newest(object metav1.Object) metav1.Object {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -174,7 +175,7 @@ func isDefault(object metav1.Object) bool {
 func isOwn(object metav1.Object) bool { return !isDefault(object) }
 
 // isUndefined reports whether the CustomResourceDefinition of TenantQuotas is known not to exist.
-// The limits are then not known, and no usage can be written.
+// The limits are then unknown, and usage cannot be written.
 func (s *Store) isUndefined() bool {
 	if s.defined == nil {
 		return false
@@ -239,8 +240,8 @@ func (s *Store) Charge(ctx context.Context, was, is *quota.State) error {
 	return s.write(ctx, was, is, nil)
 }
 
-// write replaces the state was of a quota with the state is. It returns [quota.ErrConflict] if the
-// quota has changed since it was read. If namespaces is nil, the status of the namespaces is not
+// write replaces the state was of a quota with the state is. It returns [quota.ErrConflict] if
+// the quota has changed since it was read. If namespaces is nil, status.namespaces is not
 // changed.
 func (s *Store) write(ctx context.Context, was, is *quota.State, namespaces []v1alpha1.NamespaceUsage) error {
 	obj, _, err := s.informer.GetStore().GetByKey(was.Name)

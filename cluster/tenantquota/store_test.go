@@ -75,16 +75,16 @@ func store(t *testing.T, objects ...runtime.Object) (*tenantquota.Store, *fake.F
 	}
 	// Until the quotas are known, no tenant is unlimited.
 	if _, err := quotas.States(t.Context(), tenanttest.ID(t, "a")); !errors.Is(err, quota.ErrUnknown) {
-		t.Errorf("before they are known: %v", err)
+		t.Errorf("States before the quotas are known: %v", err)
 	}
 	if _, err := quotas.HasQuota(t.Context(), tenanttest.ID(t, "a")); !errors.Is(err, quota.ErrUnknown) {
-		t.Errorf("before they are known, whether one is taken: %v", err)
+		t.Errorf("HasQuota before the quotas are known: %v", err)
 	}
 	if quotas.BelongsTo("a", tenanttest.ID(t, "a")) {
-		t.Error("before the quotas are known, a missing one belongs to a tenant")
+		t.Error("BelongsTo before the quotas are known: true")
 	}
 	running(t, quotas.Run)
-	time.Sleep(time.Second) // in the time of the synctest bubble
+	time.Sleep(time.Second) // in the fake time of synctest
 	synctest.Wait()
 	return quotas, client
 }
@@ -102,8 +102,8 @@ func names(t *testing.T, quotas *tenantquota.Store, id string) []string {
 	return all
 }
 
-// TestWhichQuotasApply checks that a tenant's own quotas apply instead of the default quota, and
-// that all of them apply.
+// TestWhichQuotasApply checks that all quotas of a tenant apply, except a default quota if the
+// tenant has another quota.
 func TestWhichQuotasApply(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		quotas, _ := store(t, object(t, "own", "a", false, ""), object(t, "a", "a", true, ""), object(t, "b", "b", true, ""),
@@ -141,7 +141,7 @@ func TestWhichQuotasApply(t *testing.T) {
 			"d": false,
 		} {
 			if got, err := quotas.HasQuota(t.Context(), tenanttest.ID(t, id)); got != want || err != nil {
-				t.Errorf("%s has one of its own: %t, %v", id, got, err)
+				t.Errorf("%s has its own quota: %t, %v", id, got, err)
 			}
 		}
 	})
@@ -156,8 +156,8 @@ func singleState(t *testing.T, quotas *tenantquota.Store, id tenant.ID) *quota.S
 	return states[0]
 }
 
-// TestCharge checks that a written usage applies immediately, before the informer observes it. A
-// charge of an older state fails with a conflict.
+// TestCharge checks that charged usage applies immediately, before the informer observes the
+// write. A charge that is based on an older state fails with a conflict.
 func TestCharge(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := tenanttest.ID(t, "a")
@@ -175,18 +175,18 @@ func TestCharge(t *testing.T) {
 			t.Fatal(err)
 		}
 		if now := singleState(t, quotas, a); now.Used.Pods().Value() != 2 || len(now.Reserved) != 1 {
-			t.Errorf("charged, and %+v", now)
+			t.Errorf("after the charge: %+v", now)
 		}
 		synctest.Wait()
 		stale := *was
 		stale.Version = "0"
 		if err := quotas.Charge(t.Context(), &stale, &is); !errors.Is(err, quota.ErrConflict) {
-			t.Errorf("by an older state: %v", err)
+			t.Errorf("charge of an older state: %v", err)
 		}
 		gone := *was
 		gone.Name = "none"
 		if err := quotas.Charge(t.Context(), &gone, &is); !errors.Is(err, quota.ErrConflict) {
-			t.Errorf("a quota that is not there: %v", err)
+			t.Errorf("charge of a missing quota: %v", err)
 		}
 		stored, err := client.Resource(v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceTenantQuotas)).
 			Get(t.Context(),
@@ -201,7 +201,7 @@ func TestCharge(t *testing.T) {
 }
 
 // TestUndefined checks that the quotas are unknown while their definition is missing, so that no
-// tenant is unlimited. The quotas are known again after the definition exists.
+// tenant is unlimited. The quotas are known again after the definition is created.
 func TestUndefined(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		is, known := true, true

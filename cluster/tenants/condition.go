@@ -5,12 +5,12 @@ package tenants
 
 import "strings"
 
-// maxMessage is the maximum size of a condition's message in bytes. The definitions limit the
-// number of characters (metav1.Condition), which is at most the number of bytes.
+// maxMessage is the maximum size of a condition's message in bytes. The schemas in the
+// CustomResourceDefinitions limit the number of characters to the same value (metav1.Condition).
 const maxMessage = 32768
 
-// ConditionMessage returns a text as the message of a condition. It truncates a text of more than
-// maxMessage bytes, because the server would reject the whole status.
+// ConditionMessage returns text for use as the message of a condition. It truncates a text of
+// more than maxMessage bytes, because the server would reject the whole status.
 func ConditionMessage(text string) string {
 	const end = " ..."
 	if len(text) <= maxMessage {

@@ -17,7 +17,7 @@ func TestConditionMessage(t *testing.T) {
 	const limit = 32768
 	for _, text := range []string{"", "x", strings.Repeat("x", limit)} {
 		if got := tenants.ConditionMessage(text); got != text {
-			t.Errorf("a message of %d bytes has %d", len(text), len(got))
+			t.Errorf("a message of %d bytes was changed to %d bytes", len(text), len(got))
 		}
 	}
 	for shift := range 3 {

@@ -16,13 +16,13 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// retiredPrefix is the prefix of the names of RetiredTenants in the queue. The name of a Tenant
-// contains no slash.
+// retiredPrefix distinguishes the names of RetiredTenants from those of Tenants in the queue. The
+// name of a Tenant contains no slash.
 const retiredPrefix = "retired/"
 
-// processDeletion handles the deletion of the Tenant or RetiredTenant with the given name in the
-// queue. If the object was not deleted with its CustomResourceDefinition, the tenant ends or the
-// RetiredTenant is forgotten.
+// processDeletion handles the deletion of a Tenant or RetiredTenant. name is an item of the
+// queue. If the object was deleted with its CustomResourceDefinition, the store retains it.
+// Otherwise, the tenant ends or the store forgets the RetiredTenant.
 func (s *Store) processDeletion(ctx context.Context, name string) error {
 	retiredName, isRetired := strings.CutPrefix(name, retiredPrefix)
 	of := resource()
@@ -52,8 +52,8 @@ func (s *Store) processDeletion(ctx context.Context, name string) error {
 }
 
 // endTenant records that the Tenant with the given name is being deleted, or was deleted. It
-// returns the states of the Tenant before and after the call. It changes nothing if the Tenant was
-// created again, or was deleted with its definition. defined is the creation time of the
+// returns the states of the Tenant before and after the call. It retains the state if the Tenant
+// was created again, or was deleted with its definition. defined is the creation time of the
 // definition, or nil if the definition does not exist or is being deleted.
 func (s *Store) endTenant(name string, defined *metav1.Time) (id tenant.ID, was, now *tenantState, err error) {
 	s.mu.Lock()
@@ -87,7 +87,7 @@ func hasBegunSince(t *v1alpha1.Tenant, since time.Time) bool {
 }
 
 // DeletionsSince returns the UIDs of the Tenants whose deletion began after the given time,
-// including Tenants that no longer exist. It also returns the total number of Tenants.
+// including Tenants that no longer exist. It also returns the number of existing Tenants.
 func (s *Store) DeletionsSince(since time.Time) (begun map[string]bool, total int) {
 	begun = map[string]bool{}
 	all := s.informer.GetStore().List()

@@ -16,7 +16,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// Recorder records events of objects of the project and of CustomResourceDefinitions.
+// Recorder records events about objects of the project's kinds and about
+// CustomResourceDefinitions.
 type Recorder struct{ recorder record.EventRecorder }
 
 // NewRecorder returns a Recorder that writes events with client until stop is called.
@@ -29,7 +30,8 @@ func NewRecorder(ctx context.Context, client kubernetes.Interface) (r *Recorder,
 	return &Recorder{recorder}, broadcaster.Shutdown
 }
 
-// DefinitionEvent records an event about a CustomResourceDefinition. The definition may be missing.
+// DefinitionEvent records an event about the CustomResourceDefinition with the given name, which
+// may be missing. kind is [corev1.EventTypeNormal] or [corev1.EventTypeWarning].
 func (r *Recorder) DefinitionEvent(name, kind string, c *metav1.Condition) {
 	r.recorder.Event(&corev1.ObjectReference{
 		APIVersion: "apiextensions.k8s.io/v1",
@@ -38,8 +40,9 @@ func (r *Recorder) DefinitionEvent(name, kind string, c *metav1.Condition) {
 	}, kind, c.Reason, c.Message)
 }
 
-// Event records the reason and the message of a condition as an event of an object of kind, which
-// is a kind of the project. level is [corev1.EventTypeNormal] or [corev1.EventTypeWarning].
+// Event records the reason and the message of a condition as an event about an object. kind is
+// the kind of the object, which must be a kind of the project. level is [corev1.EventTypeNormal]
+// or [corev1.EventTypeWarning].
 func (r *Recorder) Event(kind string, object metav1.Object, level string, c *metav1.Condition) {
 	r.recorder.Event(&corev1.ObjectReference{
 		APIVersion: v1alpha1.GroupVersion,

@@ -28,7 +28,7 @@ func membersResource() schema.GroupVersionResource {
 }
 
 // InputsSynced reports whether the NamespaceTemplates, TenantMembers and Publications have been
-// read once. A kind that is known not to be defined need not be read.
+// read once. It ignores kinds that the server is known not to define.
 func (s *Store) InputsSynced() bool {
 	_, known := s.Publications()
 	return known && s.isReady(templateResource(), s.templates.registration) &&
@@ -45,11 +45,11 @@ func (s *Store) Template(name string) (t *template.Template, known bool) {
 	return s.templates.get(name), true
 }
 
-// Members returns the TenantMembers of a tenant. It returns nil if they do not exist, are invalid
-// or are being deleted. It also returns nil if their spec.id is not the tenant's ID. If another
-// tenant had the ID before, it returns nil unless the TenantMembers record the UID of the current
-// Tenant. The second result is false if the TenantMembers or the Tenants have not been read.
-// Callers MUST NOT change the members.
+// Members returns the TenantMembers of a tenant. It returns nil if they do not exist, do not
+// decode, are being deleted or have another spec.id. If an earlier tenant had the same ID, it
+// returns nil unless the TenantMembers record the UID of the current Tenant. The second result is
+// false if the TenantMembers or the Tenants have not been read. Callers MUST NOT change the
+// members.
 func (s *Store) Members(id tenant.ID) (m *v1alpha1.TenantMembers, known bool) {
 	if !s.isReady(membersResource(), s.members.registration) || !s.HasSynced() {
 		return nil, false
@@ -67,9 +67,8 @@ func (s *Store) Members(id tenant.ID) (m *v1alpha1.TenantMembers, known bool) {
 }
 
 // OnInputChange sets f, which replaces an earlier function. The store calls f for a tenant if its
-// TenantMembers are created, changed or deleted, or if a NamespaceTemplate that its Tenant names is
-// created, changed or deleted. Calls for one kind do not overlap. If f is nil, no function is
-// called.
+// TenantMembers or a NamespaceTemplate that its Tenant names are created, changed or deleted.
+// Calls for one kind do not overlap. If f is nil, no function is called.
 func (s *Store) OnInputChange(f func(tenant.ID)) {
 	if f == nil {
 		s.templates.onChange(nil)
@@ -103,11 +102,11 @@ func (s *Store) tenantsWithTemplate(template string) (ids []tenant.ID) {
 // holdTimeout is the maximum duration of the read of a Tenant in [Store.HoldsNamespaces].
 const holdTimeout = 2 * time.Second
 
-// HoldsNamespaces reports whether Pods in a new namespace of a tenant wait until the namespace is
-// prepared. They wait if a template of its Tenant or a Publication that selects the tenant has
-// spec.hold. They also wait if a template or the Publications are not known. HoldsNamespaces reads
-// the Tenant from the server, because a Tenant is often created right before its namespaces. Pods
-// also wait if this read fails or the Tenant does not decode.
+// HoldsNamespaces reports whether Pods in a tenant's new namespace wait until the namespace is
+// prepared. They wait if a template that the Tenant names or a Publication that selects the
+// tenant has spec.hold. They also wait if a template is missing or invalid, or if the templates
+// or Publications have not been read. HoldsNamespaces reads the Tenant from the server, because a
+// Tenant is often created right before its namespaces. Pods also wait if this read fails.
 func (s *Store) HoldsNamespaces(ctx context.Context, id tenant.ID) bool {
 	if defined, known := s.defined(resource().GroupResource()); known && !defined {
 		return s.publicationHolds(id, nil)
@@ -125,13 +124,13 @@ func (s *Store) HoldsNamespaces(ctx context.Context, id tenant.ID) bool {
 		})
 }
 
-// errTemplates reports that the objects of the templates are not known.
+// errTemplates reports that the objects that the templates define are not known.
 var errTemplates = errors.New("the NamespaceTemplates of the Tenant have not been read yet")
 
 // Provisions reports whether a template that the tenant's Tenant names, or a Publication, defines
-// the object with the given name in a namespace. It fails if the templates or the Publications are
-// not known. A template that does not exist has no objects. rules specifies the kinds that may be
-// published.
+// the object with the given name in a namespace. It fails if the templates or the Publications
+// have not been read, or if the Tenant does not decode. It ignores missing templates. rules
+// specifies the kinds that may be published.
 func (s *Store) Provisions(
 	rules *publication.Rules, id tenant.ID, namespace string, of schema.GroupResource, name string,
 ) (bool, error) {

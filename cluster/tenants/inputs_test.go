@@ -50,8 +50,8 @@ func templateNamed(name string, hold bool) *unstructured.Unstructured {
 	return u
 }
 
-// TestHoldsNamespacesAndProvisions checks that Pods wait for templates that are not known, and that
-// Provisions finds the objects of templates.
+// TestHoldsNamespacesAndProvisions checks that Pods wait for missing templates and for templates
+// with spec.hold, and that Provisions finds the objects that templates define.
 func TestHoldsNamespacesAndProvisions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newFixture(t, naming("nothing"), naming("free", "open"), naming("held", "open", "holding"),
@@ -69,31 +69,31 @@ func TestHoldsNamespacesAndProvisions(t *testing.T) {
 			"waits":   {holds: true},
 		} {
 			if got := w.store.HoldsNamespaces(t.Context(), tenanttest.ID(t, id)); got != want.holds {
-				t.Errorf("%s: held is %t", id, got)
+				t.Errorf("%s: Pods wait: %t", id, got)
 			}
 			for _, name := range []string{"x", "open-of-x", want.gives} {
 				got, err := w.store.Provisions(&publication.Rules{}, tenanttest.ID(t, id), "ns", configMaps, name)
 				if err != nil || got != (want.gives != "" && name == want.gives) {
-					t.Errorf("%s gives %q: %t, %v", id, name, got, err)
+					t.Errorf("%s: a template defines %q: %t, %v", id, name, got, err)
 				}
 			}
 			if got, err := w.store.Provisions(&publication.Rules{}, tenanttest.ID(t, id), "ns",
 				schema.GroupResource{Resource: "limitranges"},
 				want.gives); got || err != nil {
-				t.Errorf("%s gives another kind: %t, %v", id, got, err)
+				t.Errorf("%s: a template defines an object of another kind: %t, %v", id, got, err)
 			}
 		}
 		w.client.PrependReactor("get", "tenants", func(clienttesting.Action) (bool, runtime.Object, error) {
 			return true, nil, errors.New("away")
 		})
 		if !w.store.HoldsNamespaces(t.Context(), tenanttest.ID(t, "nothing")) {
-			t.Error("the server is away, and nothing is held")
+			t.Error("Pods do not wait although the Tenant cannot be read")
 		}
 	})
 }
 
-// TestUnreadTemplates checks a Tenant with a template while templates cannot be read. Its Pods
-// wait, and Provisions fails.
+// TestUnreadTemplates checks that, while the templates have not been read, Pods of a tenant with
+// a template wait, and Provisions fails. Identity does not depend on the templates.
 func TestUnreadTemplates(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newFixture(t, naming("nothing"), naming("free", "open"), templateNamed("open", false))
@@ -111,22 +111,23 @@ func TestUnreadTemplates(t *testing.T) {
 			_, err := w.store.Provisions(&publication.Rules{}, tenanttest.ID(t, id), "ns",
 				schema.GroupResource{Resource: "configmaps"}, "x")
 			if got := w.store.HoldsNamespaces(t.Context(), tenanttest.ID(t, id)); got != named || (err != nil) != named {
-				t.Errorf("%s: held is %t, %v", id, got, err)
+				t.Errorf("%s: Pods wait: %t, %v", id, got, err)
 			}
 		}
 		if !w.store.HasSynced() || w.store.InputsSynced() {
-			t.Error("identity waits for templates, or they count as read")
+			t.Error("HasSynced waits for the templates, or InputsSynced does not")
 		}
 		may.Store(true)
 		w.settle()
 		if !w.store.InputsSynced() || w.store.HoldsNamespaces(t.Context(), tenanttest.ID(t, "free")) {
-			t.Error("they can be read, and it is held on")
+			t.Error("Pods still wait after the templates were read")
 		}
 	})
 }
 
-// TestMembersOfSuccessor checks that TenantMembers apply only to the Tenant for which they were
-// written. They do not apply while they are being deleted.
+// TestMembersOfSuccessor checks that TenantMembers that name the UID of a deleted Tenant do not
+// apply to a later Tenant with the same ID. TenantMembers do not apply while they are being
+// deleted.
 func TestMembersOfSuccessor(t *testing.T) {
 	members := func(uid string, isGoing bool) *unstructured.Unstructured {
 		u := &unstructured.Unstructured{Object: map[string]any{
@@ -149,17 +150,17 @@ func TestMembersOfSuccessor(t *testing.T) {
 		isGoing, replaced, hasTenant bool
 		want                         bool
 	}{
-		"of the Tenant":                   {"live", false, false, true, true},
-		"going":                           {"live", true, false, true, false},
-		"going, of a successor":           {"live", true, true, true, false},
-		"no UID":                          {"", false, false, true, true},
-		"of an earlier object":            {"old", false, false, true, true}, // the tenant never ended
-		"of a successor":                  {"live", false, true, true, true},
-		"of the predecessor":              {"old", false, true, true, false},
-		"no UID, of a successor":          {"", false, true, true, false},
-		"of a deleted tenant":             {"old", false, true, false, false},
-		"no UID, of a deleted tenant":     {"", false, true, false, false},
-		"no UID, of a tenant without one": {"", false, false, false, true},
+		"UID of the Tenant":                   {"live", false, false, true, true},
+		"being deleted":                       {"live", true, false, true, false},
+		"being deleted, UID of the successor": {"live", true, true, true, false},
+		"no UID":                              {"", false, false, true, true},
+		"another UID, no deleted tenant":      {"old", false, false, true, true},
+		"UID of the successor":                {"live", false, true, true, true},
+		"UID of the predecessor":              {"old", false, true, true, false},
+		"no UID, successor":                   {"", false, true, true, false},
+		"UID of a deleted tenant":             {"old", false, true, false, false},
+		"no UID, deleted tenant":              {"", false, true, false, false},
+		"no UID, no Tenant":                   {"", false, false, false, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -188,8 +189,8 @@ func TestMembersOfSuccessor(t *testing.T) {
 	}
 }
 
-// TestRemaining checks that Remaining returns the TenantMembers of a tenant, and TenantQuotas that
-// are being deleted.
+// TestRemaining checks that Remaining returns the TenantMembers of a tenant, and its TenantQuotas
+// that are being deleted.
 func TestRemaining(t *testing.T) {
 	of := func(kind, name, field, id string, isGoing bool) *unstructured.Unstructured {
 		u := &unstructured.Unstructured{Object: map[string]any{
@@ -213,14 +214,14 @@ func TestRemaining(t *testing.T) {
 		object *unstructured.Unstructured
 		want   string
 	}{
-		"members":              {of(members, "acme", "id", "acme", false), "[TenantMembers acme]"},
-		"going members":        {of(members, "acme", "id", "acme", true), "[TenantMembers acme]"},
-		"invalid members":      {wrong, "[TenantMembers acme]"},
-		"members of another":   {of(members, "globex", "id", "globex", false), "[]"},
-		"a quota":              {of(quota, "q", "tenant", "acme", false), "[]"},
-		"a going quota":        {of(quota, "q", "tenant", "acme", true), "[TenantQuota q]"},
-		"an invalid one":       {wrongQuota, "[TenantQuota q]"},
-		"a going one, another": {of(quota, "q", "tenant", "globex", true), "[]"},
+		"members":                               {of(members, "acme", "id", "acme", false), "[TenantMembers acme]"},
+		"members being deleted":                 {of(members, "acme", "id", "acme", true), "[TenantMembers acme]"},
+		"invalid members":                       {wrong, "[TenantMembers acme]"},
+		"members of another tenant":             {of(members, "globex", "id", "globex", false), "[]"},
+		"quota":                                 {of(quota, "q", "tenant", "acme", false), "[]"},
+		"quota being deleted":                   {of(quota, "q", "tenant", "acme", true), "[TenantQuota q]"},
+		"invalid quota being deleted":           {wrongQuota, "[TenantQuota q]"},
+		"quota of another tenant being deleted": {of(quota, "q", "tenant", "globex", true), "[]"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			client := fake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), map[schema.GroupVersionResource]string{
@@ -244,7 +245,7 @@ func TestRemaining(t *testing.T) {
 					return true, nil, errors.New("away")
 				})
 				if _, err := tenants.Remaining(t.Context(), client, tenanttest.ID(t, "acme")); err == nil {
-					t.Errorf("the server is away for %s", resource)
+					t.Errorf("no error although the %s cannot be listed", resource)
 				}
 				client.ReactionChain = client.ReactionChain[1:]
 			}

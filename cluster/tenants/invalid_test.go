@@ -20,7 +20,7 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// invalidSpecs are fields that cannot be decoded.
+// invalidSpecs returns fields of a spec that cannot be decoded.
 func invalidSpecs() map[string]map[string]any {
 	return map[string]map[string]any{
 		"access":         {"access": int64(1)},
@@ -31,8 +31,9 @@ func invalidSpecs() map[string]map[string]any {
 	}
 }
 
-// TestInvalidTenant checks that a Tenant that cannot be decoded closes its tenant and gives it no
-// rights, at the start of the server or later. This applies until the Tenant is changed or deleted.
+// TestInvalidTenant checks that callers of a tenant have the access Closed and no rights while
+// its Tenant cannot be decoded. It covers Tenants that are invalid when the store starts and
+// Tenants that become invalid later.
 func TestInvalidTenant(t *testing.T) {
 	for field, spec := range invalidSpecs() {
 		t.Run(field, func(t *testing.T) {
@@ -48,7 +49,7 @@ func TestInvalidTenant(t *testing.T) {
 				w.run()
 				w.expect("from the start", "a", authz.AccessClosed)
 				w.expect("from the start", "Acme", authz.AccessClosed)
-				w.expect("another", "other", authz.AccessOpen)
+				w.expect("another tenant", "other", authz.AccessOpen)
 				w.expect("without a Tenant", "acme", authz.AccessNone)
 				w.reported()
 				w.update(object("later", "later", spec))
@@ -68,7 +69,7 @@ func TestInvalidTenant(t *testing.T) {
 				}
 				_, err := w.store.Provisions(&publication.Rules{}, later, "ns", schema.GroupResource{Resource: "configmaps"}, "x")
 				if err == nil || !w.store.HoldsNamespaces(t.Context(), later) {
-					t.Errorf("Pods do not wait, or it is known what templates give: %v", err)
+					t.Errorf("Pods do not wait, or Provisions does not fail: %v", err)
 				}
 				w.update(object("later", "later", nil))
 				w.update(object(upper.ObjectName(), "Acme", nil))
@@ -88,8 +89,8 @@ func TestInvalidTenant(t *testing.T) {
 	}
 }
 
-// TestInvalidTenantIsFollowed checks that Follow and FollowObjects also report a Tenant that cannot
-// be decoded.
+// TestInvalidTenantIsFollowed checks that Follow and FollowObjects also report changes of a
+// Tenant that cannot be decoded.
 func TestInvalidTenantIsFollowed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newFixture(t, definition(), object("a", "a", map[string]any{"admins": "x"}))
@@ -108,7 +109,7 @@ func TestInvalidTenantIsFollowed(t *testing.T) {
 		w.settle()
 		w.update(object("a", "a", nil))
 		if want := []string{"a", "a", "a"}; !slices.Equal(names, want) || !slices.Equal(ids, want) {
-			t.Errorf("followed %v and %v", names, ids)
+			t.Errorf("reported %v and %v", names, ids)
 		}
 	})
 }
@@ -147,8 +148,8 @@ func TestInvalidRetiredTenant(t *testing.T) {
 	})
 }
 
-// TestInvalidTemplate checks that a NamespaceTemplate that cannot be decoded is ignored, so that
-// Pods wait for it. Other templates apply.
+// TestInvalidTemplate checks that a NamespaceTemplate that cannot be decoded is treated like a
+// missing template, so that Pods wait. Other templates apply.
 func TestInvalidTemplate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		bad := templateNamed("bad", false)
@@ -176,7 +177,7 @@ func TestInvalidTemplate(t *testing.T) {
 	})
 }
 
-// update writes a Tenant.
+// update writes a Tenant and waits until the store has observed it.
 func (w *fixture) update(u *unstructured.Unstructured) {
 	w.t.Helper()
 	if _, err := w.client.Resource(resource).Update(w.t.Context(), u, metav1.UpdateOptions{}); err != nil {

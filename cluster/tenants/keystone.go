@@ -21,10 +21,12 @@ import (
 type Keystone struct {
 	// Domain is the ID of the Keystone domain.
 	Domain string `json:"domain"`
-	// Project is the ID of the project of a Namespace. It is empty on a Tenant.
+	// Project is the ID of the Keystone project from which a Namespace was created. It is empty
+	// on a Tenant.
 	Project string `json:"project,omitempty"`
-	// Roles are the roles that the server binds, sorted by ID. Roles of a project are bound in its
-	// namespace. Roles of a domain are bound in each namespace of the Tenant.
+	// Roles are the roles for which the server creates RoleBindings, sorted by ID. It binds roles
+	// in a project in the project's namespace, and roles in a domain in each namespace of the
+	// tenant.
 	Roles []KeystoneRole `json:"roles,omitempty"`
 	// MissingSince is the time of the first read in which the project was missing. On a Tenant, it is
 	// the time of the first read in which too many roles of the tenant were missing.
@@ -35,19 +37,19 @@ type Keystone struct {
 type KeystoneRole struct {
 	// ID is the ID of the role in Keystone.
 	ID string `json:"id"`
-	// Group is the group of the callers that have the role. See package authn/keystone.
+	// Group is the group to which callers with the role belong. See package authn/keystone.
 	Group string `json:"group"`
 	// ClusterRole is the name of the ClusterRole that is bound to the group.
 	ClusterRole string `json:"clusterRole"`
 }
 
-// maxKeystone is the maximum size of the annotation in bytes. The server limits all annotations of
-// an object to 256 KiB.
+// maxKeystone is the maximum size of the annotation in bytes. The server limits the total size of
+// an object's annotations to 256 KiB.
 const maxKeystone = 64 << 10
 
-// IsKeystoneID reports whether a text can be the ID of a domain, a project or a role of Keystone.
-// It returns false for "domain" and "system", because these words identify the other token scopes
-// in groups.
+// IsKeystoneID reports whether a text can be the ID of a domain, a project or a role in Keystone.
+// It returns false for "domain" and "system", because group names contain these words for
+// domain-scoped and system-scoped tokens.
 func IsKeystoneID(id string) bool {
 	return keystoneID.MatchString(id) && id != "domain" && id != "system"
 }
@@ -56,9 +58,9 @@ var keystoneID = regexp.MustCompile(`^[a-zA-Z0-9_-]{1,64}$`)
 
 var errKeystone = errors.New("the annotation " + tenant.KeystoneAnnotation + " is invalid")
 
-// KeystoneOf decodes the annotation of a Tenant or a Namespace. It returns nil if the annotation is
-// missing or empty. It fails if the annotation is invalid, or if its text is not the text that
-// [Keystone.String] returns for its content.
+// KeystoneOf decodes the annotation of a Tenant or a Namespace. It returns nil if the annotation
+// is missing or empty. It fails if the annotation is invalid, or if its text differs from the
+// result of [Keystone.String].
 func KeystoneOf(object metav1.Object) (*Keystone, error) {
 	text := object.GetAnnotations()[tenant.KeystoneAnnotation]
 	if text == "" {
@@ -82,7 +84,8 @@ func KeystoneOf(object metav1.Object) (*Keystone, error) {
 	return out, nil
 }
 
-// check returns an error if an ID, a group, a ClusterRole or the order of the roles is invalid.
+// check returns an error if an ID or a group is invalid, a ClusterRole is empty, or the roles are
+// not sorted by ID.
 func (k *Keystone) check() error {
 	if !IsKeystoneID(k.Domain) || k.Project != "" && !IsKeystoneID(k.Project) {
 		return fmt.Errorf("%w: an ID is invalid", errKeystone)
@@ -107,11 +110,11 @@ func (k *Keystone) isGroup(role *KeystoneRole) bool {
 	return ok && !strings.HasPrefix(prefix, "system:") && !strings.HasPrefix(prefix, tenant.GroupPrefix)
 }
 
-// String returns the text of the annotation. Equal content has the same text.
+// String returns the text of the annotation. Equal values have the same text.
 func (k *Keystone) String() string {
 	text, err := json.Marshal(k)
 	if err != nil {
-		panic(err) // strings and a time only
+		panic(err) // impossible, k contains only strings and a time
 	}
 	return string(text)
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// annotated returns a Namespace with an annotation.
+// annotated returns a Namespace with the given text as its Keystone annotation.
 func annotated(text string) *corev1.Namespace {
 	return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
 		Annotations: map[string]string{tenant.KeystoneAnnotation: text},
@@ -38,7 +38,7 @@ func TestKeystoneOf(t *testing.T) {
 		"domain":                   {`{"domain":"d1"}`, true},
 		"project":                  {`{"domain":"d1","project":"p1"}`, true},
 		"longest ID":               {`{"domain":"` + strings.Repeat("d", 64) + `"}`, true},
-		"missing":                  {`{"domain":"d1","project":"p1","missingSince":"2026-11-24T12:00:00Z"}`, true},
+		"missing project":          {`{"domain":"d1","project":"p1","missingSince":"2026-11-24T12:00:00Z"}`, true},
 		"role of a project":        {project(role("m", "role-id:p1:m")), true},
 		"roles of a project":       {project(role("m", "role-id:p1:m"), role("r", "role-id:p1:r")), true},
 		"role of a domain":         {domain(role("m", "role-id:domain:d1:m")), true},
@@ -47,9 +47,9 @@ func TestKeystoneOf(t *testing.T) {
 
 		"empty object":  {`{}`, false},
 		"null":          {`null`, false},
-		"no object":     {`"d1"`, false},
+		"string":        {`"d1"`, false},
 		"list":          {`[]`, false},
-		"no JSON":       {`domain=d1`, false},
+		"not JSON":      {`domain=d1`, false},
 		"unfinished":    {`{"domain":"d1"`, false},
 		"space":         {` `, false},
 		"unknown field": {`{"domain":"d1","admin":true}`, false},
@@ -65,10 +65,10 @@ func TestKeystoneOf(t *testing.T) {
 		"null roles":              {`{"domain":"d1","roles":null}`, false},
 		"wrong type":              {`{"domain":1}`, false},
 		"another form of a time":  {`{"domain":"d1","missingSince":"2026-11-24T13:00:00+01:00"}`, false},
-		"no time":                 {`{"domain":"d1","missingSince":"yesterday"}`, false},
+		"invalid time":            {`{"domain":"d1","missingSince":"yesterday"}`, false},
 		"longer ID":               {`{"domain":"` + strings.Repeat("d", 65) + `"}`, false},
 		"ID with a colon":         {`{"domain":"d:1"}`, false},
-		"ID with a line":          {`{"domain":"d1\n"}`, false},
+		"ID with a line break":    {`{"domain":"d1\n"}`, false},
 		"ID in another script":    {`{"domain":"д1"}`, false},
 		"ID domain":               {`{"domain":"domain"}`, false},
 		"ID system":               {`{"domain":"system"}`, false},
@@ -80,16 +80,16 @@ func TestKeystoneOf(t *testing.T) {
 		"role ID domain":          {project(role("domain", "role-id:p1:domain")), false},
 		"no ClusterRole":          {project(`{"id":"m","group":"role-id:p1:m","clusterRole":""}`), false},
 		"unsorted":                {project(role("r", "role-id:p1:r"), role("m", "role-id:p1:m")), false},
-		"twice":                   {project(role("m", "role-id:p1:m"), role("m", "role-id:p1:m")), false},
+		"duplicate role":          {project(role("m", "role-id:p1:m"), role("m", "role-id:p1:m")), false},
 		"no group":                {project(role("m", "")), false},
 		"another group":           {project(role("m", "role-id:p1:r")), false},
 		"another project's group": {project(role("m", "role-id:p2:m")), false},
 		"the domain's group":      {project(role("m", "role-id:domain:d1:m")), false},
 		"the system's group":      {project(role("m", "role-id:system:m")), false},
 		"another domain's group":  {domain(role("m", "role-id:domain:d2:m")), false},
-		"no domain's group":       {domain(role("m", "role-id:domain:m")), false},
+		"group without a domain":  {domain(role("m", "role-id:domain:m")), false},
 		"a project's group":       {domain(role("m", "role-id:p1:m")), false},
-		"of no domain":            {`{"domain":"","roles":[` + role("m", "role-id:domain:d1:m") + `]}`, false},
+		"empty domain ID":         {`{"domain":"","roles":[` + role("m", "role-id:domain:d1:m") + `]}`, false},
 		"text after the group":    {project(role("m", "role-id:p1:mm")), false},
 		"system:masters":          {project(role("m", "system:masters")), false},
 		"system: as prefix":       {project(role("m", "system:role-id:p1:m")), false},
@@ -105,7 +105,7 @@ func TestKeystoneOf(t *testing.T) {
 				t.Errorf("%s became %s", c.text, got)
 			}
 			if err != nil && strings.Contains(err.Error(), "p1") {
-				t.Errorf("the error has the value: %v", err)
+				t.Errorf("the error contains the value: %v", err)
 			}
 		})
 	}
@@ -121,7 +121,8 @@ func TestKeystoneOf(t *testing.T) {
 	}
 }
 
-// TestKeystoneSize checks that an annotation of any size is read or rejected quickly.
+// TestKeystoneSize checks that an annotation with 1000 roles is valid, and that an annotation
+// above the maximum size is rejected.
 func TestKeystoneSize(t *testing.T) {
 	k := &tenants.Keystone{Domain: "d1", Project: "p1"}
 	for i := range 26 * 26 * 26 {
@@ -137,6 +138,7 @@ func TestKeystoneSize(t *testing.T) {
 	}
 }
 
+// TestKeystoneEqual checks that a change of any field makes two values unequal.
 func TestKeystoneEqual(t *testing.T) {
 	at, later := metav1.Unix(1, 0), metav1.Unix(2, 0)
 	k := &tenants.Keystone{Domain: "d1", Project: "p1", MissingSince: &at}
@@ -146,7 +148,7 @@ func TestKeystoneEqual(t *testing.T) {
 		"project":      func(k *tenants.Keystone) { k.Project = "" },
 		"no roles":     func(k *tenants.Keystone) { k.Roles = nil },
 		"another role": func(k *tenants.Keystone) { k.Roles = []tenants.KeystoneRole{{ID: "m"}} },
-		"found":        func(k *tenants.Keystone) { k.MissingSince = nil },
+		"not missing":  func(k *tenants.Keystone) { k.MissingSince = nil },
 		"later":        func(k *tenants.Keystone) { k.MissingSince = &later },
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -10,7 +10,7 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// accesses returns the names of the accesses that a Tenant may specify.
+// accesses maps each access that a Tenant may specify to its name in the API.
 func accesses() map[authz.Access]v1alpha1.TenantAccess {
 	return map[authz.Access]v1alpha1.TenantAccess{
 		authz.AccessOpen:     v1alpha1.TenantAccessOpen,
@@ -19,7 +19,7 @@ func accesses() map[authz.Access]v1alpha1.TenantAccess {
 	}
 }
 
-// Metrics returns the metric with the number of Tenants by access.
+// Metrics returns the metric with the number of Tenants for each access.
 func (s *Store) Metrics() []metrics.Registerable { return []metrics.Registerable{s.count} }
 
 func newCount() *metrics.GaugeVec {

@@ -58,9 +58,8 @@ func accessOf(value v1alpha1.TenantAccess) authz.Access {
 	return authz.AccessClosed // includes the values of a later release
 }
 
-// IDOfName returns the tenant ID that is equal to the name of a Tenant. It returns the zero ID if
-// the name is not the object name of this ID. The name of a Tenant whose ID is not a DNS label does
-// not determine the ID.
+// IDOfName returns the ID of the tenant whose Tenant has the given name. It returns the zero ID
+// if the name does not determine the ID, which is the case if the ID is not a DNS label.
 func IDOfName(name string) tenant.ID {
 	id, err := tenant.Parse(name)
 	if err != nil || id.IsSystem() || id.ObjectName() != name {
@@ -86,8 +85,8 @@ type tenantState struct {
 	fairUse       v1alpha1.FairUse
 }
 
-// effective returns the access of the tenant's callers. While the Tenant is being deleted, the
-// access is at most [authz.AccessReadOnly].
+// effective returns the access of the tenant's callers. While the Tenant is being deleted, but
+// not with its definition, the access is at most [authz.AccessReadOnly].
 func (l *tenantState) effective() authz.Access {
 	if l.ending {
 		return min(l.access, authz.AccessReadOnly)
@@ -95,8 +94,9 @@ func (l *tenantState) effective() authz.Access {
 	return l.access
 }
 
-// read decodes an object of the informer. It returns the object, the tenant's ID and the state. The
-// state is nil if the Tenant is ignored, because spec.id is invalid or does not match the name.
+// read decodes an object from the informer. It returns the object, the tenant's ID and the state.
+// The state is nil if the store ignores the Tenant, because spec.id is invalid or does not match
+// the name.
 func (s *Store) read(obj any) (metav1.Object, tenant.ID, *tenantState) {
 	t, err := typed.FromInformer[v1alpha1.Tenant](obj)
 	var invalid *typed.Invalid
@@ -126,10 +126,10 @@ func (s *Store) read(obj any) (metav1.Object, tenant.ID, *tenantState) {
 	}
 }
 
-// readInvalid returns the tenant and the state of a Tenant that does not decode. The tenant has no
-// admins, and its callers have no access. The namespace settings, labels and limits of the last
-// valid version of the Tenant remain. The ID is zero if neither the name nor an earlier version of
-// the Tenant determines it.
+// readInvalid returns the tenant ID and the state of a Tenant that does not decode. The state has
+// no admins, and its access is Closed. It has the namespace settings, labels and fair-use limits
+// of the Tenant's last valid version. The ID is zero if neither the name nor an earlier version
+// of the Tenant determines it.
 func (s *Store) readInvalid(t *typed.Invalid) (tenant.ID, *tenantState) {
 	now := &tenantState{
 		access:     authz.AccessClosed,
@@ -152,8 +152,8 @@ func (s *Store) readInvalid(t *typed.Invalid) (tenant.ID, *tenantState) {
 	return id, now
 }
 
-// entry returns the ID and the state of the Tenant with the given name. The state is nil if there
-// is no such Tenant. The caller MUST hold mu.
+// entry returns the ID and the stored state of the Tenant with the given name. The state is nil
+// if none is stored. The caller MUST hold mu.
 func (s *Store) entry(name string) (tenant.ID, *tenantState) {
 	if id, ok := s.named[name]; ok {
 		return id, s.states[id]

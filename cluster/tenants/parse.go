@@ -15,8 +15,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// ReadRetired returns the tenant ID of a RetiredTenant and its content. The parameters are the
-// result and the error of a read. The ID is zero if it is invalid. If the RetiredTenant does not
+// ReadRetired returns the tenant ID of a RetiredTenant and its content. r and err are the results
+// of reading the RetiredTenant. The ID is zero if it is invalid. If the RetiredTenant does not
 // decode, ReadRetired determines the ID from the object's name and spec.id, because the ID must
 // remain reserved.
 func ReadRetired(r *v1alpha1.RetiredTenant, err error) (tenant.ID, tenant.Retired, error) {
@@ -61,8 +61,9 @@ func RetiredOf(r *v1alpha1.RetiredTenant) (tenant.ID, tenant.Retired) {
 	return id, out
 }
 
-// TakenBackAccess returns the access that a canceled deletion leaves to callers of the tenant. The
-// second result is false if the RetiredTenant records a deleted tenant.
+// TakenBackAccess returns the access that the tenant's callers have after its deletion was
+// canceled. The second result is false if the RetiredTenant records a deleted tenant instead of a
+// canceled deletion.
 func TakenBackAccess(r *v1alpha1.RetiredTenant) (authz.Access, bool) {
 	return accessOf(r.Spec.TakenBack), r.Spec.TakenBack != ""
 }
@@ -70,17 +71,17 @@ func TakenBackAccess(r *v1alpha1.RetiredTenant) (authz.Access, bool) {
 // RetiredName returns the name of the RetiredTenant for the Tenant with the given name and UID.
 func RetiredName(tenantName, uid string) string { return tenantName + "-" + uid }
 
-// QuotaTenantField is the field of a TenantQuota that names its tenant. It is selectable in the
-// definition.
+// QuotaTenantField is the field of a TenantQuota that names its tenant. The
+// CustomResourceDefinition allows it in field selectors.
 const QuotaTenantField = "spec.tenant"
 
-// QuotaSelector returns the field selector of the TenantQuotas of a tenant.
+// QuotaSelector returns the field selector that selects the TenantQuotas of a tenant.
 func QuotaSelector(id tenant.ID) string {
 	return fields.OneTermEqualSelector(QuotaTenantField, id.String()).String()
 }
 
-// Labels converts the labels that a Tenant specifies for its namespaces. It returns nil if of is
-// nil.
+// Labels converts the labels that a Tenant specifies for its namespaces to strings. It returns
+// nil if of is nil.
 func Labels(of map[string]v1alpha1.LabelValue) map[string]string {
 	if of == nil {
 		return nil
@@ -92,7 +93,7 @@ func Labels(of map[string]v1alpha1.LabelValue) map[string]string {
 	return out
 }
 
-// Subjects converts the subjects of a Tenant or of TenantMembers to RBAC subjects.
+// Subjects converts the subjects in a Tenant or in TenantMembers to RBAC subjects.
 func Subjects(all []v1alpha1.Subject) []rbacv1.Subject {
 	var out []rbacv1.Subject
 	for _, s := range all {

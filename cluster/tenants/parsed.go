@@ -17,7 +17,7 @@ import (
 	"github.com/kubetenant/kubetenant/internal/typed"
 )
 
-// parsedObjects has the parsed objects of a kind by name.
+// parsedObjects caches the parsed objects of one kind, keyed by name.
 type parsedObjects[V any] struct {
 	informer     cache.SharedIndexInformer
 	registration cache.ResourceEventHandlerRegistration
@@ -34,8 +34,9 @@ type invalidObject struct {
 	err    error
 }
 
-// newParsedObjects returns a store of the objects of a kind. The store is empty until its informer
-// runs. It logs objects that do not decode or that parse rejects, and stores them as invalid.
+// newParsedObjects returns a cache of the objects of one kind. The cache is empty until its
+// informer runs. It logs objects that do not decode or that parse rejects, and stores them as
+// invalid.
 func newParsedObjects[V, T any, P typed.Pointer[T]](
 	client dynamic.Interface, of schema.GroupVersionResource, parse func(P) (*V, error),
 ) (*parsedObjects[V], error) {
@@ -71,7 +72,7 @@ func newParsedObjects[V, T any, P typed.Pointer[T]](
 	return k, err
 }
 
-// put stores a parsed object, or the reason why the object is invalid. If both parameters are zero,
+// put stores a parsed object, or an invalid object and the reason. If parsed and wrong are zero,
 // it removes the object.
 func (k *parsedObjects[V]) put(name string, parsed *V, wrong invalidObject) {
 	k.mu.Lock()
@@ -90,21 +91,22 @@ func (k *parsedObjects[V]) put(name string, parsed *V, wrong invalidObject) {
 	}
 }
 
-// get returns a parsed object, or nil if it does not exist or is invalid.
+// get returns the parsed object with the given name, or nil if it does not exist or is invalid.
 func (k *parsedObjects[V]) get(name string) *V {
 	k.mu.RLock()
 	defer k.mu.RUnlock()
 	return k.valid[name]
 }
 
-// getInvalid returns an invalid object, or the zero value if there is none.
+// getInvalid returns the invalid object with the given name, or the zero value if it does not
+// exist or is valid.
 func (k *parsedObjects[V]) getInvalid(name string) invalidObject {
 	k.mu.RLock()
 	defer k.mu.RUnlock()
 	return k.invalid[name]
 }
 
-// all returns all parsed objects in no particular order.
+// all returns all valid objects in no particular order.
 func (k *parsedObjects[V]) all() []*V {
 	k.mu.RLock()
 	defer k.mu.RUnlock()

@@ -44,9 +44,9 @@ func (s *Store) Publications() (all []*publication.Publication, known bool) {
 // invalid. Callers MUST NOT change it.
 func (s *Store) Publication(name string) *publication.Publication { return s.publications.get(name) }
 
-// InvalidPublication returns the metadata of a Publication that does not decode or is invalid, and
-// the reason. It returns nil if there is none. The reason contains no value of a field that does
-// not decode. Callers MUST NOT change the metadata.
+// InvalidPublication returns the metadata of a Publication that does not decode or is invalid,
+// and the reason. It returns nil if the Publication is valid or does not exist. The reason does
+// not contain the values of fields that do not decode. Callers MUST NOT change the metadata.
 func (s *Store) InvalidPublication(name string) (of metav1.Object, why error) {
 	wrong := s.publications.getInvalid(name)
 	return wrong.object, wrong.err
@@ -59,8 +59,8 @@ func (s *Store) InvalidPublications() []string {
 	return slices.Sorted(maps.Keys(s.publications.invalid))
 }
 
-// Selects reports whether a Publication selects the namespaces of a tenant, by the labels of its
-// Tenant.
+// Selects reports whether a Publication selects the namespaces of a tenant. See
+// [publication.Publication.Selects].
 func (s *Store) Selects(p *publication.Publication, id tenant.ID) bool {
 	state := s.state(id)
 	return p.Selects(id, state.tenantLabels(), state != nil)
@@ -82,9 +82,9 @@ func (s *Store) PublicationsOf(id tenant.ID) (selecting []*publication.Publicati
 // changed or deleted. If nil, no function is called.
 func (s *Store) OnPublication(f func(name string)) { s.publications.onChange(f) }
 
-// publicationHolds reports whether Pods in new namespaces of a tenant wait because of a Publication
-// with spec.hold. It returns true if the Publications have not been read. t is nil if the tenant
-// has no Tenant.
+// publicationHolds reports whether Pods in a tenant's new namespaces wait because of a
+// Publication with spec.hold. It returns true if the Publications have not been read. t is nil if
+// the tenant has no Tenant.
 func (s *Store) publicationHolds(id tenant.ID, t *v1alpha1.Tenant) bool {
 	all, known := s.Publications()
 	return !known || slices.ContainsFunc(all, func(p *publication.Publication) bool {
@@ -103,7 +103,7 @@ func (l *tenantState) tenantLabels() map[string]string {
 	return l.labels
 }
 
-// namespaceLabels returns the labels that a Tenant gives to its namespaces. l may be nil.
+// namespaceLabels returns the labels that a Tenant specifies for its namespaces. l may be nil.
 func (l *tenantState) namespaceLabels() map[string]string {
 	if l == nil {
 		return nil

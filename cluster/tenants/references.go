@@ -21,15 +21,13 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// referencePage is the number of bindings in a page.
+// referencePage is the maximum number of bindings that one list request returns.
 const referencePage = 5000
 
-// References returns the bindings that name a tenant, by kind and name. A binding names the tenant
-// if a subject is the tenant's group, a service account in the tenant's namespaces, or the group of
-// the service accounts of such a namespace. The tenant's namespaces are the given namespaces and
-// all namespaces whose names have the tenant's prefix. References includes ClusterRoleBindings with
-// the label [tenant.OfTenantLabel] of the tenant. It omits RoleBindings in namespaces for which
-// isTenants returns true, because they belong to tenants. It reads all bindings page by page.
+// References returns the kinds and names of the RoleBindings and ClusterRoleBindings that name a
+// tenant in a subject, see [SubjectMatcher]. It includes ClusterRoleBindings with the label
+// [tenant.OfTenantLabel] of the tenant. It omits RoleBindings in namespaces for which isTenants
+// returns true, because these namespaces belong to tenants. It reads all bindings page by page.
 func References(
 	ctx context.Context,
 	client kubernetes.Interface,
@@ -68,9 +66,9 @@ func References(
 	}
 }
 
-// Remaining returns the objects of the project's kinds that remain from an earlier tenant with the
-// given ID, by kind and name. These are its TenantMembers, and TenantQuotas that are being deleted.
-// Any other TenantQuota only limits a later tenant and gives it no rights.
+// Remaining returns the kinds and names of the project's objects that remain from an earlier
+// tenant with the given ID. These are TenantMembers, and TenantQuotas that are being deleted. It
+// omits other TenantQuotas, because they limit a later tenant but give it no rights.
 func Remaining(ctx context.Context, client dynamic.Interface, id tenant.ID) (found []string, err error) {
 	members := typed.NewClient[v1alpha1.TenantMembers](client, membersResource())
 	named := fields.OneTermEqualSelector(metav1.ObjectNameField, id.ObjectName()).String()
@@ -104,9 +102,10 @@ func Remaining(ctx context.Context, client dynamic.Interface, id tenant.ID) (fou
 	return found, nil
 }
 
-// SubjectMatcher returns a function that reports whether subjects include a tenant's group, one of
-// its service accounts, or the group of the service accounts of one of its namespaces. The tenant's
-// namespaces are the given namespaces and all namespaces whose names have the tenant's prefix.
+// SubjectMatcher returns a function that reports whether a subject names a tenant. The subject
+// must be the tenant's group, one of its service accounts, or the group of the service accounts
+// in one of its namespaces. The tenant's namespaces are the given namespaces and all namespaces
+// whose names have the tenant's prefix.
 func SubjectMatcher(id tenant.ID, namespaces []string) func([]rbacv1.Subject) bool {
 	owned := make(map[string]bool, len(namespaces))
 	for _, name := range namespaces {

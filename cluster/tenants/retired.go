@@ -28,9 +28,9 @@ type retired struct {
 	isEmpty atomic.Bool // there are no RetiredTenants
 
 	mu        sync.RWMutex
-	ids       map[string]tenant.ID                   // the tenant IDs by the name of the RetiredTenant
-	named     map[tenant.ID]map[string]retiredRecord // the records by tenant and name of the RetiredTenant
-	byID      map[tenant.ID][]tenant.Retired         // the retired tenants in the order of their end
+	ids       map[string]tenant.ID                   // keyed by the name of the RetiredTenant
+	named     map[tenant.ID]map[string]retiredRecord // keyed by tenant ID and name of the RetiredTenant
+	byID      map[tenant.ID][]tenant.Retired         // the deleted tenants, sorted by the end of their deletion
 	takenBack map[tenant.ID]authz.Access             // the access after canceled deletions, omits [authz.AccessOpen]
 }
 
@@ -38,7 +38,7 @@ type retired struct {
 type retiredRecord struct {
 	tenant.Retired
 	takenBack bool         // the deletion was canceled
-	access    authz.Access // the access that a canceled deletion leaves
+	access    authz.Access // the access of the tenant's callers after a canceled deletion
 }
 
 // newRetired returns a store of RetiredTenants. The store is empty until its informer runs. It
@@ -71,7 +71,7 @@ func newRetired(client dynamic.Interface, changed func(tenant.ID), gone func(nam
 	return r, err
 }
 
-// set stores a RetiredTenant. If the RetiredTenant does not decode, its last valid version remains
+// set stores a RetiredTenant. If the RetiredTenant does not decode, an earlier version remains
 // stored.
 func (r *retired) set(obj any) {
 	stored, err := typed.FromInformer[v1alpha1.RetiredTenant](obj)
@@ -127,7 +127,7 @@ func (r *retired) remove(name string) {
 }
 
 // rebuild updates byID and takenBack for a tenant. If several deletions were canceled, the newest
-// record applies. The strictest of equally old records applies.
+// record applies. If several records are equally new, the strictest record applies.
 func (r *retired) rebuild(id tenant.ID) {
 	if len(r.named[id]) == 0 {
 		delete(r.named, id)
@@ -154,7 +154,7 @@ func (r *retired) rebuild(id tenant.ID) {
 	}
 }
 
-// limit returns the access that a canceled deletion leaves to callers of a tenant, or
+// limit returns the access to which a canceled deletion restricts callers of a tenant, or
 // [authz.AccessOpen] if no canceled deletion restricts them.
 func (r *retired) limit(id tenant.ID) authz.Access {
 	if r.isEmpty.Load() {
@@ -168,7 +168,7 @@ func (r *retired) limit(id tenant.ID) authz.Access {
 	return authz.AccessOpen
 }
 
-// earlier returns the retired tenants with the given ID.
+// earlier returns the deleted tenants with the given ID.
 func (r *retired) earlier(id tenant.ID) []tenant.Retired {
 	if r.isEmpty.Load() {
 		return nil
@@ -192,7 +192,7 @@ func (r *retired) forget(name string, definitionCreated metav1.Time) {
 	r.isEmpty.Store(len(r.ids) == 0)
 }
 
-// since calls yield with the UID of each retired tenant whose deletion began after at.
+// since calls yield with the UID of each deleted tenant whose deletion began after at.
 func (r *retired) since(at time.Time, yield func(uid string)) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()

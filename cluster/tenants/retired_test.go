@@ -43,8 +43,9 @@ func deleted(u *unstructured.Unstructured) *unstructured.Unstructured {
 	return u
 }
 
-// TestRetired checks that the ID of a deleted tenant is reserved until it has a Tenant again. The
-// history of the ID remains.
+// TestRetired checks that the ID of a deleted tenant is reserved until a new Tenant has the ID.
+// The history of the ID remains. The reservation ends when the RetiredTenant is deleted, unless
+// it was deleted with its definition.
 func TestRetired(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		live := object("live", "live", nil)
@@ -56,32 +57,32 @@ func TestRetired(t *testing.T) {
 		w.run()
 		w.reported()
 		w.expect("deleted", "gone", authz.AccessRetired)
-		w.expect("a successor", "live", authz.AccessOpen)
-		w.expect("nobody", "nobody", authz.AccessNone)
+		w.expect("successor", "live", authz.AccessOpen)
+		w.expect("no Tenant", "nobody", authz.AccessNone)
 		w.expect("the system tenant", "system", authz.AccessNone)
 		if l := w.store.Lineage(tenanttest.ID(t, "gone")); !l.HasEnded() || len(l.Retired) != 2 || l.Retired[1].UID != "u2" {
-			t.Errorf("of who was deleted: %+v", l)
+			t.Errorf("lineage of a deleted tenant: %+v", l)
 		}
 		if l := w.store.Lineage(tenanttest.ID(t, "live")); l.HasEnded() || len(l.Retired) != 1 || l.Created.IsZero() {
-			t.Errorf("of a successor: %+v", l)
+			t.Errorf("lineage of a successor: %+v", l)
 		}
 		if gone, known := w.store.Tenant(tenanttest.ID(t, "gone")); gone != nil || !known {
-			t.Errorf("who was deleted has the Tenant %v, %t", gone, known)
+			t.Errorf("Tenant of a deleted tenant: %v, %t", gone, known)
 		}
 		if _, err := w.client.Resource(retiredOnes).Create(t.Context(),
 			retired("nobody", "u4", time.Now()), metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		w.settle()
-		w.expect("retired by somebody", "nobody", authz.AccessRetired)
+		w.expect("new RetiredTenant", "nobody", authz.AccessRetired)
 		if got := w.reported(); !slices.Equal(got, []string{"nobody"}) {
-			t.Errorf("told of %v", got)
+			t.Errorf("reported %v", got)
 		}
 		if err := w.client.Resource(retiredOnes).Delete(t.Context(), "nobody-u4", metav1.DeleteOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		w.settle()
-		w.expect("gone, and so is the definition", "nobody", authz.AccessRetired)
+		w.expect("deleted with its definition", "nobody", authz.AccessRetired)
 		kind := definition()
 		kind.SetName("retiredtenants.kubetenant.dev")
 		if _, err := w.client.Resource(definitions).Create(t.Context(), kind, metav1.CreateOptions{}); err != nil {
@@ -102,7 +103,7 @@ func TestRetired(t *testing.T) {
 			}
 			w.settle()
 		}
-		w.expect("forgotten", "nobody", authz.AccessNone)
+		w.expect("deleted without its definition", "nobody", authz.AccessNone)
 		kind.SetCreationTimestamp(metav1.NewTime(time.Now().Add(time.Second)))
 		if _, err := w.client.Resource(definitions).Update(t.Context(), kind, metav1.UpdateOptions{}); err != nil {
 			t.Fatal(err)
@@ -116,12 +117,12 @@ func TestRetired(t *testing.T) {
 			t.Fatal(err)
 		}
 		w.settle()
-		w.expect("gone with the definition before", "gone", authz.AccessRetired)
+		w.expect("deleted with an earlier definition", "gone", authz.AccessRetired)
 	})
 }
 
-// TestReplaces checks that a Tenant with spec.replaces has a predecessor, even if the RetiredTenant
-// is missing.
+// TestReplaces checks that a Tenant with spec.replaces rejects earlier and undated credentials,
+// even if the RetiredTenant of its predecessor is missing.
 func TestReplaces(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newFixture(t, definition(), object("a", "a", map[string]any{"replaces": "u0"}), object("b", "b", nil))
@@ -129,7 +130,7 @@ func TestReplaces(t *testing.T) {
 		a, b := tenanttest.ID(t, "a"), tenanttest.ID(t, "b")
 		if w.store.Accepts(a, time.Time{}) || w.store.Accepts(a, time.Now().Add(-time.Hour)) ||
 			!w.store.Accepts(a, time.Now()) || !w.store.Accepts(b, time.Time{}) {
-			t.Error("credentials of the one before count, or of who had none do not")
+			t.Error("credentials of a predecessor are accepted, or credentials of a tenant without a predecessor are not")
 		}
 	})
 }
@@ -157,15 +158,15 @@ func TestAcceptUndatedRemoved(t *testing.T) {
 			w.settle()
 			if got := w.reported(); !slices.Equal(got, step.told) ||
 				w.store.Accepts(tenanttest.ID(t, "a"), time.Time{}) != step.accepts {
-				t.Errorf("acceptUndated %t: told of %v", step.accepts, got)
+				t.Errorf("acceptUndated %t: reported %v", step.accepts, got)
 			}
 		}
 	})
 }
 
-// TestEnding checks that callers of a tenant have at most the access ReadOnly as soon as it is
-// known that the Tenant was not deleted with its definition. If a server starts while the Tenant is
-// being deleted, they have this access from the start.
+// TestEnding checks that callers of a tenant have at most the access ReadOnly while the Tenant is
+// being deleted, unless its definition is also being deleted. If a server starts during the
+// deletion, this applies from the start.
 func TestEnding(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newFixture(t, definition(), object("a", "a", nil), object("c", "c", map[string]any{"access": "Closed"}),
@@ -184,10 +185,10 @@ func TestEnding(t *testing.T) {
 		w.expect("deleted", "a", authz.AccessReadOnly)
 		w.expect("closed, and deleted", "c", authz.AccessClosed)
 		if got := w.reported(); !slices.Equal(got, []string{"a", "c"}) { // c too, so that its connections end
-			t.Errorf("told of %v", got)
+			t.Errorf("reported %v", got)
 		}
 		if l := w.store.Lineage(tenanttest.ID(t, "a")); !l.HasEnded() || !l.Terminating {
-			t.Errorf("of one that ends: %+v", l)
+			t.Errorf("lineage of a tenant that is being deleted: %+v", l)
 		}
 		begun, total := w.store.DeletionsSince(time.Now().Add(-time.Hour))
 		if len(begun) != 0 || total != 3 {
@@ -196,8 +197,8 @@ func TestEnding(t *testing.T) {
 	})
 }
 
-// TestTenantOlderThanDefinition checks that a Tenant that is deleted with an earlier definition
-// does not end its tenant.
+// TestTenantOlderThanDefinition checks that a tenant does not end if its deleted Tenant is older
+// than the definition. The Tenant is then being deleted with an earlier definition.
 func TestTenantOlderThanDefinition(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newFixture(t, definition(), object("a", "a", nil))
@@ -211,7 +212,7 @@ func TestTenantOlderThanDefinition(t *testing.T) {
 			t.Fatal(err)
 		}
 		w.settle()
-		w.expect("a leftover", "a", authz.AccessOpen)
+		w.expect("deleted with an earlier definition", "a", authz.AccessOpen)
 	})
 }
 
@@ -225,7 +226,8 @@ func deletedOf(w *fixture, name string) *unstructured.Unstructured {
 	return deleted(u)
 }
 
-// TestReferences checks that only bindings outside the namespaces of other tenants are returned.
+// TestReferences checks that References returns all bindings that name the tenant, except those
+// in namespaces of other tenants.
 func TestReferences(t *testing.T) {
 	role := func(namespace, name string, subjects ...rbacv1.Subject) runtime.Object {
 		if namespace == "" {

@@ -16,10 +16,10 @@ import (
 )
 
 // Rights returns the ClusterRoles that callers of a tenant have without a RoleBinding or
-// ClusterRoleBinding. Every caller has [v1alpha1.MemberRole]. The admins of the tenant's Tenant
-// have [v1alpha1.NamespacesRole]. A subject in admins that the tenant could not bind itself gets no
-// role. Rights does not check which tenant owns the namespace of a service account. Callers of
-// Rights MUST therefore apply the roles only to users of this tenant.
+// ClusterRoleBinding. Every caller has [v1alpha1.MemberRole]. The given admins have
+// [v1alpha1.NamespacesRole], except subjects that the tenant itself could not name in a
+// RoleBinding. Rights does not check which tenant owns the namespace of a service account.
+// Callers of Rights MUST therefore apply the roles only to users of this tenant.
 func Rights(id tenant.ID, admins []rbacv1.Subject) []rbac.DerivedRole {
 	rights := []rbac.DerivedRole{{
 		Source:      fmt.Sprintf("tenant %q", id),

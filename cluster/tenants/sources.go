@@ -7,10 +7,10 @@ import (
 	"github.com/kubetenant/kubetenant/cluster/publication"
 )
 
-// PublicationsFrom returns the Publications whose source is an object of any kind with the given
-// namespace and name. They are in no particular order. It omits invalid Publications and
-// Publications that are being deleted. The second result is false if the Publications have not been
-// read. Callers MUST NOT change them.
+// PublicationsFrom returns the Publications whose source object has the given namespace and name,
+// for all kinds. The result is in no particular order. It omits invalid Publications and
+// Publications that are being deleted. The second result is false if the Publications have not
+// been read. Callers MUST NOT change the Publications.
 func (s *Store) PublicationsFrom(namespace, name string) (naming []*publication.Publication, known bool) {
 	if !s.isReady(publicationResource(), s.publications.registration) {
 		return nil, false

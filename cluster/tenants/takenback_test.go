@@ -15,7 +15,7 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/tenanttest"
 )
 
-// takenBack returns the record of a canceled deletion.
+// takenBack returns a RetiredTenant that records a canceled deletion.
 func takenBack(id, uid, access string, age time.Duration) *unstructured.Unstructured {
 	u := retired(id, uid, time.Time{})
 	u.Object["spec"].(map[string]any)["takenBack"] = access
@@ -23,8 +23,9 @@ func takenBack(id, uid, access string, age time.Duration) *unstructured.Unstruct
 	return u
 }
 
-// TestCanceledDeletion checks that a canceled deletion leaves the access of the Tenant and does not
-// reserve its ID. The newest record applies, or the strictest of equally old records.
+// TestCanceledDeletion checks that a record of a canceled deletion determines the access of a
+// tenant without a Tenant, and does not reserve the ID. The newest record applies, or the
+// strictest of equally new records.
 func TestCanceledDeletion(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		kind := definition()

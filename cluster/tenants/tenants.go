@@ -1,7 +1,7 @@
 // Copyright The kubetenant authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package tenants stores the Tenants of a cluster and the access of their callers.
+// Package tenants reads the Tenants of a cluster and determines the access of their callers.
 package tenants
 
 import (
@@ -32,8 +32,9 @@ import (
 const (
 	// definedEvery is the interval at which the store checks whether a kind is defined.
 	definedEvery = 200 * time.Millisecond
-	// retryAtFirst and retryAtLast are the first and the longest delay before the store retries to
-	// find out why a Tenant was deleted. Until it succeeds, the Tenant applies.
+	// retryAtFirst and retryAtLast are the first and the longest delay before the store checks
+	// again whether a Tenant was deleted with its definition. Until the check succeeds, the
+	// Tenant applies.
 	retryAtFirst = 100 * time.Millisecond
 	retryAtLast  = 10 * time.Second
 )
@@ -51,7 +52,7 @@ func Definitions() schema.GroupVersionResource {
 	return schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
 }
 
-// Store stores the Tenants of a cluster and the RetiredTenants of deleted tenants. It is safe for
+// Store caches the Tenants of a cluster and the RetiredTenants of deleted tenants. It is safe for
 // concurrent use.
 //
 // Until the Tenants have been read once, [Store.Access] returns [authz.AccessUnknown]. If a Tenant
@@ -63,7 +64,8 @@ type Store struct {
 	defined      func(schema.GroupResource) (is, known bool)
 	informer     cache.SharedIndexInformer
 	registration cache.ResourceEventHandlerRegistration
-	// changed contains the names of Tenants that end or were deleted, and of RetiredTenants.
+	// changed contains the names of Tenants that are being deleted or were deleted, and of
+	// deleted RetiredTenants.
 	changed    workqueue.TypedRateLimitingInterface[string]
 	synced     atomic.Bool
 	replaced   atomic.Bool // a Tenant with spec.replaces was read
@@ -79,9 +81,9 @@ type Store struct {
 
 	mu     sync.RWMutex
 	states map[tenant.ID]*tenantState
-	named  map[string]tenant.ID // by the name of the Tenant
-	// invalid has the Tenants that do not decode and whose ID is not known, by name. [Store.state]
-	// finds such a Tenant by its name, because a tenant ID determines the name of its Tenant.
+	named  map[string]tenant.ID // keyed by the name of the Tenant
+	// invalid has the Tenants that do not decode and whose ID is not known, keyed by name.
+	// [Store.state] finds them by name, because a tenant ID determines the name of its Tenant.
 	invalid map[string]*tenantState
 }
 
@@ -132,13 +134,14 @@ func New(client dynamic.Interface, defined func(schema.GroupResource) (is, known
 	return s, err
 }
 
-// OnLostAccess sets f, which replaces an earlier function. The store calls f for each tenant whose
-// callers may have lost access, for example because its Tenant was restricted, deleted or replaced.
+// OnLostAccess sets f, which replaces an earlier function. The store calls f for each tenant
+// whose callers may have lost access, for example because the Tenant was suspended, deleted or
+// replaced.
 func (s *Store) OnLostAccess(f func(tenant.ID)) { s.lostAccess.Store(&f) }
 
 // Follow calls f for each tenant that has a Tenant, and each time a Tenant is created, changed or
-// deleted, until stop is called. It ignores changes of the status only. A deleted Tenant applies
-// until the cause of its deletion is known. See [Store.Tenant].
+// deleted, until stop is called. It ignores changes that affect only the status. When f is called
+// for a deletion, [Store.Tenant] may not know yet whether the tenant still has a Tenant.
 func (s *Store) Follow(f func(tenant.ID)) (stop func(), err error) {
 	return s.FollowObjects(func(object metav1.Object) {
 		if id := s.idOf(object); !id.IsZero() {
@@ -187,7 +190,7 @@ func (s *Store) FollowObjects(f func(metav1.Object)) (stop func(), err error) {
 }
 
 // onlyStatus reports whether two versions of a Tenant have the same spec, labels and deletion
-// state, and the same annotations that the store retains.
+// state. It compares only the annotations that the store retains.
 func onlyStatus(before, now metav1.Object) bool {
 	_, wasValid := before.(*v1alpha1.Tenant)
 	_, isValid := now.(*v1alpha1.Tenant)
@@ -198,9 +201,10 @@ func onlyStatus(before, now metav1.Object) bool {
 		before.GetAnnotations()[tenant.KeystoneAnnotation] == now.GetAnnotations()[tenant.KeystoneAnnotation]
 }
 
-// Tenant returns a copy of the Tenant of a tenant, or nil if the tenant has no Tenant. The second
-// result is false if the Tenants have not been read, if the cause of a deletion is not known, or if
-// the Tenant does not decode. The copy lacks metadata that no caller reads.
+// Tenant returns a copy of a tenant's Tenant, or nil if the tenant has no Tenant. The second
+// result is false if the Tenants have not been read or the Tenant does not decode. It is also
+// false if it is not known whether the Tenant was deleted with its definition. The copy lacks
+// metadata that no caller reads.
 func (s *Store) Tenant(id tenant.ID) (t *v1alpha1.Tenant, known bool) {
 	if !s.HasSynced() {
 		return nil, false
@@ -223,12 +227,12 @@ func (s *Store) Tenant(id tenant.ID) (t *v1alpha1.Tenant, known bool) {
 	if defined, _ := s.defined(resource().GroupResource()); !defined {
 		return nil, false
 	}
-	// If the tenant still has an access, the cause of the deletion is not known yet.
+	// If the tenant still has another access, processDeletion has not handled the deletion yet.
 	access := s.Access(id)
 	return nil, access == authz.AccessNone || access == authz.AccessRetired
 }
 
-// Run follows the Tenants and the other objects of the store until ctx ends. The informer of each
+// Run watches the Tenants and the other objects in the store until ctx ends. The informer of each
 // kind starts when its CustomResourceDefinition exists. It must be called only once.
 func (s *Store) Run(ctx context.Context) {
 	for access := range accesses() {
@@ -279,8 +283,8 @@ func (s *Store) startInformer(
 	return true
 }
 
-// HasSynced reports whether the Tenants and RetiredTenants have been read once. A kind that is
-// known not to be defined need not be read.
+// HasSynced reports whether the Tenants and RetiredTenants have been read once. It ignores kinds
+// that the server is known not to define.
 func (s *Store) HasSynced() bool {
 	if s.synced.Load() {
 		return true
@@ -300,8 +304,8 @@ func (s *Store) isReady(of schema.GroupVersionResource, handled cache.ResourceEv
 }
 
 // Access returns the access of a tenant's callers. It returns [authz.AccessUnknown] until the
-// Tenants have been read, [authz.AccessRetired] if the tenant has no Tenant and a RetiredTenant
-// reserves its ID, and [authz.AccessNone] if it has neither.
+// Tenants have been read. If the tenant has no Tenant, it returns [authz.AccessRetired] if a
+// RetiredTenant reserves the ID, and otherwise [authz.AccessNone].
 func (s *Store) Access(id tenant.ID) authz.Access {
 	if !s.HasSynced() {
 		return authz.AccessUnknown
@@ -316,8 +320,8 @@ func (s *Store) Access(id tenant.ID) authz.Access {
 }
 
 // AccessWithoutTenant returns the access of the callers of a tenant without a Tenant, if the
-// configuration does not require a Tenant. It returns [authz.AccessOpen], unless a canceled
-// deletion left a stricter access.
+// configuration does not require a Tenant. It returns [authz.AccessOpen] unless the record of a
+// canceled deletion specifies a stricter access.
 func (s *Store) AccessWithoutTenant(id tenant.ID) authz.Access { return s.retired.limit(id) }
 
 // state returns the stored state of a tenant's Tenant, or nil if the tenant has no Tenant.
@@ -330,8 +334,8 @@ func (s *Store) state(id tenant.ID) *tenantState {
 	return s.invalid[id.ObjectName()]
 }
 
-// TenantOf returns the tenant ID of the Tenant object with the given name, or the zero ID if it is
-// not known.
+// TenantOf returns the tenant ID of the Tenant object with the given name, or the zero ID if the
+// ID is not known.
 func (s *Store) TenantOf(name string) tenant.ID {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -352,7 +356,7 @@ func (s *Store) BelongsTo(name string, id tenant.ID) bool {
 	return err == nil && !exists
 }
 
-// Lineage returns the current Tenant and the retired tenants of an ID.
+// Lineage returns the current Tenant and the deleted tenants with the given ID.
 func (s *Store) Lineage(id tenant.ID) tenant.Lineage {
 	retired := s.retired.earlier(id)
 	state := s.state(id)
@@ -419,8 +423,9 @@ func (s *Store) set(obj any) {
 	}
 	s.mu.Unlock()
 	if was != nil && last != id && !last.IsZero() {
-		// The schema of the CustomResourceDefinition cannot compare the name with an ID that is not a DNS
-		// label. The Tenant with this name may therefore belong to another tenant than before.
+		// The schema in the CustomResourceDefinition cannot compare the name with an ID that is
+		// not a DNS label. The Tenant with this name may therefore belong to a different tenant
+		// now.
 		s.stateChanged(last, was, nil)
 		was = nil
 	}

@@ -59,7 +59,7 @@ func definition() *unstructured.Unstructured {
 	return u
 }
 
-// fixture is a cluster and a store of its Tenants.
+// fixture is a fake cluster and a store of its Tenants.
 type fixture struct {
 	t       *testing.T
 	client  *fake.FakeDynamicClient
@@ -70,7 +70,7 @@ type fixture struct {
 	changed []string
 }
 
-// newFixture returns a cluster and a store that does not run yet.
+// newFixture returns a fake cluster and a store that does not run yet.
 func newFixture(t *testing.T, objects ...runtime.Object) *fixture {
 	t.Helper()
 	w := &fixture{
@@ -112,11 +112,11 @@ func (w *fixture) run() {
 }
 
 func (w *fixture) settle() {
-	time.Sleep(2 * time.Second) // in the time of the synctest bubble
+	time.Sleep(2 * time.Second) // in the fake time of synctest
 	synctest.Wait()
 }
 
-// reported returns the tenants that the store reported since the last call.
+// reported returns the tenants that the store reported to OnLostAccess since the last call.
 func (w *fixture) reported() []string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -132,9 +132,9 @@ func (w *fixture) expect(what, id string, want authz.Access) {
 	}
 }
 
-// TestAccessOf checks that the stricter of spec.access and spec.suspension applies, and that the
-// value of a later release means Closed. The ID is zero if a Tenant has the name of another
-// tenant's Tenant.
+// TestAccessOf checks that the stricter of spec.access and spec.suspension applies, and that an
+// unknown value means Closed. The ID is zero if it is invalid or does not match the name of the
+// Tenant.
 func TestAccessOf(t *testing.T) {
 	for _, c := range []struct {
 		name, id           string
@@ -173,8 +173,8 @@ func TestAccessOf(t *testing.T) {
 	}
 }
 
-// TestStore checks that the access is unknown until the Tenants have been read. After that, each
-// change is known and reported.
+// TestStore checks that the access is unknown until the Tenants have been read. After that, the
+// store observes each change, and reports each tenant whose callers lose access.
 func TestStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newFixture(t, definition(), object("a", "a", nil), object("b", "b", map[string]any{"access": "Closed"}),
@@ -182,14 +182,14 @@ func TestStore(t *testing.T) {
 		w.expect("before", "a", authz.AccessUnknown)
 		w.expect("before", "nobody", authz.AccessUnknown)
 		if w.store.HasSynced() {
-			t.Error("it is known before it was read")
+			t.Error("synced before the Tenants were read")
 		}
 		w.run()
 		w.expect("then", "a", authz.AccessOpen)
 		w.expect("then", "b", authz.AccessClosed)
 		w.expect("then", "nobody", authz.AccessNone)
-		w.expect("of another's name", "c", authz.AccessNone)
-		w.expect("of another's name", "other", authz.AccessNone)
+		w.expect("name of another tenant", "c", authz.AccessNone)
+		w.expect("name of another tenant", "other", authz.AccessNone)
 		for name, want := range map[string]string{
 			"a":      "a",
 			"b":      "b",
@@ -198,11 +198,11 @@ func TestStore(t *testing.T) {
 			"":       "",
 		} {
 			if got := w.store.TenantOf(name); got.String() != want {
-				t.Errorf("the Tenant %q is of %q", name, got)
+				t.Errorf("the Tenant %q belongs to %q", name, got)
 			}
 		}
 		if told := w.reported(); !slices.Equal(told, []string{"b"}) { // b has less access than without a Tenant
-			t.Errorf("of what was there it is told: %v", told)
+			t.Errorf("reported of the existing Tenants: %v", told)
 		}
 		tenantsOf := w.client.Resource(resource)
 		for _, step := range []struct {
@@ -222,7 +222,7 @@ func TestStore(t *testing.T) {
 			w.settle()
 			w.expect("changed", "a", step.want)
 			if told := w.reported(); !slices.Equal(told, step.told) {
-				t.Errorf("%v: told of %v", step.spec, told)
+				t.Errorf("%v: reported %v", step.spec, told)
 			}
 		}
 		if _, err := tenantsOf.Create(t.Context(), object("e", "e", nil), metav1.CreateOptions{}); err != nil {
@@ -236,19 +236,19 @@ func TestStore(t *testing.T) {
 			t.Fatal(err)
 		}
 		w.settle()
-		w.expect("made", "d", authz.AccessReadOnly)
+		w.expect("created", "d", authz.AccessReadOnly)
 		w.expect("deleted", "b", authz.AccessNone)
 		if told := w.reported(); len(told) != 2 || !slices.Contains(told, "d") || !slices.Contains(told, "b") {
-			t.Errorf("told of %v", told)
+			t.Errorf("reported %v", told)
 		}
 		if w.store.TenantOf("b") != (tenant.ID{}) {
-			t.Error("a Tenant that is gone is of somebody")
+			t.Error("a deleted Tenant belongs to a tenant")
 		}
 	})
 }
 
-// TestWithoutDefinition checks that there are no Tenants if the kind is not defined, and that the
-// access is unknown until it is known whether the kind is defined.
+// TestWithoutDefinition checks that no tenant has a Tenant if the kind is not defined. The access
+// is unknown until it is known whether the kind is defined.
 func TestWithoutDefinition(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newFixture(t, definition(), object("a", "a", map[string]any{"access": "Closed"}))
@@ -256,53 +256,53 @@ func TestWithoutDefinition(t *testing.T) {
 		w.run()
 		w.expect("not defined", "a", authz.AccessNone)
 		if !w.store.HasSynced() {
-			t.Error("that there are none is not known")
+			t.Error("not synced although the kind is not defined")
 		}
 		w.defined.Store(true)
 		w.expect("defined, and not read", "a", authz.AccessUnknown)
 		w.settle()
 		w.expect("read", "a", authz.AccessClosed)
 		w.defined.Store(false)
-		w.expect("known once", "a", authz.AccessClosed)
+		w.expect("no longer defined", "a", authz.AccessClosed)
 	})
 	s, err := tenants.New(newFixture(t).client, func(schema.GroupResource) (bool, bool) { return false, false })
 	if err != nil {
 		t.Fatal(err)
 	}
 	if s.HasSynced() || s.Access(tenanttest.ID(t, "a")) != authz.AccessUnknown {
-		t.Error("it is known although the definitions are not")
+		t.Error("synced although the definitions are not known")
 	}
 }
 
 // TestDefinitionDeleted checks that Tenants that are deleted with their definition still apply.
-// They also apply while the cause of their deletion is not known.
+// They also apply while it is not known whether the definition was deleted.
 func TestDefinitionDeleted(t *testing.T) {
 	for name, c := range map[string]struct {
 		definition func(*fixture)
 		counts     bool
 	}{
-		"it is there": {func(*fixture) {}, false},
-		"it is gone": {func(w *fixture) {
+		"definition exists": {func(*fixture) {}, false},
+		"definition deleted": {func(w *fixture) {
 			if err := w.client.Resource(definitions).Delete(t.Context(),
 				"tenants.kubetenant.dev", metav1.DeleteOptions{}); err != nil {
 				t.Fatal(err)
 			}
 		}, true},
-		"it is another by now": {func(w *fixture) {
+		"definition created again": {func(w *fixture) {
 			d := definition()
 			d.SetCreationTimestamp(metav1.NewTime(time.Now().Add(time.Second)))
 			if _, err := w.client.Resource(definitions).Update(t.Context(), d, metav1.UpdateOptions{}); err != nil {
 				t.Fatal(err)
 			}
 		}, true},
-		"it terminates": {func(w *fixture) {
+		"definition being deleted": {func(w *fixture) {
 			d := definition()
 			d.SetDeletionTimestamp(&metav1.Time{Time: time.Now()})
 			if _, err := w.client.Resource(definitions).Update(t.Context(), d, metav1.UpdateOptions{}); err != nil {
 				t.Fatal(err)
 			}
 		}, true},
-		"it cannot be read for a while": {func(w *fixture) {
+		"definition not readable at first": {func(w *fixture) {
 			failures := 3
 			w.client.PrependReactor("get", "customresourcedefinitions",
 				func(clienttesting.Action) (bool, runtime.Object, error) {
@@ -315,7 +315,7 @@ func TestDefinitionDeleted(t *testing.T) {
 					return true, nil, errors.New("away")
 				})
 		}, false},
-		"it can never be read": {func(w *fixture) {
+		"definition never readable": {func(w *fixture) {
 			w.client.PrependReactor("get", "customresourcedefinitions",
 				func(clienttesting.Action) (bool, runtime.Object, error) {
 					return true, nil, errors.New("away")
@@ -338,7 +338,7 @@ func TestDefinitionDeleted(t *testing.T) {
 				}
 				w.expect("afterwards", "a", want)
 				if told := w.reported(); (len(told) > 0) == c.counts {
-					t.Errorf("told of %v", told)
+					t.Errorf("reported %v", told)
 				}
 			})
 		})
@@ -356,19 +356,19 @@ func TestTenantCreatedAgain(t *testing.T) {
 				""); err != nil {
 				t.Error(err)
 			}
-			time.Sleep(500 * time.Millisecond) // the informer observes it
+			time.Sleep(500 * time.Millisecond) // the informer observes the new Tenant
 			return false, nil, nil
 		})
 		if err := w.client.Resource(resource).Delete(t.Context(), "a", metav1.DeleteOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		w.settle()
-		w.expect("made anew", "a", authz.AccessReadOnly)
+		w.expect("created again", "a", authz.AccessReadOnly)
 	})
 }
 
-// TestTenantNameOfAnotherTenant checks a Tenant that is replaced by the Tenant of another tenant
-// with the same name. The first tenant then has no Tenant.
+// TestTenantNameOfAnotherTenant checks that a tenant has no Tenant after its Tenant was replaced
+// by an object with the same name and another spec.id.
 func TestTenantNameOfAnotherTenant(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		upper := tenanttest.ID(t, "Acme")
@@ -394,12 +394,12 @@ func TestTenantNameOfAnotherTenant(t *testing.T) {
 		}
 		w.settle()
 		w.expect("replaced", "Acme", authz.AccessNone)
-		w.expect("by one that counts for nothing", "aCme", authz.AccessNone)
+		w.expect("ID does not match the name", "aCme", authz.AccessNone)
 		if got, known := w.store.Tenant(upper); got != nil || !known {
 			t.Errorf("its Tenant: %v, %t", got, known)
 		}
 		if _, known := w.store.Tenant(tenanttest.ID(t, "aCme")); !known {
-			t.Error("of the other it is not known")
+			t.Error("the Tenant of the other tenant is not known")
 		}
 	})
 }

@@ -22,8 +22,8 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// start starts the server as docs/embedding.md describes. It returns a function that returns a
-// client for a token.
+// start starts the server with the files in docs/embedding.md. It returns a function that returns
+// a client for the user with the given token.
 func start(t *testing.T) func(token string) dynamic.Interface {
 	t.Helper()
 	dir := t.TempDir()
@@ -70,7 +70,7 @@ func start(t *testing.T) func(token string) dynamic.Interface {
 	return as
 }
 
-// blocks returns the files in docs/embedding.md by name.
+// blocks returns the files in docs/embedding.md, keyed by name.
 func blocks(t *testing.T) map[string]string {
 	t.Helper()
 	page, err := os.ReadFile("../../docs/embedding.md")
@@ -101,10 +101,12 @@ func TestPage(t *testing.T) {
 		t.Error("docs/embedding.md shows another main.go")
 	}
 	if lines := strings.Count(text, "\n"); lines >= 100 {
-		t.Errorf("the server takes %d lines", lines)
+		t.Errorf("main.go has %d lines; want less than 100", lines)
 	}
 }
 
+// TestNotes checks that Notes get the label of their tenant, and that callers cannot read or list
+// the Notes of another tenant. Callers of the system tenant can list all Notes.
 func TestNotes(t *testing.T) {
 	as := start(t)
 	notes := group.WithResource("notes")
@@ -121,7 +123,7 @@ func TestNotes(t *testing.T) {
 		note("acme--web", "hers"), metav1.CreateOptions{})
 	if err != nil || created.GetLabels()["kubetenant.dev/tenant"] != "acme" ||
 		created.GetAnnotations()["kubetenant.dev/creator"] == "" {
-		t.Errorf("made %v, %v", created, err)
+		t.Errorf("created %v, %v", created, err)
 	}
 	if _, err := bob.Resource(notes).Namespace("globex--shop").Create(t.Context(),
 		note("globex--shop", "his"), metav1.CreateOptions{}); err != nil {
@@ -142,7 +144,7 @@ func TestNotes(t *testing.T) {
 				got = append(got, list.Items[i].GetName())
 			}
 			if slices.Sort(got); !slices.Equal(got, want) {
-				t.Errorf("%s sees %v, want %v", token, got, want)
+				t.Errorf("%s lists %v, want %v", token, got, want)
 			}
 		})
 	}

@@ -65,7 +65,7 @@ func (n *NoteList) DeepCopyObject() runtime.Object {
 type notes struct {
 	rest.TableConvertor
 	mu  sync.Mutex
-	all map[string]*Note // by namespace/name
+	all map[string]*Note // keyed by namespace/name
 }
 
 var (
@@ -116,8 +116,8 @@ func (s *notes) Get(ctx context.Context, name string, _ *metav1.GetOptions) (run
 	return nil, apierrors.NewNotFound(group.WithResource("notes").GroupResource(), name)
 }
 
-// List implements [rest.Lister]. It MUST honor label selectors, because a selector limits a
-// tenant's list over all namespaces.
+// List implements [rest.Lister]. It MUST honor label selectors, because the server limits a
+// tenant's list over all namespaces with a label selector.
 func (s *notes) List(ctx context.Context, o *internalversion.ListOptions) (runtime.Object, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -1,10 +1,11 @@
 // Copyright The kubetenant authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Command mirror is an example of a controller that acts on behalf of its users on several clusters
-// behind a gateway. It copies the ConfigMap that a Mirror names to other clusters, as the user that
-// wrote the Mirror. The controller itself may only read Mirrors, write their status, and
-// impersonate users. It cannot copy a ConfigMap that the user may not copy.
+// Command mirror is an example of a controller that acts on behalf of its users on several
+// clusters behind a gateway. It copies the ConfigMap that a Mirror names to other clusters, as
+// the user that wrote the Mirror. The controller itself may only read Mirrors and Namespaces,
+// write the status of Mirrors, and impersonate users. It cannot copy a ConfigMap that the user
+// may not copy.
 package main
 
 import (
@@ -167,8 +168,8 @@ func (c *controller) sync(ctx context.Context, mirror *unstructured.Unstructured
 	return errors.Join(errs...)
 }
 
-// updateStatus writes the result to the status of a Mirror, with the identity of the controller
-// itself. No other user may write the status.
+// updateStatus writes the result to the status of a Mirror. It uses the identity of the
+// controller itself, because users may not write the status.
 func (c *controller) updateStatus(ctx context.Context, mirror *unstructured.Unstructured, err error) error {
 	message := "mirrored"
 	if err != nil {

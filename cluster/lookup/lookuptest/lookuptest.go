@@ -1,7 +1,7 @@
 // Copyright The kubetenant authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package lookuptest provides parts of a cluster for tests.
+// Package lookuptest provides fakes of the interfaces in package lookup.
 package lookuptest
 
 import (
@@ -16,11 +16,11 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// OwnedBy returns a cluster that knows only the owners of namespaces.
+// OwnedBy returns a cluster that has the given owners of namespaces, and no other state.
 func OwnedBy(owners *authz.Owners) lookup.Cluster { return (&lookup.Parts{Owners: owners}).Cluster() }
 
-// Namespaces implements [lookup.Namespaces] with functions. If a function is nil, the method
-// reports that its result is unknown.
+// Namespaces implements [lookup.Namespaces] with functions. If a function is nil, the method that
+// would call it reports that its result is unknown.
 type Namespaces struct {
 	Owned func(tenant.ID) ([]string, error)
 	IDs   func() (ids []string, known bool)
@@ -49,7 +49,7 @@ func (*Namespaces) References(context.Context, tenant.ID, []string) ([]string, e
 	return nil, nil
 }
 
-// AllLabeled implements [lookup.Resources]. It knows no custom resources, and reports that the
+// AllLabeled implements [lookup.Resources]. It has no custom resources, and reports that the
 // objects of all resources are labeled.
 type AllLabeled struct{}
 
