@@ -36,10 +36,10 @@ const (
 // accessOf returns the access level of a tenant's callers. It is [AccessOpen] for the system
 // tenant and for callers without a tenant.
 func (b *Boundary) accessOf(id tenant.ID) Access {
-	if b.Access == nil || id.IsSystem() || id.IsZero() {
+	if b.options.Access == nil || id.IsSystem() || id.IsZero() {
 		return AccessOpen
 	}
-	return b.Access(id)
+	return b.options.Access(id)
 }
 
 // denialReason returns why the access level denies a request, or [ReasonNone] if the level does

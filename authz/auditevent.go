@@ -51,14 +51,14 @@ func MayPrecede(at, created time.Time) bool {
 // Security: the server that wrote the event MUST have checked that the caller may impersonate as.
 func (b *Boundary) AuditEventTenants(caller, as user.Info, at time.Time) (authenticated, acting tenant.ID) {
 	ctx := auditEventContext(at)
-	authenticated, err := b.Subjects.TenantOf(ctx, caller)
+	authenticated, err := b.options.Subjects.TenantOf(ctx, caller)
 	if err != nil {
 		return tenant.ID{}, tenant.ID{}
 	}
 	if as == nil || !authenticated.IsSystem() {
 		return authenticated, authenticated
 	}
-	if acting, err = b.Subjects.impersonatedTenant(ctx, authenticated, as); err != nil {
+	if acting, err = b.options.Subjects.impersonatedTenant(ctx, authenticated, as); err != nil {
 		return authenticated, tenant.ID{}
 	}
 	return authenticated, acting
@@ -68,7 +68,7 @@ func (b *Boundary) AuditEventTenants(caller, as user.Info, at time.Time) (authen
 // or the zero ID if the owner is unknown. It uses only the cache, as [Boundary.AuditEventTenants]
 // does.
 func (b *Boundary) AuditEventOwner(namespace string, at time.Time) tenant.ID {
-	id, err := b.Owners.find(auditEventContext(at), requester{}, namespace).owner()
+	id, err := b.options.Owners.find(auditEventContext(at), requester{}, namespace).owner()
 	if err != nil {
 		return tenant.ID{}
 	}

@@ -140,7 +140,7 @@ const (
 // has a [Reason] and no error, because kube-apiserver would print the error in a 500 response.
 // Errors are logged.
 type Boundary struct {
-	Options
+	options  Options
 	delegate authorizer.Authorizer
 	rules    authorizer.RuleResolver
 }
@@ -161,8 +161,11 @@ func New(o Options, delegate authorizer.Authorizer, rules authorizer.RuleResolve
 			return authorizer.DecisionNoOpinion, "", nil
 		})
 	}
-	return &Boundary{Options: o, delegate: delegate, rules: rules}
+	return &Boundary{options: o, delegate: delegate, rules: rules}
 }
+
+// Options returns a copy of the options with which the boundary was created.
+func (b *Boundary) Options() Options { return b.options }
 
 // Authorize implements [authorizer.Authorizer].
 func (b *Boundary) Authorize(ctx context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
@@ -196,8 +199,8 @@ func (b *Boundary) EvaluateConditions(
 // boundary does not deny it. It is for requests that have not passed the filters of the server,
 // such as reviewed requests. It ignores shadow mode and does not call Observe.
 func (b *Boundary) DenialReason(ctx context.Context, a authorizer.Attributes) Reason {
-	strict := &Boundary{Options: b.Options}
-	strict.Shadow, strict.Observe = false, nil
+	strict := &Boundary{options: b.options}
+	strict.options.Shadow, strict.options.Observe = false, nil
 	delegated, decision, reason := strict.check(ctx, a)
 	if delegated != nil || decision == authorizer.DecisionAllow {
 		return ReasonNone
@@ -271,7 +274,7 @@ func (b *Boundary) check(
 		return nil, authorizer.DecisionAllow, v.reason
 	case out.Verdict == Denied:
 		return nil, authorizer.DecisionDeny, v.reason
-	case b.Shadow:
+	case b.options.Shadow:
 		return a, authorizer.DecisionNoOpinion, ReasonNone
 	case c.user == attrs.user && v.limits == nil:
 		return attrs.Attributes, authorizer.DecisionNoOpinion, ReasonNone
@@ -293,7 +296,7 @@ func (b *Boundary) evaluate(ctx context.Context, state *requestState, c *caller,
 		return verdict{reason: accessReason, err: c.err} // in shadow mode too
 	case c.denied != ReasonNone:
 		return verdict{reason: c.denied, err: c.err}
-	case b.Stale != nil && b.dependsOnCaches(c) && b.Stale():
+	case b.options.Stale != nil && b.dependsOnCaches(c) && b.options.Stale():
 		return verdict{reason: ReasonStale, err: c.err}
 	case access == AccessNone:
 		return b.decideWithoutAccess(attrs, accessReason)
@@ -323,7 +326,7 @@ func (b *Boundary) recordDecision(state *requestState, c *caller, v *verdict) {
 	if c.user != nil && !state.isAuthenticatedUser(c.user) {
 		state.session.Impersonator = state.authenticated
 	}
-	if b.Shadow {
+	if b.options.Shadow {
 		state.selector, state.name, state.fields = nil, "", nil
 	} else if !c.tenant.IsSystem() {
 		state.session.owner, state.session.excepted, state.session.until = v.owner, v.excepted, l.until
@@ -337,15 +340,15 @@ func (b *Boundary) recordDecision(state *requestState, c *caller, v *verdict) {
 func (b *Boundary) report(ctx context.Context, attrs *requestAttributes, v *verdict, out *Outcome) {
 	if v.err != nil || out.Verdict == ShadowDenied {
 		message := "Denied by the tenant boundary"
-		if b.Shadow {
+		if b.options.Shadow {
 			message = "Would be denied by the tenant boundary"
 		}
 		klog.FromContext(ctx).Info(message, "code", v.reason.Code(), "reason", v.reason.String(), "err", v.err,
 			"user", userName(attrs.user), "tenant", out.Caller,
 			"verb", attrs.verb, "resource", attrs.resource.String(), "namespace", attrs.namespace)
 	}
-	if b.Observe != nil {
-		b.Observe(ctx, *out)
+	if b.options.Observe != nil {
+		b.options.Observe(ctx, *out)
 	}
 }
 
@@ -356,7 +359,7 @@ func (b *Boundary) verdictOf(v *verdict) Verdict {
 		return Excepted
 	case v.delegate:
 		return Delegated
-	case b.Shadow && !v.reason.deniesInShadowMode():
+	case b.options.Shadow && !v.reason.deniesInShadowMode():
 		return ShadowDenied
 	}
 	return Denied

@@ -44,10 +44,10 @@ func impersonatesWellFormed(attrs *requestAttributes) bool {
 }
 
 func (b *Boundary) decideUnbound(attrs *requestAttributes) verdict {
-	allowed := slices.Contains(b.UnboundPaths, attrs.path)
+	allowed := slices.Contains(b.options.UnboundPaths, attrs.path)
 	if attrs.isResource {
 		allowed = attrs.subresource == "" &&
-			slices.Contains(b.UnboundObjects, ObjectVerb{attrs.verb, attrs.namespace, attrs.name, attrs.resource})
+			slices.Contains(b.options.UnboundObjects, ObjectVerb{attrs.verb, attrs.namespace, attrs.name, attrs.resource})
 	}
 	if !allowed {
 		return verdict{reason: ReasonNoTenant}
@@ -123,7 +123,7 @@ func (b *Boundary) invalidReason(verb string, attrs *requestAttributes) Reason {
 		return ReasonWildcard
 	case attrs.hasDotSegment():
 		return ReasonPath
-	case attrs.isReview() && (!b.Reviews || verb != "create" || attrs.subresource != ""):
+	case attrs.isReview() && (!b.options.Reviews || verb != "create" || attrs.subresource != ""):
 		return ReasonReview
 	case attrs.namespace != "" && attrs.resource != namespaces && b.scopeOf(attrs) == ScopeCluster:
 		return ReasonCluster
@@ -135,8 +135,8 @@ func (b *Boundary) invalidReason(verb string, attrs *requestAttributes) Reason {
 // same namespace.
 func (b *Boundary) find(ctx context.Context, id tenant.ID, attrs *requestAttributes, namespace string) lookupResult {
 	if attrs.lastLookup == nil || attrs.lastLookup.namespace != namespace {
-		ns := b.Owners.find(ctx, requester{id: id}, namespace)
-		if len(b.Exceptions) == 0 && !ns.missing() { // the result is not used again
+		ns := b.options.Owners.find(ctx, requester{id: id}, namespace)
+		if len(b.options.Exceptions) == 0 && !ns.missing() { // the result is not used again
 			return ns
 		}
 		attrs.lastLookup = &lookup{namespace, ns}
@@ -162,7 +162,7 @@ func underlyingVerb(verb string) (string, bool) {
 // decidePath delegates requests for discovery, for the API schemas, and for the paths that every
 // caller may read. It also delegates requests for [FairUsePath] and [AuditPath].
 func (b *Boundary) decidePath(p string) verdict {
-	if p == FairUsePath || p == AuditPath || slices.Contains(b.UnboundPaths, p) {
+	if p == FairUsePath || p == AuditPath || slices.Contains(b.options.UnboundPaths, p) {
 		return verdict{delegate: true, rule: RulePath}
 	}
 	// Another server might resolve a path that is not in its shortest form to a different path.
@@ -220,7 +220,7 @@ func (b *Boundary) decideOwnedOrMissing(
 	ctx context.Context, id tenant.ID, verb string, attrs *requestAttributes, namespace string,
 ) verdict {
 	v := b.decideOwned(ctx, id, attrs, namespace)
-	if v.reason == ReasonNotOwned && b.PrefixesReserved && strings.HasPrefix(namespace, id.String()) &&
+	if v.reason == ReasonNotOwned && b.options.PrefixesReserved && strings.HasPrefix(namespace, id.String()) &&
 		b.isFiniteRequest(verb, attrs) && tenant.PrefixOwner(namespace) == id && b.find(ctx, id, attrs, namespace).missing() {
 		return verdict{delegate: true, rule: RuleMissing}
 	}
@@ -262,9 +262,9 @@ func (b *Boundary) decideCluster(
 	ctx context.Context, state *requestState, id tenant.ID, verb string, attrs *requestAttributes,
 ) verdict {
 	resource := attrs.resource
-	switch scope := b.Scopes.Of(resource); {
+	switch scope := b.options.Scopes.Of(resource); {
 	case isSelfReview(resource) && verb == "create" && attrs.subresource == "":
-		if b.RulesReviewsBypassBoundary && resource.Resource == "selfsubjectrulesreviews" {
+		if b.options.RulesReviewsBypassBoundary && resource.Resource == "selfsubjectrulesreviews" {
 			return verdict{reason: ReasonRules}
 		}
 		return verdict{delegate: true, rule: RuleSelfReview}
@@ -274,15 +274,15 @@ func (b *Boundary) decideCluster(
 		return verdict{delegate: true, rule: RuleShared}
 	case verb == "get" && attrs.subresource == "" && attrs.name != "" && b.describesTenant(resource, attrs.name, id):
 		return verdict{delegate: true, rule: RuleOwnObject, owner: id}
-	case attrs.subresource == "" && scope != ScopeNamespaced && slices.Contains(b.TenantWritable, resource) &&
+	case attrs.subresource == "" && scope != ScopeNamespaced && slices.Contains(b.options.TenantWritable, resource) &&
 		b.writesOwnObject(verb, attrs, id):
 		return verdict{delegate: true, rule: RuleOwnObject, owner: id}
 	case (verb == "list" || verb == "watch") && attrs.subresource == "" && scope != ScopeNamespaced &&
-		b.ObjectField != nil && !slices.Contains(b.Selectable, resource):
+		b.options.ObjectField != nil && !slices.Contains(b.options.Selectable, resource):
 		return b.decideOwnObjectList(ctx, state, id, verb, attrs)
 	case scope == ScopeNamespaced:
 		return b.decideAllNamespaces(ctx, state, id, verb, attrs)
-	case scope == ScopeUnknown && slices.Contains(b.Selectable, resource):
+	case scope == ScopeUnknown && slices.Contains(b.options.Selectable, resource):
 		return b.decideAllNamespaces(ctx, state, id, verb, attrs)
 	}
 	return verdict{reason: ReasonCluster}
@@ -303,7 +303,7 @@ func (b *Boundary) writesOwnObject(verb string, attrs *requestAttributes, id ten
 
 // describesTenant calls [Options.DescribesTenant], or returns false if the option is nil.
 func (b *Boundary) describesTenant(resource schema.GroupResource, name string, id tenant.ID) bool {
-	return b.DescribesTenant != nil && b.DescribesTenant(resource, name, id)
+	return b.options.DescribesTenant != nil && b.options.DescribesTenant(resource, name, id)
 }
 
 // decideAllNamespaces decides about requests over all namespaces. The tenant's label limits them to
@@ -331,12 +331,12 @@ func isCollection(verb string) bool {
 // isShared reports whether every tenant may read the resource. A namespaced resource is never
 // shared.
 func (b *Boundary) isShared(resource schema.GroupResource) bool {
-	return slices.Contains(b.Shared, resource) && b.Scopes.Of(resource) != ScopeNamespaced
+	return slices.Contains(b.options.Shared, resource) && b.options.Scopes.Of(resource) != ScopeNamespaced
 }
 
 // isQualified reports whether a caller of tenant id may have the given user or group name.
 func (b *Boundary) isQualified(id tenant.ID, name string) bool {
-	return !b.QualifiedNames || strings.HasPrefix(name, id.String()+":")
+	return !b.options.QualifiedNames || strings.HasPrefix(name, id.String()+":")
 }
 
 // decideImpersonation decides whether a caller of tenant id may impersonate an identity. It
@@ -349,7 +349,7 @@ func (b *Boundary) decideImpersonation(ctx context.Context, id tenant.ID, attrs 
 	if group != "" && group != "authentication.k8s.io" || strings.HasSuffix(attrs.verb, "-node") {
 		return denied
 	}
-	name, names := attrs.name, b.Subjects.Names
+	name, names := attrs.name, b.options.Subjects.Names
 	if resource == "serviceaccounts" && name != "" && name != "*" && attrs.namespace != "" {
 		return b.decideOwned(ctx, id, attrs, attrs.namespace)
 	}

@@ -46,7 +46,7 @@ type Exception struct {
 // no exception allows attrs, if a lookup fails, or if no tenant may make this request.
 func (b *Boundary) except(ctx context.Context, state *requestState, c *caller, attrs *requestAttributes) verdict {
 	id := c.tenant
-	if len(b.Exceptions) == 0 || id.IsZero() || id.IsSystem() || attrs.isImpersonation() ||
+	if len(b.options.Exceptions) == 0 || id.IsZero() || id.IsSystem() || attrs.isImpersonation() ||
 		state != nil && state.path != (tenantPath{}) || b.invalidReason(attrs.verb, attrs) != ReasonNone {
 		return verdict{}
 	}
@@ -67,7 +67,7 @@ func (b *Boundary) except(ctx context.Context, state *requestState, c *caller, a
 		User:       c.user,
 		Owner:      owner,
 	}
-	for _, e := range b.Exceptions {
+	for _, e := range b.options.Exceptions {
 		if allowed, until := e.Allows(ctx, req); allowed {
 			if e.Unpaged && state != nil && owner.All {
 				requirements, err := onlyLabelSelector(state.query)

@@ -30,9 +30,9 @@ func (b *Boundary) FairUseTenant(ctx context.Context, u user.Info) tenant.ID {
 		return tenant.ID{}
 	}
 	state := requestStateFrom(ctx)
-	id, err := b.Subjects.TenantOf(ctx, state.authenticatedOr(u))
+	id, err := b.options.Subjects.TenantOf(ctx, state.authenticatedOr(u))
 	if err == nil && id.IsSystem() && !state.isAuthenticatedUser(u) {
-		id, err = b.Subjects.impersonatedTenant(ctx, id, u)
+		id, err = b.options.Subjects.impersonatedTenant(ctx, id, u)
 	}
 	if err != nil {
 		return tenant.ID{}

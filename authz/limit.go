@@ -143,7 +143,7 @@ func isForSelfReview(ctx context.Context) bool {
 func (b *Boundary) decideOwnObjectList(
 	ctx context.Context, state *requestState, id tenant.ID, verb string, attrs *requestAttributes,
 ) verdict {
-	field, value := b.ObjectField(attrs.resource, id)
+	field, value := b.options.ObjectField(attrs.resource, id)
 	byName := field == metav1.ObjectNameField
 	switch {
 	case field == "", attrs.name != "" && !b.describesTenant(attrs.resource, attrs.name, id),

@@ -58,11 +58,11 @@ func (b *Boundary) objectOwnerOf(ctx context.Context, id tenant.ID, attrs *reque
 // isSelectable reports whether a list of the resource that is limited by the label of tenant id
 // contains only objects of that tenant.
 func (b *Boundary) isSelectable(resource schema.GroupResource, id tenant.ID) bool {
-	switch b.Scopes.Of(resource) {
+	switch b.options.Scopes.Of(resource) {
 	case ScopeNamespaced:
-		return b.Labeled != nil && b.Labeled(resource, id)
+		return b.options.Labeled != nil && b.options.Labeled(resource, id)
 	case ScopeUnknown:
-		return slices.Contains(b.Selectable, resource)
+		return slices.Contains(b.options.Selectable, resource)
 	}
 	return resource == namespaces
 }

@@ -46,7 +46,7 @@ func (b *Boundary) resolve(ctx context.Context, state *requestState, attrs *requ
 		return caller{denied: ReasonBadTenant, err: err}
 	}
 	switch {
-	case b.Revoked != nil && b.Revoked(id, u):
+	case b.options.Revoked != nil && b.options.Revoked(id, u):
 		return caller{tenant: id, denied: ReasonRevoked}
 	case !id.IsSystem() && b.checkForm(u) != nil:
 		return caller{tenant: id, denied: ReasonMalformed}
@@ -69,7 +69,7 @@ const (
 // that authenticate requests themselves. Extras are not checked, because [tenant.Of] validates the
 // extra that names the tenant.
 func (b *Boundary) checkForm(u user.Info) error {
-	limits, groups := b.Limits.OrDefault(), u.GetGroups()
+	limits, groups := b.options.Limits.OrDefault(), u.GetGroups()
 	size := len(u.GetName()) + len(u.GetUID())
 	wellFormed := tenant.IsWellFormed(u.GetName()) && tenant.IsWellFormed(u.GetUID())
 	for _, group := range groups {
@@ -98,17 +98,17 @@ func (b *Boundary) identify(
 ) (tenant.ID, user.Info, error) {
 	u := attrs.user
 	if state.isAuthenticatedUser(u) || attrs.isImpersonation() {
-		id, err := b.Subjects.TenantOf(ctx, state.authenticatedOr(u))
+		id, err := b.options.Subjects.TenantOf(ctx, state.authenticatedOr(u))
 		return id, b.withTenantGroup(u, id), err
 	}
-	impersonatorTenant, err := b.Subjects.TenantOf(ctx, state.authenticated)
+	impersonatorTenant, err := b.options.Subjects.TenantOf(ctx, state.authenticated)
 	if err != nil {
 		if errors.Is(err, ErrConflictingTenants) || errors.Is(err, tenant.ErrUnbound) { // an impersonator needs a tenant
 			err = errImpersonation
 		}
 		return tenant.ID{}, u, err
 	}
-	id, err := b.Subjects.impersonatedTenant(ctx, impersonatorTenant, u)
+	id, err := b.options.Subjects.impersonatedTenant(ctx, impersonatorTenant, u)
 	switch {
 	case errors.Is(err, ErrConflictingTenants):
 		return tenant.ID{}, u, errImpersonation
@@ -130,5 +130,5 @@ func (b *Boundary) dependsOnCaches(c *caller) bool {
 		return !c.tenant.IsZero()
 	}
 	namespace, isAccount := tenant.ServiceAccountNamespace(c.user.GetName())
-	return isAccount && !slices.Contains(b.Subjects.SystemNamespaces, namespace)
+	return isAccount && !slices.Contains(b.options.Subjects.SystemNamespaces, namespace)
 }

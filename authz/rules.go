@@ -35,9 +35,9 @@ func (b *Boundary) RulesFor(
 	switch {
 	case access == AccessClosed, access == AccessRetired:
 		return nil, nil, true, errors.New(access.denialReason(&requestAttributes{}).String())
-	case b.Shadow && access == AccessReadOnly: // shadow mode does not reduce rules, so none are listed
+	case b.options.Shadow && access == AccessReadOnly: // shadow mode does not reduce rules, so none are listed
 		return nil, nil, true, errors.New(ReasonReadOnly.String())
-	case b.Shadow:
+	case b.options.Shadow:
 		return b.rules.RulesFor(ctx, u, namespace)
 	case c.denied != ReasonNone:
 		return nil, nil, true, errors.New(c.denied.String())
@@ -45,7 +45,7 @@ func (b *Boundary) RulesFor(
 		return nil, nil, true, errors.New(ReasonNoTenant.String())
 	case id.IsSystem():
 		return b.rules.RulesFor(ctx, u, namespace)
-	case b.Stale != nil && b.Stale():
+	case b.options.Stale != nil && b.options.Stale():
 		return nil, nil, true, errors.New(ReasonStale.String())
 	}
 	switch access {
@@ -119,7 +119,7 @@ func (c *ruleFilter) verbs(full schema.GroupResource, verbs []string) []string {
 	for _, verb := range verbs {
 		self := isSelfReview(resource) && verb == "create" && subresource == ""
 		shared := isRead(verb) && subresource == "" && c.boundary.isShared(resource)
-		namespaced := c.boundary.Scopes.Of(resource) == ScopeNamespaced && subresource != "*" &&
+		namespaced := c.boundary.options.Scopes.Of(resource) == ScopeNamespaced && subresource != "*" &&
 			!strings.HasPrefix(verb, "impersonate") && verb != "finalize" && !isReview(resource)
 		if self || (shared || namespaced) && (!c.readOnly || allowedReadOnly(verb, subresource)) {
 			left = append(left, verb)

@@ -36,7 +36,7 @@ func (s Scopes) Of(resource schema.GroupResource) Scope {
 // request.
 func (b *Boundary) scopeOf(attrs *requestAttributes) Scope {
 	if !attrs.scopeKnown {
-		attrs.scope, attrs.scopeKnown = b.Scopes.Of(attrs.resource), true
+		attrs.scope, attrs.scopeKnown = b.options.Scopes.Of(attrs.resource), true
 	}
 	return attrs.scope
 }

@@ -311,7 +311,7 @@ func (p *policyFile) allowsException(_ context.Context, c *authz.CrossTenantRequ
 
 func (p *policyFile) authorize(ctx context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
 	boundary := p.delegates.boundary
-	id, err := boundary.Subjects.TenantOf(ctx, a.GetUser())
+	id, err := boundary.Options().Subjects.TenantOf(ctx, a.GetUser())
 	if err != nil || isPrivileged(a.GetUser()) {
 		return authorizer.DecisionNoOpinion, "", nil // no policy applies to this user
 	}
@@ -338,7 +338,7 @@ func (p *policyFile) RulesFor(
 	ctx context.Context, u user.Info, namespace string,
 ) ([]authorizer.ResourceRuleInfo, []authorizer.NonResourceRuleInfo, bool, error) {
 	boundary := p.delegates.boundary
-	id, err := boundary.Subjects.TenantOf(ctx, u)
+	id, err := boundary.Options().Subjects.TenantOf(ctx, u)
 	if err != nil {
 		return nil, nil, true, nil
 	}
@@ -356,11 +356,11 @@ func (p *policyFile) RulesFor(
 func (s *Stack) withReviews(next http.Handler) http.Handler {
 	return reviews.With(next, func(r *http.Request, resource schema.GroupResource) reviews.Reviewer {
 		g := s.current.Load()
-		if !g.boundary.Reviews || g.boundary.Shadow {
+		if !g.boundary.Options().Reviews || g.boundary.Options().Shadow {
 			return nil
 		}
 		d := &reviews.Delegated{
-			Subject:      g.boundary.Subjects.TenantOf,
+			Subject:      g.boundary.Options().Subjects.TenantOf,
 			Authenticate: g.authenticator.AuthenticateRequest,
 			Authorize:    g.boundary.Authorize,
 			DenyReason: func(ctx context.Context, a authorizer.Attributes) string {

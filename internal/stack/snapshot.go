@@ -224,7 +224,7 @@ func newSnapshot(ctx context.Context, state *shared, config *configv1alpha1.Sett
 	}
 	admission := &admissionParts{
 		cluster:           state.cluster,
-		subject:           g.boundary.Subjects.TenantOf,
+		subject:           g.boundary.Options().Subjects.TenantOf,
 		names:             names,
 		now:               state.Now,
 		grantorAuthorizer: state.grantorAuthorizer,
@@ -294,14 +294,14 @@ func (g *snapshot) authenticate(
 		compiler:        state.compiler,
 		claimsCompiler:  sync.OnceValue(func() authenticationcel.Compiler { return oidc.NewCompiler(state.compiler()) }),
 		issuers:         &oidc.Clients{},
-		serviceAccounts: g.boundary.Subjects.ServiceAccountTenant,
+		serviceAccounts: g.boundary.Options().Subjects.ServiceAccountTenant,
 		caChanged:       state.clientCAs.notify,
 	}
 	chain := authn.Chain{
 		Audiences: state.Authentication.APIAudiences,
 		BuiltIn:   state.Authentication.Authenticator,
 		Revoked:   g.revoked,
-		Subject:   g.boundary.Subjects.TenantOf,
+		Subject:   g.boundary.Options().Subjects.TenantOf,
 		Accepts:   state.accepts(),
 		Metrics:   state.counters,
 		Limits:    tenant.Limits(config.Limits),

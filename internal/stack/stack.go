@@ -248,13 +248,13 @@ func (s *Stack) start(state *shared, g *snapshot) *Stack {
 // of their tokens. The error wraps [tenant.ErrInvalid] if the service accounts have no tenant.
 // Any other error means that the lookup failed.
 func (s *Stack) ServiceAccountTenant(ctx context.Context, namespace string) (tenant.ID, error) {
-	return s.current.Load().boundary.Subjects.ServiceAccountTenant(ctx, namespace)
+	return s.current.Load().boundary.Options().Subjects.ServiceAccountTenant(ctx, namespace)
 }
 
 // Subject returns the tenant of an authenticated user and the rule that determined the tenant. See
 // [authz.Subjects.TenantWithRule]. Use it to explain a decision.
 func (s *Stack) Subject(ctx context.Context, u user.Info) (tenant.ID, authz.SubjectRule, error) {
-	return s.current.Load().boundary.Subjects.TenantWithRule(ctx, u)
+	return s.current.Load().boundary.Options().Subjects.TenantWithRule(ctx, u)
 }
 
 // NamespaceOwner returns the tenant that owns a namespace. It returns the system tenant if the
@@ -263,15 +263,15 @@ func (s *Stack) Subject(ctx context.Context, u user.Info) (tenant.ID, authz.Subj
 // admission and controllers. The namespace MUST come from a request that was already authorized,
 // because the lookups have no rate limit.
 func (s *Stack) NamespaceOwner(ctx context.Context, namespace string) (tenant.ID, error) {
-	return s.current.Load().boundary.Owners.OfUnthrottled(ctx, namespace)
+	return s.current.Load().boundary.Options().Owners.OfUnthrottled(ctx, namespace)
 }
 
 // WithRequestState is the outermost filter. See [authz.WithRequestState].
 func (s *Stack) WithRequestState(next http.Handler) http.Handler {
 	return authz.WithRequestState(withFairUseState(next), func(r schema.GroupResource) bool {
 		g := s.current.Load()
-		return g.olderTenantPaths && g.boundary.Scopes.Of(r) != authz.ScopeUnknown &&
-			g.boundary.Scopes.Of(schema.GroupResource{Group: r.Group, Resource: "tenants"}) == authz.ScopeUnknown
+		return g.olderTenantPaths && g.boundary.Options().Scopes.Of(r) != authz.ScopeUnknown &&
+			g.boundary.Options().Scopes.Of(schema.GroupResource{Group: r.Group, Resource: "tenants"}) == authz.ScopeUnknown
 	})
 }
 
@@ -309,7 +309,7 @@ func (s *Stack) DerivesRights() bool { return s.current.Load().derivesRights }
 // SharedClusterResources returns the cluster-scoped resources that every tenant may read. The
 // caller MUST NOT change the slice.
 func (s *Stack) SharedClusterResources() []schema.GroupResource {
-	return s.current.Load().boundary.Shared
+	return s.current.Load().boundary.Options().Shared
 }
 
 // SyncedKeystone returns the Keystone source whose projects the controller synchronizes, or nil
@@ -401,14 +401,14 @@ func (s *Stack) swap(g *snapshot) {
 
 // endDenied ends the sessions that the old snapshot allowed and g may deny.
 func (s *Stack) endDenied(old, g *snapshot) {
-	if old.boundary.Shadow && !g.boundary.Shadow { // Shadow mode only recorded denials
+	if old.boundary.Options().Shadow && !g.boundary.Options().Shadow { // Shadow mode only recorded denials
 		s.shared.sessions.EndTenants(func(tenant.ID) bool { return true })
 		return
 	}
 	required := g.config.Authorization.RequireTenant
 	if required == configv1alpha1.RequireTenantAlways && s.shared.required != required {
 		s.shared.sessions.EndTenants(func(id tenant.ID) bool {
-			return !id.IsZero() && g.boundary.Access(id) == authz.AccessNone
+			return !id.IsZero() && g.boundary.Options().Access(id) == authz.AccessNone
 		})
 	}
 }
