@@ -72,11 +72,32 @@ func (m *Metrics) set(all totals) {
 		m.objects.WithLabelValues(id.String()).Set(float64(all[id].objects))
 		m.bytes.WithLabelValues(id.String()).Set(float64(all[id].bytes))
 	}
-	for id := range m.named {
-		if !now[id] {
-			m.objects.Delete(map[string]string{"tenant": id.String()})
-			m.bytes.Delete(map[string]string{"tenant": id.String()})
-		}
-	}
+	m.remove(func(id tenant.ID) bool { return now[id] })
 	m.named = now
+}
+
+// retain deletes the values of the tenants for which exists returns false.
+func (m *Metrics) retain(exists func(tenant.ID) bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.remove(exists)
+}
+
+// empty reports whether no tenant has values.
+func (m *Metrics) empty() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return len(m.named) == 0
+}
+
+// remove is [Metrics.retain] while m.mu is locked.
+func (m *Metrics) remove(exists func(tenant.ID) bool) {
+	for id := range m.named {
+		if exists(id) {
+			continue
+		}
+		delete(m.named, id)
+		m.objects.Delete(map[string]string{"tenant": id.String()})
+		m.bytes.Delete(map[string]string{"tenant": id.String()})
+	}
 }

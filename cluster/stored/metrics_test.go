@@ -9,6 +9,7 @@ import (
 
 	"k8s.io/component-base/metrics"
 
+	"github.com/kubetenant/kubetenant/tenant"
 	"github.com/kubetenant/kubetenant/tenant/tenanttest"
 )
 
@@ -47,8 +48,13 @@ func TestMetrics(t *testing.T) {
 	if got := series(); len(got) != 1 || got["t5"] != 7 {
 		t.Errorf("%v; want t5 only", got)
 	}
+	m.set(totals{tenanttest.ID(t, "t5"): {objects: 7}, tenanttest.ID(t, "ended"): {objects: 9}})
+	m.retain(func(id tenant.ID) bool { return id == tenanttest.ID(t, "t5") })
+	if got := series(); len(got) != 1 || got["t5"] != 7 || m.empty() {
+		t.Errorf("%v; want t5 only after a tenant has ended", got)
+	}
 	m.set(nil)
-	if got := series(); len(got) != 0 {
+	if got := series(); len(got) != 0 || !m.empty() {
 		t.Errorf("%v; want none after the leader has changed", got)
 	}
 }

@@ -25,6 +25,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/flowcontrol"
@@ -41,6 +42,8 @@ const (
 	measureEvery = 6 * time.Hour
 	// measureAfter is the minimum delay before the first pass.
 	measureAfter = time.Minute
+	// endedEvery is the interval at which the metrics of tenants that no longer exist are deleted.
+	endedEvery = 10 * time.Second
 	// retryAfter is the delay after the first failure. The delay doubles with each further failure, up
 	// to measureEvery.
 	retryAfter = time.Minute
@@ -128,16 +131,16 @@ func New(o Options) *Measurer {
 // another leader, Run waits until this measurement is older than measureEvery.
 func (m *Measurer) Run(ctx context.Context) error {
 	defer m.Metrics.set(nil)
-	sleep(ctx, measureAfter)
+	m.sleep(ctx, measureAfter)
 	if last, err := m.last(ctx); err == nil {
-		sleep(ctx, measureEvery-min(max(time.Since(last), 0), measureEvery))
+		m.sleep(ctx, measureEvery-min(max(time.Since(last), 0), measureEvery))
 	}
 	retry := time.Duration(0)
 	for ctx.Err() == nil {
 		err := m.Pass(ctx)
 		if err == nil {
 			retry = 0
-			sleep(ctx, measureEvery)
+			m.sleep(ctx, measureEvery)
 			continue
 		}
 		retry = min(max(2*retry, retryAfter), measureEvery)
@@ -145,16 +148,24 @@ func (m *Measurer) Run(ctx context.Context) error {
 			m.Metrics.errors.Inc()
 			klog.FromContext(ctx).Error(err, "Failed to measure all objects of tenants, will retry", "after", retry)
 		}
-		sleep(ctx, retry)
+		m.sleep(ctx, retry)
 	}
 	return nil
 }
 
-func sleep(ctx context.Context, d time.Duration) {
-	select {
-	case <-ctx.Done():
-	case <-time.After(d):
-	}
+// sleep returns after d or when ctx ends. Meanwhile, it deletes the metrics of tenants that no
+// longer exist.
+func (m *Measurer) sleep(ctx context.Context, d time.Duration) {
+	ctx, cancel := context.WithTimeout(ctx, d)
+	defer cancel()
+	wait.UntilWithContext(ctx, func(context.Context) {
+		if m.Metrics.empty() {
+			return
+		}
+		if is, err := m.readState(); err == nil {
+			m.Metrics.retain(is.exists)
+		}
+	}, endedEvery)
 }
 
 // measured is the measurement of one tenant.
