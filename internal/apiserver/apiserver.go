@@ -157,8 +157,8 @@ func (s *Server) addHooks(generic *genericapiserver.Config) error {
 			}
 			return nil
 		}),
-		// Until the quotas have been read, the server denies writes by tenants. Until the Tenants
-		// have been read, it denies all requests by tenants.
+		// Until the Tenants have been read, the server denies all requests by tenants. Until the
+		// other kinds have been read, it denies some writes by tenants.
 		healthz.NamedCheck("kubetenant-kinds", func(*http.Request) error {
 			if !s.kinds.synced(s.cluster) {
 				return errKindsNotSynced
@@ -306,11 +306,11 @@ func hostname() string {
 type kindsInstalled struct{ rejected atomic.Bool }
 
 // synced reports whether the objects of kubetenant's kinds have been read. If the cluster rejects
-// their definitions, a server becomes ready without the quotas and grants, because an administrator
-// may need the server to fix the definitions.
+// their definitions, a server becomes ready with only the Tenants, because an administrator may
+// need the server to fix the definitions.
 func (k *kindsInstalled) synced(c *cluster.Cluster) bool {
-	return (k.rejected.Load() || c.QuotaStore.HasSynced() && c.GrantController.HasSynced()) &&
-		c.TenantStore.HasSynced()
+	return c.TenantStore.HasSynced() && (k.rejected.Load() ||
+		c.QuotaStore.HasSynced() && c.GrantController.HasSynced() && c.TenantStore.InputsSynced())
 }
 
 // rejectedAfter is the time after which failed attempts to install the CustomResourceDefinitions

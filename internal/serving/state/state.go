@@ -109,6 +109,7 @@ func New(config *rest.Config, settings *configv1alpha1.Settings, namespace strin
 		"custom-resource-definitions": s.cluster.CRDs.HasSynced,
 		"swept":                       s.backfill.informer.HasSynced,
 		"tenants":                     s.cluster.TenantStore.HasSynced,
+		"provisioned-objects":         s.cluster.TenantStore.InputsSynced,
 	}
 	s.view = &view{Cluster: s.cluster, labeled: s.backfill.isLabeled}
 	s.Server.Cluster = s.view
