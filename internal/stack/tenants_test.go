@@ -168,11 +168,12 @@ func TestRequireTenant(t *testing.T) {
 			configv1alpha1.RequireTenantAlways,
 			nil,
 			map[string]authz.Reason{
-				"none":    authz.ReasonNoTenantObject,
-				"open":    authz.ReasonNoTenantObject,
-				"reads":   authz.ReasonNoTenantObject,
-				"closed":  authz.ReasonNoTenantObject,
-				"unknown": authz.ReasonNoTenantObject,
+				"none":        authz.ReasonNoTenantObject,
+				removedTenant: authz.ReasonNoTenantObject,
+				"open":        authz.ReasonNoTenantObject,
+				"reads":       authz.ReasonNoTenantObject,
+				"closed":      authz.ReasonNoTenantObject,
+				"unknown":     authz.ReasonNoTenantObject,
 			},
 		},
 	} {
@@ -180,7 +181,7 @@ func TestRequireTenant(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, id := range []string{"open", "reads", "closed", "unknown", "none"} {
+		for _, id := range []string{"open", "reads", "closed", "unknown", "none", removedTenant} {
 			caller := &user.DefaultInfo{Name: "alice", Extra: map[string][]string{tenant.ExtraKey: {id}}}
 			_, got, err := stack.Authorizer.Authorize(t.Context(), authorizer.AttributesRecord{
 				User:            caller,
