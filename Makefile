@@ -131,7 +131,7 @@ test-race: build ## the scenarios on servers that have the race detector
 bench: build ## benchmarks next to upstream's code
 	go test -run '^$$' -bench . -benchmem ./authn ./authn/x509 ./authn/tokenfile ./authn/serviceaccount ./authn/oidc \
 	  ./authn/keystone ./authz | awk -f hack/ratios.awk
-	go test -run '^$$' -bench . -benchmem ./authz/grant
+	go test -run '^$$' -bench . -benchmem ./authz/accessgrant
 	cd $(SERVER) && go test -run '^$$' -bench . -benchtime 0.5s ./test/differential
 	go run ./test/bench --bin $(BIN)
 bench-webhook: build ## the webhook service under load, next to an empty TLS server

@@ -37,7 +37,7 @@ import (
 
 	"github.com/kubetenant/kubetenant/authz"
 	"github.com/kubetenant/kubetenant/authz/abac"
-	"github.com/kubetenant/kubetenant/authz/grant"
+	"github.com/kubetenant/kubetenant/authz/accessgrant"
 	"github.com/kubetenant/kubetenant/tenant"
 	"github.com/kubetenant/kubetenant/tenant/tenanttest"
 )
@@ -272,7 +272,7 @@ func (w *modelCluster) boundary(tb testing.TB) (*authz.Boundary, *recorder) {
 	}
 	o.Exceptions = []authz.Exception{
 		{Reason: authz.ReasonGrant, Allows: w.newGrants(tb).Allows},
-		{Reason: authz.ReasonAnnounced, Unpaged: true, Allows: grant.AllowsAnnounced},
+		{Reason: authz.ReasonAnnounced, Unpaged: true, Allows: accessgrant.AllowsAnnounced},
 		{Reason: authz.ReasonABAC, Allows: w.policy(tb)},
 	}
 	delegate := &recorder{decision: authorizer.DecisionNoOpinion}
@@ -294,19 +294,19 @@ func (w *modelCluster) objectField(r schema.GroupResource, id tenant.ID) (field,
 	return "metadata.name", reservedName
 }
 
-func (w *modelCluster) newGrants(tb testing.TB) *grant.Grants {
+func (w *modelCluster) newGrants(tb testing.TB) *accessgrant.Grants {
 	tb.Helper()
 	now := time.Unix(1000, 0)
-	index, live := grant.NewIndex(), map[string]*grant.Grant{}
+	index, live := accessgrant.NewIndex(), map[string]*accessgrant.Grant{}
 	for i, m := range w.grants {
-		g := &grant.Grant{
+		g := &accessgrant.Grant{
 			Namespace: m.namespace,
 			Name:      fmt.Sprint("g", i),
 			Owner:     tenanttest.ID(tb, m.owner),
 			Tenant:    tenanttest.ID(tb, m.tenant),
 			Users:     m.users,
 			Groups:    m.groups,
-			Rules: []grant.Rule{{
+			Rules: []accessgrant.Rule{{
 				APIGroups:     m.apiGroups,
 				Resources:     m.resources,
 				Verbs:         m.verbs,
@@ -322,10 +322,12 @@ func (w *modelCluster) newGrants(tb testing.TB) *grant.Grants {
 			live[g.Name] = g
 		}
 	}
-	return &grant.Grants{
+	return &accessgrant.Grants{
 		Index: index,
 		Now:   func() time.Time { return now },
-		Live:  func(_ context.Context, _ tenant.ID, _, name string) (*grant.Grant, error) { return live[name], nil },
+		Live: func(_ context.Context, _ tenant.ID, _, name string) (*accessgrant.Grant, error) {
+			return live[name], nil
+		},
 	}
 }
 

@@ -9,7 +9,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/kubetenant/kubetenant/authz"
-	"github.com/kubetenant/kubetenant/authz/grant"
+	"github.com/kubetenant/kubetenant/authz/accessgrant"
 	"github.com/kubetenant/kubetenant/cluster/lookup"
 	"github.com/kubetenant/kubetenant/tenant"
 )
@@ -30,7 +30,7 @@ func (c *Cluster) Resources() lookup.Resources { return &resources{c.CRDs, c.Bac
 func (c *Cluster) Tenants() lookup.Tenants { return c.TenantStore }
 
 // Grants implements [lookup.Cluster].
-func (c *Cluster) Grants() *grant.Grants { return c.GrantController.Grants() }
+func (c *Cluster) Grants() *accessgrant.Grants { return c.GrantController.Grants() }
 
 // Quotas implements [lookup.Cluster].
 func (c *Cluster) Quotas() lookup.Quotas { return c.QuotaStore }

@@ -1,7 +1,7 @@
 // Copyright The kubetenant authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package accessgrant reads the AccessGrants of a cluster for [grant.Grants]. It also writes the
+// Package accessgrant reads the AccessGrants of a cluster for [accessgrant.Grants]. It also writes the
 // status of each AccessGrant, which reports whether the grantor still has the rights that it
 // grants.
 package accessgrant
@@ -22,7 +22,7 @@ import (
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/klog/v2"
 
-	"github.com/kubetenant/kubetenant/authz/grant"
+	"github.com/kubetenant/kubetenant/authz/accessgrant"
 	"github.com/kubetenant/kubetenant/internal/typed"
 	"github.com/kubetenant/kubetenant/tenant"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
@@ -45,7 +45,7 @@ type Controller struct {
 	reads        *reads
 	lineage      func(tenant.ID) tenant.Lineage
 	now          func() time.Time
-	index        *grant.Index
+	index        *accessgrant.Index
 	informer     cache.SharedIndexInformer
 	registration atomic.Pointer[cache.ResourceEventHandlerRegistration]
 	states       *states
@@ -56,7 +56,7 @@ type Controller struct {
 }
 
 // New returns a controller that has no grants until [Controller.Run] or [Controller.Sync] is
-// called. lineage returns the history of a tenant ID, see [grant.Grants]. If lineage is nil, no ID
+// called. lineage returns the history of a tenant ID, see [accessgrant.Grants]. If lineage is nil, no ID
 // is reused. If now is nil, the clock is [time.Now].
 func New(
 	client dynamic.Interface, lineage func(tenant.ID) tenant.Lineage, now func() time.Time,
@@ -70,12 +70,12 @@ func New(
 	}
 	return &Controller{
 		client: client,
-		reads: newReads(func(ctx context.Context, name cache.ObjectName) (*grant.Grant, error) {
+		reads: newReads(func(ctx context.Context, name cache.ObjectName) (*accessgrant.Grant, error) {
 			return read(ctx, client, name)
 		}),
 		lineage:      lineage,
 		now:          now,
-		index:        grant.NewIndex(),
+		index:        accessgrant.NewIndex(),
 		informer:     informer,
 		states:       newStates(),
 		used:         map[cache.ObjectName]time.Time{},
@@ -89,8 +89,8 @@ func accessGrants() schema.GroupVersionResource {
 
 // Grants returns the grants for the boundary of package authz. Each grant is read from the server
 // before it allows a request.
-func (c *Controller) Grants() *grant.Grants {
-	return &grant.Grants{
+func (c *Controller) Grants() *accessgrant.Grants {
+	return &accessgrant.Grants{
 		Index:   c.index,
 		Live:    c.reads.readLive,
 		Lineage: c.lineage,
@@ -211,7 +211,7 @@ func (c *Controller) set(ctx context.Context, object metav1.Object) {
 }
 
 // recordUse records the time at which a grant was used.
-func (c *Controller) recordUse(used *grant.Grant) {
+func (c *Controller) recordUse(used *accessgrant.Grant) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.used[cache.NewObjectName(used.Namespace, used.Name)] = c.now()

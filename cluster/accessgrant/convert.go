@@ -10,9 +10,9 @@ import (
 	"k8s.io/apiserver/pkg/authentication/serviceaccount"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 
-	"github.com/kubetenant/kubetenant/authz/grant"
+	"github.com/kubetenant/kubetenant/authz/accessgrant"
 	"github.com/kubetenant/kubetenant/internal/typed"
-	grantplugin "github.com/kubetenant/kubetenant/plugins/grant"
+	grantplugin "github.com/kubetenant/kubetenant/plugins/accessgrant"
 	"github.com/kubetenant/kubetenant/tenant"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
@@ -20,7 +20,7 @@ import (
 // grantOf converts an AccessGrant. It returns nil if the grant allows nothing, for example because
 // it has no grantor, is not accepted or is being deleted. It returns an error if the grant is
 // invalid. The result shares slices with the object.
-func grantOf(obj any) (*grant.Grant, error) {
+func grantOf(obj any) (*accessgrant.Grant, error) {
 	g, err := typed.FromInformer[v1alpha1.AccessGrant](obj)
 	if err != nil {
 		return nil, err
@@ -29,7 +29,7 @@ func grantOf(obj any) (*grant.Grant, error) {
 	if err != nil || g.Spec.Grantor == nil || !Accepted(g) || g.DeletionTimestamp != nil {
 		return nil, err
 	}
-	out := &grant.Grant{
+	out := &accessgrant.Grant{
 		Namespace:   g.Namespace,
 		Name:        g.Name,
 		UID:         g.UID,
@@ -53,7 +53,7 @@ func grantOf(obj any) (*grant.Grant, error) {
 		out.Expires = g.Spec.Expires.Time
 	}
 	for _, r := range g.Spec.To {
-		out.Rules = append(out.Rules, grant.Rule{
+		out.Rules = append(out.Rules, accessgrant.Rule{
 			APIGroups:     r.APIGroups,
 			Resources:     r.Resources,
 			Verbs:         r.Verbs,

@@ -15,7 +15,7 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/klog/v2/textlogger"
 
-	"github.com/kubetenant/kubetenant/authz/grant"
+	authzgrant "github.com/kubetenant/kubetenant/authz/accessgrant"
 	"github.com/kubetenant/kubetenant/cluster/accessgrant"
 )
 
@@ -68,7 +68,7 @@ func TestInvalidGrant(t *testing.T) {
 			}
 			var used []string
 			all := grants.Grants()
-			all.Used = func(g *grant.Grant) { used = append(used, g.Name) }
+			all.Used = func(g *authzgrant.Grant) { used = append(used, g.Name) }
 			if ok, _ := all.Allows(t.Context(), crossTenantRequests(t)); !ok || len(used) != 1 || used[0] != "valid" {
 				t.Errorf("the request is allowed: %t, used grants: %q", ok, used)
 			}

@@ -14,7 +14,7 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/tools/cache"
 
-	"github.com/kubetenant/kubetenant/authz/grant"
+	"github.com/kubetenant/kubetenant/authz/accessgrant"
 	"github.com/kubetenant/kubetenant/internal/budget"
 	"github.com/kubetenant/kubetenant/internal/typed"
 	"github.com/kubetenant/kubetenant/tenant"
@@ -35,7 +35,7 @@ const (
 // grant. A request never uses a read that began before the request, because the grant may have been
 // revoked after that read. It is safe for concurrent use.
 type reads struct {
-	read    func(context.Context, cache.ObjectName) (*grant.Grant, error)
+	read    func(context.Context, cache.ObjectName) (*accessgrant.Grant, error)
 	budgets *budget.Budgets // the rate limit of each tenant
 
 	mu sync.Mutex
@@ -54,11 +54,11 @@ type readKey struct {
 type pendingRead struct {
 	before *pendingRead // the previous read of the same grant for the same tenant, or nil
 	done   chan struct{}
-	found  *grant.Grant
+	found  *accessgrant.Grant
 	err    error
 }
 
-func newReads(read func(context.Context, cache.ObjectName) (*grant.Grant, error)) *reads {
+func newReads(read func(context.Context, cache.ObjectName) (*accessgrant.Grant, error)) *reads {
 	return &reads{
 		read:    read,
 		budgets: budget.New(readsPerSecond, readBurst),
@@ -69,7 +69,7 @@ func newReads(read func(context.Context, cache.ObjectName) (*grant.Grant, error)
 
 // readLive returns the state of a grant at some time after the call began. It returns nil if the
 // grant does not exist or allows nothing. The read uses the rate limit of the tenant by.
-func (r *reads) readLive(ctx context.Context, by tenant.ID, namespace, name string) (*grant.Grant, error) {
+func (r *reads) readLive(ctx context.Context, by tenant.ID, namespace, name string) (*accessgrant.Grant, error) {
 	key := readKey{by, cache.NewObjectName(namespace, name)}
 	r.mu.Lock()
 	s, ok := r.waiting[key]
@@ -113,7 +113,7 @@ func (r *reads) run(ctx context.Context, key readKey, s *pendingRead) {
 }
 
 // read reads a grant from the server. It returns nil if the grant does not exist or allows nothing.
-func read(ctx context.Context, client dynamic.Interface, name cache.ObjectName) (*grant.Grant, error) {
+func read(ctx context.Context, client dynamic.Interface, name cache.ObjectName) (*accessgrant.Grant, error) {
 	u, err := client.Resource(accessGrants()).Namespace(name.Namespace).Get(ctx, name.Name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		return nil, nil

@@ -14,7 +14,7 @@ import (
 
 	"k8s.io/client-go/tools/cache"
 
-	"github.com/kubetenant/kubetenant/authz/grant"
+	"github.com/kubetenant/kubetenant/authz/accessgrant"
 	"github.com/kubetenant/kubetenant/tenant"
 	"github.com/kubetenant/kubetenant/tenant/tenanttest"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
@@ -26,9 +26,9 @@ import (
 func TestConcurrentUsesShareReads(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var version, began atomic.Int64
-		r := newReads(func(_ context.Context, of cache.ObjectName) (*grant.Grant, error) {
+		r := newReads(func(_ context.Context, of cache.ObjectName) (*accessgrant.Grant, error) {
 			began.Add(1)
-			found := &grant.Grant{Namespace: of.Namespace, Name: fmt.Sprint(version.Load())}
+			found := &accessgrant.Grant{Namespace: of.Namespace, Name: fmt.Sprint(version.Load())}
 			time.Sleep(5 * time.Millisecond)
 			return found, nil
 		})
@@ -82,7 +82,7 @@ func TestConcurrentUsesShareReads(t *testing.T) {
 // Reads for other tenants succeed.
 func TestReadsAreLimitedPerTenant(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newReads(func(context.Context, cache.ObjectName) (*grant.Grant, error) { return &grant.Grant{}, nil })
+		r := newReads(func(context.Context, cache.ObjectName) (*accessgrant.Grant, error) { return &accessgrant.Grant{}, nil })
 		var wg sync.WaitGroup
 		var refused atomic.Int64
 		for i := range 1000 {

@@ -19,7 +19,7 @@ import (
 
 	"github.com/kubetenant/kubetenant/cluster/tenants"
 	"github.com/kubetenant/kubetenant/internal/typed"
-	grantplugin "github.com/kubetenant/kubetenant/plugins/grant"
+	grantplugin "github.com/kubetenant/kubetenant/plugins/accessgrant"
 	"github.com/kubetenant/kubetenant/tenant"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )

@@ -18,7 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kubetenant/kubetenant/authz"
-	"github.com/kubetenant/kubetenant/authz/grant"
+	"github.com/kubetenant/kubetenant/authz/accessgrant"
 	"github.com/kubetenant/kubetenant/cluster/publication"
 	"github.com/kubetenant/kubetenant/plugins/quota"
 	"github.com/kubetenant/kubetenant/tenant"
@@ -39,7 +39,7 @@ type Cluster interface {
 	// Tenants returns the Tenant objects. If nil, there are no Tenants.
 	Tenants() Tenants
 	// Grants returns the AccessGrants. If nil, there are no AccessGrants.
-	Grants() *grant.Grants
+	Grants() *accessgrant.Grants
 	// Quotas returns the TenantQuotas. If nil, there are no TenantQuotas.
 	Quotas() Quotas
 	// Controllers returns the objects that control other objects. If nil, an object that a

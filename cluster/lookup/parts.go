@@ -5,7 +5,7 @@ package lookup
 
 import (
 	"github.com/kubetenant/kubetenant/authz"
-	"github.com/kubetenant/kubetenant/authz/grant"
+	"github.com/kubetenant/kubetenant/authz/accessgrant"
 )
 
 // Parts contains the values that the methods of a [Cluster] return. It is for servers that do not
@@ -15,7 +15,7 @@ type Parts struct {
 	Namespaces  Namespaces
 	Resources   Resources
 	Tenants     Tenants
-	Grants      *grant.Grants
+	Grants      *accessgrant.Grants
 	Quotas      Quotas
 	Controllers Controllers
 	Objects     Objects
@@ -39,7 +39,7 @@ func (c *cluster) Resources() Resources { return c.parts.Resources }
 func (c *cluster) Tenants() Tenants { return c.parts.Tenants }
 
 // Grants implements [Cluster].
-func (c *cluster) Grants() *grant.Grants { return c.parts.Grants }
+func (c *cluster) Grants() *accessgrant.Grants { return c.parts.Grants }
 
 // Quotas implements [Cluster].
 func (c *cluster) Quotas() Quotas { return c.parts.Quotas }

@@ -17,7 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
 
-	"github.com/kubetenant/kubetenant/authz/grant"
+	authzgrant "github.com/kubetenant/kubetenant/authz/accessgrant"
 	"github.com/kubetenant/kubetenant/cluster/accessgrant"
 	"github.com/kubetenant/kubetenant/internal/cli/client"
 	"github.com/kubetenant/kubetenant/internal/cli/output"
@@ -96,7 +96,7 @@ func announced(cmd *cobra.Command, c *client.Cluster, id tenant.ID) (*output.Lis
 		return nil, err
 	}
 	grants, err := d.Resource(v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceAccessGrants)).List(cmd.Context(),
-		metav1.ListOptions{FieldSelector: grant.AnnouncedSelector(id).String()})
+		metav1.ListOptions{FieldSelector: authzgrant.AnnouncedSelector(id).String()})
 	if apierrors.IsBadRequest(err) { // the definition lacks the selectable field
 		return nil,
 			fmt.Errorf("the server does not support announced AccessGrants: its kubetenant or its CustomResourceDefinition is "+

@@ -21,7 +21,7 @@ import (
 	"github.com/kubetenant/kubetenant/authn"
 	"github.com/kubetenant/kubetenant/authz"
 	"github.com/kubetenant/kubetenant/authz/abac"
-	"github.com/kubetenant/kubetenant/authz/grant"
+	"github.com/kubetenant/kubetenant/authz/accessgrant"
 	"github.com/kubetenant/kubetenant/authz/rbac"
 	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
 	"github.com/kubetenant/kubetenant/internal/reload"
@@ -134,7 +134,7 @@ func newBoundary(
 	}
 	if p.cluster.grants != nil && *config.Grants.Enabled {
 		o.Exceptions = append(o.Exceptions, authz.Exception{Reason: authz.ReasonGrant, Allows: p.cluster.grants.Allows},
-			authz.Exception{Reason: authz.ReasonAnnounced, Unpaged: true, Allows: grant.AllowsAnnounced})
+			authz.Exception{Reason: authz.ReasonAnnounced, Unpaged: true, Allows: accessgrant.AllowsAnnounced})
 	}
 	chain := &delegates{}
 	if config.ABAC != nil {

@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kubetenant/kubetenant/authz"
-	"github.com/kubetenant/kubetenant/authz/grant"
+	"github.com/kubetenant/kubetenant/authz/accessgrant"
 	"github.com/kubetenant/kubetenant/cluster/lookup"
 	"github.com/kubetenant/kubetenant/plugins"
 	"github.com/kubetenant/kubetenant/tenant"
@@ -24,7 +24,7 @@ type clusterParts struct {
 	namespaces  lookup.Namespaces
 	resources   lookup.Resources
 	tenants     lookup.Tenants
-	grants      *grant.Grants
+	grants      *accessgrant.Grants
 	quotas      lookup.Quotas
 	controllers lookup.Controllers
 	objects     lookup.Objects

@@ -34,7 +34,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/kubetenant/kubetenant/authz"
-	"github.com/kubetenant/kubetenant/authz/grant"
+	"github.com/kubetenant/kubetenant/authz/accessgrant"
 	"github.com/kubetenant/kubetenant/cluster/lookup"
 	"github.com/kubetenant/kubetenant/cluster/lookup/lookuptest"
 	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
@@ -56,8 +56,8 @@ type memoryServer struct {
 	cached     map[string]*corev1.Namespace // in the informer's cache
 	objects    map[types.NamespacedName]*corev1.ConfigMap
 	watches    []*memoryWatch
-	grants     map[string]*grant.Grant
-	index      *grant.Index
+	grants     map[string]*accessgrant.Grant
+	index      *accessgrant.Index
 	now        time.Time
 	created    int // number of created namespaces, used as UID
 }
@@ -80,8 +80,8 @@ func newMemoryServer(t testing.TB, settings *configv1alpha1.Settings) *memorySer
 		namespaces: map[string]*corev1.Namespace{},
 		cached:     map[string]*corev1.Namespace{},
 		objects:    map[types.NamespacedName]*corev1.ConfigMap{},
-		grants:     map[string]*grant.Grant{},
-		index:      grant.NewIndex(),
+		grants:     map[string]*accessgrant.Grant{},
+		index:      accessgrant.NewIndex(),
 		now:        time.Unix(1_000_000, 0),
 	}
 	for _, name := range []string{"default", "kube-system"} {
@@ -122,10 +122,10 @@ func (m *memoryServer) restart() {
 				return get(m.namespaces)(name)
 			}),
 			Resources: lookuptest.AllLabeled{},
-			Grants: &grant.Grants{
+			Grants: &accessgrant.Grants{
 				Index: m.index,
 				Now:   func() time.Time { return m.now },
-				Live: func(_ context.Context, _ tenant.ID, namespace, name string) (*grant.Grant, error) {
+				Live: func(_ context.Context, _ tenant.ID, namespace, name string) (*accessgrant.Grant, error) {
 					return m.grants[namespace+"/"+name], nil
 				},
 			},
@@ -218,14 +218,14 @@ func (m *memoryServer) grant(namespace, to string) {
 		m.index.Delete(namespace, g.Name)
 	} else if id, err := tenant.Parse(to); err == nil {
 		owner, _ := m.stack.NamespaceOwner(context.Background(), namespace)
-		g = &grant.Grant{
+		g = &accessgrant.Grant{
 			Namespace: namespace,
 			Name:      "g",
 			Owner:     owner,
 			Tenant:    id,
 			Groups:    []string{id.Group()},
 			Expires:   m.now.Add(time.Hour),
-			Rules: []grant.Rule{
+			Rules: []accessgrant.Rule{
 				{APIGroups: []string{""}, Resources: []string{"configmaps"}, Verbs: []string{"get", "list", "watch"}},
 			},
 		}

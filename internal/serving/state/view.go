@@ -8,7 +8,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/kubetenant/kubetenant/authz/grant"
+	"github.com/kubetenant/kubetenant/authz/accessgrant"
 	"github.com/kubetenant/kubetenant/cluster"
 	"github.com/kubetenant/kubetenant/cluster/lookup"
 	"github.com/kubetenant/kubetenant/plugins/quota"
@@ -20,7 +20,7 @@ import (
 type view struct {
 	*cluster.Cluster
 
-	grants      *grant.Grants
+	grants      *accessgrant.Grants
 	quotas      lookup.Quotas
 	controllers lookup.Controllers
 	// labeled reports whether the controller has labeled all objects of a resource and a tenant.
@@ -33,7 +33,7 @@ func (v *view) Resources() lookup.Resources {
 }
 
 // Grants implements [lookup.Cluster].
-func (v *view) Grants() *grant.Grants { return v.grants }
+func (v *view) Grants() *accessgrant.Grants { return v.grants }
 
 // Quotas implements [lookup.Cluster].
 func (v *view) Quotas() lookup.Quotas { return v.quotas }

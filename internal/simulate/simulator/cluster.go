@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kubetenant/kubetenant/authz"
-	"github.com/kubetenant/kubetenant/authz/grant"
+	authzgrant "github.com/kubetenant/kubetenant/authz/accessgrant"
 	"github.com/kubetenant/kubetenant/cluster/accessgrant"
 	"github.com/kubetenant/kubetenant/cluster/lookup"
 	"github.com/kubetenant/kubetenant/tenant"
@@ -20,7 +20,7 @@ import (
 type Cluster struct {
 	snapshot *Snapshot
 	owners   *authz.Owners
-	grants   *grant.Grants
+	grants   *authzgrant.Grants
 }
 
 // NewCluster returns the cluster of a snapshot. If now is nil, [time.Now] is used.
@@ -52,7 +52,7 @@ func (c *Cluster) Resources() lookup.Resources { return resources{c.snapshot} }
 func (c *Cluster) Tenants() lookup.Tenants { return c.snapshot.TenantObjects() }
 
 // Grants implements [lookup.Cluster].
-func (c *Cluster) Grants() *grant.Grants { return c.grants }
+func (c *Cluster) Grants() *authzgrant.Grants { return c.grants }
 
 // Quotas implements [lookup.Cluster].
 func (c *Cluster) Quotas() lookup.Quotas { return quotaTenants(c.snapshot.Quotas) }

@@ -25,7 +25,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/util/retry"
 
-	"github.com/kubetenant/kubetenant/authz/grant"
+	"github.com/kubetenant/kubetenant/authz/accessgrant"
 	"github.com/kubetenant/kubetenant/tenant/tenanttest"
 	"github.com/kubetenant/kubetenant/test/localserver"
 	"github.com/kubetenant/kubetenant/test/waittest"
@@ -340,7 +340,7 @@ func testAnnounced(
 	if err != nil {
 		t.Fatal(err)
 	}
-	toAcme := grant.AnnouncedSelector(tenanttest.ID(t, "acme")).String()
+	toAcme := accessgrant.AnnouncedSelector(tenanttest.ID(t, "acme")).String()
 	for name, change := range map[string]func(spec map[string]any){
 		"announced":     func(spec map[string]any) { spec["announce"] = true },
 		"announced-too": func(spec map[string]any) { spec["announce"] = true },

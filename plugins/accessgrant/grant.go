@@ -1,9 +1,9 @@
 // Copyright The kubetenant authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package grant checks AccessGrants. A grantor cannot grant actions that it may not perform itself.
+// Package accessgrant checks AccessGrants. A grantor cannot grant actions that it may not perform itself.
 // Only the server records the grantor.
-package grant
+package accessgrant
 
 import (
 	"context"

@@ -1,7 +1,7 @@
 // Copyright The kubetenant authors
 // SPDX-License-Identifier: Apache-2.0
 
-package grant_test
+package accessgrant_test
 
 import (
 	"context"
@@ -14,19 +14,19 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 
 	"github.com/kubetenant/kubetenant/authz"
-	"github.com/kubetenant/kubetenant/authz/grant"
+	"github.com/kubetenant/kubetenant/authz/accessgrant"
 	"github.com/kubetenant/kubetenant/tenant"
 	"github.com/kubetenant/kubetenant/tenant/tenanttest"
 )
 
-func podsGrant(tb testing.TB) *grant.Grant {
-	return &grant.Grant{
+func podsGrant(tb testing.TB) *accessgrant.Grant {
+	return &accessgrant.Grant{
 		Namespace: "b--web",
 		Name:      "pods",
 		Owner:     tenanttest.ID(tb, "b"),
 		Tenant:    tenanttest.ID(tb, "a"),
 		Users:     []string{"alice"},
-		Rules:     []grant.Rule{{APIGroups: []string{""}, Resources: []string{"pods"}, Verbs: []string{"get"}}},
+		Rules:     []accessgrant.Rule{{APIGroups: []string{""}, Resources: []string{"pods"}, Verbs: []string{"get"}}},
 	}
 }
 
@@ -49,7 +49,7 @@ func crossTenantRequest(tb testing.TB) *authz.CrossTenantRequest {
 	}
 }
 
-func allowed(t *testing.T, g *grant.Grants, c *authz.CrossTenantRequest) bool {
+func allowed(t *testing.T, g *accessgrant.Grants, c *authz.CrossTenantRequest) bool {
 	t.Helper()
 	ok, _ := g.Allows(t.Context(), c)
 	return ok
@@ -59,13 +59,13 @@ var now = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 
 // newGrants returns Grants whose index contains one grant. live returns the current version of that
 // grant.
-func newGrants(indexed *grant.Grant, live func() (*grant.Grant, error)) *grant.Grants {
-	index := grant.NewIndex()
+func newGrants(indexed *accessgrant.Grant, live func() (*accessgrant.Grant, error)) *accessgrant.Grants {
+	index := accessgrant.NewIndex()
 	index.Set(indexed)
-	return &grant.Grants{
+	return &accessgrant.Grants{
 		Index: index,
 		Now:   func() time.Time { return now },
-		Live:  func(context.Context, tenant.ID, string, string) (*grant.Grant, error) { return live() },
+		Live:  func(context.Context, tenant.ID, string, string) (*accessgrant.Grant, error) { return live() },
 	}
 }
 
@@ -73,47 +73,47 @@ func newGrants(indexed *grant.Grant, live func() (*grant.Grant, error)) *grant.G
 // the indexed version.
 func TestStoredGrantDecides(t *testing.T) {
 	for name, c := range map[string]struct {
-		live func(*grant.Grant) (*grant.Grant, error)
+		live func(*accessgrant.Grant) (*accessgrant.Grant, error)
 		want bool
 	}{
-		"unchanged":  {func(g *grant.Grant) (*grant.Grant, error) { return g, nil }, true},
-		"removed":    {func(*grant.Grant) (*grant.Grant, error) { return nil, nil }, false},
-		"read error": {func(g *grant.Grant) (*grant.Grant, error) { return g, errors.New("away") }, false},
-		"for another tenant": {func(g *grant.Grant) (*grant.Grant, error) {
+		"unchanged":  {func(g *accessgrant.Grant) (*accessgrant.Grant, error) { return g, nil }, true},
+		"removed":    {func(*accessgrant.Grant) (*accessgrant.Grant, error) { return nil, nil }, false},
+		"read error": {func(g *accessgrant.Grant) (*accessgrant.Grant, error) { return g, errors.New("away") }, false},
+		"for another tenant": {func(g *accessgrant.Grant) (*accessgrant.Grant, error) {
 			g.Tenant = tenanttest.ID(t, "c")
 			return g, nil
 		}, false},
-		"in another namespace": {func(g *grant.Grant) (*grant.Grant, error) {
+		"in another namespace": {func(g *accessgrant.Grant) (*accessgrant.Grant, error) {
 			g.Namespace = "b--other"
 			return g, nil
 		}, false},
-		"created for a former owner": {func(g *grant.Grant) (*grant.Grant, error) {
+		"created for a former owner": {func(g *accessgrant.Grant) (*accessgrant.Grant, error) {
 			g.Owner = tenanttest.ID(t, "c")
 			return g, nil
 		}, false},
-		"without an owner": {func(g *grant.Grant) (*grant.Grant, error) {
+		"without an owner": {func(g *accessgrant.Grant) (*accessgrant.Grant, error) {
 			g.Owner = tenant.ID{}
 			return g, nil
 		}, false},
-		"for another user": {func(g *grant.Grant) (*grant.Grant, error) {
+		"for another user": {func(g *accessgrant.Grant) (*accessgrant.Grant, error) {
 			g.Users = []string{"bob"}
 			return g, nil
 		}, false},
-		"for another verb": {func(g *grant.Grant) (*grant.Grant, error) {
+		"for another verb": {func(g *accessgrant.Grant) (*accessgrant.Grant, error) {
 			g.Rules[0].Verbs = []string{"list"}
 			return g, nil
 		}, false},
-		"expires now": {func(g *grant.Grant) (*grant.Grant, error) {
+		"expires now": {func(g *accessgrant.Grant) (*accessgrant.Grant, error) {
 			g.Expires = now
 			return g, nil
 		}, false},
-		"expires later": {func(g *grant.Grant) (*grant.Grant, error) {
+		"expires later": {func(g *accessgrant.Grant) (*accessgrant.Grant, error) {
 			g.Expires = now.Add(time.Nanosecond)
 			return g, nil
 		}, true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			g := newGrants(podsGrant(t), func() (*grant.Grant, error) { return c.live(podsGrant(t)) })
+			g := newGrants(podsGrant(t), func() (*accessgrant.Grant, error) { return c.live(podsGrant(t)) })
 			if got, _ := g.Allows(t.Context(), crossTenantRequest(t)); got != c.want {
 				t.Errorf("stored grant %q: allowed %t", name, got)
 			}
@@ -123,7 +123,7 @@ func TestStoredGrantDecides(t *testing.T) {
 
 // TestZeroGrantAllowsNothing checks that a zero grant and a deleted grant allow nothing.
 func TestZeroGrantAllowsNothing(t *testing.T) {
-	g := newGrants(&grant.Grant{}, func() (*grant.Grant, error) { return &grant.Grant{}, nil })
+	g := newGrants(&accessgrant.Grant{}, func() (*accessgrant.Grant, error) { return &accessgrant.Grant{}, nil })
 	for _, c := range []*authz.CrossTenantRequest{
 		crossTenantRequest(t), {Attributes: authorizer.AttributesRecord{}, User: &user.DefaultInfo{}},
 	} {
@@ -131,7 +131,7 @@ func TestZeroGrantAllowsNothing(t *testing.T) {
 			t.Error("allowed")
 		}
 	}
-	g = newGrants(podsGrant(t), func() (*grant.Grant, error) { return podsGrant(t), nil })
+	g = newGrants(podsGrant(t), func() (*accessgrant.Grant, error) { return podsGrant(t), nil })
 	if !allowed(t, g, crossTenantRequest(t)) {
 		t.Fatal("denied")
 	}
@@ -144,7 +144,7 @@ func TestZeroGrantAllowsNothing(t *testing.T) {
 // TestUpdateReplacesGrant checks that a grant no longer applies to its first tenant after an update
 // to another tenant.
 func TestUpdateReplacesGrant(t *testing.T) {
-	g := newGrants(podsGrant(t), func() (*grant.Grant, error) { return podsGrant(t), nil })
+	g := newGrants(podsGrant(t), func() (*accessgrant.Grant, error) { return podsGrant(t), nil })
 	other := podsGrant(t)
 	other.Tenant = tenanttest.ID(t, "c")
 	g.Index.Set(other)
@@ -154,10 +154,10 @@ func TestUpdateReplacesGrant(t *testing.T) {
 }
 
 // wideGrant returns a grant that lists all requests of the tests below.
-func wideGrant(tb testing.TB, from string) *grant.Grant {
+func wideGrant(tb testing.TB, from string) *accessgrant.Grant {
 	g := podsGrant(tb)
 	g.Tenant, g.Name = tenanttest.ID(tb, from), "wide"
-	g.Rules = []grant.Rule{{
+	g.Rules = []accessgrant.Rule{{
 		APIGroups: []string{"", "authentication.k8s.io"},
 		Resources: []string{"pods", "namespaces", "serviceaccounts", "users", "pods/exec", ""},
 		Verbs:     []string{"get", "list", "impersonate", "impersonate-on:user-info:get", "use", ""},
@@ -235,16 +235,16 @@ func TestRequestsThatNoGrantAllows(t *testing.T) {
 		"no tenant": {func(c *authz.CrossTenantRequest, _ *authorizer.AttributesRecord) { c.Caller = tenant.ID{} }, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			index := grant.NewIndex()
+			index := accessgrant.NewIndex()
 			one, system := wideGrant(t, "a"), wideGrant(t, "system")
 			system.Name = "system"
 			index.Set(one)
 			index.Set(system)
-			g := &grant.Grants{
+			g := &accessgrant.Grants{
 				Index: index,
 				Now:   func() time.Time { return now },
-				Live: func(_ context.Context, _ tenant.ID, _, name string) (*grant.Grant, error) {
-					return map[string]*grant.Grant{"wide": one, "system": system}[name], nil
+				Live: func(_ context.Context, _ tenant.ID, _, name string) (*accessgrant.Grant, error) {
+					return map[string]*accessgrant.Grant{"wide": one, "system": system}[name], nil
 				},
 			}
 			request := crossTenantRequest(t)
@@ -260,27 +260,27 @@ func TestRequestsThatNoGrantAllows(t *testing.T) {
 // resource names limit a grant. It also checks that each of several grants applies and is deleted
 // independently.
 func TestEachGrantAppliesIndependently(t *testing.T) {
-	index, live := grant.NewIndex(), map[string]*grant.Grant{}
+	index, live := accessgrant.NewIndex(), map[string]*accessgrant.Grant{}
 	used, reads := "", 0
-	g := &grant.Grants{
+	g := &accessgrant.Grants{
 		Index: index,
 		Now:   func() time.Time { return now },
-		Used:  func(g *grant.Grant) { used = g.Name },
-		Live: func(_ context.Context, _ tenant.ID, _, name string) (*grant.Grant, error) {
+		Used:  func(g *accessgrant.Grant) { used = g.Name },
+		Live: func(_ context.Context, _ tenant.ID, _, name string) (*accessgrant.Grant, error) {
 			reads++
 			return live[name], nil
 		},
 	}
-	add := func(name string, change func(*grant.Grant)) {
+	add := func(name string, change func(*accessgrant.Grant)) {
 		one := podsGrant(t)
 		one.Name = name
 		change(one)
 		live[name] = one
 		index.Set(one)
 	}
-	add("other", func(g *grant.Grant) { g.Users = []string{"bob"} })
-	add("dev", func(g *grant.Grant) { g.Users, g.Groups, g.Expires = nil, []string{"dev"}, now.Add(time.Hour) })
-	add("named", func(g *grant.Grant) { g.Rules[0].ResourceNames = []string{"q", "r"} })
+	add("other", func(g *accessgrant.Grant) { g.Users = []string{"bob"} })
+	add("dev", func(g *accessgrant.Grant) { g.Users, g.Groups, g.Expires = nil, []string{"dev"}, now.Add(time.Hour) })
+	add("named", func(g *accessgrant.Grant) { g.Rules[0].ResourceNames = []string{"q", "r"} })
 	c := crossTenantRequest(t)
 	if allowed(t, g, c) || reads > 0 {
 		t.Errorf("allowed a pod that no grant lists, or read a grant: %d reads", reads)
@@ -312,7 +312,7 @@ func TestEachGrantAppliesIndependently(t *testing.T) {
 
 // BenchmarkGrants measures a decision with 100,000 grants, of which none matches.
 func BenchmarkGrants(b *testing.B) {
-	g := newGrants(podsGrant(b), func() (*grant.Grant, error) { return nil, nil })
+	g := newGrants(podsGrant(b), func() (*accessgrant.Grant, error) { return nil, nil })
 	for i := range 100_000 {
 		one := podsGrant(b)
 		one.Namespace, one.Name = fmt.Sprintf("b--%05d", i/10), fmt.Sprintf("grant-%d", i)
@@ -363,7 +363,7 @@ func TestGrantsEndWithTheirTenants(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			stored := podsGrant(t)
 			stored.GranteeSeal = c.recorded
-			g := newGrants(stored, func() (*grant.Grant, error) { return stored, nil })
+			g := newGrants(stored, func() (*accessgrant.Grant, error) { return stored, nil })
 			g.Lineage = func(id tenant.ID) tenant.Lineage {
 				if id == stored.Owner {
 					return c.owner

@@ -1,7 +1,7 @@
 // Copyright The kubetenant authors
 // SPDX-License-Identifier: Apache-2.0
 
-package grant_test
+package accessgrant_test
 
 import (
 	"errors"
@@ -11,7 +11,7 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 
 	"github.com/kubetenant/kubetenant/authz"
-	"github.com/kubetenant/kubetenant/authz/grant"
+	"github.com/kubetenant/kubetenant/authz/accessgrant"
 	"github.com/kubetenant/kubetenant/tenant"
 	"github.com/kubetenant/kubetenant/tenant/tenanttest"
 )
@@ -21,28 +21,28 @@ import (
 // field is missing, if a value, operator, verb or resource differs, or if the selector cannot be
 // read.
 func TestAnnounced(t *testing.T) {
-	all := grant.AnnouncedSelector(tenanttest.ID(t, "a")).String()
+	all := accessgrant.AnnouncedSelector(tenanttest.ID(t, "a")).String()
 	for name, c := range map[string]struct {
 		fields string
 		change func(*authorizer.AttributesRecord)
 		want   bool
 	}{
 		"all required fields": {all, nil, true},
-		"without announcedTo": {grant.FieldTenant + "=a," + grant.FieldAnnounce + "=true", nil, false},
+		"without announcedTo": {accessgrant.FieldTenant + "=a," + accessgrant.FieldAnnounce + "=true", nil, false},
 		"announced to another tenant": {
-			grant.FieldTenant + "=a," + grant.FieldAnnounce + "=true," + grant.FieldAnnouncedTo + "=b", nil, false,
+			accessgrant.FieldTenant + "=a," + accessgrant.FieldAnnounce + "=true," + accessgrant.FieldAnnouncedTo + "=b", nil, false,
 		},
 		"announcedTo with an inequality": {
-			grant.FieldTenant + "=a," + grant.FieldAnnounce + "=true," + grant.FieldAnnouncedTo + "!=b", nil, false,
+			accessgrant.FieldTenant + "=a," + accessgrant.FieldAnnounce + "=true," + accessgrant.FieldAnnouncedTo + "!=b", nil, false,
 		},
 		"watch":                     {all, func(a *authorizer.AttributesRecord) { a.Verb = "watch" }, true},
 		"additional field":          {all + ",metadata.namespace=b", nil, true},
 		"no field selector":         {"", nil, false},
-		"without the tenant":        {grant.FieldAnnounce + "=true", nil, false},
-		"without announce":          {grant.FieldTenant + "=a", nil, false},
-		"another tenant":            {grant.FieldTenant + "=b," + grant.FieldAnnounce + "=true", nil, false},
-		"tenant with an inequality": {grant.FieldTenant + "!=a," + grant.FieldAnnounce + "=true", nil, false},
-		"announce is false":         {grant.FieldTenant + "=a," + grant.FieldAnnounce + "=false", nil, false},
+		"without the tenant":        {accessgrant.FieldAnnounce + "=true", nil, false},
+		"without announce":          {accessgrant.FieldTenant + "=a", nil, false},
+		"another tenant":            {accessgrant.FieldTenant + "=b," + accessgrant.FieldAnnounce + "=true", nil, false},
+		"tenant with an inequality": {accessgrant.FieldTenant + "!=a," + accessgrant.FieldAnnounce + "=true", nil, false},
+		"announce is false":         {accessgrant.FieldTenant + "=a," + accessgrant.FieldAnnounce + "=false", nil, false},
 		"deletecollection":          {all, func(a *authorizer.AttributesRecord) { a.Verb = "deletecollection" }, false},
 		"in a namespace":            {all, func(a *authorizer.AttributesRecord) { a.Namespace = "b--web" }, false},
 		"with a name":               {all, func(a *authorizer.AttributesRecord) { a.Name = "x" }, false},
@@ -65,11 +65,11 @@ func TestAnnounced(t *testing.T) {
 			if c.change != nil {
 				c.change(a)
 			}
-			if got, until := grant.AllowsAnnounced(t.Context(),
+			if got, until := accessgrant.AllowsAnnounced(t.Context(),
 				&authz.CrossTenantRequest{Attributes: a, Caller: tenanttest.ID(t, "a")}); got != c.want || !until.IsZero() {
 				t.Errorf("%t until %v", got, until)
 			}
-			if got, _ := grant.AllowsAnnounced(t.Context(), &authz.CrossTenantRequest{Attributes: a}); got {
+			if got, _ := accessgrant.AllowsAnnounced(t.Context(), &authz.CrossTenantRequest{Attributes: a}); got {
 				t.Error("allowed a caller without a tenant")
 			}
 		})

@@ -1,7 +1,7 @@
 // Copyright The kubetenant authors
 // SPDX-License-Identifier: Apache-2.0
 
-package grant_test
+package accessgrant_test
 
 import (
 	"context"
@@ -18,7 +18,7 @@ import (
 	"k8s.io/apiserver/pkg/warning"
 
 	"github.com/kubetenant/kubetenant/plugins"
-	"github.com/kubetenant/kubetenant/plugins/grant"
+	"github.com/kubetenant/kubetenant/plugins/accessgrant"
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
@@ -43,11 +43,11 @@ func owner(_ context.Context, namespace string) (tenant.ID, error) {
 }
 
 // read returns a request with one action from the tenant in spec.from.
-func read(obj runtime.Object) (*grant.Request, error) {
+func read(obj runtime.Object) (*accessgrant.Request, error) {
 	u := obj.(*unstructured.Unstructured)
 	from, _, _ := unstructured.NestedString(u.Object, "spec", "from")
 	id, err := tenant.Parse(from)
-	return &grant.Request{
+	return &accessgrant.Request{
 		From: id,
 		Actions: []authorizer.AttributesRecord{{
 			Verb:            "get",
@@ -82,7 +82,7 @@ func attributes(newObj, oldObj *unstructured.Unstructured, sub string, u user.In
 // plugin returns the plugin. Its authorizer allows the callers in allowed, and fails for the user
 // "away".
 func plugin(allowed ...string) plugins.Interface {
-	return grant.New(grant.Options{
+	return accessgrant.New(accessgrant.Options{
 		Subject: subject,
 		Owner:   owner,
 		Read:    read,
@@ -178,11 +178,11 @@ func TestOnlyTheServerRecordsTheGrantor(t *testing.T) {
 // access.
 func TestOnlyTheServerRecordsTheGrantee(t *testing.T) {
 	uid := "u1"
-	fromA := func(runtime.Object) (*grant.Request, error) {
+	fromA := func(runtime.Object) (*accessgrant.Request, error) {
 		id, err := tenant.Parse("a")
-		return &grant.Request{From: id}, err
+		return &accessgrant.Request{From: id}, err
 	}
-	p := grant.New(grant.Options{
+	p := accessgrant.New(accessgrant.Options{
 		Subject: subject,
 		Owner:   owner,
 		Read:    fromA,
@@ -260,11 +260,11 @@ func TestExpiredGrantsWarn(t *testing.T) {
 		"never":  {time.Time{}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p := grant.New(grant.Options{
+			p := accessgrant.New(accessgrant.Options{
 				Subject: subject,
 				Owner:   owner,
 				Now:     func() time.Time { return now },
-				Read: func(obj runtime.Object) (*grant.Request, error) {
+				Read: func(obj runtime.Object) (*accessgrant.Request, error) {
 					r, err := read(obj)
 					r.Expires = c.expires
 					return r, err

@@ -1,13 +1,13 @@
 // Copyright The kubetenant authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package grant lets callers of one tenant access objects in a namespace of another tenant. An
+// Package accessgrant lets callers of one tenant access objects in a namespace of another tenant. An
 // authorized user of the other tenant must have granted the access.
 //
 // [Index] finds the grants that may apply to a request. A matching grant is read again from the
 // server before it applies. The removal or change of a grant therefore takes effect with the next
 // request, even if the index is outdated.
-package grant
+package accessgrant
 
 import (
 	"slices"

@@ -1,7 +1,7 @@
 // Copyright The kubetenant authors
 // SPDX-License-Identifier: Apache-2.0
 
-package grant_test
+package accessgrant_test
 
 import (
 	"context"
@@ -12,7 +12,7 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 
 	"github.com/kubetenant/kubetenant/authz"
-	"github.com/kubetenant/kubetenant/authz/grant"
+	"github.com/kubetenant/kubetenant/authz/accessgrant"
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
@@ -21,21 +21,21 @@ import (
 func ExampleGrants() {
 	acme, _ := tenant.Parse("acme")
 	globex, _ := tenant.Parse("globex")
-	indexed := &grant.Grant{
+	indexed := &accessgrant.Grant{
 		Namespace: "globex--shop",
 		Name:      "orders",
 		Owner:     globex,
 		Tenant:    acme,
 		Users:     []string{"alice"},
-		Rules:     []grant.Rule{{APIGroups: []string{""}, Resources: []string{"configmaps"}, Verbs: []string{"get"}}},
+		Rules:     []accessgrant.Rule{{APIGroups: []string{""}, Resources: []string{"configmaps"}, Verbs: []string{"get"}}},
 	}
-	index := grant.NewIndex()
+	index := accessgrant.NewIndex()
 	index.Set(indexed)
 	stored := indexed // the stored grant, which package cluster/accessgrant reads from the server
-	grants := &grant.Grants{
+	grants := &accessgrant.Grants{
 		Index: index,
 		Now:   time.Now,
-		Live:  func(context.Context, tenant.ID, string, string) (*grant.Grant, error) { return stored, nil },
+		Live:  func(context.Context, tenant.ID, string, string) (*accessgrant.Grant, error) { return stored, nil },
 	}
 	alice := &user.DefaultInfo{Name: "alice"}
 	request := &authz.CrossTenantRequest{
