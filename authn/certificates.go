@@ -92,7 +92,7 @@ func readCertificate(raw []byte) (c signedPart, ok bool) {
 }
 
 // fingerprints returns the SHA-256 of a certificate. If an ECDSA signature (r, s) is valid, (r,
-// n-s) is valid too, where n is the order of the curve (SEC 1, section 4.1.4). Any client can
+// n-s) is valid too (SEC 1, section 4.1.4), where n is the order of the curve. Any client can
 // therefore create an equivalent certificate. fingerprints also returns the SHA-256 of that
 // certificate.
 func fingerprints(raw []byte) []string {

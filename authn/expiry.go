@@ -12,8 +12,8 @@ import (
 // for concurrent use.
 //
 //   - An X.509 certificate expires when its last chain expires. A chain expires at the earliest
-//     notAfter of its certificates (RFC 5280, section 4.1.2.5).
-//   - A JSON Web Token expires at exp (RFC 7519, section 4.1.4).
+//     notAfter (RFC 5280, section 4.1.2.5) of its certificates.
+//   - A JSON Web Token expires at the time in the claim exp (RFC 7519, section 4.1.4) of its payload.
 //   - A Keystone token expires at expires_at.
 type Expiry struct {
 	// At is zero before the request is authenticated. It remains zero if the expiry is unknown,

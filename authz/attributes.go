@@ -93,8 +93,8 @@ func connects(subresource string) bool {
 }
 
 // isImpersonation reports whether attrs is an impersonation check instead of the request itself.
-// The verb of a non-resource request is its HTTP method, which contains no colon (RFC 9110,
-// section 5.6.2). A client therefore cannot send a method that looks like an impersonation check.
+// The verb of a non-resource request is its HTTP method. A method (RFC 9110, section 5.6.2) contains
+// no colon. A client therefore cannot send a method that looks like an impersonation check.
 func (attrs *requestAttributes) isImpersonation() bool {
 	if !attrs.isResource {
 		return strings.HasPrefix(attrs.verb, "impersonate-on:")

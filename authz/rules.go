@@ -19,8 +19,8 @@ var namespacedVerbs = []string{"get", "list", "watch", "create", "update", "patc
 
 // RulesFor implements [authorizer.RuleResolver]. It returns only those rules of the delegate that
 // the boundary does not deny. For a tenant's caller, it lists no rules in a namespace that the
-// tenant does not own, no wildcard resources or resource verbs, and no rules that reach outside
-// the tenant. If it omits or reduces a rule, incomplete is true and the error gives the reason,
+// tenant does not own, and no rules that reach outside the tenant. It lists no wildcard resources
+// and no wildcard verbs of resources. If it omits or reduces a rule, incomplete is true and the error gives the reason,
 // which a SelfSubjectRulesReview shows next to the rules. In shadow mode, it returns all rules of
 // the delegate, or none if the tenant's access level denies requests in shadow mode too.
 func (b *Boundary) RulesFor(

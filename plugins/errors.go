@@ -19,7 +19,7 @@ type Errors struct {
 	more int
 }
 
-// Add adds an error. It ignores nil. After maxErrors errors, it only counts further errors.
+// Add adds an error. It ignores nil. After maxErrors errors, it only increases the number of errors.
 func (r *Errors) Add(err error) {
 	if err == nil {
 		return

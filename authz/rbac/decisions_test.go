@@ -157,7 +157,7 @@ func TestBindings(t *testing.T) {
 		binding any
 		by      user.Info
 		in      string // namespaces in which the binding allows pods; "-" is no namespace
-		reason  string // of the first decision that has a reason
+		reason  string // the reason of the first decision that has one
 	}{
 		"User in a ClusterRoleBinding": {
 			bindSubject("", "ClusterRole", "r", named("User", "", "alice")),

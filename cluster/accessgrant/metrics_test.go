@@ -18,7 +18,7 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// TestGrantsByState checks that the metric counts each grant in its state, also after a grant
+// TestGrantsByState checks that the metric includes each grant in its state, also after a grant
 // expires, changes or is deleted.
 func TestGrantsByState(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

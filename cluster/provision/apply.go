@@ -184,8 +184,8 @@ func (e *Engine) markPrepared(ctx context.Context, ns *corev1.Namespace, desired
 	return e.patchNamespace(ctx, ns, adds, metadata)
 }
 
-// patchNamespace waits in the [writeQueue], and then patches the metadata of a Namespace. of is
-// the class of the write.
+// patchNamespace waits in the [writeQueue], and then patches the metadata of a Namespace. The
+// write has the class of.
 func (e *Engine) patchNamespace(ctx context.Context, ns *corev1.Namespace, of class, metadata map[string]any) error {
 	if err := e.writes.wait(ctx, tenantOf(ns), of); err != nil {
 		return err

@@ -519,7 +519,7 @@ func TestRefusedSubjects(t *testing.T) {
 // is truncated, because the server would reject a longer message.
 func TestManyRefusedSubjects(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		const limit = 32768 // of metav1.Condition
+		const limit = 32768 // the maximum length of a message of metav1.Condition
 		w := newFixture(t)
 		w.namespace("acme--web", "acme", nil)
 		w.tenant(func(s *v1alpha1.TenantSpec) {

@@ -132,7 +132,7 @@ func TestUnreadKinds(t *testing.T) {
 	})
 }
 
-// TestCurrentWithoutPrepared checks that the status of a Publication counts a copy as current
+// TestCurrentWithoutPrepared checks that the status of a Publication reports a copy as current
 // even if the namespace lacks another object.
 func TestCurrentWithoutPrepared(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

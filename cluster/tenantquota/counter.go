@@ -47,7 +47,7 @@ const (
 // errCounting reports that the objects or the DeviceClasses have not been read yet.
 var errCounting = errors.New("the list of objects is not complete yet")
 
-// Counter counts the usage of tenants and writes the result to their quotas. A count releases the
+// Counter measures the usage of tenants and writes the result to their quotas. A count releases the
 // usage of deleted objects, and expired reservations for writes that were not stored. Counter
 // watches all objects of each resource that a quota limits or has limited.
 type Counter struct {
@@ -407,7 +407,7 @@ func (c *Counter) followNamespaces() cache.ResourceEventHandler {
 func (c *Counter) follow() cache.ResourceEventHandler {
 	changed := func(obj any) {
 		if name, err := cache.DeletionHandlingObjectToName(obj); err == nil {
-			c.requeue(c.namespaces.owner(name.Namespace)) // if the namespace is not known yet, the next cycle counts the object
+			c.requeue(c.namespaces.owner(name.Namespace)) // if the namespace is not known yet, the next cycle adds the object
 		}
 	}
 	return cache.ResourceEventHandlerFuncs{

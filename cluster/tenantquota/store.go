@@ -1,7 +1,7 @@
 // Copyright The kubetenant authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package tenantquota reads and charges the TenantQuotas of a cluster. It also counts the usage
+// Package tenantquota reads and charges the TenantQuotas of a cluster. It also measures the usage
 // of tenants and creates default quotas.
 package tenantquota
 

@@ -127,7 +127,7 @@ func (s *Store) read(obj any) (metav1.Object, tenant.ID, *tenantState) {
 }
 
 // readInvalid returns the tenant ID and the state of a Tenant that does not decode. The state has
-// no admins, and its access is Closed. It has the namespace settings, labels and fair-use limits
+// no admins, and the access Closed. It has the namespace settings, labels and fair-use limits
 // of the Tenant's last valid version. The ID is zero if neither the name nor an earlier version
 // of the Tenant determines it.
 func (s *Store) readInvalid(t *typed.Invalid) (tenant.ID, *tenantState) {

@@ -13,7 +13,7 @@ import (
 	"github.com/kubetenant/kubetenant/internal/cli/output"
 )
 
-// confirmation describes the question that a command asks before its first write.
+// confirmation describes the question that a command prints before its first write.
 type confirmation struct {
 	// does is the action of the command, as a sentence. kind describes the name that the caller
 	// must type.

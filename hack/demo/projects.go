@@ -125,7 +125,8 @@ func (p *projectWalk) in(args string) []string { return words(args + " -n " + p.
 func (p *projectWalk) awaitOutput(ctx context.Context, text, caller, args string) error {
 	output := ""
 	err := wait.PollUntilContextTimeout(ctx, time.Second, applyTimeout, true, func(ctx context.Context) (bool, error) {
-		output, _ = p.demo.run(ctx, caller, "", words(args)...) // can-i fails if the answer is no
+		// The command can-i fails if the access is denied.
+		output, _ = p.demo.run(ctx, caller, "", words(args)...)
 		return strings.Contains(output, text), nil
 	})
 	if err != nil {

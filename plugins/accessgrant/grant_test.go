@@ -24,7 +24,7 @@ import (
 
 var errUnavailable = errors.New("away")
 
-// subject returns the first group of a caller as its tenant. It fails for the user "nobody".
+// subject returns the first group of a caller as its tenant. It fails for one user name.
 func subject(_ context.Context, u user.Info) (tenant.ID, error) {
 	if u.GetName() == "nobody" {
 		return tenant.System(), errUnavailable

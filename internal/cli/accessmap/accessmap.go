@@ -325,7 +325,7 @@ func tenantsOf(
 	switch {
 	case namespace == "" && anybodys:
 		all = append(all, AnyTenant)
-	case len(all) > 1: // who-can lists the system tenant's user of the same name
+	case len(all) > 1: // the command who-can lists the system tenant's user of the same name
 		all = all[:1]
 	}
 	return all

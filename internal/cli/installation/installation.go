@@ -3,11 +3,10 @@
 
 // Package installation detects whether and how kubetenant runs on a server.
 //
-// The behavior of the server shows whether kubetenant runs: its responses to malformed tenant
-// and cluster paths, its authorization of a caller whose tenant is ambiguous, and whether
-// admission rejects a reserved tenant name. CustomResourceDefinitions, labels, bindings and the
-// published configuration are not evidence, because they remain after a return to upstream's
-// kube-apiserver.
+// The behavior of the server shows whether kubetenant runs. The package sends malformed tenant and
+// cluster paths, reviews the access of a caller with two tenants, and tries to create a Namespace
+// with a reserved tenant name. CustomResourceDefinitions, labels, bindings and the published
+// configuration are not evidence, because they remain after a return to upstream's kube-apiserver.
 package installation
 
 import (

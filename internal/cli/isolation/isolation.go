@@ -177,7 +177,7 @@ func (m *matrix) unanswered(ctx context.Context, c *caller, target, request stri
 	return m.countUnanswered(err)
 }
 
-// countUnanswered counts a request without a response. It returns an error if there are more
+// countUnanswered records a request without a response. It returns an error if there are more
 // than maxUnanswered.
 func (m *matrix) countUnanswered(err error) error {
 	m.mu.Lock()

@@ -215,7 +215,7 @@ func (m *matrix) find(o Outcome, caller, target, group, example string) {
 	}
 }
 
-// note counts a request. For [Leaked], [Refused] and [Untested], it also adds the request to a
+// note records a request. For [Leaked], [Refused] and [Untested], it also adds the request to a
 // finding. group is the verb and the resource. reason is the reason for [Untested].
 func (m *matrix) note(caller, target string, o Outcome, reason, group, example string) {
 	m.count(caller, target, o)

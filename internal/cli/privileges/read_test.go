@@ -137,8 +137,8 @@ func TestRead(t *testing.T) {
 	}
 }
 
-// TestReadEmptySelection checks that an empty selection reads every binding. Of the kinds of
-// kubetenant, it reads only Tenants.
+// TestReadEmptySelection checks that an empty selection reads every binding. Among the kinds
+// of kubetenant, it reads only Tenants.
 func TestReadEmptySelection(t *testing.T) {
 	config, requested := apiServer(t, map[string]any{
 		rbacPath +

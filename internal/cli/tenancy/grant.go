@@ -93,7 +93,7 @@ const shortHash = 10
 // bindingName returns a readable name for the binding of a subject to a role. The hash in the name
 // differs for each combination of subject and role.
 func bindingName(s rbacv1.Subject, ref rbacv1.RoleRef) string {
-	const longest = 80 // of the name of the role and of the subject
+	const longest = 80 // the maximum length of the name of the role and of the subject
 	name := s.Name
 	if s.Namespace != "" {
 		name = s.Namespace + "." + s.Name

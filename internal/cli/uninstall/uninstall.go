@@ -70,7 +70,7 @@ type Options struct {
 	// PollInterval is the time between two checks of the cluster. Defaults to 1s.
 	PollInterval time.Duration
 
-	// Confirm asks the admin a question. If nil, a question is an error, unless Yes is set.
+	// Confirm shows a question to the admin. If nil, a question is an error, unless Yes is set.
 	Confirm func(question string) (bool, error)
 	// Printf prints a line.
 	Printf func(format string, args ...any)

@@ -725,9 +725,8 @@ func TestCheckServers(t *testing.T) {
 	}
 }
 
-// TestControllersWriteLater checks that the command finds objects that controllers write later: a
-// binding that is created after a check, and a finalizer that the controller of the service adds
-// before it stops.
+// TestControllersWriteLater checks that the command finds objects that controllers write later.
+// One controller creates a binding after a check. Another adds a finalizer before it stops.
 func TestControllersWriteLater(t *testing.T) {
 	s := newServer(t, installed())
 	lists := 0

@@ -120,7 +120,7 @@ func (s *testCluster) remove(resource string) {
 }
 
 // want checks whether the data is current and whether the replica is ready. The readiness check
-// of the definitions must report the text says, or pass if says is empty.
+// of the definitions must fail with the given text, or pass if the text is empty.
 func (s *testCluster) want(when string, current, ready bool, says string) {
 	s.t.Helper()
 	waittest.Until(s.t, func() error {

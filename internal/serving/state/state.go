@@ -230,7 +230,7 @@ func NewForWebhooks(
 
 // WithoutReservations makes admission check quotas without reserving any quota for a request. It
 // is for a service that does not authenticate its clients, because reviews from unauthenticated
-// clients must not change anything. The controller counts objects only after they were created.
+// clients must not change anything. The controller adds objects only after they were created.
 // Concurrent requests can therefore exceed a quota together. Call it before a stack is built from
 // the State.
 func (s *State) WithoutReservations() {
