@@ -88,8 +88,7 @@ func (c *Cache) With(ctx context.Context, key []string, get func(*Token) (*Token
 // lockInterval is the time between two attempts to acquire a lock.
 const lockInterval = 100 * time.Millisecond
 
-// readKeyring returns the token in the keyring for the given file path, or nil if there is no
-// valid
+// readKeyring returns the token in the keyring for the given file path, or nil if there is no valid
 // token.
 func readKeyring(path string) (*Token, error) {
 	text, err := keyring.Get(keyringService, filepath.Base(path))

@@ -10,6 +10,8 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"regexp"
+	"strings"
 	"time"
 
 	"github.com/gophercloud/gophercloud/v2"
@@ -22,8 +24,7 @@ import (
 // in the environment variables of an openrc file.
 type Keystone struct {
 	// Cloud is the name of a cloud in a clouds.yaml file. It defaults to $OS_CLOUD. If both are
-	// empty, the other environment variables specify the user. File is the path of the
-	// clouds.yaml
+	// empty, the other environment variables specify the user. File is the path of the clouds.yaml
 	// file. If empty, the default locations are used.
 	Cloud, File string
 	// Environment returns the value of an environment variable.
@@ -54,7 +55,7 @@ func (k *Keystone) Read() error {
 		}
 		options, _, config, err := clouds.Parse(more...)
 		if err != nil {
-			return fmt.Errorf("cloud %q: %s", k.Cloud, oneLine(err))
+			return fmt.Errorf("cloud %q: %s", k.Cloud, cloudError(err))
 		}
 		k.options = options
 		if err := k.checkAddress(); err != nil {
@@ -70,6 +71,22 @@ func (k *Keystone) Read() error {
 	}
 	k.options = k.fromEnvironment()
 	return k.checkAddress()
+}
+
+// yamlLine matches the position in an error of the YAML library.
+var yamlLine = regexp.MustCompile(`yaml: (?:unmarshal errors: )?(line \d+):`)
+
+// cloudError returns the text of an error about clouds.yaml or secure.yaml. The texts of the YAML
+// library can contain values of the file, such as a password. They are reduced to the position.
+func cloudError(err error) string {
+	text := oneLine(err)
+	if !strings.Contains(text, "yaml: ") { // such as a missing file or an unknown cloud
+		return text
+	}
+	if found := yamlLine.FindStringSubmatch(text); found != nil {
+		return "clouds.yaml or secure.yaml is not valid at " + found[1]
+	}
+	return "clouds.yaml or secure.yaml is not valid"
 }
 
 // ErrUnencrypted reports that a password would be sent over the network unencrypted.

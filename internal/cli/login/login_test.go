@@ -395,6 +395,36 @@ func TestKeystone(t *testing.T) {
 	}
 }
 
+// TestCloudErrorsContainNoSecret checks that the error about an invalid clouds.yaml or secure.yaml
+// contains no value of the file.
+func TestCloudErrorsContainNoSecret(t *testing.T) {
+	for name, text := range map[string]string{
+		"unknown anchor":  "clouds:\n  kube:\n    auth: { password: *CANARY }\n",
+		"wrong type":      "clouds:\n  kube:\n    auth: CANARY\n",
+		"list":            "clouds:\n  kube:\n    auth: { password: [CANARY] }\n",
+		"unknown tag":     "clouds:\n  kube:\n    auth: { password: !!int CANARY }\n",
+		"unclosed string": "clouds:\n  kube:\n    auth: { password: \"CANARY }\n",
+		"control":         "clouds:\n  kube:\n    auth: { password: CANARY\x01 }\n",
+	} {
+		for _, file := range []string{"clouds.yaml", "secure.yaml"} {
+			t.Run(name+" in "+file, func(t *testing.T) {
+				dir := t.TempDir()
+				files := map[string]string{"clouds.yaml": "clouds:\n  kube:\n    auth: { auth_url: https://k }\n"}
+				files[file] = text
+				for file, text := range files {
+					if err := os.WriteFile(filepath.Join(dir, file), []byte(text), 0o600); err != nil {
+						t.Fatal(err)
+					}
+				}
+				k := &login.Keystone{Cloud: "kube", File: filepath.Join(dir, "clouds.yaml"), Environment: os.Getenv}
+				if err := k.Read(); err == nil || strings.Contains(err.Error(), "CANARY") {
+					t.Errorf("got %v", err)
+				}
+			})
+		}
+	}
+}
+
 func TestInteractive(t *testing.T) {
 	const v1 = `{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","spec":{"interactive":%v}}`
 	for info, want := range map[string]bool{"": true, fmt.Sprintf(v1, true): true, fmt.Sprintf(v1, false): false} {

@@ -295,8 +295,7 @@ func safe(err error, sent ...string) string {
 const descriptionBytes = 500
 
 // printable returns a provider's text on one line, with at most maxBytes bytes and without
-// invisible
-// characters.
+// invisible characters.
 func printable(text string, maxBytes int) string {
 	cut := len(text) > maxBytes
 	text = strings.Join(strings.FieldsFunc(strings.ToValidUTF8(text[:min(len(text), maxBytes)], ""), func(r rune) bool {
