@@ -202,8 +202,8 @@ func fromGroups(u user.Info) (tenant.ID, error) {
 	return tenant.Parse(found)
 }
 
-// impersonatedTenant returns the tenant of user u, which a caller of impersonatorTenant
-// impersonates.
+// impersonatedTenant returns the tenant of user u. The impersonator of u belongs to the tenant
+// impersonatorTenant.
 func (s *Subjects) impersonatedTenant(
 	ctx context.Context,
 	impersonatorTenant tenant.ID,

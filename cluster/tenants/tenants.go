@@ -344,7 +344,8 @@ func (s *Store) TenantOf(name string) tenant.ID {
 
 // BelongsTo reports whether the Tenant object with the given name belongs to a tenant. If no such
 // Tenant exists, it reports whether a Tenant of this tenant would have this name. It returns false
-// if the ID of the Tenant is unknown or the Tenants have not been read.
+// if the ID of the Tenant is unknown, or if the Tenant is not stored yet and the Tenants have not
+// been read.
 func (s *Store) BelongsTo(name string, id tenant.ID) bool {
 	if of := s.TenantOf(name); !of.IsZero() {
 		return of == id

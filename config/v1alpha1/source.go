@@ -109,7 +109,8 @@ type claimed struct {
 	legacy            bool              // a serviceAccount source was found
 }
 
-// only returns an error if an earlier source has the same kind.
+// only records the kind of the source, of which there may be one source. It returns an error if an
+// earlier source has the same kind.
 func (s *validatedSource) only() field.ErrorList {
 	if slices.Contains(s.claimed.single, s.kind) {
 		return field.ErrorList{field.Forbidden(s.own, "only one source of this kind is allowed")}

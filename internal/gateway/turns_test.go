@@ -339,8 +339,8 @@ func TestLimitChangeKeepsRequests(t *testing.T) {
 	}
 }
 
-// TestImpersonationReviewsWait checks that the reviews that a tenant's impersonation causes wait in
-// the queue too. The request and its reviews use one slot together.
+// TestImpersonationReviewsWait checks that the access reviews for a tenant's impersonation also wait
+// in the queue. The request and its reviews use one slot together.
 func TestImpersonationReviewsWait(t *testing.T) {
 	t.Parallel()
 	w, eu := newLimitedFixture(t, 1, 10)

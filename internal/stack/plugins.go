@@ -117,8 +117,8 @@ func newPlugins(p *admissionParts, config *configv1alpha1.Settings) ([]Plugin, e
 	}, nil
 }
 
-// checkDefaultQuota returns an error if the default quota limits a resource that TenantQuota cannot
-// count.
+// checkDefaultQuota returns an error if the default quota limits a resource that no object uses, or
+// the number of namespaces.
 func checkDefaultQuota(c *configv1alpha1.Quota) error {
 	for _, name := range slices.Sorted(maps.Keys(c.Default)) {
 		switch {

@@ -194,9 +194,9 @@ func TestDeviceNames(t *testing.T) {
 	}
 }
 
-// TestDevicesAreLimited checks that a limit with any name of a device applies to Pods and claims,
-// regardless of the name that they request. If the classes are unknown, every request for devices
-// is denied.
+// TestDevicesAreLimited checks that a limit under one name of a device also applies to Pods and
+// claims that request the device under another name. If the classes are unknown, every request for
+// devices is denied.
 func TestDevicesAreLimited(t *testing.T) {
 	claiming := func(class string, mode resourcev1.DeviceAllocationMode, count int64) write {
 		kind := resourcev1.SchemeGroupVersion.WithKind("ResourceClaim")

@@ -29,8 +29,7 @@ func Changed(set *pflag.FlagSet, name string) bool {
 
 // Cluster is a cluster that a command uses.
 type Cluster struct {
-	// Name is the value of --cluster that selects the cluster, or the name of the context.
-	// Without
+	// Name is the value of --cluster that selects the cluster, or the name of the context. Without
 	// a context, it is the URL of the server. Server is the name of the cluster's entry in the
 	// kubeconfig, or Name if there is no entry.
 	Name, Server string

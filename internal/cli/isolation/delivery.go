@@ -156,8 +156,7 @@ func (w *fixture) createObject(ctx context.Context, path, namespace, name string
 	return err
 }
 
-// watch starts a watch. It sends each line of the response to the returned channel, and closes
-// the
+// watch starts a watch. It sends each line of the response to the returned channel, and closes the
 // channel if the watch ends or ctx is done.
 func (c *caller) watch(ctx context.Context, path string) (<-chan []byte, error) {
 	resp, err := c.do(ctx, c.stream, http.MethodGet, path, nil, nil)

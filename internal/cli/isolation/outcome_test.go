@@ -26,8 +26,8 @@ const (
 	boundary = authorizers + `: tenant boundary: the namespace is not owned by the caller's tenant`
 )
 
-// TestOutcomes checks that a response is a leak or a denial only if it shows the boundary's
-// decision.
+// TestOutcomes checks the outcome of each response. For a tenant's caller, a response is a leak or a
+// denial only if it shows the boundary's decision.
 func TestOutcomes(t *testing.T) {
 	for name, c := range map[string]struct {
 		code   int

@@ -35,8 +35,7 @@ const (
 	minExpiry = 10 * time.Minute
 	maxExpiry = math.MaxInt32 * time.Second
 	// cleanupTimeout is the maximum time for creating or deleting a request. An interrupt of the
-	// command
-	// does not stop these calls.
+	// command does not stop these calls.
 	cleanupTimeout = 10 * time.Second
 )
 

@@ -153,8 +153,7 @@ func convertNames(field string, list node) *configv1alpha1.FieldRule {
 	return ruleOf(field, items)
 }
 
-// ruleOf returns a rule that allows the valid names, and reports the invalid names. Without a
-// valid
+// ruleOf returns a rule that allows the valid names, and reports the invalid names. Without a valid
 // name, the rule forbids all values.
 func ruleOf(field string, names []node) *configv1alpha1.FieldRule {
 	rule := &configv1alpha1.FieldRule{Policy: configv1alpha1.FieldForbid}

@@ -27,8 +27,7 @@ import (
 
 const (
 	// pageSize is the number of objects in one page of a list. A cluster with 100,000 bindings
-	// needs 20
-	// requests.
+	// needs 20 requests.
 	pageSize = 5000
 	protobuf = "application/vnd.kubernetes.protobuf"
 )

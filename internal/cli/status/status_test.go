@@ -25,8 +25,9 @@ import (
 	"github.com/kubetenant/kubetenant/internal/cli/status"
 )
 
-// answers maps the paths of requests to the objects in the responses. The response is a 403 for a
-// nil object, and a 404 for a path that is not in the map.
+// answers maps the paths of requests to the objects in the responses. If a request has a field
+// selector, the key is the path, a question mark and the selector. The response is a 403 for a nil
+// object, and a 404 for a missing key.
 type answers map[string]any
 
 func (a answers) cluster(t *testing.T, compiledIn bool) *client.Cluster {
