@@ -18,6 +18,7 @@ cd "$(dirname "$0")/.."
 root=$PWD
 dir=${DIR:-dist}
 tools=$root/bin
+throw_away_key=
 # Without VCS stamping, a clone without history builds the same bytes. The linker flags set the
 # version and the commit.
 export GOFLAGS="-trimpath -buildvcs=false" CGO_ENABLED=0 GOWORK=off GOAMD64=v1 GOARM64=v8.0 GOEXPERIMENT=
@@ -34,7 +35,7 @@ version() {
   commit=$(git rev-parse HEAD)
   if [ -z "${VERSION:-}" ]; then
     [ "${SNAPSHOT:-}" = 1 ] || fail 'set VERSION=v0.1.0 for a release, or SNAPSHOT=1'
-    [ -z "$changes" ] || [ -z "${KEY:-}${KEYLESS:-}" ] || [ -n "${throw_away_key:-}" ] ||
+    [ -z "$changes" ] || [ -z "${KEY:-}${KEYLESS:-}" ] || [ -n "$throw_away_key" ] ||
       fail $'a signed snapshot must not contain changes that are not in its commit: commit or remove them\n'"$changes"
     [ -z "$changes" ] || echo 'release: the snapshot contains changes that are not in its commit' >&2
     echo "v0.0.0-${commit:0:12}"
@@ -57,8 +58,8 @@ version() {
 # DIRECTORY/OS_ARCH.
 programs() {
   local flags server_flags platform to programs
-  flags="${STRIP--s -w} -X github.com/kubetenant/kubetenant/internal/version.version=$1"
-  flags+=" -X github.com/kubetenant/kubetenant/internal/version.commit=$(git rev-parse HEAD)"
+  flags="${STRIP--s -w} -X github.com/kubetenant/kubetenant/internal/version.stamp="
+  flags+="kubetenant-release:$1:$(git rev-parse HEAD);"
   server_flags="$flags -X k8s.io/component-base/version.gitVersion=${KUBERNETES:?is set by make}"
   for platform in ${PLATFORMS//,/ }; do
     export GOOS=${platform%/*} GOARCH=${platform#*/}
@@ -108,9 +109,15 @@ build() {
   echo "$dir has $version"
 }
 
-# verification prints the options with which "release verify" and "release push" verify
-# signatures.
+# verification prints the options with which "release verify" and "release push" verify. They compare
+# a release with the files of the repository.
 verification() {
+  if [ -n "${VERSION:-}" ]; then
+    [ "$(git rev-parse -q --verify "refs/tags/$VERSION^{commit}")" = "$(git rev-parse HEAD)" ] ||
+      fail "HEAD does not have the tag $VERSION: check it out first (git checkout $VERSION)"
+    [ -z "$(git status --porcelain)" ] || fail 'the tree has changes: a release is compared with the tagged files'
+  fi
+  printf '%s\n' "--commit=$(git rev-parse HEAD)" "--time=$(git log -1 --format=%ct)"
   if [ -n "${PUBLIC:-}" ]; then
     echo "--public-key=$PUBLIC"
   elif [ "${UNSIGNED:-}" = 1 ]; then

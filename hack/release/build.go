@@ -5,6 +5,7 @@ package main
 
 import (
 	"context"
+	"debug/buildinfo"
 	"errors"
 	"fmt"
 	"os"
@@ -74,25 +75,56 @@ func (r *release) build(ctx context.Context) error {
 	if existing, err := os.ReadDir(r.dist); err != nil || len(existing) > 0 {
 		return errors.Join(err, fmt.Errorf("%s must be empty: remove its files", r.dist))
 	}
-	images, err := r.buildArtifacts()
+	if err := r.checkPrograms(); err != nil {
+		return err
+	}
+	images, err := r.buildPackages()
 	if err != nil {
 		return err
 	}
-	for chart := range charts() {
-		if err := r.buildChart(chart, images[chart]); err != nil {
-			return fmt.Errorf("chart %s: %w", chart, err)
-		}
-	}
 	if err := r.buildSBOMs(ctx); err != nil {
-		return err
-	}
-	if err := errors.Join(r.buildKrew(), r.buildNotes()); err != nil {
 		return err
 	}
 	if err := r.buildProvenance(images); err != nil {
 		return fmt.Errorf("provenance: %w", err)
 	}
 	return r.finish(ctx)
+}
+
+// checkPrograms checks that the programs were built with the Go version of this tool. The
+// provenance names one version, and the version of this tool determines the compressed bytes.
+func (r *release) checkPrograms() error {
+	for _, a := range artifacts(r.version, r.platforms) {
+		if a.image {
+			continue
+		}
+		path := r.binary(a.program, a.platforms[0])
+		info, err := buildinfo.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		if info.GoVersion != runtime.Version() {
+			return fmt.Errorf("%s was built with %s, and this tool with %s: remove bin/release and use one version of Go",
+				path, info.GoVersion, runtime.Version())
+		}
+	}
+	return nil
+}
+
+// buildPackages writes the files that depend only on the source, the programs and the time of the
+// commit: the archives, images, charts, the krew manifest and the release notes. It returns the
+// digests of the images.
+func (r *release) buildPackages() (map[string]string, error) {
+	images, err := r.buildArtifacts()
+	if err != nil {
+		return nil, err
+	}
+	for chart := range charts() {
+		if err := r.buildChart(chart, images[chart]); err != nil {
+			return nil, fmt.Errorf("chart %s: %w", chart, err)
+		}
+	}
+	return images, errors.Join(r.buildKrew(), r.buildNotes())
 }
 
 // finish writes the checksums and the signatures.

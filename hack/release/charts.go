@@ -26,27 +26,12 @@ type replacement struct {
 	text string
 }
 
-// buildChart writes the archive of a chart.
+// buildChart writes the archive of a chart with the version and the image of the release. It does
+// not use Helm to write the archive, because Helm writes the current time into it.
 func (r *release) buildChart(name, digest string) error {
-	archive, err := r.chart(name, digest)
-	if err != nil {
-		return err
-	}
-	if err := checkChart(archive, name, r.version, reference(name, r.version, digest)); err != nil {
-		return err
-	}
-	return writeFile(filepath.Join(r.dist, chartName(name, r.version)), func(w io.Writer) error {
-		_, err := w.Write(archive)
-		return err
-	})
-}
-
-// chart returns the archive of a chart with the version and the image of the release. It does not
-// use Helm to write the archive, because Helm writes the current time into it.
-func (r *release) chart(name, digest string) ([]byte, error) {
 	entries, err := filesUnder(filepath.Join(r.source, filepath.FromSlash(charts()[name])), name+"/")
 	if err != nil {
-		return nil, err
+		return err
 	}
 	image := reference(name, r.version, digest)
 	replacements := []replacement{
@@ -61,7 +46,7 @@ func (r *release) chart(name, digest string) ([]byte, error) {
 	for i := range entries {
 		e := &entries[i]
 		if e.data, err = os.ReadFile(e.path); err != nil {
-			return nil, err
+			return err
 		}
 		e.path = ""
 		for _, change := range replacements {
@@ -69,15 +54,22 @@ func (r *release) chart(name, digest string) ([]byte, error) {
 				continue
 			}
 			if found := len(change.line.FindAll(e.data, -1)); found != 1 {
-				return nil, fmt.Errorf("%s of chart %s matches %s %d times: it must match once",
-					change.file, name, change.line, found)
+				return fmt.Errorf("%s of chart %s matches %s %d times: it must match once", change.file, name, change.line, found)
 			}
 			e.data = change.line.ReplaceAllLiteral(e.data, []byte(change.text))
 		}
 	}
 	var archive bytes.Buffer
-	err = writeTarGz(&archive, entries, r.time)
-	return archive.Bytes(), err
+	if err := writeTarGz(&archive, entries, r.time); err != nil {
+		return err
+	}
+	if err := checkChart(archive.Bytes(), name, r.version, image); err != nil {
+		return err
+	}
+	return writeFile(filepath.Join(r.dist, chartName(name, r.version)), func(w io.Writer) error {
+		_, err := w.Write(archive.Bytes())
+		return err
+	})
 }
 
 // checkChart loads a chart as Helm does, and checks its version and its image.
@@ -123,7 +115,7 @@ func checkSchema(c *chart.Chart) error {
 		values[try.name] = try.value
 		err := util.ValidateAgainstSingleSchema(values, c.Schema)
 		if found := err != nil && strings.Contains(err.Error(), try.problem); found != try.wanted {
-			return fmt.Errorf("with %s=%v, the schema has the problem %s: %t; want %t: %w",
+			return fmt.Errorf("with %s=%v, the schema has the problem %s: %t; want %t (%v)", //nolint:errorlint // err may be nil
 				try.name, try.value, try.problem, found, try.wanted, err)
 		}
 	}

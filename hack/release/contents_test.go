@@ -4,15 +4,17 @@
 package main
 
 import (
-	"archive/tar"
 	"bytes"
 	"encoding/json"
 	"errors"
 	"io"
 	"maps"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
+	"runtime/debug"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -21,34 +23,41 @@ import (
 // The tests in this file call the checks of the content directly. An attacker with the key, or a
 // mistake in the build, can create files with valid checksums and signatures.
 
-func contents(t *testing.T) *verifier {
+// repositoryFolder is the folder of the repository, from which the snapshot was made.
+const repositoryFolder = "../.."
+
+// newVerifier returns a verifier of the snapshot with the commit of the repository.
+func newVerifier(t *testing.T) *verifier {
 	t.Helper()
-	v := &verifier{dist: snapshotFolder(t), unsigned: true}
-	v.made.source = repositoryFolder
-	var err error
+	v := &verifier{dist: snapshotFolder(t), publicKey: publicKey(t), source: repositoryFolder}
+	out, err := exec.CommandContext(t.Context(), "git", "-C", repositoryFolder, "log", "-1", "--format=%H %ct").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	commit, when, _ := strings.Cut(strings.TrimSpace(string(out)), " ")
+	seconds, err := strconv.ParseInt(when, 10, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	v.commit, v.time = commit, time.Unix(seconds, 0).UTC()
 	if v.files, err = digests(v.dist); err != nil {
 		t.Fatal(err)
 	}
 	if err := v.identify(""); err != nil {
 		t.Fatal(err)
 	}
-	if err := v.prepare(); err != nil {
-		t.Fatal(err)
-	}
 	return v
 }
 
-// gatewayImage returns the folder of the gateway's image, with the program of its archive.
-func gatewayImage(t *testing.T) (v *verifier, folder string) {
+// remade returns the release that the snapshot is compared with.
+func remade(t *testing.T, v *verifier) *release {
 	t.Helper()
-	v = contents(t)
-	if err := v.checkArchive(archiveOf("kubetenant-gateway", v.version)); err != nil {
+	made, err := v.remake()
+	if err != nil {
 		t.Fatal(err)
 	}
-	if err := v.checkImage("kubetenant-gateway"); err != nil {
-		t.Fatal(err)
-	}
-	return v, filepath.Join(v.dist, layoutsFolder, "kubetenant-gateway")
+	t.Cleanup(func() { _ = os.RemoveAll(made.scratch) })
+	return made
 }
 
 // archiveOf returns the archive of a program for linux/amd64, the platform of the snapshot.
@@ -57,235 +66,204 @@ func archiveOf(program, version string) artifact {
 	return artifact{file: archiveName(program, version, p), program: program, platforms: []platform{p}}
 }
 
-func TestAChangedImageIsFound(t *testing.T) {
-	v, folder := gatewayImage(t)
-	for _, name := range filesOf(t, folder) {
-		t.Run(name, func(t *testing.T) {
-			path := filepath.Join(folder, name)
-			info, err := os.Stat(path)
-			if err != nil {
-				t.Fatal(err)
-			}
-			flip(t, path, info.Size()/2)
-			defer flip(t, path, info.Size()/2)
-			if err := v.checkImage("kubetenant-gateway"); err == nil {
-				t.Error("no problem")
-			}
-		})
-	}
-}
-
-func TestAnImageOfAnotherReleaseIsFound(t *testing.T) {
-	v, _ := gatewayImage(t)
-	key := "kubetenant-gateway linux/amd64"
-	for name, c := range map[string]struct {
-		change func(*verifier)
-		want   string
-	}{
-		"another program": {func(v *verifier) {
-			v.programs = map[string]built{key: {digest: strings.Repeat("0", 64)}}
-		}, "its files are"},
-		"another commit":  {func(v *verifier) { v.made.commit = strings.Repeat("0", 40) }, "annotations"},
-		"another time":    {func(v *verifier) { v.made.time = v.made.time.Add(time.Second) }, "its configuration is"},
-		"another version": {func(v *verifier) { v.version = "v9.9.9" }, "annotations"},
-		"no platform":     {func(v *verifier) { v.platforms = allPlatforms() }, "the index has 1 images"},
-		"another blob": {func(v *verifier) {
-			v.files = maps.Clone(v.files)
-			v.files["images/kubetenant-gateway/blobs/sha256/"+strings.Repeat("0", 64)] = strings.Repeat("0", 64)
-		}, "does not belong to the image"},
-		"another archive": {func(v *verifier) {
-			v.files = maps.Clone(v.files)
-			v.files[imageName("kubetenant-gateway", v.version)] = strings.Repeat("0", 64)
-		}, "does not have the same files"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			changed := *v
-			c.change(&changed)
-			requireProblem(t, changed.checkImage("kubetenant-gateway"), c.want)
-		})
-	}
-}
-
-func TestAWrongProgramIsFound(t *testing.T) {
-	v := contents(t)
-	for name, c := range map[string]struct {
-		program, version string
-		p                platform
-		want             string
-	}{
-		"of another package":  {"kubetenant-webhook", v.version, platform{"linux", "amd64"}, "cmd/kubetenant-webhook"},
-		"of another platform": {"kubetenant-gateway", v.version, platform{"linux", "arm64"}, "GOARCH=amd64"},
-		"of another version":  {"kubetenant-gateway", "v9.9.9-not-there", platform{"linux", "amd64"}, "v9.9.9-not-there"},
-		"of another commit":   {"kubetenant-gateway", v.version, platform{"linux", "amd64"}, strings.Repeat("0", 40)},
-	} {
-		t.Run(name, func(t *testing.T) {
-			changed := *v
-			changed.version = c.version
-			if name == "of another commit" {
-				changed.made.commit = c.want
-			}
-			file := archiveName("kubetenant-gateway", v.version, platform{"linux", "amd64"})
-			archive, err := os.Open(filepath.Join(v.dist, file))
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer func() { _ = archive.Close() }()
-			err = readTarGz(archive, func(name, _ string, content io.Reader) error {
-				if name != "kubetenant-gateway" {
-					return nil
-				}
-				data, err := io.ReadAll(content)
-				if err != nil {
-					return err
-				}
-				return changed.checkBinary(data, c.program, c.p)
-			})
-			requireProblem(t, err, c.want)
-		})
-	}
-}
-
-func TestAWrongChartIsFound(t *testing.T) {
-	v, _ := gatewayImage(t)
-	const chart = "kubetenant-gateway"
-	data, err := v.read(chartName(chart, v.version))
-	if err != nil {
-		t.Fatal(err)
-	}
-	image := reference(chart, v.version, v.images[chart])
-	if err := checkChart(data, chart, v.version, image); err != nil {
-		t.Fatal(err)
-	}
-	requireProblem(t, checkChart(data, chart, v.version, reference(chart, v.version, "sha256:0")), "the value image")
-	requireProblem(t, checkChart(data, chart, "v9.9.9", image), "version")
-	requireProblem(t, checkChart(data, "other", v.version, image), "name")
-	requireProblem(t, checkChart(data[:len(data)/2], chart, v.version, image), "EOF")
-	if err := v.checkChart(chart); err != nil {
-		t.Error(err)
-	}
-}
-
 // TestAChangedSourceIsFound checks that files which depend only on the source are compared with the
 // source, because valid versions and digests do not prove their content.
 func TestAChangedSourceIsFound(t *testing.T) {
-	for file, check := range map[string]func(*verifier) error{
-		"LICENSE":                               func(v *verifier) error { return v.checkArchive(archiveOf(plugin, v.version)) },
-		"cmd/kubectl-tenant/" + completion:      func(v *verifier) error { return v.checkArchive(archiveOf(plugin, v.version)) },
-		"deploy/gateway/templates/gateway.yaml": func(v *verifier) error { return v.checkChart("kubetenant-gateway") },
-		"CHANGELOG.md":                          (*verifier).checkNotes,
+	v := newVerifier(t)
+	source := t.TempDir()
+	for _, name := range []string{"cmd/kubectl-tenant", "deploy", "docs"} {
+		if err := os.CopyFS(filepath.Join(source, name), os.DirFS(filepath.Join(repositoryFolder, name))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, name := range []string{"LICENSE", "CHANGELOG.md"} {
+		data, err := os.ReadFile(filepath.Join(repositoryFolder, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		write(t, filepath.Join(source, name), data)
+	}
+	v.source = source
+	if err := v.checkContents(); err != nil {
+		t.Fatalf("a copy of the source: %v", err)
+	}
+	for _, name := range []string{
+		"LICENSE", "cmd/kubectl-tenant/" + completion, "deploy/gateway/templates/gateway.yaml", "deploy/chart/crds/tenants.yaml",
+		"CHANGELOG.md",
 	} {
-		t.Run(file, func(t *testing.T) {
-			v, _ := gatewayImage(t)
-			if err := check(v); err != nil {
-				t.Fatal(err)
-			}
-			source := t.TempDir()
-			for _, folder := range []string{"cmd/kubectl-tenant", "deploy/gateway", "docs"} {
-				if err := os.CopyFS(filepath.Join(source, folder), os.DirFS(filepath.Join(repositoryFolder, folder))); err != nil {
-					t.Fatal(err)
-				}
-			}
-			for _, name := range []string{"LICENSE", "CHANGELOG.md"} {
-				data, err := os.ReadFile(filepath.Join(repositoryFolder, name))
-				if err != nil {
-					t.Fatal(err)
-				}
-				write(t, filepath.Join(source, name), data)
-			}
-			v.made.source = source
-			if err := check(v); err != nil {
-				t.Fatalf("a copy of the source: %v", err)
-			}
-			path := filepath.Join(source, file)
-			data, err := os.ReadFile(path)
-			if err != nil {
-				t.Fatal(err)
-			}
-			write(t, path, bytes.ReplaceAll(data, []byte("e"), []byte("E")))
-			requireProblem(t, check(v), "verify from the repository at commit "+v.made.commit)
-		})
+		path := filepath.Join(source, name)
+		data, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		write(t, path, bytes.ReplaceAll(data, []byte("e"), []byte("E")))
+	}
+	err := v.checkContents()
+	for _, file := range []string{
+		archiveName(plugin, v.version, platform{"linux", "amd64"}), archiveName(servers()[0], v.version, platform{"linux", "amd64"}),
+		chartName("kubetenant-gateway", v.version), chartName("kubetenant-webhook", v.version), notesFile,
+	} {
+		requireProblem(t, err, file+" is not the file that commit "+v.commit+" makes")
 	}
 }
 
-// TestAttributesOfFilesAreFound checks that a program cannot get more rights than its mode shows.
-func TestAttributesOfFilesAreFound(t *testing.T) {
+// TestAnotherCommitIsRejected checks that a release of another commit is rejected, even if the
+// release is consistent.
+func TestAnotherCommitIsRejected(t *testing.T) {
+	v := newVerifier(t)
+	v.commit = strings.Repeat("0", 40)
+	requireProblem(t, v.checkContents(), "check out its commit")
+	v = newVerifier(t)
+	v.time = v.time.Add(time.Second)
+	err := v.checkContents()
+	for _, a := range artifacts(v.version, v.platforms) {
+		requireProblem(t, err, a.file+" is not the file")
+	}
+}
+
+// TestDifferentFilesAreFound checks that each file that can be made again is compared.
+func TestDifferentFilesAreFound(t *testing.T) {
+	v := newVerifier(t)
+	made := remade(t, v)
+	for _, a := range artifacts(v.version, v.platforms) {
+		if a.image {
+			continue
+		}
+		if _, err := v.extract(a, made); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := made.buildPackages(); err != nil {
+		t.Fatal(err)
+	}
+	want, err := digests(made.dist)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if problems := v.differences(want); len(problems) > 0 {
+		t.Fatal(problems)
+	}
+	for name := range v.files {
+		_, isMade := want[name]
+		notMade := strings.HasSuffix(name, sbomSuffix) || strings.HasSuffix(name, bundleSuffix) ||
+			name == checksumsFile || name == provenanceFile
+		if isMade == notMade {
+			t.Errorf("%s: made again: %t", name, isMade)
+		}
+	}
+	for name := range want {
+		changed := *v
+		changed.files = maps.Clone(v.files)
+		changed.files[name] = strings.Repeat("0", 64)
+		requireProblem(t, errors.Join(changed.differences(want)...), name+" is not the file")
+		delete(changed.files, name)
+		requireProblem(t, errors.Join(changed.differences(want)...), name+" is not the file")
+	}
+	v.files["images/kubetenant-gateway/blobs/sha256/"+strings.Repeat("0", 64)] = strings.Repeat("0", 64)
+	requireProblem(t, errors.Join(v.differences(want)...), "does not belong to an image")
+}
+
+func TestAWrongProgramIsFound(t *testing.T) {
+	v := newVerifier(t)
+	made := remade(t, v)
+	const program = "kubetenant-gateway"
+	archive, err := v.read(archiveOf(program, v.version).file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	data, err := fileInTarGz(archive, program)
+	if err != nil {
+		t.Fatal(err)
+	}
+	linux := platform{"linux", "amd64"}
+	if _, err := checkBinary(data, program, made, linux); err != nil {
+		t.Fatal(err)
+	}
 	for name, c := range map[string]struct {
-		change func(*tar.Header)
-		want   string
+		program, version, commit string
+		p                        platform
+		want                     string
 	}{
-		"setuid":  {func(h *tar.Header) { h.Mode = 0o4755 }, "04755"},
-		"setgid":  {func(h *tar.Header) { h.Mode = 0o2755 }, "02755"},
-		"sticky":  {func(h *tar.Header) { h.Mode = 0o1755 }, "01755"},
-		"a user":  {func(h *tar.Header) { h.Uid = 1 }, "belongs to user 1"},
-		"a group": {func(h *tar.Header) { h.Gid = 1 }, "belongs to user 0"},
-		"a link":  {func(h *tar.Header) { h.Typeflag, h.Linkname = tar.TypeSymlink, "x" }, "neither a file nor a folder"},
-		"capabilities": {func(h *tar.Header) {
-			h.Format, h.PAXRecords = tar.FormatPAX, map[string]string{"SCHILY.xattr.security.capability": "x"}
-		}, "format PAX"},
+		"another package":   {"kubetenant-webhook", made.version, made.commit, linux, "cmd/kubetenant-webhook"},
+		"another platform":  {program, made.version, made.commit, platform{"linux", "arm64"}, "GOARCH=amd64"},
+		"a known version":   {program, "v0.1.0", made.commit, linux, "does not contain"}, // of another module
+		"part of a version": {program, made.version[:10], made.commit, linux, "does not contain"},
+		"another commit":    {program, made.version, strings.Repeat("0", 40), linux, "does not contain"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			header := &tar.Header{Name: "program", Mode: 0o755, Format: tar.FormatUSTAR, Typeflag: tar.TypeReg}
-			c.change(header)
-			var archive bytes.Buffer
-			w := tar.NewWriter(&archive)
-			if err := errors.Join(w.WriteHeader(header), w.Close()); err != nil {
-				t.Fatal(err)
-			}
-			err := readTar(&archive, func(_, mode string, _ io.Reader) error {
-				if mode != "0755" {
-					return errors.New(mode)
-				}
-				return nil
-			})
+			_, err := checkBinary(data, c.program, &release{version: c.version, commit: c.commit}, c.p)
 			requireProblem(t, err, c.want)
 		})
+	}
+	if _, err := fileInTarGz(archive, "missing"); !errors.Is(err, io.EOF) {
+		t.Errorf("a missing program: %v", err)
+	}
+	if _, err := fileInTarGz(archive[:len(archive)/2], program); err == nil {
+		t.Error("a truncated archive is accepted")
 	}
 }
 
 func TestAWrongSBOMIsFound(t *testing.T) {
-	v := contents(t)
-	file := archiveName(plugin, v.version, platform{"linux", "amd64"})
-	data, err := v.read(file + sbomSuffix)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := v.checkArchive(archiveOf(plugin, v.version)); err != nil {
-		t.Fatal(err)
-	}
-	modules := v.modules(archiveOf(plugin, v.version))
-	if len(modules) < 50 {
-		t.Errorf("%s has %d modules", plugin, len(modules))
-	}
-	if err := checkSBOM(data, file, v.version, v.files[file], modules); err != nil {
-		t.Fatal(err)
-	}
-	requireProblem(t, checkSBOM(data, "other", v.version, v.files[file], modules), "it is about")
-	requireProblem(t, checkSBOM(data, file, "v9.9.9", v.files[file], modules), "it is about")
-	requireProblem(t, checkSBOM(data, file, v.version, strings.Repeat("0", 64), modules), "another digest")
-	without := bytes.ReplaceAll(data, []byte(`"name": "`+module), []byte(`"name": "other`))
-	requireProblem(t, checkSBOM(without, file, v.version, v.files[file], modules), "does not list")
-	for name := range modules {
-		older := maps.Clone(modules)
-		older[name] = "v0.0.1"
-		requireProblem(t, checkSBOM(data, file, v.version, v.files[file], older), "does not list "+name+" v0.0.1")
+	v := newVerifier(t)
+	made := remade(t, v)
+	for _, program := range append(servers(), plugin) {
+		a := archiveOf(program, v.version)
+		info, err := v.extract(a, made)
+		if err != nil {
+			t.Fatal(err)
+		}
+		modules := modulesOf([]*debug.BuildInfo{info})
+		if len(modules) < 50 {
+			t.Errorf("%s has %d modules", program, len(modules))
+		}
+		data, err := v.read(a.sbom())
+		if err != nil {
+			t.Fatal(err)
+		}
+		check := func(file, version, digest string, modules map[string]bool) error {
+			return checkSBOM(data, file, version, digest, modules)
+		}
+		digest := v.files[a.file]
+		if err := check(a.file, v.version, digest, modules); err != nil {
+			t.Errorf("%s: %v", a.file, err)
+		}
+		requireProblem(t, check("other", v.version, digest, modules), "it is about")
+		requireProblem(t, check(a.file, "v9.9.9", digest, modules), "it is about")
+		requireProblem(t, check(a.file, v.version, strings.Repeat("0", 64), modules), "another digest")
+		for name := range modules {
+			other := map[string]bool{name + ".1": true}
+			requireProblem(t, check(a.file, v.version, digest, other), "does not list "+name+".1")
+		}
 	}
 }
 
 func TestAWrongProvenanceIsFound(t *testing.T) {
-	v, _ := gatewayImage(t)
+	v := newVerifier(t)
+	made := remade(t, v)
+	images := map[string]string{}
 	for _, program := range servers() {
-		_, descriptor, err := openIndex(filepath.Join(v.dist, layoutsFolder, program))
+		index, err := openIndex(filepath.Join(v.dist, layoutsFolder, program))
 		if err != nil {
 			t.Fatal(err)
 		}
-		v.images[program] = descriptor.Digest.String()
-	}
-	if err := v.checkProvenance(); err != nil {
-		t.Fatal(err)
+		digest, err := index.Digest()
+		if err != nil {
+			t.Fatal(err)
+		}
+		images[program] = digest.String()
 	}
 	data, err := v.read(provenanceFile)
 	if err != nil {
 		t.Fatal(err)
+	}
+	if err := made.checkProvenance(data, v.subjectFiles(), images); err != nil {
+		t.Fatal(err)
+	}
+	definition := func(s map[string]any) map[string]any {
+		return s["predicate"].(map[string]any)["buildDefinition"].(map[string]any)
+	}
+	parameters := func(s map[string]any) map[string]any {
+		return definition(s)["externalParameters"].(map[string]any)
 	}
 	for name, c := range map[string]struct {
 		change func(statement map[string]any)
@@ -296,16 +274,16 @@ func TestAWrongProvenanceIsFound(t *testing.T) {
 			first := s["subject"].([]any)[0].(map[string]any)
 			first["digest"] = map[string]any{"sha256": strings.Repeat("0", 64)}
 		}, "subjects"},
-		"another type":  {func(s map[string]any) { s["predicateType"] = "https://example.com" }, "example.com"},
-		"another field": {func(s map[string]any) { s["extra"] = true }, "extra"},
-		"without source": {func(s map[string]any) {
-			definition := s["predicate"].(map[string]any)["buildDefinition"].(map[string]any)
-			definition["resolvedDependencies"] = []any{}
+		"another type":      {func(s map[string]any) { s["predicateType"] = "https://example.com" }, "example.com"},
+		"another field":     {func(s map[string]any) { s["extra"] = true }, "extra"},
+		"no source":         {func(s map[string]any) { delete(definition(s), "resolvedDependencies") }, "build definition"},
+		"another version":   {func(s map[string]any) { parameters(s)["version"] = "v9.9.9" }, "build definition"},
+		"another source":    {func(s map[string]any) { parameters(s)["source"] = "https://example.com" }, "build definition"},
+		"another platform":  {func(s map[string]any) { parameters(s)["platforms"] = []any{} }, "build definition"},
+		"another parameter": {func(s map[string]any) { parameters(s)["extra"] = "x" }, "build definition"},
+		"another Go version": {func(s map[string]any) {
+			definition(s)["internalParameters"] = map[string]any{"goVersion": "go1.0"}
 		}, "build definition"},
-		"another version": {func(s map[string]any) {
-			definition := s["predicate"].(map[string]any)["buildDefinition"].(map[string]any)
-			definition["externalParameters"] = map[string]any{"version": "v9.9.9"}
-		}, "v9.9.9"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var statement map[string]any
@@ -317,24 +295,13 @@ func TestAWrongProvenanceIsFound(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			_, _, err = checkProvenance(text, v.version, v.subjectFiles(), v.images)
-			requireProblem(t, err, c.want)
+			requireProblem(t, made.checkProvenance(text, v.subjectFiles(), images), c.want)
 		})
 	}
 }
 
-func TestAWrongManifestForKrewIsFound(t *testing.T) {
-	v := contents(t)
-	if err := v.checkKrew(); err != nil {
-		t.Fatal(err)
-	}
-	v.files = maps.Clone(v.files)
-	v.files[archiveName(plugin, v.version, platform{"linux", "amd64"})] = strings.Repeat("0", 64)
-	requireProblem(t, v.checkKrew(), krewFile)
-}
-
 func TestNotesHaveNoRelativeLinks(t *testing.T) {
-	v := contents(t)
+	v := newVerifier(t)
 	text, err := v.read(notesFile)
 	if err != nil {
 		t.Fatal(err)

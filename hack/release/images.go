@@ -23,19 +23,12 @@ import (
 // imageUser is the user of the processes in the images. The charts set the same number.
 const imageUser = "65532:65532"
 
-const (
-	titleLabel    = "org.opencontainers.image.title"
-	versionLabel  = "org.opencontainers.image.version"
-	revisionLabel = "org.opencontainers.image.revision"
-	refAnnotation = "org.opencontainers.image.ref.name"
-)
-
 // imageLabels returns the labels of an image. The index of the image has the same annotations.
 func imageLabels(program, version, commit string) map[string]string {
 	return map[string]string{
-		titleLabel:                          program,
-		versionLabel:                        version,
-		revisionLabel:                       commit,
+		"org.opencontainers.image.title":    program,
+		"org.opencontainers.image.version":  version,
+		"org.opencontainers.image.revision": commit,
 		"org.opencontainers.image.licenses": "Apache-2.0",
 		"org.opencontainers.image.source":   repository,
 		"org.opencontainers.image.url":      repository,
@@ -100,7 +93,11 @@ func (r *release) buildImage(a artifact) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if err := to.AppendIndex(index, layout.WithAnnotations(indexAnnotations(a.program, r.version))); err != nil {
+	err = to.AppendIndex(index, layout.WithAnnotations(map[string]string{
+		"org.opencontainers.image.ref.name": r.version,
+		"io.containerd.image.name":          registry + "/" + a.program + ":" + r.version,
+	}))
+	if err != nil {
 		return "", err
 	}
 	files, err := filesUnder(folder, "")
@@ -142,32 +139,15 @@ func (r *release) platformImage(program string, p platform) (v1.Image, error) {
 	if err != nil {
 		return nil, err
 	}
-	made := r.imageConfig(program, p)
-	made.RootFS, made.History = config.RootFS, config.History
-	return mutate.ConfigFile(image, &made)
-}
-
-// imageConfig returns the configuration of an image, without its layers.
-func (r *release) imageConfig(program string, p platform) v1.ConfigFile {
-	return v1.ConfigFile{
-		Created:      v1.Time{Time: r.time},
-		OS:           p.os,
-		Architecture: p.arch,
-		Config: v1.Config{
-			Entrypoint: []string{"/" + program},
-			Labels:     imageLabels(program, r.version, r.commit),
-			User:       imageUser,
-			WorkingDir: "/",
-		},
+	config = config.DeepCopy()
+	config.Created, config.OS, config.Architecture = created, p.os, p.arch
+	config.Config = v1.Config{
+		Entrypoint: []string{"/" + program},
+		Labels:     imageLabels(program, r.version, r.commit),
+		User:       imageUser,
+		WorkingDir: "/",
 	}
-}
-
-// indexAnnotations returns the annotations of an image in the index.json of its folder.
-func indexAnnotations(program, version string) map[string]string {
-	return map[string]string{
-		refAnnotation:              version,
-		"io.containerd.image.name": registry + "/" + program + ":" + version,
-	}
+	return mutate.ConfigFile(image, config)
 }
 
 // layer compresses the entries into a file. A layer in memory would be compressed twice: once for

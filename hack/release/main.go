@@ -119,9 +119,12 @@ func newPushCommand() *cobra.Command {
 // verification.
 func (v *verifier) addFlags(cmd *cobra.Command) func(context.Context) error {
 	var key, version string
+	var unix int64
 	flags := cmd.Flags()
 	flags.StringVar(&v.dist, "dist", "dist", "folder of the release")
-	flags.StringVar(&v.made.source, "source", ".", "folder of the repository, at the commit of the release")
+	flags.StringVar(&v.source, "source", ".", "folder of the repository, at the commit of the release")
+	flags.StringVar(&v.commit, "commit", "", "commit of the repository")
+	flags.Int64Var(&unix, "time", 0, "time of the commit, in seconds since 1970")
 	flags.StringVar(&key, "public-key", "", "public key of the signatures, in PEM")
 	flags.StringVar(&v.keyless.subject, "certificate-identity", "", "identity of keyless signatures")
 	flags.StringVar(&v.keyless.issuer, "certificate-oidc-issuer", "", "issuer of the identity")
@@ -129,6 +132,7 @@ func (v *verifier) addFlags(cmd *cobra.Command) func(context.Context) error {
 	flags.StringVar(&version, "version", "", "version that the release must have")
 	flags.StringVar(&v.tools, "tools", "", "folder of cosign, for keyless signatures")
 	return func(ctx context.Context) error {
+		v.time = time.Unix(unix, 0).UTC()
 		ways := 0
 		for _, set := range []bool{key != "", v.keyless != identity{}, v.unsigned} {
 			if set {

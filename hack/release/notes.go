@@ -20,27 +20,15 @@ var (
 	releaseHeading = regexp.MustCompile(`^(\S+) - \d{4}-\d{2}-\d{2}$`)
 )
 
-// buildNotes writes the release notes.
+// buildNotes writes the release notes: the first section of the changelog, and of docs/upgrade.md.
 func (r *release) buildNotes() error {
-	text, err := r.notes()
-	if err != nil {
-		return err
-	}
-	return writeFile(filepath.Join(r.dist, notesFile), func(w io.Writer) error {
-		_, err := io.WriteString(w, text)
-		return err
-	})
-}
-
-// notes returns the release notes: the first section of the changelog, and of docs/upgrade.md.
-func (r *release) notes() (string, error) {
 	changes, err := r.firstSection("CHANGELOG.md")
 	if err != nil {
-		return "", err
+		return err
 	}
 	upgrade, err := r.firstSection("docs/upgrade.md")
 	if err != nil {
-		return "", err
+		return err
 	}
 	text := fmt.Sprintf("# kubetenant %s\n\n[How to verify these files](%s/blob/%s/SECURITY.md#verify-a-release)\n\n%s",
 		r.version, repository, r.commit, changes)
@@ -51,7 +39,11 @@ func (r *release) notes() (string, error) {
 			text += fmt.Sprintf("\n## %s\n\n%s\n", title, strings.TrimSpace(todo))
 		}
 	}
-	return text + fmt.Sprintf("\n[All notes about the upgrade](%s/blob/%s/docs/upgrade.md)\n", repository, r.commit), nil
+	text += fmt.Sprintf("\n[All notes about the upgrade](%s/blob/%s/docs/upgrade.md)\n", repository, r.commit)
+	return writeFile(filepath.Join(r.dist, notesFile), func(w io.Writer) error {
+		_, err := io.WriteString(w, text)
+		return err
+	})
 }
 
 // firstSection returns the first section of a page, with links that work outside the repository. If

@@ -38,15 +38,7 @@ func (r *release) buildProvenance(images map[string]string) error {
 		return err
 	}
 	predicate := &provenancev1.Provenance{
-		BuildDefinition: &provenancev1.BuildDefinition{
-			BuildType:          buildType,
-			ExternalParameters: structOf(r.parameters()),
-			InternalParameters: structOf(map[string]any{"goVersion": runtime.Version()}),
-			ResolvedDependencies: []*intotov1.ResourceDescriptor{{
-				Uri:    "git+" + repository + "@" + r.commit,
-				Digest: map[string]string{"gitCommit": r.commit},
-			}},
-		},
+		BuildDefinition: r.buildDefinition(),
 		RunDetails: &provenancev1.RunDetails{
 			Builder: &provenancev1.Builder{Id: r.builder},
 			Metadata: &provenancev1.BuildMetadata{
@@ -86,12 +78,25 @@ func (r *release) buildProvenance(images map[string]string) error {
 	})
 }
 
-func (r *release) parameters() map[string]any {
+// buildDefinition returns what the release is made from.
+func (r *release) buildDefinition() *provenancev1.BuildDefinition {
 	var names []any
 	for _, p := range r.platforms {
 		names = append(names, p.String())
 	}
-	return map[string]any{"platforms": names, "source": repository, "version": r.version}
+	return &provenancev1.BuildDefinition{
+		BuildType: buildType,
+		ExternalParameters: structOf(map[string]any{
+			"platforms": names,
+			"source":    repository,
+			"version":   r.version,
+		}),
+		InternalParameters: structOf(map[string]any{"goVersion": runtime.Version()}),
+		ResolvedDependencies: []*intotov1.ResourceDescriptor{{
+			Uri:    "git+" + repository + "@" + r.commit,
+			Digest: map[string]string{"gitCommit": r.commit},
+		}},
+	}
 }
 
 func structOf(fields map[string]any) *structpb.Struct {
@@ -119,51 +124,51 @@ func subjects(version string, files, images map[string]string) []*intotov1.Resou
 	return list
 }
 
-// checkProvenance compares a statement with the files and images. It returns the commit and the
-// version of Go in the statement.
-func checkProvenance(data []byte, version string, files, images map[string]string) (
-	commit, goVersion string, err error,
-) {
+// readProvenance returns a statement and its predicate.
+func readProvenance(data []byte) (*intotov1.Statement, *provenancev1.Provenance, error) {
 	statement, predicate := &intotov1.Statement{}, &provenancev1.Provenance{}
 	if err := protojson.Unmarshal(data, statement); err != nil {
-		return "", "", err
+		return nil, nil, err
 	}
 	if err := statement.Validate(); err != nil {
-		return "", "", err
+		return nil, nil, err
 	}
 	if statement.GetType() != statementType || statement.GetPredicateType() != predicateType {
-		return "", "", fmt.Errorf("it is a %s with a %s", statement.GetType(), statement.GetPredicateType())
+		return nil, nil, fmt.Errorf("it is a %s with a %s", statement.GetType(), statement.GetPredicateType())
 	}
 	text, err := protojson.Marshal(statement.GetPredicate())
 	if err != nil {
-		return "", "", err
+		return nil, nil, err
 	}
 	if err := protojson.Unmarshal(text, predicate); err != nil {
-		return "", "", err
+		return nil, nil, err
 	}
-	if err := predicate.Validate(); err != nil {
-		return "", "", err
+	return statement, predicate, predicate.Validate()
+}
+
+// goVersionOf returns the version of Go that made a release.
+func goVersionOf(of *provenancev1.Provenance) string {
+	return of.GetBuildDefinition().GetInternalParameters().GetFields()["goVersion"].GetStringValue()
+}
+
+// checkProvenance compares a statement with a release and its files and images. It does not check
+// who built the release, and when.
+func (r *release) checkProvenance(data []byte, files, images map[string]string) error {
+	statement, predicate, err := readProvenance(data)
+	if err != nil {
+		return err
 	}
-	definition := predicate.GetBuildDefinition()
-	if got := definition.GetExternalParameters().GetFields()["version"].GetStringValue(); got != version {
-		return "", "", fmt.Errorf("it is about version %q", got)
+	if got, want := predicate.GetBuildDefinition(), r.buildDefinition(); !proto.Equal(got, want) {
+		return fmt.Errorf("its build definition is %v; want %v", got, want)
 	}
-	sources := definition.GetResolvedDependencies()
-	if definition.GetBuildType() != buildType || len(sources) != 1 {
-		return "", "", fmt.Errorf("the build definition is not the one that docs/releases.md describes")
-	}
-	commit = sources[0].GetDigest()["gitCommit"]
-	if !commitHash.MatchString(commit) || sources[0].GetUri() != "git+"+repository+"@"+commit {
-		return "", "", fmt.Errorf("the source is %s", sources[0].GetUri())
-	}
-	want := subjects(version, files, images)
-	if !slices.EqualFunc(statement.GetSubject(), want, func(a, b *intotov1.ResourceDescriptor) bool {
+	if !slices.EqualFunc(statement.GetSubject(), subjects(r.version, files, images), func(
+		a, b *intotov1.ResourceDescriptor,
+	) bool {
 		return proto.Equal(a, b)
 	}) {
-		return "", "", fmt.Errorf("its subjects are not the files and images of the release")
+		return fmt.Errorf("its subjects are not the files and images of the release")
 	}
-	goVersion = definition.GetInternalParameters().GetFields()["goVersion"].GetStringValue()
-	return commit, goVersion, nil
+	return nil
 }
 
 // canonicalJSON returns a message as JSON with sorted keys. The output of protojson is not stable,

@@ -18,6 +18,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/authn"
 	"github.com/google/go-containerregistry/pkg/name"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/layout"
 	"github.com/google/go-containerregistry/pkg/v1/partial"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
@@ -38,7 +39,7 @@ const (
 func (v *verifier) push(ctx context.Context, to string, out io.Writer) error {
 	options := []remote.Option{remote.WithContext(ctx), remote.WithAuthFromKeychain(authn.DefaultKeychain)}
 	for _, program := range servers() {
-		index, _, err := openIndex(filepath.Join(v.dist, filepath.FromSlash(layoutOf(program))))
+		index, err := openIndex(filepath.Join(v.dist, filepath.FromSlash(layoutOf(program))))
 		if err != nil {
 			return err
 		}
@@ -66,6 +67,22 @@ func (v *verifier) push(ctx context.Context, to string, out io.Writer) error {
 		}
 	}
 	return nil
+}
+
+// openIndex returns the only image index in an image layout.
+func openIndex(folder string) (v1.ImageIndex, error) {
+	all, err := layout.ImageIndexFromPath(folder)
+	if err != nil {
+		return nil, err
+	}
+	manifest, err := all.IndexManifest()
+	if err != nil {
+		return nil, err
+	}
+	if len(manifest.Manifests) != 1 || manifest.Manifests[0].MediaType != types.OCIImageIndex {
+		return nil, errors.New("index.json must name one index")
+	}
+	return all.ImageIndex(manifest.Manifests[0].Digest)
 }
 
 // pushNew calls write if the registry does not have the tag. If the tag exists with a different

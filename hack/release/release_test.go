@@ -22,9 +22,6 @@ import (
 // The tests in this file attack the snapshot that "make release-check" creates. Each test restores
 // the files that it changes.
 
-// repositoryFolder is the folder of the repository, from which the snapshot was made.
-const repositoryFolder = "../.."
-
 // snapshotFolder returns the folder of the snapshot.
 func snapshotFolder(t *testing.T) string {
 	t.Helper()
@@ -71,8 +68,7 @@ func filesOf(t *testing.T, folder string) []string {
 }
 
 func TestSnapshotIsValid(t *testing.T) {
-	v := &verifier{dist: snapshotFolder(t), publicKey: publicKey(t)}
-	v.made.source = repositoryFolder
+	v := newVerifier(t)
 	if err := v.verify(t.Context(), ""); err != nil {
 		t.Fatal(err)
 	}
@@ -82,8 +78,7 @@ func TestSnapshotIsValid(t *testing.T) {
 }
 
 func TestAnotherVersionIsRejected(t *testing.T) {
-	v := &verifier{dist: snapshotFolder(t), publicKey: publicKey(t)}
-	requireProblem(t, v.verify(t.Context(), "v9.9.9"), "want v9.9.9")
+	requireProblem(t, newVerifier(t).verify(t.Context(), "v9.9.9"), "want v9.9.9")
 }
 
 // flip changes one bit of the byte at an offset of a file.

@@ -4,40 +4,34 @@
 package main
 
 import (
-	"bytes"
 	"context"
-	"debug/buildinfo"
 	"errors"
 	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
+	"runtime"
+	"runtime/debug"
 	"slices"
 	"strings"
+	"time"
 )
 
-// A verifier checks the files of a release. It does not build the programs again.
+// A verifier checks the files of a release. It makes the release again from the repository and the
+// programs in the archives, and does not build the programs.
 type verifier struct {
 	dist, tools string
 	// publicKey is in PEM. If it is empty, the signatures must have the keyless identity.
 	publicKey []byte
 	keyless   identity
 	unsigned  bool
+	// source is the folder of the repository. commit is its commit, and time the commit's time.
+	source, commit string
+	time           time.Time
 
 	version   string
 	platforms []platform
 	files     map[string]string // digests by the names of the files
-	programs  map[string]built  // the programs in the archives, by name and platform
-	images    map[string]string // digests of the indexes by the names of the images
-
-	// made makes the files again that depend only on the source, to compare them.
-	made release
-}
-
-// built describes a program in an archive.
-type built struct {
-	digest string
-	info   *buildinfo.BuildInfo
 }
 
 // verify returns the problems of the release. If the digests or the signatures are wrong, verify
@@ -66,31 +60,112 @@ func (v *verifier) verifyFiles(ctx context.Context, want string) error {
 	return errors.Join(append(problems, v.checkSignatures(ctx)...)...)
 }
 
-// checkContents compares the artifacts with each other.
+// checkContents makes the release again, and compares the files. It checks the SBOMs and the
+// provenance separately, because they cannot be made again.
 func (v *verifier) checkContents() error {
-	if err := v.prepare(); err != nil {
+	made, err := v.remake()
+	if err != nil {
 		return err
 	}
+	return errors.Join(v.compare(made), os.RemoveAll(made.scratch))
+}
+
+// remake returns the release that the source should make. Its dist is an empty temporary folder
+// below scratch.
+func (v *verifier) remake() (*release, error) {
+	if isSnapshot(v.version) && !strings.HasPrefix(v.commit, strings.TrimPrefix(v.version, "v0.0.0-")) {
+		return nil, fmt.Errorf("%s is not a snapshot of the repository's commit %s: check out its commit",
+			v.version, v.commit)
+	}
+	data, err := v.read(provenanceFile)
+	if err != nil {
+		return nil, err
+	}
+	_, provenance, err := readProvenance(data)
+	if err != nil {
+		return nil, named(provenanceFile, err)
+	}
+	if made := goVersionOf(provenance); made != runtime.Version() {
+		return nil, fmt.Errorf("the release was made with %s, and this tool with %s, which may compress differently: "+
+			"remove bin/release and run make verify-release with that version", made, runtime.Version())
+	}
+	scratch, err := os.MkdirTemp("", "verify-release-*")
+	if err != nil {
+		return nil, err
+	}
+	made := &release{
+		version:   v.version,
+		commit:    v.commit,
+		time:      v.time,
+		platforms: v.platforms,
+		source:    v.source,
+		scratch:   scratch,
+		binaries:  filepath.Join(scratch, "programs"),
+		dist:      filepath.Join(scratch, "dist"),
+	}
+	return made, os.Mkdir(made.dist, 0o700)
+}
+
+// compare makes the files of a release again, and compares them with the verified ones.
+func (v *verifier) compare(made *release) error {
+	programs := map[string][]*debug.BuildInfo{} // by name
 	var problems []error
 	for _, a := range artifacts(v.version, v.platforms) {
-		if !a.image {
-			problems = append(problems, named(a.file, v.checkArchive(a)))
+		if a.image {
+			continue
 		}
+		info, err := v.extract(a, made)
+		if err == nil && info.GoVersion != runtime.Version() {
+			err = fmt.Errorf("%s was built with %s, not with %s", a.program, info.GoVersion, runtime.Version())
+		}
+		problems = append(problems, named(a.file, err))
+		programs[a.file] = []*debug.BuildInfo{info}
+		programs[a.program] = append(programs[a.program], info)
 	}
-	for _, program := range servers() {
-		problems = append(problems, named(layoutOf(program), v.checkImage(program)))
+	if err := errors.Join(problems...); err != nil {
+		return err
 	}
-	for _, chart := range slices.Sorted(maps.Keys(charts())) {
-		problems = append(problems, named(chartName(chart, v.version), v.checkChart(chart)))
+	images, err := made.buildPackages()
+	if err != nil {
+		return err
 	}
+	files, err := digests(made.dist)
+	if err != nil {
+		return err
+	}
+	problems = v.differences(files)
 	for _, a := range artifacts(v.version, v.platforms) {
+		contained := programs[a.file]
+		if a.image {
+			contained = programs[a.program]
+		}
 		data, err := v.read(a.sbom())
 		if err == nil {
-			err = checkSBOM(data, a.file, v.version, v.files[a.file], v.modules(a))
+			err = checkSBOM(data, a.file, v.version, v.files[a.file], modulesOf(contained))
 		}
 		problems = append(problems, named(a.sbom(), err))
 	}
-	return errors.Join(append(problems, v.checkProvenance(), v.checkKrew(), v.checkNotes())...)
+	data, err := v.read(provenanceFile)
+	if err == nil {
+		err = made.checkProvenance(data, v.subjectFiles(), images)
+	}
+	return errors.Join(append(problems, named(provenanceFile, err))...)
+}
+
+// differences returns the files whose digests are not the given ones. The folders of the images
+// must have no other files.
+func (v *verifier) differences(want map[string]string) (problems []error) {
+	for _, name := range slices.Sorted(maps.Keys(want)) {
+		if v.files[name] != want[name] {
+			problems = append(problems, fmt.Errorf("%s is not the file that commit %s makes", name, v.commit))
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(v.files)) {
+		if want[name] == "" && strings.HasPrefix(name, layoutsFolder+"/") {
+			problems = append(problems, fmt.Errorf("%s does not belong to an image", name))
+		}
+	}
+	return problems
 }
 
 func (v *verifier) read(file string) ([]byte, error) {
@@ -150,7 +225,7 @@ func (v *verifier) checkNames() []error {
 	}
 	for _, name := range slices.Sorted(maps.Keys(v.files)) {
 		inLayout := slices.ContainsFunc(servers(), func(program string) bool {
-			return strings.HasPrefix(name, layoutOf(program)+"/") // see checkImage
+			return strings.HasPrefix(name, layoutOf(program)+"/") // see differences
 		})
 		if _, found := slices.BinarySearch(expected, name); !found && !inLayout {
 			problems = append(problems, fmt.Errorf("%s does not belong to a release", name))
@@ -189,101 +264,4 @@ func (v *verifier) subjectFiles() map[string]string {
 	delete(files, provenanceFile)
 	maps.DeleteFunc(files, func(name, _ string) bool { return strings.HasSuffix(name, bundleSuffix) })
 	return files
-}
-
-// prepare sets what the checks of the content need. The commit and its time come from the first
-// image. checkImage checks that each image has the same ones.
-func (v *verifier) prepare() error {
-	v.programs, v.images = map[string]built{}, map[string]string{}
-	commit, when, err := imageSource(filepath.Join(v.dist, filepath.FromSlash(layoutOf(servers()[0]))))
-	if err != nil {
-		return err
-	}
-	if isSnapshot(v.version) && !strings.HasPrefix(commit, strings.TrimPrefix(v.version, "v0.0.0-")) {
-		return fmt.Errorf("the images are built from commit %s, not from the commit of the snapshot", commit)
-	}
-	v.made.version, v.made.commit, v.made.time = v.version, commit, when
-	return nil
-}
-
-// checkChart checks a chart, and that the source makes the same bytes.
-func (v *verifier) checkChart(chart string) error {
-	file := chartName(chart, v.version)
-	data, err := v.read(file)
-	if err != nil {
-		return err
-	}
-	if err := checkChart(data, chart, v.version, reference(chart, v.version, v.images[chart])); err != nil {
-		return err
-	}
-	want, err := v.made.chart(chart, v.images[chart])
-	if err == nil && !bytes.Equal(data, want) {
-		err = v.differs(file)
-	}
-	return err
-}
-
-// modules returns the versions of the modules in the programs of an artifact, by name.
-func (v *verifier) modules(a artifact) map[string]string {
-	modules := map[string]string{}
-	for _, p := range a.platforms {
-		program := v.programs[a.program+" "+p.String()]
-		if program.info == nil {
-			continue
-		}
-		for _, m := range program.info.Deps {
-			if m.Replace != nil {
-				m = m.Replace
-			}
-			modules[m.Path] = m.Version
-		}
-	}
-	return modules
-}
-
-func (v *verifier) checkProvenance() error {
-	data, err := v.read(provenanceFile)
-	if err != nil {
-		return err
-	}
-	commit, version, err := checkProvenance(data, v.version, v.subjectFiles(), v.images)
-	if err != nil {
-		return named(provenanceFile, err)
-	}
-	if commit != v.made.commit {
-		return fmt.Errorf("%s is about commit %s, the images about %s", provenanceFile, commit, v.made.commit)
-	}
-	for name, program := range v.programs {
-		if program.info.GoVersion != version {
-			return fmt.Errorf("%s is about %s, but %s was built with %s", provenanceFile, version, name, program.info.GoVersion)
-		}
-	}
-	return nil
-}
-
-func (v *verifier) checkKrew() error {
-	got, err := v.read(krewFile)
-	if err != nil {
-		return err
-	}
-	want, err := krewManifest(v.version, v.platforms, v.files)
-	if err != nil {
-		return err
-	}
-	if string(got) != string(want) {
-		return fmt.Errorf("%s is not the manifest of these archives", krewFile)
-	}
-	return nil
-}
-
-func (v *verifier) checkNotes() error {
-	text, err := v.read(notesFile)
-	if err != nil {
-		return err
-	}
-	want, err := v.made.notes()
-	if err == nil && string(text) != want {
-		err = v.differs(notesFile)
-	}
-	return err
 }

@@ -8,155 +8,101 @@ import (
 	"archive/zip"
 	"bytes"
 	"compress/gzip"
-	"crypto/sha256"
 	"debug/buildinfo"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
-	"slices"
+	"runtime/debug"
 	"strings"
 )
 
-// maxFile is the maximum size of a file in bytes. It is larger than the largest program, and limits
-// the memory that a manipulated archive could require.
+// maxFile is the maximum size of a program in bytes. It is larger than the largest program, and
+// limits the memory that a manipulated archive could require.
 const maxFile = 1 << 30
 
-// visit is called for each file of an archive, in order. mode is the mode in octal, with the bits
-// for setuid, setgid and sticky.
-type visit func(name, mode string, content io.Reader) error
+var errTooLarge = errors.New("the program is larger than 1 GiB")
 
-func readTarGz(r io.Reader, each visit) error {
-	z, err := gzip.NewReader(r)
+// fileInTarGz returns the content of a file in an archive.
+func fileInTarGz(archive []byte, name string) ([]byte, error) {
+	z, err := gzip.NewReader(bytes.NewReader(archive))
 	if err != nil {
-		return err
+		return nil, err
 	}
-	if err := readTar(z, each); err != nil {
-		return err
-	}
-	// At the end, the reader compares the checksum.
-	switch _, err := io.CopyN(io.Discard, z, 1); {
-	case err == nil:
-		return errors.New("other bytes follow the archive")
-	case !errors.Is(err, io.EOF):
-		return err
-	}
-	return nil
-}
-
-func readTar(r io.Reader, each visit) error {
-	t := tar.NewReader(r)
-	for {
+	for t := tar.NewReader(z); ; {
 		header, err := t.Next()
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
 		if err != nil {
-			return err
+			return nil, fmt.Errorf("%s: %w", name, err)
 		}
-		if header.Typeflag != tar.TypeReg && header.Typeflag != tar.TypeDir {
-			return fmt.Errorf("%s is neither a file nor a folder", header.Name)
-		}
-		if header.Uid != 0 || header.Gid != 0 {
-			return fmt.Errorf("%s belongs to user %d", header.Name, header.Uid)
-		}
-		// Other formats can contain more attributes, such as the capabilities of a program.
-		if header.Format != tar.FormatUSTAR {
-			return fmt.Errorf("%s has the tar format %v", header.Name, header.Format)
-		}
-		if err := each(header.Name, fmt.Sprintf("%#o", header.Mode), t); err != nil {
-			return err
+		if header.Name == name {
+			return readProgram(t)
 		}
 	}
 }
 
-func readZip(data []byte, each visit) error {
-	z, err := zip.NewReader(bytes.NewReader(data), int64(len(data)))
+func fileInZip(archive []byte, name string) ([]byte, error) {
+	z, err := zip.NewReader(bytes.NewReader(archive), int64(len(archive)))
 	if err != nil {
-		return err
+		return nil, err
 	}
-	for _, f := range z.File {
-		content, err := f.Open()
-		if err != nil {
-			return err
-		}
-		err = each(f.Name, fmt.Sprintf("%#o", uint32(f.Mode())), content)
-		if err := errors.Join(err, content.Close()); err != nil {
-			return err
-		}
+	content, err := z.Open(name)
+	if err != nil {
+		return nil, err
 	}
-	return nil
+	data, err := readProgram(content)
+	return data, errors.Join(err, content.Close())
 }
 
-// checkArchive checks the files in an archive, and that the program is built for the platform. The
-// other files must be equal to those of the source.
-func (v *verifier) checkArchive(a artifact) error {
+func readProgram(r io.Reader) ([]byte, error) {
+	data, err := io.ReadAll(io.LimitReader(r, maxFile+1))
+	if err == nil && len(data) > maxFile {
+		err = errTooLarge
+	}
+	return data, err
+}
+
+// extract writes the program of an archive to the folder of made's programs, after it has checked
+// the program. It returns the build information of the program.
+func (v *verifier) extract(a artifact, made *release) (*debug.BuildInfo, error) {
 	p := a.platforms[0]
-	want := []string{"0644 " + license, "0755 " + binaryName(a.program, p)}
-	if a.program == plugin && p.os != "windows" {
-		want = append(want, "0755 "+completion)
-	}
-	var got []string
-	each := func(name, mode string, content io.Reader) error {
-		got = append(got, mode+" "+name)
-		data, err := io.ReadAll(io.LimitReader(content, maxFile))
-		if err != nil {
-			return err
-		}
-		switch name {
-		case binaryName(a.program, p):
-			return v.checkBinary(data, a.program, p)
-		case license:
-			return v.compare(data, license)
-		case completion:
-			return v.compare(data, "cmd", plugin, completion)
-		}
-		return nil
-	}
-	data, err := v.read(a.file)
+	archive, err := v.read(a.file)
 	if err != nil {
-		return err
+		return nil, err
 	}
+	read := fileInTarGz
 	if strings.HasSuffix(a.file, ".zip") {
-		err = readZip(data, each)
-	} else {
-		err = readTarGz(bytes.NewReader(data), each)
+		read = fileInZip
 	}
-	if err == nil && !slices.Equal(got, want) {
-		err = fmt.Errorf("it has the files %q; want %q", got, want)
+	data, err := read(archive, binaryName(a.program, p))
+	if err != nil {
+		return nil, err
 	}
-	return err
+	info, err := checkBinary(data, a.program, made, p)
+	if err != nil {
+		return nil, err
+	}
+	path := made.binary(a.program, p)
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return nil, err
+	}
+	return info, os.WriteFile(path, data, 0o600)
 }
 
-// compare returns an error if data is not the content of a file in the source.
-func (v *verifier) compare(data []byte, path ...string) error {
-	want, err := os.ReadFile(filepath.Join(append([]string{v.made.source}, path...)...))
-	if err == nil && !bytes.Equal(data, want) {
-		err = v.differs(path[len(path)-1])
-	}
-	return err
+// stamp returns the text that identifies the programs of a release (internal/version). Go does not
+// record the linker flag that sets it.
+func stamp(version, commit string) string {
+	return "kubetenant-release:" + version + ":" + commit + ";"
 }
 
-// differs returns the error about a file that the source does not make.
-func (v *verifier) differs(file string) error {
-	return fmt.Errorf("%s is not the one that the source makes: verify from the repository at commit %s",
-		file, v.made.commit)
-}
-
-// checkBinary checks the build information of a program, and records the program. Go does not
-// record the linker flags. Therefore checkBinary only checks that the program contains the version
-// and the commit.
-func (v *verifier) checkBinary(data []byte, program string, p platform) error {
+// checkBinary checks the build information and the stamp of a program.
+func checkBinary(data []byte, program string, of *release, p platform) (*debug.BuildInfo, error) {
 	info, err := buildinfo.Read(bytes.NewReader(data))
 	if err != nil {
-		return err
+		return nil, err
 	}
-	sum := sha256.Sum256(data)
-	v.programs[program+" "+p.String()] = built{digest: hex.EncodeToString(sum[:]), info: info}
 	if want := module + "/cmd/" + program; info.Path != want {
-		return fmt.Errorf("the program is %s; want %s", info.Path, want)
+		return nil, fmt.Errorf("the program is %s; want %s", info.Path, want)
 	}
 	settings := map[string]string{}
 	for _, s := range info.Settings {
@@ -169,13 +115,11 @@ func (v *verifier) checkBinary(data []byte, program string, p platform) error {
 		"-trimpath":   "true",
 	} {
 		if settings[key] != want {
-			return fmt.Errorf("the program was built with %s=%s; want %s", key, settings[key], want)
+			return nil, fmt.Errorf("the program was built with %s=%s; want %s", key, settings[key], want)
 		}
 	}
-	for _, want := range []string{v.version, v.made.commit} {
-		if !bytes.Contains(data, []byte(want)) {
-			return fmt.Errorf("the program does not contain %s", want)
-		}
+	if want := stamp(of.version, of.commit); !bytes.Contains(data, []byte(want)) {
+		return nil, fmt.Errorf("the program does not contain %s", want)
 	}
-	return nil
+	return info, nil
 }

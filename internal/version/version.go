@@ -12,8 +12,10 @@ import (
 
 const module = "github.com/kubetenant/kubetenant"
 
-// The linker sets these variables in the binaries of a release (hack/release.sh).
-var version, commit string
+// stamp is "kubetenant-release:VERSION:COMMIT;". The linker sets it in the binaries of a release
+// (hack/release.sh). The form is unique, so that the verification of a release can find it in a
+// binary (hack/release).
+var stamp string
 
 // Unknown is the version of a build that does not record its version.
 const Unknown = "unknown"
@@ -23,6 +25,7 @@ const Unknown = "unknown"
 // recorded, Version returns [Unknown].
 func Version() string {
 	info, _ := debug.ReadBuildInfo()
+	version, _ := parseStamp(stamp)
 	return versionOf(version, info)
 }
 
@@ -30,7 +33,15 @@ func Version() string {
 // it or if the program belongs to another project.
 func Commit() string {
 	info, _ := debug.ReadBuildInfo()
+	_, commit := parseStamp(stamp)
 	return commitOf(commit, info)
+}
+
+// parseStamp returns the version and the commit in a stamp. They are empty if there is no stamp.
+func parseStamp(text string) (version, commit string) {
+	text = strings.TrimSuffix(strings.TrimPrefix(text, "kubetenant-release:"), ";")
+	version, commit, _ = strings.Cut(text, ":")
+	return version, commit
 }
 
 func versionOf(linked string, info *debug.BuildInfo) string {
