@@ -9,6 +9,7 @@ import (
 	"errors"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -20,11 +21,13 @@ import (
 	"github.com/kubetenant/kubetenant/internal/serving/leader"
 )
 
-// leaseServer is a fake API server that stores one Lease.
+// leaseServer is a fake API server that stores one Lease. Like a real server, it rejects an update
+// of an older version, for example one that was sent before the Lease was released.
 type leaseServer struct {
-	mu     sync.Mutex
-	lease  *coordinationv1.Lease
-	steals bool // another process holds the Lease, so writes fail
+	mu      sync.Mutex
+	lease   *coordinationv1.Lease
+	version int
+	steals  bool // another process holds the Lease, so writes fail
 }
 
 func (l *leaseServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -47,11 +50,13 @@ func (l *leaseServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			w.WriteHeader(http.StatusBadRequest)
 			return
 		}
-		if l.steals {
+		if l.steals || l.lease != nil && lease.ResourceVersion != l.lease.ResourceVersion {
 			w.WriteHeader(http.StatusConflict)
 			_, _ = w.Write([]byte(`{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Conflict","code":409}`))
 			return
 		}
+		l.version++
+		lease.ResourceVersion = strconv.Itoa(l.version)
 		l.lease = lease
 	}
 	_ = json.NewEncoder(w).Encode(l.lease)
