@@ -84,9 +84,6 @@ func TestAChangedSourceIsFound(t *testing.T) {
 		write(t, filepath.Join(source, name), data)
 	}
 	v.source = source
-	if err := v.checkContents(); err != nil {
-		t.Fatalf("a copy of the source: %v", err)
-	}
 	for _, name := range []string{
 		"LICENSE", "cmd/kubectl-tenant/" + completion, "deploy/gateway/templates/gateway.yaml", "deploy/chart/crds/tenants.yaml",
 		"CHANGELOG.md",
@@ -113,12 +110,6 @@ func TestAnotherCommitIsRejected(t *testing.T) {
 	v := newVerifier(t)
 	v.commit = strings.Repeat("0", 40)
 	requireProblem(t, v.checkContents(), "check out its commit")
-	v = newVerifier(t)
-	v.time = v.time.Add(time.Second)
-	err := v.checkContents()
-	for _, a := range artifacts(v.version, v.platforms) {
-		requireProblem(t, err, a.file+" is not the file")
-	}
 }
 
 // TestDifferentFilesAreFound checks that each file that can be made again is compared.
@@ -186,7 +177,7 @@ func TestAWrongProgramIsFound(t *testing.T) {
 	}{
 		"another package":   {"kubetenant-webhook", made.version, made.commit, linux, "cmd/kubetenant-webhook"},
 		"another platform":  {program, made.version, made.commit, platform{"linux", "arm64"}, "GOARCH=amd64"},
-		"a known version":   {program, "v0.1.0", made.commit, linux, "does not contain"}, // of another module
+		"a known version":   {program, "v0.1.0", made.commit, linux, "does not contain"}, // another module has this version
 		"part of a version": {program, made.version[:10], made.commit, linux, "does not contain"},
 		"another commit":    {program, made.version, strings.Repeat("0", 40), linux, "does not contain"},
 	} {

@@ -174,6 +174,7 @@ func (v *verifier) read(file string) ([]byte, error) {
 
 // identify determines the version and the platforms of the release from the names of the files.
 func (v *verifier) identify(want string) error {
+	v.version = ""
 	for name := range v.files {
 		version, found := strings.CutPrefix(name, servers()[0]+"_")
 		if version, isImage := strings.CutSuffix(version, "_image.tar"); found && isImage {
