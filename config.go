@@ -119,6 +119,7 @@ func (c *Config) server() stack.Server {
 			Index:         c.RBAC.Index,
 			Upstream:      c.RBAC.Upstream,
 			UpstreamRules: c.RBAC.UpstreamRules,
+			Synced:        c.RBAC.Synced,
 		}
 	}
 	return server

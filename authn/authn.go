@@ -76,8 +76,7 @@ type Chain struct {
 	// Accepts reports whether a credential that was issued at the given time may be used for a
 	// tenant. It returns false if the credential may belong to a deleted tenant of the same
 	// name. issued is zero if the time of issue is unknown. If there is no current Tenant
-	// object, [tenant.Lineage.Accepts] accepts every credential with a time of issue, and
-	// package authz denies the request later. Accepts is called for each authenticated caller
+	// object, it may return true, because package authz denies the requests of such a tenant. Accepts is called for each authenticated caller
 	// with a tenant, and MUST be fast and safe for concurrent use. If nil, all credentials are
 	// accepted.
 	Accepts func(ctx context.Context, id tenant.ID, issued time.Time) bool

@@ -79,15 +79,15 @@ func (h *IdentityRules) Check(name string, groups []string, id tenant.ID) error 
 		return checkServiceAccount(name, groups)
 	}
 	qualifier := h.qualifier(id)
-	systems := id.IsSystem() && !h.Remote // may have reserved names
+	mayUseReserved := id.IsSystem() && !h.Remote
 	if name = h.UsernamePrefix + name; tenant.IsServiceAccountName(name) ||
-		!systems && (h.Reserved.ReservedUser(name) || h.Reserved.ReservedUser(qualifier+name)) {
+		!mayUseReserved && (h.Reserved.ReservedUser(name) || h.Reserved.ReservedUser(qualifier+name)) {
 		return ErrReservedUser
 	}
 	for _, group := range groups {
 		group = h.GroupsPrefix + group
 		if tenant.IsServiceAccountName(group) || strings.HasPrefix(group, tenant.GroupPrefix) ||
-			!systems && (h.Reserved.ReservedGroup(group) || h.Reserved.ReservedGroup(qualifier+group)) {
+			!mayUseReserved && (h.Reserved.ReservedGroup(group) || h.Reserved.ReservedGroup(qualifier+group)) {
 			return ErrReservedGroup
 		}
 	}

@@ -34,10 +34,11 @@ func NewMetrics() *Metrics {
 			StabilityLevel: metrics.ALPHA,
 		}, []string{"source", "result"}),
 		cache: metrics.NewCounterVec(&metrics.CounterOpts{
-			Namespace:      "kubetenant",
-			Subsystem:      "authentication",
-			Name:           "token_cache_requests_total",
-			Help:           "Number of lookups in the cache of bearer tokens, by result: hit or miss.",
+			Namespace: "kubetenant",
+			Subsystem: "authentication",
+			Name:      "token_cache_requests_total",
+			Help: "Number of lookups in the cache of bearer tokens, by result: hit or miss. " +
+				"Tokens that no source claims are not included.",
 			StabilityLevel: metrics.ALPHA,
 		}, []string{"result"}),
 	}

@@ -15,7 +15,8 @@ type Access int
 
 // The access levels, from the strictest to the least strict.
 const (
-	// AccessUnknown denies every request, because the level is not known yet.
+	// AccessUnknown denies every request, because the level is not known yet. In shadow mode, it
+	// denies nothing.
 	AccessUnknown Access = iota
 	// AccessRetired means that the tenant was deleted. Its callers are treated as callers without a
 	// tenant, even if the server requires no Tenant objects.

@@ -13,7 +13,7 @@ import (
 // docs/reference/audit-annotations.md is written from the comments.
 const (
 	// DecisionAuditAnnotation specifies the decision of the boundary: delegate, allow, deny or
-	// shadow-deny. Every authorized request has it.
+	// shadow-deny. Every request that the boundary has decided has it.
 	DecisionAuditAnnotation = "authorization.kubetenant.dev/decision"
 	// ReasonAuditAnnotation specifies the reason of the decision. It is written if there is a reason.
 	ReasonAuditAnnotation = "authorization.kubetenant.dev/reason"

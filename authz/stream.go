@@ -14,7 +14,7 @@ import (
 
 // closeHijackedOnDone returns a writer that closes its connection when ctx ends, if a handler has
 // hijacked the connection (exec, attach, portforward and proxied requests). A handler of the server
-// returns when its hijacked connection is done. ctx ends then too.
+// returns when its hijacked connection ends, and ctx ends too.
 func closeHijackedOnDone(ctx context.Context, w http.ResponseWriter) http.ResponseWriter {
 	hijacker, ok := w.(http.Hijacker)
 	if !ok { // HTTP/2 connections cannot be hijacked

@@ -24,8 +24,8 @@ var ErrInvalid = errors.New("invalid tenant")
 // [ID.UnmarshalText] create other IDs, so an ID that is not zero is always valid.
 type ID struct{ name string }
 
-// System returns the system tenant. It owns all objects that no other tenant owns, and its callers
-// may access the objects of every tenant.
+// System returns the system tenant. It owns the namespaces without a tenant label. Its callers may
+// access the objects of every tenant.
 func System() ID { return ID{name: systemName} }
 
 const systemName = "system"

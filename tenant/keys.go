@@ -25,8 +25,8 @@ const (
 	// KeystoneRolesKey specifies the sorted IDs of the roles of a Keystone token.
 	KeystoneRolesKey = Domain + "/keystone-role-ids"
 
-	// Label specifies the tenant that owns a Namespace. Every object in a tenant's namespace has
-	// the same label with the same value.
+	// Label specifies the tenant that owns a Namespace. The server adds the same label with the same
+	// value to the objects in a tenant's namespace.
 	Label = Domain + "/tenant"
 
 	// ScopeAnnotation limits the rules of a ClusterRoleBinding to namespaces. "Tenanted" allows
@@ -109,11 +109,11 @@ const (
 	// OfTenantLabel specifies the tenant for which a cluster-scoped object was created. The
 	// object is deleted with the tenant.
 	OfTenantLabel = Domain + "/of-tenant"
-	// Finalizer retains a deleted Tenant until all objects of the tenant are deleted. Only
+	// Finalizer retains a deleted Tenant until its deletion policy has been applied. Only
 	// [ManagerUser] may remove it.
 	Finalizer = Domain + "/tenant"
-	// TakeBackAnnotation cancels the deletion of a Tenant if it is set to "true" before
-	// spec.deletionDelay has passed.
+	// TakeBackAnnotation cancels the deletion of a tenant's namespaces and objects if it is set to
+	// "true" on the Tenant before spec.deletionDelay has passed. The Tenant itself is deleted.
 	TakeBackAnnotation = Domain + "/take-back"
 	// TenantUIDAnnotation specifies the UID of the Tenant for which TenantMembers were written.
 	// If the tenant's name was used before, TenantMembers with another UID or without a UID have

@@ -24,7 +24,7 @@ type Lineage struct {
 	// UID is the UID of the current Tenant object. It is empty if none exists.
 	UID string
 	// Created is the creation time of the Tenant object. Terminating reports that the object is
-	// being deleted.
+	// being deleted, but not together with its CustomResourceDefinition.
 	Created     time.Time
 	Terminating bool
 	// AcceptUndated specifies that credentials without a time of issue are accepted.

@@ -54,8 +54,8 @@ func (n *SystemNames) ReservedUser(name string) bool {
 	return strings.HasPrefix(name, "system:") || n.hasUser(name) || n != nil && slices.Contains(n.CommonNames, name)
 }
 
-// ReservedGroup reports whether only callers of the system tenant may have the group. No credential
-// may contain a group that begins with "tenant:".
+// ReservedGroup reports whether only callers of the system tenant may have the group. It is also true
+// for groups that begin with "tenant:". Only the server itself adds them, except with FromGroups.
 func (n *SystemNames) ReservedGroup(name string) bool {
 	return strings.HasPrefix(name, "system:") || strings.HasPrefix(name, GroupPrefix) ||
 		n.hasGroup(name) || n != nil && slices.Contains(n.Organizations, name)

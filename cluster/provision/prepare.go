@@ -21,7 +21,9 @@ import (
 )
 
 // errUnknown reports that the content that a tenant's namespaces should have is not known.
-var errUnknown = errors.New("the Tenant is being deleted or is invalid")
+var errUnknown = errors.New(
+	"the Tenant is being deleted or is invalid, or its templates and members have not been read",
+)
 
 // busyDelay is the delay before the next attempt if another worker processes the namespace.
 const busyDelay = 50 * time.Millisecond

@@ -86,7 +86,7 @@ type tenantState struct {
 }
 
 // effective returns the access of the tenant's callers. While the Tenant is being deleted, but
-// not with its definition, the access is at most [authz.AccessReadOnly].
+// not together with its CustomResourceDefinition, the access is at most [authz.AccessReadOnly].
 func (l *tenantState) effective() authz.Access {
 	if l.ending {
 		return min(l.access, authz.AccessReadOnly)

@@ -450,7 +450,7 @@ func (s *Store) set(obj any) {
 // now is nil if the Tenant was deleted. If callers of the tenant may lose access, it calls the
 // function of [Store.OnLostAccess], unless the ID is zero.
 func (s *Store) stateChanged(id tenant.ID, was, now *tenantState) {
-	before := authz.AccessOpen // the access of a tenant without a Tenant
+	before := authz.AccessOpen // if the server does not require a Tenant
 	if was != nil {
 		before = was.effective()
 		s.addCount(before, -1)

@@ -36,10 +36,10 @@ The command prompts you for the tenant's name, unless you set --yes. It waits
 up to ten minutes for the server to finish. --wait=false returns immediately,
 and the deletion continues.
 
-During the deletion, callers of the tenant can only read, and the server deletes
-the namespaces, bindings and quotas. It deletes the Tenant object 90 seconds
-after the last namespace. The tenant's name then stays reserved (see kubectl
-tenant retired) until create-tenant --replaces gives it to a new tenant.
+During the deletion, callers of the tenant can only read and delete. The server
+deletes the namespaces, bindings and quotas. It deletes the Tenant object
+90 seconds after the last namespace. The tenant's name then stays reserved (see
+kubectl tenant retired) until create-tenant --replaces gives it to a new tenant.
 
 If the tenant has no Tenant object, the command deletes the rest directly, and
 the name can be reused at once. It never deletes system namespaces.`,

@@ -211,8 +211,7 @@ func openFrontProxy(_ context.Context, p *sourceParts, _ *configv1alpha1.Source,
 	return nil
 }
 
-// Errors about invalid issuers. With an invalid issuer, the server's own authenticator would
-// accept the tokens without their tenant.
+// Errors about invalid issuers.
 var (
 	errOwnIssuer   = errors.New("the issuer may not be the server's own issuer of service account tokens")
 	errOtherIssuer = errors.New("serviceAccount.issuer must be an issuer of the server (--service-account-issuer)")

@@ -330,7 +330,8 @@ func isPrivileged(u user.Info) bool {
 }
 
 // isLoopback reports whether u is the server's own client. This client cannot be revoked, because
-// the server does not work without it. Authentication rejects any other caller with this name.
+// the server does not work without it. No client can have both this name and this group, except through
+// a source of the system tenant.
 func isLoopback(u user.Info) bool { return u.GetName() == user.APIServerUser && isPrivileged(u) }
 
 // RulesFor implements [authorizer.RuleResolver].

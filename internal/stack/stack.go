@@ -100,8 +100,8 @@ type Authentication struct {
 	// Stack follows the revocation file of its configuration.
 	Revocations func() *authn.Revocations
 	// RevocationsChanged is called after a new version of the revocations has taken effect and the
-	// Stack has ended the sessions of revoked callers. It is also called after each change of the
-	// configuration, which may name another file. It may be nil.
+	// Stack has ended the sessions of revoked callers. It is also called after a change of the
+	// configuration, if the new configuration has a revocation file. It may be nil.
 	RevocationsChanged func(*authn.Revocations)
 	// SourceTenant returns the tenant ID that the revocation file uses for a tenant of this
 	// server. The IDs differ if a gateway maps tenants to other names in a cluster. If nil, both

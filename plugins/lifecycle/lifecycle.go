@@ -3,8 +3,8 @@
 
 // Package lifecycle checks writes of Tenants, TenantMembers and RetiredTenants. A protected
 // Tenant cannot be deleted. A Tenant that is being deleted exists until the server has completed
-// the deletion. The ID of a deleted tenant can be reused only if no namespaces of that tenant and
-// no objects that name it are left.
+// the deletion. The ID of a deleted tenant can be reused only if that tenant has no namespaces
+// and no object of the system tenant refers to it.
 package lifecycle
 
 import (

@@ -25,7 +25,7 @@ var (
 type Record struct {
 	ID  tenant.ID
 	UID string
-	// DeletionCanceled reports whether the deletion of the Tenant was canceled.
+	// DeletionCanceled reports whether the deletion of the tenant's namespaces and objects was canceled.
 	DeletionCanceled bool
 	Spec             any
 }

@@ -16,7 +16,7 @@ const KindRetiredTenant = "RetiredTenant"
 // +kubebuilder:resource:scope=Cluster,shortName=rtn,categories=kubetenant
 // +kubebuilder:printcolumn:name="Tenant",type=string,JSONPath=`.spec.id`
 // +kubebuilder:printcolumn:name="UID",type=string,JSONPath=`.spec.uid`,description="The value for spec.replaces of a successor."
-// +kubebuilder:printcolumn:name="Retired",type=date,JSONPath=`.spec.retiredAt`,description="Empty while the tenant is being deleted."
+// +kubebuilder:printcolumn:name="Retired",type=date,JSONPath=`.spec.retiredAt`,description="Empty until the deletion is complete, and if it was canceled."
 // +kubebuilder:printcolumn:name="References",type=string,JSONPath=`.spec.references[*]`,priority=1
 // +kubebuilder:validation:XValidation:rule="self.metadata.name.endsWith('-' + self.spec.uid)",message="metadata.name must be the name of the Tenant, a hyphen and this UID",fieldPath=".spec.uid"
 
@@ -62,16 +62,15 @@ type RetiredTenantSpec struct {
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="field is immutable"
 	// +required
 	UID string `json:"uid"`
-	// namespaces contains the namespaces of the deleted tenant. The service accounts of a new
-	// namespace with one of these names do not inherit the access of the earlier service
-	// accounts.
+	// namespaces contains the namespaces of the deleted tenant. The ID cannot be reused while an
+	// object of the system tenant refers to a service account in one of these namespaces.
 	// +kubebuilder:validation:MaxItems=10000
 	// +kubebuilder:validation:items:MaxLength=63
 	// +listType=set
 	// +optional
 	Namespaces []string `json:"namespaces,omitempty"`
 	// retiredAt is the time at which the deletion of the tenant was complete; immutable once set. It
-	// is empty while the tenant is being deleted.
+	// is empty until then, and if the deletion was canceled.
 	// +optional
 	RetiredAt *metav1.Time `json:"retiredAt,omitempty"`
 	// takenBack specifies the access of the tenant's callers after a canceled deletion; immutable. It

@@ -131,7 +131,7 @@ type TenantSpec struct {
 	DeletionPolicy TenantDeletionPolicy `json:"deletionPolicy,omitempty"`
 	// deletionDelay specifies the time between the deletion of the Tenant and the first deletion of an
 	// object, such as 30m or 1h; at most 168h; defaults to 0s. During this time, the tenant's callers
-	// may only read. The annotation kubetenant.dev/take-back: "true", set during this time, cancels
+	// may only read and delete. The annotation kubetenant.dev/take-back: "true", set during this time, cancels
 	// the deletion of the tenant's objects. Only the Tenant and the bindings that it specifies are
 	// then deleted.
 	// +kubebuilder:validation:Type=string
@@ -162,8 +162,8 @@ const (
 	TenantDeletionProtect TenantDeletionPolicy = "Protect"
 	// TenantDeletionDelete deletes the tenant's namespaces and all objects in them.
 	TenantDeletionDelete TenantDeletionPolicy = "Delete"
-	// TenantDeletionOrphan retains the namespaces and their label. The server deletes the other
-	// objects that it created for the Tenant.
+	// TenantDeletionOrphan retains the namespaces with their labels and objects. The server deletes
+	// the bindings, quotas and TenantMembers that it created for the Tenant.
 	TenantDeletionOrphan TenantDeletionPolicy = "Orphan"
 )
 
@@ -338,8 +338,8 @@ const (
 
 // The reasons of [ConditionDeleting], [ConditionNamespacesGone] and [ConditionDeletionHeld].
 const (
-	ReasonNamespaces = "Namespaces" // namespaces are being deleted
-	ReasonStuck      = "Stuck"      // the deletion of some namespaces takes long
+	ReasonNamespaces = "Namespaces" // namespaces are being deleted, or all are deleted
+	ReasonStuck      = "Stuck"      // the deletion waits for namespaces, other objects or finalizers
 	ReasonSettling   = "Settling"   // before the second check for namespaces
 	ReasonRetiring   = "Retiring"   // the other objects are being deleted
 	ReasonProtected  = "Protected"

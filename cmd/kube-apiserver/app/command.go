@@ -38,9 +38,9 @@ func NewCommand() *cobra.Command {
 
 	cmd := &cobra.Command{
 		Use: "kube-apiserver",
-		Long: `The Kubernetes API server with tenant identity. Every caller belongs to exactly one
-tenant, every namespace has an owner, and no request crosses the boundary between
-tenants. Without --tenancy-config, it is the upstream kube-apiserver.
+		Long: `The Kubernetes API server with tenant identity. A caller belongs to at most one
+tenant, every namespace has an owner, and a tenant's callers can access another
+tenant only if its owner allows it. Without --tenancy-config, it is the upstream kube-apiserver.
 
 To run a small control plane on one machine, see "kubetenant-local --help".`,
 		SilenceUsage: true,

@@ -147,7 +147,7 @@ func (q *quotas) ensure(id tenant.ID, hard corev1.ResourceList) error {
 	return q.add(id, id.String(), hard)
 }
 
-// BelongsTo implements [stack.QuotaStore].
+// BelongsTo implements [lookup.Quotas].
 func (q *quotas) BelongsTo(name string, id tenant.ID) bool {
 	owner, exists := q.tenants[name]
 	if !exists {
