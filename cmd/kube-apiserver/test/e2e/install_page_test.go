@@ -28,6 +28,7 @@ func notRun() map[string]string {
 	return map[string]string{
 		"skopeo ":        "copies an image to a registry, and the test has none",
 		"ctr ":           "needs containerd. The node of the test unpacks the same archive",
+		"kubectl krew ":  "needs krew",
 		"helm template ": "writes what generate writes. TestInstallCharts compares both",
 		"helm install ":  "is an alternative to generate. TestInstallCharts runs it",
 	}
