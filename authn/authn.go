@@ -74,11 +74,11 @@ type Chain struct {
 	// credential is revoked.
 	Revoked func() *Revocations
 	// Accepts reports whether a credential that was issued at the given time may be used for a
-	// tenant. It returns false if the credential may belong to a deleted tenant of the same
-	// name. issued is zero if the time of issue is unknown. If there is no current Tenant
-	// object, it may return true, because package authz denies the requests of such a tenant. Accepts is called for each authenticated caller
-	// with a tenant, and MUST be fast and safe for concurrent use. If nil, all credentials are
-	// accepted.
+	// tenant. It returns false if the credential may belong to a deleted tenant of the same name.
+	// issued is zero if the time of issue is unknown. If there is no current Tenant object, it may
+	// return true, because package authz denies the requests of such a tenant. Accepts is called
+	// for each authenticated caller with a tenant, and MUST be fast and safe for concurrent use. If
+	// nil, all credentials are accepted.
 	Accepts func(ctx context.Context, id tenant.ID, issued time.Time) bool
 	// Subject returns the tenant of an identity from BuiltIn. It is required if BuiltIn is set
 	// together with Revoked or Accepts.

@@ -235,7 +235,8 @@ func bind(u user.Info, id tenant.ID) user.Info {
 // itself for the system tenant. Its kubelets and controllers are not in a tenant's group, because
 // no credential source assigned a tenant to them.
 func (b *Boundary) withTenantGroup(u user.Info, id tenant.ID) user.Info {
-	if id.IsZero() || id.IsSystem() || tenant.IsServiceAccountName(u.GetName()) && !b.options.ServiceAccountsInTenantGroup {
+	if id.IsZero() || id.IsSystem() ||
+		tenant.IsServiceAccountName(u.GetName()) && !b.options.ServiceAccountsInTenantGroup {
 		return u
 	}
 	if isInTenantGroup(u, id) {

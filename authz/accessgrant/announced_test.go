@@ -30,10 +30,14 @@ func TestAnnounced(t *testing.T) {
 		"all required fields": {all, nil, true},
 		"without announcedTo": {accessgrant.FieldTenant + "=a," + accessgrant.FieldAnnounce + "=true", nil, false},
 		"announced to another tenant": {
-			accessgrant.FieldTenant + "=a," + accessgrant.FieldAnnounce + "=true," + accessgrant.FieldAnnouncedTo + "=b", nil, false,
+			accessgrant.FieldTenant + "=a," + accessgrant.FieldAnnounce + "=true," + accessgrant.FieldAnnouncedTo + "=b",
+			nil,
+			false,
 		},
 		"announcedTo with an inequality": {
-			accessgrant.FieldTenant + "=a," + accessgrant.FieldAnnounce + "=true," + accessgrant.FieldAnnouncedTo + "!=b", nil, false,
+			accessgrant.FieldTenant + "=a," + accessgrant.FieldAnnounce + "=true," + accessgrant.FieldAnnouncedTo + "!=b",
+			nil,
+			false,
 		},
 		"watch":                     {all, func(a *authorizer.AttributesRecord) { a.Verb = "watch" }, true},
 		"additional field":          {all + ",metadata.namespace=b", nil, true},

@@ -119,7 +119,9 @@ func TestValidGrants(t *testing.T) {
 		"refused": {
 			func(g *v1alpha1.AccessGrant) { g.Status.Conditions[0].Status = metav1.ConditionFalse }, false,
 		},
-		"condition Unknown": {func(g *v1alpha1.AccessGrant) { g.Status.Conditions[0].Status = metav1.ConditionUnknown }, true},
+		"condition Unknown": {func(g *v1alpha1.AccessGrant) {
+			g.Status.Conditions[0].Status = metav1.ConditionUnknown
+		}, true},
 		"being deleted": {func(g *v1alpha1.AccessGrant) {
 			g.DeletionTimestamp, g.Finalizers = &metav1.Time{Time: now}, []string{"x/y"}
 		}, false},

@@ -82,7 +82,9 @@ func TestConcurrentUsesShareReads(t *testing.T) {
 // Reads for other tenants succeed.
 func TestReadsAreLimitedPerTenant(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newReads(func(context.Context, cache.ObjectName) (*accessgrant.Grant, error) { return &accessgrant.Grant{}, nil })
+		r := newReads(func(context.Context, cache.ObjectName) (*accessgrant.Grant, error) {
+			return &accessgrant.Grant{}, nil
+		})
 		var wg sync.WaitGroup
 		var refused atomic.Int64
 		for i := range 1000 {

@@ -26,10 +26,10 @@ const recordSettles = 2 * time.Second
 
 // cancel removes the Tenant without deleting the namespaces and objects of the tenant. The server
 // cannot undo the deletion of the Tenant object. cancel therefore records the access that the
-// Tenant specified in a RetiredTenant, and then removes the finalizer. Unless the
-// server requires a Tenant, the recorded access applies until a Tenant is created again. inTime specifies whether the delay is not over. again
-// is the time until the next check. If canceled is false, the deletion continues, because the
-// tenant's ID is already reserved or the annotation was set too late.
+// Tenant specified in a RetiredTenant, and then removes the finalizer. Unless the server requires a
+// Tenant, the recorded access applies until a Tenant is created again. inTime specifies whether the
+// delay is not over. again is the time until the next check. If canceled is false, the deletion
+// continues, because the tenant's ID is already reserved or the annotation was set too late.
 func (e *deletion) cancel(ctx context.Context, inTime bool) (again time.Duration, canceled bool, err error) {
 	name := tenants.RetiredName(e.t.Name, string(e.t.UID))
 	record, err := e.retired.Get(ctx, cache.ObjectName{Name: name})

@@ -31,8 +31,8 @@ const (
 	// CustomResourceDefinition is checked.
 	pollDefinitionEvery = 10 * time.Second
 	// settleTime is how long the RetiredTenant must have existed before the tenant is retired. With
-	// the policy Delete, the tenant must also have had no namespaces for this time. A server that has not observed the deletion of
-	// the Tenant may still admit a namespace.
+	// the policy Delete, the tenant must also have had no namespaces for this time. A server that
+	// has not observed the deletion of the Tenant may still admit a namespace.
 	settleTime = 90 * time.Second
 	// maxInFlight is the maximum number of namespaces of a tenant that are being deleted at the same
 	// time.
