@@ -45,6 +45,8 @@ type desiredState struct {
 	unread bool
 	// publication returns the state of the Publication with the given name, or nil if it is not known.
 	publication func(name string) *published
+	// selects reports whether a Publication currently selects the tenant.
+	selects func(*published) bool
 	// namespaceLabels are the labels that the Tenant specifies in spec.namespaces.labels.
 	namespaceLabels map[string]string
 	// uid and generation are the UID and the generation of the Tenant. They are empty if the

@@ -86,11 +86,14 @@ type objects struct {
 	// existing objects remain.
 	keptTemplates []string
 	keepAll       bool // the existing objects of all templates remain
-	// publication returns the state of the Publication with the given name, or nil if it is not known.
-	// The copies of an unknown Publication remain.
+	// publication returns the current state of the Publication with the given name, or nil if it is not
+	// known. The copies of an unknown Publication remain.
 	publication func(publication string) *published
-	// selecting has the names of the Publications that select the namespace.
-	selecting map[string]bool
+	// selects reports whether a Publication currently selects the namespace.
+	selects func(*published) bool
+	// selecting has the states of the Publications that select the namespace, keyed by name. Their
+	// copies are in wanted.
+	selecting map[string]*published
 	// mayExist reports whether the namespace may already have managed objects. drifted reports
 	// whether these objects may be of any kind, including kinds that the annotation does not
 	// list.
@@ -126,8 +129,11 @@ func (g *desiredState) objectsOf(id tenant.ID, ns *corev1.Namespace, of schema.G
 		wanted:      map[object]wanted{},
 		keepAll:     g.uid == "",
 		publication: g.publication,
-		selecting:   map[string]bool{},
-		refused:     map[string]error{},
+		selects: func(p *published) bool {
+			return g.selects(p) && p.publication.SelectsNamespace(ns.Name, g.namespaceLabels)
+		},
+		selecting: map[string]*published{},
+		refused:   map[string]error{},
 	}
 	if g.unread {
 		out.err = errUnread
@@ -153,7 +159,7 @@ func (g *desiredState) objectsOf(id tenant.ID, ns *corev1.Namespace, of schema.G
 		if p.gone || !p.publication.SelectsNamespace(ns.Name, g.namespaceLabels) {
 			continue
 		}
-		out.selecting[p.publication.Name] = true
+		out.selecting[p.publication.Name] = p
 		if p.content != nil && !of.Empty() && p.content.Resource != of {
 			continue
 		}
@@ -208,15 +214,20 @@ func templateOf(u *unstructured.Unstructured) string {
 }
 
 // removes reports whether a stored object of a template or a Publication must be deleted. It
-// returns false if the state of the template or Publication is not known.
+// returns false if the state of the template or Publication is not known, or is newer than the
+// wanted objects. Another pass follows in these cases.
 func (o *objects) removes(key object, u *unstructured.Unstructured) bool {
 	if _, ok := o.wanted[key]; ok {
 		return false
 	}
 	if u.GetLabels()[tenant.ManagedLabel] == managed.SourcePublication {
 		name := u.GetLabels()[tenant.PublicationLabel]
-		p := o.publication(name)
-		return p != nil && p.prunes(o.selecting[name])
+		p, known := o.publication(name), o.selecting[name]
+		isWanted := known != nil && p != nil && !p.differs(known)
+		if p == nil || !p.gone && !isWanted && o.selects(p) {
+			return false // its copies are not in wanted, because it was read later
+		}
+		return p.prunes(isWanted)
 	}
 	return !o.keepAll && !slices.Contains(o.keptTemplates, templateOf(u))
 }

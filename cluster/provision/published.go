@@ -419,6 +419,7 @@ func (e *Engine) addPublished(id tenant.ID, to *desiredState) {
 	all, known := e.Tenants.PublicationsOf(id)
 	to.unread = !known
 	to.publication = p.get
+	to.selects = func(of *published) bool { return e.Tenants.Selects(of.publication, id) }
 	for _, of := range all {
 		state := p.get(of.Name)
 		if state == nil || state.publication.UID != of.UID || state.publication.Generation != of.Generation {
@@ -466,7 +467,7 @@ func (e *Engine) recordPublished(namespace string, desired *desiredState, result
 			continue
 		}
 		delete(p.refused[name], namespace)
-		if result.applied && is.content != nil && result.selecting[name] {
+		if result.applied && is.content != nil && result.selecting[name] != nil {
 			if p.applied[name] == nil {
 				p.applied[name] = map[string]string{}
 			}
