@@ -353,16 +353,17 @@ func (s *fakeCluster) watch(w http.ResponseWriter, r *http.Request, resource str
 	sendEvent := func(what string, object any) {
 		_ = json.NewEncoder(w).Encode(map[string]any{"type": what, "object": object})
 	}
+	s.mu.Lock()
+	changed := s.changed
+	s.mu.Unlock()
 	for version := 2; ; version++ {
-		s.mu.Lock()
-		changed := s.changed
-		s.mu.Unlock()
 		select {
 		case <-r.Context().Done():
 			return
 		case <-changed:
 		}
 		s.mu.Lock()
+		changed = s.changed // before the objects are read, so that no later change is missed
 		if resource == "configmaps" {
 			sendEvent("ADDED", &corev1.ConfigMap{
 				TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"},
