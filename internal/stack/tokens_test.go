@@ -224,7 +224,7 @@ kubetenant_authentication_requests_total{result="success",source="tokens"} 1
 kubetenant_authentication_requests_total{result="unavailable",source="partner"} 1
 kubetenant_authentication_requests_total{result="unclaimed",source="none"} 1
 # HELP kubetenant_authentication_token_cache_requests_total [ALPHA] Number of lookups in the cache of bearer tokens, ` +
-		`by result: hit or miss.
+		`by result: hit or miss. Tokens that no source claims are not included.
 # TYPE kubetenant_authentication_token_cache_requests_total counter
 kubetenant_authentication_token_cache_requests_total{result="hit"} 1
 kubetenant_authentication_token_cache_requests_total{result="miss"} 3
