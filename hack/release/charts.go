@@ -115,8 +115,8 @@ func checkSchema(c *chart.Chart) error {
 		values[try.name] = try.value
 		err := util.ValidateAgainstSingleSchema(values, c.Schema)
 		if found := err != nil && strings.Contains(err.Error(), try.problem); found != try.wanted {
-			return fmt.Errorf("with %s=%v, the schema has the problem %s: %t; want %t (%v)", //nolint:errorlint // err may be nil
-				try.name, try.value, try.problem, found, try.wanted, err)
+			return fmt.Errorf("with %s=%v, the schema has the problem %s: %t; want %t (%s)",
+				try.name, try.value, try.problem, found, try.wanted, fmt.Sprint(err))
 		}
 	}
 	return nil

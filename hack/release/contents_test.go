@@ -85,8 +85,8 @@ func TestAChangedSourceIsFound(t *testing.T) {
 	}
 	v.source = source
 	for _, name := range []string{
-		"LICENSE", "cmd/kubectl-tenant/" + completion, "deploy/gateway/templates/gateway.yaml", "deploy/chart/crds/tenants.yaml",
-		"CHANGELOG.md",
+		"LICENSE", "CHANGELOG.md", "cmd/kubectl-tenant/" + completion, "deploy/gateway/templates/gateway.yaml",
+		"deploy/chart/crds/tenants.yaml",
 	} {
 		path := filepath.Join(source, name)
 		data, err := os.ReadFile(path)
@@ -97,7 +97,7 @@ func TestAChangedSourceIsFound(t *testing.T) {
 	}
 	err := v.checkContents()
 	for _, file := range []string{
-		archiveName(plugin, v.version, platform{"linux", "amd64"}), archiveName(servers()[0], v.version, platform{"linux", "amd64"}),
+		archiveOf(plugin, v.version).file, archiveOf(servers()[0], v.version).file,
 		chartName("kubetenant-gateway", v.version), chartName("kubetenant-webhook", v.version), notesFile,
 	} {
 		requireProblem(t, err, file+" is not the file that commit "+v.commit+" makes")
