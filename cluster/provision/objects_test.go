@@ -378,7 +378,8 @@ func TestTemplateFails(t *testing.T) {
 		back.Store(true)
 		time.Sleep(2 * time.Minute)
 		w.settle()
-		w.expectObjects("available again", "acme--web", "configmaps/of-acme std acme in acme--web", "networkpolicies/deny std")
+		w.expectObjects("available again", "acme--web", "configmaps/of-acme std acme in acme--web",
+			"networkpolicies/deny std")
 		w.expectStatus("available again", "Prepared 1/1/0 of generation 1")
 	})
 }
@@ -425,7 +426,10 @@ func TestTemplateNameTaken(t *testing.T) {
 func TestStaleTenantReleasesNoPods(t *testing.T) {
 	for name, answer := range map[string]func(u *unstructured.Unstructured) (runtime.Object, error){
 		"another UID":        func(u *unstructured.Unstructured) (runtime.Object, error) { u.SetUID("t2"); return u, nil },
-		"a later generation": func(u *unstructured.Unstructured) (runtime.Object, error) { u.SetGeneration(9); return u, nil },
+		"a later generation": func(u *unstructured.Unstructured) (runtime.Object, error) {
+			u.SetGeneration(9)
+			return u, nil
+		},
 		"read fails":         func(*unstructured.Unstructured) (runtime.Object, error) { return nil, errors.New("away") },
 		"no Tenant": func(*unstructured.Unstructured) (runtime.Object, error) {
 			return nil, apierrors.NewNotFound(resource.GroupResource(), "acme")

@@ -417,8 +417,7 @@ func (p *publisher) copies(of *publication.Publication) (n int) {
 func (e *Engine) addPublished(id tenant.ID, to *desiredState) {
 	p := e.published
 	all, known := e.Tenants.PublicationsOf(id)
-	to.unread = !known
-	to.publication = p.get
+	to.unread, to.publication = !known, p.get
 	to.selects = func(of *published) bool { return e.Tenants.Selects(of.publication, id) }
 	for _, of := range all {
 		state := p.get(of.Name)

@@ -25,7 +25,12 @@ func TestCopyOfNewerPublicationRemains(t *testing.T) {
 	of, err := publication.Parse(&v1alpha1.Publication{
 		ObjectMeta: metav1.ObjectMeta{Name: "ca", UID: "u"},
 		Spec: v1alpha1.PublicationSpec{
-			From:    v1alpha1.PublicationSource{APIVersion: "v1", Kind: "ConfigMap", Namespace: "shared", Name: "ca"},
+			From: v1alpha1.PublicationSource{
+				APIVersion: "v1",
+				Kind:       "ConfigMap",
+				Namespace:  "shared",
+				Name:       "ca",
+			},
 			Tenants: v1alpha1.PublicationTenants{All: true},
 		},
 	})

@@ -73,7 +73,11 @@ func TestDefaults(t *testing.T) {
 			pods:       "5",
 			want:       []string{"create a", "create b"},
 		},
-		"ID not an object name":       {namespaces: map[string]string{"ns-0": "A"}, pods: "5", want: []string{"create a.559aead0"}},
+		"ID not an object name": {
+			namespaces: map[string]string{"ns-0": "A"},
+			pods:       "5",
+			want:       []string{"create a.559aead0"},
+		},
 		"namespaces without a tenant": {namespaces: map[string]string{"ns-0": "", "ns-1": "system"}, pods: "5"},
 		"own quota": {
 			known:      []runtime.Object{object(t, "mine", "a", false, "")},
