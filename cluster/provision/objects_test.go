@@ -425,12 +425,12 @@ func TestTemplateNameTaken(t *testing.T) {
 // Tenant is not the current Tenant on the server.
 func TestStaleTenantReleasesNoPods(t *testing.T) {
 	for name, answer := range map[string]func(u *unstructured.Unstructured) (runtime.Object, error){
-		"another UID":        func(u *unstructured.Unstructured) (runtime.Object, error) { u.SetUID("t2"); return u, nil },
+		"another UID": func(u *unstructured.Unstructured) (runtime.Object, error) { u.SetUID("t2"); return u, nil },
 		"a later generation": func(u *unstructured.Unstructured) (runtime.Object, error) {
 			u.SetGeneration(9)
 			return u, nil
 		},
-		"read fails":         func(*unstructured.Unstructured) (runtime.Object, error) { return nil, errors.New("away") },
+		"read fails": func(*unstructured.Unstructured) (runtime.Object, error) { return nil, errors.New("away") },
 		"no Tenant": func(*unstructured.Unstructured) (runtime.Object, error) {
 			return nil, apierrors.NewNotFound(resource.GroupResource(), "acme")
 		},

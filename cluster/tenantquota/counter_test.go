@@ -322,7 +322,8 @@ func TestTerminatingPodIsNotCounted(t *testing.T) {
 		counting(t, quotas, &mapper{})
 		expectUsage(t, client, 10*time.Second, "during the grace period",
 			map[string]string{"pods": "1", "count/pods": "1"}, 1)
-		expectUsage(t, client, 100*time.Second, "after the grace period", map[string]string{"pods": "0", "count/pods": "1"}, 1)
+		expectUsage(t, client, 100*time.Second, "after the grace period",
+			map[string]string{"pods": "0", "count/pods": "1"}, 1)
 	})
 }
 
