@@ -86,8 +86,8 @@ type objects struct {
 	// existing objects remain.
 	keptTemplates []string
 	keepAll       bool // the existing objects of all templates remain
-	// publication returns the current state of the Publication with the given name, or nil if it is not
-	// known. The copies of an unknown Publication remain.
+	// publication returns the current state of the Publication with the given name, or nil if it is
+	// not known. The copies of an unknown Publication remain.
 	publication func(publication string) *published
 	// selects reports whether a Publication currently selects the namespace.
 	selects func(*published) bool
@@ -103,7 +103,7 @@ type objects struct {
 	// err is the error that the status of the Tenant reports, because the namespace lacks an
 	// object.
 	err error
-	// refused has the error because of which the namespace lacks a copy, keyed by the name of the
+	// refused has the errors that prevent copies in the namespace, keyed by the name of the
 	// Publication.
 	refused map[string]error
 }
