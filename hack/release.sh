@@ -31,7 +31,7 @@ fail() {
 # version checks the working tree, and prints the version to build.
 version() {
   local changes commit page
-  changes=$(git status --porcelain)
+  changes=$(git status --porcelain && git ls-files --others --ignored --exclude-standard deploy)
   commit=$(git rev-parse HEAD)
   if [ -z "${VERSION:-}" ]; then
     [ "${SNAPSHOT:-}" = 1 ] || fail 'set VERSION=v0.1.0 for a release, or SNAPSHOT=1'

@@ -35,6 +35,10 @@ func imageLabels(program, version, commit string) map[string]string {
 	}
 }
 
+// programFolder is the folder of the program in an image. It is in the PATH of containers, because
+// kubeadm starts kube-apiserver without a path.
+const programFolder = "usr/local/bin/"
+
 // baseEntries returns the files of an image, except the program.
 func baseEntries() []entry {
 	return []entry{
@@ -53,6 +57,9 @@ func baseEntries() []entry {
 		{name: "etc/ssl/certs/", mode: 0o755},
 		{name: "etc/ssl/certs/ca-certificates.crt", data: certificates(), mode: 0o644},
 		{name: "tmp/", mode: 0o1777},
+		{name: "usr/", mode: 0o755},
+		{name: "usr/local/", mode: 0o755},
+		{name: programFolder, mode: 0o755},
 	}
 }
 
@@ -120,7 +127,7 @@ func (r *release) platformImage(program string, p platform) (v1.Image, error) {
 		comment string
 	}{
 		{baseEntries(), "certificate authorities, passwd and group"},
-		{[]entry{{name: program, path: r.binary(program, p), mode: 0o755}}, program},
+		{[]entry{{name: programFolder + program, path: r.binary(program, p), mode: 0o755}}, program},
 	} {
 		layer, err := r.layer(l.entries)
 		if err != nil {
@@ -142,7 +149,7 @@ func (r *release) platformImage(program string, p platform) (v1.Image, error) {
 	config = config.DeepCopy()
 	config.Created, config.OS, config.Architecture = created, p.os, p.arch
 	config.Config = v1.Config{
-		Entrypoint: []string{"/" + program},
+		Entrypoint: []string{"/" + programFolder + program},
 		Labels:     imageLabels(program, r.version, r.commit),
 		User:       imageUser,
 		WorkingDir: "/",

@@ -39,7 +39,8 @@ func TestTheScriptRefusesARelease(t *testing.T) {
 		"a signed snapshot with a changed file": {
 			[]string{"SNAPSHOT=1", "KEYLESS=1"}, "echo x >>CHANGELOG.md", "must not contain changes",
 		},
-		"a snapshot, used folder": {[]string{"SNAPSHOT=1"}, "mkdir dist && touch dist/a", "dist is not empty"},
+		"with an ignored file in a chart": {release, "mkdir deploy && touch deploy/a.key", "the tree has changes"},
+		"a snapshot, used folder":         {[]string{"SNAPSHOT=1"}, "mkdir dist && touch dist/a", "dist is not empty"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
@@ -47,7 +48,7 @@ func TestTheScriptRefusesARelease(t *testing.T) {
 				"hack/release.sh": string(script),
 				"CHANGELOG.md":    "# Changelog\n\n## 0.1.0 - 2026-11-29\n",
 				"docs/upgrade.md": "# Upgrading\n\n## 0.1.0 - 2026-11-29\n",
-				".gitignore":      "/dist/\n/*.key\n",
+				".gitignore":      "/dist/\n*.key\n",
 			} {
 				path := filepath.Join(dir, file)
 				if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {

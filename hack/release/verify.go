@@ -49,6 +49,12 @@ func (v *verifier) verifyFiles(ctx context.Context, want string) error {
 	if v.files, err = digests(v.dist); err != nil {
 		return err
 	}
+	return v.checkFiles(ctx, want)
+}
+
+// checkFiles checks the names and the signatures of the files, and that they have the digests in
+// checksums.txt.
+func (v *verifier) checkFiles(ctx context.Context, want string) error {
 	if err := v.identify(want); err != nil {
 		return err
 	}

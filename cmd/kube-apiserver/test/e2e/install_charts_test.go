@@ -105,7 +105,7 @@ func TestInstallImages(t *testing.T) {
 		reference := "ghcr.io/kubetenant/" + name + ":" + version + "@" + digest
 		t.Run(name, func(t *testing.T) {
 			config, err := archives{release}.pull(reference, t.TempDir())
-			if err != nil || !slices.Equal(config.Config.Entrypoint, []string{"/" + name}) {
+			if err != nil || !slices.Equal(config.Config.Entrypoint, []string{"/usr/local/bin/" + name}) {
 				t.Fatalf("pull() = %+v, %v", config, err)
 			}
 		})

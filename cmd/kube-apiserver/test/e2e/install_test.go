@@ -11,6 +11,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	"k8s.io/client-go/kubernetes"
@@ -34,6 +35,8 @@ type apiServer struct {
 	cmd        *exec.Cmd
 	admin      *rest.Config
 	kubeconfig string // path of the operator's kubeconfig
+	program    string
+	root       string // root directory of the program. If empty, it is that of the machine.
 }
 
 const operatorContext = "production"
@@ -42,7 +45,10 @@ const operatorContext = "production"
 func startAPIServer(t *testing.T) (*apiServer, *reader, *node) {
 	t.Helper()
 	dir := t.TempDir()
-	s := &apiServer{kubeconfig: filepath.Join(dir, "operator.kubeconfig")}
+	s := &apiServer{
+		kubeconfig: filepath.Join(dir, "operator.kubeconfig"),
+		program:    binary(t, "vanilla-kube-apiserver"),
+	}
 	s.local = start(t, dir, "--tenancy=false", "--workload-controllers=true", "--tenant=", "--",
 		"--service-cluster-ip-range=10.96.0.0/16")
 	sockets, err := os.ReadFile(filepath.Join(dir, "etcd", "sockets"))
@@ -88,12 +94,15 @@ func (s *apiServer) restart(t *testing.T, flags, environment []string) {
 	}
 	defer func() { _ = log.Close() }()
 	pki := filepath.Join(s.local.Dir, "pki")
-	s.cmd = exec.Command(binary(t, "vanilla-kube-apiserver"), slices.Concat(local.ServerFlags(s.local.Dir, s.etcd),
+	s.cmd = exec.Command(s.program, slices.Concat(local.ServerFlags(s.local.Dir, s.etcd),
 		[]string{
 			"--bind-address=" + machineAddress, "--advertise-address=" + machineAddress, "--secure-port=6443",
 			"--service-cluster-ip-range=10.96.0.0/16",
 			"--tls-cert-file=" + pki + "/server.crt", "--tls-private-key-file=" + pki + "/server.key",
 		}, flags)...)
+	if s.root != "" {
+		s.cmd.SysProcAttr, s.cmd.Dir = &syscall.SysProcAttr{Chroot: s.root}, "/"
+	}
 	s.cmd.Env = append(os.Environ(), environment...)
 	s.cmd.Stdout, s.cmd.Stderr = log, log
 	if err := s.cmd.Start(); err != nil {
