@@ -200,7 +200,8 @@ const unclaimedEvery = 5 * time.Second
 // logUnclaimed logs that no source claims a JSON Web Token without an issuer. The rate of log
 // entries is limited, because any client can send these tokens.
 func (d *tokens) logUnclaimed(ctx context.Context, seen *unverified.Token) {
-	last, now := d.logged.Load(), d.now().UnixNano()
+	last := d.logged.Load()
+	now := d.now().UnixNano()
 	if seen.Issuerless && (last == 0 || now-last >= int64(unclaimedEvery)) && d.logged.CompareAndSwap(last, now) {
 		klog.FromContext(ctx).Info("No source of kubetenant accepts the token",
 			"reason", "a JSON Web Token without an issuer")

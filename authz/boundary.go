@@ -327,7 +327,9 @@ func (b *Boundary) recordDecision(state *requestState, c *caller, v *verdict) {
 		state.session.Impersonator = state.authenticated
 	}
 	if b.options.Shadow {
-		state.selector, state.name, state.fields = nil, "", nil
+		state.selector = nil
+		state.name = ""
+		state.fields = nil
 	} else if !c.tenant.IsSystem() {
 		state.session.owner, state.session.excepted, state.session.until = v.owner, v.excepted, l.until
 		if v.rule == RuleMissing {

@@ -85,7 +85,8 @@ func beforeOlderPart(escaped string, older OlderPaths) (string, bool) {
 	var group string
 	at := 3 // the index of "tenants"
 	if len(segments) > 2 && segments[1] == "apis" {
-		group, at = segments[2], 4
+		group = segments[2]
+		at = 4
 	}
 	if len(segments) < at+3 || segments[at] != "tenants" || segments[1] != "api" && segments[1] != "apis" {
 		return "", false

@@ -69,7 +69,8 @@ const (
 // that authenticate requests themselves. Extras are not checked, because [tenant.Of] validates the
 // extra that names the tenant.
 func (b *Boundary) checkForm(u user.Info) error {
-	limits, groups := b.options.Limits.OrDefault(), u.GetGroups()
+	limits := b.options.Limits.OrDefault()
+	groups := u.GetGroups()
 	size := len(u.GetName()) + len(u.GetUID())
 	wellFormed := tenant.IsWellFormed(u.GetName()) && tenant.IsWellFormed(u.GetUID())
 	for _, group := range groups {

@@ -147,7 +147,8 @@ func (c *ruleFilter) paths(r authorizer.NonResourceRuleInfo) []authorizer.NonRes
 	verbs := r.GetVerbs()
 	if c.readOnly {
 		if slices.Contains(verbs, "*") {
-			c.omitted, verbs = true, []string{"get", "head"}
+			c.omitted = true
+			verbs = []string{"get", "head"}
 		}
 		all := len(verbs)
 		verbs = slices.DeleteFunc(slices.Clone(verbs), func(verb string) bool { return !allowedReadOnly(verb, "") })

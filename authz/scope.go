@@ -36,7 +36,8 @@ func (s Scopes) Of(resource schema.GroupResource) Scope {
 // request.
 func (b *Boundary) scopeOf(attrs *requestAttributes) Scope {
 	if !attrs.scopeKnown {
-		attrs.scope, attrs.scopeKnown = b.options.Scopes.Of(attrs.resource), true
+		attrs.scope = b.options.Scopes.Of(attrs.resource)
+		attrs.scopeKnown = true
 	}
 	return attrs.scope
 }

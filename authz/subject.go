@@ -223,7 +223,8 @@ func (s *Subjects) impersonatedTenant(
 	} else {
 		id, err = s.statedTenant(ctx, u)
 		if errors.Is(err, tenant.ErrUnbound) {
-			id, err = impersonatorTenant, nil
+			id = impersonatorTenant
+			err = nil
 		}
 		if err == nil && id != impersonatorTenant {
 			return tenant.ID{}, fmt.Errorf("%w: impersonated user and impersonator", ErrConflictingTenants)

@@ -159,12 +159,14 @@ func (m *DefinitionMonitor) update(
 		switch {
 		case !isBroken && wasReported:
 			delete(m.reported, resource)
-			ended, changes = append(ended, last.DefinitionProblem), true
+			ended = append(ended, last.DefinitionProblem)
+			changes = true
 		case isBroken && (wasReported || wasSeen):
 			news := !wasReported || last.DefinitionProblem != p
 			changes = changes || news
 			if news || time.Since(last.logged) >= remindEvery {
-				begun, last.logged = append(begun, p), time.Now()
+				begun = append(begun, p)
+				last.logged = time.Now()
 			}
 			m.reported[resource] = report{p, last.logged}
 		}

@@ -74,7 +74,9 @@ func (m *ImpersonationCheck) MayImpersonate(ctx context.Context, u user.Info, id
 	}
 	for i := range requests {
 		r := &requests[i]
-		r.User, r.Verb, r.ResourceRequest = u, "impersonate", true
+		r.User = u
+		r.Verb = "impersonate"
+		r.ResourceRequest = true
 		if r.APIGroup == authenticationv1.GroupName {
 			r.APIVersion = authenticationv1.SchemeGroupVersion.Version
 		} else {
@@ -100,7 +102,8 @@ func (m *ImpersonationCheck) requests(
 			return nil, false
 		}
 		serverGroups = append(serverGroups, serviceaccount.MakeGroupNames(namespace)...)
-		name.Resource, name.Namespace = "serviceaccounts", namespace
+		name.Resource = "serviceaccounts"
+		name.Namespace = namespace
 		name.Name = strings.TrimPrefix(identity.User, serviceaccount.MakeUsername(namespace, ""))
 	}
 	out := []authorizer.AttributesRecord{name}

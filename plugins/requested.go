@@ -87,7 +87,8 @@ func RecordRequested(ctx context.Context, a admission.Attributes, copyOf func(ru
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.write, r.object = write{}, nil
+	r.write = write{}
+	r.object = nil
 	w, ok := writeOf(a)
 	if !ok {
 		return

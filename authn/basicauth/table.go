@@ -113,7 +113,8 @@ func (e *entry) setPassword(text string, keyed *recentLogins) error {
 	if cost > maxCost {
 		return fmt.Errorf("the bcrypt cost must be at most %d", maxCost)
 	}
-	e.hash, e.cost = []byte(text), cost
+	e.hash = []byte(text)
+	e.cost = cost
 	return nil
 }
 

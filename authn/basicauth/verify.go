@@ -56,7 +56,8 @@ func (t *table) verify(ctx context.Context, client, login, password string, limi
 		}
 		defer done()
 	}
-	ok, spent := false, 0
+	ok := false
+	spent := 0
 	switch {
 	case known && e.hash != nil:
 		ok = t.compare(e.hash, truncate(password)) == nil && len(password) <= maxBcryptBytes

@@ -230,7 +230,8 @@ func (a *Authenticator) validate(
 // the result without calling Keystone. After each backoff, isDown returns false to one caller,
 // which calls Keystone again.
 func (a *Authenticator) isDown() bool {
-	until, now := a.downUntil.Load(), a.o.Now()
+	until := a.downUntil.Load()
+	now := a.o.Now()
 	if until == 0 {
 		return false
 	}

@@ -222,7 +222,8 @@ func (k *keySet) newerThan(ctx context.Context, known *keyring, reason purpose) 
 			defer k.mu.Unlock()
 			return known, false, k.err
 		}
-		own, k.flight = true, &flight{done: make(chan struct{})}
+		own = true
+		k.flight = &flight{done: make(chan struct{})}
 		go k.fetch(k.flight)
 	}
 	f := k.flight

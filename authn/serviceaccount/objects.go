@@ -40,7 +40,8 @@ func Today(now time.Time) string { return now.UTC().Format(time.DateOnly) }
 
 // checkBoundObjects checks the service account and the objects to which the token is bound.
 func (i *identity) checkBoundObjects(ctx context.Context) error {
-	namespace, objects := i.claims.namespace(), i.a.o.Objects
+	namespace := i.claims.namespace()
+	objects := i.a.o.Objects
 	name, uid := i.claims.LegacyName, i.claims.LegacyUID
 	if k := i.claims.Kubernetes; !i.claims.isLegacy() {
 		name, uid = k.Account.Name, k.Account.UID

@@ -143,7 +143,8 @@ func parse(ctx context.Context, path string, data []byte, o Options) (table, err
 		}
 		var e entry
 		// #nosec G115 -- bounded just above
-		e.name, e.membership = uint32(text.Len()), index
+		e.name = uint32(text.Len())
+		e.membership = index
 		text.WriteString(r.Name)
 		e.uid = uint32(text.Len()) // #nosec G115 -- bounded just above
 		text.WriteString(r.UID)

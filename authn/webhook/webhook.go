@@ -189,7 +189,8 @@ func (a *Authenticator) bind(ctx context.Context, u user.Info) (user.Info, error
 
 // logUnreadable logs an unreadable response, at most once in logEvery.
 func (a *Authenticator) logUnreadable(ctx context.Context, err error) {
-	now, last := time.Now().UnixNano(), a.logged.Load()
+	now := time.Now().UnixNano()
+	last := a.logged.Load()
 	if now-last < int64(logEvery) || !a.logged.CompareAndSwap(last, now) {
 		return
 	}
@@ -242,7 +243,8 @@ func readResponses(next http.RoundTripper, limits tenant.Limits) http.RoundTripp
 			return nil, err
 		}
 		resp.Header = http.Header{"Content-Type": {"application/json"}}
-		resp.Body, resp.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
+		resp.Body = io.NopCloser(bytes.NewReader(body))
+		resp.ContentLength = int64(len(body))
 		return resp, nil
 	})
 }

@@ -139,7 +139,8 @@ type outcome struct {
 
 // verify returns the result for the presented chain, which may be cached.
 func (v *Verifier) verify(presented []*x509.Certificate) *verification {
-	key, authorities := keyOf(presented), v.authorities()
+	key := keyOf(presented)
+	authorities := v.authorities()
 	for _, results := range []*cache.LRUExpireCache{v.accepted, v.rejected} {
 		if hit, ok := results.Get(key); ok {
 			if found := hit.(*verification); found.pool == authorities {
@@ -193,7 +194,8 @@ func verifyChains(presented []*x509.Certificate, roots *x509.CertPool, now time.
 	if !errors.As(err, &invalid) {
 		return chains, err
 	}
-	o.CurrentTime, o.KeyUsages = presented[0].NotAfter, []x509.ExtKeyUsage{x509.ExtKeyUsageAny}
+	o.CurrentTime = presented[0].NotAfter
+	o.KeyUsages = []x509.ExtKeyUsage{x509.ExtKeyUsageAny}
 	chains, lenient := chainsOf(presented, o)
 	if lenient != nil && !errors.As(lenient, &x509.CertificateInvalidError{}) {
 		return chains, lenient

@@ -218,7 +218,8 @@ func (l *line) complete(f *fields) error {
 		return errHalfAny
 	}
 	if l.user == wildcard || l.group == wildcard {
-		l.user, l.group = "", user.AllAuthenticated
+		l.user = ""
+		l.group = user.AllAuthenticated
 	}
 	var err error
 	if l.tenant, err = parseTenants("tenant", f.Tenant); err != nil {

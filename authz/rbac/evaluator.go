@@ -198,7 +198,8 @@ func (x *Index) find(r *request) (allowing *binding, limited []*binding, danglin
 
 // keys yields the keys of the subjects that match the request.
 func (r *request) keys(yield func(subjectKey) bool) {
-	name, groups := r.user.GetName(), r.user.GetGroups()
+	name := r.user.GetName()
+	groups := r.user.GetGroups()
 	for i, namespace := range [...]string{"", r.namespace} {
 		if i > 0 && namespace == "" {
 			return
@@ -266,7 +267,8 @@ func (e *Evaluator) RulesFor(
 	rules := e.derivedRules(ctx, u)
 	var errs []error
 	incomplete := false
-	x, now := e.index, e.now()
+	x := e.index
+	now := e.now()
 	x.mu.RLock()
 	defer x.mu.RUnlock()
 	for _, b := range x.bindingsFor(&request{user: u, namespace: namespace}) {
@@ -307,7 +309,8 @@ func (b *binding) reason(r *request) string {
 
 // appendSubject appends the first subject that matches the user of the request.
 func (b *binding) appendSubject(text []byte, r *request) []byte {
-	subjects, namespace := b.subjects(), b.namespace()
+	subjects := b.subjects()
+	namespace := b.namespace()
 	for i := range subjects {
 		s := &subjects[i]
 		key, ok := keyOf(s, namespace)

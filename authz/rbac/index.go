@@ -176,7 +176,8 @@ func removeBinding(list []*binding, b *binding) []*binding {
 	for i := range list {
 		if list[i] == b {
 			last := len(list) - 1
-			list[i], list[last] = list[last], nil
+			list[i] = list[last]
+			list[last] = nil
 			return list[:last]
 		}
 	}

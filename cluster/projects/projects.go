@@ -155,7 +155,8 @@ func (s *Syncer) sync(ctx context.Context) time.Duration {
 // handleReadError reports that Keystone could not be read. It returns the delay before the next
 // attempt.
 func (s *Syncer) handleReadError(ctx context.Context, err error) time.Duration {
-	result, remedy := readUnavailable, Remedy(err)
+	result := readUnavailable
+	remedy := Remedy(err)
 	if errors.Is(err, keystone.ErrIncomplete) {
 		result = readIncomplete
 	}
@@ -277,7 +278,8 @@ func (s *Syncer) apply(ctx context.Context, plans []Plan) (settled bool) {
 // deletes only existing namespaces, and the next plan makes the remaining changes.
 func (s *Syncer) applyPlan(ctx context.Context, plan *Plan) (more bool, failed error) {
 	var conflict error
-	full, written := false, 0
+	full := false
+	written := 0
 	for i := range plan.Changes {
 		c := &plan.Changes[i]
 		if full && c.Action == CreateNamespace ||

@@ -187,7 +187,8 @@ func isServiceAccount(s v1alpha1.Subject) bool {
 // hash returns the value of [tenant.PreparedAnnotation] for a namespace that has all its content.
 // It returns "" if the namespace should have no content.
 func (g *desiredState) hash(ns *corev1.Namespace) string {
-	published, bindings := g.publishedIn(ns), g.bindingsIn(ns)
+	published := g.publishedIn(ns)
+	bindings := g.bindingsIn(ns)
 	if len(bindings)+len(g.roles)+len(g.labels)+len(g.templates)+len(published) == 0 {
 		return ""
 	}

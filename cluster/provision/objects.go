@@ -222,7 +222,8 @@ func (o *objects) removes(key object, u *unstructured.Unstructured) bool {
 	}
 	if u.GetLabels()[tenant.ManagedLabel] == managed.SourcePublication {
 		name := u.GetLabels()[tenant.PublicationLabel]
-		p, known := o.publication(name), o.selecting[name]
+		p := o.publication(name)
+		known := o.selecting[name]
 		isWanted := known != nil && p != nil && !p.differs(known)
 		if p == nil || !p.gone && !isWanted && o.selects(p) {
 			return false // its copies are not in wanted, because it was read later

@@ -60,7 +60,8 @@ func (e *Engine) prepare(ctx context.Context, name string) error {
 		return nil
 	}
 	objects := desired.objects(id, ns)
-	objects.mayExist, objects.drifted = drifted || hasObjects(ns), drifted
+	objects.mayExist = drifted || hasObjects(ns)
+	objects.drifted = drifted
 	err = e.applyAll(ctx, ns, desired, &objects)
 	e.recordPublished(ns.Name, desired, &objects)
 	if err == nil && objects.err == nil {

@@ -141,7 +141,8 @@ func (p *publisher) isDefinitionEnding(ctx context.Context) (bool, error) {
 // Otherwise, it returns [errCopies].
 func (p *publisher) finish(ctx context.Context, is *published) error {
 	for _, resource := range p.engine.kinds() {
-		more, err := false, error(nil)
+		more := false
+		var err error
 		if is.invalid {
 			more, err = p.queueCopies(ctx, is.publication.Name, resource)
 		} else {

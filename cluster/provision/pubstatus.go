@@ -273,8 +273,9 @@ func conditionOf(is *published, status *v1alpha1.PublicationStatus) metav1.Condi
 		c.Reason, c.Message = v1alpha1.ReasonPublishing,
 			fmt.Sprintf("%d of %d namespaces have the current copy", status.Current, status.Desired)
 	default:
-		c.Status, c.Reason, c.Message = metav1.ConditionTrue, v1alpha1.ReasonPublished,
-			"every selected namespace has the current copy"
+		c.Status = metav1.ConditionTrue
+		c.Reason = v1alpha1.ReasonPublished
+		c.Message = "every selected namespace has the current copy"
 	}
 	c.Message = tenants.ConditionMessage(c.Message)
 	return c

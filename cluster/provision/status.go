@@ -132,8 +132,9 @@ func (e *Engine) statusOf(
 		c.Reason, c.Message = v1alpha1.ReasonPreparing,
 			fmt.Sprintf("%d of %d namespaces are prepared", n.Prepared, n.Total)
 	default:
-		c.Status, c.Reason, c.Message = metav1.ConditionTrue, v1alpha1.ReasonPrepared,
-			"every namespace has the objects that the Tenant defines"
+		c.Status = metav1.ConditionTrue
+		c.Reason = v1alpha1.ReasonPrepared
+		c.Message = "every namespace has the objects that the Tenant defines"
 	}
 	c.Message = tenants.ConditionMessage(c.Message)
 	meta.SetStatusCondition(&status.Conditions, c)
@@ -189,7 +190,8 @@ func suspendedOf(t *v1alpha1.Tenant) metav1.Condition {
 	}
 	for _, access := range []v1alpha1.TenantAccess{v1alpha1.TenantAccessReadOnly, v1alpha1.TenantAccessClosed} {
 		if t.Spec.Access == access || t.Spec.Suspension == access {
-			c.Status, c.Reason = metav1.ConditionTrue, string(access)
+			c.Status = metav1.ConditionTrue
+			c.Reason = string(access)
 		}
 	}
 	return c

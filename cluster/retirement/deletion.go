@@ -216,7 +216,8 @@ func (e *deletion) deleteNamespaces(ctx context.Context, namespaces []corev1.Nam
 		}
 	}
 	left := fmt.Sprintf("namespaces that are not deleted yet: %d", len(namespaces))
-	c, again := deletingCondition(v1alpha1.ReasonNamespaces, left), pollEvery
+	c := deletingCondition(v1alpha1.ReasonNamespaces, left)
+	again := pollEvery
 	// All namespaces that are being deleted are stuck.
 	if len(stuck) == len(ending) && len(stuck) >= min(maxInFlight, len(namespaces)) {
 		again = pollStuckEvery

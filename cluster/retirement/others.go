@@ -171,7 +171,8 @@ func (e *deletion) deleteUsage(ctx context.Context) {
 	u, err := e.usages.Get(ctx, cache.ObjectName{Name: e.id.ObjectName()})
 	found = u
 	if invalid := (*typed.Invalid)(nil); errors.As(err, &invalid) {
-		found, err = invalid, nil
+		found = invalid
+		err = nil
 	}
 	if err == nil {
 		err = e.usages.Delete(ctx, found)

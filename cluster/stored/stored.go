@@ -135,7 +135,7 @@ func (m *Measurer) Run(ctx context.Context) error {
 	if last, err := m.last(ctx); err == nil {
 		m.sleep(ctx, measureEvery-min(max(time.Since(last), 0), measureEvery))
 	}
-	retry := time.Duration(0)
+	var retry time.Duration
 	for ctx.Err() == nil {
 		err := m.Pass(ctx)
 		if err == nil {
@@ -240,7 +240,8 @@ func (m *Measurer) Pass(ctx context.Context) error {
 	if problems != nil { // the measurement would lack whole resources
 		return problems
 	}
-	all, incomplete := totals{}, []string(nil)
+	all := totals{}
+	var incomplete []string
 	for _, of := range resources {
 		if isCopy(of.GroupResource()) {
 			continue
@@ -331,7 +332,9 @@ func isCopy(of schema.GroupResource) bool { return of.Group == "events.k8s.io" }
 func (m *Measurer) measure(
 	ctx context.Context, of schema.GroupVersionResource, owners map[string]tenant.ID,
 ) (totals, error) {
-	found, next, limit := totals{}, "", pageSize
+	found := totals{}
+	next := ""
+	limit := pageSize
 	for expired := 0; ; {
 		if err := m.pages.Wait(ctx); err != nil {
 			return nil, err

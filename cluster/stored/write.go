@@ -39,7 +39,8 @@ type existing struct {
 // treated as old.
 func (m *Measurer) read(ctx context.Context, latest func(time.Time)) (map[string]*existing, error) {
 	all := map[string]*existing{}
-	now, newest := time.Now(), time.Time{}
+	now := time.Now()
+	newest := time.Time{}
 	err := m.usages.ForEach(ctx, metav1.ListOptions{Limit: pageSize}, func(u *v1alpha1.TenantUsage) {
 		is := &existing{
 			ObjectMeta: metav1.ObjectMeta{Name: u.Name, UID: u.ObjectMeta.UID},

@@ -20,7 +20,9 @@ import (
 )
 
 func newAccessMapCommand(flags *client.Flags) *cobra.Command {
-	format, config, objects := output.NewFormat(html), "", ""
+	format := output.NewFormat(html)
+	config := ""
+	objects := ""
 	cmd := &cobra.Command{
 		Use:   "access-map",
 		Short: "Show which identities can read and write which resources",

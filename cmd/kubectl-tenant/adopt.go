@@ -18,7 +18,11 @@ import (
 )
 
 func newAdoptCommand(flags *client.Flags) *cobra.Command {
-	name, config, mode, yes, force := "", "", "", false, false
+	name := ""
+	config := ""
+	mode := ""
+	yes := false
+	force := false
 	cmd := &cobra.Command{
 		Use:   "adopt NAMESPACE... --tenant T",
 		Short: "Assign existing namespaces to a tenant",

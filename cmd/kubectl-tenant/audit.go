@@ -126,7 +126,8 @@ func (o *auditOptions) run(cmd *cobra.Command, flags *client.Flags) error {
 	if o.query.Follow {
 		lines = cmd.OutOrStdout() // print each line immediately
 	}
-	invalid, first := 0, true
+	invalid := 0
+	first := true
 	visitor := &audit.Visitor{
 		Record: func(r *tenantaudit.Record, line []byte) error {
 			if o.format == formatJSON {

@@ -23,7 +23,8 @@ import (
 )
 
 func newClustersCommand(flags *client.Flags) *cobra.Command {
-	format, selector := output.NewListFormat(), ""
+	format := output.NewListFormat()
+	selector := ""
 	cmd := &cobra.Command{
 		Use:   "clusters",
 		Short: "List the clusters behind a gateway that you may use",

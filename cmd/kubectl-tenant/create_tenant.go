@@ -24,7 +24,9 @@ import (
 )
 
 func newCreateTenantCommand(flags *client.Flags) *cobra.Command {
-	t, mode, format := &tenancy.New{}, "", output.NewObjectFormat()
+	t := &tenancy.New{}
+	mode := ""
+	format := output.NewObjectFormat()
 	cmd := &cobra.Command{
 		Use:   "create-tenant TENANT (--admin USER... | --members-admin) [--namespaces NS,...]",
 		Short: "Create a tenant with its namespaces and admins",

@@ -23,7 +23,11 @@ import (
 const deletionWait = 10 * time.Minute
 
 func newDeleteTenantCommand(flags *client.Flags) *cobra.Command {
-	everything, yes, wait, mode, config := false, false, true, "", ""
+	everything := false
+	yes := false
+	wait := true
+	mode := ""
+	config := ""
 	cmd := &cobra.Command{
 		Use:   "delete-tenant TENANT",
 		Short: "Delete a tenant",

@@ -288,7 +288,8 @@ func printExplanation(cmd *cobra.Command, e *explain.Explanation, format *output
 			return err
 		}
 	}
-	colour, reason := output.Green, ""
+	colour := output.Green
+	reason := ""
 	if !e.Allowed() {
 		colour = output.Red
 	}

@@ -266,7 +266,9 @@ func explainByServer(
 	}
 	if reason := q.ManagedRefusal(); reason != "" {
 		add("admission", "refuses: "+reason)
-		e.Decision, e.Reason, e.Admission = "deny", reason, explain.Refused
+		e.Decision = "deny"
+		e.Reason = reason
+		e.Admission = explain.Refused
 		return e, nil
 	}
 	dry, err := tryWrite(ctx, c, q)
@@ -277,7 +279,8 @@ func explainByServer(
 	switch dry.verdict {
 	case explain.Refused:
 		add("admission", "the server refused a dry run: "+dry.said)
-		e.Decision, e.Reason = "deny", dry.said
+		e.Decision = "deny"
+		e.Reason = dry.said
 	case explain.Undecided:
 		add("admission", "undecided: "+dry.said)
 		e.NotChecked = []string{"admission"}
@@ -311,7 +314,8 @@ func tryWrite(ctx context.Context, c *client.Cluster, q *explain.Query) (*dryRun
 		return dry, nil
 	}
 	config := rest.CopyConfig(c.Config)
-	config.WarningHandler, config.WarningHandlerWithContext = dry, nil
+	config.WarningHandler = dry
+	config.WarningHandlerWithContext = nil
 	k, err := dynamic.NewForConfig(config)
 	if err != nil {
 		return nil, err
@@ -344,7 +348,8 @@ func tryWrite(ctx context.Context, c *client.Cluster, q *explain.Query) (*dryRun
 func (d *dryRun) withError(err error) (*dryRun, error) {
 	switch {
 	case err == nil:
-		d.verdict, d.said = explain.Admitted, "the server accepted a dry run"
+		d.verdict = explain.Admitted
+		d.said = "the server accepted a dry run"
 	case apierrors.IsAlreadyExists(err), apierrors.IsConflict(err), apierrors.IsTooManyRequests(err):
 		d.said = err.Error()
 	case apierrors.IsBadRequest(err) && strings.Contains(err.Error(), "does not support dry run"):

@@ -291,7 +291,8 @@ func (o *genOptions) byAccount(
 	cmd *cobra.Command, c *client.Cluster, k kube.Interface, e *kubeconfig.Entry,
 ) error {
 	wantTenant := e.Tenant
-	e.User, e.Namespace = c.Namespace+":"+o.serviceAccount, c.Namespace
+	e.User = c.Namespace + ":" + o.serviceAccount
+	e.Namespace = c.Namespace
 	var err error
 	if e.Tenant, err = ownerOf(cmd.Context(), c, k, c.Namespace); err != nil {
 		return err

@@ -99,7 +99,8 @@ func (g *gatewayOptions) place(
 	out := clientcmdapi.NewConfig()
 	for _, name := range g.clusters {
 		at := *e
-		at.Cluster, at.Server = name, g.url+"/clusters/"+name
+		at.Cluster = name
+		at.Server = g.url + "/clusters/" + name
 		if !narrowed.IsSystem() {
 			at.Server += "/tenants/" + narrowed.String()
 		}

@@ -53,7 +53,8 @@ func (f *grantFlags) apply(cmd *cobra.Command, c *client.Cluster, id tenant.ID, 
 func (f *grantFlags) applyInNamespace(
 	cmd *cobra.Command, c *client.Cluster, owner tenant.ID, done *output.Changes,
 ) error {
-	ctx, g := cmd.Context(), f.grant()
+	ctx := cmd.Context()
+	g := f.grant()
 	if f.mode == dryRunClient {
 		b := g.Binding(rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: g.Role})
 		if printed, err := f.format.Objects(cmd.OutOrStdout(), b); printed {
@@ -98,7 +99,8 @@ var errNotSystem = errors.New("--cluster-wide is only for callers of the system 
 // the system tenant.
 func (f *grantFlags) applyClusterWide(cmd *cobra.Command, c *client.Cluster, done *output.Changes) error {
 	g := &tenancy.ClusterWideGrant{Subject: f.grant().Subject, ClusterRole: f.role, DryRun: dryRunOption(f.mode)}
-	b, verb := g.Binding(), output.Created
+	b := g.Binding()
+	verb := output.Created
 	if f.mode != dryRunClient {
 		if err := f.checkWide(cmd, c, g); err != nil {
 			return err
@@ -160,7 +162,8 @@ func (f *grantFlags) applyMembers(cmd *cobra.Command, c *client.Cluster, id tena
 	if err != nil {
 		return err
 	}
-	u, verb := g.Object(), output.Configured
+	u := g.Object()
+	verb := output.Configured
 	if f.mode != dryRunClient {
 		if u, verb, err = g.Apply(cmd.Context(), d); err != nil {
 			return err

@@ -132,7 +132,8 @@ func (f *grantFlags) checkEverywhere(cmd *cobra.Command, id tenant.ID) error {
 func endOf(text string, now time.Time) (time.Time, error) {
 	at, err := time.Parse(time.RFC3339, text)
 	if after, notLong := client.ParseDuration(text); notLong == nil {
-		at, err = now.Add(after), nil
+		at = now.Add(after)
+		err = nil
 	}
 	at = at.UTC().Truncate(time.Second)
 	switch {
@@ -237,7 +238,8 @@ run it again.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if f.role == "" && !cmd.Flags().Changed("role") {
-				f.role, f.wellKnown = defaultRole, true
+				f.role = defaultRole
+				f.wellKnown = true
 				if f.readonly {
 					f.role = readonlyRole
 				}

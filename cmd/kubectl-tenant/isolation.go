@@ -22,7 +22,8 @@ const abandonedAge = time.Hour
 
 func newVerifyIsolationCommand(flags *client.Flags) *cobra.Command {
 	o := isolation.Options{}
-	cleanUp, format := false, output.NewFormat()
+	cleanUp := false
+	format := output.NewFormat()
 	cmd := &cobra.Command{
 		Use:   "verify-isolation",
 		Short: "Test every request between two temporary tenants",

@@ -34,7 +34,8 @@ const (
 
 func newListPrivilegesCommand(flags *client.Flags) *cobra.Command {
 	identity := &identityFlags{}
-	format, config := output.NewListFormat(html), ""
+	format := output.NewListFormat(html)
+	config := ""
 	cmd := &cobra.Command{
 		Use:   "list-privileges [--user U | --group G | --serviceaccount SA | --tenant T | --of-kubeconfig FILE]",
 		Short: "Show all privileges of an identity",
@@ -91,7 +92,8 @@ command then uses the server's answer.`,
 // error and continues with the next cluster. The returned error contains the number of failed
 // clusters.
 func eachCluster(cmd *cobra.Command, clusters []*client.Cluster, do func(*client.Cluster) error) error {
-	failed, refused := 0, false
+	failed := 0
+	refused := false
 	for _, c := range clusters {
 		err := c.Check()
 		if err == nil {

@@ -27,7 +27,10 @@ const loginTimeout = 5 * time.Minute
 
 func newLoginCommand() *cobra.Command {
 	o := &login.OpenID{Now: time.Now}
-	cache, secret, authority, noBrowser := &login.Cache{}, "", "", false
+	cache := &login.Cache{}
+	secret := ""
+	authority := ""
+	noBrowser := false
 	cmd := &cobra.Command{
 		Use:   "login --issuer-url URL --client-id ID",
 		Short: "Log in at an OpenID provider (kubectl credential plugin)",
@@ -180,13 +183,15 @@ func printToken(
 // browse opens a page in the browser that $BROWSER names, or in the default browser of the
 // system.
 func browse(ctx context.Context, address string) error {
-	name, args := os.Getenv("BROWSER"), []string{address}
+	name := os.Getenv("BROWSER")
+	args := []string{address}
 	if name == "" {
 		switch runtime.GOOS {
 		case "darwin":
 			name = "open"
 		case "windows":
-			name, args = "rundll32", []string{"url.dll,FileProtocolHandler", address}
+			name = "rundll32"
+			args = []string{"url.dll,FileProtocolHandler", address}
 		default:
 			name = "xdg-open"
 		}

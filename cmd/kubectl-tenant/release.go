@@ -22,7 +22,10 @@ import (
 )
 
 func newReleaseCommand(flags *client.Flags) *cobra.Command {
-	config, mode, yes, force := "", "", false, false
+	config := ""
+	mode := ""
+	yes := false
+	force := false
 	cmd := &cobra.Command{
 		Use:   "release NAMESPACE",
 		Short: "Remove a namespace from its tenant",
@@ -104,7 +107,8 @@ func setServer(cmd *cobra.Command, c *client.Cluster, r *tenancy.Release, target
 		return err
 	}
 	done()
-	r.System, r.WatchesContinue = known.Authorization.SystemNamespaces, found.Mode != installation.CompiledIn
+	r.System = known.Authorization.SystemNamespaces
+	r.WatchesContinue = found.Mode != installation.CompiledIn
 	if r.ClientDryRun {
 		return nil
 	}
@@ -118,7 +122,8 @@ func confirmRelease(cmd *cobra.Command, namespace, name string) error {
 	kind := "the tenant's name"
 	what := fmt.Sprintf("This removes namespace %s from tenant %s.", namespace, name)
 	if name == "" {
-		kind, name = "the namespace's name", namespace
+		kind = "the namespace's name"
+		name = namespace
 		what = fmt.Sprintf("This removes the empty tenant label from namespace %s.", namespace)
 	}
 	return confirm(cmd, confirmation{

@@ -18,7 +18,9 @@ import (
 )
 
 func newReplayCommand() *cobra.Command {
-	config, objects, format := "", "", output.NewFormat(wide)
+	config := ""
+	objects := ""
+	format := output.NewFormat(wide)
 	cmd := &cobra.Command{
 		Use:   "replay AUDIT.log... --config NEW.yaml --objects DUMP.yaml",
 		Short: "Evaluate recorded requests with another configuration",

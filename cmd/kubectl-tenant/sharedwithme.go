@@ -29,7 +29,8 @@ import (
 var errNoReceivingTenant = errors.New("you belong to no tenant that can receive grants: set --tenant")
 
 func newSharedWithMeCommand(flags *client.Flags) *cobra.Command {
-	format, tenantName := output.NewListFormat(), ""
+	format := output.NewListFormat()
+	tenantName := ""
 	cmd := &cobra.Command{
 		Use:   "shared-with-me",
 		Short: "List the grants that other tenants gave to yours",

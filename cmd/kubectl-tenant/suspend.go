@@ -16,7 +16,8 @@ import (
 )
 
 func newSuspendCommand(flags *client.Flags) *cobra.Command {
-	readOnly, mode := false, ""
+	readOnly := false
+	mode := ""
 	cmd := &cobra.Command{
 		Use:   "suspend TENANT",
 		Short: "Deny a tenant's callers access, or limit them to reading",
@@ -100,7 +101,10 @@ func suspend(
 }
 
 func newAdoptTenantsCommand(flags *client.Flags) *cobra.Command {
-	mode, config, format, adoption := "", "", output.NewObjectFormat(), &tenancy.ObjectAdoption{}
+	mode := ""
+	config := ""
+	format := output.NewObjectFormat()
+	adoption := &tenancy.ObjectAdoption{}
 	cmd := &cobra.Command{
 		Use:   "adopt-tenants [TENANT...]",
 		Short: "Create the missing Tenant objects of tenants with namespaces",

@@ -31,7 +31,8 @@ import (
 )
 
 func newTenantsCommand(flags *client.Flags) *cobra.Command {
-	format, o := output.NewListFormat(), tenantsOptions{}
+	format := output.NewListFormat()
+	o := tenantsOptions{}
 	cmd := &cobra.Command{
 		Use:   "tenants [TENANT...]",
 		Short: "List tenants with their namespaces, admins and quota",

@@ -34,7 +34,8 @@ var (
 )
 
 func newUsageCommand(flags *client.Flags) *cobra.Command {
-	format, o := output.NewFormat(wide, formatCSV), usageOptions{}
+	format := output.NewFormat(wide, formatCSV)
+	o := usageOptions{}
 	cmd := &cobra.Command{
 		Use:   "usage [TENANT]",
 		Short: "Show what tenants use",

@@ -23,7 +23,9 @@ import (
 )
 
 func newWhoCanCommand(flags *client.Flags) *cobra.Command {
-	format, config, request := newAnswersFlags(), "", &requestFlags{eachNamespace: true}
+	format := newAnswersFlags()
+	config := ""
+	request := &requestFlags{eachNamespace: true}
 	cmd := &cobra.Command{
 		Use:   "who-can VERB (TYPE [NAME] | TYPE/NAME | PATH) [--subresource SUBRESOURCE] [-n NAMESPACE | -A]",
 		Short: "Show which identities may do something",
@@ -156,7 +158,8 @@ func completeVerbs(_ *cobra.Command, args []string, _ string) ([]string, cobra.S
 
 func newWhoCanBecomeCommand(flags *client.Flags) *cobra.Command {
 	identity := &identityFlags{}
-	format, config := newAnswersFlags(), ""
+	format := newAnswersFlags()
+	config := ""
 	cmd := &cobra.Command{
 		Use:   "who-can-become (USER | --serviceaccount SA)",
 		Short: "Show how callers can act as an identity or gain its rights",

@@ -125,7 +125,8 @@ func (r *Revocation) validate() field.ErrorList {
 		errs = append(errs, r.Certificates[i].normalise(field.NewPath("certificates").Index(i))...)
 	}
 	for i := range r.Tokens {
-		t, p := &r.Tokens[i], field.NewPath("tokens").Index(i)
+		t := &r.Tokens[i]
+		p := field.NewPath("tokens").Index(i)
 		t.ID = strings.TrimPrefix(t.ID, "JTI=")
 		if t.Issuer == "" {
 			errs = append(errs, field.Required(p.Child("issuer"), ""))

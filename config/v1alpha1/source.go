@@ -145,7 +145,8 @@ func validateIssuerForm(issuer string, path *field.Path) field.ErrorList {
 
 // match claims, for the source, the tokens that m matches.
 func (s *validatedSource) match(m *TokenMatch) field.ErrorList {
-	path, opaque := s.own.Child("match"), ""
+	path := s.own.Child("match")
+	opaque := ""
 	if m.Opaque {
 		opaque = "true"
 	}

@@ -59,7 +59,8 @@ func validateAuthentication(a *Authentication, path *field.Path) field.ErrorList
 		}
 	}
 	for i := range a.Sources {
-		src, p := &a.Sources[i], path.Child("sources").Index(i)
+		src := &a.Sources[i]
+		p := path.Child("sources").Index(i)
 		switch {
 		case src.Name == "":
 			errs = append(errs, field.Required(p.Child("name"), "must be set, because logs and identities name the source"))

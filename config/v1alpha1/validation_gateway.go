@@ -89,9 +89,11 @@ func validateGateway(g *Gateway, path *field.Path) field.ErrorList {
 	if len(g.Clusters) == 0 {
 		errs = append(errs, field.Required(path.Child("clusters"), "must list at least one cluster"))
 	}
-	names, root := sets.New[string](), false
+	names := sets.New[string]()
+	root := false
 	for i := range g.Clusters {
-		c, p := &g.Clusters[i], path.Child("clusters").Index(i)
+		c := &g.Clusters[i]
+		p := path.Child("clusters").Index(i)
 		switch {
 		case len(validation.IsDNS1123Label(c.Name)) > 0:
 			errs = append(errs, field.Invalid(p.Child("name"), c.Name, "must be a lower-case DNS label"))

@@ -174,7 +174,8 @@ func validateOIDC(o *OIDC, may tenant.Set, path *field.Path) field.ErrorList {
 	own := field.NewPath("claimMappings", "extra").Index(len(config.ClaimMappings.Extra) - 1).String()
 	for _, p := range problems {
 		if strings.HasPrefix(p.Field, own) {
-			p.Field, p.BadValue = path.Child("tenant").String(), o.Tenant
+			p.Field = path.Child("tenant").String()
+			p.BadValue = o.Tenant
 		} else {
 			p.Field = jwt.String() + "." + p.Field
 		}

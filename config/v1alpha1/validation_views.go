@@ -22,7 +22,8 @@ func validateObjectViews(views []GatewayObjectView, path *field.Path) field.Erro
 	var errs field.ErrorList
 	names := sets.New[string]()
 	for i := range views {
-		v, p := &views[i], path.Index(i)
+		v := &views[i]
+		p := path.Index(i)
 		switch {
 		case v.Name == clustersView:
 			errs = append(errs, field.Forbidden(p.Child("name"), "clusters is the view of the gateway's clusters"))
@@ -87,7 +88,8 @@ func (v *GatewayObjectView) validatePaths(path *field.Path) field.ErrorList {
 			"must lead to a string, but a listed field is in it"))
 	}
 	for i, text := range v.Fields {
-		p, at := all[i+1], path.Child("fields").Index(i)
+		p := all[i+1]
+		at := path.Child("fields").Index(i)
 		switch {
 		case slices.Contains(v.Fields[:i], text):
 			errs = append(errs, field.Duplicate(at, text))

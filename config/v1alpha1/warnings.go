@@ -41,7 +41,8 @@ func (s *Settings) replacedDefaults() []string {
 				replaced(at, x.SystemOrganizations, []string{user.SystemPrivilegedGroup}, plain)...)
 		}
 	}
-	z, authorization := &s.Authorization, field.NewPath("authorization")
+	z := &s.Authorization
+	authorization := field.NewPath("authorization")
 	unbound := authorization.Child("unboundAllow")
 	warnings = append(warnings, replaced(unbound.Child("paths"), z.UnboundAllow.Paths, unboundPaths(), plain)...)
 	warnings = append(warnings,

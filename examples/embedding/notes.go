@@ -121,7 +121,8 @@ func (s *notes) Get(ctx context.Context, name string, _ *metav1.GetOptions) (run
 func (s *notes) List(ctx context.Context, o *internalversion.ListOptions) (runtime.Object, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	namespace, list := request.NamespaceValue(ctx), &NoteList{Items: []Note{}}
+	namespace := request.NamespaceValue(ctx)
+	list := &NoteList{Items: []Note{}}
 	for _, note := range s.all {
 		if (namespace == "" || namespace == note.Namespace) &&
 			(o == nil || o.LabelSelector == nil || o.LabelSelector.Matches(labels.Set(note.Labels))) {

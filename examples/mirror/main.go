@@ -68,7 +68,8 @@ func run(ctx context.Context, kubeconfig string) error {
 	}
 	factory := informers.NewSharedInformerFactory(own, 0)
 	objects := dynamicinformer.NewDynamicSharedInformerFactory(ownObjects, 0)
-	namespaces, watched := factory.Core().V1().Namespaces(), objects.ForResource(mirrors)
+	namespaces := factory.Core().V1().Namespaces()
+	watched := objects.ForResource(mirrors)
 	listed := namespaces.Informer()
 	// All other requests impersonate users, see sync.
 	impersonator, err := impersonate.New(impersonate.Options{

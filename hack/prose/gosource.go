@@ -91,7 +91,8 @@ func (g *goFile) offset(p token.Pos) int { return int(p) - g.base }
 func (g *goFile) comment(group *ast.CommentGroup) []text {
 	var all text
 	for _, c := range group.List {
-		from, to := g.offset(c.Pos())+2, g.offset(c.End())
+		from := g.offset(c.Pos()) + 2
+		to := g.offset(c.End())
 		if strings.HasPrefix(c.Text, "/*") {
 			to -= 2
 		} else if directive.MatchString(c.Text[2:]) || directive.MatchString(strings.TrimPrefix(c.Text, "// ")) {

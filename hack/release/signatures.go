@@ -94,7 +94,8 @@ func checkSignature(data, bundle, publicKey []byte) error {
 		return fmt.Errorf("the public key: %w", err)
 	}
 	digest := sha256.Sum256(data)
-	message, material := b.GetMessageSignature(), b.GetVerificationMaterial()
+	message := b.GetMessageSignature()
+	material := b.GetVerificationMaterial()
 	switch {
 	case b.GetMediaType() != mediaType:
 		return fmt.Errorf("the bundle has the media type %q", b.GetMediaType())

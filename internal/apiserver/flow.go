@@ -66,7 +66,8 @@ func (f *flowByTenant) Handle(
 		return
 	}
 	defer leave()
-	seats, lasted := uint64(1), time.Duration(0)
+	seats := uint64(1)
+	var lasted time.Duration
 	defer func() { f.stack.RecordSeats(ctx, seats, lasted) }() // after the seats are released
 	digest.User = flow
 	f.Interface.Handle(ctx, digest, note, func() flowcontrolrequest.WorkEstimate {

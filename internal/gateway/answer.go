@@ -126,7 +126,9 @@ func (c *route) rewriteLocation(location, prefix string) (string, error) {
 		if u.Scheme != c.server.Scheme || u.Host != c.server.Host {
 			return "", errRedirect
 		}
-		u.Scheme, u.Host, u.User = "", "", nil
+		u.Scheme = ""
+		u.Host = ""
+		u.User = nil
 	}
 	if !strings.HasPrefix(u.Path, "/") { // relative to the caller's own path
 		return u.String(), nil
@@ -215,7 +217,8 @@ func statusOf(ctx context.Context, err error) *apierrors.StatusError {
 		code, cause = http.StatusGatewayTimeout, errClusterTimeout
 	}
 	out := apierrors.NewGenericServerResponse(code, "", schemaNone, "", "", 0, true)
-	out.ErrStatus.Message, out.ErrStatus.Details = cause.Error(), nil
+	out.ErrStatus.Message = cause.Error()
+	out.ErrStatus.Details = nil
 	return out
 }
 

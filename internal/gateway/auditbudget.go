@@ -59,7 +59,8 @@ func (c *route) withAudit(next http.Handler, a *auditing) http.Handler {
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		u, _ := request.UserFrom(r.Context())
-		log, refused := a.events(), false
+		log := a.events()
+		refused := false
 		if name, bounded := c.auditedTenant(r, u); bounded && a.sink != nil {
 			log = &tenantSink{a.sink, a.budgets, name}
 			if refused = !a.budgets.HasBytes(name) && a.records(r); refused {

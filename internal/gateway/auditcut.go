@@ -67,7 +67,8 @@ func (c *cutter) cut(field string, text *string, maxBytes int) bool {
 // shortened returns a copy of an event in which texts that exceed their limit are cut. If no text
 // exceeds its limit, it returns the event itself. It does not change the event.
 func shortened(event *auditinternal.Event, limits textLimits) *auditinternal.Event {
-	out, c := *event, &cutter{}
+	out := *event
+	c := &cutter{}
 	cutURI := c.cut("requestURI", &out.RequestURI, limits.uri)
 	c.cut("verb", &out.Verb, limits.text)
 	c.cut("userAgent", &out.UserAgent, limits.text)

@@ -97,7 +97,8 @@ func (l *logFile) configure(r rotation) {
 		return
 	}
 	l.close()
-	l.rotation, l.rotating = r, nil
+	l.rotation = r
+	l.rotating = nil
 	if r.megabytes > 0 {
 		l.rotating = &lumberjack.Logger{
 			Filename:   l.path,

@@ -45,7 +45,8 @@ func (g *Gateway) openAuditStreams(ctx context.Context, config *configv1alpha1.A
 	if err != nil || streams == nil {
 		return err
 	}
-	backend, stop := tenantaudit.NewBackend(tenantaudit.NewSink(streams, g.metrics.streams)), make(chan struct{})
+	backend := tenantaudit.NewBackend(tenantaudit.NewSink(streams, g.metrics.streams))
+	stop := make(chan struct{})
 	if err := backend.Run(stop); err != nil {
 		return err
 	}

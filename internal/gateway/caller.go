@@ -38,7 +38,8 @@ var (
 // rejects callers that may not use the cluster.
 func (c *route) withMappedCaller(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		ctx, x := r.Context(), proxyStateFrom(r.Context())
+		ctx := r.Context()
+		x := proxyStateFrom(r.Context())
 		u, ok := request.UserFrom(ctx)
 		if !ok {
 			respond(w, r, forbidden(errNoTenant))

@@ -132,7 +132,8 @@ func (g *Gateway) watchFiles(ctx context.Context) {
 		if checks++; !settled || maps.Equal(found, rejected) && checks < rejectedChecks {
 			return
 		}
-		checks, rejected = 0, nil
+		checks = 0
+		rejected = nil
 		renewed, err := g.renew(ctx, current)
 		if err != nil {
 			rejected = found

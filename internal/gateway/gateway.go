@@ -336,7 +336,8 @@ func (g *Gateway) newRoute(
 		if c.cluster, err = newCluster(ctx, key, reader.Config, config, settings, g.stack); err != nil {
 			return nil, nil, nil, err
 		}
-		commitStack, discardStack = func() {}, c.cluster.stop
+		commitStack = func() {}
+		discardStack = c.cluster.stop
 	}
 	if err := c.build(a); err != nil {
 		discardStack()
@@ -398,7 +399,8 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // serve handles a request. It calls decided as soon as the caller is authenticated or the request
 // is rejected.
 func (g *Gateway) serve(w http.ResponseWriter, r *http.Request, decided func()) {
-	began, current := time.Now(), g.current.Load()
+	began := time.Now()
+	current := g.current.Load()
 	answer, timed, done := g.writers.track(w)
 	x := &proxyState{path: r.URL.EscapedPath(), callerErr: r.Context().Err, control: http.NewResponseController(w)}
 	x.authenticated = func() { x.isAuthenticated = true; decided() }

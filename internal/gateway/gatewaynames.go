@@ -56,7 +56,8 @@ func newGatewayNames(cluster string, configs ...*rest.Config) (*gatewayNames, er
 	o := &gatewayNames{cluster: cluster, configs: configs}
 	for _, config := range configs {
 		config := limitResponses(config, func() *byteLimit { return newByteLimit(responseBytes) })
-		config.QPS, config.Timeout = -1, responseTimeout // at most one request is sent at a time
+		config.QPS = -1 // at most one request is sent at a time
+		config.Timeout = responseTimeout
 		connection, err := rest.HTTPClientFor(config)
 		if err != nil {
 			return nil, err
@@ -124,7 +125,8 @@ var errNamesPanic = errors.New("panic while reading the user names of the gatewa
 func (o *gatewayNames) reviewSelfRecovered(ctx context.Context) (names sets.Set[string], err error) {
 	defer func() {
 		if recover() != nil { // the panic value may contain text from the cluster
-			names, err = nil, errNamesPanic
+			names = nil
+			err = errNamesPanic
 		}
 	}()
 	return o.reviewSelf(ctx)

@@ -121,7 +121,8 @@ func (c *route) newObjects() (http.Handler, error) {
 			klog.FromContext(ctx).V(2).Info("The gateway could not read the objects of a view", "cluster", c.name, "err", err)
 			if apierrors.IsForbidden(err) {
 				out := apierrors.NewGenericServerResponse(http.StatusBadGateway, "", schemaNone, "", "", 0, true)
-				out.ErrStatus.Message, out.ErrStatus.Details = errViewSource.Error(), nil
+				out.ErrStatus.Message = errViewSource.Error()
+				out.ErrStatus.Details = nil
 				return out
 			}
 			return statusOf(ctx, err)

@@ -76,14 +76,17 @@ func (o *omissions) report(tenant string) {
 		o.mu.Unlock()
 		return
 	}
-	reported, event, write := of.count, of.event(tenant), of.write
+	reported := of.count
+	event := of.event(tenant)
+	write := of.write
 	o.mu.Unlock()
 	written := write(event)
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if written {
 		of.count -= reported
-		of.since, of.peers = time.Now(), nil
+		of.since = time.Now()
+		of.peers = nil
 	}
 	if of.count == 0 {
 		delete(o.byTenant, tenant)

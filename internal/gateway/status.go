@@ -39,7 +39,8 @@ func respond(w http.ResponseWriter, r *http.Request, err *apierrors.StatusError)
 // forbidden returns a 403 response with the message of an error.
 func forbidden(err error) *apierrors.StatusError {
 	out := apierrors.NewForbidden(schemaNone, "", nil)
-	out.ErrStatus.Message, out.ErrStatus.Details = "forbidden: "+err.Error(), nil
+	out.ErrStatus.Message = "forbidden: " + err.Error()
+	out.ErrStatus.Details = nil
 	return out
 }
 

@@ -35,7 +35,8 @@ func Parse(text string) (Path, error) {
 		if !ok || len(out) == maxSegments {
 			return nil, errPath
 		}
-		out, rest = append(out, segment), after
+		out = append(out, segment)
+		rest = after
 	}
 	return out, nil
 }

@@ -151,7 +151,8 @@ func (f *File[T]) check(ctx context.Context) (soon bool) {
 		}
 		retry = true
 	case !found.equal(f.next):
-		f.next, f.since = found, time.Now()
+		f.next = found
+		f.since = time.Now()
 		return true
 	}
 	data, err := os.ReadFile(f.path)
@@ -169,7 +170,9 @@ func (f *File[T]) check(ctx context.Context) (soon bool) {
 		}
 		klog.FromContext(ctx).Info("The file does not end with a newline and may be incomplete", "path", f.path)
 	}
-	f.seen, f.next, f.checks = found, version{}, 0
+	f.seen = found
+	f.next = version{}
+	f.checks = 0
 	if err == nil {
 		err = f.apply(data)
 	}

@@ -46,7 +46,8 @@ type Delegated struct {
 // the system tenant, and for all other resources.
 func (d *Delegated) ReviewerFor(r *http.Request, resource schema.GroupResource) Reviewer {
 	u, _ := request.UserFrom(r.Context())
-	id, err := tenant.ID{}, tenant.ErrUnbound // if there is no user
+	id := tenant.ID{}
+	err := tenant.ErrUnbound // if there is no user
 	if u != nil {
 		id, err = d.Subject(r.Context(), u)
 	}
@@ -82,7 +83,8 @@ func (d *Delegated) token(
 	if review.Spec.Token == "" {
 		return nil, apierrors.NewBadRequest("token is required for TokenReview in authentication")
 	}
-	token, audiences := review.Spec.Token, authenticator.Audiences(review.Spec.Audiences)
+	token := review.Spec.Token
+	audiences := authenticator.Audiences(review.Spec.Audiences)
 	review.Spec.Token = "" // the response must not contain the token
 	review.Status = authenticationv1.TokenReviewStatus{}
 	if !bearer.IsWellFormed(token) { // another parser could read only a prefix of the token

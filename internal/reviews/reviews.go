@@ -85,7 +85,9 @@ func With(next http.Handler, reviewerFor func(r *http.Request, resource schema.G
 			return
 		}
 		r = r.Clone(r.Context())
-		r.Body, r.ContentLength, r.TransferEncoding = io.NopCloser(bytes.NewReader(reencoded)), int64(len(reencoded)), nil
+		r.Body = io.NopCloser(bytes.NewReader(reencoded))
+		r.ContentLength = int64(len(reencoded))
+		r.TransferEncoding = nil
 		r.Header.Set("Content-Type", runtime.ContentTypeJSON)
 		next.ServeHTTP(w, r)
 	})
@@ -166,7 +168,10 @@ func attributesOf(
 	if resource.LabelSelector != nil || resource.FieldSelector != nil {
 		out.LabelSelectorParsingErr, out.FieldSelectorParsingErr = errSelector, errSelector
 	}
-	out.ResourceRequest, out.Verb, out.Namespace, out.Name = true, resource.Verb, resource.Namespace, resource.Name
+	out.ResourceRequest = true
+	out.Verb = resource.Verb
+	out.Namespace = resource.Namespace
+	out.Name = resource.Name
 	out.APIGroup, out.APIVersion = resource.Group, resource.Version
 	out.Resource, out.Subresource = resource.Resource, resource.Subresource
 	return out, nil

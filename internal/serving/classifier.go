@@ -132,7 +132,8 @@ func (r *frameReader) read(bytes []byte, found func(frameHeader)) {
 		bytes = bytes[copied:]
 		if r.headerLen == frameHeaderBytes {
 			f := r.parse()
-			r.headerLen, r.skip = 0, f.length
+			r.headerLen = 0
+			r.skip = f.length
 			found(f)
 		}
 	}

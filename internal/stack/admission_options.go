@@ -37,7 +37,8 @@ var fieldPolicies = map[configv1alpha1.FieldPolicy]plugins.Policy{
 // the policy of every field is Ignore.
 func policyRules(c *configv1alpha1.Policy) func(tenant.ID) plugins.Rules {
 	merge := func(all ...*configv1alpha1.PolicyRules) plugins.Rules {
-		rules, enforced := plugins.Rules{}, false
+		rules := plugins.Rules{}
+		enforced := false
 		for _, r := range all {
 			for name, rule := range r.Fields() {
 				rules[name] = plugins.Rule{Policy: fieldPolicies[rule.Policy], Allowed: rule.Allowed}

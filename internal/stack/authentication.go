@@ -100,7 +100,8 @@ func addSources(ctx context.Context, p *sourceParts, sources []configv1alpha1.So
 		if p.Credentials == NoCredentials || p.Credentials == BearerTokens && !kind.bearer {
 			continue
 		}
-		s, err := authn.Source{}, errors.New("the source has no kind")
+		s := authn.Source{}
+		err := errors.New("the source has no kind")
 		if known {
 			s, err = openSource(ctx, p, config, kind)
 		}
@@ -181,7 +182,8 @@ func openTokenFile(ctx context.Context, p *sourceParts, config *configv1alpha1.S
 		return err
 	}
 	go a.Run(ctx)
-	s.Token, s.Match.Every = a, true
+	s.Token = a
+	s.Match.Every = true
 	return nil
 }
 
@@ -238,7 +240,8 @@ func openServiceAccount(ctx context.Context, p *sourceParts, config *configv1alp
 	if len(o.Audiences) == 0 {
 		o.Audiences = p.APIAudiences
 	}
-	o.OnLegacyTokenUsed, p.hasLegacy = p.LegacyTokenUsed, true // the first source of this kind accepts legacy tokens
+	o.OnLegacyTokenUsed = p.LegacyTokenUsed
+	p.hasLegacy = true // the first source of this kind accepts legacy tokens
 	a := serviceaccount.New(keys, o)
 	s.Token, s.Match.Issuers, s.AudienceAware, s.Rules.ServiceAccounts = a, a.Issuers(), true, true
 	return nil
@@ -285,7 +288,9 @@ func openKeystone(ctx context.Context, p *sourceParts, source *configv1alpha1.So
 		return err
 	}
 	go run(ctx)
-	s.Token, s.Uncached, s.Rules.Remote = a, true, true
+	s.Token = a
+	s.Uncached = true
+	s.Rules.Remote = true
 	s.Rules.Extras = append(keystone.LegacyExtras(), tenant.KeystoneDomainKey, tenant.KeystoneProjectKey,
 		tenant.KeystoneRolesKey, user.CredentialIDKey)
 	s.Match = authn.Match{Form: keystone.LooksLike}

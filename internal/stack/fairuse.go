@@ -85,7 +85,8 @@ func (s *Stack) AdmitRequest(ctx context.Context, u user.Info) (leave func(), re
 func (s *Stack) AdmitFlow(
 	ctx context.Context, u user.Info,
 ) (flow user.Info, leave func(), refused *apierrors.StatusError) {
-	state, id := fairUseStateOf(ctx), s.current.Load().boundary.FairUseTenant(ctx, u)
+	state := fairUseStateOf(ctx)
+	id := s.current.Load().boundary.FairUseTenant(ctx, u)
 	state.limitedTenant = id
 	if id.IsZero() || id.IsSystem() {
 		return u, noLeave, nil
@@ -121,7 +122,8 @@ func (s *Stack) AdmitStream(ctx context.Context, u user.Info) (leave func(), ref
 	if id.IsZero() {
 		return noLeave, nil
 	}
-	state, limits := fairUseStateOf(ctx), s.limitsOf(id)
+	state := fairUseStateOf(ctx)
+	limits := s.limitsOf(id)
 	if !state.request {
 		leaveRequest, refusal := s.shared.fairUse.Request(id, &limits)
 		if refusal != nil {
@@ -170,7 +172,8 @@ func (s *Stack) withFairUse(next http.Handler) http.Handler {
 		ctx := r.Context()
 		u, _ := request.UserFrom(ctx)
 		info, _ := request.RequestInfoFrom(ctx)
-		state, leave := fairUseStateOf(ctx), noLeave
+		state := fairUseStateOf(ctx)
+		leave := noLeave
 		var refused *apierrors.StatusError
 		switch stream := fairuse.IsStream(r, info); {
 		case stream && !state.stream:

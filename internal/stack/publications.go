@@ -101,7 +101,8 @@ func (o *pluginOptions) naming(of schema.GroupResource, namespace, name string) 
 	naming, known := o.cluster.tenants.PublicationsFrom(namespace, name)
 	for _, p := range naming {
 		if resource, err := o.rules.Resource(p.From.Kind); err == nil && resource.GroupResource() == of {
-			named, replace = true, replace || p.Replace
+			named = true
+			replace = replace || p.Replace
 		}
 	}
 	return named, replace, known
@@ -130,7 +131,8 @@ func (o *pluginOptions) publishedContent(ctx context.Context, u *unstructured.Un
 		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, &decoded); err != nil {
 			return nil, errors.Join(errors.New("spec.from: cannot decode the RoleBinding"), err)
 		}
-		out.Ref, out.UnknownRules = &decoded.RoleRef, role == nil
+		out.Ref = &decoded.RoleRef
+		out.UnknownRules = role == nil
 		if role != nil {
 			out.Rules = role.Rules
 		}

@@ -196,7 +196,8 @@ func newSnapshot(ctx context.Context, state *shared, config *configv1alpha1.Sett
 			return nil, err
 		}
 	}
-	names, report := systemNames(config), state.report(ctx, g.files)
+	names := systemNames(config)
+	report := state.report(ctx, g.files)
 	if g.revoked = state.Authentication.Revocations; g.revoked == nil && config.Authentication.Revocation != nil {
 		changed := func(revoked *authn.Revocations) {
 			if state.isCurrent(g) { // otherwise, swap reports the list when g becomes current
@@ -319,7 +320,8 @@ func (g *snapshot) authenticate(
 	if err := addSources(ctx, sources, config.Sources, &chain); err != nil {
 		return err
 	}
-	g.authenticator, g.clientCAs = authn.New(chain), sources.clientCAs
+	g.authenticator = authn.New(chain)
+	g.clientCAs = sources.clientCAs
 	return nil
 }
 
@@ -364,7 +366,8 @@ func (s *shared) sourceTenant(id tenant.ID) tenant.ID {
 
 // accepts returns the function for [authn.Chain.Accepts], or nil if all credentials are accepted.
 func (s *shared) accepts() func(context.Context, tenant.ID, time.Time) bool {
-	clusterAccepts, serverAccepts := s.cluster.accepts(), s.Authentication.Accepts
+	clusterAccepts := s.cluster.accepts()
+	serverAccepts := s.Authentication.Accepts
 	switch {
 	case serverAccepts == nil:
 		return clusterAccepts

@@ -39,7 +39,8 @@ func (s *Stack) RecordSeats(ctx context.Context, seats uint64, lasted time.Durat
 // records, which name the component. Writing ends when ctx ends or [usage.Running.Stop] is called.
 // StartUsage MUST be called at most once, and MUST NOT be called if [Server.ObserveStream] is set.
 func (s *Stack) StartUsage(ctx context.Context, component usage.Component, objects dynamic.Interface) *usage.Running {
-	config, recorder := &s.current.Load().config.Usage, s.shared.decisions.usage
+	config := &s.current.Load().config.Usage
+	recorder := s.shared.decisions.usage
 	host, err := os.Hostname()
 	if err != nil && config.Server == "" {
 		klog.FromContext(ctx).Error(err, "Failed to read the name of the host: set usage.server in the configuration. Until "+

@@ -268,7 +268,9 @@ func (l *lines) rewind(f *os.File) error {
 	if err != nil || info.Size() >= at {
 		return err
 	}
-	l.buffer, l.returned, l.skipping = l.buffer[:0], 0, false
+	l.buffer = l.buffer[:0]
+	l.returned = 0
+	l.skipping = false
 	_, err = f.Seek(info.Size(), io.SeekStart)
 	return err
 }
@@ -296,7 +298,9 @@ func (l *lines) next() ([]byte, error) {
 		}
 		searched = len(l.buffer)
 		if searched == cap(l.buffer) {
-			l.skipping, l.buffer, searched = true, l.buffer[:0], 0
+			l.skipping = true
+			l.buffer = l.buffer[:0]
+			searched = 0
 		}
 		n, err := l.file.Read(l.buffer[len(l.buffer):cap(l.buffer)])
 		l.buffer = l.buffer[:len(l.buffer)+n]

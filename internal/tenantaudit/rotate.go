@@ -172,7 +172,9 @@ func (s *Streams) shrink(written int64) {
 	if err != nil {
 		return // the next call tries again
 	}
-	total, sizes, rotated := int64(0), map[Stream]int64{}, map[Stream][]storedFile{}
+	var total int64
+	sizes := map[Stream]int64{}
+	rotated := map[Stream][]storedFile{}
 	for _, f := range all {
 		total += f.size
 		sizes[f.stream] += f.size

@@ -94,7 +94,8 @@ type readerKey struct {
 // BeginRead reports whether a caller of the given tenant may begin to read a stream now. cluster is
 // empty for a server of one cluster. If ok is true, the caller MUST call end once.
 func (s *Streams) BeginRead(cluster string, id tenant.ID) (end func(), ok bool) {
-	key, all := readerKey{cluster, id}, &s.readers
+	key := readerKey{cluster, id}
+	all := &s.readers
 	all.mu.Lock()
 	defer all.mu.Unlock()
 	if id.IsSystem() {

@@ -60,7 +60,8 @@ func (s *Sink) write(ctx context.Context, all []Placed) error {
 		return nil
 	}
 	err := s.streams.Write(ctx, all)
-	lost, partly := (*LostError)(nil), false
+	var lost *LostError
+	partly := false
 	if errors.As(err, &lost) {
 		partly = slices.ContainsFunc(all, func(p Placed) bool { return lost.Streams[p.Stream] == nil })
 	}

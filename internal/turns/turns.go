@@ -215,7 +215,8 @@ func (q *Queue) release(p *place) {
 func (q *Queue) identify() {
 	for e := q.unknown.Front(); e != nil; e = q.unknown.Front() {
 		p := q.unknown.Remove(e).(*place)
-		p.flow, p.element = q.flowOf(callFlow(p.flowFunc)), nil
+		p.flow = q.flowOf(callFlow(p.flowFunc))
+		p.element = nil
 		p.flow.running++
 		p.flowFunc = nil
 	}

@@ -177,7 +177,8 @@ const maxEnded = 10_000
 func (r *Recorder) forgetEnded(now int32, pending map[int32]bool) (lost int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	last, removed := r.pruned, 0
+	last := r.pruned
+	removed := 0
 	for key, e := range r.ended {
 		isComplete, waiting := e.ending(now, pending)
 		if !isComplete || waiting > 0 && len(r.ended) <= maxEnded {
@@ -189,7 +190,8 @@ func (r *Recorder) forgetEnded(now int32, pending map[int32]bool) (lost int) {
 		removed++
 	}
 	if removed > 0 {
-		r.pruned, r.epoch = last, r.epoch+1
+		r.pruned = last
+		r.epoch = r.epoch + 1
 	}
 	return lost
 }
@@ -197,19 +199,22 @@ func (r *Recorder) forgetEnded(now int32, pending map[int32]bool) (lost int) {
 // recordPruned records the last hour that is about to be removed and begins a new epoch. A later
 // total of this hour or an earlier hour then belongs to the new epoch.
 func (r *Recorder) recordPruned(entries []*entry, isOld func(*bucket) bool) {
-	last, found := int32(0), false
+	var last int32
+	found := false
 	for _, e := range entries {
 		e.mu.Lock()
 		for _, b := range e.buckets {
 			if isOld(b) {
-				last, found = max(last, b.hour), true
+				last = max(last, b.hour)
+				found = true
 			}
 		}
 		e.mu.Unlock()
 	}
 	if found {
 		r.mu.Lock()
-		r.pruned, r.epoch = max(r.pruned, last), r.epoch+1
+		r.pruned = max(r.pruned, last)
+		r.epoch = r.epoch + 1
 		r.mu.Unlock()
 	}
 }

@@ -101,7 +101,8 @@ func (f *File) open() (os.FileInfo, error) {
 		_ = file.Close()
 		return nil, err
 	}
-	f.file, f.torn = file, true
+	f.file = file
+	f.torn = true
 	return info, nil
 }
 

@@ -191,7 +191,8 @@ func (s *Records) writeHour(hour int32) error {
 // deliver sends records until ctx ends. It then sends the last records.
 func (s *Records) deliver(ctx context.Context) {
 	defer s.spool.close()
-	delay, reported := time.Duration(0), false
+	var delay time.Duration
+	reported := false
 	for {
 		err := s.deliverOnce(ctx, s.due)
 		switch {
@@ -202,7 +203,8 @@ func (s *Records) deliver(ctx context.Context) {
 			_ = s.deliverOnce(last, func(f *spoolEntry) bool { return !s.isSent(f) })
 			return
 		case err == nil:
-			delay, reported = 0, false
+			delay = 0
+			reported = false
 		default:
 			delay = min(max(2*delay, minRetryDelay), maxRetryDelay)
 			if !reported {
@@ -326,7 +328,7 @@ func (s *Records) enforceLimits(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	total := int64(0)
+	var total int64
 	for i := range files {
 		total += files[i].size
 	}

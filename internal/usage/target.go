@@ -153,7 +153,8 @@ func (e *Endpoint) currentClient() (*http.Client, error) {
 	if e.client != nil {
 		e.client.CloseIdleConnections()
 	}
-	e.ca, e.client = ca, &http.Client{
+	e.ca = ca
+	e.client = &http.Client{
 		Transport: &http.Transport{
 			Proxy:             http.ProxyFromEnvironment,
 			TLSClientConfig:   config,

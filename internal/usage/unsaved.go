@@ -56,7 +56,8 @@ func (e *entry) unsavedOf() map[int32]unsavedTotals {
 	defer e.mu.Unlock()
 	all := map[int32]unsavedTotals{}
 	for _, b := range e.buckets {
-		state, own := b.state.Load(), b.totals()
+		state := b.state.Load()
+		own := b.totals()
 		if state&(unsaved|changed) == 0 {
 			continue
 		}
@@ -92,7 +93,8 @@ func (w *Writer) unsavedHours() []unsavedHour {
 // saveUnsaved writes the totals that the TenantUsages lack to a file for the next process.
 func (s *Records) saveUnsaved(ctx context.Context, w *Writer) {
 	var out bytes.Buffer
-	encoder, all := json.NewEncoder(&out), w.unsavedHours()
+	encoder := json.NewEncoder(&out)
+	all := w.unsavedHours()
 	if len(all) == 0 {
 		return
 	}

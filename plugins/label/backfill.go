@@ -137,7 +137,8 @@ func (s *Backfill) Resume(before map[schema.GroupResource][]tenant.ID) {
 		if _, known := s.incomplete[resource]; known {
 			continue
 		}
-		s.incomplete[resource], s.resumed[resource] = tenantSet{}, true
+		s.incomplete[resource] = tenantSet{}
+		s.resumed[resource] = true
 		for _, id := range failed {
 			s.incomplete[resource][id] = true
 		}
@@ -242,7 +243,8 @@ func (s *Backfill) Run(ctx context.Context) {
 			s.mu.Lock()
 			s.retryAt = time.Now().Add(backoff)
 			s.mu.Unlock()
-			after, backoff = backoff, min(2*backoff, maxInterval)
+			after = backoff
+			backoff = min(2*backoff, maxInterval)
 		case s.isIncomplete(): // the retry is not due yet
 			after = min(backoff, maxInterval)
 		default:

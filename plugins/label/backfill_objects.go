@@ -27,7 +27,8 @@ func (s *Backfill) backfillResource(
 	r schema.GroupVersionResource,
 	namespace string,
 ) (tenantSet, error) {
-	failed, problems := tenantSet{}, []error(nil)
+	failed := tenantSet{}
+	var problems []error
 	options := metav1.ListOptions{Limit: pageSize}
 	for {
 		page, err := s.objects.Resource(r).Namespace(namespace).List(ctx, options)

@@ -200,7 +200,8 @@ func (w *author) hasRule(ctx context.Context, verb string, r *rbacv1.PolicyRule)
 
 // isAllowed reports whether the author may make a resource request.
 func (w *author) isAllowed(ctx context.Context, a *authorizer.AttributesRecord) (bool, error) {
-	a.User, a.ResourceRequest = w.user, true
+	a.User = w.user
+	a.ResourceRequest = true
 	decision, _, err := w.Authorizer.Authorize(ctx, a)
 	if err != nil {
 		return false, w.checkError(err)

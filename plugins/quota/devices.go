@@ -65,7 +65,8 @@ func (c Classes) Extend(usage corev1.ResourceList) corev1.ResourceList {
 	if !slices.ContainsFunc(resourceNames(usage), IsDevice) {
 		return usage
 	}
-	out, devices := corev1.ResourceList{}, map[string]resource.Quantity{}
+	out := corev1.ResourceList{}
+	devices := map[string]resource.Quantity{}
 	for name, quantity := range usage {
 		class, ofClass := strings.CutSuffix(string(name), classSuffix)
 		implicit, isImplicit := strings.CutPrefix(string(name), implicitPrefix)

@@ -138,7 +138,7 @@ func isExtended(name corev1.ResourceName) bool {
 
 func addService(out corev1.ResourceList, service *corev1.Service) {
 	ports := len(service.Spec.Ports)
-	balancers := int64(0)
+	var balancers int64
 	switch service.Spec.Type {
 	case corev1.ServiceTypeNodePort:
 	case corev1.ServiceTypeLoadBalancer:
@@ -224,7 +224,8 @@ func resourceOf(name corev1.ResourceName) (of schema.GroupResource, ok bool) {
 		}
 	}
 	if class, rest, found := strings.Cut(text, storageClassSuffix); found {
-		name, text = corev1.ResourceName(rest), rest
+		name = corev1.ResourceName(rest)
+		text = rest
 		if class == "" || name != corev1.ResourcePersistentVolumeClaims && name != corev1.ResourceRequestsStorage {
 			return of, false
 		}

@@ -115,7 +115,8 @@ func indexesOf(object reflect.Type, path []string) [][]int {
 		if !ok {
 			return nil
 		}
-		prefix, object = append(prefix, f.Index...), f.Type
+		prefix = append(prefix, f.Index...)
+		object = f.Type
 	}
 	var out [][]int
 	for _, name := range placementFields {

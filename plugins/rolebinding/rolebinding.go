@@ -88,7 +88,9 @@ type plugin struct {
 // Validate implements [admission.ValidationInterface]. It checks the ownerReferences of an object
 // first, so that no check of a kind can skip them.
 func (p *plugin) Validate(ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces) error {
-	resource, check, hasOwners := a.GetResource().GroupResource(), p.checkFor(a), hasOwnerReferences(a)
+	resource := a.GetResource().GroupResource()
+	check := p.checkFor(a)
+	hasOwners := hasOwnerReferences(a)
 	if check == nil && !hasOwners && resource != tenants && resource != members {
 		return nil // the caller is identified only if a rule needs it
 	}

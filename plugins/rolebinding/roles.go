@@ -166,7 +166,8 @@ func addedRights(old, obj *Bindings, limit int) ([]requiredRight, error) {
 						return nil, errManyRights(limit)
 					}
 					k = len(all)
-					known[r], all = k, append(all, requiredRight{right: r})
+					known[r] = k
+					all = append(all, requiredRight{right: r})
 				}
 				ref := ruleRef{role: role.Name, path: fmt.Sprintf("%s.rules[%d]", role.Path, i)}
 				if n := len(all[k].rules); n == 0 || all[k].rules[n-1].role != role.Name {

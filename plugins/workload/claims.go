@@ -43,7 +43,8 @@ func (o *Object) Claims() ([]Claim, error) {
 	kind := appsv1.SchemeGroupVersion.WithKind("StatefulSet").GroupKind()
 	u, untyped := o.stored.(runtime.Unstructured)
 	if untyped && u.GetObjectKind().GroupVersionKind().GroupKind() == kind {
-		set, ok = &appsv1.StatefulSet{}, true
+		set = &appsv1.StatefulSet{}
+		ok = true
 		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.UnstructuredContent(), set); err != nil {
 			return nil, fmt.Errorf("%w: %w", errTemplate, err)
 		}

@@ -209,7 +209,8 @@ func walk(from any, path []string, at string, found func(string, map[string]any)
 		}
 		return found(strings.TrimPrefix(at, "."), m)
 	}
-	name, rest := path[0], path[1:]
+	name := path[0]
+	rest := path[1:]
 	switch value := from.(type) {
 	case map[string]any:
 		if name != anyElement {

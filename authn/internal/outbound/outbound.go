@@ -113,7 +113,8 @@ func StripErrorBodiesAt(bytes int64, next http.RoundTripper) http.RoundTripper {
 		if resp.StatusCode < 400 {
 			return nil, ErrRedirect
 		}
-		resp.Body, resp.ContentLength = http.NoBody, 0
+		resp.Body = http.NoBody
+		resp.ContentLength = 0
 		return resp, nil
 	})
 }

@@ -45,7 +45,8 @@ gateway:
   clusters:
 `
 	for n := range clusters {
-		root, dir := "", clusterName(n)+"/"
+		root := ""
+		dir := clusterName(n) + "/"
 		if n == 0 {
 			root, dir = "    root: true\n", ""
 		}
@@ -134,7 +135,8 @@ func addContext(path, other, cluster string) error {
 	if err != nil {
 		return err
 	}
-	name, kubeContext := from.CurrentContext+"@"+cluster, from.Contexts[from.CurrentContext]
+	name := from.CurrentContext + "@" + cluster
+	kubeContext := from.Contexts[from.CurrentContext]
 	into.Clusters[cluster], into.AuthInfos[name] = from.Clusters[kubeContext.Cluster], from.AuthInfos[kubeContext.AuthInfo]
 	into.Contexts[name] = &clientcmdapi.Context{Cluster: cluster, AuthInfo: name}
 	return clientcmd.WriteToFile(*into, path)

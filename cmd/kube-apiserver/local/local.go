@@ -276,9 +276,11 @@ func prepare(dir string, listener net.Listener, o *Options) (*cluster, error) {
 }
 
 func (c *cluster) addKubeconfig(name, description string, subject pkix.Name) error {
-	cluster, server := "local", c.server
+	cluster := "local"
+	server := c.server
 	if c.gateway != "" { // a different name, because a user may merge both kubeconfigs
-		cluster, server = "gateway", c.gateway
+		cluster = "gateway"
+		server = c.gateway
 	}
 	path, err := c.ca.writeKubeconfig(c.dir, name, cluster, server, subject)
 	c.kubeconfigs = append(c.kubeconfigs, kubeconfig{description, path})

@@ -233,7 +233,8 @@ func (s *webhookDeployment) start(ctx context.Context) error {
 	own := strings.Fields(string(files["control-plane/flags.txt"]))
 	environment := strings.Fields(string(files["control-plane/environment.txt"]))
 	if s.o.AdmissionOnly { // without flags for tenants
-		own, environment = []string{"--authorization-mode=" + strings.Join(s.o.Authorizers, ",")}, nil
+		own = []string{"--authorization-mode=" + strings.Join(s.o.Authorizers, ",")}
+		environment = nil
 	}
 	args := slices.Concat(ServerFlags(s.dir, s.etcdURL),
 		[]string{"--secure-port=" + strconv.Itoa(s.listener.Addr().(*net.TCPAddr).Port)}, own, s.flags)
@@ -321,14 +322,16 @@ func (s *webhookDeployment) awaitPolicies(ctx context.Context, client kubernetes
 
 // awaitBackfill waits until the controller has labeled all existing objects.
 func (s *webhookDeployment) awaitBackfill(ctx context.Context, client kubernetes.Interface) error {
-	last, same := "", 0
+	last := ""
+	same := 0
 	return s.await(ctx, "the backfill", func(ctx context.Context) error {
 		published, err := client.CoreV1().ConfigMaps(webhookNamespace).Get(ctx, state.BackfillName, metav1.GetOptions{})
 		if err != nil {
 			return err
 		}
 		if text := published.Data[state.BackfillKey]; text != last || text == "{}" {
-			last, same = text, 0
+			last = text
+			same = 0
 		}
 		if same++; same < stableResults {
 			return errors.New("it is still running")

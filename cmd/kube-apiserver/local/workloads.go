@@ -52,7 +52,9 @@ func startWorkloads(ctx context.Context, config *rest.Config) error {
 		return err
 	}
 	factory := informers.NewSharedInformerFactory(shared, 10*time.Minute)
-	pods, replicaSets, jobs := factory.Core().V1().Pods(), factory.Apps().V1().ReplicaSets(), factory.Batch().V1().Jobs()
+	pods := factory.Core().V1().Pods()
+	replicaSets := factory.Apps().V1().ReplicaSets()
+	jobs := factory.Batch().V1().Jobs()
 	deployments, err := deployment.NewDeploymentController(ctx, factory.Apps().V1().Deployments(), replicaSets, pods,
 		client("deployment-controller"))
 	if err != nil {

@@ -130,7 +130,8 @@ func (m *Map) Table() [][]string {
 	}
 	rows := make([][]string, 0, len(order))
 	for _, at := range order {
-		subject, write := &m.Identities[at.identity], groups[at][Write]
+		subject := &m.Identities[at.identity]
+		write := groups[at][Write]
 		read := slices.Concat(groups[at][Read], write)
 		slices.Sort(read)
 		rows = append(rows, []string{
@@ -176,7 +177,8 @@ func New(
 		place, ok := reasons[reason]
 		if !ok {
 			place = len(m.Reasons)
-			reasons[reason], m.Reasons = place, append(m.Reasons, reason)
+			reasons[reason] = place
+			m.Reasons = append(m.Reasons, reason)
 		}
 		return place
 	}

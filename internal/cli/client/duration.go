@@ -21,7 +21,8 @@ const day = 24 * time.Hour
 func ParseDuration(text string) (time.Duration, error) {
 	days, rest, ok := strings.Cut(text, "d")
 	if !ok {
-		days, rest = "0", text
+		days = "0"
+		rest = text
 	}
 	n, err := strconv.ParseUint(days, 10, 32)
 	if err != nil || n > uint64(math.MaxInt64/day) {

@@ -112,9 +112,11 @@ func (c *Cluster) findTenant(ctx context.Context, k kube.Interface, i *Caller) e
 	id, rule, err := subjects.TenantWithRule(ctx, i.Info())
 	switch {
 	case err == nil:
-		i.Tenant, i.TenantReason = id.String(), string(rule)
+		i.Tenant = id.String()
+		i.TenantReason = string(rule)
 	case apierrors.IsForbidden(err) && len(i.Extra[tenant.ExtraKey]) == 1:
-		i.Tenant, i.TenantReason = i.Extra[tenant.ExtraKey][0], string(authz.SubjectRuleExtra) // as the server reported it
+		i.Tenant = i.Extra[tenant.ExtraKey][0] // as the server reported it
+		i.TenantReason = string(authz.SubjectRuleExtra)
 	case apierrors.IsForbidden(err):
 		i.TenantReason = "unknown: you may not read the namespace of the service account"
 	default:

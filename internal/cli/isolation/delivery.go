@@ -247,7 +247,8 @@ func (m *matrix) judgeWatches(ctx context.Context, watches []openWatch) {
 	w := m.fixture
 	for _, o := range watches {
 		seen, ended := readUntil(ctx, o.lines, w.canary(0)+"-reborn", w.canary(1))
-		outcome, reason := Limited, ""
+		outcome := Limited
+		reason := ""
 		switch {
 		case bytes.Contains(seen, []byte(w.canary(1))):
 			outcome = Leaked

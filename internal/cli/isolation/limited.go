@@ -66,7 +66,8 @@ func (o objects) judge(body []byte, isOwn func(listed) bool) (Outcome, string) {
 	if err != nil || len(documents) == 0 && !o.watch {
 		return Untested, untestedNoList
 	}
-	outcome, reason := Limited, ""
+	outcome := Limited
+	reason := ""
 	for _, d := range documents {
 		switch {
 		case d.revealsMore() && !o.more:

@@ -181,7 +181,8 @@ func (p *probe) setBody(body, contentType string) {
 	if contentType == "" {
 		return
 	}
-	p.body, p.header = []byte(body), http.Header{"Content-Type": {contentType}}
+	p.body = []byte(body)
+	p.header = http.Header{"Content-Type": {contentType}}
 	switch contentType {
 	case contentTypes["patch"][0]:
 		p.body = []byte("[]")
@@ -439,7 +440,8 @@ func (m *matrix) namespaceProbes(c *caller, r resource) []probe {
 				continue // deleting the caller's own namespace proves nothing more
 			case isObject:
 				p.path = strings.Replace(p.path, "/namespaces/"+name, "/namespaces/"+ns, 1)
-				p.own, p.review = own, nil
+				p.own = own
+				p.review = nil
 			case p.method == http.MethodPost:
 				// Admission must reject a new namespace with another tenant's prefix.
 				p.body = []byte(`{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"` + w.tenants[1].String() + `--new"}}`)

@@ -119,7 +119,8 @@ func (m *matrix) tryRejectedWrites(ctx context.Context, served []resource) error
 			continue
 		}
 		path := served[at].path(m.fixture.namespace(0))
-		target, code := query(path, "dryRun", "All"), 0
+		target := query(path, "dryRun", "All")
+		code := 0
 		if h.object != "" {
 			name := fmt.Sprintf("held-%d", i)
 			body := strings.Replace(h.object, `"spec":`, `"metadata":{"name":"`+name+`"},"spec":`, 1)
@@ -165,7 +166,8 @@ func (m *matrix) tryWrite(ctx context.Context, c *caller, h rejectedWrite, targe
 	if err != nil {
 		return m.unanswered(ctx, c, targetAdmission, request, err)
 	}
-	outcome, reason := Untested, a.untested(c)
+	outcome := Untested
+	reason := a.untested(c)
 	if reason == "" {
 		outcome, reason = rejectedByAdmission(a)
 	}

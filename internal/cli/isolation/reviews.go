@@ -96,7 +96,8 @@ func (c *caller) review(ctx context.Context, resource, kind string, review any) 
 	if err := json.Unmarshal(data, &object); err != nil {
 		return err
 	}
-	object["apiVersion"], object["kind"] = "authorization.k8s.io/v1", kind
+	object["apiVersion"] = "authorization.k8s.io/v1"
+	object["kind"] = kind
 	if data, err = json.Marshal(object); err != nil {
 		return err
 	}

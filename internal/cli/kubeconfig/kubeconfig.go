@@ -108,7 +108,8 @@ func Merge(path string, c *clientcmdapi.Config) (replaced bool, err error) {
 		_ = lock.Close()
 		_ = os.Remove(path + ".lock")
 	}()
-	into, mode := clientcmdapi.NewConfig(), os.FileMode(0o600)
+	into := clientcmdapi.NewConfig()
+	mode := os.FileMode(0o600)
 	if info, err := os.Stat(path); err == nil {
 		mode = info.Mode().Perm() &^ 0o077
 		if into, err = clientcmd.LoadFromFile(path); err != nil {

@@ -120,7 +120,8 @@ func (o *OpenID) Token(ctx context.Context, stored *Token) (*Token, error) {
 func (o *OpenID) httpClient() (*http.Client, error) {
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	transport.TLSClientConfig = &tls.Config{MinVersion: tls.VersionTLS12}
-	data, from := o.CAData, "--issuer-ca-data"
+	data := o.CAData
+	from := "--issuer-ca-data"
 	if o.CAFile != "" {
 		var err error
 		if data, err = os.ReadFile(o.CAFile); err != nil {
@@ -175,7 +176,8 @@ func (n *deviceTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 			return nil, err
 		}
 	}
-	resp.Body, resp.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
+	resp.Body = io.NopCloser(bytes.NewReader(body))
+	resp.ContentLength = int64(len(body))
 	return resp, nil
 }
 
@@ -222,7 +224,9 @@ func (o *OpenID) verified(
 // browse runs the authorization code flow with PKCE (RFC 6749, RFC 7636) and a loopback listener
 // (RFC 8252, section 7.3).
 func (o *OpenID) browse(ctx context.Context, config *oauth2.Config, verifier *oidc.IDTokenVerifier) (*Token, error) {
-	state, nonce, proof := rand.Text(), rand.Text(), oauth2.GenerateVerifier()
+	state := rand.Text()
+	nonce := rand.Text()
+	proof := oauth2.GenerateVerifier()
 	callback, err := listen(ctx, o.Port, state)
 	if err != nil {
 		return nil, err

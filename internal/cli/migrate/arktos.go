@@ -264,7 +264,8 @@ func arktosLine(text []byte) (line map[string]any, reason string) {
 	group, _ := spec["group"].(string)
 	id, named := spec["tenant"].(string)
 	if before, _, found := strings.Cut(name, ":"); !named && found && before != "system" {
-		id, named = before, true
+		id = before
+		named = true
 	}
 	if _, ok := spec["space"]; ok {
 		reason = joined(reason, "spec.space: Arktos ignored it")

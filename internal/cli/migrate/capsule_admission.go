@@ -179,7 +179,8 @@ func ruleOf(field string, names []node) *configv1alpha1.FieldRule {
 			item.reportUnconverted("%q is not allowed, because it %s; correct it", entry, problem)
 			continue
 		case !slices.Contains(rule.Allowed, entry):
-			rule.Policy, rule.Allowed = configv1alpha1.FieldAllowListed, append(rule.Allowed, entry)
+			rule.Policy = configv1alpha1.FieldAllowListed
+			rule.Allowed = append(rule.Allowed, entry)
 		}
 		item.consume()
 	}
@@ -199,7 +200,8 @@ func convertServices(allowed node) *configv1alpha1.FieldRule {
 	for _, t := range types {
 		isAllowed, isFlag := allowed.get(strings.ToLower(string(t[:1])) + string(t[1:])).flag()
 		if isAllowed || !isFlag {
-			rule.Policy, rule.Allowed = configv1alpha1.FieldAllowListed, append(rule.Allowed, string(t))
+			rule.Policy = configv1alpha1.FieldAllowListed
+			rule.Allowed = append(rule.Allowed, string(t))
 		}
 	}
 	if len(rule.Allowed) == len(types) {

@@ -97,7 +97,8 @@ func (t *capsuleTenant) addQuota(item node) {
 func quantity(value any) (q resource.Quantity, ok bool) {
 	text, ok := value.(string)
 	if n, isNumber := value.(int64); isNumber {
-		text, ok = strconv.FormatInt(n, 10), true
+		text = strconv.FormatInt(n, 10)
+		ok = true
 	}
 	q, err := resource.ParseQuantity(text)
 	return q, ok && err == nil

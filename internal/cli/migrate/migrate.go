@@ -130,7 +130,8 @@ func expandList(all []map[string]any, value any) ([]map[string]any, error) {
 	for _, item := range items {
 		itemObject, ok := item.(map[string]any)
 		if ok && itemObject["kind"] == nil && itemObject["apiVersion"] == nil && kind != "" {
-			itemObject["apiVersion"], itemObject["kind"] = object["apiVersion"], kind
+			itemObject["apiVersion"] = object["apiVersion"]
+			itemObject["kind"] = kind
 		}
 		var err error
 		if all, err = expandList(all, item); err != nil {

@@ -9,7 +9,8 @@ import "slices"
 // Name returns the name that differs least from the misspelled one, or "" if no name is similar.
 // It sorts names.
 func Name(misspelled string, names []string) string {
-	best, smallest := "", 1+min(3, max(1, len(misspelled)/2))
+	best := ""
+	smallest := 1 + min(3, max(1, len(misspelled)/2))
 	slices.Sort(names)
 	for _, name := range names {
 		if n := differences(misspelled, name); name != "" && n < smallest {

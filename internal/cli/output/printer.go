@@ -36,7 +36,8 @@ func (f *Format) newPrinter() (printers.ResourcePrinter, error) {
 	case format == formatName && f.hasNames:
 		return &printers.NamePrinter{ShortOutput: true}, nil
 	}
-	format, text := cmp.Or(f.output, "go-template"), f.template
+	format := cmp.Or(f.output, "go-template")
+	text := f.template
 	if text == "" {
 		format, text, _ = strings.Cut(format, "=")
 	}

@@ -37,7 +37,8 @@ func (p *Progress) Update(format string, args ...any) {
 	if time.Since(p.last) < progressInterval {
 		return
 	}
-	p.last, p.wrote = time.Now(), true
+	p.last = time.Now()
+	p.wrote = true
 	text := fmt.Sprintf(format, args...)
 	if len(text) >= p.screen.Width {
 		text = text[:p.screen.Width-1]

@@ -55,7 +55,8 @@ func Read(
 	ctx context.Context, config *rest.Config, s Selection, read func(objects int64),
 ) (*simulator.Snapshot, error) {
 	fast := rest.CopyConfig(config)
-	fast.ContentType, fast.AcceptContentTypes = protobuf, protobuf+",application/json"
+	fast.ContentType = protobuf
+	fast.AcceptContentTypes = protobuf + ",application/json"
 	k, err := kube.NewForConfig(fast)
 	if err != nil {
 		return nil, err
@@ -65,7 +66,8 @@ func Read(
 		return nil, err
 	}
 	r := &reader{snapshot: simulator.NewSnapshot(), keepBinding: s.KeepBinding, progress: read}
-	roles, bindings := k.RbacV1().Roles(s.Namespace), k.RbacV1().RoleBindings(s.Namespace)
+	roles := k.RbacV1().Roles(s.Namespace)
+	bindings := k.RbacV1().RoleBindings(s.Namespace)
 	lists := []kindList{
 		{
 			"Namespaces",

@@ -86,7 +86,8 @@ func (h *IdentityRole) node() node {
 	n := node{text: h.Kind + " " + name, color: output.Bold}
 	switch {
 	case h.Missing:
-		n.text, n.color = n.text+" (missing: grants nothing)", output.Red
+		n.text = n.text + " (missing: grants nothing)"
+		n.color = output.Red
 	case h.Unread:
 		n.text += " (you may not read it)"
 	}
@@ -96,7 +97,8 @@ func (h *IdentityRole) node() node {
 			text += " until " + b.Expires
 		}
 		if b.HeldBack != "" {
-			text, colour = text+" (blocked: "+b.HeldBack+")", output.Red
+			text = text + " (blocked: " + b.HeldBack + ")"
+			colour = output.Red
 		}
 		namespaced := b.Name
 		if b.Namespace != "" {
@@ -125,7 +127,8 @@ func (g *IdentityGrant) node() node {
 	n := node{text: fmt.Sprintf("AccessGrant %s/%s of tenant %s", g.Namespace, g.Name, g.Owner), color: output.Bold}
 	switch {
 	case g.HeldBack != "":
-		n.text, n.color = n.text+" (not valid: "+g.HeldBack+")", output.Red
+		n.text = n.text + " (not valid: " + g.HeldBack + ")"
+		n.color = output.Red
 	case g.Expires != nil:
 		n.text += " until " + g.Expires.UTC().Format(time.RFC3339)
 	}

@@ -237,7 +237,8 @@ func (b *Boundary) answer(ctx context.Context, binding *simulator.Binding, s Sub
 	}
 	candidates, anybodys := s.Candidates(ctx, b.stack, b.snapshot, attrs.Namespace)
 	if !binding.Derived.IsZero() {
-		candidates, anybodys = []tenant.ID{binding.Derived}, false
+		candidates = []tenant.ID{binding.Derived}
+		anybodys = false
 	}
 	for _, id := range candidates {
 		if b.allowsTenant(ctx, s, id, attrs, q) && b.applies(binding, id, attrs.Namespace) {
@@ -376,7 +377,8 @@ func (b *Boundary) byPolicy(q *Action) []Answer {
 			a.Kind, a.Name = rbacv1.GroupKind, l.Group
 		}
 		for _, ns := range slices.Sorted(maps.Keys(owners)) {
-			id, tenantName := l.Tenant, l.Tenant.String()
+			id := l.Tenant
+			tenantName := l.Tenant.String()
 			if id.IsZero() { // the line is for any tenant, so check it for the owner of the namespace
 				id, tenantName = owners[ns].ID, AnyTenant
 			}
@@ -386,7 +388,8 @@ func (b *Boundary) byPolicy(q *Action) []Answer {
 				continue
 			}
 			found := a
-			found.Tenants, found.Scope = []string{tenantName}, wholeCluster
+			found.Tenants = []string{tenantName}
+			found.Scope = wholeCluster
 			if ns != "" {
 				found.Scope = "namespace " + ns
 			}

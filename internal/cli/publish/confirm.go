@@ -52,7 +52,8 @@ func (p *Publisher) confirm(
 	}
 	client := p.Objects.Resource(publications).Namespace("")
 	if _, ok := source.GetAnnotations()[tenant.PublishedAnnotation]; ok {
-		publication, client = source.DeepCopy(), objects
+		publication = source.DeepCopy()
+		client = objects
 	}
 	before := publication.GetAnnotations()[tenant.PublishedAnnotation]
 	requestCheck(publication)

@@ -116,9 +116,11 @@ func (o *Object) planCopy(namespace string, other *metav1.PartialObjectMetadata)
 		plan.action, plan.reason = conflict, fmt.Sprintf("the server gives an object of this name (%s: %s)",
 			tenant.ManagedLabel, by)
 	case o.parsed.Replace:
-		plan.action, plan.reason = replace, "the server deletes the object of this name"
+		plan.action = replace
+		plan.reason = "the server deletes the object of this name"
 	default:
-		plan.action, plan.reason = conflict, "another object has this name: delete it, or set --replace"
+		plan.action = conflict
+		plan.reason = "another object has this name: delete it, or set --replace"
 	}
 	return plan
 }

@@ -62,7 +62,8 @@ func (c *check) isOfCluster(ctx context.Context, log *auditLog) (bool, error) {
 	if len(log.accounts) == 0 {
 		return true, nil
 	}
-	found, accounts := false, schema.GroupVersionResource{Version: "v1", Resource: "serviceaccounts"}
+	found := false
+	accounts := schema.GroupVersionResource{Version: "v1", Resource: "serviceaccounts"}
 	err := eachObject(ctx, c.client, accounts, metav1.NamespaceSystem, metav1.ListOptions{},
 		func(m *metav1.PartialObjectMetadata) { found = found || log.accounts[string(m.UID)] })
 	return found, err

@@ -54,7 +54,8 @@ func liveReplicas(ctx context.Context, k kube.Interface, mode installation.Mode)
 			}
 		}
 		for _, lease := range leases.Items {
-			renewed, host := lease.Spec.RenewTime, lease.Labels[corev1.LabelHostname]
+			renewed := lease.Spec.RenewTime
+			host := lease.Labels[corev1.LabelHostname]
 			if host != "" && renewed != nil && newest.Sub(renewed.Time) < leaseDuration {
 				names = append(names, host)
 			}

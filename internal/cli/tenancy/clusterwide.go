@@ -73,7 +73,8 @@ func (g *ClusterWideGrant) Apply(ctx context.Context, k kube.Interface) (*rbacv1
 	if _, err := k.RbacV1().ClusterRoles().Get(ctx, g.ClusterRole, metav1.GetOptions{}); apierrors.IsNotFound(err) {
 		return nil, "", fmt.Errorf("ClusterRole %s: %w", g.ClusterRole, ErrNoRole)
 	}
-	want, bindings := g.Binding(), k.RbacV1().ClusterRoleBindings()
+	want := g.Binding()
+	bindings := k.RbacV1().ClusterRoleBindings()
 	got, err := bindings.Create(ctx, want, metav1.CreateOptions{DryRun: g.DryRun})
 	verb := output.Created
 	if apierrors.IsAlreadyExists(err) {

@@ -150,7 +150,8 @@ func partsOf(ctx context.Context, k kube.Interface, d dynamic.Interface, id tena
 
 // deleteObject deletes the Tenant object, so that the server deletes the tenant.
 func deleteObject(ctx context.Context, d dynamic.Interface, found *parts, opts *Deletion) error {
-	name, uid := found.object.GetName(), found.object.GetUID()
+	name := found.object.GetName()
+	uid := found.object.GetUID()
 	opts.Printf(
 		"the server deletes the namespaces of tenant %s (namespaces: %d), its bindings and its quotas, and reserves "+
 			"its name",

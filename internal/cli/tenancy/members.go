@@ -111,7 +111,8 @@ func (g *MemberGrant) Revoke(ctx context.Context, d dynamic.Interface) (deleted,
 			return nil
 		}
 		if len(bindings) == 0 && stored.Labels[privileges.CreatedByLabel] == createdByValue {
-			uid, version := got.GetUID(), got.GetResourceVersion()
+			uid := got.GetUID()
+			version := got.GetResourceVersion()
 			err := d.Resource(memberObjects).Delete(ctx, got.GetName(), metav1.DeleteOptions{
 				DryRun:        g.DryRun,
 				Preconditions: &metav1.Preconditions{UID: &uid, ResourceVersion: &version},

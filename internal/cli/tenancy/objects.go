@@ -122,7 +122,8 @@ func addBindings(all, wanted []v1alpha1.TenantBinding) (with []v1alpha1.TenantBi
 	for _, w := range wanted {
 		at := slices.IndexFunc(with, func(b v1alpha1.TenantBinding) bool { return b.ClusterRole == w.ClusterRole })
 		if at < 0 {
-			at, with = len(with), append(with, v1alpha1.TenantBinding{ClusterRole: w.ClusterRole})
+			at = len(with)
+			with = append(with, v1alpha1.TenantBinding{ClusterRole: w.ClusterRole})
 		}
 		lacking := missing(with[at].Subjects, w.Subjects)
 		with[at].Subjects = append(slices.Clone(with[at].Subjects), lacking...)

@@ -109,7 +109,8 @@ func (r *run) confirmNone(ctx context.Context) error {
 // continues after an error, because a server does not respond while it restarts. Finally, it reads
 // the owners of namespaces again.
 func (r *run) awaitServers(ctx context.Context) error {
-	lastStatus, unreachable := "", 0
+	lastStatus := ""
+	unreachable := 0
 	for clean := 0; clean < requiredChecks; {
 		if err := r.pause(ctx); err != nil {
 			return err
@@ -124,7 +125,8 @@ func (r *run) awaitServers(ctx context.Context) error {
 			r.servers = servers
 		case len(servers.Unreachable) > 0 && unreachable < maxUnreachableChecks && !r.Force:
 			clean, now = 0, "waiting for the server: "+strings.Join(servers.Unreachable, ", ")
-			r.servers, unreachable = servers, unreachable+1
+			r.servers = servers
+			unreachable = unreachable + 1
 		default:
 			clean++
 			r.servers = servers

@@ -91,7 +91,8 @@ func (r *run) wideBindings(ctx context.Context) (*wideBindingCheck, error) {
 		if w := r.owners.wideOf(b); w != nil && isUpstream(b) {
 			found.upstream = append(found.upstream, b.Name+" ("+w.reason+")")
 		} else if w != nil {
-			found.wide, stay = append(found.wide, w), w.remaining
+			found.wide = append(found.wide, w)
+			stay = w.remaining
 		}
 		if isDoubtful(b, stay) {
 			found.doubtful = append(found.doubtful, fmt.Sprintf("%s (%s to %s)", b.Name, b.RoleRef.Name, subjects(stay)))

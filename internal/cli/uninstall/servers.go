@@ -121,7 +121,8 @@ func (s *Servers) check(ctx context.Context, config *rest.Config) error {
 	case mode == "":
 		s.Without = append(s.Without, config.Host)
 	default:
-		s.Mode, s.With = mode, append(s.With, config.Host)
+		s.Mode = mode
+		s.With = append(s.With, config.Host)
 	}
 	return nil
 }

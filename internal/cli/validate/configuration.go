@@ -76,7 +76,8 @@ func writeConfig(config *configv1alpha1.TenancyConfiguration) (path string, remo
 	if err != nil {
 		return "", nil, err
 	}
-	path, remove = filepath.Join(dir, "tenancy.yaml"), func() { _ = os.RemoveAll(dir) }
+	path = filepath.Join(dir, "tenancy.yaml")
+	remove = func() { _ = os.RemoveAll(dir) }
 	if err := os.WriteFile(path, text, 0o600); err != nil {
 		remove()
 		return "", nil, err

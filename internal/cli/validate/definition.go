@@ -300,7 +300,8 @@ func (k *definition) described(path string) string {
 
 // description returns the description of a field, or of its nearest parent field that has one.
 func (k *definition) description(path string) string {
-	s, text := k.schema, ""
+	s := k.schema
+	text := ""
 	for _, name := range strings.FieldsFunc(path, func(r rune) bool { return strings.ContainsRune(".[]", r) }) {
 		next, ok := s.Properties[name]
 		switch {

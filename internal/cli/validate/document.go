@@ -179,7 +179,9 @@ func step(node *yaml.Node, path string) (key, value *yaml.Node, rest string) {
 		for i := 0; i+1 < len(node.Content); i += 2 {
 			after, ok := afterKey(path, node.Content[i].Value)
 			if ok && (key == nil || len(after) < len(rest)) {
-				key, value, rest = node.Content[i], node.Content[i+1], after
+				key = node.Content[i]
+				value = node.Content[i+1]
+				rest = after
 			}
 		}
 		return key, value, rest

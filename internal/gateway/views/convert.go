@@ -55,7 +55,8 @@ func negotiate(r *http.Request, allowed allowedKinds) (conversion, *apierrors.St
 
 func errNotAcceptable() *apierrors.StatusError {
 	out := apierrors.NewGenericServerResponse(http.StatusNotAcceptable, "", schema.GroupResource{}, "", "", 0, true)
-	out.ErrStatus.Reason, out.ErrStatus.Details = metav1.StatusReasonNotAcceptable, nil
+	out.ErrStatus.Reason = metav1.StatusReasonNotAcceptable
+	out.ErrStatus.Details = nil
 	out.ErrStatus.Message = "a view can be read as application/json or application/yaml, and watched as application/json"
 	return out
 }
@@ -91,7 +92,8 @@ func (c conversion) writeList(
 		c.writeTable(w, r, items, resourceVersion)
 		return
 	}
-	kind, in := v.kind(), GroupVersion.String()
+	kind := v.kind()
+	in := GroupVersion.String()
 	if c == asPartial {
 		kind, in = string(asPartial), metav1.SchemeGroupVersion.String()
 	}

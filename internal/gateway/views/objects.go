@@ -246,7 +246,9 @@ func parseOptions(r *http.Request, info *request.RequestInfo) (*options, *apierr
 // matches reports whether the part of an object in the view matches the selectors. Selectors do not
 // match labels that the view does not show.
 func (o *options) matches(object map[string]any) bool {
-	name, namespace, shown := nameOf(object), stringAt(object, "metadata", "namespace"), labelsOf(object)
+	name := nameOf(object)
+	namespace := stringAt(object, "metadata", "namespace")
+	shown := labelsOf(object)
 	return (o.LabelSelector == nil || o.LabelSelector.Matches(shown)) &&
 		(o.FieldSelector == nil ||
 			o.FieldSelector.Matches(fields.Set{"metadata.name": name, "metadata.namespace": namespace}))

@@ -158,7 +158,8 @@ func (s *watchState) sendChanged(raw []byte) error {
 		}
 		return s.sendDeleted(removed.Name, removed.ResourceVersion)
 	}
-	name, now := nameOf(object), digest(object)
+	name := nameOf(object)
+	now := digest(object)
 	before, ok := s.sentDigests[name]
 	s.sentDigests[name] = now
 	switch {

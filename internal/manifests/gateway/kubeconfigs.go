@@ -34,7 +34,8 @@ func (o *Options) addKubeconfigs(clusters []configv1alpha1.GatewayCluster, out m
 	if err != nil {
 		return err
 	}
-	remaining, byFile := maps.Clone(o.Contexts), map[string]string{} // byFile maps files to clusters
+	remaining := maps.Clone(o.Contexts)
+	byFile := map[string]string{} // byFile maps files to clusters
 	for i := range clusters {
 		c := &clusters[i]
 		name, ok := remaining[c.Name]
@@ -87,7 +88,10 @@ func clusterOf(config *clientcmdapi.Config, context string) (*clientcmdapi.Clust
 	if err := clientcmdapi.FlattenConfig(&alone); err != nil {
 		return nil, errors.New("cannot read the certificate authority of the cluster")
 	}
-	cluster.LocationOfOrigin, cluster.Extensions, cluster.ProxyURL = "", nil, "" // specific to the operator's machine
+	// These fields are specific to the operator's machine.
+	cluster.LocationOfOrigin = ""
+	cluster.Extensions = nil
+	cluster.ProxyURL = ""
 	return cluster, nil
 }
 

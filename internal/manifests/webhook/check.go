@@ -337,7 +337,8 @@ func decode(doc item, into any) error {
 }
 
 func (c *checker) checkFile(f *setFile) {
-	c.file, c.line = f.name, 0
+	c.file = f.name
+	c.line = 0
 	switch filepath.Ext(f.name) {
 	case ".txt":
 		c.checkFlags(string(f.text))

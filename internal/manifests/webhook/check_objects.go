@@ -263,7 +263,8 @@ func hooksOf(config map[string]any) map[string]map[string]any {
 // checkSet reports the problems of the whole set, such as missing objects and subjects of bindings
 // that have no tenant.
 func (c *checker) checkSet() {
-	c.file, c.line = ".", 0
+	c.file = "."
+	c.line = 0
 	c.checkAuthorityCopy()
 	c.checkCoverage()
 	for name, effect := range map[string]string{

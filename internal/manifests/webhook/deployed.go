@@ -66,7 +66,9 @@ func (o *Options) deployedValues(v map[string]any) error {
 	if _, err := resource.ParseQuantity(o.StorageSize); err != nil {
 		return fmt.Errorf("--storage-size must be a quantity such as 10Gi: %w", err)
 	}
-	storage["type"], storage["size"], storage["className"] = string(o.Storage), o.StorageSize, o.StorageClass
+	storage["type"] = string(o.Storage)
+	storage["size"] = o.StorageSize
+	storage["className"] = o.StorageClass
 	return nil
 }
 

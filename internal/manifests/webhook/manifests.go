@@ -262,7 +262,8 @@ func valuesOf(o *Options) (map[string]any, error) {
 	if err != nil {
 		return nil, err
 	}
-	v["image"], v["clientCA"] = o.Image, string(clientCA)
+	v["image"] = o.Image
+	v["clientCA"] = string(clientCA)
 	v["monitoring"], v["admissionOnly"] = o.Monitoring, o.AdmissionOnly
 	v["flowSchemas"] = map[string]bool{"enabled": o.FlowSchemas}
 	networks := []string{}

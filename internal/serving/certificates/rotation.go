@@ -206,7 +206,8 @@ func (r *Rotation) authorities(ctx context.Context) ([2]*keyPair, error) {
 			return found, err
 		}
 		slot := slots()[i]
-		s.Data["ca-"+slot+".crt"], s.Data["ca-"+slot+".key"] = found[i].certPEM(), key
+		s.Data["ca-"+slot+".crt"] = found[i].certPEM()
+		s.Data["ca-"+slot+".key"] = key
 	}
 	klog.FromContext(ctx).Info("Created a certificate authority for the webhooks", "secret", AuthoritiesName)
 	return found, r.write(ctx, s)

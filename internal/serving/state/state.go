@@ -103,7 +103,8 @@ func New(config *rest.Config, settings *configv1alpha1.Settings, namespace strin
 	if s.cluster, err = cluster.New(clients, s.factory); err != nil {
 		return nil, err
 	}
-	s.backfill, s.follow = followBackfill(clients.Typed, namespace), s.cluster.CRDs.Run
+	s.backfill = followBackfill(clients.Typed, namespace)
+	s.follow = s.cluster.CRDs.Run
 	s.synced = map[string]func() bool{
 		"namespaces":                  s.factory.Core().V1().Namespaces().Informer().HasSynced,
 		"custom-resource-definitions": s.cluster.CRDs.HasSynced,
@@ -180,7 +181,9 @@ func NewForWebhooks(
 	if err != nil {
 		return nil, err
 	}
-	s.publishes, s.follow, s.Server.Register = true, s.cluster.Run, register
+	s.publishes = true
+	s.follow = s.cluster.Run
+	s.Server.Register = register
 	s.Server.Authentication = stack.Authentication{
 		Credentials:  stack.BearerTokens,
 		APIAudiences: settings.Service.APIAudiences,

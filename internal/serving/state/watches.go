@@ -188,7 +188,8 @@ func (w *watches) wrap(next http.RoundTripper) http.RoundTripper {
 				// Retry here, because the reflector would wait for up to a minute before it lists
 				// again.
 				_ = resp.Body.Close()
-				resp, err = nil, errNotServed
+				resp = nil
+				err = errNotServed
 			}
 			if err = w.recordResponse(key, watch, query.Has("sendInitialEvents"), resp, err); err == nil {
 				return resp, nil

@@ -128,7 +128,8 @@ func (q *Query) evaluate(ctx context.Context) (*answer, error) {
 // with returns a copy of the query with another configuration and more objects.
 func (q *Query) with(config *configv1alpha1.Settings, more ...runtime.Object) (*Query, error) {
 	changed := *q
-	changed.stackRun, changed.Config = nil, config
+	changed.stackRun = nil
+	changed.Config = config
 	if q.Write != nil {
 		write := *q.Write
 		changed.Write = &write

@@ -33,7 +33,8 @@ import (
 // proposeBinding returns a change that adds a role with one rule and a binding, or nil if no role
 // can allow the request.
 func (q *Query) proposeBinding(ctx context.Context, a *answer) (*change, error) {
-	r, caller := &q.Request, a.outcome.Caller
+	r := &q.Request
+	caller := a.outcome.Caller
 	rule := rbacv1.PolicyRule{
 		Verbs:         []string{r.Verb},
 		APIGroups:     []string{r.APIGroup},
@@ -100,7 +101,9 @@ func typeMeta(kind string) metav1.TypeMeta {
 // proposeGrant returns a change that adds an AccessGrant in the owner's namespace, or nil if no
 // grant can allow the request.
 func (q *Query) proposeGrant(ctx context.Context, a *answer) (*change, error) {
-	r, caller, owner := &q.Request, a.outcome.Caller, a.outcome.Owner
+	r := &q.Request
+	caller := a.outcome.Caller
+	owner := a.outcome.Owner
 	g := &v1alpha1.AccessGrant{
 		TypeMeta:   metav1.TypeMeta{APIVersion: tenant.Domain + "/v1alpha1", Kind: v1alpha1.KindAccessGrant},
 		ObjectMeta: metav1.ObjectMeta{Name: q.name(), Namespace: r.Namespace},

@@ -74,7 +74,9 @@ func (q *Query) remedy(ctx context.Context, a *answer) (*Remedy, error) {
 		case first.length() == maxChanges:
 			return &Remedy{Text: noSetting}, nil
 		}
-		q, a, last.Then = next.after, next.answer, &Remedy{}
+		q = next.after
+		a = next.answer
+		last.Then = &Remedy{}
 	}
 }
 
@@ -179,7 +181,8 @@ func (q *Query) proposeInForeign(ctx context.Context, a *answer) (*change, error
 	if name := q.namespaceName(); name != "" && q.isMissing(name) {
 		return q.proposeNamespace(ctx, a)
 	}
-	owner, within := a.outcome.Owner, q.Request.Namespace != "" && q.Request.Resource != "namespaces"
+	owner := a.outcome.Owner
+	within := q.Request.Namespace != "" && q.Request.Resource != "namespaces"
 	if within && !owner.IsZero() && !owner.IsSystem() {
 		if c, err := q.proposeGrant(ctx, a); c != nil || err != nil {
 			return c, err

@@ -22,7 +22,8 @@ import (
 // proposeNamespace returns a change that creates the missing namespace of the request, with the
 // labels that admission sets if the caller creates it.
 func (q *Query) proposeNamespace(ctx context.Context, a *answer) (*change, error) {
-	name, caller := q.namespaceName(), a.outcome.Caller
+	name := q.namespaceName()
+	caller := a.outcome.Caller
 	intro := fmt.Sprintf("The cluster's admin, or a caller of tenant %s who may create namespaces, can create it:", caller)
 	if caller.IsSystem() {
 		intro = "The cluster's admin can create it:"

@@ -78,7 +78,8 @@ func compareDecision(e *Expect, got Decision) (string, string, bool) {
 	want := e.Decision
 	ok := got.Decision == e.Decision
 	if e.NotAllowed {
-		want, ok = "not allowed", got.Decision == "deny" || got.Decision == "no-opinion"
+		want = "not allowed"
+		ok = got.Decision == "deny" || got.Decision == "no-opinion"
 	}
 	if e.Reason != "" {
 		want += fmt.Sprintf(" with reason %q", e.Reason)

@@ -115,7 +115,8 @@ func validateCase(c *Case, path *field.Path) field.ErrorList {
 		errs = append(errs, field.Invalid(path.Child("credential"), kinds, "exactly one kind of credential must be set"))
 	}
 	errs = append(errs, validateForgeries(&c.Credential, path.Child("credential"))...)
-	e, expect := &c.Expect, path.Child("expect")
+	e := &c.Expect
+	expect := path.Child("expect")
 	identity := e.User != nil || e.Unauthenticated || e.Refused != nil
 	decision := e.Decision != "" || e.NotAllowed
 	admission := e.Admitted || e.Denied != nil

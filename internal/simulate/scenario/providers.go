@@ -126,7 +126,8 @@ func (w *Fixture) makeIssuer(src *configv1alpha1.Source) error {
 	copied := *src.OIDC
 	base := w.providers.server.URL + "/oidc/" + src.Name
 	discovery := base + "/discovery"
-	copied.JWT.Issuer.DiscoveryURL, copied.JWT.Issuer.CertificateAuthority = &discovery, string(w.providers.ca)
+	copied.JWT.Issuer.DiscoveryURL = &discovery
+	copied.JWT.Issuer.CertificateAuthority = string(w.providers.ca)
 	src.OIDC = &copied
 	serveJSON(w.providers.mux, "/oidc/"+src.Name+"/discovery",
 		map[string]any{"issuer": copied.JWT.Issuer.URL, "jwks_uri": base + "/keys"})
@@ -148,7 +149,9 @@ func (w *Fixture) makeKeystone(src *configv1alpha1.Source) error {
 	}
 	copied := *src.Keystone
 	path := "/keystone/" + src.Name + "/v3"
-	copied.AuthURL, copied.Cloud, copied.CloudsFile = w.providers.server.URL+path, "scenario", src.Name+"-clouds.yaml"
+	copied.AuthURL = w.providers.server.URL + path
+	copied.Cloud = "scenario"
+	copied.CloudsFile = src.Name + "-clouds.yaml"
 	src.Keystone = &copied
 	const service = "service-token"
 	w.providers.mux.HandleFunc("POST "+path+"/auth/tokens", func(w http.ResponseWriter, _ *http.Request) {

@@ -139,7 +139,8 @@ func Run(ctx context.Context, mode Mode, file string, s *Scenario, report func(R
 		defer session.Close()
 	}
 	if s.Invalid != "" {
-		status, got := Passed, "accepted"
+		status := Passed
+		got := "accepted"
 		if err != nil {
 			got = err.Error()
 		}

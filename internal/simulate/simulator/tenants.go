@@ -74,13 +74,15 @@ func tenantObjectOf(u *unstructured.Unstructured) (tenant.ID, TenantObject) {
 		object.Replaces = t.Spec.Replaces
 		object.AcceptUndated, object.Namespaces = t.Spec.AcceptUndated, t.Spec.Namespaces
 		object.MemberRoles = t.Spec.MemberRoles
-		object.Admins, object.FairUse = tenants.Subjects(t.Spec.Admins), t.Spec.FairUse
+		object.Admins = tenants.Subjects(t.Spec.Admins)
+		object.FairUse = t.Spec.FairUse
 	}
 	if object.Ending = u.GetDeletionTimestamp() != nil; object.Ending {
 		object.Access = min(object.Access, authz.AccessReadOnly)
 	}
 	if object.UID == "" { // a file may lack the UID; the creation time is then the current time
-		object.UID, object.Created = "unknown", time.Now()
+		object.UID = "unknown"
+		object.Created = time.Now()
 	}
 	return id, object
 }

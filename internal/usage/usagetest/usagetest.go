@@ -147,7 +147,8 @@ func (s *Server) apply(action clienttesting.Action) (bool, runtime.Object, error
 	if err := json.Unmarshal(p.GetPatch(), &patch); err != nil {
 		return true, nil, err
 	}
-	stored, exists := &v1alpha1.TenantUsage{}, true
+	stored := &v1alpha1.TenantUsage{}
+	exists := true
 	object, err := s.Tracker().Get(Usages(), "", p.GetName())
 	switch {
 	case apierrors.IsNotFound(err):

@@ -111,7 +111,8 @@ func conversions() admission.ObjectInterfaces {
 // mutate handles an AdmissionReview. The response contains a patch with the changes of the plugins,
 // or the rejection of one plugin.
 func mutate(plugins []stack.Plugin, objects *objects) answerer {
-	none, encodings := conversions(), &encodings{}
+	none := conversions()
+	encodings := &encodings{}
 	return func(ctx context.Context, body []byte) (answer, error) {
 		in, a, done, err := readAdmission(ctx, body, objects)
 		if err != nil {
@@ -180,7 +181,8 @@ func (w *warnings) AddWarning(_, text string) { w.Warnings = append(w.Warnings, 
 func refuse(out *admissionv1.AdmissionResponse, err error) {
 	status := apierrors.NewForbidden(schema.GroupResource{}, "", err)
 	var own apierrors.APIStatus
-	out.Allowed, out.Result = false, &status.ErrStatus
+	out.Allowed = false
+	out.Result = &status.ErrStatus
 	if errors.As(err, &own) {
 		result := own.Status()
 		out.Result = &result

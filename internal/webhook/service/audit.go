@@ -118,7 +118,9 @@ func (a *auditor) store(ctx context.Context, body io.Reader, size int64) error {
 	if size > auditBytes {
 		return errTooLarge
 	}
-	list, part, began := newEventList(body), []*auditinternal.Event(nil), int64(0)
+	list := newEventList(body)
+	var part []*auditinternal.Event
+	var began int64
 	err := list.begin()
 	for err == nil {
 		var event *auditinternal.Event
@@ -130,7 +132,8 @@ func (a *auditor) store(ctx context.Context, body io.Reader, size int64) error {
 			if err := a.storePart(ctx, part); err != nil {
 				return err
 			}
-			part, began = nil, at
+			part = nil
+			began = at
 		}
 	}
 	if list.undecodable > 0 {

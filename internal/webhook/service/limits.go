@@ -125,7 +125,8 @@ const noTenant = "(none)"
 // Security: the field Exempt is correct only if kube-apiserver wrote the body. See [forgeableFlow].
 func flowOf(body []byte, ownerOf func(namespace string) string) turns.Flow {
 	u := userOf(body)
-	name, system := u.tenant, tenant.System().String()
+	name := u.tenant
+	system := tenant.System().String()
 	if name == "" {
 		if namespace, ok := tenant.ServiceAccountNamespace(u.name); ok {
 			name = ownerOf(namespace)

@@ -71,7 +71,8 @@ func New(o Options) (http.Handler, error) {
 			return nil, err
 		}
 	}
-	mux, reviews := http.NewServeMux(), map[string]http.Handler{}
+	mux := http.NewServeMux()
+	reviews := map[string]http.Handler{}
 	sixteenth := o.Limits.Memory / 16 // the shares of all paths and of objects add up to at most 16
 	objectMemory := 5 * sixteenth
 	if o.Audit != nil {
