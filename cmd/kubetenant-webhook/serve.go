@@ -147,7 +147,7 @@ func (o *serveOptions) run(ctx context.Context) error {
 	server.Ready = clusterState.Ready
 	registry.RawMustRegister(collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	registry.RawMustRegister(serving.WebhookMetrics(server, func() bool { return clusterState.Check() == nil })...)
+	registry.RawMustRegister(serving.WebhookMetrics(server, clusterState.Decides)...)
 	tracer, stopTracing, err := serving.Tracer(background, settings.Service.Tracing, "kubetenant-webhook")
 	if err != nil {
 		return err

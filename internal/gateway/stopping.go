@@ -102,7 +102,7 @@ func (g *Gateway) CheckReady(*http.Request) error {
 		return nil
 	}
 	for _, c := range g.current.Load().routes {
-		if c.cluster.state.Check() != nil {
+		if !c.cluster.state.Current() {
 			return errNotSynced
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"testing"
@@ -96,5 +97,29 @@ func TestReadyAfterSync(t *testing.T) {
 	}
 	if err := fresh.CheckReady(nil); err == nil {
 		t.Error("the gateway is ready before its caches have synced")
+	}
+}
+
+// TestReadyGatewayDecides checks that a gateway decides the requests of tenants as soon as it is
+// ready. Otherwise, a load balancer would send requests to a gateway that denies them.
+func TestReadyGatewayDecides(t *testing.T) {
+	t.Parallel()
+	w, _ := newRootFixture(t)
+	for range 3 {
+		fresh, err := gateway.Open(t.Context(), filepath.Join(w.dir, "tenancy.yaml"),
+			gateway.Options{Register: func(metrics.Registerable) error { return nil }})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for fresh.CheckReady(nil) != nil { // the interval of waittest would hide a short delay
+			time.Sleep(time.Millisecond)
+		}
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/api/v1/namespaces/acme--web/pods", http.NoBody)
+		r.Header.Set("Authorization", "Bearer alice-token")
+		answer := httptest.NewRecorder()
+		fresh.ServeHTTP(answer, r)
+		if answer.Code != http.StatusOK {
+			t.Errorf("%d: %s", answer.Code, answer.Body)
+		}
 	}
 }

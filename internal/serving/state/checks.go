@@ -18,7 +18,7 @@ import (
 
 // refresh stores the current results of the checks.
 func (s *State) refresh() {
-	s.current.Store(s.Check() == nil)
+	s.current.Store(s.check() == nil)
 	if s.current.Load() {
 		s.passedOnce.Store(true)
 	}
@@ -29,23 +29,27 @@ func (s *State) refresh() {
 // periodic check.
 func (s *State) Ready() bool { return s.ready.Load() }
 
+// Decides reports whether requests of tenants are decided, and not denied because the data about the
+// cluster is incomplete or not current. It returns the result of the last periodic check.
+func (s *State) Decides() bool { return s.current.Load() }
+
 // Current reports whether the data about the cluster is current and the replica is ready. It
 // returns the result of the last periodic check.
 func (s *State) Current() bool { return s.current.Load() && s.ready.Load() }
 
-// Check returns an error if callers of tenants must be denied, because the data is incomplete or
-// not current.
-func (s *State) Check() error {
+// check returns an error if callers of tenants must be denied, because the data is incomplete or
+// not current. Requests use its last result, so readiness must use that result too.
+func (s *State) check() error {
 	return errors.Join(s.checkSynced(), s.checkDefinitions(), s.checkWatches())
 }
 
-// checkReady returns an error if this replica should not receive requests. Until Check has returned
-// nil once, the replica is not ready if Check fails, so that an incomplete rollout does not replace
+// checkReady returns an error if this replica should not receive requests. Until check has returned
+// nil once, the replica is not ready if check fails, so that an incomplete rollout does not replace
 // working replicas. Afterwards, checkReady ignores missing definitions. Otherwise, all replicas
 // would become unready together, and kube-apiserver would also deny the system tenant.
 func (s *State) checkReady() error {
 	if !s.passedOnce.Load() {
-		return errors.Join(s.Check(), s.checkWatchesEarly())
+		return errors.Join(s.check(), s.checkWatchesEarly())
 	}
 	return errors.Join(s.checkSynced(), s.checkWatchesEarly())
 }

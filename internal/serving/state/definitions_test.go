@@ -129,7 +129,7 @@ func (s *testCluster) want(when string, current, ready bool, says string) {
 		}
 		if s.refresh(); s.current.Load() != current || s.Ready() != ready {
 			return fmt.Errorf("%s: current %v, ready %v; want %v, %v: %w",
-				when, s.current.Load(), s.Ready(), current, ready, s.Check())
+				when, s.current.Load(), s.Ready(), current, ready, s.check())
 		}
 		return nil
 	})

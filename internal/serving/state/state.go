@@ -60,12 +60,12 @@ type State struct {
 	namespace  string
 	staleAfter time.Duration
 	required   []string    // resources of kubetenant.dev without which all tenants are denied
-	current    atomic.Bool // whether the last call of Check returned nil
+	current    atomic.Bool // whether the last call of check returned nil
 	ready      atomic.Bool // whether the last call of checkReady returned nil
-	passedOnce atomic.Bool // whether Check has ever returned nil
+	passedOnce atomic.Bool // whether check has ever returned nil
 }
 
-// checkInterval is the interval of the calls of Check. Requests use the last result.
+// checkInterval is the interval of the calls of check. Requests use the last result.
 const checkInterval = 200 * time.Millisecond
 
 // qps and burst limit the rate of requests of each of the process's own clients
@@ -114,7 +114,7 @@ func New(config *rest.Config, settings *configv1alpha1.Settings, namespace strin
 	}
 	s.view = &view{Cluster: s.cluster, labeled: s.backfill.isLabeled}
 	s.Server.Cluster = s.view
-	s.Server.Stale = func() bool { return !s.current.Load() }
+	s.Server.Stale = func() bool { return !s.Decides() }
 	if s.Server.Authorization.GrantorAuthorizer, err = grantorAuthorizer(clients.Reviews); err != nil {
 		return nil, err
 	}
