@@ -15,6 +15,10 @@ import (
 // checkEvery is the interval at which a balancer checks whether a replica is ready.
 const checkEvery = 200 * time.Millisecond
 
+// readyAfter is the number of successful checks in a row after which a replica is ready. A gateway
+// from before 0.1.0 denies requests of tenants for up to 200 ms after it has become ready.
+const readyAfter = 3
+
 // backend is a replica behind a balancer. It has the replica's address and the base URL of its
 // readiness check.
 type backend struct {
@@ -34,9 +38,12 @@ func newBalancer(t *testing.T, backends ...*backend) string {
 	ctx := t.Context()
 	for _, b := range backends {
 		go func() {
-			for ctx.Err() == nil {
-				b.ready.Store(readyz(ctx, b.health) == nil)
-				time.Sleep(checkEvery)
+			for passed := 0; ctx.Err() == nil; time.Sleep(checkEvery) {
+				passed++
+				if readyz(ctx, b.health) != nil {
+					passed = 0
+				}
+				b.ready.Store(passed >= readyAfter)
 			}
 		}()
 	}
