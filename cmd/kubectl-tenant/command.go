@@ -50,7 +50,7 @@ Exit status:
 		newPublishCommand(flags),
 		newUninstallCommand(flags), newExplainCommand(flags),
 		newLoginCommand(), newKeystoneLoginCommand(), newKeystoneSyncCommand(flags),
-		newLintCommand(flags), newMigrateCommand(), newReplayCommand(), newAccessMapCommand(flags),
+		newMigrateCommand(), newReplayCommand(), newAccessMapCommand(flags),
 		newUsageCommand(flags), newAuditCommand(flags), newStatusCommand(flags), newVersionCommand(), newOptionsCommand(),
 	)
 	cmd.SetUsageTemplate(usageTemplate)

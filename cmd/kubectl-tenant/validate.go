@@ -86,8 +86,6 @@ Exit status: 0 nothing is wrong, 1 something is, 2 something could not be read.`
   kubectl tenant validate tenancy.yaml objects.yaml`,
 		RunE: o.run,
 	}
-	cmd.Flags().StringSliceVarP(&o.files, "filename", "f", nil,
-		"file to check, same as the argument FILE (may be repeated)")
 	cmd.Flags().BoolVar(&o.cluster, "cluster", false, "check the cluster that the kubeconfig names")
 	cmd.Flags().BoolVar(&o.restored, "restored", false,
 		"list what the cluster lost when it was restored from a backup")
@@ -95,26 +93,9 @@ Exit status: 0 nothing is wrong, 1 something is, 2 something could not be read.`
 		"with --restored: audit log of kube-apiserver, may end with .gz (may be repeated)")
 	cmd.Flags().StringVar(&o.usageRecords, "usage-records", "", "with --restored: directory with usage records")
 	_ = cmd.MarkFlagDirname("usage-records")
-	_ = cmd.Flags().MarkHidden("filename")
-	_ = cmd.MarkFlagFilename("filename", "yaml", "yml", "json")
-	o.addFlags(cmd)
-	return cmd
-}
-
-// newLintCommand returns the command lint, the former name of validate.
-func newLintCommand(flags *client.Flags) *cobra.Command {
-	o := validateOptions{flags: flags, format: output.NewFormat()}
-	cmd := &cobra.Command{
-		Use:    "lint FILE...",
-		Short:  "The former name of validate",
-		Hidden: true,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			_, _ = fmt.Fprintln(cmd.ErrOrStderr(),
-				"warning: kubectl tenant lint is deprecated: use kubectl tenant validate")
-			return o.run(cmd, args)
-		},
-	}
-	o.addFlags(cmd)
+	cmd.Flags().StringVar(&o.kind, "kind", "", "kind of the files: "+strings.Join(validate.Kinds(), ", "))
+	_ = cmd.RegisterFlagCompletionFunc("kind", outputs(validate.Kinds()...))
+	o.format.AddFlags(cmd)
 	return cmd
 }
 
@@ -123,7 +104,6 @@ var errNotRestored = errors.New("--audit-log and --usage-records require --resto
 // validateOptions are the flags of validate.
 type validateOptions struct {
 	flags    *client.Flags
-	files    []string
 	kind     string
 	cluster  bool
 	restored bool
@@ -133,18 +113,11 @@ type validateOptions struct {
 	format       *output.Format
 }
 
-func (o *validateOptions) addFlags(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&o.kind, "kind", "", "kind of the files: "+strings.Join(validate.Kinds(), ", "))
-	_ = cmd.RegisterFlagCompletionFunc("kind", outputs(validate.Kinds()...))
-	o.format.AddFlags(cmd)
-}
-
 func (o *validateOptions) run(cmd *cobra.Command, args []string) error {
 	if err := o.format.Check(); err != nil {
 		return err
 	}
-	files := append(args, o.files...)
-	if len(files) == 0 && !o.cluster && !o.restored {
+	if len(args) == 0 && !o.cluster && !o.restored {
 		return fmt.Errorf("name a file or give --cluster (see %s --help)", cmd.CommandPath())
 	}
 	if !o.restored && (len(o.auditLogs) > 0 || o.usageRecords != "") {
@@ -155,7 +128,7 @@ func (o *validateOptions) run(cmd *cobra.Command, args []string) error {
 		namespace = installation.WebhookNamespace
 	}
 	ctx := withoutLog(cmd.Context())
-	report, config := validate.Files(ctx, files, validate.Options{
+	report, config := validate.Files(ctx, args, validate.Options{
 		Kind:      o.kind,
 		Namespace: namespace,
 		Stdin:     cmd.InOrStdin(),

@@ -4,8 +4,6 @@
 package main
 
 import (
-	"fmt"
-
 	"github.com/spf13/cobra"
 
 	"github.com/kubetenant/kubetenant/internal/manifests"
@@ -29,8 +27,7 @@ certificate (DIR/secrets.yaml). For the admission webhooks of the clusters, run
 the rights of each impersonator.`,
 		Args: cobra.NoArgs,
 	}
-	manifests.AddGenerate(cmd, func() (map[string][]byte, error) { return gatewaymanifests.Generate(o) },
-		func(cmd *cobra.Command, dir string) error { return runCheck(cmd, dir, o) })
+	manifests.AddGenerate(cmd, func() (map[string][]byte, error) { return gatewaymanifests.Generate(o) })
 	f := cmd.Flags()
 	f.StringVar(&o.Config, "config", "", "path of the TenancyConfiguration (required)")
 	f.StringVar(&o.Image, "image", "", "container image of kubetenant-gateway (required, unless --chart is set)")
@@ -52,21 +49,4 @@ the rights of each impersonator.`,
 	cmd.MarkFlagsRequiredTogether("tls-cert-file", "tls-private-key-file")
 	manifests.AddChart(cmd, "kubetenant-gateway", &o.Image)
 	return cmd
-}
-
-func runCheck(cmd *cobra.Command, dir string, o gatewaymanifests.Options) error {
-	problems, notes, err := gatewaymanifests.Check(dir, o)
-	if err != nil {
-		return err
-	}
-	for _, note := range notes {
-		_, _ = fmt.Fprintln(cmd.OutOrStdout(), "note:", note)
-	}
-	for _, problem := range problems {
-		_, _ = fmt.Fprintln(cmd.OutOrStdout(), "problem:", problem)
-	}
-	if len(problems) > 0 {
-		return fmt.Errorf("problems found: %d", len(problems))
-	}
-	return nil
 }

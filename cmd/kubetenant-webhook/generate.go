@@ -4,8 +4,6 @@
 package main
 
 import (
-	"fmt"
-
 	"github.com/spf13/cobra"
 
 	"github.com/kubetenant/kubetenant/internal/manifests"
@@ -24,16 +22,15 @@ machines (DIR/control-plane) from a TenancyConfiguration. See docs/install.md.
 settings that fail open, lock the cluster, or leave a caller without a tenant.`,
 		Args: cobra.NoArgs,
 	}
-	manifests.AddGenerate(cmd, func() (map[string][]byte, error) { return webhookmanifests.Generate(o) },
-		func(cmd *cobra.Command, dir string) error { return runCheck(cmd, dir, &o) })
+	manifests.AddGenerate(cmd, func() (map[string][]byte, error) { return webhookmanifests.Generate(o) })
 	f := cmd.Flags()
 	f.StringVar(&o.Config, "config", "", "path of the TenancyConfiguration (required)")
-	f.StringVar(&o.Image, "image", "", "container image of kubetenant-webhook (required with --out, unless --chart or "+
+	f.StringVar(&o.Image, "image", "", "container image of kubetenant-webhook (required, unless --chart or "+
 		"--external is set)")
 	f.StringVar(&o.Namespace, "namespace", "kubetenant-system", "namespace to install in")
 	f.StringVar(&o.URL, "url", "",
 		"https://host:port at which kube-apiserver reaches the service for token reviews and authorization. "+
-			"kube-apiserver cannot resolve Service names. --out requires --url or --cluster-ip.")
+			"kube-apiserver cannot resolve Service names. Either --url or --cluster-ip is required.")
 	f.StringVar(&o.ClusterIP, "cluster-ip", "",
 		"cluster IP to assign to the Service, at which kube-apiserver reaches the service; use it instead of --url")
 	f.BoolVar(&o.External, "external", false,
@@ -44,7 +41,7 @@ settings that fail open, lock the cluster, or leave a caller without a tenant.`,
 		"with --admission-only: networks that kube-apiserver connects from (for example 10.0.0.0/28). The service rejects "+
 			"requests from other networks, and a NetworkPolicy blocks them.")
 	f.StringVar(&o.ClientCA, "client-ca-file", "",
-		"path of the certificate authorities of kube-apiserver's client certificate (required with --out, unless "+
+		"path of the certificate authorities of kube-apiserver's client certificate (required, unless "+
 			"--admission-only is set)")
 	f.StringVar(&o.ServingCA, "serving-ca-file", "",
 		"path of the certificate authorities of the serving certificate, unless --self-managed-certificates is set")
@@ -74,21 +71,4 @@ settings that fail open, lock the cluster, or leave a caller without a tenant.`,
 	_ = cmd.MarkFlagRequired("config")
 	manifests.AddChart(cmd, "kubetenant-webhook", &o.Image)
 	return cmd
-}
-
-func runCheck(cmd *cobra.Command, dir string, o *webhookmanifests.Options) error {
-	found, err := webhookmanifests.Check(dir, o.Config, o.Namespace)
-	if err != nil {
-		return err
-	}
-	for _, f := range found {
-		if _, err := fmt.Fprintln(cmd.OutOrStdout(), f); err != nil {
-			return err
-		}
-	}
-	if len(found) > 0 {
-		return fmt.Errorf("%d problems found: %w", len(found), webhookmanifests.ErrFound)
-	}
-	_, err = fmt.Fprintln(cmd.OutOrStdout(), "no problems found")
-	return err
 }

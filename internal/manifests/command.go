@@ -4,7 +4,6 @@
 package manifests
 
 import (
-	"errors"
 	"fmt"
 
 	"github.com/spf13/cobra"
@@ -27,23 +26,11 @@ func AddChart(cmd *cobra.Command, chart string, image *string) {
 	}
 }
 
-// AddGenerate makes cmd write the result of files to the directory in the flag --out. The hidden
-// flag --check is deprecated. It calls check with a directory, as "kubectl tenant validate" does.
-func AddGenerate(
-	cmd *cobra.Command, files func() (map[string][]byte, error), check func(cmd *cobra.Command, dir string) error,
-) {
-	out := cmd.Flags().String("out", "", "directory to write to")
-	checked := cmd.Flags().String("check", "", "directory to check")
-	_ = cmd.Flags().MarkHidden("check")
+// AddGenerate makes cmd write the result of files to the directory in the required flag --out.
+func AddGenerate(cmd *cobra.Command, files func() (map[string][]byte, error)) {
+	out := cmd.Flags().String("out", "", "directory to write to (required)")
+	_ = cmd.MarkFlagRequired("out")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		if (*out == "") == (*checked == "") {
-			return errors.New("--out is required")
-		}
-		if *checked != "" {
-			_, _ = fmt.Fprintf(cmd.ErrOrStderr(),
-				"warning: --check is deprecated: use kubectl tenant validate CONFIG %s\n", *checked)
-			return check(cmd, *checked)
-		}
 		all, err := files()
 		if err != nil {
 			return err

@@ -5,7 +5,6 @@ package webhook
 
 import (
 	"context"
-	"errors"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -244,6 +243,3 @@ func (c *checker) checkKubeconfig(config *clientcmdapiv1.Config) {
 		}
 	}
 }
-
-// ErrFound is the error of a check that has findings.
-var ErrFound = errors.New("the manifests are not safe to install")

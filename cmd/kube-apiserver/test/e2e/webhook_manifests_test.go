@@ -46,7 +46,7 @@ func generateManifests(t *testing.T, more ...string) string {
 		"--url=https://10.0.0.9:9443", "--client-ca-file", filepath.Join(dir, "ca.crt"), "--self-managed-certificates",
 		"--monitoring",
 	}, more...)...)
-	run(t, "kubetenant-webhook", "generate", "--config", filepath.Join(dir, "tenancy.yaml"), "--check", out)
+	run(t, "kubectl-tenant", "validate", filepath.Join(dir, "tenancy.yaml"), out)
 	return out
 }
 
