@@ -57,7 +57,7 @@ func (g *Gateway) openAuditing(config *configv1alpha1.GatewayAudit) (*auditing, 
 		return nil, fmt.Errorf("audit: %w", err)
 	}
 	out.sink = &auditSink{
-		lines:           auditLog{lines},
+		lines:           newAuditLog(lines),
 		ignoresErrors:   config.OnFailure == configv1alpha1.AuditFailureIgnore,
 		unauthenticated: g.unauthenticatedEvents,
 		omissions:       &g.omissions,

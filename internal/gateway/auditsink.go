@@ -17,7 +17,7 @@ import (
 // auditSink writes events. It limits the size of their texts, and the rate of events of
 // unauthenticated requests. It is safe for concurrent use.
 type auditSink struct {
-	lines auditLog
+	lines *auditLog
 	// ignoresErrors specifies that requests are handled even if their events cannot be written.
 	ignoresErrors   bool
 	unauthenticated *unauthenticatedEventLimits

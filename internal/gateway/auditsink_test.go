@@ -34,7 +34,7 @@ func (r *recordingSink) Write(p []byte) (int, error) {
 func newRecordingSink() *recordingSink {
 	r := &recordingSink{}
 	r.auditSink = &auditSink{
-		lines:           auditLog{r},
+		lines:           newAuditLog(r),
 		unauthenticated: newUnauthenticatedEventLimits(),
 		omissions:       &omissions{},
 		metrics:         newGatewayMetrics(&Gateway{}),

@@ -5,6 +5,7 @@ package service
 
 import (
 	"context"
+	"encoding/json"
 	"net/http"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
@@ -13,7 +14,6 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 
 	"github.com/kubetenant/kubetenant/internal/bearer"
-	"github.com/kubetenant/kubetenant/internal/serving/quickjson"
 )
 
 // tokenFormat returns the encoding of TokenReviews.
@@ -35,26 +35,28 @@ func decodeTokenSpec(q *fastDecoder, s *authenticationv1.TokenReviewSpec) bool {
 	})
 }
 
-// tokenAnswer contains the fields of a TokenReviewStatus that kube-apiserver reads.
+// tokenAnswer contains the fields of the response that kube-apiserver reads.
 type tokenAnswer struct {
-	metav1.TypeMeta
-	user      user.Info // nil if the token is not authenticated
-	audiences []string
-	err       string
+	metav1.TypeMeta `json:",inline"`
+	Status          authenticationv1.TokenReviewStatus `json:"status"`
 }
 
-func (a *tokenAnswer) encode() ([]byte, error) {
-	return writeAnswer(&a.TypeMeta, func(w *quickjson.Writer) {
-		u := a.user
-		if u != nil {
-			w.Bool("authenticated", true)
-		} else {
-			u = &user.DefaultInfo{}
+func (a *tokenAnswer) encode() ([]byte, error) { return json.Marshal(a) }
+
+// userInfo returns the representation of a user in a review.
+func userInfo(u user.Info) authenticationv1.UserInfo {
+	info := authenticationv1.UserInfo{
+		Username: u.GetName(),
+		UID:      u.GetUID(),
+		Groups:   u.GetGroups(),
+	}
+	for key, values := range u.GetExtra() {
+		if info.Extra == nil {
+			info.Extra = map[string]authenticationv1.ExtraValue{}
 		}
-		quickjson.User(w, "user", u.GetName(), u.GetUID(), u.GetGroups(), u.GetExtra())
-		w.Strings("audiences", a.audiences)
-		w.String("error", a.err)
-	}), nil
+		info.Extra[key] = values
+	}
+	return info
 }
 
 // authenticate handles TokenReviews. A token is not authenticated if a source rejects it, if no
@@ -81,17 +83,19 @@ func authenticate(a authenticator.Request) answerer {
 		synthetic.Header = http.Header{"Authorization": {"Bearer " + in.Spec.Token}}
 		resp, ok, err := a.AuthenticateRequest(synthetic)
 		if err != nil {
-			out.err = err.Error()
+			out.Status.Error = err.Error()
 			return out, nil
 		}
 		if !ok || resp == nil || resp.User == nil {
 			return out, nil
 		}
 		if len(requested) > 0 && len(requested.Intersect(resp.Audiences)) == 0 {
-			out.err = "the token is not valid for any of the requested audiences"
+			out.Status.Error = "the token is not valid for any of the requested audiences"
 			return out, nil
 		}
-		out.user, out.audiences = resp.User, requested.Intersect(resp.Audiences)
+		out.Status.Authenticated = true
+		out.Status.User = userInfo(resp.User)
+		out.Status.Audiences = requested.Intersect(resp.Audiences)
 		return out, nil
 	}
 }

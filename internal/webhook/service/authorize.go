@@ -5,6 +5,7 @@ package service
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
@@ -15,8 +16,6 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/klog/v2"
-
-	"github.com/kubetenant/kubetenant/internal/serving/quickjson"
 )
 
 // accessSpec is [authorizationv1.SubjectAccessReviewSpec] of both versions. v1beta1 has the field
@@ -95,16 +94,7 @@ type accessAnswer struct {
 	Status          authorizationv1.SubjectAccessReviewStatus `json:"status"`
 }
 
-func (a *accessAnswer) encode() ([]byte, error) {
-	return writeAnswer(&a.TypeMeta, func(w *quickjson.Writer) {
-		w.Bool("allowed", a.Status.Allowed)
-		if a.Status.Denied {
-			w.Bool("denied", true)
-		}
-		w.String("reason", a.Status.Reason)
-		w.String("evaluationError", a.Status.EvaluationError)
-	}), nil
-}
+func (a *accessAnswer) encode() ([]byte, error) { return json.Marshal(a) }
 
 // errNoDecision is the error in a response if the authorizer fails. The log contains the actual
 // error.

@@ -4,7 +4,6 @@
 package service
 
 import (
-	"bytes"
 	stdjson "encoding/json"
 	"reflect"
 	"strings"
@@ -14,7 +13,6 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apiserver/pkg/authentication/user"
 )
 
 // encodedReviews returns reviews as kube-apiserver encodes them.
@@ -111,66 +109,5 @@ func FuzzFastDecoder(f *testing.F) {
 		same(accessFormat().recognize(body, &access), &access, &wantAccess)
 		var token, wantToken review[authenticationv1.TokenReviewSpec]
 		same(tokenFormat().recognize(body, &token), &token, &wantToken)
-	})
-}
-
-// FuzzAnswers checks that encoded responses are the same as those of encoding/json.
-func FuzzAnswers(f *testing.F) {
-	f.Add("alice", "u1", "dev", "kubetenant.dev/tenant", "a", "")
-	f.Add("", "", "", "", "", "")
-	f.Add("<\"\\>&\u2028", "\x00\n\x7f", "\xff", "a\xc3", "\u00e4", "an error: \"x\"")
-	f.Fuzz(func(t *testing.T, name, uid, group, key, value, reason string) {
-		is := metav1.TypeMeta{Kind: value, APIVersion: group}
-		u := &user.DefaultInfo{
-			Name:   name,
-			UID:    uid,
-			Groups: []string{group, value},
-			Extra:  map[string][]string{key: {value, name}},
-		}
-		status := authorizationv1.SubjectAccessReviewStatus{
-			Allowed:         name == "",
-			Denied:          uid == "",
-			Reason:          reason,
-			EvaluationError: value,
-		}
-		type review struct {
-			metav1.TypeMeta `json:",inline"`
-			Status          any `json:"status"`
-		}
-		for _, c := range []struct {
-			out  answer
-			want any
-		}{
-			{&accessAnswer{is, status}, review{is, status}},
-			{&tokenAnswer{TypeMeta: is, err: reason}, review{is, authenticationv1.TokenReviewStatus{Error: reason}}},
-			{
-				&tokenAnswer{TypeMeta: is, user: u, audiences: []string{name, uid}},
-				review{
-					is,
-					authenticationv1.TokenReviewStatus{
-						Authenticated: true,
-						Audiences:     []string{name, uid},
-						User: authenticationv1.UserInfo{
-							Username: name,
-							UID:      uid,
-							Groups:   u.Groups,
-							Extra:    map[string]authenticationv1.ExtraValue{key: u.Extra[key]},
-						},
-					},
-				},
-			},
-		} {
-			text, err := c.out.encode()
-			if err != nil {
-				t.Fatal(err)
-			}
-			standard, err := stdjson.Marshal(c.want)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if !bytes.Equal(text, standard) {
-				t.Errorf("encode() = %s; want %s", text, standard)
-			}
-		}
 	})
 }

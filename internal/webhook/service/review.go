@@ -15,7 +15,6 @@ import (
 	"github.com/go-json-experiment/json"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/kubetenant/kubetenant/internal/serving/quickjson"
 	"github.com/kubetenant/kubetenant/internal/turns"
 )
 
@@ -29,24 +28,6 @@ var errTooLarge = errors.New("the body is too large")
 type answer interface {
 	// encode returns the response as JSON.
 	encode() ([]byte, error)
-}
-
-// answerBytes is the initial capacity for an encoded response.
-const answerBytes = 512
-
-// writeAnswer returns the encoded response to a review. The function status writes the fields of
-// the response's status.
-func writeAnswer(typeMeta *metav1.TypeMeta, status func(*quickjson.Writer)) []byte {
-	w := &quickjson.Writer{Text: make([]byte, 0, answerBytes)}
-	w.Begin()
-	w.String("kind", typeMeta.Kind)
-	w.String("apiVersion", typeMeta.APIVersion)
-	w.Name("status")
-	w.Begin()
-	status(w)
-	w.End()
-	w.End()
-	return w.Text
 }
 
 // answerer decodes one review and returns the response.
