@@ -271,22 +271,26 @@ func TestQualifiedNamesMayNotBeReserved(t *testing.T) {
 			Groups:       []string{"kubeadm:cluster-admins"},
 		},
 	}
-	for _, c := range []struct {
+	for name, c := range map[string]struct {
 		user *user.DefaultInfo
 		want error
 	}{
-		{
+		"a reserved group": {
 			&user.DefaultInfo{Name: "u", Groups: []string{"cluster-admins"}, Extra: tenantExtra("kubeadm")},
 			authn.ErrReservedGroup,
 		},
-		{&user.DefaultInfo{Name: "root", Extra: tenantExtra("infra")}, authn.ErrReservedUser},
-		{&user.DefaultInfo{Name: "u", Extra: tenantExtra("boot")}, authn.ErrReservedUser},
-		{&user.DefaultInfo{Name: "root", Groups: []string{"cluster-admins"}, Extra: tenantExtra("other")}, nil},
+		"a reserved user":        {&user.DefaultInfo{Name: "root", Extra: tenantExtra("infra")}, authn.ErrReservedUser},
+		"a reserved user prefix": {&user.DefaultInfo{Name: "u", Extra: tenantExtra("boot")}, authn.ErrReservedUser},
+		"another tenant": {
+			&user.DefaultInfo{Name: "root", Groups: []string{"cluster-admins"}, Extra: tenantExtra("other")}, nil,
+		},
 	} {
-		chain := authn.New(authn.Chain{Sources: []authn.Source{{Rules: h, Request: identity(c.user)}}})
-		if resp, _, err := chain.AuthenticateRequest(&http.Request{}); !errors.Is(err, c.want) {
-			t.Errorf("%+v: %+v, %v; want %v", c.user, resp, err, c.want)
-		}
+		t.Run(name, func(t *testing.T) {
+			chain := authn.New(authn.Chain{Sources: []authn.Source{{Rules: h, Request: identity(c.user)}}})
+			if resp, _, err := chain.AuthenticateRequest(&http.Request{}); !errors.Is(err, c.want) {
+				t.Errorf("%+v, %v; want %v", resp, err, c.want)
+			}
+		})
 	}
 }
 

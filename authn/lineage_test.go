@@ -162,20 +162,22 @@ func TestCredentialsOfDeletedTenants(t *testing.T) {
 // its requests.
 func TestBuiltInFailedTenantLookup(t *testing.T) {
 	down := errors.New("down")
-	for _, c := range []struct{ told, want error }{
-		{down, down},
-		{fmt.Errorf("namespace: %w", down), down},
-		{tenant.ErrUnbound, nil},
-		{tenant.ErrInvalid, nil},
-		{tenant.ErrAmbiguous, nil},
+	for name, c := range map[string]struct{ told, want error }{
+		"a failure":           {down, down},
+		"a wrapped failure":   {fmt.Errorf("namespace: %w", down), down},
+		"no tenant":           {tenant.ErrUnbound, nil},
+		"an invalid tenant":   {tenant.ErrInvalid, nil},
+		"an ambiguous tenant": {tenant.ErrAmbiguous, nil},
 	} {
-		chain := authn.New(authn.Chain{
-			BuiltIn: identity(&user.DefaultInfo{Name: "u"}),
-			Subject: func(context.Context, user.Info) (tenant.ID, error) { return tenant.ID{}, c.told },
-			Accepts: func(context.Context, tenant.ID, time.Time) bool { return true },
+		t.Run(name, func(t *testing.T) {
+			chain := authn.New(authn.Chain{
+				BuiltIn: identity(&user.DefaultInfo{Name: "u"}),
+				Subject: func(context.Context, user.Info) (tenant.ID, error) { return tenant.ID{}, c.told },
+				Accepts: func(context.Context, tenant.ID, time.Time) bool { return true },
+			})
+			if _, ok, err := chain.AuthenticateRequest(&http.Request{}); ok != (c.want == nil) || !errors.Is(err, c.want) {
+				t.Errorf("%t, %v", ok, err)
+			}
 		})
-		if _, ok, err := chain.AuthenticateRequest(&http.Request{}); ok != (c.want == nil) || !errors.Is(err, c.want) {
-			t.Errorf("%v: %t, %v", c.told, ok, err)
-		}
 	}
 }

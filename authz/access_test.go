@@ -29,6 +29,19 @@ func optionsWithAccess(access authz.Access) authz.Options {
 	return o
 }
 
+// accessName returns the name of the subtest for an access level.
+func accessName(access authz.Access) string {
+	return map[authz.Access]string{
+		authz.AccessOpen:     "open",
+		authz.AccessReadOnly: "read-only",
+		authz.AccessClosed:   "closed",
+		authz.AccessNone:     "no Tenant",
+		authz.AccessRetired:  "retired",
+		authz.AccessUnknown:  "unknown",
+		authz.AccessOpen + 1: "undefined",
+	}[access]
+}
+
 // TestRulesByAccess checks that RulesFor lists only the rules that the access level allows.
 func TestRulesByAccess(t *testing.T) {
 	r := &fixedRules{resources: []authorizer.ResourceRuleInfo{
@@ -53,19 +66,21 @@ func TestRulesByAccess(t *testing.T) {
 		authz.AccessUnknown:  nil,
 		authz.AccessOpen + 1: nil,
 	} {
-		resources, _, incomplete, err := authz.New(optionsWithAccess(access), nil, r).
-			RulesFor(t.Context(), callerOf("a"), "a--web")
-		var got []string
-		for _, rule := range resources {
-			verbs := ""
-			for i, verb := range rule.GetVerbs() {
-				verbs += map[bool]string{true: ","}[i > 0] + verb
+		t.Run(accessName(access), func(t *testing.T) {
+			resources, _, incomplete, err := authz.New(optionsWithAccess(access), nil, r).
+				RulesFor(t.Context(), callerOf("a"), "a--web")
+			var got []string
+			for _, rule := range resources {
+				verbs := ""
+				for i, verb := range rule.GetVerbs() {
+					verbs += map[bool]string{true: ","}[i > 0] + verb
+				}
+				got = append(got, verbs+" "+rule.GetAPIGroups()[0]+"/"+rule.GetResources()[0])
 			}
-			got = append(got, verbs+" "+rule.GetAPIGroups()[0]+"/"+rule.GetResources()[0])
-		}
-		if diff := cmp.Diff(want, got); diff != "" || !incomplete || err == nil {
-			t.Errorf("access %d: %s, incomplete %t, %v", access, diff, incomplete, err)
-		}
+			if diff := cmp.Diff(want, got); diff != "" || !incomplete || err == nil {
+				t.Errorf("%s, incomplete %t, %v", diff, incomplete, err)
+			}
+		})
 	}
 }
 
@@ -82,14 +97,17 @@ func TestPathsByAccess(t *testing.T) {
 		authz.AccessReadOnly: {"[get head] [/api]", "[get] [/apis]"},
 		authz.AccessClosed:   nil,
 	} {
-		_, paths, incomplete, _ := authz.New(optionsWithAccess(access), nil, r).RulesFor(t.Context(), callerOf("a"), "a--web")
-		var got []string
-		for _, rule := range paths {
-			got = append(got, fmt.Sprint(rule.GetVerbs(), " ", rule.GetNonResourceURLs()))
-		}
-		if diff := cmp.Diff(want, got); diff != "" || incomplete != (access != authz.AccessOpen) {
-			t.Errorf("access %d: %s, incomplete %t", access, diff, incomplete)
-		}
+		t.Run(accessName(access), func(t *testing.T) {
+			_, paths, incomplete, _ := authz.New(optionsWithAccess(access), nil, r).
+				RulesFor(t.Context(), callerOf("a"), "a--web")
+			var got []string
+			for _, rule := range paths {
+				got = append(got, fmt.Sprint(rule.GetVerbs(), " ", rule.GetNonResourceURLs()))
+			}
+			if diff := cmp.Diff(want, got); diff != "" || incomplete != (access != authz.AccessOpen) {
+				t.Errorf("%s, incomplete %t", diff, incomplete)
+			}
+		})
 	}
 }
 
@@ -105,12 +123,14 @@ func TestRulesInShadowMode(t *testing.T) {
 		authz.AccessClosed:   0,
 		authz.AccessRetired:  0,
 	} {
-		o := optionsWithAccess(access)
-		o.Shadow = true
-		resources, _, incomplete, err := authz.New(o, nil, r).RulesFor(t.Context(), callerOf("a"), "b--web")
-		if len(resources) != want || (err == nil) != (want == 1) || incomplete && want == 1 {
-			t.Errorf("access %d: %d rules, incomplete %t, %v", access, len(resources), incomplete, err)
-		}
+		t.Run(accessName(access), func(t *testing.T) {
+			o := optionsWithAccess(access)
+			o.Shadow = true
+			resources, _, incomplete, err := authz.New(o, nil, r).RulesFor(t.Context(), callerOf("a"), "b--web")
+			if len(resources) != want || (err == nil) != (want == 1) || incomplete && want == 1 {
+				t.Errorf("%d rules, incomplete %t, %v", len(resources), incomplete, err)
+			}
+		})
 	}
 }
 
@@ -126,19 +146,21 @@ func TestAccessInShadowMode(t *testing.T) {
 		authz.AccessUnknown:  authorizer.DecisionAllow,
 		authz.AccessOpen:     authorizer.DecisionAllow,
 	} {
-		o := optionsWithAccess(access)
-		o.Shadow = true
-		write := readPods("a", "a--web")
-		write.Verb = "create"
-		b := authz.New(o, authorizer.AuthorizerFunc(allowAll), nil)
-		if d, reason, err := b.Authorize(t.Context(), write); d != want || err != nil {
-			t.Errorf("access %d: %v %q %v", access, d, reason, err)
-		}
-		// Another reason for a denial does not override the access level.
-		write.User = &user.DefaultInfo{Name: "alice", Groups: []string{"system:foo"}, Extra: callerOf("a").GetExtra()}
-		if d, reason, err := b.Authorize(t.Context(), write); d != want || err != nil {
-			t.Errorf("access %d, caller in a system group: %v %q %v", access, d, reason, err)
-		}
+		t.Run(accessName(access), func(t *testing.T) {
+			o := optionsWithAccess(access)
+			o.Shadow = true
+			write := readPods("a", "a--web")
+			write.Verb = "create"
+			b := authz.New(o, authorizer.AuthorizerFunc(allowAll), nil)
+			if d, reason, err := b.Authorize(t.Context(), write); d != want || err != nil {
+				t.Errorf("%v %q %v", d, reason, err)
+			}
+			// Another reason for a denial does not override the access level.
+			write.User = &user.DefaultInfo{Name: "alice", Groups: []string{"system:foo"}, Extra: callerOf("a").GetExtra()}
+			if d, reason, err := b.Authorize(t.Context(), write); d != want || err != nil {
+				t.Errorf("caller in a system group: %v %q %v", d, reason, err)
+			}
+		})
 	}
 }
 

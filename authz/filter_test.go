@@ -157,51 +157,74 @@ func TestOnlyNamespacesAreFiltered(t *testing.T) {
 
 func TestTenantPaths(t *testing.T) {
 	for _, c := range []struct {
-		tenant, target string
-		path           string
-		code           int
+		name, tenant, target string
+		path                 string
+		code                 int
 	}{
-		{"a", "/tenants/a/api/v1/namespaces/a--web/pods", "/api/v1/namespaces/a--web/pods", 200},
-		{"a", "/tenants/a/apis", "/apis", 200},
-		{"a", "/tenants/b/api/v1/namespaces/a--web/pods", "", 403},
-		{"a", "/tenants/b/apis", "", 403},
-		{"a", "/tenants/system/apis", "", 403},
-		{"a", "/tenants/all/api/v1/namespaces", "", 403},
-		{"a", "/tenants/a/api/v1/namespaces/b--web/pods", "", 403},
-		{"a", "/tenants/a", "", 403},
-		{"a", "/tenants/a/", "", 403},
-		{"a", "/tenants/", "", 403},
-		{"a", "/tenants//api/v1/namespaces", "", 400},
-		{"a", "/tenants/./api", "", 400},
-		{"a", "/tenants/../api", "", 400},
-		{"a", "/tenants/a%2Fb/api", "", 400},
-		{"a", "/tenants/%61/api", "", 400},
-		{"a", "/tenants/A%20B/api", "", 400},
-		{"a", "/tenants/System/api", "", 400},
-		{"a", "/tenants/tenant/api", "", 400},
-		{"a", "/tenants/a/tenants/b/api", "", 400},
-		{"a", "/tenants/a//api", "", 400},
-		{"system", "/tenants/a/api/v1/namespaces/a--web/pods", "/api/v1/namespaces/a--web/pods", 200},
-		{"system", "/tenants/a/api/v1/namespaces/b--web/pods", "", 403},
-		{"system", "/tenants/a/api/v1/namespaces/kube-system/pods", "", 403},
-		{"system", "/tenants/a/api/v1/nodes", "/api/v1/nodes", 200},
-		{"system", "/tenants/a/api/v1/pods", "", 403},
-		{"system", "/tenants/a/metrics", "/metrics", 200},
-		{"system", "/tenants/a/api/v1/nodes/n/proxy/exec/b--web/p/c", "", 403},
-		{"system", "/tenants/a/api/v1/nodes/n/status", "/api/v1/nodes/n/status", 200},
-		{"system", "/tenants/all/api/v1/pods", "/api/v1/pods", 200},
-		{"system", "/tenants/all/api/v1/nodes/n/proxy/x", "", 403},
-		{"system", "/tenants/all/api/v1/namespaces/b--web/pods/p/exec", "", 403},
-		{"system", "/tenants/all/api/v1/namespaces/b--web/pods/p/log", "/api/v1/namespaces/b--web/pods/p/log", 200},
-		{"system", "/tenants/system/api/v1/pods", "/api/v1/pods", 200},
+		{
+			"an own namespace on the own path",
+			"a", "/tenants/a/api/v1/namespaces/a--web/pods", "/api/v1/namespaces/a--web/pods", 200,
+		},
+		{"discovery on the own path", "a", "/tenants/a/apis", "/apis", 200},
+		{"an own namespace on another tenant's path", "a", "/tenants/b/api/v1/namespaces/a--web/pods", "", 403},
+		{"discovery on another tenant's path", "a", "/tenants/b/apis", "", 403},
+		{"the system tenant's path", "a", "/tenants/system/apis", "", 403},
+		{"the path of all tenants", "a", "/tenants/all/api/v1/namespaces", "", 403},
+		{"another tenant's namespace on the own path", "a", "/tenants/a/api/v1/namespaces/b--web/pods", "", 403},
+		{"a tenant without a path", "a", "/tenants/a", "", 403},
+		{"a tenant and a slash", "a", "/tenants/a/", "", 403},
+		{"no tenant", "a", "/tenants/", "", 403},
+		{"an empty tenant", "a", "/tenants//api/v1/namespaces", "", 400},
+		{"a dot as the tenant", "a", "/tenants/./api", "", 400},
+		{"two dots as the tenant", "a", "/tenants/../api", "", 400},
+		{"an encoded slash in the tenant", "a", "/tenants/a%2Fb/api", "", 400},
+		{"an encoded letter as the tenant", "a", "/tenants/%61/api", "", 400},
+		{"an encoded space in the tenant", "a", "/tenants/A%20B/api", "", 400},
+		{"the system tenant with a capital letter", "a", "/tenants/System/api", "", 400},
+		{"a reserved name", "a", "/tenants/tenant/api", "", 400},
+		{"two tenants", "a", "/tenants/a/tenants/b/api", "", 400},
+		{"two slashes after the tenant", "a", "/tenants/a//api", "", 400},
+		{
+			"the system tenant in a namespace of the path's tenant",
+			"system", "/tenants/a/api/v1/namespaces/a--web/pods", "/api/v1/namespaces/a--web/pods", 200,
+		},
+		{
+			"the system tenant in a namespace of another tenant",
+			"system", "/tenants/a/api/v1/namespaces/b--web/pods", "", 403,
+		},
+		{"the system tenant in a system namespace", "system", "/tenants/a/api/v1/namespaces/kube-system/pods", "", 403},
+		{"the system tenant lists nodes", "system", "/tenants/a/api/v1/nodes", "/api/v1/nodes", 200},
+		{"the system tenant lists all pods", "system", "/tenants/a/api/v1/pods", "", 403},
+		{"the system tenant reads metrics", "system", "/tenants/a/metrics", "/metrics", 200},
+		{"the system tenant connects to a node", "system", "/tenants/a/api/v1/nodes/n/proxy/exec/b--web/p/c", "", 403},
+		{
+			"the system tenant reads a node's status",
+			"system", "/tenants/a/api/v1/nodes/n/status", "/api/v1/nodes/n/status", 200,
+		},
+		{"the system tenant lists the pods of all tenants", "system", "/tenants/all/api/v1/pods", "/api/v1/pods", 200},
+		{
+			"the system tenant connects to a node on the path of all tenants",
+			"system", "/tenants/all/api/v1/nodes/n/proxy/x", "", 403,
+		},
+		{
+			"the system tenant connects to a pod on the path of all tenants",
+			"system", "/tenants/all/api/v1/namespaces/b--web/pods/p/exec", "", 403,
+		},
+		{
+			"the system tenant reads a log on the path of all tenants",
+			"system", "/tenants/all/api/v1/namespaces/b--web/pods/p/log", "/api/v1/namespaces/b--web/pods/p/log", 200,
+		},
+		{"the system tenant lists pods on its own path", "system", "/tenants/system/api/v1/pods", "/api/v1/pods", 200},
 	} {
-		got, code := serve(t, callerOf(c.tenant), nil, c.target)
-		switch {
-		case code != c.code:
-			t.Errorf("%s of tenant %s: %d, want %d", c.target, c.tenant, code, c.code)
-		case got != nil && got.path != c.path:
-			t.Errorf("%s of tenant %s: the handler sees %s, want %s", c.target, c.tenant, got.path, c.path)
-		}
+		t.Run(c.name, func(t *testing.T) {
+			got, code := serve(t, callerOf(c.tenant), nil, c.target)
+			switch {
+			case code != c.code:
+				t.Errorf("%s: %d, want %d", c.target, code, c.code)
+			case got != nil && got.path != c.path:
+				t.Errorf("%s: the handler sees %s, want %s", c.target, got.path, c.path)
+			}
+		})
 	}
 	if got, _ := serve(t, callerOf("system"), nil, "/tenants/a/api/v1/namespaces"); got == nil ||
 		got.selector != "kubetenant.dev/tenant=a" {
@@ -226,23 +249,27 @@ func TestMalformedTenantPathReturnsStatus(t *testing.T) {
 // TestWritesOnTenantPaths checks that a caller of the system tenant can write only objects of the
 // tenant in the path if the path names a tenant.
 func TestWritesOnTenantPaths(t *testing.T) {
-	for _, c := range []struct {
+	for name, c := range map[string]struct {
 		method, target string
 		code           int
 	}{
-		{http.MethodPost, "/tenants/a/api/v1/namespaces/a--web/pods", 200},
-		{http.MethodPost, "/tenants/a/api/v1/namespaces/b--web/pods", 403},
-		{http.MethodPost, "/tenants/a/api/v1/namespaces", 403},
-		{http.MethodDelete, "/tenants/a/api/v1/nodes/n", 403},
-		{http.MethodPut, "/tenants/a/debug/flags/v", 403},
-		{"IMPERSONATE", "/tenants/a/debug/flags/v", 403},
-		{"IMPERSONATE", "/tenants/all/api", 403},
-		{http.MethodPost, "/tenants/all/api/v1/namespaces/a--web/pods", 403},
-		{http.MethodDelete, "/tenants/all/api/v1/pods", 403},
+		"a creation in a namespace of the path's tenant": {
+			http.MethodPost, "/tenants/a/api/v1/namespaces/a--web/pods", 200,
+		},
+		"a creation in another tenant's namespace":    {http.MethodPost, "/tenants/a/api/v1/namespaces/b--web/pods", 403},
+		"a creation of a namespace":                   {http.MethodPost, "/tenants/a/api/v1/namespaces", 403},
+		"a deletion of a node":                        {http.MethodDelete, "/tenants/a/api/v1/nodes/n", 403},
+		"a write without a resource":                  {http.MethodPut, "/tenants/a/debug/flags/v", 403},
+		"an impersonation without a resource":         {"IMPERSONATE", "/tenants/a/debug/flags/v", 403},
+		"an impersonation on the path of all tenants": {"IMPERSONATE", "/tenants/all/api", 403},
+		"a creation on the path of all tenants":       {http.MethodPost, "/tenants/all/api/v1/namespaces/a--web/pods", 403},
+		"a deletion on the path of all tenants":       {http.MethodDelete, "/tenants/all/api/v1/pods", 403},
 	} {
-		if _, code := send(t, callerOf("system"), nil, c.method, c.target); code != c.code {
-			t.Errorf("%s %s: %d, want %d", c.method, c.target, code, c.code)
-		}
+		t.Run(name, func(t *testing.T) {
+			if _, code := send(t, callerOf("system"), nil, c.method, c.target); code != c.code {
+				t.Errorf("%s %s: %d, want %d", c.method, c.target, code, c.code)
+			}
+		})
 	}
 }
 

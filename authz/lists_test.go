@@ -279,53 +279,70 @@ func servesOlderPaths(r schema.GroupResource) bool {
 // and the resource.
 func TestOlderTenantPaths(t *testing.T) {
 	for _, c := range []struct {
-		tenant, target, path string
-		code                 int
+		name, tenant, target, path string
+		code                       int
 	}{
-		{"a", "/api/v1/tenants/a/namespaces/a--web/pods", "/api/v1/namespaces/a--web/pods", 200},
-		{"a", "/api/v1/tenants/a/namespaces/a--web/pods/p/log", "/api/v1/namespaces/a--web/pods/p/log", 200},
-		{"a", "/api/v1/tenants/a/namespaces/a--web", "/api/v1/namespaces/a--web", 200},
-		{"a", "/api/v1/tenants/a/namespaces", "/api/v1/namespaces", 200},
-		{"a", "/api/v1/tenants/a/pods", "/api/v1/pods", 200},
-		{"a", "/apis/apps/v1/tenants/a/namespaces/a--web/deployments", "/apis/apps/v1/namespaces/a--web/deployments", 200},
-		{"a", "/api/v1/tenants/a/namespaces/a--web/status", "", 403},
-		{"a", "/api/v1/tenants/b/namespaces/a--web/pods", "", 403},
-		{"a", "/api/v1/tenants/all/pods", "", 403},
-		{"a", "/api/v1/tenants/a/namespaces/b--web/pods", "", 403},
-		{"a", "/apis/apps/v1/tenants/b/deployments", "", 403},
-		{"a", "/api/v1/tenants//pods", "", 400},
-		{"a", "/api/v1/tenants/%61/pods", "", 400},
-		{"a", "/api/v1/tenants/a%2fb/pods", "", 400},
-		{"a", "/api/v1/tenants/./pods", "", 400},
-		{"a", "/api/v1/tenants/System/pods", "", 400},
-		{"a", "/tenants/a/api/v1/tenants/a/pods", "", 400},
-		{"a", "/tenants/a/api/v1/tenants/b/pods", "", 400},
+		{
+			"pods in an own namespace",
+			"a", "/api/v1/tenants/a/namespaces/a--web/pods", "/api/v1/namespaces/a--web/pods", 200,
+		},
+		{
+			"a log in an own namespace",
+			"a", "/api/v1/tenants/a/namespaces/a--web/pods/p/log", "/api/v1/namespaces/a--web/pods/p/log", 200,
+		},
+		{"an own namespace", "a", "/api/v1/tenants/a/namespaces/a--web", "/api/v1/namespaces/a--web", 200},
+		{"the list of namespaces", "a", "/api/v1/tenants/a/namespaces", "/api/v1/namespaces", 200},
+		{"the list of all pods", "a", "/api/v1/tenants/a/pods", "/api/v1/pods", 200},
+		{
+			"deployments in an own namespace",
+			"a", "/apis/apps/v1/tenants/a/namespaces/a--web/deployments", "/apis/apps/v1/namespaces/a--web/deployments", 200,
+		},
+		{"the status of a namespace", "a", "/api/v1/tenants/a/namespaces/a--web/status", "", 403},
+		{"another tenant's path", "a", "/api/v1/tenants/b/namespaces/a--web/pods", "", 403},
+		{"the path of all tenants", "a", "/api/v1/tenants/all/pods", "", 403},
+		{"another tenant's namespace", "a", "/api/v1/tenants/a/namespaces/b--web/pods", "", 403},
+		{"deployments on another tenant's path", "a", "/apis/apps/v1/tenants/b/deployments", "", 403},
+		{"an empty tenant", "a", "/api/v1/tenants//pods", "", 400},
+		{"an encoded letter as the tenant", "a", "/api/v1/tenants/%61/pods", "", 400},
+		{"an encoded slash in the tenant", "a", "/api/v1/tenants/a%2fb/pods", "", 400},
+		{"a dot as the tenant", "a", "/api/v1/tenants/./pods", "", 400},
+		{"the system tenant with a capital letter", "a", "/api/v1/tenants/System/pods", "", 400},
+		{"both forms with the same tenant", "a", "/tenants/a/api/v1/tenants/a/pods", "", 400},
+		{"both forms with different tenants", "a", "/tenants/a/api/v1/tenants/b/pods", "", 400},
 		// These paths are not in the older form. They keep their usual meaning, and tenants may not
 		// access them.
-		{"a", "/api/v1/tenants/a", "", 403},
-		{"a", "/api/v1/tenants/a/", "", 403},
-		{"a", "/api/v1/tenants/a/tenants/b/pods", "", 403},
-		{"a", "/apis/own.example.com/v1/tenants/a/status", "", 403},
-		{"a", "/apis/own.example.com/v1/tenants/b/things", "", 403},
-		{"a", "/apis/apps/v1%2f/tenants/a/deployments", "", 403},
-		{"system", "/apis/own.example.com/v1/tenants/a/status", "/apis/own.example.com/v1/tenants/a/status", 200},
-		{"system", "/api/v1/tenants/a/namespaces/b--web/pods", "", 403},
-		{"system", "/api/v1/tenants/a/namespaces/a--web/pods", "/api/v1/namespaces/a--web/pods", 200},
+		{"a tenant without a resource", "a", "/api/v1/tenants/a", "", 403},
+		{"a tenant and a slash", "a", "/api/v1/tenants/a/", "", 403},
+		{"two tenants", "a", "/api/v1/tenants/a/tenants/b/pods", "", 403},
+		{"the status of an object of kind tenants", "a", "/apis/own.example.com/v1/tenants/a/status", "", 403},
+		{"a subresource of an object of kind tenants", "a", "/apis/own.example.com/v1/tenants/b/things", "", 403},
+		{"an encoded slash in the version", "a", "/apis/apps/v1%2f/tenants/a/deployments", "", 403},
+		{
+			"the system tenant reads the status of an object of kind tenants",
+			"system", "/apis/own.example.com/v1/tenants/a/status", "/apis/own.example.com/v1/tenants/a/status", 200,
+		},
+		{"the system tenant in another tenant's namespace", "system", "/api/v1/tenants/a/namespaces/b--web/pods", "", 403},
+		{
+			"the system tenant in a namespace of the path's tenant",
+			"system", "/api/v1/tenants/a/namespaces/a--web/pods", "/api/v1/namespaces/a--web/pods", 200,
+		},
 	} {
-		s := allowingServer(labeledOptions())
-		s.older = servesOlderPaths
-		got, code := s.send(t, callerOf(c.tenant), http.MethodGet, c.target)
-		switch {
-		case code != c.code:
-			t.Errorf("%s of tenant %s: %d, want %d", c.target, c.tenant, code, c.code)
-		case got != nil && got.path != c.path:
-			t.Errorf("%s of tenant %s: the handler sees %s, want %s", c.target, c.tenant, got.path, c.path)
-		}
-		if !strings.HasPrefix(c.target, "/tenants/") {
-			if got, _ := allowingServer(labeledOptions()).send(t, callerOf("a"), http.MethodGet, c.target); got != nil {
-				t.Errorf("%s is served although older paths are disabled: %s", c.target, got.path)
+		t.Run(c.name, func(t *testing.T) {
+			s := allowingServer(labeledOptions())
+			s.older = servesOlderPaths
+			got, code := s.send(t, callerOf(c.tenant), http.MethodGet, c.target)
+			switch {
+			case code != c.code:
+				t.Errorf("%s: %d, want %d", c.target, code, c.code)
+			case got != nil && got.path != c.path:
+				t.Errorf("%s: the handler sees %s, want %s", c.target, got.path, c.path)
 			}
-		}
+			if !strings.HasPrefix(c.target, "/tenants/") {
+				if got, _ := allowingServer(labeledOptions()).send(t, callerOf("a"), http.MethodGet, c.target); got != nil {
+					t.Errorf("%s is served although older paths are disabled: %s", c.target, got.path)
+				}
+			}
+		})
 	}
 }
 

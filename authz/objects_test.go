@@ -58,83 +58,100 @@ func ownObjectOptions() authz.Options {
 func TestObjectsAboutATenant(t *testing.T) {
 	const byName, both = "metadata.name=a", "metadata.name=of-a,spec.tenant=a"
 	for _, c := range []struct {
-		id, target, want string // want: the field selector, empty if denied
+		name, id, target string
+		want             string // the field selector, empty if denied
 	}{
-		{"a", "tenants?", byName},
-		{"a", "tenants?limit=500&continue=", byName},
-		{"a", "tenants?fieldSelector=metadata.name%3Da", byName},
-		{"a", "tenants?fieldSelector=metadata.name%3Da&limit=1", byName},
-		{"a", "tenants?fieldSelector=", byName},
-		{"a", "tenants?fieldSelector=metadata.name%3Db", ""},
-		{"a", "tenants?fieldSelector=metadata.name%3Da,spec.id%3Db", ""},
-		{"a", "tenants?fieldSelector=metadata.name!%3Da", ""},
-		{"a", "tenants?fieldSelector=spec.tenant%3Da", ""},
-		{"a", "tenants?fieldSelector=metadata.name%3Da&fieldSelector=metadata.name%3Db", ""},
-		{"a", "tenants?fieldSelector=metadata.name%3Da&fieldselector=metadata.name%3Db", ""},
-		{"a", "tenants?FIELDSELECTOR=x", ""},
-		{"a", "tenants?fieldSelector=((", ""},
-		{"a", "tenants?fieldSelector=%zz", ""},
-		{"b", "tenants?", ""},
-		{"b", "tenants?fieldSelector=metadata.name%3Db", ""},
-		{"unknown", "tenants?", ""},
-		{"new", "tenants?", "metadata.name=new"}, // the object does not exist yet
-		{"a", "tenantquotas?", "spec.tenant=a"},
-		{"b", "tenantquotas?", "spec.tenant=b"}, // several objects describe this tenant
-		{"new", "tenantquotas?", "spec.tenant=new"},
-		{"a", "tenantquotas?fieldSelector=spec.tenant%3Da", "spec.tenant=a"},
-		{"a", "tenantquotas?fieldSelector=spec.tenant%3D%3Da", "spec.tenant=a"},
-		{"a", "tenantquotas?fieldSelector=spec.tenant%3Db", ""},
-		{"a", "tenantquotas?fieldSelector=spec.tenant!%3Da", ""},
-		{"a", "tenantquotas?fieldSelector=metadata.name%3Dof-a", both},
-		{"a", "tenantquotas?fieldSelector=metadata.name%3Dof-a,spec.tenant%3Da", both},
-		{"a", "tenantquotas?fieldSelector=metadata.name%3Dof-a,spec.tenant%3Db", ""},
-		{"a", "tenantquotas?fieldSelector=metadata.name%3Dof-b", ""},
-		{"c", "tenantquotas?fieldSelector=metadata.name%3Dc", ""},
-		{"new", "tenantquotas?fieldSelector=metadata.name%3Dnew", "metadata.name=new,spec.tenant=new"},
-		{"a", "others?", ""},
+		{"a list without a selector", "a", "tenants?", byName},
+		{"a list with a limit", "a", "tenants?limit=500&continue=", byName},
+		{"the own name", "a", "tenants?fieldSelector=metadata.name%3Da", byName},
+		{"the own name with a limit", "a", "tenants?fieldSelector=metadata.name%3Da&limit=1", byName},
+		{"an empty selector", "a", "tenants?fieldSelector=", byName},
+		{"another tenant's name", "a", "tenants?fieldSelector=metadata.name%3Db", ""},
+		{"the own name and another tenant's ID", "a", "tenants?fieldSelector=metadata.name%3Da,spec.id%3Db", ""},
+		{"every name except the own", "a", "tenants?fieldSelector=metadata.name!%3Da", ""},
+		{"a field of another resource", "a", "tenants?fieldSelector=spec.tenant%3Da", ""},
+		{
+			"two selectors with different names",
+			"a", "tenants?fieldSelector=metadata.name%3Da&fieldSelector=metadata.name%3Db", "",
+		},
+		{
+			"a second selector in lowercase",
+			"a", "tenants?fieldSelector=metadata.name%3Da&fieldselector=metadata.name%3Db", "",
+		},
+		{"a selector in uppercase", "a", "tenants?FIELDSELECTOR=x", ""},
+		{"a selector that does not parse", "a", "tenants?fieldSelector=((", ""},
+		{"an invalid escape in the selector", "a", "tenants?fieldSelector=%zz", ""},
+		{"an object that describes no tenant", "b", "tenants?", ""},
+		{"the name of an object that describes no tenant", "b", "tenants?fieldSelector=metadata.name%3Db", ""},
+		{"a tenant without a field", "unknown", "tenants?", ""},
+		{"a tenant without an object", "new", "tenants?", "metadata.name=new"},
+		{"the quotas of a tenant with one quota", "a", "tenantquotas?", "spec.tenant=a"},
+		{"the quotas of a tenant with several quotas", "b", "tenantquotas?", "spec.tenant=b"},
+		{"the quotas of a tenant without a quota", "new", "tenantquotas?", "spec.tenant=new"},
+		{"the own quotas", "a", "tenantquotas?fieldSelector=spec.tenant%3Da", "spec.tenant=a"},
+		{"the own quotas with two equals signs", "a", "tenantquotas?fieldSelector=spec.tenant%3D%3Da", "spec.tenant=a"},
+		{"another tenant's quotas", "a", "tenantquotas?fieldSelector=spec.tenant%3Db", ""},
+		{"the quotas of every other tenant", "a", "tenantquotas?fieldSelector=spec.tenant!%3Da", ""},
+		{"an own quota by name", "a", "tenantquotas?fieldSelector=metadata.name%3Dof-a", both},
+		{"an own quota by name and tenant", "a", "tenantquotas?fieldSelector=metadata.name%3Dof-a,spec.tenant%3Da", both},
+		{
+			"an own quota by name with another tenant",
+			"a", "tenantquotas?fieldSelector=metadata.name%3Dof-a,spec.tenant%3Db", "",
+		},
+		{"another tenant's quota by name", "a", "tenantquotas?fieldSelector=metadata.name%3Dof-b", ""},
+		{"another tenant's quota with the caller's name", "c", "tenantquotas?fieldSelector=metadata.name%3Dc", ""},
+		{
+			"a missing quota with the caller's name",
+			"new", "tenantquotas?fieldSelector=metadata.name%3Dnew", "metadata.name=new,spec.tenant=new",
+		},
+		{"a resource that describes no tenant", "a", "others?", ""},
 	} {
-		for _, form := range []string{
-			"", "&watch=true", "&watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan",
-		} {
-			target := "/apis/kubetenant.dev/v1alpha1/" + c.target + form
-			got, status := sendThrough(t, authz.New(ownObjectOptions(), &recorder{decision: authorizer.DecisionAllow}, nil),
-				callerOf(c.id), nil, http.MethodGet, target)
-			name := ""
-			if selector, err := fields.ParseSelector(c.want); err == nil {
-				name, _ = selector.RequiresExactMatch("metadata.name")
+		t.Run(c.name, func(t *testing.T) {
+			for _, form := range []string{
+				"", "&watch=true", "&watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan",
+			} {
+				target := "/apis/kubetenant.dev/v1alpha1/" + c.target + form
+				got, status := sendThrough(t, authz.New(ownObjectOptions(), &recorder{decision: authorizer.DecisionAllow}, nil),
+					callerOf(c.id), nil, http.MethodGet, target)
+				name := ""
+				if selector, err := fields.ParseSelector(c.want); err == nil {
+					name, _ = selector.RequiresExactMatch("metadata.name")
+				}
+				switch {
+				case c.want == "" && status != http.StatusForbidden:
+					t.Errorf("%s: %d, %+v; want it denied", target, status, got)
+				case c.want != "" && (status != http.StatusOK || got.fields != c.want || got.info.FieldSelector != c.want ||
+					got.info.Name != name || strings.Contains(got.query, "limit") ||
+					strings.Contains(form, "sendInitialEvents") != strings.Contains(got.query, "sendInitialEvents")):
+					t.Errorf("%s: %d, %+v; want %s", target, status, got, c.want)
+				}
 			}
-			switch {
-			case c.want == "" && status != http.StatusForbidden:
-				t.Errorf("%s of %s: %d, %+v; want it denied", target, c.id, status, got)
-			case c.want != "" && (status != http.StatusOK || got.fields != c.want || got.info.FieldSelector != c.want ||
-				got.info.Name != name || strings.Contains(got.query, "limit") ||
-				strings.Contains(form, "sendInitialEvents") != strings.Contains(got.query, "sendInitialEvents")):
-				t.Errorf("%s of %s: %d, %+v; want %s", target, c.id, status, got, c.want)
-			}
-		}
+		})
 	}
 }
 
 // TestOlderWatchPaths checks the deprecated paths /apis/.../watch/..., which contain the name of
 // the object. The handlers reject a field selector with a different name than the path.
 func TestOlderWatchPaths(t *testing.T) {
-	for _, c := range []struct{ id, target, want string }{
-		{"a", "tenants", "metadata.name=a"},
-		{"a", "tenants/a", "metadata.name=a"},
-		{"a", "tenants/b", ""},
-		{"b", "tenants/b", ""},
-		{"a", "tenants/a?fieldSelector=metadata.name%3Db", ""},
-		{"a", "tenantquotas", "spec.tenant=a"},
-		{"a", "tenantquotas/of-a", "metadata.name=of-a,spec.tenant=a"},
-		{"a", "tenantquotas/a", "metadata.name=a,spec.tenant=a"},
-		{"a", "tenantquotas/of-b", ""},
-		{"c", "tenantquotas/c", ""},
+	for name, c := range map[string]struct{ id, target, want string }{
+		"all tenants":                        {"a", "tenants", "metadata.name=a"},
+		"the own tenant":                     {"a", "tenants/a", "metadata.name=a"},
+		"another tenant":                     {"a", "tenants/b", ""},
+		"an object that describes no tenant": {"b", "tenants/b", ""},
+		"the own tenant with another tenant's selector": {"a", "tenants/a?fieldSelector=metadata.name%3Db", ""},
+		"all quotas":                                    {"a", "tenantquotas", "spec.tenant=a"},
+		"an own quota":                                  {"a", "tenantquotas/of-a", "metadata.name=of-a,spec.tenant=a"},
+		"a missing quota with the caller's name":        {"a", "tenantquotas/a", "metadata.name=a,spec.tenant=a"},
+		"another tenant's quota":                        {"a", "tenantquotas/of-b", ""},
+		"another tenant's quota with the caller's name": {"c", "tenantquotas/c", ""},
 	} {
-		got, status := sendThrough(t, authz.New(ownObjectOptions(), &recorder{decision: authorizer.DecisionAllow}, nil),
-			callerOf(c.id), nil, http.MethodGet, "/apis/kubetenant.dev/v1alpha1/watch/"+c.target)
-		if c.want == "" && status != http.StatusForbidden || c.want != "" && (got == nil || got.fields != c.want) {
-			t.Errorf("%s of %s: %d, %+v; want %q", c.target, c.id, status, got, c.want)
-		}
+		t.Run(name, func(t *testing.T) {
+			got, status := sendThrough(t, authz.New(ownObjectOptions(), &recorder{decision: authorizer.DecisionAllow}, nil),
+				callerOf(c.id), nil, http.MethodGet, "/apis/kubetenant.dev/v1alpha1/watch/"+c.target)
+			if c.want == "" && status != http.StatusForbidden || c.want != "" && (got == nil || got.fields != c.want) {
+				t.Errorf("%d, %+v; want %q", status, got, c.want)
+			}
+		})
 	}
 }
 
@@ -177,32 +194,36 @@ func TestWatchesOfOwnObjectsEnd(t *testing.T) {
 // webhook service. No filter limits the reviewed request afterwards, so the review must already
 // contain the limit.
 func TestReviewsOfOwnObjects(t *testing.T) {
-	for _, c := range []struct {
+	for name, c := range map[string]struct {
 		resource, name, fields string
 		list, watch            bool
 	}{
-		{"tenants", "", "", false, false},
-		{"tenants", "a", "", true, true},
-		{"tenants", "a", "metadata.name=a", true, true},
-		{"tenants", "", "metadata.name=a", true, true},
-		{"tenants", "", "metadata.name!=a", false, false},
-		{"tenants", "", "metadata.name=b", false, false},
-		{"tenants", "", "spec.tenant=a", false, false},
-		{"tenants", "b", "", false, false},
-		{"tenants", "new", "", false, false},
-		{"tenantquotas", "", "", false, false},
-		{"tenantquotas", "", "spec.tenant=a", true, true},
-		{"tenantquotas", "", "spec.tenant=a,status.x=y", true, true},
-		{"tenantquotas", "", "spec.tenant=b", false, false},
-		{"tenantquotas", "", "spec.tenant!=a", false, false},
-		{"tenantquotas", "of-a", "metadata.name=of-a", true, false}, // an object of another tenant can get the name
-		{"tenantquotas", "of-a", "", true, false},
-		{"tenantquotas", "a", "metadata.name=a", true, false},
-		{"tenantquotas", "of-a", "metadata.name=of-a,spec.tenant=a", true, true},
-		{"tenantquotas", "of-b", "metadata.name=of-b,spec.tenant=a", false, false},
-		{"tenantquotas", "c", "", false, false},
+		"tenants without a name or selector":          {"tenants", "", "", false, false},
+		"the own tenant by name":                      {"tenants", "a", "", true, true},
+		"the own tenant by name and selector":         {"tenants", "a", "metadata.name=a", true, true},
+		"the own tenant by selector":                  {"tenants", "", "metadata.name=a", true, true},
+		"every tenant except the own":                 {"tenants", "", "metadata.name!=a", false, false},
+		"another tenant by selector":                  {"tenants", "", "metadata.name=b", false, false},
+		"a tenant by a field of another resource":     {"tenants", "", "spec.tenant=a", false, false},
+		"an object that describes no tenant":          {"tenants", "b", "", false, false},
+		"another tenant by name":                      {"tenants", "new", "", false, false},
+		"quotas without a name or selector":           {"tenantquotas", "", "", false, false},
+		"quotas of the own tenant":                    {"tenantquotas", "", "spec.tenant=a", true, true},
+		"quotas of the own tenant with another field": {"tenantquotas", "", "spec.tenant=a,status.x=y", true, true},
+		"quotas of another tenant":                    {"tenantquotas", "", "spec.tenant=b", false, false},
+		"quotas of every other tenant":                {"tenantquotas", "", "spec.tenant!=a", false, false},
+		"an own quota by name and selector": { // an object of another tenant can get the name
+			"tenantquotas", "of-a", "metadata.name=of-a", true, false,
+		},
+		"an own quota by name":                   {"tenantquotas", "of-a", "", true, false},
+		"a missing quota with the caller's name": {"tenantquotas", "a", "metadata.name=a", true, false},
+		"an own quota by name and tenant":        {"tenantquotas", "of-a", "metadata.name=of-a,spec.tenant=a", true, true},
+		"another tenant's quota with the own tenant's selector": {
+			"tenantquotas", "of-b", "metadata.name=of-b,spec.tenant=a", false, false,
+		},
+		"another tenant's quota by name": {"tenantquotas", "c", "", false, false},
 	} {
-		t.Run(c.name, func(t *testing.T) {
+		t.Run(name, func(t *testing.T) {
 			for verb, want := range map[string]bool{"list": c.list, "watch": c.watch, "deletecollection": false} {
 				selector, err := fields.ParseSelector(c.fields)
 				if err != nil {
@@ -220,21 +241,21 @@ func TestReviewsOfOwnObjects(t *testing.T) {
 				r := &recorder{decision: authorizer.DecisionNoOpinion}
 				d, reason, _ := authz.New(ownObjectOptions(), r, nil).Authorize(t.Context(), a)
 				if (d != authorizer.DecisionDeny) != want {
-					t.Errorf("%s %s %q with %q: %v, %s; want %t", verb, c.resource, c.name, c.fields, d, reason, want)
+					t.Errorf("%s: %v, %s; want %t", verb, d, reason, want)
 				}
 				if !want && verb != "deletecollection" && c.name == "" && reason != authz.ReasonNotNamed.String() {
-					t.Errorf("%s %s with %q: %q; want a reason that names the field selector", verb, c.resource, c.fields, reason)
+					t.Errorf("%s: %q; want a reason that names the field selector", verb, reason)
 				}
 				a.FieldSelectorParsingErr = errSelector
 				if d, _, _ := authz.New(ownObjectOptions(), r, nil).Authorize(t.Context(), a); c.name == "" &&
 					d != authorizer.DecisionDeny {
-					t.Errorf("%s %s with a selector that does not parse: %v", verb, c.resource, d)
+					t.Errorf("%s with a selector that does not parse: %v", verb, d)
 				}
 				a.FieldSelectorParsingErr = nil
 				own := c.name == "" || c.name == "a" || c.name == "of-a"
 				d, reason, _ = authz.New(ownObjectOptions(), r, nil).Authorize(selfReviewContext(t.Context()), a)
 				if (d != authorizer.DecisionDeny) != (own && verb != "deletecollection") {
-					t.Errorf("self review: %s %s %q: %v, %s", verb, c.resource, c.name, d, reason)
+					t.Errorf("self review: %s: %v, %s", verb, d, reason)
 				}
 			}
 		})

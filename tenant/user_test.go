@@ -93,30 +93,34 @@ func TestSet(t *testing.T) {
 		}
 		return id
 	}
-	for _, c := range []struct {
+	for name, c := range map[string]struct {
 		names []string
 		in    []tenant.ID
 		out   []tenant.ID
 	}{
-		{nil, nil, []tenant.ID{id("a"), tenant.System(), {}}},
-		{[]string{"a"}, []tenant.ID{id("a")}, []tenant.ID{id("A"), id("b"), tenant.System(), {}}},
-		{[]string{"*"}, []tenant.ID{id("a"), id("b")}, []tenant.ID{tenant.System(), {}}},
-		{[]string{"*", "system"}, []tenant.ID{id("a"), tenant.System()}, []tenant.ID{{}}},
+		"no names":    {nil, nil, []tenant.ID{id("a"), tenant.System(), {}}},
+		"one tenant":  {[]string{"a"}, []tenant.ID{id("a")}, []tenant.ID{id("A"), id("b"), tenant.System(), {}}},
+		"all tenants": {[]string{"*"}, []tenant.ID{id("a"), id("b")}, []tenant.ID{tenant.System(), {}}},
+		"all tenants and the system tenant": {
+			[]string{"*", "system"}, []tenant.ID{id("a"), tenant.System()}, []tenant.ID{{}},
+		},
 	} {
-		s, err := tenant.ParseSet(c.names)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, in := range c.in {
-			if !s.Has(in) {
-				t.Errorf("%v: Has(%q) = false", c.names, in)
+		t.Run(name, func(t *testing.T) {
+			s, err := tenant.ParseSet(c.names)
+			if err != nil {
+				t.Fatal(err)
 			}
-		}
-		for _, out := range c.out {
-			if s.Has(out) {
-				t.Errorf("%v: Has(%q) = true", c.names, out)
+			for _, in := range c.in {
+				if !s.Has(in) {
+					t.Errorf("Has(%q) = false", in)
+				}
 			}
-		}
+			for _, out := range c.out {
+				if s.Has(out) {
+					t.Errorf("Has(%q) = true", out)
+				}
+			}
+		})
 	}
 	if _, err := tenant.ParseSet([]string{"a", "b c"}); !errors.Is(err, tenant.ErrInvalid) {
 		t.Errorf("ParseSet of a bad name = %v; want ErrInvalid", err)

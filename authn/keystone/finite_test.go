@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/iotest"
@@ -31,22 +32,24 @@ func TestFiniteReader(t *testing.T) {
 		`NaNaN`:                          ` 0 aN`,
 		`"` + "\xc3\xa9\xff" + `NaN"NaN`: `"` + "\xc3\xa9\xff" + `NaN" 0 `,
 	} {
-		t.Run(in, func(t *testing.T) {
+		t.Run(strconv.Quote(in), func(t *testing.T) {
 			for name, from := range map[string]io.Reader{
 				"whole":          strings.NewReader(in),
 				"byte by byte":   iotest.OneByteReader(strings.NewReader(in)),
 				"EOF with data":  iotest.DataErrReader(strings.NewReader(in)),
 				"after a buffer": strings.NewReader(in),
 			} {
-				pad := ""
-				if name == "after a buffer" { // the literal crosses the end of bufio's buffer
-					pad = strings.Repeat(" ", 4094)
-					from = io.MultiReader(strings.NewReader(pad), from)
-				}
-				got, err := io.ReadAll(newFiniteReader(from))
-				if err != nil || string(got) != pad+want {
-					t.Errorf("%q, %s: %q, %v; want %q", in, name, got[len(pad):], err, want)
-				}
+				t.Run(name, func(t *testing.T) {
+					pad := ""
+					if name == "after a buffer" { // the literal crosses the end of bufio's buffer
+						pad = strings.Repeat(" ", 4094)
+						from = io.MultiReader(strings.NewReader(pad), from)
+					}
+					got, err := io.ReadAll(newFiniteReader(from))
+					if err != nil || string(got) != pad+want {
+						t.Errorf("%q, %v; want %q", got[len(pad):], err, want)
+					}
+				})
 			}
 		})
 	}

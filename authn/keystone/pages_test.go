@@ -119,22 +119,24 @@ func TestLinks(t *testing.T) {
 }
 
 func TestOrigins(t *testing.T) {
-	for _, c := range []struct {
+	for name, c := range map[string]struct {
 		a, b string
 		same bool
 	}{
-		{"https://keystone", "https://keystone:443", true},
-		{"http://keystone", "http://Keystone:80", true},
-		{"http://[::1]:80", "http://[::1]", true},
-		{"http://keystone", "https://keystone", false},
-		{"http://keystone:443", "https://keystone", false},
-		{"https://keystone:5000", "https://keystone", false},
+		"the default port of HTTPS":                {"https://keystone", "https://keystone:443", true},
+		"the default port of HTTP, and upper case": {"http://keystone", "http://Keystone:80", true},
+		"an IPv6 address":                          {"http://[::1]:80", "http://[::1]", true},
+		"another scheme":                           {"http://keystone", "https://keystone", false},
+		"another scheme with the same port":        {"http://keystone:443", "https://keystone", false},
+		"another port":                             {"https://keystone:5000", "https://keystone", false},
 	} {
-		a, errA := url.Parse(c.a)
-		b, errB := url.Parse(c.b)
-		if errA != nil || errB != nil || (origin(a) == origin(b)) != c.same {
-			t.Errorf("%s and %s: %t", c.a, c.b, !c.same)
-		}
+		t.Run(name, func(t *testing.T) {
+			a, errA := url.Parse(c.a)
+			b, errB := url.Parse(c.b)
+			if errA != nil || errB != nil || (origin(a) == origin(b)) != c.same {
+				t.Errorf("%s and %s: %t", c.a, c.b, !c.same)
+			}
+		})
 	}
 }
 

@@ -194,18 +194,20 @@ func TestMissingFields(t *testing.T) {
 				"roles has a role": `"roles":[{"id":"r"}]`,
 				"roles":            `"roles":[{"name":"admin"}]`,
 			} {
-				_, err := identityOf(t, Options{Scopes: all}, rolesPart, part, parts)
-				if !errors.Is(err, ErrResponse) || !strings.Contains(err.Error(), "token."+missing) {
-					t.Errorf("scope %s without %s: %v", scope, missing, err)
-				}
+				t.Run(missing, func(t *testing.T) {
+					_, err := identityOf(t, Options{Scopes: all}, rolesPart, part, parts)
+					if !errors.Is(err, ErrResponse) || !strings.Contains(err.Error(), "token."+missing) {
+						t.Error(err)
+					}
+				})
 			}
 			_, err := identityOf(t, Options{Scopes: all}, part)
 			if refused := errors.Is(err, ErrResponse); refused != (scope != "project") {
-				t.Errorf("scope %s without roles: %v", scope, err)
+				t.Errorf("without roles: %v", err)
 			}
 			_, err = identityOf(t, Options{Scopes: all}, rolesPart, part, `"expires_at":"2001-01-01T00:00:00Z"`)
 			if !errors.Is(err, ErrExpired) {
-				t.Errorf("scope %s, an expired token: %v", scope, err)
+				t.Errorf("an expired token: %v", err)
 			}
 		})
 	}
@@ -214,40 +216,42 @@ func TestMissingFields(t *testing.T) {
 // TestDomainsOfTheSystemTenant checks that a domain belongs to the system tenant only if it is
 // mapped. Otherwise, a user who can name a domain could enter the system tenant.
 func TestDomainsOfTheSystemTenant(t *testing.T) {
-	for _, c := range []struct {
+	for name, c := range map[string]struct {
 		domain string
 		mapped bool
 		want   error
 	}{
-		{"system", false, ErrDomain},
-		{"system", true, nil},
-		{"System", false, ErrDomain},
-		{"admins", true, nil},
-		{"admins", false, nil}, // an ordinary tenant
+		"the name of the system tenant":                 {"system", false, ErrDomain},
+		"the mapped name of the system tenant":          {"system", true, nil},
+		"the name of the system tenant in another case": {"System", false, ErrDomain},
+		"another mapped name":                           {"admins", true, nil},
+		"an ordinary tenant":                            {"admins", false, nil},
 	} {
-		for _, byID := range []bool{false, true} {
-			o := Options{Scopes: ScopeProject | ScopeDomain | ScopeSystem, DomainID: byID}
-			if c.mapped {
-				o.Tenants = map[string]tenant.ID{c.domain: tenant.System()}
+		t.Run(name, func(t *testing.T) {
+			for _, byID := range []bool{false, true} {
+				o := Options{Scopes: ScopeProject | ScopeDomain | ScopeSystem, DomainID: byID}
+				if c.mapped {
+					o.Tenants = map[string]tenant.ID{c.domain: tenant.System()}
+				}
+				for _, part := range []string{
+					`"domain":{"id":%[1]q,"name":%[1]q}`,
+					`"project":{"id":"p","name":"web","domain":{"id":%[1]q,"name":%[1]q}}`,
+				} {
+					owner := fmt.Sprintf(`"user":{"id":"u","name":"alice","domain":{"id":%[1]q,"name":%[1]q}}`, c.domain)
+					u, err := identityOf(t, o, rolesPart, owner, fmt.Sprintf(part, c.domain))
+					if !errors.Is(err, c.want) {
+						t.Errorf("by ID %t, %s: %v, %v", byID, part, u, err)
+						continue
+					}
+					if err != nil {
+						continue
+					}
+					if id, err := tenant.Of(u); err != nil || id.IsSystem() != c.mapped {
+						t.Errorf("by ID %t, %s: tenant %v, %v", byID, part, id, err)
+					}
+				}
 			}
-			for _, part := range []string{
-				`"domain":{"id":%[1]q,"name":%[1]q}`,
-				`"project":{"id":"p","name":"web","domain":{"id":%[1]q,"name":%[1]q}}`,
-			} {
-				owner := fmt.Sprintf(`"user":{"id":"u","name":"alice","domain":{"id":%[1]q,"name":%[1]q}}`, c.domain)
-				u, err := identityOf(t, o, rolesPart, owner, fmt.Sprintf(part, c.domain))
-				if !errors.Is(err, c.want) {
-					t.Errorf("%+v: %v, %v", c, u, err)
-					continue
-				}
-				if err != nil {
-					continue
-				}
-				if id, err := tenant.Of(u); err != nil || id.IsSystem() != c.mapped {
-					t.Errorf("%+v: tenant %v, %v", c, id, err)
-				}
-			}
-		}
+		})
 	}
 }
 
@@ -340,24 +344,26 @@ func TestRoleGroups(t *testing.T) {
 		!seen["role-id:domain:d%3Ar:s"] || !seen["role-id:domain:d:%253A"] {
 		t.Errorf("groups of domains %v", seen)
 	}
-	for _, c := range []struct{ project, role, want string }{
-		{"p", "r", "role-id:p:r"},
-		{"p:r", "s", "role-id:p%3Ar:s"},
-		{"p", "r:s", "role-id:p:r%3As"},
-		{"p%3Ar", "s", "role-id:p%253Ar:s"},
-		{"domain:r", "s", "role-id:domain%3Ar:s"},
-		{" domain", "r", "role-id:%20domain:r"},
-		{"Domain", "r", "role-id:Domain:r"},
-		{"domain", "r", ""},
-		{"system", "r", ""},
-		{"", "r", ""},
-		{"p", "", ""},
+	for _, c := range []struct{ name, project, role, want string }{
+		{"an ordinary project and role", "p", "r", "role-id:p:r"},
+		{"a colon in the project", "p:r", "s", "role-id:p%3Ar:s"},
+		{"a colon in the role", "p", "r:s", "role-id:p:r%3As"},
+		{"an escaped colon in the project", "p%3Ar", "s", "role-id:p%253Ar:s"},
+		{"a project that looks like a domain and its role", "domain:r", "s", "role-id:domain%3Ar:s"},
+		{"a reserved project after a space", " domain", "r", "role-id:%20domain:r"},
+		{"a reserved project in another case", "Domain", "r", "role-id:Domain:r"},
+		{"the reserved project of domains", "domain", "r", ""},
+		{"the reserved project of the system", "system", "r", ""},
+		{"no project", "", "r", ""},
+		{"no role", "p", "", ""},
 	} {
-		got := RoleGroup(c.project, c.role)
-		if got != c.want || seen[got] || !tenant.IsWellFormed(got) {
-			t.Errorf("RoleGroup(%q, %q) = %q, want %q", c.project, c.role, got, c.want)
-		}
-		seen[got] = got != ""
+		t.Run(c.name, func(t *testing.T) {
+			got := RoleGroup(c.project, c.role)
+			if got != c.want || seen[got] || !tenant.IsWellFormed(got) {
+				t.Errorf("RoleGroup(%q, %q) = %q, want %q", c.project, c.role, got, c.want)
+			}
+			seen[got] = got != ""
+		})
 	}
 	if DomainRoleGroup("d", "") != "" || DomainRoleGroup("", "r") != "" {
 		t.Error("DomainRoleGroup without a domain or a role is not empty")

@@ -70,11 +70,11 @@ func (q lineRequest) matchingLine(t *testing.T, p *abac.Policy) int {
 // TestLines checks which line of a file allows a request. The number 0 means that no line allows
 // the request.
 func TestLines(t *testing.T) {
-	for _, c := range []struct {
+	for name, c := range map[string]struct {
 		spec string
 		want map[lineRequest]int
 	}{
-		{
+		"a resource in one namespace": {
 			`"user":"alice","tenant":"a","space":"a","resource":"pods","namespace":"a--web"`,
 			map[lineRequest]int{
 				{}:                                     1,
@@ -97,7 +97,7 @@ func TestLines(t *testing.T) {
 				{user: "bob", groups: "alice"}:         0,
 			},
 		},
-		{
+		"all namespaces": {
 			`"user":"alice","tenant":"a","space":"a","resource":"pods","namespace":"*"`,
 			map[lineRequest]int{
 				{}:                   1,
@@ -106,16 +106,18 @@ func TestLines(t *testing.T) {
 				{namespace: "*"}:     1,
 			},
 		},
-		{`"user":"alice","tenant":"a","space":"a","resource":"pods"`, map[lineRequest]int{{}: 0, {namespace: "-"}: 1}},
-		{
+		"no namespace": {
+			`"user":"alice","tenant":"a","space":"a","resource":"pods"`, map[lineRequest]int{{}: 0, {namespace: "-"}: 1},
+		},
+		"all resources": {
 			`"user":"alice","tenant":"a","space":"a","resource":"*","apiGroup":"*","namespace":"*"`,
 			map[lineRequest]int{{}: 1, {resource: "x", group: "y", namespace: "-"}: 1, {path: "/x"}: 0},
 		},
-		{
+		"a resource in an API group": {
 			`"user":"alice","tenant":"a","space":"a","resource":"deployments","apiGroup":"apps","namespace":"*"`,
 			map[lineRequest]int{{resource: "deployments", group: "apps"}: 1, {resource: "deployments"}: 0},
 		},
-		{
+		"reads only": {
 			`"user":"alice","tenant":"a","space":"a","resource":"pods","namespace":"*","readonly":true`,
 			map[lineRequest]int{
 				{}:                           1,
@@ -131,7 +133,7 @@ func TestLines(t *testing.T) {
 				{subresource: "proxy"}:       0,
 			},
 		},
-		{
+		"another tenant's space": {
 			`"user":"alice","tenant":"a","space":"b","resource":"pods","namespace":"*"`,
 			map[lineRequest]int{
 				{}:                           0,
@@ -140,7 +142,7 @@ func TestLines(t *testing.T) {
 				{owner: "b", namespace: "-"}: 1,
 			},
 		},
-		{
+		"all spaces": {
 			`"user":"alice","tenant":"a","space":"*","resource":"pods","namespace":"*"`,
 			map[lineRequest]int{
 				{}:                1,
@@ -150,7 +152,7 @@ func TestLines(t *testing.T) {
 				{owner: "nobody"}: 0,
 			},
 		},
-		{
+		"all tenants": {
 			`"user":"alice","tenant":"*","space":"a","resource":"pods","namespace":"*"`,
 			map[lineRequest]int{
 				{}:                 1,
@@ -159,7 +161,7 @@ func TestLines(t *testing.T) {
 				{tenant: "nobody"}: 0,
 			},
 		},
-		{
+		"a group": {
 			`"group":"dev","tenant":"a","space":"a","resource":"pods","namespace":"*"`,
 			map[lineRequest]int{
 				{}:                           0,
@@ -169,23 +171,23 @@ func TestLines(t *testing.T) {
 				{groups: "dev", tenant: "b"}: 0,
 			},
 		},
-		{
+		"a user and a group": {
 			`"user":"alice","group":"dev","tenant":"a","space":"a","resource":"pods","namespace":"*"`,
 			map[lineRequest]int{{}: 0, {groups: "dev"}: 1, {user: "bob", groups: "dev"}: 0},
 		},
-		{
+		"all users": {
 			`"user":"*","tenant":"a","space":"a","resource":"pods","namespace":"*"`,
 			map[lineRequest]int{{}: 0, {groups: "system:authenticated"}: 1, {user: "bob", groups: "system:authenticated"}: 1},
 		},
-		{
+		"all groups": {
 			`"group":"*","tenant":"a","space":"a","resource":"pods","namespace":"*"`,
 			map[lineRequest]int{{groups: "dev"}: 0, {groups: "system:authenticated"}: 1},
 		},
-		{
+		"all users and groups": {
 			`"user":"*","group":"*","tenant":"a","space":"a","resource":"pods","namespace":"*"`,
 			map[lineRequest]int{{}: 0, {groups: "system:authenticated"}: 1},
 		},
-		{
+		"one path": {
 			`"user":"alice","tenant":"a","space":"system","nonResourcePath":"/metrics"`,
 			map[lineRequest]int{
 				{path: "/metrics", owner: "system"}:   1,
@@ -195,7 +197,7 @@ func TestLines(t *testing.T) {
 				{owner: "system"}:                     0,
 			},
 		},
-		{
+		"reads of a path prefix": {
 			`"user":"alice","tenant":"a","space":"system","nonResourcePath":"/logs/*","readonly":true`,
 			map[lineRequest]int{
 				{path: "/logs/x", owner: "system"}:               1,
@@ -204,11 +206,11 @@ func TestLines(t *testing.T) {
 				{path: "/logs/x", owner: "system", verb: "post"}: 0,
 			},
 		},
-		{
+		"all paths": {
 			`"user":"alice","tenant":"a","space":"system","nonResourcePath":"*"`,
 			map[lineRequest]int{{path: "/x", owner: "system"}: 1, {path: "/", owner: "system"}: 1, {owner: "system"}: 0},
 		},
-		{
+		"a path and a resource": {
 			`"user":"alice","tenant":"a","space":"system","nonResourcePath":"/x","resource":"nodes"`,
 			map[lineRequest]int{
 				{path: "/x", owner: "system"}:                        1,
@@ -216,7 +218,7 @@ func TestLines(t *testing.T) {
 				{resource: "pods", namespace: "-", owner: "system"}:  0,
 			},
 		},
-		{
+		"no tenant and no space": {
 			`"user":"root","resource":"*","apiGroup":"*","namespace":"*"`,
 			map[lineRequest]int{
 				{user: "root", tenant: "system", owner: "system"}: 1,
@@ -225,23 +227,25 @@ func TestLines(t *testing.T) {
 			},
 		},
 	} {
-		p := parse(t, v1beta1+"{"+c.spec+"}}")
-		for q, want := range c.want {
-			if got := q.matchingLine(t, p); got != want {
-				t.Errorf("{%s}\n%+v: line %d, want %d", c.spec, q, got, want)
+		t.Run(name, func(t *testing.T) {
+			p := parse(t, v1beta1+"{"+c.spec+"}}")
+			for q, want := range c.want {
+				if got := q.matchingLine(t, p); got != want {
+					t.Errorf("%+v: line %d, want %d", q, got, want)
+				}
 			}
-		}
+		})
 	}
 }
 
 // TestUnversionedFormat checks the format without a version. A missing tenant or space is the
 // system tenant. As in upstream, any other missing field matches everything.
 func TestUnversionedFormat(t *testing.T) {
-	for _, c := range []struct {
+	for name, c := range map[string]struct {
 		text string
 		want map[lineRequest]int
 	}{
-		{
+		"a user": {
 			`{"user":"alice"}`,
 			map[lineRequest]int{
 				{tenant: "system", owner: "system"}:              1,
@@ -250,14 +254,14 @@ func TestUnversionedFormat(t *testing.T) {
 				{tenant: "a", owner: "system"}:                   0,
 			},
 		},
-		{
+		"no fields": {
 			`{}`,
 			map[lineRequest]int{
 				{tenant: "system", owner: "system"}:                                 0,
 				{tenant: "system", owner: "system", groups: "system:authenticated"}: 1,
 			},
 		},
-		{
+		"a user and a resource": {
 			`{"user":"alice","resource":"pods"}`,
 			map[lineRequest]int{
 				{tenant: "system", owner: "system", group: "apps"}:       1,
@@ -265,7 +269,7 @@ func TestUnversionedFormat(t *testing.T) {
 				{tenant: "system", owner: "system", path: "/x"}:          0,
 			},
 		},
-		{
+		"a user and a namespace": {
 			`{"user":"alice","namespace":"ns"}`,
 			map[lineRequest]int{
 				{
@@ -278,17 +282,19 @@ func TestUnversionedFormat(t *testing.T) {
 				{tenant: "system", owner: "system", path: "/x"}: 0,
 			},
 		},
-		{
+		"a tenant and a space": {
 			`{"user":"alice","readonly":true,"tenant":"a","space":"a"}`,
 			map[lineRequest]int{{}: 1, {verb: "create"}: 0, {path: "/x", owner: "system"}: 0},
 		},
 	} {
-		p := parse(t, c.text)
-		for q, want := range c.want {
-			if got := q.matchingLine(t, p); got != want {
-				t.Errorf("%s\n%+v: line %d, want %d", c.text, q, got, want)
+		t.Run(name, func(t *testing.T) {
+			p := parse(t, c.text)
+			for q, want := range c.want {
+				if got := q.matchingLine(t, p); got != want {
+					t.Errorf("%+v: line %d, want %d", q, got, want)
+				}
 			}
-		}
+		})
 	}
 }
 
@@ -350,21 +356,23 @@ func TestLineSubjects(t *testing.T) {
 	if got := p.Subjects(); !slices.Equal(got, want) {
 		t.Errorf("Subjects() = %+v", got)
 	}
-	for _, c := range []struct {
+	for name, c := range map[string]struct {
 		id     tenant.ID
 		groups []string
 		want   []int
 	}{
-		{a, nil, []int{1}},
-		{a, []string{"ops"}, []int{1, 4}},
-		{a, []string{"ops", "dev"}, []int{1, 3, 4}},
-		{b, []string{"dev"}, []int{3, 5}},
-		{tenant.System(), []string{"dev"}, []int{3}},
-		{tenant.System(), nil, nil},
+		"the user without groups":          {a, nil, []int{1}},
+		"a group of the user's line":       {a, []string{"ops"}, []int{1, 4}},
+		"two groups":                       {a, []string{"ops", "dev"}, []int{1, 3, 4}},
+		"another tenant":                   {b, []string{"dev"}, []int{3, 5}},
+		"the system tenant with a group":   {tenant.System(), []string{"dev"}, []int{3}},
+		"the system tenant without groups": {tenant.System(), nil, nil},
 	} {
-		if got := p.LinesFor(c.id, &user.DefaultInfo{Name: "alice", Groups: c.groups}); !slices.Equal(got, c.want) {
-			t.Errorf("lines for alice of tenant %s in groups %v: %v, want %v", c.id, c.groups, got, c.want)
-		}
+		t.Run(name, func(t *testing.T) {
+			if got := p.LinesFor(c.id, &user.DefaultInfo{Name: "alice", Groups: c.groups}); !slices.Equal(got, c.want) {
+				t.Errorf("lines %v, want %v", got, c.want)
+			}
+		})
 	}
 	if resources, paths, incomplete := p.RulesFor(tenant.ID{}, authz.ObjectOwner{ID: a},
 		&user.DefaultInfo{Name: "alice"}, "a--web"); len(resources)+len(paths) > 0 || !incomplete {

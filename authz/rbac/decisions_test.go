@@ -374,19 +374,21 @@ func TestRequestsAreDeniedUntilSynced(t *testing.T) {
 	x := rbac.NewIndex()
 	x.Set(role("r", "get"))
 	x.Set(binding("b", "r", "alice"))
-	for _, c := range []struct {
+	for name, c := range map[string]struct {
 		deny, synced bool
 		want         authorizer.Decision
 	}{
-		{true, false, authorizer.DecisionDeny},
-		{true, true, authorizer.DecisionAllow},
-		{false, false, authorizer.DecisionAllow},
+		"not synced":                      {true, false, authorizer.DecisionDeny},
+		"synced":                          {true, true, authorizer.DecisionAllow},
+		"not synced, without DenyLimited": {false, false, authorizer.DecisionAllow},
 	} {
-		d, reason, err := rbac.New(x, rbac.Options{DenyLimited: c.deny, Synced: func() bool { return c.synced }}).
-			Authorize(t.Context(), podRequest("alice", "get", "n"))
-		if d != c.want || err != nil || (d == authorizer.DecisionDeny) != (reason == rbac.ReasonNotSynced) {
-			t.Errorf("%+v: %v %q %v", c, d, reason, err)
-		}
+		t.Run(name, func(t *testing.T) {
+			d, reason, err := rbac.New(x, rbac.Options{DenyLimited: c.deny, Synced: func() bool { return c.synced }}).
+				Authorize(t.Context(), podRequest("alice", "get", "n"))
+			if d != c.want || err != nil || (d == authorizer.DecisionDeny) != (reason == rbac.ReasonNotSynced) {
+				t.Errorf("%v %q %v", d, reason, err)
+			}
+		})
 	}
 }
 

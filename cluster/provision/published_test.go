@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
 	metadatafake "k8s.io/client-go/metadata/fake"
 	clienttesting "k8s.io/client-go/testing"
 	"sigs.k8s.io/yaml"
@@ -492,56 +493,67 @@ func (w *fixture) held() bool {
 // TestPublicationDrift checks that a changed or deleted copy is restored. An additional copy is
 // deleted only if the Publication that it names is known.
 func TestPublicationDrift(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	withCopy := func(t *testing.T) (*fixture, dynamic.ResourceInterface) {
+		t.Helper()
 		w := newFixture(t)
 		w.define()
 		w.addSharedNamespace()
 		w.namespace("acme--web", "acme", nil)
 		w.source(authority)
 		w.publish(unchanged)
-		copies := w.dynamic.Resource(configMaps).Namespace("acme--web")
-		for name, forge := range map[string]func(u *unstructured.Unstructured){
-			"data":  func(u *unstructured.Unstructured) { _ = unstructured.SetNestedField(u.Object, "forged", "data", "who") },
-			"owner": func(u *unstructured.Unstructured) { u.SetOwnerReferences([]metav1.OwnerReference{{Name: "x"}}) },
-			"label": func(u *unstructured.Unstructured) { u.SetLabels(nil) },
-		} {
-			u, err := copies.Get(t.Context(), "ca", metav1.GetOptions{})
-			w.must(err)
-			want := u.DeepCopy()
-			forge(u)
-			if name == "label" { // as if the copy had been deleted
-				w.must(copies.Delete(t.Context(), "ca", metav1.DeleteOptions{}))
-			} else {
-				_, err = copies.Update(t.Context(), u, metav1.UpdateOptions{})
+		return w, w.dynamic.Resource(configMaps).Namespace("acme--web")
+	}
+	for name, forge := range map[string]func(u *unstructured.Unstructured){
+		"data":  func(u *unstructured.Unstructured) { _ = unstructured.SetNestedField(u.Object, "forged", "data", "who") },
+		"owner": func(u *unstructured.Unstructured) { u.SetOwnerReferences([]metav1.OwnerReference{{Name: "x"}}) },
+		"label": nil, // as if the copy had been deleted
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w, copies := withCopy(t)
+				want, err := copies.Get(t.Context(), "ca", metav1.GetOptions{})
+				w.must(err)
+				if forge == nil {
+					w.must(copies.Delete(t.Context(), "ca", metav1.DeleteOptions{}))
+				} else {
+					u := want.DeepCopy()
+					forge(u)
+					_, err = copies.Update(t.Context(), u, metav1.UpdateOptions{})
+					w.must(err)
+				}
+				time.Sleep(11 * time.Minute)
+				synctest.Wait()
+				got, err := copies.Get(t.Context(), "ca", metav1.GetOptions{})
+				w.must(err)
+				for _, u := range []*unstructured.Unstructured{want, got} {
+					u.SetResourceVersion("")
+					u.SetManagedFields(nil)
+				}
+				if !equality.Semantic.DeepEqual(want.Object, got.Object) {
+					t.Errorf("the copy is %v, want %v", got.Object, want.Object)
+				}
+			})
+		})
+	}
+	t.Run("additional copies", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			w, copies := withCopy(t)
+			for name, of := range map[string]string{"unknown": "other", "stray": "ca"} {
+				u := &unstructured.Unstructured{}
+				w.must(yaml.Unmarshal([]byte(authority), &u.Object))
+				u.SetName(name)
+				u.SetLabels(map[string]string{
+					tenant.ManagedLabel:     "publication",
+					tenant.PublicationLabel: of,
+					tenant.Label:            "acme",
+				})
+				_, err := copies.Create(t.Context(), u, metav1.CreateOptions{})
 				w.must(err)
 			}
 			time.Sleep(11 * time.Minute)
 			synctest.Wait()
-			got, err := copies.Get(t.Context(), "ca", metav1.GetOptions{})
-			w.must(err)
-			for _, u := range []*unstructured.Unstructured{want, got} {
-				u.SetResourceVersion("")
-				u.SetManagedFields(nil)
-			}
-			if !equality.Semantic.DeepEqual(want.Object, got.Object) {
-				t.Errorf("%s: the copy is %v, want %v", name, got.Object, want.Object)
-			}
-		}
-		for name, of := range map[string]string{"unknown": "other", "stray": "ca"} {
-			u := &unstructured.Unstructured{}
-			w.must(yaml.Unmarshal([]byte(authority), &u.Object))
-			u.SetName(name)
-			u.SetLabels(map[string]string{
-				tenant.ManagedLabel:     "publication",
-				tenant.PublicationLabel: of,
-				tenant.Label:            "acme",
-			})
-			_, err := copies.Create(t.Context(), u, metav1.CreateOptions{})
-			w.must(err)
-		}
-		time.Sleep(11 * time.Minute)
-		synctest.Wait()
-		w.expectObjects("additional copies", "acme--web", "configmaps/ca  first", "configmaps/unknown  first")
+			w.expectObjects("restored", "acme--web", "configmaps/ca  first", "configmaps/unknown  first")
+		})
 	})
 }
 

@@ -170,57 +170,61 @@ func TestRolesOfEarlierTenant(t *testing.T) {
 // TestRolesDrift checks that each kind of change of a Role is reverted, and that a tenant's own
 // Roles remain.
 func TestRolesDrift(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newFixture(t)
-		w.namespace("acme--web", "acme", nil)
-		w.namespace("released", "", nil)
-		w.tenant(nothing)
-		w.members(roleSpec("a: pods"))
+	ours := map[string]string{tenant.ManagedLabel: managed.SourceTenant}
+	write := func(w *fixture, change func(*rbacv1.Role)) {
 		roles := w.kube.RbacV1().Roles("acme--web")
-		ours := map[string]string{tenant.ManagedLabel: managed.SourceTenant}
-		write := func(change func(*rbacv1.Role)) {
-			r, err := roles.Get(t.Context(), "a", metav1.GetOptions{})
-			w.must(err)
-			change(r)
-			_, err = roles.Update(t.Context(), r, metav1.UpdateOptions{})
-			w.must(err)
-		}
-		create := func(namespace, name string, labels map[string]string) {
-			_, err := w.kube.RbacV1().Roles(namespace).Create(t.Context(),
-				&rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}}, metav1.CreateOptions{})
-			w.must(err)
-		}
-		create("acme--web", "own", nil)
-		create("acme--web", "published", map[string]string{tenant.ManagedLabel: "publication"})
-		for name, change := range map[string]func(){
-			"more rules": func() {
-				write(func(r *rbacv1.Role) {
-					r.Rules = append(r.Rules, rbacv1.PolicyRule{Verbs: []string{"*"}, Resources: []string{"*"}})
-				})
-			},
-			"no rules":       func() { write(func(r *rbacv1.Role) { r.Rules = nil }) },
-			"another tenant": func() { write(func(r *rbacv1.Role) { r.Labels[tenant.Label] = "globex" }) },
-			"owner reference": func() {
-				write(func(r *rbacv1.Role) { r.OwnerReferences = []metav1.OwnerReference{{Name: "x", UID: "1"}} })
-			},
-			"deleted":         func() { w.must(roles.Delete(t.Context(), "a", metav1.DeleteOptions{})) },
-			"additional Role": func() { create("acme--web", "b", ours) },
-			"Role in a namespace without a tenant": func() {
-				create("released", "a", ours)
-				create("released", "own", nil)
-			},
-		} {
-			change()
-			time.Sleep(11 * time.Minute)
-			w.expectRoles(name, "acme--web", "a: pods", "own:", "published:")
-			r, err := roles.Get(t.Context(), "a", metav1.GetOptions{})
-			w.must(err)
-			if len(r.OwnerReferences) > 0 || r.Labels[tenant.Label] != "acme" {
-				t.Errorf("%s: the metadata is %v", name, r.ObjectMeta)
-			}
-		}
-		w.expectRoles("without a tenant", "released", "own:")
-	})
+		r, err := roles.Get(w.t.Context(), "a", metav1.GetOptions{})
+		w.must(err)
+		change(r)
+		_, err = roles.Update(w.t.Context(), r, metav1.UpdateOptions{})
+		w.must(err)
+	}
+	create := func(w *fixture, namespace, name string, labels map[string]string) {
+		_, err := w.kube.RbacV1().Roles(namespace).Create(w.t.Context(),
+			&rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}}, metav1.CreateOptions{})
+		w.must(err)
+	}
+	for name, change := range map[string]func(*fixture){
+		"more rules": func(w *fixture) {
+			write(w, func(r *rbacv1.Role) {
+				r.Rules = append(r.Rules, rbacv1.PolicyRule{Verbs: []string{"*"}, Resources: []string{"*"}})
+			})
+		},
+		"no rules": func(w *fixture) { write(w, func(r *rbacv1.Role) { r.Rules = nil }) },
+		"another tenant": func(w *fixture) {
+			write(w, func(r *rbacv1.Role) { r.Labels[tenant.Label] = "globex" })
+		},
+		"owner reference": func(w *fixture) {
+			write(w, func(r *rbacv1.Role) { r.OwnerReferences = []metav1.OwnerReference{{Name: "x", UID: "1"}} })
+		},
+		"deleted": func(w *fixture) {
+			w.must(w.kube.RbacV1().Roles("acme--web").Delete(w.t.Context(), "a", metav1.DeleteOptions{}))
+		},
+		"additional Role":                      func(w *fixture) { create(w, "acme--web", "b", ours) },
+		"Role in a namespace without a tenant": func(w *fixture) { create(w, "released", "a", ours) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newFixture(t)
+				w.namespace("acme--web", "acme", nil)
+				w.namespace("released", "", nil)
+				w.tenant(nothing)
+				w.members(roleSpec("a: pods"))
+				create(w, "acme--web", "own", nil)
+				create(w, "acme--web", "published", map[string]string{tenant.ManagedLabel: "publication"})
+				create(w, "released", "own", nil)
+				change(w)
+				time.Sleep(11 * time.Minute)
+				w.expectRoles("restored", "acme--web", "a: pods", "own:", "published:")
+				w.expectRoles("restored", "released", "own:")
+				r, err := w.kube.RbacV1().Roles("acme--web").Get(t.Context(), "a", metav1.GetOptions{})
+				w.must(err)
+				if len(r.OwnerReferences) > 0 || r.Labels[tenant.Label] != "acme" {
+					t.Errorf("the metadata is %v", r.ObjectMeta)
+				}
+			})
+		})
+	}
 }
 
 // TestRoleNameTaken checks that an existing Role with the name of a managed Role remains, and

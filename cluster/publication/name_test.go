@@ -23,28 +23,33 @@ func source(group, kind, namespace, name string) publication.Source {
 
 // TestNameFor checks the format of names, on which other programs may rely.
 func TestNameFor(t *testing.T) {
-	for _, c := range []struct {
+	for name, c := range map[string]struct {
 		of   publication.Source
 		want string // without the hash
 	}{
-		{source("", "Secret", "platform", "registry"), "secret-platform-"},
-		{source("networking.k8s.io", "NetworkPolicy", "p", "default.deny"), "networkpolicy-p-"},
-		{source("", "Secret", strings.Repeat("n", 63), "x"), "secret-" + strings.Repeat("n", 47) + "-"},
-		{
+		"a core object":     {source("", "Secret", "platform", "registry"), "secret-platform-"},
+		"a name with a dot": {source("networking.k8s.io", "NetworkPolicy", "p", "default.deny"), "networkpolicy-p-"},
+		"a long namespace": {
+			source("", "Secret", strings.Repeat("n", 63), "x"),
+			"secret-" + strings.Repeat("n", 47) + "-",
+		},
+		"a long namespace with a dash at the cut": {
 			source("", "Secret", strings.Repeat("n", 46)+"-"+strings.Repeat("n", 16), "x"),
 			"secret-" + strings.Repeat("n", 46) + "-",
 		},
-		{source("example.com", strings.Repeat("K", 63), "p", "x"), strings.Repeat("k", 54) + "-"},
-		{source("example.com", "_", "", "x"), ""},
+		"a long kind":        {source("example.com", strings.Repeat("K", 63), "p", "x"), strings.Repeat("k", 54) + "-"},
+		"no valid character": {source("example.com", "_", "", "x"), ""},
 	} {
-		got := publication.NameFor(c.of)
-		hash, found := strings.CutPrefix(got, c.want)
-		if !found || len(hash) != 8 || strings.Trim(hash, "0123456789abcdef") != "" {
-			t.Errorf("%s: %q; want %q and a hash", c.of, got, c.want)
-		}
-		if problems := validation.IsDNS1123Subdomain(got); len(problems) > 0 || len(got) > 63 {
-			t.Errorf("%s: %q: %q", c.of, got, problems)
-		}
+		t.Run(name, func(t *testing.T) {
+			got := publication.NameFor(c.of)
+			hash, found := strings.CutPrefix(got, c.want)
+			if !found || len(hash) != 8 || strings.Trim(hash, "0123456789abcdef") != "" {
+				t.Errorf("%q; want %q and a hash", got, c.want)
+			}
+			if problems := validation.IsDNS1123Subdomain(got); len(problems) > 0 || len(got) > 63 {
+				t.Errorf("%q: %q", got, problems)
+			}
+		})
 	}
 	if got := publication.NameFor(source("", "Secret", "platform", "registry")); got != "secret-platform-4d1092ac" {
 		t.Errorf("the name of an existing Publication changed to %s", got)

@@ -683,27 +683,29 @@ func TestEvents(t *testing.T) {
 		v1alpha1.TenantDeletionOrphan:  "Normal Retiring",
 		v1alpha1.TenantDeletionProtect: "Warning Protected",
 	} {
-		synctest.Test(t, func(t *testing.T) {
-			w := newFixture(t, object("acme", policy, true))
-			w.addObjects()
-			w.start()
-			time.Sleep(10 * time.Minute)
-			synctest.Wait()
-			list, err := w.kube.CoreV1().Events(metav1.NamespaceDefault).List(t.Context(), metav1.ListOptions{})
-			if err != nil {
-				t.Fatal(err)
-			}
-			slices.SortFunc(list.Items, func(a, b corev1.Event) int { return a.FirstTimestamp.Compare(b.FirstTimestamp.Time) })
-			var told []string
-			for _, e := range list.Items {
-				if e.InvolvedObject.Name != "acme" || e.Count != 1 {
-					t.Errorf("%s: %+v", policy, e)
+		t.Run(string(policy), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newFixture(t, object("acme", policy, true))
+				w.addObjects()
+				w.start()
+				time.Sleep(10 * time.Minute)
+				synctest.Wait()
+				list, err := w.kube.CoreV1().Events(metav1.NamespaceDefault).List(t.Context(), metav1.ListOptions{})
+				if err != nil {
+					t.Fatal(err)
 				}
-				told = append(told, e.Type+" "+e.Reason)
-			}
-			if got := strings.Join(told, ", "); got != want {
-				t.Errorf("%s: events %s, want %s", policy, got, want)
-			}
+				slices.SortFunc(list.Items, func(a, b corev1.Event) int { return a.FirstTimestamp.Compare(b.FirstTimestamp.Time) })
+				var told []string
+				for _, e := range list.Items {
+					if e.InvolvedObject.Name != "acme" || e.Count != 1 {
+						t.Errorf("%+v", e)
+					}
+					told = append(told, e.Type+" "+e.Reason)
+				}
+				if got := strings.Join(told, ", "); got != want {
+					t.Errorf("events %s, want %s", got, want)
+				}
+			})
 		})
 	}
 }

@@ -390,27 +390,36 @@ func TestListsOf(t *testing.T) {
 		t.Fatal(err)
 	}
 	list := stored.ListsOf(client.Discovery().RESTClient())
-	for _, c := range []struct {
-		of   schema.GroupVersionResource
-		next string
-	}{{pods, ""}, {schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"}, "a b"}} {
-		page, err := list(t.Context(), c.of, 500, c.next)
-		if err != nil {
-			t.Fatal(err)
-		}
-		_ = page.Close()
+	for name, c := range map[string]struct {
+		of         schema.GroupVersionResource
+		next, want string
+	}{
+		"the first page of a core resource": {pods, "", "/api/v1/pods?limit=500 application/json"},
+		"a later page of another resource": {
+			schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"},
+			"a b",
+			"/apis/apps/v1/deployments?continue=a+b&limit=500 application/json",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got = nil
+			page, err := list(t.Context(), c.of, 500, c.next)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_ = page.Close()
+			if !slices.Equal(got, []string{c.want}) {
+				t.Errorf("requests %q; want %q", got, c.want)
+			}
+		})
 	}
+	got = nil
 	_, err = list(t.Context(), pods, 500, "expired")
 	var status apierrors.APIStatus
 	if !apierrors.IsResourceExpired(err) || !errors.As(err, &status) || status.Status().Continue != "later" {
 		t.Errorf("%v; want an expired token and the next token", err)
 	}
-	want := []string{
-		"/api/v1/pods?limit=500 application/json",
-		"/apis/apps/v1/deployments?continue=a+b&limit=500 application/json",
-		"/api/v1/pods?continue=expired&limit=500 application/json",
-	}
-	if strings.Join(got, "\n") != strings.Join(want, "\n") {
+	if want := "/api/v1/pods?continue=expired&limit=500 application/json"; !slices.Equal(got, []string{want}) {
 		t.Errorf("requests %q; want %q", got, want)
 	}
 }

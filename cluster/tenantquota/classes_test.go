@@ -96,6 +96,7 @@ func TestClasses(t *testing.T) {
 // TestDevicesAreCounted checks that the usage of a device class includes the devices that Pods
 // and ResourceClaims request.
 func TestDevicesAreCounted(t *testing.T) {
+	var used corev1.ResourceList
 	synctest.Test(t, func(t *testing.T) {
 		claim := thing("ResourceClaim", "a--db", "c")
 		claim.SetAPIVersion("resource.k8s.io/v1")
@@ -122,16 +123,18 @@ func TestDevicesAreCounted(t *testing.T) {
 		counting(t, quotas, &mapper{})
 		time.Sleep(2 * time.Minute) // longer than countCycle
 		synctest.Wait()
-		used := singleState(t, quotas, tenanttest.ID(t, "a")).Used
-		for name, want := range map[corev1.ResourceName]string{
-			"requests.example.com/gpu":                        "5",
-			"gpu.deviceclass.resource.k8s.io/devices":         "5",
-			"requests.deviceclass.resource.kubernetes.io/gpu": "5",
-			"requests.example.com/other":                      "0",
-		} {
-			if got, counted := used[name]; !counted || got.String() != want {
-				t.Errorf("%s: %s, want %s", name, got.String(), want)
-			}
-		}
+		used = singleState(t, quotas, tenanttest.ID(t, "a")).Used
 	})
+	for name, want := range map[corev1.ResourceName]string{
+		"requests.example.com/gpu":                        "5",
+		"gpu.deviceclass.resource.k8s.io/devices":         "5",
+		"requests.deviceclass.resource.kubernetes.io/gpu": "5",
+		"requests.example.com/other":                      "0",
+	} {
+		t.Run(string(name), func(t *testing.T) {
+			if got, counted := used[name]; !counted || got.String() != want {
+				t.Errorf("%s, want %s", got.String(), want)
+			}
+		})
+	}
 }

@@ -105,46 +105,57 @@ func names(t *testing.T, quotas *tenantquota.Store, id string) []string {
 // TestWhichQuotasApply checks that all quotas of a tenant apply, except a default quota if the
 // tenant has another quota.
 func TestWhichQuotasApply(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		quotas, _ := store(t, object(t, "own", "a", false, ""), object(t, "a", "a", true, ""), object(t, "b", "b", true, ""),
-			object(t, "c-2", "c", false, ""), object(t, "c-1", "c", false, ""), object(t, "bad", "A B", false, ""))
-		for id, want := range map[string][]string{
-			"a": {"own"},
-			"b": {"b"},
-			"c": {"c-1", "c-2"},
-			"d": nil,
-		} {
-			if got := names(t, quotas, id); !slices.Equal(got, want) {
-				t.Errorf("%s: %v, want %v", id, got, want)
-			}
-		}
-		for name, want := range map[string]string{
-			"own": "a",
-			"a":   "a",
-			"b":   "b",
-			"c-1": "c",
-			"c-2": "c",
-			"bad": "",
-			"e":   "e",
-			"f-1": "",
-		} {
-			for _, id := range []string{"a", "b", "c", "e", "own", "bad"} {
-				if got := quotas.BelongsTo(name, tenanttest.ID(t, id)); got != (id == want) {
-					t.Errorf("quota %s belongs to %s: %t, want %t", name, id, got, id == want)
+	// inStore runs a check in a store of quotas.
+	inStore := func(t *testing.T, check func(*testing.T, *tenantquota.Store)) {
+		t.Helper()
+		synctest.Test(t, func(t *testing.T) {
+			quotas, _ := store(t, object(t, "own", "a", false, ""), object(t, "a", "a", true, ""),
+				object(t, "b", "b", true, ""), object(t, "c-2", "c", false, ""),
+				object(t, "c-1", "c", false, ""), object(t, "bad", "A B", false, ""))
+			check(t, quotas)
+		})
+	}
+	for name, c := range map[string]struct {
+		id     string
+		quotas []string
+		own    bool
+	}{
+		"a default quota and another": {"a", []string{"own"}, true},
+		"a default quota only":        {"b", []string{"b"}, false},
+		"two quotas":                  {"c", []string{"c-1", "c-2"}, true},
+		"no quota":                    {"d", nil, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inStore(t, func(t *testing.T, quotas *tenantquota.Store) {
+				if got := names(t, quotas, c.id); !slices.Equal(got, c.quotas) {
+					t.Errorf("quotas %v, want %v", got, c.quotas)
 				}
-			}
-		}
-		for id, want := range map[string]bool{
-			"a": true,
-			"b": false,
-			"c": true,
-			"d": false,
-		} {
-			if got, err := quotas.HasQuota(t.Context(), tenanttest.ID(t, id)); got != want || err != nil {
-				t.Errorf("%s has its own quota: %t, %v", id, got, err)
-			}
-		}
-	})
+				if own, err := quotas.HasQuota(t.Context(), tenanttest.ID(t, c.id)); own != c.own || err != nil {
+					t.Errorf("has its own quota: %t, %v", own, err)
+				}
+			})
+		})
+	}
+	for name, want := range map[string]string{
+		"own": "a",
+		"a":   "a",
+		"b":   "b",
+		"c-1": "c",
+		"c-2": "c",
+		"bad": "",
+		"e":   "e",
+		"f-1": "",
+	} {
+		t.Run("quota "+name, func(t *testing.T) {
+			inStore(t, func(t *testing.T, quotas *tenantquota.Store) {
+				for _, id := range []string{"a", "b", "c", "e", "own", "bad"} {
+					if got := quotas.BelongsTo(name, tenanttest.ID(t, id)); got != (id == want) {
+						t.Errorf("belongs to %s: %t, want %t", id, got, id == want)
+					}
+				}
+			})
+		})
+	}
 }
 
 func singleState(t *testing.T, quotas *tenantquota.Store, id tenant.ID) *quota.State {

@@ -26,25 +26,27 @@ func TestDefaultNamespaceOfLongTenants(t *testing.T) {
 		61: "choose a tenant name of at most 60 characters",
 		63: "choose a tenant name of at most 60 characters",
 	} {
-		id := strings.Repeat("x", length)
-		made := &tenancy.New{ID: tenanttest.ID(t, id)}
-		err := setDefaultNamespace(made)
-		if want == "" {
-			if err != nil || !slices.Equal(made.Namespaces, []string{id + "--default"}) {
-				t.Errorf("%d: %v, %v", length, made.Namespaces, err)
+		t.Run(fmt.Sprintf("length %d", length), func(t *testing.T) {
+			id := strings.Repeat("x", length)
+			made := &tenancy.New{ID: tenanttest.ID(t, id)}
+			err := setDefaultNamespace(made)
+			if want == "" {
+				if err != nil || !slices.Equal(made.Namespaces, []string{id + "--default"}) {
+					t.Errorf("%v, %v", made.Namespaces, err)
+				}
+				return
 			}
-			continue
-		}
-		want = fmt.Sprintf("tenant %q: with -- and a name it is longer than 63 characters: ", id) +
-			strings.ReplaceAll(want, "%s", id)
-		if err == nil || err.Error() != want || len(made.Namespaces) > 0 {
-			t.Errorf("%d: %v, %v, want %s", length, made.Namespaces, err, want)
-		}
-		root := newCommand()
-		root.SetOut(io.Discard)
-		root.SetArgs([]string{"create-tenant", id, "--admin", "alice", "--namespaces", "web", "--dry-run=client"})
-		if err := root.ExecuteContext(t.Context()); err != nil {
-			t.Errorf("%d, with --namespaces: %v", length, err)
-		}
+			want = fmt.Sprintf("tenant %q: with -- and a name it is longer than 63 characters: ", id) +
+				strings.ReplaceAll(want, "%s", id)
+			if err == nil || err.Error() != want || len(made.Namespaces) > 0 {
+				t.Errorf("%v, %v, want %s", made.Namespaces, err, want)
+			}
+			root := newCommand()
+			root.SetOut(io.Discard)
+			root.SetArgs([]string{"create-tenant", id, "--admin", "alice", "--namespaces", "web", "--dry-run=client"})
+			if err := root.ExecuteContext(t.Context()); err != nil {
+				t.Errorf("with --namespaces: %v", err)
+			}
+		})
 	}
 }

@@ -13,15 +13,20 @@ import (
 func TestHeapFloor(t *testing.T) {
 	before := debug.SetMemoryLimit(-1)
 	t.Cleanup(func() { debug.SetMemoryLimit(before) })
-	for limit, want := range map[int64]int{
-		128 << 20:       0,
-		8*heapFloor - 1: 0,
-		8 * heapFloor:   heapFloor,
-		1 << 30:         heapFloor,
+	for name, c := range map[string]struct {
+		limit int64
+		want  int
+	}{
+		"a small limit":          {128 << 20, 0},
+		"just below the minimum": {8*heapFloor - 1, 0},
+		"the minimum":            {8 * heapFloor, heapFloor},
+		"above the minimum":      {1 << 30, heapFloor},
 	} {
-		debug.SetMemoryLimit(limit)
-		if is := len(newHeapFloor()); is != want {
-			t.Errorf("with %d MiB: %d MiB, want %d", limit>>20, is>>20, want>>20)
-		}
+		t.Run(name, func(t *testing.T) {
+			debug.SetMemoryLimit(c.limit)
+			if is := len(newHeapFloor()); is != c.want {
+				t.Errorf("%d MiB, want %d", is>>20, c.want>>20)
+			}
+		})
 	}
 }

@@ -42,33 +42,36 @@ func TestTenantExpressions(t *testing.T) {
 // TestKeystoneScopes checks which scopes are valid, and that the default does not include system.
 // testdata/scenarios/invalid-tokens.yaml contains the messages.
 func TestKeystoneScopes(t *testing.T) {
-	for _, c := range []struct {
+	for name, c := range map[string]struct {
 		tenants, scopes string
 		want            []v1alpha1.KeystoneScope // nil if the configuration is invalid
 	}{
-		{"['*', system]", "", []v1alpha1.KeystoneScope{"project"}},
-		{"['*', system]", "scopes: null", []v1alpha1.KeystoneScope{"project"}},
-		{"['*']", "scopes: [domain]", []v1alpha1.KeystoneScope{"domain"}},
-		{"[system]", "scopes: [system]", []v1alpha1.KeystoneScope{"system"}},
-		{"['*', system]", "scopes: [system, domain, project]", []v1alpha1.KeystoneScope{"system", "domain", "project"}},
-		{"['*']", "scopes: [system]", nil},
-		{"[acme]", "scopes: [project, system]", nil},
-		{"[acme]", "scopes: []", nil},
-		{"[acme]", "scopes: ['']", nil},
-		{"[acme]", "scopes: ['*']", nil},
-		{"[acme]", "scopes: [project, project]", nil},
-		{"['*', system]", "scopes: [SYSTEM]", nil},
+		"the default":   {"['*', system]", "", []v1alpha1.KeystoneScope{"project"}},
+		"null":          {"['*', system]", "scopes: null", []v1alpha1.KeystoneScope{"project"}},
+		"only a domain": {"['*']", "scopes: [domain]", []v1alpha1.KeystoneScope{"domain"}},
+		"only system":   {"[system]", "scopes: [system]", []v1alpha1.KeystoneScope{"system"}},
+		"all scopes in the given order": {
+			"['*', system]", "scopes: [system, domain, project]", []v1alpha1.KeystoneScope{"system", "domain", "project"},
+		},
+		"system without the system tenant":      {"['*']", "scopes: [system]", nil},
+		"system for another tenant":             {"[acme]", "scopes: [project, system]", nil},
+		"no scope":                              {"[acme]", "scopes: []", nil},
+		"an empty scope":                        {"[acme]", "scopes: ['']", nil},
+		"a wildcard":                            {"[acme]", "scopes: ['*']", nil},
+		"a scope that is specified twice":       {"[acme]", "scopes: [project, project]", nil},
+		"an unknown scope in uppercase letters": {"['*', system]", "scopes: [SYSTEM]", nil},
 	} {
-		text := "apiVersion: kubetenant.dev/v1alpha1\nkind: TenancyConfiguration\nauthentication:\n  sources:\n" +
-			fmt.Sprintf("  - { name: a, tenants: %s, keystone: { authURL: 'https://k', cloud: c, cloudsFile: f, %s } }\n",
-				c.tenants, c.scopes)
-		got, err := v1alpha1.Decode([]byte(text))
-		if (err == nil) != (c.want != nil) {
-			t.Errorf("tenants: %s, %s: %v", c.tenants, c.scopes, err)
-			continue
-		}
-		if err == nil && !slices.Equal(got.Authentication.Sources[0].Keystone.Scopes, c.want) {
-			t.Errorf("tenants: %s, %s: %v", c.tenants, c.scopes, got.Authentication.Sources[0].Keystone.Scopes)
-		}
+		t.Run(name, func(t *testing.T) {
+			text := "apiVersion: kubetenant.dev/v1alpha1\nkind: TenancyConfiguration\nauthentication:\n  sources:\n" +
+				fmt.Sprintf("  - { name: a, tenants: %s, keystone: { authURL: 'https://k', cloud: c, cloudsFile: f, %s } }\n",
+					c.tenants, c.scopes)
+			got, err := v1alpha1.Decode([]byte(text))
+			if (err == nil) != (c.want != nil) {
+				t.Fatalf("%v, want the scopes %q", err, c.want)
+			}
+			if err == nil && !slices.Equal(got.Authentication.Sources[0].Keystone.Scopes, c.want) {
+				t.Errorf("%q, want %q", got.Authentication.Sources[0].Keystone.Scopes, c.want)
+			}
+		})
 	}
 }

@@ -171,9 +171,11 @@ func TestRules(t *testing.T) {
 	}
 	runVale(t, sources)
 	for i, s := range sources {
-		if !slices.ContainsFunc(s.findings, func(f finding) bool { return f.rule == want[i] }) {
-			t.Errorf("%q has the findings %+v, want %s", s.content, s.findings, want[i])
-		}
+		t.Run(strings.TrimSpace(string(s.content)), func(t *testing.T) {
+			if !slices.ContainsFunc(s.findings, func(f finding) bool { return f.rule == want[i] }) {
+				t.Errorf("findings %+v, want %s", s.findings, want[i])
+			}
+		})
 	}
 }
 
@@ -216,6 +218,7 @@ func TestNoFindings(t *testing.T) {
 		"deploy/chart/NOTES.txt":   "It works.\n\n    kubectl whom nobody\n{{- if .he }}\n",
 	}
 	var sources []*source
+	byName := map[string][]*source{}
 	for name, content := range good {
 		if !isChecked(name) {
 			continue
@@ -225,12 +228,17 @@ func TestNoFindings(t *testing.T) {
 			t.Fatal(err)
 		}
 		sources = append(sources, found...)
+		byName[name] = found
 	}
 	runVale(t, sources)
-	for _, s := range sources {
-		if len(s.findings) > 0 {
-			t.Errorf("%s has the findings %+v in\n%s", s.name, s.findings, s.content)
-		}
+	for name, found := range byName {
+		t.Run(name, func(t *testing.T) {
+			for _, s := range found {
+				if len(s.findings) > 0 {
+					t.Errorf("findings %+v in\n%s", s.findings, s.content)
+				}
+			}
+		})
 	}
 }
 

@@ -21,32 +21,39 @@ import (
 // TestRedirectsStayBehindTheGateway checks that a redirect is rewritten to a path of the same
 // cluster behind the gateway. Redirects to other addresses are rejected.
 func TestRedirectsStayBehindTheGateway(t *testing.T) {
-	for _, c := range []struct{ server, prefix, location, want string }{
-		{"https://a:6443", "", "/api/v1/x", "/api/v1/x"},
-		{"https://a:6443", "/clusters/eu1", "/api/v1/x?a=b#c", "/clusters/eu1/api/v1/x?a=b#c"},
-		{"https://a:6443", "/clusters/eu1/tenants/acme", "https://a:6443/api/", "/clusters/eu1/tenants/acme/api/"},
-		{"https://a/k8s/c-1", "/clusters/eu1", "/k8s/c-1/api", "/clusters/eu1/api"},
-		{"https://a/k8s/c-1", "/clusters/eu1", "/k8s/c-12/api", ""},
-		{"https://a/k8s/c-1", "/clusters/eu1", "/k8s/c-2/api", ""},
-		{"https://a:6443", "/clusters/eu1", "next", "next"},
-		{"https://a:6443", "", "https://evil/", ""},
-		{"https://a:6443", "", "http://a:6443/", ""},
-		{"https://a:6443", "", "//evil/", ""},
-		{"https://a:6443", "", `/\evil/`, ""},
-		{"https://a:6443", "", `\\evil`, ""},
-		{"https://a:6443", "", "https://a:6443//evil/", ""},
-		{"https://a:6443", "", "https://u:p@a:6443/x", "/x"},
-		{"https://a:6443", "", "javascript:alert(1)", ""},
-		{"https://a:6443", "", "%zz", ""},
+	for name, c := range map[string]struct{ server, prefix, location, want string }{
+		"a path":                {"https://a:6443", "", "/api/v1/x", "/api/v1/x"},
+		"a path below a prefix": {"https://a:6443", "/clusters/eu1", "/api/v1/x?a=b#c", "/clusters/eu1/api/v1/x?a=b#c"},
+		"the server itself": {
+			"https://a:6443",
+			"/clusters/eu1/tenants/acme",
+			"https://a:6443/api/",
+			"/clusters/eu1/tenants/acme/api/",
+		},
+		"below the server's path":            {"https://a/k8s/c-1", "/clusters/eu1", "/k8s/c-1/api", "/clusters/eu1/api"},
+		"a longer name of the server's path": {"https://a/k8s/c-1", "/clusters/eu1", "/k8s/c-12/api", ""},
+		"another server's path":              {"https://a/k8s/c-1", "/clusters/eu1", "/k8s/c-2/api", ""},
+		"a relative path":                    {"https://a:6443", "/clusters/eu1", "next", "next"},
+		"another host":                       {"https://a:6443", "", "https://evil/", ""},
+		"another scheme":                     {"https://a:6443", "", "http://a:6443/", ""},
+		"another host without a scheme":      {"https://a:6443", "", "//evil/", ""},
+		"a slash and a backslash":            {"https://a:6443", "", `/\evil/`, ""},
+		"two backslashes":                    {"https://a:6443", "", `\\evil`, ""},
+		"two slashes after the server":       {"https://a:6443", "", "https://a:6443//evil/", ""},
+		"credentials in the URL":             {"https://a:6443", "", "https://u:p@a:6443/x", "/x"},
+		"a script":                           {"https://a:6443", "", "javascript:alert(1)", ""},
+		"an invalid escape":                  {"https://a:6443", "", "%zz", ""},
 	} {
-		server, err := url.Parse(c.server)
-		if err != nil {
-			t.Fatal(err)
-		}
-		got, err := (&route{server: server}).rewriteLocation(c.location, c.prefix)
-		if got != c.want || (err == nil) != (c.want != "") {
-			t.Errorf("server %s, location %s: %q, %v", c.server, c.location, got, err)
-		}
+		t.Run(name, func(t *testing.T) {
+			server, err := url.Parse(c.server)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, err := (&route{server: server}).rewriteLocation(c.location, c.prefix)
+			if got != c.want || (err == nil) != (c.want != "") {
+				t.Errorf("%q, %v", got, err)
+			}
+		})
 	}
 }
 
@@ -115,23 +122,35 @@ func TestUnauthorizedInEachEncoding(t *testing.T) {
 // TestRemovedPathPrefix checks the prefix that the gateway removes from a path. In an older tenant
 // path, the tenant is in the middle and is not part of the prefix.
 func TestRemovedPathPrefix(t *testing.T) {
-	for _, c := range []struct{ cluster, came, rest, want string }{
-		{"eu1", "/clusters/eu1/api/v1/pods", "/api/v1/pods", "/clusters/eu1"},
-		{"eu1", "/clusters/eu1/tenants/acme/api/v1/pods", "/api/v1/pods", "/clusters/eu1/tenants/acme"},
-		{"eu1", "/tenants/acme/api/v1/pods", "/api/v1/pods", "/tenants/acme"},
-		{"eu1", "/api/v1/pods", "/api/v1/pods", ""},
-		{"eu1", "/clusters/eu1", "/", "/clusters/eu1"},
-		{
+	for name, c := range map[string]struct{ cluster, came, rest, want string }{
+		"a cluster": {"eu1", "/clusters/eu1/api/v1/pods", "/api/v1/pods", "/clusters/eu1"},
+		"a tenant of a cluster": {
+			"eu1",
+			"/clusters/eu1/tenants/acme/api/v1/pods",
+			"/api/v1/pods",
+			"/clusters/eu1/tenants/acme",
+		},
+		"a tenant":                 {"eu1", "/tenants/acme/api/v1/pods", "/api/v1/pods", "/tenants/acme"},
+		"no prefix":                {"eu1", "/api/v1/pods", "/api/v1/pods", ""},
+		"a cluster without a path": {"eu1", "/clusters/eu1", "/", "/clusters/eu1"},
+		"a cluster, and a tenant in the path": {
 			"eu1",
 			"/clusters/eu1/api/v1/tenants/acme/namespaces/n/services/s/proxy",
 			"/api/v1/namespaces/n/services/s/proxy",
 			"/clusters/eu1",
 		},
-		{"eu1", "/api/v1/tenants/acme/namespaces/n/services/s/proxy", "/api/v1/namespaces/n/services/s/proxy", ""},
+		"only a tenant in the path": {
+			"eu1",
+			"/api/v1/tenants/acme/namespaces/n/services/s/proxy",
+			"/api/v1/namespaces/n/services/s/proxy",
+			"",
+		},
 	} {
-		if got := prefixOf(&proxyState{route: &route{name: c.cluster}, path: c.came}, c.rest); got != c.want {
-			t.Errorf("path %s, original path %s: %q, want %q", c.rest, c.came, got, c.want)
-		}
+		t.Run(name, func(t *testing.T) {
+			if got := prefixOf(&proxyState{route: &route{name: c.cluster}, path: c.came}, c.rest); got != c.want {
+				t.Errorf("%q, want %q", got, c.want)
+			}
+		})
 	}
 }
 

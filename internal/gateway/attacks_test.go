@@ -278,10 +278,12 @@ func TestCollectionsHaveTenantSelector(t *testing.T) {
 		"a deletion with a selector": "DELETE /api/v1/pods?labelSelector=a%3Db",
 	}
 	for what, r := range requests {
-		method, path, _ := strings.Cut(r, " ")
-		if code, text := w.do("alice-token", method, path, ""); code != http.StatusForbidden || len(c.takeRequests()) > 0 {
-			t.Errorf("%s while labels are not verified: %d: %s", what, code, text)
-		}
+		t.Run(what+" while labels are not verified", func(t *testing.T) {
+			method, path, _ := strings.Cut(r, " ")
+			if code, text := w.do("alice-token", method, path, ""); code != http.StatusForbidden || len(c.takeRequests()) > 0 {
+				t.Errorf("%d: %s", code, text)
+			}
+		})
 	}
 	c.setBackfill(`{"pods":[]}`)
 	waittest.Until(t, func() error {
@@ -292,24 +294,26 @@ func TestCollectionsHaveTenantSelector(t *testing.T) {
 	})
 	c.takeRequests()
 	for what, r := range requests {
-		method, path, _ := strings.Cut(r, " ")
-		code, text := w.do("alice-token", method, path, "")
-		sent := c.takeRequests()
-		if strings.Contains(path, "continue") { // the gateway did not issue this continue token
-			if code != http.StatusGone || len(sent) > 0 {
-				t.Errorf("%s: %d: %s, %d requests forwarded", what, code, text, len(sent))
+		t.Run(what+" after labels are verified", func(t *testing.T) {
+			method, path, _ := strings.Cut(r, " ")
+			code, text := w.do("alice-token", method, path, "")
+			sent := c.takeRequests()
+			if strings.Contains(path, "continue") { // the gateway did not issue this continue token
+				if code != http.StatusGone || len(sent) > 0 {
+					t.Errorf("%d: %s, %d requests forwarded", code, text, len(sent))
+				}
+				return
 			}
-			continue
-		}
-		if code != http.StatusOK || len(sent) != 1 {
-			t.Errorf("%s: %d: %s, %d requests forwarded", what, code, text, len(sent))
-			continue
-		}
-		selector := sent[0].URL.Query()["labelSelector"]
-		if len(selector) != 1 || !strings.Contains(selector[0], "kubetenant.dev/tenant=acme") ||
-			strings.Contains(path, "labelSelector") != strings.Contains(selector[0], "a=b") {
-			t.Errorf("%s is forwarded with the selector %v", what, selector)
-		}
+			if code != http.StatusOK || len(sent) != 1 {
+				t.Errorf("%d: %s, %d requests forwarded", code, text, len(sent))
+				return
+			}
+			selector := sent[0].URL.Query()["labelSelector"]
+			if len(selector) != 1 || !strings.Contains(selector[0], "kubetenant.dev/tenant=acme") ||
+				strings.Contains(path, "labelSelector") != strings.Contains(selector[0], "a=b") {
+				t.Errorf("forwarded with the selector %v", selector)
+			}
+		})
 	}
 }
 

@@ -110,33 +110,35 @@ func TestTextsAreCutToEncodedSize(t *testing.T) {
 // smaller files, the minimum budget applies.
 func TestAuditBudgets(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		for what, c := range map[string]struct {
-			rotation rotation
-			fills    time.Duration
-		}{
-			"the defaults": {rotation{megabytes: 100, backups: 10}, 20 * time.Minute},
-			"small files":  {rotation{megabytes: 10, backups: 4}, 9 * time.Minute},
-			"no rotation":  {rotation{}, 20 * time.Minute},
-			"all kept":     {rotation{megabytes: 100}, 20 * time.Minute},
-		} {
-			retained := c.rotation.megabytes * (c.rotation.backups + 1) << 20
-			if c.rotation.megabytes == 0 || c.rotation.backups == 0 {
-				retained = auditDefaultBytes
-			}
-			b, began, written := auditBudgets(c.rotation), time.Now(), 0
-			const line = 100 << 10
-			for ; written < retained; time.Sleep(10 * time.Millisecond) {
-				for b.HasBytes("acme") {
-					b.Charge("acme", line)
-					written += line
+	for what, c := range map[string]struct {
+		rotation rotation
+		fills    time.Duration
+	}{
+		"the defaults": {rotation{megabytes: 100, backups: 10}, 20 * time.Minute},
+		"small files":  {rotation{megabytes: 10, backups: 4}, 9 * time.Minute},
+		"no rotation":  {rotation{}, 20 * time.Minute},
+		"all kept":     {rotation{megabytes: 100}, 20 * time.Minute},
+	} {
+		t.Run(what, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				retained := c.rotation.megabytes * (c.rotation.backups + 1) << 20
+				if c.rotation.megabytes == 0 || c.rotation.backups == 0 {
+					retained = auditDefaultBytes
 				}
-			}
-			if took := time.Since(began); took < c.fills || took > time.Hour {
-				t.Errorf("%s: filled after %v", what, took)
-			}
-		}
-	})
+				b, began, written := auditBudgets(c.rotation), time.Now(), 0
+				const line = 100 << 10
+				for ; written < retained; time.Sleep(10 * time.Millisecond) {
+					for b.HasBytes("acme") {
+						b.Charge("acme", line)
+						written += line
+					}
+				}
+				if took := time.Since(began); took < c.fills || took > time.Hour {
+					t.Errorf("filled after %v", took)
+				}
+			})
+		})
+	}
 }
 
 // TestOmissionsAreWritten checks that the count of a tenant's omitted events is retained until an

@@ -301,36 +301,50 @@ func TestSelfReviewsAgreeWithRequests(t *testing.T) {
 	t.Parallel()
 	w, c := newRootFixture(t)
 	const path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
-	for _, r := range []struct {
+	for name, r := range map[string]struct {
 		attributes string
 		goesOn     bool
 	}{
-		{`"resourceAttributes":{"verb":"get","namespace":"acme--web","resource":"pods","version":"v1"}`, true},
-		{`"resourceAttributes":{"verb":"get","namespace":"globex--shop","resource":"pods","version":"v1"}`, false},
-		{`"resourceAttributes":{"verb":"get","namespace":"nowhere","resource":"pods","version":"v1"}`, false},
-		{`"resourceAttributes":{"verb":"list","resource":"nodes","version":"v1"}`, false},
-		{`"resourceAttributes":{"verb":"*","group":"*","resource":"*"}`, false},
-		{`"nonResourceAttributes":{"verb":"get","path":"/metrics"}`, false},
-		{`"nonResourceAttributes":{"verb":"get","path":"/api"}`, true},
+		"the tenant's namespace": {
+			`"resourceAttributes":{"verb":"get","namespace":"acme--web","resource":"pods","version":"v1"}`,
+			true,
+		},
+		"another tenant's namespace": {
+			`"resourceAttributes":{"verb":"get","namespace":"globex--shop","resource":"pods","version":"v1"}`,
+			false,
+		},
+		"a missing namespace": {
+			`"resourceAttributes":{"verb":"get","namespace":"nowhere","resource":"pods","version":"v1"}`,
+			false,
+		},
+		"a cluster-scoped resource": {
+			`"resourceAttributes":{"verb":"list","resource":"nodes","version":"v1"}`,
+			false,
+		},
+		"everything":            {`"resourceAttributes":{"verb":"*","group":"*","resource":"*"}`, false},
+		"a path of the cluster": {`"nonResourceAttributes":{"verb":"get","path":"/metrics"}`, false},
+		"a discovery path":      {`"nonResourceAttributes":{"verb":"get","path":"/api"}`, true},
 	} {
-		// Another parser may ignore case, and use the first spec or the second.
-		body := `{"apiVersion":"authorization.k8s.io/v1","kind":"SelfSubjectAccessReview","Spec":{},"spec":{` + r.attributes +
-			`}}`
-		code, text := w.do("alice-token", http.MethodPost, path, body)
-		sent := c.takeRequests()
-		var review authorizationv1.SelfSubjectAccessReview
-		switch {
-		case r.goesOn != (len(sent) == 1):
-			t.Errorf("%s: %d: %s, %d requests forwarded", r.attributes, code, text, len(sent))
-		case r.goesOn:
-			if strings.Contains(sent[0].body, `"Spec"`) || !strings.Contains(sent[0].body, `"spec"`) ||
-				sent[0].identity() != aliceIdentity {
-				t.Errorf("%s: the forwarded body is %s", r.attributes, sent[0].body)
+		t.Run(name, func(t *testing.T) {
+			// Another parser may ignore case, and use the first spec or the second.
+			body := `{"apiVersion":"authorization.k8s.io/v1","kind":"SelfSubjectAccessReview","Spec":{},"spec":{` +
+				r.attributes + `}}`
+			code, text := w.do("alice-token", http.MethodPost, path, body)
+			sent := c.takeRequests()
+			var review authorizationv1.SelfSubjectAccessReview
+			switch {
+			case r.goesOn != (len(sent) == 1):
+				t.Errorf("%d: %s, %d requests forwarded", code, text, len(sent))
+			case r.goesOn:
+				if strings.Contains(sent[0].body, `"Spec"`) || !strings.Contains(sent[0].body, `"spec"`) ||
+					sent[0].identity() != aliceIdentity {
+					t.Errorf("the forwarded body is %s", sent[0].body)
+				}
+			case json.Unmarshal([]byte(text), &review) != nil || code != http.StatusCreated || review.Status.Allowed ||
+				!review.Status.Denied || review.Status.Reason == "":
+				t.Errorf("%d: %s", code, text)
 			}
-		case json.Unmarshal([]byte(text), &review) != nil || code != http.StatusCreated || review.Status.Allowed ||
-			!review.Status.Denied || review.Status.Reason == "":
-			t.Errorf("%s: %d: %s", r.attributes, code, text)
-		}
+		})
 	}
 }
 

@@ -445,16 +445,21 @@ func TestObjectViewFaults(t *testing.T) {
 	} {
 		t.Run(what, func(t *testing.T) {
 			s.update(func() { s.handler = c.answer })
-			for path, want := range map[string]int{
-				"":                           c.list,
-				"?watch=1":                   c.list,
-				"?watch=1&resourceVersion=5": c.list,
-				"/shop":                      c.get,
+			for request, r := range map[string]struct {
+				path string
+				want int
+			}{
+				"a list":                 {"", c.list},
+				"a watch":                {"?watch=1", c.list},
+				"a watch from a version": {"?watch=1&resourceVersion=5", c.list},
+				"an object":              {"/shop", c.get},
 			} {
-				if code, text := w.get("alice-token", trackersPath+path); code != want || strings.Contains(text, "CANARY") ||
-					strings.Contains(text, "another") {
-					t.Errorf("%s, %s: %d, want %d: %s", what, path, code, want, text)
-				}
+				t.Run(request, func(t *testing.T) {
+					code, text := w.get("alice-token", trackersPath+r.path)
+					if code != r.want || strings.Contains(text, "CANARY") || strings.Contains(text, "another") {
+						t.Errorf("%d, want %d: %s", code, r.want, text)
+					}
+				})
 			}
 		})
 	}

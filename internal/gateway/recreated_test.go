@@ -79,11 +79,11 @@ func TestTokensOfARecreatedNamespaceAreRejected(t *testing.T) {
 				return nil
 			})
 			c.takeRequests()
-			for _, headers := range [][]string{
-				nil,
-				{"Impersonate-User", robot},
-				{"Impersonate-User", "carol"},
-				{"Impersonate-User", robot, "Impersonate-Group", "system:serviceaccounts"},
+			for as, headers := range map[string][]string{
+				"without impersonation":             nil,
+				"impersonating itself":              {"Impersonate-User", robot},
+				"impersonating a user":              {"Impersonate-User", "carol"},
+				"impersonating itself with a group": {"Impersonate-User", robot, "Impersonate-Group", "system:serviceaccounts"},
 			} {
 				for _, r := range []struct{ method, path string }{
 					{http.MethodGet, sharedPath + "pods"},
@@ -100,9 +100,11 @@ func TestTokensOfARecreatedNamespaceAreRejected(t *testing.T) {
 					{http.MethodPost, "/api/v1/namespaces"},
 					{http.MethodGet, "/api"},
 				} {
-					if code, text := w.do(old, r.method, r.path, "{}", headers...); code != http.StatusUnauthorized {
-						t.Errorf("%s %s %v: %d: %s", r.method, r.path, headers, code, text)
-					}
+					t.Run(r.method+" "+r.path+" "+as, func(t *testing.T) {
+						if code, text := w.do(old, r.method, r.path, "{}", headers...); code != http.StatusUnauthorized {
+							t.Errorf("%d: %s", code, text)
+						}
+					})
 				}
 			}
 			if sent := c.takeRequests(); len(sent) > 0 {

@@ -255,42 +255,49 @@ func TestGoawayClosesOldConnections(t *testing.T) {
 	t.Parallel()
 	w, _ := newRootFixture(t)
 	for _, c := range []struct {
+		name              string
 		perMillion, least int
 		older             time.Duration
-	}{{0, 0, time.Hour}, {20_000, 0, 0}, {19_999, 1, time.Hour}} {
-		perMillion, least := c.perMillion, c.least
-		w.server.Client().CloseIdleConnections() // existing connections would keep their age
-		w.connectionAge.Store(int64(c.older))
-		w.write("tenancy.yaml", strings.Replace(configHeader, "timeout: 5s",
-			fmt.Sprintf("timeout: 5s, goawayPerMillion: %d", perMillion),
-			1)+clusterEntry("eu1", ", root: true")+strings.ReplaceAll(clusterEntry(fmt.Sprintf("v%d", perMillion), ""),
-			fmt.Sprintf("v%d-", perMillion), "eu1-"))
-		waittest.Until(t, func() error {
-			if now := w.gateway.Clusters(); !slices.Contains(now, fmt.Sprintf("v%d", perMillion)) {
-				return fmt.Errorf("%v", now)
+	}{
+		{"disabled", 0, 0, time.Hour},
+		{"new connections", 20_000, 0, 0},
+		{"old connections", 19_999, 1, time.Hour},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			perMillion, least := c.perMillion, c.least
+			w.server.Client().CloseIdleConnections() // existing connections would keep their age
+			w.connectionAge.Store(int64(c.older))
+			w.write("tenancy.yaml", strings.Replace(configHeader, "timeout: 5s",
+				fmt.Sprintf("timeout: 5s, goawayPerMillion: %d", perMillion),
+				1)+clusterEntry("eu1", ", root: true")+strings.ReplaceAll(clusterEntry(fmt.Sprintf("v%d", perMillion), ""),
+				fmt.Sprintf("v%d-", perMillion), "eu1-"))
+			waittest.Until(t, func() error {
+				if now := w.gateway.Clusters(); !slices.Contains(now, fmt.Sprintf("v%d", perMillion)) {
+					return fmt.Errorf("%v", now)
+				}
+				return nil
+			})
+			w.waitForStatus(http.StatusOK, "alice-token", podsPath) // streams of the previous version have ended
+			watch := w.open(t.Context(), "alice-token", http.MethodGet, podsPath+"?watch=1", "")
+			fresh := 0
+			ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{GotConn: func(i httptrace.GotConnInfo) {
+				if !i.Reused {
+					fresh++
+				}
+			}})
+			for range 500 {
+				if code, text := w.read(w.open(ctx, "alice-token", http.MethodGet, podsPath, ""), nil); code != http.StatusOK {
+					t.Fatalf("%d: %s", code, text)
+				}
 			}
-			return nil
+			if fresh < least || least == 0 && fresh > 0 {
+				t.Errorf("%d new connections", fresh)
+			}
+			if !isActive(streamEnd(watch)) {
+				t.Error("the watch ended")
+			}
+			_ = watch.Body.Close()
 		})
-		w.waitForStatus(http.StatusOK, "alice-token", podsPath) // streams of the previous version have ended
-		watch := w.open(t.Context(), "alice-token", http.MethodGet, podsPath+"?watch=1", "")
-		fresh := 0
-		ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{GotConn: func(i httptrace.GotConnInfo) {
-			if !i.Reused {
-				fresh++
-			}
-		}})
-		for range 500 {
-			if code, text := w.read(w.open(ctx, "alice-token", http.MethodGet, podsPath, ""), nil); code != http.StatusOK {
-				t.Fatalf("%d: %s", code, text)
-			}
-		}
-		if fresh < least || least == 0 && fresh > 0 {
-			t.Errorf("%d in a million: %d new connections", perMillion, fresh)
-		}
-		if !isActive(streamEnd(watch)) {
-			t.Error("the watch ended")
-		}
-		_ = watch.Body.Close()
 	}
 }
 

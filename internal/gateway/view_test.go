@@ -107,17 +107,22 @@ func TestViewOfClusters(t *testing.T) {
 		}
 		return nil
 	})
-	for selector, want := range map[metav1.ListOptions]string{
-		{LabelSelector: "region=us"}:              "us2",
-		{LabelSelector: "region in (eu)"}:         "eu1",
-		{FieldSelector: "metadata.name=us2"}:      "us2",
-		{FieldSelector: "metadata.name!=us2"}:     "eu1",
-		{FieldSelector: "metadata.name=us1"}:      "",
-		{LabelSelector: "region=us", Limit: 1000}: "us2",
+	for name, c := range map[string]struct {
+		selector metav1.ListOptions
+		want     string
+	}{
+		"a label":                            {metav1.ListOptions{LabelSelector: "region=us"}, "us2"},
+		"a set of labels":                    {metav1.ListOptions{LabelSelector: "region in (eu)"}, "eu1"},
+		"a name":                             {metav1.ListOptions{FieldSelector: "metadata.name=us2"}, "us2"},
+		"all names but one":                  {metav1.ListOptions{FieldSelector: "metadata.name!=us2"}, "eu1"},
+		"the name of other tenants' cluster": {metav1.ListOptions{FieldSelector: "metadata.name=us1"}, ""},
+		"a limit":                            {metav1.ListOptions{LabelSelector: "region=us", Limit: 1000}, "us2"},
 	} {
-		if list, err := bob.List(t.Context(), selector); err != nil || namesOf(list) != want {
-			t.Errorf("%+v: %v, %v", selector, list, err)
-		}
+		t.Run(name, func(t *testing.T) {
+			if list, err := bob.List(t.Context(), c.selector); err != nil || namesOf(list) != c.want {
+				t.Errorf("%v, %v", list, err)
+			}
+		})
 	}
 }
 

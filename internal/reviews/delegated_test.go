@@ -177,25 +177,23 @@ func TestReviewedCallers(t *testing.T) {
 		"localsubjectaccessreviews": authorizationv1.SchemeGroupVersion.WithKind("LocalSubjectAccessReview"),
 	} {
 		t.Run(resource, func(t *testing.T) {
-			for who, want := range map[string]int{
-				"root":   http.StatusTeapot,
-				"stray":  http.StatusForbidden,
-				"caller": http.StatusBadRequest,
-				"":       http.StatusForbidden,
+			for who, c := range map[string]struct {
+				caller user.Info
+				want   int
+			}{
+				"the system tenant": {
+					tenant.Bind(&user.DefaultInfo{Name: "root"}, tenant.System()), http.StatusTeapot,
+				},
+				"an unbound caller": {&user.DefaultInfo{Name: "stray"}, http.StatusForbidden},
+				"a tenant's caller": {userOf(t, "caller", "a"), http.StatusBadRequest},
+				"no caller":         {nil, http.StatusForbidden},
 			} {
-				var caller user.Info
-				switch who {
-				case "root":
-					caller = tenant.Bind(&user.DefaultInfo{Name: "root"}, tenant.System())
-				case "stray":
-					caller = &user.DefaultInfo{Name: "stray"}
-				case "caller":
-					caller = userOf(t, "caller", "a")
-				}
-				if code, text := w.post(caller, kind.Group, resource, "a--web",
-					fmt.Sprintf(`{"apiVersion":%q,"kind":%q}`, kind.GroupVersion(), kind.Kind)); code != want {
-					t.Errorf("%s by %q: %d, want %d: %s", resource, who, code, want, text)
-				}
+				t.Run(who, func(t *testing.T) {
+					if code, text := w.post(c.caller, kind.Group, resource, "a--web",
+						fmt.Sprintf(`{"apiVersion":%q,"kind":%q}`, kind.GroupVersion(), kind.Kind)); code != c.want {
+						t.Errorf("%d, want %d: %s", code, c.want, text)
+					}
+				})
 			}
 		})
 	}

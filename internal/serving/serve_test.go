@@ -239,20 +239,24 @@ func TestDex_CVE_2024_23656(t *testing.T) {
 			"server certificate": r.config(&serving),
 			"another authority":  r.config(&foreign),
 		} {
-			if _, err := r.get(t.Context(), c); err == nil {
-				t.Errorf("%s: %s: accepted", when, name)
-			}
+			t.Run(name+" "+when, func(t *testing.T) {
+				if _, err := r.get(t.Context(), c); err == nil {
+					t.Error("accepted")
+				}
+			})
 		}
 		for name, c := range map[string]*tls.Config{
 			"TLS 1.3": r.config(&good),
 			"TLS 1.2": weak(func(c *tls.Config) { c.MaxVersion = tls.VersionTLS12 }),
 		} {
-			if _, err := r.get(t.Context(), c); err != nil {
-				t.Errorf("%s: %s: %v", when, name, err)
-			}
+			t.Run(name+" "+when, func(t *testing.T) {
+				if _, err := r.get(t.Context(), c); err != nil {
+					t.Error(err)
+				}
+			})
 		}
 	}
-	check("before")
+	check("with the first certificate")
 	second := r.ca.issue(t, "second", x509.ExtKeyUsageServerAuth)
 	writePair(t, r.dir, &second)
 	served := func(want string) {
@@ -269,17 +273,17 @@ func TestDex_CVE_2024_23656(t *testing.T) {
 		})
 	}
 	served("second")
-	check("after")
+	check("with the second certificate")
 	// An invalid file leaves the previous certificate in use.
 	if err := os.WriteFile(filepath.Join(r.dir, "..data", "tls.crt"), []byte("garbage"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	check("garbage")
+	check("with an invalid file")
 	// After an invalid file, the next valid certificate is used.
 	third := r.ca.issue(t, "third", x509.ExtKeyUsageServerAuth)
 	writePair(t, r.dir, &third)
 	served("third")
-	check("after garbage")
+	check("after an invalid file")
 }
 
 // TestDrain checks that a shutdown under load loses no request of HTTP/1.1 and HTTP/2 clients.

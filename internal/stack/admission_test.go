@@ -100,7 +100,7 @@ func TestReinvocation(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			for by, u := range callers {
-				admitAgain(t, name+" by "+by, stack, c.kind, c.is.DeepCopyObject(), c.was, u)
+				t.Run(by, func(t *testing.T) { admitAgain(t, stack, c.kind, c.is.DeepCopyObject(), c.was, u) })
 			}
 		})
 	}
@@ -108,7 +108,6 @@ func TestReinvocation(t *testing.T) {
 
 func admitAgain(
 	t *testing.T,
-	name string,
 	stack *stack.Stack,
 	kind schema.GroupVersionKind,
 	newObj, oldObj runtime.Object,
@@ -147,19 +146,19 @@ func admitAgain(
 		for _, p := range stack.Admission {
 			if m, ok := p.Interface.(admission.MutationInterface); ok && p.Handles(operation) {
 				if err := m.Admit(t.Context(), a, nil); err != nil {
-					t.Errorf("%s: %s: %v", name, p.Name, err)
+					t.Errorf("%s: %v", p.Name, err)
 					return
 				}
 			}
 		}
 	}
 	if !equalJSON(t, first, newObj) {
-		t.Errorf("%s: the second run changed the object", name)
+		t.Error("the second run changed the object")
 	}
 	for _, p := range stack.Admission {
 		if v, ok := p.Interface.(admission.ValidationInterface); ok && p.Handles(operation) {
 			if err := v.Validate(t.Context(), a, nil); err != nil {
-				t.Errorf("%s: %s: %v", name, p.Name, err)
+				t.Errorf("%s: %v", p.Name, err)
 			}
 		}
 	}

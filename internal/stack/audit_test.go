@@ -169,17 +169,23 @@ func TestAuditStream(t *testing.T) {
 func TestAuditExcludesDeletedNamespaces(t *testing.T) {
 	s, _ := newAuditStack(t)
 	r, account := s.AuditResolver(), &user.DefaultInfo{Name: "system:serviceaccount:acme--new:robot"}
-	for at, want := range map[time.Time]string{
-		renewedAt.Add(-time.Hour):             "",
-		renewedAt.Add(900 * time.Millisecond): "",
-		renewedAt.Add(6 * time.Second):        "acme",
+	for name, c := range map[string]struct {
+		after time.Duration
+		want  string
+	}{
+		"before the creation":           {-time.Hour, ""},
+		"within 5 s of the creation":    {900 * time.Millisecond, ""},
+		"later than 5 s after creation": {6 * time.Second, "acme"},
 	} {
-		if got := r.Owner("acme--new", at).String(); got != want {
-			t.Errorf("%s: the owner is %q, want %q", at, got, want)
-		}
-		if _, got := r.Caller(account, nil, at); got.String() != want {
-			t.Errorf("%s: the tenant of the account is %q, want %q", at, got, want)
-		}
+		t.Run(name, func(t *testing.T) {
+			at := renewedAt.Add(c.after)
+			if got := r.Owner("acme--new", at).String(); got != c.want {
+				t.Errorf("the owner is %q, want %q", got, c.want)
+			}
+			if _, got := r.Caller(account, nil, at); got.String() != c.want {
+				t.Errorf("the tenant of the account is %q, want %q", got, c.want)
+			}
+		})
 	}
 }
 

@@ -192,17 +192,25 @@ func TestServiceSectionNeedsRestart(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, c := range []struct {
-		service string
-		told    int
-	}{{"drain: 5s", 0}, {"drain: 5s, tenantMetrics: 7", 0}, {"drain: 6s", 1}, {"drain: 6s", 2}, {"drain: 5s", 2}} {
-		commit, _, err := s.Prepare(ctx, settings(c.service))
-		if err != nil {
-			t.Fatal(err)
-		}
-		commit()
-		log := logger.GetSink().(ktesting.Underlier).GetBuffer().String()
-		if told := strings.Count(log, "The section service of the configuration is not the one"); told != c.told {
-			t.Errorf("after %q, the log reports the change %d times, want %d", c.service, told, c.told)
-		}
+		name, service string
+		told          int
+	}{
+		{"no change", "drain: 5s", 0},
+		{"a setting that needs no restart", "drain: 5s, tenantMetrics: 7", 0},
+		{"a setting that needs a restart", "drain: 6s", 1},
+		{"the same change again", "drain: 6s", 2},
+		{"the original setting", "drain: 5s", 2},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			commit, _, err := s.Prepare(ctx, settings(c.service))
+			if err != nil {
+				t.Fatal(err)
+			}
+			commit()
+			log := logger.GetSink().(ktesting.Underlier).GetBuffer().String()
+			if told := strings.Count(log, "The section service of the configuration is not the one"); told != c.told {
+				t.Errorf("the log reports the change %d times, want %d", told, c.told)
+			}
+		})
 	}
 }

@@ -28,22 +28,27 @@ func TestPublishedEvaluator(t *testing.T) {
 	none := func(name string) (*corev1.Namespace, error) {
 		return nil, apierrors.NewNotFound(corev1.Resource("namespaces"), name)
 	}
-	for _, c := range []struct {
+	for name, c := range map[string]struct {
 		rbac *stack.RBAC
 		want configv1alpha1.Evaluator
-	}{{nil, configv1alpha1.EvaluatorUpstream}, {&stack.RBAC{Index: rbac.NewIndex()}, configv1alpha1.EvaluatorIndexed}} {
-		stack, err := stack.New(t.Context(), &configv1alpha1.Settings{}, stack.Server{
-			Authentication: stack.Authentication{Credentials: stack.NoCredentials},
-			Authorization:  stack.Authorization{RBAC: c.rbac},
-			Cluster:        lookuptest.OwnedBy(authz.NewOwners(none, nil)),
+	}{
+		"without RBAC": {nil, configv1alpha1.EvaluatorUpstream},
+		"with RBAC":    {&stack.RBAC{Index: rbac.NewIndex()}, configv1alpha1.EvaluatorIndexed},
+	} {
+		t.Run(name, func(t *testing.T) {
+			stack, err := stack.New(t.Context(), &configv1alpha1.Settings{}, stack.Server{
+				Authentication: stack.Authentication{Credentials: stack.NoCredentials},
+				Authorization:  stack.Authorization{RBAC: c.rbac},
+				Cluster:        lookuptest.OwnedBy(authz.NewOwners(none, nil)),
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			p, err := stack.Published()
+			if err != nil || p.Settings.Authorization.RBAC.Evaluator != c.want {
+				t.Errorf("published: %s, %v; want %s", p.Settings.Authorization.RBAC.Evaluator, err, c.want)
+			}
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		p, err := stack.Published()
-		if err != nil || p.Settings.Authorization.RBAC.Evaluator != c.want {
-			t.Errorf("published: %s, %v; want %s", p.Settings.Authorization.RBAC.Evaluator, err, c.want)
-		}
 	}
 }
 

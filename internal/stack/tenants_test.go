@@ -116,12 +116,12 @@ func TestRequireTenant(t *testing.T) {
 		"closed":  authz.AccessClosed,
 		"unknown": authz.AccessUnknown,
 	}
-	for _, c := range []struct {
+	for name, c := range map[string]struct {
 		required configv1alpha1.RequireTenant
 		tenants  lookup.Tenants
 		want     map[string]authz.Reason
 	}{
-		{
+		"the default": {
 			"",
 			known,
 			map[string]authz.Reason{
@@ -131,7 +131,7 @@ func TestRequireTenant(t *testing.T) {
 				"unknown":     authz.ReasonStale,
 			},
 		},
-		{
+		"Never": {
 			configv1alpha1.RequireTenantNever,
 			known,
 			map[string]authz.Reason{
@@ -141,7 +141,7 @@ func TestRequireTenant(t *testing.T) {
 				"unknown":     authz.ReasonStale,
 			},
 		},
-		{
+		"Warn": {
 			configv1alpha1.RequireTenantWarn,
 			known,
 			map[string]authz.Reason{
@@ -151,7 +151,7 @@ func TestRequireTenant(t *testing.T) {
 				"unknown":     authz.ReasonStale,
 			},
 		},
-		{
+		"Always": {
 			configv1alpha1.RequireTenantAlways,
 			known,
 			map[string]authz.Reason{
@@ -162,9 +162,9 @@ func TestRequireTenant(t *testing.T) {
 				"unknown":     authz.ReasonStale,
 			},
 		},
-		{configv1alpha1.RequireTenantNever, nil, nil},
-		{configv1alpha1.RequireTenantWarn, nil, nil},
-		{
+		"Never without Tenants": {configv1alpha1.RequireTenantNever, nil, nil},
+		"Warn without Tenants":  {configv1alpha1.RequireTenantWarn, nil, nil},
+		"Always without Tenants": {
 			configv1alpha1.RequireTenantAlways,
 			nil,
 			map[string]authz.Reason{
@@ -177,22 +177,24 @@ func TestRequireTenant(t *testing.T) {
 			},
 		},
 	} {
-		stack, err := newRequireTenantStack(t.Context(), t, c.required, lookup.Parts{Tenants: c.tenants})
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, id := range []string{"open", "reads", "closed", "unknown", "none", removedTenant} {
-			caller := &user.DefaultInfo{Name: "alice", Extra: map[string][]string{tenant.ExtraKey: {id}}}
-			_, got, err := stack.Authorizer.Authorize(t.Context(), authorizer.AttributesRecord{
-				User:            caller,
-				Verb:            "create",
-				Resource:        "namespaces",
-				ResourceRequest: true,
-			})
-			if got != c.want[id].String() || err != nil {
-				t.Errorf("%s, Tenants known %t, tenant %s: %q, want %q, %v", c.required, c.tenants != nil, id, got, c.want[id], err)
+		t.Run(name, func(t *testing.T) {
+			stack, err := newRequireTenantStack(t.Context(), t, c.required, lookup.Parts{Tenants: c.tenants})
+			if err != nil {
+				t.Fatal(err)
 			}
-		}
+			for _, id := range []string{"open", "reads", "closed", "unknown", "none", removedTenant} {
+				caller := &user.DefaultInfo{Name: "alice", Extra: map[string][]string{tenant.ExtraKey: {id}}}
+				_, got, err := stack.Authorizer.Authorize(t.Context(), authorizer.AttributesRecord{
+					User:            caller,
+					Verb:            "create",
+					Resource:        "namespaces",
+					ResourceRequest: true,
+				})
+				if got != c.want[id].String() || err != nil {
+					t.Errorf("tenant %s: %q, want %q, %v", id, got, c.want[id], err)
+				}
+			}
+		})
 	}
 }
 

@@ -269,21 +269,23 @@ func TestServiceAccountSourceUsesServerIssuer(t *testing.T) {
 			"authentication: { sources: [ { name: cluster, serviceAccount: { issuer: https://cluster, keyFiles: " +
 			"[sa.pub] } } ] }\n",
 	})
-	for _, c := range []struct {
+	for name, c := range map[string]struct {
 		issuers []string
 		want    string
 	}{
-		{nil, ""},
-		{[]string{"https://older", "https://cluster"}, ""},
-		{[]string{"https://cluster.local"}, "must be an issuer of the server"},
+		"a server without a known issuer": {nil, ""},
+		"one of the server's issuers":     {[]string{"https://older", "https://cluster"}, ""},
+		"another issuer":                  {[]string{"https://cluster.local"}, "must be an issuer of the server"},
 	} {
-		_, err := stack.Open(t.Context(), filepath.Join(dir, "tenancy.yaml"), stack.Server{
-			Cluster:        lookuptest.OwnedBy(owners(t)),
-			Authentication: stack.Authentication{ServiceAccountIssuers: c.issuers},
+		t.Run(name, func(t *testing.T) {
+			_, err := stack.Open(t.Context(), filepath.Join(dir, "tenancy.yaml"), stack.Server{
+				Cluster:        lookuptest.OwnedBy(owners(t)),
+				Authentication: stack.Authentication{ServiceAccountIssuers: c.issuers},
+			})
+			if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+				t.Errorf("Open() = %v", err)
+			}
 		})
-		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
-			t.Errorf("issuers %q: Open() = %v", c.issuers, err)
-		}
 	}
 }
 

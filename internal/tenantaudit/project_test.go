@@ -446,33 +446,35 @@ func TestStreamsOfClusters(t *testing.T) {
 
 func TestStreamOf(t *testing.T) {
 	seen := map[tenantaudit.Stream]string{tenantaudit.System: "the system's", tenantaudit.Unauthenticated: "the system's"}
-	for _, c := range []struct{ id, uid string }{
-		{"acme", ""},
-		{"acme", "acme"},
-		{"acme", "system"},
-		{"acme", "refused"},
-		{"acme", "id-acme"},
-		{"acme", uuid},
-		{"acme", "../../etc"},
-		{"acme", strings.Repeat("a", 300)},
-		{"Acme", ""},
-		{"acme.b", ""},
-		{"acme_b", ""},
-		{"id-acme", ""},
-		{"acme", "A"},
-		{"acme-20261128t010000", ""},
-		{"uid-acme", ""},
-		{"lock", ""},
-		{"x", "lock"},
+	for _, c := range []struct{ name, id, uid string }{
+		{"no UID", "acme", ""},
+		{"a UID equal to the ID", "acme", "acme"},
+		{"the UID system", "acme", "system"},
+		{"the UID refused", "acme", "refused"},
+		{"a UID with the prefix of an ID", "acme", "id-acme"},
+		{"a UUID", "acme", uuid},
+		{"a UID that is a path", "acme", "../../etc"},
+		{"a long UID", "acme", strings.Repeat("a", 300)},
+		{"an ID in upper case", "Acme", ""},
+		{"an ID with a dot", "acme.b", ""},
+		{"an ID with an underscore", "acme_b", ""},
+		{"an ID with the prefix of an ID", "id-acme", ""},
+		{"a UID in upper case", "acme", "A"},
+		{"an ID with a time", "acme-20261128t010000", ""},
+		{"an ID with the prefix of a UID", "uid-acme", ""},
+		{"the ID lock", "lock", ""},
+		{"the UID lock", "x", "lock"},
 	} {
-		stream := tenantaudit.StreamOf(id(c.id), c.uid)
-		if other, twice := seen[stream]; twice {
-			t.Errorf("%+v and %s have the stream %s", c, other, stream)
-		}
-		seen[stream] = fmt.Sprint(c)
-		if strings.ContainsAny(string(stream), "/@\x00") || strings.HasPrefix(string(stream), ".") || len(stream) > 100 {
-			t.Errorf("%+v has the stream %q", c, stream)
-		}
+		t.Run(c.name, func(t *testing.T) {
+			stream := tenantaudit.StreamOf(id(c.id), c.uid)
+			if other, twice := seen[stream]; twice {
+				t.Errorf("the stream %s is also that of %s", stream, other)
+			}
+			seen[stream] = c.name
+			if strings.ContainsAny(string(stream), "/@\x00") || strings.HasPrefix(string(stream), ".") || len(stream) > 100 {
+				t.Errorf("the stream is %q", stream)
+			}
+		})
 	}
 	if tenantaudit.StreamOf(tenant.System(), uuid) != tenantaudit.System {
 		t.Error("the system tenant has the stream of a tenant")

@@ -200,14 +200,23 @@ func TestHours(t *testing.T) {
 	if hours := r.Changed(); len(hours) != 2 || hours[0] != begin || hours[1] != begin.Add(time.Hour) {
 		t.Fatalf("hours %v", hours)
 	}
-	for hour, want := range map[time.Time]int64{begin: 1, begin.Add(time.Hour): 2, begin.Add(2 * time.Hour): 0} {
-		got := int64(0)
-		for _, rec := range r.RecordsOf(hour) {
-			got += rec.Requests
-		}
-		if got != want {
-			t.Errorf("%v: %d requests; want %d", hour, got, want)
-		}
+	for name, c := range map[string]struct {
+		hour time.Time
+		want int64
+	}{
+		"the first hour":           {begin, 1},
+		"the next hour":            {begin.Add(time.Hour), 2},
+		"an hour without requests": {begin.Add(2 * time.Hour), 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := int64(0)
+			for _, rec := range r.RecordsOf(c.hour) {
+				got += rec.Requests
+			}
+			if got != c.want {
+				t.Errorf("%d requests; want %d", got, c.want)
+			}
+		})
 	}
 }
 

@@ -53,13 +53,15 @@ func TestVersionAndCommit(t *testing.T) {
 }
 
 func TestParseStamp(t *testing.T) {
-	for text, want := range map[string][2]string{
-		"":                                  {},
-		"kubetenant-release:v0.1.0:abc;":    {"v0.1.0", "abc"},
-		"kubetenant-release:v0.1.0-rc.1:a;": {"v0.1.0-rc.1", "a"},
+	for name, c := range map[string]struct{ text, version, commit string }{
+		"no stamp":            {"", "", ""},
+		"a release":           {"kubetenant-release:v0.1.0:abc;", "v0.1.0", "abc"},
+		"a release candidate": {"kubetenant-release:v0.1.0-rc.1:a;", "v0.1.0-rc.1", "a"},
 	} {
-		if version, commit := parseStamp(text); version != want[0] || commit != want[1] {
-			t.Errorf("%q: %s, %s", text, version, commit)
-		}
+		t.Run(name, func(t *testing.T) {
+			if version, commit := parseStamp(c.text); version != c.version || commit != c.commit {
+				t.Errorf("%s, %s", version, commit)
+			}
+		})
 	}
 }

@@ -373,30 +373,30 @@ func TestChangesAfterAdmitAreDenied(t *testing.T) {
 // TestGuessedKinds checks that the kind is guessed from the name of the resource if KindOf does not
 // return it. The group must be the same.
 func TestGuessedKinds(t *testing.T) {
-	for resource, c := range map[schema.GroupVersionResource]struct {
-		kindOf func(schema.GroupResource) string
-		held   bool
+	for name, c := range map[string]struct {
+		group, resource string
+		kindOf          func(schema.GroupResource) string
+		held            bool
 	}{
-		{Group: "example.com", Version: "v1", Resource: "farms"}: {nil, true},
-		{Group: "example.com", Version: "v2", Resource: "farms"}: {func(schema.GroupResource) string { return "" }, true},
-		{
-			Group:    "example.com",
-			Version:  "v3",
-			Resource: "farms",
-		}: {func(schema.GroupResource) string { return "Other" }, false},
-		{Group: "example.org", Version: "v1", Resource: "farms"}: {nil, false},
-		{Group: "example.com", Version: "v1", Resource: "farm"}:  {nil, false},
+		"the plural of a kind": {"example.com", "farms", nil, true},
+		"an empty kind":        {"example.com", "farms", func(schema.GroupResource) string { return "" }, true},
+		"another kind":         {"example.com", "farms", func(schema.GroupResource) string { return "Other" }, false},
+		"another group":        {"example.org", "farms", nil, false},
+		"another name":         {"example.com", "farm", nil, false},
 	} {
-		p := binding.New(binding.Options{
-			KindOf:  c.kindOf,
-			Kinds:   map[schema.GroupKind]bool{{Group: "example.com", Kind: "Farm"}: false},
-			Subject: func(context.Context, user.Info) (tenant.ID, error) { return tenanttest.ID(t, "a"), nil },
+		t.Run(name, func(t *testing.T) {
+			p := binding.New(binding.Options{
+				KindOf:  c.kindOf,
+				Kinds:   map[schema.GroupKind]bool{{Group: "example.com", Kind: "Farm"}: false},
+				Subject: func(context.Context, user.Info) (tenant.ID, error) { return tenanttest.ID(t, "a"), nil },
+			})
+			resource := schema.GroupVersionResource{Group: c.group, Version: "v1", Resource: c.resource}
+			a := admission.NewAttributesRecord(farm(nil, nil), nil,
+				schema.GroupVersionKind{Group: "autoscaling", Version: "v1", Kind: "Scale"}, "a--web", "f", resource, "scale",
+				admission.Update, nil, false, &user.DefaultInfo{Name: "alice"})
+			if err := p.Validate(t.Context(), a, nil); (err != nil) != c.held {
+				t.Errorf("%v, want a denial: %t", err, c.held)
+			}
 		})
-		a := admission.NewAttributesRecord(farm(nil, nil), nil,
-			schema.GroupVersionKind{Group: "autoscaling", Version: "v1", Kind: "Scale"}, "a--web", "f", resource, "scale",
-			admission.Update, nil, false, &user.DefaultInfo{Name: "alice"})
-		if err := p.Validate(t.Context(), a, nil); (err != nil) != c.held {
-			t.Errorf("%s: %v", resource, err)
-		}
 	}
 }

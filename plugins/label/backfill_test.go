@@ -100,9 +100,11 @@ func TestBackfill(t *testing.T) {
 		{"kube-system", "plain"}: "-",
 		{"bad", "lie"}:           "-",
 	} {
-		if got := labelOf(t, c, secrets, key[0], key[1]); got != want {
-			t.Errorf("%v: %q, want %q", key, got, want)
-		}
+		t.Run(key[0]+"/"+key[1], func(t *testing.T) {
+			if got := labelOf(t, c, secrets, key[0], key[1]); got != want {
+				t.Errorf("label %q, want %q", got, want)
+			}
+		})
 	}
 	all := writes(c)
 	if len(all) != 5 || all[0] != "services a--web/plain" {

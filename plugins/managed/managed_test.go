@@ -221,33 +221,43 @@ func TestOnlyNamespaceControllersDeleteManagedObjects(t *testing.T) {
 		corev1.SchemeGroupVersion.WithResource("resourcequotas"),
 		networkingv1.SchemeGroupVersion.WithResource("networkpolicies"),
 	} {
-		if !managed.MayBeManaged(resource.GroupResource()) {
-			t.Errorf("%s may not be managed", resource)
-		}
-		for _, c := range []struct {
-			by      user.Info
-			empties bool
-		}{
-			{&user.DefaultInfo{Name: namespaceController}, true},
-			{&user.DefaultInfo{Name: "system:serviceaccount:kube-system:generic-garbage-collector"}, true},
-			{&user.DefaultInfo{Name: user.KubeControllerManager}, true},
-			{&user.DefaultInfo{Name: "root"}, false},
-			{&user.DefaultInfo{Name: user.APIServerUser}, false},
-			{&user.DefaultInfo{Name: "system:serviceaccount:kube-system:job-controller"}, false},
-			{&user.DefaultInfo{Name: "alice", Groups: []string{"b"}}, false},
-			{&user.DefaultInfo{Name: namespaceController, Groups: []string{"b"}}, false},
-			{&user.DefaultInfo{Name: "stranger"}, false},
-		} {
-			for _, in := range []string{"going", "a--web", ""} {
-				stored := binding("x", map[string]string{tenant.ManagedLabel: "template"})
-				w := write{by: c.by, resource: resource, in: in}
-				w.old = stored
-				err := newPlugin().Validate(t.Context(), w.attributes(), nil)
-				if may := c.empties && in == "going"; (err == nil) != may {
-					t.Errorf("%s %v deletes %s in %q: %v", c.by.GetName(), c.by.GetGroups(), resource.Resource, in, err)
-				}
+		t.Run(resource.Resource, func(t *testing.T) {
+			if !managed.MayBeManaged(resource.GroupResource()) {
+				t.Error("the resource may not be managed")
 			}
-		}
+			for name, c := range map[string]struct {
+				by      user.Info
+				empties bool
+			}{
+				"the namespace controller": {&user.DefaultInfo{Name: namespaceController}, true},
+				"the garbage collector": {
+					&user.DefaultInfo{Name: "system:serviceaccount:kube-system:generic-garbage-collector"}, true,
+				},
+				"kube-controller-manager": {&user.DefaultInfo{Name: user.KubeControllerManager}, true},
+				"an administrator":        {&user.DefaultInfo{Name: "root"}, false},
+				"the API server":          {&user.DefaultInfo{Name: user.APIServerUser}, false},
+				"another controller": {
+					&user.DefaultInfo{Name: "system:serviceaccount:kube-system:job-controller"}, false,
+				},
+				"a tenant": {&user.DefaultInfo{Name: "alice", Groups: []string{"b"}}, false},
+				"a tenant with the name of the namespace controller": {
+					&user.DefaultInfo{Name: namespaceController, Groups: []string{"b"}}, false,
+				},
+				"no tenant": {&user.DefaultInfo{Name: "stranger"}, false},
+			} {
+				t.Run(name, func(t *testing.T) {
+					for _, in := range []string{"going", "a--web", ""} {
+						stored := binding("x", map[string]string{tenant.ManagedLabel: "template"})
+						w := write{by: c.by, resource: resource, in: in}
+						w.old = stored
+						err := newPlugin().Validate(t.Context(), w.attributes(), nil)
+						if may := c.empties && in == "going"; (err == nil) != may {
+							t.Errorf("in %q: %v", in, err)
+						}
+					}
+				})
+			}
+		})
 	}
 }
 

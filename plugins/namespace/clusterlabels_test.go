@@ -41,15 +41,17 @@ func TestClusterPodSecurityLabels(t *testing.T) {
 				"created": nil, "changed": labels(c.pinned), "added": labels(""),
 			} {
 				for _, value := range []string{c.pinned, c.other} {
-					ns := named("a--web", labels(value), nil)
-					write := writeOf(admission.Create, ns, nil, "")
-					if was != nil {
-						write = writeOf(admission.Update, ns, named("a--web", was, nil), "")
-					}
-					err := p.Validate(t.Context(), write, nil)
-					if (err == nil) != (value == c.pinned) || err != nil && !strings.Contains(err.Error(), "clusterLabels") {
-						t.Errorf("%q is %s: %v", value, what, err)
-					}
+					t.Run(what+" as "+value, func(t *testing.T) {
+						ns := named("a--web", labels(value), nil)
+						write := writeOf(admission.Create, ns, nil, "")
+						if was != nil {
+							write = writeOf(admission.Update, ns, named("a--web", was, nil), "")
+						}
+						err := p.Validate(t.Context(), write, nil)
+						if (err == nil) != (value == c.pinned) || err != nil && !strings.Contains(err.Error(), "clusterLabels") {
+							t.Errorf("%v, pinned: %t", err, value == c.pinned)
+						}
+					})
 				}
 			}
 		})

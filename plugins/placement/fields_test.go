@@ -91,26 +91,28 @@ func TestPodTopology(t *testing.T) {
 			p := plugin(&placement.TenantRules{
 				Rules: plugins.Rules{"topologySpread": {Policy: plugins.AllowListed, Allowed: []string{"zone"}}},
 			})
-			for _, c := range []struct {
+			for name, c := range map[string]struct {
 				was, is *appsv1.Deployment
 				refused bool
 			}{
-				{nil, zoned("zone"), false},
-				{nil, zoned("node-role.kubernetes.io/control-plane"), true},
-				{nil, zoned(""), true},
-				{zoned("zone"), zoned("rack"), true},
-				{zoned("rack"), zoned("rack"), false},
-				{zoned("rack"), zoned("zone"), false},
+				"a listed key":                             {nil, zoned("zone"), false},
+				"a key that is not listed":                 {nil, zoned("node-role.kubernetes.io/control-plane"), true},
+				"an empty key":                             {nil, zoned(""), true},
+				"a listed key replaced by another":         {zoned("zone"), zoned("rack"), true},
+				"a retained key that is not listed":        {zoned("rack"), zoned("rack"), false},
+				"an unlisted key replaced by a listed one": {zoned("rack"), zoned("zone"), false},
 			} {
-				w := write{kind: "Deployment", obj: c.is}
-				if c.was != nil {
-					w.old = c.was
-				}
-				got := fmt.Sprint(p.Validate(t.Context(), w.attributes(), nil))
-				want := "spec.template.spec.affinity." + path + ".topologyKey: "
-				if c.refused && !strings.Contains(got, want) || !c.refused && got != "<nil>" {
-					t.Errorf("%s, %+v: %s", path, c.is.Spec.Template.Spec.Affinity, got)
-				}
+				t.Run(name, func(t *testing.T) {
+					w := write{kind: "Deployment", obj: c.is}
+					if c.was != nil {
+						w.old = c.was
+					}
+					got := fmt.Sprint(p.Validate(t.Context(), w.attributes(), nil))
+					want := "spec.template.spec.affinity." + path + ".topologyKey: "
+					if c.refused && !strings.Contains(got, want) || !c.refused && got != "<nil>" {
+						t.Error(got)
+					}
+				})
 			}
 		})
 	}
@@ -123,21 +125,27 @@ func TestCheckedFields(t *testing.T) {
 	const required, preferred = "spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution." +
 		"nodeSelectorTerms", "spec.affinity.nodeAffinity.preferredDuringSchedulingIgnoredDuringExecution"
 	for _, c := range []struct {
+		name    string
 		field   string
 		spec    corev1.PodSpec
 		refused string // the path in the error if nothing is allowed, or empty if the value is always allowed
 		by, not string // entries of a list that allow the value, and entries that do not, separated by spaces
 	}{
-		{"nodeName", corev1.PodSpec{NodeName: "n"}, "spec.nodeName", "n", "m"},
+		{"a node's name", "nodeName", corev1.PodSpec{NodeName: "n"}, "spec.nodeName", "n", "m"},
 		{
+			"a node selector",
 			"nodeSelector",
 			corev1.PodSpec{NodeSelector: map[string]string{"zone": "x"}},
 			"spec.nodeSelector[zone]",
 			"zone zone=x",
 			"zone=y x",
 		},
-		{"nodeAffinity", onNodes(inZone(in, "x"), nil), required + "[0].matchExpressions[0]", "zone zone=x", "zone=y x"},
 		{
+			"required node affinity",
+			"nodeAffinity", onNodes(inZone(in, "x"), nil), required + "[0].matchExpressions[0]", "zone zone=x", "zone=y x",
+		},
+		{
+			"preferred node affinity",
 			"nodeAffinity",
 			onNodes(nil, inZone(in, "x")),
 			preferred + "[0].preference.matchExpressions[0]",
@@ -145,47 +153,69 @@ func TestCheckedFields(t *testing.T) {
 			"zone=y",
 		},
 		{
+			"node affinity by a field",
 			"nodeAffinity",
 			onNodes(fielded("metadata.name", "n"), nil),
 			required + "[0].matchFields[0]",
 			"metadata.name metadata.name=n",
 			"n",
 		},
-		{"nodeAffinity", onNodes(inZone(in, "x", "y"), nil), required + "[0].matchExpressions[0]", "zone", "zone=x"},
 		{
+			"node affinity to two values",
+			"nodeAffinity", onNodes(inZone(in, "x", "y"), nil), required + "[0].matchExpressions[0]", "zone", "zone=x",
+		},
+		{
+			"node affinity that excludes a value",
 			"nodeAffinity",
 			onNodes(inZone(corev1.NodeSelectorOpNotIn, "x"), nil),
 			required + "[0].matchExpressions[0]",
 			"zone",
 			"zone=x",
 		},
-		{"nodeAffinity", onNodes(inZone(in), nil), required + "[0].matchExpressions[0]", "zone", "zone="},
 		{
+			"node affinity without a value",
+			"nodeAffinity", onNodes(inZone(in), nil), required + "[0].matchExpressions[0]", "zone", "zone=",
+		},
+		{
+			"node affinity to any value",
 			"nodeAffinity",
 			onNodes(inZone(corev1.NodeSelectorOpExists), nil),
 			required + "[0].matchExpressions[0]",
 			"zone",
 			"zone=",
 		},
-		{"nodeAffinity", onNodes(nil, nil), "", "", ""},
-		{"nodeAffinity", corev1.PodSpec{Affinity: &corev1.Affinity{}}, "", "", ""},
+		{"empty node affinity", "nodeAffinity", onNodes(nil, nil), "", "", ""},
+		{"empty affinity", "nodeAffinity", corev1.PodSpec{Affinity: &corev1.Affinity{}}, "", "", ""},
 		{
+			"a toleration of a value",
 			"tolerations",
 			tolerating(corev1.Toleration{Key: "gpu", Operator: corev1.TolerationOpEqual, Value: "a"}),
 			"spec.tolerations[0]",
 			"gpu gpu=a",
 			"gpu=b",
 		},
-		{"tolerations", tolerating(corev1.Toleration{Key: "gpu", Value: "a"}), "spec.tolerations[0]", "gpu gpu=a", "gpu=b"},
 		{
+			"a toleration without an operator",
+			"tolerations", tolerating(corev1.Toleration{Key: "gpu", Value: "a"}), "spec.tolerations[0]", "gpu gpu=a", "gpu=b",
+		},
+		{
+			"a toleration of any value",
 			"tolerations",
 			tolerating(corev1.Toleration{Key: "gpu", Operator: corev1.TolerationOpExists}),
 			"spec.tolerations[0]",
 			"gpu",
 			"gpu= gpu=a",
 		},
-		{"tolerations", tolerating(corev1.Toleration{Operator: corev1.TolerationOpExists}), "spec.tolerations[0]", "", "gpu"},
 		{
+			"a toleration of all taints",
+			"tolerations",
+			tolerating(corev1.Toleration{Operator: corev1.TolerationOpExists}),
+			"spec.tolerations[0]",
+			"",
+			"gpu",
+		},
+		{
+			"the default toleration of nodes that are not ready",
 			"tolerations",
 			tolerating(corev1.Toleration{
 				Key:      corev1.TaintNodeNotReady,
@@ -197,6 +227,7 @@ func TestCheckedFields(t *testing.T) {
 			"",
 		},
 		{
+			"the default toleration of unreachable nodes",
 			"tolerations",
 			tolerating(corev1.Toleration{
 				Key:      corev1.TaintNodeUnreachable,
@@ -208,6 +239,7 @@ func TestCheckedFields(t *testing.T) {
 			"",
 		},
 		{
+			"a toleration of unreachable nodes with another effect",
 			"tolerations",
 			tolerating(corev1.Toleration{
 				Key:      corev1.TaintNodeUnreachable,
@@ -219,6 +251,7 @@ func TestCheckedFields(t *testing.T) {
 			"gpu",
 		},
 		{
+			"a toleration of nodes that are not ready with another operator",
 			"tolerations",
 			tolerating(corev1.Toleration{Key: corev1.TaintNodeNotReady, Effect: corev1.TaintEffectNoExecute}),
 			"spec.tolerations[0]",
@@ -226,44 +259,62 @@ func TestCheckedFields(t *testing.T) {
 			"gpu",
 		},
 		{
+			"a toleration of one effect",
 			"tolerations",
 			tolerating(corev1.Toleration{Key: "gpu", Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute}),
 			"spec.tolerations[0]",
 			"gpu",
 			"x",
 		},
-		{"topologySpread", spread("zone"), "spec.topologySpreadConstraints[0].topologyKey", "zone", "host"},
-		{"topologySpread", spread("zone", "zone"), "spec.topologySpreadConstraints[1].topologyKey", "zone", "host"},
-		{"runtimeClassName", corev1.PodSpec{RuntimeClassName: new("kata")}, "spec.runtimeClassName", "kata", "runc"},
-		{"runtimeClassName", corev1.PodSpec{RuntimeClassName: new("")}, "", "", ""},
-		{"priorityClassName", corev1.PodSpec{PriorityClassName: "high"}, "spec.priorityClassName", "high", "low"},
-		{"schedulerName", corev1.PodSpec{SchedulerName: "own"}, "spec.schedulerName", "own", "default-scheduler"},
-		{"schedulerName", corev1.PodSpec{SchedulerName: corev1.DefaultSchedulerName}, "", "", ""},
+		{
+			"a topology key",
+			"topologySpread", spread("zone"), "spec.topologySpreadConstraints[0].topologyKey", "zone", "host",
+		},
+		{
+			"two topology keys",
+			"topologySpread", spread("zone", "zone"), "spec.topologySpreadConstraints[1].topologyKey", "zone", "host",
+		},
+		{
+			"a runtime class",
+			"runtimeClassName", corev1.PodSpec{RuntimeClassName: new("kata")}, "spec.runtimeClassName", "kata", "runc",
+		},
+		{"an empty runtime class", "runtimeClassName", corev1.PodSpec{RuntimeClassName: new("")}, "", "", ""},
+		{
+			"a priority class",
+			"priorityClassName", corev1.PodSpec{PriorityClassName: "high"}, "spec.priorityClassName", "high", "low",
+		},
+		{
+			"a scheduler",
+			"schedulerName", corev1.PodSpec{SchedulerName: "own"}, "spec.schedulerName", "own", "default-scheduler",
+		},
+		{"the default scheduler", "schedulerName", corev1.PodSpec{SchedulerName: corev1.DefaultSchedulerName}, "", "", ""},
 	} {
-		pod := &corev1.Pod{Spec: c.spec}
-		says := func(rule plugins.Rule) string {
-			err := plugin(&placement.TenantRules{Rules: plugins.Rules{c.field: rule}}).Validate(t.Context(),
-				creating(pod, "a--web", caller("a")), nil)
-			return fmt.Sprint(err)
-		}
-		if got := says(plugins.Rule{}); (got == "<nil>") != (c.refused == "") ||
-			!strings.Contains(got, c.refused+": tenants may not choose ") && c.refused != "" {
-			t.Errorf("%s, %+v: %s, want %s", c.field, c.spec, got, c.refused)
-		}
-		if got := says(plugins.Rule{Policy: plugins.Ignore}); got != "<nil>" {
-			t.Errorf("%s, %+v is ignored: %s", c.field, c.spec, got)
-		}
-		for _, entry := range strings.Fields(c.by) {
-			if got := says(plugins.Rule{Policy: plugins.AllowListed, Allowed: []string{"else", entry}}); got != "<nil>" {
-				t.Errorf("%s, %+v by %s: %s", c.field, c.spec, entry, got)
+		t.Run(c.name, func(t *testing.T) {
+			pod := &corev1.Pod{Spec: c.spec}
+			says := func(rule plugins.Rule) string {
+				err := plugin(&placement.TenantRules{Rules: plugins.Rules{c.field: rule}}).Validate(t.Context(),
+					creating(pod, "a--web", caller("a")), nil)
+				return fmt.Sprint(err)
 			}
-		}
-		if got := says(plugins.Rule{
-			Policy:  plugins.AllowListed,
-			Allowed: append([]string{""}, strings.Fields(c.not)...),
-		}); (got == "<nil>") != (c.refused == "") {
-			t.Errorf("%s, %+v by %s: %s", c.field, c.spec, c.not, got)
-		}
+			if got := says(plugins.Rule{}); (got == "<nil>") != (c.refused == "") ||
+				!strings.Contains(got, c.refused+": tenants may not choose ") && c.refused != "" {
+				t.Errorf("%s, want %s", got, c.refused)
+			}
+			if got := says(plugins.Rule{Policy: plugins.Ignore}); got != "<nil>" {
+				t.Errorf("ignored: %s", got)
+			}
+			for _, entry := range strings.Fields(c.by) {
+				if got := says(plugins.Rule{Policy: plugins.AllowListed, Allowed: []string{"else", entry}}); got != "<nil>" {
+					t.Errorf("by %s: %s", entry, got)
+				}
+			}
+			if got := says(plugins.Rule{
+				Policy:  plugins.AllowListed,
+				Allowed: append([]string{""}, strings.Fields(c.not)...),
+			}); (got == "<nil>") != (c.refused == "") {
+				t.Errorf("by %s: %s", c.not, got)
+			}
+		})
 	}
 }
 
@@ -335,12 +386,14 @@ func TestAffinityNamespaces(t *testing.T) {
 					},
 				},
 			} {
-				pod := &corev1.Pod{Spec: corev1.PodSpec{Affinity: a}}
-				got := fmt.Sprint(newPlugin(anyTopology).Validate(t.Context(), creating(pod, "a--web", caller("a")), nil))
-				if want := c.refused; (got == "<nil>") != (want == "") ||
-					want != "" && (!strings.Contains(got, "spec.affinity."+path) || !strings.Contains(got, want+":")) {
-					t.Errorf("%s, %s: %s", name, path, got)
-				}
+				t.Run(path, func(t *testing.T) {
+					pod := &corev1.Pod{Spec: corev1.PodSpec{Affinity: a}}
+					got := fmt.Sprint(newPlugin(anyTopology).Validate(t.Context(), creating(pod, "a--web", caller("a")), nil))
+					if want := c.refused; (got == "<nil>") != (want == "") ||
+						want != "" && (!strings.Contains(got, "spec.affinity."+path) || !strings.Contains(got, want+":")) {
+						t.Error(got)
+					}
+				})
 			}
 			pod := &corev1.Pod{
 				Spec: corev1.PodSpec{
@@ -351,7 +404,7 @@ func TestAffinityNamespaces(t *testing.T) {
 			}
 			if err := plugin(anyTopology).Validate(t.Context(),
 				creating(pod, "a--web", caller("a")), nil); (err == nil) != (c.refused == "" && name != "another own namespace") {
-				t.Errorf("%s, without ReferencedOwner: %v", name, err)
+				t.Errorf("without ReferencedOwner: %v", err)
 			}
 		})
 	}

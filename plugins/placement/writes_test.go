@@ -487,11 +487,13 @@ func TestSelectedNodes(t *testing.T) {
 	annotated := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{}}}
 	for key, refused := range spelled {
 		annotated.Annotations[key] = "n"
-		c := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{key: "n"}}}
-		if err := p.Validate(t.Context(), write{kind: "PersistentVolumeClaim", obj: c}.attributes(), nil); refused !=
-			(err != nil && strings.Contains(err.Error(), "metadata.annotations["+key+"]: ")) {
-			t.Errorf("%s: %v", key, err)
-		}
+		t.Run(key, func(t *testing.T) {
+			c := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{key: "n"}}}
+			if err := p.Validate(t.Context(), write{kind: "PersistentVolumeClaim", obj: c}.attributes(), nil); refused !=
+				(err != nil && strings.Contains(err.Error(), "metadata.annotations["+key+"]: ")) {
+				t.Error(err)
+			}
+		})
 	}
 	set := stateful(map[string]string{"one": "", "two": ""})
 	set.Spec.VolumeClaimTemplates[0].Annotations = annotated.Annotations

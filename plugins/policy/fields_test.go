@@ -63,13 +63,17 @@ func TestCheckedFields(t *testing.T) {
 	const gateways, experimental = "gateway.networking.k8s.io/v1", "gateway.networking.x-k8s.io/v1alpha1"
 	p := plugin(acme(t), nil, plugins.Rules{})
 	for _, c := range []struct {
-		apiVersion, kind, text string
-		want                   []string
+		name, apiVersion, kind, text string
+		want                         []string
 	}{
-		{"v1", "Service", `{spec: {type: ClusterIP}}`, nil},
-		{"v1", "Service", `{spec: {}}`, nil},
-		{"v1", "Service", `{spec: {type: NodePort}}`, []string{"serviceTypes spec.type=NodePort"}},
+		{"a Service of the default type", "v1", "Service", `{spec: {type: ClusterIP}}`, nil},
+		{"a Service without a type", "v1", "Service", `{spec: {}}`, nil},
 		{
+			"a Service of type NodePort",
+			"v1", "Service", `{spec: {type: NodePort}}`, []string{"serviceTypes spec.type=NodePort"},
+		},
+		{
+			"a Service with host annotations",
 			"v1",
 			"Service",
 			`{metadata: {annotations: {external-dns.alpha.kubernetes.io/hostname: "a.example.com, b.example.com,", ` +
@@ -81,32 +85,43 @@ func TestCheckedFields(t *testing.T) {
 			},
 		},
 		{
+			"a claim with a storage class",
 			"v1",
 			"PersistentVolumeClaim",
 			`{spec: {storageClassName: fast}}`,
 			[]string{"storageClasses spec.storageClassName=fast"},
 		},
-		{"v1", "PersistentVolumeClaim", `{spec: {}}`, []string{"storageClasses spec.storageClassName="}},
 		{
+			"a claim without a storage class",
+			"v1", "PersistentVolumeClaim", `{spec: {}}`, []string{"storageClasses spec.storageClassName="},
+		},
+		{
+			"a claim with a storage class in an annotation",
 			"v1",
 			"PersistentVolumeClaim",
 			`{metadata: {annotations: {volume.beta.kubernetes.io/storage-class: slow}}, spec: {storageClassName: fast}}`,
 			[]string{"storageClasses metadata.annotations[volume.beta.kubernetes.io/storage-class]=slow"},
 		},
 		{
+			"an Ingress with a class",
 			"networking.k8s.io/v1",
 			"Ingress",
 			`{spec: {ingressClassName: c}}`,
 			[]string{"ingressClasses spec.ingressClassName=c"},
 		},
-		{"networking.k8s.io/v1", "Ingress", `{}`, []string{"ingressClasses spec.ingressClassName="}},
 		{
+			"an Ingress without a class",
+			"networking.k8s.io/v1", "Ingress", `{}`, []string{"ingressClasses spec.ingressClassName="},
+		},
+		{
+			"an Ingress with a class in an annotation",
 			"networking.k8s.io/v1",
 			"Ingress",
 			`{metadata: {annotations: {kubernetes.io/ingress.class: o}}}`,
 			[]string{"ingressClasses metadata.annotations[kubernetes.io/ingress.class]=o"},
 		},
 		{
+			"an Ingress with two classes and a default backend",
 			"networking.k8s.io/v1",
 			"Ingress",
 			`{metadata: {annotations: {kubernetes.io/ingress.class: o}}, spec: {ingressClassName: c, defaultBackend: {}}}`,
@@ -116,6 +131,7 @@ func TestCheckedFields(t *testing.T) {
 			},
 		},
 		{
+			"an Ingress with hosts in rules, TLS and an annotation",
 			"networking.k8s.io/v1",
 			"Ingress",
 			`{metadata: {annotations: {nginx.ingress.kubernetes.io/server-alias: "x y,z"}}, ` +
@@ -128,9 +144,10 @@ func TestCheckedFields(t *testing.T) {
 				"hosts metadata.annotations[nginx.ingress.kubernetes.io/server-alias]=z",
 			},
 		},
-		{"networking.k8s.io/v1", "NetworkPolicy", `{}`, nil},
-		{gateways, "Gateway", `{spec: {}}`, []string{"gatewayClasses spec.gatewayClassName="}},
+		{"a NetworkPolicy", "networking.k8s.io/v1", "NetworkPolicy", `{}`, nil},
+		{"a Gateway without a class", gateways, "Gateway", `{spec: {}}`, []string{"gatewayClasses spec.gatewayClassName="}},
 		{
+			"a Gateway with listeners and an annotation",
 			gateways,
 			"Gateway",
 			`{spec: {gatewayClassName: c, infrastructure: {annotations: {external-dns.io/hostname: i}}, ` +
@@ -140,62 +157,86 @@ func TestCheckedFields(t *testing.T) {
 				"hosts spec.infrastructure.annotations[external-dns.io/hostname]=i",
 			},
 		},
-		{gateways, "ListenerSet", `{spec: {listeners: [{hostname: h}]}}`, []string{"hosts spec.listeners[0].hostname=h"}},
 		{
+			"a ListenerSet with a host",
+			gateways, "ListenerSet", `{spec: {listeners: [{hostname: h}]}}`, []string{"hosts spec.listeners[0].hostname=h"},
+		},
+		{
+			"an experimental ListenerSet with a host",
 			experimental, "XListenerSet", `{spec: {listeners: [{hostname: h}]}}`, []string{"hosts spec.listeners[0].hostname=h"},
 		},
 		{
+			"an HTTPRoute with two hosts",
 			gateways,
 			"HTTPRoute",
 			`{spec: {hostnames: [h, i]}}`,
 			[]string{"hosts spec.hostnames[0]=h", "hosts spec.hostnames[1]=i"},
 		},
-		{gateways, "GRPCRoute", `{spec: {}}`, []string{"hosts spec.hostnames="}},
+		{"a GRPCRoute without a host", gateways, "GRPCRoute", `{spec: {}}`, []string{"hosts spec.hostnames="}},
 		{
+			"a TLSRoute with a host and an annotation",
 			gateways,
 			"TLSRoute",
 			`{metadata: {annotations: {external-dns.io/hostname: a}}, spec: {hostnames: [h]}}`,
 			[]string{"hosts spec.hostnames[0]=h", "hosts metadata.annotations[external-dns.io/hostname]=a"},
 		},
-		{gateways, "HTTPRoute", `{spec: {parentRefs: [{group: "", kind: Service}]}}`, nil},
+		{"an HTTPRoute of a Service", gateways, "HTTPRoute", `{spec: {parentRefs: [{group: "", kind: Service}]}}`, nil},
 		{
+			"an HTTPRoute of a Service with a host",
 			gateways,
 			"HTTPRoute",
 			`{spec: {hostnames: [h], parentRefs: [{group: "", kind: Service}]}}`,
 			[]string{"hosts spec.hostnames[0]=h"},
 		},
-		{gateways, "HTTPRoute", `{spec: {parentRefs: [{kind: Service}]}}`, []string{"hosts spec.hostnames="}},
-		{gateways, "HTTPRoute", `{spec: {parentRefs: [{group: "", kind: Gateway}]}}`, []string{"hosts spec.hostnames="}},
 		{
+			"an HTTPRoute of a Service in the default group",
+			gateways, "HTTPRoute", `{spec: {parentRefs: [{kind: Service}]}}`, []string{"hosts spec.hostnames="},
+		},
+		{
+			"an HTTPRoute of a Gateway in the core group",
+			gateways, "HTTPRoute", `{spec: {parentRefs: [{group: "", kind: Gateway}]}}`, []string{"hosts spec.hostnames="},
+		},
+		{
+			"an HTTPRoute of a Service and a Gateway",
 			gateways,
 			"HTTPRoute",
 			`{spec: {parentRefs: [{group: "", kind: Service}, {name: g}]}}`,
 			[]string{"hosts spec.hostnames="},
 		},
-		{gateways, "HTTPRoute", `{spec: {parentRefs: []}}`, []string{"hosts spec.hostnames="}},
-		{gateways, "TCPRoute", `{spec: {hostnames: [h]}}`, nil},
 		{
+			"an HTTPRoute with an empty list of parents",
+			gateways, "HTTPRoute", `{spec: {parentRefs: []}}`, []string{"hosts spec.hostnames="},
+		},
+		{"a TCPRoute with hosts", gateways, "TCPRoute", `{spec: {hostnames: [h]}}`, nil},
+		{
+			"a UDPRoute with a host annotation",
 			gateways,
 			"UDPRoute",
 			`{metadata: {annotations: {external-dns.io/hostname: a}}}`,
 			[]string{"hosts metadata.annotations[external-dns.io/hostname]=a"},
 		},
-		{gateways, "ReferenceGrant", `{spec: {hostnames: [h]}}`, nil},
-		{"example.com/v1", "Gateway", `{spec: {gatewayClassName: c}}`, nil},
+		{"a ReferenceGrant with hosts", gateways, "ReferenceGrant", `{spec: {hostnames: [h]}}`, nil},
+		{"a Gateway of another API group", "example.com/v1", "Gateway", `{spec: {gatewayClassName: c}}`, nil},
 		{
+			"a Binding with a host annotation",
 			"v1",
 			"Binding",
 			`{metadata: {annotations: {external-dns.io/hostname: a}}}`,
 			[]string{"hosts metadata.annotations[external-dns.io/hostname]=a"},
 		},
 		{
+			"a Pod with a host annotation",
 			"v1",
 			"Pod",
 			`{metadata: {annotations: {external-dns.io/hostname: a}}}`,
 			[]string{"hosts metadata.annotations[external-dns.io/hostname]=a"},
 		},
-		{"v1", "ReplicationController", `{spec: {template: {metadata: {annotations: {external-dns.io/hostname: a}}}}}`, nil},
 		{
+			"a template with a host annotation",
+			"v1", "ReplicationController", `{spec: {template: {metadata: {annotations: {external-dns.io/hostname: a}}}}}`, nil,
+		},
+		{
+			"a Pod with images and pull policies",
 			"v1",
 			"Pod",
 			`{spec: {initContainers: [{image: i, imagePullPolicy: Never}], containers: [{image: c}, {}], ` +
@@ -207,6 +248,7 @@ func TestCheckedFields(t *testing.T) {
 			},
 		},
 		{
+			"a Deployment with an image and ephemeral volumes",
 			"apps/v1",
 			"Deployment",
 			`{spec: {template: {spec: {containers: [{image: c}], volumes: [{ephemeral: {volumeClaimTemplate: {spec: ` +
@@ -217,8 +259,10 @@ func TestCheckedFields(t *testing.T) {
 			},
 		},
 	} {
-		obj := read(t, c.apiVersion, c.kind, c.text)
-		wantDenied(t, c.kind+" "+c.text, p.Validate(t.Context(), creating(obj, caller("a")), nil), c.want...)
+		t.Run(c.name, func(t *testing.T) {
+			obj := read(t, c.apiVersion, c.kind, c.text)
+			wantDenied(t, c.text, p.Validate(t.Context(), creating(obj, caller("a")), nil), c.want...)
+		})
 	}
 }
 
@@ -297,43 +341,45 @@ func TestSubresources(t *testing.T) {
 	annotated := pod("x")
 	annotated.Annotations = map[string]string{"external-dns.io/hostname": "h"}
 	deployment := &appsv1.Deployment{Spec: appsv1.DeploymentSpec{Template: corev1.PodTemplateSpec{Spec: annotated.Spec}}}
-	for _, c := range []struct {
+	for name, c := range map[string]struct {
 		kind                   schema.GroupVersionKind
 		subresource, namespace string
 		is                     runtime.Object
 		want                   []string
 	}{
-		{
+		"the status of a Pod": {
 			corev1.SchemeGroupVersion.WithKind("Pod"),
 			"status",
 			"ns",
 			annotated,
 			[]string{"hosts metadata.annotations[external-dns.io/hostname]=h"},
 		},
-		{
+		"the ephemeral containers of a Pod": {
 			corev1.SchemeGroupVersion.WithKind("Pod"),
 			"ephemeralcontainers",
 			"ns",
 			annotated,
 			[]string{"hosts metadata.annotations[external-dns.io/hostname]=h", "imageRegistries spec.containers[0].image=x"},
 		},
-		{appsv1.SchemeGroupVersion.WithKind("Deployment"), "status", "ns", deployment, nil},
-		{
+		"the status of a Deployment": {appsv1.SchemeGroupVersion.WithKind("Deployment"), "status", "ns", deployment, nil},
+		"a Deployment": {
 			appsv1.SchemeGroupVersion.WithKind("Deployment"),
 			"",
 			"ns",
 			deployment,
 			[]string{"imageRegistries spec.template.spec.containers[0].image=x"},
 		},
-		{appsv1.SchemeGroupVersion.WithKind("Deployment"), "", "", deployment, nil},
+		"a Deployment without a namespace": {appsv1.SchemeGroupVersion.WithKind("Deployment"), "", "", deployment, nil},
 	} {
-		was := runtime.Object(&corev1.Pod{})
-		if c.kind.Kind == "Deployment" {
-			was = &appsv1.Deployment{}
-		}
-		a := admission.NewAttributesRecord(c.is, was, c.kind, c.namespace, "x", schema.GroupVersionResource{}, c.subresource,
-			admission.Update, nil, false, caller("a"))
-		wantDenied(t, c.kind.Kind+"/"+c.subresource, p.Validate(t.Context(), a, nil), c.want...)
+		t.Run(name, func(t *testing.T) {
+			was := runtime.Object(&corev1.Pod{})
+			if c.kind.Kind == "Deployment" {
+				was = &appsv1.Deployment{}
+			}
+			a := admission.NewAttributesRecord(c.is, was, c.kind, c.namespace, "x", schema.GroupVersionResource{},
+				c.subresource, admission.Update, nil, false, caller("a"))
+			wantDenied(t, "an update", p.Validate(t.Context(), a, nil), c.want...)
+		})
 	}
 }
 
@@ -347,9 +393,11 @@ func TestReads(t *testing.T) {
 		{Group: "example.com", Kind: "Gateway"}:                      false,
 		{Kind: "Pod"}:                                                false,
 	} {
-		if got := policy.Reads(kind); got != want {
-			t.Errorf("%s: %t", kind, got)
-		}
+		t.Run(kind.String(), func(t *testing.T) {
+			if got := policy.Reads(kind); got != want {
+				t.Errorf("Reads() = %t", got)
+			}
+		})
 	}
 }
 

@@ -285,24 +285,26 @@ func TestOnlyTheSchedulerMarksPodClaims(t *testing.T) {
 				"a tenant removes it":                {by("alice", "a"), nil, marked, true, false},
 				"a tenant without it":                {by("alice", "a"), map[string]string{"x": "true"}, nil, false, false},
 			} {
-				gvk := resourcev1.SchemeGroupVersion.WithKind(kind)
-				is, was, op := make(c.is), runtime.Object(nil), admission.Create
-				if c.update {
-					was, op = make(c.was), admission.Update
-				}
-				for _, untype := range []bool{false, true} {
-					if untype {
-						if is = untyped(t, is); was != nil {
-							was = untyped(t, was)
+				t.Run(name, func(t *testing.T) {
+					gvk := resourcev1.SchemeGroupVersion.WithKind(kind)
+					is, was, op := make(c.is), runtime.Object(nil), admission.Create
+					if c.update {
+						was, op = make(c.was), admission.Update
+					}
+					for _, untype := range []bool{false, true} {
+						if untype {
+							if is = untyped(t, is); was != nil {
+								was = untyped(t, was)
+							}
+						}
+						of := gvk.GroupVersion().WithResource(strings.ToLower(kind) + "s")
+						a := admission.NewAttributesRecord(is, was, gvk, "a--web", "x", of, "", op, nil, false, c.by)
+						if got := fmt.Sprint(p.Validate(t.Context(), a, nil)); (got != "<nil>") != c.refused ||
+							c.refused && !strings.Contains(got, resourcev1.ExtendedResourceClaimAnnotation) {
+							t.Errorf("untyped %t: %s", untype, got)
 						}
 					}
-					of := gvk.GroupVersion().WithResource(strings.ToLower(kind) + "s")
-					a := admission.NewAttributesRecord(is, was, gvk, "a--web", "x", of, "", op, nil, false, c.by)
-					if got := fmt.Sprint(p.Validate(t.Context(), a, nil)); (got != "<nil>") != c.refused ||
-						c.refused && !strings.Contains(got, resourcev1.ExtendedResourceClaimAnnotation) {
-						t.Errorf("%s, %s: %s", kind, name, got)
-					}
-				}
+				})
 			}
 		})
 	}

@@ -270,9 +270,11 @@ func TestUsageOfOtherObjects(t *testing.T) {
 		{Group: "apps", Resource: "deployments"}:    {"count/deployments.apps": "1"},
 		{Group: "example.com", Resource: "secrets"}: {"count/secrets.example.com": "1"},
 	} {
-		if diff := cmp.Diff(want, used(t, of, &corev1.Secret{}, time.Time{})); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", of, diff)
-		}
+		t.Run(of.String(), func(t *testing.T) {
+			if diff := cmp.Diff(want, used(t, of, &corev1.Secret{}, time.Time{})); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
 	}
 	for _, of := range []string{"pods", "services", "persistentvolumeclaims"} {
 		if usage, err := quota.Usage(groupResource(of), nil, nil, time.Time{}); err == nil || usage != nil {
@@ -339,15 +341,17 @@ func TestResources(t *testing.T) {
 		"fast.storageclass.storage.k8s.io/pods":                   none,
 		".storageclass.storage.k8s.io/requests.storage":           none,
 	} {
-		all := []schema.GroupResource{want}
-		switch want {
-		case none:
-			all = nil
-		case devices:
-			all = []schema.GroupResource{groupResource("pods"), {Group: "resource.k8s.io", Resource: "resourceclaims"}}
-		}
-		if got := quota.Resources(name); !slices.Equal(got, all) {
-			t.Errorf("%s: %v, want %v", name, got, all)
-		}
+		t.Run(string(name), func(t *testing.T) {
+			all := []schema.GroupResource{want}
+			switch want {
+			case none:
+				all = nil
+			case devices:
+				all = []schema.GroupResource{groupResource("pods"), {Group: "resource.k8s.io", Resource: "resourceclaims"}}
+			}
+			if got := quota.Resources(name); !slices.Equal(got, all) {
+				t.Errorf("%v, want %v", got, all)
+			}
+		})
 	}
 }

@@ -613,17 +613,24 @@ func TestRepeatedUpdatesAreChargedOnce(t *testing.T) {
 	}
 	l := &ledger{states: []*quota.State{limited("q", amounts{"requests.cpu": "10"}, amounts{"requests.cpu": "1"})}}
 	p := newPlugin(l, nil)
-	for _, c := range []struct{ is, used, reserved string }{
-		{"3", "3", "3"}, {"5", "5", "5"}, {"2", "5", "5"}, {"5", "5", "5"},
+	for _, c := range []struct{ name, is, used, reserved string }{
+		{"the first update", "3", "3", "3"},
+		{"a larger update", "5", "5", "5"},
+		{"a smaller update", "2", "5", "5"},
+		{"the largest update again", "5", "5", "5"},
 	} {
-		if err := p.Validate(t.Context(),
-			write{obj: version(2, c.is), old: version(1, "1"), subresource: "resize"}.attributes(), nil); err != nil {
-			t.Fatal(err)
-		}
-		s := l.states[0]
-		if len(s.Reserved) != 1 || textOf(s.Used)["requests.cpu"] != c.used ||
-			textOf(s.Reserved[0].Usage)["requests.cpu"] != c.reserved {
-			t.Errorf("to %s: used %v, reserved %v", c.is, textOf(s.Used), s.Reserved)
+		if !t.Run(c.name, func(t *testing.T) {
+			if err := p.Validate(t.Context(),
+				write{obj: version(2, c.is), old: version(1, "1"), subresource: "resize"}.attributes(), nil); err != nil {
+				t.Fatal(err)
+			}
+			s := l.states[0]
+			if len(s.Reserved) != 1 || textOf(s.Used)["requests.cpu"] != c.used ||
+				textOf(s.Reserved[0].Usage)["requests.cpu"] != c.reserved {
+				t.Errorf("used %v, reserved %v", textOf(s.Used), s.Reserved)
+			}
+		}) {
+			return
 		}
 	}
 }

@@ -183,17 +183,22 @@ func TestUnlistedResourcesAreAllowed(t *testing.T) {
 		t.Fatal(err)
 	}
 	p := plugin(a, nil, a, nil)
-	for resource, listed := range map[schema.GroupVersionResource]bool{
-		{Group: "apps", Version: "v1", Resource: "daemonsets"}:  true,
-		{Group: "apps", Version: "v1", Resource: "deployments"}: false,
-		{Group: "", Version: "v1", Resource: "daemonsets"}:      false,
-		{Group: "apps", Version: "v1", Resource: "DaemonSets"}:  false,
+	for name, c := range map[string]struct {
+		resource schema.GroupVersionResource
+		listed   bool
+	}{
+		"a listed resource":              {appsv1.SchemeGroupVersion.WithResource("daemonsets"), true},
+		"another resource of the group":  {appsv1.SchemeGroupVersion.WithResource("deployments"), false},
+		"the same name in another group": {schema.GroupVersionResource{Version: "v1", Resource: "daemonsets"}, false},
+		"the name with capital letters":  {appsv1.SchemeGroupVersion.WithResource("DaemonSets"), false},
 	} {
-		write := admission.NewAttributesRecord(&appsv1.DaemonSet{}, nil, schema.GroupVersionKind{}, "a--web", "x", resource,
-			"", admission.Create, nil, false, &user.DefaultInfo{})
-		if err := p.Validate(t.Context(), write, nil); (err != nil) != listed {
-			t.Errorf("%s: %v", resource, err)
-		}
+		t.Run(name, func(t *testing.T) {
+			write := admission.NewAttributesRecord(&appsv1.DaemonSet{}, nil, schema.GroupVersionKind{}, "a--web", "x",
+				c.resource, "", admission.Create, nil, false, &user.DefaultInfo{})
+			if err := p.Validate(t.Context(), write, nil); (err != nil) != c.listed {
+				t.Error(err)
+			}
+		})
 	}
 	if p.Handles(admission.Delete) || p.Handles(admission.Connect) {
 		t.Error("deletions or connects are checked")

@@ -115,21 +115,23 @@ func TestOwnerReferencesHaveTheOwnerUID(t *testing.T) {
 // Secret for a service account token, even if a grant allows the caller to write Secrets.
 func TestGranteesGetNoServiceAccountTokens(t *testing.T) {
 	p := ownersPlugin(t, nil)
-	for _, c := range []struct {
+	for name, c := range map[string]struct {
 		caller string
 		kind   corev1.SecretType
 		ok     bool
 	}{
-		{"a", corev1.SecretTypeServiceAccountToken, true},
-		{"b", corev1.SecretTypeServiceAccountToken, false},
-		{"system", corev1.SecretTypeServiceAccountToken, true},
-		{"b", corev1.SecretTypeOpaque, true},
-		{"System", corev1.SecretTypeServiceAccountToken, false},
+		"the tenant of the namespace":       {"a", corev1.SecretTypeServiceAccountToken, true},
+		"another tenant":                    {"b", corev1.SecretTypeServiceAccountToken, false},
+		"the system tenant":                 {"system", corev1.SecretTypeServiceAccountToken, true},
+		"another tenant and another Secret": {"b", corev1.SecretTypeOpaque, true},
+		"a caller without a tenant":         {"System", corev1.SecretTypeServiceAccountToken, false},
 	} {
-		secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "x", Namespace: "a--web"}, Type: c.kind}
-		if err := writeReference(p, c.caller, secret, nil, corev1.SchemeGroupVersion.WithKind("Secret"),
-			"secrets"); (err == nil) != c.ok {
-			t.Errorf("%s, %s: %v", c.caller, c.kind, err)
-		}
+		t.Run(name, func(t *testing.T) {
+			secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "x", Namespace: "a--web"}, Type: c.kind}
+			if err := writeReference(p, c.caller, secret, nil, corev1.SchemeGroupVersion.WithKind("Secret"),
+				"secrets"); (err == nil) != c.ok {
+				t.Errorf("%v, want success: %t", err, c.ok)
+			}
+		})
 	}
 }

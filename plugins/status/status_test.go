@@ -25,23 +25,25 @@ func TestResources(t *testing.T) {
 		if r.Resource == "pods" || r.Resource == "jobs" { // admission-status.yaml tests these resources
 			continue
 		}
-		for _, c := range []struct {
+		for name, c := range map[string]struct {
 			caller, subresource string
 			ok                  bool
 		}{
-			{"a", "status", false},
-			{"a", "", true},
-			{"a", "scale", true},
-			{"system", "status", true},
-			{"nobody at all", "status", false},
+			"the status by a tenant":                {"a", "status", false},
+			"the object by a tenant":                {"a", "", true},
+			"the scale by a tenant":                 {"a", "scale", true},
+			"the status by the system tenant":       {"system", "status", true},
+			"the status by a user without a tenant": {"nobody at all", "status", false},
 		} {
-			obj := &corev1.ConfigMap{}
-			err := p.Validate(t.Context(),
-				admission.NewAttributesRecord(obj, obj, corev1.SchemeGroupVersion.WithKind("X"), "a--web", "x",
-					r.WithVersion("v9"), c.subresource, admission.Update, nil, false, &user.DefaultInfo{Name: c.caller}), nil)
-			if (err == nil) != c.ok {
-				t.Errorf("%s, %q by %s: %v", r, c.subresource, c.caller, err)
-			}
+			t.Run(r.String()+", "+name, func(t *testing.T) {
+				obj := &corev1.ConfigMap{}
+				err := p.Validate(t.Context(),
+					admission.NewAttributesRecord(obj, obj, corev1.SchemeGroupVersion.WithKind("X"), "a--web", "x",
+						r.WithVersion("v9"), c.subresource, admission.Update, nil, false, &user.DefaultInfo{Name: c.caller}), nil)
+				if (err == nil) != c.ok {
+					t.Errorf("%v, want allowed: %t", err, c.ok)
+				}
+			})
 		}
 	}
 }

@@ -99,13 +99,20 @@ func TestAllowed(t *testing.T) {
 	allowed := func(id tenant.ID, of schema.GroupResource) bool {
 		return id.String() == "a" && of.Resource == "services"
 	}
-	for _, c := range []struct {
+	for name, c := range map[string]struct {
 		caller, resource string
 		ok               bool
-	}{{"a", "services", true}, {"b", "services", false}, {"a", "pods", false}, {"A B", "services", false}} {
-		was := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "x"}}
-		if err := update(t, allowed, c.caller, c.resource, was, podWithStatus("Failed")); (err == nil) != c.ok {
-			t.Errorf("%s by %s: %v", c.resource, c.caller, err)
-		}
+	}{
+		"an allowed write":        {"a", "services", true},
+		"another tenant":          {"b", "services", false},
+		"another resource":        {"a", "pods", false},
+		"a user without a tenant": {"A B", "services", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			was := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "x"}}
+			if err := update(t, allowed, c.caller, c.resource, was, podWithStatus("Failed")); (err == nil) != c.ok {
+				t.Errorf("%v, want allowed: %t", err, c.ok)
+			}
+		})
 	}
 }

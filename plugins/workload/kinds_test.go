@@ -54,31 +54,33 @@ func TestBuiltInKinds(t *testing.T) {
 			"spec.jobTemplate.spec.template",
 		},
 	} {
-		content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(c.obj)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, obj := range []runtime.Object{c.obj, &unstructured.Unstructured{Object: content}} {
-			o, err := kinds().Read(obj, kind, nil)
-			if err != nil || len(o.Templates) != 1 {
-				t.Fatalf("%s as %T: %v", kind.Kind, obj, err)
+		t.Run(kind.Kind, func(t *testing.T) {
+			content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(c.obj)
+			if err != nil {
+				t.Fatal(err)
 			}
-			got := o.Templates[0]
-			if got.Path != c.path || got.Spec.NodeName != "n" || got.Meta.Labels["l"] != "x" ||
-				got.Field("x") != map[bool]string{true: "x", false: c.path + ".x"}[c.path == ""] {
-				t.Errorf("%s as %T: %+v", kind.Kind, obj, got)
+			for _, obj := range []runtime.Object{c.obj, &unstructured.Unstructured{Object: content}} {
+				o, err := kinds().Read(obj, kind, nil)
+				if err != nil || len(o.Templates) != 1 {
+					t.Fatalf("as %T: %v", obj, err)
+				}
+				got := o.Templates[0]
+				if got.Path != c.path || got.Spec.NodeName != "n" || got.Meta.Labels["l"] != "x" ||
+					got.Field("x") != map[bool]string{true: "x", false: c.path + ".x"}[c.path == ""] {
+					t.Errorf("as %T: %+v", obj, got)
+				}
+				if workload.IsPod(kind.GroupKind()) != (c.path == "") {
+					t.Error("IsPod is wrong")
+				}
+				got.Spec.SchedulerName = "set"
+				if err := o.Write(); err != nil {
+					t.Errorf("as %T: %v", obj, err)
+				}
+				if again, err := kinds().Read(obj, kind, nil); err != nil || again.Templates[0].Spec.SchedulerName != "set" {
+					t.Errorf("as %T: Write did not change the object: %v", obj, err)
+				}
 			}
-			if workload.IsPod(kind.GroupKind()) != (c.path == "") {
-				t.Errorf("IsPod(%s) is wrong", kind.Kind)
-			}
-			got.Spec.SchedulerName = "set"
-			if err := o.Write(); err != nil {
-				t.Errorf("%s as %T: %v", kind.Kind, obj, err)
-			}
-			if again, err := kinds().Read(obj, kind, nil); err != nil || again.Templates[0].Spec.SchedulerName != "set" {
-				t.Errorf("%s as %T: Write did not change the object: %v", kind.Kind, obj, err)
-			}
-		}
+		})
 	}
 	if o, err := kinds().Read(&corev1.ReplicationController{}, core.WithKind("ReplicationController"), nil); err != nil ||
 		o == nil || len(o.Templates) > 0 {
@@ -203,24 +205,26 @@ func TestIsFinalizing(t *testing.T) {
 	stays, leaves := &corev1.Pod{}, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{DeletionTimestamp: new(metav1.Now())}}
 	changed := leaves.DeepCopy()
 	changed.Spec.NodeName = "n"
-	for _, c := range []struct {
+	for name, c := range map[string]struct {
 		is, was runtime.Object
 		op      admission.Operation
 		want    bool
 	}{
-		{leaves, leaves, admission.Update, true},
-		{stays, leaves, admission.Update, true},
-		{changed, leaves, admission.Update, false},
-		{leaves, changed, admission.Update, false},
-		{leaves, stays, admission.Update, false},
-		{leaves, leaves, admission.Delete, false},
-		{leaves, nil, admission.Create, false},
-		{leaves, nil, admission.Update, false},
-		{nil, leaves, admission.Update, false},
+		"an object that is being deleted":         {leaves, leaves, admission.Update, true},
+		"no deletion timestamp in the new object": {stays, leaves, admission.Update, true},
+		"an additional value":                     {changed, leaves, admission.Update, false},
+		"a removed value":                         {leaves, changed, admission.Update, false},
+		"an object that was not being deleted":    {leaves, stays, admission.Update, false},
+		"a deletion":                              {leaves, leaves, admission.Delete, false},
+		"a creation":                              {leaves, nil, admission.Create, false},
+		"an update without the old object":        {leaves, nil, admission.Update, false},
+		"an update without the new object":        {nil, leaves, admission.Update, false},
 	} {
-		if got := isFinalizing(c.is, c.was, c.op); got != c.want {
-			t.Errorf("%+v: %t", c, got)
-		}
+		t.Run(name, func(t *testing.T) {
+			if got := isFinalizing(c.is, c.was, c.op); got != c.want {
+				t.Errorf("%t, want %t", got, c.want)
+			}
+		})
 	}
 	of := reflect.TypeFor[metav1.ObjectMeta]()
 	for i := range of.NumField() {
@@ -267,37 +271,40 @@ func TestScheduling(t *testing.T) {
 		ResourceClaims: []schedulingv1alpha3.WorkloadPodGroupResourceClaim{{Name: "x"}},
 	}}
 	job, cronJob := batchv1.SchemeGroupVersion.WithKind("Job"), batchv1.SchemeGroupVersion.WithKind("CronJob")
-	for _, c := range []struct {
+	for name, c := range map[string]struct {
 		kind schema.GroupVersionKind
 		obj  runtime.Object
 		path string // path of the configuration, or empty if there is none
 	}{
-		{job, &batchv1.Job{Spec: configured}, "spec.scheduling"},
-		{job, &batchv1.Job{}, ""},
-		{
+		"a configured Job":    {job, &batchv1.Job{Spec: configured}, "spec.scheduling"},
+		"an unconfigured Job": {job, &batchv1.Job{}, ""},
+		"a configured CronJob": {
 			cronJob,
 			&batchv1.CronJob{Spec: batchv1.CronJobSpec{JobTemplate: batchv1.JobTemplateSpec{Spec: configured}}},
 			"spec.jobTemplate.spec.scheduling",
 		},
-		{cronJob, &batchv1.CronJob{}, ""},
-		{appsv1.SchemeGroupVersion.WithKind("Deployment"), &appsv1.Deployment{}, ""},
+		"an unconfigured CronJob": {cronJob, &batchv1.CronJob{}, ""},
+		"another kind":            {appsv1.SchemeGroupVersion.WithKind("Deployment"), &appsv1.Deployment{}, ""},
 	} {
-		content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(c.obj)
-		if err != nil {
-			t.Fatal(err)
-		}
-		u := &unstructured.Unstructured{Object: content}
-		u.SetGroupVersionKind(c.kind)
-		for _, obj := range []runtime.Object{c.obj, u} {
-			o, err := kinds().Read(obj, c.kind, nil)
+		t.Run(name, func(t *testing.T) {
+			content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(c.obj)
 			if err != nil {
 				t.Fatal(err)
 			}
-			path, got, err := o.Scheduling()
-			if err != nil || (got == nil) != (c.path == "") || got != nil && (path != c.path || got["resourceClaims"] == nil) {
-				t.Errorf("%s as %T: %s, %v, %v", c.kind.Kind, obj, path, got, err)
+			u := &unstructured.Unstructured{Object: content}
+			u.SetGroupVersionKind(c.kind)
+			for _, obj := range []runtime.Object{c.obj, u} {
+				o, err := kinds().Read(obj, c.kind, nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				path, got, err := o.Scheduling()
+				if err != nil || (got == nil) != (c.path == "") ||
+					got != nil && (path != c.path || got["resourceClaims"] == nil) {
+					t.Errorf("as %T: %s, %v, %v", obj, path, got, err)
+				}
 			}
-		}
+		})
 	}
 	u := object(t, `{"apiVersion":"batch/v1","kind":"Job","spec":{"scheduling":"x","template":{"spec":{}}}}`)
 	o, err := kinds().Read(u, job, nil)

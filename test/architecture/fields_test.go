@@ -54,28 +54,30 @@ func TestNoRightsFromFields(t *testing.T) {
 			},
 		},
 	} {
-		found := map[string]bool{}
-		for _, s := range sources(t) {
-			if s.test || strings.HasPrefix(filepath.Base(s.file), "zz_") || under(s.folder, "internal/cli", "tenant/v1alpha1") {
-				continue
+		t.Run(field.words[0], func(t *testing.T) {
+			found := map[string]bool{}
+			for _, s := range sources(t) {
+				if s.test || strings.HasPrefix(filepath.Base(s.file), "zz_") || under(s.folder, "internal/cli", "tenant/v1alpha1") {
+					continue
+				}
+				text, err := os.ReadFile(filepath.Join(root, s.file))
+				if err != nil {
+					t.Fatal(err)
+				}
+				if !uses(string(text), field.words) {
+					continue
+				}
+				found[s.file] = true
+				if field.reasons[s.file] == "" {
+					t.Errorf("%s uses %s: a tenant may write the field, so no right may depend on it", s.file, field.words[0])
+				}
 			}
-			text, err := os.ReadFile(filepath.Join(root, s.file))
-			if err != nil {
-				t.Fatal(err)
+			for file := range field.reasons {
+				if !found[file] {
+					t.Errorf("%s does not use %s: remove its reason", file, field.words[0])
+				}
 			}
-			if !uses(string(text), field.words) {
-				continue
-			}
-			found[s.file] = true
-			if field.reasons[s.file] == "" {
-				t.Errorf("%s uses %s: a tenant may write the field, so no right may depend on it", s.file, field.words[0])
-			}
-		}
-		for file := range field.reasons {
-			if !found[file] {
-				t.Errorf("%s does not use %s: remove its reason", file, field.words[0])
-			}
-		}
+		})
 	}
 }
 

@@ -49,25 +49,27 @@ func TestReadRecords(t *testing.T) {
 }
 
 func TestReadErrorPosition(t *testing.T) {
-	for _, c := range []struct {
+	for name, c := range map[string]struct {
 		data        string
 		line, field int
 	}{
-		{"s,u\n", 1, -1},
-		{"s,u,1\n\ns,,1\n", 3, 1},
-		{"s,u,\n", 1, 2},
-		{"s,u,1,,\n", 1, 4},
-		{"s,u,1,g,,\n", 1, 5},
-		{"s,u,1,g,,x,,a\n", 1, 4},
-		{"s,u,1,g,,-\n", 1, 5},
-		{"\"a\nb\",u,1\ns,u\n", 3, -1},
-		{"s,u,1\ns,\"u\"x,1\n", 2, -1},
+		"too few fields":                     {"s,u\n", 1, -1},
+		"an empty user after an empty line":  {"s,u,1\n\ns,,1\n", 3, 1},
+		"an empty UID":                       {"s,u,\n", 1, 2},
+		"an empty tenant, without groups":    {"s,u,1,,\n", 1, 4},
+		"an empty tenant, with a group":      {"s,u,1,g,,\n", 1, 5},
+		"an empty field before other fields": {"s,u,1,g,,x,,a\n", 1, 4},
+		"an invalid tenant":                  {"s,u,1,g,,-\n", 1, 5},
+		"a record after one with two lines":  {"\"a\nb\",u,1\ns,u\n", 3, -1},
+		"text after a quoted field":          {"s,u,1\ns,\"u\"x,1\n", 2, -1},
 	} {
-		_, err := read(c.data, rules())
-		var at *credfile.Error
-		if !errors.As(err, &at) || at.Line != c.line || at.Field != c.field {
-			t.Errorf("%q: %v; want line %d, field %d", c.data, err, c.line, c.field)
-		}
+		t.Run(name, func(t *testing.T) {
+			_, err := read(c.data, rules())
+			var at *credfile.Error
+			if !errors.As(err, &at) || at.Line != c.line || at.Field != c.field {
+				t.Errorf("%v; want line %d, field %d", err, c.line, c.field)
+			}
+		})
 	}
 }
 

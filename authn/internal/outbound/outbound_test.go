@@ -10,6 +10,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -77,19 +78,21 @@ func TestStripErrorBodies(t *testing.T) {
 		404: nil,
 		500: nil,
 	} {
-		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-			w.Header().Set("Location", elsewhere.URL)
-			w.WriteHeader(code)
-			_, _ = io.WriteString(w, "the token")
-		}))
-		resp, data, err := get(t, outbound.StripErrorBodies(http.DefaultTransport), server.URL)
-		if !errors.Is(err, want) || asked {
-			t.Errorf("%d: %v, redirect followed: %v; want %v", code, err, asked, want)
-		}
-		if err == nil && (resp.StatusCode != code || (len(data) > 0) != (code == 200)) {
-			t.Errorf("%d: %d with %q", code, resp.StatusCode, data)
-		}
-		server.Close()
+		t.Run(strconv.Itoa(code), func(t *testing.T) {
+			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				w.Header().Set("Location", elsewhere.URL)
+				w.WriteHeader(code)
+				_, _ = io.WriteString(w, "the token")
+			}))
+			resp, data, err := get(t, outbound.StripErrorBodies(http.DefaultTransport), server.URL)
+			if !errors.Is(err, want) || asked {
+				t.Errorf("%v, redirect followed: %v; want %v", err, asked, want)
+			}
+			if err == nil && (resp.StatusCode != code || (len(data) > 0) != (code == 200)) {
+				t.Errorf("%d with %q", resp.StatusCode, data)
+			}
+			server.Close()
+		})
 	}
 }
 

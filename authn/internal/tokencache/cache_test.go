@@ -21,30 +21,32 @@ func limits(entries int) tokencache.Limits {
 func TestKeysAreUnique(t *testing.T) {
 	c := tokencache.New[int](limits(1), time.Now)
 	seen := map[tokencache.Key]string{}
-	for _, q := range []struct {
+	for name, q := range map[string]struct {
 		token     string
 		audiences []string
 	}{
-		{"ab", nil},
-		{"a", []string{"b"}},
-		{"", []string{"ab"}},
-		{"", []string{"a", "b"}},
-		{"a", []string{"", "b"}},
-		{"a", []string{"b", ""}},
-		{"b", []string{"a"}},
-		{"ab\x00", nil},
-		{"", nil},
-		{"", []string{""}},
-		{"\x00\x00\x00\x00\x00\x00\x00\x01a", nil},
+		"a token without audiences":                           {"ab", nil},
+		"a token and an audience with the same concatenation": {"a", []string{"b"}},
+		"no token and one audience":                           {"", []string{"ab"}},
+		"no token and two audiences":                          {"", []string{"a", "b"}},
+		"an empty audience first":                             {"a", []string{"", "b"}},
+		"an empty audience last":                              {"a", []string{"b", ""}},
+		"the token and the audience swapped":                  {"b", []string{"a"}},
+		"a token that ends with a zero byte":                  {"ab\x00", nil},
+		"no token and no audiences":                           {"", nil},
+		"no token and an empty audience":                      {"", []string{""}},
+		"a token that begins like an encoded length":          {"\x00\x00\x00\x00\x00\x00\x00\x01a", nil},
 	} {
-		key := c.Key(q.token, q.audiences)
-		if other, taken := seen[key]; taken {
-			t.Errorf("%q and %s share a key", q, other)
-		}
-		seen[key] = fmt.Sprintf("%q", q)
-		if key != c.Key(q.token, q.audiences) {
-			t.Errorf("%q has two keys", q)
-		}
+		t.Run(name, func(t *testing.T) {
+			key := c.Key(q.token, q.audiences)
+			if other, taken := seen[key]; taken {
+				t.Errorf("the key is also the key of %s", other)
+			}
+			seen[key] = name
+			if key != c.Key(q.token, q.audiences) {
+				t.Error("two calls return different keys")
+			}
+		})
 	}
 	if other := tokencache.New[int](limits(1), time.Now); other.Key("ab", nil) == c.Key("ab", nil) {
 		t.Error("two caches return the same key: the hash has no secret")

@@ -15,25 +15,32 @@ import (
 // TestRemoveRBAC checks that RBAC is removed from the authorization modes if no mode before it can
 // deny, and that the authorizer without RBAC adds no reason to denials.
 func TestRemoveRBAC(t *testing.T) {
-	for _, c := range []struct {
+	for name, c := range map[string]struct {
 		modes, left []string
 		config      string
 		want        rbacRemoval
 	}{
-		{[]string{"RBAC"}, []string{"AlwaysDeny"}, "", rbacWasOnlyMode},
-		{[]string{"Node", "RBAC"}, []string{"Node"}, "", rbacRemoved},
-		{[]string{"Node", "RBAC", "Webhook"}, []string{"Node", "Webhook"}, "", rbacRemoved},
-		{[]string{"Node", "Webhook", "RBAC"}, []string{"Node", "Webhook", "RBAC"}, "", rbacNotRemoved},
-		{[]string{"AlwaysAllow"}, []string{"AlwaysAllow"}, "", rbacNotRemoved},
-		{nil, nil, "authorization.yaml", rbacNotRemoved},
+		"the only mode":  {[]string{"RBAC"}, []string{"AlwaysDeny"}, "", rbacWasOnlyMode},
+		"the last mode":  {[]string{"Node", "RBAC"}, []string{"Node"}, "", rbacRemoved},
+		"before Webhook": {[]string{"Node", "RBAC", "Webhook"}, []string{"Node", "Webhook"}, "", rbacRemoved},
+		"after Webhook": {
+			[]string{"Node", "Webhook", "RBAC"},
+			[]string{"Node", "Webhook", "RBAC"},
+			"",
+			rbacNotRemoved,
+		},
+		"without RBAC":              {[]string{"AlwaysAllow"}, []string{"AlwaysAllow"}, "", rbacNotRemoved},
+		"with a configuration file": {nil, nil, "authorization.yaml", rbacNotRemoved},
 	} {
-		authorization := &options.BuiltInAuthorizationOptions{
-			Modes:                          slices.Clone(c.modes),
-			AuthorizationConfigurationFile: c.config,
-		}
-		if got := removeRBAC(authorization); got != c.want || !slices.Equal(authorization.Modes, c.left) {
-			t.Errorf("%v: %v, left %v", c.modes, got, authorization.Modes)
-		}
+		t.Run(name, func(t *testing.T) {
+			authorization := &options.BuiltInAuthorizationOptions{
+				Modes:                          slices.Clone(c.modes),
+				AuthorizationConfigurationFile: c.config,
+			}
+			if got := removeRBAC(authorization); got != c.want || !slices.Equal(authorization.Modes, c.left) {
+				t.Errorf("%v, left %v", got, authorization.Modes)
+			}
+		})
 	}
 	server := authorizer.AuthorizerFunc(nil)
 	alone := rbacWasOnlyMode.withoutRBAC(server)

@@ -251,15 +251,17 @@ func TestUnserved(t *testing.T) {
 		500: Untested,
 		403: Denied,
 	} {
-		m, c := testMatrix(t, nil)
-		p := probe{unserved: true, limited: m.fixture.onlyOwn(0, "/api/v1/pods")}
-		body := "{}"
-		if code == http.StatusForbidden {
-			body = status(boundary)
-		}
-		if got, _ := p.judge(c, answer{code: code, body: []byte(body)}); got != want {
-			t.Errorf("%d: %s; want %s", code, got, want)
-		}
+		t.Run(http.StatusText(code), func(t *testing.T) {
+			m, c := testMatrix(t, nil)
+			p := probe{unserved: true, limited: m.fixture.onlyOwn(0, "/api/v1/pods")}
+			body := "{}"
+			if code == http.StatusForbidden {
+				body = status(boundary)
+			}
+			if got, _ := p.judge(c, answer{code: code, body: []byte(body)}); got != want {
+				t.Errorf("%s; want %s", got, want)
+			}
+		})
 	}
 }
 

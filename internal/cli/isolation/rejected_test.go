@@ -29,34 +29,36 @@ func TestRejectedWrites(t *testing.T) {
 		http.StatusInternalServerError: {Untested: 2},
 		http.StatusUnauthorized:        {Untested: 2},
 	} {
-		var created, tried []string
-		handler := func(w http.ResponseWriter, r *http.Request) {
-			if r.URL.Query().Get("dryRun") != "All" {
-				created = append(created, r.Method+" "+r.URL.Path)
-				w.WriteHeader(http.StatusCreated)
-				return
+		t.Run(http.StatusText(code), func(t *testing.T) {
+			var created, tried []string
+			handler := func(w http.ResponseWriter, r *http.Request) {
+				if r.URL.Query().Get("dryRun") != "All" {
+					created = append(created, r.Method+" "+r.URL.Path)
+					w.WriteHeader(http.StatusCreated)
+					return
+				}
+				tried = append(tried, r.Method+" "+r.URL.Path+" "+r.Header.Get("Content-Type"))
+				respondAlways(code, refusedText)(w, r)
 			}
-			tried = append(tried, r.Method+" "+r.URL.Path+" "+r.Header.Get("Content-Type"))
-			respondAlways(code, refusedText)(w, r)
-		}
-		m, user := testMatrix(t, handler)
-		m.Admin, m.fixture.callers = &rest.Config{Host: user.url}, []*caller{user, {name: callerNoTenant, own: -1}}
-		if err := m.tryRejectedWrites(t.Context(), served); err != nil {
-			t.Fatal(err)
-		}
-		if got := outcomeCounts(m); got != want || m.report.found(Leaked) != want[Leaked] ||
-			m.report.found(Untested) != m.report.Total(Untested) {
-			t.Errorf("%d: %v, %v; want %v", code, got, m.report.Findings, want)
-		}
-		if want := []string{"POST /apis/apps/v1/namespaces/a--isolation/deployments"}; !slices.Equal(created, want) {
-			t.Errorf("created %v; want %v", created, want)
-		}
-		if want := []string{
-			"PATCH /apis/apps/v1/namespaces/a--isolation/deployments/held-2/status application/merge-patch+json",
-			"POST /api/v1/namespaces/a--isolation/secrets application/json",
-		}; !slices.Equal(tried, want) {
-			t.Errorf("sent %v; want %v", tried, want)
-		}
+			m, user := testMatrix(t, handler)
+			m.Admin, m.fixture.callers = &rest.Config{Host: user.url}, []*caller{user, {name: callerNoTenant, own: -1}}
+			if err := m.tryRejectedWrites(t.Context(), served); err != nil {
+				t.Fatal(err)
+			}
+			if got := outcomeCounts(m); got != want || m.report.found(Leaked) != want[Leaked] ||
+				m.report.found(Untested) != m.report.Total(Untested) {
+				t.Errorf("%v, %v; want %v", got, m.report.Findings, want)
+			}
+			if want := []string{"POST /apis/apps/v1/namespaces/a--isolation/deployments"}; !slices.Equal(created, want) {
+				t.Errorf("created %v; want %v", created, want)
+			}
+			if want := []string{
+				"PATCH /apis/apps/v1/namespaces/a--isolation/deployments/held-2/status application/merge-patch+json",
+				"POST /api/v1/namespaces/a--isolation/secrets application/json",
+			}; !slices.Equal(tried, want) {
+				t.Errorf("sent %v; want %v", tried, want)
+			}
+		})
 	}
 	m, user := testMatrix(t, respondAlways(http.StatusConflict, status("it exists")))
 	m.Admin, m.fixture.callers = &rest.Config{Host: user.url}, []*caller{user}

@@ -30,14 +30,21 @@ func TestChanges(t *testing.T) {
 		`namespace/a\nb configured`:                            did(namespaces, "a\nb", output.Configured),
 	} {
 		t.Run(want, func(t *testing.T) {
-			for dryRun, note := range map[string]string{"": "", "client": " (dry run)", "server": " (server dry run)"} {
-				for cluster, prefix := range map[string]string{"": "", "eu1": "eu1: "} {
+			for name, c := range map[string]struct{ dryRun, cluster, prefix, note string }{
+				"no dry run":                   {"", "", "", ""},
+				"no dry run, in a cluster":     {"", "eu1", "eu1: ", ""},
+				"client dry run":               {"client", "", "", " (dry run)"},
+				"client dry run, in a cluster": {"client", "eu1", "eu1: ", " (dry run)"},
+				"server dry run":               {"server", "", "", " (server dry run)"},
+				"server dry run, in a cluster": {"server", "eu1", "eu1: ", " (server dry run)"},
+			} {
+				t.Run(name, func(t *testing.T) {
 					var b strings.Builder
-					print(output.NewChanges(&b, dryRun, cluster))
-					if got := b.String(); got != prefix+want+note+"\n" {
-						t.Errorf("%q; want %q", got, prefix+want+note)
+					print(output.NewChanges(&b, c.dryRun, c.cluster))
+					if got := b.String(); got != c.prefix+want+c.note+"\n" {
+						t.Errorf("%q; want %q", got, c.prefix+want+c.note)
 					}
-				}
+				})
 			}
 		})
 	}

@@ -237,32 +237,39 @@ func TestBecomeAcross(t *testing.T) {
 		}
 	}
 	s := shop(t)
-	for _, c := range []struct {
+	for name, c := range map[string]struct {
 		group              string
 		across, systemOnly bool
-	}{{"tenant:globex", true, false}, {"tenant:system", false, true}, {"tenant:acme", false, false}} {
-		role := &rbacv1.ClusterRole{
-			ObjectMeta: metav1.ObjectMeta{Name: "tokens"},
-			Rules:      []rbacv1.PolicyRule{rule("create", "", "serviceaccounts/token")},
-		}
-		bound := &rbacv1.ClusterRoleBinding{
-			ObjectMeta: metav1.ObjectMeta{Name: "tokens"},
-			RoleRef:    rbacv1.RoleRef{Kind: "ClusterRole", Name: "tokens"},
-			Subjects:   []rbacv1.Subject{{Kind: rbacv1.GroupKind, Name: c.group}},
-		}
-		answers := boundary(t, s, role, bound).WhoCanBecome(t.Context(), privileges.PathsTo(robot), tenanttest.ID(t, "acme"))
-		found := false
-		for _, a := range answers {
-			if found = a.Name == c.group; found {
-				if a.Across != c.across || a.SystemOnly != c.systemOnly {
-					t.Errorf("%s: Across %t, system only %t", c.group, a.Across, a.SystemOnly)
-				}
-				break
+	}{
+		"a group of another tenant":    {"tenant:globex", true, false},
+		"a group of the system tenant": {"tenant:system", false, true},
+		"a group of the same tenant":   {"tenant:acme", false, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			role := &rbacv1.ClusterRole{
+				ObjectMeta: metav1.ObjectMeta{Name: "tokens"},
+				Rules:      []rbacv1.PolicyRule{rule("create", "", "serviceaccounts/token")},
 			}
-		}
-		if !found && c.group != "tenant:globex" { // the boundary denies callers of another tenant
-			t.Errorf("%s is missing in %v", c.group, answers)
-		}
+			bound := &rbacv1.ClusterRoleBinding{
+				ObjectMeta: metav1.ObjectMeta{Name: "tokens"},
+				RoleRef:    rbacv1.RoleRef{Kind: "ClusterRole", Name: "tokens"},
+				Subjects:   []rbacv1.Subject{{Kind: rbacv1.GroupKind, Name: c.group}},
+			}
+			answers := boundary(t, s, role, bound).
+				WhoCanBecome(t.Context(), privileges.PathsTo(robot), tenanttest.ID(t, "acme"))
+			found := false
+			for _, a := range answers {
+				if found = a.Name == c.group; found {
+					if a.Across != c.across || a.SystemOnly != c.systemOnly {
+						t.Errorf("%s: Across %t, system only %t", c.group, a.Across, a.SystemOnly)
+					}
+					break
+				}
+			}
+			if !found && c.group != "tenant:globex" { // the boundary denies callers of another tenant
+				t.Errorf("%s is missing in %v", c.group, answers)
+			}
+		})
 	}
 	bound := &rbacv1.ClusterRoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Name: "own"},

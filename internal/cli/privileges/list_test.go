@@ -375,11 +375,11 @@ func TestTreeReportsProblems(t *testing.T) {
 	}
 	nothing := &privileges.Listing{Identity: privileges.OfServiceAccount("n", "robot", tenant.ID{})}
 	unread := &privileges.Listing{Identity: privileges.OfTenant(tenanttest.ID(t, "acme")), Unread: []string{"Roles"}}
-	for _, c := range []struct {
+	for name, c := range map[string]struct {
 		l             *privileges.Listing
 		wants, wantNo []string
 	}{
-		{
+		"every kind of problem": {
 			l,
 			[]string{
 				"edit (missing: grants nothing)", "(blocked: why)", "created by kubectl tenant", "aggregated from a, b",
@@ -390,20 +390,26 @@ func TestTreeReportsProblems(t *testing.T) {
 			},
 			[]string{"no bindings", "tenant unknown"},
 		},
-		{nothing, []string{"no bindings, grants or policy lines", "service account n/robot, tenant unknown"}, nil},
-		{unread, []string{"tenant acme"}, []string{"no bindings", "tenant unknown", "acme, tenant"}},
+		"no privileges": {
+			nothing,
+			[]string{"no bindings, grants or policy lines", "service account n/robot, tenant unknown"},
+			nil,
+		},
+		"unread objects": {unread, []string{"tenant acme"}, []string{"no bindings", "tenant unknown", "acme, tenant"}},
 	} {
-		var tree bytes.Buffer
-		if err := c.l.WriteTree(&output.Screen{Writer: &tree, Width: 500}); err != nil {
-			t.Fatal(err)
-		}
-		missing := slices.DeleteFunc(slices.Clone(c.wants), func(text string) bool {
-			return strings.Contains(tree.String(), text)
+		t.Run(name, func(t *testing.T) {
+			var tree bytes.Buffer
+			if err := c.l.WriteTree(&output.Screen{Writer: &tree, Width: 500}); err != nil {
+				t.Fatal(err)
+			}
+			missing := slices.DeleteFunc(slices.Clone(c.wants), func(text string) bool {
+				return strings.Contains(tree.String(), text)
+			})
+			i := slices.IndexFunc(c.wantNo, func(text string) bool { return strings.Contains(tree.String(), text) })
+			if i >= 0 || len(missing) > 0 {
+				t.Errorf("the tree\n%s\nlacks %q; index of an unexpected text: %d", &tree, missing, i)
+			}
 		})
-		if i := slices.IndexFunc(c.wantNo, func(text string) bool { return strings.Contains(tree.String(), text) }); i >= 0 ||
-			len(missing) > 0 {
-			t.Errorf("the tree\n%s\nlacks %q; index of an unexpected text: %d", &tree, missing, i)
-		}
 	}
 }
 

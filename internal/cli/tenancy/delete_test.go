@@ -501,25 +501,25 @@ func TestList(t *testing.T) {
 		t.Error(err)
 	}
 	for resource, kind := range map[string]string{"tenantquotas": "TenantQuotas", "tenants": "Tenants"} {
-		t.Run(resource, func(t *testing.T) {
-			for name, c := range map[string]struct {
-				err    error
-				unread []string
-				fails  bool
-			}{
-				"forbidden": {apierrors.NewForbidden(schema.GroupResource{}, "", nil), []string{"Roles", kind}, false},
-				"unknown":   {apierrors.NewNotFound(schema.GroupResource{}, ""), []string{"Roles"}, false},
-				"broken":    {errors.New("broken"), nil, true},
-			} {
+		for name, c := range map[string]struct {
+			err    error
+			unread []string
+			fails  bool
+		}{
+			"forbidden": {apierrors.NewForbidden(schema.GroupResource{}, "", nil), []string{"Roles", kind}, false},
+			"unknown":   {apierrors.NewNotFound(schema.GroupResource{}, ""), []string{"Roles"}, false},
+			"broken":    {errors.New("broken"), nil, true},
+		} {
+			t.Run(resource+" are "+name, func(t *testing.T) {
 				d := objects()
 				refuse(&d.Fake, "list", resource, c.err)
 				_, unread, err := list(d)
-				same(t, resource+" "+name+": unread", c.unread, unread)
+				same(t, "unread", c.unread, unread)
 				if (err != nil) != c.fails {
-					t.Errorf("%s %s: %v", resource, name, err)
+					t.Errorf("%v, want an error: %t", err, c.fails)
 				}
-			}
-		})
+			})
+		}
 	}
 }
 

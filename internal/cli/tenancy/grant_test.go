@@ -75,26 +75,31 @@ func TestApplyExpiration(t *testing.T) {
 	k := fake.NewClientset(&rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "edit"}})
 	day := time.Date(2030, 1, 31, 18, 0, 0, 0, time.UTC)
 	for _, step := range []struct {
+		name  string
 		until time.Time
 		want  string
 		verb  string
 	}{
-		{day, "2030-01-31T18:00:00Z", output.Created},
-		{day.In(time.FixedZone("east", 3600)), "2030-01-31T18:00:00Z", output.Unchanged},
-		{day.Add(time.Hour), "2030-01-31T19:00:00Z", output.Configured},
-		{time.Time{}, "", output.Configured},
-		{time.Time{}, "", output.Unchanged},
-		{day, "2030-01-31T18:00:00Z", output.Configured},
+		{"a new grant", day, "2030-01-31T18:00:00Z", output.Created},
+		{"the same time in another zone", day.In(time.FixedZone("east", 3600)), "2030-01-31T18:00:00Z", output.Unchanged},
+		{"a later time", day.Add(time.Hour), "2030-01-31T19:00:00Z", output.Configured},
+		{"no longer a time", time.Time{}, "", output.Configured},
+		{"still no time", time.Time{}, "", output.Unchanged},
+		{"a time again", day, "2030-01-31T18:00:00Z", output.Configured},
 	} {
-		g := aliceMayEdit()
-		g.Expires = step.until
-		b, verb, err := g.Apply(t.Context(), k)
-		if err != nil || verb != step.verb {
-			t.Fatalf("until %v: %s, %v", step.until, verb, err)
-		}
-		stored, err := k.RbacV1().RoleBindings("acme--web").Get(t.Context(), b.Name, metav1.GetOptions{})
-		if err != nil || stored.Annotations[tenant.ExpiresAnnotation] != step.want {
-			t.Errorf("until %v: stored %v, %v; want %q", step.until, stored.Annotations, err, step.want)
+		if !t.Run(step.name, func(t *testing.T) {
+			g := aliceMayEdit()
+			g.Expires = step.until
+			b, verb, err := g.Apply(t.Context(), k)
+			if err != nil || verb != step.verb {
+				t.Fatalf("%s, %v", verb, err)
+			}
+			stored, err := k.RbacV1().RoleBindings("acme--web").Get(t.Context(), b.Name, metav1.GetOptions{})
+			if err != nil || stored.Annotations[tenant.ExpiresAnnotation] != step.want {
+				t.Errorf("stored %v, %v; want %q", stored.Annotations, err, step.want)
+			}
+		}) {
+			return
 		}
 	}
 }
@@ -139,14 +144,16 @@ func TestNotFound(t *testing.T) {
 		rbacv1.Resource("role"):        tenancy.ErrNoRole,
 		corev1.Resource("namespaces"):  tenancy.ErrNoNamespace,
 	} {
-		k := fake.NewClientset()
-		k.PrependReactor("get", "*", forbid)
-		k.PrependReactor("create", "rolebindings", func(clienttesting.Action) (bool, runtime.Object, error) {
-			return true, nil, apierrors.NewNotFound(missing, "x")
+		t.Run(missing.String(), func(t *testing.T) {
+			k := fake.NewClientset()
+			k.PrependReactor("get", "*", forbid)
+			k.PrependReactor("create", "rolebindings", func(clienttesting.Action) (bool, runtime.Object, error) {
+				return true, nil, apierrors.NewNotFound(missing, "x")
+			})
+			if _, _, err := aliceMayEdit().Apply(t.Context(), k); !errors.Is(err, want) {
+				t.Errorf("%v, want %v", err, want)
+			}
 		})
-		if _, _, err := aliceMayEdit().Apply(t.Context(), k); !errors.Is(err, want) {
-			t.Errorf("%s: %v", missing, err)
-		}
 	}
 }
 

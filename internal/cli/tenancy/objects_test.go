@@ -138,14 +138,16 @@ func TestAdoptTenants(t *testing.T) {
 	for _, c := range []struct{ verb, resource string }{
 		{"list", "namespaces"}, {"list", "tenants"}, {"list", "rolebindings"}, {"create", "tenants"},
 	} {
-		k, d := newClient(), objects()
-		forbidden := apierrors.NewForbidden(schema.GroupResource{}, "", nil)
-		refuse(&k.Fake, c.verb, c.resource, forbidden)
-		refuse(&d.Fake, c.verb, c.resource, forbidden)
-		if _, err := tenancy.AdoptTenants(t.Context(), k, d, &tenancy.ObjectAdoption{Admins: true},
-			tenancy.Writing{Printf: func(string, ...any) {}}); !errors.Is(err, tenancy.ErrRefused) {
-			t.Errorf("%s of %s denied: %v", c.verb, c.resource, err)
-		}
+		t.Run(c.verb+" "+c.resource, func(t *testing.T) {
+			k, d := newClient(), objects()
+			forbidden := apierrors.NewForbidden(schema.GroupResource{}, "", nil)
+			refuse(&k.Fake, c.verb, c.resource, forbidden)
+			refuse(&d.Fake, c.verb, c.resource, forbidden)
+			if _, err := tenancy.AdoptTenants(t.Context(), k, d, &tenancy.ObjectAdoption{Admins: true},
+				tenancy.Writing{Printf: func(string, ...any) {}}); !errors.Is(err, tenancy.ErrRefused) {
+				t.Errorf("%v, want %v", err, tenancy.ErrRefused)
+			}
+		})
 	}
 }
 
@@ -180,47 +182,51 @@ func TestAdoptAdmins(t *testing.T) {
 		everywhere("admin", "two", func(b *rbacv1.RoleBinding) {
 			b.Subjects = append(b.Subjects, rbacv1.Subject{Kind: rbacv1.UserKind, Name: "z"})
 		}))
-	for _, c := range []struct {
+	for name, c := range map[string]struct {
 		of      tenancy.ObjectAdoption
 		want    string
 		deleted int
 	}{
-		{tenancy.ObjectAdoption{}, "acme [] initech []", 0},
-		{tenancy.ObjectAdoption{Admins: true}, "acme [mary] initech [peter]", 3},
-		{tenancy.ObjectAdoption{Admins: true, ClientDryRun: true}, "acme [mary] initech [peter]", 0},
-		{tenancy.ObjectAdoption{Admins: true, Only: []tenant.ID{tenanttest.ID(t, "acme")}}, "acme [mary]", 2},
+		"no admins":      {tenancy.ObjectAdoption{}, "acme [] initech []", 0},
+		"admins":         {tenancy.ObjectAdoption{Admins: true}, "acme [mary] initech [peter]", 3},
+		"client dry run": {tenancy.ObjectAdoption{Admins: true, ClientDryRun: true}, "acme [mary] initech [peter]", 0},
+		"one tenant": {
+			tenancy.ObjectAdoption{Admins: true, Only: []tenant.ID{tenanttest.ID(t, "acme")}}, "acme [mary]", 2,
+		},
 	} {
-		k, d := fake.NewClientset(all...), objects()
-		var printed []string
-		created, err := tenancy.AdoptTenants(t.Context(), k, d, &c.of,
-			tenancy.Writing{DryRun: []string{metav1.DryRunAll}, Changes: output.NewChanges(lines{&printed}, "server", "")})
-		if err != nil {
-			t.Errorf("%+v: %v", c.of, err)
-		}
-		var got []string
-		for _, obj := range created {
-			adopted, err := typed.Decode[v1alpha1.Tenant](obj.(*unstructured.Unstructured))
+		t.Run(name, func(t *testing.T) {
+			k, d := fake.NewClientset(all...), objects()
+			var printed []string
+			created, err := tenancy.AdoptTenants(t.Context(), k, d, &c.of,
+				tenancy.Writing{DryRun: []string{metav1.DryRunAll}, Changes: output.NewChanges(lines{&printed}, "server", "")})
 			if err != nil {
-				t.Fatal(err)
+				t.Error(err)
 			}
-			names := []string{}
-			for _, s := range adopted.Spec.Admins {
-				names = append(names, s.Name)
+			var got []string
+			for _, obj := range created {
+				adopted, err := typed.Decode[v1alpha1.Tenant](obj.(*unstructured.Unstructured))
+				if err != nil {
+					t.Fatal(err)
+				}
+				names := []string{}
+				for _, s := range adopted.Spec.Admins {
+					names = append(names, s.Name)
+				}
+				got = append(got, fmt.Sprint(adopted.Name, " ", names))
 			}
-			got = append(got, fmt.Sprint(adopted.Name, " ", names))
-		}
-		deleted := 0
-		for _, action := range k.Actions() {
-			if action.GetVerb() == "delete" {
-				deleted++
+			deleted := 0
+			for _, action := range k.Actions() {
+				if action.GetVerb() == "delete" {
+					deleted++
+				}
 			}
-		}
-		if text := strings.Join(got, " "); text != c.want || deleted != c.deleted {
-			t.Errorf("%+v: %s, %d deleted; want %s, %d", c.of, text, deleted, c.want, c.deleted)
-		}
-		if taken := strings.Count(strings.Join(printed, "\n"), " namespace (server dry run)"); c.of.Admins && taken < 2 {
-			t.Errorf("%+v: printed %q", c.of, printed)
-		}
+			if text := strings.Join(got, " "); text != c.want || deleted != c.deleted {
+				t.Errorf("%s, %d deleted; want %s, %d", text, deleted, c.want, c.deleted)
+			}
+			if taken := strings.Count(strings.Join(printed, "\n"), " namespace (server dry run)"); c.of.Admins && taken < 2 {
+				t.Errorf("printed %q", printed)
+			}
+		})
 	}
 }
 

@@ -700,19 +700,22 @@ func TestCheckServers(t *testing.T) {
 	}
 	now := time.Now()
 	for _, c := range []struct {
+		name    string
 		renewed time.Time
 		want    bool
 	}{
-		{now.Add(-time.Hour), false},
-		{now.Add(-time.Hour), false},
-		{now.Add(-time.Hour + time.Second), true},
-		{now.Add(-time.Hour + time.Second), false},
-		{now, true},
+		{"an old lease", now.Add(-time.Hour), false},
+		{"an old lease without a change", now.Add(-time.Hour), false},
+		{"an old lease with a change", now.Add(-time.Hour + time.Second), true},
+		{"an old lease without another change", now.Add(-time.Hour + time.Second), false},
+		{"a recent lease", now, true},
 	} {
-		lease(c.renewed)
-		if servers, err := checker.Check(t.Context()); err != nil || servers.Running() != c.want {
-			t.Errorf("renewed %s: %+v, %v", c.renewed, servers, err)
-		}
+		t.Run(c.name, func(t *testing.T) {
+			lease(c.renewed)
+			if servers, err := checker.Check(t.Context()); err != nil || servers.Running() != c.want {
+				t.Errorf("%+v, %v", servers, err)
+			}
+		})
 	}
 	s.compiledIn = true
 	if servers, err := checker.Check(t.Context()); err != nil || servers.Mode != installation.CompiledIn ||

@@ -4,6 +4,7 @@
 package validate_test
 
 import (
+	"fmt"
 	"os"
 	"strings"
 	"testing"
@@ -207,15 +208,17 @@ func TestReadable(t *testing.T) {
 		0o640: {"1:1: warning: other users may read the file (mode 0640) | chmod 600 FILE"},
 		0o604: {"1:1: warning: other users may read the file (mode 0604) | chmod 600 FILE"},
 	} {
-		path := file(t, "file", "S1,alice,1,,acme\n")
-		if err := os.Chmod(path, mode); err != nil {
-			t.Fatal(err)
-		}
-		for _, kind := range []string{validate.Tokens, validate.Passwords} {
-			if diff := cmp.Diff(want, found(t, path, kind)); diff != "" {
-				t.Errorf("%s of mode %04o (-want +got):\n%s", kind, mode, diff)
+		t.Run(fmt.Sprintf("mode %04o", mode), func(t *testing.T) {
+			path := file(t, "file", "S1,alice,1,,acme\n")
+			if err := os.Chmod(path, mode); err != nil {
+				t.Fatal(err)
 			}
-		}
+			for _, kind := range []string{validate.Tokens, validate.Passwords} {
+				if diff := cmp.Diff(want, found(t, path, kind)); diff != "" {
+					t.Errorf("%s (-want +got):\n%s", kind, diff)
+				}
+			}
+		})
 	}
 	path := file(t, "file", `{"user":"alice"}`)
 	if err := os.Chmod(path, 0o644); err != nil { // #nosec G302 -- the test needs this mode

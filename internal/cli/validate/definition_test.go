@@ -153,13 +153,18 @@ func TestReservedByConfiguration(t *testing.T) {
 	object := file(t, "tenant.yaml", "apiVersion: kubetenant.dev/v1alpha1\nkind: Tenant\nmetadata: { name: acme }\n"+
 		"spec: { id: acme, admins: [ { kind: User, name: root } ] }\n")
 	config := file(t, "tenancy.yaml", header+"authorization: { systemSubjects: { users: [ root ] } }\n")
-	for _, c := range []struct {
+	for name, c := range map[string]struct {
 		files []string
 		want  int
-	}{{[]string{object}, 0}, {[]string{object, config}, 1}} {
-		report, _ := validate.Files(t.Context(), c.files, validate.Options{})
-		if len(report.Findings) != c.want || len(report.Unread) > 0 {
-			t.Errorf("%d files: %+v", len(c.files), report)
-		}
+	}{
+		"without the configuration": {[]string{object}, 0},
+		"with the configuration":    {[]string{object, config}, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			report, _ := validate.Files(t.Context(), c.files, validate.Options{})
+			if len(report.Findings) != c.want || len(report.Unread) > 0 {
+				t.Errorf("%+v", report)
+			}
+		})
 	}
 }

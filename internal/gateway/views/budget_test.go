@@ -22,20 +22,22 @@ func TestTenantsShareTheBudget(t *testing.T) {
 		all = append(all, h)
 		return h.add(bytes)
 	}
-	for i, c := range []struct {
-		tenant string
-		bytes  int
-		want   error
+	for _, c := range []struct {
+		name, tenant string
+		bytes        int
+		want         error
 	}{
-		{"acme", 40, nil},
-		{"acme", 1, errTenantLimit},
-		{"globex", 40, nil},
-		{"initech", 41, errTooLarge}, // more than the limit of one tenant
-		{"umbrella", 1, errTotalLimit},
+		{"the limit of one tenant", "acme", 40, nil},
+		{"one more byte of the same tenant", "acme", 1, errTenantLimit},
+		{"the limit of another tenant", "globex", 40, nil},
+		{"more than the limit of one tenant", "initech", 41, errTooLarge},
+		{"the limit of all tenants", "umbrella", 1, errTotalLimit},
 	} {
-		if err := hold(c.tenant, c.bytes); !errors.Is(err, c.want) {
-			t.Errorf("%d: %s reserves %d: %v, want %v", i, c.tenant, c.bytes, err, c.want)
-		}
+		t.Run(c.name, func(t *testing.T) {
+			if err := hold(c.tenant, c.bytes); !errors.Is(err, c.want) {
+				t.Errorf("%s reserves %d: %v, want %v", c.tenant, c.bytes, err, c.want)
+			}
+		})
 	}
 	for _, h := range all {
 		h.release()

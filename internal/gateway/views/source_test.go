@@ -47,14 +47,23 @@ func TestReadListLimits(t *testing.T) {
 		return strings.NewReader(`{"metadata":{"resourceVersion":"5"},"items":[` + items + `]}`)
 	}
 	b := NewBudget(int64(9*len(object)), int64(3*len(object)+1))
-	for n, want := range map[int]error{1: nil, 3: nil, 4: errTooLarge} {
-		held := b.reserve("acme")
-		_, err := readList(list(n), func(raw []byte) error { return held.add(len(raw)) })
-		if !errors.Is(err, want) {
-			t.Errorf("%d objects: %v", n, err)
-		}
-		held.release()
-		held.release()
+	for name, c := range map[string]struct {
+		objects int
+		want    error
+	}{
+		"one object":                          {1, nil},
+		"as many objects as the limit allows": {3, nil},
+		"one object more":                     {4, errTooLarge},
+	} {
+		t.Run(name, func(t *testing.T) {
+			held := b.reserve("acme")
+			_, err := readList(list(c.objects), func(raw []byte) error { return held.add(len(raw)) })
+			if !errors.Is(err, c.want) {
+				t.Errorf("%v, want %v", err, c.want)
+			}
+			held.release()
+			held.release()
+		})
 	}
 	if b.used != 0 || len(b.byTenant) != 0 {
 		t.Errorf("%d bytes are held, %v", b.used, b.byTenant)

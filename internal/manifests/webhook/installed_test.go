@@ -176,9 +176,11 @@ func TestCheckOtherObjects(t *testing.T) {
 	)
 	all := findingsAfter(t, options(t), func(files map[string][]byte) { maps.Copy(files, harmful) })
 	for name, want := range wants {
-		expectFinding(t, name,
-			slices.DeleteFunc(slices.Clone(all), func(text string) bool { return !strings.HasPrefix(text, name+".yml: ") }),
-			want)
+		t.Run(name, func(t *testing.T) {
+			expectFinding(t, name,
+				slices.DeleteFunc(slices.Clone(all), func(text string) bool { return !strings.HasPrefix(text, name+".yml: ") }),
+				want)
+		})
 	}
 }
 

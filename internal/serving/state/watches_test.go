@@ -128,45 +128,47 @@ func TestWatches(t *testing.T) {
 // TestFailedWatchesAreRetried checks that failed lists and watches of reflectors are retried
 // every few seconds, without a limit. Other failed requests are not retried.
 func TestFailedWatchesAreRetried(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		for name, c := range map[string]struct {
-			url   string
-			code  int
-			proto int
-			again bool
-		}{
-			"a watch, no connection":     {watchURL, 0, 2, true},
-			"a watch, forbidden":         {watchURL, http.StatusForbidden, 2, true},
-			"a watch, too many":          {watchURL, http.StatusTooManyRequests, 2, true},
-			"a watch, unavailable":       {watchURL, http.StatusServiceUnavailable, 2, true},
-			"a watch over HTTP/1.1":      {watchURL, http.StatusOK, 1, true},
-			"a streamed list":            {watchURL + "&sendInitialEvents=true", http.StatusOK, 2, true},
-			"a list, no connection":      {"https://server/api/v1/namespaces?resourceVersion=0", 0, 2, true},
-			"a watch, unauthorized":      {watchURL, http.StatusUnauthorized, 2, false},
-			"a watch, gone":              {watchURL, http.StatusGone, 2, false},
-			"a watch, too new":           {watchURL, http.StatusGatewayTimeout, 2, false},
-			"a kind that is not defined": {kindURL("tenants"), http.StatusNotFound, 2, true},
-			"another path, not found":    {watchURL, http.StatusNotFound, 2, false},
-			"a read":                     {"https://server/api/v1/namespaces/n", 0, 2, false},
-			"a list without a version":   {"https://server/api/v1/namespaces", 0, 2, false},
-			"a read that is unavailable": {"https://server/api/v1/namespaces/n", http.StatusServiceUnavailable, 2, false},
-		} {
-			f := newTestClient()
-			f.proto = c.proto
-			f.code.Store(int64(c.code))
-			ctx, stop := context.WithTimeout(t.Context(), 5*time.Minute)
-			_, _ = f.get(ctx, t, c.url)
-			stop()
-			if asked := f.asked.Load(); (asked > 1) != c.again || c.again && asked < 5*60/4 {
-				t.Errorf("%s: %d requests", name, asked)
-			}
-			if stale := f.check(10*time.Second, func(string) bool { return false }) != nil; strings.Contains(c.url, "watch") &&
-				!stale {
-				time.Sleep(11 * time.Second)
-				if f.check(10*time.Second, func(string) bool { return false }) == nil {
-					t.Errorf("%s: the check does not report the failure", name)
+	for name, c := range map[string]struct {
+		url   string
+		code  int
+		proto int
+		again bool
+	}{
+		"a watch, no connection":     {watchURL, 0, 2, true},
+		"a watch, forbidden":         {watchURL, http.StatusForbidden, 2, true},
+		"a watch, too many":          {watchURL, http.StatusTooManyRequests, 2, true},
+		"a watch, unavailable":       {watchURL, http.StatusServiceUnavailable, 2, true},
+		"a watch over HTTP/1.1":      {watchURL, http.StatusOK, 1, true},
+		"a streamed list":            {watchURL + "&sendInitialEvents=true", http.StatusOK, 2, true},
+		"a list, no connection":      {"https://server/api/v1/namespaces?resourceVersion=0", 0, 2, true},
+		"a watch, unauthorized":      {watchURL, http.StatusUnauthorized, 2, false},
+		"a watch, gone":              {watchURL, http.StatusGone, 2, false},
+		"a watch, too new":           {watchURL, http.StatusGatewayTimeout, 2, false},
+		"a kind that is not defined": {kindURL("tenants"), http.StatusNotFound, 2, true},
+		"another path, not found":    {watchURL, http.StatusNotFound, 2, false},
+		"a read":                     {"https://server/api/v1/namespaces/n", 0, 2, false},
+		"a list without a version":   {"https://server/api/v1/namespaces", 0, 2, false},
+		"a read that is unavailable": {"https://server/api/v1/namespaces/n", http.StatusServiceUnavailable, 2, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := newTestClient()
+				f.proto = c.proto
+				f.code.Store(int64(c.code))
+				ctx, stop := context.WithTimeout(t.Context(), 5*time.Minute)
+				_, _ = f.get(ctx, t, c.url)
+				stop()
+				if asked := f.asked.Load(); (asked > 1) != c.again || c.again && asked < 5*60/4 {
+					t.Errorf("%d requests", asked)
 				}
-			}
-		}
-	})
+				if stale := f.check(10*time.Second, func(string) bool { return false }) != nil; strings.Contains(c.url, "watch") &&
+					!stale {
+					time.Sleep(11 * time.Second)
+					if f.check(10*time.Second, func(string) bool { return false }) == nil {
+						t.Error("the check does not report the failure")
+					}
+				}
+			})
+		})
+	}
 }

@@ -511,8 +511,10 @@ func TestAdviceNamesTheSetting(t *testing.T) {
 		authz.ReasonNamespaceVerb: "authorization.abac.path",
 		authz.ReasonPath:          "authorization.abac.path",
 	} {
-		if advice := explain.Advice(reason.String(), tenanttest.ID(t, "acme")); !strings.Contains(advice.Text, setting) {
-			t.Errorf("the advice for %q is %q, without %s", reason, advice.Text, setting)
-		}
+		t.Run(reason.String(), func(t *testing.T) {
+			if advice := explain.Advice(reason.String(), tenanttest.ID(t, "acme")); !strings.Contains(advice.Text, setting) {
+				t.Errorf("the advice is %q, without %s", advice.Text, setting)
+			}
+		})
 	}
 }

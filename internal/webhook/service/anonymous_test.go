@@ -68,21 +68,33 @@ func TestAnonymousClientsAreRestricted(t *testing.T) {
 	small := admissionReview("CREATE", configMap(""), "")
 	large := admissionReview("CREATE",
 		strings.Replace(configMap(""), `"n":"1"`, `"n":"`+strings.Repeat("x", 100<<10)+`"`, 1), "")
-	for _, c := range []struct {
+	for name, c := range map[string]struct {
 		from, path, body string
 		want             int
 	}{
-		{kubeAPIServer, service.MutatePath, small, http.StatusOK},
-		{kubeAPIServer, service.ValidatePath, large, http.StatusOK},
-		{kubeAPIServer, service.AuthenticatePath, tokenReview("v1", token), http.StatusNotFound},
-		{kubeAPIServer, service.AuthorizePath, access("v1", "groups", "a--web"), http.StatusNotFound},
-		{pod, service.MutatePath, small, http.StatusNotFound},
-		{pod, service.MutatePath + "/", small, http.StatusNotFound},
-		{pod, service.ValidatePath, large, http.StatusNotFound},
+		"a mutation":         {kubeAPIServer, service.MutatePath, small, http.StatusOK},
+		"a large validation": {kubeAPIServer, service.ValidatePath, large, http.StatusOK},
+		"an authentication": {
+			kubeAPIServer,
+			service.AuthenticatePath,
+			tokenReview("v1", token),
+			http.StatusNotFound,
+		},
+		"an authorization": {
+			kubeAPIServer,
+			service.AuthorizePath,
+			access("v1", "groups", "a--web"),
+			http.StatusNotFound,
+		},
+		"a mutation from a pod":         {pod, service.MutatePath, small, http.StatusNotFound},
+		"a slash after the path":        {pod, service.MutatePath + "/", small, http.StatusNotFound},
+		"a large validation from a pod": {pod, service.ValidatePath, large, http.StatusNotFound},
 	} {
-		if got := postFrom(t, c.from, server, c.path, c.body); got != c.want {
-			t.Errorf("%s, %d bytes, from %s: %d, want %d", c.path, len(c.body), c.from, got, c.want)
-		}
+		t.Run(name, func(t *testing.T) {
+			if got := postFrom(t, c.from, server, c.path, c.body); got != c.want {
+				t.Errorf("%d, want %d", got, c.want)
+			}
+		})
 	}
 }
 

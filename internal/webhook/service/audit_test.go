@@ -224,9 +224,11 @@ func TestAuditRejectsInvalidRequests(t *testing.T) {
 		"without a kind":   `{}`,
 	}
 	for name, body := range refused {
-		if code := send(h, body); code != http.StatusBadRequest {
-			t.Errorf("%s: %d", name, code)
-		}
+		t.Run(name, func(t *testing.T) {
+			if code := send(h, body); code != http.StatusBadRequest {
+				t.Errorf("%d", code)
+			}
+		})
 	}
 	for name, body := range map[string]string{
 		"unknown field":  strings.Replace(good, `"items"`, `"Items"`, 1),

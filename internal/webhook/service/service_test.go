@@ -327,37 +327,41 @@ func TestInvalidReviewIsAnError(t *testing.T) {
 		service.ValidatePath:     admissionReview("CREATE", configMap(""), ""),
 	}
 	for path, body := range good {
-		bad := map[string]string{
-			"empty":                 "",
-			"no JSON":               "{",
-			"null":                  "null",
-			"a list":                "[" + body + "]",
-			"twice":                 body + body,
-			"another version":       strings.Replace(body, "/v1\"", "/v2\"", 1),
-			"another kind":          strings.Replace(body, "Review\"", "Reviews\"", 1),
-			"a key twice":           strings.Replace(body, `"kind"`, `"kind":"X","kind"`, 1),
-			"a key in another case": strings.Replace(body, `"apiVersion"`, `"APIVersion"`, 1),
-		}
-		if strings.HasPrefix(path, "/admit") {
-			for _, operation := range []string{"", "REPLACE", "create", "*"} {
-				bad["operation "+operation] = strings.Replace(body, `"CREATE"`, strconv.Quote(operation), 1)
+		t.Run(path, func(t *testing.T) {
+			bad := map[string]string{
+				"empty":                 "",
+				"no JSON":               "{",
+				"null":                  "null",
+				"a list":                "[" + body + "]",
+				"twice":                 body + body,
+				"another version":       strings.Replace(body, "/v1\"", "/v2\"", 1),
+				"another kind":          strings.Replace(body, "Review\"", "Reviews\"", 1),
+				"a key twice":           strings.Replace(body, `"kind"`, `"kind":"X","kind"`, 1),
+				"a key in another case": strings.Replace(body, `"apiVersion"`, `"APIVersion"`, 1),
 			}
-		}
-		for other, foreign := range good {
-			if other != path && !strings.HasPrefix(other, "/admit") {
-				bad["a review of "+other] = foreign
+			if strings.HasPrefix(path, "/admit") {
+				for _, operation := range []string{"", "REPLACE", "create", "*"} {
+					bad["operation "+strconv.Quote(operation)] = strings.Replace(body, `"CREATE"`, strconv.Quote(operation), 1)
+				}
 			}
-		}
-		for name, text := range bad {
-			if code, got := post(h, path, text); code != http.StatusBadRequest || strings.Contains(got, token) {
-				t.Errorf("%s, %s: %d %s", path, name, code, got)
+			for other, foreign := range good {
+				if other != path && !strings.HasPrefix(other, "/admit") {
+					bad["a review of "+other] = foreign
+				}
 			}
-		}
-		answer := httptest.NewRecorder()
-		h.ServeHTTP(answer, httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, nil))
-		if answer.Code != http.StatusMethodNotAllowed {
-			t.Errorf("GET %s: %d", path, answer.Code)
-		}
+			for name, text := range bad {
+				t.Run(name, func(t *testing.T) {
+					if code, got := post(h, path, text); code != http.StatusBadRequest || strings.Contains(got, token) {
+						t.Errorf("%d %s", code, got)
+					}
+				})
+			}
+			answer := httptest.NewRecorder()
+			h.ServeHTTP(answer, httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, nil))
+			if answer.Code != http.StatusMethodNotAllowed {
+				t.Errorf("GET: %d", answer.Code)
+			}
+		})
 	}
 	for _, path := range []string{"/", "/authorize/", "/authorize/x", "/admit", "/metrics", "/debug/pprof/"} {
 		if code, _ := post(h, path, good[service.AuthorizePath]); code != http.StatusNotFound {

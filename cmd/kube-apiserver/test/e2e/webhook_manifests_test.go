@@ -398,53 +398,55 @@ func selfSignedPEM(t *testing.T) []byte {
 func TestWebhookChartValues(t *testing.T) {
 	t.Parallel()
 	out := generateManifests(t)
-	for _, c := range []struct{ set, at string }{
-		{"image=", "/image"},
-		{"imagePullPolicy=Sometimes", "/imagePullPolicy"},
-		{"replicas=0", "/replicas"},
-		{"replicas=two", "/replicas"},
-		{"resources.limits.memory=lots", "/resources/limits/memory"},
-		{"resources=null", "resources"},
-		{"controller.resource.x=1", "/controller"},
-		{"extraArgs[0]=verbose", "/extraArgs/0"},
-		{"nodeSelector.a=1", "/nodeSelector/a"},
-		{"tolerations=all", "/tolerations"},
-		{"affinity=x", "/affinity"},
-		{"labels.a=1", "/labels/a"},
-		{"certificates.selfManaged=maybe", "/certificates/selfManaged"},
-		{"networkPolicy.metricsFrom=null", "networkPolicy"},
-		{"networkPolicy.metricsFrom={}", "networkPolicy"},
-		{"monitoring=2", "/monitoring"},
-		{"sweepGroups[0]=admissionregistration.k8s.io", "/sweepGroups/0"},
-		{"sweepGroups[0]=*", "/sweepGroups/0"},
-		{"config.tenancy=1", "/config/tenancy"},
-		{"url=http://a", "/url"},
-		{"clusterIP=name", "/clusterIP"},
-		{"names[0]=1", "/names/0"},
-		{"caBundle=x", "/caBundle"},
-		{"clientCA=x", "/clientCA"},
-		{"clientNames[0]=", "/clientNames/0"},
-		{"grants=x", "/grants"},
-		{"quota=x", "/quota"},
-		{"rbac=x", "/rbac"},
-		{"fromGroups=x", "/fromGroups"},
-		{"workloadGroups[0]=1", "/workloadGroups/0"},
-		{"restricted[0].group=1", "/restricted/0"},
-		{"exempt.userPrefixes[0]=", "/exempt/userPrefixes/0"},
-		{"exempt.all=true", "/exempt"},
-		{"replica=2", "replica"},
-		{"createNamespace=x", "/createNamespace"},
-		{"imagePullSecrets[0]=x", "/imagePullSecrets/0"},
-		{"priorityClassName=1", "/priorityClassName"},
-		{"exemptSystem=x", "/exemptSystem"},
-		{"storage.type=HostPath", "/storage/type"},
-		{"storage.size=large", "/storage/size"},
+	for set, at := range map[string]string{
+		"image=":                                      "/image",
+		"imagePullPolicy=Sometimes":                   "/imagePullPolicy",
+		"replicas=0":                                  "/replicas",
+		"replicas=two":                                "/replicas",
+		"resources.limits.memory=lots":                "/resources/limits/memory",
+		"resources=null":                              "resources",
+		"controller.resource.x=1":                     "/controller",
+		"extraArgs[0]=verbose":                        "/extraArgs/0",
+		"nodeSelector.a=1":                            "/nodeSelector/a",
+		"tolerations=all":                             "/tolerations",
+		"affinity=x":                                  "/affinity",
+		"labels.a=1":                                  "/labels/a",
+		"certificates.selfManaged=maybe":              "/certificates/selfManaged",
+		"networkPolicy.metricsFrom=null":              "networkPolicy",
+		"networkPolicy.metricsFrom={}":                "networkPolicy",
+		"monitoring=2":                                "/monitoring",
+		"sweepGroups[0]=admissionregistration.k8s.io": "/sweepGroups/0",
+		"sweepGroups[0]=*":                            "/sweepGroups/0",
+		"config.tenancy=1":                            "/config/tenancy",
+		"url=http://a":                                "/url",
+		"clusterIP=name":                              "/clusterIP",
+		"names[0]=1":                                  "/names/0",
+		"caBundle=x":                                  "/caBundle",
+		"clientCA=x":                                  "/clientCA",
+		"clientNames[0]=":                             "/clientNames/0",
+		"grants=x":                                    "/grants",
+		"quota=x":                                     "/quota",
+		"rbac=x":                                      "/rbac",
+		"fromGroups=x":                                "/fromGroups",
+		"workloadGroups[0]=1":                         "/workloadGroups/0",
+		"restricted[0].group=1":                       "/restricted/0",
+		"exempt.userPrefixes[0]=":                     "/exempt/userPrefixes/0",
+		"exempt.all=true":                             "/exempt",
+		"replica=2":                                   "replica",
+		"createNamespace=x":                           "/createNamespace",
+		"imagePullSecrets[0]=x":                       "/imagePullSecrets/0",
+		"priorityClassName=1":                         "/priorityClassName",
+		"exemptSystem=x":                              "/exemptSystem",
+		"storage.type=HostPath":                       "/storage/type",
+		"storage.size=large":                          "/storage/size",
 	} {
-		output, err := exec.CommandContext(t.Context(), binary(t, "helm"), "template", "kubetenant",
-			"../../../../deploy/chart", "-f", filepath.Join(out, "values.yaml"), "--set", c.set).
-			CombinedOutput()
-		if err == nil || !strings.Contains(string(output), "schema") || !strings.Contains(string(output), c.at) {
-			t.Errorf("%s: %v\n%.600s", c.set, err, output)
-		}
+		t.Run(set, func(t *testing.T) {
+			output, err := exec.CommandContext(t.Context(), binary(t, "helm"), "template", "kubetenant",
+				"../../../../deploy/chart", "-f", filepath.Join(out, "values.yaml"), "--set", set).
+				CombinedOutput()
+			if err == nil || !strings.Contains(string(output), "schema") || !strings.Contains(string(output), at) {
+				t.Errorf("%v\n%.600s", err, output)
+			}
+		})
 	}
 }
